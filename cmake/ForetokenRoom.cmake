@@ -1,0 +1,93 @@
+# Build vocabulary: foretoken_room(), foretoken_service(), foretoken_test(). Everything is a target; nothing is
+# set globally except what every translation unit must agree on.
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin")
+set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g1")
+set(CMAKE_CXX_FLAGS_DEBUG "-O1 -g1")
+
+find_package(PkgConfig REQUIRED)
+find_package(Threads REQUIRED)
+find_program(FORETOKEN_CCACHE ccache)
+if(FORETOKEN_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${FORETOKEN_CCACHE}")
+endif()
+
+add_library(foretoken_options INTERFACE)
+# -ffp-contract=off: a multiply and an add fuse only where the source says fma, so the same
+# expression has the same bits in every translation unit and on every compiler.
+target_compile_options(foretoken_options INTERFACE -Wall -Wextra -Wpedantic -Wconversion -Wshadow -ffp-contract=off
+  $<$<BOOL:${FORETOKEN_WERROR}>:-Werror>
+  $<$<BOOL:${FORETOKEN_SANITIZE}>:-fsanitize=${FORETOKEN_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all>)
+target_link_options(foretoken_options INTERFACE $<$<BOOL:${FORETOKEN_SANITIZE}>:-fsanitize=${FORETOKEN_SANITIZE}>)
+
+# Adds every folder that matches a pattern and has a CMakeLists.txt.
+function(foretoken_add_folders)
+  foreach(pattern IN LISTS ARGN)
+    file(GLOB lists CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/${pattern}/CMakeLists.txt")
+    foreach(list IN LISTS lists)
+      get_filename_component(folder "${list}" DIRECTORY)
+      add_subdirectory("${folder}")
+    endforeach()
+  endforeach()
+endfunction()
+
+# foretoken_room(NAME kv DEPENDS base kernels [LIBRARIES pkg...] [EXCLUDE file.cc...])
+# A static library foretoken::<name> of all .cc files in the folder. DEPENDS are rooms, LIBRARIES outside targets.
+function(foretoken_room)
+  cmake_parse_arguments(ROOM "" "NAME" "DEPENDS;LIBRARIES;EXCLUDE" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/*.cc")
+  foreach(excluded IN LISTS ROOM_EXCLUDE)
+    list(REMOVE_ITEM sources "${CMAKE_CURRENT_SOURCE_DIR}/${excluded}")
+  endforeach()
+  list(TRANSFORM ROOM_DEPENDS PREPEND foretoken::)
+  if(sources)
+    add_library(foretoken_${ROOM_NAME} STATIC ${sources})
+    target_include_directories(foretoken_${ROOM_NAME} PUBLIC "${CMAKE_SOURCE_DIR}")
+    target_link_libraries(foretoken_${ROOM_NAME} PRIVATE foretoken_options
+      PUBLIC ${ROOM_DEPENDS} Threads::Threads PRIVATE ${ROOM_LIBRARIES})
+  else()
+    add_library(foretoken_${ROOM_NAME} INTERFACE)
+    target_include_directories(foretoken_${ROOM_NAME} INTERFACE "${CMAKE_SOURCE_DIR}")
+    target_link_libraries(foretoken_${ROOM_NAME} INTERFACE ${ROOM_DEPENDS} Threads::Threads)
+  endif()
+  add_library(foretoken::${ROOM_NAME} ALIAS foretoken_${ROOM_NAME})
+endfunction()
+
+# foretoken_service(NAME router DEPENDS ...): room foretoken::service_<name> from all .cc files but main.cc,
+# and the executable foretoken-<name> (or EXECUTABLE) from main.cc.
+function(foretoken_service)
+  cmake_parse_arguments(SERVICE "" "NAME;EXECUTABLE" "DEPENDS;LIBRARIES;MAIN_DEPENDS" ${ARGN})
+  foretoken_room(NAME service_${SERVICE_NAME} DEPENDS ${SERVICE_DEPENDS} LIBRARIES ${SERVICE_LIBRARIES} EXCLUDE main.cc)
+  if(NOT SERVICE_EXECUTABLE)
+    set(SERVICE_EXECUTABLE foretoken-${SERVICE_NAME})
+  endif()
+  list(TRANSFORM SERVICE_MAIN_DEPENDS PREPEND foretoken::)
+  add_executable(${SERVICE_EXECUTABLE} main.cc)
+  target_link_libraries(${SERVICE_EXECUTABLE} PRIVATE foretoken_options foretoken::service_${SERVICE_NAME} ${SERVICE_MAIN_DEPENDS})
+endfunction()
+
+# foretoken_test(NAME kv_test SOURCES a_test.cc ... DEPENDS kv [LIBRARIES ...] [LABELS unit] [TIMEOUT 60])
+function(foretoken_test)
+  cmake_parse_arguments(TEST "" "NAME;TIMEOUT" "SOURCES;DEPENDS;LIBRARIES;LABELS;ENVIRONMENT" ${ARGN})
+  find_package(GTest REQUIRED)
+  list(TRANSFORM TEST_DEPENDS PREPEND foretoken::)
+  if(NOT TEST_LABELS)
+    set(TEST_LABELS unit)
+  endif()
+  if(NOT TEST_TIMEOUT)
+    set(TEST_TIMEOUT 120)
+  endif()
+  add_executable(${TEST_NAME} ${TEST_SOURCES})
+  set_target_properties(${TEST_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
+  target_compile_definitions(${TEST_NAME} PRIVATE
+    FORETOKEN_SOURCE_DIR="${CMAKE_SOURCE_DIR}" FORETOKEN_BIN_DIR="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
+  target_link_libraries(${TEST_NAME} PRIVATE foretoken_options ${TEST_DEPENDS} ${TEST_LIBRARIES} GTest::gmock_main)
+  add_test(NAME ${TEST_NAME} COMMAND ${TEST_NAME})
+  set_tests_properties(${TEST_NAME} PROPERTIES LABELS "${TEST_LABELS}" TIMEOUT ${TEST_TIMEOUT} SKIP_RETURN_CODE 77
+    ENVIRONMENT "${TEST_ENVIRONMENT}")
+endfunction()

@@ -1,0 +1,33 @@
+// Time as an argument. Core code takes a TimePoint; only services read a Clock. Monotonic everywhere.
+#pragma once
+
+#include <chrono>
+
+namespace foretoken {
+
+using Duration = std::chrono::nanoseconds;
+using TimePoint = std::chrono::time_point<std::chrono::steady_clock, Duration>;
+
+class Clock {
+ public:
+  virtual ~Clock() = default;
+  virtual TimePoint now() const = 0;
+};
+
+class SteadyClock final : public Clock {
+ public:
+  TimePoint now() const override { return std::chrono::steady_clock::now(); }
+};
+
+// For tests and simulation: stands still until told.
+class ManualClock final : public Clock {
+ public:
+  TimePoint now() const override { return now_; }
+  void advance(Duration by) { now_ += by; }
+  void set(TimePoint to) { now_ = to; }
+
+ private:
+  TimePoint now_{};
+};
+
+}  // namespace foretoken
