@@ -1,0 +1,96 @@
+// A device: its memory and its ops. Public calls check the contract (kernels/contract.h) and hand on to private
+// virtuals that do the work, so that no backend can forget a precondition. Calls are queued in order on the device;
+// results are on the host only after download(). One thread uses a backend. Blind to layers, requests and ranks.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "kernels/include/ops.h"
+#include "kernels/include/types.h"
+
+namespace foretoken {
+
+// A recorded sequence of op calls: a list on the CPU, a graph on CUDA. Belongs to the backend that made it.
+class Recording {
+ public:
+  virtual ~Recording() = default;
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  Backend() = default;
+  Backend(const Backend&) = delete;
+  Backend& operator=(const Backend&) = delete;
+
+  // Names what determines a row's bits: device, instruction set, kernel-set version. Part of the numerics fingerprint.
+  virtual std::string numerics() const = 0;
+  // A sentence for people: "cpu, 2 threads, avx512_bf16".
+  virtual std::string description() const = 0;
+  // Bytes an allocation could still get, for sizing the KV cache.
+  virtual std::size_t free_bytes() const = 0;
+
+  // Memory. allocate throws FatalError(kOutOfMemory) with the size asked for. New memory is zero.
+  Buffer allocate(std::size_t bytes);
+  void upload(void* to_device, const void* from_host, std::size_t bytes);
+  void download(void* to_host, const void* from_device, std::size_t bytes);  // waits for queued work
+  void copy(void* to_device, const void* from_device, std::size_t bytes);
+  void synchronize();
+
+  // Packs one or more matrices that share n_in. Sources are read before the call returns.
+  // Mixed dtypes and shapes that do not fit are the caller's mistake; non-finite weights are not looked for here.
+  Linear pack(std::span<const LinearSource> sources, Stacking stacking = Stacking::kRows);
+
+  // Ops. n_rows == 0 is legal and does nothing.
+  void embed(const EmbedArgs& args);
+  void qkv_rope_append(const QkvRopeAppendArgs& args);
+  void attn_paged(const AttnPagedArgs& args);
+  void matmul_residual(const MatmulResidualArgs& args);
+  void gate_up_swiglu(const GateUpSwigluArgs& args);
+  void lm_head(const LmHeadArgs& args);
+  void choose(const ChooseArgs& args);
+
+  // Runs `calls`, which may only call ops and copies of this backend, and keeps them for replay with the same
+  // addresses and counts. The contents of memory are read at replay.
+  std::unique_ptr<Recording> record(const std::function<void()>& calls);
+  void replay(Recording& recording);
+
+ private:
+  friend class Buffer;
+  virtual void* do_allocate(std::size_t bytes) = 0;
+  virtual void do_free(void* address, std::size_t bytes) noexcept = 0;
+  virtual void do_upload(void* to_device, const void* from_host, std::size_t bytes) = 0;
+  virtual void do_download(void* to_host, const void* from_device, std::size_t bytes) = 0;
+  virtual void do_copy(void* to_device, const void* from_device, std::size_t bytes) = 0;
+  virtual void do_synchronize() = 0;
+  virtual Linear do_pack(std::span<const LinearSource> sources, Stacking stacking) = 0;
+  virtual void do_embed(const EmbedArgs& args) = 0;
+  virtual void do_qkv_rope_append(const QkvRopeAppendArgs& args) = 0;
+  virtual void do_attn_paged(const AttnPagedArgs& args) = 0;
+  virtual void do_matmul_residual(const MatmulResidualArgs& args) = 0;
+  virtual void do_gate_up_swiglu(const GateUpSwigluArgs& args) = 0;
+  virtual void do_lm_head(const LmHeadArgs& args) = 0;
+  virtual void do_choose(const ChooseArgs& args) = 0;
+  virtual std::unique_ptr<Recording> do_record(const std::function<void()>& calls) = 0;
+  virtual void do_replay(Recording& recording) = 0;
+};
+
+// Which instructions the CPU backend may use; kAuto takes the best the machine has. The others pin a path, for tests
+// and for fleets that must agree on one numerics fingerprint.
+enum class CpuIsa : std::uint8_t { kAuto, kScalar, kAvx2, kAvx512, kAvx512Bf16 };
+
+struct BackendOptions {
+  std::string device = "cpu";  // "cpu"; "cuda" and "cuda:N" load the CUDA library
+  int n_threads = 0;           // CPU: 0 = physical cores
+  bool pin = false;            // CPU: bind worker threads to cores
+  CpuIsa isa = CpuIsa::kAuto;  // CPU: pin a path; kAvx512Bf16 includes VNNI
+};
+
+// Throws FatalError with a sentence when the device is not there.
+std::unique_ptr<Backend> make_backend(const BackendOptions& options);
+
+}  // namespace foretoken

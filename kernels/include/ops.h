@@ -1,0 +1,136 @@
+// One argument struct per op, shapes beside the fields. Pointers are device addresses; counts are host values. A row is
+// one token's worth of work. Invariant of every op: the bits of a row depend on that row's inputs alone, never on how
+// many rows share the call, on their order, on threads or on where blocks lie (docs/adr: rows are their own).
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/include/types.h"
+
+namespace foretoken {
+
+// hidden[r] = scale * table[tokens[r]], widened to f32. A table that is also the output head is packed once and shared.
+struct EmbedArgs {
+  const Linear* table = nullptr;          // [vocab, n_hidden]
+  const std::int32_t* tokens = nullptr;   // [n_rows]
+  std::int32_t n_rows = 0;
+  float scale = 1.0f;
+  float* hidden = nullptr;                // [n_rows, n_hidden]
+};
+
+// x = rms_norm(hidden) * norm; q, k, v = x Wᵀ + bias; q and k normalised per head if norms are given, then rotated
+// (half-split RoPE); k and v rounded to the cache's dtype and written to their slots.
+struct QkvRopeAppendArgs {
+  const float* hidden = nullptr;            // [n_rows, n_hidden]
+  std::int32_t n_rows = 0;
+  const float* norm = nullptr;              // [n_hidden]
+  float norm_eps = 0;
+  const Linear* qkv = nullptr;              // [(n_heads + 2 n_kv_heads) * head_dim, n_hidden]
+  const float* q_norm = nullptr;            // [head_dim] or null
+  const float* k_norm = nullptr;            // [head_dim] or null
+  std::int32_t n_heads = 0;
+  const float* rope_cos = nullptr;          // [n_positions, head_dim / 2], attention factor folded in
+  const float* rope_sin = nullptr;
+  std::int32_t n_positions = 0;             // rows of the RoPE tables
+  const std::int32_t* positions = nullptr;  // [n_rows], each < n_positions
+  const std::int32_t* slots = nullptr;      // [n_rows]: block * block_tokens + offset, where K and V go
+  PagedKv kv;
+  std::int32_t layer = 0;
+  float* q = nullptr;                       // [n_rows, n_heads, head_dim]
+};
+
+// out[r] = softmax(scale * q[r] Kᵀ) V over the tokens 0 .. positions[r] of the row's sequence, blocks in table order.
+struct AttnPagedArgs {
+  const float* q = nullptr;                    // [n_rows, n_heads, head_dim]
+  std::int32_t n_rows = 0;
+  std::int32_t n_heads = 0;
+  const std::int32_t* positions = nullptr;     // [n_rows]
+  std::int32_t n_sequences = 0;
+  const std::int32_t* row_begin = nullptr;     // [n_sequences + 1]: rows of a sequence are contiguous
+  const std::int32_t* block_tables = nullptr;  // [n_sequences, max_blocks]
+  std::int32_t max_blocks = 0;
+  PagedKv kv;
+  std::int32_t layer = 0;
+  float scale = 0;
+  float* out = nullptr;                        // [n_rows, n_heads, head_dim]
+};
+
+// residual[r] += x[r] Wᵀ + bias. With `partial`, the product goes there and residual is left alone: a rank's share of
+// a sum that the caller adds up in rank order.
+struct MatmulResidualArgs {
+  const float* x = nullptr;        // [n_rows, n_in]
+  std::int32_t n_rows = 0;
+  const Linear* weight = nullptr;  // [n_out, n_in]
+  float* residual = nullptr;       // [n_rows, n_out]
+  float* partial = nullptr;        // [n_rows, n_out] or null
+};
+
+// x = rms_norm(hidden) * norm; out = silu(x Gᵀ) * (x Uᵀ).
+struct GateUpSwigluArgs {
+  const float* hidden = nullptr;    // [n_rows, n_hidden]
+  std::int32_t n_rows = 0;
+  const float* norm = nullptr;      // [n_hidden]
+  float norm_eps = 0;
+  const Linear* gate_up = nullptr;  // Stacking::kGateUp, [2 n_ffn, n_hidden]
+  float* out = nullptr;             // [n_rows, n_ffn]
+};
+
+// logits[i] = (rms_norm(hidden[rows[i]]) * norm) Wᵀ for the rows that somebody wants.
+struct LmHeadArgs {
+  const float* hidden = nullptr;       // [n_hidden_rows, n_hidden]
+  const std::int32_t* rows = nullptr;  // [n_rows] indices into hidden
+  std::int32_t n_rows = 0;
+  const float* norm = nullptr;         // [n_hidden]
+  float norm_eps = 0;
+  const Linear* head = nullptr;        // [vocab, n_hidden]
+  float* logits = nullptr;             // [n_rows, vocab]
+};
+
+// How one row's token is chosen: speculation.md 2.4 and 2.5 give the arithmetic. Order: adjustments, temperature,
+// top-k, top-p, min-p, then argmax of logit / temperature + Gumbel noise keyed by (seed, choice, position, id).
+struct RowRule {
+  float temperature = 0;           // 0 = greedy
+  std::int32_t top_k = 0;          // 0 = off
+  float top_p = 1;                 // 1 = off
+  float min_p = 0;                 // 0 = off
+  std::uint64_t seed = 0;
+  std::uint32_t choice = 0;        // which of n parallel answers
+  std::uint32_t position = 0;      // absolute position of the token being chosen
+  std::int32_t adjust_begin = 0;   // this row's range in ChooseArgs::adjustments
+  std::int32_t adjust_end = 0;
+  std::int32_t n_top_logprobs = -1;  // -1: no log probabilities; 0: of the chosen token; n: and the n likeliest
+};
+
+// l' = (l > 0 ? l / repetition : l * repetition) + add. A mask is add = -infinity. At most one per (row, id), by id.
+struct Adjustment {
+  std::int32_t id = 0;
+  float repetition = 1;
+  float add = 0;
+};
+
+// What was chosen. Log probabilities are the log-softmax of the row's raw logits, before any rule.
+struct Choice {
+  double score = 0;         // logit / temperature + noise, or the logit: ranks take the maximum of (score, -token)
+  std::int32_t token = -1;  // -1: every token was masked
+  float logprob = 0;        // only with n_top_logprobs >= 0
+};
+
+struct TopLogprob {
+  std::int32_t token = -1;
+  float logprob = 0;
+};
+
+inline constexpr std::int32_t kMaxTopLogprobs = 20;
+
+struct ChooseArgs {
+  const float* logits = nullptr;            // [n_rows, vocab]
+  std::int32_t n_rows = 0;
+  std::int32_t vocab = 0;                   // columns of logits
+  std::int32_t n_valid = 0;                 // ids >= n_valid are padding: never chosen, no share of probability
+  const RowRule* rules = nullptr;           // [n_rows]
+  const Adjustment* adjustments = nullptr;  // all rows' adjustments
+  Choice* choices = nullptr;                // [n_rows]
+  TopLogprob* top = nullptr;                // [n_rows, kMaxTopLogprobs] or null if no row wants any
+};
+
+}  // namespace foretoken
