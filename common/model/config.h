@@ -1,0 +1,91 @@
+// What a model is, as data: every number and switch of a config.json that changes the arithmetic, read once and
+// validated (hf_folder.cc), then never changed. Knows no file, no tensor and no device. Plain values; copy freely.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/base/ids.h"
+#include "kernels/include/types.h"
+
+namespace foretoken {
+
+enum class Family : std::uint8_t { kLlama, kQwen2, kQwen3, kMistral };
+
+// The name as config.json's model_type has it: "llama", "qwen2", "qwen3", "mistral".
+std::string_view family_name(Family family);
+
+enum class RopeType : std::uint8_t { kDefault, kLinear, kLlama3, kYarn };
+
+std::string_view rope_type_name(RopeType type);
+
+// How positions become angles (rope.h does the arithmetic). Fields a type does not use keep their defaults.
+struct RopeSpec {
+  RopeType type = RopeType::kDefault;
+  double theta = 10000.0;
+  double factor = 1.0;                              // linear, llama3, yarn
+  double low_freq_factor = 1.0;                     // llama3
+  double high_freq_factor = 4.0;                    // llama3
+  std::int64_t original_max_position_embeddings = 0;  // llama3, yarn
+  double beta_fast = 32.0;                          // yarn
+  double beta_slow = 1.0;                           // yarn
+  std::optional<double> attention_factor = {};      // yarn: given outright, else from factor and the mscales
+  double mscale = 0.0;                              // yarn, 0 = not given
+  double mscale_all_dim = 0.0;                      // yarn, 0 = not given
+  bool truncate = true;                             // yarn: correction range rounded to whole dimensions
+  bool operator==(const RopeSpec&) const = default;
+};
+
+// generation_config.json: what a request gets that says nothing.
+struct GenerationDefaults {
+  std::optional<float> temperature = {};  // do_sample: false reads as 0
+  std::optional<std::uint32_t> top_k = {};
+  std::optional<float> top_p = {};
+  std::optional<float> min_p = {};
+  std::optional<float> repetition_penalty = {};
+  bool operator==(const GenerationDefaults&) const = default;
+};
+
+struct ModelConfig {
+  Family family = Family::kLlama;
+  std::string architecture;  // as config.json names it: "LlamaForCausalLM"
+
+  std::int32_t n_layers = 0;
+  std::int32_t n_hidden = 0;
+  std::int32_t n_heads = 0;
+  std::int32_t n_kv_heads = 0;
+  std::int32_t head_dim = 0;   // even; may differ from n_hidden / n_heads
+  std::int32_t n_ffn = 0;
+  std::int32_t vocab_size = 0;  // rows of the embedding: may exceed the tokenizer's ids (padding)
+  float rms_norm_eps = 1e-6f;
+  RopeSpec rope;
+
+  bool tie_word_embeddings = false;  // no lm_head tensor: the embedding is the head
+  bool qkv_bias = false;
+  bool o_bias = false;
+  bool mlp_bias = false;
+  bool qk_norm = false;  // RMSNorm of each head of q and k before RoPE
+
+  std::int64_t max_position_embeddings = 0;
+  DType checkpoint_dtype = DType::kF32;  // what config.json says; tensors themselves decide
+
+  std::optional<TokenId> bos_token_id = {};
+  std::vector<TokenId> eos_token_ids;  // generation_config.json's if it names any, else config.json's; ascending
+  GenerationDefaults generation;
+
+  // Longest sequence this load serves; load_model may lower it. See context_length().
+  std::int64_t max_model_len = 0;
+
+  bool operator==(const ModelConfig&) const = default;
+};
+
+// Positions the model was made for: max_position_embeddings, stretched by yarn and linear scaling.
+std::int64_t context_length(const ModelConfig& config);
+
+// Bytes of K and V that one token takes over all layers.
+std::size_t kv_bytes_per_token(const ModelConfig& config, DType kv_dtype);
+
+}  // namespace foretoken

@@ -1,0 +1,39 @@
+// A Hugging Face folder becomes a Model on a Backend. Reads, validates, packs, and closes every file again; the map is
+// gone when this returns. Main alone calls it (and tests): nobody else makes concrete choices. Blocks for as long as
+// the disk takes; the callback runs on the calling thread.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "common/model/config.h"
+#include "common/model/model.h"
+#include "kernels/include/backend.h"
+
+namespace foretoken {
+
+// kAuto keeps the checkpoint's own dtype. kI8: every linear, embedding and head included, is quantised per output
+// channel (symmetric) while loading. float32 <-> 16 bit conversions round to nearest even.
+enum class WeightDType : std::uint8_t { kAuto, kF32, kBf16, kF16, kI8 };
+
+// "auto", "float32", "bfloat16", "float16", "int8"; nothing for any other word.
+std::optional<WeightDType> weight_dtype_from_name(std::string_view name);
+
+struct LoadOptions {
+  WeightDType dtype = WeightDType::kAuto;
+  std::optional<DType> kv_dtype = {};  // kF32, kBf16, kF16; default: as the weights, bf16 for int8
+  std::int32_t max_rows = 512;         // most rows of one forward: sizes the scratch buffers
+  std::int64_t max_model_len = 0;      // 0: context_length(config); larger than that is refused
+  std::function<void(std::uint64_t bytes_done, std::uint64_t bytes_total)> on_progress = {};
+};
+
+// Throws FatalError: kUnsupportedModel for what we refuse by name, kMalformed for broken files, kIo, kOutOfMemory.
+// The backend must outlive the model.
+std::unique_ptr<Model> load_model(const std::filesystem::path& folder, Backend& backend,
+                                  const LoadOptions& options = {});
+
+}  // namespace foretoken
