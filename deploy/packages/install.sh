@@ -5,6 +5,7 @@ install_packages() {
   may_install=$1 may_assume=$2
   shift 2
   missing='' total=0
+  # shellcheck disable=SC2013 # one word a line
   for package in $(grep -hv '^#' "$@"); do
     total=$((total + 1))
     [ "$(dpkg-query -W -f='${Status}' "$package" 2>/dev/null)" = "install ok installed" ] || missing="$missing $package"
