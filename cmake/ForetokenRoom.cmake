@@ -20,7 +20,9 @@ endif()
 add_library(foretoken_options INTERFACE)
 # -ffp-contract=off: a multiply and an add fuse only where the source says fma, so the same
 # expression has the same bits in every translation unit and on every compiler.
-target_compile_options(foretoken_options INTERFACE -Wall -Wextra -Wpedantic -Wconversion -Wshadow -ffp-contract=off
+target_compile_options(foretoken_options INTERFACE -Wall -Wextra -Wpedantic -Wconversion -Wshadow
+  # Designated initialisers leave the rest to the defaults beside the members, on purpose.
+  -Wno-missing-field-initializers -ffp-contract=off
   $<$<BOOL:${FORETOKEN_WERROR}>:-Werror>
   $<$<BOOL:${FORETOKEN_SANITIZE}>:-fsanitize=${FORETOKEN_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all>)
 target_link_options(foretoken_options INTERFACE $<$<BOOL:${FORETOKEN_SANITIZE}>:-fsanitize=${FORETOKEN_SANITIZE}>)
