@@ -1,0 +1,33 @@
+// How many KV blocks fit: kv_cache.memory ("60%" of free memory, "8GiB", "512MiB") and the model's geometry to a
+// count, or a refusal that names the key. Pure: the free bytes come as an argument.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "common/base/result.h"
+#include "kernels/include/types.h"
+
+namespace foretoken {
+
+// A size in bytes or as a share of what is free; exactly one is set.
+struct KvMemory {
+  std::uint64_t n_bytes = 0;
+  double share = 0;  // (0, 1]
+};
+
+// "60%", "8GiB", "512MiB", "65536KiB", "1GB", "1073741824"; decimals allowed. kConfig otherwise.
+Result<KvMemory> parse_kv_memory(std::string_view text);
+
+struct KvSizeRequest {
+  std::string_view memory = "60%";
+  KvGeometry geometry;
+  std::uint64_t free_bytes = 0;
+  std::uint64_t max_sequence_tokens = 0;  // one sequence of this length must fit
+  std::int32_t min_blocks = 1;            // and at least so many blocks
+};
+
+// kConfig when the text is wrong, kOutOfMemory when too few blocks fit or more than is free is asked for.
+Result<std::int32_t> kv_blocks(const KvSizeRequest& request);
+
+}  // namespace foretoken

@@ -1,0 +1,85 @@
+// How many proposed tokens are worth verifying now, for a whole batch at once, and whether waiting for more pays. Uses
+// measured step times and measured acceptance; may say 0 everywhere, and then a step is the plain step. While it says
+// 0 it tries two sequences now and then, so that it comes back when the text gets easier. Pure: time is told. One
+// thread.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/spec/calibration.h"
+#include "common/spec/proposal.h"
+#include "common/spec/step_cost.h"
+
+namespace foretoken {
+
+enum class LengthMode : std::uint8_t {
+  kFixed,     // as many as there are, up to the request's limit
+  kAdaptive,  // what the measurements say
+};
+
+struct DraftLengthConfig {
+  LengthMode mode = LengthMode::kAdaptive;
+  double min_gain = 1.03;            // tokens per second over plain, or it is not done
+  std::uint32_t probe_every = 64;    // steps between trials while off
+  std::uint32_t off_after = 10;      // steps in a row not worth it until trials are rationed
+};
+
+// One decoding sequence of the coming step; sequences without proposals have an empty path.
+struct Candidate {
+  std::span<const PathToken> path;
+  std::uint32_t cap = 0;  // the request's num_draft_tokens, or less
+};
+
+// A proposal that is on its way.
+enum class DraftStanding : std::uint8_t { kActive, kOverdue, kAbsent };
+struct Expected {
+  DraftStanding standing = DraftStanding::kAbsent;
+  Duration arrives_in{};
+  double n_tokens = 0;  // expected accepted tokens it brings
+};
+
+class DraftLength {
+ public:
+  explicit DraftLength(const DraftLengthConfig& config) : config_(config) {}
+
+  // n_i per candidate, in order. Every candidate brings one row of its own; `other_rows` are those of prefill chunks;
+  // Σ n_i <= max_drafted. Call once per step.
+  std::vector<std::uint32_t> cut(std::span<const Candidate> candidates, std::uint32_t other_rows,
+                                 std::uint32_t max_drafted);
+
+  // After the step: what it cost and brought, and per sequence what became of the verified tokens.
+  void observe_step(std::uint32_t n_rows, std::uint32_t n_committed, Duration took);
+  void observe_round(std::span<const PathToken> verified, std::uint32_t n_accepted);
+
+  // How long to wait for proposals under way before a step; 0 unless all their drafts are on time and it pays.
+  // `step` is the expected time of the coming step, `deadline` the configured limit.
+  Duration wait(std::span<const Expected> expected, Duration step, Duration deadline) const;
+
+  // How far ahead to ask a proposer of a sequence whose limit is `cap`.
+  std::uint32_t budget(std::uint32_t cap) const;
+
+  const Calibration& calibration() const { return calibration_; }
+  const StepCost& step_cost() const { return cost_; }
+  bool is_off() const { return off_; }
+
+ private:
+  std::vector<std::uint32_t> best_cut(std::span<const Candidate> candidates, std::uint32_t other_rows,
+                                      std::uint32_t max_drafted) const;
+  std::vector<std::uint32_t> probe(std::span<const Candidate> candidates, std::uint32_t max_drafted) const;
+
+  DraftLengthConfig config_;
+  Calibration calibration_;
+  StepCost cost_;
+  double tokens_per_second_ = 0;
+  std::uint32_t n_declined_ = 0;     // steps in a row with proposals and none worth it
+  std::uint32_t until_probe_ = 0;
+  std::uint32_t probe_depth_ = 1;    // doubles while trials succeed
+  bool probing_ = false;             // the step under way is a trial
+  bool probe_failed_ = false;
+  bool off_ = false;
+};
+
+}  // namespace foretoken

@@ -1,0 +1,55 @@
+// When an answer ends. Every committed token, plain or accepted, passes through on_token one at a time and in order;
+// after a finish the rest of a round is dropped. Order of the rules: end or stop token, then max_tokens and the
+// model's length. Stop strings need text and live with the tokenizer service. Pure; one thread.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "common/base/ids.h"
+#include "common/base/sampling_params.h"
+
+namespace foretoken {
+
+enum class FinishReason : std::uint8_t {
+  kNone,    // goes on
+  kStop,    // the model's end token or one of stop_token_ids
+  kLength,  // max_tokens, or the model's longest sequence
+};
+
+constexpr std::string_view finish_reason_name(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kNone: return "none";
+    case FinishReason::kStop: return "stop";
+    case FinishReason::kLength: return "length";
+  }
+  return "?";
+}
+
+// The tokens that end an answer under these parameters: stop_token_ids, and the model's end tokens unless ignored.
+// Sorted, each once. min_tokens masks exactly these.
+std::vector<TokenId> ending_tokens(const SamplingParams& params, std::span<const TokenId> eos_ids);
+
+class FinishRules {
+ public:
+  // max_model_len counts prompt and answer together.
+  FinishRules(const SamplingParams& params, std::span<const TokenId> eos_ids, Position n_prompt,
+              Position max_model_len);
+
+  // The verdict on the next committed token, which is part of the answer whatever the verdict. Not after a finish.
+  FinishReason on_token(TokenId token);
+
+  FinishReason reason() const { return reason_; }
+  std::uint32_t n_output() const { return n_output_; }
+  std::uint32_t n_remaining() const { return limit_ - n_output_; }  // tokens that could still be committed
+
+ private:
+  std::vector<TokenId> endings_;
+  std::uint32_t limit_ = 0;
+  std::uint32_t n_output_ = 0;
+  FinishReason reason_ = FinishReason::kNone;
+};
+
+}  // namespace foretoken

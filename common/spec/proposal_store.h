@@ -1,0 +1,71 @@
+// All proposals for all sequences, by content: prefix hash -> tokens that may follow. Inserting is a set union (the
+// same edge twice keeps the larger confidence), so order, repetition and loss of proposals change nothing but the
+// candidates at hand; a stale one is simply never found. Must not know who sends or how. One thread.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "common/base/ids.h"
+#include "common/spec/calibration.h"
+#include "common/spec/proposal.h"
+
+namespace foretoken {
+
+enum class Insertion : std::uint8_t {
+  kInserted,
+  kUnknownSequence,
+  kAhead,      // base is beyond what is committed
+  kDivergent,  // the prefix is not ours
+  kMalformed,  // sizes, parents or token ids that cannot be
+};
+
+class ProposalStore {
+ public:
+  static constexpr std::size_t kMaxEdges = 4096;  // per sequence; the least confident go first
+
+  ProposalStore(PrefixHash root, std::int32_t vocab_size) : root_(root), vocab_size_(vocab_size) {}
+
+  void open(SeqId seq, std::span<const TokenId> committed);
+  void commit(SeqId seq, std::span<const TokenId> tokens);  // edges below the new length are dropped
+  void close(SeqId seq);
+  bool contains(SeqId seq) const { return sequences_.contains(seq); }
+
+  Insertion insert(SeqId seq, const Proposal& proposal);
+
+  // The path after the committed tokens with the largest expected number of accepted ones, at most n long.
+  std::vector<PathToken> best_path(SeqId seq, std::uint32_t n, const Calibration& calibration) const;
+
+  Position length(SeqId seq) const;      // committed tokens
+  PrefixHash prefix(SeqId seq) const;    // their hash
+  PrefixHash prefix(SeqId seq, Position at) const;  // of the first `at` <= length
+  std::size_t n_edges(SeqId seq) const;
+
+  struct Edge {
+    PrefixHash prefix = 0;  // of the tokens before
+    Position position = 0;  // of the token
+    TokenId token = -1;
+    std::uint8_t confidence = 0;
+    ProposerKind source = ProposerKind::kNone;
+    bool operator==(const Edge&) const = default;
+  };
+  std::span<const Edge> edges(SeqId seq) const;  // by (prefix, token): equal sets are equal spans
+
+ private:
+  struct Sequence {
+    std::vector<PrefixHash> hashes;  // [length + 1]
+    std::vector<Edge> edges;
+  };
+  struct Walk;
+  const Sequence& find(SeqId seq) const;
+  bool well_formed(const Proposal& proposal) const;
+  static void add_edge(Sequence& sequence, const Edge& edge);
+
+  PrefixHash root_;
+  std::int32_t vocab_size_;
+  std::unordered_map<SeqId, Sequence> sequences_;
+};
+
+}  // namespace foretoken

@@ -1,0 +1,33 @@
+// How long a step with so many rows takes: fading averages per bucket of rows, what lies between by interpolation.
+// Pure: durations are told, never measured here. One thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "common/base/clock.h"
+
+namespace foretoken {
+
+class StepCost {
+ public:
+  void observe(std::uint32_t n_rows, Duration took);
+
+  // Seconds, never falling with n_rows. Beyond what was seen, a guess a little dearer per row than flat, so that a
+  // longer step is tried once and then known. 0 while nothing was seen.
+  double seconds(std::uint32_t n_rows) const;
+  bool knows_anything() const { return n_seen_ > 0; }
+
+ private:
+  static constexpr std::size_t kBuckets = 64;  // 1 .. 16 each alone, then eight per doubling
+  static std::size_t bucket_of(std::uint32_t n_rows);
+  struct Bucket {
+    double seconds = 0;
+    double rows = 0;  // fading average of the rows seen
+    std::uint32_t n = 0;
+  };
+  std::array<Bucket, kBuckets> buckets_{};
+  std::uint64_t n_seen_ = 0;
+};
+
+}  // namespace foretoken
