@@ -1,0 +1,208 @@
+// Tables for the scheduler: state in, plan out.
+#include "common/engine/scheduler.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <vector>
+
+namespace foretoken {
+namespace {
+
+using std::chrono::seconds;
+
+const TimePoint kStart{};
+
+SchedulerLimits limits(std::int32_t n_blocks = 100) {
+  return {.max_rows = 32, .prefill_chunk = 16, .max_running = 8, .n_blocks = n_blocks, .block_tokens = 4};
+}
+
+// A decoding sequence: all but its last token in the cache.
+SequenceView decoding(std::uint32_t index, std::uint32_t n_tokens, std::uint32_t n_wanted = 0) {
+  const auto n_blocks = static_cast<std::int32_t>((n_tokens - 1 + 3) / 4);
+  return {.index = index, .n_tokens = n_tokens, .n_cached = n_tokens - 1, .n_longest = n_tokens + 40,
+          .n_wanted = n_wanted, .n_blocks = n_blocks, .n_returned = n_blocks};
+}
+
+SequenceView prompt(std::uint32_t index, std::uint32_t n_tokens, std::uint32_t n_cached = 0) {
+  const auto n_blocks = static_cast<std::int32_t>((n_cached + 3) / 4);
+  return {.index = index, .n_tokens = n_tokens, .n_cached = n_cached, .n_longest = n_tokens + 40,
+          .n_blocks = n_blocks, .n_returned = n_blocks};
+}
+
+Schedule schedule(const SchedulerLimits& l, const std::vector<SequenceView>& running,
+                  const std::vector<SequenceView>& waiting, std::int32_t n_free, TimePoint now = kStart) {
+  Schedule plan;
+  make_schedule(l, running, waiting, n_free, now, plan);
+  return plan;
+}
+
+// (index, n_known, n_proposed, samples) of each slice.
+using Row = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t, bool>;
+std::vector<Row> rows_of(const Schedule& plan) {
+  std::vector<Row> rows;
+  for (const auto& r : plan.rows) rows.emplace_back(r.index, r.n_known, r.n_proposed, r.samples);
+  return rows;
+}
+
+TEST(Scheduler, PlansNothingForNobody) {
+  const Schedule plan = schedule(limits(), {}, {}, 100);
+  EXPECT_TRUE(plan.rows.empty());
+  EXPECT_EQ(plan.n_rows, 0);
+}
+
+TEST(Scheduler, GivesADecodingSequenceItsRowAndItsProposals) {
+  const Schedule plan = schedule(limits(), {decoding(7, 10, 5), decoding(8, 3)}, {}, 90);
+  EXPECT_EQ(rows_of(plan), (std::vector<Row>{{7, 1, 5, true}, {8, 1, 0, true}}));
+  EXPECT_EQ(plan.n_rows, 7);
+}
+
+TEST(Scheduler, CutsPromptsIntoChunksAndSamplesOnlyAtTheirEnd) {
+  EXPECT_EQ(rows_of(schedule(limits(), {prompt(1, 40, 8)}, {}, 90)), (std::vector<Row>{{1, 16, 0, false}}));
+  EXPECT_EQ(rows_of(schedule(limits(), {prompt(1, 40, 24)}, {}, 90)), (std::vector<Row>{{1, 16, 0, true}}));
+}
+
+TEST(Scheduler, SharesOneChunkAmongPrompts) {
+  const Schedule plan = schedule(limits(), {prompt(1, 40, 28)}, {prompt(2, 30), prompt(3, 5)}, 90);
+  EXPECT_EQ(rows_of(plan), (std::vector<Row>{{1, 12, 0, true}, {2, 4, 0, false}}));
+  EXPECT_TRUE(plan.rows[1].admitted);
+}
+
+TEST(Scheduler, DecodesBesidePrefillWithinTheRowBudget) {
+  auto l = limits();
+  l.max_rows = 10;
+  l.max_running = 4;
+  const Schedule plan = schedule(l, {prompt(1, 40, 8), decoding(2, 9, 3), decoding(3, 9, 3)}, {}, 90);
+  EXPECT_EQ(rows_of(plan), (std::vector<Row>{{1, 8, 0, false}, {2, 1, 0, true}, {3, 1, 0, true}}));
+}
+
+TEST(Scheduler, SharesSpareRowsAmongProposalsOneByOne) {
+  auto l = limits();
+  l.max_rows = 9;
+  l.max_running = 3;
+  const Schedule plan = schedule(l, {decoding(1, 9, 8), decoding(2, 9, 1), decoding(3, 9, 8)}, {}, 90);
+  EXPECT_EQ(rows_of(plan), (std::vector<Row>{{1, 1, 3, true}, {2, 1, 1, true}, {3, 1, 2, true}}));
+}
+
+TEST(Scheduler, PreemptsTheYoungestWhenADecodingSequenceNeedsABlock) {
+  // Both stand at a block's end; one block is missing for the two of them.
+  const Schedule plan = schedule(limits(), {decoding(1, 9), decoding(2, 9)}, {}, 1);
+  EXPECT_EQ(rows_of(plan), (std::vector<Row>{{1, 1, 0, true}}));
+  EXPECT_EQ(plan.preempted, (std::vector<std::uint32_t>{2}));
+}
+
+TEST(Scheduler, NeverPreemptsForAProposal) {
+  const Schedule plan = schedule(limits(), {decoding(1, 8, 4), decoding(2, 8, 4)}, {}, 0);
+  EXPECT_EQ(rows_of(plan), (std::vector<Row>{{1, 1, 0, true}, {2, 1, 0, true}}));
+  EXPECT_TRUE(plan.preempted.empty());
+}
+
+TEST(Scheduler, CountsTheBlockThatASharedTailCosts) {
+  auto view = decoding(1, 8, 2);
+  view.copies_tail = true;
+  EXPECT_EQ(blocks_wanted(view, 1, 4), 1);
+  EXPECT_EQ(blocks_wanted(view, 2, 4), 2);
+  EXPECT_EQ(rows_of(schedule(limits(), {view}, {}, 1)), (std::vector<Row>{{1, 1, 0, true}}));
+  EXPECT_TRUE(schedule(limits(), {view}, {}, 0).rows.empty());
+}
+
+TEST(Scheduler, ShrinksAChunkBeforeItPreempts) {
+  const Schedule plan = schedule(limits(), {prompt(1, 40, 8), prompt(2, 40, 8)}, {}, 2);
+  EXPECT_EQ(rows_of(plan), (std::vector<Row>{{1, 8, 0, false}}));
+  EXPECT_EQ(plan.preempted, (std::vector<std::uint32_t>{2}));
+}
+
+TEST(Scheduler, AdmitsInTurnAndLetsNobodyOvertake) {
+  // 1 needs 10 blocks of 8 free: 2, which would fit, waits behind it.
+  EXPECT_TRUE(schedule(limits(), {}, {prompt(1, 40), prompt(2, 4)}, 8).rows.size() == 1);
+  const Schedule plan = schedule(limits(), {decoding(9, 5)}, {prompt(1, 40), prompt(2, 4)}, 8);
+  EXPECT_EQ(rows_of(plan), (std::vector<Row>{{9, 1, 0, true}}));
+}
+
+TEST(Scheduler, AdmitsNobodyWhileItPreempts) {
+  const Schedule plan = schedule(limits(), {decoding(1, 9), decoding(2, 9)}, {prompt(3, 2)}, 1);
+  EXPECT_EQ(plan.preempted, (std::vector<std::uint32_t>{2}));
+  EXPECT_EQ(rows_of(plan), (std::vector<Row>{{1, 1, 0, true}}));
+}
+
+TEST(Scheduler, AdmitsUpToTheLimitOfRunningSequences) {
+  auto l = limits();
+  l.max_running = 2;
+  EXPECT_EQ(schedule(l, {decoding(1, 4)}, {prompt(2, 2), prompt(3, 2)}, 90).rows.size(), 2u);
+}
+
+TEST(Scheduler, GuaranteedNoEvictAdmitsOnlyWhatCanGrowToItsEnd) {
+  auto l = limits(24);
+  l.policy = AdmissionPolicy::kGuaranteedNoEvict;
+  // 4 + 40 tokens = 11 blocks each: two fit into 24, three do not.
+  EXPECT_EQ(schedule(l, {}, {prompt(1, 4), prompt(2, 4), prompt(3, 4)}, 24).rows.size(), 2u);
+  l.policy = AdmissionPolicy::kMaxUtilization;
+  EXPECT_EQ(schedule(l, {}, {prompt(1, 4), prompt(2, 4), prompt(3, 4)}, 24).rows.size(), 3u);
+}
+
+TEST(Scheduler, NamesWhatIsPastItsDeadlineAndGivesItNoRows) {
+  auto late = decoding(1, 9, 4);
+  late.deadline = kStart + seconds(1);
+  auto waiting = prompt(2, 4);
+  waiting.deadline = kStart + seconds(1);
+  const Schedule plan = schedule(limits(), {late, decoding(3, 9)}, {waiting}, 90, kStart + seconds(1));
+  EXPECT_EQ(plan.expired, (std::vector<std::uint32_t>{1, 2}));
+  EXPECT_EQ(rows_of(plan), (std::vector<Row>{{3, 1, 0, true}}));
+}
+
+TEST(Scheduler, TurnLetsPriorityOvertakeForABoundedTime) {
+  EXPECT_LT(turn_of(kStart + seconds(5), 1), turn_of(kStart, 0));
+  EXPECT_GT(turn_of(kStart + seconds(15), 1), turn_of(kStart, 0));
+}
+
+// Whatever the state: rows within budget, blocks within what is free, the oldest always moves.
+TEST(Scheduler, KeepsItsBudgetsInRandomStates) {
+  for (std::uint32_t seed = 1; seed <= 400; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937 rng(seed);
+    auto draw = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(rng); };
+    auto l = limits();
+    l.policy = draw(0, 1) ? AdmissionPolicy::kMaxUtilization : AdmissionPolicy::kGuaranteedNoEvict;
+    l.max_rows = draw(8, 40);
+    l.prefill_chunk = draw(1, 40);
+    std::vector<SequenceView> running, waiting;
+    std::int32_t held = 0;
+    for (int i = 0, n = draw(0, 8); i < n; ++i) {
+      const auto n_tokens = static_cast<std::uint32_t>(draw(2, 60));
+      running.push_back(draw(0, 2) ? decoding(static_cast<std::uint32_t>(i), n_tokens, static_cast<std::uint32_t>(draw(0, 8)))
+                                   : prompt(static_cast<std::uint32_t>(i), n_tokens, static_cast<std::uint32_t>(draw(0, static_cast<int>(n_tokens) - 1))));
+      held += running.back().n_blocks;
+    }
+    for (int i = 0, n = draw(0, 4); i < n; ++i)
+      waiting.push_back(prompt(static_cast<std::uint32_t>(100 + i), static_cast<std::uint32_t>(draw(1, 60))));
+    const std::int32_t n_free = draw(0, 12);
+    l.n_blocks = std::max(held + n_free, 40);
+    const Schedule plan = schedule(l, running, waiting, n_free);
+
+    std::int32_t n_rows = 0, n_blocks = 0, returned = 0;
+    for (const auto& r : plan.rows) {
+      n_rows += static_cast<std::int32_t>(r.n_known + r.n_proposed);
+      const auto& pool = r.admitted ? waiting : running;
+      const auto view = std::find_if(pool.begin(), pool.end(), [&](const auto& v) { return v.index == r.index; });
+      ASSERT_NE(view, pool.end());
+      EXPECT_GT(r.n_known, 0u);
+      EXPECT_LE(view->n_cached + r.n_known, view->n_tokens);
+      EXPECT_EQ(r.samples, view->n_cached + r.n_known == view->n_tokens);
+      EXPECT_LE(r.n_proposed, r.samples ? view->n_wanted : 0u);
+      EXPECT_EQ(std::count(plan.preempted.begin(), plan.preempted.end(), r.index), 0);
+      n_blocks += blocks_wanted(*view, r.n_known + r.n_proposed, l.block_tokens);
+    }
+    for (std::uint32_t index : plan.preempted) returned += running[index].n_returned;
+    EXPECT_EQ(n_rows, plan.n_rows);
+    EXPECT_LE(n_rows, l.max_rows);
+    EXPECT_LE(n_blocks, n_free + returned);
+    if (!running.empty() && (n_free > 0 || running.size() > 1)) {
+      ASSERT_FALSE(plan.rows.empty());
+      EXPECT_EQ(plan.rows.front().index, running.front().index);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace foretoken
