@@ -1,0 +1,62 @@
+// Transport: moves frames between processes and knows nothing of what is in them. Sending never blocks, and its outcome
+// cannot be ignored; receiving waits until a deadline. Queues are bounded, parts and sizes limited, by whoever implements it.
+// One thread owns a transport and calls everything but wake().
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "common/base/bytes.h"
+#include "common/base/clock.h"
+
+namespace foretoken {
+
+using SocketId = std::uint32_t;
+
+// Where an answer goes: a socket, and on a bound one the connection. Opaque; who a peer claims to be is the message's business.
+struct Peer {
+  SocketId socket = 0;
+  std::string routing;    // empty on a connected socket
+  bool delimited = false;  // a REQ client: an empty part goes before the answer
+  auto operator<=>(const Peer&) const = default;
+};
+
+// What happened to a message. kUnknown: that connection is gone.
+enum class SendResult : std::uint8_t { kSent, kBusy, kUnknown };
+
+enum class DeliveryKind : std::uint8_t {
+  kMessage,
+  kUndelivered,  // a message handed over earlier found no connection (no frames): the peer is gone
+};
+
+struct Delivery {
+  DeliveryKind kind = DeliveryKind::kMessage;
+  Peer peer;
+  Frames frames;
+  std::string user;  // name of the key it authenticated with ("draft:draft-0"); empty without CURVE
+};
+
+enum class Door : std::uint8_t {
+  kInternal,  // other services: parts up to 4 MiB
+  kClient,    // anybody: parts up to 1 MiB, REQ clients welcome
+};
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  // Endpoints: ipc://PATH, tcp://NUMERIC-ADDRESS:PORT (port * = any free one), inproc://NAME. Throws FatalError.
+  virtual SocketId bind(const std::string& endpoint, Door door) = 0;
+  // Connects in the background and reconnects for ever; messages wait only for an established connection.
+  virtual SocketId connect(const std::string& endpoint) = 0;
+  virtual void close(SocketId socket) = 0;
+  // The real address of a bound socket, wildcards resolved.
+  virtual std::string endpoint(SocketId socket) const = 0;
+  [[nodiscard]] virtual SendResult send(const Peer& to, Frames frames) = 0;
+  // Next message of any socket, fairly; nothing when the deadline passed or wake() was called.
+  virtual std::optional<Delivery> receive(TimePoint deadline) = 0;
+  // From any thread: makes a waiting receive() return.
+  virtual void wake() = 0;
+};
+
+}  // namespace foretoken

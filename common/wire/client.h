@@ -1,0 +1,279 @@
+// What clients say and hear: a request is one msgpack map with string keys, an answer is one map. Structs with one listing
+// each (key, member, sentence); client_codec.h reads and writes them, docs/reference/client.md is generated from them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "common/base/ids.h"
+#include "common/base/result.h"
+#include "common/base/sampling_params.h"
+#include "common/wire/message_types.h"
+
+namespace foretoken::wire {
+
+enum class ClientOp : std::uint8_t { kGenerate, kCancel, kStatus, kMetrics };
+
+// A request, read and checked; what needs the model (vocabulary, context length) is still to be checked.
+struct ClientRequest {
+  ClientOp op = ClientOp::kGenerate;
+  std::optional<RequestId> request_id;     // the client's own; a retry under the same id is harmless
+  std::string model;                       // empty = whatever is served
+  PromptKind prompt_kind = PromptKind::kText;
+  std::string prompt;                      // text
+  std::string messages_json;               // kMessages: [{"role": ..., "content": ...}, ...], content always a string
+  std::vector<TokenId> token_ids;          // kTokens
+  bool add_special_tokens = true;
+  bool add_generation_prompt = true;
+  SamplingParams params;                   // seed, stop_token_ids and so on; bad_words stay text until encoded
+  bool has_seed = false;                   // false: derive it from the request id
+  bool has_temperature = false;            // false: the model's generation_config may say; likewise below
+  bool has_top_p = false;
+  bool has_top_k = false;
+  bool has_max_tokens = false;             // false: kDefaultMaxTokens
+  std::vector<std::string> stop;
+  std::vector<std::string> bad_words;
+  bool skip_special_tokens = true;
+  bool include_stop_str_in_output = false;
+  bool stream = false;
+  ProposerKind proposer = ProposerKind::kDefault;
+  std::int32_t num_draft_tokens = -1;      // 0 = plain; -1 = as configured
+  bool adaptive = true;
+  std::string prediction;                  // expected answer, for the prediction proposer
+  std::uint32_t timeout_ms = 0;            // 0 = as configured
+  std::string tenant;                      // separates prefix caches
+  std::uint8_t priority = 0;
+};
+
+struct Usage {
+  std::uint32_t prompt_tokens = 0;
+  std::uint32_t completion_tokens = 0;
+  std::uint32_t total_tokens = 0;
+  std::uint32_t cached_tokens = 0;
+  bool operator==(const Usage&) const = default;
+
+  template <class Self, class Visitor>
+  static void fields(Self& m, Visitor&& v) {
+    v("prompt_tokens", m.prompt_tokens, "tokens of the prompt");
+    v("completion_tokens", m.completion_tokens, "tokens delivered");
+    v("total_tokens", m.total_tokens, "both");
+    v("cached_tokens", m.cached_tokens, "prompt tokens found in the prefix cache");
+  }
+};
+
+struct SpeculativeDecoding {
+  double mean_acceptance_length = 0;
+  double draft_acceptance_rate = 0;
+  std::vector<std::uint32_t> acceptance_histogram;
+  std::uint32_t num_spec_steps = 0;
+  std::uint32_t num_accepted_draft_tokens = 0;
+  std::uint32_t num_draft_tokens = 0;
+  std::uint32_t num_spec_tokens = 0;
+  std::string proposer = "none";
+  std::string fallback_reason;
+  bool operator==(const SpeculativeDecoding&) const = default;
+
+  template <class Self, class Visitor>
+  static void fields(Self& m, Visitor&& v) {
+    v("mean_acceptance_length", m.mean_acceptance_length, "1 + accepted / rounds; tokens per round");
+    v("draft_acceptance_rate", m.draft_acceptance_rate, "accepted / drafted; 0 if nothing was drafted");
+    v("acceptance_histogram", m.acceptance_histogram, "rounds that accepted 0, 1, 2 ... tokens");
+    v("num_spec_steps", m.num_spec_steps, "rounds that verified at least one guess");
+    v("num_accepted_draft_tokens", m.num_accepted_draft_tokens, "guesses that were delivered");
+    v("num_draft_tokens", m.num_draft_tokens, "guesses verified");
+    v("num_spec_tokens", m.num_spec_tokens, "most guesses per round this request allowed");
+    v("proposer", m.proposer, "who guessed: draft, ngram, prediction or none; several joined by +");
+    v("fallback_reason", m.fallback_reason, "why speculation was not or no longer used; empty = it was");
+  }
+};
+
+struct ReplyMetrics {
+  double time_to_first_token_ms = 0;
+  double generation_time_ms = 0;
+  double queue_time_ms = 0;
+  double tokens_per_second = 0;
+  SpeculativeDecoding speculative_decoding;
+  bool operator==(const ReplyMetrics&) const = default;
+
+  template <class Self, class Visitor>
+  static void fields(Self& m, Visitor&& v) {
+    v("time_to_first_token_ms", m.time_to_first_token_ms, "arrival at the router to first token");
+    v("generation_time_ms", m.generation_time_ms, "first token to last, at the target");
+    v("queue_time_ms", m.queue_time_ms, "waiting at the target");
+    v("tokens_per_second", m.tokens_per_second, "completion tokens after the first / generation time");
+    v("speculative_decoding", m.speculative_decoding, "what guessing ahead did");
+  }
+};
+
+struct LogprobEntry {
+  TokenId token_id = 0;
+  double logprob = 0;
+  std::vector<TokenId> top_ids;
+  std::vector<double> top_logprobs;
+  bool operator==(const LogprobEntry&) const = default;
+
+  template <class Self, class Visitor>
+  static void fields(Self& m, Visitor&& v) {
+    v("token_id", m.token_id, "the delivered token");
+    v("logprob", m.logprob, "its natural log-probability, from the target's raw logits");
+    v("top_ids", m.top_ids, "the likeliest ids, best first");
+    v("top_logprobs", m.top_logprobs, "theirs, same order");
+  }
+};
+
+// A matched stop string, a stop token's id, or nothing (end token, length).
+using StopReason = std::variant<std::monostate, TokenId, std::string>;
+
+// The answer; with `stream`, the last map, whose text and token_ids are what no piece has carried yet.
+struct ClientReply {
+  std::string id;
+  std::string model;
+  bool done = true;
+  std::uint32_t index = 0;
+  std::string text;
+  std::vector<TokenId> token_ids;
+  std::string finish_reason;
+  StopReason stop_reason;
+  Usage usage;
+  ReplyMetrics metrics;
+  std::vector<LogprobEntry> logprobs;
+  std::string system_fingerprint;
+  bool operator==(const ClientReply&) const = default;
+
+  template <class Self, class Visitor>
+  static void fields(Self& m, Visitor&& v) {
+    v("id", m.id, "the request id, 32 hexadecimal digits");
+    v("model", m.model, "the model that answered");
+    v("done", m.done, "true: nothing follows");
+    v("index", m.index, "which of several answers");
+    v("text", m.text, "the answer; streamed: its last part");
+    v("token_ids", m.token_ids, "its tokens; streamed: those of the last part");
+    v("finish_reason", m.finish_reason, "stop, length, cancelled or deadline");
+    v("stop_reason", m.stop_reason, "the stop string or stop token id that ended it, else nil");
+    v("usage", m.usage, "token counts");
+    v("metrics", m.metrics, "times and speculation");
+    v("logprobs", m.logprobs, "one per token if asked for, else empty");
+    v("system_fingerprint", m.system_fingerprint, "equal = same model, numerics and build");
+  }
+};
+
+struct ClientPiece {
+  std::string id;
+  bool done = false;
+  std::uint32_t index = 0;
+  std::string text;
+  std::vector<TokenId> token_ids;
+  std::uint32_t accepted = 0;
+  std::vector<LogprobEntry> logprobs;
+  bool operator==(const ClientPiece&) const = default;
+
+  template <class Self, class Visitor>
+  static void fields(Self& m, Visitor&& v) {
+    v("id", m.id, "the request id");
+    v("done", m.done, "false: more follows");
+    v("index", m.index, "which of several answers");
+    v("text", m.text, "new text, whole characters");
+    v("token_ids", m.token_ids, "tokens decoded into it, or held back in it");
+    v("accepted", m.accepted, "how many of them had been guessed");
+    v("logprobs", m.logprobs, "one per token if asked for, else empty");
+  }
+};
+
+struct ClientError {
+  std::string id;
+  bool done = true;
+  std::string code;
+  std::string message;
+  std::string param;
+  std::uint32_t retry_after_ms = 0;
+  bool operator==(const ClientError&) const = default;
+};
+
+// One service, as `foretoken ps` shows it.
+struct ServiceStatus {
+  std::string role;
+  std::string name;
+  std::string state;
+  std::string endpoint;
+  std::string model;
+  std::string build;
+  std::uint64_t pid = 0;
+  std::uint64_t uptime_s = 0;
+  std::uint64_t rss_bytes = 0;
+  std::uint32_t active = 0;
+  std::uint32_t queued = 0;
+  std::uint32_t kv_blocks_total = 0;
+  std::uint32_t kv_blocks_free = 0;
+  std::uint64_t tokens_total = 0;
+  std::uint64_t drafted_total = 0;
+  std::uint64_t accepted_total = 0;
+  std::string note;
+  bool operator==(const ServiceStatus&) const = default;
+
+  template <class Self, class Visitor>
+  static void fields(Self& m, Visitor&& v) {
+    v("role", m.role, "router, tokenizer, draft or target");
+    v("name", m.name, "such as draft-0");
+    v("state", m.state, "ready, loading, draining, refused or gone");
+    v("endpoint", m.endpoint, "where it takes connections, if it does");
+    v("model", m.model, "the model it runs, if any");
+    v("build", m.build, "version, commit, instruction set");
+    v("pid", m.pid, "process id on its host");
+    v("uptime_s", m.uptime_s, "seconds since it started");
+    v("rss_bytes", m.rss_bytes, "resident memory");
+    v("active", m.active, "sequences or streams being worked on");
+    v("queued", m.queued, "requests waiting");
+    v("kv_blocks_total", m.kv_blocks_total, "KV blocks");
+    v("kv_blocks_free", m.kv_blocks_free, "of those, free");
+    v("tokens_total", m.tokens_total, "tokens committed, drafted or decoded");
+    v("drafted_total", m.drafted_total, "target: guesses verified");
+    v("accepted_total", m.accepted_total, "target: guesses accepted");
+    v("note", m.note, "why it is not used, if it is not");
+  }
+};
+
+struct StatusReply {
+  std::string id;
+  bool done = true;
+  bool ready = false;
+  std::vector<std::string> models;
+  std::vector<ServiceStatus> services;
+  std::uint32_t requests_active = 0;
+  std::uint64_t requests_total = 0;
+  bool operator==(const StatusReply&) const = default;
+
+  template <class Self, class Visitor>
+  static void fields(Self& m, Visitor&& v) {
+    v("id", m.id, "the request id");
+    v("done", m.done, "true: nothing follows");
+    v("ready", m.ready, "a request could be served now");
+    v("models", m.models, "names a request may ask for");
+    v("services", m.services, "every service, the router first");
+    v("requests_active", m.requests_active, "requests in work");
+    v("requests_total", m.requests_total, "requests accepted since the router started");
+  }
+};
+
+struct MetricsText {
+  std::string id;
+  bool done = true;
+  std::string metrics_text;
+  bool operator==(const MetricsText&) const = default;
+
+  template <class Self, class Visitor>
+  static void fields(Self& m, Visitor&& v) {
+    v("id", m.id, "the request id");
+    v("done", m.done, "true: nothing follows");
+    v("metrics_text", m.metrics_text, "Prometheus text of all services");
+  }
+};
+
+using ClientAnswer = std::variant<ClientPiece, ClientReply, ClientError, StatusReply, MetricsText>;
+
+inline constexpr std::uint32_t kDefaultMaxTokens = 128;
+
+}  // namespace foretoken::wire

@@ -1,0 +1,36 @@
+// Message <-> frames. Total: any bytes give a message or an Error, never an exception, and nothing is reserved for a length
+// that the bytes at hand do not back. Pure: knows no socket and no clock. The one door of msgpack-cxx, which packs;
+// reading is our own (body_reader.h), because a receiver must judge before it believes.
+//
+//   bus.send(peer, encode(speaker, request, Tokens{.position = 7, .ids = {1, 2}}));
+//   auto in = decode(delivery.frames);  if (!in.ok()) ...;  if (auto* tokens = std::get_if<Tokens>(&in->message)) ...
+#pragma once
+
+#include <string_view>
+
+#include "common/base/bytes.h"
+#include "common/base/result.h"
+#include "common/wire/envelope.h"
+#include "common/wire/messages.h"
+
+namespace foretoken::wire {
+
+struct Incoming {
+  Header header;
+  Message message;
+  Frames blobs;  // raw tensors after the body; no message of 1.0 has any
+};
+
+// Fills in type and body size. A body beyond kMaxInternalPartBytes is our mistake.
+Frames encode(Header header, const Message& message);
+inline Frames encode(Speaker& speaker, RequestId request, const Message& message) {
+  return encode(speaker.next(request), message);
+}
+
+// Parts: header, body, at most kMaxBlobs blobs.
+Result<Incoming> decode(const Frames& frames);
+// The body alone, for tests and golden bytes.
+Bytes pack_body(const Message& message);
+Result<Message> read_body(MessageType type, std::string_view body);
+
+}  // namespace foretoken::wire

@@ -1,0 +1,24 @@
+// Every message between services, every field, once. This is the specification of form; docs/reference/protocol.md says
+// who owes what to whom. From the same listing come packing, unpacking, printing, documentation and random messages.
+//
+// A body is a msgpack array; a field's number is its place, starting at 1. Growing: append with a default and the minor
+// version it came with (`v(8, "x", m.x, "...", 1)`); never renumber, never reuse; a dead field stays as `unused_...`.
+// Token ids travel as int32, floats as binary32, little-endian, in one msgpack bin each.
+#pragma once
+
+#include <variant>
+
+#include "common/wire/messages_control.h"
+#include "common/wire/messages_draft.h"
+#include "common/wire/messages_request.h"
+#include "common/wire/params_fields.h"
+
+namespace foretoken::wire {
+
+using Message = std::variant<Hello, HelloReply, Heartbeat, HeartbeatReply, Goodbye, Assign, Unassign, DraftLost,
+                             MetricsRequest, MetricsReply,                                             //
+                             Encode, Encoded, Open, Opened, Busy, Tokens, Done, Close, Failed,         //
+                             StreamOpen, Decode, Text, StreamClose,                                    //
+                             Attach, Propose, Proposal, Need, CloseSequence, DraftBusy>;
+
+}  // namespace foretoken::wire

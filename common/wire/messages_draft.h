@@ -1,0 +1,205 @@
+// Messages between a target and its drafts. The target owns the truth: under coupled acceptance nothing a draft says can
+// change a token. Everything towards the draft is cumulative and may be repeated or lost. Part of messages.h.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "common/base/ids.h"
+#include "common/base/sampling_params.h"
+#include "common/wire/message_types.h"
+
+namespace foretoken::wire {
+
+struct Attach {
+  static constexpr MessageType kType = MessageType::kAttach;
+  static constexpr std::string_view kName = "Attach";
+  static constexpr std::string_view kDuty =
+      "target -> draft. Opens a sequence, or refreshes it. Answer: Proposal, DraftBusy or nothing yet.";
+  SeqId seq;
+  Lease lease;
+  Fingerprint vocabulary = 0;
+  Acceptance acceptance = Acceptance::kCoupled;
+  std::uint8_t noise_version = 1;
+  SamplingParams params;
+  std::uint32_t n_prompt = 0;
+  std::vector<TokenId> tokens;
+  PrefixHash prefix = 0;
+  std::uint32_t budget = 0;
+  std::uint8_t rows = 1;
+  std::uint16_t window = 0;
+  std::uint8_t priority = 0;
+  std::uint64_t tenant_salt = 0;
+  bool operator==(const Attach&) const = default;
+
+  template <class Self, class Visitor>
+  static void fields(Self& m, Visitor&& v) {
+    v(1, "seq", m.seq, "the sequence, as the target numbers it");
+    v(2, "lease", m.lease, "this attachment; a higher one replaces it, a lower one is dead");
+    v(3, "vocabulary", m.vocabulary, "fingerprint of the vocabulary the ids mean");
+    v(4, "acceptance", m.acceptance, "coupled: guess with the same noise; rejection: state the distribution");
+    v(5, "noise_version", m.noise_version, "of the counter-based noise");
+    v(6, "params", m.params, "how the target chooses its tokens");
+    v(7, "n_prompt", m.n_prompt, "how many of tokens are the prompt: penalties and min_tokens need it");
+    v(8, "tokens", m.tokens, "all committed tokens");
+    v(9, "prefix", m.prefix, "hash of all of them");
+    v(10, "budget", m.budget, "most tokens wanted ahead; 0 = only keep current");
+    v(11, "rows", m.rows, "branches per step; 1 = a chain");
+    v(12, "window", m.window, "most tokens kept ahead of the committed ones; 0 = budget");
+    v(13, "priority", m.priority, "higher goes first");
+    v(14, "tenant_salt", m.tenant_salt, "separates prefix caches of tenants");
+  }
+};
+
+struct ProposeRecord {
+  static constexpr std::string_view kName = "ProposeRecord";
+  SeqId seq;
+  Lease lease;
+  Epoch epoch;
+  Position from = 0;
+  std::vector<TokenId> tail;
+  PrefixHash prefix = 0;
+  std::uint32_t budget = 0;
+  std::uint8_t rows = 1;
+  std::uint8_t n_verified = 0;
+  std::uint8_t n_accepted = 0;
+  bool operator==(const ProposeRecord&) const = default;
+
+  template <class Self, class Visitor>
+  static void fields(Self& m, Visitor&& v) {
+    v(1, "seq", m.seq, "the sequence, as the target numbers it");
+    v(2, "lease", m.lease, "other leases are dead: drop and count");
+    v(3, "epoch", m.epoch, "number of this record within the lease; echoed in the answer");
+    v(4, "from", m.from, "position of the first token of tail");
+    v(5, "tail", m.tail, "tokens committed since the position the draft last confirmed");
+    v(6, "prefix", m.prefix, "hash of everything up to and including tail");
+    v(7, "budget", m.budget, "most tokens wanted ahead; 0 = only keep current");
+    v(8, "rows", m.rows, "branches per step; 1 = a chain");
+    v(9, "n_verified", m.n_verified, "guessed tokens the last step verified");
+    v(10, "n_accepted", m.n_accepted, "of those, accepted");
+  }
+};
+
+struct Propose {
+  static constexpr MessageType kType = MessageType::kPropose;
+  static constexpr std::string_view kName = "Propose";
+  static constexpr std::string_view kDuty =
+      "target -> draft, after each step, all its sequences there. Answer per record: Proposal, Need, DraftBusy or nothing.";
+  std::vector<ProposeRecord> records;
+  std::uint64_t echo_us = 0;
+  std::uint32_t step_us = 0;
+  std::uint32_t next_in_us = 0;
+  bool operator==(const Propose&) const = default;
+
+  template <class Self, class Visitor>
+  static void fields(Self& m, Visitor&& v) {
+    v(1, "records", m.records, "one per sequence");
+    v(2, "echo_us", m.echo_us, "sender's monotonic clock; only echoed");
+    v(3, "step_us", m.step_us, "how long the last step took");
+    v(4, "next_in_us", m.next_in_us, "expected start of the next verification");
+  }
+};
+
+struct ProposalRecord {
+  static constexpr std::string_view kName = "ProposalRecord";
+  SeqId seq;
+  Lease lease;
+  Epoch epoch;
+  Position base = 0;
+  PrefixHash prefix = 0;
+  std::vector<TokenId> tokens;
+  std::vector<std::uint16_t> parents;
+  std::vector<std::uint8_t> confidence;
+  Position known = 0;
+  std::uint32_t draft_us = 0;
+  std::uint32_t hold_us = 0;
+  std::uint64_t echo_us = 0;
+  bool operator==(const ProposalRecord&) const = default;
+
+  template <class Self, class Visitor>
+  static void fields(Self& m, Visitor&& v) {
+    v(1, "seq", m.seq, "as in the record it answers");
+    v(2, "lease", m.lease, "as in the record it answers");
+    v(3, "epoch", m.epoch, "of the last record applied; 0 before the first");
+    v(4, "base", m.base, "a position the draft knows as committed: the first guess is for it");
+    v(5, "prefix", m.prefix, "hash of the tokens before base");
+    v(6, "tokens", m.tokens, "guesses, parents before children");
+    v(7, "parents", m.parents, "index of each guess's parent, 65535 = base; empty = a chain");
+    v(8, "confidence", m.confidence, "per guess, 255 x probability that it is right given its parent; may be empty");
+    v(9, "known", m.known, "committed length the draft has applied");
+    v(10, "draft_us", m.draft_us, "time spent guessing");
+    v(11, "hold_us", m.hold_us, "time between the echoed message and this one");
+    v(12, "echo_us", m.echo_us, "of the last Propose");
+  }
+};
+
+struct Proposal {
+  static constexpr MessageType kType = MessageType::kProposal;
+  static constexpr std::string_view kName = "Proposal";
+  static constexpr std::string_view kDuty = "draft -> target, when ready, also unasked. A hint: may be lost, late or wrong.";
+  std::vector<ProposalRecord> records;
+  bool operator==(const Proposal&) const = default;
+
+  template <class Self, class Visitor>
+  static void fields(Self& m, Visitor&& v) {
+    v(1, "records", m.records, "of sequences of this target");
+  }
+};
+
+struct Need {
+  static constexpr MessageType kType = MessageType::kNeed;
+  static constexpr std::string_view kName = "Need";
+  static constexpr std::string_view kDuty = "draft -> target. Answer: Propose from known, or Attach.";
+  SeqId seq;
+  Lease lease;
+  Position known = 0;
+  PrefixHash prefix = 0;
+  NeedReason reason = NeedReason::kUnknown;
+  bool operator==(const Need&) const = default;
+
+  template <class Self, class Visitor>
+  static void fields(Self& m, Visitor&& v) {
+    v(1, "seq", m.seq, "as the target numbers it");
+    v(2, "lease", m.lease, "as in the record it answers");
+    v(3, "known", m.known, "committed length the draft has; 0 = nothing");
+    v(4, "prefix", m.prefix, "hash of those tokens");
+    v(5, "reason", m.reason, "unknown, gap, mismatch or evicted");
+  }
+};
+
+struct CloseSequence {
+  static constexpr MessageType kType = MessageType::kCloseSequence;
+  static constexpr std::string_view kName = "CloseSequence";
+  static constexpr std::string_view kDuty = "target -> draft. Forget this sequence; unknown ones too. No answer.";
+  SeqId seq;
+  Lease lease;
+  CloseReason reason = CloseReason::kFinished;
+  bool operator==(const CloseSequence&) const = default;
+
+  template <class Self, class Visitor>
+  static void fields(Self& m, Visitor&& v) {
+    v(1, "seq", m.seq, "as the target numbers it");
+    v(2, "lease", m.lease, "the attachment that ends");
+    v(3, "reason", m.reason, "for the log");
+  }
+};
+
+struct DraftBusy {
+  static constexpr MessageType kType = MessageType::kDraftBusy;
+  static constexpr std::string_view kName = "DraftBusy";
+  static constexpr std::string_view kDuty = "draft -> target. No room for this sequence: plain rounds until later.";
+  SeqId seq;
+  Lease lease;
+  std::uint32_t retry_after_us = 0;
+  bool operator==(const DraftBusy&) const = default;
+
+  template <class Self, class Visitor>
+  static void fields(Self& m, Visitor&& v) {
+    v(1, "seq", m.seq, "as the target numbers it");
+    v(2, "lease", m.lease, "as in the message it answers");
+    v(3, "retry_after_us", m.retry_after_us, "when to ask again");
+  }
+};
+
+}  // namespace foretoken::wire

@@ -1,0 +1,329 @@
+// Messages on the path of a request: text to tokens, a sequence at a target, tokens back to text. The request id stands
+// in the header; one request is one sequence. Part of messages.h.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/base/error_code.h"
+#include "common/base/ids.h"
+#include "common/base/sampling_params.h"
+#include "common/wire/message_types.h"
+
+namespace foretoken::wire {
+
+struct Encode {
+  static constexpr MessageType kType = MessageType::kEncode;
+  static constexpr std::string_view kName = "Encode";
+  static constexpr std::string_view kDuty = "router -> tokenizer. Answer: Encoded or Failed.";
+  PromptKind kind = PromptKind::kText;
+  std::string text;
+  std::vector<TokenId> tokens;
+  bool add_special_tokens = true;
+  bool add_generation_prompt = true;
+  std::string template_vars_json;
+  std::vector<std::string> bad_words;
+  std::string prediction;
+  bool operator==(const Encode&) const = default;
+
+  template <class Self, class Visitor>
+  static void fields(Self& m, Visitor&& v) {
+    v(1, "kind", m.kind, "what the prompt is: tokens, text or messages");
+    v(2, "text", m.text, "text: the prompt; messages: a JSON array of {role, content}");
+    v(3, "tokens", m.tokens, "kind tokens: the prompt, to be checked and passed through");
+    v(4, "add_special_tokens", m.add_special_tokens, "text only: as the tokenizer does by default (BOS and the like)");
+    v(5, "add_generation_prompt", m.add_generation_prompt, "messages only: open the assistant's turn");
+    v(6, "template_vars_json", m.template_vars_json, "messages only: a JSON object of extra template variables, or empty");
+    v(7, "bad_words", m.bad_words, "texts that must not appear, to be encoded without special tokens");
+    v(8, "prediction", m.prediction, "expected answer, to be encoded without special tokens; may be empty");
+  }
+};
+
+struct Encoded {
+  static constexpr MessageType kType = MessageType::kEncoded;
+  static constexpr std::string_view kName = "Encoded";
+  static constexpr std::string_view kDuty = "Answer to Encode.";
+  std::vector<TokenId> tokens;
+  std::vector<std::vector<TokenId>> bad_word_tokens;
+  std::vector<TokenId> prediction_tokens;
+  std::uint32_t cpu_us = 0;
+  bool operator==(const Encoded&) const = default;
+
+  template <class Self, class Visitor>
+  static void fields(Self& m, Visitor&& v) {
+    v(1, "tokens", m.tokens, "the prompt");
+    v(2, "bad_word_tokens", m.bad_word_tokens, "sequences for every bad word; a word may give several");
+    v(3, "prediction_tokens", m.prediction_tokens, "the prediction");
+    v(4, "cpu_us", m.cpu_us, "time spent");
+  }
+};
+
+struct Open {
+  static constexpr MessageType kType = MessageType::kOpen;
+  static constexpr std::string_view kName = "Open";
+  static constexpr std::string_view kDuty =
+      "router -> target. Answer: Opened, Busy or Failed; then Tokens, and in the end one Done or one Failed.";
+  std::vector<TokenId> tokens;
+  std::uint32_t n_prompt = 0;
+  SamplingParams params;
+  std::vector<TokenId> end_tokens;
+  ProposerKind proposer = ProposerKind::kDefault;
+  std::int32_t draft_len = -1;
+  bool adaptive = true;
+  Acceptance acceptance = Acceptance::kCoupled;
+  std::vector<TokenId> prediction;
+  std::uint64_t deadline_us = 0;
+  std::uint8_t priority = 0;
+  std::uint64_t tenant_salt = 0;
+  bool operator==(const Open&) const = default;
+
+  template <class Self, class Visitor>
+  static void fields(Self& m, Visitor&& v) {
+    v(1, "tokens", m.tokens, "the prompt, then tokens delivered before a migration");
+    v(2, "n_prompt", m.n_prompt, "how many of tokens are the prompt; the rest count towards max_tokens");
+    v(3, "params", m.params, "how tokens are chosen and when the answer ends");
+    v(4, "end_tokens", m.end_tokens, "ids that end the answer; empty = the model's own");
+    v(5, "proposer", m.proposer, "who guesses ahead: default, draft, ngram, prediction or none");
+    v(6, "draft_len", m.draft_len, "most guessed tokens per round; 0 = plain decoding, -1 = as configured");
+    v(7, "adaptive", m.adaptive, "draft_len may be shortened when it does not pay");
+    v(8, "acceptance", m.acceptance, "coupled or rejection");
+    v(9, "prediction", m.prediction, "tokens of the expected answer, for the prediction proposer");
+    v(10, "deadline_us", m.deadline_us, "time left when sent; 0 = none");
+    v(11, "priority", m.priority, "higher goes first; 0 = normal");
+    v(12, "tenant_salt", m.tenant_salt, "separates prefix caches of tenants");
+  }
+};
+
+struct Opened {
+  static constexpr MessageType kType = MessageType::kOpened;
+  static constexpr std::string_view kName = "Opened";
+  static constexpr std::string_view kDuty = "target -> router. The request was accepted. No answer.";
+  std::uint32_t n_waiting = 0;
+  bool operator==(const Opened&) const = default;
+
+  template <class Self, class Visitor>
+  static void fields(Self& m, Visitor&& v) {
+    v(1, "n_waiting", m.n_waiting, "requests before it");
+  }
+};
+
+struct Busy {
+  static constexpr MessageType kType = MessageType::kBusy;
+  static constexpr std::string_view kName = "Busy";
+  static constexpr std::string_view kDuty = "target -> router. Not accepted, nothing was kept; try another or later.";
+  ErrorCode code = ErrorCode::kQueueFull;
+  std::string message;
+  std::uint32_t retry_after_ms = 0;
+  bool operator==(const Busy&) const = default;
+
+  template <class Self, class Visitor>
+  static void fields(Self& m, Visitor&& v) {
+    v(1, "code", m.code, "queue_full, out_of_memory or draining");
+    v(2, "message", m.message, "which limit");
+    v(3, "retry_after_ms", m.retry_after_ms, "when it is worth trying again; 0 = unknown");
+  }
+};
+
+// Log-probability of one delivered token, and of the likeliest ones.
+struct TokenLogprobs {
+  static constexpr std::string_view kName = "TokenLogprobs";
+  float logprob = 0;
+  std::vector<TokenId> top_ids;
+  std::vector<float> top_logprobs;
+  bool operator==(const TokenLogprobs&) const = default;
+
+  template <class Self, class Visitor>
+  static void fields(Self& m, Visitor&& v) {
+    v(1, "logprob", m.logprob, "natural log, from the target's raw logits");
+    v(2, "top_ids", m.top_ids, "likeliest ids, best first");
+    v(3, "top_logprobs", m.top_logprobs, "theirs, same order");
+  }
+};
+
+struct Tokens {
+  static constexpr MessageType kType = MessageType::kTokens;
+  static constexpr std::string_view kName = "Tokens";
+  static constexpr std::string_view kDuty =
+      "target -> router, after each commit. Each position once per target; a receiver drops positions it has. No answer.";
+  Position position = 0;
+  std::vector<TokenId> ids;
+  std::vector<std::uint8_t> accepted;
+  std::vector<TokenLogprobs> logprobs;
+  bool operator==(const Tokens&) const = default;
+
+  template <class Self, class Visitor>
+  static void fields(Self& m, Visitor&& v) {
+    v(1, "position", m.position, "absolute position of the first id; the first prompt token is 0");
+    v(2, "ids", m.ids, "committed tokens");
+    v(3, "accepted", m.accepted, "one byte per id: 1 = had been guessed; empty = none");
+    v(4, "logprobs", m.logprobs, "one per id if asked for, else empty");
+  }
+};
+
+// What one proposer did for one request.
+struct ProposerStats {
+  static constexpr std::string_view kName = "ProposerStats";
+  ProposerKind proposer = ProposerKind::kNone;
+  std::uint32_t rounds = 0;
+  std::uint32_t drafted = 0;
+  std::uint32_t accepted = 0;
+  bool operator==(const ProposerStats&) const = default;
+
+  template <class Self, class Visitor>
+  static void fields(Self& m, Visitor&& v) {
+    v(1, "proposer", m.proposer, "whose guesses");
+    v(2, "rounds", m.rounds, "rounds that verified at least one of its tokens");
+    v(3, "drafted", m.drafted, "its tokens verified");
+    v(4, "accepted", m.accepted, "of those, accepted and delivered");
+  }
+};
+
+struct Done {
+  static constexpr MessageType kType = MessageType::kDone;
+  static constexpr std::string_view kName = "Done";
+  static constexpr std::string_view kDuty = "target -> router, last of a request that ended well. No answer.";
+  FinishReason reason = FinishReason::kStop;
+  TokenId stop_token = -1;
+  std::uint32_t n_prompt = 0;
+  std::uint32_t n_generated = 0;
+  std::uint32_t n_cached = 0;
+  std::uint32_t steps = 0;
+  std::vector<ProposerStats> proposers;
+  std::vector<std::uint32_t> acceptance_histogram;
+  std::uint32_t queue_us = 0;
+  std::uint32_t prefill_us = 0;
+  std::uint64_t decode_us = 0;
+  std::uint32_t preemptions = 0;
+  std::string fallback_reason;
+  bool operator==(const Done&) const = default;
+
+  template <class Self, class Visitor>
+  static void fields(Self& m, Visitor&& v) {
+    v(1, "reason", m.reason, "stop, length, cancelled or deadline");
+    v(2, "stop_token", m.stop_token, "the id that ended it; -1 if none did");
+    v(3, "n_prompt", m.n_prompt, "prompt tokens");
+    v(4, "n_generated", m.n_generated, "tokens delivered by this target");
+    v(5, "n_cached", m.n_cached, "prompt tokens found in the prefix cache");
+    v(6, "steps", m.steps, "forward passes that committed tokens of this request");
+    v(7, "proposers", m.proposers, "per proposer that was used");
+    v(8, "acceptance_histogram", m.acceptance_histogram, "rounds that accepted 0, 1, 2 ... tokens");
+    v(9, "queue_us", m.queue_us, "waiting before the first prefill");
+    v(10, "prefill_us", m.prefill_us, "first prefill to first token");
+    v(11, "decode_us", m.decode_us, "first token to last");
+    v(12, "preemptions", m.preemptions, "times its blocks were taken and recomputed");
+    v(13, "fallback_reason", m.fallback_reason, "why speculation was not or no longer used; empty = it was");
+  }
+};
+
+struct Close {
+  static constexpr MessageType kType = MessageType::kClose;
+  static constexpr std::string_view kName = "Close";
+  static constexpr std::string_view kDuty =
+      "router -> target. End this sequence. Answer: Done, if the sequence is known; repeated freely.";
+  CloseReason reason = CloseReason::kCancelled;
+  std::uint32_t n_tokens = 0;
+  bool operator==(const Close&) const = default;
+
+  template <class Self, class Visitor>
+  static void fields(Self& m, Visitor&& v) {
+    v(1, "reason", m.reason, "stop (a stop string was found), cancelled, deadline, migrated, draining, finished");
+    v(2, "n_tokens", m.n_tokens, "generated tokens that count; what lies beyond was never delivered");
+  }
+};
+
+struct Failed {
+  static constexpr MessageType kType = MessageType::kFailed;
+  static constexpr std::string_view kName = "Failed";
+  static constexpr std::string_view kDuty = "Any -> whoever asked, last of a request that could not be done. No answer.";
+  ErrorCode code = ErrorCode::kInternal;
+  std::string message;
+  std::string param;
+  std::uint32_t retry_after_ms = 0;
+  bool operator==(const Failed&) const = default;
+
+  template <class Self, class Visitor>
+  static void fields(Self& m, Visitor&& v) {
+    v(1, "code", m.code, "from the closed list");
+    v(2, "message", m.message, "what, which one and the limit");
+    v(3, "param", m.param, "the request field to blame, or empty");
+    v(4, "retry_after_ms", m.retry_after_ms, "when it is worth trying again; 0 = not");
+  }
+};
+
+struct StreamOpen {
+  static constexpr MessageType kType = MessageType::kStreamOpen;
+  static constexpr std::string_view kName = "StreamOpen";
+  static constexpr std::string_view kDuty = "router -> tokenizer. Starts decoding for this request id. No answer.";
+  std::vector<std::string> stop;
+  bool include_stop = false;
+  bool skip_special_tokens = true;
+  std::vector<TokenId> context;
+  Position position = 0;
+  bool operator==(const StreamOpen&) const = default;
+
+  template <class Self, class Visitor>
+  static void fields(Self& m, Visitor&& v) {
+    v(1, "stop", m.stop, "strings that end the answer");
+    v(2, "include_stop", m.include_stop, "the stop string belongs to the text");
+    v(3, "skip_special_tokens", m.skip_special_tokens, "special tokens give no text");
+    v(4, "context", m.context, "last tokens of the prompt: the text begins after them");
+    v(5, "position", m.position, "absolute position of the first token that will come");
+  }
+};
+
+struct Decode {
+  static constexpr MessageType kType = MessageType::kDecode;
+  static constexpr std::string_view kName = "Decode";
+  static constexpr std::string_view kDuty = "router -> tokenizer. Answer: Text, or Failed(not_found) without a stream.";
+  Position position = 0;
+  std::vector<TokenId> ids;
+  bool final = false;
+  bool operator==(const Decode&) const = default;
+
+  template <class Self, class Visitor>
+  static void fields(Self& m, Visitor&& v) {
+    v(1, "position", m.position, "absolute position of the first id; must follow the one before");
+    v(2, "ids", m.ids, "tokens to decode");
+    v(3, "final", m.final, "nothing follows: release what is held back and forget the stream");
+  }
+};
+
+struct Text {
+  static constexpr MessageType kType = MessageType::kText;
+  static constexpr std::string_view kName = "Text";
+  static constexpr std::string_view kDuty = "Answer to Decode.";
+  Position next = 0;
+  std::string text;
+  bool stopped = false;
+  std::string stop_string;
+  std::uint32_t n_tokens = 0;
+  bool final = false;
+  bool operator==(const Text&) const = default;
+
+  template <class Self, class Visitor>
+  static void fields(Self& m, Visitor&& v) {
+    v(1, "next", m.next, "absolute position after the last token consumed");
+    v(2, "text", m.text, "new text: whole code points, no byte of a stop string");
+    v(3, "stopped", m.stopped, "a stop string was completed");
+    v(4, "stop_string", m.stop_string, "which one");
+    v(5, "n_tokens", m.n_tokens, "tokens of the answer so far, the one that completed the stop string included");
+    v(6, "final", m.final, "the stream is forgotten");
+  }
+};
+
+struct StreamClose {
+  static constexpr MessageType kType = MessageType::kStreamClose;
+  static constexpr std::string_view kName = "StreamClose";
+  static constexpr std::string_view kDuty = "router -> tokenizer. Forget this stream; unknown ones too. No answer.";
+  CloseReason reason = CloseReason::kFinished;
+  bool operator==(const StreamClose&) const = default;
+
+  template <class Self, class Visitor>
+  static void fields(Self& m, Visitor&& v) {
+    v(1, "reason", m.reason, "for the log");
+  }
+};
+
+}  // namespace foretoken::wire
