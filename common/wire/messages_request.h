@@ -300,6 +300,7 @@ struct Text {
   std::string stop_string;
   std::uint32_t n_tokens = 0;
   bool final = false;
+  std::uint32_t offset = 0;
   bool operator==(const Text&) const = default;
 
   template <class Self, class Visitor>
@@ -310,6 +311,7 @@ struct Text {
     v(4, "stop_string", m.stop_string, "which one");
     v(5, "n_tokens", m.n_tokens, "tokens of the answer so far, the one that completed the stop string included");
     v(6, "final", m.final, "the stream is forgotten");
+    v(7, "offset", m.offset, "bytes of the answer's text before this: what a receiver has already is skipped");
   }
 };
 
