@@ -31,6 +31,8 @@ struct Attach {
   std::uint16_t window = 0;
   std::uint8_t priority = 0;
   std::uint64_t tenant_salt = 0;
+  PrefixHash root = 0;
+  std::vector<TokenId> end_tokens;
   bool operator==(const Attach&) const = default;
 
   template <class Self, class Visitor>
@@ -49,6 +51,8 @@ struct Attach {
     v(12, "window", m.window, "most tokens kept ahead of the committed ones; 0 = budget");
     v(13, "priority", m.priority, "higher goes first");
     v(14, "tenant_salt", m.tenant_salt, "separates prefix caches of tenants");
+    v(15, "root", m.root, "hash of no tokens at all, as the target computes it: where its prefix hashes begin");
+    v(16, "end_tokens", m.end_tokens, "ids that end the answer; empty = the draft model's own");
   }
 };
 

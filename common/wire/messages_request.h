@@ -204,7 +204,7 @@ struct Done {
     v(1, "reason", m.reason, "stop, length, cancelled or deadline");
     v(2, "stop_token", m.stop_token, "the id that ended it; -1 if none did");
     v(3, "n_prompt", m.n_prompt, "prompt tokens");
-    v(4, "n_generated", m.n_generated, "tokens delivered by this target");
+    v(4, "n_generated", m.n_generated, "tokens of the answer, those before a migration included");
     v(5, "n_cached", m.n_cached, "prompt tokens found in the prefix cache");
     v(6, "steps", m.steps, "forward passes that committed tokens of this request");
     v(7, "proposers", m.proposers, "per proposer that was used");
