@@ -84,14 +84,13 @@ class Reservation {
 struct KvSnapshot {
   struct BlockState {
     std::int32_t n_holders = 0;
-    bool kept = false;
+    bool is_kept = false;
   };
   struct Sequence {
     SeqId seq{};
     Position length = 0;
     Position reserved = 0;             // positions beyond length
-    bool copy_pending = false;         // a reservation still holds the block it copies from
-    std::int32_t copy_source = -1;
+    std::int32_t copy_source = -1;     // the block its reservation copies from, and holds
     std::vector<TokenId> tokens;       // [length]
     std::vector<std::int32_t> blocks;  // the block table
   };

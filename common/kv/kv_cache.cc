@@ -1,0 +1,249 @@
+#include "common/kv/kv_cache.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "common/base/check.h"
+
+namespace foretoken {
+namespace {
+
+double ratio(std::uint64_t part, std::uint64_t whole) {
+  return whole == 0 ? 0.0 : static_cast<double>(part) / static_cast<double>(whole);
+}
+
+}  // namespace
+
+double KvStats::usage() const {
+  return ratio(static_cast<std::uint64_t>(n_used), static_cast<std::uint64_t>(n_used + n_cached + n_free));
+}
+
+double KvStats::hit_rate() const { return ratio(n_hit_tokens, n_queried_tokens); }
+
+Reservation::~Reservation() {
+  if (cache_ != nullptr) cache_->finish(*this, {});
+}
+
+void Reservation::commit(std::span<const TokenId> tokens) {
+  FORETOKEN_CHECK(cache_ != nullptr, "a reservation is committed once");
+  FORETOKEN_CHECK(tokens.size() <= slots_.size(), "more tokens than were reserved");
+  cache_->finish(*this, tokens);
+}
+
+void Reservation::swap(Reservation& other) noexcept {
+  std::swap(cache_, other.cache_);
+  std::swap(seq_, other.seq_);
+  std::swap(first_, other.first_);
+  std::swap(slots_, other.slots_);
+  std::swap(copies_, other.copies_);
+  std::swap(before_copy_, other.before_copy_);
+}
+
+KvCache::KvCache(const KvCacheConfig& config) : config_(config), pool_(config.n_blocks) {
+  FORETOKEN_CHECK(config.block_tokens > 0);
+}
+
+KvCache::Sequence& KvCache::find(SeqId seq) {
+  const auto found = sequences_.find(seq);
+  FORETOKEN_CHECK(found != sequences_.end(), "no such sequence in the KV cache");
+  return found->second;
+}
+
+const KvCache::Sequence& KvCache::find(SeqId seq) const { return const_cast<KvCache*>(this)->find(seq); }
+
+std::int32_t KvCache::blocks_for(std::uint64_t n_tokens) const {
+  const auto block_tokens = static_cast<std::uint64_t>(config_.block_tokens);
+  return static_cast<std::int32_t>((n_tokens + block_tokens - 1) / block_tokens);
+}
+
+Result<std::uint32_t> KvCache::open(SeqId seq, std::span<const TokenId> tokens, std::uint64_t salt) {
+  if (contains(seq))
+    return Error{ErrorCode::kInvalidRequest, "sequence " + std::to_string(seq.value) + " is open already"};
+  Sequence& sequence = sequences_[seq];
+  sequence.salt = salt;
+  totals_.n_queried_tokens += tokens.size();
+  if (config_.prefix_cache == PrefixCaching::kOff) return std::uint32_t{0};
+
+  const auto block_tokens = static_cast<std::size_t>(config_.block_tokens);
+  PrefixLink parent = PrefixIndex::root(salt);
+  std::size_t n_found = 0;
+  // Strictly fewer than all: somebody must compute the last prompt token's logits.
+  while (n_found + block_tokens < tokens.size()) {
+    const PrefixEntry* entry = index_.find(parent, salt, tokens.subspan(n_found, block_tokens));
+    if (entry == nullptr) break;
+    sequence.blocks.push_back(pool_.hold(entry->block));
+    sequence.table.push_back(entry->block);
+    sequence.links.push_back(parent = entry->link);
+    n_found += block_tokens;
+  }
+  sequence.tokens.assign(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(n_found));
+  totals_.n_hit_tokens += n_found;
+  return static_cast<std::uint32_t>(n_found);
+}
+
+// A block that is partly ours and partly about to be written must be nobody else's.
+bool KvCache::last_block_needs_copy(const Sequence& sequence) const {
+  const bool is_partly_filled = sequence.tokens.size() % static_cast<std::size_t>(config_.block_tokens) != 0;
+  return is_partly_filled && sequence.blocks.back().is_shared();
+}
+
+std::int32_t KvCache::blocks_needed(SeqId seq, std::uint32_t n) const {
+  const Sequence& sequence = find(seq);
+  if (n == 0) return 0;
+  return blocks_for(sequence.tokens.size() + n) - static_cast<std::int32_t>(sequence.blocks.size()) +
+         (last_block_needs_copy(sequence) ? 1 : 0);
+}
+
+Block KvCache::take_block() {
+  if (pool_.n_free() == 0) {
+    const std::int32_t evicted = pool_.evict_oldest();
+    FORETOKEN_CHECK(evicted >= 0, "blocks were counted before they are taken");
+    index_.erase(evicted);
+    ++totals_.n_evicted_blocks;
+  }
+  return pool_.allocate();
+}
+
+Result<Reservation> KvCache::reserve(SeqId seq, std::uint32_t n) {
+  Sequence& sequence = find(seq);
+  FORETOKEN_CHECK(n > 0 && sequence.n_reserved == 0, "one reservation of at least one token at a time");
+  const std::int32_t needed = blocks_needed(seq, n);
+  if (needed > free_blocks()) {
+    return Error{ErrorCode::kOutOfMemory, "KV cache: " + std::to_string(n) + " more tokens need " +
+                                              std::to_string(needed) + " blocks, and " +
+                                              std::to_string(free_blocks()) + " of " +
+                                              std::to_string(config_.n_blocks) + " are free"};
+  }
+  Reservation reservation;
+  const std::size_t length = sequence.tokens.size();
+  const auto block_tokens = static_cast<std::size_t>(config_.block_tokens);
+  if (last_block_needs_copy(sequence)) {
+    Block copy = take_block();
+    reservation.copies_.push_back({sequence.table.back(), copy.index()});
+    reservation.before_copy_ = std::exchange(sequence.blocks.back(), std::move(copy));
+    sequence.copy_source = std::exchange(sequence.table.back(), sequence.blocks.back().index());
+  } else if (length % block_tokens != 0 && index_.contains(sequence.table.back())) {
+    // Cut back into a published block that is ours alone: its contents are about to change.
+    index_.erase(sequence.table.back());
+    pool_.forget(sequence.table.back());
+  }
+  while (sequence.blocks.size() * block_tokens < length + n) {
+    sequence.blocks.push_back(take_block());
+    sequence.table.push_back(sequence.blocks.back().index());
+  }
+  reservation.cache_ = this;
+  reservation.seq_ = seq;
+  reservation.first_ = static_cast<Position>(length);
+  reservation.slots_.reserve(n);
+  for (std::size_t at = length; at < length + n; ++at)
+    reservation.slots_.push_back(sequence.table[at / block_tokens] * config_.block_tokens +
+                                 static_cast<std::int32_t>(at % block_tokens));
+  sequence.n_reserved = n;
+  return reservation;
+}
+
+void KvCache::finish(Reservation& reservation, std::span<const TokenId> committed) {
+  Sequence& sequence = find(reservation.seq_);
+  sequence.tokens.insert(sequence.tokens.end(), committed.begin(), committed.end());
+  sequence.n_reserved = 0;
+  sequence.copy_source = -1;
+  drop_blocks_above(sequence, static_cast<std::size_t>(blocks_for(sequence.tokens.size())));
+  // Nothing kept: nobody says that the copy was made, so the block goes back to the one that surely holds the head.
+  if (committed.empty() && reservation.before_copy_) {
+    sequence.blocks.back() = std::move(reservation.before_copy_);
+    sequence.table.back() = sequence.blocks.back().index();
+  }
+  reservation.before_copy_ = Block();
+  reservation.cache_ = nullptr;
+  if (config_.prefix_cache == PrefixCaching::kOn) publish_full_blocks(sequence);
+}
+
+void KvCache::publish_full_blocks(Sequence& sequence) {
+  const auto block_tokens = static_cast<std::size_t>(config_.block_tokens);
+  while ((sequence.links.size() + 1) * block_tokens <= sequence.tokens.size()) {
+    const std::size_t at = sequence.links.size();
+    const PrefixLink parent = at == 0 ? PrefixIndex::root(sequence.salt) : sequence.links.back();
+    const auto tokens = std::span<const TokenId>(sequence.tokens).subspan(at * block_tokens, block_tokens);
+    const auto published = index_.publish(parent, sequence.salt, tokens, sequence.table[at]);
+    if (published.is_new) pool_.keep(sequence.blocks[at]);
+    sequence.links.push_back(published.link);
+  }
+}
+
+// From the tail, so that of a cached text the end is evicted before the beginning it depends on.
+void KvCache::drop_blocks_above(Sequence& sequence, std::size_t n_blocks) {
+  while (sequence.blocks.size() > n_blocks) {
+    sequence.blocks.pop_back();
+    sequence.table.pop_back();
+  }
+}
+
+void KvCache::truncate(SeqId seq, Position length) {
+  Sequence& sequence = find(seq);
+  FORETOKEN_CHECK(sequence.n_reserved == 0, "a reserved sequence is not truncated");
+  FORETOKEN_CHECK(length <= sequence.tokens.size());
+  sequence.tokens.resize(length);
+  drop_blocks_above(sequence, static_cast<std::size_t>(blocks_for(length)));
+  sequence.links.resize(std::min(sequence.links.size(), length / static_cast<std::size_t>(config_.block_tokens)));
+}
+
+Result<void> KvCache::fork(SeqId parent, SeqId child) {
+  if (!contains(parent)) return Error{ErrorCode::kNotFound, "no sequence " + std::to_string(parent.value) + " to fork"};
+  if (contains(child))
+    return Error{ErrorCode::kInvalidRequest, "sequence " + std::to_string(child.value) + " is open already"};
+  Sequence copy;
+  {
+    const Sequence& source = find(parent);
+    FORETOKEN_CHECK(source.n_reserved == 0, "a reserved sequence is not forked");
+    copy.salt = source.salt;
+    copy.tokens = source.tokens;
+    copy.table = source.table;
+    copy.links = source.links;
+    for (const Block& block : source.blocks) copy.blocks.push_back(block.share());
+  }
+  sequences_.emplace(child, std::move(copy));
+  return {};
+}
+
+void KvCache::close(SeqId seq) {
+  Sequence& sequence = find(seq);
+  FORETOKEN_CHECK(sequence.n_reserved == 0, "a reserved sequence is not closed");
+  drop_blocks_above(sequence, 0);
+  sequences_.erase(seq);
+}
+
+Position KvCache::length(SeqId seq) const { return static_cast<Position>(find(seq).tokens.size()); }
+
+std::span<const std::int32_t> KvCache::block_table(SeqId seq) const { return find(seq).table; }
+
+KvStats KvCache::stats() const {
+  KvStats stats = totals_;
+  stats.n_used = pool_.n_used();
+  stats.n_cached = pool_.n_cached();
+  stats.n_free = pool_.n_free();
+  return stats;
+}
+
+KvSnapshot KvCache::snapshot() const {
+  KvSnapshot snapshot;
+  snapshot.block_tokens = config_.block_tokens;
+  for (std::int32_t i = 0; i < pool_.n_blocks(); ++i) snapshot.blocks.push_back({pool_.n_holders(i), pool_.is_kept(i)});
+  snapshot.free_list = pool_.free_list();
+  snapshot.cached = pool_.cached_oldest_first();
+  for (const auto& [seq, sequence] : sequences_) {
+    KvSnapshot::Sequence& out = snapshot.sequences.emplace_back();
+    out.seq = seq;
+    out.length = static_cast<Position>(sequence.tokens.size());
+    out.reserved = sequence.n_reserved;
+    out.copy_source = sequence.copy_source;
+    out.tokens = sequence.tokens;
+    out.blocks = sequence.table;
+  }
+  std::sort(snapshot.sequences.begin(), snapshot.sequences.end(),
+            [](const auto& a, const auto& b) { return a.seq < b.seq; });
+  snapshot.prefixes = index_.entries();
+  return snapshot;
+}
+
+}  // namespace foretoken
