@@ -2,6 +2,7 @@
 // the transport can meet without knowing each other.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -9,5 +10,9 @@ namespace foretoken {
 
 using Bytes = std::string;
 using Frames = std::vector<Bytes>;
+
+// Most parts of a message. libzmq caps the size of a part, not their number: without this a peer could send parts until
+// memory ends.
+inline constexpr std::size_t kMaxParts = 8;
 
 }  // namespace foretoken

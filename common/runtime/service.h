@@ -10,8 +10,8 @@
 
 namespace foretoken {
 
-// A service's way out, used from the work thread only. Bounded: send() says kBusy rather than grow. That a peer is gone may
-// come later, as Service::on_undelivered.
+// A service's way out, used from the work thread only. Bounded: send() says kBusy rather than grow. What the socket made of
+// a message may come later, as Service::on_undelivered or on_dropped.
 class Bus {
  public:
   virtual ~Bus() = default;
@@ -22,7 +22,7 @@ class Bus {
   virtual std::string endpoint(SocketId socket) const = 0;
   [[nodiscard]] virtual SendResult send(const Peer& to, Frames frames) = 0;
   // Whatever arrived; waits until the deadline for it (one in the past: does not wait). For work that needs answers while
-  // on_turn runs, such as a step that waits a little for proposals; everything else comes through on_message.
+  // on_turn runs, such as a step that waits a little for proposals: pass what it is not interested in to dispatch().
   virtual std::optional<Delivery> receive(TimePoint deadline) = 0;
 };
 
@@ -33,7 +33,10 @@ class Service {
   virtual void start(Bus& bus) = 0;
   virtual bool ready() const { return true; }
   virtual void on_message(Delivery delivery) = 0;
-  virtual void on_undelivered(const Peer& /*peer*/) {}
+  // The peer these frames were for is gone.
+  virtual void on_undelivered(const Peer& /*peer*/, const Frames& /*frames*/) {}
+  // It reads too slowly, or its connection is not up yet: these frames are lost, later ones may pass.
+  virtual void on_dropped(const Peer& /*peer*/, const Frames& /*frames*/) {}
   // One turn of work: a step, timers, heartbeats. Returns when it wants the next turn: `now` = at once, as there is more to
   // do. A turn also follows every batch of messages. The watchdog is fed after each turn, so a turn must end.
   virtual TimePoint on_turn(TimePoint now) = 0;
@@ -45,7 +48,8 @@ class Service {
 };
 
 inline void dispatch(Service& service, Delivery delivery) {
-  if (delivery.kind == DeliveryKind::kUndelivered) return service.on_undelivered(delivery.peer);
+  if (delivery.kind == DeliveryKind::kUndelivered) return service.on_undelivered(delivery.peer, delivery.frames);
+  if (delivery.kind == DeliveryKind::kDropped) return service.on_dropped(delivery.peer, delivery.frames);
   service.on_message(std::move(delivery));
 }
 

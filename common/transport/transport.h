@@ -27,7 +27,8 @@ enum class SendResult : std::uint8_t { kSent, kBusy, kUnknown };
 
 enum class DeliveryKind : std::uint8_t {
   kMessage,
-  kUndelivered,  // a message handed over earlier found no connection (no frames): the peer is gone
+  kUndelivered,  // these frames, handed over earlier, found no connection: the peer is gone
+  kDropped,      // these frames, handed over earlier, found the connection's queue full, or not yet connected
 };
 
 struct Delivery {
@@ -52,7 +53,7 @@ class Transport {
   virtual void close(SocketId socket) = 0;
   // The real address of a bound socket, wildcards resolved.
   virtual std::string endpoint(SocketId socket) const = 0;
-  [[nodiscard]] virtual SendResult send(const Peer& to, Frames frames) = 0;
+  [[nodiscard]] virtual SendResult send(const Peer& to, const Frames& frames) = 0;
   // Next message of any socket, fairly; nothing when the deadline passed or wake() was called.
   virtual std::optional<Delivery> receive(TimePoint deadline) = 0;
   // From any thread: makes a waiting receive() return.

@@ -9,7 +9,11 @@ namespace foretoken::wire {
 
 // Where a type's listing is found: in the type itself, or here for types of other rooms.
 template <class T>
-struct Listing {
+struct Listing {};
+
+template <class T>
+  requires requires { T::kName; }
+struct Listing<T> {
   static constexpr std::string_view kName = T::kName;
   template <class Self, class Visitor>
   static void fields(Self& m, Visitor&& v) {

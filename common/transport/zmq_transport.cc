@@ -1,0 +1,328 @@
+#include "common/transport/zmq_transport.h"
+
+#include <fcntl.h>
+#include <sys/eventfd.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+#include <vector>
+#include <zmq.hpp>
+
+#include "common/base/check.h"
+#include "common/transport/endpoint.h"
+#include "common/transport/zmq_auth.h"
+
+namespace foretoken {
+namespace {
+
+constexpr std::int64_t kInternalPartBytes = std::int64_t{4} << 20;
+constexpr std::int64_t kClientPartBytes = std::int64_t{1} << 20;
+constexpr int kInternalQueue = 256;  // messages per connection and direction
+constexpr int kClientQueue = 64;
+constexpr const char* kZapEndpoint = "inproc://zeromq.zap.01";
+
+[[noreturn]] void fatal(ErrorCode code, const std::string& sentence) { throw FatalError(code, sentence); }
+
+// Two processes may bind one ipc path: the second takes it away silently. A lock on a file beside it says no.
+class FileLock {
+ public:
+  FileLock() = default;
+  explicit FileLock(const std::string& path) {
+    fd_ = ::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+    if (fd_ < 0) fatal(ErrorCode::kIo, path + " cannot be opened: " + std::strerror(errno));
+    if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
+      ::close(std::exchange(fd_, -1));
+      fatal(ErrorCode::kIo, path + " is locked: another process serves this address");
+    }
+  }
+  FileLock(FileLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  FileLock& operator=(FileLock&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~FileLock() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+
+ private:
+  int fd_ = -1;
+};
+
+struct Socket {
+  SocketId id = 0;
+  zmq::socket_t socket;
+  Door door = Door::kInternal;
+  bool routed = false;  // ROUTER: the first part is the connection
+  std::string endpoint;
+  FileLock lock;
+};
+
+enum class Outcome { kNothing, kDropped, kMessage };
+
+}  // namespace
+
+struct ZmqTransport::State {
+  zmq::context_t context{1};
+  ZmqOptions options;
+  bool curve = false;
+  CurveKeys keys;
+  std::vector<CurvePeer> peers;
+  std::optional<zmq::socket_t> zap;
+  std::vector<Socket> sockets;
+  std::size_t turn = 0;  // whose turn it is to be read first
+  SocketId last_id = 0;
+  int wake_fd = -1;
+  TransportCounters counters;
+
+  Socket* find(SocketId id) {
+    const auto found = std::find_if(sockets.begin(), sockets.end(), [&](const Socket& s) { return s.id == id; });
+    return found == sockets.end() ? nullptr : &*found;
+  }
+
+  void set_options(zmq::socket_t& socket, Door door) {
+    using namespace zmq::sockopt;  // NOLINT
+    socket.set(linger, 500);       // last replies and goodbyes may leave; the default of "for ever" hangs an exit
+    socket.set(sndtimeo, 0);       // sending never blocks
+    // A frame that announces more is cut before a byte is reserved: without it 9 bytes could reserve 16 GiB.
+    socket.set(maxmsgsize, door == Door::kClient ? kClientPartBytes : kInternalPartBytes);
+    const int queue = door == Door::kClient ? kClientQueue : kInternalQueue;
+    socket.set(sndhwm, queue);
+    socket.set(rcvhwm, queue);
+    socket.set(handshake_ivl, 2000);      // silent connections are closed after 2 s, not 30
+    socket.set(heartbeat_ivl, 500);       // a stopped or unplugged peer is noticed in 1.5 s
+    socket.set(heartbeat_timeout, 1500);
+    socket.set(heartbeat_ttl, 2000);
+    socket.set(reconnect_ivl, 100);       // a peer that comes back is found within a second, without a storm
+    socket.set(reconnect_ivl_max, 1000);
+    socket.set(ipv6, 1);
+  }
+
+  void secure(zmq::socket_t& socket, const Endpoint& where, const std::string& text, bool binding, Door door) {
+    const bool open_door = door == Door::kClient && where.loopback;
+    if (where.scheme != Scheme::kTcp || open_door) return;
+    if (!curve) {
+      if (!where.loopback && !options.insecure)
+        fatal(ErrorCode::kConfig, text + " is reachable from other machines and there are no keys: set bus.curve_secret and "
+                                         "bus.curve_peers, or bus.insecure = true");
+      return;
+    }
+    socket.set(zmq::sockopt::curve_publickey, keys.public_key);
+    socket.set(zmq::sockopt::curve_secretkey, keys.secret_key);
+    if (binding) {
+      socket.set(zmq::sockopt::curve_server, true);
+      socket.set(zmq::sockopt::zap_domain, door == Door::kClient ? "client" : "internal");
+      return;
+    }
+    const auto server = std::find_if(peers.begin(), peers.end(), [&](const CurvePeer& p) { return p.endpoint == text; });
+    if (server == peers.end())
+      fatal(ErrorCode::kConfig, options.curve_peers_file + " lists no key for " + text + " (third word of a line)");
+    socket.set(zmq::sockopt::curve_serverkey, server->key);
+  }
+
+  Outcome read(Socket& from, Delivery& delivery);
+  void serve_zap();
+  bool zap_waiting() const { return zap.has_value(); }
+};
+
+ZmqTransport::ZmqTransport(const ZmqOptions& options) : state_(std::make_unique<State>()) {
+  zmq_ctx_set(state_->context.handle(), ZMQ_BLOCKY, 0);
+  state_->options = options;
+  state_->wake_fd = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  if (state_->wake_fd < 0) fatal(ErrorCode::kIo, std::string("eventfd: ") + std::strerror(errno));
+  if (options.curve_secret_file.empty()) return;
+  state_->keys = value_or_throw(read_curve_keys(options.curve_secret_file));
+  if (options.curve_peers_file.empty())
+    fatal(ErrorCode::kConfig, "bus.curve_secret without bus.curve_peers: nobody would be let in");
+  state_->peers = value_or_throw(read_curve_peers(options.curve_peers_file));
+  state_->curve = true;
+  // CURVE alone authenticates nobody: without a handler here any key pair would be let in.
+  state_->zap.emplace(state_->context, zmq::socket_type::router);
+  state_->zap->set(zmq::sockopt::linger, 0);
+  state_->zap->bind(kZapEndpoint);
+}
+
+ZmqTransport::~ZmqTransport() {
+  state_->sockets.clear();
+  state_->zap.reset();
+  state_->context.close();
+  ::close(state_->wake_fd);
+}
+
+SocketId ZmqTransport::bind(const std::string& endpoint, Door door) {
+  const Endpoint where = value_or_throw(parse_endpoint(endpoint));
+  Socket socket;
+  socket.id = ++state_->last_id;
+  socket.door = door;
+  socket.routed = true;
+  try {
+    socket.socket = zmq::socket_t(state_->context, zmq::socket_type::router);
+    state_->set_options(socket.socket, door);
+    socket.socket.set(zmq::sockopt::router_mandatory, 1);  // an unknown peer or a full queue is an answer, not silence
+    socket.socket.set(zmq::sockopt::router_handover, 0);   // nobody takes over another's connection by naming it
+    state_->secure(socket.socket, where, endpoint, true, door);
+    if (where.scheme == Scheme::kIpc) socket.lock = FileLock(where.place + ".lock");
+    // Only this user may connect: the file is made by libzmq under our umask.
+    const mode_t old_mask = ::umask(0077);
+    try {
+      socket.socket.bind(endpoint);
+    } catch (...) {
+      ::umask(old_mask);
+      throw;
+    }
+    ::umask(old_mask);
+    socket.endpoint = socket.socket.get(zmq::sockopt::last_endpoint);
+  } catch (const zmq::error_t& error) {
+    fatal(ErrorCode::kIo, "cannot bind " + endpoint + ": " + error.what());
+  }
+  state_->sockets.push_back(std::move(socket));
+  return state_->last_id;
+}
+
+SocketId ZmqTransport::connect(const std::string& endpoint) {
+  const Endpoint where = value_or_throw(parse_endpoint(endpoint));
+  Socket socket;
+  socket.id = ++state_->last_id;
+  socket.endpoint = endpoint;
+  try {
+    socket.socket = zmq::socket_t(state_->context, zmq::socket_type::dealer);
+    state_->set_options(socket.socket, Door::kInternal);
+    socket.socket.set(zmq::sockopt::immediate, 1);  // queue only for connections that exist; else say busy
+    state_->secure(socket.socket, where, endpoint, false, Door::kInternal);
+    socket.socket.connect(endpoint);
+  } catch (const zmq::error_t& error) {
+    fatal(ErrorCode::kIo, "cannot connect to " + endpoint + ": " + error.what());
+  }
+  state_->sockets.push_back(std::move(socket));
+  return state_->last_id;
+}
+
+void ZmqTransport::close(SocketId socket) {
+  std::erase_if(state_->sockets, [&](const Socket& s) { return s.id == socket; });
+}
+
+std::string ZmqTransport::endpoint(SocketId socket) const {
+  const Socket* found = state_->find(socket);
+  return found == nullptr ? "" : found->endpoint;
+}
+
+SendResult ZmqTransport::send(const Peer& to, const Frames& frames) {
+  FORETOKEN_CHECK(!frames.empty() && frames.size() <= kMaxParts, "a message has 1 to 8 parts");
+  Socket* socket = state_->find(to.socket);
+  if (socket == nullptr) return ++state_->counters.unknown_peer, SendResult::kUnknown;
+  std::vector<std::string_view> parts;
+  if (socket->routed) parts.emplace_back(to.routing);
+  if (to.delimited) parts.emplace_back();
+  parts.insert(parts.end(), frames.begin(), frames.end());
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const int flags = ZMQ_DONTWAIT | (i + 1 < parts.size() ? ZMQ_SNDMORE : 0);
+    int rc = 0;
+    do {
+      rc = zmq_send(socket->socket.handle(), parts[i].data(), parts[i].size(), flags);
+    } while (rc < 0 && errno == EINTR);
+    if (rc >= 0) continue;
+    // Only the first part can be refused; libzmq then takes or drops the rest as a whole.
+    if (errno == EAGAIN) return ++state_->counters.busy, SendResult::kBusy;
+    return ++state_->counters.unknown_peer, SendResult::kUnknown;
+  }
+  ++state_->counters.sent;
+  return SendResult::kSent;
+}
+
+Outcome ZmqTransport::State::read(Socket& from, Delivery& delivery) {
+  Frames parts;
+  bool more = true;
+  bool too_many = false;
+  std::string user;
+  while (more) {
+    zmq::message_t part;
+    try {
+      if (!from.socket.recv(part, parts.empty() && !too_many ? zmq::recv_flags::dontwait : zmq::recv_flags::none))
+        return Outcome::kNothing;
+    } catch (const zmq::error_t& error) {
+      if (error.num() == EINTR) continue;
+      return Outcome::kNothing;
+    }
+    more = part.more();
+    // A routing id and a delimiter come on top of our own parts.
+    too_many = too_many || parts.size() >= kMaxParts + 2;
+    if (too_many) continue;
+    if (curve && user.empty()) {
+      const char* id = zmq_msg_gets(part.handle(), "User-Id");
+      if (id != nullptr) user = id;
+    }
+    parts.emplace_back(static_cast<const char*>(part.data()), part.size());
+  }
+  auto body = parts.begin();
+  delivery = Delivery{};
+  delivery.peer.socket = from.id;
+  if (from.routed && !parts.empty()) delivery.peer.routing = std::move(*body++);
+  if (from.door == Door::kClient && body != parts.end() && body->empty()) {
+    delivery.peer.delimited = true;
+    ++body;
+  }
+  delivery.frames.assign(std::make_move_iterator(body), std::make_move_iterator(parts.end()));
+  delivery.user = std::move(user);
+  if (too_many || delivery.frames.size() > kMaxParts || delivery.frames.empty()) return ++counters.too_many_parts, Outcome::kDropped;
+  return ++counters.received, Outcome::kMessage;
+}
+
+void ZmqTransport::State::serve_zap() {
+  for (int served = 0; served < 64; ++served) {
+    Frames parts;
+    zmq::message_t part;
+    do {
+      if (!zap->recv(part, zmq::recv_flags::dontwait)) return;
+      if (parts.size() < kMaxParts + 2) parts.emplace_back(static_cast<const char*>(part.data()), part.size());
+    } while (part.more());
+    if (parts.size() < 2) continue;
+    // libzmq asks as a REQ would: routing id, empty part, request.
+    Frames answer = answer_zap(Frames(parts.begin() + 2, parts.end()), peers);
+    if (answer[2] != "200") ++counters.handshakes_refused;
+    answer.insert(answer.begin(), {parts[0], ""});
+    for (std::size_t i = 0; i < answer.size(); ++i)
+      zap->send(zmq::buffer(answer[i]), i + 1 < answer.size() ? zmq::send_flags::sndmore : zmq::send_flags::none);
+  }
+}
+
+std::optional<Delivery> ZmqTransport::receive(TimePoint deadline) {
+  State& s = *state_;
+  while (true) {
+    for (std::size_t i = 0; i < s.sockets.size(); ++i) {
+      Delivery delivery;
+      Socket& from = s.sockets[(s.turn + i) % s.sockets.size()];
+      const Outcome outcome = s.read(from, delivery);
+      if (outcome == Outcome::kNothing) continue;
+      s.turn = (s.turn + i + 1) % s.sockets.size();
+      if (outcome == Outcome::kMessage) return delivery;
+    }
+    const TimePoint now = std::chrono::steady_clock::now();
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline > now ? deadline - now : Duration::zero());
+    const auto timeout = std::min<std::int64_t>(left.count(), 60'000);
+    std::vector<zmq::pollitem_t> items;
+    items.push_back({nullptr, s.wake_fd, ZMQ_POLLIN, 0});
+    if (s.zap) items.push_back({s.zap->handle(), 0, ZMQ_POLLIN, 0});
+    for (auto& socket : s.sockets) items.push_back({socket.socket.handle(), 0, ZMQ_POLLIN, 0});
+    const int ready = zmq_poll(items.data(), static_cast<int>(items.size()), static_cast<long>(timeout));
+    if (s.zap) s.serve_zap();
+    if ((items[0].revents & ZMQ_POLLIN) != 0) {
+      std::uint64_t count = 0;
+      (void)!::read(s.wake_fd, &count, sizeof count);
+      return std::nullopt;
+    }
+    if (ready <= 0 && std::chrono::steady_clock::now() >= deadline) return std::nullopt;
+  }
+}
+
+void ZmqTransport::wake() {
+  const std::uint64_t one = 1;
+  (void)!::write(state_->wake_fd, &one, sizeof one);
+}
+
+const TransportCounters& ZmqTransport::counters() const { return state_->counters; }
+
+}  // namespace foretoken

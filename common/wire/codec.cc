@@ -1,0 +1,74 @@
+#include "common/wire/codec.h"
+
+#include <iterator>
+#include <optional>
+#include <utility>
+
+#include "common/base/check.h"
+#include "common/wire/body_fields.h"
+
+namespace foretoken::wire {
+namespace {
+
+Error malformed(std::string sentence) { return {ErrorCode::kMalformed, std::move(sentence)}; }
+
+template <class M>
+Result<Message> read_as(std::string_view body) {
+  MsgpackReader in(body);
+  BodyReader reader(in);
+  M message{};
+  if (!reader.value(message))
+    return malformed(std::string(M::kName) + (reader.path().empty() ? "" : "." + reader.path()) + " " + in.error());
+  if (!in.at_end()) return malformed(std::string(M::kName) + " is followed by " + std::to_string(in.remaining()) + " bytes");
+  return Message(std::move(message));
+}
+
+template <std::size_t... I>
+Result<Message> read_by_type(MessageType type, std::string_view body, std::index_sequence<I...>) {
+  std::optional<Result<Message>> result;
+  (void)((std::variant_alternative_t<I, Message>::kType == type
+              ? (result.emplace(read_as<std::variant_alternative_t<I, Message>>(body)), true)
+              : false) ||
+         ...);
+  if (result) return std::move(*result);
+  return malformed("message type " + std::to_string(static_cast<unsigned>(type)) + " is not known");
+}
+
+}  // namespace
+
+Bytes pack_body(const Message& message) {
+  Bytes body;
+  MsgpackWriter out(body);
+  Packer packer(out);
+  std::visit([&](const auto& m) { packer.value(m); }, message);
+  return body;
+}
+
+Result<Message> read_body(MessageType type, std::string_view body) {
+  return read_by_type(type, body, std::make_index_sequence<std::variant_size_v<Message>>{});
+}
+
+Frames encode(Header header, const Message& message) {
+  Frames frames(2);
+  frames[1] = pack_body(message);
+  FORETOKEN_CHECK(frames[1].size() <= kMaxInternalPartBytes, "message beyond wire::kMaxInternalPartBytes");
+  header.type = std::visit([](const auto& m) { return m.kType; }, message);
+  header.body_bytes = static_cast<std::uint32_t>(frames[1].size());
+  frames[0] = pack_header(header);
+  return frames;
+}
+
+Result<Incoming> decode(const Frames& frames) {
+  if (frames.size() < 2 || frames.size() > kMaxParts)
+    return malformed("message has " + std::to_string(frames.size()) + " parts; it must have 2 to " + std::to_string(kMaxParts));
+  auto header = read_header(frames[0]);
+  if (!header.ok()) return std::move(header).error();
+  if (header->body_bytes != frames[1].size())
+    return malformed("body has " + std::to_string(frames[1].size()) + " bytes; the header says " +
+                     std::to_string(header->body_bytes));
+  auto message = read_body(header->type, frames[1]);
+  if (!message.ok()) return std::move(message).error();
+  return Incoming{*header, std::move(message).value(), Frames(std::next(frames.begin(), 2), frames.end())};
+}
+
+}  // namespace foretoken::wire
