@@ -15,9 +15,18 @@ std::int32_t blocks_for(std::uint32_t n_tokens, std::int32_t block_tokens) {
 // One call of make_schedule: counters that run down while rows are handed out.
 class Planner {
  public:
-  Planner(const SchedulerLimits& limits, std::span<const SequenceView> running, std::span<const SequenceView> waiting,
-          std::int32_t n_free, TimePoint now, Schedule& into)
-      : limits_(limits), running_(running), waiting_(waiting), free_(n_free), now_(now), plan_(into) {
+  Planner(const SchedulerLimits& limits,
+          std::span<const SequenceView> running,
+          std::span<const SequenceView> waiting,
+          std::int32_t n_free,
+          TimePoint now,
+          Schedule& into)
+      : limits_(limits),
+        running_(running),
+        waiting_(waiting),
+        free_(n_free),
+        now_(now),
+        plan_(into) {
     plan_.rows.clear();
     plan_.preempted.clear();
     plan_.expired.clear();
@@ -40,7 +49,9 @@ class Planner {
 
   // Blocks that the tokens at hand will need and do not have yet.
   std::int32_t unfilled(const SequenceView& view) const {
-    return expired(view) ? 0 : std::max(0, blocks_for(view.n_tokens, limits_.block_tokens) - view.n_blocks);
+    return expired(view)
+               ? 0
+               : std::max(0, blocks_for(view.n_tokens, limits_.block_tokens) - view.n_blocks);
   }
 
   void note_expired() {
@@ -50,7 +61,8 @@ class Planner {
       if (expired(view)) plan_.expired.push_back(view.index);
   }
 
-  // Every running sequence that decodes gets its row before any prompt does, so prompts share what is left.
+  // Every running sequence that decodes gets its row before any prompt does, so prompts share what
+  // is left.
   void plan_running() {
     std::int32_t decoding_ahead = 0;
     for (const auto& view : running_)
@@ -60,8 +72,10 @@ class Planner {
       if (expired(view)) continue;
       const std::uint32_t pending = view.n_tokens - view.n_cached;
       if (pending == 1) --decoding_ahead;
-      const std::int32_t wanted = pending == 1 ? 1 : std::min({static_cast<std::int32_t>(pending), chunk_left_,
-                                                               rows_left_ - decoding_ahead});
+      const std::int32_t wanted = pending == 1
+                                      ? 1
+                                      : std::min({static_cast<std::int32_t>(pending), chunk_left_,
+                                                  rows_left_ - decoding_ahead});
       if (wanted <= 0) continue;
       const std::int32_t n_known = make_room(i, wanted);
       if (n_known == 0) {  // it is the youngest of those that remain, and nothing fits
@@ -73,7 +87,8 @@ class Planner {
     }
   }
 
-  // Rows of sequence i that fit, at most n. Prompts shrink to what is free; where not one row fits, the youngest goes.
+  // Rows of sequence i that fit, at most n. Prompts shrink to what is free; where not one row fits,
+  // the youngest goes.
   std::int32_t make_room(std::size_t i, std::int32_t n) {
     const SequenceView& view = running_[i];
     for (;;) {
@@ -110,7 +125,8 @@ class Planner {
     taken_.push_back(&view);
   }
 
-  // Strictly in turn: one that does not fit is not overtaken by smaller ones, or it might wait for ever.
+  // Strictly in turn: one that does not fit is not overtaken by smaller ones, or it might wait for
+  // ever.
   void admit() {
     std::int32_t n_running = 0;
     std::int32_t longest = 0;
@@ -120,14 +136,15 @@ class Planner {
     }
     for (const auto& view : waiting_) {
       if (expired(view)) continue;
-      const std::int32_t n = std::min({static_cast<std::int32_t>(view.n_tokens - view.n_cached), chunk_left_, rows_left_});
+      const std::int32_t n = std::min(
+          {static_cast<std::int32_t>(view.n_tokens - view.n_cached), chunk_left_, rows_left_});
       if (n_running >= limits_.max_running || n <= 0) return;
       const std::int32_t worst = blocks_for(view.n_longest, limits_.block_tokens);
       if (limits_.policy == AdmissionPolicy::kGuaranteedNoEvict) {
         if (longest + worst > limits_.n_blocks) return;
       } else {
-        // Headroom of a block for each running sequence, so that a preempted one does not come straight back to be
-        // preempted again.
+        // Headroom of a block for each running sequence, so that a preempted one does not come
+        // straight back to be preempted again.
         const std::int32_t whole = blocks_for(view.n_tokens, limits_.block_tokens);
         if (whole + n_running > free_ - promised_ && n_running > 0) return;
       }
@@ -141,7 +158,8 @@ class Planner {
     }
   }
 
-  // One token each in turn until rows or blocks run out: a long proposal does not starve the others.
+  // One token each in turn until rows or blocks run out: a long proposal does not starve the
+  // others.
   void grant_proposals() {
     bool granted = true;
     for (std::uint32_t round = 0; granted && rows_left_ > 0; ++round) {
@@ -151,7 +169,8 @@ class Planner {
         const SequenceView& view = *taken_[i];
         if (!rows.samples || rows.n_proposed != round || rows.n_proposed >= view.n_wanted) continue;
         const std::uint32_t n = rows.n_known + rows.n_proposed;
-        const std::int32_t more = blocks_wanted(view, n + 1, limits_.block_tokens) - blocks_wanted(view, n, limits_.block_tokens);
+        const std::int32_t more = blocks_wanted(view, n + 1, limits_.block_tokens) -
+                                  blocks_wanted(view, n, limits_.block_tokens);
         if (more > free_) continue;
         free_ -= more;
         --rows_left_;
@@ -176,15 +195,22 @@ class Planner {
 
 }  // namespace
 
-std::int32_t blocks_wanted(const SequenceView& view, std::uint32_t n_more, std::int32_t block_tokens) {
+std::int32_t blocks_wanted(const SequenceView& view,
+                           std::uint32_t n_more,
+                           std::int32_t block_tokens) {
   if (n_more == 0) return 0;
   const std::int32_t copied = view.copies_tail ? 1 : 0;
   return std::max(0, blocks_for(view.n_cached + n_more, block_tokens) - view.n_blocks) + copied;
 }
 
-void make_schedule(const SchedulerLimits& limits, std::span<const SequenceView> running,
-                   std::span<const SequenceView> waiting, std::int32_t n_free, TimePoint now, Schedule& into) {
-  FORETOKEN_CHECK(limits.max_running <= limits.max_rows && limits.prefill_chunk > 0 && limits.block_tokens > 0);
+void make_schedule(const SchedulerLimits& limits,
+                   std::span<const SequenceView> running,
+                   std::span<const SequenceView> waiting,
+                   std::int32_t n_free,
+                   TimePoint now,
+                   Schedule& into) {
+  FORETOKEN_CHECK(limits.max_running <= limits.max_rows && limits.prefill_chunk > 0 &&
+                  limits.block_tokens > 0);
   Planner(limits, running, waiting, n_free, now, into).run();
 }
 

@@ -1,11 +1,16 @@
-// Scheduler: which sequences get how many rows of the next pass. A pure function of views, limits, what is free and
-// the time; it knows numbers of tokens and blocks, never the tokens, a model or a device, and keeps no state.
+// Scheduler: which sequences get how many rows of the next pass. A pure function of views, limits,
+// what is free and the time; it knows numbers of tokens and blocks, never the tokens, a model or a
+// device, and keeps no state.
 //
-// Order of service is by `turn`: arrival moved earlier by priority (turn_of), so a sequence of low priority that has
-// waited long enough goes before a later one of high priority, and none starves. Rows go, in this order, to
-//   1. every running sequence that decodes: one row each, preempting the youngest where blocks run out;
-//   2. prompts of running sequences, then of admitted ones: chunks, together at most `prefill_chunk` rows;
-//   3. proposed tokens, into whatever rows and blocks are left. Speculation never causes a preemption.
+// Order of service is by `turn`: arrival moved earlier by priority (turn_of), so a sequence of low
+// priority that has waited long enough goes before a later one of high priority, and none starves.
+// Rows go, in this order, to
+//   1. every running sequence that decodes: one row each, preempting the youngest where blocks run
+//   out;
+//   2. prompts of running sequences, then of admitted ones: chunks, together at most
+//   `prefill_chunk` rows;
+//   3. proposed tokens, into whatever rows and blocks are left. Speculation never causes a
+//   preemption.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +23,8 @@
 namespace foretoken {
 
 enum class AdmissionPolicy : std::uint8_t {
-  kMaxUtilization,     // admit when the tokens at hand fit; preempt the youngest and recompute when they no longer do
+  kMaxUtilization,     // admit when the tokens at hand fit; preempt the youngest and recompute when
+                       // they no longer do
   kGuaranteedNoEvict,  // admit only if every running sequence could grow to its longest
 };
 
@@ -33,19 +39,19 @@ struct SchedulerLimits {
 
 // One sequence, as much as scheduling needs of it.
 struct SequenceView {
-  std::uint32_t index = 0;        // the caller's handle, echoed in the plan
-  std::uint32_t n_tokens = 0;     // prompt and committed tokens; at least 1
-  std::uint32_t n_cached = 0;     // of which K and V are in the cache; less than n_tokens
-  std::uint32_t n_longest = 0;    // n_tokens it can end with
-  std::uint32_t n_wanted = 0;     // proposed tokens it would like verified
-  std::int32_t n_blocks = 0;      // blocks in its table
-  std::int32_t n_returned = 0;    // blocks that become free if it is preempted
-  bool copies_tail = false;       // its last block is shared: the next write costs a block more
+  std::uint32_t index = 0;      // the caller's handle, echoed in the plan
+  std::uint32_t n_tokens = 0;   // prompt and committed tokens; at least 1
+  std::uint32_t n_cached = 0;   // of which K and V are in the cache; less than n_tokens
+  std::uint32_t n_longest = 0;  // n_tokens it can end with
+  std::uint32_t n_wanted = 0;   // proposed tokens it would like verified
+  std::int32_t n_blocks = 0;    // blocks in its table
+  std::int32_t n_returned = 0;  // blocks that become free if it is preempted
+  bool copies_tail = false;     // its last block is shared: the next write costs a block more
   TimePoint deadline = TimePoint::max();
 };
 
-// What a sequence brings to the pass: tokens [n_cached, n_cached + n_known), then n_proposed. Its choices are wanted
-// iff the known rows reach its end.
+// What a sequence brings to the pass: tokens [n_cached, n_cached + n_known), then n_proposed. Its
+// choices are wanted iff the known rows reach its end.
 struct ScheduledRows {
   std::uint32_t index = 0;
   std::uint32_t n_known = 0;
@@ -55,22 +61,31 @@ struct ScheduledRows {
 };
 
 struct Schedule {
-  std::vector<ScheduledRows> rows;        // in order of service
-  std::vector<std::uint32_t> preempted;   // running: give up all blocks, wait again, recompute
-  std::vector<std::uint32_t> expired;     // past their deadline, running or waiting; they get no rows
+  std::vector<ScheduledRows> rows;       // in order of service
+  std::vector<std::uint32_t> preempted;  // running: give up all blocks, wait again, recompute
+  std::vector<std::uint32_t> expired;  // past their deadline, running or waiting; they get no rows
   std::int32_t n_rows = 0;
 };
 
-// Where a sequence stands in the order of service. One step of priority is worth `kPriorityStep` of waiting.
+// Where a sequence stands in the order of service. One step of priority is worth `kPriorityStep` of
+// waiting.
 inline constexpr Duration kPriorityStep = std::chrono::seconds(10);
-constexpr TimePoint turn_of(TimePoint arrival, std::int32_t priority) { return arrival - priority * kPriorityStep; }
+constexpr TimePoint turn_of(TimePoint arrival, std::int32_t priority) {
+  return arrival - priority * kPriorityStep;
+}
 
 // Blocks that n_more tokens add to what the view holds.
-std::int32_t blocks_wanted(const SequenceView& view, std::uint32_t n_more, std::int32_t block_tokens);
+std::int32_t blocks_wanted(const SequenceView& view,
+                           std::uint32_t n_more,
+                           std::int32_t block_tokens);
 
-// `running` and `waiting` are in order of service. n_free: blocks to be had without preempting anyone.
-// Reuses the vectors of `into`.
-void make_schedule(const SchedulerLimits& limits, std::span<const SequenceView> running,
-                   std::span<const SequenceView> waiting, std::int32_t n_free, TimePoint now, Schedule& into);
+// `running` and `waiting` are in order of service. n_free: blocks to be had without preempting
+// anyone. Reuses the vectors of `into`.
+void make_schedule(const SchedulerLimits& limits,
+                   std::span<const SequenceView> running,
+                   std::span<const SequenceView> waiting,
+                   std::int32_t n_free,
+                   TimePoint now,
+                   Schedule& into);
 
 }  // namespace foretoken

@@ -95,6 +95,12 @@ std::int32_t KvCache::blocks_needed(SeqId seq, std::uint32_t n) const {
          (last_block_needs_copy(sequence) ? 1 : 0);
 }
 
+std::int32_t KvCache::blocks_held_alone(SeqId seq) const {
+  const auto& blocks = find(seq).blocks;
+  return static_cast<std::int32_t>(
+      std::count_if(blocks.begin(), blocks.end(), [](const Block& block) { return !block.is_shared(); }));
+}
+
 Block KvCache::take_block() {
   if (pool_.n_free() == 0) {
     const std::int32_t evicted = pool_.evict_oldest();

@@ -122,6 +122,7 @@ class KvCache {
   std::span<const std::int32_t> block_table(SeqId seq) const;  // reserved blocks included; valid until the next call
   std::int32_t blocks_needed(SeqId seq, std::uint32_t n) const;  // that reserve(seq, n) would take
   std::int32_t blocks_for(std::uint64_t n_tokens) const;         // of a sequence alone
+  std::int32_t blocks_held_alone(SeqId seq) const;     // that close(seq) would make available
   std::int32_t free_blocks() const { return pool_.n_free() + pool_.n_cached(); }  // that a reserve could have
   const KvCacheConfig& config() const { return config_; }
   KvStats stats() const;

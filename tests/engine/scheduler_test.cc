@@ -15,24 +15,40 @@ using std::chrono::seconds;
 const TimePoint kStart{};
 
 SchedulerLimits limits(std::int32_t n_blocks = 100) {
-  return {.max_rows = 32, .prefill_chunk = 16, .max_running = 8, .n_blocks = n_blocks, .block_tokens = 4};
+  return {.max_rows = 32,
+          .prefill_chunk = 16,
+          .max_running = 8,
+          .n_blocks = n_blocks,
+          .block_tokens = 4};
 }
 
 // A decoding sequence: all but its last token in the cache.
 SequenceView decoding(std::uint32_t index, std::uint32_t n_tokens, std::uint32_t n_wanted = 0) {
   const auto n_blocks = static_cast<std::int32_t>((n_tokens - 1 + 3) / 4);
-  return {.index = index, .n_tokens = n_tokens, .n_cached = n_tokens - 1, .n_longest = n_tokens + 40,
-          .n_wanted = n_wanted, .n_blocks = n_blocks, .n_returned = n_blocks};
+  return {.index = index,
+          .n_tokens = n_tokens,
+          .n_cached = n_tokens - 1,
+          .n_longest = n_tokens + 40,
+          .n_wanted = n_wanted,
+          .n_blocks = n_blocks,
+          .n_returned = n_blocks};
 }
 
 SequenceView prompt(std::uint32_t index, std::uint32_t n_tokens, std::uint32_t n_cached = 0) {
   const auto n_blocks = static_cast<std::int32_t>((n_cached + 3) / 4);
-  return {.index = index, .n_tokens = n_tokens, .n_cached = n_cached, .n_longest = n_tokens + 40,
-          .n_blocks = n_blocks, .n_returned = n_blocks};
+  return {.index = index,
+          .n_tokens = n_tokens,
+          .n_cached = n_cached,
+          .n_longest = n_tokens + 40,
+          .n_blocks = n_blocks,
+          .n_returned = n_blocks};
 }
 
-Schedule schedule(const SchedulerLimits& l, const std::vector<SequenceView>& running,
-                  const std::vector<SequenceView>& waiting, std::int32_t n_free, TimePoint now = kStart) {
+Schedule schedule(const SchedulerLimits& l,
+                  const std::vector<SequenceView>& running,
+                  const std::vector<SequenceView>& waiting,
+                  std::int32_t n_free,
+                  TimePoint now = kStart) {
   Schedule plan;
   make_schedule(l, running, waiting, n_free, now, plan);
   return plan;
@@ -59,8 +75,10 @@ TEST(Scheduler, GivesADecodingSequenceItsRowAndItsProposals) {
 }
 
 TEST(Scheduler, CutsPromptsIntoChunksAndSamplesOnlyAtTheirEnd) {
-  EXPECT_EQ(rows_of(schedule(limits(), {prompt(1, 40, 8)}, {}, 90)), (std::vector<Row>{{1, 16, 0, false}}));
-  EXPECT_EQ(rows_of(schedule(limits(), {prompt(1, 40, 24)}, {}, 90)), (std::vector<Row>{{1, 16, 0, true}}));
+  EXPECT_EQ(rows_of(schedule(limits(), {prompt(1, 40, 8)}, {}, 90)),
+            (std::vector<Row>{{1, 16, 0, false}}));
+  EXPECT_EQ(rows_of(schedule(limits(), {prompt(1, 40, 24)}, {}, 90)),
+            (std::vector<Row>{{1, 16, 0, true}}));
 }
 
 TEST(Scheduler, SharesOneChunkAmongPrompts) {
@@ -73,7 +91,8 @@ TEST(Scheduler, DecodesBesidePrefillWithinTheRowBudget) {
   auto l = limits();
   l.max_rows = 10;
   l.max_running = 4;
-  const Schedule plan = schedule(l, {prompt(1, 40, 8), decoding(2, 9, 3), decoding(3, 9, 3)}, {}, 90);
+  const Schedule plan =
+      schedule(l, {prompt(1, 40, 8), decoding(2, 9, 3), decoding(3, 9, 3)}, {}, 90);
   EXPECT_EQ(rows_of(plan), (std::vector<Row>{{1, 8, 0, false}, {2, 1, 0, true}, {3, 1, 0, true}}));
 }
 
@@ -81,7 +100,8 @@ TEST(Scheduler, SharesSpareRowsAmongProposalsOneByOne) {
   auto l = limits();
   l.max_rows = 9;
   l.max_running = 3;
-  const Schedule plan = schedule(l, {decoding(1, 9, 8), decoding(2, 9, 1), decoding(3, 9, 8)}, {}, 90);
+  const Schedule plan =
+      schedule(l, {decoding(1, 9, 8), decoding(2, 9, 1), decoding(3, 9, 8)}, {}, 90);
   EXPECT_EQ(rows_of(plan), (std::vector<Row>{{1, 1, 3, true}, {2, 1, 1, true}, {3, 1, 2, true}}));
 }
 
@@ -146,7 +166,8 @@ TEST(Scheduler, NamesWhatIsPastItsDeadlineAndGivesItNoRows) {
   late.deadline = kStart + seconds(1);
   auto waiting = prompt(2, 4);
   waiting.deadline = kStart + seconds(1);
-  const Schedule plan = schedule(limits(), {late, decoding(3, 9)}, {waiting}, 90, kStart + seconds(1));
+  const Schedule plan =
+      schedule(limits(), {late, decoding(3, 9)}, {waiting}, 90, kStart + seconds(1));
   EXPECT_EQ(plan.expired, (std::vector<std::uint32_t>{1, 2}));
   EXPECT_EQ(rows_of(plan), (std::vector<Row>{{3, 1, 0, true}}));
 }
@@ -161,7 +182,9 @@ TEST(Scheduler, KeepsItsBudgetsInRandomStates) {
   for (std::uint32_t seed = 1; seed <= 400; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937 rng(seed);
-    auto draw = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(rng); };
+    auto draw = [&](int low, int high) {
+      return std::uniform_int_distribution<int>(low, high)(rng);
+    };
     auto l = limits();
     l.policy = draw(0, 1) ? AdmissionPolicy::kMaxUtilization : AdmissionPolicy::kGuaranteedNoEvict;
     l.max_rows = draw(8, 40);
@@ -170,12 +193,16 @@ TEST(Scheduler, KeepsItsBudgetsInRandomStates) {
     std::int32_t held = 0;
     for (int i = 0, n = draw(0, 8); i < n; ++i) {
       const auto n_tokens = static_cast<std::uint32_t>(draw(2, 60));
-      running.push_back(draw(0, 2) ? decoding(static_cast<std::uint32_t>(i), n_tokens, static_cast<std::uint32_t>(draw(0, 8)))
-                                   : prompt(static_cast<std::uint32_t>(i), n_tokens, static_cast<std::uint32_t>(draw(0, static_cast<int>(n_tokens) - 1))));
+      running.push_back(
+          draw(0, 2) ? decoding(static_cast<std::uint32_t>(i), n_tokens,
+                                static_cast<std::uint32_t>(draw(0, 8)))
+                     : prompt(static_cast<std::uint32_t>(i), n_tokens,
+                              static_cast<std::uint32_t>(draw(0, static_cast<int>(n_tokens) - 1))));
       held += running.back().n_blocks;
     }
     for (int i = 0, n = draw(0, 4); i < n; ++i)
-      waiting.push_back(prompt(static_cast<std::uint32_t>(100 + i), static_cast<std::uint32_t>(draw(1, 60))));
+      waiting.push_back(
+          prompt(static_cast<std::uint32_t>(100 + i), static_cast<std::uint32_t>(draw(1, 60))));
     const std::int32_t n_free = draw(0, 12);
     l.n_blocks = std::max(held + n_free, 40);
     const Schedule plan = schedule(l, running, waiting, n_free);
@@ -184,7 +211,8 @@ TEST(Scheduler, KeepsItsBudgetsInRandomStates) {
     for (const auto& r : plan.rows) {
       n_rows += static_cast<std::int32_t>(r.n_known + r.n_proposed);
       const auto& pool = r.admitted ? waiting : running;
-      const auto view = std::find_if(pool.begin(), pool.end(), [&](const auto& v) { return v.index == r.index; });
+      const auto view =
+          std::find_if(pool.begin(), pool.end(), [&](const auto& v) { return v.index == r.index; });
       ASSERT_NE(view, pool.end());
       EXPECT_GT(r.n_known, 0u);
       EXPECT_LE(view->n_cached + r.n_known, view->n_tokens);

@@ -1,0 +1,183 @@
+// DraftEngine: guesses ahead for sequences of many targets, batched together. Everything here is a
+// cache: a target may vanish, repeat itself or attach anew at any time, and what this engine says
+// can change how fast a target is, never what it writes. Pure: no clock, no I/O, no lock. Blind to
+// links, and to what became of a proposal beyond the next tail. One thread.
+//
+// An attachment knows the tokens its target committed (`known` of them) and its own chain of
+// guesses after them. A record that agrees with the chain moves `known` along it; one that does not
+// cuts chain and cache at the first differing token, never at a block's edge. Guesses are drawn by
+// the target's own rule: same parameters, same noise.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <variant>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/base/ids.h"
+#include "common/base/result.h"
+#include "common/base/sampling_params.h"
+#include "common/engine/engine_options.h"
+#include "common/engine/step.h"
+#include "common/kv/kv_cache.h"
+#include "common/spec/row_rules.h"
+
+namespace foretoken {
+
+// Whose sequence. A target that restarts has another incarnation, so nothing of its former life is
+// confused with it.
+struct DraftKey {
+  WorkerId target{};
+  Incarnation incarnation{};
+  SeqId seq{};
+  auto operator<=>(const DraftKey&) const = default;
+};
+
+struct AttachRequest {
+  DraftKey key;
+  Lease lease{};
+  PrefixHash root = 0;  // H(0) of the target: prefix_hash_root(its model, vocabulary)
+  SamplingParams params;
+  std::vector<TokenId> end_tokens;  // empty: the draft model's own
+  std::uint32_t n_prompt = 0;       // how many of tokens are the prompt
+  std::vector<TokenId> tokens;      // all committed tokens, at least one
+  PrefixHash prefix = 0;            // of all of them
+  std::uint32_t budget = 0;         // tokens wanted ahead; 0: only stay current
+  std::uint64_t tenant_salt = 0;
+};
+
+// One record of a PROPOSE.
+struct FollowRequest {
+  DraftKey key;
+  Lease lease{};
+  Epoch epoch{};
+  Position from = 0;
+  std::span<const TokenId> tail;
+  PrefixHash prefix = 0;
+  std::uint32_t budget = 0;
+};
+
+enum class DraftNeed : std::uint8_t { kUnknown, kGap, kMismatch, kEvicted };
+
+// What the engine must be told before it can go on: tokens from `known`, or everything.
+struct NeedOutcome {
+  DraftKey key;
+  Lease lease{};
+  Position known = 0;
+  PrefixHash prefix = 0;
+  DraftNeed reason = DraftNeed::kUnknown;
+};
+
+struct BusyOutcome {
+  DraftKey key;
+  Lease lease{};
+  Duration retry_after{};
+};
+
+struct Applied {};  // taken in
+struct Ignored {};  // of a dead lease, or a record older than one applied: drop and count
+
+using DraftOutcome = std::variant<Applied, Ignored, NeedOutcome, BusyOutcome>;
+
+// A chain ready to be sent: guesses for positions base, base + 1, ... May be empty: there is
+// nothing to say beyond the draft's longest context or after an end token, and the target need not
+// wait.
+struct ReadyProposal {
+  DraftKey key;
+  Lease lease{};
+  Epoch epoch{};          // of the last record applied; 0 before the first
+  Position base = 0;      // = known
+  PrefixHash prefix = 0;  // of the tokens before base
+  std::vector<TokenId> tokens;
+  std::vector<std::uint8_t> confidences;  // 255 * P(token | the ones before)
+};
+
+struct DraftOutput {
+  std::vector<ReadyProposal> proposals;
+  std::vector<BusyOutcome> busy;  // lost their blocks to others
+  std::uint32_t n_rows = 0;       // 0: nothing was run
+  std::uint32_t n_drafted = 0;
+};
+
+struct DraftSnapshot {
+  std::uint32_t n_attached = 0;  // now
+  std::uint32_t n_behind = 0;    // now: attachments with work to do
+  KvStats kv;
+  std::uint64_t n_attaches = 0;
+  std::uint64_t n_follows = 0;
+  std::uint64_t n_ignored = 0;
+  std::uint64_t n_needs = 0;
+  std::uint64_t n_busy = 0;
+  std::uint64_t n_expired = 0;
+  std::uint64_t n_steps = 0;
+  std::uint64_t n_rows = 0;
+  std::uint64_t n_drafted = 0;  // tokens guessed
+  std::uint64_t n_kept = 0;     // guesses that a later tail confirmed
+  std::uint64_t n_cut = 0;      // guesses thrown away
+};
+
+class DraftEngine {
+ public:
+  DraftEngine(Model& model, Backend& backend, const DraftEngineOptions& options);
+  ~DraftEngine();
+
+  // Opens or refreshes an attachment. A newer lease forgets the old one; the same lease is followed
+  // like a record from position 0; an older one is ignored.
+  DraftOutcome attach(AttachRequest request, TimePoint now);
+  DraftOutcome follow(const FollowRequest& request, TimePoint now);
+  // Forgets a sequence; unknown ones and other leases are ignored.
+  void detach(const DraftKey& key, Lease lease);
+  // Forgets everything of a target that is gone, or of its former lives.
+  void detach_all(WorkerId target, Incarnation except = {});
+  // Renews the leases of a target that was heard of.
+  void renew(WorkerId target, Incarnation incarnation, TimePoint now);
+
+  bool has_work() const;
+  // One batched pass: a row for every attachment that wants a longer chain, chunks for those that
+  // are behind. Also frees attachments whose lease has run out. Valid until the next call.
+  const DraftOutput& step(TimePoint now);
+
+  DraftSnapshot snapshot() const;
+  const KvCache& kv() const { return kv_; }
+
+ private:
+  struct Attachment;
+  using Attachments = std::map<DraftKey, std::unique_ptr<Attachment>>;
+
+  DraftOutcome attach_anew(AttachRequest& request, TimePoint now);
+  DraftOutcome apply(Attachment& attachment, const FollowRequest& request, TimePoint now);
+  void take_in(Attachment& attachment, std::span<const TokenId> committed);
+  NeedOutcome need(const Attachment& attachment, DraftNeed reason);
+  void forget(Attachments::iterator at);
+  void drop_cache(Attachment& attachment);
+  void expire(TimePoint now);
+
+  bool can_grow(const Attachment& attachment) const;
+  bool wants_rows(const Attachment& attachment) const;
+  std::uint32_t n_pending(const Attachment& attachment) const;
+  void fill_step(TimePoint now);
+  bool add_slice(Attachment& attachment, std::uint32_t n_rows);
+  bool take_blocks_from_another(const Attachment& beneficiary, TimePoint now);
+  void set_busy(Attachment& attachment, TimePoint now);
+  void extend(Attachment& attachment, std::size_t slice);
+  void emit_ready();
+
+  DraftEngineOptions options_;
+  std::vector<TokenId> eos_ids_;
+  Position max_len_ = 0;
+  TokenId n_ids_ = 0;
+  KvCache kv_;
+  Step step_;
+  Attachments attachments_;
+  std::uint64_t n_opened_ = 0;  // names sequences in kv_
+  std::uint64_t n_turns_ = 0;
+  std::vector<Attachment*> in_step_;  // beside the step's slices
+  std::vector<Attachment*> order_;
+  DraftOutput output_;
+  DraftSnapshot totals_;
+};
+
+}  // namespace foretoken

@@ -1,0 +1,50 @@
+// Settings of the two engines, plain and complete: services fill them from their configuration
+// once, at start.
+#pragma once
+
+#include <cstdint>
+
+#include "common/base/clock.h"
+#include "common/base/ids.h"
+#include "common/engine/scheduler.h"
+#include "common/kv/kv_cache.h"
+#include "common/spec/draft_length.h"
+
+namespace foretoken {
+
+struct TargetEngineOptions {
+  KvCacheConfig kv;  // n_blocks: kv_blocks() of common/kv/kv_size.h
+  std::int32_t max_running = 16;
+  std::int32_t max_waiting = 256;
+  std::int32_t max_batch_rows = 512;  // rows of one pass
+  std::int32_t prefill_chunk = 256;   // of which prompt rows
+  AdmissionPolicy policy = AdmissionPolicy::kMaxUtilization;
+  Position max_model_len =
+      0;  // prompt and answer; 0 = the model's. One such sequence must fit the cache
+  std::int32_t n_valid_ids = 0;  // ids from here on are padding of the model's rows; 0 = none are
+  PrefixHash prefix_root = 0;    // prefix_hash_root(model, vocabulary) of this target
+  DraftLengthConfig draft_length;
+  Duration wait_limit = std::chrono::milliseconds(20);  // most that wait_hint() ever says
+};
+
+// How a draft sends a chain that is still growing.
+enum class Emission : std::uint8_t {
+  kWhole,     // once, when it is as long as asked for or cannot grow
+  kEachStep,  // after every step that lengthened it
+};
+
+struct DraftEngineOptions {
+  KvCacheConfig kv;
+  std::int32_t max_sequences = 64;  // attachments held
+  std::int32_t max_batch_rows = 512;
+  std::int32_t prefill_chunk = 256;
+  Position max_model_len = 0;    // 0 = the model's; beyond it the draft falls silent
+  std::int32_t n_valid_ids = 0;  // as above
+  std::uint32_t max_ahead = 32;  // longest chain beyond what is committed
+  Emission emission = Emission::kWhole;
+  Duration lease =
+      std::chrono::seconds(10);  // without a word from its target an attachment is freed
+  Duration retry_after = std::chrono::milliseconds(250);  // said with Busy
+};
+
+}  // namespace foretoken

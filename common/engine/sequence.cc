@@ -1,0 +1,48 @@
+#include "common/engine/sequence.h"
+
+#include <algorithm>
+
+#include "common/engine/scheduler.h"
+
+namespace foretoken {
+
+Sequence::Sequence(OpenRequest request,
+                   std::span<const TokenId> eos_ids,
+                   Position max_model_len,
+                   TimePoint now)
+    : id(request.seq),
+      params(std::move(request.params)),
+      proposer(request.proposer),
+      fallback(request.fallback),
+      draft_len(std::min(request.draft_len, kMaxDraftTokens)),
+      length(request.length),
+      deadline(request.deadline),
+      turn(turn_of(now, request.priority)),
+      tenant_salt(request.tenant_salt),
+      tokens(std::move(request.prompt)),
+      n_prompt(static_cast<std::uint32_t>(tokens.size())),
+      rules(params, eos_ids, tokens),
+      finish(params, eos_ids, n_prompt, max_model_len) {
+  stats.n_prompt = n_prompt;
+  stats.opened = now;
+  told = told_fallback = n_prompt;
+  usual_accepted = 0.6f * static_cast<float>(draft_len);
+  for (const TokenId token : request.resume) {
+    if (finish.reason() != FinishReason::kNone) break;  // the engine refuses what follows an end
+    commit(token);
+  }
+}
+
+std::uint32_t Sequence::proposal_cap() const {
+  const std::uint32_t remaining = finish.n_remaining();
+  return remaining <= 1 ? 0 : std::min(draft_len, remaining - 1);
+}
+
+FinishReason Sequence::commit(TokenId token) {
+  tokens.push_back(token);
+  rules.commit(token);
+  ++stats.n_output;
+  return finish.on_token(token);
+}
+
+}  // namespace foretoken

@@ -1,0 +1,70 @@
+// One sequence of a target, from open to its end: its tokens, what its rules remember, where it
+// stands. Plain state of the engine that owns it; it knows neither cache nor model.
+//
+//   waiting --admitted--> running: prefilling --its last token fed--> decoding --> gone
+//      ^------------- preempted -----------'---------------------------'
+// `tokens` is the committed truth and never shrinks. A decoding sequence has K and V of all tokens
+// but the last.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "common/engine/target_events.h"
+#include "common/spec/finish.h"
+#include "common/spec/proposal.h"
+#include "common/spec/row_rules.h"
+
+namespace foretoken {
+
+struct Sequence {
+  // Takes the request over; its resumed tokens are replayed through rules and finish.
+  Sequence(OpenRequest request,
+           std::span<const TokenId> eos_ids,
+           Position max_model_len,
+           TimePoint now);
+
+  std::uint32_t n_tokens() const { return static_cast<std::uint32_t>(tokens.size()); }
+  // Most proposed tokens that could be of use in the next round: the round always yields one more.
+  std::uint32_t proposal_cap() const;
+  // One more token of the answer. Returns the verdict of the finish rules.
+  FinishReason commit(TokenId token);
+
+  SeqId id{};
+  SamplingParams params;
+  ProposerKind proposer =
+      ProposerKind::kNone;       // kNone where draft_len is 0 or the named one is absent
+  bool wanted_proposer = false;  // the request asked for speculation
+  LocalFallback fallback = LocalFallback::kPlain;
+  std::uint32_t draft_len = 0;
+  LengthMode length = LengthMode::kAdaptive;
+  TimePoint deadline{};
+  TimePoint turn{};           // order of service, then
+  std::uint64_t arrival = 0;  // number of arrival
+  std::uint64_t tenant_salt = 0;
+
+  std::vector<TokenId> tokens;  // prompt, then answer
+  std::uint32_t n_prompt = 0;
+  RowRules rules;
+  FinishRules finish;
+
+  bool is_running = false;
+  bool is_decoding = false;      // running, and all tokens but the last are in the cache
+  std::vector<PathToken> path;   // proposals for the coming step, at most as many as are verified
+  bool had_path = false;         // there were some before rows, blocks and the controller cut them
+  bool lacked_room = false;      // rows or blocks cut them to nothing
+  std::uint32_t n_verified = 0;  // of the last round
+  std::uint32_t n_accepted = 0;
+  float usual_accepted = 0;         // fading average over rounds with proposals; begins hopeful
+  std::uint32_t told = 0;           // tokens its proposer was told of
+  std::uint32_t told_fallback = 0;  // and the n-gram proposer beside it
+  SequenceStats stats;
+};
+
+// Order of service.
+inline bool goes_before(const Sequence* a, const Sequence* b) {
+  return a->turn != b->turn ? a->turn < b->turn : a->arrival < b->arrival;
+}
+
+}  // namespace foretoken

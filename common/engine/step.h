@@ -1,0 +1,93 @@
+// Step: one pass of a model over a ragged batch, as a transaction. add() reserves cache for a
+// sequence's rows, run() copies shared blocks, runs the forward and chooses a token for every row
+// that wants one, commit() keeps a sequence's first positions; whatever is not committed goes home
+// when the next step begins. The target and the draft engine both use it; it knows neither
+// proposals nor who accepts them. Owns the cache's memory and the buffers of a pass. One thread.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "common/engine/step_plan.h"
+#include "common/kv/kv_cache.h"
+#include "common/model/model.h"
+#include "common/spec/row_rules.h"
+#include "kernels/include/backend.h"
+
+namespace foretoken {
+
+// What one sequence brings. Spans are borrowed for the call.
+struct SliceRequest {
+  SeqId seq{};
+  std::span<const TokenId> known;     // [>= 1] tokens from the end of its cache on
+  std::span<const TokenId> proposed;  // guesses after them
+  const RowRules* rules = nullptr;    // of the known tokens; null: no choices are wanted
+  std::span<const TokenId>
+      guessed;  // tokens up to the end of `known` that `rules` has not seen; excludes `proposed`
+};
+
+class Step {
+ public:
+  // n_valid_ids: ids from here on are never chosen; 0 = all of the model's.
+  Step(Model& model, Backend& backend, KvCache& kv, std::int32_t n_valid_ids);
+
+  void begin();  // rolls back what was not committed
+  // The index of the slice, or kOutOfMemory when blocks lack (nothing has changed then).
+  Result<std::size_t> add(const SliceRequest& request);
+  void run();
+
+  const StepPlan& plan() const { return plan_; }
+  std::size_t n_slices() const { return plan_.slices.size(); }
+  std::span<const Choice> choices(std::size_t slice) const;  // [n_choices]
+  std::span<const TokenId> chosen(
+      std::size_t slice) const;  // their tokens; -1 where every token was masked
+  std::span<const TopLogprob> top(std::size_t slice,
+                                  std::size_t choice) const;  // as many as its rule wants
+
+  // Keeps the first n positions of the slice.
+  void commit(std::size_t slice, std::uint32_t n);
+
+ private:
+  // A device buffer that grows and is filled from a vector.
+  class Staging {
+   public:
+    template <class T>
+    T* room(Backend& backend, std::size_t n) {
+      return static_cast<T*>(reserve(backend, n * sizeof(T)));
+    }
+    template <class T>
+    const T* fill(Backend& backend, const std::vector<T>& values) {
+      T* to = room<T>(backend, values.size());
+      if (!values.empty()) backend.upload(to, values.data(), values.size() * sizeof(T));
+      return to;
+    }
+
+   private:
+    void* reserve(Backend& backend, std::size_t n_bytes);
+    Buffer buffer_;
+  };
+
+  void append_rules(const SliceRequest& request);
+  void copy_blocks();
+  void forward();
+  void choose();
+
+  Model& model_;
+  Backend& backend_;
+  KvCache& kv_;
+  std::int32_t vocab_ = 0;
+  std::int32_t n_valid_ = 0;
+  Buffer memory_;
+  PagedKv paged_;
+
+  StepPlan plan_;
+  std::vector<Reservation> reservations_;  // beside plan_.slices
+  ForwardBatch batch_;
+  Staging logits_, rules_, adjustments_, device_choices_, device_top_;
+  std::vector<Choice> choices_;
+  std::vector<TokenId> chosen_;
+  std::vector<TopLogprob> top_;  // [n_choices, kMaxTopLogprobs] or empty
+};
+
+}  // namespace foretoken

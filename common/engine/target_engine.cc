@@ -1,0 +1,562 @@
+#include "common/engine/target_engine.h"
+
+#include <algorithm>
+#include <string>
+
+#include "common/base/check.h"
+#include "common/model/config.h"
+#include "common/spec/acceptance.h"
+
+namespace foretoken {
+namespace {
+
+void insert_in_turn(std::vector<Sequence*>& list, Sequence* sequence) {
+  list.insert(std::upper_bound(list.begin(), list.end(), sequence, goes_before), sequence);
+}
+
+KvCacheConfig checked(const KvCacheConfig& kv, Position max_model_len) {
+  const auto per_block = static_cast<Position>(kv.block_tokens);
+  const Position n_needed = (max_model_len + per_block - 1) / per_block;
+  if (static_cast<Position>(kv.n_blocks) < n_needed)
+    throw FatalError(ErrorCode::kConfig, "the KV cache has " + std::to_string(kv.n_blocks) +
+                                             " blocks; one sequence of " +
+                                             std::to_string(max_model_len) +
+                                             " tokens (model.max_model_len) needs " +
+                                             std::to_string(n_needed) + "; raise kv_cache.memory");
+  return kv;
+}
+
+TargetEngineOptions completed(TargetEngineOptions options, const Model& model) {
+  const auto model_limit = static_cast<Position>(model.config().max_model_len);
+  if (options.max_model_len == 0) options.max_model_len = model_limit;
+  options.max_batch_rows = std::min(options.max_batch_rows, model.max_rows());
+  if (options.max_running > options.max_batch_rows)
+    throw FatalError(ErrorCode::kConfig,
+                     "limits.max_running is " + std::to_string(options.max_running) +
+                         "; it must be at most limits.max_batch_rows, which is " +
+                         std::to_string(options.max_batch_rows));
+  options.prefill_chunk = std::clamp(options.prefill_chunk, 1, options.max_batch_rows);
+  return options;
+}
+
+std::string count(std::size_t n) { return std::to_string(n); }
+
+}  // namespace
+
+TargetEngine::TargetEngine(Model& model,
+                           Backend& backend,
+                           const Proposers& proposers,
+                           const TargetEngineOptions& options)
+    : model_(model),
+      proposers_(proposers),
+      options_(completed(options, model)),
+      limits_{.max_rows = options_.max_batch_rows,
+              .prefill_chunk = options_.prefill_chunk,
+              .max_running = options_.max_running,
+              .n_blocks = options_.kv.n_blocks,
+              .block_tokens = options_.kv.block_tokens,
+              .policy = options_.policy},
+      kv_(checked(options_.kv, options_.max_model_len)),
+      step_(model, backend, kv_, options_.n_valid_ids),
+      store_(options_.prefix_root, model.config().vocab_size),
+      length_(options_.draft_length) {}
+
+TargetEngine::~TargetEngine() = default;
+
+// ---- opening and closing ----
+
+Result<void> TargetEngine::admissible(const OpenRequest& request) const {
+  if (draining_)
+    return Error{ErrorCode::kDraining, "this target is about to stop and takes no new requests"};
+  if (sequences_.contains(request.seq))
+    return Error{ErrorCode::kInvalidRequest,
+                 "sequence " + std::to_string(request.seq.value) + " is open already"};
+  if (sequences_.size() >= static_cast<std::size_t>(options_.max_running + options_.max_waiting))
+    return Error{ErrorCode::kQueueFull,
+                 count(running_.size()) + " requests run and " + count(waiting_.size()) +
+                     " wait; the limit is " + std::to_string(options_.max_running) + " and " +
+                     std::to_string(options_.max_waiting) + " (limits.max_waiting)"};
+  if (request.prompt.empty())
+    return Error{ErrorCode::kInvalidValue, "the prompt has no tokens", "prompt"};
+  const std::size_t n_tokens = request.prompt.size() + request.resume.size();
+  if (n_tokens >= options_.max_model_len)
+    return Error{ErrorCode::kContextLengthExceeded,
+                 "prompt has " + count(n_tokens) + " tokens; the limit is " +
+                     count(options_.max_model_len - 1) +
+                     " (model.max_model_len less one for the answer)",
+                 "prompt"};
+  const auto n_ids = static_cast<TokenId>(options_.n_valid_ids > 0 ? options_.n_valid_ids
+                                                                   : model_.config().vocab_size);
+  for (const auto* tokens : {&request.prompt, &request.resume})
+    for (const TokenId token : *tokens)
+      if (token < 0 || token >= n_ids)
+        return Error{ErrorCode::kInvalidValue,
+                     "prompt has token id " + std::to_string(token) + "; the vocabulary has " +
+                         std::to_string(n_ids) + " tokens",
+                     "prompt"};
+  return validate(request.params, n_ids);
+}
+
+Result<void> TargetEngine::open(OpenRequest request, TimePoint now) {
+  if (auto admitted = admissible(request); !admitted.ok()) {
+    ++totals_.n_refused;
+    return admitted;
+  }
+  const std::vector<TokenId> prediction = std::move(request.prediction);
+  const std::vector<TokenId> end_tokens =
+      request.end_tokens.empty() ? model_.config().eos_token_ids : std::move(request.end_tokens);
+  const std::size_t n_given = request.prompt.size() + request.resume.size();
+  auto owned =
+      std::make_unique<Sequence>(std::move(request), end_tokens, options_.max_model_len, now);
+  Sequence& sequence = *owned;
+  if (sequence.tokens.size() != n_given) {
+    ++totals_.n_refused;
+    return Error{ErrorCode::kInvalidRequest, "the resumed answer goes on after its end", "resume"};
+  }
+  ++totals_.n_opened;
+  sequence.arrival = n_arrived_++;
+  sequence.wanted_proposer = sequence.draft_len > 0 && sequence.proposer != ProposerKind::kNone;
+  if (!sequence.wanted_proposer) sequence.proposer = ProposerKind::kNone;
+  sequences_.emplace(sequence.id, std::move(owned));
+  store_.open(sequence.id, sequence.tokens);
+  insert_in_turn(waiting_, &sequence);
+  is_prefilling_ = true;
+  if (sequence.finish.reason() == FinishReason::kNone) {
+    open_proposers(sequence, prediction);
+  } else {
+    finish(sequence,
+           sequence.finish.reason() == FinishReason::kStop ? EndReason::kStop : EndReason::kLength);
+  }
+  return {};
+}
+
+Proposer* TargetEngine::proposer_of(ProposerKind kind) const {
+  switch (kind) {
+    case ProposerKind::kDraft:
+      return proposers_.draft;
+    case ProposerKind::kNgram:
+      return proposers_.ngram;
+    case ProposerKind::kPrediction:
+      return proposers_.prediction;
+    case ProposerKind::kNone:
+      return nullptr;
+  }
+  return nullptr;
+}
+
+// A draft hears of the sequence now, so that it prefills while the target does.
+void TargetEngine::open_proposers(const Sequence& sequence, std::span<const TokenId> prediction) {
+  if (sequence.proposal_cap() == 0) return;
+  const Opening opening{.seq = sequence.id,
+                        .prompt = std::span(sequence.tokens).first(sequence.n_prompt),
+                        .params = sequence.params,
+                        .prediction = prediction};
+  if (Proposer* proposer = proposer_of(sequence.proposer)) proposer->open(opening);
+  if (sequence.proposer == ProposerKind::kDraft && sequence.fallback == LocalFallback::kNgram &&
+      proposers_.ngram != nullptr)
+    proposers_.ngram->open(opening);
+}
+
+bool TargetEngine::close(SeqId seq, CloseCause cause) {
+  const auto at = sequences_.find(seq);
+  if (at == sequences_.end()) return false;
+  switch (cause) {
+    case CloseCause::kCancelled:
+      finish(*at->second, EndReason::kCancelled);
+      break;
+    case CloseCause::kStop:
+      finish(*at->second, EndReason::kStop);
+      break;
+    case CloseCause::kDeadline:
+      finish(*at->second, EndReason::kDeadline);
+      break;
+  }
+  return true;
+}
+
+void TargetEngine::finish(Sequence& sequence, EndReason reason) {
+  const bool by_token = sequence.finish.reason() == FinishReason::kStop;
+  const TokenId stop_token = by_token ? sequence.tokens.back() : -1;
+  const SeqId seq = sequence.id;
+  ended_.push_back(
+      {.seq = seq, .reason = reason, .stop_token = stop_token, .stats = release(sequence)});
+  ++totals_.n_done;
+}
+
+void TargetEngine::fail(Sequence& sequence, Error error) {
+  const SeqId seq = sequence.id;
+  broken_.push_back({.seq = seq, .error = std::move(error), .stats = release(sequence)});
+  ++totals_.n_failed;
+}
+
+// Forgets a sequence everywhere; its reservation, if it had one, has been settled.
+SequenceStats TargetEngine::release(Sequence& sequence) {
+  const SeqId seq = sequence.id;
+  if (sequence.is_running) kv_.close(seq);
+  std::erase(sequence.is_running ? running_ : waiting_, &sequence);
+  store_.close(seq);
+  if (Proposer* proposer = proposer_of(sequence.proposer)) proposer->close(seq);
+  if (sequence.fallback == LocalFallback::kNgram && proposers_.ngram != nullptr)
+    proposers_.ngram->close(seq);
+  SequenceStats stats = sequence.stats;
+  sequences_.erase(seq);
+  return stats;
+}
+
+bool TargetEngine::has_work() const {
+  return !sequences_.empty() || !ended_.empty() || !broken_.empty();
+}
+
+// ---- waiting for proposals ----
+
+DraftOutlook TargetEngine::outlook(const Sequence& sequence, TimePoint now) const {
+  if (proposers_.draft == nullptr) return {};
+  if (proposers_.watch == nullptr) return {.state = DraftState::kActive};
+  return proposers_.watch->outlook(sequence.id, now);
+}
+
+Duration TargetEngine::wait_hint(TimePoint now) const {
+  if (is_prefilling_ || proposers_.draft == nullptr) return {};
+  std::vector<Expected> expected;
+  bool waits_fixed = false;
+  for (const Sequence* sequence : running_) {
+    if (sequence->proposer != ProposerKind::kDraft || sequence->proposal_cap() == 0) continue;
+    const DraftOutlook draft = outlook(*sequence, now);
+    const bool is_active = draft.state == DraftState::kActive;
+    if (sequence->length == LengthMode::kFixed) {
+      waits_fixed |= is_active && draft.is_under_way;
+      continue;
+    }
+    if (draft.state == DraftState::kLagging) {
+      expected.push_back({.standing = DraftStanding::kOverdue});
+    } else if (is_active && draft.is_under_way) {
+      expected.push_back({.standing = DraftStanding::kActive,
+                          .arrives_in = draft.arrives_in,
+                          .n_tokens = static_cast<double>(sequence->usual_accepted)});
+    } else {
+      expected.push_back({});
+    }
+  }
+  if (waits_fixed) return options_.wait_limit;
+  if (expected.empty()) return {};
+  const double step_s = length_.step_cost().seconds(static_cast<std::uint32_t>(running_.size()));
+  const auto step = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(step_s));
+  return std::min(length_.wait(expected, step, options_.wait_limit), options_.wait_limit);
+}
+
+bool TargetEngine::proposals_complete(TimePoint now) const {
+  return std::none_of(running_.begin(), running_.end(), [&](const Sequence* sequence) {
+    if (sequence->proposer != ProposerKind::kDraft || !sequence->is_decoding ||
+        sequence->proposal_cap() == 0)
+      return false;
+    const DraftOutlook draft = outlook(*sequence, now);
+    return draft.state == DraftState::kActive && draft.is_under_way;
+  });
+}
+
+// ---- a step ----
+
+const StepOutput& TargetEngine::step(TimePoint now) {
+  output_.tokens.clear();
+  output_.preempted.clear();
+  output_.n_rows = output_.n_committed = 0;
+  collect(now);
+  make_plan(now);
+  cut_proposals();
+  fill_step();
+  if (step_.n_slices() > 0) {
+    step_.run();
+    ++totals_.n_steps;
+    output_.n_rows = static_cast<std::uint32_t>(step_.plan().tokens.size());
+    totals_.n_rows += output_.n_rows;
+    for (std::size_t i = 0; i < in_step_.size(); ++i) commit_slice(i, *in_step_[i], now);
+    totals_.n_tokens += output_.n_committed;
+    is_timed_ = false;
+  }
+  step_.begin();
+  is_prefilling_ = std::any_of(running_.begin(), running_.end(),
+                               [](const Sequence* s) { return !s->is_decoding; });
+  ask_all(now);
+  output_.done.clear();
+  output_.failed.clear();
+  std::swap(output_.done, ended_);
+  std::swap(output_.failed, broken_);
+  return output_;
+}
+
+void TargetEngine::record_step_time(Duration took) {
+  if (is_timed_) return;
+  is_timed_ = true;
+  last_took_ = took;
+  length_.observe_step(output_.n_rows, output_.n_committed, took);
+}
+
+void TargetEngine::collect(TimePoint now) {
+  for (Proposer* proposer : {proposers_.draft, proposers_.prediction, proposers_.ngram})
+    if (proposer != nullptr) proposer->collect(now, store_);
+  for (Sequence* sequence : running_) {
+    sequence->path.clear();
+    sequence->lacked_room = false;
+    const std::uint32_t cap = sequence->is_decoding && sequence->proposer != ProposerKind::kNone
+                                  ? sequence->proposal_cap()
+                                  : 0;
+    if (cap > 0) sequence->path = store_.best_path(sequence->id, cap, length_.calibration());
+    sequence->had_path = !sequence->path.empty();
+  }
+}
+
+SequenceView TargetEngine::view_of(const Sequence& sequence,
+                                   std::uint32_t index,
+                                   bool blocks_are_scarce) const {
+  SequenceView view{.index = index, .n_tokens = sequence.n_tokens(), .deadline = sequence.deadline};
+  view.n_longest =
+      std::min(sequence.n_tokens() + sequence.finish.n_remaining(), options_.max_model_len);
+  if (!sequence.is_running) return view;
+  view.n_cached = kv_.length(sequence.id);
+  view.n_wanted = static_cast<std::uint32_t>(sequence.path.size());
+  view.n_blocks = static_cast<std::int32_t>(kv_.block_table(sequence.id).size());
+  // Blocks are shared only as whole prefixes, so what one more position takes beyond the table is a
+  // copy of the tail.
+  view.copies_tail =
+      kv_.blocks_needed(sequence.id, 1) > blocks_wanted(view, 1, limits_.block_tokens);
+  if (blocks_are_scarce) view.n_returned = kv_.blocks_held_alone(sequence.id);
+  return view;
+}
+
+void TargetEngine::make_plan(TimePoint now) {
+  running_views_.clear();
+  waiting_views_.clear();
+  handles_.clear();
+  const std::int32_t n_free = kv_.free_blocks();
+  const bool scarce = n_free < limits_.max_rows / limits_.block_tokens +
+                                   2 * static_cast<std::int32_t>(running_.size()) + 1;
+  auto index = [&](Sequence* sequence) {
+    handles_.push_back(sequence);
+    return static_cast<std::uint32_t>(handles_.size() - 1);
+  };
+  for (Sequence* sequence : running_)
+    running_views_.push_back(view_of(*sequence, index(sequence), scarce));
+  for (Sequence* sequence : waiting_)
+    waiting_views_.push_back(view_of(*sequence, index(sequence), scarce));
+  make_schedule(limits_, running_views_, waiting_views_, n_free, now, schedule_);
+  for (const std::uint32_t expired : schedule_.expired)
+    finish(*handles_[expired], EndReason::kDeadline);
+  for (const std::uint32_t preempted : schedule_.preempted) preempt(*handles_[preempted]);
+  for (const ScheduledRows& rows : schedule_.rows)
+    if (rows.admitted) admit(*handles_[rows.index], now);
+}
+
+void TargetEngine::admit(Sequence& sequence, TimePoint now) {
+  auto hit = kv_.open(sequence.id, sequence.tokens, sequence.tenant_salt);
+  FORETOKEN_CHECK(hit.ok());
+  if (sequence.stats.admitted == TimePoint{}) {
+    sequence.stats.admitted = now;
+    sequence.stats.n_cached = std::min(*hit, sequence.n_prompt);
+  }
+  sequence.is_running = true;
+  sequence.is_decoding = false;
+  std::erase(waiting_, &sequence);
+  insert_in_turn(running_, &sequence);
+}
+
+void TargetEngine::preempt(Sequence& sequence) {
+  kv_.close(sequence.id);
+  sequence.is_running = sequence.is_decoding = false;
+  ++sequence.stats.n_preemptions;
+  ++totals_.n_preemptions;
+  output_.preempted.push_back(sequence.id);
+  std::erase(running_, &sequence);
+  insert_in_turn(waiting_, &sequence);
+}
+
+// What was granted rows is cut once more to what is worth verifying. Requests with a fixed length
+// are not asked.
+void TargetEngine::cut_proposals() {
+  candidates_.clear();
+  std::uint32_t other_rows = 0;
+  std::uint32_t max_drafted = 0;
+  auto is_judged = [&](const ScheduledRows& rows) {
+    const Sequence& sequence = *handles_[rows.index];
+    return sequence.is_decoding && sequence.length == LengthMode::kAdaptive;
+  };
+  for (const ScheduledRows& rows : schedule_.rows) {
+    Sequence& sequence = *handles_[rows.index];
+    sequence.lacked_room = sequence.had_path && rows.n_proposed == 0;
+    sequence.path.resize(std::min<std::size_t>(sequence.path.size(), rows.n_proposed));
+    if (is_judged(rows)) {
+      candidates_.push_back({.path = sequence.path, .cap = rows.n_proposed});
+      max_drafted += rows.n_proposed;
+    } else {
+      other_rows += rows.n_known + rows.n_proposed;
+    }
+  }
+  if (candidates_.empty()) return;
+  const std::vector<std::uint32_t> lengths = length_.cut(candidates_, other_rows, max_drafted);
+  std::size_t i = 0;
+  for (const ScheduledRows& rows : schedule_.rows)
+    if (is_judged(rows)) handles_[rows.index]->path.resize(lengths[i++]);
+}
+
+void TargetEngine::fill_step() {
+  step_.begin();
+  in_step_.clear();
+  for (const ScheduledRows& rows : schedule_.rows) {
+    Sequence& sequence = *handles_[rows.index];
+    if (add_slice(rows, sequence)) in_step_.push_back(&sequence);
+  }
+  // The plan counts blocks as if a prompt were shared with nobody; where that was wrong for all,
+  // the youngest yields.
+  if (in_step_.empty() && !schedule_.rows.empty()) {
+    FORETOKEN_CHECK(running_.size() > 1, "one sequence alone does not fit the cache");
+    preempt(*running_.back());
+  }
+}
+
+bool TargetEngine::add_slice(const ScheduledRows& rows, Sequence& sequence) {
+  const Position start = kv_.length(sequence.id);
+  const std::uint32_t n_known = std::min(rows.n_known, sequence.n_tokens() - start);
+  const bool samples = start + n_known == sequence.n_tokens();
+  drafted_.clear();
+  if (samples)
+    for (const PathToken& token : sequence.path) drafted_.push_back(token.token);
+  SliceRequest request{.seq = sequence.id,
+                       .known = std::span<const TokenId>(sequence.tokens).subspan(start, n_known),
+                       .proposed = drafted_,
+                       .rules = samples ? &sequence.rules : nullptr};
+  if (step_.add(request).ok()) return true;
+  sequence.path.clear();
+  sequence.lacked_room = sequence.had_path;
+  request.proposed = {};
+  return step_.add(request).ok();
+}
+
+// ---- committing ----
+
+void TargetEngine::commit_slice(std::size_t slice, Sequence& sequence, TimePoint now) {
+  const PlanSlice& plan = step_.plan().slices[slice];
+  if (!sequence.is_decoding) totals_.n_prompt_rows += plan.n_known;
+  if (plan.n_choices == 0) return step_.commit(slice, plan.n_known);
+  const auto drafted = std::span<const TokenId>(step_.plan().tokens)
+                           .subspan(plan.first_row + plan.n_known, plan.n_proposed);
+  const Acceptance verdict = accept(drafted, step_.chosen(slice));
+  const std::uint32_t n_before = sequence.n_tokens();
+  if (sequence.stats.first_token == TimePoint{}) sequence.stats.first_token = now;
+  ++sequence.stats.n_steps;
+  deliver(slice, sequence, verdict.committed, verdict.n_accepted);
+  const std::uint32_t n_delivered = sequence.n_tokens() - n_before;
+  step_.commit(slice, plan.n_known + std::min(verdict.n_accepted, n_delivered));
+  note_round(sequence, verdict.n_accepted, n_delivered, now);
+  sequence.is_decoding = true;
+  output_.n_committed += n_delivered;
+
+  if (sequence.finish.reason() == FinishReason::kStop) return finish(sequence, EndReason::kStop);
+  if (sequence.finish.reason() == FinishReason::kLength)
+    return finish(sequence, EndReason::kLength);
+  if (n_delivered < verdict.committed.size())
+    return fail(
+        sequence,
+        {ErrorCode::kInvalidValue,
+         "no token may follow: logit_bias, bad_words and min_tokens exclude the whole vocabulary",
+         "logit_bias"});
+  store_.commit(sequence.id, std::span<const TokenId>(sequence.tokens).subspan(n_before));
+}
+
+// Token by token through the finish rules, as plain decoding would; what lies behind an end is
+// dropped.
+void TargetEngine::deliver(std::size_t slice,
+                           Sequence& sequence,
+                           std::span<const TokenId> committed,
+                           std::uint32_t n_accepted) {
+  TokensEvent event{.seq = sequence.id, .position = sequence.n_tokens()};
+  event.ids.reserve(committed.size());
+  event.proposed.reserve(committed.size());
+  const auto choices = step_.choices(slice);
+  for (std::size_t i = 0; i < committed.size() && committed[i] >= 0; ++i) {
+    event.ids.push_back(committed[i]);
+    event.proposed.push_back(i < n_accepted ? 1 : 0);
+    if (sequence.params.n_logprobs >= 0) {
+      const auto top = step_.top(slice, i);
+      event.logprobs.push_back({.logprob = choices[i].logprob, .top = {top.begin(), top.end()}});
+    }
+    if (sequence.commit(committed[i]) != FinishReason::kNone) break;
+  }
+  if (!event.ids.empty()) output_.tokens.push_back(std::move(event));
+}
+
+void TargetEngine::note_round(Sequence& sequence,
+                              std::uint32_t n_accepted,
+                              std::uint32_t n_delivered,
+                              TimePoint now) {
+  sequence.n_verified = static_cast<std::uint32_t>(sequence.path.size());
+  sequence.n_accepted = n_accepted;
+  if (sequence.n_verified > 0) {
+    const std::uint32_t n_kept = std::min(n_accepted, n_delivered);
+    length_.observe_round(sequence.path, n_accepted);
+    sequence.usual_accepted += (static_cast<float>(n_accepted) - sequence.usual_accepted) / 8;
+    sequence.stats.spec.record_round(sequence.path, n_kept);
+    totals_.spec.record_round(sequence.path, n_kept);
+  } else if (sequence.is_decoding &&
+             (sequence.draft_len == 0 || sequence.finish.n_remaining() > 0)) {
+    const FallbackReason reason = why_plain(sequence, now);
+    sequence.stats.spec.record_fallback(reason);
+    totals_.spec.record_fallback(reason);
+  }
+}
+
+FallbackReason TargetEngine::why_plain(const Sequence& sequence, TimePoint now) const {
+  if (!sequence.wanted_proposer) return FallbackReason::kDisabled;
+  if (sequence.lacked_room) return FallbackReason::kNoRoom;
+  if (sequence.had_path) return FallbackReason::kNotWorth;
+  if (proposer_of(sequence.proposer) == nullptr) return FallbackReason::kNoProposer;
+  if (sequence.proposer != ProposerKind::kDraft) return FallbackReason::kNoProposal;
+  const DraftState state = outlook(sequence, now).state;
+  const bool is_attached = state == DraftState::kActive || state == DraftState::kLagging;
+  return is_attached ? FallbackReason::kNoProposal : FallbackReason::kNoProposer;
+}
+
+// ---- asking for more ----
+
+void TargetEngine::ask_all(TimePoint now) {
+  for (auto& asks : asks_) asks.clear();
+  for (Sequence* sequence : running_) {
+    if (!sequence->is_decoding || proposer_of(sequence->proposer) == nullptr) continue;
+    const std::uint32_t cap = sequence->proposal_cap();
+    const std::uint32_t budget =
+        sequence->length == LengthMode::kFixed ? cap : std::min(cap, length_.budget(cap));
+    add_ask(sequence->proposer, *sequence, sequence->told, budget);
+    if (sequence->proposer == ProposerKind::kDraft && sequence->fallback == LocalFallback::kNgram &&
+        proposers_.ngram != nullptr && outlook(*sequence, now).state != DraftState::kActive)
+      add_ask(ProposerKind::kNgram, *sequence, sequence->told_fallback, budget);
+  }
+  for (std::size_t kind = 0; kind < kProposerKinds; ++kind)
+    if (!asks_[kind].empty()) proposer_of(static_cast<ProposerKind>(kind))->ask(asks_[kind]);
+}
+
+void TargetEngine::add_ask(ProposerKind kind,
+                           Sequence& sequence,
+                           std::uint32_t& told,
+                           std::uint32_t budget) {
+  asks_[static_cast<std::size_t>(kind)].push_back(
+      {.seq = sequence.id,
+       .from = told,
+       .tail = std::span<const TokenId>(sequence.tokens).subspan(told),
+       .prefix = store_.prefix(sequence.id),
+       .budget = budget,
+       .n_verified = sequence.n_verified,
+       .n_accepted = sequence.n_accepted,
+       .step = last_took_});
+  told = sequence.n_tokens();
+}
+
+TargetSnapshot TargetEngine::snapshot() const {
+  TargetSnapshot snapshot = totals_;
+  snapshot.n_running = static_cast<std::uint32_t>(running_.size());
+  snapshot.n_waiting = static_cast<std::uint32_t>(waiting_.size());
+  for (const Sequence* sequence : waiting_) snapshot.n_waiting_tokens += sequence->n_tokens();
+  snapshot.kv = kv_.stats();
+  snapshot.is_draining = draining_;
+  snapshot.is_speculation_off = length_.is_off();
+  return snapshot;
+}
+
+}  // namespace foretoken

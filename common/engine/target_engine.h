@@ -1,0 +1,156 @@
+// TargetEngine: the committed sequences of one target, the only truth about their text. A step
+// plans, verifies what proposers offered, commits the target's own tokens one at a time, and asks
+// for more. Pure: no clock, no I/O, no lock; its effects go through Model, Backend and Proposers,
+// all borrowed. One thread.
+//
+// The caller's loop:
+//   drain the inbox into the draft proposer; engine.open / close
+//   if (engine.has_work()) {
+//     until wait_hint(now) has passed or proposals_complete(now): wait on the inbox
+//     output = engine.step(now); engine.record_step_time(how long step() took); send the events
+//   }
+// What is proposed, and when, changes how many tokens a step commits, never which tokens.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "common/engine/draft_watch.h"
+#include "common/engine/engine_options.h"
+#include "common/engine/scheduler.h"
+#include "common/engine/sequence.h"
+#include "common/engine/step.h"
+#include "common/engine/target_events.h"
+#include "common/model/model.h"
+#include "common/spec/draft_length.h"
+#include "common/spec/proposal_store.h"
+#include "common/spec/proposer.h"
+#include "kernels/include/backend.h"
+
+namespace foretoken {
+
+// Who proposes. Borrowed; any may be absent, and requests that name an absent one decode plainly.
+struct Proposers {
+  Proposer* draft = nullptr;
+  Proposer* ngram = nullptr;
+  Proposer* prediction = nullptr;
+  const DraftWatch* watch =
+      nullptr;  // beside `draft` where that is remote; null: its answers are immediate
+};
+
+enum class CloseCause : std::uint8_t {
+  kCancelled,
+  kStop,  // a stop string was found in the text: a good end
+  kDeadline,
+};
+
+class TargetEngine {
+ public:
+  // Allocates the cache. FatalError if one sequence of max_model_len does not fit it, or limits
+  // contradict.
+  TargetEngine(Model& model,
+               Backend& backend,
+               const Proposers& proposers,
+               const TargetEngineOptions& options);
+  ~TargetEngine();
+
+  // Queues a sequence, or says why not: kQueueFull, kDraining, kContextLengthExceeded,
+  // kInvalidValue, kInvalidRequest (the id is in use). An error leaves nothing behind and no event
+  // follows.
+  Result<void> open(OpenRequest request, TimePoint now);
+
+  // Ends a sequence now; its Done comes with the next step. False if it is not known (already
+  // ended).
+  bool close(SeqId seq, CloseCause cause);
+
+  // Whether step() would do anything: sequences, or events not yet handed out.
+  bool has_work() const;
+
+  // How long waiting for proposals under way is worth before the next step; 0 when nothing is, when
+  // a prompt is being prefilled, or when no draft that answers in time owes one.
+  Duration wait_hint(TimePoint now) const;
+  // No active draft owes a decoding sequence an answer: waiting longer brings nothing.
+  bool proposals_complete(TimePoint now) const;
+
+  // One pass over the batch. The events are the caller's; valid until the next call.
+  const StepOutput& step(TimePoint now);
+  // What the step before took, measured by the caller; feeds the draft-length controller.
+  void record_step_time(Duration took);
+
+  void begin_drain() { draining_ = true; }
+  TargetSnapshot snapshot() const;
+  const KvCache& kv() const { return kv_; }
+  const DraftLength& draft_length() const { return length_; }
+
+ private:
+  using Kinds = std::array<std::vector<Ask>, kProposerKinds>;
+
+  Result<void> admissible(const OpenRequest& request) const;
+  void open_proposers(const Sequence& sequence, std::span<const TokenId> prediction);
+  Proposer* proposer_of(ProposerKind kind) const;
+  DraftOutlook outlook(const Sequence& sequence, TimePoint now) const;
+
+  void collect(TimePoint now);
+  void make_plan(TimePoint now);
+  SequenceView view_of(const Sequence& sequence, std::uint32_t index, bool blocks_are_scarce) const;
+  void admit(Sequence& sequence, TimePoint now);
+  void preempt(Sequence& sequence);
+  void cut_proposals();
+  void fill_step();
+  bool add_slice(const ScheduledRows& rows, Sequence& sequence);
+
+  void commit_slice(std::size_t slice, Sequence& sequence, TimePoint now);
+  void deliver(std::size_t slice,
+               Sequence& sequence,
+               std::span<const TokenId> committed,
+               std::uint32_t n_accepted);
+  void note_round(Sequence& sequence,
+                  std::uint32_t n_accepted,
+                  std::uint32_t n_delivered,
+                  TimePoint now);
+  FallbackReason why_plain(const Sequence& sequence, TimePoint now) const;
+  void ask_all(TimePoint now);
+  void add_ask(ProposerKind kind, Sequence& sequence, std::uint32_t& told, std::uint32_t budget);
+
+  void finish(Sequence& sequence, EndReason reason);
+  void fail(Sequence& sequence, Error error);
+  SequenceStats release(Sequence& sequence);
+
+  Model& model_;
+  Proposers proposers_;
+  TargetEngineOptions options_;
+  SchedulerLimits limits_;
+  KvCache kv_;
+  Step step_;
+  ProposalStore store_;
+  DraftLength length_;
+  bool draining_ = false;
+
+  std::unordered_map<SeqId, std::unique_ptr<Sequence>> sequences_;
+  std::vector<Sequence*> running_;  // in order of service
+  std::vector<Sequence*> waiting_;  // likewise
+  std::uint64_t n_arrived_ = 0;
+  bool is_prefilling_ = false;  // a prompt was under way after the last step, or has come since
+  Duration last_took_{};
+  bool is_timed_ = true;  // record_step_time() was called for the last step
+
+  StepOutput output_;
+  std::vector<DoneEvent> ended_;  // of sequences that ended since the last output
+  std::vector<FailedEvent> broken_;
+  TargetSnapshot totals_;
+
+  // Of the step under way; kept for their capacity.
+  Schedule schedule_;
+  std::vector<SequenceView> running_views_;
+  std::vector<SequenceView> waiting_views_;
+  std::vector<Sequence*> handles_;  // SequenceView::index -> sequence
+  std::vector<Sequence*> in_step_;  // beside the step's slices
+  std::vector<Candidate> candidates_;
+  std::vector<TokenId> drafted_;
+  Kinds asks_;
+};
+
+}  // namespace foretoken

@@ -1,0 +1,126 @@
+// What a target engine is asked and what it answers, as plain data: requests to open a sequence,
+// and the events of a step. Every opened sequence ends in exactly one Done or one Failed; each
+// position is delivered once, in order.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/base/ids.h"
+#include "common/base/result.h"
+#include "common/base/sampling_params.h"
+#include "common/kv/kv_cache.h"
+#include "common/spec/draft_length.h"
+#include "common/spec/proposal.h"
+#include "common/spec/spec_stats.h"
+#include "kernels/include/ops.h"
+
+namespace foretoken {
+
+enum class LocalFallback : std::uint8_t { kPlain, kNgram };  // who proposes while no draft answers
+
+struct OpenRequest {
+  SeqId seq{};
+  std::vector<TokenId> prompt;
+  std::vector<TokenId>
+      resume;  // tokens of the answer delivered elsewhere; they count, and are not sent again
+  SamplingParams params;  // params.choice tells n parallel answers apart: open each of them
+  std::vector<TokenId> end_tokens;  // empty: the model's own
+  ProposerKind proposer = ProposerKind::kDraft;
+  LocalFallback fallback = LocalFallback::kPlain;
+  std::uint32_t draft_len = 4;  // most proposed tokens per round; 0 = plain decoding
+  LengthMode length = LengthMode::kAdaptive;
+  std::vector<TokenId> prediction;  // for ProposerKind::kPrediction
+  TimePoint deadline = TimePoint::max();
+  std::int32_t priority = 0;      // higher goes first
+  std::uint64_t tenant_salt = 0;  // separates prefix caches
+};
+
+enum class EndReason : std::uint8_t { kStop, kLength, kCancelled, kDeadline };
+
+constexpr std::string_view end_reason_name(EndReason reason) {
+  switch (reason) {
+    case EndReason::kStop:
+      return "stop";
+    case EndReason::kLength:
+      return "length";
+    case EndReason::kCancelled:
+      return "cancelled";
+    case EndReason::kDeadline:
+      return "deadline";
+  }
+  return "?";
+}
+
+// Log probability of a delivered token under the model's raw logits, and the likeliest tokens with
+// theirs.
+struct TokenLogprobs {
+  float logprob = 0;
+  std::vector<TopLogprob> top;  // n_logprobs of them, likeliest first
+};
+
+struct SequenceStats {
+  std::uint32_t n_prompt = 0;
+  std::uint32_t n_output = 0;  // of the whole answer, resumed tokens included
+  std::uint32_t n_cached = 0;  // prompt tokens found in the prefix cache when it was first admitted
+  std::uint32_t n_steps = 0;   // passes that committed tokens of it
+  std::uint32_t n_preemptions = 0;
+  TimePoint opened{};
+  TimePoint admitted{};     // first rows; zero if never
+  TimePoint first_token{};  // start of the step that committed it; zero if none
+  SpecStats spec;
+};
+
+struct TokensEvent {
+  SeqId seq{};
+  Position position = 0;  // of ids[0], from the first prompt token
+  std::vector<TokenId> ids;
+  std::vector<std::uint8_t> proposed;   // one per id: 1 = a proposal that stood
+  std::vector<TokenLogprobs> logprobs;  // one per id if asked for, else empty
+};
+
+struct DoneEvent {
+  SeqId seq{};
+  EndReason reason = EndReason::kStop;
+  TokenId stop_token = -1;  // the id that ended it, if one did
+  SequenceStats stats;
+};
+
+struct FailedEvent {
+  SeqId seq{};
+  Error error;
+  SequenceStats stats;
+};
+
+struct StepOutput {
+  std::vector<TokensEvent> tokens;  // before the Done of the same sequence
+  std::vector<DoneEvent> done;
+  std::vector<FailedEvent> failed;
+  std::vector<SeqId> preempted;  // for the log: they go on by themselves
+  std::uint32_t n_rows = 0;      // 0: nothing was run
+  std::uint32_t n_committed = 0;
+};
+
+// Totals since the engine was made, except where "now".
+struct TargetSnapshot {
+  std::uint32_t n_running = 0;         // now
+  std::uint32_t n_waiting = 0;         // now, preempted ones included
+  std::uint64_t n_waiting_tokens = 0;  // now: tokens to be prefilled
+  KvStats kv;
+  std::uint64_t n_opened = 0;
+  std::uint64_t n_refused = 0;
+  std::uint64_t n_done = 0;
+  std::uint64_t n_failed = 0;
+  std::uint64_t n_steps = 0;
+  std::uint64_t n_rows = 0;
+  std::uint64_t n_prompt_rows = 0;
+  std::uint64_t n_tokens = 0;  // committed
+  std::uint64_t n_preemptions = 0;
+  SpecStats spec;
+  bool is_draining = false;
+  bool is_speculation_off = false;  // the controller finds that it does not pay at present
+};
+
+}  // namespace foretoken
