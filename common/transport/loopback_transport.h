@@ -2,6 +2,7 @@
 // reordered by a seeded generator, connections cut and restored by the test. Same seed, same story. One thread.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>

@@ -1,0 +1,27 @@
+// The command line of a service: flags into plain data. The only place that knows CLI11.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace foretoken {
+
+struct Args {
+  std::optional<std::string> config_file;
+  std::string id = "0";
+  std::vector<std::string> settings;  // --set section.key=value
+  bool check_config = false;
+  bool print_config = false;
+  bool version = false;
+};
+
+// Arguments, or the exit code if there is nothing more to do (help printed: 0; usage printed: 64).
+struct ParsedArgs {
+  std::optional<Args> args;
+  int exit_code = 0;
+};
+
+ParsedArgs parse_args(const std::string& program, const std::string& summary, int argc, char** argv);
+
+}  // namespace foretoken

@@ -1,0 +1,50 @@
+// This process among others: signals as data, and what systemd is told. Everything is harmless without systemd.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "common/base/clock.h"
+
+namespace foretoken {
+
+// Blocks SIGTERM, SIGINT and SIGHUP for this and all later threads and makes them readable; ignores SIGPIPE. Create it
+// before any thread starts.
+class Signals {
+ public:
+  Signals();
+  ~Signals();
+  Signals(const Signals&) = delete;
+  Signals& operator=(const Signals&) = delete;
+  int fd() const { return fd_; }
+  std::optional<int> next();  // never waits
+
+ private:
+  int fd_ = -1;
+};
+
+// The notification protocol of systemd, over $NOTIFY_SOCKET. One thread.
+class Notifier {
+ public:
+  Notifier();
+  void ready();
+  void stopping();
+  void status(const std::string& text);
+  // The start (or stop) timeout begins anew, with this much left.
+  void extend_timeout(Duration by);
+  // Call after each turn of work: sends WATCHDOG=1, at most four times per watchdog period.
+  void alive(TimePoint now);
+  // How often alive() must be called at least; nothing if no watchdog waits.
+  std::optional<Duration> watchdog_period() const { return watchdog_; }
+
+ private:
+  std::optional<Duration> watchdog_;
+  TimePoint last_alive_{};
+};
+
+std::uint64_t resident_bytes();      // of this process
+std::uint64_t random_u64();          // from the kernel
+std::string host_name();
+
+}  // namespace foretoken
