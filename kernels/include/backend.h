@@ -1,6 +1,7 @@
-// A device: its memory and its ops. Public calls check the contract (kernels/contract.h) and hand on to private
-// virtuals that do the work, so that no backend can forget a precondition. Calls are queued in order on the device;
-// results are on the host only after download(). One thread uses a backend. Blind to layers, requests and ranks.
+// A device: its memory and its ops. Public calls check the contract (kernels/contract.h) and hand
+// on to private virtuals that do the work, so that no backend can forget a precondition. Calls are
+// queued in order on the device; results are on the host only after download(). One thread uses a
+// backend. Blind to layers, requests and ranks.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +15,8 @@
 
 namespace foretoken {
 
-// A recorded sequence of op calls: a list on the CPU, a graph on CUDA. Belongs to the backend that made it.
+// A recorded sequence of op calls: a list on the CPU, a graph on CUDA. Belongs to the backend that
+// made it.
 class Recording {
  public:
   virtual ~Recording() = default;
@@ -27,7 +29,8 @@ class Backend {
   Backend(const Backend&) = delete;
   Backend& operator=(const Backend&) = delete;
 
-  // Names what determines a row's bits: device, instruction set, kernel-set version. Part of the numerics fingerprint.
+  // Names what determines a row's bits: device, instruction set, kernel-set version. Part of the
+  // numerics fingerprint.
   virtual std::string numerics() const = 0;
   // A sentence for people: "cpu, 2 threads, avx512_bf16".
   virtual std::string description() const = 0;
@@ -37,12 +40,15 @@ class Backend {
   // Memory. allocate throws FatalError(kOutOfMemory) with the size asked for. New memory is zero.
   Buffer allocate(std::size_t bytes);
   void upload(void* to_device, const void* from_host, std::size_t bytes);
-  void download(void* to_host, const void* from_device, std::size_t bytes);  // waits for queued work
+  void download(void* to_host,
+                const void* from_device,
+                std::size_t bytes);  // waits for queued work
   void copy(void* to_device, const void* from_device, std::size_t bytes);
   void synchronize();
 
   // Packs one or more matrices that share n_in. Sources are read before the call returns.
-  // Mixed dtypes and shapes that do not fit are the caller's mistake; non-finite weights are not looked for here.
+  // Mixed dtypes and shapes that do not fit are the caller's mistake; non-finite weights are not
+  // looked for here.
   Linear pack(std::span<const LinearSource> sources, Stacking stacking = Stacking::kRows);
 
   // Ops. n_rows == 0 is legal and does nothing.
@@ -54,8 +60,9 @@ class Backend {
   void lm_head(const LmHeadArgs& args);
   void choose(const ChooseArgs& args);
 
-  // Runs `calls`, which may only call ops and copies of this backend, and keeps them for replay with the same
-  // addresses and counts. The contents of memory are read at replay.
+  // Keeps what `calls` asks for, which may only be ops and copies of this backend, without doing
+  // it; replay does it with the same addresses and counts. The contents of memory are read at
+  // replay. Every Linear must outlive the recording.
   std::unique_ptr<Recording> record(const std::function<void()>& calls);
   void replay(Recording& recording);
 
@@ -79,8 +86,8 @@ class Backend {
   virtual void do_replay(Recording& recording) = 0;
 };
 
-// Which instructions the CPU backend may use; kAuto takes the best the machine has. The others pin a path, for tests
-// and for fleets that must agree on one numerics fingerprint.
+// Which instructions the CPU backend may use; kAuto takes the best the machine has. The others pin
+// a path, for tests and for fleets that must agree on one numerics fingerprint.
 enum class CpuIsa : std::uint8_t { kAuto, kScalar, kAvx2, kAvx512, kAvx512Bf16 };
 
 struct BackendOptions {

@@ -1,0 +1,95 @@
+// The public half of every backend: contract first, then the device's own work.
+#include "kernels/include/backend.h"
+
+#include "common/base/result.h"
+#include "kernels/contract.h"
+#include "kernels/cpu/backend.h"
+
+namespace foretoken {
+
+Buffer::~Buffer() {
+  if (address_ != nullptr) owner_->do_free(address_, size_bytes_);
+}
+
+Buffer Backend::allocate(std::size_t bytes) {
+  if (bytes == 0) return {};
+  return Buffer(*this, do_allocate(bytes), bytes);
+}
+
+void Backend::upload(void* to_device, const void* from_host, std::size_t bytes) {
+  if (bytes == 0) return;
+  FORETOKEN_CHECK(to_device != nullptr && from_host != nullptr);
+  do_upload(to_device, from_host, bytes);
+}
+
+void Backend::download(void* to_host, const void* from_device, std::size_t bytes) {
+  if (bytes == 0) return;
+  FORETOKEN_CHECK(to_host != nullptr && from_device != nullptr);
+  do_download(to_host, from_device, bytes);
+}
+
+void Backend::copy(void* to_device, const void* from_device, std::size_t bytes) {
+  if (bytes == 0) return;
+  FORETOKEN_CHECK(to_device != nullptr && from_device != nullptr);
+  do_copy(to_device, from_device, bytes);
+}
+
+void Backend::synchronize() { do_synchronize(); }
+
+Linear Backend::pack(std::span<const LinearSource> sources, Stacking stacking) {
+  contract::check(sources, stacking);
+  return do_pack(sources, stacking);
+}
+
+void Backend::embed(const EmbedArgs& args) {
+  contract::check(args);
+  if (args.n_rows > 0) do_embed(args);
+}
+
+void Backend::qkv_rope_append(const QkvRopeAppendArgs& args) {
+  contract::check(args);
+  if (args.n_rows > 0) do_qkv_rope_append(args);
+}
+
+void Backend::attn_paged(const AttnPagedArgs& args) {
+  contract::check(args);
+  if (args.n_rows > 0) do_attn_paged(args);
+}
+
+void Backend::matmul_residual(const MatmulResidualArgs& args) {
+  contract::check(args);
+  if (args.n_rows > 0) do_matmul_residual(args);
+}
+
+void Backend::gate_up_swiglu(const GateUpSwigluArgs& args) {
+  contract::check(args);
+  if (args.n_rows > 0) do_gate_up_swiglu(args);
+}
+
+void Backend::lm_head(const LmHeadArgs& args) {
+  contract::check(args);
+  if (args.n_rows > 0) do_lm_head(args);
+}
+
+void Backend::choose(const ChooseArgs& args) {
+  contract::check(args);
+  if (args.n_rows > 0) do_choose(args);
+}
+
+std::unique_ptr<Recording> Backend::record(const std::function<void()>& calls) {
+  return do_record(calls);
+}
+
+void Backend::replay(Recording& recording) { do_replay(recording); }
+
+std::unique_ptr<Backend> make_backend(const BackendOptions& options) {
+  if (options.device == "cpu") return cpu::make_backend(options);
+  if (options.device == "cuda" || options.device.starts_with("cuda:"))
+    throw FatalError(
+        ErrorCode::kUnavailable,
+        "device \"" + options.device + "\" was asked for, but this build has no CUDA backend");
+  throw FatalError(ErrorCode::kConfig,
+                   "unknown device \"" + options.device + "\"; known are cpu, cuda and cuda:N");
+}
+
+}  // namespace foretoken

@@ -1,0 +1,168 @@
+#include "kernels/contract.h"
+
+#include <cmath>
+
+#include "common/base/check.h"
+
+namespace foretoken::contract {
+namespace {
+
+void check_linear(const Linear* linear, Stacking stacking) {
+  FORETOKEN_CHECK(linear != nullptr);
+  FORETOKEN_CHECK(linear->weights, "the matrix was never packed");
+  FORETOKEN_CHECK(linear->n_out > 0 && linear->n_in > 0);
+  FORETOKEN_CHECK(linear->stacking == stacking, "packed for another op");
+}
+
+void check_kv(const PagedKv& kv, std::int32_t layer) {
+  const KvGeometry& g = kv.geometry;
+  FORETOKEN_CHECK(kv.blocks != nullptr && kv.n_blocks > 0);
+  FORETOKEN_CHECK(g.dtype == DType::kF32 || g.dtype == DType::kBf16 || g.dtype == DType::kF16);
+  FORETOKEN_CHECK(g.n_layers > 0 && g.n_kv_heads > 0 && g.head_dim > 0 && g.block_tokens > 0);
+  FORETOKEN_CHECK(layer >= 0 && layer < g.n_layers);
+}
+
+}  // namespace
+
+void check(std::span<const LinearSource> sources, Stacking stacking) {
+  FORETOKEN_CHECK(!sources.empty());
+  const LinearSource& first = sources.front();
+  for (const LinearSource& source : sources) {
+    FORETOKEN_CHECK(source.data != nullptr);
+    FORETOKEN_CHECK(source.n_out > 0 && source.n_in > 0);
+    FORETOKEN_CHECK(source.n_in == first.n_in, "stacked matrices share their input");
+    FORETOKEN_CHECK(source.dtype == first.dtype, "stacked matrices share their dtype");
+    const bool quantised = source.dtype == DType::kI8 || source.dtype == DType::kF8E4M3;
+    FORETOKEN_CHECK(quantised == (source.scales != nullptr),
+                    "scales go with quantised dtypes, and only with them");
+    FORETOKEN_CHECK(source.dtype != DType::kI8 || source.n_in <= kMaxInInt8);
+  }
+  if (stacking == Stacking::kGateUp) {
+    FORETOKEN_CHECK(sources.size() == 2, "gate and up");
+    FORETOKEN_CHECK(sources[0].n_out == sources[1].n_out);
+  }
+}
+
+void check(const EmbedArgs& args) {
+  FORETOKEN_CHECK(args.n_rows >= 0);
+  if (args.n_rows == 0) return;
+  check_linear(args.table, Stacking::kRows);
+  FORETOKEN_CHECK(args.tokens != nullptr && args.hidden != nullptr);
+}
+
+void check(const QkvRopeAppendArgs& args) {
+  FORETOKEN_CHECK(args.n_rows >= 0);
+  if (args.n_rows == 0) return;
+  check_linear(args.qkv, Stacking::kRows);
+  check_kv(args.kv, args.layer);
+  const KvGeometry& g = args.kv.geometry;
+  FORETOKEN_CHECK(args.n_heads > 0 && args.n_heads % g.n_kv_heads == 0,
+                  "query heads share KV heads evenly");
+  FORETOKEN_CHECK(g.head_dim % 2 == 0, "rotation pairs the halves of a head");
+  FORETOKEN_CHECK(args.qkv->n_out == std::int64_t{args.n_heads + 2 * g.n_kv_heads} * g.head_dim);
+  FORETOKEN_CHECK(args.hidden != nullptr && args.norm != nullptr && args.q != nullptr);
+  FORETOKEN_CHECK(args.rope_cos != nullptr && args.rope_sin != nullptr && args.n_positions > 0);
+  FORETOKEN_CHECK(args.positions != nullptr && args.slots != nullptr);
+  FORETOKEN_CHECK(args.norm_eps >= 0);
+}
+
+void check(const AttnPagedArgs& args) {
+  FORETOKEN_CHECK(args.n_rows >= 0 && args.n_sequences >= 0);
+  if (args.n_rows == 0) return;
+  check_kv(args.kv, args.layer);
+  FORETOKEN_CHECK(args.n_heads > 0 && args.n_heads % args.kv.geometry.n_kv_heads == 0);
+  FORETOKEN_CHECK(args.n_sequences > 0 && args.n_sequences <= args.n_rows);
+  FORETOKEN_CHECK(args.q != nullptr && args.out != nullptr);
+  FORETOKEN_CHECK(args.positions != nullptr && args.row_begin != nullptr);
+  FORETOKEN_CHECK(args.block_tables != nullptr && args.max_blocks > 0);
+  FORETOKEN_CHECK(std::isfinite(args.scale));
+}
+
+void check(const MatmulResidualArgs& args) {
+  FORETOKEN_CHECK(args.n_rows >= 0);
+  if (args.n_rows == 0) return;
+  check_linear(args.weight, Stacking::kRows);
+  FORETOKEN_CHECK(args.x != nullptr);
+  FORETOKEN_CHECK(args.residual != nullptr || args.partial != nullptr);
+}
+
+void check(const GateUpSwigluArgs& args) {
+  FORETOKEN_CHECK(args.n_rows >= 0);
+  if (args.n_rows == 0) return;
+  check_linear(args.gate_up, Stacking::kGateUp);
+  FORETOKEN_CHECK(args.hidden != nullptr && args.norm != nullptr && args.out != nullptr);
+  FORETOKEN_CHECK(args.norm_eps >= 0);
+}
+
+void check(const LmHeadArgs& args) {
+  FORETOKEN_CHECK(args.n_rows >= 0);
+  if (args.n_rows == 0) return;
+  check_linear(args.head, Stacking::kRows);
+  FORETOKEN_CHECK(args.hidden != nullptr && args.rows != nullptr && args.norm != nullptr &&
+                  args.logits != nullptr);
+  FORETOKEN_CHECK(args.norm_eps >= 0);
+}
+
+void check(const ChooseArgs& args) {
+  FORETOKEN_CHECK(args.n_rows >= 0);
+  if (args.n_rows == 0) return;
+  FORETOKEN_CHECK(args.vocab > 0 && args.n_valid > 0 && args.n_valid <= args.vocab);
+  FORETOKEN_CHECK(args.logits != nullptr && args.rules != nullptr && args.choices != nullptr);
+}
+
+void check_contents(const EmbedArgs& args) {
+  for (std::int32_t r = 0; r < args.n_rows; ++r)
+    FORETOKEN_CHECK(args.tokens[r] >= 0 && args.tokens[r] < args.table->n_out,
+                    "token id outside the table");
+}
+
+void check_contents(const QkvRopeAppendArgs& args) {
+  const std::int64_t n_slots = std::int64_t{args.kv.n_blocks} * args.kv.geometry.block_tokens;
+  for (std::int32_t r = 0; r < args.n_rows; ++r) {
+    FORETOKEN_CHECK(args.positions[r] >= 0 && args.positions[r] < args.n_positions,
+                    "position outside the RoPE tables");
+    FORETOKEN_CHECK(args.slots[r] >= 0 && args.slots[r] < n_slots, "slot outside the cache");
+  }
+}
+
+void check_contents(const AttnPagedArgs& args) {
+  FORETOKEN_CHECK(args.row_begin[0] == 0 && args.row_begin[args.n_sequences] == args.n_rows);
+  const std::int32_t block_tokens = args.kv.geometry.block_tokens;
+  for (std::int32_t s = 0; s < args.n_sequences; ++s) {
+    FORETOKEN_CHECK(args.row_begin[s] < args.row_begin[s + 1], "a sequence without rows");
+    std::int32_t last = 0;
+    for (std::int32_t r = args.row_begin[s]; r < args.row_begin[s + 1]; ++r) {
+      FORETOKEN_CHECK(args.positions[r] >= 0);
+      last = args.positions[r] > last ? args.positions[r] : last;
+    }
+    FORETOKEN_CHECK(last / block_tokens < args.max_blocks, "position beyond the block table");
+    for (std::int32_t b = 0; b <= last / block_tokens; ++b) {
+      const std::int32_t block = args.block_tables[std::int64_t{s} * args.max_blocks + b];
+      FORETOKEN_CHECK(block >= 0 && block < args.kv.n_blocks, "block outside the cache");
+    }
+  }
+}
+
+void check_contents(const ChooseArgs& args) {
+  for (std::int32_t r = 0; r < args.n_rows; ++r) {
+    const RowRule& rule = args.rules[r];
+    FORETOKEN_CHECK(rule.temperature >= 0 && std::isfinite(rule.temperature));
+    FORETOKEN_CHECK(rule.top_k >= 0);
+    FORETOKEN_CHECK(rule.top_p > 0 && rule.top_p <= 1);
+    FORETOKEN_CHECK(rule.min_p >= 0 && rule.min_p <= 1);
+    FORETOKEN_CHECK(rule.n_top_logprobs <= kMaxTopLogprobs);
+    FORETOKEN_CHECK(rule.n_top_logprobs <= 0 || args.top != nullptr);
+    FORETOKEN_CHECK(rule.adjust_begin >= 0 && rule.adjust_begin <= rule.adjust_end);
+    FORETOKEN_CHECK(rule.adjust_begin == rule.adjust_end || args.adjustments != nullptr);
+    for (std::int32_t i = rule.adjust_begin; i < rule.adjust_end; ++i) {
+      const Adjustment& a = args.adjustments[i];
+      FORETOKEN_CHECK(a.id >= 0 && a.id < args.n_valid,
+                      "adjustment of an id that is not in the vocabulary");
+      FORETOKEN_CHECK(i == rule.adjust_begin || args.adjustments[i - 1].id < a.id,
+                      "adjustments ascend by id");
+      FORETOKEN_CHECK(a.repetition > 0);
+    }
+  }
+}
+
+}  // namespace foretoken::contract

@@ -1,0 +1,31 @@
+// The preconditions of every op, each said once. A breach is our own mistake, so it aborts with the
+// condition. What can be judged from host values is checked for every backend by check(); what lies
+// in device memory (ids, positions, slots, tables) only where it can be read: a CPU backend calls
+// check_contents() as well.
+#pragma once
+
+#include <span>
+
+#include "kernels/include/ops.h"
+#include "kernels/include/types.h"
+
+namespace foretoken::contract {
+
+inline constexpr std::int64_t kMaxInInt8 =
+    65536;  // beyond it 32-bit sums of products could overflow
+
+void check(std::span<const LinearSource> sources, Stacking stacking);
+void check(const EmbedArgs& args);
+void check(const QkvRopeAppendArgs& args);
+void check(const AttnPagedArgs& args);
+void check(const MatmulResidualArgs& args);
+void check(const GateUpSwigluArgs& args);
+void check(const LmHeadArgs& args);
+void check(const ChooseArgs& args);
+
+void check_contents(const EmbedArgs& args);
+void check_contents(const QkvRopeAppendArgs& args);
+void check_contents(const AttnPagedArgs& args);
+void check_contents(const ChooseArgs& args);
+
+}  // namespace foretoken::contract

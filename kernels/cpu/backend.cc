@@ -1,0 +1,133 @@
+#include "kernels/cpu/backend.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "common/base/result.h"
+
+namespace foretoken::cpu {
+namespace {
+
+// Part of numerics(): raised whenever the order of additions or a rounding of any op changes.
+constexpr int kKernelSet = 1;
+
+class CpuRecording final : public Recording {
+ public:
+  std::vector<std::function<void()>> calls;
+};
+
+// Cores this process may run on, hyperthreads counted once.
+int physical_cores() {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0)
+    return std::max(1u, std::thread::hardware_concurrency());
+  std::set<std::pair<int, int>> cores;
+  int n_unknown = 0;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(static_cast<unsigned>(cpu), &allowed)) continue;
+    const std::string folder = "/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/";
+    int package = 0, core = 0;
+    if (std::ifstream(folder + "physical_package_id") >> package &&
+        std::ifstream(folder + "core_id") >> core)
+      cores.emplace(package, core);
+    else
+      ++n_unknown;
+  }
+  return std::max(1, static_cast<int>(cores.size()) + n_unknown);
+}
+
+}  // namespace
+
+std::unique_ptr<Backend> make_backend(const BackendOptions& options) {
+  if (options.n_threads < 0 || options.n_threads > 1024)
+    throw FatalError(ErrorCode::kConfig,
+                     "a CPU backend takes 1 to 1024 threads, or 0 for all cores; not " +
+                         std::to_string(options.n_threads));
+  const int n_threads = options.n_threads > 0 ? options.n_threads : physical_cores();
+  return std::make_unique<CpuBackend>(select_isa(options.isa), n_threads, options.pin);
+}
+
+CpuBackend::CpuBackend(const Isa& isa, int n_threads, bool pin)
+    : isa_(isa), team_(n_threads, pin) {}
+
+std::string CpuBackend::numerics() const {
+  return std::string("cpu/") + isa_.numerics + "/" + std::to_string(kKernelSet);
+}
+
+std::string CpuBackend::description() const {
+  return "cpu, " + std::to_string(team_.size()) + (team_.size() == 1 ? " thread, " : " threads, ") +
+         isa_.name;
+}
+
+std::size_t CpuBackend::free_bytes() const { return free_memory_bytes(); }
+
+void* CpuBackend::do_allocate(std::size_t bytes) {
+  void* address = allocate_zeroed(bytes);
+  if (address == nullptr)
+    throw FatalError(ErrorCode::kOutOfMemory, "the system has no memory for an allocation of " +
+                                                  std::to_string(bytes) + " bytes");
+  return address;
+}
+
+void CpuBackend::do_free(void* address, std::size_t bytes) noexcept { release(address, bytes); }
+
+void CpuBackend::do_upload(void* to_device, const void* from_host, std::size_t bytes) {
+  FORETOKEN_CHECK(recorded_ == nullptr, "uploads are not recorded");
+  std::memcpy(to_device, from_host, bytes);
+}
+
+void CpuBackend::do_download(void* to_host, const void* from_device, std::size_t bytes) {
+  FORETOKEN_CHECK(recorded_ == nullptr, "downloads are not recorded");
+  std::memcpy(to_host, from_device, bytes);
+}
+
+void CpuBackend::do_copy(void* to_device, const void* from_device, std::size_t bytes) {
+  submit([=] { std::memmove(to_device, from_device, bytes); });
+}
+
+void CpuBackend::do_embed(const EmbedArgs& args) {
+  submit([this, args] { embed_now(args); });
+}
+void CpuBackend::do_qkv_rope_append(const QkvRopeAppendArgs& args) {
+  submit([this, args] { qkv_rope_append_now(args); });
+}
+void CpuBackend::do_attn_paged(const AttnPagedArgs& args) {
+  submit([this, args] { attn_paged_now(args); });
+}
+void CpuBackend::do_matmul_residual(const MatmulResidualArgs& args) {
+  submit([this, args] { matmul_residual_now(args); });
+}
+void CpuBackend::do_gate_up_swiglu(const GateUpSwigluArgs& args) {
+  submit([this, args] { gate_up_swiglu_now(args); });
+}
+void CpuBackend::do_lm_head(const LmHeadArgs& args) {
+  submit([this, args] { lm_head_now(args); });
+}
+void CpuBackend::do_choose(const ChooseArgs& args) {
+  submit([this, args] { choose_now(args); });
+}
+
+std::unique_ptr<Recording> CpuBackend::do_record(const std::function<void()>& calls) {
+  FORETOKEN_CHECK(recorded_ == nullptr, "record() inside record()");
+  auto recording = std::make_unique<CpuRecording>();
+  recorded_ = &recording->calls;
+  calls();
+  recorded_ = nullptr;
+  return recording;
+}
+
+void CpuBackend::do_replay(Recording& recording) {
+  FORETOKEN_CHECK(recorded_ == nullptr, "replay() inside record()");
+  auto* mine = dynamic_cast<CpuRecording*>(&recording);
+  FORETOKEN_CHECK(mine != nullptr, "a recording of another backend");
+  for (const std::function<void()>& call : mine->calls) call();
+}
+
+}  // namespace foretoken::cpu

@@ -1,0 +1,76 @@
+// The CPU as a device: memory is host memory, calls run at once, a recording is a list of calls.
+// Ops are in the files of their names; this class holds what they share: the team of threads, the
+// instruction set's table, working space. One thread uses a backend; inside an op the team's
+// members share the work in fixed parts.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/cpu/choose.h"
+#include "kernels/cpu/isa.h"
+#include "kernels/cpu/matmul.h"
+#include "kernels/cpu/memory.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/include/backend.h"
+
+namespace foretoken::cpu {
+
+std::unique_ptr<Backend> make_backend(const BackendOptions& options);
+
+class CpuBackend final : public Backend {
+ public:
+  CpuBackend(const Isa& isa, int n_threads, bool pin);
+
+  std::string numerics() const override;
+  std::string description() const override;
+  std::size_t free_bytes() const override;
+
+ private:
+  void* do_allocate(std::size_t bytes) override;
+  void do_free(void* address, std::size_t bytes) noexcept override;
+  void do_upload(void* to_device, const void* from_host, std::size_t bytes) override;
+  void do_download(void* to_host, const void* from_device, std::size_t bytes) override;
+  void do_copy(void* to_device, const void* from_device, std::size_t bytes) override;
+  void do_synchronize() override {}
+  Linear do_pack(std::span<const LinearSource> sources, Stacking stacking) override;
+  void do_embed(const EmbedArgs& args) override;
+  void do_qkv_rope_append(const QkvRopeAppendArgs& args) override;
+  void do_attn_paged(const AttnPagedArgs& args) override;
+  void do_matmul_residual(const MatmulResidualArgs& args) override;
+  void do_gate_up_swiglu(const GateUpSwigluArgs& args) override;
+  void do_lm_head(const LmHeadArgs& args) override;
+  void do_choose(const ChooseArgs& args) override;
+  std::unique_ptr<Recording> do_record(const std::function<void()>& calls) override;
+  void do_replay(Recording& recording) override;
+
+  // Each in the file of its name.
+  void embed_now(const EmbedArgs& args);
+  void qkv_rope_append_now(const QkvRopeAppendArgs& args);
+  void attn_paged_now(const AttnPagedArgs& args);
+  void matmul_residual_now(const MatmulResidualArgs& args);
+  void gate_up_swiglu_now(const GateUpSwigluArgs& args);
+  void lm_head_now(const LmHeadArgs& args);
+  void choose_now(const ChooseArgs& args);
+
+  // Runs `call` now, or keeps it if record() is on.
+  template <class Call>
+  void submit(Call&& call) {
+    if (recorded_ != nullptr)
+      recorded_->emplace_back(std::forward<Call>(call));
+    else
+      call();
+  }
+
+  const Isa& isa_;
+  Team team_;
+  MatmulSpace matmul_space_;
+  Scratch op_scratch_;
+  std::vector<ChooseSpace> choose_spaces_;  // one per member
+  std::vector<std::function<void()>>* recorded_ = nullptr;
+};
+
+}  // namespace foretoken::cpu

@@ -1,0 +1,77 @@
+#include "kernels/cpu/choose.h"
+
+#include "kernels/contract.h"
+#include "kernels/cpu/backend.h"
+
+namespace foretoken::cpu {
+namespace {
+
+std::span<const Adjustment> adjustments_of(const ChooseArgs& args, const RowRule& rule) {
+  return {args.adjustments + rule.adjust_begin,
+          static_cast<std::size_t>(rule.adjust_end - rule.adjust_begin)};
+}
+
+void finish_row(const Isa& isa,
+                const ChooseArgs& args,
+                std::int32_t row,
+                const Best& best,
+                ChooseSpace& space) {
+  const RowRule& rule = args.rules[row];
+  Choice& choice = args.choices[row];
+  choice = {best.score, best.token, 0.0f};
+  if (rule.n_top_logprobs < 0) return;
+  TopLogprob* top = args.top != nullptr ? args.top + std::int64_t{row} * kMaxTopLogprobs : nullptr;
+  choice.logprob = log_probabilities(isa, args.logits + std::int64_t{row} * args.vocab,
+                                     args.n_valid, best.token, rule.n_top_logprobs, top, space);
+}
+
+}  // namespace
+
+// With at least as many rows as members, each takes rows. With fewer, all share every row that is a
+// plain maximum, slice by slice: a maximum is exact in any order.
+void CpuBackend::choose_now(const ChooseArgs& args) {
+  contract::check_contents(args);
+  choose_spaces_.resize(static_cast<std::size_t>(team_.size()));
+  const auto space_of = [&](int member) -> ChooseSpace& {
+    return choose_spaces_[static_cast<std::size_t>(member)];
+  };
+  const auto whole_row = [&](std::int32_t row, int member) {
+    const RowRule& rule = args.rules[row];
+    ChooseSpace& space = space_of(member);
+    const float* raw = args.logits + std::int64_t{row} * args.vocab;
+    const float* logits = adjusted_row(raw, args.n_valid, adjustments_of(args, rule), space);
+    const Best best = truncates(rule, args.n_valid)
+                          ? choose_truncated(isa_, logits, args.n_valid, rule, space)
+                          : choose_slice(isa_, logits, 0, args.n_valid, rule);
+    finish_row(isa_, args, row, best, space);
+  };
+  if (args.n_rows >= team_.size() || args.n_valid < 8192) {
+    team_.run([&](int member) {
+      const Share share = share_of(args.n_rows, member, team_.size());
+      for (std::int64_t row = share.begin; row < share.end; ++row)
+        whole_row(static_cast<std::int32_t>(row), member);
+    });
+    return;
+  }
+  for (std::int32_t row = 0; row < args.n_rows; ++row) {
+    const RowRule& rule = args.rules[row];
+    if (truncates(rule, args.n_valid)) {
+      whole_row(row, 0);
+      continue;
+    }
+    const float* raw = args.logits + std::int64_t{row} * args.vocab;
+    const float* logits = adjusted_row(raw, args.n_valid, adjustments_of(args, rule), space_of(0));
+    std::vector<Best> bests(static_cast<std::size_t>(team_.size()));
+    team_.run([&](int member) {
+      const Share share = share_of((args.n_valid + 63) / 64, member, team_.size());
+      const auto begin = static_cast<std::int32_t>(share.begin * 64);
+      const auto end = std::min(static_cast<std::int32_t>(share.end * 64), args.n_valid);
+      bests[static_cast<std::size_t>(member)] = choose_slice(isa_, logits, begin, end, rule);
+    });
+    Best best;
+    for (const Best& b : bests) best = better(best, b);
+    finish_row(isa_, args, row, best, space_of(0));
+  }
+}
+
+}  // namespace foretoken::cpu

@@ -1,0 +1,67 @@
+// Choosing the token of one row: adjustments, truncation, noise. Pure functions of a row and its
+// rule, for one member of the team; choose.cc shares rows, or slices of one row, among members.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/cpu/isa.h"
+#include "kernels/include/ops.h"
+
+namespace foretoken::cpu {
+
+struct Candidate {
+  float logit = 0;
+  std::int32_t id = 0;
+};
+
+// The order of truncation: logit descending, id ascending.
+inline bool ranks_before(const Candidate& a, const Candidate& b) {
+  return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
+}
+
+// Working space of one member; only ever grows.
+struct ChooseSpace {
+  std::vector<float> adjusted;
+  std::vector<double> weights;
+  std::vector<Candidate> candidates;
+  std::vector<Candidate> best;
+};
+
+// The row with its adjustments applied: `logits` itself if there are none, else a copy in
+// space.adjusted.
+const float* adjusted_row(const float* logits,
+                          std::int32_t n,
+                          std::span<const Adjustment> adjustments,
+                          ChooseSpace& space);
+
+bool truncates(const RowRule& rule, std::int32_t n);
+
+// The k first candidates above -infinity in rank order, unsorted, into space.candidates.
+void top_candidates(const float* logits, std::int32_t n, std::int32_t k, ChooseSpace& space);
+
+// Token of a row under a rule that truncates. logits: adjusted, [n].
+Best choose_truncated(
+    const Isa& isa, const float* logits, std::int32_t n, const RowRule& rule, ChooseSpace& space);
+
+// Token of ids [begin, end) under a rule that does not.
+Best choose_slice(
+    const Isa& isa, const float* logits, std::int32_t begin, std::int32_t end, const RowRule& rule);
+
+inline Best better(const Best& a, const Best& b) {
+  if (b.token < 0) return a;
+  if (a.token < 0 || b.score > a.score || (b.score == a.score && b.token < a.token)) return b;
+  return a;
+}
+
+// Log probabilities of the raw row: of `token`, and of the n likeliest into top.
+float log_probabilities(const Isa& isa,
+                        const float* raw,
+                        std::int32_t n,
+                        std::int32_t token,
+                        std::int32_t n_top,
+                        TopLogprob* top,
+                        ChooseSpace& space);
+
+}  // namespace foretoken::cpu

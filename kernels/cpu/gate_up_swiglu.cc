@@ -1,0 +1,29 @@
+#include "kernels/cpu/backend.h"
+
+namespace foretoken::cpu {
+
+void CpuBackend::gate_up_swiglu_now(const GateUpSwigluArgs& args) {
+  const PackedView view(*args.gate_up, isa_);
+  const PreparedRows rows = matmul_space_.prepare(view, args.n_rows);
+  matmul_space_.reserve_members(team_.size(), std::max(member_floats(args.n_rows, 2), view.n_in));
+  const std::int64_t n_ffn = args.gate_up->n_out / 2;
+  team_.run([&](int member) {
+    float* own = matmul_space_.member(member);
+    const Share mine = share_of(args.n_rows, member, team_.size());
+    for (std::int64_t r = mine.begin; r < mine.end; ++r) {
+      isa_.rms_norm(args.hidden + r * view.n_in, args.norm, args.norm_eps, view.n_in, own);
+      prepare_row(isa_, view, own, static_cast<std::int32_t>(r), rows);
+    }
+    team_.barrier();
+    multiply<2>(view, rows, args.n_rows, member, team_.size(), own,
+                [&](std::int64_t pair, std::int32_t first, std::int32_t n, const float* c) {
+                  const std::int64_t column = pair * kPanel;
+                  const std::int64_t width = std::min<std::int64_t>(kPanel, n_ffn - column);
+                  const float* up = c + std::int64_t{n} * kPanel;
+                  for (std::int32_t r = 0; r < n; ++r, c += kPanel, up += kPanel)
+                    isa_.swiglu(c, up, width, args.out + (first + r) * n_ffn + column);
+                });
+  });
+}
+
+}  // namespace foretoken::cpu

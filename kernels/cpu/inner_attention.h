@@ -1,0 +1,188 @@
+// Attention of some rows of one sequence over one KV head. Positions are taken in spans of kSpan
+// from 0 on, whatever the size of a block: one step of the online softmax each, so a row's bits
+// depend on its own position and keys alone. Keys of a span are turned once so that a lane is a
+// position; then a score is a chain along the head's dimensions. Included by isa_*.cc.
+#pragma once
+
+template <DType kType>
+FT_INLINE Simd::V load_kv(const std::byte* p, std::int64_t n) {
+  if constexpr (kType == DType::kF32) {
+    return load_up_to(reinterpret_cast<const float*>(p), n);
+  } else {
+    std::uint16_t padded[16];
+    const std::uint16_t* h = reinterpret_cast<const std::uint16_t*>(p);
+    if (n < 16) {
+      for (int i = 0; i < 16; ++i) padded[i] = i < n ? h[i] : std::uint16_t{0};
+      h = padded;
+    }
+    return kType == DType::kBf16 ? Simd::load_bf16(h) : Simd::load_f16(h);
+  }
+}
+
+// Keys as [head_dim][kSpan], values as [kSpan][padded], both f32. Positions from n_valid on are
+// zero.
+template <DType kType>
+FT_INLINE void load_span(const AttentionItem& item,
+                         std::int32_t begin,
+                         std::int32_t n_valid,
+                         std::int64_t padded,
+                         float* keys,
+                         float* values) {
+  const std::int64_t head_bytes = item.head_dim * (kType == DType::kF32 ? 4 : 2);
+  const std::byte* key[kSpan];
+  for (std::int32_t t = 0; t < n_valid; ++t) {
+    const std::int32_t position = begin + t;
+    key[t] = item.keys + item.block_table[position / item.block_tokens] * item.block_stride +
+             position % item.block_tokens * head_bytes;
+  }
+  for (std::int64_t d = 0; d < item.head_dim; d += 16) {
+    const std::int64_t at = d * (kType == DType::kF32 ? 4 : 2);
+    const std::int64_t n = item.head_dim - d;
+    Simd::V rows[16];
+    for (std::int32_t t = 0; t < kSpan; ++t) {
+      rows[t] = t < n_valid ? load_kv<kType>(key[t] + at, n) : Simd::zero();
+      const Simd::V value =
+          t < n_valid ? load_kv<kType>(key[t] + item.values_offset + at, n) : Simd::zero();
+      Simd::store(values + t * padded + d, value);
+    }
+    Simd::transpose(rows);
+    for (int i = 0; i < 16; ++i) Simd::store(keys + (d + i) * kSpan, rows[i]);
+  }
+}
+
+// Scores of kQueries queries against a span: two chains each, even and odd dimensions.
+template <int kQueries>
+FT_INLINE void span_scores(
+    const float* const* q, const float* keys, std::int32_t head_dim, float scale, float* scores) {
+  Simd::V even[kQueries], odd[kQueries];
+#pragma GCC unroll 4
+  for (int i = 0; i < kQueries; ++i) even[i] = odd[i] = Simd::zero();
+  std::int32_t d = 0;
+  for (; d + 2 <= head_dim; d += 2) {
+    const Simd::V k0 = Simd::load(keys + d * kSpan), k1 = Simd::load(keys + (d + 1) * kSpan);
+#pragma GCC unroll 4
+    for (int i = 0; i < kQueries; ++i) {
+      even[i] = Simd::fma(k0, Simd::set1(q[i][d]), even[i]);
+      odd[i] = Simd::fma(k1, Simd::set1(q[i][d + 1]), odd[i]);
+    }
+  }
+  if (d < head_dim) {
+    const Simd::V k0 = Simd::load(keys + d * kSpan);
+#pragma GCC unroll 4
+    for (int i = 0; i < kQueries; ++i) even[i] = Simd::fma(k0, Simd::set1(q[i][d]), even[i]);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < kQueries; ++i)
+    Simd::store(scores + i * kSpan, Simd::mul(Simd::add(even[i], odd[i]), Simd::set1(scale)));
+}
+
+// One step of the online softmax: state = {max, sum}, acc = sum of weights times values so far.
+FT_INLINE void absorb_span(const float* scores,
+                           std::int32_t n_valid,
+                           const float* values,
+                           std::int64_t padded,
+                           float* state,
+                           float* acc) {
+  const float least = -__builtin_inff();
+  Simd::V s = Simd::load(scores);
+  if (n_valid < kSpan) {
+    float masked[kSpan];
+    for (int t = 0; t < kSpan; ++t) masked[t] = t < n_valid ? scores[t] : least;
+    s = Simd::load(masked);
+  }
+  const float highest = Simd::lane_max(s);
+  const float max = highest > state[0] ? highest : state[0];
+  if (max > state[0]) {  // otherwise the factor is one
+    float factor[16];
+    Simd::store(factor, exp_lanes(Simd::set1(state[0] - max)));
+    const Simd::V f = Simd::set1(factor[0]);
+    state[1] = state[1] * factor[0];
+    for (std::int64_t d = 0; d < padded; d += 16)
+      Simd::store(acc + d, Simd::mul(Simd::load(acc + d), f));
+    state[0] = max;
+  }
+  float weights[kSpan];
+  const Simd::V w = exp_lanes(Simd::sub(s, Simd::set1(max)));
+  Simd::store(weights, w);
+  state[1] = state[1] + Simd::lane_sum(w);
+  std::int64_t d = 0;
+  for (; d + 64 <= padded; d += 64) {
+    Simd::V a0 = Simd::load(acc + d), a1 = Simd::load(acc + d + 16);
+    Simd::V a2 = Simd::load(acc + d + 32), a3 = Simd::load(acc + d + 48);
+    for (std::int32_t t = 0; t < n_valid; ++t) {
+      const Simd::V x = Simd::set1(weights[t]);
+      const float* v = values + t * padded + d;
+      a0 = Simd::fma(x, Simd::load(v), a0);
+      a1 = Simd::fma(x, Simd::load(v + 16), a1);
+      a2 = Simd::fma(x, Simd::load(v + 32), a2);
+      a3 = Simd::fma(x, Simd::load(v + 48), a3);
+    }
+    Simd::store(acc + d, a0);
+    Simd::store(acc + d + 16, a1);
+    Simd::store(acc + d + 32, a2);
+    Simd::store(acc + d + 48, a3);
+  }
+  for (; d < padded; d += 16) {
+    Simd::V a0 = Simd::load(acc + d);
+    for (std::int32_t t = 0; t < n_valid; ++t)
+      a0 = Simd::fma(Simd::set1(weights[t]), Simd::load(values + t * padded + d), a0);
+    Simd::store(acc + d, a0);
+  }
+}
+
+template <DType kType>
+void attention(const AttentionItem& item) {
+  const std::int64_t padded = (item.head_dim + 15) / 16 * 16;
+  const std::int32_t n_queries = item.n_rows * item.group;
+  float* keys = item.scratch;
+  float* values = keys + kSpan * padded;
+  float* acc = values + kSpan * padded;     // [n_queries, padded]
+  float* state = acc + n_queries * padded;  // [n_queries, 2]
+  float* scores = state + n_queries * 4;    // [n_queries, kSpan]
+  std::int32_t last = 0;
+  for (std::int32_t r = 0; r < item.n_rows; ++r)
+    last = item.positions[r] > last ? item.positions[r] : last;
+  for (std::int64_t i = 0; i < n_queries * padded; ++i) acc[i] = 0;
+  for (std::int32_t i = 0; i < n_queries; ++i) {
+    state[2 * i] = -__builtin_inff();
+    state[2 * i + 1] = 0;
+  }
+  for (std::int32_t begin = 0; begin <= last; begin += kSpan) {
+    const std::int32_t in_span = last + 1 - begin < kSpan ? last + 1 - begin : kSpan;
+    load_span<kType>(item, begin, in_span, padded, keys, values);
+    const float* waiting[4];
+    std::int32_t query[4];
+    std::int32_t valid[4];
+    int n_waiting = 0;
+    const auto flush = [&] {
+      if (n_waiting == 4)
+        span_scores<4>(waiting, keys, item.head_dim, item.scale, scores);
+      else
+        for (int i = 0; i < n_waiting; ++i)
+          span_scores<1>(waiting + i, keys, item.head_dim, item.scale, scores + i * kSpan);
+      for (int i = 0; i < n_waiting; ++i)
+        absorb_span(scores + i * kSpan, valid[i], values, padded, state + 2 * query[i],
+                    acc + query[i] * padded);
+      n_waiting = 0;
+    };
+    for (std::int32_t r = 0; r < item.n_rows; ++r) {
+      const std::int32_t n_valid = item.positions[r] + 1 - begin;
+      if (n_valid <= 0) continue;
+      for (std::int32_t h = 0; h < item.group; ++h) {
+        waiting[n_waiting] = item.q + r * item.q_stride + h * item.head_dim;
+        query[n_waiting] = r * item.group + h;
+        valid[n_waiting] = n_valid < kSpan ? n_valid : kSpan;
+        if (++n_waiting == 4) flush();
+      }
+    }
+    flush();
+  }
+  for (std::int32_t r = 0; r < item.n_rows; ++r)
+    for (std::int32_t h = 0; h < item.group; ++h) {
+      const std::int32_t i = r * item.group + h;
+      const Simd::V sum = Simd::set1(state[2 * i + 1]);
+      float* out = item.out + r * item.out_stride + h * item.head_dim;
+      for (std::int64_t d = 0; d < item.head_dim; d += 16)
+        store_up_to(out + d, Simd::div(Simd::load(acc + i * padded + d), sum), item.head_dim - d);
+    }
+}

@@ -1,0 +1,132 @@
+// The table of inner functions, one instance per instruction set. Ops in this folder are written
+// once against it and know nothing of vectors; the files isa_*.cc fill it in from the templates
+// inner_*.h. Every function does the work of one row or one tile with one fixed order of additions.
+// avx2 and avx512 agree in every bit; scalar (no fma) and avx512_bf16 (products of bf16 pairs) are
+// numerics of their own.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/include/backend.h"
+#include "kernels/include/types.h"
+
+namespace foretoken::cpu {
+
+inline constexpr int kPanel = 64;  // outputs side by side in packed weights
+inline constexpr int kStepBytes =
+    256;  // what a panel reads in one step: 1, 2 or 4 values of k for 64 outputs
+inline constexpr int kTileRows = 6;  // rows that share a weight while it is in registers
+
+// How a tile asks for weights ahead of time: not at all, its own stream, or one or two lines per
+// step of elsewhere.
+enum class Prefetch : std::uint8_t { kNone, kStream, kOneLine, kTwoLines };
+inline constexpr int kPrefetches = 4;
+
+// One tile: rows x one panel over n_steps steps. Accumulators come from and go to c, [rows][kPanel]
+// f32 or i32 bits.
+struct TileArgs {
+  const std::byte* a = nullptr;  // row 0 at the first step's k, in the kernel's activation format
+  std::int64_t a_stride = 0;     // bytes between rows
+  const std::byte* w = nullptr;
+  std::int64_t n_steps = 0;
+  const std::byte* ahead = nullptr;  // kOneLine, kTwoLines: where to prefetch from
+  float* c = nullptr;
+  bool first = false;  // start from zero instead of c
+};
+using TileFunction = void (*)(const TileArgs&);
+
+enum class Activation : std::uint8_t { kF32, kBf16, kI8 };
+
+// How weights of one dtype are multiplied.
+struct Product {
+  Activation activation = Activation::kF32;
+  int k_per_step = 1;
+  TileFunction tile[kTileRows][kPrefetches] = {};  // [rows - 1][prefetch]
+};
+
+// Rows of one sequence and the query heads that share one KV head.
+struct AttentionItem {
+  const float* q = nullptr;   // head 0 of the group in row 0
+  std::int64_t q_stride = 0;  // floats between rows
+  float* out = nullptr;
+  std::int64_t out_stride = 0;
+  std::int32_t n_rows = 0;
+  std::int32_t group = 0;                   // heads per KV head
+  const std::int32_t* positions = nullptr;  // [n_rows]
+  const std::int32_t* block_table = nullptr;
+  const std::byte* keys = nullptr;  // this layer and KV head in block 0
+  std::int64_t block_stride = 0;    // bytes between blocks
+  std::int64_t values_offset = 0;   // bytes from a key to its value
+  std::int32_t block_tokens = 0;
+  std::int32_t head_dim = 0;
+  float scale = 0;
+  float* scratch = nullptr;  // attention_scratch_floats()
+};
+inline constexpr int kSpan =
+    16;  // positions that share one step of the online softmax, whatever the block size
+constexpr std::int64_t attention_scratch_floats(std::int32_t n_rows,
+                                                std::int32_t group,
+                                                std::int32_t head_dim) {
+  const std::int64_t padded = (head_dim + 15) / 16 * 16;
+  return 2 * kSpan * padded + static_cast<std::int64_t>(n_rows) * group * (padded + 4 + kSpan) + 64;
+}
+
+// The best id of a slice under (score, -id). token < 0: none above -infinity.
+struct Best {
+  double score = 0;
+  std::int32_t token = -1;
+};
+
+struct NoiseKey {
+  std::uint64_t seed = 0;
+  std::uint32_t choice = 0;
+  std::uint32_t position = 0;
+};
+
+struct Isa {
+  CpuIsa isa = CpuIsa::kScalar;
+  const char* name = "";
+  const char* numerics = "";  // equal where bits are equal
+  Product f32, bf16, f16, i8;
+
+  void (*rms_norm)(const float* x, const float* norm, float eps, std::int64_t n, float* out) =
+      nullptr;
+  void (*to_bf16)(const float* x, std::int64_t n, std::uint16_t* out) = nullptr;
+  // out = round(x / scale) with scale = max|x| / 127; returns scale and, in *sum, the sum of out.
+  float (*to_i8)(const float* x, std::int64_t n, std::int8_t* out, std::int32_t* sum) = nullptr;
+  void (*swiglu)(const float* gate, const float* up, std::int64_t n, float* out) = nullptr;
+  void (*attention[3])(const AttentionItem&) = {};  // by KV dtype: kF32, kBf16, kF16
+
+  float (*max)(const float* x, std::int64_t n) = nullptr;  // -infinity for none; NaN is passed over
+  Best (*argmax)(const float* x, std::int64_t n) = nullptr;  // first of the largest
+  // Maximum of (noisy score, -id) over ids [begin, end), skipping what cannot beat `floor`, a score
+  // already reached.
+  Best (*noisy_argmax)(const float* logits,
+                       std::int32_t begin,
+                       std::int32_t end,
+                       double inverse_temperature,
+                       const NoiseKey& key,
+                       double floor) = nullptr;
+  // out[i] = exp(x[i] * factor - shift)
+  void (*exp_weights)(const float* x, std::int64_t n, double factor, double shift, double* out) =
+      nullptr;
+
+  const Product& product(DType dtype) const {
+    return dtype == DType::kF32    ? f32
+           : dtype == DType::kBf16 ? bf16
+           : dtype == DType::kF16  ? f16
+                                   : i8;
+  }
+};
+
+const Isa* isa_scalar();
+const Isa* isa_avx2();  // null where the file was not compiled
+const Isa* isa_avx512();
+const Isa* isa_avx512_bf16();
+
+bool machine_has(CpuIsa isa);
+// The table to use. Throws FatalError if the machine lacks what was asked for.
+const Isa& select_isa(CpuIsa wanted);
+
+}  // namespace foretoken::cpu

@@ -1,0 +1,25 @@
+// The table for AVX2 with FMA and F16C. Nothing but inner_*.h may be instantiated here: this file
+// has its own compiler flags.
+#include "kernels/cpu/isa.h"
+
+#include <immintrin.h>
+
+#include "kernels/include/numerics.h"
+
+namespace foretoken::cpu {
+namespace {
+
+#include "kernels/cpu/inner_attention.h"
+#include "kernels/cpu/inner_matmul.h"
+#include "kernels/cpu/inner_rows.h"
+#include "kernels/cpu/inner_table.h"
+#include "kernels/cpu/simd_avx2.h"
+
+}  // namespace
+
+const Isa* isa_avx2() {
+  static const Isa table = make_table(CpuIsa::kAvx2, "avx2", "fma");
+  return &table;
+}
+
+}  // namespace foretoken::cpu

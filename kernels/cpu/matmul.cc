@@ -1,0 +1,132 @@
+#include "kernels/cpu/matmul.h"
+
+#include <cstring>
+
+namespace foretoken::cpu {
+namespace {
+
+constexpr std::int64_t kChunkBytes =
+    256 / 2 * kStepBytes;  // of a panel that stays in the first cache: 32 KiB
+
+std::int64_t row_bytes(const PackedView& view) {
+  const std::int64_t k = padded_in(view.n_in);
+  const std::int64_t element = view.product->activation == Activation::kF32    ? 4
+                               : view.product->activation == Activation::kBf16 ? 2
+                                                                               : 1;
+  return k * element;
+}
+
+// Rows in tiles of at most kTileRows, as even as can be. One tile: one pass over the panel, asking
+// for its own stream ahead. Several: in chunks of k; while later tiles work on a chunk, the first
+// ones ask for the next.
+void run_tiles(const PackedView& view,
+               const std::byte* panel,
+               const std::byte* a,
+               std::int64_t a_stride,
+               std::int32_t n_rows,
+               float* c) {
+  const std::int32_t n_tiles = (n_rows + kTileRows - 1) / kTileRows;
+  const std::int64_t chunk = n_tiles == 1 ? view.n_steps : kChunkBytes / kStepBytes;
+  const std::int64_t step_bytes = row_bytes(view) / view.n_steps;
+  for (std::int64_t begin = 0; begin < view.n_steps; begin += chunk) {
+    TileArgs args;
+    args.n_steps = std::min(chunk, view.n_steps - begin);
+    args.w = panel + begin * kStepBytes;
+    args.a_stride = a_stride;
+    args.first = begin == 0;
+    const std::byte* next = args.w + args.n_steps * kStepBytes;
+    std::int32_t row = 0;
+    for (std::int32_t t = 0; t < n_tiles; ++t) {
+      const std::int32_t rows = n_rows / n_tiles + (t < n_rows % n_tiles ? 1 : 0);
+      Prefetch prefetch = Prefetch::kNone;
+      if (n_tiles == 1) {
+        prefetch = Prefetch::kStream;
+      } else if (n_tiles < 4 ? t < 2 : t < 4) {
+        prefetch = n_tiles < 4 ? Prefetch::kTwoLines : Prefetch::kOneLine;
+        args.ahead = next + t * args.n_steps * (n_tiles < 4 ? 128 : 64);
+      }
+      args.a = a + row * a_stride + begin * step_bytes;
+      args.c = c + std::int64_t{row} * kPanel;
+      view.product->tile[rows - 1][static_cast<int>(prefetch)](args);
+      row += rows;
+    }
+  }
+}
+
+}  // namespace
+
+PreparedRows MatmulSpace::prepare(const PackedView& view, std::int32_t n_rows) {
+  PreparedRows prepared;
+  prepared.stride = (row_bytes(view) + 63) / 64 * 64 + 64;
+  if (prepared.stride % 4096 == 0) prepared.stride += 64;
+  const auto n = static_cast<std::size_t>(n_rows);
+  prepared.data = rows.at_least<std::byte>(n * static_cast<std::size_t>(prepared.stride));
+  if (view.product->activation == Activation::kI8) {
+    prepared.scales = scales.at_least<float>(n);
+    prepared.sums = sums.at_least<std::int32_t>(n);
+  }
+  return prepared;
+}
+
+void MatmulSpace::reserve_members(int n_members, std::int64_t n) {
+  member_stride = (n + 15) / 16 * 16 + 16;
+  member_base = members.at_least<float>(static_cast<std::size_t>(member_stride * n_members));
+}
+
+void prepare_row(const Isa& isa,
+                 const PackedView& view,
+                 const float* x,
+                 std::int32_t row,
+                 const PreparedRows& rows) {
+  std::byte* to = rows.data + row * rows.stride;
+  const std::int64_t padded = padded_in(view.n_in);
+  switch (view.product->activation) {
+    case Activation::kF32: {
+      float* out = reinterpret_cast<float*>(to);
+      std::memcpy(out, x, static_cast<std::size_t>(view.n_in) * sizeof(float));
+      std::fill(out + view.n_in, out + padded, 0.0f);
+      break;
+    }
+    case Activation::kBf16: {
+      std::uint16_t* out = reinterpret_cast<std::uint16_t*>(to);
+      isa.to_bf16(x, view.n_in, out);
+      std::fill(out + view.n_in, out + padded, std::uint16_t{0});
+      break;
+    }
+    case Activation::kI8: {
+      std::int8_t* out = reinterpret_cast<std::int8_t*>(to);
+      rows.scales[row] = isa.to_i8(x, view.n_in, out, &rows.sums[row]);
+      std::fill(out + view.n_in, out + padded, std::int8_t{0});
+      break;
+    }
+  }
+}
+
+void multiply_panel(const PackedView& view,
+                    std::int64_t panel,
+                    const PreparedRows& rows,
+                    std::int32_t first_row,
+                    std::int32_t n_rows,
+                    float* c) {
+  const std::byte* weights = view.weights + panel * view.n_steps * kStepBytes;
+  run_tiles(view, weights, rows.data + first_row * rows.stride, rows.stride, n_rows, c);
+  if (view.product->activation == Activation::kI8) {
+    const float* scales = view.scales + panel * kPanel;
+    for (std::int32_t r = 0; r < n_rows; ++r, c += kPanel) {
+      const float row_scale = rows.scales[first_row + r];
+      const std::int32_t correction = 128 * rows.sums[first_row + r];
+      for (int i = 0; i < kPanel; ++i) {
+        std::int32_t sum;
+        std::memcpy(&sum, c + i, sizeof sum);
+        c[i] = static_cast<float>(sum - correction) * (scales[i] * row_scale);
+      }
+    }
+    c -= std::int64_t{n_rows} * kPanel;
+  }
+  if (view.bias == nullptr) return;
+  const float* bias = view.bias + panel * kPanel;
+  for (std::int32_t r = 0; r < n_rows; ++r)
+    for (int i = 0; i < kPanel; ++i) c[r * kPanel + i] += bias[i];
+}
+
+}  // namespace foretoken::cpu

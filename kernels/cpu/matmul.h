@@ -1,0 +1,107 @@
+// The matrix product inside four ops: rows are prepared (normed, converted) once, then every member
+// of the team walks its own contiguous run of panels. Packed weights: [panel][step][256 bytes], 64
+// outputs side by side, k outermost, n_out padded to 64 and n_in to 4 with zeros; int8 is stored as
+// w + 128, the correction is applied at the end.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "kernels/cpu/isa.h"
+#include "kernels/cpu/memory.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/include/types.h"
+
+namespace foretoken::cpu {
+
+constexpr std::int64_t padded_in(std::int64_t n_in) { return (n_in + 3) / 4 * 4; }
+constexpr std::int64_t panels_of(std::int64_t n_out) { return (n_out + kPanel - 1) / kPanel; }
+
+// A packed matrix seen through one instruction set.
+struct PackedView {
+  PackedView(const Linear& linear, const Isa& isa)
+      : product(&isa.product(linear.dtype)),
+        weights(linear.weights.as<std::byte>()),
+        scales(linear.scales.as<float>()),
+        bias(linear.bias.as<float>()),
+        n_in(linear.n_in),
+        n_steps(padded_in(linear.n_in) / product->k_per_step),
+        n_panels(linear.stacking == Stacking::kGateUp ? 2 * panels_of(linear.n_out / 2)
+                                                      : panels_of(linear.n_out)) {}
+  const Product* product;
+  const std::byte* weights;
+  const float* scales;  // [n_panels * kPanel] or null
+  const float* bias;    // [n_panels * kPanel] or null
+  std::int64_t n_in;
+  std::int64_t n_steps;
+  std::int64_t n_panels;
+};
+
+// Rows in the kernel's activation format. The stride is never a multiple of 4096, so rows do not
+// fight for cache sets.
+struct PreparedRows {
+  std::byte* data = nullptr;
+  std::int64_t stride = 0;       // bytes
+  float* scales = nullptr;       // [n_rows], int8 only
+  std::int32_t* sums = nullptr;  // [n_rows], int8 only
+};
+
+// Working space of the products of one backend.
+struct MatmulSpace {
+  Scratch rows, scales, sums, members;
+  // Room for n_rows prepared rows of this matrix.
+  PreparedRows prepare(const PackedView& view, std::int32_t n_rows);
+  // Each member's own floats, `n` of them; call before the team runs.
+  void reserve_members(int n_members, std::int64_t n);
+  float* member(int index) const { return member_base + index * member_stride; }
+  float* member_base = nullptr;
+  std::int64_t member_stride = 0;
+};
+
+// Writes one row, already normed or plain, in activation format. x: [n_in] f32.
+void prepare_row(const Isa& isa,
+                 const PackedView& view,
+                 const float* x,
+                 std::int32_t row,
+                 const PreparedRows& rows);
+
+inline constexpr std::int32_t kMaxBlockRows =
+    510;  // rows that pass over a panel together: 85 full tiles
+
+// Floats a member needs for products of n_rows rows whose panels come in groups of `group`.
+constexpr std::int64_t member_floats(std::int32_t n_rows, int group) {
+  return std::int64_t{group} * kPanel * std::min(n_rows, kMaxBlockRows);
+}
+
+// c[row][kPanel] = rows x panel, bias added, int8 scaled.
+void multiply_panel(const PackedView& view,
+                    std::int64_t panel,
+                    const PreparedRows& rows,
+                    std::int32_t first_row,
+                    std::int32_t n_rows,
+                    float* c);
+
+// Calls finish(group, first_row, n_rows, c) for this member's share of the panel groups, with
+// c: [kGroup][n_rows][kPanel]. c: the member's own space.
+template <int kGroup, class Finish>
+void multiply(const PackedView& view,
+              const PreparedRows& rows,
+              std::int32_t n_rows,
+              int member,
+              int n_members,
+              float* c,
+              Finish&& finish) {
+  const Share share = share_of(view.n_panels / kGroup, member, n_members);
+  for (std::int32_t first = 0; first < n_rows; first += kMaxBlockRows) {
+    const std::int32_t n = std::min(n_rows - first, kMaxBlockRows);
+    for (std::int64_t group = share.begin; group < share.end; ++group) {
+      for (int i = 0; i < kGroup; ++i)
+        multiply_panel(view, group * kGroup + i, rows, first, n, c + std::int64_t{i} * n * kPanel);
+      finish(group, first, n, c);
+    }
+  }
+}
+
+}  // namespace foretoken::cpu

@@ -1,0 +1,123 @@
+#include "kernels/cpu/memory.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <string>
+
+#include "common/base/result.h"
+
+namespace foretoken::cpu {
+namespace {
+
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
+constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
+
+std::size_t round_up(std::size_t n, std::size_t unit) { return (n + unit - 1) / unit * unit; }
+
+// Large memory comes straight from the kernel: zero already, at a huge page's border, given back
+// when freed.
+void* map_large(std::size_t bytes) {
+  const std::size_t size = round_up(bytes, kHugePage);
+  if (size < bytes || size > kNoLimit - kHugePage) return nullptr;
+  void* raw =
+      mmap(nullptr, size + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (raw == MAP_FAILED) return nullptr;
+  const auto start = reinterpret_cast<std::uintptr_t>(raw);
+  const std::uintptr_t aligned = round_up(start, kHugePage);
+  if (aligned > start) munmap(raw, aligned - start);
+  const std::uintptr_t tail = start + kHugePage - aligned;
+  if (tail > 0) munmap(reinterpret_cast<void*>(aligned + size), tail);
+  void* address = reinterpret_cast<void*>(aligned);
+  madvise(address, size, MADV_HUGEPAGE);  // a wish; without it things are only slower
+  return address;
+}
+
+// A control group file holds one number or "max".
+std::size_t read_limit(const std::string& path) {
+  std::ifstream file(path);
+  std::size_t value = 0;
+  return file >> value ? value : kNoLimit;
+}
+
+std::size_t available_memory() {
+  std::ifstream file("/proc/meminfo");
+  for (std::string key, unit; file >> key;) {
+    std::size_t kilobytes = 0;
+    if (key == "MemAvailable:" && file >> kilobytes) return kilobytes * 1024;
+    std::getline(file, unit);
+  }
+  return kNoLimit;
+}
+
+// Every group from ours up to the root may have a limit of its own.
+std::size_t left_in_group(const std::string& root,
+                          std::string group,
+                          const char* limit_name,
+                          const char* used_name) {
+  std::size_t left = kNoLimit;
+  for (;;) {
+    const std::string folder = root + (group == "/" ? "" : group) + "/";
+    const std::size_t limit = read_limit(folder + limit_name);
+    const std::size_t used = read_limit(folder + used_name);
+    if (limit != kNoLimit && used != kNoLimit)
+      left = std::min(left, limit > used ? limit - used : 0);
+    if (group.empty() || group == "/") return left;
+    group.erase(group.rfind('/'));
+  }
+}
+
+}  // namespace
+
+void* allocate_zeroed(std::size_t bytes) {
+  if (bytes >= kHugePage) return map_large(bytes);
+  void* address = std::aligned_alloc(64, round_up(std::max<std::size_t>(bytes, 1), 64));
+  if (address != nullptr) std::memset(address, 0, round_up(bytes, 64));
+  return address;
+}
+
+void release(void* address, std::size_t bytes) noexcept {
+  if (address == nullptr) return;
+  if (bytes >= kHugePage)
+    munmap(address, round_up(bytes, kHugePage));
+  else
+    std::free(address);
+}
+
+std::size_t free_memory_bytes() {
+  std::size_t left = available_memory();
+  std::ifstream groups("/proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);) {
+    const std::size_t first = line.find(':');
+    const std::size_t second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    const std::string group = line.substr(second + 1);
+    if (controllers.empty())
+      left = std::min(left, left_in_group("/sys/fs/cgroup", group, "memory.max", "memory.current"));
+    else if (controllers.find("memory") != std::string::npos)
+      left = std::min(left, left_in_group("/sys/fs/cgroup/memory", group, "memory.limit_in_bytes",
+                                          "memory.usage_in_bytes"));
+  }
+  return left;
+}
+
+void* Scratch::bytes(std::size_t n) {
+  if (n <= size_ && address_ != nullptr) return address_;
+  release(address_, size_);
+  const std::size_t wanted = std::max(n + n / 4, std::size_t{4096});
+  size_ = 0;
+  address_ = allocate_zeroed(wanted);
+  if (address_ == nullptr)
+    throw FatalError(ErrorCode::kOutOfMemory,
+                     "no memory for " + std::to_string(wanted) + " bytes of working space");
+  size_ = wanted;
+  return address_;
+}
+
+}  // namespace foretoken::cpu

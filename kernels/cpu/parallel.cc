@@ -1,0 +1,106 @@
+#include "kernels/cpu/parallel.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include "common/base/check.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace foretoken::cpu {
+namespace {
+
+// Pauses before a waiting member sleeps: about 50 us, longer than the gap between two ops of a step
+// and far shorter than a step of somebody else.
+constexpr int kSpins = 1500;
+
+void relax() {
+#if defined(__x86_64__)
+  _mm_pause();
+#endif
+}
+
+// Returns when `word` no longer holds `old`. A sleeper is woken by notify_all, which costs nothing
+// when nobody sleeps.
+void wait_for_change(const std::atomic<std::uint32_t>& word, std::uint32_t old) {
+  for (int i = 0; i < kSpins; ++i) {
+    if (word.load(std::memory_order_acquire) != old) return;
+    relax();
+  }
+  word.wait(old, std::memory_order_acquire);
+}
+
+void bind_to_core(int member) {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+  const int n = CPU_COUNT(&allowed);
+  if (n == 0) return;
+  int wanted = member % n;
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (!CPU_ISSET(static_cast<unsigned>(core), &allowed) || wanted-- > 0) continue;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(static_cast<unsigned>(core), &one);
+    pthread_setaffinity_np(pthread_self(), sizeof one, &one);
+    return;
+  }
+}
+
+}  // namespace
+
+Team::Team(int n_threads, bool pin) : n_members_(n_threads) {
+  FORETOKEN_CHECK(n_threads >= 1, "a team has at least its caller");
+  threads_.reserve(static_cast<std::size_t>(n_threads - 1));
+  for (int member = 1; member < n_threads; ++member) {
+    threads_.emplace_back([this, member, pin] {
+      if (pin) bind_to_core(member);
+      worker(member);
+    });
+  }
+}
+
+Team::~Team() {
+  stop_ = true;
+  round_.fetch_add(1, std::memory_order_release);
+  round_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void Team::run_erased(Job job, void* context) {
+  if (n_members_ == 1) return job(context, 0);
+  job_ = job;
+  context_ = context;
+  round_.fetch_add(1, std::memory_order_release);
+  round_.notify_all();
+  job(context, 0);
+  barrier();  // the join
+}
+
+void Team::worker(int member) {
+  std::uint32_t round = 0;
+  for (;;) {
+    wait_for_change(round_, round);
+    ++round;
+    if (stop_) return;
+    job_(context_, member);
+    barrier();
+  }
+}
+
+void Team::barrier() {
+  if (n_members_ == 1) return;
+  const std::uint32_t phase = phase_.load(std::memory_order_relaxed);
+  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 ==
+      static_cast<std::uint32_t>(n_members_)) {
+    arrived_.store(0, std::memory_order_relaxed);
+    phase_.store(phase + 1, std::memory_order_release);
+    phase_.notify_all();
+    return;
+  }
+  wait_for_change(phase_, phase);
+}
+
+}  // namespace foretoken::cpu

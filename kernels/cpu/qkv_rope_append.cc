@@ -1,0 +1,88 @@
+#include "kernels/contract.h"
+#include "kernels/cpu/backend.h"
+#include "kernels/include/layout.h"
+#include "kernels/include/numerics.h"
+
+namespace foretoken::cpu {
+namespace {
+
+// Element i turns with element i + half.
+void rotate(float* x, const float* cos, const float* sin, std::int32_t half) {
+  for (std::int32_t i = 0; i < half; ++i) {
+    const float a = x[i], b = x[i + half];
+    x[i] = a * cos[i] - b * sin[i];
+    x[i + half] = b * cos[i] + a * sin[i];
+  }
+}
+
+void store_kv(const float* x, std::int32_t n, DType dtype, std::byte* to) {
+  if (dtype == DType::kF32) {
+    std::copy(x, x + n, reinterpret_cast<float*>(to));
+    return;
+  }
+  std::uint16_t* out = reinterpret_cast<std::uint16_t*>(to);
+  for (std::int32_t i = 0; i < n; ++i)
+    out[i] = dtype == DType::kBf16 ? f32_to_bf16(x[i]) : f32_to_f16(x[i]);
+}
+
+// What follows the projection, for head `head` of a row: query heads first, then keys, then values.
+void finish_head(
+    const QkvRopeAppendArgs& args, const Isa& isa, std::int64_t row, std::int32_t head, float* x) {
+  const KvGeometry& g = args.kv.geometry;
+  const std::int32_t half = g.head_dim / 2;
+  const bool is_value = head >= args.n_heads + g.n_kv_heads;
+  const bool is_query = head < args.n_heads;
+  if (!is_value) {
+    const float* norm = is_query ? args.q_norm : args.k_norm;
+    if (norm != nullptr) isa.rms_norm(x, norm, args.norm_eps, g.head_dim, x);
+    const std::int64_t at = std::int64_t{args.positions[row]} * half;
+    rotate(x, args.rope_cos + at, args.rope_sin + at, half);
+  }
+  if (is_query) {
+    std::copy(x, x + g.head_dim, args.q + (row * args.n_heads + head) * g.head_dim);
+    return;
+  }
+  const std::int32_t kv_head = (head - args.n_heads) % g.n_kv_heads;
+  const KvHalf half_of_cache = is_value ? KvHalf::kValues : KvHalf::kKeys;
+  store_kv(
+      x, g.head_dim, g.dtype,
+      args.kv.blocks + kv_offset_of_slot(g, args.slots[row], args.layer, half_of_cache, kv_head));
+}
+
+}  // namespace
+
+void CpuBackend::qkv_rope_append_now(const QkvRopeAppendArgs& args) {
+  contract::check_contents(args);
+  const PackedView view(*args.qkv, isa_);
+  const PreparedRows rows = matmul_space_.prepare(view, args.n_rows);
+  matmul_space_.reserve_members(team_.size(), std::max(member_floats(args.n_rows, 1), view.n_in));
+  const std::int64_t n_out = args.qkv->n_out;
+  const std::int32_t n_heads = args.n_heads + 2 * args.kv.geometry.n_kv_heads;
+  float* qkv = op_scratch_.at_least<float>(static_cast<std::size_t>(args.n_rows * n_out));
+  team_.run([&](int member) {
+    float* own = matmul_space_.member(member);
+    const Share mine = share_of(args.n_rows, member, team_.size());
+    for (std::int64_t r = mine.begin; r < mine.end; ++r) {
+      isa_.rms_norm(args.hidden + r * view.n_in, args.norm, args.norm_eps, view.n_in, own);
+      prepare_row(isa_, view, own, static_cast<std::int32_t>(r), rows);
+    }
+    team_.barrier();
+    multiply<1>(view, rows, args.n_rows, member, team_.size(), own,
+                [&](std::int64_t panel, std::int32_t first, std::int32_t n, const float* c) {
+                  const std::int64_t column = panel * kPanel;
+                  const std::int64_t width = std::min<std::int64_t>(kPanel, n_out - column);
+                  for (std::int32_t r = 0; r < n; ++r, c += kPanel)
+                    std::copy(c, c + width, qkv + (first + r) * n_out + column);
+                });
+    team_.barrier();
+    const Share heads = share_of(std::int64_t{args.n_rows} * n_heads, member, team_.size());
+    for (std::int64_t i = heads.begin; i < heads.end; ++i) {
+      const std::int64_t row = i / n_heads;
+      const auto head = static_cast<std::int32_t>(i % n_heads);
+      finish_head(args, isa_, row, head,
+                  qkv + row * n_out + std::int64_t{head} * args.kv.geometry.head_dim);
+    }
+  });
+}
+
+}  // namespace foretoken::cpu

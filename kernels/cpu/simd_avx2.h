@@ -1,0 +1,211 @@
+// Sixteen floats in two AVX2 registers. The same operations in the same order as the AVX-512
+// version, so the same bits. Included by one isa_*.cc only, inside an unnamed namespace.
+#pragma once
+
+#define FT_INLINE __attribute__((always_inline)) static inline
+
+struct Simd {
+  struct V {
+    __m256 lo, hi;
+  };
+  // How many 16-wide columns of a panel a tile of `rows` keeps in registers.
+  static constexpr int panels_for(int rows) { return rows == 1 ? 4 : rows == 2 ? 2 : 1; }
+
+  FT_INLINE V zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
+  FT_INLINE V set1(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+  FT_INLINE V load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+  FT_INLINE V load_n(const float* p, std::int64_t n) {
+    float t[16] = {};
+    for (int i = 0; i < n; ++i) t[i] = p[i];
+    return load(t);
+  }
+  FT_INLINE void store(float* p, V v) {
+    _mm256_storeu_ps(p, v.lo);
+    _mm256_storeu_ps(p + 8, v.hi);
+  }
+  FT_INLINE void store_n(float* p, V v, std::int64_t n) {
+    float t[16];
+    store(t, v);
+    for (int i = 0; i < n; ++i) p[i] = t[i];
+  }
+  FT_INLINE V add(V a, V b) { return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)}; }
+  FT_INLINE V sub(V a, V b) { return {_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)}; }
+  FT_INLINE V mul(V a, V b) { return {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)}; }
+  FT_INLINE V div(V a, V b) { return {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)}; }
+  FT_INLINE V fma(V a, V b, V c) {
+    return {_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};
+  }
+  FT_INLINE V max(V a, V b) { return {_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)}; }
+  FT_INLINE float lane_sum(V v) {
+    const __m256 e = _mm256_add_ps(v.lo, v.hi);
+    __m128 q = _mm_add_ps(_mm256_castps256_ps128(e), _mm256_extractf128_ps(e, 1));
+    q = _mm_add_ps(q, _mm_movehl_ps(q, q));
+    return _mm_cvtss_f32(_mm_add_ss(q, _mm_shuffle_ps(q, q, 1)));
+  }
+  FT_INLINE float lane_max(V v) {
+    const __m256 e = _mm256_max_ps(v.lo, v.hi);
+    __m128 q = _mm_max_ps(_mm256_castps256_ps128(e), _mm256_extractf128_ps(e, 1));
+    q = _mm_max_ps(q, _mm_movehl_ps(q, q));
+    return _mm_cvtss_f32(_mm_max_ss(q, _mm_shuffle_ps(q, q, 1)));
+  }
+  FT_INLINE std::uint32_t mask_ge(V a, V b) {
+    return static_cast<std::uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps(a.lo, b.lo, _CMP_GE_OQ))) |
+           static_cast<std::uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps(a.hi, b.hi, _CMP_GE_OQ)))
+               << 8;
+  }
+  FT_INLINE V zero_if_below(V result, V x, float limit) {
+    const __m256 l = _mm256_set1_ps(limit);
+    return {_mm256_andnot_ps(_mm256_cmp_ps(x.lo, l, _CMP_LT_OQ), result.lo),
+            _mm256_andnot_ps(_mm256_cmp_ps(x.hi, l, _CMP_LT_OQ), result.hi)};
+  }
+  FT_INLINE __m256 scale_half(__m256 p, __m256 shifted) {
+    return _mm256_castsi256_ps(_mm256_add_epi32(
+        _mm256_castps_si256(p), _mm256_slli_epi32(_mm256_castps_si256(shifted), 23)));
+  }
+  FT_INLINE V scale(V p, V shifted) {
+    return {scale_half(p.lo, shifted.lo), scale_half(p.hi, shifted.hi)};
+  }
+  FT_INLINE __m256 noise_bound_half(const std::uint32_t* words) {
+    const __m256i w =
+        _mm256_srli_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(words)), 1);
+    const __m256 i = _mm256_cvtepi32_ps(_mm256_castps_si256(_mm256_cvtepi32_ps(w)));
+    return _mm256_mul_ps(
+        _mm256_set1_ps(0.69314718f),
+        _mm256_sub_ps(_mm256_set1_ps(158.0f), _mm256_mul_ps(i, _mm256_set1_ps(0x1p-23f))));
+  }
+  FT_INLINE V noise_bound(const std::uint32_t* words) {
+    return {noise_bound_half(words), noise_bound_half(words + 8)};
+  }
+  FT_INLINE __m256 widen(const std::uint16_t* p) {
+    const __m256i u = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(u, 16));
+  }
+  FT_INLINE V load_bf16(const std::uint16_t* p) { return {widen(p), widen(p + 8)}; }
+  FT_INLINE V load_f16(const std::uint16_t* p) {
+    return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
+            _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8)))};
+  }
+  FT_INLINE void transpose(V (&rows)[16]) {
+    float in[16][16], out[16][16];
+    for (int i = 0; i < 16; ++i) store(in[i], rows[i]);
+    for (int i = 0; i < 16; ++i)
+      for (int j = 0; j < 16; ++j) out[i][j] = in[j][i];
+    for (int i = 0; i < 16; ++i) rows[i] = load(out[i]);
+  }
+  FT_INLINE void prefetch_near(const std::byte* p) {
+    _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0);
+  }
+  FT_INLINE void prefetch_far(const std::byte* p) {
+    _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1);
+  }
+
+  // Sixteen ids at once: counters c, c+1 in the low and c+2, c+3 in the high half share one 64-bit
+  // multiply per lane, so four Philox blocks run in one register.
+  FT_INLINE void noise_words(std::uint32_t first_id, const NoiseKey& key, std::uint32_t* words) {
+    const __m256i low = _mm256_set1_epi64x(0xffffffffll);
+    const auto set = [](std::uint32_t x) { return _mm256_set1_epi64x(static_cast<long long>(x)); };
+    __m256i c0 = _mm256_add_epi64(set(first_id >> 2), _mm256_set_epi64x(3, 2, 1, 0));
+    __m256i c1 = set(key.position), c2 = set(key.choice), c3 = _mm256_setzero_si256();
+    std::uint32_t k0 = static_cast<std::uint32_t>(key.seed),
+                  k1 = static_cast<std::uint32_t>(key.seed >> 32);
+    const __m256i m0 = set(0xD2511F53u), m1 = set(0xCD9E8D57u);
+    for (int round = 0; round < 10; ++round) {
+      const __m256i p0 = _mm256_mul_epu32(m0, c0), p1 = _mm256_mul_epu32(m1, c2);
+      const __m256i n0 = _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(p1, 32), c1), set(k0));
+      const __m256i n2 = _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(p0, 32), c3), set(k1));
+      c1 = _mm256_and_si256(p1, low);
+      c3 = _mm256_and_si256(p0, low);
+      c0 = n0;
+      c2 = n2;
+      k0 += 0x9E3779B9u;
+      k1 += 0xBB67AE85u;
+    }
+    alignas(32) std::uint64_t t[4][4];
+    _mm256_store_si256(reinterpret_cast<__m256i*>(t[0]), c0);
+    _mm256_store_si256(reinterpret_cast<__m256i*>(t[1]), c1);
+    _mm256_store_si256(reinterpret_cast<__m256i*>(t[2]), c2);
+    _mm256_store_si256(reinterpret_cast<__m256i*>(t[3]), c3);
+    for (int block = 0; block < 4; ++block)
+      for (int i = 0; i < 4; ++i) words[4 * block + i] = static_cast<std::uint32_t>(t[i][block]);
+  }
+};
+
+struct DotBf16 {
+  static constexpr Activation kActivation = Activation::kF32;
+  using Acc = Simd::V;
+  struct W {
+    __m256i lo, hi;
+  };
+  struct A {
+    __m256 even, odd;
+  };
+  FT_INLINE W weights(const std::byte* p) {
+    return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
+            _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 32))};
+  }
+  FT_INLINE A activation(const std::byte* p) {
+    const float* x = reinterpret_cast<const float*>(p);
+    return {_mm256_broadcast_ss(x), _mm256_broadcast_ss(x + 1)};
+  }
+  FT_INLINE __m256 half(__m256 c, __m256i w, const A& a) {
+    const __m256 even = _mm256_castsi256_ps(_mm256_slli_epi32(w, 16));
+    const __m256 odd =
+        _mm256_castsi256_ps(_mm256_and_si256(w, _mm256_set1_epi32(static_cast<int>(0xffff0000u))));
+    return _mm256_fmadd_ps(odd, a.odd, _mm256_fmadd_ps(even, a.even, c));
+  }
+  FT_INLINE Acc mac(Acc c, const W& w, const A& a) {
+    return {half(c.lo, w.lo, a), half(c.hi, w.hi, a)};
+  }
+  FT_INLINE Acc start(const float* c) { return Simd::load(c); }
+  FT_INLINE void finish(float* c, const Acc& acc) { Simd::store(c, acc); }
+  FT_INLINE Acc zero() { return Simd::zero(); }
+};
+
+// Integer sums are exact in any order: pairs of products per lane, added up at the end.
+struct DotI8 {
+  static constexpr Activation kActivation = Activation::kI8;
+  struct Acc {
+    __m256i part[4];
+  };  // part[i]: outputs 4i .. 4i+3, two sums each
+  struct W {
+    __m256i part[4];
+  };
+  using A = __m256i;
+  FT_INLINE W weights(const std::byte* p) {
+    W w;
+    for (int i = 0; i < 4; ++i)
+      w.part[i] =
+          _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 16 * i)));
+    return w;
+  }
+  FT_INLINE A activation(const std::byte* p) {
+    std::int32_t four;
+    __builtin_memcpy(&four, p, sizeof four);
+    return _mm256_broadcastq_epi64(_mm_cvtepi8_epi16(_mm_cvtsi32_si128(four)));
+  }
+  FT_INLINE Acc mac(Acc c, const W& w, const A& a) {
+    for (int i = 0; i < 4; ++i)
+      c.part[i] = _mm256_add_epi32(c.part[i], _mm256_madd_epi16(w.part[i], a));
+    return c;
+  }
+  FT_INLINE Acc start(const float* c) {
+    std::int32_t sums[16];
+    __builtin_memcpy(sums, c, sizeof sums);
+    Acc acc;
+    for (int i = 0; i < 4; ++i)
+      acc.part[i] = _mm256_setr_epi32(sums[4 * i], 0, sums[4 * i + 1], 0, sums[4 * i + 2], 0,
+                                      sums[4 * i + 3], 0);
+    return acc;
+  }
+  FT_INLINE void finish(float* c, const Acc& acc) {
+    std::int32_t sums[32];
+    for (int i = 0; i < 4; ++i)
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(sums + 8 * i), acc.part[i]);
+    for (int i = 0; i < 16; ++i) sums[i] = sums[2 * i] + sums[2 * i + 1];
+    __builtin_memcpy(c, sums, 64);
+  }
+  FT_INLINE Acc zero() {
+    return {{_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256(),
+             _mm256_setzero_si256()}};
+  }
+};

@@ -1,0 +1,231 @@
+// Sixteen floats in one AVX-512 register. Included by the isa_avx512*.cc files, inside an unnamed
+// namespace.
+#pragma once
+
+#define FT_INLINE __attribute__((always_inline)) static inline
+
+struct Simd {
+  using V = __m512;
+  static constexpr int panels_for(int) { return 4; }
+
+  FT_INLINE __mmask16 first(std::int64_t n) { return static_cast<__mmask16>((1u << n) - 1u); }
+  FT_INLINE V zero() { return _mm512_setzero_ps(); }
+  FT_INLINE V set1(float x) { return _mm512_set1_ps(x); }
+  FT_INLINE V load(const float* p) { return _mm512_loadu_ps(p); }
+  FT_INLINE V load_n(const float* p, std::int64_t n) { return _mm512_maskz_loadu_ps(first(n), p); }
+  FT_INLINE void store(float* p, V v) { _mm512_storeu_ps(p, v); }
+  FT_INLINE void store_n(float* p, V v, std::int64_t n) { _mm512_mask_storeu_ps(p, first(n), v); }
+  FT_INLINE V add(V a, V b) { return _mm512_add_ps(a, b); }
+  FT_INLINE V sub(V a, V b) { return _mm512_sub_ps(a, b); }
+  FT_INLINE V mul(V a, V b) { return _mm512_mul_ps(a, b); }
+  FT_INLINE V div(V a, V b) { return _mm512_div_ps(a, b); }
+  FT_INLINE V fma(V a, V b, V c) { return _mm512_fmadd_ps(a, b, c); }
+  FT_INLINE V max(V a, V b) { return _mm512_max_ps(a, b); }
+  FT_INLINE float lane_sum(V v) {
+    const __m256 e = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+    __m128 q = _mm_add_ps(_mm256_castps256_ps128(e), _mm256_extractf128_ps(e, 1));
+    q = _mm_add_ps(q, _mm_movehl_ps(q, q));
+    return _mm_cvtss_f32(_mm_add_ss(q, _mm_shuffle_ps(q, q, 1)));
+  }
+  FT_INLINE float lane_max(V v) {
+    const __m256 e = _mm256_max_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+    __m128 q = _mm_max_ps(_mm256_castps256_ps128(e), _mm256_extractf128_ps(e, 1));
+    q = _mm_max_ps(q, _mm_movehl_ps(q, q));
+    return _mm_cvtss_f32(_mm_max_ss(q, _mm_shuffle_ps(q, q, 1)));
+  }
+  FT_INLINE std::uint32_t mask_ge(V a, V b) { return _mm512_cmp_ps_mask(a, b, _CMP_GE_OQ); }
+  FT_INLINE V zero_if_below(V result, V x, float limit) {
+    return _mm512_maskz_mov_ps(
+        static_cast<__mmask16>(~_mm512_cmp_ps_mask(x, _mm512_set1_ps(limit), _CMP_LT_OQ)), result);
+  }
+  FT_INLINE V scale(V p, V shifted) {
+    return _mm512_castsi512_ps(_mm512_add_epi32(
+        _mm512_castps_si512(p), _mm512_slli_epi32(_mm512_castps_si512(shifted), 23)));
+  }
+  FT_INLINE V noise_bound(const std::uint32_t* words) {
+    const __m512i w = _mm512_srli_epi32(_mm512_loadu_si512(words), 1);
+    const __m512 i = _mm512_cvtepi32_ps(_mm512_castps_si512(_mm512_cvtepi32_ps(w)));
+    return _mm512_mul_ps(
+        _mm512_set1_ps(0.69314718f),
+        _mm512_sub_ps(_mm512_set1_ps(158.0f), _mm512_mul_ps(i, _mm512_set1_ps(0x1p-23f))));
+  }
+  FT_INLINE V load_bf16(const std::uint16_t* p) {
+    const __m512i u =
+        _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(u, 16));
+  }
+  FT_INLINE V load_f16(const std::uint16_t* p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+  FT_INLINE void transpose(V (&r)[16]) {
+    V t[16];
+    for (int i = 0; i < 16; i += 2) {
+      t[i] = _mm512_unpacklo_ps(r[i], r[i + 1]);
+      t[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4) {
+      const auto pd = [](V x) { return _mm512_castps_pd(x); };
+      const auto ps = [](__m512d x) { return _mm512_castpd_ps(x); };
+      r[i] = ps(_mm512_unpacklo_pd(pd(t[i]), pd(t[i + 2])));
+      r[i + 1] = ps(_mm512_unpackhi_pd(pd(t[i]), pd(t[i + 2])));
+      r[i + 2] = ps(_mm512_unpacklo_pd(pd(t[i + 1]), pd(t[i + 3])));
+      r[i + 3] = ps(_mm512_unpackhi_pd(pd(t[i + 1]), pd(t[i + 3])));
+    }
+    for (int i = 0; i < 4; ++i) {  // r[4g + i]: lane l holds column 4l + i of rows 4g .. 4g+3
+      t[i] = _mm512_shuffle_f32x4(r[i], r[4 + i], 0x88);
+      t[4 + i] = _mm512_shuffle_f32x4(r[i], r[4 + i], 0xdd);
+      t[8 + i] = _mm512_shuffle_f32x4(r[8 + i], r[12 + i], 0x88);
+      t[12 + i] = _mm512_shuffle_f32x4(r[8 + i], r[12 + i], 0xdd);
+    }
+    for (int i = 0; i < 4; ++i) {
+      r[i] = _mm512_shuffle_f32x4(t[i], t[8 + i], 0x88);
+      r[8 + i] = _mm512_shuffle_f32x4(t[i], t[8 + i], 0xdd);
+      r[4 + i] = _mm512_shuffle_f32x4(t[4 + i], t[12 + i], 0x88);
+      r[12 + i] = _mm512_shuffle_f32x4(t[4 + i], t[12 + i], 0xdd);
+    }
+  }
+  FT_INLINE void prefetch_near(const std::byte* p) {
+    _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0);
+  }
+  FT_INLINE void prefetch_far(const std::byte* p) {
+    _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1);
+  }
+
+  // Sixteen ids: four Philox blocks, one 64-bit lane each, the four words of a block in two
+  // registers' halves.
+  FT_INLINE void noise_words(std::uint32_t first_id, const NoiseKey& key, std::uint32_t* words) {
+    const auto set = [](std::uint32_t x) { return _mm256_set1_epi64x(static_cast<long long>(x)); };
+    const __m256i low = _mm256_set1_epi64x(0xffffffffll);
+    __m256i c0 = _mm256_add_epi64(set(first_id >> 2), _mm256_set_epi64x(3, 2, 1, 0));
+    __m256i c1 = set(key.position), c2 = set(key.choice), c3 = _mm256_setzero_si256();
+    std::uint32_t k0 = static_cast<std::uint32_t>(key.seed),
+                  k1 = static_cast<std::uint32_t>(key.seed >> 32);
+    const __m256i m0 = set(0xD2511F53u), m1 = set(0xCD9E8D57u);
+    for (int round = 0; round < 10; ++round) {
+      const __m256i p0 = _mm256_mul_epu32(m0, c0), p1 = _mm256_mul_epu32(m1, c2);
+      const __m256i n0 = _mm256_ternarylogic_epi64(_mm256_srli_epi64(p1, 32), c1, set(k0), 0x96);
+      const __m256i n2 = _mm256_ternarylogic_epi64(_mm256_srli_epi64(p0, 32), c3, set(k1), 0x96);
+      c1 = _mm256_and_si256(p1, low);
+      c3 = _mm256_and_si256(p0, low);
+      c0 = n0;
+      c2 = n2;
+      k0 += 0x9E3779B9u;
+      k1 += 0xBB67AE85u;
+    }
+    // lane b: words 0,1 of block b in x, words 2,3 in y
+    const __m256i x = _mm256_or_si256(c0, _mm256_slli_epi64(c1, 32));
+    const __m256i y = _mm256_or_si256(c2, _mm256_slli_epi64(c3, 32));
+    const __m256i lo = _mm256_unpacklo_epi64(x, y), hi = _mm256_unpackhi_epi64(x, y);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(words), _mm256_permute2x128_si256(lo, hi, 0x20));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(words + 8),
+                        _mm256_permute2x128_si256(lo, hi, 0x31));
+  }
+};
+
+#if defined(__AVX512BF16__)
+
+// Products of bf16 pairs: the processor's own rounding, the same on every machine that has the
+// instruction.
+struct DotBf16 {
+  static constexpr Activation kActivation = Activation::kBf16;
+  using Acc = __m512;
+  using W = __m512bh;
+  using A = __m512bh;
+  FT_INLINE W weights(const std::byte* p) { return (__m512bh)_mm512_loadu_si512(p); }
+  FT_INLINE A activation(const std::byte* p) {
+    std::int32_t pair;
+    __builtin_memcpy(&pair, p, sizeof pair);
+    return (__m512bh)_mm512_set1_epi32(pair);
+  }
+  FT_INLINE Acc mac(Acc c, W w, A a) { return _mm512_dpbf16_ps(c, w, a); }
+  FT_INLINE Acc start(const float* c) { return _mm512_loadu_ps(c); }
+  FT_INLINE void finish(float* c, Acc acc) { _mm512_storeu_ps(c, acc); }
+  FT_INLINE Acc zero() { return _mm512_setzero_ps(); }
+};
+
+struct DotI8 {
+  static constexpr Activation kActivation = Activation::kI8;
+  using Acc = __m512i;
+  using W = __m512i;
+  using A = __m512i;
+  FT_INLINE W weights(const std::byte* p) { return _mm512_loadu_si512(p); }
+  FT_INLINE A activation(const std::byte* p) {
+    std::int32_t four;
+    __builtin_memcpy(&four, p, sizeof four);
+    return _mm512_set1_epi32(four);
+  }
+  FT_INLINE Acc mac(Acc c, W w, A a) { return _mm512_dpbusd_epi32(c, w, a); }
+  FT_INLINE Acc start(const float* c) { return _mm512_loadu_si512(c); }
+  FT_INLINE void finish(float* c, Acc acc) { _mm512_storeu_si512(c, acc); }
+  FT_INLINE Acc zero() { return _mm512_setzero_si512(); }
+};
+
+#else
+
+struct DotBf16 {
+  static constexpr Activation kActivation = Activation::kF32;
+  using Acc = __m512;
+  struct W {
+    __m512 even, odd;
+  };
+  struct A {
+    __m512 even, odd;
+  };
+  FT_INLINE W weights(const std::byte* p) {
+    const __m512i u = _mm512_loadu_si512(p);
+    return {
+        _mm512_castsi512_ps(_mm512_slli_epi32(u, 16)),
+        _mm512_castsi512_ps(_mm512_and_si512(u, _mm512_set1_epi32(static_cast<int>(0xffff0000u))))};
+  }
+  FT_INLINE A activation(const std::byte* p) {
+    float x[2];
+    __builtin_memcpy(x, p, sizeof x);
+    return {_mm512_set1_ps(x[0]), _mm512_set1_ps(x[1])};
+  }
+  FT_INLINE Acc mac(Acc c, const W& w, const A& a) {
+    return _mm512_fmadd_ps(w.odd, a.odd, _mm512_fmadd_ps(w.even, a.even, c));
+  }
+  FT_INLINE Acc start(const float* c) { return _mm512_loadu_ps(c); }
+  FT_INLINE void finish(float* c, Acc acc) { _mm512_storeu_ps(c, acc); }
+  FT_INLINE Acc zero() { return _mm512_setzero_ps(); }
+};
+
+// Integer sums are exact in any order: pairs of products per lane, added up at the end.
+struct DotI8 {
+  static constexpr Activation kActivation = Activation::kI8;
+  struct Acc {
+    __m512i lo, hi;
+  };  // outputs 0..7 and 8..15, two sums each
+  struct W {
+    __m512i lo, hi;
+  };
+  using A = __m512i;
+  FT_INLINE W weights(const std::byte* p) {
+    return {_mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))),
+            _mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 32)))};
+  }
+  FT_INLINE A activation(const std::byte* p) {
+    std::int32_t four;
+    __builtin_memcpy(&four, p, sizeof four);
+    return _mm512_broadcastq_epi64(_mm_cvtepi8_epi16(_mm_cvtsi32_si128(four)));
+  }
+  FT_INLINE Acc mac(Acc c, const W& w, const A& a) {
+    return {_mm512_add_epi32(c.lo, _mm512_madd_epi16(w.lo, a)),
+            _mm512_add_epi32(c.hi, _mm512_madd_epi16(w.hi, a))};
+  }
+  FT_INLINE Acc start(const float* c) {
+    const __m512i v = _mm512_loadu_si512(c);
+    return {_mm512_cvtepu32_epi64(_mm512_castsi512_si256(v)),
+            _mm512_cvtepu32_epi64(_mm512_extracti64x4_epi64(v, 1))};
+  }
+  FT_INLINE __m256i add_pairs(__m512i v) {
+    return _mm512_cvtepi64_epi32(_mm512_add_epi32(v, _mm512_srli_epi64(v, 32)));
+  }
+  FT_INLINE void finish(float* c, const Acc& acc) {
+    _mm512_storeu_si512(
+        c, _mm512_inserti64x4(_mm512_castsi256_si512(add_pairs(acc.lo)), add_pairs(acc.hi), 1));
+  }
+  FT_INLINE Acc zero() { return {_mm512_setzero_si512(), _mm512_setzero_si512()}; }
+};
+
+#endif

@@ -1,0 +1,146 @@
+// Sixteen floats in portable C++: the compiler turns the vector type into whatever the baseline
+// machine has. No fma here: without the instruction it is a library call, so products and sums
+// round apart and these are other bits. Included by one isa_*.cc only, inside an unnamed namespace.
+#pragma once
+
+#define FT_INLINE __attribute__((always_inline)) static inline
+
+struct Simd {
+  using V = float __attribute__((vector_size(64)));
+  using I = std::int32_t __attribute__((vector_size(64)));
+  using U = std::uint32_t __attribute__((vector_size(64)));
+  static constexpr int panels_for(int) { return 1; }
+
+  FT_INLINE V zero() { return V{}; }
+  FT_INLINE V set1(float x) { return V{} + x; }
+  FT_INLINE V load(const float* p) {
+    V v;
+    __builtin_memcpy(&v, p, sizeof v);
+    return v;
+  }
+  FT_INLINE V load_n(const float* p, std::int64_t n) {
+    V v{};
+    for (int i = 0; i < n; ++i) v[i] = p[i];
+    return v;
+  }
+  FT_INLINE void store(float* p, V v) { __builtin_memcpy(p, &v, sizeof v); }
+  FT_INLINE void store_n(float* p, V v, std::int64_t n) {
+    for (int i = 0; i < n; ++i) p[i] = v[i];
+  }
+  FT_INLINE V add(V a, V b) { return a + b; }
+  FT_INLINE V sub(V a, V b) { return a - b; }
+  FT_INLINE V mul(V a, V b) { return a * b; }
+  FT_INLINE V div(V a, V b) { return a / b; }
+  FT_INLINE V fma(V a, V b, V c) { return a * b + c; }
+  FT_INLINE V max(V a, V b) { return a > b ? a : b; }  // b where one is NaN
+  FT_INLINE float lane_sum(V v) {
+    for (int width = 8; width > 0; width /= 2)
+      for (int i = 0; i < width; ++i) v[i] = v[i] + v[i + width];
+    return v[0];
+  }
+  FT_INLINE float lane_max(V v) {
+    for (int width = 8; width > 0; width /= 2)
+      for (int i = 0; i < width; ++i) v[i] = v[i] > v[i + width] ? v[i] : v[i + width];
+    return v[0];
+  }
+  FT_INLINE std::uint32_t mask_ge(V a, V b) {
+    const I m = a >= b;
+    std::uint32_t bits = 0;
+    for (int i = 0; i < 16; ++i) bits |= static_cast<std::uint32_t>(m[i] & 1) << i;
+    return bits;
+  }
+  FT_INLINE V zero_if_below(V result, V x, float limit) {
+    return x < set1(limit) ? zero() : result;
+  }
+  // p * 2^n, n in the low bits of `shifted`
+  FT_INLINE V scale(V p, V shifted) { return (V)((U)p + ((U)shifted << 23)); }
+  FT_INLINE V noise_bound(const std::uint32_t* words) {
+    V v;
+    for (int i = 0; i < 16; ++i) v[i] = gumbel_bound(words[i]);
+    return v;
+  }
+  FT_INLINE V load_bf16(const std::uint16_t* p) {
+    V v;
+    for (int i = 0; i < 16; ++i) v[i] = bf16_to_f32(p[i]);
+    return v;
+  }
+  FT_INLINE V load_f16(const std::uint16_t* p) {
+    V v;
+    for (int i = 0; i < 16; ++i) v[i] = f16_to_f32(p[i]);
+    return v;
+  }
+  FT_INLINE void transpose(V (&rows)[16]) {
+    for (int i = 0; i < 16; ++i)
+      for (int j = 0; j < i; ++j) {
+        const float t = rows[i][j];
+        rows[i][j] = rows[j][i];
+        rows[j][i] = t;
+      }
+  }
+  FT_INLINE void prefetch_near(const std::byte* p) { __builtin_prefetch(p, 0, 3); }
+  FT_INLINE void prefetch_far(const std::byte* p) { __builtin_prefetch(p, 0, 2); }
+  FT_INLINE void noise_words(std::uint32_t first_id, const NoiseKey& key, std::uint32_t* words) {
+    plain_noise_words(first_id, key, words);
+  }
+};
+
+struct DotBf16 {
+  static constexpr Activation kActivation = Activation::kF32;
+  using Acc = Simd::V;
+  struct W {
+    Simd::V even, odd;
+  };
+  struct A {
+    Simd::V even, odd;
+  };
+  FT_INLINE W weights(const std::byte* p) {
+    Simd::U u;
+    __builtin_memcpy(&u, p, sizeof u);
+    return {(Simd::V)(u << 16), (Simd::V)(u & 0xffff0000u)};
+  }
+  FT_INLINE A activation(const std::byte* p) {
+    float x[2];
+    __builtin_memcpy(x, p, sizeof x);
+    return {Simd::set1(x[0]), Simd::set1(x[1])};
+  }
+  FT_INLINE Acc mac(Acc c, const W& w, const A& a) {
+    return Simd::fma(w.odd, a.odd, Simd::fma(w.even, a.even, c));
+  }
+  FT_INLINE Acc start(const float* c) { return Simd::load(c); }
+  FT_INLINE void finish(float* c, const Acc& acc) { Simd::store(c, acc); }
+  FT_INLINE Acc zero() { return Simd::zero(); }
+};
+
+struct DotI8 {
+  static constexpr Activation kActivation = Activation::kI8;
+  using Acc = Simd::I;
+  struct W {
+    std::uint8_t w[64];
+  };
+  struct A {
+    std::int8_t a[4];
+  };
+  FT_INLINE W weights(const std::byte* p) {
+    W w;
+    __builtin_memcpy(&w, p, sizeof w);
+    return w;
+  }
+  FT_INLINE A activation(const std::byte* p) {
+    A a;
+    __builtin_memcpy(&a, p, sizeof a);
+    return a;
+  }
+  FT_INLINE Acc mac(Acc c, const W& w, const A& a) {
+    for (int i = 0; i < 16; ++i)
+      c[i] += w.w[4 * i] * a.a[0] + w.w[4 * i + 1] * a.a[1] + w.w[4 * i + 2] * a.a[2] +
+              w.w[4 * i + 3] * a.a[3];
+    return c;
+  }
+  FT_INLINE Acc start(const float* c) {
+    Acc acc;
+    __builtin_memcpy(&acc, c, sizeof acc);
+    return acc;
+  }
+  FT_INLINE void finish(float* c, const Acc& acc) { __builtin_memcpy(c, &acc, sizeof acc); }
+  FT_INLINE Acc zero() { return Acc{}; }
+};
