@@ -9,11 +9,14 @@
 namespace foretoken::cpu {
 namespace {
 
-#include "kernels/cpu/inner_attention.h"
+// The order matters.
+// clang-format off
+#include "kernels/cpu/simd_avx2.h"
 #include "kernels/cpu/inner_matmul.h"
 #include "kernels/cpu/inner_rows.h"
+#include "kernels/cpu/inner_attention.h"
 #include "kernels/cpu/inner_table.h"
-#include "kernels/cpu/simd_avx2.h"
+// clang-format on
 
 }  // namespace
 

@@ -17,11 +17,14 @@ void plain_noise_words(std::uint32_t first_id, const NoiseKey& key, std::uint32_
   }
 }
 
-#include "kernels/cpu/inner_attention.h"
+// The order matters.
+// clang-format off
+#include "kernels/cpu/simd_scalar.h"
 #include "kernels/cpu/inner_matmul.h"
 #include "kernels/cpu/inner_rows.h"
+#include "kernels/cpu/inner_attention.h"
 #include "kernels/cpu/inner_table.h"
-#include "kernels/cpu/simd_scalar.h"
+// clang-format on
 
 }  // namespace
 
