@@ -1,0 +1,27 @@
+// What the small files of a model folder say about text: which tokens begin and end one, and the chat template. The
+// large file, tokenizer.json or tokenizer.model, is somebody else's.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/result.h"
+
+namespace foretoken {
+
+struct FolderText {
+  std::string bos_token;  // empty: none
+  std::string eos_token;
+  std::optional<bool> add_bos;  // add_bos_token, add_eos_token of tokenizer_config.json
+  std::optional<bool> add_eos;
+  std::vector<std::int64_t> eos_ids;  // of generation_config.json, else config.json; may be empty
+  std::string eos_file;               // where they stand
+  std::optional<std::string> chat_template;
+};
+
+Result<FolderText> read_folder_text(const std::filesystem::path& folder);
+
+}  // namespace foretoken

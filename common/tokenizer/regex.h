@@ -1,0 +1,58 @@
+// The door of PCRE2: patterns as tokenizer files write them (Oniguruma's dialect), matched over valid UTF-8 with a
+// limit on steps. Compiled code where the kernel permits it, the interpreter otherwise, with equal results. A Regex is
+// immutable; each thread brings its own RegexScratch.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/base/result.h"
+
+namespace foretoken {
+
+enum class RegexJit;
+
+struct TextRange {
+  std::size_t begin;
+  std::size_t end;
+};
+
+class RegexScratch {
+ public:
+  RegexScratch();
+  ~RegexScratch();
+  RegexScratch(const RegexScratch&) = delete;
+  RegexScratch& operator=(const RegexScratch&) = delete;
+
+ private:
+  friend class Regex;
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+class Regex {
+ public:
+  static Result<Regex> compile(std::string_view pattern, RegexJit jit);
+  Regex(Regex&&) noexcept;
+  Regex& operator=(Regex&&) noexcept;
+  ~Regex();
+
+  // All matches from left to right, none overlapping; an empty one only where the previous did not just end.
+  Result<void> find_all(std::string_view text, RegexScratch& scratch, std::vector<TextRange>& matches) const;
+  bool compiled_to_machine_code() const;
+
+ private:
+  struct Impl;
+  explicit Regex(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+// Whether the pattern is one of those published tokenizers use and our fixtures cover.
+bool is_tested_pattern(std::string_view pattern);
+// The split of GPT-2, which ByteLevel brings along.
+std::string_view gpt2_pattern();
+
+}  // namespace foretoken

@@ -1,0 +1,96 @@
+#include "common/tokenizer/tokenizer.h"
+
+#include <algorithm>
+
+#include "common/tokenizer/bpe_tokenizer.h"
+#include "common/tokenizer/decode_pipeline.h"
+#include "common/tokenizer/folder.h"
+#include "common/tokenizer/hash.h"
+#include "common/tokenizer/limits.h"
+#include "common/tokenizer/tokenizer_json.h"
+#include "common/tokenizer/utf8.h"
+
+namespace foretoken {
+
+Result<std::unique_ptr<Tokenizer>> Tokenizer::load(const std::filesystem::path& folder,
+                                                   const TokenizerOptions& options) {
+  Result<FolderText> text = read_folder_text(folder);
+  if (!text.ok()) return text.error();
+  constexpr std::string_view kFile = "tokenizer.json";
+  Result<TokenizerJson> json = read_tokenizer_json(folder / kFile);
+  if (!json.ok()) return json.error();
+  return BpeTokenizer::build(std::move(*json), std::move(*text), kFile, options);
+}
+
+std::string Tokenizer::decode(std::span<const TokenId> ids, SkipSpecialTokens skip) const {
+  const std::unique_ptr<DecodePipeline> pipeline = make_decode_pipeline();
+  std::string text;
+  for (const TokenId id : ids) {
+    if (!is_token(id) || (skip == SkipSpecialTokens::kYes && is_skipped(id))) continue;
+    pipeline->push(decoder_input(id), text);
+  }
+  pipeline->finish(text);
+  return text;
+}
+
+bool Tokenizer::is_token(TokenId id) const {
+  return id >= 0 && static_cast<std::size_t>(id) < tokens_.size() && tokens_[static_cast<std::size_t>(id)].exists;
+}
+
+std::string_view Tokenizer::token_text(TokenId id) const {
+  return is_token(id) ? std::string_view(tokens_[static_cast<std::size_t>(id)].text) : std::string_view();
+}
+
+std::string_view Tokenizer::decoder_input(TokenId id) const {
+  const Token& token = tokens_[static_cast<std::size_t>(id)];
+  return token.decoded_as.empty() ? token.text : token.decoded_as;
+}
+
+std::string_view Tokenizer::token_bytes(TokenId id) const {
+  return is_token(id) ? std::string_view(tokens_[static_cast<std::size_t>(id)].bytes) : std::string_view();
+}
+
+bool Tokenizer::is_special(TokenId id) const { return is_token(id) && tokens_[static_cast<std::size_t>(id)].special; }
+
+bool Tokenizer::is_skipped(TokenId id) const { return is_token(id) && tokens_[static_cast<std::size_t>(id)].skipped; }
+
+std::string_view Tokenizer::bos_token() const { return bos_id_ ? token_text(*bos_id_) : std::string_view(); }
+
+std::string_view Tokenizer::eos_token() const { return eos_token_id_ ? token_text(*eos_token_id_) : std::string_view(); }
+
+Result<void> Tokenizer::check_text(std::string_view text) {
+  namespace limits = tokenizer_limits;
+  if (text.size() > limits::kMaxTextBytes)
+    return Error{ErrorCode::kInvalidValue, "the text has " + std::to_string(text.size()) + " bytes; the limit is " +
+                                               std::to_string(limits::kMaxTextBytes)};
+  if (const auto at = utf8::first_invalid(text))
+    return Error{ErrorCode::kInvalidValue, "the text is not valid UTF-8 at byte " + std::to_string(*at)};
+  return {};
+}
+
+Result<void> Tokenizer::set_eos(std::span<const std::int64_t> ids, std::string_view where) {
+  for (const std::int64_t wide : ids) {
+    const auto id = static_cast<TokenId>(wide);
+    if (!is_token(id))
+      return Error{ErrorCode::kMalformed, std::string(where) + ": expected ids of tokens, found " + std::to_string(id) +
+                                              ", which the tokenizer does not have"};
+    eos_ids_.push_back(id);
+  }
+  if (ids.empty() && eos_token_id_) eos_ids_.push_back(*eos_token_id_);
+  std::sort(eos_ids_.begin(), eos_ids_.end());
+  eos_ids_.erase(std::unique(eos_ids_.begin(), eos_ids_.end()), eos_ids_.end());
+  return {};
+}
+
+void Tokenizer::compute_vocabulary_fingerprint() {
+  StableHash hash;
+  for (std::size_t id = 0; id < tokens_.size(); ++id) {
+    const Token& token = tokens_[id];
+    if (!token.exists) continue;
+    hash.add(std::uint64_t{id}).add(token.bytes).add(std::uint64_t{token.special} * 2 + std::uint64_t{token.added});
+  }
+  for (const TokenId id : eos_ids_) hash.add(static_cast<std::uint64_t>(id));
+  vocabulary_fingerprint_ = hash.value();
+}
+
+}  // namespace foretoken
