@@ -1,0 +1,86 @@
+#include "common/config/toml_reader.h"
+
+#include <fstream>
+#include <optional>
+#include <sstream>
+#include <toml.hpp>
+
+namespace foretoken {
+namespace {
+
+constexpr std::size_t kMaxFileBytes = std::size_t{1} << 20;  // a hundred keys; anything larger is not our file
+
+std::string at(const std::string& file, const toml::value& value) {
+  return file + ":" + std::to_string(value.location().line());
+}
+
+std::optional<SettingValue> plain(const toml::value& value) {
+  if (value.is_boolean()) return SettingValue(value.as_boolean());
+  if (value.is_integer()) return SettingValue(value.as_integer());
+  if (value.is_floating()) return SettingValue(value.as_floating());
+  if (value.is_string()) return SettingValue(value.as_string().str);
+  if (!value.is_array()) return std::nullopt;
+  std::vector<std::string> list;
+  for (const auto& element : value.as_array()) {
+    if (!element.is_string()) return std::nullopt;
+    list.push_back(element.as_string().str);
+  }
+  return SettingValue(std::move(list));
+}
+
+// toml11 draws the place over several lines; its first holds the sentence, the one with "-->" the file.
+std::string syntax_error(const std::string& file, const std::string& what) {
+  std::istringstream lines(what);
+  std::string sentence;
+  std::string number;
+  for (std::string line; std::getline(lines, line);) {
+    if (sentence.empty()) sentence = line;
+    const auto bar = line.find('|');
+    if (number.empty() && bar != std::string::npos && line.find_first_not_of(" 0123456789") == bar) {
+      std::istringstream(line.substr(0, bar)) >> number;
+    }
+  }
+  if (const auto bracket = sentence.find("] "); bracket != std::string::npos) sentence = sentence.substr(bracket + 2);
+  return file + ":" + (number.empty() ? "1" : number) + ": not TOML: " + sentence;
+}
+
+}  // namespace
+
+TomlFile read_toml(const std::string& file) {
+  TomlFile out;
+  std::ifstream in(file, std::ios::binary);
+  std::ostringstream text;
+  if (!in || !(text << in.rdbuf())) {
+    // An empty file sets failbit on the copy; it is a legal configuration that changes nothing.
+    if (in.is_open() && in.peek() == std::ifstream::traits_type::eof() && text.str().empty() && std::ifstream(file).good()) return out;
+    out.errors.push_back(file + ": cannot be read");
+    return out;
+  }
+  if (text.str().size() > kMaxFileBytes) {
+    out.errors.push_back(file + ": larger than 1 MiB");
+    return out;
+  }
+  try {
+    std::istringstream source(text.str());
+    const toml::value root = toml::parse(source, file);
+    for (const auto& [section, table] : root.as_table()) {
+      if (!table.is_table()) {
+        out.errors.push_back(at(file, table) + ": " + section + " stands outside a [section]");
+        continue;
+      }
+      for (const auto& [key, value] : table.as_table()) {
+        auto setting = plain(value);
+        if (setting)
+          out.settings.push_back({section, key, std::move(*setting), at(file, value)});
+        else
+          out.errors.push_back(at(file, value) + ": " + section + "." + key +
+                               " must be a boolean, a number, a string or a list of strings");
+      }
+    }
+  } catch (const std::exception& error) {
+    out.errors.push_back(syntax_error(file, error.what()));
+  }
+  return out;
+}
+
+}  // namespace foretoken

@@ -1,0 +1,29 @@
+// The one door to toml11: a file's keys as plain settings with their lines. Knows no sections.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "common/base/result.h"
+
+namespace foretoken {
+
+using SettingValue = std::variant<bool, std::int64_t, double, std::string, std::vector<std::string>>;
+
+struct Setting {
+  std::string section;
+  std::string key;
+  SettingValue value;
+  std::string where;  // "foretoken.toml:12"
+};
+
+struct TomlFile {
+  std::vector<Setting> settings;
+  std::vector<std::string> errors;  // "foretoken.toml:12: ..."
+};
+
+TomlFile read_toml(const std::string& file);
+
+}  // namespace foretoken
