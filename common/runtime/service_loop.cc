@@ -1,0 +1,95 @@
+#include "common/runtime/service_loop.h"
+
+#include <algorithm>
+#include <csignal>
+#include <optional>
+#include <string>
+
+#include "common/base/log.h"
+#include "common/runtime/service_main.h"
+
+namespace foretoken {
+namespace {
+
+constexpr int kMessagesPerTurn = 256;  // then the service gets a turn, however much more is waiting
+constexpr auto kStatusEvery = std::chrono::seconds(5);
+constexpr auto kLongestSleep = std::chrono::milliseconds(500);
+
+class Loop {
+ public:
+  Loop(Service& service, ThreadedBus& bus, Signals& signals, Notifier& notifier, const LoopOptions& options)
+      : service_(service), bus_(bus), signals_(signals), notifier_(notifier), options_(options) {}
+
+  int run() {
+    service_.start(bus_);
+    while (true) {
+      for (int i = 0; i < kMessagesPerTurn; ++i) {
+        auto delivery = bus_.receive(TimePoint::min());
+        if (!delivery) break;
+        dispatch(service_, std::move(*delivery));
+      }
+      const TimePoint next = service_.on_turn(bus_.now());
+      const TimePoint now = bus_.now();
+      notifier_.alive(now);  // only here: a loop that no longer turns must not look alive
+      announce(now);
+      while (const auto signal = signals_.next()) on_signal(*signal, now);
+      if (drain_until_ && (service_.drained() || now >= *drain_until_)) return finish(now);
+      if (next > now) bus_.wait(std::min(next, now + sleep_limit()), signals_.fd());
+    }
+  }
+
+ private:
+  Duration sleep_limit() const {
+    return notifier_.watchdog_period() ? std::min<Duration>(kLongestSleep, *notifier_.watchdog_period() / 4) : Duration(kLongestSleep);
+  }
+
+  void announce(TimePoint now) {
+    if (!ready_ && service_.ready()) {
+      ready_ = true;
+      notifier_.ready();
+      notifier_.status(service_.status());
+      log_info("ready", {{"status", service_.status()}});
+      last_status_ = now;
+    }
+    if (now - last_status_ < kStatusEvery) return;
+    last_status_ = now;
+    notifier_.status(service_.status());
+  }
+
+  void on_signal(int signal, TimePoint now) {
+    if (signal == SIGHUP) return;  // configuration is read once: nothing to reload
+    if (drain_until_) {
+      log_warning("second signal: ending now");
+      drain_until_ = now;
+      return;
+    }
+    notifier_.stopping();
+    notifier_.status("draining: " + service_.status());
+    log_info("draining", {{"at_most_s", std::chrono::duration<double>(options_.drain_time).count()}, {"status", service_.status()}});
+    drain_until_ = now + options_.drain_time;
+    service_.drain(*drain_until_);
+  }
+
+  int finish(TimePoint now) {
+    if (now >= *drain_until_ && !service_.drained()) log_warning("ended before everything was done", {{"status", service_.status()}});
+    log_info("stopped");
+    return kExitOk;
+  }
+
+  Service& service_;
+  ThreadedBus& bus_;
+  Signals& signals_;
+  Notifier& notifier_;
+  LoopOptions options_;
+  bool ready_ = false;
+  TimePoint last_status_{};
+  std::optional<TimePoint> drain_until_;
+};
+
+}  // namespace
+
+int run_service(Service& service, ThreadedBus& bus, Signals& signals, Notifier& notifier, const LoopOptions& options) {
+  return Loop(service, bus, signals, notifier, options).run();
+}
+
+}  // namespace foretoken

@@ -1,0 +1,163 @@
+#include "common/runtime/service_main.h"
+
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <iostream>
+#include <utility>
+
+#include "common/base/log.h"
+#include "common/config/describe.h"
+#include "common/runtime/args.h"
+#include "common/runtime/process.h"
+#include "common/runtime/service_loop.h"
+#include "common/transport/zmq_transport.h"
+#include "common/wire/version.h"
+
+#ifndef FORETOKEN_VERSION
+#define FORETOKEN_VERSION "0.0.0"
+#endif
+#ifndef FORETOKEN_COMMIT
+#define FORETOKEN_COMMIT "unknown"
+#endif
+
+namespace foretoken {
+namespace {
+
+// Asked to stop while still loading: nothing was promised, nothing needs draining.
+struct StopRequested {};
+
+std::uint64_t hash_of(const std::string& text) {  // FNV-1a, then mixed: stable for ever, unlike std::hash
+  std::uint64_t h = 0xcbf29ce484222325ull;
+  for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
+  h = (h ^ (h >> 32)) * 0x94d049bb133111ebull;
+  return h ^ (h >> 31);
+}
+
+const char* instruction_set() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f")) return "avx512";
+  if (__builtin_cpu_supports("avx2")) return "avx2";
+#endif
+  return "baseline";
+}
+
+int exit_code_of(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kConfig:
+    case ErrorCode::kUnsupportedModel:
+    case ErrorCode::kIncompatible:
+    case ErrorCode::kMalformed:  // a model or key file that is broken stays broken
+    case ErrorCode::kModelNotFound:
+    case ErrorCode::kNotFound:
+    case ErrorCode::kInvalidValue: return kExitConfig;
+    case ErrorCode::kIo:
+    case ErrorCode::kUnavailable:
+    case ErrorCode::kOutOfMemory: return kExitGone;
+    default: return kExitInternal;
+  }
+}
+
+class RealRuntime final : public Runtime {
+ public:
+  RealRuntime(const ServiceInfo& info, std::string id, LoadedConfig loaded)
+      : loaded_(std::move(loaded)),
+        id_(std::move(id)),
+        name_(info.role + "-" + id_),
+        worker_{hash_of(info.role + "-" + id_ + "@" + host_name())},
+        incarnation_{random_u64() | 1},
+        metrics_({{"service", name_}}) {}
+
+  const LoadedConfig& loaded() const override { return loaded_; }
+  const std::string& id() const override { return id_; }
+  const std::string& name() const override { return name_; }
+  WorkerId worker() const override { return worker_; }
+  Incarnation incarnation() const override { return incarnation_; }
+  Metrics& metrics() override { return metrics_; }
+
+  void progress(const std::string& text) override {
+    if (const auto signal = signals_.next(); signal && *signal != SIGHUP) throw StopRequested{};
+    notifier_.extend_timeout(std::chrono::seconds(60));
+    notifier_.status(text);
+    log_info(text);
+  }
+
+  int serve(Service& service) override {
+    const BusSection& bus_config = loaded_.config.bus;
+    ThreadedBus bus(std::make_unique<ZmqTransport>(
+        ZmqOptions{bus_config.curve_secret, bus_config.curve_peers, bus_config.insecure}));
+    return run_service(service, bus, signals_, notifier_, {std::chrono::seconds(loaded_.config.limits.drain_s)});
+  }
+
+ private:
+  LoadedConfig loaded_;
+  std::string id_;
+  std::string name_;
+  WorkerId worker_;
+  Incarnation incarnation_;
+  Metrics metrics_;
+  Signals signals_;  // before the first thread
+  Notifier notifier_;
+};
+
+void start_log(const LogSection& section, const std::string& name) {
+  const LogLevel level = section.level == "debug"     ? LogLevel::kDebug
+                         : section.level == "warning" ? LogLevel::kWarning
+                         : section.level == "error"   ? LogLevel::kError
+                                                      : LogLevel::kInfo;
+  const bool json = section.format == "json" || (section.format == "auto" && ::isatty(STDERR_FILENO) == 0);
+  configure_log(level, json ? LogFormat::kJson : LogFormat::kText, name);
+}
+
+int run_body(const ServiceInfo& info, const Args& args, LoadedConfig loaded,
+             const std::function<int(const Config&, Runtime&)>& body) {
+  try {
+    RealRuntime runtime(info, args.id, std::move(loaded));
+    const Config& config = runtime.loaded().config;
+    start_log(config.log, runtime.name());
+    log_info("starting", {{"build", build_text()}, {"config", runtime.loaded().file}, {"pid", ::getpid()}});
+    return body(config, runtime);
+  } catch (const StopRequested&) {
+    log_info("stopped while starting");
+    return kExitOk;
+  } catch (const FatalError& error) {
+    log_error(error.what(), {{"code", error_code_name(error.code())}});
+    return exit_code_of(error.code());
+  } catch (const std::bad_alloc&) {
+    log_error("out of memory", {{"code", "out_of_memory"}});
+    return kExitGone;
+  } catch (const std::exception& error) {
+    log_error("internal error", {{"what", error.what()}});
+    return kExitInternal;
+  }
+}
+
+}  // namespace
+
+int service_main(const ServiceInfo& info, const std::function<int(const Config&, Runtime&)>& body) {
+  const std::string program = "foretoken-" + info.role;
+  const ParsedArgs parsed = parse_args(program, info.summary, info.argc, info.argv);
+  if (!parsed.args) return parsed.exit_code;
+  const Args& args = *parsed.args;
+  if (args.version) {
+    std::cout << program << " " << build_text() << "\n";
+    return kExitOk;
+  }
+  LoadedConfig loaded = load_config({args.config_file, process_environment(), args.settings});
+  for (const auto& error : loaded.errors) std::cerr << program << ": " << error << "\n";
+  if (!loaded.errors.empty()) return kExitConfig;
+  if (args.print_config) std::cout << print_config(loaded);
+  if (args.print_config || args.check_config) return kExitOk;
+  return run_body(info, args, std::move(loaded), body);
+}
+
+std::string build_text() {
+  return std::string(FORETOKEN_VERSION) + " commit " + FORETOKEN_COMMIT + " g++ " + std::to_string(__GNUC__) + "." +
+         std::to_string(__GNUC_MINOR__) + " " + instruction_set() + " protocol " + std::to_string(wire::kVersionMajor) + "." +
+         std::to_string(wire::kVersionMinor);
+}
+
+}  // namespace foretoken
