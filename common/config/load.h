@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/nearest.h"
 #include "common/config/sections.h"
 
 namespace foretoken {
@@ -29,7 +30,5 @@ LoadedConfig load_config(const ConfigSources& sources);
 // --config's default: $FORETOKEN_CONFIG, $XDG_CONFIG_HOME/foretoken/foretoken.toml (or ~/.config), /etc/foretoken/foretoken.toml.
 std::optional<std::string> find_config_file(const std::map<std::string, std::string>& environment);
 std::map<std::string, std::string> process_environment();
-// The known word nearest to a mistyped one, if any is near.
-std::optional<std::string> nearest(const std::string& word, const std::vector<std::string>& known);
 
 }  // namespace foretoken

@@ -27,6 +27,7 @@ inline constexpr std::size_t kMaxBinBytes = kMaxInternalPartBytes;
 
 // One client request. Those of sampling are in base/sampling_params.h.
 inline constexpr std::size_t kMaxChatMessages = 4096;
+inline constexpr std::size_t kMaxTokenIds = std::size_t{1} << 20;  // the longest context of any supported family
 inline constexpr std::size_t kMaxNameBytes = 128;          // model, tenant, proposer: names people type
 inline constexpr std::uint32_t kMaxTimeoutMs = 3'600'000;  // an hour: longer is a leak with a date
 inline constexpr std::uint32_t kMaxChoices = 1;            // parallel answers; more come with a later release

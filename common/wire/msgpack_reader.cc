@@ -173,24 +173,24 @@ bool MsgpackReader::enter(std::size_t size, std::size_t most, std::size_t bytes_
   return true;
 }
 
-bool MsgpackReader::array(std::size_t& size) {
+bool MsgpackReader::array(std::size_t& size, std::size_t most) {
   if (failed() || peek() != MsgpackKind::kArray) return failed() ? false : expected("an array");
   const auto b = static_cast<std::uint8_t>(rest_[0]);
   rest_.remove_prefix(1);
   std::uint64_t n = b & 0x0f;
   if (b >= 0xdc && !big_endian(b == 0xdc ? 2 : 4, n)) return false;
   size = n;
-  return enter(size, kMaxArray, 1, "an array");
+  return enter(size, most, 1, "an array");
 }
 
-bool MsgpackReader::map(std::size_t& size) {
+bool MsgpackReader::map(std::size_t& size, std::size_t most) {
   if (failed() || peek() != MsgpackKind::kMap) return failed() ? false : expected("a map");
   const auto b = static_cast<std::uint8_t>(rest_[0]);
   rest_.remove_prefix(1);
   std::uint64_t n = b & 0x0f;
   if (b >= 0xde && !big_endian(b == 0xde ? 2 : 4, n)) return false;
   size = n;
-  return enter(size, kMaxMap, 2, "a map");
+  return enter(size, most, 2, "a map");
 }
 
 bool MsgpackReader::skip() {

@@ -36,8 +36,8 @@ class MsgpackReader {
   bool str(std::string_view& value);
   bool bin(std::string_view& value);
   // Arrays and maps count as one level of depth between the opening call and leave().
-  bool array(std::size_t& size);
-  bool map(std::size_t& size);
+  bool array(std::size_t& size, std::size_t most = kMaxArray);
+  bool map(std::size_t& size, std::size_t most = kMaxMap);
   void leave() { --depth_; }
   bool skip();  // one value of any kind, checked like the rest
 
