@@ -50,12 +50,13 @@ class DraftLength {
   std::vector<std::uint32_t> cut(std::span<const Candidate> candidates, std::uint32_t other_rows,
                                  std::uint32_t max_drafted);
 
-  // After the step: what it cost and brought, and per sequence what became of the verified tokens.
-  void observe_step(std::uint32_t n_rows, std::uint32_t n_committed, Duration took);
+  // After the step: for every sequence that had tokens verified, what became of them; then once what the step cost
+  // and brought (all rows, prefill included).
   void observe_round(std::span<const PathToken> verified, std::uint32_t n_accepted);
+  void observe_step(std::uint32_t n_rows, std::uint32_t n_committed, Duration took);
 
-  // How long to wait for proposals under way before a step; 0 unless all their drafts are on time and it pays.
-  // `step` is the expected time of the coming step, `deadline` the configured limit.
+  // How long to wait for proposals under way before a step: 0 unless it pays; only active drafts count. `step` is the
+  // expected time of the coming step, half of which is the most; `deadline` limits it further.
   Duration wait(std::span<const Expected> expected, Duration step, Duration deadline) const;
 
   // How far ahead to ask a proposer of a sequence whose limit is `cap`.
@@ -74,12 +75,13 @@ class DraftLength {
   Calibration calibration_;
   StepCost cost_;
   double tokens_per_second_ = 0;
-  std::uint32_t n_declined_ = 0;     // steps in a row with proposals and none worth it
-  std::uint32_t until_probe_ = 0;
-  std::uint32_t probe_depth_ = 1;    // doubles while trials succeed
-  bool probing_ = false;             // the step under way is a trial
-  bool probe_failed_ = false;
   bool off_ = false;
+  std::uint32_t n_declined_ = 0;   // steps in a row with proposals and none worth it
+  std::uint32_t until_probe_ = 0;  // steps, while off
+  std::uint32_t probe_depth_ = 1;  // doubles while trials succeed
+  RoundKind round_kind_ = RoundKind::kNormal;  // of the step under way
+  std::uint32_t n_trial_verified_ = 0;
+  std::uint32_t n_trial_accepted_ = 0;
 };
 
 }  // namespace foretoken

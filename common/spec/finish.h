@@ -43,7 +43,7 @@ class FinishRules {
 
   FinishReason reason() const { return reason_; }
   std::uint32_t n_output() const { return n_output_; }
-  std::uint32_t n_remaining() const { return limit_ - n_output_; }  // tokens that could still be committed
+  std::uint32_t n_remaining() const { return n_output_ < limit_ ? limit_ - n_output_ : 0; }
 
  private:
   std::vector<TokenId> endings_;

@@ -60,6 +60,7 @@ class ProposalStore {
   };
   struct Walk;
   const Sequence& find(SeqId seq) const;
+  Sequence& find(SeqId seq);
   bool well_formed(const Proposal& proposal) const;
   static void add_edge(Sequence& sequence, const Edge& edge);
 

@@ -1,9 +1,10 @@
-// How long a step with so many rows takes: fading averages per bucket of rows, what lies between by interpolation.
-// Pure: durations are told, never measured here. One thread.
+// How long a step with so many rows takes: fading averages per bucket of rows, made to rise with rows, what lies
+// between by interpolation. Pure: durations are told, never measured here. One thread.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <vector>
 
 #include "common/base/clock.h"
 
@@ -16,18 +17,24 @@ class StepCost {
   // Seconds, never falling with n_rows. Beyond what was seen, a guess a little dearer per row than flat, so that a
   // longer step is tried once and then known. 0 while nothing was seen.
   double seconds(std::uint32_t n_rows) const;
-  bool knows_anything() const { return n_seen_ > 0; }
+  bool knows_anything() const { return !curve_.empty(); }
 
  private:
-  static constexpr std::size_t kBuckets = 64;  // 1 .. 16 each alone, then eight per doubling
+  static constexpr std::size_t kBuckets = 96;  // 1 .. 16 each alone, then eight per doubling
   static std::size_t bucket_of(std::uint32_t n_rows);
+  void rebuild();
+
   struct Bucket {
-    double seconds = 0;
     double rows = 0;  // fading average of the rows seen
-    std::uint32_t n = 0;
+    double seconds = 0;
+    std::uint32_t n_seen = 0;
+  };
+  struct Point {
+    double rows = 0;
+    double seconds = 0;
   };
   std::array<Bucket, kBuckets> buckets_{};
-  std::uint64_t n_seen_ = 0;
+  std::vector<Point> curve_;  // rising in both
 };
 
 }  // namespace foretoken

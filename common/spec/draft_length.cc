@@ -1,0 +1,163 @@
+#include "common/spec/draft_length.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace foretoken {
+namespace {
+
+constexpr std::uint32_t kProbedSequences = 2;
+constexpr std::uint32_t kMaxProbeDepth = 8;
+constexpr std::uint32_t kBudgetWhileOff = 4;
+
+double in_seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+std::uint32_t available(const Candidate& candidate) {
+  return std::min(candidate.cap, static_cast<std::uint32_t>(candidate.path.size()));
+}
+
+// One token that could be verified, and the probability that it will stand.
+struct Item {
+  double survival = 0;
+  std::uint32_t sequence = 0;
+};
+
+// Fixed lengths under a row budget: first tokens first, so that everybody gets some.
+std::vector<std::uint32_t> all_available(std::span<const Candidate> candidates, std::uint32_t max_drafted) {
+  std::vector<std::uint32_t> lengths(candidates.size(), 0);
+  bool grew = true;
+  while (grew) {
+    grew = false;
+    for (std::size_t i = 0; i < candidates.size() && max_drafted > 0; ++i) {
+      if (lengths[i] >= available(candidates[i])) continue;
+      ++lengths[i];
+      --max_drafted;
+      grew = true;
+    }
+  }
+  return lengths;
+}
+
+bool is_empty(std::span<const std::uint32_t> lengths) {
+  return std::all_of(lengths.begin(), lengths.end(), [](std::uint32_t n) { return n == 0; });
+}
+
+}  // namespace
+
+std::vector<std::uint32_t> DraftLength::cut(std::span<const Candidate> candidates, std::uint32_t other_rows,
+                                            std::uint32_t max_drafted) {
+  round_kind_ = RoundKind::kNormal;
+  n_trial_verified_ = n_trial_accepted_ = 0;
+  if (config_.mode == LengthMode::kFixed) return all_available(candidates, max_drafted);
+  std::vector<std::uint32_t> lengths = best_cut(candidates, other_rows, max_drafted);
+  if (!is_empty(lengths)) {
+    off_ = false;
+    n_declined_ = 0;
+    return lengths;
+  }
+  if (off_ && until_probe_ > 0) --until_probe_;
+  const bool has_proposals =
+      std::any_of(candidates.begin(), candidates.end(), [](const Candidate& each) { return available(each) > 0; });
+  if (!has_proposals || !cost_.knows_anything()) return lengths;
+  if (!off_ && ++n_declined_ >= config_.off_after) {
+    off_ = true;
+    until_probe_ = config_.probe_every;
+    probe_depth_ = 1;
+  }
+  if (!off_ || until_probe_ > 0) return lengths;
+  round_kind_ = RoundKind::kTrial;
+  return probe(candidates, max_drafted);
+}
+
+std::vector<std::uint32_t> DraftLength::best_cut(std::span<const Candidate> candidates, std::uint32_t other_rows,
+                                                 std::uint32_t max_drafted) const {
+  std::vector<std::uint32_t> lengths(candidates.size(), 0);
+  if (candidates.empty() || !cost_.knows_anything()) return lengths;
+  std::vector<Item> items;
+  for (std::uint32_t i = 0; i < candidates.size(); ++i) {
+    double survival = 1;
+    for (std::uint32_t k = 0; k < available(candidates[i]); ++k) {
+      survival *= calibration_.acceptance(candidates[i].path[k], k);
+      items.push_back({survival, i});
+    }
+  }
+  // Survival falls along a chain and the sort is stable, so any first part of the list is a prefix of every chain.
+  std::stable_sort(items.begin(), items.end(), [](const Item& a, const Item& b) { return a.survival > b.survival; });
+  if (items.size() > max_drafted) items.resize(max_drafted);
+
+  const auto n_plain = static_cast<double>(candidates.size());
+  const auto plain_rows = static_cast<std::uint32_t>(candidates.size()) + other_rows;
+  const double plain = n_plain / cost_.seconds(plain_rows);
+  double best = plain;
+  double n_extra = 0;
+  std::size_t n_chosen = 0;
+  // Cost rises in steps, so a longer cut may pay where a shorter one does not: look at all.
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    n_extra += items[i].survival;
+    const double rate = (n_plain + n_extra) / cost_.seconds(plain_rows + static_cast<std::uint32_t>(i) + 1);
+    if (rate <= best) continue;
+    best = rate;
+    n_chosen = i + 1;
+  }
+  if (best < config_.min_gain * plain) return lengths;
+  for (std::size_t i = 0; i < n_chosen; ++i) ++lengths[items[i].sequence];
+  return lengths;
+}
+
+std::vector<std::uint32_t> DraftLength::probe(std::span<const Candidate> candidates,
+                                              std::uint32_t max_drafted) const {
+  std::vector<std::uint32_t> lengths(candidates.size(), 0);
+  std::vector<Item> firsts;
+  for (std::uint32_t i = 0; i < candidates.size(); ++i)
+    if (available(candidates[i]) > 0) firsts.push_back({calibration_.acceptance(candidates[i].path[0], 0), i});
+  std::stable_sort(firsts.begin(), firsts.end(), [](const Item& a, const Item& b) { return a.survival > b.survival; });
+  for (std::size_t i = 0; i < firsts.size() && i < kProbedSequences; ++i) {
+    std::uint32_t& length = lengths[firsts[i].sequence];
+    length = std::min({probe_depth_, available(candidates[firsts[i].sequence]), max_drafted});
+    max_drafted -= length;
+  }
+  return lengths;
+}
+
+void DraftLength::observe_round(std::span<const PathToken> verified, std::uint32_t n_accepted) {
+  calibration_.observe(verified, n_accepted, round_kind_);
+  n_trial_verified_ += static_cast<std::uint32_t>(verified.size());
+  n_trial_accepted_ += n_accepted;
+}
+
+void DraftLength::observe_step(std::uint32_t n_rows, std::uint32_t n_committed, Duration took) {
+  cost_.observe(n_rows, took);
+  if (took > Duration::zero() && n_committed > 0) {
+    const double rate = n_committed / in_seconds(took);
+    tokens_per_second_ = tokens_per_second_ == 0 ? rate : tokens_per_second_ + (rate - tokens_per_second_) / 16;
+  }
+  if (round_kind_ != RoundKind::kTrial || n_trial_verified_ == 0) return;
+  // A trial that succeeds has paid for itself, so the next may follow at once and reach further.
+  const bool succeeded = 2 * n_trial_accepted_ > n_trial_verified_;
+  probe_depth_ = succeeded ? std::min(2 * probe_depth_, kMaxProbeDepth) : 1;
+  until_probe_ = succeeded ? 0 : config_.probe_every;
+  round_kind_ = RoundKind::kNormal;
+}
+
+Duration DraftLength::wait(std::span<const Expected> expected, Duration step, Duration deadline) const {
+  const Duration limit = std::min(step / 2, deadline);
+  std::vector<Expected> arrivals;
+  for (const Expected& each : expected)
+    if (each.standing == DraftStanding::kActive && each.arrives_in <= limit) arrivals.push_back(each);
+  std::sort(arrivals.begin(), arrivals.end(), [](const auto& a, const auto& b) { return a.arrives_in < b.arrives_in; });
+  Duration best_wait = Duration::zero();
+  double best_gain = 0;
+  double n_tokens = 0;
+  for (const Expected& each : arrivals) {
+    n_tokens += each.n_tokens;
+    const double gain = n_tokens - tokens_per_second_ * in_seconds(each.arrives_in);
+    if (gain <= best_gain) continue;
+    best_gain = gain;
+    best_wait = std::max(each.arrives_in, Duration::zero());
+  }
+  return best_wait;
+}
+
+std::uint32_t DraftLength::budget(std::uint32_t cap) const { return off_ ? std::min(cap, kBudgetWhileOff) : cap; }
+
+}  // namespace foretoken

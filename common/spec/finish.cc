@@ -1,0 +1,34 @@
+#include "common/spec/finish.h"
+
+#include <algorithm>
+
+#include "common/base/check.h"
+
+namespace foretoken {
+
+std::vector<TokenId> ending_tokens(const SamplingParams& params, std::span<const TokenId> eos_ids) {
+  std::vector<TokenId> endings = params.stop_token_ids;
+  if (!params.ignore_eos) endings.insert(endings.end(), eos_ids.begin(), eos_ids.end());
+  std::sort(endings.begin(), endings.end());
+  endings.erase(std::unique(endings.begin(), endings.end()), endings.end());
+  return endings;
+}
+
+FinishRules::FinishRules(const SamplingParams& params, std::span<const TokenId> eos_ids, Position n_prompt,
+                         Position max_model_len)
+    : endings_(ending_tokens(params, eos_ids)),
+      limit_(std::min(params.max_tokens, max_model_len > n_prompt ? max_model_len - n_prompt : 0)) {}
+
+FinishReason FinishRules::on_token(TokenId token) {
+  FORETOKEN_CHECK(reason_ == FinishReason::kNone, "no token is committed after the finish");
+  ++n_output_;
+  // A stop that is also the last allowed token is a stop: the earlier rule names the reason.
+  if (std::binary_search(endings_.begin(), endings_.end(), token)) {
+    reason_ = FinishReason::kStop;
+  } else if (n_output_ >= limit_) {
+    reason_ = FinishReason::kLength;
+  }
+  return reason_;
+}
+
+}  // namespace foretoken

@@ -1,0 +1,155 @@
+#include "common/spec/proposal_store.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "common/base/check.h"
+#include "common/spec/prefix_hash.h"
+
+namespace foretoken {
+namespace {
+
+using Edge = ProposalStore::Edge;
+
+bool by_content(const Edge& a, const Edge& b) {
+  return std::tie(a.prefix, a.token, a.position) < std::tie(b.prefix, b.token, b.position);
+}
+
+// Makes room in steps, so that a flood costs little per edge: the least confident eighth goes.
+void drop_least_confident(std::vector<Edge>& edges) {
+  const auto goes_before = [](const Edge& a, const Edge& b) {
+    return std::tie(a.confidence, b.position, a.prefix, a.token) < std::tie(b.confidence, a.position, b.prefix, b.token);
+  };
+  std::vector<Edge> ranked = edges;
+  const auto bar = ranked.begin() + static_cast<std::ptrdiff_t>(ranked.size() / 8);
+  std::nth_element(ranked.begin(), bar, ranked.end(), goes_before);
+  const Edge least_kept = *bar;
+  std::erase_if(edges, [&](const Edge& edge) { return goes_before(edge, least_kept); });
+}
+
+}  // namespace
+
+const ProposalStore::Sequence& ProposalStore::find(SeqId seq) const {
+  const auto found = sequences_.find(seq);
+  FORETOKEN_CHECK(found != sequences_.end(), "no such sequence in the proposal store");
+  return found->second;
+}
+
+ProposalStore::Sequence& ProposalStore::find(SeqId seq) {
+  return const_cast<Sequence&>(std::as_const(*this).find(seq));
+}
+
+void ProposalStore::open(SeqId seq, std::span<const TokenId> committed) {
+  Sequence sequence;
+  sequence.hashes.reserve(committed.size() + 1);
+  sequence.hashes.push_back(root_);
+  for (const TokenId token : committed) sequence.hashes.push_back(prefix_hash_next(sequence.hashes.back(), token));
+  sequences_.insert_or_assign(seq, std::move(sequence));
+}
+
+void ProposalStore::commit(SeqId seq, std::span<const TokenId> tokens) {
+  Sequence& sequence = find(seq);
+  for (const TokenId token : tokens) sequence.hashes.push_back(prefix_hash_next(sequence.hashes.back(), token));
+  const auto length = static_cast<Position>(sequence.hashes.size() - 1);
+  std::erase_if(sequence.edges, [&](const Edge& edge) { return edge.position < length; });
+}
+
+void ProposalStore::close(SeqId seq) { sequences_.erase(seq); }
+
+bool ProposalStore::well_formed(const Proposal& proposal) const {
+  const std::size_t n = proposal.tokens.size();
+  if (n > kMaxEdges || proposal.confidences.size() != n) return false;
+  if (!proposal.parents.empty() && proposal.parents.size() != n) return false;
+  for (std::size_t i = 0; i < n; ++i)
+    if (proposal.tokens[i] < 0 || proposal.tokens[i] >= vocab_size_) return false;
+  for (std::size_t i = 0; i < proposal.parents.size(); ++i)
+    if (proposal.parents[i] != kParentIsBase && proposal.parents[i] >= i) return false;
+  return true;
+}
+
+void ProposalStore::add_edge(Sequence& sequence, const Edge& edge) {
+  auto at = std::lower_bound(sequence.edges.begin(), sequence.edges.end(), edge, by_content);
+  if (at != sequence.edges.end() && !by_content(edge, *at)) {
+    if (std::tie(at->confidence, at->source) < std::tie(edge.confidence, edge.source))
+      std::tie(at->confidence, at->source) = std::tie(edge.confidence, edge.source);
+    return;
+  }
+  sequence.edges.insert(at, edge);
+  if (sequence.edges.size() > kMaxEdges) drop_least_confident(sequence.edges);
+}
+
+Insertion ProposalStore::insert(SeqId seq, const Proposal& proposal) {
+  const auto found = sequences_.find(seq);
+  if (found == sequences_.end()) return Insertion::kUnknownSequence;
+  if (!well_formed(proposal)) return Insertion::kMalformed;
+  Sequence& sequence = found->second;
+  const auto length = static_cast<Position>(sequence.hashes.size() - 1);
+  if (proposal.base > length) return Insertion::kAhead;
+  if (sequence.hashes[proposal.base] != proposal.prefix) return Insertion::kDivergent;
+
+  struct Node {
+    PrefixHash after = 0;  // hash of the tokens up to and including the node
+    Position end = 0;      // their number
+  };
+  std::vector<Node> nodes(proposal.tokens.size());
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    const bool is_chain = proposal.parents.empty();
+    const bool is_root = is_chain ? i == 0 : proposal.parents[i] == kParentIsBase;
+    const Node parent = is_root ? Node{proposal.prefix, proposal.base} : nodes[is_chain ? i - 1 : proposal.parents[i]];
+    nodes[i] = {prefix_hash_next(parent.after, proposal.tokens[i]), parent.end + 1};
+    if (parent.end >= length)
+      add_edge(sequence, {parent.after, parent.end, proposal.tokens[i], proposal.confidences[i], proposal.source});
+  }
+  return Insertion::kInserted;
+}
+
+// Depth-first over the tree of edges. The best path maximises the expected number of accepted tokens,
+// a1 + a1 a2 + ... = a1 (1 + a2 (1 + ...)), which is computed from the leaves up.
+struct ProposalStore::Walk {
+  const Sequence& sequence;
+  const Calibration& calibration;
+  std::size_t visits_left = kMaxEdges;  // a tree has no more edges; colliding hashes could pretend it has
+
+  double best(PrefixHash prefix, Position position, std::uint32_t n, std::uint32_t depth,
+              std::vector<PathToken>& reversed) {
+    reversed.clear();
+    if (n == 0) return 0;
+    double best_value = 0;
+    const Edge first{prefix, 0, -1, 0, ProposerKind::kNone};
+    auto edge = std::lower_bound(sequence.edges.begin(), sequence.edges.end(), first, by_content);
+    std::vector<PathToken> below;
+    for (; edge != sequence.edges.end() && edge->prefix == prefix; ++edge) {
+      if (edge->position != position || visits_left == 0) continue;
+      --visits_left;
+      const PathToken token{edge->token, edge->confidence, edge->source};
+      const double rest = best(prefix_hash_next(prefix, token.token), position + 1, n - 1, depth + 1, below);
+      const double value = calibration.acceptance(token, depth) * (1 + rest);
+      if (value <= best_value && !reversed.empty()) continue;
+      best_value = value;
+      reversed.swap(below);
+      reversed.push_back(token);
+    }
+    return best_value;
+  }
+};
+
+std::vector<PathToken> ProposalStore::best_path(SeqId seq, std::uint32_t n, const Calibration& calibration) const {
+  const Sequence& sequence = find(seq);
+  std::vector<PathToken> path;
+  Walk walk{sequence, calibration};
+  walk.best(sequence.hashes.back(), static_cast<Position>(sequence.hashes.size() - 1), n, 0, path);
+  std::reverse(path.begin(), path.end());
+  return path;
+}
+
+Position ProposalStore::length(SeqId seq) const { return static_cast<Position>(find(seq).hashes.size() - 1); }
+PrefixHash ProposalStore::prefix(SeqId seq) const { return find(seq).hashes.back(); }
+PrefixHash ProposalStore::prefix(SeqId seq, Position at) const {
+  FORETOKEN_CHECK(at < find(seq).hashes.size());
+  return find(seq).hashes[at];
+}
+std::size_t ProposalStore::n_edges(SeqId seq) const { return find(seq).edges.size(); }
+std::span<const ProposalStore::Edge> ProposalStore::edges(SeqId seq) const { return find(seq).edges; }
+
+}  // namespace foretoken

@@ -1,0 +1,88 @@
+#include "common/spec/step_cost.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace foretoken {
+namespace {
+
+constexpr double kNewShare = 1.0 / 16;        // of an observation in its bucket's average
+constexpr std::uint32_t kSettled = 16;         // observations until a bucket's changes are changes of the world
+constexpr double kMostSurprise = 3;           // a hiccup counts as at most so many times the average
+// Beyond the longest known step each row is guessed to cost 2 % of it, or a quarter of its fair share if that is less:
+// dear enough not to be believed free, cheap enough to be tried.
+constexpr double kGuessPerRow = 0.02;
+constexpr double kGuessOfShare = 0.25;
+
+}  // namespace
+
+std::size_t StepCost::bucket_of(std::uint32_t n_rows) {
+  if (n_rows <= 16) return n_rows == 0 ? 0 : n_rows - 1;
+  const std::uint32_t below = n_rows - 1;  // 16 .. 31 is the first doubling
+  const auto width = static_cast<std::uint32_t>(std::bit_width(below));
+  return std::min<std::size_t>(16 + (width - 5) * 8 + ((below >> (width - 4)) & 7), kBuckets - 1);
+}
+
+void StepCost::observe(std::uint32_t n_rows, Duration took) {
+  const double sample = std::chrono::duration<double>(took).count();
+  if (n_rows == 0 || sample <= 0) return;
+  Bucket& bucket = buckets_[bucket_of(n_rows)];
+  if (bucket.n_seen == 0) {
+    bucket = {static_cast<double>(n_rows), sample, 1};
+  } else {
+    const double believed = std::min(sample, kMostSurprise * bucket.seconds);
+    const double share = std::max(kNewShare, 1.0 / (bucket.n_seen + 1));
+    bucket.rows += share * (n_rows - bucket.rows);
+    const double before = bucket.seconds;
+    bucket.seconds += share * (believed - bucket.seconds);
+    // Longer texts make every step dearer: what a settled bucket learns, the others follow in proportion.
+    if (bucket.n_seen >= kSettled)
+      for (Bucket& other : buckets_)
+        if (&other != &bucket) other.seconds *= bucket.seconds / before;
+    bucket.n_seen = std::min(bucket.n_seen + 1, 1000u);
+  }
+  rebuild();
+}
+
+// Pools neighbours that contradict each other (a step with more rows seemingly cheaper), weighted by what was seen.
+void StepCost::rebuild() {
+  struct Pool {
+    double seconds = 0;
+    double weight = 0;
+    std::size_t n_points = 0;
+  };
+  std::vector<Pool> pools;
+  std::vector<double> rows;
+  for (const Bucket& bucket : buckets_) {
+    if (bucket.n_seen == 0) continue;
+    rows.push_back(bucket.rows);
+    pools.push_back({bucket.seconds, static_cast<double>(std::min(bucket.n_seen, 16u)), 1});
+    while (pools.size() > 1 && pools[pools.size() - 2].seconds > pools.back().seconds) {
+      const Pool last = pools.back();
+      pools.pop_back();
+      Pool& into = pools.back();
+      const double weight = into.weight + last.weight;
+      into.seconds = (into.seconds * into.weight + last.seconds * last.weight) / weight;
+      into.weight = weight;
+      into.n_points += last.n_points;
+    }
+  }
+  curve_.clear();
+  for (const Pool& pool : pools)
+    for (std::size_t i = 0; i < pool.n_points; ++i) curve_.push_back({rows[curve_.size()], pool.seconds});
+}
+
+double StepCost::seconds(std::uint32_t n_rows) const {
+  if (curve_.empty()) return 0;
+  const double rows = n_rows;
+  const auto above = std::lower_bound(curve_.begin(), curve_.end(), rows,
+                                      [](const Point& point, double value) { return point.rows < value; });
+  if (above == curve_.begin()) return above->seconds;
+  const Point& low = *(above - 1);
+  if (above == curve_.end())
+    return low.seconds * (1 + std::min(kGuessPerRow, kGuessOfShare / low.rows) * (rows - low.rows));
+  const double part = (rows - low.rows) / (above->rows - low.rows);
+  return low.seconds + part * (above->seconds - low.seconds);
+}
+
+}  // namespace foretoken

@@ -1,0 +1,63 @@
+#include "common/spec/calibration.h"
+
+#include <gmock/gmock.h>
+
+#include <random>
+
+namespace foretoken {
+namespace {
+
+constexpr PathToken kSure{1, 230, ProposerKind::kDraft};
+constexpr PathToken kUnsure{1, 60, ProposerKind::kDraft};
+
+TEST(Calibration, StartsBelowTheProposersWord) {
+  const Calibration fresh;
+  EXPECT_LT(fresh.acceptance(kSure, 0), 230 / 255.0);
+  EXPECT_GT(fresh.acceptance(kSure, 0), 0.6);
+  EXPECT_LT(fresh.acceptance(kUnsure, 0), fresh.acceptance(kSure, 0));
+  EXPECT_EQ(fresh.acceptance({1, 0, ProposerKind::kDraft}, 0), 0.0);
+}
+
+TEST(Calibration, EndsWithWhatWasCountedWhateverWasSaid) {
+  std::mt19937 random(1);
+  for (const double truth : {0.1, 0.5, 0.9}) {
+    Calibration calibration;
+    for (int i = 0; i < 2000; ++i)
+      calibration.observe(std::vector{kSure}, std::bernoulli_distribution(truth)(random) ? 1 : 0, RoundKind::kNormal);
+    // About 64 observations count: the interval is 1.28 sqrt(p (1-p) / 64) wide, the mean itself as uncertain again.
+    EXPECT_LT(calibration.acceptance(kSure, 0), truth + 0.06);
+    EXPECT_GT(calibration.acceptance(kSure, 0), truth - 0.25);
+  }
+}
+
+TEST(Calibration, TokensAfterTheFirstThatFellAreNotJudged) {
+  Calibration calibration;
+  const double before = calibration.acceptance(kUnsure, 1);
+  for (int i = 0; i < 20; ++i) calibration.observe(std::vector{kSure, kUnsure}, 0, RoundKind::kNormal);
+  EXPECT_DOUBLE_EQ(calibration.acceptance(kUnsure, 1), before);
+  EXPECT_LT(calibration.acceptance(kSure, 0), 0.3);
+}
+
+TEST(Calibration, KeepsProposersApart) {
+  Calibration calibration;
+  PathToken ngram = kSure;
+  ngram.source = ProposerKind::kNgram;
+  for (int i = 0; i < 100; ++i) calibration.observe(std::vector{ngram}, 0, RoundKind::kNormal);
+  EXPECT_LT(calibration.acceptance(ngram, 0), 0.1);
+  EXPECT_DOUBLE_EQ(calibration.acceptance(kSure, 0), Calibration{}.acceptance(kSure, 0));
+}
+
+TEST(Calibration, ASuccessfulTrialOutweighsAnOldRecordAndAFailedOneDoesNot) {
+  Calibration recovering, still_bad;
+  for (int i = 0; i < 500; ++i) {
+    recovering.observe(std::vector{kSure}, 0, RoundKind::kNormal);
+    still_bad.observe(std::vector{kSure}, 0, RoundKind::kNormal);
+  }
+  for (int i = 0; i < 4; ++i) recovering.observe(std::vector{kSure}, 1, RoundKind::kTrial);
+  for (int i = 0; i < 4; ++i) still_bad.observe(std::vector{kSure}, 0, RoundKind::kTrial);
+  EXPECT_GT(recovering.acceptance(kSure, 0), 0.5);
+  EXPECT_LT(still_bad.acceptance(kSure, 0), 0.1);
+}
+
+}  // namespace
+}  // namespace foretoken

@@ -1,0 +1,186 @@
+#include "common/spec/draft_length.h"
+
+#include <gmock/gmock.h>
+
+#include <numeric>
+#include <random>
+
+namespace foretoken {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using testing::Each;
+using testing::ElementsAre;
+
+std::vector<PathToken> chain(std::size_t n, std::uint8_t confidence) {
+  return std::vector<PathToken>(n, {1, confidence, ProposerKind::kDraft});
+}
+
+// Steps that cost 1 ms and so much more per row, told for all row counts at hand.
+void teach_cost(DraftLength& length, double per_row, std::uint32_t n_rows = 40) {
+  for (std::uint32_t rows = 1; rows <= n_rows; ++rows)
+    length.observe_step(rows, 1, microseconds(static_cast<int>(1000 * (1 + per_row * (rows - 1)))));
+}
+
+TEST(DraftLength, FixedTakesWhatThereIsUpToTheCap) {
+  DraftLength length({.mode = LengthMode::kFixed});
+  const auto ten = chain(10, 1), three = chain(3, 1);
+  const std::vector<Candidate> batch{{ten, 5}, {three, 5}, {{}, 5}, {ten, 0}};
+  EXPECT_THAT(length.cut(batch, 0, 100), ElementsAre(5, 3, 0, 0));
+  EXPECT_THAT(length.cut(batch, 0, 3), ElementsAre(2, 1, 0, 0));
+}
+
+TEST(DraftLength, IsPlainUntilAStepWasMeasured) {
+  DraftLength length({});
+  const auto path = chain(4, 250);
+  EXPECT_THAT(length.cut(std::vector<Candidate>{{path, 4}}, 0, 100), ElementsAre(0));
+  length.observe_step(1, 1, milliseconds(1));
+  EXPECT_GT(length.cut(std::vector<Candidate>{{path, 4}}, 0, 100)[0], 0u);
+}
+
+TEST(DraftLength, VerifiesWhenRowsAreCheapAndNotWhenTheyAreDear) {
+  const auto path = chain(4, 200);
+  DraftLength cheap({}), dear({});
+  teach_cost(cheap, 0.01);
+  teach_cost(dear, 1.0);
+  EXPECT_THAT(cheap.cut(std::vector<Candidate>{{path, 4}}, 0, 100), ElementsAre(4));
+  EXPECT_THAT(dear.cut(std::vector<Candidate>{{path, 4}}, 0, 100), ElementsAre(0));
+}
+
+TEST(DraftLength, GivesRowsToThoseWhoseTokensAreLikelier) {
+  DraftLength length({});
+  teach_cost(length, 0.2);
+  const auto sure = chain(8, 250), unsure = chain(8, 60);
+  const auto cut = length.cut(std::vector<Candidate>{{unsure, 8}, {sure, 8}}, 0, 100);
+  EXPECT_LT(cut[0], 2u);
+  EXPECT_GT(cut[1], 2u);
+}
+
+TEST(DraftLength, KeepsWithinCapsAndTheRowBudget) {
+  DraftLength length({});
+  teach_cost(length, 0.001);
+  const auto path = chain(8, 250);
+  const auto cut = length.cut(std::vector<Candidate>{{path, 2}, {path, 0}, {path, 8}}, 0, 5);
+  EXPECT_LE(cut[0], 2u);
+  EXPECT_EQ(cut[1], 0u);
+  EXPECT_EQ(cut[0] + cut[1] + cut[2], 5u);
+  EXPECT_THAT(length.cut({}, 7, 100), ElementsAre());
+}
+
+TEST(DraftLength, RowsOfPrefillCountInTheCost) {
+  // Flat up to 8 rows, then a cliff: with a chunk of 7 rows beside it, one more row is too many.
+  DraftLength length({});
+  for (std::uint32_t rows = 1; rows <= 16; ++rows) length.observe_step(rows, 1, microseconds(rows <= 8 ? 1000 : 4000));
+  const auto path = chain(4, 230);
+  EXPECT_GT(length.cut(std::vector<Candidate>{{path, 4}}, 0, 100)[0], 0u);
+  EXPECT_EQ(length.cut(std::vector<Candidate>{{path, 4}}, 7, 100)[0], 0u);
+}
+
+TEST(DraftLength, LooksBeyondACostlyStepToACheapPlateau) {
+  // 1 row 1 ms, 2 and more 1.9 ms: one proposed token does not pay, four do.
+  DraftLength length({});
+  for (std::uint32_t rows = 1; rows <= 16; ++rows) length.observe_step(rows, 1, microseconds(rows == 1 ? 1000 : 1900));
+  const auto path = chain(8, 250);
+  EXPECT_EQ(length.cut(std::vector<Candidate>{{path, 1}}, 0, 100)[0], 0u);
+  EXPECT_GT(length.cut(std::vector<Candidate>{{path, 8}}, 0, 100)[0], 3u);
+}
+
+TEST(DraftLength, NoChoiceOfLengthsHasMoreGoodput) {
+  const std::uint32_t seed = 9;
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  for (int round = 0; round < 200; ++round) {
+    DraftLength length({.min_gain = 1.0});
+    teach_cost(length, 0.02 + 0.01 * static_cast<double>(random() % 40));
+    std::vector<std::vector<PathToken>> paths(3);
+    for (auto& path : paths)
+      for (std::size_t i = random() % 5; i > 0; --i)
+        path.push_back({1, static_cast<std::uint8_t>(100 + random() % 156), ProposerKind::kDraft});
+    const std::vector<Candidate> batch{{paths[0], 4}, {paths[1], 4}, {paths[2], 4}};
+    const auto goodput = [&](const std::vector<std::uint32_t>& cut) {
+      double tokens = 3;
+      for (std::size_t i = 0; i < 3; ++i) {
+        double survival = 1;
+        for (std::uint32_t k = 0; k < cut[i]; ++k) tokens += survival *= length.calibration().acceptance(paths[i][k], k);
+      }
+      return tokens / length.step_cost().seconds(3 + cut[0] + cut[1] + cut[2]);
+    };
+    const double chosen = goodput(length.cut(batch, 0, 100));
+    for (std::uint32_t a = 0; a <= paths[0].size(); ++a)
+      for (std::uint32_t b = 0; b <= paths[1].size(); ++b)
+        for (std::uint32_t c = 0; c <= paths[2].size(); ++c) ASSERT_LE(goodput({a, b, c}), chosen * (1 + 1e-12));
+  }
+}
+
+TEST(DraftLength, TriesTwoSequencesNowAndThenWhileOff) {
+  DraftLength length({});
+  teach_cost(length, 0.5);
+  const auto path = chain(4, 200);
+  const std::vector<Candidate> batch{{path, 4}, {path, 4}, {path, 4}};
+  std::uint32_t n_trials = 0;
+  for (int step = 0; step < 1000; ++step) {
+    const auto cut = length.cut(batch, 0, 100);
+    const auto n_verified = std::accumulate(cut.begin(), cut.end(), 0u);
+    if (length.is_off() && n_verified > 0) {
+      ++n_trials;
+      EXPECT_EQ(n_verified, 2u);
+      EXPECT_THAT(cut, Each(testing::Le(1u)));
+    }
+    for (const std::uint32_t n : cut)
+      if (n > 0) length.observe_round(std::span(path).first(n), 0);
+    length.observe_step(3 + n_verified, 3, microseconds(1000 + 500 * (2 + n_verified)));
+  }
+  EXPECT_TRUE(length.is_off());
+  EXPECT_NEAR(n_trials, 1000 / 64, 2);
+  EXPECT_EQ(length.budget(8), 4u);
+  EXPECT_EQ(length.budget(2), 2u);
+}
+
+TEST(DraftLength, HavingNothingToVerifyIsNotBeingOff) {
+  DraftLength length({});
+  teach_cost(length, 0.01);
+  for (int step = 0; step < 100; ++step) length.cut(std::vector<Candidate>{{{}, 4}}, 0, 100);
+  EXPECT_FALSE(length.is_off());
+  EXPECT_EQ(length.budget(8), 8u);
+}
+
+TEST(WaitRule, WaitsForWhatBringsMoreThanTheTimeIsWorth) {
+  DraftLength length({});
+  for (int i = 0; i < 100; ++i) length.observe_step(1, 1, milliseconds(10));  // 100 tokens/s: 0.1 token per ms
+  const auto expected = [](int in_us, double tokens, DraftStanding standing = DraftStanding::kActive) {
+    return Expected{standing, microseconds(in_us), tokens};
+  };
+  const auto wait = [&](std::vector<Expected> all, Duration deadline = milliseconds(100)) {
+    return length.wait(all, milliseconds(10), deadline);
+  };
+  EXPECT_EQ(wait({}), Duration::zero());
+  EXPECT_EQ(wait({expected(1000, 2)}), microseconds(1000));
+  EXPECT_EQ(wait({expected(1000, 0.09)}), Duration::zero());
+  EXPECT_EQ(wait({expected(1000, 2), expected(4000, 0.1)}), microseconds(1000));
+  EXPECT_EQ(wait({expected(1000, 2), expected(4000, 2)}), microseconds(4000));
+  EXPECT_EQ(wait({expected(-50, 2)}), Duration::zero());
+}
+
+TEST(WaitRule, NeverBeyondHalfAStepOrTheDeadline) {
+  DraftLength length({});
+  length.observe_step(1, 1, milliseconds(10));
+  const std::vector<Expected> late{{DraftStanding::kActive, microseconds(5001), 9}};
+  EXPECT_EQ(length.wait(late, milliseconds(10), milliseconds(100)), Duration::zero());
+  const std::vector<Expected> soon{{DraftStanding::kActive, microseconds(400), 9}};
+  EXPECT_EQ(length.wait(soon, milliseconds(10), milliseconds(100)), microseconds(400));
+  EXPECT_EQ(length.wait(soon, milliseconds(10), microseconds(399)), Duration::zero());
+  EXPECT_EQ(length.wait(soon, milliseconds(10), Duration::zero()), Duration::zero());
+}
+
+TEST(WaitRule, NeverForADraftThatIsOverdueOrAbsent) {
+  DraftLength length({});
+  length.observe_step(1, 1, milliseconds(10));
+  for (const DraftStanding standing : {DraftStanding::kOverdue, DraftStanding::kAbsent}) {
+    const std::vector<Expected> one{{standing, microseconds(100), 9}};
+    EXPECT_EQ(length.wait(one, milliseconds(10), milliseconds(100)), Duration::zero());
+  }
+}
+
+}  // namespace
+}  // namespace foretoken

@@ -1,0 +1,200 @@
+#include "common/spec/proposal_store.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <random>
+
+#include "common/spec/prefix_hash.h"
+
+namespace foretoken {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+constexpr SeqId kSeq{1};
+constexpr PrefixHash kRoot = 99;
+constexpr std::int32_t kVocab = 100;
+const Calibration kUncalibrated;
+
+ProposalStore opened(const std::vector<TokenId>& committed) {
+  ProposalStore store(kRoot, kVocab);
+  store.open(kSeq, committed);
+  return store;
+}
+
+Proposal chain(const std::vector<TokenId>& before, std::vector<TokenId> tokens, std::uint8_t confidence = 200,
+               ProposerKind source = ProposerKind::kDraft) {
+  Proposal proposal;
+  proposal.base = static_cast<Position>(before.size());
+  proposal.prefix = prefix_hash_extend(kRoot, before);
+  proposal.confidences.assign(tokens.size(), confidence);
+  proposal.tokens = std::move(tokens);
+  proposal.source = source;
+  return proposal;
+}
+
+std::vector<TokenId> path_tokens(const ProposalStore& store, std::uint32_t n) {
+  std::vector<TokenId> out;
+  for (const PathToken& token : store.best_path(kSeq, n, kUncalibrated)) out.push_back(token.token);
+  return out;
+}
+
+TEST(ProposalStore, WalksFromTheCommittedPrefix) {
+  ProposalStore store = opened({1, 2});
+  EXPECT_EQ(store.insert(kSeq, chain({1, 2}, {3, 4, 5})), Insertion::kInserted);
+  EXPECT_THAT(path_tokens(store, 8), ElementsAre(3, 4, 5));
+  EXPECT_THAT(path_tokens(store, 2), ElementsAre(3, 4));
+  EXPECT_THAT(path_tokens(store, 0), IsEmpty());
+}
+
+TEST(ProposalStore, FollowsTheCommittedTokensAndForgetsWhatLiesBehind) {
+  ProposalStore store = opened({1, 2});
+  store.insert(kSeq, chain({1, 2}, {3, 4, 5}));
+  store.commit(kSeq, std::vector<TokenId>{3});
+  EXPECT_THAT(path_tokens(store, 8), ElementsAre(4, 5));
+  EXPECT_EQ(store.n_edges(kSeq), 2u);
+  store.commit(kSeq, std::vector<TokenId>{9});
+  EXPECT_THAT(path_tokens(store, 8), IsEmpty());
+  EXPECT_EQ(store.n_edges(kSeq), 1u);
+}
+
+TEST(ProposalStore, ALateProposalStillServesFromWhereTheTextIsNow) {
+  ProposalStore store = opened({1});
+  store.commit(kSeq, std::vector<TokenId>{2, 3});
+  EXPECT_EQ(store.insert(kSeq, chain({1}, {2, 3, 4, 5})), Insertion::kInserted);
+  EXPECT_THAT(path_tokens(store, 8), ElementsAre(4, 5));
+  EXPECT_EQ(store.insert(kSeq, chain({1}, {2, 8, 7, 6})), Insertion::kInserted);
+  EXPECT_THAT(path_tokens(store, 8), ElementsAre(4, 5));
+}
+
+TEST(ProposalStore, RefusesWhatItCannotPlace) {
+  ProposalStore store = opened({1, 2});
+  EXPECT_EQ(store.insert(SeqId{7}, chain({1, 2}, {3})), Insertion::kUnknownSequence);
+  EXPECT_EQ(store.insert(kSeq, chain({1, 2, 3}, {4})), Insertion::kAhead);
+  EXPECT_EQ(store.insert(kSeq, chain({2, 1}, {3})), Insertion::kDivergent);
+  EXPECT_EQ(store.n_edges(kSeq), 0u);
+}
+
+TEST(ProposalStore, RefusesMalformedRecordsWhole) {
+  ProposalStore store = opened({1, 2});
+  Proposal short_confidences = chain({1, 2}, {3, 4});
+  short_confidences.confidences.pop_back();
+  Proposal forward_parent = chain({1, 2}, {3, 4});
+  forward_parent.parents = {kParentIsBase, 1};
+  Proposal short_parents = chain({1, 2}, {3, 4});
+  short_parents.parents = {kParentIsBase};
+  for (const Proposal& bad : {short_confidences, forward_parent, short_parents, chain({1, 2}, {3, kVocab}),
+                              chain({1, 2}, {3, -1}), chain({1, 2}, std::vector<TokenId>(5000, 3))})
+    EXPECT_EQ(store.insert(kSeq, bad), Insertion::kMalformed);
+  EXPECT_EQ(store.n_edges(kSeq), 0u);
+}
+
+TEST(ProposalStore, AnEmptyProposalIsHarmless) {
+  ProposalStore store = opened({1});
+  EXPECT_EQ(store.insert(kSeq, chain({1}, {})), Insertion::kInserted);
+  EXPECT_THAT(path_tokens(store, 8), IsEmpty());
+}
+
+TEST(ProposalStore, ChoosesTheBranchWithMoreExpectedTokens) {
+  ProposalStore store = opened({1});
+  Proposal tree = chain({1}, {10, 20, 21, 22});
+  tree.parents = {kParentIsBase, kParentIsBase, 1, 2};
+  // 0.6 alone against 0.5 (1 + 0.98 (1 + 0.98)) = 1.47.
+  tree.confidences = {153, 128, 250, 250};
+  store.insert(kSeq, tree);
+  EXPECT_THAT(path_tokens(store, 8), ElementsAre(20, 21, 22));
+  EXPECT_THAT(path_tokens(store, 1), ElementsAre(10));
+  store.commit(kSeq, std::vector<TokenId>{20});
+  EXPECT_THAT(path_tokens(store, 8), ElementsAre(21, 22));
+}
+
+TEST(ProposalStore, TheSameEdgeTwiceKeepsTheLargerConfidence) {
+  ProposalStore store = opened({1});
+  store.insert(kSeq, chain({1}, {5}, 100, ProposerKind::kNgram));
+  store.insert(kSeq, chain({1}, {5}, 200, ProposerKind::kDraft));
+  store.insert(kSeq, chain({1}, {5}, 50, ProposerKind::kPrediction));
+  ASSERT_EQ(store.n_edges(kSeq), 1u);
+  EXPECT_EQ(store.best_path(kSeq, 1, kUncalibrated)[0], (PathToken{5, 200, ProposerKind::kDraft}));
+}
+
+Proposal random_tree(std::mt19937& random, const std::vector<TokenId>& committed) {
+  const auto base = static_cast<std::ptrdiff_t>(random() % (committed.size() + 1));
+  Proposal tree = chain({committed.begin(), committed.begin() + base}, {});
+  const std::size_t n = random() % 12;
+  for (std::size_t i = 0; i < n; ++i) {
+    const std::size_t at = static_cast<std::size_t>(base) + i;
+    // Often along the committed text, so that late proposals reach beyond it.
+    tree.tokens.push_back(at < committed.size() && random() % 4 != 0 ? committed[at] : static_cast<TokenId>(random() % 3));
+    tree.parents.push_back(i == 0 || random() % 5 == 0 ? (random() % 2 == 0 && i > 0 ? static_cast<std::uint16_t>(random() % i) : kParentIsBase)
+                                                       : static_cast<std::uint16_t>(i - 1));
+    tree.confidences.push_back(static_cast<std::uint8_t>(random() % 256));
+  }
+  tree.source = static_cast<ProposerKind>(1 + random() % 3);
+  return tree;
+}
+
+TEST(ProposalStore, OrderAndRepetitionChangeNothing) {
+  const std::uint32_t seed = 77;
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  for (int round = 0; round < 500; ++round) {
+    std::vector<TokenId> committed(random() % 6);
+    for (TokenId& token : committed) token = static_cast<TokenId>(random() % 3);
+    std::vector<Proposal> proposals;
+    for (std::size_t i = 0; i < 8; ++i) proposals.push_back(random_tree(random, committed));
+    ProposalStore in_order = opened(committed);
+    for (const Proposal& each : proposals) ASSERT_EQ(in_order.insert(kSeq, each), Insertion::kInserted);
+    auto shuffled = proposals;
+    shuffled.insert(shuffled.end(), proposals.begin(), proposals.begin() + static_cast<std::ptrdiff_t>(random() % 9));
+    std::shuffle(shuffled.begin(), shuffled.end(), random);
+    ProposalStore otherwise = opened(committed);
+    for (const Proposal& each : shuffled) otherwise.insert(kSeq, each);
+    ASSERT_TRUE(std::ranges::equal(in_order.edges(kSeq), otherwise.edges(kSeq)));
+    ASSERT_EQ(in_order.best_path(kSeq, 8, kUncalibrated), otherwise.best_path(kSeq, 8, kUncalibrated));
+  }
+}
+
+TEST(ProposalStore, AFloodStaysWithinTheBoundAndKeepsTheConfident) {
+  ProposalStore store(kRoot, 1 << 20);
+  store.open(kSeq, std::vector<TokenId>{1});
+  store.insert(kSeq, chain({1}, {5, 6, 7}, 255));
+  std::mt19937 random(3);
+  for (int round = 0; round < 4000; ++round) {
+    std::vector<TokenId> noise(8);
+    for (TokenId& token : noise) token = static_cast<TokenId>(random() % (1 << 20));
+    store.insert(kSeq, chain({1}, noise, static_cast<std::uint8_t>(random() % 200)));
+    ASSERT_LE(store.n_edges(kSeq), ProposalStore::kMaxEdges);
+  }
+  EXPECT_THAT(path_tokens(store, 8), ElementsAre(5, 6, 7));
+}
+
+TEST(ProposalStore, AWalkOverAFullStoreEnds) {
+  ProposalStore store = opened({1});
+  // A complete tree of three tokens a node, deeper than can be stored.
+  Proposal tree = chain({1}, {});
+  for (std::size_t i = 0; i < ProposalStore::kMaxEdges; ++i) {
+    tree.tokens.push_back(static_cast<TokenId>(i % 3));
+    tree.parents.push_back(i < 3 ? kParentIsBase : static_cast<std::uint16_t>(i / 3 - 1));
+    tree.confidences.push_back(255);
+  }
+  ASSERT_EQ(store.insert(kSeq, tree), Insertion::kInserted);
+  EXPECT_EQ(store.n_edges(kSeq), ProposalStore::kMaxEdges);
+  EXPECT_EQ(path_tokens(store, 32).size(), 8u);  // 3 + 9 + ... + 3^7 = 3279 edges, the rest begins an eighth level
+}
+
+TEST(ProposalStore, SequencesAreApart) {
+  ProposalStore store = opened({1});
+  store.open(SeqId{2}, std::vector<TokenId>{1});
+  store.insert(kSeq, chain({1}, {5}));
+  EXPECT_EQ(store.n_edges(SeqId{2}), 0u);
+  store.close(kSeq);
+  EXPECT_FALSE(store.contains(kSeq));
+  EXPECT_TRUE(store.contains(SeqId{2}));
+  EXPECT_EQ(store.prefix(SeqId{2}), prefix_hash_next(kRoot, 1));
+  EXPECT_EQ(store.prefix(SeqId{2}, 0), kRoot);
+}
+
+}  // namespace
+}  // namespace foretoken

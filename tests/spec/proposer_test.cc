@@ -1,0 +1,132 @@
+#include <gmock/gmock.h>
+
+#include "common/spec/ngram_proposer.h"
+#include "common/spec/null_proposer.h"
+#include "common/spec/prediction_proposer.h"
+#include "tests/spec/proposer_contract.h"
+
+namespace foretoken {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+INSTANTIATE_TEST_SUITE_P(
+    Local, ProposerContract,
+    testing::Values(ProposerCase{"null", [] { return std::make_unique<NullProposer>(); }},
+                    ProposerCase{"ngram", [] { return std::make_unique<NgramProposer>(); }},
+                    ProposerCase{"prediction", [] { return std::make_unique<PredictionProposer>(); }}),
+    [](const auto& each) { return each.param.name; });
+
+constexpr SeqId kSeq{1};
+
+// Drives one sequence and returns what would be verified after each tail.
+class Driver {
+ public:
+  Driver(Proposer& proposer, const std::vector<TokenId>& prompt, const std::vector<TokenId>& prediction)
+      : proposer_(proposer), length_(static_cast<Position>(prompt.size())) {
+    store_.open(kSeq, prompt);
+    proposer_.open({.seq = kSeq, .prompt = prompt, .params = params_, .prediction = prediction});
+  }
+  std::vector<PathToken> path(const std::vector<TokenId>& tail, std::uint32_t budget = 4) {
+    store_.commit(kSeq, tail);
+    const Ask one{.seq = kSeq, .from = length_, .tail = tail, .prefix = store_.prefix(kSeq), .budget = budget};
+    length_ += static_cast<Position>(tail.size());
+    proposer_.ask(std::span<const Ask>(&one, 1));
+    proposer_.collect(TimePoint{}, store_);
+    return store_.best_path(kSeq, budget, Calibration{});
+  }
+  std::vector<TokenId> tokens(const std::vector<TokenId>& tail, std::uint32_t budget = 4) {
+    std::vector<TokenId> out;
+    for (const PathToken& token : path(tail, budget)) out.push_back(token.token);
+    return out;
+  }
+
+ private:
+  Proposer& proposer_;
+  Position length_;
+  SamplingParams params_;
+  ProposalStore store_{7, 1000};
+};
+
+TEST(NgramProposer, ProposesWhatFollowedBefore) {
+  NgramProposer ngram;
+  Driver driver(ngram, {1, 2, 3, 4, 5, 6, 1, 2}, {});
+  EXPECT_THAT(driver.tokens({}), ElementsAre(3, 4, 5, 6));
+  EXPECT_THAT(driver.tokens({3, 4}), ElementsAre(5, 6, 1, 2));
+}
+
+TEST(NgramProposer, LearnsFromTheAnswer) {
+  NgramProposer ngram;
+  Driver driver(ngram, {1}, {});
+  EXPECT_THAT(driver.tokens({7, 8, 9}), IsEmpty());
+  EXPECT_THAT(driver.tokens({7}), ElementsAre(8, 9, 7, 8));
+}
+
+TEST(NgramProposer, GoesOnThroughAShortPeriod) {
+  NgramProposer ngram;
+  Driver driver(ngram, {4, 5, 4, 5}, {});
+  EXPECT_THAT(driver.tokens({}, 6), ElementsAre(4, 5, 4, 5, 4, 5));
+}
+
+TEST(NgramProposer, IsSilentBelowTheShortestMatch) {
+  NgramProposer ngram({.min_match = 3});
+  Driver driver(ngram, {1, 2, 3, 9, 2, 3}, {});
+  EXPECT_THAT(driver.tokens({}), IsEmpty());
+  EXPECT_THAT(driver.tokens({7, 1, 2, 3}), ElementsAre(9, 2, 3, 7));
+}
+
+TEST(NgramProposer, IsSurerAfterALongerMatch) {
+  for (std::uint32_t length = 1; length < 40; ++length)
+    EXPECT_LE(match_confidence(length), match_confidence(length + 1));
+  EXPECT_LT(match_confidence(1), match_confidence(8));
+  NgramProposer ngram;
+  Driver driver(ngram, {1, 2, 3, 4, 5, 1, 2, 3}, {});
+  const auto path = driver.path({});
+  ASSERT_EQ(path.size(), 4u);
+  EXPECT_EQ(path[0].confidence, match_confidence(3));
+  EXPECT_EQ(path[1].confidence, match_confidence(4));
+}
+
+TEST(PredictionProposer, FollowsWhileTheAnswerAgrees) {
+  PredictionProposer prediction;
+  Driver driver(prediction, {100}, {1, 2, 3, 4, 5, 6});
+  EXPECT_THAT(driver.tokens({}), ElementsAre(1, 2, 3, 4));
+  EXPECT_THAT(driver.tokens({1, 2, 3}), ElementsAre(4, 5, 6));
+  EXPECT_THAT(driver.tokens({4, 5, 6}), IsEmpty());
+}
+
+TEST(PredictionProposer, GoesOnAfterAnInsertionADeletionAndAReplacement) {
+  const std::vector<TokenId> expected{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+  PredictionProposer prediction;
+  Driver inserted(prediction, {100}, expected);
+  EXPECT_THAT(inserted.tokens({1, 2, 77}), IsEmpty());
+  EXPECT_THAT(inserted.tokens({3}), IsEmpty());
+  EXPECT_THAT(inserted.tokens({4}), ElementsAre(5, 6, 7, 8));
+  Driver deleted(prediction, {100}, expected);
+  EXPECT_THAT(deleted.tokens({1, 2, 6, 7}), ElementsAre(8, 9, 10, 11));
+  Driver replaced(prediction, {100}, expected);
+  EXPECT_THAT(replaced.tokens({1, 2, 77, 4, 5}), ElementsAre(6, 7, 8, 9));
+}
+
+TEST(PredictionProposer, GoesOnAtTheNearestPlaceAhead) {
+  PredictionProposer prediction;
+  Driver driver(prediction, {100}, {7, 8, 1, 7, 8, 2, 7, 8, 3});
+  EXPECT_THAT(driver.tokens({7, 8, 50, 7, 8}, 1), ElementsAre(2));
+}
+
+TEST(PredictionProposer, IsSilentWithoutAPrediction) {
+  PredictionProposer prediction;
+  Driver driver(prediction, {1, 2, 1, 2}, {});
+  EXPECT_THAT(driver.tokens({1, 2, 1}), IsEmpty());
+}
+
+TEST(ProposerKind, NamesReadBack) {
+  for (const ProposerKind kind :
+       {ProposerKind::kNone, ProposerKind::kDraft, ProposerKind::kNgram, ProposerKind::kPrediction})
+    EXPECT_EQ(proposer_from_name(proposer_name(kind)), kind);
+  EXPECT_FALSE(proposer_from_name("eagle").has_value());
+}
+
+}  // namespace
+}  // namespace foretoken

@@ -1,0 +1,50 @@
+#include "common/spec/spec_stats.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+
+namespace foretoken {
+namespace {
+
+std::vector<PathToken> path(std::size_t n, ProposerKind source) { return std::vector<PathToken>(n, {1, 100, source}); }
+
+TEST(SpecStats, RatesAreNumbersFromTheStart) {
+  EXPECT_EQ(SpecStats{}.acceptance_rate(), 0.0);
+  EXPECT_EQ(SpecStats{}.mean_acceptance_length(), 1.0);
+  SpecStats only_fallbacks;
+  only_fallbacks.record_fallback(FallbackReason::kNoProposal);
+  EXPECT_FALSE(std::isnan(only_fallbacks.mean_acceptance_length()));
+}
+
+TEST(SpecStats, FollowTheWorkedExample) {
+  SpecStats stats;
+  stats.record_round(path(4, ProposerKind::kDraft), 4);
+  stats.record_round(path(4, ProposerKind::kDraft), 1);
+  stats.record_round(path(2, ProposerKind::kNgram), 0);
+  stats.record_fallback(FallbackReason::kNotWorth);
+  EXPECT_EQ(stats.n_rounds, 3u);
+  EXPECT_DOUBLE_EQ(stats.acceptance_rate(), 5.0 / 10);
+  EXPECT_DOUBLE_EQ(stats.mean_acceptance_length(), 1 + 5.0 / 3);
+  EXPECT_EQ(stats.by_depth[0], (SpecStats::Tally{3, 2}));
+  EXPECT_EQ(stats.by_depth[3], (SpecStats::Tally{2, 1}));
+  EXPECT_EQ(stats.by_proposer[static_cast<std::size_t>(ProposerKind::kNgram)], (SpecStats::Tally{2, 0}));
+  EXPECT_EQ(stats.accepted_histogram[4], 1u);
+  EXPECT_EQ(stats.accepted_histogram[0], 1u);
+  EXPECT_EQ(stats.fallbacks[static_cast<std::size_t>(FallbackReason::kNotWorth)], 1u);
+}
+
+TEST(SpecStats, AddingUpEqualsRecordingTogether) {
+  SpecStats a, b, together;
+  a.record_round(path(4, ProposerKind::kDraft), 2);
+  b.record_round(path(3, ProposerKind::kPrediction), 3);
+  b.record_fallback(FallbackReason::kNoRoom);
+  together.record_round(path(4, ProposerKind::kDraft), 2);
+  together.record_round(path(3, ProposerKind::kPrediction), 3);
+  together.record_fallback(FallbackReason::kNoRoom);
+  a.add(b);
+  EXPECT_EQ(a, together);
+}
+
+}  // namespace
+}  // namespace foretoken

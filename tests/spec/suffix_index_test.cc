@@ -1,0 +1,72 @@
+#include "common/spec/suffix_index.h"
+
+#include <gmock/gmock.h>
+
+#include <random>
+
+namespace foretoken {
+namespace {
+
+SuffixIndex indexed(const std::vector<TokenId>& text, std::uint32_t max_match = 8) {
+  SuffixIndex index(max_match);
+  for (const TokenId token : text) index.append(token);
+  return index;
+}
+
+TEST(SuffixIndex, PrefersTheLongestRun) {
+  const SuffixIndex index = indexed({1, 2, 3, 40, 9, 2, 3, 50, 1, 2, 3});
+  const auto match = index.find(index.text());
+  EXPECT_EQ(match.length, 3u);
+  EXPECT_EQ(index.text()[match.next], 40);
+}
+
+TEST(SuffixIndex, PrefersTheFrequentContinuationThenTheLatest) {
+  const SuffixIndex frequent = indexed({5, 10, 5, 10, 5, 20, 5});
+  EXPECT_EQ(frequent.text()[frequent.find(std::vector<TokenId>{5}).next], 10);
+  EXPECT_EQ(frequent.find(std::vector<TokenId>{5}).next, 3u);
+  const SuffixIndex latest = indexed({5, 10, 5, 20, 5});
+  EXPECT_EQ(latest.text()[latest.find(std::vector<TokenId>{5}).next], 20);
+}
+
+TEST(SuffixIndex, FindsNothingThatIsNotThereOrHasNoContinuation) {
+  EXPECT_EQ(indexed({}).find(std::vector<TokenId>{1}).length, 0u);
+  EXPECT_EQ(indexed({1, 2, 3}).find({}).length, 0u);
+  EXPECT_EQ(indexed({1, 2, 3}).find(std::vector<TokenId>{9}).length, 0u);
+  EXPECT_EQ(indexed({1, 2, 3}).find(std::vector<TokenId>{3}).length, 0u);
+}
+
+TEST(SuffixIndex, ComparesAtMostSoManyTokens) {
+  EXPECT_EQ(indexed({1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, 4).find(std::vector<TokenId>(20, 1)).length, 4u);
+}
+
+TEST(SuffixIndex, NearPrefersWhatLiesAhead) {
+  const SuffixIndex index = indexed({7, 8, 1, 7, 8, 2, 7, 8, 3});
+  const std::vector<TokenId> query{7, 8};
+  EXPECT_EQ(index.find(query, 0).next, 2u);
+  EXPECT_EQ(index.find(query, 3).next, 5u);
+  EXPECT_EQ(index.find(query, 6).next, 8u);
+  EXPECT_EQ(index.find(query, 9).next, 8u);
+}
+
+TEST(SuffixIndex, FindsTheLongestRunOfAnyRandomText) {
+  const std::uint32_t seed = 5;
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  for (int round = 0; round < 300; ++round) {
+    std::vector<TokenId> text(2 + random() % 60);  // fewer occurrences than are looked at
+    for (TokenId& token : text) token = static_cast<TokenId>(random() % 4);
+    const SuffixIndex index = indexed(text, 6);
+    std::uint32_t longest = 0;
+    for (std::size_t end = 1; end < text.size(); ++end) {
+      std::uint32_t length = 0;
+      while (length < 6 && length < end && text[end - 1 - length] == text[text.size() - 1 - length]) ++length;
+      longest = std::max(longest, length);
+    }
+    const auto match = index.find(text);
+    ASSERT_EQ(match.length, longest);
+    for (std::uint32_t i = 0; i < match.length; ++i) ASSERT_EQ(text[match.next - 1 - i], text[text.size() - 1 - i]);
+  }
+}
+
+}  // namespace
+}  // namespace foretoken
