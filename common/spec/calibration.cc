@@ -8,8 +8,8 @@ namespace {
 
 constexpr double kOneSided90 = 1.2816;  // standard deviations below the mean that 10 % undercut
 constexpr double kPriorWeight = 6;      // observations that a prior is worth
-constexpr double kFade = 1 - 1.0 / 64;  // per observation: about the last 64 count
-constexpr double kIdleFade = 1 - 1.0 / 256;  // per round of the same proposer, for what it did not try
+constexpr double kFade = 1 - 1.0 / 256;  // per observation: about the last 256 count
+constexpr double kIdleFade = 1 - 1.0 / 512;  // per round of the same proposer, for what it did not try
 constexpr double kSurprise = 0.25;      // what a success in a trial leaves of older counts
 
 }  // namespace

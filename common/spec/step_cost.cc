@@ -6,7 +6,7 @@
 namespace foretoken {
 namespace {
 
-constexpr double kNewShare = 1.0 / 16;        // of an observation in its bucket's average
+constexpr double kNewShare = 1.0 / 32;        // of an observation in its bucket's average
 constexpr std::uint32_t kSettled = 16;         // observations until a bucket's changes are changes of the world
 constexpr double kMostSurprise = 3;           // a hiccup counts as at most so many times the average
 // Beyond the longest known step each row is guessed to cost 2 % of it, or a quarter of its fair share if that is less:

@@ -24,9 +24,9 @@ TEST(Calibration, EndsWithWhatWasCountedWhateverWasSaid) {
     Calibration calibration;
     for (int i = 0; i < 2000; ++i)
       calibration.observe(std::vector{kSure}, std::bernoulli_distribution(truth)(random) ? 1 : 0, RoundKind::kNormal);
-    // About 64 observations count: the interval is 1.28 sqrt(p (1-p) / 64) wide, the mean itself as uncertain again.
-    EXPECT_LT(calibration.acceptance(kSure, 0), truth + 0.06);
-    EXPECT_GT(calibration.acceptance(kSure, 0), truth - 0.25);
+    // Some 256 observations count: the mean is uncertain by sqrt(p (1-p) / 256) < 0.032, the bound lies 1.28 of these below.
+    EXPECT_LT(calibration.acceptance(kSure, 0), truth + 1.8 * 0.032);
+    EXPECT_GT(calibration.acceptance(kSure, 0), truth - 4.3 * 0.032);
   }
 }
 

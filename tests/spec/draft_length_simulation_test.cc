@@ -19,6 +19,10 @@ double roofline(std::uint32_t rows) { return 0.020 * std::cbrt(1 + std::pow(rows
 double linear(std::uint32_t rows) { return 0.004 + 0.004 * rows; }
 double flat(std::uint32_t rows) { return 0.006 * (1 + 0.01 * rows); }
 
+// Of the best length for somebody who knows truth and cost. What is given up: acceptance enters as the lower end of
+// its interval, and step times scatter by 5 %, so tokens that are worth little more than their rows are left alone.
+constexpr double kClose = 0.90;
+
 // A sequence whose next tokens are accepted with probability `truth`, whatever it says.
 struct Text {
   double truth = 0;
@@ -92,7 +96,7 @@ TEST(DraftLengthSimulation, IsNeverSlowerThanPlainWhenNothingIsAccepted) {
     for (const std::uint32_t batch : {1u, 4u, 32u, 256u})
       for (const std::uint8_t claimed : {std::uint8_t{60}, std::uint8_t{128}, std::uint8_t{255}}) {
         World world(std::vector<Text>(batch, {0.0, claimed}), cost, 1);
-        EXPECT_GE(world.gain(batch > 100 ? 1000 : 3000), 0.97) << "batch " << batch << " claims " << int{claimed};
+        EXPECT_GE(world.gain(batch > 100 ? 500 : 2000), 0.97) << "batch " << batch << " claims " << int{claimed};
       }
 }
 
@@ -103,7 +107,7 @@ TEST(DraftLengthSimulation, ComesCloseToTheBestLengthThatKnowsTheTruth) {
       world.gain(200);
       const double best = best_fixed_gain(a, batch, roofline, 16);
       const double gain = world.gain(batch > 100 ? 400 : 2000);
-      EXPECT_GE(gain, 0.94 * best) << "a " << a << " batch " << batch << " best " << best;
+      EXPECT_GE(gain, kClose * best) << "a " << a << " batch " << batch << " best " << best;
       EXPECT_GE(gain, 0.97) << "a " << a << " batch " << batch;
     }
 }
@@ -127,7 +131,7 @@ TEST(DraftLengthSimulation, AMixedBatchGainsFromALengthPerSequence) {
 TEST(DraftLengthSimulation, LearnsThatADraftIsBetterOrWorseThanItSays) {
   World modest(std::vector<Text>(4, {0.9, honest(0.3)}), roofline, 4);
   modest.gain(500);
-  EXPECT_GE(modest.gain(2000), 0.90 * best_fixed_gain(0.9, 4, roofline, 16));
+  EXPECT_GE(modest.gain(2000), kClose * best_fixed_gain(0.9, 4, roofline, 16));
   World boasting(std::vector<Text>(64, {0.2, 250}), roofline, 5);
   boasting.gain(500);
   EXPECT_GE(boasting.gain(2000), 0.97);
@@ -143,18 +147,22 @@ TEST(DraftLengthSimulation, ComesBackWithinASecondOfTheTextGettingEasier) {
     while (world.controller.is_off() && world.seconds < recovered + 5) world.step();
     EXPECT_LT(world.seconds - recovered, 1.0) << "seed " << seed;
     world.gain(300);
-    EXPECT_GE(world.gain(2000), 0.9 * best_fixed_gain(0.8, 1, flat, 16)) << "seed " << seed;
+    EXPECT_GE(world.gain(2000), kClose * best_fixed_gain(0.8, 1, flat, 16)) << "seed " << seed;
   }
 }
 
 TEST(DraftLengthSimulation, IsNotSlowerWhenTheTextKeepsChangingSides) {
-  World world(std::vector<Text>(4, {0.0, 220}), linear, 6);
-  for (int phase = 0; phase < 60; ++phase) {
-    world.set_truth(phase % 2 == 0 ? 0.95 : 0.0);
-    world.gain(50);
-  }
-  const double plain = 4 / linear(4);
-  EXPECT_GE(world.tokens / world.seconds / plain, 0.97);
+  for (const auto& cost : {Cost(roofline), Cost(linear), Cost(flat)})
+    for (const std::uint32_t batch : {1u, 4u, 32u})
+      for (const int phase_steps : {5, 20, 50, 200}) {
+        World world(std::vector<Text>(batch, {0.0, 220}), cost, 6);
+        for (int step = 0; step < 2000; ++step) {
+          world.set_truth(step / phase_steps % 2 == 0 ? 0.9 : 0.0);
+          world.step();
+        }
+        const double plain = batch / cost(batch);
+        EXPECT_GE(world.tokens / world.seconds / plain, 0.97) << "batch " << batch << " phases of " << phase_steps;
+      }
 }
 
 TEST(DraftLengthSimulation, DoesNotSwitchFasterThanEveryTenSteps) {
