@@ -97,16 +97,18 @@ DraftOutcome DraftEngine::attach(AttachRequest request, TimePoint now) {
       ++totals_.n_ignored;
       return Ignored{};
     }
-    if (request.lease == at->second->lease)
-      return apply(*at->second,
-                   {.key = request.key,
-                    .lease = request.lease,
-                    .epoch = at->second->epoch,
-                    .from = 0,
-                    .tail = request.tokens,
-                    .prefix = request.prefix,
-                    .budget = request.budget},
-                   now);
+    if (request.lease == at->second->lease) {
+      const auto outcome = apply(*at->second,
+                                 {.key = request.key,
+                                  .lease = request.lease,
+                                  .epoch = at->second->epoch,
+                                  .from = 0,
+                                  .tail = request.tokens,
+                                  .prefix = request.prefix,
+                                  .budget = request.budget},
+                                 now);
+      if (!std::holds_alternative<NeedOutcome>(outcome)) return outcome;
+    }
     forget(at);
   }
   return attach_anew(request, now);
@@ -200,6 +202,7 @@ DraftOutcome DraftEngine::apply(Attachment& attachment,
     ++totals_.n_busy;
     return BusyOutcome{attachment.key, attachment.lease, attachment.busy_until - now};
   }
+  if (!reaches_known) return Applied{};  // overtaken by a later one, whose budget stands
   attachment.budget = std::min(request.budget, options_.max_ahead);
   attachment.owes_answer = request.budget > 0;
   attachment.n_emitted = 0;

@@ -39,6 +39,8 @@ TargetEngineOptions completed(TargetEngineOptions options, const Model& model) {
   return options;
 }
 
+constexpr Duration kArrivalJitter = std::chrono::microseconds(100);
+
 std::string count(std::size_t n) { return std::to_string(n); }
 
 }  // namespace
@@ -241,7 +243,10 @@ Duration TargetEngine::wait_hint(TimePoint now) const {
   if (expected.empty()) return {};
   const double step_s = length_.step_cost().seconds(static_cast<std::uint32_t>(running_.size()));
   const auto step = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(step_s));
-  return std::min(length_.wait(expected, step, options_.wait_limit), options_.wait_limit);
+  const Duration worth = length_.wait(expected, step, options_.wait_limit);
+  if (worth == Duration::zero()) return {};
+  // Answers come about when they are expected, half of them a little later.
+  return std::min(worth + worth / 4 + kArrivalJitter, options_.wait_limit);
 }
 
 bool TargetEngine::proposals_complete(TimePoint now) const {

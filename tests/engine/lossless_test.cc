@@ -1,0 +1,356 @@
+// Speculation changes speed, never text: whoever proposes, however it behaves, and whatever the
+// batch, the chunks, the cache and the schedule, every request gets the tokens of plain decoding,
+// once each and in order.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "common/engine/draft_engine.h"
+#include "common/engine/target_engine.h"
+#include "common/kv/invariants.h"
+#include "common/model/config.h"
+#include "common/spec/ngram_proposer.h"
+#include "common/spec/prediction_proposer.h"
+#include "kernels/include/backend.h"
+#include "tests/support/faulty_proposers.h"
+#include "tests/support/plain_decode.h"
+#include "tests/support/scripted_model.h"
+
+namespace foretoken {
+namespace {
+
+constexpr PrefixHash kRoot = 0x4f1e6a336da9b7b6;
+constexpr Position kMaxLen = 100;
+
+class Dice {
+ public:
+  explicit Dice(std::uint64_t seed) : rng_(seed) {}
+  int within(int low, int high) {
+    return low + static_cast<int>(rng_() % static_cast<std::uint64_t>(high - low + 1));
+  }
+  bool one_in(int n) { return within(1, n) == 1; }
+  template <class T>
+  T pick(std::initializer_list<T> from) {
+    return *(from.begin() + within(0, static_cast<int>(from.size()) - 1));
+  }
+  std::uint64_t word() { return rng_(); }
+
+ private:
+  std::mt19937_64 rng_;
+};
+
+// What all cases together must have exercised, or the test proves nothing.
+struct Coverage {
+  SpecStats spec;
+  std::uint64_t n_preemptions = 0;
+  std::uint64_t n_hit_tokens = 0;
+  std::uint64_t n_stops = 0;
+  std::uint64_t n_resumed = 0;
+  std::uint64_t n_cancelled = 0;
+  std::uint64_t n_draft_busy = 0;
+  std::uint64_t n_draft_cut = 0;
+};
+
+SamplingParams random_params(Dice& dice, std::int32_t vocab) {
+  SamplingParams p;
+  const auto token = [&] { return static_cast<TokenId>(dice.within(0, vocab - 1)); };
+  p.temperature = dice.pick({0.0f, 0.0f, 0.7f, 1.0f, 1.5f});
+  if (dice.one_in(3)) p.top_k = static_cast<std::uint32_t>(dice.within(1, 20));
+  if (dice.one_in(3)) p.top_p = dice.pick({0.3f, 0.9f, 0.95f});
+  if (dice.one_in(4)) p.min_p = dice.pick({0.02f, 0.1f});
+  if (dice.one_in(4)) p.repetition_penalty = dice.pick({0.8f, 1.2f});
+  if (dice.one_in(4)) p.presence_penalty = dice.pick({-0.5f, 0.7f});
+  if (dice.one_in(4)) p.frequency_penalty = dice.pick({-0.2f, 0.3f});
+  if (dice.one_in(4)) p.logit_bias = {{token(), 3.0f}, {token(), -100.0f}};
+  if (dice.one_in(4)) p.bad_words = {{token()}, {token(), token()}, {token(), token(), token()}};
+  if (dice.one_in(4)) p.stop_token_ids = {token(), token()};
+  if (dice.one_in(3)) p.n_logprobs = dice.within(0, 3);
+  p.ignore_eos = !dice.one_in(3);
+  p.seed = dice.word();
+  p.choice = static_cast<std::uint32_t>(dice.within(0, 2));
+  p.max_tokens = static_cast<std::uint32_t>(dice.within(1, 80));
+  if (dice.one_in(4))
+    p.min_tokens = static_cast<std::uint32_t>(dice.within(0, static_cast<int>(p.max_tokens)));
+  return p;
+}
+
+std::vector<TokenId> random_prompt(Dice& dice,
+                                   std::int32_t vocab,
+                                   const std::vector<TokenId>& shared) {
+  std::vector<TokenId> prompt;
+  if (dice.one_in(2))
+    prompt.assign(shared.begin(), shared.begin() + dice.within(1, static_cast<int>(shared.size())));
+  const int n = dice.within(prompt.empty() ? 1 : 0, 40);
+  for (int i = 0; i < n; ++i) prompt.push_back(static_cast<TokenId>(dice.within(0, vocab - 1)));
+  return prompt;
+}
+
+// One request with the answer it must get.
+struct Expectation {
+  OpenRequest request;
+  PlainAnswer answer;
+  int opens_at = 0;       // step
+  int cancelled_at = -1;  // step, or never
+  std::vector<TokenId> delivered;
+  std::vector<float> logprobs;
+  bool has_ended = false;
+};
+
+class Case {
+ public:
+  Case(std::uint64_t seed, Backend& backend, Model& target, Model& draft, Coverage& coverage)
+      : dice_(seed), backend_(backend), target_(target), draft_(draft), coverage_(coverage) {}
+
+  void run() {
+    make_requests();
+    make_draft();
+    Proposers proposers{.draft = draft_proposer_,
+                        .ngram = dice_.one_in(5) ? nullptr : &ngram_,
+                        .prediction = &prediction_,
+                        .watch = linked_.get()};
+    TargetEngine engine(target_, backend_, proposers, target_options());
+    for (int step = 0; !all_ended(engine); ++step) {
+      ASSERT_LT(step, 20000) << "no progress";
+      now_ += std::chrono::milliseconds(1);
+      open_and_cancel(engine, step);
+      if (linked_ && dice_.one_in(40)) linked_->vanish();
+      take_events(engine.step(now_));
+      engine.record_step_time(std::chrono::microseconds(dice_.within(50, 5000)));
+      const auto violations = kv_violations(engine.kv().snapshot());
+      ASSERT_TRUE(violations.empty()) << violations.front();
+      if (::testing::Test::HasFatalFailure()) return;
+    }
+    check_answers();
+    const TargetSnapshot end = engine.snapshot();
+    EXPECT_EQ(end.kv.n_used, 0);
+    EXPECT_EQ(end.kv.n_free + end.kv.n_cached, options_.kv.n_blocks);
+    EXPECT_EQ(end.n_done + end.n_failed, end.n_opened);
+    check_draft();
+    coverage_.spec.add(end.spec);
+    coverage_.n_preemptions += end.n_preemptions;
+    coverage_.n_hit_tokens += end.kv.n_hit_tokens;
+  }
+
+ private:
+  void make_requests() {
+    const std::int32_t vocab = target_.config().vocab_size;
+    std::vector<TokenId> shared;
+    for (int i = 0; i < 40; ++i) shared.push_back(static_cast<TokenId>(dice_.within(0, vocab - 1)));
+    for (int i = 0, n = dice_.within(1, 8); i < n; ++i) {
+      Expectation e;
+      e.request.seq = SeqId{static_cast<std::uint64_t>(i + 1)};
+      e.request.prompt = random_prompt(dice_, vocab, shared);
+      e.request.params = random_params(dice_, vocab);
+      e.request.proposer =
+          dice_.pick({ProposerKind::kDraft, ProposerKind::kDraft, ProposerKind::kNgram,
+                      ProposerKind::kPrediction, ProposerKind::kNone});
+      e.request.fallback = dice_.pick({LocalFallback::kPlain, LocalFallback::kNgram});
+      e.request.draft_len = static_cast<std::uint32_t>(dice_.within(0, 8));
+      e.request.length =
+          dice_.pick({LengthMode::kFixed, LengthMode::kFixed, LengthMode::kAdaptive});
+      e.request.priority = dice_.within(0, 2);
+      e.request.tenant_salt = static_cast<std::uint64_t>(dice_.within(0, 1));
+      e.answer = plain_decode(target_, backend_, e.request, kMaxLen);
+      e.opens_at = dice_.one_in(2) ? 0 : dice_.within(0, 30);
+      if (dice_.one_in(10)) e.cancelled_at = e.opens_at + dice_.within(0, 20);
+      if (dice_.one_in(6) && e.answer.ids.size() > 1) {
+        const int n_resumed = dice_.within(1, static_cast<int>(e.answer.ids.size()) - 1);
+        e.request.resume.assign(e.answer.ids.begin(), e.answer.ids.begin() + n_resumed);
+        ++coverage_.n_resumed;
+      }
+      e.request.prediction = e.answer.ids;
+      for (TokenId& token : e.request.prediction)
+        if (dice_.one_in(6)) token = static_cast<TokenId>(dice_.within(0, vocab - 1));
+      requests_.push_back(std::move(e));
+    }
+  }
+
+  TargetEngineOptions target_options() {
+    options_.kv.block_tokens = dice_.pick({4, 8, 16});
+    const std::int32_t one = (static_cast<std::int32_t>(kMaxLen) + options_.kv.block_tokens - 1) /
+                             options_.kv.block_tokens;
+    options_.kv.n_blocks = dice_.one_in(3) ? 9 * one : one + dice_.within(0, 4);
+    options_.kv.prefix_cache = dice_.pick({PrefixCaching::kOn, PrefixCaching::kOff});
+    options_.max_running = dice_.within(1, 8);
+    options_.max_batch_rows = dice_.pick({8, 16, 64, 512});
+    options_.prefill_chunk = dice_.pick({1, 5, 16, 512});
+    options_.policy =
+        dice_.pick({AdmissionPolicy::kMaxUtilization, AdmissionPolicy::kGuaranteedNoEvict});
+    options_.max_model_len = kMaxLen;
+    options_.prefix_root = kRoot;
+    return options_;
+  }
+
+  void make_draft() {
+    const int kind = dice_.within(0, 9);
+    if (kind == 0) return;
+    if (kind == 1) {
+      liar_ = std::make_unique<Liar>(target_.config().vocab_size, dice_.word());
+      draft_proposer_ = liar_.get();
+      return;
+    }
+    DraftEngineOptions options;
+    options.kv.block_tokens = dice_.pick({4, 8, 16});
+    options.kv.n_blocks = dice_.one_in(3) ? dice_.within(4, 30) : 400;
+    options.kv.prefix_cache = dice_.pick({PrefixCaching::kOn, PrefixCaching::kOff});
+    options.max_batch_rows = dice_.pick({1, 3, 64});
+    options.prefill_chunk = dice_.pick({1, 16, 64});
+    options.max_model_len = dice_.pick({20u, 100u, 200u});
+    options.max_sequences = dice_.within(1, 8);
+    options.max_ahead = static_cast<std::uint32_t>(dice_.within(1, 12));
+    options.emission = dice_.pick({Emission::kWhole, Emission::kEachStep});
+    options.retry_after = std::chrono::milliseconds(dice_.within(1, 20));
+    draft_engine_ = std::make_unique<DraftEngine>(draft_, backend_, options);
+    const LinkFaults faults = kind < 5 ? LinkFaults{}
+                                       : LinkFaults{.lose = dice_.within(0, 30),
+                                                    .repeat = dice_.within(0, 30),
+                                                    .max_delay = dice_.within(0, 6)};
+    linked_ = std::make_unique<LinkedDraft>(*draft_engine_, kRoot, faults, dice_.word());
+    draft_proposer_ = linked_.get();
+  }
+
+  void open_and_cancel(TargetEngine& engine, int step) {
+    for (Expectation& e : requests_) {
+      if (e.opens_at == step) {
+        const auto opened = engine.open(e.request, now_);
+        ASSERT_TRUE(opened.ok()) << opened.error().message;
+      }
+      if (e.cancelled_at == step) {
+        EXPECT_EQ(engine.close(e.request.seq, CloseCause::kCancelled), !e.has_ended);
+      }
+    }
+    last_opening_ = std::max(last_opening_, step);
+  }
+
+  bool all_ended(const TargetEngine& engine) const {
+    return !engine.has_work() && std::all_of(requests_.begin(), requests_.end(),
+                                             [](const auto& e) { return e.has_ended; });
+  }
+
+  Expectation& of(SeqId seq) { return requests_.at(seq.value - 1); }
+
+  void take_events(const StepOutput& output) {
+    for (const TokensEvent& event : output.tokens) {
+      Expectation& e = of(event.seq);
+      ASSERT_FALSE(e.has_ended) << "tokens after the end";
+      ASSERT_EQ(event.position,
+                e.request.prompt.size() + e.request.resume.size() + e.delivered.size());
+      ASSERT_EQ(event.proposed.size(), event.ids.size());
+      e.delivered.insert(e.delivered.end(), event.ids.begin(), event.ids.end());
+      ASSERT_EQ(event.logprobs.size(), e.request.params.n_logprobs >= 0 ? event.ids.size() : 0u);
+      for (const TokenLogprobs& logprobs : event.logprobs) {
+        e.logprobs.push_back(logprobs.logprob);
+        ASSERT_EQ(logprobs.top.size(), static_cast<std::size_t>(e.request.params.n_logprobs));
+      }
+    }
+    for (const DoneEvent& event : output.done) {
+      Expectation& e = of(event.seq);
+      ASSERT_FALSE(e.has_ended) << "ended twice";
+      e.has_ended = true;
+      if (event.reason == EndReason::kCancelled) {
+        ASSERT_GE(e.cancelled_at, 0);
+        ++coverage_.n_cancelled;
+        continue;
+      }
+      EXPECT_FALSE(e.answer.is_blocked);
+      EXPECT_EQ(event.reason, e.answer.reason);
+      EXPECT_EQ(event.stats.n_output, e.answer.ids.size());
+      if (event.reason == EndReason::kStop) {
+        EXPECT_EQ(event.stop_token, e.answer.ids.back());
+        ++coverage_.n_stops;
+      }
+      EXPECT_EQ(e.delivered.size() + e.request.resume.size(), e.answer.ids.size());
+    }
+    for (const FailedEvent& event : output.failed) {
+      Expectation& e = of(event.seq);
+      ASSERT_FALSE(e.has_ended) << "ended twice";
+      e.has_ended = true;
+      EXPECT_TRUE(e.answer.is_blocked) << event.error.message;
+    }
+  }
+
+  void check_answers() {
+    for (const Expectation& e : requests_) {
+      std::vector<TokenId> got = e.request.resume;
+      got.insert(got.end(), e.delivered.begin(), e.delivered.end());
+      ASSERT_LE(got.size(), e.answer.ids.size());
+      EXPECT_TRUE(std::equal(got.begin(), got.end(), e.answer.ids.begin()))
+          << "sequence " << e.request.seq.value;
+      if (e.request.params.n_logprobs >= 0) {
+        const auto from =
+            e.answer.logprobs.begin() + static_cast<std::ptrdiff_t>(e.request.resume.size());
+        EXPECT_TRUE(std::equal(e.logprobs.begin(), e.logprobs.end(), from))
+            << "logprobs of " << e.request.seq.value;
+      }
+    }
+  }
+
+  // Whatever was lost, a draft forgets within its lease.
+  void check_draft() {
+    if (!draft_engine_) return;
+    const DraftSnapshot snapshot = draft_engine_->snapshot();
+    coverage_.n_draft_busy += snapshot.n_busy;
+    coverage_.n_draft_cut += snapshot.n_cut;
+    draft_engine_->step(now_ + std::chrono::seconds(11));
+    EXPECT_EQ(draft_engine_->snapshot().n_attached, 0u);
+    EXPECT_EQ(draft_engine_->snapshot().kv.n_used, 0);
+    const auto violations = kv_violations(draft_engine_->kv().snapshot());
+    EXPECT_TRUE(violations.empty()) << violations.front();
+  }
+
+  Dice dice_;
+  Backend& backend_;
+  Model& target_;
+  Model& draft_;
+  Coverage& coverage_;
+  TimePoint now_{std::chrono::hours(1)};
+  TargetEngineOptions options_;
+  NgramProposer ngram_;
+  PredictionProposer prediction_;
+  std::unique_ptr<Liar> liar_;
+  std::unique_ptr<DraftEngine> draft_engine_;
+  std::unique_ptr<LinkedDraft> linked_;
+  Proposer* draft_proposer_ = nullptr;
+  std::vector<Expectation> requests_;
+  int last_opening_ = 0;
+};
+
+TEST(Lossless, EveryProposerGivesThePlainTextOfAScriptedModel) {
+  const auto backend = make_backend({.device = "cpu", .n_threads = 1});
+  Coverage coverage;
+  for (std::uint64_t seed = 1; seed <= 400; ++seed) {
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
+    Dice dice(seed);
+    ScriptedOptions options;
+    options.vocab_size = dice.within(8, 64);
+    options.text_seed = dice.word();
+    options.spread = dice.pick({1.0f, 3.0f, 6.0f});
+    ScriptedModel target(options);
+    ScriptedOptions guess = options;
+    guess.error_seed = dice.word();
+    guess.error = dice.pick({0.0f, 0.3f, 1.0f});
+    ScriptedModel draft(guess);
+    Case(seed * 77, *backend, target, draft, coverage).run();
+    if (HasFatalFailure() || HasNonfatalFailure()) return;
+  }
+  EXPECT_GT(coverage.spec.acceptance_rate(), 0.2);
+  EXPECT_LT(coverage.spec.acceptance_rate(), 0.95);
+  for (const ProposerKind kind :
+       {ProposerKind::kDraft, ProposerKind::kNgram, ProposerKind::kPrediction})
+    EXPECT_GT(coverage.spec.by_proposer[static_cast<std::size_t>(kind)].n_accepted, 200u)
+        << proposer_name(kind);
+  EXPECT_GT(coverage.n_preemptions, 50u);
+  EXPECT_GT(coverage.n_hit_tokens, 500u);
+  EXPECT_GT(coverage.n_stops, 50u);
+  EXPECT_GT(coverage.n_resumed, 20u);
+  EXPECT_GT(coverage.n_cancelled, 10u);
+  EXPECT_GT(coverage.n_draft_busy, 10u);
+  EXPECT_GT(coverage.n_draft_cut, 500u);
+}
+
+}  // namespace
+}  // namespace foretoken

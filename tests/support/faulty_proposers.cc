@@ -1,0 +1,164 @@
+#include "tests/support/faulty_proposers.h"
+
+#include <algorithm>
+
+#include "common/spec/prefix_hash.h"
+
+namespace foretoken {
+
+void Liar::ask(std::span<const Ask> asks) {
+  for (const Ask& ask : asks) {
+    if (rng_() % 8 == 0) continue;
+    Proposal lie{.base = ask.from + static_cast<Position>(ask.tail.size()),
+                 .prefix = ask.prefix,
+                 .source = kind()};
+    const std::size_t n = rng_() % 12;
+    for (std::size_t i = 0; i < n; ++i) {
+      lie.tokens.push_back(static_cast<TokenId>(rng_() % static_cast<std::uint64_t>(vocab_size_)));
+      lie.confidences.push_back(static_cast<std::uint8_t>(rng_()));
+      if (rng_() % 2 == 0) continue;
+      lie.parents.resize(i + 1, kParentIsBase);
+    }
+    lie.parents.resize(lie.parents.empty() ? 0 : n, kParentIsBase);
+    switch (rng_() % 16) {
+      case 0:
+        lie.base += 5;
+        break;
+      case 1:
+        lie.prefix ^= 1;
+        break;
+      case 2:
+        if (n > 0) lie.tokens[0] = vocab_size_ + 3;
+        break;
+      case 3:
+        if (n > 0) lie.tokens[n - 1] = -1;
+        break;
+      case 4:
+        lie.confidences.resize(n + 1);
+        break;
+      case 5:
+        lie.parents.assign(n, static_cast<std::uint16_t>(n));
+        break;
+      default:
+        break;
+    }
+    said_.emplace_back(ask.seq, std::move(lie));
+  }
+}
+
+void Liar::collect(TimePoint, ProposalStore& into) {
+  for (const auto& [seq, lie] : said_) into.insert(seq, lie);
+  said_.clear();
+}
+
+void LinkedDraft::open(const Opening& opening) {
+  Known known{.params = opening.params,
+              .n_prompt = static_cast<std::uint32_t>(opening.prompt.size()),
+              .tokens = {opening.prompt.begin(), opening.prompt.end()}};
+  known.prefix = prefix_hash_extend(root_, known.tokens);
+  Known& kept = sequences_[opening.seq] = std::move(known);
+  tell(opening.seq, kept);
+}
+
+void LinkedDraft::ask(std::span<const Ask> asks) {
+  for (const Ask& ask : asks) {
+    Known& known = sequences_.at(ask.seq);
+    known.tokens.resize(ask.from);
+    known.tokens.insert(known.tokens.end(), ask.tail.begin(), ask.tail.end());
+    known.prefix = ask.prefix;
+    known.budget = ask.budget;
+    known.epoch = Epoch{known.epoch.value + 1};
+    tell(ask.seq, known);
+  }
+}
+
+void LinkedDraft::tell(SeqId seq, Known& known) {
+  const Position from = known.needs_attach ? 0 : known.confirmed;
+  ToDraft message{.is_attach = known.needs_attach,
+                  .attach = {.key = {.target = kTarget, .incarnation = Incarnation{1}, .seq = seq},
+                             .lease = known.lease,
+                             .root = root_,
+                             .params = known.params,
+                             .n_prompt = known.n_prompt,
+                             .tokens = {known.tokens.begin() + static_cast<std::ptrdiff_t>(from),
+                                        known.tokens.end()},
+                             .prefix = known.prefix,
+                             .budget = known.budget},
+                  .epoch = known.epoch,
+                  .from = from};
+  known.needs_attach = false;
+  to_draft_.send(std::move(message));
+}
+
+void LinkedDraft::deliver(const ToDraft& message, TimePoint now, ToTarget& answers) {
+  if (message.is_close) return engine_.detach(message.attach.key, message.attach.lease);
+  const DraftOutcome outcome = message.is_attach ? engine_.attach(message.attach, now)
+                                                 : engine_.follow({.key = message.attach.key,
+                                                                   .lease = message.attach.lease,
+                                                                   .epoch = message.epoch,
+                                                                   .from = message.from,
+                                                                   .tail = message.attach.tokens,
+                                                                   .prefix = message.attach.prefix,
+                                                                   .budget = message.attach.budget},
+                                                                  now);
+  if (const auto* need = std::get_if<NeedOutcome>(&outcome)) answers.needs.push_back(*need);
+}
+
+void LinkedDraft::collect(TimePoint now, ProposalStore& into) {
+  ToTarget answers;
+  for (const ToDraft& message : to_draft_.receive()) deliver(message, now, answers);
+  for (int i = 0; i < 64 && engine_.has_work(); ++i) {
+    const DraftOutput& output = engine_.step(now);
+    answers.proposals.insert(answers.proposals.end(), output.proposals.begin(),
+                             output.proposals.end());
+  }
+  to_target_.send(std::move(answers));
+  for (const ToTarget& message : to_target_.receive()) {
+    for (const ReadyProposal& ready : message.proposals) {
+      const auto at = sequences_.find(ready.key.seq);
+      if (at == sequences_.end() || ready.lease != at->second.lease) continue;
+      at->second.confirmed = std::max(at->second.confirmed, ready.base);
+      Epoch& answered = answered_[ready.key.seq];
+      answered = std::max(answered, ready.epoch);
+      into.insert(ready.key.seq, {.base = ready.base,
+                                  .prefix = ready.prefix,
+                                  .tokens = ready.tokens,
+                                  .parents = {},
+                                  .confidences = ready.confidences,
+                                  .source = kind()});
+    }
+    for (const NeedOutcome& need : message.needs) {
+      const auto at = sequences_.find(need.key.seq);
+      if (at == sequences_.end() || need.lease != at->second.lease) continue;
+      Known& known = at->second;
+      known.confirmed = std::min(known.confirmed, need.known);
+      known.needs_attach = need.reason != DraftNeed::kGap;
+      if (need.reason == DraftNeed::kMismatch) known.lease = Lease{known.lease.value + 1};
+      known.epoch = Epoch{known.epoch.value + 1};
+      tell(need.key.seq, known);
+    }
+  }
+}
+
+void LinkedDraft::close(SeqId seq) {
+  const auto at = sequences_.find(seq);
+  if (at == sequences_.end()) return;
+  ToDraft message{.is_close = true};
+  message.attach.key = {.target = kTarget, .incarnation = Incarnation{1}, .seq = seq};
+  message.attach.lease = at->second.lease;
+  to_draft_.send(std::move(message));
+  sequences_.erase(at);
+  answered_.erase(seq);
+}
+
+DraftOutlook LinkedDraft::outlook(SeqId seq, TimePoint) const {
+  const auto at = sequences_.find(seq);
+  if (at == sequences_.end()) return {};
+  const auto answered = answered_.find(seq);
+  const bool is_answered = answered != answered_.end() && answered->second >= at->second.epoch;
+  return {.state = DraftState::kActive,
+          .is_under_way = at->second.budget > 0 && !is_answered,
+          .arrives_in = std::chrono::microseconds(100)};
+}
+
+}  // namespace foretoken

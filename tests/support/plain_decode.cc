@@ -1,0 +1,75 @@
+#include "tests/support/plain_decode.h"
+
+#include <numeric>
+
+#include "common/model/config.h"
+#include "common/spec/finish.h"
+#include "common/spec/row_rules.h"
+
+namespace foretoken {
+
+PlainAnswer plain_decode(Model& model,
+                         Backend& backend,
+                         const OpenRequest& request,
+                         Position max_model_len) {
+  const std::vector<TokenId>& end_tokens =
+      request.end_tokens.empty() ? model.config().eos_token_ids : request.end_tokens;
+  const auto vocab = static_cast<std::size_t>(model.config().vocab_size);
+  PagedKv kv{.geometry = model.kv_geometry(16)};
+  kv.n_blocks = static_cast<std::int32_t>(max_model_len / 16 + 1);
+  const Buffer memory =
+      backend.allocate(kv.geometry.block_bytes() * static_cast<std::size_t>(kv.n_blocks));
+  kv.blocks = memory.as<std::byte>();
+  std::vector<std::int32_t> table(static_cast<std::size_t>(kv.n_blocks));
+  std::iota(table.begin(), table.end(), 0);
+  const Buffer logits = backend.allocate(vocab * sizeof(float));
+  const Buffer device_rule = backend.allocate(sizeof(RowRule));
+  const Buffer device_adjustments = backend.allocate(vocab * sizeof(Adjustment));
+  const Buffer device_choice = backend.allocate(sizeof(Choice));
+  const Buffer device_top = backend.allocate(sizeof(TopLogprob) * kMaxTopLogprobs);
+
+  RowRules rules(request.params, end_tokens, request.prompt);
+  FinishRules finish(request.params, end_tokens, static_cast<Position>(request.prompt.size()),
+                     max_model_len);
+  PlainAnswer answer;
+  std::vector<TokenId> tokens = request.prompt;
+  for (Position at = 0;; ++at) {
+    ForwardBatch batch{.tokens = {tokens[at]},
+                       .slices = {{.first_row = 0, .n_rows = 1, .start = at, .block_table = table}},
+                       .logit_rows = {}};
+    const bool samples = at + 1 == tokens.size();
+    if (samples) batch.logit_rows = {0};
+    model.forward(batch, kv, logits.as<float>());
+    if (!samples) continue;
+    std::vector<RowRule> row;
+    std::vector<Adjustment> adjustments;
+    rules.append_rows({}, row, adjustments);
+    backend.upload(device_rule.as<void>(), row.data(), sizeof(RowRule));
+    backend.upload(device_adjustments.as<void>(), adjustments.data(),
+                   adjustments.size() * sizeof(Adjustment));
+    backend.choose({.logits = logits.as<float>(),
+                    .n_rows = 1,
+                    .vocab = model.config().vocab_size,
+                    .n_valid = model.config().vocab_size,
+                    .rules = device_rule.as<RowRule>(),
+                    .adjustments = device_adjustments.as<Adjustment>(),
+                    .choices = device_choice.as<Choice>(),
+                    .top = device_top.as<TopLogprob>()});
+    Choice choice;
+    backend.download(&choice, device_choice.as<void>(), sizeof(choice));
+    if (choice.token < 0) {
+      answer.is_blocked = true;
+      return answer;
+    }
+    answer.ids.push_back(choice.token);
+    if (request.params.n_logprobs >= 0) answer.logprobs.push_back(choice.logprob);
+    tokens.push_back(choice.token);
+    rules.commit(choice.token);
+    const FinishReason reason = finish.on_token(choice.token);
+    if (reason == FinishReason::kNone) continue;
+    answer.reason = reason == FinishReason::kStop ? EndReason::kStop : EndReason::kLength;
+    return answer;
+  }
+}
+
+}  // namespace foretoken

@@ -1,0 +1,26 @@
+// Plain decoding written down once more, without engine, cache ledger or scheduler: one sequence,
+// one token at a time, its blocks one after another. What every proposer, batch and schedule must
+// reproduce.
+#pragma once
+
+#include <vector>
+
+#include "common/engine/target_events.h"
+#include "common/model/model.h"
+#include "kernels/include/backend.h"
+
+namespace foretoken {
+
+struct PlainAnswer {
+  std::vector<TokenId> ids;
+  std::vector<float> logprobs;  // of the ids, if asked for
+  EndReason reason = EndReason::kLength;
+  bool is_blocked = false;  // no token could follow
+};
+
+PlainAnswer plain_decode(Model& model,
+                         Backend& backend,
+                         const OpenRequest& request,
+                         Position max_model_len);
+
+}  // namespace foretoken
