@@ -14,6 +14,7 @@ namespace foretoken {
 
 struct ModelInfo {
   ModelConfig config;
+  DType checkpoint_dtype = DType::kF32;  // of the first layer: what dtype "auto" means
   std::uint64_t n_parameters = 0;  // tied embeddings count once
   std::uint64_t file_bytes = 0;    // of all tensors as stored
   std::uint32_t n_tensors = 0;

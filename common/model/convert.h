@@ -1,0 +1,29 @@
+// Weights from one element type to another on the host, once, at load. Rounds to nearest even; int8 is symmetric with
+// one scale per output channel. Knows no file and no device.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/include/types.h"
+
+namespace foretoken {
+
+// Element i of `bytes`, which hold kF32, kBf16 or kF16.
+void widen(DType dtype, std::span<const std::byte> bytes, std::span<float> out);
+
+// The reverse. False if a finite value became infinite (float16 ends at 65504).
+[[nodiscard]] bool narrow(std::span<const float> values, DType dtype, std::span<std::byte> out);
+
+struct Int8Matrix {
+  std::vector<std::int8_t> data;  // [n_out, n_in]
+  std::vector<float> scales;      // [n_out]: w = data * scale
+};
+
+// Largest magnitude of a row becomes 127. False if any value is not finite.
+[[nodiscard]] bool quantise_rows(DType dtype, std::span<const std::byte> bytes, std::int64_t n_out, std::int64_t n_in,
+                                 Int8Matrix& out);
+
+}  // namespace foretoken

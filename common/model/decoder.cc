@@ -1,0 +1,179 @@
+#include "common/model/decoder.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "common/base/check.h"
+#include "kernels/include/layout.h"
+
+namespace foretoken {
+namespace {
+
+std::size_t floats(std::int32_t rows, std::int64_t columns) {
+  return sizeof(float) * static_cast<std::size_t>(rows) * static_cast<std::size_t>(columns);
+}
+
+std::int32_t n_blocks_for(std::int64_t n_tokens, std::int32_t block_tokens) {
+  return static_cast<std::int32_t>((n_tokens + block_tokens - 1) / block_tokens);
+}
+
+}  // namespace
+
+std::size_t decoder_scratch_bytes(const ModelConfig& c, std::int32_t max_rows) {
+  const std::int64_t q = std::int64_t{c.n_heads} * c.head_dim;
+  return floats(max_rows, c.n_hidden) + 2 * floats(max_rows, q) + floats(max_rows, c.n_ffn);
+}
+
+Decoder::Decoder(ModelConfig config, DecoderWeights weights, Backend& backend, const DecoderOptions& options)
+    : config_(std::move(config)), weights_(std::move(weights)), backend_(backend), options_(options) {
+  const std::int64_t q = std::int64_t{config_.n_heads} * config_.head_dim;
+  hidden_ = backend_.allocate(floats(options_.max_rows, config_.n_hidden));
+  q_ = backend_.allocate(floats(options_.max_rows, q));
+  attention_ = backend_.allocate(floats(options_.max_rows, q));
+  ffn_ = backend_.allocate(floats(options_.max_rows, config_.n_ffn));
+}
+
+KvGeometry Decoder::kv_geometry(std::int32_t block_tokens) const {
+  return {.dtype = options_.kv_dtype,
+          .n_layers = config_.n_layers,
+          .n_kv_heads = config_.n_kv_heads,
+          .head_dim = config_.head_dim,
+          .block_tokens = block_tokens};
+}
+
+// Lays all integers of the batch side by side, so that one upload carries them.
+Decoder::Staged Decoder::stage(const ForwardBatch& batch, const PagedKv& kv) {
+  const std::int32_t block_tokens = kv.geometry.block_tokens;
+  const std::size_t n_rows = batch.tokens.size();
+  FORETOKEN_CHECK(n_rows <= static_cast<std::size_t>(options_.max_rows), "more rows than max_rows");
+  std::int32_t max_blocks = 1;
+  for (const SequenceSlice& slice : batch.slices) {
+    FORETOKEN_CHECK(std::int64_t{slice.start} + slice.n_rows <= config_.max_model_len, "longer than max_model_len");
+    max_blocks = std::max(max_blocks, n_blocks_for(std::int64_t{slice.start} + slice.n_rows, block_tokens));
+  }
+  const std::size_t n_sequences = batch.slices.size(), table = static_cast<std::size_t>(max_blocks);
+  Staged at{};
+  at.positions = n_rows;
+  at.slots = 2 * n_rows;
+  at.row_begin = 3 * n_rows;
+  at.logit_rows = at.row_begin + n_sequences + 1;
+  at.block_tables = at.logit_rows + batch.logit_rows.size();
+  at.n_rows = static_cast<std::int32_t>(n_rows);
+  at.n_sequences = static_cast<std::int32_t>(n_sequences);
+  at.max_blocks = max_blocks;
+
+  std::vector<std::int32_t>& host = host_batch_;
+  host.assign(at.block_tables + n_sequences * table, 0);
+  for (std::size_t r = 0; r < n_rows; ++r) {
+    FORETOKEN_CHECK(batch.tokens[r] >= 0 && batch.tokens[r] < config_.vocab_size, "token outside the vocabulary");
+    host[r] = batch.tokens[r];
+  }
+  std::uint32_t row = 0;
+  for (std::size_t s = 0; s < n_sequences; ++s) {
+    const SequenceSlice& slice = batch.slices[s];
+    FORETOKEN_CHECK(slice.first_row == row && slice.n_rows <= n_rows - row, "slices must follow one another");
+    host[at.row_begin + s] = static_cast<std::int32_t>(row);
+    const auto n_blocks =
+        static_cast<std::size_t>(n_blocks_for(std::int64_t{slice.start} + slice.n_rows, block_tokens));
+    FORETOKEN_CHECK(n_blocks <= slice.block_table.size(), "block table too short");
+    for (std::size_t b = 0; b < n_blocks; ++b) {
+      FORETOKEN_CHECK(slice.block_table[b] >= 0 && slice.block_table[b] < kv.n_blocks, "block outside the cache");
+      host[at.block_tables + s * table + b] = slice.block_table[b];
+    }
+    for (std::uint32_t i = 0; i < slice.n_rows; ++i, ++row) {
+      const auto position = static_cast<std::int32_t>(slice.start + i);
+      host[at.positions + row] = position;
+      host[at.slots + row] = kv_slot(slice.block_table[static_cast<std::size_t>(position / block_tokens)],
+                                     position % block_tokens, kv.geometry);
+    }
+  }
+  FORETOKEN_CHECK(row == n_rows, "every row belongs to a slice");
+  host[at.row_begin + n_sequences] = static_cast<std::int32_t>(row);
+  for (std::size_t i = 0; i < batch.logit_rows.size(); ++i) {
+    FORETOKEN_CHECK(batch.logit_rows[i] >= 0 && batch.logit_rows[i] < at.n_rows, "logits of a row that is not there");
+    host[at.logit_rows + i] = batch.logit_rows[i];
+  }
+  return at;
+}
+
+void Decoder::forward(const ForwardBatch& batch, const PagedKv& kv, float* logits) {
+  const KvGeometry expected = kv_geometry(kv.geometry.block_tokens);
+  FORETOKEN_CHECK(kv.geometry.dtype == expected.dtype && kv.geometry.n_layers == expected.n_layers &&
+                      kv.geometry.n_kv_heads == expected.n_kv_heads && kv.geometry.head_dim == expected.head_dim,
+                  "a KV cache of another shape");
+  if (batch.tokens.empty()) return;
+  const Staged staged = stage(batch, kv);
+  const std::size_t bytes = host_batch_.size() * sizeof(std::int32_t);
+  if (batch_.size_bytes() < bytes) {
+    backend_.synchronize();  // earlier passes may still read the buffer that goes
+    batch_ = backend_.allocate(std::max(bytes, 2 * batch_.size_bytes()));
+  }
+  backend_.upload(batch_.as<std::int32_t>(), host_batch_.data(), bytes);
+
+  backend_.embed({.table = &weights_.embedding,
+                  .tokens = device(0),
+                  .n_rows = staged.n_rows,
+                  .hidden = hidden_.as<float>()});
+  run_layers(staged, kv);
+  backend_.lm_head({.hidden = hidden_.as<float>(),
+                    .rows = device(staged.logit_rows),
+                    .n_rows = static_cast<std::int32_t>(batch.logit_rows.size()),
+                    .norm = weights_.final_norm.as<float>(),
+                    .norm_eps = config_.rms_norm_eps,
+                    .head = weights_.head.n_out > 0 ? &weights_.head : &weights_.embedding,
+                    .logits = logits});
+}
+
+// Each layer adds two things to the residual stream: what its heads gathered from earlier tokens, and what its gated
+// feed-forward makes of the result.
+void Decoder::run_layers(const Staged& staged, const PagedKv& kv) {
+  const float scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config_.head_dim)));
+  for (std::int32_t layer = 0; layer < config_.n_layers; ++layer) {
+    const LayerWeights& w = weights_.layers[static_cast<std::size_t>(layer)];
+    backend_.qkv_rope_append({.hidden = hidden_.as<float>(),
+                              .n_rows = staged.n_rows,
+                              .norm = w.input_norm.as<float>(),
+                              .norm_eps = config_.rms_norm_eps,
+                              .qkv = &w.qkv,
+                              .q_norm = w.q_norm.as<float>(),
+                              .k_norm = w.k_norm.as<float>(),
+                              .n_heads = config_.n_heads,
+                              .rope_cos = weights_.rope_cos.as<float>(),
+                              .rope_sin = weights_.rope_sin.as<float>(),
+                              .n_positions = static_cast<std::int32_t>(config_.max_model_len),
+                              .positions = device(staged.positions),
+                              .slots = device(staged.slots),
+                              .kv = kv,
+                              .layer = layer,
+                              .q = q_.as<float>()});
+    backend_.attn_paged({.q = q_.as<float>(),
+                         .n_rows = staged.n_rows,
+                         .n_heads = config_.n_heads,
+                         .positions = device(staged.positions),
+                         .n_sequences = staged.n_sequences,
+                         .row_begin = device(staged.row_begin),
+                         .block_tables = device(staged.block_tables),
+                         .max_blocks = staged.max_blocks,
+                         .kv = kv,
+                         .layer = layer,
+                         .scale = scale,
+                         .out = attention_.as<float>()});
+    backend_.matmul_residual({.x = attention_.as<float>(),
+                              .n_rows = staged.n_rows,
+                              .weight = &w.o,
+                              .residual = hidden_.as<float>()});
+    backend_.gate_up_swiglu({.hidden = hidden_.as<float>(),
+                             .n_rows = staged.n_rows,
+                             .norm = w.post_norm.as<float>(),
+                             .norm_eps = config_.rms_norm_eps,
+                             .gate_up = &w.gate_up,
+                             .out = ffn_.as<float>()});
+    backend_.matmul_residual({.x = ffn_.as<float>(),
+                              .n_rows = staged.n_rows,
+                              .weight = &w.down,
+                              .residual = hidden_.as<float>()});
+  }
+}
+
+}  // namespace foretoken

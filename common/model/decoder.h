@@ -1,0 +1,77 @@
+// The decoder of the Llama shape: embedding, layers of attention and SwiGLU on a residual stream, head. Families are
+// data (families.h); this is the one forward pass. Owns its weights and scratch on the device; borrows the KV cache.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "common/model/config.h"
+#include "common/model/model.h"
+#include "kernels/include/backend.h"
+
+namespace foretoken {
+
+struct LayerWeights {
+  Buffer input_norm;  // [n_hidden]
+  Linear qkv;         // [(n_heads + 2 n_kv_heads) * head_dim, n_hidden]
+  Buffer q_norm;      // [head_dim], empty without qk_norm
+  Buffer k_norm;
+  Linear o;           // [n_hidden, n_heads * head_dim]
+  Buffer post_norm;   // [n_hidden]
+  Linear gate_up;     // [2 n_ffn, n_hidden]
+  Linear down;        // [n_hidden, n_ffn]
+};
+
+struct DecoderWeights {
+  Linear embedding;  // [vocab, n_hidden]
+  Linear head;       // [vocab, n_hidden]; n_out 0: the embedding is the head
+  Buffer final_norm;
+  std::vector<LayerWeights> layers;
+  Buffer rope_cos;  // [max_model_len, head_dim / 2]
+  Buffer rope_sin;
+  std::size_t n_bytes = 0;  // of all linears and norms on the device
+};
+
+struct DecoderOptions {
+  DType kv_dtype = DType::kF32;
+  std::int32_t max_rows = 512;
+  Fingerprint fingerprint = 0;
+};
+
+class Decoder : public Model {
+ public:
+  Decoder(ModelConfig config, DecoderWeights weights, Backend& backend, const DecoderOptions& options);
+
+  const ModelConfig& config() const override { return config_; }
+  KvGeometry kv_geometry(std::int32_t block_tokens) const override;
+  Fingerprint fingerprint() const override { return options_.fingerprint; }
+  std::size_t weight_bytes() const override { return weights_.n_bytes; }
+  std::int32_t max_rows() const override { return options_.max_rows; }
+  void forward(const ForwardBatch& batch, const PagedKv& kv, float* logits) override;
+
+ private:
+  // Where the parts of the one uploaded array lie, in elements.
+  struct Staged {
+    std::size_t positions, slots, row_begin, logit_rows, block_tables;
+    std::int32_t n_rows, n_sequences, max_blocks;
+  };
+  Staged stage(const ForwardBatch& batch, const PagedKv& kv);
+  void run_layers(const Staged& staged, const PagedKv& kv);
+  const std::int32_t* device(std::size_t offset) const { return batch_.as<std::int32_t>() + offset; }
+
+  ModelConfig config_;
+  DecoderWeights weights_;
+  Backend& backend_;
+  DecoderOptions options_;
+  Buffer hidden_;     // [max_rows, n_hidden]: the residual stream
+  Buffer q_;          // [max_rows, n_heads, head_dim]
+  Buffer attention_;  // [max_rows, n_heads, head_dim]
+  Buffer ffn_;        // [max_rows, n_ffn]
+  Buffer batch_;      // all integers of a batch; grows, seldom
+  std::vector<std::int32_t> host_batch_;
+};
+
+// Bytes of the buffers above, without the batch.
+std::size_t decoder_scratch_bytes(const ModelConfig& config, std::int32_t max_rows);
+
+}  // namespace foretoken

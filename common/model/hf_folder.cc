@@ -1,0 +1,353 @@
+#include "common/model/hf_folder.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <system_error>
+
+#include "common/base/json.h"
+#include "common/model/families.h"
+#include "common/model/safetensors.h"
+
+namespace foretoken {
+namespace {
+
+constexpr std::size_t kMaxConfigBytes = 1u << 20;
+constexpr std::int64_t kMaxPositions = 1 << 24;  // positions above 2^24 are no longer exact in float
+
+// One JSON object of one file, asked for fields by name. Every complaint names file, field, expectation and finding.
+// A field that is null counts as absent, as Python's None does.
+class Fields {
+ public:
+  Fields(const Json& object, std::string file, std::string prefix = {})
+      : object_(object), file_(std::move(file)), prefix_(std::move(prefix)) {}
+
+  const Json* find(const char* field) const {
+    const auto found = object_.find(field);
+    return found == object_.end() || found->is_null() ? nullptr : &*found;
+  }
+  bool has(const char* field) const { return find(field) != nullptr; }
+
+  [[noreturn]] void refuse(ErrorCode code, const char* field, const std::string& sentence) const {
+    throw FatalError(code, file_ + ": " + prefix_ + field + " " + sentence);
+  }
+  [[noreturn]] void expected(const char* field, const std::string& expectation) const {
+    const Json* found = find(field);
+    std::string finding = found == nullptr ? "it is missing" : "found " + to_text(*found);
+    if (finding.size() > 120) finding = finding.substr(0, 120) + "…";
+    refuse(ErrorCode::kMalformed, field, "must be " + expectation + "; " + finding);
+  }
+
+  std::int64_t integer(const char* field, std::int64_t low, std::int64_t high) const {
+    const Json* value = find(field);
+    const std::string range = "a whole number from " + std::to_string(low) + " to " + std::to_string(high);
+    if (value == nullptr || !value->is_number_integer()) expected(field, range);
+    // An unsigned above 2^63 would turn negative.
+    if (value->is_number_unsigned() && value->get<std::uint64_t>() > static_cast<std::uint64_t>(high))
+      expected(field, range);
+    const auto number = value->get<std::int64_t>();
+    if (number < low || number > high) expected(field, range);
+    return number;
+  }
+  std::int64_t integer_or(const char* field, std::int64_t low, std::int64_t high, std::int64_t otherwise) const {
+    return has(field) ? integer(field, low, high) : otherwise;
+  }
+  double number(const char* field, double low, double high) const {
+    const Json* value = find(field);
+    const std::string range = "a number from " + Json(low).dump() + " to " + Json(high).dump();
+    if (value == nullptr || !value->is_number()) expected(field, range);
+    const auto number = value->get<double>();
+    if (!(number >= low && number <= high)) expected(field, range);
+    return number;
+  }
+  double number_or(const char* field, double low, double high, double otherwise) const {
+    return has(field) ? number(field, low, high) : otherwise;
+  }
+  bool flag_or(const char* field, bool otherwise) const {
+    const Json* value = find(field);
+    if (value == nullptr) return otherwise;
+    if (!value->is_boolean()) expected(field, "true or false");
+    return value->get<bool>();
+  }
+  std::string text_or(const char* field, std::string otherwise) const {
+    const Json* value = find(field);
+    if (value == nullptr) return otherwise;
+    if (!value->is_string()) expected(field, "a string");
+    return value->get<std::string>();
+  }
+
+  const Json& object() const { return object_; }
+  const std::string& file() const { return file_; }
+
+ private:
+  const Json& object_;
+  std::string file_;
+  std::string prefix_;
+};
+
+Json parse_object(std::string_view text, const std::string& file) {
+  auto parsed = parse_json(text, {.max_bytes = kMaxConfigBytes, .max_depth = 32, .max_nodes = 100'000});
+  if (!parsed.ok()) throw FatalError(parsed.error().code, file + ": " + parsed.error().message);
+  if (!parsed->is_object()) throw FatalError(ErrorCode::kMalformed, file + ": must be a JSON object");
+  return std::move(parsed).value();
+}
+
+std::string architecture_of(const Fields& fields) {
+  const Json* list = fields.find("architectures");
+  if (list == nullptr) return {};
+  if (!list->is_array() || list->empty() || !list->front().is_string())
+    fields.expected("architectures", "a list that begins with a class name");
+  return list->front().get<std::string>();
+}
+
+const FamilyRow& family_of(const Fields& fields, std::string& architecture) {
+  architecture = architecture_of(fields);
+  const std::string model_type = fields.text_or("model_type", "");
+  const FamilyRow* row = find_family(architecture, model_type);
+  if (row == nullptr) {
+    const std::string found = architecture.empty() ? "model_type \"" + model_type + "\"" : architecture;
+    throw FatalError(ErrorCode::kUnsupportedModel,
+                     fields.file() + ": " + found + " is not supported; supported: " + supported_families());
+  }
+  if (architecture.empty()) architecture = row->architecture;
+  return *row;
+}
+
+// What would change the arithmetic in a way we do not compute.
+void refuse_unsupported(const Fields& fields) {
+  for (const char* field : {"num_local_experts", "num_experts", "n_routed_experts", "moe_intermediate_size"}) {
+    const Json* value = fields.find(field);
+    if (value != nullptr && !(value->is_number() && value->get<double>() == 0))
+      fields.refuse(ErrorCode::kUnsupportedModel, field, "is set: mixtures of experts are not supported");
+  }
+  for (const char* field : {"quantization_config", "compression_config"}) {
+    const Json* value = fields.find(field);
+    if (value == nullptr) continue;
+    std::string method = "of an unknown method";
+    if (value->is_object() && value->contains("quant_method") && (*value)["quant_method"].is_string())
+      method = (*value)["quant_method"].get<std::string>();
+    fields.refuse(ErrorCode::kUnsupportedModel, field,
+                  "is set (" + method.substr(0, 40) +
+                      "): quantised checkpoints are not supported; load the float checkpoint with dtype int8 instead");
+  }
+  const std::string act = fields.text_or("hidden_act", "silu");
+  if (act != "silu" && act != "swish")
+    fields.refuse(ErrorCode::kUnsupportedModel, "hidden_act", "is \"" + act.substr(0, 40) + "\"; supported: silu");
+  if (fields.number_or("partial_rotary_factor", 0, 1, 1) != 1)
+    fields.refuse(ErrorCode::kUnsupportedModel, "partial_rotary_factor", "is not 1: partial rotation is not supported");
+}
+
+void refuse_window(const Fields& fields, const FamilyRow& row, std::int32_t n_layers) {
+  if (const Json* types = fields.find("layer_types")) {
+    if (!types->is_array()) fields.expected("layer_types", "a list");
+    if (types->size() != static_cast<std::size_t>(n_layers))
+      fields.expected("layer_types", "a list of " + std::to_string(n_layers) + " types");
+    for (const Json& type : *types) {
+      if (type != "full_attention") {
+        fields.refuse(ErrorCode::kUnsupportedModel, "layer_types",
+                      "has " + to_text(type).substr(0, 60) + "; supported: \"full_attention\"");
+      }
+    }
+    if (row.window == WindowRule::kIfSwitch) return;  // the list, not the counts below, decides
+  }
+  if (row.window == WindowRule::kNone || !fields.has("sliding_window")) return;
+  if (row.window == WindowRule::kIfSwitch) {
+    if (!fields.flag_or("use_sliding_window", false)) return;
+    // Absent, Qwen's default of 28 layers counts.
+    if (fields.integer_or("max_window_layers", 0, 1 << 20, 28) >= n_layers) return;
+  }
+  fields.refuse(ErrorCode::kUnsupportedModel, "sliding_window",
+                "is in force (" + to_text(*fields.find("sliding_window")).substr(0, 40) +
+                    "): sliding window attention is not supported");
+}
+
+RopeType rope_type_of(const Fields& rope, const char* field) {
+  const std::string name = rope.text_or(field, "default");
+  for (RopeType type : {RopeType::kDefault, RopeType::kLinear, RopeType::kLlama3, RopeType::kYarn})
+    if (rope_type_name(type) == name) return type;
+  rope.refuse(ErrorCode::kUnsupportedModel, field,
+              "is \"" + name.substr(0, 40) + "\"; supported: default, linear, llama3, yarn");
+}
+
+// A key we do not know may change every angle: ignoring it gives text that degrades with length, so it is refused.
+void refuse_unknown_rope_keys(const Fields& rope) {
+  for (const auto& [key, value] : rope.object().items()) {
+    static constexpr std::string_view kKnown[] = {
+        "rope_type", "type", "rope_theta", "factor", "low_freq_factor", "high_freq_factor",
+        "original_max_position_embeddings", "beta_fast", "beta_slow", "attention_factor", "mscale", "mscale_all_dim",
+        "truncate", "partial_rotary_factor", "finetuned"};
+    if (std::ranges::find(kKnown, key) == std::end(kKnown)) {
+      rope.refuse(ErrorCode::kUnsupportedModel, key.substr(0, 60).c_str(),
+                  "is not a RoPE parameter we know; ignoring it could change the text");
+    }
+  }
+  if (rope.number_or("partial_rotary_factor", 0, 1, 1) != 1)
+    rope.refuse(ErrorCode::kUnsupportedModel, "partial_rotary_factor", "is not 1: partial rotation is not supported");
+}
+
+void read_yarn(const Fields& rope, std::int64_t max_positions, RopeSpec& spec) {
+  spec.original_max_position_embeddings =
+      rope.integer_or("original_max_position_embeddings", 1, kMaxPositions, max_positions);
+  spec.factor = rope.number_or("factor", 1, 1e6,
+                               static_cast<double>(max_positions) /
+                                   static_cast<double>(spec.original_max_position_embeddings));
+  spec.beta_fast = rope.number_or("beta_fast", 1e-3, 1e6, 32);
+  spec.beta_slow = rope.number_or("beta_slow", 1e-3, 1e6, 1);
+  if (rope.has("attention_factor")) spec.attention_factor = rope.number("attention_factor", 1e-6, 1e6);
+  spec.mscale = rope.number_or("mscale", 0, 1e6, 0);
+  spec.mscale_all_dim = rope.number_or("mscale_all_dim", 0, 1e6, 0);
+  spec.truncate = rope.flag_or("truncate", true);
+}
+
+void read_rope_parameters(const Fields& rope, std::int64_t max_positions, RopeSpec& spec) {
+  refuse_unknown_rope_keys(rope);
+  spec.type = rope_type_of(rope, rope.has("rope_type") ? "rope_type" : "type");
+  spec.theta = rope.number_or("rope_theta", 1.0001, 1e15, spec.theta);
+  switch (spec.type) {
+    case RopeType::kDefault: break;
+    case RopeType::kLinear: spec.factor = rope.number("factor", 1, 1e6); break;
+    case RopeType::kLlama3:
+      spec.factor = rope.number("factor", 1, 1e6);
+      spec.low_freq_factor = rope.number("low_freq_factor", 1e-6, 1e6);
+      spec.high_freq_factor = rope.number("high_freq_factor", 1e-6, 1e6);
+      if (spec.high_freq_factor <= spec.low_freq_factor)
+        rope.expected("high_freq_factor", "above low_freq_factor");
+      spec.original_max_position_embeddings = rope.integer("original_max_position_embeddings", 1, kMaxPositions);
+      break;
+    case RopeType::kYarn: read_yarn(rope, max_positions, spec); break;
+  }
+}
+
+// New spelling: rope_parameters, perhaps one map per layer type. Old: rope_theta beside rope_scaling.
+RopeSpec read_rope(const Fields& fields, std::int64_t max_positions) {
+  RopeSpec spec;
+  spec.theta = fields.number_or("rope_theta", 1.0001, 1e15, 10000.0);
+  const char* key = fields.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
+  const Json* found = fields.find(key);
+  if (found == nullptr) return spec;
+  if (!found->is_object()) fields.expected(key, "an object");
+  std::string prefix = std::string(key) + ".";
+  if (const auto full = found->find("full_attention"); full != found->end()) {
+    if (!full->is_object()) fields.expected(key, "an object with an object for full_attention");
+    found = &*full;
+    prefix += "full_attention.";
+  }
+  read_rope_parameters(Fields(*found, fields.file(), prefix), max_positions, spec);
+  return spec;
+}
+
+void read_shape(const Fields& fields, const FamilyRow& row, ModelConfig& c) {
+  const auto dimension = [&](const char* field, std::int64_t low, std::int64_t high) {
+    return static_cast<std::int32_t>(fields.integer(field, low, high));
+  };
+  c.n_layers = dimension("num_hidden_layers", 1, 1024);
+  c.n_hidden = dimension("hidden_size", 1, 1 << 17);
+  c.n_heads = dimension("num_attention_heads", 1, 1024);
+  c.n_ffn = dimension("intermediate_size", 1, 1 << 20);
+  c.vocab_size = dimension("vocab_size", 2, 1 << 22);
+  c.n_kv_heads = row.needs_n_kv_heads || fields.has("num_key_value_heads")
+                     ? dimension("num_key_value_heads", 1, c.n_heads)
+                     : c.n_heads;
+  if (c.n_heads % c.n_kv_heads != 0)
+    fields.expected("num_key_value_heads", "a divisor of num_attention_heads, " + std::to_string(c.n_heads));
+  if (fields.has("head_dim")) {
+    c.head_dim = dimension("head_dim", 2, 512);
+  } else if (row.default_head_dim != 0) {
+    c.head_dim = row.default_head_dim;
+  } else {
+    if (c.n_hidden % c.n_heads != 0)
+      fields.expected("hidden_size", "a multiple of num_attention_heads, or head_dim given");
+    c.head_dim = c.n_hidden / c.n_heads;
+  }
+  if (c.head_dim % 2 != 0 || c.head_dim > 512)
+    fields.expected("head_dim", "even and at most 512 (here " + std::to_string(c.head_dim) + ")");
+}
+
+DType read_dtype(const Fields& fields) {
+  const char* field = fields.has("dtype") ? "dtype" : "torch_dtype";
+  const std::string name = fields.text_or(field, "float32");
+  for (DType dtype : {DType::kF32, DType::kBf16, DType::kF16})
+    if (dtype_name(dtype) == name) return dtype;
+  fields.refuse(ErrorCode::kUnsupportedModel, field,
+                "is \"" + name.substr(0, 40) + "\"; supported: float32, bfloat16, float16");
+}
+
+std::vector<TokenId> read_token_ids(const Fields& fields, const char* field, std::int32_t vocab_size) {
+  const Json* value = fields.find(field);
+  if (value == nullptr) return {};
+  const Json list = value->is_array() ? *value : Json::array({*value});
+  std::vector<TokenId> ids;
+  for (const Json& id : list) {
+    if (!id.is_number_integer() || id.get<double>() < 0 || id.get<double>() >= vocab_size)
+      fields.expected(field, "a token id, or a list of them, from 0 to " + std::to_string(vocab_size - 1));
+    ids.push_back(id.get<TokenId>());
+  }
+  std::ranges::sort(ids);
+  ids.erase(std::ranges::unique(ids).begin(), ids.end());
+  return ids;
+}
+
+void read_generation(const Fields& fields, ModelConfig& c) {
+  if (fields.has("eos_token_id")) c.eos_token_ids = read_token_ids(fields, "eos_token_id", c.vocab_size);
+  auto& g = c.generation;
+  if (fields.has("temperature")) g.temperature = static_cast<float>(fields.number("temperature", 0, 100));
+  // A file that says do_sample: false wants greedy, whatever temperature it also carries.
+  if (fields.has("do_sample") && !fields.flag_or("do_sample", false)) g.temperature = 0.0f;
+  if (fields.has("top_k")) g.top_k = static_cast<std::uint32_t>(fields.integer("top_k", 0, 0x7fffffff));
+  if (fields.has("top_p")) g.top_p = static_cast<float>(fields.number("top_p", 1e-6, 1));
+  if (fields.has("min_p")) g.min_p = static_cast<float>(fields.number("min_p", 0, 0.999999));
+  if (fields.has("repetition_penalty"))
+    g.repetition_penalty = static_cast<float>(fields.number("repetition_penalty", 1e-6, 100));
+}
+
+}  // namespace
+
+ModelConfig parse_model_config(std::string_view config, std::string_view generation, std::string_view folder_name) {
+  const std::string file = (std::filesystem::path(folder_name) / "config.json").string();
+  const Json object = parse_object(config, file);
+  const Fields fields(object, file);
+
+  ModelConfig c;
+  const FamilyRow& row = family_of(fields, c.architecture);
+  c.family = row.family;
+  refuse_unsupported(fields);
+  read_shape(fields, row, c);
+  refuse_window(fields, row, c.n_layers);
+  c.rms_norm_eps = static_cast<float>(fields.number_or("rms_norm_eps", 0, 1, 1e-6));
+  c.max_position_embeddings = fields.integer("max_position_embeddings", 1, kMaxPositions);
+  c.rope = read_rope(fields, c.max_position_embeddings);
+  c.tie_word_embeddings = fields.flag_or("tie_word_embeddings", false);
+  const bool attention_bias = row.reads_attention_bias && fields.flag_or("attention_bias", false);
+  c.qkv_bias = row.qkv_bias_in_code || attention_bias;
+  c.o_bias = attention_bias;
+  c.mlp_bias = row.reads_mlp_bias && fields.flag_or("mlp_bias", false);
+  c.qk_norm = row.qk_norm;
+  c.checkpoint_dtype = read_dtype(fields);
+  if (fields.has("bos_token_id")) {
+    const auto bos = read_token_ids(fields, "bos_token_id", c.vocab_size);
+    if (!bos.empty()) c.bos_token_id = bos.front();
+  }
+  c.eos_token_ids = read_token_ids(fields, "eos_token_id", c.vocab_size);
+  if (!generation.empty()) {
+    const std::string generation_file = (std::filesystem::path(folder_name) / "generation_config.json").string();
+    const Json generation_object = parse_object(generation, generation_file);
+    read_generation(Fields(generation_object, generation_file), c);
+  }
+  if (context_length(c) > kMaxPositions)
+    fields.expected("max_position_embeddings", "at most " + std::to_string(kMaxPositions) + " after RoPE scaling");
+  c.max_model_len = context_length(c);
+  return c;
+}
+
+ModelConfig read_model_config(const std::filesystem::path& folder) {
+  std::error_code error;
+  if (!std::filesystem::is_directory(folder, error))
+    throw FatalError(ErrorCode::kIo, folder.string() + ": is not a folder; expected a Hugging Face model folder");
+  const std::string config = read_text_file(folder / "config.json", kMaxConfigBytes);
+  const auto generation_path = folder / "generation_config.json";
+  std::string generation;
+  if (std::filesystem::exists(generation_path, error)) generation = read_text_file(generation_path, kMaxConfigBytes);
+  return parse_model_config(config, generation, folder.string());
+}
+
+}  // namespace foretoken

@@ -1,0 +1,239 @@
+#include "common/model/load_model.h"
+
+#include <array>
+#include <map>
+#include <utility>
+
+#include "common/model/convert.h"
+#include "common/model/decoder.h"
+#include "common/model/digest.h"
+#include "common/model/families.h"
+#include "common/model/hf_folder.h"
+#include "common/model/rope.h"
+#include "common/model/safetensors.h"
+#include "common/model/tensor_set.h"
+
+namespace foretoken {
+namespace {
+
+// What changes the function a model computes, besides its tensors.
+void add_config(const ModelConfig& c, Digest& digest) {
+  digest.add(family_name(c.family));
+  for (std::int32_t n : {c.n_layers, c.n_hidden, c.n_heads, c.n_kv_heads, c.head_dim, c.n_ffn, c.vocab_size})
+    digest.add(static_cast<std::uint64_t>(n));
+  digest.add(static_cast<double>(c.rms_norm_eps));
+  for (bool flag : {c.tie_word_embeddings, c.qkv_bias, c.o_bias, c.mlp_bias, c.qk_norm})
+    digest.add(static_cast<std::uint64_t>(flag));
+  digest.add(rope_type_name(c.rope.type));
+  for (double value : {c.rope.theta, c.rope.factor, c.rope.low_freq_factor, c.rope.high_freq_factor,
+                       static_cast<double>(c.rope.original_max_position_embeddings), c.rope.beta_fast,
+                       c.rope.beta_slow, rope_attention_factor(c.rope)})
+    digest.add(value);
+  digest.add(static_cast<std::uint64_t>(c.rope.truncate));
+}
+
+// Reads tensors, notes the digest of each, and hands them to the backend in the dtype that was asked for.
+class WeightLoader {
+ public:
+  WeightLoader(const ModelConfig& config, const Checkpoint& checkpoint, Backend& backend, const LoadOptions& options)
+      : config_(config), checkpoint_(checkpoint), backend_(backend), options_(options) {
+    for (ExpectedTensor& tensor : expected_tensors(config)) {
+      bytes_total_ += checkpoint.at(tensor.name).bytes.size();
+      shapes_[tensor.name] = std::move(tensor.shape);
+    }
+    dtype_ = resolve_weight_dtype(checkpoint, options.dtype);
+  }
+
+  DType dtype() const { return dtype_; }
+  Fingerprint fingerprint() const;
+  DecoderWeights load();
+
+ private:
+  Checkpoint::Tensor read(const std::string& name);
+  std::vector<float> read_floats(const std::string& name);
+  Buffer vector(const std::string& name);
+  Buffer upload(std::span<const float> values);
+  Linear linear(std::span<const std::string> names, bool bias, Stacking stacking = Stacking::kRows);
+  LayerWeights layer(std::int32_t number);
+
+  // A source of pack() and the memory its pointers lead to.
+  struct Held {
+    LinearSource source;
+    std::vector<std::byte> narrowed;
+    Int8Matrix int8;
+    std::vector<float> bias;
+  };
+  void convert(const std::string& name, Held& held);
+
+  const ModelConfig& config_;
+  const Checkpoint& checkpoint_;
+  Backend& backend_;
+  const LoadOptions& options_;
+  DType dtype_ = DType::kF32;
+  std::map<std::string, std::vector<std::int64_t>> shapes_;
+  std::map<std::string, std::uint64_t> digests_;
+  std::uint64_t bytes_done_ = 0;
+  std::uint64_t bytes_total_ = 0;
+  std::size_t device_bytes_ = 0;
+};
+
+Fingerprint WeightLoader::fingerprint() const {
+  Digest digest;
+  add_config(config_, digest);
+  // By name, so that the same tensors in other shards are the same model.
+  for (const auto& [name, contents] : digests_) {
+    const TensorInfo& info = *checkpoint_.at(name).info;
+    digest.add(name).add(tensor_type_name(info.type));
+    for (std::int64_t dimension : info.shape) digest.add(static_cast<std::uint64_t>(dimension));
+    digest.add(contents);
+  }
+  return digest.value();
+}
+
+Checkpoint::Tensor WeightLoader::read(const std::string& name) {
+  const Checkpoint::Tensor tensor = checkpoint_.at(name);
+  digests_[name] = digest_bytes(tensor.bytes);
+  bytes_done_ += tensor.bytes.size();
+  if (options_.on_progress) options_.on_progress(bytes_done_, bytes_total_);
+  return tensor;
+}
+
+std::vector<float> WeightLoader::read_floats(const std::string& name) {
+  const Checkpoint::Tensor tensor = read(name);
+  std::vector<float> values(tensor.info->n_elements());
+  widen(*dtype_of(tensor.info->type), tensor.bytes, values);
+  return values;
+}
+
+Buffer WeightLoader::upload(std::span<const float> values) {
+  Buffer buffer = backend_.allocate(values.size_bytes());
+  backend_.upload(buffer.as<float>(), values.data(), values.size_bytes());
+  backend_.synchronize();  // the host copy is about to go
+  return buffer;
+}
+
+Buffer WeightLoader::vector(const std::string& name) {
+  Buffer buffer = upload(read_floats(name));
+  device_bytes_ += buffer.size_bytes();
+  return buffer;
+}
+
+// Points held.source at the tensor's elements in dtype_: in the map itself if they are stored so.
+void WeightLoader::convert(const std::string& name, Held& held) {
+  const Checkpoint::Tensor tensor = read(name);
+  const DType stored = *dtype_of(tensor.info->type);
+  const auto& shape = shapes_.at(name);
+  held.source = {.dtype = dtype_, .data = tensor.bytes.data(), .n_out = shape[0], .n_in = shape[1]};
+  if (dtype_ == DType::kI8) {
+    if (!quantise_rows(stored, tensor.bytes, shape[0], shape[1], held.int8)) {
+      throw FatalError(ErrorCode::kMalformed, tensor.file->path().string() + ": tensor " + name +
+                                                  " has values that are not finite; it cannot become int8");
+    }
+    held.source.data = held.int8.data.data();
+    held.source.scales = held.int8.scales.data();
+  } else if (stored != dtype_) {
+    std::vector<float> values(tensor.info->n_elements());
+    widen(stored, tensor.bytes, values);
+    held.narrowed.resize(values.size() * size_bytes(dtype_));
+    if (!narrow(values, dtype_, held.narrowed)) {
+      throw FatalError(ErrorCode::kUnsupportedModel, tensor.file->path().string() + ": tensor " + name +
+                                                         " has values beyond the range of " + dtype_name(dtype_) +
+                                                         "; use bfloat16 or float32");
+    }
+    held.source.data = held.narrowed.data();
+  }
+}
+
+Linear WeightLoader::linear(std::span<const std::string> names, bool bias, Stacking stacking) {
+  std::vector<Held> held(names.size());
+  std::vector<LinearSource> sources;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    convert(names[i] + ".weight", held[i]);
+    if (bias) {
+      held[i].bias = read_floats(names[i] + ".bias");
+      held[i].source.bias = held[i].bias.data();
+    }
+    sources.push_back(held[i].source);
+  }
+  Linear packed = backend_.pack(sources, stacking);
+  device_bytes_ += packed.weights.size_bytes() + packed.scales.size_bytes() + packed.bias.size_bytes();
+  return packed;
+}
+
+LayerWeights WeightLoader::layer(std::int32_t number) {
+  const auto name = [&](std::string_view rest) { return names::layer(number, rest); };
+  LayerWeights w;
+  w.input_norm = vector(name("input_layernorm.weight"));
+  const std::array qkv{name("self_attn.q_proj"), name("self_attn.k_proj"), name("self_attn.v_proj")};
+  w.qkv = linear(qkv, config_.qkv_bias);
+  if (config_.qk_norm) {
+    w.q_norm = vector(name("self_attn.q_norm.weight"));
+    w.k_norm = vector(name("self_attn.k_norm.weight"));
+  }
+  w.o = linear(std::array{name("self_attn.o_proj")}, config_.o_bias);
+  w.post_norm = vector(name("post_attention_layernorm.weight"));
+  const std::array gate_up{name("mlp.gate_proj"), name("mlp.up_proj")};
+  w.gate_up = linear(gate_up, config_.mlp_bias, Stacking::kGateUp);
+  w.down = linear(std::array{name("mlp.down_proj")}, config_.mlp_bias);
+  return w;
+}
+
+DecoderWeights WeightLoader::load() {
+  DecoderWeights weights;
+  const auto stem = [](std::string_view name) { return std::string(name.substr(0, name.rfind(".weight"))); };
+  weights.embedding = linear(std::array{stem(names::kEmbedding)}, false);
+  for (std::int32_t l = 0; l < config_.n_layers; ++l) weights.layers.push_back(layer(l));
+  weights.final_norm = vector(std::string(names::kFinalNorm));
+  if (!config_.tie_word_embeddings) weights.head = linear(std::array{stem(names::kHead)}, false);
+  const RopeTables tables = make_rope_tables(config_.rope, config_.head_dim, config_.max_model_len);
+  weights.rope_cos = upload(tables.cos);
+  weights.rope_sin = upload(tables.sin);
+  weights.n_bytes = device_bytes_;
+  return weights;
+}
+
+void check_options(const ModelConfig& config, const LoadOptions& options, const std::filesystem::path& folder) {
+  if (options.max_rows < 1 || options.max_rows > 1 << 16)
+    throw FatalError(ErrorCode::kConfig, "max_rows is " + std::to_string(options.max_rows) + "; it must be 1 to 65536");
+  if (options.max_model_len < 0 || options.max_model_len > context_length(config)) {
+    throw FatalError(ErrorCode::kConfig, "max_model_len is " + std::to_string(options.max_model_len) + "; " +
+                                             folder.string() + " was made for at most " +
+                                             std::to_string(context_length(config)) + " positions");
+  }
+  if (options.kv_dtype && *options.kv_dtype != DType::kF32 && *options.kv_dtype != DType::kBf16 &&
+      *options.kv_dtype != DType::kF16) {
+    throw FatalError(ErrorCode::kConfig, std::string("kv_dtype is ") + dtype_name(*options.kv_dtype) +
+                                             "; supported: float32, bfloat16, float16");
+  }
+}
+
+}  // namespace
+
+std::optional<WeightDType> weight_dtype_from_name(std::string_view name) {
+  static constexpr std::pair<std::string_view, WeightDType> kNames[] = {{"auto", WeightDType::kAuto},
+                                                                        {"float32", WeightDType::kF32},
+                                                                        {"bfloat16", WeightDType::kBf16},
+                                                                        {"float16", WeightDType::kF16},
+                                                                        {"int8", WeightDType::kI8}};
+  for (const auto& [known, dtype] : kNames)
+    if (known == name) return dtype;
+  return std::nullopt;
+}
+
+std::unique_ptr<Model> load_model(const std::filesystem::path& folder, Backend& backend, const LoadOptions& options) {
+  ModelConfig config = read_model_config(folder);
+  check_options(config, options, folder);
+  if (options.max_model_len > 0) config.max_model_len = options.max_model_len;
+  const Checkpoint checkpoint(folder);
+  check_tensor_set(config, checkpoint, folder);
+
+  WeightLoader loader(config, checkpoint, backend, options);
+  DecoderWeights weights = loader.load();
+  checkpoint.check_unchanged();
+  const DecoderOptions decoder_options{.kv_dtype = options.kv_dtype.value_or(default_kv_dtype(loader.dtype())),
+                                       .max_rows = options.max_rows,
+                                       .fingerprint = loader.fingerprint()};
+  return std::make_unique<Decoder>(std::move(config), std::move(weights), backend, decoder_options);
+}
+
+}  // namespace foretoken

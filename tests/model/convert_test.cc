@@ -1,0 +1,108 @@
+#include "common/model/convert.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "common/model/digest.h"
+
+namespace foretoken {
+namespace {
+
+std::span<const std::byte> bytes_of(std::span<const float> values) { return std::as_bytes(values); }
+
+TEST(Convert, SixteenBitsThereAndBackKeepsWhatFits) {
+  const float values[] = {0.0f, -0.0f, 1.0f, -1.5f, 0.15625f, 240.0f, 0x1p-14f};
+  for (DType dtype : {DType::kBf16, DType::kF16, DType::kF32}) {
+    std::vector<std::byte> stored(std::size(values) * size_bytes(dtype));
+    ASSERT_TRUE(narrow(values, dtype, stored));
+    float back[std::size(values)];
+    widen(dtype, stored, back);
+    for (std::size_t i = 0; i < std::size(values); ++i) {
+      EXPECT_EQ(back[i], values[i]);
+      EXPECT_EQ(std::signbit(back[i]), std::signbit(values[i]));
+    }
+  }
+}
+
+TEST(Convert, RoundsToNearestEven) {
+  // bf16 keeps 8 bits: 257 lies between 256 and 258, 259 between 258 and 260.
+  const float values[] = {257.0f, 259.0f, 257.5f};
+  std::vector<std::byte> stored(6);
+  ASSERT_TRUE(narrow(values, DType::kBf16, stored));
+  float back[3];
+  widen(DType::kBf16, stored, back);
+  EXPECT_EQ(back[0], 256.0f);
+  EXPECT_EQ(back[1], 260.0f);
+  EXPECT_EQ(back[2], 258.0f);
+}
+
+TEST(Convert, SaysWhenAValueDoesNotFit) {
+  const float large[] = {1.0f, 70000.0f};
+  std::vector<std::byte> stored(4);
+  EXPECT_FALSE(narrow(large, DType::kF16, stored));
+  EXPECT_TRUE(narrow(large, DType::kBf16, stored));
+  const float infinite[] = {std::numeric_limits<float>::infinity(), 1.0f};
+  EXPECT_TRUE(narrow(infinite, DType::kF16, stored)) << "it was infinite before";
+}
+
+TEST(Convert, Int8ErrorIsAtMostHalfAStepOfItsRow) {
+  constexpr unsigned kSeed = 3;
+  SCOPED_TRACE(kSeed);
+  std::mt19937 random(kSeed);
+  std::normal_distribution<float> normal;
+  constexpr std::int64_t kRows = 9, kColumns = 33;
+  std::vector<float> values(kRows * kColumns);
+  for (std::int64_t r = 0; r < kRows; ++r)
+    for (std::int64_t c = 0; c < kColumns; ++c)
+      values[static_cast<std::size_t>(r * kColumns + c)] = normal(random) * std::pow(10.0f, static_cast<float>(r - 4));
+  for (std::size_t c = 0; c < kColumns; ++c) values[c] = 0;  // a row of zeros
+  Int8Matrix matrix;
+  ASSERT_TRUE(quantise_rows(DType::kF32, bytes_of(values), kRows, kColumns, matrix));
+  for (std::size_t r = 0; r < kRows; ++r) {
+    float largest = 0, error = 0;
+    int largest_code = 0;
+    for (std::size_t c = 0; c < kColumns; ++c) {
+      const float value = values[r * kColumns + c];
+      const std::int8_t code = matrix.data[r * kColumns + c];
+      largest = std::max(largest, std::fabs(value));
+      largest_code = std::max(largest_code, std::abs(int{code}));
+      error = std::max(error, std::fabs(value - matrix.scales[r] * static_cast<float>(code)));
+    }
+    EXPECT_LE(error, largest / 127 * 0.501f) << r;
+    EXPECT_EQ(largest_code, r == 0 ? 0 : 127) << r;
+  }
+  values[5] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_FALSE(quantise_rows(DType::kF32, bytes_of(values), kRows, kColumns, matrix));
+}
+
+TEST(Digest, EveryBitAndTheLengthCount) {
+  std::vector<std::byte> bytes(200, std::byte{7});
+  const std::uint64_t digest = digest_bytes(bytes);
+  EXPECT_EQ(digest_bytes(bytes), digest);
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    bytes[i] ^= std::byte{0x10};
+    EXPECT_NE(digest_bytes(bytes), digest) << i;
+    bytes[i] ^= std::byte{0x10};
+  }
+  std::swap(bytes[0], bytes[64]);
+  EXPECT_EQ(digest_bytes(bytes), digest);
+  bytes[0] = std::byte{8};
+  const std::uint64_t first = digest_bytes(bytes);
+  std::swap(bytes[0], bytes[64]);
+  EXPECT_NE(digest_bytes(bytes), first) << "places in one lane are not interchangeable";
+  EXPECT_NE(digest_bytes(std::span(bytes).first(199)), digest_bytes(bytes));
+  const std::vector<std::byte> zeros(64);
+  EXPECT_NE(digest_bytes(std::span(zeros).first(8)), digest_bytes(std::span(zeros).first(16)));
+}
+
+TEST(Digest, BoundariesBetweenStringsCount) {
+  EXPECT_NE(Digest().add("ab").add("c").value(), Digest().add("a").add("bc").value());
+  EXPECT_NE(Digest().add(std::uint64_t{1}).add(std::uint64_t{2}).value(),
+            Digest().add(std::uint64_t{2}).add(std::uint64_t{1}).value());
+}
+
+}  // namespace
+}  // namespace foretoken

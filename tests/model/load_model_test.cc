@@ -1,0 +1,153 @@
+#include "common/model/load_model.h"
+
+#include <gmock/gmock.h>
+
+#include "common/base/result.h"
+#include "common/model/init_random.h"
+#include "common/model/pair.h"
+#include "tests/model/runner.h"
+#include "tests/support/temp_folder.h"
+
+namespace foretoken {
+namespace {
+
+using test::TempFolder;
+using testing::HasSubstr;
+
+class LoadModel : public testing::Test {
+ protected:
+  LoadModel() : backend_(make_backend({.n_threads = 1})) { recipe_.config = tiny_config(Family::kLlama); }
+
+  std::filesystem::path write(const char* name) {
+    write_random_model(folder_ / name, recipe_);
+    return folder_ / name;
+  }
+  std::string problem(const std::filesystem::path& path, const LoadOptions& options = {}) {
+    try {
+      load_model(path, *backend_, options);
+      return "accepted";
+    } catch (const FatalError& error) {
+      return error.what();
+    }
+  }
+
+  TempFolder folder_;
+  RandomModelRecipe recipe_;
+  std::unique_ptr<Backend> backend_;
+};
+
+TEST_F(LoadModel, FingerprintIsOfConfigAndContents) {
+  const auto print = [&](const std::filesystem::path& path, const LoadOptions& options = {}) {
+    return load_model(path, *backend_, options)->fingerprint();
+  };
+  const Fingerprint base = print(write("a"));
+  EXPECT_EQ(print(write("b")), base);
+  EXPECT_EQ(print(write("b"), {.max_rows = 7, .max_model_len = 100}), base) << "how it is run is no part of it";
+  recipe_.n_shards = 3;
+  EXPECT_EQ(print(write("c")), base) << "nor how it is cut";
+  recipe_.seed = 2;
+  EXPECT_NE(print(write("d")), base);
+  recipe_.seed = 1;
+  recipe_.config.rope.theta = 10001;
+  EXPECT_NE(print(write("e")), base);
+  recipe_.config.rope.theta = 10000;
+  recipe_.config.rms_norm_eps = 2e-5f;
+  EXPECT_NE(print(write("f")), base);
+}
+
+TEST_F(LoadModel, ReportsProgressUpToTheEnd) {
+  std::uint64_t last = 0, total = 0;
+  int n_calls = 0;
+  LoadOptions options;
+  options.on_progress = [&](std::uint64_t done, std::uint64_t all) {
+    EXPECT_GT(done, last);
+    last = done;
+    total = all;
+    ++n_calls;
+  };
+  const auto path = write("a");
+  load_model(path, *backend_, options);
+  EXPECT_EQ(last, total);
+  EXPECT_EQ(total, inspect_model(path).file_bytes);
+  EXPECT_GT(n_calls, 10);
+}
+
+TEST_F(LoadModel, KvFollowsTheWeightsUnlessTold) {
+  const auto path = write("a");
+  const auto kv = [&](const LoadOptions& options) {
+    return load_model(path, *backend_, options)->kv_geometry(16).dtype;
+  };
+  EXPECT_EQ(kv({}), DType::kF32);
+  EXPECT_EQ(kv({.dtype = WeightDType::kBf16}), DType::kBf16);
+  EXPECT_EQ(kv({.dtype = WeightDType::kF16}), DType::kF16);
+  EXPECT_EQ(kv({.dtype = WeightDType::kI8}), DType::kBf16);
+  EXPECT_EQ(kv({.dtype = WeightDType::kI8, .kv_dtype = DType::kF32}), DType::kF32);
+}
+
+TEST_F(LoadModel, RefusesOptionsThatCannotBe) {
+  const auto path = write("a");
+  EXPECT_THAT(problem(path, {.max_model_len = 4096}), HasSubstr("at most 2048 positions"));
+  EXPECT_THAT(problem(path, {.max_rows = 0}), HasSubstr("max_rows"));
+  EXPECT_THAT(problem(path, {.kv_dtype = DType::kI8}), HasSubstr("kv_dtype is int8"));
+  EXPECT_EQ(problem(path, {.max_model_len = 5}), "accepted");
+}
+
+TEST_F(LoadModel, RefusesATruncatedFile) {
+  const auto path = write("a");
+  std::filesystem::resize_file(path / "model.safetensors", std::filesystem::file_size(path / "model.safetensors") - 1);
+  EXPECT_THAT(problem(path), HasSubstr("cut short"));
+}
+
+TEST_F(LoadModel, Float16RefusesWhatDoesNotFit) {
+  recipe_.weight_scale = 1e6f;
+  EXPECT_THAT(problem(write("a"), {.dtype = WeightDType::kF16}), HasSubstr("beyond the range of float16"));
+  EXPECT_EQ(problem(write("a"), {.dtype = WeightDType::kBf16}), "accepted");
+}
+
+TEST_F(LoadModel, EstimateIsCloseToWhatIsLoaded) {
+  recipe_.config.n_hidden = 256;
+  recipe_.config.n_heads = 8;
+  recipe_.config.head_dim = 32;
+  recipe_.config.n_ffn = 512;
+  const auto path = write("a");
+  for (WeightDType dtype : {WeightDType::kF32, WeightDType::kBf16, WeightDType::kI8}) {
+    const LoadOptions options{.dtype = dtype};
+    const auto estimate = static_cast<double>(estimate_memory(inspect_model(path), options).weight_bytes);
+    const auto loaded = static_cast<double>(load_model(path, *backend_, options)->weight_bytes());
+    EXPECT_GE(loaded, estimate * 0.99);
+    EXPECT_LE(loaded, estimate * 1.15) << "packing pads little";
+  }
+}
+
+TEST_F(LoadModel, DTypeNames) {
+  EXPECT_EQ(weight_dtype_from_name("auto"), WeightDType::kAuto);
+  EXPECT_EQ(weight_dtype_from_name("int8"), WeightDType::kI8);
+  EXPECT_EQ(weight_dtype_from_name("fp4"), std::nullopt);
+}
+
+TEST_F(LoadModel, APerturbedCopyAgreesOftenAndAStrangerDoesNot) {
+  const auto path = write("a");
+  write_perturbed_model(path, folder_ / "near", 0.03f, 7);
+  recipe_.seed = 99;
+  const auto stranger_path = write("stranger");
+  std::vector<TokenId> tokens;
+  for (int i = 0; i < 200; ++i) tokens.push_back((i * 37 + i * i) % 256);
+  const auto tops = [&](const std::filesystem::path& from) {
+    auto model = load_model(from, *backend_);
+    std::vector<TokenId> top;
+    for (const auto& row : test::Runner(*model, *backend_).run(tokens, 64)) top.push_back(test::argmax(row));
+    return top;
+  };
+  const auto target = tops(path), near = tops(folder_ / "near"), stranger = tops(stranger_path);
+  int n_near = 0, n_stranger = 0;
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    n_near += target[i] == near[i];
+    n_stranger += target[i] == stranger[i];
+  }
+  EXPECT_GT(n_near, 150);
+  EXPECT_LT(n_near, 200) << "it does guess wrong at times";
+  EXPECT_LT(n_stranger, 40);
+}
+
+}  // namespace
+}  // namespace foretoken
