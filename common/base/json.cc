@@ -8,8 +8,8 @@
 namespace foretoken {
 namespace {
 
-// Builds the tree from parse events, because only events show a second key of the same name before it overwrites the
-// first, and only events can stop before a hostile document has grown.
+// Builds the tree from parse events, because only events show a second key of the same name before
+// it overwrites the first, and only events can stop before a hostile document has grown.
 class StrictBuilder : public nlohmann::json_sax<Json> {
  public:
   explicit StrictBuilder(const JsonLimits& limits) : limits_(limits) {}
@@ -31,12 +31,15 @@ class StrictBuilder : public nlohmann::json_sax<Json> {
 
   bool key(std::string& name) override {
     Level& level = open_.back();
-    if (level.value->contains(name)) return refuse("key \"" + shortened(name) + "\" appears twice in one object");
+    if (level.value->contains(name))
+      return refuse("key \"" + shortened(name) + "\" appears twice in one object");
     level.key = name;
     return true;
   }
 
-  bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& error) override {
+  bool parse_error(std::size_t position,
+                   const std::string&,
+                   const nlohmann::detail::exception& error) override {
     // nlohmann's text reads "[json.exception.parse_error.101] parse error at line 1, column 2: ..."
     std::string text = error.what();
     if (const auto end = text.find("] "); end != std::string::npos) text.erase(0, end + 2);
@@ -52,7 +55,9 @@ class StrictBuilder : public nlohmann::json_sax<Json> {
     std::string key;
   };
 
-  static std::string shortened(const std::string& name) { return name.size() <= 64 ? name : name.substr(0, 64) + "…"; }
+  static std::string shortened(const std::string& name) {
+    return name.size() <= 64 ? name : name.substr(0, 64) + "…";
+  }
 
   bool refuse(std::string problem) {
     if (problem_.empty()) problem_ = std::move(problem);
@@ -98,7 +103,9 @@ class StrictBuilder : public nlohmann::json_sax<Json> {
   std::string problem_;
 };
 
-Error malformed(std::string what) { return {ErrorCode::kMalformed, "not valid JSON: " + std::move(what)}; }
+Error malformed(std::string what) {
+  return {ErrorCode::kMalformed, "not valid JSON: " + std::move(what)};
+}
 
 }  // namespace
 

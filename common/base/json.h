@@ -1,6 +1,7 @@
-// The door to nlohmann/json: an alias and a strict parse. Include it from few .cc files: the header is heavy. Parsed
-// text is from outside, so depth and size are limited and a key that appears twice in an object is an error, not a
-// choice. No exception leaves this room; accessors that throw (at, get) are for values whose type was checked.
+// The door to nlohmann/json: an alias and a strict parse. Include it from few .cc files: the header
+// is heavy. Parsed text is from outside, so depth and size are limited and a key that appears twice
+// in an object is an error, not a choice. No exception leaves this room; accessors that throw (at,
+// get) are for values whose type was checked.
 #pragma once
 
 #include <cstddef>
@@ -21,8 +22,8 @@ struct JsonLimits {
   std::size_t max_nodes = 4'000'000;  // values of any kind
 };
 
-// Whole text is one JSON value in valid UTF-8 (no byte order mark), numbers finite. The error is kMalformed and says
-// what is wrong and at which byte; the caller adds which file.
+// Whole text is one JSON value in valid UTF-8 (no byte order mark), numbers finite. The error is
+// kMalformed and says what is wrong and at which byte; the caller adds which file.
 Result<Json> parse_json(std::string_view text, const JsonLimits& limits = {});
 
 // Compact, or indented by `indent` spaces. Invalid UTF-8 in strings becomes U+FFFD.

@@ -11,21 +11,28 @@ std::string_view family_name(Family family) { return family_row(family).model_ty
 
 std::string_view rope_type_name(RopeType type) {
   switch (type) {
-    case RopeType::kDefault: return "default";
-    case RopeType::kLinear: return "linear";
-    case RopeType::kLlama3: return "llama3";
-    case RopeType::kYarn: return "yarn";
+    case RopeType::kDefault:
+      return "default";
+    case RopeType::kLinear:
+      return "linear";
+    case RopeType::kLlama3:
+      return "llama3";
+    case RopeType::kYarn:
+      return "yarn";
   }
   return "?";
 }
 
 std::int64_t context_length(const ModelConfig& config) {
   const auto stretched = [&](std::int64_t positions) {
-    return static_cast<std::int64_t>(std::floor(static_cast<double>(positions) * config.rope.factor));
+    return static_cast<std::int64_t>(
+        std::floor(static_cast<double>(positions) * config.rope.factor));
   };
-  // Files with yarn give either the trained or the stretched length; the larger of the two is what was meant.
+  // Files with yarn give either the trained or the stretched length; the larger of the two is what
+  // was meant.
   if (config.rope.type == RopeType::kYarn)
-    return std::max(config.max_position_embeddings, stretched(config.rope.original_max_position_embeddings));
+    return std::max(config.max_position_embeddings,
+                    stretched(config.rope.original_max_position_embeddings));
   if (config.rope.type == RopeType::kLinear) return stretched(config.max_position_embeddings);
   return config.max_position_embeddings;
 }

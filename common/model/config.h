@@ -1,5 +1,6 @@
-// What a model is, as data: every number and switch of a config.json that changes the arithmetic, read once and
-// validated (hf_folder.cc), then never changed. Knows no file, no tensor and no device. Plain values; copy freely.
+// What a model is, as data: every number and switch of a config.json that changes the arithmetic,
+// read once and validated (hf_folder.cc), then never changed. Knows no file, no tensor and no
+// device. Plain values; copy freely.
 #pragma once
 
 #include <cstdint>
@@ -22,20 +23,22 @@ enum class RopeType : std::uint8_t { kDefault, kLinear, kLlama3, kYarn };
 
 std::string_view rope_type_name(RopeType type);
 
-// How positions become angles (rope.h does the arithmetic). Fields a type does not use keep their defaults.
+// How positions become angles (rope.h does the arithmetic). Fields a type does not use keep their
+// defaults.
 struct RopeSpec {
   RopeType type = RopeType::kDefault;
   double theta = 10000.0;
-  double factor = 1.0;                              // linear, llama3, yarn
-  double low_freq_factor = 1.0;                     // llama3
-  double high_freq_factor = 4.0;                    // llama3
+  double factor = 1.0;                                // linear, llama3, yarn
+  double low_freq_factor = 1.0;                       // llama3
+  double high_freq_factor = 4.0;                      // llama3
   std::int64_t original_max_position_embeddings = 0;  // llama3, yarn
-  double beta_fast = 32.0;                          // yarn
-  double beta_slow = 1.0;                           // yarn
-  std::optional<double> attention_factor = {};      // yarn: given outright, else from factor and the mscales
-  double mscale = 0.0;                              // yarn, 0 = not given
-  double mscale_all_dim = 0.0;                      // yarn, 0 = not given
-  bool truncate = true;                             // yarn: correction range rounded to whole dimensions
+  double beta_fast = 32.0;                            // yarn
+  double beta_slow = 1.0;                             // yarn
+  std::optional<double> attention_factor =
+      {};                       // yarn: given outright, else from factor and the mscales
+  double mscale = 0.0;          // yarn, 0 = not given
+  double mscale_all_dim = 0.0;  // yarn, 0 = not given
+  bool truncate = true;         // yarn: correction range rounded to whole dimensions
   bool operator==(const RopeSpec&) const = default;
 };
 
@@ -57,7 +60,7 @@ struct ModelConfig {
   std::int32_t n_hidden = 0;
   std::int32_t n_heads = 0;
   std::int32_t n_kv_heads = 0;
-  std::int32_t head_dim = 0;   // even; may differ from n_hidden / n_heads
+  std::int32_t head_dim = 0;  // even; may differ from n_hidden / n_heads
   std::int32_t n_ffn = 0;
   std::int32_t vocab_size = 0;  // rows of the embedding: may exceed the tokenizer's ids (padding)
   float rms_norm_eps = 1e-6f;
@@ -73,7 +76,8 @@ struct ModelConfig {
   DType checkpoint_dtype = DType::kF32;  // what config.json says; tensors themselves decide
 
   std::optional<TokenId> bos_token_id = {};
-  std::vector<TokenId> eos_token_ids;  // generation_config.json's if it names any, else config.json's; ascending
+  std::vector<TokenId>
+      eos_token_ids;  // generation_config.json's if it names any, else config.json's; ascending
   GenerationDefaults generation;
 
   // Longest sequence this load serves; load_model may lower it. See context_length().

@@ -25,12 +25,15 @@ void widen(DType dtype, std::span<const std::byte> bytes, std::span<float> out) 
       if (!out.empty()) std::memcpy(out.data(), bytes.data(), bytes.size());
       return;
     case DType::kBf16:
-      for (std::size_t i = 0; i < out.size(); ++i) out[i] = bf16_to_f32(load16(bytes.data() + 2 * i));
+      for (std::size_t i = 0; i < out.size(); ++i)
+        out[i] = bf16_to_f32(load16(bytes.data() + 2 * i));
       return;
     case DType::kF16:
-      for (std::size_t i = 0; i < out.size(); ++i) out[i] = f16_to_f32(load16(bytes.data() + 2 * i));
+      for (std::size_t i = 0; i < out.size(); ++i)
+        out[i] = f16_to_f32(load16(bytes.data() + 2 * i));
       return;
-    default: FORETOKEN_CHECK(false, "not a float type");
+    default:
+      FORETOKEN_CHECK(false, "not a float type");
   }
 }
 
@@ -43,7 +46,8 @@ bool narrow(std::span<const float> values, DType dtype, std::span<std::byte> out
   FORETOKEN_CHECK(dtype == DType::kBf16 || dtype == DType::kF16);
   bool fits = true;
   for (std::size_t i = 0; i < values.size(); ++i) {
-    const std::uint16_t half = dtype == DType::kBf16 ? f32_to_bf16(values[i]) : f32_to_f16(values[i]);
+    const std::uint16_t half =
+        dtype == DType::kBf16 ? f32_to_bf16(values[i]) : f32_to_f16(values[i]);
     const std::uint16_t infinity = dtype == DType::kBf16 ? 0x7f80 : 0x7c00;
     fits = fits && ((half & 0x7fff) != infinity || std::isinf(values[i]));
     std::memcpy(out.data() + 2 * i, &half, sizeof half);
@@ -51,7 +55,10 @@ bool narrow(std::span<const float> values, DType dtype, std::span<std::byte> out
   return fits;
 }
 
-bool quantise_rows(DType dtype, std::span<const std::byte> bytes, std::int64_t n_out, std::int64_t n_in,
+bool quantise_rows(DType dtype,
+                   std::span<const std::byte> bytes,
+                   std::int64_t n_out,
+                   std::int64_t n_in,
                    Int8Matrix& out) {
   const auto rows = static_cast<std::size_t>(n_out), columns = static_cast<std::size_t>(n_in);
   const std::size_t row_bytes = columns * size_bytes(dtype);
@@ -71,7 +78,8 @@ bool quantise_rows(DType dtype, std::span<const std::byte> bytes, std::int64_t n
     const float scale = largest >= 1e-35f ? largest / 127.0f : 1.0f;
     out.scales[r] = scale;
     for (std::size_t c = 0; c < columns; ++c) {
-      const float rounded = (row[c] / scale + 12582912.0f) - 12582912.0f;  // to nearest even: 1.5 * 2^23
+      const float rounded =
+          (row[c] / scale + 12582912.0f) - 12582912.0f;  // to nearest even: 1.5 * 2^23
       out.data[r * columns + c] = static_cast<std::int8_t>(std::clamp(rounded, -127.0f, 127.0f));
     }
   }

@@ -1,5 +1,5 @@
-// Weights from one element type to another on the host, once, at load. Rounds to nearest even; int8 is symmetric with
-// one scale per output channel. Knows no file and no device.
+// Weights from one element type to another on the host, once, at load. Rounds to nearest even; int8
+// is symmetric with one scale per output channel. Knows no file and no device.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,10 @@ struct Int8Matrix {
 };
 
 // Largest magnitude of a row becomes 127. False if any value is not finite.
-[[nodiscard]] bool quantise_rows(DType dtype, std::span<const std::byte> bytes, std::int64_t n_out, std::int64_t n_in,
+[[nodiscard]] bool quantise_rows(DType dtype,
+                                 std::span<const std::byte> bytes,
+                                 std::int64_t n_out,
+                                 std::int64_t n_in,
                                  Int8Matrix& out);
 
 }  // namespace foretoken

@@ -25,8 +25,14 @@ std::size_t decoder_scratch_bytes(const ModelConfig& c, std::int32_t max_rows) {
   return floats(max_rows, c.n_hidden) + 2 * floats(max_rows, q) + floats(max_rows, c.n_ffn);
 }
 
-Decoder::Decoder(ModelConfig config, DecoderWeights weights, Backend& backend, const DecoderOptions& options)
-    : config_(std::move(config)), weights_(std::move(weights)), backend_(backend), options_(options) {
+Decoder::Decoder(ModelConfig config,
+                 DecoderWeights weights,
+                 Backend& backend,
+                 const DecoderOptions& options)
+    : config_(std::move(config)),
+      weights_(std::move(weights)),
+      backend_(backend),
+      options_(options) {
   const std::int64_t q = std::int64_t{config_.n_heads} * config_.head_dim;
   hidden_ = backend_.allocate(floats(options_.max_rows, config_.n_hidden));
   q_ = backend_.allocate(floats(options_.max_rows, q));
@@ -49,8 +55,10 @@ Decoder::Staged Decoder::stage(const ForwardBatch& batch, const PagedKv& kv) {
   FORETOKEN_CHECK(n_rows <= static_cast<std::size_t>(options_.max_rows), "more rows than max_rows");
   std::int32_t max_blocks = 1;
   for (const SequenceSlice& slice : batch.slices) {
-    FORETOKEN_CHECK(std::int64_t{slice.start} + slice.n_rows <= config_.max_model_len, "longer than max_model_len");
-    max_blocks = std::max(max_blocks, n_blocks_for(std::int64_t{slice.start} + slice.n_rows, block_tokens));
+    FORETOKEN_CHECK(std::int64_t{slice.start} + slice.n_rows <= config_.max_model_len,
+                    "longer than max_model_len");
+    max_blocks =
+        std::max(max_blocks, n_blocks_for(std::int64_t{slice.start} + slice.n_rows, block_tokens));
   }
   const std::size_t n_sequences = batch.slices.size(), table = static_cast<std::size_t>(max_blocks);
   Staged at{};
@@ -66,32 +74,37 @@ Decoder::Staged Decoder::stage(const ForwardBatch& batch, const PagedKv& kv) {
   std::vector<std::int32_t>& host = host_batch_;
   host.assign(at.block_tables + n_sequences * table, 0);
   for (std::size_t r = 0; r < n_rows; ++r) {
-    FORETOKEN_CHECK(batch.tokens[r] >= 0 && batch.tokens[r] < config_.vocab_size, "token outside the vocabulary");
+    FORETOKEN_CHECK(batch.tokens[r] >= 0 && batch.tokens[r] < config_.vocab_size,
+                    "token outside the vocabulary");
     host[r] = batch.tokens[r];
   }
   std::uint32_t row = 0;
   for (std::size_t s = 0; s < n_sequences; ++s) {
     const SequenceSlice& slice = batch.slices[s];
-    FORETOKEN_CHECK(slice.first_row == row && slice.n_rows <= n_rows - row, "slices must follow one another");
+    FORETOKEN_CHECK(slice.first_row == row && slice.n_rows <= n_rows - row,
+                    "slices must follow one another");
     host[at.row_begin + s] = static_cast<std::int32_t>(row);
-    const auto n_blocks =
-        static_cast<std::size_t>(n_blocks_for(std::int64_t{slice.start} + slice.n_rows, block_tokens));
+    const auto n_blocks = static_cast<std::size_t>(
+        n_blocks_for(std::int64_t{slice.start} + slice.n_rows, block_tokens));
     FORETOKEN_CHECK(n_blocks <= slice.block_table.size(), "block table too short");
     for (std::size_t b = 0; b < n_blocks; ++b) {
-      FORETOKEN_CHECK(slice.block_table[b] >= 0 && slice.block_table[b] < kv.n_blocks, "block outside the cache");
+      FORETOKEN_CHECK(slice.block_table[b] >= 0 && slice.block_table[b] < kv.n_blocks,
+                      "block outside the cache");
       host[at.block_tables + s * table + b] = slice.block_table[b];
     }
     for (std::uint32_t i = 0; i < slice.n_rows; ++i, ++row) {
       const auto position = static_cast<std::int32_t>(slice.start + i);
       host[at.positions + row] = position;
-      host[at.slots + row] = kv_slot(slice.block_table[static_cast<std::size_t>(position / block_tokens)],
-                                     position % block_tokens, kv.geometry);
+      host[at.slots + row] =
+          kv_slot(slice.block_table[static_cast<std::size_t>(position / block_tokens)],
+                  position % block_tokens, kv.geometry);
     }
   }
   FORETOKEN_CHECK(row == n_rows, "every row belongs to a slice");
   host[at.row_begin + n_sequences] = static_cast<std::int32_t>(row);
   for (std::size_t i = 0; i < batch.logit_rows.size(); ++i) {
-    FORETOKEN_CHECK(batch.logit_rows[i] >= 0 && batch.logit_rows[i] < at.n_rows, "logits of a row that is not there");
+    FORETOKEN_CHECK(batch.logit_rows[i] >= 0 && batch.logit_rows[i] < at.n_rows,
+                    "logits of a row that is not there");
     host[at.logit_rows + i] = batch.logit_rows[i];
   }
   return at;
@@ -99,8 +112,10 @@ Decoder::Staged Decoder::stage(const ForwardBatch& batch, const PagedKv& kv) {
 
 void Decoder::forward(const ForwardBatch& batch, const PagedKv& kv, float* logits) {
   const KvGeometry expected = kv_geometry(kv.geometry.block_tokens);
-  FORETOKEN_CHECK(kv.geometry.dtype == expected.dtype && kv.geometry.n_layers == expected.n_layers &&
-                      kv.geometry.n_kv_heads == expected.n_kv_heads && kv.geometry.head_dim == expected.head_dim,
+  FORETOKEN_CHECK(kv.geometry.dtype == expected.dtype &&
+                      kv.geometry.n_layers == expected.n_layers &&
+                      kv.geometry.n_kv_heads == expected.n_kv_heads &&
+                      kv.geometry.head_dim == expected.head_dim,
                   "a KV cache of another shape");
   if (batch.tokens.empty()) return;
   const Staged staged = stage(batch, kv);
@@ -125,8 +140,8 @@ void Decoder::forward(const ForwardBatch& batch, const PagedKv& kv, float* logit
                     .logits = logits});
 }
 
-// Each layer adds two things to the residual stream: what its heads gathered from earlier tokens, and what its gated
-// feed-forward makes of the result.
+// Each layer adds two things to the residual stream: what its heads gathered from earlier tokens,
+// and what its gated feed-forward makes of the result.
 void Decoder::run_layers(const Staged& staged, const PagedKv& kv) {
   const float scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config_.head_dim)));
   for (std::int32_t layer = 0; layer < config_.n_layers; ++layer) {

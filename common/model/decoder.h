@@ -1,5 +1,6 @@
-// The decoder of the Llama shape: embedding, layers of attention and SwiGLU on a residual stream, head. Families are
-// data (families.h); this is the one forward pass. Owns its weights and scratch on the device; borrows the KV cache.
+// The decoder of the Llama shape: embedding, layers of attention and SwiGLU on a residual stream,
+// head. Families are data (families.h); this is the one forward pass. Owns its weights and scratch
+// on the device; borrows the KV cache.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +17,10 @@ struct LayerWeights {
   Linear qkv;         // [(n_heads + 2 n_kv_heads) * head_dim, n_hidden]
   Buffer q_norm;      // [head_dim], empty without qk_norm
   Buffer k_norm;
-  Linear o;           // [n_hidden, n_heads * head_dim]
-  Buffer post_norm;   // [n_hidden]
-  Linear gate_up;     // [2 n_ffn, n_hidden]
-  Linear down;        // [n_hidden, n_ffn]
+  Linear o;          // [n_hidden, n_heads * head_dim]
+  Buffer post_norm;  // [n_hidden]
+  Linear gate_up;    // [2 n_ffn, n_hidden]
+  Linear down;       // [n_hidden, n_ffn]
 };
 
 struct DecoderWeights {
@@ -40,7 +41,10 @@ struct DecoderOptions {
 
 class Decoder : public Model {
  public:
-  Decoder(ModelConfig config, DecoderWeights weights, Backend& backend, const DecoderOptions& options);
+  Decoder(ModelConfig config,
+          DecoderWeights weights,
+          Backend& backend,
+          const DecoderOptions& options);
 
   const ModelConfig& config() const override { return config_; }
   KvGeometry kv_geometry(std::int32_t block_tokens) const override;
@@ -57,7 +61,9 @@ class Decoder : public Model {
   };
   Staged stage(const ForwardBatch& batch, const PagedKv& kv);
   void run_layers(const Staged& staged, const PagedKv& kv);
-  const std::int32_t* device(std::size_t offset) const { return batch_.as<std::int32_t>() + offset; }
+  const std::int32_t* device(std::size_t offset) const {
+    return batch_.as<std::int32_t>() + offset;
+  }
 
   ModelConfig config_;
   DecoderWeights weights_;

@@ -26,15 +26,16 @@ constexpr std::size_t kLanes = 8;
 
 }  // namespace
 
-// Eight chains run side by side, so that the multiplier's latency is hidden and memory sets the pace. Each step is a
-// bijection of its lane: a single changed word always changes the lane.
+// Eight chains run side by side, so that the multiplier's latency is hidden and memory sets the
+// pace. Each step is a bijection of its lane: a single changed word always changes the lane.
 std::uint64_t digest_bytes(std::span<const std::byte> bytes, std::uint64_t seed) {
   std::array<std::uint64_t, kLanes> lanes;
   for (std::size_t i = 0; i < kLanes; ++i) lanes[i] = scramble(seed + (i + 1) * kPrime);
   const std::byte* at = bytes.data();
   std::size_t left = bytes.size();
   for (; left >= 8 * kLanes; at += 8 * kLanes, left -= 8 * kLanes)
-    for (std::size_t i = 0; i < kLanes; ++i) lanes[i] = std::rotl((lanes[i] ^ load64(at + 8 * i)) * kPrime, 29);
+    for (std::size_t i = 0; i < kLanes; ++i)
+      lanes[i] = std::rotl((lanes[i] ^ load64(at + 8 * i)) * kPrime, 29);
   std::uint64_t state = scramble(static_cast<std::uint64_t>(bytes.size()) ^ seed);
   for (std::uint64_t lane : lanes) state = scramble((state ^ lane) * kPrime);
   for (; left >= 8; at += 8, left -= 8) state = scramble((state ^ load64(at)) * kPrime);
@@ -51,7 +52,9 @@ Digest& Digest::add(std::uint64_t value) {
   return *this;
 }
 
-Digest& Digest::add(std::string_view text) { return add(digest_bytes(std::as_bytes(std::span(text)), text.size())); }
+Digest& Digest::add(std::string_view text) {
+  return add(digest_bytes(std::as_bytes(std::span(text)), text.size()));
+}
 
 Digest& Digest::add(double value) { return add(std::bit_cast<std::uint64_t>(value)); }
 

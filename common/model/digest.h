@@ -1,5 +1,5 @@
-// A 64-bit digest of bytes, fast enough to read a checkpoint with (about memory speed). For telling contents apart by
-// accident, not by malice: no cryptography. The same value on every machine.
+// A 64-bit digest of bytes, fast enough to read a checkpoint with (about memory speed). For telling
+// contents apart by accident, not by malice: no cryptography. The same value on every machine.
 #pragma once
 
 #include <cstddef>

@@ -8,18 +8,46 @@ namespace foretoken {
 namespace {
 
 constexpr std::array<FamilyRow, 4> kFamilies{{
-    {.family = Family::kLlama, .model_type = "llama", .architecture = "LlamaForCausalLM", .qkv_bias_in_code = false,
-     .reads_attention_bias = true, .reads_mlp_bias = true, .qk_norm = false, .needs_n_kv_heads = false,
-     .default_head_dim = 0, .window = WindowRule::kNone},
-    {.family = Family::kQwen2, .model_type = "qwen2", .architecture = "Qwen2ForCausalLM", .qkv_bias_in_code = true,
-     .reads_attention_bias = false, .reads_mlp_bias = false, .qk_norm = false, .needs_n_kv_heads = true,
-     .default_head_dim = 0, .window = WindowRule::kIfSwitch},
-    {.family = Family::kQwen3, .model_type = "qwen3", .architecture = "Qwen3ForCausalLM", .qkv_bias_in_code = false,
-     .reads_attention_bias = true, .reads_mlp_bias = false, .qk_norm = true, .needs_n_kv_heads = true,
-     .default_head_dim = 128, .window = WindowRule::kIfSwitch},
-    {.family = Family::kMistral, .model_type = "mistral", .architecture = "MistralForCausalLM",
-     .qkv_bias_in_code = false, .reads_attention_bias = false, .reads_mlp_bias = false, .qk_norm = false,
-     .needs_n_kv_heads = true, .default_head_dim = 0, .window = WindowRule::kIfSet},
+    {.family = Family::kLlama,
+     .model_type = "llama",
+     .architecture = "LlamaForCausalLM",
+     .qkv_bias_in_code = false,
+     .reads_attention_bias = true,
+     .reads_mlp_bias = true,
+     .qk_norm = false,
+     .needs_n_kv_heads = false,
+     .default_head_dim = 0,
+     .window = WindowRule::kNone},
+    {.family = Family::kQwen2,
+     .model_type = "qwen2",
+     .architecture = "Qwen2ForCausalLM",
+     .qkv_bias_in_code = true,
+     .reads_attention_bias = false,
+     .reads_mlp_bias = false,
+     .qk_norm = false,
+     .needs_n_kv_heads = true,
+     .default_head_dim = 0,
+     .window = WindowRule::kIfSwitch},
+    {.family = Family::kQwen3,
+     .model_type = "qwen3",
+     .architecture = "Qwen3ForCausalLM",
+     .qkv_bias_in_code = false,
+     .reads_attention_bias = true,
+     .reads_mlp_bias = false,
+     .qk_norm = true,
+     .needs_n_kv_heads = true,
+     .default_head_dim = 128,
+     .window = WindowRule::kIfSwitch},
+    {.family = Family::kMistral,
+     .model_type = "mistral",
+     .architecture = "MistralForCausalLM",
+     .qkv_bias_in_code = false,
+     .reads_attention_bias = false,
+     .reads_mlp_bias = false,
+     .qk_norm = false,
+     .needs_n_kv_heads = true,
+     .default_head_dim = 0,
+     .window = WindowRule::kIfSet},
 }};
 
 }  // namespace
@@ -34,13 +62,15 @@ const FamilyRow& family_row(Family family) {
 
 const FamilyRow* find_family(std::string_view architecture, std::string_view model_type) {
   for (const FamilyRow& row : kFamilies)
-    if (architecture.empty() ? row.model_type == model_type : row.architecture == architecture) return &row;
+    if (architecture.empty() ? row.model_type == model_type : row.architecture == architecture)
+      return &row;
   return nullptr;
 }
 
 std::string supported_families() {
   std::string text;
-  for (const FamilyRow& row : kFamilies) text += (text.empty() ? "" : ", ") + std::string(row.architecture);
+  for (const FamilyRow& row : kFamilies)
+    text += (text.empty() ? "" : ", ") + std::string(row.architecture);
   return text;
 }
 
@@ -50,14 +80,16 @@ std::string names::layer(std::int32_t layer, std::string_view rest) {
 
 std::vector<ExpectedTensor> expected_tensors(const ModelConfig& c) {
   const std::int64_t hidden = c.n_hidden, head_dim = c.head_dim, ffn = c.n_ffn;
-  const std::int64_t q = std::int64_t{c.n_heads} * head_dim, kv = std::int64_t{c.n_kv_heads} * head_dim;
+  const std::int64_t q = std::int64_t{c.n_heads} * head_dim,
+                     kv = std::int64_t{c.n_kv_heads} * head_dim;
   std::vector<ExpectedTensor> all;
   all.push_back({std::string(names::kEmbedding), {c.vocab_size, hidden}});
   for (std::int32_t l = 0; l < c.n_layers; ++l) {
     const auto add = [&](std::string_view rest, std::vector<std::int64_t> shape) {
       all.push_back({names::layer(l, rest), std::move(shape)});
     };
-    const auto linear = [&](const std::string& name, std::int64_t n_out, std::int64_t n_in, bool bias) {
+    const auto linear = [&](const std::string& name, std::int64_t n_out, std::int64_t n_in,
+                            bool bias) {
       add(name + ".weight", {n_out, n_in});
       if (bias) add(name + ".bias", {n_out});
     };
@@ -79,7 +111,8 @@ std::vector<ExpectedTensor> expected_tensors(const ModelConfig& c) {
 }
 
 bool is_ignorable(std::string_view name, const ModelConfig& config) {
-  return name.ends_with(".rotary_emb.inv_freq") || (config.tie_word_embeddings && name == names::kHead);
+  return name.ends_with(".rotary_emb.inv_freq") ||
+         (config.tie_word_embeddings && name == names::kHead);
 }
 
 }  // namespace foretoken

@@ -1,5 +1,6 @@
-// Families as rows of data: what a family fixes in code where others have a config field, which fields it reads, and
-// the names its tensors carry. One decoder serves all rows; a new family of this shape is a new row.
+// Families as rows of data: what a family fixes in code where others have a config field, which
+// fields it reads, and the names its tensors carry. One decoder serves all rows; a new family of
+// this shape is a new row.
 #pragma once
 
 #include <cstdint>
@@ -26,14 +27,15 @@ struct FamilyRow {
   bool reads_attention_bias;  // attention_bias: q, k, v and o have one
   bool reads_mlp_bias;        // mlp_bias: gate, up and down have one
   bool qk_norm;
-  bool needs_n_kv_heads;      // num_key_value_heads has no default that equals num_attention_heads
+  bool needs_n_kv_heads;  // num_key_value_heads has no default that equals num_attention_heads
   std::int32_t default_head_dim;  // 0: n_hidden / n_heads
   WindowRule window;
 };
 
 std::span<const FamilyRow> families();
 const FamilyRow& family_row(Family family);
-// By architectures[0], or by model_type if the file names no architecture; null if we have no such family.
+// By architectures[0], or by model_type if the file names no architecture; null if we have no such
+// family.
 const FamilyRow* find_family(std::string_view architecture, std::string_view model_type);
 std::string supported_families();  // "LlamaForCausalLM, …", for messages
 
@@ -54,7 +56,8 @@ struct ExpectedTensor {
 // Every tensor of a model with this config, each once, embedding first, then layer by layer.
 std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config);
 
-// Tensors that some checkpoints carry and no pass needs: RoPE buffers of old files, the head of a tied model.
+// Tensors that some checkpoints carry and no pass needs: RoPE buffers of old files, the head of a
+// tied model.
 bool is_ignorable(std::string_view name, const ModelConfig& config);
 
 }  // namespace foretoken

@@ -13,10 +13,11 @@ namespace foretoken {
 namespace {
 
 constexpr std::size_t kMaxConfigBytes = 1u << 20;
-constexpr std::int64_t kMaxPositions = 1 << 24;  // positions above 2^24 are no longer exact in float
+constexpr std::int64_t kMaxPositions = 1
+                                       << 24;  // positions above 2^24 are no longer exact in float
 
-// One JSON object of one file, asked for fields by name. Every complaint names file, field, expectation and finding.
-// A field that is null counts as absent, as Python's None does.
+// One JSON object of one file, asked for fields by name. Every complaint names file, field,
+// expectation and finding. A field that is null counts as absent, as Python's None does.
 class Fields {
  public:
   Fields(const Json& object, std::string file, std::string prefix = {})
@@ -40,16 +41,21 @@ class Fields {
 
   std::int64_t integer(const char* field, std::int64_t low, std::int64_t high) const {
     const Json* value = find(field);
-    const std::string range = "a whole number from " + std::to_string(low) + " to " + std::to_string(high);
+    const std::string range =
+        "a whole number from " + std::to_string(low) + " to " + std::to_string(high);
     if (value == nullptr || !value->is_number_integer()) expected(field, range);
     // An unsigned above 2^63 would turn negative.
-    if (value->is_number_unsigned() && value->get<std::uint64_t>() > static_cast<std::uint64_t>(high))
+    if (value->is_number_unsigned() &&
+        value->get<std::uint64_t>() > static_cast<std::uint64_t>(high))
       expected(field, range);
     const auto number = value->get<std::int64_t>();
     if (number < low || number > high) expected(field, range);
     return number;
   }
-  std::int64_t integer_or(const char* field, std::int64_t low, std::int64_t high, std::int64_t otherwise) const {
+  std::int64_t integer_or(const char* field,
+                          std::int64_t low,
+                          std::int64_t high,
+                          std::int64_t otherwise) const {
     return has(field) ? integer(field, low, high) : otherwise;
   }
   double number(const char* field, double low, double high) const {
@@ -86,9 +92,11 @@ class Fields {
 };
 
 Json parse_object(std::string_view text, const std::string& file) {
-  auto parsed = parse_json(text, {.max_bytes = kMaxConfigBytes, .max_depth = 32, .max_nodes = 100'000});
+  auto parsed =
+      parse_json(text, {.max_bytes = kMaxConfigBytes, .max_depth = 32, .max_nodes = 100'000});
   if (!parsed.ok()) throw FatalError(parsed.error().code, file + ": " + parsed.error().message);
-  if (!parsed->is_object()) throw FatalError(ErrorCode::kMalformed, file + ": must be a JSON object");
+  if (!parsed->is_object())
+    throw FatalError(ErrorCode::kMalformed, file + ": must be a JSON object");
   return std::move(parsed).value();
 }
 
@@ -105,9 +113,11 @@ const FamilyRow& family_of(const Fields& fields, std::string& architecture) {
   const std::string model_type = fields.text_or("model_type", "");
   const FamilyRow* row = find_family(architecture, model_type);
   if (row == nullptr) {
-    const std::string found = architecture.empty() ? "model_type \"" + model_type + "\"" : architecture;
-    throw FatalError(ErrorCode::kUnsupportedModel,
-                     fields.file() + ": " + found + " is not supported; supported: " + supported_families());
+    const std::string found =
+        architecture.empty() ? "model_type \"" + model_type + "\"" : architecture;
+    throw FatalError(
+        ErrorCode::kUnsupportedModel,
+        fields.file() + ": " + found + " is not supported; supported: " + supported_families());
   }
   if (architecture.empty()) architecture = row->architecture;
   return *row;
@@ -115,26 +125,32 @@ const FamilyRow& family_of(const Fields& fields, std::string& architecture) {
 
 // What would change the arithmetic in a way we do not compute.
 void refuse_unsupported(const Fields& fields) {
-  for (const char* field : {"num_local_experts", "num_experts", "n_routed_experts", "moe_intermediate_size"}) {
+  for (const char* field :
+       {"num_local_experts", "num_experts", "n_routed_experts", "moe_intermediate_size"}) {
     const Json* value = fields.find(field);
     if (value != nullptr && !(value->is_number() && value->get<double>() == 0))
-      fields.refuse(ErrorCode::kUnsupportedModel, field, "is set: mixtures of experts are not supported");
+      fields.refuse(ErrorCode::kUnsupportedModel, field,
+                    "is set: mixtures of experts are not supported");
   }
   for (const char* field : {"quantization_config", "compression_config"}) {
     const Json* value = fields.find(field);
     if (value == nullptr) continue;
     std::string method = "of an unknown method";
-    if (value->is_object() && value->contains("quant_method") && (*value)["quant_method"].is_string())
+    if (value->is_object() && value->contains("quant_method") &&
+        (*value)["quant_method"].is_string())
       method = (*value)["quant_method"].get<std::string>();
     fields.refuse(ErrorCode::kUnsupportedModel, field,
                   "is set (" + method.substr(0, 40) +
-                      "): quantised checkpoints are not supported; load the float checkpoint with dtype int8 instead");
+                      "): quantised checkpoints are not supported; load the float checkpoint with "
+                      "dtype int8 instead");
   }
   const std::string act = fields.text_or("hidden_act", "silu");
   if (act != "silu" && act != "swish")
-    fields.refuse(ErrorCode::kUnsupportedModel, "hidden_act", "is \"" + act.substr(0, 40) + "\"; supported: silu");
+    fields.refuse(ErrorCode::kUnsupportedModel, "hidden_act",
+                  "is \"" + act.substr(0, 40) + "\"; supported: silu");
   if (fields.number_or("partial_rotary_factor", 0, 1, 1) != 1)
-    fields.refuse(ErrorCode::kUnsupportedModel, "partial_rotary_factor", "is not 1: partial rotation is not supported");
+    fields.refuse(ErrorCode::kUnsupportedModel, "partial_rotary_factor",
+                  "is not 1: partial rotation is not supported");
 }
 
 void refuse_window(const Fields& fields, const FamilyRow& row, std::int32_t n_layers) {
@@ -169,20 +185,33 @@ RopeType rope_type_of(const Fields& rope, const char* field) {
               "is \"" + name.substr(0, 40) + "\"; supported: default, linear, llama3, yarn");
 }
 
-// A key we do not know may change every angle: ignoring it gives text that degrades with length, so it is refused.
+// A key we do not know may change every angle: ignoring it gives text that degrades with length, so
+// it is refused.
 void refuse_unknown_rope_keys(const Fields& rope) {
   for (const auto& [key, value] : rope.object().items()) {
-    static constexpr std::string_view kKnown[] = {
-        "rope_type", "type", "rope_theta", "factor", "low_freq_factor", "high_freq_factor",
-        "original_max_position_embeddings", "beta_fast", "beta_slow", "attention_factor", "mscale", "mscale_all_dim",
-        "truncate", "partial_rotary_factor", "finetuned"};
+    static constexpr std::string_view kKnown[] = {"rope_type",
+                                                  "type",
+                                                  "rope_theta",
+                                                  "factor",
+                                                  "low_freq_factor",
+                                                  "high_freq_factor",
+                                                  "original_max_position_embeddings",
+                                                  "beta_fast",
+                                                  "beta_slow",
+                                                  "attention_factor",
+                                                  "mscale",
+                                                  "mscale_all_dim",
+                                                  "truncate",
+                                                  "partial_rotary_factor",
+                                                  "finetuned"};
     if (std::ranges::find(kKnown, key) == std::end(kKnown)) {
       rope.refuse(ErrorCode::kUnsupportedModel, key.substr(0, 60).c_str(),
                   "is not a RoPE parameter we know; ignoring it could change the text");
     }
   }
   if (rope.number_or("partial_rotary_factor", 0, 1, 1) != 1)
-    rope.refuse(ErrorCode::kUnsupportedModel, "partial_rotary_factor", "is not 1: partial rotation is not supported");
+    rope.refuse(ErrorCode::kUnsupportedModel, "partial_rotary_factor",
+                "is not 1: partial rotation is not supported");
 }
 
 void read_yarn(const Fields& rope, std::int64_t max_positions, RopeSpec& spec) {
@@ -193,7 +222,8 @@ void read_yarn(const Fields& rope, std::int64_t max_positions, RopeSpec& spec) {
                                    static_cast<double>(spec.original_max_position_embeddings));
   spec.beta_fast = rope.number_or("beta_fast", 1e-3, 1e6, 32);
   spec.beta_slow = rope.number_or("beta_slow", 1e-3, 1e6, 1);
-  if (rope.has("attention_factor")) spec.attention_factor = rope.number("attention_factor", 1e-6, 1e6);
+  if (rope.has("attention_factor"))
+    spec.attention_factor = rope.number("attention_factor", 1e-6, 1e6);
   spec.mscale = rope.number_or("mscale", 0, 1e6, 0);
   spec.mscale_all_dim = rope.number_or("mscale_all_dim", 0, 1e6, 0);
   spec.truncate = rope.flag_or("truncate", true);
@@ -204,21 +234,28 @@ void read_rope_parameters(const Fields& rope, std::int64_t max_positions, RopeSp
   spec.type = rope_type_of(rope, rope.has("rope_type") ? "rope_type" : "type");
   spec.theta = rope.number_or("rope_theta", 1.0001, 1e15, spec.theta);
   switch (spec.type) {
-    case RopeType::kDefault: break;
-    case RopeType::kLinear: spec.factor = rope.number("factor", 1, 1e6); break;
+    case RopeType::kDefault:
+      break;
+    case RopeType::kLinear:
+      spec.factor = rope.number("factor", 1, 1e6);
+      break;
     case RopeType::kLlama3:
       spec.factor = rope.number("factor", 1, 1e6);
       spec.low_freq_factor = rope.number("low_freq_factor", 1e-6, 1e6);
       spec.high_freq_factor = rope.number("high_freq_factor", 1e-6, 1e6);
       if (spec.high_freq_factor <= spec.low_freq_factor)
         rope.expected("high_freq_factor", "above low_freq_factor");
-      spec.original_max_position_embeddings = rope.integer("original_max_position_embeddings", 1, kMaxPositions);
+      spec.original_max_position_embeddings =
+          rope.integer("original_max_position_embeddings", 1, kMaxPositions);
       break;
-    case RopeType::kYarn: read_yarn(rope, max_positions, spec); break;
+    case RopeType::kYarn:
+      read_yarn(rope, max_positions, spec);
+      break;
   }
 }
 
-// New spelling: rope_parameters, perhaps one map per layer type. Old: rope_theta beside rope_scaling.
+// New spelling: rope_parameters, perhaps one map per layer type. Old: rope_theta beside
+// rope_scaling.
 RopeSpec read_rope(const Fields& fields, std::int64_t max_positions) {
   RopeSpec spec;
   spec.theta = fields.number_or("rope_theta", 1.0001, 1e15, 10000.0);
@@ -249,7 +286,8 @@ void read_shape(const Fields& fields, const FamilyRow& row, ModelConfig& c) {
                      ? dimension("num_key_value_heads", 1, c.n_heads)
                      : c.n_heads;
   if (c.n_heads % c.n_kv_heads != 0)
-    fields.expected("num_key_value_heads", "a divisor of num_attention_heads, " + std::to_string(c.n_heads));
+    fields.expected("num_key_value_heads",
+                    "a divisor of num_attention_heads, " + std::to_string(c.n_heads));
   if (fields.has("head_dim")) {
     c.head_dim = dimension("head_dim", 2, 512);
   } else if (row.default_head_dim != 0) {
@@ -272,14 +310,17 @@ DType read_dtype(const Fields& fields) {
                 "is \"" + name.substr(0, 40) + "\"; supported: float32, bfloat16, float16");
 }
 
-std::vector<TokenId> read_token_ids(const Fields& fields, const char* field, std::int32_t vocab_size) {
+std::vector<TokenId> read_token_ids(const Fields& fields,
+                                    const char* field,
+                                    std::int32_t vocab_size) {
   const Json* value = fields.find(field);
   if (value == nullptr) return {};
   const Json list = value->is_array() ? *value : Json::array({*value});
   std::vector<TokenId> ids;
   for (const Json& id : list) {
     if (!id.is_number_integer() || id.get<double>() < 0 || id.get<double>() >= vocab_size)
-      fields.expected(field, "a token id, or a list of them, from 0 to " + std::to_string(vocab_size - 1));
+      fields.expected(field,
+                      "a token id, or a list of them, from 0 to " + std::to_string(vocab_size - 1));
     ids.push_back(id.get<TokenId>());
   }
   std::ranges::sort(ids);
@@ -288,12 +329,15 @@ std::vector<TokenId> read_token_ids(const Fields& fields, const char* field, std
 }
 
 void read_generation(const Fields& fields, ModelConfig& c) {
-  if (fields.has("eos_token_id")) c.eos_token_ids = read_token_ids(fields, "eos_token_id", c.vocab_size);
+  if (fields.has("eos_token_id"))
+    c.eos_token_ids = read_token_ids(fields, "eos_token_id", c.vocab_size);
   auto& g = c.generation;
-  if (fields.has("temperature")) g.temperature = static_cast<float>(fields.number("temperature", 0, 100));
+  if (fields.has("temperature"))
+    g.temperature = static_cast<float>(fields.number("temperature", 0, 100));
   // A file that says do_sample: false wants greedy, whatever temperature it also carries.
   if (fields.has("do_sample") && !fields.flag_or("do_sample", false)) g.temperature = 0.0f;
-  if (fields.has("top_k")) g.top_k = static_cast<std::uint32_t>(fields.integer("top_k", 0, 0x7fffffff));
+  if (fields.has("top_k"))
+    g.top_k = static_cast<std::uint32_t>(fields.integer("top_k", 0, 0x7fffffff));
   if (fields.has("top_p")) g.top_p = static_cast<float>(fields.number("top_p", 1e-6, 1));
   if (fields.has("min_p")) g.min_p = static_cast<float>(fields.number("min_p", 0, 0.999999));
   if (fields.has("repetition_penalty"))
@@ -302,7 +346,9 @@ void read_generation(const Fields& fields, ModelConfig& c) {
 
 }  // namespace
 
-ModelConfig parse_model_config(std::string_view config, std::string_view generation, std::string_view folder_name) {
+ModelConfig parse_model_config(std::string_view config,
+                               std::string_view generation,
+                               std::string_view folder_name) {
   const std::string file = (std::filesystem::path(folder_name) / "config.json").string();
   const Json object = parse_object(config, file);
   const Fields fields(object, file);
@@ -329,12 +375,14 @@ ModelConfig parse_model_config(std::string_view config, std::string_view generat
   }
   c.eos_token_ids = read_token_ids(fields, "eos_token_id", c.vocab_size);
   if (!generation.empty()) {
-    const std::string generation_file = (std::filesystem::path(folder_name) / "generation_config.json").string();
+    const std::string generation_file =
+        (std::filesystem::path(folder_name) / "generation_config.json").string();
     const Json generation_object = parse_object(generation, generation_file);
     read_generation(Fields(generation_object, generation_file), c);
   }
   if (context_length(c) > kMaxPositions)
-    fields.expected("max_position_embeddings", "at most " + std::to_string(kMaxPositions) + " after RoPE scaling");
+    fields.expected("max_position_embeddings",
+                    "at most " + std::to_string(kMaxPositions) + " after RoPE scaling");
   c.max_model_len = context_length(c);
   return c;
 }
@@ -342,11 +390,13 @@ ModelConfig parse_model_config(std::string_view config, std::string_view generat
 ModelConfig read_model_config(const std::filesystem::path& folder) {
   std::error_code error;
   if (!std::filesystem::is_directory(folder, error))
-    throw FatalError(ErrorCode::kIo, folder.string() + ": is not a folder; expected a Hugging Face model folder");
+    throw FatalError(ErrorCode::kIo,
+                     folder.string() + ": is not a folder; expected a Hugging Face model folder");
   const std::string config = read_text_file(folder / "config.json", kMaxConfigBytes);
   const auto generation_path = folder / "generation_config.json";
   std::string generation;
-  if (std::filesystem::exists(generation_path, error)) generation = read_text_file(generation_path, kMaxConfigBytes);
+  if (std::filesystem::exists(generation_path, error))
+    generation = read_text_file(generation_path, kMaxConfigBytes);
   return parse_model_config(config, generation, folder.string());
 }
 

@@ -1,5 +1,6 @@
-// config.json and generation_config.json of a Hugging Face folder, in the old spelling and the new, into a validated
-// ModelConfig. Knows no tensor. Every refusal names file, field, expectation and finding.
+// config.json and generation_config.json of a Hugging Face folder, in the old spelling and the new,
+// into a validated ModelConfig. Knows no tensor. Every refusal names file, field, expectation and
+// finding.
 #pragma once
 
 #include <filesystem>
@@ -12,7 +13,10 @@ namespace foretoken {
 // Throws FatalError(kIo | kMalformed | kUnsupportedModel).
 ModelConfig read_model_config(const std::filesystem::path& folder);
 
-// The same from text. `generation` may be empty: no such file. `folder_name` only appears in messages.
-ModelConfig parse_model_config(std::string_view config, std::string_view generation, std::string_view folder_name);
+// The same from text. `generation` may be empty: no such file. `folder_name` only appears in
+// messages.
+ModelConfig parse_model_config(std::string_view config,
+                               std::string_view generation,
+                               std::string_view folder_name);
 
 }  // namespace foretoken

@@ -18,21 +18,25 @@
 namespace foretoken {
 namespace {
 
-constexpr std::size_t kPieceElements = 1u << 20;  // what is generated at once: a 1B shape needs no gigabytes
+constexpr std::size_t kPieceElements =
+    1u << 20;  // what is generated at once: a 1B shape needs no gigabytes
 
-// Nearly normal noise with mean 0 and deviation 1 by integer arithmetic and one exact conversion, so that every
-// machine makes the same bytes: the sum of four 16-bit uniforms.
+// Nearly normal noise with mean 0 and deviation 1 by integer arithmetic and one exact conversion,
+// so that every machine makes the same bytes: the sum of four 16-bit uniforms.
 class Noise {
  public:
-  Noise(std::uint64_t seed, std::string_view tensor) : key_(Digest().add(seed).add(tensor).value()) {}
+  Noise(std::uint64_t seed, std::string_view tensor)
+      : key_(Digest().add(seed).add(tensor).value()) {}
 
   float at(std::uint64_t index) const {
     std::uint64_t x = key_ + (index + 1) * 0x9E3779B97F4A7C15ull;
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
     x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
     x ^= x >> 31;
-    const auto sum = static_cast<std::int32_t>((x & 0xffff) + ((x >> 16) & 0xffff) + ((x >> 32) & 0xffff) + (x >> 48));
-    return static_cast<float>(sum - 2 * 65535) * (1.0f / 37837.227f);  // deviation of the sum: 2^16 / sqrt(3)
+    const auto sum = static_cast<std::int32_t>((x & 0xffff) + ((x >> 16) & 0xffff) +
+                                               ((x >> 32) & 0xffff) + (x >> 48));
+    return static_cast<float>(sum - 2 * 65535) *
+           (1.0f / 37837.227f);  // deviation of the sum: 2^16 / sqrt(3)
   }
 
  private:
@@ -44,7 +48,8 @@ struct Spread {
   float deviation;
 };
 
-// Unit gain per matrix, norms and biases away from 1 and 0: leaving any tensor out changes the logits.
+// Unit gain per matrix, norms and biases away from 1 and 0: leaving any tensor out changes the
+// logits.
 Spread spread_of(const ExpectedTensor& tensor, const RandomModelRecipe& recipe) {
   const std::string& name = tensor.name;
   const bool tied = recipe.config.tie_word_embeddings;
@@ -122,7 +127,8 @@ std::string generation_json(const ModelConfig& c) {
   if (c.generation.top_k) json["top_k"] = *c.generation.top_k;
   if (c.generation.top_p) json["top_p"] = shortest(*c.generation.top_p);
   if (c.generation.min_p) json["min_p"] = shortest(*c.generation.min_p);
-  if (c.generation.repetition_penalty) json["repetition_penalty"] = shortest(*c.generation.repetition_penalty);
+  if (c.generation.repetition_penalty)
+    json["repetition_penalty"] = shortest(*c.generation.repetition_penalty);
   return to_text(json, 2) + "\n";
 }
 
@@ -136,7 +142,8 @@ void write_text(const std::filesystem::path& path, const std::string& text) {
 void create_folder(const std::filesystem::path& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  if (error) throw FatalError(ErrorCode::kIo, folder.string() + ": cannot create: " + error.message());
+  if (error)
+    throw FatalError(ErrorCode::kIo, folder.string() + ": cannot create: " + error.message());
 }
 
 std::uint64_t n_elements(const std::vector<std::int64_t>& shape) {
@@ -155,7 +162,8 @@ void append_elements(SafetensorsWriter& writer, std::uint64_t n, DType dtype, Va
     values(begin, piece);
     bytes.resize(piece.size() * size_bytes(dtype));
     if (!narrow(piece, dtype, bytes))
-      throw FatalError(ErrorCode::kConfig, std::string("a weight is beyond the range of ") + dtype_name(dtype));
+      throw FatalError(ErrorCode::kConfig,
+                       std::string("a weight is beyond the range of ") + dtype_name(dtype));
     writer.append(bytes);
   }
 }
@@ -167,8 +175,10 @@ std::string shard_name(std::int32_t number, std::int32_t n_shards) {
   return name;
 }
 
-// Neighbouring tensors share a shard; each shard has about the same number of bytes and at least one tensor.
-std::vector<std::vector<ExpectedTensor>> cut_into_shards(std::vector<ExpectedTensor> tensors, std::int32_t n_shards) {
+// Neighbouring tensors share a shard; each shard has about the same number of bytes and at least
+// one tensor.
+std::vector<std::vector<ExpectedTensor>> cut_into_shards(std::vector<ExpectedTensor> tensors,
+                                                         std::int32_t n_shards) {
   std::uint64_t total = 0;
   for (const ExpectedTensor& tensor : tensors) total += n_elements(tensor.shape);
   std::vector<std::vector<ExpectedTensor>> shards(1);
@@ -188,8 +198,9 @@ std::vector<std::vector<ExpectedTensor>> cut_into_shards(std::vector<ExpectedTen
 void check_recipe(const RandomModelRecipe& recipe) {
   const auto n_tensors = expected_tensors(recipe.config).size();
   if (recipe.n_shards < 1 || static_cast<std::size_t>(recipe.n_shards) > n_tensors) {
-    throw FatalError(ErrorCode::kConfig, "cannot write " + std::to_string(recipe.n_shards) + " shards; 1 to " +
-                                             std::to_string(n_tensors) + " are possible");
+    throw FatalError(ErrorCode::kConfig, "cannot write " + std::to_string(recipe.n_shards) +
+                                             " shards; 1 to " + std::to_string(n_tensors) +
+                                             " are possible");
   }
   if (recipe.dtype != DType::kF32 && recipe.dtype != DType::kBf16 && recipe.dtype != DType::kF16)
     throw FatalError(ErrorCode::kConfig, "random models are float32, bfloat16 or float16");
@@ -223,7 +234,8 @@ void write_random_model(const std::filesystem::path& folder, const RandomModelRe
   check_recipe(recipe);
   const std::string config = config_json(recipe.config, recipe.dtype);
   // What we could not read back we do not write.
-  ModelConfig read_back = parse_model_config(config, generation_json(recipe.config), folder.string());
+  ModelConfig read_back =
+      parse_model_config(config, generation_json(recipe.config), folder.string());
   if (expected_tensors(read_back).size() != expected_tensors(recipe.config).size())
     throw FatalError(ErrorCode::kConfig, "a " + std::string(family_name(recipe.config.family)) +
                                              " cannot have these biases and norms");
@@ -246,37 +258,47 @@ void write_random_model(const std::filesystem::path& folder, const RandomModelRe
     for (const ExpectedTensor& tensor : shards[s]) {
       const Noise noise(recipe.seed, tensor.name);
       const Spread spread = spread_of(tensor, recipe);
-      append_elements(writer, n_elements(tensor.shape), recipe.dtype, [&](std::uint64_t begin, std::span<float> out) {
-        for (std::size_t i = 0; i < out.size(); ++i) out[i] = spread.mean + spread.deviation * noise.at(begin + i);
-      });
+      append_elements(writer, n_elements(tensor.shape), recipe.dtype,
+                      [&](std::uint64_t begin, std::span<float> out) {
+                        for (std::size_t i = 0; i < out.size(); ++i)
+                          out[i] = spread.mean + spread.deviation * noise.at(begin + i);
+                      });
     }
     writer.finish();
   }
   if (recipe.n_shards > 1) write_safetensors_index(folder, weight_map, total_bytes);
 }
 
-void write_perturbed_model(const std::filesystem::path& source, const std::filesystem::path& folder, float amplitude,
+void write_perturbed_model(const std::filesystem::path& source,
+                           const std::filesystem::path& folder,
+                           float amplitude,
                            std::uint64_t seed) {
   const ModelConfig config = read_model_config(source);
   const Checkpoint checkpoint(source);
   check_tensor_set(config, checkpoint, source);
   std::error_code same;
   if (std::filesystem::equivalent(source, folder, same))
-    throw FatalError(ErrorCode::kConfig, folder.string() + ": a model cannot be perturbed in place");
+    throw FatalError(ErrorCode::kConfig,
+                     folder.string() + ": a model cannot be perturbed in place");
   create_folder(folder);
-  for (const char* file : {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
-                           "special_tokens_map.json", "chat_template.jinja"}) {
+  for (const char* file :
+       {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
+        "special_tokens_map.json", "chat_template.jinja"}) {
     std::error_code error;
     if (!std::filesystem::exists(source / file, error)) continue;
-    std::filesystem::copy_file(source / file, folder / file, std::filesystem::copy_options::overwrite_existing, error);
-    if (error) throw FatalError(ErrorCode::kIo, (folder / file).string() + ": cannot write: " + error.message());
+    std::filesystem::copy_file(source / file, folder / file,
+                               std::filesystem::copy_options::overwrite_existing, error);
+    if (error)
+      throw FatalError(ErrorCode::kIo,
+                       (folder / file).string() + ": cannot write: " + error.message());
   }
   std::vector<SafetensorsWriter::Plan> plan;
   for (const ExpectedTensor& tensor : expected_tensors(config)) {
     const TensorInfo& info = *checkpoint.at(tensor.name).info;
     plan.push_back({info.name, info.type, info.shape});
   }
-  std::ranges::stable_sort(plan, std::ranges::greater{}, [](const auto& p) { return size_bytes(p.type); });
+  std::ranges::stable_sort(plan, std::ranges::greater{},
+                           [](const auto& p) { return size_bytes(p.type); });
   SafetensorsWriter writer(folder / "model.safetensors", plan);
   for (const SafetensorsWriter::Plan& tensor : plan) {
     const Checkpoint::Tensor stored = checkpoint.at(tensor.name);
@@ -284,11 +306,15 @@ void write_perturbed_model(const std::filesystem::path& source, const std::files
     std::vector<float> values(stored.info->n_elements());
     widen(dtype, stored.bytes, values);
     double sum_of_squares = 0;
-    for (float value : values) sum_of_squares += static_cast<double>(value) * static_cast<double>(value);
-    const auto step = amplitude * static_cast<float>(std::sqrt(sum_of_squares / static_cast<double>(values.size())));
+    for (float value : values)
+      sum_of_squares += static_cast<double>(value) * static_cast<double>(value);
+    const auto step =
+        amplitude *
+        static_cast<float>(std::sqrt(sum_of_squares / static_cast<double>(values.size())));
     const Noise noise(seed, "perturb " + tensor.name);
     append_elements(writer, values.size(), dtype, [&](std::uint64_t begin, std::span<float> out) {
-      for (std::size_t i = 0; i < out.size(); ++i) out[i] = values[begin + i] + step * noise.at(begin + i);
+      for (std::size_t i = 0; i < out.size(); ++i)
+        out[i] = values[begin + i] + step * noise.at(begin + i);
     });
   }
   writer.finish();

@@ -19,23 +19,28 @@ namespace {
 // What changes the function a model computes, besides its tensors.
 void add_config(const ModelConfig& c, Digest& digest) {
   digest.add(family_name(c.family));
-  for (std::int32_t n : {c.n_layers, c.n_hidden, c.n_heads, c.n_kv_heads, c.head_dim, c.n_ffn, c.vocab_size})
+  for (std::int32_t n :
+       {c.n_layers, c.n_hidden, c.n_heads, c.n_kv_heads, c.head_dim, c.n_ffn, c.vocab_size})
     digest.add(static_cast<std::uint64_t>(n));
   digest.add(static_cast<double>(c.rms_norm_eps));
   for (bool flag : {c.tie_word_embeddings, c.qkv_bias, c.o_bias, c.mlp_bias, c.qk_norm})
     digest.add(static_cast<std::uint64_t>(flag));
   digest.add(rope_type_name(c.rope.type));
   for (double value : {c.rope.theta, c.rope.factor, c.rope.low_freq_factor, c.rope.high_freq_factor,
-                       static_cast<double>(c.rope.original_max_position_embeddings), c.rope.beta_fast,
-                       c.rope.beta_slow, rope_attention_factor(c.rope)})
+                       static_cast<double>(c.rope.original_max_position_embeddings),
+                       c.rope.beta_fast, c.rope.beta_slow, rope_attention_factor(c.rope)})
     digest.add(value);
   digest.add(static_cast<std::uint64_t>(c.rope.truncate));
 }
 
-// Reads tensors, notes the digest of each, and hands them to the backend in the dtype that was asked for.
+// Reads tensors, notes the digest of each, and hands them to the backend in the dtype that was
+// asked for.
 class WeightLoader {
  public:
-  WeightLoader(const ModelConfig& config, const Checkpoint& checkpoint, Backend& backend, const LoadOptions& options)
+  WeightLoader(const ModelConfig& config,
+               const Checkpoint& checkpoint,
+               Backend& backend,
+               const LoadOptions& options)
       : config_(config), checkpoint_(checkpoint), backend_(backend), options_(options) {
     for (ExpectedTensor& tensor : expected_tensors(config)) {
       bytes_total_ += checkpoint.at(tensor.name).bytes.size();
@@ -126,8 +131,9 @@ void WeightLoader::convert(const std::string& name, Held& held) {
   held.source = {.dtype = dtype_, .data = tensor.bytes.data(), .n_out = shape[0], .n_in = shape[1]};
   if (dtype_ == DType::kI8) {
     if (!quantise_rows(stored, tensor.bytes, shape[0], shape[1], held.int8)) {
-      throw FatalError(ErrorCode::kMalformed, tensor.file->path().string() + ": tensor " + name +
-                                                  " has values that are not finite; it cannot become int8");
+      throw FatalError(ErrorCode::kMalformed,
+                       tensor.file->path().string() + ": tensor " + name +
+                           " has values that are not finite; it cannot become int8");
     }
     held.source.data = held.int8.data.data();
     held.source.scales = held.int8.scales.data();
@@ -136,8 +142,9 @@ void WeightLoader::convert(const std::string& name, Held& held) {
     widen(stored, tensor.bytes, values);
     held.narrowed.resize(values.size() * size_bytes(dtype_));
     if (!narrow(values, dtype_, held.narrowed)) {
-      throw FatalError(ErrorCode::kUnsupportedModel, tensor.file->path().string() + ": tensor " + name +
-                                                         " has values beyond the range of " + dtype_name(dtype_) +
+      throw FatalError(ErrorCode::kUnsupportedModel, tensor.file->path().string() + ": tensor " +
+                                                         name + " has values beyond the range of " +
+                                                         dtype_name(dtype_) +
                                                          "; use bfloat16 or float32");
     }
     held.source.data = held.narrowed.data();
@@ -156,7 +163,8 @@ Linear WeightLoader::linear(std::span<const std::string> names, bool bias, Stack
     sources.push_back(held[i].source);
   }
   Linear packed = backend_.pack(sources, stacking);
-  device_bytes_ += packed.weights.size_bytes() + packed.scales.size_bytes() + packed.bias.size_bytes();
+  device_bytes_ +=
+      packed.weights.size_bytes() + packed.scales.size_bytes() + packed.bias.size_bytes();
   return packed;
 }
 
@@ -164,7 +172,8 @@ LayerWeights WeightLoader::layer(std::int32_t number) {
   const auto name = [&](std::string_view rest) { return names::layer(number, rest); };
   LayerWeights w;
   w.input_norm = vector(name("input_layernorm.weight"));
-  const std::array qkv{name("self_attn.q_proj"), name("self_attn.k_proj"), name("self_attn.v_proj")};
+  const std::array qkv{name("self_attn.q_proj"), name("self_attn.k_proj"),
+                       name("self_attn.v_proj")};
   w.qkv = linear(qkv, config_.qkv_bias);
   if (config_.qk_norm) {
     w.q_norm = vector(name("self_attn.q_norm.weight"));
@@ -180,7 +189,9 @@ LayerWeights WeightLoader::layer(std::int32_t number) {
 
 DecoderWeights WeightLoader::load() {
   DecoderWeights weights;
-  const auto stem = [](std::string_view name) { return std::string(name.substr(0, name.rfind(".weight"))); };
+  const auto stem = [](std::string_view name) {
+    return std::string(name.substr(0, name.rfind(".weight")));
+  };
   weights.embedding = linear(std::array{stem(names::kEmbedding)}, false);
   for (std::int32_t l = 0; l < config_.n_layers; ++l) weights.layers.push_back(layer(l));
   weights.final_norm = vector(std::string(names::kFinalNorm));
@@ -192,17 +203,22 @@ DecoderWeights WeightLoader::load() {
   return weights;
 }
 
-void check_options(const ModelConfig& config, const LoadOptions& options, const std::filesystem::path& folder) {
+void check_options(const ModelConfig& config,
+                   const LoadOptions& options,
+                   const std::filesystem::path& folder) {
   if (options.max_rows < 1 || options.max_rows > 1 << 16)
-    throw FatalError(ErrorCode::kConfig, "max_rows is " + std::to_string(options.max_rows) + "; it must be 1 to 65536");
+    throw FatalError(ErrorCode::kConfig,
+                     "max_rows is " + std::to_string(options.max_rows) + "; it must be 1 to 65536");
   if (options.max_model_len < 0 || options.max_model_len > context_length(config)) {
-    throw FatalError(ErrorCode::kConfig, "max_model_len is " + std::to_string(options.max_model_len) + "; " +
+    throw FatalError(ErrorCode::kConfig, "max_model_len is " +
+                                             std::to_string(options.max_model_len) + "; " +
                                              folder.string() + " was made for at most " +
                                              std::to_string(context_length(config)) + " positions");
   }
   if (options.kv_dtype && *options.kv_dtype != DType::kF32 && *options.kv_dtype != DType::kBf16 &&
       *options.kv_dtype != DType::kF16) {
-    throw FatalError(ErrorCode::kConfig, std::string("kv_dtype is ") + dtype_name(*options.kv_dtype) +
+    throw FatalError(ErrorCode::kConfig, std::string("kv_dtype is ") +
+                                             dtype_name(*options.kv_dtype) +
                                              "; supported: float32, bfloat16, float16");
   }
 }
@@ -210,17 +226,20 @@ void check_options(const ModelConfig& config, const LoadOptions& options, const 
 }  // namespace
 
 std::optional<WeightDType> weight_dtype_from_name(std::string_view name) {
-  static constexpr std::pair<std::string_view, WeightDType> kNames[] = {{"auto", WeightDType::kAuto},
-                                                                        {"float32", WeightDType::kF32},
-                                                                        {"bfloat16", WeightDType::kBf16},
-                                                                        {"float16", WeightDType::kF16},
-                                                                        {"int8", WeightDType::kI8}};
+  static constexpr std::pair<std::string_view, WeightDType> kNames[] = {
+      {"auto", WeightDType::kAuto},
+      {"float32", WeightDType::kF32},
+      {"bfloat16", WeightDType::kBf16},
+      {"float16", WeightDType::kF16},
+      {"int8", WeightDType::kI8}};
   for (const auto& [known, dtype] : kNames)
     if (known == name) return dtype;
   return std::nullopt;
 }
 
-std::unique_ptr<Model> load_model(const std::filesystem::path& folder, Backend& backend, const LoadOptions& options) {
+std::unique_ptr<Model> load_model(const std::filesystem::path& folder,
+                                  Backend& backend,
+                                  const LoadOptions& options) {
   ModelConfig config = read_model_config(folder);
   check_options(config, options, folder);
   if (options.max_model_len > 0) config.max_model_len = options.max_model_len;
@@ -230,9 +249,10 @@ std::unique_ptr<Model> load_model(const std::filesystem::path& folder, Backend& 
   WeightLoader loader(config, checkpoint, backend, options);
   DecoderWeights weights = loader.load();
   checkpoint.check_unchanged();
-  const DecoderOptions decoder_options{.kv_dtype = options.kv_dtype.value_or(default_kv_dtype(loader.dtype())),
-                                       .max_rows = options.max_rows,
-                                       .fingerprint = loader.fingerprint()};
+  const DecoderOptions decoder_options{
+      .kv_dtype = options.kv_dtype.value_or(default_kv_dtype(loader.dtype())),
+      .max_rows = options.max_rows,
+      .fingerprint = loader.fingerprint()};
   return std::make_unique<Decoder>(std::move(config), std::move(weights), backend, decoder_options);
 }
 

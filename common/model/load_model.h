@@ -1,6 +1,6 @@
-// A Hugging Face folder becomes a Model on a Backend. Reads, validates, packs, and closes every file again; the map is
-// gone when this returns. Main alone calls it (and tests): nobody else makes concrete choices. Blocks for as long as
-// the disk takes; the callback runs on the calling thread.
+// A Hugging Face folder becomes a Model on a Backend. Reads, validates, packs, and closes every
+// file again; the map is gone when this returns. Main alone calls it (and tests): nobody else makes
+// concrete choices. Blocks for as long as the disk takes; the callback runs on the calling thread.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,9 @@
 
 namespace foretoken {
 
-// kAuto keeps the checkpoint's own dtype. kI8: every linear, embedding and head included, is quantised per output
-// channel (symmetric) while loading. float32 <-> 16 bit conversions round to nearest even.
+// kAuto keeps the checkpoint's own dtype. kI8: every linear, embedding and head included, is
+// quantised per output channel (symmetric) while loading. float32 <-> 16 bit conversions round to
+// nearest even.
 enum class WeightDType : std::uint8_t { kAuto, kF32, kBf16, kF16, kI8 };
 
 // "auto", "float32", "bfloat16", "float16", "int8"; nothing for any other word.
@@ -31,9 +32,10 @@ struct LoadOptions {
   std::function<void(std::uint64_t bytes_done, std::uint64_t bytes_total)> on_progress = {};
 };
 
-// Throws FatalError: kUnsupportedModel for what we refuse by name, kMalformed for broken files, kIo, kOutOfMemory.
-// The backend must outlive the model.
-std::unique_ptr<Model> load_model(const std::filesystem::path& folder, Backend& backend,
+// Throws FatalError: kUnsupportedModel for what we refuse by name, kMalformed for broken files,
+// kIo, kOutOfMemory. The backend must outlive the model.
+std::unique_ptr<Model> load_model(const std::filesystem::path& folder,
+                                  Backend& backend,
                                   const LoadOptions& options = {});
 
 }  // namespace foretoken

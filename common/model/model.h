@@ -1,5 +1,6 @@
-// Model: token ids and a paged KV cache in, logits out. Forward and nothing else: blind to sampling, scheduling and
-// sockets. The engine owns the cache's memory and decides which rows want logits. One thread uses a model.
+// Model: token ids and a paged KV cache in, logits out. Forward and nothing else: blind to
+// sampling, scheduling and sockets. The engine owns the cache's memory and decides which rows want
+// logits. One thread uses a model.
 #pragma once
 
 #include <cstdint>
@@ -15,19 +16,20 @@ namespace foretoken {
 
 struct ModelConfig;  // common/model/config.h
 
-// The rows one sequence brings to a pass: n_rows consecutive tokens from position `start` on. Decoding brings one,
-// verification K + 1, a prefill chunk as many as it likes: the same path for all of them.
+// The rows one sequence brings to a pass: n_rows consecutive tokens from position `start` on.
+// Decoding brings one, verification K + 1, a prefill chunk as many as it likes: the same path for
+// all of them.
 struct SequenceSlice {
-  std::uint32_t first_row = 0;                // slices follow one another without gaps
+  std::uint32_t first_row = 0;  // slices follow one another without gaps
   std::uint32_t n_rows = 0;
   Position start = 0;                         // K and V of 0 .. start-1 are in the cache already
   std::span<const std::int32_t> block_table;  // covers positions 0 .. start + n_rows - 1
 };
 
 struct ForwardBatch {
-  std::vector<TokenId> tokens;            // [n_rows]
+  std::vector<TokenId> tokens;  // [n_rows]
   std::vector<SequenceSlice> slices;
-  std::vector<std::int32_t> logit_rows;   // rows whose logits are wanted, ascending
+  std::vector<std::int32_t> logit_rows;  // rows whose logits are wanted, ascending
 };
 
 class Model {
@@ -35,7 +37,8 @@ class Model {
   virtual ~Model() = default;
   virtual const ModelConfig& config() const = 0;
   virtual KvGeometry kv_geometry(std::int32_t block_tokens) const = 0;
-  // Fingerprint of config, tensor names, shapes, dtypes and contents: equal means the same function of tokens.
+  // Fingerprint of config, tensor names, shapes, dtypes and contents: equal means the same function
+  // of tokens.
   virtual Fingerprint fingerprint() const = 0;
   virtual std::size_t weight_bytes() const = 0;
   // Most rows one pass can take; larger prefill chunks are the caller's to cut.

@@ -15,7 +15,8 @@ std::uint64_t n_elements(const ExpectedTensor& tensor) {
   return n;
 }
 
-// Bytes of a tensor once loaded: matrices in `dtype` (int8 with a scale per row), vectors in float32.
+// Bytes of a tensor once loaded: matrices in `dtype` (int8 with a scale per row), vectors in
+// float32.
 std::uint64_t loaded_bytes(const ExpectedTensor& tensor, DType dtype) {
   if (tensor.shape.size() == 1) return sizeof(float) * n_elements(tensor);
   const std::uint64_t scales =
@@ -30,7 +31,8 @@ ModelInfo inspect_model(const std::filesystem::path& folder) {
   info.config = read_model_config(folder);
   const Checkpoint checkpoint(folder);
   check_tensor_set(info.config, checkpoint, folder);
-  for (const ExpectedTensor& tensor : expected_tensors(info.config)) info.n_parameters += n_elements(tensor);
+  for (const ExpectedTensor& tensor : expected_tensors(info.config))
+    info.n_parameters += n_elements(tensor);
   info.checkpoint_dtype = resolve_weight_dtype(checkpoint, WeightDType::kAuto);
   info.file_bytes = checkpoint.total_bytes();
   info.n_tensors = static_cast<std::uint32_t>(checkpoint.names().size());
@@ -42,19 +44,31 @@ MemoryEstimate estimate_memory(const ModelInfo& info, const LoadOptions& options
   const ModelConfig& c = info.config;
   DType dtype = info.checkpoint_dtype;
   switch (options.dtype) {
-    case WeightDType::kAuto: break;
-    case WeightDType::kF32: dtype = DType::kF32; break;
-    case WeightDType::kBf16: dtype = DType::kBf16; break;
-    case WeightDType::kF16: dtype = DType::kF16; break;
-    case WeightDType::kI8: dtype = DType::kI8; break;
+    case WeightDType::kAuto:
+      break;
+    case WeightDType::kF32:
+      dtype = DType::kF32;
+      break;
+    case WeightDType::kBf16:
+      dtype = DType::kBf16;
+      break;
+    case WeightDType::kF16:
+      dtype = DType::kF16;
+      break;
+    case WeightDType::kI8:
+      dtype = DType::kI8;
+      break;
   }
   MemoryEstimate estimate;
-  for (const ExpectedTensor& tensor : expected_tensors(c)) estimate.weight_bytes += loaded_bytes(tensor, dtype);
-  const std::int64_t n_positions = options.max_model_len > 0 ? options.max_model_len : context_length(c);
+  for (const ExpectedTensor& tensor : expected_tensors(c))
+    estimate.weight_bytes += loaded_bytes(tensor, dtype);
+  const std::int64_t n_positions =
+      options.max_model_len > 0 ? options.max_model_len : context_length(c);
   estimate.scratch_bytes = decoder_scratch_bytes(c, options.max_rows) +
                            sizeof(float) * static_cast<std::uint64_t>(n_positions) *
                                static_cast<std::uint64_t>(c.head_dim);
-  estimate.kv_bytes_per_token = kv_bytes_per_token(c, options.kv_dtype.value_or(default_kv_dtype(dtype)));
+  estimate.kv_bytes_per_token =
+      kv_bytes_per_token(c, options.kv_dtype.value_or(default_kv_dtype(dtype)));
   return estimate;
 }
 
@@ -63,21 +77,25 @@ std::vector<PairFinding> check_pair(const ModelInfo& draft, const ModelInfo& tar
   const auto add = [&](PairFinding::Level level, std::string sentence) {
     findings.push_back({level, std::move(sentence)});
   };
-  const std::int64_t draft_context = context_length(draft.config), target_context = context_length(target.config);
+  const std::int64_t draft_context = context_length(draft.config),
+                     target_context = context_length(target.config);
   if (draft_context < target_context) {
-    add(PairFinding::Level::kWarn, "the draft was made for " + std::to_string(draft_context) +
-                                       " positions, the target for " + std::to_string(target_context) +
-                                       ": beyond the draft's, text is written without it");
+    add(PairFinding::Level::kWarn,
+        "the draft was made for " + std::to_string(draft_context) + " positions, the target for " +
+            std::to_string(target_context) + ": beyond the draft's, text is written without it");
   }
-  // One draft step per guessed token: from about a fifth of the target's cost on, little can be won.
-  const double share = static_cast<double>(draft.n_parameters) / static_cast<double>(target.n_parameters);
+  // One draft step per guessed token: from about a fifth of the target's cost on, little can be
+  // won.
+  const double share =
+      static_cast<double>(draft.n_parameters) / static_cast<double>(target.n_parameters);
   if (share >= 1) {
-    add(PairFinding::Level::kWarn, "the draft has " + std::to_string(draft.n_parameters) +
-                                         " parameters, the target " + std::to_string(target.n_parameters) +
-                                         ": guessing would cost more than it saves");
+    add(PairFinding::Level::kWarn,
+        "the draft has " + std::to_string(draft.n_parameters) + " parameters, the target " +
+            std::to_string(target.n_parameters) + ": guessing would cost more than it saves");
   } else if (share > 0.2) {
-    add(PairFinding::Level::kWarn, "the draft has " + std::to_string(static_cast<int>(share * 100 + 0.5)) +
-                                       " % of the target's parameters; above 20 % little speed can be won");
+    add(PairFinding::Level::kWarn,
+        "the draft has " + std::to_string(static_cast<int>(share * 100 + 0.5)) +
+            " % of the target's parameters; above 20 % little speed can be won");
   }
   if (draft.config.eos_token_ids != target.config.eos_token_ids) {
     add(PairFinding::Level::kWarn,

@@ -1,5 +1,6 @@
-// What can be said of a model folder without loading it, and whether two of them make a draft and a target as far as
-// shapes and memory go. Vocabularies are compared on the tokenizer's side, acceptance by measuring.
+// What can be said of a model folder without loading it, and whether two of them make a draft and a
+// target as far as shapes and memory go. Vocabularies are compared on the tokenizer's side,
+// acceptance by measuring.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +16,8 @@ namespace foretoken {
 struct ModelInfo {
   ModelConfig config;
   DType checkpoint_dtype = DType::kF32;  // of the first layer: what dtype "auto" means
-  std::uint64_t n_parameters = 0;  // tied embeddings count once
-  std::uint64_t file_bytes = 0;    // of all tensors as stored
+  std::uint64_t n_parameters = 0;        // tied embeddings count once
+  std::uint64_t file_bytes = 0;          // of all tensors as stored
   std::uint32_t n_tensors = 0;
   std::uint32_t n_files = 0;
 };
@@ -26,13 +27,14 @@ ModelInfo inspect_model(const std::filesystem::path& folder);
 
 struct MemoryEstimate {
   std::uint64_t weight_bytes = 0;
-  std::uint64_t scratch_bytes = 0;       // activations and RoPE tables for max_rows and max_model_len
+  std::uint64_t scratch_bytes = 0;  // activations and RoPE tables for max_rows and max_model_len
   std::uint64_t kv_bytes_per_token = 0;
 };
 
 MemoryEstimate estimate_memory(const ModelInfo& info, const LoadOptions& options);
 
-// A finding is a sentence; kRefuse means the pair cannot work, kWarn that it will work less well than hoped.
+// A finding is a sentence; kRefuse means the pair cannot work, kWarn that it will work less well
+// than hoped.
 struct PairFinding {
   enum class Level : std::uint8_t { kRefuse, kWarn };
   Level level = Level::kWarn;

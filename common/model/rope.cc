@@ -7,25 +7,27 @@
 namespace foretoken {
 namespace {
 
-// Llama 3.1: wavelengths shorter than the trained context stay, much longer ones are stretched by `factor`, and those
-// between the two thresholds blend smoothly.
+// Llama 3.1: wavelengths shorter than the trained context stay, much longer ones are stretched by
+// `factor`, and those between the two thresholds blend smoothly.
 double llama3_frequency(const RopeSpec& rope, double frequency) {
   const double context = static_cast<double>(rope.original_max_position_embeddings);
   const double wavelength = 2 * std::numbers::pi / frequency;
   if (wavelength < context / rope.high_freq_factor) return frequency;
   if (wavelength > context / rope.low_freq_factor) return frequency / rope.factor;
-  const double smooth =
-      (context / wavelength - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
+  const double smooth = (context / wavelength - rope.low_freq_factor) /
+                        (rope.high_freq_factor - rope.low_freq_factor);
   return (1 - smooth) * frequency / rope.factor + smooth * frequency;
 }
 
 // YaRN: which pair of dimensions turns `rotations` times within the trained context.
 double yarn_dimension(const RopeSpec& rope, double head_dim, double rotations) {
   const double context = static_cast<double>(rope.original_max_position_embeddings);
-  return head_dim * std::log(context / (rotations * 2 * std::numbers::pi)) / (2 * std::log(rope.theta));
+  return head_dim * std::log(context / (rotations * 2 * std::numbers::pi)) /
+         (2 * std::log(rope.theta));
 }
 
-// Pairs below `low` keep their frequency, pairs above `high` are stretched by `factor`, a linear ramp joins them.
+// Pairs below `low` keep their frequency, pairs above `high` are stretched by `factor`, a linear
+// ramp joins them.
 struct YarnRange {
   double low;
   double high;
@@ -43,7 +45,9 @@ YarnRange yarn_range(const RopeSpec& rope, std::int32_t head_dim) {
   return {low, low == high ? high + 0.001 : high};
 }
 
-double yarn_mscale(double factor, double mscale) { return factor <= 1 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0; }
+double yarn_mscale(double factor, double mscale) {
+  return factor <= 1 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
+}
 
 }  // namespace
 
@@ -57,15 +61,23 @@ double rope_attention_factor(const RopeSpec& rope) {
 
 std::vector<double> rope_inverse_frequencies(const RopeSpec& rope, std::int32_t head_dim) {
   std::vector<double> frequencies(static_cast<std::size_t>(head_dim / 2));
-  const YarnRange range = rope.type == RopeType::kYarn ? yarn_range(rope, head_dim) : YarnRange{0, 1};
+  const YarnRange range =
+      rope.type == RopeType::kYarn ? yarn_range(rope, head_dim) : YarnRange{0, 1};
   for (std::size_t i = 0; i < frequencies.size(); ++i) {
     const double base = std::pow(rope.theta, -2.0 * static_cast<double>(i) / head_dim);
     switch (rope.type) {
-      case RopeType::kDefault: frequencies[i] = base; break;
-      case RopeType::kLinear: frequencies[i] = base / rope.factor; break;
-      case RopeType::kLlama3: frequencies[i] = llama3_frequency(rope, base); break;
+      case RopeType::kDefault:
+        frequencies[i] = base;
+        break;
+      case RopeType::kLinear:
+        frequencies[i] = base / rope.factor;
+        break;
+      case RopeType::kLlama3:
+        frequencies[i] = llama3_frequency(rope, base);
+        break;
       case RopeType::kYarn: {
-        const double ramp = std::clamp((static_cast<double>(i) - range.low) / (range.high - range.low), 0.0, 1.0);
+        const double ramp =
+            std::clamp((static_cast<double>(i) - range.low) / (range.high - range.low), 0.0, 1.0);
         frequencies[i] = base / rope.factor * ramp + base * (1 - ramp);
         break;
       }

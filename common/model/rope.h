@@ -1,5 +1,6 @@
-// Rotary position embedding: the angles of every position, computed in double and rounded once. Pure arithmetic, the
-// same on every machine up to the last bit of the C library's cos, sin, pow and log.
+// Rotary position embedding: the angles of every position, computed in double and rounded once.
+// Pure arithmetic, the same on every machine up to the last bit of the C library's cos, sin, pow
+// and log.
 #pragma once
 
 #include <cstdint>

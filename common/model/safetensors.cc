@@ -18,7 +18,8 @@
 namespace foretoken {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "safetensors is little-endian, and so are our kernels");
+static_assert(std::endian::native == std::endian::little,
+              "safetensors is little-endian, and so are our kernels");
 
 [[noreturn]] void fail(ErrorCode code, const std::filesystem::path& path, const std::string& what) {
   throw FatalError(code, path.string() + ": " + what);
@@ -55,7 +56,11 @@ struct OpenFile {
   struct stat status {};
 };
 
-void read_exactly(const std::filesystem::path& path, int fd, void* into, std::size_t n_bytes, std::uint64_t from) {
+void read_exactly(const std::filesystem::path& path,
+                  int fd,
+                  void* into,
+                  std::size_t n_bytes,
+                  std::uint64_t from) {
   auto* cursor = static_cast<char*>(into);
   while (n_bytes > 0) {
     const ssize_t got = ::pread(fd, cursor, n_bytes, static_cast<off_t>(from));
@@ -77,8 +82,9 @@ std::int64_t modified_ns(const struct stat& status) {
 std::string read_text_file(const std::filesystem::path& path, std::size_t max_bytes) {
   OpenFile file(path);
   if (file.size() > max_bytes) {
-    fail(ErrorCode::kMalformed, path,
-         "has " + std::to_string(file.size()) + " bytes; the limit is " + std::to_string(max_bytes));
+    fail(
+        ErrorCode::kMalformed, path,
+        "has " + std::to_string(file.size()) + " bytes; the limit is " + std::to_string(max_bytes));
   }
   std::string text(file.size(), '\0');
   read_exactly(path, file.fd, text.data(), text.size(), 0);
@@ -91,7 +97,8 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : path_(path
   modified_ns_ = modified_ns(file.status);
   if (file_bytes_ < 8) {
     fail(ErrorCode::kMalformed, path,
-         "has " + std::to_string(file_bytes_) + " bytes; a safetensors file begins with 8 that give its header's length");
+         "has " + std::to_string(file_bytes_) +
+             " bytes; a safetensors file begins with 8 that give its header's length");
   }
   std::uint64_t header_bytes = 0;
   read_exactly(path, file.fd, &header_bytes, sizeof header_bytes, 0);
@@ -107,7 +114,8 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : path_(path
   }
   if (header_bytes % 8 != 0) {
     fail(ErrorCode::kMalformed, path,
-         "has a header of " + std::to_string(header_bytes) + " bytes; a multiple of 8 keeps tensors aligned");
+         "has a header of " + std::to_string(header_bytes) +
+             " bytes; a multiple of 8 keeps tensors aligned");
   }
   std::string header(header_bytes, '\0');
   read_exactly(path, file.fd, header.data(), header.size(), 8);
@@ -163,7 +171,8 @@ Checkpoint::Checkpoint(const std::filesystem::path& folder) : folder_(folder) {
   const bool has_pickle = std::filesystem::exists(folder / "pytorch_model.bin", ignored) ||
                           std::filesystem::exists(folder / "pytorch_model.bin.index.json", ignored);
   fail(ErrorCode::kIo, folder,
-       has_pickle ? "has pytorch_model.bin but no model.safetensors; pickled weights are not read, convert them"
+       has_pickle ? "has pytorch_model.bin but no model.safetensors; pickled weights are not read, "
+                    "convert them"
                   : "has neither model.safetensors nor model.safetensors.index.json");
 }
 
@@ -173,7 +182,8 @@ void Checkpoint::open_single(const std::filesystem::path& path) {
   for (std::size_t i = 0; i < tensors.size(); ++i) by_name_[tensors[i].name] = {0, i};
 }
 
-void Checkpoint::open_index(const std::filesystem::path& folder, const std::filesystem::path& path) {
+void Checkpoint::open_index(const std::filesystem::path& folder,
+                            const std::filesystem::path& path) {
   auto parsed = parse_safetensors_index(read_text_file(path, kMaxSafetensorsHeader));
   if (!parsed.ok()) fail(parsed.error().code, path, parsed.error().message);
   const auto& weight_map = *parsed;
@@ -191,17 +201,20 @@ void Checkpoint::open_index(const std::filesystem::path& folder, const std::file
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       const auto entry = weight_map.find(tensors[i].name);
       if (entry == weight_map.end())
-        fail(ErrorCode::kMalformed, path, "does not list tensor " + tensors[i].name + ", which " + file + " holds");
+        fail(ErrorCode::kMalformed, path,
+             "does not list tensor " + tensors[i].name + ", which " + file + " holds");
       if (entry->second != file) {
         fail(ErrorCode::kMalformed, path,
-             "places tensor " + tensors[i].name + " in " + entry->second + ", but " + file + " holds one too");
+             "places tensor " + tensors[i].name + " in " + entry->second + ", but " + file +
+                 " holds one too");
       }
       by_name_[tensors[i].name] = {number, i};
     }
   }
   for (const auto& [tensor, file] : weight_map)
     if (!contains(tensor))
-      fail(ErrorCode::kMalformed, path, "places tensor " + tensor + " in " + file + ", which does not hold it");
+      fail(ErrorCode::kMalformed, path,
+           "places tensor " + tensor + " in " + file + ", which does not hold it");
 }
 
 Checkpoint::Tensor Checkpoint::at(std::string_view name) const {
@@ -217,20 +230,22 @@ Checkpoint::Tensor Checkpoint::get(std::string_view name,
                                    std::span<const std::int64_t> shape) const {
   if (!contains(name)) {
     fail(ErrorCode::kMalformed, folder_,
-         "no tensor " + std::string(name) + "; the config implies one of shape " + shape_text(shape));
+         "no tensor " + std::string(name) + "; the config implies one of shape " +
+             shape_text(shape));
   }
   Tensor tensor = at(name);
   if (!std::ranges::equal(tensor.info->shape, shape)) {
     fail(ErrorCode::kMalformed, tensor.file->path(),
-         "tensor " + std::string(name) + " has shape " + shape_text(tensor.info->shape) + "; the config implies " +
-             shape_text(shape));
+         "tensor " + std::string(name) + " has shape " + shape_text(tensor.info->shape) +
+             "; the config implies " + shape_text(shape));
   }
   if (std::ranges::find(types, tensor.info->type) == types.end()) {
     std::string expected;
-    for (TensorType type : types) expected += (expected.empty() ? "" : ", ") + std::string(tensor_type_name(type));
+    for (TensorType type : types)
+      expected += (expected.empty() ? "" : ", ") + std::string(tensor_type_name(type));
     fail(ErrorCode::kUnsupportedModel, tensor.file->path(),
-         "tensor " + std::string(name) + " has dtype " + std::string(tensor_type_name(tensor.info->type)) +
-             "; supported here: " + expected);
+         "tensor " + std::string(name) + " has dtype " +
+             std::string(tensor_type_name(tensor.info->type)) + "; supported here: " + expected);
   }
   return tensor;
 }

@@ -1,6 +1,7 @@
-// Weights on disk: safetensors files, alone or behind an index. A file is from outside, so the header is read and
-// checked to the last byte before anything is mapped; then a tensor is asked for with the dtypes and the shape that
-// the config implies, and comes as a read-only span that lives as long as the Checkpoint. Knows no model.
+// Weights on disk: safetensors files, alone or behind an index. A file is from outside, so the
+// header is read and checked to the last byte before anything is mapped; then a tensor is asked for
+// with the dtypes and the shape that the config implies, and comes as a read-only span that lives
+// as long as the Checkpoint. Knows no model.
 #pragma once
 
 #include <cstddef>
@@ -20,13 +21,28 @@
 
 namespace foretoken {
 
-inline constexpr std::uint64_t kMaxSafetensorsHeader = 16u << 20;  // the format itself would allow 100 MB
-inline constexpr std::size_t kMaxTensors = 100'000;                // a 400-layer model has fewer than 6,000
+inline constexpr std::uint64_t kMaxSafetensorsHeader =
+    16u << 20;                                       // the format itself would allow 100 MB
+inline constexpr std::size_t kMaxTensors = 100'000;  // a 400-layer model has fewer than 6,000
 inline constexpr std::size_t kMaxShards = 2'000;
 
 // Element types of the format that have a fixed size in whole bytes.
 enum class TensorType : std::uint8_t {
-  kF64, kI64, kU64, kF32, kI32, kU32, kF16, kBf16, kI16, kU16, kI8, kU8, kBool, kF8E4M3, kF8E5M2
+  kF64,
+  kI64,
+  kU64,
+  kF32,
+  kI32,
+  kU32,
+  kF16,
+  kBf16,
+  kI16,
+  kU16,
+  kI8,
+  kU8,
+  kBool,
+  kF8E4M3,
+  kF8E5M2
 };
 
 std::size_t size_bytes(TensorType type);
@@ -47,8 +63,10 @@ struct TensorInfo {
 
 std::string shape_text(std::span<const std::int64_t> shape);  // "[64, 32]"
 
-// The JSON part of a file whose data part has `data_bytes`. Tensors come in the order of their data.
-Result<std::vector<TensorInfo>> parse_safetensors_header(std::string_view header, std::uint64_t data_bytes);
+// The JSON part of a file whose data part has `data_bytes`. Tensors come in the order of their
+// data.
+Result<std::vector<TensorInfo>> parse_safetensors_header(std::string_view header,
+                                                         std::uint64_t data_bytes);
 
 // tensor -> file name. Names of files that could leave the folder are refused.
 Result<std::map<std::string, std::string>> parse_safetensors_index(std::string_view json);
@@ -56,7 +74,8 @@ Result<std::map<std::string, std::string>> parse_safetensors_index(std::string_v
 // One file, mapped read-only.
 class SafetensorsFile {
  public:
-  explicit SafetensorsFile(const std::filesystem::path& path);  // throws FatalError(kIo | kMalformed)
+  explicit SafetensorsFile(
+      const std::filesystem::path& path);  // throws FatalError(kIo | kMalformed)
   SafetensorsFile(SafetensorsFile&& other) noexcept;
   SafetensorsFile& operator=(SafetensorsFile&&) = delete;
   SafetensorsFile(const SafetensorsFile&) = delete;
@@ -66,7 +85,8 @@ class SafetensorsFile {
   const std::filesystem::path& path() const { return path_; }
   const std::vector<TensorInfo>& tensors() const { return tensors_; }
   std::span<const std::byte> bytes(const TensorInfo& tensor) const;
-  // Throws if the file is no longer the one that was opened: what was read from it may be a mixture.
+  // Throws if the file is no longer the one that was opened: what was read from it may be a
+  // mixture.
   void check_unchanged() const;
 
  private:
@@ -91,7 +111,9 @@ class Checkpoint {
   };
 
   // Throws FatalError(kMalformed) naming file, tensor, expectation and finding.
-  Tensor get(std::string_view name, std::span<const TensorType> types, std::span<const std::int64_t> shape) const;
+  Tensor get(std::string_view name,
+             std::span<const TensorType> types,
+             std::span<const std::int64_t> shape) const;
   bool contains(std::string_view name) const { return by_name_.find(name) != by_name_.end(); }
   std::vector<std::string> names() const;  // ascending
   Tensor at(std::string_view name) const;  // must exist
@@ -112,7 +134,8 @@ class Checkpoint {
   std::map<std::string, Place, std::less<>> by_name_;
 };
 
-// Writes one file: the header at once, then the tensors' bytes in the order of the list, in pieces of any size.
+// Writes one file: the header at once, then the tensors' bytes in the order of the list, in pieces
+// of any size.
 class SafetensorsWriter {
  public:
   struct Plan {
@@ -132,10 +155,12 @@ class SafetensorsWriter {
 };
 
 // The index of a sharded checkpoint.
-void write_safetensors_index(const std::filesystem::path& folder, const std::map<std::string, std::string>& weight_map,
+void write_safetensors_index(const std::filesystem::path& folder,
+                             const std::map<std::string, std::string>& weight_map,
                              std::uint64_t total_bytes);
 
-// A small text file, read whole. Throws FatalError(kIo), also for what is no regular file or larger than max_bytes.
+// A small text file, read whole. Throws FatalError(kIo), also for what is no regular file or larger
+// than max_bytes.
 std::string read_text_file(const std::filesystem::path& path, std::size_t max_bytes);
 
 }  // namespace foretoken

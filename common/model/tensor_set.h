@@ -1,5 +1,5 @@
-// A checkpoint against a config: every tensor the config implies is there with its shape and a dtype we read, and
-// nothing is there that the config does not imply. Looks at headers only.
+// A checkpoint against a config: every tensor the config implies is there with its shape and a
+// dtype we read, and nothing is there that the config does not imply. Looks at headers only.
 #pragma once
 
 #include <filesystem>
@@ -11,7 +11,9 @@
 namespace foretoken {
 
 // Throws FatalError naming file, tensor, expectation and finding.
-void check_tensor_set(const ModelConfig& config, const Checkpoint& checkpoint, const std::filesystem::path& folder);
+void check_tensor_set(const ModelConfig& config,
+                      const Checkpoint& checkpoint,
+                      const std::filesystem::path& folder);
 
 // The dtype all linears get: the one asked for, or with kAuto the one the first layer is stored in.
 DType resolve_weight_dtype(const Checkpoint& checkpoint, WeightDType asked);

@@ -28,8 +28,9 @@ TEST(Json, RefusesAKeyThatAppearsTwiceAtAnyDepth) {
 }
 
 TEST(Json, RefusesWhatIsNotOneJsonValue) {
-  for (const char* text : {"", " ", "{", "[1,]", "{\"a\":}", "{a:1}", "'a'", "1 2", "nan", "Infinity", "01", "+1", "[1",
-                           "\"\\x\"", "\"\t\"", "tru", "// c\n1", "{\"a\":1}}", "\xEF\xBB\xBF{}"}) {
+  for (const char* text :
+       {"", " ", "{", "[1,]", "{\"a\":}", "{a:1}", "'a'", "1 2", "nan", "Infinity", "01", "+1",
+        "[1", "\"\\x\"", "\"\t\"", "tru", "// c\n1", "{\"a\":1}}", "\xEF\xBB\xBF{}"}) {
     EXPECT_THAT(problem(text), HasSubstr("not valid JSON")) << text;
   }
   EXPECT_THAT(problem("[\"\xff\"]"), HasSubstr("UTF-8"));
@@ -47,7 +48,9 @@ TEST(Json, HoldsItsLimits) {
   EXPECT_THAT(problem(std::string(1'000'000, '[')), HasSubstr("deeper than 64"));
 }
 
-TEST(Json, SaysWhere) { EXPECT_THAT(problem("{\"a\": 1,\n  \"b\": ]}"), HasSubstr("line 2, column 8")); }
+TEST(Json, SaysWhere) {
+  EXPECT_THAT(problem("{\"a\": 1,\n  \"b\": ]}"), HasSubstr("line 2, column 8"));
+}
 
 TEST(Json, SurvivesMutations) {
   constexpr unsigned kSeed = 7;
@@ -59,9 +62,14 @@ TEST(Json, SurvivesMutations) {
     for (int n = 1 + static_cast<int>(random() % 4); n > 0; --n) {
       const std::size_t at = random() % mutant.size();
       switch (random() % 3) {
-        case 0: mutant[at] = static_cast<char>(random()); break;
-        case 1: mutant.erase(at, 1 + random() % 4); break;
-        default: mutant.insert(at, 1, "{}[],:\"0e-"[random() % 10]);
+        case 0:
+          mutant[at] = static_cast<char>(random());
+          break;
+        case 1:
+          mutant.erase(at, 1 + random() % 4);
+          break;
+        default:
+          mutant.insert(at, 1, "{}[],:\"0e-"[random() % 10]);
       }
       if (mutant.empty()) mutant = "0";
     }

@@ -57,7 +57,8 @@ TEST(Convert, Int8ErrorIsAtMostHalfAStepOfItsRow) {
   std::vector<float> values(kRows * kColumns);
   for (std::int64_t r = 0; r < kRows; ++r)
     for (std::int64_t c = 0; c < kColumns; ++c)
-      values[static_cast<std::size_t>(r * kColumns + c)] = normal(random) * std::pow(10.0f, static_cast<float>(r - 4));
+      values[static_cast<std::size_t>(r * kColumns + c)] =
+          normal(random) * std::pow(10.0f, static_cast<float>(r - 4));
   for (std::size_t c = 0; c < kColumns; ++c) values[c] = 0;  // a row of zeros
   Int8Matrix matrix;
   ASSERT_TRUE(quantise_rows(DType::kF32, bytes_of(values), kRows, kColumns, matrix));

@@ -95,7 +95,8 @@ TEST(HfFolder, QwenThreeHasHeadNormsAndItsOwnHeadDim) {
   const ModelConfig c = parse_model_config(kQwen3, "", "folder");
   EXPECT_TRUE(c.qk_norm);
   EXPECT_EQ(c.head_dim, 128);
-  EXPECT_EQ(parse_model_config(with(kQwen3, R"({"head_dim":null})"), "", "f").head_dim, 128) << "the family's default";
+  EXPECT_EQ(parse_model_config(with(kQwen3, R"({"head_dim":null})"), "", "f").head_dim, 128)
+      << "the family's default";
   EXPECT_TRUE(parse_model_config(with(kQwen3, R"({"attention_bias":true})"), "", "f").o_bias);
 }
 
@@ -128,16 +129,22 @@ TEST(HfFolder, OldAndNewSpellingGiveTheSameConfig) {
 
 TEST(HfFolder, GenerationConfigOverridesEndTokensAndGivesDefaults) {
   const ModelConfig c = parse_model_config(
-      kQwen25, R"({"eos_token_id":[151645,151643],"temperature":0.7,"top_p":0.8,"top_k":20,"repetition_penalty":1.1})", "f");
+      kQwen25,
+      R"({"eos_token_id":[151645,151643],"temperature":0.7,"top_p":0.8,"top_k":20,"repetition_penalty":1.1})",
+      "f");
   EXPECT_THAT(c.eos_token_ids, ElementsAre(151643, 151645));
   EXPECT_EQ(c.generation.temperature, 0.7f);
   EXPECT_EQ(c.generation.top_p, 0.8f);
   EXPECT_EQ(c.generation.top_k, 20u);
   EXPECT_EQ(c.generation.repetition_penalty, 1.1f);
   EXPECT_EQ(c.generation.min_p, std::nullopt);
-  EXPECT_EQ(parse_model_config(kQwen25, R"({"do_sample":false,"temperature":0.6})", "f").generation.temperature, 0.0f);
-  EXPECT_THAT(parse_model_config(kQwen25, R"({"bos_token_id":1})", "f").eos_token_ids, ElementsAre(151645));
-  EXPECT_THAT(refusal(kQwen25, R"({"top_p":1.5})"), AllOf(HasSubstr("generation_config.json"), HasSubstr("top_p")));
+  EXPECT_EQ(parse_model_config(kQwen25, R"({"do_sample":false,"temperature":0.6})", "f")
+                .generation.temperature,
+            0.0f);
+  EXPECT_THAT(parse_model_config(kQwen25, R"({"bos_token_id":1})", "f").eos_token_ids,
+              ElementsAre(151645));
+  EXPECT_THAT(refusal(kQwen25, R"({"top_p":1.5})"),
+              AllOf(HasSubstr("generation_config.json"), HasSubstr("top_p")));
   EXPECT_THAT(refusal(kQwen25, R"({"temperature":-1})"), HasSubstr("temperature"));
   EXPECT_THAT(refusal(kQwen25, R"({"eos_token_id":[151936]})"), HasSubstr("151935"));
   EXPECT_THAT(refusal(kQwen25, "{"), HasSubstr("generation_config.json: not valid JSON"));
@@ -147,7 +154,8 @@ TEST(HfFolder, ReadsEveryRopeParameter) {
   const auto rope = [](const char* scaling) {
     return parse_model_config(with(kQwen25, scaling), "", "f");
   };
-  ModelConfig c = rope(R"({"rope_scaling":{"type":"yarn","factor":4.0,"original_max_position_embeddings":32768}})");
+  ModelConfig c = rope(
+      R"({"rope_scaling":{"type":"yarn","factor":4.0,"original_max_position_embeddings":32768}})");
   EXPECT_EQ(c.rope.type, RopeType::kYarn);
   EXPECT_EQ(c.rope.beta_fast, 32);
   EXPECT_TRUE(c.rope.truncate);
@@ -155,7 +163,8 @@ TEST(HfFolder, ReadsEveryRopeParameter) {
   c = rope(R"({"max_position_embeddings":131072,"rope_scaling":{"type":"yarn","factor":4.0,
                "original_max_position_embeddings":32768}})");
   EXPECT_EQ(c.max_model_len, 131072) << "given stretched";
-  c = rope(R"({"rope_scaling":{"rope_type":"yarn","factor":4,"beta_fast":16,"beta_slow":2,"attention_factor":0.5,
+  c = rope(
+      R"({"rope_scaling":{"rope_type":"yarn","factor":4,"beta_fast":16,"beta_slow":2,"attention_factor":0.5,
                "mscale":0.707,"mscale_all_dim":1,"truncate":false,"original_max_position_embeddings":4096}})");
   EXPECT_EQ(c.rope.beta_fast, 16);
   EXPECT_EQ(c.rope.beta_slow, 2);
@@ -178,69 +187,90 @@ struct Refused {
 
 TEST(HfFolder, RefusesByNameWhatItWouldGetWrong) {
   const Refused cases[] = {
-      {kLlama31, R"({"architectures":["Gemma2ForCausalLM"]})", "unsupported_model", "Gemma2ForCausalLM is not supported"},
-      {kLlama31, R"({"architectures":["LlamaForSequenceClassification"]})", "unsupported_model", "LlamaForCausalLM, Qwen2"},
-      {kLlama31, R"({"architectures":["MixtralForCausalLM"]})", "unsupported_model", "MixtralForCausalLM"},
-      {kLlama31, R"({"architectures":null,"model_type":"phi3"})", "unsupported_model", "model_type \"phi3\""},
+      {kLlama31, R"({"architectures":["Gemma2ForCausalLM"]})", "unsupported_model",
+       "Gemma2ForCausalLM is not supported"},
+      {kLlama31, R"({"architectures":["LlamaForSequenceClassification"]})", "unsupported_model",
+       "LlamaForCausalLM, Qwen2"},
+      {kLlama31, R"({"architectures":["MixtralForCausalLM"]})", "unsupported_model",
+       "MixtralForCausalLM"},
+      {kLlama31, R"({"architectures":null,"model_type":"phi3"})", "unsupported_model",
+       "model_type \"phi3\""},
       {kLlama31, R"({"architectures":[]})", "malformed", "architectures must be"},
       {kLlama31, R"({"architectures":"LlamaForCausalLM"})", "malformed", "architectures must be"},
-      {kQwen3, R"({"num_experts":128})", "unsupported_model", "num_experts is set: mixtures of experts"},
+      {kQwen3, R"({"num_experts":128})", "unsupported_model",
+       "num_experts is set: mixtures of experts"},
       {kLlama31, R"({"num_local_experts":8})", "unsupported_model", "num_local_experts"},
       {kLlama31, R"({"quantization_config":{"quant_method":"gptq","bits":4}})", "unsupported_model",
        "quantization_config is set (gptq)"},
       {kLlama31, R"({"quantization_config":{"quant_method":"fp8"}})", "unsupported_model", "(fp8)"},
       {kLlama31, R"({"compression_config":{}})", "unsupported_model", "compression_config"},
-      {kLlama31, R"({"hidden_act":"gelu_pytorch_tanh"})", "unsupported_model", "hidden_act is \"gelu_pytorch_tanh\""},
+      {kLlama31, R"({"hidden_act":"gelu_pytorch_tanh"})", "unsupported_model",
+       "hidden_act is \"gelu_pytorch_tanh\""},
       {kLlama31, R"({"partial_rotary_factor":0.5})", "unsupported_model", "partial_rotary_factor"},
       {kLlama31, R"({"torch_dtype":"float64"})", "unsupported_model", "torch_dtype is \"float64\""},
-      {kMistral, R"({"sliding_window":4096})", "unsupported_model", "sliding_window is in force (4096)"},
-      {kQwen25, R"({"use_sliding_window":true})", "unsupported_model", "sliding_window is in force"},
-      {kQwen3, R"({"layer_types":["sliding_attention"],"num_hidden_layers":1})", "unsupported_model", "sliding_attention"},
+      {kMistral, R"({"sliding_window":4096})", "unsupported_model",
+       "sliding_window is in force (4096)"},
+      {kQwen25, R"({"use_sliding_window":true})", "unsupported_model",
+       "sliding_window is in force"},
+      {kQwen3, R"({"layer_types":["sliding_attention"],"num_hidden_layers":1})",
+       "unsupported_model", "sliding_attention"},
       {kQwen3, R"({"layer_types":["full_attention"]})", "malformed", "a list of 28"},
-      {kLlama31, R"({"rope_scaling":{"rope_type":"dynamic"}})", "unsupported_model", "rope_type is \"dynamic\""},
-      {kLlama31, R"({"rope_scaling":{"rope_type":"longrope"}})", "unsupported_model", "\"longrope\""},
-      {kLlama31, R"({"rope_scaling":{"rope_type":"default","mrope_section":[16,24,24]}})", "unsupported_model",
-       "rope_scaling.mrope_section is not a RoPE parameter we know"},
-      {kLlama31, R"({"rope_scaling":{"low_freq_factor":null}})", "malformed", "rope_scaling.low_freq_factor must be a number"},
+      {kLlama31, R"({"rope_scaling":{"rope_type":"dynamic"}})", "unsupported_model",
+       "rope_type is \"dynamic\""},
+      {kLlama31, R"({"rope_scaling":{"rope_type":"longrope"}})", "unsupported_model",
+       "\"longrope\""},
+      {kLlama31, R"({"rope_scaling":{"rope_type":"default","mrope_section":[16,24,24]}})",
+       "unsupported_model", "rope_scaling.mrope_section is not a RoPE parameter we know"},
+      {kLlama31, R"({"rope_scaling":{"low_freq_factor":null}})", "malformed",
+       "rope_scaling.low_freq_factor must be a number"},
       {kLlama31, R"({"rope_scaling":{"factor":0.5}})", "malformed", "found 0.5"},
-      {kLlama31, R"({"rope_scaling":{"high_freq_factor":1}})", "malformed", "above low_freq_factor"},
+      {kLlama31, R"({"rope_scaling":{"high_freq_factor":1}})", "malformed",
+       "above low_freq_factor"},
       {kLlama31, R"({"rope_scaling":7})", "malformed", "rope_scaling must be an object; found 7"},
       {kLlama31, R"({"rope_theta":0})", "malformed", "rope_theta"},
       {kLlama31, R"({"rope_theta":"10000"})", "malformed", "rope_theta"},
-      {kLlama31, R"({"hidden_size":null})", "malformed", "hidden_size must be a whole number from 1 to 131072; it is missing"},
+      {kLlama31, R"({"hidden_size":null})", "malformed",
+       "hidden_size must be a whole number from 1 to 131072; it is missing"},
       {kLlama31, R"({"hidden_size":4096.0})", "malformed", "found 4096.0"},
       {kLlama31, R"({"hidden_size":-4096})", "malformed", "found -4096"},
       {kLlama31, R"({"hidden_size":"4096"})", "malformed", "hidden_size"},
       {kLlama31, R"({"hidden_size":4095})", "malformed", "multiple of num_attention_heads"},
       {kLlama31, R"({"num_hidden_layers":0})", "malformed", "num_hidden_layers"},
       {kLlama31, R"({"num_hidden_layers":18446744073709551615})", "malformed", "num_hidden_layers"},
-      {kLlama31, R"({"num_key_value_heads":7})", "malformed", "a divisor of num_attention_heads, 32"},
+      {kLlama31, R"({"num_key_value_heads":7})", "malformed",
+       "a divisor of num_attention_heads, 32"},
       {kLlama31, R"({"num_key_value_heads":64})", "malformed", "num_key_value_heads"},
       {kQwen25, R"({"num_key_value_heads":null})", "malformed", "num_key_value_heads"},
       {kLlama31, R"({"head_dim":127})", "malformed", "head_dim must be even"},
       {kLlama31, R"({"vocab_size":1})", "malformed", "vocab_size"},
-      {kLlama31, R"({"max_position_embeddings":100000000})", "malformed", "max_position_embeddings"},
+      {kLlama31, R"({"max_position_embeddings":100000000})", "malformed",
+       "max_position_embeddings"},
       {kLlama31, R"({"rms_norm_eps":-1})", "malformed", "rms_norm_eps"},
-      {kLlama31, R"({"tie_word_embeddings":1})", "malformed", "tie_word_embeddings must be true or false"},
+      {kLlama31, R"({"tie_word_embeddings":1})", "malformed",
+       "tie_word_embeddings must be true or false"},
       {kLlama31, R"({"eos_token_id":128256})", "malformed", "eos_token_id"},
       {kLlama31, R"({"eos_token_id":[-1]})", "malformed", "eos_token_id"},
       {kLlama31, R"({"eos_token_id":"</s>"})", "malformed", "eos_token_id"},
   };
   for (const Refused& c : cases)
-    EXPECT_THAT(refusal(with(c.config, c.patch)), AllOf(HasSubstr(c.code), HasSubstr(c.reason), HasSubstr("config.json")))
+    EXPECT_THAT(refusal(with(c.config, c.patch)),
+                AllOf(HasSubstr(c.code), HasSubstr(c.reason), HasSubstr("config.json")))
         << c.patch;
   EXPECT_THAT(refusal("[]"), HasSubstr("must be a JSON object"));
   EXPECT_THAT(refusal("{"), HasSubstr("not valid JSON"));
 }
 
 TEST(HfFolder, AWindowThatReachesNoLayerIsOff) {
-  EXPECT_EQ(refusal(with(kQwen25, R"({"use_sliding_window":true,"max_window_layers":24})")), "accepted");
+  EXPECT_EQ(refusal(with(kQwen25, R"({"use_sliding_window":true,"max_window_layers":24})")),
+            "accepted");
   EXPECT_EQ(refusal(with(kMistral, R"({"sliding_window":null})")), "accepted");
-  EXPECT_EQ(refusal(with(kLlama31, R"({"sliding_window":4096})")), "accepted") << "llama has no such field";
+  EXPECT_EQ(refusal(with(kLlama31, R"({"sliding_window":4096})")), "accepted")
+      << "llama has no such field";
 }
 
 TEST(HfFolder, ReadsItsFixturesInBothSpellings) {
-  const std::filesystem::path fixtures = std::filesystem::path(FORETOKEN_SOURCE_DIR) / "tests/fixtures/models";
+  const std::filesystem::path fixtures =
+      std::filesystem::path(FORETOKEN_SOURCE_DIR) / "tests/fixtures/models";
   const ModelConfig yarn = read_model_config(fixtures / "llama_yarn_mscale");
   EXPECT_EQ(yarn.rope.mscale_all_dim, 0.5);
   EXPECT_FALSE(yarn.rope.truncate);

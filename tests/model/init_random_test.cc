@@ -53,13 +53,21 @@ TEST(InitRandom, RopeVariantsAndBiasesReadBackTheSame) {
   TempFolder folder;
   RandomModelRecipe recipe = recipe_for(Family::kLlama);
   recipe.config.qkv_bias = recipe.config.o_bias = recipe.config.mlp_bias = true;
-  for (const RopeSpec& rope :
-       {RopeSpec{.type = RopeType::kLinear, .factor = 2},
-        RopeSpec{.type = RopeType::kLlama3, .theta = 5e5, .factor = 8, .original_max_position_embeddings = 32},
-        RopeSpec{.type = RopeType::kYarn, .factor = 4, .original_max_position_embeddings = 32, .attention_factor = 1.5,
-                 .truncate = false},
-        RopeSpec{.type = RopeType::kYarn, .factor = 4, .original_max_position_embeddings = 32, .mscale = 0.5,
-                 .mscale_all_dim = 0.25}}) {
+  for (const RopeSpec& rope : {RopeSpec{.type = RopeType::kLinear, .factor = 2},
+                               RopeSpec{.type = RopeType::kLlama3,
+                               .theta = 5e5,
+                               .factor = 8,
+                               .original_max_position_embeddings = 32},
+                               RopeSpec{.type = RopeType::kYarn,
+                               .factor = 4,
+                               .original_max_position_embeddings = 32,
+                               .attention_factor = 1.5,
+                               .truncate = false},
+                               RopeSpec{.type = RopeType::kYarn,
+                               .factor = 4,
+                               .original_max_position_embeddings = 32,
+                               .mscale = 0.5,
+                               .mscale_all_dim = 0.25}}) {
     recipe.config.rope = rope;
     recipe.config.max_model_len = context_length(recipe.config);
     write_random_model(folder.path(), recipe);
@@ -149,7 +157,8 @@ TEST(Perturb, MovesEveryWeightByAboutItsAmplitude) {
   EXPECT_THROW(write_perturbed_model(source.path(), source.path(), 0.1f, 1), FatalError);
 }
 
-// --- what the config implies ----------------------------------------------------------------------------------------
+// --- what the config implies
+// ----------------------------------------------------------------------------------------
 
 TEST(TensorSet, NamesWhatIsMissingAndWhatHasNoPlace) {
   const auto problem = [](const auto& edit) -> std::string {
@@ -166,12 +175,17 @@ TEST(TensorSet, NamesWhatIsMissingAndWhatHasNoPlace) {
     return "accepted";
   };
   EXPECT_EQ(problem([](ModelConfig&) {}), "accepted");
-  EXPECT_EQ(problem([](ModelConfig& c) { c.tie_word_embeddings = true; }), "accepted") << "a spare head is ignored";
-  EXPECT_THAT(problem([](ModelConfig& c) { c.qk_norm = true; }), HasSubstr("no tensor model.layers.0.self_attn.q_norm"));
-  EXPECT_THAT(problem([](ModelConfig& c) { c.n_ffn = 161; }), HasSubstr("the config implies [161, 64]"));
+  EXPECT_EQ(problem([](ModelConfig& c) { c.tie_word_embeddings = true; }), "accepted")
+      << "a spare head is ignored";
+  EXPECT_THAT(problem([](ModelConfig& c) { c.qk_norm = true; }),
+              HasSubstr("no tensor model.layers.0.self_attn.q_norm"));
+  EXPECT_THAT(problem([](ModelConfig& c) { c.n_ffn = 161; }),
+              HasSubstr("the config implies [161, 64]"));
   EXPECT_THAT(problem([](ModelConfig& c) { c.n_layers = 1; }), HasSubstr("model.layers.1."));
-  EXPECT_THAT(problem([](ModelConfig& c) { c.n_layers = 3; }), HasSubstr("no tensor model.layers.2."));
-  EXPECT_THAT(problem([](ModelConfig& c) { c.vocab_size = 255; }), HasSubstr("model.embed_tokens.weight"));
+  EXPECT_THAT(problem([](ModelConfig& c) { c.n_layers = 3; }),
+              HasSubstr("no tensor model.layers.2."));
+  EXPECT_THAT(problem([](ModelConfig& c) { c.vocab_size = 255; }),
+              HasSubstr("model.embed_tokens.weight"));
 }
 
 TEST(TensorSet, AnUntiedModelNeedsItsHead) {
@@ -189,7 +203,8 @@ TEST(TensorSet, AnUntiedModelNeedsItsHead) {
   }
 }
 
-// --- pair -----------------------------------------------------------------------------------------------------------
+// --- pair
+// -----------------------------------------------------------------------------------------------------------
 
 TEST(Pair, InfoCountsParametersAndBytes) {
   TempFolder folder;
@@ -199,7 +214,8 @@ TEST(Pair, InfoCountsParametersAndBytes) {
   write_random_model(folder.path(), recipe);
   const ModelInfo info = inspect_model(folder.path());
   // embedding and head 2 * 256 * 64, final norm 64, per layer 64*64*2 + 64*32*2 + 3*64*160 + 2*64
-  EXPECT_EQ(info.n_parameters, 2u * 256 * 64 + 64 + 2 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 160 + 2 * 64));
+  EXPECT_EQ(info.n_parameters,
+            2u * 256 * 64 + 64 + 2 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 160 + 2 * 64));
   EXPECT_EQ(info.file_bytes, 2 * info.n_parameters);
   EXPECT_EQ(info.n_files, 3u);
   LoadOptions options;

@@ -16,7 +16,9 @@ using testing::HasSubstr;
 
 class LoadModel : public testing::Test {
  protected:
-  LoadModel() : backend_(make_backend({.n_threads = 1})) { recipe_.config = tiny_config(Family::kLlama); }
+  LoadModel() : backend_(make_backend({.n_threads = 1})) {
+    recipe_.config = tiny_config(Family::kLlama);
+  }
 
   std::filesystem::path write(const char* name) {
     write_random_model(folder_ / name, recipe_);
@@ -42,7 +44,8 @@ TEST_F(LoadModel, FingerprintIsOfConfigAndContents) {
   };
   const Fingerprint base = print(write("a"));
   EXPECT_EQ(print(write("b")), base);
-  EXPECT_EQ(print(write("b"), {.max_rows = 7, .max_model_len = 100}), base) << "how it is run is no part of it";
+  EXPECT_EQ(print(write("b"), {.max_rows = 7, .max_model_len = 100}), base)
+      << "how it is run is no part of it";
   recipe_.n_shards = 3;
   EXPECT_EQ(print(write("c")), base) << "nor how it is cut";
   recipe_.seed = 2;
@@ -94,13 +97,15 @@ TEST_F(LoadModel, RefusesOptionsThatCannotBe) {
 
 TEST_F(LoadModel, RefusesATruncatedFile) {
   const auto path = write("a");
-  std::filesystem::resize_file(path / "model.safetensors", std::filesystem::file_size(path / "model.safetensors") - 1);
+  std::filesystem::resize_file(path / "model.safetensors",
+                               std::filesystem::file_size(path / "model.safetensors") - 1);
   EXPECT_THAT(problem(path), HasSubstr("cut short"));
 }
 
 TEST_F(LoadModel, Float16RefusesWhatDoesNotFit) {
   recipe_.weight_scale = 1e6f;
-  EXPECT_THAT(problem(write("a"), {.dtype = WeightDType::kF16}), HasSubstr("beyond the range of float16"));
+  EXPECT_THAT(problem(write("a"), {.dtype = WeightDType::kF16}),
+              HasSubstr("beyond the range of float16"));
   EXPECT_EQ(problem(write("a"), {.dtype = WeightDType::kBf16}), "accepted");
 }
 
@@ -112,7 +117,8 @@ TEST_F(LoadModel, EstimateIsCloseToWhatIsLoaded) {
   const auto path = write("a");
   for (WeightDType dtype : {WeightDType::kF32, WeightDType::kBf16, WeightDType::kI8}) {
     const LoadOptions options{.dtype = dtype};
-    const auto estimate = static_cast<double>(estimate_memory(inspect_model(path), options).weight_bytes);
+    const auto estimate =
+        static_cast<double>(estimate_memory(inspect_model(path), options).weight_bytes);
     const auto loaded = static_cast<double>(load_model(path, *backend_, options)->weight_bytes());
     EXPECT_GE(loaded, estimate * 0.99);
     EXPECT_LE(loaded, estimate * 1.15) << "packing pads little";
@@ -135,7 +141,8 @@ TEST_F(LoadModel, APerturbedCopyAgreesOftenAndAStrangerDoesNot) {
   const auto tops = [&](const std::filesystem::path& from) {
     auto model = load_model(from, *backend_);
     std::vector<TokenId> top;
-    for (const auto& row : test::Runner(*model, *backend_).run(tokens, 64)) top.push_back(test::argmax(row));
+    for (const auto& row : test::Runner(*model, *backend_).run(tokens, 64))
+      top.push_back(test::argmax(row));
     return top;
   };
   const auto target = tops(path), near = tops(folder_ / "near"), stranger = tops(stranger_path);

@@ -17,7 +17,7 @@ import pathlib
 import shutil
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from transformers import (LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen2Config,
                           Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
@@ -184,10 +184,11 @@ def write_model(name, folder, seed):
     size = sum(p.numel() * p.element_size() for p in model.parameters())
     shards = store.get("shards", 1)
     model.save_pretrained(folder, max_shard_size=size if shards == 1 else size // shards + 2000)
-    model.float()  # exact: the reference computes in float32 on the weights as stored
     path = folder / "config.json"
     path.write_text(json.dumps(respell(json.loads(path.read_text()), store["spelling"]), indent=2) + "\n")
     print(name, store, sorted(p.name for p in folder.iterdir()))
+    # Read back from the files: float32 arithmetic on the weights as stored, and RoPE frequencies never rounded to 16 bits.
+    model = model_class.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
     save_file(golden(model, seed + 1000, fields["vocab_size"]), folder / "golden.safetensors")
 
 

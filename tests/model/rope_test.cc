@@ -1,4 +1,5 @@
-// Angles against tests/fixtures/models/rope.json, which the reference implementation made (make_goldens.py).
+// Angles against tests/fixtures/models/rope.json, which the reference implementation made
+// (make_goldens.py).
 #include "common/model/rope.h"
 
 #include <gtest/gtest.h>
@@ -41,7 +42,8 @@ TEST(Rope, MatchesTheReferenceForEveryType) {
     const auto frequencies = rope_inverse_frequencies(spec, fixture["head_dim"]);
     const auto expected = fixture["inv_freq"].get<std::vector<double>>();
     ASSERT_EQ(frequencies.size(), expected.size());
-    // The reference computes in float32: a power, a division and a blend, each within an ulp or two.
+    // The reference computes in float32: a power, a division and a blend, each within an ulp or
+    // two.
     for (std::size_t i = 0; i < expected.size(); ++i)
       EXPECT_NEAR(frequencies[i] / expected[i], 1.0, 8 * 0x1p-23) << i;
     EXPECT_NEAR(rope_attention_factor(spec), fixture["attention_factor"].get<double>(), 1e-12);

@@ -1,5 +1,6 @@
-// A row's bits are its own, for whole models: one row at a time, K + 1 at once, any prefill chunk, any neighbours, any
-// number of threads, any layout of blocks: the same logits to the last bit. Without this, speculation changes text.
+// A row's bits are its own, for whole models: one row at a time, K + 1 at once, any prefill chunk,
+// any neighbours, any number of threads, any layout of blocks: the same logits to the last bit.
+// Without this, speculation changes text.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -29,8 +30,8 @@ struct Case {
 std::string name_of(const Case& c) {
   static constexpr const char* kIsa[] = {"auto", "scalar", "avx2", "avx512", "avx512_bf16"};
   static constexpr const char* kDType[] = {"auto", "float32", "bfloat16", "float16", "int8"};
-  return std::string(kIsa[static_cast<int>(c.isa)]) + "_" + kDType[static_cast<int>(c.dtype)] + "_" +
-         std::string(family_name(c.family));
+  return std::string(kIsa[static_cast<int>(c.isa)]) + "_" + kDType[static_cast<int>(c.dtype)] +
+         "_" + std::string(family_name(c.family));
 }
 
 std::vector<TokenId> random_tokens(unsigned seed, std::size_t n) {
@@ -81,7 +82,9 @@ class Rows : public testing::TestWithParam<Case> {
   void expect_same(const std::vector<std::vector<float>>& rows, std::size_t first = 0) const {
     for (std::size_t r = 0; r < rows.size(); ++r) {
       ASSERT_EQ(rows[r].size(), expected_[first + r].size());
-      ASSERT_EQ(std::memcmp(rows[r].data(), expected_[first + r].data(), rows[r].size() * sizeof(float)), 0)
+      ASSERT_EQ(
+          std::memcmp(rows[r].data(), expected_[first + r].data(), rows[r].size() * sizeof(float)),
+          0)
           << "row " << first + r;
     }
   }
@@ -116,7 +119,8 @@ TEST_P(Rows, RollbackLeavesNoTrace) {
     Runner::Part guess{&sequence, wrong};
     runner.pass(std::span(&guess, 1));
     sequence.length -= static_cast<std::uint32_t>(wrong.size());  // none stood
-    Runner::Part step{&sequence, std::span(tokens_).subspan(at, std::min<std::size_t>(3, kLength - at))};
+    Runner::Part step{&sequence,
+                      std::span(tokens_).subspan(at, std::min<std::size_t>(3, kLength - at))};
     const auto rows = runner.pass(std::span(&step, 1));
     expect_same(rows, at);
     at += rows.size();
@@ -136,7 +140,9 @@ TEST_P(Rows, NeighboursDoNotMatter) {
     parts.push_back({&ours, std::span(tokens_).subspan(at, n)});
     if (random() % 2 == 0) parts.push_back({&third, std::span(other).subspan(100 + third_at++, 1)});
     auto rows = runner.pass(parts);
-    expect_same({rows.begin() + static_cast<std::ptrdiff_t>(m), rows.begin() + static_cast<std::ptrdiff_t>(m + n)}, at);
+    expect_same({rows.begin() + static_cast<std::ptrdiff_t>(m),
+                 rows.begin() + static_cast<std::ptrdiff_t>(m + n)},
+                at);
     at += n;
     other_at += m;
     if (other_at > 180) break;
@@ -163,7 +169,8 @@ std::vector<Case> cases() {
   const Family kinds[] = {Family::kLlama, Family::kQwen3, Family::kQwen2, Family::kMistral};
   std::size_t next = 0;
   for (CpuIsa isa : {CpuIsa::kScalar, CpuIsa::kAvx2, CpuIsa::kAvx512, CpuIsa::kAvx512Bf16}) {
-    for (WeightDType dtype : {WeightDType::kF32, WeightDType::kBf16, WeightDType::kF16, WeightDType::kI8}) {
+    for (WeightDType dtype :
+         {WeightDType::kF32, WeightDType::kBf16, WeightDType::kF16, WeightDType::kI8}) {
       // Two families each, so that biases, head norms and a tied head all meet every path.
       all.push_back({isa, dtype, kinds[next % 2]});
       all.push_back({isa, dtype, kinds[2 + next % 2]});
@@ -174,8 +181,9 @@ std::vector<Case> cases() {
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(Paths, Rows, testing::ValuesIn(cases()),
-                         [](const auto& info) { return name_of(info.param); });
+INSTANTIATE_TEST_SUITE_P(Paths, Rows, testing::ValuesIn(cases()), [](const auto& c) {
+  return name_of(c.param);
+});
 
 }  // namespace
 }  // namespace foretoken

@@ -16,7 +16,8 @@ namespace foretoken::test {
 struct RunnerOptions {
   std::int32_t block_tokens = 16;
   std::int32_t n_blocks = 64;
-  std::int32_t stride = 1;  // sequence blocks lie `stride` apart (modulo n_blocks, coprime): any layout is legal
+  std::int32_t stride =
+      1;  // sequence blocks lie `stride` apart (modulo n_blocks, coprime): any layout is legal
 };
 
 class Runner {
@@ -25,7 +26,8 @@ class Runner {
       : model_(model), backend_(backend), options_(options) {
     kv_.geometry = model.kv_geometry(options.block_tokens);
     kv_.n_blocks = options.n_blocks;
-    blocks_ = backend.allocate(kv_.geometry.block_bytes() * static_cast<std::size_t>(options.n_blocks));
+    blocks_ =
+        backend.allocate(kv_.geometry.block_bytes() * static_cast<std::size_t>(options.n_blocks));
     kv_.blocks = blocks_.as<std::byte>();
   }
 
@@ -47,8 +49,10 @@ class Runner {
       Sequence& sequence = *part.sequence;
       const auto n = static_cast<std::uint32_t>(part.tokens.size());
       const auto block_tokens = static_cast<std::uint32_t>(options_.block_tokens);
-      while (sequence.table.size() * block_tokens < sequence.length + n) sequence.table.push_back(next_block());
-      batch.slices.push_back({static_cast<std::uint32_t>(batch.tokens.size()), n, sequence.length, sequence.table});
+      while (sequence.table.size() * block_tokens < sequence.length + n)
+        sequence.table.push_back(next_block());
+      batch.slices.push_back(
+          {static_cast<std::uint32_t>(batch.tokens.size()), n, sequence.length, sequence.table});
       batch.tokens.insert(batch.tokens.end(), part.tokens.begin(), part.tokens.end());
       sequence.length += n;
     }

@@ -71,7 +71,8 @@ TEST(Safetensors, ReadsBackWhatItWrites) {
 
 TEST(Safetensors, GetNamesFileTensorExpectationAndFinding) {
   TempFolder folder;
-  folder.write("model.safetensors", file_of(R"({"w":{"dtype":"F64","shape":[2],"data_offsets":[0,16]}})", 16));
+  folder.write("model.safetensors",
+               file_of(R"({"w":{"dtype":"F64","shape":[2],"data_offsets":[0,16]}})", 16));
   const Checkpoint checkpoint(folder.path());
   const TensorType types[] = {TensorType::kF32, TensorType::kBf16};
   const auto message = [&](const char* name, std::vector<std::int64_t> shape) -> std::string {
@@ -82,8 +83,9 @@ TEST(Safetensors, GetNamesFileTensorExpectationAndFinding) {
     }
     return "accepted";
   };
-  EXPECT_THAT(message("w", {3}), testing::AllOf(HasSubstr("model.safetensors"), HasSubstr("tensor w"),
-                                                HasSubstr("[2]"), HasSubstr("implies [3]")));
+  EXPECT_THAT(message("w", {3}),
+              testing::AllOf(HasSubstr("model.safetensors"), HasSubstr("tensor w"),
+                             HasSubstr("[2]"), HasSubstr("implies [3]")));
   EXPECT_THAT(message("w", {2}), testing::AllOf(HasSubstr("dtype F64"), HasSubstr("F32, BF16")));
   EXPECT_THAT(message("v", {2}), HasSubstr("no tensor v"));
 }
@@ -106,7 +108,8 @@ std::vector<Hostile> hostile_files() {
       {"seven bytes", std::string(7, '\0'), "has 7 bytes"},
       {"only a length", std::string("\x08\0\0\0\0\0\0\0", 8), "only 0 follow"},
       {"length beyond the file", std::string("\xff\0\0\0\0\0\0\0{}", 10), "only 2 follow"},
-      {"length near 2^64", std::string("\xff\xff\xff\xff\xff\xff\xff\xff{}", 10), "the limit is 16777216"},
+      {"length near 2^64", std::string("\xff\xff\xff\xff\xff\xff\xff\xff{}", 10),
+       "the limit is 16777216"},
       {"length 16 MiB + 8", std::string("\x08\0\0\x01\0\0\0\0{}", 10), "the limit is 16777216"},
       {"length zero", with_length("", 8), "does not begin with '{'"},
       {"length not a multiple of 8", with_length("{}", 0), "multiple of 8"},
@@ -119,58 +122,92 @@ std::vector<Hostile> hostile_files() {
       {"nul in a name", file_of("{\"a\\u0000b\":{" + good + "}}", 4), "not printable"},
       {"newline in a name", file_of("{\"a\\nb\":{" + good + "}}", 4), "not printable"},
       {"empty name", file_of("{\"\":{" + good + "}}", 4), "is empty"},
-      {"very long name", file_of("{\"" + std::string(600, 'n') + "\":{" + good + "}}", 4), "longer than 512"},
-      {"the same tensor twice", file_of("{\"w\":{" + good + "},\"w\":{" + good + "}}", 4), "appears twice"},
+      {"very long name", file_of("{\"" + std::string(600, 'n') + "\":{" + good + "}}", 4),
+       "longer than 512"},
+      {"the same tensor twice", file_of("{\"w\":{" + good + "},\"w\":{" + good + "}}", 4),
+       "appears twice"},
       {"the same key twice", entry(good + ",\"dtype\":\"F32\""), "appears twice"},
       {"nested too deep", entry(good + ",\"x\":[[[[[[[[[1]]]]]]]]]"), "deeper than 8"},
       {"entry is no object", file_of("{\"w\":[1]}", 4), "must be an object"},
       {"entry is null", file_of("{\"w\":null}", 4), "must be an object"},
       {"unknown key", entry(good + ",\"strides\":[1]"), "unknown key \"strides\""},
       {"no dtype", entry(R"("shape":[1],"data_offsets":[0,4])"), "needs \"dtype\""},
-      {"dtype a number", entry(R"("dtype":32,"shape":[1],"data_offsets":[0,4])"), "needs \"dtype\""},
-      {"unknown dtype", entry(R"("dtype":"F31","shape":[1],"data_offsets":[0,4])"), "dtype \"F31\""},
-      {"dtype in lower case", entry(R"("dtype":"f32","shape":[1],"data_offsets":[0,4])"), "dtype \"f32\""},
+      {"dtype a number", entry(R"("dtype":32,"shape":[1],"data_offsets":[0,4])"),
+       "needs \"dtype\""},
+      {"unknown dtype", entry(R"("dtype":"F31","shape":[1],"data_offsets":[0,4])"),
+       "dtype \"F31\""},
+      {"dtype in lower case", entry(R"("dtype":"f32","shape":[1],"data_offsets":[0,4])"),
+       "dtype \"f32\""},
       {"no shape", entry(R"("dtype":"F32","data_offsets":[0,4])"), "needs \"shape\""},
-      {"shape a number", entry(R"("dtype":"F32","shape":1,"data_offsets":[0,4])"), "must be a list"},
-      {"negative dimension", entry(R"("dtype":"F32","shape":[-1],"data_offsets":[0,4])"), "whole numbers"},
-      {"two negative dimensions", entry(R"("dtype":"F32","shape":[-1,-1],"data_offsets":[0,4])"), "whole numbers"},
-      {"fractional dimension", entry(R"("dtype":"F32","shape":[1.0],"data_offsets":[0,4])"), "whole numbers"},
-      {"dimension above 2^63", entry(R"("dtype":"F32","shape":[9223372036854775808],"data_offsets":[0,4])"), "overflows"},
+      {"shape a number", entry(R"("dtype":"F32","shape":1,"data_offsets":[0,4])"),
+       "must be a list"},
+      {"negative dimension", entry(R"("dtype":"F32","shape":[-1],"data_offsets":[0,4])"),
+       "whole numbers"},
+      {"two negative dimensions", entry(R"("dtype":"F32","shape":[-1,-1],"data_offsets":[0,4])"),
+       "whole numbers"},
+      {"fractional dimension", entry(R"("dtype":"F32","shape":[1.0],"data_offsets":[0,4])"),
+       "whole numbers"},
+      {"dimension above 2^63",
+       entry(R"("dtype":"F32","shape":[9223372036854775808],"data_offsets":[0,4])"), "overflows"},
       {"product overflows to 4",
        entry(R"("dtype":"F32","shape":[4611686018427387905,1],"data_offsets":[0,4])"), "overflows"},
       {"product overflows to 0",
-       entry(R"("dtype":"U8","shape":[4294967296,4294967296],"data_offsets":[0,0])", 0), "overflows"},
+       entry(R"("dtype":"U8","shape":[4294967296,4294967296],"data_offsets":[0,0])", 0),
+       "overflows"},
       {"overflow hidden behind a zero",
-       entry(R"("dtype":"U8","shape":[4294967296,4294967296,0],"data_offsets":[0,0])", 0), "overflows"},
-      {"nine dimensions", entry(R"("dtype":"F32","shape":[1,1,1,1,1,1,1,1,1],"data_offsets":[0,4])"), "limit is 8"},
+       entry(R"("dtype":"U8","shape":[4294967296,4294967296,0],"data_offsets":[0,0])", 0),
+       "overflows"},
+      {"nine dimensions",
+       entry(R"("dtype":"F32","shape":[1,1,1,1,1,1,1,1,1],"data_offsets":[0,4])"), "limit is 8"},
       {"no offsets", entry(R"("dtype":"F32","shape":[1])"), "needs \"data_offsets\""},
       {"one offset", entry(R"("dtype":"F32","shape":[1],"data_offsets":[4])"), "two whole numbers"},
-      {"three offsets", entry(R"("dtype":"F32","shape":[1],"data_offsets":[0,4,8])"), "two whole numbers"},
-      {"negative offset", entry(R"("dtype":"F32","shape":[1],"data_offsets":[-4,0])"), "two whole numbers"},
-      {"offsets as text", entry(R"("dtype":"F32","shape":[1],"data_offsets":["0","4"])"), "two whole numbers"},
-      {"ends before it begins", entry(R"("dtype":"F32","shape":[1],"data_offsets":[4,0])"), "ends before it begins"},
-      {"ends after the data", entry(R"("dtype":"F32","shape":[2],"data_offsets":[0,8])"), "cut short"},
-      {"offset near 2^64", entry(R"("dtype":"F32","shape":[1],"data_offsets":[18446744073709551612,18446744073709551615])"),
+      {"three offsets", entry(R"("dtype":"F32","shape":[1],"data_offsets":[0,4,8])"),
+       "two whole numbers"},
+      {"negative offset", entry(R"("dtype":"F32","shape":[1],"data_offsets":[-4,0])"),
+       "two whole numbers"},
+      {"offsets as text", entry(R"("dtype":"F32","shape":[1],"data_offsets":["0","4"])"),
+       "two whole numbers"},
+      {"ends before it begins", entry(R"("dtype":"F32","shape":[1],"data_offsets":[4,0])"),
+       "ends before it begins"},
+      {"ends after the data", entry(R"("dtype":"F32","shape":[2],"data_offsets":[0,8])"),
        "cut short"},
-      {"fewer bytes than the shape", entry(R"("dtype":"F32","shape":[2],"data_offsets":[0,4])"), "need 8"},
-      {"more bytes than the shape", entry(R"("dtype":"F32","shape":[1],"data_offsets":[0,8])", 8), "need 4"},
-      {"a hole at the start", entry(R"("dtype":"F32","shape":[1],"data_offsets":[4,8])", 8), "after a hole"},
+      {"offset near 2^64",
+       entry(
+           R"("dtype":"F32","shape":[1],"data_offsets":[18446744073709551612,18446744073709551615])"),
+       "cut short"},
+      {"fewer bytes than the shape", entry(R"("dtype":"F32","shape":[2],"data_offsets":[0,4])"),
+       "need 8"},
+      {"more bytes than the shape", entry(R"("dtype":"F32","shape":[1],"data_offsets":[0,8])", 8),
+       "need 4"},
+      {"a hole at the start", entry(R"("dtype":"F32","shape":[1],"data_offsets":[4,8])", 8),
+       "after a hole"},
       {"bytes after the last tensor", entry(good, 8), "tensors end at byte 4"},
       {"misaligned",
-       file_of(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"w":{"dtype":"F32","shape":[1],"data_offsets":[1,5]}})", 5),
+       file_of(
+           R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"w":{"dtype":"F32","shape":[1],"data_offsets":[1,5]}})",
+           5),
        "not aligned"},
       {"a hole between",
-       file_of(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"w":{"dtype":"F32","shape":[1],"data_offsets":[8,12]}})", 12),
+       file_of(
+           R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"w":{"dtype":"F32","shape":[1],"data_offsets":[8,12]}})",
+           12),
        "after a hole"},
       {"overlap",
-       file_of(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"w":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})", 12),
+       file_of(
+           R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"w":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})",
+           12),
        "inside the one before"},
       {"the same bytes twice",
-       file_of(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 4),
+       file_of(
+           R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
+           4),
        "inside the one before"},
-      {"metadata is a list", file_of(R"({"__metadata__":[],"w":{)" + good + "}}", 4), "must be an object"},
-      {"metadata holds a number", file_of(R"({"__metadata__":{"a":1},"w":{)" + good + "}}", 4), "must be a string"},
-      {"metadata holds an object", file_of(R"({"__metadata__":{"a":{}},"w":{)" + good + "}}", 4), "must be a string"},
+      {"metadata is a list", file_of(R"({"__metadata__":[],"w":{)" + good + "}}", 4),
+       "must be an object"},
+      {"metadata holds a number", file_of(R"({"__metadata__":{"a":1},"w":{)" + good + "}}", 4),
+       "must be a string"},
+      {"metadata holds an object", file_of(R"({"__metadata__":{"a":{}},"w":{)" + good + "}}", 4),
+       "must be a string"},
       {"text after the header", file_of("{\"w\":{" + good + "}} x", 4), "not valid JSON"},
   };
   return all;
@@ -180,16 +217,19 @@ TEST(Safetensors, RefusesEveryHostileFileWithItsReason) {
   TempFolder folder;
   const auto files = hostile_files();
   ASSERT_GE(files.size(), 40u);
-  for (const Hostile& file : files) EXPECT_THAT(refusal(folder, file.bytes), HasSubstr(file.reason)) << file.name;
+  for (const Hostile& file : files)
+    EXPECT_THAT(refusal(folder, file.bytes), HasSubstr(file.reason)) << file.name;
   // The corpus is about one flaw each: without it the file is fine.
-  EXPECT_EQ(refusal(folder, entry(R"("dtype":"F32","shape":[1],"data_offsets":[0,4])")), "accepted");
+  EXPECT_EQ(refusal(folder, entry(R"("dtype":"F32","shape":[1],"data_offsets":[0,4])")),
+            "accepted");
   EXPECT_EQ(refusal(folder, file_of("{}", 0)), "accepted");
 }
 
 TEST(Safetensors, RefusesTooManyTensors) {
   std::string header = "{";
   for (std::size_t i = 0; i <= kMaxTensors + 1; ++i) {
-    header += (i == 0 ? "\"" : ",\"") + std::to_string(i) + R"(":{"dtype":"U8","shape":[0],"data_offsets":[0,0]})";
+    header += (i == 0 ? "\"" : ",\"") + std::to_string(i) +
+              R"(":{"dtype":"U8","shape":[0],"data_offsets":[0,0]})";
   }
   const auto parsed = parse_safetensors_header(header + "}", 0);
   ASSERT_FALSE(parsed.ok());
@@ -217,10 +257,17 @@ TEST(Safetensors, SurvivesMutationsAndNeverReadsOutside) {
     for (int n = 1 + static_cast<int>(random() % 3); n > 0; --n) {
       const std::size_t at = random() % mutant.size();
       switch (random() % 4) {
-        case 0: mutant[at] = static_cast<char>(random()); break;
-        case 1: mutant.erase(at, 1 + random() % 3); break;
-        case 2: mutant[at] = "0123456789"[random() % 10]; break;
-        default: mutant.insert(at, 1, "{}[],:\"019-"[random() % 11]);
+        case 0:
+          mutant[at] = static_cast<char>(random());
+          break;
+        case 1:
+          mutant.erase(at, 1 + random() % 3);
+          break;
+        case 2:
+          mutant[at] = "0123456789"[random() % 10];
+          break;
+        default:
+          mutant.insert(at, 1, "{}[],:\"019-"[random() % 11]);
       }
       if (mutant.empty()) mutant = "{";
     }
@@ -242,7 +289,8 @@ TEST(Safetensors, SurvivesMutationsAndNeverReadsOutside) {
   EXPECT_GT(n_accepted, 0) << "some mutations change only names";
 }
 
-// --- index ---------------------------------------------------------------------------------------------------------
+// --- index
+// ---------------------------------------------------------------------------------------------------------
 
 std::string index_problem(const std::string& json) {
   const auto parsed = parse_safetensors_index(json);
@@ -250,23 +298,28 @@ std::string index_problem(const std::string& json) {
 }
 
 TEST(SafetensorsIndex, RefusesNamesThatCouldLeaveTheFolder) {
-  for (const char* name : {"../x.safetensors", "/etc/x.safetensors", "a/x.safetensors", "..", ".", "", "a\\\\x.safetensors",
-                           ".hidden.safetensors", "x.bin", "model.safetensors.index.json", "a\\u0000.safetensors",
-                           "./x.safetensors"}) {
-    EXPECT_THAT(index_problem(std::string(R"({"weight_map":{"w":")") + name + "\"}}"), HasSubstr("plain name")) << name;
+  for (const char* name :
+       {"../x.safetensors", "/etc/x.safetensors", "a/x.safetensors", "..", ".", "",
+        "a\\\\x.safetensors", ".hidden.safetensors", "x.bin", "model.safetensors.index.json",
+        "a\\u0000.safetensors", "./x.safetensors"}) {
+    EXPECT_THAT(index_problem(std::string(R"({"weight_map":{"w":")") + name + "\"}}"),
+                HasSubstr("plain name"))
+        << name;
   }
   EXPECT_EQ(index_problem(R"({"weight_map":{"w":"x-1.safetensors"}})"), "accepted");
 }
 
 TEST(SafetensorsIndex, RefusesOtherShapes) {
-  for (const char* text : {"", "[]", "{}", R"({"weight_map":[]})", R"({"weight_map":{}})", R"({"weight_map":{"w":1}})",
-                           R"({"weight_map":{"w":null}})", R"({"weight_map":{"w":"a.safetensors","w":"a.safetensors"}})"}) {
+  for (const char* text : {"", "[]", "{}", R"({"weight_map":[]})", R"({"weight_map":{}})",
+                           R"({"weight_map":{"w":1}})", R"({"weight_map":{"w":null}})",
+                           R"({"weight_map":{"w":"a.safetensors","w":"a.safetensors"}})"}) {
     EXPECT_NE(index_problem(text), "accepted") << text;
   }
 }
 
 std::string one_tensor(const char* name) {
-  return file_of(std::string("{\"") + name + R"(":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 4);
+  return file_of(
+      std::string("{\"") + name + R"(":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 4);
 }
 
 std::string checkpoint_problem(const TempFolder& folder) {

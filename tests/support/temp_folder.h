@@ -14,8 +14,10 @@ namespace foretoken::test {
 class TempFolder {
  public:
   TempFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "foretoken-test-XXXXXX").string();
-    if (::mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("cannot make a temporary folder");
+    std::string pattern =
+        (std::filesystem::temp_directory_path() / "foretoken-test-XXXXXX").string();
+    if (::mkdtemp(pattern.data()) == nullptr)
+      throw std::runtime_error("cannot make a temporary folder");
     path_ = pattern;
   }
   TempFolder(const TempFolder&) = delete;
