@@ -9,6 +9,7 @@ namespace {
 constexpr std::uint32_t kProbedSequences = 2;
 constexpr std::uint32_t kMaxProbeDepth = 8;
 constexpr std::uint32_t kBudgetWhileOff = 4;
+constexpr double kBoldness = 2;
 
 double in_seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
@@ -87,12 +88,14 @@ std::vector<std::uint32_t> DraftLength::best_cut(std::span<const Candidate> cand
 
   const auto n_plain = static_cast<double>(candidates.size());
   const auto plain_rows = static_cast<std::uint32_t>(candidates.size()) + other_rows;
+  // What longer steps cost is a guess until they were seen: go there by doubling, not by one bold step.
+  const double most_rows = std::max(kBoldness * cost_.most_rows(), plain_rows + 1.0);
   const double plain = n_plain / cost_.seconds(plain_rows);
   double best = plain;
   double n_extra = 0;
   std::size_t n_chosen = 0;
   // Cost rises in steps, so a longer cut may pay where a shorter one does not: look at all.
-  for (std::size_t i = 0; i < items.size(); ++i) {
+  for (std::size_t i = 0; i < items.size() && plain_rows + static_cast<double>(i) + 1 <= most_rows; ++i) {
     n_extra += items[i].survival;
     const double rate = (n_plain + n_extra) / cost_.seconds(plain_rows + static_cast<std::uint32_t>(i) + 1);
     if (rate <= best) continue;

@@ -18,6 +18,7 @@ class StepCost {
   // longer step is tried once and then known. 0 while nothing was seen.
   double seconds(std::uint32_t n_rows) const;
   bool knows_anything() const { return !curve_.empty(); }
+  double most_rows() const { return curve_.empty() ? 0 : curve_.back().rows; }  // of the longest kind of step seen
 
  private:
   static constexpr std::size_t kBuckets = 96;  // 1 .. 16 each alone, then eight per doubling

@@ -99,10 +99,11 @@ struct ZmqTransport::State {
     socket.set(heartbeat_ttl, 2000);
     socket.set(reconnect_ivl, 100);       // a peer that comes back is found within a second, without a storm
     socket.set(reconnect_ivl_max, 1000);
-    socket.set(ipv6, 1);
   }
 
   void secure(zmq::socket_t& socket, const Endpoint& where, const std::string& text, bool binding, Door door) {
+    // Only where asked for: on an IPv6 socket an IPv4 address comes back as another one.
+    if (where.place.starts_with('[')) socket.set(zmq::sockopt::ipv6, 1);
     const bool open_door = door == Door::kClient && where.loopback;
     if (where.scheme != Scheme::kTcp || open_door) return;
     if (!curve) {

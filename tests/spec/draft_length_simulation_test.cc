@@ -95,8 +95,8 @@ TEST(DraftLengthSimulation, IsNeverSlowerThanPlainWhenNothingIsAccepted) {
   for (const auto& cost : {Cost(roofline), Cost(linear), Cost(flat)})
     for (const std::uint32_t batch : {1u, 4u, 32u, 256u})
       for (const std::uint8_t claimed : {std::uint8_t{60}, std::uint8_t{128}, std::uint8_t{255}}) {
-        World world(std::vector<Text>(batch, {0.0, claimed}), cost, 1);
-        EXPECT_GE(world.gain(batch > 100 ? 500 : 2000), 0.97) << "batch " << batch << " claims " << int{claimed};
+        World world(std::vector<Text>(batch, {0.0, claimed}), cost, 1, 8);
+        EXPECT_GE(world.gain(batch > 100 ? 1000 : 2000), 0.97) << "batch " << batch << " claims " << int{claimed};
       }
 }
 

@@ -39,6 +39,17 @@ TEST(DraftLength, IsPlainUntilAStepWasMeasured) {
   EXPECT_GT(length.cut(std::vector<Candidate>{{path, 4}}, 0, 100)[0], 0u);
 }
 
+TEST(DraftLength, GoesToLongerStepsByDoubling) {
+  DraftLength length({});
+  const auto path = chain(16, 250);
+  std::uint32_t rows = 1;
+  for (const std::uint32_t expected : {1u, 3u, 7u, 15u}) {
+    length.observe_step(rows, 1, milliseconds(1));
+    EXPECT_EQ(length.cut(std::vector<Candidate>{{path, 16}}, 0, 100)[0], expected);
+    rows = expected + 1;
+  }
+}
+
 TEST(DraftLength, VerifiesWhenRowsAreCheapAndNotWhenTheyAreDear) {
   const auto path = chain(4, 200);
   DraftLength cheap({}), dear({});

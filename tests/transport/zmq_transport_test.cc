@@ -1,0 +1,243 @@
+#include "common/transport/zmq_transport.h"
+
+#include <gmock/gmock.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <optional>
+#include <thread>
+#include <zmq.hpp>
+
+#include "common/base/result.h"
+#include "common/transport/endpoint.h"
+#include "common/transport/zmq_auth.h"
+#include "tests/transport/folder.h"
+
+namespace foretoken {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::HasSubstr;
+
+TimePoint now() { return std::chrono::steady_clock::now(); }
+TimePoint later() { return now() + seconds(10); }
+
+// A raw client, as any language would write it.
+struct RawClient {
+  zmq::context_t context;
+  zmq::socket_t socket;
+  RawClient(zmq::socket_type type, const std::string& endpoint) : socket(context, type) {
+    socket.set(zmq::sockopt::linger, 0);
+    socket.set(zmq::sockopt::rcvtimeo, 10000);
+    socket.connect(endpoint);
+  }
+};
+
+TEST(ZmqTransport, AnswersReqClients) {
+  ZmqTransport server;
+  const SocketId bound = server.bind("tcp://127.0.0.1:*", Door::kClient);
+  RawClient client(zmq::socket_type::req, server.endpoint(bound));
+  client.socket.send(zmq::str_buffer("question"), zmq::send_flags::none);
+  const auto question = server.receive(later());
+  ASSERT_TRUE(question.has_value());
+  EXPECT_EQ(question->frames, Frames{"question"});
+  EXPECT_TRUE(question->peer.delimited);
+  ASSERT_EQ(server.send(question->peer, {"answer"}), SendResult::kSent);
+  zmq::message_t answer;
+  ASSERT_TRUE(client.socket.recv(answer).has_value());
+  EXPECT_EQ(answer.to_string(), "answer");
+}
+
+TEST(ZmqTransport, AnswersDealersWithAndWithoutDelimiterInKind) {
+  ZmqTransport server;
+  const SocketId bound = server.bind("tcp://127.0.0.1:*", Door::kClient);
+  RawClient client(zmq::socket_type::dealer, server.endpoint(bound));
+  client.socket.send(zmq::str_buffer("plain"), zmq::send_flags::none);
+  client.socket.send(zmq::str_buffer(""), zmq::send_flags::sndmore);
+  client.socket.send(zmq::str_buffer("delimited"), zmq::send_flags::none);
+  for (int i = 0; i < 2; ++i) {
+    const auto question = server.receive(later());
+    ASSERT_TRUE(question.has_value());
+    ASSERT_EQ(server.send(question->peer, {"re " + question->frames[0]}), SendResult::kSent);
+  }
+  zmq::message_t part;
+  ASSERT_TRUE(client.socket.recv(part).has_value());
+  EXPECT_EQ(part.to_string(), "re plain");
+  ASSERT_TRUE(client.socket.recv(part).has_value());
+  EXPECT_EQ(part.size(), 0u);
+  ASSERT_TRUE(client.socket.recv(part).has_value());
+  EXPECT_EQ(part.to_string(), "re delimited");
+}
+
+TEST(ZmqTransport, DropsMessagesOfTooManyPartsAndCountsThem) {
+  ZmqTransport server;
+  const SocketId bound = server.bind("tcp://127.0.0.1:*", Door::kClient);
+  RawClient client(zmq::socket_type::dealer, server.endpoint(bound));
+  for (int i = 0; i < 40; ++i) client.socket.send(zmq::str_buffer("x"), zmq::send_flags::sndmore);
+  client.socket.send(zmq::str_buffer("x"), zmq::send_flags::none);
+  client.socket.send(zmq::str_buffer("good"), zmq::send_flags::none);
+  const auto good = server.receive(later());
+  ASSERT_TRUE(good.has_value());
+  EXPECT_EQ(good->frames, Frames{"good"});
+  EXPECT_EQ(server.counters().too_many_parts, 1u);
+}
+
+TEST(ZmqTransport, CutsAPeerThatSendsTooLargeAPart) {
+  ZmqTransport server;
+  const SocketId bound = server.bind("tcp://127.0.0.1:*", Door::kClient);
+  RawClient large(zmq::socket_type::dealer, server.endpoint(bound));
+  large.socket.send(zmq::message_t(std::string((1 << 20) + 1, 'x')), zmq::send_flags::none);
+  RawClient small(zmq::socket_type::dealer, server.endpoint(bound));
+  small.socket.send(zmq::str_buffer("good"), zmq::send_flags::none);
+  const auto good = server.receive(later());
+  ASSERT_TRUE(good.has_value());
+  EXPECT_EQ(good->frames, Frames{"good"});
+}
+
+TEST(ZmqTransport, RefusesASecondServerOnOneIpcPath) {
+  const Folder folder;
+  ZmqTransport first;
+  first.bind("ipc://" + (folder / "a"), Door::kInternal);
+  ZmqTransport second;
+  try {
+    second.bind("ipc://" + (folder / "a"), Door::kInternal);
+    FAIL() << "bound twice";
+  } catch (const FatalError& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kIo);
+    EXPECT_THAT(error.what(), HasSubstr("another process serves this address"));
+  }
+}
+
+TEST(ZmqTransport, MakesIpcSocketsForThisUserOnly) {
+  const Folder folder;
+  ZmqTransport server;
+  server.bind("ipc://" + (folder / "a"), Door::kInternal);
+  struct stat info {};
+  ASSERT_EQ(::stat((folder / "a").c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0077, 0u);
+}
+
+TEST(ZmqTransport, RefusesTcpBeyondLoopbackWithoutKeys) {
+  ZmqTransport server;
+  try {
+    server.bind("tcp://0.0.0.0:*", Door::kInternal);
+    FAIL() << "bound";
+  } catch (const FatalError& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kConfig);
+    EXPECT_THAT(error.what(), HasSubstr("bus.curve_secret"));
+  }
+}
+
+TEST(ZmqTransport, WakesFromAnotherThread) {
+  ZmqTransport server;
+  server.bind("tcp://127.0.0.1:*", Door::kInternal);
+  std::thread waker([&] { server.wake(); });
+  EXPECT_FALSE(server.receive(TimePoint::max()).has_value());
+  waker.join();
+}
+
+TEST(Endpoint, TakesOnlyWhatIsNumericAndKnown) {
+  for (const char* good : {"tcp://127.0.0.1:5555", "tcp://10.0.0.7:*", "tcp://[::1]:80", "ipc:///run/a", "inproc://x"})
+    EXPECT_TRUE(parse_endpoint(good).ok()) << good;
+  for (const char* bad : {"", "tcp://", "tcp://localhost:1", "tcp://eth0:5555", "tcp://*:5555", "tcp://1.2.3.4", "tcp://1.2.3.4:0",
+                          "tcp://1.2.3.4:65536", "tcp://1.2.3.4:x", "pgm://1.2.3.4:5", "ipc://", "ipc://@name", "udp://1.2.3.4:5"})
+    EXPECT_FALSE(parse_endpoint(bad).ok()) << bad;
+  EXPECT_FALSE(parse_endpoint("ipc:///" + std::string(200, 'x')).ok());
+  EXPECT_TRUE(parse_endpoint("tcp://127.1.2.3:5")->loopback);
+  EXPECT_FALSE(parse_endpoint("tcp://192.168.0.1:5")->loopback);
+  EXPECT_TRUE(parse_endpoint("tcp://[::1]:5")->loopback);
+}
+
+// One server with keys, and a peers file that lists whom it is told to.
+class Curve : public ::testing::Test {
+ protected:
+  Curve() : server_keys_(new_curve_keys()), draft_keys_(new_curve_keys()), stranger_keys_(new_curve_keys()) {
+    folder_.write("server.secret", curve_key_file(server_keys_));
+    folder_.write("draft.secret", curve_key_file(draft_keys_));
+    folder_.write("stranger.secret", curve_key_file(stranger_keys_));
+  }
+
+  void start(const std::string& role_of_draft) {
+    folder_.write("peers", "# keys\n" + draft_keys_.public_key + " " + role_of_draft + "\n");
+    server_ = std::make_unique<ZmqTransport>(ZmqOptions{folder_ / "server.secret", folder_ / "peers", false});
+    bound_ = server_->bind("tcp://127.0.0.1:*", Door::kInternal);
+  }
+
+  // Does a message of the owner of this key arrive, and as whom?
+  std::optional<std::string> user_of(const std::string& secret_file, const std::string& server_key) {
+    folder_.write("client-peers", server_key + " router:router-0 " + server_->endpoint(bound_) + "\n");
+    ZmqTransport client(ZmqOptions{folder_ / secret_file, folder_ / "client-peers", false});
+    const SocketId dialled = client.connect(server_->endpoint(bound_));
+    const auto refused_before = server_->counters().handshakes_refused;
+    const TimePoint until = now() + seconds(3);
+    while (now() < until && server_->counters().handshakes_refused == refused_before) {
+      (void)client.send({dialled, "", false}, {"hello", ""});
+      if (auto got = server_->receive(now() + milliseconds(5))) return got->user;
+    }
+    return std::nullopt;
+  }
+
+  Folder folder_;
+  CurveKeys server_keys_;
+  CurveKeys draft_keys_;
+  CurveKeys stranger_keys_;
+  std::unique_ptr<ZmqTransport> server_;
+  SocketId bound_ = 0;
+};
+
+TEST_F(Curve, LetsAListedKeyInUnderItsName) {
+  start("draft:draft-0");
+  EXPECT_EQ(user_of("draft.secret", server_keys_.public_key), "draft:draft-0");
+}
+
+TEST_F(Curve, RefusesAKeyThatIsNotListed) {
+  start("draft:draft-0");
+  EXPECT_EQ(user_of("stranger.secret", server_keys_.public_key), std::nullopt);
+  EXPECT_GE(server_->counters().handshakes_refused, 1u);
+}
+
+TEST_F(Curve, RefusesARoleAtTheWrongDoor) {
+  start("client:alice");
+  EXPECT_EQ(user_of("draft.secret", server_keys_.public_key), std::nullopt);
+  EXPECT_GE(server_->counters().handshakes_refused, 1u);
+}
+
+TEST_F(Curve, RefusesAPeerWithoutCurve) {
+  start("draft:draft-0");
+  RawClient plain(zmq::socket_type::dealer, server_->endpoint(bound_));
+  plain.socket.send(zmq::str_buffer("x"), zmq::send_flags::none);
+  EXPECT_FALSE(server_->receive(now() + milliseconds(300)).has_value());
+}
+
+TEST_F(Curve, NeedsBothFiles) {
+  EXPECT_THROW(ZmqTransport(ZmqOptions{folder_ / "server.secret", "", false}), FatalError);
+  EXPECT_THROW(ZmqTransport(ZmqOptions{folder_ / "missing", folder_ / "peers", false}), FatalError);
+}
+
+TEST_F(Curve, KnowsNoKeyForAnEndpointThatIsNotListed) {
+  folder_.write("peers", "");
+  ZmqTransport client(ZmqOptions{folder_ / "server.secret", folder_ / "peers", false});
+  EXPECT_THROW(client.connect("tcp://127.0.0.1:5999"), FatalError);
+}
+
+TEST(CurveFiles, SayWhatIsWrongWithoutSayingTheSecret) {
+  const Folder folder;
+  const auto keys = new_curve_keys();
+  const auto broken = read_curve_keys(folder.write("k", "public = \"" + keys.public_key + "\"\nsecret = \"" + keys.secret_key.substr(1) + "\"\n"));
+  ASSERT_FALSE(broken.ok());
+  EXPECT_THAT(broken.error().message, Not(HasSubstr(keys.secret_key.substr(1))));
+  const auto peers = read_curve_peers(folder.write("p", keys.public_key + " draft:a\nnonsense draft:b\n"));
+  ASSERT_FALSE(peers.ok());
+  EXPECT_THAT(peers.error().message, HasSubstr("line 2"));
+}
+
+TEST(Zap, RefusesWhatItDoesNotUnderstand) {
+  for (const Frames& request : {Frames{}, Frames{"1.0"}, Frames{"2.0", "1", "internal", "a", "", "CURVE", std::string(32, 'k')},
+                                Frames{"1.0", "1", "internal", "a", "", "PLAIN", "u", "p"},
+                                Frames{"1.0", "1", "internal", "a", "", "CURVE", "short"}})
+    EXPECT_EQ(answer_zap(request, {})[2], "400");
+}
+
+}  // namespace
+}  // namespace foretoken
