@@ -417,12 +417,71 @@ def golden(tokenizer, strings, version):
             "decoded_without_special": decoded_skip, "sequences": sequences}
 
 
+TEMPLATES = FOLDER.parent.parent / "chat_template"
+
+
+def conversations():
+    user = lambda text, **more: {"role": "user", "content": text, **more}
+    assistant = lambda text, **more: {"role": "assistant", "content": text, **more}
+    system = {"role": "system", "content": "You are terse. "}
+    weather = {"type": "function", "function": {"name": "weather", "description": "The weather <now> & \"later\"",
+               "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}
+    call = {"role": "assistant", "content": "", "tool_calls": [
+        {"type": "function", "function": {"name": "weather", "arguments": {"city": "Zürich", "days": 2}}}]}
+    return [
+        ([user("Hello")], {}),
+        ([system, user("Hello"), assistant("Hi there. "), user("  And now?\n")], {}),
+        ([user("one"), assistant("two"), user("three"), assistant("four"), user("five"), assistant("six"), user("seven")], {}),
+        ([user("Grüße, 世界 👩‍👩‍👧‍👦 <|im_end|> {{ 7 * 7 }} {% raise %}")], {}),
+        ([system, user("What is the weather?"), call, {"role": "tool", "content": "{\"celsius\": 21}"}], {"tools": [weather]}),
+        ([user("q"), assistant("<think>\nlet me see\n</think>\n\nyes"), user("sure?")], {}),
+        ([user("q"), assistant("yes", reasoning="because"), user("sure?"), assistant("quite", reasoning_content="it is")], {}),
+        ([user("a"), user("b")], {}),
+        ([assistant("first")], {"enable_thinking": False}),
+        ([user([{"type": "text", "text": "look"}, {"type": "image", "image": "x"}, {"type": "other"}]), assistant("at what")], {}),
+        ([user("named", name="Ada"), assistant(None)], {}),
+        ([{"role": "narrator", "content": "Once"}], {}),
+        ([], {}),
+    ]
+
+
+def make_templates():
+    import jinja2
+    import transformers
+    from transformers.utils.chat_template_utils import render_jinja_template
+
+    tokens = {"bos_token": "<s>", "eos_token": "</s>"}
+    cases = []
+    for path in sorted((TEMPLATES / "templates").glob("*.jinja")):
+        source = path.read_text(encoding="utf-8")
+        for messages, extra in conversations():
+            for generation in (False, True):
+                extra = {"date_string": "26 Jul 2024", **extra}
+                # As text: the order of names is part of the input.
+                case = {"template": path.stem, "messages": json.dumps(messages), "add_generation_prompt": generation,
+                        "extra": json.dumps(extra)}
+                try:
+                    rendered, _ = render_jinja_template([messages], chat_template=source, add_generation_prompt=generation,
+                                                        **tokens, **extra)
+                    case["text"] = rendered[0]
+                except jinja2.exceptions.TemplateError as error:
+                    case["raises"] = str(error)
+                except (TypeError, ValueError) as error:
+                    case["raises"] = str(error)
+                cases.append(case)
+    write_json(TEMPLATES / "golden.json", {"made_with": f"transformers {transformers.__version__}, jinja2 {jinja2.__version__}",
+                                           "tokens": tokens, "cases": cases})
+    print(f"templates: {len(cases)} cases, {sum('raises' in c for c in cases)} raise")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", choices=["tokenizers"])
+    parser.add_argument("--only", choices=["tokenizers", "templates"])
     arguments = parser.parse_args()
     if arguments.only in (None, "tokenizers"):
         make_tokenizers()
+    if arguments.only in (None, "templates"):
+        make_templates()
 
 
 if __name__ == "__main__":
