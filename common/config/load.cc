@@ -209,6 +209,7 @@ std::optional<std::string> unknown(const Names& names, const std::string& sectio
   if (found == names.end()) return "unknown section [" + section + "]" + hint(nearest(section, keys_of(names)));
   if (std::find(found->second.begin(), found->second.end(), key) != found->second.end()) return std::nullopt;
   auto near = nearest(key, found->second);
+  if (near) near = section + "." + *near;
   for (auto other = names.begin(); !near && other != names.end(); ++other)
     if (std::find(other->second.begin(), other->second.end(), key) != other->second.end()) near = other->first + "." + key;
   return "unknown key " + section + "." + key + hint(near);

@@ -69,7 +69,7 @@ class RealRuntime final : public Runtime {
         name_(info.role + "-" + id_),
         worker_{hash_of(info.role + "-" + id_ + "@" + host_name())},
         incarnation_{random_u64() | 1},
-        metrics_({{"service", name_}}) {}
+        metrics_(Labels{{"service", name_}}) {}
 
   const LoadedConfig& loaded() const override { return loaded_; }
   const std::string& id() const override { return id_; }
