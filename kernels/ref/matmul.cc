@@ -1,0 +1,105 @@
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "common/base/check.h"
+#include "kernels/include/numerics.h"
+#include "kernels/ref/ref.h"
+
+namespace foretoken::ref {
+namespace {
+
+double element(const LinearSource& source, std::int64_t row, std::int64_t k) {
+  const auto i = static_cast<std::size_t>(row * source.n_in + k);
+  const std::byte* at = static_cast<const std::byte*>(source.data) + i * size_bytes(source.dtype);
+  std::uint16_t half = 0;
+  float full = 0;
+  switch (source.dtype) {
+    case DType::kF32:
+      std::memcpy(&full, at, sizeof full);
+      return static_cast<double>(full);
+    case DType::kBf16:
+      std::memcpy(&half, at, sizeof half);
+      return static_cast<double>(bf16_to_f32(half));
+    case DType::kF16:
+      std::memcpy(&half, at, sizeof half);
+      return static_cast<double>(f16_to_f32(half));
+    case DType::kI8:
+      return static_cast<double>(static_cast<std::int8_t>(*at)) *
+             static_cast<double>(source.scales[row]);
+    case DType::kF8E4M3:
+      break;
+  }
+  FORETOKEN_CHECK(false, "the oracle does not know this dtype");
+  return 0;
+}
+
+// What the device multiplies with: the row, perhaps rounded first.
+std::vector<Real> round_input(std::span<const Real> x, InputRounding rounding) {
+  std::vector<Real> y(x.begin(), x.end());
+  double largest = 0;
+  for (const Real& a : y) largest = std::max(largest, std::fabs(a.value) + a.slack);
+  for (Real& a : y) {
+    if (rounding == InputRounding::kBf16) a = rounded(a, kBf16Unit);
+    if (rounding == InputRounding::kI8)
+      a.slack += largest / 127 * (0.5 + 1e-4);  // half a step of the row's scale
+  }
+  return y;
+}
+
+}  // namespace
+
+Matrix::Matrix(std::span<const LinearSource> sources) {
+  n_in = sources.front().n_in;
+  for (const LinearSource& source : sources) {
+    n_out += source.n_out;
+    has_bias = has_bias || source.bias != nullptr;
+    for (std::int64_t row = 0; row < source.n_out; ++row) {
+      for (std::int64_t k = 0; k < n_in; ++k) weights.push_back(element(source, row, k));
+      bias.push_back(source.bias != nullptr ? static_cast<double>(source.bias[row]) : 0.0);
+    }
+  }
+}
+
+std::vector<Real> widen(const float* x, std::int64_t n) {
+  std::vector<Real> y(static_cast<std::size_t>(n));
+  for (std::size_t i = 0; i < y.size(); ++i) y[i] = exactly(static_cast<double>(x[i]));
+  return y;
+}
+
+std::vector<Real> rms_norm(std::span<const Real> x, const float* norm, float eps) {
+  double sum = 0, slack = 0;
+  for (const Real& a : x) {
+    sum += a.value * a.value;
+    slack += 2 * std::fabs(a.value) * a.slack + a.slack * a.slack;
+  }
+  const double n = static_cast<double>(x.size());
+  const Real squares{sum, slack + (n + 4) * kF32Unit * sum};
+  const Real root = square_root(squares / exactly(n) + exactly(static_cast<double>(eps)));
+  const Real scale = exactly(1) / root;
+  std::vector<Real> y;
+  for (std::size_t i = 0; i < x.size(); ++i)
+    y.push_back(x[i] * scale * exactly(static_cast<double>(norm[i])));
+  return y;
+}
+
+std::vector<Real> multiply(std::span<const Real> x, const Matrix& matrix, InputRounding rounding) {
+  const std::vector<Real> input = round_input(x, rounding);
+  const double n = static_cast<double>(matrix.n_in);
+  std::vector<Real> y;
+  for (std::int64_t row = 0; row < matrix.n_out; ++row) {
+    const double* w = matrix.weights.data() + row * matrix.n_in;
+    double sum = 0, magnitude = 0, slack = 0;
+    for (std::size_t k = 0; k < input.size(); ++k) {
+      sum += input[k].value * w[k];
+      magnitude += (std::fabs(input[k].value) + input[k].slack) * std::fabs(w[k]);
+      slack += input[k].slack * std::fabs(w[k]);
+    }
+    Real result{sum, slack + (n + 4) * (kF32Unit * magnitude + kTiny)};
+    if (matrix.has_bias) result = result + exactly(matrix.bias[static_cast<std::size_t>(row)]);
+    y.push_back(result);
+  }
+  return y;
+}
+
+}  // namespace foretoken::ref
