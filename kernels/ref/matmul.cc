@@ -34,16 +34,44 @@ double element(const LinearSource& source, std::int64_t row, std::int64_t k) {
   return 0;
 }
 
+double to_bf16(double x) {
+  return static_cast<double>(bf16_to_f32(f32_to_bf16(static_cast<float>(x))));
+}
+
+// Near the border between two bf16 numbers a device may land on either.
+Real round_to_bf16(const Real& a) {
+  const double value = to_bf16(a.value);
+  const double margin = a.slack + kF32Unit * std::fabs(a.value);
+  const double low = to_bf16(a.value - margin), high = to_bf16(a.value + margin);
+  return {value, std::max({high - value, value - low, std::fabs(value) < kTiny ? kTiny : 0.0})};
+}
+
+// To a multiple of the row's scale, largest / 127. The scale is known to a few roundings, and near
+// the border between two multiples a device may land on either.
+void round_to_i8(std::vector<Real>& row) {
+  double largest = 0, slack = 0;
+  for (const Real& a : row) {
+    largest = std::max(largest, std::fabs(a.value));
+    slack = std::max(slack, a.slack);
+  }
+  if (largest == 0) return;
+  const double scale = largest / 127;
+  const double doubt = slack / largest + 4 * kF32Unit;  // relative, of the scale
+  for (Real& a : row) {
+    const double margin = a.slack / scale + doubt * std::fabs(a.value) / scale;
+    const double low = std::nearbyint(a.value / scale - margin);
+    const double high = std::nearbyint(a.value / scale + margin);
+    const double q = std::nearbyint(a.value / scale);
+    a = {q * scale, std::max(high - q, q - low) * scale + std::fabs(q) * scale * doubt};
+  }
+}
+
 // What the device multiplies with: the row, perhaps rounded first.
 std::vector<Real> round_input(std::span<const Real> x, InputRounding rounding) {
   std::vector<Real> y(x.begin(), x.end());
-  double largest = 0;
-  for (const Real& a : y) largest = std::max(largest, std::fabs(a.value) + a.slack);
-  for (Real& a : y) {
-    if (rounding == InputRounding::kBf16) a = rounded(a, kBf16Unit);
-    if (rounding == InputRounding::kI8)
-      a.slack += largest / 127 * (0.5 + 1e-4);  // half a step of the row's scale
-  }
+  if (rounding == InputRounding::kBf16)
+    for (Real& a : y) a = round_to_bf16(a);
+  if (rounding == InputRounding::kI8) round_to_i8(y);
   return y;
 }
 

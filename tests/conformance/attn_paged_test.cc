@@ -1,0 +1,253 @@
+#include "kernels/include/layout.h"
+#include "tests/conformance/op_test.h"
+
+namespace foretoken::test {
+namespace {
+
+// Sequences as plain [position][head][dim] keys and values; laid out in blocks on demand.
+struct Sequences {
+  Sequences(std::mt19937& rng, const cases::Attention& c_in, DType dtype_in)
+      : c(c_in), dtype(dtype_in) {
+    const std::int64_t width = std::int64_t{c.n_kv_heads} * c.head_dim;
+    for (std::int32_t s = 0; s < c.n_sequences; ++s) {
+      n_tokens.push_back(c.n_before + 5 * s + c.n_rows);  // lengths differ
+      keys.push_back(random_floats(rng, n_tokens.back() * width));
+      values.push_back(random_floats(rng, n_tokens.back() * width));
+      queries.push_back(random_floats(rng, std::int64_t{c.n_rows} * c.n_heads * c.head_dim, 2));
+    }
+    scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
+  }
+  cases::Attention c;
+  DType dtype;
+  float scale = 1;
+  std::vector<std::int32_t> n_tokens;
+  std::vector<std::vector<float>> keys, values, queries;
+};
+
+// Some rows of some sequences in blocks: everything an AttnPagedArgs points to, on the host.
+struct Batch {
+  struct Part {
+    std::int32_t sequence;
+    std::vector<std::int32_t> rows;  // of that sequence, ascending
+  };
+
+  // Blocks are dealt in random order; what no token uses is NaN, so that reading it would show.
+  Batch(std::mt19937& rng,
+        const Sequences& data,
+        const std::vector<Part>& parts,
+        std::int32_t block_tokens) {
+    const cases::Attention& c = data.c;
+    geometry = {data.dtype, 2, c.n_kv_heads, c.head_dim, block_tokens};
+    for (const Part& part : parts)
+      max_blocks = std::max(
+          max_blocks, (data.n_tokens[static_cast<std::size_t>(part.sequence)] + block_tokens - 1) /
+                          block_tokens);
+    max_blocks += 1;
+    n_blocks = max_blocks * static_cast<std::int32_t>(parts.size()) + 3;
+    blocks.assign(static_cast<std::size_t>(n_blocks) * geometry.block_bytes(), std::byte{0xff});
+    std::vector<std::int32_t> free(static_cast<std::size_t>(n_blocks));
+    std::iota(free.begin(), free.end(), 0);
+    std::shuffle(free.begin(), free.end(), rng);
+    row_begin.push_back(0);
+    for (const Part& part : parts) {
+      const auto s = static_cast<std::size_t>(part.sequence);
+      std::vector<std::int32_t> table;
+      for (std::int32_t b = 0; b < max_blocks; ++b) {
+        const bool needed = b * block_tokens < data.n_tokens[s];
+        table.push_back(needed ? free.back() : -1);
+        if (needed) free.pop_back();
+      }
+      for (std::int32_t t = 0; t < data.n_tokens[s]; ++t)
+        write_token(data, s, t, table[static_cast<std::size_t>(t / block_tokens)]);
+      tables.insert(tables.end(), table.begin(), table.end());
+      for (const std::int32_t r : part.rows) {
+        const auto width = static_cast<std::ptrdiff_t>(c.n_heads * c.head_dim);
+        q.insert(q.end(), data.queries[s].begin() + r * width,
+                 data.queries[s].begin() + (r + 1) * width);
+        positions.push_back(data.n_tokens[s] - c.n_rows + r);
+      }
+      row_begin.push_back(static_cast<std::int32_t>(positions.size()));
+    }
+    n_heads = c.n_heads;
+    scale = data.scale;
+  }
+
+  void write_token(const Sequences& data, std::size_t s, std::int32_t t, std::int32_t block) {
+    const std::int32_t n_kv = geometry.n_kv_heads, d = geometry.head_dim;
+    for (std::int32_t h = 0; h < n_kv; ++h)
+      for (const KvHalf half : {KvHalf::kKeys, KvHalf::kValues})
+        for (std::int32_t i = 0; i < d; ++i) {
+          const std::vector<float>& from = half == KvHalf::kKeys ? data.keys[s] : data.values[s];
+          const float x = from[static_cast<std::size_t>((t * n_kv + h) * d + i)];
+          std::byte* at = blocks.data() +
+                          kv_offset(geometry, block, t % geometry.block_tokens, 1, half, h) +
+                          static_cast<std::size_t>(i) * size_bytes(geometry.dtype);
+          const std::uint16_t narrow =
+              geometry.dtype == DType::kBf16 ? f32_to_bf16(x) : f32_to_f16(x);
+          if (geometry.dtype == DType::kF32)
+            std::memcpy(at, &x, sizeof x);
+          else
+            std::memcpy(at, &narrow, sizeof narrow);
+        }
+  }
+
+  AttnPagedArgs args(const float* q_at,
+                     const std::int32_t* positions_at,
+                     const std::int32_t* begin_at,
+                     const std::int32_t* tables_at,
+                     std::byte* blocks_at,
+                     float* out) const {
+    return {.q = q_at,
+            .n_rows = static_cast<std::int32_t>(positions.size()),
+            .n_heads = n_heads,
+            .positions = positions_at,
+            .n_sequences = static_cast<std::int32_t>(row_begin.size()) - 1,
+            .row_begin = begin_at,
+            .block_tables = tables_at,
+            .max_blocks = max_blocks,
+            .kv = {geometry, blocks_at, n_blocks},
+            .layer = 1,
+            .scale = scale,
+            .out = out};
+  }
+
+  std::vector<float> run(Backend& backend) const {
+    const OnDevice<float> q_device(backend, q), out(backend, std::vector<float>(q.size(), -7.0f));
+    const OnDevice<std::int32_t> p(backend, positions), b(backend, row_begin), t(backend, tables);
+    const OnDevice<std::byte> kv(backend, blocks);
+    backend.attn_paged(args(q_device.get(), p.get(), b.get(), t.get(), kv.get(), out.get()));
+    return out.host();
+  }
+
+  KvGeometry geometry;
+  std::int32_t max_blocks = 0, n_blocks = 0, n_heads = 0;
+  float scale = 1;
+  std::vector<std::byte> blocks;
+  std::vector<float> q;
+  std::vector<std::int32_t> positions, row_begin, tables;
+};
+
+std::vector<Batch::Part> everything(const cases::Attention& c) {
+  std::vector<Batch::Part> parts;
+  std::vector<std::int32_t> rows(static_cast<std::size_t>(c.n_rows));
+  std::iota(rows.begin(), rows.end(), 0);
+  for (std::int32_t s = 0; s < c.n_sequences; ++s) parts.push_back({s, rows});
+  return parts;
+}
+
+class AttnPaged : public OpTest {};
+
+TEST_P(AttnPaged, MatchesReferenceOnEveryCase) {
+  for (const DType dtype : cases::kv_dtypes())
+    for (const cases::Attention& c : cases::attentions()) {
+      SCOPED_TRACE(testing::Message()
+                   << dtype_name(dtype) << " rows " << c.n_rows << " before " << c.n_before
+                   << " heads " << c.n_heads << "/" << c.n_kv_heads << " x " << c.head_dim);
+      const Sequences data(rng, c, dtype);
+      Batch batch(rng, data, everything(c), c.block_tokens);
+      const auto want =
+          ref::attn_paged(batch.args(batch.q.data(), batch.positions.data(), batch.row_begin.data(),
+                                     batch.tables.data(), batch.blocks.data(), nullptr));
+      ASSERT_TRUE(close(batch.run(backend()), want));
+    }
+}
+
+TEST_P(AttnPaged, AcceptsTheEmptyBatch) { backend().attn_paged({}); }
+
+TEST_P(AttnPaged, GivesTheSameBitsTwice) {
+  const cases::Attention c{3, 20, 100, 8, 2, 64, 16};
+  const Sequences data(rng, c, DType::kBf16);
+  const Batch batch(rng, data, everything(c), 16);
+  const auto once = batch.run(backend(1));
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(same_bits(batch.run(backend(3)), once));
+}
+
+// A row alone, a row among others of its sequence, among other sequences, with blocks of other
+// sizes in another order.
+TEST_P(AttnPaged, RowDoesNotDependOnItsNeighbours) {
+  for (const DType dtype : cases::kv_dtypes()) {
+    SCOPED_TRACE(dtype_name(dtype));
+    const cases::Attention c{3, 21, 70, 6, 2, 40, 16};
+    const Sequences data(rng, c, dtype);
+    const std::size_t width = static_cast<std::size_t>(c.n_heads * c.head_dim);
+    std::vector<std::vector<std::vector<float>>> alone(3);
+    for (std::int32_t s = 0; s < 3; ++s)
+      for (std::int32_t r = 0; r < c.n_rows; ++r)
+        alone[static_cast<std::size_t>(s)].push_back(
+            Batch(rng, data, {{s, {r}}}, 16).run(backend(1)));
+    for (int round = 0; round < 40; ++round) {
+      std::vector<std::int32_t> order = {0, 1, 2};
+      std::shuffle(order.begin(), order.end(), rng);
+      order.resize(1 + rng() % 3);
+      std::vector<Batch::Part> parts;
+      for (const std::int32_t s : order) {
+        const std::int32_t first = static_cast<std::int32_t>(rng() % 21),
+                           n = 1 + static_cast<std::int32_t>(rng() % 21);
+        Batch::Part part{s, {}};
+        for (std::int32_t r = first; r < std::min(first + n, c.n_rows); ++r) part.rows.push_back(r);
+        parts.push_back(part);
+      }
+      const std::int32_t block_tokens[] = {16, 8, 1, 24, 64};
+      const Batch batch(rng, data, parts, block_tokens[round % 5]);
+      const auto rows = split_rows(batch.run(backend(1 + round % 3)), batch.positions.size());
+      ASSERT_EQ(rows.front().size(), width);
+      std::size_t i = 0;
+      for (const Batch::Part& part : parts)
+        for (const std::int32_t r : part.rows)
+          ASSERT_TRUE(same_bits(
+              rows[i++],
+              alone[static_cast<std::size_t>(part.sequence)][static_cast<std::size_t>(r)]))
+              << "sequence " << part.sequence << " row " << r << " in round " << round;
+    }
+  }
+}
+
+// Keys after a row's position are not its business, even when they are NaN.
+TEST_P(AttnPaged, LaterTokensDoNotReachEarlierRows) {
+  const cases::Attention c{1, 6, 20, 4, 2, 32, 16};
+  Sequences data(rng, c, DType::kF32);
+  const auto before = Batch(rng, data, everything(c), 16).run(backend());
+  for (float& x : data.values[0])
+    if (&x - data.values[0].data() >= 25 * 64) x = std::nanf("");
+  for (float& x : data.keys[0])
+    if (&x - data.keys[0].data() >= 25 * 64) x = std::nanf("");
+  const auto after = Batch(rng, data, everything(c), 16).run(backend());
+  const std::size_t clean = 5 * 128;
+  EXPECT_TRUE(same_bits({after.data(), clean}, {before.data(), clean}));
+  for (std::size_t i = clean; i < after.size(); ++i) EXPECT_TRUE(std::isnan(after[i]));
+}
+
+TEST_P(AttnPaged, RejectsWhatTheContractForbids) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const cases::Attention c{2, 2, 20, 4, 2, 8, 16};
+  const Sequences data(rng, c, DType::kF32);
+  Batch batch(rng, data, everything(c), 16);
+  std::vector<float> out(batch.q.size());
+  const auto args = [&] {
+    return batch.args(batch.q.data(), batch.positions.data(), batch.row_begin.data(),
+                      batch.tables.data(), batch.blocks.data(), out.data());
+  };
+  backend().attn_paged(args());
+  AttnPagedArgs bad = args();
+  bad.n_heads = 3;
+  EXPECT_DEATH(backend().attn_paged(bad), "n_kv_heads");
+  bad = args();
+  bad.n_sequences = 5;
+  EXPECT_DEATH(backend().attn_paged(bad), "n_sequences");
+  bad = args();
+  bad.scale = INFINITY;
+  EXPECT_DEATH(backend().attn_paged(bad), "scale");
+  batch.positions[1] = batch.max_blocks * 16;
+  EXPECT_DEATH(backend().attn_paged(args()), "beyond the block table");
+  batch.positions[1] = 21;
+  batch.tables[0] = batch.n_blocks;
+  EXPECT_DEATH(backend().attn_paged(args()), "block outside");
+  batch.tables[0] = 0;
+  batch.row_begin[1] = 0;
+  EXPECT_DEATH(backend().attn_paged(args()), "without rows");
+}
+
+FORETOKEN_EVERY_ISA(AttnPaged);
+
+}  // namespace
+}  // namespace foretoken::test

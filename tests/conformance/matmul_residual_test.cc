@@ -1,0 +1,184 @@
+#include "tests/conformance/op_test.h"
+
+namespace foretoken::test {
+namespace {
+
+class MatmulResidual : public OpTest {
+ protected:
+  static std::vector<float> run(Backend& backend,
+                                const Linear& weight,
+                                const std::vector<float>& x,
+                                const std::vector<float>& before,
+                                bool partial) {
+    const OnDevice<float> x_device(backend, x), residual(backend, before), out(backend, before);
+    const auto n_rows =
+        static_cast<std::int32_t>(before.size() / static_cast<std::size_t>(weight.n_out));
+    backend.matmul_residual({.x = x_device.get(),
+                             .n_rows = n_rows,
+                             .weight = &weight,
+                             .residual = residual.get(),
+                             .partial = partial ? out.get() : nullptr});
+    if (!partial) return residual.host();
+    EXPECT_TRUE(same_bits(residual.host(), before)) << "partial must leave the residual alone";
+    return out.host();
+  }
+};
+
+TEST_P(MatmulResidual, MatchesReferenceOnEveryCase) {
+  for (const DType dtype : cases::weight_dtypes())
+    for (const cases::Product& c : cases::products()) {
+      SCOPED_TRACE(testing::Message()
+                   << dtype_name(dtype) << " " << c.n_rows << "x" << c.n_out << "x" << c.n_in);
+      const bool with_bias = c.n_in % 2 == 1, partial = c.n_rows % 3 == 0;
+      const Weights weights(rng, dtype, c.n_out, c.n_in, with_bias);
+      const LinearSource source = weights.source();
+      const std::vector<float> x = random_floats(rng, std::int64_t{c.n_rows} * c.n_in);
+      const std::vector<float> before = random_floats(rng, std::int64_t{c.n_rows} * c.n_out);
+      const Linear packed = backend().pack({&source, 1});
+      float unused = 0;
+      const auto want = ref::matmul_residual(
+          {.x = x.data(), .n_rows = c.n_rows, .partial = partial ? &unused : nullptr},
+          ref::Matrix({&source, 1}), before.data(), rounding(dtype));
+      ASSERT_TRUE(close(run(backend(), packed, x, before, partial), want));
+    }
+}
+
+TEST_P(MatmulResidual, AcceptsTheEmptyBatch) { backend().matmul_residual({}); }
+
+TEST_P(MatmulResidual, StacksMatricesOneBelowTheOther) {
+  for (const DType dtype : cases::weight_dtypes()) {
+    const Weights a(rng, dtype, 70, 45, true), b(rng, dtype, 3, 45), c(rng, dtype, 61, 45, true);
+    const LinearSource sources[] = {a.source(), b.source(), c.source()};
+    const std::vector<float> x = random_floats(rng, 2 * 45), before = random_floats(rng, 2 * 134);
+    const auto want = ref::matmul_residual({.x = x.data(), .n_rows = 2}, ref::Matrix(sources),
+                                           before.data(), rounding(dtype));
+    EXPECT_TRUE(close(run(backend(), backend().pack(sources), x, before, false), want));
+  }
+}
+
+TEST_P(MatmulResidual, GivesTheSameBitsTwice) {
+  for (const DType dtype : cases::weight_dtypes()) {
+    const Weights weights(rng, dtype, 321, 700);
+    const LinearSource source = weights.source();
+    const std::vector<float> x = random_floats(rng, 20 * 700),
+                             before = random_floats(rng, 20 * 321);
+    const std::vector<float> once =
+        run(backend(1), backend(1).pack({&source, 1}), x, before, false);
+    for (int i = 0; i < 5; ++i)
+      EXPECT_TRUE(
+          same_bits(run(backend(3), backend(3).pack({&source, 1}), x, before, false), once));
+  }
+}
+
+TEST_P(MatmulResidual, RowDoesNotDependOnItsNeighbours) {
+  for (const DType dtype : cases::weight_dtypes()) {
+    SCOPED_TRACE(dtype_name(dtype));
+    const std::int32_t n_rows = 64, n_in = 530, n_out = 200;
+    const Weights weights(rng, dtype, n_out, n_in);
+    const LinearSource source = weights.source();
+    const std::vector<float> x = random_floats(rng, n_rows * n_in),
+                             before = random_floats(rng, n_rows * n_out);
+    std::vector<Linear> packed;
+    for (int t = 1; t <= 3; ++t) packed.push_back(backend(t).pack({&source, 1}));
+    const RowRunner runner = [&](Backend& b, const std::vector<std::int32_t>& rows) {
+      const std::size_t t = &b == &backend(1) ? 0 : &b == &backend(2) ? 1 : 2;
+      return split_rows(
+          run(b, packed[t], pick_rows(x, n_in, rows), pick_rows(before, n_out, rows), false),
+          rows.size());
+    };
+    expect_rows_independent(
+        runner, n_rows, [&](int t) -> Backend& { return backend(t); }, rng);
+  }
+}
+
+// A prompt longer than one block of rows is cut; the cut must not show.
+TEST_P(MatmulResidual, LongPromptsAreCutWithoutATrace) {
+  const std::int32_t n_rows = 1100, n_in = 40, n_out = 70;
+  const Weights weights(rng, DType::kBf16, n_out, n_in);
+  const LinearSource source = weights.source();
+  const Linear packed = backend().pack({&source, 1});
+  const std::vector<float> x = random_floats(rng, n_rows * n_in),
+                           before = random_floats(rng, n_rows * n_out);
+  const auto together =
+      split_rows(run(backend(), packed, x, before, false), static_cast<std::size_t>(n_rows));
+  for (const std::int32_t r : {0, 509, 510, 511, 1019, 1020, 1099})
+    EXPECT_TRUE(same_bits(
+        together[static_cast<std::size_t>(r)],
+        run(backend(), packed, pick_rows(x, n_in, {r}), pick_rows(before, n_out, {r}), false)));
+}
+
+// An infinity or a NaN in a row must come out as NaN or infinity, never as a number.
+TEST_P(MatmulResidual, BrokenRowsStayBrokenAndAlone) {
+  for (const DType dtype : cases::weight_dtypes()) {
+    SCOPED_TRACE(dtype_name(dtype));
+    const Weights weights(rng, dtype, 64, 64);
+    const LinearSource source = weights.source();
+    const Linear packed = backend().pack({&source, 1});
+    std::vector<float> x = random_floats(rng, 3 * 64);
+    const std::vector<float> before(3 * 64, 0.0f);
+    const auto healthy = split_rows(run(backend(), packed, x, before, false), 3);
+    x[64 + 5] = std::nanf("");
+    const auto rows = split_rows(run(backend(), packed, x, before, false), 3);
+    EXPECT_TRUE(same_bits(rows[0], healthy[0]));
+    EXPECT_TRUE(same_bits(rows[2], healthy[2]));
+    for (const float y : rows[1]) EXPECT_FALSE(std::isfinite(y));
+  }
+}
+
+using MatmulResidualDeathTest = MatmulResidual;
+
+TEST_P(MatmulResidualDeathTest, RejectsWhatTheContractForbids) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const Weights weights(rng, DType::kF32, 4, 4), other(rng, DType::kF32, 4, 5),
+      half(rng, DType::kBf16, 4, 4);
+  const LinearSource source = weights.source();
+  const Linear packed = backend().pack({&source, 1});
+  float x[4] = {}, y[4] = {};
+  EXPECT_DEATH(backend().matmul_residual({.x = x, .n_rows = -1, .weight = &packed, .residual = y}),
+               "n_rows >= 0");
+  EXPECT_DEATH(backend().matmul_residual({.n_rows = 1, .weight = &packed, .residual = y}),
+               "args.x");
+  EXPECT_DEATH(backend().matmul_residual({.x = x, .n_rows = 1, .weight = &packed}), "residual");
+  EXPECT_DEATH(backend().matmul_residual({.x = x, .n_rows = 1, .residual = y}), "linear");
+  const Linear never;
+  EXPECT_DEATH(backend().matmul_residual({.x = x, .n_rows = 1, .weight = &never, .residual = y}),
+               "never packed");
+  const LinearSource pair[] = {weights.source(), weights.source()};
+  const Linear gate_up = backend().pack(pair, Stacking::kGateUp);
+  EXPECT_DEATH(backend().matmul_residual({.x = x, .n_rows = 1, .weight = &gate_up, .residual = y}),
+               "another op");
+  const LinearSource wrong[] = {weights.source(), other.source()};
+  EXPECT_DEATH(backend().pack(wrong), "share their input");
+  const LinearSource mixed[] = {weights.source(), half.source()};
+  EXPECT_DEATH(backend().pack(mixed), "share their dtype");
+  EXPECT_DEATH(backend().pack({}), "empty");
+  LinearSource scaled = weights.source();
+  scaled.scales = x;
+  EXPECT_DEATH(backend().pack({&scaled, 1}), "scales go with");
+}
+
+FORETOKEN_EVERY_ISA(MatmulResidual);
+FORETOKEN_EVERY_ISA(MatmulResidualDeathTest);
+
+// AVX2 and AVX-512 share a numerics name, so they must share every bit.
+TEST(Numerics, PathsOfOneNameAgreeInEveryBit) {
+  if (!cpu::machine_has(CpuIsa::kAvx512)) GTEST_SKIP() << "this machine's processor lacks avx512";
+  std::mt19937 rng(kSeed);
+  const auto narrow = make_backend({.n_threads = 1, .isa = CpuIsa::kAvx2});
+  const auto wide = make_backend({.n_threads = 1, .isa = CpuIsa::kAvx512});
+  ASSERT_EQ(narrow->numerics(), wide->numerics());
+  for (const DType dtype : cases::weight_dtypes()) {
+    const Weights weights(rng, dtype, 200, 531, true);
+    const LinearSource source = weights.source();
+    const std::vector<float> x = random_floats(rng, 9 * 531);
+    std::vector<float> a(9 * 200), b(9 * 200);
+    const Linear packed_a = narrow->pack({&source, 1}), packed_b = wide->pack({&source, 1});
+    narrow->matmul_residual(
+        {.x = x.data(), .n_rows = 9, .weight = &packed_a, .residual = a.data()});
+    wide->matmul_residual({.x = x.data(), .n_rows = 9, .weight = &packed_b, .residual = b.data()});
+    EXPECT_TRUE(same_bits(a, b)) << dtype_name(dtype);
+  }
+}
+
+}  // namespace
+}  // namespace foretoken::test
