@@ -82,6 +82,9 @@ struct ModelConfig {
 
   // Longest sequence this load serves; load_model may lower it. See context_length().
   std::int64_t max_model_len = 0;
+  // What the linears of a loaded model are held in; load_model sets it. Part of the numerics
+  // fingerprint.
+  std::optional<DType> weight_dtype = {};
 
   bool operator==(const ModelConfig&) const = default;
 };

@@ -55,6 +55,34 @@ bool narrow(std::span<const float> values, DType dtype, std::span<std::byte> out
   return fits;
 }
 
+// Eight bytes at a time: adding the lowest exponent bit to the exponent field overflows into the
+// sign's place exactly if the field was all ones, and never into the next element.
+bool all_finite(DType dtype, std::span<const std::byte> bytes) {
+  std::uint64_t exponents = 0, low = 0, high = 0;
+  switch (dtype) {
+    case DType::kF32:
+      exponents = 0x7f8000007f800000, low = 0x0080000000800000, high = 0x8000000080000000;
+      break;
+    case DType::kBf16:
+      exponents = 0x7f807f807f807f80, low = 0x0080008000800080, high = 0x8000800080008000;
+      break;
+    case DType::kF16:
+      exponents = 0x7c007c007c007c00, low = 0x0400040004000400, high = 0x8000800080008000;
+      break;
+    default:
+      FORETOKEN_CHECK(false, "not a float type");
+  }
+  std::uint64_t found = 0;
+  while (!bytes.empty()) {
+    std::uint64_t word = 0;
+    const std::size_t n = std::min(bytes.size(), sizeof word);
+    std::memcpy(&word, bytes.data(), n);
+    found |= (word & exponents) + low;
+    bytes = bytes.subspan(n);
+  }
+  return (found & high) == 0;
+}
+
 bool quantise_rows(DType dtype,
                    std::span<const std::byte> bytes,
                    std::int64_t n_out,

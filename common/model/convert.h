@@ -17,6 +17,9 @@ void widen(DType dtype, std::span<const std::byte> bytes, std::span<float> out);
 // The reverse. False if a finite value became infinite (float16 ends at 65504).
 [[nodiscard]] bool narrow(std::span<const float> values, DType dtype, std::span<std::byte> out);
 
+// No NaN and no infinity among the elements.
+bool all_finite(DType dtype, std::span<const std::byte> bytes);
+
 struct Int8Matrix {
   std::vector<std::int8_t> data;  // [n_out, n_in]
   std::vector<float> scales;      // [n_out]: w = data * scale

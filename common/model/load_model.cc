@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "common/base/check.h"
 #include "common/model/convert.h"
 #include "common/model/decoder.h"
 #include "common/model/digest.h"
@@ -98,6 +99,10 @@ Fingerprint WeightLoader::fingerprint() const {
 Checkpoint::Tensor WeightLoader::read(const std::string& name) {
   const Checkpoint::Tensor tensor = checkpoint_.at(name);
   digests_[name] = digest_bytes(tensor.bytes);
+  if (!all_finite(*dtype_of(tensor.info->type), tensor.bytes)) {
+    throw FatalError(ErrorCode::kMalformed, tensor.file->path().string() + ": tensor " + name +
+                                                " has values that are not finite numbers");
+  }
   bytes_done_ += tensor.bytes.size();
   if (options_.on_progress) options_.on_progress(bytes_done_, bytes_total_);
   return tensor;
@@ -130,11 +135,8 @@ void WeightLoader::convert(const std::string& name, Held& held) {
   const auto& shape = shapes_.at(name);
   held.source = {.dtype = dtype_, .data = tensor.bytes.data(), .n_out = shape[0], .n_in = shape[1]};
   if (dtype_ == DType::kI8) {
-    if (!quantise_rows(stored, tensor.bytes, shape[0], shape[1], held.int8)) {
-      throw FatalError(ErrorCode::kMalformed,
-                       tensor.file->path().string() + ": tensor " + name +
-                           " has values that are not finite; it cannot become int8");
-    }
+    const bool finite = quantise_rows(stored, tensor.bytes, shape[0], shape[1], held.int8);
+    FORETOKEN_CHECK(finite, "read() looks for values that are not");
     held.source.data = held.int8.data.data();
     held.source.scales = held.int8.scales.data();
   } else if (stored != dtype_) {
@@ -248,6 +250,7 @@ std::unique_ptr<Model> load_model(const std::filesystem::path& folder,
 
   WeightLoader loader(config, checkpoint, backend, options);
   DecoderWeights weights = loader.load();
+  config.weight_dtype = loader.dtype();
   checkpoint.check_unchanged();
   const DecoderOptions decoder_options{
       .kv_dtype = options.kv_dtype.value_or(default_kv_dtype(loader.dtype())),

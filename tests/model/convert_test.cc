@@ -79,6 +79,26 @@ TEST(Convert, Int8ErrorIsAtMostHalfAStepOfItsRow) {
   EXPECT_FALSE(quantise_rows(DType::kF32, bytes_of(values), kRows, kColumns, matrix));
 }
 
+TEST(Convert, FindsTheOneValueThatIsNotFinite) {
+  const float inf = std::numeric_limits<float>::infinity(), nan = std::nanf("");
+  for (DType dtype : {DType::kF32, DType::kBf16, DType::kF16}) {
+    for (std::size_t n : {1u, 2u, 3u, 4u, 7u, 16u}) {
+      std::vector<float> values(n, dtype == DType::kF16 ? -65504.0f : -3.3e38f);
+      std::vector<std::byte> stored(n * size_bytes(dtype));
+      ASSERT_TRUE(narrow(values, dtype, stored));
+      EXPECT_TRUE(all_finite(dtype, stored)) << "the largest that are";
+      for (std::size_t i = 0; i < n; ++i) {
+        for (float bad : {inf, -inf, nan, -nan}) {
+          auto poisoned = values;
+          poisoned[i] = bad;
+          ASSERT_TRUE(narrow(poisoned, dtype, stored));
+          EXPECT_FALSE(all_finite(dtype, stored)) << dtype_name(dtype) << " " << i << " of " << n;
+        }
+      }
+    }
+  }
+}
+
 TEST(Digest, EveryBitAndTheLengthCount) {
   std::vector<std::byte> bytes(200, std::byte{7});
   const std::uint64_t digest = digest_bytes(bytes);

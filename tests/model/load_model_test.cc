@@ -102,6 +102,15 @@ TEST_F(LoadModel, RefusesATruncatedFile) {
   EXPECT_THAT(problem(path), HasSubstr("cut short"));
 }
 
+TEST_F(LoadModel, RefusesAWeightThatIsNotANumber) {
+  const auto path = write("a");
+  std::fstream file(path / "model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(-2, std::ios::end);
+  file.write("\xc0\x7f", 2);  // the top half of a quiet NaN
+  file.close();
+  EXPECT_THAT(problem(path), testing::AllOf(HasSubstr("lm_head.weight"), HasSubstr("not finite")));
+}
+
 TEST_F(LoadModel, Float16RefusesWhatDoesNotFit) {
   recipe_.weight_scale = 1e6f;
   EXPECT_THAT(problem(write("a"), {.dtype = WeightDType::kF16}),
