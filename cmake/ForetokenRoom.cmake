@@ -23,9 +23,12 @@ add_library(foretoken_options INTERFACE)
 target_compile_options(foretoken_options INTERFACE -Wall -Wextra -Wpedantic -Wconversion -Wshadow
   # Designated initialisers leave the rest to the defaults beside the members, on purpose.
   -Wno-missing-field-initializers -ffp-contract=off
-  $<$<BOOL:${FORETOKEN_WERROR}>:-Werror>
-  $<$<BOOL:${FORETOKEN_SANITIZE}>:-fsanitize=${FORETOKEN_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all>)
-target_link_options(foretoken_options INTERFACE $<$<BOOL:${FORETOKEN_SANITIZE}>:-fsanitize=${FORETOKEN_SANITIZE}>)
+  $<$<BOOL:${FORETOKEN_WERROR}>:-Werror>)
+if(FORETOKEN_SANITIZE)  # a list with commas, which a generator expression would take apart
+  target_compile_options(foretoken_options INTERFACE -fsanitize=${FORETOKEN_SANITIZE} -fno-omit-frame-pointer
+    -fno-sanitize-recover=all)
+  target_link_options(foretoken_options INTERFACE -fsanitize=${FORETOKEN_SANITIZE})
+endif()
 
 # Adds every folder that matches a pattern and has a CMakeLists.txt.
 function(foretoken_add_folders)
