@@ -500,8 +500,7 @@ void TargetEngine::note_round(Sequence& sequence,
     sequence.usual_accepted += (static_cast<float>(n_accepted) - sequence.usual_accepted) / 8;
     sequence.stats.spec.record_round(sequence.path, n_kept);
     totals_.spec.record_round(sequence.path, n_kept);
-  } else if (sequence.is_decoding &&
-             (sequence.draft_len == 0 || sequence.finish.n_remaining() > 0)) {
+  } else if (sequence.is_decoding && sequence.finish.n_remaining() > 0) {  // not the last token's
     const FallbackReason reason = why_plain(sequence, now);
     sequence.stats.spec.record_fallback(reason);
     totals_.spec.record_fallback(reason);

@@ -13,12 +13,15 @@
 #include "common/engine/target_engine.h"
 #include "common/kv/invariants.h"
 #include "common/model/config.h"
+#include "common/model/init_random.h"
+#include "common/model/load_model.h"
 #include "common/spec/ngram_proposer.h"
 #include "common/spec/prediction_proposer.h"
 #include "kernels/include/backend.h"
 #include "tests/support/faulty_proposers.h"
 #include "tests/support/plain_decode.h"
 #include "tests/support/scripted_model.h"
+#include "tests/support/temp_folder.h"
 
 namespace foretoken {
 namespace {
@@ -350,6 +353,36 @@ TEST(Lossless, EveryProposerGivesThePlainTextOfAScriptedModel) {
   EXPECT_GT(coverage.n_cancelled, 10u);
   EXPECT_GT(coverage.n_draft_busy, 10u);
   EXPECT_GT(coverage.n_draft_cut, 500u);
+}
+
+// The same with real decoders: what they compute for a row does not depend on its company, or this
+// fails.
+TEST(Lossless, EveryProposerGivesThePlainTextOfARandomDecoder) {
+  Coverage coverage;
+  std::uint64_t seed = 1000;
+  for (const WeightDType dtype : {WeightDType::kF32, WeightDType::kBf16, WeightDType::kI8}) {
+    for (const Family family : {Family::kLlama, Family::kQwen3}) {
+      const test::TempFolder folder;
+      RandomModelRecipe recipe{.config = tiny_config(family), .seed = ++seed};
+      write_random_model(folder / "target", recipe);
+      write_perturbed_model(folder / "target", folder / "draft", 0.1f, seed);
+      const int n_threads = dtype == WeightDType::kF32 ? 2 : 1;
+      const auto backend = make_backend({.device = "cpu", .n_threads = n_threads});
+      const LoadOptions options{.dtype = dtype, .max_rows = 512, .max_model_len = 256};
+      const auto target = load_model(folder / "target", *backend, options);
+      const auto draft = load_model(folder / "draft", *backend, options);
+      for (int i = 0; i < 5; ++i) {
+        SCOPED_TRACE(::testing::Message() << "seed " << ++seed);
+        Case(seed, *backend, *target, *draft, coverage).run();
+        if (HasFatalFailure() || HasNonfatalFailure()) return;
+      }
+    }
+  }
+  EXPECT_GT(coverage.spec.by_proposer[static_cast<std::size_t>(ProposerKind::kDraft)].n_accepted,
+            100u);
+  EXPECT_GT(coverage.spec.n_accepted, 500u);
+  EXPECT_GT(coverage.n_preemptions, 0u);
+  EXPECT_GT(coverage.n_hit_tokens, 50u);
 }
 
 }  // namespace

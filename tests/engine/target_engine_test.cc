@@ -1,0 +1,444 @@
+// A target engine's promises to its service, one at a time. That text never changes is
+// lossless_test.cc's part.
+#include "common/engine/target_engine.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "common/spec/ngram_proposer.h"
+#include "kernels/include/backend.h"
+#include "tests/support/plain_decode.h"
+#include "tests/support/scripted_model.h"
+
+namespace foretoken {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+const TimePoint kStart{std::chrono::hours(1)};
+constexpr Position kMaxLen = 128;
+
+// Offers what it is told to, and claims the outlook it is told to.
+class PuppetDraft final : public Proposer, public DraftWatch {
+ public:
+  ProposerKind kind() const override { return ProposerKind::kDraft; }
+  void open(const Opening& opening) override { opened.push_back(opening.seq); }
+  void ask(std::span<const Ask> asks) override {
+    for (const Ask& ask : asks) {
+      budgets.push_back(ask.budget);
+      const auto base = ask.from + static_cast<Position>(ask.tail.size());
+      if (script.size() <= base) continue;
+      Proposal proposal{.base = base, .prefix = ask.prefix, .source = kind()};
+      for (Position i = base; i < script.size() && proposal.tokens.size() < ask.budget; ++i) {
+        proposal.tokens.push_back(script[i]);
+        proposal.confidences.push_back(250);
+      }
+      ready.emplace_back(ask.seq, proposal);
+    }
+  }
+  void collect(TimePoint, ProposalStore& into) override {
+    for (const auto& [seq, proposal] : ready) into.insert(seq, proposal);
+    ready.clear();
+  }
+  void close(SeqId seq) override { closed.push_back(seq); }
+  DraftOutlook outlook(SeqId, TimePoint) const override { return says; }
+
+  std::vector<TokenId> script;  // prompt and answer as this draft foresees them
+  DraftOutlook says{.state = DraftState::kActive};
+  std::vector<SeqId> opened, closed;
+  std::vector<std::uint32_t> budgets;
+  std::vector<std::pair<SeqId, Proposal>> ready;
+};
+
+class TargetEngineTest : public ::testing::Test {
+ protected:
+  void start(TargetEngineOptions options = default_options()) {
+    engine_ = std::make_unique<TargetEngine>(
+        model_, *backend_,
+        Proposers{.draft = &draft_, .ngram = &ngram_, .prediction = nullptr, .watch = &draft_},
+        options);
+  }
+  static TargetEngineOptions default_options() {
+    TargetEngineOptions options;
+    options.kv = {.n_blocks = 100, .block_tokens = 8};
+    options.max_running = 4;
+    options.max_waiting = 2;
+    options.max_batch_rows = 64;
+    options.prefill_chunk = 16;
+    options.max_model_len = kMaxLen;
+    options.prefix_root = 3;
+    return options;
+  }
+  OpenRequest request(std::uint64_t seq,
+                      std::vector<TokenId> prompt = {1, 2, 3},
+                      std::uint32_t max_tokens = 10) {
+    OpenRequest r{.seq = SeqId{seq}, .prompt = std::move(prompt)};
+    r.params = {.temperature = 0, .max_tokens = max_tokens};
+    r.draft_len = 4;
+    r.length = LengthMode::kFixed;
+    return r;
+  }
+  std::vector<TokenId> plain(const OpenRequest& r) {
+    return plain_decode(model_, *backend_, r, kMaxLen).ids;
+  }
+
+  // Runs to the end and gathers what came.
+  void run(int limit = 1000) {
+    for (int i = 0; engine_->has_work(); ++i) {
+      ASSERT_LT(i, limit);
+      take(engine_->step(now_));
+      now_ += milliseconds(1);
+    }
+  }
+  void take(const StepOutput& output) {
+    for (const auto& event : output.tokens) {
+      auto& ids = text_[event.seq.value];
+      ids.insert(ids.end(), event.ids.begin(), event.ids.end());
+      first_seen_.push_back(event.seq);
+    }
+    done_.insert(done_.end(), output.done.begin(), output.done.end());
+    failed_.insert(failed_.end(), output.failed.begin(), output.failed.end());
+  }
+  ErrorCode refusal(OpenRequest r) {
+    const auto opened = engine_->open(std::move(r), now_);
+    EXPECT_FALSE(opened.ok());
+    if (opened.ok()) return ErrorCode::kInternal;
+    EXPECT_FALSE(opened.error().message.empty());
+    return opened.error().code;
+  }
+  void open(OpenRequest r) {
+    const auto opened = engine_->open(std::move(r), now_);
+    ASSERT_TRUE(opened.ok()) << opened.error().message;
+  }
+
+  std::unique_ptr<Backend> backend_ = make_backend({.device = "cpu", .n_threads = 1});
+  ScriptedModel model_{{.vocab_size = 40, .max_model_len = 512, .eos_token_ids = {}}};
+  PuppetDraft draft_;
+  NgramProposer ngram_;
+  std::unique_ptr<TargetEngine> engine_;
+  TimePoint now_ = kStart;
+  std::map<std::uint64_t, std::vector<TokenId>> text_;
+  std::vector<SeqId> first_seen_;
+  std::vector<DoneEvent> done_;
+  std::vector<FailedEvent> failed_;
+};
+
+TEST_F(TargetEngineTest, WritesThePlainTextInFewerStepsWithAGoodDraft) {
+  start();
+  OpenRequest r = request(1, {1, 2, 3}, 20);
+  const auto text = plain(r);
+  draft_.script = r.prompt;
+  draft_.script.insert(draft_.script.end(), text.begin(), text.end());
+  open(r);
+  run();
+  EXPECT_EQ(text_[1], text);
+  ASSERT_EQ(done_.size(), 1u);
+  EXPECT_EQ(done_[0].reason, EndReason::kLength);
+  EXPECT_EQ(done_[0].stats.n_steps, 1u + 4u);  // the first token, then 5 + 5 + 5 + 4
+  EXPECT_EQ(done_[0].stats.spec.n_accepted, 15u);
+  EXPECT_EQ(done_[0].stats.spec.acceptance_rate(), 1.0);
+  EXPECT_EQ(draft_.opened, std::vector<SeqId>{SeqId{1}});
+  EXPECT_EQ(draft_.closed, std::vector<SeqId>{SeqId{1}});
+}
+
+TEST_F(TargetEngineTest, NeverAsksForMoreThanCouldBeUsed) {
+  start();
+  open(request(1, {1, 2, 3}, 6));
+  run();
+  // After 1 .. 5 committed tokens 5 .. 1 remain, of which the last is the target's own.
+  EXPECT_EQ(draft_.budgets, (std::vector<std::uint32_t>{4, 3, 2, 1, 0}));
+}
+
+TEST_F(TargetEngineTest, OpensNoDraftForPlainDecoding) {
+  start();
+  OpenRequest off = request(1);
+  off.draft_len = 0;
+  open(off);
+  OpenRequest none = request(2);
+  none.proposer = ProposerKind::kNone;
+  open(none);
+  OpenRequest single = request(3, {5}, 1);
+  open(single);
+  run();
+  EXPECT_TRUE(draft_.opened.empty());
+  for (const auto& event : done_) {
+    const bool is_single = event.seq == SeqId{3};
+    EXPECT_EQ(event.stats.spec.fallbacks[static_cast<std::size_t>(FallbackReason::kDisabled)],
+              is_single ? 0u : 8u);
+  }
+}
+
+TEST_F(TargetEngineTest, SaysWhyARoundWasPlain) {
+  start();
+  const auto fallbacks = [&](std::uint64_t seq, FallbackReason reason) {
+    text_.clear();
+    done_.clear();
+    open(request(seq));
+    run();
+    return done_.at(0).stats.spec.fallbacks[static_cast<std::size_t>(reason)];
+  };
+  EXPECT_EQ(fallbacks(1, FallbackReason::kNoProposal), 8u);
+  draft_.says.state = DraftState::kOpening;
+  EXPECT_EQ(fallbacks(2, FallbackReason::kNoProposer), 8u);
+  draft_.says.state = DraftState::kDetached;
+  EXPECT_EQ(fallbacks(3, FallbackReason::kNoProposer), 8u);
+}
+
+TEST_F(TargetEngineTest, FallsBackToNgramsOnlyWhereTheRequestSaysSo) {
+  start();
+  draft_.says.state = DraftState::kDetached;
+  std::vector<TokenId> repeating;
+  for (int i = 0; i < 40; ++i) repeating.push_back(static_cast<TokenId>(i % 4 + 1));
+  OpenRequest r = request(1, repeating, 40);
+  r.fallback = LocalFallback::kNgram;
+  open(r);
+  open(request(2, repeating, 40));
+  run();
+  EXPECT_EQ(text_[1], plain(r));
+  EXPECT_EQ(text_[2], text_[1]);
+  for (const auto& event : done_) {
+    const auto n =
+        event.stats.spec.by_proposer[static_cast<std::size_t>(ProposerKind::kNgram)].n_drafted;
+    EXPECT_EQ(n > 0, event.seq == SeqId{1});
+  }
+}
+
+TEST_F(TargetEngineTest, RefusesWithAReasonAndKeepsNothing) {
+  start();
+  EXPECT_EQ(refusal(request(1, {})), ErrorCode::kInvalidValue);
+  EXPECT_EQ(refusal(request(1, {40})), ErrorCode::kInvalidValue);
+  EXPECT_EQ(refusal(request(1, {-1})), ErrorCode::kInvalidValue);
+  EXPECT_EQ(refusal(request(1, std::vector<TokenId>(kMaxLen, 1))),
+            ErrorCode::kContextLengthExceeded);
+  OpenRequest hot = request(1);
+  hot.params.temperature = -1;
+  EXPECT_EQ(refusal(hot), ErrorCode::kInvalidValue);
+  for (std::uint64_t seq = 1; seq <= 6; ++seq) open(request(seq));
+  EXPECT_EQ(refusal(request(7)), ErrorCode::kQueueFull);
+  EXPECT_EQ(engine_->snapshot().n_refused, 6u);
+  run();
+  EXPECT_EQ(done_.size(), 6u);
+  open(request(1));
+  EXPECT_EQ(refusal(request(1)), ErrorCode::kInvalidRequest);
+  engine_->begin_drain();
+  EXPECT_EQ(refusal(request(8)), ErrorCode::kDraining);
+  run();
+  EXPECT_EQ(done_.size(), 7u) << "what runs is finished";
+}
+
+TEST_F(TargetEngineTest, RefusesAtStartACacheTooSmallForOneSequence) {
+  auto options = default_options();
+  options.kv.n_blocks = 15;
+  EXPECT_THROW(start(options), FatalError);
+  options.kv.n_blocks = 16;
+  EXPECT_NO_THROW(start(options));
+}
+
+TEST_F(TargetEngineTest, EndsAnAnswerAtTheModelsLongestSequence) {
+  start();
+  OpenRequest r = request(1, std::vector<TokenId>(kMaxLen - 3, 1), 100);
+  open(r);
+  run();
+  EXPECT_EQ(text_[1].size(), 3u);
+  EXPECT_EQ(done_.at(0).reason, EndReason::kLength);
+}
+
+TEST_F(TargetEngineTest, StopsInsideAnAcceptedRunWherePlainDecodingWould) {
+  start();
+  OpenRequest r = request(1, {1, 2, 3}, 20);
+  const auto text = plain(r);
+  draft_.script = r.prompt;
+  draft_.script.insert(draft_.script.end(), text.begin(), text.end());
+  r.params.stop_token_ids = {text[3]};
+  const auto stopped = plain(r);
+  ASSERT_LT(stopped.size(), text.size());
+  open(r);
+  run();
+  EXPECT_EQ(text_[1], stopped);
+  EXPECT_EQ(done_.at(0).reason, EndReason::kStop);
+  EXPECT_EQ(done_.at(0).stop_token, text[3]);
+}
+
+TEST_F(TargetEngineTest, CancelsOnceAndFreesEverything) {
+  start();
+  open(request(1, {1, 2, 3}, 50));
+  open(request(2, {1, 2, 3}, 50));
+  for (int i = 0; i < 5; ++i) take(engine_->step(now_));
+  EXPECT_TRUE(engine_->close(SeqId{1}, CloseCause::kCancelled));
+  EXPECT_FALSE(engine_->close(SeqId{1}, CloseCause::kCancelled));
+  EXPECT_TRUE(engine_->close(SeqId{2}, CloseCause::kStop));
+  EXPECT_FALSE(engine_->close(SeqId{9}, CloseCause::kStop));
+  EXPECT_EQ(engine_->snapshot().kv.n_used, 0);
+  EXPECT_TRUE(engine_->has_work()) << "the events are still to be handed out";
+  run();
+  ASSERT_EQ(done_.size(), 2u);
+  EXPECT_EQ(done_[0].reason, EndReason::kCancelled);
+  EXPECT_EQ(done_[1].reason, EndReason::kStop);
+  EXPECT_EQ(draft_.closed.size(), 2u);
+}
+
+TEST_F(TargetEngineTest, EndsByTheDeadlineRunningOrWaiting) {
+  auto options = default_options();
+  options.max_running = 1;
+  start(options);
+  OpenRequest running = request(1, {1, 2, 3}, 100);
+  running.deadline = now_ + milliseconds(5);
+  open(running);
+  OpenRequest waiting = request(2, {1, 2, 3}, 100);
+  waiting.deadline = now_ + milliseconds(3);
+  open(waiting);
+  run();
+  ASSERT_EQ(done_.size(), 2u);
+  EXPECT_EQ(done_[0].seq, SeqId{2});
+  EXPECT_EQ(done_[0].reason, EndReason::kDeadline);
+  EXPECT_EQ(done_[1].reason, EndReason::kDeadline);
+  EXPECT_EQ(text_[1].size(), 5u);
+}
+
+TEST_F(TargetEngineTest, AdmitsByPriorityThenArrival) {
+  auto options = default_options();
+  options.max_running = 1;
+  options.max_waiting = 8;
+  start(options);
+  open(request(1, {1}, 1));
+  open(request(2, {1}, 1));
+  OpenRequest urgent = request(3, {1}, 1);
+  urgent.priority = 1;
+  open(urgent);
+  run();
+  EXPECT_EQ(first_seen_, (std::vector<SeqId>{SeqId{3}, SeqId{1}, SeqId{2}}));
+}
+
+TEST_F(TargetEngineTest, GoesOnWhereAnotherTargetStopped) {
+  start();
+  OpenRequest r = request(1, {1, 2, 3}, 12);
+  r.params.temperature = 0.9f;
+  r.params.repetition_penalty = 1.3f;
+  const auto text = plain(r);
+  r.resume.assign(text.begin(), text.begin() + 7);
+  open(r);
+  take(engine_->step(now_));
+  run();
+  EXPECT_EQ(text_[1], std::vector<TokenId>(text.begin() + 7, text.end()));
+  EXPECT_EQ(done_.at(0).stats.n_output, 12u);
+}
+
+TEST_F(TargetEngineTest, ResumesAnAnswerThatHadEndedWithItsEnd) {
+  start();
+  OpenRequest r = request(1, {1, 2, 3}, 4);
+  r.resume = plain(r);
+  open(r);
+  run();
+  ASSERT_EQ(done_.size(), 1u);
+  EXPECT_EQ(done_[0].reason, EndReason::kLength);
+  EXPECT_TRUE(text_[1].empty());
+  r.seq = SeqId{2};
+  r.resume.push_back(1);
+  EXPECT_EQ(refusal(r), ErrorCode::kInvalidRequest);
+}
+
+TEST_F(TargetEngineTest, FailsWhereNoTokenMayFollow) {
+  start();
+  OpenRequest r = request(1);
+  for (TokenId id = 0; id < 40; ++id) r.params.bad_words.push_back({id});
+  open(r);
+  run();
+  ASSERT_EQ(failed_.size(), 1u);
+  EXPECT_EQ(failed_[0].error.code, ErrorCode::kInvalidValue);
+  EXPECT_TRUE(done_.empty());
+  EXPECT_EQ(engine_->snapshot().kv.n_used, 0);
+}
+
+TEST_F(TargetEngineTest, FindsAPromptsBlocksAgainButNotAnotherTenants) {
+  start();
+  const std::vector<TokenId> prompt(33, 4);
+  for (std::uint64_t seq = 1; seq <= 3; ++seq) {
+    OpenRequest r = request(seq, prompt, 2);
+    r.tenant_salt = seq == 3 ? 9 : 0;
+    open(r);
+    run();
+  }
+  EXPECT_EQ(done_.at(0).stats.n_cached, 0u);
+  EXPECT_EQ(done_.at(1).stats.n_cached, 32u);
+  EXPECT_EQ(done_.at(2).stats.n_cached, 0u);
+}
+
+TEST_F(TargetEngineTest, KeepsItsRowBudget) {
+  auto options = default_options();
+  options.max_batch_rows = 12;
+  options.prefill_chunk = 6;
+  start(options);
+  for (std::uint64_t seq = 1; seq <= 4; ++seq) open(request(seq, std::vector<TokenId>(30, 2), 20));
+  draft_.script.assign(60, 2);
+  run();
+  EXPECT_LE(model_.most_rows(), 12u);
+  EXPECT_EQ(done_.size(), 4u);
+}
+
+TEST_F(TargetEngineTest, WaitsOnlyForAnActiveDraftThatOwesAnAnswer) {
+  start();
+  EXPECT_EQ(engine_->wait_hint(now_), Duration{});
+  open(request(1, std::vector<TokenId>(20, 1), 50));
+  draft_.says = {
+      .state = DraftState::kActive, .is_under_way = true, .arrives_in = microseconds(50)};
+  EXPECT_EQ(engine_->wait_hint(now_), Duration{}) << "the first token waits for nobody";
+  engine_->step(now_);
+  EXPECT_EQ(engine_->wait_hint(now_), Duration{}) << "nor does a prompt";
+  engine_->step(now_);
+  EXPECT_GT(engine_->wait_hint(now_), Duration{});
+  EXPECT_FALSE(engine_->proposals_complete(now_));
+  draft_.says.is_under_way = false;
+  EXPECT_EQ(engine_->wait_hint(now_), Duration{});
+  EXPECT_TRUE(engine_->proposals_complete(now_));
+  for (const DraftState state :
+       {DraftState::kDetached, DraftState::kOpening, DraftState::kLagging}) {
+    draft_.says = {.state = state, .is_under_way = true, .arrives_in = microseconds(50)};
+    EXPECT_EQ(engine_->wait_hint(now_), Duration{});
+    EXPECT_TRUE(engine_->proposals_complete(now_));
+  }
+  draft_.says = {
+      .state = DraftState::kActive, .is_under_way = true, .arrives_in = microseconds(50)};
+  open(request(2, {1, 2, 3}, 5));
+  EXPECT_EQ(engine_->wait_hint(now_), Duration{}) << "a newcomer's first token comes first";
+}
+
+TEST_F(TargetEngineTest, WaitsForAdaptiveRequestsOnlyAsLongAsItPays) {
+  start();
+  OpenRequest r = request(1, {1, 2, 3}, 100);
+  r.length = LengthMode::kAdaptive;
+  open(r);
+  for (int i = 0; i < 20; ++i) {
+    engine_->step(now_);
+    engine_->record_step_time(milliseconds(4));
+  }
+  draft_.says = {
+      .state = DraftState::kActive, .is_under_way = true, .arrives_in = microseconds(500)};
+  const Duration hint = engine_->wait_hint(now_);
+  EXPECT_GE(hint, microseconds(500));
+  EXPECT_LT(hint, milliseconds(2));
+  draft_.says.arrives_in = milliseconds(50);
+  EXPECT_EQ(engine_->wait_hint(now_), Duration{});
+}
+
+TEST_F(TargetEngineTest, CountsWhatItDid) {
+  start();
+  open(request(1, std::vector<TokenId>(20, 1), 3));
+  run();
+  const TargetSnapshot snapshot = engine_->snapshot();
+  EXPECT_EQ(snapshot.n_opened, 1u);
+  EXPECT_EQ(snapshot.n_done, 1u);
+  EXPECT_EQ(snapshot.n_tokens, 3u);
+  EXPECT_EQ(snapshot.n_steps, 4u);  // two chunks, then two tokens more
+  EXPECT_EQ(snapshot.n_rows, 22u);
+  EXPECT_EQ(snapshot.n_prompt_rows, 20u);
+  EXPECT_EQ(snapshot.n_running + snapshot.n_waiting, 0u);
+}
+
+}  // namespace
+}  // namespace foretoken
