@@ -1,0 +1,156 @@
+// What is not an op: making a backend, its memory, recordings, and its team of threads.
+#include "kernels/include/backend.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include "common/base/result.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/include/layout.h"
+
+namespace foretoken {
+namespace {
+
+TEST(MakeBackend, RefusesDevicesThatAreNotThereWithASentence) {
+  for (const char* device : {"cuda", "cuda:1"}) {
+    try {
+      make_backend({.device = device});
+      FAIL() << device;
+    } catch (const FatalError& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kUnavailable);
+      EXPECT_NE(std::string(error.what()).find("no CUDA backend"), std::string::npos);
+    }
+  }
+  EXPECT_THROW(make_backend({.device = "abacus"}), FatalError);
+  EXPECT_THROW(make_backend({.n_threads = -1}), FatalError);
+}
+
+TEST(MakeBackend, NamesItsNumericsAndItself) {
+  const auto backend = make_backend({.n_threads = 3, .isa = CpuIsa::kScalar});
+  EXPECT_EQ(backend->numerics(), "cpu/scalar/1");
+  EXPECT_EQ(backend->description(), "cpu, 3 threads, scalar");
+  EXPECT_GT(backend->free_bytes(), std::size_t{1} << 20);
+}
+
+TEST(Memory, IsZeroAlignedAndRefusedWithItsSize) {
+  const auto backend = make_backend({.n_threads = 1});
+  for (const std::size_t size : {std::size_t{1}, std::size_t{100}, std::size_t{5} << 20}) {
+    const Buffer buffer = backend->allocate(size);
+    ASSERT_EQ(reinterpret_cast<std::uintptr_t>(buffer.as<std::byte>()) % 64, 0u);
+    std::vector<std::byte> host(size, std::byte{1});
+    backend->download(host.data(), buffer.as<std::byte>(), size);
+    EXPECT_EQ(host, std::vector<std::byte>(size));
+  }
+  EXPECT_FALSE(backend->allocate(0));
+  try {
+    backend->allocate(std::size_t{1} << 60);
+    FAIL();
+  } catch (const FatalError& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kOutOfMemory);
+    EXPECT_NE(std::string(error.what()).find("1152921504606846976"), std::string::npos);
+  }
+}
+
+TEST(Memory, KvOffsetsFollowTheGeometry) {
+  const KvGeometry g{DType::kBf16, 3, 2, 8, 16};
+  EXPECT_EQ(g.block_bytes(), 3u * 2 * 2 * 16 * 8 * 2);
+  EXPECT_EQ(kv_offset(g, 0, 0, 0, KvHalf::kKeys, 0), 0u);
+  EXPECT_EQ(kv_offset(g, 0, 1, 0, KvHalf::kKeys, 0), 16u);
+  EXPECT_EQ(kv_offset(g, 0, 0, 0, KvHalf::kKeys, 1), 256u);
+  EXPECT_EQ(kv_offset(g, 0, 0, 0, KvHalf::kValues, 0), 512u);
+  EXPECT_EQ(kv_offset(g, 0, 0, 2, KvHalf::kKeys, 0), 2048u);
+  EXPECT_EQ(kv_offset(g, 5, 15, 2, KvHalf::kValues, 1),
+            5 * g.block_bytes() + 2048 + 512 + 256 + 15 * 16);
+  EXPECT_EQ(kv_offset_of_slot(g, kv_slot(5, 15, g), 2, KvHalf::kValues, 1),
+            kv_offset(g, 5, 15, 2, KvHalf::kValues, 1));
+}
+
+TEST(Recording, ReplaysWithTheMemoryOfThatMoment) {
+  const auto backend = make_backend({.n_threads = 2});
+  const float weights[] = {1, 2, 3, 4, 5, 6};  // [3, 2]
+  const LinearSource source{DType::kF32, weights, 3, 2, nullptr, nullptr};
+  const Linear packed = backend->pack({&source, 1});
+  const Buffer token = backend->allocate(4), hidden = backend->allocate(8),
+               sum = backend->allocate(12), kept = backend->allocate(12);
+  const auto recording = backend->record([&] {
+    backend->embed({.table = &packed,
+                    .tokens = token.as<std::int32_t>(),
+                    .n_rows = 1,
+                    .hidden = hidden.as<float>()});
+    backend->matmul_residual(
+        {.x = hidden.as<float>(), .n_rows = 1, .weight = &packed, .residual = sum.as<float>()});
+    backend->copy(kept.as<float>(), sum.as<float>(), 12);
+  });
+  float got[3] = {9, 9, 9};
+  backend->download(got, sum.as<float>(), 12);
+  EXPECT_EQ(got[0], 0) << "recording does nothing yet";
+  std::int32_t id = 1;
+  backend->upload(token.as<std::int32_t>(), &id, 4);
+  backend->replay(*recording);
+  backend->download(got, kept.as<float>(), 12);
+  EXPECT_EQ(std::vector<float>(got, got + 3), (std::vector<float>{11, 25, 39}));  // row {3, 4}
+  id = 0;
+  backend->upload(token.as<std::int32_t>(), &id, 4);
+  backend->replay(*recording);
+  backend->download(got, kept.as<float>(), 12);
+  EXPECT_EQ(std::vector<float>(got, got + 3), (std::vector<float>{16, 36, 56}));  // plus row {1, 2}
+}
+
+TEST(Team, SharesCoverEverythingOnce) {
+  for (const int n_members : {1, 2, 3, 7})
+    for (const std::int64_t n : {0, 1, 5, 64, 1001}) {
+      std::int64_t next = 0;
+      for (int m = 0; m < n_members; ++m) {
+        const cpu::Share share = cpu::share_of(n, m, n_members);
+        EXPECT_EQ(share.begin, next);
+        EXPECT_LE(share.end - share.begin, n / n_members + 1);
+        next = share.end;
+      }
+      EXPECT_EQ(next, n);
+    }
+}
+
+// Plain memory written before a barrier is read after it, thousands of times: a missing order would
+// show, and the thread sanitizer would say so.
+TEST(Team, BarriersOrderWhatMembersWrite) {
+  for (const int n_threads : {1, 2, 3, 5}) {
+    cpu::Team team(n_threads, false);
+    std::vector<int> cells(static_cast<std::size_t>(n_threads), 0);
+    std::vector<int> wrong(static_cast<std::size_t>(n_threads), 0);
+    for (int round = 1; round <= 300; ++round) {
+      team.run([&](int member) {
+        const auto me = static_cast<std::size_t>(member);
+        for (int phase = 0; phase < 4; ++phase) {
+          cells[me] = 4 * round + phase;
+          team.barrier();
+          for (const int cell : cells) wrong[me] += cell != 4 * round + phase;
+          team.barrier();
+        }
+      });
+    }
+    EXPECT_EQ(std::accumulate(wrong.begin(), wrong.end(), 0), 0);
+  }
+}
+
+TEST(Team, MembersThatFellAsleepComeBack) {
+  cpu::Team team(3, true);
+  std::atomic<int> n_calls{0};
+  for (int i = 0; i < 5; ++i) {
+    // Long enough in between for the others to stop spinning: a sum the optimiser cannot drop.
+    volatile double sum = 0;
+    for (int k = 0; k < 2000000; ++k) sum = sum + k;
+    team.run([&](int) { n_calls.fetch_add(1); });
+  }
+  EXPECT_EQ(n_calls.load(), 15);
+}
+
+TEST(Team, CanBeMadeAndLeftIdle) {
+  for (int i = 0; i < 20; ++i) cpu::Team team(4, false);
+}
+
+}  // namespace
+}  // namespace foretoken

@@ -1,0 +1,277 @@
+#include <limits>
+
+#include "tests/conformance/op_test.h"
+
+namespace foretoken::test {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+struct Rows {
+  std::vector<float> logits;
+  std::int32_t n_columns = 0;
+  std::int32_t n_valid = 0;
+  std::vector<RowRule> rules;
+  std::vector<Adjustment> adjustments;
+
+  ChooseArgs args(
+      const float* l, const RowRule* r, const Adjustment* a, Choice* c, TopLogprob* t) const {
+    return {.logits = l,
+            .n_rows = static_cast<std::int32_t>(rules.size()),
+            .vocab = n_columns,
+            .n_valid = n_valid,
+            .rules = r,
+            .adjustments = a,
+            .choices = c,
+            .top = t};
+  }
+};
+
+struct Outcome {
+  std::vector<Choice> choices;
+  std::vector<TopLogprob> top;
+};
+
+Outcome by_reference(const Rows& rows) {
+  Outcome out{std::vector<Choice>(rows.rules.size()),
+              std::vector<TopLogprob>(rows.rules.size() * kMaxTopLogprobs)};
+  ref::choose(rows.args(rows.logits.data(), rows.rules.data(), rows.adjustments.data(),
+                        out.choices.data(), out.top.data()));
+  return out;
+}
+
+Outcome by_backend(Backend& backend, const Rows& rows) {
+  const OnDevice<float> logits(backend, rows.logits);
+  const OnDevice<RowRule> rules(backend, rows.rules);
+  const OnDevice<Adjustment> adjustments(backend, rows.adjustments);
+  const OnDevice<Choice> choices(backend, std::vector<Choice>(rows.rules.size()));
+  const OnDevice<TopLogprob> top(backend,
+                                 std::vector<TopLogprob>(rows.rules.size() * kMaxTopLogprobs));
+  backend.choose(rows.args(logits.get(), rules.get(), adjustments.get(), choices.get(), top.get()));
+  return {choices.host(), top.host()};
+}
+
+// Log probabilities come from sums of 1 to n terms in double precision, then one rounding to float.
+void expect_log_probability(float got, float want) {
+  if (want == -kInfinity)
+    EXPECT_EQ(got, want);
+  else
+    EXPECT_NEAR(got, want, 2e-7 * std::fabs(want) + 1e-9);
+}
+
+void expect_same(const Rows& rows, const Outcome& got, const Outcome& want) {
+  for (std::size_t r = 0; r < rows.rules.size(); ++r) {
+    const RowRule& rule = rows.rules[r];
+    SCOPED_TRACE(testing::Message()
+                 << "row " << r << " temperature " << rule.temperature << " top_k " << rule.top_k
+                 << " top_p " << rule.top_p << " min_p " << rule.min_p);
+    EXPECT_EQ(got.choices[r].token, want.choices[r].token);
+    EXPECT_EQ(got.choices[r].score, want.choices[r].score);
+    if (rule.n_top_logprobs < 0) continue;
+    expect_log_probability(got.choices[r].logprob, want.choices[r].logprob);
+    for (int i = 0; i < rule.n_top_logprobs; ++i) {
+      const std::size_t at = r * kMaxTopLogprobs + static_cast<std::size_t>(i);
+      EXPECT_EQ(got.top[at].token, want.top[at].token);
+      expect_log_probability(got.top[at].logprob, want.top[at].logprob);
+    }
+  }
+}
+
+RowRule random_rule(std::mt19937& rng) {
+  const float temperatures[] = {0, 0, 0.05f, 0.7f, 1, 1.5f, 100};
+  RowRule rule;
+  rule.temperature = temperatures[rng() % 7];
+  if (rng() % 3 == 0) rule.top_k = static_cast<std::int32_t>(1 + rng() % 60);
+  if (rng() % 3 == 0) rule.top_p = 0.01f * static_cast<float>(1 + rng() % 99);
+  if (rng() % 3 == 0) rule.min_p = 0.01f * static_cast<float>(rng() % 40);
+  rule.seed = (std::uint64_t{rng()} << 32) | (rng() & 0xffffffffu);
+  rule.choice = static_cast<std::uint32_t>(rng() % 3);
+  rule.position = static_cast<std::uint32_t>(rng() % 5000);
+  rule.n_top_logprobs = static_cast<std::int32_t>(rng() % 22) - 1;
+  return rule;
+}
+
+// Logits of many kinds: smooth, flat, full of ties, spiked.
+std::vector<float> random_logits(std::mt19937& rng, std::int64_t n) {
+  const auto kind = rng() % 4;
+  std::vector<float> l = random_floats(rng, n, kind == 1 ? 1e-3f : 3.0f);
+  if (kind == 2)
+    for (float& x : l) x = std::round(x);
+  if (kind == 3) l[rng() % l.size()] = 40;
+  return l;
+}
+
+Rows random_rows(std::mt19937& rng, const cases::Vocabulary& c) {
+  Rows rows;
+  rows.n_columns = c.n_columns;
+  rows.n_valid = c.n_valid;
+  for (std::int32_t r = 0; r < c.n_rows; ++r) {
+    std::vector<float> l = random_logits(rng, c.n_columns);
+    for (std::int32_t i = c.n_valid; i < c.n_columns; ++i)
+      l[static_cast<std::size_t>(i)] = 1e6f;  // padding shouts
+    rows.logits.insert(rows.logits.end(), l.begin(), l.end());
+    RowRule rule = random_rule(rng);
+    rule.adjust_begin = static_cast<std::int32_t>(rows.adjustments.size());
+    if (rng() % 2 == 0)
+      for (std::int32_t id = 0; id < c.n_valid; id += static_cast<std::int32_t>(1 + rng() % 50)) {
+        const float adds[] = {0, -kInfinity, 5, -3};
+        rows.adjustments.push_back({id, rng() % 2 == 0 ? 1.0f : 1.3f, adds[rng() % 4]});
+      }
+    rule.adjust_end = static_cast<std::int32_t>(rows.adjustments.size());
+    rows.rules.push_back(rule);
+  }
+  return rows;
+}
+
+class Choose : public OpTest {};
+
+TEST_P(Choose, MatchesReferenceOnEveryCase) {
+  for (const cases::Vocabulary& c : cases::vocabularies())
+    for (int round = 0; round < (c.n_columns > 1000 ? 12 : 60); ++round) {
+      SCOPED_TRACE(testing::Message() << c.n_rows << " rows of " << c.n_valid << "/" << c.n_columns
+                                      << " round " << round);
+      const Rows rows = random_rows(rng, c);
+      ASSERT_NO_FATAL_FAILURE(
+          expect_same(rows, by_backend(backend(1 + round % 3), rows), by_reference(rows)));
+      if (HasFailure()) return;
+    }
+}
+
+TEST_P(Choose, AcceptsTheEmptyBatch) { backend().choose({}); }
+
+TEST_P(Choose, GivesTheSameBitsTwice) {
+  const Rows rows = random_rows(rng, {6, 9000, 9000});
+  const Outcome once = by_backend(backend(1), rows), again = by_backend(backend(3), rows);
+  for (std::size_t r = 0; r < rows.rules.size(); ++r) {
+    EXPECT_EQ(once.choices[r].token, again.choices[r].token);
+    EXPECT_EQ(once.choices[r].score, again.choices[r].score);
+    EXPECT_EQ(once.choices[r].logprob, again.choices[r].logprob);
+  }
+}
+
+TEST_P(Choose, RowDoesNotDependOnItsNeighbours) {
+  const std::int32_t n_valid = 8500;  // rows are sliced among threads when there are few
+  const Rows all = random_rows(rng, {64, n_valid, n_valid});
+  const RowRunner runner = [&](Backend& b, const std::vector<std::int32_t>& wanted) {
+    Rows rows = all;
+    rows.logits = pick_rows(all.logits, static_cast<std::size_t>(n_valid), wanted);
+    rows.rules = pick_rows(all.rules, 1, wanted);
+    const Outcome out = by_backend(b, rows);
+    std::vector<std::vector<float>> bits;
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+      std::vector<float> row(4);
+      std::memcpy(row.data(), &out.choices[i].score, 8);
+      std::memcpy(row.data() + 2, &out.choices[i].token, 4);
+      row[3] = out.choices[i].logprob;
+      for (int k = 0; k < rows.rules[i].n_top_logprobs; ++k)
+        row.push_back(out.top[i * kMaxTopLogprobs + static_cast<std::size_t>(k)].logprob);
+      bits.push_back(row);
+    }
+    return bits;
+  };
+  expect_rows_independent(
+      runner, 64, [&](int t) -> Backend& { return backend(t); }, rng);
+}
+
+// A vocabulary of real size: the filter in front of the logarithms must not lose a winner.
+TEST_P(Choose, FindsTheWinnerInALargeVocabulary) {
+  const std::int32_t n = 128256;
+  for (const float spread : {0.001f, 1.0f, 6.0f}) {
+    Rows rows{random_floats(rng, n, spread), n, n, {}, {}};
+    for (const float temperature : {0.0f, 0.3f, 1.0f, 2.0f}) {
+      RowRule rule;
+      rule.temperature = temperature;
+      rule.seed = rng();
+      rule.position = static_cast<std::uint32_t>(rng());
+      rows.rules = {rule};
+      expect_same(rows, by_backend(backend(3), rows), by_reference(rows));
+    }
+  }
+}
+
+TEST_P(Choose, TiesGoToTheSmallerId) {
+  Rows rows{std::vector<float>(20000, 1.5f), 20000, 20000, {RowRule{}}, {}};
+  rows.logits[0] = rows.logits[1] = 1;
+  EXPECT_EQ(by_backend(backend(3), rows).choices[0].token, 2);
+  rows.rules[0].temperature = 1;
+  rows.rules[0].top_k = 1;
+  EXPECT_EQ(by_backend(backend(3), rows).choices[0].token, 2);
+}
+
+TEST_P(Choose, SaysSoWhenEveryTokenIsMasked) {
+  Rows rows{std::vector<float>(40, -kInfinity), 40, 40, {RowRule{}, RowRule{}}, {}};
+  rows.logits.insert(rows.logits.end(), 40, 1.0f);
+  for (std::int32_t id = 0; id < 40; ++id) rows.adjustments.push_back({id, 1, -kInfinity});
+  rows.rules[1].adjust_end = 40;
+  for (const float temperature : {0.0f, 1.0f})
+    for (const float top_p : {1.0f, 0.5f}) {
+      for (RowRule& rule : rows.rules) rule.temperature = temperature, rule.top_p = top_p;
+      const Outcome out = by_backend(backend(), rows);
+      EXPECT_EQ(out.choices[0].token, -1);
+      EXPECT_EQ(out.choices[1].token, -1);
+    }
+}
+
+TEST_P(Choose, NeverChoosesANan) {
+  Rows rows{std::vector<float>(100, std::nanf("")), 100, 100, {RowRule{}}, {}};
+  rows.logits[37] = -2;
+  for (const float temperature : {0.0f, 0.5f})
+    for (const std::int32_t top_k : {0, 3}) {
+      rows.rules[0].temperature = temperature;
+      rows.rules[0].top_k = top_k;
+      EXPECT_EQ(by_backend(backend(), rows).choices[0].token, 37);
+    }
+}
+
+TEST_P(Choose, ExtremeTemperaturesAreStillExact) {
+  Rows rows = random_rows(rng, {1, 300, 300});
+  rows.adjustments.clear();
+  for (const float temperature : {1e-38f, 1e-30f, 1e-8f, 1e8f, 3e38f}) {
+    RowRule rule;
+    rule.temperature = temperature;
+    rule.seed = 5;
+    rows.rules = {rule};
+    expect_same(rows, by_backend(backend(), rows), by_reference(rows));
+  }
+}
+
+TEST_P(Choose, RejectsWhatTheContractForbids) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  Rows rows{std::vector<float>(8), 8, 8, {RowRule{}}, {}};
+  const auto run = [&](const RowRule& rule) {
+    rows.rules = {rule};
+    by_backend(backend(), rows);
+  };
+  RowRule rule;
+  rule.temperature = -1;
+  EXPECT_DEATH(run(rule), "temperature");
+  rule.temperature = std::nanf("");
+  EXPECT_DEATH(run(rule), "temperature");
+  rule = {};
+  rule.top_p = 0;
+  EXPECT_DEATH(run(rule), "top_p");
+  rule = {};
+  rule.min_p = 1.5f;
+  EXPECT_DEATH(run(rule), "min_p");
+  rule = {};
+  rule.top_k = -1;
+  EXPECT_DEATH(run(rule), "top_k");
+  rule = {};
+  rule.n_top_logprobs = kMaxTopLogprobs + 1;
+  EXPECT_DEATH(run(rule), "n_top_logprobs");
+  rule = {};
+  rows.adjustments = {{3, 1, 0}, {2, 1, 0}};
+  rule.adjust_end = 2;
+  EXPECT_DEATH(run(rule), "ascend");
+  rows.adjustments = {{8, 1, 0}, {9, 1, 0}};
+  EXPECT_DEATH(run(rule), "not in the vocabulary");
+  rows.adjustments = {{1, 0, 0}, {2, 1, 0}};
+  EXPECT_DEATH(run(rule), "repetition");
+  rows.n_valid = 9;
+  EXPECT_DEATH(run({}), "n_valid");
+}
+
+FORETOKEN_EVERY_ISA(Choose);
+
+}  // namespace
+}  // namespace foretoken::test
