@@ -161,8 +161,9 @@ class ByteFallbackStage final : public WholeTokens {
   std::string run_;
 };
 
-class SentencePieceBytesStage final : public WholeTokens {
+class SentencePieceStage final : public WholeTokens {
  public:
+  explicit SentencePieceStage(const decoder::SentencePiece& spec) : leading_(spec.leading) {}
   void finish() override {
     flush();
     next->finish();
@@ -175,7 +176,13 @@ class SentencePieceBytesStage final : public WholeTokens {
       return;
     }
     flush();
-    give(token);
+    std::string_view rest = token;
+    if (at_start_ && leading_ != decoder::LeadingSpaces::kKept && rest.starts_with(kSpaceMark)) {
+      rest.remove_prefix(kSpaceMark.size());
+      at_start_ = leading_ == decoder::LeadingSpaces::kAllStripped;
+    }
+    at_start_ = at_start_ && rest.empty();
+    give(replace_all(rest, kSpaceMark, " "));
   }
   void flush() {
     std::string text;
@@ -185,9 +192,14 @@ class SentencePieceBytesStage final : public WholeTokens {
       text.append(valid ? rest.substr(0, length) : utf8::kReplacement);
       rest.remove_prefix(valid ? length : 1);
     }
-    if (!text.empty()) give(text);
+    if (text.empty()) return;
+    at_start_ = false;
+    give(text);
     run_.clear();
   }
+  static constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
+  decoder::LeadingSpaces leading_;
+  bool at_start_ = true;
   std::string run_;
 };
 
@@ -307,8 +319,8 @@ struct MakeStage {
   std::unique_ptr<Stage> operator()(const decoder::ByteFallback&) const {
     return std::make_unique<ByteFallbackStage>();
   }
-  std::unique_ptr<Stage> operator()(const decoder::SentencePieceBytes&) const {
-    return std::make_unique<SentencePieceBytesStage>();
+  std::unique_ptr<Stage> operator()(const decoder::SentencePiece& spec) const {
+    return std::make_unique<SentencePieceStage>(spec);
   }
   std::unique_ptr<Stage> operator()(const decoder::Fuse&) const { return std::make_unique<FuseStage>(); }
   std::unique_ptr<Stage> operator()(const decoder::Strip& spec) const { return std::make_unique<StripStage>(spec); }
@@ -348,9 +360,11 @@ std::string token_bytes_under(const DecoderSpec& spec, std::string_view token) {
   for (const DecoderStep& step : spec.steps) {
     if (std::holds_alternative<decoder::ByteLevel>(step)) {
       bytes = bytes_of_alphabet(bytes);
-    } else if (std::holds_alternative<decoder::ByteFallback>(step) ||
-               std::holds_alternative<decoder::SentencePieceBytes>(step)) {
+    } else if (std::holds_alternative<decoder::ByteFallback>(step)) {
       if (const auto byte = byte_of_token(bytes)) return std::string(1, static_cast<char>(*byte));
+    } else if (std::holds_alternative<decoder::SentencePiece>(step)) {
+      if (const auto byte = byte_of_token(bytes)) return std::string(1, static_cast<char>(*byte));
+      bytes = replace_all(bytes, "\xE2\x96\x81", " ");
     } else if (const auto* replace = std::get_if<decoder::Replace>(&step)) {
       bytes = replace_all(bytes, replace->pattern, replace->content);
     } else if (const auto* metaspace = std::get_if<decoder::Metaspace>(&step)) {

@@ -51,11 +51,13 @@ struct Strip { std::string content; std::size_t start; std::size_t stop; };  // 
 struct Replace { std::string pattern; std::string content; };
 struct Metaspace { std::string replacement; PrependScheme prepend; };
 struct BpeSuffix { std::string suffix; };
-// sentencepiece's own way with byte pieces: each byte that is not text becomes one U+FFFD, the rest stands.
-struct SentencePieceBytes {};
+// sentencepiece's own way: each byte piece that is not text becomes one U+FFFD, the rest stands; U+2581 is a space, and
+// of those at the very beginning none, one or all vanish.
+enum class LeadingSpaces { kKept, kOneStripped, kAllStripped };
+struct SentencePiece { LeadingSpaces leading; };
 }  // namespace decoder
 using DecoderStep = std::variant<decoder::ByteLevel, decoder::ByteFallback, decoder::Fuse, decoder::Strip,
-                                 decoder::Replace, decoder::Metaspace, decoder::BpeSuffix, decoder::SentencePieceBytes>;
+                                 decoder::Replace, decoder::Metaspace, decoder::BpeSuffix, decoder::SentencePiece>;
 
 struct DecoderSpec {
   bool present = false;  // without a decoder, tokens are joined by spaces

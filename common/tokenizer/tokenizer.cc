@@ -7,6 +7,7 @@
 #include "common/tokenizer/folder.h"
 #include "common/tokenizer/hash.h"
 #include "common/tokenizer/limits.h"
+#include "common/tokenizer/sentencepiece.h"
 #include "common/tokenizer/tokenizer_json.h"
 #include "common/tokenizer/utf8.h"
 
@@ -18,7 +19,11 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::load(const std::filesystem::path& 
   if (!text.ok()) return text.error();
   constexpr std::string_view kFile = "tokenizer.json";
   Result<TokenizerJson> json = read_tokenizer_json(folder / kFile);
-  if (!json.ok()) return json.error();
+  if (!json.ok()) {
+    std::error_code status;
+    const bool older = json.error().code == ErrorCode::kNotFound && std::filesystem::exists(folder / "tokenizer.model", status);
+    return older ? load_sentencepiece(folder, std::move(*text)) : json.error();
+  }
   return BpeTokenizer::build(std::move(*json), std::move(*text), kFile, options);
 }
 

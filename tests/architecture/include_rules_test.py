@@ -45,7 +45,7 @@ DOORS = {
     r"nlohmann/.*": ["common/base/json.h", "common/base/json.cc"],
     r"simdjson\.h": ["common/tokenizer/tokenizer_json.cc"],
     r"pcre2\.h": ["common/tokenizer/pre_tokenizer.cc", "common/tokenizer/regex.cc"],
-    r"utf8proc\.h": ["common/tokenizer/normalizer.cc"],
+    r"utf8proc\.h": ["common/tokenizer/unicode.cc"],
     r"sentencepiece_processor\.h": ["common/tokenizer/sentencepiece.cc"],
     r"prometheus/.*": ["common/runtime/metrics.cc"],
     r"systemd/.*": ["common/runtime/process.cc"],

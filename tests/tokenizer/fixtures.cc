@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 
@@ -11,11 +12,7 @@ namespace foretoken::testing {
 namespace {
 
 Json read(const std::filesystem::path& path) {
-  std::ifstream stream(path, std::ios::binary);
-  FORETOKEN_CHECK(stream.good(), "a fixture is missing");
-  std::stringstream bytes;
-  bytes << stream.rdbuf();
-  Result<Json> json = parse_json(bytes.str());
+  Result<Json> json = parse_json(read_file(path));
   FORETOKEN_CHECK(json.ok(), "a fixture is not JSON");
   return *json;
 }
@@ -59,8 +56,53 @@ std::unique_ptr<Tokenizer> load_fixture(const std::string& family, const Tokeniz
   return std::move(*loaded);
 }
 
-Golden read_golden(const std::string& family) {
-  const Json json = read(fixture_folder(family) / "golden.json");
+std::string read_file(const std::filesystem::path& path) {
+  std::ifstream stream(path, std::ios::binary);
+  FORETOKEN_CHECK(stream.good(), "a fixture is missing");
+  std::stringstream bytes;
+  bytes << stream.rdbuf();
+  return bytes.str();
+}
+
+TemporaryFolder::TemporaryFolder() {
+  std::string pattern = std::filesystem::temp_directory_path() / "foretoken-tokenizer-XXXXXX";
+  FORETOKEN_CHECK(mkdtemp(pattern.data()) != nullptr, "no temporary folder");
+  path_ = pattern;
+}
+
+TemporaryFolder::~TemporaryFolder() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+void TemporaryFolder::write(const std::string& name, std::string_view bytes) const {
+  std::ofstream(path_ / name, std::ios::binary) << bytes;
+}
+
+std::string file_hash(const std::filesystem::path& path) {
+  std::uint64_t value = 0xCBF29CE484222325ull;
+  for (const char byte : read_file(path)) value = (value ^ static_cast<unsigned char>(byte)) * 0x100000001B3ull;
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(value));
+  return text;
+}
+
+std::string demo_golden_hash() { return read(fixture_folder("demo_target_golden.json")).at("file_hash"); }
+
+SentencePieceGolden read_sentencepiece_golden(const std::string& family) {
+  const Json json = read(fixture_folder(family) / "golden_sentencepiece.json");
+  SentencePieceGolden golden;
+  for (const auto& [index, entry] : json.at("cases").items())
+    golden.texts.push_back({std::stoul(index), unpack(entry.at(0).get<std::string>()), entry.at(1)});
+  for (const Json& entry : json.at("sequences"))
+    golden.sequences.emplace_back(unpack(entry.at(0).get<std::string>()), entry.at(1).get<std::string>());
+  return golden;
+}
+
+Golden read_golden(const std::string& family) { return read_golden_file(fixture_folder(family) / "golden.json"); }
+
+Golden read_golden_file(const std::filesystem::path& path) {
+  const Json json = read(path);
   Golden golden;
   for (const Json& ids : json.at("ids")) golden.ids.push_back(unpack(ids.get<std::string>()));
   for (const auto& [index, ids] : json.at("ids_with_special").items())

@@ -38,6 +38,38 @@ struct Golden {
   }
 };
 Golden read_golden(const std::string& family);
+Golden read_golden_file(const std::filesystem::path& path);
+
+// What sentencepiece made of some of the strings, and of arbitrary ids.
+struct SentencePieceGolden {
+  struct Text {
+    std::size_t index;
+    std::vector<TokenId> ids;
+    std::string decoded;
+  };
+  std::vector<Text> texts;
+  std::vector<std::pair<std::vector<TokenId>, std::string>> sequences;
+};
+SentencePieceGolden read_sentencepiece_golden(const std::string& family);
+
+// The hash that make_fixtures.py stores of a file, as hexadecimal digits; and the one stored in demo_target_golden.json.
+std::string file_hash(const std::filesystem::path& path);
+std::string demo_golden_hash();
+
+// A folder that vanishes with the object.
+class TemporaryFolder {
+ public:
+  TemporaryFolder();
+  ~TemporaryFolder();
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  const std::filesystem::path& path() const { return path_; }
+  void write(const std::string& name, std::string_view bytes) const;
+
+ private:
+  std::filesystem::path path_;
+};
+std::string read_file(const std::filesystem::path& path);
 
 // Text as it can be printed: everything but plain ASCII escaped.
 std::string escaped(std::string_view text);

@@ -410,11 +410,69 @@ def golden(tokenizer, strings, version):
     for i in range(160):  # arbitrary ids: broken characters, special tokens anywhere, ids of nothing
         # Low ids are bytes in the byte-level and fallback families: broken sequences come from there.
         top = 300 if i % 3 == 0 else size + 3
-        sequence = [rng.randrange(min(top, size + 3)) for _ in range(rng.randint(1, 24))]
+        sequence = [rng.randrange(min(top, size + 3, 4096)) for _ in range(rng.randint(1, 24))]
         sequences.append([packed(sequence), tokenizer.decode(sequence, skip_special_tokens=False),
                           tokenizer.decode(sequence, skip_special_tokens=True)])
     return {"made_with": "tokenizers " + version, "ids": ids, "ids_with_special": special, "decoded": decoded,
             "decoded_without_special": decoded_skip, "sequences": sequences}
+
+
+def fnv(data):
+    value = 0xCBF29CE484222325
+    for byte in data:
+        value = (value ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
+    return value
+
+
+def make_demo():
+    """The tokenizer of the demo pair, which is retrained now and then: its golden ids carry the file's hash."""
+    from tokenizers import Tokenizer
+    import tokenizers as package
+
+    path = FOLDER.parents[2] / "models" / "demo-target" / "tokenizer.json"
+    if not path.exists():
+        print("demo: no such model yet")
+        return
+    tokenizer = Tokenizer.from_file(str(path))
+    result = golden(tokenizer, make_strings(), package.__version__)
+    result["file_hash"] = f"{fnv(path.read_bytes()):016x}"
+    write_json(FOLDER / "demo_target_golden.json", result)
+
+
+def make_sentencepiece():
+    """Models for folders without a tokenizer.json; the reference is sentencepiece itself."""
+    import sentencepiece
+
+    strings = make_strings()
+    corpus = FOLDER / "corpus.tmp"
+    corpus.write_text("\n".join(line for text in make_corpus() for line in text.splitlines() if line), encoding="utf-8")
+    kinds = {"sentencepiece_bpe": dict(model_type="bpe", remove_extra_whitespaces=False),
+             "sentencepiece_unigram": dict(model_type="unigram", remove_extra_whitespaces=True)}
+    for name, options in kinds.items():
+        folder = FOLDER / name
+        folder.mkdir(parents=True, exist_ok=True)
+        sentencepiece.SentencePieceTrainer.train(
+            input=str(corpus), model_prefix=str(folder / "tokenizer"), vocab_size=640, byte_fallback=True,
+            character_coverage=0.98, normalization_rule_name="identity", minloglevel=2, num_threads=1,
+            user_defined_symbols=["<sep>"], **options)
+        (folder / "tokenizer.vocab").unlink()
+        write_json(folder / "tokenizer_config.json", {"bos_token": "<s>", "eos_token": "</s>", "add_bos_token": True})
+        model = sentencepiece.SentencePieceProcessor(model_file=str(folder / "tokenizer.model"))
+        cases = {}
+        for i, text in enumerate(strings):
+            # Control tokens in a text are ours to find; sentencepiece has no opinion on them.
+            if i % 2 == 0 and not any(control in text for control in ("<s>", "</s>", "<unk>")):
+                ids = model.encode(text)
+                cases[i] = [packed(ids), model.decode(ids)]
+        rng = random.Random(5)
+        sequences = []
+        for i in range(200):
+            ids = [rng.randrange(3, 260 if i % 2 else model.get_piece_size()) for _ in range(rng.randint(1, 20))]
+            sequences.append([packed(ids), model.decode(ids)])
+        write_json(folder / "golden_sentencepiece.json",
+                   {"made_with": "sentencepiece " + sentencepiece.__version__, "cases": cases, "sequences": sequences})
+        print(f"{name}: {model.get_piece_size()} pieces, {len(cases)} texts")
+    corpus.unlink()
 
 
 TEMPLATES = FOLDER.parent.parent / "chat_template"
@@ -476,10 +534,14 @@ def make_templates():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", choices=["tokenizers", "templates"])
+    parser.add_argument("--only", choices=["tokenizers", "templates", "sentencepiece", "demo"])
     arguments = parser.parse_args()
     if arguments.only in (None, "tokenizers"):
         make_tokenizers()
+    if arguments.only in (None, "demo"):
+        make_demo()
+    if arguments.only in (None, "sentencepiece"):
+        make_sentencepiece()
     if arguments.only in (None, "templates"):
         make_templates()
 

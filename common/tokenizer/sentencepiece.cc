@@ -1,0 +1,170 @@
+#include "common/tokenizer/sentencepiece.h"
+
+#include <sentencepiece_processor.h>
+
+#include <unordered_map>
+#include <utility>
+
+#include "common/tokenizer/added_tokens.h"
+#include "common/tokenizer/decode_pipeline.h"
+#include "common/tokenizer/hash.h"
+#include "common/tokenizer/limits.h"
+#include "common/tokenizer/tokenizer_json.h"
+
+namespace foretoken {
+namespace {
+
+namespace limits = tokenizer_limits;
+
+constexpr std::string_view kModelFile = "tokenizer.model";
+constexpr std::string_view kAddedFile = "added_tokens.json";
+constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
+constexpr std::string_view kUnknownText = " \xE2\x81\x87 ";  // what sentencepiece writes for an unknown token
+
+class SentencePieceTokenizer final : public Tokenizer {
+ public:
+  Result<void> load(const std::filesystem::path& folder, FolderText text) {
+    Result<std::string> bytes = read_text_file(folder / kModelFile, limits::kMaxFileBytes);
+    if (!bytes.ok()) return bytes.error();
+    if (const auto status = processor_.LoadFromSerializedProto(*bytes); !status.ok())
+      return field_error(kModelFile, "", "a sentencepiece model", printable(status.ToString()));
+    if (Result<void> done = number_pieces(); !done.ok()) return done;
+    if (Result<void> done = add_tokens(folder / kAddedFile); !done.ok()) return done;
+    find_leading_spaces();
+    for (std::size_t id = 0; id < tokens_.size(); ++id)
+      if (tokens_[id].exists) tokens_[id].bytes = token_bytes_under(decoder_, decoder_input(static_cast<TokenId>(id)));
+    if (Result<void> done = find_ends(text); !done.ok()) return done;
+    chat_template_ = std::move(text.chat_template);
+    compute_vocabulary_fingerprint();
+    text_fingerprint_ = StableHash().add(*bytes).add(vocabulary_fingerprint_).add(chat_template_.value_or("")).value();
+    return {};
+  }
+
+  Result<std::vector<TokenId>> encode(std::string_view text, AddSpecialTokens add) const override {
+    if (Result<void> fit = check_text(text); !fit.ok()) return fit.error();
+    std::vector<TokenId> ids;
+    const bool special = add == AddSpecialTokens::kYes;
+    if (special && adds_bos_) ids.push_back(*bos_id_);
+    std::vector<AddedTokenMatcher::Segment> segments;
+    matcher_.split(text, segments);
+    std::vector<int> part;
+    for (const auto& segment : segments) {
+      if (segment.token) {
+        ids.push_back(*segment.token);
+        continue;
+      }
+      const auto status = processor_.Encode(text.substr(segment.begin, segment.end - segment.begin), &part);
+      if (!status.ok())
+        return Error{ErrorCode::kInvalidValue, "sentencepiece refuses the text: " + printable(status.ToString())};
+      ids.insert(ids.end(), part.begin(), part.end());
+    }
+    if (special && adds_eos_) ids.push_back(*eos_token_id_);
+    return ids;
+  }
+
+  std::unique_ptr<DecodePipeline> make_decode_pipeline() const override {
+    return std::make_unique<DecodePipeline>(decoder_);
+  }
+
+  std::optional<TokenId> token_to_id(std::string_view text) const override {
+    const auto it = ids_.find(std::string(text));
+    return it == ids_.end() ? std::nullopt : std::optional(it->second);
+  }
+
+ private:
+  Result<void> number_pieces() {
+    const int n_pieces = processor_.GetPieceSize();
+    if (n_pieces <= 0 || n_pieces > limits::kMaxTokenId)
+      return field_error(kModelFile, "pieces", "1 to " + std::to_string(limits::kMaxTokenId), std::to_string(n_pieces));
+    tokens_.resize(static_cast<std::size_t>(n_pieces));
+    for (int id = 0; id < n_pieces; ++id) {
+      if (processor_.IsUnused(id)) continue;
+      Token& token = tokens_[static_cast<std::size_t>(id)];
+      token.text = processor_.IdToPiece(id);
+      token.exists = true;
+      token.special = token.skipped = processor_.IsControl(id) || processor_.IsUnknown(id);
+      if (processor_.IsUnknown(id)) token.decoded_as = kUnknownText;
+      ids_.emplace(token.text, id);
+      if (token.special) matcher_.add({.id = id, .content = token.text, .special = true}, token.text);
+    }
+    return {};
+  }
+
+  // added_tokens.json: content -> id, behind the model's own.
+  Result<void> add_tokens(const std::filesystem::path& path) {
+    Result<JsonTree> added = read_json_file(path);
+    if (!added.ok()) return added.error().code == ErrorCode::kNotFound ? Result<void>() : added.error();
+    for (const auto& [content, value] : added->members) {
+      const JsonCursor cursor(kAddedFile, &value, printable(content));
+      Result<std::int64_t> id = cursor.integer(0, limits::kMaxTokenId);
+      if (!id.ok()) return id.error();
+      const auto index = static_cast<std::size_t>(*id);
+      if (content.empty() || content.size() > limits::kMaxTokenBytes) return cursor.error("a token", "an empty or long one");
+      if (index >= tokens_.size()) tokens_.resize(index + 1);
+      Token& token = tokens_[index];
+      if (token.exists && token.text != content)
+        return cursor.error("an id of its own", std::to_string(index) + ", which \"" + printable(token.text) + "\" has");
+      token.text = content;
+      token.exists = token.added = true;
+      ids_.insert_or_assign(content, static_cast<TokenId>(index));
+      matcher_.add({.id = static_cast<TokenId>(index), .content = content}, content);
+    }
+    return {};
+  }
+
+  std::string decoded(const std::vector<int>& ids) const {
+    std::string text;
+    return processor_.Decode(ids, &text).ok() ? text : std::string();
+  }
+
+  // The library does not show its flags, but what it does with a first space tells.
+  void find_leading_spaces() {
+    decoder::LeadingSpaces leading = decoder::LeadingSpaces::kKept;
+    for (int id = 0; id < processor_.GetPieceSize(); ++id) {
+      const std::string& piece = processor_.IdToPiece(id);
+      if (!piece.starts_with(kSpaceMark) || piece.size() == kSpaceMark.size() || is_special(id)) continue;
+      if (decoded({id}).starts_with(' ')) break;
+      leading = decoder::LeadingSpaces::kOneStripped;
+      const TokenId mark = processor_.PieceToId(std::string(kSpaceMark));
+      if (!processor_.IsUnknown(mark) && !decoded({mark, id}).starts_with(' ')) leading = decoder::LeadingSpaces::kAllStripped;
+      break;
+    }
+    decoder_.present = true;
+    decoder_.steps = {decoder::SentencePiece{leading}};
+  }
+
+  Result<void> find_ends(const FolderText& text) {
+    const auto find = [this](std::string_view name, const std::string& token, int of_model,
+                             std::optional<TokenId>& id) -> Result<void> {
+      if (token.empty()) {
+        if (is_token(of_model)) id = of_model;
+        return {};
+      }
+      id = token_to_id(token);
+      if (!id) return field_error("tokenizer_config.json", name, "a token of the model", "\"" + printable(token) + "\"");
+      return {};
+    };
+    if (Result<void> found = find("bos_token", text.bos_token, processor_.bos_id(), bos_id_); !found.ok()) return found;
+    if (Result<void> found = find("eos_token", text.eos_token, processor_.eos_id(), eos_token_id_); !found.ok())
+      return found;
+    adds_bos_ = bos_id_ && text.add_bos.value_or(true);  // models of this kind expect it
+    adds_eos_ = eos_token_id_ && text.add_eos.value_or(false);
+    return set_eos(text.eos_ids, text.eos_file);
+  }
+
+  sentencepiece::SentencePieceProcessor processor_;
+  AddedTokenMatcher matcher_;
+  DecoderSpec decoder_;
+  std::unordered_map<std::string, TokenId> ids_;
+  bool adds_eos_ = false;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Tokenizer>> load_sentencepiece(const std::filesystem::path& folder, FolderText text) {
+  auto tokenizer = std::make_unique<SentencePieceTokenizer>();
+  if (Result<void> loaded = tokenizer->load(folder, std::move(text)); !loaded.ok()) return loaded.error();
+  return std::unique_ptr<Tokenizer>(std::move(tokenizer));
+}
+
+}  // namespace foretoken

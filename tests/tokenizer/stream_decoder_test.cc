@@ -1,0 +1,238 @@
+// Text as it comes: equal to decoding at once, cut before stop strings, nothing leaked and nothing held too long.
+#include "common/tokenizer/stream_decoder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "common/tokenizer/utf8.h"
+#include "tests/tokenizer/fixtures.h"
+
+namespace foretoken {
+namespace {
+
+using testing::escaped;
+using Ids = std::vector<TokenId>;
+
+constexpr std::uint32_t kSeed = 20261121;
+
+// The first place where a stop string is complete, and the longest that is complete there. By definition, not by speed.
+struct Expected {
+  std::string text;
+  std::optional<std::size_t> stop_index;
+};
+
+Expected cut_at_stop(const std::string& text, const StreamOptions& options) {
+  for (std::size_t end = 1; end <= text.size(); ++end) {
+    std::optional<std::size_t> longest;
+    for (std::size_t i = 0; i < options.stop.size(); ++i)
+      if (std::string_view(text).substr(0, end).ends_with(options.stop[i]) &&
+          (!longest || options.stop[i].size() > options.stop[*longest].size()))
+        longest = i;
+    if (!longest) continue;
+    const std::size_t cut = options.include_stop == IncludeStop::kYes ? 0 : options.stop[*longest].size();
+    return {text.substr(0, end - cut), longest};
+  }
+  return {text, std::nullopt};
+}
+
+// The longest end of `text` that some stop string begins with, and is longer than.
+std::size_t open_suffix(std::string_view text, const std::vector<std::string>& stops) {
+  std::size_t longest = 0;
+  for (const std::string& stop : stops)
+    for (std::size_t length = std::min(stop.size() - 1, text.size()); length > longest; --length)
+      if (text.ends_with(std::string_view(stop).substr(0, length))) longest = length;
+  return longest;
+}
+
+// Runs a stream token by token and checks every promise on the way.
+void check_stream(const Tokenizer& tokenizer, const Ids& ids, const StreamOptions& options) {
+  StreamOptions unstopped = options;
+  unstopped.stop.clear();
+  StreamDecoder with_stops(tokenizer, options);
+  StreamDecoder plain(tokenizer, unstopped);
+  const std::string whole = tokenizer.decode(ids, options.skip_special);
+  const Expected expected = cut_at_stop(whole, options);
+  std::string text, plain_text;
+  std::optional<std::size_t> stop_index;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    plain_text += plain.push(ids[i]).text;
+    const StreamDecoder::Piece piece = with_stops.push(ids[i]);
+    text += piece.text;
+    ASSERT_FALSE(utf8::first_invalid(piece.text)) << escaped(piece.text);
+    ASSERT_TRUE(whole.starts_with(plain_text)) << escaped(plain_text) << " of " << escaped(whole);
+    if (piece.stopped && !stop_index) {
+      stop_index = piece.stop_index;
+      ASSERT_EQ(piece.n_tokens, i + 1);
+    }
+    if (!piece.stopped) {
+      ASSERT_EQ(plain_text.size() - text.size(), open_suffix(plain_text, options.stop))
+          << "held back of " << escaped(plain_text);
+    } else {
+      ASSERT_TRUE(cut_at_stop(plain_text, options).stop_index) << "stopped too early in " << escaped(plain_text);
+    }
+  }
+  plain_text += plain.finish().text;
+  const StreamDecoder::Piece last = with_stops.finish();
+  text += last.text;
+  EXPECT_EQ(plain_text, whole);
+  EXPECT_EQ(text, expected.text) << "of " << escaped(whole) << " stops " << ::testing::PrintToString(options.stop);
+  EXPECT_EQ(last.stop_index, expected.stop_index);
+  EXPECT_EQ(last.stopped, expected.stop_index.has_value());
+}
+
+std::vector<std::string> all_families() {
+  auto names = testing::fixture_families();
+  names.push_back("sentencepiece_bpe");
+  names.push_back("sentencepiece_unigram");
+  return names;
+}
+
+class StreamOfFamily : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override { tokenizer_ = testing::load_fixture(GetParam()); }
+  std::unique_ptr<Tokenizer> tokenizer_;
+};
+
+TEST_P(StreamOfFamily, EqualsDecodingAtOnce) {
+  const auto& strings = testing::fixture_strings();
+  for (std::size_t i = 0; i < strings.size() && !HasFailure(); i += 3) {
+    const auto ids = tokenizer_->encode(strings[i], AddSpecialTokens::kYes);
+    ASSERT_TRUE(ids.ok());
+    check_stream(*tokenizer_, *ids, {.skip_special = i % 2 == 0 ? SkipSpecialTokens::kNo : SkipSpecialTokens::kYes});
+  }
+}
+
+TEST_P(StreamOfFamily, EqualsDecodingAtOnceForAnyIdsAndStops) {
+  std::mt19937 random(kSeed);
+  const auto below = [&random](std::size_t n) { return std::uniform_int_distribution<std::size_t>(0, n - 1)(random); };
+  for (int round = 0; round < 700 && !HasFailure(); ++round) {
+    Ids ids(below(20) + 1);
+    // Low ids are bytes in most families: half of the rounds make broken characters.
+    const std::size_t n_ids = round % 2 == 0 ? 300 : tokenizer_->vocab_size() + 2;
+    for (TokenId& id : ids) id = static_cast<TokenId>(below(n_ids));
+    StreamOptions options;
+    options.include_stop = below(4) == 0 ? IncludeStop::kYes : IncludeStop::kNo;
+    options.skip_special = below(2) == 0 ? SkipSpecialTokens::kYes : SkipSpecialTokens::kNo;
+    const std::string whole = tokenizer_->decode(ids, options.skip_special);
+    for (std::size_t n = below(4); n > 0; --n) {
+      std::size_t begin = below(whole.size() + 1);
+      while (begin > 0 && begin < whole.size() && (static_cast<unsigned char>(whole[begin]) & 0xC0u) == 0x80u) --begin;
+      std::size_t end = std::min(whole.size(), begin + below(9) + 1);
+      while (end < whole.size() && (static_cast<unsigned char>(whole[end]) & 0xC0u) == 0x80u) ++end;
+      std::string stop = whole.substr(begin, end - begin);
+      if (below(3) == 0) stop += "x";  // a near miss
+      if (!stop.empty()) options.stop.push_back(stop);
+    }
+    SCOPED_TRACE("seed " + std::to_string(kSeed) + " round " + std::to_string(round));
+    check_stream(*tokenizer_, ids, options);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, StreamOfFamily, ::testing::ValuesIn(all_families()),
+                         [](const auto& instance) { return instance.param; });
+
+class Streams : public ::testing::Test {
+ protected:
+  // One token for each byte, so that every split of the text happens.
+  Ids bytes_of(std::string_view text) {
+    Ids ids;
+    for (const char c : text) {
+      for (std::size_t id = 0; id < tokenizer_->vocab_size(); ++id)
+        if (tokenizer_->token_bytes(static_cast<TokenId>(id)) == std::string_view(&c, 1)) {
+          ids.push_back(static_cast<TokenId>(id));
+          break;
+        }
+    }
+    EXPECT_EQ(ids.size(), text.size());
+    return ids;
+  }
+  std::string run(const Ids& ids, const StreamOptions& options) {
+    StreamDecoder decoder(*tokenizer_, options);
+    std::string text;
+    for (const TokenId id : ids) text += decoder.push(id).text;
+    return text + decoder.finish().text;
+  }
+  std::unique_ptr<Tokenizer> tokenizer_ = testing::load_fixture("gpt2");
+};
+
+TEST_F(Streams, NeverSplitACodePoint) {
+  const std::string text = "é漢👩‍👩‍👧‍👦🏳️‍🌈🇩🇪 e\u0301 \U0010FFFF";
+  StreamDecoder decoder(*tokenizer_, {});
+  std::string joined;
+  for (const TokenId id : bytes_of(text)) {
+    const std::string piece = decoder.push(id).text;
+    EXPECT_FALSE(utf8::first_invalid(piece));
+    joined += piece;
+  }
+  EXPECT_EQ(joined, text);  // nothing left for finish()
+  EXPECT_EQ(decoder.finish().text, "");
+}
+
+TEST_F(Streams, ReplaceBrokenBytesAsSoonAsTheyAreKnownToBeBroken) {
+  StreamDecoder decoder(*tokenizer_, {});
+  const Ids ids = bytes_of("a\xE6\xBC" "b\xFF" "c\xF0\x9F\x98");
+  std::vector<std::string> pieces;
+  for (const TokenId id : ids) pieces.push_back(decoder.push(id).text);
+  EXPECT_THAT(pieces, ::testing::ElementsAre("a", "", "", "\uFFFD" "b", "\uFFFD", "c", "", "", ""));
+  EXPECT_EQ(decoder.finish().text, "\uFFFD");
+}
+
+TEST_F(Streams, StopAcrossTokensAtEveryOverlap) {
+  for (const char* text : {"aaab", "ababac", "xyxyxz", "one STOP two", "STSTOP", "STOSTOP", "漢字漢字\n\n字", "\n\n\n"})
+    for (const std::vector<std::string>& stops :
+         {std::vector<std::string>{"aab"}, {"abac", "bac"}, {"xyxz", "y"}, {"STOP"}, {"字\n", "\n\n"}, {"\n\n\n\n", "\n\n"},
+          {"a", "ab", "abc"}, {"c"}, {"漢字漢字\n\n字!"}, {"b", "b"}})
+      check_stream(*tokenizer_, bytes_of(text), {.stop = stops});
+}
+
+TEST_F(Streams, SayWhichStopStringAndAfterHowManyTokens) {
+  StreamDecoder decoder(*tokenizer_, {.stop = {"zz", "lo w"}});
+  StreamDecoder::Piece piece;
+  std::size_t n = 0;
+  for (const TokenId id : bytes_of("hello world")) {
+    piece = decoder.push(id);
+    ++n;
+    if (piece.stopped) break;
+  }
+  EXPECT_EQ(n, 7u);
+  EXPECT_EQ(piece.n_tokens, 7u);
+  EXPECT_EQ(piece.stop_index, 1u);
+  const StreamDecoder::Piece after = decoder.push(5);
+  EXPECT_TRUE(after.stopped);
+  EXPECT_EQ(after.text, "");
+  EXPECT_EQ(after.n_tokens, 7u);
+  EXPECT_EQ(decoder.finish().text, "");
+}
+
+TEST_F(Streams, KeepTheStopStringWhenAsked) {
+  EXPECT_EQ(run(bytes_of("one two three"), {.stop = {"two"}, .include_stop = IncludeStop::kYes}), "one two");
+  EXPECT_EQ(run(bytes_of("one two three"), {.stop = {"two"}}), "one ");
+}
+
+TEST_F(Streams, ReleaseWhatWasHeldAtTheEnd) {
+  EXPECT_EQ(run(bytes_of("one tw"), {.stop = {"two"}}), "one tw");
+}
+
+TEST_F(Streams, RefuseStopStringsThatCannotBe) {
+  const std::vector<std::vector<std::string>> bad{{""}, {"\xFF"}, {"a", "\xE6\xBC"}, {std::string(5000, 'x')},
+                                                  std::vector<std::string>(65, "x")};
+  for (const auto& stops : bad) {
+    const auto checked = StreamDecoder::check_stops(stops);
+    ASSERT_FALSE(checked.ok());
+    EXPECT_EQ(checked.error().code, ErrorCode::kInvalidValue);
+    EXPECT_EQ(checked.error().param, "stop");
+  }
+  EXPECT_TRUE(StreamDecoder::check_stops(std::vector<std::string>{"x", "漢"}).ok());
+}
+
+TEST_F(Streams, IgnoreIdsOfNothing) {
+  StreamDecoder decoder(*tokenizer_, {});
+  EXPECT_EQ(decoder.push(-1).text, "");
+  EXPECT_EQ(decoder.push(1'000'000).text, "");
+  EXPECT_EQ(decoder.push(bytes_of("a").front()).text, "a");
+}
+
+}  // namespace
+}  // namespace foretoken
