@@ -89,7 +89,8 @@ bool BlockPool::is_kept(std::int32_t index) const {
 std::vector<std::int32_t> BlockPool::cached_oldest_first() const {
   std::vector<std::int32_t> cached;
   cached.reserve(static_cast<std::size_t>(n_cached_));
-  for (std::int32_t i = oldest_; i >= 0; i = entries_[static_cast<std::size_t>(i)].newer) cached.push_back(i);
+  for (std::int32_t i = oldest_; i >= 0; i = entries_[static_cast<std::size_t>(i)].newer)
+    cached.push_back(i);
   return cached;
 }
 

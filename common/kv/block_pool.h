@@ -1,8 +1,10 @@
-// Blocks of a paged KV cache as values: whoever holds a Block holds the block, and the last holder to die gives it
-// back. Knows numbers only: no memory, no tokens, no sequences. The pool must outlive its blocks. One thread.
+// Blocks of a paged KV cache as values: whoever holds a Block holds the block, and the last holder
+// to die gives it back. Knows numbers only: no memory, no tokens, no sequences. The pool must
+// outlive its blocks. One thread.
 //
-// A block is in one of three places: used (somebody holds it), cached (nobody holds it but it was marked kKeep, its
-// contents may still be wanted), or free. Cached blocks leave oldest first, and only when somebody asks.
+// A block is in one of three places: used (somebody holds it), cached (nobody holds it but it was
+// marked kKeep, its contents may still be wanted), or free. Cached blocks leave oldest first, and
+// only when somebody asks.
 #pragma once
 
 #include <cstdint>
@@ -50,11 +52,11 @@ class BlockPool {
   BlockPool(const BlockPool&) = delete;
   BlockPool& operator=(const BlockPool&) = delete;
 
-  Block allocate();                   // a free block, or an empty Block when none is free (see evict_oldest)
-  Block hold(std::int32_t index);     // one more holder of a used block, or the first of a cached one
-  void keep(const Block& block);      // when its last holder dies it becomes cached instead of free
-  void forget(std::int32_t index);    // undoes keep; a cached block becomes free
-  std::int32_t evict_oldest();        // the block cached longest becomes free; -1 when none is cached
+  Block allocate();  // a free block, or an empty Block when none is free (see evict_oldest)
+  Block hold(std::int32_t index);   // one more holder of a used block, or the first of a cached one
+  void keep(const Block& block);    // when its last holder dies it becomes cached instead of free
+  void forget(std::int32_t index);  // undoes keep; a cached block becomes free
+  std::int32_t evict_oldest();      // the block cached longest becomes free; -1 when none is cached
 
   std::int32_t n_blocks() const { return static_cast<std::int32_t>(entries_.size()); }
   std::int32_t n_free() const { return static_cast<std::int32_t>(free_.size()); }

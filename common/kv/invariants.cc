@@ -62,8 +62,10 @@ class Validator {
     }
     for (std::size_t i = 0; i < snapshot_.blocks.size(); ++i) {
       const auto block = static_cast<std::int32_t>(i);
-      const int places = (unheld.contains(block) ? unheld[block] : 0) + (state(block).n_holders > 0 ? 1 : 0);
-      if (places == 0) say(name(block) + " leaked: nobody holds it and it is neither free nor cached");
+      const int places =
+          (unheld.contains(block) ? unheld[block] : 0) + (state(block).n_holders > 0 ? 1 : 0);
+      if (places == 0)
+        say(name(block) + " leaked: nobody holds it and it is neither free nor cached");
       if (places > 1) say(name(block) + " is in " + std::to_string(places) + " places");
     }
   }
@@ -81,7 +83,8 @@ class Validator {
         say(name(sequence) + " has " + std::to_string(sequence.blocks.size()) + " blocks for " +
             std::to_string(positions) + " positions instead of " + std::to_string(expected));
       const std::set<std::int32_t> distinct(sequence.blocks.begin(), sequence.blocks.end());
-      if (distinct.size() != sequence.blocks.size()) say(name(sequence) + " has a block twice in its table");
+      if (distinct.size() != sequence.blocks.size())
+        say(name(sequence) + " has a block twice in its table");
       if (sequence.copy_source >= 0 && sequence.reserved == 0)
         say(name(sequence) + " copies a block without a reservation");
     }
@@ -99,8 +102,8 @@ class Validator {
       const auto block = static_cast<std::int32_t>(i);
       const std::int32_t expected = holders.contains(block) ? holders[block] : 0;
       if (state(block).n_holders != expected)
-        say(name(block) + " counts " + std::to_string(state(block).n_holders) + " holders, tables show " +
-            std::to_string(expected));
+        say(name(block) + " counts " + std::to_string(state(block).n_holders) +
+            " holders, tables show " + std::to_string(expected));
     }
   }
 
@@ -116,12 +119,14 @@ class Validator {
         const auto [use, is_first] = first_use.try_emplace(sequence.blocks[at], Use{&sequence, at});
         if (is_first || use->second.sequence == &sequence) continue;
         const auto& other = *use->second.sequence;
-        const std::size_t n = std::min({(at + 1) * block_tokens(), sequence.tokens.size(), other.tokens.size()});
+        const std::size_t n =
+            std::min({(at + 1) * block_tokens(), sequence.tokens.size(), other.tokens.size()});
         if (use->second.at != at ||
-            !std::equal(sequence.tokens.begin(), sequence.tokens.begin() + static_cast<std::ptrdiff_t>(n),
+            !std::equal(sequence.tokens.begin(),
+                        sequence.tokens.begin() + static_cast<std::ptrdiff_t>(n),
                         other.tokens.begin()))
-          say(name(sequence.blocks[at]) + " is shared by " + name(other) + " and " + name(sequence) +
-              " after different tokens");
+          say(name(sequence.blocks[at]) + " is shared by " + name(other) + " and " +
+              name(sequence) + " after different tokens");
       }
     }
   }
@@ -142,16 +147,20 @@ class Validator {
     std::map<std::int32_t, const PrefixEntry*> by_block;
     std::set<std::uint64_t> serials;
     for (const PrefixEntry& entry : snapshot_.prefixes) {
-      if (!by_block.emplace(entry.block, &entry).second) say(name(entry.block) + " is published twice");
+      if (!by_block.emplace(entry.block, &entry).second)
+        say(name(entry.block) + " is published twice");
       if (!serials.insert(entry.link.serial).second)
         say("serial " + std::to_string(entry.link.serial) + " is used twice");
-      if (entry.parent_serial >= entry.link.serial) say(name(entry.block) + " is older than its parent");
-      if (entry.tokens.size() != block_tokens()) say(name(entry.block) + " is published but not full");
+      if (entry.parent_serial >= entry.link.serial)
+        say(name(entry.block) + " is older than its parent");
+      if (entry.tokens.size() != block_tokens())
+        say(name(entry.block) + " is published but not full");
       if (!exists(entry.block) || !state(entry.block).is_kept)
         say(name(entry.block) + " is published but not kept");
     }
     for (std::size_t i = 0; i < snapshot_.blocks.size(); ++i)
-      if (state(static_cast<std::int32_t>(i)).is_kept && !by_block.contains(static_cast<std::int32_t>(i)))
+      if (state(static_cast<std::int32_t>(i)).is_kept &&
+          !by_block.contains(static_cast<std::int32_t>(i)))
         say(name(static_cast<std::int32_t>(i)) + " is kept but not published");
     for (const auto& sequence : snapshot_.sequences) check_published_contents(sequence, by_block);
   }
@@ -166,7 +175,8 @@ class Validator {
           std::min({block_tokens(), sequence.tokens.size() - begin, entry->second->tokens.size()}));
       if (!std::equal(entry->second->tokens.begin(), entry->second->tokens.begin() + n,
                       sequence.tokens.begin() + static_cast<std::ptrdiff_t>(begin)))
-        say(name(sequence.blocks[at]) + " is published with other tokens than " + name(sequence) + " has there");
+        say(name(sequence.blocks[at]) + " is published with other tokens than " + name(sequence) +
+            " has there");
     }
   }
 
@@ -176,6 +186,8 @@ class Validator {
 
 }  // namespace
 
-std::vector<std::string> kv_violations(const KvSnapshot& snapshot) { return Validator(snapshot).run(); }
+std::vector<std::string> kv_violations(const KvSnapshot& snapshot) {
+  return Validator(snapshot).run();
+}
 
 }  // namespace foretoken

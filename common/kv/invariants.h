@@ -1,5 +1,5 @@
-// The rules of the KV ledger as one pure function: a snapshot in, every violation out, one sentence each. Tests run
-// it after every simulated step.
+// The rules of the KV ledger as one pure function: a snapshot in, every violation out, one sentence
+// each. Tests run it after every simulated step.
 #pragma once
 
 #include <string>

@@ -16,7 +16,8 @@ double ratio(std::uint64_t part, std::uint64_t whole) {
 }  // namespace
 
 double KvStats::usage() const {
-  return ratio(static_cast<std::uint64_t>(n_used), static_cast<std::uint64_t>(n_used + n_cached + n_free));
+  return ratio(static_cast<std::uint64_t>(n_used),
+               static_cast<std::uint64_t>(n_used + n_cached + n_free));
 }
 
 double KvStats::hit_rate() const { return ratio(n_hit_tokens, n_queried_tokens); }
@@ -50,16 +51,21 @@ KvCache::Sequence& KvCache::find(SeqId seq) {
   return found->second;
 }
 
-const KvCache::Sequence& KvCache::find(SeqId seq) const { return const_cast<KvCache*>(this)->find(seq); }
+const KvCache::Sequence& KvCache::find(SeqId seq) const {
+  return const_cast<KvCache*>(this)->find(seq);
+}
 
 std::int32_t KvCache::blocks_for(std::uint64_t n_tokens) const {
   const auto block_tokens = static_cast<std::uint64_t>(config_.block_tokens);
   return static_cast<std::int32_t>((n_tokens + block_tokens - 1) / block_tokens);
 }
 
-Result<std::uint32_t> KvCache::open(SeqId seq, std::span<const TokenId> tokens, std::uint64_t salt) {
+Result<std::uint32_t> KvCache::open(SeqId seq,
+                                    std::span<const TokenId> tokens,
+                                    std::uint64_t salt) {
   if (contains(seq))
-    return Error{ErrorCode::kInvalidRequest, "sequence " + std::to_string(seq.value) + " is open already"};
+    return Error{ErrorCode::kInvalidRequest,
+                 "sequence " + std::to_string(seq.value) + " is open already"};
   Sequence& sequence = sequences_[seq];
   sequence.salt = salt;
   totals_.n_queried_tokens += tokens.size();
@@ -84,21 +90,23 @@ Result<std::uint32_t> KvCache::open(SeqId seq, std::span<const TokenId> tokens, 
 
 // A block that is partly ours and partly about to be written must be nobody else's.
 bool KvCache::last_block_needs_copy(const Sequence& sequence) const {
-  const bool is_partly_filled = sequence.tokens.size() % static_cast<std::size_t>(config_.block_tokens) != 0;
+  const bool is_partly_filled =
+      sequence.tokens.size() % static_cast<std::size_t>(config_.block_tokens) != 0;
   return is_partly_filled && sequence.blocks.back().is_shared();
 }
 
 std::int32_t KvCache::blocks_needed(SeqId seq, std::uint32_t n) const {
   const Sequence& sequence = find(seq);
   if (n == 0) return 0;
-  return blocks_for(sequence.tokens.size() + n) - static_cast<std::int32_t>(sequence.blocks.size()) +
+  return blocks_for(sequence.tokens.size() + n) -
+         static_cast<std::int32_t>(sequence.blocks.size()) +
          (last_block_needs_copy(sequence) ? 1 : 0);
 }
 
 std::int32_t KvCache::blocks_held_alone(SeqId seq) const {
   const auto& blocks = find(seq).blocks;
-  return static_cast<std::int32_t>(
-      std::count_if(blocks.begin(), blocks.end(), [](const Block& block) { return !block.is_shared(); }));
+  return static_cast<std::int32_t>(std::count_if(
+      blocks.begin(), blocks.end(), [](const Block& block) { return !block.is_shared(); }));
 }
 
 Block KvCache::take_block() {
@@ -113,7 +121,8 @@ Block KvCache::take_block() {
 
 Result<Reservation> KvCache::reserve(SeqId seq, std::uint32_t n) {
   Sequence& sequence = find(seq);
-  FORETOKEN_CHECK(n > 0 && sequence.n_reserved == 0, "one reservation of at least one token at a time");
+  FORETOKEN_CHECK(n > 0 && sequence.n_reserved == 0,
+                  "one reservation of at least one token at a time");
   const std::int32_t needed = blocks_needed(seq, n);
   if (needed > free_blocks()) {
     return Error{ErrorCode::kOutOfMemory, "KV cache: " + std::to_string(n) + " more tokens need " +
@@ -155,7 +164,8 @@ void KvCache::finish(Reservation& reservation, std::span<const TokenId> committe
   sequence.n_reserved = 0;
   sequence.copy_source = -1;
   drop_blocks_above(sequence, static_cast<std::size_t>(blocks_for(sequence.tokens.size())));
-  // Nothing kept: nobody says that the copy was made, so the block goes back to the one that surely holds the head.
+  // Nothing kept: nobody says that the copy was made, so the block goes back to the one that surely
+  // holds the head.
   if (committed.empty() && reservation.before_copy_) {
     sequence.blocks.back() = std::move(reservation.before_copy_);
     sequence.table.back() = sequence.blocks.back().index();
@@ -170,7 +180,8 @@ void KvCache::publish_full_blocks(Sequence& sequence) {
   while ((sequence.links.size() + 1) * block_tokens <= sequence.tokens.size()) {
     const std::size_t at = sequence.links.size();
     const PrefixLink parent = at == 0 ? PrefixIndex::root(sequence.salt) : sequence.links.back();
-    const auto tokens = std::span<const TokenId>(sequence.tokens).subspan(at * block_tokens, block_tokens);
+    const auto tokens =
+        std::span<const TokenId>(sequence.tokens).subspan(at * block_tokens, block_tokens);
     const auto published = index_.publish(parent, sequence.salt, tokens, sequence.table[at]);
     if (published.is_new) pool_.keep(sequence.blocks[at]);
     sequence.links.push_back(published.link);
@@ -191,13 +202,16 @@ void KvCache::truncate(SeqId seq, Position length) {
   FORETOKEN_CHECK(length <= sequence.tokens.size());
   sequence.tokens.resize(length);
   drop_blocks_above(sequence, static_cast<std::size_t>(blocks_for(length)));
-  sequence.links.resize(std::min(sequence.links.size(), length / static_cast<std::size_t>(config_.block_tokens)));
+  sequence.links.resize(
+      std::min(sequence.links.size(), length / static_cast<std::size_t>(config_.block_tokens)));
 }
 
 Result<void> KvCache::fork(SeqId parent, SeqId child) {
-  if (!contains(parent)) return Error{ErrorCode::kNotFound, "no sequence " + std::to_string(parent.value) + " to fork"};
+  if (!contains(parent))
+    return Error{ErrorCode::kNotFound, "no sequence " + std::to_string(parent.value) + " to fork"};
   if (contains(child))
-    return Error{ErrorCode::kInvalidRequest, "sequence " + std::to_string(child.value) + " is open already"};
+    return Error{ErrorCode::kInvalidRequest,
+                 "sequence " + std::to_string(child.value) + " is open already"};
   Sequence copy;
   {
     const Sequence& source = find(parent);
@@ -234,7 +248,8 @@ KvStats KvCache::stats() const {
 KvSnapshot KvCache::snapshot() const {
   KvSnapshot snapshot;
   snapshot.block_tokens = config_.block_tokens;
-  for (std::int32_t i = 0; i < pool_.n_blocks(); ++i) snapshot.blocks.push_back({pool_.n_holders(i), pool_.is_kept(i)});
+  for (std::int32_t i = 0; i < pool_.n_blocks(); ++i)
+    snapshot.blocks.push_back({pool_.n_holders(i), pool_.is_kept(i)});
   snapshot.free_list = pool_.free_list();
   snapshot.cached = pool_.cached_oldest_first();
   for (const auto& [seq, sequence] : sequences_) {

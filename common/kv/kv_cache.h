@@ -1,9 +1,11 @@
-// The ledger of a paged KV cache: which block holds which positions of which sequence. Integers only; the memory
-// behind the blocks belongs to the engine. Must not know why tokens exist or what a step is. One thread.
+// The ledger of a paged KV cache: which block holds which positions of which sequence. Integers
+// only; the memory behind the blocks belongs to the engine. Must not know why tokens exist or what
+// a step is. One thread.
 //
-// A step is a transaction: reserve(seq, n) takes the blocks for n more positions, the engine copies what copies()
-// lists and runs the forward, commit(tokens) keeps the first m <= n positions; the rest goes home, all of it if the
-// reservation dies uncommitted. `length` counts positions whose keys and values are valid.
+// A step is a transaction: reserve(seq, n) takes the blocks for n more positions, the engine copies
+// what copies() lists and runs the forward, commit(tokens) keeps the first m <= n positions; the
+// rest goes home, all of it if the reservation dies uncommitted. `length` counts positions whose
+// keys and values are valid.
 #pragma once
 
 #include <cstdint>
@@ -46,7 +48,8 @@ struct KvStats {
 
 class KvCache;
 
-// Slots for positions first_position() .. first_position() + size() - 1 of one sequence. At most one per sequence.
+// Slots for positions first_position() .. first_position() + size() - 1 of one sequence. At most
+// one per sequence.
 class Reservation {
  public:
   Reservation() = default;
@@ -59,14 +62,19 @@ class Reservation {
   Reservation& operator=(const Reservation&) = delete;
   ~Reservation();  // gives everything back unless committed
 
-  // Keeps the first tokens.size() <= size() positions, which now hold these tokens. Ends the reservation.
+  // Keeps the first tokens.size() <= size() positions, which now hold these tokens. Ends the
+  // reservation.
   void commit(std::span<const TokenId> tokens);
 
   SeqId seq() const { return seq_; }
   Position first_position() const { return first_; }
   std::uint32_t size() const { return static_cast<std::uint32_t>(slots_.size()); }
-  std::span<const std::int32_t> slots() const { return slots_; }     // [size()]: block * block_tokens + offset
-  std::span<const BlockCopy> copies() const { return copies_; }      // to be done before the forward writes
+  std::span<const std::int32_t> slots() const {
+    return slots_;
+  }  // [size()]: block * block_tokens + offset
+  std::span<const BlockCopy> copies() const {
+    return copies_;
+  }  // to be done before the forward writes
   explicit operator bool() const { return cache_ != nullptr; }
 
  private:
@@ -77,7 +85,8 @@ class Reservation {
   Position first_ = 0;
   std::vector<std::int32_t> slots_;
   std::vector<BlockCopy> copies_;
-  Block before_copy_;  // the shared block that copies_[0] replaces: its contents live until this ends
+  Block
+      before_copy_;  // the shared block that copies_[0] replaces: its contents live until this ends
 };
 
 // What the validator of invariants.h looks at: plain values.
@@ -95,9 +104,9 @@ struct KvSnapshot {
     std::vector<std::int32_t> blocks;  // the block table
   };
   std::int32_t block_tokens = 0;
-  std::vector<BlockState> blocks;      // [n_blocks]
+  std::vector<BlockState> blocks;  // [n_blocks]
   std::vector<std::int32_t> free_list;
-  std::vector<std::int32_t> cached;    // oldest first
+  std::vector<std::int32_t> cached;  // oldest first
   std::vector<Sequence> sequences;
   std::vector<PrefixEntry> prefixes;
 };
@@ -106,24 +115,30 @@ class KvCache {
  public:
   explicit KvCache(const KvCacheConfig& config);
 
-  // Begins a sequence and returns how many prompt tokens are there already: whole blocks, fewer than all tokens (the
-  // last one must be fed to get logits). Salts separate tenants. kInvalidRequest if the sequence is open.
+  // Begins a sequence and returns how many prompt tokens are there already: whole blocks, fewer
+  // than all tokens (the last one must be fed to get logits). Salts separate tenants.
+  // kInvalidRequest if the sequence is open.
   Result<std::uint32_t> open(SeqId seq, std::span<const TokenId> tokens, std::uint64_t salt);
 
-  // n >= 1 more positions. kOutOfMemory when blocks lack; nothing has changed then. Evicts cached blocks if it must.
+  // n >= 1 more positions. kOutOfMemory when blocks lack; nothing has changed then. Evicts cached
+  // blocks if it must.
   Result<Reservation> reserve(SeqId seq, std::uint32_t n);
 
   void truncate(SeqId seq, Position length);  // to any length <= length(seq); not while reserved
-  Result<void> fork(SeqId parent, SeqId child);  // the child shares every block until one of them writes
-  void close(SeqId seq);                      // not while reserved
+  Result<void> fork(SeqId parent,
+                    SeqId child);  // the child shares every block until one of them writes
+  void close(SeqId seq);           // not while reserved
 
   bool contains(SeqId seq) const { return sequences_.contains(seq); }
   Position length(SeqId seq) const;
-  std::span<const std::int32_t> block_table(SeqId seq) const;  // reserved blocks included; valid until the next call
+  std::span<const std::int32_t> block_table(
+      SeqId seq) const;  // reserved blocks included; valid until the next call
   std::int32_t blocks_needed(SeqId seq, std::uint32_t n) const;  // that reserve(seq, n) would take
   std::int32_t blocks_for(std::uint64_t n_tokens) const;         // of a sequence alone
-  std::int32_t blocks_held_alone(SeqId seq) const;     // that close(seq) would make available
-  std::int32_t free_blocks() const { return pool_.n_free() + pool_.n_cached(); }  // that a reserve could have
+  std::int32_t blocks_held_alone(SeqId seq) const;  // that close(seq) would make available
+  std::int32_t free_blocks() const {
+    return pool_.n_free() + pool_.n_cached();
+  }  // that a reserve could have
   const KvCacheConfig& config() const { return config_; }
   KvStats stats() const;
   KvSnapshot snapshot() const;
@@ -132,10 +147,10 @@ class KvCache {
   friend class Reservation;
   struct Sequence {
     std::uint64_t salt = 0;
-    std::vector<TokenId> tokens;       // [length]
+    std::vector<TokenId> tokens;  // [length]
     std::vector<Block> blocks;
-    std::vector<std::int32_t> table;   // the numbers of blocks
-    std::vector<PrefixLink> links;     // of the full blocks published so far, in order
+    std::vector<std::int32_t> table;  // the numbers of blocks
+    std::vector<PrefixLink> links;    // of the full blocks published so far, in order
     std::uint32_t n_reserved = 0;
     std::int32_t copy_source = -1;
   };

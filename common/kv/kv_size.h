@@ -1,5 +1,5 @@
-// How many KV blocks fit: kv_cache.memory ("60%" of free memory, "8GiB", "512MiB") and the model's geometry to a
-// count, or a refusal that names the key. Pure: the free bytes come as an argument.
+// How many KV blocks fit: kv_cache.memory ("60%" of free memory, "8GiB", "512MiB") and the model's
+// geometry to a count, or a refusal that names the key. Pure: the free bytes come as an argument.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,8 @@ struct KvSizeRequest {
   std::int32_t min_blocks = 1;            // and at least so many blocks
 };
 
-// kConfig when the text is wrong, kOutOfMemory when too few blocks fit or more than is free is asked for.
+// kConfig when the text is wrong, kOutOfMemory when too few blocks fit or more than is free is
+// asked for.
 Result<std::int32_t> kv_blocks(const KvSizeRequest& request);
 
 }  // namespace foretoken

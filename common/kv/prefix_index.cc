@@ -19,11 +19,15 @@ std::uint64_t mix(std::uint64_t x) {
 std::uint64_t hash_of(const PrefixLink& parent, std::span<const TokenId> tokens) {
   std::uint64_t hash = parent.hash;
   for (const TokenId token : tokens)
-    hash = mix(hash ^ (static_cast<std::uint64_t>(static_cast<std::uint32_t>(token)) * 0x9E3779B97F4A7C15ull + 1));
+    hash = mix(hash ^ (static_cast<std::uint64_t>(static_cast<std::uint32_t>(token)) *
+                           0x9E3779B97F4A7C15ull +
+                       1));
   return hash;
 }
 
-bool is_same(const PrefixEntry& entry, const PrefixLink& parent, std::uint64_t salt,
+bool is_same(const PrefixEntry& entry,
+             const PrefixLink& parent,
+             std::uint64_t salt,
              std::span<const TokenId> tokens) {
   return entry.parent_serial == parent.serial && entry.salt == salt &&
          std::equal(entry.tokens.begin(), entry.tokens.end(), tokens.begin(), tokens.end());
@@ -33,7 +37,8 @@ bool is_same(const PrefixEntry& entry, const PrefixLink& parent, std::uint64_t s
 
 PrefixLink PrefixIndex::root(std::uint64_t salt) { return {mix(salt ^ 0x466F7265746F6B65ull), 0}; }
 
-const PrefixEntry* PrefixIndex::find(const PrefixLink& parent, std::uint64_t salt,
+const PrefixEntry* PrefixIndex::find(const PrefixLink& parent,
+                                     std::uint64_t salt,
                                      std::span<const TokenId> tokens) const {
   const auto [first, last] = by_hash_.equal_range(hash_of(parent, tokens));
   for (auto it = first; it != last; ++it)
@@ -41,8 +46,10 @@ const PrefixEntry* PrefixIndex::find(const PrefixLink& parent, std::uint64_t sal
   return nullptr;
 }
 
-PrefixIndex::Published PrefixIndex::publish(const PrefixLink& parent, std::uint64_t salt,
-                                            std::span<const TokenId> tokens, std::int32_t block) {
+PrefixIndex::Published PrefixIndex::publish(const PrefixLink& parent,
+                                            std::uint64_t salt,
+                                            std::span<const TokenId> tokens,
+                                            std::int32_t block) {
   if (const PrefixEntry* known = find(parent, salt, tokens)) return {known->link, false};
   FORETOKEN_CHECK(!by_block_.contains(block), "a block is published once");
   PrefixEntry entry;
@@ -61,7 +68,8 @@ void PrefixIndex::erase(std::int32_t block) {
   const auto known = by_block_.find(block);
   if (known == by_block_.end()) return;
   const auto [first, last] = by_hash_.equal_range(known->second.hash);
-  const auto entry = std::find_if(first, last, [&](const auto& each) { return each.second.block == block; });
+  const auto entry =
+      std::find_if(first, last, [&](const auto& each) { return each.second.block == block; });
   FORETOKEN_CHECK(entry != last);
   by_hash_.erase(entry);
   by_block_.erase(known);
@@ -71,7 +79,8 @@ std::vector<PrefixEntry> PrefixIndex::entries() const {
   std::vector<PrefixEntry> all;
   all.reserve(by_hash_.size());
   for (const auto& [hash, entry] : by_hash_) all.push_back(entry);
-  std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.link.serial < b.link.serial; });
+  std::sort(all.begin(), all.end(),
+            [](const auto& a, const auto& b) { return a.link.serial < b.link.serial; });
   return all;
 }
 

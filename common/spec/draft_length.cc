@@ -24,7 +24,8 @@ struct Item {
 };
 
 // Fixed lengths under a row budget: first tokens first, so that everybody gets some.
-std::vector<std::uint32_t> all_available(std::span<const Candidate> candidates, std::uint32_t max_drafted) {
+std::vector<std::uint32_t> all_available(std::span<const Candidate> candidates,
+                                         std::uint32_t max_drafted) {
   std::vector<std::uint32_t> lengths(candidates.size(), 0);
   bool grew = true;
   while (grew) {
@@ -45,7 +46,8 @@ bool is_empty(std::span<const std::uint32_t> lengths) {
 
 }  // namespace
 
-std::vector<std::uint32_t> DraftLength::cut(std::span<const Candidate> candidates, std::uint32_t other_rows,
+std::vector<std::uint32_t> DraftLength::cut(std::span<const Candidate> candidates,
+                                            std::uint32_t other_rows,
                                             std::uint32_t max_drafted) {
   round_kind_ = RoundKind::kNormal;
   n_trial_verified_ = n_trial_accepted_ = 0;
@@ -57,8 +59,8 @@ std::vector<std::uint32_t> DraftLength::cut(std::span<const Candidate> candidate
     return lengths;
   }
   if (off_ && until_probe_ > 0) --until_probe_;
-  const bool has_proposals =
-      std::any_of(candidates.begin(), candidates.end(), [](const Candidate& each) { return available(each) > 0; });
+  const bool has_proposals = std::any_of(candidates.begin(), candidates.end(),
+                                         [](const Candidate& each) { return available(each) > 0; });
   if (!has_proposals || !cost_.knows_anything()) return lengths;
   if (!off_ && ++n_declined_ >= config_.off_after) {
     off_ = true;
@@ -70,7 +72,8 @@ std::vector<std::uint32_t> DraftLength::cut(std::span<const Candidate> candidate
   return probe(candidates, max_drafted);
 }
 
-std::vector<std::uint32_t> DraftLength::best_cut(std::span<const Candidate> candidates, std::uint32_t other_rows,
+std::vector<std::uint32_t> DraftLength::best_cut(std::span<const Candidate> candidates,
+                                                 std::uint32_t other_rows,
                                                  std::uint32_t max_drafted) const {
   std::vector<std::uint32_t> lengths(candidates.size(), 0);
   if (candidates.empty() || !cost_.knows_anything()) return lengths;
@@ -82,22 +85,27 @@ std::vector<std::uint32_t> DraftLength::best_cut(std::span<const Candidate> cand
       items.push_back({survival, i});
     }
   }
-  // Survival falls along a chain and the sort is stable, so any first part of the list is a prefix of every chain.
-  std::stable_sort(items.begin(), items.end(), [](const Item& a, const Item& b) { return a.survival > b.survival; });
+  // Survival falls along a chain and the sort is stable, so any first part of the list is a prefix
+  // of every chain.
+  std::stable_sort(items.begin(), items.end(),
+                   [](const Item& a, const Item& b) { return a.survival > b.survival; });
   if (items.size() > max_drafted) items.resize(max_drafted);
 
   const auto n_plain = static_cast<double>(candidates.size());
   const auto plain_rows = static_cast<std::uint32_t>(candidates.size()) + other_rows;
-  // What longer steps cost is a guess until they were seen: go there by doubling, not by one bold step.
+  // What longer steps cost is a guess until they were seen: go there by doubling, not by one bold
+  // step.
   const double most_rows = std::max(kBoldness * cost_.most_rows(), plain_rows + 1.0);
   const double plain = n_plain / cost_.seconds(plain_rows);
   double best = plain;
   double n_extra = 0;
   std::size_t n_chosen = 0;
   // Cost rises in steps, so a longer cut may pay where a shorter one does not: look at all.
-  for (std::size_t i = 0; i < items.size() && plain_rows + static_cast<double>(i) + 1 <= most_rows; ++i) {
+  for (std::size_t i = 0; i < items.size() && plain_rows + static_cast<double>(i) + 1 <= most_rows;
+       ++i) {
     n_extra += items[i].survival;
-    const double rate = (n_plain + n_extra) / cost_.seconds(plain_rows + static_cast<std::uint32_t>(i) + 1);
+    const double rate =
+        (n_plain + n_extra) / cost_.seconds(plain_rows + static_cast<std::uint32_t>(i) + 1);
     if (rate <= best) continue;
     best = rate;
     n_chosen = i + 1;
@@ -112,8 +120,10 @@ std::vector<std::uint32_t> DraftLength::probe(std::span<const Candidate> candida
   std::vector<std::uint32_t> lengths(candidates.size(), 0);
   std::vector<Item> firsts;
   for (std::uint32_t i = 0; i < candidates.size(); ++i)
-    if (available(candidates[i]) > 0) firsts.push_back({calibration_.acceptance(candidates[i].path[0], 0), i});
-  std::stable_sort(firsts.begin(), firsts.end(), [](const Item& a, const Item& b) { return a.survival > b.survival; });
+    if (available(candidates[i]) > 0)
+      firsts.push_back({calibration_.acceptance(candidates[i].path[0], 0), i});
+  std::stable_sort(firsts.begin(), firsts.end(),
+                   [](const Item& a, const Item& b) { return a.survival > b.survival; });
   for (std::size_t i = 0; i < firsts.size() && i < kProbedSequences; ++i) {
     std::uint32_t& length = lengths[firsts[i].sequence];
     length = std::min({probe_depth_, available(candidates[firsts[i].sequence]), max_drafted});
@@ -132,7 +142,8 @@ void DraftLength::observe_step(std::uint32_t n_rows, std::uint32_t n_committed, 
   cost_.observe(n_rows, took);
   if (took > Duration::zero() && n_committed > 0) {
     const double rate = n_committed / in_seconds(took);
-    tokens_per_second_ = tokens_per_second_ == 0 ? rate : tokens_per_second_ + (rate - tokens_per_second_) / 16;
+    tokens_per_second_ =
+        tokens_per_second_ == 0 ? rate : tokens_per_second_ + (rate - tokens_per_second_) / 16;
   }
   if (round_kind_ != RoundKind::kTrial || n_trial_verified_ == 0) return;
   // A trial that succeeds has paid for itself, so the next may follow at once and reach further.
@@ -142,12 +153,16 @@ void DraftLength::observe_step(std::uint32_t n_rows, std::uint32_t n_committed, 
   round_kind_ = RoundKind::kNormal;
 }
 
-Duration DraftLength::wait(std::span<const Expected> expected, Duration step, Duration deadline) const {
+Duration DraftLength::wait(std::span<const Expected> expected,
+                           Duration step,
+                           Duration deadline) const {
   const Duration limit = std::min(step / 2, deadline);
   std::vector<Expected> arrivals;
   for (const Expected& each : expected)
-    if (each.standing == DraftStanding::kActive && each.arrives_in <= limit) arrivals.push_back(each);
-  std::sort(arrivals.begin(), arrivals.end(), [](const auto& a, const auto& b) { return a.arrives_in < b.arrives_in; });
+    if (each.standing == DraftStanding::kActive && each.arrives_in <= limit)
+      arrivals.push_back(each);
+  std::sort(arrivals.begin(), arrivals.end(),
+            [](const auto& a, const auto& b) { return a.arrives_in < b.arrives_in; });
   Duration best_wait = Duration::zero();
   double best_gain = 0;
   double n_tokens = 0;
@@ -161,6 +176,8 @@ Duration DraftLength::wait(std::span<const Expected> expected, Duration step, Du
   return best_wait;
 }
 
-std::uint32_t DraftLength::budget(std::uint32_t cap) const { return off_ ? std::min(cap, kBudgetWhileOff) : cap; }
+std::uint32_t DraftLength::budget(std::uint32_t cap) const {
+  return off_ ? std::min(cap, kBudgetWhileOff) : cap;
+}
 
 }  // namespace foretoken

@@ -1,7 +1,7 @@
-// How many proposed tokens are worth verifying now, for a whole batch at once, and whether waiting for more pays. Uses
-// measured step times and measured acceptance; may say 0 everywhere, and then a step is the plain step. While it says
-// 0 it tries two sequences now and then, so that it comes back when the text gets easier. Pure: time is told. One
-// thread.
+// How many proposed tokens are worth verifying now, for a whole batch at once, and whether waiting
+// for more pays. Uses measured step times and measured acceptance; may say 0 everywhere, and then a
+// step is the plain step. While it says 0 it tries two sequences now and then, so that it comes
+// back when the text gets easier. Pure: time is told. One thread.
 #pragma once
 
 #include <cstdint>
@@ -22,9 +22,9 @@ enum class LengthMode : std::uint8_t {
 
 struct DraftLengthConfig {
   LengthMode mode = LengthMode::kAdaptive;
-  double min_gain = 1.03;            // tokens per second over plain, or it is not done
-  std::uint32_t probe_every = 64;    // steps between trials while off
-  std::uint32_t off_after = 10;      // steps in a row not worth it until trials are rationed
+  double min_gain = 1.03;          // tokens per second over plain, or it is not done
+  std::uint32_t probe_every = 64;  // steps between trials while off
+  std::uint32_t off_after = 10;    // steps in a row not worth it until trials are rationed
 };
 
 // One decoding sequence of the coming step; sequences without proposals have an empty path.
@@ -45,18 +45,20 @@ class DraftLength {
  public:
   explicit DraftLength(const DraftLengthConfig& config) : config_(config) {}
 
-  // n_i per candidate, in order. Every candidate brings one row of its own; `other_rows` are those of prefill chunks;
-  // Σ n_i <= max_drafted. Call once per step.
-  std::vector<std::uint32_t> cut(std::span<const Candidate> candidates, std::uint32_t other_rows,
+  // n_i per candidate, in order. Every candidate brings one row of its own; `other_rows` are those
+  // of prefill chunks; Σ n_i <= max_drafted. Call once per step.
+  std::vector<std::uint32_t> cut(std::span<const Candidate> candidates,
+                                 std::uint32_t other_rows,
                                  std::uint32_t max_drafted);
 
-  // After the step: for every sequence that had tokens verified, what became of them; then once what the step cost
-  // and brought (all rows, prefill included).
+  // After the step: for every sequence that had tokens verified, what became of them; then once
+  // what the step cost and brought (all rows, prefill included).
   void observe_round(std::span<const PathToken> verified, std::uint32_t n_accepted);
   void observe_step(std::uint32_t n_rows, std::uint32_t n_committed, Duration took);
 
-  // How long to wait for proposals under way before a step: 0 unless it pays; only active drafts count. `step` is the
-  // expected time of the coming step, half of which is the most; `deadline` limits it further.
+  // How long to wait for proposals under way before a step: 0 unless it pays; only active drafts
+  // count. `step` is the expected time of the coming step, half of which is the most; `deadline`
+  // limits it further.
   Duration wait(std::span<const Expected> expected, Duration step, Duration deadline) const;
 
   // How far ahead to ask a proposer of a sequence whose limit is `cap`.
@@ -67,18 +69,20 @@ class DraftLength {
   bool is_off() const { return off_; }
 
  private:
-  std::vector<std::uint32_t> best_cut(std::span<const Candidate> candidates, std::uint32_t other_rows,
+  std::vector<std::uint32_t> best_cut(std::span<const Candidate> candidates,
+                                      std::uint32_t other_rows,
                                       std::uint32_t max_drafted) const;
-  std::vector<std::uint32_t> probe(std::span<const Candidate> candidates, std::uint32_t max_drafted) const;
+  std::vector<std::uint32_t> probe(std::span<const Candidate> candidates,
+                                   std::uint32_t max_drafted) const;
 
   DraftLengthConfig config_;
   Calibration calibration_;
   StepCost cost_;
   double tokens_per_second_ = 0;
   bool off_ = false;
-  std::uint32_t n_declined_ = 0;   // steps in a row with proposals and none worth it
-  std::uint32_t until_probe_ = 0;  // steps, while off
-  std::uint32_t probe_depth_ = 1;  // doubles while trials succeed
+  std::uint32_t n_declined_ = 0;               // steps in a row with proposals and none worth it
+  std::uint32_t until_probe_ = 0;              // steps, while off
+  std::uint32_t probe_depth_ = 1;              // doubles while trials succeed
   RoundKind round_kind_ = RoundKind::kNormal;  // of the step under way
   std::uint32_t n_trial_verified_ = 0;
   std::uint32_t n_trial_accepted_ = 0;

@@ -14,10 +14,13 @@ std::vector<TokenId> ending_tokens(const SamplingParams& params, std::span<const
   return endings;
 }
 
-FinishRules::FinishRules(const SamplingParams& params, std::span<const TokenId> eos_ids, Position n_prompt,
+FinishRules::FinishRules(const SamplingParams& params,
+                         std::span<const TokenId> eos_ids,
+                         Position n_prompt,
                          Position max_model_len)
     : endings_(ending_tokens(params, eos_ids)),
-      limit_(std::min(params.max_tokens, max_model_len > n_prompt ? max_model_len - n_prompt : 0)) {}
+      limit_(std::min(params.max_tokens, max_model_len > n_prompt ? max_model_len - n_prompt : 0)) {
+}
 
 FinishReason FinishRules::on_token(TokenId token) {
   FORETOKEN_CHECK(reason_ == FinishReason::kNone, "no token is committed after the finish");

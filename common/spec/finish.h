@@ -1,6 +1,7 @@
-// When an answer ends. Every committed token, plain or accepted, passes through on_token one at a time and in order;
-// after a finish the rest of a round is dropped. Order of the rules: end or stop token, then max_tokens and the
-// model's length. Stop strings need text and live with the tokenizer service. Pure; one thread.
+// When an answer ends. Every committed token, plain or accepted, passes through on_token one at a
+// time and in order; after a finish the rest of a round is dropped. Order of the rules: end or stop
+// token, then max_tokens and the model's length. Stop strings need text and live with the tokenizer
+// service. Pure; one thread.
 #pragma once
 
 #include <cstdint>
@@ -21,24 +22,30 @@ enum class FinishReason : std::uint8_t {
 
 constexpr std::string_view finish_reason_name(FinishReason reason) {
   switch (reason) {
-    case FinishReason::kNone: return "none";
-    case FinishReason::kStop: return "stop";
-    case FinishReason::kLength: return "length";
+    case FinishReason::kNone:
+      return "none";
+    case FinishReason::kStop:
+      return "stop";
+    case FinishReason::kLength:
+      return "length";
   }
   return "?";
 }
 
-// The tokens that end an answer under these parameters: stop_token_ids, and the model's end tokens unless ignored.
-// Sorted, each once. min_tokens masks exactly these.
+// The tokens that end an answer under these parameters: stop_token_ids, and the model's end tokens
+// unless ignored. Sorted, each once. min_tokens masks exactly these.
 std::vector<TokenId> ending_tokens(const SamplingParams& params, std::span<const TokenId> eos_ids);
 
 class FinishRules {
  public:
   // max_model_len counts prompt and answer together.
-  FinishRules(const SamplingParams& params, std::span<const TokenId> eos_ids, Position n_prompt,
+  FinishRules(const SamplingParams& params,
+              std::span<const TokenId> eos_ids,
+              Position n_prompt,
               Position max_model_len);
 
-  // The verdict on the next committed token, which is part of the answer whatever the verdict. Not after a finish.
+  // The verdict on the next committed token, which is part of the answer whatever the verdict. Not
+  // after a finish.
   FinishReason on_token(TokenId token);
 
   FinishReason reason() const { return reason_; }

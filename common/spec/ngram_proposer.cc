@@ -6,7 +6,8 @@
 
 namespace foretoken {
 
-// L / (L + 1.5), at most 0.94: one token 0.4, two 0.57, four 0.73, eight 0.84. Measured acceptance takes over soon.
+// L / (L + 1.5), at most 0.94: one token 0.4, two 0.57, four 0.73, eight 0.84. Measured acceptance
+// takes over soon.
 std::uint8_t match_confidence(std::uint32_t match_length) {
   const double length = match_length;
   return static_cast<std::uint8_t>(std::min(240.0, 255.0 * length / (length + 1.5)));

@@ -1,5 +1,6 @@
-// Prompt lookup: if the last tokens occurred before in prompt or answer, what followed then is proposed now.
-// Confidence grows with the length of the match. No model, no state to lose. One thread.
+// Prompt lookup: if the last tokens occurred before in prompt or answer, what followed then is
+// proposed now. Confidence grows with the length of the match. No model, no state to lose. One
+// thread.
 #pragma once
 
 #include <unordered_map>

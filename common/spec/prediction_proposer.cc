@@ -39,11 +39,17 @@ void PredictionProposer::ask(std::span<const Ask> asks) {
     if (found == texts_.end()) continue;
     Text& text = found->second;
     FORETOKEN_CHECK(ask.from <= text.known, "a tail begins where the text ends, or earlier");
-    for (std::size_t i = text.known - ask.from; i < ask.tail.size(); ++i, ++text.known) follow(text, ask.tail[i]);
+    for (std::size_t i = text.known - ask.from; i < ask.tail.size(); ++i, ++text.known)
+      follow(text, ask.tail[i]);
     const auto rest = text.prediction.text().subspan(text.next);
     const std::size_t n = std::min<std::size_t>(ask.budget, rest.size());
     if (text.agreed == 0 || n == 0) continue;
-    Proposal proposal{.base = text.known, .prefix = ask.prefix, .tokens = {}, .parents = {}, .confidences = {}, .source = kind()};
+    Proposal proposal{.base = text.known,
+                      .prefix = ask.prefix,
+                      .tokens = {},
+                      .parents = {},
+                      .confidences = {},
+                      .source = kind()};
     proposal.tokens.assign(rest.begin(), rest.begin() + static_cast<std::ptrdiff_t>(n));
     for (std::size_t i = 0; i < n; ++i)
       proposal.confidences.push_back(match_confidence(text.agreed + static_cast<std::uint32_t>(i)));

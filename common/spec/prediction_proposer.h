@@ -1,5 +1,6 @@
-// Follows a text the client expects. While the answer agrees, the rest of the prediction is proposed; after a
-// divergence it looks for the last few answer tokens in the prediction and goes on from there. One thread.
+// Follows a text the client expects. While the answer agrees, the rest of the prediction is
+// proposed; after a divergence it looks for the last few answer tokens in the prediction and goes
+// on from there. One thread.
 #pragma once
 
 #include <unordered_map>
@@ -11,7 +12,8 @@
 namespace foretoken {
 
 struct PredictionConfig {
-  std::uint32_t min_match = 2;   // answer tokens that must agree before it goes on after a divergence
+  std::uint32_t min_match =
+      2;  // answer tokens that must agree before it goes on after a divergence
   std::uint32_t max_match = 16;  // and how many are compared
 };
 

@@ -1,5 +1,5 @@
-// The name of a prefix: a 64-bit rolling hash of its tokens. Target and draft compute it alike, so it is part of the
-// protocol. A collision can cost time, never text.
+// The name of a prefix: a 64-bit rolling hash of its tokens. Target and draft compute it alike, so
+// it is part of the protocol. A collision can cost time, never text.
 #pragma once
 
 #include <cstdint>

@@ -13,9 +13,12 @@ namespace foretoken {
 
 enum class ProposerKind : std::uint8_t { kNone, kDraft, kNgram, kPrediction };
 inline constexpr std::size_t kProposerKinds = 4;
-inline constexpr std::array<std::string_view, kProposerKinds> kProposerNames{"none", "draft", "ngram", "prediction"};
+inline constexpr std::array<std::string_view, kProposerKinds> kProposerNames{"none", "draft",
+                                                                             "ngram", "prediction"};
 
-constexpr std::string_view proposer_name(ProposerKind kind) { return kProposerNames[static_cast<std::size_t>(kind)]; }
+constexpr std::string_view proposer_name(ProposerKind kind) {
+  return kProposerNames[static_cast<std::size_t>(kind)];
+}
 
 constexpr std::optional<ProposerKind> proposer_from_name(std::string_view name) {
   for (std::size_t i = 0; i < kProposerKinds; ++i)
@@ -25,8 +28,8 @@ constexpr std::optional<ProposerKind> proposer_from_name(std::string_view name) 
 
 inline constexpr std::uint16_t kParentIsBase = 0xFFFF;  // the node continues the base itself
 
-// A tree of tokens after the prefix of `base` tokens whose hash is `prefix`. Node i follows node parents[i] < i;
-// without parents it is a chain.
+// A tree of tokens after the prefix of `base` tokens whose hash is `prefix`. Node i follows node
+// parents[i] < i; without parents it is a chain.
 struct Proposal {
   Position base = 0;
   PrefixHash prefix = 0;

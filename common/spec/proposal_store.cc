@@ -19,7 +19,8 @@ bool by_content(const Edge& a, const Edge& b) {
 // Makes room in steps, so that a flood costs little per edge: the least confident eighth goes.
 void drop_least_confident(std::vector<Edge>& edges) {
   const auto goes_before = [](const Edge& a, const Edge& b) {
-    return std::tie(a.confidence, b.position, a.prefix, a.token) < std::tie(b.confidence, a.position, b.prefix, b.token);
+    return std::tie(a.confidence, b.position, a.prefix, a.token) <
+           std::tie(b.confidence, a.position, b.prefix, b.token);
   };
   std::vector<Edge> ranked = edges;
   const auto bar = ranked.begin() + static_cast<std::ptrdiff_t>(ranked.size() / 8);
@@ -44,13 +45,15 @@ void ProposalStore::open(SeqId seq, std::span<const TokenId> committed) {
   Sequence sequence;
   sequence.hashes.reserve(committed.size() + 1);
   sequence.hashes.push_back(root_);
-  for (const TokenId token : committed) sequence.hashes.push_back(prefix_hash_next(sequence.hashes.back(), token));
+  for (const TokenId token : committed)
+    sequence.hashes.push_back(prefix_hash_next(sequence.hashes.back(), token));
   sequences_.insert_or_assign(seq, std::move(sequence));
 }
 
 void ProposalStore::commit(SeqId seq, std::span<const TokenId> tokens) {
   Sequence& sequence = find(seq);
-  for (const TokenId token : tokens) sequence.hashes.push_back(prefix_hash_next(sequence.hashes.back(), token));
+  for (const TokenId token : tokens)
+    sequence.hashes.push_back(prefix_hash_next(sequence.hashes.back(), token));
   const auto length = static_cast<Position>(sequence.hashes.size() - 1);
   std::erase_if(sequence.edges, [&](const Edge& edge) { return edge.position < length; });
 }
@@ -96,22 +99,28 @@ Insertion ProposalStore::insert(SeqId seq, const Proposal& proposal) {
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     const bool is_chain = proposal.parents.empty();
     const bool is_root = is_chain ? i == 0 : proposal.parents[i] == kParentIsBase;
-    const Node parent = is_root ? Node{proposal.prefix, proposal.base} : nodes[is_chain ? i - 1 : proposal.parents[i]];
+    const Node parent = is_root ? Node{proposal.prefix, proposal.base}
+                                : nodes[is_chain ? i - 1 : proposal.parents[i]];
     nodes[i] = {prefix_hash_next(parent.after, proposal.tokens[i]), parent.end + 1};
     if (parent.end >= length)
-      add_edge(sequence, {parent.after, parent.end, proposal.tokens[i], proposal.confidences[i], proposal.source});
+      add_edge(sequence, {parent.after, parent.end, proposal.tokens[i], proposal.confidences[i],
+                          proposal.source});
   }
   return Insertion::kInserted;
 }
 
-// Depth-first over the tree of edges. The best path maximises the expected number of accepted tokens,
-// a1 + a1 a2 + ... = a1 (1 + a2 (1 + ...)), which is computed from the leaves up.
+// Depth-first over the tree of edges. The best path maximises the expected number of accepted
+// tokens, a1 + a1 a2 + ... = a1 (1 + a2 (1 + ...)), which is computed from the leaves up.
 struct ProposalStore::Walk {
   const Sequence& sequence;
   const Calibration& calibration;
-  std::size_t visits_left = kMaxEdges;  // a tree has no more edges; colliding hashes could pretend it has
+  std::size_t visits_left =
+      kMaxEdges;  // a tree has no more edges; colliding hashes could pretend it has
 
-  double best(PrefixHash prefix, Position position, std::uint32_t n, std::uint32_t depth,
+  double best(PrefixHash prefix,
+              Position position,
+              std::uint32_t n,
+              std::uint32_t depth,
               std::vector<PathToken>& reversed) {
     reversed.clear();
     if (n == 0) return 0;
@@ -123,7 +132,8 @@ struct ProposalStore::Walk {
       if (edge->position != position || visits_left == 0) continue;
       --visits_left;
       const PathToken token{edge->token, edge->confidence, edge->source};
-      const double rest = best(prefix_hash_next(prefix, token.token), position + 1, n - 1, depth + 1, below);
+      const double rest =
+          best(prefix_hash_next(prefix, token.token), position + 1, n - 1, depth + 1, below);
       const double value = calibration.acceptance(token, depth) * (1 + rest);
       if (value <= best_value && !reversed.empty()) continue;
       best_value = value;
@@ -134,7 +144,9 @@ struct ProposalStore::Walk {
   }
 };
 
-std::vector<PathToken> ProposalStore::best_path(SeqId seq, std::uint32_t n, const Calibration& calibration) const {
+std::vector<PathToken> ProposalStore::best_path(SeqId seq,
+                                                std::uint32_t n,
+                                                const Calibration& calibration) const {
   const Sequence& sequence = find(seq);
   std::vector<PathToken> path;
   Walk walk{sequence, calibration};
@@ -143,13 +155,17 @@ std::vector<PathToken> ProposalStore::best_path(SeqId seq, std::uint32_t n, cons
   return path;
 }
 
-Position ProposalStore::length(SeqId seq) const { return static_cast<Position>(find(seq).hashes.size() - 1); }
+Position ProposalStore::length(SeqId seq) const {
+  return static_cast<Position>(find(seq).hashes.size() - 1);
+}
 PrefixHash ProposalStore::prefix(SeqId seq) const { return find(seq).hashes.back(); }
 PrefixHash ProposalStore::prefix(SeqId seq, Position at) const {
   FORETOKEN_CHECK(at < find(seq).hashes.size());
   return find(seq).hashes[at];
 }
 std::size_t ProposalStore::n_edges(SeqId seq) const { return find(seq).edges.size(); }
-std::span<const ProposalStore::Edge> ProposalStore::edges(SeqId seq) const { return find(seq).edges; }
+std::span<const ProposalStore::Edge> ProposalStore::edges(SeqId seq) const {
+  return find(seq).edges;
+}
 
 }  // namespace foretoken

@@ -1,6 +1,7 @@
-// All proposals for all sequences, by content: prefix hash -> tokens that may follow. Inserting is a set union (the
-// same edge twice keeps the larger confidence), so order, repetition and loss of proposals change nothing but the
-// candidates at hand; a stale one is simply never found. Must not know who sends or how. One thread.
+// All proposals for all sequences, by content: prefix hash -> tokens that may follow. Inserting is
+// a set union (the same edge twice keeps the larger confidence), so order, repetition and loss of
+// proposals change nothing but the candidates at hand; a stale one is simply never found. Must not
+// know who sends or how. One thread.
 #pragma once
 
 #include <cstdint>
@@ -29,17 +30,21 @@ class ProposalStore {
   ProposalStore(PrefixHash root, std::int32_t vocab_size) : root_(root), vocab_size_(vocab_size) {}
 
   void open(SeqId seq, std::span<const TokenId> committed);
-  void commit(SeqId seq, std::span<const TokenId> tokens);  // edges below the new length are dropped
+  void commit(SeqId seq,
+              std::span<const TokenId> tokens);  // edges below the new length are dropped
   void close(SeqId seq);
   bool contains(SeqId seq) const { return sequences_.contains(seq); }
 
   Insertion insert(SeqId seq, const Proposal& proposal);
 
-  // The path after the committed tokens with the largest expected number of accepted ones, at most n long.
-  std::vector<PathToken> best_path(SeqId seq, std::uint32_t n, const Calibration& calibration) const;
+  // The path after the committed tokens with the largest expected number of accepted ones, at most
+  // n long.
+  std::vector<PathToken> best_path(SeqId seq,
+                                   std::uint32_t n,
+                                   const Calibration& calibration) const;
 
-  Position length(SeqId seq) const;      // committed tokens
-  PrefixHash prefix(SeqId seq) const;    // their hash
+  Position length(SeqId seq) const;                 // committed tokens
+  PrefixHash prefix(SeqId seq) const;               // their hash
   PrefixHash prefix(SeqId seq, Position at) const;  // of the first `at` <= length
   std::size_t n_edges(SeqId seq) const;
 

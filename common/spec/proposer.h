@@ -1,6 +1,6 @@
-// Whoever guesses what comes next. A proposer never blocks, never owns truth and may always stay silent; what it says
-// can change how fast tokens come, never which. It must not know the target model or the batch. The engine's thread
-// makes all four calls.
+// Whoever guesses what comes next. A proposer never blocks, never owns truth and may always stay
+// silent; what it says can change how fast tokens come, never which. It must not know the target
+// model or the batch. The engine's thread makes all four calls.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ struct Opening {
   std::span<const TokenId> prediction;  // what the client expects the answer to be; often empty
 };
 
-// What happened to a sequence since the last ask, and what is wanted. Cumulative: a tail that begins earlier than
-// what is known is followed from where it is new.
+// What happened to a sequence since the last ask, and what is wanted. Cumulative: a tail that
+// begins earlier than what is known is followed from where it is new.
 struct Ask {
   SeqId seq{};
   Position from = 0;              // position of tail[0]
@@ -32,8 +32,8 @@ struct Ask {
   std::uint32_t budget = 0;       // tokens wanted ahead; 0: only stay current
   std::uint32_t n_verified = 0;   // of the round before: proposed tokens verified, and accepted
   std::uint32_t n_accepted = 0;
-  Duration step{};                // how long the target's last step took
-  Duration next_in{};             // expected start of the next verification, from now
+  Duration step{};     // how long the target's last step took
+  Duration next_in{};  // expected start of the next verification, from now
 };
 
 class Proposer {
@@ -42,8 +42,9 @@ class Proposer {
   virtual ProposerKind kind() const = 0;
   virtual void open(const Opening& opening) = 0;
   virtual void ask(std::span<const Ask> asks) = 0;
-  virtual void collect(TimePoint now, ProposalStore& into) = 0;  // whatever is there by now; often nothing
-  virtual void close(SeqId seq) = 0;                             // unknown sequences are ignored
+  virtual void collect(TimePoint now,
+                       ProposalStore& into) = 0;  // whatever is there by now; often nothing
+  virtual void close(SeqId seq) = 0;              // unknown sequences are ignored
 };
 
 }  // namespace foretoken

@@ -10,10 +10,13 @@ namespace {
 
 constexpr float kMasked = -std::numeric_limits<float>::infinity();
 
-bool is_nothing(const Adjustment& adjustment) { return adjustment.repetition == 1.0f && adjustment.add == 0.0f; }
+bool is_nothing(const Adjustment& adjustment) {
+  return adjustment.repetition == 1.0f && adjustment.add == 0.0f;
+}
 
 std::vector<Adjustment>::iterator place_of(std::vector<Adjustment>& sorted, TokenId id) {
-  return std::lower_bound(sorted.begin(), sorted.end(), id, [](const Adjustment& a, TokenId b) { return a.id < b; });
+  return std::lower_bound(sorted.begin(), sorted.end(), id,
+                          [](const Adjustment& a, TokenId b) { return a.id < b; });
 }
 
 // Sets or replaces one entry.
@@ -27,7 +30,8 @@ void put(std::vector<Adjustment>& sorted, const Adjustment& adjustment) {
 }
 
 // `changes` win over `base`; entries that adjust nothing are left out. Both sorted by id.
-void append_merged(std::span<const Adjustment> base, std::span<const Adjustment> changes,
+void append_merged(std::span<const Adjustment> base,
+                   std::span<const Adjustment> changes,
                    std::vector<Adjustment>& out) {
   auto at = base.begin();
   for (const Adjustment& change : changes) {
@@ -43,7 +47,9 @@ void append_merged(std::span<const Adjustment> base, std::span<const Adjustment>
 
 }  // namespace
 
-RowRules::RowRules(const SamplingParams& params, std::span<const TokenId> eos_ids, std::span<const TokenId> prompt)
+RowRules::RowRules(const SamplingParams& params,
+                   std::span<const TokenId> eos_ids,
+                   std::span<const TokenId> prompt)
     : params_(params),
       has_penalties_(params.repetition_penalty != 1.0f || params.presence_penalty != 0.0f ||
                      params.frequency_penalty != 0.0f),
@@ -73,7 +79,8 @@ RowRules::Counts RowRules::counts_of(TokenId id) const {
   return found == counts_.end() ? Counts{} : found->second;
 }
 
-// A function of the id and its counts alone, so that proposed and committed tokens come to the same bits.
+// A function of the id and its counts alone, so that proposed and committed tokens come to the same
+// bits.
 Adjustment RowRules::adjustment(TokenId id, const Counts& counts) const {
   Adjustment out{.id = id};
   if (counts.seen) out.repetition = params_.repetition_penalty;
@@ -125,14 +132,17 @@ std::vector<Adjustment> RowRules::changes(std::span<const TokenId> drafted) cons
   std::vector<TokenId> tail = recent_;
   tail.insert(tail.end(), drafted.begin(), drafted.end());
   for (const auto& word : bad_words_) {
-    const std::size_t n = word.size() - 1;  // all but the last: if these were just said, the last must not follow
-    if (n <= tail.size() && std::equal(tail.end() - static_cast<std::ptrdiff_t>(n), tail.end(), word.begin()))
+    const std::size_t n =
+        word.size() - 1;  // all but the last: if these were just said, the last must not follow
+    if (n <= tail.size() &&
+        std::equal(tail.end() - static_cast<std::ptrdiff_t>(n), tail.end(), word.begin()))
       put(out, {.id = word.back(), .repetition = 1, .add = kMasked});
   }
   return out;
 }
 
-void RowRules::append_rows(std::span<const TokenId> drafted, std::vector<RowRule>& rules,
+void RowRules::append_rows(std::span<const TokenId> drafted,
+                           std::vector<RowRule>& rules,
                            std::vector<Adjustment>& adjustments) const {
   std::vector<Adjustment> before;
   const auto same = [](const Adjustment& a, const Adjustment& b) {
@@ -141,8 +151,8 @@ void RowRules::append_rows(std::span<const TokenId> drafted, std::vector<RowRule
   for (std::size_t k = 0; k <= drafted.size(); ++k) {
     std::vector<Adjustment> now = changes(drafted.first(k));
     RowRule rule{.temperature = params_.temperature,
-                 .top_k = static_cast<std::int32_t>(
-                     std::min<std::uint32_t>(params_.top_k, std::numeric_limits<std::int32_t>::max())),
+                 .top_k = static_cast<std::int32_t>(std::min<std::uint32_t>(
+                     params_.top_k, std::numeric_limits<std::int32_t>::max())),
                  .top_p = params_.top_p,
                  .min_p = params_.min_p,
                  .seed = params_.seed,

@@ -30,8 +30,8 @@ struct SpecStats {
     std::uint64_t n_accepted = 0;
     bool operator==(const Tally&) const = default;
   };
-  std::uint64_t n_rounds = 0;     // with at least one verified token
-  std::uint64_t n_drafted = 0;    // tokens verified
+  std::uint64_t n_rounds = 0;   // with at least one verified token
+  std::uint64_t n_drafted = 0;  // tokens verified
   std::uint64_t n_accepted = 0;
   std::array<Tally, kMaxDraftTokens> by_depth{};
   std::array<Tally, kProposerKinds> by_proposer{};
@@ -64,11 +64,14 @@ struct SpecStats {
     for (std::size_t i = 0; i < by_depth.size(); ++i) add(by_depth[i], other.by_depth[i]);
     for (std::size_t i = 0; i < by_proposer.size(); ++i) add(by_proposer[i], other.by_proposer[i]);
     for (std::size_t i = 0; i < fallbacks.size(); ++i) fallbacks[i] += other.fallbacks[i];
-    for (std::size_t i = 0; i < accepted_histogram.size(); ++i) accepted_histogram[i] += other.accepted_histogram[i];
+    for (std::size_t i = 0; i < accepted_histogram.size(); ++i)
+      accepted_histogram[i] += other.accepted_histogram[i];
   }
 
   double acceptance_rate() const { return n_drafted == 0 ? 0.0 : ratio(n_accepted, n_drafted); }
-  double mean_acceptance_length() const { return n_rounds == 0 ? 1.0 : 1.0 + ratio(n_accepted, n_rounds); }
+  double mean_acceptance_length() const {
+    return n_rounds == 0 ? 1.0 : 1.0 + ratio(n_accepted, n_rounds);
+  }
 
  private:
   static void add(Tally& into, const Tally& other) {

@@ -6,11 +6,12 @@
 namespace foretoken {
 namespace {
 
-constexpr double kNewShare = 1.0 / 32;        // of an observation in its bucket's average
-constexpr std::uint32_t kSettled = 16;         // observations until a bucket's changes are changes of the world
-constexpr double kMostSurprise = 3;           // a hiccup counts as at most so many times the average
-// Beyond the longest known step each row is guessed to cost 2 % of it, or a quarter of its fair share if that is less:
-// dear enough not to be believed free, cheap enough to be tried.
+constexpr double kNewShare = 1.0 / 32;  // of an observation in its bucket's average
+constexpr std::uint32_t kSettled =
+    16;  // observations until a bucket's changes are changes of the world
+constexpr double kMostSurprise = 3;  // a hiccup counts as at most so many times the average
+// Beyond the longest known step each row is guessed to cost 2 % of it, or a quarter of its fair
+// share if that is less: dear enough not to be believed free, cheap enough to be tried.
 constexpr double kGuessPerRow = 0.02;
 constexpr double kGuessOfShare = 0.25;
 
@@ -35,7 +36,8 @@ void StepCost::observe(std::uint32_t n_rows, Duration took) {
     bucket.rows += share * (n_rows - bucket.rows);
     const double before = bucket.seconds;
     bucket.seconds += share * (believed - bucket.seconds);
-    // Longer texts make every step dearer: what a settled bucket learns, the others follow in proportion.
+    // Longer texts make every step dearer: what a settled bucket learns, the others follow in
+    // proportion.
     if (bucket.n_seen >= kSettled)
       for (Bucket& other : buckets_)
         if (&other != &bucket) other.seconds *= bucket.seconds / before;
@@ -44,7 +46,8 @@ void StepCost::observe(std::uint32_t n_rows, Duration took) {
   rebuild();
 }
 
-// Pools neighbours that contradict each other (a step with more rows seemingly cheaper), weighted by what was seen.
+// Pools neighbours that contradict each other (a step with more rows seemingly cheaper), weighted
+// by what was seen.
 void StepCost::rebuild() {
   struct Pool {
     double seconds = 0;
@@ -69,14 +72,16 @@ void StepCost::rebuild() {
   }
   curve_.clear();
   for (const Pool& pool : pools)
-    for (std::size_t i = 0; i < pool.n_points; ++i) curve_.push_back({rows[curve_.size()], pool.seconds});
+    for (std::size_t i = 0; i < pool.n_points; ++i)
+      curve_.push_back({rows[curve_.size()], pool.seconds});
 }
 
 double StepCost::seconds(std::uint32_t n_rows) const {
   if (curve_.empty()) return 0;
   const double rows = n_rows;
-  const auto above = std::lower_bound(curve_.begin(), curve_.end(), rows,
-                                      [](const Point& point, double value) { return point.rows < value; });
+  const auto above =
+      std::lower_bound(curve_.begin(), curve_.end(), rows,
+                       [](const Point& point, double value) { return point.rows < value; });
   if (above == curve_.begin()) return above->seconds;
   const Point& low = *(above - 1);
   if (above == curve_.end())

@@ -1,5 +1,6 @@
-// How long a step with so many rows takes: fading averages per bucket of rows, made to rise with rows, what lies
-// between by interpolation. Pure: durations are told, never measured here. One thread.
+// How long a step with so many rows takes: fading averages per bucket of rows, made to rise with
+// rows, what lies between by interpolation. Pure: durations are told, never measured here. One
+// thread.
 #pragma once
 
 #include <array>
@@ -14,11 +15,13 @@ class StepCost {
  public:
   void observe(std::uint32_t n_rows, Duration took);
 
-  // Seconds, never falling with n_rows. Beyond what was seen, a guess a little dearer per row than flat, so that a
-  // longer step is tried once and then known. 0 while nothing was seen.
+  // Seconds, never falling with n_rows. Beyond what was seen, a guess a little dearer per row than
+  // flat, so that a longer step is tried once and then known. 0 while nothing was seen.
   double seconds(std::uint32_t n_rows) const;
   bool knows_anything() const { return !curve_.empty(); }
-  double most_rows() const { return curve_.empty() ? 0 : curve_.back().rows; }  // of the longest kind of step seen
+  double most_rows() const {
+    return curve_.empty() ? 0 : curve_.back().rows;
+  }  // of the longest kind of step seen
 
  private:
   static constexpr std::size_t kBuckets = 96;  // 1 .. 16 each alone, then eight per doubling

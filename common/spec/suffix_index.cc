@@ -71,7 +71,9 @@ SuffixIndex::Match SuffixIndex::find(std::span<const TokenId> query, std::size_t
     return match.next >= near ? match.next - near : (near - match.next) + (std::size_t{1} << 32);
   };
   for (const Match& match : places(query))
-    if (match.length > best.length || (match.length == best.length && distance(match) < distance(best))) best = match;
+    if (match.length > best.length ||
+        (match.length == best.length && distance(match) < distance(best)))
+      best = match;
   return best;
 }
 

@@ -1,6 +1,7 @@
-// Finds where a text has been seen before: for the last tokens of one text, the place in an indexed text where the
-// longest run of equal tokens ends. Chains of places by their last one, two and three tokens, each place compared
-// token by token, so nothing is found that is not there. Grows by appending. Pure; one thread.
+// Finds where a text has been seen before: for the last tokens of one text, the place in an indexed
+// text where the longest run of equal tokens ends. Chains of places by their last one, two and
+// three tokens, each place compared token by token, so nothing is found that is not there. Grows by
+// appending. Pure; one thread.
 #pragma once
 
 #include <array>
@@ -28,8 +29,9 @@ class SuffixIndex {
     std::size_t next = 0;      // index in text() of the token that followed
     std::uint32_t length = 0;  // equal tokens before it; 0: nothing found
   };
-  // The best place for the end of `query`: longest run, then the continuation seen most often after runs of that
-  // length, then the latest (or, with `near`, the first at or after it). Only places with a token after them.
+  // The best place for the end of `query`: longest run, then the continuation seen most often after
+  // runs of that length, then the latest (or, with `near`, the first at or after it). Only places
+  // with a token after them.
   Match find(std::span<const TokenId> query) const;
   Match find(std::span<const TokenId> query, std::size_t near) const;
 
@@ -39,8 +41,9 @@ class SuffixIndex {
 
   std::uint32_t max_match_;
   std::vector<TokenId> text_;
-  std::array<std::unordered_map<std::uint64_t, std::uint32_t>, kOrders> latest_;  // key of last tokens -> end
-  std::array<std::vector<std::uint32_t>, kOrders> earlier_;                       // end -> the end before, same key
+  std::array<std::unordered_map<std::uint64_t, std::uint32_t>, kOrders>
+      latest_;                                               // key of last tokens -> end
+  std::array<std::vector<std::uint32_t>, kOrders> earlier_;  // end -> the end before, same key
 };
 
 }  // namespace foretoken

@@ -11,7 +11,8 @@ using testing::Contains;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// Two sequences that share a full published block, one cached block, one free block, one reservation.
+// Two sequences that share a full published block, one cached block, one free block, one
+// reservation.
 class KvInvariants : public testing::Test {
  protected:
   KvInvariants() {
@@ -54,7 +55,8 @@ TEST_F(KvInvariants, SeeALeakedBlock) {
 }
 
 TEST_F(KvInvariants, SeeABlockInTwoPlaces) {
-  EXPECT_THAT(after([](auto& s) { s.free_list.push_back(s.cached[0]); }), Contains(HasSubstr("2 places")));
+  EXPECT_THAT(after([](auto& s) { s.free_list.push_back(s.cached[0]); }),
+              Contains(HasSubstr("2 places")));
 }
 
 TEST_F(KvInvariants, SeeAHeldBlockOnTheFreeList) {
@@ -63,7 +65,8 @@ TEST_F(KvInvariants, SeeAHeldBlockOnTheFreeList) {
 }
 
 TEST_F(KvInvariants, SeeACachedBlockNobodyWantsKept) {
-  EXPECT_THAT(after([this](auto& s) { state(s, s.cached[0]).is_kept = false; }), Contains(HasSubstr("is cached but")));
+  EXPECT_THAT(after([this](auto& s) { state(s, s.cached[0]).is_kept = false; }),
+              Contains(HasSubstr("is cached but")));
 }
 
 TEST_F(KvInvariants, SeeAWrongHolderCount) {
@@ -72,7 +75,8 @@ TEST_F(KvInvariants, SeeAWrongHolderCount) {
 }
 
 TEST_F(KvInvariants, SeeATableOfTheWrongLength) {
-  EXPECT_THAT(after([](auto& s) { s.sequences[0].reserved = 4; }), Contains(HasSubstr("2 blocks for 9 positions")));
+  EXPECT_THAT(after([](auto& s) { s.sequences[0].reserved = 4; }),
+              Contains(HasSubstr("2 blocks for 9 positions")));
 }
 
 TEST_F(KvInvariants, SeeABlockTwiceInATable) {
@@ -81,15 +85,18 @@ TEST_F(KvInvariants, SeeABlockTwiceInATable) {
 }
 
 TEST_F(KvInvariants, SeeALengthThatIsNotTheTokens) {
-  EXPECT_THAT(after([](auto& s) { s.sequences[0].tokens.pop_back(); }), Contains(HasSubstr("5 and 4 tokens")));
+  EXPECT_THAT(after([](auto& s) { s.sequences[0].tokens.pop_back(); }),
+              Contains(HasSubstr("5 and 4 tokens")));
 }
 
 TEST_F(KvInvariants, SeeASequenceTwice) {
-  EXPECT_THAT(after([](auto& s) { s.sequences[1].seq = s.sequences[0].seq; }), Contains(HasSubstr("listed twice")));
+  EXPECT_THAT(after([](auto& s) { s.sequences[1].seq = s.sequences[0].seq; }),
+              Contains(HasSubstr("listed twice")));
 }
 
 TEST_F(KvInvariants, SeeABlockSharedAfterDifferentTokens) {
-  EXPECT_THAT(after([](auto& s) { s.sequences[1].tokens[2] = 77; }), Contains(HasSubstr("after different tokens")));
+  EXPECT_THAT(after([](auto& s) { s.sequences[1].tokens[2] = 77; }),
+              Contains(HasSubstr("after different tokens")));
 }
 
 TEST_F(KvInvariants, SeeAWriteToASharedBlock) {
@@ -98,7 +105,8 @@ TEST_F(KvInvariants, SeeAWriteToASharedBlock) {
 }
 
 TEST_F(KvInvariants, SeeABlockThatDoesNotExist) {
-  EXPECT_THAT(after([](auto& s) { s.sequences[0].blocks[1] = 5; }), Contains(HasSubstr("does not exist")));
+  EXPECT_THAT(after([](auto& s) { s.sequences[0].blocks[1] = 5; }),
+              Contains(HasSubstr("does not exist")));
 }
 
 TEST_F(KvInvariants, SeeACopyWithoutReservation) {
@@ -107,15 +115,18 @@ TEST_F(KvInvariants, SeeACopyWithoutReservation) {
 }
 
 TEST_F(KvInvariants, SeeAKeptBlockThatIsNotPublished) {
-  EXPECT_THAT(after([](auto& s) { s.prefixes.clear(); }), Contains(HasSubstr("kept but not published")));
+  EXPECT_THAT(after([](auto& s) { s.prefixes.clear(); }),
+              Contains(HasSubstr("kept but not published")));
 }
 
 TEST_F(KvInvariants, SeeAPublishedBlockThatIsNotFull) {
-  EXPECT_THAT(after([](auto& s) { s.prefixes[0].tokens.pop_back(); }), Contains(HasSubstr("not full")));
+  EXPECT_THAT(after([](auto& s) { s.prefixes[0].tokens.pop_back(); }),
+              Contains(HasSubstr("not full")));
 }
 
 TEST_F(KvInvariants, SeeAPublishedBlockWithOtherTokens) {
-  EXPECT_THAT(after([](auto& s) { s.prefixes[1].tokens[0] = 77; }), Contains(HasSubstr("published with other tokens")));
+  EXPECT_THAT(after([](auto& s) { s.prefixes[1].tokens[0] = 77; }),
+              Contains(HasSubstr("published with other tokens")));
 }
 
 TEST_F(KvInvariants, SeeASerialUsedTwice) {
@@ -124,7 +135,8 @@ TEST_F(KvInvariants, SeeASerialUsedTwice) {
 }
 
 TEST_F(KvInvariants, SeeAParentYoungerThanItsChild) {
-  EXPECT_THAT(after([](auto& s) { s.prefixes[0].parent_serial = 100; }), Contains(HasSubstr("older than its parent")));
+  EXPECT_THAT(after([](auto& s) { s.prefixes[0].parent_serial = 100; }),
+              Contains(HasSubstr("older than its parent")));
 }
 
 }  // namespace

@@ -37,8 +37,8 @@ TEST(KvCache, ReservesSlotsInTableOrder) {
   const auto table = cache.block_table(kA);
   ASSERT_EQ(table.size(), 2u);
   EXPECT_EQ(reservation->first_position(), 0u);
-  EXPECT_THAT(reservation->slots(), ElementsAre(table[0] * 4, table[0] * 4 + 1, table[0] * 4 + 2, table[0] * 4 + 3,
-                                                table[1] * 4, table[1] * 4 + 1));
+  EXPECT_THAT(reservation->slots(), ElementsAre(table[0] * 4, table[0] * 4 + 1, table[0] * 4 + 2,
+                                                table[0] * 4 + 3, table[1] * 4, table[1] * 4 + 1));
   EXPECT_THAT(reservation->copies(), IsEmpty());
 }
 

@@ -1,7 +1,7 @@
-// Random lives of many sequences against a simulated device memory. A slot holds a hash of all tokens up to its
-// position, as keys and values do; every valid position of every sequence must read back its own text's hash after
-// every step, whatever was shared, copied, rolled back, evicted or found again. The ledger's invariants are checked
-// after each step too.
+// Random lives of many sequences against a simulated device memory. A slot holds a hash of all
+// tokens up to its position, as keys and values do; every valid position of every sequence must
+// read back its own text's hash after every step, whatever was shared, copied, rolled back, evicted
+// or found again. The ledger's invariants are checked after each step too.
 #include <gmock/gmock.h>
 
 #include <map>
@@ -18,7 +18,9 @@ using testing::IsEmpty;
 class Life {
  public:
   Life(std::uint32_t seed, const KvCacheConfig& config)
-      : config_(config), cache_(config), random_(seed),
+      : config_(config),
+        cache_(config),
+        random_(seed),
         memory_(static_cast<std::size_t>(config.n_blocks * config.block_tokens), 0) {}
 
   void step() {
@@ -57,13 +59,16 @@ class Life {
   };
 
   std::uint32_t below(std::uint32_t n) { return static_cast<std::uint32_t>(random_() % n); }
-  SeqId any() { return std::next(texts_.begin(), below(static_cast<std::uint32_t>(texts_.size())))->first; }
+  SeqId any() {
+    return std::next(texts_.begin(), below(static_cast<std::uint32_t>(texts_.size())))->first;
+  }
 
   // Few distinct prompts over few tokens, so that prefixes meet.
   std::vector<TokenId> prompt() {
     std::vector<TokenId> tokens(1 + below(24));
     const TokenId family = static_cast<TokenId>(below(3));
-    for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = family * 100 + static_cast<TokenId>(i);
+    for (std::size_t i = 0; i < tokens.size(); ++i)
+      tokens[i] = family * 100 + static_cast<TokenId>(i);
     if (below(3) == 0) tokens.back() = static_cast<TokenId>(below(4));
     return tokens;
   }
@@ -106,7 +111,9 @@ class Life {
   }
 
   // The forward writes all reserved positions, proposed tokens included; then some are kept.
-  void run_forward(const Text& text, const Reservation& reservation, const std::vector<TokenId>& fed) {
+  void run_forward(const Text& text,
+                   const Reservation& reservation,
+                   const std::vector<TokenId>& fed) {
     std::vector<TokenId> all = text.tokens;
     all.insert(all.end(), fed.begin(), fed.end());
     const auto values = hashes(text.salt, all);
@@ -122,7 +129,8 @@ class Life {
     }
     const std::size_t kept = below(static_cast<std::uint32_t>(fed.size()) + 1);
     reservation.commit(std::span<const TokenId>(fed).first(kept));
-    text.tokens.insert(text.tokens.end(), fed.begin(), fed.begin() + static_cast<std::ptrdiff_t>(kept));
+    text.tokens.insert(text.tokens.end(), fed.begin(),
+                       fed.begin() + static_cast<std::ptrdiff_t>(kept));
   }
 
   bool reserve(SeqId seq, std::vector<TokenId>& fed, Reservation& reservation) {

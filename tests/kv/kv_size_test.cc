@@ -10,7 +10,8 @@ using testing::HasSubstr;
 constexpr std::uint64_t kMiB = 1024 * 1024;
 
 // 2 (K, V) * 2 layers * 4 heads * 16 tokens * 32 * 2 bytes = 16 KiB a block.
-constexpr KvGeometry kGeometry{.dtype = DType::kBf16, .n_layers = 2, .n_kv_heads = 4, .head_dim = 32, .block_tokens = 16};
+constexpr KvGeometry kGeometry{
+    .dtype = DType::kBf16, .n_layers = 2, .n_kv_heads = 4, .head_dim = 32, .block_tokens = 16};
 
 TEST(KvMemory, ReadsSharesAndSizes) {
   EXPECT_DOUBLE_EQ(parse_kv_memory("60%")->share, 0.6);
@@ -24,8 +25,8 @@ TEST(KvMemory, ReadsSharesAndSizes) {
 }
 
 TEST(KvMemory, RefusesWhatIsNeitherAndNamesTheKey) {
-  for (const char* text : {"", "%", "0%", "101%", "-1GiB", "8gib", "GiB", "nan%", "inf", "1e3MiB", "8GiB more", "0x10",
-                           "99999999999TiB", "60%%"}) {
+  for (const char* text : {"", "%", "0%", "101%", "-1GiB", "8gib", "GiB", "nan%", "inf", "1e3MiB",
+                           "8GiB more", "0x10", "99999999999TiB", "60%%"}) {
     const auto parsed = parse_kv_memory(text);
     ASSERT_FALSE(parsed.ok()) << text;
     EXPECT_EQ(parsed.error().code, ErrorCode::kConfig) << text;
@@ -35,7 +36,8 @@ TEST(KvMemory, RefusesWhatIsNeitherAndNamesTheKey) {
 }
 
 TEST(KvBlocks, CountsWholeBlocks) {
-  KvSizeRequest request{.memory = "50%", .geometry = kGeometry, .free_bytes = 2 * kMiB, .max_sequence_tokens = 512};
+  KvSizeRequest request{
+      .memory = "50%", .geometry = kGeometry, .free_bytes = 2 * kMiB, .max_sequence_tokens = 512};
   EXPECT_EQ(kv_blocks(request).value(), 64);
   request.memory = "1040KiB";
   EXPECT_EQ(kv_blocks(request).value(), 65);
@@ -44,7 +46,8 @@ TEST(KvBlocks, CountsWholeBlocks) {
 }
 
 TEST(KvBlocks, RefusesWhatCannotHoldOneSequence) {
-  KvSizeRequest request{.memory = "1MiB", .geometry = kGeometry, .free_bytes = 2 * kMiB, .max_sequence_tokens = 1024};
+  KvSizeRequest request{
+      .memory = "1MiB", .geometry = kGeometry, .free_bytes = 2 * kMiB, .max_sequence_tokens = 1024};
   EXPECT_EQ(kv_blocks(request).value(), 64);
   request.max_sequence_tokens = 1025;
   const auto refused = kv_blocks(request);
@@ -55,7 +58,8 @@ TEST(KvBlocks, RefusesWhatCannotHoldOneSequence) {
 }
 
 TEST(KvBlocks, RefusesFewerThanAnExplicitMinimum) {
-  KvSizeRequest request{.memory = "1MiB", .geometry = kGeometry, .free_bytes = 2 * kMiB, .max_sequence_tokens = 16};
+  KvSizeRequest request{
+      .memory = "1MiB", .geometry = kGeometry, .free_bytes = 2 * kMiB, .max_sequence_tokens = 16};
   request.min_blocks = 65;
   EXPECT_FALSE(kv_blocks(request).ok());
   request.min_blocks = 64;
@@ -69,7 +73,8 @@ TEST(KvBlocks, RefusesMoreThanIsFree) {
 }
 
 TEST(KvBlocks, SlotsStayWithin32Bits) {
-  KvGeometry tiny{.dtype = DType::kF16, .n_layers = 1, .n_kv_heads = 1, .head_dim = 1, .block_tokens = 16};
+  KvGeometry tiny{
+      .dtype = DType::kF16, .n_layers = 1, .n_kv_heads = 1, .head_dim = 1, .block_tokens = 16};
   const auto blocks = kv_blocks({.memory = "100%", .geometry = tiny, .free_bytes = 1ull << 45});
   EXPECT_LE(std::int64_t{blocks.value()} * 16 + 15, std::int64_t{0x7fffffff});
 }

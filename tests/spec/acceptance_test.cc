@@ -33,10 +33,12 @@ TEST(Acceptance, CommitsWhatTheTargetChoseWhateverWasProposed) {
   for (int round = 0; round < 2000; ++round) {
     std::vector<TokenId> chosen(1 + random() % 9), drafted;
     for (TokenId& token : chosen) token = static_cast<TokenId>(random() % 3);
-    for (std::size_t i = 0; i + 1 < chosen.size(); ++i) drafted.push_back(static_cast<TokenId>(random() % 3));
+    for (std::size_t i = 0; i + 1 < chosen.size(); ++i)
+      drafted.push_back(static_cast<TokenId>(random() % 3));
     const Acceptance result = accept(drafted, chosen);
     ASSERT_EQ(result.committed.size(), result.n_accepted + 1u);
-    for (std::size_t i = 0; i < result.committed.size(); ++i) ASSERT_EQ(result.committed[i], chosen[i]);
+    for (std::size_t i = 0; i < result.committed.size(); ++i)
+      ASSERT_EQ(result.committed[i], chosen[i]);
     for (std::size_t i = 0; i < result.n_accepted; ++i) ASSERT_EQ(drafted[i], chosen[i]);
     if (result.n_accepted < drafted.size()) {
       ASSERT_NE(drafted[result.n_accepted], chosen[result.n_accepted]);

@@ -23,8 +23,10 @@ TEST(Calibration, EndsWithWhatWasCountedWhateverWasSaid) {
   for (const double truth : {0.1, 0.5, 0.9}) {
     Calibration calibration;
     for (int i = 0; i < 2000; ++i)
-      calibration.observe(std::vector{kSure}, std::bernoulli_distribution(truth)(random) ? 1 : 0, RoundKind::kNormal);
-    // Some 256 observations count: the mean is uncertain by sqrt(p (1-p) / 256) < 0.032, the bound lies 1.28 of these below.
+      calibration.observe(std::vector{kSure}, std::bernoulli_distribution(truth)(random) ? 1 : 0,
+                          RoundKind::kNormal);
+    // Some 256 observations count: the mean is uncertain by sqrt(p (1-p) / 256) < 0.032, the bound
+    // lies 1.28 of these below.
     EXPECT_LT(calibration.acceptance(kSure, 0), truth + 1.8 * 0.032);
     EXPECT_GT(calibration.acceptance(kSure, 0), truth - 4.3 * 0.032);
   }
@@ -33,7 +35,8 @@ TEST(Calibration, EndsWithWhatWasCountedWhateverWasSaid) {
 TEST(Calibration, TokensAfterTheFirstThatFellAreNotJudged) {
   Calibration calibration;
   const double before = calibration.acceptance(kUnsure, 1);
-  for (int i = 0; i < 20; ++i) calibration.observe(std::vector{kSure, kUnsure}, 0, RoundKind::kNormal);
+  for (int i = 0; i < 20; ++i)
+    calibration.observe(std::vector{kSure, kUnsure}, 0, RoundKind::kNormal);
   EXPECT_DOUBLE_EQ(calibration.acceptance(kUnsure, 1), before);
   EXPECT_LT(calibration.acceptance(kSure, 0), 0.3);
 }

@@ -1,6 +1,7 @@
-// A model of speculative decoding without a model: made-up logits that are a function of the text, a chooser of a few
-// lines, proposers that know, lie, lag, repeat and stay silent. The plain path takes its rules from their definition
-// and keeps no state; the speculative path runs the room's own parts. Token ids and finish must be equal.
+// A model of speculative decoding without a model: made-up logits that are a function of the text,
+// a chooser of a few lines, proposers that know, lie, lag, repeat and stay silent. The plain path
+// takes its rules from their definition and keeps no state; the speculative path runs the room's
+// own parts. Token ids and finish must be equal.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -26,7 +27,8 @@ const std::vector<TokenId> kEosIds{0};
 
 double unit(std::uint64_t word) { return (static_cast<double>(mix64(word) >> 12) + 0.5) * 0x1p-52; }
 
-// Logits after a text: depend on its last two tokens, so that texts repeat and n-grams have something to find.
+// Logits after a text: depend on its last two tokens, so that texts repeat and n-grams have
+// something to find.
 std::vector<float> logits_after(std::span<const TokenId> text, double noise, std::uint64_t salt) {
   const PrefixHash state = prefix_hash_extend(5, text.last(std::min<std::size_t>(2, text.size())));
   const PrefixHash all = prefix_hash_extend(salt, text);
@@ -47,7 +49,8 @@ TokenId choose(std::vector<float> logits, std::span<const Adjustment> row, const
   for (TokenId id = 0; id < kVocab; ++id) {
     double score = static_cast<double>(logits[static_cast<std::size_t>(id)]);
     if (rule.temperature > 0) {
-      const std::uint64_t key = rule.seed ^ (std::uint64_t{rule.position} << 32) ^ (std::uint64_t{rule.choice} << 24);
+      const std::uint64_t key =
+          rule.seed ^ (std::uint64_t{rule.position} << 32) ^ (std::uint64_t{rule.choice} << 24);
       score = score / static_cast<double>(rule.temperature) -
               std::log(-std::log(unit(key + static_cast<std::uint64_t>(id))));
     }
@@ -78,7 +81,8 @@ Answer plain(const Request& request) {
   Answer answer;
   while (answer.reason == FinishReason::kNone) {
     const auto text = joined(request.prompt, answer.tokens);
-    const Row row = row_by_definition(request.params, kEosIds, request.prompt, answer.tokens, kVocab);
+    const Row row =
+        row_by_definition(request.params, kEosIds, request.prompt, answer.tokens, kVocab);
     const RowRule rule{.temperature = request.params.temperature,
                        .seed = request.params.seed,
                        .choice = request.params.choice,
@@ -89,13 +93,15 @@ Answer plain(const Request& request) {
     const auto& stops = request.params.stop_token_ids;
     const bool ends = (token == kEosIds[0] && !request.params.ignore_eos) ||
                       std::find(stops.begin(), stops.end(), token) != stops.end();
-    const bool full = answer.tokens.size() == request.params.max_tokens || text.size() + 1 == request.max_model_len;
+    const bool full = answer.tokens.size() == request.params.max_tokens ||
+                      text.size() + 1 == request.max_model_len;
     answer.reason = ends ? FinishReason::kStop : full ? FinishReason::kLength : FinishReason::kNone;
   }
   return answer;
 }
 
-// A draft model that is right more or less often, and a link that drops, repeats, delays and garbles.
+// A draft model that is right more or less often, and a link that drops, repeats, delays and
+// garbles.
 class BadDraft {
  public:
   BadDraft(std::mt19937& random, double noise) : random_(random), noise_(noise) {}
@@ -108,7 +114,9 @@ class BadDraft {
                       .source = ProposerKind::kDraft};
     std::vector<TokenId> guess(text.begin(), text.end());
     for (auto n = random_() % 9; n > 0; --n) {
-      const RowRule rule{.temperature = params.temperature, .seed = params.seed, .choice = params.choice,
+      const RowRule rule{.temperature = params.temperature,
+                         .seed = params.seed,
+                         .choice = params.choice,
                          .position = static_cast<Position>(guess.size())};
       guess.push_back(choose(logits_after(guess, noise_, 77), {}, rule));
       proposal.tokens.push_back(guess.back());
@@ -118,7 +126,8 @@ class BadDraft {
     while (!late_.empty() && random_() % 4 != 0) {
       const std::size_t at = random_() % late_.size();
       Proposal sent = late_[at];
-      if (random_() % 8 == 0 && !sent.tokens.empty()) sent.tokens[0] = static_cast<TokenId>(random_() % 20);
+      if (random_() % 8 == 0 && !sent.tokens.empty())
+        sent.tokens[0] = static_cast<TokenId>(random_() % 20);
       if (random_() % 8 == 0) sent.prefix ^= 1;
       if (random_() % 8 != 0) store.insert(kSeq, sent);
       if (random_() % 3 != 0) late_.erase(late_.begin() + static_cast<std::ptrdiff_t>(at));
@@ -131,7 +140,9 @@ class BadDraft {
   std::vector<Proposal> late_;
 };
 
-Answer speculative(const Request& request, const std::vector<TokenId>& prediction, std::mt19937& random,
+Answer speculative(const Request& request,
+                   const std::vector<TokenId>& prediction,
+                   std::mt19937& random,
                    SpecStats& stats) {
   ProposalStore store(123, kVocab);
   NgramProposer ngram;
@@ -139,10 +150,13 @@ Answer speculative(const Request& request, const std::vector<TokenId>& predictio
   BadDraft draft(random, 2.0 * unit(random()));
   DraftLength length({.mode = random() % 2 == 0 ? LengthMode::kFixed : LengthMode::kAdaptive});
   RowRules rules(request.params, kEosIds, request.prompt);
-  FinishRules finish(request.params, kEosIds, static_cast<Position>(request.prompt.size()), request.max_model_len);
-  const bool use_ngram = random() % 2 == 0, use_prediction = random() % 2 == 0, use_draft = random() % 4 != 0;
+  FinishRules finish(request.params, kEosIds, static_cast<Position>(request.prompt.size()),
+                     request.max_model_len);
+  const bool use_ngram = random() % 2 == 0, use_prediction = random() % 2 == 0,
+             use_draft = random() % 4 != 0;
   store.open(kSeq, request.prompt);
-  const Opening opening{.seq = kSeq, .prompt = request.prompt, .params = request.params, .prediction = prediction};
+  const Opening opening{
+      .seq = kSeq, .prompt = request.prompt, .params = request.params, .prediction = prediction};
   ngram.open(opening);
   predicted.open(opening);
 
@@ -150,8 +164,11 @@ Answer speculative(const Request& request, const std::vector<TokenId>& predictio
   std::vector<TokenId> tail;
   while (answer.reason == FinishReason::kNone) {
     const auto text = joined(request.prompt, answer.tokens);
-    const Ask ask{.seq = kSeq, .from = static_cast<Position>(text.size() - tail.size()), .tail = tail,
-                  .prefix = store.prefix(kSeq), .budget = 6};
+    const Ask ask{.seq = kSeq,
+                  .from = static_cast<Position>(text.size() - tail.size()),
+                  .tail = tail,
+                  .prefix = store.prefix(kSeq),
+                  .budget = 6};
     ngram.ask(std::span(&ask, 1));
     predicted.ask(std::span(&ask, 1));
     if (use_ngram) ngram.collect(TimePoint{}, store);
@@ -171,7 +188,8 @@ Answer speculative(const Request& request, const std::vector<TokenId>& predictio
       const auto seen = joined(text, std::span<const TokenId>(drafted).first(k));
       const auto row = std::span<const Adjustment>(adjustments)
                            .subspan(static_cast<std::size_t>(row_rules[k].adjust_begin),
-                                    static_cast<std::size_t>(row_rules[k].adjust_end - row_rules[k].adjust_begin));
+                                    static_cast<std::size_t>(row_rules[k].adjust_end -
+                                                             row_rules[k].adjust_begin));
       chosen.push_back(choose(logits_after(seen, 0, 0), row, row_rules[k]));
     }
     const Acceptance accepted = accept(drafted, chosen);
@@ -186,7 +204,8 @@ Answer speculative(const Request& request, const std::vector<TokenId>& predictio
     }
     store.commit(kSeq, tail);
     length.observe_round(std::span(path).first(n), accepted.n_accepted);
-    length.observe_step(n + 1, static_cast<std::uint32_t>(tail.size()), std::chrono::microseconds(1000 + 10 * n));
+    length.observe_step(n + 1, static_cast<std::uint32_t>(tail.size()),
+                        std::chrono::microseconds(1000 + 10 * n));
     if (n > 0) stats.record_round(std::span(path).first(n), accepted.n_accepted);
   }
   return answer;
@@ -202,7 +221,8 @@ Request random_request(std::mt19937& random) {
   params.seed = random();
   params.choice = static_cast<std::uint32_t>(random() % 3);
   params.max_tokens = 1 + static_cast<std::uint32_t>(random() % 60);
-  params.min_tokens = random() % 3 == 0 ? static_cast<std::uint32_t>(random() % (params.max_tokens + 1)) : 0;
+  params.min_tokens =
+      random() % 3 == 0 ? static_cast<std::uint32_t>(random() % (params.max_tokens + 1)) : 0;
   params.ignore_eos = random() % 3 != 0;
   if (random() % 3 == 0) params.stop_token_ids = {id()};
   if (random() % 2 == 0) params.repetition_penalty = 1.2f;
@@ -237,8 +257,10 @@ TEST(CoupledDecoding, WritesWhatPlainDecodingWritesWhateverIsProposed) {
   EXPECT_LT(stats.acceptance_rate(), 0.95);
   EXPECT_GT(n_stopped, 100u);
   EXPECT_GT(n_tokens, 10000u);
-  for (const ProposerKind kind : {ProposerKind::kDraft, ProposerKind::kNgram, ProposerKind::kPrediction})
-    EXPECT_GT(stats.by_proposer[static_cast<std::size_t>(kind)].n_accepted, 50u) << proposer_name(kind);
+  for (const ProposerKind kind :
+       {ProposerKind::kDraft, ProposerKind::kNgram, ProposerKind::kPrediction})
+    EXPECT_GT(stats.by_proposer[static_cast<std::size_t>(kind)].n_accepted, 50u)
+        << proposer_name(kind);
 }
 
 }  // namespace

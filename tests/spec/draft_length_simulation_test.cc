@@ -1,5 +1,6 @@
-// The draft-length controller against made-up targets and texts, in simulated time. Acceptance is synthetic: a coin
-// per token. Bars: never slower than 0.97 of plain, close to the best fixed length that knows the truth.
+// The draft-length controller against made-up targets and texts, in simulated time. Acceptance is
+// synthetic: a coin per token. Bars: never slower than 0.97 of plain, close to the best fixed
+// length that knows the truth.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -19,8 +20,9 @@ double roofline(std::uint32_t rows) { return 0.020 * std::cbrt(1 + std::pow(rows
 double linear(std::uint32_t rows) { return 0.004 + 0.004 * rows; }
 double flat(std::uint32_t rows) { return 0.006 * (1 + 0.01 * rows); }
 
-// Of the best length for somebody who knows truth and cost. What is given up: acceptance enters as the lower end of
-// its interval, and step times scatter by 5 %, so tokens that are worth little more than their rows are left alone.
+// Of the best length for somebody who knows truth and cost. What is given up: acceptance enters as
+// the lower end of its interval, and step times scatter by 5 %, so tokens that are worth little
+// more than their rows are left alone.
 constexpr double kClose = 0.90;
 
 // A sequence whose next tokens are accepted with probability `truth`, whatever it says.
@@ -39,14 +41,17 @@ class World {
   void step() {
     std::vector<std::vector<PathToken>> paths;
     std::vector<Candidate> batch;
-    for (const Text& text : texts_) paths.emplace_back(cap_, PathToken{1, text.confidence, ProposerKind::kDraft});
+    for (const Text& text : texts_)
+      paths.emplace_back(cap_, PathToken{1, text.confidence, ProposerKind::kDraft});
     for (const auto& path : paths) batch.push_back({path, cap_});
     lengths = controller.cut(batch, 0, 10000);
-    const std::uint32_t rows = static_cast<std::uint32_t>(texts_.size()) + std::accumulate(lengths.begin(), lengths.end(), 0u);
+    const std::uint32_t rows = static_cast<std::uint32_t>(texts_.size()) +
+                               std::accumulate(lengths.begin(), lengths.end(), 0u);
     std::uint32_t committed = 0;
     for (std::size_t i = 0; i < texts_.size(); ++i) {
       std::uint32_t accepted = 0;
-      while (accepted < lengths[i] && std::bernoulli_distribution(texts_[i].truth)(random_)) ++accepted;
+      while (accepted < lengths[i] && std::bernoulli_distribution(texts_[i].truth)(random_))
+        ++accepted;
       committed += accepted + 1;
       if (lengths[i] > 0) controller.observe_round(std::span(paths[i]).first(lengths[i]), accepted);
     }
@@ -96,7 +101,8 @@ TEST(DraftLengthSimulation, IsNeverSlowerThanPlainWhenNothingIsAccepted) {
     for (const std::uint32_t batch : {1u, 4u, 32u, 256u})
       for (const std::uint8_t claimed : {std::uint8_t{60}, std::uint8_t{128}, std::uint8_t{255}}) {
         World world(std::vector<Text>(batch, {0.0, claimed}), cost, 1, 8);
-        EXPECT_GE(world.gain(batch > 100 ? 1000 : 2000), 0.97) << "batch " << batch << " claims " << int{claimed};
+        EXPECT_GE(world.gain(batch > 100 ? 1000 : 2000), 0.97)
+            << "batch " << batch << " claims " << int{claimed};
       }
 }
 
@@ -115,8 +121,10 @@ TEST(DraftLengthSimulation, ComesCloseToTheBestLengthThatKnowsTheTruth) {
 // Worked by hand from T(n): one length 5 for all gives 2.697, lengths 10 and 1 give 3.257.
 TEST(DraftLengthSimulation, AMixedBatchGainsFromALengthPerSequence) {
   const double plain = 32 / roofline(32);
-  const double one_for_all = 16 * (expected_tokens(0.9, 5) + expected_tokens(0.5, 5)) / roofline(32 * 6) / plain;
-  const double per_sequence = 16 * (expected_tokens(0.9, 10) + expected_tokens(0.5, 1)) / roofline(16 * 13) / plain;
+  const double one_for_all =
+      16 * (expected_tokens(0.9, 5) + expected_tokens(0.5, 5)) / roofline(32 * 6) / plain;
+  const double per_sequence =
+      16 * (expected_tokens(0.9, 10) + expected_tokens(0.5, 1)) / roofline(16 * 13) / plain;
   EXPECT_NEAR(one_for_all, 2.697, 0.001);
   EXPECT_NEAR(per_sequence, 3.257, 0.001);
   std::vector<Text> texts(32, {0.9, honest(0.9)});
@@ -161,7 +169,8 @@ TEST(DraftLengthSimulation, IsNotSlowerWhenTheTextKeepsChangingSides) {
           world.step();
         }
         const double plain = batch / cost(batch);
-        EXPECT_GE(world.tokens / world.seconds / plain, 0.97) << "batch " << batch << " phases of " << phase_steps;
+        EXPECT_GE(world.tokens / world.seconds / plain, 0.97)
+            << "batch " << batch << " phases of " << phase_steps;
       }
 }
 

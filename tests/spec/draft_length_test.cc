@@ -82,7 +82,8 @@ TEST(DraftLength, KeepsWithinCapsAndTheRowBudget) {
 TEST(DraftLength, RowsOfPrefillCountInTheCost) {
   // Flat up to 8 rows, then a cliff: with a chunk of 7 rows beside it, one more row is too many.
   DraftLength length({});
-  for (std::uint32_t rows = 1; rows <= 16; ++rows) length.observe_step(rows, 1, microseconds(rows <= 8 ? 1000 : 4000));
+  for (std::uint32_t rows = 1; rows <= 16; ++rows)
+    length.observe_step(rows, 1, microseconds(rows <= 8 ? 1000 : 4000));
   const auto path = chain(4, 230);
   EXPECT_GT(length.cut(std::vector<Candidate>{{path, 4}}, 0, 100)[0], 0u);
   EXPECT_EQ(length.cut(std::vector<Candidate>{{path, 4}}, 7, 100)[0], 0u);
@@ -91,7 +92,8 @@ TEST(DraftLength, RowsOfPrefillCountInTheCost) {
 TEST(DraftLength, LooksBeyondACostlyStepToACheapPlateau) {
   // 1 row 1 ms, 2 and more 1.9 ms: one proposed token does not pay, four do.
   DraftLength length({});
-  for (std::uint32_t rows = 1; rows <= 16; ++rows) length.observe_step(rows, 1, microseconds(rows == 1 ? 1000 : 1900));
+  for (std::uint32_t rows = 1; rows <= 16; ++rows)
+    length.observe_step(rows, 1, microseconds(rows == 1 ? 1000 : 1900));
   const auto path = chain(8, 250);
   EXPECT_EQ(length.cut(std::vector<Candidate>{{path, 1}}, 0, 100)[0], 0u);
   EXPECT_GT(length.cut(std::vector<Candidate>{{path, 8}}, 0, 100)[0], 3u);
@@ -113,14 +115,16 @@ TEST(DraftLength, NoChoiceOfLengthsHasMoreGoodput) {
       double tokens = 3;
       for (std::size_t i = 0; i < 3; ++i) {
         double survival = 1;
-        for (std::uint32_t k = 0; k < cut[i]; ++k) tokens += survival *= length.calibration().acceptance(paths[i][k], k);
+        for (std::uint32_t k = 0; k < cut[i]; ++k)
+          tokens += survival *= length.calibration().acceptance(paths[i][k], k);
       }
       return tokens / length.step_cost().seconds(3 + cut[0] + cut[1] + cut[2]);
     };
     const double chosen = goodput(length.cut(batch, 0, 100));
     for (std::uint32_t a = 0; a <= paths[0].size(); ++a)
       for (std::uint32_t b = 0; b <= paths[1].size(); ++b)
-        for (std::uint32_t c = 0; c <= paths[2].size(); ++c) ASSERT_LE(goodput({a, b, c}), chosen * (1 + 1e-12));
+        for (std::uint32_t c = 0; c <= paths[2].size(); ++c)
+          ASSERT_LE(goodput({a, b, c}), chosen * (1 + 1e-12));
   }
 }
 
@@ -158,8 +162,10 @@ TEST(DraftLength, HavingNothingToVerifyIsNotBeingOff) {
 
 TEST(WaitRule, WaitsForWhatBringsMoreThanTheTimeIsWorth) {
   DraftLength length({});
-  for (int i = 0; i < 100; ++i) length.observe_step(1, 1, milliseconds(10));  // 100 tokens/s: 0.1 token per ms
-  const auto expected = [](int in_us, double tokens, DraftStanding standing = DraftStanding::kActive) {
+  for (int i = 0; i < 100; ++i)
+    length.observe_step(1, 1, milliseconds(10));  // 100 tokens/s: 0.1 token per ms
+  const auto expected = [](int in_us, double tokens,
+                           DraftStanding standing = DraftStanding::kActive) {
     return Expected{standing, microseconds(in_us), tokens};
   };
   const auto wait = [&](std::vector<Expected> all, Duration deadline = milliseconds(100)) {

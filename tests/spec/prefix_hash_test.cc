@@ -18,7 +18,8 @@ TEST(PrefixHash, MatchesTheKnownAnswers) {
 }
 
 TEST(PrefixHash, DependsOnOrderAndFingerprints) {
-  EXPECT_NE(prefix_hash_extend(kRoot, std::vector<TokenId>{1, 2}), prefix_hash_extend(kRoot, std::vector<TokenId>{2, 1}));
+  EXPECT_NE(prefix_hash_extend(kRoot, std::vector<TokenId>{1, 2}),
+            prefix_hash_extend(kRoot, std::vector<TokenId>{2, 1}));
   EXPECT_NE(prefix_hash_root(1, 2), prefix_hash_root(2, 1));
 }
 

@@ -24,7 +24,9 @@ ProposalStore opened(const std::vector<TokenId>& committed) {
   return store;
 }
 
-Proposal chain(const std::vector<TokenId>& before, std::vector<TokenId> tokens, std::uint8_t confidence = 200,
+Proposal chain(const std::vector<TokenId>& before,
+               std::vector<TokenId> tokens,
+               std::uint8_t confidence = 200,
                ProposerKind source = ProposerKind::kDraft) {
   Proposal proposal;
   proposal.base = static_cast<Position>(before.size());
@@ -85,8 +87,9 @@ TEST(ProposalStore, RefusesMalformedRecordsWhole) {
   forward_parent.parents = {kParentIsBase, 1};
   Proposal short_parents = chain({1, 2}, {3, 4});
   short_parents.parents = {kParentIsBase};
-  for (const Proposal& bad : {short_confidences, forward_parent, short_parents, chain({1, 2}, {3, kVocab}),
-                              chain({1, 2}, {3, -1}), chain({1, 2}, std::vector<TokenId>(5000, 3))})
+  for (const Proposal& bad :
+       {short_confidences, forward_parent, short_parents, chain({1, 2}, {3, kVocab}),
+        chain({1, 2}, {3, -1}), chain({1, 2}, std::vector<TokenId>(5000, 3))})
     EXPECT_EQ(store.insert(kSeq, bad), Insertion::kMalformed);
   EXPECT_EQ(store.n_edges(kSeq), 0u);
 }
@@ -126,9 +129,14 @@ Proposal random_tree(std::mt19937& random, const std::vector<TokenId>& committed
   for (std::size_t i = 0; i < n; ++i) {
     const std::size_t at = static_cast<std::size_t>(base) + i;
     // Often along the committed text, so that late proposals reach beyond it.
-    tree.tokens.push_back(at < committed.size() && random() % 4 != 0 ? committed[at] : static_cast<TokenId>(random() % 3));
-    tree.parents.push_back(i == 0 || random() % 5 == 0 ? (random() % 2 == 0 && i > 0 ? static_cast<std::uint16_t>(random() % i) : kParentIsBase)
-                                                       : static_cast<std::uint16_t>(i - 1));
+    tree.tokens.push_back(at < committed.size() && random() % 4 != 0
+                              ? committed[at]
+                              : static_cast<TokenId>(random() % 3));
+    tree.parents.push_back(i == 0 || random() % 5 == 0
+                               ? (random() % 2 == 0 && i > 0
+                                      ? static_cast<std::uint16_t>(random() % i)
+                                      : kParentIsBase)
+                               : static_cast<std::uint16_t>(i - 1));
     tree.confidences.push_back(static_cast<std::uint8_t>(random() % 256));
   }
   tree.source = static_cast<ProposerKind>(1 + random() % 3);
@@ -145,14 +153,17 @@ TEST(ProposalStore, OrderAndRepetitionChangeNothing) {
     std::vector<Proposal> proposals;
     for (std::size_t i = 0; i < 8; ++i) proposals.push_back(random_tree(random, committed));
     ProposalStore in_order = opened(committed);
-    for (const Proposal& each : proposals) ASSERT_EQ(in_order.insert(kSeq, each), Insertion::kInserted);
+    for (const Proposal& each : proposals)
+      ASSERT_EQ(in_order.insert(kSeq, each), Insertion::kInserted);
     auto shuffled = proposals;
-    shuffled.insert(shuffled.end(), proposals.begin(), proposals.begin() + static_cast<std::ptrdiff_t>(random() % 9));
+    shuffled.insert(shuffled.end(), proposals.begin(),
+                    proposals.begin() + static_cast<std::ptrdiff_t>(random() % 9));
     std::shuffle(shuffled.begin(), shuffled.end(), random);
     ProposalStore otherwise = opened(committed);
     for (const Proposal& each : shuffled) otherwise.insert(kSeq, each);
     ASSERT_TRUE(std::ranges::equal(in_order.edges(kSeq), otherwise.edges(kSeq)));
-    ASSERT_EQ(in_order.best_path(kSeq, 8, kUncalibrated), otherwise.best_path(kSeq, 8, kUncalibrated));
+    ASSERT_EQ(in_order.best_path(kSeq, 8, kUncalibrated),
+              otherwise.best_path(kSeq, 8, kUncalibrated));
   }
 }
 
@@ -181,7 +192,8 @@ TEST(ProposalStore, AWalkOverAFullStoreEnds) {
   }
   ASSERT_EQ(store.insert(kSeq, tree), Insertion::kInserted);
   EXPECT_EQ(store.n_edges(kSeq), ProposalStore::kMaxEdges);
-  EXPECT_EQ(path_tokens(store, 32).size(), 8u);  // 3 + 9 + ... + 3^7 = 3279 edges, the rest begins an eighth level
+  EXPECT_EQ(path_tokens(store, 32).size(),
+            8u);  // 3 + 9 + ... + 3^7 = 3279 edges, the rest begins an eighth level
 }
 
 TEST(ProposalStore, SequencesAreApart) {

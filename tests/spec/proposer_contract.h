@@ -1,5 +1,6 @@
-// What every proposer owes, whatever it is made of. A test of a new proposer instantiates ProposerContract with it.
-// A proposer that answers later (over a wire) brings a `pump` that lets its answers arrive.
+// What every proposer owes, whatever it is made of. A test of a new proposer instantiates
+// ProposerContract with it. A proposer that answers later (over a wire) brings a `pump` that lets
+// its answers arrive.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -20,7 +21,9 @@ struct ProposerCase {
   std::function<void()> pump = [] {};
 };
 
-inline std::ostream& operator<<(std::ostream& out, const ProposerCase& each) { return out << each.name; }
+inline std::ostream& operator<<(std::ostream& out, const ProposerCase& each) {
+  return out << each.name;
+}
 
 class ProposerContract : public testing::TestWithParam<ProposerCase> {
  protected:
@@ -33,18 +36,30 @@ class ProposerContract : public testing::TestWithParam<ProposerCase> {
     for (std::uint32_t i = 0; i < n; ++i) out.push_back(first + static_cast<TokenId>(i % 7));
     return out;
   }
-  static std::vector<TokenId> part(const std::vector<TokenId>& all, std::size_t from, std::size_t n) {
-    return {all.begin() + static_cast<std::ptrdiff_t>(from), all.begin() + static_cast<std::ptrdiff_t>(from + n)};
+  static std::vector<TokenId> part(const std::vector<TokenId>& all,
+                                   std::size_t from,
+                                   std::size_t n) {
+    return {all.begin() + static_cast<std::ptrdiff_t>(from),
+            all.begin() + static_cast<std::ptrdiff_t>(from + n)};
   }
 
-  void open(Proposer& proposer, ProposalStore& store, SeqId seq, const std::vector<TokenId>& prompt,
+  void open(Proposer& proposer,
+            ProposalStore& store,
+            SeqId seq,
+            const std::vector<TokenId>& prompt,
             const std::vector<TokenId>& prediction) {
     store.open(seq, prompt);
     proposer.open({.seq = seq, .prompt = prompt, .params = params_, .prediction = prediction});
   }
   // Commits the tail and asks; `again` tokens before it are sent once more.
-  void ask(Proposer& proposer, ProposalStore& store, SeqId seq, const std::vector<TokenId>& all, std::size_t from,
-           std::size_t n, std::size_t again, std::uint32_t budget) {
+  void ask(Proposer& proposer,
+           ProposalStore& store,
+           SeqId seq,
+           const std::vector<TokenId>& all,
+           std::size_t from,
+           std::size_t n,
+           std::size_t again,
+           std::uint32_t budget) {
     store.commit(seq, part(all, from, n));
     const auto tail = part(all, from - again, again + n);
     const Ask one{.seq = seq,
@@ -147,7 +162,8 @@ TEST_P(ProposerContract, AnswersOfASequenceClosedMeanwhileAreDropped) {
   const auto all = text(64);
   ProposalStore store(kRoot, kVocab);
   open(*proposer, store, SeqId{1}, part(all, 0, 20), part(all, 20, 44));
-  const Ask one{.seq = SeqId{1}, .from = 20, .tail = {}, .prefix = store.prefix(SeqId{1}), .budget = 4};
+  const Ask one{
+      .seq = SeqId{1}, .from = 20, .tail = {}, .prefix = store.prefix(SeqId{1}), .budget = 4};
   proposer->ask(std::span<const Ask>(&one, 1));
   proposer->close(SeqId{1});
   GetParam().pump();

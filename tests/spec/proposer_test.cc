@@ -12,10 +12,12 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 
 INSTANTIATE_TEST_SUITE_P(
-    Local, ProposerContract,
+    Local,
+    ProposerContract,
     testing::Values(ProposerCase{"null", [] { return std::make_unique<NullProposer>(); }},
                     ProposerCase{"ngram", [] { return std::make_unique<NgramProposer>(); }},
-                    ProposerCase{"prediction", [] { return std::make_unique<PredictionProposer>(); }}),
+                    ProposerCase{"prediction",
+                                 [] { return std::make_unique<PredictionProposer>(); }}),
     [](const auto& each) { return each.param.name; });
 
 constexpr SeqId kSeq{1};
@@ -23,14 +25,20 @@ constexpr SeqId kSeq{1};
 // Drives one sequence and returns what would be verified after each tail.
 class Driver {
  public:
-  Driver(Proposer& proposer, const std::vector<TokenId>& prompt, const std::vector<TokenId>& prediction)
+  Driver(Proposer& proposer,
+         const std::vector<TokenId>& prompt,
+         const std::vector<TokenId>& prediction)
       : proposer_(proposer), length_(static_cast<Position>(prompt.size())) {
     store_.open(kSeq, prompt);
     proposer_.open({.seq = kSeq, .prompt = prompt, .params = params_, .prediction = prediction});
   }
   std::vector<PathToken> path(const std::vector<TokenId>& tail, std::uint32_t budget = 4) {
     store_.commit(kSeq, tail);
-    const Ask one{.seq = kSeq, .from = length_, .tail = tail, .prefix = store_.prefix(kSeq), .budget = budget};
+    const Ask one{.seq = kSeq,
+                  .from = length_,
+                  .tail = tail,
+                  .prefix = store_.prefix(kSeq),
+                  .budget = budget};
     length_ += static_cast<Position>(tail.size());
     proposer_.ask(std::span<const Ask>(&one, 1));
     proposer_.collect(TimePoint{}, store_);

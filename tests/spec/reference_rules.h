@@ -1,4 +1,5 @@
-// The rules of a row by their definition, for tests: looks back over the whole text for every id, keeps nothing.
+// The rules of a row by their definition, for tests: looks back over the whole text for every id,
+// keeps nothing.
 #pragma once
 
 #include <algorithm>
@@ -15,8 +16,11 @@ inline constexpr float kMasked = -std::numeric_limits<float>::infinity();
 using Row = std::vector<Adjustment>;  // sorted by id
 
 // The definition, by looking back over the whole text for every id.
-inline Row row_by_definition(const SamplingParams& params, std::span<const TokenId> eos_ids,
-                             std::span<const TokenId> prompt, std::span<const TokenId> output, TokenId vocab) {
+inline Row row_by_definition(const SamplingParams& params,
+                             std::span<const TokenId> eos_ids,
+                             std::span<const TokenId> prompt,
+                             std::span<const TokenId> output,
+                             TokenId vocab) {
   Row out;
   for (TokenId id = 0; id < vocab; ++id) {
     const auto in_output = std::count(output.begin(), output.end(), id);
@@ -33,10 +37,12 @@ inline Row row_by_definition(const SamplingParams& params, std::span<const Token
     for (const auto& word : params.bad_words) {
       const auto head = std::span<const TokenId>(word).first(word.size() - 1);
       masked |= word.back() == id && head.size() <= output.size() &&
-                std::equal(head.begin(), head.end(), output.end() - static_cast<std::ptrdiff_t>(head.size()));
+                std::equal(head.begin(), head.end(),
+                           output.end() - static_cast<std::ptrdiff_t>(head.size()));
     }
-    const bool ends = std::count(params.stop_token_ids.begin(), params.stop_token_ids.end(), id) > 0 ||
-                      (!params.ignore_eos && std::count(eos_ids.begin(), eos_ids.end(), id) > 0);
+    const bool ends =
+        std::count(params.stop_token_ids.begin(), params.stop_token_ids.end(), id) > 0 ||
+        (!params.ignore_eos && std::count(eos_ids.begin(), eos_ids.end(), id) > 0);
     masked |= ends && output.size() < params.min_tokens;
     if (masked) entry.add = kMasked;
     if (entry.add != 0 || entry.repetition != 1) out.push_back(entry);

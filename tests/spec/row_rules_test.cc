@@ -14,15 +14,17 @@ namespace {
 const std::vector<TokenId> kEosIds{0};
 
 bool operator_equal(const Row& a, const Row& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const Adjustment& x, const Adjustment& y) {
-    return x.id == y.id && x.repetition == y.repetition && x.add == y.add;
-  });
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const Adjustment& x, const Adjustment& y) {
+                      return x.id == y.id && x.repetition == y.repetition && x.add == y.add;
+                    });
 }
 
 std::string printed(const Row& row) {
   std::string out;
   for (const Adjustment& each : row)
-    out += "(" + std::to_string(each.id) + " x" + std::to_string(each.repetition) + " +" + std::to_string(each.add) + ") ";
+    out += "(" + std::to_string(each.id) + " x" + std::to_string(each.repetition) + " +" +
+           std::to_string(each.add) + ") ";
   return out;
 }
 
@@ -82,11 +84,15 @@ TEST(RowRules, PenaltiesFollowTheWorkedExample) {
   params.logit_bias = {{7, 2.0f}, {9, -1.0f}};
   RowRules rules(params, kEosIds, std::vector<TokenId>{5, 5, 7});
   rules.commit(7);
-  // Prompt tokens 5 and 7 are seen; only the answer's 7 has presence (0.5) and frequency (0.25): 2 - 0.75.
+  // Prompt tokens 5 and 7 are seen; only the answer's 7 has presence (0.5) and frequency (0.25): 2
+  // - 0.75.
   const Rows rows = rows_of(rules, std::vector<TokenId>{7, 3});
-  EXPECT_TRUE(operator_equal(rows.row(0), {{5, 1.5f, 0}, {7, 1.5f, 1.25f}, {9, 1, -1}})) << printed(rows.row(0));
-  EXPECT_TRUE(operator_equal(rows.row(1), {{5, 1.5f, 0}, {7, 1.5f, 1.0f}, {9, 1, -1}})) << printed(rows.row(1));
-  EXPECT_TRUE(operator_equal(rows.row(2), {{3, 1.5f, -0.75f}, {5, 1.5f, 0}, {7, 1.5f, 1.0f}, {9, 1, -1}}))
+  EXPECT_TRUE(operator_equal(rows.row(0), {{5, 1.5f, 0}, {7, 1.5f, 1.25f}, {9, 1, -1}}))
+      << printed(rows.row(0));
+  EXPECT_TRUE(operator_equal(rows.row(1), {{5, 1.5f, 0}, {7, 1.5f, 1.0f}, {9, 1, -1}}))
+      << printed(rows.row(1));
+  EXPECT_TRUE(
+      operator_equal(rows.row(2), {{3, 1.5f, -0.75f}, {5, 1.5f, 0}, {7, 1.5f, 1.0f}, {9, 1, -1}}))
       << printed(rows.row(2));
 }
 
@@ -124,7 +130,9 @@ TEST(RowRules, EqualRowsShareTheirAdjustments) {
 }
 
 SamplingParams random_params(std::mt19937& random, TokenId vocab) {
-  const auto id = [&] { return static_cast<TokenId>(random() % static_cast<std::uint32_t>(vocab)); };
+  const auto id = [&] {
+    return static_cast<TokenId>(random() % static_cast<std::uint32_t>(vocab));
+  };
   const auto maybe = [&](float value) { return random() % 2 == 0 ? value : 0.0f; };
   SamplingParams params;
   params.repetition_penalty = 1.0f + maybe(0.3f);
@@ -164,11 +172,14 @@ TEST(RowRules, AProposedPrefixEqualsTheSamePrefixCommittedAndTheDefinition) {
     for (std::size_t k = 0; k <= drafted.size(); ++k) {
       const Rows committed = rows_of(rules, {});
       ASSERT_TRUE(operator_equal(proposed.row(k), committed.row(0)))
-          << printed(proposed.row(k)) << "\n" << printed(committed.row(0));
+          << printed(proposed.row(k)) << "\n"
+          << printed(committed.row(0));
       ASSERT_EQ(proposed.rules[k].position, committed.rules[0].position);
       const Row expected = row_by_definition(params, kEosIds, prompt, output, kVocab);
-      ASSERT_TRUE(operator_equal(with_masks_normalised(proposed.row(k)), with_masks_normalised(expected)))
-          << printed(proposed.row(k)) << "\n" << printed(expected);
+      ASSERT_TRUE(
+          operator_equal(with_masks_normalised(proposed.row(k)), with_masks_normalised(expected)))
+          << printed(proposed.row(k)) << "\n"
+          << printed(expected);
       if (k == drafted.size()) break;
       rules.commit(drafted[k]);
       output.push_back(drafted[k]);

@@ -7,7 +7,9 @@
 namespace foretoken {
 namespace {
 
-std::vector<PathToken> path(std::size_t n, ProposerKind source) { return std::vector<PathToken>(n, {1, 100, source}); }
+std::vector<PathToken> path(std::size_t n, ProposerKind source) {
+  return std::vector<PathToken>(n, {1, 100, source});
+}
 
 TEST(SpecStats, RatesAreNumbersFromTheStart) {
   EXPECT_EQ(SpecStats{}.acceptance_rate(), 0.0);
@@ -28,7 +30,8 @@ TEST(SpecStats, FollowTheWorkedExample) {
   EXPECT_DOUBLE_EQ(stats.mean_acceptance_length(), 1 + 5.0 / 3);
   EXPECT_EQ(stats.by_depth[0], (SpecStats::Tally{3, 2}));
   EXPECT_EQ(stats.by_depth[3], (SpecStats::Tally{2, 1}));
-  EXPECT_EQ(stats.by_proposer[static_cast<std::size_t>(ProposerKind::kNgram)], (SpecStats::Tally{2, 0}));
+  EXPECT_EQ(stats.by_proposer[static_cast<std::size_t>(ProposerKind::kNgram)],
+            (SpecStats::Tally{2, 0}));
   EXPECT_EQ(stats.accepted_histogram[4], 1u);
   EXPECT_EQ(stats.accepted_histogram[0], 1u);
   EXPECT_EQ(stats.fallbacks[static_cast<std::size_t>(FallbackReason::kNotWorth)], 1u);

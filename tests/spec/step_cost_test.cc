@@ -39,7 +39,8 @@ TEST(StepCost, NeverFallsWithRows) {
     const auto rows = 1 + static_cast<std::uint32_t>(random() % 700);
     cost.observe(rows, microseconds(1000 + random() % 3000));
   }
-  for (std::uint32_t rows = 1; rows < 2000; ++rows) ASSERT_LE(cost.seconds(rows), cost.seconds(rows + 1)) << rows;
+  for (std::uint32_t rows = 1; rows < 2000; ++rows)
+    ASSERT_LE(cost.seconds(rows), cost.seconds(rows + 1)) << rows;
 }
 
 TEST(StepCost, FollowsAChangeAndShrugsOffAHiccup) {
@@ -53,15 +54,18 @@ TEST(StepCost, FollowsAChangeAndShrugsOffAHiccup) {
 
 TEST(StepCost, WhatMakesAllStepsDearerReachesThoseNotTaken) {
   StepCost cost;
-  for (int i = 0; i < 50; ++i) cost.observe(1, microseconds(1000)), cost.observe(5, microseconds(1100));
-  for (int i = 0; i < 300; ++i) cost.observe(5, microseconds(1100 + 5 * i));  // a context that grows
+  for (int i = 0; i < 50; ++i)
+    cost.observe(1, microseconds(1000)), cost.observe(5, microseconds(1100));
+  for (int i = 0; i < 300; ++i)
+    cost.observe(5, microseconds(1100 + 5 * i));  // a context that grows
   EXPECT_GT(cost.seconds(1), 0.0018);
   EXPECT_LE(cost.seconds(1), cost.seconds(5));
 }
 
 TEST(StepCost, AnyNumberOfRowsHasAPlace) {
   StepCost cost;
-  for (const std::uint32_t rows : {0u, 1u, 16u, 17u, 32u, 33u, 1000000u, 0xFFFFFFFFu}) cost.observe(rows, microseconds(10));
+  for (const std::uint32_t rows : {0u, 1u, 16u, 17u, 32u, 33u, 1000000u, 0xFFFFFFFFu})
+    cost.observe(rows, microseconds(10));
   EXPECT_GT(cost.seconds(0xFFFFFFFFu), 0);
   cost.observe(3, microseconds(0));
   cost.observe(3, microseconds(-5));

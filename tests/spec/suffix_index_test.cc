@@ -36,7 +36,8 @@ TEST(SuffixIndex, FindsNothingThatIsNotThereOrHasNoContinuation) {
 }
 
 TEST(SuffixIndex, ComparesAtMostSoManyTokens) {
-  EXPECT_EQ(indexed({1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, 4).find(std::vector<TokenId>(20, 1)).length, 4u);
+  EXPECT_EQ(indexed({1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, 4).find(std::vector<TokenId>(20, 1)).length,
+            4u);
 }
 
 TEST(SuffixIndex, NearPrefersWhatLiesAhead) {
@@ -59,12 +60,14 @@ TEST(SuffixIndex, FindsTheLongestRunOfAnyRandomText) {
     std::uint32_t longest = 0;
     for (std::size_t end = 1; end < text.size(); ++end) {
       std::uint32_t length = 0;
-      while (length < 6 && length < end && text[end - 1 - length] == text[text.size() - 1 - length]) ++length;
+      while (length < 6 && length < end && text[end - 1 - length] == text[text.size() - 1 - length])
+        ++length;
       longest = std::max(longest, length);
     }
     const auto match = index.find(text);
     ASSERT_EQ(match.length, longest);
-    for (std::uint32_t i = 0; i < match.length; ++i) ASSERT_EQ(text[match.next - 1 - i], text[text.size() - 1 - i]);
+    for (std::uint32_t i = 0; i < match.length; ++i)
+      ASSERT_EQ(text[match.next - 1 - i], text[text.size() - 1 - i]);
   }
 }
 
