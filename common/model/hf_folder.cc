@@ -5,6 +5,7 @@
 #include <limits>
 #include <system_error>
 
+#include "common/base/file.h"
 #include "common/base/json.h"
 #include "common/model/families.h"
 #include "common/model/safetensors.h"
@@ -392,11 +393,11 @@ ModelConfig read_model_config(const std::filesystem::path& folder) {
   if (!std::filesystem::is_directory(folder, error))
     throw FatalError(ErrorCode::kIo,
                      folder.string() + ": is not a folder; expected a Hugging Face model folder");
-  const std::string config = read_text_file(folder / "config.json", kMaxConfigBytes);
+  const std::string config = value_or_throw(read_text_file(folder / "config.json", kMaxConfigBytes));
   const auto generation_path = folder / "generation_config.json";
   std::string generation;
   if (std::filesystem::exists(generation_path, error))
-    generation = read_text_file(generation_path, kMaxConfigBytes);
+    generation = value_or_throw(read_text_file(generation_path, kMaxConfigBytes));
   return parse_model_config(config, generation, folder.string());
 }
 

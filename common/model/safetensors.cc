@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/file.h"
 
 namespace foretoken {
 namespace {
@@ -78,18 +79,6 @@ std::int64_t modified_ns(const struct stat& status) {
 }
 
 }  // namespace
-
-std::string read_text_file(const std::filesystem::path& path, std::size_t max_bytes) {
-  OpenFile file(path);
-  if (file.size() > max_bytes) {
-    fail(
-        ErrorCode::kMalformed, path,
-        "has " + std::to_string(file.size()) + " bytes; the limit is " + std::to_string(max_bytes));
-  }
-  std::string text(file.size(), '\0');
-  read_exactly(path, file.fd, text.data(), text.size(), 0);
-  return text;
-}
 
 SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : path_(path) {
   OpenFile file(path);
@@ -184,7 +173,7 @@ void Checkpoint::open_single(const std::filesystem::path& path) {
 
 void Checkpoint::open_index(const std::filesystem::path& folder,
                             const std::filesystem::path& path) {
-  auto parsed = parse_safetensors_index(read_text_file(path, kMaxSafetensorsHeader));
+  auto parsed = parse_safetensors_index(value_or_throw(read_text_file(path, kMaxSafetensorsHeader)));
   if (!parsed.ok()) fail(parsed.error().code, path, parsed.error().message);
   const auto& weight_map = *parsed;
 

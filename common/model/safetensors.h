@@ -159,8 +159,4 @@ void write_safetensors_index(const std::filesystem::path& folder,
                              const std::map<std::string, std::string>& weight_map,
                              std::uint64_t total_bytes);
 
-// A small text file, read whole. Throws FatalError(kIo), also for what is no regular file or larger
-// than max_bytes.
-std::string read_text_file(const std::filesystem::path& path, std::size_t max_bytes);
-
 }  // namespace foretoken

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "common/base/file.h"
 #include "common/tokenizer/limits.h"
 #include "common/tokenizer/tokenizer_json.h"
 #include "common/tokenizer/utf8.h"

@@ -10,6 +10,7 @@
 #include <unordered_set>
 
 #include "common/base/check.h"
+#include "common/base/file.h"
 #include "common/tokenizer/hash.h"
 #include "common/tokenizer/limits.h"
 
@@ -260,24 +261,6 @@ Result<void> parse(std::string_view bytes, std::string_view file, Parsed& into) 
 std::string name_of(const std::filesystem::path& path) { return path.filename().string(); }
 
 }  // namespace
-
-Result<std::string> read_text_file(const std::filesystem::path& path, std::size_t max_bytes) {
-  std::error_code status;
-  if (!std::filesystem::exists(path, status))
-    return Error{ErrorCode::kNotFound, path.string() + ": no such file"};
-  if (!std::filesystem::is_regular_file(path, status))
-    return Error{ErrorCode::kIo, path.string() + ": expected a regular file, found something else"};
-  const auto size = std::filesystem::file_size(path, status);
-  if (status) return Error{ErrorCode::kIo, path.string() + ": cannot be read: " + status.message()};
-  if (size > max_bytes)
-    return Error{ErrorCode::kMalformed, path.string() + ": expected at most " + std::to_string(max_bytes) +
-                                            " bytes, found " + std::to_string(size)};
-  std::string bytes(static_cast<std::size_t>(size), '\0');
-  std::ifstream stream(path, std::ios::binary);
-  if (!stream.read(bytes.data(), static_cast<std::streamsize>(size)) && size > 0)
-    return Error{ErrorCode::kIo, path.string() + ": cannot be read"};
-  return bytes;
-}
 
 Result<TokenizerJson> parse_tokenizer_json(std::string_view bytes, std::string_view file) {
   Parsed parsed;

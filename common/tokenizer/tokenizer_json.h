@@ -26,6 +26,4 @@ Result<TokenizerJson> parse_tokenizer_json(std::string_view bytes, std::string_v
 
 // A small JSON file; an object is required. ErrorCode::kNotFound if there is no such file.
 Result<JsonTree> read_json_file(const std::filesystem::path& path);
-Result<std::string> read_text_file(const std::filesystem::path& path, std::size_t max_bytes);
-
 }  // namespace foretoken

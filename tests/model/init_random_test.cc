@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "common/base/file.h"
 #include "common/base/result.h"
 #include "common/model/convert.h"
 #include "common/model/digest.h"
@@ -21,7 +22,7 @@ using test::TempFolder;
 using testing::HasSubstr;
 
 std::uint64_t digest_of(const std::filesystem::path& file) {
-  const std::string text = read_text_file(file, 64u << 20);
+  const std::string text = value_or_throw(read_text_file(file, 64u << 20));
   return digest_bytes(std::as_bytes(std::span(text)));
 }
 

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "common/base/file.h"
 #include "common/base/json.h"
 #include "common/model/safetensors.h"
 
@@ -33,7 +34,7 @@ RopeSpec spec_of(const Json& p) {
 
 TEST(Rope, MatchesTheReferenceForEveryType) {
   const auto path = std::filesystem::path(FORETOKEN_SOURCE_DIR) / "tests/fixtures/models/rope.json";
-  const auto fixtures = parse_json(read_text_file(path, 1 << 20));
+  const auto fixtures = parse_json(value_or_throw(read_text_file(path, 1 << 20)));
   ASSERT_TRUE(fixtures.ok());
   ASSERT_GE(fixtures->size(), 12u);
   for (const Json& fixture : *fixtures) {
