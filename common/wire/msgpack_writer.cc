@@ -1,5 +1,7 @@
 #include "common/wire/msgpack_writer.h"
 
+#include <bit>
+
 #include "common/base/check.h"
 
 #define MSGPACK_NO_BOOST
@@ -32,8 +34,13 @@ void MsgpackWriter::boolean(bool value) {
 }
 void MsgpackWriter::uint(std::uint64_t value) { FORETOKEN_PACK(pack_uint64(value)); }
 void MsgpackWriter::integer(std::int64_t value) { FORETOKEN_PACK(pack_int64(value)); }
-void MsgpackWriter::float32(float value) { FORETOKEN_PACK(pack_float(value)); }
-void MsgpackWriter::float64(double value) { FORETOKEN_PACK(pack_double(value)); }
+// By hand: msgpack-cxx writes a float that happens to be whole as an integer, and a field has one type.
+void MsgpackWriter::float32(float value) { put('\xca', std::bit_cast<std::uint32_t>(value), 4); }
+void MsgpackWriter::float64(double value) { put('\xcb', std::bit_cast<std::uint64_t>(value), 8); }
+void MsgpackWriter::put(char marker, std::uint64_t bits, int bytes) {
+  out_.push_back(marker);
+  for (int i = bytes - 1; i >= 0; --i) out_.push_back(static_cast<char>(bits >> (8 * i)));
+}
 void MsgpackWriter::str(std::string_view value) {
   FORETOKEN_PACK(pack_str(size32(value.size())));
   packer.pack_str_body(value.data(), size32(value.size()));

@@ -24,6 +24,7 @@ class MsgpackWriter {
   void map(std::size_t size);    // then its keys and values
 
  private:
+  void put(char marker, std::uint64_t bits, int bytes);
   Bytes& out_;
 };
 

@@ -1,0 +1,89 @@
+// Bytes that another packer made from another listing (make_golden.py) decode to the values of the rule and back.
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "common/wire/client_codec.h"
+#include "common/wire/codec.h"
+#include "common/wire/describe.h"
+#include "tests/wire/fill.h"
+
+namespace foretoken::wire {
+namespace {
+
+std::vector<Bytes> golden(const std::string& name) {
+  std::ifstream in(std::string(FORETOKEN_SOURCE_DIR) + "/tests/golden/wire/1.0/" + name + ".hex");
+  std::vector<Bytes> lines;
+  for (std::string line; std::getline(in, line);) {
+    Bytes bytes;
+    for (std::size_t i = 0; i + 1 < line.size(); i += 2) bytes += static_cast<char>(std::stoi(line.substr(i, 2), nullptr, 16));
+    lines.push_back(std::move(bytes));
+  }
+  return lines;
+}
+
+TEST(Golden, EveryMessageOfVersionOneZeroDecodesForEver) {
+  each_message([](auto expected) {
+    GoldenFiller().value(expected);
+    const Frames frames = golden(std::string(expected.kName));
+    ASSERT_EQ(frames.size(), 2u) << expected.kName << ": tests/wire/make_golden.py makes it";
+    const auto incoming = decode(frames);
+    ASSERT_TRUE(incoming.ok()) << expected.kName << " " << incoming.error().message;
+    EXPECT_EQ(incoming->message, Message(expected)) << print(incoming->message);
+    EXPECT_EQ(incoming->header.request, (RequestId{0x1122334455667788, 0x99AABBCCDDEEFF00}));
+    EXPECT_EQ(incoming->header.sender.value, 0x0102030405060708u);
+    EXPECT_EQ(incoming->header.incarnation.value, 0xF1F2F3F4F5F6F7F8u);
+    EXPECT_EQ(incoming->header.sequence, 42u);
+  });
+}
+
+// Holds while nothing has been appended; a new field replaces this by the old bytes' decoding alone.
+TEST(Golden, EveryMessageEncodesToTheSameBytes) {
+  each_message([](auto message) {
+    GoldenFiller().value(message);
+    Header header = decode(golden(std::string(message.kName)))->header;
+    EXPECT_EQ(encode(header, message), golden(std::string(message.kName))) << message.kName;
+  });
+}
+
+TEST(Golden, AClientRequestInAnotherLanguageIsUnderstood) {
+  const auto outcome = read_client_request(golden("client_request").at(0));
+  ASSERT_TRUE(outcome.request.ok()) << outcome.request.error().message;
+  const ClientRequest& r = *outcome.request;
+  EXPECT_EQ(r.op, ClientOp::kGenerate);
+  EXPECT_EQ(r.prompt_kind, PromptKind::kMessages);
+  EXPECT_EQ(r.messages_json,
+            R"([{"role":"system","content":"Be brief."},{"role":"user","content":"Say \"é\"\u000anow"}])");
+  EXPECT_EQ(r.model, "demo");
+  SamplingParams p;
+  p.max_tokens = 64;
+  p.min_tokens = 2;
+  p.temperature = 0.75f;
+  p.top_k = 40;
+  p.top_p = 0.5f;
+  p.min_p = 0.25f;
+  p.repetition_penalty = 1.5f;
+  p.presence_penalty = -0.5f;
+  p.frequency_penalty = 0.5f;
+  p.logit_bias = {{7, -100.0f}, {9, 2.5f}};
+  p.stop_token_ids = {3, 5};
+  p.ignore_eos = true;
+  p.seed = ~std::uint64_t{0};
+  p.n_logprobs = 0;
+  EXPECT_EQ(r.params, p);
+  EXPECT_EQ(r.bad_words, std::vector<std::string>{"damn"});
+  EXPECT_EQ(r.stop, std::vector<std::string>{"\n\n"});
+  EXPECT_TRUE(r.stream && r.has_seed && r.has_temperature && r.has_top_k && r.has_top_p && r.has_max_tokens);
+  EXPECT_TRUE(r.include_stop_str_in_output);
+  EXPECT_FALSE(r.adaptive || r.skip_special_tokens || r.add_generation_prompt || r.add_special_tokens);
+  EXPECT_EQ(r.num_draft_tokens, 0);
+  EXPECT_EQ(r.proposer, ProposerKind::kNgram);
+  EXPECT_EQ(r.prediction, "yes");
+  EXPECT_EQ(r.timeout_ms, 5000u);
+  EXPECT_EQ(r.request_id, (RequestId{0x0001020304050607, 0x08090a0b0c0d0e0f}));
+  EXPECT_EQ(r.tenant, "acme");
+  EXPECT_EQ(r.priority, 9);
+}
+
+}  // namespace
+}  // namespace foretoken::wire
