@@ -210,7 +210,7 @@ Result<std::pair<std::string_view, std::string_view>> read_merge(std::string_vie
   return std::pair{left, right};
 }
 
-Result<void> read_merges(std::string_view file, element value, TokenizerJson& into, StableHash& hash) {
+Result<void> read_merges(std::string_view file, element value, TokenizerJson& into) {
   simdjson::dom::array array;
   if (value.get_array().get(array) != simdjson::SUCCESS)
     return field_error(file, "model.merges", "an array", kind_name(value));
@@ -219,26 +219,34 @@ Result<void> read_merges(std::string_view file, element value, TokenizerJson& in
       return field_error(file, "model.merges", "at most " + std::to_string(limits::kMaxMerges) + " merges", "more");
     auto merge = read_merge(file, item, into.merges.size());
     if (!merge.ok()) return merge.error();
-    hash.add(merge->first).add(merge->second);
     into.merges.emplace_back(merge->first, merge->second);
   }
   return {};
 }
 
-Result<void> read_model(std::string_view file, element model, TokenizerJson& into, StableHash& hash) {
+Result<void> read_model(std::string_view file, element model, TokenizerJson& into) {
   for (const auto& [name, value] : members_of(model)) {
     Result<void> read;
     if (name == "vocab") {
       if (!into.vocab.empty()) return field_error(file, "model", "each name once", "\"vocab\" twice");
-      hash.add(hash_of(value));
       read = read_vocab(file, value, into);
     } else if (name == "merges") {
       if (!into.merges.empty()) return field_error(file, "model", "each name once", "\"merges\" twice");
-      read = read_merges(file, value, into, hash);
+      read = read_merges(file, value, into);
     }
     if (!read.ok()) return read;
   }
   return {};
+}
+
+// Independent of the order of fields, and of how merges are spelled.
+std::uint64_t hash_of_model(element model, const std::vector<std::pair<std::string, std::string>>& merges) {
+  std::uint64_t sum = 0;
+  for (const auto& [name, value] : members_of(model))
+    if (name != "merges") sum += StableHash().add(name).add(hash_of(value)).value();
+  StableHash hash;
+  for (const auto& [left, right] : merges) hash.add(left).add(right);
+  return sum + hash.value();
 }
 
 struct Parsed {
@@ -274,15 +282,12 @@ Result<TokenizerJson> parse_tokenizer_json(std::string_view bytes, std::string_v
     if (name == "model" && value.is_object()) {
       if (has_model) return field_error(file, "", "each name once", "\"model\" twice");
       has_model = true;
-      StableHash hash;
-      if (Result<void> read = read_model(file, value, result, hash); !read.ok()) return read.error();
+      if (Result<void> read = read_model(file, value, result); !read.ok()) return read.error();
       constexpr std::string_view kLarge[] = {"vocab", "merges"};
       Result<JsonTree> rest = builder.build_object(value, "model", kLarge);
       if (!rest.ok()) return rest.error();
       model_tree = std::move(*rest);
-      for (const auto& [key, item] : members_of(value))
-        if (key != "vocab" && key != "merges") sum += StableHash().add(key).add(hash_of(item)).value();
-      sum += hash.value();
+      sum += hash_of_model(value, result.merges);
     } else if (name != "version" && name != "truncation" && name != "padding") {
       sum += StableHash().add(name).add(hash_of(value)).value();  // those three do not touch the ids we produce
     }

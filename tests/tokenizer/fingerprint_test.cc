@@ -1,0 +1,119 @@
+// What the two fingerprints notice, and what they do not.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <set>
+
+#include "common/base/json.h"
+#include "tests/tokenizer/fixtures.h"
+
+namespace foretoken {
+namespace {
+
+using testing::TemporaryFolder;
+
+struct Fingerprints {
+  Fingerprint vocabulary;
+  Fingerprint text;
+};
+
+class FingerprintOf : public ::testing::Test {
+ protected:
+  Json tokenizer_ = Json::parse(testing::read_file(testing::fixture_folder("llama3") / "tokenizer.json"));
+  Json config_ = {{"bos_token", "<|begin_of_text|>"}, {"eos_token", "<|eot_id|>"}, {"chat_template", "{{ messages }}"}};
+
+  Fingerprints fingerprints(const std::string& extra_file = "", const std::string& extra = "") {
+    TemporaryFolder folder;
+    folder.write("tokenizer.json", tokenizer_.dump());
+    folder.write("tokenizer_config.json", config_.dump());
+    if (!extra_file.empty()) folder.write(extra_file, extra);
+    const auto loaded = Tokenizer::load(folder.path());
+    EXPECT_TRUE(loaded.ok()) << loaded.error().message;
+    return {(*loaded)->vocabulary_fingerprint(), (*loaded)->text_fingerprint()};
+  }
+};
+
+TEST_F(FingerprintOf, DoesNotDependOnSpellingOrOrder) {
+  const Fingerprints before = fingerprints();
+  TemporaryFolder folder;
+  folder.write("tokenizer.json", testing::read_file(testing::fixture_folder("llama3") / "tokenizer.json"));  // file order
+  folder.write("tokenizer_config.json", config_.dump(4));
+  const auto loaded = Tokenizer::load(folder.path());
+  ASSERT_TRUE(loaded.ok());
+  EXPECT_EQ((*loaded)->vocabulary_fingerprint(), before.vocabulary);
+  EXPECT_EQ((*loaded)->text_fingerprint(), before.text);
+  for (Json& merge : tokenizer_["model"]["merges"])
+    merge = merge[0].get<std::string>() + " " + merge[1].get<std::string>();  // as older files write them
+  tokenizer_["truncation"] = {{"max_length", 5}};
+  EXPECT_EQ(fingerprints().text, before.text);
+}
+
+TEST_F(FingerprintOf, BothNoticeWhatIdsMean) {
+  const std::vector<std::function<void(Json&)>> changes{
+      [](Json& j) {  // two ids exchanged
+        auto& vocab = j["model"]["vocab"];
+        std::swap(vocab["a"], vocab["b"]);
+      },
+      [](Json& j) { j["model"]["vocab"]["entirely new"] = 2000; },
+      [](Json& j) { j["added_tokens"][1]["special"] = false; },
+      [](Json& j) {
+        j["added_tokens"].push_back({{"id", 1500}, {"content", "<new>"}, {"special", true}, {"normalized", false}});
+      },
+  };
+  const Fingerprints before = fingerprints();
+  for (std::size_t i = 0; i < changes.size(); ++i) {
+    const Json saved = tokenizer_;
+    changes[i](tokenizer_);
+    const Fingerprints after = fingerprints();
+    EXPECT_NE(after.vocabulary, before.vocabulary) << i;
+    EXPECT_NE(after.text, before.text) << i;
+    tokenizer_ = saved;
+  }
+}
+
+TEST_F(FingerprintOf, VocabularyNoticesTheEndsOfText) {
+  const Fingerprints before = fingerprints();
+  const Fingerprints after = fingerprints("generation_config.json", R"({"eos_token_id": [1, 2]})");
+  EXPECT_NE(after.vocabulary, before.vocabulary);
+  EXPECT_EQ(fingerprints("generation_config.json", R"({"eos_token_id": 2})").vocabulary, before.vocabulary);
+}
+
+TEST_F(FingerprintOf, TextAloneNoticesHowTextBecomesIds) {
+  const std::vector<std::function<void(Json&)>> changes{
+      [](Json& j) { j["model"]["ignore_merges"] = false; },
+      [](Json& j) { std::swap(j["model"]["merges"][0], j["model"]["merges"][1]); },
+      [](Json& j) { j["model"]["merges"].erase(j["model"]["merges"].size() - 1); },
+      [](Json& j) { j["pre_tokenizer"]["pretokenizers"][0]["behavior"] = "Removed"; },
+      [](Json& j) { j["normalizer"] = {{"type", "NFC"}}; },
+      [](Json& j) { j["post_processor"] = nullptr; },
+      [](Json& j) { j["added_tokens"][1]["lstrip"] = true; },
+  };
+  const Fingerprints before = fingerprints();
+  for (std::size_t i = 0; i < changes.size(); ++i) {
+    const Json saved = tokenizer_;
+    changes[i](tokenizer_);
+    const Fingerprints after = fingerprints();
+    EXPECT_EQ(after.vocabulary, before.vocabulary) << i;
+    EXPECT_NE(after.text, before.text) << i;
+    tokenizer_ = saved;
+  }
+  config_["chat_template"] = "{{ messages[0] }}";
+  EXPECT_NE(fingerprints().text, before.text);
+  EXPECT_EQ(fingerprints().vocabulary, before.vocabulary);
+  EXPECT_NE(fingerprints("chat_template.jinja", "other").text, fingerprints().text);  // the file wins
+}
+
+TEST(Fingerprints, DifferBetweenAllFamilies) {
+  std::set<Fingerprint> vocabularies, texts;
+  const auto families = testing::fixture_families();
+  for (const std::string& family : families) {
+    const auto tokenizer = testing::load_fixture(family);
+    vocabularies.insert(tokenizer->vocabulary_fingerprint());
+    texts.insert(tokenizer->text_fingerprint());
+  }
+  EXPECT_EQ(vocabularies.size(), families.size());
+  EXPECT_EQ(texts.size(), families.size());
+}
+
+}  // namespace
+}  // namespace foretoken

@@ -1,0 +1,164 @@
+// The small parts, each by itself: UTF-8, patterns, side files of a folder.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "common/tokenizer/decode_pipeline.h"
+#include "common/tokenizer/regex.h"
+#include "common/tokenizer/unicode.h"
+#include "common/tokenizer/utf8.h"
+#include "tests/tokenizer/fixtures.h"
+
+namespace foretoken {
+namespace {
+
+using ::testing::ElementsAre;
+
+std::string lossy(std::string_view bytes, std::size_t chunk) {
+  utf8::LossyDecoder decoder;
+  std::string text;
+  for (std::size_t at = 0; at < bytes.size(); at += chunk) decoder.push(bytes.substr(at, chunk), text);
+  decoder.finish(text);
+  return text;
+}
+
+// Expected values from the Unicode Standard, section 3.9, tables 3-8 to 3-11: one U+FFFD for each maximal subpart.
+TEST(Utf8, ReplacesEachMaximalBrokenPartOnce) {
+  const std::string r(utf8::kReplacement);
+  const std::vector<std::pair<std::string, std::string>> cases{
+      {"\xC0\xAF\xE0\x80\xBF\xF0\x81\x82\x41", r + r + r + r + r + r + r + r + "A"},
+      {"\xED\xA0\x80\xED\xBF\xBF\xED\xAF\x41", r + r + r + r + r + r + r + r + "A"},
+      {"\xF4\x91\x92\x93\xFF\x41\x80\xBF\x42", r + r + r + r + r + "A" + r + r + "B"},
+      {"\xE1\x80\xE2\xF0\x91\x92\xF1\xBF\x41", r + r + r + r + "A"},
+      {"\xE6\xBC\xA2", "漢"},
+      {"\xE6\xBC", r},
+      {"", ""},
+  };
+  for (const auto& [bytes, text] : cases)
+    for (const std::size_t chunk : {1u, 2u, 3u, 100u}) EXPECT_EQ(lossy(bytes, chunk), text) << testing::escaped(bytes);
+}
+
+TEST(Utf8, FindsTheFirstInvalidByte) {
+  EXPECT_EQ(utf8::first_invalid("aé漢😀\U0010FFFF\uFFFF"), std::nullopt);
+  EXPECT_EQ(utf8::first_invalid("ab\x80"), 2u);
+  EXPECT_EQ(utf8::first_invalid("\xC1\x81"), 0u);
+  EXPECT_EQ(utf8::first_invalid("a\xE0\x9F\xBF"), 1u);
+  EXPECT_EQ(utf8::first_invalid("a\xED\xA0\x80"), 1u);
+  EXPECT_EQ(utf8::first_invalid("\xF0\x8F\xBF\xBF"), 0u);
+  EXPECT_EQ(utf8::first_invalid("\xF4\x90\x80\x80"), 0u);
+  EXPECT_EQ(utf8::first_invalid("abc\xF0\x9F\x98"), 3u);
+}
+
+TEST(Utf8, WritesWhatItReads) {
+  for (const char32_t point : {0x0u, 0x7Fu, 0x80u, 0x7FFu, 0x800u, 0xFFFFu, 0x10000u, 0x10FFFFu}) {
+    std::string text = "x";
+    utf8::append(text, point);
+    EXPECT_EQ(utf8::code_point_at(text, 1).value, point);
+    EXPECT_EQ(utf8::code_point_before(text, text.size()).value, point);
+    EXPECT_EQ(utf8::code_point_at(text, 1).length, text.size() - 1);
+  }
+}
+
+TEST(Unicode, NormalizesAndLowercases) {
+  EXPECT_EQ(unicode::normalize("e\u0301", unicode::Form::kNfc), "é");
+  EXPECT_EQ(unicode::normalize("é", unicode::Form::kNfd), "e\u0301");
+  EXPECT_EQ(unicode::normalize("ﬁ①", unicode::Form::kNfkc), "fi1");
+  EXPECT_EQ(unicode::normalize("q\u0307\u0323", unicode::Form::kNfd), "q\u0323\u0307");
+  EXPECT_EQ(unicode::lowercase("ÀΣİẞ"), "àσi\u0307ß");
+}
+
+std::vector<std::string> matches(std::string_view pattern, std::string_view text, RegexJit jit) {
+  const auto regex = Regex::compile(pattern, jit);
+  EXPECT_TRUE(regex.ok());
+  RegexScratch scratch;
+  std::vector<TextRange> found;
+  EXPECT_TRUE(regex->find_all(text, scratch, found).ok());
+  std::vector<std::string> texts;
+  for (const TextRange& range : found) texts.emplace_back(text.substr(range.begin, range.end - range.begin));
+  return texts;
+}
+
+TEST(Regexes, MatchCompiledAndInterpreted) {
+  for (const RegexJit jit : {RegexJit::kWherePossible, RegexJit::kOff}) {
+    EXPECT_THAT(matches(gpt2_pattern(), "I'm  fine, 世界 12", jit), ElementsAre("I", "'m", " ", " fine", ",", " 世界", " 12"));
+    EXPECT_THAT(matches("(?=b)|a", "ab", jit), ElementsAre("a"));  // an empty match where the last one ended is none
+    EXPECT_THAT(matches("b*", "abbc", jit), ElementsAre("", "bb", ""));
+  }
+}
+
+// U+180E stopped being a space in Unicode 6.3; U+0085 is one.
+TEST(Regexes, KnowWhatASpaceIs) {
+  EXPECT_THAT(matches("\\s+", "a\u0085\u3000b\u180Ec", RegexJit::kWherePossible), ElementsAre("\u0085\u3000"));
+  EXPECT_THAT(matches("[^\\s]+", "a\u00A0\u180E", RegexJit::kWherePossible), ElementsAre("a", "\u180E"));
+  EXPECT_THAT(matches("\\S+", "a\u2028\u180E", RegexJit::kWherePossible), ElementsAre("a", "\u180E"));
+}
+
+TEST(Decoding, StripsTheEndOfAFusedStream) {
+  DecoderSpec spec{true, {decoder::Fuse{}, decoder::Strip{"_", 1, 2}}};
+  DecodePipeline pipeline(spec);
+  std::string text;
+  for (const char* token : {"__a", "_", "_", "b_", "__", "_"}) pipeline.push(token, text);
+  EXPECT_EQ(text, "_a__b__");  // two of the last four may still have to go
+  pipeline.finish(text);
+  EXPECT_EQ(text, "_a__b__");
+}
+
+TEST(Folder, SaysWhereTextBeginsAndEnds) {
+  testing::TemporaryFolder folder;
+  folder.write("tokenizer.json", testing::read_file(testing::fixture_folder("llama3") / "tokenizer.json"));
+  folder.write("special_tokens_map.json", R"({"bos_token": "<|begin_of_text|>", "eos_token": {"content": "<|end_of_text|>"}})");
+  folder.write("config.json", R"({"eos_token_id": 1})");
+  auto loaded = Tokenizer::load(folder.path());
+  ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+  EXPECT_EQ((*loaded)->bos_token(), "<|begin_of_text|>");
+  EXPECT_EQ((*loaded)->eos_token(), "<|end_of_text|>");
+  EXPECT_TRUE((*loaded)->adds_bos());
+  EXPECT_THAT((*loaded)->eos_ids(), ElementsAre(1));
+  EXPECT_FALSE((*loaded)->chat_template());
+
+  folder.write("generation_config.json", R"({"eos_token_id": [2, 1, 2]})");  // overrides config.json
+  folder.write("tokenizer_config.json", R"({"bos_token": null, "chat_template": [{"name": "tool_use", "template": "t"},
+                                            {"name": "default", "template": "d"}]})");
+  loaded = Tokenizer::load(folder.path());
+  ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+  EXPECT_THAT((*loaded)->eos_ids(), ElementsAre(1, 2));
+  EXPECT_FALSE((*loaded)->bos_id());  // null means none, even if the older file names one
+  EXPECT_FALSE((*loaded)->adds_bos());
+  EXPECT_EQ((*loaded)->chat_template(), "d");
+
+  folder.write("chat_template.jinja", "j");
+  loaded = Tokenizer::load(folder.path());
+  ASSERT_TRUE(loaded.ok());
+  EXPECT_EQ((*loaded)->chat_template(), "j");
+}
+
+TEST(Folder, AddsBosWhereThePostProcessorIsSilent) {
+  testing::TemporaryFolder folder;
+  folder.write("tokenizer.json", testing::read_file(testing::fixture_folder("gpt2") / "tokenizer.json"));
+  folder.write("tokenizer_config.json",
+               R"({"bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>", "add_bos_token": true, "add_eos_token": true})");
+  const auto loaded = Tokenizer::load(folder.path());
+  ASSERT_TRUE(loaded.ok());
+  EXPECT_TRUE((*loaded)->adds_bos());
+  EXPECT_EQ(*(*loaded)->encode("", AddSpecialTokens::kYes), (std::vector<TokenId>{0, 0}));
+  EXPECT_TRUE((*loaded)->encode("", AddSpecialTokens::kNo)->empty());
+}
+
+TEST(Tokens, ShowTheirBytes) {
+  const auto gpt2 = testing::load_fixture("gpt2");
+  EXPECT_EQ(gpt2->token_bytes(*gpt2->token_to_id("Ġthe")), " the");
+  EXPECT_EQ(gpt2->token_bytes(*gpt2->token_to_id("Ã")), "\xC3");
+  EXPECT_EQ(gpt2->token_text(*gpt2->token_to_id("Ġthe")), "Ġthe");
+  EXPECT_TRUE(gpt2->is_special(0));
+  EXPECT_FALSE(gpt2->is_special(5));
+  EXPECT_FALSE(gpt2->is_token(-1));
+  EXPECT_FALSE(gpt2->is_token(static_cast<TokenId>(gpt2->vocab_size())));
+  EXPECT_EQ(gpt2->token_bytes(-5), "");
+  EXPECT_EQ(gpt2->token_to_id("no such token"), std::nullopt);
+  const auto llama2 = testing::load_fixture("llama2");
+  EXPECT_EQ(llama2->token_bytes(*llama2->token_to_id("<0xE6>")), "\xE6");
+  EXPECT_EQ(llama2->token_bytes(*llama2->token_to_id("▁the")), " the");
+  EXPECT_EQ(llama2->bos_token(), "<s>");
+}
+
+}  // namespace
+}  // namespace foretoken
