@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "common/base/file.h"
 #include "common/tokenizer/added_tokens.h"
 #include "common/tokenizer/decode_pipeline.h"
 #include "common/tokenizer/hash.h"
