@@ -22,7 +22,8 @@ Sequence::Sequence(OpenRequest request,
       tokens(std::move(request.prompt)),
       n_prompt(static_cast<std::uint32_t>(tokens.size())),
       rules(params, eos_ids, tokens),
-      finish(params, eos_ids, n_prompt, max_model_len) {
+      finish(params, eos_ids, n_prompt, max_model_len),
+      prediction(std::move(request.prediction)) {
   stats.n_prompt = n_prompt;
   stats.opened = now;
   told = told_fallback = n_prompt;

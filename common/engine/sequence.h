@@ -48,6 +48,7 @@ struct Sequence {
   std::uint32_t n_prompt = 0;
   RowRules rules;
   FinishRules finish;
+  std::vector<TokenId> prediction;  // until its proposers are opened
 
   bool is_running = false;
   bool is_decoding = false;      // running, and all tokens but the last are in the cache

@@ -104,7 +104,6 @@ Result<void> TargetEngine::open(OpenRequest request, TimePoint now) {
     ++totals_.n_refused;
     return admitted;
   }
-  const std::vector<TokenId> prediction = std::move(request.prediction);
   const std::vector<TokenId> end_tokens =
       request.end_tokens.empty() ? model_.config().eos_token_ids : std::move(request.end_tokens);
   const std::size_t n_given = request.prompt.size() + request.resume.size();
@@ -122,13 +121,10 @@ Result<void> TargetEngine::open(OpenRequest request, TimePoint now) {
   sequences_.emplace(sequence.id, std::move(owned));
   store_.open(sequence.id, sequence.tokens);
   insert_in_turn(waiting_, &sequence);
-  is_prefilling_ = true;
-  if (sequence.finish.reason() == FinishReason::kNone) {
-    open_proposers(sequence, prediction);
-  } else {
+  if (running_.size() < static_cast<std::size_t>(options_.max_running)) is_prefilling_ = true;
+  if (sequence.finish.reason() != FinishReason::kNone)
     finish(sequence,
            sequence.finish.reason() == FinishReason::kStop ? EndReason::kStop : EndReason::kLength);
-  }
   return {};
 }
 
@@ -146,8 +142,11 @@ Proposer* TargetEngine::proposer_of(ProposerKind kind) const {
   return nullptr;
 }
 
-// A draft hears of the sequence now, so that it prefills while the target does.
-void TargetEngine::open_proposers(const Sequence& sequence, std::span<const TokenId> prediction) {
+// On admission, before the first rows: a draft prefills while the target does, and one that serves
+// many is spared the prompts that still wait.
+void TargetEngine::open_proposers(Sequence& sequence) {
+  const std::vector<TokenId> prediction = std::move(sequence.prediction);
+  sequence.prediction.clear();
   if (sequence.proposal_cap() == 0) return;
   const Opening opening{.seq = sequence.id,
                         .prompt = std::span(sequence.tokens).first(sequence.n_prompt),
@@ -357,6 +356,7 @@ void TargetEngine::admit(Sequence& sequence, TimePoint now) {
   if (sequence.stats.admitted == TimePoint{}) {
     sequence.stats.admitted = now;
     sequence.stats.n_cached = std::min(*hit, sequence.n_prompt);
+    open_proposers(sequence);
   }
   sequence.is_running = true;
   sequence.is_decoding = false;

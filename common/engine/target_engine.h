@@ -89,7 +89,7 @@ class TargetEngine {
   using Kinds = std::array<std::vector<Ask>, kProposerKinds>;
 
   Result<void> admissible(const OpenRequest& request) const;
-  void open_proposers(const Sequence& sequence, std::span<const TokenId> prediction);
+  void open_proposers(Sequence& sequence);
   Proposer* proposer_of(ProposerKind kind) const;
   DraftOutlook outlook(const Sequence& sequence, TimePoint now) const;
 

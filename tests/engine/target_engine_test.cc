@@ -174,6 +174,19 @@ TEST_F(TargetEngineTest, OpensNoDraftForPlainDecoding) {
   }
 }
 
+TEST_F(TargetEngineTest, TellsADraftOfASequenceWhenItIsAdmitted) {
+  auto options = default_options();
+  options.max_running = 1;
+  start(options);
+  open(request(1));
+  open(request(2));
+  engine_->step(now_);
+  EXPECT_EQ(draft_.opened, std::vector<SeqId>{SeqId{1}});
+  run();
+  EXPECT_EQ(draft_.opened, (std::vector<SeqId>{SeqId{1}, SeqId{2}}));
+  EXPECT_EQ(draft_.closed, (std::vector<SeqId>{SeqId{1}, SeqId{2}}));
+}
+
 TEST_F(TargetEngineTest, SaysWhyARoundWasPlain) {
   start();
   const auto fallbacks = [&](std::uint64_t seq, FallbackReason reason) {
