@@ -142,7 +142,7 @@ std::string_view gpt2_pattern() {
   return R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 }
 
-bool is_tested_pattern(std::string_view pattern) {
+std::span<const std::string_view> tested_patterns() {
   static constexpr std::string_view kTested[] = {
       // GPT-2
       R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)",
@@ -177,9 +177,7 @@ bool is_tested_pattern(std::string_view pattern) {
       R"( {2,})",
       R"(\n)",
   };
-  for (const std::string_view tested : kTested)
-    if (tested == pattern) return true;
-  return false;
+  return kTested;
 }
 
 }  // namespace foretoken

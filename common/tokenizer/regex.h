@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -50,8 +51,8 @@ class Regex {
   std::unique_ptr<Impl> impl_;
 };
 
-// Whether the pattern is one of those published tokenizers use and our fixtures cover.
-bool is_tested_pattern(std::string_view pattern);
+// The patterns of published tokenizers, each compared with Oniguruma in tests.
+std::span<const std::string_view> tested_patterns();
 // The split of GPT-2, which ByteLevel brings along.
 std::string_view gpt2_pattern();
 

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "common/tokenizer/decode_pipeline.h"
 #include "common/tokenizer/regex.h"
 #include "common/tokenizer/unicode.h"
@@ -141,6 +143,26 @@ TEST(Folder, AddsBosWhereThePostProcessorIsSilent) {
   EXPECT_TRUE((*loaded)->adds_bos());
   EXPECT_EQ(*(*loaded)->encode("", AddSpecialTokens::kYes), (std::vector<TokenId>{0, 0}));
   EXPECT_TRUE((*loaded)->encode("", AddSpecialTokens::kNo)->empty());
+}
+
+TEST(Tokenizers, ServeManyThreadsAtOnce) {
+  for (const char* family : {"qwen2", "llama2", "sentencepiece_bpe"}) {
+    const auto tokenizer = testing::load_fixture(family);
+    const auto& strings = testing::fixture_strings();
+    std::vector<std::vector<TokenId>> expected;
+    for (std::size_t i = 0; i < 100; ++i) expected.push_back(*tokenizer->encode(strings[i], AddSpecialTokens::kYes));
+    std::vector<int> n_wrong(4, 0);
+    std::vector<std::thread> threads;
+    for (int& wrong : n_wrong)
+      threads.emplace_back([&] {
+        for (std::size_t i = 0; i < 100; ++i) {
+          wrong += *tokenizer->encode(strings[i], AddSpecialTokens::kYes) != expected[i];
+          static_cast<void>(tokenizer->decode(expected[i], SkipSpecialTokens::kYes));
+        }
+      });
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_THAT(n_wrong, ::testing::Each(0)) << family;
+  }
 }
 
 TEST(Tokens, ShowTheirBytes) {
