@@ -1,0 +1,72 @@
+// A worker's side of its link to the router: hello, heartbeats, hello again when the router forgot or restarted, and a
+// bounded queue for what could not leave at once. Services own one and pass it what arrives; it knows no request. It
+// sends through the Bus it was started with. Work thread only.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "common/base/clock.h"
+#include "common/runtime/service.h"
+#include "common/wire/codec.h"
+
+namespace foretoken {
+
+class RouterLink {
+ public:
+  static constexpr std::size_t kMaxQueued = 4096;              // frames that wait for a busy connection
+  static constexpr std::size_t kMaxQueuedBytes = 16u << 20;
+
+  RouterLink(wire::Speaker& speaker, wire::Hello hello, Duration heartbeat)
+      : speaker_(speaker), hello_(std::move(hello)), heartbeat_(heartbeat) {}
+
+  void start(Bus& bus, const std::string& endpoint);
+  SocketId socket() const { return socket_; }
+  void set_endpoint(const std::string& endpoint) { hello_.endpoint = endpoint; }
+
+  enum class Event : std::uint8_t {
+    kNotMine,    // a message for the service
+    kHandled,
+    kNewRouter,  // another life of the router: what its former life asked for is wanted by nobody
+  };
+  // Give it every message that came over socket(), first.
+  Event on_message(const wire::Header& header, const wire::Message& message);
+
+  // Sends what is due; `load` is filled in by the caller when a heartbeat is due. Returns the next due time.
+  TimePoint turn(TimePoint now, const std::function<wire::Heartbeat()>& load);
+  void send(RequestId request, const wire::Message& message);
+  // The socket did not take these frames: what belongs to a request goes again, greetings are said anew anyway.
+  void on_dropped(const Frames& frames);
+  void goodbye(const std::string& reason);
+
+  bool is_registered() const { return registered_; }
+  const std::string& refusal() const { return refusal_; }  // why the router does not want us; empty if it does
+  std::size_t n_queued() const { return queue_.size(); }
+  std::uint64_t n_dropped() const { return dropped_; }
+
+ private:
+  void say_hello();
+  void flush();
+  void push(Frames frames);
+  void enqueue(Frames frames);
+
+  wire::Speaker& speaker_;
+  wire::Hello hello_;
+  Duration heartbeat_;
+  Bus* bus_ = nullptr;
+  SocketId socket_ = 0;
+  TimePoint started_{};
+  TimePoint next_heartbeat_{};
+  TimePoint next_hello_{};
+  bool registered_ = false;
+  std::string refusal_;
+  Incarnation router_{};
+  std::deque<Frames> queue_;
+  std::size_t queued_bytes_ = 0;
+  std::uint64_t dropped_ = 0;
+};
+
+}  // namespace foretoken
