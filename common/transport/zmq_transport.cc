@@ -24,6 +24,8 @@ constexpr std::int64_t kInternalPartBytes = std::int64_t{4} << 20;
 constexpr std::int64_t kClientPartBytes = std::int64_t{1} << 20;
 constexpr int kInternalQueue = 256;  // messages per connection and direction
 constexpr int kClientQueue = 64;
+constexpr int kAnswerQueue = 1024;         // towards a client: a round of many streams is one burst of small pieces
+constexpr std::size_t kCorrelationBytes = 4;  // what libzmq's REQ sends with ZMQ_REQ_CORRELATE
 constexpr const char* kZapEndpoint = "inproc://zeromq.zap.01";
 
 [[noreturn]] void fatal(ErrorCode code, const std::string& sentence) { throw FatalError(code, sentence); }
@@ -91,7 +93,7 @@ struct ZmqTransport::State {
     // A frame that announces more is cut before a byte is reserved: without it 9 bytes could reserve 16 GiB.
     socket.set(maxmsgsize, door == Door::kClient ? kClientPartBytes : kInternalPartBytes);
     const int queue = door == Door::kClient ? kClientQueue : kInternalQueue;
-    socket.set(sndhwm, queue);
+    socket.set(sndhwm, door == Door::kClient ? kAnswerQueue : queue);
     socket.set(rcvhwm, queue);
     socket.set(handshake_ivl, 2000);      // silent connections are closed after 2 s, not 30
     socket.set(heartbeat_ivl, 500);       // a stopped or unplugged peer is noticed in 1.5 s
@@ -217,6 +219,7 @@ SendResult ZmqTransport::send(const Peer& to, const Frames& frames) {
   if (socket == nullptr) return ++state_->counters.unknown_peer, SendResult::kUnknown;
   std::vector<std::string_view> parts;
   if (socket->routed) parts.emplace_back(to.routing);
+  if (!to.correlation.empty()) parts.emplace_back(to.correlation);
   if (to.delimited) parts.emplace_back();
   parts.insert(parts.end(), frames.begin(), frames.end());
   for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -262,6 +265,9 @@ Outcome ZmqTransport::State::read(Socket& from, Delivery& delivery) {
   delivery = Delivery{};
   delivery.peer.socket = from.id;
   if (from.routed && !parts.empty()) delivery.peer.routing = std::move(*body++);
+  const auto left = std::distance(body, parts.end());
+  if (from.door == Door::kClient && left >= 3 && body->size() == kCorrelationBytes && std::next(body)->empty())
+    delivery.peer.correlation = std::move(*body++);
   if (from.door == Door::kClient && body != parts.end() && body->empty()) {
     delivery.peer.delimited = true;
     ++body;
