@@ -1,0 +1,218 @@
+#include "services/draft/draft_service.h"
+
+#include <algorithm>
+
+#include "common/base/log.h"
+
+namespace foretoken {
+namespace {
+
+std::uint32_t micros(Duration duration) {
+  const auto count = std::chrono::duration_cast<std::chrono::microseconds>(duration).count();
+  return static_cast<std::uint32_t>(std::clamp<std::int64_t>(count, 0, 0xFFFFFFFF));
+}
+
+wire::NeedReason wire_reason(DraftNeed reason) {
+  switch (reason) {
+    case DraftNeed::kUnknown: return wire::NeedReason::kUnknown;
+    case DraftNeed::kGap: return wire::NeedReason::kGap;
+    case DraftNeed::kMismatch: return wire::NeedReason::kMismatch;
+    case DraftNeed::kEvicted: return wire::NeedReason::kEvicted;
+  }
+  return wire::NeedReason::kUnknown;
+}
+
+}  // namespace
+
+DraftService::DraftService(const DraftServiceOptions& options, const wire::Hello& hello, DraftEngine& engine,
+                           wire::Speaker& speaker, Metrics& metrics)
+    : options_(options), engine_(engine), speaker_(speaker), metrics_(metrics), link_(speaker, hello, options.heartbeat) {}
+
+void DraftService::start(Bus& bus) {
+  bus_ = &bus;
+  socket_ = bus.bind(options_.endpoint, Door::kInternal);
+  link_.set_endpoint(bus.endpoint(socket_));
+  link_.start(bus, options_.router);
+}
+
+void DraftService::on_message(Delivery delivery) {
+  auto incoming = wire::decode(delivery.frames);
+  if (!incoming.ok()) {
+    ++malformed_;
+    return;
+  }
+  const wire::Header& header = incoming->header;
+  wire::Message& message = incoming->message;
+  if (delivery.peer.socket == link_.socket()) {
+    // A new router will tell the targets of us; their attachments live on.
+    if (link_.on_message(header, message) != RouterLink::Event::kNotMine) return;
+    if (std::holds_alternative<wire::MetricsRequest>(message))
+      return link_.send(header.request, wire::MetricsReply{.text = metrics_text()});
+    ++malformed_;
+    return;
+  }
+  const TargetKey from{header.sender, header.incarnation};
+  const TimePoint now = bus_->now();
+  if (!targets_.contains(from)) {
+    if (targets_.size() >= kMaxTargets) {
+      ++refused_;
+      return;
+    }
+    engine_.detach_all(header.sender, header.incarnation);  // its former lives are over
+  }
+  targets_[from].peer = delivery.peer;
+  targets_[from].heard = now;
+  if (auto* propose = std::get_if<wire::Propose>(&message)) return on_propose(from, *propose, now);
+  if (auto* attach = std::get_if<wire::Attach>(&message)) return on_attach(from, *attach, now);
+  if (const auto* close = std::get_if<wire::CloseSequence>(&message))
+    return engine_.detach({from.first, from.second, close->seq}, close->lease);
+  if (std::holds_alternative<wire::Goodbye>(message)) {
+    engine_.detach_all(from.first);
+    targets_.erase(from);
+    return;
+  }
+  ++malformed_;
+}
+
+void DraftService::on_attach(const TargetKey& from, wire::Attach& attach, TimePoint now) {
+  if (attach.vocabulary != options_.vocabulary || attach.tokens.empty() || attach.n_prompt > attach.tokens.size()) {
+    ++refused_;
+    return;
+  }
+  answer(from, engine_.attach({.key = {from.first, from.second, attach.seq},
+                               .lease = attach.lease,
+                               .root = attach.root,
+                               .params = std::move(attach.params),
+                               .end_tokens = std::move(attach.end_tokens),
+                               .n_prompt = attach.n_prompt,
+                               .tokens = std::move(attach.tokens),
+                               .prefix = attach.prefix,
+                               .budget = std::min(attach.budget, kMaxDraftTokens),
+                               .tenant_salt = attach.tenant_salt},
+                              now));
+}
+
+void DraftService::on_propose(const TargetKey& from, const wire::Propose& propose, TimePoint now) {
+  targets_[from].echo_us = propose.echo_us;
+  engine_.renew(from.first, from.second, now);
+  for (const wire::ProposeRecord& record : propose.records)
+    answer(from, engine_.follow({.key = {from.first, from.second, record.seq},
+                                 .lease = record.lease,
+                                 .epoch = record.epoch,
+                                 .from = record.from,
+                                 .tail = record.tail,
+                                 .prefix = record.prefix,
+                                 .budget = std::min(record.budget, kMaxDraftTokens)},
+                                now));
+}
+
+void DraftService::answer(const TargetKey& to, const DraftOutcome& outcome) {
+  if (const auto* need = std::get_if<NeedOutcome>(&outcome))
+    return send(to, wire::Need{.seq = need->key.seq,
+                               .lease = need->lease,
+                               .known = need->known,
+                               .prefix = need->prefix,
+                               .reason = wire_reason(need->reason)});
+  if (const auto* busy = std::get_if<BusyOutcome>(&outcome))
+    return send(to, wire::DraftBusy{.seq = busy->key.seq, .lease = busy->lease, .retry_after_us = micros(busy->retry_after)});
+}
+
+// Everything towards a target is a hint: what cannot leave now is dropped and counted.
+void DraftService::send(const TargetKey& to, const wire::Message& message) {
+  const auto it = targets_.find(to);
+  if (it == targets_.end()) return;
+  if (bus_->send(it->second.peer, wire::encode(speaker_, {}, message)) != SendResult::kSent) ++not_sent_;
+}
+
+void DraftService::on_dropped(const Peer& peer, const Frames& frames) {
+  if (peer.socket == link_.socket()) return link_.on_dropped(frames);
+  ++not_sent_;
+}
+
+void DraftService::on_undelivered(const Peer& peer, const Frames&) {
+  ++not_sent_;
+  // Its leases run out by themselves if it does not come back.
+  std::erase_if(targets_, [&](const auto& entry) { return entry.second.peer == peer; });
+}
+
+TimePoint DraftService::on_turn(TimePoint now) {
+  const TimePoint due = link_.turn(now, [this] { return load(); });
+  // Without work a step still frees what has expired, a few times a second.
+  if (engine_.has_work() || engine_.snapshot().n_attached > 0) step();
+  std::erase_if(targets_, [&](const auto& entry) { return now - entry.second.heard > std::chrono::minutes(1); });
+  return engine_.has_work() ? now : due;
+}
+
+void DraftService::step() {
+  const TimePoint begin = bus_->now();
+  const DraftOutput& output = engine_.step(begin);
+  const TimePoint end = bus_->now();
+  if (output.n_rows > 0) {
+    const std::uint32_t took = micros(end - begin);
+    step_us_ = step_us_ == 0 ? took : (step_us_ * 7 + took) / 8;
+  }
+  std::map<TargetKey, wire::Proposal> frames;
+  for (const ReadyProposal& ready : output.proposals) {
+    const TargetKey to{ready.key.target, ready.key.incarnation};
+    const auto target = targets_.find(to);
+    if (target == targets_.end()) continue;
+    frames[to].records.push_back({.seq = ready.key.seq,
+                                  .lease = ready.lease,
+                                  .epoch = ready.epoch,
+                                  .base = ready.base,
+                                  .prefix = ready.prefix,
+                                  .tokens = ready.tokens,
+                                  .confidence = ready.confidences,
+                                  .known = ready.base,
+                                  .draft_us = step_us_ * static_cast<std::uint32_t>(ready.tokens.size()),
+                                  .hold_us = micros(end - target->second.heard),
+                                  .echo_us = target->second.echo_us});
+  }
+  for (const auto& [to, frame] : frames) send(to, frame);
+  for (const BusyOutcome& busy : output.busy) answer({busy.key.target, busy.key.incarnation}, busy);
+}
+
+void DraftService::drain(TimePoint) {
+  draining_ = true;
+  link_.goodbye("drained");
+  for (const auto& [key, target] : targets_) send(key, wire::Goodbye{.reason = "drained"});
+}
+
+bool DraftService::drained() const { return draining_ && link_.n_queued() == 0; }
+
+wire::Heartbeat DraftService::load() const {
+  const DraftSnapshot now = engine_.snapshot();
+  return {.active = now.n_attached,
+          .queued = now.n_behind,
+          .kv_blocks_free = static_cast<std::uint32_t>(now.kv.n_free + now.kv.n_cached),
+          .draining = draining_,
+          .step_us_p50 = step_us_,
+          .step_us_p99 = step_us_,
+          .tokens_total = now.n_drafted,
+          .accepted_total = now.n_kept,
+          .dropped_total = malformed_ + refused_ + not_sent_ + now.n_ignored + link_.n_dropped(),
+          .state = draining_ ? "draining" : "ready"};
+}
+
+std::string DraftService::status() const {
+  return std::to_string(engine_.snapshot().n_attached) + " sequences of " + std::to_string(targets_.size()) + " targets";
+}
+
+std::string DraftService::metrics_text() {
+  const DraftSnapshot now = engine_.snapshot();
+  const auto count = [&](const char* name, const char* help, std::uint64_t before, std::uint64_t after) {
+    metrics_.counter(name, help).add(static_cast<double>(after - before));
+  };
+  metrics_.gauge("draft_sequences", "Sequences attached.").set(now.n_attached);
+  metrics_.gauge("kv_cache_usage_perc", "Share of KV blocks in use.").set(now.kv.usage());
+  count("draft_steps_total", "Batched passes.", counted_.n_steps, now.n_steps);
+  count("draft_tokens_total", "Tokens guessed.", counted_.n_drafted, now.n_drafted);
+  count("draft_tokens_kept_total", "Guesses that a target committed.", counted_.n_kept, now.n_kept);
+  count("draft_tokens_cut_total", "Guesses thrown away.", counted_.n_cut, now.n_cut);
+  count("draft_needs_total", "Times tokens had to be asked for.", counted_.n_needs, now.n_needs);
+  count("draft_busy_total", "Times there was no room.", counted_.n_busy, now.n_busy);
+  counted_ = now;
+  return metrics_.text();
+}
+
+}  // namespace foretoken

@@ -1,0 +1,74 @@
+// The draft as a service: attachments of many targets in, proposals out, batched into one frame per target and step. It
+// owns nothing of value: everything here may vanish, and whoever misses it asks again. Work thread only; the engine is
+// borrowed.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "common/engine/draft_engine.h"
+#include "common/runtime/metrics.h"
+#include "common/runtime/router_link.h"
+#include "common/runtime/service.h"
+#include "common/wire/codec.h"
+
+namespace foretoken {
+
+struct DraftServiceOptions {
+  std::string router;    // endpoint to connect to
+  std::string endpoint;  // to bind
+  Duration heartbeat = std::chrono::milliseconds(250);
+  Fingerprint vocabulary = 0;
+};
+
+class DraftService final : public Service {
+ public:
+  DraftService(const DraftServiceOptions& options, const wire::Hello& hello, DraftEngine& engine, wire::Speaker& speaker,
+               Metrics& metrics);
+
+  void start(Bus& bus) override;
+  void on_message(Delivery delivery) override;
+  void on_undelivered(const Peer& peer, const Frames& frames) override;
+  void on_dropped(const Peer& peer, const Frames& frames) override;
+  TimePoint on_turn(TimePoint now) override;
+  void drain(TimePoint deadline) override;
+  bool drained() const override;
+  std::string status() const override;
+
+ private:
+  using TargetKey = std::pair<WorkerId, Incarnation>;
+  struct Target {
+    Peer peer;
+    std::uint64_t echo_us = 0;  // of its last PROPOSE
+    TimePoint heard{};
+  };
+
+  void on_attach(const TargetKey& from, wire::Attach& attach, TimePoint now);
+  void on_propose(const TargetKey& from, const wire::Propose& propose, TimePoint now);
+  void answer(const TargetKey& to, const DraftOutcome& outcome);
+  void send(const TargetKey& to, const wire::Message& message);
+  void step();
+  wire::Heartbeat load() const;
+  std::string metrics_text();
+
+  static constexpr std::size_t kMaxTargets = 1024;
+
+  DraftServiceOptions options_;
+  DraftEngine& engine_;
+  wire::Speaker& speaker_;
+  Metrics& metrics_;
+  RouterLink link_;
+  Bus* bus_ = nullptr;
+  SocketId socket_ = 0;
+  std::map<TargetKey, Target> targets_;
+  std::uint64_t malformed_ = 0;
+  std::uint64_t refused_ = 0;   // attachments of another vocabulary
+  std::uint64_t not_sent_ = 0;
+  std::uint32_t step_us_ = 0;   // fading average
+  bool draining_ = false;
+  DraftSnapshot counted_;
+};
+
+}  // namespace foretoken

@@ -1,0 +1,51 @@
+#include "services/router/placement.h"
+
+#include <algorithm>
+#include <tuple>
+
+namespace foretoken {
+namespace {
+
+// Places taken, in 1/1000 of those there are.
+std::uint64_t fullness(const Worker& worker) {
+  const std::uint64_t places = std::max<std::uint64_t>(1, worker.hello.max_sequences);
+  return std::uint64_t{1000} * std::max(worker.n_placed, worker.load.active + worker.load.queued) / places;
+}
+
+auto target_rank(const Worker& worker) {
+  return std::tuple(worker.load.queued_tokens + worker.placed_tokens, fullness(worker), -std::int64_t{worker.load.kv_blocks_free},
+                    worker.id);
+}
+
+}  // namespace
+
+bool answers_to(const wire::Hello& hello, std::string_view model) {
+  return model.empty() || model == hello.model_name ||
+         std::find(hello.aliases.begin(), hello.aliases.end(), model) != hello.aliases.end();
+}
+
+std::optional<WorkerId> place_target(std::span<const Worker* const> targets, const Need& need) {
+  const Worker* best = nullptr;
+  for (const Worker* target : targets) {
+    if (!answers_to(target->hello, need.model) || target->id == need.not_this) continue;
+    if (need.like != nullptr && !can_continue(*need.like, target->hello)) continue;
+    if (best == nullptr || target_rank(*target) < target_rank(*best)) best = target;
+  }
+  return best == nullptr ? std::nullopt : std::optional(best->id);
+}
+
+std::optional<WorkerId> place_tokenizer(std::span<const Worker* const> tokenizers, Fingerprint vocabulary,
+                                        std::optional<WorkerId> not_this) {
+  const Worker* best = nullptr;
+  const auto rank = [](const Worker& w) { return std::tuple(w.n_placed, w.load.active, w.id); };
+  for (const Worker* tokenizer : tokenizers) {
+    if (vocabulary != 0 && tokenizer->hello.fingerprints.vocabulary != vocabulary) continue;
+    if (tokenizer->id == not_this) continue;
+    if (best == nullptr || rank(*tokenizer) < rank(*best)) best = tokenizer;
+  }
+  // The only one is better than none, even if it failed us a moment ago.
+  if (best == nullptr && not_this) return place_tokenizer(tokenizers, vocabulary, std::nullopt);
+  return best == nullptr ? std::nullopt : std::optional(best->id);
+}
+
+}  // namespace foretoken

@@ -1,0 +1,735 @@
+#include "services/router/request_table.h"
+
+#include <algorithm>
+
+#include "services/router/placement.h"
+#include "common/wire/client_codec.h"
+
+namespace foretoken {
+namespace {
+
+using wire::CloseReason;
+using wire::FinishReason;
+
+std::uint64_t mix(std::uint64_t x) {
+  x ^= x >> 30;
+  x *= 0xbf58476d1ce4e5b9ull;
+  x ^= x >> 27;
+  x *= 0x94d049bb133111ebull;
+  return x ^ (x >> 31);
+}
+
+std::uint64_t salt_of(const std::string& tenant) {
+  if (tenant.empty()) return 0;
+  std::uint64_t hash = 0x9ae16a3b2f90404full;
+  for (const char c : tenant) hash = mix(hash ^ (static_cast<unsigned char>(c) + 1));
+  return hash | 1;  // never the salt of nobody
+}
+
+// A connection, whichever of its questions this is.
+Peer connection_of(const Peer& peer) { return {.socket = peer.socket, .routing = peer.routing}; }
+
+std::string hex(std::uint64_t value) { return wire::hex_of(RequestId{0, value}).substr(16); }
+
+std::uint64_t micros_until(TimePoint deadline, TimePoint now) {
+  return static_cast<std::uint64_t>(
+      std::max<std::int64_t>(1, std::chrono::duration_cast<std::chrono::microseconds>(deadline - now).count()));
+}
+
+double millis(Duration duration) { return std::chrono::duration<double, std::milli>(duration).count(); }
+
+wire::LogprobEntry entry_of(TokenId token, const wire::TokenLogprobs& from) {
+  return {.token_id = token,
+          .logprob = static_cast<double>(from.logprob),
+          .top_ids = from.top_ids,
+          .top_logprobs = {from.top_logprobs.begin(), from.top_logprobs.end()}};
+}
+
+void add(std::vector<wire::LogprobEntry>& to, const std::vector<TokenId>& output,
+         const std::vector<wire::TokenLogprobs>& logprobs, std::uint32_t from, std::uint32_t until) {
+  for (std::uint32_t i = from; i < until && i < logprobs.size(); ++i) to.push_back(entry_of(output[i], logprobs[i]));
+}
+
+wire::ClientError cancelled_error(RequestId id, const std::string& message) {
+  return wire::client_error(id, Error{ErrorCode::kNotFound, message, "request_id"}, 0);
+}
+
+}  // namespace
+
+std::uint64_t seed_of(RequestId id) {
+  // Two different constants, so that high and low are not interchangeable.
+  return mix(mix(id.high ^ 0x243f6a8885a308d3ull) ^ (id.low + 0x13198a2e03707344ull));
+}
+
+// ---- from clients
+
+void RequestTable::submit(const Peer& peer, RequestId id, wire::ClientRequest request, std::uint64_t content,
+                          TimePoint now, Actions& out) {
+  const auto refuse = [&](ErrorCode code, std::string message, std::string param, std::uint32_t retry_ms) {
+    ++counters_.refused;
+    out.push_back(ToClient{peer, id, wire::client_error(id, Error{code, std::move(message), std::move(param)}, retry_ms)});
+  };
+  forget_finished(now);
+  const auto running = rows_.find(id);
+  const auto finished = finished_.find(id);
+  if ((running != rows_.end() && running->second.content != content) ||
+      (finished != finished_.end() && finished->second.content != content))
+    return refuse(ErrorCode::kInvalidValue, "request_id was used for another request within the last minute", "request_id",
+                  0);
+  if (running != rows_.end()) return join(id, running->second, peer, out);
+  if (finished != finished_.end()) {
+    ++counters_.joined;
+    out.push_back(ToClient{peer, id, finished->second.answer});
+    return;
+  }
+  if (rows_.size() >= rules_.max_requests)
+    return refuse(ErrorCode::kQueueFull,
+                  "the router holds " + std::to_string(rows_.size()) +
+                      " requests; the limit is limits.max_running + limits.max_waiting", "", 1000);
+  if (const auto client = per_client_.find(connection_of(peer)); client != per_client_.end() && client->second >= rules_.max_per_client)
+    return refuse(ErrorCode::kQueueFull,
+                  "this connection has " + std::to_string(rules_.max_per_client) + " unanswered requests, the most allowed",
+                  "", 1000);
+
+  Row row;
+  row.content = content;
+  row.peer = peer;
+  row.arrived = now;
+  row.deadline = now + (request.timeout_ms == 0 ? rules_.timeout : std::chrono::milliseconds(request.timeout_ms));
+  row.request = std::move(request);
+  if (!row.request.has_seed) row.request.params.seed = seed_of(id);
+  if (const auto error = no_such_model(row)) return refuse(error->code, error->message, error->param, 0);
+  ++per_client_[connection_of(peer)];
+  ++counters_.accepted;
+  wake_at(row.deadline);
+  encode(id, rows_.emplace(id, std::move(row)).first->second, now, out);
+}
+
+std::optional<Error> RequestTable::no_such_model(const Row& row) const {
+  const auto targets = pool_.alive(wire::Role::kTarget);
+  if (targets.empty()) return std::nullopt;  // it may be about to come
+  std::string names;
+  for (const Worker* target : targets) {
+    if (answers_to(target->hello, row.request.model)) return std::nullopt;
+    names += (names.empty() ? "" : ", ") + target->hello.model_name;
+  }
+  return Error{ErrorCode::kModelNotFound, "model \"" + row.request.model + "\" is not served; there is " + names, "model"};
+}
+
+// The client lost its answer and asks again: from now on it is told, from the beginning.
+void RequestTable::join(RequestId id, Row& row, const Peer& peer, Actions& out) {
+  ++counters_.joined;
+  if (row.peer != peer) {
+    if (const auto it = per_client_.find(connection_of(row.peer)); it != per_client_.end() && --it->second == 0) per_client_.erase(it);
+    ++per_client_[connection_of(peer)];
+    row.peer = peer;
+  }
+  row.delivered_bytes = 0;
+  row.delivered_tokens = 0;
+  row.client_refused_since = {};
+  deliver(id, row, out);
+}
+
+void RequestTable::cancel(const Peer& by, RequestId id, TimePoint now, Actions& out) {
+  const auto it = rows_.find(id);
+  if (it == rows_.end()) {
+    out.push_back(ToClient{by, id, cancelled_error(id, "no request with this id is running")});
+    return;
+  }
+  const bool own = it->second.peer == by;
+  ++counters_.cancelled;
+  reply(id, now, FinishReason::kCancelled, out);
+  if (!own)
+    out.push_back(ToClient{by, id, wire::ClientReply{.id = wire::hex_of(id), .finish_reason = "cancelled"}});
+}
+
+void RequestTable::client_gone(const Peer& peer, TimePoint, Actions& out) {
+  std::vector<RequestId> theirs;
+  for (const auto& [id, row] : rows_)
+    if (connection_of(row.peer) == connection_of(peer)) theirs.push_back(id);
+  std::sort(theirs.begin(), theirs.end());  // equal histories give equal messages
+  for (const RequestId id : theirs) {
+    ++counters_.cancelled;
+    drop(id, CloseReason::kCancelled, out);
+  }
+}
+
+void RequestTable::give_up(RequestId id, const Error& error, TimePoint now, Actions& out) {
+  if (rows_.contains(id)) fail(id, error, 0, now, out);
+}
+
+void RequestTable::take_back(RequestId id, const wire::ClientPiece& piece, TimePoint now) {
+  const auto it = rows_.find(id);
+  if (it == rows_.end()) return;
+  Row& row = it->second;
+  row.delivered_bytes -= std::min(row.delivered_bytes, piece.text.size());
+  row.delivered_tokens -= std::min(row.delivered_tokens, static_cast<std::uint32_t>(piece.token_ids.size()));
+  if (row.client_refused_since == TimePoint{}) row.client_refused_since = now;
+  wake_at(now + rules_.silence);
+}
+
+// ---- questions to workers
+
+void RequestTable::ask(Question& question, TimePoint now) {
+  question = {.open = true, .again = now + rules_.silence, .interval = rules_.silence};
+  wake_at(question.again);
+}
+
+void RequestTable::ask_again(Question& question, TimePoint now) {
+  question.open = true;
+  question.interval = std::min(rules_.longest_silence, std::max(rules_.silence, 2 * question.interval));
+  question.again = now + question.interval;
+  wake_at(question.again);
+}
+
+void RequestTable::assign_tokenizer(Row& row, std::optional<WorkerId> to) {
+  if (row.tokenizer)
+    if (Worker* worker = pool_.find(*row.tokenizer); worker != nullptr && worker->n_placed > 0) --worker->n_placed;
+  row.tokenizer = to;
+  if (to)
+    if (Worker* worker = pool_.find(*to)) ++worker->n_placed;
+}
+
+void RequestTable::assign_target(Row& row, std::optional<WorkerId> to) {
+  if (row.target)
+    if (Worker* worker = pool_.find(*row.target); worker != nullptr && worker->n_placed > 0) --worker->n_placed;
+  row.target = to;
+  if (to)
+    if (Worker* worker = pool_.find(*to)) {
+      ++worker->n_placed;
+      worker->placed_tokens += row.encoded.tokens.size() + row.output.size();
+    }
+}
+
+void RequestTable::encode(RequestId id, Row& row, TimePoint now, Actions& out) {
+  const auto failed_us = row.to_tokenizer.open ? row.tokenizer : std::nullopt;
+  ask_again(row.to_tokenizer, now);
+  const auto targets = pool_.alive(wire::Role::kTarget);
+  const auto it = std::find_if(targets.begin(), targets.end(),
+                               [&](const Worker* w) { return answers_to(w->hello, row.request.model); });
+  if (it == targets.end()) return;  // nobody to write an answer yet
+  row.vocabulary = (*it)->hello.fingerprints.vocabulary;
+  assign_tokenizer(row, place_tokenizer(pool_.ready(wire::Role::kTokenizer), row.vocabulary, failed_us));
+  if (!row.tokenizer) return;
+  const wire::ClientRequest& request = row.request;
+  wire::Encode message{.kind = request.prompt_kind,
+                       .text = request.prompt_kind == wire::PromptKind::kMessages ? request.messages_json : request.prompt,
+                       .tokens = request.token_ids,
+                       .add_special_tokens = request.add_special_tokens,
+                       .add_generation_prompt = request.add_generation_prompt,
+                       .bad_words = request.bad_words,
+                       .prediction = request.prediction};
+  out.push_back(ToWorker{*row.tokenizer, id, std::move(message)});
+}
+
+// What only the model can tell: context length and the size of its vocabulary.
+Result<void> RequestTable::fit(Row& row, const wire::Hello& target) {
+  SamplingParams& params = row.request.params;
+  const auto n_prompt = static_cast<std::uint32_t>(row.encoded.tokens.size());
+  const std::uint32_t limit = target.max_model_len;
+  if (limit != 0 && n_prompt >= limit)
+    return Error{ErrorCode::kContextLengthExceeded,
+                 "prompt has " + std::to_string(n_prompt) + " tokens; the limit is " + std::to_string(limit - 1) +
+                     " (model.max_model_len leaves one for the answer)", "prompt"};
+  if (!row.request.has_max_tokens)
+    params.max_tokens = limit == 0 ? wire::kDefaultMaxTokens : std::min(wire::kDefaultMaxTokens, limit - n_prompt);
+  if (limit != 0 && params.max_tokens > limit - n_prompt)
+    return Error{ErrorCode::kContextLengthExceeded,
+                 "prompt has " + std::to_string(n_prompt) + " tokens and max_tokens is " + std::to_string(params.max_tokens) +
+                     "; together the limit is " + std::to_string(limit) + " (model.max_model_len)", "max_tokens"};
+  params.min_tokens = std::min(params.min_tokens, params.max_tokens);
+  return validate(params, target.vocab_size);
+}
+
+void RequestTable::place(RequestId id, Row& row, TimePoint now, Actions& out) {
+  row.phase = Phase::kPlacing;
+  const Need need{.model = row.request.model,
+                  .like = row.target_hello ? &*row.target_hello : nullptr,
+                  .not_this = row.refused_by};
+  const auto targets = pool_.ready(wire::Role::kTarget);
+  assign_target(row, std::nullopt);
+  const auto chosen = place_target(targets, need);
+  if (!chosen) {
+    // Refused by the only one there is: the client is told at once, unless it has an answer half read already.
+    if (row.refused_by && row.migrations == 0 && row.refusal)
+      return fail(id, Error{row.refusal->code, row.refusal->message}, std::max(1u, row.refusal->retry_after_ms), now, out);
+    row.refused_by.reset();
+    return ask_again(row.to_target, now);
+  }
+  const wire::Hello& hello = pool_.find(*chosen)->hello;
+  if (hello.fingerprints.vocabulary != row.vocabulary) {  // another model behind the same name has come
+    row.phase = Phase::kEncoding;
+    return encode(id, row, now, out);
+  }
+  if (!row.target_hello) {
+    if (auto fits = fit(row, hello); !fits.ok()) return fail(id, fits.error(), 0, now, out);
+    row.target_hello = hello;
+  }
+  assign_target(row, chosen);
+  row.phase = Phase::kRunning;
+  ask(row.to_target, now);
+  open(id, row, now, out);
+}
+
+// Opens, moves and heals: the target answers from the position it is given.
+void RequestTable::open(RequestId id, Row& row, TimePoint now, Actions& out) {
+  wire::Open message{.tokens = row.encoded.tokens,
+                     .n_prompt = static_cast<std::uint32_t>(row.encoded.tokens.size()),
+                     .params = row.request.params,
+                     .proposer = row.request.proposer,
+                     .draft_len = row.request.num_draft_tokens,
+                     .adaptive = row.request.adaptive,
+                     .prediction = row.encoded.prediction_tokens,
+                     .deadline_us = micros_until(row.deadline, now),
+                     .priority = row.request.priority,
+                     .tenant_salt = salt_of(row.request.tenant)};
+  message.tokens.insert(message.tokens.end(), row.output.begin(), row.output.end());
+  out.push_back(ToWorker{*row.target, id, std::move(message)});
+}
+
+// Sends the tokenizer what it does not have. Positions are those of the whole sequence.
+void RequestTable::decode(RequestId id, Row& row, TimePoint now, Actions& out) {
+  const bool final = row.done.has_value();
+  if (row.decoding == row.output.size() && (!final || row.final_sent)) return;
+  if (!row.tokenizer) return replay(id, row, now, out);
+  const auto n_prompt = static_cast<Position>(row.encoded.tokens.size());
+  if (row.decoding == 0 && !row.final_sent) {
+    const std::size_t n_context = std::min<std::size_t>(row.encoded.tokens.size(), 8);
+    out.push_back(ToWorker{*row.tokenizer, id,
+                           wire::StreamOpen{.stop = row.request.stop,
+                                            .include_stop = row.request.include_stop_str_in_output,
+                                            .skip_special_tokens = row.request.skip_special_tokens,
+                                            .context = {row.encoded.tokens.end() - static_cast<std::ptrdiff_t>(n_context),
+                                                        row.encoded.tokens.end()},
+                                            .position = n_prompt}});
+  }
+  out.push_back(ToWorker{*row.tokenizer, id,
+                         wire::Decode{.position = n_prompt + row.decoding,
+                                      .ids = {row.output.begin() + row.decoding, row.output.end()},
+                                      .final = final}});
+  row.decoding = static_cast<std::uint32_t>(row.output.size());
+  row.final_sent = final;
+  if (!row.to_tokenizer.open) ask(row.to_tokenizer, now);
+}
+
+// The stream from its first token, at whichever tokenizer there is. Bytes that came before are recognised by offset.
+void RequestTable::replay(RequestId id, Row& row, TimePoint now, Actions& out) {
+  ++counters_.replayed;
+  ask_again(row.to_tokenizer, now);
+  const auto failed_us = row.tokenizer;
+  assign_tokenizer(row, place_tokenizer(pool_.ready(wire::Role::kTokenizer), row.vocabulary, failed_us));
+  row.decoding = 0;
+  row.final_sent = false;
+  if (row.tokenizer) decode(id, row, now, out);
+}
+
+void RequestTable::migrate(RequestId id, Row& row, TimePoint now, Actions& out) {
+  assign_target(row, std::nullopt);
+  if (++row.migrations > rules_.max_migrations)
+    return fail(id, Error{ErrorCode::kUnavailable, "lost " + std::to_string(row.migrations) + " targets; the limit is " +
+                                                       std::to_string(rules_.max_migrations) + " moves"}, 1000, now, out);
+  ++counters_.migrated;
+  row.to_target = {};
+  place(id, row, now, out);
+}
+
+// ---- from workers
+
+void RequestTable::on_message(WorkerId from, RequestId id, wire::Message message, TimePoint now, Actions& out) {
+  const auto it = rows_.find(id);
+  if (it == rows_.end()) {
+    ++counters_.stale;
+    // A sequence nobody waits for: its CLOSE was lost.
+    if (std::holds_alternative<wire::Tokens>(message) || std::holds_alternative<wire::Done>(message))
+      out.push_back(ToWorker{from, id, wire::Close{.reason = CloseReason::kFinished}});
+    return;
+  }
+  Row& row = it->second;
+  const bool by_tokenizer = row.tokenizer == from;
+  const bool by_target = row.target == from;
+  if (!by_tokenizer && !by_target) {
+    ++counters_.stale;
+    // It was thought dead, and the request has moved on.
+    if (std::holds_alternative<wire::Tokens>(message) || std::holds_alternative<wire::Opened>(message))
+      out.push_back(ToWorker{from, id, wire::Close{.reason = CloseReason::kMigrated}});
+    return;
+  }
+  if (by_target) {
+    row.to_target.interval = Duration{0};
+    ask_again(row.to_target, now);  // it lives: the next silence begins now
+    if (auto* tokens = std::get_if<wire::Tokens>(&message)) return on_tokens(id, row, *tokens, now, out);
+    if (auto* done = std::get_if<wire::Done>(&message)) return on_done(id, row, std::move(*done), now, out);
+    if (auto* busy = std::get_if<wire::Busy>(&message)) return on_busy(id, row, std::move(*busy), now, out);
+    if (auto* failed = std::get_if<wire::Failed>(&message)) {
+      if (row.phase != Phase::kRunning) return;
+      if (failed->code == ErrorCode::kDraining || failed->code == ErrorCode::kUnavailable)
+        return migrate(id, row, now, out);
+      return fail(id, Error{failed->code, failed->message, failed->param}, failed->retry_after_ms, now, out);
+    }
+    return;
+  }
+  if (auto* encoded = std::get_if<wire::Encoded>(&message)) return on_encoded(id, row, std::move(*encoded), now, out);
+  if (auto* text = std::get_if<wire::Text>(&message)) return on_text(id, row, *text, now, out);
+  if (auto* failed = std::get_if<wire::Failed>(&message)) {
+    if (row.phase == Phase::kEncoding)
+      return fail(id, Error{failed->code, failed->message, failed->param}, failed->retry_after_ms, now, out);
+    // It lost the stream. Not at once again: a lost StreamOpen makes every Decode behind it fail, too.
+    row.to_tokenizer.again = std::min(row.to_tokenizer.again, now + rules_.silence / 8);
+    wake_at(row.to_tokenizer.again);
+  }
+}
+
+void RequestTable::on_encoded(RequestId id, Row& row, wire::Encoded encoded, TimePoint now, Actions& out) {
+  if (row.phase != Phase::kEncoding) return;  // an answer to a question asked twice
+  row.to_tokenizer = {};
+  row.encoded = std::move(encoded);
+  if (row.encoded.tokens.empty())
+    return fail(id, Error{ErrorCode::kInvalidValue, "the prompt has no tokens; it needs at least one", "prompt"}, 0, now, out);
+  auto& bad_words = row.request.params.bad_words;
+  bad_words.insert(bad_words.end(), row.encoded.bad_word_tokens.begin(), row.encoded.bad_word_tokens.end());
+  counters_.prompt_tokens += row.encoded.tokens.size();
+  place(id, row, now, out);
+}
+
+void RequestTable::on_tokens(RequestId id, Row& row, const wire::Tokens& tokens, TimePoint now, Actions& out) {
+  if (row.phase != Phase::kRunning) return;
+  const std::size_t have = row.encoded.tokens.size() + row.output.size();
+  if (tokens.position > have) return open(id, row, now, out);  // a gap: from here, please
+  const std::size_t known = have - tokens.position;
+  if (known >= tokens.ids.size()) return;
+  const bool with_logprobs = row.request.params.n_logprobs >= 0 && tokens.logprobs.size() == tokens.ids.size();
+  for (std::size_t i = known; i < tokens.ids.size(); ++i) {
+    row.output.push_back(tokens.ids[i]);
+    row.guessed.push_back(i < tokens.accepted.size() ? tokens.accepted[i] : std::uint8_t{0});
+    if (with_logprobs) row.logprobs.push_back(tokens.logprobs[i]);
+  }
+  if (row.first_token == TimePoint{}) row.first_token = now;
+  row.last_token = now;
+  decode(id, row, now, out);
+}
+
+void RequestTable::on_done(RequestId id, Row& row, wire::Done done, TimePoint now, Actions& out) {
+  if (row.phase == Phase::kCounting) {
+    row.done = std::move(done);
+    return reply(id, now, std::nullopt, out);
+  }
+  if (row.phase != Phase::kRunning) return;
+  if (done.reason == FinishReason::kCancelled) return migrate(id, row, now, out);  // not by us
+  if (done.n_generated > row.output.size()) return open(id, row, now, out);        // tokens were lost on the way
+  row.done = std::move(done);
+  row.phase = Phase::kFlushing;
+  row.to_target = {};
+  out.push_back(ToWorker{*row.target, id, wire::Close{.reason = CloseReason::kFinished,
+                                                      .n_tokens = static_cast<std::uint32_t>(row.output.size())}});
+  decode(id, row, now, out);
+}
+
+void RequestTable::on_text(RequestId id, Row& row, const wire::Text& text, TimePoint now, Actions& out) {
+  if (row.phase != Phase::kRunning && row.phase != Phase::kFlushing) return;
+  if (text.offset > row.text.size()) {  // text was lost on the way
+    row.to_tokenizer.again = std::min(row.to_tokenizer.again, now + rules_.silence / 8);
+    return wake_at(row.to_tokenizer.again);
+  }
+  const auto n_prompt = static_cast<Position>(row.encoded.tokens.size());
+  if (text.next < n_prompt + row.texted) return;  // overtaken by a replay
+  const std::size_t known = row.text.size() - text.offset;
+  if (known < text.text.size()) row.text.append(text.text, known);
+  row.texted = std::min(static_cast<std::uint32_t>(row.output.size()), text.next - n_prompt);
+  if (text.stopped) return on_stop_string(id, row, text, now, out);
+  row.final_confirmed = text.final && row.done.has_value() && row.texted == row.output.size();
+  if (row.final_confirmed) return reply(id, now, std::nullopt, out);
+  if (row.texted == row.decoding && !row.final_sent)
+    row.to_tokenizer = {};
+  else
+    ask(row.to_tokenizer, now);
+  deliver(id, row, out);
+}
+
+// The answer ends here, whatever the target has committed meanwhile.
+void RequestTable::on_stop_string(RequestId id, Row& row, const wire::Text& text, TimePoint now, Actions& out) {
+  const std::uint32_t n = std::min(text.n_tokens, static_cast<std::uint32_t>(row.output.size()));
+  row.stop_string = text.stop_string;
+  row.output.resize(n);
+  row.guessed.resize(n);
+  if (row.logprobs.size() > n) row.logprobs.resize(n);
+  row.texted = n;
+  row.to_tokenizer = {};
+  if (row.done || !row.target) return reply(id, now, std::nullopt, out);
+  row.phase = Phase::kCounting;
+  row.counting_until = now + rules_.stats_patience;
+  wake_at(row.counting_until);
+  out.push_back(ToWorker{*row.target, id, wire::Close{.reason = CloseReason::kStop, .n_tokens = n}});
+}
+
+void RequestTable::on_busy(RequestId id, Row& row, wire::Busy busy, TimePoint now, Actions& out) {
+  if (row.phase != Phase::kRunning) return;
+  row.refused_by = row.target;
+  row.refusal = std::move(busy);
+  row.to_target = {};
+  place(id, row, now, out);
+}
+
+void RequestTable::worker_lost(WorkerId worker, TimePoint now, Actions& out) {
+  std::vector<RequestId> affected;
+  for (const auto& [id, row] : rows_)
+    if (row.tokenizer == worker || row.target == worker) affected.push_back(id);
+  std::sort(affected.begin(), affected.end());
+  for (const RequestId id : affected) {
+    const auto it = rows_.find(id);
+    if (it == rows_.end()) continue;
+    Row& row = it->second;
+    if (row.target == worker) {
+      if (row.phase == Phase::kRunning) {
+        migrate(id, row, now, out);
+      } else {
+        assign_target(row, std::nullopt);
+        if (row.phase == Phase::kCounting) reply(id, now, std::nullopt, out);
+      }
+      continue;  // one process is one worker: it is not the tokenizer, too
+    }
+    row.tokenizer.reset();
+    if (row.phase == Phase::kEncoding)
+      encode(id, row, now, out);
+    else if (row.phase != Phase::kCounting && (row.texted < row.output.size() || row.done))
+      replay(id, row, now, out);
+  }
+}
+
+void RequestTable::workers_changed(TimePoint now, Actions& out) {
+  std::vector<RequestId> waiting;
+  for (const auto& [id, row] : rows_)
+    if (row.phase == Phase::kPlacing || ((row.phase == Phase::kEncoding || row.texted < row.output.size()) && !row.tokenizer))
+      waiting.push_back(id);
+  std::sort(waiting.begin(), waiting.end(), [&](RequestId a, RequestId b) {
+    return std::pair(rows_.at(a).arrived, a) < std::pair(rows_.at(b).arrived, b);
+  });
+  for (const RequestId id : waiting) {
+    Row& row = rows_.at(id);
+    if (row.phase == Phase::kPlacing)
+      place(id, row, now, out);
+    else if (row.phase == Phase::kEncoding)
+      encode(id, row, now, out);
+    else
+      replay(id, row, now, out);
+  }
+}
+
+// ---- time
+
+TimePoint RequestTable::tick(TimePoint now, Actions& out) {
+  if (now < next_due_) return next_due_;
+  next_due_ = TimePoint::max();
+  std::vector<RequestId> ids;
+  ids.reserve(rows_.size());
+  for (const auto& [id, row] : rows_) ids.push_back(id);
+  std::sort(ids.begin(), ids.end());
+  for (const RequestId id : ids)
+    if (const auto it = rows_.find(id); it != rows_.end()) tick_row(id, it->second, now, out);
+  forget_finished(now);
+  return next_due_;
+}
+
+void RequestTable::tick_row(RequestId id, Row& row, TimePoint now, Actions& out) {
+  if (now >= row.deadline + (row.target ? rules_.deadline_grace : Duration{0})) {
+    if (row.texted > 0 || row.delivered_tokens > 0) return reply(id, now, FinishReason::kDeadline, out);
+    return fail(id, Error{ErrorCode::kDeadlineExceeded,
+                          "no token within " + std::to_string(static_cast<std::int64_t>(millis(row.deadline - row.arrived))) +
+                              " ms (timeout_ms, limits.request_timeout_s)"}, 0, now, out);
+  }
+  const bool never_placed = !row.target_hello || (row.phase == Phase::kPlacing && row.migrations == 0);
+  if (never_placed && now >= row.arrived + rules_.first_placement) {
+    const bool no_tokenizer = row.phase == Phase::kEncoding && !pool_.alive(wire::Role::kTarget).empty();
+    return fail(id, Error{ErrorCode::kUnavailable, no_tokenizer ? "no tokenizer of the model's vocabulary answers"
+                                                                : "no target is there to answer"}, 1000, now, out);
+  }
+  if (row.client_refused_since != TimePoint{}) {
+    if (now >= row.client_refused_since + rules_.stalled_client) {
+      ++counters_.cancelled;
+      return drop(id, CloseReason::kCancelled, out);
+    }
+    deliver(id, row, out);
+    wake_at(now + rules_.silence);
+  }
+  if (row.phase == Phase::kCounting) {
+    if (now >= row.counting_until) return reply(id, now, std::nullopt, out);
+    wake_at(row.counting_until);
+  }
+  if (row.to_tokenizer.open && now >= row.to_tokenizer.again) {
+    if (row.phase == Phase::kEncoding)
+      encode(id, row, now, out);
+    else
+      replay(id, row, now, out);
+  } else if (row.to_target.open && now >= row.to_target.again) {
+    if (row.phase == Phase::kPlacing) {
+      place(id, row, now, out);
+    } else if (row.phase == Phase::kRunning) {
+      ask_again(row.to_target, now);
+      open(id, row, now, out);
+    }
+  }
+  if (const auto still = rows_.find(id); still != rows_.end()) {
+    const Row& left = still->second;
+    wake_at(left.deadline + (left.target ? rules_.deadline_grace : Duration{0}));
+    if (!left.target_hello) wake_at(left.arrived + rules_.first_placement);
+    if (left.to_tokenizer.open) wake_at(left.to_tokenizer.again);
+    if (left.to_target.open) wake_at(left.to_target.again);
+  }
+}
+
+// ---- to clients
+
+void RequestTable::deliver(RequestId id, Row& row, Actions& out) {
+  if (!row.request.stream || row.delivered_bytes >= row.text.size()) return;  // no piece without text
+  wire::ClientPiece piece{.id = wire::hex_of(id), .text = row.text.substr(row.delivered_bytes)};
+  const std::uint32_t from = row.delivered_tokens;
+  const std::uint32_t until = std::max(from, row.texted);
+  piece.token_ids.assign(row.output.begin() + from, row.output.begin() + until);
+  for (std::uint32_t i = from; i < until; ++i) piece.accepted += row.guessed[i];
+  add(piece.logprobs, row.output, row.logprobs, from, until);
+  row.delivered_bytes = row.text.size();
+  row.delivered_tokens = until;
+  row.client_refused_since = {};
+  out.push_back(ToClient{row.peer, id, std::move(piece)});
+}
+
+wire::ClientReply RequestTable::full_reply(RequestId id, const Row& row, FinishReason reason) const {
+  wire::ClientReply reply{.id = wire::hex_of(id), .text = row.text, .token_ids = row.output};
+  reply.finish_reason = std::string(name_of(reason));
+  if (row.stop_string)
+    reply.stop_reason = *row.stop_string;
+  else if (row.done && row.done->stop_token >= 0 && row.target_hello &&
+           std::find(row.target_hello->end_tokens.begin(), row.target_hello->end_tokens.end(), row.done->stop_token) ==
+               row.target_hello->end_tokens.end())
+    reply.stop_reason = row.done->stop_token;
+  reply.usage.prompt_tokens = static_cast<std::uint32_t>(row.encoded.tokens.size());
+  reply.usage.completion_tokens = static_cast<std::uint32_t>(row.output.size());
+  reply.usage.total_tokens = reply.usage.prompt_tokens + reply.usage.completion_tokens;
+  add(reply.logprobs, row.output, row.logprobs, 0, reply.usage.completion_tokens);
+  if (row.target_hello) {
+    reply.model = row.target_hello->model_name;
+    reply.system_fingerprint =
+        hex(mix(row.target_hello->fingerprints.model ^ mix(row.target_hello->fingerprints.numerics)));
+  }
+
+  wire::ReplyMetrics& metrics = reply.metrics;
+  if (row.first_token != TimePoint{}) metrics.time_to_first_token_ms = millis(row.first_token - row.arrived);
+  metrics.generation_time_ms = millis(row.last_token - row.first_token);
+  wire::SpeculativeDecoding& spec = metrics.speculative_decoding;
+  spec.num_spec_tokens = row.request.num_draft_tokens < 0 ? rules_.default_draft_len
+                                                          : static_cast<std::uint32_t>(row.request.num_draft_tokens);
+  if (row.done) {
+    reply.usage.cached_tokens = row.done->n_cached;
+    metrics.queue_time_ms = row.done->queue_us / 1e3;
+    if (row.done->decode_us > 0) metrics.generation_time_ms = static_cast<double>(row.done->decode_us) / 1e3;
+    spec.fallback_reason = row.done->fallback_reason;
+    spec.acceptance_histogram = row.done->acceptance_histogram;
+    std::string names;
+    std::uint32_t rounds = 0;
+    for (const wire::ProposerStats& proposer : row.done->proposers) {
+      spec.num_draft_tokens += proposer.drafted;
+      spec.num_accepted_draft_tokens += proposer.accepted;
+      rounds = std::max(rounds, proposer.rounds);
+      if (proposer.rounds > 0) names += (names.empty() ? "" : "+") + std::string(name_of(proposer.proposer));
+    }
+    for (const std::uint32_t count : spec.acceptance_histogram) spec.num_spec_steps += count;
+    spec.num_spec_steps = std::max(spec.num_spec_steps, rounds);
+    if (!names.empty()) spec.proposer = names;
+  }
+  if (metrics.generation_time_ms > 0 && row.output.size() > 1)
+    metrics.tokens_per_second = static_cast<double>(row.output.size() - 1) / metrics.generation_time_ms * 1e3;
+  spec.mean_acceptance_length =
+      1.0 + (spec.num_spec_steps == 0 ? 0.0 : static_cast<double>(spec.num_accepted_draft_tokens) / spec.num_spec_steps);
+  spec.draft_acceptance_rate =
+      spec.num_draft_tokens == 0 ? 0.0 : static_cast<double>(spec.num_accepted_draft_tokens) / spec.num_draft_tokens;
+  return reply;
+}
+
+void RequestTable::reply(RequestId id, TimePoint now, std::optional<FinishReason> cut_short, Actions& out) {
+  Row& row = rows_.at(id);
+  if (cut_short) {  // tokens whose text is not known were never delivered
+    row.output.resize(std::max(row.texted, row.delivered_tokens));
+    if (row.logprobs.size() > row.output.size()) row.logprobs.resize(row.output.size());
+  }
+  const FinishReason reason = cut_short         ? *cut_short
+                              : row.stop_string ? FinishReason::kStop
+                              : row.done        ? row.done->reason
+                                                : FinishReason::kStop;
+  wire::ClientReply whole = full_reply(id, row, reason);
+  wire::ClientReply answer = whole;
+  if (row.request.stream) {
+    answer.text.erase(0, row.delivered_bytes);
+    answer.token_ids.erase(answer.token_ids.begin(), answer.token_ids.begin() + row.delivered_tokens);
+    if (!answer.logprobs.empty())
+      answer.logprobs.erase(answer.logprobs.begin(), answer.logprobs.begin() + row.delivered_tokens);
+  }
+  ++counters_.replied;
+  counters_.tokens += row.output.size();
+  const wire::SpeculativeDecoding& spec = whole.metrics.speculative_decoding;
+  counters_.rounds += spec.num_spec_steps;
+  counters_.drafted += spec.num_draft_tokens;
+  counters_.guessed_right += spec.num_accepted_draft_tokens;
+  out.push_back(ToClient{row.peer, id, std::move(answer)});
+  // A cancelled or late answer is no answer to a client that asks again.
+  if (!cut_short) keep(id, row.content, std::move(whole), now);
+  drop(id, cut_short == FinishReason::kDeadline ? CloseReason::kDeadline
+                                                : (cut_short ? CloseReason::kCancelled : CloseReason::kFinished), out);
+}
+
+void RequestTable::fail(RequestId id, const Error& error, std::uint32_t retry_after_ms, TimePoint, Actions& out) {
+  Row& row = rows_.at(id);
+  ++counters_.failed;
+  out.push_back(ToClient{row.peer, id, wire::client_error(id, error, retry_after_ms)});
+  drop(id, CloseReason::kCancelled, out);
+}
+
+// Takes the row out and tells whoever may still work on it.
+void RequestTable::drop(RequestId id, CloseReason reason, Actions& out) {
+  const auto it = rows_.find(id);
+  Row& row = it->second;
+  if (row.target && (row.phase == Phase::kRunning || row.phase == Phase::kCounting))
+    out.push_back(ToWorker{*row.target, id, wire::Close{.reason = reason,
+                                                        .n_tokens = static_cast<std::uint32_t>(row.output.size())}});
+  if (row.tokenizer && row.decoding > 0 && !row.final_confirmed)
+    out.push_back(ToWorker{*row.tokenizer, id, wire::StreamClose{.reason = reason}});
+  assign_target(row, std::nullopt);
+  assign_tokenizer(row, std::nullopt);
+  if (const auto client = per_client_.find(connection_of(row.peer)); client != per_client_.end() && --client->second == 0)
+    per_client_.erase(client);
+  rows_.erase(it);
+}
+
+void RequestTable::fail_all(const Error& error, TimePoint now, Actions& out) {
+  std::vector<RequestId> ids;
+  for (const auto& [id, row] : rows_) ids.push_back(id);
+  std::sort(ids.begin(), ids.end());
+  for (const RequestId id : ids) fail(id, error, 1000, now, out);
+}
+
+void RequestTable::keep(RequestId id, std::uint64_t content, wire::ClientAnswer answer, TimePoint now) {
+  const auto& reply = std::get<wire::ClientReply>(answer);
+  const std::size_t bytes = 512 + reply.text.size() + 4 * reply.token_ids.size() + 256 * reply.logprobs.size();
+  if (bytes > rules_.max_finished_bytes) return;
+  finished_bytes_ += bytes;
+  finished_order_.push_back(id);
+  finished_[id] = Finished{std::move(answer), content, now, bytes};
+  forget_finished(now);
+}
+
+void RequestTable::forget_finished(TimePoint now) {
+  while (!finished_order_.empty()) {
+    const auto oldest = finished_.find(finished_order_.front());
+    const bool expired = now - oldest->second.at > rules_.keep_finished;
+    if (!expired && finished_.size() <= rules_.max_finished && finished_bytes_ <= rules_.max_finished_bytes) return;
+    finished_bytes_ -= oldest->second.bytes;
+    finished_.erase(oldest);
+    finished_order_.pop_front();
+  }
+}
+
+std::size_t RequestTable::n_waiting() const {
+  return static_cast<std::size_t>(std::count_if(rows_.begin(), rows_.end(), [](const auto& entry) {
+    return entry.second.phase == Phase::kEncoding || entry.second.phase == Phase::kPlacing;
+  }));
+}
+
+}  // namespace foretoken

@@ -1,0 +1,197 @@
+// The requests of this router, each a state machine from its first map to its one reply or one error. Pure: events come
+// in with the time, messages to workers and answers to clients go out as actions; the router service moves them. Whatever
+// was lost is asked for again after a silence (docs/protocol.md), so nothing here depends on a message arriving. One thread.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <variant>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/base/ids.h"
+#include "common/base/result.h"
+#include "common/transport/transport.h"
+#include "common/wire/client.h"
+#include "common/wire/messages.h"
+#include "services/router/pool.h"
+
+namespace foretoken {
+
+struct RequestRules {
+  std::size_t max_requests = 272;      // limits.max_running + limits.max_waiting
+  std::size_t max_per_client = 1024;   // unanswered requests of one connection
+  std::size_t max_finished = 1024;     // replies kept for clients that ask again
+  std::size_t max_finished_bytes = 32u << 20;
+  std::uint32_t default_draft_len = 4;
+  std::uint32_t max_migrations = 3;
+  Duration timeout = std::chrono::seconds(600);              // limits.request_timeout_s
+  Duration keep_finished = std::chrono::seconds(60);
+  Duration silence = std::chrono::milliseconds(500);         // then a worker is asked again, more and more rarely
+  Duration longest_silence = std::chrono::seconds(4);
+  Duration stats_patience = std::chrono::milliseconds(250);  // after a stop string: for the target's last counts
+  Duration deadline_grace = std::chrono::milliseconds(500);  // the target ends a late request itself; then we do
+  Duration first_placement = std::chrono::seconds(15);       // for services that are still starting
+  Duration stalled_client = std::chrono::seconds(30);
+};
+
+// To a worker.
+struct ToWorker {
+  WorkerId worker;
+  RequestId request;
+  wire::Message message;
+};
+
+// To a client: a piece of text, or the one answer that ends the request.
+struct ToClient {
+  Peer peer;
+  RequestId request;
+  wire::ClientAnswer answer;
+  bool is_piece() const { return std::holds_alternative<wire::ClientPiece>(answer); }
+};
+
+using Action = std::variant<ToWorker, ToClient>;
+using Actions = std::vector<Action>;
+
+// A seed for a request that brought none: the same at every router, so that a retry gives the same text.
+std::uint64_t seed_of(RequestId id);
+
+class RequestTable {
+ public:
+  // Borrows the pool: it places requests there and counts them in n_placed.
+  RequestTable(const RequestRules& rules, Pool& pool) : rules_(rules), pool_(pool) {}
+
+  // A checked request under its id. `content` is a hash of all that was asked: the same id with other content is an error.
+  void submit(const Peer& peer, RequestId id, wire::ClientRequest request, std::uint64_t content, TimePoint now,
+              Actions& out);
+  // `by` asks that a request end; it is answered, too, unless the request is its own.
+  void cancel(const Peer& by, RequestId id, TimePoint now, Actions& out);
+  // A client's connection is gone: what it waited for is cancelled, and nobody is told.
+  void client_gone(const Peer& peer, TimePoint now, Actions& out);
+  // Ends a running request with this error.
+  void give_up(RequestId id, const Error& error, TimePoint now, Actions& out);
+  // A piece could not be handed over: what it carried goes out with later text.
+  void take_back(RequestId id, const wire::ClientPiece& piece, TimePoint now);
+
+  // Whatever a registered worker sends about a request.
+  void on_message(WorkerId from, RequestId id, wire::Message message, TimePoint now, Actions& out);
+  // A life ended or was lost: its work moves. Call before the pool forgets nothing more than its state.
+  void worker_lost(WorkerId id, TimePoint now, Actions& out);
+  // Someone came or changed: requests may have waited for it.
+  void workers_changed(TimePoint now, Actions& out);
+
+  // Deadlines, silences. Returns when it wants to be called again; cheap before that time.
+  TimePoint tick(TimePoint now, Actions& out);
+  // All that runs ends with `error`, at once.
+  void fail_all(const Error& error, TimePoint now, Actions& out);
+
+  std::size_t size() const { return rows_.size(); }
+  std::size_t n_waiting() const;  // without a target yet
+  bool contains(RequestId id) const { return rows_.contains(id); }
+
+  struct Counters {
+    std::uint64_t accepted = 0, refused = 0, replied = 0, failed = 0, cancelled = 0, joined = 0, replayed = 0,
+                  migrated = 0, stale = 0, prompt_tokens = 0, tokens = 0, rounds = 0, drafted = 0, guessed_right = 0;
+  };
+  const Counters& counters() const { return counters_; }
+
+ private:
+  enum class Phase : std::uint8_t {
+    kEncoding,  // a tokenizer has it, or it waits for one
+    kPlacing,   // waits for a target
+    kRunning,   // a target works on it
+    kFlushing,  // all tokens are here; the last text is not
+    kCounting,  // a stop string cut it; the target's counts are awaited for a moment
+  };
+
+  // Something asked of a worker that may have got lost, and when to ask again.
+  struct Question {
+    bool open = false;
+    TimePoint again{};
+    Duration interval{};
+  };
+
+  struct Row {
+    wire::ClientRequest request;
+    std::uint64_t content = 0;
+    Peer peer;
+    Phase phase = Phase::kEncoding;
+    TimePoint arrived{}, deadline{}, first_token{}, last_token{}, counting_until{}, client_refused_since{};
+
+    std::optional<WorkerId> tokenizer, target, refused_by;
+    std::optional<wire::Hello> target_hello;  // of the first one: where else it may go on
+    Fingerprint vocabulary = 0;
+    Question to_tokenizer, to_target;
+    std::uint32_t migrations = 0;
+    std::optional<wire::Busy> refusal;
+
+    wire::Encoded encoded;             // prompt, bad words, prediction
+    std::vector<TokenId> output;
+    std::vector<wire::TokenLogprobs> logprobs;
+    std::vector<std::uint8_t> guessed;  // per output token
+
+    std::string text;              // all of it so far
+    std::uint32_t texted = 0;      // output tokens the tokenizer has confirmed
+    std::uint32_t decoding = 0;    // output tokens it was sent
+    bool final_sent = false, final_confirmed = false;
+    std::size_t delivered_bytes = 0;  // of text, in pieces
+    std::uint32_t delivered_tokens = 0;
+    std::optional<std::string> stop_string;
+    std::optional<wire::Done> done;
+  };
+  struct Finished {
+    wire::ClientAnswer answer;
+    std::uint64_t content = 0;
+    TimePoint at{};
+    std::size_t bytes = 0;
+  };
+
+  void join(RequestId id, Row& row, const Peer& peer, Actions& out);
+  void encode(RequestId id, Row& row, TimePoint now, Actions& out);
+  void place(RequestId id, Row& row, TimePoint now, Actions& out);
+  void open(RequestId id, Row& row, TimePoint now, Actions& out);
+  void decode(RequestId id, Row& row, TimePoint now, Actions& out);
+  void replay(RequestId id, Row& row, TimePoint now, Actions& out);
+  void deliver(RequestId id, Row& row, Actions& out);
+  void migrate(RequestId id, Row& row, TimePoint now, Actions& out);
+  Result<void> fit(Row& row, const wire::Hello& target);
+  std::optional<Error> no_such_model(const Row& row) const;
+
+  void on_encoded(RequestId id, Row& row, wire::Encoded encoded, TimePoint now, Actions& out);
+  void on_tokens(RequestId id, Row& row, const wire::Tokens& tokens, TimePoint now, Actions& out);
+  void on_done(RequestId id, Row& row, wire::Done done, TimePoint now, Actions& out);
+  void on_text(RequestId id, Row& row, const wire::Text& text, TimePoint now, Actions& out);
+  void on_busy(RequestId id, Row& row, wire::Busy busy, TimePoint now, Actions& out);
+  void on_stop_string(RequestId id, Row& row, const wire::Text& text, TimePoint now, Actions& out);
+  void tick_row(RequestId id, Row& row, TimePoint now, Actions& out);
+
+  void assign_tokenizer(Row& row, std::optional<WorkerId> to);
+  void assign_target(Row& row, std::optional<WorkerId> to);
+  void ask(Question& question, TimePoint now);
+  void ask_again(Question& question, TimePoint now);
+  void wake_at(TimePoint when) { next_due_ = std::min(next_due_, when); }
+
+  // The end of a request: exactly one of these per row.
+  void reply(RequestId id, TimePoint now, std::optional<wire::FinishReason> cut_short, Actions& out);
+  void fail(RequestId id, const Error& error, std::uint32_t retry_after_ms, TimePoint now, Actions& out);
+  void drop(RequestId id, wire::CloseReason reason, Actions& out);
+  wire::ClientReply full_reply(RequestId id, const Row& row, wire::FinishReason reason) const;
+  void keep(RequestId id, std::uint64_t content, wire::ClientAnswer answer, TimePoint now);
+  void forget_finished(TimePoint now);
+
+  RequestRules rules_;
+  Pool& pool_;
+  std::unordered_map<RequestId, Row> rows_;
+  std::unordered_map<RequestId, Finished> finished_;
+  std::deque<RequestId> finished_order_;
+  std::size_t finished_bytes_ = 0;
+  std::map<Peer, std::size_t> per_client_;
+  TimePoint next_due_ = TimePoint::max();
+  Counters counters_;
+};
+
+}  // namespace foretoken

@@ -1,0 +1,550 @@
+#include "services/router/router_service.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/log.h"
+#include "common/config/resolve.h"
+#include "common/runtime/process.h"
+#include "common/runtime/service_main.h"
+#include "common/wire/client_codec.h"
+
+namespace foretoken {
+namespace {
+
+constexpr Duration kPairAgain = std::chrono::seconds(2);
+constexpr Duration kMetricsPatience = std::chrono::milliseconds(500);
+constexpr Duration kAnswerPatience = std::chrono::seconds(30);
+constexpr Duration kFlushAgain = std::chrono::milliseconds(5);
+constexpr std::size_t kMaxUnsent = 1024;
+constexpr std::size_t kMaxQuestions = 64;
+constexpr std::size_t kMaxOutbox = 8192;
+constexpr std::size_t kMaxOutboxBytes = 64u << 20;
+
+std::size_t size_of(const Frames& frames) {
+  std::size_t bytes = 0;
+  for (const Bytes& part : frames) bytes += part.size();
+  return bytes;
+}
+
+// Of everything a client said: two requests under one id are the same request if this is equal.
+std::uint64_t content_hash(std::string_view bytes) {
+  std::uint64_t hash = 0xcbf29ce484222325ull;
+  for (const char c : bytes) {
+    hash ^= static_cast<unsigned char>(c);
+    hash *= 0x100000001b3ull;
+  }
+  return hash;
+}
+
+std::string_view state_name(const Worker& worker) {
+  switch (worker.state) {
+    case WorkerState::kReady: return "ready";
+    case WorkerState::kDraining: return "draining";
+    case WorkerState::kLost: return "gone";
+  }
+  return "gone";
+}
+
+}  // namespace
+
+RouterServiceOptions router_options(const Config& config, const std::string& name) {
+  RouterServiceOptions options{.client = client_endpoint(config.bus),
+                               .router = router_endpoint(config.bus),
+                               .name = name,
+                               .build = build_text(),
+                               .heartbeat = std::chrono::milliseconds(config.bus.heartbeat_ms)};
+  options.rules.max_requests = std::size_t{config.limits.max_running} + config.limits.max_waiting;
+  options.rules.default_draft_len = config.speculation.draft_len;
+  options.rules.timeout = std::chrono::seconds(config.limits.request_timeout_s);
+  return options;
+}
+
+RouterService::RouterService(const RouterServiceOptions& options, wire::Speaker& speaker, Metrics& metrics)
+    : options_(options), speaker_(speaker), metrics_(metrics), pool_(4 * options.heartbeat), table_(options.rules, pool_) {}
+
+void RouterService::start(Bus& bus) {
+  bus_ = &bus;
+  started_ = bus.now();
+  worker_socket_ = bus.bind(options_.router, Door::kInternal);
+  client_socket_ = bus.bind(options_.client, Door::kClient);
+  log_info("taking clients and workers", {{"client", bus.endpoint(client_socket_)}, {"router", bus.endpoint(worker_socket_)}});
+}
+
+void RouterService::on_message(Delivery delivery) {
+  const TimePoint now = bus_->now();
+  if (delivery.peer.socket == client_socket_) return on_client(delivery.peer, delivery.frames, now);
+  on_worker(delivery.peer, delivery.frames, now);
+}
+
+void RouterService::on_undelivered(const Peer& peer, const Frames&) {
+  const TimePoint now = bus_->now();
+  if (peer.socket == client_socket_) {
+    Actions actions;
+    table_.client_gone(peer, now, actions);
+    std::erase_if(unsent_, [&](const Unsent& unsent) { return unsent.to.peer == peer; });
+    return act(std::move(actions), now);
+  }
+  // That connection is gone. If the worker lives it is back, and says hello, within a heartbeat.
+  if (const Worker* found = pool_.find(peer)) {
+    const Worker worker = *found;
+    pool_.lose(worker.id);
+    gone(worker, "its connection is gone", now);
+  }
+}
+
+void RouterService::on_dropped(const Peer& peer, const Frames& frames) {
+  const TimePoint now = bus_->now();
+  if (peer.socket != client_socket_) {
+    const Worker* worker = pool_.find(peer);
+    const auto header = frames.empty() ? Result<wire::Header>(Error{}) : wire::read_header(frames.front());
+    // Greetings are said again anyway; what belongs to a request goes as soon as there is room.
+    if (worker != nullptr && header.ok() && header->type >= wire::MessageType::kEncode) return enqueue(worker->id, frames);
+    ++dropped_;
+    return;
+  }
+  auto said = frames.empty() ? Result<wire::ClientAnswer>(Error{}) : wire::read_client_answer(frames.front());
+  if (!said.ok()) return;
+  const auto* piece = std::get_if<wire::ClientPiece>(&*said);
+  if (piece == nullptr) {  // the end of a request: it must arrive
+    if (unsent_.size() < kMaxUnsent) unsent_.push_back({{peer, {}, std::move(*said)}, now + kAnswerPatience});
+    return;
+  }
+  // Later pieces may have passed already, so the text has a hole: an honest end instead.
+  Actions actions;
+  if (const auto id = wire::request_id_from_hex(piece->id))
+    table_.give_up(*id, {ErrorCode::kCancelled, "the client reads its pieces too slowly; over a thousand were waiting"}, now,
+                   actions);
+  act(std::move(actions), now);
+}
+
+// ---- clients
+
+RequestId RouterService::new_id() {
+  const std::uint64_t key = speaker_.incarnation().value;
+  ++n_ids_;
+  return {seed_of({key, n_ids_}), seed_of({n_ids_, ~key})};
+}
+
+void RouterService::on_client(const Peer& peer, const Frames& frames, TimePoint now) {
+  if (frames.size() != 1) {
+    ++bad_requests_;
+    return answer(peer, {}, wire::client_error({}, {ErrorCode::kInvalidRequest,
+                                                    "a request is one frame; this one has " + std::to_string(frames.size())}, 0));
+  }
+  auto outcome = wire::read_client_request(frames[0]);
+  const RequestId id = outcome.request_id ? *outcome.request_id : new_id();
+  const auto refuse = [&](const Error& error, std::uint32_t retry_after_ms) {
+    ++bad_requests_;
+    answer(peer, id, wire::client_error(id, error, retry_after_ms));
+  };
+  if (!outcome.request.ok()) return refuse(outcome.request.error(), 0);
+  wire::ClientRequest& request = *outcome.request;
+  Actions actions;
+  switch (request.op) {
+    case wire::ClientOp::kStatus: return answer(peer, id, status_reply(id, now));
+    case wire::ClientOp::kMetrics: return ask_metrics(peer, id, now);
+    case wire::ClientOp::kCancel:
+      if (!outcome.request_id) return refuse({ErrorCode::kInvalidValue, "which request? request_id is missing", "request_id"}, 0);
+      table_.cancel(peer, id, now, actions);
+      return act(std::move(actions), now);
+    case wire::ClientOp::kGenerate: break;
+  }
+  if (request.stream && peer.delimited)
+    return refuse({ErrorCode::kInvalidValue, "a REQ socket takes one answer; use a DEALER for stream", "stream"}, 0);
+  if (draining_ && !table_.contains(id))
+    return refuse({ErrorCode::kDraining, "this router is about to stop and takes no new requests"}, 1000);
+  table_.submit(peer, id, std::move(request), content_hash(frames[0]), now, actions);
+  act(std::move(actions), now);
+}
+
+void RouterService::answer(const Peer& peer, RequestId id, wire::ClientAnswer reply) {
+  send_answer({peer, id, std::move(reply)}, bus_->now());
+}
+
+void RouterService::send_answer(const ToClient& to, TimePoint now) {
+  const SendResult result = bus_->send(to.peer, {wire::write_client_answer(to.answer)});
+  if (result == SendResult::kSent) return;
+  if (result == SendResult::kUnknown) {
+    Actions actions;
+    table_.client_gone(to.peer, now, actions);
+    return act(std::move(actions), now);
+  }
+  // Pieces merge with later text; the end of a request must arrive as it is.
+  if (const auto* piece = std::get_if<wire::ClientPiece>(&to.answer)) return table_.take_back(to.request, *piece, now);
+  if (unsent_.size() >= kMaxUnsent) {
+    ++dropped_;
+    unsent_.pop_front();
+  }
+  unsent_.push_back({to, now + kAnswerPatience});
+}
+
+wire::StatusReply RouterService::status_reply(RequestId id, TimePoint now) const {
+  wire::StatusReply reply{.id = wire::hex_of(id)};
+  reply.requests_active = static_cast<std::uint32_t>(table_.size());
+  reply.requests_total = table_.counters().accepted;
+  reply.services.push_back({.role = "router",
+                            .name = options_.name,
+                            .state = draining_ ? "draining" : "ready",
+                            .endpoint = bus_->endpoint(client_socket_),
+                            .build = options_.build,
+                            .pid = static_cast<std::uint64_t>(getpid()),
+                            .uptime_s = static_cast<std::uint64_t>(
+                                std::chrono::duration_cast<std::chrono::seconds>(now - started_).count()),
+                            .rss_bytes = resident_bytes(),
+                            .active = reply.requests_active,
+                            .queued = static_cast<std::uint32_t>(table_.n_waiting()),
+                            .tokens_total = table_.counters().tokens,
+                            .drafted_total = table_.counters().drafted,
+                            .accepted_total = table_.counters().guessed_right});
+  for (const Worker* worker : pool_.all()) {
+    const wire::Hello& hello = worker->hello;
+    const wire::Heartbeat& load = worker->load;
+    reply.services.push_back({.role = std::string(name_of(hello.role)),
+                              .name = hello.name,
+                              .state = std::string(state_name(*worker)),
+                              .endpoint = hello.endpoint,
+                              .model = hello.model_name,
+                              .build = hello.build,
+                              .pid = hello.pid,
+                              .uptime_s = load.uptime_s,
+                              .rss_bytes = load.rss_bytes,
+                              .active = load.active,
+                              .queued = load.queued,
+                              .kv_blocks_total = hello.kv_blocks_total,
+                              .kv_blocks_free = load.kv_blocks_free,
+                              .tokens_total = load.tokens_total,
+                              .drafted_total = load.drafted_total,
+                              .accepted_total = load.accepted_total,
+                              .note = complaints_about(*worker)});
+  }
+  const auto tokenizers = pool_.ready(wire::Role::kTokenizer);
+  for (const Worker* target : pool_.ready(wire::Role::kTarget)) {
+    for (const auto* names : {&target->hello.aliases})
+      for (const std::string& alias : *names) reply.models.push_back(alias);
+    reply.models.push_back(target->hello.model_name);
+    reply.ready = reply.ready || std::any_of(tokenizers.begin(), tokenizers.end(), [&](const Worker* tokenizer) {
+                    return why_not_served(tokenizer->hello, target->hello).empty();
+                  });
+  }
+  std::sort(reply.models.begin(), reply.models.end());
+  reply.models.erase(std::unique(reply.models.begin(), reply.models.end()), reply.models.end());
+  reply.ready = reply.ready && !draining_;
+  return reply;
+}
+
+// ---- metrics of all services
+
+void RouterService::ask_metrics(const Peer& peer, RequestId id, TimePoint now) {
+  if (questions_.size() >= kMaxQuestions)
+    return answer(peer, id, wire::client_error(id, {ErrorCode::kQueueFull, "too many questions for metrics at a time"}, 500));
+  MetricsQuestion question{.peer = peer, .until = now + kMetricsPatience};
+  question.texts.push_back(own_metrics());
+  for (const auto role : {wire::Role::kTokenizer, wire::Role::kDraft, wire::Role::kTarget})
+    for (const Worker* worker : pool_.alive(role)) question.awaited.insert(worker->id);
+  const auto awaited = question.awaited;
+  questions_[id] = std::move(question);
+  for (const WorkerId worker : awaited) send_worker(worker, id, wire::MetricsRequest{});
+  if (awaited.empty()) finish_metrics(id);
+}
+
+void RouterService::finish_metrics(RequestId id) {
+  const auto node = questions_.extract(id);
+  if (node.empty()) return;
+  answer(node.mapped().peer, id,
+         wire::MetricsText{.id = wire::hex_of(id), .metrics_text = merge_metrics(node.mapped().texts)});
+}
+
+std::string RouterService::own_metrics() {
+  const RequestTable::Counters& now = table_.counters();
+  const auto count = [&](const char* name, const char* help, std::uint64_t before, std::uint64_t after) {
+    metrics_.counter(name, help).add(static_cast<double>(after - before));
+  };
+  metrics_.gauge("router_requests", "Requests in work.").set(static_cast<double>(table_.size()));
+  count("requests_total", "Requests accepted.", counted_.accepted, now.accepted);
+  count("request_success_total", "Requests answered.", counted_.replied, now.replied);
+  count("request_errors_total", "Accepted requests that ended in an error.", counted_.failed, now.failed);
+  count("request_refused_total", "Requests refused at the door.", counted_.refused, now.refused);
+  count("request_cancelled_total", "Requests cancelled.", counted_.cancelled, now.cancelled);
+  count("request_joined_total", "Repeated requests joined or answered again.", counted_.joined, now.joined);
+  count("request_migrations_total", "Moves to another target.", counted_.migrated, now.migrated);
+  count("stream_replays_total", "Text streams replayed.", counted_.replayed, now.replayed);
+  count("router_stale_total", "Messages about requests that are over.", counted_.stale, now.stale);
+  counted_ = now;
+  metrics_.gauge("router_malformed", "Frames that were no message.").set(static_cast<double>(malformed_ + bad_requests_));
+  for (const auto role : {wire::Role::kTokenizer, wire::Role::kDraft, wire::Role::kTarget})
+    for (const Worker* worker : pool_.all())
+      if (worker->hello.role == role)
+        metrics_.gauge("peer_up", "1 while the service answers.",
+                       {{"role", std::string(name_of(role))}, {"peer", worker->hello.name}})
+            .set(worker->state == WorkerState::kLost ? 0 : 1);
+  return metrics_.text();
+}
+
+std::string merge_metrics(const std::vector<std::string>& texts) {
+  struct Family {
+    std::string about;
+    std::string samples;
+  };
+  std::map<std::string, Family> families;
+  for (const std::string& text : texts) {
+    std::string family;
+    for (std::size_t begin = 0; begin < text.size();) {
+      const std::size_t end = std::min(text.find('\n', begin), text.size());
+      const std::string line = text.substr(begin, end - begin);
+      begin = end + 1;
+      if (line.empty()) continue;
+      if (line.starts_with("# HELP ") || line.starts_with("# TYPE ")) {
+        const std::string name = line.substr(7, line.find(' ', 7) - 7);
+        Family& of = families[name];
+        // The first service to name a family describes it.
+        if (of.about.find(line.substr(0, 7)) == std::string::npos) of.about += line + "\n";
+        family = name;
+      } else {
+        families[family].samples += line + "\n";
+      }
+    }
+  }
+  std::string merged;
+  for (const auto& [name, family] : families) merged += family.about + family.samples;
+  return merged;
+}
+
+// ---- workers
+
+void RouterService::reply_to(const Peer& peer, const wire::Message& message) {
+  if (bus_->send(peer, wire::encode(speaker_, {}, message)) != SendResult::kSent) ++dropped_;
+}
+
+void RouterService::on_worker(const Peer& peer, const Frames& frames, TimePoint now) {
+  auto incoming = wire::decode(frames);
+  if (!incoming.ok()) {
+    ++malformed_;
+    return;
+  }
+  const wire::Header& header = incoming->header;
+  wire::Message& message = incoming->message;
+  if (const auto* hello = std::get_if<wire::Hello>(&message)) return on_hello(peer, header, *hello, now);
+  if (const auto* beat = std::get_if<wire::Heartbeat>(&message)) {
+    const Worker* worker = pool_.find(header.sender);
+    const bool was_ready = worker != nullptr && worker->state == WorkerState::kReady;
+    const bool known = pool_.heartbeat(header, peer, *beat, now);
+    reply_to(peer, wire::HeartbeatReply{.echo_us = beat->sent_us, .known = known});
+    if (known && was_ready != !beat->draining) pair_all();
+    return;
+  }
+  const Worker* worker = pool_.heard(header, now);
+  if (worker == nullptr) {
+    ++stale_;
+    if (!std::holds_alternative<wire::Goodbye>(message)) reply_to(peer, wire::HeartbeatReply{.known = false});
+    return;
+  }
+  if (std::holds_alternative<wire::Goodbye>(message)) {
+    const Worker copy = *worker;
+    pool_.end(header.sender, header.incarnation);
+    return gone(copy, "it said goodbye", now);
+  }
+  if (const auto* lost = std::get_if<wire::DraftLost>(&message)) {
+    log_warning("a target gets no answers from a draft", {{"target", worker->hello.name}, {"draft", lost->draft.value},
+                                                          {"reason", lost->reason}});
+    return;
+  }
+  if (auto* reply = std::get_if<wire::MetricsReply>(&message)) {
+    const auto it = questions_.find(header.request);
+    if (it == questions_.end() || it->second.awaited.erase(header.sender) == 0) return;
+    it->second.texts.push_back(std::move(reply->text));
+    if (it->second.awaited.empty()) finish_metrics(header.request);
+    return;
+  }
+  Actions actions;
+  table_.on_message(header.sender, header.request, std::move(message), now, actions);
+  act(std::move(actions), now);
+}
+
+void RouterService::on_hello(const Peer& peer, const wire::Header& header, const wire::Hello& hello, TimePoint now) {
+  const Worker* before = pool_.find(header.sender);
+  const std::optional<Worker> former = before == nullptr ? std::nullopt : std::optional(*before);
+  const Pool::Arrival arrival = pool_.hello(header, peer, hello, now);
+  wire::HelloReply reply{.accepted = arrival.accepted,
+                         .code = arrival.code,
+                         .message = arrival.message,
+                         .heartbeat_ms = static_cast<std::uint32_t>(
+                             std::chrono::duration_cast<std::chrono::milliseconds>(options_.heartbeat).count())};
+  if (!arrival.accepted) {
+    log_warning("refused a worker", {{"worker", hello.name}, {"reason", arrival.message}});
+    return reply_to(peer, reply);
+  }
+  reply.message = complaints_about(*pool_.find(header.sender));
+  reply_to(peer, reply);
+  if (arrival.replaced) gone(*former, "it was replaced by a new life", now);
+  if (!arrival.is_new) return;
+  outboxes_.erase(header.sender);
+  log_info("worker joined", {{"worker", hello.name}, {"model", hello.model_name}, {"endpoint", hello.endpoint}});
+  pair_all();
+  Actions actions;
+  table_.workers_changed(now, actions);
+  act(std::move(actions), now);
+}
+
+// Whoever worked with it is told; its requests move.
+void RouterService::gone(const Worker& worker, const std::string& why, TimePoint now) {
+  log_warning("worker gone", {{"worker", worker.hello.name}, {"reason", why}});
+  outboxes_.erase(worker.id);
+  if (worker.hello.role == wire::Role::kDraft)
+    for (const Worker* target : pool_.alive(wire::Role::kTarget))
+      send_worker(target->id, {}, wire::Unassign{.draft = worker.id, .incarnation = worker.incarnation, .reason = why});
+  for (auto it = questions_.begin(); it != questions_.end();) {
+    const RequestId id = (it++)->first;
+    MetricsQuestion& question = questions_.at(id);
+    if (question.awaited.erase(worker.id) > 0 && question.awaited.empty()) finish_metrics(id);
+  }
+  Actions actions;
+  table_.worker_lost(worker.id, now, actions);
+  act(std::move(actions), now);
+}
+
+// Every draft for every target of its vocabulary; ASSIGN may be repeated, so a lost one is healed by the next round.
+void RouterService::pair_all() {
+  const auto drafts = pool_.alive(wire::Role::kDraft);
+  for (const Worker* target : pool_.alive(wire::Role::kTarget)) {
+    for (const Worker* draft : drafts) {
+      const std::string why_not = why_not_paired(target->hello, draft->hello);
+      if (!why_not.empty()) {
+        if (complained_.size() < 1024 && complained_.insert(why_not).second)
+          log_warning("refused a pair", {{"target", target->hello.name}, {"draft", draft->hello.name}, {"reason", why_not}});
+      } else if (draft->state == WorkerState::kReady) {
+        send_worker(target->id, {}, wire::Assign{.draft = draft->id,
+                                                 .incarnation = draft->incarnation,
+                                                 .name = draft->hello.name,
+                                                 .endpoint = draft->hello.endpoint,
+                                                 .fingerprints = draft->hello.fingerprints,
+                                                 .max_model_len = draft->hello.max_model_len,
+                                                 .max_sequences = draft->hello.max_sequences});
+      } else {
+        send_worker(target->id, {}, wire::Unassign{.draft = draft->id, .incarnation = draft->incarnation, .reason = "draining"});
+      }
+    }
+  }
+  next_pairing_ = bus_->now() + kPairAgain;
+}
+
+// Why a worker is not used with some of the others, by name; empty if all is well.
+std::string RouterService::complaints_about(const Worker& worker) const {
+  std::string sentences;
+  const auto add = [&](const std::string& sentence) {
+    if (!sentence.empty() && sentences.size() < 1024) sentences += (sentences.empty() ? "" : "; ") + sentence;
+  };
+  for (const Worker* other : pool_.all()) {
+    if (other->state == WorkerState::kLost) continue;
+    const wire::Role mine = worker.hello.role, theirs = other->hello.role;
+    if (mine == wire::Role::kTarget && theirs == wire::Role::kDraft) add(why_not_paired(worker.hello, other->hello));
+    if (mine == wire::Role::kDraft && theirs == wire::Role::kTarget) add(why_not_paired(other->hello, worker.hello));
+    if (mine == wire::Role::kTokenizer && theirs == wire::Role::kTarget) add(why_not_served(worker.hello, other->hello));
+    if (mine == wire::Role::kTarget && theirs == wire::Role::kTokenizer) add(why_not_served(other->hello, worker.hello));
+  }
+  return sentences;
+}
+
+void RouterService::send_worker(WorkerId id, RequestId request, const wire::Message& message) {
+  const Worker* worker = pool_.find(id);
+  if (worker == nullptr || worker->state == WorkerState::kLost) return;
+  Frames frames = wire::encode(speaker_, request, message);
+  if (flush(id)) {
+    const SendResult result = bus_->send(worker->peer, frames);
+    if (result == SendResult::kSent) return;
+    if (result == SendResult::kUnknown) {  // heard of by its missing heartbeats, or back at once under another name
+      ++dropped_;
+      return;
+    }
+  }
+  enqueue(id, std::move(frames));
+}
+
+void RouterService::enqueue(WorkerId id, Frames frames) {
+  Outbox& outbox = outboxes_[id];
+  const std::size_t bytes = size_of(frames);
+  if (outbox.frames.size() >= kMaxOutbox || outbox.bytes + bytes > kMaxOutboxBytes) {
+    ++dropped_;  // asked for again after a silence
+    return;
+  }
+  outbox.bytes += bytes;
+  outbox.frames.push_back(std::move(frames));
+}
+
+// True if nothing waits for this worker any more.
+bool RouterService::flush(WorkerId id) {
+  const auto it = outboxes_.find(id);
+  if (it == outboxes_.end()) return true;
+  const Worker* worker = pool_.find(id);
+  Outbox& outbox = it->second;
+  while (!outbox.frames.empty() && worker != nullptr) {
+    if (bus_->send(worker->peer, outbox.frames.front()) == SendResult::kBusy) return false;
+    outbox.bytes -= size_of(outbox.frames.front());
+    outbox.frames.pop_front();
+  }
+  outboxes_.erase(it);
+  return true;
+}
+
+void RouterService::act(Actions actions, TimePoint now) {
+  for (const Action& action : actions) {
+    if (const auto* worker = std::get_if<ToWorker>(&action))
+      send_worker(worker->worker, worker->request, worker->message);
+    else
+      send_answer(std::get<ToClient>(action), now);
+  }
+}
+
+// ---- time
+
+TimePoint RouterService::on_turn(TimePoint now) {
+  for (const Worker& lost : pool_.expire(now)) gone(lost, "four heartbeats are missing", now);
+  Actions actions;
+  TimePoint due = table_.tick(now, actions);
+  act(std::move(actions), now);
+  if (now >= next_pairing_) pair_all();
+  due = std::min({due, next_pairing_, now + options_.heartbeat});
+
+  std::vector<WorkerId> waiting;
+  for (const auto& [id, outbox] : outboxes_) waiting.push_back(id);
+  for (const WorkerId id : waiting)
+    if (!flush(id)) due = std::min(due, now + kFlushAgain);
+  for (std::size_t n = unsent_.size(); n > 0; --n) {
+    Unsent unsent = std::move(unsent_.front());
+    unsent_.pop_front();
+    const SendResult result = bus_->send(unsent.to.peer, {wire::write_client_answer(unsent.to.answer)});
+    if (result == SendResult::kBusy && now < unsent.until) unsent_.push_back(std::move(unsent));
+  }
+  if (!unsent_.empty()) due = std::min(due, now + 10 * kFlushAgain);
+  std::vector<RequestId> late;
+  for (const auto& [id, question] : questions_) {
+    if (now >= question.until) late.push_back(id);
+    due = std::min(due, question.until);
+  }
+  for (const RequestId id : late) finish_metrics(id);
+  if (draining_) {
+    if (now + std::chrono::milliseconds(500) >= drain_deadline_ && table_.size() > 0) {
+      Actions last;
+      table_.fail_all({ErrorCode::kDraining, "the router stops; ask again under the same request_id"}, now, last);
+      act(std::move(last), now);
+    }
+    due = std::min(due, now + std::chrono::milliseconds(20));
+  }
+  return due;
+}
+
+void RouterService::drain(TimePoint deadline) {
+  draining_ = true;
+  drain_deadline_ = deadline;
+}
+
+bool RouterService::drained() const { return draining_ && table_.size() == 0 && unsent_.empty(); }
+
+std::string RouterService::status() const {
+  return std::to_string(table_.size()) + " requests, " + std::to_string(pool_.ready(wire::Role::kTarget).size()) + " targets, " +
+         std::to_string(pool_.ready(wire::Role::kDraft).size()) + " drafts";
+}
+
+}  // namespace foretoken

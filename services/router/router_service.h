@@ -1,0 +1,113 @@
+// The router as a service: front door for clients, registry of workers, and the hands of the request table. It decodes,
+// asks table and pool, and sends what they say; it decides nothing itself. Work thread only.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "common/config/sections.h"
+#include "common/runtime/metrics.h"
+#include "common/runtime/service.h"
+#include "common/wire/client.h"
+#include "common/wire/codec.h"
+#include "services/router/pool.h"
+#include "services/router/request_table.h"
+
+namespace foretoken {
+
+struct RouterServiceOptions {
+  std::string client;  // endpoint for clients
+  std::string router;  // endpoint for workers
+  std::string name = "router-0";
+  std::string build;
+  Duration heartbeat = std::chrono::milliseconds(250);  // four missed = gone
+  RequestRules rules;
+};
+
+RouterServiceOptions router_options(const Config& config, const std::string& name);
+
+class RouterService final : public Service {
+ public:
+  RouterService(const RouterServiceOptions& options, wire::Speaker& speaker, Metrics& metrics);
+
+  void start(Bus& bus) override;
+  void on_message(Delivery delivery) override;
+  void on_undelivered(const Peer& peer, const Frames& frames) override;
+  void on_dropped(const Peer& peer, const Frames& frames) override;
+  TimePoint on_turn(TimePoint now) override;
+  void drain(TimePoint deadline) override;
+  bool drained() const override;
+  std::string status() const override;
+
+  const RequestTable& table() const { return table_; }
+  const Pool& pool() const { return pool_; }
+  std::string client_endpoint() const { return bus_->endpoint(client_socket_); }
+
+ private:
+  // clients
+  void on_client(const Peer& peer, const Frames& frames, TimePoint now);
+  void answer(const Peer& peer, RequestId id, wire::ClientAnswer answer);
+  void send_answer(const ToClient& to, TimePoint now);
+  wire::StatusReply status_reply(RequestId id, TimePoint now) const;
+  void ask_metrics(const Peer& peer, RequestId id, TimePoint now);
+  void finish_metrics(RequestId id);
+  RequestId new_id();
+
+  // workers
+  void on_worker(const Peer& peer, const Frames& frames, TimePoint now);
+  void on_hello(const Peer& peer, const wire::Header& header, const wire::Hello& hello, TimePoint now);
+  void gone(const Worker& worker, const std::string& why, TimePoint now);
+  void pair_all();
+  std::string complaints_about(const Worker& worker) const;
+  void send_worker(WorkerId worker, RequestId request, const wire::Message& message);
+  void reply_to(const Peer& peer, const wire::Message& message);
+  void enqueue(WorkerId worker, Frames frames);
+  bool flush(WorkerId worker);
+
+  void act(Actions actions, TimePoint now);
+  std::string own_metrics();
+
+  struct MetricsQuestion {
+    Peer peer;
+    TimePoint until{};
+    std::set<WorkerId> awaited;
+    std::vector<std::string> texts;
+  };
+  struct Unsent {
+    ToClient to;
+    TimePoint until{};
+  };
+  struct Outbox {
+    std::deque<Frames> frames;
+    std::size_t bytes = 0;
+  };
+
+  RouterServiceOptions options_;
+  wire::Speaker& speaker_;
+  Metrics& metrics_;
+  Pool pool_;
+  RequestTable table_;
+  Bus* bus_ = nullptr;
+  SocketId client_socket_ = 0;
+  SocketId worker_socket_ = 0;
+  TimePoint started_{};
+  TimePoint next_pairing_{};
+  bool draining_ = false;
+  TimePoint drain_deadline_{};
+  std::uint64_t n_ids_ = 0;
+  std::map<WorkerId, Outbox> outboxes_;
+  std::deque<Unsent> unsent_;                    // final answers that a client's connection did not take yet
+  std::map<RequestId, MetricsQuestion> questions_;
+  std::set<std::string> complained_;             // pairs refused by name, logged once
+  std::uint64_t malformed_ = 0, stale_ = 0, dropped_ = 0, bad_requests_ = 0;
+  RequestTable::Counters counted_;
+};
+
+// Several services' Prometheus texts as one valid text: each family once, all its samples together.
+std::string merge_metrics(const std::vector<std::string>& texts);
+
+}  // namespace foretoken

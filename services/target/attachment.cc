@@ -1,0 +1,135 @@
+#include "services/target/attachment.h"
+
+#include <algorithm>
+
+namespace foretoken {
+
+bool Attachment::is_attached() const {
+  return state_ == AttachmentState::kOpening || state_ == AttachmentState::kActive || state_ == AttachmentState::kLagging;
+}
+
+Duration Attachment::patience() const {
+  return std::min(rules_.miss_ceiling, std::max(rules_.miss_floor, 4 * answer_ewma_));
+}
+
+bool Attachment::may_wait(TimePoint now) const {
+  if (state_ != AttachmentState::kActive || !may_ask(now)) return false;
+  return !waiting_ || now - waiting_since_ <= patience();
+}
+
+AttachmentAction Attachment::open(TimePoint now, Duration expected_prefill) {
+  state_ = AttachmentState::kOpening;
+  waiting_ = false;
+  last_answered_ = last_asked_;  // nothing asked before counts any more
+  misses_ = 0;
+  opening_until_ = now + expected_prefill + rules_.opening_grace;
+  return AttachmentAction::kSendAttach;
+}
+
+AttachmentAction Attachment::assigned(TimePoint now, Duration expected_prefill) {
+  if (state_ == AttachmentState::kClosed) return AttachmentAction::kNone;
+  ++lease_.value;
+  malformed_ = 0;
+  probing_ = false;
+  busy_until_ = {};
+  answer_ewma_ = Duration{0};
+  asks_ = {};
+  return open(now, expected_prefill);
+}
+
+AttachmentAction Attachment::release(TimePoint now) {
+  state_ = AttachmentState::kDetached;
+  waiting_ = false;
+  misses_ = 0;
+  probing_ = true;
+  probe_at_ = now + rules_.probe_after;
+  return AttachmentAction::kRelease;
+}
+
+AttachmentAction Attachment::lost(TimePoint now) {
+  if (state_ == AttachmentState::kClosed) return AttachmentAction::kNone;
+  const bool was_attached = is_attached();
+  release(now);
+  probing_ = false;  // nobody is there to be probed: wait for an assignment
+  return was_attached ? AttachmentAction::kRelease : AttachmentAction::kNone;
+}
+
+void Attachment::asked(Epoch epoch, std::uint32_t budget, TimePoint now) {
+  if (!is_attached() || budget == 0) return;
+  asks_[epoch.value % kRememberedAsks] = {epoch, now};
+  last_asked_ = epoch;
+  last_asked_at_ = now;
+  if (waiting_) return;
+  waiting_ = true;
+  waiting_since_ = now;
+}
+
+AttachmentAction Attachment::answered(Epoch epoch, TimePoint now) {
+  if (!is_attached()) return AttachmentAction::kNone;  // under a lease we have given up: the next probe will tell
+  const AskedAt& ask = asks_[epoch.value % kRememberedAsks];
+  if (ask.epoch == epoch && ask.at != TimePoint{} && now >= ask.at) {
+    const Duration took = now - ask.at;
+    answer_ewma_ = answer_ewma_ == Duration{0} ? took : (answer_ewma_ * 7 + took) / 8;
+  }
+  state_ = AttachmentState::kActive;
+  last_answered_ = std::max(last_answered_, std::min(epoch, last_asked_));
+  waiting_ = last_answered_ < last_asked_;
+  waiting_since_ = now;  // for a later ask, the clock begins with this sign of life
+  misses_ = 0;
+  return AttachmentAction::kNone;
+}
+
+AttachmentAction Attachment::needs_everything(TimePoint now, Duration expected_prefill) {
+  if (!is_attached()) return AttachmentAction::kNone;
+  return open(now, expected_prefill);
+}
+
+AttachmentAction Attachment::needs_tail() {
+  return is_attached() ? AttachmentAction::kSendPropose : AttachmentAction::kNone;
+}
+
+AttachmentAction Attachment::busy(TimePoint now, Duration retry_after) {
+  if (!is_attached()) return AttachmentAction::kNone;
+  busy_until_ = std::max(busy_until_, now + retry_after);
+  waiting_ = false;  // it did answer: a refusal is no miss
+  last_answered_ = last_asked_;
+  misses_ = 0;
+  if (state_ == AttachmentState::kOpening) opening_until_ = std::max(opening_until_, busy_until_ + rules_.opening_grace);
+  return AttachmentAction::kNone;
+}
+
+AttachmentAction Attachment::malformed(TimePoint now) {
+  if (!is_attached() || ++malformed_ < rules_.max_malformed) return AttachmentAction::kNone;
+  const AttachmentAction action = release(now);
+  probing_ = false;  // it is not late, it is wrong
+  return action;
+}
+
+AttachmentAction Attachment::tick(TimePoint now, Duration expected_prefill) {
+  switch (state_) {
+    case AttachmentState::kDetached:
+      return probing_ && now >= probe_at_ ? open(now, expected_prefill) : AttachmentAction::kNone;
+    case AttachmentState::kOpening:
+      return now >= opening_until_ ? release(now) : AttachmentAction::kNone;
+    case AttachmentState::kActive:
+    case AttachmentState::kLagging:
+      if (!waiting_ || now - waiting_since_ <= patience()) return AttachmentAction::kNone;
+      waiting_since_ = now;  // misses are counted one after another
+      state_ = AttachmentState::kLagging;
+      return ++misses_ >= rules_.max_misses ? release(now) : AttachmentAction::kNone;
+    case AttachmentState::kClosed:
+      return AttachmentAction::kNone;
+  }
+  return AttachmentAction::kNone;
+}
+
+AttachmentAction Attachment::closed() {
+  const bool was_attached = is_attached();
+  const bool was_probing = state_ == AttachmentState::kDetached && probing_;
+  state_ = AttachmentState::kClosed;
+  waiting_ = false;
+  // A draft we gave up on may hold the sequence still: a CLOSE spares it the lease's patience.
+  return was_attached || was_probing ? AttachmentAction::kSendClose : AttachmentAction::kNone;
+}
+
+}  // namespace foretoken

@@ -1,0 +1,388 @@
+#include "services/target/draft_proposer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/log.h"
+#include "common/spec/prefix_hash.h"
+
+namespace foretoken {
+namespace {
+
+constexpr Duration kSuspect = std::chrono::seconds(1);
+constexpr Duration kRetry = std::chrono::milliseconds(20);
+constexpr Duration kPrefillPerToken = std::chrono::microseconds(500);  // a guess on the slow side, for patience only
+
+std::uint64_t micros(TimePoint at) {
+  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(at.time_since_epoch()).count());
+}
+
+std::uint32_t micros(Duration duration) {
+  const auto count = std::chrono::duration_cast<std::chrono::microseconds>(duration).count();
+  return static_cast<std::uint32_t>(std::clamp<std::int64_t>(count, 0, 0xFFFFFFFF));
+}
+
+}  // namespace
+
+// ---- drafts come and go
+
+void DraftProposer::assign(const wire::Assign& assign) {
+  const TimePoint now = bus_->now();
+  if (assign.fingerprints.vocabulary != options_.vocabulary) {
+    log_warning("refused a draft: its vocabulary is not ours", {{"draft", assign.name}});
+    return;
+  }
+  if (const auto it = drafts_.find(assign.draft); it != drafts_.end()) {
+    if (it->second.incarnation == assign.incarnation && it->second.endpoint == assign.endpoint) return;
+    end_draft(assign.draft, now);
+  }
+  Draft draft{.incarnation = assign.incarnation,
+              .name = assign.name,
+              .endpoint = assign.endpoint,
+              .max_sequences = assign.max_sequences,
+              .max_model_len = assign.max_model_len};
+  try {
+    draft.socket = bus_->connect(assign.endpoint);
+  } catch (const FatalError& error) {
+    // The endpoint came over the wire: a bad one is that draft's problem, not the end of this process.
+    log_warning("cannot connect to a draft", {{"draft", assign.name}, {"reason", error.what()}});
+    return;
+  }
+  log_info("draft assigned", {{"draft", assign.name}, {"endpoint", assign.endpoint}});
+  drafts_.emplace(assign.draft, std::move(draft));
+  for (auto& [seq, sequence] : sequences_)
+    if (!sequence.draft) attach_somewhere(seq, sequence, now);
+}
+
+void DraftProposer::unassign(WorkerId draft, Incarnation incarnation) {
+  const auto it = drafts_.find(draft);
+  if (it == drafts_.end() || (incarnation != Incarnation{} && it->second.incarnation != incarnation)) return;
+  log_info("draft unassigned", {{"draft", it->second.name}});
+  end_draft(draft, bus_->now());
+}
+
+void DraftProposer::end_draft(WorkerId id, TimePoint now) {
+  bus_->close(drafts_.at(id).socket);
+  drafts_.erase(id);
+  for (auto& [seq, sequence] : sequences_) {
+    if (sequence.draft != id) continue;
+    sequence.attachment.lost(now);
+    sequence.draft.reset();
+    sequence.attach_due = sequence.tail_due = false;
+    attach_somewhere(seq, sequence, now);
+  }
+  std::erase_if(arrived_, [&](const Arrived& arrived) { return arrived.draft == id; });
+}
+
+bool DraftProposer::owns(SocketId socket) const {
+  return std::any_of(drafts_.begin(), drafts_.end(), [&](const auto& entry) { return entry.second.socket == socket; });
+}
+
+DraftProposer::Draft* DraftProposer::find_draft(SocketId socket, WorkerId* id) {
+  for (auto& [worker, draft] : drafts_) {
+    if (draft.socket != socket) continue;
+    *id = worker;
+    return &draft;
+  }
+  return nullptr;
+}
+
+// The emptiest draft with room, one that has not just failed somebody; nothing if there is none.
+void DraftProposer::attach_somewhere(SeqId seq, Sequence& sequence, TimePoint now) {
+  std::pair<const WorkerId, Draft>* best = nullptr;
+  const auto rank = [&](const auto& entry) {
+    return std::tuple(entry.second.suspect_until > now, entry.second.n_sequences, entry.first);
+  };
+  for (auto& entry : drafts_) {
+    if (entry.second.n_sequences >= entry.second.max_sequences) continue;
+    if (best == nullptr || rank(entry) < rank(*best)) best = &entry;
+  }
+  if (best == nullptr) return;
+  leave_draft(sequence);
+  sequence.draft = best->first;
+  ++best->second.n_sequences;
+  apply(seq, sequence, sequence.attachment.assigned(now, expected_prefill(sequence)), now);
+}
+
+void DraftProposer::leave_draft(Sequence& sequence) {
+  if (!sequence.draft) return;
+  if (const auto it = drafts_.find(*sequence.draft); it != drafts_.end() && it->second.n_sequences > 0)
+    --it->second.n_sequences;
+  sequence.draft.reset();
+}
+
+Duration DraftProposer::expected_prefill(const Sequence& sequence) const {
+  return static_cast<std::int64_t>(sequence.tokens.size()) * kPrefillPerToken;
+}
+
+void DraftProposer::apply(SeqId seq, Sequence& sequence, AttachmentAction action, TimePoint now) {
+  switch (action) {
+    case AttachmentAction::kNone:
+      return;
+    case AttachmentAction::kSendAttach:
+      return send_attach(seq, sequence, now);
+    case AttachmentAction::kSendPropose:
+      sequence.tail_due = true;
+      return;
+    case AttachmentAction::kSendClose:
+      if (sequence.draft)
+        if (const auto it = drafts_.find(*sequence.draft); it != drafts_.end())
+          send(it->second, wire::CloseSequence{.seq = seq, .lease = sequence.attachment.lease()});
+      return;
+    case AttachmentAction::kRelease: {
+      if (!sequence.draft) return;
+      sequence.attach_due = sequence.tail_due = false;
+      Draft& draft = drafts_.at(*sequence.draft);
+      if (draft.suspect_until <= now)
+        lost_.push_back({.draft = *sequence.draft, .incarnation = draft.incarnation, .reason = "does not answer"});
+      draft.suspect_until = now + kSuspect;
+      // Another one that answers, at once; else this one is probed again by and by.
+      const bool others = std::any_of(drafts_.begin(), drafts_.end(), [&](const auto& entry) {
+        return entry.second.suspect_until <= now && entry.second.n_sequences < entry.second.max_sequences;
+      });
+      if (others) attach_somewhere(seq, sequence, now);
+      return;
+    }
+  }
+}
+
+// ---- to the drafts
+
+bool DraftProposer::send(const Draft& draft, const wire::Message& message) {
+  if (bus_->send(Peer{draft.socket, {}, false}, wire::encode(speaker_, {}, message)) == SendResult::kSent) return true;
+  ++counters_.not_sent;
+  return false;
+}
+
+void DraftProposer::send_attach(SeqId seq, Sequence& sequence, TimePoint) {
+  const Draft& draft = drafts_.at(*sequence.draft);
+  ++counters_.attaches;
+  sequence.attach_due = !send(draft, wire::Attach{.seq = seq,
+                                                  .lease = sequence.attachment.lease(),
+                                                  .vocabulary = options_.vocabulary,
+                                                  .params = sequence.params,
+                                                  .n_prompt = sequence.n_prompt,
+                                                  .tokens = sequence.tokens,
+                                                  .prefix = sequence.prefix,
+                                                  .budget = sequence.budget,
+                                                  .root = options_.prefix_root,
+                                                  .end_tokens = options_.end_tokens});
+  sequence.tail_due = false;
+  sequence.known = static_cast<Position>(sequence.tokens.size());
+}
+
+wire::ProposeRecord DraftProposer::record_for(SeqId seq, Sequence& sequence, TimePoint now) {
+  const Position from = std::min(sequence.known, static_cast<Position>(sequence.tokens.size()));
+  const std::uint32_t budget = sequence.attachment.may_ask(now) ? sequence.budget : 0;
+  ++sequence.epoch.value;
+  sequence.tail_due = false;
+  sequence.attachment.asked(sequence.epoch, budget, now);
+  return {.seq = seq,
+          .lease = sequence.attachment.lease(),
+          .epoch = sequence.epoch,
+          .from = from,
+          .tail = {sequence.tokens.begin() + from, sequence.tokens.end()},
+          .prefix = sequence.prefix,
+          .budget = budget,
+          .n_verified = static_cast<std::uint8_t>(std::min<std::uint32_t>(sequence.n_verified, 255)),
+          .n_accepted = static_cast<std::uint8_t>(std::min<std::uint32_t>(sequence.n_accepted, 255))};
+}
+
+void DraftProposer::open(const Opening& opening) {
+  close(opening.seq);
+  Sequence& sequence = sequences_.try_emplace(opening.seq, options_.rules).first->second;
+  sequence.params = opening.params;
+  sequence.tokens.assign(opening.prompt.begin(), opening.prompt.end());
+  sequence.n_prompt = static_cast<std::uint32_t>(opening.prompt.size());
+  sequence.prefix = prefix_hash_extend(options_.prefix_root, opening.prompt);
+  sequence.budget = options_.first_budget;
+  attach_somewhere(opening.seq, sequence, bus_->now());
+}
+
+void DraftProposer::ask(std::span<const Ask> asks) {
+  const TimePoint now = bus_->now();
+  for (const Ask& ask : asks) {
+    const auto it = sequences_.find(ask.seq);
+    if (it == sequences_.end()) continue;
+    Sequence& sequence = it->second;
+    const std::size_t known = sequence.tokens.size() - std::min<std::size_t>(sequence.tokens.size(), ask.from);
+    if (known < ask.tail.size())
+      sequence.tokens.insert(sequence.tokens.end(), ask.tail.begin() + static_cast<std::ptrdiff_t>(known), ask.tail.end());
+    sequence.prefix = ask.prefix;
+    sequence.budget = ask.budget;
+    sequence.n_verified = ask.n_verified;
+    sequence.n_accepted = ask.n_accepted;
+    if (!sequence.draft) attach_somewhere(ask.seq, sequence, now);
+    apply(ask.seq, sequence, sequence.attachment.tick(now, expected_prefill(sequence)), now);
+    if (!sequence.draft || !sequence.attachment.is_attached()) continue;
+    if (sequence.attach_due) send_attach(ask.seq, sequence, now);
+    if (sequence.attach_due) continue;
+    wire::Propose& frame = outgoing_[*sequence.draft];
+    frame.step_us = micros(ask.step);
+    frame.next_in_us = micros(ask.next_in);
+    frame.records.push_back(record_for(ask.seq, sequence, now));
+  }
+  for (auto& [draft, frame] : outgoing_) {
+    if (frame.records.empty()) continue;
+    frame.echo_us = micros(now);
+    counters_.records += frame.records.size();
+    ++counters_.proposes;
+    if (const auto it = drafts_.find(draft); it != drafts_.end()) send(it->second, frame);
+    frame.records.clear();
+  }
+}
+
+void DraftProposer::close(SeqId seq) {
+  const auto it = sequences_.find(seq);
+  if (it == sequences_.end()) return;
+  apply(seq, it->second, it->second.attachment.closed(), {});
+  leave_draft(it->second);
+  sequences_.erase(it);
+}
+
+// ---- from the drafts
+
+void DraftProposer::on_message(SocketId socket, const wire::Header& header, wire::Message message) {
+  WorkerId id;
+  const Draft* draft = find_draft(socket, &id);
+  if (draft == nullptr || header.sender != id || header.incarnation != draft->incarnation) {
+    ++counters_.stale;
+    return;
+  }
+  const TimePoint now = bus_->now();
+  if (auto* proposal = std::get_if<wire::Proposal>(&message)) {
+    for (wire::ProposalRecord& record : proposal->records) {
+      if (arrived_.size() < kMaxArrived)
+        arrived_.push_back({id, std::move(record)});
+      else
+        ++counters_.stale;
+    }
+  } else if (const auto* need = std::get_if<wire::Need>(&message)) {
+    on_need(id, *need, now);
+  } else if (const auto* busy = std::get_if<wire::DraftBusy>(&message)) {
+    ++counters_.busy;
+    const auto it = sequences_.find(busy->seq);
+    if (it != sequences_.end() && it->second.draft == id && it->second.attachment.lease() == busy->lease)
+      it->second.attachment.busy(now, std::min<Duration>(std::chrono::microseconds(busy->retry_after_us),
+                                                         std::chrono::seconds(10)));
+  } else if (std::holds_alternative<wire::Goodbye>(message)) {
+    unassign(id, header.incarnation);
+  } else {
+    ++counters_.stale;
+  }
+}
+
+void DraftProposer::on_dropped(SocketId socket, const Frames& frames) {
+  ++counters_.not_sent;
+  WorkerId id;
+  const auto sent = wire::decode(frames);
+  if (find_draft(socket, &id) == nullptr || !sent.ok()) return;
+  const auto* attach = std::get_if<wire::Attach>(&sent->message);
+  if (attach == nullptr) return;
+  const auto it = sequences_.find(attach->seq);
+  if (it != sequences_.end() && it->second.draft == id && it->second.attachment.lease() == attach->lease)
+    it->second.attach_due = it->second.attachment.is_attached();
+}
+
+void DraftProposer::on_need(WorkerId draft, const wire::Need& need, TimePoint now) {
+  ++counters_.needs;
+  const auto it = sequences_.find(need.seq);
+  if (it == sequences_.end() || it->second.draft != draft || it->second.attachment.lease() != need.lease) return;
+  Sequence& sequence = it->second;
+  const bool has_part = (need.reason == wire::NeedReason::kGap || need.reason == wire::NeedReason::kMismatch) &&
+                        need.known > 0 && need.known <= sequence.tokens.size() &&
+                        prefix_hash_extend(options_.prefix_root, std::span(sequence.tokens).first(need.known)) == need.prefix;
+  if (has_part) {
+    sequence.known = need.known;
+    return apply(need.seq, sequence, sequence.attachment.needs_tail(), now);
+  }
+  apply(need.seq, sequence, sequence.attachment.needs_everything(now, expected_prefill(sequence)), now);
+}
+
+void DraftProposer::collect(TimePoint now, ProposalStore& into) {
+  for (const Arrived& arrived : arrived_) use(arrived, now, into);
+  arrived_.clear();
+}
+
+void DraftProposer::use(const Arrived& arrived, TimePoint now, ProposalStore& into) {
+  const wire::ProposalRecord& record = arrived.record;
+  const auto it = sequences_.find(record.seq);
+  if (it == sequences_.end() || it->second.draft != arrived.draft || it->second.attachment.lease() != record.lease) {
+    ++counters_.stale;
+    return;
+  }
+  Sequence& sequence = it->second;
+  Proposal proposal{.base = record.base,
+                    .prefix = record.prefix,
+                    .tokens = record.tokens,
+                    .parents = record.parents,
+                    .confidences = record.confidence,
+                    .source = ProposerKind::kDraft};
+  if (proposal.confidences.empty()) proposal.confidences.assign(proposal.tokens.size(), 128);  // it did not say
+  const bool sized = record.tokens.size() <= kMaxDraftTokens * 16 && record.known <= sequence.tokens.size();
+  const Insertion insertion = sized ? into.insert(record.seq, proposal) : Insertion::kMalformed;
+  switch (insertion) {
+    case Insertion::kInserted:
+      ++counters_.usable;
+      sequence.known = std::max(sequence.known, record.known);
+      return apply(record.seq, sequence, sequence.attachment.answered(record.epoch, now), now);
+    case Insertion::kMalformed:
+      ++counters_.malformed;
+      return apply(record.seq, sequence, sequence.attachment.malformed(now), now);
+    case Insertion::kAhead:
+    case Insertion::kDivergent:
+      ++counters_.divergent;
+      return;
+    case Insertion::kUnknownSequence:
+      ++counters_.stale;
+      return;
+  }
+}
+
+TimePoint DraftProposer::turn(TimePoint now) {
+  TimePoint due = TimePoint::max();
+  for (auto& [seq, sequence] : sequences_) {
+    if (!sequence.draft) {
+      if (!drafts_.empty()) attach_somewhere(seq, sequence, now);
+      continue;
+    }
+    if (!sequence.attachment.is_attached()) continue;
+    if (sequence.attach_due) send_attach(seq, sequence, now);
+    if (sequence.attach_due) {
+      due = std::min(due, now + kRetry);
+    } else if (sequence.tail_due) {
+      outgoing_[*sequence.draft].records.push_back(record_for(seq, sequence, now));
+    }
+  }
+  for (auto& [draft, frame] : outgoing_) {
+    if (frame.records.empty()) continue;
+    frame.echo_us = micros(now);
+    if (const auto it = drafts_.find(draft); it != drafts_.end()) send(it->second, frame);
+    frame.records.clear();
+  }
+  return due;
+}
+
+DraftOutlook DraftProposer::outlook(SeqId seq, TimePoint now) const {
+  const auto it = sequences_.find(seq);
+  if (it == sequences_.end()) return {};
+  const Attachment& attachment = it->second.attachment;
+  DraftOutlook outlook;
+  switch (attachment.state()) {
+    case AttachmentState::kOpening: outlook.state = DraftState::kOpening; break;
+    case AttachmentState::kActive:
+      outlook.state = attachment.may_wait(now) ? DraftState::kActive : DraftState::kLagging;
+      break;
+    case AttachmentState::kLagging: outlook.state = DraftState::kLagging; break;
+    case AttachmentState::kDetached:
+    case AttachmentState::kClosed: outlook.state = DraftState::kDetached; break;
+  }
+  outlook.is_under_way = attachment.is_under_way();
+  if (outlook.is_under_way)
+    outlook.arrives_in = std::max(Duration{0}, attachment.asked_at() + attachment.usual_answer() - now);
+  return outlook;
+}
+
+std::vector<wire::DraftLost> DraftProposer::take_lost() { return std::exchange(lost_, {}); }
+
+}  // namespace foretoken

@@ -1,0 +1,125 @@
+#include "services/target/setup.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "common/config/resolve.h"
+#include "common/kv/kv_size.h"
+#include "common/model/config.h"
+#include "common/runtime/service_main.h"
+#include "common/spec/prefix_hash.h"
+
+namespace foretoken {
+namespace {
+
+// A cache larger than all places filled four times over only costs address space.
+constexpr std::int64_t kCacheTurns = 4;
+
+Fingerprint fingerprint_of(const std::string& words) {
+  std::uint64_t hash = 0x6a09e667f3bcc909ull;
+  for (const char c : words) hash = mix64(hash ^ (static_cast<unsigned char>(c) + 1));
+  return hash;
+}
+
+CpuIsa isa_of(const std::string& name) {
+  if (name == "scalar") return CpuIsa::kScalar;
+  if (name == "avx2") return CpuIsa::kAvx2;
+  if (name == "avx512") return CpuIsa::kAvx512;
+  return CpuIsa::kAuto;
+}
+
+PrefixHash root_of(const Model& model, const TargetVocabulary& vocabulary) {
+  return prefix_hash_root(model.fingerprint(), vocabulary.vocabulary);
+}
+
+}  // namespace
+
+BackendOptions target_backend(const TargetSection& target) {
+  return {.device = target.device, .n_threads = static_cast<int>(target.threads), .pin = target.pin, .isa = isa_of(target.isa)};
+}
+
+LoadOptions target_loading(const Config& config) {
+  return {.dtype = weight_dtype_from_name(config.model.dtype).value_or(WeightDType::kAuto),
+          .max_rows = static_cast<std::int32_t>(config.limits.max_batch_rows),
+          .max_model_len = config.model.max_model_len};
+}
+
+TargetEngineOptions target_engine_options(const Config& config, const Model& model, const Backend& backend,
+                                          const TargetVocabulary& vocabulary) {
+  const LimitsSection& limits = config.limits;
+  const auto max_len = static_cast<std::int64_t>(model.config().max_model_len);
+  const auto block_tokens = static_cast<std::int32_t>(config.kv_cache.block_tokens);
+  const std::int64_t fitting = value_or_throw(kv_blocks({.memory = config.kv_cache.memory,
+                                                         .geometry = model.kv_geometry(block_tokens),
+                                                         .free_bytes = backend.free_bytes(),
+                                                         .max_sequence_tokens = static_cast<std::uint64_t>(max_len)}));
+  const std::int64_t useful = kCacheTurns * limits.max_running * ((max_len + block_tokens - 1) / block_tokens);
+  return {.kv = {.n_blocks = static_cast<std::int32_t>(std::min(fitting, useful)),
+                 .block_tokens = block_tokens,
+                 .prefix_cache = config.kv_cache.prefix_cache ? PrefixCaching::kOn : PrefixCaching::kOff},
+          .max_running = static_cast<std::int32_t>(limits.max_running),
+          .max_waiting = static_cast<std::int32_t>(limits.max_waiting),
+          .max_batch_rows = static_cast<std::int32_t>(limits.max_batch_rows),
+          .prefill_chunk = static_cast<std::int32_t>(limits.prefill_chunk),
+          .policy = limits.policy == "guaranteed_no_evict" ? AdmissionPolicy::kGuaranteedNoEvict
+                                                           : AdmissionPolicy::kMaxUtilization,
+          .max_model_len = static_cast<Position>(max_len),
+          .n_valid_ids = vocabulary.n_ids,
+          .prefix_root = root_of(model, vocabulary),
+          .draft_length = {.mode = config.speculation.adaptive ? LengthMode::kAdaptive : LengthMode::kFixed}};
+}
+
+DraftPoolOptions draft_pool_options(const Config& config, const Model& model, const TargetVocabulary& vocabulary) {
+  DraftPoolOptions options{.vocabulary = vocabulary.vocabulary,
+                           .prefix_root = root_of(model, vocabulary),
+                           .end_tokens = model.config().eos_token_ids,
+                           .first_budget = config.speculation.draft_len};
+  if (config.speculation.draft_deadline_ms != 0) {
+    const auto deadline = std::chrono::milliseconds(config.speculation.draft_deadline_ms);
+    options.rules.miss_floor = options.rules.miss_ceiling = deadline;
+  }
+  return options;
+}
+
+NgramConfig ngram_config(const SpeculationSection& speculation) {
+  return {.min_match = speculation.ngram_min, .max_match = std::max(speculation.ngram_min, speculation.ngram_max)};
+}
+
+TargetServiceOptions target_service_options(const Config& config) {
+  const SpeculationSection& speculation = config.speculation;
+  return {.router = router_endpoint(config.bus),
+          .heartbeat = std::chrono::milliseconds(config.bus.heartbeat_ms),
+          .proposer = speculation.proposer == "ngram"  ? ProposerKind::kNgram
+                      : speculation.proposer == "none" ? ProposerKind::kNone
+                                                       : ProposerKind::kDraft,
+          .draft_len = speculation.draft_len,
+          .adaptive = speculation.adaptive,
+          .allow_prediction = speculation.allow_prediction};
+}
+
+wire::Hello target_hello(const Config& config, const std::string& name, const Model& model, const Backend& backend,
+                         const TargetVocabulary& vocabulary, const TargetEngineOptions& engine) {
+  const std::string numerics = backend.numerics() + " noise-1 kv-" +
+                               std::to_string(static_cast<int>(model.kv_geometry(engine.kv.block_tokens).dtype)) + " weights-" +
+                               config.model.dtype;
+  return {.role = wire::Role::kTarget,
+          .name = name,
+          .fingerprints = {.vocabulary = vocabulary.vocabulary,
+                           .text = vocabulary.text,
+                           .model = model.fingerprint(),
+                           .numerics = fingerprint_of(numerics)},
+          .model_name = served_model_name(config.model),
+          .aliases = config.model.alias,
+          .vocab_size = static_cast<std::uint32_t>(vocabulary.n_ids),
+          .end_tokens = model.config().eos_token_ids,
+          .max_model_len = engine.max_model_len,
+          .max_sequences = static_cast<std::uint32_t>(engine.max_running),
+          .max_waiting = static_cast<std::uint32_t>(engine.max_waiting),
+          .block_tokens = static_cast<std::uint32_t>(engine.kv.block_tokens),
+          .kv_blocks_total = static_cast<std::uint32_t>(engine.kv.n_blocks),
+          .build = build_text(),
+          .pid = static_cast<std::uint64_t>(getpid())};
+}
+
+}  // namespace foretoken

@@ -1,0 +1,37 @@
+// From configuration and a loaded model to what the target's parts are made with. Pure arithmetic over facts; main calls
+// it once. It makes nothing itself.
+#pragma once
+
+#include <string>
+
+#include "common/config/sections.h"
+#include "common/engine/engine_options.h"
+#include "common/model/load_model.h"
+#include "common/model/model.h"
+#include "common/spec/ngram_proposer.h"
+#include "common/wire/messages.h"
+#include "kernels/include/backend.h"
+#include "services/target/draft_proposer.h"
+#include "services/target/target_service.h"
+
+namespace foretoken {
+
+// What the model's tokenizer says; main asks it.
+struct TargetVocabulary {
+  Fingerprint vocabulary = 0;
+  Fingerprint text = 0;
+  std::int32_t n_ids = 0;
+};
+
+BackendOptions target_backend(const TargetSection& target);
+LoadOptions target_loading(const Config& config);
+// Sizes the cache by what the backend has free. FatalError naming the key where it cannot be.
+TargetEngineOptions target_engine_options(const Config& config, const Model& model, const Backend& backend,
+                                          const TargetVocabulary& vocabulary);
+DraftPoolOptions draft_pool_options(const Config& config, const Model& model, const TargetVocabulary& vocabulary);
+NgramConfig ngram_config(const SpeculationSection& speculation);
+TargetServiceOptions target_service_options(const Config& config);
+wire::Hello target_hello(const Config& config, const std::string& name, const Model& model, const Backend& backend,
+                         const TargetVocabulary& vocabulary, const TargetEngineOptions& engine);
+
+}  // namespace foretoken

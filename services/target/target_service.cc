@@ -1,0 +1,398 @@
+#include "services/target/target_service.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/log.h"
+
+namespace foretoken {
+namespace {
+
+constexpr std::size_t kRecentSteps = 256;
+constexpr Duration kSweep = std::chrono::seconds(1);
+constexpr Duration kLastWords = std::chrono::milliseconds(500);
+
+std::uint64_t micros(Duration duration) {
+  return static_cast<std::uint64_t>(
+      std::max<std::int64_t>(0, std::chrono::duration_cast<std::chrono::microseconds>(duration).count()));
+}
+
+std::uint32_t short_micros(Duration duration) {
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(micros(duration), 0xFFFFFFFF));
+}
+
+wire::FinishReason wire_reason(EndReason reason) {
+  switch (reason) {
+    case EndReason::kStop: return wire::FinishReason::kStop;
+    case EndReason::kLength: return wire::FinishReason::kLength;
+    case EndReason::kCancelled: return wire::FinishReason::kCancelled;
+    case EndReason::kDeadline: return wire::FinishReason::kDeadline;
+  }
+  return wire::FinishReason::kStop;
+}
+
+wire::ProposerKind wire_kind(ProposerKind kind) {
+  switch (kind) {
+    case ProposerKind::kNone: return wire::ProposerKind::kNone;
+    case ProposerKind::kDraft: return wire::ProposerKind::kDraft;
+    case ProposerKind::kNgram: return wire::ProposerKind::kNgram;
+    case ProposerKind::kPrediction: return wire::ProposerKind::kPrediction;
+  }
+  return wire::ProposerKind::kNone;
+}
+
+ProposerKind proposer_of(const wire::Open& open, const TargetServiceOptions& options) {
+  switch (open.proposer) {
+    case wire::ProposerKind::kDefault:
+      return open.prediction.empty() || !options.allow_prediction ? options.proposer : ProposerKind::kPrediction;
+    case wire::ProposerKind::kDraft: return ProposerKind::kDraft;
+    case wire::ProposerKind::kNgram: return ProposerKind::kNgram;
+    case wire::ProposerKind::kPrediction: return ProposerKind::kPrediction;
+    case wire::ProposerKind::kNone: return ProposerKind::kNone;
+  }
+  return options.proposer;
+}
+
+std::string fallback_of(const SpecStats& spec) {
+  if (spec.n_rounds > 0) return {};
+  const auto most = std::max_element(spec.fallbacks.begin(), spec.fallbacks.end());
+  return *most == 0 ? "" : std::string(kFallbackNames[static_cast<std::size_t>(most - spec.fallbacks.begin())]);
+}
+
+wire::Done done_of(const DoneEvent& event, TimePoint now) {
+  const SequenceStats& stats = event.stats;
+  wire::Done done{.reason = wire_reason(event.reason),
+                  .stop_token = event.stop_token,
+                  .n_prompt = stats.n_prompt,
+                  .n_generated = stats.n_output,
+                  .n_cached = stats.n_cached,
+                  .steps = stats.n_steps,
+                  .preemptions = stats.n_preemptions,
+                  .fallback_reason = fallback_of(stats.spec)};
+  for (std::size_t i = 0; i < kProposerKinds; ++i) {
+    const SpecStats::Tally& tally = stats.spec.by_proposer[i];
+    if (tally.n_drafted == 0) continue;
+    done.proposers.push_back({.proposer = wire_kind(static_cast<ProposerKind>(i)),
+                              .rounds = static_cast<std::uint32_t>(stats.spec.n_rounds),
+                              .drafted = static_cast<std::uint32_t>(tally.n_drafted),
+                              .accepted = static_cast<std::uint32_t>(tally.n_accepted)});
+  }
+  if (stats.spec.n_rounds > 0) {
+    const auto& histogram = stats.spec.accepted_histogram;
+    std::size_t n = histogram.size();
+    while (n > 0 && histogram[n - 1] == 0) --n;
+    for (std::size_t i = 0; i < n; ++i) done.acceptance_histogram.push_back(static_cast<std::uint32_t>(histogram[i]));
+  }
+  if (stats.admitted != TimePoint{}) done.queue_us = short_micros(stats.admitted - stats.opened);
+  if (stats.first_token != TimePoint{}) {
+    done.prefill_us = short_micros(stats.first_token - stats.admitted);
+    done.decode_us = micros(now - stats.first_token);
+  }
+  return done;
+}
+
+wire::TokenLogprobs wire_logprobs(const TokenLogprobs& from) {
+  wire::TokenLogprobs to{.logprob = from.logprob};
+  for (const TopLogprob& top : from.top) {
+    to.top_ids.push_back(top.token);
+    to.top_logprobs.push_back(top.logprob);
+  }
+  return to;
+}
+
+}  // namespace
+
+TargetService::TargetService(const TargetServiceOptions& options, const wire::Hello& hello, TargetEngine& engine,
+                             DraftProposer& drafts, wire::Speaker& speaker, Metrics& metrics)
+    : options_(options),
+      hello_(hello),
+      engine_(engine),
+      drafts_(drafts),
+      metrics_(metrics),
+      link_(speaker, hello, options.heartbeat),
+      step_us_(kRecentSteps, 0) {}
+
+void TargetService::start(Bus& bus) {
+  bus_ = &bus;
+  drafts_.start(bus);
+  link_.start(bus, options_.router);
+  next_sweep_ = bus.now() + kSweep;
+}
+
+// ---- messages
+
+void TargetService::on_message(Delivery delivery) {
+  auto incoming = wire::decode(delivery.frames);
+  if (!incoming.ok()) {
+    ++malformed_;
+    return;
+  }
+  wire::Header& header = incoming->header;
+  wire::Message& message = incoming->message;
+  if (delivery.peer.socket != link_.socket()) return drafts_.on_message(delivery.peer.socket, header, std::move(message));
+  switch (link_.on_message(header, message)) {
+    case RouterLink::Event::kHandled: return;
+    case RouterLink::Event::kNewRouter: return forget_all("the router restarted");
+    case RouterLink::Event::kNotMine: break;
+  }
+  if (const auto* open = std::get_if<wire::Open>(&message)) return on_open(header.request, *open, bus_->now());
+  if (const auto* close = std::get_if<wire::Close>(&message)) return on_close(header.request, *close);
+  if (const auto* assign = std::get_if<wire::Assign>(&message)) return drafts_.assign(*assign);
+  if (const auto* unassign = std::get_if<wire::Unassign>(&message))
+    return drafts_.unassign(unassign->draft, unassign->incarnation);
+  if (std::holds_alternative<wire::MetricsRequest>(message))
+    return link_.send(header.request, wire::MetricsReply{.text = metrics_text()});
+  ++malformed_;
+}
+
+void TargetService::on_dropped(const Peer& peer, const Frames& frames) {
+  if (peer.socket == link_.socket()) return link_.on_dropped(frames);
+  drafts_.on_dropped(peer.socket, frames);
+}
+
+// A new sequence, or the question where an old one stands.
+void TargetService::on_open(RequestId id, const wire::Open& open, TimePoint now) {
+  if (const auto it = answers_.find(id); it != answers_.end())
+    return repeat_from(id, it->second, static_cast<Position>(open.tokens.size()));
+  if (open.n_prompt == 0 || open.n_prompt > open.tokens.size())
+    return refuse(id, {ErrorCode::kInvalidRequest, "n_prompt is " + std::to_string(open.n_prompt) + " of " +
+                                                       std::to_string(open.tokens.size()) + " tokens"});
+  const auto prompt_end = open.tokens.begin() + open.n_prompt;
+  OpenRequest request{.seq = SeqId{++last_seq_},
+                      .prompt = {open.tokens.begin(), prompt_end},
+                      .resume = {prompt_end, open.tokens.end()},
+                      .params = open.params,
+                      .end_tokens = open.end_tokens,
+                      .proposer = proposer_of(open, options_),
+                      .fallback = options_.fallback,
+                      .draft_len = open.draft_len < 0 ? options_.draft_len
+                                                      : std::min(static_cast<std::uint32_t>(open.draft_len), kMaxDraftTokens),
+                      .length = open.adaptive && options_.adaptive ? LengthMode::kAdaptive : LengthMode::kFixed,
+                      .prediction = open.prediction,
+                      .priority = open.priority,
+                      .tenant_salt = open.tenant_salt};
+  if (open.deadline_us != 0)
+    request.deadline = now + std::min<Duration>(std::chrono::microseconds(std::min<std::uint64_t>(open.deadline_us, 1ull << 42)),
+                                                std::chrono::hours(24));
+  Answer answer{.seq = request.seq, .n_prompt = open.n_prompt, .output = request.resume};
+  answer.guessed.assign(answer.output.size(), 0);
+  answer.with_logprobs = open.params.n_logprobs >= 0;
+  answer.first_logprob = static_cast<std::uint32_t>(answer.output.size());
+  if (auto opened = engine_.open(std::move(request), now); !opened.ok()) return refuse(id, opened.error());
+  requests_.emplace(answer.seq, id);
+  answers_.emplace(id, std::move(answer));
+  link_.send(id, wire::Opened{.n_waiting = engine_.snapshot().n_waiting});
+}
+
+void TargetService::refuse(RequestId id, const Error& error) {
+  const bool try_elsewhere = error.code == ErrorCode::kQueueFull || error.code == ErrorCode::kDraining ||
+                             error.code == ErrorCode::kOutOfMemory;
+  if (try_elsewhere) return link_.send(id, wire::Busy{.code = error.code, .message = error.message, .retry_after_ms = 500});
+  link_.send(id, wire::Failed{.code = error.code, .message = error.message, .param = error.param});
+}
+
+void TargetService::repeat_from(RequestId id, const Answer& answer, Position position) {
+  const std::size_t total = answer.n_prompt + answer.output.size();
+  if (position >= answer.n_prompt && position < total) {
+    const auto from = static_cast<std::ptrdiff_t>(position - answer.n_prompt);
+    wire::Tokens tokens{.position = position,
+                        .ids = {answer.output.begin() + from, answer.output.end()},
+                        .accepted = {answer.guessed.begin() + from, answer.guessed.end()}};
+    if (answer.with_logprobs && from >= static_cast<std::ptrdiff_t>(answer.first_logprob))
+      tokens.logprobs.assign(answer.logprobs.begin() + (from - static_cast<std::ptrdiff_t>(answer.first_logprob)),
+                             answer.logprobs.end());
+    link_.send(id, tokens);
+  } else {
+    link_.send(id, wire::Opened{});
+  }
+  if (answer.end) link_.send(id, *answer.end);
+}
+
+void TargetService::on_close(RequestId id, const wire::Close& close) {
+  const auto it = answers_.find(id);
+  if (it == answers_.end()) return;
+  Answer& answer = it->second;
+  if (answer.end) {
+    // The router knows the end unless it cut the answer short itself: then it still wants the counts.
+    if (close.reason == wire::CloseReason::kStop) link_.send(id, *answer.end);
+    requests_.erase(answer.seq);
+    answers_.erase(it);
+    return;
+  }
+  answer.closing = true;
+  engine_.close(answer.seq, close.reason == wire::CloseReason::kStop       ? CloseCause::kStop
+                            : close.reason == wire::CloseReason::kDeadline ? CloseCause::kDeadline
+                                                                           : CloseCause::kCancelled);
+}
+
+// ---- work
+
+TimePoint TargetService::on_turn(TimePoint now) {
+  TimePoint due = link_.turn(now, [this] { return load(); });
+  due = std::min(due, drafts_.turn(now));
+  for (const wire::DraftLost& lost : drafts_.take_lost()) {
+    log_warning("a draft does not answer", {{"draft", lost.draft.value}});
+    link_.send({}, lost);
+  }
+  if (now >= next_sweep_) {
+    next_sweep_ = now + kSweep;
+    std::erase_if(answers_, [&](const auto& entry) {
+      const bool old = entry.second.end && now - entry.second.ended > options_.keep_finished;
+      if (old) requests_.erase(entry.second.seq);
+      return old;
+    });
+  }
+  if (engine_.has_work()) {
+    wait_for_proposals();
+    step();
+  }
+  leave_if_drained(now);
+  return engine_.has_work() ? now : std::min(due, next_sweep_);
+}
+
+// The goodbye moves whatever is unfinished to another target, so it is said while there is still time for it.
+void TargetService::leave_if_drained(TimePoint now) {
+  if (!draining_ || said_goodbye_ || (engine_.has_work() && now < drain_deadline_ - kLastWords)) return;
+  if (!answers_.empty()) forget_all("stopping");
+  link_.goodbye("drained");
+  said_goodbye_ = true;
+}
+
+// As long as the engine says, and not a moment longer than until the last proposal that matters has come.
+void TargetService::wait_for_proposals() {
+  const TimePoint begin = bus_->now();
+  const TimePoint until = begin + engine_.wait_hint(begin);
+  while (auto delivery = bus_->receive(begin)) dispatch(*this, std::move(*delivery));
+  for (TimePoint now = bus_->now(); now < until && !engine_.proposals_complete(now); now = bus_->now()) {
+    auto delivery = bus_->receive(until);
+    if (!delivery) break;
+    dispatch(*this, std::move(*delivery));
+  }
+}
+
+void TargetService::step() {
+  const TimePoint begin = bus_->now();
+  const StepOutput& output = engine_.step(begin);
+  const TimePoint end_of_step = bus_->now();
+  if (output.n_rows > 0) {
+    engine_.record_step_time(end_of_step - begin);
+    step_us_[n_steps_++ % kRecentSteps] = short_micros(end_of_step - begin);
+  }
+  for (const TokensEvent& event : output.tokens) send_tokens(event);
+  for (const DoneEvent& event : output.done) end(event.seq, done_of(event, end_of_step), end_of_step);
+  for (const FailedEvent& event : output.failed)
+    end(event.seq, wire::Failed{.code = event.error.code, .message = event.error.message, .param = event.error.param},
+        end_of_step);
+}
+
+void TargetService::send_tokens(const TokensEvent& event) {
+  const auto it = requests_.find(event.seq);
+  if (it == requests_.end()) return;  // forgotten meanwhile
+  Answer& answer = answers_.at(it->second);
+  wire::Tokens tokens{.position = event.position, .ids = event.ids, .accepted = event.proposed};
+  for (const TokenLogprobs& logprobs : event.logprobs) tokens.logprobs.push_back(wire_logprobs(logprobs));
+  answer.output.insert(answer.output.end(), event.ids.begin(), event.ids.end());
+  answer.guessed.insert(answer.guessed.end(), event.proposed.begin(), event.proposed.end());
+  answer.guessed.resize(answer.output.size(), 0);
+  answer.logprobs.insert(answer.logprobs.end(), tokens.logprobs.begin(), tokens.logprobs.end());
+  if (!answer.closing) link_.send(it->second, tokens);
+}
+
+void TargetService::end(SeqId seq, wire::Message message, TimePoint now) {
+  const auto it = requests_.find(seq);
+  if (it == requests_.end()) return;
+  const RequestId id = it->second;
+  Answer& answer = answers_.at(id);
+  link_.send(id, message);
+  if (answer.closing) {
+    answers_.erase(id);
+    requests_.erase(it);
+    return;
+  }
+  answer.end = std::move(message);
+  answer.ended = now;
+}
+
+void TargetService::forget_all(const std::string& why) {
+  log_warning("dropping all sequences", {{"reason", why}, {"sequences", answers_.size()}});
+  for (const auto& [id, answer] : answers_)
+    if (!answer.end) engine_.close(answer.seq, CloseCause::kCancelled);
+  answers_.clear();
+  requests_.clear();
+}
+
+// ---- draining, load, people
+
+void TargetService::drain(TimePoint deadline) {
+  draining_ = true;
+  drain_deadline_ = deadline;
+  engine_.begin_drain();
+  link_.turn(bus_->now(), [this] { return load(); });
+}
+
+bool TargetService::drained() const {
+  return said_goodbye_ && link_.n_queued() == 0;
+}
+
+wire::Heartbeat TargetService::load() const {
+  const TargetSnapshot now = engine_.snapshot();
+  wire::Heartbeat beat{.active = now.n_running,
+                       .queued = now.n_waiting,
+                       .queued_tokens = now.n_waiting_tokens,
+                       .kv_blocks_free = static_cast<std::uint32_t>(now.kv.n_free + now.kv.n_cached),
+                       .draining = draining_,
+                       .tokens_total = now.n_tokens,
+                       .drafted_total = now.spec.n_drafted,
+                       .accepted_total = now.spec.n_accepted,
+                       .dropped_total = malformed_ + link_.n_dropped() + drafts_.counters().stale +
+                                        drafts_.counters().malformed + drafts_.counters().not_sent,
+                       .state = draining_ ? "draining" : "ready"};
+  if (n_steps_ > 0) {
+    std::vector<std::uint32_t> recent(step_us_.begin(),
+                                      step_us_.begin() + static_cast<std::ptrdiff_t>(std::min(n_steps_, kRecentSteps)));
+    std::sort(recent.begin(), recent.end());
+    beat.step_us_p50 = recent[recent.size() / 2];
+    beat.step_us_p99 = recent[recent.size() * 99 / 100];
+  }
+  return beat;
+}
+
+std::string TargetService::status() const {
+  const TargetSnapshot now = engine_.snapshot();
+  return std::to_string(now.n_running) + " sequences, " + std::to_string(now.n_waiting) + " waiting, " +
+         std::to_string(drafts_.n_drafts()) + " drafts";
+}
+
+// Counters are counted here, from the engine's totals, when somebody asks: nothing on the path of a token.
+std::string TargetService::metrics_text() {
+  const TargetSnapshot now = engine_.snapshot();
+  const auto count = [&](const char* name, const char* help, std::uint64_t before, std::uint64_t after) {
+    metrics_.counter(name, help).add(static_cast<double>(after - before));
+  };
+  metrics_.gauge("num_requests_running", "Sequences in the batch.").set(now.n_running);
+  metrics_.gauge("num_requests_waiting", "Sequences waiting for a place.").set(now.n_waiting);
+  metrics_.gauge("kv_cache_usage_perc", "Share of KV blocks in use.").set(now.kv.usage());
+  metrics_.gauge("drafts_assigned", "Drafts this target may use.").set(static_cast<double>(drafts_.n_drafts()));
+  count("generation_tokens_total", "Tokens committed.", counted_.n_tokens, now.n_tokens);
+  count("prompt_tokens_total", "Prompt tokens prefilled.", counted_.n_prompt_rows, now.n_prompt_rows);
+  count("num_preemptions_total", "Sequences whose blocks were taken.", counted_.n_preemptions, now.n_preemptions);
+  count("prefix_cache_queries_total", "Prompt tokens looked up.", counted_.kv.n_queried_tokens, now.kv.n_queried_tokens);
+  count("prefix_cache_hits_total", "Prompt tokens found.", counted_.kv.n_hit_tokens, now.kv.n_hit_tokens);
+  count("spec_decode_num_drafts_total", "Rounds that verified guesses.", counted_.spec.n_rounds, now.spec.n_rounds);
+  count("spec_decode_num_draft_tokens_total", "Guesses verified.", counted_.spec.n_drafted, now.spec.n_drafted);
+  count("spec_decode_num_accepted_tokens_total", "Guesses accepted.", counted_.spec.n_accepted, now.spec.n_accepted);
+  for (std::size_t i = 0; i < now.spec.by_depth.size(); ++i) {
+    if (now.spec.by_depth[i].n_drafted == 0) break;
+    metrics_.counter("spec_decode_num_accepted_tokens_per_pos_total", "Guesses accepted, by position.",
+                     {{"position", std::to_string(i)}})
+        .add(static_cast<double>(now.spec.by_depth[i].n_accepted - counted_.spec.by_depth[i].n_accepted));
+  }
+  for (std::size_t i = 0; i < kFallbackReasons; ++i)
+    metrics_.counter("spec_decode_fallback_total", "Rounds without guesses, by reason.",
+                     {{"reason", std::string(kFallbackNames[i])}})
+        .add(static_cast<double>(now.spec.fallbacks[i] - counted_.spec.fallbacks[i]));
+  counted_ = now;
+  return metrics_.text();
+}
+
+}  // namespace foretoken

@@ -1,0 +1,92 @@
+// The target as a service: requests in, steps of the engine, tokens out. It keeps what each sequence has said until the
+// router closes it, so that a repeated OPEN is answered and nothing that got lost is lost. It waits for proposals only as
+// long as the engine says, and for nobody else. Work thread only; engine and proposer are borrowed.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "common/config/sections.h"
+#include "common/engine/target_engine.h"
+#include "common/runtime/metrics.h"
+#include "common/runtime/router_link.h"
+#include "common/runtime/service.h"
+#include "common/wire/codec.h"
+#include "services/target/draft_proposer.h"
+
+namespace foretoken {
+
+struct TargetServiceOptions {
+  std::string router;                   // endpoint
+  Duration heartbeat = std::chrono::milliseconds(250);
+  ProposerKind proposer = ProposerKind::kDraft;  // of requests that name none
+  LocalFallback fallback = LocalFallback::kPlain;
+  std::uint32_t draft_len = 4;
+  bool adaptive = true;
+  bool allow_prediction = true;
+  Duration keep_finished = std::chrono::seconds(10);  // for a router that missed the end
+};
+
+class TargetService final : public Service {
+ public:
+  TargetService(const TargetServiceOptions& options, const wire::Hello& hello, TargetEngine& engine, DraftProposer& drafts,
+                wire::Speaker& speaker, Metrics& metrics);
+
+  void start(Bus& bus) override;
+  void on_message(Delivery delivery) override;
+  void on_dropped(const Peer& peer, const Frames& frames) override;
+  TimePoint on_turn(TimePoint now) override;
+  void drain(TimePoint deadline) override;
+  bool drained() const override;
+  std::string status() const override;
+
+ private:
+  struct Answer {
+    SeqId seq;
+    std::uint32_t n_prompt = 0;
+    std::vector<TokenId> output;           // resumed tokens included
+    std::vector<std::uint8_t> guessed;
+    std::vector<wire::TokenLogprobs> logprobs;
+    bool with_logprobs = false;
+    std::uint32_t first_logprob = 0;       // resumed tokens have none here
+    bool closing = false;                  // the router wants nothing but the end
+    std::optional<wire::Message> end;      // Done or Failed, once it has ended
+    TimePoint ended{};
+  };
+
+  void on_open(RequestId id, const wire::Open& open, TimePoint now);
+  void on_close(RequestId id, const wire::Close& close);
+  void refuse(RequestId id, const Error& error);
+  void repeat_from(RequestId id, const Answer& answer, Position position);
+  void wait_for_proposals();
+  void step();
+  void send_tokens(const TokensEvent& event);
+  void end(SeqId seq, wire::Message message, TimePoint now);
+  void forget_all(const std::string& why);
+  void leave_if_drained(TimePoint now);
+  wire::Heartbeat load() const;
+  std::string metrics_text();
+
+  TargetServiceOptions options_;
+  wire::Hello hello_;
+  TargetEngine& engine_;
+  DraftProposer& drafts_;
+  Metrics& metrics_;
+  RouterLink link_;
+  Bus* bus_ = nullptr;
+  std::unordered_map<RequestId, Answer> answers_;
+  std::unordered_map<SeqId, RequestId> requests_;
+  std::uint64_t last_seq_ = 0;
+  std::uint64_t malformed_ = 0;
+  TimePoint next_sweep_{};
+  bool draining_ = false;
+  bool said_goodbye_ = false;
+  TimePoint drain_deadline_{};
+  std::vector<std::uint32_t> step_us_;  // of recent steps, a ring
+  std::size_t n_steps_ = 0;
+  TargetSnapshot counted_;              // what the metrics have counted so far
+};
+
+}  // namespace foretoken

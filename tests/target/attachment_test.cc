@@ -1,0 +1,207 @@
+#include "services/target/attachment.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace foretoken {
+namespace {
+
+using State = AttachmentState;
+using Action = AttachmentAction;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+const TimePoint kStart = TimePoint{} + seconds(100);
+
+// An attachment brought into a state at kStart by legal events alone.
+Attachment in(State state) {
+  Attachment attachment;
+  if (state == State::kDetached) return attachment;
+  attachment.assigned(kStart, {});
+  if (state == State::kOpening) return attachment;
+  attachment.asked(Epoch{1}, 4, kStart);
+  attachment.answered(Epoch{1}, kStart);
+  if (state == State::kActive) return attachment;
+  if (state == State::kLagging) {
+    attachment.asked(Epoch{2}, 4, kStart - milliseconds(50));
+    attachment.tick(kStart, {});
+    return attachment;
+  }
+  attachment.closed();
+  return attachment;
+}
+
+struct Row {
+  std::string event;
+  std::function<Action(Attachment&)> happens;
+  // Expected action and state after, from DETACHED, OPENING, ACTIVE, LAGGING, CLOSED.
+  std::vector<std::pair<Action, State>> expected;
+};
+
+std::vector<Row> table() {
+  const auto D = State::kDetached, O = State::kOpening, A = State::kActive, L = State::kLagging, C = State::kClosed;
+  const auto none = Action::kNone;
+  return {
+      {"assigned", [](Attachment& a) { return a.assigned(kStart, {}); },
+       {{Action::kSendAttach, O}, {Action::kSendAttach, O}, {Action::kSendAttach, O}, {Action::kSendAttach, O}, {none, C}}},
+      {"lost", [](Attachment& a) { return a.lost(kStart); },
+       {{none, D}, {Action::kRelease, D}, {Action::kRelease, D}, {Action::kRelease, D}, {none, C}}},
+      {"usable record", [](Attachment& a) { return a.answered(Epoch{1}, kStart); },
+       {{none, D}, {none, A}, {none, A}, {none, A}, {none, C}}},
+      {"needs everything", [](Attachment& a) { return a.needs_everything(kStart, {}); },
+       {{none, D}, {Action::kSendAttach, O}, {Action::kSendAttach, O}, {Action::kSendAttach, O}, {none, C}}},
+      {"needs a tail", [](Attachment& a) { return a.needs_tail(); },
+       {{none, D}, {Action::kSendPropose, O}, {Action::kSendPropose, A}, {Action::kSendPropose, L}, {none, C}}},
+      {"busy", [](Attachment& a) { return a.busy(kStart, milliseconds(100)); },
+       {{none, D}, {none, O}, {none, A}, {none, L}, {none, C}}},
+      {"one malformed record", [](Attachment& a) { return a.malformed(kStart); },
+       {{none, D}, {none, O}, {none, A}, {none, L}, {none, C}}},
+      {"closed", [](Attachment& a) { return a.closed(); },
+       {{none, C}, {Action::kSendClose, C}, {Action::kSendClose, C}, {Action::kSendClose, C}, {none, C}}},
+      {"tick at once", [](Attachment& a) { return a.tick(kStart, {}); },
+       {{none, D}, {none, O}, {none, A}, {none, L}, {none, C}}},
+  };
+}
+
+TEST(Attachment, EveryStateAnswersEveryEventAsTheTableSays) {
+  const std::vector<State> states{State::kDetached, State::kOpening, State::kActive, State::kLagging, State::kClosed};
+  for (const Row& row : table()) {
+    ASSERT_EQ(states.size(), row.expected.size());
+    for (std::size_t i = 0; i < states.size(); ++i) {
+      Attachment attachment = in(states[i]);
+      ASSERT_EQ(states[i], attachment.state());
+      EXPECT_EQ(row.expected[i].first, row.happens(attachment)) << row.event << " in state " << i;
+      EXPECT_EQ(row.expected[i].second, attachment.state()) << row.event << " in state " << i;
+    }
+  }
+}
+
+TEST(Attachment, OnlyAnActiveDraftThatIsOnTimeIsWaitedFor) {
+  for (const State state : {State::kDetached, State::kOpening, State::kLagging, State::kClosed})
+    EXPECT_FALSE(in(state).may_wait(kStart));
+  Attachment active = in(State::kActive);
+  EXPECT_TRUE(active.may_wait(kStart));
+  active.asked(Epoch{2}, 4, kStart);
+  EXPECT_TRUE(active.may_wait(kStart + milliseconds(20)));
+  EXPECT_FALSE(active.may_wait(kStart + milliseconds(21)));
+}
+
+TEST(Attachment, LetsADraftGoAfterThreeMissesInARow) {
+  Attachment attachment = in(State::kActive);
+  attachment.asked(Epoch{2}, 4, kStart);
+  EXPECT_EQ(Action::kNone, attachment.tick(kStart + milliseconds(20), {}));
+  EXPECT_EQ(State::kActive, attachment.state());
+  EXPECT_EQ(Action::kNone, attachment.tick(kStart + milliseconds(21), {}));
+  EXPECT_EQ(State::kLagging, attachment.state());
+  EXPECT_EQ(Action::kNone, attachment.tick(kStart + milliseconds(42), {}));
+  EXPECT_EQ(Action::kRelease, attachment.tick(kStart + milliseconds(63), {}));
+  EXPECT_EQ(State::kDetached, attachment.state());
+}
+
+TEST(Attachment, AnAnswerBetweenMissesStartsTheCountAnew) {
+  Attachment attachment = in(State::kActive);
+  attachment.asked(Epoch{2}, 4, kStart);
+  attachment.tick(kStart + milliseconds(21), {});
+  attachment.tick(kStart + milliseconds(42), {});
+  attachment.answered(Epoch{2}, kStart + milliseconds(50));
+  EXPECT_EQ(State::kActive, attachment.state());
+  EXPECT_EQ(0u, attachment.misses());
+}
+
+TEST(Attachment, AskingWithoutABudgetCanNotBeMissed) {
+  Attachment attachment = in(State::kActive);
+  attachment.asked(Epoch{2}, 0, kStart);
+  EXPECT_EQ(Action::kNone, attachment.tick(kStart + seconds(10), {}));
+  EXPECT_EQ(State::kActive, attachment.state());
+}
+
+TEST(Attachment, PatienceFollowsTheUsualAnswerBetweenFloorAndCeiling) {
+  Attachment attachment = in(State::kActive);
+  EXPECT_EQ(milliseconds(20), attachment.patience());
+  for (std::uint32_t epoch = 2; epoch < 100; ++epoch) {
+    const TimePoint at = kStart + seconds(epoch);
+    attachment.asked(Epoch{epoch}, 4, at);
+    attachment.answered(Epoch{epoch}, at + milliseconds(10));
+  }
+  EXPECT_GT(attachment.patience(), milliseconds(38));
+  EXPECT_LE(attachment.patience(), milliseconds(40));
+  for (std::uint32_t epoch = 100; epoch < 200; ++epoch) {
+    const TimePoint at = kStart + seconds(epoch);
+    attachment.asked(Epoch{epoch}, 4, at);
+    attachment.answered(Epoch{epoch}, at + milliseconds(90));
+  }
+  EXPECT_EQ(milliseconds(100), attachment.patience());
+}
+
+TEST(Attachment, ProbesTheSameDraftUnderTheSameLeaseAfterASecond) {
+  Attachment attachment = in(State::kOpening);
+  const Lease lease = attachment.lease();
+  EXPECT_EQ(Action::kRelease, attachment.tick(kStart + seconds(2), {}));
+  EXPECT_EQ(Action::kNone, attachment.tick(kStart + milliseconds(2999), {}));
+  EXPECT_EQ(Action::kSendAttach, attachment.tick(kStart + seconds(3), {}));
+  EXPECT_EQ(State::kOpening, attachment.state());
+  EXPECT_EQ(lease, attachment.lease());
+}
+
+TEST(Attachment, DoesNotProbeADraftThatWentAway) {
+  Attachment attachment = in(State::kActive);
+  attachment.lost(kStart);
+  EXPECT_EQ(Action::kNone, attachment.tick(kStart + seconds(100), {}));
+}
+
+TEST(Attachment, EachAssignmentHasANewLease) {
+  Attachment attachment;
+  attachment.assigned(kStart, {});
+  EXPECT_EQ(Lease{1}, attachment.lease());
+  attachment.assigned(kStart, {});
+  EXPECT_EQ(Lease{2}, attachment.lease());
+}
+
+TEST(Attachment, WaitsForAPrefillAsLongAsItIsExpectedToTake) {
+  Attachment attachment;
+  attachment.assigned(kStart, seconds(5));
+  EXPECT_EQ(Action::kNone, attachment.tick(kStart + milliseconds(6999), {}));
+  EXPECT_EQ(Action::kRelease, attachment.tick(kStart + seconds(7), {}));
+}
+
+TEST(Attachment, SixteenMalformedRecordsEndIt) {
+  Attachment attachment = in(State::kActive);
+  for (int i = 0; i < 15; ++i) EXPECT_EQ(Action::kNone, attachment.malformed(kStart));
+  EXPECT_EQ(Action::kRelease, attachment.malformed(kStart));
+  EXPECT_EQ(Action::kNone, attachment.tick(kStart + seconds(100), {})) << "a wrong draft is not probed";
+}
+
+TEST(Attachment, BusyPausesAskingAndIsNoMiss) {
+  Attachment attachment = in(State::kActive);
+  attachment.asked(Epoch{2}, 4, kStart);
+  attachment.busy(kStart, milliseconds(250));
+  EXPECT_FALSE(attachment.may_ask(kStart + milliseconds(249)));
+  EXPECT_TRUE(attachment.may_ask(kStart + milliseconds(250)));
+  EXPECT_EQ(Action::kNone, attachment.tick(kStart + milliseconds(200), {}));
+  EXPECT_EQ(State::kActive, attachment.state());
+  EXPECT_FALSE(attachment.is_under_way());
+}
+
+TEST(Attachment, KnowsWhetherItsLastQuestionIsOpen) {
+  Attachment attachment = in(State::kActive);
+  EXPECT_FALSE(attachment.is_under_way());
+  attachment.asked(Epoch{2}, 4, kStart);
+  attachment.asked(Epoch{3}, 4, kStart + milliseconds(5));
+  attachment.answered(Epoch{2}, kStart + milliseconds(6));
+  EXPECT_TRUE(attachment.is_under_way()) << "an answer to the question before";
+  attachment.answered(Epoch{3}, kStart + milliseconds(9));
+  EXPECT_FALSE(attachment.is_under_way());
+}
+
+TEST(Attachment, AnAnswerToNoQuestionOfOursDoesNotClaimTheFuture) {
+  Attachment attachment = in(State::kActive);
+  attachment.answered(Epoch{1000}, kStart);
+  attachment.asked(Epoch{2}, 4, kStart);
+  EXPECT_TRUE(attachment.is_under_way());
+}
+
+}  // namespace
+}  // namespace foretoken

@@ -1,0 +1,315 @@
+#include "services/target/draft_proposer.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/spec/prefix_hash.h"
+
+namespace foretoken {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr Fingerprint kVocabulary = 77;
+constexpr PrefixHash kRoot = 12345;
+
+// Remembers what was sent where; time stands still until told.
+class RecordingBus final : public Bus {
+ public:
+  TimePoint now() const override { return clock.now(); }
+  SocketId bind(const std::string&, Door) override { return ++last_; }
+  SocketId connect(const std::string& endpoint) override {
+    sockets[++last_] = endpoint;
+    return last_;
+  }
+  void close(SocketId socket) override { sockets.erase(socket); }
+  std::string endpoint(SocketId) const override { return {}; }
+  SendResult send(const Peer& to, Frames frames) override {
+    if (refuse) return SendResult::kBusy;
+    auto decoded = wire::decode(frames);
+    EXPECT_TRUE(decoded.ok());
+    sent.emplace_back(sockets.at(to.socket), decoded->message);
+    return SendResult::kSent;
+  }
+  std::optional<Delivery> receive(TimePoint) override { return std::nullopt; }
+
+  // The messages of one type sent to one draft, which are then forgotten.
+  template <class M>
+  std::vector<M> take(const std::string& endpoint) {
+    std::vector<M> found;
+    std::erase_if(sent, [&](const auto& entry) {
+      const M* message = std::get_if<M>(&entry.second);
+      if (entry.first != endpoint || message == nullptr) return false;
+      found.push_back(*message);
+      return true;
+    });
+    return found;
+  }
+
+  ManualClock clock;
+  std::map<SocketId, std::string> sockets;
+  std::vector<std::pair<std::string, wire::Message>> sent;
+  bool refuse = false;
+
+ private:
+  SocketId last_ = 0;
+};
+
+class DraftProposerTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    bus.clock.set(TimePoint{} + seconds(100));
+    drafts.start(bus);
+    store.open(SeqId{1}, prompt);
+  }
+  void assign(std::uint64_t id, std::uint64_t incarnation = 1, std::uint32_t places = 8, Fingerprint vocabulary = kVocabulary) {
+    drafts.assign({.draft = WorkerId{id},
+                   .incarnation = Incarnation{incarnation},
+                   .name = "draft-" + std::to_string(id),
+                   .endpoint = endpoint(id),
+                   .fingerprints = {.vocabulary = vocabulary},
+                   .max_sequences = places});
+  }
+  static std::string endpoint(std::uint64_t id) { return "ipc://draft-" + std::to_string(id); }
+  void open(std::uint64_t seq) { drafts.open({.seq = SeqId{seq}, .prompt = prompt, .params = params, .prediction = {}}); }
+  void ask(std::uint64_t seq, std::vector<TokenId> tail, std::uint32_t budget = 4) {
+    tails.push_back(std::move(tail));
+    const auto from = static_cast<Position>(prompt.size());
+    PrefixHash hash = prefix_hash_extend(prefix_hash_extend(kRoot, prompt), tails.back());
+    const Ask one{.seq = SeqId{seq}, .from = from, .tail = tails.back(), .prefix = hash, .budget = budget};
+    drafts.ask(std::span(&one, 1));
+  }
+  // What a draft says about sequence 1.
+  void propose(std::uint64_t draft, std::uint32_t lease, std::uint32_t epoch, std::vector<TokenId> tokens, Position base = 3,
+               std::uint64_t incarnation = 1) {
+    wire::Proposal proposal;
+    proposal.records.push_back({.seq = SeqId{1},
+                                .lease = Lease{lease},
+                                .epoch = Epoch{epoch},
+                                .base = base,
+                                .prefix = prefix_hash_extend(kRoot, std::span(prompt).first(base)),
+                                .tokens = tokens,
+                                .confidence = std::vector<std::uint8_t>(tokens.size(), 200),
+                                .known = base});
+    tell(draft, proposal, incarnation);
+  }
+  void tell(std::uint64_t draft, wire::Message message, std::uint64_t incarnation = 1) {
+    wire::Header header;
+    header.sender = WorkerId{draft};
+    header.incarnation = Incarnation{incarnation};
+    for (const auto& [socket, where] : bus.sockets)
+      if (where == endpoint(draft)) return drafts.on_message(socket, header, std::move(message));
+  }
+  DraftState state(std::uint64_t seq = 1) { return drafts.outlook(SeqId{seq}, bus.now()).state; }
+
+  RecordingBus bus;
+  wire::Speaker speaker{WorkerId{9}, Incarnation{9}};
+  DraftProposer drafts{{.vocabulary = kVocabulary, .prefix_root = kRoot, .end_tokens = {}, .rules = {}}, speaker};
+  std::vector<TokenId> prompt{5, 6, 7};
+  SamplingParams params;
+  std::vector<std::vector<TokenId>> tails;
+  ProposalStore store{kRoot, 100};
+};
+
+TEST_F(DraftProposerTest, AttachesAtOnceWithEverythingTheDraftNeeds) {
+  assign(1);
+  open(1);
+  const auto attaches = bus.take<wire::Attach>(endpoint(1));
+  ASSERT_EQ(1u, attaches.size());
+  EXPECT_EQ(prompt, attaches[0].tokens);
+  EXPECT_EQ(prefix_hash_extend(kRoot, prompt), attaches[0].prefix);
+  EXPECT_EQ(kRoot, attaches[0].root);
+  EXPECT_EQ(3u, attaches[0].n_prompt);
+  EXPECT_EQ(DraftState::kOpening, state());
+}
+
+TEST_F(DraftProposerTest, ASequenceWithoutADraftIsDetachedUntilOneIsAssigned) {
+  open(1);
+  EXPECT_EQ(DraftState::kDetached, state());
+  assign(1);
+  EXPECT_EQ(DraftState::kOpening, state());
+  EXPECT_EQ(1u, bus.take<wire::Attach>(endpoint(1)).size());
+}
+
+TEST_F(DraftProposerTest, AUsableRecordFillsTheStoreAndActivates) {
+  assign(1);
+  open(1);
+  propose(1, 1, 0, {8, 9});
+  drafts.collect(bus.now(), store);
+  EXPECT_EQ(2u, store.n_edges(SeqId{1}));
+  EXPECT_EQ(DraftState::kActive, state());
+}
+
+TEST_F(DraftProposerTest, TailsAreCumulativeFromWhatTheDraftConfirmed) {
+  assign(1);
+  open(1);
+  ask(1, {8});
+  auto frames = bus.take<wire::Propose>(endpoint(1));
+  ASSERT_EQ(1u, frames.size());
+  ASSERT_EQ(1u, frames[0].records.size());
+  EXPECT_EQ(3u, frames[0].records[0].from);
+  EXPECT_EQ(std::vector<TokenId>{8}, frames[0].records[0].tail);
+  ask(1, {8, 9});  // the engine's tail begins where it told us last; ours where the draft stands
+  frames = bus.take<wire::Propose>(endpoint(1));
+  ASSERT_EQ(1u, frames.size());
+  EXPECT_EQ((std::vector<TokenId>{8, 9}), frames[0].records[0].tail);
+  EXPECT_EQ(Epoch{2}, frames[0].records[0].epoch);
+}
+
+TEST_F(DraftProposerTest, NothingFromOtherLeasesLivesOrVocabulariesIsUsed) {
+  assign(1);
+  assign(2, 1, 8, kVocabulary + 1);
+  EXPECT_EQ(1u, drafts.n_drafts()) << "a draft of another vocabulary";
+  open(1);
+  propose(1, 2, 0, {8});
+  propose(1, 0, 0, {8});
+  propose(1, 1, 0, {8}, 3, 99);
+  drafts.collect(bus.now(), store);
+  EXPECT_EQ(0u, store.n_edges(SeqId{1}));
+  EXPECT_EQ(DraftState::kOpening, state());
+  EXPECT_EQ(3u, drafts.counters().stale);
+}
+
+TEST_F(DraftProposerTest, SequencesAreSpreadOverDrafts) {
+  assign(1);
+  assign(2);
+  for (std::uint64_t seq = 1; seq <= 4; ++seq) open(seq);
+  EXPECT_EQ(2u, bus.take<wire::Attach>(endpoint(1)).size());
+  EXPECT_EQ(2u, bus.take<wire::Attach>(endpoint(2)).size());
+}
+
+TEST_F(DraftProposerTest, AFullDraftGetsNoMore) {
+  assign(1, 1, 1);
+  open(1);
+  open(2);
+  EXPECT_EQ(1u, bus.take<wire::Attach>(endpoint(1)).size());
+  EXPECT_EQ(DraftState::kDetached, state(2));
+  drafts.close(SeqId{1});
+  EXPECT_EQ(1u, bus.take<wire::CloseSequence>(endpoint(1)).size());
+  drafts.turn(bus.now());
+  EXPECT_EQ(DraftState::kOpening, state(2));
+}
+
+TEST_F(DraftProposerTest, TheSequencesOfALostDraftMoveToAnotherUnderANewLease) {
+  assign(1);
+  open(1);
+  propose(1, 1, 0, {8});
+  drafts.collect(bus.now(), store);
+  assign(2);
+  drafts.unassign(WorkerId{1}, Incarnation{1});
+  const auto attaches = bus.take<wire::Attach>(endpoint(2));
+  ASSERT_EQ(1u, attaches.size());
+  EXPECT_EQ(Lease{2}, attaches[0].lease);
+  EXPECT_EQ(DraftState::kOpening, state());
+}
+
+TEST_F(DraftProposerTest, ADraftThatComesBackIsAttachedAgain) {
+  assign(1, 1);
+  open(1);
+  drafts.unassign(WorkerId{1}, Incarnation{1});
+  EXPECT_EQ(DraftState::kDetached, state());
+  bus.sent.clear();
+  assign(1, 2);
+  const auto attaches = bus.take<wire::Attach>(endpoint(1));
+  ASSERT_EQ(1u, attaches.size());
+  EXPECT_EQ(Lease{2}, attaches[0].lease);
+}
+
+TEST_F(DraftProposerTest, ADraftThatStopsAnsweringIsLetGoAndReported) {
+  assign(1);
+  open(1);
+  propose(1, 1, 0, {8});
+  drafts.collect(bus.now(), store);
+  for (int round = 0; round < 6; ++round) {
+    ask(1, {8});
+    bus.clock.advance(milliseconds(25));
+  }
+  EXPECT_EQ(DraftState::kDetached, state());
+  const auto lost = drafts.take_lost();
+  ASSERT_EQ(1u, lost.size());
+  EXPECT_EQ(WorkerId{1}, lost[0].draft);
+  bus.sent.clear();
+  bus.clock.advance(seconds(1));
+  ask(1, {8});
+  EXPECT_EQ(1u, bus.take<wire::Attach>(endpoint(1)).size()) << "probed after a second";
+}
+
+TEST_F(DraftProposerTest, ALaggingDraftIsLeftForOneThatAnswers) {
+  assign(1);
+  open(1);
+  propose(1, 1, 0, {8});
+  drafts.collect(bus.now(), store);
+  assign(2);
+  for (int round = 0; round < 6 && bus.take<wire::Attach>(endpoint(2)).empty(); ++round) {
+    ask(1, {8});
+    bus.clock.advance(milliseconds(25));
+  }
+  EXPECT_EQ(DraftState::kOpening, state());
+}
+
+TEST_F(DraftProposerTest, NeedGapIsAnsweredFromWhatTheDraftKnows) {
+  assign(1);
+  open(1);
+  ask(1, {8, 9});
+  bus.sent.clear();
+  tell(1, wire::Need{.seq = SeqId{1},
+                     .lease = Lease{1},
+                     .known = 2,
+                     .prefix = prefix_hash_extend(kRoot, std::span(prompt).first(2)),
+                     .reason = wire::NeedReason::kGap});
+  drafts.turn(bus.now());
+  const auto frames = bus.take<wire::Propose>(endpoint(1));
+  ASSERT_EQ(1u, frames.size());
+  EXPECT_EQ(2u, frames[0].records[0].from);
+  EXPECT_EQ((std::vector<TokenId>{7, 8, 9}), frames[0].records[0].tail);
+}
+
+TEST_F(DraftProposerTest, NeedUnknownIsAnsweredWithEverything) {
+  assign(1);
+  open(1);
+  ask(1, {8});
+  bus.sent.clear();
+  tell(1, wire::Need{.seq = SeqId{1}, .lease = Lease{1}, .reason = wire::NeedReason::kUnknown});
+  const auto attaches = bus.take<wire::Attach>(endpoint(1));
+  ASSERT_EQ(1u, attaches.size());
+  EXPECT_EQ((std::vector<TokenId>{5, 6, 7, 8}), attaches[0].tokens);
+  EXPECT_EQ(3u, attaches[0].n_prompt);
+}
+
+TEST_F(DraftProposerTest, AnAttachThatCouldNotLeaveIsSentAgain) {
+  assign(1);
+  bus.refuse = true;
+  open(1);
+  bus.refuse = false;
+  EXPECT_TRUE(bus.take<wire::Attach>(endpoint(1)).empty());
+  drafts.turn(bus.now());
+  EXPECT_EQ(1u, bus.take<wire::Attach>(endpoint(1)).size());
+}
+
+TEST_F(DraftProposerTest, ALyingDraftIsReleasedAfterSixteenMalformedRecords) {
+  assign(1);
+  open(1);
+  for (int i = 0; i < 16; ++i) propose(1, 1, 0, {1000});  // beyond the vocabulary
+  drafts.collect(bus.now(), store);
+  EXPECT_EQ(DraftState::kDetached, state());
+  EXPECT_EQ(0u, store.n_edges(SeqId{1}));
+}
+
+TEST_F(DraftProposerTest, ABusyDraftIsAskedForNothingUntilItIsNot) {
+  assign(1);
+  open(1);
+  tell(1, wire::DraftBusy{.seq = SeqId{1}, .lease = Lease{1}, .retry_after_us = 100'000});
+  ask(1, {8});
+  EXPECT_EQ(0u, bus.take<wire::Propose>(endpoint(1)).at(0).records.at(0).budget);
+  bus.clock.advance(milliseconds(100));
+  ask(1, {8, 9});
+  EXPECT_EQ(4u, bus.take<wire::Propose>(endpoint(1)).at(0).records.at(0).budget);
+}
+
+}  // namespace
+}  // namespace foretoken
