@@ -40,6 +40,8 @@ TargetEngineOptions completed(TargetEngineOptions options, const Model& model) {
 }
 
 constexpr Duration kArrivalJitter = std::chrono::microseconds(100);
+constexpr Duration kShortestTrial = std::chrono::milliseconds(1);
+constexpr std::uint32_t kStepsBetweenTrials = 32;
 
 std::string count(std::size_t n) { return std::to_string(n); }
 
@@ -216,46 +218,66 @@ DraftOutlook TargetEngine::outlook(const Sequence& sequence, TimePoint now) cons
   return proposers_.watch->outlook(sequence.id, now);
 }
 
-Duration TargetEngine::wait_hint(TimePoint now) const {
+// An active draft owes the sequence an answer, and what is at hand already does not do without it.
+std::optional<DraftOutlook> TargetEngine::owed(const Sequence& sequence, TimePoint now) const {
+  const std::uint32_t cap = sequence.proposal_cap();
+  if (sequence.proposer != ProposerKind::kDraft || !sequence.is_decoding || cap == 0) return {};
+  const DraftOutlook draft = outlook(sequence, now);
+  if (draft.state != DraftState::kActive || !draft.is_under_way) return {};
+  const std::uint32_t wanted =
+      sequence.length == LengthMode::kFixed ? cap : std::min(cap, length_.budget(cap));
+  if (store_.best_path(sequence.id, wanted, length_.calibration()).size() >= wanted) return {};
+  return draft;
+}
+
+Duration TargetEngine::wait_hint(TimePoint now) {
   if (is_prefilling_ || proposers_.draft == nullptr) return {};
   std::vector<Expected> expected;
-  bool waits_fixed = false;
   for (const Sequence* sequence : running_) {
-    if (sequence->proposer != ProposerKind::kDraft || sequence->proposal_cap() == 0) continue;
-    const DraftOutlook draft = outlook(*sequence, now);
-    const bool is_active = draft.state == DraftState::kActive;
-    if (sequence->length == LengthMode::kFixed) {
-      waits_fixed |= is_active && draft.is_under_way;
-      continue;
-    }
-    if (draft.state == DraftState::kLagging) {
-      expected.push_back({.standing = DraftStanding::kOverdue});
-    } else if (is_active && draft.is_under_way) {
-      expected.push_back({.standing = DraftStanding::kActive,
-                          .arrives_in = draft.arrives_in,
-                          .n_tokens = static_cast<double>(sequence->usual_accepted)});
-    } else {
-      expected.push_back({});
-    }
+    const auto draft = owed(*sequence, now);
+    if (!draft) continue;
+    if (sequence->length == LengthMode::kFixed) return options_.wait_limit;
+    // A draft just attached is taken to be as quick as the others were.
+    if (draft->arrives_in > Duration::zero()) usual_arrival_ = draft->arrives_in;
+    expected.push_back(
+        {.standing = DraftStanding::kActive,
+         .arrives_in = draft->arrives_in > Duration::zero() ? draft->arrives_in : usual_arrival_,
+         .n_tokens = static_cast<double>(sequence->usual_accepted)});
   }
-  if (waits_fixed) return options_.wait_limit;
   if (expected.empty()) return {};
   const double step_s = length_.step_cost().seconds(static_cast<std::uint32_t>(running_.size()));
   const auto step = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(step_s));
-  const Duration worth = length_.wait(expected, step, options_.wait_limit);
-  if (worth == Duration::zero()) return {};
+  // wait() goes up to half of what it takes for a step. Where draft and target share their cores
+  // a whole step may pay: it compares the tokens won with those that the time would yield.
+  const Duration worth = length_.wait(expected, 2 * step, options_.wait_limit);
   // Answers come about when they are expected, half of them a little later.
-  return std::min(worth + worth / 4 + kArrivalJitter, options_.wait_limit);
+  if (worth > Duration::zero())
+    return std::min(worth + worth / 4 + kArrivalJitter, options_.wait_limit);
+  if (trials_left_ == 0 || length_.is_off()) return {};
+  --trials_left_;
+  is_trial_ = true;
+  return std::min(std::max(step, kShortestTrial), options_.wait_limit);
 }
 
-bool TargetEngine::proposals_complete(TimePoint now) const {
-  return std::none_of(running_.begin(), running_.end(), [&](const Sequence* sequence) {
-    if (sequence->proposer != ProposerKind::kDraft || !sequence->is_decoding ||
-        sequence->proposal_cap() == 0)
-      return false;
-    const DraftOutlook draft = outlook(*sequence, now);
-    return draft.state == DraftState::kActive && draft.is_under_way;
+// A draft that computes while the target does is slowed by it, so what was measured without
+// waiting says little about an answer that is waited for. Now and then one is waited for anyway;
+// where it comes, the next few are too.
+void TargetEngine::note_waiting(TimePoint now) {
+  const bool is_owed = std::any_of(running_.begin(), running_.end(), [&](const Sequence* sequence) {
+    return sequence->length == LengthMode::kAdaptive && owed(*sequence, now).has_value();
   });
+  if (is_owed && is_trial_) trials_left_ = 0;
+  is_trial_ = false;
+  if (is_owed && ++n_owed_steps_ >= kStepsBetweenTrials) {
+    n_owed_steps_ = 0;
+    trials_left_ = kTrialsInARow;
+  }
+}
+
+bool TargetEngine::proposals_complete(TimePoint now) {
+  if (proposers_.draft != nullptr) proposers_.draft->collect(now, store_);
+  return std::none_of(running_.begin(), running_.end(),
+                      [&](const Sequence* sequence) { return owed(*sequence, now).has_value(); });
 }
 
 // ---- a step ----
@@ -265,6 +287,7 @@ const StepOutput& TargetEngine::step(TimePoint now) {
   output_.preempted.clear();
   output_.n_rows = output_.n_committed = 0;
   collect(now);
+  note_waiting(now);
   make_plan(now);
   cut_proposals();
   fill_step();

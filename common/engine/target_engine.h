@@ -14,6 +14,7 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -71,9 +72,10 @@ class TargetEngine {
 
   // How long waiting for proposals under way is worth before the next step; 0 when nothing is, when
   // a prompt is being prefilled, or when no draft that answers in time owes one.
-  Duration wait_hint(TimePoint now) const;
-  // No active draft owes a decoding sequence an answer: waiting longer brings nothing.
-  bool proposals_complete(TimePoint now) const;
+  Duration wait_hint(TimePoint now);
+  // Takes in what has arrived: true if no active draft owes a decoding sequence an answer any more,
+  // so that waiting longer brings nothing.
+  bool proposals_complete(TimePoint now);
 
   // One pass over the batch. The events are the caller's; valid until the next call.
   const StepOutput& step(TimePoint now);
@@ -92,6 +94,8 @@ class TargetEngine {
   void open_proposers(Sequence& sequence);
   Proposer* proposer_of(ProposerKind kind) const;
   DraftOutlook outlook(const Sequence& sequence, TimePoint now) const;
+  std::optional<DraftOutlook> owed(const Sequence& sequence, TimePoint now) const;
+  void note_waiting(TimePoint now);
 
   void collect(TimePoint now);
   void make_plan(TimePoint now);
@@ -134,6 +138,11 @@ class TargetEngine {
   std::vector<Sequence*> waiting_;  // likewise
   std::uint64_t n_arrived_ = 0;
   bool is_prefilling_ = false;  // a prompt was under way after the last step, or has come since
+  static constexpr std::uint32_t kTrialsInARow = 8;
+  std::uint32_t trials_left_ = kTrialsInARow;  // waits longer than they seem worth
+  std::uint32_t n_owed_steps_ = 0;             // since the last trials were granted
+  bool is_trial_ = false;
+  Duration usual_arrival_{};
   Duration last_took_{};
   bool is_timed_ = true;  // record_step_time() was called for the last step
 

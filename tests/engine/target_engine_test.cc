@@ -426,16 +426,40 @@ TEST_F(TargetEngineTest, WaitsForAdaptiveRequestsOnlyAsLongAsItPays) {
   OpenRequest r = request(1, {1, 2, 3}, 100);
   r.length = LengthMode::kAdaptive;
   open(r);
-  for (int i = 0; i < 20; ++i) {
+  const auto step = [&] {
     engine_->step(now_);
     engine_->record_step_time(milliseconds(4));
-  }
+  };
+  for (int i = 0; i < 20; ++i) step();
   draft_.says = {
       .state = DraftState::kActive, .is_under_way = true, .arrives_in = microseconds(500)};
-  const Duration hint = engine_->wait_hint(now_);
-  EXPECT_GE(hint, microseconds(500));
-  EXPECT_LT(hint, milliseconds(2));
+  EXPECT_GE(engine_->wait_hint(now_), microseconds(500));
+  EXPECT_LT(engine_->wait_hint(now_), milliseconds(2));
+
+  // Too late to pay by what is known: waited for once, to see, and after that only now and then.
   draft_.says.arrives_in = milliseconds(50);
+  EXPECT_EQ(engine_->wait_hint(now_), milliseconds(4));
+  int n_trials = 0;
+  for (int i = 0; i < 64; ++i) {
+    step();
+    if (engine_->wait_hint(now_) > Duration{}) ++n_trials;
+  }
+  EXPECT_EQ(n_trials, 2);
+}
+
+TEST_F(TargetEngineTest, StopsWaitingWhenTheAnswerIsThere) {
+  start();
+  OpenRequest r = request(1, {1, 2, 3}, 50);
+  open(r);
+  engine_->step(now_);
+  draft_.says = {
+      .state = DraftState::kActive, .is_under_way = true, .arrives_in = microseconds(50)};
+  EXPECT_FALSE(engine_->proposals_complete(now_));
+  // The answer is with the proposer, but nobody has collected it yet.
+  ASSERT_FALSE(draft_.budgets.empty());
+  draft_.script.assign(40, 7);
+  engine_->step(now_);
+  EXPECT_TRUE(engine_->proposals_complete(now_)) << "a whole proposal is at hand";
   EXPECT_EQ(engine_->wait_hint(now_), Duration{});
 }
 
