@@ -1,5 +1,5 @@
-// Bytes as they travel: one part of a message, and the parts of one message. Plain standard types, so that the codec and
-// the transport can meet without knowing each other.
+// Bytes as they travel: one part of a message, and the parts of one message. Plain standard types,
+// so that the codec and the transport can meet without knowing each other.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,8 @@ namespace foretoken {
 using Bytes = std::string;
 using Frames = std::vector<Bytes>;
 
-// Most parts of a message. libzmq caps the size of a part, not their number: without this a peer could send parts until
-// memory ends.
+// Most parts of a message. libzmq caps the size of a part, not their number: without this a peer
+// could send parts until memory ends.
 inline constexpr std::size_t kMaxParts = 8;
 
 }  // namespace foretoken

@@ -29,7 +29,8 @@ FailAction action_of(const std::string& word) {
   if (word == "delay") return FailAction::kDelay;
   if (word == "abort") return FailAction::kAbort;
   if (word == "stop") return FailAction::kStop;
-  std::fprintf(stderr, "FORETOKEN_FAILPOINTS: \"%s\" is not error, delay, abort or stop\n", word.c_str());
+  std::fprintf(stderr, "FORETOKEN_FAILPOINTS: \"%s\" is not error, delay, abort or stop\n",
+               word.c_str());
   std::exit(64);
 }
 
@@ -39,7 +40,8 @@ Places& places() {
   std::call_once(once, [] {
     const char* text = std::getenv("FORETOKEN_FAILPOINTS");
     if (text == nullptr) return;
-    if (const char* seed = std::getenv("FORETOKEN_FAILPOINT_SEED")) instance.random.seed(std::strtoull(seed, nullptr, 10));
+    if (const char* seed = std::getenv("FORETOKEN_FAILPOINT_SEED"))
+      instance.random.seed(std::strtoull(seed, nullptr, 10));
     std::string rest = text;
     while (!rest.empty()) {
       const auto comma = rest.find(',');
@@ -48,8 +50,11 @@ Places& places() {
       const auto equals = item.find('=');
       if (equals == std::string::npos) continue;
       const auto colon = item.find(':', equals);
-      Place place{action_of(item.substr(equals + 1, colon == std::string::npos ? colon : colon - equals - 1)), 1};
-      if (colon != std::string::npos) place.probability = std::strtod(item.c_str() + colon + 1, nullptr);
+      Place place{action_of(item.substr(equals + 1,
+                                        colon == std::string::npos ? colon : colon - equals - 1)),
+                  1};
+      if (colon != std::string::npos)
+        place.probability = std::strtod(item.c_str() + colon + 1, nullptr);
       instance.by_name[item.substr(0, equals)] = place;
     }
   });
@@ -70,7 +75,8 @@ FailAction failpoint_hit(std::string_view name) {
     const std::lock_guard lock(all.mutex);
     const auto found = all.by_name.find(name);
     if (found == all.by_name.end()) return FailAction::kNone;
-    if (std::uniform_real_distribution<double>(0, 1)(all.random) >= found->second.probability) return FailAction::kNone;
+    if (std::uniform_real_distribution<double>(0, 1)(all.random) >= found->second.probability)
+      return FailAction::kNone;
     action = found->second.action;
   }
   std::fprintf(stderr, "failpoint %.*s hit\n", static_cast<int>(name.size()), name.data());

@@ -26,7 +26,8 @@ State& state() {
   static State instance;
   static std::once_flag once;
   std::call_once(once, [] {
-    instance.logger = std::make_shared<spdlog::logger>("foretoken", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+    instance.logger = std::make_shared<spdlog::logger>(
+        "foretoken", std::make_shared<spdlog::sinks::stderr_sink_mt>());
     instance.logger->set_pattern("%Y-%m-%dT%H:%M:%S.%fZ %-7l %v", spdlog::pattern_time_type::utc);
   });
   return instance;
@@ -34,10 +35,14 @@ State& state() {
 
 spdlog::level::level_enum level_of(LogLevel level) {
   switch (level) {
-    case LogLevel::kDebug: return spdlog::level::debug;
-    case LogLevel::kInfo: return spdlog::level::info;
-    case LogLevel::kWarning: return spdlog::level::warn;
-    case LogLevel::kError: return spdlog::level::err;
+    case LogLevel::kDebug:
+      return spdlog::level::debug;
+    case LogLevel::kInfo:
+      return spdlog::level::info;
+    case LogLevel::kWarning:
+      return spdlog::level::warn;
+    case LogLevel::kError:
+      return spdlog::level::err;
   }
   return spdlog::level::err;
 }
@@ -63,7 +68,8 @@ void append_quoted(std::string& out, std::string_view text) {
 bool is_bare(std::string_view text) {
   if (text.empty()) return false;
   for (const char c : text)
-    if (static_cast<unsigned char>(c) <= 0x20 || c == '"' || c == '=' || c == '\\' || c == 0x7f) return false;
+    if (static_cast<unsigned char>(c) <= 0x20 || c == '"' || c == '=' || c == '\\' || c == 0x7f)
+      return false;
   return true;
 }
 
@@ -81,12 +87,16 @@ std::string text_line(std::string_view name, std::string_view sentence, LogField
   return line;
 }
 
-std::string json_line(std::string_view name, LogLevel level, std::string_view sentence, LogFields fields) {
+std::string json_line(std::string_view name,
+                      LogLevel level,
+                      std::string_view sentence,
+                      LogFields fields) {
   static constexpr std::string_view kNames[] = {"debug", "info", "warning", "error"};
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   const auto us = std::chrono::duration_cast<std::chrono::microseconds>(now).count();
-  std::string line = fmt::format("{{\"time\":{}.{:06d},\"level\":\"{}\",\"service\":", us / 1'000'000, us % 1'000'000,
-                                 kNames[static_cast<std::size_t>(level)]);
+  std::string line =
+      fmt::format("{{\"time\":{}.{:06d},\"level\":\"{}\",\"service\":", us / 1'000'000,
+                  us % 1'000'000, kNames[static_cast<std::size_t>(level)]);
   append_quoted(line, name);
   line += ",\"event\":";
   append_quoted(line, sentence);
@@ -102,9 +112,12 @@ std::string json_line(std::string_view name, LogLevel level, std::string_view se
   return line + "}";
 }
 
-// Counts this line against its second. Approximate when threads race across a second: a line more or less.
+// Counts this line against its second. Approximate when threads race across a second: a line more
+// or less.
 bool admitted(State& s) {
-  const auto now = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  const auto now = std::chrono::duration_cast<std::chrono::seconds>(
+                       std::chrono::steady_clock::now().time_since_epoch())
+                       .count();
   if (s.second.exchange(now) != now) s.lines = 0;
   if (s.lines.fetch_add(1) < kLinesPerSecond) return true;
   s.dropped.fetch_add(1);
@@ -113,8 +126,10 @@ bool admitted(State& s) {
 
 }  // namespace
 
-LogField::LogField(std::string_view k, double v) : key(k), value(fmt::format("{:.6g}", v)), quoted(false) {
-  if (value.find_first_not_of("0123456789+-.e") != std::string::npos) quoted = true;  // inf and nan are not JSON
+LogField::LogField(std::string_view k, double v)
+    : key(k), value(fmt::format("{:.6g}", v)), quoted(false) {
+  if (value.find_first_not_of("0123456789+-.e") != std::string::npos)
+    quoted = true;  // inf and nan are not JSON
 }
 
 void configure_log(LogLevel least, LogFormat format, std::string_view name) {

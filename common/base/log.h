@@ -1,6 +1,6 @@
-// One line per event: a sentence and key=value pairs, as text or JSON, on standard error. Services and the runtime log;
-// core rooms return facts instead. Safe from any thread; never blocks for long: beyond 100 lines a second lines are dropped
-// and counted. Prompts and keys are never logged.
+// One line per event: a sentence and key=value pairs, as text or JSON, on standard error. Services
+// and the runtime log; core rooms return facts instead. Safe from any thread; never blocks for
+// long: beyond 100 lines a second lines are dropped and counted. Prompts and keys are never logged.
 #pragma once
 
 #include <concepts>
@@ -25,8 +25,8 @@ struct LogField {
   LogField(std::string_view k, bool v) : key(k), value(v ? "true" : "false"), quoted(false) {}
   LogField(std::string_view k, double v);
   template <std::integral T>
-    requires(!std::same_as<T, bool>)
-  LogField(std::string_view k, T v) : key(k), value(std::to_string(v)), quoted(false) {}
+  requires(!std::same_as<T, bool>) LogField(std::string_view k, T v)
+      : key(k), value(std::to_string(v)), quoted(false) {}
 };
 
 using LogFields = std::initializer_list<LogField>;
@@ -36,9 +36,17 @@ void configure_log(LogLevel least, LogFormat format, std::string_view name);
 void log(LogLevel level, std::string_view sentence, LogFields fields = {});
 std::uint64_t dropped_log_lines();
 
-inline void log_debug(std::string_view sentence, LogFields fields = {}) { log(LogLevel::kDebug, sentence, fields); }
-inline void log_info(std::string_view sentence, LogFields fields = {}) { log(LogLevel::kInfo, sentence, fields); }
-inline void log_warning(std::string_view sentence, LogFields fields = {}) { log(LogLevel::kWarning, sentence, fields); }
-inline void log_error(std::string_view sentence, LogFields fields = {}) { log(LogLevel::kError, sentence, fields); }
+inline void log_debug(std::string_view sentence, LogFields fields = {}) {
+  log(LogLevel::kDebug, sentence, fields);
+}
+inline void log_info(std::string_view sentence, LogFields fields = {}) {
+  log(LogLevel::kInfo, sentence, fields);
+}
+inline void log_warning(std::string_view sentence, LogFields fields = {}) {
+  log(LogLevel::kWarning, sentence, fields);
+}
+inline void log_error(std::string_view sentence, LogFields fields = {}) {
+  log(LogLevel::kError, sentence, fields);
+}
 
 }  // namespace foretoken

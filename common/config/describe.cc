@@ -25,8 +25,7 @@ std::string toml_of(const std::vector<std::string>& list) {
   return out + "]";
 }
 template <class T>
-  requires(std::is_arithmetic_v<T> && !std::same_as<T, bool>)
-std::string toml_of(T value) {
+requires(std::is_arithmetic_v<T> && !std::same_as<T, bool>) std::string toml_of(T value) {
   std::ostringstream out;
   out << value;
   return out.str();
@@ -34,26 +33,38 @@ std::string toml_of(T value) {
 
 template <class T>
 std::string type_of(const T&) {
-  if constexpr (std::same_as<T, bool>) return "boolean";
-  else if constexpr (std::integral<T>) return "whole number";
-  else if constexpr (std::floating_point<T>) return "number";
-  else if constexpr (std::same_as<T, std::string>) return "string";
-  else return "list of strings";
+  if constexpr (std::same_as<T, bool>)
+    return "boolean";
+  else if constexpr (std::integral<T>)
+    return "whole number";
+  else if constexpr (std::floating_point<T>)
+    return "number";
+  else if constexpr (std::same_as<T, std::string>)
+    return "string";
+  else
+    return "list of strings";
 }
 
 std::string allowed(const Constraint& constraint) {
   std::ostringstream out;
   switch (constraint.kind) {
-    case Constraint::Kind::kAny: break;
+    case Constraint::Kind::kAny:
+      break;
     case Constraint::Kind::kRange:
-      out << static_cast<std::int64_t>(constraint.low) << " … " << static_cast<std::int64_t>(constraint.high);
+      out << static_cast<std::int64_t>(constraint.low) << " … "
+          << static_cast<std::int64_t>(constraint.high);
       break;
     case Constraint::Kind::kOneOf:
-      for (const auto choice : constraint.choices) out << (out.tellp() > 0 ? ", " : "") << "`" << choice << "`";
+      for (const auto choice : constraint.choices)
+        out << (out.tellp() > 0 ? ", " : "") << "`" << choice << "`";
       break;
-    case Constraint::Kind::kMemory: out << "`60%` of free memory, or an amount such as `8GiB`"; break;
+    case Constraint::Kind::kMemory:
+      out << "`60%` of free memory, or an amount such as `8GiB`";
+      break;
     case Constraint::Kind::kEndpoint:
-    case Constraint::Kind::kEndpointList: out << "`ipc://NAME`, `tcp://ADDRESS:PORT`"; break;
+    case Constraint::Kind::kEndpointList:
+      out << "`ipc://NAME`, `tcp://ADDRESS:PORT`";
+      break;
   }
   return out.str();
 }
@@ -67,61 +78,76 @@ std::string upper(std::string text) {
 
 std::string default_config_toml() {
   std::ostringstream out;
-  out << "# Generated from common/config/sections.h. Every value shown is the default; keep only the lines you change.\n"
-         "# Flag (--set section.key=value) beats variable (FORETOKEN_SECTION_KEY) beats file beats default.\n";
+  out << "# Generated from common/config/sections.h. Every value shown is the default; keep only "
+         "the lines you change.\n"
+         "# Flag (--set section.key=value) beats variable (FORETOKEN_SECTION_KEY) beats file beats "
+         "default.\n";
   const Config defaults;
   Config::sections(defaults, [&](const char* section, const auto& s, const char* sentence) {
     out << "\n[" << section << "]  # " << sentence << "\n";
-    std::decay_t<decltype(s)>::fields(s, [&](const char* key, const auto& value, const Constraint& constraint, const char* says) {
-      out << "# " << says;
-      if (constraint.kind == Constraint::Kind::kOneOf) {
-        out << " (";
-        for (std::size_t i = 0; i < constraint.choices.size(); ++i) out << (i > 0 ? ", " : "") << constraint.choices[i];
-        out << ")";
-      } else if (constraint.kind == Constraint::Kind::kRange) {
-        out << " (" << allowed(constraint) << ")";
-      }
-      out << "\n" << key << " = " << toml_of(value) << "\n";
-    });
+    std::decay_t<decltype(s)>::fields(
+        s, [&](const char* key, const auto& value, const Constraint& constraint, const char* says) {
+          out << "# " << says;
+          if (constraint.kind == Constraint::Kind::kOneOf) {
+            out << " (";
+            for (std::size_t i = 0; i < constraint.choices.size(); ++i)
+              out << (i > 0 ? ", " : "") << constraint.choices[i];
+            out << ")";
+          } else if (constraint.kind == Constraint::Kind::kRange) {
+            out << " (" << allowed(constraint) << ")";
+          }
+          out << "\n" << key << " = " << toml_of(value) << "\n";
+        });
   });
   return out.str();
 }
 
 std::string configuration_page() {
   std::ostringstream out;
-  out << "<!-- Generated from common/config/sections.h; a test compares. Rewrite with FORETOKEN_UPDATE_GOLDEN=1. -->\n"
+  out << "<!-- Generated from common/config/sections.h; a test compares. Rewrite with "
+         "FORETOKEN_UPDATE_GOLDEN=1. -->\n"
          "# Configuration\n\n"
-         "One file serves a whole installation: every service knows all keys and reads what it needs. The file is the one named "
-         "by `--config` or `$FORETOKEN_CONFIG`, else `$XDG_CONFIG_HOME/foretoken/foretoken.toml`, else "
-         "`/etc/foretoken/foretoken.toml`. A key can be given as a flag, `--set speculation.draft_len=6`, or as a variable, "
-         "`FORETOKEN_SPECULATION_DRAFT_LEN=6`; flag beats variable beats file beats default. An unknown key is an error, and all "
-         "errors are reported at once. `--check-config` checks, `--print-config` shows each value with its origin.\n";
+         "One file serves a whole installation: every service knows all keys and reads what it "
+         "needs. The file is the one named "
+         "by `--config` or `$FORETOKEN_CONFIG`, else `$XDG_CONFIG_HOME/foretoken/foretoken.toml`, "
+         "else "
+         "`/etc/foretoken/foretoken.toml`. A key can be given as a flag, `--set "
+         "speculation.draft_len=6`, or as a variable, "
+         "`FORETOKEN_SPECULATION_DRAFT_LEN=6`; flag beats variable beats file beats default. An "
+         "unknown key is an error, and all "
+         "errors are reported at once. `--check-config` checks, `--print-config` shows each value "
+         "with its origin.\n";
   const Config defaults;
   Config::sections(defaults, [&](const char* section, const auto& s, const char* sentence) {
-    out << "\n## [" << section << "]\n\n" << static_cast<char>(std::toupper(static_cast<unsigned char>(sentence[0])))
-        << sentence + 1 << ".\n\n| key | type | default | allowed | meaning |\n|---|---|---|---|---|\n";
-    std::decay_t<decltype(s)>::fields(s, [&](const char* key, const auto& value, const Constraint& constraint, const char* says) {
-      out << "| `" << key << "` | " << type_of(value) << " | `" << toml_of(value) << "` | " << allowed(constraint) << " | " << says
-          << " |\n";
-    });
+    out << "\n## [" << section << "]\n\n"
+        << static_cast<char>(std::toupper(static_cast<unsigned char>(sentence[0]))) << sentence + 1
+        << ".\n\n| key | type | default | allowed | meaning |\n|---|---|---|---|---|\n";
+    std::decay_t<decltype(s)>::fields(
+        s, [&](const char* key, const auto& value, const Constraint& constraint, const char* says) {
+          out << "| `" << key << "` | " << type_of(value) << " | `" << toml_of(value) << "` | "
+              << allowed(constraint) << " | " << says << " |\n";
+        });
   });
   return out.str();
 }
 
 std::string print_config(const LoadedConfig& loaded) {
   std::ostringstream out;
-  out << "# " << (loaded.file.empty() ? "no configuration file" : "configuration file: " + loaded.file) << "\n";
+  out << "# "
+      << (loaded.file.empty() ? "no configuration file" : "configuration file: " + loaded.file)
+      << "\n";
   Config::sections(loaded.config, [&](const char* section, const auto& s, const char*) {
     out << "\n[" << section << "]\n";
-    std::decay_t<decltype(s)>::fields(s, [&](const char* key, const auto& value, const Constraint&, const char*) {
-      const auto origin = loaded.origin.find(std::string(section) + "." + key);
-      std::string line = std::string(key) + " = " + toml_of(value);
-      line.resize(std::max<std::size_t>(line.size() + 2, 40), ' ');
-      out << line << "# " << (origin == loaded.origin.end() ? "default" : origin->second);
-      if (origin != loaded.origin.end() && origin->second == "environment")
-        out << " FORETOKEN_" << upper(section) << "_" << upper(key);
-      out << "\n";
-    });
+    std::decay_t<decltype(s)>::fields(
+        s, [&](const char* key, const auto& value, const Constraint&, const char*) {
+          const auto origin = loaded.origin.find(std::string(section) + "." + key);
+          std::string line = std::string(key) + " = " + toml_of(value);
+          line.resize(std::max<std::size_t>(line.size() + 2, 40), ' ');
+          out << line << "# " << (origin == loaded.origin.end() ? "default" : origin->second);
+          if (origin != loaded.origin.end() && origin->second == "environment")
+            out << " FORETOKEN_" << upper(section) << "_" << upper(key);
+          out << "\n";
+        });
   });
   return out.str();
 }

@@ -1,6 +1,7 @@
-// How a section lists its keys: `v("draft_len", s.draft_len, in_range(0, 32), "one sentence")`. From that line come loading,
-// the range error, "did you mean", --print-config, configs/foretoken.toml and the reference page. Keys are bool, integers,
-// double, string or list of strings; a closed choice is a string with one_of(), so that files and code spell it alike.
+// How a section lists its keys: `v("draft_len", s.draft_len, in_range(0, 32), "one sentence")`.
+// From that line come loading, the range error, "did you mean", --print-config,
+// configs/foretoken.toml and the reference page. Keys are bool, integers, double, string or list of
+// strings; a closed choice is a string with one_of(), so that files and code spell it alike.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +20,17 @@ struct Constraint {
 };
 
 inline Constraint anything() { return {}; }
-inline Constraint in_range(double low, double high) { return {Constraint::Kind::kRange, low, high, {}}; }
+inline Constraint in_range(double low, double high) {
+  return {Constraint::Kind::kRange, low, high, {}};
+}
 inline Constraint one_of(std::initializer_list<std::string_view> choices) {
   return {Constraint::Kind::kOneOf, 0, 0, choices};
 }
-inline Constraint memory_amount() { return {Constraint::Kind::kMemory, 0, 0, {}}; }  // "60%" of free memory, or "8GiB"
-// ipc://name, ipc:///path, tcp://numeric-address:port, inproc://name; "{id}" stands for the instance.
+inline Constraint memory_amount() {
+  return {Constraint::Kind::kMemory, 0, 0, {}};
+}  // "60%" of free memory, or "8GiB"
+// ipc://name, ipc:///path, tcp://numeric-address:port, inproc://name; "{id}" stands for the
+// instance.
 inline Constraint endpoint() { return {Constraint::Kind::kEndpoint, 0, 0, {}}; }
 inline Constraint endpoint_list() { return {Constraint::Kind::kEndpointList, 0, 0, {}}; }
 

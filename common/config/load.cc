@@ -28,13 +28,15 @@ struct Candidate {
 using Candidates = std::map<std::string, Candidate>;  // "section.key" -> the strongest
 
 std::string upper(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
   return text;
 }
 
 std::vector<std::string> split_list(std::string text) {
   std::vector<std::string> list;
-  if (text.size() >= 2 && text.front() == '[' && text.back() == ']') text = text.substr(1, text.size() - 2);
+  if (text.size() >= 2 && text.front() == '[' && text.back() == ']')
+    text = text.substr(1, text.size() - 2);
   for (std::size_t begin = 0; begin <= text.size() && !text.empty();) {
     const auto comma = std::min(text.find(',', begin), text.size());
     std::string item = text.substr(begin, comma - begin);
@@ -59,7 +61,9 @@ std::optional<SettingValue> read_text(const std::string& text, const bool&) {
   return value;
 }
 std::optional<SettingValue> read_text(const std::string& text, const std::string&) { return text; }
-std::optional<SettingValue> read_text(const std::string& text, const std::vector<std::string>&) { return split_list(text); }
+std::optional<SettingValue> read_text(const std::string& text, const std::vector<std::string>&) {
+  return split_list(text);
+}
 template <std::integral T>
 std::optional<SettingValue> read_text(const std::string& text, const T&) {
   std::int64_t value = 0;
@@ -70,22 +74,29 @@ std::optional<SettingValue> read_text(const std::string& text, const T&) {
 
 template <class T>
 const char* type_words() {
-  if constexpr (std::same_as<T, bool>) return "true or false";
-  else if constexpr (std::integral<T>) return "a whole number";
-  else if constexpr (std::floating_point<T>) return "a number";
-  else if constexpr (std::same_as<T, std::string>) return "a string";
-  else return "a list of strings";
+  if constexpr (std::same_as<T, bool>)
+    return "true or false";
+  else if constexpr (std::integral<T>)
+    return "a whole number";
+  else if constexpr (std::floating_point<T>)
+    return "a number";
+  else if constexpr (std::same_as<T, std::string>)
+    return "a string";
+  else
+    return "a list of strings";
 }
 
 std::string plain_number(double value) {
-  if (value == static_cast<double>(static_cast<std::int64_t>(value))) return std::to_string(static_cast<std::int64_t>(value));
+  if (value == static_cast<double>(static_cast<std::int64_t>(value)))
+    return std::to_string(static_cast<std::int64_t>(value));
   return std::to_string(value);
 }
 
 std::optional<std::string> endpoint_problem(const std::string& text) {
   for (const char* scheme : {"ipc://", "inproc://"})
     if (text.rfind(scheme, 0) == 0 && text.size() > std::string(scheme).size()) return std::nullopt;
-  if (text.rfind("tcp://", 0) == 0 && text.rfind(':') > 5 && text.rfind(':') + 1 < text.size()) return std::nullopt;
+  if (text.rfind("tcp://", 0) == 0 && text.rfind(':') > 5 && text.rfind(':') + 1 < text.size())
+    return std::nullopt;
   return "is \"" + text + "\"; it must be ipc://NAME, tcp://ADDRESS:PORT or inproc://NAME";
 }
 
@@ -94,12 +105,14 @@ template <class T>
 std::optional<std::string> problem(const T& value, const Constraint& constraint) {
   if constexpr (std::is_arithmetic_v<T> && !std::same_as<T, bool>) {
     const auto number = static_cast<double>(value);
-    if (constraint.kind == Constraint::Kind::kRange && !(number >= constraint.low && number <= constraint.high))
-      return "is " + plain_number(number) + "; it must be from " + plain_number(constraint.low) + " to " +
-             plain_number(constraint.high);
+    if (constraint.kind == Constraint::Kind::kRange &&
+        !(number >= constraint.low && number <= constraint.high))
+      return "is " + plain_number(number) + "; it must be from " + plain_number(constraint.low) +
+             " to " + plain_number(constraint.high);
   } else if constexpr (std::same_as<T, std::string>) {
     if (constraint.kind == Constraint::Kind::kOneOf &&
-        std::find(constraint.choices.begin(), constraint.choices.end(), value) == constraint.choices.end()) {
+        std::find(constraint.choices.begin(), constraint.choices.end(), value) ==
+            constraint.choices.end()) {
       std::string list;
       std::vector<std::string> known;
       for (const auto choice : constraint.choices) {
@@ -107,10 +120,12 @@ std::optional<std::string> problem(const T& value, const Constraint& constraint)
         known.emplace_back(choice);
       }
       const auto near = nearest(value, known);
-      return "is \"" + value + "\"; it must be one of: " + list + (near ? " (did you mean \"" + *near + "\"?)" : "");
+      return "is \"" + value + "\"; it must be one of: " + list +
+             (near ? " (did you mean \"" + *near + "\"?)" : "");
     }
     if (constraint.kind == Constraint::Kind::kMemory) {
-      if (auto bytes = memory_bytes(value, std::uint64_t{1} << 40); !bytes.ok()) return bytes.error().message;
+      if (auto bytes = memory_bytes(value, std::uint64_t{1} << 40); !bytes.ok())
+        return bytes.error().message;
     }
     if (constraint.kind == Constraint::Kind::kEndpoint) return endpoint_problem(value);
   } else if constexpr (std::same_as<T, std::vector<std::string>>) {
@@ -123,7 +138,8 @@ std::optional<std::string> problem(const T& value, const Constraint& constraint)
   return std::nullopt;
 }
 
-// Nothing when it does not fit the member's type. Whole numbers may stand for fractional ones, never the reverse.
+// Nothing when it does not fit the member's type. Whole numbers may stand for fractional ones,
+// never the reverse.
 template <class T>
 std::optional<T> convert(const SettingValue& value) {
   if constexpr (std::integral<T> && !std::same_as<T, bool>) {
@@ -132,7 +148,8 @@ std::optional<T> convert(const SettingValue& value) {
     return static_cast<T>(*number);
   } else {
     if constexpr (std::same_as<T, double>)
-      if (const auto* number = std::get_if<std::int64_t>(&value)) return static_cast<double>(*number);
+      if (const auto* number = std::get_if<std::int64_t>(&value))
+        return static_cast<double>(*number);
     const auto* same = std::get_if<T>(&value);
     return same == nullptr ? std::nullopt : std::optional<T>(*same);
   }
@@ -144,17 +161,22 @@ class Applier {
 
   template <class Section>
   void operator()(const char* section, Section& s, const char*) {
-    Section::fields(s, [&](const char* key, auto& member, const Constraint& constraint, const char*) {
-      const std::string name = std::string(section) + "." + key;
-      out_.origin[name] = "default";
-      const auto found = candidates_.find(name);
-      if (found != candidates_.end()) assign(name, found->second, member, constraint);
-    });
+    Section::fields(s,
+                    [&](const char* key, auto& member, const Constraint& constraint, const char*) {
+                      const std::string name = std::string(section) + "." + key;
+                      out_.origin[name] = "default";
+                      const auto found = candidates_.find(name);
+                      if (found != candidates_.end())
+                        assign(name, found->second, member, constraint);
+                    });
   }
 
  private:
   template <class T>
-  void assign(const std::string& name, const Candidate& candidate, T& member, const Constraint& constraint) {
+  void assign(const std::string& name,
+              const Candidate& candidate,
+              T& member,
+              const Constraint& constraint) {
     std::optional<SettingValue> value;
     if (const auto* text = std::get_if<std::string>(&candidate.value))
       value = read_text(*text, member);
@@ -166,7 +188,9 @@ class Applier {
       // A number that does not even fit the member is out of range, not of the wrong type.
       if (value && !typed && std::holds_alternative<std::int64_t>(*value)) {
         const auto wide = std::get<std::int64_t>(*value);
-        out_.errors.push_back(start + problem(wide, constraint).value_or("is " + std::to_string(wide) + ", out of range"));
+        out_.errors.push_back(
+            start +
+            problem(wide, constraint).value_or("is " + std::to_string(wide) + ", out of range"));
         return;
       }
     }
@@ -191,7 +215,8 @@ Names known_names() {
   Config example;
   Config::sections(example, [&](const char* section, auto& s, const char*) {
     auto& keys = names[section];
-    std::decay_t<decltype(s)>::fields(s, [&](const char* key, auto&, const Constraint&, const char*) { keys.emplace_back(key); });
+    std::decay_t<decltype(s)>::fields(
+        s, [&](const char* key, auto&, const Constraint&, const char*) { keys.emplace_back(key); });
   });
   return names;
 }
@@ -203,19 +228,29 @@ std::vector<std::string> keys_of(const Names& names) {
 }
 
 // Says so if the section or key does not exist, naming the nearest that does.
-std::optional<std::string> unknown(const Names& names, const std::string& section, const std::string& key) {
-  const auto hint = [](const std::optional<std::string>& near) { return near ? " (did you mean " + *near + "?)" : std::string(); };
+std::optional<std::string> unknown(const Names& names,
+                                   const std::string& section,
+                                   const std::string& key) {
+  const auto hint = [](const std::optional<std::string>& near) {
+    return near ? " (did you mean " + *near + "?)" : std::string();
+  };
   const auto found = names.find(section);
-  if (found == names.end()) return "unknown section [" + section + "]" + hint(nearest(section, keys_of(names)));
-  if (std::find(found->second.begin(), found->second.end(), key) != found->second.end()) return std::nullopt;
+  if (found == names.end())
+    return "unknown section [" + section + "]" + hint(nearest(section, keys_of(names)));
+  if (std::find(found->second.begin(), found->second.end(), key) != found->second.end())
+    return std::nullopt;
   auto near = nearest(key, found->second);
   if (near) near = section + "." + *near;
   for (auto other = names.begin(); !near && other != names.end(); ++other)
-    if (std::find(other->second.begin(), other->second.end(), key) != other->second.end()) near = other->first + "." + key;
+    if (std::find(other->second.begin(), other->second.end(), key) != other->second.end())
+      near = other->first + "." + key;
   return "unknown key " + section + "." + key + hint(near);
 }
 
-void collect_file(const std::string& file, const Names& names, Candidates& candidates, LoadedConfig& out) {
+void collect_file(const std::string& file,
+                  const Names& names,
+                  Candidates& candidates,
+                  LoadedConfig& out) {
   TomlFile toml = read_toml(file);
   out.file = file;
   out.errors.insert(out.errors.end(), toml.errors.begin(), toml.errors.end());
@@ -223,18 +258,22 @@ void collect_file(const std::string& file, const Names& names, Candidates& candi
     if (auto wrong = unknown(names, setting.section, setting.key))
       out.errors.push_back(setting.where + ": " + *wrong);
     else
-      candidates[setting.section + "." + setting.key] = {std::move(setting.value), setting.where, setting.where};
+      candidates[setting.section + "." + setting.key] = {std::move(setting.value), setting.where,
+                                                         setting.where};
   }
 }
 
-void collect_environment(const std::map<std::string, std::string>& environment, const Names& names, Candidates& candidates,
+void collect_environment(const std::map<std::string, std::string>& environment,
+                         const Names& names,
+                         Candidates& candidates,
                          LoadedConfig& out) {
   for (const auto& [section, keys] : names) {
     const std::string prefix = "FORETOKEN_" + upper(section) + "_";
     for (const auto& [variable, value] : environment) {
       if (variable.rfind(prefix, 0) != 0) continue;
       std::string key = variable.substr(prefix.size());
-      std::transform(key.begin(), key.end(), key.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+      std::transform(key.begin(), key.end(), key.begin(),
+                     [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
       if (auto wrong = unknown(names, section, key))
         out.errors.push_back(variable + ": " + *wrong);
       else
@@ -243,7 +282,10 @@ void collect_environment(const std::map<std::string, std::string>& environment, 
   }
 }
 
-void collect_flags(const std::vector<std::string>& settings, const Names& names, Candidates& candidates, LoadedConfig& out) {
+void collect_flags(const std::vector<std::string>& settings,
+                   const Names& names,
+                   Candidates& candidates,
+                   LoadedConfig& out) {
   for (const auto& text : settings) {
     const auto equals = text.find('=');
     const auto dot = text.find('.');
@@ -256,18 +298,20 @@ void collect_flags(const std::vector<std::string>& settings, const Names& names,
     if (auto wrong = unknown(names, section, key))
       out.errors.push_back("--set " + text + ": " + *wrong);
     else
-      candidates[section + "." + key] = {text.substr(equals + 1), "--set " + section + "." + key, "flag"};
+      candidates[section + "." + key] = {text.substr(equals + 1), "--set " + section + "." + key,
+                                         "flag"};
   }
 }
 
 // What no single key can know.
 void check_together(const Config& c, std::vector<std::string>& errors) {
   if (c.speculation.ngram_min > c.speculation.ngram_max)
-    errors.push_back("speculation.ngram_min is " + std::to_string(c.speculation.ngram_min) + ", above speculation.ngram_max, " +
-                     std::to_string(c.speculation.ngram_max));
+    errors.push_back("speculation.ngram_min is " + std::to_string(c.speculation.ngram_min) +
+                     ", above speculation.ngram_max, " + std::to_string(c.speculation.ngram_max));
   if (c.limits.max_batch_rows < c.limits.max_running)
     errors.push_back("limits.max_batch_rows is " + std::to_string(c.limits.max_batch_rows) +
-                     ", below limits.max_running, " + std::to_string(c.limits.max_running) + ": each sequence needs a row");
+                     ", below limits.max_running, " + std::to_string(c.limits.max_running) +
+                     ": each sequence needs a row");
   if (c.model.target.empty()) errors.push_back("model.target is empty: there is nothing to serve");
   if (!c.bus.curve_secret.empty() && c.bus.curve_peers.empty())
     errors.push_back("bus.curve_secret is set and bus.curve_peers is not: nobody would be let in");
@@ -312,7 +356,8 @@ std::map<std::string, std::string> process_environment() {
   std::map<std::string, std::string> all;
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
     const std::string text = *entry;
-    if (const auto equals = text.find('='); equals != std::string::npos) all[text.substr(0, equals)] = text.substr(equals + 1);
+    if (const auto equals = text.find('='); equals != std::string::npos)
+      all[text.substr(0, equals)] = text.substr(equals + 1);
   }
   return all;
 }

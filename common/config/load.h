@@ -1,5 +1,6 @@
-// File, environment and flags -> Config, or every error at once. Flag (--set speculation.draft_len=6) beats variable
-// (FORETOKEN_SPECULATION_DRAFT_LEN) beats file beats default. Reads files and the environment; called once, at start.
+// File, environment and flags -> Config, or every error at once. Flag (--set
+// speculation.draft_len=6) beats variable (FORETOKEN_SPECULATION_DRAFT_LEN) beats file beats
+// default. Reads files and the environment; called once, at start.
 #pragma once
 
 #include <functional>
@@ -14,20 +15,24 @@
 namespace foretoken {
 
 struct ConfigSources {
-  std::optional<std::string> file;                   // --config; nothing = the usual places, see find_config_file()
-  std::map<std::string, std::string> environment;    // all variables; only FORETOKEN_SECTION_KEY of known sections are read
-  std::vector<std::string> settings;                 // "section.key=value", as on the command line
+  std::optional<std::string> file;  // --config; nothing = the usual places, see find_config_file()
+  std::map<std::string, std::string>
+      environment;  // all variables; only FORETOKEN_SECTION_KEY of known sections are read
+  std::vector<std::string> settings;  // "section.key=value", as on the command line
 };
 
 struct LoadedConfig {
   Config config;
-  std::string file;                           // the one read, empty if none
-  std::map<std::string, std::string> origin;  // "speculation.draft_len" -> "flag", "environment", "file:LINE" or "default"
-  std::vector<std::string> errors;            // one sentence each, with file and line where there is one; empty = good
+  std::string file;  // the one read, empty if none
+  std::map<std::string, std::string>
+      origin;  // "speculation.draft_len" -> "flag", "environment", "file:LINE" or "default"
+  std::vector<std::string>
+      errors;  // one sentence each, with file and line where there is one; empty = good
 };
 
 LoadedConfig load_config(const ConfigSources& sources);
-// --config's default: $FORETOKEN_CONFIG, $XDG_CONFIG_HOME/foretoken/foretoken.toml (or ~/.config), /etc/foretoken/foretoken.toml.
+// --config's default: $FORETOKEN_CONFIG, $XDG_CONFIG_HOME/foretoken/foretoken.toml (or ~/.config),
+// /etc/foretoken/foretoken.toml.
 std::optional<std::string> find_config_file(const std::map<std::string, std::string>& environment);
 std::map<std::string, std::string> process_environment();
 

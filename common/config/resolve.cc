@@ -25,14 +25,17 @@ std::string variable(const char* name) {
 
 std::string default_runtime_directory() {
   // systemd separates several folders by colons; ours is the first.
-  if (const auto dir = variable("RUNTIME_DIRECTORY"); !dir.empty()) return dir.substr(0, dir.find(':'));
-  if (const auto dir = variable("XDG_RUNTIME_DIR"); !dir.empty() && fs::is_directory(dir)) return dir + "/foretoken";
+  if (const auto dir = variable("RUNTIME_DIRECTORY"); !dir.empty())
+    return dir.substr(0, dir.find(':'));
+  if (const auto dir = variable("XDG_RUNTIME_DIR"); !dir.empty() && fs::is_directory(dir))
+    return dir + "/foretoken";
   return "/tmp/foretoken-" + std::to_string(::geteuid());
 }
 
 // "ipc://name" means a file in the runtime directory, "ipc:///path" that path.
 std::string full(const BusSection& bus, std::string endpoint, const std::string& id) {
-  for (auto at = endpoint.find("{id}"); at != std::string::npos; at = endpoint.find("{id}")) endpoint.replace(at, 4, id);
+  for (auto at = endpoint.find("{id}"); at != std::string::npos; at = endpoint.find("{id}"))
+    endpoint.replace(at, 4, id);
   if (endpoint.rfind("ipc://", 0) != 0 || endpoint.rfind("ipc:///", 0) == 0) return endpoint;
   return "ipc://" + runtime_directory(bus) + "/" + endpoint.substr(6);
 }
@@ -45,7 +48,8 @@ std::string runtime_directory(const BusSection& bus) {
   if (!fs::exists(dir, error)) {
     fs::create_directories(fs::path(dir).parent_path(), error);
     if (::mkdir(dir.c_str(), 0700) != 0 && errno != EEXIST)
-      throw FatalError(ErrorCode::kIo, "bus.runtime_dir: " + dir + " cannot be made: " + std::strerror(errno));
+      throw FatalError(ErrorCode::kIo,
+                       "bus.runtime_dir: " + dir + " cannot be made: " + std::strerror(errno));
   }
   struct stat info {};
   if (::lstat(dir.c_str(), &info) != 0 || !(S_ISDIR(info.st_mode) || S_ISLNK(info.st_mode)))
@@ -64,8 +68,10 @@ std::string draft_endpoint(const BusSection& bus, const std::string& id) {
   std::from_chars(id.data(), id.data() + id.size(), index);
   if (index < bus.draft.size()) return full(bus, bus.draft[index], id);
   if (bus.draft.empty() || bus.draft.back().find("{id}") == std::string::npos)
-    throw FatalError(ErrorCode::kConfig, "bus.draft has " + std::to_string(bus.draft.size()) + " entries and none with {id}: there "
-                                         "is no endpoint for --id " + id);
+    throw FatalError(ErrorCode::kConfig, "bus.draft has " + std::to_string(bus.draft.size()) +
+                                             " entries and none with {id}: there "
+                                             "is no endpoint for --id " +
+                                             id);
   return full(bus, bus.draft.back(), id);
 }
 
@@ -86,7 +92,8 @@ std::string model_folder(const std::string& configured, const std::string& role)
     if (fs::exists(folder / "config.json", error)) return folder.string();
     tried += (tried.empty() ? "" : ", ") + folder.string();
   }
-  throw FatalError(ErrorCode::kConfig, "model." + role + " is \"demo\" and there is no " + name + " with a config.json; looked at " + tried);
+  throw FatalError(ErrorCode::kConfig, "model." + role + " is \"demo\" and there is no " + name +
+                                           " with a config.json; looked at " + tried);
 }
 
 std::string served_model_name(const ModelSection& model) {
@@ -95,13 +102,17 @@ std::string served_model_name(const ModelSection& model) {
   fs::path folder = model.target;
   if (!folder.has_filename()) folder = folder.parent_path();
   const auto name = folder.filename().string();
-  return name.empty() || name == "." || name == ".." ? fs::absolute(folder).lexically_normal().filename().string() : name;
+  return name.empty() || name == "." || name == ".."
+             ? fs::absolute(folder).lexically_normal().filename().string()
+             : name;
 }
 
 Result<std::uint64_t> memory_bytes(const std::string& amount, std::uint64_t free_bytes) {
   const auto wrong = [&] {
-    return Error{ErrorCode::kConfig, "is \"" + amount + "\"; it must be a share such as 60% (above 0, at most 95) or an amount "
-                                     "such as 512MiB or 8GiB"};
+    return Error{ErrorCode::kConfig,
+                 "is \"" + amount +
+                     "\"; it must be a share such as 60% (above 0, at most 95) or an amount "
+                     "such as 512MiB or 8GiB"};
   };
   double number = 0;
   const auto [end, error] = std::from_chars(amount.data(), amount.data() + amount.size(), number);
@@ -112,7 +123,11 @@ Result<std::uint64_t> memory_bytes(const std::string& amount, std::uint64_t free
     return static_cast<std::uint64_t>(static_cast<double>(free_bytes) * number / 100);
   }
   static constexpr std::pair<std::string_view, double> kUnits[] = {
-      {"B", 1}, {"KiB", 1024}, {"MiB", 1024.0 * 1024}, {"GiB", 1024.0 * 1024 * 1024}, {"TiB", 1024.0 * 1024 * 1024 * 1024}};
+      {"B", 1},
+      {"KiB", 1024},
+      {"MiB", 1024.0 * 1024},
+      {"GiB", 1024.0 * 1024 * 1024},
+      {"TiB", 1024.0 * 1024 * 1024 * 1024}};
   for (const auto& [name, factor] : kUnits) {
     if (unit != name) continue;
     if (number * factor > 1e15) return wrong();

@@ -1,5 +1,6 @@
-// Every key of every section, once. One file serves a whole installation: each service reads the sections it needs and
-// knows all keys. Sections go to rooms as they are. Read once at start, never changed afterwards.
+// Every key of every section, once. One file serves a whole installation: each service reads the
+// sections it needs and knows all keys. Sections go to rooms as they are. Read once at start, never
+// changed afterwards.
 #pragma once
 
 #include <cstdint>
@@ -23,10 +24,12 @@ struct ModelSection {
   template <class Self, class Visitor>
   static void fields(Self& s, Visitor&& v) {
     v("target", s.target, anything(), "the model that writes: \"demo\" or a Hugging Face folder");
-    v("draft", s.draft, anything(), "the model that guesses ahead: \"demo\", a folder, or \"\" for none");
+    v("draft", s.draft, anything(),
+      "the model that guesses ahead: \"demo\", a folder, or \"\" for none");
     v("name", s.name, anything(), "what clients call the target; \"\" = the name of its folder");
     v("alias", s.alias, anything(), "other names clients may use");
-    v("max_model_len", s.max_model_len, in_range(0, 1'048'576), "longest prompt and answer in tokens; 0 = what the model allows");
+    v("max_model_len", s.max_model_len, in_range(0, 1'048'576),
+      "longest prompt and answer in tokens; 0 = what the model allows");
     v("dtype", s.dtype, one_of({"auto", "float32", "bfloat16", "float16", "int8"}),
       "type of the weights in memory; auto = as stored");
     v("generation_config", s.generation_config, one_of({"auto", "none"}),
@@ -45,14 +48,19 @@ struct SpeculationSection {
 
   template <class Self, class Visitor>
   static void fields(Self& s, Visitor&& v) {
-    v("proposer", s.proposer, one_of({"draft", "ngram", "none"}), "who guesses unless a request chooses");
-    v("draft_len", s.draft_len, in_range(0, 32), "most tokens proposed per sequence and round; an upper bound, not a wish");
-    v("adaptive", s.adaptive, anything(), "shorten guesses, or stop guessing, when it does not pay");
+    v("proposer", s.proposer, one_of({"draft", "ngram", "none"}),
+      "who guesses unless a request chooses");
+    v("draft_len", s.draft_len, in_range(0, 32),
+      "most tokens proposed per sequence and round; an upper bound, not a wish");
+    v("adaptive", s.adaptive, anything(),
+      "shorten guesses, or stop guessing, when it does not pay");
     v("draft_deadline_ms", s.draft_deadline_ms, in_range(0, 1000),
       "a draft later than this counts as missing; 0 = min(100, max(20, 4 x its usual time))");
     v("allow_prediction", s.allow_prediction, anything(), "honour a request's \"prediction\"");
-    v("ngram_min", s.ngram_min, in_range(1, 16), "shortest run of tokens the n-gram proposer matches");
-    v("ngram_max", s.ngram_max, in_range(1, 16), "longest run of tokens the n-gram proposer matches");
+    v("ngram_min", s.ngram_min, in_range(1, 16),
+      "shortest run of tokens the n-gram proposer matches");
+    v("ngram_max", s.ngram_max, in_range(1, 16),
+      "longest run of tokens the n-gram proposer matches");
   }
 };
 
@@ -68,13 +76,18 @@ struct LimitsSection {
   template <class Self, class Visitor>
   static void fields(Self& s, Visitor&& v) {
     v("max_running", s.max_running, in_range(1, 4096), "sequences a target works on at a time");
-    v("max_waiting", s.max_waiting, in_range(0, 65536), "requests that may queue beyond those; more are refused");
-    v("request_timeout_s", s.request_timeout_s, in_range(1, 3600), "a request without timeout_ms ends after this");
-    v("max_batch_rows", s.max_batch_rows, in_range(1, 65536), "most token rows in one pass of the target");
-    v("prefill_chunk", s.prefill_chunk, in_range(1, 65536), "most prompt tokens of one sequence in one pass");
+    v("max_waiting", s.max_waiting, in_range(0, 65536),
+      "requests that may queue beyond those; more are refused");
+    v("request_timeout_s", s.request_timeout_s, in_range(1, 3600),
+      "a request without timeout_ms ends after this");
+    v("max_batch_rows", s.max_batch_rows, in_range(1, 65536),
+      "most token rows in one pass of the target");
+    v("prefill_chunk", s.prefill_chunk, in_range(1, 65536),
+      "most prompt tokens of one sequence in one pass");
     v("policy", s.policy, one_of({"max_utilization", "guaranteed_no_evict"}),
       "admit while blocks last and preempt, or admit only what can finish");
-    v("drain_s", s.drain_s, in_range(0, 3600), "after SIGTERM, how long running requests may take to finish");
+    v("drain_s", s.drain_s, in_range(0, 3600),
+      "after SIGTERM, how long running requests may take to finish");
   }
 };
 
@@ -86,8 +99,10 @@ struct KvCacheSection {
   template <class Self, class Visitor>
   static void fields(Self& s, Visitor&& v) {
     v("block_tokens", s.block_tokens, in_range(1, 256), "tokens per block");
-    v("memory", s.memory, memory_amount(), "the target's cache: share of the memory free at start, or an amount");
-    v("prefix_cache", s.prefix_cache, anything(), "keep the blocks of finished prompts for requests that begin alike");
+    v("memory", s.memory, memory_amount(),
+      "the target's cache: share of the memory free at start, or an amount");
+    v("prefix_cache", s.prefix_cache, anything(),
+      "keep the blocks of finished prompts for requests that begin alike");
   }
 };
 
@@ -120,8 +135,10 @@ struct DraftSection {
     v("threads", s.threads, in_range(0, 1024), "worker threads; 0 = one per physical core");
     v("pin", s.pin, anything(), "bind each worker thread to a core");
     v("isa", s.isa, one_of({"auto", "scalar", "avx2", "avx512"}), "instruction set of the kernels");
-    v("memory", s.memory, memory_amount(), "the draft's cache: share of the memory free at start, or an amount");
-    v("max_sequences", s.max_sequences, in_range(1, 65536), "sequences a draft follows at a time, for all its targets");
+    v("memory", s.memory, memory_amount(),
+      "the draft's cache: share of the memory free at start, or an amount");
+    v("max_sequences", s.max_sequences, in_range(1, 65536),
+      "sequences a draft follows at a time, for all its targets");
   }
 };
 
@@ -137,14 +154,20 @@ struct BusSection {
 
   template <class Self, class Visitor>
   static void fields(Self& s, Visitor&& v) {
-    v("router", s.router, endpoint(), "where the router takes workers; ipc names are files in runtime_dir");
+    v("router", s.router, endpoint(),
+      "where the router takes workers; ipc names are files in runtime_dir");
     v("client", s.client, endpoint(), "where the router takes clients, REQ or DEALER");
-    v("draft", s.draft, endpoint_list(), "where drafts take targets, by --id; the last entry also serves higher ids by {id}");
+    v("draft", s.draft, endpoint_list(),
+      "where drafts take targets, by --id; the last entry also serves higher ids by {id}");
     v("runtime_dir", s.runtime_dir, anything(),
-      "folder of ipc names; \"\" = $RUNTIME_DIRECTORY, $XDG_RUNTIME_DIR/foretoken or a folder of this user under /tmp");
-    v("heartbeat_ms", s.heartbeat_ms, in_range(10, 60'000), "time between heartbeats; four missed = gone");
-    v("curve_secret", s.curve_secret, anything(), "file with this service's CURVE key pair; \"\" = no encryption");
-    v("curve_peers", s.curve_peers, anything(), "file of public keys with roles; needed for tcp beyond loopback");
+      "folder of ipc names; \"\" = $RUNTIME_DIRECTORY, $XDG_RUNTIME_DIR/foretoken or a folder of "
+      "this user under /tmp");
+    v("heartbeat_ms", s.heartbeat_ms, in_range(10, 60'000),
+      "time between heartbeats; four missed = gone");
+    v("curve_secret", s.curve_secret, anything(),
+      "file with this service's CURVE key pair; \"\" = no encryption");
+    v("curve_peers", s.curve_peers, anything(),
+      "file of public keys with roles; needed for tcp beyond loopback");
     v("insecure", s.insecure, anything(), "take connections on tcp beyond loopback without keys");
   }
 };
@@ -155,8 +178,10 @@ struct LogSection {
 
   template <class Self, class Visitor>
   static void fields(Self& s, Visitor&& v) {
-    v("level", s.level, one_of({"debug", "info", "warning", "error"}), "the least important line that is written");
-    v("format", s.format, one_of({"auto", "text", "json"}), "auto = text on a terminal, json otherwise");
+    v("level", s.level, one_of({"debug", "info", "warning", "error"}),
+      "the least important line that is written");
+    v("format", s.format, one_of({"auto", "text", "json"}),
+      "auto = text on a terminal, json otherwise");
   }
 };
 

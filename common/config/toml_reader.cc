@@ -8,7 +8,8 @@
 namespace foretoken {
 namespace {
 
-constexpr std::size_t kMaxFileBytes = std::size_t{1} << 20;  // a hundred keys; anything larger is not our file
+constexpr std::size_t kMaxFileBytes = std::size_t{1}
+                                      << 20;  // a hundred keys; anything larger is not our file
 
 std::string at(const std::string& file, const toml::value& value) {
   return file + ":" + std::to_string(value.location().line());
@@ -28,7 +29,8 @@ std::optional<SettingValue> plain(const toml::value& value) {
   return SettingValue(std::move(list));
 }
 
-// toml11 draws the place over several lines; its first holds the sentence, the one with "-->" the file.
+// toml11 draws the place over several lines; its first holds the sentence, the one with "-->" the
+// file.
 std::string syntax_error(const std::string& file, const std::string& what) {
   std::istringstream lines(what);
   std::string sentence;
@@ -36,11 +38,13 @@ std::string syntax_error(const std::string& file, const std::string& what) {
   for (std::string line; std::getline(lines, line);) {
     if (sentence.empty()) sentence = line;
     const auto bar = line.find('|');
-    if (number.empty() && bar != std::string::npos && line.find_first_not_of(" 0123456789") == bar) {
+    if (number.empty() && bar != std::string::npos &&
+        line.find_first_not_of(" 0123456789") == bar) {
       std::istringstream(line.substr(0, bar)) >> number;
     }
   }
-  if (const auto bracket = sentence.find("] "); bracket != std::string::npos) sentence = sentence.substr(bracket + 2);
+  if (const auto bracket = sentence.find("] "); bracket != std::string::npos)
+    sentence = sentence.substr(bracket + 2);
   return file + ":" + (number.empty() ? "1" : number) + ": not TOML: " + sentence;
 }
 
@@ -52,7 +56,9 @@ TomlFile read_toml(const std::string& file) {
   std::ostringstream text;
   if (!in || !(text << in.rdbuf())) {
     // An empty file sets failbit on the copy; it is a legal configuration that changes nothing.
-    if (in.is_open() && in.peek() == std::ifstream::traits_type::eof() && text.str().empty() && std::ifstream(file).good()) return out;
+    if (in.is_open() && in.peek() == std::ifstream::traits_type::eof() && text.str().empty() &&
+        std::ifstream(file).good())
+      return out;
     out.errors.push_back(file + ": cannot be read");
     return out;
   }

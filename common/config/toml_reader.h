@@ -10,7 +10,8 @@
 
 namespace foretoken {
 
-using SettingValue = std::variant<bool, std::int64_t, double, std::string, std::vector<std::string>>;
+using SettingValue =
+    std::variant<bool, std::int64_t, double, std::string, std::vector<std::string>>;
 
 struct Setting {
   std::string section;

@@ -14,20 +14,30 @@ constexpr int kUsage = 64;
 // An instance name becomes part of file names and logs.
 std::string check_id(const std::string& id) {
   const bool good = !id.empty() && id.size() <= 32 && std::all_of(id.begin(), id.end(), [](char c) {
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '_';
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' ||
+           c == '_';
   });
   return good ? "" : "must be 1 to 32 letters, digits, - or _";
 }
 
 }  // namespace
 
-ParsedArgs parse_args(const std::string& program, const std::string& summary, int argc, char** argv) {
+ParsedArgs parse_args(const std::string& program,
+                      const std::string& summary,
+                      int argc,
+                      char** argv) {
   CLI::App app(summary, program);
   Args args;
   std::string file;
-  app.add_option("--config", file, "configuration file (default: the usual places, see foretoken config)")->type_name("FILE");
-  app.add_option("--id", args.id, "which instance this is")->check(check_id)->capture_default_str()->type_name("ID");
-  app.add_option("--set", args.settings, "override one key; may be repeated")->type_name("SECTION.KEY=VALUE");
+  app.add_option("--config", file,
+                 "configuration file (default: the usual places, see foretoken config)")
+      ->type_name("FILE");
+  app.add_option("--id", args.id, "which instance this is")
+      ->check(check_id)
+      ->capture_default_str()
+      ->type_name("ID");
+  app.add_option("--set", args.settings, "override one key; may be repeated")
+      ->type_name("SECTION.KEY=VALUE");
   app.add_flag("--check-config", args.check_config, "check the configuration and stop");
   app.add_flag("--print-config", args.print_config, "print every value with its origin and stop");
   app.add_flag("--version", args.version, "print version and build and stop");

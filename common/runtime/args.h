@@ -22,6 +22,9 @@ struct ParsedArgs {
   int exit_code = 0;
 };
 
-ParsedArgs parse_args(const std::string& program, const std::string& summary, int argc, char** argv);
+ParsedArgs parse_args(const std::string& program,
+                      const std::string& summary,
+                      int argc,
+                      char** argv);
 
 }  // namespace foretoken

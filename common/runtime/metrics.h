@@ -1,5 +1,6 @@
-// Counters, gauges and histograms named foretoken_..., as Prometheus text. Handles are cheap to copy, live as long as their
-// Metrics and may be used from any thread. Core rooms count nothing: services count what core calls return.
+// Counters, gauges and histograms named foretoken_..., as Prometheus text. Handles are cheap to
+// copy, live as long as their Metrics and may be used from any thread. Core rooms count nothing:
+// services count what core calls return.
 #pragma once
 
 #include <map>
@@ -51,10 +52,13 @@ class Metrics {
   Metrics(const Metrics&) = delete;
   Metrics& operator=(const Metrics&) = delete;
 
-  // `name` without the prefix: "spec_decode_num_drafts_total". The same name and labels give the same counter.
+  // `name` without the prefix: "spec_decode_num_drafts_total". The same name and labels give the
+  // same counter.
   Counter counter(const std::string& name, const std::string& help, const Labels& labels = {});
   Gauge gauge(const std::string& name, const std::string& help, const Labels& labels = {});
-  Histogram histogram(const std::string& name, const std::string& help, const std::vector<double>& buckets,
+  Histogram histogram(const std::string& name,
+                      const std::string& help,
+                      const std::vector<double>& buckets,
                       const Labels& labels = {});
   std::string text() const;
 

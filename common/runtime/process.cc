@@ -23,7 +23,8 @@ Signals::Signals() {
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
   fd_ = ::signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
-  if (fd_ < 0) throw FatalError(ErrorCode::kInternal, std::string("signalfd: ") + std::strerror(errno));
+  if (fd_ < 0)
+    throw FatalError(ErrorCode::kInternal, std::string("signalfd: ") + std::strerror(errno));
 }
 
 Signals::~Signals() { ::close(fd_); }

@@ -1,4 +1,5 @@
-// This process among others: signals as data, and what systemd is told. Everything is harmless without systemd.
+// This process among others: signals as data, and what systemd is told. Everything is harmless
+// without systemd.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +10,8 @@
 
 namespace foretoken {
 
-// Blocks SIGTERM, SIGINT and SIGHUP for this and all later threads and makes them readable; ignores SIGPIPE. Create it
-// before any thread starts.
+// Blocks SIGTERM, SIGINT and SIGHUP for this and all later threads and makes them readable; ignores
+// SIGPIPE. Create it before any thread starts.
 class Signals {
  public:
   Signals();
@@ -43,8 +44,8 @@ class Notifier {
   TimePoint last_alive_{};
 };
 
-std::uint64_t resident_bytes();      // of this process
-std::uint64_t random_u64();          // from the kernel
+std::uint64_t resident_bytes();  // of this process
+std::uint64_t random_u64();      // from the kernel
 std::string host_name();
 
 }  // namespace foretoken

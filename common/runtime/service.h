@@ -1,5 +1,6 @@
-// What a service implements and what it is given. A service is blind to transport, threads and systemd: the runtime runs it
-// on the work thread with real sockets, a simulation on one thread with a manual clock. Messages in, calls, messages out.
+// What a service implements and what it is given. A service is blind to transport, threads and
+// systemd: the runtime runs it on the work thread with real sockets, a simulation on one thread
+// with a manual clock. Messages in, calls, messages out.
 #pragma once
 
 #include <optional>
@@ -10,19 +11,21 @@
 
 namespace foretoken {
 
-// A service's way out, used from the work thread only. Bounded: send() says kBusy rather than grow. What the socket made of
-// a message may come later, as Service::on_undelivered or on_dropped.
+// A service's way out, used from the work thread only. Bounded: send() says kBusy rather than grow.
+// What the socket made of a message may come later, as Service::on_undelivered or on_dropped.
 class Bus {
  public:
   virtual ~Bus() = default;
   virtual TimePoint now() const = 0;
   virtual SocketId bind(const std::string& endpoint, Door door) = 0;  // throws FatalError
-  virtual SocketId connect(const std::string& endpoint) = 0;          // throws FatalError if it is no endpoint
+  virtual SocketId connect(
+      const std::string& endpoint) = 0;  // throws FatalError if it is no endpoint
   virtual void close(SocketId socket) = 0;
   virtual std::string endpoint(SocketId socket) const = 0;
   [[nodiscard]] virtual SendResult send(const Peer& to, Frames frames) = 0;
-  // Whatever arrived; waits until the deadline for it (one in the past: does not wait). For work that needs answers while
-  // on_turn runs, such as a step that waits a little for proposals: pass what it is not interested in to dispatch().
+  // Whatever arrived; waits until the deadline for it (one in the past: does not wait). For work
+  // that needs answers while on_turn runs, such as a step that waits a little for proposals: pass
+  // what it is not interested in to dispatch().
   virtual std::optional<Delivery> receive(TimePoint deadline) = 0;
 };
 
@@ -35,10 +38,12 @@ class Service {
   virtual void on_message(Delivery delivery) = 0;
   // The peer these frames were for is gone.
   virtual void on_undelivered(const Peer& /*peer*/, const Frames& /*frames*/) {}
-  // It reads too slowly, or its connection is not up yet: these frames are lost, later ones may pass.
+  // It reads too slowly, or its connection is not up yet: these frames are lost, later ones may
+  // pass.
   virtual void on_dropped(const Peer& /*peer*/, const Frames& /*frames*/) {}
-  // One turn of work: a step, timers, heartbeats. Returns when it wants the next turn: `now` = at once, as there is more to
-  // do. A turn also follows every batch of messages. The watchdog is fed after each turn, so a turn must end.
+  // One turn of work: a step, timers, heartbeats. Returns when it wants the next turn: `now` = at
+  // once, as there is more to do. A turn also follows every batch of messages. The watchdog is fed
+  // after each turn, so a turn must end.
   virtual TimePoint on_turn(TimePoint now) = 0;
   // SIGTERM: refuse new work, finish what runs. After `deadline` the process ends anyway.
   virtual void drain(TimePoint deadline) = 0;
@@ -48,8 +53,10 @@ class Service {
 };
 
 inline void dispatch(Service& service, Delivery delivery) {
-  if (delivery.kind == DeliveryKind::kUndelivered) return service.on_undelivered(delivery.peer, delivery.frames);
-  if (delivery.kind == DeliveryKind::kDropped) return service.on_dropped(delivery.peer, delivery.frames);
+  if (delivery.kind == DeliveryKind::kUndelivered)
+    return service.on_undelivered(delivery.peer, delivery.frames);
+  if (delivery.kind == DeliveryKind::kDropped)
+    return service.on_dropped(delivery.peer, delivery.frames);
   service.on_message(std::move(delivery));
 }
 

@@ -17,7 +17,11 @@ constexpr auto kLongestSleep = std::chrono::milliseconds(500);
 
 class Loop {
  public:
-  Loop(Service& service, ThreadedBus& bus, Signals& signals, Notifier& notifier, const LoopOptions& options)
+  Loop(Service& service,
+       ThreadedBus& bus,
+       Signals& signals,
+       Notifier& notifier,
+       const LoopOptions& options)
       : service_(service), bus_(bus), signals_(signals), notifier_(notifier), options_(options) {}
 
   int run() {
@@ -40,7 +44,9 @@ class Loop {
 
  private:
   Duration sleep_limit() const {
-    return notifier_.watchdog_period() ? std::min<Duration>(kLongestSleep, *notifier_.watchdog_period() / 4) : Duration(kLongestSleep);
+    return notifier_.watchdog_period()
+               ? std::min<Duration>(kLongestSleep, *notifier_.watchdog_period() / 4)
+               : Duration(kLongestSleep);
   }
 
   void announce(TimePoint now) {
@@ -65,13 +71,15 @@ class Loop {
     }
     notifier_.stopping();
     notifier_.status("draining: " + service_.status());
-    log_info("draining", {{"at_most_s", std::chrono::duration<double>(options_.drain_time).count()}, {"status", service_.status()}});
+    log_info("draining", {{"at_most_s", std::chrono::duration<double>(options_.drain_time).count()},
+                          {"status", service_.status()}});
     drain_until_ = now + options_.drain_time;
     service_.drain(*drain_until_);
   }
 
   int finish(TimePoint now) {
-    if (now >= *drain_until_ && !service_.drained()) log_warning("ended before everything was done", {{"status", service_.status()}});
+    if (now >= *drain_until_ && !service_.drained())
+      log_warning("ended before everything was done", {{"status", service_.status()}});
     log_info("stopped");
     return kExitOk;
   }
@@ -88,7 +96,11 @@ class Loop {
 
 }  // namespace
 
-int run_service(Service& service, ThreadedBus& bus, Signals& signals, Notifier& notifier, const LoopOptions& options) {
+int run_service(Service& service,
+                ThreadedBus& bus,
+                Signals& signals,
+                Notifier& notifier,
+                const LoopOptions& options) {
   return Loop(service, bus, signals, notifier, options).run();
 }
 

@@ -1,5 +1,5 @@
-// The loop around a service on the work thread: messages, turns, signals, readiness, watchdog, draining. Separate from
-// service_main so that a test can run it with a transport of its own.
+// The loop around a service on the work thread: messages, turns, signals, readiness, watchdog,
+// draining. Separate from service_main so that a test can run it with a transport of its own.
 #pragma once
 
 #include "common/runtime/process.h"
@@ -13,6 +13,10 @@ struct LoopOptions {
 };
 
 // Returns the exit code. Throws what Service::start throws.
-int run_service(Service& service, ThreadedBus& bus, Signals& signals, Notifier& notifier, const LoopOptions& options);
+int run_service(Service& service,
+                ThreadedBus& bus,
+                Signals& signals,
+                Notifier& notifier,
+                const LoopOptions& options);
 
 }  // namespace foretoken

@@ -30,7 +30,8 @@ namespace {
 // Asked to stop while still loading: nothing was promised, nothing needs draining.
 struct StopRequested {};
 
-std::uint64_t hash_of(const std::string& text) {  // FNV-1a, then mixed: stable for ever, unlike std::hash
+std::uint64_t hash_of(
+    const std::string& text) {  // FNV-1a, then mixed: stable for ever, unlike std::hash
   std::uint64_t h = 0xcbf29ce484222325ull;
   for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
   h = (h ^ (h >> 32)) * 0x94d049bb133111ebull;
@@ -53,11 +54,14 @@ int exit_code_of(ErrorCode code) {
     case ErrorCode::kMalformed:  // a model or key file that is broken stays broken
     case ErrorCode::kModelNotFound:
     case ErrorCode::kNotFound:
-    case ErrorCode::kInvalidValue: return kExitConfig;
+    case ErrorCode::kInvalidValue:
+      return kExitConfig;
     case ErrorCode::kIo:
     case ErrorCode::kUnavailable:
-    case ErrorCode::kOutOfMemory: return kExitGone;
-    default: return kExitInternal;
+    case ErrorCode::kOutOfMemory:
+      return kExitGone;
+    default:
+      return kExitInternal;
   }
 }
 
@@ -89,7 +93,8 @@ class RealRuntime final : public Runtime {
     const BusSection& bus_config = loaded_.config.bus;
     ThreadedBus bus(std::make_unique<ZmqTransport>(
         ZmqOptions{bus_config.curve_secret, bus_config.curve_peers, bus_config.insecure}));
-    return run_service(service, bus, signals_, notifier_, {std::chrono::seconds(loaded_.config.limits.drain_s)});
+    return run_service(service, bus, signals_, notifier_,
+                       {std::chrono::seconds(loaded_.config.limits.drain_s)});
   }
 
  private:
@@ -108,17 +113,21 @@ void start_log(const LogSection& section, const std::string& name) {
                          : section.level == "warning" ? LogLevel::kWarning
                          : section.level == "error"   ? LogLevel::kError
                                                       : LogLevel::kInfo;
-  const bool json = section.format == "json" || (section.format == "auto" && ::isatty(STDERR_FILENO) == 0);
+  const bool json =
+      section.format == "json" || (section.format == "auto" && ::isatty(STDERR_FILENO) == 0);
   configure_log(level, json ? LogFormat::kJson : LogFormat::kText, name);
 }
 
-int run_body(const ServiceInfo& info, const Args& args, LoadedConfig loaded,
+int run_body(const ServiceInfo& info,
+             const Args& args,
+             LoadedConfig loaded,
              const std::function<int(const Config&, Runtime&)>& body) {
   try {
     RealRuntime runtime(info, args.id, std::move(loaded));
     const Config& config = runtime.loaded().config;
     start_log(config.log, runtime.name());
-    log_info("starting", {{"build", build_text()}, {"config", runtime.loaded().file}, {"pid", ::getpid()}});
+    log_info("starting",
+             {{"build", build_text()}, {"config", runtime.loaded().file}, {"pid", ::getpid()}});
     return body(config, runtime);
   } catch (const StopRequested&) {
     log_info("stopped while starting");
@@ -155,8 +164,9 @@ int service_main(const ServiceInfo& info, const std::function<int(const Config&,
 }
 
 std::string build_text() {
-  return std::string(FORETOKEN_VERSION) + " commit " + FORETOKEN_COMMIT + " g++ " + std::to_string(__GNUC__) + "." +
-         std::to_string(__GNUC_MINOR__) + " " + instruction_set() + " protocol " + std::to_string(wire::kVersionMajor) + "." +
+  return std::string(FORETOKEN_VERSION) + " commit " + FORETOKEN_COMMIT + " g++ " +
+         std::to_string(__GNUC__) + "." + std::to_string(__GNUC_MINOR__) + " " + instruction_set() +
+         " protocol " + std::to_string(wire::kVersionMajor) + "." +
          std::to_string(wire::kVersionMinor);
 }
 

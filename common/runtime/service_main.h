@@ -1,8 +1,10 @@
-// All that surrounds a service: flags, configuration, log, signals, readiness, watchdog, draining, exit code, in that order
-// and nowhere else. A main constructs its objects and calls runtime.serve(service).
+// All that surrounds a service: flags, configuration, log, signals, readiness, watchdog, draining,
+// exit code, in that order and nowhere else. A main constructs its objects and calls
+// runtime.serve(service).
 //
-// Exit codes: 0 drained or asked for help · 64 usage · 70 we are wrong · 75 a peer, rank or device is gone, or a file or
-// address is not to be had now · 78 configuration or model. Nothing fatal exits 0.
+// Exit codes: 0 drained or asked for help · 64 usage · 70 we are wrong · 75 a peer, rank or device
+// is gone, or a file or address is not to be had now · 78 configuration or model. Nothing fatal
+// exits 0.
 #pragma once
 
 #include <functional>
@@ -24,7 +26,7 @@ inline constexpr int kExitGone = 75;
 inline constexpr int kExitConfig = 78;
 
 struct ServiceInfo {
-  std::string role;     // "target": also the name of the executable, foretoken-target
+  std::string role;  // "target": also the name of the executable, foretoken-target
   int argc = 0;
   char** argv = nullptr;
   std::string summary;  // one sentence for --help
@@ -34,11 +36,13 @@ class Runtime {
  public:
   virtual ~Runtime() = default;
   virtual const LoadedConfig& loaded() const = 0;
-  virtual const std::string& id() const = 0;          // --id, "0" unless given
-  virtual const std::string& name() const = 0;        // "draft-0"
-  virtual WorkerId worker() const = 0;                // the same after a restart, different on another host
-  virtual Incarnation incarnation() const = 0;        // random for each process
-  wire::Speaker speaker() const { return {worker(), incarnation()}; }  // one per service: it numbers frames
+  virtual const std::string& id() const = 0;    // --id, "0" unless given
+  virtual const std::string& name() const = 0;  // "draft-0"
+  virtual WorkerId worker() const = 0;  // the same after a restart, different on another host
+  virtual Incarnation incarnation() const = 0;  // random for each process
+  wire::Speaker speaker() const {
+    return {worker(), incarnation()};
+  }  // one per service: it numbers frames
   virtual Metrics& metrics() = 0;
   // While loading: the text goes to STATUS= and the log, and the start timeout begins anew.
   virtual void progress(const std::string& text) = 0;

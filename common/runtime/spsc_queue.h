@@ -1,5 +1,5 @@
-// A bounded queue from one thread to one other. Full is an answer, never a wait. Indices run freely and are taken modulo the
-// capacity; each side writes one of them.
+// A bounded queue from one thread to one other. Full is an answer, never a wait. Indices run freely
+// and are taken modulo the capacity; each side writes one of them.
 #pragma once
 
 #include <atomic>
@@ -20,10 +20,15 @@ class SpscQueue {
     const std::size_t tail = tail_.load(std::memory_order_relaxed);
     if (tail - head_.load(std::memory_order_acquire) == slots_.size()) return false;
     slots_[tail % slots_.size()] = std::move(value);
-    tail_.store(tail + 1, std::memory_order_seq_cst);  // before the producer looks whether the consumer sleeps
+    tail_.store(
+        tail + 1,
+        std::memory_order_seq_cst);  // before the producer looks whether the consumer sleeps
     return true;
   }
-  bool full() const { return tail_.load(std::memory_order_relaxed) - head_.load(std::memory_order_acquire) == slots_.size(); }
+  bool full() const {
+    return tail_.load(std::memory_order_relaxed) - head_.load(std::memory_order_acquire) ==
+           slots_.size();
+  }
 
   // Consumer.
   std::optional<T> pop() {
@@ -33,7 +38,9 @@ class SpscQueue {
     head_.store(head + 1, std::memory_order_release);
     return value;
   }
-  bool empty() const { return head_.load(std::memory_order_relaxed) == tail_.load(std::memory_order_seq_cst); }
+  bool empty() const {
+    return head_.load(std::memory_order_relaxed) == tail_.load(std::memory_order_seq_cst);
+  }
 
  private:
   std::vector<T> slots_;

@@ -57,7 +57,8 @@ void ThreadedBus::run() {
       }
       TimePoint deadline = TimePoint::min();
       if (moved == 0) {
-        // Say that we sleep, then look once more: whoever adds after that look sees it and wakes us.
+        // Say that we sleep, then look once more: whoever adds after that look sees it and wakes
+        // us.
         socket_sleeps_ = true;
         bool work = !outbox_.empty() || stop_;
         if (!work) {

@@ -1,6 +1,6 @@
-// The bus of a real service: a socket thread that owns the transport and only moves frames, two bounded queues, and the work
-// thread, which calls everything here. When the inbox is full the socket thread stops reading, and ZeroMQ's own bounded
-// queues hold the peers back.
+// The bus of a real service: a socket thread that owns the transport and only moves frames, two
+// bounded queues, and the work thread, which calls everything here. When the inbox is full the
+// socket thread stops reading, and ZeroMQ's own bounded queues hold the peers back.
 #pragma once
 
 #include <atomic>
@@ -51,12 +51,13 @@ class ThreadedBus final : public Bus {
   std::unique_ptr<Transport> transport_;
   SpscQueue<Delivery> inbox_;
   SpscQueue<Outgoing> outbox_;
-  int inbox_fd_ = -1;                          // readable when the inbox has something for a sleeping work thread
+  int inbox_fd_ = -1;  // readable when the inbox has something for a sleeping work thread
   std::atomic<bool> work_sleeps_{false};
   mutable std::atomic<bool> socket_sleeps_{false};
   std::atomic<bool> stop_{false};
-  std::atomic<std::size_t> dropped_{0};        // reports of undelivered messages that found the inbox full
-  mutable std::mutex command_mutex_;           // commands are rare: opening and closing sockets
+  std::atomic<std::size_t> dropped_{
+      0};                             // reports of undelivered messages that found the inbox full
+  mutable std::mutex command_mutex_;  // commands are rare: opening and closing sockets
   mutable std::condition_variable command_done_;
   mutable std::function<void()> command_;
   std::thread thread_;

@@ -17,7 +17,8 @@ Error bad(const std::string& text, const std::string& why) {
 
 bool is_port(const std::string& port) {
   if (port == "*") return true;
-  if (port.empty() || port.size() > 5 || !std::all_of(port.begin(), port.end(), [](char c) { return c >= '0' && c <= '9'; }))
+  if (port.empty() || port.size() > 5 ||
+      !std::all_of(port.begin(), port.end(), [](char c) { return c >= '0' && c <= '9'; }))
     return false;
   const int number = std::stoi(port);
   return number >= 1 && number <= 65535;
@@ -34,10 +35,13 @@ Result<Endpoint> parse_tcp(const std::string& text, const std::string& rest) {
     endpoint.loopback = (ntohl(v4.s_addr) >> 24) == 127;
     return endpoint;
   }
-  if (address.size() > 2 && address.front() == '[' && address.back() == ']') address = address.substr(1, address.size() - 2);
+  if (address.size() > 2 && address.front() == '[' && address.back() == ']')
+    address = address.substr(1, address.size() - 2);
   in6_addr v6{};
   if (inet_pton(AF_INET6, address.c_str(), &v6) != 1)
-    return bad(text, "must give its address in numbers, such as 127.0.0.1: names and interfaces are not looked up");
+    return bad(text,
+               "must give its address in numbers, such as 127.0.0.1: names and interfaces are not "
+               "looked up");
   endpoint.loopback = IN6_IS_ADDR_LOOPBACK(&v6);
   return endpoint;
 }
@@ -45,16 +49,21 @@ Result<Endpoint> parse_tcp(const std::string& text, const std::string& rest) {
 }  // namespace
 
 Result<Endpoint> parse_endpoint(const std::string& text) {
-  const auto after = [&](std::string_view scheme) { return text.rfind(scheme, 0) == 0 ? text.substr(scheme.size()) : ""; };
+  const auto after = [&](std::string_view scheme) {
+    return text.rfind(scheme, 0) == 0 ? text.substr(scheme.size()) : "";
+  };
   if (const auto rest = after("tcp://"); !rest.empty()) return parse_tcp(text, rest);
   if (const auto rest = after("ipc://"); !rest.empty()) {
-    if (rest.front() == '@') return bad(text, "is an abstract socket, which has no file permissions; give a path");
+    if (rest.front() == '@')
+      return bad(text, "is an abstract socket, which has no file permissions; give a path");
     if (rest.size() > kMaxIpcPath)
-      return bad(text, "has a path of " + std::to_string(rest.size()) + " characters; the limit is " +
-                           std::to_string(kMaxIpcPath) + " (choose a shorter bus.runtime_dir)");
+      return bad(text, "has a path of " + std::to_string(rest.size()) +
+                           " characters; the limit is " + std::to_string(kMaxIpcPath) +
+                           " (choose a shorter bus.runtime_dir)");
     return Endpoint{Scheme::kIpc, rest, "", true};
   }
-  if (const auto rest = after("inproc://"); !rest.empty()) return Endpoint{Scheme::kInproc, rest, "", true};
+  if (const auto rest = after("inproc://"); !rest.empty())
+    return Endpoint{Scheme::kInproc, rest, "", true};
   return bad(text, "is not tcp://ADDRESS:PORT, ipc://PATH or inproc://NAME");
 }
 

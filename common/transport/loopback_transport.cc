@@ -17,18 +17,23 @@ std::unique_ptr<LoopbackTransport> LoopbackNetwork::make_transport(const std::st
 }
 
 std::optional<TimePoint> LoopbackNetwork::next_arrival() const {
-  const auto first = std::min_element(flight_.begin(), flight_.end(),
-                                      [](const Flight& a, const Flight& b) { return a.due < b.due; });
+  const auto first =
+      std::min_element(flight_.begin(), flight_.end(),
+                       [](const Flight& a, const Flight& b) { return a.due < b.due; });
   if (first == flight_.end()) return std::nullopt;
   return first->due;
 }
 
-void LoopbackNetwork::launch(LoopbackTransport* from, LoopbackTransport* to, const Delivery& delivery) {
+void LoopbackNetwork::launch(LoopbackTransport* from,
+                             LoopbackTransport* to,
+                             const Delivery& delivery) {
   std::uniform_real_distribution<double> chance(0, 1);
-  std::uniform_int_distribution<Duration::rep> delay(faults_.min_delay.count(),
-                                                     std::max(faults_.min_delay, faults_.max_delay).count());
+  std::uniform_int_distribution<Duration::rep> delay(
+      faults_.min_delay.count(), std::max(faults_.min_delay, faults_.max_delay).count());
   if (severed(from->host_, to->host_)) return;
-  const int copies = chance(random_) < faults_.drop ? 0 : chance(random_) < faults_.duplicate ? 2 : 1;
+  const int copies = chance(random_) < faults_.drop        ? 0
+                     : chance(random_) < faults_.duplicate ? 2
+                                                           : 1;
   for (int i = 0; i < copies; ++i)
     flight_.push_back({clock_.now() + Duration(delay(random_)), ++last_number_, to, delivery});
 }
@@ -39,9 +44,11 @@ LoopbackTransport::~LoopbackTransport() {
 }
 
 SocketId LoopbackTransport::bind(const std::string& endpoint, Door door) {
-  const std::string name =
-      endpoint.ends_with(":*") ? endpoint.substr(0, endpoint.size() - 1) + std::to_string(++network_.last_number_) : endpoint;
-  if (network_.listeners_.contains(name)) throw FatalError(ErrorCode::kIo, "cannot bind " + name + ": address already in use");
+  const std::string name = endpoint.ends_with(":*") ? endpoint.substr(0, endpoint.size() - 1) +
+                                                          std::to_string(++network_.last_number_)
+                                                    : endpoint;
+  if (network_.listeners_.contains(name))
+    throw FatalError(ErrorCode::kIo, "cannot bind " + name + ": address already in use");
   sockets_[++last_socket_] = {name, door, 0};
   network_.listeners_[name] = {this, last_socket_};
   return last_socket_;
@@ -61,7 +68,8 @@ void LoopbackTransport::close(SocketId socket) {
     network_.listeners_.erase(found->second.endpoint);
   else
     network_.connections_.erase(found->second.connection);
-  std::erase_if(network_.flight_, [&](const auto& f) { return f.to == this && f.delivery.peer.socket == socket; });
+  std::erase_if(network_.flight_,
+                [&](const auto& f) { return f.to == this && f.delivery.peer.socket == socket; });
   sockets_.erase(found);
 }
 
@@ -85,7 +93,8 @@ SendResult LoopbackTransport::send(const Peer& to, const Frames& frames) {
     return SendResult::kSent;
   }
   for (const auto& [number, connection] : network_.connections_) {
-    if (std::to_string(number) != to.routing || connection.name != socket->second.endpoint) continue;
+    if (std::to_string(number) != to.routing || connection.name != socket->second.endpoint)
+      continue;
     delivery.peer = {connection.dial_socket, "", false};
     network_.launch(this, connection.dialler, delivery);
     return SendResult::kSent;
@@ -97,7 +106,9 @@ std::optional<Delivery> LoopbackTransport::receive(TimePoint deadline) {
   auto& flight = network_.flight_;
   auto next = flight.end();
   for (auto f = flight.begin(); f != flight.end(); ++f)
-    if (f->to == this && (next == flight.end() || std::pair(f->due, f->order) < std::pair(next->due, next->order))) next = f;
+    if (f->to == this &&
+        (next == flight.end() || std::pair(f->due, f->order) < std::pair(next->due, next->order)))
+      next = f;
   const TimePoint now = network_.clock_.now();
   const bool may_wait = deadline > now && !std::exchange(woken_, false);
   if (next != flight.end() && (next->due <= now || (may_wait && next->due <= deadline))) {

@@ -1,5 +1,6 @@
-// A network inside one process, on a manual clock: the simulator's wire. Messages are delayed, dropped, duplicated and
-// reordered by a seeded generator, connections cut and restored by the test. Same seed, same story. One thread.
+// A network inside one process, on a manual clock: the simulator's wire. Messages are delayed,
+// dropped, duplicated and reordered by a seeded generator, connections cut and restored by the
+// test. Same seed, same story. One thread.
 #pragma once
 
 #include <algorithm>
@@ -44,7 +45,8 @@ class LoopbackNetwork {
 
  private:
   friend class LoopbackTransport;
-  struct Connection {  // one per connect(): the dialling end and, once the name is bound, the listening end
+  struct Connection {  // one per connect(): the dialling end and, once the name is bound, the
+                       // listening end
     LoopbackTransport* dialler = nullptr;
     SocketId dial_socket = 0;
     std::string name;
@@ -61,7 +63,9 @@ class LoopbackNetwork {
   };
 
   void launch(LoopbackTransport* from, LoopbackTransport* to, const Delivery& delivery);
-  bool severed(const std::string& a, const std::string& b) const { return cut_.contains(std::minmax(a, b)); }
+  bool severed(const std::string& a, const std::string& b) const {
+    return cut_.contains(std::minmax(a, b));
+  }
 
   ManualClock& clock_;
   std::mt19937_64 random_;
@@ -75,7 +79,8 @@ class LoopbackNetwork {
 
 class LoopbackTransport final : public Transport {
  public:
-  LoopbackTransport(LoopbackNetwork& network, std::string host) : network_(network), host_(std::move(host)) {}
+  LoopbackTransport(LoopbackNetwork& network, std::string host)
+      : network_(network), host_(std::move(host)) {}
   ~LoopbackTransport() override;  // everything in flight to it is lost, its connections are gone
 
   SocketId bind(const std::string& endpoint, Door door) override;
@@ -83,7 +88,8 @@ class LoopbackTransport final : public Transport {
   void close(SocketId socket) override;
   std::string endpoint(SocketId socket) const override;
   [[nodiscard]] SendResult send(const Peer& to, const Frames& frames) override;
-  // Lets the clock run to the arrival of the next message, at most to the deadline, if that lies ahead and is finite.
+  // Lets the clock run to the arrival of the next message, at most to the deadline, if that lies
+  // ahead and is finite.
   std::optional<Delivery> receive(TimePoint deadline) override;
   void wake() override { woken_ = true; }
 

@@ -1,6 +1,7 @@
-// Transport: moves frames between processes and knows nothing of what is in them. Sending never blocks, and its outcome
-// cannot be ignored; receiving waits until a deadline. Queues are bounded, parts and sizes limited, by whoever implements it.
-// One thread owns a transport and calls everything but wake().
+// Transport: moves frames between processes and knows nothing of what is in them. Sending never
+// blocks, and its outcome cannot be ignored; receiving waits until a deadline. Queues are bounded,
+// parts and sizes limited, by whoever implements it. One thread owns a transport and calls
+// everything but wake().
 #pragma once
 
 #include <cstdint>
@@ -14,10 +15,11 @@ namespace foretoken {
 
 using SocketId = std::uint32_t;
 
-// Where an answer goes: a socket, and on a bound one the connection. Opaque; who a peer claims to be is the message's business.
+// Where an answer goes: a socket, and on a bound one the connection. Opaque; who a peer claims to
+// be is the message's business.
 struct Peer {
   SocketId socket = 0;
-  std::string routing;    // empty on a connected socket
+  std::string routing;     // empty on a connected socket
   bool delimited = false;  // a REQ client: an empty part goes before the answer
   std::string correlation = {};  // and before that the part ZMQ_REQ_CORRELATE asks back, if the client set it
   auto operator<=>(const Peer&) const = default;
@@ -29,7 +31,8 @@ enum class SendResult : std::uint8_t { kSent, kBusy, kUnknown };
 enum class DeliveryKind : std::uint8_t {
   kMessage,
   kUndelivered,  // these frames, handed over earlier, found no connection: the peer is gone
-  kDropped,      // these frames, handed over earlier, found the connection's queue full, or not yet connected
+  kDropped,      // these frames, handed over earlier, found the connection's queue full, or not yet
+                 // connected
 };
 
 struct Delivery {
@@ -47,9 +50,11 @@ enum class Door : std::uint8_t {
 class Transport {
  public:
   virtual ~Transport() = default;
-  // Endpoints: ipc://PATH, tcp://NUMERIC-ADDRESS:PORT (port * = any free one), inproc://NAME. Throws FatalError.
+  // Endpoints: ipc://PATH, tcp://NUMERIC-ADDRESS:PORT (port * = any free one), inproc://NAME.
+  // Throws FatalError.
   virtual SocketId bind(const std::string& endpoint, Door door) = 0;
-  // Connects in the background and reconnects for ever; messages wait only for an established connection.
+  // Connects in the background and reconnects for ever; messages wait only for an established
+  // connection.
   virtual SocketId connect(const std::string& endpoint) = 0;
   virtual void close(SocketId socket) = 0;
   // The real address of a bound socket, wildcards resolved.

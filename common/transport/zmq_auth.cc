@@ -13,9 +13,12 @@ namespace foretoken {
 namespace {
 
 constexpr std::size_t kZ85KeyChars = 40;
-constexpr std::size_t kMaxKeyFileBytes = std::size_t{1} << 20;  // thousands of peers; anything larger is a mistake
+constexpr std::size_t kMaxKeyFileBytes = std::size_t{1}
+                                         << 20;  // thousands of peers; anything larger is a mistake
 
-Error bad(const std::string& file, const std::string& what) { return {ErrorCode::kConfig, file + ": " + what}; }
+Error bad(const std::string& file, const std::string& what) {
+  return {ErrorCode::kConfig, file + ": " + what};
+}
 
 bool is_key(const std::string& text) {
   std::array<std::uint8_t, 32> raw{};
@@ -41,7 +44,9 @@ std::optional<std::string> setting(const std::string& line, const std::string& n
   std::istringstream words(line);
   std::string key, equals, value;
   words >> key >> equals >> value;
-  if (key != name || equals != "=" || value.size() < 2 || value.front() != '"' || value.back() != '"') return std::nullopt;
+  if (key != name || equals != "=" || value.size() < 2 || value.front() != '"' ||
+      value.back() != '"')
+    return std::nullopt;
   return value.substr(1, value.size() - 2);
 }
 
@@ -56,8 +61,10 @@ Result<CurveKeys> read_curve_keys(const std::string& file) {
     if (const auto value = setting(line, "secret")) keys.secret_key = *value;
   }
   // Never print what was found: it may be most of a secret.
-  if (!is_key(keys.public_key)) return bad(file, "has no line: public = \"<40 characters of Z85>\"");
-  if (!is_key(keys.secret_key)) return bad(file, "has no line: secret = \"<40 characters of Z85>\"");
+  if (!is_key(keys.public_key))
+    return bad(file, "has no line: public = \"<40 characters of Z85>\"");
+  if (!is_key(keys.secret_key))
+    return bad(file, "has no line: secret = \"<40 characters of Z85>\"");
   return keys;
 }
 
@@ -72,7 +79,8 @@ Result<std::vector<CurvePeer>> read_curve_peers(const std::string& file) {
     if (!(words >> peer.key) || peer.key.front() == '#') continue;
     words >> peer.user >> peer.endpoint;
     const auto at = "line " + std::to_string(i + 1) + ": ";
-    if (!is_key(peer.key)) return bad(file, at + "the first word is not a public key of 40 characters of Z85");
+    if (!is_key(peer.key))
+      return bad(file, at + "the first word is not a public key of 40 characters of Z85");
     if (peer.user.find(':') == std::string::npos || peer.user.size() > 128)
       return bad(file, at + "the second word must be role:name, such as draft:draft-0");
     if (words >> extra) return bad(file, at + "more than three words");
@@ -84,7 +92,8 @@ Result<std::vector<CurvePeer>> read_curve_peers(const std::string& file) {
 CurveKeys new_curve_keys() {
   std::array<char, kZ85KeyChars + 1> public_key{};
   std::array<char, kZ85KeyChars + 1> secret_key{};
-  FORETOKEN_CHECK(zmq_curve_keypair(public_key.data(), secret_key.data()) == 0, "libzmq without CURVE");
+  FORETOKEN_CHECK(zmq_curve_keypair(public_key.data(), secret_key.data()) == 0,
+                  "libzmq without CURVE");
   return {public_key.data(), secret_key.data()};
 }
 
@@ -93,13 +102,17 @@ std::string curve_key_file(const CurveKeys& keys) {
 }
 
 bool role_may_enter(std::string_view role, Door door) {
-  static constexpr std::array<std::string_view, 5> kInternal{"router", "tokenizer", "draft", "target", "tool"};
+  static constexpr std::array<std::string_view, 5> kInternal{"router", "tokenizer", "draft",
+                                                             "target", "tool"};
   static constexpr std::array<std::string_view, 3> kClient{"client", "edge", "tool"};
-  const auto among = [&](const auto& roles) { return std::find(roles.begin(), roles.end(), role) != roles.end(); };
+  const auto among = [&](const auto& roles) {
+    return std::find(roles.begin(), roles.end(), role) != roles.end();
+  };
   return door == Door::kInternal ? among(kInternal) : among(kClient);
 }
 
-// Request: version, request id, domain, address, identity, mechanism, credentials. The domain names the door.
+// Request: version, request id, domain, address, identity, mechanism, credentials. The domain names
+// the door.
 Frames answer_zap(const Frames& request, const std::vector<CurvePeer>& peers) {
   const std::string id = request.size() > 1 ? request[1] : "";
   const auto refuse = [&](const char* why) { return Frames{"1.0", id, "400", why, "", ""}; };
@@ -107,7 +120,8 @@ Frames answer_zap(const Frames& request, const std::vector<CurvePeer>& peers) {
   if (request[5] != "CURVE" || request[6].size() != 32) return refuse("only CURVE is taken here");
   const Door door = request[2] == "client" ? Door::kClient : Door::kInternal;
   std::array<char, kZ85KeyChars + 1> key{};
-  zmq_z85_encode(key.data(), reinterpret_cast<const std::uint8_t*>(request[6].data()), request[6].size());
+  zmq_z85_encode(key.data(), reinterpret_cast<const std::uint8_t*>(request[6].data()),
+                 request[6].size());
   for (const auto& peer : peers) {
     if (peer.key != key.data()) continue;
     const auto role = std::string_view(peer.user).substr(0, peer.user.find(':'));

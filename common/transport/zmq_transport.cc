@@ -28,9 +28,12 @@ constexpr int kAnswerQueue = 1024;         // towards a client: a round of many 
 constexpr std::size_t kCorrelationBytes = 4;  // what libzmq's REQ sends with ZMQ_REQ_CORRELATE
 constexpr const char* kZapEndpoint = "inproc://zeromq.zap.01";
 
-[[noreturn]] void fatal(ErrorCode code, const std::string& sentence) { throw FatalError(code, sentence); }
+[[noreturn]] void fatal(ErrorCode code, const std::string& sentence) {
+  throw FatalError(code, sentence);
+}
 
-// Two processes may bind one ipc path: the second takes it away silently. A lock on a file beside it says no.
+// Two processes may bind one ipc path: the second takes it away silently. A lock on a file beside
+// it says no.
 class FileLock {
  public:
   FileLock() = default;
@@ -82,36 +85,48 @@ struct ZmqTransport::State {
   TransportCounters counters;
 
   Socket* find(SocketId id) {
-    const auto found = std::find_if(sockets.begin(), sockets.end(), [&](const Socket& s) { return s.id == id; });
+    const auto found =
+        std::find_if(sockets.begin(), sockets.end(), [&](const Socket& s) { return s.id == id; });
     return found == sockets.end() ? nullptr : &*found;
   }
 
   void set_options(zmq::socket_t& socket, Door door) {
     using namespace zmq::sockopt;  // NOLINT
-    socket.set(linger, 500);       // last replies and goodbyes may leave; the default of "for ever" hangs an exit
-    socket.set(sndtimeo, 0);       // sending never blocks
-    // A frame that announces more is cut before a byte is reserved: without it 9 bytes could reserve 16 GiB.
+    socket.set(
+        linger,
+        500);  // last replies and goodbyes may leave; the default of "for ever" hangs an exit
+    socket.set(sndtimeo, 0);  // sending never blocks
+    // A frame that announces more is cut before a byte is reserved: without it 9 bytes could
+    // reserve 16 GiB.
     socket.set(maxmsgsize, door == Door::kClient ? kClientPartBytes : kInternalPartBytes);
     const int queue = door == Door::kClient ? kClientQueue : kInternalQueue;
     socket.set(sndhwm, door == Door::kClient ? kAnswerQueue : queue);
     socket.set(rcvhwm, queue);
-    socket.set(handshake_ivl, 2000);      // silent connections are closed after 2 s, not 30
-    socket.set(heartbeat_ivl, 500);       // a stopped or unplugged peer is noticed in 1.5 s
+    socket.set(handshake_ivl, 2000);  // silent connections are closed after 2 s, not 30
+    socket.set(heartbeat_ivl, 500);   // a stopped or unplugged peer is noticed in 1.5 s
     socket.set(heartbeat_timeout, 1500);
     socket.set(heartbeat_ttl, 2000);
-    socket.set(reconnect_ivl, 100);       // a peer that comes back is found within a second, without a storm
+    socket.set(reconnect_ivl,
+               100);  // a peer that comes back is found within a second, without a storm
     socket.set(reconnect_ivl_max, 1000);
   }
 
-  void secure(zmq::socket_t& socket, const Endpoint& where, const std::string& text, bool binding, Door door) {
+  void secure(zmq::socket_t& socket,
+              const Endpoint& where,
+              const std::string& text,
+              bool binding,
+              Door door) {
     // Only where asked for: on an IPv6 socket an IPv4 address comes back as another one.
     if (where.place.starts_with('[')) socket.set(zmq::sockopt::ipv6, 1);
     const bool open_door = door == Door::kClient && where.loopback;
     if (where.scheme != Scheme::kTcp || open_door) return;
     if (!curve) {
       if (!where.loopback && !options.insecure)
-        fatal(ErrorCode::kConfig, text + " is reachable from other machines and there are no keys: set bus.curve_secret and "
-                                         "bus.curve_peers, or bus.insecure = true");
+        fatal(
+            ErrorCode::kConfig,
+            text +
+                " is reachable from other machines and there are no keys: set bus.curve_secret and "
+                "bus.curve_peers, or bus.insecure = true");
       return;
     }
     socket.set(zmq::sockopt::curve_publickey, keys.public_key);
@@ -121,9 +136,11 @@ struct ZmqTransport::State {
       socket.set(zmq::sockopt::zap_domain, door == Door::kClient ? "client" : "internal");
       return;
     }
-    const auto server = std::find_if(peers.begin(), peers.end(), [&](const CurvePeer& p) { return p.endpoint == text; });
+    const auto server = std::find_if(peers.begin(), peers.end(),
+                                     [&](const CurvePeer& p) { return p.endpoint == text; });
     if (server == peers.end())
-      fatal(ErrorCode::kConfig, options.curve_peers_file + " lists no key for " + text + " (third word of a line)");
+      fatal(ErrorCode::kConfig,
+            options.curve_peers_file + " lists no key for " + text + " (third word of a line)");
     socket.set(zmq::sockopt::curve_serverkey, server->key);
   }
 
@@ -165,8 +182,10 @@ SocketId ZmqTransport::bind(const std::string& endpoint, Door door) {
   try {
     socket.socket = zmq::socket_t(state_->context, zmq::socket_type::router);
     state_->set_options(socket.socket, door);
-    socket.socket.set(zmq::sockopt::router_mandatory, 1);  // an unknown peer or a full queue is an answer, not silence
-    socket.socket.set(zmq::sockopt::router_handover, 0);   // nobody takes over another's connection by naming it
+    socket.socket.set(zmq::sockopt::router_mandatory,
+                      1);  // an unknown peer or a full queue is an answer, not silence
+    socket.socket.set(zmq::sockopt::router_handover,
+                      0);  // nobody takes over another's connection by naming it
     state_->secure(socket.socket, where, endpoint, true, door);
     if (where.scheme == Scheme::kIpc) socket.lock = FileLock(where.place + ".lock");
     // Only this user may connect: the file is made by libzmq under our umask.
@@ -194,7 +213,8 @@ SocketId ZmqTransport::connect(const std::string& endpoint) {
   try {
     socket.socket = zmq::socket_t(state_->context, zmq::socket_type::dealer);
     state_->set_options(socket.socket, Door::kInternal);
-    socket.socket.set(zmq::sockopt::immediate, 1);  // queue only for connections that exist; else say busy
+    socket.socket.set(zmq::sockopt::immediate,
+                      1);  // queue only for connections that exist; else say busy
     state_->secure(socket.socket, where, endpoint, false, Door::kInternal);
     socket.socket.connect(endpoint);
   } catch (const zmq::error_t& error) {
@@ -245,7 +265,8 @@ Outcome ZmqTransport::State::read(Socket& from, Delivery& delivery) {
   while (more) {
     zmq::message_t part;
     try {
-      if (!from.socket.recv(part, parts.empty() && !too_many ? zmq::recv_flags::dontwait : zmq::recv_flags::none))
+      if (!from.socket.recv(
+              part, parts.empty() && !too_many ? zmq::recv_flags::dontwait : zmq::recv_flags::none))
         return Outcome::kNothing;
     } catch (const zmq::error_t& error) {
       if (error.num() == EINTR) continue;
@@ -274,7 +295,8 @@ Outcome ZmqTransport::State::read(Socket& from, Delivery& delivery) {
   }
   delivery.frames.assign(std::make_move_iterator(body), std::make_move_iterator(parts.end()));
   delivery.user = std::move(user);
-  if (too_many || delivery.frames.size() > kMaxParts || delivery.frames.empty()) return ++counters.too_many_parts, Outcome::kDropped;
+  if (too_many || delivery.frames.size() > kMaxParts || delivery.frames.empty())
+    return ++counters.too_many_parts, Outcome::kDropped;
   return ++counters.received, Outcome::kMessage;
 }
 
@@ -284,7 +306,8 @@ void ZmqTransport::State::serve_zap() {
     zmq::message_t part;
     do {
       if (!zap->recv(part, zmq::recv_flags::dontwait)) return;
-      if (parts.size() < kMaxParts + 2) parts.emplace_back(static_cast<const char*>(part.data()), part.size());
+      if (parts.size() < kMaxParts + 2)
+        parts.emplace_back(static_cast<const char*>(part.data()), part.size());
     } while (part.more());
     if (parts.size() < 2) continue;
     // libzmq asks as a REQ would: routing id, empty part, request.
@@ -292,7 +315,8 @@ void ZmqTransport::State::serve_zap() {
     if (answer[2] != "200") ++counters.handshakes_refused;
     answer.insert(answer.begin(), {parts[0], ""});
     for (std::size_t i = 0; i < answer.size(); ++i)
-      zap->send(zmq::buffer(answer[i]), i + 1 < answer.size() ? zmq::send_flags::sndmore : zmq::send_flags::none);
+      zap->send(zmq::buffer(answer[i]),
+                i + 1 < answer.size() ? zmq::send_flags::sndmore : zmq::send_flags::none);
   }
 }
 
@@ -308,13 +332,15 @@ std::optional<Delivery> ZmqTransport::receive(TimePoint deadline) {
       if (outcome == Outcome::kMessage) return delivery;
     }
     const TimePoint now = std::chrono::steady_clock::now();
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline > now ? deadline - now : Duration::zero());
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(
+        deadline > now ? deadline - now : Duration::zero());
     const auto timeout = std::min<std::int64_t>(left.count(), 60'000);
     std::vector<zmq::pollitem_t> items;
     items.push_back({nullptr, s.wake_fd, ZMQ_POLLIN, 0});
     if (s.zap) items.push_back({s.zap->handle(), 0, ZMQ_POLLIN, 0});
     for (auto& socket : s.sockets) items.push_back({socket.socket.handle(), 0, ZMQ_POLLIN, 0});
-    const int ready = zmq_poll(items.data(), static_cast<int>(items.size()), static_cast<long>(timeout));
+    const int ready =
+        zmq_poll(items.data(), static_cast<int>(items.size()), static_cast<long>(timeout));
     if (s.zap) s.serve_zap();
     if ((items[0].revents & ZMQ_POLLIN) != 0) {
       std::uint64_t count = 0;

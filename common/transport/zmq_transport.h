@@ -1,5 +1,6 @@
-// The real transport, on ZeroMQ. Bound sockets are ROUTERs that make the routing ids, connected ones DEALERs. All socket
-// options stand in zmq_transport.cc, each with its reason. One context per process; one thread calls everything but wake().
+// The real transport, on ZeroMQ. Bound sockets are ROUTERs that make the routing ids, connected
+// ones DEALERs. All socket options stand in zmq_transport.cc, each with its reason. One context per
+// process; one thread calls everything but wake().
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,7 @@ namespace foretoken {
 struct ZmqOptions {
   std::string curve_secret_file;  // empty = no CURVE
   std::string curve_peers_file;
-  bool insecure = false;          // tcp beyond loopback without CURVE
+  bool insecure = false;  // tcp beyond loopback without CURVE
 };
 
 // Counts since start; readable from the owning thread.

@@ -1,5 +1,6 @@
-// How each kind of field looks in a body: the pack and read visitors over the listings of messages.h. Included by codec.cc
-// and by tests only. A record is an array of its fields in order; lists of plain numbers are one msgpack bin, little-endian.
+// How each kind of field looks in a body: the pack and read visitors over the listings of
+// messages.h. Included by codec.cc and by tests only. A record is an array of its fields in order;
+// lists of plain numbers are one msgpack bin, little-endian.
 #pragma once
 
 #include <bit>
@@ -23,7 +24,9 @@ namespace foretoken::wire {
 static_assert(std::endian::native == std::endian::little, "bins are copied as they lie in memory");
 
 template <class T>
-concept Record = requires { Listing<T>::kName; };
+concept Record = requires {
+  Listing<T>::kName;
+};
 template <class T>
 concept PlainNumber = std::is_arithmetic_v<T> && !std::same_as<T, bool>;
 
@@ -33,7 +36,8 @@ struct FieldCount {
   std::size_t required = 0;
   template <class M>
   void operator()(int number, const char*, M&, const char*, int since_minor = 0) {
-    FORETOKEN_CHECK(static_cast<std::size_t>(number) == ++all, "fields are numbered from 1 in order");
+    FORETOKEN_CHECK(static_cast<std::size_t>(number) == ++all,
+                    "fields are numbered from 1 in order");
     if (since_minor == 0) required = all;
   }
 };
@@ -53,25 +57,24 @@ class Packer {
   template <Record T>
   void value(const T& record) {
     out_.array(count_fields<T>().all);
-    Listing<T>::fields(record, [this](int, const char*, const auto& field, const char*, int = 0) { value(field); });
+    Listing<T>::fields(record, [this](int, const char*, const auto& field, const char*, int = 0) {
+      value(field);
+    });
   }
   void value(bool b) { out_.boolean(b); }
   void value(float f) { out_.float32(f); }
   void value(double d) { out_.float64(d); }
   void value(const std::string& text) { out_.str(text); }
   template <std::integral T>
-    requires(!std::same_as<T, bool>)
-  void value(T number) {
+  requires(!std::same_as<T, bool>) void value(T number) {
     if constexpr (std::is_signed_v<T>)
       out_.integer(number);
     else
       out_.uint(number);
   }
   template <class T>
-    requires std::is_enum_v<T>
-  void value(T e) {
-    out_.uint(static_cast<std::uint64_t>(e));
-  }
+  requires std::is_enum_v<T>
+  void value(T e) { out_.uint(static_cast<std::uint64_t>(e)); }
   template <class Tag, class Integer>
   void value(const Id<Tag, Integer>& id) {
     out_.uint(id.value);
@@ -81,8 +84,7 @@ class Packer {
     out_.bin({reinterpret_cast<const char*>(list.data()), list.size() * sizeof(T)});
   }
   template <class T>
-    requires(!PlainNumber<T>)
-  void value(const std::vector<T>& list) {
+  requires(!PlainNumber<T>) void value(const std::vector<T>& list) {
     out_.array(list.size());
     for (const auto& element : list) value(element);
   }
@@ -107,8 +109,8 @@ class BodyReader {
     std::size_t size = 0;
     if (!in_.array(size)) return false;
     if (size < count.required)
-      return in_.fail("has " + std::to_string(size) + " fields; version " + std::to_string(kVersionMajor) + ".0 has " +
-                      std::to_string(count.required));
+      return in_.fail("has " + std::to_string(size) + " fields; version " +
+                      std::to_string(kVersionMajor) + ".0 has " + std::to_string(count.required));
     std::size_t at = 0;
     bool good = true;
     Listing<T>::fields(record, [&](int, const char* name, auto& field, const char*, int = 0) {
@@ -136,11 +138,11 @@ class BodyReader {
     return true;
   }
   template <std::integral T>
-    requires(!std::same_as<T, bool>)
-  bool value(T& number) {
+  requires(!std::same_as<T, bool>) bool value(T& number) {
     if constexpr (std::is_signed_v<T>) {
       std::int64_t wide = 0;
-      if (!in_.sint(wide, std::numeric_limits<T>::min(), std::numeric_limits<T>::max())) return false;
+      if (!in_.sint(wide, std::numeric_limits<T>::min(), std::numeric_limits<T>::max()))
+        return false;
       number = static_cast<T>(wide);
     } else {
       std::uint64_t wide = 0;
@@ -150,7 +152,7 @@ class BodyReader {
     return true;
   }
   template <class T>
-    requires std::is_enum_v<T>
+  requires std::is_enum_v<T>
   bool value(T& e) {
     std::uint64_t wide = 0;
     if (!in_.uint(wide, enum_count(T{}) - 1)) return false;
@@ -173,7 +175,8 @@ class BodyReader {
     std::string_view bytes;
     if (!in_.bin(bytes)) return false;
     if (bytes.size() % sizeof(T) != 0)
-      return in_.fail("has " + std::to_string(bytes.size()) + " bytes, not a multiple of " + std::to_string(sizeof(T)));
+      return in_.fail("has " + std::to_string(bytes.size()) + " bytes, not a multiple of " +
+                      std::to_string(sizeof(T)));
     list.resize(bytes.size() / sizeof(T));
     if (!list.empty()) std::memcpy(list.data(), bytes.data(), bytes.size());
     for (const T number : list) {
@@ -186,8 +189,7 @@ class BodyReader {
     return true;
   }
   template <class T>
-    requires(!PlainNumber<T>)
-  bool value(std::vector<T>& list) {
+  requires(!PlainNumber<T>) bool value(std::vector<T>& list) {
     std::size_t size = 0;
     if (!in_.array(size)) return false;
     list.clear();

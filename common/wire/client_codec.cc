@@ -15,7 +15,9 @@ namespace foretoken::wire {
 namespace {
 
 template <class T>
-concept MapRecord = requires(T& m) { T::fields(m, [](const char*, auto&, const char*) {}); };
+concept MapRecord = requires(T& m) {
+  T::fields(m, [](const char*, auto&, const char*) {});
+};
 
 class MapWriter {
  public:
@@ -88,7 +90,8 @@ class MapReader {
       return true;
     } else if constexpr (std::signed_integral<T>) {
       std::int64_t wide = 0;
-      if (!in_.sint(wide, std::numeric_limits<T>::min(), std::numeric_limits<T>::max())) return false;
+      if (!in_.sint(wide, std::numeric_limits<T>::min(), std::numeric_limits<T>::max()))
+        return false;
       v = static_cast<T>(wide);
       return true;
     } else if constexpr (std::floating_point<T>) {
@@ -151,10 +154,12 @@ Result<ClientAnswer> read_answer(std::string_view bytes) {
   MsgpackReader in(bytes);
   T answer{};
   if (!MapReader(in).value(answer) || !in.at_end())
-    return Error{ErrorCode::kMalformed, "the answer " + (in.failed() ? in.error() : std::string("is followed by more bytes"))};
+    return Error{
+        ErrorCode::kMalformed,
+        "the answer " + (in.failed() ? in.error() : std::string("is followed by more bytes"))};
   if constexpr (std::same_as<T, ErrorAnswer>)
-    return ClientAnswer(ClientError{answer.id, answer.done, answer.error.code, answer.error.message, answer.error.param,
-                                    answer.error.retry_after_ms});
+    return ClientAnswer(ClientError{answer.id, answer.done, answer.error.code, answer.error.message,
+                                    answer.error.param, answer.error.retry_after_ms});
   else
     return ClientAnswer(std::move(answer));
 }
@@ -287,7 +292,9 @@ void write_sampling(const ClientRequest& r, PairWriter& out) {
 
 void write_table(std::ostringstream& out, const char* title, const auto& rows) {
   out << "\n### " << title << "\n\n| key | meaning |\n|---|---|\n";
-  rows([&](const char* key, const auto&, const char* sentence) { out << "| `" << key << "` | " << sentence << " |\n"; });
+  rows([&](const char* key, const auto&, const char* sentence) {
+    out << "| `" << key << "` | " << sentence << " |\n";
+  });
 }
 
 template <class T>
@@ -302,7 +309,9 @@ Bytes write_client_request(const ClientRequest& r) {
   PairWriter out;
   if (r.request_id) out.key("request_id").str(hex_of(*r.request_id));
   if (r.op != ClientOp::kGenerate) {
-    out.key("op").str(r.op == ClientOp::kCancel ? "cancel" : r.op == ClientOp::kStatus ? "status" : "metrics");
+    out.key("op").str(r.op == ClientOp::kCancel   ? "cancel"
+                      : r.op == ClientOp::kStatus ? "status"
+                                                  : "metrics");
     return out.finish();
   }
   write_prompt(r, out);
@@ -349,14 +358,16 @@ Result<ClientAnswer> read_client_answer(std::string_view bytes) {
     if (key == "services") return read_answer<StatusReply>(bytes);
     if (key == "metrics_text") return read_answer<MetricsText>(bytes);
     if (key == "usage") return read_answer<ClientReply>(bytes);
-    if (!in.skip()) return Error{ErrorCode::kMalformed, "the answer's " + std::string(key) + " " + in.error()};
+    if (!in.skip())
+      return Error{ErrorCode::kMalformed, "the answer's " + std::string(key) + " " + in.error()};
   }
   return read_answer<ClientPiece>(bytes);
 }
 
 ClientError client_error(RequestId id, const Error& error, std::uint32_t retry_after_ms) {
   const bool known = id != RequestId{};
-  return {known ? hex_of(id) : "", true, std::string(error_code_name(error.code)), error.message, error.param, retry_after_ms};
+  return {known ? hex_of(id) : "", true,        std::string(error_code_name(error.code)),
+          error.message,           error.param, retry_after_ms};
 }
 
 std::string hex_of(RequestId id) {
@@ -372,7 +383,10 @@ std::optional<RequestId> request_id_from_hex(std::string_view hex) {
   std::size_t digits = 0;
   for (const char c : hex) {
     if (c == '-') continue;  // as UUIDs are written
-    const int value = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+    const int value = c >= '0' && c <= '9'   ? c - '0'
+                      : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                      : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                             : -1;
     if (value < 0 || ++digits > 32) return std::nullopt;
     auto& half = digits <= 16 ? id.high : id.low;
     half = half << 4 | static_cast<std::uint64_t>(value);
@@ -383,17 +397,22 @@ std::optional<RequestId> request_id_from_hex(std::string_view hex) {
 
 std::string client_document() {
   std::ostringstream out;
-  out << "<!-- Generated from common/wire/client.h and client_request.cc; a test compares. Rewrite with FORETOKEN_UPDATE_GOLDEN=1. -->\n"
+  out << "<!-- Generated from common/wire/client.h and client_request.cc; a test compares. Rewrite "
+         "with FORETOKEN_UPDATE_GOLDEN=1. -->\n"
          "# What clients say and hear\n\n"
-         "Connect a REQ or DEALER socket to `bus.client` (default `tcp://127.0.0.1:5555`). A request is one frame: a msgpack map "
-         "with string keys, at most 1 MiB. A REQ socket gets one frame back. A DEALER may send the empty delimiter frame first, "
-         "and then gets one before each answer; with `stream` it gets pieces, each a frame, the last of which has `done: true`. "
-         "Any number of requests may be under way on one DEALER: answers carry `id`. A key that is nil counts as not given; an "
+         "Connect a REQ or DEALER socket to `bus.client` (default `tcp://127.0.0.1:5555`). A "
+         "request is one frame: a msgpack map "
+         "with string keys, at most 1 MiB. A REQ socket gets one frame back. A DEALER may send the "
+         "empty delimiter frame first, "
+         "and then gets one before each answer; with `stream` it gets pieces, each a frame, the "
+         "last of which has `done: true`. "
+         "Any number of requests may be under way on one DEALER: answers carry `id`. A key that is "
+         "nil counts as not given; an "
          "unknown key is an error.\n\n"
          "## Request\n\n| key | type | default | meaning |\n|---|---|---|---|\n";
   for (const auto& key : request_keys())
-    out << "| `" << key.name << "` | " << key.type << " | " << (key.default_value.empty() ? "–" : key.default_value) << " | "
-        << key.sentence << " |\n";
+    out << "| `" << key.name << "` | " << key.type << " | "
+        << (key.default_value.empty() ? "–" : key.default_value) << " | " << key.sentence << " |\n";
   out << "\n## Answers\n";
   write_table_of<ClientReply>(out, "The answer, or the last piece of a stream");
   write_table_of<ClientPiece>(out, "A piece of a stream");

@@ -1,5 +1,5 @@
-// Client maps <-> structs. Strict in what comes in: unknown keys, wrong types, numbers out of range, not-a-number, invalid
-// UTF-8 and trailing bytes are refused by name. Pure.
+// Client maps <-> structs. Strict in what comes in: unknown keys, wrong types, numbers out of
+// range, not-a-number, invalid UTF-8 and trailing bytes are refused by name. Pure.
 #pragma once
 
 #include <optional>
@@ -12,7 +12,8 @@
 
 namespace foretoken::wire {
 
-// Error::param names the key to blame. A bad map still yields its request id if it has one, so that the answer can name it.
+// Error::param names the key to blame. A bad map still yields its request id if it has one, so that
+// the answer can name it.
 struct ClientRequestOutcome {
   Result<ClientRequest> request;
   std::optional<RequestId> request_id;
@@ -25,7 +26,7 @@ Result<ClientAnswer> read_client_answer(std::string_view bytes);
 // An Error as the client sees it.
 ClientError client_error(RequestId id, const Error& error, std::uint32_t retry_after_ms);
 
-std::string hex_of(RequestId id);                            // 32 digits
+std::string hex_of(RequestId id);  // 32 digits
 std::optional<RequestId> request_id_from_hex(std::string_view hex);
 
 std::string client_document();  // docs/reference/client.md

@@ -1,4 +1,5 @@
-// A client's request map -> ClientRequest, key by key from one table; the same table documents them.
+// A client's request map -> ClientRequest, key by key from one table; the same table documents
+// them.
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -24,18 +25,24 @@ using Request = ClientRequest;
 bool text(In& in, std::string& value, std::size_t most) {
   std::string_view view;
   if (!in.str(view)) return false;
-  if (view.size() > most) return in.fail("has " + std::to_string(view.size()) + " bytes; the limit is " + std::to_string(most));
+  if (view.size() > most)
+    return in.fail("has " + std::to_string(view.size()) + " bytes; the limit is " +
+                   std::to_string(most));
   if (!is_utf8(view)) return in.fail("is not valid UTF-8");
   value = view;
   return true;
 }
 
 template <class T>
-bool unsigned_number(In& in, T& value, std::uint64_t least = 0, std::uint64_t most = std::numeric_limits<T>::max()) {
+bool unsigned_number(In& in,
+                     T& value,
+                     std::uint64_t least = 0,
+                     std::uint64_t most = std::numeric_limits<T>::max()) {
   std::uint64_t wide = 0;
   if (!in.uint(wide, std::numeric_limits<std::uint64_t>::max())) return false;
   if (wide < least || wide > most)
-    return in.fail("is " + std::to_string(wide) + "; it must be from " + std::to_string(least) + " to " + std::to_string(most));
+    return in.fail("is " + std::to_string(wide) + "; it must be from " + std::to_string(least) +
+                   " to " + std::to_string(most));
   value = static_cast<T>(wide);
   return true;
 }
@@ -67,7 +74,9 @@ bool strings(In& in, std::vector<std::string>& list, std::size_t most, std::size
   const bool single = in.peek() == MsgpackKind::kStr;
   std::size_t size = 1;
   if (!single && !in.array(size)) return false;
-  if (size > most) return in.fail("has " + std::to_string(size) + " strings; the limit is " + std::to_string(most));
+  if (size > most)
+    return in.fail("has " + std::to_string(size) + " strings; the limit is " +
+                   std::to_string(most));
   for (std::size_t i = 0; i < size; ++i) {
     if (!text(in, list.emplace_back(), most_bytes)) return false;
     if (list.back().empty()) return in.fail("has an empty string");
@@ -109,10 +118,15 @@ bool content(In& in, std::string& value) {
     for (std::size_t k = 0; k < keys; ++k) {
       std::string key;
       if (!text(in, key, kMaxNameBytes)) return false;
-      if (!(key == "type" ? text(in, type, kMaxNameBytes) : key == "text" ? text(in, part, kMaxStringBytes) : in.skip())) return false;
+      if (!(key == "type"   ? text(in, type, kMaxNameBytes)
+            : key == "text" ? text(in, part, kMaxStringBytes)
+                            : in.skip()))
+        return false;
     }
     in.leave();
-    if (type != "text") return in.fail("has a content part " + std::to_string(i) + " of type \"" + type + "\"; only text is read");
+    if (type != "text")
+      return in.fail("has a content part " + std::to_string(i) + " of type \"" + type +
+                     "\"; only text is read");
     value += part;
   }
   in.leave();
@@ -120,7 +134,8 @@ bool content(In& in, std::string& value) {
 }
 
 bool message(In& in, std::string& json) {
-  static constexpr std::array<std::string_view, 5> kRoles{"system", "developer", "user", "assistant", "tool"};
+  static constexpr std::array<std::string_view, 5> kRoles{"system", "developer", "user",
+                                                          "assistant", "tool"};
   std::size_t keys = 0;
   std::string role;
   std::string body;
@@ -140,9 +155,11 @@ bool message(In& in, std::string& json) {
   }
   in.leave();
   if (std::find(kRoles.begin(), kRoles.end(), role) == kRoles.end())
-    return in.fail("has a message with role \"" + role + "\"; it must be system, developer, user, assistant or tool");
+    return in.fail("has a message with role \"" + role +
+                   "\"; it must be system, developer, user, assistant or tool");
   if (!has_content) return in.fail("has a message without content");
-  json += "{\"role\":" + json_quoted(role == "developer" ? "system" : role) + ",\"content\":" + json_quoted(body) + "}";
+  json += "{\"role\":" + json_quoted(role == "developer" ? "system" : role) +
+          ",\"content\":" + json_quoted(body) + "}";
   return true;
 }
 
@@ -172,14 +189,16 @@ bool logit_bias(In& in, Request& r) {
       std::string_view digits;
       if (!in.str(digits)) return false;
       const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), id);
-      if (error != std::errc{} || end != digits.data() + digits.size() || id < 0 || id > std::numeric_limits<TokenId>::max())
+      if (error != std::errc{} || end != digits.data() + digits.size() || id < 0 ||
+          id > std::numeric_limits<TokenId>::max())
         return in.fail("has a key that is not a token id");
     } else if (!in.sint(id, 0, std::numeric_limits<TokenId>::max())) {
       return false;
     }
     float bias = 0;
     if (!fraction(in, bias)) return false;
-    if (!seen.insert(static_cast<TokenId>(id)).second) return in.fail("has token id " + std::to_string(id) + " twice");
+    if (!seen.insert(static_cast<TokenId>(id)).second)
+      return in.fail("has token id " + std::to_string(id) + " twice");
     r.params.logit_bias.emplace_back(static_cast<TokenId>(id), bias);
   }
   in.leave();
@@ -199,8 +218,10 @@ bool logprobs(In& in, Request& r) {
 bool seed(In& in, Request& r) {
   MsgpackInteger value;
   if (!in.integer(value)) return false;
-  if (value.negative && value.magnitude > (std::uint64_t{1} << 63)) return in.fail("does not fit 64 bits");
-  r.params.seed = value.negative ? ~value.magnitude + 1 : value.magnitude;  // a signed seed as its 64 bits
+  if (value.negative && value.magnitude > (std::uint64_t{1} << 63))
+    return in.fail("does not fit 64 bits");
+  r.params.seed =
+      value.negative ? ~value.magnitude + 1 : value.magnitude;  // a signed seed as its 64 bits
   r.has_seed = true;
   return true;
 }
@@ -221,7 +242,8 @@ bool operation(In& in, Request& r) {
   if (!text(in, name, kMaxNameBytes)) return false;
   static constexpr std::array<std::string_view, 4> kOps{"generate", "cancel", "status", "metrics"};
   const auto found = std::find(kOps.begin(), kOps.end(), name);
-  if (found == kOps.end()) return in.fail("is \"" + name + "\"; it must be generate, cancel, status or metrics");
+  if (found == kOps.end())
+    return in.fail("is \"" + name + "\"; it must be generate, cancel, status or metrics");
   r.op = static_cast<ClientOp>(found - kOps.begin());
   return true;
 }
@@ -230,7 +252,8 @@ bool request_id(In& in, Request& r) {
   std::string_view bytes;
   if (in.peek() == MsgpackKind::kBin) {
     if (!in.bin(bytes)) return false;
-    if (bytes.size() != 16) return in.fail("has " + std::to_string(bytes.size()) + " bytes; it must have 16");
+    if (bytes.size() != 16)
+      return in.fail("has " + std::to_string(bytes.size()) + " bytes; it must have 16");
     RequestId id;
     for (int i = 0; i < 16; ++i) {
       auto& half = i < 8 ? id.high : id.low;
@@ -247,7 +270,8 @@ bool request_id(In& in, Request& r) {
 bool one_choice(In& in, Request&) {
   std::uint64_t n = 0;
   if (!in.uint(n, std::numeric_limits<std::uint64_t>::max())) return false;
-  return n == kMaxChoices || in.fail("is " + std::to_string(n) + "; this release gives 1 answer per request");
+  return n == kMaxChoices ||
+         in.fail("is " + std::to_string(n) + "; this release gives 1 answer per request");
 }
 
 bool acceptance(In& in, Request&) {
@@ -258,28 +282,42 @@ bool acceptance(In& in, Request&) {
 
 const std::vector<RequestKey>& table() {
   static const std::vector<RequestKey> keys{
-      {"op", "string", "generate", "generate, cancel (needs request_id), status or metrics", operation},
-      {"prompt", "string", "", "text to continue; one of prompt, messages and token_ids is required",
-       [](In& in, Request& r) { return text(in, r.prompt, kMaxStringBytes) && (r.prompt_kind = PromptKind::kText, true); }},
-      {"messages", "list of maps", "", "a conversation: {role, content} each; the model's chat template is applied", messages},
+      {"op", "string", "generate", "generate, cancel (needs request_id), status or metrics",
+       operation},
+      {"prompt", "string", "",
+       "text to continue; one of prompt, messages and token_ids is required",
+       [](In& in, Request& r) {
+         return text(in, r.prompt, kMaxStringBytes) && (r.prompt_kind = PromptKind::kText, true);
+       }},
+      {"messages", "list of maps", "",
+       "a conversation: {role, content} each; the model's chat template is applied", messages},
       {"token_ids", "list of integers", "", "the prompt as token ids",
        [](In& in, Request& r) {
          r.prompt_kind = PromptKind::kTokens;
-         return token_list(in, r.token_ids, kMaxTokenIds) && (!r.token_ids.empty() || in.fail("is an empty list"));
+         return token_list(in, r.token_ids, kMaxTokenIds) &&
+                (!r.token_ids.empty() || in.fail("is an empty list"));
        }},
       {"model", "string", "the one served", "which model; an unknown name is refused",
        [](In& in, Request& r) { return text(in, r.model, kMaxNameBytes); }},
       {"max_tokens", "integer", "128", "longest answer in tokens, from 1",
-       [](In& in, Request& r) { return r.has_max_tokens = true, unsigned_number(in, r.params.max_tokens, 1); }},
+       [](In& in, Request& r) {
+         return r.has_max_tokens = true, unsigned_number(in, r.params.max_tokens, 1);
+       }},
       {"min_tokens", "integer", "0", "end and stop tokens are masked before so many",
        [](In& in, Request& r) { return unsigned_number(in, r.params.min_tokens); }},
       {"temperature", "number", "1, or as the model says", "0 … 100; 0 = greedy",
-       [](In& in, Request& r) { return r.has_temperature = true, fraction(in, r.params.temperature); }},
+       [](In& in, Request& r) {
+         return r.has_temperature = true, fraction(in, r.params.temperature);
+       }},
       {"top_k", "integer", "0, or as the model says", "only the k likeliest tokens; 0 = off",
-       [](In& in, Request& r) { return r.has_top_k = true, unsigned_number(in, r.params.top_k, 0, 0x7fffffff); }},
-      {"top_p", "number", "1, or as the model says", "the likeliest tokens that together have this probability; above 0, at most 1",
+       [](In& in, Request& r) {
+         return r.has_top_k = true, unsigned_number(in, r.params.top_k, 0, 0x7fffffff);
+       }},
+      {"top_p", "number", "1, or as the model says",
+       "the likeliest tokens that together have this probability; above 0, at most 1",
        [](In& in, Request& r) { return r.has_top_p = true, fraction(in, r.params.top_p); }},
-      {"min_p", "number", "0", "only tokens at least this likely, relative to the likeliest; from 0, below 1",
+      {"min_p", "number", "0",
+       "only tokens at least this likely, relative to the likeliest; from 0, below 1",
        [](In& in, Request& r) { return fraction(in, r.params.min_p); }},
       {"repetition_penalty", "number", "1", "above 0, at most 100; over prompt and answer",
        [](In& in, Request& r) { return fraction(in, r.params.repetition_penalty); }},
@@ -287,49 +325,68 @@ const std::vector<RequestKey>& table() {
        [](In& in, Request& r) { return fraction(in, r.params.presence_penalty); }},
       {"frequency_penalty", "number", "0", "-2 … 2; for each time the answer has them",
        [](In& in, Request& r) { return fraction(in, r.params.frequency_penalty); }},
-      {"logit_bias", "map", "{}", "token id -> -100 … 100, added to its logit; at most 300", logit_bias},
+      {"logit_bias", "map", "{}", "token id -> -100 … 100, added to its logit; at most 300",
+       logit_bias},
       {"bad_words", "string or list", "[]", "texts that must not appear; at most 64",
-       [](In& in, Request& r) { return strings(in, r.bad_words, kMaxBadWords, kMaxStopStringBytes); }},
+       [](In& in, Request& r) {
+         return strings(in, r.bad_words, kMaxBadWords, kMaxStopStringBytes);
+       }},
       {"stop", "string or list", "[]", "texts that end the answer; at most 16 of 256 bytes",
-       [](In& in, Request& r) { return strings(in, r.stop, kMaxStopStrings, kMaxStopStringBytes); }},
+       [](In& in, Request& r) {
+         return strings(in, r.stop, kMaxStopStrings, kMaxStopStringBytes);
+       }},
       {"stop_token_ids", "list of integers", "[]", "token ids that end the answer; at most 64",
        [](In& in, Request& r) { return token_list(in, r.params.stop_token_ids, kMaxStopTokens); }},
       {"include_stop_str_in_output", "boolean", "false", "the stop text belongs to the answer",
        [](In& in, Request& r) { return in.boolean(r.include_stop_str_in_output); }},
       {"ignore_eos", "boolean", "false", "the model's end tokens do not end the answer",
        [](In& in, Request& r) { return in.boolean(r.params.ignore_eos); }},
-      {"seed", "integer", "from the request id", "same seed and request, same answer, whoever guesses", seed},
+      {"seed", "integer", "from the request id",
+       "same seed and request, same answer, whoever guesses", seed},
       {"n", "integer", "1", "number of answers: 1 in this release", one_choice},
-      {"logprobs", "integer or boolean", "none", "0 … 20: log-probability of each token, and of so many likeliest; true = 0", logprobs},
+      {"logprobs", "integer or boolean", "none",
+       "0 … 20: log-probability of each token, and of so many likeliest; true = 0", logprobs},
       {"stream", "boolean", "false", "answer in pieces; needs a DEALER socket",
        [](In& in, Request& r) { return in.boolean(r.stream); }},
-      {"num_draft_tokens", "integer", "as configured", "0 … 32 guesses per round; 0 = plain decoding",
-       [](In& in, Request& r) { return unsigned_number(in, r.num_draft_tokens, 0, kMaxDraftTokens); }},
-      {"proposer", "string", "default", "who guesses: default, draft, ngram, prediction or none", proposer},
-      {"adaptive", "boolean", "true", "guess less when it does not pay", [](In& in, Request& r) { return in.boolean(r.adaptive); }},
-      {"acceptance", "string", "coupled", "how guesses are judged: coupled in this release", acceptance},
+      {"num_draft_tokens", "integer", "as configured",
+       "0 … 32 guesses per round; 0 = plain decoding",
+       [](In& in, Request& r) {
+         return unsigned_number(in, r.num_draft_tokens, 0, kMaxDraftTokens);
+       }},
+      {"proposer", "string", "default", "who guesses: default, draft, ngram, prediction or none",
+       proposer},
+      {"adaptive", "boolean", "true", "guess less when it does not pay",
+       [](In& in, Request& r) { return in.boolean(r.adaptive); }},
+      {"acceptance", "string", "coupled", "how guesses are judged: coupled in this release",
+       acceptance},
       {"prediction", "string", "", "text the answer is expected to resemble, used as guesses",
        [](In& in, Request& r) { return text(in, r.prediction, kMaxStringBytes); }},
       {"timeout_ms", "integer", "as configured", "the request ends after this, 1 … 3600000",
        [](In& in, Request& r) { return unsigned_number(in, r.timeout_ms, 1, kMaxTimeoutMs); }},
-      {"request_id", "16 bytes or 32 hexadecimal digits", "chosen by the router", "asking again under the same id is harmless", request_id},
+      {"request_id", "16 bytes or 32 hexadecimal digits", "chosen by the router",
+       "asking again under the same id is harmless", request_id},
       {"skip_special_tokens", "boolean", "true", "special tokens give no text",
        [](In& in, Request& r) { return in.boolean(r.skip_special_tokens); }},
-      {"add_special_tokens", "boolean", "true", "prompt only: begin as the tokenizer does by default",
+      {"add_special_tokens", "boolean", "true",
+       "prompt only: begin as the tokenizer does by default",
        [](In& in, Request& r) { return in.boolean(r.add_special_tokens); }},
       {"add_generation_prompt", "boolean", "true", "messages only: open the assistant's turn",
        [](In& in, Request& r) { return in.boolean(r.add_generation_prompt); }},
-      {"tenant", "string", "", "separates prefix caches", [](In& in, Request& r) { return text(in, r.tenant, kMaxNameBytes); }},
+      {"tenant", "string", "", "separates prefix caches",
+       [](In& in, Request& r) { return text(in, r.tenant, kMaxNameBytes); }},
       {"priority", "integer", "0", "0 … 255; higher goes first",
        [](In& in, Request& r) { return unsigned_number(in, r.priority); }},
   };
   return keys;
 }
 
-constexpr std::array<std::string_view, 8> kRefused{"echo",  "tools",  "tool_choice",   "functions",
-                                                   "best_of", "suffix", "response_format", "guided_json"};
+constexpr std::array<std::string_view, 8> kRefused{
+    "echo",    "tools",  "tool_choice",     "functions",
+    "best_of", "suffix", "response_format", "guided_json"};
 
-Error bad(ErrorCode code, std::string sentence, std::string param = {}) { return {code, std::move(sentence), std::move(param)}; }
+Error bad(ErrorCode code, std::string sentence, std::string param = {}) {
+  return {code, std::move(sentence), std::move(param)};
+}
 
 Error unknown_key(const std::string& key) {
   if (std::find(kRefused.begin(), kRefused.end(), key) != kRefused.end())
@@ -337,7 +394,9 @@ Error unknown_key(const std::string& key) {
   std::vector<std::string> names;
   for (const auto& known : table()) names.emplace_back(known.name);
   const auto near = nearest(key, names);
-  return bad(ErrorCode::kInvalidRequest, "unknown key \"" + key + "\"" + (near ? "; did you mean \"" + *near + "\"?" : ""), key);
+  return bad(ErrorCode::kInvalidRequest,
+             "unknown key \"" + key + "\"" + (near ? "; did you mean \"" + *near + "\"?" : ""),
+             key);
 }
 
 // The three ways to give a prompt, seen in this request.
@@ -346,7 +405,8 @@ std::size_t prompts_in(const std::set<std::string>& seen) {
 }
 
 Result<ClientRequest> checked(ClientRequest r, const std::set<std::string>& seen) {
-  if (r.op == ClientOp::kCancel && !r.request_id) return bad(ErrorCode::kInvalidRequest, "cancel needs request_id", "request_id");
+  if (r.op == ClientOp::kCancel && !r.request_id)
+    return bad(ErrorCode::kInvalidRequest, "cancel needs request_id", "request_id");
   if (r.op != ClientOp::kGenerate) return r;
   if (prompts_in(seen) != 1)
     return bad(ErrorCode::kInvalidRequest,
@@ -367,16 +427,22 @@ ClientRequestOutcome read_client_request(std::string_view bytes) {
   ClientRequest request;
   std::set<std::string> seen;
   // Whatever goes wrong, the id is returned if it had been read by then.
-  const auto failed = [&](Error error) { return ClientRequestOutcome{std::move(error), request.request_id}; };
+  const auto failed = [&](Error error) {
+    return ClientRequestOutcome{std::move(error), request.request_id};
+  };
   std::size_t size = 0;
   if (in.peek() != MsgpackKind::kMap)
-    return failed(bad(ErrorCode::kMalformed, "a request is a msgpack map with string keys, found " + std::string(name_of(in.peek()))));
+    return failed(bad(ErrorCode::kMalformed, "a request is a msgpack map with string keys, found " +
+                                                 std::string(name_of(in.peek()))));
   if (!in.map(size)) return failed(bad(ErrorCode::kMalformed, "the request " + in.error()));
   for (std::size_t i = 0; i < size; ++i) {
     std::string key;
-    if (!text(in, key, kMaxNameBytes)) return failed(bad(ErrorCode::kMalformed, "a key of the request " + in.error()));
-    if (!seen.insert(key).second) return failed(bad(ErrorCode::kInvalidRequest, key + " is given twice", key));
-    const auto known = std::find_if(table().begin(), table().end(), [&](const RequestKey& k) { return k.name == key; });
+    if (!text(in, key, kMaxNameBytes))
+      return failed(bad(ErrorCode::kMalformed, "a key of the request " + in.error()));
+    if (!seen.insert(key).second)
+      return failed(bad(ErrorCode::kInvalidRequest, key + " is given twice", key));
+    const auto known = std::find_if(table().begin(), table().end(),
+                                    [&](const RequestKey& k) { return k.name == key; });
     if (known == table().end()) return failed(unknown_key(key));
     if (in.peek() == MsgpackKind::kNil) {  // nil = not given
       in.nil();
@@ -384,13 +450,18 @@ ClientRequestOutcome read_client_request(std::string_view bytes) {
       continue;
     }
     if (!known->read(in, request)) {
-      const bool truncated = in.peek() == MsgpackKind::kEnd && in.error().find("the end of the data") != std::string::npos;
+      const bool truncated = in.peek() == MsgpackKind::kEnd &&
+                             in.error().find("the end of the data") != std::string::npos;
       const bool unsupported = key == "n" || key == "acceptance";
-      return failed(bad(truncated ? ErrorCode::kMalformed : unsupported ? ErrorCode::kUnsupportedParameter : ErrorCode::kInvalidValue,
+      return failed(bad(truncated     ? ErrorCode::kMalformed
+                        : unsupported ? ErrorCode::kUnsupportedParameter
+                                      : ErrorCode::kInvalidValue,
                         key + " " + in.error(), key));
     }
   }
-  if (!in.at_end()) return failed(bad(ErrorCode::kMalformed, std::to_string(in.remaining()) + " bytes follow the request"));
+  if (!in.at_end())
+    return failed(
+        bad(ErrorCode::kMalformed, std::to_string(in.remaining()) + " bytes follow the request"));
   const auto id = request.request_id;
   return {checked(std::move(request), seen), id};
 }

@@ -18,8 +18,11 @@ Result<Message> read_as(std::string_view body) {
   BodyReader reader(in);
   M message{};
   if (!reader.value(message))
-    return malformed(std::string(M::kName) + (reader.path().empty() ? "" : "." + reader.path()) + " " + in.error());
-  if (!in.at_end()) return malformed(std::string(M::kName) + " is followed by " + std::to_string(in.remaining()) + " bytes");
+    return malformed(std::string(M::kName) + (reader.path().empty() ? "" : "." + reader.path()) +
+                     " " + in.error());
+  if (!in.at_end())
+    return malformed(std::string(M::kName) + " is followed by " + std::to_string(in.remaining()) +
+                     " bytes");
   return Message(std::move(message));
 }
 
@@ -51,7 +54,8 @@ Result<Message> read_body(MessageType type, std::string_view body) {
 Frames encode(Header header, const Message& message) {
   Frames frames(2);
   frames[1] = pack_body(message);
-  FORETOKEN_CHECK(frames[1].size() <= kMaxInternalPartBytes, "message beyond wire::kMaxInternalPartBytes");
+  FORETOKEN_CHECK(frames[1].size() <= kMaxInternalPartBytes,
+                  "message beyond wire::kMaxInternalPartBytes");
   header.type = std::visit([](const auto& m) { return m.kType; }, message);
   header.body_bytes = static_cast<std::uint32_t>(frames[1].size());
   frames[0] = pack_header(header);
@@ -60,7 +64,8 @@ Frames encode(Header header, const Message& message) {
 
 Result<Incoming> decode(const Frames& frames) {
   if (frames.size() < 2 || frames.size() > kMaxParts)
-    return malformed("message has " + std::to_string(frames.size()) + " parts; it must have 2 to " + std::to_string(kMaxParts));
+    return malformed("message has " + std::to_string(frames.size()) + " parts; it must have 2 to " +
+                     std::to_string(kMaxParts));
   auto header = read_header(frames[0]);
   if (!header.ok()) return std::move(header).error();
   if (header->body_bytes != frames[1].size())
@@ -68,7 +73,8 @@ Result<Incoming> decode(const Frames& frames) {
                      std::to_string(header->body_bytes));
   auto message = read_body(header->type, frames[1]);
   if (!message.ok()) return std::move(message).error();
-  return Incoming{*header, std::move(message).value(), Frames(std::next(frames.begin(), 2), frames.end())};
+  return Incoming{*header, std::move(message).value(),
+                  Frames(std::next(frames.begin(), 2), frames.end())};
 }
 
 }  // namespace foretoken::wire

@@ -1,9 +1,11 @@
-// Message <-> frames. Total: any bytes give a message or an Error, never an exception, and nothing is reserved for a length
-// that the bytes at hand do not back. Pure: knows no socket and no clock. The one door of msgpack-cxx, which packs;
-// reading is our own (body_reader.h), because a receiver must judge before it believes.
+// Message <-> frames. Total: any bytes give a message or an Error, never an exception, and nothing
+// is reserved for a length that the bytes at hand do not back. Pure: knows no socket and no clock.
+// The one door of msgpack-cxx, which packs; reading is our own (body_reader.h), because a receiver
+// must judge before it believes.
 //
 //   bus.send(peer, encode(speaker, request, Tokens{.position = 7, .ids = {1, 2}}));
-//   auto in = decode(delivery.frames);  if (!in.ok()) ...;  if (auto* tokens = std::get_if<Tokens>(&in->message)) ...
+//   auto in = decode(delivery.frames);  if (!in.ok()) ...;  if (auto* tokens =
+//   std::get_if<Tokens>(&in->message)) ...
 #pragma once
 
 #include <string_view>

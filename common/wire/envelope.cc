@@ -9,13 +9,15 @@ namespace {
 
 template <class T>
 void put(Bytes& out, T value) {
-  for (std::size_t i = 0; i < sizeof(T); ++i) out.push_back(static_cast<char>(static_cast<std::uint64_t>(value) >> (8 * i)));
+  for (std::size_t i = 0; i < sizeof(T); ++i)
+    out.push_back(static_cast<char>(static_cast<std::uint64_t>(value) >> (8 * i)));
 }
 
 template <class T>
 T get(std::string_view bytes, std::size_t at) {
   std::uint64_t value = 0;
-  for (std::size_t i = 0; i < sizeof(T); ++i) value |= std::uint64_t{static_cast<std::uint8_t>(bytes[at + i])} << (8 * i);
+  for (std::size_t i = 0; i < sizeof(T); ++i)
+    value |= std::uint64_t{static_cast<std::uint8_t>(bytes[at + i])} << (8 * i);
   return static_cast<T>(value);
 }
 
@@ -42,8 +44,10 @@ Bytes pack_header(const Header& header) {
 
 Result<Header> read_header(std::string_view bytes) {
   if (bytes.size() != kHeaderBytes)
-    return malformed("header has " + std::to_string(bytes.size()) + " bytes; it must have " + std::to_string(kHeaderBytes));
-  if (!std::equal(kMagic.begin(), kMagic.end(), bytes.begin())) return malformed("header does not begin with FTKN");
+    return malformed("header has " + std::to_string(bytes.size()) + " bytes; it must have " +
+                     std::to_string(kHeaderBytes));
+  if (!std::equal(kMagic.begin(), kMagic.end(), bytes.begin()))
+    return malformed("header does not begin with FTKN");
   Header header;
   header.major = get<std::uint8_t>(bytes, 4);
   header.minor = get<std::uint8_t>(bytes, 5);
@@ -55,12 +59,13 @@ Result<Header> read_header(std::string_view bytes) {
   header.incarnation = {get<std::uint64_t>(bytes, 40)};
   header.sequence = get<std::uint64_t>(bytes, 48);
   if (header.major != kVersionMajor)
-    return Error{ErrorCode::kIncompatible, "peer speaks protocol " + std::to_string(header.major) + "." +
-                                               std::to_string(header.minor) + "; this is " +
-                                               std::to_string(kVersionMajor) + "." + std::to_string(kVersionMinor)};
+    return Error{ErrorCode::kIncompatible, "peer speaks protocol " + std::to_string(header.major) +
+                                               "." + std::to_string(header.minor) + "; this is " +
+                                               std::to_string(kVersionMajor) + "." +
+                                               std::to_string(kVersionMinor)};
   if (header.body_bytes > kMaxInternalPartBytes)
-    return malformed("body of " + std::to_string(header.body_bytes) + " bytes announced; the limit is " +
-                     std::to_string(kMaxInternalPartBytes));
+    return malformed("body of " + std::to_string(header.body_bytes) +
+                     " bytes announced; the limit is " + std::to_string(kMaxInternalPartBytes));
   return header;
 }
 

@@ -1,7 +1,9 @@
 // The fixed header before every body, 56 bytes, little-endian:
-//   0 magic "FTKN" · 4 major u8 · 5 minor u8 · 6 type u16 · 8 flags u32 · 12 body bytes u32 · 16 request id (high u64, low u64)
-//   32 sender's worker id u64 · 40 its incarnation u64 · 48 its frame number u64
-// It is judged before the body is touched, and a router may forward on it alone. Pure: knows no message and no socket.
+//   0 magic "FTKN" · 4 major u8 · 5 minor u8 · 6 type u16 · 8 flags u32 · 12 body bytes u32 · 16
+//   request id (high u64, low u64) 32 sender's worker id u64 · 40 its incarnation u64 · 48 its
+//   frame number u64
+// It is judged before the body is touched, and a router may forward on it alone. Pure: knows no
+// message and no socket.
 #pragma once
 
 #include <array>
@@ -33,10 +35,12 @@ struct Header {
 };
 
 Bytes pack_header(const Header& header);
-// Refuses: another length, magic or major version, a body beyond the limit. An unknown type is the codec's to refuse.
+// Refuses: another length, magic or major version, a body beyond the limit. An unknown type is the
+// codec's to refuse.
 Result<Header> read_header(std::string_view bytes);
 
-// Who is speaking: a worker in one of its lives, numbering its frames. Owned by a service's work thread.
+// Who is speaking: a worker in one of its lives, numbering its frames. Owned by a service's work
+// thread.
 class Speaker {
  public:
   Speaker() = default;

@@ -1,5 +1,5 @@
-// The largest of everything that is read from outside, with the reason for each. A size beyond its limit is refused
-// before a byte is reserved for it.
+// The largest of everything that is read from outside, with the reason for each. A size beyond its
+// limit is refused before a byte is reserved for it.
 #pragma once
 
 #include <cstddef>
@@ -15,21 +15,24 @@ inline constexpr std::size_t kMaxBlobs = kMaxParts - 2;  // after header and bod
 
 // A million tokens of 4 bytes: the longest context any supported family has, in one ATTACH or OPEN.
 inline constexpr std::size_t kMaxInternalPartBytes = std::size_t{4} << 20;
-// A prompt of a million bytes is beyond every context of this release; larger requests are mistakes or attacks.
+// A prompt of a million bytes is beyond every context of this release; larger requests are mistakes
+// or attacks.
 inline constexpr std::size_t kMaxClientPartBytes = std::size_t{1} << 20;
 
 // Deepest legal body is record > params > bad words > ids; twice that leaves room to grow.
 inline constexpr int kMaxDepth = 8;
-inline constexpr std::size_t kMaxArray = 65536;        // elements of a msgpack array: records of a batch, strings of a list
-inline constexpr std::size_t kMaxMap = 64;             // keys of a client's map: twice those we know
+inline constexpr std::size_t kMaxArray =
+    65536;  // elements of a msgpack array: records of a batch, strings of a list
+inline constexpr std::size_t kMaxMap = 64;  // keys of a client's map: twice those we know
 inline constexpr std::size_t kMaxStringBytes = std::size_t{1} << 20;
 inline constexpr std::size_t kMaxBinBytes = kMaxInternalPartBytes;
 
 // One client request. Those of sampling are in base/sampling_params.h.
 inline constexpr std::size_t kMaxChatMessages = 4096;
-inline constexpr std::size_t kMaxTokenIds = std::size_t{1} << 20;  // the longest context of any supported family
-inline constexpr std::size_t kMaxNameBytes = 128;          // model, tenant, proposer: names people type
+inline constexpr std::size_t kMaxTokenIds = std::size_t{1}
+                                            << 20;  // the longest context of any supported family
+inline constexpr std::size_t kMaxNameBytes = 128;   // model, tenant, proposer: names people type
 inline constexpr std::uint32_t kMaxTimeoutMs = 3'600'000;  // an hour: longer is a leak with a date
-inline constexpr std::uint32_t kMaxChoices = 1;            // parallel answers; more come with a later release
+inline constexpr std::uint32_t kMaxChoices = 1;  // parallel answers; more come with a later release
 
 }  // namespace foretoken::wire

@@ -1,8 +1,10 @@
-// A connection's life as a table: (state, event) -> (state, actions), plus two timers. Liveness and greeting are decided here
-// and nowhere else. Pure: time comes as an argument, actions leave as values; whoever owns the socket carries them out.
+// A connection's life as a table: (state, event) -> (state, actions), plus two timers. Liveness and
+// greeting are decided here and nowhere else. Pure: time comes as an argument, actions leave as
+// values; whoever owns the socket carries them out.
 //
-// The dialling end (worker -> router, target -> draft) says hello until it is answered, then keeps the link alive with
-// heartbeats. The listening end (Guest) knows a peer by its last hello. Four silent heartbeats are a dead peer for both.
+// The dialling end (worker -> router, target -> draft) says hello until it is answered, then keeps
+// the link alive with heartbeats. The listening end (Guest) knows a peer by its last hello. Four
+// silent heartbeats are a dead peer for both.
 #pragma once
 
 #include <chrono>
@@ -40,7 +42,8 @@ using LinkActions = std::vector<LinkAction>;
 struct LinkTimes {
   Duration heartbeat = std::chrono::milliseconds(250);
   Duration hello_retry = std::chrono::milliseconds(100);
-  Duration refused_retry = std::chrono::seconds(1);  // what was refused may be replaced by something that fits
+  Duration refused_retry =
+      std::chrono::seconds(1);  // what was refused may be replaced by something that fits
 };
 
 inline constexpr int kMissedHeartbeats = 4;
@@ -68,10 +71,10 @@ class Link {
 class Guest {
  public:
   enum class Verdict : std::uint8_t {
-    kCurrent,  // go on
-    kNew,      // first hello, or of a new life: everything of an older one is dead
-    kStale,    // of an older life: drop and count
-    kStranger, // never said hello, or was given up: answer with known = false
+    kCurrent,   // go on
+    kNew,       // first hello, or of a new life: everything of an older one is dead
+    kStale,     // of an older life: drop and count
+    kStranger,  // never said hello, or was given up: answer with known = false
   };
 
   Verdict on_hello(Incarnation incarnation, TimePoint now);

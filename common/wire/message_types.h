@@ -1,4 +1,5 @@
-// The numbers on the wire: message types and the closed lists (roles, reasons) that several messages share. Append only.
+// The numbers on the wire: message types and the closed lists (roles, reasons) that several
+// messages share. Append only.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +43,14 @@ enum class MessageType : std::uint16_t {
 
 enum class Role : std::uint8_t { kRouter, kTokenizer, kDraft, kTarget, kEdge, kTool };
 enum class FinishReason : std::uint8_t { kStop, kLength, kCancelled, kDeadline };
-enum class CloseReason : std::uint8_t { kStop, kCancelled, kDeadline, kMigrated, kDraining, kFinished };
+enum class CloseReason : std::uint8_t {
+  kStop,
+  kCancelled,
+  kDeadline,
+  kMigrated,
+  kDraining,
+  kFinished
+};
 enum class Acceptance : std::uint8_t { kCoupled, kRejection };
 enum class NeedReason : std::uint8_t { kUnknown, kGap, kMismatch, kEvicted };
 enum class PromptKind : std::uint8_t { kTokens, kText, kMessages };
@@ -59,10 +67,10 @@ constexpr std::uint64_t enum_count(NeedReason) { return 4; }
 constexpr std::uint64_t enum_count(PromptKind) { return 3; }
 constexpr std::uint64_t enum_count(ProposerKind) { return 5; }
 
-std::string_view name_of(Role value);          // "router", "tokenizer", "draft", "target", "edge", "tool"
+std::string_view name_of(Role value);  // "router", "tokenizer", "draft", "target", "edge", "tool"
 std::string_view name_of(FinishReason value);  // "stop", "length", "cancelled", "deadline"
 std::string_view name_of(CloseReason value);
-std::string_view name_of(Acceptance value);    // "coupled", "rejection"
+std::string_view name_of(Acceptance value);  // "coupled", "rejection"
 std::string_view name_of(NeedReason value);
 std::string_view name_of(PromptKind value);
 std::string_view name_of(ProposerKind value);  // "default", "draft", "ngram", "prediction", "none"

@@ -7,16 +7,26 @@ namespace foretoken::wire {
 
 std::string_view name_of(MsgpackKind kind) {
   switch (kind) {
-    case MsgpackKind::kNil: return "nil";
-    case MsgpackKind::kBool: return "a boolean";
-    case MsgpackKind::kInteger: return "an integer";
-    case MsgpackKind::kFloat: return "a float";
-    case MsgpackKind::kStr: return "a string";
-    case MsgpackKind::kBin: return "binary data";
-    case MsgpackKind::kArray: return "an array";
-    case MsgpackKind::kMap: return "a map";
-    case MsgpackKind::kEnd: return "the end of the data";
-    case MsgpackKind::kBad: return "a type msgpack does not have here";
+    case MsgpackKind::kNil:
+      return "nil";
+    case MsgpackKind::kBool:
+      return "a boolean";
+    case MsgpackKind::kInteger:
+      return "an integer";
+    case MsgpackKind::kFloat:
+      return "a float";
+    case MsgpackKind::kStr:
+      return "a string";
+    case MsgpackKind::kBin:
+      return "binary data";
+    case MsgpackKind::kArray:
+      return "an array";
+    case MsgpackKind::kMap:
+      return "a map";
+    case MsgpackKind::kEnd:
+      return "the end of the data";
+    case MsgpackKind::kBad:
+      return "a type msgpack does not have here";
   }
   return "?";
 }
@@ -47,7 +57,8 @@ bool MsgpackReader::expected(const char* what) {
 bool MsgpackReader::take(std::size_t size, std::string_view& bytes) {
   if (failed()) return false;
   if (size > rest_.size())
-    return fail("announces " + std::to_string(size) + " bytes where " + std::to_string(rest_.size()) + " remain");
+    return fail("announces " + std::to_string(size) + " bytes where " +
+                std::to_string(rest_.size()) + " remain");
   bytes = rest_.substr(0, size);
   rest_.remove_prefix(size);
   return true;
@@ -98,8 +109,8 @@ bool MsgpackReader::uint(std::uint64_t& value, std::uint64_t most) {
   MsgpackInteger read;
   if (!integer(read)) return false;
   if (read.negative || read.magnitude > most)
-    return fail("is " + std::string(read.negative ? "-" : "") + std::to_string(read.magnitude) + "; it must be from 0 to " +
-                std::to_string(most));
+    return fail("is " + std::string(read.negative ? "-" : "") + std::to_string(read.magnitude) +
+                "; it must be from 0 to " + std::to_string(most));
   value = read.magnitude;
   return true;
 }
@@ -109,10 +120,11 @@ bool MsgpackReader::sint(std::int64_t& value, std::int64_t least, std::int64_t m
   if (!integer(read)) return false;
   const auto half = std::uint64_t{1} << 63;
   const bool fits = read.negative ? read.magnitude <= half : read.magnitude < half;
-  const auto as_signed = static_cast<std::int64_t>(read.negative ? ~read.magnitude + 1 : read.magnitude);
+  const auto as_signed =
+      static_cast<std::int64_t>(read.negative ? ~read.magnitude + 1 : read.magnitude);
   if (!fits || as_signed < least || as_signed > most)
-    return fail("is " + std::string(read.negative ? "-" : "") + std::to_string(read.magnitude) + "; it must be from " +
-                std::to_string(least) + " to " + std::to_string(most));
+    return fail("is " + std::string(read.negative ? "-" : "") + std::to_string(read.magnitude) +
+                "; it must be from " + std::to_string(least) + " to " + std::to_string(most));
   value = as_signed;
   return true;
 }
@@ -124,7 +136,8 @@ bool MsgpackReader::real(double& value) {
   const bool single = static_cast<std::uint8_t>(first[0]) == 0xca;
   std::uint64_t raw = 0;
   if (!big_endian(single ? 4 : 8, raw)) return false;
-  value = single ? static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(raw))) : std::bit_cast<double>(raw);
+  value = single ? static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(raw)))
+                 : std::bit_cast<double>(raw);
   if (!std::isfinite(value)) return fail("is not a finite number");
   return true;
 }
@@ -145,8 +158,10 @@ bool MsgpackReader::sized(std::uint8_t first8, std::size_t most, std::string_vie
   std::string_view first;
   if (!take(1, first)) return false;
   std::uint64_t size = 0;
-  if (!big_endian(std::size_t{1} << (static_cast<std::uint8_t>(first[0]) - first8), size)) return false;
-  if (size > most) return fail("has " + std::to_string(size) + " bytes; the limit is " + std::to_string(most));
+  if (!big_endian(std::size_t{1} << (static_cast<std::uint8_t>(first[0]) - first8), size))
+    return false;
+  if (size > most)
+    return fail("has " + std::to_string(size) + " bytes; the limit is " + std::to_string(most));
   return take(size, value);
 }
 
@@ -163,12 +178,16 @@ bool MsgpackReader::bin(std::string_view& value) {
   return sized(0xc4, kMaxBinBytes, value);
 }
 
-bool MsgpackReader::enter(std::size_t size, std::size_t most, std::size_t bytes_each, const char* what) {
+bool MsgpackReader::enter(std::size_t size,
+                          std::size_t most,
+                          std::size_t bytes_each,
+                          const char* what) {
   if (size > most)
-    return fail(std::string("is ") + what + " of " + std::to_string(size) + "; the limit is " + std::to_string(most));
+    return fail(std::string("is ") + what + " of " + std::to_string(size) + "; the limit is " +
+                std::to_string(most));
   if (size > rest_.size() / bytes_each)
-    return fail(std::string("is ") + what + " that announces " + std::to_string(size) + " elements where " +
-                std::to_string(rest_.size()) + " bytes remain");
+    return fail(std::string("is ") + what + " that announces " + std::to_string(size) +
+                " elements where " + std::to_string(rest_.size()) + " bytes remain");
   if (++depth_ > kMaxDepth) return fail("is nested deeper than " + std::to_string(kMaxDepth));
   return true;
 }
@@ -196,7 +215,8 @@ bool MsgpackReader::map(std::size_t& size, std::size_t most) {
 bool MsgpackReader::skip() {
   if (failed()) return false;
   switch (peek()) {
-    case MsgpackKind::kNil: return nil();
+    case MsgpackKind::kNil:
+      return nil();
     case MsgpackKind::kBool: {
       bool value;
       return boolean(value);
@@ -228,7 +248,8 @@ bool MsgpackReader::skip() {
       return true;
     }
     case MsgpackKind::kEnd:
-    case MsgpackKind::kBad: return expected("a value");
+    case MsgpackKind::kBad:
+      return expected("a value");
   }
   return false;
 }
@@ -249,7 +270,8 @@ bool is_utf8(std::string_view text) {
       code = code << 6 | (byte & 0x3f);
     }
     constexpr std::uint32_t kSmallest[] = {0, 0, 0x80, 0x800, 0x10000};
-    if (code < kSmallest[size] || code > 0x10ffff || (code >= 0xd800 && code <= 0xdfff)) return false;
+    if (code < kSmallest[size] || code > 0x10ffff || (code >= 0xd800 && code <= 0xdfff))
+      return false;
     i += size;
   }
   return true;

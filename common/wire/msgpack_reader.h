@@ -1,6 +1,7 @@
-// Strict reader of msgpack from outside. Nothing is reserved and nothing copied: strings are views, and a declared length is
-// compared with the bytes that remain before it is believed. The first failure sticks and says what was expected; every
-// later call fails too. No exception. Legal msgpack in other than its shortest form is accepted; ext types are not.
+// Strict reader of msgpack from outside. Nothing is reserved and nothing copied: strings are views,
+// and a declared length is compared with the bytes that remain before it is believed. The first
+// failure sticks and says what was expected; every later call fails too. No exception. Legal
+// msgpack in other than its shortest form is accepted; ext types are not.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,18 @@
 
 namespace foretoken::wire {
 
-enum class MsgpackKind : std::uint8_t { kNil, kBool, kInteger, kFloat, kStr, kBin, kArray, kMap, kEnd, kBad };
+enum class MsgpackKind : std::uint8_t {
+  kNil,
+  kBool,
+  kInteger,
+  kFloat,
+  kStr,
+  kBin,
+  kArray,
+  kMap,
+  kEnd,
+  kBad
+};
 
 std::string_view name_of(MsgpackKind kind);
 
@@ -31,8 +43,8 @@ class MsgpackReader {
   bool integer(MsgpackInteger& value);
   bool uint(std::uint64_t& value, std::uint64_t most);
   bool sint(std::int64_t& value, std::int64_t least, std::int64_t most);
-  bool real(double& value);       // float32 or float64, finite
-  bool number(double& value);     // also an integer
+  bool real(double& value);    // float32 or float64, finite
+  bool number(double& value);  // also an integer
   bool str(std::string_view& value);
   bool bin(std::string_view& value);
   // Arrays and maps count as one level of depth between the opening call and leave().

@@ -23,18 +23,17 @@ std::uint32_t size32(std::size_t size) {
 }  // namespace
 
 // A packer holds nothing but its stream, so making one per call costs nothing.
-#define FORETOKEN_PACK(call)               \
-  Sink sink{out_};                         \
-  msgpack::packer<Sink> packer(sink);      \
+#define FORETOKEN_PACK(call)          \
+  Sink sink{out_};                    \
+  msgpack::packer<Sink> packer(sink); \
   packer.call
 
 void MsgpackWriter::nil() { FORETOKEN_PACK(pack_nil()); }
-void MsgpackWriter::boolean(bool value) {
-  FORETOKEN_PACK(pack(value));
-}
+void MsgpackWriter::boolean(bool value) { FORETOKEN_PACK(pack(value)); }
 void MsgpackWriter::uint(std::uint64_t value) { FORETOKEN_PACK(pack_uint64(value)); }
 void MsgpackWriter::integer(std::int64_t value) { FORETOKEN_PACK(pack_int64(value)); }
-// By hand: msgpack-cxx writes a float that happens to be whole as an integer, and a field has one type.
+// By hand: msgpack-cxx writes a float that happens to be whole as an integer, and a field has one
+// type.
 void MsgpackWriter::float32(float value) { put('\xca', std::bit_cast<std::uint32_t>(value), 4); }
 void MsgpackWriter::float64(double value) { put('\xcb', std::bit_cast<std::uint64_t>(value), 8); }
 void MsgpackWriter::put(char marker, std::uint64_t bits, int bytes) {

@@ -20,13 +20,18 @@ std::string_view name_of(FinishReason value) {
   return pick<FinishReason, 4>(value, {"stop", "length", "cancelled", "deadline"});
 }
 std::string_view name_of(CloseReason value) {
-  return pick<CloseReason, 6>(value, {"stop", "cancelled", "deadline", "migrated", "draining", "finished"});
+  return pick<CloseReason, 6>(
+      value, {"stop", "cancelled", "deadline", "migrated", "draining", "finished"});
 }
-std::string_view name_of(Acceptance value) { return pick<Acceptance, 2>(value, {"coupled", "rejection"}); }
+std::string_view name_of(Acceptance value) {
+  return pick<Acceptance, 2>(value, {"coupled", "rejection"});
+}
 std::string_view name_of(NeedReason value) {
   return pick<NeedReason, 4>(value, {"unknown", "gap", "mismatch", "evicted"});
 }
-std::string_view name_of(PromptKind value) { return pick<PromptKind, 3>(value, {"tokens", "text", "messages"}); }
+std::string_view name_of(PromptKind value) {
+  return pick<PromptKind, 3>(value, {"tokens", "text", "messages"});
+}
 std::string_view name_of(ProposerKind value) {
   return pick<ProposerKind, 5>(value, {"default", "draft", "ngram", "prediction", "none"});
 }

@@ -1,4 +1,5 @@
-// The listing of SamplingParams for the wire: the struct lives in base, where nothing knows of fields.
+// The listing of SamplingParams for the wire: the struct lives in base, where nothing knows of
+// fields.
 #pragma once
 
 #include <string_view>
@@ -12,7 +13,7 @@ template <class T>
 struct Listing {};
 
 template <class T>
-  requires requires { T::kName; }
+requires requires { T::kName; }
 struct Listing<T> {
   static constexpr std::string_view kName = T::kName;
   template <class Self, class Visitor>

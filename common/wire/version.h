@@ -1,5 +1,6 @@
-// Version of the protocol between services. Minor: fields or messages were appended, old peers go on. Major: something
-// that was sent before now means something else, and such a peer is refused by name.
+// Version of the protocol between services. Minor: fields or messages were appended, old peers go
+// on. Major: something that was sent before now means something else, and such a peer is refused by
+// name.
 #pragma once
 
 #include <cstdint>

@@ -30,7 +30,8 @@ class ConfigTest : public ::testing::Test {
     std::ofstream(folder_ / name) << text;
     return (folder_ / name).string();
   }
-  LoadedConfig load(const std::string& toml, std::map<std::string, std::string> environment = {},
+  LoadedConfig load(const std::string& toml,
+                    std::map<std::string, std::string> environment = {},
                     std::vector<std::string> settings = {}) {
     return load_config({write(toml), std::move(environment), std::move(settings)});
   }
@@ -47,8 +48,9 @@ TEST_F(ConfigTest, TakesDefaultsWithoutAnything) {
 
 TEST_F(ConfigTest, FlagBeatsVariableBeatsFileBeatsDefault) {
   const std::string file = "[speculation]\ndraft_len = 5\nngram_min = 3\nproposer = \"none\"\n";
-  const auto loaded = load(file, {{"FORETOKEN_SPECULATION_DRAFT_LEN", "6"}, {"FORETOKEN_SPECULATION_NGRAM_MIN", "4"}},
-                           {"speculation.draft_len=7"});
+  const auto loaded = load(
+      file, {{"FORETOKEN_SPECULATION_DRAFT_LEN", "6"}, {"FORETOKEN_SPECULATION_NGRAM_MIN", "4"}},
+      {"speculation.draft_len=7"});
   EXPECT_THAT(loaded.errors, IsEmpty());
   EXPECT_EQ(loaded.config.speculation.draft_len, 7u);
   EXPECT_EQ(loaded.config.speculation.ngram_min, 4u);
@@ -59,9 +61,10 @@ TEST_F(ConfigTest, FlagBeatsVariableBeatsFileBeatsDefault) {
 }
 
 TEST_F(ConfigTest, ReadsEveryTypeFromEverySource) {
-  const auto loaded = load("[model]\nalias = [\"a\", \"b\"]\n[bus]\ninsecure = true\n",
-                           {{"FORETOKEN_SPECULATION_ADAPTIVE", "false"}, {"FORETOKEN_MODEL_NAME", "x"}},
-                           {"bus.draft=ipc://a,tcp://127.0.0.1:7"});
+  const auto loaded =
+      load("[model]\nalias = [\"a\", \"b\"]\n[bus]\ninsecure = true\n",
+           {{"FORETOKEN_SPECULATION_ADAPTIVE", "false"}, {"FORETOKEN_MODEL_NAME", "x"}},
+           {"bus.draft=ipc://a,tcp://127.0.0.1:7"});
   EXPECT_THAT(loaded.errors, IsEmpty());
   EXPECT_THAT(loaded.config.model.alias, ElementsAre("a", "b"));
   EXPECT_TRUE(loaded.config.bus.insecure);
@@ -82,15 +85,23 @@ TEST_F(ConfigTest, ReportsEveryErrorWithItsPlace) {
       "[kv_cache]\n"
       "memory = \"many\"\n"
       "block_tokens = -1\n",
-      {{"FORETOKEN_LOG_LEVEL", "loud"}}, {"bus.router=somewhere", "nonsense", "model.max_model_len=1.5"});
+      {{"FORETOKEN_LOG_LEVEL", "loud"}},
+      {"bus.router=somewhere", "nonsense", "model.max_model_len=1.5"});
   EXPECT_EQ(loaded.errors.size(), 11u) << ::testing::PrintToString(loaded.errors);
-  EXPECT_THAT(loaded.errors, Contains(AllOf(HasSubstr("f.toml:2"), HasSubstr("draft_len is 33; it must be from 0 to 32"))));
-  EXPECT_THAT(loaded.errors, Contains(AllOf(HasSubstr("f.toml:3"), HasSubstr("did you mean speculation.draft_len?"))));
-  EXPECT_THAT(loaded.errors, Contains(AllOf(HasSubstr("f.toml:4"), HasSubstr("did you mean \"draft\"?"))));
-  EXPECT_THAT(loaded.errors, Contains(AllOf(HasSubstr("f.toml:5"), HasSubstr("must be true or false"))));
-  EXPECT_THAT(loaded.errors, Contains(AllOf(HasSubstr("f.toml:7"), HasSubstr("did you mean limits?"))));
+  EXPECT_THAT(loaded.errors,
+              Contains(AllOf(HasSubstr("f.toml:2"),
+                             HasSubstr("draft_len is 33; it must be from 0 to 32"))));
+  EXPECT_THAT(loaded.errors, Contains(AllOf(HasSubstr("f.toml:3"),
+                                            HasSubstr("did you mean speculation.draft_len?"))));
+  EXPECT_THAT(loaded.errors,
+              Contains(AllOf(HasSubstr("f.toml:4"), HasSubstr("did you mean \"draft\"?"))));
+  EXPECT_THAT(loaded.errors,
+              Contains(AllOf(HasSubstr("f.toml:5"), HasSubstr("must be true or false"))));
+  EXPECT_THAT(loaded.errors,
+              Contains(AllOf(HasSubstr("f.toml:7"), HasSubstr("did you mean limits?"))));
   EXPECT_THAT(loaded.errors, Contains(AllOf(HasSubstr("f.toml:9"), HasSubstr("60%"))));
-  EXPECT_THAT(loaded.errors, Contains(AllOf(HasSubstr("f.toml:10"), HasSubstr("is -1; it must be from 1 to 256"))));
+  EXPECT_THAT(loaded.errors, Contains(AllOf(HasSubstr("f.toml:10"),
+                                            HasSubstr("is -1; it must be from 1 to 256"))));
   EXPECT_THAT(loaded.errors, Contains(AllOf(HasSubstr("FORETOKEN_LOG_LEVEL"), HasSubstr("loud"))));
   EXPECT_THAT(loaded.errors, Contains(HasSubstr("--set bus.router: bus.router is \"somewhere\"")));
   EXPECT_THAT(loaded.errors, Contains(HasSubstr("--set nonsense")));
@@ -98,44 +109,59 @@ TEST_F(ConfigTest, ReportsEveryErrorWithItsPlace) {
 }
 
 TEST_F(ConfigTest, RefusesAFractionForAWholeNumber) {
-  EXPECT_THAT(load("[limits]\nmax_running = 1.5\n").errors, ElementsAre(HasSubstr("must be a whole number")));
-  EXPECT_THAT(load("", {}, {"limits.max_running=1.5"}).errors, ElementsAre(HasSubstr("must be a whole number")));
-  EXPECT_THAT(load("", {}, {"limits.max_running=99999999999999999999"}).errors, ElementsAre(HasSubstr("must be a whole number")));
+  EXPECT_THAT(load("[limits]\nmax_running = 1.5\n").errors,
+              ElementsAre(HasSubstr("must be a whole number")));
+  EXPECT_THAT(load("", {}, {"limits.max_running=1.5"}).errors,
+              ElementsAre(HasSubstr("must be a whole number")));
+  EXPECT_THAT(load("", {}, {"limits.max_running=99999999999999999999"}).errors,
+              ElementsAre(HasSubstr("must be a whole number")));
 }
 
 TEST_F(ConfigTest, PointsToTheSectionAKeyBelongsTo) {
-  EXPECT_THAT(load("[target]\nmax_running = 3\n").errors, ElementsAre(HasSubstr("did you mean limits.max_running?")));
+  EXPECT_THAT(load("[target]\nmax_running = 3\n").errors,
+              ElementsAre(HasSubstr("did you mean limits.max_running?")));
 }
 
 TEST_F(ConfigTest, SaysWhereAFileIsNotToml) {
-  EXPECT_THAT(load("[log]\nlevel = \"info\"\nformat = = 3\n").errors, ElementsAre(HasSubstr("f.toml:3: not TOML")));
-  EXPECT_THAT(load("[log]\nlevel = \"info\"\nlevel = \"info\"\n").errors, ElementsAre(HasSubstr("not TOML")));
+  EXPECT_THAT(load("[log]\nlevel = \"info\"\nformat = = 3\n").errors,
+              ElementsAre(HasSubstr("f.toml:3: not TOML")));
+  EXPECT_THAT(load("[log]\nlevel = \"info\"\nlevel = \"info\"\n").errors,
+              ElementsAre(HasSubstr("not TOML")));
   EXPECT_THAT(load("loose = 1\n").errors, ElementsAre(HasSubstr("outside a [section]")));
 }
 
 TEST_F(ConfigTest, TakesAnEmptyFileAndMissesAMissingOne) {
   EXPECT_THAT(load("").errors, IsEmpty());
-  EXPECT_THAT(load_config({(folder_ / "none.toml").string(), {}, {}}).errors, ElementsAre(HasSubstr("cannot be read")));
-  EXPECT_THAT(load_config({std::nullopt, {{"FORETOKEN_CONFIG", (folder_ / "none.toml").string()}}, {}}).errors,
+  EXPECT_THAT(load_config({(folder_ / "none.toml").string(), {}, {}}).errors,
               ElementsAre(HasSubstr("cannot be read")));
+  EXPECT_THAT(
+      load_config({std::nullopt, {{"FORETOKEN_CONFIG", (folder_ / "none.toml").string()}}, {}})
+          .errors,
+      ElementsAre(HasSubstr("cannot be read")));
 }
 
 TEST_F(ConfigTest, ChecksWhatNoSingleKeyKnows) {
-  EXPECT_THAT(load("[speculation]\nngram_min = 5\nngram_max = 4\n").errors, ElementsAre(HasSubstr("above speculation.ngram_max")));
-  EXPECT_THAT(load("[limits]\nmax_running = 100\nmax_batch_rows = 50\n").errors, ElementsAre(HasSubstr("each sequence needs a row")));
-  EXPECT_THAT(load("[bus]\ncurve_secret = \"x\"\n").errors, ElementsAre(HasSubstr("bus.curve_peers")));
+  EXPECT_THAT(load("[speculation]\nngram_min = 5\nngram_max = 4\n").errors,
+              ElementsAre(HasSubstr("above speculation.ngram_max")));
+  EXPECT_THAT(load("[limits]\nmax_running = 100\nmax_batch_rows = 50\n").errors,
+              ElementsAre(HasSubstr("each sequence needs a row")));
+  EXPECT_THAT(load("[bus]\ncurve_secret = \"x\"\n").errors,
+              ElementsAre(HasSubstr("bus.curve_peers")));
 }
 
 TEST_F(ConfigTest, FindsTheFileInItsPlaces) {
   std::filesystem::create_directories(folder_ / "foretoken");
   std::ofstream(folder_ / "foretoken/foretoken.toml") << "";
-  EXPECT_EQ(find_config_file({{"XDG_CONFIG_HOME", folder_.string()}}), (folder_ / "foretoken/foretoken.toml").string());
-  EXPECT_EQ(find_config_file({{"FORETOKEN_CONFIG", "/x"}, {"XDG_CONFIG_HOME", folder_.string()}}), "/x");
+  EXPECT_EQ(find_config_file({{"XDG_CONFIG_HOME", folder_.string()}}),
+            (folder_ / "foretoken/foretoken.toml").string());
+  EXPECT_EQ(find_config_file({{"FORETOKEN_CONFIG", "/x"}, {"XDG_CONFIG_HOME", folder_.string()}}),
+            "/x");
 }
 
 // What --print-config prints is a configuration with the same values.
 TEST_F(ConfigTest, PrintsWhatItWouldRead) {
-  const auto first = load("[model]\nalias = [\"a \\\"b\\\"\"]\n[log]\nlevel = \"debug\"\n", {}, {"kv_cache.memory=2GiB"});
+  const auto first = load("[model]\nalias = [\"a \\\"b\\\"\"]\n[log]\nlevel = \"debug\"\n", {},
+                          {"kv_cache.memory=2GiB"});
   ASSERT_THAT(first.errors, IsEmpty());
   const auto second = load(print_config(first));
   EXPECT_THAT(second.errors, IsEmpty());
@@ -153,7 +179,8 @@ TEST_F(ConfigTest, DefaultFileSaysTheDefaults) {
 }
 
 TEST_F(ConfigTest, EveryShippedConfigurationIsGood) {
-  for (const auto& entry : std::filesystem::directory_iterator(std::string(FORETOKEN_SOURCE_DIR) + "/configs")) {
+  for (const auto& entry :
+       std::filesystem::directory_iterator(std::string(FORETOKEN_SOURCE_DIR) + "/configs")) {
     if (entry.path().extension() != ".toml") continue;
     EXPECT_THAT(load_config({entry.path().string(), {}, {}}).errors, IsEmpty());
   }
@@ -167,17 +194,23 @@ void expect_page(const std::string& path, const std::string& text) {
   }
   std::ostringstream found;
   found << std::ifstream(file).rdbuf();
-  EXPECT_EQ(found.str(), text) << path << " is not what the listing says; FORETOKEN_UPDATE_GOLDEN=1 rewrites it";
+  EXPECT_EQ(found.str(), text)
+      << path << " is not what the listing says; FORETOKEN_UPDATE_GOLDEN=1 rewrites it";
 }
 
-TEST(ConfigPages, DefaultFileIsTheListing) { expect_page("configs/foretoken.toml", default_config_toml()); }
-TEST(ConfigPages, ReferenceIsTheListing) { expect_page("docs/reference/configuration.md", configuration_page()); }
+TEST(ConfigPages, DefaultFileIsTheListing) {
+  expect_page("configs/foretoken.toml", default_config_toml());
+}
+TEST(ConfigPages, ReferenceIsTheListing) {
+  expect_page("docs/reference/configuration.md", configuration_page());
+}
 
 TEST(MemoryBytes, ReadsSharesAndAmounts) {
   EXPECT_EQ(*memory_bytes("50%", 1000), 500u);
   EXPECT_EQ(*memory_bytes("8GiB", 0), std::uint64_t{8} << 30);
   EXPECT_EQ(*memory_bytes("1.5MiB", 0), 1572864u);
-  for (const char* bad : {"", "%", "0%", "96%", "-1GiB", "8", "8GB", "8 GiB", "nan%", "inf%", "infGiB", "1e9TiB"})
+  for (const char* bad :
+       {"", "%", "0%", "96%", "-1GiB", "8", "8GB", "8 GiB", "nan%", "inf%", "infGiB", "1e9TiB"})
     EXPECT_FALSE(memory_bytes(bad, 1000).ok()) << bad;
 }
 
@@ -198,7 +231,8 @@ TEST_F(ConfigTest, MakesTheRuntimeFolderForThisUserOnly) {
   BusSection bus;
   bus.runtime_dir = (folder_ / "a/b").string();
   EXPECT_EQ(runtime_directory(bus), bus.runtime_dir);
-  EXPECT_EQ(std::filesystem::status(bus.runtime_dir).permissions() & std::filesystem::perms::all, std::filesystem::perms::owner_all);
+  EXPECT_EQ(std::filesystem::status(bus.runtime_dir).permissions() & std::filesystem::perms::all,
+            std::filesystem::perms::owner_all);
   bus.runtime_dir = write("plain", "a-file");
   EXPECT_THROW(runtime_directory(bus), FatalError);
 }

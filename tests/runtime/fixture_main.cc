@@ -1,4 +1,5 @@
-// The smallest service: echoes what clients send. FIXTURE_MODE makes it fail in the ways a service can.
+// The smallest service: echoes what clients send. FIXTURE_MODE makes it fail in the ways a service
+// can.
 #include <chrono>
 #include <cstdlib>
 #include <stdexcept>
@@ -17,7 +18,8 @@ using foretoken::TimePoint;
 
 class EchoService final : public foretoken::Service {
  public:
-  EchoService(const foretoken::Config& config, std::string mode) : config_(config), mode_(std::move(mode)) {}
+  EchoService(const foretoken::Config& config, std::string mode)
+      : config_(config), mode_(std::move(mode)) {}
 
   void start(foretoken::Bus& bus) override {
     bus_ = &bus;
@@ -45,17 +47,21 @@ class EchoService final : public foretoken::Service {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return foretoken::service_main({"fixture", argc, argv, "Echoes, for tests."}, [](const auto& config, auto& runtime) {
-    const char* value = std::getenv("FIXTURE_MODE");
-    const std::string mode = value == nullptr ? "echo" : value;
-    if (mode == "bad-config") throw foretoken::FatalError(foretoken::ErrorCode::kConfig, "model.target has no config.json");
-    if (mode == "gone") throw foretoken::FatalError(foretoken::ErrorCode::kIo, "the device is gone");
-    if (mode == "bug") throw std::runtime_error("this should not happen");
-    for (int i = 0; mode == "slow-start" && i < 1000; ++i) {
-      runtime.progress("loading layer " + std::to_string(i));
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    }
-    EchoService service(config, mode);
-    return runtime.serve(service);
-  });
+  return foretoken::service_main(
+      {"fixture", argc, argv, "Echoes, for tests."}, [](const auto& config, auto& runtime) {
+        const char* value = std::getenv("FIXTURE_MODE");
+        const std::string mode = value == nullptr ? "echo" : value;
+        if (mode == "bad-config")
+          throw foretoken::FatalError(foretoken::ErrorCode::kConfig,
+                                      "model.target has no config.json");
+        if (mode == "gone")
+          throw foretoken::FatalError(foretoken::ErrorCode::kIo, "the device is gone");
+        if (mode == "bug") throw std::runtime_error("this should not happen");
+        for (int i = 0; mode == "slow-start" && i < 1000; ++i) {
+          runtime.progress("loading layer " + std::to_string(i));
+          std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        }
+        EchoService service(config, mode);
+        return runtime.serve(service);
+      });
 }

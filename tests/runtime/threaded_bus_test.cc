@@ -83,7 +83,8 @@ TEST(ThreadedBus, HoldsPeersBackWhenTheInboxIsFullAndLosesNothing) {
   (void)exchange(*client, {dialled, "", false}, {"up?"}, *server);
   while (server->receive(server->now() + milliseconds(50))) {
   }
-  for (int i = 0; i < 200; ++i) ASSERT_EQ(client->send({dialled, "", false}, {std::to_string(i)}), SendResult::kSent);
+  for (int i = 0; i < 200; ++i)
+    ASSERT_EQ(client->send({dialled, "", false}, {std::to_string(i)}), SendResult::kSent);
   for (int i = 0; i < 200; ++i) {
     const auto got = server->receive(server->now() + seconds(10));
     ASSERT_TRUE(got.has_value());

@@ -14,13 +14,20 @@ TimePoint now() { return std::chrono::steady_clock::now(); }
 TimePoint later() { return now() + seconds(10); }
 
 TransportPair over_tcp() {
-  return {nullptr, std::make_unique<ZmqTransport>(), std::make_unique<ZmqTransport>(), "tcp://127.0.0.1:*", later, now};
+  return {nullptr,
+          std::make_unique<ZmqTransport>(),
+          std::make_unique<ZmqTransport>(),
+          "tcp://127.0.0.1:*",
+          later,
+          now};
 }
 
 TransportPair over_ipc() {
   auto folder = std::make_shared<Folder>();
   const std::string endpoint = "ipc://" + (*folder / "a");
-  return {folder, std::make_unique<ZmqTransport>(), std::make_unique<ZmqTransport>(), endpoint, later, now};
+  return {
+      folder, std::make_unique<ZmqTransport>(), std::make_unique<ZmqTransport>(), endpoint, later,
+      now};
 }
 
 INSTANTIATE_TEST_SUITE_P(Tcp, TransportContract, ::testing::Values(over_tcp));
@@ -36,13 +43,18 @@ TransportPair over_loopback() {
   world->clock.set(TimePoint(seconds(100)));
   auto server = world->network.make_transport("a");
   auto client = world->network.make_transport("b");
-  return {world, std::move(server), std::move(client), "tcp://127.0.0.1:*",
-          [w = world.get()] { return w->clock.now() + seconds(10); }, [w = world.get()] { return w->clock.now(); }};
+  return {world,
+          std::move(server),
+          std::move(client),
+          "tcp://127.0.0.1:*",
+          [w = world.get()] { return w->clock.now() + seconds(10); },
+          [w = world.get()] { return w->clock.now(); }};
 }
 
 TransportPair over_slow_loopback() {
   TransportPair pair = over_loopback();
-  static_cast<World*>(pair.world.get())->network.set_faults({0, 0, milliseconds(3), milliseconds(3)});
+  static_cast<World*>(pair.world.get())
+      ->network.set_faults({0, 0, milliseconds(3), milliseconds(3)});
   return pair;
 }
 

@@ -20,9 +20,11 @@ std::vector<int> arrivals(std::uint64_t seed, const LoopbackFaults& faults) {
   const SocketId bound = server->bind("ipc://x", Door::kInternal);
   const SocketId dialled = client->connect(server->endpoint(bound));
   network.set_faults(faults);
-  for (int i = 0; i < 100; ++i) EXPECT_EQ(client->send({dialled, "", false}, {std::to_string(i)}), SendResult::kSent);
+  for (int i = 0; i < 100; ++i)
+    EXPECT_EQ(client->send({dialled, "", false}, {std::to_string(i)}), SendResult::kSent);
   std::vector<int> got;
-  while (auto delivery = server->receive(clock.now() + seconds(1))) got.push_back(std::stoi(delivery->frames[0]));
+  while (auto delivery = server->receive(clock.now() + seconds(1)))
+    got.push_back(std::stoi(delivery->frames[0]));
   return got;
 }
 
@@ -50,7 +52,8 @@ TEST(LoopbackNetwork, PartitionsAndHeals) {
   const SocketId bound = server->bind("ipc://x", Door::kInternal);
   const SocketId dialled = client->connect(server->endpoint(bound));
   network.partition("b", "a");
-  EXPECT_EQ(client->send({dialled, "", false}, {"lost"}), SendResult::kSent);  // sent is not delivered
+  EXPECT_EQ(client->send({dialled, "", false}, {"lost"}),
+            SendResult::kSent);  // sent is not delivered
   EXPECT_EQ(network.in_flight(), 0u);
   network.heal();
   EXPECT_EQ(client->send({dialled, "", false}, {"found"}), SendResult::kSent);
@@ -68,7 +71,8 @@ TEST(LoopbackNetwork, LosesWhatWasInFlightToAProcessThatDied) {
   server.reset();
   EXPECT_EQ(network.in_flight(), 0u);
   EXPECT_EQ(client->send({dialled, "", false}, {"x"}), SendResult::kBusy);
-  server = network.make_transport("a");  // the next life takes the same address and the client finds it
+  server =
+      network.make_transport("a");  // the next life takes the same address and the client finds it
   server->bind("ipc://x", Door::kInternal);
   EXPECT_EQ(client->send({dialled, "", false}, {"again"}), SendResult::kSent);
   EXPECT_EQ(server->receive(TimePoint::min())->frames, Frames{"again"});

@@ -1,4 +1,5 @@
-// What any transport must do, whatever carries the bytes. A case gives a pair of transports and a way to wait.
+// What any transport must do, whatever carries the bytes. A case gives a pair of transports and a
+// way to wait.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,8 +19,8 @@ struct TransportPair {
   std::shared_ptr<void> world;  // what must outlive the transports
   std::unique_ptr<Transport> server;
   std::unique_ptr<Transport> client;
-  std::string wildcard;                      // an endpoint to bind, different each time
-  std::function<TimePoint()> later;          // a deadline by which a message that comes has come
+  std::string wildcard;              // an endpoint to bind, different each time
+  std::function<TimePoint()> later;  // a deadline by which a message that comes has come
   std::function<TimePoint()> now;
 };
 
@@ -31,7 +32,8 @@ class TransportContract : public ::testing::TestWithParam<std::function<Transpor
     SendResult result = SendResult::kBusy;
     for (int i = 0; i < 100000 && result == SendResult::kBusy && pair.now() < until; ++i) {
       result = pair.client->send(to, frames);
-      if (result == SendResult::kBusy) (void)pair.client->receive(pair.now() + std::chrono::milliseconds(1));
+      if (result == SendResult::kBusy)
+        (void)pair.client->receive(pair.now() + std::chrono::milliseconds(1));
     }
     return result;
   }
@@ -41,7 +43,8 @@ TEST_P(TransportContract, CarriesMessagesBothWays) {
   TransportPair pair = GetParam()();
   const SocketId bound = pair.server->bind(pair.wildcard, Door::kInternal);
   const SocketId dialled = pair.client->connect(pair.server->endpoint(bound));
-  ASSERT_EQ(send_when_up(pair, {dialled, "", false}, {"header", "body", std::string(100000, 'x')}), SendResult::kSent);
+  ASSERT_EQ(send_when_up(pair, {dialled, "", false}, {"header", "body", std::string(100000, 'x')}),
+            SendResult::kSent);
   const auto question = pair.server->receive(pair.later());
   ASSERT_TRUE(question.has_value());
   EXPECT_EQ(question->kind, DeliveryKind::kMessage);
@@ -60,7 +63,8 @@ TEST_P(TransportContract, KeepsOrderOnOneConnection) {
   const SocketId bound = pair.server->bind(pair.wildcard, Door::kInternal);
   const SocketId dialled = pair.client->connect(pair.server->endpoint(bound));
   for (int i = 0; i < 50; ++i)
-    ASSERT_EQ(send_when_up(pair, {dialled, "", false}, {std::to_string(i), "x"}), SendResult::kSent);
+    ASSERT_EQ(send_when_up(pair, {dialled, "", false}, {std::to_string(i), "x"}),
+              SendResult::kSent);
   for (int i = 0; i < 50; ++i) {
     const auto got = pair.server->receive(pair.later());
     ASSERT_TRUE(got.has_value());
@@ -112,7 +116,8 @@ TEST_P(TransportContract, WakesBeforeTheDeadline) {
   TransportPair pair = GetParam()();
   pair.server->bind(pair.wildcard, Door::kInternal);
   pair.server->wake();
-  EXPECT_FALSE(pair.server->receive(TimePoint::max()).has_value());  // or the test's time limit says so
+  EXPECT_FALSE(
+      pair.server->receive(TimePoint::max()).has_value());  // or the test's time limit says so
 }
 
 }  // namespace foretoken

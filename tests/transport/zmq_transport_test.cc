@@ -138,10 +138,13 @@ TEST(ZmqTransport, WakesFromAnotherThread) {
 }
 
 TEST(Endpoint, TakesOnlyWhatIsNumericAndKnown) {
-  for (const char* good : {"tcp://127.0.0.1:5555", "tcp://10.0.0.7:*", "tcp://[::1]:80", "ipc:///run/a", "inproc://x"})
+  for (const char* good :
+       {"tcp://127.0.0.1:5555", "tcp://10.0.0.7:*", "tcp://[::1]:80", "ipc:///run/a", "inproc://x"})
     EXPECT_TRUE(parse_endpoint(good).ok()) << good;
-  for (const char* bad : {"", "tcp://", "tcp://localhost:1", "tcp://eth0:5555", "tcp://*:5555", "tcp://1.2.3.4", "tcp://1.2.3.4:0",
-                          "tcp://1.2.3.4:65536", "tcp://1.2.3.4:x", "pgm://1.2.3.4:5", "ipc://", "ipc://@name", "udp://1.2.3.4:5"})
+  for (const char* bad :
+       {"", "tcp://", "tcp://localhost:1", "tcp://eth0:5555", "tcp://*:5555", "tcp://1.2.3.4",
+        "tcp://1.2.3.4:0", "tcp://1.2.3.4:65536", "tcp://1.2.3.4:x", "pgm://1.2.3.4:5", "ipc://",
+        "ipc://@name", "udp://1.2.3.4:5"})
     EXPECT_FALSE(parse_endpoint(bad).ok()) << bad;
   EXPECT_FALSE(parse_endpoint("ipc:///" + std::string(200, 'x')).ok());
   EXPECT_TRUE(parse_endpoint("tcp://127.1.2.3:5")->loopback);
@@ -152,7 +155,10 @@ TEST(Endpoint, TakesOnlyWhatIsNumericAndKnown) {
 // One server with keys, and a peers file that lists whom it is told to.
 class Curve : public ::testing::Test {
  protected:
-  Curve() : server_keys_(new_curve_keys()), draft_keys_(new_curve_keys()), stranger_keys_(new_curve_keys()) {
+  Curve()
+      : server_keys_(new_curve_keys()),
+        draft_keys_(new_curve_keys()),
+        stranger_keys_(new_curve_keys()) {
     folder_.write("server.secret", curve_key_file(server_keys_));
     folder_.write("draft.secret", curve_key_file(draft_keys_));
     folder_.write("stranger.secret", curve_key_file(stranger_keys_));
@@ -160,13 +166,16 @@ class Curve : public ::testing::Test {
 
   void start(const std::string& role_of_draft) {
     folder_.write("peers", "# keys\n" + draft_keys_.public_key + " " + role_of_draft + "\n");
-    server_ = std::make_unique<ZmqTransport>(ZmqOptions{folder_ / "server.secret", folder_ / "peers", false});
+    server_ = std::make_unique<ZmqTransport>(
+        ZmqOptions{folder_ / "server.secret", folder_ / "peers", false});
     bound_ = server_->bind("tcp://127.0.0.1:*", Door::kInternal);
   }
 
   // Does a message of the owner of this key arrive, and as whom?
-  std::optional<std::string> user_of(const std::string& secret_file, const std::string& server_key) {
-    folder_.write("client-peers", server_key + " router:router-0 " + server_->endpoint(bound_) + "\n");
+  std::optional<std::string> user_of(const std::string& secret_file,
+                                     const std::string& server_key) {
+    folder_.write("client-peers",
+                  server_key + " router:router-0 " + server_->endpoint(bound_) + "\n");
     ZmqTransport client(ZmqOptions{folder_ / secret_file, folder_ / "client-peers", false});
     const SocketId dialled = client.connect(server_->endpoint(bound_));
     const auto refused_before = server_->counters().handshakes_refused;
@@ -224,18 +233,23 @@ TEST_F(Curve, KnowsNoKeyForAnEndpointThatIsNotListed) {
 TEST(CurveFiles, SayWhatIsWrongWithoutSayingTheSecret) {
   const Folder folder;
   const auto keys = new_curve_keys();
-  const auto broken = read_curve_keys(folder.write("k", "public = \"" + keys.public_key + "\"\nsecret = \"" + keys.secret_key.substr(1) + "\"\n"));
+  const auto broken =
+      read_curve_keys(folder.write("k", "public = \"" + keys.public_key + "\"\nsecret = \"" +
+                                            keys.secret_key.substr(1) + "\"\n"));
   ASSERT_FALSE(broken.ok());
   EXPECT_THAT(broken.error().message, Not(HasSubstr(keys.secret_key.substr(1))));
-  const auto peers = read_curve_peers(folder.write("p", keys.public_key + " draft:a\nnonsense draft:b\n"));
+  const auto peers =
+      read_curve_peers(folder.write("p", keys.public_key + " draft:a\nnonsense draft:b\n"));
   ASSERT_FALSE(peers.ok());
   EXPECT_THAT(peers.error().message, HasSubstr("line 2"));
 }
 
 TEST(Zap, RefusesWhatItDoesNotUnderstand) {
-  for (const Frames& request : {Frames{}, Frames{"1.0"}, Frames{"2.0", "1", "internal", "a", "", "CURVE", std::string(32, 'k')},
-                                Frames{"1.0", "1", "internal", "a", "", "PLAIN", "u", "p"},
-                                Frames{"1.0", "1", "internal", "a", "", "CURVE", "short"}})
+  for (const Frames& request :
+       {Frames{}, Frames{"1.0"},
+        Frames{"2.0", "1", "internal", "a", "", "CURVE", std::string(32, 'k')},
+        Frames{"1.0", "1", "internal", "a", "", "PLAIN", "u", "p"},
+        Frames{"1.0", "1", "internal", "a", "", "CURVE", "short"}})
     EXPECT_EQ(answer_zap(request, {})[2], "400");
 }
 

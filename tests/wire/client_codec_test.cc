@@ -82,68 +82,134 @@ std::vector<HostileCase> hostile_cases() {
   const auto kUnsupported = ErrorCode::kUnsupportedParameter;
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const double inf = std::numeric_limits<double>::infinity();
-  const auto with = [&](std::string key, Write value) { return std::vector<Pair>{prompt, {std::move(key), std::move(value)}}; };
+  const auto with = [&](std::string key, Write value) {
+    return std::vector<Pair>{prompt, {std::move(key), std::move(value)}};
+  };
   const auto message = [](const Write& role, const Write& content) {
     return list({map({{"role", role}, {"content", content}})});
   };
   return {
       {"NoPrompt", {}, kRequest, "prompt", "one of prompt, messages and token_ids is required"},
       {"TwoPrompts", with("token_ids", list({num(1)})), kRequest, "prompt", "only one of"},
-      {"UnknownKey", with("temprature", real(1)), kRequest, "temprature", "did you mean \"temperature\"?"},
+      {"UnknownKey", with("temprature", real(1)), kRequest, "temprature",
+       "did you mean \"temperature\"?"},
       {"UnknownKeyFarFromAny", with("zzzzzzzzzz", real(1)), kRequest, "zzzzzzzzzz", "unknown key"},
-      {"DuplicateKey", {prompt, {"top_k", num(1)}, {"top_k", num(2)}}, kRequest, "top_k", "given twice"},
+      {"DuplicateKey",
+       {prompt, {"top_k", num(1)}, {"top_k", num(2)}},
+       kRequest,
+       "top_k",
+       "given twice"},
       {"Echo", with("echo", flag(true)), kUnsupported, "echo", "not supported"},
       {"Tools", with("tools", list({})), kUnsupported, "tools", "not supported"},
       {"NTwo", with("n", num(2)), kUnsupported, "n", "gives 1 answer"},
       {"NHuge", with("n", big(~0ull)), kUnsupported, "n", "gives 1 answer"},
       {"Rejection", with("acceptance", str("rejection")), kUnsupported, "acceptance", "coupled"},
-      {"PromptNotText", {{"prompt", num(3)}}, kValue, "prompt", "expected a string, found an integer"},
-      {"PromptBinary", {{"prompt", bin("abc")}}, kValue, "prompt", "expected a string, found binary"},
+      {"PromptNotText",
+       {{"prompt", num(3)}},
+       kValue,
+       "prompt",
+       "expected a string, found an integer"},
+      {"PromptBinary",
+       {{"prompt", bin("abc")}},
+       kValue,
+       "prompt",
+       "expected a string, found binary"},
       {"PromptInvalidUtf8", {{"prompt", str("a\xff")}}, kValue, "prompt", "not valid UTF-8"},
       {"PromptSurrogate", {{"prompt", str("\xed\xa0\x80")}}, kValue, "prompt", "not valid UTF-8"},
       {"PromptOverlong", {{"prompt", str("\xc0\xaf")}}, kValue, "prompt", "not valid UTF-8"},
-      {"PromptTooLong", {{"prompt", str(std::string((1 << 20) + 1, 'x'))}}, kValue, "prompt", "the limit is 1048576"},
+      {"PromptTooLong",
+       {{"prompt", str(std::string((1 << 20) + 1, 'x'))}},
+       kValue,
+       "prompt",
+       "the limit is 1048576"},
       {"TokensEmpty", {{"token_ids", list({})}}, kValue, "token_ids", "empty list"},
-      {"TokensNegative", {{"token_ids", list({num(1), num(-1)})}}, kValue, "token_ids", "is -1; it must be from 0"},
-      {"TokensTooLarge", {{"token_ids", list({big(1ull << 31)})}}, kValue, "token_ids", "it must be from 0 to 2147483647"},
+      {"TokensNegative",
+       {{"token_ids", list({num(1), num(-1)})}},
+       kValue,
+       "token_ids",
+       "is -1; it must be from 0"},
+      {"TokensTooLarge",
+       {{"token_ids", list({big(1ull << 31)})}},
+       kValue,
+       "token_ids",
+       "it must be from 0 to 2147483647"},
       {"TokensFloat", {{"token_ids", list({real(1)})}}, kValue, "token_ids", "expected an integer"},
       {"TokensNotAList", {{"token_ids", num(5)}}, kValue, "token_ids", "expected an array"},
       {"MessagesEmpty", {{"messages", list({})}}, kValue, "messages", "empty list"},
       {"MessagesNotMaps", {{"messages", list({str("hi")})}}, kValue, "messages", "expected a map"},
-      {"MessagesBadRole", {{"messages", message(str("god"), str("x"))}}, kValue, "messages", "role \"god\""},
-      {"MessagesNoContent", {{"messages", list({map({{"role", str("user")}})})}}, kValue, "messages", "without content"},
-      {"MessagesExtraKey", {{"messages", list({map({{"role", str("user")}, {"content", str("x")}, {"evil", num(1)}})})}},
-       kValue, "messages", "key \"evil\""},
-      {"MessagesImage", {{"messages", message(str("user"), list({map({{"type", str("image_url")}, {"url", str("x")}})}))}},
-       kValue, "messages", "content part 0 of type \"image_url\""},
-      {"MessagesContentNumber", {{"messages", message(str("user"), num(3))}}, kValue, "messages", "expected an array"},
+      {"MessagesBadRole",
+       {{"messages", message(str("god"), str("x"))}},
+       kValue,
+       "messages",
+       "role \"god\""},
+      {"MessagesNoContent",
+       {{"messages", list({map({{"role", str("user")}})})}},
+       kValue,
+       "messages",
+       "without content"},
+      {"MessagesExtraKey",
+       {{"messages",
+         list({map({{"role", str("user")}, {"content", str("x")}, {"evil", num(1)}})})}},
+       kValue,
+       "messages",
+       "key \"evil\""},
+      {"MessagesImage",
+       {{"messages",
+         message(str("user"), list({map({{"type", str("image_url")}, {"url", str("x")}})}))}},
+       kValue,
+       "messages",
+       "content part 0 of type \"image_url\""},
+      {"MessagesContentNumber",
+       {{"messages", message(str("user"), num(3))}},
+       kValue,
+       "messages",
+       "expected an array"},
       {"MaxTokensZero", with("max_tokens", num(0)), kValue, "max_tokens", "from 1 to 4294967295"},
       {"MaxTokensNegative", with("max_tokens", num(-5)), kValue, "max_tokens", "is -5"},
-      {"MaxTokensHuge", with("max_tokens", big(1ull << 40)), kValue, "max_tokens", "from 1 to 4294967295"},
-      {"MaxTokensFloat", with("max_tokens", real(10)), kValue, "max_tokens", "expected an integer, found a float"},
-      {"MaxTokensText", with("max_tokens", str("10")), kValue, "max_tokens", "expected an integer, found a string"},
+      {"MaxTokensHuge", with("max_tokens", big(1ull << 40)), kValue, "max_tokens",
+       "from 1 to 4294967295"},
+      {"MaxTokensFloat", with("max_tokens", real(10)), kValue, "max_tokens",
+       "expected an integer, found a float"},
+      {"MaxTokensText", with("max_tokens", str("10")), kValue, "max_tokens",
+       "expected an integer, found a string"},
       {"MaxTokensBool", with("max_tokens", flag(true)), kValue, "max_tokens", "found a boolean"},
-      {"MinAboveMax", {prompt, {"max_tokens", num(3)}, {"min_tokens", num(4)}}, kValue, "min_tokens", "at most max_tokens"},
-      {"TemperatureNan", with("temperature", real(nan)), kValue, "temperature", "not a finite number"},
-      {"TemperatureInf", with("temperature", real(inf)), kValue, "temperature", "not a finite number"},
-      {"TemperatureNegative", with("temperature", real(-0.1)), kValue, "temperature", "from 0 to 100"},
+      {"MinAboveMax",
+       {prompt, {"max_tokens", num(3)}, {"min_tokens", num(4)}},
+       kValue,
+       "min_tokens",
+       "at most max_tokens"},
+      {"TemperatureNan", with("temperature", real(nan)), kValue, "temperature",
+       "not a finite number"},
+      {"TemperatureInf", with("temperature", real(inf)), kValue, "temperature",
+       "not a finite number"},
+      {"TemperatureNegative", with("temperature", real(-0.1)), kValue, "temperature",
+       "from 0 to 100"},
       {"TemperatureHuge", with("temperature", real(1e300)), kValue, "temperature", "too large"},
-      {"TemperatureText", with("temperature", str("hot")), kValue, "temperature", "expected a number"},
+      {"TemperatureText", with("temperature", str("hot")), kValue, "temperature",
+       "expected a number"},
       {"TopPZero", with("top_p", real(0)), kValue, "top_p", "above 0 and at most 1"},
       {"TopPAboveOne", with("top_p", real(1.0001)), kValue, "top_p", "above 0 and at most 1"},
       {"TopPNan", with("top_p", real(nan)), kValue, "top_p", "not a finite number"},
       {"TopKNegative", with("top_k", num(-1)), kValue, "top_k", "is -1"},
       {"TopKHuge", with("top_k", big(1ull << 31)), kValue, "top_k", "to 2147483647"},
       {"MinPOne", with("min_p", real(1)), kValue, "min_p", "below 1"},
-      {"RepetitionZero", with("repetition_penalty", real(0)), kValue, "repetition_penalty", "above 0"},
-      {"PresenceThree", with("presence_penalty", real(3)), kValue, "presence_penalty", "from -2 to 2"},
-      {"FrequencyNan", with("frequency_penalty", real(nan)), kValue, "frequency_penalty", "not a finite number"},
+      {"RepetitionZero", with("repetition_penalty", real(0)), kValue, "repetition_penalty",
+       "above 0"},
+      {"PresenceThree", with("presence_penalty", real(3)), kValue, "presence_penalty",
+       "from -2 to 2"},
+      {"FrequencyNan", with("frequency_penalty", real(nan)), kValue, "frequency_penalty",
+       "not a finite number"},
       {"BiasList", with("logit_bias", list({num(1)})), kValue, "logit_bias", "expected a map"},
-      {"BiasKeyText", with("logit_bias", map({{"five", num(1)}})), kValue, "logit_bias", "not a token id"},
-      {"BiasKeyNegative", with("logit_bias", map({{"-5", num(1)}})), kValue, "logit_bias", "not a token id"},
-      {"BiasValue", with("logit_bias", map({{"5", num(101)}})), kValue, "logit_bias", "from -100 to 100"},
-      {"BiasValueNan", with("logit_bias", map({{"5", real(nan)}})), kValue, "logit_bias", "not a finite number"},
-      {"BiasTwice", with("logit_bias", map({{"5", num(1)}, {"05", num(2)}})), kValue, "logit_bias", "token id 5 twice"},
+      {"BiasKeyText", with("logit_bias", map({{"five", num(1)}})), kValue, "logit_bias",
+       "not a token id"},
+      {"BiasKeyNegative", with("logit_bias", map({{"-5", num(1)}})), kValue, "logit_bias",
+       "not a token id"},
+      {"BiasValue", with("logit_bias", map({{"5", num(101)}})), kValue, "logit_bias",
+       "from -100 to 100"},
+      {"BiasValueNan", with("logit_bias", map({{"5", real(nan)}})), kValue, "logit_bias",
+       "not a finite number"},
+      {"BiasTwice", with("logit_bias", map({{"5", num(1)}, {"05", num(2)}})), kValue, "logit_bias",
+       "token id 5 twice"},
       {"BiasTooMany",
        with("logit_bias",
             [](MsgpackWriter& out) {
@@ -158,28 +224,46 @@ std::vector<HostileCase> hostile_cases() {
       {"StopTooMany", with("stop", many(17, str("x"))), kValue, "stop", "the limit is 16"},
       {"StopTooLong", with("stop", str(std::string(257, 'x'))), kValue, "stop", "the limit is 256"},
       {"StopNumber", with("stop", list({num(5)})), kValue, "stop", "expected a string"},
-      {"StopIdsTooMany", with("stop_token_ids", many(65, num(1))), kValue, "stop_token_ids", "the limit is 64"},
-      {"BadWordsTooMany", with("bad_words", many(65, str("x"))), kValue, "bad_words", "the limit is 64"},
-      {"BadWordsInvalidUtf8", with("bad_words", str("\xf5")), kValue, "bad_words", "not valid UTF-8"},
+      {"StopIdsTooMany", with("stop_token_ids", many(65, num(1))), kValue, "stop_token_ids",
+       "the limit is 64"},
+      {"BadWordsTooMany", with("bad_words", many(65, str("x"))), kValue, "bad_words",
+       "the limit is 64"},
+      {"BadWordsInvalidUtf8", with("bad_words", str("\xf5")), kValue, "bad_words",
+       "not valid UTF-8"},
       {"SeedFloat", with("seed", real(1)), kValue, "seed", "expected an integer"},
       {"LogprobsTooMany", with("logprobs", num(21)), kValue, "logprobs", "from 0 to 20"},
       {"LogprobsNegative", with("logprobs", num(-1)), kValue, "logprobs", "is -1"},
       {"StreamNumber", with("stream", num(1)), kValue, "stream", "expected a boolean"},
       {"IgnoreEosText", with("ignore_eos", str("yes")), kValue, "ignore_eos", "expected a boolean"},
-      {"DraftTokensTooMany", with("num_draft_tokens", num(33)), kValue, "num_draft_tokens", "from 0 to 32"},
-      {"DraftTokensNegative", with("num_draft_tokens", num(-1)), kValue, "num_draft_tokens", "is -1"},
-      {"ProposerUnknown", with("proposer", str("oracle")), kValue, "proposer", "must be default, draft"},
+      {"DraftTokensTooMany", with("num_draft_tokens", num(33)), kValue, "num_draft_tokens",
+       "from 0 to 32"},
+      {"DraftTokensNegative", with("num_draft_tokens", num(-1)), kValue, "num_draft_tokens",
+       "is -1"},
+      {"ProposerUnknown", with("proposer", str("oracle")), kValue, "proposer",
+       "must be default, draft"},
       {"TimeoutZero", with("timeout_ms", num(0)), kValue, "timeout_ms", "from 1 to 3600000"},
-      {"TimeoutHuge", with("timeout_ms", num(3'600'001)), kValue, "timeout_ms", "from 1 to 3600000"},
+      {"TimeoutHuge", with("timeout_ms", num(3'600'001)), kValue, "timeout_ms",
+       "from 1 to 3600000"},
       {"IdShort", with("request_id", str("abc")), kValue, "request_id", "32 hexadecimal digits"},
-      {"IdNotHex", with("request_id", str(std::string(32, 'g'))), kValue, "request_id", "32 hexadecimal digits"},
+      {"IdNotHex", with("request_id", str(std::string(32, 'g'))), kValue, "request_id",
+       "32 hexadecimal digits"},
       {"IdBinShort", with("request_id", bin("abc")), kValue, "request_id", "it must have 16"},
-      {"ModelTooLong", with("model", str(std::string(129, 'm'))), kValue, "model", "the limit is 128"},
+      {"ModelTooLong", with("model", str(std::string(129, 'm'))), kValue, "model",
+       "the limit is 128"},
       {"PriorityTooHigh", with("priority", num(256)), kValue, "priority", "from 0 to 255"},
       {"OpUnknown", {{"op", str("explode")}}, kValue, "op", "must be generate, cancel"},
-      {"CancelWithoutId", {{"op", str("cancel")}}, kRequest, "request_id", "cancel needs request_id"},
-      {"TooManyKeys", std::vector<Pair>(65, Pair{"prompt", str("x")}), ErrorCode::kMalformed, "", "the limit is 64"},
-      {"KeyTooLong", {{std::string(129, 'k'), num(1)}}, ErrorCode::kMalformed, "", "a key of the request"},
+      {"CancelWithoutId",
+       {{"op", str("cancel")}},
+       kRequest,
+       "request_id",
+       "cancel needs request_id"},
+      {"TooManyKeys", std::vector<Pair>(65, Pair{"prompt", str("x")}), ErrorCode::kMalformed, "",
+       "the limit is 64"},
+      {"KeyTooLong",
+       {{std::string(129, 'k'), num(1)}},
+       ErrorCode::kMalformed,
+       "",
+       "a key of the request"},
       {"KeyInvalidUtf8", {{"\xff", num(1)}}, ErrorCode::kMalformed, "", "not valid UTF-8"},
   };
 }
@@ -195,7 +279,9 @@ TEST_P(HostileRequest, IsRefusedByName) {
   EXPECT_THAT(outcome.request.error().message, HasSubstr(c.words));
 }
 
-INSTANTIATE_TEST_SUITE_P(ClientCodec, HostileRequest, ::testing::ValuesIn(hostile_cases()),
+INSTANTIATE_TEST_SUITE_P(ClientCodec,
+                         HostileRequest,
+                         ::testing::ValuesIn(hostile_cases()),
                          [](const auto& c) { return c.param.name; });
 
 TEST(ClientCodec, RefusesWhatIsNoMapOrNotWhole) {
@@ -205,34 +291,42 @@ TEST(ClientCodec, RefusesWhatIsNoMapOrNotWhole) {
     ASSERT_FALSE(outcome.request.ok()) << n;
   }
   EXPECT_EQ(read_client_request(whole + "x").request.error().code, ErrorCode::kMalformed);
-  EXPECT_THAT(read_client_request("\x93\x01\x02\x03").request.error().message, HasSubstr("msgpack map"));
+  EXPECT_THAT(read_client_request("\x93\x01\x02\x03").request.error().message,
+              HasSubstr("msgpack map"));
   Bytes number_key;
   MsgpackWriter out(number_key);
   out.map(1);
   out.uint(1);
   out.uint(1);
-  EXPECT_THAT(read_client_request(number_key).request.error().message, HasSubstr("a key of the request expected a string"));
+  EXPECT_THAT(read_client_request(number_key).request.error().message,
+              HasSubstr("a key of the request expected a string"));
 }
 
 TEST(ClientCodec, StillNamesTheRequestThatWasRefused) {
-  const auto outcome = read_client_request(
-      map_of({{"request_id", str("00112233-4455-6677-8899-aabbccddeeff")}, {"prompt", str("x")}, {"top_p", num(7)}}));
+  const auto outcome =
+      read_client_request(map_of({{"request_id", str("00112233-4455-6677-8899-aabbccddeeff")},
+                                  {"prompt", str("x")},
+                                  {"top_p", num(7)}}));
   EXPECT_FALSE(outcome.request.ok());
   EXPECT_EQ(outcome.request_id, (RequestId{0x0011223344556677, 0x8899aabbccddeeff}));
 }
 
 TEST(ClientCodec, FillsInDefaults) {
-  const auto outcome = read_client_request(map_of({{"prompt", str("x")}, {"seed", nil()}, {"top_k", nil()}}));
+  const auto outcome =
+      read_client_request(map_of({{"prompt", str("x")}, {"seed", nil()}, {"top_k", nil()}}));
   ASSERT_TRUE(outcome.request.ok());
   ClientRequest expected;
   EXPECT_EQ(outcome.request->params.max_tokens, kDefaultMaxTokens);
-  EXPECT_FALSE(outcome.request->has_seed || outcome.request->has_top_k || outcome.request->has_temperature);
+  EXPECT_FALSE(outcome.request->has_seed || outcome.request->has_top_k ||
+               outcome.request->has_temperature);
   EXPECT_EQ(outcome.request->num_draft_tokens, -1);
   EXPECT_EQ(outcome.request->proposer, ProposerKind::kDefault);
 }
 
 TEST(ClientCodec, LetsMinTokensRaiseTheDefaultLength) {
-  EXPECT_EQ(read_client_request(map_of({{"prompt", str("x")}, {"min_tokens", num(500)}})).request->params.max_tokens, 500u);
+  EXPECT_EQ(read_client_request(map_of({{"prompt", str("x")}, {"min_tokens", num(500)}}))
+                .request->params.max_tokens,
+            500u);
 }
 
 TEST(ClientCodec, ReadsWhatItWrites) {
@@ -270,7 +364,8 @@ TEST(ClientCodec, ReadsWhatItWrites) {
   const auto outcome = read_client_request(bytes);
   ASSERT_TRUE(outcome.request.ok()) << outcome.request.error().message;
   const ClientRequest& got = *outcome.request;
-  EXPECT_EQ(write_client_request(got), bytes);  // field by field, as every field differs from its default
+  EXPECT_EQ(write_client_request(got),
+            bytes);  // field by field, as every field differs from its default
   EXPECT_EQ(got.messages_json, r.messages_json);
   EXPECT_EQ(got.params, r.params);
   r.op = ClientOp::kCancel;
@@ -297,7 +392,8 @@ TEST(ClientCodec, RoundTripsAnswers) {
   reply.metrics.speculative_decoding.acceptance_histogram = {0, 1, 2};
   reply.metrics.speculative_decoding.proposer = "draft";
   reply.logprobs = {{7, -0.5, {7, 8}, {-0.5, -1.5}}};
-  for (const StopReason& reason : {StopReason{}, StopReason{TokenId{5}}, StopReason{std::string("\n")}}) {
+  for (const StopReason& reason :
+       {StopReason{}, StopReason{TokenId{5}}, StopReason{std::string("\n")}}) {
     reply.stop_reason = reason;
     expect_round_trip(reply);
   }
@@ -311,14 +407,16 @@ TEST(ClientCodec, RoundTripsAnswers) {
 }
 
 TEST(ClientCodec, SkipsKeysOfANewerServer) {
-  const auto got = read_client_answer(map_of({{"id", str("x")}, {"text", str("t")}, {"novel", list({num(1), map({{"a", nil()}})})}}));
+  const auto got = read_client_answer(map_of(
+      {{"id", str("x")}, {"text", str("t")}, {"novel", list({num(1), map({{"a", nil()}})})}}));
   ASSERT_TRUE(got.ok());
   EXPECT_EQ(std::get<ClientPiece>(*got).text, "t");
 }
 
 TEST(ClientCodec, WritesIdsAsHex) {
   EXPECT_EQ(hex_of({0x0011223344556677, 0x8899aabbccddeeff}), "00112233445566778899aabbccddeeff");
-  EXPECT_EQ(request_id_from_hex("00112233445566778899AABBCCDDEEFF"), (RequestId{0x0011223344556677, 0x8899aabbccddeeff}));
+  EXPECT_EQ(request_id_from_hex("00112233445566778899AABBCCDDEEFF"),
+            (RequestId{0x0011223344556677, 0x8899aabbccddeeff}));
   EXPECT_EQ(request_id_from_hex(""), std::nullopt);
   EXPECT_EQ(client_error({}, {ErrorCode::kMalformed, "x", ""}, 0).id, "");
 }

@@ -33,7 +33,8 @@ TEST(Codec, RoundTripsEveryMessage) {
   }
 }
 
-// msgpack-cxx's own reader is the oracle: what we pack is one array with as many elements as the listing has fields.
+// msgpack-cxx's own reader is the oracle: what we pack is one array with as many elements as the
+// listing has fields.
 TEST(Codec, PacksWhatAnotherReaderUnderstands) {
   for (const Message& message : random_messages(5)) {
     const Bytes body = pack_body(message);
@@ -41,7 +42,8 @@ TEST(Codec, PacksWhatAnotherReaderUnderstands) {
     const auto handle = msgpack::unpack(body.data(), body.size(), offset);
     EXPECT_EQ(offset, body.size());
     ASSERT_EQ(handle.get().type, msgpack::type::ARRAY);
-    const std::size_t fields = std::visit([](const auto& m) { return count_fields<std::decay_t<decltype(m)>>().all; }, message);
+    const std::size_t fields = std::visit(
+        [](const auto& m) { return count_fields<std::decay_t<decltype(m)>>().all; }, message);
     EXPECT_EQ(handle.get().via.array.size, fields) << name_of(message);
   }
 }
@@ -90,7 +92,8 @@ TEST(Codec, RefusesABodyShorterThanVersionOneZero) {
 TEST(Codec, RefusesLeftovers) {
   Bytes body = pack_body(Goodbye{"x"});
   body.push_back('\xc0');
-  EXPECT_THAT(read_body(MessageType::kGoodbye, body).error().message, HasSubstr("followed by 1 bytes"));
+  EXPECT_THAT(read_body(MessageType::kGoodbye, body).error().message,
+              HasSubstr("followed by 1 bytes"));
 }
 
 TEST(Codec, NamesTheFieldThatIsWrong) {
@@ -111,11 +114,16 @@ TEST(Codec, RefusesAnEnumeratorOffTheList) {
 TEST(Codec, RefusesNumbersThatAreNotFinite) {
   Open open;
   open.params.temperature = std::numeric_limits<float>::quiet_NaN();
-  EXPECT_THAT(read_body(MessageType::kOpen, pack_body(open)).error().message, HasSubstr("Open.params.temperature"));
+  EXPECT_THAT(read_body(MessageType::kOpen, pack_body(open)).error().message,
+              HasSubstr("Open.params.temperature"));
   open.params.temperature = 1;
   open.params.logit_bias = {{3, std::numeric_limits<float>::infinity()}};
-  EXPECT_THAT(read_body(MessageType::kOpen, pack_body(open)).error().message, HasSubstr("Open.params.logit_bias"));
-  Tokens tokens{.position = 1, .ids = {1}, .accepted = {}, .logprobs = {{-1.0f, {2}, {-std::numeric_limits<float>::infinity()}}}};
+  EXPECT_THAT(read_body(MessageType::kOpen, pack_body(open)).error().message,
+              HasSubstr("Open.params.logit_bias"));
+  Tokens tokens{.position = 1,
+                .ids = {1},
+                .accepted = {},
+                .logprobs = {{-1.0f, {2}, {-std::numeric_limits<float>::infinity()}}}};
   EXPECT_FALSE(read_body(MessageType::kTokens, pack_body(tokens)).ok());
 }
 
@@ -131,7 +139,8 @@ TEST(Codec, MapsErrorCodesOfNewerPeersToInternal) {
 }
 
 TEST(Codec, RefusesUnknownTypesAndOddParts) {
-  EXPECT_THAT(read_body(static_cast<MessageType>(999), "\x90").error().message, HasSubstr("message type 999"));
+  EXPECT_THAT(read_body(static_cast<MessageType>(999), "\x90").error().message,
+              HasSubstr("message type 999"));
   EXPECT_FALSE(decode({}).ok());
   EXPECT_FALSE(decode({"x"}).ok());
   EXPECT_FALSE(decode(Frames(9, "x")).ok());
@@ -174,7 +183,8 @@ TEST(Speaker, NumbersItsFrames) {
 TEST(Print, ShowsFieldsAndHidesLongTexts) {
   EXPECT_EQ(print(HeartbeatReply{5, true}), "HeartbeatReply{echo_us=5 known=true}");
   EXPECT_THAT(print(Encode{.text = std::string(500, 'p')}), HasSubstr("text=<500 bytes>"));
-  EXPECT_THAT(print(Tokens{.position = 3, .ids = std::vector<TokenId>(20, 7)}), HasSubstr("20 in all"));
+  EXPECT_THAT(print(Tokens{.position = 3, .ids = std::vector<TokenId>(20, 7)}),
+              HasSubstr("20 in all"));
   EXPECT_EQ(name_of(MessageType::kNeed), "Need");
   EXPECT_EQ(name_of(static_cast<MessageType>(999)), "unknown");
 }

@@ -20,11 +20,14 @@ void expect_page(const std::string& path, const std::string& text) {
   }
   std::ostringstream found;
   found << std::ifstream(file).rdbuf();
-  EXPECT_EQ(found.str(), text) << path << " is not what the listing says; FORETOKEN_UPDATE_GOLDEN=1 rewrites it";
+  EXPECT_EQ(found.str(), text)
+      << path << " is not what the listing says; FORETOKEN_UPDATE_GOLDEN=1 rewrites it";
 }
 
 TEST(Document, MessagesPageIsTheListing) { expect_page("docs/reference/messages.md", document()); }
-TEST(Document, ClientPageIsTheListing) { expect_page("docs/reference/client.md", client_document()); }
+TEST(Document, ClientPageIsTheListing) {
+  expect_page("docs/reference/client.md", client_document());
+}
 
 }  // namespace
 }  // namespace foretoken::wire

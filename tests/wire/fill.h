@@ -14,7 +14,9 @@ class GoldenFiller {
  public:
   template <Record T>
   void value(T& record, int = 0) {
-    Listing<T>::fields(record, [&](int number, const char*, auto& field, const char*, int = 0) { value(field, number); });
+    Listing<T>::fields(record, [&](int number, const char*, auto& field, const char*, int = 0) {
+      value(field, number);
+    });
   }
   void value(bool& b, int k) { b = k % 2 == 1; }
   void value(std::string& text, int k) { text = "s" + std::to_string(k) + "é"; }
@@ -24,26 +26,29 @@ class GoldenFiller {
     if constexpr (std::is_signed_v<T>)
       number = static_cast<T>(k - 3);
     else
-      number = static_cast<T>(std::min<std::uint64_t>(1000 * static_cast<std::uint64_t>(k) + 7, std::numeric_limits<T>::max()));
+      number = static_cast<T>(std::min<std::uint64_t>(1000 * static_cast<std::uint64_t>(k) + 7,
+                                                      std::numeric_limits<T>::max()));
   }
   void value(ErrorCode& code, int k) { code = static_cast<ErrorCode>(k); }
   template <class T>
-    requires std::is_enum_v<T>
-  void value(T& e, int k) {
-    e = static_cast<T>(static_cast<std::uint64_t>(k) % enum_count(T{}));
-  }
+  requires std::is_enum_v<T>
+  void value(T& e, int k) { e = static_cast<T>(static_cast<std::uint64_t>(k) % enum_count(T{})); }
   template <class Tag, class Integer>
   void value(Id<Tag, Integer>& id, int k) {
     value(id.value, k);
   }
   void value(std::vector<TokenId>& list, int k) { list = {k, 70000 + k}; }
   void value(std::vector<std::uint8_t>& list, int) { list = {0, 1, 255}; }
-  void value(std::vector<std::uint16_t>& list, int k) { list = {65535, static_cast<std::uint16_t>(k)}; }
+  void value(std::vector<std::uint16_t>& list, int k) {
+    list = {65535, static_cast<std::uint16_t>(k)};
+  }
   void value(std::vector<std::uint32_t>& list, int k) { list = {static_cast<std::uint32_t>(k)}; }
   void value(std::vector<float>& list, int k) { list = {-static_cast<float>(k) / 4}; }
   void value(std::vector<std::string>& list, int k) { list = {"a", std::to_string(k)}; }
   void value(std::vector<std::vector<TokenId>>& list, int k) { list = {{k}, {k + 1, k + 2}}; }
-  void value(std::vector<std::pair<TokenId, float>>& list, int k) { list = {{k, -static_cast<float>(k) / 2}}; }
+  void value(std::vector<std::pair<TokenId, float>>& list, int k) {
+    list = {{k, -static_cast<float>(k) / 2}};
+  }
   template <Record T>
   void value(std::vector<T>& list, int) {
     list.resize(1);
@@ -57,7 +62,8 @@ class RandomFiller {
 
   template <Record T>
   void value(T& record) {
-    Listing<T>::fields(record, [&](int, const char*, auto& field, const char*, int = 0) { value(field); });
+    Listing<T>::fields(record,
+                       [&](int, const char*, auto& field, const char*, int = 0) { value(field); });
   }
   void value(bool& b) { b = below(2) == 1; }
   void value(std::string& text) {
@@ -69,14 +75,14 @@ class RandomFiller {
   void value(T& number) {
     // Around every boundary of msgpack's integer forms.
     const std::uint64_t bits = random_() >> below(64);
-    number = below(4) == 0 ? std::numeric_limits<T>::max() : below(4) == 0 ? std::numeric_limits<T>::min() : static_cast<T>(bits);
+    number = below(4) == 0   ? std::numeric_limits<T>::max()
+             : below(4) == 0 ? std::numeric_limits<T>::min()
+                             : static_cast<T>(bits);
   }
   void value(ErrorCode& code) { code = kErrorCodeNames[below(kErrorCodeNames.size())].first; }
   template <class T>
-    requires std::is_enum_v<T>
-  void value(T& e) {
-    e = static_cast<T>(below(enum_count(T{})));
-  }
+  requires std::is_enum_v<T>
+  void value(T& e) { e = static_cast<T>(below(enum_count(T{}))); }
   template <class Tag, class Integer>
   void value(Id<Tag, Integer>& id) {
     value(id.value);
@@ -94,10 +100,14 @@ class RandomFiller {
     list.resize(pick({0, 1, 3, 17}));
     for (T& element : list) value(element);
   }
-  std::uint64_t below(std::uint64_t limit) { return std::uniform_int_distribution<std::uint64_t>(0, limit - 1)(random_); }
+  std::uint64_t below(std::uint64_t limit) {
+    return std::uniform_int_distribution<std::uint64_t>(0, limit - 1)(random_);
+  }
 
  private:
-  std::size_t pick(std::initializer_list<std::size_t> sizes) { return sizes.begin()[below(sizes.size())]; }
+  std::size_t pick(std::initializer_list<std::size_t> sizes) {
+    return sizes.begin()[below(sizes.size())];
+  }
   std::mt19937_64 random_;
 };
 

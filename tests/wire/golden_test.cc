@@ -1,4 +1,5 @@
-// Bytes that another packer made from another listing (make_golden.py) decode to the values of the rule and back.
+// Bytes that another packer made from another listing (make_golden.py) decode to the values of the
+// rule and back.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -16,7 +17,8 @@ std::vector<Bytes> golden(const std::string& name) {
   std::vector<Bytes> lines;
   for (std::string line; std::getline(in, line);) {
     Bytes bytes;
-    for (std::size_t i = 0; i + 1 < line.size(); i += 2) bytes += static_cast<char>(std::stoi(line.substr(i, 2), nullptr, 16));
+    for (std::size_t i = 0; i + 1 < line.size(); i += 2)
+      bytes += static_cast<char>(std::stoi(line.substr(i, 2), nullptr, 16));
     lines.push_back(std::move(bytes));
   }
   return lines;
@@ -37,7 +39,8 @@ TEST(Golden, EveryMessageOfVersionOneZeroDecodesForEver) {
   });
 }
 
-// Holds while nothing has been appended; a new field replaces this by the old bytes' decoding alone.
+// Holds while nothing has been appended; a new field replaces this by the old bytes' decoding
+// alone.
 TEST(Golden, EveryMessageEncodesToTheSameBytes) {
   each_message([](auto message) {
     GoldenFiller().value(message);
@@ -52,8 +55,9 @@ TEST(Golden, AClientRequestInAnotherLanguageIsUnderstood) {
   const ClientRequest& r = *outcome.request;
   EXPECT_EQ(r.op, ClientOp::kGenerate);
   EXPECT_EQ(r.prompt_kind, PromptKind::kMessages);
-  EXPECT_EQ(r.messages_json,
-            R"([{"role":"system","content":"Be brief."},{"role":"user","content":"Say \"é\"\u000anow"}])");
+  EXPECT_EQ(
+      r.messages_json,
+      R"([{"role":"system","content":"Be brief."},{"role":"user","content":"Say \"é\"\u000anow"}])");
   EXPECT_EQ(r.model, "demo");
   SamplingParams p;
   p.max_tokens = 64;
@@ -73,9 +77,11 @@ TEST(Golden, AClientRequestInAnotherLanguageIsUnderstood) {
   EXPECT_EQ(r.params, p);
   EXPECT_EQ(r.bad_words, std::vector<std::string>{"damn"});
   EXPECT_EQ(r.stop, std::vector<std::string>{"\n\n"});
-  EXPECT_TRUE(r.stream && r.has_seed && r.has_temperature && r.has_top_k && r.has_top_p && r.has_max_tokens);
+  EXPECT_TRUE(r.stream && r.has_seed && r.has_temperature && r.has_top_k && r.has_top_p &&
+              r.has_max_tokens);
   EXPECT_TRUE(r.include_stop_str_in_output);
-  EXPECT_FALSE(r.adaptive || r.skip_special_tokens || r.add_generation_prompt || r.add_special_tokens);
+  EXPECT_FALSE(r.adaptive || r.skip_special_tokens || r.add_generation_prompt ||
+               r.add_special_tokens);
   EXPECT_EQ(r.num_draft_tokens, 0);
   EXPECT_EQ(r.proposer, ProposerKind::kNgram);
   EXPECT_EQ(r.prediction, "yes");

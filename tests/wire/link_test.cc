@@ -19,7 +19,8 @@ TimePoint at(int ms) { return TimePoint(std::chrono::seconds(1000) + millisecond
 
 TEST(LinkTable, AnswersEveryEventInEveryStateOnce) {
   std::set<std::pair<S, E>> pairs;
-  for (const auto& row : link_table()) EXPECT_TRUE(pairs.insert({row.from, row.on}).second) << name_of(row.from) << name_of(row.on);
+  for (const auto& row : link_table())
+    EXPECT_TRUE(pairs.insert({row.from, row.on}).second) << name_of(row.from) << name_of(row.on);
   EXPECT_EQ(pairs.size(), 3u * 7u);
 }
 
@@ -33,7 +34,8 @@ Link link_in(S state) {
   return link;
 }
 
-// Row by row: the event brings the link where the row says, with the actions it says. Written out again on purpose.
+// Row by row: the event brings the link where the row says, with the actions it says. Written out
+// again on purpose.
 TEST(LinkTable, DoesWhatItsRowsSay) {
   struct Case {
     S from;
@@ -69,7 +71,8 @@ TEST(LinkTable, DoesWhatItsRowsSay) {
   };
   for (const auto& c : cases) {
     Link link = link_in(c.from);
-    EXPECT_EQ(link.on(c.on, at(c.ms)), c.actions) << name_of(c.from) << " " << name_of(c.on) << " " << c.ms;
+    EXPECT_EQ(link.on(c.on, at(c.ms)), c.actions)
+        << name_of(c.from) << " " << name_of(c.on) << " " << c.ms;
     EXPECT_EQ(link.state(), c.to) << name_of(c.from) << " " << name_of(c.on) << " " << c.ms;
   }
 }
@@ -95,7 +98,8 @@ TEST(Link, NoticesSilenceAfterFourHeartbeatsAndOnlyOnce) {
   Link link = link_in(S::kUp);
   link.on(E::kHeard, at(100));
   EXPECT_EQ(link.next_tick(), at(250));
-  for (int ms : {250, 500, 750, 1000}) EXPECT_THAT(link.on(E::kTick, at(ms)), ElementsAre(A::kSendHeartbeat)) << ms;
+  for (int ms : {250, 500, 750, 1000})
+    EXPECT_THAT(link.on(E::kTick, at(ms)), ElementsAre(A::kSendHeartbeat)) << ms;
   EXPECT_EQ(link.next_tick(), at(1100));
   EXPECT_THAT(link.on(E::kTick, at(1100)), ElementsAre(A::kReportGone, A::kSendHello));
   EXPECT_THAT(link.on(E::kTick, at(1150)), IsEmpty());
@@ -127,7 +131,8 @@ TEST(Guest, ExpiresOnceAndMayComeBackInTheSameLife) {
 
 TEST(Guest, RemembersOnlyTheLastFewLives) {
   Guest guest;
-  for (std::uint64_t life = 1; life <= 1000; ++life) EXPECT_EQ(guest.on_hello({life}, at(0)), Guest::Verdict::kNew);
+  for (std::uint64_t life = 1; life <= 1000; ++life)
+    EXPECT_EQ(guest.on_hello({life}, at(0)), Guest::Verdict::kNew);
   EXPECT_EQ(guest.on_hello({995}, at(0)), Guest::Verdict::kStale);
 }
 

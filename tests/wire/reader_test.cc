@@ -22,7 +22,9 @@ TEST(MsgpackReader, ReadsEveryIntegerFormAsAnotherPackerWritesIt) {
     msgpack::pack(buffer, value);
     MsgpackReader in({buffer.data(), buffer.size()});
     std::int64_t got = 0;
-    ASSERT_TRUE(in.sint(got, std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max())) << value;
+    ASSERT_TRUE(in.sint(got, std::numeric_limits<std::int64_t>::min(),
+                        std::numeric_limits<std::int64_t>::max()))
+        << value;
     EXPECT_EQ(got, value);
     EXPECT_TRUE(in.at_end());
   }
@@ -35,13 +37,17 @@ TEST(MsgpackReader, ReadsIntegersInLongerFormsThanNeeded) {
     std::int64_t value;
   };
   using namespace std::string_view_literals;
-  for (const auto& c : {Case{"\xd3\xff\xff\xff\xff\xff\xff\xff\xff"sv, -1}, Case{"\xd0\x80"sv, -128}, Case{"\xd1\x80\x00"sv, -32768},
-                        Case{"\xd2\x80\x00\x00\x00"sv, -2147483648LL}, Case{"\xd3\x00\x00\x00\x00\x00\x00\x00\x05"sv, 5},
-                        Case{"\xcf\x00\x00\x00\x00\x00\x00\x00\x05"sv, 5}, Case{"\xd0\x05"sv, 5},
-                        Case{"\xd3\x80\x00\x00\x00\x00\x00\x00\x00"sv, std::numeric_limits<std::int64_t>::min()}}) {
+  for (const auto& c :
+       {Case{"\xd3\xff\xff\xff\xff\xff\xff\xff\xff"sv, -1}, Case{"\xd0\x80"sv, -128},
+        Case{"\xd1\x80\x00"sv, -32768}, Case{"\xd2\x80\x00\x00\x00"sv, -2147483648LL},
+        Case{"\xd3\x00\x00\x00\x00\x00\x00\x00\x05"sv, 5},
+        Case{"\xcf\x00\x00\x00\x00\x00\x00\x00\x05"sv, 5}, Case{"\xd0\x05"sv, 5},
+        Case{"\xd3\x80\x00\x00\x00\x00\x00\x00\x00"sv, std::numeric_limits<std::int64_t>::min()}}) {
     MsgpackReader in(c.bytes);
     std::int64_t got = 0;
-    EXPECT_TRUE(in.sint(got, std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max())) << c.value;
+    EXPECT_TRUE(in.sint(got, std::numeric_limits<std::int64_t>::min(),
+                        std::numeric_limits<std::int64_t>::max()))
+        << c.value;
     EXPECT_EQ(got, c.value);
   }
 }
@@ -54,7 +60,8 @@ TEST(MsgpackReader, RefusesIntegersOutOfRange) {
   EXPECT_FALSE(MsgpackReader("\x0b"sv).uint(u, 10));
   EXPECT_TRUE(MsgpackReader("\x0a"sv).uint(u, 10));
   EXPECT_FALSE(MsgpackReader("\xcf\xff\xff\xff\xff\xff\xff\xff\xff"sv)
-                   .sint(s, std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max()));
+                   .sint(s, std::numeric_limits<std::int64_t>::min(),
+                         std::numeric_limits<std::int64_t>::max()));
 }
 
 TEST(MsgpackReader, FailureSticks) {
@@ -86,10 +93,13 @@ TEST(Utf8, AgreesWithTheDefinition) {
   // Every code point, encoded by hand, and what lies between.
   for (std::uint32_t code = 0; code <= 0x110010; ++code) {
     std::string text;
-    if (code < 0x80) text = {static_cast<char>(code)};
-    else if (code < 0x800) text = {static_cast<char>(0xc0 | code >> 6), static_cast<char>(0x80 | (code & 63))};
+    if (code < 0x80)
+      text = {static_cast<char>(code)};
+    else if (code < 0x800)
+      text = {static_cast<char>(0xc0 | code >> 6), static_cast<char>(0x80 | (code & 63))};
     else if (code < 0x10000)
-      text = {static_cast<char>(0xe0 | code >> 12), static_cast<char>(0x80 | (code >> 6 & 63)), static_cast<char>(0x80 | (code & 63))};
+      text = {static_cast<char>(0xe0 | code >> 12), static_cast<char>(0x80 | (code >> 6 & 63)),
+              static_cast<char>(0x80 | (code & 63))};
     else
       text = {static_cast<char>(0xf0 | code >> 18), static_cast<char>(0x80 | (code >> 12 & 63)),
               static_cast<char>(0x80 | (code >> 6 & 63)), static_cast<char>(0x80 | (code & 63))};
@@ -99,7 +109,8 @@ TEST(Utf8, AgreesWithTheDefinition) {
       ASSERT_FALSE(is_utf8(text.substr(0, text.size() - 1))) << std::hex << code;
     }
   }
-  for (const char* bad : {"\x80", "\xbf", "\xc0\x80", "\xc1\xbf", "\xe0\x80\x80", "\xf0\x80\x80\x80", "\xf8\x88\x80\x80\x80", "a\xffz"})
+  for (const char* bad : {"\x80", "\xbf", "\xc0\x80", "\xc1\xbf", "\xe0\x80\x80",
+                          "\xf0\x80\x80\x80", "\xf8\x88\x80\x80\x80", "a\xffz"})
     EXPECT_FALSE(is_utf8(bad));
 }
 
