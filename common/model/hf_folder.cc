@@ -149,6 +149,9 @@ void refuse_unsupported(const Fields& fields) {
   if (act != "silu" && act != "swish")
     fields.refuse(ErrorCode::kUnsupportedModel, "hidden_act",
                   "is \"" + act.substr(0, 40) + "\"; supported: silu");
+  if (fields.flag_or("rope_interleaved", false))
+    fields.refuse(ErrorCode::kUnsupportedModel, "rope_interleaved",
+                  "is true; supported: RoPE that pairs the halves of a head");
   if (fields.number_or("partial_rotary_factor", 0, 1, 1) != 1)
     fields.refuse(ErrorCode::kUnsupportedModel, "partial_rotary_factor",
                   "is not 1: partial rotation is not supported");

@@ -207,6 +207,7 @@ TEST(HfFolder, RefusesByNameWhatItWouldGetWrong) {
       {kLlama31, R"({"hidden_act":"gelu_pytorch_tanh"})", "unsupported_model",
        "hidden_act is \"gelu_pytorch_tanh\""},
       {kLlama31, R"({"partial_rotary_factor":0.5})", "unsupported_model", "partial_rotary_factor"},
+      {kLlama31, R"({"rope_interleaved":true})", "unsupported_model", "rope_interleaved is true"},
       {kLlama31, R"({"torch_dtype":"float64"})", "unsupported_model", "torch_dtype is \"float64\""},
       {kMistral, R"({"sliding_window":4096})", "unsupported_model",
        "sliding_window is in force (4096)"},
