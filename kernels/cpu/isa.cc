@@ -1,5 +1,11 @@
 #include "kernels/cpu/isa.h"
 
+#if defined(FORETOKEN_X86)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 #include <string>
 
 #include "common/base/result.h"
@@ -10,7 +16,40 @@ namespace foretoken::cpu {
 const Isa* isa_avx2() { return nullptr; }
 const Isa* isa_avx512() { return nullptr; }
 const Isa* isa_avx512_bf16() { return nullptr; }
+const Isa* isa_amx() { return nullptr; }
 #endif
+
+namespace {
+
+#if defined(FORETOKEN_X86)
+// The kernel keeps the matrix unit's large state only for processes that ask, once, before they use
+// it.
+bool ask_for_amx() {
+  constexpr long kRequest = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  static const bool granted = syscall(SYS_arch_prctl, kRequest, kTileData) == 0;
+  return granted;
+}
+
+bool cpuid_has_amx() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
+  constexpr unsigned kBf16 = 1u << 22, kTile = 1u << 24, kInt8 = 1u << 25;
+  return (d & (kBf16 | kTile | kInt8)) == (kBf16 | kTile | kInt8);
+}
+#endif
+
+struct Known {
+  CpuIsa isa;
+  const char* name;
+  const Isa* (*table)();
+};
+constexpr Known kKnown[] = {
+    {CpuIsa::kAmx, "amx", isa_amx},          {CpuIsa::kAvx512Bf16, "avx512_bf16", isa_avx512_bf16},
+    {CpuIsa::kAvx512, "avx512", isa_avx512}, {CpuIsa::kAvx2, "avx2", isa_avx2},
+    {CpuIsa::kScalar, "scalar", isa_scalar},
+};
+
+}  // namespace
 
 bool machine_has(CpuIsa isa) {
   if (isa == CpuIsa::kScalar || isa == CpuIsa::kAuto) return true;
@@ -22,31 +61,25 @@ bool machine_has(CpuIsa isa) {
                       __builtin_cpu_supports("avx512vl");
   if (isa == CpuIsa::kAvx2) return avx2;
   if (isa == CpuIsa::kAvx512) return avx512;
-  return avx512 && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni");
+  const bool bf16 =
+      avx512 && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni");
+  if (isa == CpuIsa::kAvx512Bf16) return bf16;
+  return bf16 && cpuid_has_amx() && ask_for_amx();
 #else
   return false;
 #endif
 }
 
 const Isa& select_isa(CpuIsa wanted) {
-  if (wanted == CpuIsa::kAuto) {
-    for (const CpuIsa isa : {CpuIsa::kAvx512Bf16, CpuIsa::kAvx512, CpuIsa::kAvx2})
-      if (machine_has(isa)) return select_isa(isa);
-    return *isa_scalar();
+  for (const Known& known : kKnown) {  // best first
+    if (wanted != CpuIsa::kAuto && wanted != known.isa) continue;
+    if (machine_has(known.isa)) return *known.table();
+    if (wanted == known.isa)
+      throw FatalError(ErrorCode::kUnavailable,
+                       std::string("this machine's processor lacks the instruction set ") +
+                           known.name + " that was asked for");
   }
-  const Isa* isa = wanted == CpuIsa::kScalar   ? isa_scalar()
-                   : wanted == CpuIsa::kAvx2   ? isa_avx2()
-                   : wanted == CpuIsa::kAvx512 ? isa_avx512()
-                                               : isa_avx512_bf16();
-  if (isa == nullptr || !machine_has(wanted)) {
-    const char* name = wanted == CpuIsa::kAvx2     ? "avx2"
-                       : wanted == CpuIsa::kAvx512 ? "avx512"
-                                                   : "avx512_bf16";
-    throw FatalError(ErrorCode::kUnavailable,
-                     std::string("this machine's processor lacks the instruction set ") + name +
-                         " that was asked for");
-  }
-  return *isa;
+  return *isa_scalar();
 }
 
 }  // namespace foretoken::cpu

@@ -16,7 +16,8 @@ namespace foretoken::cpu {
 inline constexpr int kPanel = 64;  // outputs side by side in packed weights
 inline constexpr int kStepBytes =
     256;  // what a panel reads in one step: 1, 2 or 4 values of k for 64 outputs
-inline constexpr int kTileRows = 6;  // rows that share a weight while it is in registers
+inline constexpr int kTileRows = 6;       // rows that share a weight while it is in vector registers
+inline constexpr int kMostTileRows = 16;  // and in a matrix unit
 
 // How a tile asks for weights ahead of time: not at all, its own stream, or one or two lines per
 // step of elsewhere.
@@ -33,6 +34,7 @@ struct TileArgs {
   const std::byte* ahead = nullptr;  // kOneLine, kTwoLines: where to prefetch from
   float* c = nullptr;
   bool first = false;  // start from zero instead of c
+  int n_rows = 0;
 };
 using TileFunction = void (*)(const TileArgs&);
 
@@ -42,7 +44,11 @@ enum class Activation : std::uint8_t { kF32, kBf16, kI8 };
 struct Product {
   Activation activation = Activation::kF32;
   int k_per_step = 1;
-  TileFunction tile[kTileRows][kPrefetches] = {};  // [rows - 1][prefetch]
+  int k_multiple = 4;                                  // n_in is padded to it
+  int tile_rows = kTileRows;                           // most rows of one tile
+  TileFunction tile[kMostTileRows][kPrefetches] = {};  // [rows - 1][prefetch]
+  void (*leave)() =
+      nullptr;  // each member calls it after its share: gives a matrix unit's state back
 };
 
 // Rows of one sequence and the query heads that share one KV head.
@@ -124,6 +130,7 @@ const Isa* isa_scalar();
 const Isa* isa_avx2();  // null where the file was not compiled
 const Isa* isa_avx512();
 const Isa* isa_avx512_bf16();
+const Isa* isa_amx();
 
 bool machine_has(CpuIsa isa);
 // The table to use. Throws FatalError if the machine lacks what was asked for.

@@ -9,14 +9,14 @@ constexpr std::int64_t kChunkBytes =
     256 / 2 * kStepBytes;  // of a panel that stays in the first cache: 32 KiB
 
 std::int64_t row_bytes(const PackedView& view) {
-  const std::int64_t k = padded_in(view.n_in);
+  const std::int64_t k = view.n_padded;
   const std::int64_t element = view.product->activation == Activation::kF32    ? 4
                                : view.product->activation == Activation::kBf16 ? 2
                                                                                : 1;
   return k * element;
 }
 
-// Rows in tiles of at most kTileRows, as even as can be. One tile: one pass over the panel, asking
+// Rows in tiles, as even as can be. One tile: one pass over the panel, asking
 // for its own stream ahead. Several: in chunks of k; while later tiles work on a chunk, the first
 // ones ask for the next.
 void run_tiles(const PackedView& view,
@@ -25,7 +25,7 @@ void run_tiles(const PackedView& view,
                std::int64_t a_stride,
                std::int32_t n_rows,
                float* c) {
-  const std::int32_t n_tiles = (n_rows + kTileRows - 1) / kTileRows;
+  const std::int32_t n_tiles = (n_rows + view.product->tile_rows - 1) / view.product->tile_rows;
   const std::int64_t chunk = n_tiles == 1 ? view.n_steps : kChunkBytes / kStepBytes;
   const std::int64_t step_bytes = row_bytes(view) / view.n_steps;
   for (std::int64_t begin = 0; begin < view.n_steps; begin += chunk) {
@@ -45,6 +45,7 @@ void run_tiles(const PackedView& view,
         prefetch = n_tiles < 4 ? Prefetch::kTwoLines : Prefetch::kOneLine;
         args.ahead = next + t * args.n_steps * (n_tiles < 4 ? 128 : 64);
       }
+      args.n_rows = rows;
       args.a = a + row * a_stride + begin * step_bytes;
       args.c = c + std::int64_t{row} * kPanel;
       view.product->tile[rows - 1][static_cast<int>(prefetch)](args);
@@ -79,7 +80,7 @@ void prepare_row(const Isa& isa,
                  std::int32_t row,
                  const PreparedRows& rows) {
   std::byte* to = rows.data + row * rows.stride;
-  const std::int64_t padded = padded_in(view.n_in);
+  const std::int64_t padded = view.n_padded;
   switch (view.product->activation) {
     case Activation::kF32: {
       float* out = reinterpret_cast<float*>(to);

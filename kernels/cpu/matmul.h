@@ -1,7 +1,7 @@
 // The matrix product inside four ops: rows are prepared (normed, converted) once, then every member
 // of the team walks its own contiguous run of panels. Packed weights: [panel][step][256 bytes], 64
-// outputs side by side, k outermost, n_out padded to 64 and n_in to 4 with zeros; int8 is stored as
-// w + 128, the correction is applied at the end.
+// outputs side by side, k outermost, n_out padded to 64 and n_in to what the kernel likes with
+// zeros; int8 is stored as w + 128, the correction is applied at the end.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,6 @@
 
 namespace foretoken::cpu {
 
-constexpr std::int64_t padded_in(std::int64_t n_in) { return (n_in + 3) / 4 * 4; }
 constexpr std::int64_t panels_of(std::int64_t n_out) { return (n_out + kPanel - 1) / kPanel; }
 
 // A packed matrix seen through one instruction set.
@@ -27,7 +26,9 @@ struct PackedView {
         scales(linear.scales.as<float>()),
         bias(linear.bias.as<float>()),
         n_in(linear.n_in),
-        n_steps(padded_in(linear.n_in) / product->k_per_step),
+        n_padded((linear.n_in + product->k_multiple - 1) / product->k_multiple *
+                 product->k_multiple),
+        n_steps(n_padded / product->k_per_step),
         n_panels(linear.stacking == Stacking::kGateUp ? 2 * panels_of(linear.n_out / 2)
                                                       : panels_of(linear.n_out)) {}
   const Product* product;
@@ -35,6 +36,7 @@ struct PackedView {
   const float* scales;  // [n_panels * kPanel] or null
   const float* bias;    // [n_panels * kPanel] or null
   std::int64_t n_in;
+  std::int64_t n_padded;  // n_in with zeros up to what the kernel likes
   std::int64_t n_steps;
   std::int64_t n_panels;
 };
@@ -102,6 +104,7 @@ void multiply(const PackedView& view,
       finish(group, first, n, c);
     }
   }
+  if (view.product->leave != nullptr) view.product->leave();
 }
 
 }  // namespace foretoken::cpu

@@ -88,13 +88,13 @@ class Backend {
 
 // Which instructions the CPU backend may use; kAuto takes the best the machine has. The others pin
 // a path, for tests and for fleets that must agree on one numerics fingerprint.
-enum class CpuIsa : std::uint8_t { kAuto, kScalar, kAvx2, kAvx512, kAvx512Bf16 };
+enum class CpuIsa : std::uint8_t { kAuto, kScalar, kAvx2, kAvx512, kAvx512Bf16, kAmx };
 
 struct BackendOptions {
   std::string device = "cpu";  // "cpu"; "cuda" and "cuda:N" load the CUDA library
   int n_threads = 0;           // CPU: 0 = physical cores
   bool pin = false;            // CPU: bind worker threads to cores
-  CpuIsa isa = CpuIsa::kAuto;  // CPU: pin a path; kAvx512Bf16 includes VNNI
+  CpuIsa isa = CpuIsa::kAuto;  // CPU: pin a path; kAvx512Bf16 includes VNNI; kAmx adds the matrix unit
 };
 
 // Throws FatalError with a sentence when the device is not there.

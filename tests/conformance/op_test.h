@@ -33,8 +33,10 @@ inline std::string isa_name(CpuIsa isa) {
       return "avx2";
     case CpuIsa::kAvx512:
       return "avx512";
-    default:
+    case CpuIsa::kAvx512Bf16:
       return "avx512_bf16";
+    default:
+      return "amx";
   }
 }
 
@@ -55,7 +57,7 @@ class OpTest : public ::testing::TestWithParam<CpuIsa> {
   }
   ref::InputRounding rounding(DType dtype) const {
     if (dtype == DType::kI8) return ref::InputRounding::kI8;
-    if (dtype == DType::kBf16 && GetParam() == CpuIsa::kAvx512Bf16)
+    if (dtype == DType::kBf16 && GetParam() >= CpuIsa::kAvx512Bf16)
       return ref::InputRounding::kBf16;
     return ref::InputRounding::kNone;
   }
@@ -65,11 +67,11 @@ class OpTest : public ::testing::TestWithParam<CpuIsa> {
   std::vector<std::unique_ptr<Backend>> backends_;
 };
 
-#define FORETOKEN_EVERY_ISA(suite)                                                             \
-  INSTANTIATE_TEST_SUITE_P(                                                                    \
-      Cpu, suite,                                                                              \
-      ::testing::Values(CpuIsa::kScalar, CpuIsa::kAvx2, CpuIsa::kAvx512, CpuIsa::kAvx512Bf16), \
-      [](const auto& instance) { return isa_name(instance.param); })
+#define FORETOKEN_EVERY_ISA(suite)                                                            \
+  INSTANTIATE_TEST_SUITE_P(Cpu, suite,                                                        \
+                           ::testing::Values(CpuIsa::kScalar, CpuIsa::kAvx2, CpuIsa::kAvx512, \
+                                             CpuIsa::kAvx512Bf16, CpuIsa::kAmx),              \
+                           [](const auto& instance) { return isa_name(instance.param); })
 
 inline std::vector<float> random_floats(std::mt19937& rng, std::int64_t n, float scale = 1) {
   std::normal_distribution<float> normal(0, scale);

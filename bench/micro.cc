@@ -1,0 +1,317 @@
+#include "bench/micro.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "bench/probe.h"
+#include "common/base/result.h"
+#include "kernels/cpu/isa.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/include/numerics.h"
+
+namespace foretoken::bench {
+namespace {
+
+// Wall time, or on request the processor time of the calling thread.
+thread_local clockid_t clock_of_choice = CLOCK_MONOTONIC;
+
+double now_seconds() {
+  timespec t{};
+  clock_gettime(clock_of_choice, &t);
+  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+}
+
+double seconds_of(const auto& work) {
+  const double start = now_seconds();
+  work();
+  return now_seconds() - start;
+}
+
+double median(std::vector<double> x) {
+  if (x.empty()) return 0;
+  std::sort(x.begin(), x.end());
+  const std::size_t middle = x.size() / 2;
+  return x.size() % 2 == 1 ? x[middle] : (x[middle - 1] + x[middle]) / 2;
+}
+
+// The layers of a 1B-sized Llama; as many as fill the wanted bytes.
+constexpr std::int32_t kHidden = 2048, kHeads = 32, kKvHeads = 8, kHeadDim = 64, kFfn = 8192;
+constexpr std::int32_t kMostRows = 512;
+
+struct Layer {
+  Linear qkv, out, gate_up, down;
+};
+
+class Stack {
+ public:
+  Stack(Backend& backend, DType dtype, std::size_t weight_bytes)
+      : backend_(backend), dtype_(dtype) {
+    fill_random_rows();
+    do {
+      layers_.push_back({pack({(kHeads + 2 * kKvHeads) * kHeadDim}, kHidden),
+                         pack({kHidden}, kHeads * kHeadDim),
+                         pack({kFfn, kFfn}, kHidden, Stacking::kGateUp), pack({kHidden}, kFfn)});
+      for (const Linear* linear : linears(layers_.back())) bytes_ += linear->weights.size_bytes();
+    } while (bytes_ < weight_bytes);
+    raw_ = {};
+    const auto floats = [&](std::int64_t n) {
+      return backend.allocate(static_cast<std::size_t>(n) * sizeof(float));
+    };
+    hidden_ = floats(std::int64_t{kMostRows} * kHidden);
+    q_ = floats(std::int64_t{kMostRows} * kHeads * kHeadDim);
+    ffn_ = floats(std::int64_t{kMostRows} * kFfn);
+    ones_ = floats(std::max(kHidden, kMostRows * kHeadDim / 2));
+    std::fill_n(ones_.as<float>(), ones_.size_bytes() / sizeof(float), 1.0f);
+    positions_ = floats(kMostRows);
+    kv_ = {{DType::kBf16, 1, kKvHeads, kHeadDim, 16}, nullptr, kMostRows / 16};
+    blocks_ = backend.allocate(kv_.geometry.block_bytes() * static_cast<std::size_t>(kv_.n_blocks));
+    kv_.blocks = blocks_.as<std::byte>();
+    for (std::int32_t i = 0; i < kMostRows; ++i) positions_.as<std::int32_t>()[i] = i;
+  }
+
+  std::size_t bytes() const { return bytes_; }
+  std::int32_t n_layers() const { return static_cast<std::int32_t>(layers_.size()); }
+  const std::vector<Layer>& layers() const { return layers_; }
+  static std::vector<const Linear*> linears(const Layer& l) {
+    return {&l.qkv, &l.out, &l.gate_up, &l.down};
+  }
+
+  // Every matrix of the first n_layers, attention left out.
+  void pass(std::int32_t n_rows, std::int32_t n_layers) {
+    std::fill_n(hidden_.as<float>(), std::int64_t{n_rows} * kHidden, 0.5f);
+    for (std::int32_t i = 0; i < n_layers; ++i) {
+      const Layer& layer = layers_[static_cast<std::size_t>(i)];
+      backend_.qkv_rope_append({.hidden = hidden_.as<float>(),
+                                .n_rows = n_rows,
+                                .norm = ones_.as<float>(),
+                                .norm_eps = 1e-5f,
+                                .qkv = &layer.qkv,
+                                .n_heads = kHeads,
+                                .rope_cos = ones_.as<float>(),
+                                .rope_sin = ones_.as<float>(),
+                                .n_positions = kMostRows,
+                                .positions = positions_.as<std::int32_t>(),
+                                .slots = positions_.as<std::int32_t>(),
+                                .kv = kv_,
+                                .layer = 0,
+                                .q = q_.as<float>()});
+      backend_.matmul_residual({.x = q_.as<float>(),
+                                .n_rows = n_rows,
+                                .weight = &layer.out,
+                                .residual = hidden_.as<float>()});
+      backend_.gate_up_swiglu({.hidden = hidden_.as<float>(),
+                               .n_rows = n_rows,
+                               .norm = ones_.as<float>(),
+                               .norm_eps = 1e-5f,
+                               .gate_up = &layer.gate_up,
+                               .out = ffn_.as<float>()});
+      backend_.matmul_residual({.x = ffn_.as<float>(),
+                                .n_rows = n_rows,
+                                .weight = &layer.down,
+                                .residual = hidden_.as<float>()});
+    }
+  }
+  static double operations_per_row() {
+    return 2.0 * kHidden * ((kHeads + 2.0 * kKvHeads) * kHeadDim + kHeads * kHeadDim + 3.0 * kFfn);
+  }
+
+ private:
+  // One pool of random numbers serves all matrices: contents do not matter, sizes do.
+  void fill_random_rows() {
+    raw_.resize(static_cast<std::size_t>(kFfn) * kHidden * size_bytes(dtype_));
+    std::mt19937 rng(1);
+    std::uniform_real_distribution<float> uniform(-0.02f, 0.02f);
+    std::vector<std::uint16_t> some(65536);
+    for (std::uint16_t& x : some)
+      x = dtype_ == DType::kBf16 ? f32_to_bf16(uniform(rng)) : static_cast<std::uint16_t>(rng());
+    for (std::size_t i = 0; i < raw_.size(); ++i)
+      raw_[i] = reinterpret_cast<const std::byte*>(some.data())[i % (some.size() * 2)];
+    scales_.assign(static_cast<std::size_t>(kFfn), 1e-4f);
+  }
+  Linear pack(const std::vector<std::int64_t>& outs,
+              std::int64_t n_in,
+              Stacking stacking = Stacking::kRows) {
+    std::vector<LinearSource> sources;
+    for (const std::int64_t n : outs)
+      sources.push_back(
+          {dtype_, raw_.data(), n, n_in, dtype_ == DType::kI8 ? scales_.data() : nullptr, nullptr});
+    return backend_.pack(sources, stacking);
+  }
+
+  Backend& backend_;
+  DType dtype_;
+  std::vector<std::byte> raw_;
+  std::vector<float> scales_;
+  std::vector<Layer> layers_;
+  std::size_t bytes_ = 0;
+  Buffer hidden_, q_, ffn_, ones_, positions_, blocks_;
+  PagedKv kv_;
+};
+
+// The very memory that decoding reads, read and added up: every member takes its share of each
+// matrix.
+double read_gb_s(const Stack& stack, const Probe& probe, cpu::Team& team) {
+  const double seconds = seconds_of([&] {
+    for (const Layer& layer : stack.layers())
+      for (const Linear* linear : Stack::linears(layer))
+        team.run([&](int member) {
+          const cpu::Share share = cpu::share_of(
+              static_cast<std::int64_t>(linear->weights.size_bytes() / 4096), member, team.size());
+          volatile float kept =
+              probe.read(linear->weights.as<std::byte>() + share.begin * 4096,
+                         static_cast<std::size_t>(share.end - share.begin) * 4096);
+          (void)kept;
+        });
+  });
+  return static_cast<double>(stack.bytes()) / seconds / 1e9;
+}
+
+double peak_gop_s(double (*peak)(std::int64_t), cpu::Team& team) {
+  std::vector<double> done(static_cast<std::size_t>(team.size()));
+  const std::int64_t n = 2000000;
+  const double seconds = seconds_of(
+      [&] { team.run([&](int member) { done[static_cast<std::size_t>(member)] = peak(n); }); });
+  double total = 0;
+  for (const double d : done) total += d;
+  return total / seconds / 1e9;
+}
+
+DtypeReport measure(Backend& backend,
+                    DType dtype,
+                    const MicroOptions& options,
+                    const Probe& probe,
+                    cpu::Team& team,
+                    cpu::Team& one,
+                    std::vector<double>& read_1,
+                    std::vector<double>& read_all) {
+  Stack stack(backend, dtype, options.weight_bytes);
+  DtypeReport report;
+  report.dtype = dtype_name(dtype);
+  report.n_layers = stack.n_layers();
+  report.weight_gb = static_cast<double>(stack.bytes()) / 1e9;
+  const std::int32_t many[] = {2, 5, 9, 16};
+  std::vector<double> reads, decodes, fractions, peaks, prefills, shares;
+  std::vector<std::vector<double>> times(4), ratios(4);
+  stack.pass(1, stack.n_layers());
+  stack.pass(kMostRows, 1);
+  for (int round = 0; round < options.n_rounds; ++round) {
+    read_1.push_back(read_gb_s(stack, probe, one));
+    const double before = read_gb_s(stack, probe, team);
+    const double single = seconds_of([&] { stack.pass(1, stack.n_layers()); });
+    const double after = read_gb_s(stack, probe, team);
+    const double ceiling = (before + after) / 2;
+    reads.push_back(ceiling);
+    read_all.push_back(ceiling);
+    decodes.push_back(report.weight_gb / single);
+    fractions.push_back(report.weight_gb / single / ceiling);
+    for (std::size_t i = 0; i < 4; ++i) {
+      const double first = seconds_of([&] { stack.pass(1, stack.n_layers()); });
+      const double several = seconds_of([&] { stack.pass(many[i], stack.n_layers()); });
+      const double second = seconds_of([&] { stack.pass(1, stack.n_layers()); });
+      times[i].push_back(several * 1e3);
+      ratios[i].push_back(several / ((first + second) / 2));
+    }
+    const auto peak_of = dtype == DType::kI8     ? probe.peak_i8
+                         : dtype == DType::kBf16 ? probe.peak_bf16
+                                                 : probe.peak_f32;
+    const double peak_before = peak_gop_s(peak_of, team);
+    const double prefill = Stack::operations_per_row() * kMostRows /
+                           seconds_of([&] { stack.pass(kMostRows, 1); }) / 1e9;
+    const double peak = (peak_before + peak_gop_s(peak_of, team)) / 2;
+    peaks.push_back(peak);
+    prefills.push_back(prefill);
+    shares.push_back(prefill / peak);
+  }
+  report.read_gb_s = median(reads);
+  report.decode_gb_s = median(decodes);
+  report.decode_of_read = median(fractions);
+  for (std::size_t i = 0; i < 4; ++i)
+    report.rows.push_back({many[i], median(times[i]), median(ratios[i])});
+  report.peak_gop_s = median(peaks);
+  report.prefill_gop_s = median(prefills);
+  report.prefill_of_peak = median(shares);
+  return report;
+}
+
+double choose_us(Backend& backend, float temperature, int n_rounds) {
+  constexpr std::int32_t kVocabulary = 128256;
+  std::mt19937 rng(2);
+  std::normal_distribution<float> normal(0, 2.5f);
+  const Buffer logits = backend.allocate(kVocabulary * sizeof(float));
+  for (std::int32_t i = 0; i < kVocabulary; ++i) logits.as<float>()[i] = normal(rng);
+  RowRule rule;
+  rule.temperature = temperature;
+  Choice choice;
+  std::vector<double> times;
+  for (int i = 0; i < 3 * n_rounds; ++i) {
+    rule.position = static_cast<std::uint32_t>(i);
+    times.push_back(1e6 * seconds_of([&] {
+                      backend.choose({.logits = logits.as<float>(),
+                                      .n_rows = 1,
+                                      .vocab = kVocabulary,
+                                      .n_valid = kVocabulary,
+                                      .rules = &rule,
+                                      .choices = &choice});
+                    }));
+  }
+  return median(times);
+}
+
+std::string processor_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
+  return "unknown processor";
+}
+
+}  // namespace
+
+MicroReport run_micro(const MicroOptions& options) {
+  if (options.processor_time && options.n_threads != 1)
+    throw FatalError(ErrorCode::kConfig,
+                     "processor time is that of one thread; ask for one thread");
+  MicroReport report;
+  std::vector<double> read_1, read_all;
+  clock_of_choice = options.processor_time ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC;
+  report.processor_time = options.processor_time;
+  report.seconds = seconds_of([&] {
+    const auto backend = make_backend(
+        {.device = "cpu", .n_threads = options.n_threads, .pin = false, .isa = options.isa});
+    report.machine = processor_name();
+    report.backend = backend->description();
+    report.numerics = backend->numerics();
+    std::ifstream("/proc/loadavg") >> report.load_average;
+    const Probe probe = probe_for(options.isa);
+    // "cpu, N threads, ...": the probes use as many.
+    const int n_threads = std::max(1, std::atoi(report.backend.c_str() + 5));
+    cpu::Team team(n_threads, false), one(1, false);
+    for (const DType dtype : {DType::kBf16, DType::kI8})
+      report.dtypes.push_back(
+          measure(*backend, dtype, options, probe, team, one, read_1, read_all));
+    report.choose_greedy_us = choose_us(*backend, 0, options.n_rounds);
+    report.choose_sampled_us = choose_us(*backend, 0.8f, options.n_rounds);
+  });
+  report.read_1_gb_s = median(read_1);
+  report.read_all_gb_s = median(read_all);
+  return report;
+}
+
+Probe probe_for(CpuIsa isa) {
+#if defined(FORETOKEN_X86)
+  if ((isa == CpuIsa::kAuto || isa == CpuIsa::kAmx) && cpu::machine_has(CpuIsa::kAmx))
+    return probe_amx();
+  if ((isa == CpuIsa::kAuto || isa == CpuIsa::kAvx512Bf16) && cpu::machine_has(CpuIsa::kAvx512Bf16))
+    return probe_avx512_bf16();
+  if (isa != CpuIsa::kScalar && cpu::machine_has(CpuIsa::kAvx2)) return probe_avx2();
+#endif
+  (void)isa;
+  return probe_scalar();
+}
+
+}  // namespace foretoken::bench
