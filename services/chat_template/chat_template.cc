@@ -10,6 +10,13 @@
 
 namespace py = pybind11;
 
+#if defined(__SANITIZE_ADDRESS__)
+// The interpreter is never ended, so at exit what it and the libraries it loads still hold looks leaked.
+extern "C" __attribute__((visibility("default"))) const char* __lsan_default_suppressions() {
+  return "leak:libpython3\nleak:libcrypto\n";
+}
+#endif
+
 namespace foretoken {
 namespace {
 
