@@ -1,0 +1,286 @@
+#include "services/cli/options.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <iostream>
+#include <utility>
+#include <vector>
+
+namespace foretoken::cli {
+namespace {
+
+// Flags of `up` (and their names elsewhere) that are other words for a configuration key.
+struct KeyFlag {
+  const char* flags;
+  const char* key;
+  const char* help;
+};
+constexpr KeyFlag kKeyFlags[] = {
+    {"--target,-m,--model", "model.target", "target: a Hugging Face folder, or demo"},
+    {"--draft,--md,--model-draft", "model.draft", "draft: a folder, demo, or \"\" for none"},
+    {"--alias,--served-model-name", "model.alias", "name that clients use for the model"},
+    {"--proposer", "speculation.proposer", "who guesses ahead: draft, ngram, none"},
+    {"--draft-len,-k,--num-speculative-tokens", "speculation.draft_len", "most guessed tokens per round, 0..32"},
+    {"--ctx-size,--max-model-len", "model.max_model_len", "longest prompt + answer in tokens; 0 = what the model allows"},
+    {"--threads", "target.threads", "threads of the target; 0 = physical cores"},
+    {"--dtype", "model.dtype", "weights in memory: auto, float32, bfloat16, float16, int8"},
+    {"--client", "bus.client", "where ZeroMQ clients connect, e.g. tcp://127.0.0.1:5555"},
+};
+
+class Parser {
+ public:
+  explicit Parser(CliOptions& options) : options_(options) {
+    app_.require_subcommand(1);
+    app_.set_help_flag("-h,--help", "show this help");
+    app_.footer("Examples:\n  foretoken up --detach && foretoken demo\n  foretoken chat --temperature 0.8 --seed 7\n\n"
+                "Exit codes: 0 ok, 1 failed, 2 usage, 3 not reachable, 4 model, 5 deadline, 6 environment,\n"
+                "7 results differ, 130 interrupted.  Documentation: docs/cli.md");
+    services();
+    clients();
+    measuring();
+    models();
+    others();
+  }
+
+  std::optional<CliOptions> parse(int argc, char** argv, int* exit_code) {
+    *exit_code = kExitOk;
+    if (argc < 2) {
+      std::cerr << app_.help();
+      *exit_code = kExitUsage;
+      return std::nullopt;
+    }
+    if (unknown_verb(argc, argv)) {
+      *exit_code = kExitUsage;
+      return std::nullopt;
+    }
+    try {
+      app_.parse(argc, argv);
+    } catch (const CLI::CallForHelp&) {
+      std::cout << help_of_parsed(&app_);
+      return std::nullopt;
+    } catch (const CLI::ParseError& error) {
+      std::cerr << "error: " << error.what() << "\n  try: foretoken " << verb_of(&app_) << (verb_of(&app_).empty() ? "" : " ")
+                << "--help\n";
+      *exit_code = kExitUsage;
+      return std::nullopt;
+    }
+    options_.verb = verb_of(&app_);
+    for (const auto& [key, value] : key_values_) options_.config.sets.push_back(key + "=" + value);
+    return options_;
+  }
+
+ private:
+  // "foretoken serv": name the nearest verb instead of printing everything.
+  bool unknown_verb(int argc, char** argv) {
+    const std::string word = argv[1];
+    if (argc < 2 || word.starts_with("-")) return false;
+    std::string nearest;
+    std::size_t best = 3;  // more than two edits away is another word
+    for (const CLI::App* verb : app_.get_subcommands(nullptr)) {
+      if (verb->get_name() == word) return false;
+      const std::size_t distance = edit_distance(word, verb->get_name());
+      if (distance < best) best = distance, nearest = verb->get_name();
+    }
+    std::cerr << "error: foretoken has no verb `" << word << "`\n";
+    if (!nearest.empty()) std::cerr << "  did you mean `foretoken " << nearest << "`?\n";
+    std::cerr << "  try: foretoken --help\n";
+    return true;
+  }
+
+  static std::size_t edit_distance(const std::string& a, const std::string& b) {
+    std::vector<std::size_t> row(b.size() + 1);
+    for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+    for (std::size_t i = 1; i <= a.size(); ++i) {
+      std::size_t diagonal = std::exchange(row[0], i);
+      for (std::size_t j = 1; j <= b.size(); ++j) {
+        const std::size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+        diagonal = row[j];
+        row[j] = std::min({row[j] + 1, row[j - 1] + 1, replaced});
+      }
+    }
+    return row[b.size()];
+  }
+
+  static std::string verb_of(const CLI::App* app) {
+    std::string verb;
+    for (auto subs = app->get_subcommands(); !subs.empty(); subs = subs.front()->get_subcommands())
+      verb += (verb.empty() ? "" : " ") + subs.front()->get_name();
+    return verb;
+  }
+  static std::string help_of_parsed(const CLI::App* app) {
+    while (!app->get_subcommands().empty()) app = app->get_subcommands().front();
+    return app->help();
+  }
+
+  CLI::App* verb(CLI::App* parent, const std::string& name, const std::string& does, const std::string& examples) {
+    CLI::App* sub = parent->add_subcommand(name, does);
+    sub->set_help_flag("-h,--help", "show this help");
+    sub->footer("Examples:\n" + examples);
+    sub->add_option("--config", options_.config.file, "configuration file")->group("Configuration");
+    sub->add_option("--set", options_.config.sets, "section.key=value, stronger than file and environment")
+        ->group("Configuration")->allow_extra_args(false);
+    return sub;
+  }
+  void json(CLI::App* sub) { sub->add_flag("--json", options_.output.json, "one JSON document on stdout"); }
+  void quiet(CLI::App* sub) { sub->add_flag("-q,--quiet", options_.output.quiet, "no progress on stderr"); }
+
+  void services() {
+    CLI::App* up = verb(&app_, "up", "start router, tokenizer, draft and target on this machine",
+                        "  foretoken up --detach\n  foretoken up --target models/big --draft models/small --draft-len 6\n");
+    up->add_flag("-d,--detach", options_.up.detach, "return when everything is ready");
+    up->add_flag("--supervise", options_.up.supervise)->group("");
+    up->add_option("--ready-fd", options_.up.ready_fd)->group("");
+    up->add_option("--drafts", options_.up.n_drafts, "how many draft services")->check(CLI::Range(0, 16));
+    up->add_option("--targets", options_.up.n_targets, "how many target services")->check(CLI::Range(1, 16));
+    quiet(up);
+    for (const KeyFlag& flag : kKeyFlags) {
+      const std::string key = flag.key;
+      up->add_option_function<std::string>(
+            flag.flags, [this, key](const std::string& value) { key_values_.emplace_back(key, value); },
+            std::string(flag.help) + " (" + key + ")")
+          ->group("Configuration");
+    }
+    CLI::App* down = verb(&app_, "down", "stop what `up --detach` started", "  foretoken down\n");
+    quiet(down);
+    json(verb(&app_, "ps", "services: state, endpoint, model, load", "  foretoken ps\n  foretoken ps --json\n"));
+  }
+
+  void sampling(CLI::App* sub) {
+    RequestOptions& r = options_.request;
+    const auto group = [](CLI::Option* option) { option->group("Sampling"); };
+    group(sub->add_option("-n,--max-tokens", r.max_tokens, "longest answer in tokens"));
+    group(sub->add_option("-t,--temperature", r.temperature, "0 = greedy"));
+    group(sub->add_option("--top-k", r.top_k, "0 = off"));
+    group(sub->add_option("--top-p", r.top_p, "1 = off"));
+    group(sub->add_option("--min-p", r.min_p, "0 = off"));
+    group(sub->add_option("--repetition-penalty", r.repetition_penalty, "1 = off"));
+    group(sub->add_option("--presence-penalty", r.presence_penalty, "0 = off"));
+    group(sub->add_option("--frequency-penalty", r.frequency_penalty, "0 = off"));
+    group(sub->add_option("--seed", r.seed, "same seed, same text"));
+    group(sub->add_option("--stop", r.stop, "stop string; may be repeated"));
+    group(sub->add_flag("--ignore-eos", r.ignore_eos, "go on to max-tokens"));
+    const auto speculation = [](CLI::Option* option) { option->group("Speculation"); };
+    speculation(sub->add_option("-k,--draft-len", r.num_draft_tokens, "most guessed tokens per round; 0 = plain"));
+    speculation(sub->add_option("--proposer", r.proposer, "draft, ngram, prediction or none"));
+    speculation(sub->add_option("--prediction", r.prediction, "expected answer, for the prediction proposer"));
+    speculation(sub->add_flag("--fixed", r.fixed, "do not shorten the draft length when it does not pay"));
+    speculation(sub->add_flag("--no-spec", r.no_spec, "plain decoding; the text is the same"));
+    sub->add_option("--timeout", r.timeout_s, "seconds until the request is given up");
+  }
+
+  void clients() {
+    CLI::App* generate = verb(&app_, "generate", "complete a prompt; reads stdin if there is none",
+                              "  foretoken generate \"Once upon a time\" -n 64\n"
+                              "  foretoken generate --json --seed 7 -t 0.8 \"Once\" | jq .metrics\n");
+    generate->add_option("prompt", options_.request.prompt, "the prompt");
+    generate->add_option("--system", options_.request.system, "system message (implies the chat template)");
+    generate->add_flag("--raw", options_.request.raw, "the prompt as it is, without the chat template");
+    generate->add_option("--logprobs", options_.request.logprobs, "log probabilities and the n likeliest tokens");
+    generate->add_flag("--no-stream", options_.request.no_stream, "print when it is complete");
+    sampling(generate);
+    json(generate);
+    quiet(generate);
+    CLI::App* chat = verb(&app_, "chat", "talk in the terminal; /help shows what it understands",
+                          "  foretoken chat\n  foretoken chat --system \"Answer briefly.\"\n");
+    chat->add_option("--system", options_.request.system, "system message");
+    sampling(chat);
+    quiet(chat);
+    CLI::App* tokenize = verb(&app_, "tokenize", "text to token ids", "  foretoken tokenize \"Hello\" --model models/demo-target\n");
+    tokenize->add_option("text", options_.tokenize.text, "the text; stdin if absent");
+    tokenize->add_option("--model", options_.tokenize.model, "model folder (default: the configured target)");
+    tokenize->add_flag("--no-special", options_.tokenize.no_special, "without BOS and the like");
+    json(tokenize);
+    CLI::App* detokenize = verb(&app_, "detokenize", "token ids to text", "  foretoken detokenize 15496 995\n");
+    detokenize->add_option("ids", options_.tokenize.ids, "token ids")->required();
+    detokenize->add_option("--model", options_.tokenize.model, "model folder (default: the configured target)");
+    json(detokenize);
+  }
+
+  void measuring() {
+    CLI::App* demo = verb(&app_, "demo", "the same text twice, plain and speculative, timed and compared",
+                          "  foretoken demo\n  foretoken demo --json | jq .speedup\n");
+    demo->add_option("-n,--max-tokens", options_.demo.max_tokens, "tokens per text");
+    demo->add_option("--repeat", options_.demo.repeat, "passes over the prompts; medians are reported")->check(CLI::Range(1, 100));
+    demo->add_option("-k,--draft-len", options_.demo.num_draft_tokens, "most guessed tokens per round");
+    json(demo);
+    quiet(demo);
+    CLI::App* bench = app_.add_subcommand("bench", "measure: serve, micro");
+    bench->require_subcommand(1);
+    CLI::App* serve = verb(bench, "serve", "load on a running system: throughput, latencies, acceptance",
+                           "  foretoken bench serve --concurrency 4 --num-prompts 32\n");
+    serve->add_option("--concurrency", options_.bench_serve.concurrency, "requests at a time")->check(CLI::Range(1, 256));
+    serve->add_option("--num-prompts", options_.bench_serve.n_prompts, "requests")->check(CLI::Range(1, 100000));
+    serve->add_option("--output-len", options_.bench_serve.output_len, "tokens per answer");
+    serve->add_option("--request-rate", options_.bench_serve.request_rate, "requests per second (Poisson); 0 = no pause");
+    serve->add_option("--dataset", options_.bench_serve.dataset, "prompts.json; default: the demo prompts");
+    serve->add_option("--out", options_.bench_serve.out, "also write the JSON here");
+    sampling(serve);
+    json(serve);
+    quiet(serve);
+    CLI::App* micro = verb(bench, "micro", "kernels against the machine: bandwidth, decode, verify, prefill",
+                           "  foretoken bench micro\n");
+    micro->add_option("--seconds", options_.bench_micro.seconds, "about how long")->check(CLI::Range(1.0, 600.0));
+    micro->add_option("--threads", options_.bench_micro.threads, "0 = physical cores")->check(CLI::Range(0, 256));
+    micro->add_option("--out", options_.bench_micro.out, "also write the JSON here");
+    json(micro);
+    quiet(micro);
+  }
+
+  void models() {
+    CLI::App* model = app_.add_subcommand("model", "look at model folders: info, check, pair, init-random");
+    model->require_subcommand(1);
+    ModelOptions& m = options_.model;
+    CLI::App* info = verb(model, "info", "architecture, sizes, memory", "  foretoken model info models/demo-target\n");
+    info->add_option("folder", m.folder, "Hugging Face folder")->required();
+    json(info);
+    CLI::App* check = verb(model, "check", "can it be loaded, and why not", "  foretoken model check models/demo-target\n");
+    check->add_option("folder", m.folder, "Hugging Face folder")->required();
+    json(check);
+    CLI::App* pair = verb(model, "pair", "do a draft and a target belong together",
+                          "  foretoken model pair models/demo-draft models/demo-target\n");
+    pair->add_option("draft", m.folder, "draft folder")->required();
+    pair->add_option("target", m.other, "target folder")->required();
+    json(pair);
+    CLI::App* random = verb(model, "init-random", "write a folder of random weights, the same bytes every time",
+                            "  foretoken model init-random random-tiny --family qwen3 --layers 2\n");
+    random->add_option("folder", m.folder, "where to write; must not exist")->required();
+    random->add_option("--family", m.family, "llama, qwen2, qwen3 or mistral");
+    random->add_option("--shape", m.shape, "tiny or 1b, changed by the flags below");
+    random->add_option("--layers", m.layers, "layers");
+    random->add_option("--hidden", m.hidden, "hidden size");
+    random->add_option("--heads", m.heads, "attention heads");
+    random->add_option("--kv-heads", m.kv_heads, "key/value heads");
+    random->add_option("--ffn", m.ffn, "feed-forward size");
+    random->add_option("--vocab", m.vocab, "vocabulary size");
+    random->add_option("--dtype", m.dtype, "float32, bfloat16 or float16");
+    random->add_option("--seed", m.seed, "seed");
+    random->add_option("--tokenizer", m.tokenizer, "folder whose tokenizer files are copied");
+    json(random);
+  }
+
+  void others() {
+    CLI::App* config = app_.add_subcommand("config", "the configuration: show, check, init");
+    config->require_subcommand(1);
+    CLI::App* show = verb(config, "show", "every value in force", "  foretoken config show --origin\n");
+    show->add_flag("--origin", options_.config_origin, "where each value comes from");
+    verb(config, "check", "report every error", "  foretoken config check --config foretoken.toml\n");
+    CLI::App* init = verb(config, "init", "print a file with every key and its default", "  foretoken config init -o foretoken.toml\n");
+    init->add_option("-o,--out", options_.config_out, "write it here; must not exist");
+    json(verb(&app_, "doctor", "is this machine fit: CPU, memory, limits, ports, environment", "  foretoken doctor\n"));
+    json(verb(&app_, "version", "version, compiler, libraries, instruction set", "  foretoken version --json\n"));
+  }
+
+  CliOptions& options_;
+  std::vector<std::pair<std::string, std::string>> key_values_;
+  CLI::App app_{"Foretoken: the large model's words, sooner. Speculative decoding as separate services.", "foretoken"};
+};
+
+}  // namespace
+
+std::optional<CliOptions> parse_options(int argc, char** argv, int* exit_code) {
+  CliOptions options;
+  Parser parser(options);
+  return parser.parse(argc, argv, exit_code);
+}
+
+}  // namespace foretoken::cli

@@ -1,0 +1,120 @@
+// What the command line says, as plain data: one struct a verb. options.cc is the only file that knows the parser.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace foretoken::cli {
+
+// Exit codes of the `foretoken` command; the services have their own (docs/operations.md).
+enum ExitCode : int {
+  kExitOk = 0,
+  kExitFailed = 1,
+  kExitUsage = 2,
+  kExitUnreachable = 3,   // no router answers
+  kExitModel = 4,         // model missing, unsupported, or pair incompatible
+  kExitDeadline = 5,
+  kExitEnvironment = 6,   // port, memory or CPU unfit
+  kExitDiffers = 7,       // results that must be equal differ
+  kExitInterrupted = 130,
+};
+
+// Where the configuration comes from; every verb takes these.
+struct ConfigOptions {
+  std::string file;               // --config
+  std::vector<std::string> sets;  // --set section.key=value, and what other flags mean in those words
+};
+
+struct OutputOptions {
+  bool json = false;
+  bool quiet = false;
+};
+
+struct UpOptions {
+  bool detach = false;
+  bool supervise = false;  // internal: the detached half of --detach
+  int n_drafts = 1;
+  int n_targets = 1;
+  std::string ready_fd;    // internal
+};
+
+// One request's parameters, as flags; what is absent is left to the server.
+struct RequestOptions {
+  std::string prompt;
+  std::string system;
+  bool raw = false;  // generate: the prompt as it is, no chat template
+  std::optional<std::uint32_t> max_tokens;
+  std::optional<float> temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
+  std::optional<std::uint32_t> top_k, num_draft_tokens;
+  std::optional<std::uint64_t> seed;
+  std::vector<std::string> stop;
+  std::optional<std::string> proposer;
+  std::optional<std::string> prediction;
+  std::optional<int> logprobs;
+  bool ignore_eos = false;
+  bool no_spec = false;
+  bool no_stream = false;
+  bool fixed = false;  // keep the draft length as it is, do not adapt
+  double timeout_s = 600;
+};
+
+struct DemoOptions {
+  std::uint32_t max_tokens = 192;
+  int repeat = 3;
+  std::optional<std::uint32_t> num_draft_tokens;
+};
+
+struct BenchServeOptions {
+  int concurrency = 4;
+  int n_prompts = 32;
+  std::uint32_t output_len = 128;
+  double request_rate = 0;  // 0 = as fast as concurrency allows
+  std::string dataset;      // a prompts.json; empty = the demo prompts
+  std::string out;
+};
+
+struct BenchMicroOptions {
+  double seconds = 20;
+  int threads = 0;
+  std::string out;
+};
+
+struct TokenizeOptions {
+  std::string text;
+  std::string model;
+  std::vector<std::int64_t> ids;
+  bool no_special = false;
+};
+
+struct ModelOptions {
+  std::string folder;
+  std::string other;   // pair: the target
+  std::string family = "llama";
+  std::uint64_t seed = 0;
+  std::string shape = "tiny";
+  int layers = 0, hidden = 0, heads = 0, kv_heads = 0, ffn = 0, vocab = 0;
+  std::string dtype = "float32";
+  std::string tokenizer;  // init-random: folder whose tokenizer files are copied
+};
+
+struct CliOptions {
+  std::string verb;  // "up", "bench serve", "model info", ...
+  ConfigOptions config;
+  OutputOptions output;
+  UpOptions up;
+  RequestOptions request;
+  DemoOptions demo;
+  BenchServeOptions bench_serve;
+  BenchMicroOptions bench_micro;
+  TokenizeOptions tokenize;
+  ModelOptions model;
+  std::string config_out;  // config init
+  bool config_origin = false;
+};
+
+// Parses argv. Returns nothing when all is said already (help, version, a usage error); *exit_code then says how to end.
+std::optional<CliOptions> parse_options(int argc, char** argv, int* exit_code);
+
+}  // namespace foretoken::cli
