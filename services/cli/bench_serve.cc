@@ -1,0 +1,250 @@
+// bench serve: load on a running system, seen from outside. The block has the lines and the order of `vllm bench serve`.
+// Definitions: TTFT = sending to first piece; TPOT = (last piece - first piece) / (tokens - 1); ITL = gaps between pieces,
+// and a piece may carry several tokens, which is why TPOT is the one to compare.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <random>
+#include <unordered_map>
+
+#include "common/config/resolve.h"
+#include "services/cli/client.h"
+#include "services/cli/prompts.h"
+#include "services/cli/reply_json.h"
+#include "services/cli/verbs.h"
+
+namespace foretoken::cli {
+namespace {
+
+using namespace std::chrono_literals;
+using Wall = std::chrono::steady_clock;
+
+double milliseconds_between(TimePoint from, TimePoint to) { return std::chrono::duration<double, std::milli>(to - from).count(); }
+
+struct Outstanding {
+  TimePoint sent;
+  std::optional<TimePoint> first;
+  TimePoint last;
+};
+
+struct Samples {
+  std::vector<double> ttft_ms, tpot_ms, itl_ms;
+  std::uint64_t n_done = 0, n_failed = 0, prompt_tokens = 0, output_tokens = 0;
+  std::uint64_t rounds = 0, drafted = 0, accepted = 0;
+  std::vector<std::uint64_t> histogram;  // rounds that accepted 0, 1, 2 ... tokens
+  std::string first_error;
+  double seconds = 0;
+};
+
+double percentile(std::vector<double> values, double p) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  return values[std::min(values.size() - 1, static_cast<std::size_t>(p * static_cast<double>(values.size())))];
+}
+double mean(const std::vector<double>& values) {
+  double sum = 0;
+  for (double value : values) sum += value;
+  return values.empty() ? 0 : sum / static_cast<double>(values.size());
+}
+
+void count_reply(Samples& samples, const wire::ClientReply& reply) {
+  ++samples.n_done;
+  samples.prompt_tokens += reply.usage.prompt_tokens;
+  samples.output_tokens += reply.usage.completion_tokens;
+  const auto& s = reply.metrics.speculative_decoding;
+  samples.rounds += s.num_spec_steps;
+  samples.drafted += s.num_draft_tokens;
+  samples.accepted += s.num_accepted_draft_tokens;
+  samples.histogram.resize(std::max(samples.histogram.size(), s.acceptance_histogram.size()));
+  for (std::size_t i = 0; i < s.acceptance_histogram.size(); ++i) samples.histogram[i] += s.acceptance_histogram[i];
+}
+
+class Load {
+ public:
+  Load(Client& client, const CliOptions& options, wire::ClientRequest base, std::vector<DemoPrompt> prompts)
+      : client_(client), options_(options), base_(std::move(base)), prompts_(std::move(prompts)) {}
+
+  // Throws nothing; failures are counted, the first one kept.
+  Samples run() {
+    const auto begun = Wall::now();
+    next_arrival_ = begun;
+    while (n_sent_ < static_cast<std::size_t>(options_.bench_serve.n_prompts) || !outstanding_.empty()) {
+      send_due();
+      const TimePoint until = n_sent_ < static_cast<std::size_t>(options_.bench_serve.n_prompts) && has_place()
+                                  ? std::min(next_arrival_, Wall::now() + 100ms)
+                                  : Wall::now() + 100ms;
+      if (auto answer = client_.receive(until)) take(*answer);
+      drop_overdue();
+    }
+    samples_.seconds = milliseconds_between(begun, Wall::now()) / 1000;
+    return std::move(samples_);
+  }
+
+ private:
+  bool has_place() const { return outstanding_.size() < static_cast<std::size_t>(options_.bench_serve.concurrency); }
+
+  void send_due() {
+    const auto& bench = options_.bench_serve;
+    while (n_sent_ < static_cast<std::size_t>(bench.n_prompts) && has_place() && Wall::now() >= next_arrival_) {
+      wire::ClientRequest request = base_;
+      request.messages_json = prompts_[n_sent_ % prompts_.size()].messages_json;
+      request.params.seed = base_.params.seed + n_sent_;
+      request.has_seed = true;
+      ++n_sent_;
+      if (bench.request_rate > 0)
+        next_arrival_ += std::chrono::duration_cast<Duration>(std::chrono::duration<double>(gap_(random_) / bench.request_rate));
+      const TimePoint now = Wall::now();
+      const auto id = client_.send(std::move(request), now + 3s);
+      if (!id.ok()) {
+        fail(id.error().message);
+        continue;
+      }
+      outstanding_[wire::hex_of(*id)] = {.sent = now, .last = now};
+    }
+  }
+
+  void take(const Result<wire::ClientAnswer>& answer) {
+    if (!answer.ok()) return fail(answer.error().message);
+    const auto found = outstanding_.find(answer_id(*answer));
+    if (found == outstanding_.end()) return;
+    Outstanding& request = found->second;
+    const TimePoint now = Wall::now();
+    if (const auto* error = std::get_if<wire::ClientError>(&*answer)) {
+      fail(error->code + ": " + error->message);
+      outstanding_.erase(found);
+      return;
+    }
+    if (!request.first) {
+      request.first = now;
+      samples_.ttft_ms.push_back(milliseconds_between(request.sent, now));
+    } else {
+      samples_.itl_ms.push_back(milliseconds_between(request.last, now));
+    }
+    request.last = now;
+    const auto* reply = std::get_if<wire::ClientReply>(&*answer);
+    if (reply == nullptr) return;
+    if (reply->usage.completion_tokens > 1)
+      samples_.tpot_ms.push_back(milliseconds_between(*request.first, now) / (reply->usage.completion_tokens - 1));
+    count_reply(samples_, *reply);
+    outstanding_.erase(found);
+  }
+
+  void drop_overdue() {
+    const TimePoint limit = Wall::now() - std::chrono::milliseconds(base_.timeout_ms) - 2s;
+    for (auto it = outstanding_.begin(); it != outstanding_.end();) {
+      if (it->second.sent >= limit) {
+        ++it;
+        continue;
+      }
+      fail("no answer within the timeout");
+      it = outstanding_.erase(it);
+    }
+  }
+
+  void fail(const std::string& why) {
+    ++samples_.n_failed;
+    if (samples_.first_error.empty()) samples_.first_error = why;
+  }
+
+  Client& client_;
+  const CliOptions& options_;
+  wire::ClientRequest base_;
+  std::vector<DemoPrompt> prompts_;
+  std::unordered_map<std::string, Outstanding> outstanding_;
+  std::size_t n_sent_ = 0;
+  TimePoint next_arrival_{};
+  std::mt19937_64 random_{1};
+  std::exponential_distribution<double> gap_{1.0};
+  Samples samples_;
+};
+
+OrderedJson samples_json(const Samples& s, const CliOptions& options) {
+  const auto summary = [](const std::vector<double>& values) {
+    return OrderedJson{{"mean", mean(values)}, {"median", percentile(values, 0.5)}, {"p99", percentile(values, 0.99)}};
+  };
+  OrderedJson document = {{"schema", "foretoken.bench_serve/1"},
+                          {"machine", machine_description()},
+                          {"concurrency", options.bench_serve.concurrency},
+                          {"request_rate", options.bench_serve.request_rate},
+                          {"completed", s.n_done},
+                          {"failed", s.n_failed},
+                          {"duration_s", s.seconds},
+                          {"total_input_tokens", s.prompt_tokens},
+                          {"total_output_tokens", s.output_tokens},
+                          {"request_throughput", static_cast<double>(s.n_done) / s.seconds},
+                          {"output_throughput", static_cast<double>(s.output_tokens) / s.seconds},
+                          {"ttft_ms", summary(s.ttft_ms)},
+                          {"tpot_ms", summary(s.tpot_ms)},
+                          {"itl_ms", summary(s.itl_ms)}};
+  document["speculative_decoding"] = {
+      {"acceptance_rate", s.drafted ? static_cast<double>(s.accepted) / static_cast<double>(s.drafted) : 0.0},
+      {"acceptance_length", s.rounds ? 1 + static_cast<double>(s.accepted) / static_cast<double>(s.rounds) : 1.0},
+      {"drafts", s.rounds}, {"draft_tokens", s.drafted}, {"accepted_tokens", s.accepted}, {"acceptance_histogram", s.histogram}};
+  return document;
+}
+
+void print_block(const Samples& s) {
+  const auto line = [](const char* label, double value) { std::printf("%-40s %-10.2f\n", label, value); };
+  const auto count = [](const char* label, std::uint64_t value) { std::printf("%-40s %-10llu\n", label, static_cast<unsigned long long>(value)); };
+  std::printf("============ Serving Benchmark Result ============\n");
+  count("Successful requests:", s.n_done);
+  count("Failed requests:", s.n_failed);
+  line("Benchmark duration (s):", s.seconds);
+  count("Total input tokens:", s.prompt_tokens);
+  count("Total generated tokens:", s.output_tokens);
+  line("Request throughput (req/s):", static_cast<double>(s.n_done) / s.seconds);
+  line("Output token throughput (tok/s):", static_cast<double>(s.output_tokens) / s.seconds);
+  const std::pair<const char*, const std::vector<double>*> groups[] = {
+      {"TTFT", &s.ttft_ms}, {"TPOT", &s.tpot_ms}, {"ITL", &s.itl_ms}};
+  for (const auto& [name, values] : groups) {
+    std::printf("---------------------- %-4s ----------------------\n", name);
+    line((std::string("Mean ") + name + " (ms):").c_str(), mean(*values));
+    line((std::string("Median ") + name + " (ms):").c_str(), percentile(*values, 0.5));
+    line((std::string("P99 ") + name + " (ms):").c_str(), percentile(*values, 0.99));
+  }
+  std::printf("-------------- Speculative Decoding --------------\n");
+  line("Acceptance rate (%):", s.drafted ? 100 * static_cast<double>(s.accepted) / static_cast<double>(s.drafted) : 0);
+  line("Acceptance length:", s.rounds ? 1 + static_cast<double>(s.accepted) / static_cast<double>(s.rounds) : 1);
+  count("Drafts:", s.rounds);
+  count("Draft tokens:", s.drafted);
+  count("Accepted tokens:", s.accepted);
+  // Of all rounds, the share that accepted at least so many: survival by position.
+  std::uint64_t reached = s.rounds;
+  for (std::size_t i = 1; i < s.histogram.size(); ++i) {
+    reached -= std::min(reached, s.histogram[i - 1]);
+    std::printf("Position %zu (%%):%*s%-10.2f\n", i, i < 10 ? 27 : 26, "",
+                s.rounds ? 100 * static_cast<double>(reached) / static_cast<double>(s.rounds) : 0);
+  }
+  std::printf("==================================================\n");
+}
+
+}  // namespace
+
+int run_bench_serve(const CliOptions& options) {
+  const auto loaded = load_configuration(options.config);
+  if (!loaded) return kExitUsage;
+  auto base = request_from(options.request);
+  if (!base.ok()) return report_error(base.error());
+  base->prompt_kind = wire::PromptKind::kMessages;
+  base->params.max_tokens = options.bench_serve.output_len;
+  base->params.ignore_eos = true;
+  base->has_max_tokens = true;
+  if (!base->has_temperature) base->params.temperature = 0, base->has_temperature = true;
+  base->stream = true;
+  Client client(client_endpoint(loaded->config.bus));
+  const auto status = client.status(Wall::now() + 3s);
+  if (!status.ok() || !status->ready)
+    return report_error({ErrorCode::kUnavailable, "nothing ready to serve at " + client.endpoint()});
+  const Samples samples = Load(client, options, *base, load_prompts(options.bench_serve.dataset)).run();
+  const std::string json = to_text(samples_json(samples, options), 2);
+  if (!options.bench_serve.out.empty()) std::ofstream(options.bench_serve.out) << json << "\n";
+  if (options.output.json) std::cout << json << "\n";
+  else print_block(samples);
+  if (samples.n_failed > 0)
+    std::cerr << "error: " << samples.n_failed << " requests failed; the first: " << samples.first_error << "\n";
+  return samples.n_failed == 0 ? kExitOk : kExitFailed;
+}
+
+}  // namespace foretoken::cli

@@ -1,0 +1,94 @@
+#include "services/cli/client.h"
+
+#include <algorithm>
+#include <random>
+
+#include "common/transport/zmq_transport.h"
+
+namespace foretoken::cli {
+namespace {
+
+TimePoint now() { return std::chrono::steady_clock::now(); }
+
+}  // namespace
+
+RequestId new_request_id() {
+  std::random_device entropy;
+  const auto word = [&] { return (static_cast<std::uint64_t>(entropy()) << 32) | entropy(); };
+  return {.high = word(), .low = word()};
+}
+
+Client::Client(const std::string& endpoint) : endpoint_(endpoint), transport_(make_zmq_transport({})) {
+  socket_ = transport_->connect(endpoint_);
+}
+
+Client::~Client() = default;
+
+Result<RequestId> Client::send(wire::ClientRequest request, TimePoint deadline) {
+  if (!request.request_id) request.request_id = new_request_id();
+  const Bytes bytes = wire::write_client_request(request);
+  // The connection is made in the background: until it stands, the transport says busy.
+  for (;;) {
+    if (transport_->send(Peer{.socket = socket_}, Frames{bytes}) == SendResult::kSent) return *request.request_id;
+    if (now() >= deadline) break;
+    // receive() is the one way to wait without a thread of our own; nothing can arrive before something was sent.
+    (void)transport_->receive(std::min(deadline, now() + std::chrono::milliseconds(5)));
+  }
+  return Error{ErrorCode::kUnavailable, "no router answers at " + endpoint_};
+}
+
+std::optional<Result<wire::ClientAnswer>> Client::receive(TimePoint deadline) {
+  for (;;) {
+    std::optional<Delivery> delivery = transport_->receive(deadline);
+    if (!delivery) {
+      if (now() >= deadline) return std::nullopt;
+      continue;
+    }
+    if (delivery->kind != DeliveryKind::kMessage || delivery->frames.empty()) continue;
+    return wire::read_client_answer(delivery->frames.back());
+  }
+}
+
+Result<wire::ClientAnswer> Client::ask(wire::ClientRequest request, TimePoint deadline, const OnPiece& on_piece) {
+  const auto sent = send(std::move(request), deadline);
+  if (!sent.ok()) return sent.error();
+  const std::string id = wire::hex_of(*sent);
+  while (auto answer = receive(deadline)) {
+    if (!answer->ok()) return *answer;
+    if (answer_id(**answer) != id) continue;
+    if (const auto* piece = std::get_if<wire::ClientPiece>(&**answer)) {
+      if (on_piece) on_piece(*piece);
+      continue;
+    }
+    if (const auto* error = std::get_if<wire::ClientError>(&**answer)) {
+      ErrorCode code = ErrorCode::kInternal;
+      for (const auto& [known, name] : kErrorCodeNames)
+        if (name == error->code) code = known;
+      return Error{code, error->message, error->param};
+    }
+    return *answer;
+  }
+  return Error{ErrorCode::kDeadlineExceeded, "no answer from " + endpoint_ + " in time"};
+}
+
+Result<wire::ClientReply> Client::generate(wire::ClientRequest request, TimePoint deadline, const OnPiece& on_piece) {
+  auto answer = ask(std::move(request), deadline, on_piece);
+  if (!answer.ok()) return answer.error();
+  if (auto* reply = std::get_if<wire::ClientReply>(&*answer)) return std::move(*reply);
+  return Error{ErrorCode::kMalformed, "the router answered with something that is not a reply"};
+}
+
+Result<wire::StatusReply> Client::status(TimePoint deadline) {
+  wire::ClientRequest request;
+  request.op = wire::ClientOp::kStatus;
+  auto answer = ask(std::move(request), deadline);
+  if (!answer.ok()) return answer.error();
+  if (auto* reply = std::get_if<wire::StatusReply>(&*answer)) return std::move(*reply);
+  return Error{ErrorCode::kMalformed, "the router answered with something that is not a status"};
+}
+
+const std::string& answer_id(const wire::ClientAnswer& answer) {
+  return std::visit([](const auto& each) -> const std::string& { return each.id; }, answer);
+}
+
+}  // namespace foretoken::cli

@@ -1,0 +1,49 @@
+// A connection to the router's client door: requests out, answers back, matched by request id, any number at a time.
+// One thread. Knows the wire, not the verbs.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "common/base/clock.h"
+#include "common/base/result.h"
+#include "common/transport/transport.h"
+#include "common/wire/client_codec.h"
+
+namespace foretoken::cli {
+
+// A fresh random 128-bit id.
+RequestId new_request_id();
+
+class Client {
+ public:
+  // Connects in the background; an endpoint that is none throws FatalError.
+  explicit Client(const std::string& endpoint);
+  ~Client();
+
+  const std::string& endpoint() const { return endpoint_; }
+
+  // Hands a request to the socket; gives it an id if it has none. kUnavailable: no router took it by `deadline`.
+  Result<RequestId> send(wire::ClientRequest request, TimePoint deadline);
+  // The next answer of any request; nothing by the deadline. An answer that cannot be read is an Error.
+  std::optional<Result<wire::ClientAnswer>> receive(TimePoint deadline);
+
+  // One exchange: sends, passes pieces on, returns the last answer (or the client error in it as Error).
+  // Answers to other requests are dropped.
+  using OnPiece = std::function<void(const wire::ClientPiece&)>;
+  Result<wire::ClientAnswer> ask(wire::ClientRequest request, TimePoint deadline, const OnPiece& on_piece = {});
+  Result<wire::ClientReply> generate(wire::ClientRequest request, TimePoint deadline, const OnPiece& on_piece = {});
+  Result<wire::StatusReply> status(TimePoint deadline);
+
+ private:
+  std::string endpoint_;
+  std::unique_ptr<Transport> transport_;
+  SocketId socket_ = 0;
+};
+
+// The id an answer belongs to, as hex.
+const std::string& answer_id(const wire::ClientAnswer& answer);
+
+}  // namespace foretoken::cli

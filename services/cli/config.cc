@@ -1,0 +1,54 @@
+// config show, check, init.
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+
+#include "common/config/describe.h"
+#include "services/cli/verbs.h"
+
+namespace foretoken::cli {
+
+int run_config_show(const CliOptions& options) {
+  const auto loaded = load_configuration(options.config);
+  if (!loaded) return kExitUsage;
+  std::string text = print_config(*loaded);
+  if (!options.config_origin) {
+    // The origins are comments at the ends of lines; without them the text is what a file would hold.
+    std::string plain;
+    for (std::size_t at = 0; at < text.size();) {
+      const auto end = std::min(text.find('\n', at), text.size());
+      const std::string line = text.substr(at, end - at);
+      const auto comment = line.rfind("  # ");
+      plain += (comment == std::string::npos ? line : line.substr(0, line.find_last_not_of(' ', comment) + 1)) + "\n";
+      at = end + 1;
+    }
+    text = plain;
+  }
+  std::cout << text;
+  return kExitOk;
+}
+
+int run_config_check(const CliOptions& options) {
+  const auto loaded = load_configuration(options.config);
+  if (!loaded) return kExitUsage;
+  std::cout << "ok: " << (loaded->file.empty() ? "no file, all defaults" : loaded->file) << "\n";
+  return kExitOk;
+}
+
+int run_config_init(const CliOptions& options) {
+  const std::string text = default_config_toml();
+  if (options.config_out.empty()) {
+    std::cout << text;
+    return kExitOk;
+  }
+  if (std::filesystem::exists(options.config_out))
+    return report_error({ErrorCode::kConfig, options.config_out + " exists already", "--out"});
+  std::ofstream file(options.config_out);
+  file << text;
+  file.close();
+  if (!file) return report_error({ErrorCode::kIo, "cannot write " + options.config_out});
+  std::cerr << "wrote " << options.config_out << "\n";
+  return kExitOk;
+}
+
+}  // namespace foretoken::cli

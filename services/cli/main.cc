@@ -1,0 +1,53 @@
+// foretoken: the command. Parses, picks the verb, turns what goes wrong into a sentence and an exit code.
+#include <exception>
+#include <iostream>
+#include <string_view>
+#include <utility>
+
+#include "services/cli/options.h"
+#include "services/cli/verbs.h"
+
+namespace {
+
+using namespace foretoken::cli;
+
+constexpr std::pair<std::string_view, int (*)(const CliOptions&)> kVerbs[] = {
+    {"up", run_up},
+    {"down", run_down},
+    {"ps", run_ps},
+    {"generate", run_generate},
+    {"chat", run_chat},
+    {"demo", run_demo},
+    {"bench serve", run_bench_serve},
+    {"bench micro", run_bench_micro},
+    {"tokenize", run_tokenize},
+    {"detokenize", run_detokenize},
+    {"model info", run_model_info},
+    {"model check", run_model_check},
+    {"model pair", run_model_pair},
+    {"model init-random", run_model_init_random},
+    {"config show", run_config_show},
+    {"config check", run_config_check},
+    {"config init", run_config_init},
+    {"doctor", run_doctor},
+    {"version", run_version},
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    int exit_code = kExitOk;
+    const auto options = parse_options(argc, argv, &exit_code);
+    if (!options) return exit_code;
+    for (const auto& [name, run] : kVerbs)
+      if (name == options->verb) return run(*options);
+    std::cerr << "error: no verb " << options->verb << "\n";
+    return kExitUsage;
+  } catch (const foretoken::FatalError& error) {
+    return report_error({error.code(), error.what()});
+  } catch (const std::exception& error) {
+    std::cerr << "error: " << error.what() << "\n";
+    return kExitFailed;
+  }
+}

@@ -1,0 +1,173 @@
+// model info, check, pair, init-random: model folders, without any service.
+#include <filesystem>
+#include <iostream>
+
+#include "common/base/json.h"
+#include "common/config/resolve.h"
+#include "common/model/init_random.h"
+#include "common/model/pair.h"
+#include "common/tokenizer/tokenizer.h"
+#include "services/cli/verbs.h"
+
+namespace foretoken::cli {
+namespace {
+
+std::string as_size(std::uint64_t bytes) {
+  char text[32];
+  if (bytes >= (1ull << 30)) std::snprintf(text, sizeof(text), "%.2f GiB", static_cast<double>(bytes) / (1ull << 30));
+  else std::snprintf(text, sizeof(text), "%.1f MiB", static_cast<double>(bytes) / (1ull << 20));
+  return text;
+}
+
+OrderedJson info_json(const std::string& folder, const ModelInfo& info, const MemoryEstimate& memory) {
+  const ModelConfig& c = info.config;
+  return {{"schema", "foretoken.model_info/1"},
+          {"folder", folder},
+          {"family", std::string(family_name(c.family))},
+          {"architecture", c.architecture},
+          {"parameters", info.n_parameters},
+          {"files", info.n_files},
+          {"tensors", info.n_tensors},
+          {"file_bytes", info.file_bytes},
+          {"dtype", dtype_name(c.checkpoint_dtype)},
+          {"layers", c.n_layers},
+          {"hidden", c.n_hidden},
+          {"heads", c.n_heads},
+          {"kv_heads", c.n_kv_heads},
+          {"head_dim", c.head_dim},
+          {"ffn", c.n_ffn},
+          {"vocab", c.vocab_size},
+          {"context", context_length(c)},
+          {"rope", std::string(rope_type_name(c.rope.type))},
+          {"tied_embeddings", c.tie_word_embeddings},
+          {"weight_bytes", memory.weight_bytes},
+          {"scratch_bytes", memory.scratch_bytes},
+          {"kv_bytes_per_token", memory.kv_bytes_per_token}};
+}
+
+// Sentences that speak against the two vocabularies; empty if they are one.
+std::vector<std::string> vocabulary_findings(const Tokenizer& draft, const Tokenizer& target) {
+  std::vector<std::string> findings;
+  if (draft.vocabulary_fingerprint() == target.vocabulary_fingerprint()) return findings;
+  std::size_t n_different = 0;
+  std::string first;
+  const auto largest = static_cast<TokenId>(std::max(draft.vocab_size(), target.vocab_size()));
+  for (TokenId id = 0; id < largest; ++id) {
+    if (!draft.is_token(id) && !target.is_token(id)) continue;
+    if (draft.token_text(id) == target.token_text(id)) continue;
+    if (n_different++ == 0)
+      first = "first: id " + std::to_string(id) + " is \"" + std::string(draft.token_text(id)) + "\" for the draft and \"" +
+              std::string(target.token_text(id)) + "\" for the target";
+  }
+  if (n_different > 0) findings.push_back("draft and target disagree about " + std::to_string(n_different) + " tokens (" + first + ")");
+  else findings.push_back("draft and target have the same tokens but other special tokens or end tokens");
+  return findings;
+}
+
+}  // namespace
+
+int run_model_info(const CliOptions& options) {
+  const std::string folder = model_folder(options.model.folder, "target");
+  const ModelInfo info = inspect_model(folder);
+  const MemoryEstimate memory = estimate_memory(info, {});
+  if (options.output.json) {
+    std::cout << to_text(info_json(folder, info, memory), 2) << "\n";
+    return kExitOk;
+  }
+  const ModelConfig& c = info.config;
+  std::cout << folder << "\n"
+            << "  " << family_name(c.family) << " (" << c.architecture << "), " << static_cast<double>(info.n_parameters / 100'000) / 10
+            << " M parameters, " << dtype_name(c.checkpoint_dtype) << ", " << as_size(info.file_bytes) << " in " << info.n_files
+            << " files\n"
+            << "  " << c.n_layers << " layers, hidden " << c.n_hidden << ", " << c.n_heads << " heads (" << c.n_kv_heads
+            << " KV) of " << c.head_dim << ", ffn " << c.n_ffn << ", vocabulary " << c.vocab_size
+            << (c.tie_word_embeddings ? ", tied" : "") << "\n"
+            << "  context " << context_length(c) << " tokens, RoPE " << rope_type_name(c.rope.type) << "\n"
+            << "  memory: weights " << as_size(memory.weight_bytes) << ", scratch " << as_size(memory.scratch_bytes) << ", KV "
+            << memory.kv_bytes_per_token << " bytes a token\n";
+  return kExitOk;
+}
+
+int run_model_check(const CliOptions& options) {
+  const std::string folder = model_folder(options.model.folder, "target");
+  const ModelInfo info = inspect_model(folder);
+  const auto tokenizer = value_or_throw(Tokenizer::load(folder));
+  if (static_cast<std::int64_t>(tokenizer->vocab_size()) > info.config.vocab_size)
+    throw FatalError(ErrorCode::kUnsupportedModel, folder + ": the tokenizer has " + std::to_string(tokenizer->vocab_size()) +
+                                                       " tokens, the model's embedding only " +
+                                                       std::to_string(info.config.vocab_size));
+  if (options.output.json)
+    std::cout << to_text(OrderedJson{{"schema", "foretoken.model_check/1"}, {"ok", true}, {"folder", folder}}, 2) << "\n";
+  else
+    std::cout << "ok: " << folder << " can be loaded (" << family_name(info.config.family) << ", " << info.n_tensors
+              << " tensors, tokenizer of " << tokenizer->vocab_size() << ")\n";
+  return kExitOk;
+}
+
+int run_model_pair(const CliOptions& options) {
+  const std::string draft_folder = model_folder(options.model.folder, "draft");
+  const std::string target_folder = model_folder(options.model.other, "target");
+  const ModelInfo draft = inspect_model(draft_folder);
+  const ModelInfo target = inspect_model(target_folder);
+  std::vector<std::string> refusals, warnings;
+  for (const auto& finding : check_pair(draft, target))
+    (finding.level == PairFinding::Level::kRefuse ? refusals : warnings).push_back(finding.sentence);
+  for (auto& sentence : vocabulary_findings(*value_or_throw(Tokenizer::load(draft_folder)),
+                                            *value_or_throw(Tokenizer::load(target_folder))))
+    refusals.push_back(std::move(sentence));
+  const double cost = static_cast<double>(draft.file_bytes) / static_cast<double>(target.file_bytes);
+  if (options.output.json) {
+    std::cout << to_text(OrderedJson{{"schema", "foretoken.model_pair/1"}, {"compatible", refusals.empty()},
+                                     {"refusals", refusals}, {"warnings", warnings}, {"draft_to_target_bytes", cost}}, 2)
+              << "\n";
+    return refusals.empty() ? kExitOk : kExitModel;
+  }
+  for (const auto& sentence : refusals) std::cerr << "error: " << sentence << "\n";
+  for (const auto& sentence : warnings) std::cerr << "warning: " << sentence << "\n";
+  if (!refusals.empty()) {
+    std::cerr << "  try: another draft, or foretoken up --draft \"\" --proposer ngram\n";
+    return kExitModel;
+  }
+  std::printf("compatible: one vocabulary, a draft step reads %.1f %% of a target step's bytes\n", 100 * cost);
+  return kExitOk;
+}
+
+int run_model_init_random(const CliOptions& options) {
+  const ModelOptions& m = options.model;
+  if (std::filesystem::exists(m.folder)) throw FatalError(ErrorCode::kConfig, m.folder + " exists already");
+  RandomModelRecipe recipe;
+  bool known = false;
+  for (Family family : {Family::kLlama, Family::kQwen2, Family::kQwen3, Family::kMistral})
+    if (family_name(family) == m.family) recipe.config = tiny_config(family), known = true;
+  if (!known) throw FatalError(ErrorCode::kConfig, "family is \"" + m.family + "\"; it must be llama, qwen2, qwen3 or mistral");
+  ModelConfig& c = recipe.config;
+  if (m.shape == "1b") {
+    c.n_layers = 16, c.n_hidden = 2048, c.n_heads = 32, c.n_kv_heads = 8, c.head_dim = 64, c.n_ffn = 8192, c.vocab_size = 32000;
+    recipe.n_shards = 4;
+  } else if (m.shape != "tiny") {
+    throw FatalError(ErrorCode::kConfig, "shape is \"" + m.shape + "\"; it must be tiny or 1b");
+  }
+  if (m.layers > 0) c.n_layers = m.layers;
+  if (m.hidden > 0) c.n_hidden = m.hidden;
+  if (m.heads > 0) c.n_heads = m.heads;
+  if (m.kv_heads > 0) c.n_kv_heads = m.kv_heads;
+  if (m.ffn > 0) c.n_ffn = m.ffn;
+  if (m.vocab > 0) c.vocab_size = m.vocab;
+  if (m.hidden > 0 || m.heads > 0) c.head_dim = c.n_hidden / c.n_heads;
+  known = false;
+  for (DType dtype : {DType::kF32, DType::kBf16, DType::kF16})
+    if (m.dtype == dtype_name(dtype)) recipe.dtype = dtype, known = true;
+  if (!known) throw FatalError(ErrorCode::kConfig, "dtype is \"" + m.dtype + "\"; it must be float32, bfloat16 or float16");
+  recipe.seed = m.seed;
+  write_random_model(m.folder, recipe);
+  if (!m.tokenizer.empty())
+    for (const char* name : {"tokenizer.json", "tokenizer_config.json", "tokenizer.model", "chat_template.jinja"})
+      if (const auto file = std::filesystem::path(model_folder(m.tokenizer, "target")) / name; std::filesystem::exists(file))
+        std::filesystem::copy_file(file, std::filesystem::path(m.folder) / name);
+  const ModelInfo info = inspect_model(m.folder);
+  if (options.output.json) std::cout << to_text(info_json(m.folder, info, estimate_memory(info, {})), 2) << "\n";
+  else std::cout << "wrote " << m.folder << ": synthetic, " << info.n_parameters << " random parameters\n";
+  return kExitOk;
+}
+
+}  // namespace foretoken::cli

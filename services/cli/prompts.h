@@ -1,0 +1,22 @@
+// Prompts by kind of text: models/prompts.json, or a file of the same form.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/base/result.h"
+
+namespace foretoken::cli {
+
+struct DemoPrompt {
+  std::string kind;
+  std::string messages_json;  // [{"role", "content"}, ...]
+};
+
+// "" = the demo prompts beside the demo models. Throws FatalError naming the file and what is wrong.
+std::vector<DemoPrompt> load_prompts(const std::string& path);
+
+// At most `per_kind` of every kind, in file order.
+std::vector<DemoPrompt> take_per_kind(const std::vector<DemoPrompt>& prompts, std::size_t per_kind);
+
+}  // namespace foretoken::cli

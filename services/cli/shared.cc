@@ -1,0 +1,116 @@
+// What verbs share: configuration, errors, requests from flags, the machine.
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <thread>
+
+#include "common/base/json.h"
+#include "services/cli/verbs.h"
+
+namespace foretoken::cli {
+
+std::optional<LoadedConfig> load_configuration(const ConfigOptions& options) {
+  ConfigSources sources;
+  if (!options.file.empty()) sources.file = options.file;
+  sources.environment = process_environment();
+  sources.settings = options.sets;
+  LoadedConfig loaded = load_config(sources);
+  for (const auto& error : loaded.errors) std::cerr << "error: " << error << "\n";
+  if (!loaded.errors.empty()) {
+    std::cerr << "  try: foretoken config show --origin\n";
+    return std::nullopt;
+  }
+  return loaded;
+}
+
+int exit_code_of(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kUnavailable:
+    case ErrorCode::kDraining: return kExitUnreachable;
+    case ErrorCode::kModelNotFound:
+    case ErrorCode::kUnsupportedModel:
+    case ErrorCode::kIncompatible: return kExitModel;
+    case ErrorCode::kDeadlineExceeded: return kExitDeadline;
+    case ErrorCode::kOutOfMemory: return kExitEnvironment;
+    case ErrorCode::kConfig:
+    case ErrorCode::kInvalidRequest:
+    case ErrorCode::kInvalidValue:
+    case ErrorCode::kUnsupportedParameter:
+    case ErrorCode::kContextLengthExceeded: return kExitUsage;
+    case ErrorCode::kCancelled: return kExitInterrupted;
+    default: return kExitFailed;
+  }
+}
+
+int report_error(const Error& error) {
+  std::cerr << "error: " << error.message << "\n";
+  if (!error.param.empty()) std::cerr << "  in: " << error.param << "\n";
+  if (error.code == ErrorCode::kUnavailable) std::cerr << "  try: foretoken up --detach, then foretoken ps\n";
+  return exit_code_of(error.code);
+}
+
+Result<wire::ClientRequest> request_from(const RequestOptions& options) {
+  wire::ClientRequest request;
+  SamplingParams& params = request.params;
+  if (options.max_tokens) params.max_tokens = *options.max_tokens, request.has_max_tokens = true;
+  if (options.temperature) params.temperature = *options.temperature, request.has_temperature = true;
+  if (options.top_p) params.top_p = *options.top_p, request.has_top_p = true;
+  if (options.top_k) params.top_k = *options.top_k, request.has_top_k = true;
+  if (options.min_p) params.min_p = *options.min_p;
+  if (options.repetition_penalty) params.repetition_penalty = *options.repetition_penalty;
+  if (options.presence_penalty) params.presence_penalty = *options.presence_penalty;
+  if (options.frequency_penalty) params.frequency_penalty = *options.frequency_penalty;
+  if (options.seed) params.seed = *options.seed, request.has_seed = true;
+  if (options.logprobs) params.n_logprobs = *options.logprobs;
+  params.ignore_eos = options.ignore_eos;
+  request.stop = options.stop;
+  request.adaptive = !options.fixed;
+  request.timeout_ms = static_cast<std::uint32_t>(options.timeout_s * 1000);
+  if (options.num_draft_tokens) request.num_draft_tokens = static_cast<std::int32_t>(*options.num_draft_tokens);
+  if (options.prediction) request.prediction = *options.prediction;
+  if (options.no_spec) request.num_draft_tokens = 0;
+  if (options.proposer) {
+    bool known = false;
+    for (auto kind : {wire::ProposerKind::kDraft, wire::ProposerKind::kNgram, wire::ProposerKind::kPrediction,
+                      wire::ProposerKind::kNone})
+      if (wire::name_of(kind) == *options.proposer) request.proposer = kind, known = true;
+    if (!known)
+      return Error{ErrorCode::kInvalidValue,
+                   "proposer is \"" + *options.proposer + "\"; it must be draft, ngram, prediction or none", "--proposer"};
+  } else if (options.prediction) {
+    request.proposer = wire::ProposerKind::kPrediction;
+  }
+  if (auto valid = validate(params, 0); !valid.ok()) return valid.error();
+  return request;
+}
+
+std::string chat_messages(const std::string& system, const std::string& user) {
+  OrderedJson messages = OrderedJson::array();
+  if (!system.empty()) messages.push_back({{"role", "system"}, {"content", system}});
+  messages.push_back({{"role", "user"}, {"content", user}});
+  return to_text(messages);
+}
+
+std::string program_folder() { return std::filesystem::read_symlink("/proc/self/exe").parent_path().string(); }
+
+std::string machine_description() {
+  std::ifstream info("/proc/cpuinfo");
+  std::string model = "unknown CPU";
+  for (std::string line; std::getline(info, line);) {
+    if (!line.starts_with("model name")) continue;
+    if (const auto colon = line.find(": "); colon != std::string::npos) model = line.substr(colon + 2);
+    break;
+  }
+  return std::to_string(std::thread::hardware_concurrency()) + " x " + model;
+}
+
+bool stdout_is_terminal() { return ::isatty(1) != 0; }
+bool stderr_is_terminal() { return ::isatty(2) != 0; }
+
+std::string read_all_of_stdin() { return {std::istreambuf_iterator<char>(std::cin), {}}; }
+
+}  // namespace foretoken::cli

@@ -1,0 +1,173 @@
+// up, down: all services of this machine under one supervisor.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <iostream>
+#include <map>
+#include <stdexcept>
+
+#include "common/config/resolve.h"
+#include "services/cli/client.h"
+#include "services/cli/supervisor.h"
+#include "services/cli/verbs.h"
+
+namespace foretoken::cli {
+namespace {
+
+using namespace std::chrono_literals;
+
+std::vector<ServiceSpec> service_specs(const CliOptions& options, const Config& config) {
+  std::vector<std::string> shared;
+  if (!options.config.file.empty()) shared.insert(shared.end(), {"--config", options.config.file});
+  for (const auto& setting : options.config.sets) shared.insert(shared.end(), {"--set", setting});
+  std::vector<ServiceSpec> specs;
+  const auto add = [&](const std::string& role, int count) {
+    for (int i = 0; i < count; ++i) {
+      ServiceSpec spec{.name = role + "-" + std::to_string(i),
+                       .argv = {program_folder() + "/foretoken-" + role, "--id", std::to_string(i)}};
+      spec.argv.insert(spec.argv.end(), shared.begin(), shared.end());
+      specs.push_back(std::move(spec));
+    }
+  };
+  add("router", 1);
+  add("tokenizer", 1);
+  add("target", options.up.n_targets);
+  if (!config.model.draft.empty()) add("draft", options.up.n_drafts);
+  return specs;
+}
+
+SupervisorOptions supervisor_options(const Config& config) {
+  const std::filesystem::path folder = runtime_directory(config.bus);
+  return {.runtime_folder = folder, .log_folder = folder / "log"};
+}
+
+// Ready means that a request could be served now, not that processes run.
+bool wait_until_serving(Client& client, TimePoint deadline) {
+  while (std::chrono::steady_clock::now() < deadline) {
+    const auto attempt = std::min(deadline, std::chrono::steady_clock::now() + 2s);
+    if (const auto status = client.status(attempt); status.ok() && status->ready) return true;
+    ::usleep(20'000);
+  }
+  return false;
+}
+
+// Starts and keeps everything; runs in the foreground, or as the detached half.
+int supervise(const CliOptions& options, const Config& config, const Progress& progress, int ready_fd) {
+  Supervisor supervisor(supervisor_options(config), service_specs(options, config));
+  const auto fail = [&](const std::string& why, int code) {
+    std::cerr << "error: " << why << std::endl;
+    if (ready_fd >= 0 && ::write(ready_fd, &code, sizeof(code)) < 0) std::cerr << "cannot report\n";
+    return code;
+  };
+  const StartReport report = supervisor.start(progress);
+  if (!report.ready) return fail(report.failure, report.bad_configuration ? kExitUsage : kExitFailed);
+  Client client(client_endpoint(config.bus));
+  if (!wait_until_serving(client, std::chrono::steady_clock::now() + 30s))
+    return fail("the services run but no request could be served within 30 s\n  try: foretoken ps", kExitFailed);
+  progress("", "serving at " + client_endpoint(config.bus));
+  if (ready_fd >= 0) {
+    const int ok = kExitOk;
+    if (::write(ready_fd, &ok, sizeof(ok)) < 0) std::cerr << "cannot report\n";
+    ::close(ready_fd);
+    // From here on nobody reads our words; the terminal belongs to its user.
+    const int log = ::open((supervisor_options(config).log_folder / "up.log").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+    ::dup2(log, 1);
+    ::dup2(log, 2);
+    ::close(log);
+  }
+  const bool orderly = supervisor.run(progress);
+  supervisor.stop();
+  return orderly ? kExitOk : kExitFailed;
+}
+
+// Starts this program again as a session of its own and waits for its verdict.
+int detach(const CliOptions& options) {
+  int fds[2];
+  if (::pipe(fds) != 0) throw std::runtime_error(std::string("cannot make a pipe: ") + std::strerror(errno));
+  std::vector<std::string> words = {program_folder() + "/foretoken", "up", "--supervise", "--ready-fd",
+                                    std::to_string(fds[1]), "--drafts", std::to_string(options.up.n_drafts),
+                                    "--targets", std::to_string(options.up.n_targets)};
+  if (options.output.quiet) words.push_back("--quiet");
+  if (!options.config.file.empty()) words.insert(words.end(), {"--config", options.config.file});
+  for (const auto& setting : options.config.sets) words.insert(words.end(), {"--set", setting});
+  std::vector<char*> argv;
+  for (auto& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  const pid_t pid = ::fork();
+  if (pid < 0) throw std::runtime_error(std::string("cannot fork: ") + std::strerror(errno));
+  if (pid == 0) {
+    ::close(fds[0]);
+    ::setsid();
+    const int null = ::open("/dev/null", O_RDONLY);
+    ::dup2(null, 0);
+    ::execv(argv[0], argv.data());
+    ::_exit(127);
+  }
+  ::close(fds[1]);
+  int verdict = kExitFailed;
+  // End of file without a verdict: it died before it could say why.
+  if (::read(fds[0], &verdict, sizeof(verdict)) != sizeof(verdict)) {
+    int status = 0;
+    ::waitpid(pid, &status, 0);
+    return WIFEXITED(status) && WEXITSTATUS(status) != 0 ? WEXITSTATUS(status) : kExitFailed;
+  }
+  return verdict;
+}
+
+Progress printer(bool quiet) {
+  return [quiet, last = std::map<std::string, std::string>()](const std::string& service, const std::string& status) mutable {
+    if (quiet || last[service] == status) return;
+    last[service] = status;
+    std::cerr << "      " << (service.empty() ? "foretoken" : service) << std::string(service.size() < 14 ? 14 - service.size() : 1, ' ')
+              << status << std::endl;
+  };
+}
+
+}  // namespace
+
+int run_up(const CliOptions& options) {
+  const auto loaded = load_configuration(options.config);
+  if (!loaded) return kExitUsage;
+  const Config& config = loaded->config;
+  const std::filesystem::path folder = runtime_directory(config.bus);
+  if (options.up.supervise) {
+    const int ready_fd = options.up.ready_fd.empty() ? -1 : std::stoi(options.up.ready_fd);
+    if (ready_fd >= 0) ::fcntl(ready_fd, F_SETFD, FD_CLOEXEC);
+    return supervise(options, config, printer(options.output.quiet), ready_fd);
+  }
+  if (const int pid = supervisor_pid(folder); pid != 0) {
+    Client client(client_endpoint(config.bus));
+    if (const auto status = client.status(std::chrono::steady_clock::now() + 2s); status.ok() && status->ready) {
+      std::cerr << "      already serving at " << client_endpoint(config.bus) << " (pid " << pid << ")\n";
+      return kExitOk;
+    }
+    std::cerr << "error: pid " << pid << " holds " << folder.string() << " and does not serve\n"
+              << "  try: foretoken down, then again\n";
+    return kExitEnvironment;
+  }
+  if (!options.up.detach) return supervise(options, config, printer(options.output.quiet), -1);
+  return detach(options);
+}
+
+int run_down(const CliOptions& options) {
+  const auto loaded = load_configuration(options.config);
+  if (!loaded) return kExitUsage;
+  const int pid = supervisor_pid(runtime_directory(loaded->config.bus));
+  if (pid == 0) {
+    if (!options.output.quiet) std::cerr << "nothing to stop\n";
+    return kExitOk;
+  }
+  if (!stop_supervisor(pid, 80s)) {
+    std::cerr << "error: pid " << pid << " did not end within 80 s\n";
+    return kExitFailed;
+  }
+  if (!options.output.quiet) std::cerr << "stopped\n";
+  return kExitOk;
+}
+
+}  // namespace foretoken::cli

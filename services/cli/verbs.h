@@ -1,0 +1,57 @@
+// What each verb does: options in, exit code out. Data goes to stdout, everything else to stderr.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "common/base/result.h"
+#include "common/config/load.h"
+#include "common/wire/client.h"
+#include "services/cli/options.h"
+
+namespace foretoken::cli {
+
+int run_up(const CliOptions& options);
+int run_down(const CliOptions& options);
+int run_ps(const CliOptions& options);
+int run_generate(const CliOptions& options);
+int run_chat(const CliOptions& options);
+int run_demo(const CliOptions& options);
+int run_bench_serve(const CliOptions& options);
+int run_bench_micro(const CliOptions& options);
+int run_tokenize(const CliOptions& options);
+int run_detokenize(const CliOptions& options);
+int run_model_info(const CliOptions& options);
+int run_model_check(const CliOptions& options);
+int run_model_pair(const CliOptions& options);
+int run_model_init_random(const CliOptions& options);
+int run_config_show(const CliOptions& options);
+int run_config_check(const CliOptions& options);
+int run_config_init(const CliOptions& options);
+int run_doctor(const CliOptions& options);
+int run_version(const CliOptions& options);
+
+// --- what verbs share -------------------------------------------------------------------------------------------
+
+// The configuration in force. Prints all errors and returns nothing if there are any.
+std::optional<LoadedConfig> load_configuration(const ConfigOptions& options);
+
+// Prints "error: ..." with its second and third line, and returns the exit code that belongs to the error.
+int report_error(const Error& error);
+int exit_code_of(ErrorCode code);
+
+// A request as the flags say; the prompt is left to the verb. Refuses contradictions.
+Result<wire::ClientRequest> request_from(const RequestOptions& options);
+// [{"role": "system", ...}, {"role": "user", ...}] as JSON.
+std::string chat_messages(const std::string& system, const std::string& user);
+
+// The folder of the running programs; services stand beside the `foretoken` command.
+std::string program_folder();
+// "2 x Intel(R) Xeon(R) Processor", for reports.
+std::string machine_description();
+
+bool stdout_is_terminal();
+bool stderr_is_terminal();
+std::string read_all_of_stdin();
+
+}  // namespace foretoken::cli
