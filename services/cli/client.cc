@@ -18,7 +18,7 @@ RequestId new_request_id() {
   return {.high = word(), .low = word()};
 }
 
-Client::Client(const std::string& endpoint) : endpoint_(endpoint), transport_(make_zmq_transport({})) {
+Client::Client(const std::string& endpoint) : endpoint_(endpoint), transport_(std::make_unique<ZmqTransport>()) {
   socket_ = transport_->connect(endpoint_);
 }
 
