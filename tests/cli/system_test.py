@@ -1,0 +1,151 @@
+"""`foretoken up` with real services and the demo pair: the clients of the README, the Python client, ps, demo, down.
+
+usage: system_test.py FOLDER_WITH_PROGRAMS
+"""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+BIN = pathlib.Path(sys.argv.pop(1))
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "clients/python"))
+
+import foretoken  # noqa: E402
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class System(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = pathlib.Path(tempfile.mkdtemp(prefix="foretoken-up-"))
+        cls.endpoint = f"tcp://127.0.0.1:{free_port()}"
+        cls.settings = ["--set", f"bus.client={cls.endpoint}", "--set", f"bus.runtime_dir={cls.folder}"]
+        done = cls.run_verb("up", "--detach")
+        if done.returncode != 0:
+            raise AssertionError(f"up failed: {done.stderr}")
+
+    @classmethod
+    def tearDownClass(cls):
+        done = cls.run_verb("down")
+        left = subprocess.run(["pgrep", "-f", str(cls.folder)], capture_output=True, text=True).stdout.split()
+        shutil.rmtree(cls.folder, ignore_errors=True)
+        assert done.returncode == 0 and not left, (done.stderr, left)
+
+    @classmethod
+    def run_verb(cls, *words, stdin=""):
+        return subprocess.run([str(BIN / "foretoken"), *words, *cls.settings], capture_output=True, text=True,
+                              timeout=200, input=stdin)
+
+    def test_up_again_is_idempotent(self):
+        done = self.run_verb("up", "--detach")
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertIn("already serving", done.stderr)
+
+    def test_ps_shows_four_ready_services(self):
+        status = json.loads(self.run_verb("ps", "--json").stdout)
+        self.assertTrue(status["ready"])
+        self.assertEqual({"router": "ready", "tokenizer": "ready", "draft": "ready", "target": "ready"},
+                         {s["role"]: s["state"] for s in status["services"]})
+        self.assertIn("target-0", self.run_verb("ps").stdout)
+
+    def test_generate_is_the_same_plain_and_speculative(self):
+        flags = ["--max-tokens", "48", "-t", "0.8", "--top-p", "0.95", "--seed", "11", "--json"]
+        spec = json.loads(self.run_verb("generate", *flags, "Tell me a story.").stdout)
+        plain = json.loads(self.run_verb("generate", *flags, "--no-spec", "Tell me a story.").stdout)
+        self.assertEqual(plain["token_ids"], spec["token_ids"])
+        self.assertEqual(plain["text"], spec["text"])
+        self.assertGreater(spec["metrics"]["speculative_decoding"]["num_accepted_draft_tokens"], 0)
+        self.assertEqual(0, plain["metrics"]["speculative_decoding"]["num_draft_tokens"])
+
+    def test_generate_reads_stdin_and_streams(self):
+        whole = self.run_verb("generate", "--raw", "-n", "16", "-t", "0", "--no-stream", stdin="Once upon a time")
+        streamed = self.run_verb("generate", "--raw", "-n", "16", "-t", "0", stdin="Once upon a time")
+        self.assertEqual((0, whole.stdout), (streamed.returncode, streamed.stdout))
+
+    def test_chat_reads_lines(self):
+        done = self.run_verb("chat", "-n", "12", "-t", "0", stdin="Hello.\n/clear\nHello.\n/quit\n")
+        self.assertEqual(0, done.returncode, done.stderr)
+        lines = done.stdout.split("\n")
+        self.assertGreaterEqual(len([line for line in lines if line.strip()]), 2)
+
+    def test_python_client(self):
+        with foretoken.Client(self.endpoint, timeout_s=60) as client:
+            whole = client.generate("Once upon a time", max_tokens=24, temperature=0)
+            pieces = list(client.stream("Once upon a time", max_tokens=24, temperature=0, num_draft_tokens=0))
+            self.assertEqual(whole.text, "".join(piece.text for piece in pieces))
+            self.assertEqual(whole.token_ids, client.last_reply.token_ids)
+            with self.assertRaises(foretoken.ForetokenError) as refused:
+                client.generate("x", temperature=-1)
+            self.assertEqual(("invalid_value", "temperature"), (refused.exception.code, refused.exception.param))
+            # The connection still works after an error, and after a stream that was left early.
+            for piece in client.stream("Once upon a time", max_tokens=200, temperature=0):
+                break
+            self.assertEqual(whole.text, client.generate("Once upon a time", max_tokens=24, temperature=0).text)
+
+    def test_async_client(self):
+        import asyncio
+
+        async def both():
+            async with foretoken.AsyncClient(self.endpoint, timeout_s=60) as client:
+                whole = await client.generate("Once upon a time", max_tokens=16, temperature=0)
+                text = "".join([piece.text async for piece in client.stream("Once upon a time", max_tokens=16, temperature=0)])
+                return whole.text, text
+
+        whole, streamed = asyncio.run(both())
+        self.assertEqual(whole, streamed)
+
+    def test_the_raw_example_of_the_docs_runs(self):
+        page = (ROOT / "docs/clients.md").read_text(encoding="utf-8")
+        code = re.search(r"## Any language.*?```python\n(.*?)```", page, re.S).group(1)
+        self.assertLessEqual(len([line for line in code.split("\n") if line.strip()]), 25)
+        done = subprocess.run(["/usr/bin/python3", "-c", code, self.endpoint], capture_output=True, text=True, timeout=60)
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertIn("mean_acceptance_length", done.stdout)
+
+    def test_demo_is_identical(self):
+        done = self.run_verb("demo", "--json", "--repeat", "1", "-n", "32")
+        self.assertEqual(0, done.returncode, done.stderr)
+        report = json.loads(done.stdout)
+        self.assertTrue(report["identical"])
+        for key in ("speedup", "acceptance_rate", "tokens_per_round", "plain_tok_s", "spec_tok_s"):
+            self.assertGreater(report[key], 0, key)
+        self.assertIn("x", report["machine"])
+
+    def test_bench_serve_counts_every_request(self):
+        done = self.run_verb("bench", "serve", "--json", "--num-prompts", "6", "--concurrency", "3", "--output-len", "12")
+        report = json.loads(done.stdout)
+        self.assertEqual((6, 0, 72), (report["completed"], report["failed"], report["total_output_tokens"]))
+
+    def test_a_killed_draft_is_restarted_and_nobody_notices(self):
+        flags = ["--max-tokens", "64", "-t", "0", "--json", "Tell me a story."]
+        before = json.loads(self.run_verb("generate", *flags).stdout)
+        services = json.loads(self.run_verb("ps", "--json").stdout)["services"]
+        os.kill(next(s["pid"] for s in services if s["role"] == "draft"), signal.SIGKILL)
+        after = json.loads(self.run_verb("generate", *flags).stdout)
+        self.assertEqual(before["token_ids"], after["token_ids"])
+        deadline = time.monotonic() + 15
+        while time.monotonic() < deadline:
+            reply = json.loads(self.run_verb("generate", *flags).stdout)
+            self.assertEqual(before["token_ids"], reply["token_ids"])
+            if reply["metrics"]["speculative_decoding"]["num_accepted_draft_tokens"] > 0:
+                return
+        self.fail("speculation did not come back within 15 s")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)

@@ -1,0 +1,137 @@
+"""The `foretoken` verbs that need no service: help, errors, exit codes, JSON.
+
+usage: verbs_test.py FOLDER_WITH_PROGRAMS
+"""
+
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+BIN = pathlib.Path(sys.argv.pop(1))
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+VERBS = ["up", "down", "ps", "generate", "chat", "demo", "tokenize", "detokenize", "doctor", "version",
+         "bench serve", "bench micro", "model info", "model check", "model pair", "model init-random",
+         "config show", "config check", "config init"]
+
+
+def run(*words, stdin=""):
+    return subprocess.run([str(BIN / "foretoken"), *words], capture_output=True, text=True, timeout=120, input=stdin)
+
+
+class Verbs(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="foretoken-cli-"))
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.quiet_port = ["--set", "bus.client=tcp://127.0.0.1:1", "--set", f"bus.runtime_dir={self.folder}"]
+
+    def test_every_verb_has_help_with_an_example(self):
+        for verb in VERBS:
+            done = run(*verb.split(), "--help")
+            self.assertEqual((0, ""), (done.returncode, done.stderr), verb)
+            self.assertIn(f"foretoken {verb}", done.stdout, verb)
+
+    def test_a_mistyped_verb_names_the_nearest(self):
+        done = run("generat", "x")
+        self.assertEqual(2, done.returncode)
+        self.assertIn("did you mean `foretoken generate`?", done.stderr)
+
+    def test_usage_errors_exit_2(self):
+        for words in ([], ["up", "--no-such-flag"], ["model", "info"], ["generate", "--temperature", "hot", "x"],
+                      ["generate", "--proposer", "magic", "x"], ["generate", "-t", "-1", "x"], ["bench"],
+                      ["ps", "--set", "speculation.draft_length=3"], ["ps", "--set", "speculation.draft_len=99"]):
+            done = run(*words)
+            self.assertEqual(2, done.returncode, words)
+            self.assertNotEqual("", done.stderr, words)
+            self.assertEqual("", done.stdout, words)
+
+    def test_an_unknown_key_names_the_nearest(self):
+        done = run("ps", "--set", "speculation.draft_length=3")
+        self.assertIn("draft_len", done.stderr)
+
+    def test_no_router_exits_3_and_says_what_to_do(self):
+        for words in (["ps"], ["generate", "--timeout", "1", "hello"], ["demo"], ["bench", "serve"]):
+            done = run(*words, *self.quiet_port)
+            self.assertEqual(3, done.returncode, f"{words}: {done.stderr}")
+            self.assertIn("foretoken up", done.stderr)
+
+    def test_down_without_anything_running_is_fine(self):
+        done = run("down", *self.quiet_port)
+        self.assertEqual((0, "nothing to stop\n"), (done.returncode, done.stderr))
+
+    def test_tokenize_and_back(self):
+        text = "Once upon a time, \U0001f98a said {\"a\": 1}.\n"
+        ids = json.loads(run("tokenize", "--json", "--model", str(ROOT / "models/demo-target"), text).stdout)["ids"]
+        self.assertGreater(len(ids), 5)
+        back = run("detokenize", "--json", "--model", str(ROOT / "models/demo-target"), *map(str, ids))
+        self.assertEqual(text, json.loads(back.stdout)["text"])
+
+    def test_detokenize_refuses_an_id_outside(self):
+        done = run("detokenize", "--model", str(ROOT / "models/demo-target"), "999999")
+        self.assertEqual(2, done.returncode)
+        self.assertIn("999999", done.stderr)
+
+    def test_random_models_are_the_same_every_time(self):
+        for name in ("a", "b"):
+            done = run("model", "init-random", str(self.folder / name), "--family", "qwen3", "--seed", "5",
+                       "--tokenizer", "demo", "--vocab", "4096")
+            self.assertEqual(0, done.returncode, done.stderr)
+        files = sorted(p.name for p in (self.folder / "a").iterdir())
+        self.assertIn("tokenizer.json", files)
+        for name in files:
+            self.assertEqual((self.folder / "a" / name).read_bytes(), (self.folder / "b" / name).read_bytes(), name)
+        info = json.loads(run("model", "info", "--json", str(self.folder / "a")).stdout)
+        self.assertEqual(("qwen3", 4096), (info["family"], info["vocab"]))
+        self.assertEqual(0, run("model", "check", str(self.folder / "a")).returncode)
+        again = run("model", "init-random", str(self.folder / "a"))
+        self.assertEqual(2, again.returncode)
+
+    def test_model_errors_exit_4_or_1_and_name_the_file(self):
+        done = run("model", "info", str(self.folder / "none"))
+        self.assertNotEqual(0, done.returncode)
+        self.assertIn("none", done.stderr)
+        broken = self.folder / "broken"
+        shutil.copytree(ROOT / "models/demo-draft", broken)
+        config = json.loads((broken / "config.json").read_text())
+        config["architectures"], config["model_type"] = ["MixtralForCausalLM"], "mixtral"
+        (broken / "config.json").write_text(json.dumps(config))
+        done = run("model", "check", str(broken))
+        self.assertEqual(4, done.returncode, done.stderr)
+        self.assertIn("Mixtral", done.stderr)
+
+    def test_a_pair_with_other_vocabularies_is_refused_by_token(self):
+        for name in ("one", "two"):
+            run("model", "init-random", str(self.folder / name), "--tokenizer", "demo", "--vocab", "4096")
+        tokenizer = self.folder / "two" / "tokenizer.json"
+        text = json.loads(tokenizer.read_text())
+        vocab = text["model"]["vocab"]
+        a, b = [token for token, number in vocab.items() if number in (300, 301)]
+        vocab[a], vocab[b] = vocab[b], vocab[a]
+        tokenizer.write_text(json.dumps(text))
+        done = run("model", "pair", str(self.folder / "one"), str(self.folder / "two"))
+        self.assertEqual(4, done.returncode)
+        self.assertIn("disagree about 2 tokens", done.stderr)
+        self.assertEqual(0, run("model", "pair", str(self.folder / "one"), str(self.folder / "one")).returncode)
+
+    def test_config_init_is_valid_and_has_every_key(self):
+        path = self.folder / "foretoken.toml"
+        self.assertEqual(0, run("config", "init", "-o", str(path)).returncode)
+        self.assertEqual(0, run("config", "check", "--config", str(path)).returncode)
+        self.assertEqual(2, run("config", "init", "-o", str(path)).returncode)
+        path.write_text(path.read_text() + "\n[nonsense]\nx = 1\n")
+        done = run("config", "check", "--config", str(path))
+        self.assertEqual(2, done.returncode)
+        self.assertIn("nonsense", done.stderr)
+
+    def test_json_documents_name_their_schema(self):
+        for words in (["version", "--json"], ["doctor", "--json"],
+                      ["model", "pair", "--json", "models/demo-draft", "models/demo-target"]):
+            done = subprocess.run([str(BIN / "foretoken"), *words], capture_output=True, text=True, cwd=ROOT, timeout=60)
+            self.assertTrue(json.loads(done.stdout)["schema"].startswith("foretoken."), words)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)
