@@ -119,12 +119,17 @@ int detach(const CliOptions& options) {
   return verdict;
 }
 
+// A line for every change; on a terminal the percentages overwrite one another, elsewhere only the words count.
 Progress printer(bool quiet) {
   return [quiet, last = std::map<std::string, std::string>()](const std::string& service, const std::string& status) mutable {
-    if (quiet || last[service] == status) return;
-    last[service] = status;
-    std::cerr << "      " << (service.empty() ? "foretoken" : service) << std::string(service.size() < 14 ? 14 - service.size() : 1, ' ')
-              << status << std::endl;
+    const bool terminal = stderr_is_terminal();
+    const std::string shown = terminal ? status : status.substr(0, status.find(','));
+    if (quiet || last[service] == shown) return;
+    last[service] = shown;
+    const std::string name = service.empty() ? "foretoken" : service;
+    const bool passing = terminal && status.find('%') != std::string::npos;
+    std::cerr << "      " << name << std::string(name.size() < 14 ? 14 - name.size() : 1, ' ') << shown
+              << (terminal ? "\033[K" : "") << (passing ? "\r" : "\n") << std::flush;
   };
 }
 

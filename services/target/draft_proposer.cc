@@ -253,7 +253,7 @@ void DraftProposer::on_message(SocketId socket, const wire::Header& header, wire
   if (auto* proposal = std::get_if<wire::Proposal>(&message)) {
     for (wire::ProposalRecord& record : proposal->records) {
       if (arrived_.size() < kMaxArrived)
-        arrived_.push_back({id, std::move(record)});
+        arrived_.push_back({id, std::move(record), now});
       else
         ++counters_.stale;
     }
@@ -325,7 +325,7 @@ void DraftProposer::use(const Arrived& arrived, TimePoint now, ProposalStore& in
     case Insertion::kInserted:
       ++counters_.usable;
       sequence.known = std::max(sequence.known, record.known);
-      return apply(record.seq, sequence, sequence.attachment.answered(record.epoch, now), now);
+      return apply(record.seq, sequence, sequence.attachment.answered(record.epoch, arrived.at), now);
     case Insertion::kMalformed:
       ++counters_.malformed;
       return apply(record.seq, sequence, sequence.attachment.malformed(now), now);
@@ -377,7 +377,11 @@ DraftOutlook DraftProposer::outlook(SeqId seq, TimePoint now) const {
     case AttachmentState::kDetached:
     case AttachmentState::kClosed: outlook.state = DraftState::kDetached; break;
   }
-  outlook.is_under_way = attachment.is_under_way();
+  // What lies in the inbox is here, although nobody has looked into it yet: waiting on would bring nothing.
+  const bool is_here = std::any_of(arrived_.begin(), arrived_.end(), [&](const Arrived& arrived) {
+    return arrived.record.seq == seq && arrived.record.lease == attachment.lease() && arrived.record.epoch == it->second.epoch;
+  });
+  outlook.is_under_way = attachment.is_under_way() && !is_here;
   if (outlook.is_under_way)
     outlook.arrives_in = std::max(Duration{0}, attachment.asked_at() + attachment.usual_answer() - now);
   return outlook;

@@ -88,6 +88,7 @@ class DraftProposer final : public Proposer, public DraftWatch {
   struct Arrived {
     WorkerId draft;
     wire::ProposalRecord record;
+    TimePoint at{};  // when it came: the engine may look much later
   };
 
   Draft* find_draft(SocketId socket, WorkerId* id);
