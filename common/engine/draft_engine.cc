@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "common/base/check.h"
 #include "common/model/config.h"
@@ -63,9 +64,11 @@ struct DraftEngine::Attachment {
   std::vector<std::uint8_t> confidences;  // [n_chain()]
   std::uint32_t budget = 0;               // chain length wanted
   bool owes_answer = false;
-  bool is_stuck = false;        // no token may follow: until the next record
-  std::uint32_t n_emitted = 0;  // chain length last sent
-  std::uint64_t turn = 0;       // when it last had rows
+  bool has_guessed = false;        // since it last answered
+  std::optional<Epoch> overtaken;  // a record whose answer was not complete when the next one came
+  bool is_stuck = false;           // no token may follow: until the next record
+  std::uint32_t n_emitted = 0;     // chain length last sent
+  std::uint64_t turn = 0;          // when it last had rows
   TimePoint heard{};
   TimePoint busy_until{};
 };
@@ -194,6 +197,8 @@ DraftOutcome DraftEngine::apply(Attachment& attachment,
     return need(attachment, DraftNeed::kMismatch);
 
   ++totals_.n_follows;
+  if (attachment.owes_answer && attachment.has_guessed && request.epoch > attachment.epoch)
+    attachment.overtaken = attachment.epoch;
   attachment.epoch = std::max(attachment.epoch, request.epoch);
   attachment.is_stuck = false;
   if (!committed.empty()) take_in(attachment, committed);
@@ -312,6 +317,7 @@ const DraftOutput& DraftEngine::step(TimePoint now) {
   output_.busy.clear();
   output_.n_rows = output_.n_drafted = 0;
   expire(now);
+  if (emit_overtaken()) return output_;  // these have waited a whole round
   fill_step(now);
   if (step_.n_slices() > 0) {
     step_.run();
@@ -421,7 +427,20 @@ void DraftEngine::extend(Attachment& attachment, std::size_t slice) {
   if (!chose || attachment.is_stuck) return;
   attachment.tokens.push_back(choice.token);
   attachment.confidences.push_back(confidence_byte(choice.logprob));
+  attachment.has_guessed = true;
   ++output_.n_drafted;
+}
+
+// A record that came before the chain was complete: the target has taken its step without. It is
+// told how far the chain is nevertheless, or a draft that is slower than its target would seem
+// dead.
+bool DraftEngine::emit_overtaken() {
+  for (const auto& [key, attachment] : attachments_) {
+    if (!attachment->overtaken) continue;
+    emit(*attachment, *attachment->overtaken);
+    attachment->overtaken.reset();
+  }
+  return !output_.proposals.empty();
 }
 
 void DraftEngine::emit_ready() {
@@ -431,17 +450,22 @@ void DraftEngine::emit_ready() {
     const bool is_complete = !can_grow(a);
     const bool has_grown = a.n_chain() > a.n_emitted;
     if (!is_complete && !(options_.emission == Emission::kEachStep && has_grown)) continue;
-    const auto chain = a.chain();
-    output_.proposals.push_back({.key = a.key,
-                                 .lease = a.lease,
-                                 .epoch = a.epoch,
-                                 .base = a.known,
-                                 .prefix = a.prefix,
-                                 .tokens = {chain.begin(), chain.end()},
-                                 .confidences = a.confidences});
+    emit(a, a.epoch);
     a.n_emitted = a.n_chain();
     a.owes_answer = !is_complete;
   }
+}
+
+void DraftEngine::emit(Attachment& attachment, Epoch epoch) {
+  const auto chain = attachment.chain();
+  attachment.has_guessed = false;
+  output_.proposals.push_back({.key = attachment.key,
+                               .lease = attachment.lease,
+                               .epoch = epoch,
+                               .base = attachment.known,
+                               .prefix = attachment.prefix,
+                               .tokens = {chain.begin(), chain.end()},
+                               .confidences = attachment.confidences});
 }
 
 DraftSnapshot DraftEngine::snapshot() const {

@@ -82,9 +82,10 @@ struct Ignored {};  // of a dead lease, or a record older than one applied: drop
 
 using DraftOutcome = std::variant<Applied, Ignored, NeedOutcome, BusyOutcome>;
 
-// A chain ready to be sent: guesses for positions base, base + 1, ... May be empty: there is
-// nothing to say beyond the draft's longest context or after an end token, and the target need not
-// wait.
+// A chain ready to be sent, complete or as far as it was when the next record overtook it (then the
+// epoch is that of the record before, and an answer to the later one follows): guesses for
+// positions base, base + 1, ... May be empty: there is nothing to say beyond the draft's longest
+// context or after an end token, and the target need not wait.
 struct ReadyProposal {
   DraftKey key;
   Lease lease{};
@@ -163,7 +164,9 @@ class DraftEngine {
   bool take_blocks_from_another(const Attachment& beneficiary, TimePoint now);
   void set_busy(Attachment& attachment, TimePoint now);
   void extend(Attachment& attachment, std::size_t slice);
+  bool emit_overtaken();
   void emit_ready();
+  void emit(Attachment& attachment, Epoch epoch);
 
   DraftEngineOptions options_;
   std::vector<TokenId> eos_ids_;

@@ -236,13 +236,10 @@ Duration TargetEngine::wait_hint(TimePoint now) {
   for (const Sequence* sequence : running_) {
     const auto draft = owed(*sequence, now);
     if (!draft) continue;
-    if (sequence->length == LengthMode::kFixed) return options_.wait_limit;
-    // A draft just attached is taken to be as quick as the others were.
-    if (draft->arrives_in > Duration::zero()) usual_arrival_ = draft->arrives_in;
-    expected.push_back(
-        {.standing = DraftStanding::kActive,
-         .arrives_in = draft->arrives_in > Duration::zero() ? draft->arrives_in : usual_arrival_,
-         .n_tokens = static_cast<double>(sequence->usual_accepted)});
+    if (sequence->length == LengthMode::kFixed) return begin_wait(options_.wait_limit, now);
+    expected.push_back({.standing = DraftStanding::kActive,
+                        .arrives_in = expected_arrival(*draft),
+                        .n_tokens = static_cast<double>(sequence->usual_accepted)});
   }
   if (expected.empty()) return {};
   const double step_s = length_.step_cost().seconds(static_cast<std::uint32_t>(running_.size()));
@@ -250,23 +247,47 @@ Duration TargetEngine::wait_hint(TimePoint now) {
   // wait() goes up to half of what it takes for a step. Where draft and target share their cores
   // a whole step may pay: it compares the tokens won with those that the time would yield.
   const Duration worth = length_.wait(expected, 2 * step, options_.wait_limit);
-  // Answers come about when they are expected, half of them a little later.
-  if (worth > Duration::zero())
-    return std::min(worth + worth / 4 + kArrivalJitter, options_.wait_limit);
+  // A chain that goes on is there at once, one that begins anew takes a while: an answer that is
+  // worth its usual time is given twice that, and a step at least. It ends the wait by itself.
+  const Duration patience = std::max(step, kShortestTrial);
+  if (worth > Duration::zero()) return begin_wait(std::max(2 * worth, patience), now);
   if (trials_left_ == 0 || length_.is_off()) return {};
   --trials_left_;
   is_trial_ = true;
-  return std::min(std::max(step, kShortestTrial), options_.wait_limit);
+  return begin_wait(patience, now);
 }
 
-// A draft that computes while the target does is slowed by it, so what was measured without
-// waiting says little about an answer that is waited for. Now and then one is waited for anyway;
-// where it comes, the next few are too.
+Duration TargetEngine::begin_wait(Duration at_most, TimePoint now) {
+  wait_began_ = now;
+  return std::min(at_most, options_.wait_limit);
+}
+
+// What the link says was measured with and without waiting; a draft that shares cores with the
+// target is far quicker while that waits. So what waiting itself has shown comes first.
+Duration TargetEngine::expected_arrival(const DraftOutlook& draft) const {
+  if (usual_wait_ > Duration::zero()) return usual_wait_;
+  return std::max(draft.arrives_in, kArrivalJitter);
+}
+
+// What became of the wait before this step. Where none seems worth it one is tried now and then,
+// because what a draft needs while it is waited for cannot be learnt otherwise.
 void TargetEngine::note_waiting(TimePoint now) {
   const bool is_owed = std::any_of(running_.begin(), running_.end(), [&](const Sequence* sequence) {
     return sequence->length == LengthMode::kAdaptive && owed(*sequence, now).has_value();
   });
-  if (is_owed && is_trial_) trials_left_ = 0;
+  if (wait_began_) {
+    const Duration waited = now - *wait_began_;
+    length_.observe_wait(waited);
+    if (!is_owed) {
+      usual_wait_ += usual_wait_ == Duration::zero() ? waited : (waited - usual_wait_) / 4;
+    } else if (is_trial_) {
+      usual_wait_ = {};
+      trials_left_ = 0;
+    } else {
+      usual_wait_ += usual_wait_ / 4;
+    }
+  }
+  wait_began_.reset();
   is_trial_ = false;
   if (is_owed && ++n_owed_steps_ >= kStepsBetweenTrials) {
     n_owed_steps_ = 0;

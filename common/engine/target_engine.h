@@ -95,6 +95,8 @@ class TargetEngine {
   Proposer* proposer_of(ProposerKind kind) const;
   DraftOutlook outlook(const Sequence& sequence, TimePoint now) const;
   std::optional<DraftOutlook> owed(const Sequence& sequence, TimePoint now) const;
+  Duration begin_wait(Duration at_most, TimePoint now);
+  Duration expected_arrival(const DraftOutlook& draft) const;
   void note_waiting(TimePoint now);
 
   void collect(TimePoint now);
@@ -142,7 +144,8 @@ class TargetEngine {
   std::uint32_t trials_left_ = kTrialsInARow;  // waits longer than they seem worth
   std::uint32_t n_owed_steps_ = 0;             // since the last trials were granted
   bool is_trial_ = false;
-  Duration usual_arrival_{};
+  std::optional<TimePoint> wait_began_;  // for the coming step
+  Duration usual_wait_{};                // until answers that were waited for came; 0 = unknown
   Duration last_took_{};
   bool is_timed_ = true;  // record_step_time() was called for the last step
 

@@ -141,10 +141,11 @@ void DraftLength::observe_round(std::span<const PathToken> verified, std::uint32
 void DraftLength::observe_step(std::uint32_t n_rows, std::uint32_t n_committed, Duration took) {
   cost_.observe(n_rows, took);
   if (took > Duration::zero() && n_committed > 0) {
-    const double rate = n_committed / in_seconds(took);
+    const double rate = n_committed / in_seconds(took + waited_);
     tokens_per_second_ =
         tokens_per_second_ == 0 ? rate : tokens_per_second_ + (rate - tokens_per_second_) / 16;
   }
+  waited_ = Duration::zero();
   if (round_kind_ != RoundKind::kTrial || n_trial_verified_ == 0) return;
   // A trial that succeeds has paid for itself, so the next may follow at once and reach further.
   const bool succeeded = 2 * n_trial_accepted_ > n_trial_verified_;

@@ -55,6 +55,9 @@ class DraftLength {
   // what the step cost and brought (all rows, prefill included).
   void observe_round(std::span<const PathToken> verified, std::uint32_t n_accepted);
   void observe_step(std::uint32_t n_rows, std::uint32_t n_committed, Duration took);
+  // Time the coming step was held back for proposals. It counts in what a second yields, not in
+  // what a step costs.
+  void observe_wait(Duration waited) { waited_ += waited; }
 
   // How long to wait for proposals under way before a step: 0 unless it pays; only active drafts
   // count. `step` is the expected time of the coming step, half of which is the most; `deadline`
@@ -78,6 +81,7 @@ class DraftLength {
   DraftLengthConfig config_;
   Calibration calibration_;
   StepCost cost_;
+  Duration waited_{};
   double tokens_per_second_ = 0;
   bool off_ = false;
   std::uint32_t n_declined_ = 0;               // steps in a row with proposals and none worth it

@@ -404,6 +404,30 @@ TEST_F(DraftEngineTest, TheOldestGoesOnWhenBlocksRunOutAndOthersComeBackLater) {
   EXPECT_EQ(run(kStart + seconds(1)).at(0).tokens, plain(two, 6));
 }
 
+TEST_F(DraftEngineTest, TellsHowFarItIsWhenTheNextRecordOvertakesItsAnswer) {
+  start();
+  (void)engine_->attach(attach_request(1, kPrompt, 0), kStart);
+  const auto text = plain(kPrompt, 8);
+  std::vector<TokenId> committed = kPrompt;
+  (void)follow(1, committed, kPromptEnd, 6, 1);
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(engine_->step(kStart).proposals.empty());
+  committed.push_back(text[0]);
+  (void)follow(1, committed, kPromptEnd, 6, 2);
+  ASSERT_TRUE(engine_->has_work());
+  const auto said = run();
+  ASSERT_EQ(said.size(), 2u);
+  EXPECT_EQ(said[0].epoch, Epoch{1});
+  EXPECT_EQ(said[0].base, committed.size());
+  EXPECT_EQ(said[0].tokens, (std::vector<TokenId>{text[1], text[2]}));
+  EXPECT_EQ(said[1].epoch, Epoch{2});
+  EXPECT_EQ(said[1].tokens, std::vector<TokenId>(text.begin() + 1, text.begin() + 7));
+  // A draft that has guessed nothing yet keeps quiet: it is not ready to be waited for.
+  committed.push_back(text[1] == 5 ? 6 : 5);
+  (void)follow(1, committed, kPromptEnd, 6, 3);
+  (void)follow(1, committed, kPromptEnd, 6, 4);
+  EXPECT_EQ(run().size(), 1u);
+}
+
 TEST_F(DraftEngineTest, SendsAGrowingChainWhereAskedTo) {
   auto options = engine_options();
   options.emission = Emission::kEachStep;

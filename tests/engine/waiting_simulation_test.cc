@@ -1,0 +1,284 @@
+// What waiting is worth, on a simulated clock: a target and a draft engine with given step times
+// and a link with a given round trip. Text and acceptance are real, only time is made up, so every
+// figure repeats exactly. T = 6 ms for a step of the target, c of that for one of the draft.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <memory>
+
+#include "common/engine/draft_engine.h"
+#include "common/engine/target_engine.h"
+#include "common/spec/prefix_hash.h"
+#include "kernels/include/backend.h"
+#include "tests/support/scripted_model.h"
+
+namespace foretoken {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+constexpr PrefixHash kRoot = 11;
+constexpr Duration kTargetStep = milliseconds(6);
+constexpr double kRowCost = 0.01;  // of a step, for every further row
+const TimePoint kStart{std::chrono::hours(1)};
+
+struct Scene {
+  double c = 0.05;      // draft step / target step
+  double error = 0.25;  // of the draft's logits
+  double slowdown = 1;  // of the draft while the target computes: they share cores
+  Duration round_trip = microseconds(50);
+  bool is_dead = false;
+  LengthMode length = LengthMode::kAdaptive;
+  std::uint32_t draft_len = 5;
+  std::uint32_t n_sequences = 1;
+};
+
+Duration scaled(Duration duration, double by) {
+  return Duration(static_cast<Duration::rep>(static_cast<double>(duration.count()) * by));
+}
+
+// A draft service on a simulated clock, with the little of an attachment's state that waiting
+// depends on.
+class SimulatedDraft final : public Proposer, public DraftWatch {
+ public:
+  SimulatedDraft(DraftEngine& engine, const Scene& scene) : engine_(engine), scene_(scene) {}
+  ProposerKind kind() const override { return ProposerKind::kDraft; }
+  void open(const Opening& opening) override {
+    AttachRequest attach{.key = {.target = WorkerId{1}, .seq = opening.seq},
+                         .lease = Lease{1},
+                         .root = kRoot,
+                         .params = opening.params};
+    attach.n_prompt = static_cast<std::uint32_t>(opening.prompt.size());
+    attach.tokens.assign(opening.prompt.begin(), opening.prompt.end());
+    attach.prefix = prefix_hash_extend(kRoot, attach.tokens);
+    to_send_.push_back({.attach = attach});
+    sequences_[opening.seq] = {};
+  }
+  void ask(std::span<const Ask> asks) override {
+    for (const Ask& ask : asks) {
+      Message message{.epoch = Epoch{++sequences_[ask.seq].asked}, .from = ask.from};
+      message.attach.key = {.target = WorkerId{1}, .seq = ask.seq};
+      message.attach.lease = Lease{1};
+      message.attach.tokens.assign(ask.tail.begin(), ask.tail.end());
+      message.attach.prefix = ask.prefix;
+      message.attach.budget = ask.budget;
+      message.is_follow = true;
+      to_send_.push_back(std::move(message));
+    }
+  }
+  void collect(TimePoint now, ProposalStore& into) override {
+    while (!arriving_.empty() && arriving_.begin()->first <= now) {
+      const ReadyProposal& ready = arriving_.begin()->second;
+      Sequence& sequence = sequences_[ready.key.seq];
+      into.insert(ready.key.seq, {.base = ready.base,
+                                  .prefix = ready.prefix,
+                                  .tokens = ready.tokens,
+                                  .parents = {},
+                                  .confidences = ready.confidences,
+                                  .source = kind()});
+      if (ready.epoch.value > sequence.answered) {
+        sequence.answered = ready.epoch.value;
+        const Duration took = arriving_.begin()->first - sequence.asked_when[ready.epoch.value];
+        sequence.usual = sequence.usual == Duration{} ? took : (sequence.usual * 7 + took) / 8;
+        sequence.has_answered = true;
+        sequence.waiting_since = now;
+      }
+      arriving_.erase(arriving_.begin());
+    }
+  }
+  void close(SeqId seq) override { sequences_.erase(seq); }
+  DraftOutlook outlook(SeqId seq, TimePoint now) const override {
+    const Sequence& sequence = sequences_.at(seq);
+    const bool under_way = sequence.asked > sequence.answered;
+    const Duration patience = std::max<Duration>(milliseconds(20), 4 * sequence.usual);
+    DraftOutlook outlook{.state = DraftState::kActive, .is_under_way = under_way};
+    if (!sequence.has_answered && !scene_.is_dead) outlook.state = DraftState::kOpening;
+    if (under_way && now - sequence.waiting_since > patience) outlook.state = DraftState::kLagging;
+    outlook.arrives_in = std::max(Duration{}, sequence.asked_at + sequence.usual - now);
+    return outlook;
+  }
+
+  // What was said in a step leaves when the step ends.
+  void send(TimePoint at) {
+    for (Message& message : to_send_) {
+      Sequence& sequence = sequences_[message.attach.key.seq];
+      if (message.is_follow) {
+        if (sequence.asked == sequence.answered + 1) sequence.waiting_since = at;
+        sequence.asked_at = sequence.asked_when[message.epoch.value] = at;
+      }
+      if (!scene_.is_dead) inbox_.emplace_back(at + scene_.round_trip / 2, std::move(message));
+    }
+    to_send_.clear();
+  }
+
+  // The draft works until `until`, slowed down or not.
+  void run(TimePoint until, double slowdown) {
+    while (time_ < until) {
+      while (!inbox_.empty() && inbox_.front().first <= time_) {
+        const Message& m = inbox_.front().second;
+        if (m.is_follow) {
+          (void)engine_.follow({.key = m.attach.key,
+                                .lease = m.attach.lease,
+                                .epoch = m.epoch,
+                                .from = m.from,
+                                .tail = m.attach.tokens,
+                                .prefix = m.attach.prefix,
+                                .budget = m.attach.budget},
+                               time_);
+        } else {
+          (void)engine_.attach(m.attach, time_);
+        }
+        inbox_.pop_front();
+      }
+      if (!engine_.has_work()) {
+        time_ = inbox_.empty() ? until : std::min(until, inbox_.front().first);
+        continue;
+      }
+      const DraftOutput& output = engine_.step(time_);
+      if (output.n_rows > 0) time_ += scaled(kTargetStep, scene_.c * slowdown);
+      for (const ReadyProposal& ready : output.proposals)
+        arriving_.emplace(time_ + scene_.round_trip / 2, ready);
+    }
+  }
+  TimePoint next_arrival() const {
+    return arriving_.empty() ? TimePoint::max() : arriving_.begin()->first;
+  }
+  void start(TimePoint at) { time_ = at; }
+
+ private:
+  struct Message {
+    AttachRequest attach;
+    Epoch epoch{};
+    Position from = 0;
+    bool is_follow = false;
+  };
+  struct Sequence {
+    std::uint32_t asked = 0;
+    std::uint32_t answered = 0;
+    TimePoint asked_at{};
+    std::map<std::uint32_t, TimePoint> asked_when;
+    TimePoint waiting_since{};
+    Duration usual{};
+    bool has_answered = false;
+  };
+  DraftEngine& engine_;
+  const Scene& scene_;
+  std::vector<Message> to_send_;
+  std::deque<std::pair<TimePoint, Message>> inbox_;
+  std::multimap<TimePoint, ReadyProposal> arriving_;
+  std::map<SeqId, Sequence> sequences_;
+  TimePoint time_ = kStart;
+};
+
+struct Outcome {
+  double tokens_per_step = 0;  // tokens in the time of one plain step
+  double per_round = 0;        // tokens per verification
+  double acceptance = 0;
+};
+
+// Plays until every sequence has its 600 tokens.
+Outcome play(const Scene& scene) {
+  ScriptedOptions model{.vocab_size = 48, .max_model_len = 800, .eos_token_ids = {}};
+  ScriptedModel target_model(model);
+  model.error = static_cast<float>(scene.error);
+  model.error_seed = 5;
+  ScriptedModel draft_model(model);
+  const auto backend = make_backend({.device = "cpu", .n_threads = 1});
+  DraftEngine draft_engine(draft_model, *backend, {.kv = {.n_blocks = 1000, .block_tokens = 16}});
+  SimulatedDraft draft(draft_engine, scene);
+  TargetEngine engine(target_model, *backend, {.draft = &draft, .watch = &draft},
+                      {.kv = {.n_blocks = 1000, .block_tokens = 16}, .prefix_root = kRoot});
+  for (std::uint64_t seq = 1; seq <= scene.n_sequences; ++seq) {
+    OpenRequest request{.seq = SeqId{seq}, .prompt = {static_cast<TokenId>(seq), 2, 3}};
+    request.params = {.temperature = 0, .max_tokens = 600};
+    request.draft_len = scene.draft_len;
+    request.length = scene.length;
+    EXPECT_TRUE(engine.open(request, kStart).ok());
+  }
+  TimePoint now = kStart;
+  std::uint64_t n_tokens = 0;
+  while (engine.has_work()) {
+    const TimePoint until = now + engine.wait_hint(now);
+    while (now < until && !engine.proposals_complete(now)) {
+      draft.run(std::min(until, now + microseconds(20)), 1);
+      now = std::min({until, std::max(now + microseconds(20), now)});
+    }
+    const StepOutput& output = engine.step(now);
+    n_tokens += output.n_committed;
+    if (output.n_rows == 0) continue;
+    const Duration took = scaled(
+        kTargetStep, 1 + kRowCost * (static_cast<double>(output.n_rows) - scene.n_sequences));
+    draft.run(now + took, scene.slowdown);
+    now += took;
+    draft.send(now);
+    engine.record_step_time(took);
+  }
+  const TargetSnapshot snapshot = engine.snapshot();
+  return {
+      .tokens_per_step = static_cast<double>(n_tokens) * static_cast<double>(kTargetStep.count()) /
+                         static_cast<double>((now - kStart).count()) / scene.n_sequences,
+      .per_round =
+          static_cast<double>(n_tokens) / static_cast<double>(snapshot.n_steps) / scene.n_sequences,
+      .acceptance = snapshot.spec.acceptance_rate()};
+}
+
+// Tokens per plain step of a draft that is waited for and answers with K tokens every time.
+double synchronous(const Scene& scene, double per_round) {
+  const double k = scene.draft_len;
+  const double rho =
+      static_cast<double>(scene.round_trip.count()) / static_cast<double>(kTargetStep.count());
+  return per_round / (1 + kRowCost * k + (k + 1) * scene.c + rho);
+}
+
+TEST(Waiting, ReachesWhatAFixedLengthPromises) {
+  for (const double c : {0.02, 0.05, 0.1}) {
+    const Scene scene{.c = c, .length = LengthMode::kFixed};
+    const Outcome outcome = play(scene);
+    SCOPED_TRACE(::testing::Message()
+                 << "c " << c << ", acceptance " << outcome.acceptance << ", per round "
+                 << outcome.per_round << ", speed " << outcome.tokens_per_step);
+    EXPECT_GT(outcome.acceptance, 0.5);
+    EXPECT_GE(outcome.tokens_per_step, 0.95 * synchronous(scene, outcome.per_round));
+  }
+}
+
+TEST(Waiting, AdaptsToAboutWhatTheFixedLengthGives) {
+  for (const double c : {0.02, 0.05, 0.1}) {
+    const Outcome fixed = play({.c = c, .length = LengthMode::kFixed});
+    const Outcome adaptive = play({.c = c});
+    SCOPED_TRACE(::testing::Message() << "c " << c << ", fixed " << fixed.tokens_per_step
+                                      << ", adaptive " << adaptive.tokens_per_step);
+    EXPECT_GE(adaptive.tokens_per_step, 0.9 * fixed.tokens_per_step);
+  }
+}
+
+TEST(Waiting, FindsOutThatADraftOnItsOwnCoresIsQuickerWhenWaitedFor) {
+  const Outcome apart = play({.c = 0.1});
+  const Outcome shared = play({.c = 0.1, .slowdown = 8});
+  EXPECT_GE(shared.tokens_per_step, 0.85 * apart.tokens_per_step);
+}
+
+TEST(Waiting, LosesAlmostNothingToADeadDraft) {
+  EXPECT_GE(play({.is_dead = true}).tokens_per_step, 0.97);
+  // A fixed length waits until the draft counts as lagging: once.
+  EXPECT_GE(play({.is_dead = true, .length = LengthMode::kFixed}).tokens_per_step, 0.97);
+}
+
+TEST(Waiting, LosesLittleToADraftThatIsAlwaysWrong) {
+  EXPECT_GE(play({.error = 30}).tokens_per_step, 0.95);
+}
+
+TEST(Waiting, LosesLittleToADraftAsSlowAsTheTarget) {
+  EXPECT_GE(play({.c = 1.0}).tokens_per_step, 0.95);
+}
+
+TEST(Waiting, ServesABatch) {
+  const Outcome batch = play({.n_sequences = 4});
+  EXPECT_GE(batch.tokens_per_step, 1.5);
+}
+
+}  // namespace
+}  // namespace foretoken
