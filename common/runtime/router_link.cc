@@ -10,13 +10,7 @@ namespace foretoken {
 namespace {
 
 constexpr Duration kHelloAgain = std::chrono::milliseconds(300);
-constexpr Duration kFlushAgain = std::chrono::milliseconds(5);
-
-std::size_t size_of(const Frames& frames) {
-  std::size_t bytes = 0;
-  for (const Bytes& part : frames) bytes += part.size();
-  return bytes;
-}
+constexpr Duration kFlushAgain = std::chrono::milliseconds(2);
 
 }  // namespace
 
@@ -30,14 +24,14 @@ void RouterLink::start(Bus& bus, const std::string& endpoint) {
 
 void RouterLink::say_hello() {
   // A hello that cannot leave now is said again anyway: it must not wait behind itself.
-  if (bus_->send(Peer{socket_, {}, false}, wire::encode(speaker_, {}, hello_)) != SendResult::kSent) ++dropped_;
+  if (bus_->send(router(), wire::encode(speaker_, {}, hello_)) != SendResult::kSent) ++dropped_;
 }
 
 RouterLink::Event RouterLink::on_message(const wire::Header& header, const wire::Message& message) {
   if (const auto* reply = std::get_if<wire::HelloReply>(&message)) {
-    const bool is_new = router_ != header.incarnation;
-    const bool had_one = router_ != Incarnation{};
-    router_ = header.incarnation;
+    const bool is_new = router_life_ != header.incarnation;
+    const bool had_one = router_life_ != Incarnation{};
+    router_life_ = header.incarnation;
     if (reply->accepted && !registered_)
       log_info(reply->message.empty() ? "registered with the router" : "registered with the router: " + reply->message);
     if (!reply->accepted && refusal_ != reply->message)
@@ -57,7 +51,7 @@ RouterLink::Event RouterLink::on_message(const wire::Header& header, const wire:
 }
 
 TimePoint RouterLink::turn(TimePoint now, const std::function<wire::Heartbeat()>& load) {
-  flush();
+  outbox_.flush(*bus_, router());
   if (!registered_ && now >= next_hello_) {
     say_hello();
     next_hello_ = now + kHelloAgain;
@@ -69,54 +63,26 @@ TimePoint RouterLink::turn(TimePoint now, const std::function<wire::Heartbeat()>
         std::chrono::duration_cast<std::chrono::microseconds>(now.time_since_epoch()).count());
     beat.uptime_s = static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::seconds>(now - started_).count());
     beat.rss_bytes = resident_bytes();
-    if (registered_ && bus_->send(Peer{socket_, {}, false}, wire::encode(speaker_, {}, beat)) != SendResult::kSent)
+    if (registered_ && bus_->send(router(), wire::encode(speaker_, {}, beat)) != SendResult::kSent)
       ++dropped_;
   }
   TimePoint due = registered_ ? next_heartbeat_ : std::min(next_heartbeat_, next_hello_);
-  return queue_.empty() ? due : std::min(due, now + kFlushAgain);
+  return outbox_.size() == 0 ? due : std::min(due, now + kFlushAgain);
 }
 
 void RouterLink::send(RequestId request, const wire::Message& message) {
-  push(wire::encode(speaker_, request, message));
-}
-
-void RouterLink::push(Frames frames) {
-  flush();
-  if (queue_.empty() && bus_->send(Peer{socket_, {}, false}, frames) == SendResult::kSent) return;
-  enqueue(std::move(frames));
+  // What is lost here is asked for again: by position, or by the question being repeated.
+  if (!outbox_.send(*bus_, router(), wire::encode(speaker_, request, message))) ++dropped_;
 }
 
 void RouterLink::on_dropped(const Frames& frames) {
   const auto header = frames.empty() ? Result<wire::Header>(Error{}) : wire::read_header(frames.front());
-  if (!header.ok() || header->type < wire::MessageType::kEncode || !registered_) {
-    ++dropped_;
-    return;
-  }
-  enqueue(frames);
-}
-
-void RouterLink::enqueue(Frames frames) {
-  const std::size_t bytes = size_of(frames);
-  // What is dropped here is asked for again: by position, or by the question being repeated.
-  if (queue_.size() >= kMaxQueued || queued_bytes_ + bytes > kMaxQueuedBytes) {
-    ++dropped_;
-    return;
-  }
-  queued_bytes_ += bytes;
-  queue_.push_back(std::move(frames));
-}
-
-void RouterLink::flush() {
-  while (!queue_.empty()) {
-    if (bus_->send(Peer{socket_, {}, false}, queue_.front()) != SendResult::kSent) return;
-    queued_bytes_ -= size_of(queue_.front());
-    queue_.pop_front();
-  }
+  const bool of_a_request = header.ok() && header->type >= wire::MessageType::kEncode;
+  if (!of_a_request || !registered_ || !outbox_.came_back(frames, bus_->now())) ++dropped_;
 }
 
 void RouterLink::goodbye(const std::string& reason) {
-  flush();
-  if (bus_ != nullptr && registered_) push(wire::encode(speaker_, {}, wire::Goodbye{.reason = reason}));
+  if (bus_ != nullptr && registered_) send({}, wire::Goodbye{.reason = reason});
 }
 
 }  // namespace foretoken

@@ -4,12 +4,12 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <optional>
 #include <string>
 
 #include "common/base/clock.h"
+#include "common/runtime/outbox.h"
 #include "common/runtime/service.h"
 #include "common/wire/codec.h"
 
@@ -17,9 +17,6 @@ namespace foretoken {
 
 class RouterLink {
  public:
-  static constexpr std::size_t kMaxQueued = 4096;              // frames that wait for a busy connection
-  static constexpr std::size_t kMaxQueuedBytes = 16u << 20;
-
   RouterLink(wire::Speaker& speaker, wire::Hello hello, Duration heartbeat)
       : speaker_(speaker), hello_(std::move(hello)), heartbeat_(heartbeat) {}
 
@@ -44,14 +41,12 @@ class RouterLink {
 
   bool is_registered() const { return registered_; }
   const std::string& refusal() const { return refusal_; }  // why the router does not want us; empty if it does
-  std::size_t n_queued() const { return queue_.size(); }
+  std::size_t n_queued() const { return outbox_.size(); }
   std::uint64_t n_dropped() const { return dropped_; }
 
  private:
   void say_hello();
-  void flush();
-  void push(Frames frames);
-  void enqueue(Frames frames);
+  Peer router() const { return {.socket = socket_, .routing = {}}; }
 
   wire::Speaker& speaker_;
   wire::Hello hello_;
@@ -63,9 +58,8 @@ class RouterLink {
   TimePoint next_hello_{};
   bool registered_ = false;
   std::string refusal_;
-  Incarnation router_{};
-  std::deque<Frames> queue_;
-  std::size_t queued_bytes_ = 0;
+  Incarnation router_life_{};
+  Outbox outbox_;
   std::uint64_t dropped_ = 0;
 };
 
