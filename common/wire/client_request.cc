@@ -422,13 +422,31 @@ Result<ClientRequest> checked(ClientRequest r, const std::set<std::string>& seen
 
 const std::vector<RequestKey>& request_keys() { return table(); }
 
+// The id of a request that cannot be read otherwise, wherever in the map it stands: the client sorts answers by it.
+static std::optional<RequestId> find_request_id(std::string_view bytes) {
+  MsgpackReader in(bytes);
+  const auto reader = std::find_if(table().begin(), table().end(), [](const RequestKey& k) { return k.name == "request_id"; });
+  std::size_t size = 0;
+  if (in.peek() != MsgpackKind::kMap || !in.map(size)) return std::nullopt;
+  for (std::size_t i = 0; i < size; ++i) {
+    std::string key;
+    if (!text(in, key, kMaxNameBytes)) return std::nullopt;
+    if (key != reader->name) {
+      if (!in.skip()) return std::nullopt;
+      continue;
+    }
+    ClientRequest found;
+    return reader->read(in, found) ? found.request_id : std::nullopt;
+  }
+  return std::nullopt;
+}
+
 ClientRequestOutcome read_client_request(std::string_view bytes) {
   MsgpackReader in(bytes);
   ClientRequest request;
   std::set<std::string> seen;
-  // Whatever goes wrong, the id is returned if it had been read by then.
   const auto failed = [&](Error error) {
-    return ClientRequestOutcome{std::move(error), request.request_id};
+    return ClientRequestOutcome{std::move(error), find_request_id(bytes)};
   };
   std::size_t size = 0;
   if (in.peek() != MsgpackKind::kMap)
