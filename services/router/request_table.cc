@@ -94,7 +94,7 @@ void RequestTable::submit(const Peer& peer, RequestId id, wire::ClientRequest re
   Row row;
   row.content = content;
   row.peer = peer;
-  row.arrived = now;
+  row.arrived = row.waiting_since = now;
   row.deadline = now + (request.timeout_ms == 0 ? rules_.timeout : std::chrono::milliseconds(request.timeout_ms));
   row.request = std::move(request);
   if (!row.request.has_seed) row.request.params.seed = seed_of(id);
@@ -171,14 +171,23 @@ void RequestTable::take_back(RequestId id, const wire::ClientPiece& piece, TimeP
 // ---- questions to workers
 
 void RequestTable::ask(Question& question, TimePoint now) {
-  question = {.open = true, .again = now + rules_.silence, .interval = rules_.silence};
+  question = {.open = true, .hurried = false, .again = now + rules_.silence, .interval = rules_.silence};
   wake_at(question.again);
 }
 
 void RequestTable::ask_again(Question& question, TimePoint now) {
   question.open = true;
+  question.hurried = false;
   question.interval = std::min(rules_.longest_silence, std::max(rules_.silence, 2 * question.interval));
   question.again = now + question.interval;
+  wake_at(question.again);
+}
+
+// Something is known to be lost. Not at once: it may only have been overtaken, and one question heals many losses.
+void RequestTable::hurry(Question& question, TimePoint now) {
+  if (question.hurried) return;
+  question.open = question.hurried = true;
+  question.again = now + rules_.silence / 16;
   wake_at(question.again);
 }
 
@@ -329,6 +338,7 @@ void RequestTable::migrate(RequestId id, Row& row, TimePoint now, Actions& out) 
     return fail(id, Error{ErrorCode::kUnavailable, "lost " + std::to_string(row.migrations) + " targets; the limit is " +
                                                        std::to_string(rules_.max_migrations) + " moves"}, 1000, now, out);
   ++counters_.migrated;
+  row.waiting_since = now;
   row.to_target = {};
   place(id, row, now, out);
 }
@@ -355,8 +365,7 @@ void RequestTable::on_message(WorkerId from, RequestId id, wire::Message message
     return;
   }
   if (by_target) {
-    row.to_target.interval = Duration{0};
-    ask_again(row.to_target, now);  // it lives: the next silence begins now
+    if (!row.to_target.hurried) ask(row.to_target, now);  // it lives: the next silence begins now
     if (auto* tokens = std::get_if<wire::Tokens>(&message)) return on_tokens(id, row, *tokens, now, out);
     if (auto* done = std::get_if<wire::Done>(&message)) return on_done(id, row, std::move(*done), now, out);
     if (auto* busy = std::get_if<wire::Busy>(&message)) return on_busy(id, row, std::move(*busy), now, out);
@@ -374,8 +383,7 @@ void RequestTable::on_message(WorkerId from, RequestId id, wire::Message message
     if (row.phase == Phase::kEncoding)
       return fail(id, Error{failed->code, failed->message, failed->param}, failed->retry_after_ms, now, out);
     // It lost the stream. Not at once again: a lost StreamOpen makes every Decode behind it fail, too.
-    row.to_tokenizer.again = std::min(row.to_tokenizer.again, now + rules_.silence / 8);
-    wake_at(row.to_tokenizer.again);
+    hurry(row.to_tokenizer, now);
   }
 }
 
@@ -394,7 +402,7 @@ void RequestTable::on_encoded(RequestId id, Row& row, wire::Encoded encoded, Tim
 void RequestTable::on_tokens(RequestId id, Row& row, const wire::Tokens& tokens, TimePoint now, Actions& out) {
   if (row.phase != Phase::kRunning) return;
   const std::size_t have = row.encoded.tokens.size() + row.output.size();
-  if (tokens.position > have) return open(id, row, now, out);  // a gap: from here, please
+  if (tokens.position > have) return hurry(row.to_target, now);  // a gap: from here, please
   const std::size_t known = have - tokens.position;
   if (known >= tokens.ids.size()) return;
   const bool with_logprobs = row.request.params.n_logprobs >= 0 && tokens.logprobs.size() == tokens.ids.size();
@@ -415,7 +423,7 @@ void RequestTable::on_done(RequestId id, Row& row, wire::Done done, TimePoint no
   }
   if (row.phase != Phase::kRunning) return;
   if (done.reason == FinishReason::kCancelled) return migrate(id, row, now, out);  // not by us
-  if (done.n_generated > row.output.size()) return open(id, row, now, out);        // tokens were lost on the way
+  if (done.n_generated > row.output.size()) return hurry(row.to_target, now);      // tokens were lost on the way
   row.done = std::move(done);
   row.phase = Phase::kFlushing;
   row.to_target = {};
@@ -427,8 +435,7 @@ void RequestTable::on_done(RequestId id, Row& row, wire::Done done, TimePoint no
 void RequestTable::on_text(RequestId id, Row& row, const wire::Text& text, TimePoint now, Actions& out) {
   if (row.phase != Phase::kRunning && row.phase != Phase::kFlushing) return;
   if (text.offset > row.text.size()) {  // text was lost on the way
-    row.to_tokenizer.again = std::min(row.to_tokenizer.again, now + rules_.silence / 8);
-    return wake_at(row.to_tokenizer.again);
+    return hurry(row.to_tokenizer, now);
   }
   const auto n_prompt = static_cast<Position>(row.encoded.tokens.size());
   if (text.next < n_prompt + row.texted) return;  // overtaken by a replay
@@ -536,8 +543,9 @@ void RequestTable::tick_row(RequestId id, Row& row, TimePoint now, Actions& out)
                           "no token within " + std::to_string(static_cast<std::int64_t>(millis(row.deadline - row.arrived))) +
                               " ms (timeout_ms, limits.request_timeout_s)"}, 0, now, out);
   }
-  const bool never_placed = !row.target_hello || (row.phase == Phase::kPlacing && row.migrations == 0);
-  if (never_placed && now >= row.arrived + rules_.first_placement) {
+  // Nothing was ever said to it: it is told soon, and not at its deadline.
+  const bool never_placed = row.output.empty() && (row.phase == Phase::kEncoding || row.phase == Phase::kPlacing);
+  if (never_placed && now >= row.waiting_since + rules_.first_placement) {
     const bool no_tokenizer = row.phase == Phase::kEncoding && !pool_.alive(wire::Role::kTarget).empty();
     return fail(id, Error{ErrorCode::kUnavailable, no_tokenizer ? "no tokenizer of the model's vocabulary answers"
                                                                 : "no target is there to answer"}, 1000, now, out);
@@ -570,7 +578,8 @@ void RequestTable::tick_row(RequestId id, Row& row, TimePoint now, Actions& out)
   if (const auto still = rows_.find(id); still != rows_.end()) {
     const Row& left = still->second;
     wake_at(left.deadline + (left.target ? rules_.deadline_grace : Duration{0}));
-    if (!left.target_hello) wake_at(left.arrived + rules_.first_placement);
+    if (left.output.empty() && (left.phase == Phase::kEncoding || left.phase == Phase::kPlacing))
+      wake_at(std::max(now, left.waiting_since + rules_.first_placement));
     if (left.to_tokenizer.open) wake_at(left.to_tokenizer.again);
     if (left.to_target.open) wake_at(left.to_target.again);
   }

@@ -111,6 +111,7 @@ class RequestTable {
   // Something asked of a worker that may have got lost, and when to ask again.
   struct Question {
     bool open = false;
+    bool hurried = false;  // it is known that something got lost
     TimePoint again{};
     Duration interval{};
   };
@@ -120,7 +121,7 @@ class RequestTable {
     std::uint64_t content = 0;
     Peer peer;
     Phase phase = Phase::kEncoding;
-    TimePoint arrived{}, deadline{}, first_token{}, last_token{}, counting_until{}, client_refused_since{};
+    TimePoint arrived{}, waiting_since{}, deadline{}, first_token{}, last_token{}, counting_until{}, client_refused_since{};
 
     std::optional<WorkerId> tokenizer, target, refused_by;
     std::optional<wire::Hello> target_hello;  // of the first one: where else it may go on
@@ -173,6 +174,7 @@ class RequestTable {
   void assign_target(Row& row, std::optional<WorkerId> to);
   void ask(Question& question, TimePoint now);
   void ask_again(Question& question, TimePoint now);
+  void hurry(Question& question, TimePoint now);
   void wake_at(TimePoint when) { next_due_ = std::min(next_due_, when); }
 
   // The end of a request: exactly one of these per row.

@@ -17,17 +17,9 @@ namespace {
 constexpr Duration kPairAgain = std::chrono::seconds(2);
 constexpr Duration kMetricsPatience = std::chrono::milliseconds(500);
 constexpr Duration kAnswerPatience = std::chrono::seconds(30);
-constexpr Duration kFlushAgain = std::chrono::milliseconds(5);
+constexpr Duration kFlushAgain = std::chrono::milliseconds(2);
 constexpr std::size_t kMaxUnsent = 1024;
 constexpr std::size_t kMaxQuestions = 64;
-constexpr std::size_t kMaxOutbox = 8192;
-constexpr std::size_t kMaxOutboxBytes = 64u << 20;
-
-std::size_t size_of(const Frames& frames) {
-  std::size_t bytes = 0;
-  for (const Bytes& part : frames) bytes += part.size();
-  return bytes;
-}
 
 // Of everything a client said: two requests under one id are the same request if this is equal.
 std::uint64_t content_hash(std::string_view bytes) {
@@ -101,8 +93,8 @@ void RouterService::on_dropped(const Peer& peer, const Frames& frames) {
     const Worker* worker = pool_.find(peer);
     const auto header = frames.empty() ? Result<wire::Header>(Error{}) : wire::read_header(frames.front());
     // Greetings are said again anyway; what belongs to a request goes as soon as there is room.
-    if (worker != nullptr && header.ok() && header->type >= wire::MessageType::kEncode) return enqueue(worker->id, frames);
-    ++dropped_;
+    const bool of_a_request = header.ok() && header->type >= wire::MessageType::kEncode;
+    if (worker == nullptr || !of_a_request || !outboxes_[worker->id].came_back(frames, now)) ++dropped_;
     return;
   }
   auto said = frames.empty() ? Result<wire::ClientAnswer>(Error{}) : wire::read_client_answer(frames.front());
@@ -450,42 +442,16 @@ std::string RouterService::complaints_about(const Worker& worker) const {
 void RouterService::send_worker(WorkerId id, RequestId request, const wire::Message& message) {
   const Worker* worker = pool_.find(id);
   if (worker == nullptr || worker->state == WorkerState::kLost) return;
-  Frames frames = wire::encode(speaker_, request, message);
-  if (flush(id)) {
-    const SendResult result = bus_->send(worker->peer, frames);
-    if (result == SendResult::kSent) return;
-    if (result == SendResult::kUnknown) {  // heard of by its missing heartbeats, or back at once under another name
-      ++dropped_;
-      return;
-    }
-  }
-  enqueue(id, std::move(frames));
-}
-
-void RouterService::enqueue(WorkerId id, Frames frames) {
-  Outbox& outbox = outboxes_[id];
-  const std::size_t bytes = size_of(frames);
-  if (outbox.frames.size() >= kMaxOutbox || outbox.bytes + bytes > kMaxOutboxBytes) {
-    ++dropped_;  // asked for again after a silence
-    return;
-  }
-  outbox.bytes += bytes;
-  outbox.frames.push_back(std::move(frames));
+  // What does not leave is asked for again after a silence; a worker that is gone is missed by its heartbeats.
+  if (!outboxes_[id].send(*bus_, worker->peer, wire::encode(speaker_, request, message))) ++dropped_;
 }
 
 // True if nothing waits for this worker any more.
 bool RouterService::flush(WorkerId id) {
   const auto it = outboxes_.find(id);
-  if (it == outboxes_.end()) return true;
   const Worker* worker = pool_.find(id);
-  Outbox& outbox = it->second;
-  while (!outbox.frames.empty() && worker != nullptr) {
-    if (bus_->send(worker->peer, outbox.frames.front()) == SendResult::kBusy) return false;
-    outbox.bytes -= size_of(outbox.frames.front());
-    outbox.frames.pop_front();
-  }
-  outboxes_.erase(it);
-  return true;
+  if (it == outboxes_.end() || worker == nullptr) return true;
+  return it->second.flush(*bus_, worker->peer);
 }
 
 void RouterService::act(Actions actions, TimePoint now) {
@@ -517,7 +483,7 @@ TimePoint RouterService::on_turn(TimePoint now) {
     const SendResult result = bus_->send(unsent.to.peer, {wire::write_client_answer(unsent.to.answer)});
     if (result == SendResult::kBusy && now < unsent.until) unsent_.push_back(std::move(unsent));
   }
-  if (!unsent_.empty()) due = std::min(due, now + 10 * kFlushAgain);
+  if (!unsent_.empty()) due = std::min(due, now + 25 * kFlushAgain);
   std::vector<RequestId> late;
   for (const auto& [id, question] : questions_) {
     if (now >= question.until) late.push_back(id);

@@ -11,6 +11,7 @@
 
 #include "common/config/sections.h"
 #include "common/runtime/metrics.h"
+#include "common/runtime/outbox.h"
 #include "common/runtime/service.h"
 #include "common/wire/client.h"
 #include "common/wire/codec.h"
@@ -65,7 +66,6 @@ class RouterService final : public Service {
   std::string complaints_about(const Worker& worker) const;
   void send_worker(WorkerId worker, RequestId request, const wire::Message& message);
   void reply_to(const Peer& peer, const wire::Message& message);
-  void enqueue(WorkerId worker, Frames frames);
   bool flush(WorkerId worker);
 
   void act(Actions actions, TimePoint now);
@@ -81,11 +81,6 @@ class RouterService final : public Service {
     ToClient to;
     TimePoint until{};
   };
-  struct Outbox {
-    std::deque<Frames> frames;
-    std::size_t bytes = 0;
-  };
-
   RouterServiceOptions options_;
   wire::Speaker& speaker_;
   Metrics& metrics_;

@@ -252,7 +252,9 @@ TimePoint TargetService::on_turn(TimePoint now) {
 
 // The goodbye moves whatever is unfinished to another target, so it is said while there is still time for it.
 void TargetService::leave_if_drained(TimePoint now) {
-  if (!draining_ || said_goodbye_ || (engine_.has_work() && now < drain_deadline_ - kLastWords)) return;
+  // A finished answer stays until the router closes it: only then is it known to have arrived.
+  const bool unfinished = engine_.has_work() || (!answers_.empty() && link_.is_registered());
+  if (!draining_ || said_goodbye_ || (unfinished && now < drain_deadline_ - kLastWords)) return;
   if (!answers_.empty()) forget_all("stopping");
   link_.goodbye("drained");
   said_goodbye_ = true;
