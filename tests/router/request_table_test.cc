@@ -1,0 +1,465 @@
+#include "services/router/request_table.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "common/wire/client_codec.h"
+
+namespace foretoken {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr WorkerId kTokenizer{1}, kTarget{2}, kOther{3};
+constexpr RequestId kId{0, 77};
+
+// A table with one tokenizer and one target; the test plays the workers and the client.
+class RequestTableTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    join(kTokenizer, wire::Role::kTokenizer, "tokenizer-0");
+    join(kTarget, wire::Role::kTarget, "target-0");
+    rules.max_requests = 4;
+  }
+  void join(WorkerId id, wire::Role role, const std::string& name, std::uint64_t incarnation = 1, Fingerprint numerics = 4) {
+    wire::Header header;
+    header.sender = id;
+    header.incarnation = Incarnation{incarnation};
+    wire::Hello hello{.role = role, .name = name, .fingerprints = {1, 2, 3, numerics}, .model_name = "m", .vocab_size = 1000,
+                      .end_tokens = {0}, .max_model_len = 100, .max_sequences = 8};
+    if (role == wire::Role::kTokenizer) hello.fingerprints = {1, 2, 0, 0};
+    pool.hello(header, {.socket = 1, .routing = name}, hello, now);
+  }
+  void beat() {  // nobody is lost for want of heartbeats here
+    for (const Worker* worker : pool.all()) pool.find(worker->id)->last_heard = now;
+  }
+  static Peer client(const std::string& name = "c") { return {.socket = 2, .routing = name}; }
+  static wire::ClientRequest ask(std::uint32_t max_tokens = 3) {
+    wire::ClientRequest request;
+    request.prompt = "hello";
+    request.params.max_tokens = max_tokens;
+    request.has_max_tokens = true;
+    return request;
+  }
+  void submit(wire::ClientRequest request = ask(), RequestId id = kId, const Peer& peer = client(), std::uint64_t content = 5) {
+    table.submit(peer, id, std::move(request), content, now, out);
+  }
+  void hear(WorkerId from, wire::Message message, RequestId id = kId) { table.on_message(from, id, std::move(message), now, out); }
+  void advance(Duration by) {
+    now += by;
+    beat();
+    table.tick(now, out);
+  }
+  // Messages of a type among the actions, which are then forgotten.
+  template <class M>
+  std::vector<std::pair<WorkerId, M>> sent() {
+    std::vector<std::pair<WorkerId, M>> found;
+    std::erase_if(out, [&](const Action& action) {
+      const auto* to = std::get_if<ToWorker>(&action);
+      if (to == nullptr || !std::holds_alternative<M>(to->message)) return false;
+      found.emplace_back(to->worker, std::get<M>(to->message));
+      return true;
+    });
+    return found;
+  }
+  template <class A>
+  std::vector<A> answers() {
+    std::vector<A> found;
+    std::erase_if(out, [&](const Action& action) {
+      const auto* to = std::get_if<ToClient>(&action);
+      if (to == nullptr || !std::holds_alternative<A>(to->answer)) return false;
+      found.push_back(std::get<A>(to->answer));
+      return true;
+    });
+    return found;
+  }
+  // Up to the point where the target has the request.
+  void run_to_target(wire::ClientRequest request = ask()) {
+    submit(std::move(request));
+    hear(kTokenizer, wire::Encoded{.tokens = {10, 11, 12}});
+    hear(kTarget, wire::Opened{});
+    out.clear();
+  }
+  void tokens(Position position, std::vector<TokenId> ids, WorkerId from = kTarget) {
+    hear(from, wire::Tokens{.position = position, .ids = std::move(ids)});
+  }
+  void text(Position next, std::string bytes, std::uint32_t offset, bool final = false) {
+    hear(kTokenizer, wire::Text{.next = next, .text = std::move(bytes), .final = final, .offset = offset});
+  }
+
+  TimePoint now = TimePoint{} + seconds(1000);
+  Pool pool{seconds(1)};
+  RequestRules rules;
+  RequestTable table{RequestRules{.max_requests = 4}, pool};
+  Actions out;
+};
+
+TEST_F(RequestTableTest, ARequestGoesFromMapToReply) {
+  submit();
+  ASSERT_EQ(1u, sent<wire::Encode>().size());
+  hear(kTokenizer, wire::Encoded{.tokens = {10, 11, 12}});
+  const auto opens = sent<wire::Open>();
+  ASSERT_EQ(1u, opens.size());
+  EXPECT_EQ(kTarget, opens[0].first);
+  EXPECT_EQ((std::vector<TokenId>{10, 11, 12}), opens[0].second.tokens);
+  hear(kTarget, wire::Opened{});
+  tokens(3, {20, 21});
+  EXPECT_EQ(1u, sent<wire::StreamOpen>().size());
+  const auto decodes = sent<wire::Decode>();
+  ASSERT_EQ(1u, decodes.size());
+  EXPECT_EQ(3u, decodes[0].second.position);
+  text(5, "ab", 0);
+  tokens(5, {22});
+  hear(kTarget, wire::Done{.reason = wire::FinishReason::kLength, .n_generated = 3});
+  EXPECT_EQ(1u, sent<wire::Close>().size()) << "the target may forget it";
+  text(6, "c", 2);
+  EXPECT_TRUE(answers<wire::ClientReply>().empty()) << "the last text is not here";
+  text(6, "d", 3, true);
+  const auto replies = answers<wire::ClientReply>();
+  ASSERT_EQ(1u, replies.size());
+  EXPECT_EQ("abcd", replies[0].text);
+  EXPECT_EQ((std::vector<TokenId>{20, 21, 22}), replies[0].token_ids);
+  EXPECT_EQ("length", replies[0].finish_reason);
+  EXPECT_EQ(3u, replies[0].usage.completion_tokens);
+  EXPECT_EQ(0u, table.size());
+}
+
+TEST_F(RequestTableTest, RepeatedAndOvertakenTokensAddNothing) {
+  run_to_target();
+  tokens(3, {20, 21});
+  tokens(3, {20, 21});
+  tokens(4, {21, 22});
+  std::vector<TokenId> decoded;
+  for (const auto& [to, decode] : sent<wire::Decode>()) decoded.insert(decoded.end(), decode.ids.begin(), decode.ids.end());
+  EXPECT_EQ((std::vector<TokenId>{20, 21, 22}), decoded);
+}
+
+TEST_F(RequestTableTest, AGapIsAskedForFromWhereItBegins) {
+  run_to_target();
+  tokens(3, {20});
+  tokens(5, {22});
+  tokens(6, {23});
+  advance(milliseconds(40));
+  const auto opens = sent<wire::Open>();
+  ASSERT_EQ(1u, opens.size()) << "once, however many frames lie behind the gap";
+  EXPECT_EQ((std::vector<TokenId>{10, 11, 12, 20}), opens[0].second.tokens);
+  EXPECT_EQ(3u, opens[0].second.n_prompt);
+}
+
+TEST_F(RequestTableTest, SilenceIsAskedAboutMoreAndMoreRarely) {
+  run_to_target();
+  int asked = 0;
+  for (int i = 0; i < 100; ++i) {
+    advance(milliseconds(100));
+    asked += static_cast<int>(sent<wire::Open>().size());
+  }
+  EXPECT_GE(asked, 3);
+  EXPECT_LE(asked, 5) << "0.5, 1, 2 and 4 seconds apart";
+}
+
+TEST_F(RequestTableTest, ALostEncodeIsAskedAgain) {
+  submit();
+  out.clear();
+  advance(milliseconds(1001));
+  EXPECT_EQ(1u, sent<wire::Encode>().size());
+}
+
+TEST_F(RequestTableTest, ALostTargetsRequestGoesOnAtAnEqualOneWithWhatWasDelivered) {
+  run_to_target();
+  join(kOther, wire::Role::kTarget, "target-1");
+  tokens(3, {20, 21});
+  pool.lose(kTarget);
+  out.clear();
+  table.worker_lost(kTarget, now, out);
+  const auto opens = sent<wire::Open>();
+  ASSERT_EQ(1u, opens.size());
+  EXPECT_EQ(kOther, opens[0].first);
+  EXPECT_EQ((std::vector<TokenId>{10, 11, 12, 20, 21}), opens[0].second.tokens);
+  EXPECT_EQ(3u, opens[0].second.n_prompt);
+  tokens(5, {99}, kTarget);
+  EXPECT_TRUE(sent<wire::Decode>().empty()) << "the lost one is heard no more";
+  tokens(5, {22}, kOther);
+  EXPECT_EQ(1u, sent<wire::Decode>().size());
+}
+
+TEST_F(RequestTableTest, ATargetOfOtherNumericsDoesNotGoOnWithIt) {
+  run_to_target();
+  join(kOther, wire::Role::kTarget, "target-1", 1, 999);
+  pool.lose(kTarget);
+  table.worker_lost(kTarget, now, out);
+  EXPECT_TRUE(sent<wire::Open>().empty());
+  join(kTarget, wire::Role::kTarget, "target-0", 2);
+  table.workers_changed(now, out);
+  const auto opens = sent<wire::Open>();
+  ASSERT_EQ(1u, opens.size());
+  EXPECT_EQ(kTarget, opens[0].first) << "it waited for an equal one";
+}
+
+TEST_F(RequestTableTest, TheFourthLostTargetIsOneTooMany) {
+  run_to_target();
+  for (std::uint64_t life = 2; life < 6; ++life) {
+    join(kTarget, wire::Role::kTarget, "target-0", life);
+    table.worker_lost(kTarget, now, out);
+  }
+  const auto errors = answers<wire::ClientError>();
+  ASSERT_EQ(1u, errors.size());
+  EXPECT_EQ("unavailable", errors[0].code);
+  EXPECT_EQ(0u, table.size());
+}
+
+TEST_F(RequestTableTest, ALostTokenizersStreamIsReplayedAndNoByteComesTwice) {
+  auto request = ask();
+  request.stream = true;
+  run_to_target(request);
+  tokens(3, {20, 21});
+  text(5, "ab", 0);
+  const auto before = answers<wire::ClientPiece>();
+  ASSERT_EQ(1u, before.size());
+  join(kOther, wire::Role::kTokenizer, "tokenizer-1");
+  pool.lose(kTokenizer);
+  out.clear();
+  table.worker_lost(kTokenizer, now, out);
+  tokens(5, {22});
+  const auto decodes = sent<wire::Decode>();
+  ASSERT_FALSE(decodes.empty());
+  EXPECT_EQ(kOther, decodes[0].first);
+  EXPECT_EQ(3u, decodes[0].second.position) << "from the first token";
+  EXPECT_EQ((std::vector<TokenId>{20, 21, 22}), decodes[0].second.ids);
+  hear(kOther, wire::Text{.next = 6, .text = "abc", .offset = 0});
+  const auto after = answers<wire::ClientPiece>();
+  ASSERT_EQ(1u, after.size());
+  EXPECT_EQ("c", after[0].text);
+}
+
+TEST_F(RequestTableTest, ALostTextIsReplayed) {
+  run_to_target();
+  tokens(3, {20, 21});
+  out.clear();
+  text(5, "b", 1);  // the text before it never came
+  advance(milliseconds(40));
+  const auto decodes = sent<wire::Decode>();
+  ASSERT_EQ(1u, decodes.size());
+  EXPECT_EQ(3u, decodes[0].second.position);
+  text(5, "ab", 0);
+  hear(kTarget, wire::Done{.reason = wire::FinishReason::kLength, .n_generated = 2});
+  text(5, "", 2, true);
+  const auto replies = answers<wire::ClientReply>();
+  ASSERT_EQ(1u, replies.size());
+  EXPECT_EQ("ab", replies[0].text);
+}
+
+TEST_F(RequestTableTest, AStopStringCutsEverythingBehindItAndClosesTheSequence) {
+  auto request = ask(50);
+  request.params.n_logprobs = 0;
+  run_to_target(request);
+  hear(kTarget, wire::Tokens{.position = 3, .ids = {20, 21, 22, 23}, .accepted = {}, .logprobs = std::vector<wire::TokenLogprobs>(4)});
+  out.clear();
+  hear(kTokenizer, wire::Text{.next = 5, .text = "a", .stopped = true, .stop_string = "b", .n_tokens = 2, .final = true});
+  const auto closes = sent<wire::Close>();
+  ASSERT_EQ(1u, closes.size());
+  EXPECT_EQ(2u, closes[0].second.n_tokens);
+  tokens(7, {24});
+  hear(kTarget, wire::Done{.reason = wire::FinishReason::kStop, .n_generated = 5});
+  const auto replies = answers<wire::ClientReply>();
+  ASSERT_EQ(1u, replies.size());
+  EXPECT_EQ("a", replies[0].text);
+  EXPECT_EQ((std::vector<TokenId>{20, 21}), replies[0].token_ids);
+  EXPECT_EQ(2u, replies[0].logprobs.size());
+  EXPECT_EQ(2u, replies[0].usage.completion_tokens);
+  EXPECT_EQ("stop", replies[0].finish_reason);
+  EXPECT_EQ(wire::StopReason{std::string("b")}, replies[0].stop_reason);
+}
+
+TEST_F(RequestTableTest, TheTargetsCountsAreAwaitedOnlyForAMoment) {
+  run_to_target(ask(50));
+  tokens(3, {20, 21});
+  hear(kTokenizer, wire::Text{.next = 5, .text = "a", .stopped = true, .stop_string = "b", .n_tokens = 2});
+  EXPECT_TRUE(answers<wire::ClientReply>().empty());
+  advance(milliseconds(250));
+  EXPECT_EQ(1u, answers<wire::ClientReply>().size());
+}
+
+TEST_F(RequestTableTest, TheSameIdJoinsTheRunningRequestAndIsToldFromTheBeginning) {
+  auto request = ask();
+  request.stream = true;
+  run_to_target(request);
+  tokens(3, {20});
+  text(4, "a", 0);
+  EXPECT_EQ(1u, answers<wire::ClientPiece>().size());
+  submit(request, kId, client("d"));
+  EXPECT_TRUE(sent<wire::Encode>().empty()) << "nothing is done twice";
+  const auto pieces = answers<wire::ClientPiece>();
+  ASSERT_EQ(1u, pieces.size());
+  EXPECT_EQ("a", pieces[0].text);
+  EXPECT_EQ(1u, table.size());
+}
+
+TEST_F(RequestTableTest, AFinishedRequestIsAnsweredAgainForAMinute) {
+  run_to_target();
+  tokens(3, {20});
+  hear(kTarget, wire::Done{.reason = wire::FinishReason::kLength, .n_generated = 1});
+  text(4, "a", 0, true);
+  const auto first = answers<wire::ClientReply>();
+  out.clear();
+  submit();
+  EXPECT_EQ(first, answers<wire::ClientReply>());
+  submit(ask(), kId, client(), 6);
+  const auto errors = answers<wire::ClientError>();
+  ASSERT_EQ(1u, errors.size());
+  EXPECT_EQ("request_id", errors[0].param) << "another content under the same id";
+  now += seconds(61);
+  beat();
+  submit(ask(), kId, client(), 6);
+  EXPECT_EQ(1u, sent<wire::Encode>().size()) << "forgotten: a new request";
+}
+
+TEST_F(RequestTableTest, AFullTableRefusesAtOnce) {
+  for (std::uint64_t i = 0; i < 4; ++i) submit(ask(), {1, i});
+  EXPECT_TRUE(answers<wire::ClientError>().empty());
+  submit(ask(), {1, 4});
+  const auto errors = answers<wire::ClientError>();
+  ASSERT_EQ(1u, errors.size());
+  EXPECT_EQ("queue_full", errors[0].code);
+  EXPECT_GT(errors[0].retry_after_ms, 0u);
+}
+
+TEST_F(RequestTableTest, ABusyTargetMeansTheOtherOneOrARefusalAtOnce) {
+  run_to_target();
+  hear(kTarget, wire::Busy{.code = ErrorCode::kQueueFull, .message = "full"});
+  const auto errors = answers<wire::ClientError>();
+  ASSERT_EQ(1u, errors.size());
+  EXPECT_EQ("queue_full", errors[0].code);
+  join(kOther, wire::Role::kTarget, "target-1");
+  pool.find(kTarget)->placed_tokens = 0;  // as its next heartbeat will say
+  run_to_target();
+  hear(kTarget, wire::Busy{.code = ErrorCode::kQueueFull, .message = "full"});
+  const auto opens = sent<wire::Open>();
+  ASSERT_EQ(1u, opens.size());
+  EXPECT_EQ(kOther, opens[0].first);
+}
+
+TEST_F(RequestTableTest, PromptAndAnswerMustFitTheModel) {
+  submit(ask(98));
+  hear(kTokenizer, wire::Encoded{.tokens = {10, 11, 12}});
+  auto errors = answers<wire::ClientError>();
+  ASSERT_EQ(1u, errors.size());
+  EXPECT_EQ("context_length_exceeded", errors[0].code);
+  EXPECT_EQ("max_tokens", errors[0].param);
+  submit(ask(1), {2, 2});
+  hear(kTokenizer, wire::Encoded{.tokens = std::vector<TokenId>(100, 1)}, {2, 2});
+  errors = answers<wire::ClientError>();
+  ASSERT_EQ(1u, errors.size());
+  EXPECT_EQ("prompt", errors[0].param);
+}
+
+TEST_F(RequestTableTest, AnUnknownModelIsRefusedNamingThoseThereAre) {
+  auto request = ask();
+  request.model = "gpt";
+  submit(request);
+  const auto errors = answers<wire::ClientError>();
+  ASSERT_EQ(1u, errors.size());
+  EXPECT_EQ("model_not_found", errors[0].code);
+  EXPECT_NE(std::string::npos, errors[0].message.find("there is m"));
+}
+
+TEST_F(RequestTableTest, CancelEndsItWithWhatThereIs) {
+  auto request = ask(50);
+  request.stream = true;
+  run_to_target(request);
+  tokens(3, {20, 21});
+  text(4, "a", 0);
+  out.clear();
+  table.cancel(client("other"), kId, now, out);
+  EXPECT_EQ(1u, sent<wire::Close>().size());
+  EXPECT_EQ(1u, sent<wire::StreamClose>().size());
+  const auto replies = answers<wire::ClientReply>();
+  ASSERT_EQ(2u, replies.size()) << "who waited, and who asked to cancel";
+  EXPECT_EQ("cancelled", replies[0].finish_reason);
+  EXPECT_EQ(1u, replies[0].usage.completion_tokens);
+  table.cancel(client("other"), kId, now, out);
+  EXPECT_EQ(1u, answers<wire::ClientError>().size()) << "it is over";
+}
+
+TEST_F(RequestTableTest, AClientThatIsGoneFreesWhatItHeld) {
+  run_to_target();
+  table.client_gone(client(), now, out);
+  EXPECT_EQ(1u, sent<wire::Close>().size());
+  EXPECT_EQ(0u, table.size());
+  EXPECT_EQ(0u, pool.find(kTarget)->n_placed);
+}
+
+TEST_F(RequestTableTest, APieceThatCouldNotLeaveGoesOutWithTheNext) {
+  auto request = ask();
+  request.stream = true;
+  run_to_target(request);
+  tokens(3, {20});
+  text(4, "a", 0);
+  const auto piece = answers<wire::ClientPiece>().at(0);
+  table.take_back(kId, piece, now);
+  tokens(4, {21});
+  text(5, "b", 1);
+  const auto pieces = answers<wire::ClientPiece>();
+  ASSERT_EQ(1u, pieces.size());
+  EXPECT_EQ("ab", pieces[0].text);
+  EXPECT_EQ((std::vector<TokenId>{20, 21}), pieces[0].token_ids);
+}
+
+TEST_F(RequestTableTest, TheDeadlineEndsItWithWhatThereIsOrWithAnError) {
+  auto request = ask();
+  request.timeout_ms = 1000;
+  run_to_target(request);
+  advance(milliseconds(1500));
+  EXPECT_EQ("deadline_exceeded", answers<wire::ClientError>().at(0).code);
+  EXPECT_EQ(1u, sent<wire::Close>().size());
+}
+
+TEST_F(RequestTableTest, WithoutAnyTargetItWaitsALittleForOneToStart) {
+  pool.end(kTarget, Incarnation{1});
+  submit();
+  EXPECT_TRUE(answers<wire::ClientError>().empty());
+  advance(seconds(5));
+  join(kTarget, wire::Role::kTarget, "target-0", 2);
+  table.workers_changed(now, out);
+  EXPECT_EQ(1u, sent<wire::Encode>().size());
+  pool.end(kTarget, Incarnation{2});
+  submit(ask(), {3, 3});
+  advance(seconds(15));
+  const auto errors = answers<wire::ClientError>();
+  ASSERT_GE(errors.size(), 1u);
+  EXPECT_EQ("unavailable", errors.back().code);
+}
+
+TEST_F(RequestTableTest, ASequenceNobodyWaitsForIsClosed) {
+  tokens(3, {20});
+  EXPECT_EQ(1u, sent<wire::Close>().size());
+}
+
+TEST_F(RequestTableTest, AMissingSeedFollowsFromTheRequestIdAlone) {
+  submit();
+  hear(kTokenizer, wire::Encoded{.tokens = {10}});
+  const std::uint64_t seed = sent<wire::Open>().at(0).second.params.seed;
+  EXPECT_EQ(seed_of(kId), seed);
+  EXPECT_NE(seed_of({77, 0}), seed);
+  auto request = ask();
+  request.has_seed = true;
+  request.params.seed = 42;
+  submit(request, {9, 9});
+  hear(kTokenizer, wire::Encoded{.tokens = {10}}, {9, 9});
+  EXPECT_EQ(42u, sent<wire::Open>().at(0).second.params.seed);
+}
+
+TEST_F(RequestTableTest, PlacesAreCountedUpAndDown) {
+  run_to_target();
+  EXPECT_EQ(1u, pool.find(kTarget)->n_placed);
+  EXPECT_EQ(1u, pool.find(kTokenizer)->n_placed);
+  table.fail_all({ErrorCode::kDraining, "stopping"}, now, out);
+  EXPECT_EQ(0u, pool.find(kTarget)->n_placed);
+  EXPECT_EQ(0u, pool.find(kTokenizer)->n_placed);
+  EXPECT_EQ("draining", answers<wire::ClientError>().at(0).code);
+}
+
+}  // namespace
+}  // namespace foretoken
