@@ -1,0 +1,145 @@
+"""What a client sees when services die: nothing. Every text equals plain decoding, whoever was killed and when."""
+import os
+import random
+import signal
+import time
+import unittest
+
+from harness import Client, System, plain_answers, request, text_of, wait_for
+
+STREAMS = int(os.environ.get("FORETOKEN_TEST_STREAMS", "100"))
+SEED = int(os.environ.get("FORETOKEN_TEST_SEED", "20261121"))
+
+
+class Faults(unittest.TestCase):
+    def system_of(self, names, targets=1, drafts=1, **options):
+        system = System(**options).__enter__()
+        self.addCleanup(lambda: system.__exit__(*(self._outcome.result.failures and (AssertionError, None, None) or (None, None, None))))
+        system.start(*names)
+        system.wait_ready(targets=targets, drafts=drafts)
+        return system
+
+    def compare(self, truth, client, ids):
+        different = []
+        for index, (plain, one) in enumerate(zip(truth, ids)):
+            text, tokens = text_of(client.wait(one, patience=120))
+            if (text, tokens) != (plain["text"], plain["token_ids"]):
+                different.append(index)
+        self.assertEqual([], different, "texts that are not those of plain decoding")
+
+    def spec_used(self, system):
+        client = Client(system)
+        try:
+            reply = client.ask(**request(0, max_tokens=256))
+            return reply["metrics"]["speculative_decoding"]["num_accepted_draft_tokens"] > 0
+        finally:
+            client.close()
+
+    def test_killing_the_draft_in_a_hundred_streams_changes_nothing(self):
+        chance = random.Random(SEED)
+        system = self.system_of(["router", "tokenizer", "draft", "target"])
+        client = Client(system)
+        truth = plain_answers(client, STREAMS, max_tokens=192)
+        ids = [client.send(request(i, max_tokens=192, stream=True)) for i in range(STREAMS)]
+        wait_for(lambda: list(client.pump()), "the first piece")
+        kills = 0
+        for _ in range(3):
+            end = time.monotonic() + chance.uniform(0.01, 0.2)
+            while time.monotonic() < end:
+                list(client.pump(0.005))
+            system.kill("draft")
+            kills += 1
+            end = time.monotonic() + chance.uniform(0.05, 0.2)
+            while time.monotonic() < end:
+                list(client.pump(0.005))
+            system.start("draft")
+        self.compare(truth, client, ids)
+        system.wait_ready()
+        wait_for(lambda: self.spec_used(system), "speculation with the draft that came back")
+        print(f"seed {SEED}: {kills} kills, {STREAMS} streams identical")
+        client.close()
+
+    def test_killing_one_of_two_drafts_and_one_of_two_targets_changes_nothing(self):
+        chance = random.Random(SEED + 1)
+        system = self.system_of(["router", "tokenizer", "draft-0", "draft-1", "target-0", "target-1"], targets=2, drafts=2)
+        client = Client(system)
+        truth = plain_answers(client, STREAMS // 2, max_tokens=512)
+        ids = [client.send(request(i, max_tokens=512, stream=True)) for i in range(STREAMS // 2)]
+        wait_for(lambda: list(client.pump()), "the first piece")
+        end = time.monotonic() + chance.uniform(0.0, 0.1)
+        while time.monotonic() < end:
+            list(client.pump(0.005))
+        system.kill("draft-0")
+        system.kill("target-0")
+        self.compare(truth, client, ids)
+        moved = [line for line in client.ask(op="metrics")["metrics_text"].split("\n")
+                 if line.startswith("foretoken_request_migrations_total")]
+        print(f"seed {SEED + 1}: {moved}")
+        client.close()
+
+    def test_the_only_target_dies_and_comes_back_and_the_text_goes_on(self):
+        system = self.system_of(["router", "tokenizer", "target"], drafts=0)
+        client = Client(system)
+        truth = plain_answers(client, 8, max_tokens=1024)
+        ids = [client.send(request(i, max_tokens=1024, stream=True)) for i in range(8)]
+        wait_for(lambda: list(client.pump()), "the first piece")
+        system.kill("target")
+        system.start("target")
+        self.compare(truth, client, ids)
+        client.close()
+
+    def test_the_tokenizer_dies_and_comes_back_and_the_text_goes_on(self):
+        system = self.system_of(["router", "tokenizer", "draft", "target"])
+        client = Client(system)
+        truth = plain_answers(client, 16, max_tokens=1024)
+        ids = [client.send(request(i, max_tokens=1024, stream=True)) for i in range(16)]
+        wait_for(lambda: list(client.pump()), "the first piece")
+        system.kill("tokenizer")
+        system.start("tokenizer")
+        self.compare(truth, client, ids)
+        client.close()
+
+    def test_the_router_dies_and_clients_ask_again_under_the_same_id(self):
+        system = self.system_of(["router", "tokenizer", "draft", "target"])
+        client = Client(system)
+        truth = plain_answers(client, 8, max_tokens=512)
+        first = [client.send(request(i, max_tokens=512)) for i in range(8)]
+        time.sleep(0.01)
+        system.kill("router")
+        system.start("router")
+        system.wait_ready()
+        client.close()
+        client = Client(system)
+        ids = [client.send(request(i, max_tokens=512), one) for i, one in enumerate(first)]
+        self.compare(truth, client, ids)
+        wait_for(lambda: all(s["active"] == 0 for s in system.services("target")), "the sequences of the old router are gone")
+        client.close()
+
+    def test_a_stopped_draft_costs_speed_only(self):
+        system = self.system_of(["router", "tokenizer", "draft", "target"])
+        client = Client(system)
+        truth = plain_answers(client, 16, max_tokens=256)
+        wait_for(lambda: self.spec_used(system), "speculation")
+        os.killpg(system.processes["draft"].pid, signal.SIGSTOP)
+        try:
+            ids = [client.send(request(i, max_tokens=256, stream=True)) for i in range(16)]
+            self.compare(truth, client, ids)
+        finally:
+            os.killpg(system.processes["draft"].pid, signal.SIGCONT)
+        wait_for(lambda: self.spec_used(system), "speculation again")
+        client.close()
+
+    def test_a_draft_of_another_vocabulary_is_refused_by_name(self):
+        system = self.system_of(["router", "tokenizer", "draft", "target"], changed_draft_vocabulary=True)
+        client = Client(system)
+        note = wait_for(lambda: [s["note"] for s in system.services("draft") if s["note"]], "the reason")[0]
+        self.assertIn("draft-0", note)
+        self.assertIn("target-0", note)
+        self.assertIn("vocabular", note)
+        reply = client.ask(**request(0, max_tokens=64))
+        self.assertEqual(0, reply["metrics"]["speculative_decoding"]["num_draft_tokens"])
+        client.close()
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,175 @@
+"""What a client sees when nothing goes wrong: REQ and DEALER, plain and speculative, streams, stops, bad input, retries."""
+import os
+import unittest
+
+import msgpack
+import zmq
+from harness import Client, System, plain_answers, request, text_of, wait_for
+
+
+class Happy(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.system = System(settings=["limits.max_waiting=64"]).__enter__()
+        cls.system.start("router", "tokenizer", "draft", "target")
+        cls.system.wait_ready()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.system.assert_alive()
+        cls.system.__exit__(None, None, None)
+
+    def setUp(self):
+        self.client = Client(self.system)
+        self.addCleanup(self.client.close)
+
+    def req(self, *options):
+        socket = self.system.context.socket(zmq.REQ)
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.setsockopt(zmq.RCVTIMEO, 30000)
+        for option in options:
+            socket.setsockopt(option, 1)
+        socket.connect(self.system.client)
+        self.addCleanup(socket.close)
+        return socket
+
+    def test_a_req_client_of_any_kind_gets_one_map(self):
+        for options in ((), (zmq.REQ_RELAXED, zmq.REQ_CORRELATE)):
+            socket = self.req(*options)
+            for _ in range(3):
+                socket.send(msgpack.packb({"prompt": "the thing", "max_tokens": 8, "temperature": 0.0, "ignore_eos": True}))
+                reply = msgpack.unpackb(socket.recv())
+                self.assertEqual(8, len(reply["token_ids"]))
+                self.assertEqual(8, reply["usage"]["completion_tokens"])
+                self.assertEqual("length", reply["finish_reason"])
+
+    def test_speculation_changes_speed_never_text(self):
+        truth = plain_answers(self.client, 8)
+        for more in ({}, {"num_draft_tokens": 1}, {"num_draft_tokens": 8}, {"proposer": "ngram"}, {"proposer": "none"}):
+            ids = [self.client.send(request(i, **more)) for i in range(8)]
+            for plain, one in zip(truth, ids):
+                self.assertEqual(plain["token_ids"], self.client.wait(one)[-1]["token_ids"], more)
+
+    def test_the_draft_is_really_used(self):
+        def used():
+            reply = self.client.ask(**request(0, max_tokens=512, num_draft_tokens=4))
+            spec = reply["metrics"]["speculative_decoding"]
+            return spec["num_accepted_draft_tokens"] > 0 and "draft" in spec["proposer"]
+        wait_for(used, "an accepted token of the draft")
+
+    def test_a_stream_is_the_reply_in_pieces(self):
+        whole = self.client.ask(**request(1))
+        maps = self.client.wait(self.client.send(request(1, stream=True)))
+        self.assertGreater(len(maps), 2)
+        self.assertFalse(any(m["done"] for m in maps[:-1]))
+        text, ids = text_of(maps)
+        self.assertEqual(whole["text"], text)
+        self.assertEqual(whole["token_ids"], ids)
+
+    def test_a_stop_string_cuts_text_ids_logprobs_and_usage(self):
+        whole = self.client.ask(**request(2, max_tokens=64))
+        stop = whole["text"][20:23]
+        at = whole["text"].index(stop)
+        for more in ({"num_draft_tokens": 0}, {"num_draft_tokens": 8}):
+            reply = self.client.ask(**request(2, max_tokens=64, stop=[stop], logprobs=2, **more))
+            self.assertEqual(whole["text"][:at], reply["text"])
+            self.assertEqual("stop", reply["finish_reason"])
+            self.assertEqual(stop, reply["stop_reason"])
+            count = len(reply["token_ids"])
+            self.assertEqual(whole["token_ids"][:count], reply["token_ids"])
+            self.assertEqual(count, reply["usage"]["completion_tokens"])
+            self.assertEqual(count, len(reply["logprobs"]))
+            self.assertLess(count, 64)
+
+    def test_chat_messages_pass_through_the_template(self):
+        chat = self.client.ask(messages=[{"role": "user", "content": "the thing"}], max_tokens=4, temperature=0.0)
+        text = self.client.ask(prompt="user: the thing\nassistant: ", max_tokens=4, temperature=0.0)
+        self.assertEqual(text["token_ids"], chat["token_ids"])
+        self.assertEqual(text["usage"]["prompt_tokens"], chat["usage"]["prompt_tokens"])
+
+    def test_the_same_request_id_is_answered_once_and_again_the_same(self):
+        one = os.urandom(16).hex()
+        first = self.client.wait(self.client.send({"prompt": "in the", "max_tokens": 16}, one))[-1]
+        before = self.system.status()["requests_total"]
+        again = self.client.wait(self.client.send({"prompt": "in the", "max_tokens": 16}, one))[-1]
+        self.assertEqual(first, again)
+        self.assertEqual(before, self.system.status()["requests_total"])
+        other = self.client.wait(self.client.send({"prompt": "in the inn", "max_tokens": 16}, one))[-1]
+        self.assertEqual("invalid_value", other["error"]["code"])
+        self.assertEqual("request_id", other["error"]["param"])
+
+    def test_a_missing_seed_follows_from_the_request_id(self):
+        one, two = os.urandom(16).hex(), os.urandom(16).hex()
+        ask = {"prompt": "in the", "max_tokens": 32, "temperature": 1.0, "ignore_eos": True}
+        first = self.client.wait(self.client.send(ask, one))[-1]
+        self.assertNotEqual(first["token_ids"], self.client.wait(self.client.send(ask, two))[-1]["token_ids"])
+
+    def test_bad_input_is_refused_at_once_naming_the_field(self):
+        cases = [
+            ({"prompt": "x", "temperature": -1.0}, "temperature"), ({"prompt": "x", "temperature": float("nan")}, "temperature"),
+            ({"prompt": "x", "top_p": 0.0}, "top_p"), ({"prompt": "x", "max_tokens": 0}, "max_tokens"),
+            ({"prompt": "x", "max_tokens": 10**6}, "max_tokens"), ({"prompt": "x " * 4000, "max_tokens": 1}, "prompt"),
+            ({"prompt": ""}, "prompt"), ({"token_ids": [1, 2, 10**6]}, "token_ids"), ({"prompt": "x", "nonsense": 1}, "nonsense"),
+            ({"prompt": "x", "model": "another"}, "model"), ({"prompt": "x", "stop": [""]}, "stop"),
+            ({"prompt": "x", "token_ids": [1]}, None), ({}, None),
+        ]
+        for ask, param in cases:
+            with self.subTest(ask=str(ask)[:60]):
+                reply = self.client.ask(patience=10, **ask)
+            self.assertIn("error", reply, ask)
+            self.assertTrue(reply["error"]["message"], ask)
+            if param is not None:
+                self.assertEqual(param, reply["error"]["param"], (ask, reply))
+        socket = self.req()
+        for body in (b"", b"\xc1", msgpack.packb([1, 2]), b"\x81\xa6prompt\xc4\x02\xff\xff", msgpack.packb("x") * 3):
+            socket.send(body)
+            self.assertIn("error", msgpack.unpackb(socket.recv()), body)
+        socket.send(msgpack.packb({"prompt": "x", "stream": True}))
+        self.assertEqual("stream", msgpack.unpackb(socket.recv())["error"]["param"])
+
+    def test_cancel_ends_a_request_and_frees_its_place(self):
+        one = self.client.send(request(4, max_tokens=1900, stream=True, num_draft_tokens=0))
+        wait_for(lambda: list(self.client.pump()) or self.client.inbox[one], "the first piece")
+        other = Client(self.system)
+        self.addCleanup(other.close)
+        said = other.wait(other.send({"op": "cancel"}, one))[-1]
+        end = self.client.wait(one)[-1]
+        if end["finish_reason"] != "length":  # it may have been quicker than the cancel
+            self.assertEqual("cancelled", end["finish_reason"])
+            self.assertEqual("cancelled", said["finish_reason"])
+            self.assertLess(end["usage"]["completion_tokens"], 1900)
+        wait_for(lambda: self.idle(), "no sequence left")
+
+    def test_a_client_that_vanishes_is_cancelled(self):
+        other = Client(self.system)
+        for i in range(8):
+            other.send(request(i, max_tokens=1900, stream=True, num_draft_tokens=0))
+        list(other.pump(5))
+        other.close()
+        wait_for(lambda: self.idle(), "no sequence left")
+
+    def test_a_deadline_ends_a_request(self):
+        reply = self.client.ask(**request(5, max_tokens=1900, timeout_ms=5, num_draft_tokens=0))
+        self.assertTrue(reply.get("finish_reason") in ("deadline", "length") or reply["error"]["code"] == "deadline_exceeded", reply)
+
+    def test_overload_is_refused_at_once(self):
+        ids = [self.client.send(request(i, max_tokens=400, num_draft_tokens=0)) for i in range(200)]
+        ends = [self.client.wait(one)[-1] for one in ids]
+        refused = [end for end in ends if "error" in end]
+        self.assertGreater(len(refused), 0)
+        self.assertEqual({"queue_full"}, {end["error"]["code"] for end in refused})
+        self.assertGreaterEqual(len(ends) - len(refused), 80)
+
+    def test_metrics_of_all_services_are_one_text(self):
+        text = self.client.ask(op="metrics")["metrics_text"]
+        for name in ("foretoken_generation_tokens_total", "foretoken_requests_total", "foretoken_draft_steps_total"):
+            self.assertEqual(1, text.count(f"# TYPE {name} "), name)
+
+    def idle(self):
+        status = self.system.status()
+        return status and status["requests_active"] == 0 and all(
+            s["active"] == 0 and s["queued"] == 0 for s in status["services"] if s["role"] == "target")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

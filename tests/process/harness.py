@@ -1,0 +1,205 @@
+"""Starts real services in a folder of their own, talks to them over ZeroMQ, kills them, and always cleans up.
+
+Standard library, python3-zmq and python3-msgpack only. No sleeps as synchronisation: everything waits for a fact,
+with a deadline that only a hang can reach."""
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+import msgpack
+import zmq
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import tiny_model  # noqa: E402
+
+BIN = os.environ.get("FORETOKEN_BIN_DIR", "build/release/bin")
+PATIENCE = float(os.environ.get("FORETOKEN_TEST_PATIENCE", "60"))
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def wait_for(fact, what, patience=PATIENCE):
+    """The first true value of fact(); fails after the patience."""
+    end = time.monotonic() + patience
+    while time.monotonic() < end:
+        value = fact()
+        if value:
+            return value
+        time.sleep(0.02)
+    raise AssertionError(f"not within {patience:.0f} s: {what}")
+
+
+class Client:
+    """A DEALER: one map out, maps in, sorted by request id."""
+
+    def __init__(self, system):
+        self.socket = system.context.socket(zmq.DEALER)
+        self.socket.setsockopt(zmq.LINGER, 0)
+        self.socket.connect(system.client)
+        self.inbox = {}
+        self.count = 0
+
+    def send(self, request, request_id=None):
+        if request_id is None:
+            self.count += 1
+            request_id = os.urandom(16).hex()
+        self.socket.send(msgpack.packb({"request_id": request_id, **request}))
+        self.inbox.setdefault(request_id, [])
+        return request_id
+
+    def pump(self, timeout=0.05):
+        if self.socket.poll(int(timeout * 1000)):
+            while self.socket.poll(0):
+                reply = msgpack.unpackb(self.socket.recv(), strict_map_key=False)
+                self.inbox.setdefault(reply["id"], []).append(reply)
+                yield reply
+
+    def wait(self, request_id, patience=PATIENCE):
+        """All maps of a request, the last with done."""
+        end = time.monotonic() + patience
+        while not (self.inbox[request_id] and self.inbox[request_id][-1]["done"]):
+            if time.monotonic() > end:
+                raise AssertionError(f"no answer to {request_id} within {patience:.0f} s")
+            for _ in self.pump():
+                pass
+        return self.inbox.pop(request_id)
+
+    def ask(self, patience=PATIENCE, **request):
+        return self.wait(self.send(request), patience)[-1]
+
+    def close(self):
+        self.socket.close()
+
+
+class System:
+    """Services in a temporary folder. Use as a context manager."""
+
+    def __init__(self, settings=(), noise=0.05, changed_draft_vocabulary=False):
+        self.folder = tempfile.mkdtemp(prefix="ftk-")
+        self.client = f"tcp://127.0.0.1:{free_port()}"
+        self.context = zmq.Context()
+        self.processes = {}
+        self.crashed = []
+        self.target_model = tiny_model.write_model(os.path.join(self.folder, "t"), seed=1)
+        self.draft_model = tiny_model.write_model(os.path.join(self.folder, "d"), seed=1, noise=noise,
+                                                  changed_vocabulary=changed_draft_vocabulary)
+        self.settings = [f"model.target={self.target_model}", f"model.draft={self.draft_model}", "model.name=tiny",
+                         f"bus.client={self.client}", f"bus.runtime_dir={self.folder}/r", "kv_cache.memory=32MiB",
+                         "draft.memory=32MiB", "target.threads=1", "draft.threads=1", "target.pin=false", "draft.pin=false",
+                         "speculation.adaptive=false", "log.format=text", *settings]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, value, trace):
+        for name in list(self.processes):
+            self.kill(name, signal.SIGKILL)
+        if kind is not None or self.crashed:
+            for log in sorted(os.listdir(self.folder)):
+                if log.endswith(".log"):
+                    with open(os.path.join(self.folder, log), errors="replace") as lines:
+                        print(f"--- {log}\n" + "".join(lines.readlines()[-25:]), file=sys.stderr)
+        self.context.destroy(linger=0)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def start(self, *names):
+        """Names such as "router", "draft-1"."""
+        for name in names:
+            role, _, number = name.partition("-")
+            command = [os.path.join(BIN, f"foretoken-{role}"), "--config", "/dev/null", "--id", number or "0"]
+            for setting in self.settings:
+                command += ["--set", setting]
+            log = open(os.path.join(self.folder, f"{name}.log"), "ab")
+            self.processes[name] = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+                                                    start_new_session=True)
+            log.close()
+        return self
+
+    def kill(self, name, which=signal.SIGKILL):
+        """Ends a whole process group; returns the exit code."""
+        process = self.processes.pop(name)
+        try:
+            os.killpg(process.pid, which)
+        except ProcessLookupError:
+            pass
+        try:
+            return process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            raise AssertionError(f"{name} did not end")
+
+    def assert_alive(self):
+        for name, process in self.processes.items():
+            if process.poll() is not None:
+                self.crashed.append(name)
+        assert not self.crashed, f"ended by themselves: {self.crashed}"
+
+    def status(self):
+        client = Client(self)
+        try:
+            return client.ask(patience=5, op="status")
+        except AssertionError:
+            return None
+        finally:
+            client.close()
+
+    def services(self, role, state="ready"):
+        status = self.status()
+        return [s for s in status["services"] if s["role"] == role and s["state"] == state] if status else []
+
+    def wait_ready(self, targets=1, drafts=1, patience=PATIENCE):
+        """A request could be served, and this many targets and drafts have registered. Returns how long it took."""
+        begin = time.monotonic()
+
+        def ready():
+            self.assert_alive()
+            status = self.status()
+            if not status or not status["ready"]:
+                return False
+            count = {"target": 0, "draft": 0}
+            for service in status["services"]:
+                if service["role"] in count and service["state"] == "ready":
+                    count[service["role"]] += 1
+            return count["target"] >= targets and count["draft"] >= drafts
+
+        wait_for(ready, f"{targets} targets and {drafts} drafts ready", patience)
+        return time.monotonic() - begin
+
+    def rss(self, name):
+        with open(f"/proc/{self.processes[name].pid}/statm") as statm:
+            return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+PROMPTS = ["the thing in there", "in the winter, when snow", "error: the file", "0123456789", "ß ü é 漢字 🎉 mixed",
+           "Once upon a time", "def f(x):\n    return x", "the the the the"]
+
+
+def request(index, max_tokens=64, **more):
+    """Request number `index` of a fixed list: half greedy, half sampled with a seed."""
+    sampled = {"temperature": 0.8, "top_p": 0.95, "seed": 1000 + index} if index % 2 else {"temperature": 0.0}
+    return dict(prompt=PROMPTS[index % len(PROMPTS)] + f" {index}", max_tokens=max_tokens, ignore_eos=True, **sampled, **more)
+
+
+def plain_answers(client, count, max_tokens=64):
+    """What each request gets by plain decoding: the truth of every comparison."""
+    ids = [client.send(request(i, max_tokens, num_draft_tokens=0)) for i in range(count)]
+    answers = [client.wait(one)[-1] for one in ids]
+    for answer in answers:
+        assert "text" in answer, answer
+    return answers
+
+
+def text_of(maps):
+    """The text of a stream: pieces and the last part. An error map has none."""
+    assert "finish_reason" in maps[-1], maps[-1]
+    return "".join(m["text"] for m in maps), [t for m in maps for t in m["token_ids"]]
