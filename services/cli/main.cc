@@ -19,6 +19,7 @@ constexpr std::pair<std::string_view, int (*)(const CliOptions&)> kVerbs[] = {
     {"chat", run_chat},
     {"demo", run_demo},
     {"bench serve", run_bench_serve},
+    {"bench micro", run_bench_micro},
     {"tokenize", run_tokenize},
     {"detokenize", run_detokenize},
     {"model info", run_model_info},

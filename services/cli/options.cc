@@ -219,7 +219,7 @@ class Parser {
     quiet(serve);
     CLI::App* micro = verb(bench, "micro", "kernels against the machine: bandwidth, decode, verify, prefill",
                            "  foretoken bench micro\n");
-    micro->add_option("--seconds", options_.bench_micro.seconds, "about how long")->check(CLI::Range(1.0, 600.0));
+    micro->add_option("--rounds", options_.bench_micro.rounds, "repeats; medians are reported")->check(CLI::Range(1, 100));
     micro->add_option("--threads", options_.bench_micro.threads, "0 = physical cores")->check(CLI::Range(0, 256));
     micro->add_option("--out", options_.bench_micro.out, "also write the JSON here");
     json(micro);

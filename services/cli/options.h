@@ -37,7 +37,7 @@ struct UpOptions {
   bool supervise = false;  // internal: the detached half of --detach
   int n_drafts = 1;
   int n_targets = 1;
-  std::string ready_fd;    // internal
+  std::string ready_fd;    // internal: where --supervise reports
 };
 
 // One request's parameters, as flags; what is absent is left to the server.
@@ -76,7 +76,7 @@ struct BenchServeOptions {
 };
 
 struct BenchMicroOptions {
-  double seconds = 20;
+  int rounds = 7;
   int threads = 0;
   std::string out;
 };
