@@ -56,7 +56,7 @@ class Parser {
     try {
       app_.parse(argc, argv);
     } catch (const CLI::CallForHelp&) {
-      std::cout << help_of_parsed(&app_);
+      std::cout << app_.help();  // of the verb that was named
       return std::nullopt;
     } catch (const CLI::ParseError& error) {
       std::cerr << "error: " << error.what() << "\n  try: foretoken " << verb_of(&app_) << (verb_of(&app_).empty() ? "" : " ")
@@ -107,11 +107,6 @@ class Parser {
       verb += (verb.empty() ? "" : " ") + subs.front()->get_name();
     return verb;
   }
-  static std::string help_of_parsed(const CLI::App* app) {
-    while (!app->get_subcommands().empty()) app = app->get_subcommands().front();
-    return app->help();
-  }
-
   CLI::App* verb(CLI::App* parent, const std::string& name, const std::string& does, const std::string& examples) {
     CLI::App* sub = parent->add_subcommand(name, does);
     sub->set_help_flag("-h,--help", "show this help");
