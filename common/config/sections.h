@@ -83,7 +83,7 @@ struct LimitsSection {
     v("max_batch_rows", s.max_batch_rows, in_range(1, 65536),
       "most token rows in one pass of the target");
     v("prefill_chunk", s.prefill_chunk, in_range(1, 65536),
-      "most prompt tokens of one sequence in one pass");
+      "most prompt tokens in one pass");
     v("policy", s.policy, one_of({"max_utilization", "guaranteed_no_evict"}),
       "admit while blocks last and preempt, or admit only what can finish");
     v("drain_s", s.drain_s, in_range(0, 3600),
@@ -109,14 +109,14 @@ struct KvCacheSection {
 struct TargetSection {
   std::string device = "cpu";
   std::uint32_t threads = 0;
-  bool pin = true;
+  bool pin = false;
   std::string isa = "auto";
 
   template <class Self, class Visitor>
   static void fields(Self& s, Visitor&& v) {
     v("device", s.device, one_of({"cpu", "cuda"}), "where the target model runs");
     v("threads", s.threads, in_range(0, 1024), "worker threads; 0 = one per physical core");
-    v("pin", s.pin, anything(), "bind each worker thread to a core");
+    v("pin", s.pin, anything(), "bind each worker thread to a core; not where draft and target share them");
     v("isa", s.isa, one_of({"auto", "scalar", "avx2", "avx512"}), "instruction set of the kernels");
   }
 };
@@ -124,7 +124,7 @@ struct TargetSection {
 struct DraftSection {
   std::string device = "cpu";
   std::uint32_t threads = 0;
-  bool pin = true;
+  bool pin = false;
   std::string isa = "auto";
   std::string memory = "20%";
   std::uint32_t max_sequences = 64;
@@ -133,7 +133,7 @@ struct DraftSection {
   static void fields(Self& s, Visitor&& v) {
     v("device", s.device, one_of({"cpu", "cuda"}), "where the draft model runs");
     v("threads", s.threads, in_range(0, 1024), "worker threads; 0 = one per physical core");
-    v("pin", s.pin, anything(), "bind each worker thread to a core");
+    v("pin", s.pin, anything(), "bind each worker thread to a core; not where draft and target share them");
     v("isa", s.isa, one_of({"auto", "scalar", "avx2", "avx512"}), "instruction set of the kernels");
     v("memory", s.memory, memory_amount(),
       "the draft's cache: share of the memory free at start, or an amount");
