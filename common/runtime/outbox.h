@@ -1,5 +1,6 @@
-// Frames for one peer that could not leave at once, bounded, in order: what the socket gave back goes before what came
-// later, and not at once, for a connection that was full a moment ago is full still. Work thread only.
+// Frames for one peer that could not leave at once, bounded, in order: what the socket gave back
+// goes before what came later, and not at once, for a connection that was full a moment ago is full
+// still. Work thread only.
 #pragma once
 
 #include <cstdint>

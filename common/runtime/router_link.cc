@@ -33,7 +33,8 @@ RouterLink::Event RouterLink::on_message(const wire::Header& header, const wire:
     const bool had_one = router_life_ != Incarnation{};
     router_life_ = header.incarnation;
     if (reply->accepted && !registered_)
-      log_info(reply->message.empty() ? "registered with the router" : "registered with the router: " + reply->message);
+      log_info(reply->message.empty() ? "registered with the router"
+                                      : "registered with the router: " + reply->message);
     if (!reply->accepted && refusal_ != reply->message)
       log_error("the router refuses this service", {{"reason", reply->message}});
     registered_ = reply->accepted;
@@ -61,7 +62,8 @@ TimePoint RouterLink::turn(TimePoint now, const std::function<wire::Heartbeat()>
     wire::Heartbeat beat = load();
     beat.sent_us = static_cast<std::uint64_t>(
         std::chrono::duration_cast<std::chrono::microseconds>(now.time_since_epoch()).count());
-    beat.uptime_s = static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::seconds>(now - started_).count());
+    beat.uptime_s = static_cast<std::uint64_t>(
+        std::chrono::duration_cast<std::chrono::seconds>(now - started_).count());
     beat.rss_bytes = resident_bytes();
     if (registered_ && bus_->send(router(), wire::encode(speaker_, {}, beat)) != SendResult::kSent)
       ++dropped_;
@@ -76,7 +78,8 @@ void RouterLink::send(RequestId request, const wire::Message& message) {
 }
 
 void RouterLink::on_dropped(const Frames& frames) {
-  const auto header = frames.empty() ? Result<wire::Header>(Error{}) : wire::read_header(frames.front());
+  const auto header =
+      frames.empty() ? Result<wire::Header>(Error{}) : wire::read_header(frames.front());
   const bool of_a_request = header.ok() && header->type >= wire::MessageType::kEncode;
   if (!of_a_request || !registered_ || !outbox_.came_back(frames, bus_->now())) ++dropped_;
 }

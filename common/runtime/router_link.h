@@ -1,6 +1,7 @@
-// A worker's side of its link to the router: hello, heartbeats, hello again when the router forgot or restarted, and a
-// bounded queue for what could not leave at once. Services own one and pass it what arrives; it knows no request. It
-// sends through the Bus it was started with. Work thread only.
+// A worker's side of its link to the router: hello, heartbeats, hello again when the router forgot
+// or restarted, and a bounded queue for what could not leave at once. Services own one and pass it
+// what arrives; it knows no request. It sends through the Bus it was started with. Work thread
+// only.
 #pragma once
 
 #include <cstdint>
@@ -25,22 +26,26 @@ class RouterLink {
   void set_endpoint(const std::string& endpoint) { hello_.endpoint = endpoint; }
 
   enum class Event : std::uint8_t {
-    kNotMine,    // a message for the service
+    kNotMine,  // a message for the service
     kHandled,
     kNewRouter,  // another life of the router: what its former life asked for is wanted by nobody
   };
   // Give it every message that came over socket(), first.
   Event on_message(const wire::Header& header, const wire::Message& message);
 
-  // Sends what is due; `load` is filled in by the caller when a heartbeat is due. Returns the next due time.
+  // Sends what is due; `load` is filled in by the caller when a heartbeat is due. Returns the next
+  // due time.
   TimePoint turn(TimePoint now, const std::function<wire::Heartbeat()>& load);
   void send(RequestId request, const wire::Message& message);
-  // The socket did not take these frames: what belongs to a request goes again, greetings are said anew anyway.
+  // The socket did not take these frames: what belongs to a request goes again, greetings are said
+  // anew anyway.
   void on_dropped(const Frames& frames);
   void goodbye(const std::string& reason);
 
   bool is_registered() const { return registered_; }
-  const std::string& refusal() const { return refusal_; }  // why the router does not want us; empty if it does
+  const std::string& refusal() const {
+    return refusal_;
+  }  // why the router does not want us; empty if it does
   std::size_t n_queued() const { return outbox_.size(); }
   std::uint64_t n_dropped() const { return dropped_; }
 

@@ -14,19 +14,30 @@ std::uint32_t micros(Duration duration) {
 
 wire::NeedReason wire_reason(DraftNeed reason) {
   switch (reason) {
-    case DraftNeed::kUnknown: return wire::NeedReason::kUnknown;
-    case DraftNeed::kGap: return wire::NeedReason::kGap;
-    case DraftNeed::kMismatch: return wire::NeedReason::kMismatch;
-    case DraftNeed::kEvicted: return wire::NeedReason::kEvicted;
+    case DraftNeed::kUnknown:
+      return wire::NeedReason::kUnknown;
+    case DraftNeed::kGap:
+      return wire::NeedReason::kGap;
+    case DraftNeed::kMismatch:
+      return wire::NeedReason::kMismatch;
+    case DraftNeed::kEvicted:
+      return wire::NeedReason::kEvicted;
   }
   return wire::NeedReason::kUnknown;
 }
 
 }  // namespace
 
-DraftService::DraftService(const DraftServiceOptions& options, const wire::Hello& hello, DraftEngine& engine,
-                           wire::Speaker& speaker, Metrics& metrics)
-    : options_(options), engine_(engine), speaker_(speaker), metrics_(metrics), link_(speaker, hello, options.heartbeat) {}
+DraftService::DraftService(const DraftServiceOptions& options,
+                           const wire::Hello& hello,
+                           DraftEngine& engine,
+                           wire::Speaker& speaker,
+                           Metrics& metrics)
+    : options_(options),
+      engine_(engine),
+      speaker_(speaker),
+      metrics_(metrics),
+      link_(speaker, hello, options.heartbeat) {}
 
 void DraftService::start(Bus& bus) {
   bus_ = &bus;
@@ -75,7 +86,8 @@ void DraftService::on_message(Delivery delivery) {
 }
 
 void DraftService::on_attach(const TargetKey& from, wire::Attach& attach, TimePoint now) {
-  if (attach.vocabulary != options_.vocabulary || attach.tokens.empty() || attach.n_prompt > attach.tokens.size()) {
+  if (attach.vocabulary != options_.vocabulary || attach.tokens.empty() ||
+      attach.n_prompt > attach.tokens.size()) {
     ++refused_;
     return;
   }
@@ -114,14 +126,17 @@ void DraftService::answer(const TargetKey& to, const DraftOutcome& outcome) {
                                .prefix = need->prefix,
                                .reason = wire_reason(need->reason)});
   if (const auto* busy = std::get_if<BusyOutcome>(&outcome))
-    return send(to, wire::DraftBusy{.seq = busy->key.seq, .lease = busy->lease, .retry_after_us = micros(busy->retry_after)});
+    return send(to, wire::DraftBusy{.seq = busy->key.seq,
+                                    .lease = busy->lease,
+                                    .retry_after_us = micros(busy->retry_after)});
 }
 
 // Everything towards a target is a hint: what cannot leave now is dropped and counted.
 void DraftService::send(const TargetKey& to, const wire::Message& message) {
   const auto it = targets_.find(to);
   if (it == targets_.end()) return;
-  if (bus_->send(it->second.peer, wire::encode(speaker_, {}, message)) != SendResult::kSent) ++not_sent_;
+  if (bus_->send(it->second.peer, wire::encode(speaker_, {}, message)) != SendResult::kSent)
+    ++not_sent_;
 }
 
 void DraftService::on_dropped(const Peer& peer, const Frames& frames) {
@@ -139,7 +154,9 @@ TimePoint DraftService::on_turn(TimePoint now) {
   const TimePoint due = link_.turn(now, [this] { return load(); });
   // Without work a step still frees what has expired, a few times a second.
   if (engine_.has_work() || engine_.snapshot().n_attached > 0) step();
-  std::erase_if(targets_, [&](const auto& entry) { return now - entry.second.heard > std::chrono::minutes(1); });
+  std::erase_if(targets_, [&](const auto& entry) {
+    return now - entry.second.heard > std::chrono::minutes(1);
+  });
   return engine_.has_work() ? now : due;
 }
 
@@ -156,17 +173,18 @@ void DraftService::step() {
     const TargetKey to{ready.key.target, ready.key.incarnation};
     const auto target = targets_.find(to);
     if (target == targets_.end()) continue;
-    frames[to].records.push_back({.seq = ready.key.seq,
-                                  .lease = ready.lease,
-                                  .epoch = ready.epoch,
-                                  .base = ready.base,
-                                  .prefix = ready.prefix,
-                                  .tokens = ready.tokens,
-                                  .confidence = ready.confidences,
-                                  .known = ready.base,
-                                  .draft_us = step_us_ * static_cast<std::uint32_t>(ready.tokens.size()),
-                                  .hold_us = micros(end - target->second.heard),
-                                  .echo_us = target->second.echo_us});
+    frames[to].records.push_back(
+        {.seq = ready.key.seq,
+         .lease = ready.lease,
+         .epoch = ready.epoch,
+         .base = ready.base,
+         .prefix = ready.prefix,
+         .tokens = ready.tokens,
+         .confidence = ready.confidences,
+         .known = ready.base,
+         .draft_us = step_us_ * static_cast<std::uint32_t>(ready.tokens.size()),
+         .hold_us = micros(end - target->second.heard),
+         .echo_us = target->second.echo_us});
   }
   for (const auto& [to, frame] : frames) send(to, frame);
   for (const BusyOutcome& busy : output.busy) answer({busy.key.target, busy.key.incarnation}, busy);
@@ -195,16 +213,20 @@ wire::Heartbeat DraftService::load() const {
 }
 
 std::string DraftService::status() const {
-  return std::to_string(engine_.snapshot().n_attached) + " sequences of " + std::to_string(targets_.size()) + " targets";
+  return std::to_string(engine_.snapshot().n_attached) + " sequences of " +
+         std::to_string(targets_.size()) + " targets";
 }
 
 std::string DraftService::metrics_text() {
   const DraftSnapshot now = engine_.snapshot();
-  const auto count = [&](const char* name, const char* help, std::uint64_t before, std::uint64_t after) {
+  const auto count = [&](const char* name, const char* help, std::uint64_t before,
+                         std::uint64_t after) {
     metrics_.counter(name, help).add(static_cast<double>(after - before));
   };
   metrics_.gauge("draft_sequences", "Sequences attached.").set(now.n_attached);
   metrics_.gauge("kv_cache_usage_perc", "Share of KV blocks in use.").set(now.kv.usage());
+  metrics_.gauge("frames_dropped", "Frames dropped since start: malformed, stale or without room.")
+      .set(static_cast<double>(load().dropped_total));
   count("draft_steps_total", "Batched passes.", counted_.n_steps, now.n_steps);
   count("draft_tokens_total", "Tokens guessed.", counted_.n_drafted, now.n_drafted);
   count("draft_tokens_kept_total", "Guesses that a target committed.", counted_.n_kept, now.n_kept);

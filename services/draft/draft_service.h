@@ -1,6 +1,6 @@
-// The draft as a service: attachments of many targets in, proposals out, batched into one frame per target and step. It
-// owns nothing of value: everything here may vanish, and whoever misses it asks again. Work thread only; the engine is
-// borrowed.
+// The draft as a service: attachments of many targets in, proposals out, batched into one frame per
+// target and step. It owns nothing of value: everything here may vanish, and whoever misses it asks
+// again. Work thread only; the engine is borrowed.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,10 @@ struct DraftServiceOptions {
 
 class DraftService final : public Service {
  public:
-  DraftService(const DraftServiceOptions& options, const wire::Hello& hello, DraftEngine& engine, wire::Speaker& speaker,
+  DraftService(const DraftServiceOptions& options,
+               const wire::Hello& hello,
+               DraftEngine& engine,
+               wire::Speaker& speaker,
                Metrics& metrics);
 
   void start(Bus& bus) override;
@@ -64,9 +67,9 @@ class DraftService final : public Service {
   SocketId socket_ = 0;
   std::map<TargetKey, Target> targets_;
   std::uint64_t malformed_ = 0;
-  std::uint64_t refused_ = 0;   // attachments of another vocabulary
+  std::uint64_t refused_ = 0;  // attachments of another vocabulary
   std::uint64_t not_sent_ = 0;
-  std::uint32_t step_us_ = 0;   // fading average
+  std::uint32_t step_us_ = 0;  // fading average
   bool draining_ = false;
   DraftSnapshot counted_;
 };

@@ -10,26 +10,31 @@
 
 int main(int argc, char** argv) {
   using namespace foretoken;
-  return service_main({"draft", argc, argv, "Guesses ahead for targets, batched together."}, [](const Config& config,
-                                                                                               Runtime& runtime) {
-    const std::string folder = model_folder(config.model.draft, "draft");
-    const auto tokenizer = value_or_throw(Tokenizer::load(folder));
-    const auto backend = make_backend(draft_backend(config.draft));
-    LoadOptions loading = draft_loading(config);
-    loading.on_progress = [&](std::uint64_t done, std::uint64_t total) {
-      runtime.progress("loading the draft, " + std::to_string(100 * done / std::max<std::uint64_t>(1, total)) + " %");
-    };
-    const auto model = load_model(folder, *backend, loading);
-    const DraftVocabulary vocabulary{
-        .vocabulary = tokenizer->vocabulary_fingerprint(),
-        .text = tokenizer->text_fingerprint(),
-        .n_ids = std::min(static_cast<std::int32_t>(tokenizer->vocab_size()), model->config().vocab_size)};
+  return service_main(
+      {"draft", argc, argv, "Guesses ahead for targets, batched together."},
+      [](const Config& config, Runtime& runtime) {
+        const std::string folder = model_folder(config.model.draft, "draft");
+        const auto tokenizer = value_or_throw(Tokenizer::load(folder));
+        const auto backend = make_backend(draft_backend(config.draft));
+        LoadOptions loading = draft_loading(config);
+        loading.on_progress = [&](std::uint64_t done, std::uint64_t total) {
+          runtime.progress("loading the draft, " +
+                           std::to_string(100 * done / std::max<std::uint64_t>(1, total)) + " %");
+        };
+        const auto model = load_model(folder, *backend, loading);
+        const DraftVocabulary vocabulary{
+            .vocabulary = tokenizer->vocabulary_fingerprint(),
+            .text = tokenizer->text_fingerprint(),
+            .n_ids = std::min(static_cast<std::int32_t>(tokenizer->vocab_size()),
+                              model->config().vocab_size)};
 
-    wire::Speaker speaker = runtime.speaker();
-    const DraftEngineOptions options = draft_engine_options(config, *model, *backend, vocabulary);
-    DraftEngine engine(*model, *backend, options);
-    DraftService service(draft_service_options(config, runtime.id(), vocabulary),
-                         draft_hello(folder, runtime.name(), *model, vocabulary, options), engine, speaker, runtime.metrics());
-    return runtime.serve(service);
-  });
+        wire::Speaker speaker = runtime.speaker();
+        const DraftEngineOptions options =
+            draft_engine_options(config, *model, *backend, vocabulary);
+        DraftEngine engine(*model, *backend, options);
+        DraftService service(draft_service_options(config, runtime.id(), vocabulary),
+                             draft_hello(folder, runtime.name(), *model, vocabulary, options),
+                             engine, speaker, runtime.metrics());
+        return runtime.serve(service);
+      });
 }

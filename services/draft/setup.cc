@@ -26,26 +26,36 @@ CpuIsa isa_of(const std::string& name) {
 }  // namespace
 
 BackendOptions draft_backend(const DraftSection& draft) {
-  return {.device = draft.device, .n_threads = static_cast<int>(draft.threads), .pin = draft.pin, .isa = isa_of(draft.isa)};
+  return {.device = draft.device,
+          .n_threads = static_cast<int>(draft.threads),
+          .pin = draft.pin,
+          .isa = isa_of(draft.isa)};
 }
 
-// The draft's context is its model's own: where it ends, the draft falls silent and the target goes on without it.
+// The draft's context is its model's own: where it ends, the draft falls silent and the target goes
+// on without it.
 LoadOptions draft_loading(const Config& config) {
   return {.dtype = weight_dtype_from_name(config.model.dtype).value_or(WeightDType::kAuto),
           .max_rows = static_cast<std::int32_t>(config.limits.max_batch_rows)};
 }
 
-DraftEngineOptions draft_engine_options(const Config& config, const Model& model, const Backend& backend,
+DraftEngineOptions draft_engine_options(const Config& config,
+                                        const Model& model,
+                                        const Backend& backend,
                                         const DraftVocabulary& vocabulary) {
   auto max_len = static_cast<std::int64_t>(model.config().max_model_len);
-  if (config.model.max_model_len != 0) max_len = std::min<std::int64_t>(max_len, config.model.max_model_len);
+  if (config.model.max_model_len != 0)
+    max_len = std::min<std::int64_t>(max_len, config.model.max_model_len);
   const auto block_tokens = static_cast<std::int32_t>(config.kv_cache.block_tokens);
-  const std::int64_t fitting = value_or_throw(kv_blocks({.memory = config.draft.memory,
-                                                         .geometry = model.kv_geometry(block_tokens),
-                                                         .free_bytes = backend.free_bytes(),
-                                                         .max_sequence_tokens = static_cast<std::uint64_t>(max_len)}));
-  const std::int64_t useful = kCacheTurns * config.draft.max_sequences * ((max_len + block_tokens - 1) / block_tokens);
-  return {.kv = {.n_blocks = static_cast<std::int32_t>(std::min(fitting, useful)), .block_tokens = block_tokens},
+  const std::int64_t fitting =
+      value_or_throw(kv_blocks({.memory = config.draft.memory,
+                                .geometry = model.kv_geometry(block_tokens),
+                                .free_bytes = backend.free_bytes(),
+                                .max_sequence_tokens = static_cast<std::uint64_t>(max_len)}));
+  const std::int64_t useful =
+      kCacheTurns * config.draft.max_sequences * ((max_len + block_tokens - 1) / block_tokens);
+  return {.kv = {.n_blocks = static_cast<std::int32_t>(std::min(fitting, useful)),
+                 .block_tokens = block_tokens},
           .max_sequences = static_cast<std::int32_t>(config.draft.max_sequences),
           .max_batch_rows = static_cast<std::int32_t>(config.limits.max_batch_rows),
           .prefill_chunk = static_cast<std::int32_t>(config.limits.prefill_chunk),
@@ -53,18 +63,25 @@ DraftEngineOptions draft_engine_options(const Config& config, const Model& model
           .n_valid_ids = vocabulary.n_ids};
 }
 
-DraftServiceOptions draft_service_options(const Config& config, const std::string& id, const DraftVocabulary& vocabulary) {
+DraftServiceOptions draft_service_options(const Config& config,
+                                          const std::string& id,
+                                          const DraftVocabulary& vocabulary) {
   return {.router = router_endpoint(config.bus),
           .endpoint = draft_endpoint(config.bus, id),
           .heartbeat = std::chrono::milliseconds(config.bus.heartbeat_ms),
           .vocabulary = vocabulary.vocabulary};
 }
 
-wire::Hello draft_hello(const std::string& folder, const std::string& name, const Model& model,
-                        const DraftVocabulary& vocabulary, const DraftEngineOptions& engine) {
+wire::Hello draft_hello(const std::string& folder,
+                        const std::string& name,
+                        const Model& model,
+                        const DraftVocabulary& vocabulary,
+                        const DraftEngineOptions& engine) {
   return {.role = wire::Role::kDraft,
           .name = name,
-          .fingerprints = {.vocabulary = vocabulary.vocabulary, .text = vocabulary.text, .model = model.fingerprint()},
+          .fingerprints = {.vocabulary = vocabulary.vocabulary,
+                           .text = vocabulary.text,
+                           .model = model.fingerprint()},
           .model_name = std::filesystem::path(folder).filename().string(),
           .vocab_size = static_cast<std::uint32_t>(vocabulary.n_ids),
           .end_tokens = model.config().eos_token_ids,

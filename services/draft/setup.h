@@ -1,5 +1,5 @@
-// From configuration and a loaded model to what the draft's parts are made with. Pure arithmetic over facts; main calls it
-// once. It makes nothing itself.
+// From configuration and a loaded model to what the draft's parts are made with. Pure arithmetic
+// over facts; main calls it once. It makes nothing itself.
 #pragma once
 
 #include <string>
@@ -23,10 +23,17 @@ struct DraftVocabulary {
 
 BackendOptions draft_backend(const DraftSection& draft);
 LoadOptions draft_loading(const Config& config);
-DraftEngineOptions draft_engine_options(const Config& config, const Model& model, const Backend& backend,
+DraftEngineOptions draft_engine_options(const Config& config,
+                                        const Model& model,
+                                        const Backend& backend,
                                         const DraftVocabulary& vocabulary);
-DraftServiceOptions draft_service_options(const Config& config, const std::string& id, const DraftVocabulary& vocabulary);
-wire::Hello draft_hello(const std::string& folder, const std::string& name, const Model& model,
-                        const DraftVocabulary& vocabulary, const DraftEngineOptions& engine);
+DraftServiceOptions draft_service_options(const Config& config,
+                                          const std::string& id,
+                                          const DraftVocabulary& vocabulary);
+wire::Hello draft_hello(const std::string& folder,
+                        const std::string& name,
+                        const Model& model,
+                        const DraftVocabulary& vocabulary,
+                        const DraftEngineOptions& engine);
 
 }  // namespace foretoken

@@ -9,12 +9,13 @@ namespace {
 // Places taken, in 1/1000 of those there are.
 std::uint64_t fullness(const Worker& worker) {
   const std::uint64_t places = std::max<std::uint64_t>(1, worker.hello.max_sequences);
-  return std::uint64_t{1000} * std::max(worker.n_placed, worker.load.active + worker.load.queued) / places;
+  return std::uint64_t{1000} * std::max(worker.n_placed, worker.load.active + worker.load.queued) /
+         places;
 }
 
 auto target_rank(const Worker& worker) {
-  return std::tuple(worker.load.queued_tokens + worker.placed_tokens, fullness(worker), -std::int64_t{worker.load.kv_blocks_free},
-                    worker.id);
+  return std::tuple(worker.load.queued_tokens + worker.placed_tokens, fullness(worker),
+                    -std::int64_t{worker.load.kv_blocks_free}, worker.id);
 }
 
 }  // namespace
@@ -34,7 +35,8 @@ std::optional<WorkerId> place_target(std::span<const Worker* const> targets, con
   return best == nullptr ? std::nullopt : std::optional(best->id);
 }
 
-std::optional<WorkerId> place_tokenizer(std::span<const Worker* const> tokenizers, Fingerprint vocabulary,
+std::optional<WorkerId> place_tokenizer(std::span<const Worker* const> tokenizers,
+                                        Fingerprint vocabulary,
                                         std::optional<WorkerId> not_this) {
   const Worker* best = nullptr;
   const auto rank = [](const Worker& w) { return std::tuple(w.n_placed, w.load.active, w.id); };

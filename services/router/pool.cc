@@ -12,18 +12,24 @@ std::string hex(Fingerprint fingerprint) {
   return text;
 }
 
-std::string differ(const char* what, const wire::Hello& a, Fingerprint of_a, const wire::Hello& b, Fingerprint of_b) {
-  return std::string(what) + " of " + a.name + " (" + hex(of_a) + ") and " + b.name + " (" + hex(of_b) + ") differ";
+std::string differ(const char* what,
+                   const wire::Hello& a,
+                   Fingerprint of_a,
+                   const wire::Hello& b,
+                   Fingerprint of_b) {
+  return std::string(what) + " of " + a.name + " (" + hex(of_a) + ") and " + b.name + " (" +
+         hex(of_b) + ") differ";
 }
 
 }  // namespace
 
 std::string why_not_paired(const wire::Hello& target, const wire::Hello& draft) {
   if (target.fingerprints.vocabulary != draft.fingerprints.vocabulary)
-    return differ("the vocabularies", target, target.fingerprints.vocabulary, draft, draft.fingerprints.vocabulary);
+    return differ("the vocabularies", target, target.fingerprints.vocabulary, draft,
+                  draft.fingerprints.vocabulary);
   if (target.noise_version != draft.noise_version)
-    return "the noise versions of " + target.name + " (" + std::to_string(target.noise_version) + ") and " + draft.name +
-           " (" + std::to_string(draft.noise_version) + ") differ";
+    return "the noise versions of " + target.name + " (" + std::to_string(target.noise_version) +
+           ") and " + draft.name + " (" + std::to_string(draft.noise_version) + ") differ";
   if (draft.endpoint.empty()) return draft.name + " has no endpoint to connect to";
   return {};
 }
@@ -38,12 +44,14 @@ std::string why_not_served(const wire::Hello& tokenizer, const wire::Hello& targ
 bool can_continue(const wire::Hello& target, const wire::Hello& other) {
   return target.fingerprints.model == other.fingerprints.model &&
          target.fingerprints.numerics == other.fingerprints.numerics &&
-         target.fingerprints.vocabulary == other.fingerprints.vocabulary && target.noise_version == other.noise_version;
+         target.fingerprints.vocabulary == other.fingerprints.vocabulary &&
+         target.noise_version == other.noise_version;
 }
 
 bool Pool::has_ended(WorkerId id, Incarnation incarnation) const {
   const auto it = ended_.find(id);
-  return it != ended_.end() && std::find(it->second.begin(), it->second.end(), incarnation) != it->second.end();
+  return it != ended_.end() &&
+         std::find(it->second.begin(), it->second.end(), incarnation) != it->second.end();
 }
 
 void Pool::remember_end(WorkerId id, Incarnation incarnation) {
@@ -52,35 +60,49 @@ void Pool::remember_end(WorkerId id, Incarnation incarnation) {
   if (lives.size() > kRememberedLives) lives.pop_front();
 }
 
-Pool::Arrival Pool::hello(const wire::Header& header, const Peer& peer, const wire::Hello& hello, TimePoint now) {
+Pool::Arrival Pool::hello(const wire::Header& header,
+                          const Peer& peer,
+                          const wire::Hello& hello,
+                          TimePoint now) {
   using wire::Role;
   if (hello.role != Role::kTokenizer && hello.role != Role::kDraft && hello.role != Role::kTarget)
     return {.code = ErrorCode::kInvalidRequest,
             .message = "a " + std::string(name_of(hello.role)) + " cannot register as a worker"};
   auto it = workers_.find(header.sender);
-  if (it != workers_.end() && it->second.state != WorkerState::kLost && it->second.incarnation == header.incarnation) {
+  if (it != workers_.end() && it->second.state != WorkerState::kLost &&
+      it->second.incarnation == header.incarnation) {
     it->second.peer = peer;
     it->second.hello = hello;
     it->second.last_heard = now;
     return {.accepted = true};
   }
-  // A life that was thought lost but speaks may come back; one that was replaced or said goodbye may not.
+  // A life that was thought lost but speaks may come back; one that was replaced or said goodbye
+  // may not.
   if (has_ended(header.sender, header.incarnation))
-    return {.code = ErrorCode::kInvalidRequest, .message = "another life of " + hello.name + " has taken its place"};
+    return {.code = ErrorCode::kInvalidRequest,
+            .message = "another life of " + hello.name + " has taken its place"};
   if (it == workers_.end() && workers_.size() >= kMaxWorkers)
-    return {.code = ErrorCode::kQueueFull, .message = "already " + std::to_string(kMaxWorkers) + " workers"};
+    return {.code = ErrorCode::kQueueFull,
+            .message = "already " + std::to_string(kMaxWorkers) + " workers"};
 
   Arrival arrival{.accepted = true, .is_new = true};
   if (it != workers_.end() && it->second.incarnation != header.incarnation) {
     arrival.replaced = it->second.state != WorkerState::kLost;
     remember_end(header.sender, it->second.incarnation);
   }
-  workers_[header.sender] = Worker{.id = header.sender, .incarnation = header.incarnation, .peer = peer, .hello = hello,
-                                   .joined = now, .last_heard = now};
+  workers_[header.sender] = Worker{.id = header.sender,
+                                   .incarnation = header.incarnation,
+                                   .peer = peer,
+                                   .hello = hello,
+                                   .joined = now,
+                                   .last_heard = now};
   return arrival;
 }
 
-bool Pool::heartbeat(const wire::Header& header, const Peer& peer, const wire::Heartbeat& beat, TimePoint now) {
+bool Pool::heartbeat(const wire::Header& header,
+                     const Peer& peer,
+                     const wire::Heartbeat& beat,
+                     TimePoint now) {
   Worker* worker = heard(header, now);
   if (worker == nullptr) return false;
   worker->peer = peer;
@@ -92,7 +114,8 @@ bool Pool::heartbeat(const wire::Header& header, const Peer& peer, const wire::H
 
 Worker* Pool::heard(const wire::Header& header, TimePoint now) {
   Worker* worker = find(header.sender);
-  if (worker == nullptr || worker->incarnation != header.incarnation || worker->state == WorkerState::kLost)
+  if (worker == nullptr || worker->incarnation != header.incarnation ||
+      worker->state == WorkerState::kLost)
     return nullptr;
   worker->last_heard = now;
   return worker;
@@ -159,13 +182,17 @@ std::vector<const Worker*> Pool::all() const {
 
 std::vector<const Worker*> Pool::alive(wire::Role role) const {
   auto list = all();
-  std::erase_if(list, [&](const Worker* w) { return w->hello.role != role || w->state == WorkerState::kLost; });
+  std::erase_if(list, [&](const Worker* w) {
+    return w->hello.role != role || w->state == WorkerState::kLost;
+  });
   return list;
 }
 
 std::vector<const Worker*> Pool::ready(wire::Role role) const {
   auto list = all();
-  std::erase_if(list, [&](const Worker* w) { return w->hello.role != role || w->state != WorkerState::kReady; });
+  std::erase_if(list, [&](const Worker* w) {
+    return w->hello.role != role || w->state != WorkerState::kReady;
+  });
   return list;
 }
 

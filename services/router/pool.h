@@ -1,5 +1,6 @@
-// Who is there: every worker that said hello, which life of it, what it runs, how it fares, when it was last heard. Pure:
-// time comes in, facts go out; the router service does the talking and the logging. One thread.
+// Who is there: every worker that said hello, which life of it, what it runs, how it fares, when it
+// was last heard. Pure: time comes in, facts go out; the router service does the talking and the
+// logging. One thread.
 #pragma once
 
 #include <cstdint>
@@ -26,11 +27,11 @@ struct Worker {
   wire::Hello hello;
   wire::Heartbeat load;  // the latest; zeros before the first
   WorkerState state = WorkerState::kReady;
-  std::string note;      // why it is not (fully) used, for people
+  std::string note;  // why it is not (fully) used, for people
   TimePoint joined{};
   TimePoint last_heard{};
-  std::uint32_t n_placed = 0;         // requests of this router there now
-  std::uint64_t placed_tokens = 0;    // prompt tokens placed since its last heartbeat
+  std::uint32_t n_placed = 0;       // requests of this router there now
+  std::uint64_t placed_tokens = 0;  // prompt tokens placed since its last heartbeat
 };
 
 // Empty: they may work together. Otherwise a sentence that names both and what differs.
@@ -46,13 +47,19 @@ class Pool {
   struct Arrival {
     bool accepted = false;
     ErrorCode code = ErrorCode::kIncompatible;
-    std::string message;      // of a refusal
-    bool is_new = false;      // not a repeated hello of a life we know
-    bool replaced = false;    // an earlier life of the same worker has ended with it
+    std::string message;    // of a refusal
+    bool is_new = false;    // not a repeated hello of a life we know
+    bool replaced = false;  // an earlier life of the same worker has ended with it
   };
-  Arrival hello(const wire::Header& header, const Peer& peer, const wire::Hello& hello, TimePoint now);
+  Arrival hello(const wire::Header& header,
+                const Peer& peer,
+                const wire::Hello& hello,
+                TimePoint now);
   // False: never seen, ended or lost; it should say hello again.
-  bool heartbeat(const wire::Header& header, const Peer& peer, const wire::Heartbeat& beat, TimePoint now);
+  bool heartbeat(const wire::Header& header,
+                 const Peer& peer,
+                 const wire::Heartbeat& beat,
+                 TimePoint now);
   // Any other message of a worker is a sign of life, too. Null: unknown, a dead life, or lost.
   Worker* heard(const wire::Header& header, TimePoint now);
   // Ends a life: it said goodbye, or its connection is gone. False if there was nothing to end.
@@ -79,7 +86,8 @@ class Pool {
 
   Duration patience_;
   std::map<WorkerId, Worker> workers_;
-  std::map<WorkerId, std::deque<Incarnation>> ended_;  // so that a late frame of a dead life revives nobody
+  std::map<WorkerId, std::deque<Incarnation>>
+      ended_;  // so that a late frame of a dead life revives nobody
 };
 
 }  // namespace foretoken

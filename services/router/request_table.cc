@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "services/router/placement.h"
 #include "common/wire/client_codec.h"
+#include "services/router/placement.h"
 
 namespace foretoken {
 namespace {
@@ -32,11 +32,13 @@ Peer connection_of(const Peer& peer) { return {.socket = peer.socket, .routing =
 std::string hex(std::uint64_t value) { return wire::hex_of(RequestId{0, value}).substr(16); }
 
 std::uint64_t micros_until(TimePoint deadline, TimePoint now) {
-  return static_cast<std::uint64_t>(
-      std::max<std::int64_t>(1, std::chrono::duration_cast<std::chrono::microseconds>(deadline - now).count()));
+  return static_cast<std::uint64_t>(std::max<std::int64_t>(
+      1, std::chrono::duration_cast<std::chrono::microseconds>(deadline - now).count()));
 }
 
-double millis(Duration duration) { return std::chrono::duration<double, std::milli>(duration).count(); }
+double millis(Duration duration) {
+  return std::chrono::duration<double, std::milli>(duration).count();
+}
 
 wire::LogprobEntry entry_of(TokenId token, const wire::TokenLogprobs& from) {
   return {.token_id = token,
@@ -45,9 +47,13 @@ wire::LogprobEntry entry_of(TokenId token, const wire::TokenLogprobs& from) {
           .top_logprobs = {from.top_logprobs.begin(), from.top_logprobs.end()}};
 }
 
-void add(std::vector<wire::LogprobEntry>& to, const std::vector<TokenId>& output,
-         const std::vector<wire::TokenLogprobs>& logprobs, std::uint32_t from, std::uint32_t until) {
-  for (std::uint32_t i = from; i < until && i < logprobs.size(); ++i) to.push_back(entry_of(output[i], logprobs[i]));
+void add(std::vector<wire::LogprobEntry>& to,
+         const std::vector<TokenId>& output,
+         const std::vector<wire::TokenLogprobs>& logprobs,
+         std::uint32_t from,
+         std::uint32_t until) {
+  for (std::uint32_t i = from; i < until && i < logprobs.size(); ++i)
+    to.push_back(entry_of(output[i], logprobs[i]));
 }
 
 wire::ClientError cancelled_error(RequestId id, const std::string& message) {
@@ -63,18 +69,26 @@ std::uint64_t seed_of(RequestId id) {
 
 // ---- from clients
 
-void RequestTable::submit(const Peer& peer, RequestId id, wire::ClientRequest request, std::uint64_t content,
-                          TimePoint now, Actions& out) {
-  const auto refuse = [&](ErrorCode code, std::string message, std::string param, std::uint32_t retry_ms) {
+void RequestTable::submit(const Peer& peer,
+                          RequestId id,
+                          wire::ClientRequest request,
+                          std::uint64_t content,
+                          TimePoint now,
+                          Actions& out) {
+  const auto refuse = [&](ErrorCode code, std::string message, std::string param,
+                          std::uint32_t retry_ms) {
     ++counters_.refused;
-    out.push_back(ToClient{peer, id, wire::client_error(id, Error{code, std::move(message), std::move(param)}, retry_ms)});
+    out.push_back(ToClient{
+        peer, id,
+        wire::client_error(id, Error{code, std::move(message), std::move(param)}, retry_ms)});
   };
   forget_finished(now);
   const auto running = rows_.find(id);
   const auto finished = finished_.find(id);
   if ((running != rows_.end() && running->second.content != content) ||
       (finished != finished_.end() && finished->second.content != content))
-    return refuse(ErrorCode::kInvalidValue, "request_id was used for another request within the last minute", "request_id",
+    return refuse(ErrorCode::kInvalidValue,
+                  "request_id was used for another request within the last minute", "request_id",
                   0);
   if (running != rows_.end()) return join(id, running->second, peer, out);
   if (finished != finished_.end()) {
@@ -85,20 +99,25 @@ void RequestTable::submit(const Peer& peer, RequestId id, wire::ClientRequest re
   if (rows_.size() >= rules_.max_requests)
     return refuse(ErrorCode::kQueueFull,
                   "the router holds " + std::to_string(rows_.size()) +
-                      " requests; the limit is limits.max_running + limits.max_waiting", "", 1000);
-  if (const auto client = per_client_.find(connection_of(peer)); client != per_client_.end() && client->second >= rules_.max_per_client)
+                      " requests; the limit is limits.max_running + limits.max_waiting",
+                  "", 1000);
+  if (const auto client = per_client_.find(connection_of(peer));
+      client != per_client_.end() && client->second >= rules_.max_per_client)
     return refuse(ErrorCode::kQueueFull,
-                  "this connection has " + std::to_string(rules_.max_per_client) + " unanswered requests, the most allowed",
+                  "this connection has " + std::to_string(rules_.max_per_client) +
+                      " unanswered requests, the most allowed",
                   "", 1000);
 
   Row row;
   row.content = content;
   row.peer = peer;
   row.arrived = row.waiting_since = now;
-  row.deadline = now + (request.timeout_ms == 0 ? rules_.timeout : std::chrono::milliseconds(request.timeout_ms));
+  row.deadline = now + (request.timeout_ms == 0 ? rules_.timeout
+                                                : std::chrono::milliseconds(request.timeout_ms));
   row.request = std::move(request);
   if (!row.request.has_seed) row.request.params.seed = seed_of(id);
-  if (const auto error = no_such_model(row)) return refuse(error->code, error->message, error->param, 0);
+  if (const auto error = no_such_model(row))
+    return refuse(error->code, error->message, error->param, 0);
   ++per_client_[connection_of(peer)];
   ++counters_.accepted;
   wake_at(row.deadline);
@@ -113,14 +132,17 @@ std::optional<Error> RequestTable::no_such_model(const Row& row) const {
     if (answers_to(target->hello, row.request.model)) return std::nullopt;
     names += (names.empty() ? "" : ", ") + target->hello.model_name;
   }
-  return Error{ErrorCode::kModelNotFound, "model \"" + row.request.model + "\" is not served; there is " + names, "model"};
+  return Error{ErrorCode::kModelNotFound,
+               "model \"" + row.request.model + "\" is not served; there is " + names, "model"};
 }
 
 // The client lost its answer and asks again: from now on it is told, from the beginning.
 void RequestTable::join(RequestId id, Row& row, const Peer& peer, Actions& out) {
   ++counters_.joined;
   if (row.peer != peer) {
-    if (const auto it = per_client_.find(connection_of(row.peer)); it != per_client_.end() && --it->second == 0) per_client_.erase(it);
+    if (const auto it = per_client_.find(connection_of(row.peer));
+        it != per_client_.end() && --it->second == 0)
+      per_client_.erase(it);
     ++per_client_[connection_of(peer)];
     row.peer = peer;
   }
@@ -140,7 +162,8 @@ void RequestTable::cancel(const Peer& by, RequestId id, TimePoint now, Actions& 
   ++counters_.cancelled;
   reply(id, now, FinishReason::kCancelled, out);
   if (!own)
-    out.push_back(ToClient{by, id, wire::ClientReply{.id = wire::hex_of(id), .finish_reason = "cancelled"}});
+    out.push_back(
+        ToClient{by, id, wire::ClientReply{.id = wire::hex_of(id), .finish_reason = "cancelled"}});
 }
 
 void RequestTable::client_gone(const Peer& peer, TimePoint, Actions& out) {
@@ -163,7 +186,8 @@ void RequestTable::take_back(RequestId id, const wire::ClientPiece& piece, TimeP
   if (it == rows_.end()) return;
   Row& row = it->second;
   row.delivered_bytes -= std::min(row.delivered_bytes, piece.text.size());
-  row.delivered_tokens -= std::min(row.delivered_tokens, static_cast<std::uint32_t>(piece.token_ids.size()));
+  row.delivered_tokens -=
+      std::min(row.delivered_tokens, static_cast<std::uint32_t>(piece.token_ids.size()));
   if (row.client_refused_since == TimePoint{}) row.client_refused_since = now;
   wake_at(now + rules_.silence);
 }
@@ -171,19 +195,22 @@ void RequestTable::take_back(RequestId id, const wire::ClientPiece& piece, TimeP
 // ---- questions to workers
 
 void RequestTable::ask(Question& question, TimePoint now) {
-  question = {.open = true, .hurried = false, .again = now + rules_.silence, .interval = rules_.silence};
+  question = {
+      .open = true, .hurried = false, .again = now + rules_.silence, .interval = rules_.silence};
   wake_at(question.again);
 }
 
 void RequestTable::ask_again(Question& question, TimePoint now) {
   question.open = true;
   question.hurried = false;
-  question.interval = std::min(rules_.longest_silence, std::max(rules_.silence, 2 * question.interval));
+  question.interval =
+      std::min(rules_.longest_silence, std::max(rules_.silence, 2 * question.interval));
   question.again = now + question.interval;
   wake_at(question.again);
 }
 
-// Something is known to be lost. Not at once: it may only have been overtaken, and one question heals many losses.
+// Something is known to be lost. Not at once: it may only have been overtaken, and one question
+// heals many losses.
 void RequestTable::hurry(Question& question, TimePoint now) {
   if (question.hurried) return;
   question.open = question.hurried = true;
@@ -193,7 +220,8 @@ void RequestTable::hurry(Question& question, TimePoint now) {
 
 void RequestTable::assign_tokenizer(Row& row, std::optional<WorkerId> to) {
   if (row.tokenizer)
-    if (Worker* worker = pool_.find(*row.tokenizer); worker != nullptr && worker->n_placed > 0) --worker->n_placed;
+    if (Worker* worker = pool_.find(*row.tokenizer); worker != nullptr && worker->n_placed > 0)
+      --worker->n_placed;
   row.tokenizer = to;
   if (to)
     if (Worker* worker = pool_.find(*to)) ++worker->n_placed;
@@ -201,7 +229,8 @@ void RequestTable::assign_tokenizer(Row& row, std::optional<WorkerId> to) {
 
 void RequestTable::assign_target(Row& row, std::optional<WorkerId> to) {
   if (row.target)
-    if (Worker* worker = pool_.find(*row.target); worker != nullptr && worker->n_placed > 0) --worker->n_placed;
+    if (Worker* worker = pool_.find(*row.target); worker != nullptr && worker->n_placed > 0)
+      --worker->n_placed;
   row.target = to;
   if (to)
     if (Worker* worker = pool_.find(*to)) {
@@ -214,15 +243,19 @@ void RequestTable::encode(RequestId id, Row& row, TimePoint now, Actions& out) {
   const auto failed_us = row.to_tokenizer.open ? row.tokenizer : std::nullopt;
   ask_again(row.to_tokenizer, now);
   const auto targets = pool_.alive(wire::Role::kTarget);
-  const auto it = std::find_if(targets.begin(), targets.end(),
-                               [&](const Worker* w) { return answers_to(w->hello, row.request.model); });
+  const auto it = std::find_if(targets.begin(), targets.end(), [&](const Worker* w) {
+    return answers_to(w->hello, row.request.model);
+  });
   if (it == targets.end()) return;  // nobody to write an answer yet
   row.vocabulary = (*it)->hello.fingerprints.vocabulary;
-  assign_tokenizer(row, place_tokenizer(pool_.ready(wire::Role::kTokenizer), row.vocabulary, failed_us));
+  assign_tokenizer(row,
+                   place_tokenizer(pool_.ready(wire::Role::kTokenizer), row.vocabulary, failed_us));
   if (!row.tokenizer) return;
   const wire::ClientRequest& request = row.request;
   wire::Encode message{.kind = request.prompt_kind,
-                       .text = request.prompt_kind == wire::PromptKind::kMessages ? request.messages_json : request.prompt,
+                       .text = request.prompt_kind == wire::PromptKind::kMessages
+                                   ? request.messages_json
+                                   : request.prompt,
                        .tokens = request.token_ids,
                        .add_special_tokens = request.add_special_tokens,
                        .add_generation_prompt = request.add_generation_prompt,
@@ -238,14 +271,18 @@ Result<void> RequestTable::fit(Row& row, const wire::Hello& target) {
   const std::uint32_t limit = target.max_model_len;
   if (limit != 0 && n_prompt >= limit)
     return Error{ErrorCode::kContextLengthExceeded,
-                 "prompt has " + std::to_string(n_prompt) + " tokens; the limit is " + std::to_string(limit - 1) +
-                     " (model.max_model_len leaves one for the answer)", "prompt"};
+                 "prompt has " + std::to_string(n_prompt) + " tokens; the limit is " +
+                     std::to_string(limit - 1) + " (model.max_model_len leaves one for the answer)",
+                 "prompt"};
   if (!row.request.has_max_tokens)
-    params.max_tokens = limit == 0 ? wire::kDefaultMaxTokens : std::min(wire::kDefaultMaxTokens, limit - n_prompt);
+    params.max_tokens =
+        limit == 0 ? wire::kDefaultMaxTokens : std::min(wire::kDefaultMaxTokens, limit - n_prompt);
   if (limit != 0 && params.max_tokens > limit - n_prompt)
     return Error{ErrorCode::kContextLengthExceeded,
-                 "prompt has " + std::to_string(n_prompt) + " tokens and max_tokens is " + std::to_string(params.max_tokens) +
-                     "; together the limit is " + std::to_string(limit) + " (model.max_model_len)", "max_tokens"};
+                 "prompt has " + std::to_string(n_prompt) + " tokens and max_tokens is " +
+                     std::to_string(params.max_tokens) + "; together the limit is " +
+                     std::to_string(limit) + " (model.max_model_len)",
+                 "max_tokens"};
   params.min_tokens = std::min(params.min_tokens, params.max_tokens);
   return validate(params, target.vocab_size);
 }
@@ -259,14 +296,17 @@ void RequestTable::place(RequestId id, Row& row, TimePoint now, Actions& out) {
   assign_target(row, std::nullopt);
   const auto chosen = place_target(targets, need);
   if (!chosen) {
-    // Refused by the only one there is: the client is told at once, unless it has an answer half read already.
+    // Refused by the only one there is: the client is told at once, unless it has an answer half
+    // read already.
     if (row.refused_by && row.migrations == 0 && row.refusal)
-      return fail(id, Error{row.refusal->code, row.refusal->message}, std::max(1u, row.refusal->retry_after_ms), now, out);
+      return fail(id, Error{row.refusal->code, row.refusal->message},
+                  std::max(1u, row.refusal->retry_after_ms), now, out);
     row.refused_by.reset();
     return ask_again(row.to_target, now);
   }
   const wire::Hello& hello = pool_.find(*chosen)->hello;
-  if (hello.fingerprints.vocabulary != row.vocabulary) {  // another model behind the same name has come
+  if (hello.fingerprints.vocabulary !=
+      row.vocabulary) {  // another model behind the same name has come
     row.phase = Phase::kEncoding;
     return encode(id, row, now, out);
   }
@@ -308,7 +348,8 @@ void RequestTable::decode(RequestId id, Row& row, TimePoint now, Actions& out) {
                            wire::StreamOpen{.stop = row.request.stop,
                                             .include_stop = row.request.include_stop_str_in_output,
                                             .skip_special_tokens = row.request.skip_special_tokens,
-                                            .context = {row.encoded.tokens.end() - static_cast<std::ptrdiff_t>(n_context),
+                                            .context = {row.encoded.tokens.end() -
+                                                            static_cast<std::ptrdiff_t>(n_context),
                                                         row.encoded.tokens.end()},
                                             .position = n_prompt}});
   }
@@ -321,12 +362,14 @@ void RequestTable::decode(RequestId id, Row& row, TimePoint now, Actions& out) {
   if (!row.to_tokenizer.open) ask(row.to_tokenizer, now);
 }
 
-// The stream from its first token, at whichever tokenizer there is. Bytes that came before are recognised by offset.
+// The stream from its first token, at whichever tokenizer there is. Bytes that came before are
+// recognised by offset.
 void RequestTable::replay(RequestId id, Row& row, TimePoint now, Actions& out) {
   ++counters_.replayed;
   ask_again(row.to_tokenizer, now);
   const auto failed_us = row.tokenizer;
-  assign_tokenizer(row, place_tokenizer(pool_.ready(wire::Role::kTokenizer), row.vocabulary, failed_us));
+  assign_tokenizer(row,
+                   place_tokenizer(pool_.ready(wire::Role::kTokenizer), row.vocabulary, failed_us));
   row.decoding = 0;
   row.final_sent = false;
   if (row.tokenizer) decode(id, row, now, out);
@@ -335,8 +378,11 @@ void RequestTable::replay(RequestId id, Row& row, TimePoint now, Actions& out) {
 void RequestTable::migrate(RequestId id, Row& row, TimePoint now, Actions& out) {
   assign_target(row, std::nullopt);
   if (++row.migrations > rules_.max_migrations)
-    return fail(id, Error{ErrorCode::kUnavailable, "lost " + std::to_string(row.migrations) + " targets; the limit is " +
-                                                       std::to_string(rules_.max_migrations) + " moves"}, 1000, now, out);
+    return fail(id,
+                Error{ErrorCode::kUnavailable,
+                      "lost " + std::to_string(row.migrations) + " targets; the limit is " +
+                          std::to_string(rules_.max_migrations) + " moves"},
+                1000, now, out);
   ++counters_.migrated;
   row.waiting_since = now;
   row.to_target = {};
@@ -345,12 +391,14 @@ void RequestTable::migrate(RequestId id, Row& row, TimePoint now, Actions& out) 
 
 // ---- from workers
 
-void RequestTable::on_message(WorkerId from, RequestId id, wire::Message message, TimePoint now, Actions& out) {
+void RequestTable::on_message(
+    WorkerId from, RequestId id, wire::Message message, TimePoint now, Actions& out) {
   const auto it = rows_.find(id);
   if (it == rows_.end()) {
     ++counters_.stale;
     // A sequence nobody waits for: its CLOSE was lost.
-    if (std::holds_alternative<wire::Tokens>(message) || std::holds_alternative<wire::Done>(message))
+    if (std::holds_alternative<wire::Tokens>(message) ||
+        std::holds_alternative<wire::Done>(message))
       out.push_back(ToWorker{from, id, wire::Close{.reason = CloseReason::kFinished}});
     return;
   }
@@ -360,52 +408,67 @@ void RequestTable::on_message(WorkerId from, RequestId id, wire::Message message
   if (!by_tokenizer && !by_target) {
     ++counters_.stale;
     // It was thought dead, and the request has moved on.
-    if (std::holds_alternative<wire::Tokens>(message) || std::holds_alternative<wire::Opened>(message))
+    if (std::holds_alternative<wire::Tokens>(message) ||
+        std::holds_alternative<wire::Opened>(message))
       out.push_back(ToWorker{from, id, wire::Close{.reason = CloseReason::kMigrated}});
     return;
   }
   if (by_target) {
     if (!row.to_target.hurried) ask(row.to_target, now);  // it lives: the next silence begins now
-    if (auto* tokens = std::get_if<wire::Tokens>(&message)) return on_tokens(id, row, *tokens, now, out);
-    if (auto* done = std::get_if<wire::Done>(&message)) return on_done(id, row, std::move(*done), now, out);
-    if (auto* busy = std::get_if<wire::Busy>(&message)) return on_busy(id, row, std::move(*busy), now, out);
+    if (auto* tokens = std::get_if<wire::Tokens>(&message))
+      return on_tokens(id, row, *tokens, now, out);
+    if (auto* done = std::get_if<wire::Done>(&message))
+      return on_done(id, row, std::move(*done), now, out);
+    if (auto* busy = std::get_if<wire::Busy>(&message))
+      return on_busy(id, row, std::move(*busy), now, out);
     if (auto* failed = std::get_if<wire::Failed>(&message)) {
       if (row.phase != Phase::kRunning) return;
       if (failed->code == ErrorCode::kDraining || failed->code == ErrorCode::kUnavailable)
         return migrate(id, row, now, out);
-      return fail(id, Error{failed->code, failed->message, failed->param}, failed->retry_after_ms, now, out);
+      return fail(id, Error{failed->code, failed->message, failed->param}, failed->retry_after_ms,
+                  now, out);
     }
     return;
   }
-  if (auto* encoded = std::get_if<wire::Encoded>(&message)) return on_encoded(id, row, std::move(*encoded), now, out);
+  if (auto* encoded = std::get_if<wire::Encoded>(&message))
+    return on_encoded(id, row, std::move(*encoded), now, out);
   if (auto* text = std::get_if<wire::Text>(&message)) return on_text(id, row, *text, now, out);
   if (auto* failed = std::get_if<wire::Failed>(&message)) {
     if (row.phase == Phase::kEncoding)
-      return fail(id, Error{failed->code, failed->message, failed->param}, failed->retry_after_ms, now, out);
-    // It lost the stream. Not at once again: a lost StreamOpen makes every Decode behind it fail, too.
+      return fail(id, Error{failed->code, failed->message, failed->param}, failed->retry_after_ms,
+                  now, out);
+    // It lost the stream. Not at once again: a lost StreamOpen makes every Decode behind it fail,
+    // too.
     hurry(row.to_tokenizer, now);
   }
 }
 
-void RequestTable::on_encoded(RequestId id, Row& row, wire::Encoded encoded, TimePoint now, Actions& out) {
+void RequestTable::on_encoded(
+    RequestId id, Row& row, wire::Encoded encoded, TimePoint now, Actions& out) {
   if (row.phase != Phase::kEncoding) return;  // an answer to a question asked twice
   row.to_tokenizer = {};
   row.encoded = std::move(encoded);
   if (row.encoded.tokens.empty())
-    return fail(id, Error{ErrorCode::kInvalidValue, "the prompt has no tokens; it needs at least one", "prompt"}, 0, now, out);
+    return fail(id,
+                Error{ErrorCode::kInvalidValue, "the prompt has no tokens; it needs at least one",
+                      "prompt"},
+                0, now, out);
   auto& bad_words = row.request.params.bad_words;
-  bad_words.insert(bad_words.end(), row.encoded.bad_word_tokens.begin(), row.encoded.bad_word_tokens.end());
+  bad_words.insert(bad_words.end(), row.encoded.bad_word_tokens.begin(),
+                   row.encoded.bad_word_tokens.end());
   counters_.prompt_tokens += row.encoded.tokens.size();
   place(id, row, now, out);
 }
 
-void RequestTable::on_tokens(RequestId id, Row& row, const wire::Tokens& tokens, TimePoint now, Actions& out) {
+void RequestTable::on_tokens(
+    RequestId id, Row& row, const wire::Tokens& tokens, TimePoint now, Actions& out) {
   if (row.phase != Phase::kRunning) return;
   const std::size_t have = row.encoded.tokens.size() + row.output.size();
   if (tokens.position > have) return hurry(row.to_target, now);  // a gap: from here, please
   const std::size_t known = have - tokens.position;
   if (known >= tokens.ids.size()) return;
-  const bool with_logprobs = row.request.params.n_logprobs >= 0 && tokens.logprobs.size() == tokens.ids.size();
+  const bool with_logprobs =
+      row.request.params.n_logprobs >= 0 && tokens.logprobs.size() == tokens.ids.size();
   for (std::size_t i = known; i < tokens.ids.size(); ++i) {
     row.output.push_back(tokens.ids[i]);
     row.guessed.push_back(i < tokens.accepted.size() ? tokens.accepted[i] : std::uint8_t{0});
@@ -423,16 +486,19 @@ void RequestTable::on_done(RequestId id, Row& row, wire::Done done, TimePoint no
   }
   if (row.phase != Phase::kRunning) return;
   if (done.reason == FinishReason::kCancelled) return migrate(id, row, now, out);  // not by us
-  if (done.n_generated > row.output.size()) return hurry(row.to_target, now);      // tokens were lost on the way
+  if (done.n_generated > row.output.size())
+    return hurry(row.to_target, now);  // tokens were lost on the way
   row.done = std::move(done);
   row.phase = Phase::kFlushing;
   row.to_target = {};
-  out.push_back(ToWorker{*row.target, id, wire::Close{.reason = CloseReason::kFinished,
-                                                      .n_tokens = static_cast<std::uint32_t>(row.output.size())}});
+  out.push_back(ToWorker{*row.target, id,
+                         wire::Close{.reason = CloseReason::kFinished,
+                                     .n_tokens = static_cast<std::uint32_t>(row.output.size())}});
   decode(id, row, now, out);
 }
 
-void RequestTable::on_text(RequestId id, Row& row, const wire::Text& text, TimePoint now, Actions& out) {
+void RequestTable::on_text(
+    RequestId id, Row& row, const wire::Text& text, TimePoint now, Actions& out) {
   if (row.phase != Phase::kRunning && row.phase != Phase::kFlushing) return;
   if (text.offset > row.text.size()) {  // text was lost on the way
     return hurry(row.to_tokenizer, now);
@@ -453,7 +519,8 @@ void RequestTable::on_text(RequestId id, Row& row, const wire::Text& text, TimeP
 }
 
 // The answer ends here, whatever the target has committed meanwhile.
-void RequestTable::on_stop_string(RequestId id, Row& row, const wire::Text& text, TimePoint now, Actions& out) {
+void RequestTable::on_stop_string(
+    RequestId id, Row& row, const wire::Text& text, TimePoint now, Actions& out) {
   const std::uint32_t n = std::min(text.n_tokens, static_cast<std::uint32_t>(row.output.size()));
   row.stop_string = text.stop_string;
   row.output.resize(n);
@@ -465,7 +532,8 @@ void RequestTable::on_stop_string(RequestId id, Row& row, const wire::Text& text
   row.phase = Phase::kCounting;
   row.counting_until = now + rules_.stats_patience;
   wake_at(row.counting_until);
-  out.push_back(ToWorker{*row.target, id, wire::Close{.reason = CloseReason::kStop, .n_tokens = n}});
+  out.push_back(
+      ToWorker{*row.target, id, wire::Close{.reason = CloseReason::kStop, .n_tokens = n}});
 }
 
 void RequestTable::on_busy(RequestId id, Row& row, wire::Busy busy, TimePoint now, Actions& out) {
@@ -505,7 +573,8 @@ void RequestTable::worker_lost(WorkerId worker, TimePoint now, Actions& out) {
 void RequestTable::workers_changed(TimePoint now, Actions& out) {
   std::vector<RequestId> waiting;
   for (const auto& [id, row] : rows_)
-    if (row.phase == Phase::kPlacing || ((row.phase == Phase::kEncoding || row.texted < row.output.size()) && !row.tokenizer))
+    if (row.phase == Phase::kPlacing ||
+        ((row.phase == Phase::kEncoding || row.texted < row.output.size()) && !row.tokenizer))
       waiting.push_back(id);
   std::sort(waiting.begin(), waiting.end(), [&](RequestId a, RequestId b) {
     return std::pair(rows_.at(a).arrived, a) < std::pair(rows_.at(b).arrived, b);
@@ -538,17 +607,27 @@ TimePoint RequestTable::tick(TimePoint now, Actions& out) {
 
 void RequestTable::tick_row(RequestId id, Row& row, TimePoint now, Actions& out) {
   if (now >= row.deadline + (row.target ? rules_.deadline_grace : Duration{0})) {
-    if (row.texted > 0 || row.delivered_tokens > 0) return reply(id, now, FinishReason::kDeadline, out);
-    return fail(id, Error{ErrorCode::kDeadlineExceeded,
-                          "no token within " + std::to_string(static_cast<std::int64_t>(millis(row.deadline - row.arrived))) +
-                              " ms (timeout_ms, limits.request_timeout_s)"}, 0, now, out);
+    if (row.texted > 0 || row.delivered_tokens > 0)
+      return reply(id, now, FinishReason::kDeadline, out);
+    return fail(
+        id,
+        Error{ErrorCode::kDeadlineExceeded,
+              "no token within " +
+                  std::to_string(static_cast<std::int64_t>(millis(row.deadline - row.arrived))) +
+                  " ms (timeout_ms, limits.request_timeout_s)"},
+        0, now, out);
   }
   // Nothing was ever said to it: it is told soon, and not at its deadline.
-  const bool never_placed = row.output.empty() && (row.phase == Phase::kEncoding || row.phase == Phase::kPlacing);
+  const bool never_placed =
+      row.output.empty() && (row.phase == Phase::kEncoding || row.phase == Phase::kPlacing);
   if (never_placed && now >= row.waiting_since + rules_.first_placement) {
-    const bool no_tokenizer = row.phase == Phase::kEncoding && !pool_.alive(wire::Role::kTarget).empty();
-    return fail(id, Error{ErrorCode::kUnavailable, no_tokenizer ? "no tokenizer of the model's vocabulary answers"
-                                                                : "no target is there to answer"}, 1000, now, out);
+    const bool no_tokenizer =
+        row.phase == Phase::kEncoding && !pool_.alive(wire::Role::kTarget).empty();
+    return fail(id,
+                Error{ErrorCode::kUnavailable,
+                      no_tokenizer ? "no tokenizer of the model's vocabulary answers"
+                                   : "no target is there to answer"},
+                1000, now, out);
   }
   if (row.client_refused_since != TimePoint{}) {
     if (now >= row.client_refused_since + rules_.stalled_client) {
@@ -588,7 +667,8 @@ void RequestTable::tick_row(RequestId id, Row& row, TimePoint now, Actions& out)
 // ---- to clients
 
 void RequestTable::deliver(RequestId id, Row& row, Actions& out) {
-  if (!row.request.stream || row.delivered_bytes >= row.text.size()) return;  // no piece without text
+  if (!row.request.stream || row.delivered_bytes >= row.text.size())
+    return;  // no piece without text
   wire::ClientPiece piece{.id = wire::hex_of(id), .text = row.text.substr(row.delivered_bytes)};
   const std::uint32_t from = row.delivered_tokens;
   const std::uint32_t until = std::max(from, row.texted);
@@ -601,14 +681,16 @@ void RequestTable::deliver(RequestId id, Row& row, Actions& out) {
   out.push_back(ToClient{row.peer, id, std::move(piece)});
 }
 
-wire::ClientReply RequestTable::full_reply(RequestId id, const Row& row, FinishReason reason) const {
+wire::ClientReply RequestTable::full_reply(RequestId id,
+                                           const Row& row,
+                                           FinishReason reason) const {
   wire::ClientReply reply{.id = wire::hex_of(id), .text = row.text, .token_ids = row.output};
   reply.finish_reason = std::string(name_of(reason));
   if (row.stop_string)
     reply.stop_reason = *row.stop_string;
   else if (row.done && row.done->stop_token >= 0 && row.target_hello &&
-           std::find(row.target_hello->end_tokens.begin(), row.target_hello->end_tokens.end(), row.done->stop_token) ==
-               row.target_hello->end_tokens.end())
+           std::find(row.target_hello->end_tokens.begin(), row.target_hello->end_tokens.end(),
+                     row.done->stop_token) == row.target_hello->end_tokens.end())
     reply.stop_reason = row.done->stop_token;
   reply.usage.prompt_tokens = static_cast<std::uint32_t>(row.encoded.tokens.size());
   reply.usage.completion_tokens = static_cast<std::uint32_t>(row.output.size());
@@ -616,20 +698,23 @@ wire::ClientReply RequestTable::full_reply(RequestId id, const Row& row, FinishR
   add(reply.logprobs, row.output, row.logprobs, 0, reply.usage.completion_tokens);
   if (row.target_hello) {
     reply.model = row.target_hello->model_name;
-    reply.system_fingerprint =
-        hex(mix(row.target_hello->fingerprints.model ^ mix(row.target_hello->fingerprints.numerics)));
+    reply.system_fingerprint = hex(
+        mix(row.target_hello->fingerprints.model ^ mix(row.target_hello->fingerprints.numerics)));
   }
 
   wire::ReplyMetrics& metrics = reply.metrics;
-  if (row.first_token != TimePoint{}) metrics.time_to_first_token_ms = millis(row.first_token - row.arrived);
+  if (row.first_token != TimePoint{})
+    metrics.time_to_first_token_ms = millis(row.first_token - row.arrived);
   metrics.generation_time_ms = millis(row.last_token - row.first_token);
   wire::SpeculativeDecoding& spec = metrics.speculative_decoding;
-  spec.num_spec_tokens = row.request.num_draft_tokens < 0 ? rules_.default_draft_len
-                                                          : static_cast<std::uint32_t>(row.request.num_draft_tokens);
+  spec.num_spec_tokens = row.request.num_draft_tokens < 0
+                             ? rules_.default_draft_len
+                             : static_cast<std::uint32_t>(row.request.num_draft_tokens);
   if (row.done) {
     reply.usage.cached_tokens = row.done->n_cached;
     metrics.queue_time_ms = row.done->queue_us / 1e3;
-    if (row.done->decode_us > 0) metrics.generation_time_ms = static_cast<double>(row.done->decode_us) / 1e3;
+    if (row.done->decode_us > 0)
+      metrics.generation_time_ms = static_cast<double>(row.done->decode_us) / 1e3;
     spec.fallback_reason = row.done->fallback_reason;
     spec.acceptance_histogram = row.done->acceptance_histogram;
     std::string names;
@@ -638,22 +723,31 @@ wire::ClientReply RequestTable::full_reply(RequestId id, const Row& row, FinishR
       spec.num_draft_tokens += proposer.drafted;
       spec.num_accepted_draft_tokens += proposer.accepted;
       rounds = std::max(rounds, proposer.rounds);
-      if (proposer.rounds > 0) names += (names.empty() ? "" : "+") + std::string(name_of(proposer.proposer));
+      if (proposer.rounds > 0)
+        names += (names.empty() ? "" : "+") + std::string(name_of(proposer.proposer));
     }
     for (const std::uint32_t count : spec.acceptance_histogram) spec.num_spec_steps += count;
     spec.num_spec_steps = std::max(spec.num_spec_steps, rounds);
     if (!names.empty()) spec.proposer = names;
   }
   if (metrics.generation_time_ms > 0 && row.output.size() > 1)
-    metrics.tokens_per_second = static_cast<double>(row.output.size() - 1) / metrics.generation_time_ms * 1e3;
+    metrics.tokens_per_second =
+        static_cast<double>(row.output.size() - 1) / metrics.generation_time_ms * 1e3;
   spec.mean_acceptance_length =
-      1.0 + (spec.num_spec_steps == 0 ? 0.0 : static_cast<double>(spec.num_accepted_draft_tokens) / spec.num_spec_steps);
+      1.0 + (spec.num_spec_steps == 0
+                 ? 0.0
+                 : static_cast<double>(spec.num_accepted_draft_tokens) / spec.num_spec_steps);
   spec.draft_acceptance_rate =
-      spec.num_draft_tokens == 0 ? 0.0 : static_cast<double>(spec.num_accepted_draft_tokens) / spec.num_draft_tokens;
+      spec.num_draft_tokens == 0
+          ? 0.0
+          : static_cast<double>(spec.num_accepted_draft_tokens) / spec.num_draft_tokens;
   return reply;
 }
 
-void RequestTable::reply(RequestId id, TimePoint now, std::optional<FinishReason> cut_short, Actions& out) {
+void RequestTable::reply(RequestId id,
+                         TimePoint now,
+                         std::optional<FinishReason> cut_short,
+                         Actions& out) {
   Row& row = rows_.at(id);
   if (cut_short) {  // tokens whose text is not known were never delivered
     row.output.resize(std::max(row.texted, row.delivered_tokens));
@@ -667,9 +761,11 @@ void RequestTable::reply(RequestId id, TimePoint now, std::optional<FinishReason
   wire::ClientReply answer = whole;
   if (row.request.stream) {
     answer.text.erase(0, row.delivered_bytes);
-    answer.token_ids.erase(answer.token_ids.begin(), answer.token_ids.begin() + row.delivered_tokens);
+    answer.token_ids.erase(answer.token_ids.begin(),
+                           answer.token_ids.begin() + row.delivered_tokens);
     if (!answer.logprobs.empty())
-      answer.logprobs.erase(answer.logprobs.begin(), answer.logprobs.begin() + row.delivered_tokens);
+      answer.logprobs.erase(answer.logprobs.begin(),
+                            answer.logprobs.begin() + row.delivered_tokens);
   }
   ++counters_.replied;
   counters_.tokens += row.output.size();
@@ -680,11 +776,15 @@ void RequestTable::reply(RequestId id, TimePoint now, std::optional<FinishReason
   out.push_back(ToClient{row.peer, id, std::move(answer)});
   // A cancelled or late answer is no answer to a client that asks again.
   if (!cut_short) keep(id, row.content, std::move(whole), now);
-  drop(id, cut_short == FinishReason::kDeadline ? CloseReason::kDeadline
-                                                : (cut_short ? CloseReason::kCancelled : CloseReason::kFinished), out);
+  drop(id,
+       cut_short == FinishReason::kDeadline
+           ? CloseReason::kDeadline
+           : (cut_short ? CloseReason::kCancelled : CloseReason::kFinished),
+       out);
 }
 
-void RequestTable::fail(RequestId id, const Error& error, std::uint32_t retry_after_ms, TimePoint, Actions& out) {
+void RequestTable::fail(
+    RequestId id, const Error& error, std::uint32_t retry_after_ms, TimePoint, Actions& out) {
   Row& row = rows_.at(id);
   ++counters_.failed;
   out.push_back(ToClient{row.peer, id, wire::client_error(id, error, retry_after_ms)});
@@ -696,13 +796,15 @@ void RequestTable::drop(RequestId id, CloseReason reason, Actions& out) {
   const auto it = rows_.find(id);
   Row& row = it->second;
   if (row.target && (row.phase == Phase::kRunning || row.phase == Phase::kCounting))
-    out.push_back(ToWorker{*row.target, id, wire::Close{.reason = reason,
-                                                        .n_tokens = static_cast<std::uint32_t>(row.output.size())}});
+    out.push_back(ToWorker{
+        *row.target, id,
+        wire::Close{.reason = reason, .n_tokens = static_cast<std::uint32_t>(row.output.size())}});
   if (row.tokenizer && row.decoding > 0 && !row.final_confirmed)
     out.push_back(ToWorker{*row.tokenizer, id, wire::StreamClose{.reason = reason}});
   assign_target(row, std::nullopt);
   assign_tokenizer(row, std::nullopt);
-  if (const auto client = per_client_.find(connection_of(row.peer)); client != per_client_.end() && --client->second == 0)
+  if (const auto client = per_client_.find(connection_of(row.peer));
+      client != per_client_.end() && --client->second == 0)
     per_client_.erase(client);
   rows_.erase(it);
 }
@@ -714,9 +816,13 @@ void RequestTable::fail_all(const Error& error, TimePoint now, Actions& out) {
   for (const RequestId id : ids) fail(id, error, 1000, now, out);
 }
 
-void RequestTable::keep(RequestId id, std::uint64_t content, wire::ClientAnswer answer, TimePoint now) {
+void RequestTable::keep(RequestId id,
+                        std::uint64_t content,
+                        wire::ClientAnswer answer,
+                        TimePoint now) {
   const auto& reply = std::get<wire::ClientReply>(answer);
-  const std::size_t bytes = 512 + reply.text.size() + 4 * reply.token_ids.size() + 256 * reply.logprobs.size();
+  const std::size_t bytes =
+      512 + reply.text.size() + 4 * reply.token_ids.size() + 256 * reply.logprobs.size();
   if (bytes > rules_.max_finished_bytes) return;
   finished_bytes_ += bytes;
   finished_order_.push_back(id);
@@ -728,7 +834,9 @@ void RequestTable::forget_finished(TimePoint now) {
   while (!finished_order_.empty()) {
     const auto oldest = finished_.find(finished_order_.front());
     const bool expired = now - oldest->second.at > rules_.keep_finished;
-    if (!expired && finished_.size() <= rules_.max_finished && finished_bytes_ <= rules_.max_finished_bytes) return;
+    if (!expired && finished_.size() <= rules_.max_finished &&
+        finished_bytes_ <= rules_.max_finished_bytes)
+      return;
     finished_bytes_ -= oldest->second.bytes;
     finished_.erase(oldest);
     finished_order_.pop_front();

@@ -1,6 +1,7 @@
-// The requests of this router, each a state machine from its first map to its one reply or one error. Pure: events come
-// in with the time, messages to workers and answers to clients go out as actions; the router service moves them. Whatever
-// was lost is asked for again after a silence (docs/protocol.md), so nothing here depends on a message arriving. One thread.
+// The requests of this router, each a state machine from its first map to its one reply or one
+// error. Pure: events come in with the time, messages to workers and answers to clients go out as
+// actions; the router service moves them. Whatever was lost is asked for again after a silence
+// (docs/protocol.md), so nothing here depends on a message arriving. One thread.
 #pragma once
 
 #include <cstdint>
@@ -23,19 +24,22 @@
 namespace foretoken {
 
 struct RequestRules {
-  std::size_t max_requests = 272;      // limits.max_running + limits.max_waiting
-  std::size_t max_per_client = 1024;   // unanswered requests of one connection
-  std::size_t max_finished = 1024;     // replies kept for clients that ask again
+  std::size_t max_requests = 272;     // limits.max_running + limits.max_waiting
+  std::size_t max_per_client = 1024;  // unanswered requests of one connection
+  std::size_t max_finished = 1024;    // replies kept for clients that ask again
   std::size_t max_finished_bytes = 32u << 20;
   std::uint32_t default_draft_len = 4;
   std::uint32_t max_migrations = 3;
-  Duration timeout = std::chrono::seconds(600);              // limits.request_timeout_s
+  Duration timeout = std::chrono::seconds(600);  // limits.request_timeout_s
   Duration keep_finished = std::chrono::seconds(60);
-  Duration silence = std::chrono::milliseconds(500);         // then a worker is asked again, more and more rarely
+  Duration silence =
+      std::chrono::milliseconds(500);  // then a worker is asked again, more and more rarely
   Duration longest_silence = std::chrono::seconds(4);
-  Duration stats_patience = std::chrono::milliseconds(250);  // after a stop string: for the target's last counts
-  Duration deadline_grace = std::chrono::milliseconds(500);  // the target ends a late request itself; then we do
-  Duration first_placement = std::chrono::seconds(15);       // for services that are still starting
+  Duration stats_patience =
+      std::chrono::milliseconds(250);  // after a stop string: for the target's last counts
+  Duration deadline_grace =
+      std::chrono::milliseconds(500);  // the target ends a late request itself; then we do
+  Duration first_placement = std::chrono::seconds(15);  // for services that are still starting
   Duration stalled_client = std::chrono::seconds(30);
 };
 
@@ -57,7 +61,8 @@ struct ToClient {
 using Action = std::variant<ToWorker, ToClient>;
 using Actions = std::vector<Action>;
 
-// A seed for a request that brought none: the same at every router, so that a retry gives the same text.
+// A seed for a request that brought none: the same at every router, so that a retry gives the same
+// text.
 std::uint64_t seed_of(RequestId id);
 
 class RequestTable {
@@ -65,8 +70,13 @@ class RequestTable {
   // Borrows the pool: it places requests there and counts them in n_placed.
   RequestTable(const RequestRules& rules, Pool& pool) : rules_(rules), pool_(pool) {}
 
-  // A checked request under its id. `content` is a hash of all that was asked: the same id with other content is an error.
-  void submit(const Peer& peer, RequestId id, wire::ClientRequest request, std::uint64_t content, TimePoint now,
+  // A checked request under its id. `content` is a hash of all that was asked: the same id with
+  // other content is an error.
+  void submit(const Peer& peer,
+              RequestId id,
+              wire::ClientRequest request,
+              std::uint64_t content,
+              TimePoint now,
               Actions& out);
   // `by` asks that a request end; it is answered, too, unless the request is its own.
   void cancel(const Peer& by, RequestId id, TimePoint now, Actions& out);
@@ -79,7 +89,8 @@ class RequestTable {
 
   // Whatever a registered worker sends about a request.
   void on_message(WorkerId from, RequestId id, wire::Message message, TimePoint now, Actions& out);
-  // A life ended or was lost: its work moves. Call before the pool forgets nothing more than its state.
+  // A life ended or was lost: its work moves. Call before the pool forgets nothing more than its
+  // state.
   void worker_lost(WorkerId id, TimePoint now, Actions& out);
   // Someone came or changed: requests may have waited for it.
   void workers_changed(TimePoint now, Actions& out);
@@ -94,8 +105,9 @@ class RequestTable {
   bool contains(RequestId id) const { return rows_.contains(id); }
 
   struct Counters {
-    std::uint64_t accepted = 0, refused = 0, replied = 0, failed = 0, cancelled = 0, joined = 0, replayed = 0,
-                  migrated = 0, stale = 0, prompt_tokens = 0, tokens = 0, rounds = 0, drafted = 0, guessed_right = 0;
+    std::uint64_t accepted = 0, refused = 0, replied = 0, failed = 0, cancelled = 0, joined = 0,
+                  replayed = 0, migrated = 0, stale = 0, prompt_tokens = 0, tokens = 0, rounds = 0,
+                  drafted = 0, guessed_right = 0;
   };
   const Counters& counters() const { return counters_; }
 
@@ -121,7 +133,8 @@ class RequestTable {
     std::uint64_t content = 0;
     Peer peer;
     Phase phase = Phase::kEncoding;
-    TimePoint arrived{}, waiting_since{}, deadline{}, first_token{}, last_token{}, counting_until{}, client_refused_since{};
+    TimePoint arrived{}, waiting_since{}, deadline{}, first_token{}, last_token{}, counting_until{},
+        client_refused_since{};
 
     std::optional<WorkerId> tokenizer, target, refused_by;
     std::optional<wire::Hello> target_hello;  // of the first one: where else it may go on
@@ -130,14 +143,14 @@ class RequestTable {
     std::uint32_t migrations = 0;
     std::optional<wire::Busy> refusal;
 
-    wire::Encoded encoded;             // prompt, bad words, prediction
+    wire::Encoded encoded;  // prompt, bad words, prediction
     std::vector<TokenId> output;
     std::vector<wire::TokenLogprobs> logprobs;
     std::vector<std::uint8_t> guessed;  // per output token
 
-    std::string text;              // all of it so far
-    std::uint32_t texted = 0;      // output tokens the tokenizer has confirmed
-    std::uint32_t decoding = 0;    // output tokens it was sent
+    std::string text;            // all of it so far
+    std::uint32_t texted = 0;    // output tokens the tokenizer has confirmed
+    std::uint32_t decoding = 0;  // output tokens it was sent
     bool final_sent = false, final_confirmed = false;
     std::size_t delivered_bytes = 0;  // of text, in pieces
     std::uint32_t delivered_tokens = 0;
@@ -178,8 +191,12 @@ class RequestTable {
   void wake_at(TimePoint when) { next_due_ = std::min(next_due_, when); }
 
   // The end of a request: exactly one of these per row.
-  void reply(RequestId id, TimePoint now, std::optional<wire::FinishReason> cut_short, Actions& out);
-  void fail(RequestId id, const Error& error, std::uint32_t retry_after_ms, TimePoint now, Actions& out);
+  void reply(RequestId id,
+             TimePoint now,
+             std::optional<wire::FinishReason> cut_short,
+             Actions& out);
+  void fail(
+      RequestId id, const Error& error, std::uint32_t retry_after_ms, TimePoint now, Actions& out);
   void drop(RequestId id, wire::CloseReason reason, Actions& out);
   wire::ClientReply full_reply(RequestId id, const Row& row, wire::FinishReason reason) const;
   void keep(RequestId id, std::uint64_t content, wire::ClientAnswer answer, TimePoint now);

@@ -33,9 +33,12 @@ std::uint64_t content_hash(std::string_view bytes) {
 
 std::string_view state_name(const Worker& worker) {
   switch (worker.state) {
-    case WorkerState::kReady: return "ready";
-    case WorkerState::kDraining: return "draining";
-    case WorkerState::kLost: return "gone";
+    case WorkerState::kReady:
+      return "ready";
+    case WorkerState::kDraining:
+      return "draining";
+    case WorkerState::kLost:
+      return "gone";
   }
   return "gone";
 }
@@ -54,15 +57,22 @@ RouterServiceOptions router_options(const Config& config, const std::string& nam
   return options;
 }
 
-RouterService::RouterService(const RouterServiceOptions& options, wire::Speaker& speaker, Metrics& metrics)
-    : options_(options), speaker_(speaker), metrics_(metrics), pool_(4 * options.heartbeat), table_(options.rules, pool_) {}
+RouterService::RouterService(const RouterServiceOptions& options,
+                             wire::Speaker& speaker,
+                             Metrics& metrics)
+    : options_(options),
+      speaker_(speaker),
+      metrics_(metrics),
+      pool_(4 * options.heartbeat),
+      table_(options.rules, pool_) {}
 
 void RouterService::start(Bus& bus) {
   bus_ = &bus;
   started_ = bus.now();
   worker_socket_ = bus.bind(options_.router, Door::kInternal);
   client_socket_ = bus.bind(options_.client, Door::kClient);
-  log_info("taking clients and workers", {{"client", bus.endpoint(client_socket_)}, {"router", bus.endpoint(worker_socket_)}});
+  log_info("taking clients and workers",
+           {{"client", bus.endpoint(client_socket_)}, {"router", bus.endpoint(worker_socket_)}});
 }
 
 void RouterService::on_message(Delivery delivery) {
@@ -91,24 +101,30 @@ void RouterService::on_dropped(const Peer& peer, const Frames& frames) {
   const TimePoint now = bus_->now();
   if (peer.socket != client_socket_) {
     const Worker* worker = pool_.find(peer);
-    const auto header = frames.empty() ? Result<wire::Header>(Error{}) : wire::read_header(frames.front());
+    const auto header =
+        frames.empty() ? Result<wire::Header>(Error{}) : wire::read_header(frames.front());
     // Greetings are said again anyway; what belongs to a request goes as soon as there is room.
     const bool of_a_request = header.ok() && header->type >= wire::MessageType::kEncode;
-    if (worker == nullptr || !of_a_request || !outboxes_[worker->id].came_back(frames, now)) ++dropped_;
+    if (worker == nullptr || !of_a_request || !outboxes_[worker->id].came_back(frames, now))
+      ++dropped_;
     return;
   }
-  auto said = frames.empty() ? Result<wire::ClientAnswer>(Error{}) : wire::read_client_answer(frames.front());
+  auto said = frames.empty() ? Result<wire::ClientAnswer>(Error{})
+                             : wire::read_client_answer(frames.front());
   if (!said.ok()) return;
   const auto* piece = std::get_if<wire::ClientPiece>(&*said);
   if (piece == nullptr) {  // the end of a request: it must arrive
-    if (unsent_.size() < kMaxUnsent) unsent_.push_back({{peer, {}, std::move(*said)}, now + kAnswerPatience});
+    if (unsent_.size() < kMaxUnsent)
+      unsent_.push_back({{peer, {}, std::move(*said)}, now + kAnswerPatience});
     return;
   }
   // Later pieces may have passed already, so the text has a hole: an honest end instead.
   Actions actions;
   if (const auto id = wire::request_id_from_hex(piece->id))
-    table_.give_up(*id, {ErrorCode::kCancelled, "the client reads its pieces too slowly; over a thousand were waiting"}, now,
-                   actions);
+    table_.give_up(*id,
+                   {ErrorCode::kCancelled,
+                    "the client reads its pieces too slowly; over a thousand were waiting"},
+                   now, actions);
   act(std::move(actions), now);
 }
 
@@ -123,8 +139,12 @@ RequestId RouterService::new_id() {
 void RouterService::on_client(const Peer& peer, const Frames& frames, TimePoint now) {
   if (frames.size() != 1) {
     ++bad_requests_;
-    return answer(peer, {}, wire::client_error({}, {ErrorCode::kInvalidRequest,
-                                                    "a request is one frame; this one has " + std::to_string(frames.size())}, 0));
+    return answer(
+        peer, {},
+        wire::client_error({},
+                           {ErrorCode::kInvalidRequest, "a request is one frame; this one has " +
+                                                            std::to_string(frames.size())},
+                           0));
   }
   auto outcome = wire::read_client_request(frames[0]);
   const RequestId id = outcome.request_id ? *outcome.request_id : new_id();
@@ -136,18 +156,26 @@ void RouterService::on_client(const Peer& peer, const Frames& frames, TimePoint 
   wire::ClientRequest& request = *outcome.request;
   Actions actions;
   switch (request.op) {
-    case wire::ClientOp::kStatus: return answer(peer, id, status_reply(id, now));
-    case wire::ClientOp::kMetrics: return ask_metrics(peer, id, now);
+    case wire::ClientOp::kStatus:
+      return answer(peer, id, status_reply(id, now));
+    case wire::ClientOp::kMetrics:
+      return ask_metrics(peer, id, now);
     case wire::ClientOp::kCancel:
-      if (!outcome.request_id) return refuse({ErrorCode::kInvalidValue, "which request? request_id is missing", "request_id"}, 0);
+      if (!outcome.request_id)
+        return refuse(
+            {ErrorCode::kInvalidValue, "which request? request_id is missing", "request_id"}, 0);
       table_.cancel(peer, id, now, actions);
       return act(std::move(actions), now);
-    case wire::ClientOp::kGenerate: break;
+    case wire::ClientOp::kGenerate:
+      break;
   }
   if (request.stream && peer.delimited)
-    return refuse({ErrorCode::kInvalidValue, "a REQ socket takes one answer; use a DEALER for stream", "stream"}, 0);
+    return refuse({ErrorCode::kInvalidValue,
+                   "a REQ socket takes one answer; use a DEALER for stream", "stream"},
+                  0);
   if (draining_ && !table_.contains(id))
-    return refuse({ErrorCode::kDraining, "this router is about to stop and takes no new requests"}, 1000);
+    return refuse({ErrorCode::kDraining, "this router is about to stop and takes no new requests"},
+                  1000);
   table_.submit(peer, id, std::move(request), content_hash(frames[0]), now, actions);
   act(std::move(actions), now);
 }
@@ -165,7 +193,8 @@ void RouterService::send_answer(const ToClient& to, TimePoint now) {
     return act(std::move(actions), now);
   }
   // Pieces merge with later text; the end of a request must arrive as it is.
-  if (const auto* piece = std::get_if<wire::ClientPiece>(&to.answer)) return table_.take_back(to.request, *piece, now);
+  if (const auto* piece = std::get_if<wire::ClientPiece>(&to.answer))
+    return table_.take_back(to.request, *piece, now);
   if (unsent_.size() >= kMaxUnsent) {
     ++dropped_;
     unsent_.pop_front();
@@ -177,20 +206,21 @@ wire::StatusReply RouterService::status_reply(RequestId id, TimePoint now) const
   wire::StatusReply reply{.id = wire::hex_of(id)};
   reply.requests_active = static_cast<std::uint32_t>(table_.size());
   reply.requests_total = table_.counters().accepted;
-  reply.services.push_back({.role = "router",
-                            .name = options_.name,
-                            .state = draining_ ? "draining" : "ready",
-                            .endpoint = bus_->endpoint(client_socket_),
-                            .build = options_.build,
-                            .pid = static_cast<std::uint64_t>(getpid()),
-                            .uptime_s = static_cast<std::uint64_t>(
-                                std::chrono::duration_cast<std::chrono::seconds>(now - started_).count()),
-                            .rss_bytes = resident_bytes(),
-                            .active = reply.requests_active,
-                            .queued = static_cast<std::uint32_t>(table_.n_waiting()),
-                            .tokens_total = table_.counters().tokens,
-                            .drafted_total = table_.counters().drafted,
-                            .accepted_total = table_.counters().guessed_right});
+  reply.services.push_back(
+      {.role = "router",
+       .name = options_.name,
+       .state = draining_ ? "draining" : "ready",
+       .endpoint = bus_->endpoint(client_socket_),
+       .build = options_.build,
+       .pid = static_cast<std::uint64_t>(getpid()),
+       .uptime_s = static_cast<std::uint64_t>(
+           std::chrono::duration_cast<std::chrono::seconds>(now - started_).count()),
+       .rss_bytes = resident_bytes(),
+       .active = reply.requests_active,
+       .queued = static_cast<std::uint32_t>(table_.n_waiting()),
+       .tokens_total = table_.counters().tokens,
+       .drafted_total = table_.counters().drafted,
+       .accepted_total = table_.counters().guessed_right});
   for (const Worker* worker : pool_.all()) {
     const wire::Hello& hello = worker->hello;
     const wire::Heartbeat& load = worker->load;
@@ -217,7 +247,8 @@ wire::StatusReply RouterService::status_reply(RequestId id, TimePoint now) const
     for (const auto* names : {&target->hello.aliases})
       for (const std::string& alias : *names) reply.models.push_back(alias);
     reply.models.push_back(target->hello.model_name);
-    reply.ready = reply.ready || std::any_of(tokenizers.begin(), tokenizers.end(), [&](const Worker* tokenizer) {
+    reply.ready = reply.ready ||
+                  std::any_of(tokenizers.begin(), tokenizers.end(), [&](const Worker* tokenizer) {
                     return why_not_served(tokenizer->hello, target->hello).empty();
                   });
   }
@@ -231,7 +262,10 @@ wire::StatusReply RouterService::status_reply(RequestId id, TimePoint now) const
 
 void RouterService::ask_metrics(const Peer& peer, RequestId id, TimePoint now) {
   if (questions_.size() >= kMaxQuestions)
-    return answer(peer, id, wire::client_error(id, {ErrorCode::kQueueFull, "too many questions for metrics at a time"}, 500));
+    return answer(
+        peer, id,
+        wire::client_error(id, {ErrorCode::kQueueFull, "too many questions for metrics at a time"},
+                           500));
   MetricsQuestion question{.peer = peer, .until = now + kMetricsPatience};
   question.texts.push_back(own_metrics());
   for (const auto role : {wire::Role::kTokenizer, wire::Role::kDraft, wire::Role::kTarget})
@@ -246,31 +280,39 @@ void RouterService::finish_metrics(RequestId id) {
   const auto node = questions_.extract(id);
   if (node.empty()) return;
   answer(node.mapped().peer, id,
-         wire::MetricsText{.id = wire::hex_of(id), .metrics_text = merge_metrics(node.mapped().texts)});
+         wire::MetricsText{.id = wire::hex_of(id),
+                           .metrics_text = merge_metrics(node.mapped().texts)});
 }
 
 std::string RouterService::own_metrics() {
   const RequestTable::Counters& now = table_.counters();
-  const auto count = [&](const char* name, const char* help, std::uint64_t before, std::uint64_t after) {
+  const auto count = [&](const char* name, const char* help, std::uint64_t before,
+                         std::uint64_t after) {
     metrics_.counter(name, help).add(static_cast<double>(after - before));
   };
   metrics_.gauge("router_requests", "Requests in work.").set(static_cast<double>(table_.size()));
   count("requests_total", "Requests accepted.", counted_.accepted, now.accepted);
   count("request_success_total", "Requests answered.", counted_.replied, now.replied);
-  count("request_errors_total", "Accepted requests that ended in an error.", counted_.failed, now.failed);
+  count("request_errors_total", "Accepted requests that ended in an error.", counted_.failed,
+        now.failed);
   count("request_refused_total", "Requests refused at the door.", counted_.refused, now.refused);
   count("request_cancelled_total", "Requests cancelled.", counted_.cancelled, now.cancelled);
-  count("request_joined_total", "Repeated requests joined or answered again.", counted_.joined, now.joined);
+  count("request_joined_total", "Repeated requests joined or answered again.", counted_.joined,
+        now.joined);
   count("request_migrations_total", "Moves to another target.", counted_.migrated, now.migrated);
   count("stream_replays_total", "Text streams replayed.", counted_.replayed, now.replayed);
   count("router_stale_total", "Messages about requests that are over.", counted_.stale, now.stale);
   counted_ = now;
-  metrics_.gauge("router_malformed", "Frames that were no message.").set(static_cast<double>(malformed_ + bad_requests_));
+  metrics_.gauge("frames_dropped", "Frames dropped since start: malformed, stale or without room.")
+      .set(static_cast<double>(malformed_ + stale_ + dropped_));
+  metrics_.gauge("bad_requests", "Requests that could not be read.")
+      .set(static_cast<double>(bad_requests_));
   for (const auto role : {wire::Role::kTokenizer, wire::Role::kDraft, wire::Role::kTarget})
     for (const Worker* worker : pool_.all())
       if (worker->hello.role == role)
-        metrics_.gauge("peer_up", "1 while the service answers.",
-                       {{"role", std::string(name_of(role))}, {"peer", worker->hello.name}})
+        metrics_
+            .gauge("peer_up", "1 while the service answers.",
+                   {{"role", std::string(name_of(role))}, {"peer", worker->hello.name}})
             .set(worker->state == WorkerState::kLost ? 0 : 1);
   return metrics_.text();
 }
@@ -318,7 +360,8 @@ void RouterService::on_worker(const Peer& peer, const Frames& frames, TimePoint 
   }
   const wire::Header& header = incoming->header;
   wire::Message& message = incoming->message;
-  if (const auto* hello = std::get_if<wire::Hello>(&message)) return on_hello(peer, header, *hello, now);
+  if (const auto* hello = std::get_if<wire::Hello>(&message))
+    return on_hello(peer, header, *hello, now);
   if (const auto* beat = std::get_if<wire::Heartbeat>(&message)) {
     const Worker* worker = pool_.find(header.sender);
     const bool was_ready = worker != nullptr && worker->state == WorkerState::kReady;
@@ -330,7 +373,8 @@ void RouterService::on_worker(const Peer& peer, const Frames& frames, TimePoint 
   const Worker* worker = pool_.heard(header, now);
   if (worker == nullptr) {
     ++stale_;
-    if (!std::holds_alternative<wire::Goodbye>(message)) reply_to(peer, wire::HeartbeatReply{.known = false});
+    if (!std::holds_alternative<wire::Goodbye>(message))
+      reply_to(peer, wire::HeartbeatReply{.known = false});
     return;
   }
   if (std::holds_alternative<wire::Goodbye>(message)) {
@@ -339,8 +383,9 @@ void RouterService::on_worker(const Peer& peer, const Frames& frames, TimePoint 
     return gone(copy, "it said goodbye", now);
   }
   if (const auto* lost = std::get_if<wire::DraftLost>(&message)) {
-    log_warning("a target gets no answers from a draft", {{"target", worker->hello.name}, {"draft", lost->draft.value},
-                                                          {"reason", lost->reason}});
+    log_warning(
+        "a target gets no answers from a draft",
+        {{"target", worker->hello.name}, {"draft", lost->draft.value}, {"reason", lost->reason}});
     return;
   }
   if (auto* reply = std::get_if<wire::MetricsReply>(&message)) {
@@ -355,15 +400,19 @@ void RouterService::on_worker(const Peer& peer, const Frames& frames, TimePoint 
   act(std::move(actions), now);
 }
 
-void RouterService::on_hello(const Peer& peer, const wire::Header& header, const wire::Hello& hello, TimePoint now) {
+void RouterService::on_hello(const Peer& peer,
+                             const wire::Header& header,
+                             const wire::Hello& hello,
+                             TimePoint now) {
   const Worker* before = pool_.find(header.sender);
   const std::optional<Worker> former = before == nullptr ? std::nullopt : std::optional(*before);
   const Pool::Arrival arrival = pool_.hello(header, peer, hello, now);
-  wire::HelloReply reply{.accepted = arrival.accepted,
-                         .code = arrival.code,
-                         .message = arrival.message,
-                         .heartbeat_ms = static_cast<std::uint32_t>(
-                             std::chrono::duration_cast<std::chrono::milliseconds>(options_.heartbeat).count())};
+  wire::HelloReply reply{
+      .accepted = arrival.accepted,
+      .code = arrival.code,
+      .message = arrival.message,
+      .heartbeat_ms = static_cast<std::uint32_t>(
+          std::chrono::duration_cast<std::chrono::milliseconds>(options_.heartbeat).count())};
   if (!arrival.accepted) {
     log_warning("refused a worker", {{"worker", hello.name}, {"reason", arrival.message}});
     return reply_to(peer, reply);
@@ -373,7 +422,8 @@ void RouterService::on_hello(const Peer& peer, const wire::Header& header, const
   if (arrival.replaced) gone(*former, "it was replaced by a new life", now);
   if (!arrival.is_new) return;
   outboxes_.erase(header.sender);
-  log_info("worker joined", {{"worker", hello.name}, {"model", hello.model_name}, {"endpoint", hello.endpoint}});
+  log_info("worker joined",
+           {{"worker", hello.name}, {"model", hello.model_name}, {"endpoint", hello.endpoint}});
   pair_all();
   Actions actions;
   table_.workers_changed(now, actions);
@@ -386,7 +436,9 @@ void RouterService::gone(const Worker& worker, const std::string& why, TimePoint
   outboxes_.erase(worker.id);
   if (worker.hello.role == wire::Role::kDraft)
     for (const Worker* target : pool_.alive(wire::Role::kTarget))
-      send_worker(target->id, {}, wire::Unassign{.draft = worker.id, .incarnation = worker.incarnation, .reason = why});
+      send_worker(
+          target->id, {},
+          wire::Unassign{.draft = worker.id, .incarnation = worker.incarnation, .reason = why});
   for (auto it = questions_.begin(); it != questions_.end();) {
     const RequestId id = (it++)->first;
     MetricsQuestion& question = questions_.at(id);
@@ -397,7 +449,8 @@ void RouterService::gone(const Worker& worker, const std::string& why, TimePoint
   act(std::move(actions), now);
 }
 
-// Every draft for every target of its vocabulary; ASSIGN may be repeated, so a lost one is healed by the next round.
+// Every draft for every target of its vocabulary; ASSIGN may be repeated, so a lost one is healed
+// by the next round.
 void RouterService::pair_all() {
   const auto drafts = pool_.alive(wire::Role::kDraft);
   for (const Worker* target : pool_.alive(wire::Role::kTarget)) {
@@ -405,17 +458,23 @@ void RouterService::pair_all() {
       const std::string why_not = why_not_paired(target->hello, draft->hello);
       if (!why_not.empty()) {
         if (complained_.size() < 1024 && complained_.insert(why_not).second)
-          log_warning("refused a pair", {{"target", target->hello.name}, {"draft", draft->hello.name}, {"reason", why_not}});
+          log_warning(
+              "refused a pair",
+              {{"target", target->hello.name}, {"draft", draft->hello.name}, {"reason", why_not}});
       } else if (draft->state == WorkerState::kReady) {
-        send_worker(target->id, {}, wire::Assign{.draft = draft->id,
-                                                 .incarnation = draft->incarnation,
-                                                 .name = draft->hello.name,
-                                                 .endpoint = draft->hello.endpoint,
-                                                 .fingerprints = draft->hello.fingerprints,
-                                                 .max_model_len = draft->hello.max_model_len,
-                                                 .max_sequences = draft->hello.max_sequences});
+        send_worker(target->id, {},
+                    wire::Assign{.draft = draft->id,
+                                 .incarnation = draft->incarnation,
+                                 .name = draft->hello.name,
+                                 .endpoint = draft->hello.endpoint,
+                                 .fingerprints = draft->hello.fingerprints,
+                                 .max_model_len = draft->hello.max_model_len,
+                                 .max_sequences = draft->hello.max_sequences});
       } else {
-        send_worker(target->id, {}, wire::Unassign{.draft = draft->id, .incarnation = draft->incarnation, .reason = "draining"});
+        send_worker(
+            target->id, {},
+            wire::Unassign{
+                .draft = draft->id, .incarnation = draft->incarnation, .reason = "draining"});
       }
     }
   }
@@ -426,15 +485,20 @@ void RouterService::pair_all() {
 std::string RouterService::complaints_about(const Worker& worker) const {
   std::string sentences;
   const auto add = [&](const std::string& sentence) {
-    if (!sentence.empty() && sentences.size() < 1024) sentences += (sentences.empty() ? "" : "; ") + sentence;
+    if (!sentence.empty() && sentences.size() < 1024)
+      sentences += (sentences.empty() ? "" : "; ") + sentence;
   };
   for (const Worker* other : pool_.all()) {
     if (other->state == WorkerState::kLost) continue;
     const wire::Role mine = worker.hello.role, theirs = other->hello.role;
-    if (mine == wire::Role::kTarget && theirs == wire::Role::kDraft) add(why_not_paired(worker.hello, other->hello));
-    if (mine == wire::Role::kDraft && theirs == wire::Role::kTarget) add(why_not_paired(other->hello, worker.hello));
-    if (mine == wire::Role::kTokenizer && theirs == wire::Role::kTarget) add(why_not_served(worker.hello, other->hello));
-    if (mine == wire::Role::kTarget && theirs == wire::Role::kTokenizer) add(why_not_served(other->hello, worker.hello));
+    if (mine == wire::Role::kTarget && theirs == wire::Role::kDraft)
+      add(why_not_paired(worker.hello, other->hello));
+    if (mine == wire::Role::kDraft && theirs == wire::Role::kTarget)
+      add(why_not_paired(other->hello, worker.hello));
+    if (mine == wire::Role::kTokenizer && theirs == wire::Role::kTarget)
+      add(why_not_served(worker.hello, other->hello));
+    if (mine == wire::Role::kTarget && theirs == wire::Role::kTokenizer)
+      add(why_not_served(other->hello, worker.hello));
   }
   return sentences;
 }
@@ -442,8 +506,10 @@ std::string RouterService::complaints_about(const Worker& worker) const {
 void RouterService::send_worker(WorkerId id, RequestId request, const wire::Message& message) {
   const Worker* worker = pool_.find(id);
   if (worker == nullptr || worker->state == WorkerState::kLost) return;
-  // What does not leave is asked for again after a silence; a worker that is gone is missed by its heartbeats.
-  if (!outboxes_[id].send(*bus_, worker->peer, wire::encode(speaker_, request, message))) ++dropped_;
+  // What does not leave is asked for again after a silence; a worker that is gone is missed by its
+  // heartbeats.
+  if (!outboxes_[id].send(*bus_, worker->peer, wire::encode(speaker_, request, message)))
+    ++dropped_;
 }
 
 // True if nothing waits for this worker any more.
@@ -480,7 +546,8 @@ TimePoint RouterService::on_turn(TimePoint now) {
   for (std::size_t n = unsent_.size(); n > 0; --n) {
     Unsent unsent = std::move(unsent_.front());
     unsent_.pop_front();
-    const SendResult result = bus_->send(unsent.to.peer, {wire::write_client_answer(unsent.to.answer)});
+    const SendResult result =
+        bus_->send(unsent.to.peer, {wire::write_client_answer(unsent.to.answer)});
     if (result == SendResult::kBusy && now < unsent.until) unsent_.push_back(std::move(unsent));
   }
   if (!unsent_.empty()) due = std::min(due, now + 25 * kFlushAgain);
@@ -493,7 +560,9 @@ TimePoint RouterService::on_turn(TimePoint now) {
   if (draining_) {
     if (now + std::chrono::milliseconds(500) >= drain_deadline_ && table_.size() > 0) {
       Actions last;
-      table_.fail_all({ErrorCode::kDraining, "the router stops; ask again under the same request_id"}, now, last);
+      table_.fail_all(
+          {ErrorCode::kDraining, "the router stops; ask again under the same request_id"}, now,
+          last);
       act(std::move(last), now);
     }
     due = std::min(due, now + std::chrono::milliseconds(20));
@@ -509,7 +578,8 @@ void RouterService::drain(TimePoint deadline) {
 bool RouterService::drained() const { return draining_ && table_.size() == 0 && unsent_.empty(); }
 
 std::string RouterService::status() const {
-  return std::to_string(table_.size()) + " requests, " + std::to_string(pool_.ready(wire::Role::kTarget).size()) + " targets, " +
+  return std::to_string(table_.size()) + " requests, " +
+         std::to_string(pool_.ready(wire::Role::kTarget).size()) + " targets, " +
          std::to_string(pool_.ready(wire::Role::kDraft).size()) + " drafts";
 }
 

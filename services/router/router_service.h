@@ -1,5 +1,6 @@
-// The router as a service: front door for clients, registry of workers, and the hands of the request table. It decodes,
-// asks table and pool, and sends what they say; it decides nothing itself. Work thread only.
+// The router as a service: front door for clients, registry of workers, and the hands of the
+// request table. It decodes, asks table and pool, and sends what they say; it decides nothing
+// itself. Work thread only.
 #pragma once
 
 #include <cstdint>
@@ -60,7 +61,10 @@ class RouterService final : public Service {
 
   // workers
   void on_worker(const Peer& peer, const Frames& frames, TimePoint now);
-  void on_hello(const Peer& peer, const wire::Header& header, const wire::Hello& hello, TimePoint now);
+  void on_hello(const Peer& peer,
+                const wire::Header& header,
+                const wire::Hello& hello,
+                TimePoint now);
   void gone(const Worker& worker, const std::string& why, TimePoint now);
   void pair_all();
   std::string complaints_about(const Worker& worker) const;
@@ -95,9 +99,9 @@ class RouterService final : public Service {
   TimePoint drain_deadline_{};
   std::uint64_t n_ids_ = 0;
   std::map<WorkerId, Outbox> outboxes_;
-  std::deque<Unsent> unsent_;                    // final answers that a client's connection did not take yet
+  std::deque<Unsent> unsent_;  // final answers that a client's connection did not take yet
   std::map<RequestId, MetricsQuestion> questions_;
-  std::set<std::string> complained_;             // pairs refused by name, logged once
+  std::set<std::string> complained_;  // pairs refused by name, logged once
   std::uint64_t malformed_ = 0, stale_ = 0, dropped_ = 0, bad_requests_ = 0;
   RequestTable::Counters counted_;
 };

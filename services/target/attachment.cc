@@ -5,7 +5,8 @@
 namespace foretoken {
 
 bool Attachment::is_attached() const {
-  return state_ == AttachmentState::kOpening || state_ == AttachmentState::kActive || state_ == AttachmentState::kLagging;
+  return state_ == AttachmentState::kOpening || state_ == AttachmentState::kActive ||
+         state_ == AttachmentState::kLagging;
 }
 
 Duration Attachment::patience() const {
@@ -65,7 +66,8 @@ void Attachment::asked(Epoch epoch, std::uint32_t budget, TimePoint now) {
 }
 
 AttachmentAction Attachment::answered(Epoch epoch, TimePoint now) {
-  if (!is_attached()) return AttachmentAction::kNone;  // under a lease we have given up: the next probe will tell
+  if (!is_attached())
+    return AttachmentAction::kNone;  // under a lease we have given up: the next probe will tell
   const AskedAt& ask = asks_[epoch.value % kRememberedAsks];
   if (ask.epoch == epoch && ask.at != TimePoint{} && now >= ask.at) {
     const Duration took = now - ask.at;
@@ -94,7 +96,8 @@ AttachmentAction Attachment::busy(TimePoint now, Duration retry_after) {
   waiting_ = false;  // it did answer: a refusal is no miss
   last_answered_ = last_asked_;
   misses_ = 0;
-  if (state_ == AttachmentState::kOpening) opening_until_ = std::max(opening_until_, busy_until_ + rules_.opening_grace);
+  if (state_ == AttachmentState::kOpening)
+    opening_until_ = std::max(opening_until_, busy_until_ + rules_.opening_grace);
   return AttachmentAction::kNone;
 }
 

@@ -1,7 +1,8 @@
-// A sequence at a draft, as its target sees it: a state machine without clock, socket or log. Events come in with the
-// time, what is to be sent goes out as an action; the draft proposer owns one per sequence and draft and does the
-// sending. Nothing here can hold up a step: the only question it answers about waiting is "may I", and the answer is
-// yes for a draft that is on time and for no other. docs/protocol.md has the table; attachment_test holds it.
+// A sequence at a draft, as its target sees it: a state machine without clock, socket or log.
+// Events come in with the time, what is to be sent goes out as an action; the draft proposer owns
+// one per sequence and draft and does the sending. Nothing here can hold up a step: the only
+// question it answers about waiting is "may I", and the answer is yes for a draft that is on time
+// and for no other. docs/protocol.md has the table; attachment_test holds it.
 #pragma once
 
 #include <array>
@@ -14,16 +15,25 @@ namespace foretoken {
 
 enum class AttachmentState : std::uint8_t { kDetached, kOpening, kActive, kLagging, kClosed };
 
-// What the owner must do now. A release has already happened here; the owner tells the router and may pick another draft.
-enum class AttachmentAction : std::uint8_t { kNone, kSendAttach, kSendPropose, kSendClose, kRelease };
+// What the owner must do now. A release has already happened here; the owner tells the router and
+// may pick another draft.
+enum class AttachmentAction : std::uint8_t {
+  kNone,
+  kSendAttach,
+  kSendPropose,
+  kSendClose,
+  kRelease
+};
 
 struct AttachmentRules {
-  Duration miss_floor = std::chrono::milliseconds(20);     // an answer is overdue after 4 x its usual time, but
-  Duration miss_ceiling = std::chrono::milliseconds(100);  // never earlier than the floor nor later than the ceiling
-  Duration opening_grace = std::chrono::seconds(2);        // beyond the expected time of prefill
+  Duration miss_floor =
+      std::chrono::milliseconds(20);  // an answer is overdue after 4 x its usual time, but
+  Duration miss_ceiling =
+      std::chrono::milliseconds(100);  // never earlier than the floor nor later than the ceiling
+  Duration opening_grace = std::chrono::seconds(2);  // beyond the expected time of prefill
   Duration probe_after = std::chrono::seconds(1);
-  std::uint32_t max_misses = 3;                            // in a row; then the draft is let go
-  std::uint32_t max_malformed = 16;                        // records of one attachment
+  std::uint32_t max_misses = 3;      // in a row; then the draft is let go
+  std::uint32_t max_malformed = 16;  // records of one attachment
 };
 
 class Attachment {
@@ -37,7 +47,8 @@ class Attachment {
   bool is_attached() const;
   // A step may wait for this draft: active, not busy, nothing overdue.
   bool may_wait(TimePoint now) const;
-  // False while the draft has asked for a pause: propose with budget 0, which only keeps it current.
+  // False while the draft has asked for a pause: propose with budget 0, which only keeps it
+  // current.
   bool may_ask(TimePoint now) const { return now >= busy_until_; }
   // How long an answer may take before it counts as a miss.
   Duration patience() const;
@@ -47,7 +58,8 @@ class Attachment {
   bool is_under_way() const { return is_attached() && last_asked_ > last_answered_; }
   TimePoint asked_at() const { return last_asked_at_; }
 
-  // A different draft, or the same in a new life: a new lease. Earlier leases are dead by their number.
+  // A different draft, or the same in a new life: a new lease. Earlier leases are dead by their
+  // number.
   AttachmentAction assigned(TimePoint now, Duration expected_prefill);
   // The draft went away: unassigned, disconnected, silent, or restarted.
   AttachmentAction lost(TimePoint now);
@@ -78,11 +90,11 @@ class Attachment {
   Lease lease_{0};
   std::uint32_t misses_ = 0;
   std::uint32_t malformed_ = 0;
-  bool probing_ = false;             // detached after misses: the same draft is tried again
-  Epoch last_asked_{0};              // with a budget
+  bool probing_ = false;  // detached after misses: the same draft is tried again
+  Epoch last_asked_{0};   // with a budget
   Epoch last_answered_{0};
   TimePoint last_asked_at_{};
-  bool waiting_ = false;             // an ask with a budget is unanswered
+  bool waiting_ = false;  // an ask with a budget is unanswered
   TimePoint waiting_since_{};
   TimePoint opening_until_{};
   TimePoint probe_at_{};

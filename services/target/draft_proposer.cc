@@ -11,10 +11,12 @@ namespace {
 
 constexpr Duration kSuspect = std::chrono::seconds(1);
 constexpr Duration kRetry = std::chrono::milliseconds(20);
-constexpr Duration kPrefillPerToken = std::chrono::microseconds(500);  // a guess on the slow side, for patience only
+constexpr Duration kPrefillPerToken =
+    std::chrono::microseconds(500);  // a guess on the slow side, for patience only
 
 std::uint64_t micros(TimePoint at) {
-  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(at.time_since_epoch()).count());
+  return static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::microseconds>(at.time_since_epoch()).count());
 }
 
 std::uint32_t micros(Duration duration) {
@@ -33,7 +35,8 @@ void DraftProposer::assign(const wire::Assign& assign) {
     return;
   }
   if (const auto it = drafts_.find(assign.draft); it != drafts_.end()) {
-    if (it->second.incarnation == assign.incarnation && it->second.endpoint == assign.endpoint) return;
+    if (it->second.incarnation == assign.incarnation && it->second.endpoint == assign.endpoint)
+      return;
     end_draft(assign.draft, now);
   }
   Draft draft{.incarnation = assign.incarnation,
@@ -44,7 +47,8 @@ void DraftProposer::assign(const wire::Assign& assign) {
   try {
     draft.socket = bus_->connect(assign.endpoint);
   } catch (const FatalError& error) {
-    // The endpoint came over the wire: a bad one is that draft's problem, not the end of this process.
+    // The endpoint came over the wire: a bad one is that draft's problem, not the end of this
+    // process.
     log_warning("cannot connect to a draft", {{"draft", assign.name}, {"reason", error.what()}});
     return;
   }
@@ -56,7 +60,9 @@ void DraftProposer::assign(const wire::Assign& assign) {
 
 void DraftProposer::unassign(WorkerId draft, Incarnation incarnation) {
   const auto it = drafts_.find(draft);
-  if (it == drafts_.end() || (incarnation != Incarnation{} && it->second.incarnation != incarnation)) return;
+  if (it == drafts_.end() ||
+      (incarnation != Incarnation{} && it->second.incarnation != incarnation))
+    return;
   log_info("draft unassigned", {{"draft", it->second.name}});
   end_draft(draft, bus_->now());
 }
@@ -75,7 +81,8 @@ void DraftProposer::end_draft(WorkerId id, TimePoint now) {
 }
 
 bool DraftProposer::owns(SocketId socket) const {
-  return std::any_of(drafts_.begin(), drafts_.end(), [&](const auto& entry) { return entry.second.socket == socket; });
+  return std::any_of(drafts_.begin(), drafts_.end(),
+                     [&](const auto& entry) { return entry.second.socket == socket; });
 }
 
 DraftProposer::Draft* DraftProposer::find_draft(SocketId socket, WorkerId* id) {
@@ -106,7 +113,8 @@ void DraftProposer::attach_somewhere(SeqId seq, Sequence& sequence, TimePoint no
 
 void DraftProposer::leave_draft(Sequence& sequence) {
   if (!sequence.draft) return;
-  if (const auto it = drafts_.find(*sequence.draft); it != drafts_.end() && it->second.n_sequences > 0)
+  if (const auto it = drafts_.find(*sequence.draft);
+      it != drafts_.end() && it->second.n_sequences > 0)
     --it->second.n_sequences;
   sequence.draft.reset();
 }
@@ -134,11 +142,14 @@ void DraftProposer::apply(SeqId seq, Sequence& sequence, AttachmentAction action
       sequence.attach_due = sequence.tail_due = false;
       Draft& draft = drafts_.at(*sequence.draft);
       if (draft.suspect_until <= now)
-        lost_.push_back({.draft = *sequence.draft, .incarnation = draft.incarnation, .reason = "does not answer"});
+        lost_.push_back({.draft = *sequence.draft,
+                         .incarnation = draft.incarnation,
+                         .reason = "does not answer"});
       draft.suspect_until = now + kSuspect;
       // Another one that answers, at once; else this one is probed again by and by.
       const bool others = std::any_of(drafts_.begin(), drafts_.end(), [&](const auto& entry) {
-        return entry.second.suspect_until <= now && entry.second.n_sequences < entry.second.max_sequences;
+        return entry.second.suspect_until <= now &&
+               entry.second.n_sequences < entry.second.max_sequences;
       });
       if (others) attach_somewhere(seq, sequence, now);
       return;
@@ -149,7 +160,9 @@ void DraftProposer::apply(SeqId seq, Sequence& sequence, AttachmentAction action
 // ---- to the drafts
 
 bool DraftProposer::send(const Draft& draft, const wire::Message& message) {
-  if (bus_->send(Peer{draft.socket, {}, false}, wire::encode(speaker_, {}, message)) == SendResult::kSent) return true;
+  if (bus_->send(Peer{draft.socket, {}, false}, wire::encode(speaker_, {}, message)) ==
+      SendResult::kSent)
+    return true;
   ++counters_.not_sent;
   return false;
 }
@@ -177,15 +190,16 @@ wire::ProposeRecord DraftProposer::record_for(SeqId seq, Sequence& sequence, Tim
   ++sequence.epoch.value;
   sequence.tail_due = false;
   sequence.attachment.asked(sequence.epoch, budget, now);
-  return {.seq = seq,
-          .lease = sequence.attachment.lease(),
-          .epoch = sequence.epoch,
-          .from = from,
-          .tail = {sequence.tokens.begin() + from, sequence.tokens.end()},
-          .prefix = sequence.prefix,
-          .budget = budget,
-          .n_verified = static_cast<std::uint8_t>(std::min<std::uint32_t>(sequence.n_verified, 255)),
-          .n_accepted = static_cast<std::uint8_t>(std::min<std::uint32_t>(sequence.n_accepted, 255))};
+  return {
+      .seq = seq,
+      .lease = sequence.attachment.lease(),
+      .epoch = sequence.epoch,
+      .from = from,
+      .tail = {sequence.tokens.begin() + from, sequence.tokens.end()},
+      .prefix = sequence.prefix,
+      .budget = budget,
+      .n_verified = static_cast<std::uint8_t>(std::min<std::uint32_t>(sequence.n_verified, 255)),
+      .n_accepted = static_cast<std::uint8_t>(std::min<std::uint32_t>(sequence.n_accepted, 255))};
 }
 
 void DraftProposer::open(const Opening& opening) {
@@ -205,9 +219,11 @@ void DraftProposer::ask(std::span<const Ask> asks) {
     const auto it = sequences_.find(ask.seq);
     if (it == sequences_.end()) continue;
     Sequence& sequence = it->second;
-    const std::size_t known = sequence.tokens.size() - std::min<std::size_t>(sequence.tokens.size(), ask.from);
+    const std::size_t known =
+        sequence.tokens.size() - std::min<std::size_t>(sequence.tokens.size(), ask.from);
     if (known < ask.tail.size())
-      sequence.tokens.insert(sequence.tokens.end(), ask.tail.begin() + static_cast<std::ptrdiff_t>(known), ask.tail.end());
+      sequence.tokens.insert(sequence.tokens.end(),
+                             ask.tail.begin() + static_cast<std::ptrdiff_t>(known), ask.tail.end());
     sequence.prefix = ask.prefix;
     sequence.budget = ask.budget;
     sequence.n_verified = ask.n_verified;
@@ -262,9 +278,11 @@ void DraftProposer::on_message(SocketId socket, const wire::Header& header, wire
   } else if (const auto* busy = std::get_if<wire::DraftBusy>(&message)) {
     ++counters_.busy;
     const auto it = sequences_.find(busy->seq);
-    if (it != sequences_.end() && it->second.draft == id && it->second.attachment.lease() == busy->lease)
-      it->second.attachment.busy(now, std::min<Duration>(std::chrono::microseconds(busy->retry_after_us),
-                                                         std::chrono::seconds(10)));
+    if (it != sequences_.end() && it->second.draft == id &&
+        it->second.attachment.lease() == busy->lease)
+      it->second.attachment.busy(now,
+                                 std::min<Duration>(std::chrono::microseconds(busy->retry_after_us),
+                                                    std::chrono::seconds(10)));
   } else if (std::holds_alternative<wire::Goodbye>(message)) {
     unassign(id, header.incarnation);
   } else {
@@ -280,23 +298,29 @@ void DraftProposer::on_dropped(SocketId socket, const Frames& frames) {
   const auto* attach = std::get_if<wire::Attach>(&sent->message);
   if (attach == nullptr) return;
   const auto it = sequences_.find(attach->seq);
-  if (it != sequences_.end() && it->second.draft == id && it->second.attachment.lease() == attach->lease)
+  if (it != sequences_.end() && it->second.draft == id &&
+      it->second.attachment.lease() == attach->lease)
     it->second.attach_due = it->second.attachment.is_attached();
 }
 
 void DraftProposer::on_need(WorkerId draft, const wire::Need& need, TimePoint now) {
   ++counters_.needs;
   const auto it = sequences_.find(need.seq);
-  if (it == sequences_.end() || it->second.draft != draft || it->second.attachment.lease() != need.lease) return;
+  if (it == sequences_.end() || it->second.draft != draft ||
+      it->second.attachment.lease() != need.lease)
+    return;
   Sequence& sequence = it->second;
-  const bool has_part = (need.reason == wire::NeedReason::kGap || need.reason == wire::NeedReason::kMismatch) &&
-                        need.known > 0 && need.known <= sequence.tokens.size() &&
-                        prefix_hash_extend(options_.prefix_root, std::span(sequence.tokens).first(need.known)) == need.prefix;
+  const bool has_part =
+      (need.reason == wire::NeedReason::kGap || need.reason == wire::NeedReason::kMismatch) &&
+      need.known > 0 && need.known <= sequence.tokens.size() &&
+      prefix_hash_extend(options_.prefix_root, std::span(sequence.tokens).first(need.known)) ==
+          need.prefix;
   if (has_part) {
     sequence.known = need.known;
     return apply(need.seq, sequence, sequence.attachment.needs_tail(), now);
   }
-  apply(need.seq, sequence, sequence.attachment.needs_everything(now, expected_prefill(sequence)), now);
+  apply(need.seq, sequence, sequence.attachment.needs_everything(now, expected_prefill(sequence)),
+        now);
 }
 
 void DraftProposer::collect(TimePoint now, ProposalStore& into) {
@@ -307,7 +331,8 @@ void DraftProposer::collect(TimePoint now, ProposalStore& into) {
 void DraftProposer::use(const Arrived& arrived, TimePoint now, ProposalStore& into) {
   const wire::ProposalRecord& record = arrived.record;
   const auto it = sequences_.find(record.seq);
-  if (it == sequences_.end() || it->second.draft != arrived.draft || it->second.attachment.lease() != record.lease) {
+  if (it == sequences_.end() || it->second.draft != arrived.draft ||
+      it->second.attachment.lease() != record.lease) {
     ++counters_.stale;
     return;
   }
@@ -318,14 +343,17 @@ void DraftProposer::use(const Arrived& arrived, TimePoint now, ProposalStore& in
                     .parents = record.parents,
                     .confidences = record.confidence,
                     .source = ProposerKind::kDraft};
-  if (proposal.confidences.empty()) proposal.confidences.assign(proposal.tokens.size(), 128);  // it did not say
-  const bool sized = record.tokens.size() <= kMaxDraftTokens * 16 && record.known <= sequence.tokens.size();
+  if (proposal.confidences.empty())
+    proposal.confidences.assign(proposal.tokens.size(), 128);  // it did not say
+  const bool sized =
+      record.tokens.size() <= kMaxDraftTokens * 16 && record.known <= sequence.tokens.size();
   const Insertion insertion = sized ? into.insert(record.seq, proposal) : Insertion::kMalformed;
   switch (insertion) {
     case Insertion::kInserted:
       ++counters_.usable;
       sequence.known = std::max(sequence.known, record.known);
-      return apply(record.seq, sequence, sequence.attachment.answered(record.epoch, arrived.at), now);
+      return apply(record.seq, sequence, sequence.attachment.answered(record.epoch, arrived.at),
+                   now);
     case Insertion::kMalformed:
       ++counters_.malformed;
       return apply(record.seq, sequence, sequence.attachment.malformed(now), now);
@@ -369,21 +397,30 @@ DraftOutlook DraftProposer::outlook(SeqId seq, TimePoint now) const {
   const Attachment& attachment = it->second.attachment;
   DraftOutlook outlook;
   switch (attachment.state()) {
-    case AttachmentState::kOpening: outlook.state = DraftState::kOpening; break;
+    case AttachmentState::kOpening:
+      outlook.state = DraftState::kOpening;
+      break;
     case AttachmentState::kActive:
       outlook.state = attachment.may_wait(now) ? DraftState::kActive : DraftState::kLagging;
       break;
-    case AttachmentState::kLagging: outlook.state = DraftState::kLagging; break;
+    case AttachmentState::kLagging:
+      outlook.state = DraftState::kLagging;
+      break;
     case AttachmentState::kDetached:
-    case AttachmentState::kClosed: outlook.state = DraftState::kDetached; break;
+    case AttachmentState::kClosed:
+      outlook.state = DraftState::kDetached;
+      break;
   }
-  // What lies in the inbox is here, although nobody has looked into it yet: waiting on would bring nothing.
+  // What lies in the inbox is here, although nobody has looked into it yet: waiting on would bring
+  // nothing.
   const bool is_here = std::any_of(arrived_.begin(), arrived_.end(), [&](const Arrived& arrived) {
-    return arrived.record.seq == seq && arrived.record.lease == attachment.lease() && arrived.record.epoch == it->second.epoch;
+    return arrived.record.seq == seq && arrived.record.lease == attachment.lease() &&
+           arrived.record.epoch == it->second.epoch;
   });
   outlook.is_under_way = attachment.is_under_way() && !is_here;
   if (outlook.is_under_way)
-    outlook.arrives_in = std::max(Duration{0}, attachment.asked_at() + attachment.usual_answer() - now);
+    outlook.arrives_in =
+        std::max(Duration{0}, attachment.asked_at() + attachment.usual_answer() - now);
   return outlook;
 }
 

@@ -1,7 +1,8 @@
-// The pool of drafts behind spec's Proposer: one connection per assigned draft, one attachment per sequence. It spreads
-// sequences over drafts, moves those of a draft that died, and never waits: what cannot be sent is dropped and healed by
-// the next PROPOSE, what has not arrived is simply not there. Owned by the target service, called by its work thread;
-// the engine sees a Proposer and a DraftWatch.
+// The pool of drafts behind spec's Proposer: one connection per assigned draft, one attachment per
+// sequence. It spreads sequences over drafts, moves those of a draft that died, and never waits:
+// what cannot be sent is dropped and healed by the next PROPOSE, what has not arrived is simply not
+// there. Owned by the target service, called by its work thread; the engine sees a Proposer and a
+// DraftWatch.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +21,8 @@
 namespace foretoken {
 
 struct DraftPoolOptions {
-  Fingerprint vocabulary = 0;      // of this target: a draft of another is refused
-  PrefixHash prefix_root = 0;      // H(0)
+  Fingerprint vocabulary = 0;  // of this target: a draft of another is refused
+  PrefixHash prefix_root = 0;  // H(0)
   std::vector<TokenId> end_tokens;
   std::uint32_t first_budget = 4;  // asked for with ATTACH, before the engine asks
   AttachmentRules rules;
@@ -29,7 +30,8 @@ struct DraftPoolOptions {
 
 class DraftProposer final : public Proposer, public DraftWatch {
  public:
-  DraftProposer(const DraftPoolOptions& options, wire::Speaker& speaker) : options_(options), speaker_(speaker) {}
+  DraftProposer(const DraftPoolOptions& options, wire::Speaker& speaker)
+      : options_(options), speaker_(speaker) {}
   void start(Bus& bus) { bus_ = &bus; }
 
   // From the router. Both may be repeated.
@@ -38,7 +40,8 @@ class DraftProposer final : public Proposer, public DraftWatch {
   // True if the socket is one of ours. Whatever a draft says is kept until collect().
   bool owns(SocketId socket) const;
   void on_message(SocketId socket, const wire::Header& header, wire::Message message);
-  // The connection did not take these frames: a PROPOSE is healed by the next, an ATTACH is sent again.
+  // The connection did not take these frames: a PROPOSE is healed by the next, an ATTACH is sent
+  // again.
   void on_dropped(SocketId socket, const Frames& frames);
   // Attachments that have to be sent again, probes. Returns when it wants to be called again.
   TimePoint turn(TimePoint now);
@@ -54,8 +57,8 @@ class DraftProposer final : public Proposer, public DraftWatch {
   std::vector<wire::DraftLost> take_lost();
   std::size_t n_drafts() const { return drafts_.size(); }
   struct Counters {
-    std::uint64_t attaches = 0, proposes = 0, records = 0, usable = 0, stale = 0, malformed = 0, divergent = 0,
-                  misses = 0, not_sent = 0, busy = 0, needs = 0;
+    std::uint64_t attaches = 0, proposes = 0, records = 0, usable = 0, stale = 0, malformed = 0,
+                  divergent = 0, misses = 0, not_sent = 0, busy = 0, needs = 0;
   };
   const Counters& counters() const { return counters_; }
 

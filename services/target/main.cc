@@ -11,30 +11,35 @@
 
 int main(int argc, char** argv) {
   using namespace foretoken;
-  return service_main({"target", argc, argv, "Runs the target model and judges what drafts propose."}, [](const Config& config,
-                                                                                                        Runtime& runtime) {
-    const std::string folder = model_folder(config.model.target, "target");
-    const auto tokenizer = value_or_throw(Tokenizer::load(folder));
-    const auto backend = make_backend(target_backend(config.target));
-    LoadOptions loading = target_loading(config);
-    loading.on_progress = [&](std::uint64_t done, std::uint64_t total) {
-      runtime.progress("loading the target, " + std::to_string(100 * done / std::max<std::uint64_t>(1, total)) + " %");
-    };
-    const auto model = load_model(folder, *backend, loading);
-    const TargetVocabulary vocabulary{
-        .vocabulary = tokenizer->vocabulary_fingerprint(),
-        .text = tokenizer->text_fingerprint(),
-        .n_ids = std::min(static_cast<std::int32_t>(tokenizer->vocab_size()), model->config().vocab_size)};
+  return service_main(
+      {"target", argc, argv, "Runs the target model and judges what drafts propose."},
+      [](const Config& config, Runtime& runtime) {
+        const std::string folder = model_folder(config.model.target, "target");
+        const auto tokenizer = value_or_throw(Tokenizer::load(folder));
+        const auto backend = make_backend(target_backend(config.target));
+        LoadOptions loading = target_loading(config);
+        loading.on_progress = [&](std::uint64_t done, std::uint64_t total) {
+          runtime.progress("loading the target, " +
+                           std::to_string(100 * done / std::max<std::uint64_t>(1, total)) + " %");
+        };
+        const auto model = load_model(folder, *backend, loading);
+        const TargetVocabulary vocabulary{
+            .vocabulary = tokenizer->vocabulary_fingerprint(),
+            .text = tokenizer->text_fingerprint(),
+            .n_ids = std::min(static_cast<std::int32_t>(tokenizer->vocab_size()),
+                              model->config().vocab_size)};
 
-    wire::Speaker speaker = runtime.speaker();
-    DraftProposer drafts(draft_pool_options(config, *model, vocabulary), speaker);
-    NgramProposer ngram(ngram_config(config.speculation));
-    PredictionProposer prediction;
-    const TargetEngineOptions options = target_engine_options(config, *model, *backend, vocabulary);
-    TargetEngine engine(*model, *backend, {&drafts, &ngram, &prediction, &drafts}, options);
-    TargetService service(target_service_options(config),
-                          target_hello(config, runtime.name(), *model, *backend, vocabulary, options), engine, drafts,
-                          speaker, runtime.metrics());
-    return runtime.serve(service);
-  });
+        wire::Speaker speaker = runtime.speaker();
+        DraftProposer drafts(draft_pool_options(config, *model, vocabulary), speaker);
+        NgramProposer ngram(ngram_config(config.speculation));
+        PredictionProposer prediction;
+        const TargetEngineOptions options =
+            target_engine_options(config, *model, *backend, vocabulary);
+        TargetEngine engine(*model, *backend, {&drafts, &ngram, &prediction, &drafts}, options);
+        TargetService service(
+            target_service_options(config),
+            target_hello(config, runtime.name(), *model, *backend, vocabulary, options), engine,
+            drafts, speaker, runtime.metrics());
+        return runtime.serve(service);
+      });
 }

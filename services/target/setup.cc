@@ -36,7 +36,10 @@ PrefixHash root_of(const Model& model, const TargetVocabulary& vocabulary) {
 }  // namespace
 
 BackendOptions target_backend(const TargetSection& target) {
-  return {.device = target.device, .n_threads = static_cast<int>(target.threads), .pin = target.pin, .isa = isa_of(target.isa)};
+  return {.device = target.device,
+          .n_threads = static_cast<int>(target.threads),
+          .pin = target.pin,
+          .isa = isa_of(target.isa)};
 }
 
 LoadOptions target_loading(const Config& config) {
@@ -45,19 +48,24 @@ LoadOptions target_loading(const Config& config) {
           .max_model_len = config.model.max_model_len};
 }
 
-TargetEngineOptions target_engine_options(const Config& config, const Model& model, const Backend& backend,
+TargetEngineOptions target_engine_options(const Config& config,
+                                          const Model& model,
+                                          const Backend& backend,
                                           const TargetVocabulary& vocabulary) {
   const LimitsSection& limits = config.limits;
   const auto max_len = static_cast<std::int64_t>(model.config().max_model_len);
   const auto block_tokens = static_cast<std::int32_t>(config.kv_cache.block_tokens);
-  const std::int64_t fitting = value_or_throw(kv_blocks({.memory = config.kv_cache.memory,
-                                                         .geometry = model.kv_geometry(block_tokens),
-                                                         .free_bytes = backend.free_bytes(),
-                                                         .max_sequence_tokens = static_cast<std::uint64_t>(max_len)}));
-  const std::int64_t useful = kCacheTurns * limits.max_running * ((max_len + block_tokens - 1) / block_tokens);
+  const std::int64_t fitting =
+      value_or_throw(kv_blocks({.memory = config.kv_cache.memory,
+                                .geometry = model.kv_geometry(block_tokens),
+                                .free_bytes = backend.free_bytes(),
+                                .max_sequence_tokens = static_cast<std::uint64_t>(max_len)}));
+  const std::int64_t useful =
+      kCacheTurns * limits.max_running * ((max_len + block_tokens - 1) / block_tokens);
   return {.kv = {.n_blocks = static_cast<std::int32_t>(std::min(fitting, useful)),
                  .block_tokens = block_tokens,
-                 .prefix_cache = config.kv_cache.prefix_cache ? PrefixCaching::kOn : PrefixCaching::kOff},
+                 .prefix_cache =
+                     config.kv_cache.prefix_cache ? PrefixCaching::kOn : PrefixCaching::kOff},
           .max_running = static_cast<std::int32_t>(limits.max_running),
           .max_waiting = static_cast<std::int32_t>(limits.max_waiting),
           .max_batch_rows = static_cast<std::int32_t>(limits.max_batch_rows),
@@ -67,10 +75,13 @@ TargetEngineOptions target_engine_options(const Config& config, const Model& mod
           .max_model_len = static_cast<Position>(max_len),
           .n_valid_ids = vocabulary.n_ids,
           .prefix_root = root_of(model, vocabulary),
-          .draft_length = {.mode = config.speculation.adaptive ? LengthMode::kAdaptive : LengthMode::kFixed}};
+          .draft_length = {.mode = config.speculation.adaptive ? LengthMode::kAdaptive
+                                                               : LengthMode::kFixed}};
 }
 
-DraftPoolOptions draft_pool_options(const Config& config, const Model& model, const TargetVocabulary& vocabulary) {
+DraftPoolOptions draft_pool_options(const Config& config,
+                                    const Model& model,
+                                    const TargetVocabulary& vocabulary) {
   DraftPoolOptions options{.vocabulary = vocabulary.vocabulary,
                            .prefix_root = root_of(model, vocabulary),
                            .end_tokens = model.config().eos_token_ids,
@@ -83,7 +94,8 @@ DraftPoolOptions draft_pool_options(const Config& config, const Model& model, co
 }
 
 NgramConfig ngram_config(const SpeculationSection& speculation) {
-  return {.min_match = speculation.ngram_min, .max_match = std::max(speculation.ngram_min, speculation.ngram_max)};
+  return {.min_match = speculation.ngram_min,
+          .max_match = std::max(speculation.ngram_min, speculation.ngram_max)};
 }
 
 TargetServiceOptions target_service_options(const Config& config) {
@@ -98,11 +110,16 @@ TargetServiceOptions target_service_options(const Config& config) {
           .allow_prediction = speculation.allow_prediction};
 }
 
-wire::Hello target_hello(const Config& config, const std::string& name, const Model& model, const Backend& backend,
-                         const TargetVocabulary& vocabulary, const TargetEngineOptions& engine) {
-  const std::string numerics = backend.numerics() + " noise-1 kv-" +
-                               std::to_string(static_cast<int>(model.kv_geometry(engine.kv.block_tokens).dtype)) + " weights-" +
-                               config.model.dtype;
+wire::Hello target_hello(const Config& config,
+                         const std::string& name,
+                         const Model& model,
+                         const Backend& backend,
+                         const TargetVocabulary& vocabulary,
+                         const TargetEngineOptions& engine) {
+  const std::string numerics =
+      backend.numerics() + " noise-1 kv-" +
+      std::to_string(static_cast<int>(model.kv_geometry(engine.kv.block_tokens).dtype)) +
+      " weights-" + config.model.dtype;
   return {.role = wire::Role::kTarget,
           .name = name,
           .fingerprints = {.vocabulary = vocabulary.vocabulary,

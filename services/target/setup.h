@@ -1,5 +1,5 @@
-// From configuration and a loaded model to what the target's parts are made with. Pure arithmetic over facts; main calls
-// it once. It makes nothing itself.
+// From configuration and a loaded model to what the target's parts are made with. Pure arithmetic
+// over facts; main calls it once. It makes nothing itself.
 #pragma once
 
 #include <string>
@@ -26,12 +26,20 @@ struct TargetVocabulary {
 BackendOptions target_backend(const TargetSection& target);
 LoadOptions target_loading(const Config& config);
 // Sizes the cache by what the backend has free. FatalError naming the key where it cannot be.
-TargetEngineOptions target_engine_options(const Config& config, const Model& model, const Backend& backend,
+TargetEngineOptions target_engine_options(const Config& config,
+                                          const Model& model,
+                                          const Backend& backend,
                                           const TargetVocabulary& vocabulary);
-DraftPoolOptions draft_pool_options(const Config& config, const Model& model, const TargetVocabulary& vocabulary);
+DraftPoolOptions draft_pool_options(const Config& config,
+                                    const Model& model,
+                                    const TargetVocabulary& vocabulary);
 NgramConfig ngram_config(const SpeculationSection& speculation);
 TargetServiceOptions target_service_options(const Config& config);
-wire::Hello target_hello(const Config& config, const std::string& name, const Model& model, const Backend& backend,
-                         const TargetVocabulary& vocabulary, const TargetEngineOptions& engine);
+wire::Hello target_hello(const Config& config,
+                         const std::string& name,
+                         const Model& model,
+                         const Backend& backend,
+                         const TargetVocabulary& vocabulary,
+                         const TargetEngineOptions& engine);
 
 }  // namespace foretoken

@@ -13,8 +13,8 @@ constexpr Duration kSweep = std::chrono::seconds(1);
 constexpr Duration kLastWords = std::chrono::milliseconds(500);
 
 std::uint64_t micros(Duration duration) {
-  return static_cast<std::uint64_t>(
-      std::max<std::int64_t>(0, std::chrono::duration_cast<std::chrono::microseconds>(duration).count()));
+  return static_cast<std::uint64_t>(std::max<std::int64_t>(
+      0, std::chrono::duration_cast<std::chrono::microseconds>(duration).count()));
 }
 
 std::uint32_t short_micros(Duration duration) {
@@ -23,20 +23,28 @@ std::uint32_t short_micros(Duration duration) {
 
 wire::FinishReason wire_reason(EndReason reason) {
   switch (reason) {
-    case EndReason::kStop: return wire::FinishReason::kStop;
-    case EndReason::kLength: return wire::FinishReason::kLength;
-    case EndReason::kCancelled: return wire::FinishReason::kCancelled;
-    case EndReason::kDeadline: return wire::FinishReason::kDeadline;
+    case EndReason::kStop:
+      return wire::FinishReason::kStop;
+    case EndReason::kLength:
+      return wire::FinishReason::kLength;
+    case EndReason::kCancelled:
+      return wire::FinishReason::kCancelled;
+    case EndReason::kDeadline:
+      return wire::FinishReason::kDeadline;
   }
   return wire::FinishReason::kStop;
 }
 
 wire::ProposerKind wire_kind(ProposerKind kind) {
   switch (kind) {
-    case ProposerKind::kNone: return wire::ProposerKind::kNone;
-    case ProposerKind::kDraft: return wire::ProposerKind::kDraft;
-    case ProposerKind::kNgram: return wire::ProposerKind::kNgram;
-    case ProposerKind::kPrediction: return wire::ProposerKind::kPrediction;
+    case ProposerKind::kNone:
+      return wire::ProposerKind::kNone;
+    case ProposerKind::kDraft:
+      return wire::ProposerKind::kDraft;
+    case ProposerKind::kNgram:
+      return wire::ProposerKind::kNgram;
+    case ProposerKind::kPrediction:
+      return wire::ProposerKind::kPrediction;
   }
   return wire::ProposerKind::kNone;
 }
@@ -44,11 +52,16 @@ wire::ProposerKind wire_kind(ProposerKind kind) {
 ProposerKind proposer_of(const wire::Open& open, const TargetServiceOptions& options) {
   switch (open.proposer) {
     case wire::ProposerKind::kDefault:
-      return open.prediction.empty() || !options.allow_prediction ? options.proposer : ProposerKind::kPrediction;
-    case wire::ProposerKind::kDraft: return ProposerKind::kDraft;
-    case wire::ProposerKind::kNgram: return ProposerKind::kNgram;
-    case wire::ProposerKind::kPrediction: return ProposerKind::kPrediction;
-    case wire::ProposerKind::kNone: return ProposerKind::kNone;
+      return open.prediction.empty() || !options.allow_prediction ? options.proposer
+                                                                  : ProposerKind::kPrediction;
+    case wire::ProposerKind::kDraft:
+      return ProposerKind::kDraft;
+    case wire::ProposerKind::kNgram:
+      return ProposerKind::kNgram;
+    case wire::ProposerKind::kPrediction:
+      return ProposerKind::kPrediction;
+    case wire::ProposerKind::kNone:
+      return ProposerKind::kNone;
   }
   return options.proposer;
 }
@@ -56,7 +69,9 @@ ProposerKind proposer_of(const wire::Open& open, const TargetServiceOptions& opt
 std::string fallback_of(const SpecStats& spec) {
   if (spec.n_rounds > 0) return {};
   const auto most = std::max_element(spec.fallbacks.begin(), spec.fallbacks.end());
-  return *most == 0 ? "" : std::string(kFallbackNames[static_cast<std::size_t>(most - spec.fallbacks.begin())]);
+  return *most == 0
+             ? ""
+             : std::string(kFallbackNames[static_cast<std::size_t>(most - spec.fallbacks.begin())]);
 }
 
 wire::Done done_of(const DoneEvent& event, TimePoint now) {
@@ -81,7 +96,8 @@ wire::Done done_of(const DoneEvent& event, TimePoint now) {
     const auto& histogram = stats.spec.accepted_histogram;
     std::size_t n = histogram.size();
     while (n > 0 && histogram[n - 1] == 0) --n;
-    for (std::size_t i = 0; i < n; ++i) done.acceptance_histogram.push_back(static_cast<std::uint32_t>(histogram[i]));
+    for (std::size_t i = 0; i < n; ++i)
+      done.acceptance_histogram.push_back(static_cast<std::uint32_t>(histogram[i]));
   }
   if (stats.admitted != TimePoint{}) done.queue_us = short_micros(stats.admitted - stats.opened);
   if (stats.first_token != TimePoint{}) {
@@ -102,8 +118,12 @@ wire::TokenLogprobs wire_logprobs(const TokenLogprobs& from) {
 
 }  // namespace
 
-TargetService::TargetService(const TargetServiceOptions& options, const wire::Hello& hello, TargetEngine& engine,
-                             DraftProposer& drafts, wire::Speaker& speaker, Metrics& metrics)
+TargetService::TargetService(const TargetServiceOptions& options,
+                             const wire::Hello& hello,
+                             TargetEngine& engine,
+                             DraftProposer& drafts,
+                             wire::Speaker& speaker,
+                             Metrics& metrics)
     : options_(options),
       hello_(hello),
       engine_(engine),
@@ -129,14 +149,20 @@ void TargetService::on_message(Delivery delivery) {
   }
   wire::Header& header = incoming->header;
   wire::Message& message = incoming->message;
-  if (delivery.peer.socket != link_.socket()) return drafts_.on_message(delivery.peer.socket, header, std::move(message));
+  if (delivery.peer.socket != link_.socket())
+    return drafts_.on_message(delivery.peer.socket, header, std::move(message));
   switch (link_.on_message(header, message)) {
-    case RouterLink::Event::kHandled: return;
-    case RouterLink::Event::kNewRouter: return forget_all("the router restarted");
-    case RouterLink::Event::kNotMine: break;
+    case RouterLink::Event::kHandled:
+      return;
+    case RouterLink::Event::kNewRouter:
+      return forget_all("the router restarted");
+    case RouterLink::Event::kNotMine:
+      break;
   }
-  if (const auto* open = std::get_if<wire::Open>(&message)) return on_open(header.request, *open, bus_->now());
-  if (const auto* close = std::get_if<wire::Close>(&message)) return on_close(header.request, *close);
+  if (const auto* open = std::get_if<wire::Open>(&message))
+    return on_open(header.request, *open, bus_->now());
+  if (const auto* close = std::get_if<wire::Close>(&message))
+    return on_close(header.request, *close);
   if (const auto* assign = std::get_if<wire::Assign>(&message)) return drafts_.assign(*assign);
   if (const auto* unassign = std::get_if<wire::Unassign>(&message))
     return drafts_.unassign(unassign->draft, unassign->incarnation);
@@ -155,39 +181,48 @@ void TargetService::on_open(RequestId id, const wire::Open& open, TimePoint now)
   if (const auto it = answers_.find(id); it != answers_.end())
     return repeat_from(id, it->second, static_cast<Position>(open.tokens.size()));
   if (open.n_prompt == 0 || open.n_prompt > open.tokens.size())
-    return refuse(id, {ErrorCode::kInvalidRequest, "n_prompt is " + std::to_string(open.n_prompt) + " of " +
-                                                       std::to_string(open.tokens.size()) + " tokens"});
+    return refuse(
+        id, {ErrorCode::kInvalidRequest, "n_prompt is " + std::to_string(open.n_prompt) + " of " +
+                                             std::to_string(open.tokens.size()) + " tokens"});
   const auto prompt_end = open.tokens.begin() + open.n_prompt;
-  OpenRequest request{.seq = SeqId{++last_seq_},
-                      .prompt = {open.tokens.begin(), prompt_end},
-                      .resume = {prompt_end, open.tokens.end()},
-                      .params = open.params,
-                      .end_tokens = open.end_tokens,
-                      .proposer = proposer_of(open, options_),
-                      .fallback = options_.fallback,
-                      .draft_len = open.draft_len < 0 ? options_.draft_len
-                                                      : std::min(static_cast<std::uint32_t>(open.draft_len), kMaxDraftTokens),
-                      .length = open.adaptive && options_.adaptive ? LengthMode::kAdaptive : LengthMode::kFixed,
-                      .prediction = open.prediction,
-                      .priority = open.priority,
-                      .tenant_salt = open.tenant_salt};
+  OpenRequest request{
+      .seq = SeqId{++last_seq_},
+      .prompt = {open.tokens.begin(), prompt_end},
+      .resume = {prompt_end, open.tokens.end()},
+      .params = open.params,
+      .end_tokens = open.end_tokens,
+      .proposer = proposer_of(open, options_),
+      .fallback = options_.fallback,
+      .draft_len = open.draft_len < 0
+                       ? options_.draft_len
+                       : std::min(static_cast<std::uint32_t>(open.draft_len), kMaxDraftTokens),
+      .length = open.adaptive && options_.adaptive ? LengthMode::kAdaptive : LengthMode::kFixed,
+      .prediction = open.prediction,
+      .priority = open.priority,
+      .tenant_salt = open.tenant_salt};
   if (open.deadline_us != 0)
-    request.deadline = now + std::min<Duration>(std::chrono::microseconds(std::min<std::uint64_t>(open.deadline_us, 1ull << 42)),
-                                                std::chrono::hours(24));
+    request.deadline =
+        now + std::min<Duration>(
+                  std::chrono::microseconds(std::min<std::uint64_t>(open.deadline_us, 1ull << 42)),
+                  std::chrono::hours(24));
   Answer answer{.seq = request.seq, .n_prompt = open.n_prompt, .output = request.resume};
   answer.guessed.assign(answer.output.size(), 0);
   answer.with_logprobs = open.params.n_logprobs >= 0;
   answer.first_logprob = static_cast<std::uint32_t>(answer.output.size());
-  if (auto opened = engine_.open(std::move(request), now); !opened.ok()) return refuse(id, opened.error());
+  if (auto opened = engine_.open(std::move(request), now); !opened.ok())
+    return refuse(id, opened.error());
   requests_.emplace(answer.seq, id);
   answers_.emplace(id, std::move(answer));
   link_.send(id, wire::Opened{.n_waiting = engine_.snapshot().n_waiting});
 }
 
 void TargetService::refuse(RequestId id, const Error& error) {
-  const bool try_elsewhere = error.code == ErrorCode::kQueueFull || error.code == ErrorCode::kDraining ||
+  const bool try_elsewhere = error.code == ErrorCode::kQueueFull ||
+                             error.code == ErrorCode::kDraining ||
                              error.code == ErrorCode::kOutOfMemory;
-  if (try_elsewhere) return link_.send(id, wire::Busy{.code = error.code, .message = error.message, .retry_after_ms = 500});
+  if (try_elsewhere)
+    return link_.send(
+        id, wire::Busy{.code = error.code, .message = error.message, .retry_after_ms = 500});
   link_.send(id, wire::Failed{.code = error.code, .message = error.message, .param = error.param});
 }
 
@@ -199,8 +234,9 @@ void TargetService::repeat_from(RequestId id, const Answer& answer, Position pos
                         .ids = {answer.output.begin() + from, answer.output.end()},
                         .accepted = {answer.guessed.begin() + from, answer.guessed.end()}};
     if (answer.with_logprobs && from >= static_cast<std::ptrdiff_t>(answer.first_logprob))
-      tokens.logprobs.assign(answer.logprobs.begin() + (from - static_cast<std::ptrdiff_t>(answer.first_logprob)),
-                             answer.logprobs.end());
+      tokens.logprobs.assign(
+          answer.logprobs.begin() + (from - static_cast<std::ptrdiff_t>(answer.first_logprob)),
+          answer.logprobs.end());
     link_.send(id, tokens);
   } else {
     link_.send(id, wire::Opened{});
@@ -213,16 +249,18 @@ void TargetService::on_close(RequestId id, const wire::Close& close) {
   if (it == answers_.end()) return;
   Answer& answer = it->second;
   if (answer.end) {
-    // The router knows the end unless it cut the answer short itself: then it still wants the counts.
+    // The router knows the end unless it cut the answer short itself: then it still wants the
+    // counts.
     if (close.reason == wire::CloseReason::kStop) link_.send(id, *answer.end);
     requests_.erase(answer.seq);
     answers_.erase(it);
     return;
   }
   answer.closing = true;
-  engine_.close(answer.seq, close.reason == wire::CloseReason::kStop       ? CloseCause::kStop
-                            : close.reason == wire::CloseReason::kDeadline ? CloseCause::kDeadline
-                                                                           : CloseCause::kCancelled);
+  engine_.close(answer.seq, close.reason == wire::CloseReason::kStop ? CloseCause::kStop
+                            : close.reason == wire::CloseReason::kDeadline
+                                ? CloseCause::kDeadline
+                                : CloseCause::kCancelled);
 }
 
 // ---- work
@@ -250,7 +288,8 @@ TimePoint TargetService::on_turn(TimePoint now) {
   return engine_.has_work() ? now : std::min(due, next_sweep_);
 }
 
-// The goodbye moves whatever is unfinished to another target, so it is said while there is still time for it.
+// The goodbye moves whatever is unfinished to another target, so it is said while there is still
+// time for it.
 void TargetService::leave_if_drained(TimePoint now) {
   // A finished answer stays until the router closes it: only then is it known to have arrived.
   const bool unfinished = engine_.has_work() || (!answers_.empty() && link_.is_registered());
@@ -260,12 +299,14 @@ void TargetService::leave_if_drained(TimePoint now) {
   said_goodbye_ = true;
 }
 
-// As long as the engine says, and not a moment longer than until the last proposal that matters has come.
+// As long as the engine says, and not a moment longer than until the last proposal that matters has
+// come.
 void TargetService::wait_for_proposals() {
   const TimePoint begin = bus_->now();
   const TimePoint until = begin + engine_.wait_hint(begin);
   while (auto delivery = bus_->receive(begin)) dispatch(*this, std::move(*delivery));
-  for (TimePoint now = bus_->now(); now < until && !engine_.proposals_complete(now); now = bus_->now()) {
+  for (TimePoint now = bus_->now(); now < until && !engine_.proposals_complete(now);
+       now = bus_->now()) {
     auto delivery = bus_->receive(until);
     if (!delivery) break;
     dispatch(*this, std::move(*delivery));
@@ -281,9 +322,12 @@ void TargetService::step() {
     step_us_[n_steps_++ % kRecentSteps] = short_micros(end_of_step - begin);
   }
   for (const TokensEvent& event : output.tokens) send_tokens(event);
-  for (const DoneEvent& event : output.done) end(event.seq, done_of(event, end_of_step), end_of_step);
+  for (const DoneEvent& event : output.done)
+    end(event.seq, done_of(event, end_of_step), end_of_step);
   for (const FailedEvent& event : output.failed)
-    end(event.seq, wire::Failed{.code = event.error.code, .message = event.error.message, .param = event.error.param},
+    end(event.seq,
+        wire::Failed{
+            .code = event.error.code, .message = event.error.message, .param = event.error.param},
         end_of_step);
 }
 
@@ -292,7 +336,8 @@ void TargetService::send_tokens(const TokensEvent& event) {
   if (it == requests_.end()) return;  // forgotten meanwhile
   Answer& answer = answers_.at(it->second);
   wire::Tokens tokens{.position = event.position, .ids = event.ids, .accepted = event.proposed};
-  for (const TokenLogprobs& logprobs : event.logprobs) tokens.logprobs.push_back(wire_logprobs(logprobs));
+  for (const TokenLogprobs& logprobs : event.logprobs)
+    tokens.logprobs.push_back(wire_logprobs(logprobs));
   answer.output.insert(answer.output.end(), event.ids.begin(), event.ids.end());
   answer.guessed.insert(answer.guessed.end(), event.proposed.begin(), event.proposed.end());
   answer.guessed.resize(answer.output.size(), 0);
@@ -332,26 +377,26 @@ void TargetService::drain(TimePoint deadline) {
   link_.turn(bus_->now(), [this] { return load(); });
 }
 
-bool TargetService::drained() const {
-  return said_goodbye_ && link_.n_queued() == 0;
-}
+bool TargetService::drained() const { return said_goodbye_ && link_.n_queued() == 0; }
 
 wire::Heartbeat TargetService::load() const {
   const TargetSnapshot now = engine_.snapshot();
-  wire::Heartbeat beat{.active = now.n_running,
-                       .queued = now.n_waiting,
-                       .queued_tokens = now.n_waiting_tokens,
-                       .kv_blocks_free = static_cast<std::uint32_t>(now.kv.n_free + now.kv.n_cached),
-                       .draining = draining_,
-                       .tokens_total = now.n_tokens,
-                       .drafted_total = now.spec.n_drafted,
-                       .accepted_total = now.spec.n_accepted,
-                       .dropped_total = malformed_ + link_.n_dropped() + drafts_.counters().stale +
-                                        drafts_.counters().malformed + drafts_.counters().not_sent,
-                       .state = draining_ ? "draining" : "ready"};
+  wire::Heartbeat beat{
+      .active = now.n_running,
+      .queued = now.n_waiting,
+      .queued_tokens = now.n_waiting_tokens,
+      .kv_blocks_free = static_cast<std::uint32_t>(now.kv.n_free + now.kv.n_cached),
+      .draining = draining_,
+      .tokens_total = now.n_tokens,
+      .drafted_total = now.spec.n_drafted,
+      .accepted_total = now.spec.n_accepted,
+      .dropped_total = malformed_ + link_.n_dropped() + drafts_.counters().stale +
+                       drafts_.counters().malformed + drafts_.counters().not_sent,
+      .state = draining_ ? "draining" : "ready"};
   if (n_steps_ > 0) {
-    std::vector<std::uint32_t> recent(step_us_.begin(),
-                                      step_us_.begin() + static_cast<std::ptrdiff_t>(std::min(n_steps_, kRecentSteps)));
+    std::vector<std::uint32_t> recent(
+        step_us_.begin(),
+        step_us_.begin() + static_cast<std::ptrdiff_t>(std::min(n_steps_, kRecentSteps)));
     std::sort(recent.begin(), recent.end());
     beat.step_us_p50 = recent[recent.size() / 2];
     beat.step_us_p99 = recent[recent.size() * 99 / 100];
@@ -361,37 +406,52 @@ wire::Heartbeat TargetService::load() const {
 
 std::string TargetService::status() const {
   const TargetSnapshot now = engine_.snapshot();
-  return std::to_string(now.n_running) + " sequences, " + std::to_string(now.n_waiting) + " waiting, " +
-         std::to_string(drafts_.n_drafts()) + " drafts";
+  return std::to_string(now.n_running) + " sequences, " + std::to_string(now.n_waiting) +
+         " waiting, " + std::to_string(drafts_.n_drafts()) + " drafts";
 }
 
-// Counters are counted here, from the engine's totals, when somebody asks: nothing on the path of a token.
+// Counters are counted here, from the engine's totals, when somebody asks: nothing on the path of a
+// token.
 std::string TargetService::metrics_text() {
   const TargetSnapshot now = engine_.snapshot();
-  const auto count = [&](const char* name, const char* help, std::uint64_t before, std::uint64_t after) {
+  const auto count = [&](const char* name, const char* help, std::uint64_t before,
+                         std::uint64_t after) {
     metrics_.counter(name, help).add(static_cast<double>(after - before));
   };
   metrics_.gauge("num_requests_running", "Sequences in the batch.").set(now.n_running);
   metrics_.gauge("num_requests_waiting", "Sequences waiting for a place.").set(now.n_waiting);
   metrics_.gauge("kv_cache_usage_perc", "Share of KV blocks in use.").set(now.kv.usage());
-  metrics_.gauge("drafts_assigned", "Drafts this target may use.").set(static_cast<double>(drafts_.n_drafts()));
+  metrics_.gauge("drafts_assigned", "Drafts this target may use.")
+      .set(static_cast<double>(drafts_.n_drafts()));
+  metrics_.gauge("frames_dropped", "Frames dropped since start: malformed, stale or without room.")
+      .set(static_cast<double>(load().dropped_total));
   count("generation_tokens_total", "Tokens committed.", counted_.n_tokens, now.n_tokens);
-  count("prompt_tokens_total", "Prompt tokens prefilled.", counted_.n_prompt_rows, now.n_prompt_rows);
-  count("num_preemptions_total", "Sequences whose blocks were taken.", counted_.n_preemptions, now.n_preemptions);
-  count("prefix_cache_queries_total", "Prompt tokens looked up.", counted_.kv.n_queried_tokens, now.kv.n_queried_tokens);
-  count("prefix_cache_hits_total", "Prompt tokens found.", counted_.kv.n_hit_tokens, now.kv.n_hit_tokens);
-  count("spec_decode_num_drafts_total", "Rounds that verified guesses.", counted_.spec.n_rounds, now.spec.n_rounds);
-  count("spec_decode_num_draft_tokens_total", "Guesses verified.", counted_.spec.n_drafted, now.spec.n_drafted);
-  count("spec_decode_num_accepted_tokens_total", "Guesses accepted.", counted_.spec.n_accepted, now.spec.n_accepted);
+  count("prompt_tokens_total", "Prompt tokens prefilled.", counted_.n_prompt_rows,
+        now.n_prompt_rows);
+  count("num_preemptions_total", "Sequences whose blocks were taken.", counted_.n_preemptions,
+        now.n_preemptions);
+  count("prefix_cache_queries_total", "Prompt tokens looked up.", counted_.kv.n_queried_tokens,
+        now.kv.n_queried_tokens);
+  count("prefix_cache_hits_total", "Prompt tokens found.", counted_.kv.n_hit_tokens,
+        now.kv.n_hit_tokens);
+  count("spec_decode_num_drafts_total", "Rounds that verified guesses.", counted_.spec.n_rounds,
+        now.spec.n_rounds);
+  count("spec_decode_num_draft_tokens_total", "Guesses verified.", counted_.spec.n_drafted,
+        now.spec.n_drafted);
+  count("spec_decode_num_accepted_tokens_total", "Guesses accepted.", counted_.spec.n_accepted,
+        now.spec.n_accepted);
   for (std::size_t i = 0; i < now.spec.by_depth.size(); ++i) {
     if (now.spec.by_depth[i].n_drafted == 0) break;
-    metrics_.counter("spec_decode_num_accepted_tokens_per_pos_total", "Guesses accepted, by position.",
-                     {{"position", std::to_string(i)}})
-        .add(static_cast<double>(now.spec.by_depth[i].n_accepted - counted_.spec.by_depth[i].n_accepted));
+    metrics_
+        .counter("spec_decode_num_accepted_tokens_per_pos_total", "Guesses accepted, by position.",
+                 {{"position", std::to_string(i)}})
+        .add(static_cast<double>(now.spec.by_depth[i].n_accepted -
+                                 counted_.spec.by_depth[i].n_accepted));
   }
   for (std::size_t i = 0; i < kFallbackReasons; ++i)
-    metrics_.counter("spec_decode_fallback_total", "Rounds without guesses, by reason.",
-                     {{"reason", std::string(kFallbackNames[i])}})
+    metrics_
+        .counter("spec_decode_fallback_total", "Rounds without guesses, by reason.",
+                 {{"reason", std::string(kFallbackNames[i])}})
         .add(static_cast<double>(now.spec.fallbacks[i] - counted_.spec.fallbacks[i]));
   counted_ = now;
   return metrics_.text();

@@ -1,6 +1,7 @@
-// The target as a service: requests in, steps of the engine, tokens out. It keeps what each sequence has said until the
-// router closes it, so that a repeated OPEN is answered and nothing that got lost is lost. It waits for proposals only as
-// long as the engine says, and for nobody else. Work thread only; engine and proposer are borrowed.
+// The target as a service: requests in, steps of the engine, tokens out. It keeps what each
+// sequence has said until the router closes it, so that a repeated OPEN is answered and nothing
+// that got lost is lost. It waits for proposals only as long as the engine says, and for nobody
+// else. Work thread only; engine and proposer are borrowed.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,7 @@
 namespace foretoken {
 
 struct TargetServiceOptions {
-  std::string router;                   // endpoint
+  std::string router;  // endpoint
   Duration heartbeat = std::chrono::milliseconds(250);
   ProposerKind proposer = ProposerKind::kDraft;  // of requests that name none
   LocalFallback fallback = LocalFallback::kPlain;
@@ -31,8 +32,12 @@ struct TargetServiceOptions {
 
 class TargetService final : public Service {
  public:
-  TargetService(const TargetServiceOptions& options, const wire::Hello& hello, TargetEngine& engine, DraftProposer& drafts,
-                wire::Speaker& speaker, Metrics& metrics);
+  TargetService(const TargetServiceOptions& options,
+                const wire::Hello& hello,
+                TargetEngine& engine,
+                DraftProposer& drafts,
+                wire::Speaker& speaker,
+                Metrics& metrics);
 
   void start(Bus& bus) override;
   void on_message(Delivery delivery) override;
@@ -46,13 +51,13 @@ class TargetService final : public Service {
   struct Answer {
     SeqId seq;
     std::uint32_t n_prompt = 0;
-    std::vector<TokenId> output;           // resumed tokens included
+    std::vector<TokenId> output;  // resumed tokens included
     std::vector<std::uint8_t> guessed;
     std::vector<wire::TokenLogprobs> logprobs;
     bool with_logprobs = false;
-    std::uint32_t first_logprob = 0;       // resumed tokens have none here
-    bool closing = false;                  // the router wants nothing but the end
-    std::optional<wire::Message> end;      // Done or Failed, once it has ended
+    std::uint32_t first_logprob = 0;   // resumed tokens have none here
+    bool closing = false;              // the router wants nothing but the end
+    std::optional<wire::Message> end;  // Done or Failed, once it has ended
     TimePoint ended{};
   };
 
@@ -86,7 +91,7 @@ class TargetService final : public Service {
   TimePoint drain_deadline_{};
   std::vector<std::uint32_t> step_us_;  // of recent steps, a ring
   std::size_t n_steps_ = 0;
-  TargetSnapshot counted_;              // what the metrics have counted so far
+  TargetSnapshot counted_;  // what the metrics have counted so far
 };
 
 }  // namespace foretoken

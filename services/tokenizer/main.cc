@@ -7,24 +7,28 @@
 
 int main(int argc, char** argv) {
   using namespace foretoken;
-  return service_main({"tokenizer", argc, argv, "Turns text into tokens and tokens into text."}, [](const Config& config,
-                                                                                                   Runtime& runtime) {
-    const auto tokenizer = value_or_throw(Tokenizer::load(model_folder(config.model.target, "target")));
-    std::unique_ptr<ChatTemplate> chat;
-    ChatRenderer render;
-    if (tokenizer->chat_template()) {
-      chat = value_or_throw(ChatTemplate::compile(*tokenizer->chat_template(),
-                                                  {{"bos_token", std::string(tokenizer->bos_token())},
-                                                   {"eos_token", std::string(tokenizer->eos_token())}}));
-      render = [&chat](const std::string& messages, bool add_generation_prompt, const std::string& variables) {
-        return chat->render(messages, add_generation_prompt, variables);
-      };
-    } else {
-      log_warning("the model has no chat template: messages will be refused");
-    }
-    wire::Speaker speaker = runtime.speaker();
-    TokenizerService service(tokenizer_options(config), tokenizer_hello(config, runtime.name(), *tokenizer), *tokenizer,
-                             render, speaker, runtime.metrics());
-    return runtime.serve(service);
-  });
+  return service_main(
+      {"tokenizer", argc, argv, "Turns text into tokens and tokens into text."},
+      [](const Config& config, Runtime& runtime) {
+        const auto tokenizer =
+            value_or_throw(Tokenizer::load(model_folder(config.model.target, "target")));
+        std::unique_ptr<ChatTemplate> chat;
+        ChatRenderer render;
+        if (tokenizer->chat_template()) {
+          chat = value_or_throw(ChatTemplate::compile(
+              *tokenizer->chat_template(), {{"bos_token", std::string(tokenizer->bos_token())},
+                                            {"eos_token", std::string(tokenizer->eos_token())}}));
+          render = [&chat](const std::string& messages, bool add_generation_prompt,
+                           const std::string& variables) {
+            return chat->render(messages, add_generation_prompt, variables);
+          };
+        } else {
+          log_warning("the model has no chat template: messages will be refused");
+        }
+        wire::Speaker speaker = runtime.speaker();
+        TokenizerService service(tokenizer_options(config),
+                                 tokenizer_hello(config, runtime.name(), *tokenizer), *tokenizer,
+                                 render, speaker, runtime.metrics());
+        return runtime.serve(service);
+      });
 }

@@ -16,21 +16,29 @@ constexpr Duration kSweep = std::chrono::seconds(10);
 }  // namespace
 
 TokenizerServiceOptions tokenizer_options(const Config& config) {
-  return {.router = router_endpoint(config.bus), .heartbeat = std::chrono::milliseconds(config.bus.heartbeat_ms)};
+  return {.router = router_endpoint(config.bus),
+          .heartbeat = std::chrono::milliseconds(config.bus.heartbeat_ms)};
 }
 
-wire::Hello tokenizer_hello(const Config& config, const std::string& name, const Tokenizer& tokenizer) {
+wire::Hello tokenizer_hello(const Config& config,
+                            const std::string& name,
+                            const Tokenizer& tokenizer) {
   return {.role = wire::Role::kTokenizer,
           .name = name,
-          .fingerprints = {.vocabulary = tokenizer.vocabulary_fingerprint(), .text = tokenizer.text_fingerprint()},
+          .fingerprints = {.vocabulary = tokenizer.vocabulary_fingerprint(),
+                           .text = tokenizer.text_fingerprint()},
           .model_name = served_model_name(config.model),
           .vocab_size = static_cast<std::uint32_t>(tokenizer.vocab_size()),
           .build = build_text(),
           .pid = static_cast<std::uint64_t>(getpid())};
 }
 
-TokenizerService::TokenizerService(const TokenizerServiceOptions& options, const wire::Hello& hello,
-                                   const Tokenizer& tokenizer, ChatRenderer render, wire::Speaker& speaker, Metrics& metrics)
+TokenizerService::TokenizerService(const TokenizerServiceOptions& options,
+                                   const wire::Hello& hello,
+                                   const Tokenizer& tokenizer,
+                                   ChatRenderer render,
+                                   wire::Speaker& speaker,
+                                   Metrics& metrics)
     : options_(options),
       tokenizer_(tokenizer),
       render_(std::move(render)),
@@ -51,23 +59,37 @@ void TokenizerService::on_message(Delivery delivery) {
   const wire::Header& header = incoming->header;
   const wire::Message& message = incoming->message;
   switch (link_.on_message(header, message)) {
-    case RouterLink::Event::kHandled: return;
-    case RouterLink::Event::kNewRouter: streams_.clear(); return;
-    case RouterLink::Event::kNotMine: break;
+    case RouterLink::Event::kHandled:
+      return;
+    case RouterLink::Event::kNewRouter:
+      streams_.clear();
+      return;
+    case RouterLink::Event::kNotMine:
+      break;
   }
   const TimePoint now = bus_->now();
-  if (const auto* decode = std::get_if<wire::Decode>(&message)) return on_decode(header.request, *decode, now);
-  if (const auto* encode = std::get_if<wire::Encode>(&message)) return on_encode(header.request, *encode, now);
-  if (const auto* open = std::get_if<wire::StreamOpen>(&message)) return on_stream_open(header.request, *open, now);
+  if (const auto* decode = std::get_if<wire::Decode>(&message))
+    return on_decode(header.request, *decode, now);
+  if (const auto* encode = std::get_if<wire::Encode>(&message))
+    return on_encode(header.request, *encode, now);
+  if (const auto* open = std::get_if<wire::StreamOpen>(&message))
+    return on_stream_open(header.request, *open, now);
   if (std::holds_alternative<wire::StreamClose>(message)) {
     streams_.erase(header.request);
     return;
   }
   if (std::holds_alternative<wire::MetricsRequest>(message)) {
-    metrics_.gauge("tokenizer_streams", "Streams being decoded.").set(static_cast<double>(streams_.size()));
-    metrics_.gauge("tokenizer_prompt_tokens", "Prompt tokens encoded since start.").set(static_cast<double>(n_prompt_tokens_));
-    metrics_.gauge("tokenizer_decoded_tokens", "Tokens decoded since start.").set(static_cast<double>(n_decoded_));
-    metrics_.gauge("tokenizer_stop_strings", "Stop strings found since start.").set(static_cast<double>(n_stops_));
+    metrics_
+        .gauge("frames_dropped", "Frames dropped since start: malformed, stale or without room.")
+        .set(static_cast<double>(load().dropped_total));
+    metrics_.gauge("tokenizer_streams", "Streams being decoded.")
+        .set(static_cast<double>(streams_.size()));
+    metrics_.gauge("tokenizer_prompt_tokens", "Prompt tokens encoded since start.")
+        .set(static_cast<double>(n_prompt_tokens_));
+    metrics_.gauge("tokenizer_decoded_tokens", "Tokens decoded since start.")
+        .set(static_cast<double>(n_decoded_));
+    metrics_.gauge("tokenizer_stop_strings", "Stop strings found since start.")
+        .set(static_cast<double>(n_stops_));
     return link_.send(header.request, wire::MetricsReply{.text = metrics_.text()});
   }
   ++malformed_;
@@ -101,9 +123,12 @@ Result<wire::Encoded> TokenizerService::encoded(const wire::Encode& encode) cons
       auto ids = tokenizer_.encode(form, AddSpecialTokens::kNo);
       if (!ids.ok()) return Error{ids.error().code, ids.error().message, "bad_words"};
       if (ids->empty() || ids->size() > kMaxBadWordTokens)
-        return Error{ErrorCode::kInvalidValue, "a bad word has " + std::to_string(ids->size()) + " tokens; 1 to " +
-                                                   std::to_string(kMaxBadWordTokens) + " are allowed", "bad_words"};
-      if (std::find(result.bad_word_tokens.begin(), result.bad_word_tokens.end(), *ids) == result.bad_word_tokens.end() &&
+        return Error{ErrorCode::kInvalidValue,
+                     "a bad word has " + std::to_string(ids->size()) + " tokens; 1 to " +
+                         std::to_string(kMaxBadWordTokens) + " are allowed",
+                     "bad_words"};
+      if (std::find(result.bad_word_tokens.begin(), result.bad_word_tokens.end(), *ids) ==
+              result.bad_word_tokens.end() &&
           result.bad_word_tokens.size() < kMaxBadWords)
         result.bad_word_tokens.push_back(std::move(*ids));
     }
@@ -124,17 +149,23 @@ Result<std::vector<TokenId>> TokenizerService::prompt_of(const wire::Encode& enc
     case wire::PromptKind::kTokens:
       for (std::size_t i = 0; i < encode.tokens.size(); ++i)
         if (!tokenizer_.is_token(encode.tokens[i]))
-          return Error{ErrorCode::kInvalidValue, "token_ids[" + std::to_string(i) + "] is " + std::to_string(encode.tokens[i]) +
-                                                     ", which names no token; ids go from 0 to " +
-                                                     std::to_string(tokenizer_.vocab_size() - 1), "token_ids"};
+          return Error{ErrorCode::kInvalidValue,
+                       "token_ids[" + std::to_string(i) + "] is " +
+                           std::to_string(encode.tokens[i]) +
+                           ", which names no token; ids go from 0 to " +
+                           std::to_string(tokenizer_.vocab_size() - 1),
+                       "token_ids"};
       return encode.tokens;
     case wire::PromptKind::kText: {
-      auto ids = tokenizer_.encode(encode.text, encode.add_special_tokens ? AddSpecialTokens::kYes : AddSpecialTokens::kNo);
+      auto ids = tokenizer_.encode(
+          encode.text, encode.add_special_tokens ? AddSpecialTokens::kYes : AddSpecialTokens::kNo);
       if (!ids.ok()) return blame(ids.error(), "prompt");
       return ids;
     }
     case wire::PromptKind::kMessages: {
-      if (!render_) return Error{ErrorCode::kUnsupportedParameter, "this model has no chat template; send a prompt", "messages"};
+      if (!render_)
+        return Error{ErrorCode::kUnsupportedParameter,
+                     "this model has no chat template; send a prompt", "messages"};
       auto text = render_(encode.text, encode.add_generation_prompt, encode.template_vars_json);
       if (!text.ok()) return blame(text.error(), "messages");
       // The template writes BOS and the like itself: adding them again would double them.
@@ -150,17 +181,20 @@ Result<std::vector<TokenId>> TokenizerService::prompt_of(const wire::Encode& enc
 
 void TokenizerService::on_stream_open(RequestId id, const wire::StreamOpen& open, TimePoint now) {
   if (const auto good = StreamDecoder::check_stops(open.stop); !good.ok())
-    return link_.send(id, wire::Failed{.code = good.error().code, .message = good.error().message, .param = "stop"});
+    return link_.send(
+        id,
+        wire::Failed{.code = good.error().code, .message = good.error().message, .param = "stop"});
   if (streams_.size() >= options_.max_streams && !streams_.contains(id)) {
-    const auto oldest = std::min_element(streams_.begin(), streams_.end(), [](const auto& a, const auto& b) {
-      return a.second.touched < b.second.touched;
-    });
+    const auto oldest = std::min_element(
+        streams_.begin(), streams_.end(),
+        [](const auto& a, const auto& b) { return a.second.touched < b.second.touched; });
     streams_.erase(oldest);
     ++n_lost_;
   }
-  const StreamOptions options{.stop = open.stop,
-                              .include_stop = open.include_stop ? IncludeStop::kYes : IncludeStop::kNo,
-                              .skip_special = open.skip_special_tokens ? SkipSpecialTokens::kYes : SkipSpecialTokens::kNo};
+  const StreamOptions options{
+      .stop = open.stop,
+      .include_stop = open.include_stop ? IncludeStop::kYes : IncludeStop::kNo,
+      .skip_special = open.skip_special_tokens ? SkipSpecialTokens::kYes : SkipSpecialTokens::kNo};
   streams_.erase(id);
   streams_.emplace(id, Stream{.decoder = StreamDecoder(tokenizer_, options),
                               .stops = open.stop,
@@ -173,8 +207,10 @@ void TokenizerService::on_decode(RequestId id, const wire::Decode& decode, TimeP
   const auto it = streams_.find(id);
   if (it == streams_.end() || decode.position > it->second.next) {
     ++n_lost_;
-    return link_.send(id, wire::Failed{.code = ErrorCode::kNotFound,
-                                       .message = it == streams_.end() ? "no such stream" : "tokens are missing before these"});
+    return link_.send(
+        id, wire::Failed{.code = ErrorCode::kNotFound,
+                         .message = it == streams_.end() ? "no such stream"
+                                                         : "tokens are missing before these"});
   }
   Stream& stream = it->second;
   stream.touched = now;
@@ -186,7 +222,8 @@ void TokenizerService::on_decode(RequestId id, const wire::Decode& decode, TimeP
     if (piece.stop_index) answer.stop_string = stream.stops[*piece.stop_index];
   };
   // Positions it has are skipped: the same DECODE twice adds nothing.
-  for (std::size_t i = stream.next - decode.position; i < decode.ids.size() && !answer.stopped; ++i) {
+  for (std::size_t i = stream.next - decode.position; i < decode.ids.size() && !answer.stopped;
+       ++i) {
     take(stream.decoder.push(decode.ids[i]));
     ++stream.next;
     ++n_decoded_;
@@ -196,12 +233,15 @@ void TokenizerService::on_decode(RequestId id, const wire::Decode& decode, TimeP
   answer.final = decode.final || answer.stopped;
   stream.n_bytes += static_cast<std::uint32_t>(answer.text.size());
   if (answer.stopped) ++n_stops_;
-  if (answer.final) streams_.erase(it);  // should this answer get lost, the router replays the stream
+  if (answer.final)
+    streams_.erase(it);  // should this answer get lost, the router replays the stream
   link_.send(id, answer);
 }
 
 void TokenizerService::forget_old(TimePoint now) {
-  std::erase_if(streams_, [&](const auto& entry) { return now - entry.second.touched > options_.keep_stream; });
+  std::erase_if(streams_, [&](const auto& entry) {
+    return now - entry.second.touched > options_.keep_stream;
+  });
 }
 
 // ---- time
@@ -211,7 +251,8 @@ TimePoint TokenizerService::on_turn(TimePoint now) {
     next_sweep_ = now + kSweep;
     forget_old(now);
   }
-  // The router replays what is unfinished at another tokenizer, so nobody has to wait for long streams.
+  // The router replays what is unfinished at another tokenizer, so nobody has to wait for long
+  // streams.
   if (draining_ && !said_goodbye_ && (streams_.empty() || now >= drain_deadline_)) {
     link_.goodbye("drained");
     said_goodbye_ = true;
@@ -234,6 +275,8 @@ wire::Heartbeat TokenizerService::load() const {
           .state = draining_ ? "draining" : "ready"};
 }
 
-std::string TokenizerService::status() const { return std::to_string(streams_.size()) + " streams"; }
+std::string TokenizerService::status() const {
+  return std::to_string(streams_.size()) + " streams";
+}
 
 }  // namespace foretoken

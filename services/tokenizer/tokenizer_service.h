@@ -1,6 +1,7 @@
-// The tokenizer as a service: prompts to ids, ids back to text as they come, stop strings found. What it keeps of a stream
-// can be computed again from its first token, so a stream may be forgotten at any time: the router replays it. Answers name
-// positions and byte offsets, which makes repeated and late ones harmless. Work thread only.
+// The tokenizer as a service: prompts to ids, ids back to text as they come, stop strings found.
+// What it keeps of a stream can be computed again from its first token, so a stream may be
+// forgotten at any time: the router replays it. Answers name positions and byte offsets, which
+// makes repeated and late ones harmless. Work thread only.
 #pragma once
 
 #include <cstdint>
@@ -18,24 +19,32 @@
 
 namespace foretoken {
 
-// Messages (JSON array), whether to open the assistant's turn, extra variables (JSON object or empty) -> the prompt's text.
-using ChatRenderer = std::function<Result<std::string>(const std::string& messages, bool add_generation_prompt,
-                                                       const std::string& variables)>;
+// Messages (JSON array), whether to open the assistant's turn, extra variables (JSON object or
+// empty) -> the prompt's text.
+using ChatRenderer = std::function<Result<std::string>(
+    const std::string& messages, bool add_generation_prompt, const std::string& variables)>;
 
 struct TokenizerServiceOptions {
   std::string router;  // endpoint
   Duration heartbeat = std::chrono::milliseconds(250);
-  std::size_t max_streams = 8192;                       // the one untouched longest makes room
-  Duration keep_stream = std::chrono::minutes(5);       // untouched; the router replays it should it still want it
+  std::size_t max_streams = 8192;  // the one untouched longest makes room
+  Duration keep_stream =
+      std::chrono::minutes(5);  // untouched; the router replays it should it still want it
 };
 
 TokenizerServiceOptions tokenizer_options(const Config& config);
-wire::Hello tokenizer_hello(const Config& config, const std::string& name, const Tokenizer& tokenizer);
+wire::Hello tokenizer_hello(const Config& config,
+                            const std::string& name,
+                            const Tokenizer& tokenizer);
 
 class TokenizerService final : public Service {
  public:
-  TokenizerService(const TokenizerServiceOptions& options, const wire::Hello& hello, const Tokenizer& tokenizer,
-                   ChatRenderer render, wire::Speaker& speaker, Metrics& metrics);
+  TokenizerService(const TokenizerServiceOptions& options,
+                   const wire::Hello& hello,
+                   const Tokenizer& tokenizer,
+                   ChatRenderer render,
+                   wire::Speaker& speaker,
+                   Metrics& metrics);
 
   void start(Bus& bus) override;
   void on_message(Delivery delivery) override;
@@ -70,7 +79,8 @@ class TokenizerService final : public Service {
   Bus* bus_ = nullptr;
   std::unordered_map<RequestId, Stream> streams_;
   TimePoint next_sweep_{};
-  std::uint64_t n_encoded_ = 0, n_prompt_tokens_ = 0, n_decoded_ = 0, n_stops_ = 0, n_lost_ = 0, malformed_ = 0;
+  std::uint64_t n_encoded_ = 0, n_prompt_tokens_ = 0, n_decoded_ = 0, n_stops_ = 0, n_lost_ = 0,
+                malformed_ = 0;
   bool draining_ = false;
   TimePoint drain_deadline_{};
   bool said_goodbye_ = false;

@@ -129,6 +129,14 @@ class Garbage(unittest.TestCase):
         client = Client(self.system)
         reply = client.ask(**request(0, max_tokens=8))
         self.assertEqual(8, len(reply["token_ids"]), reply)
+        # They did arrive, and were seen for what they are.
+        counts = dict(line.rsplit(" ", 1) for line in client.ask(op="metrics")["metrics_text"].split("\n")
+                      if line and not line.startswith("#"))
+        seen = {name: float(value) for name, value in counts.items() if "frames_dropped" in name or "bad_requests" in name}
+        print(seen)
+        for name, least in (('bad_requests{service="router-0"', 1.0), ('frames_dropped{service="router-0"', 0.5),
+                            ('frames_dropped{service="draft-0"', 0.5)):
+            self.assertGreater(seen["foretoken_" + name + "}"], least * FRAMES / 2, seen)
         client.close()
 
     def test_workers_survive_a_router_that_talks_nonsense(self):

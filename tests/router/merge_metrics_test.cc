@@ -6,10 +6,14 @@ namespace foretoken {
 namespace {
 
 TEST(MergeMetrics, EachFamilyOnceWithAllItsSamples) {
-  const std::string a = "# HELP x How many.\n# TYPE x counter\nx{service=\"a\"} 1\n# HELP y Else.\n# TYPE y gauge\ny 2\n";
+  const std::string a =
+      "# HELP x How many.\n# TYPE x counter\nx{service=\"a\"} 1\n# HELP y Else.\n# TYPE y gauge\ny "
+      "2\n";
   const std::string b = "# HELP x How many.\n# TYPE x counter\nx{service=\"b\"} 3\n";
-  EXPECT_EQ("# HELP x How many.\n# TYPE x counter\nx{service=\"a\"} 1\nx{service=\"b\"} 3\n# HELP y Else.\n# TYPE y gauge\ny 2\n",
-            merge_metrics({a, b}));
+  EXPECT_EQ(
+      "# HELP x How many.\n# TYPE x counter\nx{service=\"a\"} 1\nx{service=\"b\"} 3\n# HELP y "
+      "Else.\n# TYPE y gauge\ny 2\n",
+      merge_metrics({a, b}));
 }
 
 TEST(MergeMetrics, TextWithoutAnEndOfLineOrWithoutAnythingIsHarmless) {

@@ -5,10 +5,17 @@
 namespace foretoken {
 namespace {
 
-Worker target(std::uint64_t id, std::uint64_t queued_tokens, std::uint32_t active = 0, std::uint32_t free_blocks = 0) {
+Worker target(std::uint64_t id,
+              std::uint64_t queued_tokens,
+              std::uint32_t active = 0,
+              std::uint32_t free_blocks = 0) {
   Worker worker;
   worker.id = WorkerId{id};
-  worker.hello = {.role = wire::Role::kTarget, .fingerprints = {1, 1, 1, 1}, .model_name = "m", .aliases = {"alias"}, .max_sequences = 8};
+  worker.hello = {.role = wire::Role::kTarget,
+                  .fingerprints = {1, 1, 1, 1},
+                  .model_name = "m",
+                  .aliases = {"alias"},
+                  .max_sequences = 8};
   worker.load = {.active = active, .queued_tokens = queued_tokens, .kv_blocks_free = free_blocks};
   return worker;
 }
@@ -19,7 +26,9 @@ std::optional<WorkerId> place(const std::vector<Worker>& workers, const Need& ne
   return place_target(list, need);
 }
 
-TEST(Placement, FewestQueuedTokensFirst) { EXPECT_EQ(WorkerId{2}, place({target(1, 100), target(2, 50), target(3, 70)})); }
+TEST(Placement, FewestQueuedTokensFirst) {
+  EXPECT_EQ(WorkerId{2}, place({target(1, 100), target(2, 50), target(3, 70)}));
+}
 
 TEST(Placement, CountsWhatWasPlacedSinceTheLastHeartbeat) {
   Worker busy = target(1, 0);

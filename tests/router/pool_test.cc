@@ -21,7 +21,8 @@ wire::Header header(std::uint64_t worker, std::uint64_t incarnation) {
 Peer peer(const std::string& routing) { return {.socket = 1, .routing = routing}; }
 
 wire::Hello target(const std::string& name = "target-0") {
-  return {.role = wire::Role::kTarget, .name = name, .fingerprints = {1, 2, 3, 4}, .model_name = "m"};
+  return {
+      .role = wire::Role::kTarget, .name = name, .fingerprints = {1, 2, 3, 4}, .model_name = "m"};
 }
 
 TEST(Pool, AWorkerThatSaysHelloIsReady) {
@@ -68,7 +69,8 @@ TEST(Pool, ASilentWorkerIsLostAfterThePatienceAndMayComeBack) {
   ASSERT_EQ(1u, lost.size());
   EXPECT_TRUE(pool.expire(kStart + 3 * kPatience).empty()) << "lost once, not twice";
   EXPECT_TRUE(pool.ready(wire::Role::kTarget).empty());
-  EXPECT_FALSE(pool.heartbeat(header(1, 1), peer("a"), {}, kStart + 3 * kPatience)) << "it must say hello";
+  EXPECT_FALSE(pool.heartbeat(header(1, 1), peer("a"), {}, kStart + 3 * kPatience))
+      << "it must say hello";
   EXPECT_TRUE(pool.hello(header(1, 1), peer("a"), target(), kStart + 3 * kPatience).is_new);
   EXPECT_EQ(1u, pool.ready(wire::Role::kTarget).size());
 }
@@ -91,8 +93,12 @@ TEST(Pool, AGoodbyeEndsThatLifeForGood) {
 }
 
 TEST(Pool, IncompatiblePairsAreNamed) {
-  wire::Hello draft{.role = wire::Role::kDraft, .name = "draft-7", .endpoint = "ipc://x", .fingerprints = {1, 0, 9, 0}};
-  EXPECT_EQ("", why_not_paired(target(), draft)) << "another model of the same vocabulary is what a draft is";
+  wire::Hello draft{.role = wire::Role::kDraft,
+                    .name = "draft-7",
+                    .endpoint = "ipc://x",
+                    .fingerprints = {1, 0, 9, 0}};
+  EXPECT_EQ("", why_not_paired(target(), draft))
+      << "another model of the same vocabulary is what a draft is";
   draft.fingerprints.vocabulary = 5;
   const std::string reason = why_not_paired(target(), draft);
   EXPECT_NE(std::string::npos, reason.find("draft-7"));

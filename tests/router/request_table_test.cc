@@ -24,12 +24,22 @@ class RequestTableTest : public testing::Test {
     join(kTarget, wire::Role::kTarget, "target-0");
     rules.max_requests = 4;
   }
-  void join(WorkerId id, wire::Role role, const std::string& name, std::uint64_t incarnation = 1, Fingerprint numerics = 4) {
+  void join(WorkerId id,
+            wire::Role role,
+            const std::string& name,
+            std::uint64_t incarnation = 1,
+            Fingerprint numerics = 4) {
     wire::Header header;
     header.sender = id;
     header.incarnation = Incarnation{incarnation};
-    wire::Hello hello{.role = role, .name = name, .fingerprints = {1, 2, 3, numerics}, .model_name = "m", .vocab_size = 1000,
-                      .end_tokens = {0}, .max_model_len = 100, .max_sequences = 8};
+    wire::Hello hello{.role = role,
+                      .name = name,
+                      .fingerprints = {1, 2, 3, numerics},
+                      .model_name = "m",
+                      .vocab_size = 1000,
+                      .end_tokens = {0},
+                      .max_model_len = 100,
+                      .max_sequences = 8};
     if (role == wire::Role::kTokenizer) hello.fingerprints = {1, 2, 0, 0};
     pool.hello(header, {.socket = 1, .routing = name}, hello, now);
   }
@@ -44,10 +54,15 @@ class RequestTableTest : public testing::Test {
     request.has_max_tokens = true;
     return request;
   }
-  void submit(wire::ClientRequest request = ask(), RequestId id = kId, const Peer& peer = client(), std::uint64_t content = 5) {
+  void submit(wire::ClientRequest request = ask(),
+              RequestId id = kId,
+              const Peer& peer = client(),
+              std::uint64_t content = 5) {
     table.submit(peer, id, std::move(request), content, now, out);
   }
-  void hear(WorkerId from, wire::Message message, RequestId id = kId) { table.on_message(from, id, std::move(message), now, out); }
+  void hear(WorkerId from, wire::Message message, RequestId id = kId) {
+    table.on_message(from, id, std::move(message), now, out);
+  }
   void advance(Duration by) {
     now += by;
     beat();
@@ -87,7 +102,8 @@ class RequestTableTest : public testing::Test {
     hear(from, wire::Tokens{.position = position, .ids = std::move(ids)});
   }
   void text(Position next, std::string bytes, std::uint32_t offset, bool final = false) {
-    hear(kTokenizer, wire::Text{.next = next, .text = std::move(bytes), .final = final, .offset = offset});
+    hear(kTokenizer,
+         wire::Text{.next = next, .text = std::move(bytes), .final = final, .offset = offset});
   }
 
   TimePoint now = TimePoint{} + seconds(1000);
@@ -133,7 +149,8 @@ TEST_F(RequestTableTest, RepeatedAndOvertakenTokensAddNothing) {
   tokens(3, {20, 21});
   tokens(4, {21, 22});
   std::vector<TokenId> decoded;
-  for (const auto& [to, decode] : sent<wire::Decode>()) decoded.insert(decoded.end(), decode.ids.begin(), decode.ids.end());
+  for (const auto& [to, decode] : sent<wire::Decode>())
+    decoded.insert(decoded.end(), decode.ids.begin(), decode.ids.end());
   EXPECT_EQ((std::vector<TokenId>{20, 21, 22}), decoded);
 }
 
@@ -255,9 +272,17 @@ TEST_F(RequestTableTest, AStopStringCutsEverythingBehindItAndClosesTheSequence) 
   auto request = ask(50);
   request.params.n_logprobs = 0;
   run_to_target(request);
-  hear(kTarget, wire::Tokens{.position = 3, .ids = {20, 21, 22, 23}, .accepted = {}, .logprobs = std::vector<wire::TokenLogprobs>(4)});
+  hear(kTarget, wire::Tokens{.position = 3,
+                             .ids = {20, 21, 22, 23},
+                             .accepted = {},
+                             .logprobs = std::vector<wire::TokenLogprobs>(4)});
   out.clear();
-  hear(kTokenizer, wire::Text{.next = 5, .text = "a", .stopped = true, .stop_string = "b", .n_tokens = 2, .final = true});
+  hear(kTokenizer, wire::Text{.next = 5,
+                              .text = "a",
+                              .stopped = true,
+                              .stop_string = "b",
+                              .n_tokens = 2,
+                              .final = true});
   const auto closes = sent<wire::Close>();
   ASSERT_EQ(1u, closes.size());
   EXPECT_EQ(2u, closes[0].second.n_tokens);
@@ -276,7 +301,8 @@ TEST_F(RequestTableTest, AStopStringCutsEverythingBehindItAndClosesTheSequence) 
 TEST_F(RequestTableTest, TheTargetsCountsAreAwaitedOnlyForAMoment) {
   run_to_target(ask(50));
   tokens(3, {20, 21});
-  hear(kTokenizer, wire::Text{.next = 5, .text = "a", .stopped = true, .stop_string = "b", .n_tokens = 2});
+  hear(kTokenizer,
+       wire::Text{.next = 5, .text = "a", .stopped = true, .stop_string = "b", .n_tokens = 2});
   EXPECT_TRUE(answers<wire::ClientReply>().empty());
   advance(milliseconds(250));
   EXPECT_EQ(1u, answers<wire::ClientReply>().size());

@@ -1,5 +1,5 @@
-// The crown test of the services: whatever the network loses, repeats, delays and reorders, whoever crashes and comes back,
-// every request ends exactly once, and its text is that of plain decoding.
+// The crown test of the services: whatever the network loses, repeats, delays and reorders, whoever
+// crashes and comes back, every request ends exactly once, and its text is that of plain decoding.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -31,7 +31,8 @@ wire::ClientRequest random_request(World& world) {
     request.params.seed = world.dice()();
     request.has_seed = true;
   }
-  if (within(world, 0, 2) == 0) request.stop = {std::string(1, static_cast<char>('a' + within(world, 0, 25))) + "b", "cde"};
+  if (within(world, 0, 2) == 0)
+    request.stop = {std::string(1, static_cast<char>('a' + within(world, 0, 25))) + "b", "cde"};
   request.num_draft_tokens = within(world, -1, 8);
   if (within(world, 0, 4) == 0) request.proposer = wire::ProposerKind::kNgram;
   return request;
@@ -50,7 +51,9 @@ void expect_all_as_plain(World& world) {
 }
 
 void start_all(World& world) {
-  for (const char* name : {"router", "tokenizer-0", "tokenizer-1", "draft-0", "draft-1", "target-0", "target-1"}) world.start(name);
+  for (const char* name :
+       {"router", "tokenizer-0", "tokenizer-1", "draft-0", "draft-1", "target-0", "target-1"})
+    world.start(name);
   world.run_until([] { return false; }, seconds(1));
 }
 
@@ -90,7 +93,10 @@ TEST_P(Faults, OfTheNetworkChangeNoText) {
   SCOPED_TRACE("seed " + std::to_string(GetParam()));
   World world(GetParam());
   start_all(world);
-  world.set_faults({.drop = 0.05, .duplicate = 0.05, .min_delay = milliseconds(0), .max_delay = milliseconds(within(world, 0, 30))});
+  world.set_faults({.drop = 0.05,
+                    .duplicate = 0.05,
+                    .min_delay = milliseconds(0),
+                    .max_delay = milliseconds(within(world, 0, 30))});
   for (int i = 0; i < 12; ++i) {
     world.ask(random_request(world));
     world.run_until([] { return false; }, milliseconds(within(world, 0, 50)));
@@ -104,15 +110,21 @@ TEST_P(Faults, OfProcessesChangeNoText) {
   SCOPED_TRACE("seed " + std::to_string(GetParam()));
   World world(GetParam());
   start_all(world);
-  world.set_faults({.drop = 0.01, .duplicate = 0.02, .min_delay = milliseconds(0), .max_delay = milliseconds(5)});
-  const std::vector<std::string> mortal{"tokenizer-0", "tokenizer-1", "draft-0", "draft-1", "target-0", "target-1", "router"};
+  world.set_faults({.drop = 0.01,
+                    .duplicate = 0.02,
+                    .min_delay = milliseconds(0),
+                    .max_delay = milliseconds(5)});
+  const std::vector<std::string> mortal{"tokenizer-0", "tokenizer-1", "draft-0", "draft-1",
+                                        "target-0",    "target-1",    "router"};
   int crashes = 0;
   for (int i = 0; i < 16; ++i) {
     world.ask(random_request(world));
     world.run_until([] { return false; }, milliseconds(within(world, 0, 60)));
     if (within(world, 0, 2) != 0 || crashes >= 3) continue;
-    // At most three: a request may move three times, and some crash takes its target each time at worst.
-    const std::string& victim = mortal[static_cast<std::size_t>(within(world, 0, static_cast<int>(mortal.size()) - 1))];
+    // At most three: a request may move three times, and some crash takes its target each time at
+    // worst.
+    const std::string& victim =
+        mortal[static_cast<std::size_t>(within(world, 0, static_cast<int>(mortal.size()) - 1))];
     world.crash(victim);
     ++crashes;
     world.run_until([] { return false; }, milliseconds(within(world, 0, 1500)));
@@ -126,9 +138,10 @@ TEST_P(Faults, OfProcessesChangeNoText) {
 INSTANTIATE_TEST_SUITE_P(Seeds, Faults, testing::Range<std::uint64_t>(100, 160));
 
 TEST(Services, StartInAnyOrder) {
-  for (const auto& order : std::vector<std::vector<std::string>>{{"target-0", "draft-0", "tokenizer-0", "router"},
-                                                                 {"draft-0", "router", "target-0", "tokenizer-0"},
-                                                                 {"tokenizer-0", "target-0", "router", "draft-0"}}) {
+  for (const auto& order :
+       std::vector<std::vector<std::string>>{{"target-0", "draft-0", "tokenizer-0", "router"},
+                                             {"draft-0", "router", "target-0", "tokenizer-0"},
+                                             {"tokenizer-0", "target-0", "router", "draft-0"}}) {
     World world(7);
     for (const std::string& name : order) {
       world.start(name);
@@ -174,7 +187,8 @@ TEST(Services, CancelledRequestsLeaveNothingBehind) {
   ASSERT_TRUE(world.run_until([&] { return world.all_answered(); }, seconds(30)));
   for (std::size_t i = 0; i < world.n_asked(); ++i) {
     const auto [ids, text] = world.expected(world.asked(i).request, world.asked(i).id);
-    EXPECT_TRUE(text.starts_with(world.asked(i).reply.text)) << "what was delivered is where plain decoding begins";
+    EXPECT_TRUE(text.starts_with(world.asked(i).reply.text))
+        << "what was delivered is where plain decoding begins";
   }
 }
 

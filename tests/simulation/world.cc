@@ -40,7 +40,9 @@ std::string tokenizer_json() {
          vocab + R"(},"merges":[]}})";
 }
 
-ScriptedOptions target_text() { return {.vocab_size = World::kVocabulary, .max_model_len = World::kMaxLen}; }
+ScriptedOptions target_text() {
+  return {.vocab_size = World::kVocabulary, .max_model_len = World::kMaxLen};
+}
 ScriptedOptions draft_text() {
   ScriptedOptions options = target_text();
   options.error_seed = 5;
@@ -48,11 +50,17 @@ ScriptedOptions draft_text() {
   return options;
 }
 
-PrefixHash root_of(const Model& model, Fingerprint vocabulary) { return prefix_hash_root(model.fingerprint(), vocabulary); }
+PrefixHash root_of(const Model& model, Fingerprint vocabulary) {
+  return prefix_hash_root(model.fingerprint(), vocabulary);
+}
 
-wire::Hello hello_of(wire::Role role, const std::string& name, const Tokenizer& tokenizer, const Model* model) {
+wire::Hello hello_of(wire::Role role,
+                     const std::string& name,
+                     const Tokenizer& tokenizer,
+                     const Model* model) {
   wire::Hello hello{.role = role, .name = name, .model_name = "scripted"};
-  hello.fingerprints = {tokenizer.vocabulary_fingerprint(), tokenizer.text_fingerprint(), model == nullptr ? 0 : model->fingerprint(), 1};
+  hello.fingerprints = {tokenizer.vocabulary_fingerprint(), tokenizer.text_fingerprint(),
+                        model == nullptr ? 0 : model->fingerprint(), 1};
   hello.vocab_size = World::kVocabulary;
   hello.max_sequences = 16;
   if (model != nullptr) {
@@ -64,7 +72,8 @@ wire::Hello hello_of(wire::Role role, const std::string& name, const Tokenizer& 
 
 // Members in order of dependence: what the service borrows comes before it.
 struct RouterProcess final : Process {
-  RouterProcess(wire::Speaker me) : speaker(me), router({.client = kClients, .router = kRouter}, speaker, metrics) {}
+  RouterProcess(wire::Speaker me)
+      : speaker(me), router({.client = kClients, .router = kRouter}, speaker, metrics) {}
   Service& service() override { return router; }
   Metrics metrics;
   wire::Speaker speaker;
@@ -74,7 +83,12 @@ struct RouterProcess final : Process {
 struct TokenizerProcess final : Process {
   TokenizerProcess(wire::Speaker me, const std::string& name, const Tokenizer& tokenizer)
       : speaker(me),
-        tokens({.router = kRouter}, hello_of(wire::Role::kTokenizer, name, tokenizer, nullptr), tokenizer, nullptr, speaker, metrics) {}
+        tokens({.router = kRouter},
+               hello_of(wire::Role::kTokenizer, name, tokenizer, nullptr),
+               tokenizer,
+               nullptr,
+               speaker,
+               metrics) {}
   Service& service() override { return tokens; }
   Metrics metrics;
   wire::Speaker speaker;
@@ -82,12 +96,22 @@ struct TokenizerProcess final : Process {
 };
 
 struct DraftProcess final : Process {
-  DraftProcess(wire::Speaker me, const std::string& name, const Tokenizer& tokenizer, Backend& backend)
+  DraftProcess(wire::Speaker me,
+               const std::string& name,
+               const Tokenizer& tokenizer,
+               Backend& backend)
       : speaker(me),
         model(draft_text()),
-        engine(model, backend, {.kv = {.n_blocks = 400, .block_tokens = kBlockTokens}, .max_sequences = 16}),
-        draft({.router = kRouter, .endpoint = "ipc://" + name, .vocabulary = tokenizer.vocabulary_fingerprint()},
-              hello_of(wire::Role::kDraft, name, tokenizer, &model), engine, speaker, metrics) {}
+        engine(model,
+               backend,
+               {.kv = {.n_blocks = 400, .block_tokens = kBlockTokens}, .max_sequences = 16}),
+        draft({.router = kRouter,
+               .endpoint = "ipc://" + name,
+               .vocabulary = tokenizer.vocabulary_fingerprint()},
+              hello_of(wire::Role::kDraft, name, tokenizer, &model),
+              engine,
+              speaker,
+              metrics) {}
   Service& service() override { return draft; }
   Metrics metrics;
   wire::Speaker speaker;
@@ -97,22 +121,31 @@ struct DraftProcess final : Process {
 };
 
 struct TargetProcess final : Process {
-  TargetProcess(wire::Speaker me, const std::string& name, const Tokenizer& tokenizer, Backend& backend)
+  TargetProcess(wire::Speaker me,
+                const std::string& name,
+                const Tokenizer& tokenizer,
+                Backend& backend)
       : speaker(me),
         model(target_text()),
         drafts({.vocabulary = tokenizer.vocabulary_fingerprint(),
                 .prefix_root = root_of(model, tokenizer.vocabulary_fingerprint()),
                 .end_tokens = model.config().eos_token_ids},
                speaker),
-        engine(model, backend, {&drafts, &ngram, nullptr, &drafts},
+        engine(model,
+               backend,
+               {&drafts, &ngram, nullptr, &drafts},
                {.kv = {.n_blocks = 400, .block_tokens = kBlockTokens},
                 .max_running = 8,
                 .max_waiting = 64,
                 .prefill_chunk = 24,
                 .prefix_root = root_of(model, tokenizer.vocabulary_fingerprint()),
                 .draft_length = {.mode = LengthMode::kFixed}}),
-        target({.router = kRouter, .adaptive = false}, hello_of(wire::Role::kTarget, name, tokenizer, &model), engine, drafts,
-               speaker, metrics) {}
+        target({.router = kRouter, .adaptive = false},
+               hello_of(wire::Role::kTarget, name, tokenizer, &model),
+               engine,
+               drafts,
+               speaker,
+               metrics) {}
   Service& service() override { return target; }
   Metrics metrics;
   wire::Speaker speaker;
@@ -125,11 +158,13 @@ struct TargetProcess final : Process {
 
 }  // namespace
 
-World::World(std::uint64_t seed) : network_(clock_, seed), dice_(seed), backend_(make_backend({.n_threads = 1})) {
+World::World(std::uint64_t seed)
+    : network_(clock_, seed), dice_(seed), backend_(make_backend({.n_threads = 1})) {
   configure_log(LogLevel::kError, LogFormat::kText, "simulation");
   clock_.set(TimePoint{} + std::chrono::hours(1));
   folder_.write("tokenizer.json", tokenizer_json());
-  folder_.write("tokenizer_config.json", R"({"tokenizer_class":"PreTrainedTokenizerFast","eos_token":"<|end|>"})");
+  folder_.write("tokenizer_config.json",
+                R"({"tokenizer_class":"PreTrainedTokenizerFast","eos_token":"<|end|>"})");
   tokenizer_ = value_or_throw(Tokenizer::load(folder_.path()));
   client_ = network_.make_transport("client");
   client_socket_ = client_->connect(kClients);
@@ -146,7 +181,8 @@ World::Counts World::counts_of_running_router() const {
 
 World::Counts World::counts() const {
   const Counts running = counts_of_running_router();
-  return {counts_.migrated + running.migrated, counts_.replayed + running.replayed, counts_.joined + running.joined};
+  return {counts_.migrated + running.migrated, counts_.replayed + running.replayed,
+          counts_.joined + running.joined};
 }
 
 void World::start(const std::string& name) {
@@ -175,7 +211,8 @@ void World::send(Asked& asked) {
   asked.asked_at = clock_.now();
   wire::ClientRequest request = asked.request;
   request.request_id = asked.id;
-  (void)client_->send({.socket = client_socket_, .routing = {}}, {wire::write_client_request(request)});
+  (void)client_->send({.socket = client_socket_, .routing = {}},
+                      {wire::write_client_request(request)});
 }
 
 std::size_t World::ask(wire::ClientRequest request) {
@@ -188,11 +225,13 @@ std::size_t World::ask(wire::ClientRequest request) {
 
 void World::cancel(std::size_t index) {
   wire::ClientRequest request{.op = wire::ClientOp::kCancel, .request_id = asked_[index].id};
-  (void)client_->send({.socket = client_socket_, .routing = {}}, {wire::write_client_request(request)});
+  (void)client_->send({.socket = client_socket_, .routing = {}},
+                      {wire::write_client_request(request)});
 }
 
 bool World::all_answered() const {
-  return std::all_of(asked_.begin(), asked_.end(), [](const Asked& asked) { return asked.answered; });
+  return std::all_of(asked_.begin(), asked_.end(),
+                     [](const Asked& asked) { return asked.answered; });
 }
 
 void World::pump_client() {
@@ -234,7 +273,8 @@ void World::turn() {
   }
   pump_client();
   if (const auto arrival = network_.next_arrival()) next = std::min(next, *arrival);
-  clock_.set(worked ? clock_.now() + kStepTime : std::max(next, clock_.now() + std::chrono::microseconds(10)));
+  clock_.set(worked ? clock_.now() + kStepTime
+                    : std::max(next, clock_.now() + std::chrono::microseconds(10)));
 }
 
 bool World::run_until(const std::function<bool()>& done, Duration at_most) {
@@ -246,7 +286,8 @@ bool World::run_until(const std::function<bool()>& done, Duration at_most) {
   return true;
 }
 
-std::pair<std::vector<TokenId>, std::string> World::expected(const wire::ClientRequest& request, RequestId id) {
+std::pair<std::vector<TokenId>, std::string> World::expected(const wire::ClientRequest& request,
+                                                             RequestId id) {
   ScriptedModel model(target_text());
   OpenRequest plain{.seq = SeqId{1}, .params = request.params};
   plain.prompt = *tokenizer_->encode(request.prompt, AddSpecialTokens::kYes);

@@ -1,5 +1,6 @@
-// All services in one process: a loopback network with seeded faults, one manual clock, one thread. Processes start, crash
-// and start again; clients ask until they are answered. The same seed tells the same story.
+// All services in one process: a loopback network with seeded faults, one manual clock, one thread.
+// Processes start, crash and start again; clients ask until they are answered. The same seed tells
+// the same story.
 #pragma once
 
 #include <cstdint>
@@ -46,7 +47,8 @@ class World {
   explicit World(std::uint64_t seed);
   ~World();
 
-  // "router", "tokenizer", "draft-0", "target-1" ... Starting one that runs is a crash and a restart.
+  // "router", "tokenizer", "draft-0", "target-1" ... Starting one that runs is a crash and a
+  // restart.
   void start(const std::string& name);
   void crash(const std::string& name);
   bool runs(const std::string& name) const { return processes_.contains(name); }
@@ -71,7 +73,8 @@ class World {
   Counts counts() const;
   const Tokenizer& tokenizer() const { return *tokenizer_; }
   // What plain decoding gives: ids and text, stop strings applied.
-  std::pair<std::vector<TokenId>, std::string> expected(const wire::ClientRequest& request, RequestId id);
+  std::pair<std::vector<TokenId>, std::string> expected(const wire::ClientRequest& request,
+                                                        RequestId id);
 
   TimePoint now() const { return clock_.now(); }
   std::mt19937_64& dice() { return dice_; }

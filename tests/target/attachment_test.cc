@@ -42,32 +42,59 @@ struct Row {
 };
 
 std::vector<Row> table() {
-  const auto D = State::kDetached, O = State::kOpening, A = State::kActive, L = State::kLagging, C = State::kClosed;
+  const auto D = State::kDetached, O = State::kOpening, A = State::kActive, L = State::kLagging,
+             C = State::kClosed;
   const auto none = Action::kNone;
   return {
-      {"assigned", [](Attachment& a) { return a.assigned(kStart, {}); },
-       {{Action::kSendAttach, O}, {Action::kSendAttach, O}, {Action::kSendAttach, O}, {Action::kSendAttach, O}, {none, C}}},
-      {"lost", [](Attachment& a) { return a.lost(kStart); },
+      {"assigned",
+       [](Attachment& a) { return a.assigned(kStart, {}); },
+       {{Action::kSendAttach, O},
+        {Action::kSendAttach, O},
+        {Action::kSendAttach, O},
+        {Action::kSendAttach, O},
+        {none, C}}},
+      {"lost",
+       [](Attachment& a) { return a.lost(kStart); },
        {{none, D}, {Action::kRelease, D}, {Action::kRelease, D}, {Action::kRelease, D}, {none, C}}},
-      {"usable record", [](Attachment& a) { return a.answered(Epoch{1}, kStart); },
+      {"usable record",
+       [](Attachment& a) { return a.answered(Epoch{1}, kStart); },
        {{none, D}, {none, A}, {none, A}, {none, A}, {none, C}}},
-      {"needs everything", [](Attachment& a) { return a.needs_everything(kStart, {}); },
-       {{none, D}, {Action::kSendAttach, O}, {Action::kSendAttach, O}, {Action::kSendAttach, O}, {none, C}}},
-      {"needs a tail", [](Attachment& a) { return a.needs_tail(); },
-       {{none, D}, {Action::kSendPropose, O}, {Action::kSendPropose, A}, {Action::kSendPropose, L}, {none, C}}},
-      {"busy", [](Attachment& a) { return a.busy(kStart, milliseconds(100)); },
+      {"needs everything",
+       [](Attachment& a) { return a.needs_everything(kStart, {}); },
+       {{none, D},
+        {Action::kSendAttach, O},
+        {Action::kSendAttach, O},
+        {Action::kSendAttach, O},
+        {none, C}}},
+      {"needs a tail",
+       [](Attachment& a) { return a.needs_tail(); },
+       {{none, D},
+        {Action::kSendPropose, O},
+        {Action::kSendPropose, A},
+        {Action::kSendPropose, L},
+        {none, C}}},
+      {"busy",
+       [](Attachment& a) { return a.busy(kStart, milliseconds(100)); },
        {{none, D}, {none, O}, {none, A}, {none, L}, {none, C}}},
-      {"one malformed record", [](Attachment& a) { return a.malformed(kStart); },
+      {"one malformed record",
+       [](Attachment& a) { return a.malformed(kStart); },
        {{none, D}, {none, O}, {none, A}, {none, L}, {none, C}}},
-      {"closed", [](Attachment& a) { return a.closed(); },
-       {{none, C}, {Action::kSendClose, C}, {Action::kSendClose, C}, {Action::kSendClose, C}, {none, C}}},
-      {"tick at once", [](Attachment& a) { return a.tick(kStart, {}); },
+      {"closed",
+       [](Attachment& a) { return a.closed(); },
+       {{none, C},
+        {Action::kSendClose, C},
+        {Action::kSendClose, C},
+        {Action::kSendClose, C},
+        {none, C}}},
+      {"tick at once",
+       [](Attachment& a) { return a.tick(kStart, {}); },
        {{none, D}, {none, O}, {none, A}, {none, L}, {none, C}}},
   };
 }
 
 TEST(Attachment, EveryStateAnswersEveryEventAsTheTableSays) {
-  const std::vector<State> states{State::kDetached, State::kOpening, State::kActive, State::kLagging, State::kClosed};
+  const std::vector<State> states{State::kDetached, State::kOpening, State::kActive,
+                                  State::kLagging, State::kClosed};
   for (const Row& row : table()) {
     ASSERT_EQ(states.size(), row.expected.size());
     for (std::size_t i = 0; i < states.size(); ++i) {
@@ -171,7 +198,8 @@ TEST(Attachment, SixteenMalformedRecordsEndIt) {
   Attachment attachment = in(State::kActive);
   for (int i = 0; i < 15; ++i) EXPECT_EQ(Action::kNone, attachment.malformed(kStart));
   EXPECT_EQ(Action::kRelease, attachment.malformed(kStart));
-  EXPECT_EQ(Action::kNone, attachment.tick(kStart + seconds(100), {})) << "a wrong draft is not probed";
+  EXPECT_EQ(Action::kNone, attachment.tick(kStart + seconds(100), {}))
+      << "a wrong draft is not probed";
 }
 
 TEST(Attachment, BusyPausesAskingAndIsNoMiss) {

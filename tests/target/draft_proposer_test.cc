@@ -67,7 +67,10 @@ class DraftProposerTest : public testing::Test {
     drafts.start(bus);
     store.open(SeqId{1}, prompt);
   }
-  void assign(std::uint64_t id, std::uint64_t incarnation = 1, std::uint32_t places = 8, Fingerprint vocabulary = kVocabulary) {
+  void assign(std::uint64_t id,
+              std::uint64_t incarnation = 1,
+              std::uint32_t places = 8,
+              Fingerprint vocabulary = kVocabulary) {
     drafts.assign({.draft = WorkerId{id},
                    .incarnation = Incarnation{incarnation},
                    .name = "draft-" + std::to_string(id),
@@ -76,16 +79,23 @@ class DraftProposerTest : public testing::Test {
                    .max_sequences = places});
   }
   static std::string endpoint(std::uint64_t id) { return "ipc://draft-" + std::to_string(id); }
-  void open(std::uint64_t seq) { drafts.open({.seq = SeqId{seq}, .prompt = prompt, .params = params, .prediction = {}}); }
+  void open(std::uint64_t seq) {
+    drafts.open({.seq = SeqId{seq}, .prompt = prompt, .params = params, .prediction = {}});
+  }
   void ask(std::uint64_t seq, std::vector<TokenId> tail, std::uint32_t budget = 4) {
     tails.push_back(std::move(tail));
     const auto from = static_cast<Position>(prompt.size());
     PrefixHash hash = prefix_hash_extend(prefix_hash_extend(kRoot, prompt), tails.back());
-    const Ask one{.seq = SeqId{seq}, .from = from, .tail = tails.back(), .prefix = hash, .budget = budget};
+    const Ask one{
+        .seq = SeqId{seq}, .from = from, .tail = tails.back(), .prefix = hash, .budget = budget};
     drafts.ask(std::span(&one, 1));
   }
   // What a draft says about sequence 1.
-  void propose(std::uint64_t draft, std::uint32_t lease, std::uint32_t epoch, std::vector<TokenId> tokens, Position base = 3,
+  void propose(std::uint64_t draft,
+               std::uint32_t lease,
+               std::uint32_t epoch,
+               std::vector<TokenId> tokens,
+               Position base = 3,
                std::uint64_t incarnation = 1) {
     wire::Proposal proposal;
     proposal.records.push_back({.seq = SeqId{1},
@@ -109,7 +119,8 @@ class DraftProposerTest : public testing::Test {
 
   RecordingBus bus;
   wire::Speaker speaker{WorkerId{9}, Incarnation{9}};
-  DraftProposer drafts{{.vocabulary = kVocabulary, .prefix_root = kRoot, .end_tokens = {}, .rules = {}}, speaker};
+  DraftProposer drafts{
+      {.vocabulary = kVocabulary, .prefix_root = kRoot, .end_tokens = {}, .rules = {}}, speaker};
   std::vector<TokenId> prompt{5, 6, 7};
   SamplingParams params;
   std::vector<std::vector<TokenId>> tails;

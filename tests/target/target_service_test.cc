@@ -1,0 +1,237 @@
+#include "services/target/target_service.h"
+
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/log.h"
+#include "kernels/include/backend.h"
+#include "tests/support/scripted_model.h"
+
+namespace foretoken {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr RequestId kId{1, 2};
+
+// The router's end of the wire.
+class RouterBus final : public Bus {
+ public:
+  TimePoint now() const override { return clock.now(); }
+  SocketId bind(const std::string&, Door) override { return 1; }
+  SocketId connect(const std::string&) override { return 1; }
+  void close(SocketId) override {}
+  std::string endpoint(SocketId) const override { return {}; }
+  SendResult send(const Peer&, Frames frames) override {
+    auto decoded = wire::decode(frames);
+    EXPECT_TRUE(decoded.ok());
+    sent.push_back(std::move(decoded->message));
+    return SendResult::kSent;
+  }
+  std::optional<Delivery> receive(TimePoint) override { return std::nullopt; }
+
+  template <class M>
+  std::vector<M> take() {
+    std::vector<M> found;
+    std::erase_if(sent, [&](const wire::Message& message) {
+      if (!std::holds_alternative<M>(message)) return false;
+      found.push_back(std::get<M>(message));
+      return true;
+    });
+    return found;
+  }
+
+  ManualClock clock;
+  std::vector<wire::Message> sent;
+};
+
+class TargetServiceTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    configure_log(LogLevel::kError, LogFormat::kText, "test");
+    bus.clock.set(TimePoint{} + seconds(100));
+    service.start(bus);
+    turn();
+    hear(wire::HelloReply{.accepted = true});
+    bus.sent.clear();
+  }
+  void hear(const wire::Message& message, RequestId id = kId, std::uint64_t router = 1) {
+    wire::Speaker them(WorkerId{1}, Incarnation{router});
+    service.on_message(
+        {.peer = {.socket = 1, .routing = {}}, .frames = wire::encode(them, id, message)});
+  }
+  void turn(int n = 1) {
+    for (int i = 0; i < n; ++i) {
+      service.on_turn(bus.clock.now());
+      bus.clock.advance(milliseconds(1));
+    }
+  }
+  wire::Open open(std::uint32_t max_tokens = 8, std::vector<TokenId> resumed = {}) {
+    wire::Open open{.tokens = {5, 6, 7}, .n_prompt = 3};
+    open.tokens.insert(open.tokens.end(), resumed.begin(), resumed.end());
+    open.params.temperature = 0;
+    open.params.max_tokens = max_tokens;
+    open.params.ignore_eos = true;
+    return open;
+  }
+  std::vector<TokenId> ids_of(const std::vector<wire::Tokens>& list) {
+    std::vector<TokenId> ids;
+    for (const wire::Tokens& tokens : list)
+      ids.insert(ids.end(), tokens.ids.begin(), tokens.ids.end());
+    return ids;
+  }
+
+  RouterBus bus;
+  std::unique_ptr<Backend> backend = make_backend({.n_threads = 1});
+  ScriptedModel model{ScriptedOptions{}};
+  wire::Speaker speaker{WorkerId{2}, Incarnation{2}};
+  DraftProposer drafts{DraftPoolOptions{}, speaker};
+  TargetEngine engine{model,
+                      *backend,
+                      {.draft = &drafts, .watch = &drafts},
+                      {.kv = {.n_blocks = 64}, .max_running = 2, .max_waiting = 1}};
+  Metrics metrics;
+  TargetService service{
+      {.router = "ipc://router"}, {.role = wire::Role::kTarget}, engine, drafts, speaker, metrics};
+};
+
+TEST_F(TargetServiceTest, AnOpenedRequestEndsInTokensAndOneDone) {
+  hear(open());
+  EXPECT_EQ(1u, bus.take<wire::Opened>().size());
+  turn(20);
+  const auto tokens = bus.take<wire::Tokens>();
+  EXPECT_EQ(8u, ids_of(tokens).size());
+  EXPECT_EQ(3u, tokens.at(0).position);
+  const auto done = bus.take<wire::Done>();
+  ASSERT_EQ(1u, done.size());
+  EXPECT_EQ(wire::FinishReason::kLength, done[0].reason);
+  EXPECT_EQ(8u, done[0].n_generated);
+}
+
+TEST_F(TargetServiceTest, ARepeatedOpenIsAnsweredFromWhereItStands) {
+  hear(open());
+  turn(20);
+  const auto ids = ids_of(bus.take<wire::Tokens>());
+  bus.sent.clear();
+  hear(open(8, {ids[0], ids[1]}));
+  const auto again = bus.take<wire::Tokens>();
+  ASSERT_EQ(1u, again.size());
+  EXPECT_EQ(5u, again[0].position);
+  EXPECT_EQ(std::vector<TokenId>(ids.begin() + 2, ids.end()), again[0].ids);
+  EXPECT_EQ(1u, bus.take<wire::Done>().size()) << "the end may have been lost, too";
+  EXPECT_EQ(1u, engine.snapshot().n_opened) << "nothing is decoded twice";
+}
+
+TEST_F(TargetServiceTest, AMigratedRequestGoesOnBehindItsTokens) {
+  hear(open());
+  turn(20);
+  const auto ids = ids_of(bus.take<wire::Tokens>());
+  bus.sent.clear();
+  const std::vector<TokenId> delivered(ids.begin(), ids.begin() + 5);
+  hear(open(8, delivered), {3, 3});
+  turn(20);
+  const auto rest = bus.take<wire::Tokens>();
+  EXPECT_EQ(8u, rest.at(0).position) << "three of the prompt, five delivered";
+  EXPECT_EQ(std::vector<TokenId>(ids.begin() + 5, ids.end()), ids_of(rest));
+  EXPECT_EQ(8u, bus.take<wire::Done>().at(0).n_generated);
+}
+
+TEST_F(TargetServiceTest, AFinishedAnswerIsKeptUntilClosedOrForTenSeconds) {
+  hear(open());
+  turn(20);
+  hear(wire::Close{.reason = wire::CloseReason::kFinished});
+  bus.sent.clear();
+  hear(open());
+  EXPECT_EQ(1u, bus.take<wire::Opened>().size()) << "closed: a new sequence";
+  turn(20);
+  bus.clock.advance(seconds(11));
+  turn();
+  bus.sent.clear();
+  hear(open());
+  EXPECT_TRUE(bus.take<wire::Done>().empty()) << "forgotten";
+}
+
+TEST_F(TargetServiceTest, CloseEndsARunningSequenceWithItsCounts) {
+  hear(open(400));
+  turn(5);
+  hear(wire::Close{.reason = wire::CloseReason::kStop, .n_tokens = 2});
+  turn(2);
+  EXPECT_EQ(1u, bus.take<wire::Done>().size());
+  EXPECT_EQ(0u, engine.snapshot().n_running);
+}
+
+TEST_F(TargetServiceTest, WithoutRoomItSaysBusyAndKeepsNothing) {
+  for (std::uint64_t i = 0; i < 4; ++i) hear(open(400), {9, i});
+  EXPECT_EQ(3u, bus.take<wire::Opened>().size());
+  const auto busy = bus.take<wire::Busy>();
+  ASSERT_EQ(1u, busy.size());
+  EXPECT_EQ(ErrorCode::kQueueFull, busy[0].code);
+}
+
+TEST_F(TargetServiceTest, WhatCanNeverWorkFails) {
+  auto bad = open();
+  bad.tokens = {1000};
+  bad.n_prompt = 1;
+  hear(bad);
+  bad.n_prompt = 7;
+  hear(bad, {4, 4});
+  EXPECT_EQ(2u, bus.take<wire::Failed>().size());
+}
+
+TEST_F(TargetServiceTest, ANewRouterWantsNothingOfTheOldOnes) {
+  hear(open(400));
+  turn(3);
+  hear(wire::HelloReply{.accepted = true}, {}, 2);
+  turn(3);
+  EXPECT_EQ(0u, engine.snapshot().n_running);
+  bus.sent.clear();
+  turn(3);
+  EXPECT_TRUE(bus.take<wire::Tokens>().empty());
+}
+
+TEST_F(TargetServiceTest, ADrainFinishesWhatRunsAndWaitsUntilTheRouterHasIt) {
+  hear(open());
+  turn();
+  service.drain(bus.now() + seconds(30));
+  hear(open(), {5, 5});
+  EXPECT_EQ(ErrorCode::kDraining, bus.take<wire::Busy>().at(0).code);
+  turn(20);
+  EXPECT_EQ(1u, bus.take<wire::Done>().size());
+  EXPECT_FALSE(service.drained());
+  hear(wire::Close{.reason = wire::CloseReason::kFinished});
+  turn();
+  EXPECT_TRUE(service.drained());
+  EXPECT_EQ(1u, bus.take<wire::Goodbye>().size());
+}
+
+TEST_F(TargetServiceTest, ADrainThatTakesTooLongSaysGoodbyeInTime) {
+  hear(open(400));
+  turn();
+  service.drain(bus.now() + seconds(1));
+  bus.clock.advance(milliseconds(600));
+  turn();
+  EXPECT_EQ(1u, bus.take<wire::Goodbye>().size()) << "so that the request moves";
+}
+
+TEST_F(TargetServiceTest, AForgetfulRouterHearsHelloAgain) {
+  hear(wire::HeartbeatReply{.known = false});
+  turn();
+  EXPECT_EQ(1u, bus.take<wire::Hello>().size());
+}
+
+TEST_F(TargetServiceTest, GarbageIsCountedNotAnswered) {
+  service.on_message({.peer = {.socket = 1, .routing = {}}, .frames = {"garbage"}});
+  hear(wire::Text{});
+  turn();
+  EXPECT_TRUE(bus.sent.empty());
+  bus.clock.advance(milliseconds(300));
+  turn();
+  EXPECT_EQ(2u, bus.take<wire::Heartbeat>().at(0).dropped_total);
+}
+
+}  // namespace
+}  // namespace foretoken
