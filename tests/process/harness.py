@@ -89,13 +89,20 @@ class System:
         self.context = zmq.Context()
         self.processes = {}
         self.crashed = []
+        models = os.environ.get("FORETOKEN_TEST_MODELS")  # a folder with demo-target and demo-draft, for runs by hand
+        if models and not changed_draft_vocabulary:
+            self.target_model, self.draft_model = os.path.join(models, "demo-target"), os.path.join(models, "demo-draft")
+        else:
+            self.write_models(noise, changed_draft_vocabulary)
+        self.settings = [f"model.target={self.target_model}", f"model.draft={self.draft_model}", "model.name=tiny",
+                         f"bus.client={self.client}", f"bus.runtime_dir={self.folder}/r", "kv_cache.memory=256MiB",
+                         "draft.memory=128MiB", "target.threads=1", "draft.threads=1", "target.pin=false", "draft.pin=false",
+                         "speculation.adaptive=false", "log.format=text", *settings]
+
+    def write_models(self, noise, changed_draft_vocabulary):
         self.target_model = tiny_model.write_model(os.path.join(self.folder, "t"), seed=1)
         self.draft_model = tiny_model.write_model(os.path.join(self.folder, "d"), seed=1, noise=noise,
                                                   changed_vocabulary=changed_draft_vocabulary)
-        self.settings = [f"model.target={self.target_model}", f"model.draft={self.draft_model}", "model.name=tiny",
-                         f"bus.client={self.client}", f"bus.runtime_dir={self.folder}/r", "kv_cache.memory=32MiB",
-                         "draft.memory=32MiB", "target.threads=1", "draft.threads=1", "target.pin=false", "draft.pin=false",
-                         "speculation.adaptive=false", "log.format=text", *settings]
 
     def __enter__(self):
         return self
