@@ -28,7 +28,9 @@ bool answers_to(const wire::Hello& hello, std::string_view model) {
 std::optional<WorkerId> place_target(std::span<const Worker* const> targets, const Need& need) {
   const Worker* best = nullptr;
   for (const Worker* target : targets) {
-    if (!answers_to(target->hello, need.model) || target->id == need.not_this) continue;
+    if (!answers_to(target->hello, need.model)) continue;
+    if (std::find(need.not_these.begin(), need.not_these.end(), target->id) != need.not_these.end())
+      continue;
     if (need.like != nullptr && !can_continue(*need.like, target->hello)) continue;
     if (best == nullptr || target_rank(*target) < target_rank(*best)) best = target;
   }

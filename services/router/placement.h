@@ -15,7 +15,7 @@ struct Need {
   std::string_view model;  // as the client asked; empty = any
   const wire::Hello* like =
       nullptr;  // a migration: only targets that continue with the same tokens
-  std::optional<WorkerId> not_this = {};  // the one that just refused
+  std::span<const WorkerId> not_these = {};  // those that have just refused
 };
 
 // True for the model's name, one of its aliases, or no name at all.

@@ -291,17 +291,17 @@ void RequestTable::place(RequestId id, Row& row, TimePoint now, Actions& out) {
   row.phase = Phase::kPlacing;
   const Need need{.model = row.request.model,
                   .like = row.target_hello ? &*row.target_hello : nullptr,
-                  .not_this = row.refused_by};
+                  .not_these = row.refused_by};
   const auto targets = pool_.ready(wire::Role::kTarget);
   assign_target(row, std::nullopt);
   const auto chosen = place_target(targets, need);
   if (!chosen) {
-    // Refused by the only one there is: the client is told at once, unless it has an answer half
-    // read already.
-    if (row.refused_by && row.migrations == 0 && row.refusal)
+    // Refused by all there are: the client is told at once, unless it has an answer half read
+    // already.
+    if (!row.refused_by.empty() && row.migrations == 0 && row.refusal)
       return fail(id, Error{row.refusal->code, row.refusal->message},
                   std::max(1u, row.refusal->retry_after_ms), now, out);
-    row.refused_by.reset();
+    row.refused_by.clear();
     return ask_again(row.to_target, now);
   }
   const wire::Hello& hello = pool_.find(*chosen)->hello;
@@ -521,7 +521,9 @@ void RequestTable::on_text(
 // The answer ends here, whatever the target has committed meanwhile.
 void RequestTable::on_stop_string(
     RequestId id, Row& row, const wire::Text& text, TimePoint now, Actions& out) {
-  const std::uint32_t n = std::min(text.n_tokens, static_cast<std::uint32_t>(row.output.size()));
+  // Whatever it says: what the client has already been given stays given.
+  const std::uint32_t n =
+      std::clamp(text.n_tokens, row.delivered_tokens, static_cast<std::uint32_t>(row.output.size()));
   row.stop_string = text.stop_string;
   row.output.resize(n);
   row.guessed.resize(n);
@@ -538,7 +540,7 @@ void RequestTable::on_stop_string(
 
 void RequestTable::on_busy(RequestId id, Row& row, wire::Busy busy, TimePoint now, Actions& out) {
   if (row.phase != Phase::kRunning) return;
-  row.refused_by = row.target;
+  row.refused_by.push_back(*row.target);
   row.refusal = std::move(busy);
   row.to_target = {};
   place(id, row, now, out);
@@ -629,6 +631,8 @@ void RequestTable::tick_row(RequestId id, Row& row, TimePoint now, Actions& out)
                                    : "no target is there to answer"},
                 1000, now, out);
   }
+  if (row.client_refused_since != TimePoint{} && row.delivered_bytes == row.text.size())
+    row.client_refused_since = {};  // nothing came back since: it reads again
   if (row.client_refused_since != TimePoint{}) {
     if (now >= row.client_refused_since + rules_.stalled_client) {
       ++counters_.cancelled;
@@ -677,7 +681,6 @@ void RequestTable::deliver(RequestId id, Row& row, Actions& out) {
   add(piece.logprobs, row.output, row.logprobs, from, until);
   row.delivered_bytes = row.text.size();
   row.delivered_tokens = until;
-  row.client_refused_since = {};
   out.push_back(ToClient{row.peer, id, std::move(piece)});
 }
 
@@ -763,9 +766,10 @@ void RequestTable::reply(RequestId id,
     answer.text.erase(0, row.delivered_bytes);
     answer.token_ids.erase(answer.token_ids.begin(),
                            answer.token_ids.begin() + row.delivered_tokens);
-    if (!answer.logprobs.empty())
-      answer.logprobs.erase(answer.logprobs.begin(),
-                            answer.logprobs.begin() + row.delivered_tokens);
+    // A target may have left some out.
+    const auto n_logprobs = std::min<std::size_t>(answer.logprobs.size(), row.delivered_tokens);
+    answer.logprobs.erase(answer.logprobs.begin(),
+                          answer.logprobs.begin() + static_cast<std::ptrdiff_t>(n_logprobs));
   }
   ++counters_.replied;
   counters_.tokens += row.output.size();

@@ -136,7 +136,8 @@ class RequestTable {
     TimePoint arrived{}, waiting_since{}, deadline{}, first_token{}, last_token{}, counting_until{},
         client_refused_since{};
 
-    std::optional<WorkerId> tokenizer, target, refused_by;
+    std::optional<WorkerId> tokenizer, target;
+    std::vector<WorkerId> refused_by;  // since it was last placed or told to wait
     std::optional<wire::Hello> target_hello;  // of the first one: where else it may go on
     Fingerprint vocabulary = 0;
     Question to_tokenizer, to_target;

@@ -57,8 +57,10 @@ TEST(Placement, AMigrationNeedsEqualFingerprints) {
 }
 
 TEST(Placement, NotTheOneThatJustRefused) {
-  EXPECT_EQ(WorkerId{2}, place({target(1, 0), target(2, 500)}, {.not_this = WorkerId{1}}));
-  EXPECT_EQ(std::nullopt, place({target(1, 0)}, {.not_this = WorkerId{1}}));
+  const std::vector<WorkerId> first{WorkerId{1}}, both{WorkerId{1}, WorkerId{2}};
+  EXPECT_EQ(WorkerId{2}, place({target(1, 0), target(2, 500)}, {.not_these = first}));
+  EXPECT_EQ(std::nullopt, place({target(1, 0)}, {.not_these = first}));
+  EXPECT_EQ(std::nullopt, place({target(1, 0), target(2, 0)}, {.not_these = both}));
 }
 
 TEST(Placement, ATokenizerOfTheVocabularyAndAnotherThanTheOneThatFailedIfThereIsOne) {

@@ -298,6 +298,24 @@ TEST_F(RequestTableTest, AStopStringCutsEverythingBehindItAndClosesTheSequence) 
   EXPECT_EQ(wire::StopReason{std::string("b")}, replies[0].stop_reason);
 }
 
+// A worker that lies must not make the router read past what it has.
+TEST_F(RequestTableTest, AStopStringBeforeWhatWasDeliveredTakesNothingBack) {
+  auto request = ask(50);
+  request.stream = true;
+  request.params.n_logprobs = 0;
+  run_to_target(request);
+  tokens(3, {20, 21, 22});  // without the log-probabilities that were asked for
+  text(5, "ab", 0);
+  EXPECT_EQ(1u, answers<wire::ClientPiece>().size());
+  hear(kTokenizer, wire::Text{.next = 6, .stopped = true, .stop_string = "b", .offset = 2});
+  hear(kTarget, wire::Done{.reason = wire::FinishReason::kStop, .n_generated = 3});
+  const auto replies = answers<wire::ClientReply>();
+  ASSERT_EQ(1u, replies.size());
+  EXPECT_TRUE(replies[0].token_ids.empty());
+  EXPECT_TRUE(replies[0].logprobs.empty());
+  EXPECT_EQ(2u, replies[0].usage.completion_tokens);
+}
+
 TEST_F(RequestTableTest, TheTargetsCountsAreAwaitedOnlyForAMoment) {
   run_to_target(ask(50));
   tokens(3, {20, 21});
@@ -367,6 +385,19 @@ TEST_F(RequestTableTest, ABusyTargetMeansTheOtherOneOrARefusalAtOnce) {
   EXPECT_EQ(kOther, opens[0].first);
 }
 
+TEST_F(RequestTableTest, TwoFullTargetsAreAskedOnceEachAndTheClientIsTold) {
+  join(kOther, wire::Role::kTarget, "target-1");
+  run_to_target();
+  hear(kTarget, wire::Busy{.code = ErrorCode::kQueueFull, .message = "full"});
+  EXPECT_EQ(1u, sent<wire::Open>().size());
+  hear(kOther, wire::Busy{.code = ErrorCode::kQueueFull, .message = "full"});
+  EXPECT_TRUE(sent<wire::Open>().empty());
+  const auto errors = answers<wire::ClientError>();
+  ASSERT_EQ(1u, errors.size());
+  EXPECT_EQ("queue_full", errors[0].code);
+  EXPECT_EQ(0u, table.size());
+}
+
 TEST_F(RequestTableTest, PromptAndAnswerMustFitTheModel) {
   submit(ask(98));
   hear(kTokenizer, wire::Encoded{.tokens = {10, 11, 12}});
@@ -431,6 +462,37 @@ TEST_F(RequestTableTest, APieceThatCouldNotLeaveGoesOutWithTheNext) {
   ASSERT_EQ(1u, pieces.size());
   EXPECT_EQ("ab", pieces[0].text);
   EXPECT_EQ((std::vector<TokenId>{20, 21}), pieces[0].token_ids);
+}
+
+TEST_F(RequestTableTest, AClientThatAcceptsNothingForHalfAMinuteIsCancelled) {
+  auto request = ask();
+  request.stream = true;
+  run_to_target(request);
+  tokens(3, {20});
+  text(4, "a", 0);
+  for (int i = 0; i < 29 && table.size() == 1; ++i) {
+    for (const auto& piece : answers<wire::ClientPiece>()) table.take_back(kId, piece, now);
+    advance(seconds(1));
+  }
+  EXPECT_EQ(1u, table.size());
+  for (int i = 0; i < 3; ++i) {
+    for (const auto& piece : answers<wire::ClientPiece>()) table.take_back(kId, piece, now);
+    advance(seconds(1));
+  }
+  EXPECT_EQ(0u, table.size());
+  EXPECT_FALSE(sent<wire::Close>().empty());
+}
+
+TEST_F(RequestTableTest, AClientThatReadsAgainIsNoLongerStalled) {
+  auto request = ask();
+  request.stream = true;
+  run_to_target(request);
+  tokens(3, {20});
+  text(4, "a", 0);
+  table.take_back(kId, answers<wire::ClientPiece>().at(0), now);
+  for (int i = 0; i < 40; ++i) advance(seconds(1));
+  EXPECT_EQ(1u, answers<wire::ClientPiece>().size());
+  EXPECT_EQ(1u, table.size());
 }
 
 TEST_F(RequestTableTest, TheDeadlineEndsItWithWhatThereIsOrWithAnError) {
