@@ -74,15 +74,20 @@ float to_i8(const float* x, std::int64_t n, std::int8_t* out, std::int32_t* sum)
     m = Simd::max(Simd::max(Simd::sub(Simd::zero(), v), v), m);
   }
   float largest = Simd::lane_max(m);
-  float poison = 0;
   for (; i < n; ++i) {
     const float magnitude = x[i] < 0 ? -x[i] : x[i];
     largest = magnitude > largest ? magnitude : largest;
   }
-  for (i = 0; i < n; ++i) poison += x[i] - x[i];  // 0, or NaN
+  std::uint32_t highest =
+      0;  // bits of magnitudes order like the magnitudes, infinities and NaNs last
+  for (i = 0; i < n; ++i) {
+    const std::uint32_t magnitude = bits_as<std::uint32_t>(x[i]) & 0x7fffffffu;
+    highest = magnitude > highest ? magnitude : highest;
+  }
+  const bool finite = highest < 0x7f800000u;
   const float inverse = largest > 0 ? 127.0f / largest : 0.0f;
   std::int32_t total = 0;
-  if (poison == 0 && inverse < __builtin_inff()) {
+  if (finite && inverse < __builtin_inff()) {
     for (i = 0; i < n; ++i) {
       const float rounded = (x[i] * inverse + 0x1.8p23f) - 0x1.8p23f;
       const std::int32_t q = static_cast<std::int32_t>(rounded);
@@ -93,7 +98,7 @@ float to_i8(const float* x, std::int64_t n, std::int8_t* out, std::int32_t* sum)
     for (i = 0; i < n; ++i) out[i] = 0;
   }
   *sum = total;
-  return poison == 0 ? largest / 127.0f : __builtin_nanf("");
+  return finite ? largest / 127.0f : __builtin_nanf("");
 }
 
 void swiglu(const float* gate, const float* up, std::int64_t n, float* out) {

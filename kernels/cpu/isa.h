@@ -16,8 +16,8 @@ namespace foretoken::cpu {
 inline constexpr int kPanel = 64;  // outputs side by side in packed weights
 inline constexpr int kStepBytes =
     256;  // what a panel reads in one step: 1, 2 or 4 values of k for 64 outputs
-inline constexpr int kTileRows = 6;       // rows that share a weight while it is in vector registers
-inline constexpr int kMostTileRows = 16;  // and in a matrix unit
+inline constexpr int kTileRows = 6;  // rows that share a weight while it is in vector registers
+inline constexpr int kMostTileRows = 32;  // and in a matrix unit
 
 // How a tile asks for weights ahead of time: not at all, its own stream, or one or two lines per
 // step of elsewhere.
@@ -44,8 +44,9 @@ enum class Activation : std::uint8_t { kF32, kBf16, kI8 };
 struct Product {
   Activation activation = Activation::kF32;
   int k_per_step = 1;
-  int k_multiple = 4;                                  // n_in is padded to it
-  int tile_rows = kTileRows;                           // most rows of one tile
+  int k_multiple = 4;         // n_in is padded to it
+  int tile_rows = kTileRows;  // most rows of one tile
+  int chunk_steps = 128;      // of k, where several tiles share a panel: 32 KiB
   TileFunction tile[kMostTileRows][kPrefetches] = {};  // [rows - 1][prefetch]
   void (*leave)() =
       nullptr;  // each member calls it after its share: gives a matrix unit's state back

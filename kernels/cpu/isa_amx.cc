@@ -21,13 +21,20 @@ struct alignas(64) TileConfig {
 
 thread_local int configured_rows = 0;  // 0: tiles are not in use by this thread
 
-// Tiles 0..3 sums, 4 rows of activations, 5..7 weights.
+constexpr int kTileRow = 16;  // rows of a tile
+
+// Up to 16 rows: tiles 0..3 are the sums of 64 outputs, 4 the rows, 5..7 weights. More: 0, 1 and 2,
+// 3 are the sums of 32 outputs for the first and second half of the rows, 4 and 5 the rows, 6 and 7
+// weights.
 void configure(int n_rows) {
   if (configured_rows == n_rows) return;
   TileConfig config;
+  const bool two = n_rows > kTileRow;
+  const int low = two ? (n_rows + 1) / 2 : n_rows, high = two ? n_rows / 2 : n_rows;
+  const int rows[8] = {low, low, high, high, low, two ? high : kTileRow, kTileRow, kTileRow};
   for (int i = 0; i < 8; ++i) {
     config.row_bytes[i] = 64;
-    config.rows[i] = static_cast<std::uint8_t>(i <= 4 ? n_rows : kStepsPerTile);
+    config.rows[i] = static_cast<std::uint8_t>(rows[i]);
   }
   _tile_loadconfig(&config);
   configured_rows = n_rows;
@@ -49,10 +56,12 @@ __attribute__((always_inline)) inline void ask(const std::byte* p) {
                  kPrefetch == Prefetch::kStream ? _MM_HINT_T0 : _MM_HINT_T1);
 }
 
+constexpr std::int64_t kPanelStride = kPanel * 4;            // bytes of a row of c
+constexpr std::int64_t kBlock = kStepsPerTile * kStepBytes;  // sixteen steps of a panel
+
+// Up to sixteen rows against the 64 outputs of a panel.
 template <bool kI8, Prefetch kPrefetch>
-void tile(const TileArgs& args) {
-  configure(args.n_rows);
-  constexpr std::int64_t kPanelStride = kPanel * 4;  // bytes of a row of c
+void narrow_tile(const TileArgs& args) {
   if (args.first) {
     _tile_zero(0);
     _tile_zero(1);
@@ -64,7 +73,6 @@ void tile(const TileArgs& args) {
     _tile_loadd(2, args.c + 32, kPanelStride);
     _tile_loadd(3, args.c + 48, kPanelStride);
   }
-  constexpr std::int64_t kBlock = kStepsPerTile * kStepBytes;
   constexpr int kStreamAhead = 2 * kBlock;
   const std::byte* w = args.w;
   const std::byte* a = args.a;
@@ -107,6 +115,81 @@ void tile(const TileArgs& args) {
   _tile_stored(3, args.c + 48, kPanelStride);
 }
 
+// More than sixteen rows: each weight tile serves two row tiles. Two passes over the panel, 32
+// outputs each.
+template <bool kI8, Prefetch kPrefetch>
+void wide_tile(const TileArgs& args) {
+  const std::int64_t second = (args.n_rows + 1) / 2;
+  const std::byte* ahead = args.ahead;
+  for (int half = 0; half < 2; ++half) {
+    float* c0 = args.c + 32 * half;
+    float* c1 = c0 + second * kPanel;
+    if (args.first) {
+      _tile_zero(0);
+      _tile_zero(1);
+      _tile_zero(2);
+      _tile_zero(3);
+    } else {
+      _tile_loadd(0, c0, kPanelStride);
+      _tile_loadd(1, c0 + 16, kPanelStride);
+      _tile_loadd(2, c1, kPanelStride);
+      _tile_loadd(3, c1 + 16, kPanelStride);
+    }
+    const std::byte* w = args.w + 128 * half;
+    const std::byte* a = args.a;
+    for (std::int64_t step = 0; step < args.n_steps; step += kStepsPerTile, w += kBlock, a += 64) {
+      _tile_loadd(6, w, kStepBytes);
+      _tile_loadd(4, a, args.a_stride);
+      if constexpr (kI8)
+        _tile_dpbsud(0, 4, 6);
+      else
+        _tile_dpbf16ps(0, 4, 6);
+      _tile_loadd(7, w + 64, kStepBytes);
+      if constexpr (kPrefetch == Prefetch::kTwoLines) {
+        ask<kPrefetch>(ahead);
+        ahead += kBlock / 4;
+      }
+      if constexpr (kPrefetch == Prefetch::kOneLine) {
+        if (half == 0) ask<kPrefetch>(ahead);
+        ahead += half == 0 ? kBlock / 4 : 0;
+      }
+      if constexpr (kPrefetch == Prefetch::kStream) {
+        if (half == 0) {
+          ask<kPrefetch>(w + 2 * kBlock);
+          ask<kPrefetch>(w + 2 * kBlock + kBlock / 4);
+          ask<kPrefetch>(w + 2 * kBlock + kBlock / 2);
+          ask<kPrefetch>(w + 2 * kBlock + kBlock / 4 * 3);
+        }
+      }
+      if constexpr (kI8)
+        _tile_dpbsud(1, 4, 7);
+      else
+        _tile_dpbf16ps(1, 4, 7);
+      _tile_loadd(5, a + second * args.a_stride, args.a_stride);
+      if constexpr (kI8) {
+        _tile_dpbsud(2, 5, 6);
+        _tile_dpbsud(3, 5, 7);
+      } else {
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_dpbf16ps(3, 5, 7);
+      }
+    }
+    _tile_stored(0, c0, kPanelStride);
+    _tile_stored(1, c0 + 16, kPanelStride);
+    _tile_stored(2, c1, kPanelStride);
+    _tile_stored(3, c1 + 16, kPanelStride);
+  }
+}
+
+template <bool kI8, Prefetch kPrefetch>
+void tile(const TileArgs& args) {
+  configure(args.n_rows);
+  if (args.n_rows > kTileRow)
+    wide_tile<kI8, kPrefetch>(args);
+  else
+    narrow_tile<kI8, kPrefetch>(args);
+}
+
 template <bool kI8>
 Product tiled_product() {
   Product product;
@@ -114,6 +197,7 @@ Product tiled_product() {
   product.k_per_step = kI8 ? 4 : 2;
   product.k_multiple = kStepsPerTile * product.k_per_step;
   product.tile_rows = kMostTileRows;
+  product.chunk_steps = 256;  // 64 KiB: the second cache feeds a matrix unit well enough
   for (auto& row : product.tile) {
     row[0] = tile<kI8, Prefetch::kNone>;
     row[1] = tile<kI8, Prefetch::kStream>;

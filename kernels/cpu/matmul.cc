@@ -5,9 +5,6 @@
 namespace foretoken::cpu {
 namespace {
 
-constexpr std::int64_t kChunkBytes =
-    256 / 2 * kStepBytes;  // of a panel that stays in the first cache: 32 KiB
-
 std::int64_t row_bytes(const PackedView& view) {
   const std::int64_t k = view.n_padded;
   const std::int64_t element = view.product->activation == Activation::kF32    ? 4
@@ -16,40 +13,61 @@ std::int64_t row_bytes(const PackedView& view) {
   return k * element;
 }
 
-// Rows in tiles, as even as can be. One tile: one pass over the panel, asking
-// for its own stream ahead. Several: in chunks of k; while later tiles work on a chunk, the first
-// ones ask for the next.
+// Rows in tiles, as even as can be. One tile: one pass over the panel, asking for its own stream
+// ahead. Several: in chunks of k; while later tiles work on a chunk, the first ones ask for the
+// next. A tile goes over all panels of a chunk before the next tile does, so that its rows are
+// still near.
 void run_tiles(const PackedView& view,
-               const std::byte* panel,
+               const std::byte* panels,
+               int n_panels,
                const std::byte* a,
                std::int64_t a_stride,
                std::int32_t n_rows,
                float* c) {
   const std::int32_t n_tiles = (n_rows + view.product->tile_rows - 1) / view.product->tile_rows;
-  const std::int64_t chunk = n_tiles == 1 ? view.n_steps : kChunkBytes / kStepBytes;
+  const std::int64_t chunk = n_tiles == 1 ? view.n_steps : view.product->chunk_steps;
   const std::int64_t step_bytes = row_bytes(view) / view.n_steps;
+  const std::int64_t panel_bytes = view.n_steps * kStepBytes;
   for (std::int64_t begin = 0; begin < view.n_steps; begin += chunk) {
     TileArgs args;
     args.n_steps = std::min(chunk, view.n_steps - begin);
-    args.w = panel + begin * kStepBytes;
     args.a_stride = a_stride;
     args.first = begin == 0;
-    const std::byte* next = args.w + args.n_steps * kStepBytes;
     std::int32_t row = 0;
     for (std::int32_t t = 0; t < n_tiles; ++t) {
-      const std::int32_t rows = n_rows / n_tiles + (t < n_rows % n_tiles ? 1 : 0);
-      Prefetch prefetch = Prefetch::kNone;
-      if (n_tiles == 1) {
-        prefetch = Prefetch::kStream;
-      } else if (n_tiles < 4 ? t < 2 : t < 4) {
-        prefetch = n_tiles < 4 ? Prefetch::kTwoLines : Prefetch::kOneLine;
-        args.ahead = next + t * args.n_steps * (n_tiles < 4 ? 128 : 64);
-      }
-      args.n_rows = rows;
+      args.n_rows = n_rows / n_tiles + (t < n_rows % n_tiles ? 1 : 0);
       args.a = a + row * a_stride + begin * step_bytes;
-      args.c = c + std::int64_t{row} * kPanel;
-      view.product->tile[rows - 1][static_cast<int>(prefetch)](args);
-      row += rows;
+      Prefetch prefetch = Prefetch::kNone;
+      if (n_tiles == 1)
+        prefetch = Prefetch::kStream;
+      else if (n_tiles < 4)
+        prefetch = t < 2 ? Prefetch::kTwoLines : Prefetch::kNone;
+      else if (t < 4)
+        prefetch = Prefetch::kOneLine;
+      for (int panel = 0; panel < n_panels; ++panel) {
+        args.w = panels + panel * panel_bytes + begin * kStepBytes;
+        args.ahead = args.w + args.n_steps * (kStepBytes + t * (n_tiles < 4 ? 128 : 64));
+        args.c = c + (std::int64_t{panel} * n_rows + row) * kPanel;
+        view.product->tile[args.n_rows - 1][static_cast<int>(prefetch)](args);
+      }
+      row += args.n_rows;
+    }
+  }
+}
+
+// Integer sums to floats: w + 128 was multiplied, so 128 times the sum of the row goes away again.
+void scale_sums(const PreparedRows& rows,
+                std::int32_t first_row,
+                std::int32_t n_rows,
+                const float* scales,
+                float* c) {
+  for (std::int32_t r = 0; r < n_rows; ++r, c += kPanel) {
+    const float row_scale = rows.scales[first_row + r];
+    const std::int32_t correction = 128 * rows.sums[first_row + r];
+    for (int i = 0; i < kPanel; ++i) {
+      std::int32_t sum;
+      std::memcpy(&sum, c + i, sizeof sum);
+      c[i] = static_cast<float>(sum - correction) * (scales[i] * row_scale);
     }
   }
 }
@@ -103,31 +121,23 @@ void prepare_row(const Isa& isa,
   }
 }
 
-void multiply_panel(const PackedView& view,
-                    std::int64_t panel,
-                    const PreparedRows& rows,
-                    std::int32_t first_row,
-                    std::int32_t n_rows,
-                    float* c) {
-  const std::byte* weights = view.weights + panel * view.n_steps * kStepBytes;
-  run_tiles(view, weights, rows.data + first_row * rows.stride, rows.stride, n_rows, c);
-  if (view.product->activation == Activation::kI8) {
-    const float* scales = view.scales + panel * kPanel;
-    for (std::int32_t r = 0; r < n_rows; ++r, c += kPanel) {
-      const float row_scale = rows.scales[first_row + r];
-      const std::int32_t correction = 128 * rows.sums[first_row + r];
-      for (int i = 0; i < kPanel; ++i) {
-        std::int32_t sum;
-        std::memcpy(&sum, c + i, sizeof sum);
-        c[i] = static_cast<float>(sum - correction) * (scales[i] * row_scale);
-      }
-    }
-    c -= std::int64_t{n_rows} * kPanel;
+void multiply_panels(const PackedView& view,
+                     std::int64_t first_panel,
+                     int n_panels,
+                     const PreparedRows& rows,
+                     std::int32_t first_row,
+                     std::int32_t n_rows,
+                     float* c) {
+  run_tiles(view, view.weights + first_panel * view.n_steps * kStepBytes, n_panels,
+            rows.data + first_row * rows.stride, rows.stride, n_rows, c);
+  for (int i = 0; i < n_panels; ++i, c += std::int64_t{n_rows} * kPanel) {
+    const std::int64_t column = (first_panel + i) * kPanel;
+    if (view.product->activation == Activation::kI8)
+      scale_sums(rows, first_row, n_rows, view.scales + column, c);
+    if (view.bias == nullptr) continue;
+    for (std::int32_t r = 0; r < n_rows; ++r)
+      for (int k = 0; k < kPanel; ++k) c[r * kPanel + k] += view.bias[column + k];
   }
-  if (view.bias == nullptr) return;
-  const float* bias = view.bias + panel * kPanel;
-  for (std::int32_t r = 0; r < n_rows; ++r)
-    for (int i = 0; i < kPanel; ++i) c[r * kPanel + i] += bias[i];
 }
 
 }  // namespace foretoken::cpu

@@ -69,21 +69,28 @@ void prepare_row(const Isa& isa,
                  std::int32_t row,
                  const PreparedRows& rows);
 
-inline constexpr std::int32_t kMaxBlockRows =
-    510;  // rows that pass over a panel together: 85 full tiles
+inline constexpr std::int32_t kMaxBlockRows = 512;  // rows that pass over a panel together
+inline constexpr int kWidePanels =
+    4;  // panels that share a pass over many rows, which are then read less often
+inline constexpr std::int32_t kManyRows = 64;
+
+constexpr int panels_at_once(std::int32_t n_rows, int group) {
+  return n_rows > kManyRows ? kWidePanels : group;
+}
 
 // Floats a member needs for products of n_rows rows whose panels come in groups of `group`.
 constexpr std::int64_t member_floats(std::int32_t n_rows, int group) {
-  return std::int64_t{group} * kPanel * std::min(n_rows, kMaxBlockRows);
+  return std::int64_t{panels_at_once(n_rows, group)} * kPanel * std::min(n_rows, kMaxBlockRows);
 }
 
-// c[row][kPanel] = rows x panel, bias added, int8 scaled.
-void multiply_panel(const PackedView& view,
-                    std::int64_t panel,
-                    const PreparedRows& rows,
-                    std::int32_t first_row,
-                    std::int32_t n_rows,
-                    float* c);
+// c[i][row][kPanel] = rows x panel first_panel + i, bias added, int8 scaled.
+void multiply_panels(const PackedView& view,
+                     std::int64_t first_panel,
+                     int n_panels,
+                     const PreparedRows& rows,
+                     std::int32_t first_row,
+                     std::int32_t n_rows,
+                     float* c);
 
 // Calls finish(group, first_row, n_rows, c) for this member's share of the panel groups, with
 // c: [kGroup][n_rows][kPanel]. c: the member's own space.
@@ -98,10 +105,12 @@ void multiply(const PackedView& view,
   const Share share = share_of(view.n_panels / kGroup, member, n_members);
   for (std::int32_t first = 0; first < n_rows; first += kMaxBlockRows) {
     const std::int32_t n = std::min(n_rows - first, kMaxBlockRows);
-    for (std::int64_t group = share.begin; group < share.end; ++group) {
-      for (int i = 0; i < kGroup; ++i)
-        multiply_panel(view, group * kGroup + i, rows, first, n, c + std::int64_t{i} * n * kPanel);
-      finish(group, first, n, c);
+    const std::int64_t at_once = panels_at_once(n, kGroup) / kGroup;
+    for (std::int64_t group = share.begin; group < share.end; group += at_once) {
+      const std::int64_t n_groups = std::min(at_once, share.end - group);
+      multiply_panels(view, group * kGroup, static_cast<int>(n_groups) * kGroup, rows, first, n, c);
+      for (std::int64_t i = 0; i < n_groups; ++i)
+        finish(group + i, first, n, c + i * kGroup * n * kPanel);
     }
   }
   if (view.product->leave != nullptr) view.product->leave();
