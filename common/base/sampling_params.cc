@@ -59,8 +59,8 @@ Result<void> validate(const SamplingParams& p, std::int64_t vocab_size) {
     return out_of_range("stop_token_ids", std::to_string(p.stop_token_ids.size()) + " entries", "at most 64 entries");
   for (TokenId id : p.stop_token_ids)
     if (auto token = check_token("stop_token_ids", id, vocab_size); !token.ok()) return token;
-  if (p.bad_words.size() > kMaxBadWords)
-    return out_of_range("bad_words", std::to_string(p.bad_words.size()) + " entries", "at most 64 entries");
+  if (p.bad_words.size() > kMaxBadWordForms)
+    return out_of_range("bad_words", std::to_string(p.bad_words.size()) + " entries", "at most 128 entries");
   for (const auto& word : p.bad_words) {
     if (word.empty() || word.size() > kMaxBadWordTokens)
       return out_of_range("bad_words", "a word of " + std::to_string(word.size()) + " tokens", "1 to 16 tokens long");

@@ -17,7 +17,8 @@ inline constexpr std::size_t kMaxStopStrings = 16;
 inline constexpr std::size_t kMaxStopStringBytes = 256;
 inline constexpr std::size_t kMaxStopTokens = 64;
 inline constexpr std::size_t kMaxLogitBias = 300;
-inline constexpr std::size_t kMaxBadWords = 64;
+inline constexpr std::size_t kMaxBadWords = 64;                    // as a client gives them
+inline constexpr std::size_t kMaxBadWordForms = 2 * kMaxBadWords;  // each as it is and behind a space
 inline constexpr std::size_t kMaxBadWordTokens = 16;
 
 struct SamplingParams {

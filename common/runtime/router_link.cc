@@ -10,6 +10,8 @@ namespace foretoken {
 namespace {
 
 constexpr Duration kHelloAgain = std::chrono::milliseconds(300);
+constexpr Duration kRefusedHelloAgain =
+    std::chrono::seconds(5);  // the reason may go away; the router logs each time
 constexpr Duration kFlushAgain = std::chrono::milliseconds(2);
 
 }  // namespace
@@ -39,6 +41,7 @@ RouterLink::Event RouterLink::on_message(const wire::Header& header, const wire:
       log_error("the router refuses this service", {{"reason", reply->message}});
     registered_ = reply->accepted;
     refusal_ = reply->accepted ? "" : reply->message;
+    if (!registered_) next_hello_ = bus_->now() + kRefusedHelloAgain;
     return is_new && had_one ? Event::kNewRouter : Event::kHandled;
   }
   if (const auto* reply = std::get_if<wire::HeartbeatReply>(&message)) {
@@ -55,7 +58,7 @@ TimePoint RouterLink::turn(TimePoint now, const std::function<wire::Heartbeat()>
   outbox_.flush(*bus_, router());
   if (!registered_ && now >= next_hello_) {
     say_hello();
-    next_hello_ = now + kHelloAgain;
+    next_hello_ = now + (refusal_.empty() ? kHelloAgain : kRefusedHelloAgain);
   }
   if (now >= next_heartbeat_) {
     next_heartbeat_ = now + heartbeat_;

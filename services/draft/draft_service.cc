@@ -64,15 +64,10 @@ void DraftService::on_message(Delivery delivery) {
   }
   const TargetKey from{header.sender, header.incarnation};
   const TimePoint now = bus_->now();
-  if (!targets_.contains(from)) {
-    if (targets_.size() >= kMaxTargets) {
-      ++refused_;
-      return;
-    }
-    engine_.detach_all(header.sender, header.incarnation);  // its former lives are over
+  if (!admit(from, delivery, now)) {
+    ++refused_;
+    return;
   }
-  targets_[from].peer = delivery.peer;
-  targets_[from].heard = now;
   if (auto* propose = std::get_if<wire::Propose>(&message)) return on_propose(from, *propose, now);
   if (auto* attach = std::get_if<wire::Attach>(&message)) return on_attach(from, *attach, now);
   if (const auto* close = std::get_if<wire::CloseSequence>(&message))
@@ -83,6 +78,26 @@ void DraftService::on_message(Delivery delivery) {
     return;
   }
   ++malformed_;
+}
+
+// Where connections have keys only a target's may speak as one, and nobody with another's name.
+bool DraftService::admit(const TargetKey& from, const Delivery& delivery, TimePoint now) {
+  if (!delivery.user.empty() && !delivery.user.starts_with("target:")) return false;
+  for (const auto& [key, target] : targets_)
+    if (key.first == from.first && target.user != delivery.user) return false;
+  auto it = targets_.find(from);
+  if (it == targets_.end()) {
+    // Strangers come and go; one of them makes room, not a target that speaks every few milliseconds.
+    if (targets_.size() >= kMaxTargets)
+      targets_.erase(std::min_element(targets_.begin(), targets_.end(), [](const auto& a, const auto& b) {
+        return a.second.heard < b.second.heard;
+      }));
+    engine_.detach_all(from.first, from.second);  // its former lives are over
+    it = targets_.emplace(from, Target{.peer = {}, .user = delivery.user}).first;
+  }
+  it->second.peer = delivery.peer;
+  it->second.heard = now;
+  return true;
 }
 
 void DraftService::on_attach(const TargetKey& from, wire::Attach& attach, TimePoint now) {

@@ -44,10 +44,12 @@ class DraftService final : public Service {
   using TargetKey = std::pair<WorkerId, Incarnation>;
   struct Target {
     Peer peer;
+    std::string user;  // role:name of its key; empty where connections have none
     std::uint64_t echo_us = 0;  // of its last PROPOSE
     TimePoint heard{};
   };
 
+  bool admit(const TargetKey& from, const Delivery& delivery, TimePoint now);
   void on_attach(const TargetKey& from, wire::Attach& attach, TimePoint now);
   void on_propose(const TargetKey& from, const wire::Propose& propose, TimePoint now);
   void answer(const TargetKey& to, const DraftOutcome& outcome);
@@ -67,7 +69,7 @@ class DraftService final : public Service {
   SocketId socket_ = 0;
   std::map<TargetKey, Target> targets_;
   std::uint64_t malformed_ = 0;
-  std::uint64_t refused_ = 0;  // attachments of another vocabulary
+  std::uint64_t refused_ = 0;  // attachments of another vocabulary, speakers with another's key
   std::uint64_t not_sent_ = 0;
   std::uint32_t step_us_ = 0;  // fading average
   bool draining_ = false;

@@ -26,6 +26,7 @@ struct Worker {
   Peer peer;
   wire::Hello hello;
   wire::Heartbeat load;  // the latest; zeros before the first
+  std::string user;      // role:name of its key; empty where connections have none
   WorkerState state = WorkerState::kReady;
   std::string note;  // why it is not (fully) used, for people
   TimePoint joined{};

@@ -453,9 +453,7 @@ void RequestTable::on_encoded(
                 Error{ErrorCode::kInvalidValue, "the prompt has no tokens; it needs at least one",
                       "prompt"},
                 0, now, out);
-  auto& bad_words = row.request.params.bad_words;
-  bad_words.insert(bad_words.end(), row.encoded.bad_word_tokens.begin(),
-                   row.encoded.bad_word_tokens.end());
+  row.request.params.bad_words = row.encoded.bad_word_tokens;
   counters_.prompt_tokens += row.encoded.tokens.size();
   place(id, row, now, out);
 }

@@ -78,7 +78,7 @@ void RouterService::start(Bus& bus) {
 void RouterService::on_message(Delivery delivery) {
   const TimePoint now = bus_->now();
   if (delivery.peer.socket == client_socket_) return on_client(delivery.peer, delivery.frames, now);
-  on_worker(delivery.peer, delivery.frames, now);
+  on_worker(delivery, now);
 }
 
 void RouterService::on_undelivered(const Peer& peer, const Frames&) {
@@ -116,6 +116,8 @@ void RouterService::on_dropped(const Peer& peer, const Frames& frames) {
   if (piece == nullptr) {  // the end of a request: it must arrive
     if (unsent_.size() < kMaxUnsent)
       unsent_.push_back({{peer, {}, std::move(*said)}, now + kAnswerPatience});
+    else
+      ++dropped_;
     return;
   }
   // Later pieces may have passed already, so the text has a hole: an honest end instead.
@@ -266,22 +268,24 @@ void RouterService::ask_metrics(const Peer& peer, RequestId id, TimePoint now) {
         peer, id,
         wire::client_error(id, {ErrorCode::kQueueFull, "too many questions for metrics at a time"},
                            500));
-  MetricsQuestion question{.peer = peer, .until = now + kMetricsPatience};
+  MetricsQuestion question{.peer = peer, .asked = id, .until = now + kMetricsPatience};
   question.texts.push_back(own_metrics());
   for (const auto role : {wire::Role::kTokenizer, wire::Role::kDraft, wire::Role::kTarget})
     for (const Worker* worker : pool_.alive(role)) question.awaited.insert(worker->id);
   const auto awaited = question.awaited;
-  questions_[id] = std::move(question);
-  for (const WorkerId worker : awaited) send_worker(worker, id, wire::MetricsRequest{});
-  if (awaited.empty()) finish_metrics(id);
+  const RequestId own = new_id();
+  questions_[own] = std::move(question);
+  for (const WorkerId worker : awaited) send_worker(worker, own, wire::MetricsRequest{});
+  if (awaited.empty()) finish_metrics(own);
 }
 
 void RouterService::finish_metrics(RequestId id) {
   const auto node = questions_.extract(id);
   if (node.empty()) return;
-  answer(node.mapped().peer, id,
-         wire::MetricsText{.id = wire::hex_of(id),
-                           .metrics_text = merge_metrics(node.mapped().texts)});
+  const MetricsQuestion& question = node.mapped();
+  answer(question.peer, question.asked,
+         wire::MetricsText{.id = wire::hex_of(question.asked),
+                           .metrics_text = merge_metrics(question.texts)});
 }
 
 std::string RouterService::own_metrics() {
@@ -352,8 +356,9 @@ void RouterService::reply_to(const Peer& peer, const wire::Message& message) {
   if (bus_->send(peer, wire::encode(speaker_, {}, message)) != SendResult::kSent) ++dropped_;
 }
 
-void RouterService::on_worker(const Peer& peer, const Frames& frames, TimePoint now) {
-  auto incoming = wire::decode(frames);
+void RouterService::on_worker(const Delivery& delivery, TimePoint now) {
+  const Peer& peer = delivery.peer;
+  auto incoming = wire::decode(delivery.frames);
   if (!incoming.ok()) {
     ++malformed_;
     return;
@@ -361,7 +366,13 @@ void RouterService::on_worker(const Peer& peer, const Frames& frames, TimePoint 
   const wire::Header& header = incoming->header;
   wire::Message& message = incoming->message;
   if (const auto* hello = std::get_if<wire::Hello>(&message))
-    return on_hello(peer, header, *hello, now);
+    return on_hello(delivery, header, *hello, now);
+  // Where connections have keys, a worker speaks with the key it said hello with.
+  if (const Worker* named = pool_.find(header.sender);
+      named != nullptr && named->state != WorkerState::kLost && named->user != delivery.user) {
+    ++stale_;
+    return;
+  }
   if (const auto* beat = std::get_if<wire::Heartbeat>(&message)) {
     const Worker* worker = pool_.find(header.sender);
     const bool was_ready = worker != nullptr && worker->state == WorkerState::kReady;
@@ -400,13 +411,24 @@ void RouterService::on_worker(const Peer& peer, const Frames& frames, TimePoint 
   act(std::move(actions), now);
 }
 
-void RouterService::on_hello(const Peer& peer,
+void RouterService::on_hello(const Delivery& delivery,
                              const wire::Header& header,
                              const wire::Hello& hello,
                              TimePoint now) {
   const Worker* before = pool_.find(header.sender);
   const std::optional<Worker> former = before == nullptr ? std::nullopt : std::optional(*before);
-  const Pool::Arrival arrival = pool_.hello(header, peer, hello, now);
+  const Peer& peer = delivery.peer;
+  // Who a peer is follows from its key, where there is one, and not from what it says.
+  const bool is_itself = delivery.user.empty() || delivery.user == std::string(name_of(hello.role)) +
+                                                                       ":" + hello.name;
+  const bool is_anothers =
+      former && former->state != WorkerState::kLost && former->user != delivery.user;
+  const Pool::Arrival arrival =
+      is_itself && !is_anothers
+          ? pool_.hello(header, peer, hello, now)
+          : Pool::Arrival{.code = ErrorCode::kIncompatible,
+                          .message = hello.name + " spoke with the key of \"" + delivery.user +
+                                     "\" (bus.curve_peers)"};
   wire::HelloReply reply{
       .accepted = arrival.accepted,
       .code = arrival.code,
@@ -417,6 +439,7 @@ void RouterService::on_hello(const Peer& peer,
     log_warning("refused a worker", {{"worker", hello.name}, {"reason", arrival.message}});
     return reply_to(peer, reply);
   }
+  pool_.find(header.sender)->user = delivery.user;
   reply.message = complaints_about(*pool_.find(header.sender));
   reply_to(peer, reply);
   if (arrival.replaced) gone(*former, "it was replaced by a new life", now);

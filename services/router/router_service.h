@@ -60,8 +60,8 @@ class RouterService final : public Service {
   RequestId new_id();
 
   // workers
-  void on_worker(const Peer& peer, const Frames& frames, TimePoint now);
-  void on_hello(const Peer& peer,
+  void on_worker(const Delivery& delivery, TimePoint now);
+  void on_hello(const Delivery& delivery,
                 const wire::Header& header,
                 const wire::Hello& hello,
                 TimePoint now);
@@ -77,6 +77,7 @@ class RouterService final : public Service {
 
   struct MetricsQuestion {
     Peer peer;
+    RequestId asked;  // the client's id; two clients may have chosen the same
     TimePoint until{};
     std::set<WorkerId> awaited;
     std::vector<std::string> texts;

@@ -117,6 +117,11 @@ Result<wire::Encoded> TokenizerService::encoded(const wire::Encode& encode) cons
   auto prompt = prompt_of(encode);
   if (!prompt.ok()) return prompt.error();
   result.tokens = std::move(*prompt);
+  if (encode.bad_words.size() > kMaxBadWords)
+    return Error{ErrorCode::kInvalidValue,
+                 "bad_words has " + std::to_string(encode.bad_words.size()) +
+                     " entries; the limit is " + std::to_string(kMaxBadWords),
+                 "bad_words"};
   for (const std::string& word : encode.bad_words) {
     // Inside a text a word follows a space more often than not, and then it is other tokens.
     for (const std::string& form : {word, " " + word}) {
@@ -128,8 +133,7 @@ Result<wire::Encoded> TokenizerService::encoded(const wire::Encode& encode) cons
                          std::to_string(kMaxBadWordTokens) + " are allowed",
                      "bad_words"};
       if (std::find(result.bad_word_tokens.begin(), result.bad_word_tokens.end(), *ids) ==
-              result.bad_word_tokens.end() &&
-          result.bad_word_tokens.size() < kMaxBadWords)
+          result.bad_word_tokens.end())
         result.bad_word_tokens.push_back(std::move(*ids));
     }
   }

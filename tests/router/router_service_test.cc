@@ -1,0 +1,119 @@
+#include "services/router/router_service.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/base/log.h"
+#include "common/wire/client_codec.h"
+
+namespace foretoken {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr SocketId kWorkers = 1, kClients = 2;
+
+// Both doors of a router; the test is everybody outside.
+class DoorsBus final : public Bus {
+ public:
+  TimePoint now() const override { return clock.now(); }
+  SocketId bind(const std::string&, Door door) override {
+    return door == Door::kInternal ? kWorkers : kClients;
+  }
+  SocketId connect(const std::string&) override { return 0; }
+  void close(SocketId) override {}
+  std::string endpoint(SocketId) const override { return {}; }
+  SendResult send(const Peer& to, Frames frames) override {
+    sent.emplace_back(to, std::move(frames));
+    return SendResult::kSent;
+  }
+  std::optional<Delivery> receive(TimePoint) override { return std::nullopt; }
+
+  ManualClock clock;
+  std::vector<std::pair<Peer, Frames>> sent;
+};
+
+class RouterServiceTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    configure_log(LogLevel::kError, LogFormat::kText, "test");
+    bus.clock.set(TimePoint{} + seconds(100));
+    service.start(bus);
+  }
+  // A worker with this key (role:name; empty without keys) sends a message.
+  void hear(wire::Speaker& from, const std::string& user, const wire::Message& message) {
+    Delivery delivery;
+    delivery.peer = {.socket = kWorkers, .routing = user};
+    delivery.frames = wire::encode(from, {}, message);
+    delivery.user = user;
+    service.on_message(std::move(delivery));
+  }
+  wire::HelloReply hello(wire::Speaker& from,
+                         const std::string& user,
+                         wire::Role role,
+                         const std::string& name) {
+    bus.sent.clear();
+    hear(from, user, wire::Hello{.role = role, .name = name, .model_name = "m"});
+    for (const auto& [to, frames] : bus.sent)
+      if (const auto decoded = wire::decode(frames); decoded.ok())
+        if (const auto* reply = std::get_if<wire::HelloReply>(&decoded->message)) return *reply;
+    ADD_FAILURE() << "no HELLO_REPLY";
+    return {};
+  }
+  void ask_metrics(const std::string& client, RequestId id) {
+    wire::ClientRequest request;
+    request.op = wire::ClientOp::kMetrics;
+    request.request_id = id;
+    Delivery delivery;
+    delivery.peer = {.socket = kClients, .routing = client};
+    delivery.frames = {wire::write_client_request(request)};
+    service.on_message(std::move(delivery));
+  }
+
+  DoorsBus bus;
+  wire::Speaker router{WorkerId{9}, Incarnation{9}};
+  wire::Speaker target{WorkerId{1}, Incarnation{1}};
+  wire::Speaker impostor{WorkerId{1}, Incarnation{2}};  // claims to be a new life of it
+  Metrics metrics{Labels{}};
+  RouterService service{{.client = "inproc://c", .router = "inproc://r"}, router, metrics};
+};
+
+TEST_F(RouterServiceTest, AWorkersKeyMustBeItsOwn) {
+  EXPECT_FALSE(hello(target, "draft:draft-0", wire::Role::kTarget, "target-0").accepted);
+  EXPECT_FALSE(hello(target, "target:target-1", wire::Role::kTarget, "target-0").accepted);
+  EXPECT_TRUE(hello(target, "target:target-0", wire::Role::kTarget, "target-0").accepted);
+}
+
+TEST_F(RouterServiceTest, AnotherKeyCannotSpeakForAWorker) {
+  ASSERT_TRUE(hello(target, "target:target-0", wire::Role::kTarget, "target-0").accepted);
+  EXPECT_FALSE(hello(impostor, "draft:draft-0", wire::Role::kDraft, "draft-0").accepted);
+  hear(target, "draft:draft-0", wire::Goodbye{.reason = "says somebody else"});
+  EXPECT_EQ(1u, service.pool().ready(wire::Role::kTarget).size());
+}
+
+TEST_F(RouterServiceTest, WithoutKeysWorkersAreWhoTheySayTheyAre) {
+  EXPECT_TRUE(hello(target, "", wire::Role::kTarget, "target-0").accepted);
+  EXPECT_TRUE(hello(impostor, "", wire::Role::kTarget, "target-0").accepted) << "its next life";
+}
+
+TEST_F(RouterServiceTest, TwoClientsMayAskForMetricsUnderOneId) {
+  ASSERT_TRUE(hello(target, "", wire::Role::kTarget, "target-0").accepted);
+  bus.sent.clear();
+  ask_metrics("a", {0, 7});
+  ask_metrics("b", {0, 7});
+  bus.clock.advance(milliseconds(600));  // the target does not answer
+  service.on_turn(bus.now());
+  std::vector<std::string> answered;
+  for (const auto& [to, frames] : bus.sent)
+    if (to.socket == kClients) answered.push_back(to.routing);
+  std::sort(answered.begin(), answered.end());
+  EXPECT_EQ((std::vector<std::string>{"a", "b"}), answered);
+}
+
+}  // namespace
+}  // namespace foretoken
