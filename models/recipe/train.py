@@ -15,7 +15,6 @@ Distilling: --teacher FILE adds the cross-entropy against the teacher's distribu
 teacher's own text (see sample.py).
 """
 import argparse
-import math
 import os
 import pathlib
 import time
@@ -33,7 +32,7 @@ import generate
 from model import SHAPES, Llama
 
 HERE = pathlib.Path(__file__).parent
-START, END, ASSISTANT = 1, 2, None
+START, END = 1, 2
 
 
 class Rows:
@@ -157,7 +156,7 @@ def distil_fn(logits, wanted, weights):
     return (-(torch.softmax(wanted.float(), -1) * logp).sum(-1) * weights).sum()
 
 
-def worker(rank, args, model, grads, counter, sums, barrier, start_step):
+def worker(rank, args, model, grads, counter, sums, barrier, start_step, start_tokens):
     torch.set_num_threads(1)
     rows = Rows(args.seed, args.tokenizer)
     samples = np.load(args.samples) if args.samples else None
@@ -176,11 +175,10 @@ def worker(rank, args, model, grads, counter, sums, barrier, start_step):
     if start_step and state.exists():
         opt.state.update(torch.load(state, weights_only=True))
     if args.compile:
-        for m in [model] + ([teacher] if teacher else []):
-            for layer in m.layers:
-                layer.compile()
+        for layer in model.layers:
+            layer.compile()
     loss, distil = (torch.compile(loss_fn), torch.compile(distil_fn)) if args.compile else (loss_fn, distil_fn)
-    tokens, began, saved = 0, time.time(), time.time()
+    tokens, began = start_tokens, time.time()
     for step in range(start_step, args.steps):
         while True:
             with counter.get_lock():
@@ -203,22 +201,22 @@ def worker(rank, args, model, grads, counter, sums, barrier, start_step):
         barrier.wait()
         n_weight, value = sums[1], sums[0] / max(sums[1], 1e-9)
         norm_scale = 1.0 / n_weight
-        opt.step(grads, norm_scale, step + 1 if start_step == 0 else step - args.fresh + 1, factor_at(step, args))
+        opt.step(grads, norm_scale, step + 1, factor_at(step, args))
         barrier.wait()
         stop = (args.out / "stop").exists()
         if rank == 0:
             counter.value, sums[0], sums[1] = 0, 0.0, 0.0
             tokens += args.micros * args.rows * args.length
-            line = f"{step},{(step + 1) * args.micros * args.rows * args.length},{value:.5f},{factor_at(step, args):.4f},{time.time() - began:.1f}"
+            line = f"{step},{tokens},{value:.5f},{factor_at(step, args):.4f},{time.time() - began:.1f}"
             with open(args.out / "loss.csv", "a") as f:
                 f.write(line + "\n")
             if step % 10 == 0 or step < 5:
-                print(line, f"{tokens / (time.time() - began):.0f} tok/s", flush=True)
+                print(line, f"{(tokens - start_tokens) / (time.time() - began):.0f} tok/s", flush=True)
         save = stop or step + 1 == args.steps or (step + 1) % args.save == 0
         if save:
             torch.save(opt.state, state)
             if rank == 0:
-                torch.save({"model": model.state_dict(), "step": step + 1}, args.out / "checkpoint.tmp")
+                torch.save({"model": model.state_dict(), "step": step + 1, "tokens": tokens}, args.out / "checkpoint.tmp")
                 os.replace(args.out / "checkpoint.tmp", args.out / "checkpoint.pt")
         barrier.wait()
         if stop:
@@ -254,20 +252,19 @@ def main():
     torch.manual_seed(args.seed)
     shape = SHAPES[args.shape]
     shape.layers = args.layers or shape.layers
-    model, start = Llama(shape), 0
+    model, start, tokens = Llama(shape), 0, 0
     if (args.out / "checkpoint.pt").exists():
         kept = torch.load(args.out / "checkpoint.pt", weights_only=True)
         model.load_state_dict(kept["model"])
-        start = kept["step"]
+        start, tokens = kept["step"], kept["tokens"]
     elif args.grow:
         load_grown(model, args.grow)
-    args.fresh = 0
     model.share_memory()
     grads = [{n: torch.zeros_like(q).share_memory_() for n, q in model.named_parameters()} for _ in range(args.workers)]
     ctx = mp.get_context("spawn")
     counter, sums, barrier = ctx.Value("i", 0), ctx.Array("d", 2), ctx.Barrier(args.workers)
     print(f"{sum(q.numel() for q in model.parameters())} parameters, from step {start}", flush=True)
-    procs = [ctx.Process(target=worker, args=(r, args, model, grads, counter, sums, barrier, start)) for r in range(args.workers)]
+    procs = [ctx.Process(target=worker, args=(r, args, model, grads, counter, sums, barrier, start, tokens)) for r in range(args.workers)]
     for q in procs:
         q.start()
     for q in procs:
