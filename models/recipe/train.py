@@ -98,10 +98,11 @@ class Optimiser:
         self.named, self.args, self.state = named, args, {n: {} for n, _ in named}
 
     @torch.no_grad()
-    def step(self, grads, scale, t, factor):
+    def step(self, grads, scale, t, base):
         for name, p in self.named:
             g = sum(worker[name] for worker in grads) * scale
             st = self.state[name]
+            factor = base * (self.args.kept if self.args.added and name not in self.args.added else 1.0)
             if p.dim() == 2 and "embed" not in name:
                 m = st.setdefault("m", torch.zeros_like(p))
                 m.lerp_(g, 0.05)
@@ -126,15 +127,18 @@ def load_grown(model, path):
     old = torch.load(path, weights_only=True)["model"]
     m = 1 + max(int(k.split(".")[1]) for k in old if k.startswith("layers."))
     n = model.s.layers
-    new = {k: v for k, v in old.items() if not k.startswith("layers.")}
+    new, added = {k: v for k, v in old.items() if not k.startswith("layers.")}, set()
     for i in range(n):
         src = i * m // n
         copy = i > 0 and (i - 1) * m // n == src
         for k, v in old.items():
             if k.startswith(f"layers.{src}."):
-                zero = copy and n != m and k.endswith(("o_proj.weight", "down_proj.weight"))
+                if copy:
+                    added.add(k.replace(f"layers.{src}.", f"layers.{i}.", 1))
+                zero = copy and k.endswith(("o_proj.weight", "down_proj.weight"))
                 new[k.replace(f"layers.{src}.", f"layers.{i}.", 1)] = torch.zeros_like(v) if zero else v.clone()
     model.load_state_dict(new)
+    return added
 
 
 def load_teacher(path):
@@ -230,6 +234,7 @@ def main():
     p.add_argument("--out", type=pathlib.Path, required=True)
     p.add_argument("--tokenizer", type=pathlib.Path, default=HERE.parent / "demo-target" / "tokenizer.json")
     p.add_argument("--grow", type=pathlib.Path)
+    p.add_argument("--kept", type=float, default=1.0, help="factor on the learning rate of what --grow took over as it was")
     p.add_argument("--teacher", type=pathlib.Path)
     p.add_argument("--samples", type=pathlib.Path)
     p.add_argument("--share", type=float, default=0.0, help="share of the rows taken from the samples")
@@ -252,13 +257,13 @@ def main():
     torch.manual_seed(args.seed)
     shape = SHAPES[args.shape]
     shape.layers = args.layers or shape.layers
-    model, start, tokens = Llama(shape), 0, 0
+    model, start, tokens, args.added = Llama(shape), 0, 0, None
     if (args.out / "checkpoint.pt").exists():
         kept = torch.load(args.out / "checkpoint.pt", weights_only=True)
         model.load_state_dict(kept["model"])
         start, tokens = kept["step"], kept["tokens"]
     elif args.grow:
-        load_grown(model, args.grow)
+        args.added = load_grown(model, args.grow)
     model.share_memory()
     grads = [{n: torch.zeros_like(q).share_memory_() for n, q in model.named_parameters()} for _ in range(args.workers)]
     ctx = mp.get_context("spawn")
