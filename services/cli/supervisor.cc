@@ -99,6 +99,7 @@ struct Supervisor::Child {
   ServiceSpec spec;
   pid_t pid = 0;  // 0 = not running
   bool ready = false;
+  bool was_ever_ready = false;
   SteadyTime restart_at{};
   std::vector<SteadyTime> restarts;
 };
@@ -201,7 +202,7 @@ void Supervisor::read_notifications(const Progress& progress) {
       std::istringstream lines(std::string(text, static_cast<std::size_t>(size)));
       for (std::string line; std::getline(lines, line);) {
         if (line == "READY=1" && !child.ready) {
-          child.ready = true;
+          child.ready = child.was_ever_ready = true;
           progress(child.spec.name, "ready");
         } else if (line.starts_with("STATUS=") && !child.ready) {
           progress(child.spec.name, line.substr(7));
@@ -217,15 +218,16 @@ void Supervisor::reap(const Progress& progress) {
     for (auto& child : children_) {
       if (child.pid != pid) continue;
       child.pid = 0;
-      const bool was_ready = std::exchange(child.ready, false);
+      child.ready = false;
       if (stop_requested_) continue;
       const auto now = std::chrono::steady_clock::now();
       std::erase_if(child.restarts, [&](SteadyTime at) { return now - at > kRestartWindow; });
       child.restarts.push_back(now);
       child.restart_at = now + kRestartDelay;
       progress(child.spec.name, how_it_ended(status));
-      // A service that never came up will not come up the next time either.
-      if (is_configuration_error(status) || !was_ready || child.restarts.size() > kMostRestarts) {
+      // A service that never came up will not come up the next time either; one that did may be hit again while it
+      // loads.
+      if (is_configuration_error(status) || !child.was_ever_ready || child.restarts.size() > kMostRestarts) {
         fatal_ = child.spec.name + " " + how_it_ended(status) + "; the end of its log:" +
                  last_lines(log_path(options_, child.spec.name), 8);
         fatal_is_configuration_ = is_configuration_error(status);

@@ -84,6 +84,14 @@ def request_map(prompt: Prompt, parameters: dict[str, Any]) -> dict[str, Any]:
     return request
 
 
+def id_text(request_id: Union[bytes, str]) -> str:
+    """The id as answers spell it. An id the router could not read would never be answered under it."""
+    text = request_id.hex() if isinstance(request_id, bytes) else str(request_id).lower()
+    if len(text) != 32 or not set(text) <= set("0123456789abcdef"):
+        raise ForetokenError("invalid_value", "request_id must be 16 bytes or 32 hexadecimal digits", "request_id")
+    return text
+
+
 def read_answer(data: bytes) -> dict[str, Any]:
     answer = msgpack.unpackb(data, raw=False)
     if "error" in answer:
@@ -170,8 +178,7 @@ class Client:
         self._socket.send(msgpack.packb({"op": "cancel", "request_id": request_id}))
 
     def _exchange(self, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        own_id = request["request_id"]
-        own_id = own_id.hex() if isinstance(own_id, bytes) else own_id
+        own_id = id_text(request["request_id"])
         self._socket.send(msgpack.packb(request))
         deadline = time.monotonic() + self._timeout_s
         while True:
@@ -223,8 +230,7 @@ class AsyncClient:
         self.last_reply = collected.reply
 
     async def _exchange(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
-        own_id = request["request_id"]
-        own_id = own_id.hex() if isinstance(own_id, bytes) else own_id
+        own_id = id_text(request["request_id"])
         await self._socket.send(msgpack.packb(request))
         deadline = time.monotonic() + self._timeout_s
         while True:
