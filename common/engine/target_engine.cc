@@ -153,7 +153,8 @@ void TargetEngine::open_proposers(Sequence& sequence) {
   const Opening opening{.seq = sequence.id,
                         .prompt = std::span(sequence.tokens).first(sequence.n_prompt),
                         .params = sequence.params,
-                        .prediction = prediction};
+                        .prediction = prediction,
+                        .tenant_salt = sequence.tenant_salt};
   if (Proposer* proposer = proposer_of(sequence.proposer)) proposer->open(opening);
   if (sequence.proposer == ProposerKind::kDraft && sequence.fallback == LocalFallback::kNgram &&
       proposers_.ngram != nullptr)

@@ -20,6 +20,7 @@ struct Opening {
   std::span<const TokenId> prompt;
   const SamplingParams& params;
   std::span<const TokenId> prediction;  // what the client expects the answer to be; often empty
+  std::uint64_t tenant_salt = 0;        // separates prefix caches
 };
 
 // What happened to a sequence since the last ask, and what is wanted. Cumulative: a tail that

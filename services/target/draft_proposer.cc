@@ -178,6 +178,7 @@ void DraftProposer::send_attach(SeqId seq, Sequence& sequence, TimePoint) {
                                                   .tokens = sequence.tokens,
                                                   .prefix = sequence.prefix,
                                                   .budget = sequence.budget,
+                                                  .tenant_salt = sequence.tenant_salt,
                                                   .root = options_.prefix_root,
                                                   .end_tokens = options_.end_tokens});
   sequence.tail_due = false;
@@ -209,6 +210,7 @@ void DraftProposer::open(const Opening& opening) {
   sequence.tokens.assign(opening.prompt.begin(), opening.prompt.end());
   sequence.n_prompt = static_cast<std::uint32_t>(opening.prompt.size());
   sequence.prefix = prefix_hash_extend(options_.prefix_root, opening.prompt);
+  sequence.tenant_salt = opening.tenant_salt;
   sequence.budget = options_.first_budget;
   attach_somewhere(opening.seq, sequence, bus_->now());
 }

@@ -79,6 +79,7 @@ class DraftProposer final : public Proposer, public DraftWatch {
     std::uint32_t n_prompt = 0;
     std::vector<TokenId> tokens;  // all committed
     PrefixHash prefix = 0;        // of all of them
+    std::uint64_t tenant_salt = 0;
     std::uint32_t budget = 0;
     std::uint32_t n_verified = 0, n_accepted = 0;
     std::optional<WorkerId> draft;

@@ -80,7 +80,11 @@ class DraftProposerTest : public testing::Test {
   }
   static std::string endpoint(std::uint64_t id) { return "ipc://draft-" + std::to_string(id); }
   void open(std::uint64_t seq) {
-    drafts.open({.seq = SeqId{seq}, .prompt = prompt, .params = params, .prediction = {}});
+    drafts.open({.seq = SeqId{seq},
+                 .prompt = prompt,
+                 .params = params,
+                 .prediction = {},
+                 .tenant_salt = 77});
   }
   void ask(std::uint64_t seq, std::vector<TokenId> tail, std::uint32_t budget = 4) {
     tails.push_back(std::move(tail));
@@ -135,6 +139,7 @@ TEST_F(DraftProposerTest, AttachesAtOnceWithEverythingTheDraftNeeds) {
   EXPECT_EQ(prompt, attaches[0].tokens);
   EXPECT_EQ(prefix_hash_extend(kRoot, prompt), attaches[0].prefix);
   EXPECT_EQ(kRoot, attaches[0].root);
+  EXPECT_EQ(77u, attaches[0].tenant_salt) << "or tenants share the draft's prefix cache";
   EXPECT_EQ(3u, attaches[0].n_prompt);
   EXPECT_EQ(DraftState::kOpening, state());
 }
