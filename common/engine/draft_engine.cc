@@ -83,10 +83,10 @@ DraftEngine::DraftEngine(Model& model, Backend& backend, const DraftEngineOption
       options.max_model_len == 0 ? model_limit : std::min(options.max_model_len, model_limit);
   n_ids_ = options.n_valid_ids > 0 ? options.n_valid_ids : model.config().vocab_size;
   options_.max_batch_rows = std::min(options_.max_batch_rows, model.max_rows());
-  options_.prefill_chunk = std::clamp(options_.prefill_chunk, 1, options_.max_batch_rows);
   if (options_.max_sequences < 1 || options_.max_batch_rows < 1)
     throw FatalError(ErrorCode::kConfig,
                      "draft.max_sequences and limits.max_batch_rows must be at least 1");
+  options_.prefill_chunk = std::clamp(options_.prefill_chunk, 1, options_.max_batch_rows);
 }
 
 DraftEngine::~DraftEngine() = default;
@@ -144,7 +144,7 @@ DraftOutcome DraftEngine::attach_anew(AttachRequest& request, TimePoint now) {
   }
   ++totals_.n_attaches;
   const std::vector<TokenId> end_tokens =
-      request.end_tokens.empty() ? eos_ids_ : request.end_tokens;
+      choosable(request.end_tokens.empty() ? eos_ids_ : request.end_tokens, n_ids_);
   auto attachment = std::make_unique<Attachment>(request, end_tokens);
   attachment->cache_name = SeqId{++n_opened_};
   attachment->turn = ++n_turns_;

@@ -50,6 +50,7 @@ struct Sequence {
   FinishRules finish;
   std::vector<TokenId> prediction;  // until its proposers are opened
 
+  bool was_admitted = false;  // ever: its proposers are open
   bool is_running = false;
   bool is_decoding = false;      // running, and all tokens but the last are in the cache
   std::vector<PathToken> path;   // proposals for the coming step, at most as many as are verified

@@ -6,6 +6,7 @@
 #include "common/base/check.h"
 #include "common/model/config.h"
 #include "common/spec/acceptance.h"
+#include "common/spec/finish.h"
 
 namespace foretoken {
 namespace {
@@ -69,6 +70,10 @@ TargetEngine::~TargetEngine() = default;
 
 // ---- opening and closing ----
 
+TokenId TargetEngine::n_ids() const {
+  return options_.n_valid_ids > 0 ? options_.n_valid_ids : model_.config().vocab_size;
+}
+
 Result<void> TargetEngine::admissible(const OpenRequest& request) const {
   if (draining_)
     return Error{ErrorCode::kDraining, "this target is about to stop and takes no new requests"};
@@ -89,16 +94,14 @@ Result<void> TargetEngine::admissible(const OpenRequest& request) const {
                      count(options_.max_model_len - 1) +
                      " (model.max_model_len less one for the answer)",
                  "prompt"};
-  const auto n_ids = static_cast<TokenId>(options_.n_valid_ids > 0 ? options_.n_valid_ids
-                                                                   : model_.config().vocab_size);
   for (const auto* tokens : {&request.prompt, &request.resume})
     for (const TokenId token : *tokens)
-      if (token < 0 || token >= n_ids)
+      if (token < 0 || token >= n_ids())
         return Error{ErrorCode::kInvalidValue,
                      "prompt has token id " + std::to_string(token) + "; the vocabulary has " +
-                         std::to_string(n_ids) + " tokens",
+                         std::to_string(n_ids()) + " tokens",
                      "prompt"};
-  return validate(request.params, n_ids);
+  return validate(request.params, n_ids());
 }
 
 Result<void> TargetEngine::open(OpenRequest request, TimePoint now) {
@@ -106,8 +109,8 @@ Result<void> TargetEngine::open(OpenRequest request, TimePoint now) {
     ++totals_.n_refused;
     return admitted;
   }
-  const std::vector<TokenId> end_tokens =
-      request.end_tokens.empty() ? model_.config().eos_token_ids : std::move(request.end_tokens);
+  const std::vector<TokenId> end_tokens = choosable(
+      request.end_tokens.empty() ? model_.config().eos_token_ids : request.end_tokens, n_ids());
   const std::size_t n_given = request.prompt.size() + request.resume.size();
   auto owned =
       std::make_unique<Sequence>(std::move(request), end_tokens, options_.max_model_len, now);
@@ -398,7 +401,8 @@ void TargetEngine::make_plan(TimePoint now) {
 void TargetEngine::admit(Sequence& sequence, TimePoint now) {
   auto hit = kv_.open(sequence.id, sequence.tokens, sequence.tenant_salt);
   FORETOKEN_CHECK(hit.ok());
-  if (sequence.stats.admitted == TimePoint{}) {
+  if (!sequence.was_admitted) {  // a clock may begin at zero, so the time does not tell
+    sequence.was_admitted = true;
     sequence.stats.admitted = now;
     sequence.stats.n_cached = std::min(*hit, sequence.n_prompt);
     open_proposers(sequence);

@@ -90,6 +90,7 @@ class TargetEngine {
  private:
   using Kinds = std::array<std::vector<Ask>, kProposerKinds>;
 
+  TokenId n_ids() const;  // ids that may be chosen
   Result<void> admissible(const OpenRequest& request) const;
   void open_proposers(Sequence& sequence);
   Proposer* proposer_of(ProposerKind kind) const;

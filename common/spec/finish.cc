@@ -1,6 +1,7 @@
 #include "common/spec/finish.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "common/base/check.h"
 
@@ -12,6 +13,13 @@ std::vector<TokenId> ending_tokens(const SamplingParams& params, std::span<const
   std::sort(endings.begin(), endings.end());
   endings.erase(std::unique(endings.begin(), endings.end()), endings.end());
   return endings;
+}
+
+std::vector<TokenId> choosable(std::span<const TokenId> ids, TokenId n_ids) {
+  std::vector<TokenId> out;
+  std::copy_if(ids.begin(), ids.end(), std::back_inserter(out),
+               [n_ids](TokenId id) { return id >= 0 && id < n_ids; });
+  return out;
 }
 
 FinishRules::FinishRules(const SamplingParams& params,

@@ -325,6 +325,17 @@ TEST_F(DraftEngineTest, IgnoresWhatCannotBe) {
   EXPECT_EQ(engine_->snapshot().n_attached, 0u);
 }
 
+TEST_F(DraftEngineTest, AnEndTokenBeyondItsVocabularyEndsNothing) {
+  start();
+  AttachRequest request =
+      attach_request(1, kPrompt, 6, {.temperature = 0, .max_tokens = 100, .min_tokens = 50});
+  request.end_tokens = {40, -1, 1 << 20};
+  ASSERT_TRUE(std::holds_alternative<Applied>(engine_->attach(std::move(request), kStart)));
+  const auto said = run();
+  ASSERT_EQ(said.size(), 1u);
+  EXPECT_EQ(said[0].tokens, plain(kPrompt, 6));
+}
+
 TEST_F(DraftEngineTest, FallsSilentAtItsLongestContext) {
   auto options = engine_options();
   options.max_model_len = kPromptEnd + 2;

@@ -226,7 +226,6 @@ class Case {
         EXPECT_EQ(engine.close(e.request.seq, CloseCause::kCancelled), !e.has_ended);
       }
     }
-    last_opening_ = std::max(last_opening_, step);
   }
 
   bool all_ended(const TargetEngine& engine) const {
@@ -319,7 +318,6 @@ class Case {
   std::unique_ptr<LinkedDraft> linked_;
   Proposer* draft_proposer_ = nullptr;
   std::vector<Expectation> requests_;
-  int last_opening_ = 0;
 };
 
 TEST(Lossless, EveryProposerGivesThePlainTextOfAScriptedModel) {

@@ -278,6 +278,30 @@ TEST_F(TargetEngineTest, StopsInsideAnAcceptedRunWherePlainDecodingWould) {
   EXPECT_EQ(done_.at(0).stop_token, text[3]);
 }
 
+TEST_F(TargetEngineTest, AnEndTokenBeyondTheVocabularyEndsNothing) {
+  start();
+  OpenRequest r = request(1);
+  r.params.min_tokens = 5;  // masks the end tokens, so each must be a column of the logits
+  const auto text = plain(r);
+  r.end_tokens = {40, -1, 1 << 20};
+  open(r);
+  run();
+  EXPECT_EQ(text_[1], text);
+  EXPECT_EQ(done_.size(), 1u);
+}
+
+TEST_F(TargetEngineTest, OpensItsProposersOnceThoughTheClockBeginsAtZeroAndItIsPreempted) {
+  now_ = TimePoint{};
+  TargetEngineOptions options = default_options();
+  options.kv.n_blocks = 17;  // one sequence and a little
+  start(options);
+  open(request(1, {1, 2, 3}, 100));
+  open(request(2, {4, 5, 6}, 100));
+  run();
+  EXPECT_GT(engine_->snapshot().n_preemptions, 0u);
+  EXPECT_EQ(draft_.opened, (std::vector<SeqId>{SeqId{1}, SeqId{2}}));
+}
+
 TEST_F(TargetEngineTest, CancelsOnceAndFreesEverything) {
   start();
   open(request(1, {1, 2, 3}, 50));
