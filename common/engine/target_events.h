@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
 #include <vector>
 
 #include "common/base/clock.h"
@@ -39,20 +38,6 @@ struct OpenRequest {
 };
 
 enum class EndReason : std::uint8_t { kStop, kLength, kCancelled, kDeadline };
-
-constexpr std::string_view end_reason_name(EndReason reason) {
-  switch (reason) {
-    case EndReason::kStop:
-      return "stop";
-    case EndReason::kLength:
-      return "length";
-    case EndReason::kCancelled:
-      return "cancelled";
-    case EndReason::kDeadline:
-      return "deadline";
-  }
-  return "?";
-}
 
 // Log probability of a delivered token under the model's raw logits, and the likeliest tokens with
 // theirs.

@@ -2,9 +2,9 @@
 // to die gives it back. Knows numbers only: no memory, no tokens, no sequences. The pool must
 // outlive its blocks. One thread.
 //
-// A block is in one of three places: used (somebody holds it), cached (nobody holds it but it was
-// marked kKeep, its contents may still be wanted), or free. Cached blocks leave oldest first, and
-// only when somebody asks.
+// A block is in one of three places: used (somebody holds it), cached (nobody holds it but keep()
+// was called for it, its contents may still be wanted), or free. Cached blocks leave oldest first,
+// and only when somebody asks.
 #pragma once
 
 #include <cstdint>

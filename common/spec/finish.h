@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "common/base/ids.h"
@@ -19,18 +18,6 @@ enum class FinishReason : std::uint8_t {
   kStop,    // the model's end token or one of stop_token_ids
   kLength,  // max_tokens, or the model's longest sequence
 };
-
-constexpr std::string_view finish_reason_name(FinishReason reason) {
-  switch (reason) {
-    case FinishReason::kNone:
-      return "none";
-    case FinishReason::kStop:
-      return "stop";
-    case FinishReason::kLength:
-      return "length";
-  }
-  return "?";
-}
 
 // The tokens that end an answer under these parameters: stop_token_ids, and the model's end tokens
 // unless ignored. Sorted, each once. min_tokens masks exactly these.

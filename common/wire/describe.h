@@ -1,5 +1,5 @@
 // What the listing says, for people: one log line for a message, and the tables of
-// docs/reference/protocol.md.
+// docs/reference/messages.md.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Every message between services, every field, once. This is the specification of form; docs/reference/protocol.md says
+// Every message between services, every field, once. This is the specification of form; docs/protocol.md says
 // who owes what to whom. From the same listing come packing, unpacking, printing, documentation and random messages.
 //
 // A body is a msgpack array; a field's number is its place, starting at 1. Growing: append with a default and the minor

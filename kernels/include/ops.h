@@ -1,6 +1,6 @@
 // One argument struct per op, shapes beside the fields. Pointers are device addresses; counts are host values. A row is
 // one token's worth of work. Invariant of every op: the bits of a row depend on that row's inputs alone, never on how
-// many rows share the call, on their order, on threads or on where blocks lie (docs/adr: rows are their own).
+// many rows share the call, on their order, on threads or on where blocks lie (docs/adr/0004-rows-are-their-own.md).
 #pragma once
 
 #include <cstdint>
@@ -86,7 +86,7 @@ struct LmHeadArgs {
   float* logits = nullptr;             // [n_rows, vocab]
 };
 
-// How one row's token is chosen: speculation.md 2.4 and 2.5 give the arithmetic. Order: adjustments, temperature,
+// How one row's token is chosen; kernels/ref/choose.cc is the arithmetic to read. Order: adjustments, temperature,
 // top-k, top-p, min-p, then argmax of logit / temperature + Gumbel noise keyed by (seed, choice, position, id).
 struct RowRule {
   float temperature = 0;           // 0 = greedy

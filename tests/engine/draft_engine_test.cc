@@ -325,6 +325,21 @@ TEST_F(DraftEngineTest, IgnoresWhatCannotBe) {
   EXPECT_EQ(engine_->snapshot().n_attached, 0u);
 }
 
+TEST_F(DraftEngineTest, FindsAPromptsBlocksAgainButNotAnotherTenants) {
+  start();
+  const auto n_hits_of = [&](std::uint64_t seq, std::uint64_t salt) {
+    const auto before = engine_->snapshot().kv.n_hit_tokens;
+    AttachRequest request = attach_request(seq, kPrompt, 2);
+    request.tenant_salt = salt;
+    EXPECT_TRUE(std::holds_alternative<Applied>(engine_->attach(std::move(request), kStart)));
+    run();
+    return engine_->snapshot().kv.n_hit_tokens - before;
+  };
+  EXPECT_EQ(n_hits_of(1, 7), 0u);
+  EXPECT_EQ(n_hits_of(2, 8), 0u);
+  EXPECT_EQ(n_hits_of(3, 7), 8u);  // two whole blocks of four
+}
+
 TEST_F(DraftEngineTest, AnEndTokenBeyondItsVocabularyEndsNothing) {
   start();
   AttachRequest request =

@@ -28,7 +28,10 @@ constexpr Position kMaxLen = 128;
 class PuppetDraft final : public Proposer, public DraftWatch {
  public:
   ProposerKind kind() const override { return ProposerKind::kDraft; }
-  void open(const Opening& opening) override { opened.push_back(opening.seq); }
+  void open(const Opening& opening) override {
+    opened.push_back(opening.seq);
+    salts.push_back(opening.tenant_salt);
+  }
   void ask(std::span<const Ask> asks) override {
     for (const Ask& ask : asks) {
       budgets.push_back(ask.budget);
@@ -52,6 +55,7 @@ class PuppetDraft final : public Proposer, public DraftWatch {
   std::vector<TokenId> script;  // prompt and answer as this draft foresees them
   DraftOutlook says{.state = DraftState::kActive};
   std::vector<SeqId> opened, closed;
+  std::vector<std::uint64_t> salts;  // beside opened
   std::vector<std::uint32_t> budgets;
   std::vector<std::pair<SeqId, Proposal>> ready;
 };
@@ -185,6 +189,15 @@ TEST_F(TargetEngineTest, TellsADraftOfASequenceWhenItIsAdmitted) {
   run();
   EXPECT_EQ(draft_.opened, (std::vector<SeqId>{SeqId{1}, SeqId{2}}));
   EXPECT_EQ(draft_.closed, (std::vector<SeqId>{SeqId{1}, SeqId{2}}));
+}
+
+TEST_F(TargetEngineTest, TellsADraftWhoseTextItIs) {
+  start();
+  OpenRequest r = request(1);
+  r.tenant_salt = 77;
+  open(r);
+  run();
+  EXPECT_EQ(draft_.salts, std::vector<std::uint64_t>{77});
 }
 
 TEST_F(TargetEngineTest, SaysWhyARoundWasPlain) {
