@@ -15,8 +15,11 @@ def load(folder, dtype=torch.bfloat16):
 
 
 def noise(seed, row, position, n):
-    """Gumbel noise of one position: the same for target and draft, as in coupled acceptance."""
-    rng = np.random.Generator(np.random.Philox(key=(seed << 32) + row, counter=[position, 0, 0, 0]))
+    """Gumbel noise of one position: the same for target and draft, as in coupled acceptance.
+
+    The position is the highest word of the counter: in the lowest, neighbours would draw the same numbers, shifted by four.
+    """
+    rng = np.random.Generator(np.random.Philox(key=(seed << 32) + row, counter=[0, 0, 0, position]))
     return torch.from_numpy(rng.gumbel(size=n).astype(np.float32))
 
 
