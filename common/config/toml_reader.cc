@@ -1,5 +1,6 @@
 #include "common/config/toml_reader.h"
 
+#include <filesystem>
 #include <fstream>
 #include <optional>
 #include <sstream>
@@ -52,6 +53,11 @@ std::string syntax_error(const std::string& file, const std::string& what) {
 
 TomlFile read_toml(const std::string& file) {
   TomlFile out;
+  // Opening one succeeds and reads as if it were empty.
+  if (std::filesystem::is_directory(file)) {
+    out.errors.push_back(file + ": is a folder, not a file");
+    return out;
+  }
   std::ifstream in(file, std::ios::binary);
   std::ostringstream text;
   if (!in || !(text << in.rdbuf())) {

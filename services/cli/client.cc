@@ -4,9 +4,13 @@
 #include <random>
 
 #include "common/transport/zmq_transport.h"
+#include "common/wire/limits.h"
 
 namespace foretoken::cli {
 namespace {
+
+// An answer may take minutes; that nobody is there must not.
+constexpr auto kConnectPatience = std::chrono::seconds(5);
 
 TimePoint now() { return std::chrono::steady_clock::now(); }
 
@@ -27,12 +31,17 @@ Client::~Client() = default;
 Result<RequestId> Client::send(wire::ClientRequest request, TimePoint deadline) {
   if (!request.request_id) request.request_id = new_request_id();
   const Bytes bytes = wire::write_client_request(request);
+  // The router's socket drops a larger one without a word.
+  if (bytes.size() > wire::kMaxClientPartBytes)
+    return Error{ErrorCode::kInvalidValue, "the request has " + std::to_string(bytes.size()) + " bytes; the limit is " +
+                                               std::to_string(wire::kMaxClientPartBytes)};
+  const TimePoint give_up = std::min(deadline, now() + kConnectPatience);
   // The connection is made in the background: until it stands, the transport says busy.
   for (;;) {
     if (transport_->send(Peer{.socket = socket_}, Frames{bytes}) == SendResult::kSent) return *request.request_id;
-    if (now() >= deadline) break;
+    if (now() >= give_up) break;
     // receive() is the one way to wait without a thread of our own; nothing can arrive before something was sent.
-    (void)transport_->receive(std::min(deadline, now() + std::chrono::milliseconds(5)));
+    (void)transport_->receive(std::min(give_up, now() + std::chrono::milliseconds(5)));
   }
   return Error{ErrorCode::kUnavailable, "no router answers at " + endpoint_};
 }

@@ -25,7 +25,8 @@ class Client {
 
   const std::string& endpoint() const { return endpoint_; }
 
-  // Hands a request to the socket; gives it an id if it has none. kUnavailable: no router took it by `deadline`.
+  // Hands a request to the socket; gives it an id if it has none. kUnavailable: no router took it by `deadline`,
+  // or within a few seconds.
   Result<RequestId> send(wire::ClientRequest request, TimePoint deadline);
   // The next answer of any request; nothing by the deadline. An answer that cannot be read is an Error.
   std::optional<Result<wire::ClientAnswer>> receive(TimePoint deadline);

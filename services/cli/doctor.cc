@@ -91,7 +91,7 @@ Finding environment_finding() {
   for (const char* name : {"OPENBLAS_CORETYPE", "OMP_NUM_THREADS", "GOMP_CPU_AFFINITY", "MALLOC_ARENA_MAX"})
     if (const char* value = std::getenv(name)) found += std::string(found.empty() ? "" : ", ") + name + "=" + value;
   return {found.empty() ? Finding::Level::kOk : Finding::Level::kWarn, "environment",
-          found.empty() ? "nothing that changes speed" : found + " change the speed of libraries one might compare with"};
+          found.empty() ? "nothing that changes speed" : found + " in force: changes the speed of libraries one might compare with"};
 }
 
 Finding models_finding(const Config& config) {

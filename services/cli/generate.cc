@@ -1,10 +1,12 @@
 // generate, chat: clients for people.
 #include <unistd.h>
 
+#include <algorithm>
 #include <iostream>
 
 #include "common/base/json.h"
 #include "common/config/resolve.h"
+#include "common/wire/msgpack_reader.h"
 #include "services/cli/client.h"
 #include "services/cli/reply_json.h"
 #include "services/cli/verbs.h"
@@ -45,6 +47,9 @@ int run_generate(const CliOptions& options) {
   std::string prompt = options.request.prompt;
   if (prompt.empty() && ::isatty(0) == 0) prompt = read_all_of_stdin();
   if (prompt.empty()) return report_error({ErrorCode::kInvalidValue, "there is no prompt", "prompt"});
+  // JSON for the chat template would quietly replace the bytes.
+  if (!wire::is_utf8(prompt) || !wire::is_utf8(options.request.system))
+    return report_error({ErrorCode::kInvalidValue, "the prompt or the system message is not valid UTF-8"});
   if (options.request.raw) {
     if (!options.request.system.empty())
       return report_error({ErrorCode::kInvalidValue, "--raw takes no chat template, so --system has no place", "--system"});
@@ -60,13 +65,15 @@ int run_generate(const CliOptions& options) {
   const auto reply = client.generate(std::move(*request), deadline,
                                      [](const wire::ClientPiece& piece) { std::cout << piece.text << std::flush; });
   if (!reply.ok()) return report_error(reply.error());
+  // The text so far is printed, but a script must see that the time was up before the end.
+  const int exit_code = reply->finish_reason == "deadline" ? kExitDeadline : kExitOk;
   if (options.output.json) {
     std::cout << to_text(reply_json(*reply), 2) << "\n";
-    return kExitOk;
+    return exit_code;
   }
   std::cout << reply->text << std::endl;
   if (!options.output.quiet && stderr_is_terminal()) print_summary(*reply);
-  return kExitOk;
+  return exit_code;
 }
 
 int run_chat(const CliOptions& options) {
@@ -93,16 +100,20 @@ int run_chat(const CliOptions& options) {
       history = OrderedJson::array();
       continue;
     }
-    if (line.starts_with("/system ")) {
-      system = line.substr(8);
+    if (line == "/system" || line.starts_with("/system ")) {
+      system = line.substr(std::min<std::size_t>(line.size(), 8));  // nothing = none
       continue;
     }
-    if (line.starts_with("/spec ")) {
+    if (line == "/spec on" || line == "/spec off") {
       speculate = line == "/spec on";
       continue;
     }
     if (line.starts_with("/")) {
       std::cerr << "no command " << line << "; /help shows them\n";
+      continue;
+    }
+    if (!wire::is_utf8(line) || !wire::is_utf8(system)) {
+      std::cerr << "error: the line or the system message is not valid UTF-8\n";
       continue;
     }
     OrderedJson messages = OrderedJson::array();

@@ -33,6 +33,13 @@ constexpr std::pair<std::string_view, int (*)(const CliOptions&)> kVerbs[] = {
     {"version", run_version},
 };
 
+// A full disk or a closed pipe must not look like success.
+int checked_output(int exit_code) {
+  if (std::cout.flush() || exit_code != kExitOk) return exit_code;
+  std::cerr << "error: could not write to standard output\n";
+  return kExitFailed;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -41,7 +48,7 @@ int main(int argc, char** argv) {
     const auto options = parse_options(argc, argv, &exit_code);
     if (!options) return exit_code;
     for (const auto& [name, run] : kVerbs)
-      if (name == options->verb) return run(*options);
+      if (name == options->verb) return checked_output(run(*options));
     std::cerr << "error: no verb " << options->verb << "\n";
     return kExitUsage;
   } catch (const foretoken::FatalError& error) {

@@ -78,7 +78,7 @@ class Parser {
     std::size_t best = 3;  // more than two edits away is another word
     for (const CLI::App* verb : app_.get_subcommands(nullptr)) {
       if (verb->get_name() == word) return false;
-      const std::size_t distance = edit_distance(word, verb->get_name());
+      const std::size_t distance = verb->get_name().starts_with(word) ? 0 : edit_distance(word, verb->get_name());
       if (distance < best) best = distance, nearest = verb->get_name();
     }
     std::cerr << "error: foretoken has no verb `" << word << "`\n";

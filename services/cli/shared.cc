@@ -69,6 +69,10 @@ Result<wire::ClientRequest> request_from(const RequestOptions& options) {
   params.ignore_eos = options.ignore_eos;
   request.stop = options.stop;
   request.adaptive = !options.fixed;
+  // Written so that NaN fails too.
+  if (!(options.timeout_s >= 0.001 && options.timeout_s <= 3600))
+    return Error{ErrorCode::kInvalidValue, "timeout is " + std::to_string(options.timeout_s) + " s; it must be from 0.001 to 3600",
+                 "--timeout"};
   request.timeout_ms = static_cast<std::uint32_t>(options.timeout_s * 1000);
   if (options.num_draft_tokens) request.num_draft_tokens = static_cast<std::int32_t>(*options.num_draft_tokens);
   if (options.prediction) request.prediction = *options.prediction;
