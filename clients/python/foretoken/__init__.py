@@ -23,6 +23,7 @@ import zmq
 
 DEFAULT_ENDPOINT = "tcp://127.0.0.1:5555"
 DEFAULT_TIMEOUT_S = 600.0
+MAX_REQUEST_BYTES = 1 << 20  # the router's socket drops a larger one without a word
 Prompt = Union[str, Sequence[int], Sequence[dict]]
 
 
@@ -90,6 +91,13 @@ def id_text(request_id: Union[bytes, str]) -> str:
     if len(text) != 32 or not set(text) <= set("0123456789abcdef"):
         raise ForetokenError("invalid_value", "request_id must be 16 bytes or 32 hexadecimal digits", "request_id")
     return text
+
+
+def pack_request(request: dict[str, Any]) -> bytes:
+    data = msgpack.packb(request)
+    if len(data) > MAX_REQUEST_BYTES:
+        raise ForetokenError("invalid_value", f"the request has {len(data)} bytes; the limit is {MAX_REQUEST_BYTES}")
+    return data
 
 
 def read_answer(data: bytes) -> dict[str, Any]:
@@ -179,7 +187,7 @@ class Client:
 
     def _exchange(self, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
         own_id = id_text(request["request_id"])
-        self._socket.send(msgpack.packb(request))
+        self._socket.send(pack_request(request))
         deadline = time.monotonic() + self._timeout_s
         while True:
             if not self._socket.poll(max(0, int(1000 * (deadline - time.monotonic())))):
@@ -231,7 +239,7 @@ class AsyncClient:
 
     async def _exchange(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
         own_id = id_text(request["request_id"])
-        await self._socket.send(msgpack.packb(request))
+        await self._socket.send(pack_request(request))
         deadline = time.monotonic() + self._timeout_s
         while True:
             if not await self._socket.poll(max(0, int(1000 * (deadline - time.monotonic())))):
