@@ -61,6 +61,9 @@ int run_generate(const CliOptions& options) {
   }
   request->stream = !options.request.no_stream && !options.output.json;
   Client client(client_endpoint(loaded->config.bus));
+  // The socket takes a request for a router that is not there, and an answer may take minutes: ask first who is there.
+  if (!client.status(std::chrono::steady_clock::now() + std::chrono::seconds(5)).ok())
+    return report_error({ErrorCode::kUnavailable, "no router answers at " + client.endpoint()});
   const TimePoint deadline = deadline_for(*request);
   const auto reply = client.generate(std::move(*request), deadline,
                                      [](const wire::ClientPiece& piece) { std::cout << piece.text << std::flush; });
