@@ -248,9 +248,10 @@ Duration TargetEngine::wait_hint(TimePoint now) {
   if (expected.empty()) return {};
   const double step_s = length_.step_cost().seconds(static_cast<std::uint32_t>(running_.size()));
   const auto step = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(step_s));
-  // wait() goes up to half of what it takes for a step. Where draft and target share their cores
-  // a whole step may pay: it compares the tokens won with those that the time would yield.
-  const Duration worth = length_.wait(expected, 2 * step, options_.wait_limit);
+  // wait() compares the tokens won with those that the time would yield, and its limit is half of
+  // what it takes for a step. Where draft and target share their cores a step and a half may pay;
+  // beyond that a draft as slow as its target would cost more than it brings.
+  const Duration worth = length_.wait(expected, 3 * step, options_.wait_limit);
   // A chain that goes on is there at once, one that begins anew takes a while: an answer that is
   // worth its usual time is given twice that, and a step at least. It ends the wait by itself.
   const Duration patience = std::max(step, kShortestTrial);
