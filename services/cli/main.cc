@@ -1,6 +1,7 @@
 // foretoken: the command. Parses, picks the verb, turns what goes wrong into a sentence and an exit code.
 #include <exception>
 #include <iostream>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -43,16 +44,20 @@ int checked_output(int exit_code) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  std::string verb;
   try {
     int exit_code = kExitOk;
     const auto options = parse_options(argc, argv, &exit_code);
     if (!options) return exit_code;
+    verb = options->verb;
     for (const auto& [name, run] : kVerbs)
       if (name == options->verb) return checked_output(run(*options));
     std::cerr << "error: no verb " << options->verb << "\n";
     return kExitUsage;
   } catch (const foretoken::FatalError& error) {
-    return report_error({error.code(), error.what()});
+    const int code = report_error({error.code(), error.what()});
+    // A folder that cannot be read is, for these verbs, a model that is missing.
+    return verb.starts_with("model ") && error.code() == foretoken::ErrorCode::kIo ? kExitModel : code;
   } catch (const std::exception& error) {
     std::cerr << "error: " << error.what() << "\n";
     return kExitFailed;

@@ -32,6 +32,8 @@ int exit_code_of(ErrorCode code) {
     case ErrorCode::kUnavailable:
     case ErrorCode::kDraining: return kExitUnreachable;
     case ErrorCode::kModelNotFound:
+    case ErrorCode::kNotFound:
+    case ErrorCode::kMalformed:
     case ErrorCode::kUnsupportedModel:
     case ErrorCode::kIncompatible: return kExitModel;
     case ErrorCode::kDeadlineExceeded: return kExitDeadline;

@@ -143,7 +143,9 @@ void Supervisor::spawn(Child& child) {
   std::vector<char*> envp;
   for (auto& entry : environment) envp.push_back(entry.data());
   envp.push_back(nullptr);
-  const int log = ::open(log_path(options_, child.spec.name).c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+  // A log begins with its run: what an earlier one said would be shown as the reason of a failure.
+  const int keep = child.restarts.empty() ? O_TRUNC : O_APPEND;
+  const int log = ::open(log_path(options_, child.spec.name).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | keep, 0600);
   if (log < 0) throw system_error("cannot open the log of " + child.spec.name);
   const pid_t parent = ::getpid();
 

@@ -22,7 +22,8 @@ namespace {
 using namespace std::chrono_literals;
 
 std::vector<ServiceSpec> service_specs(const CliOptions& options, const Config& config) {
-  std::vector<std::string> shared;
+  // For people who read the log; a setting of their own comes later and wins.
+  std::vector<std::string> shared = {"--set", "log.format=text"};
   if (!options.config.file.empty()) shared.insert(shared.end(), {"--config", options.config.file});
   for (const auto& setting : options.config.sets) shared.insert(shared.end(), {"--set", setting});
   std::vector<ServiceSpec> specs;
