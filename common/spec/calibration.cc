@@ -7,6 +7,9 @@ namespace foretoken {
 namespace {
 
 constexpr double kOneSided90 = 1.2816;   // standard deviations below the mean that 10 % undercut
+// Caution never says never: a class believed hopeless and never tried would stay so for ever, also
+// where one more row costs nothing.
+constexpr double kLeastOfMean = 0.35;
 constexpr double kPriorWeight = 6;       // observations that a prior is worth
 constexpr double kFade = 1 - 1.0 / 256;  // per observation: about the last 256 count
 constexpr double kIdleFade =
@@ -31,7 +34,8 @@ double Calibration::acceptance(const PathToken& token, std::uint32_t depth) cons
       (known.all.n_accepted + kPriorWeight * said) / (known.all.n_tried + kPriorWeight);
   const double mean = (here.n_accepted + kPriorWeight * overall) / (here.n_tried + kPriorWeight);
   const double n = known.all.n_tried + kPriorWeight;
-  return std::clamp(mean - kOneSided90 * std::sqrt(mean * (1 - mean) / n), 0.0, 1.0);
+  const double cautious = mean - kOneSided90 * std::sqrt(mean * (1 - mean) / n);
+  return std::clamp(cautious, kLeastOfMean * mean, 1.0);
 }
 
 void Calibration::observe(std::span<const PathToken> verified,
