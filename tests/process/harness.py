@@ -182,6 +182,11 @@ class System:
         wait_for(ready, f"{targets} targets and {drafts} drafts ready", patience)
         return time.monotonic() - begin
 
+    def cpu_ticks(self, name):
+        with open(f"/proc/{self.processes[name].pid}/stat") as stat:
+            fields = stat.read().rsplit(")", 1)[1].split()
+        return int(fields[11]) + int(fields[12])
+
     def rss(self, name):
         with open(f"/proc/{self.processes[name].pid}/statm") as statm:
             return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
