@@ -18,16 +18,19 @@ class SpscQueue {
   // Producer. Leaves `value` alone when it returns false.
   bool push(T& value) {
     const std::size_t tail = tail_.load(std::memory_order_relaxed);
-    if (tail - head_.load(std::memory_order_acquire) == slots_.size()) return false;
+    if (tail - head_.load(std::memory_order_seq_cst) == slots_.size()) return false;
     slots_[tail % slots_.size()] = std::move(value);
     tail_.store(
         tail + 1,
         std::memory_order_seq_cst);  // before the producer looks whether the consumer sleeps
     return true;
   }
-  bool full() const {
-    return tail_.load(std::memory_order_relaxed) - head_.load(std::memory_order_acquire) ==
-           slots_.size();
+  bool full() const { return size() == slots_.size(); }
+
+  // Both. Exact on neither side while the other is at work, but never beyond the capacity.
+  std::size_t size() const {
+    const std::size_t head = head_.load(std::memory_order_seq_cst);
+    return tail_.load(std::memory_order_seq_cst) - head;
   }
 
   // Consumer.
@@ -35,7 +38,8 @@ class SpscQueue {
     const std::size_t head = head_.load(std::memory_order_relaxed);
     if (head == tail_.load(std::memory_order_seq_cst)) return std::nullopt;
     T value = std::exchange(slots_[head % slots_.size()], T{});
-    head_.store(head + 1, std::memory_order_release);
+    head_.store(head + 1,
+                std::memory_order_seq_cst);  // before the consumer looks whether the producer sleeps
     return value;
   }
   bool empty() const {

@@ -11,74 +11,112 @@
 #include <exception>
 #include <utility>
 
+#include "common/base/check.h"
 #include "common/base/result.h"
 
 namespace foretoken {
 namespace {
 
 constexpr auto kLongWait = std::chrono::seconds(1);
-constexpr auto kFullInboxNap = std::chrono::microseconds(200);
+
+int new_eventfd() {
+  const int fd = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  if (fd < 0) throw FatalError(ErrorCode::kIo, "eventfd: no descriptor left");
+  return fd;
+}
 
 void signal(int fd) {
   const std::uint64_t one = 1;
   (void)!::write(fd, &one, sizeof one);
 }
 
+void clear(int fd) {
+  std::uint64_t count = 0;
+  (void)!::read(fd, &count, sizeof count);
+}
+
 }  // namespace
 
 ThreadedBus::ThreadedBus(std::unique_ptr<Transport> transport, std::size_t queue_capacity)
-    : transport_(std::move(transport)), inbox_(queue_capacity), outbox_(queue_capacity) {
-  inbox_fd_ = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-  if (inbox_fd_ < 0) throw FatalError(ErrorCode::kIo, "eventfd: no descriptor left");
+    : transport_(std::move(transport)),
+      queue_capacity_(queue_capacity),
+      inbox_(2 * queue_capacity),
+      outbox_(queue_capacity) {
+  inbox_fd_ = new_eventfd();
+  room_fd_ = new_eventfd();
   thread_ = std::thread([this] { run(); });
 }
 
 ThreadedBus::~ThreadedBus() {
   stop_ = true;
   transport_->wake();
+  signal(room_fd_);
   thread_.join();
   ::close(inbox_fd_);
+  ::close(room_fd_);
 }
 
 void ThreadedBus::run() {
   while (true) {
-    {
-      const std::unique_lock lock(command_mutex_);
-      if (command_) std::exchange(command_, nullptr)();
-    }
-    command_done_.notify_all();
+    run_command();
     const bool last = stop_;
     flush_outbox();
     if (last) return;
-    for (int moved = 0; moved < 64; ++moved) {
-      if (inbox_.full()) {
-        std::this_thread::sleep_for(kFullInboxNap);
-        break;
-      }
+    if (!may_read()) {
+      wait_for_room();
+      continue;
+    }
+    for (int moved = 0; moved < 64 && may_read(); ++moved) {
       TimePoint deadline = TimePoint::min();
       if (moved == 0) {
         // Say that we sleep, then look once more: whoever adds after that look sees it and wakes
         // us.
-        socket_sleeps_ = true;
-        bool work = !outbox_.empty() || stop_;
-        if (!work) {
-          const std::unique_lock lock(command_mutex_);
-          work = static_cast<bool>(command_);
-        }
-        if (!work) deadline = std::chrono::steady_clock::now() + kLongWait;
+        socket_sleeps_ = SocketSleep::kInTransport;
+        if (outbox_.empty() && !stop_ && !has_command())
+          deadline = std::chrono::steady_clock::now() + kLongWait;
       }
       auto delivery = transport_->receive(deadline);
-      socket_sleeps_ = false;
+      socket_sleeps_ = SocketSleep::kAwake;
       if (!delivery) break;
       deliver(std::move(*delivery));
     }
   }
 }
 
+void ThreadedBus::run_command() {
+  {
+    const std::unique_lock lock(command_mutex_);
+    if (command_) std::exchange(command_, nullptr)();
+  }
+  command_done_.notify_all();
+}
+
+bool ThreadedBus::has_command() const {
+  const std::unique_lock lock(command_mutex_);
+  return static_cast<bool>(command_);
+}
+
+// Until the work thread has taken enough, has something to send that can be sent, or asks for
+// something else.
+void ThreadedBus::wait_for_room() {
+  socket_sleeps_ = SocketSleep::kForRoom;
+  const bool can_send = !outbox_.empty() && !inbox_.full();
+  if (!may_read() && !can_send && !stop_ && !has_command()) {
+    pollfd waiting{room_fd_, POLLIN, 0};
+    ::poll(&waiting, 1, -1);
+  }
+  socket_sleeps_ = SocketSleep::kAwake;
+  clear(room_fd_);
+}
+
+// Each message may come back as a report, so none is taken for which there would be no room. Only
+// at the end all go: nobody is left to read a report.
 void ThreadedBus::flush_outbox() {
-  while (auto outgoing = outbox_.pop()) {
+  while (stop_ || !inbox_.full()) {
+    auto outgoing = outbox_.pop();
+    if (!outgoing) return;
     const SendResult result = transport_->send(outgoing->to, outgoing->frames);
-    if (result == SendResult::kSent) continue;
+    if (result == SendResult::kSent || inbox_.full()) continue;
     Delivery report;
     report.kind = result == SendResult::kBusy ? DeliveryKind::kDropped : DeliveryKind::kUndelivered;
     report.peer = std::move(outgoing->to);
@@ -87,16 +125,25 @@ void ThreadedBus::flush_outbox() {
   }
 }
 
+// Only where there is room: nobody else adds.
 void ThreadedBus::deliver(Delivery delivery) {
-  if (!inbox_.push(delivery)) {
-    dropped_.fetch_add(1, std::memory_order_relaxed);
-    return;
-  }
+  FORETOKEN_CHECK(inbox_.push(delivery), "the inbox has room for what is delivered");
   if (work_sleeps_.exchange(false)) signal(inbox_fd_);
 }
 
 void ThreadedBus::wake_socket_thread() const {
-  if (socket_sleeps_.exchange(false)) transport_->wake();
+  const SocketSleep where = socket_sleeps_.exchange(SocketSleep::kAwake);
+  if (where == SocketSleep::kInTransport) transport_->wake();
+  if (where == SocketSleep::kForRoom) signal(room_fd_);
+}
+
+// Half of it free before a socket thread that waits for room is woken: not a switch of threads per
+// message.
+std::optional<Delivery> ThreadedBus::take() {
+  auto delivery = inbox_.pop();
+  if (delivery && socket_sleeps_ == SocketSleep::kForRoom && inbox_.size() <= queue_capacity_ / 2)
+    wake_socket_thread();
+  return delivery;
 }
 
 void ThreadedBus::on_socket_thread(const std::function<void(Transport&)>& what) const {
@@ -112,6 +159,7 @@ void ThreadedBus::on_socket_thread(const std::function<void(Transport&)>& what) 
     done = true;
   };
   transport_->wake();
+  signal(room_fd_);
   command_done_.wait(lock, [&] { return done; });
   if (thrown) std::rethrow_exception(thrown);
 }
@@ -129,7 +177,8 @@ SocketId ThreadedBus::connect(const std::string& endpoint) {
 }
 
 void ThreadedBus::close(SocketId socket) {
-  // What was sent before must leave before: commands overtake the outbox otherwise.
+  // What was sent before must leave before: commands overtake the outbox otherwise. What cannot
+  // leave now comes back as undelivered.
   on_socket_thread([&](Transport& transport) {
     flush_outbox();
     transport.close(socket);
@@ -150,10 +199,10 @@ SendResult ThreadedBus::send(const Peer& to, Frames frames) {
 }
 
 std::optional<Delivery> ThreadedBus::receive(TimePoint deadline) {
-  if (auto delivery = inbox_.pop()) return delivery;
+  if (auto delivery = take()) return delivery;
   if (deadline <= now()) return std::nullopt;
   wait(deadline, -1);
-  return inbox_.pop();
+  return take();
 }
 
 void ThreadedBus::wait(TimePoint deadline, int also) {
@@ -168,8 +217,7 @@ void ThreadedBus::wait(TimePoint deadline, int also) {
     ::ppoll(fds.data(), also >= 0 ? 2 : 1, &timeout, nullptr);
   }
   work_sleeps_ = false;
-  std::uint64_t count = 0;
-  (void)!::read(inbox_fd_, &count, sizeof count);
+  clear(inbox_fd_);
 }
 
 }  // namespace foretoken

@@ -1,10 +1,13 @@
 // The bus of a real service: a socket thread that owns the transport and only moves frames, two
-// bounded queues, and the work thread, which calls everything here. When the inbox is full the
-// socket thread stops reading, and ZeroMQ's own bounded queues hold the peers back.
+// bounded queues, and the work thread, which calls everything here. Nothing is lost between them:
+// when the inbox is full the socket thread stops reading, and ZeroMQ's own bounded queues hold the
+// peers back; the inbox keeps as much room again for reports of what could not be sent, and when
+// that is full, too, the outbox stays where it is and send() says kBusy.
 #pragma once
 
 #include <atomic>
 #include <condition_variable>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -33,7 +36,6 @@ class ThreadedBus final : public Bus {
 
   // Waits for a message, for `also` to become readable, or for the deadline. Takes nothing.
   void wait(TimePoint deadline, int also);
-  std::size_t dropped() const { return dropped_.load(std::memory_order_relaxed); }
 
  private:
   struct Outgoing {
@@ -41,22 +43,30 @@ class ThreadedBus final : public Bus {
     Frames frames;
   };
 
+  // Where the socket thread sleeps, if it does: whoever has work for it wakes it there.
+  enum class SocketSleep : std::uint8_t { kAwake, kInTransport, kForRoom };
+
   void run();  // the socket thread
+  void run_command();
+  bool has_command() const;
   void flush_outbox();
   void deliver(Delivery delivery);
+  bool may_read() const { return inbox_.size() < queue_capacity_; }
+  void wait_for_room();
+  std::optional<Delivery> take();  // work thread
   // Runs `what` on the socket thread and waits for it; rethrows what it throws.
   void on_socket_thread(const std::function<void(Transport&)>& what) const;
   void wake_socket_thread() const;
 
   std::unique_ptr<Transport> transport_;
-  SpscQueue<Delivery> inbox_;
+  const std::size_t queue_capacity_;
+  SpscQueue<Delivery> inbox_;  // twice the capacity: messages, and reports of what was not sent
   SpscQueue<Outgoing> outbox_;
   int inbox_fd_ = -1;  // readable when the inbox has something for a sleeping work thread
+  int room_fd_ = -1;   // readable when a socket thread that waits for room has to look again
   std::atomic<bool> work_sleeps_{false};
-  mutable std::atomic<bool> socket_sleeps_{false};
+  mutable std::atomic<SocketSleep> socket_sleeps_{SocketSleep::kAwake};
   std::atomic<bool> stop_{false};
-  std::atomic<std::size_t> dropped_{
-      0};                             // reports of undelivered messages that found the inbox full
   mutable std::mutex command_mutex_;  // commands are rare: opening and closing sockets
   mutable std::condition_variable command_done_;
   mutable std::function<void()> command_;

@@ -27,9 +27,25 @@ TEST(Metrics, GivesTheSameCounterForTheSameNameAndLabels) {
 }
 
 TEST(Metrics, IgnoresHandlesOfNothing) {
-  Counter().add();
-  Gauge().set(1);
-  Histogram().observe(1);
+  Metrics metrics;
+  Counter counter;
+  Gauge gauge;
+  Histogram histogram;
+  const auto use_all = [&] {
+    counter.add(2);
+    gauge.set(3);
+    histogram.observe(0.5);
+  };
+  use_all();
+  EXPECT_EQ(metrics.text(), "");
+  counter = metrics.counter("x_total", "X.");
+  gauge = metrics.gauge("y", "Y.");
+  histogram = metrics.histogram("z", "Z.", {1});
+  use_all();
+  const std::string text = metrics.text();
+  EXPECT_THAT(text, HasSubstr("foretoken_x_total 2\n")) << "what nothing was given is not made up for";
+  EXPECT_THAT(text, HasSubstr("foretoken_y 3\n"));
+  EXPECT_THAT(text, HasSubstr("foretoken_z_count 1\n"));
 }
 
 }  // namespace

@@ -4,7 +4,12 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 
@@ -109,9 +114,121 @@ TEST(ThreadedBus, SendsWhatIsInTheOutboxBeforeItEnds) {
 
 TEST(ThreadedBus, WaitsForAnotherDescriptorToo) {
   const auto bus = make_bus();
-  const int fd = ::eventfd(1, EFD_NONBLOCK);
-  bus->wait(bus->now() + seconds(60), fd);  // or the test's time limit says so
+  const int fd = ::eventfd(0, EFD_NONBLOCK);
+  const TimePoint soon = bus->now() + milliseconds(30);
+  bus->wait(soon, fd);
+  EXPECT_GE(bus->now(), soon) << "nothing was readable";
+  const std::uint64_t one = 1;
+  ASSERT_EQ(::write(fd, &one, sizeof one), static_cast<ssize_t>(sizeof one));
+  const TimePoint late = bus->now() + seconds(20);  // only one that does not look waits for it
+  bus->wait(late, fd);
+  EXPECT_LT(bus->now(), late);
   ::close(fd);
+}
+
+// Nothing arrives until the test says so; what is sent has the outcome the test chose.
+class ScriptedTransport final : public Transport {
+ public:
+  SocketId bind(const std::string&, Door) override { return 1; }
+  SocketId connect(const std::string&) override { return 1; }
+  void close(SocketId) override { closed = true; }
+  std::string endpoint(SocketId) const override { return {}; }
+  SendResult send(const Peer&, const Frames&) override {
+    ++n_sends;
+    return closed ? SendResult::kUnknown : outcome.load();
+  }
+  std::optional<Delivery> receive(TimePoint deadline) override {
+    std::unique_lock lock(mutex);
+    changed.wait_until(lock, std::min(deadline, std::chrono::steady_clock::now() + seconds(1)),
+                       [&] { return woken || n_to_come > 0; });
+    woken = false;
+    if (n_to_come == 0) return std::nullopt;
+    --n_to_come;
+    Delivery delivery;
+    delivery.frames = {"message"};
+    return delivery;
+  }
+  void wake() override {
+    const std::unique_lock lock(mutex);
+    woken = true;
+    changed.notify_all();
+  }
+  void let_come(int n) {
+    const std::unique_lock lock(mutex);
+    n_to_come += n;
+    changed.notify_all();
+  }
+
+  std::atomic<SendResult> outcome{SendResult::kSent};
+  std::atomic<int> n_sends{0};
+  std::atomic<bool> closed{false};
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool woken = false;
+  int n_to_come = 0;
+};
+
+struct ScriptedBus {
+  explicit ScriptedBus(std::size_t capacity) {
+    auto owned = std::make_unique<ScriptedTransport>();
+    transport = owned.get();
+    bus = std::make_unique<ThreadedBus>(std::move(owned), capacity);
+  }
+  ScriptedTransport* transport = nullptr;
+  std::unique_ptr<ThreadedBus> bus;
+};
+
+TEST(ThreadedBus, LosesNoReportHoweverFewAreTaken) {
+  for (const auto outcome : {SendResult::kBusy, SendResult::kUnknown}) {
+    const ScriptedBus scripted(4);
+    scripted.transport->outcome = outcome;
+    int n_reports = 0;
+    bool was_busy = false;
+    const auto take_one = [&] {
+      const auto report = scripted.bus->receive(scripted.bus->now() + seconds(20));
+      ASSERT_TRUE(report.has_value()) << "of " << n_reports;
+      EXPECT_EQ(report->kind, outcome == SendResult::kBusy ? DeliveryKind::kDropped
+                                                           : DeliveryKind::kUndelivered);
+      EXPECT_EQ(report->frames, (Frames{std::to_string(n_reports)}));
+      ++n_reports;
+    };
+    for (int i = 0; i < 200; ++i) {
+      while (scripted.bus->send({1, "", false}, {std::to_string(i)}) == SendResult::kBusy) {
+        was_busy = true;
+        take_one();
+        if (HasFatalFailure()) return;
+      }
+    }
+    EXPECT_TRUE(was_busy) << "what waits for its report is bounded";
+    while (n_reports < 200) {
+      take_one();
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST(ThreadedBus, SendsAndClosesWhileTheInboxIsFull) {
+  const ScriptedBus scripted(4);
+  scripted.transport->let_come(100);
+  scripted.bus->wait(scripted.bus->now() + seconds(20), -1);
+  while (scripted.transport->n_sends < 50)  // more than any queue here holds
+    (void)scripted.bus->send({1, "", false}, {"x"});
+  scripted.bus->close(1);
+  EXPECT_TRUE(scripted.transport->closed);
+  for (int i = 0; i < 100; ++i) {
+    const auto got = scripted.bus->receive(scripted.bus->now() + seconds(20));
+    ASSERT_TRUE(got.has_value()) << i;
+    EXPECT_EQ(got->frames, (Frames{"message"})) << i;
+  }
+}
+
+TEST(ThreadedBus, EndsWhateverIsFull) {
+  ScriptedBus scripted(2);
+  scripted.transport->outcome = SendResult::kBusy;
+  scripted.transport->let_come(100);
+  for (int i = 0; i < 1000; ++i) (void)scripted.bus->send({1, "", false}, {"x"});
+  scripted.bus.reset();  // or the test's time limit says so
+  SUCCEED();
 }
 
 TEST(SpscQueue, RefusesWhenFullAndKeepsTheValue) {
