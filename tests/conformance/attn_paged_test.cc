@@ -152,7 +152,23 @@ TEST_P(AttnPaged, MatchesReferenceOnEveryCase) {
     }
 }
 
-TEST_P(AttnPaged, AcceptsTheEmptyBatch) { backend().attn_paged({}); }
+TEST_P(AttnPaged, TheEmptyBatchWritesNothing) {
+  const cases::Attention c = cases::attentions().front();
+  const Sequences data(rng, c, DType::kF32);
+  const Batch batch(rng, data, everything(c), c.block_tokens);
+  const OnDevice<float> q(backend(), batch.q);
+  const OnDevice<std::int32_t> positions(backend(), batch.positions),
+      begin(backend(), batch.row_begin), tables(backend(), batch.tables);
+  const OnDevice<std::byte> blocks(backend(), batch.blocks);
+  const Untouched out(backend(), static_cast<std::int64_t>(batch.q.size()));
+  AttnPagedArgs args =
+      batch.args(q.get(), positions.get(), begin.get(), tables.get(), blocks.get(), out.get());
+  args.n_rows = args.n_sequences = 0;
+  backend().attn_paged({});
+  backend().attn_paged(args);
+  EXPECT_TRUE(out.intact());
+  EXPECT_TRUE(blocks.host() == batch.blocks);
+}
 
 TEST_P(AttnPaged, GivesTheSameBitsTwice) {
   const cases::Attention c{3, 20, 100, 8, 2, 64, 16};

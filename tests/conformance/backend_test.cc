@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <numeric>
@@ -148,8 +149,15 @@ TEST(Team, MembersThatFellAsleepComeBack) {
   EXPECT_EQ(n_calls.load(), 15);
 }
 
-TEST(Team, CanBeMadeAndLeftIdle) {
-  for (int i = 0; i < 20; ++i) cpu::Team team(4, false);
+// One that never ran must end too (or the test hangs), and the next be none the worse.
+TEST(Team, EndsWithoutHavingRun) {
+  std::array<std::atomic<int>, 4> n_calls{};
+  for (int i = 0; i < 20; ++i) {
+    cpu::Team team(4, false);
+    EXPECT_EQ(team.size(), 4);
+    if (i % 2 == 1) team.run([&](int member) { n_calls[static_cast<std::size_t>(member)] += 1; });
+  }
+  for (const auto& n : n_calls) EXPECT_EQ(n.load(), 10);
 }
 
 }  // namespace

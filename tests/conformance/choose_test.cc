@@ -137,7 +137,23 @@ TEST_P(Choose, MatchesReferenceOnEveryCase) {
     }
 }
 
-TEST_P(Choose, AcceptsTheEmptyBatch) { backend().choose({}); }
+TEST_P(Choose, TheEmptyBatchWritesNothing) {
+  Rows rows = random_rows(rng, {1, 90, 90});
+  rows.rules[0].n_top_logprobs = 3;
+  const OnDevice<float> logits(backend(), rows.logits);
+  const OnDevice<RowRule> rules(backend(), rows.rules);
+  const OnDevice<Adjustment> adjustments(backend(), rows.adjustments);
+  const OnDevice<Choice> choices(backend(), {Choice{-7, -7, -7}});
+  const OnDevice<TopLogprob> top(backend(), {kMaxTopLogprobs, TopLogprob{-7, -7}});
+  ChooseArgs args =
+      rows.args(logits.get(), rules.get(), adjustments.get(), choices.get(), top.get());
+  args.n_rows = 0;
+  backend().choose({});
+  backend().choose(args);
+  EXPECT_EQ(choices.host()[0].token, -7);
+  EXPECT_EQ(choices.host()[0].score, -7);
+  for (const TopLogprob& t : top.host()) EXPECT_EQ(t.token, -7);
+}
 
 TEST_P(Choose, GivesTheSameBitsTwice) {
   const Rows rows = random_rows(rng, {6, 9000, 9000});

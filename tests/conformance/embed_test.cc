@@ -38,7 +38,16 @@ TEST_P(Embed, MatchesReferenceOnEveryCase) {
     }
 }
 
-TEST_P(Embed, AcceptsTheEmptyBatch) { backend().embed({}); }
+TEST_P(Embed, TheEmptyBatchWritesNothing) {
+  const Weights weights(rng, DType::kF32, 4, 33);
+  const LinearSource source = weights.source();
+  const Linear table = backend().pack({&source, 1});
+  const OnDevice<std::int32_t> tokens(backend(), {1});
+  const Untouched hidden(backend(), 33);
+  backend().embed({});
+  backend().embed({.table = &table, .tokens = tokens.get(), .n_rows = 0, .hidden = hidden.get()});
+  EXPECT_TRUE(hidden.intact());
+}
 
 TEST_P(Embed, GivesTheSameBitsTwice) {
   const Weights weights(rng, DType::kBf16, 100, 65);

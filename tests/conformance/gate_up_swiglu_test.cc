@@ -43,7 +43,21 @@ TEST_P(GateUpSwiglu, MatchesReferenceOnEveryCase) {
     }
 }
 
-TEST_P(GateUpSwiglu, AcceptsTheEmptyBatch) { backend().gate_up_swiglu({}); }
+TEST_P(GateUpSwiglu, TheEmptyBatchWritesNothing) {
+  const Weights gate(rng, DType::kF32, 5, 33), up(rng, DType::kF32, 5, 33);
+  const LinearSource sources[] = {gate.source(), up.source()};
+  const Linear packed = backend().pack(sources, Stacking::kGateUp);
+  const OnDevice<float> input(backend(), random_floats(rng, 33));
+  const Untouched out(backend(), 5);
+  backend().gate_up_swiglu({});
+  backend().gate_up_swiglu({.hidden = input.get(),
+                            .n_rows = 0,
+                            .norm = input.get(),
+                            .norm_eps = kEps,
+                            .gate_up = &packed,
+                            .out = out.get()});
+  EXPECT_TRUE(out.intact());
+}
 
 // silu(x) is x far to the right and nothing far to the left, without overflow on the way.
 TEST_P(GateUpSwiglu, StaysFiniteFarOut) {

@@ -48,7 +48,23 @@ TEST_P(LmHead, MatchesReferenceOnEveryCase) {
     }
 }
 
-TEST_P(LmHead, AcceptsTheEmptyBatch) { backend().lm_head({}); }
+TEST_P(LmHead, TheEmptyBatchWritesNothing) {
+  const Weights weights(rng, DType::kF32, 70, 33);
+  const LinearSource source = weights.source();
+  const Linear head = backend().pack({&source, 1});
+  const OnDevice<float> input(backend(), random_floats(rng, 33));
+  const OnDevice<std::int32_t> rows(backend(), {0});
+  const Untouched logits(backend(), 70);
+  backend().lm_head({});
+  backend().lm_head({.hidden = input.get(),
+                     .rows = rows.get(),
+                     .n_rows = 0,
+                     .norm = input.get(),
+                     .norm_eps = kEps,
+                     .head = &head,
+                     .logits = logits.get()});
+  EXPECT_TRUE(logits.intact());
+}
 
 TEST_P(LmHead, GivesTheSameBitsTwice) {
   const Weights head(rng, DType::kI8, 333, 190);

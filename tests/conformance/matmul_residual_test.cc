@@ -43,7 +43,22 @@ TEST_P(MatmulResidual, MatchesReferenceOnEveryCase) {
     }
 }
 
-TEST_P(MatmulResidual, AcceptsTheEmptyBatch) { backend().matmul_residual({}); }
+TEST_P(MatmulResidual, TheEmptyBatchWritesNothing) {
+  const Weights weights(rng, DType::kF32, 70, 33);
+  const LinearSource source = weights.source();
+  const Linear packed = backend().pack({&source, 1});
+  const OnDevice<float> x(backend(), random_floats(rng, 33));
+  const Untouched residual(backend(), 70), partial(backend(), 70);
+  backend().matmul_residual({});
+  for (float* const to : {static_cast<float*>(nullptr), partial.get()})
+    backend().matmul_residual({.x = x.get(),
+                               .n_rows = 0,
+                               .weight = &packed,
+                               .residual = residual.get(),
+                               .partial = to});
+  EXPECT_TRUE(residual.intact());
+  EXPECT_TRUE(partial.intact());
+}
 
 TEST_P(MatmulResidual, StacksMatricesOneBelowTheOther) {
   for (const DType dtype : cases::weight_dtypes()) {

@@ -101,6 +101,19 @@ class OnDevice {
   Buffer buffer_;
 };
 
+// An output of values no op computes, for a call that must leave it alone.
+class Untouched {
+ public:
+  Untouched(Backend& backend, std::int64_t n)
+      : marks_(static_cast<std::size_t>(n), -12345.0f), device_(backend, marks_) {}
+  float* get() const { return device_.get(); }
+  bool intact() const { return device_.host() == marks_; }
+
+ private:
+  std::vector<float> marks_;
+  OnDevice<float> device_;
+};
+
 // A random matrix as a checkpoint would hold it. Starts one element off alignment, as a file may.
 struct Weights {
   Weights(std::mt19937& rng,

@@ -159,7 +159,34 @@ TEST_P(QkvRopeAppend, MatchesReferenceOnEveryCase) {
       }
 }
 
-TEST_P(QkvRopeAppend, AcceptsTheEmptyBatch) { backend().qkv_rope_append({}); }
+TEST_P(QkvRopeAppend, TheEmptyBatchWritesNothing) {
+  const KvGeometry geometry{DType::kF32, 1, 1, 16, 16};
+  const Layer layer(rng, DType::kF32, 2, geometry, 1, 33, false);
+  const LinearSource source = layer.weights.source();
+  const Linear packed = backend().pack({&source, 1});
+  const OnDevice<float> hidden(backend(), layer.hidden), norm(backend(), layer.norm);
+  const OnDevice<float> cos(backend(), layer.cos), sin(backend(), layer.sin);
+  const OnDevice<std::int32_t> positions(backend(), layer.positions), slots(backend(), layer.slots);
+  const Untouched q(backend(), 2 * 16);
+  const Untouched blocks(backend(), static_cast<std::int64_t>(geometry.block_bytes() / 4));
+  backend().qkv_rope_append({});
+  backend().qkv_rope_append({.hidden = hidden.get(),
+                             .n_rows = 0,
+                             .norm = norm.get(),
+                             .norm_eps = kEps,
+                             .qkv = &packed,
+                             .n_heads = 2,
+                             .rope_cos = cos.get(),
+                             .rope_sin = sin.get(),
+                             .n_positions = kPositions,
+                             .positions = positions.get(),
+                             .slots = slots.get(),
+                             .kv = {geometry, reinterpret_cast<std::byte*>(blocks.get()), 1},
+                             .layer = 0,
+                             .q = q.get()});
+  EXPECT_TRUE(q.intact());
+  EXPECT_TRUE(blocks.intact());
+}
 
 TEST_P(QkvRopeAppend, RowDoesNotDependOnItsNeighbours) {
   for (const DType dtype : cases::weight_dtypes()) {
