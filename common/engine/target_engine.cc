@@ -63,7 +63,7 @@ TargetEngine::TargetEngine(Model& model,
               .policy = options_.policy},
       kv_(checked(options_.kv, options_.max_model_len)),
       step_(model, backend, kv_, options_.n_valid_ids),
-      store_(options_.prefix_root, model.config().vocab_size),
+      store_(options_.prefix_root, n_ids()),
       length_(options_.draft_length) {}
 
 TargetEngine::~TargetEngine() = default;

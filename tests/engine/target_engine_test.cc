@@ -303,6 +303,25 @@ TEST_F(TargetEngineTest, AnEndTokenBeyondTheVocabularyEndsNothing) {
   EXPECT_EQ(done_.size(), 1u);
 }
 
+// A draft whose matrix has more rows than the vocabulary has ids may propose what can never be
+// chosen, and penalties count what was proposed.
+TEST_F(TargetEngineTest, AProposedPaddingIdIsNoProposal) {
+  auto options = default_options();
+  options.n_valid_ids = 36;
+  start(options);
+  OpenRequest r = request(1, {1, 2, 3}, 12);
+  r.params.repetition_penalty = 1.2f;
+  r.params.frequency_penalty = 0.1f;
+  draft_.script = {1, 2, 3};
+  for (TokenId id = 36; id < 40; ++id) draft_.script.insert(draft_.script.end(), 4, id);
+  open(r);
+  run();
+  EXPECT_EQ(text_[1].size(), 12u);
+  for (const TokenId id : text_[1]) EXPECT_LT(id, 36);
+  ASSERT_EQ(done_.size(), 1u);
+  EXPECT_EQ(done_[0].stats.spec.n_drafted, 0u);
+}
+
 TEST_F(TargetEngineTest, OpensItsProposersOnceThoughTheClockBeginsAtZeroAndItIsPreempted) {
   now_ = TimePoint{};
   TargetEngineOptions options = default_options();
