@@ -1,4 +1,5 @@
 // ps: every service the router knows.
+#include <algorithm>
 #include <iomanip>
 #include <iostream>
 #include <sstream>
@@ -6,6 +7,7 @@
 #include "common/config/resolve.h"
 #include "services/cli/client.h"
 #include "services/cli/reply_json.h"
+#include "services/cli/supervisor.h"
 #include "services/cli/verbs.h"
 
 namespace foretoken::cli {
@@ -55,18 +57,42 @@ OrderedJson as_json(const wire::StatusReply& status) {
   return document;
 }
 
+// Who does not run does not register with the router: what the supervisor knows of those, and of restarts.
+void add_supervised(wire::StatusReply& status, const std::vector<ServiceState>& supervised) {
+  for (const auto& known : supervised) {
+    const auto same = std::find_if(status.services.begin(), status.services.end(), [&](const auto& s) { return s.name == known.name; });
+    if (same == status.services.end()) {
+      if (known.state == "ready") continue;  // between the two clocks: the router will show it in a moment
+      wire::ServiceStatus missing;
+      missing.role = known.role;
+      missing.name = known.name;
+      missing.state = known.state;
+      missing.note = known.note;
+      status.services.push_back(std::move(missing));
+    } else if (!known.note.empty()) {
+      same->note += (same->note.empty() ? "" : "; ") + known.note;
+      if (known.state != "ready") same->state = known.state;
+    }
+  }
+}
+
 }  // namespace
 
 int run_ps(const CliOptions& options) {
   const auto loaded = load_configuration(options.config);
   if (!loaded) return kExitUsage;
   Client client(client_endpoint(loaded->config.bus));
-  const auto status = client.status(std::chrono::steady_clock::now() + 3s);
+  auto status = client.status(std::chrono::steady_clock::now() + 3s);
+  const std::filesystem::path folder = runtime_directory(loaded->config.bus);
+  const auto supervised = supervisor_pid(folder) != 0 ? supervisor_state(folder) : std::vector<ServiceState>{};
   if (!status.ok()) {
+    for (const auto& service : supervised)
+      std::cerr << service.name << " " << service.state << (service.note.empty() ? "" : ": ") << service.note << "\n";
     Error error = status.error();
     if (error.code == ErrorCode::kDeadlineExceeded) error.code = ErrorCode::kUnavailable;
     return report_error(error);
   }
+  add_supervised(*status, supervised);
   if (options.output.json) {
     std::cout << to_text(as_json(*status), 2) << "\n";
     return kExitOk;

@@ -18,20 +18,23 @@
 #include <stdexcept>
 #include <utility>
 
+#include "common/base/json.h"
+
 extern char** environ;
 
 namespace foretoken::cli {
 namespace {
 
 using std::chrono::milliseconds;
-using SteadyTime = std::chrono::steady_clock::time_point;
 
-constexpr int kExitUsage = 64;
-constexpr int kExitConfiguration = 78;
-constexpr auto kRestartDelay = milliseconds(200);
-constexpr auto kRestartWindow = std::chrono::seconds(60);
-constexpr std::size_t kMostRestarts = 10;  // in a window, as StartLimitBurst of the units
+// Exit codes of services, docs/operations.md.
+constexpr int kServiceUsage = 64;
+constexpr int kServiceGone = 75;
+constexpr int kServiceConfiguration = 78;
 constexpr auto kPidFile = "up.pid";
+constexpr auto kStateFile = "up.json";
+
+TimePoint now() { return std::chrono::steady_clock::now(); }
 
 std::runtime_error system_error(const std::string& what) {
   return std::runtime_error(what + ": " + std::strerror(errno));
@@ -59,8 +62,19 @@ std::string how_it_ended(int status) {
   return "ended with exit code " + std::to_string(WEXITSTATUS(status));
 }
 
-bool is_configuration_error(int status) {
-  return WIFEXITED(status) && (WEXITSTATUS(status) == kExitUsage || WEXITSTATUS(status) == kExitConfiguration);
+FailureKind kind_of(int status) {
+  if (!WIFEXITED(status)) return FailureKind::kCrash;
+  switch (WEXITSTATUS(status)) {
+    case kServiceUsage:
+    case kServiceConfiguration: return FailureKind::kConfiguration;
+    case kServiceGone: return FailureKind::kEnvironment;
+    default: return FailureKind::kCrash;
+  }
+}
+
+std::string in_seconds(milliseconds time) {
+  const auto tenths = time.count() / 100;
+  return std::to_string(tenths / 10) + (tenths % 10 == 0 ? "" : "." + std::to_string(tenths % 10)) + " s";
 }
 
 int open_lock(const std::filesystem::path& folder) {
@@ -97,11 +111,16 @@ int open_notify_socket(const std::string& path) {
 
 struct Supervisor::Child {
   ServiceSpec spec;
+  RestartBackoff backoff;
   pid_t pid = 0;  // 0 = not running
-  bool ready = false;
   bool was_ever_ready = false;
-  SteadyTime restart_at{};
-  std::vector<SteadyTime> restarts;
+  bool given_up = false;
+  std::optional<TimePoint> ready_since = std::nullopt;
+  TimePoint restart_at{};
+  TimePoint last_sign{};  // of loading: it has ready_timeout from then on
+  std::string last_end = {};
+
+  bool ready() const { return ready_since.has_value(); }
 };
 
 Supervisor::Supervisor(SupervisorOptions options, std::vector<ServiceSpec> services) : options_(std::move(options)) {
@@ -118,12 +137,16 @@ Supervisor::Supervisor(SupervisorOptions options, std::vector<ServiceSpec> servi
   sigprocmask(SIG_BLOCK, &signals, nullptr);
   signal_fd_ = ::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
   if (signal_fd_ < 0) throw system_error("cannot create a signalfd");
-  for (auto& service : services) children_.push_back({.spec = std::move(service)});
+  for (auto& service : services) {
+    const RestartBackoff backoff(service.optional ? options_.optional_restarts : options_.restarts);
+    children_.push_back({.spec = std::move(service), .backoff = backoff});
+  }
 }
 
 Supervisor::~Supervisor() {
   stop();
   ::unlink(notify_path_.c_str());
+  ::unlink((options_.runtime_folder / kStateFile).c_str());
   for (int fd : {notify_fd_, signal_fd_}) ::close(fd);
   // The file stays: unlinking a locked file would let two supervisors hold "the" lock.
   if (::ftruncate(lock_fd_, 0) != 0) std::fprintf(stderr, "cannot empty the pid file: %s\n", std::strerror(errno));
@@ -144,7 +167,7 @@ void Supervisor::spawn(Child& child) {
   for (auto& entry : environment) envp.push_back(entry.data());
   envp.push_back(nullptr);
   // A log begins with its run: what an earlier one said would be shown as the reason of a failure.
-  const int keep = child.restarts.empty() ? O_TRUNC : O_APPEND;
+  const int keep = child.backoff.n_restarts() == 0 ? O_TRUNC : O_APPEND;
   const int log = ::open(log_path(options_, child.spec.name).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | keep, 0600);
   if (log < 0) throw system_error("cannot open the log of " + child.spec.name);
   const pid_t parent = ::getpid();
@@ -169,7 +192,8 @@ void Supervisor::spawn(Child& child) {
   }
   ::close(log);
   child.pid = pid;
-  child.ready = false;
+  child.ready_since.reset();
+  child.last_sign = now();
 }
 
 bool Supervisor::wait_for_event(milliseconds at_most) {
@@ -203,10 +227,14 @@ void Supervisor::read_notifications(const Progress& progress) {
       if (child.pid != sender.pid) continue;
       std::istringstream lines(std::string(text, static_cast<std::size_t>(size)));
       for (std::string line; std::getline(lines, line);) {
-        if (line == "READY=1" && !child.ready) {
-          child.ready = child.was_ever_ready = true;
+        if (child.ready()) break;
+        child.last_sign = now();
+        if (line == "READY=1") {
+          child.ready_since = now();
+          child.was_ever_ready = true;
+          write_state();
           progress(child.spec.name, "ready");
-        } else if (line.starts_with("STATUS=") && !child.ready) {
+        } else if (line.starts_with("STATUS=")) {
           progress(child.spec.name, line.substr(7));
         }
       }
@@ -217,70 +245,115 @@ void Supervisor::read_notifications(const Progress& progress) {
 void Supervisor::reap(const Progress& progress) {
   int status = 0;
   for (pid_t pid; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;) {
+    read_notifications(progress);  // what it said before it ended still counts
     for (auto& child : children_) {
       if (child.pid != pid) continue;
       child.pid = 0;
-      child.ready = false;
+      const auto ready_since = std::exchange(child.ready_since, std::nullopt);
       if (stop_requested_) continue;
-      const auto now = std::chrono::steady_clock::now();
-      std::erase_if(child.restarts, [&](SteadyTime at) { return now - at > kRestartWindow; });
-      child.restarts.push_back(now);
-      child.restart_at = now + kRestartDelay;
-      progress(child.spec.name, how_it_ended(status));
-      // A service that never came up will not come up the next time either; one that did may be hit again while it
-      // loads.
-      if (is_configuration_error(status) || !child.was_ever_ready || child.restarts.size() > kMostRestarts) {
-        fatal_ = child.spec.name + " " + how_it_ended(status) + "; the end of its log:" +
-                 last_lines(log_path(options_, child.spec.name), 8);
-        fatal_is_configuration_ = is_configuration_error(status);
+      child.last_end = how_it_ended(status);
+      // What is wrong with its settings stays wrong; and a service that never came up will not come up the next time.
+      std::optional<TimePoint> again;
+      if (kind_of(status) != FailureKind::kConfiguration && child.was_ever_ready)
+        again = child.backoff.ended(now(), ready_since);
+      if (again) {
+        child.restart_at = *again;
+        progress(child.spec.name, child.last_end + "; starts again in " + in_seconds(child.backoff.delay()) + " (restart " +
+                                      std::to_string(child.backoff.n_restarts()) + ")");
+      } else {
+        give_up(child, kind_of(status), progress);
       }
+      write_state();
     }
   }
 }
 
-void Supervisor::restart_due(const Progress& progress) {
-  const auto now = std::chrono::steady_clock::now();
-  for (auto& child : children_) {
-    if (child.pid != 0 || now < child.restart_at) continue;
-    spawn(child);
-    progress(child.spec.name, "restarted");
+// Drafts only cost speed, and of several targets one is enough; without any other service nothing can be served.
+bool Supervisor::can_serve_without(const Child& child) const {
+  if (!started_) return false;  // who asked for it should hear that it does not start
+  if (child.spec.optional) return true;
+  for (const auto& other : children_)
+    if (&other != &child && other.spec.role == child.spec.role && !other.given_up) return true;
+  return false;
+}
+
+void Supervisor::give_up(Child& child, FailureKind kind, const Progress& progress) {
+  child.given_up = true;
+  if (can_serve_without(child)) {
+    progress(child.spec.name, child.last_end + "; it is not started again and the others serve on without it; its log: " +
+                                  log_path(options_, child.spec.name).string());
+    return;
   }
+  const std::size_t n = child.backoff.n_restarts();
+  failure_ = child.spec.name + " " + child.last_end + (n > 0 ? " after " + std::to_string(n) + " restarts" : "") +
+             "; the end of its log:" + last_lines(log_path(options_, child.spec.name), 8);
+  failure_kind_ = kind;
+}
+
+void Supervisor::restart_due(const Progress& progress) {
+  for (auto& child : children_) {
+    if (child.pid != 0 || child.given_up || now() < child.restart_at) continue;
+    spawn(child);
+    write_state();
+    progress(child.spec.name, "starting");
+  }
+}
+
+// For `ps`: what the router cannot know, because who does not run does not register.
+void Supervisor::write_state() const {
+  OrderedJson services = OrderedJson::array();
+  for (const auto& child : children_) {
+    const char* state = child.given_up ? "given up" : child.pid == 0 ? "waiting" : child.ready() ? "ready" : "starting";
+    const std::size_t n = child.backoff.n_restarts();
+    std::string note;
+    if (!child.last_end.empty()) note = (child.given_up ? "" : "restarted " + std::to_string(n) + (n == 1 ? " time; " : " times; ")) + child.last_end;
+    if (child.given_up) note += "; not started again: see " + log_path(options_, child.spec.name).string();
+    services.push_back({{"name", child.spec.name}, {"role", child.spec.role}, {"state", state}, {"pid", child.pid},
+                        {"restarts", n}, {"note", note}});
+  }
+  const auto path = options_.runtime_folder / kStateFile;
+  const auto fresh = path.string() + ".new";
+  std::ofstream(fresh) << to_text(OrderedJson{{"schema", "foretoken.up/1"}, {"services", services}}) << "\n";
+  // A full disk costs `ps` a note and nobody anything else.
+  std::error_code ignored;
+  std::filesystem::rename(fresh, path, ignored);
 }
 
 StartReport Supervisor::start(const Progress& progress) {
   for (auto& child : children_) spawn(child);
-  const auto deadline = std::chrono::steady_clock::now() + options_.ready_timeout;
+  write_state();
   const auto all_ready = [&] {
     for (const auto& child : children_)
-      if (!child.ready) return false;
+      if (!child.ready()) return false;
     return true;
   };
-  while (!all_ready() && fatal_.empty() && !stop_requested_) {
-    if (std::chrono::steady_clock::now() > deadline) {
-      for (const auto& child : children_)
-        if (!child.ready)
-          return {.failure = child.spec.name + " is not ready after " +
-                             std::to_string(options_.ready_timeout.count()) + " s; the end of its log:" +
-                             last_lines(log_path(options_, child.spec.name), 8)};
+  while (!all_ready() && failure_.empty() && !stop_requested_) {
+    for (const auto& child : children_) {
+      // A large model may load for minutes; it says how far it is.
+      if (child.ready() || now() <= child.last_sign + options_.ready_timeout) continue;
+      return {.failure = child.spec.name + " is not ready and gave no sign for " +
+                         std::to_string(options_.ready_timeout.count()) + " s; the end of its log:" +
+                         last_lines(log_path(options_, child.spec.name), 8)};
     }
     wait_for_event(milliseconds(100));
     read_notifications(progress);
     reap(progress);
+    if (!stop_requested_ && failure_.empty()) restart_due(progress);
   }
-  if (stop_requested_) return {.failure = "interrupted"};
-  if (!fatal_.empty()) return {.failure = fatal_, .bad_configuration = fatal_is_configuration_};
+  if (stop_requested_) return {.failure = "interrupted", .kind = FailureKind::kInterrupted};
+  if (!failure_.empty()) return {.failure = failure_, .kind = failure_kind_};
+  started_ = true;
   return {.ready = true};
 }
 
-bool Supervisor::run(const Progress& progress) {
-  while (!stop_requested_ && fatal_.empty()) {
+StartReport Supervisor::run(const Progress& progress) {
+  while (!stop_requested_ && failure_.empty()) {
     wait_for_event(milliseconds(100));
     read_notifications(progress);
     reap(progress);
-    if (!stop_requested_ && fatal_.empty()) restart_due(progress);
+    if (!stop_requested_ && failure_.empty()) restart_due(progress);
   }
-  if (!fatal_.empty()) std::fprintf(stderr, "error: %s\n", fatal_.c_str());
-  return fatal_.empty();
+  return {.ready = failure_.empty(), .failure = failure_, .kind = failure_kind_};
 }
 
 void Supervisor::stop() {
@@ -314,6 +387,20 @@ int supervisor_pid(const std::filesystem::path& runtime_folder) {
   const ssize_t size = ::read(fd, text, sizeof(text) - 1);
   ::close(fd);
   return held && size > 0 ? std::atoi(text) : 0;
+}
+
+std::vector<ServiceState> supervisor_state(const std::filesystem::path& runtime_folder) {
+  std::ifstream file(runtime_folder / kStateFile);
+  const auto parsed = parse_json(std::string(std::istreambuf_iterator<char>(file), {}));
+  std::vector<ServiceState> states;
+  if (!parsed.ok() || !parsed->is_object() || !parsed->contains("services") || !(*parsed)["services"].is_array()) return states;
+  for (const auto& each : (*parsed)["services"]) {
+    const auto text = [&](const char* key) {
+      return each.is_object() && each.contains(key) && each[key].is_string() ? each[key].get<std::string>() : "";
+    };
+    states.push_back({.name = text("name"), .role = text("role"), .state = text("state"), .note = text("note")});
+  }
+  return states;
 }
 
 bool stop_supervisor(int pid, std::chrono::seconds timeout) {

@@ -1,5 +1,6 @@
 // Starts services as child processes, waits until each says READY over the systemd notify protocol, restarts those that
-// fail as the units would, and ends them in order. Single-threaded; knows programs and exit codes, not messages.
+// fail, later and later, and ends them in order. A service that only adds speed never ends the others. Single-threaded;
+// knows programs and exit codes, not messages.
 #pragma once
 
 #include <chrono>
@@ -8,25 +9,34 @@
 #include <string>
 #include <vector>
 
+#include "services/cli/restart_backoff.h"
+
 namespace foretoken::cli {
 
 struct ServiceSpec {
   std::string name;               // "target-0": unique, also names the log file
   std::vector<std::string> argv;  // argv[0] is the program's path
+  std::string role = {};          // "target"
+  bool optional = false;          // the others serve on without it, however often it fails
 };
 
 struct SupervisorOptions {
   std::filesystem::path runtime_folder;  // pid file, notify socket; created 0700
-  std::filesystem::path log_folder;      // one <name>.log a service, appended
-  std::chrono::seconds ready_timeout{60};
+  std::filesystem::path log_folder;      // one <name>.log a service
+  std::chrono::seconds ready_timeout{60};  // since the last sign of loading
   std::chrono::seconds stop_timeout{35};
+  RestartRules restarts{.most_restarts = 10};
+  RestartRules optional_restarts{.longest = std::chrono::seconds(30)};
 };
 
-// What became of starting: for people and for the exit code.
+// Why a service ended for good: by its exit code.
+enum class FailureKind { kCrash, kConfiguration, kEnvironment, kInterrupted };
+
+// What became of starting, and of running: for people and for the exit code.
 struct StartReport {
-  bool ready = false;
+  bool ready = false;   // after run(): ended because it was asked to
   std::string failure;  // which service, how it ended, its last log lines
-  bool bad_configuration = false;
+  FailureKind kind = FailureKind::kCrash;
 };
 
 // A line for every change worth seeing: "target-0", "loading 40 %".
@@ -43,8 +53,8 @@ class Supervisor {
 
   // Starts everything and waits until all are ready, one has failed for good, or a signal asks to stop.
   StartReport start(const Progress& progress);
-  // Restarts what fails until SIGTERM or SIGINT, or until a service cannot be kept alive. Returns false for the latter.
-  bool run(const Progress& progress);
+  // Restarts what fails until SIGTERM or SIGINT, or until a service that the others need cannot be kept alive.
+  StartReport run(const Progress& progress);
   // SIGTERM to all, SIGKILL to what is left after stop_timeout. Idempotent.
   void stop();
 
@@ -54,10 +64,14 @@ class Supervisor {
   void read_notifications(const Progress& progress);
   void reap(const Progress& progress);
   void restart_due(const Progress& progress);
+  void give_up(Child& child, FailureKind kind, const Progress& progress);
+  bool can_serve_without(const Child& child) const;
+  void write_state() const;
   bool wait_for_event(std::chrono::milliseconds at_most);
   bool stop_requested_ = false;
-  std::string fatal_;
-  bool fatal_is_configuration_ = false;
+  bool started_ = false;  // all have been ready once
+  std::string failure_;   // not empty = a service is missing that cannot be done without
+  FailureKind failure_kind_ = FailureKind::kCrash;
   SupervisorOptions options_;
   std::vector<Child> children_;
   int lock_fd_ = -1;
@@ -68,6 +82,14 @@ class Supervisor {
 
 // The pid of the live supervisor that holds `runtime_folder`, or 0.
 int supervisor_pid(const std::filesystem::path& runtime_folder);
+
+// What the supervisor of `runtime_folder` last knew of each service; empty if it left no word.
+struct ServiceState {
+  std::string name, role;
+  std::string state;  // starting, ready, waiting (to be started again), given up
+  std::string note;   // how often it was restarted and how it ended last; empty if it never did
+};
+std::vector<ServiceState> supervisor_state(const std::filesystem::path& runtime_folder);
 
 // Asks that supervisor to stop and waits for its end. False if it is still there after `timeout`.
 bool stop_supervisor(int pid, std::chrono::seconds timeout);

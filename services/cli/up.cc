@@ -6,12 +6,15 @@
 
 #include <cerrno>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <iostream>
 #include <map>
 #include <stdexcept>
 
 #include "common/config/resolve.h"
+#include "common/model/pair.h"
+#include "common/tokenizer/tokenizer.h"
 #include "services/cli/client.h"
 #include "services/cli/supervisor.h"
 #include "services/cli/verbs.h"
@@ -30,7 +33,9 @@ std::vector<ServiceSpec> service_specs(const CliOptions& options, const Config& 
   const auto add = [&](const std::string& role, int count) {
     for (int i = 0; i < count; ++i) {
       ServiceSpec spec{.name = role + "-" + std::to_string(i),
-                       .argv = {program_folder() + "/foretoken-" + role, "--id", std::to_string(i)}};
+                       .argv = {program_folder() + "/foretoken-" + role, "--id", std::to_string(i)},
+                       .role = role,
+                       .optional = role == "draft"};
       spec.argv.insert(spec.argv.end(), shared.begin(), shared.end());
       specs.push_back(std::move(spec));
     }
@@ -57,6 +62,45 @@ bool wait_until_serving(Client& client, TimePoint deadline) {
   return false;
 }
 
+// The folders as far as they can be judged without loading weights, or also their tokenizers. Throws FatalError.
+enum class Depth { kFiles, kTokenizers };
+void inspect_folders(const Config& config, Depth depth) {
+  for (const auto& [configured, role] : {std::pair{config.model.target, "target"}, std::pair{config.model.draft, "draft"}}) {
+    if (configured.empty()) continue;
+    const std::string folder = model_folder(configured, role);
+    (void)inspect_model(folder);
+    if (depth == Depth::kTokenizers) (void)value_or_throw(Tokenizer::load(folder));
+  }
+}
+
+// The exit code of a service says that its settings or its model are at fault; which of them, a look at the model says.
+int exit_code_for(FailureKind kind, const Config& config) {
+  switch (kind) {
+    case FailureKind::kInterrupted: return kExitInterrupted;
+    case FailureKind::kEnvironment: return kExitEnvironment;
+    case FailureKind::kCrash: return kExitFailed;
+    case FailureKind::kConfiguration: break;
+  }
+  try {
+    inspect_folders(config, Depth::kTokenizers);
+  } catch (const FatalError&) {
+    return kExitModel;
+  }
+  return kExitUsage;
+}
+
+// What happened when, for the log of the detached half, where nobody watches a line move.
+Progress dated_log() {
+  return [](const std::string& service, const std::string& status) {
+    const std::time_t now = std::time(nullptr);
+    std::tm utc{};
+    ::gmtime_r(&now, &utc);
+    char time[32];
+    std::strftime(time, sizeof(time), "%Y-%m-%dT%H:%M:%SZ", &utc);
+    std::cerr << time << " " << (service.empty() ? "foretoken" : service) << " " << status << std::endl;
+  };
+}
+
 // Starts and keeps everything; runs in the foreground, or as the detached half.
 int supervise(const CliOptions& options, const Config& config, const Progress& progress, int ready_fd) {
   Supervisor supervisor(supervisor_options(config), service_specs(options, config));
@@ -66,7 +110,7 @@ int supervise(const CliOptions& options, const Config& config, const Progress& p
     return code;
   };
   const StartReport report = supervisor.start(progress);
-  if (!report.ready) return fail(report.failure, report.bad_configuration ? kExitUsage : kExitFailed);
+  if (!report.ready) return fail(report.failure, exit_code_for(report.kind, config));
   Client client(client_endpoint(config.bus));
   if (!wait_until_serving(client, std::chrono::steady_clock::now() + 30s))
     return fail("the services run but no request could be served within 30 s\n  try: foretoken ps", kExitFailed);
@@ -81,9 +125,11 @@ int supervise(const CliOptions& options, const Config& config, const Progress& p
     ::dup2(log, 2);
     ::close(log);
   }
-  const bool orderly = supervisor.run(progress);
+  const StartReport ending = supervisor.run(ready_fd >= 0 ? dated_log() : progress);
   supervisor.stop();
-  return orderly ? kExitOk : kExitFailed;
+  if (ending.ready) return kExitOk;
+  std::cerr << "error: " << ending.failure << std::endl;
+  return exit_code_for(ending.kind, config);
 }
 
 // Starts this program again as a session of its own and waits for its verdict.
@@ -134,6 +180,17 @@ Progress printer(bool quiet) {
   };
 }
 
+// Refuses what no service could start with, before any is started.
+int refuse_unreadable_models(const Config& config) {
+  try {
+    inspect_folders(config, Depth::kFiles);
+    return kExitOk;
+  } catch (const FatalError& error) {
+    report_error({error.code(), error.what()});
+    return kExitModel;
+  }
+}
+
 }  // namespace
 
 int run_up(const CliOptions& options) {
@@ -156,6 +213,7 @@ int run_up(const CliOptions& options) {
               << "  try: foretoken down, then again\n";
     return kExitEnvironment;
   }
+  if (const int code = refuse_unreadable_models(config); code != kExitOk) return code;
   if (!options.up.detach) return supervise(options, config, printer(options.output.quiet), -1);
   return detach(options);
 }

@@ -1,0 +1,163 @@
+// The supervisor with small scripts as services: what it restarts, what ends it, and what it leaves for `ps`.
+#include "services/cli/supervisor.h"
+
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <map>
+
+#include "services/cli/restart_backoff.h"
+#include "tests/support/temp_folder.h"
+
+namespace foretoken::cli {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+
+TEST(RestartBackoff, WaitsTwiceAsLongEachTimeUpToItsLimit) {
+  RestartBackoff backoff({.first = 200ms, .longest = 1000ms});
+  const TimePoint t{};
+  for (const auto expected : {200ms, 400ms, 800ms, 1000ms, 1000ms}) EXPECT_EQ(*backoff.ended(t, t), t + expected);
+  EXPECT_EQ(backoff.n_restarts(), 5u);
+}
+
+TEST(RestartBackoff, ForgetsAfterAGoodRun) {
+  RestartBackoff backoff({.first = 200ms, .longest = 5000ms, .good_run = 30s, .most_restarts = 2});
+  const TimePoint t{};
+  EXPECT_TRUE(backoff.ended(t + 29s, t));
+  EXPECT_EQ(*backoff.ended(t + 29s, t), t + 29s + 400ms);
+  EXPECT_FALSE(backoff.ended(t + 29s, t));
+  EXPECT_EQ(*backoff.ended(t + 60s, t + 30s), t + 60s + 200ms);
+}
+
+TEST(RestartBackoff, ARunThatWasNeverReadyIsNotGoodHoweverLong) {
+  RestartBackoff backoff({.most_restarts = 1});
+  const TimePoint t{};
+  EXPECT_TRUE(backoff.ended(t, std::nullopt));
+  EXPECT_FALSE(backoff.ended(t + 1h, std::nullopt));
+}
+
+TEST(RestartBackoff, WithoutALimitNeverEnds) {
+  RestartBackoff backoff({.first = 1ms, .longest = 4ms});
+  for (int i = 0; i < 10'000; ++i) ASSERT_TRUE(backoff.ended(TimePoint{}, std::nullopt));
+}
+
+// A service that says READY and does the rest of the script.
+std::vector<std::string> script(const std::string& rest) {
+  return {"/usr/bin/python3", "-S", "-c",
+          "import os, socket, sys, signal\n"
+          "def say(text): socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(text, os.environ['NOTIFY_SOCKET'])\n"
+          "say(b'READY=1')\n" +
+              rest};
+}
+const std::string kStays = "signal.pause()";
+const std::string kCrashes = "sys.exit(70)";
+
+class SupervisorTest : public ::testing::Test {
+ protected:
+  SupervisorOptions options() const {
+    return {.runtime_folder = folder_.path(),
+            .log_folder = folder_.path() / "log",
+            .ready_timeout = 30s,
+            .stop_timeout = 10s,
+            .restarts = {.first = 1ms, .longest = 4ms, .most_restarts = 3},
+            .optional_restarts = {.first = 1ms, .longest = 4ms}};
+  }
+  // Counts what is said; asks the supervisor to stop when `name` has said `words` so often.
+  Progress stop_after(const std::string& name, const std::string& words, int times) {
+    return [this, name, words, times](const std::string& service, const std::string& status) {
+      said_ += service + ": " + status + "\n";
+      if (service != name || status.find(words) == std::string::npos || ++n_said_ < times) return;
+      state_ = supervisor_state(folder_.path());
+      ::kill(::getpid(), SIGTERM);
+    };
+  }
+
+  test::TempFolder folder_;
+  std::string said_;
+  std::vector<ServiceState> state_;
+  int n_said_ = 0;
+};
+
+TEST_F(SupervisorTest, AServiceThatOthersNeedEndsEverythingAfterItsRestarts) {
+  Supervisor supervisor(options(), {{.name = "target-0", .argv = script(kCrashes), .role = "target"}});
+  const Progress progress = [&](const std::string&, const std::string& status) { said_ += status + "\n"; };
+  ASSERT_TRUE(supervisor.start(progress).ready);
+  const StartReport ending = supervisor.run(progress);
+  EXPECT_FALSE(ending.ready);
+  EXPECT_EQ(ending.kind, FailureKind::kCrash);
+  EXPECT_THAT(ending.failure, HasSubstr("target-0 ended with exit code 70 after 3 restarts"));
+  EXPECT_THAT(said_, HasSubstr("(restart 3)"));
+}
+
+TEST_F(SupervisorTest, ADraftThatKeepsDyingNeverEndsTheOthers) {
+  Supervisor supervisor(options(), {{.name = "target-0", .argv = script(kStays), .role = "target"},
+                                    {.name = "draft-0", .argv = script(kCrashes), .role = "draft", .optional = true}});
+  // More often than a service may that others need.
+  const Progress progress = stop_after("draft-0", "starts again", 8);
+  ASSERT_TRUE(supervisor.start(progress).ready) << said_;
+  EXPECT_TRUE(supervisor.run(progress).ready);
+  EXPECT_EQ(n_said_, 8);
+  ASSERT_EQ(state_.size(), 2u);
+  EXPECT_EQ(state_[0].state, "ready");
+  EXPECT_EQ(state_[0].note, "");
+  EXPECT_THAT(state_[1].note, HasSubstr("ended with exit code 70"));
+}
+
+TEST_F(SupervisorTest, ADraftWithWrongSettingsIsLeftAloneAndTheOthersServeOn) {
+  // Good the first time; afterwards it refuses its settings.
+  const std::string once = "mark = os.environ['NOTIFY_SOCKET'] + '.mark'\n"
+                           "if os.path.exists(mark): sys.exit(78)\n"
+                           "open(mark, 'w').close()\n"
+                           "sys.exit(70)";
+  Supervisor supervisor(options(), {{.name = "target-0", .argv = script(kStays), .role = "target"},
+                                    {.name = "draft-0", .argv = script(once), .role = "draft", .optional = true}});
+  const Progress progress = stop_after("draft-0", "not started again", 1);
+  ASSERT_TRUE(supervisor.start(progress).ready) << said_;
+  EXPECT_TRUE(supervisor.run(progress).ready);
+  EXPECT_THAT(said_, HasSubstr("draft-0: ended with exit code 78; it is not started again and the others serve on without it"));
+  const auto left = supervisor_state(folder_.path());
+  ASSERT_EQ(left.size(), 2u);
+  EXPECT_EQ(left[1].state, "given up");
+}
+
+TEST_F(SupervisorTest, OfTwoTargetsOneIsEnough) {
+  Supervisor supervisor(options(), {{.name = "target-0", .argv = script(kStays), .role = "target"},
+                                    {.name = "target-1", .argv = script(kCrashes), .role = "target"}});
+  const Progress progress = stop_after("target-1", "not started again", 1);
+  ASSERT_TRUE(supervisor.start(progress).ready) << said_;
+  EXPECT_TRUE(supervisor.run(progress).ready);
+}
+
+TEST_F(SupervisorTest, AStartThatFailsSaysWhoAndWhy) {
+  struct Case {
+    int exit_code;
+    FailureKind kind;
+  };
+  for (const auto& [exit_code, kind] : {Case{78, FailureKind::kConfiguration}, Case{64, FailureKind::kConfiguration},
+                                        Case{75, FailureKind::kEnvironment}, Case{1, FailureKind::kCrash}}) {
+    const std::string words = "echo no such thing >&2; exit " + std::to_string(exit_code);
+    Supervisor supervisor(options(), {{.name = "draft-0", .argv = {"/bin/sh", "-c", words}, .role = "draft", .optional = true}});
+    const StartReport report = supervisor.start([](const std::string&, const std::string&) {});
+    EXPECT_FALSE(report.ready);
+    EXPECT_EQ(report.kind, kind) << exit_code;
+    EXPECT_THAT(report.failure, HasSubstr("draft-0 ended with exit code " + std::to_string(exit_code)));
+    EXPECT_THAT(report.failure, HasSubstr("no such thing"));
+  }
+}
+
+TEST_F(SupervisorTest, LeavesNoStateBehind) {
+  {
+    Supervisor supervisor(options(), {{.name = "target-0", .argv = script(kStays), .role = "target"}});
+    ASSERT_TRUE(supervisor.start([](const std::string&, const std::string&) {}).ready);
+    EXPECT_EQ(supervisor_state(folder_.path()).size(), 1u);
+    EXPECT_EQ(supervisor_pid(folder_.path()), ::getpid());
+  }
+  EXPECT_TRUE(supervisor_state(folder_.path()).empty());
+  EXPECT_EQ(supervisor_pid(folder_.path()), 0);
+}
+
+}  // namespace
+}  // namespace foretoken::cli
