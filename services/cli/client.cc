@@ -1,6 +1,15 @@
 #include "services/cli/client.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
 #include <random>
 
 #include "common/transport/zmq_transport.h"
@@ -12,7 +21,41 @@ namespace {
 // An answer may take minutes; that nobody is there must not.
 constexpr auto kConnectPatience = std::chrono::seconds(5);
 
+// A router that is being restarted is back within this.
+constexpr auto kRestartPatience = std::chrono::milliseconds(800);
+
 TimePoint now() { return std::chrono::steady_clock::now(); }
+
+// Whether the kernel says that nobody listens there. ZeroMQ tries for ever and never says so. What is not known (another
+// kind of address, a host that does not answer) counts as somebody.
+bool refuses_connections(const std::string& endpoint) {
+  sockaddr_storage storage{};
+  socklen_t size = 0;
+  if (endpoint.starts_with("ipc://")) {
+    auto& address = reinterpret_cast<sockaddr_un&>(storage);
+    const std::string path = endpoint.substr(6);
+    if (path.size() >= sizeof(address.sun_path)) return false;
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+    size = sizeof(address);
+  } else if (const auto colon = endpoint.rfind(':'); endpoint.starts_with("tcp://") && colon > 5) {
+    auto& address = reinterpret_cast<sockaddr_in&>(storage);
+    std::uint16_t port = 0;
+    const auto [end, error] = std::from_chars(endpoint.data() + colon + 1, endpoint.data() + endpoint.size(), port);
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    if (error != std::errc{} || ::inet_pton(AF_INET, endpoint.substr(6, colon - 6).c_str(), &address.sin_addr) != 1) return false;
+    size = sizeof(address);
+  } else {
+    return false;
+  }
+  const int fd = ::socket(storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return false;
+  // On this host the answer comes with the call; another host's is not waited for.
+  const bool refused = ::connect(fd, reinterpret_cast<sockaddr*>(&storage), size) != 0 && (errno == ECONNREFUSED || errno == ENOENT);
+  ::close(fd);
+  return refused;
+}
 
 }  // namespace
 
@@ -88,6 +131,10 @@ Result<wire::ClientReply> Client::generate(wire::ClientRequest request, TimePoin
 }
 
 Result<wire::StatusReply> Client::status(TimePoint deadline) {
+  for (const TimePoint patience = std::min(deadline, now() + kRestartPatience); refuses_connections(endpoint_);) {
+    if (now() >= patience) return Error{ErrorCode::kUnavailable, "no router answers at " + endpoint_};
+    (void)transport_->receive(std::min(patience, now() + std::chrono::milliseconds(20)));
+  }
   wire::ClientRequest request;
   request.op = wire::ClientOp::kStatus;
   auto answer = ask(std::move(request), deadline);

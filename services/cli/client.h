@@ -36,6 +36,7 @@ class Client {
   using OnPiece = std::function<void(const wire::ClientPiece&)>;
   Result<wire::ClientAnswer> ask(wire::ClientRequest request, TimePoint deadline, const OnPiece& on_piece = {});
   Result<wire::ClientReply> generate(wire::ClientRequest request, TimePoint deadline, const OnPiece& on_piece = {});
+  // Says at once that nobody is there when the address refuses connections, and not only when the deadline has passed.
   Result<wire::StatusReply> status(TimePoint deadline);
 
  private:

@@ -33,6 +33,12 @@ void print_summary(const wire::ClientReply& reply) {
   std::cerr << "]\n";
 }
 
+// The socket takes a request for a router that is not there, and an answer may take minutes: ask first who is there.
+Result<void> find_router(Client& client) {
+  if (client.status(std::chrono::steady_clock::now() + std::chrono::seconds(5)).ok()) return {};
+  return Error{ErrorCode::kUnavailable, "no router answers at " + client.endpoint()};
+}
+
 constexpr const char* kChatHelp =
     "/help            this\n/clear           forget the conversation\n/system TEXT     set the system message\n"
     "/spec on|off     speculation; the text is the same\n/quit            end (also Ctrl-D)\n";
@@ -61,9 +67,7 @@ int run_generate(const CliOptions& options) {
   }
   request->stream = !options.request.no_stream && !options.output.json;
   Client client(client_endpoint(loaded->config.bus));
-  // The socket takes a request for a router that is not there, and an answer may take minutes: ask first who is there.
-  if (!client.status(std::chrono::steady_clock::now() + std::chrono::seconds(5)).ok())
-    return report_error({ErrorCode::kUnavailable, "no router answers at " + client.endpoint()});
+  if (const auto found = find_router(client); !found.ok()) return report_error(found.error());
   const TimePoint deadline = deadline_for(*request);
   const auto reply = client.generate(std::move(*request), deadline,
                                      [](const wire::ClientPiece& piece) { std::cout << piece.text << std::flush; });
@@ -89,6 +93,7 @@ int run_chat(const CliOptions& options) {
   std::string system = options.request.system;
   bool speculate = true;
   const bool interactive = ::isatty(0) != 0;
+  if (const auto found = find_router(client); !found.ok()) return report_error(found.error());
   if (interactive) std::cerr << "Talk to the model. /help shows commands, Ctrl-D ends.\n";
   for (std::string line;;) {
     if (interactive) std::cerr << "> " << std::flush;

@@ -2,9 +2,13 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 #include <iostream>
+#include <limits>
 #include <utility>
 #include <vector>
+
+#include "common/base/nearest.h"
 
 namespace foretoken::cli {
 namespace {
@@ -27,14 +31,52 @@ constexpr KeyFlag kKeyFlags[] = {
     {"--client", "bus.client", "where ZeroMQ clients connect, e.g. tcp://127.0.0.1:5555"},
 };
 
+// Which numbers an option takes. The parser's own ranges let NaN through and its own conversions do not say the limit.
+CLI::Validator refuse_unless(const std::string& limit, const std::function<bool(const std::string&)>& good) {
+  return CLI::Validator([limit, good](std::string& text) { return good(text) ? "" : "\"" + text + "\" is not " + limit; }, "");
+}
+
+CLI::Validator whole(std::uint64_t low, std::uint64_t high) {
+  const std::string limit = "a whole number from " + std::to_string(low) + " to " + std::to_string(high);
+  return refuse_unless(limit, [low, high](const std::string& text) {
+    std::uint64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    return error == std::errc{} && end == text.data() + text.size() && value >= low && value <= high;
+  });
+}
+
+// limit: "from 0 to 100", "above 0 and at most 1"; `good` is false for NaN, as every comparison with it is.
+CLI::Validator number(const std::string& limit, bool (*good)(double)) {
+  return refuse_unless("a number " + limit, [good](const std::string& text) {
+    double value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    return error == std::errc{} && end == text.data() + text.size() && good(value);
+  });
+}
+
+CLI::Validator one_of(const std::vector<std::string>& known) {
+  return CLI::Validator(
+      [known](std::string& text) {
+        if (std::find(known.begin(), known.end(), text) != known.end()) return std::string();
+        std::string list;
+        for (const auto& each : known) list += (list.empty() ? "" : &each == &known.back() ? " or " : ", ") + each;
+        const auto near = nearest(text, known);
+        return "\"" + text + "\" is not " + list + (near ? " (did you mean " + *near + "?)" : "");
+      },
+      "");
+}
+
+constexpr std::uint64_t kMostTokens = 1'048'576;
+
 class Parser {
  public:
   explicit Parser(CliOptions& options) : options_(options) {
     app_.require_subcommand(1);
     app_.set_help_flag("-h,--help", "show this help");
+    app_.set_version_flag("--version", "", "show the version");  // taken before the parser sees it
     app_.footer("Examples:\n  foretoken up --detach && foretoken demo\n  foretoken chat --temperature 0.8 --seed 7\n\n"
                 "Exit codes: 0 ok, 1 failed, 2 usage, 3 not reachable, 4 model, 5 deadline, 6 environment,\n"
-                "7 results differ, 130 interrupted.  Documentation: docs/cli.md");
+                "7 results differ, 130 interrupted.\nMore: foretoken help VERB; docs/cli.md");
     services();
     clients();
     measuring();
@@ -49,12 +91,17 @@ class Parser {
       *exit_code = kExitUsage;
       return std::nullopt;
     }
-    if (unknown_verb(argc, argv)) {
+    std::vector<std::string> words(argv + 1, argv + argc);
+    if (words.front() == "--version") words.front() = "version";
+    // "help model pair" is "model pair --help".
+    if (words.front() == "help") std::rotate(words.begin(), words.begin() + 1, words.end()), words.back() = "--help";
+    if (unknown_verb(words)) {
       *exit_code = kExitUsage;
       return std::nullopt;
     }
     try {
-      app_.parse(argc, argv);
+      std::reverse(words.begin(), words.end());  // the parser takes them from the back
+      app_.parse(words);
     } catch (const CLI::CallForHelp&) {
       std::cout << app_.help();  // of the verb that was named
       return std::nullopt;
@@ -70,35 +117,43 @@ class Parser {
   }
 
  private:
-  // "foretoken serv": name the nearest verb instead of printing everything.
-  bool unknown_verb(int argc, char** argv) {
-    const std::string word = argv[1];
-    if (argc < 2 || word.starts_with("-")) return false;
-    std::string nearest;
-    std::size_t best = 3;  // more than two edits away is another word
-    for (const CLI::App* verb : app_.get_subcommands(nullptr)) {
-      if (verb->get_name() == word) return false;
-      const std::size_t distance = verb->get_name().starts_with(word) ? 0 : edit_distance(word, verb->get_name());
-      if (distance < best) best = distance, nearest = verb->get_name();
+  // "foretoken serv", "foretoken model inf": name the nearest verb instead of printing everything.
+  bool unknown_verb(const std::vector<std::string>& words) {
+    const CLI::App* parent = &app_;
+    std::string path = "foretoken";
+    for (const std::string& word : words) {
+      const auto verbs = parent->get_subcommands([](const CLI::App*) { return true; });
+      if (verbs.empty() || word.starts_with("-")) return false;
+      std::vector<std::string> known;
+      const CLI::App* found = nullptr;
+      for (const CLI::App* verb : verbs) {
+        known.push_back(verb->get_name());
+        if (verb->get_name() == word) found = verb;
+      }
+      if (found == nullptr) {
+        report_unknown(path, word, known);
+        return true;
+      }
+      parent = found;
+      path += " " + word;
     }
-    std::cerr << "error: foretoken has no verb `" << word << "`\n";
-    if (!nearest.empty()) std::cerr << "  did you mean `foretoken " << nearest << "`?\n";
-    std::cerr << "  try: foretoken --help\n";
-    return true;
+    return false;
   }
 
-  static std::size_t edit_distance(const std::string& a, const std::string& b) {
-    std::vector<std::size_t> row(b.size() + 1);
-    for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
-    for (std::size_t i = 1; i <= a.size(); ++i) {
-      std::size_t diagonal = std::exchange(row[0], i);
-      for (std::size_t j = 1; j <= b.size(); ++j) {
-        const std::size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-        diagonal = row[j];
-        row[j] = std::min({row[j] + 1, row[j - 1] + 1, replaced});
-      }
-    }
-    return row[b.size()];
+  static void report_unknown(const std::string& path, const std::string& word, const std::vector<std::string>& known) {
+    std::cerr << "error: " << path << " has no verb `" << word << "`\n";
+    const auto beginning = std::find_if(known.begin(), known.end(), [&](const auto& verb) { return verb.starts_with(word); });
+    const auto near = beginning != known.end() ? std::optional(*beginning) : nearest(word, known);
+    // The tolerance of nearest() suits long names; another short word is not a slip of the finger.
+    if (near && (beginning != known.end() || word.size() > 2)) std::cerr << "  did you mean `" << path << " " << *near << "`?\n";
+    else std::cerr << "  it has: " << joined(known) << "\n";
+    std::cerr << "  try: " << path << " --help\n";
+  }
+
+  static std::string joined(const std::vector<std::string>& words) {
+    std::string text;
+    for (const auto& word : words) text += (text.empty() ? "" : ", ") + word;
+    return text;
   }
 
   static std::string verb_of(const CLI::App* app) {
@@ -125,8 +180,8 @@ class Parser {
     up->add_flag("-d,--detach", options_.up.detach, "return when everything is ready");
     up->add_flag("--supervise", options_.up.supervise)->group("");
     up->add_option("--ready-fd", options_.up.ready_fd)->group("");
-    up->add_option("--drafts", options_.up.n_drafts, "how many draft services")->check(CLI::Range(0, 16));
-    up->add_option("--targets", options_.up.n_targets, "how many target services")->check(CLI::Range(1, 16));
+    up->add_option("--drafts", options_.up.n_drafts, "how many draft services")->check(whole(0, 16));
+    up->add_option("--targets", options_.up.n_targets, "how many target services")->check(whole(1, 16));
     quiet(up);
     for (const KeyFlag& flag : kKeyFlags) {
       const std::string key = flag.key;
@@ -143,24 +198,28 @@ class Parser {
   void sampling(CLI::App* sub) {
     RequestOptions& r = options_.request;
     const auto group = [](CLI::Option* option) { option->group("Sampling"); };
-    group(sub->add_option("-n,--max-tokens", r.max_tokens, "longest answer in tokens"));
-    group(sub->add_option("-t,--temperature", r.temperature, "0 = greedy"));
-    group(sub->add_option("--top-k", r.top_k, "0 = off"));
-    group(sub->add_option("--top-p", r.top_p, "1 = off"));
-    group(sub->add_option("--min-p", r.min_p, "0 = off"));
-    group(sub->add_option("--repetition-penalty", r.repetition_penalty, "1 = off"));
-    group(sub->add_option("--presence-penalty", r.presence_penalty, "0 = off"));
-    group(sub->add_option("--frequency-penalty", r.frequency_penalty, "0 = off"));
-    group(sub->add_option("--seed", r.seed, "same seed, same text"));
+    const auto from_minus_2_to_2 = number("from -2 to 2", [](double v) { return v >= -2 && v <= 2; });
+    group(sub->add_option("-n,--max-tokens", r.max_tokens, "longest answer in tokens")->check(whole(1, kMostTokens)));
+    group(sub->add_option("-t,--temperature", r.temperature, "0 = greedy")->check(number("from 0 to 100", [](double v) { return v >= 0 && v <= 100; })));
+    group(sub->add_option("--top-k", r.top_k, "0 = off")->check(whole(0, 0x7fffffff)));
+    group(sub->add_option("--top-p", r.top_p, "1 = off")->check(number("above 0 and at most 1", [](double v) { return v > 0 && v <= 1; })));
+    group(sub->add_option("--min-p", r.min_p, "0 = off")->check(number("from 0 and below 1", [](double v) { return v >= 0 && v < 1; })));
+    group(sub->add_option("--repetition-penalty", r.repetition_penalty, "1 = off")
+              ->check(number("above 0 and at most 100", [](double v) { return v > 0 && v <= 100; })));
+    group(sub->add_option("--presence-penalty", r.presence_penalty, "0 = off")->check(from_minus_2_to_2));
+    group(sub->add_option("--frequency-penalty", r.frequency_penalty, "0 = off")->check(from_minus_2_to_2));
+    group(sub->add_option("--seed", r.seed, "same seed, same text")->check(whole(0, std::numeric_limits<std::uint64_t>::max())));
     group(sub->add_option("--stop", r.stop, "stop string; may be repeated"));
     group(sub->add_flag("--ignore-eos", r.ignore_eos, "go on to max-tokens"));
     const auto speculation = [](CLI::Option* option) { option->group("Speculation"); };
-    speculation(sub->add_option("-k,--draft-len", r.num_draft_tokens, "most guessed tokens per round; 0 = plain"));
-    speculation(sub->add_option("--proposer", r.proposer, "draft, ngram, prediction or none"));
+    speculation(sub->add_option("-k,--draft-len", r.num_draft_tokens, "most guessed tokens per round; 0 = plain")->check(whole(0, 32)));
+    speculation(sub->add_option("--proposer", r.proposer, "draft, ngram, prediction or none")
+                    ->check(one_of({"draft", "ngram", "prediction", "none"})));
     speculation(sub->add_option("--prediction", r.prediction, "expected answer, for the prediction proposer"));
     speculation(sub->add_flag("--fixed", r.fixed, "do not shorten the draft length when it does not pay"));
     speculation(sub->add_flag("--no-spec", r.no_spec, "plain decoding; the text is the same"));
-    sub->add_option("--timeout", r.timeout_s, "seconds until the request is given up");
+    sub->add_option("--timeout", r.timeout_s, "seconds until the request is given up")
+        ->check(number("from 0.001 to 3600", [](double v) { return v >= 0.001 && v <= 3600; }));
   }
 
   void clients() {
@@ -170,7 +229,7 @@ class Parser {
     generate->add_option("prompt", options_.request.prompt, "the prompt");
     generate->add_option("--system", options_.request.system, "system message (implies the chat template)");
     generate->add_flag("--raw", options_.request.raw, "the prompt as it is, without the chat template");
-    generate->add_option("--logprobs", options_.request.logprobs, "log probabilities and the n likeliest tokens");
+    generate->add_option("--logprobs", options_.request.logprobs, "log probabilities and the n likeliest tokens")->check(whole(0, 20));
     generate->add_flag("--no-stream", options_.request.no_stream, "print when it is complete");
     sampling(generate);
     json(generate);
@@ -186,7 +245,7 @@ class Parser {
     tokenize->add_flag("--no-special", options_.tokenize.no_special, "without BOS and the like");
     json(tokenize);
     CLI::App* detokenize = verb(&app_, "detokenize", "token ids to text", "  foretoken detokenize 15496 995\n");
-    detokenize->add_option("ids", options_.tokenize.ids, "token ids")->required();
+    detokenize->add_option("ids", options_.tokenize.ids, "token ids")->required()->check(whole(0, 0x7fffffff));
     detokenize->add_option("--model", options_.tokenize.model, "model folder (default: the configured target)");
     json(detokenize);
   }
@@ -194,19 +253,20 @@ class Parser {
   void measuring() {
     CLI::App* demo = verb(&app_, "demo", "the same text twice, plain and speculative, timed and compared",
                           "  foretoken demo\n  foretoken demo --json | jq .speedup\n");
-    demo->add_option("-n,--max-tokens", options_.demo.max_tokens, "tokens per text");
-    demo->add_option("--repeat", options_.demo.repeat, "passes over the prompts; medians are reported")->check(CLI::Range(1, 100));
-    demo->add_option("-k,--draft-len", options_.demo.num_draft_tokens, "most guessed tokens per round");
+    demo->add_option("-n,--max-tokens", options_.demo.max_tokens, "tokens per text")->check(whole(1, kMostTokens));
+    demo->add_option("--repeat", options_.demo.repeat, "passes over the prompts; medians are reported")->check(whole(1, 100));
+    demo->add_option("-k,--draft-len", options_.demo.num_draft_tokens, "most guessed tokens per round")->check(whole(1, 32));
     json(demo);
     quiet(demo);
     CLI::App* bench = app_.add_subcommand("bench", "measure: serve, micro");
     bench->require_subcommand(1);
     CLI::App* serve = verb(bench, "serve", "load on a running system: throughput, latencies, acceptance",
                            "  foretoken bench serve --concurrency 4 --num-prompts 32\n");
-    serve->add_option("--concurrency", options_.bench_serve.concurrency, "requests at a time")->check(CLI::Range(1, 256));
-    serve->add_option("--num-prompts", options_.bench_serve.n_prompts, "requests")->check(CLI::Range(1, 100000));
-    serve->add_option("--output-len", options_.bench_serve.output_len, "tokens per answer");
-    serve->add_option("--request-rate", options_.bench_serve.request_rate, "requests per second (Poisson); 0 = no pause");
+    serve->add_option("--concurrency", options_.bench_serve.concurrency, "requests at a time")->check(whole(1, 256));
+    serve->add_option("--num-prompts", options_.bench_serve.n_prompts, "requests")->check(whole(1, 100'000));
+    serve->add_option("--output-len", options_.bench_serve.output_len, "tokens per answer")->check(whole(1, kMostTokens));
+    serve->add_option("--request-rate", options_.bench_serve.request_rate, "requests per second (Poisson); 0 = no pause")
+        ->check(number("from 0 to 10000", [](double v) { return v >= 0 && v <= 10000; }));
     serve->add_option("--dataset", options_.bench_serve.dataset, "prompts.json; default: the demo prompts");
     serve->add_option("--out", options_.bench_serve.out, "also write the JSON here");
     sampling(serve);
@@ -214,8 +274,8 @@ class Parser {
     quiet(serve);
     CLI::App* micro = verb(bench, "micro", "kernels against the machine: bandwidth, decode, verify, prefill",
                            "  foretoken bench micro\n");
-    micro->add_option("--rounds", options_.bench_micro.rounds, "repeats; medians are reported")->check(CLI::Range(1, 100));
-    micro->add_option("--threads", options_.bench_micro.threads, "0 = physical cores")->check(CLI::Range(0, 256));
+    micro->add_option("--rounds", options_.bench_micro.rounds, "repeats; medians are reported")->check(whole(1, 100));
+    micro->add_option("--threads", options_.bench_micro.threads, "0 = physical cores")->check(whole(0, 256));
     micro->add_option("--out", options_.bench_micro.out, "also write the JSON here");
     json(micro);
     quiet(micro);
@@ -239,16 +299,16 @@ class Parser {
     CLI::App* random = verb(model, "init-random", "write a folder of random weights, the same bytes every time",
                             "  foretoken model init-random random-tiny --family qwen3 --layers 2\n");
     random->add_option("folder", m.folder, "where to write; must not exist")->required();
-    random->add_option("--family", m.family, "llama, qwen2, qwen3 or mistral");
-    random->add_option("--shape", m.shape, "tiny or 1b, changed by the flags below");
-    random->add_option("--layers", m.layers, "layers");
-    random->add_option("--hidden", m.hidden, "hidden size");
-    random->add_option("--heads", m.heads, "attention heads");
-    random->add_option("--kv-heads", m.kv_heads, "key/value heads");
-    random->add_option("--ffn", m.ffn, "feed-forward size");
-    random->add_option("--vocab", m.vocab, "vocabulary size");
-    random->add_option("--dtype", m.dtype, "float32, bfloat16 or float16");
-    random->add_option("--seed", m.seed, "seed");
+    random->add_option("--family", m.family, "llama, qwen2, qwen3 or mistral")->check(one_of({"llama", "qwen2", "qwen3", "mistral"}));
+    random->add_option("--shape", m.shape, "tiny or 1b, changed by the flags below")->check(one_of({"tiny", "1b"}));
+    random->add_option("--layers", m.layers, "layers")->check(whole(1, 1'000'000));
+    random->add_option("--hidden", m.hidden, "hidden size")->check(whole(1, 1'000'000));
+    random->add_option("--heads", m.heads, "attention heads")->check(whole(1, 1'000'000));
+    random->add_option("--kv-heads", m.kv_heads, "key/value heads")->check(whole(1, 1'000'000));
+    random->add_option("--ffn", m.ffn, "feed-forward size")->check(whole(1, 1'000'000));
+    random->add_option("--vocab", m.vocab, "vocabulary size")->check(whole(1, 1'000'000));
+    random->add_option("--dtype", m.dtype, "float32, bfloat16 or float16")->check(one_of({"float32", "bfloat16", "float16"}));
+    random->add_option("--seed", m.seed, "seed")->check(whole(0, std::numeric_limits<std::uint64_t>::max()));
     random->add_option("--tokenizer", m.tokenizer, "folder whose tokenizer files are copied");
     json(random);
   }

@@ -87,6 +87,9 @@ Result<wire::ClientRequest> request_from(const RequestOptions& options) {
     if (!known)
       return Error{ErrorCode::kInvalidValue,
                    "proposer is \"" + *options.proposer + "\"; it must be draft, ngram, prediction or none", "--proposer"};
+    if (request.proposer == wire::ProposerKind::kPrediction && request.prediction.empty())
+      return Error{ErrorCode::kInvalidValue, "the prediction proposer has nothing to guess from: give it the expected answer",
+                   "--prediction"};
   } else if (options.prediction) {
     request.proposer = wire::ProposerKind::kPrediction;
   }

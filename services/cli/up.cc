@@ -186,7 +186,7 @@ int refuse_unreadable_models(const Config& config) {
     inspect_folders(config, Depth::kFiles);
     return kExitOk;
   } catch (const FatalError& error) {
-    report_error({error.code(), error.what()});
+    report_error({error.code(), error.what(), "--target or --draft (model.target, model.draft)"});
     return kExitModel;
   }
 }

@@ -48,12 +48,65 @@ class Verbs(unittest.TestCase):
             self.assertNotEqual("", done.stderr, words)
             self.assertEqual("", done.stdout, words)
 
+    def test_a_mistyped_second_word_names_the_nearest(self):
+        for words, hint in ((["model", "inf"], "did you mean `foretoken model info`?"),
+                            (["bench", "server"], "did you mean `foretoken bench serve`?"),
+                            (["bench", "foo"], "it has: serve, micro"),
+                            (["config", "chekc", "--json"], "did you mean `foretoken config check`?")):
+            done = run(*words)
+            self.assertEqual((2, ""), (done.returncode, done.stdout), words)
+            self.assertIn(hint, done.stderr, words)
+
+    def test_help_and_version_are_found_by_any_spelling(self):
+        self.assertEqual(run("--help").stdout, run("help").stdout)
+        self.assertIn("generate", run("help").stdout)
+        for verb in VERBS:
+            self.assertEqual(run(*verb.split(), "--help").stdout, run("help", *verb.split()).stdout, verb)
+        self.assertEqual((0, run("version").stdout), (run("--version").returncode, run("--version").stdout))
+        self.assertEqual(2, run("help", "generat").returncode)
+
+    def test_a_bad_number_is_refused_with_option_and_range(self):
+        for words, option, limit in (
+                (["generate", "-n", "-5", "x"], "--max-tokens", "from 1 to 1048576"),
+                (["generate", "-n", "1.5", "x"], "--max-tokens", "whole number"),
+                (["generate", "--seed", "-1", "x"], "--seed", "from 0 to 18446744073709551615"),
+                (["generate", "-t", "nan", "x"], "--temperature", "from 0 to 100"),
+                (["generate", "-t", "inf", "x"], "--temperature", "from 0 to 100"),
+                (["generate", "-t", "-1", "x"], "--temperature", "from 0 to 100"),
+                (["generate", "--top-p", "0", "x"], "--top-p", "above 0 and at most 1"),
+                (["generate", "--min-p", "1", "x"], "--min-p", "from 0 and below 1"),
+                (["generate", "--frequency-penalty", "3", "x"], "--frequency-penalty", "from -2 to 2"),
+                (["generate", "-k", "33", "x"], "--draft-len", "from 0 to 32"),
+                (["generate", "--timeout", "0", "x"], "--timeout", "from 0.001 to 3600"),
+                (["bench", "serve", "--request-rate", "nan"], "--request-rate", "from 0 to 10000"),
+                (["bench", "serve", "--concurrency", "0"], "--concurrency", "from 1 to 256"),
+                (["demo", "-n", "0"], "--max-tokens", "from 1 to"),
+                (["up", "--drafts", "17"], "--drafts", "from 0 to 16"),
+                (["detokenize", "--", "-3"], "ids", "from 0 to")):
+            done = run(*words)
+            self.assertEqual((2, ""), (done.returncode, done.stdout), words)
+            self.assertIn(option, done.stderr.split("\n")[0], words)
+            self.assertIn(limit, done.stderr.split("\n")[0], words)
+
+    def test_a_prediction_proposer_without_a_prediction_is_refused_before_anything_is_sent(self):
+        done = run("generate", "--proposer", "prediction", "x", *self.quiet_port)
+        self.assertEqual(2, done.returncode)
+        self.assertIn("--prediction", done.stderr)
+
+    def test_up_refuses_a_model_that_cannot_be_read_at_once(self):
+        empty = self.folder / "empty"
+        empty.mkdir()
+        for words in (["--target", "/nonexistent"], ["--draft", "/nonexistent"], ["--target", str(empty)]):
+            done = run("up", "--detach", *words, *self.quiet_port)
+            self.assertEqual((4, ""), (done.returncode, done.stdout), done.stderr)
+            self.assertIn(words[1], done.stderr)
+
     def test_an_unknown_key_names_the_nearest(self):
         done = run("ps", "--set", "speculation.draft_length=3")
         self.assertIn("draft_len", done.stderr)
 
     def test_no_router_exits_3_and_says_what_to_do(self):
-        for words in (["ps"], ["generate", "--timeout", "1", "hello"], ["demo"], ["bench", "serve"]):
+        for words in (["ps"], ["generate", "hello"], ["chat"], ["demo"], ["bench", "serve"]):
             done = run(*words, *self.quiet_port)
             self.assertEqual(3, done.returncode, f"{words}: {done.stderr}")
             self.assertIn("foretoken up", done.stderr)

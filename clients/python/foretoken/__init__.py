@@ -75,6 +75,8 @@ class Reply:
 def request_map(prompt: Prompt, parameters: dict[str, Any]) -> dict[str, Any]:
     """The map that travels: a string is a prompt, dicts are chat messages, integers are token ids."""
     request = {key: value for key, value in parameters.items() if value is not None}
+    if request.get("proposer") == "prediction" and not request.get("prediction"):
+        raise ForetokenError("invalid_value", "the prediction proposer needs the expected answer", "prediction")
     if isinstance(prompt, str):
         request["prompt"] = prompt
     elif len(prompt) > 0 and isinstance(prompt[0], dict):
