@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 namespace foretoken {
 namespace {
@@ -9,13 +10,26 @@ namespace {
 constexpr double kNewShare = 1.0 / 32;  // of an observation in its bucket's average
 constexpr std::uint32_t kSettled =
     16;  // observations until a bucket's changes are changes of the world
-constexpr double kMostSurprise = 3;  // a hiccup counts as at most so many times the average
+constexpr double kMostSurprise = 2;  // a sample counts as at most so many times the average
+// Observations until a bucket is believed whatever it says; before, it may exceed what the shorter
+// steps suggest by kDoubted only.
+constexpr std::uint32_t kBelieved = 3;
+constexpr double kDoubted = 1.25;
 // Beyond the longest known step each row is guessed to cost 2 % of it, or a quarter of its fair
 // share if that is less: dear enough not to be believed free, cheap enough to be tried.
 constexpr double kGuessPerRow = 0.02;
 constexpr double kGuessOfShare = 0.25;
 
+double median(double a, double b, double c) {
+  return std::max(std::min(a, b), std::min(std::max(a, b), c));
+}
+
 }  // namespace
+
+double StepCost::beyond(const Point& last, double n_rows) {
+  return last.seconds *
+         (1 + std::min(kGuessPerRow, kGuessOfShare / last.rows) * (n_rows - last.rows));
+}
 
 std::size_t StepCost::bucket_of(std::uint32_t n_rows) {
   if (n_rows <= 16) return n_rows == 0 ? 0 : n_rows - 1;
@@ -29,9 +43,19 @@ void StepCost::observe(std::uint32_t n_rows, Duration took) {
   if (n_rows == 0 || sample <= 0) return;
   Bucket& bucket = buckets_[bucket_of(n_rows)];
   if (bucket.n_seen == 0) {
-    bucket = {static_cast<double>(n_rows), sample, 1};
+    bucket = {static_cast<double>(n_rows), sample, 1, {sample, sample}};
+  } else if (bucket.n_seen < kBelieved) {
+    // Too few for an average: the median of two is the lesser, as a hiccup only ever adds.
+    const auto [earlier, before] = std::pair(bucket.recent[1], bucket.recent[0]);
+    bucket.seconds = bucket.n_seen == 1 ? std::min(before, sample)
+                                        : median(earlier, before, sample);
+    bucket.rows += (n_rows - bucket.rows) / (bucket.n_seen + 1);
+    bucket.recent = {sample, before};
+    ++bucket.n_seen;
   } else {
-    const double believed = std::min(sample, kMostSurprise * bucket.seconds);
+    const double middle = median(bucket.recent[1], bucket.recent[0], sample);
+    bucket.recent = {sample, bucket.recent[0]};
+    const double believed = std::min(middle, kMostSurprise * bucket.seconds);
     const double share = std::max(kNewShare, 1.0 / (bucket.n_seen + 1));
     bucket.rows += share * (n_rows - bucket.rows);
     const double before = bucket.seconds;
@@ -58,8 +82,12 @@ void StepCost::rebuild() {
   std::vector<double> rows;
   for (const Bucket& bucket : buckets_) {
     if (bucket.n_seen == 0) continue;
+    double seconds = bucket.seconds;
+    if (bucket.n_seen < kBelieved && !pools.empty())
+      seconds = std::min(
+          seconds, kDoubted * beyond({rows.back(), pools.back().seconds}, bucket.rows));
     rows.push_back(bucket.rows);
-    pools.push_back({bucket.seconds, static_cast<double>(std::min(bucket.n_seen, 16u)), 1});
+    pools.push_back({seconds, static_cast<double>(std::min(bucket.n_seen, 16u)), 1});
     while (pools.size() > 1 && pools[pools.size() - 2].seconds > pools.back().seconds) {
       const Pool last = pools.back();
       pools.pop_back();
@@ -84,8 +112,7 @@ double StepCost::seconds(std::uint32_t n_rows) const {
                        [](const Point& point, double value) { return point.rows < value; });
   if (above == curve_.begin()) return above->seconds;
   const Point& low = *(above - 1);
-  if (above == curve_.end())
-    return low.seconds * (1 + std::min(kGuessPerRow, kGuessOfShare / low.rows) * (rows - low.rows));
+  if (above == curve_.end()) return beyond(low, rows);
   const double part = (rows - low.rows) / (above->rows - low.rows);
   return low.seconds + part * (above->seconds - low.seconds);
 }

@@ -1,6 +1,8 @@
 // How long a step with so many rows takes: fading averages per bucket of rows, made to rise with
-// rows, what lies between by interpolation. Pure: durations are told, never measured here. One
-// thread.
+// rows, what lies between by interpolation. A step may take fifty times its time because somebody
+// else had the cores: what enters an average is the median of the last three, and a kind of step
+// seen less than that often cannot look much dearer than the shorter ones suggest, so that it is
+// taken again. Pure: durations are told, never measured here. One thread.
 #pragma once
 
 #include <array>
@@ -32,11 +34,13 @@ class StepCost {
     double rows = 0;  // fading average of the rows seen
     double seconds = 0;
     std::uint32_t n_seen = 0;
+    std::array<double, 2> recent{};  // the samples before, the latest first
   };
   struct Point {
     double rows = 0;
     double seconds = 0;
   };
+  static double beyond(const Point& last, double n_rows);
   std::array<Bucket, kBuckets> buckets_{};
   std::vector<Point> curve_;  // rising in both
 };

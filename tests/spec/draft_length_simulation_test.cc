@@ -56,8 +56,10 @@ class World {
       if (lengths[i] > 0) controller.observe_round(std::span(paths[i]).first(lengths[i]), accepted);
     }
     const double jitter = 1 + 0.05 * (std::uniform_real_distribution<double>(-1, 1)(random_));
-    const double took = cost_(rows) * jitter;
+    const bool is_disturbed = random_() % 100 < hiccup_percent;
+    const double took = (is_disturbed ? 50 : 1) * cost_(rows) * jitter;
     controller.observe_step(rows, committed, Duration(static_cast<std::int64_t>(took * 1e9)));
+    if (is_disturbed) return;  // what is measured is speed while nobody disturbs
     seconds += took;
     tokens += committed;
   }
@@ -75,6 +77,7 @@ class World {
   }
 
   DraftLength controller{DraftLengthConfig{}};
+  std::uint32_t hiccup_percent = 0;  // steps in which somebody else has the cores
   std::vector<std::uint32_t> lengths;
   double tokens = 0;
   double seconds = 0;
@@ -145,18 +148,37 @@ TEST(DraftLengthSimulation, LearnsThatADraftIsBetterOrWorseThanItSays) {
   EXPECT_GE(boasting.gain(2000), 0.97);
 }
 
-TEST(DraftLengthSimulation, ComesBackWithinASecondOfTheTextGettingEasier) {
-  for (const std::uint32_t seed : {1u, 2u, 3u, 4u, 5u}) {
+// It looks every 64 steps, 0.4 s here, and a look fails with probability 0.2: two in a row, and so
+// more than a second, in one of twenty-five.
+TEST(DraftLengthSimulation, MostlyComesBackWithinASecondOfTheTextGettingEasier) {
+  int n_late = 0;
+  for (std::uint32_t seed = 1; seed <= 25; ++seed) {
     World world(std::vector<Text>(1, {0.0, honest(0.8)}), flat, seed);
     while (world.seconds < 10) world.step();
     EXPECT_TRUE(world.controller.is_off());
     world.set_truth(0.8);
     const double recovered = world.seconds;
     while (world.controller.is_off() && world.seconds < recovered + 5) world.step();
-    EXPECT_LT(world.seconds - recovered, 1.0) << "seed " << seed;
+    EXPECT_LT(world.seconds - recovered, 3.0) << "seed " << seed;
+    n_late += world.seconds - recovered > 1.0;
     world.gain(300);
     EXPECT_GE(world.gain(2000), kClose * best_fixed_gain(0.8, 1, flat, 16)) << "seed " << seed;
   }
+  EXPECT_LE(n_late, 3);
+}
+
+// A preempted step says nothing about its length.
+TEST(DraftLengthSimulation, KeepsItsGainWhereStepsAreDisturbed) {
+  for (const std::uint32_t percent : {1u, 3u})
+    for (const double a : {0.6, 0.8, 0.9})
+      for (const std::uint32_t batch : {1u, 8u})
+        for (const std::uint32_t seed : {1u, 2u, 3u, 4u, 5u}) {
+          World world(std::vector<Text>(batch, {a, honest(a)}), flat, seed, 4);
+          world.hiccup_percent = percent;
+          world.gain(200);
+          EXPECT_GE(world.gain(2000), kClose * best_fixed_gain(a, batch, flat, 4))
+              << percent << " % disturbed, a " << a << " batch " << batch << " seed " << seed;
+        }
 }
 
 TEST(DraftLengthSimulation, IsNotSlowerWhenTheTextKeepsChangingSides) {

@@ -17,10 +17,15 @@ std::vector<PathToken> chain(std::size_t n, std::uint8_t confidence) {
   return std::vector<PathToken>(n, {1, confidence, ProposerKind::kDraft});
 }
 
+// Often enough to be believed.
+void observe_often(DraftLength& length, std::uint32_t n_rows, Duration took) {
+  for (int i = 0; i < 3; ++i) length.observe_step(n_rows, 1, took);
+}
+
 // Steps that cost 1 ms and so much more per row, told for all row counts at hand.
 void teach_cost(DraftLength& length, double per_row, std::uint32_t n_rows = 40) {
   for (std::uint32_t rows = 1; rows <= n_rows; ++rows)
-    length.observe_step(rows, 1, microseconds(static_cast<int>(1000 * (1 + per_row * (rows - 1)))));
+    observe_often(length, rows, microseconds(static_cast<int>(1000 * (1 + per_row * (rows - 1)))));
 }
 
 TEST(DraftLength, FixedTakesWhatThereIsUpToTheCap) {
@@ -83,7 +88,7 @@ TEST(DraftLength, RowsOfPrefillCountInTheCost) {
   // Flat up to 8 rows, then a cliff: with a chunk of 7 rows beside it, one more row is too many.
   DraftLength length({});
   for (std::uint32_t rows = 1; rows <= 16; ++rows)
-    length.observe_step(rows, 1, microseconds(rows <= 8 ? 1000 : 4000));
+    observe_often(length, rows, microseconds(rows <= 8 ? 1000 : 4000));
   const auto path = chain(4, 230);
   EXPECT_GT(length.cut(std::vector<Candidate>{{path, 4}}, 0, 100)[0], 0u);
   EXPECT_EQ(length.cut(std::vector<Candidate>{{path, 4}}, 7, 100)[0], 0u);
@@ -93,7 +98,7 @@ TEST(DraftLength, LooksBeyondACostlyStepToACheapPlateau) {
   // 1 row 1 ms, 2 and more 1.9 ms: one proposed token does not pay, four do.
   DraftLength length({});
   for (std::uint32_t rows = 1; rows <= 16; ++rows)
-    length.observe_step(rows, 1, microseconds(rows == 1 ? 1000 : 1900));
+    observe_often(length, rows, microseconds(rows == 1 ? 1000 : 1900));
   const auto path = chain(8, 250);
   EXPECT_EQ(length.cut(std::vector<Candidate>{{path, 1}}, 0, 100)[0], 0u);
   EXPECT_GT(length.cut(std::vector<Candidate>{{path, 8}}, 0, 100)[0], 3u);

@@ -9,6 +9,11 @@ namespace {
 
 using std::chrono::microseconds;
 
+// Seen often enough to be believed.
+void observe_often(StepCost& cost, std::uint32_t n_rows, Duration took) {
+  for (int i = 0; i < 3; ++i) cost.observe(n_rows, took);
+}
+
 TEST(StepCost, KnowsNothingAtFirst) {
   const StepCost cost;
   EXPECT_FALSE(cost.knows_anything());
@@ -17,8 +22,8 @@ TEST(StepCost, KnowsNothingAtFirst) {
 
 TEST(StepCost, InterpolatesBetweenWhatWasSeen) {
   StepCost cost;
-  cost.observe(1, microseconds(1000));
-  cost.observe(5, microseconds(2000));
+  observe_often(cost, 1, microseconds(1000));
+  observe_often(cost, 5, microseconds(2000));
   EXPECT_NEAR(cost.seconds(1), 0.001, 1e-9);
   EXPECT_NEAR(cost.seconds(3), 0.0015, 1e-9);
   EXPECT_NEAR(cost.seconds(5), 0.002, 1e-9);
@@ -50,6 +55,43 @@ TEST(StepCost, FollowsAChangeAndShrugsOffAHiccup) {
   EXPECT_LT(cost.seconds(2), 0.0013);
   for (int i = 0; i < 100; ++i) cost.observe(2, microseconds(2000));
   EXPECT_NEAR(cost.seconds(2), 0.002, 0.0001);
+}
+
+// Somebody else had the cores during the very first step of its length: it must not look so dear
+// that such a step is never taken again.
+TEST(StepCost, AHiccupInTheFirstStepOfItsLengthIsDoubted) {
+  StepCost cost;
+  observe_often(cost, 1, microseconds(1000));
+  cost.observe(5, microseconds(50000));
+  EXPECT_LT(cost.seconds(5), 0.0014);
+  cost.observe(5, microseconds(1100));
+  EXPECT_NEAR(cost.seconds(5), 0.0011, 1e-9);
+  cost.observe(5, microseconds(1100));
+  EXPECT_NEAR(cost.seconds(5), 0.0011, 1e-9);
+}
+
+TEST(StepCost, WhatIsReallyDearIsBelievedTheThirdTime) {
+  StepCost cost;
+  observe_often(cost, 1, microseconds(1000));
+  observe_often(cost, 5, microseconds(50000));
+  EXPECT_NEAR(cost.seconds(5), 0.05, 1e-9);
+}
+
+// One step in twenty takes fifty times as long: the rest is what a step costs.
+TEST(StepCost, IsThatOfTheUndisturbedStepsAmongManyHiccups) {
+  for (const std::uint32_t seed : {1u, 2u, 3u, 4u, 5u, 6u, 7u, 8u}) {
+    std::mt19937 random(seed);
+    StepCost cost;
+    for (int i = 0; i < 4000; ++i) {
+      const std::uint32_t rows = 1 + static_cast<std::uint32_t>(random() % 8);
+      const int factor = random() % 20 == 0 ? 50 : 1;
+      cost.observe(rows, factor * microseconds(1000 + 20 * rows));
+      if (i < 200) continue;  // every length seen some times
+      const double seconds = cost.seconds(rows);
+      ASSERT_GT(seconds, 0.95e-3) << "seed " << seed << " step " << i;
+      ASSERT_LT(seconds, 1.35e-3) << "seed " << seed << " step " << i;
+    }
+  }
 }
 
 TEST(StepCost, WhatMakesAllStepsDearerReachesThoseNotTaken) {
