@@ -4,24 +4,17 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/hash.h"
 
 namespace foretoken {
 namespace {
 
-std::uint64_t mix(std::uint64_t x) {
-  x ^= x >> 30;
-  x *= 0xbf58476d1ce4e5b9ull;
-  x ^= x >> 27;
-  x *= 0x94d049bb133111ebull;
-  return x ^ (x >> 31);
-}
-
 std::uint64_t hash_of(const PrefixLink& parent, std::span<const TokenId> tokens) {
   std::uint64_t hash = parent.hash;
   for (const TokenId token : tokens)
-    hash = mix(hash ^ (static_cast<std::uint64_t>(static_cast<std::uint32_t>(token)) *
-                           0x9E3779B97F4A7C15ull +
-                       1));
+    hash = mix64(
+        hash ^
+        (static_cast<std::uint64_t>(static_cast<std::uint32_t>(token)) * kGoldenRatio64 + 1));
   return hash;
 }
 
@@ -35,7 +28,7 @@ bool is_same(const PrefixEntry& entry,
 
 }  // namespace
 
-PrefixLink PrefixIndex::root(std::uint64_t salt) { return {mix(salt ^ 0x466F7265746F6B65ull), 0}; }
+PrefixLink PrefixIndex::root(std::uint64_t salt) { return {mix64(salt ^ 0x466F7265746F6B65ull), 0}; }
 
 const PrefixEntry* PrefixIndex::find(const PrefixLink& parent,
                                      std::uint64_t salt,

@@ -7,6 +7,7 @@
 #include <map>
 #include <vector>
 
+#include "common/base/hash.h"
 #include "common/base/json.h"
 #include "common/model/convert.h"
 #include "common/model/digest.h"
@@ -29,10 +30,7 @@ class Noise {
       : key_(Digest().add(seed).add(tensor).value()) {}
 
   float at(std::uint64_t index) const {
-    std::uint64_t x = key_ + (index + 1) * 0x9E3779B97F4A7C15ull;
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
-    x ^= x >> 31;
+    const std::uint64_t x = mix64(key_ + (index + 1) * kGoldenRatio64);
     const auto sum = static_cast<std::int32_t>((x & 0xffff) + ((x >> 16) & 0xffff) +
                                                ((x >> 32) & 0xffff) + (x >> 48));
     return static_cast<float>(sum - 2 * 65535) *

@@ -5,18 +5,10 @@
 #include <cstdint>
 #include <span>
 
+#include "common/base/hash.h"
 #include "common/base/ids.h"
 
 namespace foretoken {
-
-constexpr std::uint64_t mix64(std::uint64_t x) {
-  x ^= x >> 30;
-  x *= 0xbf58476d1ce4e5b9ull;
-  x ^= x >> 27;
-  x *= 0x94d049bb133111ebull;
-  x ^= x >> 31;
-  return x;
-}
 
 // H(0), of the empty prefix.
 constexpr PrefixHash prefix_hash_root(Fingerprint model, Fingerprint vocabulary) {
@@ -26,7 +18,7 @@ constexpr PrefixHash prefix_hash_root(Fingerprint model, Fingerprint vocabulary)
 // H(n + 1) from H(n) and token n.
 constexpr PrefixHash prefix_hash_next(PrefixHash prefix, TokenId token) {
   const auto word = static_cast<std::uint64_t>(static_cast<std::uint32_t>(token));
-  return mix64(prefix ^ (word * 0x9E3779B97F4A7C15ull + 1));
+  return mix64(prefix ^ (word * kGoldenRatio64 + 1));
 }
 
 constexpr PrefixHash prefix_hash_extend(PrefixHash prefix, std::span<const TokenId> tokens) {

@@ -83,3 +83,14 @@ const Isa& select_isa(CpuIsa wanted) {
 }
 
 }  // namespace foretoken::cpu
+
+namespace foretoken {
+
+std::optional<CpuIsa> cpu_isa_from_name(std::string_view name) {
+  if (name == "auto") return CpuIsa::kAuto;
+  for (const cpu::Known& known : cpu::kKnown)
+    if (known.name == name) return known.isa;
+  return std::nullopt;
+}
+
+}  // namespace foretoken

@@ -7,8 +7,10 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "kernels/include/ops.h"
 #include "kernels/include/types.h"
@@ -96,6 +98,9 @@ struct BackendOptions {
   bool pin = false;            // CPU: bind worker threads to cores
   CpuIsa isa = CpuIsa::kAuto;  // CPU: pin a path; kAvx512Bf16 includes VNNI; kAmx adds the matrix unit
 };
+
+// "auto", "scalar", "avx2", "avx512", "avx512_bf16", "amx"; nothing for any other word.
+std::optional<CpuIsa> cpu_isa_from_name(std::string_view name);
 
 // Throws FatalError with a sentence when the device is not there.
 std::unique_ptr<Backend> make_backend(const BackendOptions& options);

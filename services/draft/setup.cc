@@ -16,20 +16,13 @@ namespace {
 // A cache larger than all places filled twice over only costs address space.
 constexpr std::int64_t kCacheTurns = 2;
 
-CpuIsa isa_of(const std::string& name) {
-  if (name == "scalar") return CpuIsa::kScalar;
-  if (name == "avx2") return CpuIsa::kAvx2;
-  if (name == "avx512") return CpuIsa::kAvx512;
-  return CpuIsa::kAuto;
-}
-
 }  // namespace
 
 BackendOptions draft_backend(const DraftSection& draft) {
   return {.device = draft.device,
           .n_threads = static_cast<int>(draft.threads),
           .pin = draft.pin,
-          .isa = isa_of(draft.isa)};
+          .isa = cpu_isa_from_name(draft.isa).value_or(CpuIsa::kAuto)};
 }
 
 // The draft's context is its model's own: where it ends, the draft falls silent and the target goes

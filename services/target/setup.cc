@@ -7,6 +7,7 @@
 #include "common/config/resolve.h"
 #include "common/kv/kv_size.h"
 #include "common/model/config.h"
+#include "common/model/digest.h"
 #include "common/runtime/service_main.h"
 #include "common/spec/prefix_hash.h"
 
@@ -15,19 +16,6 @@ namespace {
 
 // A cache larger than all places filled four times over only costs address space.
 constexpr std::int64_t kCacheTurns = 4;
-
-Fingerprint fingerprint_of(const std::string& words) {
-  std::uint64_t hash = 0x6a09e667f3bcc909ull;
-  for (const char c : words) hash = mix64(hash ^ (static_cast<unsigned char>(c) + 1));
-  return hash;
-}
-
-CpuIsa isa_of(const std::string& name) {
-  if (name == "scalar") return CpuIsa::kScalar;
-  if (name == "avx2") return CpuIsa::kAvx2;
-  if (name == "avx512") return CpuIsa::kAvx512;
-  return CpuIsa::kAuto;
-}
 
 PrefixHash root_of(const Model& model, const TargetVocabulary& vocabulary) {
   return prefix_hash_root(model.fingerprint(), vocabulary.vocabulary);
@@ -39,7 +27,7 @@ BackendOptions target_backend(const TargetSection& target) {
   return {.device = target.device,
           .n_threads = static_cast<int>(target.threads),
           .pin = target.pin,
-          .isa = isa_of(target.isa)};
+          .isa = cpu_isa_from_name(target.isa).value_or(CpuIsa::kAuto)};
 }
 
 LoadOptions target_loading(const Config& config) {
@@ -110,22 +98,25 @@ TargetServiceOptions target_service_options(const Config& config) {
           .allow_prediction = speculation.allow_prediction};
 }
 
+std::string target_numerics(const Model& model, const Backend& backend, std::int32_t block_tokens) {
+  const DType weights = model.config().weight_dtype.value_or(model.config().checkpoint_dtype);
+  return backend.numerics() + " weights " + dtype_name(weights) + " kv " +
+         dtype_name(model.kv_geometry(block_tokens).dtype) + " ranks 1 noise 1";
+}
+
 wire::Hello target_hello(const Config& config,
                          const std::string& name,
                          const Model& model,
                          const Backend& backend,
                          const TargetVocabulary& vocabulary,
                          const TargetEngineOptions& engine) {
-  const std::string numerics =
-      backend.numerics() + " noise-1 kv-" +
-      std::to_string(static_cast<int>(model.kv_geometry(engine.kv.block_tokens).dtype)) +
-      " weights-" + config.model.dtype;
+  const std::string numerics = target_numerics(model, backend, engine.kv.block_tokens);
   return {.role = wire::Role::kTarget,
           .name = name,
           .fingerprints = {.vocabulary = vocabulary.vocabulary,
                            .text = vocabulary.text,
                            .model = model.fingerprint(),
-                           .numerics = fingerprint_of(numerics)},
+                           .numerics = Digest().add(std::string_view(numerics)).value()},
           .model_name = served_model_name(config.model),
           .aliases = config.model.alias,
           .vocab_size = static_cast<std::uint32_t>(vocabulary.n_ids),

@@ -35,6 +35,10 @@ DraftPoolOptions draft_pool_options(const Config& config,
                                     const TargetVocabulary& vocabulary);
 NgramConfig ngram_config(const SpeculationSection& speculation);
 TargetServiceOptions target_service_options(const Config& config);
+// All that decides the bits of a row besides the model, in words: the kernels that were chosen, the
+// dtypes in memory (never "auto"), the ranks that share a row's sums, and the noise. Targets of
+// equal words and model may finish each other's requests.
+std::string target_numerics(const Model& model, const Backend& backend, std::int32_t block_tokens);
 wire::Hello target_hello(const Config& config,
                          const std::string& name,
                          const Model& model,

@@ -1,0 +1,55 @@
+#include "services/target/setup.h"
+
+#include <gtest/gtest.h>
+
+#include "common/model/init_random.h"
+#include "tests/support/temp_folder.h"
+
+namespace foretoken {
+namespace {
+
+// What two targets must share to go on with each other's answers.
+class Numerics : public testing::Test {
+ protected:
+  Numerics() {
+    write_random_model(folder_ / "bf16",
+                       {.config = tiny_config(Family::kLlama), .dtype = DType::kBf16});
+  }
+  std::string of(WeightDType dtype, CpuIsa isa = CpuIsa::kScalar, int n_threads = 1) {
+    const auto backend = make_backend({.n_threads = n_threads, .isa = isa});
+    return target_numerics(*load_model(folder_ / "bf16", *backend, {.dtype = dtype}), *backend, 16);
+  }
+  test::TempFolder folder_;
+};
+
+TEST_F(Numerics, NameTheTypeInMemoryNotTheWordThatWasConfigured) {
+  EXPECT_EQ(of(WeightDType::kAuto), of(WeightDType::kBf16));
+  EXPECT_NE(of(WeightDType::kAuto), of(WeightDType::kF32));
+  EXPECT_NE(of(WeightDType::kAuto), of(WeightDType::kI8));
+  EXPECT_NE(of(WeightDType::kI8), of(WeightDType::kF32));
+}
+
+TEST_F(Numerics, NameTheKernelsThatWereChosenNotHowManyThreadsRunThem) {
+  EXPECT_EQ(of(WeightDType::kAuto, CpuIsa::kScalar, 3), of(WeightDType::kAuto));
+  const std::string best = make_backend({.n_threads = 1})->numerics();
+  EXPECT_EQ(of(WeightDType::kAuto, CpuIsa::kAuto).substr(0, best.size()), best);
+  EXPECT_NE(of(WeightDType::kAuto).find("scalar"), std::string::npos);
+  EXPECT_NE(of(WeightDType::kAuto).find("ranks 1"), std::string::npos);
+}
+
+TEST(BackendOf, TheConfiguredInstructionSetIsTheBackends) {
+  TargetSection target;
+  for (const auto& [word, isa] : {std::pair{"auto", CpuIsa::kAuto},
+                                  {"scalar", CpuIsa::kScalar},
+                                  {"avx2", CpuIsa::kAvx2},
+                                  {"avx512", CpuIsa::kAvx512}}) {
+    target.isa = word;
+    EXPECT_EQ(target_backend(target).isa, isa) << word;
+  }
+  EXPECT_EQ(cpu_isa_from_name("amx"), CpuIsa::kAmx);
+  EXPECT_EQ(cpu_isa_from_name("avx512_bf16"), CpuIsa::kAvx512Bf16);
+  EXPECT_EQ(cpu_isa_from_name("sse"), std::nullopt);
+}
+
+}  // namespace
+}  // namespace foretoken
