@@ -1,5 +1,7 @@
 #include "common/config/load.h"
 
+#include <arpa/inet.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,6 +26,8 @@ struct Candidate {
   std::string where;   // for messages: "file:3", "FORETOKEN_X_Y", "--set"
   std::string origin;  // for --print-config
 };
+
+constexpr std::size_t kMaxIpcPath = sizeof(sockaddr_un::sun_path) - 1;
 
 using Candidates = std::map<std::string, Candidate>;  // "section.key" -> the strongest
 
@@ -92,12 +96,47 @@ std::string plain_number(double value) {
   return std::to_string(value);
 }
 
+bool is_port(const std::string& port) {
+  std::uint16_t number = 0;
+  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), number);
+  return port == "*" || (error == std::errc{} && end == port.data() + port.size() && number > 0);
+}
+
+bool is_numeric_address(std::string address) {
+  in6_addr any{};
+  if (::inet_pton(AF_INET, address.c_str(), &any) == 1) return true;
+  if (address.size() > 2 && address.front() == '[' && address.back() == ']')
+    address = address.substr(1, address.size() - 2);
+  return ::inet_pton(AF_INET6, address.c_str(), &any) == 1;
+}
+
+// The rules of common/transport/endpoint.h, which this room must not know; here they are applied
+// before anything runs.
 std::optional<std::string> endpoint_problem(const std::string& text) {
-  for (const char* scheme : {"ipc://", "inproc://"})
-    if (text.rfind(scheme, 0) == 0 && text.size() > std::string(scheme).size()) return std::nullopt;
-  if (text.rfind("tcp://", 0) == 0 && text.rfind(':') > 5 && text.rfind(':') + 1 < text.size())
+  const std::string is = "is \"" + text + "\"; ";
+  std::string endpoint = text;
+  for (auto at = endpoint.find("{id}"); at != std::string::npos; at = endpoint.find("{id}"))
+    endpoint.replace(at, 4, "1");
+  const auto after = [&](std::string_view scheme) {
+    return endpoint.rfind(scheme, 0) == 0 ? endpoint.substr(scheme.size()) : "";
+  };
+  if (!after("inproc://").empty()) return std::nullopt;
+  if (const auto path = after("ipc://"); !path.empty()) {
+    if (path.front() == '@')
+      return is + "an abstract socket has no file permissions, give a name or a path";
+    if (path.size() > kMaxIpcPath)
+      return is + "its path may have at most " + std::to_string(kMaxIpcPath) + " characters";
     return std::nullopt;
-  return "is \"" + text + "\"; it must be ipc://NAME, tcp://ADDRESS:PORT or inproc://NAME";
+  }
+  if (const auto rest = after("tcp://"); !rest.empty()) {
+    const auto colon = rest.rfind(':');
+    if (colon == std::string::npos || !is_port(rest.substr(colon + 1)))
+      return is + "after its last colon it must have a port from 1 to 65535";
+    if (!is_numeric_address(rest.substr(0, colon)))
+      return is + "its address must be given in numbers, such as 127.0.0.1: names are not looked up";
+    return std::nullopt;
+  }
+  return is + "it must be ipc://NAME, tcp://ADDRESS:PORT or inproc://NAME";
 }
 
 // The sentence that says what is wrong, or nothing.

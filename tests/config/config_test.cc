@@ -108,6 +108,27 @@ TEST_F(ConfigTest, ReportsEveryErrorWithItsPlace) {
   EXPECT_THAT(loaded.errors, Contains(HasSubstr("model.max_model_len must be a whole number")));
 }
 
+TEST_F(ConfigTest, RefusesEndpointsThatNoServiceCouldTake) {
+  for (const char* key : {"bus.router", "bus.client", "bus.draft"})
+    for (const char* bad :
+         {"", "router", "tcp://", "tcp://127.0.0.1", "tcp://127.0.0.1:", "tcp://127.0.0.1:0",
+          "tcp://127.0.0.1:65536", "tcp://127.0.0.1:x", "tcp://127.0.0.1:-5", "tcp://localhost:5555",
+          "tcp://*:5555", "tcp://1.2.3:5555", "tcp://[::1:5555", "ipc://", "ipc://@name", "udp://127.0.0.1:5",
+          "http://127.0.0.1:80"})
+      EXPECT_THAT(load("", {}, {std::string(key) + "=" + bad}).errors,
+                  ElementsAre(HasSubstr(std::string("--set ") + key + ": " + key + " is ")))
+          << bad;
+  EXPECT_THAT(load("[bus]\nrouter = \"ipc://" + std::string(200, 'x') + "\"\n").errors,
+              ElementsAre(AllOf(HasSubstr("f.toml:2: bus.router"), HasSubstr("at most 107"))));
+}
+
+TEST_F(ConfigTest, TakesTheEndpointsThatServicesTake) {
+  for (const char* good : {"ipc://router", "ipc:///run/foretoken/router", "tcp://127.0.0.1:1", "tcp://10.1.2.3:65535",
+                           "tcp://127.0.0.1:*", "tcp://[::1]:5555", "tcp://0.0.0.0:5555", "inproc://x"})
+    EXPECT_THAT(load("", {}, {std::string("bus.router=") + good}).errors, IsEmpty()) << good;
+  EXPECT_THAT(load("", {}, {"bus.draft=ipc://draft-{id},tcp://10.0.0.1:570{id}"}).errors, IsEmpty());
+}
+
 TEST_F(ConfigTest, RefusesAFractionForAWholeNumber) {
   EXPECT_THAT(load("[limits]\nmax_running = 1.5\n").errors,
               ElementsAre(HasSubstr("must be a whole number")));
