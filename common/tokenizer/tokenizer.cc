@@ -12,9 +12,9 @@
 #include "common/tokenizer/utf8.h"
 
 namespace foretoken {
+namespace {
 
-Result<std::unique_ptr<Tokenizer>> Tokenizer::load(const std::filesystem::path& folder,
-                                                   const TokenizerOptions& options) {
+Result<std::unique_ptr<Tokenizer>> load_folder(const std::filesystem::path& folder, const TokenizerOptions& options) {
   Result<FolderText> text = read_folder_text(folder);
   if (!text.ok()) return text.error();
   constexpr std::string_view kFile = "tokenizer.json";
@@ -22,9 +22,27 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::load(const std::filesystem::path& 
   if (!json.ok()) {
     std::error_code status;
     const bool older = json.error().code == ErrorCode::kNotFound && std::filesystem::exists(folder / "tokenizer.model", status);
-    return older ? load_sentencepiece(folder, std::move(*text)) : json.error();
+    if (older) return load_sentencepiece(folder, std::move(*text));
+    if (json.error().code == ErrorCode::kNotFound)
+      return Error{ErrorCode::kNotFound, "no tokenizer.json and no tokenizer.model"};
+    return json.error();
   }
   return BpeTokenizer::build(std::move(*json), std::move(*text), kFile, options);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Tokenizer>> Tokenizer::load(const std::filesystem::path& folder,
+                                                   const TokenizerOptions& options) {
+  std::error_code status;
+  if (!std::filesystem::is_directory(folder, status))
+    return Error{ErrorCode::kNotFound, "tokenizer: " + folder.string() + " is not a folder"};
+  auto loaded = load_folder(folder, options);
+  if (loaded.ok()) return loaded;
+  Error error = std::move(loaded).error();
+  // Draft and target have files of the same names.
+  if (error.message.find(folder.string()) == std::string::npos) error.message += ", in " + folder.string();
+  return error;
 }
 
 std::string Tokenizer::decode(std::span<const TokenId> ids, SkipSpecialTokens skip) const {

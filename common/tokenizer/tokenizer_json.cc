@@ -225,6 +225,11 @@ Result<void> read_merges(std::string_view file, element value, TokenizerJson& in
 }
 
 Result<void> read_model(std::string_view file, element model, TokenizerJson& into) {
+  // Other kinds have vocabularies of another shape: their name says more than the shape.
+  for (const auto& [name, value] : members_of(model))
+    if (name == "type" && value.is_string() && text_of(value) != "BPE")
+      return field_error(file, "model.type", "BPE (WordPiece, Unigram and WordLevel are not supported)", "\"" + printable(text_of(value)) + "\"",
+                         ErrorCode::kUnsupportedModel);
   for (const auto& [name, value] : members_of(model)) {
     Result<void> read;
     if (name == "vocab") {

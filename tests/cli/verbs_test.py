@@ -122,6 +122,18 @@ class Verbs(unittest.TestCase):
         back = run("detokenize", "--json", "--model", str(ROOT / "models/demo-target"), *map(str, ids))
         self.assertEqual(text, json.loads(back.stdout)["text"])
 
+    def test_tokenizer_errors_name_folder_and_file(self):
+        for model, words in (("none", "is not a folder"), ("", "no tokenizer.json and no tokenizer.model")):
+            done = run("tokenize", "--model", str(self.folder / model), "hi")
+            self.assertEqual((4, ""), (done.returncode, done.stdout), done.stderr)
+            self.assertIn(words, done.stderr)
+            self.assertIn(str(self.folder), done.stderr)
+        (self.folder / "tokenizer.json").write_text('{"model": {"vocab": [["a", -1.0]], "type": "Unigram"}}')
+        done = run("tokenize", "--model", str(self.folder), "hi")
+        self.assertEqual(4, done.returncode)
+        for words in ("tokenizer.json", "Unigram", "expected BPE", str(self.folder)):
+            self.assertIn(words, done.stderr)
+
     def test_detokenize_refuses_an_id_outside(self):
         done = run("detokenize", "--model", str(ROOT / "models/demo-target"), "999999")
         self.assertEqual(2, done.returncode)

@@ -53,6 +53,19 @@ TEST(HostileFiles, TheUnbrokenOneLoads) {
   EXPECT_EQ(*(*loaded)->encode("abc", AddSpecialTokens::kYes), (std::vector<TokenId>{9, 3, 8}));
 }
 
+TEST(HostileFiles, ARefusalNamesTheFolder) {
+  TemporaryFolder folder;
+  const auto nothing = Tokenizer::load(folder.path());
+  ASSERT_FALSE(nothing.ok());
+  EXPECT_THAT(nothing.error().message, HasSubstr("no tokenizer.json and no tokenizer.model, in " + folder.path().string()));
+  folder.write("tokenizer.json", "{");
+  EXPECT_THAT(Tokenizer::load(folder.path()).error().message, HasSubstr(", in " + folder.path().string()));
+  const auto missing = Tokenizer::load(folder.path() / "none");
+  ASSERT_FALSE(missing.ok());
+  EXPECT_EQ(missing.error().code, ErrorCode::kNotFound);
+  EXPECT_THAT(missing.error().message, HasSubstr((folder.path() / "none").string() + " is not a folder"));
+}
+
 struct Breakage {
   const char* what;
   std::function<void(Json&)> apply;
@@ -62,7 +75,8 @@ struct Breakage {
 TEST(HostileFiles, AreRefusedWithAReason) {
   const std::vector<Breakage> breakages{
       {"no model", [](Json& j) { j.erase("model"); }, "model: expected an object"},
-      {"model of another kind", [](Json& j) { j["model"]["type"] = "Unigram"; }, "model.type: expected one of BPE"},
+      {"model of another kind", [](Json& j) { j["model"]["type"] = "Unigram"; }, "model.type: expected BPE (WordPiece, Unigram"},
+      {"another kind with its own vocabulary", [](Json& j) { j["model"]["type"] = "Unigram"; j["model"]["vocab"] = {{"a", -1.5}}; }, "found \"Unigram\""},
       {"model is a list", [](Json& j) { j["model"] = Json::array(); }, "model: expected an object, found an array"},
       {"no vocabulary", [](Json& j) { j["model"].erase("vocab"); }, "model.vocab: expected at least one token"},
       {"empty vocabulary", [](Json& j) { j["model"]["vocab"] = Json::object(); }, "model.vocab: expected at least one token"},
