@@ -1,5 +1,6 @@
 #include "common/model/load_model.h"
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "common/model/digest.h"
 #include "common/model/families.h"
 #include "common/model/hf_folder.h"
+#include "common/model/pair.h"
 #include "common/model/rope.h"
 #include "common/model/safetensors.h"
 #include "common/model/tensor_set.h"
@@ -212,7 +214,7 @@ void check_options(const ModelConfig& config,
     throw FatalError(ErrorCode::kConfig,
                      "max_rows is " + std::to_string(options.max_rows) + "; it must be 1 to 65536");
   if (options.max_model_len < 0 || options.max_model_len > context_length(config)) {
-    throw FatalError(ErrorCode::kConfig, "max_model_len is " +
+    throw FatalError(ErrorCode::kConfig, "model.max_model_len is " +
                                              std::to_string(options.max_model_len) + "; " +
                                              folder.string() + " was made for at most " +
                                              std::to_string(context_length(config)) + " positions");
@@ -239,14 +241,24 @@ std::optional<WeightDType> weight_dtype_from_name(std::string_view name) {
   return std::nullopt;
 }
 
+std::int64_t served_positions(const ModelConfig& config, const LoadOptions& options) {
+  if (options.max_model_len > 0) return options.max_model_len;
+  const std::int64_t longest = context_length(config);
+  return options.most_model_len > 0 ? std::min(options.most_model_len, longest) : longest;
+}
+
 std::unique_ptr<Model> load_model(const std::filesystem::path& folder,
                                   Backend& backend,
                                   const LoadOptions& options) {
   ModelConfig config = read_model_config(folder);
   check_options(config, options, folder);
-  if (options.max_model_len > 0) config.max_model_len = options.max_model_len;
+  config.max_model_len = served_positions(config, options);
   const Checkpoint checkpoint(folder);
   check_tensor_set(config, checkpoint, folder);
+  const auto stored = resolve_weight_dtype(checkpoint, WeightDType::kAuto);
+  const auto estimate = estimate_memory({.config = config, .checkpoint_dtype = stored}, options);
+  if (auto fitting = fits(estimate, options.most_bytes.value_or(backend.free_bytes()), folder.string()); !fitting.ok())
+    throw FatalError(fitting.error().code, fitting.error().message);
 
   WeightLoader loader(config, checkpoint, backend, options);
   DecoderWeights weights = loader.load();

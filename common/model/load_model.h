@@ -29,11 +29,16 @@ struct LoadOptions {
   std::optional<DType> kv_dtype = {};  // kF32, kBf16, kF16; default: as the weights, bf16 for int8
   std::int32_t max_rows = 512;         // most rows of one forward: sizes the scratch buffers
   std::int64_t max_model_len = 0;      // 0: context_length(config); larger than that is refused
+  std::int64_t most_model_len = 0;     // if set: more than that is not wanted, less will do
+  std::optional<std::uint64_t> most_bytes = {};  // default: what the backend has free
   std::function<void(std::uint64_t bytes_done, std::uint64_t bytes_total)> on_progress = {};
 };
 
+// The longest sequence a load with these options serves; what RoPE tables are made for.
+std::int64_t served_positions(const ModelConfig& config, const LoadOptions& options);
+
 // Throws FatalError: kUnsupportedModel for what we refuse by name, kMalformed for broken files,
-// kIo, kOutOfMemory. The backend must outlive the model.
+// kIo, kOutOfMemory (before anything is allocated, where it can be foreseen). The backend must outlive the model.
 std::unique_ptr<Model> load_model(const std::filesystem::path& folder,
                                   Backend& backend,
                                   const LoadOptions& options = {});

@@ -24,6 +24,10 @@ std::uint64_t loaded_bytes(const ExpectedTensor& tensor, DType dtype) {
   return size_bytes(dtype) * n_elements(tensor) + scales;
 }
 
+std::string in_mib(std::uint64_t n_bytes) {
+  return std::to_string((n_bytes + (1u << 20) - 1) >> 20) + " MiB";
+}
+
 }  // namespace
 
 ModelInfo inspect_model(const std::filesystem::path& folder) {
@@ -62,14 +66,26 @@ MemoryEstimate estimate_memory(const ModelInfo& info, const LoadOptions& options
   MemoryEstimate estimate;
   for (const ExpectedTensor& tensor : expected_tensors(c))
     estimate.weight_bytes += loaded_bytes(tensor, dtype);
-  const std::int64_t n_positions =
-      options.max_model_len > 0 ? options.max_model_len : context_length(c);
+  const std::int64_t n_positions = served_positions(c, options);
   estimate.scratch_bytes = decoder_scratch_bytes(c, options.max_rows) +
                            sizeof(float) * static_cast<std::uint64_t>(n_positions) *
                                static_cast<std::uint64_t>(c.head_dim);
   estimate.kv_bytes_per_token =
       kv_bytes_per_token(c, options.kv_dtype.value_or(default_kv_dtype(dtype)));
   return estimate;
+}
+
+Result<void> fits(const MemoryEstimate& estimate,
+                  std::uint64_t free_bytes,
+                  std::string_view folder_name) {
+  if (estimate.weight_bytes + estimate.scratch_bytes <= free_bytes) return {};
+  return Error{ErrorCode::kOutOfMemory,
+               std::string(folder_name) + " needs " + in_mib(estimate.weight_bytes) +
+                   " for its weights and " + in_mib(estimate.scratch_bytes) +
+                   " to work in, and " + in_mib(free_bytes) +
+                   " are free: a smaller model.dtype (int8), model.max_model_len or "
+                   "limits.max_batch_rows needs less",
+               "model.dtype"};
 }
 
 std::vector<PairFinding> check_pair(const ModelInfo& draft, const ModelInfo& target) {

@@ -6,8 +6,10 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "common/base/result.h"
 #include "common/model/config.h"
 #include "common/model/load_model.h"
 
@@ -32,6 +34,12 @@ struct MemoryEstimate {
 };
 
 MemoryEstimate estimate_memory(const ModelInfo& info, const LoadOptions& options);
+
+// kOutOfMemory, in MiB and by the keys that would help, if weights and scratch are more than is
+// free.
+Result<void> fits(const MemoryEstimate& estimate,
+                  std::uint64_t free_bytes,
+                  std::string_view folder_name);
 
 // A finding is a sentence; kRefuse means the pair cannot work, kWarn that it will work less well
 // than hoped.

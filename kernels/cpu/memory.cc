@@ -1,6 +1,7 @@
 #include "kernels/cpu/memory.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -45,28 +46,35 @@ std::size_t read_limit(const std::string& path) {
   return file >> value ? value : kNoLimit;
 }
 
-std::size_t available_memory() {
-  std::ifstream file("/proc/meminfo");
-  for (std::string key, unit; file >> key;) {
-    std::size_t kilobytes = 0;
-    if (key == "MemAvailable:" && file >> kilobytes) return kilobytes * 1024;
-    std::getline(file, unit);
-  }
-  return kNoLimit;
+// The number behind a word in a file of the shape "word number" or "word: number".
+std::size_t read_entry(const std::string& path, const std::string& word) {
+  std::ifstream file(path);
+  std::size_t value = 0;
+  for (std::string key, rest; file >> key; std::getline(file, rest))
+    if (key == word && file >> value) return value;
+  return 0;
 }
 
+struct GroupFiles {
+  std::string folder;
+  const char* limit;
+  const char* used;
+  const char* reclaimable;  // a word of memory.stat: pages of files that nobody used lately
+};
+
 // Every group from ours up to the root may have a limit of its own.
-std::size_t left_in_group(const std::string& root,
-                          std::string group,
-                          const char* limit_name,
-                          const char* used_name) {
+std::size_t left_in_group(const GroupFiles& files, std::string group) {
   std::size_t left = kNoLimit;
   for (;;) {
-    const std::string folder = root + (group == "/" ? "" : group) + "/";
-    const std::size_t limit = read_limit(folder + limit_name);
-    const std::size_t used = read_limit(folder + used_name);
-    if (limit != kNoLimit && used != kNoLimit)
-      left = std::min(left, limit > used ? limit - used : 0);
+    const std::string folder = files.folder + (group == "/" ? "" : group) + "/";
+    const std::size_t limit = read_limit(folder + files.limit);
+    const std::size_t used = read_limit(folder + files.used);
+    if (limit != kNoLimit && used != kNoLimit) {
+      // A checkpoint that was just read through a map counts as used, and is given up on demand.
+      const std::size_t cached =
+          std::min(used, read_entry(folder + "memory.stat", files.reclaimable));
+      left = std::min(left, limit > used - cached ? limit - (used - cached) : 0);
+    }
     if (group.empty() || group == "/") return left;
     group.erase(group.rfind('/'));
   }
@@ -89,22 +97,49 @@ void release(void* address, std::size_t bytes) noexcept {
     std::free(address);
 }
 
-std::size_t free_memory_bytes() {
-  std::size_t left = available_memory();
-  std::ifstream groups("/proc/self/cgroup");
+std::size_t available_memory(std::istream& meminfo) {
+  std::size_t free_and_cached = 0;
+  for (std::string key, rest; meminfo >> key; std::getline(meminfo, rest)) {
+    std::size_t kilobytes = 0;
+    const bool is_free = key == "MemFree:" || key == "Buffers:" || key == "Cached:";
+    if (!is_free && key != "MemAvailable:") continue;
+    if (!(meminfo >> kilobytes)) break;
+    if (!is_free) return kilobytes * 1024;
+    free_and_cached += kilobytes * 1024;
+  }
+  return free_and_cached;
+}
+
+std::size_t left_in_groups(std::istream& groups, const std::string& root) {
+  std::size_t left = kNoLimit;
   for (std::string line; std::getline(groups, line);) {
     const std::size_t first = line.find(':');
     const std::size_t second = line.find(':', first + 1);
     if (first == std::string::npos || second == std::string::npos) continue;
     const std::string controllers = line.substr(first + 1, second - first - 1);
     const std::string group = line.substr(second + 1);
+    if (!group.starts_with("/")) continue;
     if (controllers.empty())
-      left = std::min(left, left_in_group("/sys/fs/cgroup", group, "memory.max", "memory.current"));
+      left = std::min(left, left_in_group({root, "memory.max", "memory.current", "inactive_file"},
+                                          group));
     else if (controllers.find("memory") != std::string::npos)
-      left = std::min(left, left_in_group("/sys/fs/cgroup/memory", group, "memory.limit_in_bytes",
-                                          "memory.usage_in_bytes"));
+      left = std::min(left, left_in_group({root + "/memory", "memory.limit_in_bytes",
+                                           "memory.usage_in_bytes", "total_inactive_file"},
+                                          group));
   }
   return left;
+}
+
+std::size_t free_memory_bytes() {
+  std::ifstream meminfo("/proc/meminfo");
+  std::size_t available = available_memory(meminfo);
+  if (available == 0) {
+    const long pages = sysconf(_SC_AVPHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    if (pages > 0 && page > 0)
+      available = static_cast<std::size_t>(pages) * static_cast<std::size_t>(page);
+  }
+  std::ifstream groups("/proc/self/cgroup");
+  return std::min(available, left_in_groups(groups, "/sys/fs/cgroup"));
 }
 
 void* Scratch::bytes(std::size_t n) {

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstddef>
+#include <istream>
+#include <string>
 
 namespace foretoken::cpu {
 
@@ -10,8 +12,16 @@ namespace foretoken::cpu {
 void* allocate_zeroed(std::size_t bytes);
 void release(void* address, std::size_t bytes) noexcept;
 
-// The smaller of MemAvailable and what the memory limits of our control groups leave.
+// The smaller of what the system has available and what the memory limits of our control groups
+// leave.
 std::size_t free_memory_bytes();
+
+// Its two halves, of texts and folders like those of the kernel. `meminfo` is /proc/meminfo: without
+// MemAvailable, which some containers leave out, free pages and caches count; 0 if it says nothing.
+std::size_t available_memory(std::istream& meminfo);
+// `groups` is /proc/self/cgroup, `root` where control groups are mounted. Every group from ours up
+// may have a limit; files that only cache the disk count as free. The largest number if none has.
+std::size_t left_in_groups(std::istream& groups, const std::string& root);
 
 // Memory that grows and is never given back; contents are lost when it grows.
 class Scratch {

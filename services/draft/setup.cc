@@ -25,20 +25,19 @@ BackendOptions draft_backend(const DraftSection& draft) {
           .isa = cpu_isa_from_name(draft.isa).value_or(CpuIsa::kAuto)};
 }
 
-// The draft's context is its model's own: where it ends, the draft falls silent and the target goes
-// on without it.
+// The draft's context may end before the target's: there it falls silent, and the target goes on
+// without it.
 LoadOptions draft_loading(const Config& config) {
   return {.dtype = weight_dtype_from_name(config.model.dtype).value_or(WeightDType::kAuto),
-          .max_rows = static_cast<std::int32_t>(config.limits.max_batch_rows)};
+          .max_rows = static_cast<std::int32_t>(config.limits.max_batch_rows),
+          .most_model_len = config.model.max_model_len};
 }
 
 DraftEngineOptions draft_engine_options(const Config& config,
                                         const Model& model,
                                         const Backend& backend,
                                         const DraftVocabulary& vocabulary) {
-  auto max_len = static_cast<std::int64_t>(model.config().max_model_len);
-  if (config.model.max_model_len != 0)
-    max_len = std::min<std::int64_t>(max_len, config.model.max_model_len);
+  const auto max_len = static_cast<std::int64_t>(model.config().max_model_len);
   const auto block_tokens = static_cast<std::int32_t>(config.kv_cache.block_tokens);
   const std::int64_t fitting =
       value_or_throw(kv_blocks({.memory = config.draft.memory,

@@ -6,12 +6,17 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <filesystem>
+#include <limits>
 #include <numeric>
+#include <sstream>
 #include <vector>
 
 #include "common/base/result.h"
+#include "kernels/cpu/memory.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/include/layout.h"
+#include "tests/support/temp_folder.h"
 
 namespace foretoken {
 namespace {
@@ -54,6 +59,47 @@ TEST(Memory, IsZeroAlignedAndRefusedWithItsSize) {
     EXPECT_EQ(error.code(), ErrorCode::kOutOfMemory);
     EXPECT_NE(std::string(error.what()).find("1152921504606846976"), std::string::npos);
   }
+}
+
+std::size_t available(const char* meminfo) {
+  std::istringstream in(meminfo);
+  return cpu::available_memory(in);
+}
+
+TEST(Memory, WhatIsAvailableIsReadOrSummedUp) {
+  EXPECT_EQ(available("MemTotal:  900 kB\nMemFree:  100 kB\nMemAvailable:  700 kB\nCached: 9 kB\n"),
+            700u * 1024);
+  EXPECT_EQ(available("MemTotal: 900 kB\nMemFree: 100 kB\nBuffers: 20 kB\nCached: 300 kB\n"),
+            420u * 1024);
+  EXPECT_EQ(available(""), 0u);
+  EXPECT_EQ(available("MemFree: much\n"), 0u);
+}
+
+TEST(Memory, TheTightestControlGroupCountsAndItsFileCacheDoesNot) {
+  const test::TempFolder root;
+  std::filesystem::create_directories(root / "slice/job");
+  std::filesystem::create_directories(root / "memory/old");
+  const auto left = [&](const char* groups) {
+    std::istringstream in(groups);
+    return cpu::left_in_groups(in, root.path().string());
+  };
+  constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
+  EXPECT_EQ(left("0::/slice/job\n"), kNoLimit);
+  root.write("slice/job/memory.max", "max\n");
+  root.write("slice/job/memory.current", "700\n");
+  EXPECT_EQ(left("0::/slice/job\n"), kNoLimit);
+  root.write("slice/memory.max", "1000\n");
+  root.write("slice/memory.current", "800\n");
+  EXPECT_EQ(left("0::/slice/job\n"), 200u);
+  root.write("slice/memory.stat", "anon 500\nfile 300\ninactive_file 250\n");
+  EXPECT_EQ(left("0::/slice/job\n"), 450u);
+  root.write("memory.max", "100\n");
+  root.write("memory.current", "400\n");
+  EXPECT_EQ(left("0::/slice/job\n"), 0u) << "over its limit";
+  root.write("memory/old/memory.limit_in_bytes", "5000\n");
+  root.write("memory/old/memory.usage_in_bytes", "3000\n");
+  root.write("memory/old/memory.stat", "inactive_file 7\ntotal_inactive_file 1000\n");
+  EXPECT_EQ(left("5:cpu:/\n4:memory:/old\nnonsense\n3:\n"), 3000u);
 }
 
 TEST(Memory, KvOffsetsFollowTheGeometry) {

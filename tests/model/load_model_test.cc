@@ -95,6 +95,50 @@ TEST_F(LoadModel, RefusesOptionsThatCannotBe) {
   EXPECT_EQ(problem(path, {.max_model_len = 5}), "accepted");
 }
 
+TEST_F(LoadModel, ServesNoMorePositionsThanAreWanted) {
+  const auto path = write("a");
+  const auto served = [&](const LoadOptions& options) {
+    return load_model(path, *backend_, options)->config().max_model_len;
+  };
+  EXPECT_EQ(served({}), 2048);
+  EXPECT_EQ(served({.max_model_len = 100}), 100);
+  EXPECT_EQ(served({.most_model_len = 100}), 100);
+  EXPECT_EQ(served({.most_model_len = 4096}), 2048) << "fewer will do";
+  const auto scratch = [&](const LoadOptions& options) {
+    return estimate_memory(inspect_model(path), options).scratch_bytes;
+  };
+  // cos and sin of every position: two floats for each of 8 pairs of dimensions
+  EXPECT_EQ(scratch({}) - scratch({.most_model_len = 100}), (2048u - 100) * 2 * 8 * sizeof(float));
+}
+
+TEST_F(LoadModel, SaysWhatItNeedsWhereThatIsMoreThanThereIs) {
+  constexpr std::uint64_t kMiB = 1 << 20;
+  const MemoryEstimate estimate{.weight_bytes = 300 * kMiB, .scratch_bytes = 20 * kMiB};
+  EXPECT_TRUE(fits(estimate, 320 * kMiB, "big").ok());
+  const auto refused = fits(estimate, 320 * kMiB - 1, "big");
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kOutOfMemory);
+  EXPECT_THAT(refused.error().message,
+              testing::AllOf(HasSubstr("big"), HasSubstr("300 MiB"), HasSubstr("20 MiB"),
+                             HasSubstr("320 MiB"), HasSubstr("model.dtype")));
+}
+
+// Tables for many positions can need more than the weights: refused before anything is read.
+TEST_F(LoadModel, RefusesWhatCannotFitBeforeItReadsAWeight) {
+  recipe_.config.max_position_embeddings = 1 << 20;
+  const auto path = write("a");
+  const auto needed = estimate_memory(inspect_model(path), {});
+  EXPECT_GE(needed.scratch_bytes, std::uint64_t{1} << 26);
+  int n_read = 0;
+  LoadOptions options{.most_bytes = std::uint64_t{1} << 26};
+  options.on_progress = [&](std::uint64_t, std::uint64_t) { ++n_read; };
+  EXPECT_THAT(problem(path, options), HasSubstr("64 MiB are free"));
+  EXPECT_EQ(n_read, 0);
+  options.most_model_len = 64;
+  EXPECT_EQ(problem(path, options), "accepted");
+  EXPECT_GT(n_read, 0);
+}
+
 TEST_F(LoadModel, RefusesATruncatedFile) {
   const auto path = write("a");
   std::filesystem::resize_file(path / "model.safetensors",
