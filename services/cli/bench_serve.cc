@@ -24,6 +24,7 @@ using Wall = std::chrono::steady_clock;
 double milliseconds_between(TimePoint from, TimePoint to) { return std::chrono::duration<double, std::milli>(to - from).count(); }
 
 struct Outstanding {
+  std::size_t index = 0;  // of the request: decides prompt and seed
   TimePoint sent;
   std::optional<TimePoint> first;
   TimePoint last;
@@ -34,9 +35,25 @@ struct Samples {
   std::uint64_t n_done = 0, n_failed = 0, prompt_tokens = 0, output_tokens = 0;
   std::uint64_t rounds = 0, drafted = 0, accepted = 0;
   std::vector<std::uint64_t> histogram;  // rounds that accepted 0, 1, 2 ... tokens
+  std::vector<std::vector<TokenId>> token_ids;  // by request; empty where it failed
   std::string first_error;
   double seconds = 0;
 };
+
+// Two passes of the same requests as one.
+void add(Samples& sum, const Samples& more) {
+  const auto append = [](auto& to, const auto& from) { to.insert(to.end(), from.begin(), from.end()); };
+  append(sum.ttft_ms, more.ttft_ms);
+  append(sum.tpot_ms, more.tpot_ms);
+  append(sum.itl_ms, more.itl_ms);
+  for (auto member : {&Samples::n_done, &Samples::n_failed, &Samples::prompt_tokens, &Samples::output_tokens, &Samples::rounds,
+                      &Samples::drafted, &Samples::accepted})
+    sum.*member += more.*member;
+  sum.histogram.resize(std::max(sum.histogram.size(), more.histogram.size()));
+  for (std::size_t i = 0; i < more.histogram.size(); ++i) sum.histogram[i] += more.histogram[i];
+  if (sum.first_error.empty()) sum.first_error = more.first_error;
+  sum.seconds += more.seconds;
+}
 
 double percentile(std::vector<double> values, double p) {
   if (values.empty()) return 0;
@@ -70,6 +87,7 @@ class Load {
   Samples run() {
     const auto begun = Wall::now();
     next_arrival_ = begun;
+    samples_.token_ids.resize(static_cast<std::size_t>(options_.bench_serve.n_prompts));
     while (n_sent_ < static_cast<std::size_t>(options_.bench_serve.n_prompts) || !outstanding_.empty()) {
       send_due();
       const TimePoint until = n_sent_ < static_cast<std::size_t>(options_.bench_serve.n_prompts) && has_place()
@@ -92,7 +110,7 @@ class Load {
       request.messages_json = prompts_[n_sent_ % prompts_.size()].messages_json;
       request.params.seed = base_.params.seed + n_sent_;
       request.has_seed = true;
-      ++n_sent_;
+      const std::size_t index = n_sent_++;
       if (bench.request_rate > 0)
         next_arrival_ += std::chrono::duration_cast<Duration>(std::chrono::duration<double>(gap_(random_) / bench.request_rate));
       const TimePoint now = Wall::now();
@@ -101,7 +119,7 @@ class Load {
         fail(id.error().message);
         continue;
       }
-      outstanding_[wire::hex_of(*id)] = {.sent = now, .last = now};
+      outstanding_[wire::hex_of(*id)] = {.index = index, .sent = now, .last = now};
     }
   }
 
@@ -123,8 +141,11 @@ class Load {
       samples_.itl_ms.push_back(milliseconds_between(request.last, now));
     }
     request.last = now;
+    auto& ids = samples_.token_ids[request.index];
+    if (const auto* piece = std::get_if<wire::ClientPiece>(&*answer)) ids.insert(ids.end(), piece->token_ids.begin(), piece->token_ids.end());
     const auto* reply = std::get_if<wire::ClientReply>(&*answer);
     if (reply == nullptr) return;
+    ids.insert(ids.end(), reply->token_ids.begin(), reply->token_ids.end());
     if (reply->usage.completion_tokens > 1)
       samples_.tpot_ms.push_back(milliseconds_between(*request.first, now) / (reply->usage.completion_tokens - 1));
     count_reply(samples_, *reply);
@@ -166,6 +187,8 @@ OrderedJson samples_json(const Samples& s, const CliOptions& options) {
   };
   OrderedJson document = {{"schema", "foretoken.bench_serve/1"},
                           {"machine", machine_description()},
+                          {"num_prompts", options.bench_serve.n_prompts},
+                          {"output_len", options.bench_serve.output_len},
                           {"concurrency", options.bench_serve.concurrency},
                           {"request_rate", options.bench_serve.request_rate},
                           {"completed", s.n_done},
@@ -220,6 +243,86 @@ void print_block(const Samples& s) {
   std::printf("==================================================\n");
 }
 
+// The same load both ways, in an order in which neither profits from what the other left warm.
+struct Comparison {
+  Samples plain, speculative;
+  std::size_t n_differing = 0;  // requests that did not get the same tokens every time; a failed one has none
+
+  double throughput_ratio() const { return ratio(rate(speculative), rate(plain)); }
+  double tpot_ratio() const { return ratio(percentile(plain.tpot_ms, 0.5), percentile(speculative.tpot_ms, 0.5)); }
+
+ private:
+  static double ratio(double a, double b) { return b > 0 ? a / b : 0; }
+  static double rate(const Samples& s) { return s.seconds > 0 ? static_cast<double>(s.output_tokens) / s.seconds : 0; }
+};
+
+Comparison compare(Client& client, const CliOptions& options, const wire::ClientRequest& base, const std::vector<DemoPrompt>& prompts) {
+  // Uncounted: every prompt once, so that no pass is the one that fills the prefix cache.
+  CliOptions once = options;
+  once.bench_serve.n_prompts = std::min(options.bench_serve.n_prompts, static_cast<int>(prompts.size()));
+  wire::ClientRequest warm = base;
+  warm.params.max_tokens = std::min<std::uint32_t>(8, base.params.max_tokens);
+  (void)Load(client, once, warm, prompts).run();
+
+  wire::ClientRequest plain = base;
+  plain.num_draft_tokens = 0;
+  Comparison result;
+  std::vector<std::vector<TokenId>> first;
+  for (const bool is_plain : {true, false, false, true}) {
+    const Samples pass = Load(client, options, is_plain ? plain : base, prompts).run();
+    add(is_plain ? result.plain : result.speculative, pass);
+    if (first.empty()) first = pass.token_ids;
+    std::size_t n_differing = 0;
+    for (std::size_t i = 0; i < first.size(); ++i) n_differing += first[i] != pass.token_ids[i];
+    result.n_differing = std::max(result.n_differing, n_differing);
+  }
+  return result;
+}
+
+int write_json(const std::string& json, const CliOptions& options) {
+  if (options.bench_serve.out.empty()) return kExitOk;
+  std::ofstream file(options.bench_serve.out);
+  file << json << "\n";
+  file.close();
+  return file ? kExitOk : report_error({ErrorCode::kIo, "cannot write " + options.bench_serve.out, "--out"});
+}
+
+int report_failures(const Samples& samples) {
+  if (samples.n_failed == 0) return kExitOk;
+  std::cerr << "error: " << samples.n_failed << " requests failed; the first: " << samples.first_error << "\n";
+  return kExitFailed;
+}
+
+int run_compare(Client& client, const CliOptions& options, const wire::ClientRequest& base) {
+  const Comparison result = compare(client, options, base, load_prompts(options.bench_serve.dataset));
+  const bool identical = result.n_differing == 0;
+  OrderedJson document = {{"schema", "foretoken.bench_compare/1"},
+                          {"machine", machine_description()},
+                          {"identical", identical},
+                          {"requests_differing", result.n_differing},
+                          {"throughput_ratio", result.throughput_ratio()},
+                          {"median_tpot_ratio", result.tpot_ratio()},
+                          {"plain", samples_json(result.plain, options)},
+                          {"speculative", samples_json(result.speculative, options)}};
+  const std::string json = to_text(document, 2);
+  const int written = write_json(json, options);
+  if (options.output.json) {
+    std::cout << json << "\n";
+  } else {
+    std::cout << "plain" << std::endl;
+    print_block(result.plain);
+    std::printf("speculative\n");
+    print_block(result.speculative);
+    std::printf("%-40s %.2f\n", "Throughput, speculative / plain:", result.throughput_ratio());
+    std::printf("%-40s %.2f\n", "Median TPOT, plain / speculative:", result.tpot_ratio());
+    std::printf("%-40s %s\n", "Same tokens:", identical ? "yes" : ("no, " + std::to_string(result.n_differing) + " requests differ").c_str());
+  }
+  Samples all = result.plain;
+  add(all, result.speculative);
+  if (const int failed = report_failures(all); failed != kExitOk) return failed;
+  return identical ? written : kExitDiffers;
+}
+
 }  // namespace
 
 int run_bench_serve(const CliOptions& options) {
@@ -233,18 +336,21 @@ int run_bench_serve(const CliOptions& options) {
   base->has_max_tokens = true;
   if (!base->has_temperature) base->params.temperature = 0, base->has_temperature = true;
   base->stream = true;
+  if (options.bench_serve.compare && (base->num_draft_tokens == 0 || base->proposer == wire::ProposerKind::kNone))
+    return report_error({ErrorCode::kInvalidValue, "plain decoding is what --compare compares with", "--compare"});
   Client client(client_endpoint(loaded->config.bus));
   const auto status = client.status(Wall::now() + 3s);
   if (!status.ok() || !status->ready)
-    return report_error({ErrorCode::kUnavailable, "nothing ready to serve at " + client.endpoint()});
+    return report_error({ErrorCode::kUnavailable, status.ok() ? "the services at " + client.endpoint() + " are not ready to serve"
+                                                              : "no router answers at " + client.endpoint()});
+  if (options.bench_serve.compare) return run_compare(client, options, *base);
   const Samples samples = Load(client, options, *base, load_prompts(options.bench_serve.dataset)).run();
   const std::string json = to_text(samples_json(samples, options), 2);
-  if (!options.bench_serve.out.empty()) std::ofstream(options.bench_serve.out) << json << "\n";
+  const int written = write_json(json, options);
   if (options.output.json) std::cout << json << "\n";
   else print_block(samples);
-  if (samples.n_failed > 0)
-    std::cerr << "error: " << samples.n_failed << " requests failed; the first: " << samples.first_error << "\n";
-  return samples.n_failed == 0 ? kExitOk : kExitFailed;
+  const int failed = report_failures(samples);
+  return failed != kExitOk ? failed : written;
 }
 
 }  // namespace foretoken::cli

@@ -261,7 +261,10 @@ class Parser {
     CLI::App* bench = app_.add_subcommand("bench", "measure: serve, micro");
     bench->require_subcommand(1);
     CLI::App* serve = verb(bench, "serve", "load on a running system: throughput, latencies, acceptance",
-                           "  foretoken bench serve --concurrency 4 --num-prompts 32\n");
+                           "  foretoken bench serve --concurrency 4 --num-prompts 32\n"
+                           "  foretoken bench serve --compare --concurrency 1\n");
+    serve->add_flag("--compare", options_.bench_serve.compare,
+                    "the same load plain, speculative, speculative, plain; the ratio, and whether the texts are equal");
     serve->add_option("--concurrency", options_.bench_serve.concurrency, "requests at a time")->check(whole(1, 256));
     serve->add_option("--num-prompts", options_.bench_serve.n_prompts, "requests")->check(whole(1, 100'000));
     serve->add_option("--output-len", options_.bench_serve.output_len, "tokens per answer")->check(whole(1, kMostTokens));

@@ -73,6 +73,7 @@ struct BenchServeOptions {
   double request_rate = 0;  // 0 = as fast as concurrency allows
   std::string dataset;      // a prompts.json; empty = the demo prompts
   std::string out;
+  bool compare = false;     // plain against speculative
 };
 
 struct BenchMicroOptions {

@@ -131,6 +131,22 @@ class System(unittest.TestCase):
         report = json.loads(done.stdout)
         self.assertEqual((6, 0, 72), (report["completed"], report["failed"], report["total_output_tokens"]))
 
+    def test_bench_serve_compares_plain_with_speculative(self):
+        out = self.folder / "compare.json"
+        done = self.run_verb("bench", "serve", "--compare", "--json", "--num-prompts", "4", "--concurrency", "2", "--output-len", "24",
+                             "-t", "0.8", "--out", str(out))
+        self.assertEqual(0, done.returncode, done.stderr)
+        report = json.loads(done.stdout)
+        self.assertEqual(report, json.loads(out.read_text()))
+        self.assertTrue(report["identical"])
+        # Twice four requests each way.
+        self.assertEqual((8, 8), (report["plain"]["completed"], report["speculative"]["completed"]))
+        self.assertEqual(0, report["plain"]["speculative_decoding"]["draft_tokens"])
+        self.assertGreater(report["speculative"]["speculative_decoding"]["draft_tokens"], 0)
+        ratio = report["speculative"]["output_throughput"] / report["plain"]["output_throughput"]
+        self.assertAlmostEqual(ratio, report["throughput_ratio"])
+        self.assertEqual(2, self.run_verb("bench", "serve", "--compare", "--no-spec").returncode)
+
     def test_a_killed_draft_is_restarted_and_nobody_notices(self):
         flags = ["--max-tokens", "64", "-t", "0", "--json", "Tell me a story."]
         before = json.loads(self.run_verb("generate", *flags).stdout)
