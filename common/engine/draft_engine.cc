@@ -46,19 +46,24 @@ struct DraftEngine::Attachment {
     for (std::uint32_t i = request.n_prompt; i < known; ++i) rules.commit(tokens[i]);
   }
 
-  std::uint32_t n_chain() const { return static_cast<std::uint32_t>(tokens.size()) - known; }
-  std::span<const TokenId> chain() const { return std::span(tokens).subspan(known); }
+  std::uint32_t n_chain() const {
+    return is_outgrown ? 0 : static_cast<std::uint32_t>(tokens.size()) - known;
+  }
+  std::span<const TokenId> chain() const {
+    return is_outgrown ? std::span<const TokenId>{} : std::span(tokens).subspan(known);
+  }
 
   DraftKey key;
   Lease lease{};
   Epoch epoch{};
   SeqId cache_name{};
   bool has_cache = false;
+  bool is_outgrown = false;  // beyond the longest context: silent from here on
   bool is_fresh = true;  // never had blocks: its prompt is prefilled before anything is asked
   std::uint64_t tenant_salt = 0;
   std::vector<TokenId> endings;           // sorted
   RowRules rules;                         // of the committed tokens
-  std::vector<TokenId> tokens;            // committed, then the own chain
+  std::vector<TokenId> tokens;            // committed, then the own chain; none when outgrown
   std::uint32_t known = 0;                // how many are committed
   PrefixHash prefix = 0;                  // of those
   std::vector<std::uint8_t> confidences;  // [n_chain()]
@@ -151,6 +156,7 @@ DraftOutcome DraftEngine::attach_anew(AttachRequest& request, TimePoint now) {
   attachment->heard = now;
   attachment->budget = std::min(request.budget, options_.max_ahead);
   attachment->owes_answer = request.budget > 0;
+  outgrow_if_due(*attachment);
   attachments_.emplace(request.key, std::move(attachment));
   return Applied{};
 }
@@ -185,7 +191,8 @@ DraftOutcome DraftEngine::apply(Attachment& attachment,
   if (request.from > attachment.known) return need(attachment, DraftNeed::kGap);
   const std::size_t n_old =
       std::min<std::size_t>(attachment.known - request.from, request.tail.size());
-  if (!std::equal(request.tail.begin(), request.tail.begin() + static_cast<std::ptrdiff_t>(n_old),
+  if (!attachment.is_outgrown &&
+      !std::equal(request.tail.begin(), request.tail.begin() + static_cast<std::ptrdiff_t>(n_old),
                   attachment.tokens.begin() + static_cast<std::ptrdiff_t>(request.from)))
     return need(attachment, DraftNeed::kMismatch);
   const std::span<const TokenId> committed = request.tail.subspan(n_old);
@@ -217,6 +224,10 @@ DraftOutcome DraftEngine::apply(Attachment& attachment,
 // The chain as far as it agrees becomes committed; at the first difference chain and cache are cut,
 // to the very token.
 void DraftEngine::take_in(Attachment& attachment, std::span<const TokenId> committed) {
+  if (attachment.is_outgrown) {
+    attachment.known += static_cast<std::uint32_t>(committed.size());
+    return;
+  }
   const auto chain = attachment.chain();
   const auto differs =
       std::mismatch(committed.begin(), committed.end(), chain.begin(), chain.end());
@@ -236,7 +247,15 @@ void DraftEngine::take_in(Attachment& attachment, std::span<const TokenId> commi
   }
   for (const TokenId token : committed) attachment.rules.commit(token);
   attachment.known += static_cast<std::uint32_t>(committed.size());
-  if (attachment.known >= max_len_) drop_cache(attachment);
+  outgrow_if_due(attachment);
+}
+
+void DraftEngine::outgrow_if_due(Attachment& attachment) {
+  if (attachment.known < max_len_) return;
+  drop_cache(attachment);
+  attachment.is_outgrown = true;
+  attachment.tokens = {};
+  attachment.confidences = {};
 }
 
 void DraftEngine::detach(const DraftKey& key, Lease lease) {
@@ -285,7 +304,7 @@ void DraftEngine::expire(TimePoint now) {
 // ---- guessing ----
 
 bool DraftEngine::can_grow(const Attachment& attachment) const {
-  if (attachment.is_stuck || attachment.n_chain() >= attachment.budget ||
+  if (attachment.is_stuck || attachment.is_outgrown || attachment.n_chain() >= attachment.budget ||
       attachment.tokens.size() >= max_len_)
     return false;
   const auto& endings = attachment.endings;
@@ -302,7 +321,7 @@ std::uint32_t DraftEngine::n_pending(const Attachment& attachment) const {
 
 bool DraftEngine::wants_rows(const Attachment& attachment) const {
   if (can_grow(attachment)) return true;
-  if (attachment.budget > 0 || attachment.known >= max_len_) return false;
+  if (attachment.budget > 0 || attachment.is_outgrown) return false;
   return (attachment.has_cache || attachment.is_fresh) && n_pending(attachment) > kIdleCatchUp;
 }
 
@@ -471,8 +490,10 @@ void DraftEngine::emit(Attachment& attachment, Epoch epoch) {
 DraftSnapshot DraftEngine::snapshot() const {
   DraftSnapshot snapshot = totals_;
   snapshot.n_attached = static_cast<std::uint32_t>(attachments_.size());
-  for (const auto& [key, attachment] : attachments_)
+  for (const auto& [key, attachment] : attachments_) {
     if (wants_rows(*attachment)) ++snapshot.n_behind;
+    snapshot.n_remembered += attachment->tokens.size();
+  }
   snapshot.kv = kv_.stats();
   return snapshot;
 }

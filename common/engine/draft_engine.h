@@ -6,7 +6,8 @@
 // An attachment knows the tokens its target committed (`known` of them) and its own chain of
 // guesses after them. A record that agrees with the chain moves `known` along it; one that does not
 // cuts chain and cache at the first differing token, never at a block's edge. Guesses are drawn by
-// the target's own rule: same parameters, same noise.
+// the target's own rule: same parameters, same noise. Of a sequence that has outgrown the draft's
+// longest context only length and hash are kept, however long it becomes.
 #pragma once
 
 #include <cstdint>
@@ -106,6 +107,7 @@ struct DraftOutput {
 struct DraftSnapshot {
   std::uint32_t n_attached = 0;  // now
   std::uint32_t n_behind = 0;    // now: attachments with work to do
+  std::uint64_t n_remembered = 0;  // now: tokens kept of all of them, own guesses included
   KvStats kv;
   std::uint64_t n_attaches = 0;
   std::uint64_t n_follows = 0;
@@ -154,6 +156,7 @@ class DraftEngine {
   NeedOutcome need(const Attachment& attachment, DraftNeed reason);
   void forget(Attachments::iterator at);
   void drop_cache(Attachment& attachment);
+  void outgrow_if_due(Attachment& attachment);
   void expire(TimePoint now);
 
   bool can_grow(const Attachment& attachment) const;

@@ -366,6 +366,38 @@ TEST_F(DraftEngineTest, FallsSilentAtItsLongestContext) {
   EXPECT_EQ(engine_->snapshot().kv.n_used, 0);
 }
 
+// A sequence may be far longer than the draft's context, and a target may never stop sending.
+TEST_F(DraftEngineTest, KeepsNoTokensOfASequenceThatHasOutgrownIt) {
+  auto options = engine_options();
+  options.max_model_len = 32;
+  start(options);
+  (void)engine_->attach(attach_request(1, kPrompt, 0), kStart);
+  std::vector<TokenId> committed = kPrompt;
+  Position sent = kPromptEnd;
+  for (std::uint32_t epoch = 1; epoch <= 300; ++epoch) {
+    for (TokenId t = 1; t <= 7; ++t) committed.push_back(t);
+    const auto outcome = follow(1, committed, sent, 4, epoch);
+    ASSERT_TRUE(std::holds_alternative<Applied>(outcome)) << epoch;
+    sent = static_cast<Position>(committed.size());
+    const auto said = run();
+    ASSERT_EQ(said.size(), 1u);
+    EXPECT_EQ(said[0].base, sent);
+    ASSERT_LE(engine_->snapshot().n_remembered, 32u);
+  }
+  EXPECT_EQ(engine_->snapshot().n_remembered, 0u);
+  // It still follows: what repeats or overlaps is taken, what does not fit is not.
+  EXPECT_TRUE(std::holds_alternative<Applied>(follow(1, committed, sent - 5, 4, 301)));
+  committed.push_back(3);
+  committed[sent - 1] ^= 1;
+  EXPECT_TRUE(std::holds_alternative<NeedOutcome>(follow(1, committed, sent - 5, 4, 302)));
+  std::vector<TokenId> gap(committed.size() + 3, 1);
+  EXPECT_TRUE(std::holds_alternative<NeedOutcome>(follow(1, gap, sent + 1, 4, 303)));
+  // And one that is too long from the beginning.
+  (void)engine_->attach(attach_request(2, std::vector<TokenId>(500, 1), 4), kStart);
+  EXPECT_EQ(run().at(0).tokens.size(), 0u);
+  EXPECT_EQ(engine_->snapshot().n_remembered, 0u);
+}
+
 TEST_F(DraftEngineTest, StopsBehindAnEndToken) {
   const auto text = plain(kPrompt, 8);
   const SamplingParams params{.temperature = 0, .max_tokens = 100, .stop_token_ids = {text[2]}};
