@@ -36,7 +36,7 @@ struct ModelSection {
 
 struct SpeculationSection {
   std::string proposer = "draft";
-  std::uint32_t draft_len = 4;
+  std::uint32_t draft_len = 8;
   bool adaptive = true;
   std::uint32_t draft_deadline_ms = 0;
   bool allow_prediction = true;
@@ -129,7 +129,7 @@ struct DraftSection {
   template <class Self, class Visitor>
   static void fields(Self& s, Visitor&& v) {
     v("device", s.device, one_of({"cpu", "cuda"}), "where the draft model runs");
-    v("threads", s.threads, in_range(0, 1024), "worker threads; 0 = one per physical core");
+    v("threads", s.threads, in_range(0, 1024), "worker threads; 0 = one per 16 MiB of weights, at most one per physical core");
     v("pin", s.pin, anything(), "bind each worker thread to a core; not where draft and target share them");
     v("isa", s.isa, one_of({"auto", "scalar", "avx2", "avx512"}), "instruction set of the kernels");
     v("memory", s.memory, memory_amount(),

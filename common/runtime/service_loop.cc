@@ -1,5 +1,7 @@
 #include "common/runtime/service_loop.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <csignal>
 #include <optional>
@@ -60,6 +62,10 @@ class Loop {
     if (now - last_status_ < kStatusEvery) return;
     last_status_ = now;
     notifier_.status(service_.status());
+    // What a burst of connections or messages left in the allocator goes back to the system.
+    // Without it glibc keeps the holes between what lived on, and each flood of 10^5 frames leaves
+    // more: measured 10, 35, 41, 66 MB at the router. A trim takes well under a millisecond.
+    ::malloc_trim(0);
   }
 
   void on_signal(int signal, TimePoint now) {

@@ -50,7 +50,8 @@ std::unique_ptr<Backend> make_backend(const BackendOptions& options) {
     throw FatalError(ErrorCode::kConfig,
                      "a CPU backend takes 1 to 1024 threads, or 0 for all cores; not " +
                          std::to_string(options.n_threads));
-  const int n_threads = options.n_threads > 0 ? options.n_threads : physical_cores();
+  const int most = options.max_threads > 0 ? options.max_threads : 1024;
+  const int n_threads = options.n_threads > 0 ? options.n_threads : std::min(physical_cores(), most);
   return std::make_unique<CpuBackend>(select_isa(options.isa), n_threads, options.pin);
 }
 

@@ -94,7 +94,8 @@ enum class CpuIsa : std::uint8_t { kAuto, kScalar, kAvx2, kAvx512, kAvx512Bf16, 
 
 struct BackendOptions {
   std::string device = "cpu";  // "cpu"; "cuda" and "cuda:N" load the CUDA library
-  int n_threads = 0;           // CPU: 0 = physical cores
+  int n_threads = 0;           // CPU: 0 = physical cores, at most max_threads
+  int max_threads = 0;         // CPU: 0 = no limit; what a small model pays for
   bool pin = false;            // CPU: bind worker threads to cores
   CpuIsa isa = CpuIsa::kAuto;  // CPU: pin a path; kAvx512Bf16 includes VNNI; kAmx adds the matrix unit
 };

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "common/config/resolve.h"
+#include "common/model/pair.h"
 #include "common/runtime/service_main.h"
 #include "common/tokenizer/tokenizer.h"
 #include "kernels/include/backend.h"
@@ -15,8 +16,9 @@ int main(int argc, char** argv) {
       [](const Config& config, Runtime& runtime) {
         const std::string folder = model_folder(config.model.draft, "draft");
         const auto tokenizer = value_or_throw(Tokenizer::load(folder));
-        const auto backend = make_backend(draft_backend(config.draft));
         LoadOptions loading = draft_loading(config);
+        const auto estimate = estimate_memory(inspect_model(folder), loading);
+        const auto backend = make_backend(draft_backend(config.draft, estimate.weight_bytes));
         loading.on_progress = [&](std::uint64_t done, std::uint64_t total) {
           runtime.progress("loading the draft, " +
                            std::to_string(100 * done / std::max<std::uint64_t>(1, total)) + " %");

@@ -16,11 +16,20 @@ namespace {
 // A cache larger than all places filled twice over only costs address space.
 constexpr std::int64_t kCacheTurns = 2;
 
+// Weights that make another thread worth its joins: a core reads 16 MiB in about a millisecond. A
+// smaller draft on more threads only waits for them, and takes a core away from the target and the
+// sockets just when they have to answer it: the demo pair on two cores, 2.3 against 1.6 times
+// plain.
+constexpr std::uint64_t kBytesPerThread = std::uint64_t{16} << 20;
+
 }  // namespace
 
-BackendOptions draft_backend(const DraftSection& draft) {
+BackendOptions draft_backend(const DraftSection& draft, std::uint64_t weight_bytes) {
+  constexpr std::uint64_t kMostThreads = 1024;
   return {.device = draft.device,
           .n_threads = static_cast<int>(draft.threads),
+          .max_threads = static_cast<int>(
+              std::clamp<std::uint64_t>(weight_bytes / kBytesPerThread, 1, kMostThreads)),
           .pin = draft.pin,
           .isa = cpu_isa_from_name(draft.isa).value_or(CpuIsa::kAuto)};
 }

@@ -21,7 +21,8 @@ struct DraftVocabulary {
   std::int32_t n_ids = 0;
 };
 
-BackendOptions draft_backend(const DraftSection& draft);
+// `weight_bytes`: of the model in memory, for the number of threads it pays for.
+BackendOptions draft_backend(const DraftSection& draft, std::uint64_t weight_bytes);
 LoadOptions draft_loading(const Config& config);
 DraftEngineOptions draft_engine_options(const Config& config,
                                         const Model& model,

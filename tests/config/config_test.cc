@@ -42,7 +42,7 @@ class ConfigTest : public ::testing::Test {
 TEST_F(ConfigTest, TakesDefaultsWithoutAnything) {
   const auto loaded = load_config({std::nullopt, {{"HOME", folder_.string()}}, {}});
   EXPECT_THAT(loaded.errors, IsEmpty());
-  EXPECT_EQ(loaded.config.speculation.draft_len, 4u);
+  EXPECT_EQ(loaded.config.speculation.draft_len, 8u);
   EXPECT_EQ(loaded.origin.at("speculation.draft_len"), "default");
 }
 

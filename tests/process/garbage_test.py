@@ -65,21 +65,18 @@ class Garbage(unittest.TestCase):
         self.system.start("router", "tokenizer", "draft", "target")
         self.system.wait_ready()
 
-    def settle(self):
-        """Until nobody works any more: what waits in ZeroMQ's own queues behind a flood is not what is measured here."""
-        before, quiet = None, 0
-        while quiet < 2:
-            spent = [self.system.cpu_ticks(name) for name in self.system.processes]
-            quiet = quiet + 1 if spent == before else 0
-            before = spent
-            time.sleep(0.02)
+    def grown(self, name, before):
+        """Bytes above `before`, once what waited behind the flood is worked off and given back (the loop trims every 5 s)."""
+        try:
+            wait_for(lambda: self.system.rss(name) - before < GROWTH, f"{name} gives back what the flood took")
+        except AssertionError:
+            pass
+        return self.system.rss(name) - before
 
     def throw(self, endpoint, make, count, chance):
         """64 frames per connection, as an impatient attacker would."""
         sent = 0
         while sent < count:
-            if sent % 1024 == 0:
-                self.settle()
             socket = self.system.context.socket(zmq.DEALER)
             socket.setsockopt(zmq.LINGER, 2000)
             socket.setsockopt(zmq.SNDTIMEO, 5000)
@@ -137,7 +134,7 @@ class Garbage(unittest.TestCase):
                 if part == 0:
                     warm[name] = self.system.rss(name)
                 else:
-                    self.assertLess(self.system.rss(name) - warm[name], GROWTH, f"{name} grew")
+                    self.assertLess(self.grown(name, warm[name]), GROWTH, f"{name} grew")
         client = Client(self.system)
         reply = client.ask(**request(0, max_tokens=8))
         self.assertEqual(8, len(reply["token_ids"]), reply)
@@ -154,7 +151,7 @@ class Garbage(unittest.TestCase):
     def test_workers_survive_a_router_that_talks_nonsense(self):
         chance = random.Random(SEED + 1)
         for role in ("tokenizer", "draft", "target"):
-            self.impersonate(role, real_messages, max(1000, FRAMES // 4), chance)
+            self.impersonate(role, real_messages, max(1000, FRAMES), chance)
 
     def test_a_frame_that_announces_sixteen_gibibytes_is_cut(self):
         import socket as plain
