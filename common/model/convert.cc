@@ -83,6 +83,16 @@ bool all_finite(DType dtype, std::span<const std::byte> bytes) {
   return (found & high) == 0;
 }
 
+std::optional<NotFinite> first_not_finite(DType dtype, std::span<const std::byte> bytes) {
+  const std::size_t size = size_bytes(dtype);
+  for (std::size_t i = 0; (i + 1) * size <= bytes.size(); ++i) {
+    float value = 0;
+    widen(dtype, bytes.subspan(i * size, size), std::span(&value, 1));
+    if (!std::isfinite(value)) return NotFinite{i, value};
+  }
+  return std::nullopt;
+}
+
 bool quantise_rows(DType dtype,
                    std::span<const std::byte> bytes,
                    std::int64_t n_out,

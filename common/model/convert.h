@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -19,6 +20,14 @@ void widen(DType dtype, std::span<const std::byte> bytes, std::span<float> out);
 
 // No NaN and no infinity among the elements.
 bool all_finite(DType dtype, std::span<const std::byte> bytes);
+
+// Index and value of the first element that is no finite number: a search for a sentence, slower
+// than the question whether there is one.
+struct NotFinite {
+  std::size_t index = 0;
+  float value = 0;
+};
+std::optional<NotFinite> first_not_finite(DType dtype, std::span<const std::byte> bytes);
 
 struct Int8Matrix {
   std::vector<std::int8_t> data;  // [n_out, n_in]

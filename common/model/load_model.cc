@@ -101,10 +101,8 @@ Fingerprint WeightLoader::fingerprint() const {
 Checkpoint::Tensor WeightLoader::read(const std::string& name) {
   const Checkpoint::Tensor tensor = checkpoint_.at(name);
   digests_[name] = digest_bytes(tensor.bytes);
-  if (!all_finite(*dtype_of(tensor.info->type), tensor.bytes)) {
-    throw FatalError(ErrorCode::kMalformed, tensor.file->path().string() + ": tensor " + name +
-                                                " has values that are not finite numbers");
-  }
+  if (const auto sentence = what_is_not_finite(tensor))
+    throw FatalError(ErrorCode::kMalformed, *sentence);
   bytes_done_ += tensor.bytes.size();
   if (options_.on_progress) options_.on_progress(bytes_done_, bytes_total_);
   return tensor;

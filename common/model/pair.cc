@@ -44,6 +44,21 @@ ModelInfo inspect_model(const std::filesystem::path& folder) {
   return info;
 }
 
+std::vector<std::string> weights_not_finite(const std::filesystem::path& folder,
+                                            std::size_t n_most) {
+  const ModelConfig config = read_model_config(folder);
+  const Checkpoint checkpoint(folder);
+  check_tensor_set(config, checkpoint, folder);
+  std::vector<std::string> sentences;
+  for (const ExpectedTensor& tensor : expected_tensors(config)) {
+    if (sentences.size() == n_most) break;
+    if (auto sentence = what_is_not_finite(checkpoint.at(tensor.name)))
+      sentences.push_back(std::move(*sentence));
+  }
+  checkpoint.check_unchanged();
+  return sentences;
+}
+
 MemoryEstimate estimate_memory(const ModelInfo& info, const LoadOptions& options) {
   const ModelConfig& c = info.config;
   DType dtype = info.checkpoint_dtype;

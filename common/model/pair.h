@@ -27,6 +27,11 @@ struct ModelInfo {
 // Reads and validates everything but the contents of tensors. Throws FatalError as load_model does.
 ModelInfo inspect_model(const std::filesystem::path& folder);
 
+// Reads every weight. A sentence for each tensor with a value that is no finite number, at most
+// `n_most` of them.
+std::vector<std::string> weights_not_finite(const std::filesystem::path& folder,
+                                            std::size_t n_most = 16);
+
 struct MemoryEstimate {
   std::uint64_t weight_bytes = 0;
   std::uint64_t scratch_bytes = 0;  // activations and RoPE tables for max_rows and max_model_len

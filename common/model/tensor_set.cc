@@ -1,9 +1,11 @@
 #include "common/model/tensor_set.h"
 
 #include <array>
+#include <cmath>
 #include <set>
 
 #include "common/base/check.h"
+#include "common/model/convert.h"
 #include "common/model/families.h"
 
 namespace foretoken {
@@ -30,6 +32,23 @@ void check_tensor_set(const ModelConfig& config,
                      checkpoint.at(name).file->path().string() + ": tensor " + name +
                          " has no place in a " + config.architecture + " with this config.json");
   }
+}
+
+std::optional<std::string> what_is_not_finite(const Checkpoint::Tensor& tensor) {
+  const DType dtype = *dtype_of(tensor.info->type);
+  if (all_finite(dtype, tensor.bytes)) return std::nullopt;
+  const auto found = first_not_finite(dtype, tensor.bytes);
+  FORETOKEN_CHECK(found.has_value(), "the quick question and the search disagree");
+  // Rows of matrices, as one would look for it with other tools.
+  std::string place = "[" + std::to_string(found->index) + "]";
+  if (tensor.info->shape.size() == 2) {
+    const auto n_columns = static_cast<std::size_t>(tensor.info->shape[1]);
+    place = "[" + std::to_string(found->index / n_columns) + ", " +
+            std::to_string(found->index % n_columns) + "]";
+  }
+  return tensor.file->path().string() + ": tensor " + tensor.info->name + " has " +
+         (std::isnan(found->value) ? "a NaN" : "an infinity") + " at " + place +
+         ": values that are not finite numbers";
 }
 
 DType resolve_weight_dtype(const Checkpoint& checkpoint, WeightDType asked) {

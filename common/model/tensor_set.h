@@ -3,6 +3,8 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
+#include <string>
 
 #include "common/model/config.h"
 #include "common/model/load_model.h"
@@ -14,6 +16,10 @@ namespace foretoken {
 void check_tensor_set(const ModelConfig& config,
                       const Checkpoint& checkpoint,
                       const std::filesystem::path& folder);
+
+// A sentence naming file, tensor, index and value where an element is no finite number; else
+// nothing. Reads the contents.
+std::optional<std::string> what_is_not_finite(const Checkpoint::Tensor& tensor);
 
 // The dtype all linears get: the one asked for, or with kAuto the one the first layer is stored in.
 DType resolve_weight_dtype(const Checkpoint& checkpoint, WeightDType asked);

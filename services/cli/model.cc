@@ -96,9 +96,15 @@ int run_model_check(const CliOptions& options) {
     throw FatalError(ErrorCode::kUnsupportedModel, folder + ": the tokenizer has " + std::to_string(tokenizer->vocab_size()) +
                                                        " tokens, the model's embedding only " +
                                                        std::to_string(info.config.vocab_size));
+  const std::vector<std::string> findings = weights_not_finite(folder);
   if (options.output.json)
-    std::cout << to_text(OrderedJson{{"schema", "foretoken.model_check/1"}, {"ok", true}, {"folder", folder}}, 2) << "\n";
-  else
+    std::cout << to_text(OrderedJson{{"schema", "foretoken.model_check/1"},
+                                     {"ok", findings.empty()},
+                                     {"folder", folder},
+                                     {"findings", findings}}, 2) << "\n";
+  for (const auto& sentence : findings) std::cerr << "error: " << sentence << "\n";
+  if (!findings.empty()) return kExitModel;
+  if (!options.output.json)
     std::cout << "ok: " << folder << " can be loaded (" << family_name(info.config.family) << ", " << info.n_tensors
               << " tensors, tokenizer of " << tokenizer->vocab_size() << ")\n";
   return kExitOk;

@@ -152,7 +152,29 @@ TEST_F(LoadModel, RefusesAWeightThatIsNotANumber) {
   file.seekp(-2, std::ios::end);
   file.write("\xc0\x7f", 2);  // the top half of a quiet NaN
   file.close();
-  EXPECT_THAT(problem(path), testing::AllOf(HasSubstr("lm_head.weight"), HasSubstr("not finite")));
+  EXPECT_THAT(problem(path), testing::AllOf(HasSubstr("lm_head.weight"), HasSubstr("not finite"),
+                                            HasSubstr("a NaN at [255, 63]")));
+}
+
+TEST_F(LoadModel, EveryTensorWithAValueThatIsNoNumberIsFound) {
+  const auto path = write("a");
+  EXPECT_TRUE(weights_not_finite(path).empty());
+  const std::uint64_t n_bytes = std::filesystem::file_size(path / "model.safetensors");
+  std::fstream file(path / "model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(-4, std::ios::end);
+  file.write("\x00\x00\x80\xff", 4);  // -infinity, the very last of all values
+  const auto info = inspect_model(path);
+  file.seekp(static_cast<std::streamoff>(n_bytes - info.file_bytes), std::ios::beg);
+  file.write("\x01\x00\x80\x7f", 4);  // a signalling NaN, the very first
+  file.close();
+  const auto found = weights_not_finite(path);
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_THAT(found[0], testing::AllOf(HasSubstr("model.embed_tokens.weight"),
+                                       HasSubstr("a NaN at [0, 0]"),
+                                       HasSubstr("model.safetensors")));
+  EXPECT_THAT(found[1], testing::AllOf(HasSubstr("lm_head.weight"),
+                                       HasSubstr("an infinity at [255, 63]")));
+  EXPECT_EQ(weights_not_finite(path, 1).size(), 1u);
 }
 
 TEST_F(LoadModel, Float16RefusesWhatDoesNotFit) {
