@@ -18,6 +18,9 @@ class DirectBus final : public Bus {
     return transport_.bind(endpoint, door);
   }
   SocketId connect(const std::string& endpoint) override { return transport_.connect(endpoint); }
+  SocketId connect(const std::string& endpoint, Door door) override {
+    return transport_.connect(endpoint, door);
+  }
   void close(SocketId socket) override { transport_.close(socket); }
   std::string endpoint(SocketId socket) const override { return transport_.endpoint(socket); }
   [[nodiscard]] SendResult send(const Peer& to, Frames frames) override {

@@ -11,6 +11,7 @@ namespace foretoken {
 struct Metrics::Registry {
   prometheus::Registry registry;
   Labels constant_labels;
+  std::vector<std::function<void()>> refreshers;
 };
 
 void Counter::add(double by) {
@@ -58,7 +59,12 @@ Histogram Metrics::histogram(const std::string& name,
   return Histogram(&family.Add(labels, buckets));
 }
 
+void Metrics::before_text(std::function<void()> refresh) {
+  registry_->refreshers.push_back(std::move(refresh));
+}
+
 std::string Metrics::text() const {
+  for (const auto& refresh : registry_->refreshers) refresh();
   return prometheus::TextSerializer().Serialize(registry_->registry.Collect());
 }
 

@@ -3,6 +3,7 @@
 // services count what core calls return.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -60,6 +61,8 @@ class Metrics {
                       const std::string& help,
                       const std::vector<double>& buckets,
                       const Labels& labels = {});
+  // `refresh` is called before each text(): counts what others keep. It must own what it reads.
+  void before_text(std::function<void()> refresh);
   std::string text() const;
 
  private:

@@ -20,6 +20,7 @@ class Bus {
   virtual SocketId bind(const std::string& endpoint, Door door) = 0;  // throws FatalError
   virtual SocketId connect(
       const std::string& endpoint) = 0;  // throws FatalError if it is no endpoint
+  virtual SocketId connect(const std::string& endpoint, Door /*door*/) { return connect(endpoint); }
   virtual void close(SocketId socket) = 0;
   virtual std::string endpoint(SocketId socket) const = 0;
   [[nodiscard]] virtual SendResult send(const Peer& to, Frames frames) = 0;

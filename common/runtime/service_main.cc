@@ -14,6 +14,7 @@
 #include "common/runtime/args.h"
 #include "common/runtime/process.h"
 #include "common/runtime/service_loop.h"
+#include "common/runtime/transport_metrics.h"
 #include "common/transport/zmq_transport.h"
 #include "common/wire/version.h"
 
@@ -91,8 +92,10 @@ class RealRuntime final : public Runtime {
 
   int serve(Service& service) override {
     const BusSection& bus_config = loaded_.config.bus;
-    ThreadedBus bus(std::make_unique<ZmqTransport>(
-        ZmqOptions{bus_config.curve_secret, bus_config.curve_peers, bus_config.insecure}));
+    auto transport = std::make_unique<ZmqTransport>(
+        ZmqOptions{bus_config.curve_secret, bus_config.curve_peers, bus_config.insecure});
+    publish_transport(metrics_, transport->counters());
+    ThreadedBus bus(std::move(transport));
     return run_service(service, bus, signals_, notifier_,
                        {std::chrono::seconds(loaded_.config.limits.drain_s)});
   }

@@ -170,9 +170,9 @@ SocketId ThreadedBus::bind(const std::string& endpoint, Door door) {
   return id;
 }
 
-SocketId ThreadedBus::connect(const std::string& endpoint) {
+SocketId ThreadedBus::connect(const std::string& endpoint, Door door) {
   SocketId id = 0;
-  on_socket_thread([&](Transport& transport) { id = transport.connect(endpoint); });
+  on_socket_thread([&](Transport& transport) { id = transport.connect(endpoint, door); });
   return id;
 }
 

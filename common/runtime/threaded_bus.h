@@ -28,7 +28,10 @@ class ThreadedBus final : public Bus {
 
   TimePoint now() const override { return std::chrono::steady_clock::now(); }
   SocketId bind(const std::string& endpoint, Door door) override;
-  SocketId connect(const std::string& endpoint) override;
+  SocketId connect(const std::string& endpoint) override {
+    return connect(endpoint, Door::kInternal);
+  }
+  SocketId connect(const std::string& endpoint, Door door) override;
   void close(SocketId socket) override;
   std::string endpoint(SocketId socket) const override;
   [[nodiscard]] SendResult send(const Peer& to, Frames frames) override;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "common/base/bytes.h"
 #include "common/base/clock.h"
@@ -44,8 +45,15 @@ struct Delivery {
 
 enum class Door : std::uint8_t {
   kInternal,  // other services: parts up to 4 MiB
-  kClient,    // anybody: parts up to 1 MiB, REQ clients welcome
+  kClient,    // anybody: parts up to 1 MiB, REQ clients welcome; a message of a wrong shape is
+              // delivered, cut to kMaxParts, so that somebody can say what is wrong with it
+  kDraft,     // a draft's targets: as kInternal, with short queues, for what is late is worthless
 };
+inline constexpr std::size_t kDoors = 3;
+
+constexpr std::string_view name_of(Door door) {
+  return door == Door::kClient ? "client" : door == Door::kDraft ? "draft" : "internal";
+}
 
 class Transport {
  public:
@@ -56,6 +64,8 @@ class Transport {
   // Connects in the background and reconnects for ever; messages wait only for an established
   // connection.
   virtual SocketId connect(const std::string& endpoint) = 0;
+  // The same to a door of this kind: both ends of a link keep queues of one length.
+  virtual SocketId connect(const std::string& endpoint, Door /*door*/) { return connect(endpoint); }
   virtual void close(SocketId socket) = 0;
   // The real address of a bound socket, wildcards resolved.
   virtual std::string endpoint(SocketId socket) const = 0;

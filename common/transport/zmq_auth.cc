@@ -108,7 +108,7 @@ bool role_may_enter(std::string_view role, Door door) {
   const auto among = [&](const auto& roles) {
     return std::find(roles.begin(), roles.end(), role) != roles.end();
   };
-  return door == Door::kInternal ? among(kInternal) : among(kClient);
+  return door == Door::kClient ? among(kClient) : among(kInternal);
 }
 
 // Request: version, request id, domain, address, identity, mechanism, credentials. The domain names

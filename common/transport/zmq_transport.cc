@@ -24,6 +24,10 @@ constexpr std::int64_t kInternalPartBytes = std::int64_t{4} << 20;
 constexpr std::int64_t kClientPartBytes = std::int64_t{1} << 20;
 constexpr int kInternalQueue = 256;  // messages per connection and direction
 constexpr int kClientQueue = 64;
+// Between target and draft: every message is a hint or cumulative, and replaced by the next after a
+// step. A draft that was stopped for a second would otherwise find hundreds of questions of the
+// past before the one that counts, and its answers to them would hold up the one that counts.
+constexpr int kDraftQueue = 16;
 constexpr int kAnswerQueue = 1024;         // towards a client: a round of many streams is one burst of small pieces
 constexpr std::size_t kCorrelationBytes = 4;  // what libzmq's REQ sends with ZMQ_REQ_CORRELATE
 constexpr const char* kZapEndpoint = "inproc://zeromq.zap.01";
@@ -65,6 +69,17 @@ struct Socket {
   bool routed = false;  // ROUTER: the first part is the connection
   std::string endpoint;
   FileLock lock;
+  zmq::socket_t monitor;  // of a socket that takes keys: handshakes that never reached ZAP
+
+  Socket() = default;
+  Socket(Socket&&) = default;
+  Socket& operator=(Socket&&) = default;
+  ~Socket() { stop_monitor(); }
+  // Before either socket is closed: a monitor that nobody reads would hold up whoever writes to it.
+  void stop_monitor() const {
+    if (monitor && socket)
+      zmq_socket_monitor(const_cast<void*>(static_cast<const void*>(socket.handle())), nullptr, 0);
+  }
 };
 
 enum class Outcome { kNothing, kDropped, kMessage };
@@ -82,7 +97,7 @@ struct ZmqTransport::State {
   std::size_t turn = 0;  // whose turn it is to be read first
   SocketId last_id = 0;
   int wake_fd = -1;
-  TransportCounters counters;
+  std::shared_ptr<TransportCounters> counters = std::make_shared<TransportCounters>();
 
   Socket* find(SocketId id) {
     const auto found =
@@ -99,7 +114,9 @@ struct ZmqTransport::State {
     // A frame that announces more is cut before a byte is reserved: without it 9 bytes could
     // reserve 16 GiB.
     socket.set(maxmsgsize, door == Door::kClient ? kClientPartBytes : kInternalPartBytes);
-    const int queue = door == Door::kClient ? kClientQueue : kInternalQueue;
+    const int queue = door == Door::kClient  ? kClientQueue
+                      : door == Door::kDraft ? kDraftQueue
+                                             : kInternalQueue;
     socket.set(sndhwm, door == Door::kClient ? kAnswerQueue : queue);
     socket.set(rcvhwm, queue);
     socket.set(handshake_ivl, 2000);  // silent connections are closed after 2 s, not 30
@@ -144,9 +161,21 @@ struct ZmqTransport::State {
     socket.set(zmq::sockopt::curve_serverkey, server->key);
   }
 
+  // A peer without a key, or with another mechanism, fails before anybody is asked about it.
+  void watch_handshakes(Socket& socket) {
+    const std::string where = "inproc://monitor-" + std::to_string(socket.id);
+    zmq_socket_monitor(socket.socket.handle(), where.c_str(),
+                       ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL);
+    socket.monitor = zmq::socket_t(context, zmq::socket_type::pair);
+    socket.monitor.set(zmq::sockopt::linger, 0);
+    socket.monitor.set(zmq::sockopt::rcvhwm, 0);  // the thread that writes here must never wait
+    socket.monitor.connect(where);
+  }
+
   Outcome read(Socket& from, Delivery& delivery);
+  Outcome judge(Socket& from, Delivery& delivery, bool too_many);
   void serve_zap();
-  bool zap_waiting() const { return zap.has_value(); }
+  void count_handshakes(Socket& socket);
 };
 
 ZmqTransport::ZmqTransport(const ZmqOptions& options) : state_(std::make_unique<State>()) {
@@ -187,6 +216,7 @@ SocketId ZmqTransport::bind(const std::string& endpoint, Door door) {
     socket.socket.set(zmq::sockopt::router_handover,
                       0);  // nobody takes over another's connection by naming it
     state_->secure(socket.socket, where, endpoint, true, door);
+    if (socket.socket.get(zmq::sockopt::mechanism) == ZMQ_CURVE) state_->watch_handshakes(socket);
     if (where.scheme == Scheme::kIpc) socket.lock = FileLock(where.place + ".lock");
     // Only this user may connect: the file is made by libzmq under our umask.
     const mode_t old_mask = ::umask(0077);
@@ -205,17 +235,18 @@ SocketId ZmqTransport::bind(const std::string& endpoint, Door door) {
   return state_->last_id;
 }
 
-SocketId ZmqTransport::connect(const std::string& endpoint) {
+SocketId ZmqTransport::connect(const std::string& endpoint, Door door) {
   const Endpoint where = value_or_throw(parse_endpoint(endpoint));
   Socket socket;
   socket.id = ++state_->last_id;
+  socket.door = door;
   socket.endpoint = endpoint;
   try {
     socket.socket = zmq::socket_t(state_->context, zmq::socket_type::dealer);
-    state_->set_options(socket.socket, Door::kInternal);
+    state_->set_options(socket.socket, door);
     socket.socket.set(zmq::sockopt::immediate,
                       1);  // queue only for connections that exist; else say busy
-    state_->secure(socket.socket, where, endpoint, false, Door::kInternal);
+    state_->secure(socket.socket, where, endpoint, false, door);
     socket.socket.connect(endpoint);
   } catch (const zmq::error_t& error) {
     fatal(ErrorCode::kIo, "cannot connect to " + endpoint + ": " + error.what());
@@ -225,6 +256,7 @@ SocketId ZmqTransport::connect(const std::string& endpoint) {
 }
 
 void ZmqTransport::close(SocketId socket) {
+  if (const Socket* found = state_->find(socket); found != nullptr) found->stop_monitor();
   std::erase_if(state_->sockets, [&](const Socket& s) { return s.id == socket; });
 }
 
@@ -236,7 +268,8 @@ std::string ZmqTransport::endpoint(SocketId socket) const {
 SendResult ZmqTransport::send(const Peer& to, const Frames& frames) {
   FORETOKEN_CHECK(!frames.empty() && frames.size() <= kMaxParts, "a message has 1 to 8 parts");
   Socket* socket = state_->find(to.socket);
-  if (socket == nullptr) return ++state_->counters.unknown_peer, SendResult::kUnknown;
+  LinkCounters& counters = state_->counters->of(socket ? socket->door : Door::kInternal);
+  if (socket == nullptr) return ++counters.unknown_peer, SendResult::kUnknown;
   std::vector<std::string_view> parts;
   if (socket->routed) parts.emplace_back(to.routing);
   if (!to.correlation.empty()) parts.emplace_back(to.correlation);
@@ -250,10 +283,10 @@ SendResult ZmqTransport::send(const Peer& to, const Frames& frames) {
     } while (rc < 0 && errno == EINTR);
     if (rc >= 0) continue;
     // Only the first part can be refused; libzmq then takes or drops the rest as a whole.
-    if (errno == EAGAIN) return ++state_->counters.busy, SendResult::kBusy;
-    return ++state_->counters.unknown_peer, SendResult::kUnknown;
+    if (errno == EAGAIN) return ++counters.busy, SendResult::kBusy;
+    return ++counters.unknown_peer, SendResult::kUnknown;
   }
-  ++state_->counters.sent;
+  ++counters.sent;
   return SendResult::kSent;
 }
 
@@ -286,18 +319,37 @@ Outcome ZmqTransport::State::read(Socket& from, Delivery& delivery) {
   delivery = Delivery{};
   delivery.peer.socket = from.id;
   if (from.routed && !parts.empty()) delivery.peer.routing = std::move(*body++);
-  const auto left = std::distance(body, parts.end());
+  auto left = std::distance(body, parts.end());
   if (from.door == Door::kClient && left >= 3 && body->size() == kCorrelationBytes && std::next(body)->empty())
-    delivery.peer.correlation = std::move(*body++);
-  if (from.door == Door::kClient && body != parts.end() && body->empty()) {
+    delivery.peer.correlation = std::move(*body++), --left;
+  // A delimiter comes before something: alone it is an empty request.
+  if (from.door == Door::kClient && left >= 2 && body->empty()) {
     delivery.peer.delimited = true;
     ++body;
   }
   delivery.frames.assign(std::make_move_iterator(body), std::make_move_iterator(parts.end()));
   delivery.user = std::move(user);
-  if (too_many || delivery.frames.size() > kMaxParts || delivery.frames.empty())
-    return ++counters.too_many_parts, Outcome::kDropped;
-  return ++counters.received, Outcome::kMessage;
+  return judge(from, delivery, too_many);
+}
+
+// A client is told what is wrong with its message; between services it is only counted.
+Outcome ZmqTransport::State::judge(Socket& from, Delivery& delivery, bool too_many) {
+  LinkCounters& link = counters->of(from.door);
+  if (!too_many && delivery.frames.size() <= kMaxParts && !delivery.frames.empty())
+    return ++link.received, Outcome::kMessage;
+  ++link.malformed;
+  if (from.door != Door::kClient || delivery.frames.empty()) return Outcome::kDropped;
+  delivery.frames.resize(std::min(delivery.frames.size(), kMaxParts));
+  return Outcome::kMessage;
+}
+
+void ZmqTransport::State::count_handshakes(Socket& socket) {
+  zmq::message_t part;
+  while (true) {
+    if (!socket.monitor.recv(part, zmq::recv_flags::dontwait)) return;
+    if (part.more()) continue;  // an event is two parts: what happened, and where
+    ++counters->of(socket.door).handshakes_refused;
+  }
 }
 
 void ZmqTransport::State::serve_zap() {
@@ -311,8 +363,10 @@ void ZmqTransport::State::serve_zap() {
     } while (part.more());
     if (parts.size() < 2) continue;
     // libzmq asks as a REQ would: routing id, empty part, request.
+    const std::string asked_about = parts.size() > 4 ? parts[4] : "";  // the domain
     Frames answer = answer_zap(Frames(parts.begin() + 2, parts.end()), peers);
-    if (answer[2] != "200") ++counters.handshakes_refused;
+    if (answer[2] != "200")
+      ++counters->of(asked_about == "client" ? Door::kClient : Door::kInternal).handshakes_refused;
     answer.insert(answer.begin(), {parts[0], ""});
     for (std::size_t i = 0; i < answer.size(); ++i)
       zap->send(zmq::buffer(answer[i]),
@@ -338,10 +392,15 @@ std::optional<Delivery> ZmqTransport::receive(TimePoint deadline) {
     std::vector<zmq::pollitem_t> items;
     items.push_back({nullptr, s.wake_fd, ZMQ_POLLIN, 0});
     if (s.zap) items.push_back({s.zap->handle(), 0, ZMQ_POLLIN, 0});
-    for (auto& socket : s.sockets) items.push_back({socket.socket.handle(), 0, ZMQ_POLLIN, 0});
+    for (auto& socket : s.sockets) {
+      items.push_back({socket.socket.handle(), 0, ZMQ_POLLIN, 0});
+      if (socket.monitor) items.push_back({socket.monitor.handle(), 0, ZMQ_POLLIN, 0});
+    }
     const int ready =
         zmq_poll(items.data(), static_cast<int>(items.size()), static_cast<long>(timeout));
     if (s.zap) s.serve_zap();
+    for (auto& socket : s.sockets)
+      if (socket.monitor) s.count_handshakes(socket);
     if ((items[0].revents & ZMQ_POLLIN) != 0) {
       std::uint64_t count = 0;
       (void)!::read(s.wake_fd, &count, sizeof count);
@@ -356,6 +415,8 @@ void ZmqTransport::wake() {
   (void)!::write(state_->wake_fd, &one, sizeof one);
 }
 
-const TransportCounters& ZmqTransport::counters() const { return state_->counters; }
+std::shared_ptr<const TransportCounters> ZmqTransport::counters() const {
+  return state_->counters;
+}
 
 }  // namespace foretoken

@@ -3,6 +3,8 @@
 // process; one thread calls everything but wake().
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -18,14 +20,20 @@ struct ZmqOptions {
   bool insecure = false;  // tcp beyond loopback without CURVE
 };
 
-// Counts since start; readable from the owning thread.
+// Counts since start, written by the owning thread, readable from any.
+struct LinkCounters {
+  std::atomic<std::uint64_t> received{0};
+  std::atomic<std::uint64_t> sent{0};
+  std::atomic<std::uint64_t> busy{0};          // not sent: no room, or not connected yet
+  std::atomic<std::uint64_t> unknown_peer{0};  // not sent: that connection is gone
+  std::atomic<std::uint64_t> malformed{0};     // received in a shape that no message has
+  std::atomic<std::uint64_t> handshakes_refused{0};  // a key that is not listed, or none at all
+};
+
 struct TransportCounters {
-  std::uint64_t received = 0;
-  std::uint64_t sent = 0;
-  std::uint64_t busy = 0;
-  std::uint64_t unknown_peer = 0;
-  std::uint64_t too_many_parts = 0;
-  std::uint64_t handshakes_refused = 0;
+  std::array<LinkCounters, kDoors> links;
+  LinkCounters& of(Door door) { return links[static_cast<std::size_t>(door)]; }
+  const LinkCounters& of(Door door) const { return links[static_cast<std::size_t>(door)]; }
 };
 
 class ZmqTransport final : public Transport {
@@ -34,13 +42,17 @@ class ZmqTransport final : public Transport {
   ~ZmqTransport() override;
 
   SocketId bind(const std::string& endpoint, Door door) override;
-  SocketId connect(const std::string& endpoint) override;
+  SocketId connect(const std::string& endpoint) override {
+    return connect(endpoint, Door::kInternal);
+  }
+  SocketId connect(const std::string& endpoint, Door door) override;
   void close(SocketId socket) override;
   std::string endpoint(SocketId socket) const override;
   [[nodiscard]] SendResult send(const Peer& to, const Frames& frames) override;
   std::optional<Delivery> receive(TimePoint deadline) override;
   void wake() override;
-  const TransportCounters& counters() const;
+  // Lives as long as whoever holds it.
+  std::shared_ptr<const TransportCounters> counters() const;
 
  private:
   struct State;

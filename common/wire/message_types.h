@@ -52,7 +52,7 @@ enum class CloseReason : std::uint8_t {
   kFinished
 };
 enum class Acceptance : std::uint8_t { kCoupled, kRejection };
-enum class NeedReason : std::uint8_t { kUnknown, kGap, kMismatch, kEvicted };
+enum class NeedReason : std::uint8_t { kUnknown, kGap, kMismatch, kEvicted, kRefused };
 enum class PromptKind : std::uint8_t { kTokens, kText, kMessages };
 
 // What a request asks of speculation. kDefault = what the configuration says.
@@ -63,7 +63,7 @@ constexpr std::uint64_t enum_count(Role) { return 6; }
 constexpr std::uint64_t enum_count(FinishReason) { return 4; }
 constexpr std::uint64_t enum_count(CloseReason) { return 6; }
 constexpr std::uint64_t enum_count(Acceptance) { return 2; }
-constexpr std::uint64_t enum_count(NeedReason) { return 4; }
+constexpr std::uint64_t enum_count(NeedReason) { return 5; }
 constexpr std::uint64_t enum_count(PromptKind) { return 3; }
 constexpr std::uint64_t enum_count(ProposerKind) { return 5; }
 

@@ -39,7 +39,7 @@ struct Hello {
   std::string name;
   std::string endpoint;
   Fingerprints fingerprints;
-  std::uint8_t noise_version = 1;
+  std::uint8_t noise_version = 0;
   std::string model_name;
   std::vector<std::string> aliases;
   std::uint32_t vocab_size = 0;
@@ -60,7 +60,7 @@ struct Hello {
     v(2, "name", m.name, "for people: draft-0");
     v(3, "endpoint", m.endpoint, "where this service takes connections, empty if it does not");
     v(4, "fingerprints", m.fingerprints, "what must match before it may work with another");
-    v(5, "noise_version", m.noise_version, "of the counter-based noise");
+    v(5, "noise_version", m.noise_version, "of the counter-based noise; 0 = makes none");
     v(6, "model_name", m.model_name, "as clients ask for it; empty without a model");
     v(7, "aliases", m.aliases, "other names for the same model");
     v(8, "vocab_size", m.vocab_size, "token ids are below this; 0 = unknown");

@@ -16,12 +16,12 @@ struct Attach {
   static constexpr MessageType kType = MessageType::kAttach;
   static constexpr std::string_view kName = "Attach";
   static constexpr std::string_view kDuty =
-      "target -> draft. Opens a sequence, or refreshes it. Answer: Proposal, DraftBusy or nothing yet.";
+      "target -> draft. Opens a sequence, or refreshes it. Answer: Proposal, DraftBusy, Need(refused) or nothing yet.";
   SeqId seq;
   Lease lease;
   Fingerprint vocabulary = 0;
   Acceptance acceptance = Acceptance::kCoupled;
-  std::uint8_t noise_version = 1;
+  std::uint8_t noise_version = 0;
   SamplingParams params;
   std::uint32_t n_prompt = 0;
   std::vector<TokenId> tokens;
@@ -41,7 +41,7 @@ struct Attach {
     v(2, "lease", m.lease, "this attachment; a higher one replaces it, a lower one is dead");
     v(3, "vocabulary", m.vocabulary, "fingerprint of the vocabulary the ids mean");
     v(4, "acceptance", m.acceptance, "coupled: guess with the same noise; rejection: state the distribution");
-    v(5, "noise_version", m.noise_version, "of the counter-based noise");
+    v(5, "noise_version", m.noise_version, "of the counter-based noise; a draft that has another refuses");
     v(6, "params", m.params, "how the target chooses its tokens");
     v(7, "n_prompt", m.n_prompt, "how many of tokens are the prompt: penalties and min_tokens need it");
     v(8, "tokens", m.tokens, "all committed tokens");
@@ -168,7 +168,7 @@ struct Need {
     v(2, "lease", m.lease, "as in the record it answers");
     v(3, "known", m.known, "committed length the draft has; 0 = nothing");
     v(4, "prefix", m.prefix, "hash of those tokens");
-    v(5, "reason", m.reason, "unknown, gap, mismatch or evicted");
+    v(5, "reason", m.reason, "unknown, gap, mismatch, evicted, or refused: it will never serve this sequence");
   }
 };
 

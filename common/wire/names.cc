@@ -27,7 +27,7 @@ std::string_view name_of(Acceptance value) {
   return pick<Acceptance, 2>(value, {"coupled", "rejection"});
 }
 std::string_view name_of(NeedReason value) {
-  return pick<NeedReason, 4>(value, {"unknown", "gap", "mismatch", "evicted"});
+  return pick<NeedReason, 5>(value, {"unknown", "gap", "mismatch", "evicted", "refused"});
 }
 std::string_view name_of(PromptKind value) {
   return pick<PromptKind, 3>(value, {"tokens", "text", "messages"});

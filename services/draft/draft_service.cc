@@ -1,8 +1,11 @@
 #include "services/draft/draft_service.h"
 
 #include <algorithm>
+#include <string>
+#include <utility>
 
 #include "common/base/log.h"
+#include "kernels/include/numerics.h"
 
 namespace foretoken {
 namespace {
@@ -26,6 +29,23 @@ wire::NeedReason wire_reason(DraftNeed reason) {
   return wire::NeedReason::kUnknown;
 }
 
+wire::Hello with_noise(wire::Hello hello) {
+  hello.noise_version = kNoiseVersion;
+  return hello;
+}
+
+// What this draft would guess in vain; empty if it can follow.
+std::string why_not_served(const wire::Attach& attach, Fingerprint vocabulary) {
+  if (attach.vocabulary != vocabulary) return "its vocabulary is not ours";
+  if (attach.noise_version != kNoiseVersion)
+    return "its noise version is " + std::to_string(attach.noise_version) + ", ours is " +
+           std::to_string(kNoiseVersion);
+  if (attach.acceptance != wire::Acceptance::kCoupled)
+    return "it wants acceptance " + std::string(wire::name_of(attach.acceptance)) +
+           ", this draft guesses for coupled";
+  return {};
+}
+
 }  // namespace
 
 DraftService::DraftService(const DraftServiceOptions& options,
@@ -37,11 +57,11 @@ DraftService::DraftService(const DraftServiceOptions& options,
       engine_(engine),
       speaker_(speaker),
       metrics_(metrics),
-      link_(speaker, hello, options.heartbeat) {}
+      link_(speaker, with_noise(hello), options.heartbeat) {}
 
 void DraftService::start(Bus& bus) {
   bus_ = &bus;
-  socket_ = bus.bind(options_.endpoint, Door::kInternal);
+  socket_ = bus.bind(options_.endpoint, Door::kDraft);
   link_.set_endpoint(bus.endpoint(socket_));
   link_.start(bus, options_.router);
 }
@@ -101,9 +121,17 @@ bool DraftService::admit(const TargetKey& from, const Delivery& delivery, TimePo
 }
 
 void DraftService::on_attach(const TargetKey& from, wire::Attach& attach, TimePoint now) {
-  if (attach.vocabulary != options_.vocabulary || attach.tokens.empty() ||
-      attach.n_prompt > attach.tokens.size()) {
+  if (const std::string why = why_not_served(attach, options_.vocabulary); !why.empty()) {
     ++refused_;
+    Target& target = targets_.at(from);
+    if (!std::exchange(target.was_refused, true))
+      log_warning("refused a target's sequences", {{"target", from.first.value}, {"reason", why}});
+    return send(from, wire::Need{.seq = attach.seq,
+                                 .lease = attach.lease,
+                                 .reason = wire::NeedReason::kRefused});
+  }
+  if (attach.tokens.empty() || attach.n_prompt > attach.tokens.size()) {
+    ++malformed_;
     return;
   }
   answer(from, engine_.attach({.key = {from.first, from.second, attach.seq},

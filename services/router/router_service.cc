@@ -113,13 +113,8 @@ void RouterService::on_dropped(const Peer& peer, const Frames& frames) {
                              : wire::read_client_answer(frames.front());
   if (!said.ok()) return;
   const auto* piece = std::get_if<wire::ClientPiece>(&*said);
-  if (piece == nullptr) {  // the end of a request: it must arrive
-    if (unsent_.size() < kMaxUnsent)
-      unsent_.push_back({{peer, {}, std::move(*said)}, now + kAnswerPatience});
-    else
-      ++dropped_;
-    return;
-  }
+  if (piece == nullptr)  // the end of a request: it must arrive
+    return keep_unsent({peer, {}, std::move(*said)}, now);
   // Later pieces may have passed already, so the text has a hole: an honest end instead.
   Actions actions;
   if (const auto id = wire::request_id_from_hex(piece->id))
@@ -141,12 +136,12 @@ RequestId RouterService::new_id() {
 void RouterService::on_client(const Peer& peer, const Frames& frames, TimePoint now) {
   if (frames.size() != 1) {
     ++bad_requests_;
+    const std::string found =
+        std::to_string(frames.size()) + (frames.size() < kMaxParts ? "" : " or more");
     return answer(
         peer, {},
-        wire::client_error({},
-                           {ErrorCode::kInvalidRequest, "a request is one frame; this one has " +
-                                                            std::to_string(frames.size())},
-                           0));
+        wire::client_error(
+            {}, {ErrorCode::kInvalidRequest, "a request is one frame; this one has " + found}, 0));
   }
   auto outcome = wire::read_client_request(frames[0]);
   const RequestId id = outcome.request_id ? *outcome.request_id : new_id();
@@ -197,11 +192,23 @@ void RouterService::send_answer(const ToClient& to, TimePoint now) {
   // Pieces merge with later text; the end of a request must arrive as it is.
   if (const auto* piece = std::get_if<wire::ClientPiece>(&to.answer))
     return table_.take_back(to.request, *piece, now);
-  if (unsent_.size() >= kMaxUnsent) {
+  keep_unsent(to, now);
+}
+
+// A connection that takes nothing gives the same answer back again and again: its time runs from
+// the first.
+void RouterService::keep_unsent(const ToClient& to, TimePoint now) {
+  const std::string id = std::visit([](const auto& answer) { return answer.id; }, to.answer);
+  if (unsent_.size() >= kMaxUnsent || patience_.size() >= 2 * kMaxUnsent) {
     ++dropped_;
-    unsent_.pop_front();
+    return;
   }
-  unsent_.push_back({to, now + kAnswerPatience});
+  const TimePoint until =
+      patience_.try_emplace({to.peer, id}, now + kAnswerPatience).first->second;
+  if (now < until)
+    unsent_.push_back({to, until});
+  else
+    ++dropped_;
 }
 
 wire::StatusReply RouterService::status_reply(RequestId id, TimePoint now) const {
@@ -571,8 +578,14 @@ TimePoint RouterService::on_turn(TimePoint now) {
     unsent_.pop_front();
     const SendResult result =
         bus_->send(unsent.to.peer, {wire::write_client_answer(unsent.to.answer)});
-    if (result == SendResult::kBusy && now < unsent.until) unsent_.push_back(std::move(unsent));
+    if (result == SendResult::kSent) continue;
+    if (result == SendResult::kBusy && now < unsent.until)
+      unsent_.push_back(std::move(unsent));
+    else
+      ++dropped_;
   }
+  // Some time after the end, for what is still on its way back then.
+  std::erase_if(patience_, [&](const auto& entry) { return now >= entry.second + kAnswerPatience; });
   if (!unsent_.empty()) due = std::min(due, now + 25 * kFlushAgain);
   std::vector<RequestId> late;
   for (const auto& [id, question] : questions_) {

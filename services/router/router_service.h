@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/config/sections.h"
@@ -54,6 +55,7 @@ class RouterService final : public Service {
   void on_client(const Peer& peer, const Frames& frames, TimePoint now);
   void answer(const Peer& peer, RequestId id, wire::ClientAnswer answer);
   void send_answer(const ToClient& to, TimePoint now);
+  void keep_unsent(const ToClient& to, TimePoint now);
   wire::StatusReply status_reply(RequestId id, TimePoint now) const;
   void ask_metrics(const Peer& peer, RequestId id, TimePoint now);
   void finish_metrics(RequestId id);
@@ -101,6 +103,8 @@ class RouterService final : public Service {
   std::uint64_t n_ids_ = 0;
   std::map<WorkerId, Outbox> outboxes_;
   std::deque<Unsent> unsent_;  // final answers that a client's connection did not take yet
+  // Until when such an answer is tried, however often it comes back: client and id -> end.
+  std::map<std::pair<Peer, std::string>, TimePoint> patience_;
   std::map<RequestId, MetricsQuestion> questions_;
   std::set<std::string> complained_;  // pairs refused by name, logged once
   std::uint64_t malformed_ = 0, stale_ = 0, dropped_ = 0, bad_requests_ = 0;

@@ -31,6 +31,8 @@ AttachmentAction Attachment::assigned(TimePoint now, Duration expected_prefill) 
   if (state_ == AttachmentState::kClosed) return AttachmentAction::kNone;
   ++lease_.value;
   malformed_ = 0;
+  needs_ = 0;
+  resend_at_ = {};
   probing_ = false;
   busy_until_ = {};
   answer_ewma_ = Duration{0};
@@ -78,16 +80,33 @@ AttachmentAction Attachment::answered(Epoch epoch, TimePoint now) {
   waiting_ = last_answered_ < last_asked_;
   waiting_since_ = now;  // for a later ask, the clock begins with this sign of life
   misses_ = 0;
+  needs_ = 0;
   return AttachmentAction::kNone;
 }
 
-AttachmentAction Attachment::needs_everything(TimePoint now, Duration expected_prefill) {
-  if (!is_attached()) return AttachmentAction::kNone;
-  return open(now, expected_prefill);
+// A prompt is long and a NEED is short: one may not cost the other each step.
+AttachmentAction Attachment::resend(TimePoint now, AttachmentAction what) {
+  if (!is_attached() || now < resend_at_) return AttachmentAction::kNone;
+  if (++needs_ > rules_.max_needs) return release(now);
+  const auto doublings = std::min<std::uint32_t>(needs_ - 1, 16);
+  resend_at_ = now + std::min(rules_.resend_ceiling, rules_.resend_floor * (1 << doublings));
+  return what;
 }
 
-AttachmentAction Attachment::needs_tail() {
-  return is_attached() ? AttachmentAction::kSendPropose : AttachmentAction::kNone;
+AttachmentAction Attachment::needs_everything(TimePoint now, Duration expected_prefill) {
+  const AttachmentAction action = resend(now, AttachmentAction::kSendAttach);
+  return action == AttachmentAction::kSendAttach ? open(now, expected_prefill) : action;
+}
+
+AttachmentAction Attachment::needs_tail(TimePoint now) {
+  return resend(now, AttachmentAction::kSendPropose);
+}
+
+AttachmentAction Attachment::refused(TimePoint now) {
+  if (!is_attached()) return AttachmentAction::kNone;
+  const AttachmentAction action = release(now);
+  probing_ = false;
+  return action;
 }
 
 AttachmentAction Attachment::busy(TimePoint now, Duration retry_after) {

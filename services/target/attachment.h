@@ -34,6 +34,11 @@ struct AttachmentRules {
   Duration probe_after = std::chrono::seconds(1);
   std::uint32_t max_misses = 3;      // in a row; then the draft is let go
   std::uint32_t max_malformed = 16;  // records of one attachment
+  // A draft that lacks tokens is sent them again, at first at once; then not before this pause, and
+  // one twice as long after each time that brought no usable record.
+  Duration resend_floor = std::chrono::milliseconds(20);
+  Duration resend_ceiling = std::chrono::seconds(2);
+  std::uint32_t max_needs = 8;  // resent so often for nothing: then the draft is let go
 };
 
 class Attachment {
@@ -67,8 +72,11 @@ class Attachment {
   // A record came that could be used under our lease, whichever epoch it answers.
   AttachmentAction answered(Epoch epoch, TimePoint now);
   // The draft lacks the sequence (evicted, unknown) or only some tokens of it (gap, mismatch).
+  // What is asked for again too soon is not sent: whoever still lacks it then says so again.
   AttachmentAction needs_everything(TimePoint now, Duration expected_prefill);
-  AttachmentAction needs_tail();
+  AttachmentAction needs_tail(TimePoint now);
+  // It will never serve this sequence: let go, and not tried again.
+  AttachmentAction refused(TimePoint now);
   AttachmentAction busy(TimePoint now, Duration retry_after);
   AttachmentAction malformed(TimePoint now);
   // Call before each step: notices misses, gives up, probes.
@@ -78,6 +86,7 @@ class Attachment {
  private:
   AttachmentAction release(TimePoint now);
   AttachmentAction open(TimePoint now, Duration expected_prefill);
+  AttachmentAction resend(TimePoint now, AttachmentAction what);
 
   static constexpr std::size_t kRememberedAsks = 8;
   struct AskedAt {
@@ -90,6 +99,8 @@ class Attachment {
   Lease lease_{0};
   std::uint32_t misses_ = 0;
   std::uint32_t malformed_ = 0;
+  std::uint32_t needs_ = 0;  // resent since the last usable record
+  TimePoint resend_at_{};    // not before
   bool probing_ = false;  // detached after misses: the same draft is tried again
   Epoch last_asked_{0};   // with a budget
   Epoch last_answered_{0};

@@ -5,6 +5,7 @@
 
 #include "common/base/log.h"
 #include "common/spec/prefix_hash.h"
+#include "kernels/include/numerics.h"
 
 namespace foretoken {
 namespace {
@@ -45,7 +46,7 @@ void DraftProposer::assign(const wire::Assign& assign) {
               .max_sequences = assign.max_sequences,
               .max_model_len = assign.max_model_len};
   try {
-    draft.socket = bus_->connect(assign.endpoint);
+    draft.socket = bus_->connect(assign.endpoint, Door::kDraft);
   } catch (const FatalError& error) {
     // The endpoint came over the wire: a bad one is that draft's problem, not the end of this
     // process.
@@ -135,7 +136,9 @@ void DraftProposer::apply(SeqId seq, Sequence& sequence, AttachmentAction action
     case AttachmentAction::kSendClose:
       if (sequence.draft)
         if (const auto it = drafts_.find(*sequence.draft); it != drafts_.end())
-          send(it->second, wire::CloseSequence{.seq = seq, .lease = sequence.attachment.lease()});
+          if (const wire::CloseSequence close{.seq = seq, .lease = sequence.attachment.lease()};
+              !send(it->second, close))
+            keep_close(it->first, close);
       return;
     case AttachmentAction::kRelease: {
       if (!sequence.draft) return;
@@ -159,6 +162,12 @@ void DraftProposer::apply(SeqId seq, Sequence& sequence, AttachmentAction action
 
 // ---- to the drafts
 
+// A place at a draft that nobody uses is one less for the others for ten seconds: worth a second
+// try, as a burst of sequences that end together does not fit a link's short queue.
+void DraftProposer::keep_close(WorkerId draft, const wire::CloseSequence& close) {
+  if (closes_.size() < kMaxCloses) closes_.push_back({draft, close, bus_->now() + kRetry});
+}
+
 bool DraftProposer::send(const Draft& draft, const wire::Message& message) {
   if (bus_->send(Peer{draft.socket, {}, false}, wire::encode(speaker_, {}, message)) ==
       SendResult::kSent)
@@ -173,6 +182,7 @@ void DraftProposer::send_attach(SeqId seq, Sequence& sequence, TimePoint) {
   sequence.attach_due = !send(draft, wire::Attach{.seq = seq,
                                                   .lease = sequence.attachment.lease(),
                                                   .vocabulary = options_.vocabulary,
+                                                  .noise_version = kNoiseVersion,
                                                   .params = sequence.params,
                                                   .n_prompt = sequence.n_prompt,
                                                   .tokens = sequence.tokens,
@@ -297,6 +307,8 @@ void DraftProposer::on_dropped(SocketId socket, const Frames& frames) {
   WorkerId id;
   const auto sent = wire::decode(frames);
   if (find_draft(socket, &id) == nullptr || !sent.ok()) return;
+  if (const auto* close = std::get_if<wire::CloseSequence>(&sent->message))
+    return keep_close(id, *close);
   const auto* attach = std::get_if<wire::Attach>(&sent->message);
   if (attach == nullptr) return;
   const auto it = sequences_.find(attach->seq);
@@ -312,14 +324,20 @@ void DraftProposer::on_need(WorkerId draft, const wire::Need& need, TimePoint no
       it->second.attachment.lease() != need.lease)
     return;
   Sequence& sequence = it->second;
+  if (need.reason == wire::NeedReason::kRefused) {
+    log_warning("a draft refuses a sequence: another vocabulary, noise or acceptance",
+                {{"draft", drafts_.at(draft).name}});
+    return apply(need.seq, sequence, sequence.attachment.refused(now), now);
+  }
   const bool has_part =
       (need.reason == wire::NeedReason::kGap || need.reason == wire::NeedReason::kMismatch) &&
       need.known > 0 && need.known <= sequence.tokens.size() &&
       prefix_hash_extend(options_.prefix_root, std::span(sequence.tokens).first(need.known)) ==
           need.prefix;
   if (has_part) {
-    sequence.known = need.known;
-    return apply(need.seq, sequence, sequence.attachment.needs_tail(), now);
+    const AttachmentAction action = sequence.attachment.needs_tail(now);
+    if (action == AttachmentAction::kSendPropose) sequence.known = need.known;
+    return apply(need.seq, sequence, action, now);
   }
   apply(need.seq, sequence, sequence.attachment.needs_everything(now, expected_prefill(sequence)),
         now);
@@ -371,6 +389,14 @@ void DraftProposer::use(const Arrived& arrived, TimePoint now, ProposalStore& in
 
 TimePoint DraftProposer::turn(TimePoint now) {
   TimePoint due = TimePoint::max();
+  for (std::size_t n = closes_.size(); n > 0 && closes_.front().not_before <= now; --n) {
+    const LateClose late = closes_.front();
+    closes_.pop_front();
+    if (const auto it = drafts_.find(late.draft);
+        it != drafts_.end() && !send(it->second, late.close))
+      keep_close(late.draft, late.close);
+  }
+  if (!closes_.empty()) due = std::min(due, closes_.front().not_before);
   for (auto& [seq, sequence] : sequences_) {
     if (!sequence.draft) {
       if (!drafts_.empty()) attach_somewhere(seq, sequence, now);

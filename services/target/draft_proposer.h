@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <string>
@@ -95,6 +96,12 @@ class DraftProposer final : public Proposer, public DraftWatch {
     TimePoint at{};  // when it came: the engine may look much later
   };
 
+  struct LateClose {
+    WorkerId draft;
+    wire::CloseSequence close;
+    TimePoint not_before{};
+  };
+
   Draft* find_draft(SocketId socket, WorkerId* id);
   void attach_somewhere(SeqId seq, Sequence& sequence, TimePoint now);
   void leave_draft(Sequence& sequence);
@@ -102,11 +109,13 @@ class DraftProposer final : public Proposer, public DraftWatch {
   void send_attach(SeqId seq, Sequence& sequence, TimePoint now);
   wire::ProposeRecord record_for(SeqId seq, Sequence& sequence, TimePoint now);
   bool send(const Draft& draft, const wire::Message& message);
+  void keep_close(WorkerId draft, const wire::CloseSequence& close);
   void use(const Arrived& arrived, TimePoint now, ProposalStore& into);
   void on_need(WorkerId draft, const wire::Need& need, TimePoint now);
   void end_draft(WorkerId id, TimePoint now);
   Duration expected_prefill(const Sequence& sequence) const;
 
+  static constexpr std::size_t kMaxCloses = 1024;
   static constexpr std::size_t kMaxArrived = 16384;  // records not yet collected
 
   DraftPoolOptions options_;
@@ -116,6 +125,7 @@ class DraftProposer final : public Proposer, public DraftWatch {
   std::map<SeqId, Sequence> sequences_;
   std::vector<Arrived> arrived_;
   std::map<WorkerId, wire::Propose> outgoing_;
+  std::deque<LateClose> closes_;  // found no room; the lease's patience heals those beyond
   std::vector<wire::DraftLost> lost_;
   Counters counters_;
 };

@@ -1,14 +1,18 @@
 #include "services/target/target_service.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "common/base/log.h"
+#include "common/spec/prefix_hash.h"
+#include "kernels/include/numerics.h"
 
 namespace foretoken {
 namespace {
 
 constexpr std::size_t kRecentSteps = 256;
+constexpr int kMessagesPerStep = 256;
 constexpr Duration kSweep = std::chrono::seconds(1);
 constexpr Duration kLastWords = std::chrono::milliseconds(500);
 
@@ -116,6 +120,11 @@ wire::TokenLogprobs wire_logprobs(const TokenLogprobs& from) {
   return to;
 }
 
+wire::Hello with_noise(wire::Hello hello) {
+  hello.noise_version = kNoiseVersion;
+  return hello;
+}
+
 }  // namespace
 
 TargetService::TargetService(const TargetServiceOptions& options,
@@ -125,11 +134,11 @@ TargetService::TargetService(const TargetServiceOptions& options,
                              wire::Speaker& speaker,
                              Metrics& metrics)
     : options_(options),
-      hello_(hello),
+      hello_(with_noise(hello)),
       engine_(engine),
       drafts_(drafts),
       metrics_(metrics),
-      link_(speaker, hello, options.heartbeat),
+      link_(speaker, hello_, options.heartbeat),
       step_us_(kRecentSteps, 0) {}
 
 void TargetService::start(Bus& bus) {
@@ -178,8 +187,16 @@ void TargetService::on_dropped(const Peer& peer, const Frames& frames) {
 
 // A new sequence, or the question where an old one stands.
 void TargetService::on_open(RequestId id, const wire::Open& open, TimePoint now) {
-  if (const auto it = answers_.find(id); it != answers_.end())
+  const PrefixHash prompt = prefix_hash_extend(
+      0, std::span(open.tokens).first(std::min<std::size_t>(open.n_prompt, open.tokens.size())));
+  if (const auto it = answers_.find(id); it != answers_.end()) {
+    if (it->second.n_prompt != open.n_prompt || it->second.prompt != prompt)
+      return refuse(id, {ErrorCode::kInvalidRequest,
+                         "this request id has a sequence of another prompt here; one id is one "
+                         "request",
+                         "request_id"});
     return repeat_from(id, it->second, static_cast<Position>(open.tokens.size()));
+  }
   if (open.n_prompt == 0 || open.n_prompt > open.tokens.size())
     return refuse(
         id, {ErrorCode::kInvalidRequest, "n_prompt is " + std::to_string(open.n_prompt) + " of " +
@@ -205,7 +222,10 @@ void TargetService::on_open(RequestId id, const wire::Open& open, TimePoint now)
         now + std::min<Duration>(
                   std::chrono::microseconds(std::min<std::uint64_t>(open.deadline_us, 1ull << 42)),
                   std::chrono::hours(24));
-  Answer answer{.seq = request.seq, .n_prompt = open.n_prompt, .output = request.resume};
+  Answer answer{.seq = request.seq,
+                .n_prompt = open.n_prompt,
+                .prompt = prompt,
+                .output = request.resume};
   answer.guessed.assign(answer.output.size(), 0);
   answer.with_logprobs = open.params.n_logprobs >= 0;
   answer.first_logprob = static_cast<std::uint32_t>(answer.output.size());
@@ -304,7 +324,12 @@ void TargetService::leave_if_drained(TimePoint now) {
 void TargetService::wait_for_proposals() {
   const TimePoint begin = bus_->now();
   const TimePoint until = begin + engine_.wait_hint(begin);
-  while (auto delivery = bus_->receive(begin)) dispatch(*this, std::move(*delivery));
+  // A flood may cost this step its guesses, but not the step.
+  for (int i = 0; i < kMessagesPerStep; ++i) {
+    auto delivery = bus_->receive(begin);
+    if (!delivery) break;
+    dispatch(*this, std::move(*delivery));
+  }
   for (TimePoint now = bus_->now(); now < until && !engine_.proposals_complete(now);
        now = bus_->now()) {
     auto delivery = bus_->receive(until);

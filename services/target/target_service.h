@@ -51,6 +51,7 @@ class TargetService final : public Service {
   struct Answer {
     SeqId seq;
     std::uint32_t n_prompt = 0;
+    PrefixHash prompt = 0;        // of its tokens
     std::vector<TokenId> output;  // resumed tokens included
     std::vector<std::uint8_t> guessed;
     std::vector<wire::TokenLogprobs> logprobs;

@@ -115,5 +115,45 @@ TEST_F(RouterServiceTest, TwoClientsMayAskForMetricsUnderOneId) {
   EXPECT_EQ((std::vector<std::string>{"a", "b"}), answered);
 }
 
+// What the client door hears: one message of these frames.
+wire::ClientError error_to(DoorsBus& bus, RouterService& service, Frames frames) {
+  bus.sent.clear();
+  Delivery delivery;
+  delivery.peer = {.socket = kClients, .routing = "a"};
+  delivery.frames = std::move(frames);
+  service.on_message(std::move(delivery));
+  EXPECT_EQ(1u, bus.sent.size());
+  if (bus.sent.empty()) return {};
+  const auto answer = wire::read_client_answer(bus.sent[0].second.at(0));
+  EXPECT_TRUE(answer.ok() && std::holds_alternative<wire::ClientError>(*answer));
+  return answer.ok() ? std::get<wire::ClientError>(*answer) : wire::ClientError{};
+}
+
+TEST_F(RouterServiceTest, AMessageThatIsNoRequestIsAnsweredInWords) {
+  EXPECT_NE(error_to(bus, service, {""}).message.find("end of the data"), std::string::npos);
+  EXPECT_EQ(error_to(bus, service, {"a", "b"}).message, "a request is one frame; this one has 2");
+  EXPECT_EQ(error_to(bus, service, Frames(8, "")).message,
+            "a request is one frame; this one has 8 or more");
+}
+
+TEST_F(RouterServiceTest, AnAnswerThatComesBackAgainAndAgainIsGivenUpAfterHalfAMinute) {
+  (void)error_to(bus, service, {"a", "b"});
+  const auto [peer, frames] = bus.sent.at(0);
+  service.drain(bus.now() + seconds(300));
+  const TimePoint begin = bus.now();
+  TimePoint last_sent = begin;
+  while (bus.now() < begin + seconds(90)) {
+    bus.sent.clear();
+    service.on_dropped(peer, frames);  // the bus took it, the connection did not
+    EXPECT_EQ(service.drained(), bus.now() >= begin + seconds(30));
+    service.on_turn(bus.now());
+    if (!bus.sent.empty()) last_sent = bus.now();
+    bus.clock.advance(milliseconds(250));
+    if (bus.now() >= begin + seconds(45)) break;
+  }
+  EXPECT_GT(last_sent, begin + seconds(29));
+  EXPECT_LT(last_sent, begin + seconds(31));
+}
+
 }  // namespace
 }  // namespace foretoken

@@ -2,6 +2,11 @@
 
 #include <gmock/gmock.h>
 
+#include <memory>
+#include <string>
+
+#include "common/runtime/transport_metrics.h"
+
 namespace foretoken {
 namespace {
 
@@ -46,6 +51,32 @@ TEST(Metrics, IgnoresHandlesOfNothing) {
   EXPECT_THAT(text, HasSubstr("foretoken_x_total 2\n")) << "what nothing was given is not made up for";
   EXPECT_THAT(text, HasSubstr("foretoken_y 3\n"));
   EXPECT_THAT(text, HasSubstr("foretoken_z_count 1\n"));
+}
+
+TEST(Metrics, AsksWhoKeepsCountsBeforeItWrites) {
+  Metrics metrics;
+  int n_asked = 0;
+  metrics.before_text([&] { metrics.gauge("asked", "Asked.").set(++n_asked); });
+  EXPECT_THAT(metrics.text(), HasSubstr("foretoken_asked 1\n"));
+  EXPECT_THAT(metrics.text(), HasSubstr("foretoken_asked 2\n"));
+}
+
+TEST(TransportMetrics, AreCountedPerLinkAndOutcomeFromTheTotals) {
+  Metrics metrics;
+  const auto counters = std::make_shared<TransportCounters>();
+  publish_transport(metrics, counters);
+  counters->of(Door::kClient).received = 5;
+  counters->of(Door::kDraft).busy = 2;
+  counters->of(Door::kInternal).handshakes_refused = 1;
+  (void)metrics.text();
+  counters->of(Door::kClient).received = 7;
+  const std::string text = metrics.text();
+  const std::string family = "foretoken_transport_messages_total";
+  EXPECT_THAT(text, HasSubstr(family + "{link=\"client\",outcome=\"received\"} 7\n"));
+  EXPECT_THAT(text, HasSubstr(family + "{link=\"draft\",outcome=\"busy\"} 2\n"));
+  EXPECT_THAT(text, HasSubstr(family + "{link=\"internal\",outcome=\"malformed\"} 0\n"));
+  EXPECT_THAT(text,
+              HasSubstr("foretoken_transport_handshakes_refused_total{link=\"internal\"} 1\n"));
 }
 
 }  // namespace

@@ -67,7 +67,7 @@ std::vector<Row> table() {
         {Action::kSendAttach, O},
         {none, C}}},
       {"needs a tail",
-       [](Attachment& a) { return a.needs_tail(); },
+       [](Attachment& a) { return a.needs_tail(kStart); },
        {{none, D},
         {Action::kSendPropose, O},
         {Action::kSendPropose, A},
@@ -211,6 +211,50 @@ TEST(Attachment, BusyPausesAskingAndIsNoMiss) {
   EXPECT_EQ(Action::kNone, attachment.tick(kStart + milliseconds(200), {}));
   EXPECT_EQ(State::kActive, attachment.state());
   EXPECT_FALSE(attachment.is_under_way());
+}
+
+// A draft that answers NEED to everything, every millisecond: how often is it sent the prompt?
+TEST(Attachment, ADraftThatAlwaysNeedsEverythingIsSentItAFewTimesAndLetGo) {
+  Attachment attachment = in(State::kActive);
+  int n_sent = 0;
+  TimePoint now = kStart;
+  while (attachment.is_attached() && now < kStart + seconds(60)) {
+    n_sent += attachment.needs_everything(now, {}) == Action::kSendAttach;
+    now += milliseconds(1);
+  }
+  EXPECT_EQ(n_sent, 8);
+  EXPECT_EQ(attachment.state(), State::kDetached);
+  EXPECT_GT(now, kStart + seconds(2)) << "an honest draft has time to come round";
+  EXPECT_LT(now, kStart + seconds(10));
+  // Probed later, it has one more chance each time.
+  EXPECT_EQ(attachment.tick(now + seconds(3), {}), Action::kSendAttach);
+  EXPECT_EQ(attachment.needs_everything(now + seconds(3), {}), Action::kRelease);
+}
+
+TEST(Attachment, TheFirstNeedIsAnsweredAtOnceAndOneAfterAUsableRecordSoon) {
+  Attachment attachment = in(State::kActive);
+  EXPECT_EQ(attachment.needs_tail(kStart), Action::kSendPropose);
+  EXPECT_EQ(attachment.needs_tail(kStart + milliseconds(1)), Action::kNone);
+  EXPECT_EQ(attachment.needs_tail(kStart + milliseconds(20)), Action::kSendPropose);
+  EXPECT_EQ(attachment.needs_tail(kStart + milliseconds(59)), Action::kNone) << "twice as long";
+  EXPECT_EQ(attachment.needs_tail(kStart + milliseconds(60)), Action::kSendPropose);
+  attachment.answered(Epoch{1}, kStart + milliseconds(61));
+  for (int i = 0; i < 100; ++i) {  // usable between: for ever, if not at each step
+    const TimePoint now = kStart + milliseconds(200 + 20 * i);
+    EXPECT_EQ(attachment.needs_everything(now, {}), Action::kSendAttach) << i;
+    EXPECT_EQ(attachment.needs_everything(now + milliseconds(19), {}), Action::kNone) << i;
+    attachment.answered(Epoch{1}, now + milliseconds(19));
+  }
+  attachment.assigned(kStart + seconds(5), {});
+  EXPECT_EQ(attachment.needs_everything(kStart + seconds(5), {}), Action::kSendAttach)
+      << "another draft, another account";
+}
+
+TEST(Attachment, ARefusedSequenceIsNotTriedThereAgain) {
+  Attachment attachment = in(State::kOpening);
+  EXPECT_EQ(attachment.refused(kStart), Action::kRelease);
+  EXPECT_EQ(attachment.tick(kStart + seconds(60), {}), Action::kNone);
+  EXPECT_EQ(attachment.refused(kStart), Action::kNone);
 }
 
 TEST(Attachment, KnowsWhetherItsLastQuestionIsOpen) {

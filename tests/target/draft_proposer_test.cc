@@ -307,6 +307,69 @@ TEST_F(DraftProposerTest, AnAttachThatCouldNotLeaveIsSentAgain) {
   EXPECT_EQ(1u, bus.take<wire::Attach>(endpoint(1)).size());
 }
 
+TEST_F(DraftProposerTest, ADraftThatAlwaysNeedsMoreDoesNotGetThePromptAtEachStep) {
+  assign(1);
+  open(1);
+  propose(1, 1, 0, {8});
+  drafts.collect(bus.now(), store);
+  bus.sent.clear();
+  std::size_t n_attaches = 0, n_tokens = 0;
+  for (int step = 0; step < 1000; ++step) {
+    ask(1, {});
+    tell(1, wire::Need{.seq = SeqId{1}, .lease = Lease{1}, .reason = wire::NeedReason::kEvicted});
+    // It has one token, it says: then all the others are the tail.
+    tell(1, wire::Need{.seq = SeqId{1},
+                       .lease = Lease{1},
+                       .known = 1,
+                       .prefix = prefix_hash_extend(kRoot, std::span(prompt).first(1)),
+                       .reason = wire::NeedReason::kGap});
+    drafts.turn(bus.now());
+    n_attaches += bus.take<wire::Attach>(endpoint(1)).size();
+    for (const wire::Propose& propose : bus.take<wire::Propose>(endpoint(1)))
+      for (const wire::ProposeRecord& record : propose.records) n_tokens += record.tail.size();
+    bus.clock.advance(milliseconds(1));
+  }
+  EXPECT_GE(n_attaches, 2u);
+  EXPECT_LE(n_attaches, 8u);
+  EXPECT_LE(n_tokens, 8u * 2u);
+}
+
+TEST_F(DraftProposerTest, ADraftThatRefusesIsLeftAlone) {
+  assign(1);
+  open(1);
+  tell(1, wire::Need{.seq = SeqId{1}, .lease = Lease{1}, .reason = wire::NeedReason::kRefused});
+  EXPECT_EQ(DraftState::kDetached, state());
+  bus.sent.clear();
+  for (int i = 0; i < 100; ++i) {
+    ask(1, {});
+    drafts.turn(bus.now());
+    bus.clock.advance(milliseconds(100));
+  }
+  EXPECT_TRUE(bus.sent.empty());
+}
+
+TEST_F(DraftProposerTest, ACloseThatFoundNoRoomIsSentAgain) {
+  assign(1);
+  open(1);
+  bus.refuse = true;
+  drafts.close(SeqId{1});
+  drafts.turn(bus.now());
+  bus.refuse = false;
+  drafts.turn(bus.now());
+  EXPECT_TRUE(bus.take<wire::CloseSequence>(endpoint(1)).empty()) << "not at once";
+  bus.clock.advance(milliseconds(20));
+  drafts.turn(bus.now());
+  const auto closes = bus.take<wire::CloseSequence>(endpoint(1));
+  ASSERT_EQ(1u, closes.size());
+  EXPECT_EQ(Lease{1}, closes[0].lease);
+  // The bus took it, the connection did not.
+  wire::Speaker own{WorkerId{9}, Incarnation{9}};
+  drafts.on_dropped(bus.sockets.begin()->first, wire::encode(own, {}, closes[0]));
+  bus.clock.advance(milliseconds(20));
+  drafts.turn(bus.now());
+  EXPECT_EQ(1u, bus.take<wire::CloseSequence>(endpoint(1)).size());
+}
+
 TEST_F(DraftProposerTest, ALyingDraftIsReleasedAfterSixteenMalformedRecords) {
   assign(1);
   open(1);

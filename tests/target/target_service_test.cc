@@ -32,7 +32,11 @@ class RouterBus final : public Bus {
     sent.push_back(std::move(decoded->message));
     return SendResult::kSent;
   }
-  std::optional<Delivery> receive(TimePoint) override { return std::nullopt; }
+  std::optional<Delivery> receive(TimePoint) override {
+    if (flood.empty()) return std::nullopt;
+    clock.advance(std::chrono::microseconds(1));
+    return Delivery{.peer = {.socket = 7, .routing = {}}, .frames = flood};
+  }
 
   template <class M>
   std::vector<M> take() {
@@ -47,6 +51,7 @@ class RouterBus final : public Bus {
 
   ManualClock clock;
   std::vector<wire::Message> sent;
+  Frames flood;  // arrives without end
 };
 
 class TargetServiceTest : public testing::Test {
@@ -124,6 +129,36 @@ TEST_F(TargetServiceTest, ARepeatedOpenIsAnsweredFromWhereItStands) {
   EXPECT_EQ(std::vector<TokenId>(ids.begin() + 2, ids.end()), again[0].ids);
   EXPECT_EQ(1u, bus.take<wire::Done>().size()) << "the end may have been lost, too";
   EXPECT_EQ(1u, engine.snapshot().n_opened) << "nothing is decoded twice";
+}
+
+TEST_F(TargetServiceTest, AnotherPromptUnderAnIdThatIsInUseIsRefused) {
+  hear(open());
+  turn(3);
+  bus.sent.clear();
+  for (const bool longer : {false, true}) {
+    wire::Open other = open();
+    if (longer) {
+      other.tokens.push_back(9);
+      other.n_prompt = 4;
+    } else {
+      other.tokens[1] = 9;
+    }
+    hear(other);
+    const auto failed = bus.take<wire::Failed>();
+    ASSERT_EQ(1u, failed.size());
+    EXPECT_EQ(ErrorCode::kInvalidRequest, failed[0].code);
+    EXPECT_NE(failed[0].message.find("another prompt"), std::string::npos);
+  }
+  turn(20);
+  EXPECT_EQ(1u, bus.take<wire::Done>().size()) << "the first goes on";
+}
+
+TEST_F(TargetServiceTest, AFloodDoesNotKeepItFromItsSteps) {
+  hear(open());
+  wire::Speaker stranger{WorkerId{3}, Incarnation{3}};
+  bus.flood = wire::encode(stranger, {}, wire::Goodbye{});
+  turn(30);  // would not end, or not get anywhere
+  EXPECT_EQ(1u, bus.take<wire::Done>().size());
 }
 
 TEST_F(TargetServiceTest, AMigratedRequestGoesOnBehindItsTokens) {

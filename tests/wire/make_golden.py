@@ -49,7 +49,7 @@ MESSAGES = {
     "Attach": (64, "u64 u32 u64 enum2 u8 SamplingParams u32 ids u64 u32 u8 u16 u8 u64 u64 ids"),
     "Propose": (65, "[ProposeRecord] u64 u32 u32"),
     "Proposal": (66, "[ProposalRecord]"),
-    "Need": (67, "u64 u32 u32 u64 enum4"),
+    "Need": (67, "u64 u32 u32 u64 enum5"),
     "CloseSequence": (68, "u64 u32 enum6"),
     "DraftBusy": (69, "u64 u32 u32"),
 }
