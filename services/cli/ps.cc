@@ -100,8 +100,9 @@ int run_ps(const CliOptions& options) {
   std::vector<std::vector<std::string>> rows = {
       {"SERVICE", "STATE", "MODEL", "ACTIVE", "QUEUED", "KV FREE", "ACCEPTED", "MEMORY", "UPTIME", "PID", "NOTE"}};
   for (const auto& s : status->services) {
+    // Without memory it has registered and not reported yet.
     rows.push_back({s.name, s.state, s.model.empty() ? "-" : s.model, std::to_string(s.active), std::to_string(s.queued),
-                    as_percent(s.kv_blocks_free, s.kv_blocks_total), as_percent(s.accepted_total, s.drafted_total),
+                    s.rss_bytes == 0 ? "-" : as_percent(s.kv_blocks_free, s.kv_blocks_total), as_percent(s.accepted_total, s.drafted_total),
                     as_mebibytes(s.rss_bytes), as_duration(s.uptime_s), std::to_string(s.pid), s.note});
   }
   print_table(rows);

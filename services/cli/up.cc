@@ -92,6 +92,7 @@ int exit_code_for(FailureKind kind, const Config& config) {
 // What happened when, for the log of the detached half, where nobody watches a line move.
 Progress dated_log() {
   return [](const std::string& service, const std::string& status) {
+    if (status.find('%') != std::string::npos) return;  // how far it has loaded: in the service's own log
     const std::time_t now = std::time(nullptr);
     std::tm utc{};
     ::gmtime_r(&now, &utc);
@@ -163,6 +164,8 @@ int detach(const CliOptions& options) {
     ::waitpid(pid, &status, 0);
     return WIFEXITED(status) && WEXITSTATUS(status) != 0 ? WEXITSTATUS(status) : kExitFailed;
   }
+  // A start that failed leaves nothing behind: the next one must not find the rest of this.
+  if (verdict != kExitOk) ::waitpid(pid, nullptr, 0);
   return verdict;
 }
 

@@ -46,6 +46,14 @@ class System(unittest.TestCase):
         shutil.rmtree(cls.folder, ignore_errors=True)
         assert done.returncode == 0 and not left, (done.stderr, left)
 
+    def setUp(self):
+        # Whatever another test killed is back.
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            if all(s["state"] == "ready" for s in json.loads(self.run_verb("ps", "--json").stdout)["services"]):
+                return
+        self.fail("a service did not come back within 30 s")
+
     @classmethod
     def run_verb(cls, *words, stdin=""):
         return subprocess.run([str(BIN / "foretoken"), *words, *cls.settings], capture_output=True, text=True,
@@ -147,6 +155,22 @@ class System(unittest.TestCase):
         self.assertAlmostEqual(ratio, report["throughput_ratio"])
         self.assertEqual(2, self.run_verb("bench", "serve", "--compare", "--no-spec").returncode)
 
+    def test_a_start_that_cannot_work_says_why_and_leaves_nothing(self):
+        elsewhere = self.folder / "elsewhere"
+        # This system's port is taken; then there is a model without a tokenizer.
+        done = subprocess.run([str(BIN / "foretoken"), "up", "--detach", "--set", f"bus.client={self.endpoint}",
+                               "--set", f"bus.runtime_dir={elsewhere}"], capture_output=True, text=True, timeout=120)
+        self.assertEqual(6, done.returncode, done.stderr)
+        self.assertIn(self.endpoint, done.stderr)
+        bare = self.folder / "bare"
+        self.assertEqual(0, self.run_verb("model", "init-random", str(bare)).returncode)
+        done = subprocess.run([str(BIN / "foretoken"), "up", "--detach", "--target", str(bare), "--draft", "",
+                               "--set", f"bus.client=tcp://127.0.0.1:{free_port()}", "--set", f"bus.runtime_dir={elsewhere}"],
+                              capture_output=True, text=True, timeout=120)
+        self.assertEqual(4, done.returncode, done.stderr)
+        self.assertIn("tokenizer.json", done.stderr)
+        self.assertEqual([], [path.name for path in elsewhere.iterdir() if path.suffix not in {".pid", ".lock"} and path.is_file()])
+
     def test_a_killed_draft_is_restarted_and_nobody_notices(self):
         flags = ["--max-tokens", "64", "-t", "0", "--json", "Tell me a story."]
         before = json.loads(self.run_verb("generate", *flags).stdout)
@@ -161,6 +185,17 @@ class System(unittest.TestCase):
             if reply["metrics"]["speculative_decoding"]["num_accepted_draft_tokens"] > 0:
                 return
         self.fail("speculation did not come back within 15 s")
+
+    def test_ps_says_what_became_of_a_draft_that_died(self):
+        services = json.loads(self.run_verb("ps", "--json").stdout)["services"]
+        os.kill(next(s["pid"] for s in services if s["role"] == "draft"), signal.SIGKILL)
+        deadline = time.monotonic() + 15
+        note = ""
+        while time.monotonic() < deadline and "was ended by signal 9" not in note:
+            note = next(s["note"] for s in json.loads(self.run_verb("ps", "--json").stdout)["services"] if s["role"] == "draft")
+        self.assertIn("was ended by signal 9", note)
+        self.assertIn("restarted", note)
+        self.assertIn("draft-0 was ended by signal 9; starts again in", (self.folder / "log/up.log").read_text())
 
 
 if __name__ == "__main__":
