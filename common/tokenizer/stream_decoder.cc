@@ -42,6 +42,11 @@ std::optional<std::size_t> StopMatcher::feed(char byte) {
   return match == ByteTrie::kNone ? std::nullopt : std::optional(static_cast<std::size_t>(match));
 }
 
+void StopMatcher::pass_over_match() {
+  while (state_ != 0 && trie_.children(state_).empty())
+    state_ = states_[static_cast<std::size_t>(state_)].fallback;
+}
+
 Result<void> StreamDecoder::check_stops(std::span<const std::string> stops) {
   namespace limits = tokenizer_limits;
   const auto refuse = [](std::string message) {
@@ -66,7 +71,8 @@ StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, const StreamOptions& op
       matcher_(options.stop),
       stops_(options.stop),
       include_stop_(options.include_stop),
-      skip_special_(options.skip_special) {
+      skip_special_(options.skip_special),
+      min_tokens_(options.min_tokens) {
   FORETOKEN_CHECK(check_stops(options.stop).ok(), "stop strings must be checked first");
 }
 
@@ -104,6 +110,11 @@ StreamDecoder::Piece StreamDecoder::emit(std::string_view fresh) {
       held_.push_back(byte);
       stop_index_ = matcher_.feed(byte);
       if (!stop_index_) continue;
+      if (n_tokens_ <= min_tokens_) {
+        stop_index_.reset();
+        matcher_.pass_over_match();
+        continue;
+      }
       const std::size_t stop_length = include_stop_ == IncludeStop::kYes ? 0 : stops_[*stop_index_].size();
       piece.text.assign(held_, 0, held_.size() - stop_length);
       held_.clear();

@@ -24,6 +24,7 @@ struct StreamOptions {
   std::vector<std::string> stop = {};
   IncludeStop include_stop = IncludeStop::kNo;
   SkipSpecialTokens skip_special = SkipSpecialTokens::kYes;
+  std::size_t min_tokens = 0;  // what the first so many tokens complete is text and ends nothing
 };
 
 // Finds the first place where one of several strings is complete, byte by byte (Aho-Corasick).
@@ -33,6 +34,8 @@ class StopMatcher {
 
   // Feeds a byte; the index of the longest string that ends with it, if any.
   std::optional<std::size_t> feed(char byte);
+  // Goes on after a match as if it were text: only what may still become a string stays open.
+  void pass_over_match();
   // Bytes at the end of what was fed that may be the beginning of a string.
   std::size_t open_bytes() const { return states_[static_cast<std::size_t>(state_)].depth; }
 
@@ -77,6 +80,7 @@ class StreamDecoder {
   std::vector<std::string> stops_;
   IncludeStop include_stop_;
   SkipSpecialTokens skip_special_;
+  std::size_t min_tokens_;
   std::string held_;
   bool finished_ = false;
   std::size_t n_tokens_ = 0;

@@ -206,6 +206,24 @@ TEST_F(Streams, SayWhichStopStringAndAfterHowManyTokens) {
   EXPECT_EQ(decoder.finish().text, "");
 }
 
+// min_tokens masks the tokens that would end an answer; strings that would are let pass alike.
+TEST_F(Streams, LetStopStringsPassThatTheFirstTokensComplete) {
+  const auto stopping_after = [&](std::size_t min_tokens) {
+    return StreamOptions{.stop = {"ab", "bcd"}, .min_tokens = min_tokens};
+  };
+  EXPECT_EQ(run(bytes_of("xabyabz"), stopping_after(0)), "x");
+  EXPECT_EQ(run(bytes_of("xabyabz"), stopping_after(2)), "x") << "completed by the third token";
+  EXPECT_EQ(run(bytes_of("xabyabz"), stopping_after(3)), "xaby");
+  EXPECT_EQ(run(bytes_of("xabyabz"), stopping_after(6)), "xabyabz");
+  EXPECT_EQ(run(bytes_of("xabcdz"), stopping_after(3)), "xa") << "begun before, completed after";
+  EXPECT_EQ(run(bytes_of("xabcdz"), stopping_after(5)), "xabcdz");
+  // Nothing is held back that no stop string can still claim.
+  StreamDecoder decoder(*tokenizer_, {.stop = {"ab"}, .min_tokens = 9});
+  std::vector<std::string> pieces;
+  for (const TokenId id : bytes_of("aab")) pieces.push_back(decoder.push(id).text);
+  EXPECT_THAT(pieces, ::testing::ElementsAre("", "a", "ab"));
+}
+
 TEST_F(Streams, KeepTheStopStringWhenAsked) {
   EXPECT_EQ(run(bytes_of("one two three"), {.stop = {"two"}, .include_stop = IncludeStop::kYes}), "one two");
   EXPECT_EQ(run(bytes_of("one two three"), {.stop = {"two"}}), "one ");
