@@ -11,7 +11,8 @@ namespace foretoken {
 PlainAnswer plain_decode(Model& model,
                          Backend& backend,
                          const OpenRequest& request,
-                         Position max_model_len) {
+                         Position max_model_len,
+                         std::int32_t n_valid_ids) {
   const std::vector<TokenId>& end_tokens =
       request.end_tokens.empty() ? model.config().eos_token_ids : request.end_tokens;
   const auto vocab = static_cast<std::size_t>(model.config().vocab_size);
@@ -50,7 +51,7 @@ PlainAnswer plain_decode(Model& model,
     backend.choose({.logits = logits.as<float>(),
                     .n_rows = 1,
                     .vocab = model.config().vocab_size,
-                    .n_valid = model.config().vocab_size,
+                    .n_valid = n_valid_ids > 0 ? n_valid_ids : model.config().vocab_size,
                     .rules = device_rule.as<RowRule>(),
                     .adjustments = device_adjustments.as<Adjustment>(),
                     .choices = device_choice.as<Choice>(),

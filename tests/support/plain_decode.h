@@ -1,6 +1,6 @@
 // Plain decoding written down once more, without engine, cache ledger or scheduler: one sequence,
 // one token at a time, its blocks one after another. What every proposer, batch and schedule must
-// reproduce.
+// reproduce. n_valid_ids: ids from here on are never chosen; 0 = all of the model's may be.
 #pragma once
 
 #include <vector>
@@ -21,6 +21,7 @@ struct PlainAnswer {
 PlainAnswer plain_decode(Model& model,
                          Backend& backend,
                          const OpenRequest& request,
-                         Position max_model_len);
+                         Position max_model_len,
+                         std::int32_t n_valid_ids = 0);
 
 }  // namespace foretoken
