@@ -7,7 +7,8 @@
 namespace foretoken {
 
 std::optional<std::string> nearest(const std::string& word, const std::vector<std::string>& known) {
-  std::size_t best = std::max<std::size_t>(2, word.size() / 3) + 1;
+  // Two changes make any short word of any other.
+  std::size_t best = (word.size() <= 3 ? 1 : std::max<std::size_t>(2, word.size() / 3)) + 1;
   std::optional<std::string> answer;
   for (const auto& candidate : known) {
     // Edit distance, one row at a time.

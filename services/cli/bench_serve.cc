@@ -338,7 +338,7 @@ int run_bench_serve(const CliOptions& options) {
   base->stream = true;
   if (options.bench_serve.compare && (base->num_draft_tokens == 0 || base->proposer == wire::ProposerKind::kNone))
     return report_error({ErrorCode::kInvalidValue, "plain decoding is what --compare compares with", "--compare"});
-  Client client(client_endpoint(loaded->config.bus));
+  Client client(loaded->config.bus);
   const auto status = client.status(Wall::now() + 3s);
   if (!status.ok() || !status->ready)
     return report_error({ErrorCode::kUnavailable, status.ok() ? "the services at " + client.endpoint() + " are not ready to serve"

@@ -12,7 +12,8 @@
 #include <cstring>
 #include <random>
 
-#include "common/transport/zmq_transport.h"
+#include "common/config/resolve.h"
+#include "common/transport/endpoint.h"
 #include "common/wire/limits.h"
 
 namespace foretoken::cli {
@@ -65,7 +66,15 @@ RequestId new_request_id() {
   return {.high = word(), .low = word()};
 }
 
-Client::Client(const std::string& endpoint) : endpoint_(endpoint), transport_(std::make_unique<ZmqTransport>()) {
+ZmqOptions client_options(const BusSection& bus) {
+  const auto endpoint = parse_endpoint(client_endpoint(bus));
+  // The router asks nobody on its own host for a key.
+  if (endpoint.ok() && endpoint->loopback) return {};
+  return {.curve_secret_file = bus.curve_secret, .curve_peers_file = bus.curve_peers, .insecure = bus.insecure};
+}
+
+Client::Client(const BusSection& bus)
+    : endpoint_(client_endpoint(bus)), transport_(std::make_unique<ZmqTransport>(client_options(bus))) {
   socket_ = transport_->connect(endpoint_);
 }
 

@@ -9,7 +9,8 @@
 
 #include "common/base/clock.h"
 #include "common/base/result.h"
-#include "common/transport/transport.h"
+#include "common/config/sections.h"
+#include "common/transport/zmq_transport.h"
 #include "common/wire/client_codec.h"
 
 namespace foretoken::cli {
@@ -17,10 +18,13 @@ namespace foretoken::cli {
 // A fresh random 128-bit id.
 RequestId new_request_id();
 
+// How to speak with the client door: on this host as it is, beyond it with the configured key.
+ZmqOptions client_options(const BusSection& bus);
+
 class Client {
  public:
-  // Connects in the background; an endpoint that is none throws FatalError.
-  explicit Client(const std::string& endpoint);
+  // Connects to bus.client in the background; throws FatalError for what cannot be connected to, or not without keys.
+  explicit Client(const BusSection& bus);
   ~Client();
 
   const std::string& endpoint() const { return endpoint_; }

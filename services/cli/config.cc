@@ -1,9 +1,15 @@
 // config show, check, init.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 
 #include "common/config/describe.h"
+#include "common/transport/zmq_auth.h"
 #include "services/cli/verbs.h"
 
 namespace foretoken::cli {
@@ -32,6 +38,19 @@ int run_config_check(const CliOptions& options) {
   const auto loaded = load_configuration(options.config);
   if (!loaded) return kExitUsage;
   std::cout << "ok: " << (loaded->file.empty() ? "no file, all defaults" : loaded->file) << "\n";
+  return kExitOk;
+}
+
+int run_config_new_key(const CliOptions& options) {
+  const CurveKeys keys = new_curve_keys();
+  const std::string text = curve_key_file(keys);
+  // Never readable by others, not even for a moment; never over a key that may be in use.
+  const int fd = ::open(options.config_out.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (fd < 0 && errno == EEXIST) return report_error({ErrorCode::kConfig, options.config_out + " exists already", "--out"});
+  if (fd < 0) return report_error({ErrorCode::kIo, "cannot write " + options.config_out + ": " + std::strerror(errno), "--out"});
+  const bool written = ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  if (::close(fd) != 0 || !written) return report_error({ErrorCode::kIo, "cannot write " + options.config_out, "--out"});
+  std::cout << keys.public_key << "\n";
   return kExitOk;
 }
 

@@ -66,7 +66,7 @@ int run_generate(const CliOptions& options) {
     request->messages_json = chat_messages(options.request.system, prompt);
   }
   request->stream = !options.request.no_stream && !options.output.json;
-  Client client(client_endpoint(loaded->config.bus));
+  Client client(loaded->config.bus);
   if (const auto found = find_router(client); !found.ok()) return report_error(found.error());
   const TimePoint deadline = deadline_for(*request);
   const auto reply = client.generate(std::move(*request), deadline,
@@ -88,7 +88,7 @@ int run_chat(const CliOptions& options) {
   if (!loaded) return kExitUsage;
   const auto base = request_from(options.request);
   if (!base.ok()) return report_error(base.error());
-  Client client(client_endpoint(loaded->config.bus));
+  Client client(loaded->config.bus);
   OrderedJson history = OrderedJson::array();
   std::string system = options.request.system;
   bool speculate = true;

@@ -30,6 +30,7 @@ constexpr std::pair<std::string_view, int (*)(const CliOptions&)> kVerbs[] = {
     {"config show", run_config_show},
     {"config check", run_config_check},
     {"config init", run_config_init},
+    {"config new-key", run_config_new_key},
     {"doctor", run_doctor},
     {"version", run_version},
 };

@@ -144,8 +144,7 @@ class Parser {
     std::cerr << "error: " << path << " has no verb `" << word << "`\n";
     const auto beginning = std::find_if(known.begin(), known.end(), [&](const auto& verb) { return verb.starts_with(word); });
     const auto near = beginning != known.end() ? std::optional(*beginning) : nearest(word, known);
-    // The tolerance of nearest() suits long names; another short word is not a slip of the finger.
-    if (near && (beginning != known.end() || word.size() > 2)) std::cerr << "  did you mean `" << path << " " << *near << "`?\n";
+    if (near) std::cerr << "  did you mean `" << path << " " << *near << "`?\n";
     else std::cerr << "  it has: " << joined(known) << "\n";
     std::cerr << "  try: " << path << " --help\n";
   }
@@ -317,11 +316,14 @@ class Parser {
   }
 
   void others() {
-    CLI::App* config = app_.add_subcommand("config", "the configuration: show, check, init");
+    CLI::App* config = app_.add_subcommand("config", "the configuration: show, check, init, new-key");
     config->require_subcommand(1);
     CLI::App* show = verb(config, "show", "every value in force", "  foretoken config show --origin\n");
     show->add_flag("--origin", options_.config_origin, "where each value comes from");
     verb(config, "check", "report every error", "  foretoken config check --config foretoken.toml\n");
+    CLI::App* new_key = verb(config, "new-key", "write a CURVE key pair; print the public half",
+                             "  foretoken config new-key -o /etc/foretoken/draft-0.key\n");
+    new_key->add_option("-o,--out", options_.config_out, "file for the pair, readable by its owner alone; must not exist")->required();
     CLI::App* init = verb(config, "init", "print a file with every key and its default", "  foretoken config init -o foretoken.toml\n");
     init->add_option("-o,--out", options_.config_out, "write it here; must not exist");
     json(verb(&app_, "doctor", "is this machine fit: CPU, memory, limits, ports, environment", "  foretoken doctor\n"));

@@ -111,7 +111,7 @@ struct CliOptions {
   BenchMicroOptions bench_micro;
   TokenizeOptions tokenize;
   ModelOptions model;
-  std::string config_out;  // config init
+  std::string config_out;  // config init, config new-key
   bool config_origin = false;
 };
 

@@ -81,7 +81,7 @@ void add_supervised(wire::StatusReply& status, const std::vector<ServiceState>& 
 int run_ps(const CliOptions& options) {
   const auto loaded = load_configuration(options.config);
   if (!loaded) return kExitUsage;
-  Client client(client_endpoint(loaded->config.bus));
+  Client client(loaded->config.bus);
   auto status = client.status(std::chrono::steady_clock::now() + 3s);
   const std::filesystem::path folder = runtime_directory(loaded->config.bus);
   const auto supervised = supervisor_pid(folder) != 0 ? supervisor_state(folder) : std::vector<ServiceState>{};

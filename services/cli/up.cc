@@ -112,7 +112,7 @@ int supervise(const CliOptions& options, const Config& config, const Progress& p
   };
   const StartReport report = supervisor.start(progress);
   if (!report.ready) return fail(report.failure, exit_code_for(report.kind, config));
-  Client client(client_endpoint(config.bus));
+  Client client(config.bus);
   if (!wait_until_serving(client, std::chrono::steady_clock::now() + 30s))
     return fail("the services run but no request could be served within 30 s\n  try: foretoken ps", kExitFailed);
   progress("", "serving at " + client_endpoint(config.bus));
@@ -207,7 +207,7 @@ int run_up(const CliOptions& options) {
     return supervise(options, config, printer(options.output.quiet), ready_fd);
   }
   if (const int pid = supervisor_pid(folder); pid != 0) {
-    Client client(client_endpoint(config.bus));
+    Client client(config.bus);
     if (const auto status = client.status(std::chrono::steady_clock::now() + 2s); status.ok() && status->ready) {
       std::cerr << "      already serving at " << client_endpoint(config.bus) << " (pid " << pid << ")\n";
       return kExitOk;

@@ -27,6 +27,7 @@ int run_model_pair(const CliOptions& options);
 int run_model_init_random(const CliOptions& options);
 int run_config_show(const CliOptions& options);
 int run_config_check(const CliOptions& options);
+int run_config_new_key(const CliOptions& options);
 int run_config_init(const CliOptions& options);
 int run_doctor(const CliOptions& options);
 int run_version(const CliOptions& options);

@@ -15,7 +15,7 @@ BIN = pathlib.Path(sys.argv.pop(1))
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 VERBS = ["up", "down", "ps", "generate", "chat", "demo", "tokenize", "detokenize", "doctor", "version",
          "bench serve", "bench micro", "model info", "model check", "model pair", "model init-random",
-         "config show", "config check", "config init"]
+         "config show", "config check", "config init", "config new-key"]
 
 
 def run(*words, stdin=""):
@@ -190,6 +190,19 @@ class Verbs(unittest.TestCase):
         done = run("config", "check", "--config", str(path))
         self.assertEqual(2, done.returncode)
         self.assertIn("nonsense", done.stderr)
+
+    def test_a_new_key_is_for_its_owner_alone_and_never_overwrites(self):
+        path = self.folder / "draft-0.key"
+        done = run("config", "new-key", "-o", str(path))
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertEqual(0o600, path.stat().st_mode & 0o777)
+        self.assertRegex(done.stdout, r"^\S{40}\n$")
+        before = path.read_text()
+        self.assertIn(f'public = "{done.stdout.strip()}"', before)
+        secret = before.split('secret = "')[1].split('"')[0]
+        self.assertNotIn(secret, done.stdout + done.stderr)
+        self.assertEqual(2, run("config", "new-key", "-o", str(path)).returncode)
+        self.assertEqual(before, path.read_text())
 
     def test_json_documents_name_their_schema(self):
         for words in (["version", "--json"], ["doctor", "--json"],

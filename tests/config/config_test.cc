@@ -267,6 +267,8 @@ TEST(ServedModelName, IsTheFoldersUnlessNamed) {
 TEST(Nearest, KnowsWhenNothingIsNear) {
   EXPECT_EQ(nearest("temprature", {"temperature", "top_p"}), "temperature");
   EXPECT_EQ(nearest("zzz", {"temperature", "top_p"}), std::nullopt);
+  EXPECT_EQ(nearest("foo", {"op", "stop"}), std::nullopt);
+  EXPECT_EQ(nearest("pp", {"up", "ps"}), "up");
 }
 
 }  // namespace

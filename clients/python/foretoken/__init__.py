@@ -24,6 +24,7 @@ import zmq
 DEFAULT_ENDPOINT = "tcp://127.0.0.1:5555"
 DEFAULT_TIMEOUT_S = 600.0
 MAX_REQUEST_BYTES = 1 << 20  # the router's socket drops a larger one without a word
+CurveKeys = tuple[bytes, bytes, bytes]  # the router's public key, one's own public and secret key
 Prompt = Union[str, Sequence[int], Sequence[dict]]
 
 
@@ -123,6 +124,14 @@ def piece_of(answer: dict[str, Any]) -> Piece:
     return Piece(answer["text"], list(answer["token_ids"]), answer.get("accepted", 0), answer.get("logprobs", []))
 
 
+def connected(socket: Any, endpoint: str, curve: Optional[CurveKeys]) -> Any:
+    socket.setsockopt(zmq.LINGER, 0)
+    if curve is not None:
+        socket.curve_serverkey, socket.curve_publickey, socket.curve_secretkey = curve
+    socket.connect(endpoint)
+    return socket
+
+
 class _Stream:
     """Keeps what pieces carried, so that the reply at the end is whole."""
 
@@ -144,11 +153,10 @@ class _Stream:
 class Client:
     """Blocking client: one DEALER socket, one request at a time."""
 
-    def __init__(self, endpoint: str = DEFAULT_ENDPOINT, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
+    def __init__(self, endpoint: str = DEFAULT_ENDPOINT, timeout_s: float = DEFAULT_TIMEOUT_S,
+                 curve: Optional[CurveKeys] = None) -> None:
         self._timeout_s = timeout_s
-        self._socket = zmq.Context.instance().socket(zmq.DEALER)
-        self._socket.setsockopt(zmq.LINGER, 0)
-        self._socket.connect(endpoint)
+        self._socket = connected(zmq.Context.instance().socket(zmq.DEALER), endpoint, curve)
         self.last_reply: Optional[Reply] = None  # of the last stream that was read to its end
 
     def __enter__(self) -> "Client":
@@ -206,13 +214,12 @@ class Client:
 class AsyncClient:
     """The same for asyncio: one socket, one request at a time."""
 
-    def __init__(self, endpoint: str = DEFAULT_ENDPOINT, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
+    def __init__(self, endpoint: str = DEFAULT_ENDPOINT, timeout_s: float = DEFAULT_TIMEOUT_S,
+                 curve: Optional[CurveKeys] = None) -> None:
         import zmq.asyncio
 
         self._timeout_s = timeout_s
-        self._socket = zmq.asyncio.Context.instance().socket(zmq.DEALER)
-        self._socket.setsockopt(zmq.LINGER, 0)
-        self._socket.connect(endpoint)
+        self._socket = connected(zmq.asyncio.Context.instance().socket(zmq.DEALER), endpoint, curve)
         self.last_reply: Optional[Reply] = None
 
     async def __aenter__(self) -> "AsyncClient":
