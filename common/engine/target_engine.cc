@@ -241,8 +241,7 @@ Duration TargetEngine::wait_hint(TimePoint now) {
     const auto draft = owed(*sequence, now);
     if (!draft) continue;
     if (sequence->length == LengthMode::kFixed) return begin_wait(options_.wait_limit, now);
-    expected.push_back({.standing = DraftStanding::kActive,
-                        .arrives_in = expected_arrival(*draft),
+    expected.push_back({.arrives_in = expected_arrival(*draft),
                         .n_tokens = static_cast<double>(sequence->usual_accepted)});
   }
   if (expected.empty()) return {};
@@ -608,8 +607,6 @@ TargetSnapshot TargetEngine::snapshot() const {
   snapshot.n_waiting = static_cast<std::uint32_t>(waiting_.size());
   for (const Sequence* sequence : waiting_) snapshot.n_waiting_tokens += sequence->n_tokens();
   snapshot.kv = kv_.stats();
-  snapshot.is_draining = draining_;
-  snapshot.is_speculation_off = length_.is_off();
   return snapshot;
 }
 

@@ -104,8 +104,6 @@ struct TargetSnapshot {
   std::uint64_t n_tokens = 0;  // committed
   std::uint64_t n_preemptions = 0;
   SpecStats spec;
-  bool is_draining = false;
-  bool is_speculation_off = false;  // the controller finds that it does not pay at present
 };
 
 }  // namespace foretoken

@@ -84,8 +84,7 @@ Result<std::int32_t> kv_blocks(const KvSizeRequest& request) {
                  "kv_cache.memory"};
   const std::uint64_t n_blocks = static_cast<std::uint64_t>(wanted) / block_bytes;
   const std::uint64_t for_one = (request.max_sequence_tokens + block_tokens - 1) / block_tokens;
-  const std::uint64_t least = std::max(
-      {for_one, static_cast<std::uint64_t>(std::max(request.min_blocks, 1)), std::uint64_t{1}});
+  const std::uint64_t least = std::max(for_one, std::uint64_t{1});
   if (n_blocks < least)
     return Error{ErrorCode::kOutOfMemory,
                  "kv_cache.memory = \"" + std::string(request.memory) + "\" gives " +

@@ -24,7 +24,6 @@ struct KvSizeRequest {
   KvGeometry geometry;
   std::uint64_t free_bytes = 0;
   std::uint64_t max_sequence_tokens = 0;  // one sequence of this length must fit
-  std::int32_t min_blocks = 1;            // and at least so many blocks
 };
 
 // kConfig when the text is wrong, kOutOfMemory when too few blocks fit or more than is free is

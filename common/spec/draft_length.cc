@@ -160,8 +160,7 @@ Duration DraftLength::wait(std::span<const Expected> expected,
   const Duration limit = std::min(step / 2, deadline);
   std::vector<Expected> arrivals;
   for (const Expected& each : expected)
-    if (each.standing == DraftStanding::kActive && each.arrives_in <= limit)
-      arrivals.push_back(each);
+    if (each.arrives_in <= limit) arrivals.push_back(each);
   std::sort(arrivals.begin(), arrivals.end(),
             [](const auto& a, const auto& b) { return a.arrives_in < b.arrives_in; });
   Duration best_wait = Duration::zero();

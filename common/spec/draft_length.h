@@ -33,10 +33,8 @@ struct Candidate {
   std::uint32_t cap = 0;  // the request's num_draft_tokens, or less
 };
 
-// A proposal that is on its way.
-enum class DraftStanding : std::uint8_t { kActive, kOverdue, kAbsent };
+// A proposal that is on its way, of a draft that answers in time.
 struct Expected {
-  DraftStanding standing = DraftStanding::kAbsent;
   Duration arrives_in{};
   double n_tokens = 0;  // expected accepted tokens it brings
 };
@@ -59,8 +57,7 @@ class DraftLength {
   // what a step costs.
   void observe_wait(Duration waited) { waited_ += waited; }
 
-  // How long to wait for proposals under way before a step: 0 unless it pays; only active drafts
-  // count. `step` is the expected time of the coming step, half of which is the most; `deadline`
+  // How long to wait for proposals under way before a step: 0 unless it pays. `step` is the expected time of the coming step, half of which is the most; `deadline`
   // limits it further.
   Duration wait(std::span<const Expected> expected, Duration step, Duration deadline) const;
 

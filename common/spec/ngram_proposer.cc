@@ -43,18 +43,13 @@ void NgramProposer::ask(std::span<const Ask> asks) {
       proposal.tokens.push_back(at < n ? text.text()[at] : proposal.tokens[at - n]);
       proposal.confidences.push_back(match_confidence(match.length + i));
     }
-    ready_.emplace_back(ask.seq, std::move(proposal));
+    ready_.add(ask.seq, std::move(proposal));
   }
-}
-
-void NgramProposer::collect(TimePoint, ProposalStore& into) {
-  for (const auto& [seq, proposal] : ready_) into.insert(seq, proposal);
-  ready_.clear();
 }
 
 void NgramProposer::close(SeqId seq) {
   texts_.erase(seq);
-  std::erase_if(ready_, [&](const auto& each) { return each.first == seq; });
+  ready_.forget(seq);
 }
 
 }  // namespace foretoken

@@ -4,9 +4,9 @@
 #pragma once
 
 #include <unordered_map>
-#include <vector>
 
 #include "common/spec/proposer.h"
+#include "common/spec/ready_proposals.h"
 #include "common/spec/suffix_index.h"
 
 namespace foretoken {
@@ -25,13 +25,13 @@ class NgramProposer final : public Proposer {
   ProposerKind kind() const override { return ProposerKind::kNgram; }
   void open(const Opening& opening) override;
   void ask(std::span<const Ask> asks) override;
-  void collect(TimePoint now, ProposalStore& into) override;
+  void collect(TimePoint, ProposalStore& into) override { ready_.hand_over(into); }
   void close(SeqId seq) override;
 
  private:
   NgramConfig config_;
   std::unordered_map<SeqId, SuffixIndex> texts_;
-  std::vector<std::pair<SeqId, Proposal>> ready_;
+  ReadyProposals ready_;
 };
 
 }  // namespace foretoken

@@ -53,18 +53,13 @@ void PredictionProposer::ask(std::span<const Ask> asks) {
     proposal.tokens.assign(rest.begin(), rest.begin() + static_cast<std::ptrdiff_t>(n));
     for (std::size_t i = 0; i < n; ++i)
       proposal.confidences.push_back(match_confidence(text.agreed + static_cast<std::uint32_t>(i)));
-    ready_.emplace_back(ask.seq, std::move(proposal));
+    ready_.add(ask.seq, std::move(proposal));
   }
-}
-
-void PredictionProposer::collect(TimePoint, ProposalStore& into) {
-  for (const auto& [seq, proposal] : ready_) into.insert(seq, proposal);
-  ready_.clear();
 }
 
 void PredictionProposer::close(SeqId seq) {
   texts_.erase(seq);
-  std::erase_if(ready_, [&](const auto& each) { return each.first == seq; });
+  ready_.forget(seq);
 }
 
 }  // namespace foretoken

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/spec/proposer.h"
+#include "common/spec/ready_proposals.h"
 #include "common/spec/suffix_index.h"
 
 namespace foretoken {
@@ -23,7 +24,7 @@ class PredictionProposer final : public Proposer {
   ProposerKind kind() const override { return ProposerKind::kPrediction; }
   void open(const Opening& opening) override;
   void ask(std::span<const Ask> asks) override;
-  void collect(TimePoint now, ProposalStore& into) override;
+  void collect(TimePoint, ProposalStore& into) override { ready_.hand_over(into); }
   void close(SeqId seq) override;
 
  private:
@@ -38,7 +39,7 @@ class PredictionProposer final : public Proposer {
 
   PredictionConfig config_;
   std::unordered_map<SeqId, Text> texts_;
-  std::vector<std::pair<SeqId, Proposal>> ready_;
+  ReadyProposals ready_;
 };
 
 }  // namespace foretoken

@@ -3,7 +3,6 @@
 
 #include <array>
 #include <cstdint>
-#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -18,12 +17,6 @@ inline constexpr std::array<std::string_view, kProposerKinds> kProposerNames{"no
 
 constexpr std::string_view proposer_name(ProposerKind kind) {
   return kProposerNames[static_cast<std::size_t>(kind)];
-}
-
-constexpr std::optional<ProposerKind> proposer_from_name(std::string_view name) {
-  for (std::size_t i = 0; i < kProposerKinds; ++i)
-    if (kProposerNames[i] == name) return static_cast<ProposerKind>(i);
-  return std::nullopt;
 }
 
 inline constexpr std::uint16_t kParentIsBase = 0xFFFF;  // the node continues the base itself

@@ -32,7 +32,6 @@ class RowRules {
                    std::vector<Adjustment>& adjustments) const;
 
   Position position() const { return n_prompt_ + n_output_; }  // of the token that row 0 chooses
-  std::uint32_t n_output() const { return n_output_; }
 
  private:
   struct Counts {

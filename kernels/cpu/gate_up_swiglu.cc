@@ -9,11 +9,9 @@ void CpuBackend::gate_up_swiglu_now(const GateUpSwigluArgs& args) {
   const std::int64_t n_ffn = args.gate_up->n_out / 2;
   team_.run([&](int member) {
     float* own = matmul_space_.member(member);
-    const Share mine = share_of(args.n_rows, member, team_.size());
-    for (std::int64_t r = mine.begin; r < mine.end; ++r) {
-      isa_.rms_norm(args.hidden + r * view.n_in, args.norm, args.norm_eps, view.n_in, own);
-      prepare_row(isa_, view, own, static_cast<std::int32_t>(r), rows);
-    }
+    norm_and_prepare(
+        isa_, view, share_of(args.n_rows, member, team_.size()),
+        [&](std::int64_t r) { return args.hidden + r * view.n_in; }, args.norm, args.norm_eps, own, rows);
     team_.barrier();
     multiply<2>(view, rows, args.n_rows, member, team_.size(), own,
                 [&](std::int64_t pair, std::int32_t first, std::int32_t n, const float* c) {

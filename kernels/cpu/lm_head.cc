@@ -9,12 +9,9 @@ void CpuBackend::lm_head_now(const LmHeadArgs& args) {
   const std::int64_t vocab = args.head->n_out;
   team_.run([&](int member) {
     float* own = matmul_space_.member(member);
-    const Share mine = share_of(args.n_rows, member, team_.size());
-    for (std::int64_t r = mine.begin; r < mine.end; ++r) {
-      isa_.rms_norm(args.hidden + args.rows[r] * view.n_in, args.norm, args.norm_eps, view.n_in,
-                    own);
-      prepare_row(isa_, view, own, static_cast<std::int32_t>(r), rows);
-    }
+    norm_and_prepare(
+        isa_, view, share_of(args.n_rows, member, team_.size()),
+        [&](std::int64_t r) { return args.hidden + args.rows[r] * view.n_in; }, args.norm, args.norm_eps, own, rows);
     team_.barrier();
     multiply<1>(view, rows, args.n_rows, member, team_.size(), own,
                 [&](std::int64_t panel, std::int32_t first, std::int32_t n, const float* c) {

@@ -69,6 +69,23 @@ void prepare_row(const Isa& isa,
                  std::int32_t row,
                  const PreparedRows& rows);
 
+// This member's share of the rows, normed and prepared. row(r): row r of the input, [n_in] f32; own:
+// room for one row.
+template <class Row>
+void norm_and_prepare(const Isa& isa,
+                      const PackedView& view,
+                      const Share& mine,
+                      Row&& row,
+                      const float* norm,
+                      float norm_eps,
+                      float* own,
+                      const PreparedRows& rows) {
+  for (std::int64_t r = mine.begin; r < mine.end; ++r) {
+    isa.rms_norm(row(r), norm, norm_eps, view.n_in, own);
+    prepare_row(isa, view, own, static_cast<std::int32_t>(r), rows);
+  }
+}
+
 inline constexpr std::int32_t kMaxBlockRows = 512;  // rows that pass over a panel together
 inline constexpr int kWidePanels =
     4;  // panels that share a pass over many rows, which are then read less often

@@ -57,15 +57,6 @@ TEST(KvBlocks, RefusesWhatCannotHoldOneSequence) {
   EXPECT_THAT(refused.error().message, HasSubstr("65"));
 }
 
-TEST(KvBlocks, RefusesFewerThanAnExplicitMinimum) {
-  KvSizeRequest request{
-      .memory = "1MiB", .geometry = kGeometry, .free_bytes = 2 * kMiB, .max_sequence_tokens = 16};
-  request.min_blocks = 65;
-  EXPECT_FALSE(kv_blocks(request).ok());
-  request.min_blocks = 64;
-  EXPECT_TRUE(kv_blocks(request).ok());
-}
-
 TEST(KvBlocks, RefusesMoreThanIsFree) {
   const auto refused = kv_blocks({.memory = "3MiB", .geometry = kGeometry, .free_bytes = 2 * kMiB});
   ASSERT_FALSE(refused.ok());

@@ -169,9 +169,8 @@ TEST(WaitRule, WaitsForWhatBringsMoreThanTheTimeIsWorth) {
   DraftLength length({});
   for (int i = 0; i < 100; ++i)
     length.observe_step(1, 1, milliseconds(10));  // 100 tokens/s: 0.1 token per ms
-  const auto expected = [](int in_us, double tokens,
-                           DraftStanding standing = DraftStanding::kActive) {
-    return Expected{standing, microseconds(in_us), tokens};
+  const auto expected = [](int in_us, double tokens) {
+    return Expected{microseconds(in_us), tokens};
   };
   const auto wait = [&](std::vector<Expected> all, Duration deadline = milliseconds(100)) {
     return length.wait(all, milliseconds(10), deadline);
@@ -187,21 +186,12 @@ TEST(WaitRule, WaitsForWhatBringsMoreThanTheTimeIsWorth) {
 TEST(WaitRule, NeverBeyondHalfAStepOrTheDeadline) {
   DraftLength length({});
   length.observe_step(1, 1, milliseconds(10));
-  const std::vector<Expected> late{{DraftStanding::kActive, microseconds(5001), 9}};
+  const std::vector<Expected> late{{microseconds(5001), 9}};
   EXPECT_EQ(length.wait(late, milliseconds(10), milliseconds(100)), Duration::zero());
-  const std::vector<Expected> soon{{DraftStanding::kActive, microseconds(400), 9}};
+  const std::vector<Expected> soon{{microseconds(400), 9}};
   EXPECT_EQ(length.wait(soon, milliseconds(10), milliseconds(100)), microseconds(400));
   EXPECT_EQ(length.wait(soon, milliseconds(10), microseconds(399)), Duration::zero());
   EXPECT_EQ(length.wait(soon, milliseconds(10), Duration::zero()), Duration::zero());
-}
-
-TEST(WaitRule, NeverForADraftThatIsOverdueOrAbsent) {
-  DraftLength length({});
-  length.observe_step(1, 1, milliseconds(10));
-  for (const DraftStanding standing : {DraftStanding::kOverdue, DraftStanding::kAbsent}) {
-    const std::vector<Expected> one{{standing, microseconds(100), 9}};
-    EXPECT_EQ(length.wait(one, milliseconds(10), milliseconds(100)), Duration::zero());
-  }
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include <gmock/gmock.h>
 
 #include "common/spec/ngram_proposer.h"
-#include "common/spec/null_proposer.h"
 #include "common/spec/prediction_proposer.h"
 #include "tests/spec/proposer_contract.h"
 
@@ -14,8 +13,7 @@ using testing::IsEmpty;
 INSTANTIATE_TEST_SUITE_P(
     Local,
     ProposerContract,
-    testing::Values(ProposerCase{"null", [] { return std::make_unique<NullProposer>(); }},
-                    ProposerCase{"ngram", [] { return std::make_unique<NgramProposer>(); }},
+    testing::Values(ProposerCase{"ngram", [] { return std::make_unique<NgramProposer>(); }},
                     ProposerCase{"prediction",
                                  [] { return std::make_unique<PredictionProposer>(); }}),
     [](const auto& each) { return each.param.name; });
@@ -127,13 +125,6 @@ TEST(PredictionProposer, IsSilentWithoutAPrediction) {
   PredictionProposer prediction;
   Driver driver(prediction, {1, 2, 1, 2}, {});
   EXPECT_THAT(driver.tokens({1, 2, 1}), IsEmpty());
-}
-
-TEST(ProposerKind, NamesReadBack) {
-  for (const ProposerKind kind :
-       {ProposerKind::kNone, ProposerKind::kDraft, ProposerKind::kNgram, ProposerKind::kPrediction})
-    EXPECT_EQ(proposer_from_name(proposer_name(kind)), kind);
-  EXPECT_FALSE(proposer_from_name("eagle").has_value());
 }
 
 }  // namespace
