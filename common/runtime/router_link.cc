@@ -41,6 +41,9 @@ RouterLink::Event RouterLink::on_message(const wire::Header& header, const wire:
       log_error("the router refuses this service", {{"reason", reply->message}});
     registered_ = reply->accepted;
     refusal_ = reply->accepted ? "" : reply->message;
+    // Whoever counts the missing ones says how often; its configuration may be another file.
+    if (reply->accepted && reply->heartbeat_ms > 0)
+      heartbeat_ = std::min<Duration>(heartbeat_, std::chrono::milliseconds(reply->heartbeat_ms));
     if (!registered_) next_hello_ = bus_->now() + kRefusedHelloAgain;
     return is_new && had_one ? Event::kNewRouter : Event::kHandled;
   }

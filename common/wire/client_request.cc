@@ -38,12 +38,12 @@ bool unsigned_number(In& in,
                      T& value,
                      std::uint64_t least = 0,
                      std::uint64_t most = std::numeric_limits<T>::max()) {
-  std::uint64_t wide = 0;
-  if (!in.uint(wide, std::numeric_limits<std::uint64_t>::max())) return false;
-  if (wide < least || wide > most)
-    return in.fail("is " + std::to_string(wide) + "; it must be from " + std::to_string(least) +
-                   " to " + std::to_string(most));
-  value = static_cast<T>(wide);
+  MsgpackInteger wide;
+  if (!in.integer(wide)) return false;
+  if (wide.negative || wide.magnitude < least || wide.magnitude > most)
+    return in.fail("is " + std::string(wide.negative ? "-" : "") + std::to_string(wide.magnitude) +
+                   "; it must be from " + std::to_string(least) + " to " + std::to_string(most));
+  value = static_cast<T>(wide.magnitude);
   return true;
 }
 
@@ -268,10 +268,11 @@ bool request_id(In& in, Request& r) {
 }
 
 bool one_choice(In& in, Request&) {
-  std::uint64_t n = 0;
-  if (!in.uint(n, std::numeric_limits<std::uint64_t>::max())) return false;
-  return n == kMaxChoices ||
-         in.fail("is " + std::to_string(n) + "; this release gives 1 answer per request");
+  MsgpackInteger n;
+  if (!in.integer(n)) return false;
+  return (!n.negative && n.magnitude == kMaxChoices) ||
+         in.fail("is " + std::string(n.negative ? "-" : "") + std::to_string(n.magnitude) +
+                 "; this release gives 1 answer per request");
 }
 
 bool acceptance(In& in, Request&) {
@@ -391,6 +392,8 @@ Error bad(ErrorCode code, std::string sentence, std::string param = {}) {
 Error unknown_key(const std::string& key) {
   if (std::find(kRefused.begin(), kRefused.end(), key) != kRefused.end())
     return bad(ErrorCode::kUnsupportedParameter, key + " is not supported by this release", key);
+  if (key.empty())
+    return bad(ErrorCode::kInvalidRequest, "unknown key \"\": a key of the request is empty");
   std::vector<std::string> names;
   for (const auto& known : table()) names.emplace_back(known.name);
   const auto near = nearest(key, names);

@@ -49,7 +49,6 @@ struct Hello {
   std::uint32_t max_waiting = 0;
   std::uint32_t block_tokens = 0;
   std::uint32_t kv_blocks_total = 0;
-  std::uint32_t credit = 0;
   std::string build;
   std::uint64_t pid = 0;
   bool operator==(const Hello&) const = default;
@@ -70,9 +69,8 @@ struct Hello {
     v(12, "max_waiting", m.max_waiting, "requests it queues beyond those");
     v(13, "block_tokens", m.block_tokens, "tokens per KV block");
     v(14, "kv_blocks_total", m.kv_blocks_total, "KV blocks it owns");
-    v(15, "credit", m.credit, "messages a peer may have unanswered here");
-    v(16, "build", m.build, "version, commit, instruction set: for people");
-    v(17, "pid", m.pid, "process id on its host: for people");
+    v(15, "build", m.build, "version, commit, instruction set: for people");
+    v(16, "pid", m.pid, "process id on its host: for people");
   }
 };
 
@@ -84,8 +82,6 @@ struct HelloReply {
   ErrorCode code = ErrorCode::kIncompatible;
   std::string message;
   std::uint32_t heartbeat_ms = 250;
-  std::uint32_t credit = 0;
-  Fingerprints fingerprints;
   bool operator==(const HelloReply&) const = default;
 
   template <class Self, class Visitor>
@@ -94,8 +90,6 @@ struct HelloReply {
     v(2, "code", m.code, "reason of a refusal");
     v(3, "message", m.message, "the reason as a sentence naming what differs");
     v(4, "heartbeat_ms", m.heartbeat_ms, "how often a heartbeat is expected; four missed = gone");
-    v(5, "credit", m.credit, "messages the sender of Hello may have unanswered");
-    v(6, "fingerprints", m.fingerprints, "of the answering service");
   }
 };
 
@@ -179,7 +173,6 @@ struct Assign {
   std::string name;
   std::string endpoint;
   Fingerprints fingerprints;
-  std::uint32_t max_model_len = 0;
   std::uint32_t max_sequences = 0;
   bool operator==(const Assign&) const = default;
 
@@ -190,8 +183,7 @@ struct Assign {
     v(3, "name", m.name, "for people");
     v(4, "endpoint", m.endpoint, "where to connect");
     v(5, "fingerprints", m.fingerprints, "of the draft");
-    v(6, "max_model_len", m.max_model_len, "the draft's longest context");
-    v(7, "max_sequences", m.max_sequences, "the draft's places, for all its targets");
+    v(6, "max_sequences", m.max_sequences, "the draft's places, for all its targets");
   }
 };
 

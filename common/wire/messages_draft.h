@@ -27,9 +27,6 @@ struct Attach {
   std::vector<TokenId> tokens;
   PrefixHash prefix = 0;
   std::uint32_t budget = 0;
-  std::uint8_t rows = 1;
-  std::uint16_t window = 0;
-  std::uint8_t priority = 0;
   std::uint64_t tenant_salt = 0;
   PrefixHash root = 0;
   std::vector<TokenId> end_tokens;
@@ -47,12 +44,9 @@ struct Attach {
     v(8, "tokens", m.tokens, "all committed tokens");
     v(9, "prefix", m.prefix, "hash of all of them");
     v(10, "budget", m.budget, "most tokens wanted ahead; 0 = only keep current");
-    v(11, "rows", m.rows, "branches per step; 1 = a chain");
-    v(12, "window", m.window, "most tokens kept ahead of the committed ones; 0 = budget");
-    v(13, "priority", m.priority, "higher goes first");
-    v(14, "tenant_salt", m.tenant_salt, "separates prefix caches of tenants");
-    v(15, "root", m.root, "hash of no tokens at all, as the target computes it: where its prefix hashes begin");
-    v(16, "end_tokens", m.end_tokens, "ids that end the answer; empty = the draft model's own");
+    v(11, "tenant_salt", m.tenant_salt, "separates prefix caches of tenants");
+    v(12, "root", m.root, "hash of no tokens at all, as the target computes it: where its prefix hashes begin");
+    v(13, "end_tokens", m.end_tokens, "ids that end the answer; empty = the draft model's own");
   }
 };
 
@@ -65,9 +59,6 @@ struct ProposeRecord {
   std::vector<TokenId> tail;
   PrefixHash prefix = 0;
   std::uint32_t budget = 0;
-  std::uint8_t rows = 1;
-  std::uint8_t n_verified = 0;
-  std::uint8_t n_accepted = 0;
   bool operator==(const ProposeRecord&) const = default;
 
   template <class Self, class Visitor>
@@ -79,9 +70,6 @@ struct ProposeRecord {
     v(5, "tail", m.tail, "tokens committed since the position the draft last confirmed");
     v(6, "prefix", m.prefix, "hash of everything up to and including tail");
     v(7, "budget", m.budget, "most tokens wanted ahead; 0 = only keep current");
-    v(8, "rows", m.rows, "branches per step; 1 = a chain");
-    v(9, "n_verified", m.n_verified, "guessed tokens the last step verified");
-    v(10, "n_accepted", m.n_accepted, "of those, accepted");
   }
 };
 
@@ -91,17 +79,11 @@ struct Propose {
   static constexpr std::string_view kDuty =
       "target -> draft, after each step, all its sequences there. Answer per record: Proposal, Need, DraftBusy or nothing.";
   std::vector<ProposeRecord> records;
-  std::uint64_t echo_us = 0;
-  std::uint32_t step_us = 0;
-  std::uint32_t next_in_us = 0;
   bool operator==(const Propose&) const = default;
 
   template <class Self, class Visitor>
   static void fields(Self& m, Visitor&& v) {
     v(1, "records", m.records, "one per sequence");
-    v(2, "echo_us", m.echo_us, "sender's monotonic clock; only echoed");
-    v(3, "step_us", m.step_us, "how long the last step took");
-    v(4, "next_in_us", m.next_in_us, "expected start of the next verification");
   }
 };
 
@@ -116,9 +98,6 @@ struct ProposalRecord {
   std::vector<std::uint16_t> parents;
   std::vector<std::uint8_t> confidence;
   Position known = 0;
-  std::uint32_t draft_us = 0;
-  std::uint32_t hold_us = 0;
-  std::uint64_t echo_us = 0;
   bool operator==(const ProposalRecord&) const = default;
 
   template <class Self, class Visitor>
@@ -132,9 +111,6 @@ struct ProposalRecord {
     v(7, "parents", m.parents, "index of each guess's parent, 65535 = base; empty = a chain");
     v(8, "confidence", m.confidence, "per guess, 255 x probability that it is right given its parent; may be empty");
     v(9, "known", m.known, "committed length the draft has applied");
-    v(10, "draft_us", m.draft_us, "time spent guessing");
-    v(11, "hold_us", m.hold_us, "time between the echoed message and this one");
-    v(12, "echo_us", m.echo_us, "of the last Propose");
   }
 };
 
@@ -178,14 +154,12 @@ struct CloseSequence {
   static constexpr std::string_view kDuty = "target -> draft. Forget this sequence; unknown ones too. No answer.";
   SeqId seq;
   Lease lease;
-  CloseReason reason = CloseReason::kFinished;
   bool operator==(const CloseSequence&) const = default;
 
   template <class Self, class Visitor>
   static void fields(Self& m, Visitor&& v) {
     v(1, "seq", m.seq, "as the target numbers it");
     v(2, "lease", m.lease, "the attachment that ends");
-    v(3, "reason", m.reason, "for the log");
   }
 };
 

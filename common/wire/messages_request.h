@@ -23,7 +23,6 @@ struct Encode {
   std::vector<TokenId> tokens;
   bool add_special_tokens = true;
   bool add_generation_prompt = true;
-  std::string template_vars_json;
   std::vector<std::string> bad_words;
   std::string prediction;
   bool operator==(const Encode&) const = default;
@@ -35,9 +34,8 @@ struct Encode {
     v(3, "tokens", m.tokens, "kind tokens: the prompt, to be checked and passed through");
     v(4, "add_special_tokens", m.add_special_tokens, "text only: as the tokenizer does by default (BOS and the like)");
     v(5, "add_generation_prompt", m.add_generation_prompt, "messages only: open the assistant's turn");
-    v(6, "template_vars_json", m.template_vars_json, "messages only: a JSON object of extra template variables, or empty");
-    v(7, "bad_words", m.bad_words, "texts that must not appear, to be encoded without special tokens");
-    v(8, "prediction", m.prediction, "expected answer, to be encoded without special tokens; may be empty");
+    v(6, "bad_words", m.bad_words, "texts that must not appear, to be encoded without special tokens");
+    v(7, "prediction", m.prediction, "expected answer, to be encoded without special tokens; may be empty");
   }
 };
 
@@ -48,7 +46,6 @@ struct Encoded {
   std::vector<TokenId> tokens;
   std::vector<std::vector<TokenId>> bad_word_tokens;
   std::vector<TokenId> prediction_tokens;
-  std::uint32_t cpu_us = 0;
   bool operator==(const Encoded&) const = default;
 
   template <class Self, class Visitor>
@@ -56,7 +53,6 @@ struct Encoded {
     v(1, "tokens", m.tokens, "the prompt");
     v(2, "bad_word_tokens", m.bad_word_tokens, "sequences for every bad word; a word may give several");
     v(3, "prediction_tokens", m.prediction_tokens, "the prediction");
-    v(4, "cpu_us", m.cpu_us, "time spent");
   }
 };
 
@@ -72,7 +68,6 @@ struct Open {
   ProposerKind proposer = ProposerKind::kDefault;
   std::int32_t draft_len = -1;
   bool adaptive = true;
-  Acceptance acceptance = Acceptance::kCoupled;
   std::vector<TokenId> prediction;
   std::uint64_t deadline_us = 0;
   std::uint8_t priority = 0;
@@ -88,11 +83,10 @@ struct Open {
     v(5, "proposer", m.proposer, "who guesses ahead: default, draft, ngram, prediction or none");
     v(6, "draft_len", m.draft_len, "most guessed tokens per round; 0 = plain decoding, -1 = as configured");
     v(7, "adaptive", m.adaptive, "draft_len may be shortened when it does not pay");
-    v(8, "acceptance", m.acceptance, "coupled or rejection");
-    v(9, "prediction", m.prediction, "tokens of the expected answer, for the prediction proposer");
-    v(10, "deadline_us", m.deadline_us, "time left when sent; 0 = none");
-    v(11, "priority", m.priority, "higher goes first; 0 = normal");
-    v(12, "tenant_salt", m.tenant_salt, "separates prefix caches of tenants");
+    v(8, "prediction", m.prediction, "tokens of the expected answer, for the prediction proposer");
+    v(9, "deadline_us", m.deadline_us, "time left when sent; 0 = none");
+    v(10, "priority", m.priority, "higher goes first; 0 = normal");
+    v(11, "tenant_salt", m.tenant_salt, "separates prefix caches of tenants");
   }
 };
 
@@ -186,16 +180,12 @@ struct Done {
   static constexpr std::string_view kDuty = "target -> router, last of a request that ended well. No answer.";
   FinishReason reason = FinishReason::kStop;
   TokenId stop_token = -1;
-  std::uint32_t n_prompt = 0;
   std::uint32_t n_generated = 0;
   std::uint32_t n_cached = 0;
-  std::uint32_t steps = 0;
   std::vector<ProposerStats> proposers;
   std::vector<std::uint32_t> acceptance_histogram;
   std::uint32_t queue_us = 0;
-  std::uint32_t prefill_us = 0;
   std::uint64_t decode_us = 0;
-  std::uint32_t preemptions = 0;
   std::string fallback_reason;
   bool operator==(const Done&) const = default;
 
@@ -203,17 +193,13 @@ struct Done {
   static void fields(Self& m, Visitor&& v) {
     v(1, "reason", m.reason, "stop, length, cancelled or deadline");
     v(2, "stop_token", m.stop_token, "the id that ended it; -1 if none did");
-    v(3, "n_prompt", m.n_prompt, "prompt tokens");
-    v(4, "n_generated", m.n_generated, "tokens of the answer, those before a migration included");
-    v(5, "n_cached", m.n_cached, "prompt tokens found in the prefix cache");
-    v(6, "steps", m.steps, "forward passes that committed tokens of this request");
-    v(7, "proposers", m.proposers, "per proposer that was used");
-    v(8, "acceptance_histogram", m.acceptance_histogram, "rounds that accepted 0, 1, 2 ... tokens");
-    v(9, "queue_us", m.queue_us, "waiting before the first prefill");
-    v(10, "prefill_us", m.prefill_us, "first prefill to first token");
-    v(11, "decode_us", m.decode_us, "first token to last");
-    v(12, "preemptions", m.preemptions, "times its blocks were taken and recomputed");
-    v(13, "fallback_reason", m.fallback_reason, "why speculation was not or no longer used; empty = it was");
+    v(3, "n_generated", m.n_generated, "tokens of the answer, those before a migration included");
+    v(4, "n_cached", m.n_cached, "prompt tokens found in the prefix cache");
+    v(5, "proposers", m.proposers, "per proposer that was used");
+    v(6, "acceptance_histogram", m.acceptance_histogram, "rounds that accepted 0, 1, 2 ... tokens");
+    v(7, "queue_us", m.queue_us, "waiting before the first prefill");
+    v(8, "decode_us", m.decode_us, "first token to last");
+    v(9, "fallback_reason", m.fallback_reason, "why speculation was not or no longer used; empty = it was");
   }
 };
 
@@ -223,13 +209,11 @@ struct Close {
   static constexpr std::string_view kDuty =
       "router -> target. End this sequence. Answer: Done, if the sequence is known; repeated freely.";
   CloseReason reason = CloseReason::kCancelled;
-  std::uint32_t n_tokens = 0;
   bool operator==(const Close&) const = default;
 
   template <class Self, class Visitor>
   static void fields(Self& m, Visitor&& v) {
     v(1, "reason", m.reason, "stop (a stop string was found), cancelled, deadline, migrated, draining, finished");
-    v(2, "n_tokens", m.n_tokens, "generated tokens that count; what lies beyond was never delivered");
   }
 };
 

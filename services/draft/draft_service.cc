@@ -148,7 +148,6 @@ void DraftService::on_attach(const TargetKey& from, wire::Attach& attach, TimePo
 }
 
 void DraftService::on_propose(const TargetKey& from, const wire::Propose& propose, TimePoint now) {
-  targets_[from].echo_us = propose.echo_us;
   engine_.renew(from.first, from.second, now);
   for (const wire::ProposeRecord& record : propose.records)
     answer(from, engine_.follow({.key = {from.first, from.second, record.seq},
@@ -214,8 +213,7 @@ void DraftService::step() {
   std::map<TargetKey, wire::Proposal> frames;
   for (const ReadyProposal& ready : output.proposals) {
     const TargetKey to{ready.key.target, ready.key.incarnation};
-    const auto target = targets_.find(to);
-    if (target == targets_.end()) continue;
+    if (!targets_.contains(to)) continue;
     frames[to].records.push_back(
         {.seq = ready.key.seq,
          .lease = ready.lease,
@@ -224,10 +222,7 @@ void DraftService::step() {
          .prefix = ready.prefix,
          .tokens = ready.tokens,
          .confidence = ready.confidences,
-         .known = ready.base,
-         .draft_us = step_us_ * static_cast<std::uint32_t>(ready.tokens.size()),
-         .hold_us = micros(end - target->second.heard),
-         .echo_us = target->second.echo_us});
+         .known = ready.base});
   }
   for (const auto& [to, frame] : frames) send(to, frame);
   for (const BusyOutcome& busy : output.busy) answer({busy.key.target, busy.key.incarnation}, busy);

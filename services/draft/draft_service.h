@@ -45,7 +45,6 @@ class DraftService final : public Service {
   struct Target {
     Peer peer;
     std::string user;  // role:name of its key; empty where connections have none
-    std::uint64_t echo_us = 0;  // of its last PROPOSE
     TimePoint heard{};
     bool was_refused = false;  // and it was said in the log
   };

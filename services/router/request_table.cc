@@ -56,6 +56,19 @@ void add(std::vector<wire::LogprobEntry>& to,
     to.push_back(entry_of(output[i], logprobs[i]));
 }
 
+// The key that held the prompt.
+std::string prompt_key(const wire::ClientRequest& request) {
+  switch (request.prompt_kind) {
+    case wire::PromptKind::kTokens:
+      return "token_ids";
+    case wire::PromptKind::kMessages:
+      return "messages";
+    case wire::PromptKind::kText:
+      return "prompt";
+  }
+  return "prompt";
+}
+
 wire::ClientError cancelled_error(RequestId id, const std::string& message) {
   return wire::client_error(id, Error{ErrorCode::kNotFound, message, "request_id"}, 0);
 }
@@ -273,7 +286,7 @@ Result<void> RequestTable::fit(Row& row, const wire::Hello& target) {
     return Error{ErrorCode::kContextLengthExceeded,
                  "prompt has " + std::to_string(n_prompt) + " tokens; the limit is " +
                      std::to_string(limit - 1) + " (model.max_model_len leaves one for the answer)",
-                 "prompt"};
+                 prompt_key(row.request)};
   if (!row.request.has_max_tokens)
     params.max_tokens =
         limit == 0 ? wire::kDefaultMaxTokens : std::min(wire::kDefaultMaxTokens, limit - n_prompt);
@@ -451,7 +464,7 @@ void RequestTable::on_encoded(
   if (row.encoded.tokens.empty())
     return fail(id,
                 Error{ErrorCode::kInvalidValue, "the prompt has no tokens; it needs at least one",
-                      "prompt"},
+                      prompt_key(row.request)},
                 0, now, out);
   row.request.params.bad_words = row.encoded.bad_word_tokens;
   counters_.prompt_tokens += row.encoded.tokens.size();
@@ -490,8 +503,7 @@ void RequestTable::on_done(RequestId id, Row& row, wire::Done done, TimePoint no
   row.phase = Phase::kFlushing;
   row.to_target = {};
   out.push_back(ToWorker{*row.target, id,
-                         wire::Close{.reason = CloseReason::kFinished,
-                                     .n_tokens = static_cast<std::uint32_t>(row.output.size())}});
+                         wire::Close{.reason = CloseReason::kFinished}});
   decode(id, row, now, out);
 }
 
@@ -533,7 +545,7 @@ void RequestTable::on_stop_string(
   row.counting_until = now + rules_.stats_patience;
   wake_at(row.counting_until);
   out.push_back(
-      ToWorker{*row.target, id, wire::Close{.reason = CloseReason::kStop, .n_tokens = n}});
+      ToWorker{*row.target, id, wire::Close{.reason = CloseReason::kStop}});
 }
 
 void RequestTable::on_busy(RequestId id, Row& row, wire::Busy busy, TimePoint now, Actions& out) {
@@ -800,7 +812,7 @@ void RequestTable::drop(RequestId id, CloseReason reason, Actions& out) {
   if (row.target && (row.phase == Phase::kRunning || row.phase == Phase::kCounting))
     out.push_back(ToWorker{
         *row.target, id,
-        wire::Close{.reason = reason, .n_tokens = static_cast<std::uint32_t>(row.output.size())}});
+        wire::Close{.reason = reason}});
   if (row.tokenizer && row.decoding > 0 && !row.final_confirmed)
     out.push_back(ToWorker{*row.tokenizer, id, wire::StreamClose{.reason = reason}});
   assign_target(row, std::nullopt);

@@ -498,7 +498,6 @@ void RouterService::pair_all() {
                                  .name = draft->hello.name,
                                  .endpoint = draft->hello.endpoint,
                                  .fingerprints = draft->hello.fingerprints,
-                                 .max_model_len = draft->hello.max_model_len,
                                  .max_sequences = draft->hello.max_sequences});
       } else {
         send_worker(

@@ -15,16 +15,6 @@ constexpr Duration kRetry = std::chrono::milliseconds(20);
 constexpr Duration kPrefillPerToken =
     std::chrono::microseconds(500);  // a guess on the slow side, for patience only
 
-std::uint64_t micros(TimePoint at) {
-  return static_cast<std::uint64_t>(
-      std::chrono::duration_cast<std::chrono::microseconds>(at.time_since_epoch()).count());
-}
-
-std::uint32_t micros(Duration duration) {
-  const auto count = std::chrono::duration_cast<std::chrono::microseconds>(duration).count();
-  return static_cast<std::uint32_t>(std::clamp<std::int64_t>(count, 0, 0xFFFFFFFF));
-}
-
 }  // namespace
 
 // ---- drafts come and go
@@ -43,8 +33,7 @@ void DraftProposer::assign(const wire::Assign& assign) {
   Draft draft{.incarnation = assign.incarnation,
               .name = assign.name,
               .endpoint = assign.endpoint,
-              .max_sequences = assign.max_sequences,
-              .max_model_len = assign.max_model_len};
+              .max_sequences = assign.max_sequences};
   try {
     draft.socket = bus_->connect(assign.endpoint, Door::kDraft);
   } catch (const FatalError& error) {
@@ -208,9 +197,7 @@ wire::ProposeRecord DraftProposer::record_for(SeqId seq, Sequence& sequence, Tim
       .from = from,
       .tail = {sequence.tokens.begin() + from, sequence.tokens.end()},
       .prefix = sequence.prefix,
-      .budget = budget,
-      .n_verified = static_cast<std::uint8_t>(std::min<std::uint32_t>(sequence.n_verified, 255)),
-      .n_accepted = static_cast<std::uint8_t>(std::min<std::uint32_t>(sequence.n_accepted, 255))};
+      .budget = budget};
 }
 
 void DraftProposer::open(const Opening& opening) {
@@ -238,21 +225,15 @@ void DraftProposer::ask(std::span<const Ask> asks) {
                              ask.tail.begin() + static_cast<std::ptrdiff_t>(known), ask.tail.end());
     sequence.prefix = ask.prefix;
     sequence.budget = ask.budget;
-    sequence.n_verified = ask.n_verified;
-    sequence.n_accepted = ask.n_accepted;
     if (!sequence.draft) attach_somewhere(ask.seq, sequence, now);
     apply(ask.seq, sequence, sequence.attachment.tick(now, expected_prefill(sequence)), now);
     if (!sequence.draft || !sequence.attachment.is_attached()) continue;
     if (sequence.attach_due) send_attach(ask.seq, sequence, now);
     if (sequence.attach_due) continue;
-    wire::Propose& frame = outgoing_[*sequence.draft];
-    frame.step_us = micros(ask.step);
-    frame.next_in_us = micros(ask.next_in);
-    frame.records.push_back(record_for(ask.seq, sequence, now));
+    outgoing_[*sequence.draft].records.push_back(record_for(ask.seq, sequence, now));
   }
   for (auto& [draft, frame] : outgoing_) {
     if (frame.records.empty()) continue;
-    frame.echo_us = micros(now);
     counters_.records += frame.records.size();
     ++counters_.proposes;
     if (const auto it = drafts_.find(draft); it != drafts_.end()) send(it->second, frame);
@@ -412,7 +393,6 @@ TimePoint DraftProposer::turn(TimePoint now) {
   }
   for (auto& [draft, frame] : outgoing_) {
     if (frame.records.empty()) continue;
-    frame.echo_us = micros(now);
     if (const auto it = drafts_.find(draft); it != drafts_.end()) send(it->second, frame);
     frame.records.clear();
   }

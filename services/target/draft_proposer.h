@@ -70,7 +70,6 @@ class DraftProposer final : public Proposer, public DraftWatch {
     std::string endpoint;
     SocketId socket = 0;
     std::uint32_t max_sequences = 0;
-    std::uint32_t max_model_len = 0;
     std::uint32_t n_sequences = 0;
     TimePoint suspect_until{};  // let go by a sequence a moment ago: others first
   };
@@ -82,7 +81,6 @@ class DraftProposer final : public Proposer, public DraftWatch {
     PrefixHash prefix = 0;        // of all of them
     std::uint64_t tenant_salt = 0;
     std::uint32_t budget = 0;
-    std::uint32_t n_verified = 0, n_accepted = 0;
     std::optional<WorkerId> draft;
     Attachment attachment;
     Epoch epoch{0};

@@ -82,11 +82,8 @@ wire::Done done_of(const DoneEvent& event, TimePoint now) {
   const SequenceStats& stats = event.stats;
   wire::Done done{.reason = wire_reason(event.reason),
                   .stop_token = event.stop_token,
-                  .n_prompt = stats.n_prompt,
                   .n_generated = stats.n_output,
                   .n_cached = stats.n_cached,
-                  .steps = stats.n_steps,
-                  .preemptions = stats.n_preemptions,
                   .fallback_reason = fallback_of(stats.spec)};
   for (std::size_t i = 0; i < kProposerKinds; ++i) {
     const SpecStats::Tally& tally = stats.spec.by_proposer[i];
@@ -104,10 +101,7 @@ wire::Done done_of(const DoneEvent& event, TimePoint now) {
       done.acceptance_histogram.push_back(static_cast<std::uint32_t>(histogram[i]));
   }
   if (stats.admitted != TimePoint{}) done.queue_us = short_micros(stats.admitted - stats.opened);
-  if (stats.first_token != TimePoint{}) {
-    done.prefill_us = short_micros(stats.first_token - stats.admitted);
-    done.decode_us = micros(now - stats.first_token);
-  }
+  if (stats.first_token != TimePoint{}) done.decode_us = micros(now - stats.first_token);
   return done;
 }
 

@@ -107,8 +107,6 @@ void TokenizerService::on_encode(RequestId id, const wire::Encode& encode, TimeP
                                        .param = result.error().param});
   ++n_encoded_;
   n_prompt_tokens_ += result->tokens.size();
-  result->cpu_us = static_cast<std::uint32_t>(
-      std::chrono::duration_cast<std::chrono::microseconds>(bus_->now() - now).count());
   link_.send(id, *result);
 }
 
@@ -170,7 +168,7 @@ Result<std::vector<TokenId>> TokenizerService::prompt_of(const wire::Encode& enc
       if (!render_)
         return Error{ErrorCode::kUnsupportedParameter,
                      "this model has no chat template; send a prompt", "messages"};
-      auto text = render_(encode.text, encode.add_generation_prompt, encode.template_vars_json);
+      auto text = render_(encode.text, encode.add_generation_prompt, "");
       if (!text.ok()) return blame(text.error(), "messages");
       // The template writes BOS and the like itself: adding them again would double them.
       auto ids = tokenizer_.encode(*text, AddSpecialTokens::kNo);

@@ -285,7 +285,7 @@ TEST_F(RequestTableTest, AStopStringCutsEverythingBehindItAndClosesTheSequence) 
                               .final = true});
   const auto closes = sent<wire::Close>();
   ASSERT_EQ(1u, closes.size());
-  EXPECT_EQ(2u, closes[0].second.n_tokens);
+  EXPECT_EQ(wire::CloseReason::kStop, closes[0].second.reason);
   tokens(7, {24});
   hear(kTarget, wire::Done{.reason = wire::FinishReason::kStop, .n_generated = 5});
   const auto replies = answers<wire::ClientReply>();
@@ -410,6 +410,24 @@ TEST_F(RequestTableTest, PromptAndAnswerMustFitTheModel) {
   errors = answers<wire::ClientError>();
   ASSERT_EQ(1u, errors.size());
   EXPECT_EQ("prompt", errors[0].param);
+}
+
+TEST_F(RequestTableTest, APromptThatDoesNotFitIsBlamedOnTheKeyThatHeldIt) {
+  const std::pair<wire::PromptKind, std::string> keys[] = {
+      {wire::PromptKind::kTokens, "token_ids"},
+      {wire::PromptKind::kMessages, "messages"},
+      {wire::PromptKind::kText, "prompt"}};
+  for (const auto& [kind, key] : keys) {
+    for (const std::size_t n_tokens : {0, 100}) {
+      auto request = ask(1);
+      request.prompt_kind = kind;
+      submit(request, {3, 3});
+      hear(kTokenizer, wire::Encoded{.tokens = std::vector<TokenId>(n_tokens, 1)}, {3, 3});
+      const auto errors = answers<wire::ClientError>();
+      ASSERT_EQ(1u, errors.size());
+      EXPECT_EQ(key, errors[0].param) << n_tokens;
+    }
+  }
 }
 
 TEST_F(RequestTableTest, AnUnknownModelIsRefusedNamingThoseThereAre) {

@@ -193,7 +193,7 @@ TEST_F(TargetServiceTest, AFinishedAnswerIsKeptUntilClosedOrForTenSeconds) {
 TEST_F(TargetServiceTest, CloseEndsARunningSequenceWithItsCounts) {
   hear(open(400));
   turn(5);
-  hear(wire::Close{.reason = wire::CloseReason::kStop, .n_tokens = 2});
+  hear(wire::Close{.reason = wire::CloseReason::kStop});
   turn(2);
   EXPECT_EQ(1u, bus.take<wire::Done>().size());
   EXPECT_EQ(0u, engine.snapshot().n_running);

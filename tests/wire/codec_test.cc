@@ -97,7 +97,8 @@ TEST(Codec, RefusesLeftovers) {
 }
 
 TEST(Codec, NamesTheFieldThatIsWrong) {
-  Propose propose{{ProposeRecord{.tail = {1, 2}}}, 0, 0, 0};
+  Propose propose;
+  propose.records.push_back({.tail = {1, 2}});
   propose.records[0].tail[1] = -5;
   const auto read = read_body(MessageType::kPropose, pack_body(propose));
   ASSERT_FALSE(read.ok());
