@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -52,10 +53,15 @@ bool refuses_connections(const std::string& endpoint) {
   }
   const int fd = ::socket(storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return false;
-  // On this host the answer comes with the call; another host's is not waited for.
-  const bool refused = ::connect(fd, reinterpret_cast<sockaddr*>(&storage), size) != 0 && (errno == ECONNREFUSED || errno == ENOENT);
+  int why = ::connect(fd, reinterpret_cast<sockaddr*>(&storage), size) == 0 ? 0 : errno;
+  if (why == EINPROGRESS) {
+    // On this host the answer is there at once, on another it may take long and is not waited for.
+    pollfd answer{fd, POLLOUT, 0};
+    socklen_t length = sizeof(why);
+    if (::poll(&answer, 1, 50) != 1 || ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &why, &length) != 0) why = 0;
+  }
   ::close(fd);
-  return refused;
+  return why == ECONNREFUSED || why == ENOENT;
 }
 
 }  // namespace
