@@ -1,0 +1,268 @@
+// The tokenizer's duties towards the router, with the demo tokenizer and without sockets: what it answers, what it
+// forgets, and that repeated, early and foreign messages change nothing.
+#include "services/tokenizer/tokenizer_service.h"
+
+#include <gmock/gmock.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/log.h"
+
+namespace foretoken {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::minutes;
+using std::chrono::seconds;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr RequestId kId{1, 2};
+
+// The router's end of the wire.
+class RouterBus final : public Bus {
+ public:
+  TimePoint now() const override { return clock.now(); }
+  SocketId bind(const std::string&, Door) override { return 1; }
+  SocketId connect(const std::string&) override { return 1; }
+  void close(SocketId) override {}
+  std::string endpoint(SocketId) const override { return {}; }
+  SendResult send(const Peer&, Frames frames) override {
+    auto decoded = wire::decode(frames);
+    EXPECT_TRUE(decoded.ok());
+    sent.emplace_back(decoded->header.request, std::move(decoded->message));
+    return SendResult::kSent;
+  }
+  std::optional<Delivery> receive(TimePoint) override { return std::nullopt; }
+
+  ManualClock clock;
+  std::vector<std::pair<RequestId, wire::Message>> sent;
+};
+
+const Tokenizer& demo_tokenizer() {
+  static const auto tokenizer = value_or_throw(Tokenizer::load(std::string(FORETOKEN_SOURCE_DIR) + "/models/demo-target"));
+  return *tokenizer;
+}
+
+class TokenizerServiceTest : public testing::Test {
+ protected:
+  TokenizerServiceTest() { make({}, {}); }
+
+  void make(TokenizerServiceOptions options, ChatRenderer render) {
+    configure_log(LogLevel::kError, LogFormat::kText, "test");
+    options.router = "ipc://router";
+    bus.clock.set(TimePoint{} + seconds(100));
+    service.emplace(options, wire::Hello{.role = wire::Role::kTokenizer}, demo_tokenizer(), std::move(render), speaker, metrics);
+    service->start(bus);
+    hear(wire::HelloReply{.accepted = true}, {});
+    bus.sent.clear();
+  }
+  void hear(const wire::Message& message, RequestId id = kId, std::uint64_t router = 1) {
+    wire::Speaker them(WorkerId{1}, Incarnation{router});
+    service->on_message({.peer = {.socket = 1, .routing = {}}, .frames = wire::encode(them, id, message)});
+    service->on_turn(bus.clock.now());
+  }
+  void wait(Duration time) {
+    bus.clock.advance(time);
+    service->on_turn(bus.clock.now());
+  }
+  // The one answer of this kind to `id`; what else was sent is dropped.
+  template <class M>
+  M answer(RequestId id = kId) {
+    std::vector<M> found;
+    for (const auto& [to, message] : bus.sent)
+      if (to == id && std::holds_alternative<M>(message)) found.push_back(std::get<M>(message));
+    bus.sent.clear();
+    EXPECT_EQ(found.size(), 1u) << M::kName;
+    return found.empty() ? M{} : found.front();
+  }
+  template <class M>
+  M ask(const wire::Message& message, RequestId id = kId) {
+    bus.sent.clear();
+    hear(message, id);
+    return answer<M>(id);
+  }
+  static std::vector<TokenId> ids_of(const std::string& text, AddSpecialTokens add = AddSpecialTokens::kNo) {
+    return value_or_throw(demo_tokenizer().encode(text, add));
+  }
+
+  RouterBus bus;
+  wire::Speaker speaker{WorkerId{2}, Incarnation{2}};
+  Metrics metrics;
+  std::optional<TokenizerService> service;
+};
+
+TEST_F(TokenizerServiceTest, APromptIsEncodedAsTheTokenizerDoes) {
+  const std::string text = "Once upon a time, \xF0\x9F\xA6\x8A said {\"a\": 1}.\n";
+  EXPECT_EQ(ask<wire::Encoded>(wire::Encode{.text = text}).tokens, ids_of(text, AddSpecialTokens::kYes));
+  EXPECT_EQ(ask<wire::Encoded>(wire::Encode{.text = text, .add_special_tokens = false}).tokens, ids_of(text));
+}
+
+TEST_F(TokenizerServiceTest, APromptThatIsNotTextIsRefusedByName) {
+  const auto failed = ask<wire::Failed>(wire::Encode{.kind = wire::PromptKind::kTokens, .tokens = {5, 6, 999'999}});
+  EXPECT_EQ(failed.code, ErrorCode::kInvalidValue);
+  EXPECT_EQ(failed.param, "token_ids");
+  EXPECT_THAT(failed.message, HasSubstr("token_ids[2] is 999999"));
+}
+
+TEST_F(TokenizerServiceTest, TokenIdsPassAsTheyAre) {
+  EXPECT_THAT(ask<wire::Encoded>(wire::Encode{.kind = wire::PromptKind::kTokens, .tokens = {5, 6, 7}}).tokens, ElementsAre(5, 6, 7));
+}
+
+TEST_F(TokenizerServiceTest, MessagesNeedATemplate) {
+  const auto failed = ask<wire::Failed>(wire::Encode{.kind = wire::PromptKind::kMessages, .text = "[]"});
+  EXPECT_EQ(failed.code, ErrorCode::kUnsupportedParameter);
+  EXPECT_EQ(failed.param, "messages");
+}
+
+TEST_F(TokenizerServiceTest, MessagesGoThroughTheTemplate) {
+  make({}, [](const std::string& messages, bool open, const std::string&) -> Result<std::string> {
+    if (messages == "bad") return Error{ErrorCode::kInvalidValue, "no such role"};
+    return messages + (open ? "<open>" : "");
+  });
+  EXPECT_EQ(ask<wire::Encoded>(wire::Encode{.kind = wire::PromptKind::kMessages, .text = "hello"}).tokens, ids_of("hello<open>"));
+  EXPECT_EQ(ask<wire::Encoded>(
+                wire::Encode{.kind = wire::PromptKind::kMessages, .text = "hello", .add_generation_prompt = false})
+                .tokens,
+            ids_of("hello"));
+  const auto failed = ask<wire::Failed>(wire::Encode{.kind = wire::PromptKind::kMessages, .text = "bad"});
+  EXPECT_EQ(failed.param, "messages");
+  EXPECT_EQ(failed.message, "no such role");
+}
+
+TEST_F(TokenizerServiceTest, ABadWordIsBannedAtTheBeginningAndAfterASpace) {
+  const auto encoded = ask<wire::Encoded>(wire::Encode{.text = "x", .bad_words = {"fox"}, .prediction = "The fox"});
+  EXPECT_THAT(encoded.bad_word_tokens, ElementsAre(ids_of("fox"), ids_of(" fox")));
+  EXPECT_EQ(encoded.prediction_tokens, ids_of("The fox"));
+}
+
+TEST_F(TokenizerServiceTest, TooManyAndTooLongBadWordsAreRefused) {
+  for (const auto& words : {std::vector<std::string>(kMaxBadWords + 1, "fox"), std::vector<std::string>{std::string(2000, 'q')}}) {
+    const auto failed = ask<wire::Failed>(wire::Encode{.text = "x", .bad_words = words});
+    EXPECT_EQ(failed.code, ErrorCode::kInvalidValue);
+    EXPECT_EQ(failed.param, "bad_words");
+  }
+}
+
+TEST_F(TokenizerServiceTest, PiecesJoinedAreTheDecodedText) {
+  const std::string text = "Once upon a time, \xF0\x9F\xA6\x8A said hello.";
+  const auto ids = ids_of(text);
+  hear(wire::StreamOpen{.position = 10});
+  std::string joined;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const auto piece = ask<wire::Text>(wire::Decode{
+        .position = static_cast<Position>(10 + i), .ids = {ids[i]}, .final = i + 1 == ids.size()});
+    EXPECT_EQ(piece.offset, joined.size());
+    EXPECT_EQ(piece.next, static_cast<Position>(10 + i + 1));
+    EXPECT_EQ(piece.final, i + 1 == ids.size());
+    joined += piece.text;
+  }
+  EXPECT_EQ(joined, text);
+  EXPECT_EQ(ask<wire::Failed>(wire::Decode{.position = 10, .ids = {ids[0]}}).code, ErrorCode::kNotFound)
+      << "a stream that ended is forgotten";
+}
+
+TEST_F(TokenizerServiceTest, TheSameTokensTwiceAddNothing) {
+  const auto ids = ids_of("Once upon a time");
+  ASSERT_GE(ids.size(), 3u);
+  hear(wire::StreamOpen{});
+  const auto first = ask<wire::Text>(wire::Decode{.position = 0, .ids = {ids[0], ids[1]}});
+  const auto again = ask<wire::Text>(wire::Decode{.position = 0, .ids = {ids[0], ids[1]}});
+  EXPECT_EQ(again.text, "");
+  EXPECT_EQ(again.offset, first.text.size());
+  EXPECT_EQ(again.next, 2);
+  // Half known, half new: only the new half gives text.
+  const auto rest = ask<wire::Text>(wire::Decode{.position = 1, .ids = {ids.begin() + 1, ids.end()}, .final = true});
+  EXPECT_EQ(first.text + rest.text, "Once upon a time");
+}
+
+TEST_F(TokenizerServiceTest, AGapIsRefusedAndTheStreamKept) {
+  const auto ids = ids_of("Once upon a time");
+  hear(wire::StreamOpen{});
+  EXPECT_EQ(ask<wire::Failed>(wire::Decode{.position = 1, .ids = {ids[1]}}).code, ErrorCode::kNotFound);
+  EXPECT_EQ(ask<wire::Text>(wire::Decode{.position = 0, .ids = ids, .final = true}).text, "Once upon a time");
+}
+
+TEST_F(TokenizerServiceTest, AStopStringEndsTheStreamWhereItBegins) {
+  const auto ids = ids_of("Once upon a time there was");
+  hear(wire::StreamOpen{.stop = {"zebra", " time"}});
+  const auto piece = ask<wire::Text>(wire::Decode{.position = 0, .ids = ids});
+  EXPECT_TRUE(piece.stopped);
+  EXPECT_TRUE(piece.final);
+  EXPECT_EQ(piece.stop_string, " time");
+  EXPECT_EQ(piece.text, "Once upon a");
+  EXPECT_LT(piece.n_tokens, ids.size()) << "tokens after the stop are not consumed";
+}
+
+TEST_F(TokenizerServiceTest, AStopStringThatCannotBeIsRefusedByName) {
+  EXPECT_EQ(ask<wire::Failed>(wire::StreamOpen{.stop = {""}}).param, "stop");
+}
+
+TEST_F(TokenizerServiceTest, AClosedStreamIsGoneAndClosingTwiceIsFine) {
+  hear(wire::StreamOpen{});
+  hear(wire::StreamClose{});
+  hear(wire::StreamClose{});
+  EXPECT_EQ(ask<wire::Failed>(wire::Decode{.position = 0, .ids = {5}}).code, ErrorCode::kNotFound);
+  EXPECT_EQ(service->status(), "0 streams");
+}
+
+TEST_F(TokenizerServiceTest, TheStreamUntouchedLongestMakesRoom) {
+  make({.max_streams = 2}, {});
+  const RequestId a{1, 1}, b{1, 2}, c{1, 3};
+  hear(wire::StreamOpen{}, a);
+  wait(milliseconds(1));
+  hear(wire::StreamOpen{}, b);
+  wait(milliseconds(1));
+  ask<wire::Text>(wire::Decode{.position = 0, .ids = {300}}, a);
+  hear(wire::StreamOpen{}, c);
+  EXPECT_EQ(service->status(), "2 streams");
+  ask<wire::Text>(wire::Decode{.position = 1, .ids = {300}}, a);
+  EXPECT_EQ(ask<wire::Failed>(wire::Decode{.position = 0, .ids = {300}}, b).code, ErrorCode::kNotFound);
+}
+
+TEST_F(TokenizerServiceTest, AStreamNobodyTouchesIsForgotten) {
+  hear(wire::StreamOpen{});
+  wait(minutes(4));
+  EXPECT_EQ(service->status(), "1 streams");
+  wait(minutes(2));
+  EXPECT_EQ(service->status(), "0 streams");
+}
+
+TEST_F(TokenizerServiceTest, AnotherLifeOfTheRouterWantsNothingOfTheFormer) {
+  hear(wire::StreamOpen{});
+  hear(wire::HelloReply{.accepted = true}, {}, 1);
+  EXPECT_EQ(service->status(), "1 streams") << "the same life said hello again";
+  hear(wire::HelloReply{.accepted = true}, {}, 2);
+  EXPECT_EQ(service->status(), "0 streams");
+}
+
+TEST_F(TokenizerServiceTest, GarbageIsCountedAndNotAnswered) {
+  service->on_message({.peer = {.socket = 1, .routing = {}}, .frames = {"garbage"}});
+  service->on_message({.peer = {.socket = 1, .routing = {}}, .frames = {}});
+  hear(wire::Tokens{.position = 0, .ids = {1}});  // well-formed, and not for a tokenizer
+  EXPECT_THAT(bus.sent, IsEmpty());
+  EXPECT_THAT(ask<wire::MetricsReply>(wire::MetricsRequest{}).text, HasSubstr("foretoken_frames_dropped 3"));
+}
+
+TEST_F(TokenizerServiceTest, ADrainWaitsForItsStreamsButNotForLong) {
+  hear(wire::StreamOpen{});
+  service->drain(bus.clock.now() + seconds(30));
+  wait(seconds(1));
+  EXPECT_FALSE(service->drained()) << "a stream is open";
+  wait(seconds(2));
+  EXPECT_TRUE(service->drained()) << "the router replays it elsewhere";
+
+  make({}, {});
+  service->drain(bus.clock.now() + seconds(30));
+  wait(milliseconds(0));
+  EXPECT_TRUE(service->drained());
+  bool said_goodbye = false;
+  for (const auto& [to, message] : bus.sent) said_goodbye = said_goodbye || std::holds_alternative<wire::Goodbye>(message);
+  EXPECT_TRUE(said_goodbye);
+}
+
+}  // namespace
+}  // namespace foretoken
