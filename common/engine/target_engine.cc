@@ -30,6 +30,11 @@ KvCacheConfig checked(const KvCacheConfig& kv, Position max_model_len) {
 TargetEngineOptions completed(TargetEngineOptions options, const Model& model) {
   const auto model_limit = static_cast<Position>(model.config().max_model_len);
   if (options.max_model_len == 0) options.max_model_len = model_limit;
+  if (options.max_model_len > model_limit)
+    throw FatalError(ErrorCode::kConfig, "model.max_model_len is " +
+                                             std::to_string(options.max_model_len) +
+                                             "; the model was loaded for " +
+                                             std::to_string(model_limit) + " positions");
   options.max_batch_rows = std::min(options.max_batch_rows, model.max_rows());
   if (options.max_running > options.max_batch_rows)
     throw FatalError(ErrorCode::kConfig,

@@ -266,6 +266,21 @@ TEST_F(TargetEngineTest, RefusesAtStartACacheTooSmallForOneSequence) {
   EXPECT_NO_THROW(start(options));
 }
 
+TEST_F(TargetEngineTest, RefusesAtStartALongerSequenceThanTheModelHasPositionsFor) {
+  auto options = default_options();
+  options.max_model_len = 513;
+  try {
+    start(options);
+    FAIL();
+  } catch (const FatalError& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kConfig);
+    EXPECT_NE(std::string(error.what()).find("513"), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find("512"), std::string::npos);
+  }
+  options.max_model_len = 512;
+  start(options);
+}
+
 TEST_F(TargetEngineTest, EndsAnAnswerAtTheModelsLongestSequence) {
   start();
   OpenRequest r = request(1, std::vector<TokenId>(kMaxLen - 3, 1), 100);
