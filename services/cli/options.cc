@@ -82,6 +82,12 @@ class Parser {
     measuring();
     models();
     others();
+    // Last, so that help shows what is the verb's own first.
+    for (CLI::App* sub : verbs_) {
+      sub->add_option("--config", options_.config.file, "configuration file")->group("Configuration");
+      sub->add_option("--set", options_.config.sets, "section.key=value, stronger than file and environment")
+          ->group("Configuration")->allow_extra_args(false);
+    }
   }
 
   std::optional<CliOptions> parse(int argc, char** argv, int* exit_code) {
@@ -165,9 +171,7 @@ class Parser {
     CLI::App* sub = parent->add_subcommand(name, does);
     sub->set_help_flag("-h,--help", "show this help");
     sub->footer("Examples:\n" + examples);
-    sub->add_option("--config", options_.config.file, "configuration file")->group("Configuration");
-    sub->add_option("--set", options_.config.sets, "section.key=value, stronger than file and environment")
-        ->group("Configuration")->allow_extra_args(false);
+    verbs_.push_back(sub);
     return sub;
   }
   void json(CLI::App* sub) { sub->add_flag("--json", options_.output.json, "one JSON document on stdout"); }
@@ -179,8 +183,8 @@ class Parser {
     up->add_flag("-d,--detach", options_.up.detach, "return when everything is ready");
     up->add_flag("--supervise", options_.up.supervise)->group("");
     up->add_option("--ready-fd", options_.up.ready_fd)->group("");
-    up->add_option("--drafts", options_.up.n_drafts, "how many draft services")->check(whole(0, 16));
-    up->add_option("--targets", options_.up.n_targets, "how many target services")->check(whole(1, 16));
+    up->add_option("--drafts", options_.up.n_drafts, "how many draft services")->check(whole(0, 16))->capture_default_str();
+    up->add_option("--targets", options_.up.n_targets, "how many target services")->check(whole(1, 16))->capture_default_str();
     quiet(up);
     for (const KeyFlag& flag : kKeyFlags) {
       const std::string key = flag.key;
@@ -194,11 +198,13 @@ class Parser {
     json(verb(&app_, "ps", "services: state, endpoint, model, load", "  foretoken ps\n  foretoken ps --json\n"));
   }
 
-  void sampling(CLI::App* sub) {
+  // `length`: bench serve decides itself how long answers are.
+  enum class Length { kChosen, kFixed };
+  void sampling(CLI::App* sub, Length length = Length::kChosen) {
     RequestOptions& r = options_.request;
     const auto group = [](CLI::Option* option) { option->group("Sampling"); };
     const auto from_minus_2_to_2 = number("from -2 to 2", [](double v) { return v >= -2 && v <= 2; });
-    group(sub->add_option("-n,--max-tokens", r.max_tokens, "longest answer in tokens")->check(whole(1, kMostTokens)));
+    if (length == Length::kChosen) group(sub->add_option("-n,--max-tokens", r.max_tokens, "longest answer in tokens")->check(whole(1, kMostTokens)));
     group(sub->add_option("-t,--temperature", r.temperature, "0 = greedy")->check(number("from 0 to 100", [](double v) { return v >= 0 && v <= 100; })));
     group(sub->add_option("--top-k", r.top_k, "0 = off")->check(whole(0, 0x7fffffff)));
     group(sub->add_option("--top-p", r.top_p, "1 = off")->check(number("above 0 and at most 1", [](double v) { return v > 0 && v <= 1; })));
@@ -208,8 +214,8 @@ class Parser {
     group(sub->add_option("--presence-penalty", r.presence_penalty, "0 = off")->check(from_minus_2_to_2));
     group(sub->add_option("--frequency-penalty", r.frequency_penalty, "0 = off")->check(from_minus_2_to_2));
     group(sub->add_option("--seed", r.seed, "same seed, same text")->check(whole(0, std::numeric_limits<std::uint64_t>::max())));
-    group(sub->add_option("--stop", r.stop, "stop string; may be repeated"));
-    group(sub->add_flag("--ignore-eos", r.ignore_eos, "go on to max-tokens"));
+    group(sub->add_option("--stop", r.stop, "stop string; may be repeated")->allow_extra_args(false));
+    if (length == Length::kChosen) group(sub->add_flag("--ignore-eos", r.ignore_eos, "go on to max-tokens"));
     const auto speculation = [](CLI::Option* option) { option->group("Speculation"); };
     speculation(sub->add_option("-k,--draft-len", r.num_draft_tokens, "most guessed tokens per round; 0 = plain")->check(whole(0, 32)));
     speculation(sub->add_option("--proposer", r.proposer, "draft, ngram, prediction or none")
@@ -243,7 +249,7 @@ class Parser {
     tokenize->add_option("--model", options_.tokenize.model, "model folder (default: the configured target)");
     tokenize->add_flag("--no-special", options_.tokenize.no_special, "without BOS and the like");
     json(tokenize);
-    CLI::App* detokenize = verb(&app_, "detokenize", "token ids to text", "  foretoken detokenize 15496 995\n");
+    CLI::App* detokenize = verb(&app_, "detokenize", "token ids to text", "  foretoken detokenize 2630 --model models/demo-target\n");
     detokenize->add_option("ids", options_.tokenize.ids, "token ids")->required()->check(whole(0, 0x7fffffff));
     detokenize->add_option("--model", options_.tokenize.model, "model folder (default: the configured target)");
     json(detokenize);
@@ -252,8 +258,8 @@ class Parser {
   void measuring() {
     CLI::App* demo = verb(&app_, "demo", "the same text twice, plain and speculative, timed and compared",
                           "  foretoken demo\n  foretoken demo --json | jq .speedup\n");
-    demo->add_option("-n,--max-tokens", options_.demo.max_tokens, "tokens per text")->check(whole(1, kMostTokens));
-    demo->add_option("--repeat", options_.demo.repeat, "passes over the prompts; medians are reported")->check(whole(1, 100));
+    demo->add_option("-n,--max-tokens", options_.demo.max_tokens, "tokens per text")->check(whole(1, kMostTokens))->capture_default_str();
+    demo->add_option("--repeat", options_.demo.repeat, "passes over the prompts; medians are reported")->check(whole(1, 100))->capture_default_str();
     demo->add_option("-k,--draft-len", options_.demo.num_draft_tokens, "most guessed tokens per round")->check(whole(1, 32));
     json(demo);
     quiet(demo);
@@ -264,19 +270,19 @@ class Parser {
                            "  foretoken bench serve --compare --concurrency 1\n");
     serve->add_flag("--compare", options_.bench_serve.compare,
                     "the same load plain, speculative, speculative, plain; the ratio, and whether the texts are equal");
-    serve->add_option("--concurrency", options_.bench_serve.concurrency, "requests at a time")->check(whole(1, 256));
-    serve->add_option("--num-prompts", options_.bench_serve.n_prompts, "requests")->check(whole(1, 100'000));
-    serve->add_option("--output-len", options_.bench_serve.output_len, "tokens per answer")->check(whole(1, kMostTokens));
+    serve->add_option("--concurrency", options_.bench_serve.concurrency, "requests at a time")->check(whole(1, 256))->capture_default_str();
+    serve->add_option("--num-prompts", options_.bench_serve.n_prompts, "requests")->check(whole(1, 100'000))->capture_default_str();
+    serve->add_option("-n,--output-len,--max-tokens", options_.bench_serve.output_len, "tokens per answer")->check(whole(1, kMostTokens))->capture_default_str();
     serve->add_option("--request-rate", options_.bench_serve.request_rate, "requests per second (Poisson); 0 = no pause")
         ->check(number("from 0 to 10000", [](double v) { return v >= 0 && v <= 10000; }));
     serve->add_option("--dataset", options_.bench_serve.dataset, "prompts.json; default: the demo prompts");
     serve->add_option("--out", options_.bench_serve.out, "also write the JSON here");
-    sampling(serve);
+    sampling(serve, Length::kFixed);
     json(serve);
     quiet(serve);
     CLI::App* micro = verb(bench, "micro", "kernels against the machine: bandwidth, decode, verify, prefill",
                            "  foretoken bench micro\n");
-    micro->add_option("--rounds", options_.bench_micro.rounds, "repeats; medians are reported")->check(whole(1, 100));
+    micro->add_option("--rounds", options_.bench_micro.rounds, "repeats; medians are reported")->check(whole(1, 100))->capture_default_str();
     micro->add_option("--threads", options_.bench_micro.threads, "0 = physical cores")->check(whole(0, 256));
     micro->add_option("--out", options_.bench_micro.out, "also write the JSON here");
     json(micro);
@@ -301,15 +307,15 @@ class Parser {
     CLI::App* random = verb(model, "init-random", "write a folder of random weights, the same bytes every time",
                             "  foretoken model init-random random-tiny --family qwen3 --layers 2\n");
     random->add_option("folder", m.folder, "where to write; must not exist")->required();
-    random->add_option("--family", m.family, "llama, qwen2, qwen3 or mistral")->check(one_of({"llama", "qwen2", "qwen3", "mistral"}));
-    random->add_option("--shape", m.shape, "tiny or 1b, changed by the flags below")->check(one_of({"tiny", "1b"}));
+    random->add_option("--family", m.family, "llama, qwen2, qwen3 or mistral")->check(one_of({"llama", "qwen2", "qwen3", "mistral"}))->capture_default_str();
+    random->add_option("--shape", m.shape, "tiny or 1b, changed by the flags below")->check(one_of({"tiny", "1b"}))->capture_default_str();
     random->add_option("--layers", m.layers, "layers")->check(whole(1, 1'000'000));
     random->add_option("--hidden", m.hidden, "hidden size")->check(whole(1, 1'000'000));
     random->add_option("--heads", m.heads, "attention heads")->check(whole(1, 1'000'000));
     random->add_option("--kv-heads", m.kv_heads, "key/value heads")->check(whole(1, 1'000'000));
     random->add_option("--ffn", m.ffn, "feed-forward size")->check(whole(1, 1'000'000));
     random->add_option("--vocab", m.vocab, "vocabulary size")->check(whole(1, 1'000'000));
-    random->add_option("--dtype", m.dtype, "float32, bfloat16 or float16")->check(one_of({"float32", "bfloat16", "float16"}));
+    random->add_option("--dtype", m.dtype, "float32, bfloat16 or float16")->check(one_of({"float32", "bfloat16", "float16"}))->capture_default_str();
     random->add_option("--seed", m.seed, "seed")->check(whole(0, std::numeric_limits<std::uint64_t>::max()));
     random->add_option("--tokenizer", m.tokenizer, "folder whose tokenizer files are copied");
     json(random);
@@ -331,6 +337,7 @@ class Parser {
   }
 
   CliOptions& options_;
+  std::vector<CLI::App*> verbs_;
   std::vector<std::pair<std::string, std::string>> key_values_;
   CLI::App app_{"Foretoken: the large model's words, sooner. Speculative decoding as separate services.", "foretoken"};
 };

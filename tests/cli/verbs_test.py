@@ -88,6 +88,11 @@ class Verbs(unittest.TestCase):
             self.assertIn(option, done.stderr.split("\n")[0], words)
             self.assertIn(limit, done.stderr.split("\n")[0], words)
 
+    def test_a_stop_string_does_not_swallow_the_prompt(self):
+        # Without a prompt this would be a usage error; with it only the router is missing.
+        done = run("generate", "--stop", ".", "--stop", "!", "Once upon a time", *self.quiet_port)
+        self.assertEqual(3, done.returncode, done.stderr)
+
     def test_a_prediction_proposer_without_a_prediction_is_refused_before_anything_is_sent(self):
         done = run("generate", "--proposer", "prediction", "x", *self.quiet_port)
         self.assertEqual(2, done.returncode)
