@@ -150,7 +150,7 @@ struct ZmqTransport::State {
     socket.set(zmq::sockopt::curve_secretkey, keys.secret_key);
     if (binding) {
       socket.set(zmq::sockopt::curve_server, true);
-      socket.set(zmq::sockopt::zap_domain, door == Door::kClient ? "client" : "internal");
+      socket.set(zmq::sockopt::zap_domain, std::string(name_of(door)));
       return;
     }
     const auto server = std::find_if(peers.begin(), peers.end(),
@@ -366,7 +366,11 @@ void ZmqTransport::State::serve_zap() {
     const std::string asked_about = parts.size() > 4 ? parts[4] : "";  // the domain
     Frames answer = answer_zap(Frames(parts.begin() + 2, parts.end()), peers);
     if (answer[2] != "200")
-      ++counters->of(asked_about == "client" ? Door::kClient : Door::kInternal).handshakes_refused;
+      ++counters
+            ->of(asked_about == name_of(Door::kClient)  ? Door::kClient
+                 : asked_about == name_of(Door::kDraft) ? Door::kDraft
+                                                        : Door::kInternal)
+            .handshakes_refused;
     answer.insert(answer.begin(), {parts[0], ""});
     for (std::size_t i = 0; i < answer.size(); ++i)
       zap->send(zmq::buffer(answer[i]),

@@ -16,7 +16,7 @@
 
 namespace foretoken::wire {
 
-enum class ClientOp : std::uint8_t { kGenerate, kCancel, kStatus, kMetrics };
+enum class ClientOp : std::uint8_t { kGenerate, kCancel, kStatus, kMetrics, kTokenize, kDetokenize };
 
 // A request, read and checked; what needs the model (vocabulary, context length) is still to be checked.
 struct ClientRequest {
@@ -272,7 +272,25 @@ struct MetricsText {
   }
 };
 
-using ClientAnswer = std::variant<ClientPiece, ClientReply, ClientError, StatusReply, MetricsText>;
+struct TokensReply {
+  std::string id;
+  bool done = true;
+  std::string text;
+  std::vector<TokenId> token_ids;
+  std::uint32_t n_tokens = 0;
+  bool operator==(const TokensReply&) const = default;
+
+  template <class Self, class Visitor>
+  static void fields(Self& m, Visitor&& v) {
+    v("id", m.id, "the request id");
+    v("done", m.done, "true: nothing follows");
+    v("text", m.text, "detokenize: the text; tokenize: empty");
+    v("token_ids", m.token_ids, "tokenize: the prompt's tokens, as generate would use them; detokenize: empty");
+    v("n_tokens", m.n_tokens, "how many tokens that is, or was");
+  }
+};
+
+using ClientAnswer = std::variant<ClientPiece, ClientReply, ClientError, StatusReply, MetricsText, TokensReply>;
 
 inline constexpr std::uint32_t kDefaultMaxTokens = 128;
 

@@ -308,12 +308,14 @@ void write_table_of(std::ostringstream& out, const char* title) {
 Bytes write_client_request(const ClientRequest& r) {
   PairWriter out;
   if (r.request_id) out.key("request_id").str(hex_of(*r.request_id));
-  if (r.op != ClientOp::kGenerate) {
-    out.key("op").str(r.op == ClientOp::kCancel   ? "cancel"
-                      : r.op == ClientOp::kStatus ? "status"
-                                                  : "metrics");
+  if (r.op != ClientOp::kGenerate)
+    out.key("op").str(r.op == ClientOp::kCancel       ? "cancel"
+                      : r.op == ClientOp::kStatus     ? "status"
+                      : r.op == ClientOp::kMetrics    ? "metrics"
+                      : r.op == ClientOp::kTokenize   ? "tokenize"
+                                                      : "detokenize");
+  if (r.op == ClientOp::kCancel || r.op == ClientOp::kStatus || r.op == ClientOp::kMetrics)
     return out.finish();
-  }
   write_prompt(r, out);
   if (!r.model.empty()) out.key("model").str(r.model);
   write_sampling(r, out);
@@ -357,6 +359,7 @@ Result<ClientAnswer> read_client_answer(std::string_view bytes) {
     if (key == "error") return read_answer<ErrorAnswer>(bytes);
     if (key == "services") return read_answer<StatusReply>(bytes);
     if (key == "metrics_text") return read_answer<MetricsText>(bytes);
+    if (key == "n_tokens") return read_answer<TokensReply>(bytes);
     if (key == "usage") return read_answer<ClientReply>(bytes);
     if (!in.skip())
       return Error{ErrorCode::kMalformed, "the answer's " + std::string(key) + " " + in.error()};
@@ -425,6 +428,7 @@ std::string client_document() {
   write_table_of<StatusReply>(out, "Answer to op status");
   write_table_of<ServiceStatus>(out, "an entry of services");
   write_table_of<MetricsText>(out, "Answer to op metrics");
+  write_table_of<TokensReply>(out, "Answer to op tokenize and op detokenize");
   out << "\n## Error codes\n\n";
   for (const auto& [code, name] : kErrorCodeNames) out << "- `" << name << "`\n";
   return out.str();

@@ -240,10 +240,12 @@ bool proposer(In& in, Request& r) {
 bool operation(In& in, Request& r) {
   std::string name;
   if (!text(in, name, kMaxNameBytes)) return false;
-  static constexpr std::array<std::string_view, 4> kOps{"generate", "cancel", "status", "metrics"};
+  static constexpr std::array<std::string_view, 6> kOps{"generate", "cancel",   "status",
+                                                        "metrics",  "tokenize", "detokenize"};
   const auto found = std::find(kOps.begin(), kOps.end(), name);
   if (found == kOps.end())
-    return in.fail("is \"" + name + "\"; it must be generate, cancel, status or metrics");
+    return in.fail("is \"" + name + "\"; it must be generate, cancel, status, metrics, tokenize or "
+                   "detokenize");
   r.op = static_cast<ClientOp>(found - kOps.begin());
   return true;
 }
@@ -283,7 +285,8 @@ bool acceptance(In& in, Request&) {
 
 const std::vector<RequestKey>& table() {
   static const std::vector<RequestKey> keys{
-      {"op", "string", "generate", "generate, cancel (needs request_id), status or metrics",
+      {"op", "string", "generate", "generate, cancel (needs request_id), status, metrics, tokenize (prompt or messages) or "
+       "detokenize (token_ids)",
        operation},
       {"prompt", "string", "",
        "text to continue; one of prompt, messages and token_ids is required",
@@ -410,7 +413,14 @@ std::size_t prompts_in(const std::set<std::string>& seen) {
 Result<ClientRequest> checked(ClientRequest r, const std::set<std::string>& seen) {
   if (r.op == ClientOp::kCancel && !r.request_id)
     return bad(ErrorCode::kInvalidRequest, "cancel needs request_id", "request_id");
-  if (r.op != ClientOp::kGenerate) return r;
+  if (r.op == ClientOp::kStatus || r.op == ClientOp::kMetrics || r.op == ClientOp::kCancel)
+    return r;
+  if (r.op == ClientOp::kDetokenize && (prompts_in(seen) != 1 || !seen.contains("token_ids")))
+    return bad(ErrorCode::kInvalidRequest, "detokenize needs token_ids and nothing else",
+               "token_ids");
+  if (r.op == ClientOp::kTokenize && seen.contains("token_ids"))
+    return bad(ErrorCode::kInvalidRequest, "tokenize needs prompt or messages, not token_ids",
+               "token_ids");
   if (prompts_in(seen) != 1)
     return bad(ErrorCode::kInvalidRequest,
                prompts_in(seen) == 0 ? "one of prompt, messages and token_ids is required"

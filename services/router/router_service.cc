@@ -64,7 +64,8 @@ RouterService::RouterService(const RouterServiceOptions& options,
       speaker_(speaker),
       metrics_(metrics),
       pool_(4 * options.heartbeat),
-      table_(options.rules, pool_) {}
+      table_(options.rules, pool_),
+      token_questions_(pool_) {}
 
 void RouterService::start(Bus& bus) {
   bus_ = &bus;
@@ -86,6 +87,7 @@ void RouterService::on_undelivered(const Peer& peer, const Frames&) {
   if (peer.socket == client_socket_) {
     Actions actions;
     table_.client_gone(peer, now, actions);
+    token_questions_.client_gone(peer);
     std::erase_if(unsent_, [&](const Unsent& unsent) { return unsent.to.peer == peer; });
     return act(std::move(actions), now);
   }
@@ -162,6 +164,10 @@ void RouterService::on_client(const Peer& peer, const Frames& frames, TimePoint 
         return refuse(
             {ErrorCode::kInvalidValue, "which request? request_id is missing", "request_id"}, 0);
       table_.cancel(peer, id, now, actions);
+      return act(std::move(actions), now);
+    case wire::ClientOp::kTokenize:
+    case wire::ClientOp::kDetokenize:
+      token_questions_.submit(peer, id, new_id(), std::move(request), now, actions);
       return act(std::move(actions), now);
     case wire::ClientOp::kGenerate:
       break;
@@ -414,6 +420,10 @@ void RouterService::on_worker(const Delivery& delivery, TimePoint now) {
     return;
   }
   Actions actions;
+  if (token_questions_.is_mine(header.request)) {
+    token_questions_.on_message(header.request, message, now, actions);
+    return act(std::move(actions), now);
+  }
   table_.on_message(header.sender, header.request, std::move(message), now, actions);
   act(std::move(actions), now);
 }
@@ -476,6 +486,7 @@ void RouterService::gone(const Worker& worker, const std::string& why, TimePoint
   }
   Actions actions;
   table_.worker_lost(worker.id, now, actions);
+  token_questions_.worker_lost(worker.id, now, actions);
   act(std::move(actions), now);
 }
 
@@ -563,7 +574,7 @@ void RouterService::act(Actions actions, TimePoint now) {
 TimePoint RouterService::on_turn(TimePoint now) {
   for (const Worker& lost : pool_.expire(now)) gone(lost, "four heartbeats are missing", now);
   Actions actions;
-  TimePoint due = table_.tick(now, actions);
+  TimePoint due = std::min(table_.tick(now, actions), token_questions_.tick(now, actions));
   act(std::move(actions), now);
   if (now >= next_pairing_) pair_all();
   due = std::min({due, next_pairing_, now + options_.heartbeat});
@@ -610,7 +621,9 @@ void RouterService::drain(TimePoint deadline) {
   drain_deadline_ = deadline;
 }
 
-bool RouterService::drained() const { return draining_ && table_.size() == 0 && unsent_.empty(); }
+bool RouterService::drained() const {
+  return draining_ && table_.size() == 0 && token_questions_.size() == 0 && unsent_.empty();
+}
 
 std::string RouterService::status() const {
   return std::to_string(table_.size()) + " requests, " +

@@ -19,6 +19,7 @@
 #include "common/wire/codec.h"
 #include "services/router/pool.h"
 #include "services/router/request_table.h"
+#include "services/router/token_questions.h"
 
 namespace foretoken {
 
@@ -93,6 +94,7 @@ class RouterService final : public Service {
   Metrics& metrics_;
   Pool pool_;
   RequestTable table_;
+  TokenQuestions token_questions_;
   Bus* bus_ = nullptr;
   SocketId client_socket_ = 0;
   SocketId worker_socket_ = 0;

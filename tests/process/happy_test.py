@@ -127,6 +127,32 @@ class Happy(unittest.TestCase):
         socket.send(msgpack.packb({"prompt": "x", "stream": True}))
         self.assertEqual("stream", msgpack.unpackb(socket.recv())["error"]["param"])
 
+    def test_tokens_and_text_without_a_target(self):
+        text = "the thing in there"
+        tokens = self.client.ask(op="tokenize", prompt=text)
+        used = self.client.ask(prompt=text, max_tokens=1)["usage"]["prompt_tokens"]
+        self.assertEqual(used, tokens["n_tokens"])
+        self.assertEqual(used, len(tokens["token_ids"]))
+        back = self.client.ask(op="detokenize", token_ids=tokens["token_ids"])
+        self.assertEqual((text, used), (back["text"], back["n_tokens"]))
+        chat = self.client.ask(op="tokenize", messages=[{"role": "user", "content": "the thing"}])
+        plain = self.client.ask(op="tokenize", prompt="user: the thing\nassistant: ")
+        self.assertEqual(plain["token_ids"], chat["token_ids"])
+        for ask, param in (({"op": "detokenize", "token_ids": [1, 10**6]}, "token_ids"), ({"op": "detokenize"}, "token_ids"),
+                           ({"op": "tokenize", "token_ids": [1]}, "token_ids"), ({"op": "tokenize"}, "prompt"),
+                           ({"op": "tokenize", "prompt": "x", "model": "another"}, "model")):
+            self.assertEqual(param, self.client.ask(patience=10, **ask)["error"]["param"], ask)
+
+    def test_messages_of_a_wrong_shape_are_answered_in_words(self):
+        socket = self.system.context.socket(zmq.DEALER)
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.setsockopt(zmq.RCVTIMEO, 30000)
+        socket.connect(self.system.client)
+        self.addCleanup(socket.close)
+        for parts in ([b""], [b"a", b"b"], [b"x"] * 100, [b"x"] * 2000):
+            socket.send_multipart(parts)
+            self.assertIn("error", msgpack.unpackb(socket.recv()), len(parts))
+
     def test_cancel_ends_a_request_and_frees_its_place(self):
         one = self.client.send(request(4, max_tokens=1900, stream=True, num_draft_tokens=0))
         wait_for(lambda: list(self.client.pump()) or self.client.inbox[one], "the first piece")
@@ -162,7 +188,8 @@ class Happy(unittest.TestCase):
 
     def test_metrics_of_all_services_are_one_text(self):
         text = self.client.ask(op="metrics")["metrics_text"]
-        for name in ("foretoken_generation_tokens_total", "foretoken_requests_total", "foretoken_draft_steps_total"):
+        for name in ("foretoken_generation_tokens_total", "foretoken_requests_total", "foretoken_draft_steps_total",
+                     "foretoken_transport_messages_total"):
             self.assertEqual(1, text.count(f"# TYPE {name} "), name)
 
     def idle(self):

@@ -414,6 +414,34 @@ TEST(ClientCodec, RoundTripsAnswers) {
   status.services = {{.role = "draft", .name = "draft-0", .state = "ready", .pid = 77}};
   expect_round_trip(status);
   expect_round_trip(MetricsText{"id", true, "# metrics"});
+  expect_round_trip(TokensReply{"id", true, "text", {4, 5}, 2});
+}
+
+TEST(ClientCodec, OpsOfTokensWantOneKindOfPrompt) {
+  const auto read = [](const std::vector<Pair>& pairs) {
+    return read_client_request(map_of(pairs)).request;
+  };
+  const Pair tokenize{"op", str("tokenize")}, detokenize{"op", str("detokenize")};
+  const Pair prompt{"prompt", str("x")}, ids{"token_ids", list({num(1)})};
+  const auto text = read({tokenize, prompt, {"add_special_tokens", flag(false)}});
+  ASSERT_TRUE(text.ok());
+  EXPECT_EQ(text->op, ClientOp::kTokenize);
+  EXPECT_FALSE(text->add_special_tokens);
+  const auto tokens = read({detokenize, ids});
+  ASSERT_TRUE(tokens.ok());
+  EXPECT_EQ(tokens->op, ClientOp::kDetokenize);
+  for (const auto& request : {*text, *tokens}) {
+    const auto again = read_client_request(write_client_request(request)).request;
+    ASSERT_TRUE(again.ok()) << again.error().message;
+    EXPECT_EQ(again->op, request.op);
+    EXPECT_EQ(again->prompt, request.prompt);
+    EXPECT_EQ(again->token_ids, request.token_ids);
+  }
+  EXPECT_EQ(read({tokenize, ids}).error().param, "token_ids");
+  EXPECT_EQ(read({tokenize}).error().param, "prompt");
+  EXPECT_EQ(read({detokenize, prompt}).error().param, "token_ids");
+  EXPECT_EQ(read({detokenize, prompt, ids}).error().param, "token_ids");
+  EXPECT_EQ(read({detokenize}).error().param, "token_ids");
 }
 
 TEST(ClientCodec, SkipsKeysOfANewerServer) {

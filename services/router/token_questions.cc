@@ -1,0 +1,150 @@
+#include "services/router/token_questions.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/wire/client_codec.h"
+#include "services/router/placement.h"
+
+namespace foretoken {
+namespace {
+
+// Tokens are checked by having them "encoded": then only those of the vocabulary are decoded.
+wire::Encode encode_of(const wire::ClientRequest& request) {
+  return {.kind = request.prompt_kind,
+          .text = request.prompt_kind == wire::PromptKind::kMessages ? request.messages_json
+                                                                     : request.prompt,
+          .tokens = request.token_ids,
+          .add_special_tokens = request.add_special_tokens,
+          .add_generation_prompt = request.add_generation_prompt};
+}
+
+}  // namespace
+
+void TokenQuestions::submit(const Peer& peer,
+                            RequestId id,
+                            RequestId own,
+                            wire::ClientRequest request,
+                            TimePoint now,
+                            Actions& out) {
+  if (open_.size() >= rules_.max_open) {
+    out.push_back(ToClient{
+        peer, id,
+        wire::client_error(id, {ErrorCode::kQueueFull, "the router holds " +
+                                                           std::to_string(open_.size()) +
+                                                           " questions for tokens, the most allowed"},
+                           500)});
+    return;
+  }
+  Question question{.peer = peer, .id = id, .request = std::move(request)};
+  const Duration asked = std::chrono::milliseconds(question.request.timeout_ms);
+  question.until = now + (asked > Duration{0} ? std::min(asked, rules_.patience) : rules_.patience);
+  ask(*open_.emplace(own, std::move(question)).first, now, out);
+}
+
+// The tokenizer of the model that is meant; without targets, of a tokenizer that bears its name.
+Result<std::optional<WorkerId>> TokenQuestions::choose(const Question& question) const {
+  Fingerprint vocabulary = 0;
+  auto tokenizers = pool_.ready(wire::Role::kTokenizer);
+  const auto targets = pool_.alive(wire::Role::kTarget);
+  const auto is_meant = [&](const Worker* worker) {
+    return answers_to(worker->hello, question.request.model);
+  };
+  if (const auto it = std::find_if(targets.begin(), targets.end(), is_meant); it != targets.end())
+    vocabulary = (*it)->hello.fingerprints.vocabulary;
+  else if (std::none_of(tokenizers.begin(), tokenizers.end(), is_meant) &&
+           !(targets.empty() && tokenizers.empty()))
+    return Error{ErrorCode::kModelNotFound,
+                 "model \"" + question.request.model + "\" is not served", "model"};
+  else
+    std::erase_if(tokenizers, [&](const Worker* worker) { return !is_meant(worker); });
+  return place_tokenizer(tokenizers, vocabulary, question.tokenizer);
+}
+
+void TokenQuestions::ask(Entry& entry, TimePoint now, Actions& out) {
+  auto& [own, question] = entry;
+  question.again = now + rules_.silence;
+  auto chosen = choose(question);
+  if (!chosen.ok()) return answer(own, wire::client_error(question.id, chosen.error(), 0), out);
+  question.tokenizer = *chosen;
+  if (*chosen) out.push_back(ToWorker{**chosen, own, encode_of(question.request)});
+}
+
+void TokenQuestions::answer(RequestId own, wire::ClientAnswer answer, Actions& out) {
+  const auto it = open_.find(own);
+  out.push_back(ToClient{it->second.peer, it->second.id, std::move(answer)});
+  open_.erase(it);
+}
+
+void TokenQuestions::on_message(RequestId own,
+                                const wire::Message& message,
+                                TimePoint now,
+                                Actions& out) {
+  Question& question = open_.at(own);
+  if (const auto* encoded = std::get_if<wire::Encoded>(&message)) {
+    if (question.request.op == wire::ClientOp::kTokenize)
+      return answer(own,
+                    wire::TokensReply{.id = wire::hex_of(question.id),
+                                      .token_ids = encoded->tokens,
+                                      .n_tokens = static_cast<std::uint32_t>(encoded->tokens.size())},
+                    out);
+    if (!question.tokenizer) return;
+    question.again = now + rules_.silence;
+    out.push_back(ToWorker{
+        *question.tokenizer, own,
+        wire::StreamOpen{.skip_special_tokens = question.request.skip_special_tokens}});
+    out.push_back(ToWorker{*question.tokenizer, own,
+                           wire::Decode{.ids = encoded->tokens, .final = true}});
+  } else if (const auto* text = std::get_if<wire::Text>(&message)) {
+    if (question.request.op != wire::ClientOp::kDetokenize || !text->final) return;
+    const auto n = static_cast<std::uint32_t>(question.request.token_ids.size());
+    answer(own,
+           wire::TokensReply{
+               .id = wire::hex_of(question.id), .text = text->text, .n_tokens = n},
+           out);
+  } else if (const auto* failed = std::get_if<wire::Failed>(&message)) {
+    // Not found: a stream was forgotten between two messages; the silence begins it anew.
+    if (failed->code == ErrorCode::kNotFound) return;
+    answer(own,
+           wire::client_error(question.id, {failed->code, failed->message, failed->param},
+                              failed->retry_after_ms),
+           out);
+  }
+}
+
+void TokenQuestions::worker_lost(WorkerId worker, TimePoint now, Actions& out) {
+  std::vector<RequestId> affected;
+  for (const auto& [own, question] : open_)
+    if (question.tokenizer == worker) affected.push_back(own);
+  for (const RequestId own : affected) ask(*open_.find(own), now, out);
+}
+
+void TokenQuestions::client_gone(const Peer& peer) {
+  std::erase_if(open_, [&](const auto& entry) {
+    return entry.second.peer.socket == peer.socket && entry.second.peer.routing == peer.routing;
+  });
+}
+
+TimePoint TokenQuestions::tick(TimePoint now, Actions& out) {
+  std::vector<RequestId> due;
+  TimePoint next = TimePoint::max();
+  for (const auto& [own, question] : open_)
+    if (now >= std::min(question.until, question.again)) due.push_back(own);
+  for (const RequestId own : due) {
+    Entry& entry = *open_.find(own);
+    if (now >= entry.second.until)
+      answer(own,
+             wire::client_error(entry.second.id,
+                                {ErrorCode::kUnavailable,
+                                 "no tokenizer of the model's vocabulary answers"},
+                                1000),
+             out);
+    else
+      ask(entry, now, out);
+  }
+  for (const auto& [own, question] : open_)
+    next = std::min({next, question.until, question.again});
+  return next;
+}
+
+}  // namespace foretoken

@@ -1,0 +1,136 @@
+#include "services/router/token_questions.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace foretoken {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr WorkerId kFirst{1}, kSecond{2}, kTarget{3};
+constexpr RequestId kId{0, 7}, kOwn{0, 99};
+
+class TokenQuestionsTest : public testing::Test {
+ protected:
+  void join(WorkerId id, wire::Role role, const std::string& model) {
+    wire::Header header;
+    header.sender = id;
+    header.incarnation = Incarnation{1};
+    pool.hello(header, {.socket = 1, .routing = std::to_string(id.value)},
+               {.role = role,
+                .name = "w" + std::to_string(id.value),
+                .fingerprints = {1, 2, 3, 4},
+                .model_name = model},
+               now);
+  }
+  static wire::ClientRequest tokenize(const std::string& model = "") {
+    wire::ClientRequest request{.op = wire::ClientOp::kTokenize};
+    request.prompt = "hello";
+    request.model = model;
+    return request;
+  }
+  static wire::ClientRequest detokenize() {
+    wire::ClientRequest request{.op = wire::ClientOp::kDetokenize};
+    request.prompt_kind = wire::PromptKind::kTokens;
+    request.token_ids = {5, 6};
+    return request;
+  }
+  void submit(wire::ClientRequest request, RequestId own = kOwn) {
+    questions.submit({.socket = 2, .routing = "c"}, kId, own, std::move(request), now, out);
+  }
+  // The one message to a worker, and to whom.
+  template <class M>
+  std::optional<std::pair<WorkerId, M>> asked() {
+    for (const Action& action : std::exchange(out, {}))
+      if (const auto* to = std::get_if<ToWorker>(&action))
+        if (const auto* message = std::get_if<M>(&to->message)) return {{to->worker, *message}};
+    return std::nullopt;
+  }
+  template <class A>
+  std::optional<A> answered() {
+    for (const Action& action : std::exchange(out, {}))
+      if (const auto* to = std::get_if<ToClient>(&action))
+        if (const auto* answer = std::get_if<A>(&to->answer)) return *answer;
+    return std::nullopt;
+  }
+
+  TimePoint now = TimePoint{} + seconds(1000);
+  Pool pool{seconds(1000)};
+  TokenQuestions questions{pool, {.max_open = 2}};
+  Actions out;
+};
+
+TEST_F(TokenQuestionsTest, ATextIsEncodedAsGenerateWould) {
+  join(kFirst, wire::Role::kTokenizer, "m");
+  submit(tokenize());
+  const auto encode = asked<wire::Encode>();
+  ASSERT_TRUE(encode.has_value());
+  EXPECT_EQ("hello", encode->second.text);
+  EXPECT_TRUE(encode->second.add_special_tokens);
+  questions.on_message(kOwn, wire::Encoded{.tokens = {5, 6}}, now, out);
+  const auto answer = answered<wire::TokensReply>();
+  ASSERT_TRUE(answer.has_value());
+  EXPECT_EQ((std::vector<TokenId>{5, 6}), answer->token_ids);
+  EXPECT_EQ(2u, answer->n_tokens);
+  EXPECT_EQ(0u, questions.size());
+}
+
+TEST_F(TokenQuestionsTest, TokensAreCheckedThenDecodedInOneFinalPiece) {
+  join(kFirst, wire::Role::kTokenizer, "m");
+  submit(detokenize());
+  ASSERT_EQ((std::vector<TokenId>{5, 6}), asked<wire::Encode>()->second.tokens);
+  questions.on_message(kOwn, wire::Encoded{.tokens = {5, 6}}, now, out);
+  const auto decode = asked<wire::Decode>();
+  ASSERT_TRUE(decode.has_value());
+  EXPECT_TRUE(decode->second.final);
+  EXPECT_EQ((std::vector<TokenId>{5, 6}), decode->second.ids);
+  questions.on_message(kOwn, wire::Text{.text = "hi", .final = true}, now, out);
+  EXPECT_EQ("hi", answered<wire::TokensReply>()->text);
+  submit(detokenize());
+  questions.on_message(
+      kOwn, wire::Failed{.code = ErrorCode::kInvalidValue, .message = "no", .param = "token_ids"},
+      now, out);
+  EXPECT_EQ("token_ids", answered<wire::ClientError>()->param);
+}
+
+TEST_F(TokenQuestionsTest, ALostQuestionGoesToAnotherAndEndsInTime) {
+  join(kFirst, wire::Role::kTokenizer, "m");
+  join(kSecond, wire::Role::kTokenizer, "m");
+  submit(tokenize());
+  EXPECT_EQ(kFirst, asked<wire::Encode>()->first);
+  EXPECT_EQ(now + milliseconds(500), questions.tick(now, out));
+  now += milliseconds(500);
+  questions.tick(now, out);
+  EXPECT_EQ(kSecond, asked<wire::Encode>()->first);
+  pool.end(kSecond, Incarnation{1});
+  questions.worker_lost(kSecond, now, out);
+  EXPECT_EQ(kFirst, asked<wire::Encode>()->first);
+  for (int i = 0; i < 19; ++i) questions.tick(now += milliseconds(500), out);
+  EXPECT_EQ("unavailable", answered<wire::ClientError>()->code);
+  EXPECT_EQ(0u, questions.size());
+}
+
+TEST_F(TokenQuestionsTest, IsBoundedAndForgetsClientsThatAreGone) {
+  join(kFirst, wire::Role::kTokenizer, "m");
+  for (std::uint64_t i = 0; i < 3; ++i) submit(tokenize(), {1, i});
+  EXPECT_EQ(2u, questions.size());
+  EXPECT_EQ("queue_full", answered<wire::ClientError>()->code);
+  questions.client_gone({.socket = 2, .routing = "c"});
+  EXPECT_EQ(0u, questions.size());
+}
+
+TEST_F(TokenQuestionsTest, AnUnknownModelIsRefusedAndNobodyIsAsked) {
+  join(kFirst, wire::Role::kTokenizer, "m");
+  join(kTarget, wire::Role::kTarget, "m");
+  submit(tokenize("other"));
+  EXPECT_EQ("model", answered<wire::ClientError>()->param);
+  submit(tokenize("m"));
+  EXPECT_TRUE(asked<wire::Encode>().has_value());
+}
+
+}  // namespace
+}  // namespace foretoken
