@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "common/base/json.h"
+#include "common/base/result.h"
 
 extern char** environ;
 
@@ -83,7 +84,7 @@ int open_lock(const std::filesystem::path& folder) {
   if (fd < 0) throw system_error("cannot open " + path.string());
   if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
     ::close(fd);
-    throw std::runtime_error("already running here: " + path.string() + " is held by another foretoken up");
+    throw FatalError(ErrorCode::kIo, "already running here: " + path.string() + " is held by another foretoken up");
   }
   const std::string pid = std::to_string(::getpid()) + "\n";
   if (::ftruncate(fd, 0) != 0 || ::write(fd, pid.data(), pid.size()) != static_cast<ssize_t>(pid.size()))

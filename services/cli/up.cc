@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <iostream>
 #include <map>
+#include <optional>
 #include <stdexcept>
 
 #include "common/config/resolve.h"
@@ -104,7 +105,14 @@ Progress dated_log() {
 
 // Starts and keeps everything; runs in the foreground, or as the detached half.
 int supervise(const CliOptions& options, const Config& config, const Progress& progress, int ready_fd) {
-  Supervisor supervisor(supervisor_options(config), service_specs(options, config));
+  std::optional<Supervisor> made;
+  try {
+    made.emplace(supervisor_options(config), service_specs(options, config));
+  } catch (const FatalError& error) {
+    report_error({error.code(), error.what()});
+    return kExitEnvironment;
+  }
+  Supervisor& supervisor = *made;
   const auto fail = [&](const std::string& why, int code) {
     std::cerr << "error: " << why << std::endl;
     if (ready_fd >= 0 && ::write(ready_fd, &code, sizeof(code)) < 0) std::cerr << "cannot report\n";

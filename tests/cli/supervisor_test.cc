@@ -7,6 +7,7 @@
 
 #include <map>
 
+#include "common/base/result.h"
 #include "services/cli/restart_backoff.h"
 #include "tests/support/temp_folder.h"
 
@@ -146,6 +147,11 @@ TEST_F(SupervisorTest, AStartThatFailsSaysWhoAndWhy) {
     EXPECT_THAT(report.failure, HasSubstr("draft-0 ended with exit code " + std::to_string(exit_code)));
     EXPECT_THAT(report.failure, HasSubstr("no such thing"));
   }
+}
+
+TEST_F(SupervisorTest, ASecondOneInTheSameFolderIsRefused) {
+  Supervisor first(options(), {});
+  EXPECT_THROW(Supervisor(options(), {}), FatalError);
 }
 
 TEST_F(SupervisorTest, LeavesNoStateBehind) {
