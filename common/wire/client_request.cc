@@ -307,7 +307,8 @@ const std::vector<RequestKey>& table() {
        [](In& in, Request& r) {
          return r.has_max_tokens = true, unsigned_number(in, r.params.max_tokens, 1);
        }},
-      {"min_tokens", "integer", "0", "end and stop tokens are masked before so many",
+      {"min_tokens", "integer", "0",
+       "end and stop tokens are masked before so many; a stop string they complete is text",
        [](In& in, Request& r) { return unsigned_number(in, r.params.min_tokens); }},
       {"temperature", "number", "1, or as the model says", "0 … 100; 0 = greedy",
        [](In& in, Request& r) {

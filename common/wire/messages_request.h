@@ -243,8 +243,8 @@ struct StreamOpen {
   std::vector<std::string> stop;
   bool include_stop = false;
   bool skip_special_tokens = true;
-  std::vector<TokenId> context;
   Position position = 0;
+  std::uint32_t min_tokens = 0;
   bool operator==(const StreamOpen&) const = default;
 
   template <class Self, class Visitor>
@@ -252,8 +252,8 @@ struct StreamOpen {
     v(1, "stop", m.stop, "strings that end the answer");
     v(2, "include_stop", m.include_stop, "the stop string belongs to the text");
     v(3, "skip_special_tokens", m.skip_special_tokens, "special tokens give no text");
-    v(4, "context", m.context, "last tokens of the prompt: the text begins after them");
-    v(5, "position", m.position, "absolute position of the first token that will come");
+    v(4, "position", m.position, "absolute position of the first token that will come");
+    v(5, "min_tokens", m.min_tokens, "a stop string that one of the first so many completes is text");
   }
 };
 

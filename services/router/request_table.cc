@@ -356,15 +356,12 @@ void RequestTable::decode(RequestId id, Row& row, TimePoint now, Actions& out) {
   if (!row.tokenizer) return replay(id, row, now, out);
   const auto n_prompt = static_cast<Position>(row.encoded.tokens.size());
   if (row.decoding == 0 && !row.final_sent) {
-    const std::size_t n_context = std::min<std::size_t>(row.encoded.tokens.size(), 8);
     out.push_back(ToWorker{*row.tokenizer, id,
                            wire::StreamOpen{.stop = row.request.stop,
                                             .include_stop = row.request.include_stop_str_in_output,
                                             .skip_special_tokens = row.request.skip_special_tokens,
-                                            .context = {row.encoded.tokens.end() -
-                                                            static_cast<std::ptrdiff_t>(n_context),
-                                                        row.encoded.tokens.end()},
-                                            .position = n_prompt}});
+                                            .position = n_prompt,
+                                            .min_tokens = row.request.params.min_tokens}});
   }
   out.push_back(ToWorker{*row.tokenizer, id,
                          wire::Decode{.position = n_prompt + row.decoding,

@@ -71,7 +71,7 @@ void TokenizerService::on_message(Delivery delivery) {
   if (const auto* decode = std::get_if<wire::Decode>(&message))
     return on_decode(header.request, *decode, now);
   if (const auto* encode = std::get_if<wire::Encode>(&message))
-    return on_encode(header.request, *encode, now);
+    return on_encode(header.request, *encode);
   if (const auto* open = std::get_if<wire::StreamOpen>(&message))
     return on_stream_open(header.request, *open, now);
   if (std::holds_alternative<wire::StreamClose>(message)) {
@@ -99,7 +99,7 @@ void TokenizerService::on_dropped(const Peer&, const Frames& frames) { link_.on_
 
 // ---- prompts
 
-void TokenizerService::on_encode(RequestId id, const wire::Encode& encode, TimePoint now) {
+void TokenizerService::on_encode(RequestId id, const wire::Encode& encode) {
   auto result = encoded(encode);
   if (!result.ok())
     return link_.send(id, wire::Failed{.code = result.error().code,
@@ -196,7 +196,8 @@ void TokenizerService::on_stream_open(RequestId id, const wire::StreamOpen& open
   const StreamOptions options{
       .stop = open.stop,
       .include_stop = open.include_stop ? IncludeStop::kYes : IncludeStop::kNo,
-      .skip_special = open.skip_special_tokens ? SkipSpecialTokens::kYes : SkipSpecialTokens::kNo};
+      .skip_special = open.skip_special_tokens ? SkipSpecialTokens::kYes : SkipSpecialTokens::kNo,
+      .min_tokens = open.min_tokens};
   streams_.erase(id);
   streams_.emplace(id, Stream{.decoder = StreamDecoder(tokenizer_, options),
                               .stops = open.stop,

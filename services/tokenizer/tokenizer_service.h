@@ -63,7 +63,7 @@ class TokenizerService final : public Service {
     TimePoint touched{};
   };
 
-  void on_encode(RequestId id, const wire::Encode& encode, TimePoint now);
+  void on_encode(RequestId id, const wire::Encode& encode);
   Result<wire::Encoded> encoded(const wire::Encode& encode) const;
   Result<std::vector<TokenId>> prompt_of(const wire::Encode& encode) const;
   void on_stream_open(RequestId id, const wire::StreamOpen& open, TimePoint now);

@@ -113,6 +113,21 @@ class RequestTableTest : public testing::Test {
   Actions out;
 };
 
+TEST_F(RequestTableTest, TheTokenizerIsToldWhatAStopStringMustWaitFor) {
+  auto request = ask();
+  request.params.min_tokens = 3;
+  request.stop = {"b"};
+  submit(std::move(request));
+  hear(kTokenizer, wire::Encoded{.tokens = {10, 11, 12}});
+  hear(kTarget, wire::Opened{});
+  tokens(3, {20, 21});
+  const auto opened = sent<wire::StreamOpen>();
+  ASSERT_EQ(1u, opened.size());
+  EXPECT_EQ(3u, opened[0].second.min_tokens);
+  EXPECT_EQ(3u, opened[0].second.position);
+  EXPECT_EQ(std::vector<std::string>{"b"}, opened[0].second.stop);
+}
+
 TEST_F(RequestTableTest, ARequestGoesFromMapToReply) {
   submit();
   ASSERT_EQ(1u, sent<wire::Encode>().size());

@@ -197,6 +197,15 @@ TEST_F(TokenizerServiceTest, AStopStringEndsTheStreamWhereItBegins) {
   EXPECT_LT(piece.n_tokens, ids.size()) << "tokens after the stop are not consumed";
 }
 
+TEST_F(TokenizerServiceTest, AStopStringThatTheFirstMinTokensCompleteIsText) {
+  const auto ids = ids_of("Once upon a time there was a time");
+  hear(wire::StreamOpen{.stop = {" time"}, .min_tokens = static_cast<std::uint32_t>(ids.size() - 1)});
+  const auto piece = ask<wire::Text>(wire::Decode{.position = 0, .ids = ids});
+  EXPECT_TRUE(piece.stopped);
+  EXPECT_EQ(piece.text, "Once upon a time there was a");
+  EXPECT_EQ(piece.n_tokens, ids.size());
+}
+
 TEST_F(TokenizerServiceTest, AStopStringThatCannotBeIsRefusedByName) {
   EXPECT_EQ(ask<wire::Failed>(wire::StreamOpen{.stop = {""}}).param, "stop");
 }

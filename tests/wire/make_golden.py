@@ -42,7 +42,7 @@ MESSAGES = {
     "Done": (38, "enum4 i32 u32 u32 [ProposerStats] u32s u32 u64 text"),
     "Close": (39, "enum6"),
     "Failed": (40, "code text text u32"),
-    "StreamOpen": (48, "texts bool bool ids u32"),
+    "StreamOpen": (48, "texts bool bool u32 u32"),
     "Decode": (49, "u32 ids bool"),
     "Text": (50, "u32 text bool text u32 bool u32"),
     "StreamClose": (51, "enum6"),
