@@ -32,8 +32,7 @@ void check(std::span<const LinearSource> sources, Stacking stacking) {
     FORETOKEN_CHECK(source.n_out > 0 && source.n_in > 0);
     FORETOKEN_CHECK(source.n_in == first.n_in, "stacked matrices share their input");
     FORETOKEN_CHECK(source.dtype == first.dtype, "stacked matrices share their dtype");
-    const bool quantised = source.dtype == DType::kI8 || source.dtype == DType::kF8E4M3;
-    FORETOKEN_CHECK(quantised == (source.scales != nullptr),
+    FORETOKEN_CHECK(is_quantised(source.dtype) == (source.scales != nullptr),
                     "scales go with quantised dtypes, and only with them");
     FORETOKEN_CHECK(source.dtype != DType::kI8 || source.n_in <= kMaxInInt8);
   }

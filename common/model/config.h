@@ -82,9 +82,12 @@ struct ModelConfig {
 
   // Longest sequence this load serves; load_model may lower it. See context_length().
   std::int64_t max_model_len = 0;
-  // What the linears of a loaded model are held in; load_model sets it. Part of the numerics
-  // fingerprint.
-  std::optional<DType> weight_dtype = {};
+  // What quantization_config says the linears are stored in: kI8 or kF8E4M3. Tensors decide which.
+  std::optional<DType> quantized = {};
+
+  // How many matrices of a loaded model are held in which type, "bfloat16 1, int8 14"; load_model
+  // sets it. Part of the numerics fingerprint.
+  std::string weight_types = {};
 
   bool operator==(const ModelConfig&) const = default;
 };

@@ -32,9 +32,16 @@ void widen(DType dtype, std::span<const std::byte> bytes, std::span<float> out) 
       for (std::size_t i = 0; i < out.size(); ++i)
         out[i] = f16_to_f32(load16(bytes.data() + 2 * i));
       return;
-    default:
-      FORETOKEN_CHECK(false, "not a float type");
+    case DType::kF8E4M3:
+      for (std::size_t i = 0; i < out.size(); ++i)
+        out[i] = e4m3_to_f32(static_cast<std::uint8_t>(bytes[i]));
+      return;
+    case DType::kI8:
+      for (std::size_t i = 0; i < out.size(); ++i)
+        out[i] = static_cast<float>(static_cast<std::int8_t>(bytes[i]));
+      return;
   }
+  FORETOKEN_CHECK(false, "unknown dtype");
 }
 
 bool narrow(std::span<const float> values, DType dtype, std::span<std::byte> out) {
@@ -69,8 +76,11 @@ bool all_finite(DType dtype, std::span<const std::byte> bytes) {
     case DType::kF16:
       exponents = 0x7c007c007c007c00, low = 0x0400040004000400, high = 0x8000800080008000;
       break;
-    default:
-      FORETOKEN_CHECK(false, "not a float type");
+    case DType::kF8E4M3:  // one code a sign is no number: all ones
+      exponents = 0x7f7f7f7f7f7f7f7f, low = 0x0101010101010101, high = 0x8080808080808080;
+      break;
+    case DType::kI8:
+      return true;
   }
   std::uint64_t found = 0;
   while (!bytes.empty()) {
@@ -91,37 +101,6 @@ std::optional<NotFinite> first_not_finite(DType dtype, std::span<const std::byte
     if (!std::isfinite(value)) return NotFinite{i, value};
   }
   return std::nullopt;
-}
-
-bool quantise_rows(DType dtype,
-                   std::span<const std::byte> bytes,
-                   std::int64_t n_out,
-                   std::int64_t n_in,
-                   Int8Matrix& out) {
-  const auto rows = static_cast<std::size_t>(n_out), columns = static_cast<std::size_t>(n_in);
-  const std::size_t row_bytes = columns * size_bytes(dtype);
-  out.data.resize(rows * columns);
-  out.scales.resize(rows);
-  std::vector<float> row(columns);
-  for (std::size_t r = 0; r < rows; ++r) {
-    widen(dtype, bytes.subspan(r * row_bytes, row_bytes), row);
-    float largest = 0;
-    bool finite = true;
-    for (float value : row) {
-      finite = finite && std::isfinite(value);
-      largest = std::max(largest, std::fabs(value));
-    }
-    if (!finite) return false;
-    // A row of zeros, or of numbers whose 127th part is zero, stays zero under any scale.
-    const float scale = largest >= 1e-35f ? largest / 127.0f : 1.0f;
-    out.scales[r] = scale;
-    for (std::size_t c = 0; c < columns; ++c) {
-      const float rounded =
-          (row[c] / scale + 12582912.0f) - 12582912.0f;  // to nearest even: 1.5 * 2^23
-      out.data[r * columns + c] = static_cast<std::int8_t>(std::clamp(rounded, -127.0f, 127.0f));
-    }
-  }
-  return true;
 }
 
 }  // namespace foretoken

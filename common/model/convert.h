@@ -1,5 +1,5 @@
-// Weights from one element type to another on the host, once, at load. Rounds to nearest even; int8
-// is symmetric with one scale per output channel. Knows no file and no device.
+// Weights from one element type to another on the host, once, at load. Rounds to nearest even.
+// Knows no file and no device; eight bits are quantization.h's.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace foretoken {
 
-// Element i of `bytes`, which hold kF32, kBf16 or kF16.
+// Element i of `bytes`: the number itself, of eight-bit types the code before its scale.
 void widen(DType dtype, std::span<const std::byte> bytes, std::span<float> out);
 
 // The reverse. False if a finite value became infinite (float16 ends at 65504).
@@ -28,17 +28,5 @@ struct NotFinite {
   float value = 0;
 };
 std::optional<NotFinite> first_not_finite(DType dtype, std::span<const std::byte> bytes);
-
-struct Int8Matrix {
-  std::vector<std::int8_t> data;  // [n_out, n_in]
-  std::vector<float> scales;      // [n_out]: w = data * scale
-};
-
-// Largest magnitude of a row becomes 127. False if any value is not finite.
-[[nodiscard]] bool quantise_rows(DType dtype,
-                                 std::span<const std::byte> bytes,
-                                 std::int64_t n_out,
-                                 std::int64_t n_in,
-                                 Int8Matrix& out);
 
 }  // namespace foretoken

@@ -8,6 +8,7 @@
 #include "common/base/file.h"
 #include "common/base/json.h"
 #include "common/model/families.h"
+#include "common/model/quantization_config.h"
 #include "common/model/safetensors.h"
 
 namespace foretoken {
@@ -132,18 +133,6 @@ void refuse_unsupported(const Fields& fields) {
     if (value != nullptr && !(value->is_number() && value->get<double>() == 0))
       fields.refuse(ErrorCode::kUnsupportedModel, field,
                     "is set: mixtures of experts are not supported");
-  }
-  for (const char* field : {"quantization_config", "compression_config"}) {
-    const Json* value = fields.find(field);
-    if (value == nullptr) continue;
-    std::string method = "of an unknown method";
-    if (value->is_object() && value->contains("quant_method") &&
-        (*value)["quant_method"].is_string())
-      method = (*value)["quant_method"].get<std::string>();
-    fields.refuse(ErrorCode::kUnsupportedModel, field,
-                  "is set (" + method.substr(0, 40) +
-                      "): quantised checkpoints are not supported; load the float checkpoint with "
-                      "dtype int8 instead");
   }
   const std::string act = fields.text_or("hidden_act", "silu");
   if (act != "silu" && act != "swish")
@@ -373,6 +362,10 @@ ModelConfig parse_model_config(std::string_view config,
   c.mlp_bias = row.reads_mlp_bias && fields.flag_or("mlp_bias", false);
   c.qk_norm = row.qk_norm;
   c.checkpoint_dtype = read_dtype(fields);
+  // The second spelling is that of older compressed-tensors.
+  for (const char* field : {"quantization_config", "compression_config"})
+    if (const Json* value = fields.find(field); value != nullptr && !c.quantized)
+      c.quantized = parse_quantization(*value, file);
   if (fields.has("bos_token_id")) {
     const auto bos = read_token_ids(fields, "bos_token_id", c.vocab_size);
     if (!bos.empty()) c.bos_token_id = bos.front();

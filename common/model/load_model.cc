@@ -12,6 +12,7 @@
 #include "common/model/families.h"
 #include "common/model/hf_folder.h"
 #include "common/model/pair.h"
+#include "common/model/quantization.h"
 #include "common/model/rope.h"
 #include "common/model/safetensors.h"
 #include "common/model/tensor_set.h"
@@ -46,19 +47,22 @@ class WeightLoader {
                const LoadOptions& options)
       : config_(config), checkpoint_(checkpoint), backend_(backend), options_(options) {
     for (ExpectedTensor& tensor : expected_tensors(config)) {
-      bytes_total_ += checkpoint.at(tensor.name).bytes.size();
+      bytes_total_ += stored_as(checkpoint, tensor.name).tensor.bytes.size();
       shapes_[tensor.name] = std::move(tensor.shape);
     }
-    dtype_ = resolve_weight_dtype(checkpoint, options.dtype);
+    float_dtype_ = float_dtype(checkpoint);
   }
 
-  DType dtype() const { return dtype_; }
+  // Of the first layer's linears: what the KV cache takes after.
+  DType dtype() const;
+  std::string weight_types() const;
   Fingerprint fingerprint() const;
   DecoderWeights load();
 
  private:
   Checkpoint::Tensor read(const std::string& name);
   std::vector<float> read_floats(const std::string& name);
+  std::vector<float> read_scales(const std::string& name, std::int64_t n_out);
   Buffer vector(const std::string& name);
   Buffer upload(std::span<const float> values);
   Linear linear(std::span<const std::string> names, bool bias, Stacking stacking = Stacking::kRows);
@@ -68,22 +72,29 @@ class WeightLoader {
   struct Held {
     LinearSource source;
     std::vector<std::byte> narrowed;
-    Int8Matrix int8;
+    QuantisedMatrix quantised;
     std::vector<float> bias;
   };
   void convert(const std::string& name, Held& held);
+  void round_to(DType to, std::span<const float> values, const std::string& name, Held& held);
 
   const ModelConfig& config_;
   const Checkpoint& checkpoint_;
   Backend& backend_;
   const LoadOptions& options_;
-  DType dtype_ = DType::kF32;
+  DType float_dtype_ = DType::kF32;
   std::map<std::string, std::vector<std::int64_t>> shapes_;
   std::map<std::string, std::uint64_t> digests_;
+  std::map<std::string, int> n_matrices_;  // by the type they are held in
   std::uint64_t bytes_done_ = 0;
   std::uint64_t bytes_total_ = 0;
   std::size_t device_bytes_ = 0;
 };
+
+DType WeightLoader::dtype() const {
+  const StoredTensor first = stored_as(checkpoint_, names::layer(0, "self_attn.q_proj.weight"));
+  return held_dtype(first.dtype, options_.dtype, float_dtype_);
+}
 
 Fingerprint WeightLoader::fingerprint() const {
   Digest digest;
@@ -128,29 +139,67 @@ Buffer WeightLoader::vector(const std::string& name) {
   return buffer;
 }
 
-// Points held.source at the tensor's elements in dtype_: in the map itself if they are stored so.
+// The scales beside `name`, one per row however the checkpoint has them.
+std::vector<float> WeightLoader::read_scales(const std::string& name, std::int64_t n_out) {
+  std::vector<float> scales = read_floats(scale_name(name));
+  if (scales.size() == 1) scales.assign(static_cast<std::size_t>(n_out), scales.front());
+  return scales;
+}
+
+// Points held.source at the tensor's elements in the type they are to be held in: in the map itself
+// if they are stored so.
 void WeightLoader::convert(const std::string& name, Held& held) {
-  const Checkpoint::Tensor tensor = read(name);
-  const DType stored = *dtype_of(tensor.info->type);
-  const auto& shape = shapes_.at(name);
-  held.source = {.dtype = dtype_, .data = tensor.bytes.data(), .n_out = shape[0], .n_in = shape[1]};
-  if (dtype_ == DType::kI8) {
-    const bool finite = quantise_rows(stored, tensor.bytes, shape[0], shape[1], held.int8);
-    FORETOKEN_CHECK(finite, "read() looks for values that are not");
-    held.source.data = held.int8.data.data();
-    held.source.scales = held.int8.scales.data();
-  } else if (stored != dtype_) {
-    std::vector<float> values(tensor.info->n_elements());
-    widen(stored, tensor.bytes, values);
-    held.narrowed.resize(values.size() * size_bytes(dtype_));
-    if (!narrow(values, dtype_, held.narrowed)) {
-      throw FatalError(ErrorCode::kUnsupportedModel, tensor.file->path().string() + ": tensor " +
-                                                         name + " has values beyond the range of " +
-                                                         dtype_name(dtype_) +
-                                                         "; use bfloat16 or float32");
-    }
-    held.source.data = held.narrowed.data();
+  const auto [n_out, n_in] = std::pair(shapes_.at(name)[0], shapes_.at(name)[1]);
+  const StoredTensor source = stored_as(checkpoint_, name);
+  const DType stored = source.dtype, to = held_dtype(stored, options_.dtype, float_dtype_);
+  std::span<const std::byte> bytes = read(source.tensor.info->name).bytes;
+  if (!backend_.holds(to)) {
+    throw FatalError(ErrorCode::kUnsupportedModel,
+                     source.tensor.file->path().string() + ": tensor " + name + " is " +
+                         dtype_name(to) + ", which " + backend_.description() +
+                         " does not multiply; model.dtype = \"bfloat16\" widens it");
   }
+  ++n_matrices_[dtype_name(to)];
+  if (is_quantised(stored)) held.quantised.scales = read_scales(name, n_out);
+  if (source.packed) bytes = held.quantised.codes = unpack_int8(bytes, n_out, n_in);
+  held.source = {.dtype = to, .data = bytes.data(), .n_out = n_out, .n_in = n_in};
+  if (stored != to) {
+    std::vector<float> values(bytes.size() / size_bytes(stored));
+    if (is_quantised(stored))
+      dequantise_rows(stored, bytes, held.quantised.scales, n_in, values);
+    else
+      widen(stored, bytes, values);
+    round_to(to, values, name, held);
+  }
+  if (is_quantised(to)) held.source.scales = held.quantised.scales.data();
+}
+
+void WeightLoader::round_to(DType to,
+                            std::span<const float> values,
+                            const std::string& name,
+                            Held& held) {
+  if (is_quantised(to)) {
+    const bool finite = quantise_rows(DType::kF32, std::as_bytes(values), held.source.n_out,
+                                      held.source.n_in, to, held.quantised);
+    FORETOKEN_CHECK(finite, "read() looks for values that are not");
+    held.source.data = held.quantised.codes.data();
+    return;
+  }
+  held.narrowed.resize(values.size() * size_bytes(to));
+  if (!narrow(values, to, held.narrowed)) {
+    throw FatalError(ErrorCode::kUnsupportedModel,
+                     stored_as(checkpoint_, name).tensor.file->path().string() + ": tensor " +
+                         name + " has values beyond the range of " + dtype_name(to) +
+                         "; use bfloat16 or float32");
+  }
+  held.source.data = held.narrowed.data();
+}
+
+std::string WeightLoader::weight_types() const {
+  std::string text;
+  for (const auto& [name, n] : n_matrices_)
+    text += (text.empty() ? "" : ", ") + name + " " + std::to_string(n);
+  return text;
 }
 
 Linear WeightLoader::linear(std::span<const std::string> names, bool bias, Stacking stacking) {
@@ -253,14 +302,15 @@ std::unique_ptr<Model> load_model(const std::filesystem::path& folder,
   config.max_model_len = served_positions(config, options);
   const Checkpoint checkpoint(folder);
   check_tensor_set(config, checkpoint, folder);
-  const auto stored = resolve_weight_dtype(checkpoint, WeightDType::kAuto);
-  const auto estimate = estimate_memory({.config = config, .checkpoint_dtype = stored}, options);
-  if (auto fitting = fits(estimate, options.most_bytes.value_or(backend.free_bytes()), folder.string()); !fitting.ok())
+  const auto estimate = estimate_memory(describe(config, checkpoint), options);
+  if (auto fitting =
+          fits(estimate, options.most_bytes.value_or(backend.free_bytes()), folder.string());
+      !fitting.ok())
     throw FatalError(fitting.error().code, fitting.error().message);
 
   WeightLoader loader(config, checkpoint, backend, options);
   DecoderWeights weights = loader.load();
-  config.weight_dtype = loader.dtype();
+  config.weight_types = loader.weight_types();
   checkpoint.check_unchanged();
   const DecoderOptions decoder_options{
       .kv_dtype = options.kv_dtype.value_or(default_kv_dtype(loader.dtype())),

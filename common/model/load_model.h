@@ -38,7 +38,8 @@ struct LoadOptions {
 std::int64_t served_positions(const ModelConfig& config, const LoadOptions& options);
 
 // Throws FatalError: kUnsupportedModel for what we refuse by name, kMalformed for broken files,
-// kIo, kOutOfMemory (before anything is allocated, where it can be foreseen). The backend must outlive the model.
+// kIo, kOutOfMemory (before anything is allocated, where it can be foreseen). The backend must
+// outlive the model.
 std::unique_ptr<Model> load_model(const std::filesystem::path& folder,
                                   Backend& backend,
                                   const LoadOptions& options = {});

@@ -1,5 +1,6 @@
 #include "common/model/pair.h"
 
+#include "common/base/check.h"
 #include "common/model/decoder.h"
 #include "common/model/families.h"
 #include "common/model/hf_folder.h"
@@ -15,12 +16,12 @@ std::uint64_t n_elements(const ExpectedTensor& tensor) {
   return n;
 }
 
-// Bytes of a tensor once loaded: matrices in `dtype` (int8 with a scale per row), vectors in
+// Bytes of a tensor once loaded: matrices in `dtype` (eight bits with a scale per row), vectors in
 // float32.
 std::uint64_t loaded_bytes(const ExpectedTensor& tensor, DType dtype) {
   if (tensor.shape.size() == 1) return sizeof(float) * n_elements(tensor);
   const std::uint64_t scales =
-      dtype == DType::kI8 ? sizeof(float) * static_cast<std::uint64_t>(tensor.shape[0]) : 0;
+      is_quantised(dtype) ? sizeof(float) * static_cast<std::uint64_t>(tensor.shape[0]) : 0;
   return size_bytes(dtype) * n_elements(tensor) + scales;
 }
 
@@ -30,18 +31,25 @@ std::string in_mib(std::uint64_t n_bytes) {
 
 }  // namespace
 
-ModelInfo inspect_model(const std::filesystem::path& folder) {
+ModelInfo describe(const ModelConfig& config, const Checkpoint& checkpoint) {
   ModelInfo info;
-  info.config = read_model_config(folder);
-  const Checkpoint checkpoint(folder);
-  check_tensor_set(info.config, checkpoint, folder);
-  for (const ExpectedTensor& tensor : expected_tensors(info.config))
+  info.config = config;
+  for (const ExpectedTensor& tensor : expected_tensors(config)) {
     info.n_parameters += n_elements(tensor);
-  info.checkpoint_dtype = resolve_weight_dtype(checkpoint, WeightDType::kAuto);
+    info.stored.push_back(stored_as(checkpoint, tensor.name).dtype);
+  }
+  info.checkpoint_dtype = float_dtype(checkpoint);
   info.file_bytes = checkpoint.total_bytes();
   info.n_tensors = static_cast<std::uint32_t>(checkpoint.names().size());
   info.n_files = static_cast<std::uint32_t>(checkpoint.n_files());
   return info;
+}
+
+ModelInfo inspect_model(const std::filesystem::path& folder) {
+  const ModelConfig config = read_model_config(folder);
+  const Checkpoint checkpoint(folder);
+  check_tensor_set(config, checkpoint, folder);
+  return describe(config, checkpoint);
 }
 
 std::vector<std::string> weights_not_finite(const std::filesystem::path& folder,
@@ -52,7 +60,7 @@ std::vector<std::string> weights_not_finite(const std::filesystem::path& folder,
   std::vector<std::string> sentences;
   for (const ExpectedTensor& tensor : expected_tensors(config)) {
     if (sentences.size() == n_most) break;
-    if (auto sentence = what_is_not_finite(checkpoint.at(tensor.name)))
+    if (auto sentence = what_is_not_finite(stored_as(checkpoint, tensor.name).tensor))
       sentences.push_back(std::move(*sentence));
   }
   checkpoint.check_unchanged();
@@ -61,32 +69,21 @@ std::vector<std::string> weights_not_finite(const std::filesystem::path& folder,
 
 MemoryEstimate estimate_memory(const ModelInfo& info, const LoadOptions& options) {
   const ModelConfig& c = info.config;
-  DType dtype = info.checkpoint_dtype;
-  switch (options.dtype) {
-    case WeightDType::kAuto:
-      break;
-    case WeightDType::kF32:
-      dtype = DType::kF32;
-      break;
-    case WeightDType::kBf16:
-      dtype = DType::kBf16;
-      break;
-    case WeightDType::kF16:
-      dtype = DType::kF16;
-      break;
-    case WeightDType::kI8:
-      dtype = DType::kI8;
-      break;
-  }
   MemoryEstimate estimate;
-  for (const ExpectedTensor& tensor : expected_tensors(c))
-    estimate.weight_bytes += loaded_bytes(tensor, dtype);
+  DType first = info.checkpoint_dtype;  // of the first layer's linears
+  const auto tensors = expected_tensors(c);
+  FORETOKEN_CHECK(info.stored.size() == tensors.size());
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const DType held = held_dtype(info.stored[i], options.dtype, info.checkpoint_dtype);
+    estimate.weight_bytes += loaded_bytes(tensors[i], held);
+    if (tensors[i].name == names::layer(0, "self_attn.q_proj.weight")) first = held;
+  }
   const std::int64_t n_positions = served_positions(c, options);
   estimate.scratch_bytes = decoder_scratch_bytes(c, options.max_rows) +
                            sizeof(float) * static_cast<std::uint64_t>(n_positions) *
                                static_cast<std::uint64_t>(c.head_dim);
   estimate.kv_bytes_per_token =
-      kv_bytes_per_token(c, options.kv_dtype.value_or(default_kv_dtype(dtype)));
+      kv_bytes_per_token(c, options.kv_dtype.value_or(default_kv_dtype(first)));
   return estimate;
 }
 
@@ -96,8 +93,8 @@ Result<void> fits(const MemoryEstimate& estimate,
   if (estimate.weight_bytes + estimate.scratch_bytes <= free_bytes) return {};
   return Error{ErrorCode::kOutOfMemory,
                std::string(folder_name) + " needs " + in_mib(estimate.weight_bytes) +
-                   " for its weights and " + in_mib(estimate.scratch_bytes) +
-                   " to work in, and " + in_mib(free_bytes) +
+                   " for its weights and " + in_mib(estimate.scratch_bytes) + " to work in, and " +
+                   in_mib(free_bytes) +
                    " are free: a smaller model.dtype (int8), model.max_model_len or "
                    "limits.max_batch_rows needs less",
                "model.dtype"};

@@ -12,17 +12,22 @@
 #include "common/base/result.h"
 #include "common/model/config.h"
 #include "common/model/load_model.h"
+#include "common/model/safetensors.h"
 
 namespace foretoken {
 
 struct ModelInfo {
   ModelConfig config;
-  DType checkpoint_dtype = DType::kF32;  // of the first layer: what dtype "auto" means
+  std::vector<DType> stored;             // of each expected tensor, in their order
+  DType checkpoint_dtype = DType::kF32;  // what dtype "auto" makes of float matrices
   std::uint64_t n_parameters = 0;        // tied embeddings count once
   std::uint64_t file_bytes = 0;          // of all tensors as stored
   std::uint32_t n_tensors = 0;
   std::uint32_t n_files = 0;
 };
+
+// What its headers say; `checkpoint` has passed check_tensor_set.
+ModelInfo describe(const ModelConfig& config, const Checkpoint& checkpoint);
 
 // Reads and validates everything but the contents of tensors. Throws FatalError as load_model does.
 ModelInfo inspect_model(const std::filesystem::path& folder);

@@ -26,6 +26,7 @@ class CpuBackend final : public Backend {
   CpuBackend(const Isa& isa, int n_threads, bool pin);
 
   std::string numerics() const override;
+  bool holds(DType weights) const override { return weights != DType::kF8E4M3; }
   std::string description() const override;
   std::size_t free_bytes() const override;
 

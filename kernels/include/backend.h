@@ -36,6 +36,8 @@ class Backend {
   virtual std::string numerics() const = 0;
   // A sentence for people: "cpu, 2 threads, avx512_bf16".
   virtual std::string description() const = 0;
+  // Whether pack() takes weights of this type.
+  virtual bool holds(DType weights) const = 0;
   // Bytes an allocation could still get, for sizing the KV cache.
   virtual std::size_t free_bytes() const = 0;
 

@@ -188,4 +188,31 @@ FORETOKEN_HD std::uint16_t f32_to_f16(float x) {
   return static_cast<std::uint16_t>(sign | ((even - 0x38000000u) >> 13));
 }
 
+// --- 8-bit floats, E4M3: no infinity, NaN is 0x7f and 0xff, largest 448
+// -------------------------------------------------------------------------------------------------
+
+FORETOKEN_HD bool e4m3_is_nan(std::uint8_t code) { return (code & 0x7fu) == 0x7fu; }
+
+// The half with the same bits shifted is 2^-8 times the number, subnormals included.
+FORETOKEN_HD float e4m3_to_f32(std::uint8_t code) {
+  const auto half = static_cast<std::uint16_t>(((code & 0x80u) << 8) | ((code & 0x7fu) << 7));
+  return e4m3_is_nan(code) ? bits_as<float>(0x7fc00000u) : f16_to_f32(half) * 256.0f;
+}
+
+// To nearest even; beyond 448 the largest, a NaN stays one.
+FORETOKEN_HD std::uint8_t f32_to_e4m3(float x) {
+  const auto bits = bits_as<std::uint32_t>(x);
+  const auto sign = static_cast<std::uint8_t>((bits >> 24) & 0x80u);
+  const std::uint32_t magnitude = bits & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) return static_cast<std::uint8_t>(sign | 0x7fu);
+  if (magnitude >= 0x43e00000u) return static_cast<std::uint8_t>(sign | 0x7eu);  // 448
+  if (magnitude < 0x3c800000u) {  // below 2^-6: steps of 2^-9; adding 2^14 leaves their count below
+    const auto sum = bits_as<std::uint32_t>(bits_as<float>(magnitude) + 16384.0f);
+    return static_cast<std::uint8_t>(sign | (sum - 0x46800000u));
+  }
+  const std::uint32_t even = magnitude + 0x7ffffu + ((magnitude >> 20) & 1u);  // 20 bits go
+  const std::uint32_t code = (even - 0x3c000000u) >> 20;  // exponent 2^-6 becomes 1: 121 - 1 = 120
+  return static_cast<std::uint8_t>(sign | (code > 0x7eu ? 0x7eu : code));
+}
+
 }  // namespace foretoken

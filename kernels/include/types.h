@@ -33,6 +33,9 @@ constexpr const char* dtype_name(DType dtype) {
   return "?";
 }
 
+// Eight bits an element, with scales beside them.
+constexpr bool is_quantised(DType dtype) { return dtype == DType::kI8 || dtype == DType::kF8E4M3; }
+
 class Backend;
 
 // Device memory, owned. Must not outlive its backend. Aligned to at least 64 bytes.

@@ -27,6 +27,7 @@ constexpr std::pair<std::string_view, int (*)(const CliOptions&)> kVerbs[] = {
     {"model check", run_model_check},
     {"model pair", run_model_pair},
     {"model init-random", run_model_init_random},
+    {"model quantize", run_model_quantize},
     {"config show", run_config_show},
     {"config check", run_config_check},
     {"config init", run_config_init},

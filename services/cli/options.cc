@@ -290,7 +290,7 @@ class Parser {
   }
 
   void models() {
-    CLI::App* model = app_.add_subcommand("model", "look at model folders: info, check, pair, init-random");
+    CLI::App* model = app_.add_subcommand("model", "model folders: info, check, pair, init-random, quantize");
     model->require_subcommand(1);
     ModelOptions& m = options_.model;
     CLI::App* info = verb(model, "info", "architecture, sizes, memory", "  foretoken model info models/demo-target\n");
@@ -319,6 +319,16 @@ class Parser {
     random->add_option("--seed", m.seed, "seed")->check(whole(0, std::numeric_limits<std::uint64_t>::max()));
     random->add_option("--tokenizer", m.tokenizer, "folder whose tokenizer files are copied");
     json(random);
+    CLI::App* quantize = verb(model, "quantize", "write a folder with the linears in eight bits, and compare the logits",
+                              "  foretoken model quantize models/demo-target target-int8 --to int8\n");
+    quantize->add_option("folder", m.folder, "Hugging Face folder with float weights")->required();
+    quantize->add_option("out", m.other, "where to write; must not exist")->required();
+    quantize->add_option("--to", m.to, "int8 (for CPUs) or fp8 (for GPUs)")->required()->check(one_of({"int8", "fp8"}));
+    quantize->add_flag("--lm-head", m.lm_head, "an untied head too; other engines expect it in 16 bits");
+    quantize->add_option("--text", m.text, "text file to compare the logits on; default: a built-in page");
+    quantize->add_flag("!--no-compare", m.compare, "do not load both folders to compare their logits");
+    json(quantize);
+    quiet(quantize);
   }
 
   void others() {

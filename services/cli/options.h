@@ -98,6 +98,10 @@ struct ModelOptions {
   int layers = 0, hidden = 0, heads = 0, kv_heads = 0, ffn = 0, vocab = 0;
   std::string dtype = "float32";
   std::string tokenizer;  // init-random: folder whose tokenizer files are copied
+  std::string to;         // quantize: "int8" or "fp8"
+  bool lm_head = false;   // quantize: the head too
+  bool compare = true;    // quantize: both folders' logits
+  std::string text;       // quantize: file whose text they read
 };
 
 struct CliOptions {

@@ -99,8 +99,7 @@ TargetServiceOptions target_service_options(const Config& config) {
 }
 
 std::string target_numerics(const Model& model, const Backend& backend, std::int32_t block_tokens) {
-  const DType weights = model.config().weight_dtype.value_or(model.config().checkpoint_dtype);
-  return backend.numerics() + " weights " + dtype_name(weights) + " kv " +
+  return backend.numerics() + " weights " + model.config().weight_types + " kv " +
          dtype_name(model.kv_geometry(block_tokens).dtype) + " ranks 1 noise 1";
 }
 

@@ -14,7 +14,7 @@ import unittest
 BIN = pathlib.Path(sys.argv.pop(1))
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 VERBS = ["up", "down", "ps", "generate", "chat", "demo", "tokenize", "detokenize", "doctor", "version",
-         "bench serve", "bench micro", "model info", "model check", "model pair", "model init-random",
+         "bench serve", "bench micro", "model info", "model check", "model pair", "model init-random", "model quantize",
          "config show", "config check", "config init", "config new-key"]
 
 
@@ -56,6 +56,31 @@ class Verbs(unittest.TestCase):
             done = run(*words)
             self.assertEqual((2, ""), (done.returncode, done.stdout), words)
             self.assertIn(hint, done.stderr, words)
+
+    def test_quantize_reports_size_and_logits_and_the_folder_loads(self):
+        out = self.folder / "int8"
+        done = run("model", "quantize", str(ROOT / "tests/fixtures/models/llama3"), str(out), "--to", "int8", "--no-compare", "--json")
+        self.assertEqual(0, done.returncode, done.stderr)
+        report = json.loads(done.stdout)
+        self.assertEqual(14, report["matrices"])
+        self.assertLess(report["weight_bytes_after"], 0.7 * report["weight_bytes_before"])
+        config = json.loads((out / "config.json").read_text())["quantization_config"]
+        self.assertEqual(("compressed-tensors", "int-quantized", ["lm_head"]),
+                         (config["quant_method"], config["format"], config["ignore"]))
+        self.assertEqual(0, run("model", "info", str(out)).returncode)
+        again = run("model", "quantize", str(out), str(self.folder / "twice"), "--to", "fp8")
+        self.assertIn("is quantised already", again.stderr)
+        self.assertNotEqual(0, again.returncode)
+        self.assertEqual(2, run("model", "quantize", str(out), str(self.folder / "x"), "--to", "int4").returncode)
+
+    def test_quantize_compares_on_real_tokens(self):
+        done = run("model", "quantize", str(ROOT / "models/demo-draft"), str(self.folder / "fp8"), "--to", "fp8", "--json")
+        self.assertEqual(0, done.returncode, done.stderr)
+        logits = json.loads(done.stdout)["logits"]
+        self.assertGreater(logits["positions"], 100)
+        self.assertGreater(logits["top1_agreement"], 0.8)
+        self.assertGreater(logits["rms_error"], 0)
+        self.assertIn("widened", logits["computed_in"])
 
     def test_help_and_version_are_found_by_any_spelling(self):
         self.assertEqual(run("--help").stdout, run("help").stdout)

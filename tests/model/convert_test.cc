@@ -7,6 +7,7 @@
 #include <random>
 
 #include "common/model/digest.h"
+#include "common/model/quantization.h"
 
 namespace foretoken {
 namespace {
@@ -60,14 +61,14 @@ TEST(Convert, Int8ErrorIsAtMostHalfAStepOfItsRow) {
       values[static_cast<std::size_t>(r * kColumns + c)] =
           normal(random) * std::pow(10.0f, static_cast<float>(r - 4));
   for (std::size_t c = 0; c < kColumns; ++c) values[c] = 0;  // a row of zeros
-  Int8Matrix matrix;
-  ASSERT_TRUE(quantise_rows(DType::kF32, bytes_of(values), kRows, kColumns, matrix));
+  QuantisedMatrix matrix;
+  ASSERT_TRUE(quantise_rows(DType::kF32, bytes_of(values), kRows, kColumns, DType::kI8, matrix));
   for (std::size_t r = 0; r < kRows; ++r) {
     float largest = 0, error = 0;
     int largest_code = 0;
     for (std::size_t c = 0; c < kColumns; ++c) {
       const float value = values[r * kColumns + c];
-      const std::int8_t code = matrix.data[r * kColumns + c];
+      const auto code = static_cast<std::int8_t>(matrix.codes[r * kColumns + c]);
       largest = std::max(largest, std::fabs(value));
       largest_code = std::max(largest_code, std::abs(int{code}));
       error = std::max(error, std::fabs(value - matrix.scales[r] * static_cast<float>(code)));
@@ -76,7 +77,69 @@ TEST(Convert, Int8ErrorIsAtMostHalfAStepOfItsRow) {
     EXPECT_EQ(largest_code, r == 0 ? 0 : 127) << r;
   }
   values[5] = std::numeric_limits<float>::quiet_NaN();
-  EXPECT_FALSE(quantise_rows(DType::kF32, bytes_of(values), kRows, kColumns, matrix));
+  EXPECT_FALSE(quantise_rows(DType::kF32, bytes_of(values), kRows, kColumns, DType::kI8, matrix));
+  EXPECT_FALSE(
+      quantise_rows(DType::kF32, bytes_of(values), kRows, kColumns, DType::kF8E4M3, matrix));
+}
+
+// The value of a code by its definition: sign, 4 bits of exponent with bias 7, 3 of mantissa.
+double e4m3_by_definition(int code) {
+  const int exponent = (code >> 3) & 15, mantissa = code & 7;
+  const double size =
+      exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8 + mantissa, exponent - 10);
+  return code & 0x80 ? -size : size;
+}
+
+TEST(Convert, E4m3CodesAreWhatTheirBitsSay) {
+  for (int code = 0; code < 256; ++code) {
+    const std::byte byte = static_cast<std::byte>(code);
+    float value = 0;
+    widen(DType::kF8E4M3, std::span(&byte, 1), std::span(&value, 1));
+    const bool no_number = (code & 0x7f) == 0x7f;
+    EXPECT_EQ(std::isnan(value), no_number) << code;
+    EXPECT_EQ(all_finite(DType::kF8E4M3, std::span(&byte, 1)), !no_number) << code;
+    if (!no_number) {
+      EXPECT_EQ(static_cast<double>(value), e4m3_by_definition(code)) << code;
+    }
+  }
+}
+
+// A row whose largest is 448 has the scale 1: its codes are the nearest ones.
+TEST(Convert, E4m3RoundsToTheNearestAndTiesToEven) {
+  std::vector<float> row{448.0f};
+  for (int code = 0; code < 0x7e; ++code) {
+    const double one = e4m3_by_definition(code), next = e4m3_by_definition(code + 1);
+    for (double part : {0.0, 0.25, 0.4999, 0.5, 0.5001, 0.75})
+      for (double sign : {1.0, -1.0})
+        row.push_back(static_cast<float>(sign * (one + part * (next - one))));
+  }
+  QuantisedMatrix matrix;
+  const auto n = static_cast<std::int64_t>(row.size());
+  ASSERT_TRUE(quantise_rows(DType::kF32, bytes_of(row), 1, n, DType::kF8E4M3, matrix));
+  ASSERT_EQ(matrix.scales.front(), 1.0f);
+  for (std::size_t i = 0; i < row.size(); ++i) {
+    const auto value = static_cast<double>(row[i]);
+    int best = 0;
+    for (int code = 0; code < 0x7f; ++code) {
+      const double error = std::abs(e4m3_by_definition(code) - std::abs(value));
+      const double least = std::abs(e4m3_by_definition(best) - std::abs(value));
+      if (error < least || (error == least && code % 2 == 0)) best = code;
+    }
+    EXPECT_EQ(static_cast<int>(matrix.codes[i]) & 0x7f, best) << value;
+    EXPECT_EQ((static_cast<int>(matrix.codes[i]) & 0x80) != 0, std::signbit(row[i])) << value;
+  }
+}
+
+TEST(Convert, PackedInt8ComesOutInOrderWithoutItsPadding) {
+  // Two rows of five: words of four, the second of each row mostly padding.
+  std::vector<std::byte> words;
+  for (int code : {-128, -1, 0, 1, 127, 99, 99, 99, 5, 6, 7, 8, -9, 99, 99, 99})
+    words.push_back(static_cast<std::byte>(code + 128));
+  const auto codes = unpack_int8(words, 2, 5);
+  const int expected[] = {-128, -1, 0, 1, 127, 5, 6, 7, 8, -9};
+  ASSERT_EQ(codes.size(), std::size(expected));
+  for (std::size_t i = 0; i < codes.size(); ++i)
+    EXPECT_EQ(static_cast<int>(static_cast<std::int8_t>(codes[i])), expected[i]) << i;
 }
 
 TEST(Convert, FindsTheOneValueThatIsNotFinite) {

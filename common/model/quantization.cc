@@ -1,0 +1,97 @@
+#include "common/model/quantization.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+
+#include "common/base/check.h"
+#include "common/model/convert.h"
+#include "kernels/include/numerics.h"
+
+namespace foretoken {
+namespace {
+
+constexpr float kLargestInt8 = 127.0f;
+constexpr float kLargestE4m3 = 448.0f;
+
+float to_int8(float x) {
+  const float rounded = (x + 12582912.0f) - 12582912.0f;  // to nearest even: 1.5 * 2^23
+  return std::clamp(rounded, -kLargestInt8, kLargestInt8);
+}
+
+std::byte code_of(float x, DType to) {
+  if (to == DType::kI8) return static_cast<std::byte>(static_cast<std::int8_t>(to_int8(x)));
+  return static_cast<std::byte>(f32_to_e4m3(x));
+}
+
+}  // namespace
+
+std::string scale_name(std::string_view weight) { return std::string(weight) + "_scale"; }
+
+bool is_activation_scale(std::string_view name) {
+  static constexpr std::array<std::string_view, 5> kEnds{".input_scale", ".output_scale",
+                                                         ".k_scale", ".v_scale", ".q_scale"};
+  return std::ranges::any_of(kEnds, [&](std::string_view end) { return name.ends_with(end); });
+}
+
+bool quantise_rows(DType stored,
+                   std::span<const std::byte> bytes,
+                   std::int64_t n_out,
+                   std::int64_t n_in,
+                   DType to,
+                   QuantisedMatrix& out) {
+  FORETOKEN_CHECK(to == DType::kI8 || to == DType::kF8E4M3);
+  const float most = to == DType::kI8 ? kLargestInt8 : kLargestE4m3;
+  const auto rows = static_cast<std::size_t>(n_out), columns = static_cast<std::size_t>(n_in);
+  const std::size_t row_bytes = columns * size_bytes(stored);
+  out.codes.resize(rows * columns);
+  out.scales.resize(rows);
+  std::vector<float> row(columns);
+  for (std::size_t r = 0; r < rows; ++r) {
+    widen(stored, bytes.subspan(r * row_bytes, row_bytes), row);
+    float largest = 0;
+    bool finite = true;
+    for (float value : row) {
+      finite = finite && std::isfinite(value);
+      largest = std::max(largest, std::fabs(value));
+    }
+    if (!finite) return false;
+    // A row of zeros, or of numbers so small that their share is zero, stays zero under any scale.
+    const float scale = largest >= 1e-35f ? largest / most : 1.0f;
+    out.scales[r] = scale;
+    for (std::size_t c = 0; c < columns; ++c)
+      out.codes[r * columns + c] = code_of(row[c] / scale, to);
+  }
+  return true;
+}
+
+std::vector<std::byte> unpack_int8(std::span<const std::byte> words,
+                                   std::int64_t n_out,
+                                   std::int64_t n_in) {
+  const auto rows = static_cast<std::size_t>(n_out), columns = static_cast<std::size_t>(n_in);
+  const std::size_t stride = (columns + 3) / 4 * 4;
+  FORETOKEN_CHECK(words.size() == rows * stride);
+  std::vector<std::byte> codes(rows * columns);
+  for (std::size_t r = 0; r < rows; ++r)
+    for (std::size_t c = 0; c < columns; ++c)
+      codes[r * columns + c] =
+          words[r * stride + c] ^ std::byte{0x80};  // minus 128, in two's complement
+  return codes;
+}
+
+void dequantise_rows(DType stored,
+                     std::span<const std::byte> codes,
+                     std::span<const float> scales,
+                     std::int64_t n_in,
+                     std::span<float> out) {
+  FORETOKEN_CHECK(stored == DType::kI8 || stored == DType::kF8E4M3);
+  FORETOKEN_CHECK(out.size() == codes.size());
+  const auto columns = static_cast<std::size_t>(n_in);
+  FORETOKEN_CHECK(scales.size() * columns == codes.size());
+  widen(stored, codes, out);
+  for (std::size_t r = 0; r < scales.size(); ++r)
+    for (std::size_t i = r * columns; i < (r + 1) * columns; ++i) out[i] *= scales[r];
+}
+
+}  // namespace foretoken

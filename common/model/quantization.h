@@ -1,0 +1,53 @@
+// Matrices in eight bits, as a checkpoint stores them (quantization_config.h reads what config.json
+// says of them). The layout is that of compressed-tensors
+// (github.com/vllm-project/compressed-tensors), which llm-compressor writes: beside each `X.weight`
+// an `X.weight_scale`, per output channel or one for the matrix, w = code * scale. Knows no file
+// and no device.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/include/types.h"
+
+namespace foretoken {
+
+// "model.layers.0.mlp.down_proj.weight" -> "….weight_scale".
+std::string scale_name(std::string_view weight);
+
+// Names a quantised folder may have beside weights and scales, and that change nothing here: scales
+// of activations and of a KV cache in eight bits.
+bool is_activation_scale(std::string_view name);
+
+// A matrix in eight bits, one scale per output channel.
+struct QuantisedMatrix {
+  std::vector<std::byte> codes;  // [n_out, n_in] int8 or E4M3
+  std::vector<float> scales;     // [n_out]: w = code * scale
+};
+
+// The largest magnitude of a row becomes the largest code: 127 or 448. Rounds to nearest even.
+// `bytes` hold [n_out, n_in] of a float type. False if any value is not finite.
+[[nodiscard]] bool quantise_rows(DType stored,
+                                 std::span<const std::byte> bytes,
+                                 std::int64_t n_out,
+                                 std::int64_t n_in,
+                                 DType to,
+                                 QuantisedMatrix& out);
+
+// Codes out of 32-bit words: see StoredTensor. [n_out, n_in] from [n_out, ceil(n_in / 4)] words.
+std::vector<std::byte> unpack_int8(std::span<const std::byte> words,
+                                   std::int64_t n_out,
+                                   std::int64_t n_in);
+
+// The reverse, into float32.
+void dequantise_rows(DType stored,
+                     std::span<const std::byte> codes,
+                     std::span<const float> scales,
+                     std::int64_t n_in,
+                     std::span<float> out);
+
+}  // namespace foretoken

@@ -1,0 +1,139 @@
+#include "common/model/quantization_config.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <vector>
+
+#include "common/base/result.h"
+
+namespace foretoken {
+namespace {
+
+class Reader {
+ public:
+  explicit Reader(const std::string& file) : file_(file) {}
+
+  [[noreturn]] void refuse(const std::string& key, const std::string& sentence) const {
+    throw FatalError(ErrorCode::kUnsupportedModel,
+                     file_ + ": quantization_config." + key + " " + sentence);
+  }
+  [[noreturn]] void malformed(const std::string& key, const std::string& sentence) const {
+    throw FatalError(ErrorCode::kMalformed,
+                     file_ + ": quantization_config." + key + " " + sentence);
+  }
+  // A member that is there and not null.
+  static const Json* find(const Json& object, const char* key) {
+    const auto found = object.find(key);
+    return found == object.end() || found->is_null() ? nullptr : &*found;
+  }
+  std::string text(const Json& object,
+                   const std::string& prefix,
+                   const char* key,
+                   const std::string& otherwise) const {
+    const Json* value = find(object, key);
+    if (value == nullptr) return otherwise;
+    if (!value->is_string()) malformed(prefix + key, "must be a string");
+    return value->get<std::string>();
+  }
+
+ private:
+  const std::string& file_;
+};
+
+std::string shown(const Json& value) { return to_text(value).substr(0, 60); }
+
+// {"num_bits": 8, "type": "int", "symmetric": true, "strategy": "channel", "dynamic": false, …}
+DType weights_of(const Json& weights, const std::string& prefix, const Reader& reader) {
+  if (!weights.is_object()) reader.malformed(prefix, "must be an object");
+  const std::string dot = prefix + ".";
+  const Json* bits = Reader::find(weights, "num_bits");
+  if (bits == nullptr || !bits->is_number_integer() || *bits != 8)
+    reader.refuse(dot + "num_bits", "is " + (bits ? shown(*bits) : "missing") + "; supported: 8");
+  const std::string strategy = reader.text(weights, dot, "strategy", "tensor");
+  if (strategy != "channel" && strategy != "tensor")
+    reader.refuse(dot + "strategy",
+                  "is \"" + strategy.substr(0, 40) + "\"; supported: channel, tensor");
+  if (const Json* symmetric = Reader::find(weights, "symmetric"); symmetric && *symmetric != true)
+    reader.refuse(dot + "symmetric", "is " + shown(*symmetric) + "; supported: true");
+  if (const Json* dynamic = Reader::find(weights, "dynamic"); dynamic && *dynamic != false)
+    reader.refuse(dot + "dynamic", "is " + shown(*dynamic) + "; supported: false");
+  const std::string type = reader.text(weights, dot, "type", "int");
+  if (type == "int") return DType::kI8;
+  if (type == "float") return DType::kF8E4M3;
+  reader.refuse(dot + "type", "is \"" + type.substr(0, 40) + "\"; supported: int, float");
+}
+
+std::optional<DType> groups_of(const Json& value, const Reader& reader) {
+  const Json* groups = Reader::find(value, "config_groups");
+  if (groups == nullptr) return std::nullopt;
+  if (!groups->is_object()) reader.malformed("config_groups", "must be an object");
+  std::optional<DType> dtype;
+  for (const auto& [name, group] : groups->items()) {
+    const std::string prefix = "config_groups." + name.substr(0, 40);
+    if (!group.is_object()) reader.malformed(prefix, "must be an object");
+    const Json* weights = Reader::find(group, "weights");
+    if (weights == nullptr) continue;
+    const DType found = weights_of(*weights, prefix + ".weights", reader);
+    if (dtype && *dtype != found)
+      reader.refuse(prefix + ".weights.type",
+                    "differs from another group's; supported: one type for all");
+    dtype = found;
+  }
+  return dtype;
+}
+
+}  // namespace
+
+std::optional<DType> parse_quantization(const Json& value, const std::string& file) {
+  const Reader reader(file);
+  if (!value.is_object()) reader.malformed("", "must be an object");
+  const std::string method = reader.text(value, "", "quant_method", "compressed-tensors");
+  if (method != "compressed-tensors") {
+    reader.refuse("quant_method",
+                  "is \"" + method.substr(0, 40) +
+                      "\"; supported: compressed-tensors with 8-bit weights, or the "
+                      "float checkpoint with model.dtype int8");
+  }
+  static constexpr std::array<std::string_view, 5> kFormats{
+      "int-quantized", "float-quantized", "naive-quantized", "pack-quantized", "dense"};
+  const std::string format = reader.text(value, "", "format", "dense");
+  if (std::ranges::find(kFormats, format) == kFormats.end())
+    reader.refuse("format", "is \"" + format.substr(0, 40) +
+                                "\"; supported: int-quantized, float-quantized, naive-quantized, "
+                                "pack-quantized, dense");
+  if (const Json* transform = Reader::find(value, "transform_config");
+      transform && !transform->empty())
+    reader.refuse("transform_config",
+                  "is set: rotations of weights and activations are not supported");
+  if (const Json* sparsity = Reader::find(value, "sparsity_config");
+      sparsity && sparsity->is_object()) {
+    const std::string kind = reader.text(*sparsity, "sparsity_config.", "format", "dense");
+    if (kind != "dense")
+      reader.refuse("sparsity_config.format",
+                    "is \"" + kind.substr(0, 40) + "\"; supported: dense");
+  }
+  return groups_of(value, reader);
+}
+
+Json quantization_json(DType dtype, std::span<const std::string> ignore) {
+  const bool is_int = dtype == DType::kI8;
+  return {{"quant_method", "compressed-tensors"},
+          {"format", is_int ? "int-quantized" : "float-quantized"},
+          {"quantization_status", "compressed"},
+          {"ignore", std::vector<std::string>(ignore.begin(), ignore.end())},
+          {"kv_cache_scheme", nullptr},
+          {"config_groups",
+           {{"group_0",
+             {{"targets", {"Linear"}},
+              {"input_activations", nullptr},
+              {"output_activations", nullptr},
+              {"weights",
+               {{"num_bits", 8},
+                {"type", is_int ? "int" : "float"},
+                {"symmetric", true},
+                {"strategy", "channel"},
+                {"dynamic", false}}}}}}}};
+}
+
+}  // namespace foretoken

@@ -1,0 +1,50 @@
+// A float checkpoint becomes one whose linears are stored in eight bits, in the layout of
+// quantization.h; and what that does to the logits. Needs no device to write: rows are rounded on
+// the host, one tensor at a time.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <span>
+
+#include "common/base/ids.h"
+#include "common/model/model.h"
+#include "kernels/include/backend.h"
+
+namespace foretoken {
+
+struct QuantizeOptions {
+  DType to = DType::kI8;      // kI8 or kF8E4M3
+  bool with_lm_head = false;  // an untied head too; others' loaders expect it in 16 bits
+  std::function<void(std::uint64_t bytes_done, std::uint64_t bytes_total)> on_progress = {};
+};
+
+struct QuantizeResult {
+  std::uint32_t n_quantised = 0;  // matrices
+  std::uint64_t bytes_before = 0;
+  std::uint64_t bytes_after = 0;
+};
+
+// Reads `source`, writes `folder`, which must not exist: the same files with the same shards, every
+// other file copied as it is. Per output channel, symmetric, to nearest even. Throws FatalError.
+QuantizeResult quantize_model(const std::filesystem::path& source,
+                              const std::filesystem::path& folder,
+                              const QuantizeOptions& options);
+
+struct LogitDifference {
+  std::uint32_t n_positions = 0;
+  std::uint32_t n_same_top = 0;  // positions at which both find the same token likeliest
+  double rms = 0;                // of the difference of two logits
+  double rms_reference = 0;      // of the reference's logits around their mean
+  double largest = 0;
+  double mean_kl = 0;  // nats, of softmax(reference) against softmax(other)
+};
+
+// Both models read `tokens` as one sequence; each must have room for it. One backend holds both.
+LogitDifference compare_logits(Model& reference,
+                               Model& other,
+                               Backend& backend,
+                               std::span<const TokenId> tokens);
+
+}  // namespace foretoken

@@ -1,0 +1,255 @@
+// Folders in eight bits: those of compressed-tensors against the reference's logits
+// (tests/fixtures/quantized, make_quantized.py), and our own.
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+
+#include "common/base/result.h"
+#include "common/model/init_random.h"
+#include "common/model/load_model.h"
+#include "common/model/pair.h"
+#include "common/model/quantize.h"
+#include "common/model/safetensors.h"
+#include "tests/model/runner.h"
+#include "tests/support/temp_folder.h"
+
+namespace foretoken {
+namespace {
+
+using test::argmax;
+using test::Runner;
+using test::TempFolder;
+using testing::HasSubstr;
+
+std::filesystem::path fixtures() {
+  return std::filesystem::path(FORETOKEN_SOURCE_DIR) / "tests/fixtures";
+}
+
+struct Golden {
+  std::vector<TokenId> tokens;
+  std::vector<float> logits;  // [tokens.size(), vocab]
+};
+
+Golden golden_of(const std::filesystem::path& folder) {
+  const SafetensorsFile file(folder / "golden.safetensors");
+  Golden golden;
+  for (const TensorInfo& tensor : file.tensors()) {
+    const auto bytes = file.bytes(tensor);
+    if (tensor.name == "tokens")
+      golden.tokens.resize(tensor.n_elements());
+    else
+      golden.logits.resize(tensor.n_elements());
+    std::memcpy(
+        tensor.name == "tokens" ? static_cast<void*>(golden.tokens.data()) : golden.logits.data(),
+        bytes.data(), bytes.size());
+  }
+  return golden;
+}
+
+struct Error {
+  double largest = 0;
+  double rms_logit = 0;
+  int n_same_top = 0;
+};
+
+Error against(const Golden& golden, Model& model, Backend& backend) {
+  const auto logits = Runner(model, backend).run(golden.tokens, 64);
+  const auto vocab = static_cast<std::size_t>(model.config().vocab_size);
+  Error e;
+  for (std::size_t row = 0; row < golden.tokens.size(); ++row) {
+    const std::vector<float> expected(
+        golden.logits.begin() + static_cast<std::ptrdiff_t>(row * vocab),
+        golden.logits.begin() + static_cast<std::ptrdiff_t>((row + 1) * vocab));
+    for (std::size_t v = 0; v < vocab; ++v) {
+      const double difference =
+          std::abs(static_cast<double>(logits[row][v]) - static_cast<double>(expected[v]));
+      e.largest = std::max(e.largest, std::isnan(difference) ? 1e9 : difference);
+      e.rms_logit += static_cast<double>(expected[v]) * static_cast<double>(expected[v]);
+    }
+    e.n_same_top += argmax(logits[row]) == argmax(expected);
+  }
+  e.rms_logit = std::sqrt(e.rms_logit / static_cast<double>(golden.logits.size()));
+  return e;
+}
+
+// As in golden_test.cc: independent roundings of relative size epsilon, six deviations.
+double bound(const ModelConfig& config, const Error& e, double epsilon) {
+  return 6 * 2 * epsilon * std::sqrt(10.0 * config.n_layers + 2) * e.rms_logit;
+}
+
+class QuantisedFolder : public testing::TestWithParam<const char*> {};
+
+TEST_P(QuantisedFolder, WidenedToFloat32HasTheReferencesLogits) {
+  const auto folder = fixtures() / "quantized" / GetParam();
+  const Golden golden = golden_of(folder);
+  auto backend = make_backend({.n_threads = 1});
+  auto model = load_model(folder, *backend, {.dtype = WeightDType::kF32});
+  const Error e = against(golden, *model, *backend);
+  const double limit =
+      bound(model->config(), e, 0x1p-24 * std::sqrt(static_cast<double>(model->config().n_ffn)));
+  std::cout << GetParam() << ": largest error " << e.largest << ", limit " << limit
+            << ", rms logit " << e.rms_logit << "\n";
+  EXPECT_LE(e.largest, limit);
+}
+
+// Weights are exact; what is rounded is the input of each product, as in every int8 model here, and
+// embedding and head in 16 bits.
+TEST_P(QuantisedFolder, AsItIsStaysWithinWhatRoundedInputsAllow) {
+  const auto folder = fixtures() / "quantized" / GetParam();
+  const Golden golden = golden_of(folder);
+  for (CpuIsa isa : {CpuIsa::kScalar, CpuIsa::kAvx2, CpuIsa::kAvx512, CpuIsa::kAvx512Bf16}) {
+    std::unique_ptr<Backend> backend;
+    try {
+      backend = make_backend({.n_threads = 1, .isa = isa});
+    } catch (const FatalError&) {
+      continue;  // this machine lacks the instructions
+    }
+    SCOPED_TRACE(backend->description());
+    if (std::string_view(GetParam()).starts_with("fp8")) {
+      try {
+        load_model(folder, *backend);
+        ADD_FAILURE() << "no CPU path multiplies fp8";
+      } catch (const FatalError& error) {
+        EXPECT_THAT(error.what(), HasSubstr("is float8_e4m3, which cpu"));
+        EXPECT_THAT(error.what(), HasSubstr("model.dtype = \"bfloat16\" widens it"));
+      }
+      continue;
+    }
+    auto model = load_model(folder, *backend);
+    EXPECT_EQ(model->config().weight_types, "bfloat16 2, int8 14");
+    const Error e = against(golden, *model, *backend);
+    EXPECT_LE(e.largest, bound(model->config(), e, 3.5 / 254));
+    EXPECT_GE(e.n_same_top, 0.8 * static_cast<double>(golden.tokens.size()));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Folders,
+                         QuantisedFolder,
+                         testing::Values("int8_channel", "int8_w8a8", "fp8_channel", "fp8_tensor"),
+                         [](const auto& folder) { return std::string(folder.param); });
+
+class Quantize : public testing::Test {
+ protected:
+  std::filesystem::path source(const char* name) { return fixtures() / "models" / name; }
+  std::string problem(const std::filesystem::path& from, const std::filesystem::path& to) {
+    try {
+      quantize_model(from, to, {});
+      return "accepted";
+    } catch (const FatalError& error) {
+      return error.what();
+    }
+  }
+  TempFolder folder_;
+};
+
+TEST_F(Quantize, WritesWhatLoadingWithInt8Computes) {
+  auto backend = make_backend({.n_threads = 1});
+  for (const char* name : {"llama3", "qwen2", "qwen3", "mistral", "llama_biased"}) {
+    SCOPED_TRACE(name);
+    const auto out = folder_ / name;
+    const auto result = quantize_model(source(name), out, {.with_lm_head = true});
+    EXPECT_GE(result.n_quantised, 14u);
+    EXPECT_LT(result.bytes_after, result.bytes_before);
+    // Asked for int8, both have every matrix in int8: here rounded now, there when it was written.
+    auto written = load_model(out, *backend, {.dtype = WeightDType::kI8});
+    auto loaded = load_model(source(name), *backend, {.dtype = WeightDType::kI8});
+    EXPECT_EQ(written->config().weight_types, loaded->config().weight_types);
+    const std::vector<TokenId> tokens{5, 9, 17, 33, 4, 8, 12, 99, 100, 7};
+    const LogitDifference d = compare_logits(*loaded, *written, *backend, tokens);
+    EXPECT_EQ(d.n_positions, tokens.size());
+    EXPECT_EQ(d.largest, 0) << "the same codes and scales, the same bits";
+    EXPECT_NE(written->fingerprint(), loaded->fingerprint()) << "files of another content";
+  }
+}
+
+TEST_F(Quantize, LeavesTheHeadAloneUnlessAsked) {
+  auto backend = make_backend({.n_threads = 1});
+  quantize_model(source("llama3"), folder_ / "a", {});
+  quantize_model(source("llama3"), folder_ / "b", {.with_lm_head = true});
+  EXPECT_EQ(load_model(folder_ / "a", *backend)->config().weight_types, "bfloat16 2, int8 14");
+  EXPECT_EQ(load_model(folder_ / "b", *backend)->config().weight_types, "bfloat16 1, int8 15");
+  const auto estimate = estimate_memory(inspect_model(folder_ / "b"), {});
+  EXPECT_EQ(load_model(folder_ / "b", *backend)->config().quantized, DType::kI8);
+  EXPECT_GE(estimate.weight_bytes, inspect_model(folder_ / "b").file_bytes);
+}
+
+TEST_F(Quantize, Fp8ErrorIsWithinItsThreeBits) {
+  auto backend = make_backend({.n_threads = 1});
+  for (const char* name : {"llama2", "qwen3_yarn"}) {
+    quantize_model(source(name), folder_ / name, {.to = DType::kF8E4M3});
+    auto reference = load_model(source(name), *backend, {.dtype = WeightDType::kF32});
+    auto widened = load_model(folder_ / name, *backend, {.dtype = WeightDType::kF32});
+    std::vector<TokenId> tokens(60);
+    for (std::size_t i = 0; i < tokens.size(); ++i)
+      tokens[i] = static_cast<TokenId>(4 + (i * 37) % 190);
+    const LogitDifference d = compare_logits(*reference, *widened, *backend, tokens);
+    std::cout << name << " fp8: rms " << d.rms << " beside " << d.rms_reference << ", KL "
+              << d.mean_kl << "\n";
+    const double limit = 6 * 2 * 0x1p-4 * std::sqrt(10.0 * 2 + 2) * d.rms_reference;
+    EXPECT_GT(d.rms, 0);
+    EXPECT_LE(d.largest, limit);
+    EXPECT_GE(d.mean_kl, 0);
+  }
+}
+
+TEST_F(Quantize, ComparesAModelWithItselfAsEqual) {
+  auto backend = make_backend({.n_threads = 1});
+  auto one = load_model(source("qwen2"), *backend), two = load_model(source("qwen2"), *backend);
+  const std::vector<TokenId> tokens{4, 5, 6, 7, 8};
+  const LogitDifference d = compare_logits(*one, *two, *backend, tokens);
+  EXPECT_EQ(d.n_same_top, 5u);
+  EXPECT_EQ(d.rms, 0);
+  EXPECT_EQ(d.mean_kl, 0);
+  EXPECT_GT(d.rms_reference, 0.5);
+}
+
+TEST_F(Quantize, RefusesWhatItCannotDo) {
+  quantize_model(source("qwen2"), folder_ / "once", {});
+  EXPECT_THAT(problem(folder_ / "once", folder_ / "twice"), HasSubstr("is quantised already"));
+  EXPECT_THAT(problem(source("qwen2"), folder_ / "once"), HasSubstr("exists already"));
+  EXPECT_THAT(problem(folder_ / "nowhere", folder_ / "x"), HasSubstr("is not a folder"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "x")) << "nothing is left of a refused run";
+}
+
+// A folder with one tensor renamed in its header; the length must stay.
+void rename(const std::filesystem::path& file, const std::string& from, const std::string& to) {
+  ASSERT_EQ(from.size(), to.size());
+  std::ifstream in(file, std::ios::binary);
+  std::string bytes((std::istreambuf_iterator<char>(in)), {});
+  const auto at = bytes.find("\"" + from + "\"");
+  ASSERT_NE(at, std::string::npos) << from;
+  bytes.replace(at + 1, to.size(), to);
+  std::ofstream(file, std::ios::binary) << bytes;
+}
+
+TEST_F(Quantize, AFolderWithoutAScaleOrWithHalfAStackIsRefusedByName) {
+  auto backend = make_backend({.n_threads = 1});
+  const auto load = [&](const std::filesystem::path& path) {
+    try {
+      load_model(path, *backend);
+      return std::string("accepted");
+    } catch (const FatalError& error) {
+      return std::string(error.what());
+    }
+  };
+  quantize_model(source("llama2"), folder_ / "a", {});
+  rename(folder_ / "a" / "model.safetensors", "model.layers.0.mlp.up_proj.weight_scale",
+         "model.layers.0.mlp.up_proj.weight_scalf");
+  EXPECT_THAT(load(folder_ / "a"), HasSubstr("model.layers.0.mlp.up_proj.weight_scale"));
+  std::filesystem::copy(fixtures() / "quantized/fp8_tensor", folder_ / "b");
+  // Its first feed-forward is in 16 bits, its second in eight: change their gates' places.
+  const auto file = folder_ / "b" / "model.safetensors";
+  rename(file, "model.layers.0.mlp.gate_proj.weight", "model.layers.X.mlp.gate_proj.weight");
+  rename(file, "model.layers.1.mlp.gate_proj.weight", "model.layers.0.mlp.gate_proj.weight");
+  rename(file, "model.layers.X.mlp.gate_proj.weight", "model.layers.1.mlp.gate_proj.weight");
+  rename(file, "model.layers.1.mlp.gate_proj.weight_scale",
+         "model.layers.0.mlp.gate_proj.weight_scale");
+  EXPECT_THAT(load(folder_ / "b"), HasSubstr("must be quantised alike"));
+}
+
+}  // namespace
+}  // namespace foretoken
