@@ -106,7 +106,11 @@ void check(const ChooseArgs& args) {
   FORETOKEN_CHECK(args.n_rows >= 0);
   if (args.n_rows == 0) return;
   FORETOKEN_CHECK(args.vocab > 0 && args.n_valid > 0 && args.n_valid <= args.vocab);
-  FORETOKEN_CHECK(args.logits != nullptr && args.rules != nullptr && args.choices != nullptr);
+  FORETOKEN_CHECK(args.logits != nullptr && args.rules != nullptr);
+  FORETOKEN_CHECK(args.choices != nullptr || args.slices != nullptr);
+  FORETOKEN_CHECK(args.first_id >= 0 && args.first_id % 4 == 0);
+  FORETOKEN_CHECK(args.slices != nullptr || args.first_id == 0, "a slice has no choice of its own");
+  FORETOKEN_CHECK(args.n_candidates >= 0 && (args.n_candidates == 0) == (args.candidates == nullptr));
 }
 
 void check_contents(const EmbedArgs& args) {
@@ -150,12 +154,12 @@ void check_contents(const ChooseArgs& args) {
     FORETOKEN_CHECK(rule.top_p > 0 && rule.top_p <= 1);
     FORETOKEN_CHECK(rule.min_p >= 0 && rule.min_p <= 1);
     FORETOKEN_CHECK(rule.n_top_logprobs <= kMaxTopLogprobs);
-    FORETOKEN_CHECK(rule.n_top_logprobs <= 0 || args.top != nullptr);
+    FORETOKEN_CHECK(rule.n_top_logprobs <= 0 || args.top != nullptr || args.likeliest != nullptr);
     FORETOKEN_CHECK(rule.adjust_begin >= 0 && rule.adjust_begin <= rule.adjust_end);
     FORETOKEN_CHECK(rule.adjust_begin == rule.adjust_end || args.adjustments != nullptr);
     for (std::int32_t i = rule.adjust_begin; i < rule.adjust_end; ++i) {
       const Adjustment& a = args.adjustments[i];
-      FORETOKEN_CHECK(a.id >= 0 && a.id < args.n_valid,
+      FORETOKEN_CHECK(a.id >= 0 && (args.slices != nullptr || a.id < args.n_valid),
                       "adjustment of an id that is not in the vocabulary");
       FORETOKEN_CHECK(i == rule.adjust_begin || args.adjustments[i - 1].id < a.id,
                       "adjustments ascend by id");

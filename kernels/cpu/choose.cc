@@ -36,6 +36,7 @@ void CpuBackend::choose_now(const ChooseArgs& args) {
     return choose_spaces_[static_cast<std::size_t>(member)];
   };
   const auto whole_row = [&](std::int32_t row, int member) {
+    if (args.slices != nullptr) return describe_slice(isa_, args, row, space_of(member));
     const RowRule& rule = args.rules[row];
     ChooseSpace& space = space_of(member);
     const float* raw = args.logits + std::int64_t{row} * args.vocab;
@@ -45,7 +46,7 @@ void CpuBackend::choose_now(const ChooseArgs& args) {
                           : choose_slice(isa_, logits, 0, args.n_valid, rule);
     finish_row(isa_, args, row, best, space);
   };
-  if (args.n_rows >= team_.size() || args.n_valid < 8192) {
+  if (args.slices != nullptr || args.n_rows >= team_.size() || args.n_valid < 8192) {
     team_.run([&](int member) {
       const Share share = share_of(args.n_rows, member, team_.size());
       for (std::int64_t row = share.begin; row < share.end; ++row)

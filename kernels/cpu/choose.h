@@ -45,9 +45,17 @@ void top_candidates(const float* logits, std::int32_t n, std::int32_t k, ChooseS
 Best choose_truncated(
     const Isa& isa, const float* logits, std::int32_t n, const RowRule& rule, ChooseSpace& space);
 
-// Token of ids [begin, end) under a rule that does not.
-Best choose_slice(
-    const Isa& isa, const float* logits, std::int32_t begin, std::int32_t end, const RowRule& rule);
+// Token of columns [begin, end) under a rule that does not; the column's number, not the id where
+// the first one is another.
+Best choose_slice(const Isa& isa,
+                  const float* logits,
+                  std::int32_t begin,
+                  std::int32_t end,
+                  const RowRule& rule,
+                  std::int32_t first_id = 0);
+
+// What one rank tells of its slice of a row: everything in ChooseArgs that `slices` asks for.
+void describe_slice(const Isa& isa, const ChooseArgs& args, std::int32_t row, ChooseSpace& space);
 
 inline Best better(const Best& a, const Best& b) {
   if (b.token < 0) return a;

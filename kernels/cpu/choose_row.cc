@@ -147,17 +147,20 @@ Best choose_slice(const Isa& isa,
                   const float* logits,
                   std::int32_t begin,
                   std::int32_t end,
-                  const RowRule& rule) {
+                  const RowRule& rule,
+                  std::int32_t first_id) {
   Best best = isa.argmax(logits + begin, end - begin);
   if (best.token < 0) return {};
   best.token += begin;
   if (!(rule.temperature > 0)) return best;
   // The likeliest id's own score is where the filter starts.
   const double inverse = inverse_of(rule.temperature);
-  const std::uint32_t word =
-      noise_word(rule.seed, rule.choice, rule.position, static_cast<std::uint32_t>(best.token));
+  NoiseKey key = key_of(rule);
+  key.first_id = static_cast<std::uint32_t>(first_id);
+  const std::uint32_t word = noise_word(key.seed, key.choice, key.position,
+                                        key.first_id + static_cast<std::uint32_t>(best.token));
   const Best start{noisy_score(logits[best.token], inverse, word), best.token};
-  const Best rest = isa.noisy_argmax(logits, begin, end, inverse, key_of(rule), start.score);
+  const Best rest = isa.noisy_argmax(logits, begin, end, inverse, key, start.score);
   return better(start, rest);
 }
 

@@ -153,7 +153,7 @@ Best noisy_argmax(const float* logits,
   };
   std::uint32_t words[16];
   for (std::int32_t id = begin & ~3; id < end; id += 16) {
-    Simd::noise_words(static_cast<std::uint32_t>(id), key, words);
+    Simd::noise_words(key.first_id + static_cast<std::uint32_t>(id), key, words);
     std::uint32_t mask = 0xffffu;
     if (filter && id >= begin && id + 16 <= end) {
       const Simd::V z = Simd::mul(Simd::load(logits + id), factor);

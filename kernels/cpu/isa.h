@@ -89,6 +89,7 @@ struct NoiseKey {
   std::uint64_t seed = 0;
   std::uint32_t choice = 0;
   std::uint32_t position = 0;
+  std::uint32_t first_id = 0;  // of the logits' first column; a multiple of 4
 };
 
 struct Isa {

@@ -122,6 +122,24 @@ struct TopLogprob {
 
 inline constexpr std::int32_t kMaxTopLogprobs = 20;
 
+// What the ranks must tell one another of a row where each has the logits of a slice of the vocabulary.
+struct SliceChoice {
+  double score = 0;             // of the slice's best id under the rule without its truncations
+  std::int32_t token = -1;      // -1: every token of the slice was masked
+  float logit = 0;              // its raw logit
+  double total = 0;             // sum of exp(raw logit - highest), ids in order; with n_top_logprobs >= 0
+  double adjusted_total = 0;    // sum of exp((adjusted logit - adjusted_highest) / temperature); with top_p < 1
+  float highest = 0;            // of the raw logits, -infinity for none
+  float adjusted_highest = 0;   // after the adjustments
+};
+
+// An id of a slice, in rank order: by logit descending, of equal ones by id ascending.
+struct SliceCandidate {
+  float adjusted = 0;
+  float raw = 0;
+  std::int32_t token = -1;  // -1: the slice has no more
+};
+
 struct ChooseArgs {
   const float* logits = nullptr;            // [n_rows, vocab]
   std::int32_t n_rows = 0;
@@ -131,6 +149,13 @@ struct ChooseArgs {
   const Adjustment* adjustments = nullptr;  // all rows' adjustments
   Choice* choices = nullptr;                // [n_rows]
   TopLogprob* top = nullptr;                // [n_rows, kMaxTopLogprobs] or null if no row wants any
+  // A slice of the vocabulary: columns are ids first_id .. first_id + vocab - 1, of which n_valid count; adjustments
+  // still name ids. choices and top stay as they are: merge_choices (common/spec) makes them of all slices.
+  SliceChoice* slices = nullptr;            // [n_rows], or null: the whole vocabulary
+  std::int32_t first_id = 0;                // a multiple of 4
+  std::int32_t n_candidates = 0;            // of each row with top-k, top-p or min-p
+  SliceCandidate* candidates = nullptr;     // [n_rows, n_candidates], by adjusted logit; null if n_candidates is 0
+  SliceCandidate* likeliest = nullptr;      // [n_rows, kMaxTopLogprobs], by raw logit; null if no row wants any
 };
 
 }  // namespace foretoken

@@ -1,5 +1,6 @@
 #include <limits>
 
+#include "common/spec/merge_choices.h"
 #include "tests/conformance/op_test.h"
 
 namespace foretoken::test {
@@ -187,6 +188,85 @@ TEST_P(Choose, RowDoesNotDependOnItsNeighbours) {
   };
   expect_rows_independent(
       runner, 64, [&](int t) -> Backend& { return backend(t); }, rng);
+}
+
+// What ranks do: each describes its slice of every row, all merge the descriptions, and ask for more
+// candidates where these do not decide. n_first: how many they begin with.
+Outcome by_slices(Backend& backend,
+                  const Rows& rows,
+                  const std::vector<std::int32_t>& begins,
+                  std::int32_t n_first,
+                  int& n_exchanges) {
+  const std::size_t n_rows = rows.rules.size();
+  Outcome out{std::vector<Choice>(n_rows), std::vector<TopLogprob>(n_rows * kMaxTopLogprobs)};
+  std::vector<bool> decided(n_rows, false);
+  n_exchanges = 0;
+  for (std::int32_t n = n_first;; n = std::min(4 * n, rows.n_valid + 1)) {
+    ++n_exchanges;
+    GatheredSlices all{.n_ranks = static_cast<std::int32_t>(begins.size()) - 1,
+                       .n_rows = static_cast<std::int32_t>(n_rows),
+                       .n_candidates = n};
+    for (std::size_t r = 0; r + 1 < begins.size(); ++r) {
+      const std::int32_t width = begins[r + 1] - begins[r];
+      std::vector<float> own;
+      for (std::size_t row = 0; row < n_rows; ++row) {
+        const auto from = rows.logits.begin() + static_cast<std::ptrdiff_t>(row) * rows.n_columns;
+        own.insert(own.end(), from + begins[r], from + begins[r + 1]);
+      }
+      const OnDevice<float> logits(backend, own);
+      const OnDevice<RowRule> rules(backend, rows.rules);
+      const OnDevice<Adjustment> adjustments(backend, rows.adjustments);
+      const OnDevice<SliceChoice> slices(backend, std::vector<SliceChoice>(n_rows));
+      const auto n_all = n_rows * static_cast<std::size_t>(n);
+      const OnDevice<SliceCandidate> candidates(backend, std::vector<SliceCandidate>(n_all));
+      const OnDevice<SliceCandidate> likeliest(
+          backend, std::vector<SliceCandidate>(n_rows * kMaxTopLogprobs));
+      ChooseArgs args = rows.args(logits.get(), rules.get(), adjustments.get(), nullptr, nullptr);
+      args.vocab = width;
+      args.n_valid = std::min(width, rows.n_valid - begins[r]);
+      args.slices = slices.get();
+      args.first_id = begins[r];
+      args.n_candidates = n;
+      args.candidates = candidates.get();
+      args.likeliest = likeliest.get();
+      backend.choose(args);
+      const auto append = [](auto& to, const auto& from) {
+        to.insert(to.end(), from.begin(), from.end());
+      };
+      append(all.slices, slices.host());
+      append(all.candidates, candidates.host());
+      append(all.likeliest, likeliest.host());
+    }
+    bool done = true;
+    for (std::size_t row = 0; row < n_rows; ++row) {
+      if (!decided[row])
+        decided[row] =
+            merge_row(all, static_cast<std::int32_t>(row), rows.rules[row], rows.n_valid,
+                      out.choices[row], out.top.data() + row * kMaxTopLogprobs);
+      done = done && decided[row];
+    }
+    if (done || n > rows.n_valid) return out;
+  }
+}
+
+TEST_P(Choose, SlicesOfTheVocabularyGiveTheChoiceOfTheWholeRow) {
+  int n_asked_again = 0;
+  for (const std::vector<std::int32_t>& begins :
+       {std::vector<std::int32_t>{0, 300}, {0, 128, 300}, {0, 64, 128, 192, 300}, {0, 4, 296, 300},
+        {0, 1024, 3000}, {0, 704, 1472, 2240, 3000}})
+    for (int round = 0; round < 30; ++round)
+      for (const std::int32_t n_first : {1, 16}) {
+        SCOPED_TRACE(testing::Message() << begins.size() - 1 << " slices of " << begins.back()
+                                        << ", round " << round << ", at first " << n_first);
+        const Rows rows = random_rows(rng, {5, begins.back(), begins.back() - 3});
+        int n_exchanges = 0;
+        const Outcome got =
+            by_slices(backend(1 + round % 3), rows, begins, n_first, n_exchanges);
+        n_asked_again += n_exchanges > 1 ? 1 : 0;
+        ASSERT_NO_FATAL_FAILURE(expect_same(rows, got, by_reference(rows)));
+        if (HasFailure()) return;
+      }
+  EXPECT_GT(n_asked_again, 20) << "a wide nucleus must have come by";
 }
 
 // A vocabulary of real size: the filter in front of the logarithms must not lose a winner.
