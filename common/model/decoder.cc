@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/model/shard.h"
 #include "kernels/include/layout.h"
 
 namespace foretoken {
@@ -30,21 +31,33 @@ Decoder::Decoder(ModelConfig config,
                  Backend& backend,
                  const DecoderOptions& options)
     : config_(std::move(config)),
+      own_(share_of(config_, options.ranks == nullptr ? 1 : options.ranks->size())),
       weights_(std::move(weights)),
       backend_(backend),
       options_(options) {
-  const std::int64_t q = std::int64_t{config_.n_heads} * config_.head_dim;
+  const std::int64_t q = std::int64_t{own_.n_heads} * own_.head_dim;
   hidden_ = backend_.allocate(floats(options_.max_rows, config_.n_hidden));
   q_ = backend_.allocate(floats(options_.max_rows, q));
   attention_ = backend_.allocate(floats(options_.max_rows, q));
-  ffn_ = backend_.allocate(floats(options_.max_rows, config_.n_ffn));
+  ffn_ = backend_.allocate(floats(options_.max_rows, own_.n_ffn));
+  if (options_.ranks == nullptr) return;
+  partial_ = backend_.allocate(hidden_.size_bytes());
+  host_hidden_.resize(hidden_.size_bytes() / sizeof(float));
+  host_partial_.resize(host_hidden_.size());
+}
+
+VocabularySlice Decoder::vocabulary_slice() const {
+  const Collective* ranks = options_.ranks;
+  if (ranks == nullptr) return {};
+  const Range ids = foretoken::vocabulary_slice(config_.vocab_size, {ranks->rank(), ranks->size()});
+  return {static_cast<std::int32_t>(ids.begin), static_cast<std::int32_t>(ids.n())};
 }
 
 KvGeometry Decoder::kv_geometry(std::int32_t block_tokens) const {
   return {.dtype = options_.kv_dtype,
           .n_layers = config_.n_layers,
-          .n_kv_heads = config_.n_kv_heads,
-          .head_dim = config_.head_dim,
+          .n_kv_heads = own_.n_kv_heads,
+          .head_dim = own_.head_dim,
           .block_tokens = block_tokens};
 }
 
@@ -130,6 +143,9 @@ void Decoder::forward(const ForwardBatch& batch, const PagedKv& kv, float* logit
                   .tokens = device(0),
                   .n_rows = staged.n_rows,
                   .hidden = hidden_.as<float>()});
+  if (options_.ranks != nullptr)
+    backend_.download(host_hidden_.data(), hidden_.as<float>(),
+                      floats(staged.n_rows, config_.n_hidden));
   run_layers(staged, kv);
   backend_.lm_head({.hidden = hidden_.as<float>(),
                     .rows = device(staged.logit_rows),
@@ -153,7 +169,7 @@ void Decoder::run_layers(const Staged& staged, const PagedKv& kv) {
                               .qkv = &w.qkv,
                               .q_norm = w.q_norm.as<float>(),
                               .k_norm = w.k_norm.as<float>(),
-                              .n_heads = config_.n_heads,
+                              .n_heads = own_.n_heads,
                               .rope_cos = weights_.rope_cos.as<float>(),
                               .rope_sin = weights_.rope_sin.as<float>(),
                               .n_positions = static_cast<std::int32_t>(config_.max_model_len),
@@ -164,7 +180,7 @@ void Decoder::run_layers(const Staged& staged, const PagedKv& kv) {
                               .q = q_.as<float>()});
     backend_.attn_paged({.q = q_.as<float>(),
                          .n_rows = staged.n_rows,
-                         .n_heads = config_.n_heads,
+                         .n_heads = own_.n_heads,
                          .positions = device(staged.positions),
                          .n_sequences = staged.n_sequences,
                          .row_begin = device(staged.row_begin),
@@ -174,21 +190,33 @@ void Decoder::run_layers(const Staged& staged, const PagedKv& kv) {
                          .layer = layer,
                          .scale = scale,
                          .out = attention_.as<float>()});
-    backend_.matmul_residual({.x = attention_.as<float>(),
-                              .n_rows = staged.n_rows,
-                              .weight = &w.o,
-                              .residual = hidden_.as<float>()});
+    add_product(attention_, w.o, staged.n_rows);
     backend_.gate_up_swiglu({.hidden = hidden_.as<float>(),
                              .n_rows = staged.n_rows,
                              .norm = w.post_norm.as<float>(),
                              .norm_eps = config_.rms_norm_eps,
                              .gate_up = &w.gate_up,
                              .out = ffn_.as<float>()});
-    backend_.matmul_residual({.x = ffn_.as<float>(),
-                              .n_rows = staged.n_rows,
-                              .weight = &w.down,
-                              .residual = hidden_.as<float>()});
+    add_product(ffn_, w.down, staged.n_rows);
   }
+}
+
+// The residual stream plus x Wᵀ. Of several ranks each has a share of every sum: these are added in
+// rank order, then to the stream, on every rank alike, so that all go on with the same bits.
+void Decoder::add_product(const Buffer& x, const Linear& weight, std::int32_t n_rows) {
+  MatmulResidualArgs args{.x = x.as<float>(),
+                          .n_rows = n_rows,
+                          .weight = &weight,
+                          .residual = hidden_.as<float>()};
+  if (options_.ranks == nullptr) return backend_.matmul_residual(args);
+  args.partial = partial_.as<float>();
+  backend_.matmul_residual(args);
+  const std::size_t n = static_cast<std::size_t>(n_rows) * static_cast<std::size_t>(config_.n_hidden);
+  const auto part = std::span(host_partial_).first(n);
+  backend_.download(part.data(), partial_.as<float>(), part.size_bytes());
+  options_.ranks->sum_rows(part, part);
+  for (std::size_t i = 0; i < n; ++i) host_hidden_[i] += part[i];
+  backend_.upload(hidden_.as<float>(), host_hidden_.data(), part.size_bytes());
 }
 
 }  // namespace foretoken

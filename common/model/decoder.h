@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/collective/collective.h"
 #include "common/model/config.h"
 #include "common/model/model.h"
 #include "kernels/include/backend.h"
@@ -25,7 +26,7 @@ struct LayerWeights {
 
 struct DecoderWeights {
   Linear embedding;  // [vocab, n_hidden]
-  Linear head;       // [vocab, n_hidden]; n_out 0: the embedding is the head
+  Linear head;       // [vocab or this rank's slice, n_hidden]; n_out 0: the embedding is the head
   Buffer final_norm;
   std::vector<LayerWeights> layers;
   Buffer rope_cos;  // [max_model_len, head_dim / 2]
@@ -37,6 +38,7 @@ struct DecoderOptions {
   DType kv_dtype = DType::kF32;
   std::int32_t max_rows = 512;
   Fingerprint fingerprint = 0;
+  Collective* ranks = nullptr;  // more than one; borrowed. Weights are this rank's slices then
 };
 
 class Decoder : public Model {
@@ -51,6 +53,8 @@ class Decoder : public Model {
   Fingerprint fingerprint() const override { return options_.fingerprint; }
   std::size_t weight_bytes() const override { return weights_.n_bytes; }
   std::int32_t max_rows() const override { return options_.max_rows; }
+  Collective* ranks() const override { return options_.ranks; }
+  VocabularySlice vocabulary_slice() const override;
   void forward(const ForwardBatch& batch, const PagedKv& kv, float* logits) override;
 
  private:
@@ -61,11 +65,13 @@ class Decoder : public Model {
   };
   Staged stage(const ForwardBatch& batch, const PagedKv& kv);
   void run_layers(const Staged& staged, const PagedKv& kv);
+  void add_product(const Buffer& x, const Linear& weight, std::int32_t n_rows);
   const std::int32_t* device(std::size_t offset) const {
     return batch_.as<std::int32_t>() + offset;
   }
 
   ModelConfig config_;
+  ModelConfig own_;  // with the heads and the width that this rank computes
   DecoderWeights weights_;
   Backend& backend_;
   DecoderOptions options_;
@@ -75,9 +81,12 @@ class Decoder : public Model {
   Buffer ffn_;        // [max_rows, n_ffn]
   Buffer batch_;      // all integers of a batch; grows, seldom
   std::vector<std::int32_t> host_batch_;
+  // With ranks: [max_rows, n_hidden] each. The residual stream is kept on the host as well.
+  Buffer partial_;
+  std::vector<float> host_hidden_, host_partial_;
 };
 
-// Bytes of the buffers above, without the batch.
+// Bytes of the buffers above, without the batch; of the config that one rank computes with.
 std::size_t decoder_scratch_bytes(const ModelConfig& config, std::int32_t max_rows);
 
 }  // namespace foretoken

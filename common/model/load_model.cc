@@ -15,6 +15,7 @@
 #include "common/model/quantization.h"
 #include "common/model/rope.h"
 #include "common/model/safetensors.h"
+#include "common/model/shard.h"
 #include "common/model/tensor_set.h"
 
 namespace foretoken {
@@ -37,7 +38,33 @@ void add_config(const ModelConfig& c, Digest& digest) {
   digest.add(static_cast<std::uint64_t>(c.rope.truncate));
 }
 
-// Reads tensors, notes the digest of each, and hands them to the backend in the dtype that was
+RankOf rank_of(const Collective* ranks) {
+  return ranks == nullptr ? RankOf{} : RankOf{ranks->rank(), ranks->size()};
+}
+
+// Rows begin..end and columns begin..end of a matrix with n_in columns: a piece of `bytes` if all
+// columns are wanted, else gathered into `space`.
+std::span<const std::byte> cut(std::span<const std::byte> bytes,
+                               std::size_t element,
+                               std::int64_t n_in,
+                               const Range& rows,
+                               const Range& columns,
+                               std::vector<std::byte>& space) {
+  const std::size_t row_bytes = element * static_cast<std::size_t>(n_in);
+  bytes = bytes.subspan(row_bytes * static_cast<std::size_t>(rows.begin),
+                        row_bytes * static_cast<std::size_t>(rows.n()));
+  if (columns.n() == n_in) return bytes;
+  const std::size_t begin = element * static_cast<std::size_t>(columns.begin);
+  const std::size_t n = element * static_cast<std::size_t>(columns.n());
+  space.resize(n * static_cast<std::size_t>(rows.n()));
+  for (std::size_t row = 0; row < static_cast<std::size_t>(rows.n()); ++row) {
+    const auto from = bytes.subspan(row * row_bytes + begin, n);
+    std::copy(from.begin(), from.end(), space.begin() + static_cast<std::ptrdiff_t>(row * n));
+  }
+  return space;
+}
+
+// Reads tensors, notes the digest of each, and hands this rank's slices of them to the backend in the dtype that was
 // asked for.
 class WeightLoader {
  public:
@@ -45,7 +72,11 @@ class WeightLoader {
                const Checkpoint& checkpoint,
                Backend& backend,
                const LoadOptions& options)
-      : config_(config), checkpoint_(checkpoint), backend_(backend), options_(options) {
+      : config_(config),
+        checkpoint_(checkpoint),
+        backend_(backend),
+        options_(options),
+        who_(rank_of(options.ranks)) {
     for (ExpectedTensor& tensor : expected_tensors(config)) {
       bytes_total_ += stored_as(checkpoint, tensor.name).tensor.bytes.size();
       shapes_[tensor.name] = std::move(tensor.shape);
@@ -56,7 +87,7 @@ class WeightLoader {
   // Of the first layer's linears: what the KV cache takes after.
   DType dtype() const;
   std::string weight_types() const;
-  Fingerprint fingerprint() const;
+  Fingerprint fingerprint() const;  // of the whole model, on every rank
   DecoderWeights load();
 
  private:
@@ -66,25 +97,30 @@ class WeightLoader {
   Buffer vector(const std::string& name);
   Buffer upload(std::span<const float> values);
   Linear linear(std::span<const std::string> names, bool bias, Stacking stacking = Stacking::kRows);
+  Linear head();
   LayerWeights layer(std::int32_t number);
 
   // A source of pack() and the memory its pointers lead to.
   struct Held {
     LinearSource source;
+    std::vector<std::byte> columns;
     std::vector<std::byte> narrowed;
     QuantisedMatrix quantised;
     std::vector<float> bias;
   };
-  void convert(const std::string& name, Held& held);
+  void convert(const std::string& name, Split split, Held& held);
+  std::vector<float> own_rows(std::vector<float> values, Split split) const;
+  Linear pack(std::span<const LinearSource> sources, Stacking stacking);
   void round_to(DType to, std::span<const float> values, const std::string& name, Held& held);
 
   const ModelConfig& config_;
   const Checkpoint& checkpoint_;
   Backend& backend_;
   const LoadOptions& options_;
+  const RankOf who_;
   DType float_dtype_ = DType::kF32;
   std::map<std::string, std::vector<std::int64_t>> shapes_;
-  std::map<std::string, std::uint64_t> digests_;
+  std::map<std::string, std::uint64_t> digests_;  // 0: another rank's to read
   std::map<std::string, int> n_matrices_;  // by the type they are held in
   std::uint64_t bytes_done_ = 0;
   std::uint64_t bytes_total_ = 0;
@@ -97,21 +133,36 @@ DType WeightLoader::dtype() const {
 }
 
 Fingerprint WeightLoader::fingerprint() const {
+  std::vector<std::uint64_t> contents;
+  for (const auto& [name, own] : digests_) contents.push_back(own);
+  if (options_.ranks != nullptr) {  // each is known to one rank and 0 to the others
+    const auto all = options_.ranks->gather(std::span<const std::uint64_t>(contents));
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      std::uint64_t& one = contents[i % contents.size()];
+      one = std::max(one, all[i]);
+    }
+  }
   Digest digest;
   add_config(config_, digest);
   // By name, so that the same tensors in other shards are the same model.
-  for (const auto& [name, contents] : digests_) {
+  std::size_t i = 0;
+  for (const auto& [name, own] : digests_) {
     const TensorInfo& info = *checkpoint_.at(name).info;
     digest.add(name).add(tensor_type_name(info.type));
     for (std::int64_t dimension : info.shape) digest.add(static_cast<std::uint64_t>(dimension));
-    digest.add(contents);
+    digest.add(contents[i++]);
   }
   return digest.value();
 }
 
+// One rank goes through a tensor from end to end, for its digest and for what is no number: by
+// turns, as all ranks ask for tensors in the same order.
 Checkpoint::Tensor WeightLoader::read(const std::string& name) {
   const Checkpoint::Tensor tensor = checkpoint_.at(name);
-  digests_[name] = digest_bytes(tensor.bytes);
+  const auto turn = static_cast<int>(digests_.size() % static_cast<std::size_t>(who_.n_ranks));
+  const auto [place, is_new] = digests_.try_emplace(name, 0);
+  if (!is_new || turn != who_.rank) return tensor;
+  place->second = digest_bytes(tensor.bytes);
   if (const auto sentence = what_is_not_finite(tensor))
     throw FatalError(ErrorCode::kMalformed, *sentence);
   bytes_done_ += tensor.bytes.size();
@@ -146,10 +197,10 @@ std::vector<float> WeightLoader::read_scales(const std::string& name, std::int64
   return scales;
 }
 
-// Points held.source at the tensor's elements in the type they are to be held in: in the map itself
+// Points held.source at this rank's elements of the tensor in the type they are to be held in: in the map itself
 // if they are stored so.
-void WeightLoader::convert(const std::string& name, Held& held) {
-  const auto [n_out, n_in] = std::pair(shapes_.at(name)[0], shapes_.at(name)[1]);
+void WeightLoader::convert(const std::string& name, Split split, Held& held) {
+  const auto [all_out, all_in] = std::pair(shapes_.at(name)[0], shapes_.at(name)[1]);
   const StoredTensor source = stored_as(checkpoint_, name);
   const DType stored = source.dtype, to = held_dtype(stored, options_.dtype, float_dtype_);
   std::span<const std::byte> bytes = read(source.tensor.info->name).bytes;
@@ -159,9 +210,14 @@ void WeightLoader::convert(const std::string& name, Held& held) {
                          dtype_name(to) + ", which " + backend_.description() +
                          " does not multiply; model.dtype = \"bfloat16\" widens it");
   }
-  ++n_matrices_[dtype_name(to)];
-  if (is_quantised(stored)) held.quantised.scales = read_scales(name, n_out);
-  if (source.packed) bytes = held.quantised.codes = unpack_int8(bytes, n_out, n_in);
+  const bool is_second_use = split == Split::kVocabulary && config_.tie_word_embeddings;
+  if (!is_second_use) ++n_matrices_[dtype_name(to)];
+  if (is_quantised(stored))
+    held.quantised.scales = own_rows(read_scales(name, all_out), split);
+  if (source.packed) bytes = held.quantised.codes = unpack_int8(bytes, all_out, all_in);
+  const Range rows = rows_of(split, all_out, who_), columns = columns_of(split, all_in, who_);
+  bytes = cut(bytes, size_bytes(stored), all_in, rows, columns, held.columns);
+  const std::int64_t n_out = rows.n(), n_in = columns.n();
   held.source = {.dtype = to, .data = bytes.data(), .n_out = n_out, .n_in = n_in};
   if (stored != to) {
     std::vector<float> values(bytes.size() / size_bytes(stored));
@@ -206,13 +262,33 @@ Linear WeightLoader::linear(std::span<const std::string> names, bool bias, Stack
   std::vector<Held> held(names.size());
   std::vector<LinearSource> sources;
   for (std::size_t i = 0; i < names.size(); ++i) {
-    convert(names[i] + ".weight", held[i]);
+    convert(names[i] + ".weight", split_of(names[i] + ".weight"), held[i]);
     if (bias) {
-      held[i].bias = read_floats(names[i] + ".bias");
+      held[i].bias = own_rows(read_floats(names[i] + ".bias"), split_of(names[i] + ".bias"));
       held[i].source.bias = held[i].bias.data();
     }
     sources.push_back(held[i].source);
   }
+  return pack(sources, stacking);
+}
+
+// Where ranks share the vocabulary, each has a slice of the head, also where the head is the
+// embedding: of that every rank needs all, as any token may come.
+Linear WeightLoader::head() {
+  Held held;
+  convert(std::string(config_.tie_word_embeddings ? names::kEmbedding : names::kHead),
+          Split::kVocabulary, held);
+  return pack(std::span(&held.source, 1), Stacking::kRows);
+}
+
+// Of one value per row. Zeros stand for a bias that rank 0 adds.
+std::vector<float> WeightLoader::own_rows(std::vector<float> values, Split split) const {
+  if (split == Split::kFirstRank && who_.rank != 0) return std::vector<float>(values.size(), 0.0f);
+  const Range rows = rows_of(split, static_cast<std::int64_t>(values.size()), who_);
+  return {values.begin() + rows.begin, values.begin() + rows.end};
+}
+
+Linear WeightLoader::pack(std::span<const LinearSource> sources, Stacking stacking) {
   Linear packed = backend_.pack(sources, stacking);
   device_bytes_ +=
       packed.weights.size_bytes() + packed.scales.size_bytes() + packed.bias.size_bytes();
@@ -246,7 +322,7 @@ DecoderWeights WeightLoader::load() {
   weights.embedding = linear(std::array{stem(names::kEmbedding)}, false);
   for (std::int32_t l = 0; l < config_.n_layers; ++l) weights.layers.push_back(layer(l));
   weights.final_norm = vector(std::string(names::kFinalNorm));
-  if (!config_.tie_word_embeddings) weights.head = linear(std::array{stem(names::kHead)}, false);
+  if (!config_.tie_word_embeddings || who_.n_ranks > 1) weights.head = head();
   const RopeTables tables = make_rope_tables(config_.rope, config_.head_dim, config_.max_model_len);
   weights.rope_cos = upload(tables.cos);
   weights.rope_sin = upload(tables.sin);
@@ -300,9 +376,14 @@ std::unique_ptr<Model> load_model(const std::filesystem::path& folder,
   ModelConfig config = read_model_config(folder);
   check_options(config, options, folder);
   config.max_model_len = served_positions(config, options);
+  const int n_ranks = rank_of(options.ranks).n_ranks;
+  if (const auto why = not_shardable(config, n_ranks))
+    throw FatalError(ErrorCode::kConfig, folder.string() + ": " + *why);
   const Checkpoint checkpoint(folder);
   check_tensor_set(config, checkpoint, folder);
-  const auto estimate = estimate_memory(describe(config, checkpoint), options);
+  ModelInfo info = describe(config, checkpoint);
+  info.config = share_of(config, n_ranks);
+  const auto estimate = estimate_memory(info, options);
   if (auto fitting =
           fits(estimate, options.most_bytes.value_or(backend.free_bytes()), folder.string());
       !fitting.ok())
@@ -315,7 +396,8 @@ std::unique_ptr<Model> load_model(const std::filesystem::path& folder,
   const DecoderOptions decoder_options{
       .kv_dtype = options.kv_dtype.value_or(default_kv_dtype(loader.dtype())),
       .max_rows = options.max_rows,
-      .fingerprint = loader.fingerprint()};
+      .fingerprint = loader.fingerprint(),
+      .ranks = n_ranks > 1 ? options.ranks : nullptr};
   return std::make_unique<Decoder>(std::move(config), std::move(weights), backend, decoder_options);
 }
 

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string_view>
 
+#include "common/collective/collective.h"
 #include "common/model/config.h"
 #include "common/model/model.h"
 #include "kernels/include/backend.h"
@@ -32,6 +33,9 @@ struct LoadOptions {
   std::int64_t most_model_len = 0;     // if set: more than that is not wanted, less will do
   std::optional<std::uint64_t> most_bytes = {};  // default: what the backend has free
   std::function<void(std::uint64_t bytes_done, std::uint64_t bytes_total)> on_progress = {};
+  // Where the model is spread over ranks: all of them load at once, each its own slices (shard.h).
+  // Borrowed, outlives the model. Null: this process has all of it.
+  Collective* ranks = nullptr;
 };
 
 // The longest sequence a load with these options serves; what RoPE tables are made for.

@@ -15,6 +15,13 @@
 namespace foretoken {
 
 struct ModelConfig;  // common/model/config.h
+class Collective;    // common/collective/collective.h
+
+// The ids a rank has logits of, where a model is spread over several.
+struct VocabularySlice {
+  std::int32_t first_id = 0;
+  std::int32_t n_ids = 0;
+};
 
 // The rows one sequence brings to a pass: n_rows consecutive tokens from position `start` on.
 // Decoding brings one, verification K + 1, a prefill chunk as many as it likes: the same path for
@@ -44,8 +51,13 @@ class Model {
   // Most rows one pass can take; larger prefill chunks are the caller's to cut.
   virtual std::int32_t max_rows() const = 0;
 
+  // The ranks this model is spread over; every one of them runs the same passes. Null: it is whole.
+  virtual Collective* ranks() const { return nullptr; }
+  // With ranks: whose logits forward() gives, and the width of its rows.
+  virtual VocabularySlice vocabulary_slice() const { return {}; }
+
   // Writes K and V of all rows into their blocks and logits[i] for batch.logit_rows[i].
-  // logits: device address, [batch.logit_rows.size(), config().vocab_size].
+  // logits: device address, [batch.logit_rows.size(), config().vocab_size], or the slice's width.
   virtual void forward(const ForwardBatch& batch, const PagedKv& kv, float* logits) = 0;
 };
 

@@ -51,12 +51,14 @@ std::unique_ptr<Backend> make_backend(const BackendOptions& options) {
                      "a CPU backend takes 1 to 1024 threads, or 0 for all cores; not " +
                          std::to_string(options.n_threads));
   const int most = options.max_threads > 0 ? options.max_threads : 1024;
-  const int n_threads = options.n_threads > 0 ? options.n_threads : std::min(physical_cores(), most);
-  return std::make_unique<CpuBackend>(select_isa(options.isa), n_threads, options.pin);
+  const int own_cores = std::max(1, physical_cores() / std::max(1, options.sharers));
+  const int n_threads = options.n_threads > 0 ? options.n_threads : std::min(own_cores, most);
+  return std::make_unique<CpuBackend>(select_isa(options.isa), n_threads, options.pin,
+                                      options.sharers);
 }
 
-CpuBackend::CpuBackend(const Isa& isa, int n_threads, bool pin)
-    : isa_(isa), team_(n_threads, pin) {}
+CpuBackend::CpuBackend(const Isa& isa, int n_threads, bool pin, int sharers)
+    : isa_(isa), team_(n_threads, pin), sharers_(static_cast<std::size_t>(std::max(1, sharers))) {}
 
 std::string CpuBackend::numerics() const {
   return std::string("cpu/") + isa_.numerics + "/" + std::to_string(kKernelSet);
@@ -67,7 +69,7 @@ std::string CpuBackend::description() const {
          isa_.name;
 }
 
-std::size_t CpuBackend::free_bytes() const { return free_memory_bytes(); }
+std::size_t CpuBackend::free_bytes() const { return free_memory_bytes() / sharers_; }
 
 void* CpuBackend::do_allocate(std::size_t bytes) {
   void* address = allocate_zeroed(bytes);

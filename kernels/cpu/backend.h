@@ -23,7 +23,7 @@ std::unique_ptr<Backend> make_backend(const BackendOptions& options);
 
 class CpuBackend final : public Backend {
  public:
-  CpuBackend(const Isa& isa, int n_threads, bool pin);
+  CpuBackend(const Isa& isa, int n_threads, bool pin, int sharers);
 
   std::string numerics() const override;
   bool holds(DType weights) const override { return weights != DType::kF8E4M3; }
@@ -68,6 +68,7 @@ class CpuBackend final : public Backend {
 
   const Isa& isa_;
   Team team_;
+  const std::size_t sharers_;  // of the host's memory
   MatmulSpace matmul_space_;
   Scratch op_scratch_;
   std::vector<ChooseSpace> choose_spaces_;  // one per member

@@ -100,6 +100,7 @@ struct BackendOptions {
   int max_threads = 0;         // CPU: 0 = no limit; what a small model pays for
   bool pin = false;            // CPU: bind worker threads to cores
   CpuIsa isa = CpuIsa::kAuto;  // CPU: pin a path; kAvx512Bf16 includes VNNI; kAmx adds the matrix unit
+  int sharers = 1;             // CPU: like processes on this host; physical cores and free memory are divided
 };
 
 // "auto", "scalar", "avx2", "avx512", "avx512_bf16", "amx"; nothing for any other word.

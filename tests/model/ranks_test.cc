@@ -1,0 +1,203 @@
+// A model over ranks against the same model whole: logits within the bound that rounding allows,
+// every rank the same bits, a row's bits its own, one fingerprint, weights shared out.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <map>
+#include <random>
+#include <thread>
+
+#include "common/base/result.h"
+#include "common/model/families.h"
+#include "common/model/init_random.h"
+#include "common/model/load_model.h"
+#include "common/model/quantize.h"
+#include "tests/model/runner.h"
+#include "tests/support/rounded_decoder.h"
+#include "tests/support/temp_folder.h"
+#include "tests/support/whole_view.h"
+
+namespace foretoken {
+namespace {
+
+using test::Runner;
+using Rows = std::vector<std::vector<float>>;
+
+constexpr std::size_t kLength = 40;
+
+ModelConfig config_of(Family family) {
+  ModelConfig config = tiny_config(family);
+  config.n_heads = 8;
+  config.n_kv_heads = 4;
+  config.head_dim = 12;
+  config.n_ffn = 148;
+  config.vocab_size = 261;
+  if (family == Family::kLlama) config.qkv_bias = config.o_bias = config.mlp_bias = true;
+  config.tie_word_embeddings = family == Family::kQwen3;
+  return config;
+}
+
+std::vector<TokenId> some_tokens(std::size_t n) {
+  std::mt19937 random(31);
+  std::vector<TokenId> tokens(n);
+  for (TokenId& token : tokens) token = static_cast<TokenId>(random() % 261);
+  return tokens;
+}
+
+// Runs `body` on every rank of a model; 1: a process alone.
+template <class Body>
+void on_ranks(const std::filesystem::path& folder, int n_ranks, LoadOptions options, Body&& body) {
+  auto ranks = make_thread_collectives(n_ranks);
+  std::vector<std::thread> threads;
+  for (auto& rank : ranks)
+    threads.emplace_back([&, options]() mutable {
+      rank->set_patience(std::chrono::minutes(1));
+      const auto backend = make_backend({.device = "cpu", .n_threads = 1});
+      options.ranks = n_ranks > 1 ? rank.get() : nullptr;
+      const auto model = load_model(folder, *backend, options);
+      body(*rank, *model, *backend);
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+// Logits of every position, by chunks; each rank must see the same bits.
+Rows logits_over(const std::filesystem::path& folder,
+                 int n_ranks,
+                 std::span<const TokenId> tokens,
+                 std::size_t chunk,
+                 const LoadOptions& options) {
+  std::vector<Rows> of(static_cast<std::size_t>(n_ranks));
+  on_ranks(folder, n_ranks, options, [&](Collective& rank, Model& model, Backend& backend) {
+    test::WholeView whole(model, backend);
+    of[static_cast<std::size_t>(rank.rank())] = Runner(whole, backend).run(tokens, chunk);
+  });
+  for (const Rows& rows : of) EXPECT_EQ(rows, of[0]);
+  return of[0];
+}
+
+class ModelOverRanks : public testing::TestWithParam<Family> {
+ protected:
+  void SetUp() override {
+    write_random_model(folder_.path(), {.config = config_of(GetParam()), .seed = 3});
+  }
+  test::TempFolder folder_;
+  const LoadOptions options_{.max_rows = 64, .max_model_len = 128};
+  const std::vector<TokenId> tokens_ = some_tokens(kLength);
+};
+
+// Two fp32 computations of a logit of standard deviation s each differ from the truth by a few s,
+// from one another by a few times sqrt(2) s. Eight: never by chance.
+TEST_P(ModelOverRanks, LogitsStayWithinWhatRoundingAllows) {
+  std::map<int, Rows> by_ranks;
+  for (const int n_ranks : {1, 2, 4})
+    by_ranks[n_ranks] = logits_over(folder_.path(), n_ranks, tokens_, 16, options_);
+  ModelConfig config = config_of(GetParam());
+  {
+    const auto backend = make_backend({.device = "cpu", .n_threads = 1});
+    config = load_model(folder_.path(), *backend, options_)->config();
+  }
+  test::RoundedDecoder truth(folder_.path(), config);
+  std::map<int, double> worst, largest;
+  double widest = 0, size = 0;
+  for (std::size_t t = 0; t < tokens_.size(); ++t) {
+    const auto exact = truth.next(tokens_[t]);
+    for (std::size_t id = 0; id < exact.size(); ++id) {
+      const double deviation = std::sqrt(exact[id].variance);
+      widest = std::max(widest, 8 * std::sqrt(2.0) * deviation);
+      size = std::max(size, std::fabs(exact[id].value));
+      for (const auto& [n_ranks, rows] : by_ranks) {
+        const auto logit = static_cast<double>(rows[t][id]);
+        ASSERT_LE(std::fabs(logit - exact[id].value), 8 * deviation)
+            << n_ranks << " ranks, position " << t << ", id " << id;
+        const double apart = std::fabs(logit - static_cast<double>(by_ranks[1][t][id]));
+        ASSERT_LE(apart, 8 * std::sqrt(2.0) * deviation) << n_ranks << " ranks";
+        worst[n_ranks] = std::max(worst[n_ranks], apart / deviation / std::sqrt(2.0));
+        largest[n_ranks] = std::max(largest[n_ranks], apart);
+      }
+    }
+  }
+  EXPECT_LT(widest, 1e-4 * size) << "so wide a bound would say nothing";
+  EXPECT_GT(largest[2], 0.0) << "ranks that add in the order of one process are not tested";
+  std::printf("%s: logits up to %.2f; bound %.2g; two ranks off by %.2g (%.1f deviations), four by %.2g (%.1f)\n",
+              std::string(family_name(GetParam())).c_str(), size, widest, largest[2], worst[2],
+              largest[4], worst[4]);
+}
+
+TEST_P(ModelOverRanks, ARowsBitsAreItsOwnAtEveryNumberOfRanks) {
+  for (const int n_ranks : {2, 4}) {
+    const Rows one_by_one = logits_over(folder_.path(), n_ranks, tokens_, 1, options_);
+    for (const std::size_t chunk : {2u, 5u, 16u, 40u})
+      EXPECT_EQ(logits_over(folder_.path(), n_ranks, tokens_, chunk, options_), one_by_one)
+          << n_ranks << " ranks, " << chunk << " rows at once";
+  }
+}
+
+TEST_P(ModelOverRanks, RanksShareTheWeightsAndAgreeOnTheFingerprint) {
+  const auto backend = make_backend({.device = "cpu", .n_threads = 1});
+  const auto whole = load_model(folder_.path(), *backend, options_);
+  on_ranks(folder_.path(), 4, options_, [&](Collective&, Model& model, Backend&) {
+    EXPECT_EQ(model.fingerprint(), whole->fingerprint());
+    EXPECT_EQ(model.config(), whole->config());
+    EXPECT_EQ(model.kv_geometry(16).n_kv_heads * 4, whole->kv_geometry(16).n_kv_heads);
+    EXPECT_EQ(model.ranks()->size(), 4);
+  });
+}
+
+TEST_P(ModelOverRanks, ATooLargeNumberOfRanksIsRefusedOnEachOfThem) {
+  auto ranks = make_thread_collectives(3);
+  const auto backend = make_backend({.device = "cpu", .n_threads = 1});
+  LoadOptions options = options_;
+  options.ranks = ranks[1].get();
+  try {
+    load_model(folder_.path(), *backend, options);
+    FAIL();
+  } catch (const FatalError& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kConfig);
+    EXPECT_NE(std::string(error.what()).find("tensor_parallel is 3"), std::string::npos);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, ModelOverRanks,
+                         testing::Values(Family::kLlama, Family::kQwen2, Family::kQwen3,
+                                         Family::kMistral),
+                         [](const auto& one) { return std::string(family_name(one.param)); });
+
+// Scales are cut with the rows they belong to: the same numbers whatever the ranks, so that only the
+// order of additions is left (read: below 1e-5).
+TEST(SharesOfAModel, AQuantisedFolderGivesEachRankItsRowsScales) {
+  const test::TempFolder folder;
+  write_random_model(folder / "float", {.config = config_of(Family::kLlama), .seed = 3});
+  quantize_model(folder / "float", folder / "int8", {.to = DType::kI8});
+  const auto tokens = some_tokens(20);
+  const LoadOptions widened{.dtype = WeightDType::kF32, .max_rows = 64, .max_model_len = 128};
+  const Rows one = logits_over(folder / "int8", 1, tokens, 8, widened);
+  for (const int n_ranks : {2, 4}) {
+    const Rows several = logits_over(folder / "int8", n_ranks, tokens, 8, widened);
+    for (std::size_t t = 0; t < one.size(); ++t)
+      for (std::size_t id = 0; id < one[t].size(); ++id)
+        ASSERT_NEAR(several[t][id], one[t][id], 5e-5) << n_ranks << " ranks, position " << t;
+  }
+  // As int8 each rank rounds its own part of an activation, so no such bound holds; but rows stay
+  // their own.
+  const LoadOptions as_stored{.max_rows = 64, .max_model_len = 128};
+  EXPECT_EQ(logits_over(folder / "int8", 2, tokens, 1, as_stored),
+            logits_over(folder / "int8", 2, tokens, 7, as_stored));
+}
+
+// Of a layer's matrices each rank has its share; what is whole is small.
+TEST(SharesOfAModel, WeightsOfARankAreItsShare) {
+  const test::TempFolder folder;
+  ModelConfig config = config_of(Family::kLlama);
+  config.n_ffn = 1024;
+  config.n_layers = 4;
+  write_random_model(folder.path(), {.config = config, .seed = 3});
+  const LoadOptions options{.max_rows = 8, .max_model_len = 128};
+  const auto backend = make_backend({.device = "cpu", .n_threads = 1});
+  const auto whole = static_cast<double>(load_model(folder.path(), *backend, options)->weight_bytes());
+  on_ranks(folder.path(), 4, options, [&](Collective&, Model& model, Backend&) {
+    EXPECT_LT(static_cast<double>(model.weight_bytes()), 0.35 * whole);
+  });
+}
+
+}  // namespace
+}  // namespace foretoken
