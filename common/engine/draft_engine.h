@@ -144,6 +144,10 @@ class DraftEngine {
   const DraftOutput& step(TimePoint now);
 
   DraftSnapshot snapshot() const;
+  // Where the model is spread over ranks: between steps, whether all are still there (FatalError if
+  // not), and at the very end, that they may go.
+  void roll_call(TimePoint now) { step_.leader().roll_call(now); }
+  void release_ranks() { step_.leader().end(); }
   const KvCache& kv() const { return kv_; }
 
  private:

@@ -3,28 +3,13 @@
 #include <algorithm>
 
 #include "common/base/check.h"
-#include "common/model/config.h"
 
 namespace foretoken {
 
-void* Step::Staging::reserve(Backend& backend, std::size_t n_bytes) {
-  if (n_bytes > buffer_.size_bytes()) {
-    buffer_ = Buffer();  // first, so that old and new need not fit side by side
-    buffer_ = backend.allocate(std::max(n_bytes + n_bytes / 2, std::size_t{4096}));
-  }
-  return buffer_.as<void>();
-}
-
 Step::Step(Model& model, Backend& backend, KvCache& kv, std::int32_t n_valid_ids)
-    : model_(model), backend_(backend), kv_(kv), vocab_(model.config().vocab_size) {
-  FORETOKEN_CHECK(n_valid_ids >= 0 && n_valid_ids <= vocab_);
-  n_valid_ = n_valid_ids > 0 ? n_valid_ids : vocab_;
-  paged_.geometry = model.kv_geometry(kv.config().block_tokens);
-  paged_.n_blocks = kv.config().n_blocks;
-  memory_ =
-      backend.allocate(paged_.geometry.block_bytes() * static_cast<std::size_t>(paged_.n_blocks));
-  paged_.blocks = memory_.as<std::byte>();
-}
+    : kv_(kv),
+      leader_(model.ranks(), {kv.config().n_blocks, kv.config().block_tokens, n_valid_ids}),
+      runner_(model, backend, {kv.config().n_blocks, kv.config().block_tokens, n_valid_ids}) {}
 
 void Step::begin() {
   reservations_.clear();
@@ -76,61 +61,17 @@ void Step::append_rules(const SliceRequest& request) {
 }
 
 void Step::run() {
-  copy_blocks();
-  forward();
-  choose();
-}
-
-void Step::copy_blocks() {
-  const std::size_t n_bytes = paged_.geometry.block_bytes();
-  for (const BlockCopy& copy : plan_.copies)
-    backend_.copy(paged_.blocks + static_cast<std::size_t>(copy.dst_block) * n_bytes,
-                  paged_.blocks + static_cast<std::size_t>(copy.src_block) * n_bytes, n_bytes);
-}
-
-void Step::forward() {
-  batch_.tokens.assign(plan_.tokens.begin(), plan_.tokens.end());
-  batch_.logit_rows.assign(plan_.logit_rows.begin(), plan_.logit_rows.end());
-  batch_.slices.clear();
-  const std::span<const std::int32_t> tables(plan_.block_tables);
-  for (const PlanSlice& slice : plan_.slices)
-    batch_.slices.push_back({.first_row = slice.first_row,
-                             .n_rows = slice.n_known + slice.n_proposed,
-                             .start = slice.start,
-                             .block_table = tables.subspan(slice.first_block, slice.n_blocks)});
-  float* logits =
-      logits_.room<float>(backend_, plan_.logit_rows.size() * static_cast<std::size_t>(vocab_));
-  model_.forward(batch_, paged_, logits);
-}
-
-void Step::choose() {
-  const std::size_t n = plan_.rules.size();
-  choices_.resize(n);
-  chosen_.resize(n);
-  if (n == 0) return;
-  const bool wants_top = std::any_of(plan_.rules.begin(), plan_.rules.end(),
-                                     [](const RowRule& rule) { return rule.n_top_logprobs > 0; });
-  const std::size_t n_top = wants_top ? n * kMaxTopLogprobs : 0;
-  ChooseArgs args;
-  args.logits = logits_.room<float>(backend_, n * static_cast<std::size_t>(vocab_));
-  args.n_rows = static_cast<std::int32_t>(n);
-  args.vocab = vocab_;
-  args.n_valid = n_valid_;
-  args.rules = rules_.fill(backend_, plan_.rules);
-  args.adjustments = adjustments_.fill(backend_, plan_.adjustments);
-  args.choices = device_choices_.room<Choice>(backend_, n);
-  args.top = wants_top ? device_top_.room<TopLogprob>(backend_, n_top) : nullptr;
-  backend_.choose(args);
-  backend_.download(choices_.data(), args.choices, n * sizeof(Choice));
-  top_.resize(n_top);
-  if (wants_top) backend_.download(top_.data(), args.top, n_top * sizeof(TopLogprob));
-  std::transform(choices_.begin(), choices_.end(), chosen_.begin(),
+  leader_.send(plan_);
+  runner_.run(plan_);
+  const auto choices = runner_.choices();
+  chosen_.resize(choices.size());
+  std::transform(choices.begin(), choices.end(), chosen_.begin(),
                  [](const Choice& choice) { return choice.token; });
 }
 
 std::span<const Choice> Step::choices(std::size_t slice) const {
   const PlanSlice& s = plan_.slices[slice];
-  return std::span(choices_).subspan(s.first_choice, s.n_choices);
+  return runner_.choices().subspan(s.first_choice, s.n_choices);
 }
 
 std::span<const TokenId> Step::chosen(std::size_t slice) const {
@@ -142,8 +83,9 @@ std::span<const TopLogprob> Step::top(std::size_t slice, std::size_t choice) con
   const std::size_t row = plan_.slices[slice].first_choice + choice;
   const std::int32_t n = plan_.rules[row].n_top_logprobs;
   if (n <= 0) return {};
-  return std::span(top_).subspan(
-      row * kMaxTopLogprobs, static_cast<std::size_t>(std::min({n, kMaxTopLogprobs, n_valid_})));
+  return runner_.top().subspan(
+      row * kMaxTopLogprobs,
+      static_cast<std::size_t>(std::min({n, kMaxTopLogprobs, runner_.n_valid()})));
 }
 
 void Step::commit(std::size_t slice, std::uint32_t n) {

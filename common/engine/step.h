@@ -9,6 +9,8 @@
 #include <span>
 #include <vector>
 
+#include "common/engine/follower.h"
+#include "common/engine/plan_runner.h"
 #include "common/engine/step_plan.h"
 #include "common/kv/kv_cache.h"
 #include "common/model/model.h"
@@ -48,46 +50,17 @@ class Step {
   // Keeps the first n positions of the slice.
   void commit(std::size_t slice, std::uint32_t n);
 
+  Leader& leader() { return leader_; }
+
  private:
-  // A device buffer that grows and is filled from a vector.
-  class Staging {
-   public:
-    template <class T>
-    T* room(Backend& backend, std::size_t n) {
-      return static_cast<T*>(reserve(backend, n * sizeof(T)));
-    }
-    template <class T>
-    const T* fill(Backend& backend, const std::vector<T>& values) {
-      T* to = room<T>(backend, values.size());
-      if (!values.empty()) backend.upload(to, values.data(), values.size() * sizeof(T));
-      return to;
-    }
-
-   private:
-    void* reserve(Backend& backend, std::size_t n_bytes);
-    Buffer buffer_;
-  };
-
   void append_rules(const SliceRequest& request);
-  void copy_blocks();
-  void forward();
-  void choose();
 
-  Model& model_;
-  Backend& backend_;
   KvCache& kv_;
-  std::int32_t vocab_ = 0;
-  std::int32_t n_valid_ = 0;
-  Buffer memory_;
-  PagedKv paged_;
-
+  Leader leader_;  // first: followers make their caches while this one does
+  PlanRunner runner_;
   StepPlan plan_;
   std::vector<Reservation> reservations_;  // beside plan_.slices
-  ForwardBatch batch_;
-  Staging logits_, rules_, adjustments_, device_choices_, device_top_;
-  std::vector<Choice> choices_;
   std::vector<TokenId> chosen_;
-  std::vector<TopLogprob> top_;  // [n_choices, kMaxTopLogprobs] or empty
 };
 
 }  // namespace foretoken

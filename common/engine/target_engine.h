@@ -84,6 +84,10 @@ class TargetEngine {
 
   void begin_drain() { draining_ = true; }
   TargetSnapshot snapshot() const;
+  // Where the model is spread over ranks: between steps, whether all are still there (FatalError if
+  // not), and at the very end, that they may go.
+  void roll_call(TimePoint now) { step_.leader().roll_call(now); }
+  void release_ranks() { step_.leader().end(); }
   const KvCache& kv() const { return kv_; }
   const DraftLength& draft_length() const { return length_; }
 

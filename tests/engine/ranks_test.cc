@@ -1,0 +1,327 @@
+// Tensor parallelism, whole: the model of every family over 1, 2 and 4 ranks, target and draft each
+// with ranks of their own. Whoever proposes, the text is the one that a single process would have
+// chosen from the whole logits of these ranks; and no rank has them.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <random>
+#include <thread>
+
+#include "common/base/result.h"
+#include "common/engine/draft_engine.h"
+#include "common/engine/follower.h"
+#include "common/engine/rank_setup.h"
+#include "common/engine/target_engine.h"
+#include "common/model/config.h"
+#include "common/model/init_random.h"
+#include "common/model/load_model.h"
+#include "common/spec/ngram_proposer.h"
+#include "tests/support/faulty_proposers.h"
+#include "tests/support/plain_decode.h"
+#include "tests/support/temp_folder.h"
+#include "tests/support/whole_view.h"
+
+namespace foretoken {
+namespace {
+
+constexpr PrefixHash kRoot = 0x4f1e6a336da9b7b6;
+constexpr Position kMaxLen = 96;
+constexpr std::int32_t kValidIds = 258;  // of 261: the last slice ends in padding
+constexpr auto kPatience = std::chrono::minutes(1);
+
+// Heads for four ranks, biases wherever a family may have them, a vocabulary of uneven slices.
+ModelConfig config_of(Family family) {
+  ModelConfig config = tiny_config(family);
+  config.n_heads = 8;
+  config.n_kv_heads = 4;
+  config.head_dim = 8;
+  config.vocab_size = 261;
+  if (family == Family::kLlama) config.qkv_bias = config.o_bias = config.mlp_bias = true;
+  config.tie_word_embeddings = family == Family::kQwen3;
+  return config;
+}
+
+// The ranks of one model as threads; rank 0 is the test's own thread.
+class Team {
+ public:
+  using Body = std::function<void(Model&, Backend&)>;
+
+  // Loads on every rank; the others then run `others`.
+  Team(const std::filesystem::path& folder, int n_ranks, WeightDType dtype, const Body& others) {
+    ranks_ = n_ranks > 1 ? make_thread_collectives(n_ranks)
+                         : std::vector<std::unique_ptr<Collective>>();
+    const auto load = [folder, dtype](Backend& backend, Collective* ranks) {
+      if (ranks != nullptr) ranks->set_patience(kPatience);
+      return load_model(
+          folder, backend,
+          {.dtype = dtype, .max_rows = 128, .max_model_len = kMaxLen, .ranks = ranks});
+    };
+    for (std::size_t r = 1; r < ranks_.size(); ++r)
+      threads_.emplace_back([this, r, load, others] {
+        const auto backend = make_backend({.device = "cpu", .n_threads = 1});
+        const auto model = load(*backend, ranks_[r].get());
+        others(*model, *backend);
+      });
+    backend_ = make_backend({.device = "cpu", .n_threads = 1});
+    model_ = load(*backend_, ranks_.empty() ? nullptr : ranks_[0].get());
+  }
+  ~Team() {
+    for (std::thread& thread : threads_) thread.join();
+  }
+  Model& model() { return *model_; }
+  Backend& backend() { return *backend_; }
+
+ private:
+  std::vector<std::unique_ptr<Collective>> ranks_;
+  std::vector<std::thread> threads_;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Model> model_;
+};
+
+void follow_to_the_end(Model& model, Backend& backend) { follow(model, backend, kPatience); }
+
+std::vector<OpenRequest> some_requests(std::uint64_t seed) {
+  std::mt19937_64 dice(seed);
+  const auto token = [&] { return static_cast<TokenId>(dice() % kValidIds); };
+  std::vector<TokenId> shared(20);
+  for (TokenId& one : shared) one = token();
+  std::vector<OpenRequest> requests(8);
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    OpenRequest& request = requests[i];
+    request.seq = SeqId{i + 1};
+    if (i % 2 == 0) request.prompt = shared;  // and blocks with it
+    for (std::uint64_t n = 1 + dice() % 20; n > 0; --n) request.prompt.push_back(token());
+    SamplingParams& p = request.params;
+    p.seed = dice();
+    p.max_tokens = static_cast<std::uint32_t>(10 + dice() % 40);
+    p.ignore_eos = i % 3 != 0;
+    p.temperature = i == 0 ? 0.0f : 0.8f + 0.1f * static_cast<float>(i % 4);
+    if (i == 2) p.top_k = 7;
+    if (i == 3) p.top_p = 0.9f;
+    if (i == 4) p.min_p = 0.05f;
+    if (i == 5) p.top_k = 40, p.top_p = 0.7f, p.min_p = 0.01f;
+    if (i >= 5) p.repetition_penalty = 1.2f, p.presence_penalty = 0.3f;
+    if (i == 6) p.logit_bias = {{token(), 4.0f}, {token(), -100.0f}}, p.top_p = 0.999f;
+    if (i % 2 == 1) p.n_logprobs = static_cast<std::int32_t>(i % 4);
+    request.draft_len = 5;
+    request.length = LengthMode::kFixed;
+    request.proposer = i % 3 == 1 ? ProposerKind::kNgram : ProposerKind::kDraft;
+  }
+  return requests;
+}
+
+struct Answer {
+  std::vector<TokenId> ids;
+  std::vector<float> logprobs;
+};
+
+// What one process with all logits of these ranks would write.
+std::vector<PlainAnswer> by_whole_logits(const std::filesystem::path& folder,
+                                         int n_ranks,
+                                         WeightDType dtype,
+                                         const std::vector<OpenRequest>& requests) {
+  std::vector<PlainAnswer> answers;
+  const auto decode_all = [&requests](Model& model, Backend& backend,
+                                      std::vector<PlainAnswer>& into) {
+    test::WholeView whole(model, backend);
+    for (const OpenRequest& request : requests)
+      into.push_back(plain_decode(whole, backend, request, kMaxLen, kValidIds));
+  };
+  Team team(folder, n_ranks, dtype, [&](Model& model, Backend& backend) {
+    std::vector<PlainAnswer> same;
+    decode_all(model, backend, same);
+  });
+  decode_all(team.model(), team.backend(), answers);
+  return answers;
+}
+
+std::map<SeqId, Answer> by_engine(const std::filesystem::path& target_folder,
+                                  const std::filesystem::path& draft_folder,
+                                  int n_ranks,
+                                  WeightDType dtype,
+                                  const std::vector<OpenRequest>& requests,
+                                  SpecStats& spec) {
+  Team target(target_folder, n_ranks, dtype, follow_to_the_end);
+  Team draft(draft_folder, n_ranks, dtype, follow_to_the_end);
+  DraftEngineOptions draft_options;
+  draft_options.kv = {.n_blocks = 200, .block_tokens = 8};
+  draft_options.n_valid_ids = kValidIds;
+  DraftEngine draft_engine(draft.model(), draft.backend(), draft_options);
+  LinkedDraft linked(draft_engine, kRoot, {.lose = 5, .repeat = 5, .max_delay = 2}, 3);
+  NgramProposer ngram;
+  TargetEngineOptions options;
+  options.kv = {.n_blocks = 40, .block_tokens = 8};  // too few for all: some are preempted
+  options.max_running = 5;
+  options.max_batch_rows = 60;
+  options.prefill_chunk = 11;
+  options.max_model_len = kMaxLen;
+  options.n_valid_ids = kValidIds;
+  options.prefix_root = kRoot;
+  TargetEngine engine(target.model(), target.backend(),
+                      {.draft = &linked, .ngram = &ngram, .watch = &linked}, options);
+  TimePoint now{std::chrono::hours(1)};
+  for (const OpenRequest& request : requests) EXPECT_TRUE(engine.open(request, now).ok());
+  std::map<SeqId, Answer> answers;
+  for (int step = 0; engine.has_work() && step < 5000; ++step) {
+    now += std::chrono::milliseconds(400);  // so that ranks are counted now and then, too
+    engine.roll_call(now);
+    draft_engine.roll_call(now);
+    const StepOutput& output = engine.step(now);
+    for (const TokensEvent& event : output.tokens) {
+      Answer& answer = answers[event.seq];
+      answer.ids.insert(answer.ids.end(), event.ids.begin(), event.ids.end());
+      for (const TokenLogprobs& one : event.logprobs) answer.logprobs.push_back(one.logprob);
+    }
+    EXPECT_TRUE(output.failed.empty());
+  }
+  EXPECT_FALSE(engine.has_work());
+  spec = engine.snapshot().spec;
+  engine.release_ranks();
+  draft_engine.release_ranks();
+  return answers;
+}
+
+struct Case {
+  Family family;
+  WeightDType dtype;
+  int n_ranks;
+};
+
+class OverRanks : public testing::TestWithParam<Case> {};
+
+TEST_P(OverRanks, SpeculativeTextIsTheTextOfOneProcessWithTheWholeLogits) {
+  const Case& c = GetParam();
+  const test::TempFolder folder;
+  write_random_model(folder / "target", {.config = config_of(c.family), .seed = 11});
+  write_perturbed_model(folder / "target", folder / "draft", 0.05f, 5);
+  const std::vector<OpenRequest> requests = some_requests(21);
+  const auto plain = by_whole_logits(folder / "target", c.n_ranks, c.dtype, requests);
+  SpecStats spec;
+  const auto got =
+      by_engine(folder / "target", folder / "draft", c.n_ranks, c.dtype, requests, spec);
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    SCOPED_TRACE(testing::Message() << "request " << i);
+    const Answer& answer = got.at(requests[i].seq);
+    EXPECT_EQ(answer.ids, plain[i].ids);
+    if (requests[i].params.n_logprobs < 0) continue;
+    ASSERT_EQ(answer.logprobs.size(), plain[i].logprobs.size());
+    for (std::size_t t = 0; t < answer.logprobs.size(); ++t)
+      EXPECT_FLOAT_EQ(answer.logprobs[t], plain[i].logprobs[t]);
+  }
+  EXPECT_GT(spec.n_accepted, 20u) << "guesses must have been worth something";
+  EXPECT_LT(spec.acceptance_rate(), 0.98);
+}
+
+std::vector<Case> all_cases() {
+  std::vector<Case> cases;
+  for (const Family family : {Family::kLlama, Family::kQwen2, Family::kQwen3, Family::kMistral})
+    for (const int n_ranks : {1, 2, 4}) cases.push_back({family, WeightDType::kF32, n_ranks});
+  for (const int n_ranks : {2, 4}) cases.push_back({Family::kLlama, WeightDType::kBf16, n_ranks});
+  cases.push_back({Family::kQwen3, WeightDType::kI8, 2});
+  return cases;
+}
+
+std::string name_of(const testing::TestParamInfo<Case>& one) {
+  const char* dtype = one.param.dtype == WeightDType::kF32    ? "f32"
+                      : one.param.dtype == WeightDType::kBf16 ? "bf16"
+                                                              : "int8";
+  return std::string(family_name(one.param.family)) + "_" + dtype + "_" +
+         std::to_string(one.param.n_ranks);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, OverRanks, testing::ValuesIn(all_cases()), name_of);
+
+// The next token's score after seven in a block, read from that block or from a copy of it.
+double score_after_seven(const std::filesystem::path& folder, std::int32_t block, bool copies) {
+  Team team(folder, 2, WeightDType::kF32, follow_to_the_end);
+  const CacheShape shape{.n_blocks = 4, .block_tokens = 8, .n_valid_ids = kValidIds};
+  Leader leader(team.model().ranks(), shape);
+  PlanRunner runner(team.model(), team.backend(), shape);
+  const auto run = [&](const StepPlan& plan) {
+    leader.send(plan);
+    runner.run(plan);
+  };
+  StepPlan first;
+  first.tokens = {3, 1, 4, 1, 5, 9, 2};
+  first.slices = {{.seq = SeqId{1}, .n_known = 7, .n_blocks = 1}};
+  first.block_tables = {0};
+  run(first);
+  StepPlan next;
+  next.tokens = {6};
+  next.slices = {{.seq = SeqId{1}, .start = 7, .n_known = 1, .n_choices = 1, .n_blocks = 1}};
+  next.block_tables = {block};
+  if (copies) next.copies = {{.src_block = 0, .dst_block = block}};
+  next.logit_rows = {0};
+  next.rules = {RowRule{}};
+  run(next);
+  leader.end();
+  return runner.choices().front().score;
+}
+
+TEST(Followers, CopyBlocksAsThePlanSays) {
+  const test::TempFolder folder;
+  write_random_model(folder.path(), {.config = config_of(Family::kLlama), .seed = 11});
+  const double in_place = score_after_seven(folder.path(), 0, false);
+  EXPECT_EQ(score_after_seven(folder.path(), 2, true), in_place);
+  EXPECT_NE(score_after_seven(folder.path(), 2, false), in_place) << "the cache must matter";
+}
+
+TEST(Plans, ArriveAsTheyWereSent) {
+  StepPlan plan;
+  plan.tokens = {1, 2, 3};
+  plan.slices = {{.seq = SeqId{9}, .start = 4, .n_known = 3, .n_choices = 1, .n_blocks = 2}};
+  plan.block_tables = {7, 8};
+  plan.copies = {{.src_block = 1, .dst_block = 2}};
+  plan.logit_rows = {2};
+  plan.rules = {{.temperature = 0.5f, .seed = 77}};
+  StepPlan got;
+  got.adjustments = {{.id = 3}};
+  const auto bytes = pack_plan(plan);
+  ASSERT_TRUE(unpack_plan(bytes, got).ok());
+  EXPECT_EQ(got.tokens, plan.tokens);
+  EXPECT_EQ(got.block_tables, plan.block_tables);
+  EXPECT_EQ(got.copies, plan.copies);
+  EXPECT_EQ(got.logit_rows, plan.logit_rows);
+  ASSERT_EQ(got.slices.size(), 1u);
+  EXPECT_EQ(got.slices[0].seq, SeqId{9});
+  EXPECT_EQ(got.slices[0].n_blocks, 2u);
+  ASSERT_EQ(got.rules.size(), 1u);
+  EXPECT_EQ(got.rules[0].seed, 77u);
+  EXPECT_TRUE(got.adjustments.empty());
+}
+
+TEST(Plans, NothingElseIsTakenForOne) {
+  StepPlan plan, got;
+  plan.tokens = {1, 2, 3};
+  const auto bytes = pack_plan(plan);
+  for (std::size_t n = 0; n < bytes.size(); ++n)
+    EXPECT_FALSE(unpack_plan(std::span(bytes).first(n), got).ok()) << n;
+  auto longer = bytes;
+  longer.push_back({});
+  EXPECT_FALSE(unpack_plan(longer, got).ok());
+  auto endless = bytes;
+  for (std::size_t i = 4; i < 12; ++i) endless[i] = std::byte{0x7f};  // that many tokens
+  EXPECT_FALSE(unpack_plan(endless, got).ok());
+}
+
+TEST(RankSetup, SeatsTheLeastAndStrangers) {
+  auto ranks = make_thread_collectives(3);
+  std::vector<std::thread> threads;
+  for (int r = 0; r < 3; ++r)
+    threads.emplace_back([&, r] {
+      Collective& mine = *ranks[static_cast<std::size_t>(r)];
+      const RankSeat seat = find_seat(mine, r == 1 ? "b" : "a");
+      EXPECT_EQ(seat.n_here, r == 1 ? 1 : 2);
+      EXPECT_EQ(seat.index_here, r == 2 ? 1 : 0);
+      EXPECT_EQ(least_of(mine, static_cast<std::uint64_t>(10 - r)), 8u);
+      check_alike(mine, "build", "1");
+      EXPECT_THROW(check_alike(mine, "build", r == 2 ? "2" : "1"), FatalError);
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace foretoken
