@@ -108,6 +108,9 @@ struct TargetSection {
   std::uint32_t threads = 0;
   bool pin = false;
   std::string isa = "auto";
+  std::uint32_t tensor_parallel = 1;
+  std::string hostfile;
+  std::uint32_t rank_deadline_ms = 5000;
 
   template <class Self, class Visitor>
   static void fields(Self& s, Visitor&& v) {
@@ -115,6 +118,12 @@ struct TargetSection {
     v("threads", s.threads, in_range(0, 1024), "worker threads; 0 = one per physical core");
     v("pin", s.pin, anything(), "bind each worker thread to a core; not where draft and target share them");
     v("isa", s.isa, one_of({"auto", "scalar", "avx2", "avx512"}), "instruction set of the kernels");
+    v("tensor_parallel", s.tensor_parallel, in_range(1, 64),
+      "MPI ranks that the model is spread over; must divide its KV heads");
+    v("hostfile", s.hostfile, anything(),
+      "mpirun's list of hosts for these ranks, this host first; \"\" = this host alone");
+    v("rank_deadline_ms", s.rank_deadline_ms, in_range(100, 600'000),
+      "a rank that is silent for longer ends them all; longer than one pass takes");
   }
 };
 
@@ -125,6 +134,9 @@ struct DraftSection {
   std::string isa = "auto";
   std::string memory = "20%";
   std::uint32_t max_sequences = 64;
+  std::uint32_t tensor_parallel = 1;
+  std::string hostfile;
+  std::uint32_t rank_deadline_ms = 5000;
 
   template <class Self, class Visitor>
   static void fields(Self& s, Visitor&& v) {
@@ -136,6 +148,12 @@ struct DraftSection {
       "the draft's cache: share of the memory free at start, or an amount");
     v("max_sequences", s.max_sequences, in_range(1, 65536),
       "sequences a draft follows at a time, for all its targets");
+    v("tensor_parallel", s.tensor_parallel, in_range(1, 64),
+      "MPI ranks that the model is spread over; must divide its KV heads");
+    v("hostfile", s.hostfile, anything(),
+      "mpirun's list of hosts for these ranks, this host first; \"\" = this host alone");
+    v("rank_deadline_ms", s.rank_deadline_ms, in_range(100, 600'000),
+      "a rank that is silent for longer ends them all; longer than one pass takes");
   }
 };
 

@@ -13,6 +13,7 @@
 #include "common/config/describe.h"
 #include "common/runtime/args.h"
 #include "common/runtime/process.h"
+#include "common/runtime/rank_launcher.h"
 #include "common/runtime/service_loop.h"
 #include "common/runtime/transport_metrics.h"
 #include "common/transport/zmq_transport.h"
@@ -163,7 +164,9 @@ int service_main(const ServiceInfo& info, const std::function<int(const Config&,
   if (!loaded.errors.empty()) return kExitConfig;
   if (args.print_config) std::cout << print_config(loaded);
   if (args.print_config || args.check_config) return kExitOk;
-  return run_body(info, args, std::move(loaded), body);
+  const int code = run_body(info, args, std::move(loaded), body);
+  report_exit(code);
+  return code;
 }
 
 std::string build_text() {

@@ -194,6 +194,7 @@ void DraftService::on_undelivered(const Peer& peer, const Frames&) {
 
 TimePoint DraftService::on_turn(TimePoint now) {
   const TimePoint due = link_.turn(now, [this] { return load(); });
+  engine_.roll_call(now);
   // Without work a step still frees what has expired, a few times a second.
   if (engine_.has_work() || engine_.snapshot().n_attached > 0) step();
   std::erase_if(targets_, [&](const auto& entry) {

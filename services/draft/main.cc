@@ -2,7 +2,11 @@
 #include <algorithm>
 
 #include "common/config/resolve.h"
+#include "common/engine/follower.h"
+#include "common/engine/rank_setup.h"
 #include "common/model/pair.h"
+#include "common/runtime/process.h"
+#include "common/runtime/rank_launcher.h"
 #include "common/runtime/service_main.h"
 #include "common/tokenizer/tokenizer.h"
 #include "kernels/include/backend.h"
@@ -15,15 +19,32 @@ int main(int argc, char** argv) {
       {"draft", argc, argv, "Guesses ahead for targets, batched together."},
       [](const Config& config, Runtime& runtime) {
         const std::string folder = model_folder(config.model.draft, "draft");
+        const auto n_ranks = static_cast<int>(config.draft.tensor_parallel);
+        if (n_ranks > 1 && config.draft.pin)
+          throw FatalError(ErrorCode::kConfig, "draft.pin: ranks of one host would take the same cores");
+        if (n_ranks > 1 && !is_started_as_rank())
+          return launch_ranks(draft_ranks(config.draft, runtime.name()));
+        const auto ranks = n_ranks > 1 ? make_mpi_collective(n_ranks) : make_self_collective();
+        if (n_ranks > 1) join_launcher(ranks->rank());
         const auto tokenizer = value_or_throw(Tokenizer::load(folder));
         LoadOptions loading = draft_loading(config);
         const auto estimate = estimate_memory(inspect_model(folder), loading);
-        const auto backend = make_backend(draft_backend(config.draft, estimate.weight_bytes));
-        loading.on_progress = [&](std::uint64_t done, std::uint64_t total) {
+        const auto backend = make_backend(
+            draft_backend(config.draft, estimate.weight_bytes, find_seat(*ranks, host_name())));
+        check_alike(*ranks, "build", build_text());
+        check_alike(*ranks, "arithmetic (draft.isa)", backend->numerics());
+        loading.ranks = ranks.get();
+        if (ranks->rank() == 0) loading.on_progress = [&](std::uint64_t done, std::uint64_t total) {
           runtime.progress("loading the draft, " +
                            std::to_string(100 * done / std::max<std::uint64_t>(1, total)) + " %");
         };
         const auto model = load_model(folder, *backend, loading);
+        const std::uint64_t free_bytes = least_of(*ranks, backend->free_bytes());
+        const Duration patience = std::chrono::milliseconds(config.draft.rank_deadline_ms);
+        if (ranks->rank() != 0) {
+          follow(*model, *backend, patience);
+          return kExitOk;
+        }
         const DraftVocabulary vocabulary{
             .vocabulary = tokenizer->vocabulary_fingerprint(),
             .text = tokenizer->text_fingerprint(),
@@ -32,11 +53,14 @@ int main(int argc, char** argv) {
 
         wire::Speaker speaker = runtime.speaker();
         const DraftEngineOptions options =
-            draft_engine_options(config, *model, *backend, vocabulary);
+            draft_engine_options(config, *model, free_bytes, vocabulary);
         DraftEngine engine(*model, *backend, options);
         DraftService service(draft_service_options(config, runtime.id(), vocabulary),
                              draft_hello(folder, runtime.name(), *model, vocabulary, options),
                              engine, speaker, runtime.metrics());
-        return runtime.serve(service);
+        ranks->set_patience(patience);
+        const int code = runtime.serve(service);
+        engine.release_ranks();
+        return code;
       });
 }

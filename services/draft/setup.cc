@@ -24,14 +24,22 @@ constexpr std::uint64_t kBytesPerThread = std::uint64_t{16} << 20;
 
 }  // namespace
 
-BackendOptions draft_backend(const DraftSection& draft, std::uint64_t weight_bytes) {
+RankLaunch draft_ranks(const DraftSection& draft, const std::string& name) {
+  return {.name = name,
+          .n_ranks = static_cast<int>(draft.tensor_parallel),
+          .hostfile = draft.hostfile,
+          .deadline = std::chrono::milliseconds(draft.rank_deadline_ms)};
+}
+
+BackendOptions draft_backend(const DraftSection& draft, std::uint64_t weight_bytes, const RankSeat& seat) {
   constexpr std::uint64_t kMostThreads = 1024;
   return {.device = draft.device,
           .n_threads = static_cast<int>(draft.threads),
           .max_threads = static_cast<int>(
               std::clamp<std::uint64_t>(weight_bytes / kBytesPerThread, 1, kMostThreads)),
           .pin = draft.pin,
-          .isa = cpu_isa_from_name(draft.isa).value_or(CpuIsa::kAuto)};
+          .isa = cpu_isa_from_name(draft.isa).value_or(CpuIsa::kAuto),
+          .sharers = seat.n_here};
 }
 
 // The draft's context may end before the target's: there it falls silent, and the target goes on
@@ -44,14 +52,14 @@ LoadOptions draft_loading(const Config& config) {
 
 DraftEngineOptions draft_engine_options(const Config& config,
                                         const Model& model,
-                                        const Backend& backend,
+                                        std::uint64_t free_bytes,
                                         const DraftVocabulary& vocabulary) {
   const auto max_len = static_cast<std::int64_t>(model.config().max_model_len);
   const auto block_tokens = static_cast<std::int32_t>(config.kv_cache.block_tokens);
   const std::int64_t fitting =
       value_or_throw(kv_blocks({.memory = config.draft.memory,
                                 .geometry = model.kv_geometry(block_tokens),
-                                .free_bytes = backend.free_bytes(),
+                                .free_bytes = free_bytes,
                                 .max_sequence_tokens = static_cast<std::uint64_t>(max_len)}));
   const std::int64_t useful =
       kCacheTurns * config.draft.max_sequences * ((max_len + block_tokens - 1) / block_tokens);

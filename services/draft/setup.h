@@ -6,8 +6,10 @@
 
 #include "common/config/sections.h"
 #include "common/engine/engine_options.h"
+#include "common/engine/rank_setup.h"
 #include "common/model/load_model.h"
 #include "common/model/model.h"
+#include "common/runtime/rank_launcher.h"
 #include "common/wire/messages.h"
 #include "kernels/include/backend.h"
 #include "services/draft/draft_service.h"
@@ -22,11 +24,12 @@ struct DraftVocabulary {
 };
 
 // `weight_bytes`: of the model in memory, for the number of threads it pays for.
-BackendOptions draft_backend(const DraftSection& draft, std::uint64_t weight_bytes);
+RankLaunch draft_ranks(const DraftSection& draft, const std::string& name);
+BackendOptions draft_backend(const DraftSection& draft, std::uint64_t weight_bytes, const RankSeat& seat);
 LoadOptions draft_loading(const Config& config);
 DraftEngineOptions draft_engine_options(const Config& config,
                                         const Model& model,
-                                        const Backend& backend,
+                                        std::uint64_t free_bytes,
                                         const DraftVocabulary& vocabulary);
 DraftServiceOptions draft_service_options(const Config& config,
                                           const std::string& id,

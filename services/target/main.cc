@@ -2,6 +2,10 @@
 #include <algorithm>
 
 #include "common/config/resolve.h"
+#include "common/engine/follower.h"
+#include "common/engine/rank_setup.h"
+#include "common/runtime/process.h"
+#include "common/runtime/rank_launcher.h"
 #include "common/runtime/service_main.h"
 #include "common/spec/prediction_proposer.h"
 #include "common/tokenizer/tokenizer.h"
@@ -15,14 +19,31 @@ int main(int argc, char** argv) {
       {"target", argc, argv, "Runs the target model and judges what drafts propose."},
       [](const Config& config, Runtime& runtime) {
         const std::string folder = model_folder(config.model.target, "target");
+        const auto n_ranks = static_cast<int>(config.target.tensor_parallel);
+        if (n_ranks > 1 && config.target.pin)
+          throw FatalError(ErrorCode::kConfig, "target.pin: ranks of one host would take the same cores");
+        if (n_ranks > 1 && !is_started_as_rank())
+          return launch_ranks(target_ranks(config.target, runtime.name()));
+        const auto ranks = n_ranks > 1 ? make_mpi_collective(n_ranks) : make_self_collective();
+        if (n_ranks > 1) join_launcher(ranks->rank());
         const auto tokenizer = value_or_throw(Tokenizer::load(folder));
-        const auto backend = make_backend(target_backend(config.target));
+        const auto backend =
+            make_backend(target_backend(config.target, find_seat(*ranks, host_name())));
+        check_alike(*ranks, "build", build_text());
+        check_alike(*ranks, "arithmetic (target.isa)", backend->numerics());
         LoadOptions loading = target_loading(config);
-        loading.on_progress = [&](std::uint64_t done, std::uint64_t total) {
+        loading.ranks = ranks.get();
+        if (ranks->rank() == 0) loading.on_progress = [&](std::uint64_t done, std::uint64_t total) {
           runtime.progress("loading the target, " +
                            std::to_string(100 * done / std::max<std::uint64_t>(1, total)) + " %");
         };
         const auto model = load_model(folder, *backend, loading);
+        const std::uint64_t free_bytes = least_of(*ranks, backend->free_bytes());
+        const Duration patience = std::chrono::milliseconds(config.target.rank_deadline_ms);
+        if (ranks->rank() != 0) {
+          follow(*model, *backend, patience);
+          return kExitOk;
+        }
         const TargetVocabulary vocabulary{
             .vocabulary = tokenizer->vocabulary_fingerprint(),
             .text = tokenizer->text_fingerprint(),
@@ -34,12 +55,15 @@ int main(int argc, char** argv) {
         NgramProposer ngram(ngram_config(config.speculation));
         PredictionProposer prediction;
         const TargetEngineOptions options =
-            target_engine_options(config, *model, *backend, vocabulary);
+            target_engine_options(config, *model, free_bytes, vocabulary);
         TargetEngine engine(*model, *backend, {&drafts, &ngram, &prediction, &drafts}, options);
         TargetService service(
             target_service_options(config),
             target_hello(config, runtime.name(), *model, *backend, vocabulary, options), engine,
             drafts, speaker, runtime.metrics());
-        return runtime.serve(service);
+        ranks->set_patience(patience);
+        const int code = runtime.serve(service);
+        engine.release_ranks();
+        return code;
       });
 }

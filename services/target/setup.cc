@@ -23,11 +23,19 @@ PrefixHash root_of(const Model& model, const TargetVocabulary& vocabulary) {
 
 }  // namespace
 
-BackendOptions target_backend(const TargetSection& target) {
+RankLaunch target_ranks(const TargetSection& target, const std::string& name) {
+  return {.name = name,
+          .n_ranks = static_cast<int>(target.tensor_parallel),
+          .hostfile = target.hostfile,
+          .deadline = std::chrono::milliseconds(target.rank_deadline_ms)};
+}
+
+BackendOptions target_backend(const TargetSection& target, const RankSeat& seat) {
   return {.device = target.device,
           .n_threads = static_cast<int>(target.threads),
           .pin = target.pin,
-          .isa = cpu_isa_from_name(target.isa).value_or(CpuIsa::kAuto)};
+          .isa = cpu_isa_from_name(target.isa).value_or(CpuIsa::kAuto),
+          .sharers = seat.n_here};
 }
 
 LoadOptions target_loading(const Config& config) {
@@ -38,7 +46,7 @@ LoadOptions target_loading(const Config& config) {
 
 TargetEngineOptions target_engine_options(const Config& config,
                                           const Model& model,
-                                          const Backend& backend,
+                                          std::uint64_t free_bytes,
                                           const TargetVocabulary& vocabulary) {
   const LimitsSection& limits = config.limits;
   const auto max_len = static_cast<std::int64_t>(model.config().max_model_len);
@@ -46,7 +54,7 @@ TargetEngineOptions target_engine_options(const Config& config,
   const std::int64_t fitting =
       value_or_throw(kv_blocks({.memory = config.kv_cache.memory,
                                 .geometry = model.kv_geometry(block_tokens),
-                                .free_bytes = backend.free_bytes(),
+                                .free_bytes = free_bytes,
                                 .max_sequence_tokens = static_cast<std::uint64_t>(max_len)}));
   const std::int64_t useful =
       kCacheTurns * limits.max_running * ((max_len + block_tokens - 1) / block_tokens);
@@ -100,7 +108,8 @@ TargetServiceOptions target_service_options(const Config& config) {
 
 std::string target_numerics(const Model& model, const Backend& backend, std::int32_t block_tokens) {
   return backend.numerics() + " weights " + model.config().weight_types + " kv " +
-         dtype_name(model.kv_geometry(block_tokens).dtype) + " ranks 1 noise 1";
+         dtype_name(model.kv_geometry(block_tokens).dtype) + " ranks " +
+         std::to_string(model.ranks() == nullptr ? 1 : model.ranks()->size()) + " noise 1";
 }
 
 wire::Hello target_hello(const Config& config,

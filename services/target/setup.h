@@ -6,9 +6,11 @@
 
 #include "common/config/sections.h"
 #include "common/engine/engine_options.h"
+#include "common/engine/rank_setup.h"
 #include "common/model/load_model.h"
 #include "common/model/model.h"
 #include "common/spec/ngram_proposer.h"
+#include "common/runtime/rank_launcher.h"
 #include "common/wire/messages.h"
 #include "kernels/include/backend.h"
 #include "services/target/draft_proposer.h"
@@ -23,12 +25,13 @@ struct TargetVocabulary {
   std::int32_t n_ids = 0;
 };
 
-BackendOptions target_backend(const TargetSection& target);
+RankLaunch target_ranks(const TargetSection& target, const std::string& name);
+BackendOptions target_backend(const TargetSection& target, const RankSeat& seat);
 LoadOptions target_loading(const Config& config);
 // Sizes the cache by what the backend has free. FatalError naming the key where it cannot be.
 TargetEngineOptions target_engine_options(const Config& config,
                                           const Model& model,
-                                          const Backend& backend,
+                                          std::uint64_t free_bytes,
                                           const TargetVocabulary& vocabulary);
 DraftPoolOptions draft_pool_options(const Config& config,
                                     const Model& model,

@@ -44,7 +44,7 @@ TEST(BackendOf, TheConfiguredInstructionSetIsTheBackends) {
                                   {"avx2", CpuIsa::kAvx2},
                                   {"avx512", CpuIsa::kAvx512}}) {
     target.isa = word;
-    EXPECT_EQ(target_backend(target).isa, isa) << word;
+    EXPECT_EQ(target_backend(target, {}).isa, isa) << word;
   }
   EXPECT_EQ(cpu_isa_from_name("amx"), CpuIsa::kAmx);
   EXPECT_EQ(cpu_isa_from_name("avx512_bf16"), CpuIsa::kAvx512Bf16);

@@ -1,0 +1,278 @@
+#include "common/runtime/rank_launcher.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <systemd/sd-daemon.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <sstream>
+#include <vector>
+
+#include "common/base/log.h"
+#include "common/base/result.h"
+#include "common/runtime/process.h"
+#include "common/runtime/rank_group.h"
+#include "common/runtime/service_main.h"
+
+namespace foretoken {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr auto kGoodbye = std::chrono::seconds(3);  // from the first rank's end to the last's
+constexpr std::string_view kRankWord = "FORETOKEN_RANK=";
+constexpr std::string_view kExitWord = "EXIT_STATUS=";
+
+TimePoint now() { return std::chrono::steady_clock::now(); }
+
+// This process's own command line, to be run once more.
+std::vector<std::string> own_command() {
+  std::ifstream in("/proc/self/cmdline", std::ios::binary);
+  std::vector<std::string> command;
+  for (std::string word; std::getline(in, word, '\0');) command.push_back(word);
+  std::error_code ignored;
+  const fs::path self = fs::read_symlink("/proc/self/exe", ignored);
+  if (command.empty() || self.empty())
+    throw FatalError(ErrorCode::kIo, "/proc does not tell this process's command line");
+  command.front() = self.string();
+  return command;
+}
+
+std::vector<std::string> mpirun_command(const RankLaunch& launch, const fs::path& folder) {
+  std::vector<std::string> command{
+      "mpirun", "--quiet", "-n", std::to_string(launch.n_ranks), "--bind-to", "none", "--oversubscribe",
+      // Between ranks of one host: shared memory in the group's folder, and no listening sockets.
+      "--mca", "btl", launch.hostfile.empty() ? "self,vader" : "self,vader,tcp",
+      "--mca", "btl_vader_backing_directory", folder.string(),
+      "--mca", "orte_tmpdir_base", folder.string(),
+  };
+  if (launch.hostfile.empty())
+    command.insert(command.end(), {"--host", "localhost:" + std::to_string(launch.n_ranks)});
+  else
+    command.insert(command.end(), {"--hostfile", launch.hostfile});
+  if (::geteuid() == 0) command.emplace_back("--allow-run-as-root");
+  for (std::string& word : own_command()) command.push_back(std::move(word));
+  return command;
+}
+
+// The child of launch(): nothing of this process's signal handling may reach the ranks.
+[[noreturn]] void become(const std::vector<std::string>& command, pid_t parent) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != parent) ::_exit(kExitGone);
+  ::setpgid(0, 0);  // a terminal's ^C is for the launcher, which asks rank 0 to drain
+  sigset_t none;
+  sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  ::signal(SIGPIPE, SIG_DFL);
+  const int nothing = ::open("/dev/null", O_RDONLY);
+  if (nothing >= 0) ::dup2(nothing, STDIN_FILENO);
+  std::vector<char*> words;
+  for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
+  words.push_back(nullptr);
+  ::execvp(words.front(), words.data());
+  ::_exit(127);
+}
+
+class Launcher {
+ public:
+  explicit Launcher(const RankLaunch& launch)
+      : launch_(launch), folder_(launch.name), reports_(folder_.path() / "notify") {}
+
+  int run() {
+    start();
+    while (!verdict_) {
+      wait();
+      read_reports();
+      read_signals();
+      look_at_processes();
+      look_at_clock();
+    }
+    end_all();
+    return *verdict_;
+  }
+
+ private:
+  struct Rank {
+    int number = 0;
+    Fd process;
+    std::optional<int> exit_code;
+    bool is_gone = false;
+  };
+
+  void start() {
+    const std::vector<std::string> command = mpirun_command(launch_, folder_.path());
+    ::setenv("NOTIFY_SOCKET", (folder_.path() / "notify").c_str(), 1);
+    const auto us = std::chrono::duration_cast<std::chrono::microseconds>(launch_.deadline).count();
+    ::setenv("WATCHDOG_USEC", std::to_string(us).c_str(), 1);
+    ::unsetenv("WATCHDOG_PID");
+    const pid_t parent = ::getpid();
+    mpirun_ = ::fork();
+    if (mpirun_ == 0) become(command, parent);
+    if (outer_socket_.empty())
+      ::unsetenv("NOTIFY_SOCKET");
+    else
+      ::setenv("NOTIFY_SOCKET", outer_socket_.c_str(), 1);
+    if (mpirun_ < 0) throw FatalError(ErrorCode::kIo, "fork: " + words_of_errno());
+    mpirun_process_ = open_process(mpirun_);
+    log_info("ranks started", {{"ranks", launch_.n_ranks}, {"mpirun", mpirun_}});
+  }
+
+  void wait() {
+    std::vector<pollfd> all{{reports_.fd(), POLLIN, 0}, {signals_.fd(), POLLIN, 0}};
+    if (mpirun_process_) all.push_back({mpirun_process_.get(), POLLIN, 0});
+    for (const auto& [pid, rank] : ranks_)
+      if (!rank.is_gone) all.push_back({rank.process.get(), POLLIN, 0});
+    ::poll(all.data(), all.size(), 100);
+  }
+
+  void read_reports() {
+    while (auto report = reports_.next()) {
+      std::istringstream lines(report->text);
+      for (std::string line; std::getline(lines, line);) take(report->pid, line);
+    }
+  }
+
+  void take(pid_t pid, const std::string& line) {
+    if (line.starts_with(kRankWord)) {
+      Rank rank{.number = std::atoi(line.c_str() + kRankWord.size()), .process = open_process(pid)};
+      if (rank.number == 0) first_ = pid;
+      ranks_.insert_or_assign(pid, std::move(rank));
+      return;
+    }
+    if (line.starts_with(kExitWord)) {
+      const int code = std::atoi(line.c_str() + kExitWord.size());
+      if (const auto rank = ranks_.find(pid); rank != ranks_.end()) rank->second.exit_code = code;
+      if (code != kExitOk && !bad_code_) bad_code_ = code;
+      return;
+    }
+    if (pid != first_) return;
+    if (line == "READY=1") is_serving_ = true;
+    if (line == "WATCHDOG=1" || line == "READY=1") last_sign_ = now();
+    sd_notify(0, line.c_str());
+  }
+
+  void read_signals() {
+    while (const auto signal = signals_.next()) {
+      if (*signal == SIGHUP) continue;
+      if (first_ == 0) {
+        log_info("stopped while starting");
+        verdict_ = kExitOk;
+      } else {
+        ::kill(first_, SIGTERM);
+      }
+    }
+  }
+
+  void look_at_processes() {
+    for (auto& [pid, rank] : ranks_) {
+      if (rank.is_gone || !has_ended(rank.process)) continue;
+      rank.is_gone = true;
+      read_reports();  // its last word came before its end
+      if (rank.exit_code == kExitOk) {
+        leaving_since_ = leaving_since_.value_or(now());
+      } else if (!verdict_) {
+        verdict_ = bad_code_.value_or(kExitGone);
+        log_error("a rank is gone: all are ended",
+                  {{"rank", rank.number}, {"pid", pid}, {"code", *verdict_}});
+      }
+    }
+    int status = 0;
+    if (verdict_ || ::waitpid(mpirun_, &status, WNOHANG) != mpirun_) return;
+    mpirun_ = 0;
+    read_reports();
+    const int code = WIFEXITED(status) ? WEXITSTATUS(status) : kExitGone;
+    if (code == 127 && ranks_.empty())
+      verdict_ = complain(kExitConfig, "mpirun is not to be found; install openmpi-bin");
+    else if (code == 0)
+      verdict_ = bad_code_.value_or(kExitOk);
+    else
+      verdict_ = complain(bad_code_.value_or(kExitGone),
+                          "mpirun has ended with code " + std::to_string(code));
+  }
+
+  void look_at_clock() {
+    if (verdict_) return;
+    if (is_serving_ && !leaving_since_ && now() - last_sign_ > longest_silence())
+      verdict_ = complain(kExitGone, "rank 0 is silent");
+    if (leaving_since_ && now() - *leaving_since_ > kGoodbye)
+      verdict_ = complain(kExitGone, "not all ranks have ended");
+  }
+
+  // Rank 0 gives signs four times within the deadline, and none while it waits for another rank: that
+  // wait ends first, and its message names the rank.
+  Duration longest_silence() const {
+    return launch_.deadline + launch_.deadline / 4 + std::chrono::milliseconds(250);
+  }
+
+  static int complain(int code, const std::string& what) {
+    log_error(what + ": all ranks are ended", {{"code", code}});
+    return code;
+  }
+
+  static bool has_ended(const Fd& process) {
+    pollfd one{process.get(), POLLIN, 0};
+    return !process || ::poll(&one, 1, 0) > 0;
+  }
+
+  // Also those that are stopped. Ranks on other hosts end with their connection to mpirun.
+  void end_all() {
+    if (mpirun_ > 0) ::kill(mpirun_, SIGKILL);
+    for (const auto& [pid, rank] : ranks_)
+      if (rank.process)
+        ::syscall(SYS_pidfd_send_signal, rank.process.get(), SIGKILL, nullptr, 0);
+    const TimePoint begin = now();
+    for (const auto& [pid, rank] : ranks_)
+      while (!has_ended(rank.process) && now() - begin < kGoodbye) {
+        pollfd one{rank.process.get(), POLLIN, 0};
+        ::poll(&one, 1, 50);
+      }
+    if (mpirun_ > 0) ::waitpid(mpirun_, nullptr, 0);
+  }
+
+  const RankLaunch launch_;
+  const std::string outer_socket_ = [] {
+    const char* socket = std::getenv("NOTIFY_SOCKET");
+    return std::string(socket == nullptr ? "" : socket);
+  }();
+  Signals signals_;
+  GroupFolder folder_;
+  ReportSocket reports_;
+  pid_t mpirun_ = 0;  // 0: ended
+  Fd mpirun_process_;
+  std::map<pid_t, Rank> ranks_;  // of this host, once they have said who they are
+  pid_t first_ = 0;              // rank 0
+  bool is_serving_ = false;
+  TimePoint last_sign_{};
+  std::optional<TimePoint> leaving_since_;
+  std::optional<int> bad_code_;  // the first that is not 0
+  std::optional<int> verdict_;
+};
+
+}  // namespace
+
+int launch_ranks(const RankLaunch& launch) {
+  const int code = Launcher(launch).run();
+  if (code == kExitOk) log_info("all ranks have ended");
+  return code;
+}
+
+void join_launcher(int rank) {
+  const pid_t parent = ::getppid();
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != parent) ::_exit(kExitGone);
+  sd_notify(0, (std::string(kRankWord) + std::to_string(rank)).c_str());
+}
+
+void report_exit(int code) { sd_notify(0, (std::string(kExitWord) + std::to_string(code)).c_str()); }
+
+}  // namespace foretoken

@@ -1,0 +1,253 @@
+"""Targets and drafts of several MPI ranks: one text whatever happens to a rank, and nothing left of a group that lost one.
+
+--times N repeats each killing N times (two in ./check)."""
+import glob
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+import tiny_model
+from harness import BIN, Client, System, plain_answers, request, text_of, wait_for
+
+TIMES = int(sys.argv[sys.argv.index("--times") + 1]) if "--times" in sys.argv else 2
+SEED = int(os.environ.get("FORETOKEN_TEST_SEED", "20261121"))
+# From the fault to the end of the last process of the group.
+KILL_LIMIT, STOP_LIMIT = 3.0, 7.0
+GONE = 75
+
+
+def parents():
+    table = {}
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{entry}/stat") as stat:
+                table[int(entry)] = int(stat.read().rsplit(")", 1)[1].split()[1])
+        except OSError:
+            pass
+    return table
+
+
+def family(pid):
+    """The process and all that descend from it."""
+    table, found = parents(), [pid]
+    for one in found:
+        found.extend(child for child, parent in table.items() if parent == one)
+    return found
+
+
+def ranks_of(pid):
+    """Rank -> pid, of a launcher."""
+    found = {}
+    for one in family(pid)[1:]:
+        try:
+            with open(f"/proc/{one}/environ", "rb") as environment:
+                words = dict(word.split(b"=", 1) for word in environment.read().split(b"\0") if b"=" in word)
+        except OSError:
+            continue
+        if b"OMPI_COMM_WORLD_RANK" in words:
+            found[int(words[b"OMPI_COMM_WORLD_RANK"])] = one
+    return found
+
+
+def is_alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def traces(name):
+    """What a group may leave behind on this host."""
+    return (glob.glob(f"/dev/shm/foretoken-ranks-{name}-*") + glob.glob("/dev/shm/vader_segment.*")
+            + glob.glob("/tmp/ompi.*") + glob.glob("/tmp/openmpi-sessions-*"))
+
+
+@unittest.skipUnless(shutil.which("mpirun"), "no mpirun")
+class Ranks(unittest.TestCase):
+    def system_of(self, names, targets=1, drafts=1, settings=(), kv_heads=2):
+        tiny_model.KV_HEADS = kv_heads
+        system = System(settings=settings).__enter__()
+        tiny_model.KV_HEADS = 2
+        self.addCleanup(self.close, system)
+        system.start(*names)
+        system.wait_ready(targets=targets, drafts=drafts)
+        return system
+
+    @staticmethod
+    def close(system):
+        for name in list(system.processes):  # politely: a launcher that is killed leaves its folder to the next one
+            system.processes[name].send_signal(signal.SIGTERM)
+        for name in list(system.processes):
+            try:
+                system.processes[name].wait(20)
+            except subprocess.TimeoutExpired:
+                pass
+        system.__exit__(None, None, None)
+
+    def ended(self, system, name, pids, limit, client=None):
+        """Waits for the whole group's end; returns how long it took. A client that did not read would be cut off."""
+        begin = time.monotonic()
+        launcher = system.processes.pop(name)
+
+        def have_ended():
+            if client:
+                list(client.pump(0.005))
+            return launcher.poll() is not None and not any(is_alive(pid) for pid in pids)
+
+        wait_for(have_ended, f"all processes of {name} ended", 30)
+        code = launcher.returncode
+        took = time.monotonic() - begin
+        self.assertEqual(GONE, code)
+        self.assertLessEqual(took, limit)
+        self.assertEqual([], traces(name))
+        return took
+
+    def compare(self, truth, client, ids):
+        different = []
+        for index, (plain, one) in enumerate(zip(truth, ids)):
+            text, tokens = text_of(client.wait(one, patience=120))
+            if (text, tokens) != (plain["text"], plain["token_ids"]):
+                different.append(index)
+        self.assertEqual([], different, "texts that are not those of plain decoding")
+
+    def test_speculative_is_plain_with_one_two_and_four_ranks(self):
+        for ranks in (1, 2, 4):
+            with self.subTest(ranks=ranks):
+                system = self.system_of(["router", "tokenizer", "draft", "target"], kv_heads=4,
+                                        settings=[f"target.tensor_parallel={ranks}"])
+                client = Client(system)
+                truth = plain_answers(client, 8, max_tokens=128)
+                ids = [client.send(request(i, max_tokens=128, stream=True)) for i in range(8)]
+                self.compare(truth, client, ids)
+                self.assertEqual(ranks if ranks > 1 else 0, len(ranks_of(system.processes["target"].pid)))
+                launcher = system.processes.pop("target")
+                launcher.send_signal(signal.SIGTERM)
+                self.assertEqual(0, launcher.wait(30), "a drain ends with 0")
+                self.assertEqual([], traces("target-0"))
+                client.close()
+
+    def test_a_draft_may_have_ranks_of_its_own(self):
+        system = self.system_of(["router", "tokenizer", "draft", "target"], settings=["draft.tensor_parallel=2"])
+        client = Client(system)
+        truth = plain_answers(client, 8, max_tokens=256)
+        ids = [client.send(request(i, max_tokens=256, stream=True)) for i in range(8)]
+        self.compare(truth, client, ids)
+
+        def guesses_stood():
+            reply = client.ask(**request(0, max_tokens=256))
+            return reply["metrics"]["speculative_decoding"]["num_accepted_draft_tokens"]
+
+        wait_for(guesses_stood, "a guess of two ranks that stood")
+        ids = [client.send(request(i, max_tokens=256, stream=True)) for i in range(8)]
+        wait_for(lambda: list(client.pump()), "the first piece")
+        pids = family(system.processes["draft"].pid)
+        os.kill(ranks_of(system.processes["draft"].pid)[1], signal.SIGKILL)
+        self.ended(system, "draft", pids, KILL_LIMIT, client)
+        self.compare(truth, client, ids)
+        client.close()
+
+    def fault(self, which, limit, times):
+        """A rank of one of two targets meets its fate while streams run; the other target finishes every text."""
+        chance = random.Random(SEED + which)
+        names = ["router", "tokenizer", "target-0", "target-1"]
+        system = self.system_of(names, targets=2, drafts=0, settings=["target.tensor_parallel=2"])
+        client = Client(system)
+        truth = plain_answers(client, 8, max_tokens=1024)
+        took = []
+        for turn in range(times):
+            ids = [client.send(request(i, max_tokens=1024, stream=True)) for i in range(8)]
+            wait_for(lambda: list(client.pump()), "the first piece")
+            end = time.monotonic() + chance.uniform(0.0, 0.2)
+            while time.monotonic() < end:
+                list(client.pump(0.005))
+            rank = 1 if turn % 4 else turn // 4 % 2  # mostly a follower, now and then rank 0
+            pids = family(system.processes["target-0"].pid)
+            os.kill(ranks_of(system.processes["target-0"].pid)[rank], which)
+            took.append((rank, round(self.ended(system, "target-0", pids, limit, client), 2)))
+            self.compare(truth, client, ids)
+            system.start("target-0")
+            system.wait_ready(targets=2, drafts=0)
+        print(f"seed {SEED}, {signal.Signals(which).name}: (rank, seconds) {took}; limit {limit} s; "
+              f"{8 * times} of {8 * times} texts identical")
+        client.close()
+
+    def test_a_killed_rank_ends_the_group_and_another_target_goes_on(self):
+        self.fault(signal.SIGKILL, KILL_LIMIT, TIMES)
+
+    def test_a_stopped_rank_ends_the_group_and_another_target_goes_on(self):
+        self.fault(signal.SIGSTOP, STOP_LIMIT, TIMES)
+
+    def test_a_rank_that_stops_while_nothing_runs_is_noticed_too(self):
+        system = self.system_of(["router", "tokenizer", "target"], drafts=0, settings=["target.tensor_parallel=2"])
+        pids = family(system.processes["target"].pid)
+        os.kill(ranks_of(system.processes["target"].pid)[1], signal.SIGSTOP)
+        took = self.ended(system, "target", pids, STOP_LIMIT)
+        with open(os.path.join(system.folder, "target.log"), encoding="utf-8") as log:
+            self.assertRegex(log.read(), r"rank 0 has waited \d+ ms for rank 1")
+        print(f"idle group ended after {took:.2f} s")
+
+    def run_alone(self, settings, environment=None):
+        folder = tempfile.mkdtemp(prefix="ftk-")
+        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        model = tiny_model.write_model(os.path.join(folder, "t"))
+        command = [os.path.join(BIN, "foretoken-target"), "--config", "/dev/null"]
+        for setting in [f"model.target={model}", f"bus.runtime_dir={folder}/r", *settings]:
+            command += ["--set", setting]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, check=False)
+
+    def test_a_number_of_ranks_that_does_not_divide_the_model_is_refused_by_number(self):
+        done = self.run_alone(["target.tensor_parallel=3"])
+        self.assertEqual(78, done.returncode, done.stderr)
+        self.assertIn("tensor_parallel is 3, but the model has 2 KV heads (num_key_value_heads)", done.stderr)
+        self.assertIn("possible: 1 or 2", done.stderr)
+        self.assertEqual([], traces("target-0"))
+
+    def test_without_mpirun_the_message_names_the_package(self):
+        done = self.run_alone(["target.tensor_parallel=2"], environment={**os.environ, "PATH": "/nonexistent"})
+        self.assertEqual(78, done.returncode, done.stderr)
+        self.assertIn("install openmpi-bin", done.stderr)
+
+    def test_systemd_hears_of_the_group_from_the_launcher_alone(self):
+        folder = tempfile.mkdtemp(prefix="ftk-")
+        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        heard, path = [], os.path.join(folder, "notify")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
+            notify.bind(path)
+            notify.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+            notify.settimeout(20)
+            model = tiny_model.write_model(os.path.join(folder, "t"))
+            command = [os.path.join(BIN, "foretoken-target"), "--config", "/dev/null"]
+            for setting in [f"model.target={model}", f"bus.runtime_dir={folder}/r", "target.tensor_parallel=2",
+                            "kv_cache.memory=64MiB"]:
+                command += ["--set", setting]
+            # Without a router a service is ready all the same.
+            launcher = subprocess.Popen(command, env={**os.environ, "NOTIFY_SOCKET": path, "WATCHDOG_USEC": "4000000"},
+                                        stderr=subprocess.DEVNULL)
+            try:
+                while heard.count("WATCHDOG=1") < 3:
+                    text, control, _, _ = notify.recvmsg(4096, socket.CMSG_SPACE(12))
+                    sender = int.from_bytes(control[0][2][:4], "little")
+                    self.assertEqual(launcher.pid, sender)
+                    heard += text.decode().split("\n")
+            finally:
+                launcher.terminate()
+                code = launcher.wait(20)
+            self.assertEqual(0, code)
+            self.assertIn("READY=1", heard)
+            self.assertTrue(any(line.startswith("STATUS=loading the target") for line in heard))
+            self.assertTrue(any(line.startswith("EXTEND_TIMEOUT_USEC=") for line in heard))
+
+
+if __name__ == "__main__":
+    if "--times" in sys.argv:
+        at = sys.argv.index("--times")
+        del sys.argv[at:at + 2]
+    unittest.main()
