@@ -53,6 +53,18 @@ class Units(unittest.TestCase):
             self.assertIsNotNone(match, done.stdout + done.stderr)
             self.assertLessEqual(float(match.group(1)), limit, role)
 
+    def test_a_target_with_ranks_is_nearly_as_hard(self):
+        drop_ins = self.folder / "foretoken-target@.service.d"
+        drop_ins.mkdir(exist_ok=True)
+        source = pathlib.Path(__file__).resolve().parents[2] / "deploy/ranks/50-ranks.conf"
+        shutil.copy(source, drop_ins)
+        self.assertEqual((0, []), self.verify("foretoken-target@0.service"))
+        done = subprocess.run(["systemd-analyze", "security", "--offline=yes", "--no-pager",
+                               str(self.folder / "foretoken-target@0.service")], capture_output=True, text=True, timeout=60)
+        exposure = float(re.search(r"exposure level for \S+: ([\d.]+)", done.stdout).group(1))
+        self.assertLessEqual(exposure, 0.8)
+        self.assertGreater(exposure, 0.5, "the drop-in is read")
+
     def test_every_service_promises_the_same_contract(self):
         for role in ROLES:
             text = (UNITS / f"foretoken-{role}@.service").read_text()
