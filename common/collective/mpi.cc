@@ -21,6 +21,8 @@ constexpr int kTag = 1;
 constexpr auto kSpin = std::chrono::microseconds(20);
 constexpr auto kYield = std::chrono::milliseconds(20);
 constexpr auto kNap = std::chrono::microseconds(200);
+constexpr auto kLull = std::chrono::milliseconds(200);  // nothing runs: longer naps
+constexpr auto kLongNap = std::chrono::milliseconds(1);
 
 void check_mpi(int code, const char* what) {
   if (code == MPI_SUCCESS) return;
@@ -117,7 +119,7 @@ class MpiRanks final : public Collective {
       const Duration waited = std::chrono::steady_clock::now() - begin;
       if (patience() > Duration{} && waited > patience()) give_up(waited);
       if (waited > kYield)
-        std::this_thread::sleep_for(kNap);
+        std::this_thread::sleep_for(waited > kLull ? Duration(kLongNap) : Duration(kNap));
       else if (waited > kSpin)
         ::sched_yield();
     }
