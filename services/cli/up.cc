@@ -8,6 +8,7 @@
 #include <cstring>
 #include <ctime>
 #include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <map>
 #include <optional>
@@ -53,6 +54,32 @@ SupervisorOptions supervisor_options(const Config& config) {
   return {.runtime_folder = folder, .log_folder = folder / "log"};
 }
 
+// The address that the supervisor of `folder` serves at, for whoever finds it running; empty if it left no word.
+constexpr auto kAddressFile = "up.client";
+std::string served_endpoint(const std::filesystem::path& folder) {
+  std::ifstream file(folder / kAddressFile);
+  std::string endpoint;
+  std::getline(file, endpoint);
+  return endpoint;
+}
+
+// There for as long as the supervisor: written once its lock is held, gone before it is given back.
+class AddressNote {
+ public:
+  AddressNote(const std::filesystem::path& folder, const std::string& endpoint) : path_(folder / kAddressFile) {
+    std::ofstream(path_) << endpoint << "\n";
+  }
+  ~AddressNote() {
+    std::error_code ignored;
+    std::filesystem::remove(path_, ignored);
+  }
+  AddressNote(const AddressNote&) = delete;
+  AddressNote& operator=(const AddressNote&) = delete;
+
+ private:
+  std::filesystem::path path_;
+};
+
 // Ready means that a request could be served now, not that processes run.
 bool wait_until_serving(Client& client, TimePoint deadline) {
   while (std::chrono::steady_clock::now() < deadline) {
@@ -74,14 +101,16 @@ void inspect_folders(const Config& config, Depth depth) {
   }
 }
 
-// The exit code of a service says that its settings or its model are at fault; which of them, a look at the model says.
-int exit_code_for(FailureKind kind, const Config& config) {
-  switch (kind) {
+// The exit code of a service says that its settings or its model are at fault; which of them, its last line says, or a
+// look at the model.
+int exit_code_for(const StartReport& report, const Config& config) {
+  switch (report.kind) {
     case FailureKind::kInterrupted: return kExitInterrupted;
     case FailureKind::kEnvironment: return kExitEnvironment;
     case FailureKind::kCrash: return kExitFailed;
     case FailureKind::kConfiguration: break;
   }
+  if (report.failure.find("code=" + std::string(error_code_name(ErrorCode::kUnsupportedModel))) != std::string::npos) return kExitModel;
   try {
     inspect_folders(config, Depth::kTokenizers);
   } catch (const FatalError&) {
@@ -113,13 +142,14 @@ int supervise(const CliOptions& options, const Config& config, const Progress& p
     return kExitEnvironment;
   }
   Supervisor& supervisor = *made;
+  const AddressNote note(supervisor_options(config).runtime_folder, client_endpoint(config.bus));
   const auto fail = [&](const std::string& why, int code) {
     std::cerr << "error: " << why << std::endl;
     if (ready_fd >= 0 && ::write(ready_fd, &code, sizeof(code)) < 0) std::cerr << "cannot report\n";
     return code;
   };
   const StartReport report = supervisor.start(progress);
-  if (!report.ready) return fail(report.failure, exit_code_for(report.kind, config));
+  if (!report.ready) return fail(report.failure, exit_code_for(report, config));
   Client client(config.bus);
   if (!wait_until_serving(client, std::chrono::steady_clock::now() + 30s))
     return fail("the services run but no request could be served within 30 s\n  try: foretoken ps", kExitFailed);
@@ -138,7 +168,7 @@ int supervise(const CliOptions& options, const Config& config, const Progress& p
   supervisor.stop();
   if (ending.ready) return kExitOk;
   std::cerr << "error: " << ending.failure << std::endl;
-  return exit_code_for(ending.kind, config);
+  return exit_code_for(ending, config);
 }
 
 // Starts this program again as a session of its own and waits for its verdict.
@@ -215,6 +245,11 @@ int run_up(const CliOptions& options) {
     return supervise(options, config, printer(options.output.quiet), ready_fd);
   }
   if (const int pid = supervisor_pid(folder); pid != 0) {
+    if (const std::string there = served_endpoint(folder); !there.empty() && there != client_endpoint(config.bus)) {
+      std::cerr << "error: pid " << pid << " serves at " << there << " from this runtime folder, " << folder.string() << "\n"
+                << "  try: --set bus.runtime_dir=FOLDER, for a second system needs a runtime folder of its own\n";
+      return kExitEnvironment;
+    }
     Client client(config.bus);
     if (const auto status = client.status(std::chrono::steady_clock::now() + 2s); status.ok() && status->ready) {
       std::cerr << "      already serving at " << client_endpoint(config.bus) << " (pid " << pid << ")\n";
@@ -232,16 +267,26 @@ int run_up(const CliOptions& options) {
 int run_down(const CliOptions& options) {
   const auto loaded = load_configuration(options.config);
   if (!loaded) return kExitUsage;
-  const int pid = supervisor_pid(runtime_directory(loaded->config.bus));
+  const std::filesystem::path folder = runtime_directory(loaded->config.bus);
+  const int pid = supervisor_pid(folder);
   if (pid == 0) {
     if (!options.output.quiet) std::cerr << "nothing to stop\n";
     return kExitOk;
+  }
+  const std::string there = served_endpoint(folder), meant = client_endpoint(loaded->config.bus);
+  // Who names an address means the system at that address; who names none means the one of this runtime folder.
+  if (const auto origin = loaded->origin.find("bus.client");
+      !there.empty() && there != meant && origin != loaded->origin.end() && origin->second != "default") {
+    std::cerr << "error: pid " << pid << ", of the runtime folder " << folder.string() << ", serves at " << there << " and not at "
+              << meant << "; nothing was stopped\n"
+              << "  try: foretoken down --set bus.client=" << there << ", or --set bus.runtime_dir=FOLDER for the other one\n";
+    return kExitUsage;
   }
   if (!stop_supervisor(pid, 80s)) {
     std::cerr << "error: pid " << pid << " did not end within 80 s\n";
     return kExitFailed;
   }
-  if (!options.output.quiet) std::cerr << "stopped\n";
+  if (!options.output.quiet) std::cerr << "stopped" << (there.empty() ? "" : " what served at " + there) << "\n";
   return kExitOk;
 }
 

@@ -45,6 +45,7 @@ class System(unittest.TestCase):
         left = subprocess.run(["pgrep", "-f", str(cls.folder)], capture_output=True, text=True).stdout.split()
         shutil.rmtree(cls.folder, ignore_errors=True)
         assert done.returncode == 0 and not left, (done.stderr, left)
+        assert done.stderr == f"stopped what served at {cls.endpoint}\n", done.stderr
 
     def setUp(self):
         # Whatever another test killed is back.
@@ -63,6 +64,16 @@ class System(unittest.TestCase):
         done = self.run_verb("up", "--detach")
         self.assertEqual(0, done.returncode, done.stderr)
         self.assertIn("already serving", done.stderr)
+
+    def test_another_address_in_the_same_runtime_folder_is_refused_by_name(self):
+        other = f"tcp://127.0.0.1:{free_port()}"
+        for verb, code in ((("up", "--detach"), 6), (("down",), 2)):
+            done = subprocess.run([str(BIN / "foretoken"), *verb, "--set", f"bus.runtime_dir={self.folder}",
+                                   "--set", f"bus.client={other}"], capture_output=True, text=True, timeout=60)
+            self.assertEqual(code, done.returncode, done.stderr)
+            self.assertIn(f"serves at {self.endpoint}", done.stderr)
+            self.assertIn("bus.runtime_dir", done.stderr)
+            self.assertTrue(json.loads(self.run_verb("ps", "--json").stdout)["ready"])
 
     def test_ps_shows_four_ready_services(self):
         status = json.loads(self.run_verb("ps", "--json").stdout)
@@ -169,6 +180,14 @@ class System(unittest.TestCase):
                               capture_output=True, text=True, timeout=120)
         self.assertEqual(4, done.returncode, done.stderr)
         self.assertIn("tokenizer.json", done.stderr)
+        # Eight bits that only some GPUs multiply: the model is at fault, not the command.
+        fp8 = self.folder / "fp8"
+        self.assertEqual(0, self.run_verb("model", "quantize", str(ROOT / "models/demo-draft"), str(fp8), "--to", "fp8", "--no-compare").returncode)
+        done = subprocess.run([str(BIN / "foretoken"), "up", "--detach", "--target", str(fp8), "--draft", "",
+                               "--set", f"bus.client=tcp://127.0.0.1:{free_port()}", "--set", f"bus.runtime_dir={elsewhere}"],
+                              capture_output=True, text=True, timeout=120)
+        self.assertEqual(4, done.returncode, done.stderr)
+        self.assertIn("does not multiply", done.stderr)
         self.assertEqual([], [path.name for path in elsewhere.iterdir() if path.suffix not in {".pid", ".lock"} and path.is_file()])
 
     def test_a_killed_draft_is_restarted_and_nobody_notices(self):
