@@ -30,6 +30,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr auto kGoodbye = std::chrono::seconds(3);  // from the first rank's end to the last's
+constexpr int kLastWordsMs = 500;
 constexpr std::string_view kRankWord = "FORETOKEN_RANK=";
 constexpr std::string_view kExitWord = "EXIT_STATUS=";
 
@@ -226,10 +227,15 @@ class Launcher {
 
   // Also those that are stopped. Ranks on other hosts end with their connection to mpirun.
   void end_all() {
-    if (mpirun_ > 0) ::kill(mpirun_, SIGKILL);
     for (const auto& [pid, rank] : ranks_)
       if (rank.process)
         ::syscall(SYS_pidfd_send_signal, rank.process.get(), SIGKILL, nullptr, 0);
+    // What a rank logged before it ended by itself is still on its way through mpirun.
+    if (mpirun_ > 0 && bad_code_) {
+      pollfd one{mpirun_process_.get(), POLLIN, 0};
+      ::poll(&one, 1, kLastWordsMs);
+    }
+    if (mpirun_ > 0) ::kill(mpirun_, SIGKILL);
     const TimePoint begin = now();
     for (const auto& [pid, rank] : ranks_)
       while (!has_ended(rank.process) && now() - begin < kGoodbye) {
