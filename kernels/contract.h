@@ -11,9 +11,6 @@
 
 namespace foretoken::contract {
 
-inline constexpr std::int64_t kMaxInInt8 =
-    65536;  // beyond it 32-bit sums of products could overflow
-
 void check(std::span<const LinearSource> sources, Stacking stacking);
 void check(const EmbedArgs& args);
 void check(const QkvRopeAppendArgs& args);

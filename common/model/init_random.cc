@@ -275,7 +275,8 @@ void write_perturbed_model(const std::filesystem::path& source,
   const Checkpoint checkpoint(source);
   check_tensor_set(config, checkpoint, source);
   if (config.quantized)
-    throw FatalError(ErrorCode::kUnsupportedModel, source.string() + " is quantised: only float models can be perturbed");
+    throw FatalError(ErrorCode::kUnsupportedModel,
+                     source.string() + " is quantised: only float models can be perturbed");
   std::error_code same;
   if (std::filesystem::equivalent(source, folder, same))
     throw FatalError(ErrorCode::kConfig,

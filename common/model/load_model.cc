@@ -5,7 +5,6 @@
 #include <map>
 #include <utility>
 
-#include "common/base/check.h"
 #include "common/model/convert.h"
 #include "common/model/decoder.h"
 #include "common/model/digest.h"
@@ -64,8 +63,8 @@ std::span<const std::byte> cut(std::span<const std::byte> bytes,
   return space;
 }
 
-// Reads tensors, notes the digest of each, and hands this rank's slices of them to the backend in the dtype that was
-// asked for.
+// Reads tensors, notes the digest of each, and hands this rank's slices of them to the backend in
+// the dtype that was asked for.
 class WeightLoader {
  public:
   WeightLoader(const ModelConfig& config,
@@ -93,7 +92,7 @@ class WeightLoader {
  private:
   Checkpoint::Tensor read(const std::string& name);
   std::vector<float> read_floats(const std::string& name);
-  std::vector<float> read_scales(const std::string& name, std::int64_t n_out);
+  std::vector<float> read_scales(const std::string& name);
   Buffer vector(const std::string& name);
   Buffer upload(std::span<const float> values);
   Linear linear(std::span<const std::string> names, bool bias, Stacking stacking = Stacking::kRows);
@@ -191,14 +190,16 @@ Buffer WeightLoader::vector(const std::string& name) {
 }
 
 // The scales beside `name`, one per row however the checkpoint has them.
-std::vector<float> WeightLoader::read_scales(const std::string& name, std::int64_t n_out) {
-  std::vector<float> scales = read_floats(scale_name(name));
-  if (scales.size() == 1) scales.assign(static_cast<std::size_t>(n_out), scales.front());
-  return scales;
+std::vector<float> WeightLoader::read_scales(const std::string& name) {
+  read(scale_name(name));
+  const auto& shape = shapes_.at(name);
+  if (const auto sentence = what_is_wrong_with_scales(checkpoint_, name, shape))
+    throw FatalError(ErrorCode::kMalformed, *sentence);
+  return scales_of(checkpoint_, name, shape[0]);
 }
 
-// Points held.source at this rank's elements of the tensor in the type they are to be held in: in the map itself
-// if they are stored so.
+// Points held.source at this rank's elements of the tensor in the type they are to be held in: in
+// the map itself if they are stored so.
 void WeightLoader::convert(const std::string& name, Split split, Held& held) {
   const auto [all_out, all_in] = std::pair(shapes_.at(name)[0], shapes_.at(name)[1]);
   const StoredTensor source = stored_as(checkpoint_, name);
@@ -212,8 +213,7 @@ void WeightLoader::convert(const std::string& name, Split split, Held& held) {
   }
   const bool is_second_use = split == Split::kVocabulary && config_.tie_word_embeddings;
   if (!is_second_use) ++n_matrices_[dtype_name(to)];
-  if (is_quantised(stored))
-    held.quantised.scales = own_rows(read_scales(name, all_out), split);
+  if (is_quantised(stored)) held.quantised.scales = own_rows(read_scales(name), split);
   if (source.packed) bytes = held.quantised.codes = unpack_int8(bytes, all_out, all_in);
   const Range rows = rows_of(split, all_out, who_), columns = columns_of(split, all_in, who_);
   bytes = cut(bytes, size_bytes(stored), all_in, rows, columns, held.columns);
@@ -235,9 +235,11 @@ void WeightLoader::round_to(DType to,
                             const std::string& name,
                             Held& held) {
   if (is_quantised(to)) {
-    const bool finite = quantise_rows(DType::kF32, std::as_bytes(values), held.source.n_out,
-                                      held.source.n_in, to, held.quantised);
-    FORETOKEN_CHECK(finite, "read() looks for values that are not");
+    // Where it was another rank's turn to read the tensor, nobody here has looked.
+    if (!quantise_rows(DType::kF32, std::as_bytes(values), held.source.n_out, held.source.n_in, to,
+                       held.quantised))
+      throw FatalError(ErrorCode::kMalformed,
+                       what_is_not_finite(stored_as(checkpoint_, name).tensor).value());
     held.source.data = held.quantised.codes.data();
     return;
   }
@@ -383,6 +385,8 @@ std::unique_ptr<Model> load_model(const std::filesystem::path& folder,
   check_tensor_set(config, checkpoint, folder);
   ModelInfo info = describe(config, checkpoint);
   info.config = share_of(config, n_ranks);
+  if (const auto sentence = why_not_held(info.config, checkpoint, options.dtype))
+    throw FatalError(ErrorCode::kUnsupportedModel, *sentence);
   const auto estimate = estimate_memory(info, options);
   if (auto fitting =
           fits(estimate, options.most_bytes.value_or(backend.free_bytes()), folder.string());

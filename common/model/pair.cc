@@ -39,6 +39,7 @@ ModelInfo describe(const ModelConfig& config, const Checkpoint& checkpoint) {
     info.stored.push_back(stored_as(checkpoint, tensor.name).dtype);
   }
   info.checkpoint_dtype = float_dtype(checkpoint);
+  info.not_as_stored = why_not_held(config, checkpoint, WeightDType::kAuto);
   info.file_bytes = checkpoint.total_bytes();
   info.n_tensors = static_cast<std::uint32_t>(checkpoint.names().size());
   info.n_files = static_cast<std::uint32_t>(checkpoint.n_files());
@@ -60,8 +61,11 @@ std::vector<std::string> weights_not_finite(const std::filesystem::path& folder,
   std::vector<std::string> sentences;
   for (const ExpectedTensor& tensor : expected_tensors(config)) {
     if (sentences.size() == n_most) break;
-    if (auto sentence = what_is_not_finite(stored_as(checkpoint, tensor.name).tensor))
-      sentences.push_back(std::move(*sentence));
+    const StoredTensor stored = stored_as(checkpoint, tensor.name);
+    auto sentence = what_is_not_finite(stored.tensor);
+    if (!sentence && is_quantised(stored.dtype))
+      sentence = what_is_wrong_with_scales(checkpoint, tensor.name, tensor.shape);
+    if (sentence) sentences.push_back(std::move(*sentence));
   }
   checkpoint.check_unchanged();
   return sentences;

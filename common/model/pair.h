@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,6 +21,7 @@ struct ModelInfo {
   ModelConfig config;
   std::vector<DType> stored;             // of each expected tensor, in their order
   DType checkpoint_dtype = DType::kF32;  // what dtype "auto" makes of float matrices
+  std::optional<std::string> not_as_stored;  // why `dtype` "auto" is refused, on any device
   std::uint64_t n_parameters = 0;        // tied embeddings count once
   std::uint64_t file_bytes = 0;          // of all tensors as stored
   std::uint32_t n_tensors = 0;
@@ -32,8 +34,8 @@ ModelInfo describe(const ModelConfig& config, const Checkpoint& checkpoint);
 // Reads and validates everything but the contents of tensors. Throws FatalError as load_model does.
 ModelInfo inspect_model(const std::filesystem::path& folder);
 
-// Reads every weight. A sentence for each tensor with a value that is no finite number, at most
-// `n_most` of them.
+// Reads every weight. A sentence for each tensor with a value that is no finite number, or scales
+// that make one or are negative; at most `n_most` of them.
 std::vector<std::string> weights_not_finite(const std::filesystem::path& folder,
                                             std::size_t n_most = 16);
 

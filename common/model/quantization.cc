@@ -80,6 +80,20 @@ std::vector<std::byte> unpack_int8(std::span<const std::byte> words,
   return codes;
 }
 
+std::optional<std::size_t> first_row_beyond_float(DType stored,
+                                                  std::span<const std::byte> codes,
+                                                  std::span<const float> scales,
+                                                  std::int64_t n_in) {
+  const auto columns = static_cast<std::size_t>(n_in);
+  std::vector<float> row(columns);
+  for (std::size_t r = 0; r < scales.size(); ++r) {
+    if (scales[r] <= kSafeScale) continue;
+    dequantise_rows(stored, codes.subspan(r * columns, columns), scales.subspan(r, 1), n_in, row);
+    if (!std::ranges::all_of(row, [](float value) { return std::isfinite(value); })) return r;
+  }
+  return std::nullopt;
+}
+
 void dequantise_rows(DType stored,
                      std::span<const std::byte> codes,
                      std::span<const float> scales,

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -43,7 +44,16 @@ std::vector<std::byte> unpack_int8(std::span<const std::byte> words,
                                    std::int64_t n_out,
                                    std::int64_t n_in);
 
-// The reverse, into float32.
+// Scales up to this leave every code finite in float32; of a file from outside they may be larger.
+inline constexpr float kSafeScale = 1e35f;
+
+// The first row of which a code times its scale is infinite.
+std::optional<std::size_t> first_row_beyond_float(DType stored,
+                                                  std::span<const std::byte> codes,
+                                                  std::span<const float> scales,
+                                                  std::int64_t n_in);
+
+// The reverse of quantise_rows, into float32.
 void dequantise_rows(DType stored,
                      std::span<const std::byte> codes,
                      std::span<const float> scales,

@@ -58,6 +58,43 @@ void write_config(const fs::path& source, const fs::path& folder, const Quantize
   if (!out.flush()) cannot_write(folder / "config.json", "the disk is full?");
 }
 
+// A folder under a name of its own until everything is in it. What was not finished is removed.
+class Unfinished {
+ public:
+  explicit Unfinished(const fs::path& wanted) : wanted_(wanted), path_(wanted.string() + ".partial") {}
+  Unfinished(const Unfinished&) = delete;
+  Unfinished& operator=(const Unfinished&) = delete;
+  ~Unfinished() {
+    std::error_code ignored;
+    if (created_) fs::remove_all(path_, ignored);
+  }
+
+  const fs::path& path() const { return path_; }
+
+  // A partial folder that is there is not touched: another run may be writing it.
+  void create() {
+    std::error_code error;
+    if (fs::exists(wanted_, error))
+      throw FatalError(ErrorCode::kConfig, wanted_.string() + " exists already");
+    if (fs::exists(path_, error))
+      throw FatalError(ErrorCode::kConfig, path_.string() +
+                                               " exists: another run is writing it, or one was cut "
+                                               "off; then remove it");
+    created_ = fs::create_directories(path_, error);
+    if (error) cannot_write(path_, error.message());
+  }
+  void finish() {
+    std::error_code error;
+    fs::rename(path_, wanted_, error);
+    if (error) cannot_write(wanted_, error.message());
+    created_ = false;
+  }
+
+ private:
+  fs::path wanted_, path_;
+  bool created_ = false;
+};
+
 class Writer {
  public:
   Writer(const fs::path& source, const fs::path& folder, const QuantizeOptions& options)
@@ -68,10 +105,15 @@ class Writer {
     if (config_.quantized)
       throw FatalError(ErrorCode::kUnsupportedModel, source.string() + " is quantised already");
     check_tensor_set(config_, checkpoint_, source);
-    for (const ExpectedTensor& tensor : expected_tensors(config_))
-      if (tensor.shape.size() == 2 && tensor.name != names::kEmbedding &&
-          (options.with_lm_head || tensor.name != names::kHead))
-        linears_.insert({tensor.name, tensor.shape});
+    for (const ExpectedTensor& tensor : expected_tensors(config_)) {
+      if (tensor.shape.size() != 2 || tensor.name == names::kEmbedding ||
+          (!options.with_lm_head && tensor.name == names::kHead))
+        continue;
+      const std::string file = checkpoint_.at(tensor.name).file->path().string();
+      if (const auto why = rows_too_long(file, tensor.name, options.to, tensor.shape[1]))
+        throw FatalError(ErrorCode::kUnsupportedModel, *why);
+      linears_.insert({tensor.name, tensor.shape});
+    }
   }
 
   QuantizeResult write();
@@ -79,7 +121,7 @@ class Writer {
  private:
   void write_file(const std::string& file, const std::vector<std::string>& tensors);
 
-  const fs::path& folder_;
+  const fs::path folder_;
   const QuantizeOptions& options_;
   ModelConfig config_;
   Checkpoint checkpoint_;
@@ -95,7 +137,9 @@ QuantizeResult Writer::write() {
   for (const std::string& name : checkpoint_.names())
     by_file[checkpoint_.at(name).file->path().filename().string()].push_back(name);
   for (const auto& [file, tensors] : by_file) write_file(file, tensors);
-  if (by_file.size() > 1) write_safetensors_index(folder_, weight_map_, result_.bytes_after);
+  // A single file of another name is found by the index only.
+  if (by_file.size() != 1 || !by_file.contains("model.safetensors"))
+    write_safetensors_index(folder_, weight_map_, result_.bytes_after);
   checkpoint_.check_unchanged();
   return result_;
 }
@@ -216,18 +260,17 @@ void add_row(std::span<const float> reference, std::span<const float> other, Log
 }  // namespace
 
 QuantizeResult quantize_model(const fs::path& source,
-                              const fs::path& folder,
+                              const fs::path& out,
                               const QuantizeOptions& options) {
   FORETOKEN_CHECK(is_quantised(options.to));
-  Writer writer(source, folder, options);
-  std::error_code error;
-  if (fs::exists(folder, error))
-    throw FatalError(ErrorCode::kConfig, folder.string() + " exists already");
-  fs::create_directories(folder, error);
-  if (error) cannot_write(folder, error.message());
-  copy_the_rest(source, folder);
+  const fs::path wanted = out.has_filename() ? out : out.parent_path();  // "out/" is "out"
+  Unfinished folder(wanted);
+  Writer writer(source, folder.path(), options);
+  folder.create();
+  copy_the_rest(source, folder.path());
   const QuantizeResult result = writer.write();
-  write_config(source, folder, options);  // last: a folder that was cut off has none
+  write_config(source, folder.path(), options);
+  folder.finish();
   return result;
 }
 

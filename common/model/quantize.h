@@ -27,7 +27,8 @@ struct QuantizeResult {
 };
 
 // Reads `source`, writes `folder`, which must not exist: the same files with the same shards, every
-// other file copied as it is. Per output channel, symmetric, to nearest even. Throws FatalError.
+// other file copied as it is. Per output channel, symmetric, to nearest even. Until it is whole it
+// is `folder`.partial, which goes again if this throws. Throws FatalError.
 QuantizeResult quantize_model(const std::filesystem::path& source,
                               const std::filesystem::path& folder,
                               const QuantizeOptions& options);

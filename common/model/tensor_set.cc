@@ -1,7 +1,9 @@
 #include "common/model/tensor_set.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <set>
 #include <vector>
 
@@ -29,6 +31,27 @@ bool is_stored_quantised(const ModelConfig& config,
   return config.quantized == DType::kI8 && checkpoint.contains(packed_name(tensor.name));
 }
 
+// Packed codes hide how many columns there are: where the two numbers are written beside them, they
+// must be those of the config.
+void check_shape_beside(const Checkpoint& checkpoint, const ExpectedTensor& tensor) {
+  const std::string name = tensor.name + "_shape";
+  if (!checkpoint.contains(name)) return;
+  const Checkpoint::Tensor found = checkpoint.get(
+      name, std::array{TensorType::kI64, TensorType::kI32}, std::array{std::int64_t{2}});
+  std::array<std::int64_t, 2> shape{};
+  if (found.info->type == TensorType::kI64) {
+    std::memcpy(shape.data(), found.bytes.data(), sizeof shape);
+  } else {
+    std::array<std::int32_t, 2> narrow{};
+    std::memcpy(narrow.data(), found.bytes.data(), sizeof narrow);
+    std::ranges::copy(narrow, shape.begin());
+  }
+  if (std::ranges::equal(shape, tensor.shape)) return;
+  throw FatalError(ErrorCode::kMalformed,
+                   found.file->path().string() + ": tensor " + name + " says " +
+                       shape_text(shape) + "; the config implies " + shape_text(tensor.shape));
+}
+
 // Codes of the shape expected, and their scales: one, or one per row. Notes the names that are
 // used.
 void check_quantised(const Checkpoint& checkpoint,
@@ -41,6 +64,7 @@ void check_quantised(const Checkpoint& checkpoint,
   } else {
     const std::string name = packed_name(tensor.name);
     checkpoint.get(name, std::array{TensorType::kI32}, std::array{n_out, (n_in + 3) / 4});
+    check_shape_beside(checkpoint, tensor);
     expected.insert({name, tensor.name + "_shape"});
   }
   const std::string name = scale_name(tensor.name);
@@ -53,9 +77,12 @@ void check_quantised(const Checkpoint& checkpoint,
   checkpoint.get(name, kFloats, std::array{n_out, std::int64_t{1}});
 }
 
+std::string file_of(const Checkpoint& checkpoint, const std::string& name) {
+  return stored_as(checkpoint, name).tensor.file->path().string();
+}
+
 // Matrices that share their input are multiplied as one.
-void check_stacks_alike(const ModelConfig& config, const Checkpoint& checkpoint) {
-  if (!config.quantized) return;
+std::optional<std::string> stack_not_alike(const ModelConfig& config, const Checkpoint& checkpoint) {
   static constexpr std::pair<std::string_view, std::string_view> kNeighbours[] = {
       {"self_attn.q_proj", "self_attn.k_proj"},
       {"self_attn.q_proj", "self_attn.v_proj"},
@@ -66,12 +93,13 @@ void check_stacks_alike(const ModelConfig& config, const Checkpoint& checkpoint)
       const DType type = stored_as(checkpoint, one + ".weight").dtype;
       const DType other_type = stored_as(checkpoint, other + ".weight").dtype;
       if (is_quantised(type) == is_quantised(other_type)) continue;
-      throw FatalError(ErrorCode::kUnsupportedModel,
-                       one + " is stored as " + dtype_name(type) + " and " + other + " as " +
-                           dtype_name(other_type) +
-                           ": matrices that share their input must be quantised alike");
+      return file_of(checkpoint, other + ".weight") + ": " + one + " is stored as " +
+             dtype_name(type) + " and " + other + " as " + dtype_name(other_type) +
+             ": matrices that share their input must be quantised alike; model.dtype = " +
+             "\"bfloat16\" or \"int8\" makes them so";
     }
   }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -81,19 +109,18 @@ void check_tensor_set(const ModelConfig& config,
                       const std::filesystem::path& folder) {
   std::set<std::string, std::less<>> expected;
   for (ExpectedTensor& tensor : expected_tensors(config)) {
+    if (is_stored_quantised(config, checkpoint, tensor)) {
+      check_quantised(checkpoint, tensor, expected);
+      continue;
+    }
     if (tensor.name == names::kHead && !checkpoint.contains(tensor.name)) {
       throw FatalError(ErrorCode::kMalformed,
                        folder.string() + ": no tensor lm_head.weight, though config.json does " +
                            "not say tie_word_embeddings: true");
     }
-    if (is_stored_quantised(config, checkpoint, tensor)) {
-      check_quantised(checkpoint, tensor, expected);
-      continue;
-    }
     checkpoint.get(tensor.name, kFloats, tensor.shape);
     expected.insert(std::move(tensor.name));
   }
-  check_stacks_alike(config, checkpoint);
   // A tensor we would not use, a bias say, means that the file computes something else than we
   // would.
   for (const std::string& name : checkpoint.names()) {
@@ -127,6 +154,63 @@ std::optional<std::string> what_is_not_finite(const Checkpoint::Tensor& tensor) 
   return tensor.file->path().string() + ": tensor " + tensor.info->name + " has " +
          (std::isnan(found->value) ? "a NaN" : "an infinity") + " at " + place +
          ": values that are not finite numbers";
+}
+
+std::vector<float> scales_of(const Checkpoint& checkpoint,
+                             const std::string& name,
+                             std::int64_t n_out) {
+  const Checkpoint::Tensor tensor = checkpoint.at(scale_name(name));
+  std::vector<float> scales(tensor.info->n_elements());
+  widen(*dtype_of(tensor.info->type), tensor.bytes, scales);
+  if (scales.size() == 1) scales.assign(static_cast<std::size_t>(n_out), scales.front());
+  return scales;
+}
+
+std::optional<std::string> what_is_wrong_with_scales(const Checkpoint& checkpoint,
+                                                     const std::string& name,
+                                                     std::span<const std::int64_t> shape) {
+  const StoredTensor stored = stored_as(checkpoint, name);
+  const Checkpoint::Tensor scale = checkpoint.at(scale_name(name));
+  if (auto sentence = what_is_not_finite(scale)) return sentence;
+  const std::vector<float> scales = scales_of(checkpoint, name, shape[0]);
+  const auto negative = std::ranges::find_if(scales, [](float s) { return s < 0; });
+  if (negative != scales.end()) {
+    return scale.file->path().string() + ": tensor " + scale.info->name +
+           " has a negative number at [" + std::to_string(negative - scales.begin()) +
+           "]: a scale is zero or more";
+  }
+  if (std::ranges::max(scales) <= kSafeScale) return std::nullopt;
+  std::vector<std::byte> unpacked;
+  std::span<const std::byte> codes = stored.tensor.bytes;
+  if (stored.packed) codes = unpacked = unpack_int8(codes, shape[0], shape[1]);
+  const auto row = first_row_beyond_float(stored.dtype, codes, scales, shape[1]);
+  if (!row) return std::nullopt;
+  return stored.tensor.file->path().string() + ": tensor " + name + " is infinite in row " +
+         std::to_string(*row) + ": its codes times their scale are beyond the range of float32";
+}
+
+std::optional<std::string> rows_too_long(const std::string& file,
+                                         const std::string& name,
+                                         DType held,
+                                         std::int64_t n_in) {
+  if (held != DType::kI8 || n_in <= kMaxInInt8) return std::nullopt;
+  return file + ": tensor " + name + " has rows of " + std::to_string(n_in) +
+         " elements; in int8 they may have at most " + std::to_string(kMaxInInt8) +
+         ": use bfloat16";
+}
+
+std::optional<std::string> why_not_held(const ModelConfig& config,
+                                        const Checkpoint& checkpoint,
+                                        WeightDType asked) {
+  const DType floats = float_dtype(checkpoint);
+  for (const ExpectedTensor& tensor : expected_tensors(config)) {
+    if (tensor.shape.size() != 2) continue;
+    const DType held = held_dtype(stored_as(checkpoint, tensor.name).dtype, asked, floats);
+    if (auto sentence =
+            rows_too_long(file_of(checkpoint, tensor.name), tensor.name, held, tensor.shape[1]))
+      return sentence;
+  }
+  return asked == WeightDType::kAuto ? stack_not_alike(config, checkpoint) : std::nullopt;
 }
 
 DType float_dtype(const Checkpoint& checkpoint) {

@@ -1,10 +1,13 @@
 // A checkpoint against a config: every tensor the config implies is there with its shape and a
-// dtype we read, and nothing is there that the config does not imply. Looks at headers only.
+// dtype we read, and nothing is there that the config does not imply. Looks at headers only, and at
+// the shapes written beside packed codes.
 #pragma once
 
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "common/model/config.h"
 #include "common/model/load_model.h"
@@ -31,6 +34,31 @@ StoredTensor stored_as(const Checkpoint& checkpoint, const std::string& name);
 // A sentence naming file, tensor, index and value where an element is no finite number; else
 // nothing. Reads the contents.
 std::optional<std::string> what_is_not_finite(const Checkpoint::Tensor& tensor);
+
+// The scales of a quantised matrix, one per row however the checkpoint has them. [n_out]
+std::vector<float> scales_of(const Checkpoint& checkpoint,
+                             const std::string& name,
+                             std::int64_t n_out);
+
+// A sentence where a scale of the quantised matrix `name` is no finite number or negative (no
+// writer makes one: it would turn the row's sign), or so large that a weight becomes infinite. A
+// scale of zero is a row of zeros.
+std::optional<std::string> what_is_wrong_with_scales(const Checkpoint& checkpoint,
+                                                     const std::string& name,
+                                                     std::span<const std::int64_t> shape);
+
+// A sentence naming file, tensor and limit if a matrix held so has rows longer than its products
+// take (kMaxInInt8).
+std::optional<std::string> rows_too_long(const std::string& file,
+                                         const std::string& name,
+                                         DType held,
+                                         std::int64_t n_in);
+
+// Why no backend can hold this checkpoint with `dtype = asked`: rows too long, or stacked matrices
+// of which some are quantised. Nothing if one can. After check_tensor_set.
+std::optional<std::string> why_not_held(const ModelConfig& config,
+                                        const Checkpoint& checkpoint,
+                                        WeightDType asked);
 
 // What `dtype = auto` makes of float matrices: the type the first layer is stored in, of a
 // quantised checkpoint the embedding's.

@@ -11,7 +11,8 @@ void CpuBackend::gate_up_swiglu_now(const GateUpSwigluArgs& args) {
     float* own = matmul_space_.member(member);
     norm_and_prepare(
         isa_, view, share_of(args.n_rows, member, team_.size()),
-        [&](std::int64_t r) { return args.hidden + r * view.n_in; }, args.norm, args.norm_eps, own, rows);
+        [&](std::int64_t r) { return args.hidden + r * view.n_in; }, args.norm, args.norm_eps, own,
+        rows);
     team_.barrier();
     multiply<2>(view, rows, args.n_rows, member, team_.size(), own,
                 [&](std::int64_t pair, std::int32_t first, std::int32_t n, const float* c) {

@@ -11,7 +11,8 @@ void CpuBackend::lm_head_now(const LmHeadArgs& args) {
     float* own = matmul_space_.member(member);
     norm_and_prepare(
         isa_, view, share_of(args.n_rows, member, team_.size()),
-        [&](std::int64_t r) { return args.hidden + args.rows[r] * view.n_in; }, args.norm, args.norm_eps, own, rows);
+        [&](std::int64_t r) { return args.hidden + args.rows[r] * view.n_in; }, args.norm,
+        args.norm_eps, own, rows);
     team_.barrier();
     multiply<1>(view, rows, args.n_rows, member, team_.size(), own,
                 [&](std::int64_t panel, std::int32_t first, std::int32_t n, const float* c) {

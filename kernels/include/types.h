@@ -36,6 +36,9 @@ constexpr const char* dtype_name(DType dtype) {
 // Eight bits an element, with scales beside them.
 constexpr bool is_quantised(DType dtype) { return dtype == DType::kI8 || dtype == DType::kF8E4M3; }
 
+// The longest row of a kI8 matrix: beyond it 32-bit sums of products could overflow.
+inline constexpr std::int64_t kMaxInInt8 = 65536;
+
 class Backend;
 
 // Device memory, owned. Must not outlive its backend. Aligned to at least 64 bytes.

@@ -1,4 +1,5 @@
 // model info, check, pair, init-random: model folders, without any service.
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
 
@@ -7,6 +8,7 @@
 #include "common/model/init_random.h"
 #include "common/model/pair.h"
 #include "common/tokenizer/tokenizer.h"
+#include "kernels/include/backend.h"
 #include "services/cli/verbs.h"
 
 namespace foretoken::cli {
@@ -64,6 +66,15 @@ std::vector<std::string> vocabulary_findings(const Tokenizer& draft, const Token
   return findings;
 }
 
+// What loading it takes beyond the defaults on a CPU; empty if nothing.
+std::string loading_needs(const ModelInfo& info) {
+  if (info.not_as_stored) return "model.dtype = \"bfloat16\": " + *info.not_as_stored;
+  const bool fp8 = std::ranges::find(info.stored, DType::kF8E4M3) != info.stored.end();
+  if (!fp8 || make_backend({.n_threads = 1})->holds(DType::kF8E4M3)) return {};
+  return std::string("a GPU, or model.dtype = \"bfloat16\": its weights are ") + dtype_name(DType::kF8E4M3) +
+         ", which CPUs do not multiply";
+}
+
 }  // namespace
 
 int run_model_info(const CliOptions& options) {
@@ -97,16 +108,19 @@ int run_model_check(const CliOptions& options) {
                                                        " tokens, the model's embedding only " +
                                                        std::to_string(info.config.vocab_size));
   const std::vector<std::string> findings = weights_not_finite(folder);
+  const std::string needs = loading_needs(info);
   if (options.output.json)
     std::cout << to_text(OrderedJson{{"schema", "foretoken.model_check/1"},
                                      {"ok", findings.empty()},
                                      {"folder", folder},
-                                     {"findings", findings}}, 2) << "\n";
+                                     {"findings", findings},
+                                     {"needs", needs}}, 2) << "\n";
   for (const auto& sentence : findings) std::cerr << "error: " << sentence << "\n";
   if (!findings.empty()) return kExitModel;
   if (!options.output.json)
     std::cout << "ok: " << folder << " can be loaded (" << family_name(info.config.family) << ", " << info.n_tensors
-              << " tensors, tokenizer of " << tokenizer->vocab_size() << ")\n";
+              << " tensors, tokenizer of " << tokenizer->vocab_size() << ")\n"
+              << (needs.empty() ? "" : "  needs " + needs + "\n");
   return kExitOk;
 }
 
