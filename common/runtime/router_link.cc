@@ -26,7 +26,8 @@ void RouterLink::start(Bus& bus, const std::string& endpoint) {
 
 void RouterLink::say_hello() {
   // A hello that cannot leave now is said again anyway: it must not wait behind itself.
-  if (bus_->send(router(), wire::encode(speaker_, {}, hello_)) != SendResult::kSent) ++dropped_;
+  const auto frames = wire::try_encode(speaker_, {}, hello_);
+  if (!frames.ok() || bus_->send(router(), *frames) != SendResult::kSent) ++dropped_;
 }
 
 RouterLink::Event RouterLink::on_message(const wire::Header& header, const wire::Message& message) {
@@ -71,7 +72,8 @@ TimePoint RouterLink::turn(TimePoint now, const std::function<wire::Heartbeat()>
     beat.uptime_s = static_cast<std::uint64_t>(
         std::chrono::duration_cast<std::chrono::seconds>(now - started_).count());
     beat.rss_bytes = resident_bytes();
-    if (registered_ && bus_->send(router(), wire::encode(speaker_, {}, beat)) != SendResult::kSent)
+    const auto frames = wire::try_encode(speaker_, {}, beat);
+    if (registered_ && (!frames.ok() || bus_->send(router(), *frames) != SendResult::kSent))
       ++dropped_;
   }
   TimePoint due = registered_ ? next_heartbeat_ : std::min(next_heartbeat_, next_hello_);
@@ -79,8 +81,17 @@ TimePoint RouterLink::turn(TimePoint now, const std::function<wire::Heartbeat()>
 }
 
 void RouterLink::send(RequestId request, const wire::Message& message) {
+  auto frames = wire::try_encode(speaker_, request, message);
+  if (!frames.ok()) {
+    log_error("an answer is too large to be sent", {{"reason", frames.error().message}});
+    ++dropped_;
+    // Asked again it would be as large: whoever asked should hear that no answer comes.
+    frames = wire::try_encode(speaker_, request,
+                              wire::Failed{.code = frames.error().code,
+                                           .message = frames.error().message});
+  }
   // What is lost here is asked for again: by position, or by the question being repeated.
-  if (!outbox_.send(*bus_, router(), wire::encode(speaker_, request, message))) ++dropped_;
+  if (!frames.ok() || !outbox_.send(*bus_, router(), std::move(frames).value())) ++dropped_;
 }
 
 void RouterLink::on_dropped(const Frames& frames) {

@@ -57,8 +57,8 @@ class DraftLength {
   // what a step costs.
   void observe_wait(Duration waited) { waited_ += waited; }
 
-  // How long to wait for proposals under way before a step: 0 unless it pays. `step` is the expected time of the coming step, half of which is the most; `deadline`
-  // limits it further.
+  // How long to wait for proposals under way before a step: 0 unless it pays. `step` is the expected
+  // time of the coming step, half of which is the most; `deadline` limits it further.
   Duration wait(std::span<const Expected> expected, Duration step, Duration deadline) const;
 
   // How far ahead to ask a proposer of a sequence whose limit is `cap`.

@@ -53,6 +53,8 @@ FieldCount count_fields() {
 class Packer {
  public:
   explicit Packer(MsgpackWriter& out) : out_(out) {}
+  // What a reader would refuse in what was packed, as a sentence; empty = nothing.
+  const std::string& too_large() const { return too_large_; }
 
   template <Record T>
   void value(const T& record) {
@@ -64,7 +66,10 @@ class Packer {
   void value(bool b) { out_.boolean(b); }
   void value(float f) { out_.float32(f); }
   void value(double d) { out_.float64(d); }
-  void value(const std::string& text) { out_.str(text); }
+  void value(const std::string& text) {
+    fits(text.size() <= kMaxStringBytes, "a string", text.size(), kMaxStringBytes);
+    out_.str(text);
+  }
   template <std::integral T>
   requires(!std::same_as<T, bool>) void value(T number) {
     if constexpr (std::is_signed_v<T>)
@@ -85,6 +90,7 @@ class Packer {
   }
   template <class T>
   requires(!PlainNumber<T>) void value(const std::vector<T>& list) {
+    fits(list.size() <= kMaxArray, "a list", list.size(), kMaxArray);
     out_.array(list.size());
     for (const auto& element : list) value(element);
   }
@@ -95,7 +101,14 @@ class Packer {
   }
 
  private:
+  void fits(bool does, const char* what, std::size_t size, std::size_t most) {
+    if (!does && too_large_.empty())
+      too_large_ = std::string("has ") + what + " of " + std::to_string(size) + "; the limit is " +
+                   std::to_string(most);
+  }
+
   MsgpackWriter& out_;
+  std::string too_large_;
 };
 
 class BodyReader {

@@ -172,6 +172,9 @@ bool messages(In& in, Request& r) {
   for (std::size_t i = 0; i < size; ++i) {
     if (i > 0) r.messages_json += ',';
     if (!message(in, r.messages_json)) return false;
+    // Quoting makes six bytes of one: what travels on is the JSON text.
+    if (r.messages_json.size() >= kMaxStringBytes)
+      return in.fail("is more than " + std::to_string(kMaxStringBytes) + " bytes as JSON, the limit");
   }
   r.messages_json += ']';
   in.leave();
@@ -418,6 +421,11 @@ Result<ClientRequest> checked(ClientRequest r, const std::set<std::string>& seen
     return r;
   if (r.op == ClientOp::kDetokenize && (prompts_in(seen) != 1 || !seen.contains("token_ids")))
     return bad(ErrorCode::kInvalidRequest, "detokenize needs token_ids and nothing else",
+               "token_ids");
+  if (r.op == ClientOp::kDetokenize && r.token_ids.size() > kMaxDetokenizeIds)
+    return bad(ErrorCode::kInvalidValue,
+               "token_ids has " + std::to_string(r.token_ids.size()) +
+                   " tokens; detokenize takes at most " + std::to_string(kMaxDetokenizeIds),
                "token_ids");
   if (r.op == ClientOp::kTokenize && seen.contains("token_ids"))
     return bad(ErrorCode::kInvalidRequest, "tokenize needs prompt or messages, not token_ids",

@@ -51,15 +51,29 @@ Result<Message> read_body(MessageType type, std::string_view body) {
   return read_by_type(type, body, std::make_index_sequence<std::variant_size_v<Message>>{});
 }
 
-Frames encode(Header header, const Message& message) {
+Result<Frames> try_encode(Header header, const Message& message) {
   Frames frames(2);
-  frames[1] = pack_body(message);
-  FORETOKEN_CHECK(frames[1].size() <= kMaxInternalPartBytes,
-                  "message beyond wire::kMaxInternalPartBytes");
+  MsgpackWriter out(frames[1]);
+  Packer packer(out);
+  std::visit([&](const auto& m) { packer.value(m); }, message);
+  const auto refuse = [&](const std::string& why) {
+    const auto name = std::visit([](const auto& m) { return m.kName; }, message);
+    return Error{ErrorCode::kInternal, "a message " + std::string(name) + " " + why};
+  };
+  if (!packer.too_large().empty()) return refuse(packer.too_large());
+  if (frames[1].size() > kMaxInternalPartBytes)
+    return refuse("has " + std::to_string(frames[1].size()) + " bytes; the limit is " +
+                  std::to_string(kMaxInternalPartBytes));
   header.type = std::visit([](const auto& m) { return m.kType; }, message);
   header.body_bytes = static_cast<std::uint32_t>(frames[1].size());
   frames[0] = pack_header(header);
   return frames;
+}
+
+Frames encode(Header header, const Message& message) {
+  auto frames = try_encode(header, message);
+  FORETOKEN_CHECK(frames.ok(), "a message beyond wire/limits.h: use try_encode");
+  return std::move(frames).value();
 }
 
 Result<Incoming> decode(const Frames& frames) {

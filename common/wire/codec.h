@@ -3,7 +3,8 @@
 // The one door of msgpack-cxx, which packs; reading is our own (body_reader.h), because a receiver
 // must judge before it believes.
 //
-//   bus.send(peer, encode(speaker, request, Tokens{.position = 7, .ids = {1, 2}}));
+//   auto frames = try_encode(speaker, request, Tokens{.position = 7, .ids = {1, 2}});
+//   if (frames.ok()) bus.send(peer, *frames);
 //   auto in = decode(delivery.frames);  if (!in.ok()) ...;  if (auto* tokens =
 //   std::get_if<Tokens>(&in->message)) ...
 #pragma once
@@ -23,7 +24,13 @@ struct Incoming {
   Frames blobs;  // raw tensors after the body; no message of 1.0 has any
 };
 
-// Fills in type and body size. A body beyond kMaxInternalPartBytes is our mistake.
+// Fills in type and body size. What the receiver's decode would refuse for its size is an Error
+// here (limits.h): how large a message grows is often for somebody outside to say.
+Result<Frames> try_encode(Header header, const Message& message);
+inline Result<Frames> try_encode(Speaker& speaker, RequestId request, const Message& message) {
+  return try_encode(speaker.next(request), message);
+}
+// For what is small whatever anybody says, and for tests: one too large ends the process.
 Frames encode(Header header, const Message& message);
 inline Frames encode(Speaker& speaker, RequestId request, const Message& message) {
   return encode(speaker.next(request), message);

@@ -116,6 +116,7 @@ struct Supervisor::Child {
   pid_t pid = 0;  // 0 = not running
   bool was_ever_ready = false;
   bool given_up = false;
+  bool hung = false;  // ended by us for it
   std::optional<TimePoint> ready_since = std::nullopt;
   TimePoint restart_at{};
   TimePoint last_sign{};  // of loading: it has ready_timeout from then on
@@ -174,7 +175,11 @@ void Supervisor::spawn(Child& child) {
   const pid_t parent = ::getpid();
 
   const pid_t pid = ::fork();
-  if (pid < 0) throw system_error("cannot fork");
+  if (pid < 0) {
+    const auto error = system_error("cannot fork");
+    ::close(log);
+    throw error;
+  }
   if (pid == 0) {
     // Its own group, so that a Ctrl-C at the terminal reaches the supervisor alone; and no life without it.
     ::setpgid(0, 0);
@@ -252,21 +257,36 @@ void Supervisor::reap(const Progress& progress) {
       child.pid = 0;
       const auto ready_since = std::exchange(child.ready_since, std::nullopt);
       if (stop_requested_) continue;
-      child.last_end = how_it_ended(status);
-      // What is wrong with its settings stays wrong; and a service that never came up will not come up the next time.
-      std::optional<TimePoint> again;
-      if (kind_of(status) != FailureKind::kConfiguration && child.was_ever_ready)
-        again = child.backoff.ended(now(), ready_since);
-      if (again) {
-        child.restart_at = *again;
-        progress(child.spec.name, child.last_end + "; starts again in " + in_seconds(child.backoff.delay()) + " (restart " +
-                                      std::to_string(child.backoff.n_restarts()) + ")");
-      } else {
-        give_up(child, kind_of(status), progress);
-      }
-      write_state();
+      const bool hung = std::exchange(child.hung, false);
+      child.last_end = hung ? "was ended: not ready and no sign for " + std::to_string(options_.ready_timeout.count()) + " s"
+                            : how_it_ended(status);
+      start_again_or_give_up(child, kind_of(status), ready_since, progress);
     }
   }
+}
+
+void Supervisor::start_again_or_give_up(Child& child, FailureKind kind, std::optional<TimePoint> ready_since,
+                                        const Progress& progress) {
+  // What is wrong with its settings stays wrong; and a service that never came up will not come up the next time.
+  std::optional<TimePoint> again;
+  if (kind != FailureKind::kConfiguration && child.was_ever_ready) again = child.backoff.ended(now(), ready_since);
+  if (again) {
+    child.restart_at = *again;
+    progress(child.spec.name, child.last_end + "; starts again in " + in_seconds(child.backoff.delay()) + " (restart " +
+                                  std::to_string(child.backoff.n_restarts()) + ")");
+  } else {
+    give_up(child, kind, progress);
+  }
+  write_state();
+}
+
+// A service that hangs while it loads, after a restart: ended, it is started again as any that failed.
+void Supervisor::end_hung() {
+  for (auto& child : children_)
+    if (child.pid != 0 && !child.ready() && !child.hung && now() > child.last_sign + options_.ready_timeout) {
+      child.hung = true;
+      ::kill(child.pid, SIGKILL);
+    }
 }
 
 // Drafts only cost speed, and of several targets one is enough; without any other service nothing can be served.
@@ -294,7 +314,13 @@ void Supervisor::give_up(Child& child, FailureKind kind, const Progress& progres
 void Supervisor::restart_due(const Progress& progress) {
   for (auto& child : children_) {
     if (child.pid != 0 || child.given_up || now() < child.restart_at) continue;
-    spawn(child);
+    try {
+      spawn(child);
+    } catch (const std::runtime_error& error) {  // a full disk, no process left: it may pass
+      child.last_end = std::string("could not be started: ") + error.what();
+      start_again_or_give_up(child, FailureKind::kEnvironment, std::nullopt, progress);
+      continue;
+    }
     write_state();
     progress(child.spec.name, "starting");
   }
@@ -352,6 +378,7 @@ StartReport Supervisor::run(const Progress& progress) {
     wait_for_event(milliseconds(100));
     read_notifications(progress);
     reap(progress);
+    end_hung();
     if (!stop_requested_ && failure_.empty()) restart_due(progress);
   }
   return {.ready = failure_.empty(), .failure = failure_, .kind = failure_kind_};

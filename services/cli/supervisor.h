@@ -6,6 +6,7 @@
 #include <chrono>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -63,6 +64,9 @@ class Supervisor {
   void spawn(Child& child);
   void read_notifications(const Progress& progress);
   void reap(const Progress& progress);
+  void start_again_or_give_up(Child& child, FailureKind kind, std::optional<TimePoint> ready_since,
+                              const Progress& progress);
+  void end_hung();
   void restart_due(const Progress& progress);
   void give_up(Child& child, FailureKind kind, const Progress& progress);
   bool can_serve_without(const Child& child) const;

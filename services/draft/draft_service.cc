@@ -177,7 +177,8 @@ void DraftService::answer(const TargetKey& to, const DraftOutcome& outcome) {
 void DraftService::send(const TargetKey& to, const wire::Message& message) {
   const auto it = targets_.find(to);
   if (it == targets_.end()) return;
-  if (bus_->send(it->second.peer, wire::encode(speaker_, {}, message)) != SendResult::kSent)
+  const auto frames = wire::try_encode(speaker_, {}, message);
+  if (!frames.ok() || bus_->send(it->second.peer, *frames) != SendResult::kSent)
     ++not_sent_;
 }
 

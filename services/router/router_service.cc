@@ -17,6 +17,7 @@ namespace {
 constexpr Duration kPairAgain = std::chrono::seconds(2);
 constexpr Duration kMetricsPatience = std::chrono::milliseconds(500);
 constexpr Duration kAnswerPatience = std::chrono::seconds(30);
+constexpr Duration kArrived = std::chrono::seconds(1);  // an answer that did not come back so long
 constexpr Duration kFlushAgain = std::chrono::milliseconds(2);
 constexpr std::size_t kMaxUnsent = 1024;
 constexpr std::size_t kMaxQuestions = 64;
@@ -209,10 +210,11 @@ void RouterService::keep_unsent(const ToClient& to, TimePoint now) {
     ++dropped_;
     return;
   }
-  const TimePoint until =
-      patience_.try_emplace({to.peer, id}, now + kAnswerPatience).first->second;
-  if (now < until)
-    unsent_.push_back({to, until});
+  Patience& patience = patience_[{to.peer, id}];
+  if (now >= patience.seen + kArrived) patience.until = now + kAnswerPatience;
+  patience.seen = now;
+  if (now < patience.until)
+    unsent_.push_back({to, id, patience.until});
   else
     ++dropped_;
 }
@@ -366,7 +368,8 @@ std::string merge_metrics(const std::vector<std::string>& texts) {
 // ---- workers
 
 void RouterService::reply_to(const Peer& peer, const wire::Message& message) {
-  if (bus_->send(peer, wire::encode(speaker_, {}, message)) != SendResult::kSent) ++dropped_;
+  const auto frames = wire::try_encode(speaker_, {}, message);
+  if (!frames.ok() || bus_->send(peer, *frames) != SendResult::kSent) ++dropped_;
 }
 
 void RouterService::on_worker(const Delivery& delivery, TimePoint now) {
@@ -420,7 +423,7 @@ void RouterService::on_worker(const Delivery& delivery, TimePoint now) {
     return;
   }
   Actions actions;
-  if (token_questions_.is_mine(header.request)) {
+  if (token_questions_.is_mine(header.sender, header.request)) {
     token_questions_.on_message(header.request, message, now, actions);
     return act(std::move(actions), now);
   }
@@ -546,10 +549,18 @@ std::string RouterService::complaints_about(const Worker& worker) const {
 void RouterService::send_worker(WorkerId id, RequestId request, const wire::Message& message) {
   const Worker* worker = pool_.find(id);
   if (worker == nullptr || worker->state == WorkerState::kLost) return;
+  auto frames = wire::try_encode(speaker_, request, message);
+  if (!frames.ok()) {  // asked again it would be as large
+    ++dropped_;
+    const TimePoint now = bus_->now();
+    Actions actions;
+    token_questions_.give_up(request, frames.error(), actions);
+    table_.give_up(request, frames.error(), now, actions);
+    return act(std::move(actions), now);
+  }
   // What does not leave is asked for again after a silence; a worker that is gone is missed by its
   // heartbeats.
-  if (!outboxes_[id].send(*bus_, worker->peer, wire::encode(speaker_, request, message)))
-    ++dropped_;
+  if (!outboxes_[id].send(*bus_, worker->peer, std::move(frames).value())) ++dropped_;
 }
 
 // True if nothing waits for this worker any more.
@@ -589,13 +600,14 @@ TimePoint RouterService::on_turn(TimePoint now) {
     const SendResult result =
         bus_->send(unsent.to.peer, {wire::write_client_answer(unsent.to.answer)});
     if (result == SendResult::kSent) continue;
-    if (result == SendResult::kBusy && now < unsent.until)
+    if (result == SendResult::kBusy && now < unsent.until) {
+      patience_[{unsent.to.peer, unsent.id}].seen = now;
       unsent_.push_back(std::move(unsent));
-    else
+    } else {
       ++dropped_;
+    }
   }
-  // Some time after the end, for what is still on its way back then.
-  std::erase_if(patience_, [&](const auto& entry) { return now >= entry.second + kAnswerPatience; });
+  std::erase_if(patience_, [&](const auto& entry) { return now >= entry.second.seen + kArrived; });
   if (!unsent_.empty()) due = std::min(due, now + 25 * kFlushAgain);
   std::vector<RequestId> late;
   for (const auto& [id, question] : questions_) {

@@ -87,7 +87,12 @@ class RouterService final : public Service {
   };
   struct Unsent {
     ToClient to;
+    std::string id;
     TimePoint until{};
+  };
+  struct Patience {
+    TimePoint until{};
+    TimePoint seen{};  // when it last came back or did not leave
   };
   RouterServiceOptions options_;
   wire::Speaker& speaker_;
@@ -106,7 +111,7 @@ class RouterService final : public Service {
   std::map<WorkerId, Outbox> outboxes_;
   std::deque<Unsent> unsent_;  // final answers that a client's connection did not take yet
   // Until when such an answer is tried, however often it comes back: client and id -> end.
-  std::map<std::pair<Peer, std::string>, TimePoint> patience_;
+  std::map<std::pair<Peer, std::string>, Patience> patience_;
   std::map<RequestId, MetricsQuestion> questions_;
   std::set<std::string> complained_;  // pairs refused by name, logged once
   std::uint64_t malformed_ = 0, stale_ = 0, dropped_ = 0, bad_requests_ = 0;

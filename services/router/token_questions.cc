@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/wire/client_codec.h"
+#include "common/wire/limits.h"
 #include "services/router/placement.h"
 
 namespace foretoken {
@@ -19,6 +20,11 @@ wire::Encode encode_of(const wire::ClientRequest& request) {
           .add_generation_prompt = request.add_generation_prompt};
 }
 
+std::size_t size_of(const wire::ClientRequest& request) {
+  return request.prompt.size() + request.messages_json.size() +
+         request.token_ids.size() * sizeof(TokenId);
+}
+
 }  // namespace
 
 void TokenQuestions::submit(const Peer& peer,
@@ -27,19 +33,26 @@ void TokenQuestions::submit(const Peer& peer,
                             wire::ClientRequest request,
                             TimePoint now,
                             Actions& out) {
-  if (open_.size() >= rules_.max_open) {
+  const std::size_t bytes = size_of(request);
+  if (open_.size() >= rules_.max_open || bytes_ + bytes > rules_.max_bytes) {
     out.push_back(ToClient{
         peer, id,
-        wire::client_error(id, {ErrorCode::kQueueFull, "the router holds " +
-                                                           std::to_string(open_.size()) +
-                                                           " questions for tokens, the most allowed"},
+        wire::client_error(id,
+                           {ErrorCode::kQueueFull,
+                            "the router holds " + std::to_string(open_.size()) +
+                                " questions for tokens with " + std::to_string(bytes_) +
+                                " bytes; " + std::to_string(rules_.max_open) + " with " +
+                                std::to_string(rules_.max_bytes) + " bytes are the most allowed"},
                            500)});
     return;
   }
   Question question{.peer = peer, .id = id, .request = std::move(request)};
   const Duration asked = std::chrono::milliseconds(question.request.timeout_ms);
   question.until = now + (asked > Duration{0} ? std::min(asked, rules_.patience) : rules_.patience);
-  ask(*open_.emplace(own, std::move(question)).first, now, out);
+  const auto [it, is_new] = open_.emplace(own, std::move(question));
+  if (!is_new) return;
+  bytes_ += bytes;
+  ask(*it, now, out);
 }
 
 // The tokenizer of the model that is meant; without targets, of a tokenizer that bears its name.
@@ -63,7 +76,8 @@ Result<std::optional<WorkerId>> TokenQuestions::choose(const Question& question)
 
 void TokenQuestions::ask(Entry& entry, TimePoint now, Actions& out) {
   auto& [own, question] = entry;
-  question.again = now + rules_.silence;
+  question.interval = std::max(rules_.silence, 2 * question.interval);
+  question.again = now + question.interval;
   auto chosen = choose(question);
   if (!chosen.ok()) return answer(own, wire::client_error(question.id, chosen.error(), 0), out);
   question.tokenizer = *chosen;
@@ -73,7 +87,17 @@ void TokenQuestions::ask(Entry& entry, TimePoint now, Actions& out) {
 void TokenQuestions::answer(RequestId own, wire::ClientAnswer answer, Actions& out) {
   const auto it = open_.find(own);
   out.push_back(ToClient{it->second.peer, it->second.id, std::move(answer)});
+  erase(it);
+}
+
+void TokenQuestions::erase(std::map<RequestId, Question>::iterator it) {
+  bytes_ -= size_of(it->second.request);
   open_.erase(it);
+}
+
+void TokenQuestions::give_up(RequestId own, const Error& error, Actions& out) {
+  if (const auto it = open_.find(own); it != open_.end())
+    answer(own, wire::client_error(it->second.id, error, 0), out);
 }
 
 void TokenQuestions::on_message(RequestId own,
@@ -89,14 +113,21 @@ void TokenQuestions::on_message(RequestId own,
                                       .n_tokens = static_cast<std::uint32_t>(encoded->tokens.size())},
                     out);
     if (!question.tokenizer) return;
-    question.again = now + rules_.silence;
+    question.again = now + question.interval;
     out.push_back(ToWorker{
         *question.tokenizer, own,
         wire::StreamOpen{.skip_special_tokens = question.request.skip_special_tokens}});
     out.push_back(ToWorker{*question.tokenizer, own,
                            wire::Decode{.ids = encoded->tokens, .final = true}});
   } else if (const auto* text = std::get_if<wire::Text>(&message)) {
-    if (question.request.op != wire::ClientOp::kDetokenize || !text->final) return;
+    if (question.request.op != wire::ClientOp::kDetokenize) return;
+    if (!text->final)  // the first of several: one string does not hold it
+      return give_up(own,
+                     {ErrorCode::kInvalidValue,
+                      "the text of token_ids has more than " +
+                          std::to_string(wire::kMaxStringBytes) + " bytes, the limit",
+                      "token_ids"},
+                     out);
     const auto n = static_cast<std::uint32_t>(question.request.token_ids.size());
     answer(own,
            wire::TokensReply{
@@ -120,9 +151,12 @@ void TokenQuestions::worker_lost(WorkerId worker, TimePoint now, Actions& out) {
 }
 
 void TokenQuestions::client_gone(const Peer& peer) {
-  std::erase_if(open_, [&](const auto& entry) {
-    return entry.second.peer.socket == peer.socket && entry.second.peer.routing == peer.routing;
-  });
+  for (auto it = open_.begin(); it != open_.end();) {
+    const auto question = it++;
+    if (question->second.peer.socket == peer.socket &&
+        question->second.peer.routing == peer.routing)
+      erase(question);
+  }
 }
 
 TimePoint TokenQuestions::tick(TimePoint now, Actions& out) {

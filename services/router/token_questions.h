@@ -19,8 +19,10 @@ namespace foretoken {
 
 struct TokenQuestionRules {
   std::size_t max_open = 256;
+  std::size_t max_bytes = std::size_t{64} << 20;  // of prompts and tokens, all together
   Duration patience = std::chrono::seconds(10);  // or what the client says, if that is less
-  Duration silence = std::chrono::milliseconds(500);  // then it is asked again, of another if any
+  // Then it is asked again, of another if any; and each time it waits twice as long.
+  Duration silence = std::chrono::milliseconds(500);
 };
 
 class TokenQuestions {
@@ -35,11 +37,17 @@ class TokenQuestions {
               wire::ClientRequest request,
               TimePoint now,
               Actions& out);
-  bool is_mine(RequestId own) const { return open_.contains(own); }
+  // Asked of this worker.
+  bool is_mine(WorkerId from, RequestId own) const {
+    const auto it = open_.find(own);
+    return it != open_.end() && it->second.tokenizer == from;
+  }
   // From a tokenizer, about a question that is_mine.
   void on_message(RequestId own, const wire::Message& message, TimePoint now, Actions& out);
   void worker_lost(WorkerId worker, TimePoint now, Actions& out);
   void client_gone(const Peer& peer);
+  // It cannot be asked. Nothing happens if there is no such question.
+  void give_up(RequestId own, const Error& error, Actions& out);
   // Returns when it wants to be called again.
   TimePoint tick(TimePoint now, Actions& out);
   std::size_t size() const { return open_.size(); }
@@ -51,17 +59,20 @@ class TokenQuestions {
     wire::ClientRequest request;
     TimePoint until{};
     TimePoint again{};
+    Duration interval{};
     std::optional<WorkerId> tokenizer;
   };
   using Entry = std::pair<const RequestId, Question>;
 
   void ask(Entry& entry, TimePoint now, Actions& out);
+  void erase(std::map<RequestId, Question>::iterator it);
   void answer(RequestId own, wire::ClientAnswer answer, Actions& out);
   Result<std::optional<WorkerId>> choose(const Question& question) const;
 
   TokenQuestionRules rules_;
   Pool& pool_;
   std::map<RequestId, Question> open_;
+  std::size_t bytes_ = 0;  // of all of them
 };
 
 }  // namespace foretoken

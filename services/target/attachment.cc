@@ -104,9 +104,9 @@ AttachmentAction Attachment::needs_tail(TimePoint now) {
 
 AttachmentAction Attachment::refused(TimePoint now) {
   if (!is_attached()) return AttachmentAction::kNone;
-  const AttachmentAction action = release(now);
+  release(now);
   probing_ = false;
-  return action;
+  return AttachmentAction::kLeave;
 }
 
 AttachmentAction Attachment::busy(TimePoint now, Duration retry_after) {

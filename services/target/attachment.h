@@ -22,7 +22,8 @@ enum class AttachmentAction : std::uint8_t {
   kSendAttach,
   kSendPropose,
   kSendClose,
-  kRelease
+  kRelease,
+  kLeave  // as a release, but it did answer: nobody needs to be told that it does not
 };
 
 struct AttachmentRules {

@@ -91,7 +91,7 @@ void DraftProposer::attach_somewhere(SeqId seq, Sequence& sequence, TimePoint no
     return std::tuple(entry.second.suspect_until > now, entry.second.n_sequences, entry.first);
   };
   for (auto& entry : drafts_) {
-    if (entry.second.n_sequences >= entry.second.max_sequences) continue;
+    if (entry.second.refuses || entry.second.n_sequences >= entry.second.max_sequences) continue;
     if (best == nullptr || rank(entry) < rank(*best)) best = &entry;
   }
   if (best == nullptr) return;
@@ -129,6 +129,13 @@ void DraftProposer::apply(SeqId seq, Sequence& sequence, AttachmentAction action
               !send(it->second, close))
             keep_close(it->first, close);
       return;
+    case AttachmentAction::kLeave:
+      sequence.attach_due = sequence.tail_due = false;
+      if (std::any_of(drafts_.begin(), drafts_.end(), [](const auto& entry) {
+            return !entry.second.refuses && entry.second.n_sequences < entry.second.max_sequences;
+          }))
+        attach_somewhere(seq, sequence, now);
+      return;
     case AttachmentAction::kRelease: {
       if (!sequence.draft) return;
       sequence.attach_due = sequence.tail_due = false;
@@ -141,7 +148,7 @@ void DraftProposer::apply(SeqId seq, Sequence& sequence, AttachmentAction action
       // Another one that answers, at once; else this one is probed again by and by.
       const bool others = std::any_of(drafts_.begin(), drafts_.end(), [&](const auto& entry) {
         return entry.second.suspect_until <= now &&
-               entry.second.n_sequences < entry.second.max_sequences;
+               !entry.second.refuses && entry.second.n_sequences < entry.second.max_sequences;
       });
       if (others) attach_somewhere(seq, sequence, now);
       return;
@@ -158,11 +165,13 @@ void DraftProposer::keep_close(WorkerId draft, const wire::CloseSequence& close)
 }
 
 bool DraftProposer::send(const Draft& draft, const wire::Message& message) {
-  if (bus_->send(Peer{draft.socket, {}, false}, wire::encode(speaker_, {}, message)) ==
-      SendResult::kSent)
+  auto frames = wire::try_encode(speaker_, {}, message);
+  const bool too_large = !frames.ok();  // it stays so: nothing to be tried again
+  if (!too_large &&
+      bus_->send(Peer{draft.socket, {}, false}, std::move(frames).value()) == SendResult::kSent)
     return true;
   ++counters_.not_sent;
-  return false;
+  return too_large;
 }
 
 void DraftProposer::send_attach(SeqId seq, Sequence& sequence, TimePoint) {
@@ -306,8 +315,11 @@ void DraftProposer::on_need(WorkerId draft, const wire::Need& need, TimePoint no
     return;
   Sequence& sequence = it->second;
   if (need.reason == wire::NeedReason::kRefused) {
-    log_warning("a draft refuses a sequence: another vocabulary, noise or acceptance",
-                {{"draft", drafts_.at(draft).name}});
+    Draft& refusing = drafts_.at(draft);
+    // What differs is the same for every sequence, for as long as it lives.
+    if (!std::exchange(refusing.refuses, true))
+      log_warning("a draft refuses our sequences: another vocabulary, noise or acceptance",
+                  {{"draft", refusing.name}});
     return apply(need.seq, sequence, sequence.attachment.refused(now), now);
   }
   const bool has_part =

@@ -71,6 +71,7 @@ class DraftProposer final : public Proposer, public DraftWatch {
     SocketId socket = 0;
     std::uint32_t max_sequences = 0;
     std::uint32_t n_sequences = 0;
+    bool refuses = false;       // answered NEED(refused): used no more in this life
     TimePoint suspect_until{};  // let go by a sequence a moment ago: others first
   };
   struct Sequence {

@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::size_t kRecentSteps = 256;
 constexpr int kMessagesPerStep = 256;
+constexpr std::size_t kRepeatedTokens = 256;  // with 20 log probabilities each 45 KiB
 constexpr Duration kSweep = std::chrono::seconds(1);
 constexpr Duration kLastWords = std::chrono::milliseconds(500);
 
@@ -240,18 +241,31 @@ void TargetService::refuse(RequestId id, const Error& error) {
   link_.send(id, wire::Failed{.code = error.code, .message = error.message, .param = error.param});
 }
 
+wire::Tokens TargetService::tokens_of(const Answer& answer,
+                                      std::size_t from,
+                                      std::size_t until,
+                                      bool with_logprobs) {
+  const auto part = [&](const auto& list, std::size_t skipped) {
+    const auto begin = list.begin() - static_cast<std::ptrdiff_t>(skipped);
+    return std::decay_t<decltype(list)>(begin + static_cast<std::ptrdiff_t>(from),
+                                        begin + static_cast<std::ptrdiff_t>(until));
+  };
+  wire::Tokens tokens{.position = static_cast<Position>(answer.n_prompt + from),
+                      .ids = part(answer.output, 0),
+                      .accepted = part(answer.guessed, 0)};
+  if (with_logprobs) tokens.logprobs = part(answer.logprobs, answer.first_logprob);
+  return tokens;
+}
+
 void TargetService::repeat_from(RequestId id, const Answer& answer, Position position) {
   const std::size_t total = answer.n_prompt + answer.output.size();
   if (position >= answer.n_prompt && position < total) {
-    const auto from = static_cast<std::ptrdiff_t>(position - answer.n_prompt);
-    wire::Tokens tokens{.position = position,
-                        .ids = {answer.output.begin() + from, answer.output.end()},
-                        .accepted = {answer.guessed.begin() + from, answer.guessed.end()}};
-    if (answer.with_logprobs && from >= static_cast<std::ptrdiff_t>(answer.first_logprob))
-      tokens.logprobs.assign(
-          answer.logprobs.begin() + (from - static_cast<std::ptrdiff_t>(answer.first_logprob)),
-          answer.logprobs.end());
-    link_.send(id, tokens);
+    // In parts: a whole answer with log probabilities can be more than a message holds.
+    const std::size_t begin = position - answer.n_prompt;
+    const std::size_t end = answer.output.size();
+    const bool with_logprobs = answer.with_logprobs && begin >= answer.first_logprob;
+    for (std::size_t from = begin; from < end; from += kRepeatedTokens)
+      link_.send(id, tokens_of(answer, from, std::min(from + kRepeatedTokens, end), with_logprobs));
   } else {
     link_.send(id, wire::Opened{});
   }

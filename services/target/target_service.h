@@ -65,6 +65,10 @@ class TargetService final : public Service {
   void on_open(RequestId id, const wire::Open& open, TimePoint now);
   void on_close(RequestId id, const wire::Close& close);
   void refuse(RequestId id, const Error& error);
+  static wire::Tokens tokens_of(const Answer& answer,
+                                std::size_t from,
+                                std::size_t until,
+                                bool with_logprobs);
   void repeat_from(RequestId id, const Answer& answer, Position position);
   void wait_for_proposals();
   void step();

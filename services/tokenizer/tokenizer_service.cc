@@ -140,6 +140,16 @@ Result<wire::Encoded> TokenizerService::encoded(const wire::Encode& encode) cons
     if (!ids.ok()) return Error{ids.error().code, ids.error().message, "prediction"};
     result.prediction_tokens = std::move(*ids);
   }
+  // A text's bytes do not bound its tokens: normalisation may make eleven characters of one.
+  std::size_t n_tokens = result.tokens.size() + result.prediction_tokens.size();
+  for (const auto& word : result.bad_word_tokens) n_tokens += word.size();
+  if (n_tokens > wire::kMaxRequestTokens)
+    return Error{ErrorCode::kContextLengthExceeded,
+                 "prompt, prediction and bad_words have " + std::to_string(n_tokens) +
+                     " tokens; the limit is " + std::to_string(wire::kMaxRequestTokens),
+                 encode.kind == wire::PromptKind::kTokens     ? "token_ids"
+                 : encode.kind == wire::PromptKind::kMessages ? "messages"
+                                                              : "prompt"};
   return result;
 }
 
@@ -219,6 +229,14 @@ void TokenizerService::on_decode(RequestId id, const wire::Decode& decode, TimeP
   stream.touched = now;
   wire::Text answer{.offset = stream.n_bytes};
   const auto take = [&](StreamDecoder::Piece piece) {
+    // A string has a limit and many tokens have more text: then it goes in several answers.
+    if (answer.text.size() + piece.text.size() > wire::kMaxStringBytes) {
+      answer.next = stream.next;
+      stream.n_bytes += static_cast<std::uint32_t>(answer.text.size());
+      link_.send(id, answer);
+      answer.text.clear();
+      answer.offset = stream.n_bytes;
+    }
     answer.text += piece.text;
     answer.n_tokens = static_cast<std::uint32_t>(piece.n_tokens);
     answer.stopped = piece.stopped;

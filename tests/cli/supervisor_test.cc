@@ -124,6 +124,47 @@ TEST_F(SupervisorTest, ADraftWithWrongSettingsIsLeftAloneAndTheOthersServeOn) {
   EXPECT_EQ(left[1].state, "given up");
 }
 
+TEST_F(SupervisorTest, ADraftThatHangsWhileItLoadsAgainIsEnded) {
+  const std::string once = "import os, signal\n"
+                           "mark = os.environ['NOTIFY_SOCKET'] + '.mark'\n"
+                           "if os.path.exists(mark): signal.pause()\n"
+                           "open(mark, 'w').close()\n";
+  auto argv = script(kCrashes);
+  argv.back() = once + argv.back();
+  SupervisorOptions impatient = options();
+  impatient.ready_timeout = 1s;
+  Supervisor supervisor(impatient, {{.name = "draft-0", .argv = argv, .role = "draft", .optional = true}});
+  const Progress progress = stop_after("draft-0", "was ended: not ready and no sign for 1 s; starts again", 1);
+  ASSERT_TRUE(supervisor.start(progress).ready) << said_;
+  EXPECT_TRUE(supervisor.run(progress).ready) << said_;
+}
+
+TEST_F(SupervisorTest, ADraftWhoseLogCannotBeOpenedIsTriedAgain) {
+  // Its log is in the way of the second start, and gone before a later one.
+  const auto log = folder_.path() / "log" / "draft-0.log";
+  const std::string takes_its_log = "mark = os.environ['NOTIFY_SOCKET'] + '.mark'\n"
+                                    "if os.path.exists(mark): signal.pause()\n"
+                                    "open(mark, 'w').close()\n"
+                                    "os.unlink('" + log.string() + "'); os.mkdir('" + log.string() + "')\n"
+                                    "sys.exit(70)";
+  Supervisor supervisor(options(), {{.name = "target-0", .argv = script(kStays), .role = "target"},
+                                    {.name = "draft-0", .argv = script(takes_its_log), .role = "draft", .optional = true}});
+  int n_failed = 0;
+  bool cured = false;
+  const Progress progress = [&](const std::string& service, const std::string& status) {
+    said_ += service + ": " + status + "\n";
+    if (service != "draft-0") return;
+    if (status.find("could not be started: cannot open the log") != std::string::npos && ++n_failed == 3) {
+      std::filesystem::remove(log);
+      cured = true;
+    }
+    if (cured && status == "ready") ::kill(::getpid(), SIGTERM);
+  };
+  ASSERT_TRUE(supervisor.start(progress).ready) << said_;
+  EXPECT_TRUE(supervisor.run(progress).ready) << said_;
+  EXPECT_EQ(3, n_failed);
+}
+
 TEST_F(SupervisorTest, OfTwoTargetsOneIsEnough) {
   Supervisor supervisor(options(), {{.name = "target-0", .argv = script(kStays), .role = "target"},
                                     {.name = "target-1", .argv = script(kCrashes), .role = "target"}});

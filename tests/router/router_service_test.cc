@@ -155,5 +155,20 @@ TEST_F(RouterServiceTest, AnAnswerThatComesBackAgainAndAgainIsGivenUpAfterHalfAM
   EXPECT_LT(last_sent, begin + seconds(31));
 }
 
+// Errors have no id: one that came back once says nothing about the next.
+TEST_F(RouterServiceTest, AnAnswerThatArrivedTakesNoPatienceFromTheNext) {
+  service.drain(bus.now() + seconds(300));
+  for (int i = 0; i < 10; ++i) {
+    (void)error_to(bus, service, {"a", "b"});
+    const auto [peer, frames] = bus.sent.at(0);
+    bus.sent.clear();
+    service.on_dropped(peer, frames);
+    service.on_turn(bus.now());
+    EXPECT_EQ(1u, bus.sent.size()) << "sent again, the " << i << "th";
+    bus.clock.advance(seconds(5));
+    service.on_turn(bus.now());
+  }
+}
+
 }  // namespace
 }  // namespace foretoken

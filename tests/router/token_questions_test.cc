@@ -123,6 +123,61 @@ TEST_F(TokenQuestionsTest, IsBoundedAndForgetsClientsThatAreGone) {
   EXPECT_EQ(0u, questions.size());
 }
 
+TEST_F(TokenQuestionsTest, ATextOfMoreThanOneStringIsRefused) {
+  join(kFirst, wire::Role::kTokenizer, "m");
+  submit(detokenize());
+  questions.on_message(kOwn, wire::Encoded{.tokens = {5, 6}}, now, out);
+  questions.on_message(kOwn, wire::Text{.text = "half"}, now, out);
+  const auto error = answered<wire::ClientError>();
+  ASSERT_TRUE(error.has_value());
+  EXPECT_EQ("invalid_value", error->code);
+  EXPECT_EQ("token_ids", error->param);
+  EXPECT_EQ(0u, questions.size());
+}
+
+TEST_F(TokenQuestionsTest, AsksAgainLaterAndLater) {
+  join(kFirst, wire::Role::kTokenizer, "m");
+  submit(tokenize());
+  for (const int silence : {500, 1000, 2000, 4000}) {
+    EXPECT_EQ(now + milliseconds(silence), questions.tick(now, out));
+    out.clear();
+    questions.tick(now += milliseconds(silence), out);
+    EXPECT_TRUE(asked<wire::Encode>().has_value()) << silence;
+  }
+}
+
+TEST_F(TokenQuestionsTest, HoldsSoManyBytesAndNoMore) {
+  join(kFirst, wire::Role::kTokenizer, "m");
+  TokenQuestions few{pool, {.max_bytes = 9}};
+  const Peer client{.socket = 2, .routing = "c"};
+  few.submit(client, kId, {1, 1}, tokenize(), now, out);
+  EXPECT_FALSE(answered<wire::ClientError>().has_value());
+  few.submit(client, kId, {1, 2}, tokenize(), now, out);
+  EXPECT_EQ("queue_full", answered<wire::ClientError>()->code);
+  few.on_message({1, 1}, wire::Encoded{.tokens = {5}}, now, out);
+  few.submit(client, kId, {1, 3}, tokenize(), now, out);  // the first is over and holds nothing
+  EXPECT_FALSE(answered<wire::ClientError>().has_value());
+}
+
+TEST_F(TokenQuestionsTest, OnlyWhoWasAskedAnswers) {
+  join(kFirst, wire::Role::kTokenizer, "m");
+  join(kSecond, wire::Role::kTokenizer, "m");
+  submit(tokenize());
+  ASSERT_EQ(kFirst, asked<wire::Encode>()->first);
+  EXPECT_TRUE(questions.is_mine(kFirst, kOwn));
+  EXPECT_FALSE(questions.is_mine(kSecond, kOwn));
+}
+
+TEST_F(TokenQuestionsTest, AQuestionThatCannotBeAskedEnds) {
+  join(kFirst, wire::Role::kTokenizer, "m");
+  submit(tokenize());
+  questions.give_up({1, 1}, {ErrorCode::kInternal, "another"}, out);
+  EXPECT_EQ(1u, questions.size());
+  questions.give_up(kOwn, {ErrorCode::kInternal, "too large"}, out);
+  EXPECT_EQ("internal", answered<wire::ClientError>()->code);
+  EXPECT_EQ(0u, questions.size());
+}
+
 TEST_F(TokenQuestionsTest, AnUnknownModelIsRefusedAndNobodyIsAsked) {
   join(kFirst, wire::Role::kTokenizer, "m");
   join(kTarget, wire::Role::kTarget, "m");

@@ -252,7 +252,7 @@ TEST(Attachment, TheFirstNeedIsAnsweredAtOnceAndOneAfterAUsableRecordSoon) {
 
 TEST(Attachment, ARefusedSequenceIsNotTriedThereAgain) {
   Attachment attachment = in(State::kOpening);
-  EXPECT_EQ(attachment.refused(kStart), Action::kRelease);
+  EXPECT_EQ(attachment.refused(kStart), Action::kLeave);
   EXPECT_EQ(attachment.tick(kStart + seconds(60), {}), Action::kNone);
   EXPECT_EQ(attachment.refused(kStart), Action::kNone);
 }

@@ -346,6 +346,20 @@ TEST_F(DraftProposerTest, ADraftThatRefusesIsLeftAlone) {
     bus.clock.advance(milliseconds(100));
   }
   EXPECT_TRUE(bus.sent.empty());
+  EXPECT_TRUE(drafts.take_lost().empty()) << "it did answer";
+  open(2);
+  EXPECT_TRUE(bus.sent.empty()) << "what differs is the same for every sequence";
+  assign(1, 2);
+  EXPECT_EQ(2u, bus.take<wire::Attach>(endpoint(1)).size()) << "its next life may be another";
+}
+
+TEST_F(DraftProposerTest, ASequenceThatADraftRefusesGoesToAnother) {
+  assign(1);
+  open(1);
+  assign(2);
+  tell(1, wire::Need{.seq = SeqId{1}, .lease = Lease{1}, .reason = wire::NeedReason::kRefused});
+  EXPECT_EQ(1u, bus.take<wire::Attach>(endpoint(2)).size());
+  EXPECT_TRUE(drafts.take_lost().empty());
 }
 
 TEST_F(DraftProposerTest, ACloseThatFoundNoRoomIsSentAgain) {

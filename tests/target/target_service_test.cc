@@ -199,6 +199,29 @@ TEST_F(TargetServiceTest, CloseEndsARunningSequenceWithItsCounts) {
   EXPECT_EQ(0u, engine.snapshot().n_running);
 }
 
+// All of a long answer with log probabilities is more than one message takes.
+TEST_F(TargetServiceTest, ALongAnswerIsRepeatedInParts) {
+  wire::Open asked = open(300);
+  asked.params.n_logprobs = 2;
+  hear(asked);
+  turn(400);
+  const auto ids = ids_of(bus.take<wire::Tokens>());
+  ASSERT_EQ(300u, ids.size());
+  hear(asked);  // where does it stand? from the prompt on
+  const auto again = bus.take<wire::Tokens>();
+  EXPECT_EQ(2u, again.size());
+  EXPECT_EQ(ids, ids_of(again));
+  std::size_t at = 3;
+  for (const wire::Tokens& tokens : again) {
+    EXPECT_EQ(tokens.position, at);
+    EXPECT_LE(tokens.ids.size(), 256u);
+    EXPECT_EQ(tokens.accepted.size(), tokens.ids.size());
+    EXPECT_EQ(tokens.logprobs.size(), tokens.ids.size());
+    at += tokens.ids.size();
+  }
+  EXPECT_EQ(at, 3u + 300u);
+}
+
 TEST_F(TargetServiceTest, WithoutRoomItSaysBusyAndKeepsNothing) {
   for (std::uint64_t i = 0; i < 4; ++i) hear(open(400), {9, i});
   EXPECT_EQ(3u, bus.take<wire::Opened>().size());

@@ -112,6 +112,47 @@ TEST_F(TokenizerServiceTest, TokenIdsPassAsTheyAre) {
   EXPECT_THAT(ask<wire::Encoded>(wire::Encode{.kind = wire::PromptKind::kTokens, .tokens = {5, 6, 7}}).tokens, ElementsAre(5, 6, 7));
 }
 
+TEST_F(TokenizerServiceTest, MoreTokensThanAMessageHoldsAreTooLongAContext) {
+  const std::vector<TokenId> most(wire::kMaxRequestTokens, 5);
+  EXPECT_EQ(ask<wire::Encoded>(wire::Encode{.kind = wire::PromptKind::kTokens, .tokens = most}).tokens.size(), most.size());
+  // The prediction counts, too.
+  const auto failed = ask<wire::Failed>(wire::Encode{.kind = wire::PromptKind::kTokens, .tokens = most, .prediction = "a"});
+  EXPECT_EQ(failed.code, ErrorCode::kContextLengthExceeded);
+  EXPECT_EQ(failed.param, "token_ids");
+}
+
+TEST_F(TokenizerServiceTest, ATextBeyondOneStringComesInSeveral) {
+  TokenId longest = 0;
+  std::size_t bytes = 0;
+  for (TokenId id = 0; id < static_cast<TokenId>(demo_tokenizer().vocab_size()); ++id) {
+    if (!demo_tokenizer().is_token(id)) continue;
+    StreamDecoder decoder(demo_tokenizer(), {});
+    const std::size_t size = decoder.push(id).text.size() + decoder.finish().text.size();
+    if (size > bytes) longest = id, bytes = size;
+  }
+  ASSERT_GT(bytes, 4u);
+  const std::vector<TokenId> ids(4 * wire::kMaxStringBytes / bytes, longest);  // nearly 4 MiB
+  hear(wire::StreamOpen{});
+  bus.sent.clear();
+  hear(wire::Decode{.ids = ids, .final = true});
+  std::size_t n_bytes = 0, n_texts = 0;
+  Position next = 0;
+  for (const auto& [to, message] : bus.sent) {
+    const auto* text = std::get_if<wire::Text>(&message);
+    if (text == nullptr) continue;
+    EXPECT_EQ(text->offset, n_bytes);
+    EXPECT_GT(text->next, next);
+    EXPECT_EQ(text->final, text->next == ids.size());
+    EXPECT_LE(text->text.size(), wire::kMaxStringBytes);
+    next = text->next;
+    n_bytes += text->text.size();
+    ++n_texts;
+  }
+  EXPECT_EQ(next, ids.size());
+  EXPECT_GE(n_texts, 4u);
+  EXPECT_NEAR(static_cast<double>(n_bytes), static_cast<double>(ids.size() * bytes), 8.0);
+}
+
 TEST_F(TokenizerServiceTest, MessagesNeedATemplate) {
   const auto failed = ask<wire::Failed>(wire::Encode{.kind = wire::PromptKind::kMessages, .text = "[]"});
   EXPECT_EQ(failed.code, ErrorCode::kUnsupportedParameter);

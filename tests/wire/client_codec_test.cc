@@ -1,4 +1,5 @@
 #include "common/wire/client_codec.h"
+#include "common/wire/limits.h"
 
 #include <gmock/gmock.h>
 
@@ -319,6 +320,45 @@ TEST(ClientCodec, StillNamesTheRequestThatWasRefused) {
                                   {"top_p", num(7)}}));
   EXPECT_FALSE(outcome.request.ok());
   EXPECT_EQ(outcome.request_id, (RequestId{0x0011223344556677, 0x8899aabbccddeeff}));
+}
+
+TEST(ClientCodec, RefusesMessagesThatQuotingMakesTooLong) {
+  const auto read = [](std::size_t n, const char* op, char c) {
+    Bytes bytes;
+    MsgpackWriter out(bytes);
+    out.map(2);
+    out.str("op");
+    out.str(op);
+    out.str("messages");
+    out.array(1);
+    out.map(2);
+    out.str("role");
+    out.str("user");
+    out.str("content");
+    out.str(std::string(n, c));
+    return read_client_request(bytes);
+  };
+  EXPECT_TRUE(read(100'000, "generate", '\x01').request.ok());
+  for (const char* op : {"generate", "tokenize"}) {
+    EXPECT_TRUE(read(500'000, op, '"').request.ok());
+    for (const auto& [n, c] : {std::pair{1'000'000, '\x01'}, std::pair{600'000, '"'}}) {
+      const auto outcome = read(static_cast<std::size_t>(n), op, c);
+      ASSERT_FALSE(outcome.request.ok()) << op;
+      EXPECT_EQ(outcome.request.error().code, ErrorCode::kInvalidValue);
+      EXPECT_EQ(outcome.request.error().param, "messages");
+    }
+  }
+}
+
+TEST(ClientCodec, DetokenizeTakesSoManyIds) {
+  ClientRequest request{.op = ClientOp::kDetokenize};
+  request.prompt_kind = PromptKind::kTokens;
+  request.token_ids.assign(kMaxDetokenizeIds, 5);
+  EXPECT_TRUE(read_client_request(write_client_request(request)).request.ok());
+  request.token_ids.push_back(5);
+  const auto outcome = read_client_request(write_client_request(request));
+  ASSERT_FALSE(outcome.request.ok());
+  EXPECT_EQ(outcome.request.error().param, "token_ids");
 }
 
 TEST(ClientCodec, FillsInDefaults) {

@@ -139,6 +139,26 @@ TEST(Codec, MapsErrorCodesOfNewerPeersToInternal) {
   EXPECT_EQ(std::get<Failed>(*read_body(MessageType::kFailed, body)).code, ErrorCode::kInternal);
 }
 
+// Whatever is sent can be read: what the reader would refuse is refused before it leaves.
+TEST(Codec, RefusesToSendWhatNobodyWouldRead) {
+  const std::string most(kMaxStringBytes, 'x');
+  EXPECT_TRUE(decode(*try_encode(test_header(), Text{.text = most})).ok());
+  const auto text = try_encode(test_header(), Text{.text = most + "x"});
+  ASSERT_FALSE(text.ok());
+  EXPECT_NE(text.error().message.find("Text has a string of 1048577; the limit is 1048576"),
+            std::string::npos)
+      << text.error().message;
+  EXPECT_FALSE(try_encode(test_header(), Encode{.bad_words = {most + "x"}}).ok());
+
+  EXPECT_TRUE(decode(*try_encode(test_header(), Hello{.aliases = std::vector<std::string>(kMaxArray)})).ok());
+  EXPECT_FALSE(try_encode(test_header(), Hello{.aliases = std::vector<std::string>(kMaxArray + 1)}).ok());
+
+  const std::vector<TokenId> many(kMaxInternalPartBytes / sizeof(TokenId));
+  const auto ids = try_encode(test_header(), Encoded{.tokens = many});
+  ASSERT_FALSE(ids.ok());
+  EXPECT_NE(ids.error().message.find("the limit is 4194304"), std::string::npos);
+}
+
 TEST(Codec, RefusesUnknownTypesAndOddParts) {
   EXPECT_THAT(read_body(static_cast<MessageType>(999), "\x90").error().message,
               HasSubstr("message type 999"));
