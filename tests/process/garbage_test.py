@@ -148,6 +148,30 @@ class Garbage(unittest.TestCase):
             self.assertGreater(seen["foretoken_" + name + "}"], least * FRAMES / 2, seen)
         client.close()
 
+    def test_a_legal_request_of_any_size_hurts_nobody(self):
+        client = Client(self.system)
+
+        def refused(param, code="invalid_value", **what):
+            error = client.ask(**what).get("error", {})
+            self.assertEqual((code, param), (error.get("code"), error.get("param")), error)
+            self.system.assert_alive()
+
+        for text in ("\x01" * 1_000_000, '"' * 600_000):  # as JSON six and two bytes each
+            for op in ("generate", "tokenize"):
+                refused("messages", op=op, messages=[{"role": "user", "content": text}])
+        refused("token_ids", op="detokenize", token_ids=[5] * 348_000)
+        ids = client.ask(op="tokenize", prompt="something else entirely", add_special_tokens=False)["token_ids"]
+        texts = {one: client.ask(op="detokenize", token_ids=[one] * 2)["text"] for one in ids}
+        longest = max(texts, key=lambda one: len(texts[one]))
+        n = 262_144
+        if n * len(texts[longest]) > 2 * (1 << 20):
+            refused("token_ids", op="detokenize", token_ids=[longest] * n)
+        reply = client.ask(op="detokenize", token_ids=[longest] * (n // 16))
+        self.assertEqual(n // 16, reply["n_tokens"], str(reply)[:200])
+        self.assertEqual(8, len(client.ask(**request(0, max_tokens=8))["token_ids"]))
+        self.system.assert_alive()
+        client.close()
+
     def test_workers_survive_a_router_that_talks_nonsense(self):
         chance = random.Random(SEED + 1)
         for role in ("tokenizer", "draft", "target"):

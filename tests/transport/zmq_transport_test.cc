@@ -115,6 +115,23 @@ TEST(ZmqTransport, DropsMessagesOfTooManyPartsBetweenServicesAndCountsThem) {
   EXPECT_EQ(server.counters()->of(Door::kClient).received, 0u);
 }
 
+TEST(ZmqTransport, ReturnsInTimeWhateverNoMessageArrives) {
+  ZmqTransport server;
+  const SocketId bound = server.bind("tcp://127.0.0.1:*", Door::kInternal);
+  RawClient client(zmq::socket_type::dealer, server.endpoint(bound));
+  const auto send_malformed = [&] {
+    for (int i = 0; i < 40; ++i)
+      client.socket.send(zmq::str_buffer("x"), i < 39 ? zmq::send_flags::sndmore : zmq::send_flags::none);
+  };
+  for (int i = 0; i < 100; ++i) send_malformed();
+  const LinkCounters& link = server.counters()->of(Door::kInternal);
+  while (link.malformed < 100) {
+    const std::uint64_t before = link.malformed;
+    EXPECT_FALSE(server.receive(TimePoint::min()).has_value());
+    ASSERT_LE(link.malformed, before + 2) << "a look, and one more";
+  }
+}
+
 // How many messages wait between a sender and a receiver that does not read: what must not be late
 // must not wait behind much.
 TEST(ZmqTransport, KeepsLittleWaitingOnALinkOfADraft) {
