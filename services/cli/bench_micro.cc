@@ -1,5 +1,4 @@
 // bench micro: the kernels of this build against this machine, in one run.
-#include <fstream>
 #include <iostream>
 
 #include "bench/micro.h"
@@ -13,11 +12,9 @@ int run_bench_micro(const CliOptions& options) {
     std::cerr << "measuring with random weights; other work on this machine shows in every figure\n";
   const bench::MicroReport report = bench::run_micro({.n_threads = chosen.threads, .n_rounds = chosen.rounds});
   const std::string json = report.to_json();
-  if (!chosen.out.empty()) {
-    std::ofstream file(chosen.out);
-    file << json << "\n";
-    if (!file) return report_error({ErrorCode::kIo, "cannot write " + chosen.out, "--out"});
-  }
+  if (!chosen.out.empty())
+    if (const auto written = write_whole_file(chosen.out, json + "\n", Existing::kReplace); !written.ok())
+      return report_error(written.error());
   std::cout << (options.output.json ? json : report.to_table()) << "\n";
   return kExitOk;
 }

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
 #include <iostream>
 #include <random>
 #include <unordered_map>
@@ -28,11 +27,14 @@ struct Outstanding {
   TimePoint sent;
   std::optional<TimePoint> first;
   TimePoint last;
+  std::vector<double> itl_ms;
 };
 
 struct Samples {
   std::vector<double> ttft_ms, tpot_ms, itl_ms;
-  std::uint64_t n_done = 0, n_failed = 0, prompt_tokens = 0, output_tokens = 0;
+  std::uint64_t n_done = 0, n_failed = 0;
+  std::uint64_t n_cut_off = 0;  // of those that failed: the time was up, or somebody cancelled them
+  std::uint64_t prompt_tokens = 0, output_tokens = 0;
   std::uint64_t rounds = 0, drafted = 0, accepted = 0;
   std::vector<std::uint64_t> histogram;  // rounds that accepted 0, 1, 2 ... tokens
   std::vector<std::vector<TokenId>> token_ids;  // by request; empty where it failed
@@ -46,12 +48,12 @@ void add(Samples& sum, const Samples& more) {
   append(sum.ttft_ms, more.ttft_ms);
   append(sum.tpot_ms, more.tpot_ms);
   append(sum.itl_ms, more.itl_ms);
-  for (auto member : {&Samples::n_done, &Samples::n_failed, &Samples::prompt_tokens, &Samples::output_tokens, &Samples::rounds,
+  if (sum.first_error.empty() || (sum.n_failed == sum.n_cut_off && more.n_failed > more.n_cut_off)) sum.first_error = more.first_error;
+  for (auto member : {&Samples::n_done, &Samples::n_failed, &Samples::n_cut_off, &Samples::prompt_tokens, &Samples::output_tokens, &Samples::rounds,
                       &Samples::drafted, &Samples::accepted})
     sum.*member += more.*member;
   sum.histogram.resize(std::max(sum.histogram.size(), more.histogram.size()));
   for (std::size_t i = 0; i < more.histogram.size(); ++i) sum.histogram[i] += more.histogram[i];
-  if (sum.first_error.empty()) sum.first_error = more.first_error;
   sum.seconds += more.seconds;
 }
 
@@ -130,22 +132,34 @@ class Load {
     Outstanding& request = found->second;
     const TimePoint now = Wall::now();
     if (const auto* error = std::get_if<wire::ClientError>(&*answer)) {
-      fail(error->code + ": " + error->message);
+      samples_.token_ids[request.index].clear();
+      fail(error->code + ": " + error->message,
+           error->code == error_code_name(ErrorCode::kDeadlineExceeded) ? CutOff::kYes : CutOff::kNo);
       outstanding_.erase(found);
       return;
     }
     if (!request.first) {
       request.first = now;
-      samples_.ttft_ms.push_back(milliseconds_between(request.sent, now));
     } else {
-      samples_.itl_ms.push_back(milliseconds_between(request.last, now));
+      request.itl_ms.push_back(milliseconds_between(request.last, now));
     }
     request.last = now;
     auto& ids = samples_.token_ids[request.index];
     if (const auto* piece = std::get_if<wire::ClientPiece>(&*answer)) ids.insert(ids.end(), piece->token_ids.begin(), piece->token_ids.end());
     const auto* reply = std::get_if<wire::ClientReply>(&*answer);
     if (reply == nullptr) return;
+    // Half an answer is none: its times and tokens would flatter the rest.
+    if (reply->finish_reason == "deadline" || reply->finish_reason == "cancelled") {
+      ids.clear();
+      fail("cut off (" + reply->finish_reason + ") after " + std::to_string(reply->usage.completion_tokens) + " of " +
+               std::to_string(base_.params.max_tokens) + " tokens",
+           CutOff::kYes);
+      outstanding_.erase(found);
+      return;
+    }
     ids.insert(ids.end(), reply->token_ids.begin(), reply->token_ids.end());
+    samples_.ttft_ms.push_back(milliseconds_between(request.sent, *request.first));
+    samples_.itl_ms.insert(samples_.itl_ms.end(), request.itl_ms.begin(), request.itl_ms.end());
     if (reply->usage.completion_tokens > 1)
       samples_.tpot_ms.push_back(milliseconds_between(*request.first, now) / (reply->usage.completion_tokens - 1));
     count_reply(samples_, *reply);
@@ -159,14 +173,19 @@ class Load {
         ++it;
         continue;
       }
-      fail("no answer within the timeout");
+      samples_.token_ids[it->second.index].clear();
+      fail("no answer within the timeout", CutOff::kYes);
       it = outstanding_.erase(it);
     }
   }
 
-  void fail(const std::string& why) {
+  // The reason that is shown is the first one that is not the clock's, if there is any.
+  enum class CutOff { kNo, kYes };
+  void fail(const std::string& why, CutOff cut_off = CutOff::kNo) {
+    const bool only_cut_off = samples_.n_failed == samples_.n_cut_off;
     ++samples_.n_failed;
-    if (samples_.first_error.empty()) samples_.first_error = why;
+    if (cut_off == CutOff::kYes) ++samples_.n_cut_off;
+    if (samples_.first_error.empty() || (only_cut_off && cut_off == CutOff::kNo)) samples_.first_error = why;
   }
 
   Client& client_;
@@ -193,6 +212,7 @@ OrderedJson samples_json(const Samples& s, const CliOptions& options) {
                           {"request_rate", options.bench_serve.request_rate},
                           {"completed", s.n_done},
                           {"failed", s.n_failed},
+                          {"cut_off", s.n_cut_off},
                           {"duration_s", s.seconds},
                           {"total_input_tokens", s.prompt_tokens},
                           {"total_output_tokens", s.output_tokens},
@@ -248,6 +268,8 @@ struct Comparison {
   Samples plain, speculative;
   std::size_t n_differing = 0;  // requests that did not get the same tokens every time; a failed one has none
 
+  // Ratios and equality are claims about whole answers.
+  bool complete() const { return plain.n_failed + speculative.n_failed == 0; }
   double throughput_ratio() const { return ratio(rate(speculative), rate(plain)); }
   double tpot_ratio() const { return ratio(percentile(plain.tpot_ms, 0.5), percentile(speculative.tpot_ms, 0.5)); }
 
@@ -281,29 +303,27 @@ Comparison compare(Client& client, const CliOptions& options, const wire::Client
 
 int write_json(const std::string& json, const CliOptions& options) {
   if (options.bench_serve.out.empty()) return kExitOk;
-  std::ofstream file(options.bench_serve.out);
-  file << json << "\n";
-  file.close();
-  return file ? kExitOk : report_error({ErrorCode::kIo, "cannot write " + options.bench_serve.out, "--out"});
+  const auto written = write_whole_file(options.bench_serve.out, json + "\n", Existing::kReplace);
+  return written.ok() ? kExitOk : report_error(written.error());
 }
 
 int report_failures(const Samples& samples) {
   if (samples.n_failed == 0) return kExitOk;
-  std::cerr << "error: " << samples.n_failed << " requests failed; the first: " << samples.first_error << "\n";
-  return kExitFailed;
+  std::cerr << "error: " << samples.n_failed << " requests failed, " << samples.n_cut_off << " of them cut off; the first: " << samples.first_error << "\n";
+  return samples.n_cut_off == samples.n_failed ? kExitDeadline : kExitFailed;
 }
 
 int run_compare(Client& client, const CliOptions& options, const wire::ClientRequest& base) {
   const Comparison result = compare(client, options, base, load_prompts(options.bench_serve.dataset));
-  const bool identical = result.n_differing == 0;
-  OrderedJson document = {{"schema", "foretoken.bench_compare/1"},
-                          {"machine", machine_description()},
-                          {"identical", identical},
-                          {"requests_differing", result.n_differing},
-                          {"throughput_ratio", result.throughput_ratio()},
-                          {"median_tpot_ratio", result.tpot_ratio()},
-                          {"plain", samples_json(result.plain, options)},
-                          {"speculative", samples_json(result.speculative, options)}};
+  const bool complete = result.complete(), identical = complete && result.n_differing == 0;
+  OrderedJson document = {{"schema", "foretoken.bench_compare/1"}, {"machine", machine_description()}, {"complete", complete}};
+  // Without every answer there is nothing to claim.
+  document["identical"] = complete ? OrderedJson(identical) : OrderedJson();
+  document["requests_differing"] = complete ? OrderedJson(result.n_differing) : OrderedJson();
+  document["throughput_ratio"] = complete ? OrderedJson(result.throughput_ratio()) : OrderedJson();
+  document["median_tpot_ratio"] = complete ? OrderedJson(result.tpot_ratio()) : OrderedJson();
+  document["plain"] = samples_json(result.plain, options);
+  document["speculative"] = samples_json(result.speculative, options);
   const std::string json = to_text(document, 2);
   const int written = write_json(json, options);
   if (options.output.json) {
@@ -313,9 +333,13 @@ int run_compare(Client& client, const CliOptions& options, const wire::ClientReq
     print_block(result.plain);
     std::printf("speculative\n");
     print_block(result.speculative);
-    std::printf("%-40s %.2f\n", "Throughput, speculative / plain:", result.throughput_ratio());
-    std::printf("%-40s %.2f\n", "Median TPOT, plain / speculative:", result.tpot_ratio());
-    std::printf("%-40s %s\n", "Same tokens:", identical ? "yes" : ("no, " + std::to_string(result.n_differing) + " requests differ").c_str());
+    if (complete) {
+      std::printf("%-40s %.2f\n", "Throughput, speculative / plain:", result.throughput_ratio());
+      std::printf("%-40s %.2f\n", "Median TPOT, plain / speculative:", result.tpot_ratio());
+      std::printf("%-40s %s\n", "Same tokens:", identical ? "yes" : ("no, " + std::to_string(result.n_differing) + " requests differ").c_str());
+    } else {
+      std::printf("Not every request was answered: no comparison\n");
+    }
   }
   Samples all = result.plain;
   add(all, result.speculative);

@@ -1,11 +1,4 @@
 // config show, check, init.
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <iostream>
 
 #include "common/config/describe.h"
@@ -43,13 +36,9 @@ int run_config_check(const CliOptions& options) {
 
 int run_config_new_key(const CliOptions& options) {
   const CurveKeys keys = new_curve_keys();
-  const std::string text = curve_key_file(keys);
   // Never readable by others, not even for a moment; never over a key that may be in use.
-  const int fd = ::open(options.config_out.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  if (fd < 0 && errno == EEXIST) return report_error({ErrorCode::kConfig, options.config_out + " exists already", "--out"});
-  if (fd < 0) return report_error({ErrorCode::kIo, "cannot write " + options.config_out + ": " + std::strerror(errno), "--out"});
-  const bool written = ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  if (::close(fd) != 0 || !written) return report_error({ErrorCode::kIo, "cannot write " + options.config_out, "--out"});
+  if (const auto written = write_whole_file(options.config_out, curve_key_file(keys), Existing::kKeep, 0600); !written.ok())
+    return report_error(written.error());
   std::cout << keys.public_key << "\n";
   return kExitOk;
 }
@@ -60,12 +49,8 @@ int run_config_init(const CliOptions& options) {
     std::cout << text;
     return kExitOk;
   }
-  if (std::filesystem::exists(options.config_out))
-    return report_error({ErrorCode::kConfig, options.config_out + " exists already", "--out"});
-  std::ofstream file(options.config_out);
-  file << text;
-  file.close();
-  if (!file) return report_error({ErrorCode::kIo, "cannot write " + options.config_out});
+  if (const auto written = write_whole_file(options.config_out, text, Existing::kKeep); !written.ok())
+    return report_error(written.error());
   std::cerr << "wrote " << options.config_out << "\n";
   return kExitOk;
 }

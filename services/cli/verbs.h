@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "common/base/result.h"
 #include "common/config/load.h"
@@ -51,6 +52,11 @@ std::string chat_messages(const std::string& system, const std::string& user);
 std::string program_folder();
 // "2 x Intel(R) Xeon(R) Processor", for reports.
 std::string machine_description();
+
+// Writes `text` into a file beside `path` and moves it there: afterwards the file is whole, or as it was before, a full disk
+// included. kKeep: an existing one stays, and that is an error (kConfig). Errors blame --out.
+enum class Existing { kReplace, kKeep };
+Result<void> write_whole_file(const std::string& path, std::string_view text, Existing existing, unsigned mode = 0666);
 
 bool stdout_is_terminal();
 bool stderr_is_terminal();

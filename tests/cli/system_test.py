@@ -166,6 +166,20 @@ class System(unittest.TestCase):
         self.assertAlmostEqual(ratio, report["throughput_ratio"])
         self.assertEqual(2, self.run_verb("bench", "serve", "--compare", "--no-spec").returncode)
 
+    def test_bench_serve_claims_nothing_from_answers_that_were_cut_off(self):
+        out = self.folder / "cut.json"
+        done = self.run_verb("bench", "serve", "--compare", "--timeout", "0.001", "--num-prompts", "2", "--out", str(out))
+        self.assertEqual(5, done.returncode, done.stdout + done.stderr)
+        self.assertIn("no comparison", done.stdout)
+        self.assertNotIn("speculative / plain", done.stdout)
+        report = json.loads(out.read_text())
+        self.assertEqual((False, None, None), (report["complete"], report["identical"], report["throughput_ratio"]))
+        for way in ("plain", "speculative"):
+            self.assertEqual((0, 4, 4), tuple(report[way][key] for key in ("completed", "failed", "cut_off")))
+            self.assertEqual(0, report[way]["total_output_tokens"])
+        done = self.run_verb("bench", "serve", "--json", "--timeout", "0.001", "--num-prompts", "2")
+        self.assertEqual((5, 0), (done.returncode, json.loads(done.stdout)["completed"]), done.stderr)
+
     def test_a_start_that_cannot_work_says_why_and_leaves_nothing(self):
         elsewhere = self.folder / "elsewhere"
         # This system's port is taken; then there is a model without a tokenizer.

@@ -5,7 +5,9 @@ usage: verbs_test.py FOLDER_WITH_PROGRAMS
 
 import json
 import pathlib
+import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -233,6 +235,19 @@ class Verbs(unittest.TestCase):
         self.assertNotIn(secret, done.stdout + done.stderr)
         self.assertEqual(2, run("config", "new-key", "-o", str(path)).returncode)
         self.assertEqual(before, path.read_text())
+
+    def test_a_file_that_does_not_fit_leaves_nothing(self):
+        def full_disk():
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (16, 16))
+
+        path = self.folder / "out"
+        for words in (["config", "new-key"], ["config", "init"], ["bench", "micro", "--rounds", "1"]):
+            done = subprocess.run([str(BIN / "foretoken"), *words, "--out", str(path)], capture_output=True, text=True, timeout=120,
+                                  preexec_fn=full_disk)
+            self.assertEqual(1, done.returncode, (words, done.stderr))
+            self.assertIn(f"cannot write {path}: ", done.stderr)
+            self.assertEqual([], list(self.folder.iterdir()), words)
 
     def test_json_documents_name_their_schema(self):
         for words in (["version", "--json"], ["doctor", "--json"],
