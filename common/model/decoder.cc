@@ -211,7 +211,8 @@ void Decoder::add_product(const Buffer& x, const Linear& weight, std::int32_t n_
   if (options_.ranks == nullptr) return backend_.matmul_residual(args);
   args.partial = partial_.as<float>();
   backend_.matmul_residual(args);
-  const std::size_t n = static_cast<std::size_t>(n_rows) * static_cast<std::size_t>(config_.n_hidden);
+  const std::size_t n =
+      static_cast<std::size_t>(n_rows) * static_cast<std::size_t>(config_.n_hidden);
   const auto part = std::span(host_partial_).first(n);
   backend_.download(part.data(), partial_.as<float>(), part.size_bytes());
   options_.ranks->sum_rows(part, part);

@@ -389,7 +389,8 @@ ModelConfig read_model_config(const std::filesystem::path& folder) {
   if (!std::filesystem::is_directory(folder, error))
     throw FatalError(ErrorCode::kIo,
                      folder.string() + ": is not a folder; expected a Hugging Face model folder");
-  const std::string config = value_or_throw(read_text_file(folder / "config.json", kMaxConfigBytes));
+  const std::string config =
+      value_or_throw(read_text_file(folder / "config.json", kMaxConfigBytes));
   const auto generation_path = folder / "generation_config.json";
   std::string generation;
   if (std::filesystem::exists(generation_path, error))

@@ -61,7 +61,8 @@ void write_config(const fs::path& source, const fs::path& folder, const Quantize
 // A folder under a name of its own until everything is in it. What was not finished is removed.
 class Unfinished {
  public:
-  explicit Unfinished(const fs::path& wanted) : wanted_(wanted), path_(wanted.string() + ".partial") {}
+  explicit Unfinished(const fs::path& wanted)
+      : wanted_(wanted), path_(wanted.string() + ".partial") {}
   Unfinished(const Unfinished&) = delete;
   Unfinished& operator=(const Unfinished&) = delete;
   ~Unfinished() {

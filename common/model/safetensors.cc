@@ -173,7 +173,8 @@ void Checkpoint::open_single(const std::filesystem::path& path) {
 
 void Checkpoint::open_index(const std::filesystem::path& folder,
                             const std::filesystem::path& path) {
-  auto parsed = parse_safetensors_index(value_or_throw(read_text_file(path, kMaxSafetensorsHeader)));
+  auto parsed =
+      parse_safetensors_index(value_or_throw(read_text_file(path, kMaxSafetensorsHeader)));
   if (!parsed.ok()) fail(parsed.error().code, path, parsed.error().message);
   const auto& weight_map = *parsed;
 

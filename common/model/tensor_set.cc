@@ -82,7 +82,8 @@ std::string file_of(const Checkpoint& checkpoint, const std::string& name) {
 }
 
 // Matrices that share their input are multiplied as one.
-std::optional<std::string> stack_not_alike(const ModelConfig& config, const Checkpoint& checkpoint) {
+std::optional<std::string> stack_not_alike(const ModelConfig& config,
+                                           const Checkpoint& checkpoint) {
   static constexpr std::pair<std::string_view, std::string_view> kNeighbours[] = {
       {"self_attn.q_proj", "self_attn.k_proj"},
       {"self_attn.q_proj", "self_attn.v_proj"},

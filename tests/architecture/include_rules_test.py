@@ -1,6 +1,6 @@
 """Arrows point down: who may include whom, and one door per outside library.
 
-The tables below are the ones in docs/architecture.md. A new edge or door is a change to both, with a reason.
+docs/architecture.md says the rules, the tables below every edge and door. A new one needs a reason, and often a word there.
 """
 
 import pathlib

@@ -83,6 +83,21 @@ class Verbs(unittest.TestCase):
         self.assertGreater(logits["top1_agreement"], 0.8)
         self.assertGreater(logits["rms_error"], 0)
         self.assertIn("widened", logits["computed_in"])
+        check = run("model", "check", str(self.folder / "fp8"))
+        self.assertEqual(0, check.returncode, check.stderr)
+        self.assertIn("needs a GPU, or model.dtype = \"bfloat16\"", check.stdout)
+        self.assertIn("float8_e4m3", json.loads(run("model", "check", str(self.folder / "fp8"), "--json").stdout)["needs"])
+        self.assertEqual("", json.loads(run("model", "check", str(ROOT / "models/demo-draft"), "--json").stdout)["needs"])
+
+    def test_rows_too_long_for_int8_are_refused_not_aborted(self):
+        source, out = self.folder / "long", self.folder / "int8"
+        made = run("model", "init-random", str(source), "--layers", "1", "--hidden", "16", "--heads", "2", "--kv-heads", "1",
+                   "--ffn", "70000")
+        self.assertEqual(0, made.returncode, made.stderr)
+        done = run("model", "quantize", str(source), str(out), "--to", "int8", "--no-compare")
+        self.assertEqual(4, done.returncode, done.stderr)
+        self.assertIn("at most 65536", done.stderr)
+        self.assertFalse(out.exists())
 
     def test_help_and_version_are_found_by_any_spelling(self):
         self.assertEqual(run("--help").stdout, run("help").stdout)
