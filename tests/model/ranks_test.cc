@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <fstream>
 #include <map>
 #include <random>
 #include <thread>
@@ -11,6 +12,7 @@
 #include "common/model/families.h"
 #include "common/model/init_random.h"
 #include "common/model/load_model.h"
+#include "common/model/pair.h"
 #include "common/model/quantize.h"
 #include "tests/model/runner.h"
 #include "tests/support/rounded_decoder.h"
@@ -185,6 +187,35 @@ TEST(SharesOfAModel, AQuantisedFolderGivesEachRankItsRowsScales) {
 }
 
 // Of a layer's matrices each rank has its share; what is whole is small.
+// One rank goes through a tensor for what is no number; the others, which need it too, must not end
+// on it otherwise.
+TEST(SharesOfAModel, AWeightThatIsNotANumberIsNamedByEveryRankThatRoundsIt) {
+  test::TempFolder folder;
+  RandomModelRecipe recipe;
+  recipe.config = config_of(Family::kLlama);
+  write_random_model(folder / "model", recipe);
+  const auto file = folder / "model" / "model.safetensors";
+  const auto n_data = inspect_model(folder / "model").file_bytes;
+  std::fstream bytes(file, std::ios::in | std::ios::out | std::ios::binary);
+  bytes.seekp(static_cast<std::streamoff>(std::filesystem::file_size(file) - n_data));
+  bytes.write("\x00\x00\xc0\x7f", 4);  // the first of all: of the embedding, whole on all ranks
+  bytes.close();
+  auto ranks = make_thread_collectives(2);
+  const auto backend = make_backend({.device = "cpu", .n_threads = 1});
+  for (auto& rank : ranks) {
+    LoadOptions options{.dtype = WeightDType::kI8};
+    options.ranks = rank.get();
+    try {
+      load_model(folder / "model", *backend, options);
+      ADD_FAILURE() << "accepted on rank " << rank->rank();
+    } catch (const FatalError& error) {
+      EXPECT_NE(std::string(error.what()).find("embed_tokens.weight has a NaN at [0, 0]"),
+                std::string::npos)
+          << error.what();
+    }
+  }
+}
+
 TEST(SharesOfAModel, WeightsOfARankAreItsShare) {
   const test::TempFolder folder;
   ModelConfig config = config_of(Family::kLlama);
