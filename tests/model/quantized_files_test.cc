@@ -87,8 +87,8 @@ void pack(Tensors& tensors, const std::string& name) {
     for (std::size_t c = 0; c < columns; c += 4) {
       std::uint32_t word = 0;
       for (std::size_t i = 0; i < 4; ++i) {
-        const int code = c + i < columns ? static_cast<std::int8_t>(codes.bytes[r * columns + c + i])
-                                         : 77;
+        const std::size_t at = r * columns + c + i;
+        const int code = c + i < columns ? static_cast<std::int8_t>(codes.bytes[at]) : 77;
         word |= static_cast<std::uint32_t>(code + 128) << (8 * i);
       }
       words.push_back(word);
@@ -223,7 +223,8 @@ TEST_F(QuantisedFiles, ScalesThatMakeNoWeightsAreRefusedAndFoundByTheCheck) {
     const auto row_5 = [&](float value) {
       edit(path / "model.safetensors", [&](Tensors& tensors) {
         std::memcpy(tensors.at(scale).bytes.data() + 5 * sizeof value, &value, sizeof value);
-        tensors.at(kDown).bytes[5 * 160 + 7] = static_cast<std::byte>(to == DType::kI8 ? 0x7f : 0xfe);
+        const int largest = to == DType::kI8 ? 0x7f : 0xfe;
+        tensors.at(kDown).bytes[5 * 160 + 7] = static_cast<std::byte>(largest);
       });
     };
     const auto expect = [&](const std::string& sentence) {
@@ -258,7 +259,8 @@ TEST_F(QuantisedFiles, ALargeScaleOfPackedCodesIsJudgedByTheCodesNotByThePadding
     std::ranges::fill(tensors.at(kDown).bytes, std::byte{1});
     pack(tensors, kDown);
     const float large = 1e37f;  // times 1 it is a float, times the 77 of the padding it is not
-    std::memcpy(tensors.at(std::string(kDown) + "_scale").bytes.data(), &large, sizeof large);
+    auto& scales = tensors.at(std::string(kDown) + "_scale").bytes;
+    std::memcpy(scales.data() + sizeof large, &large, sizeof large);  // row 1
   });
   EXPECT_TRUE(weights_not_finite(path).empty());
   EXPECT_EQ(load(path, WeightDType::kF32), "accepted");
