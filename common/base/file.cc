@@ -1,13 +1,17 @@
 #include "common/base/file.h"
 
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 
 namespace foretoken {
 
 Result<std::string> read_text_file(const std::filesystem::path& path, std::size_t max_bytes) {
   std::error_code status;
-  if (!std::filesystem::exists(path, status))
-    return Error{ErrorCode::kNotFound, path.string() + ": no such file"};
+  const bool exists = std::filesystem::exists(path, status);
+  // A folder on the way that may not be entered: nobody can say what is in it.
+  if (status) return Error{ErrorCode::kIo, path.string() + ": cannot be read: " + status.message()};
+  if (!exists) return Error{ErrorCode::kNotFound, path.string() + ": no such file"};
   if (!std::filesystem::is_regular_file(path, status))
     return Error{ErrorCode::kIo, path.string() + ": expected a regular file, found something else"};
   const auto size = std::filesystem::file_size(path, status);
@@ -17,6 +21,8 @@ Result<std::string> read_text_file(const std::filesystem::path& path, std::size_
                                             " bytes, found " + std::to_string(size)};
   std::string bytes(static_cast<std::size_t>(size), '\0');
   std::ifstream stream(path, std::ios::binary);
+  if (!stream)
+    return Error{ErrorCode::kIo, path.string() + ": cannot be read: " + std::strerror(errno)};
   if (!stream.read(bytes.data(), static_cast<std::streamsize>(size)) && size > 0)
     return Error{ErrorCode::kIo, path.string() + ": cannot be read"};
   return bytes;

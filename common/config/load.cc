@@ -351,6 +351,8 @@ void check_together(const Config& c, std::vector<std::string>& errors) {
     errors.push_back("limits.max_batch_rows is " + std::to_string(c.limits.max_batch_rows) +
                      ", below limits.max_running, " + std::to_string(c.limits.max_running) +
                      ": each sequence needs a row");
+  if (c.model.max_model_len == 1)
+    errors.push_back("model.max_model_len is 1: there is no room for an answer; 0 is what the model allows");
   if (c.model.target.empty()) errors.push_back("model.target is empty: there is nothing to serve");
   if (!c.bus.curve_secret.empty() && c.bus.curve_peers.empty())
     errors.push_back("bus.curve_secret is set and bus.curve_peers is not: nobody would be let in");

@@ -386,7 +386,10 @@ ModelConfig parse_model_config(std::string_view config,
 
 ModelConfig read_model_config(const std::filesystem::path& folder) {
   std::error_code error;
-  if (!std::filesystem::is_directory(folder, error))
+  const bool is_folder = std::filesystem::is_directory(folder, error);
+  if (error && error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory)
+    throw FatalError(ErrorCode::kIo, folder.string() + ": cannot be read: " + error.message());
+  if (!is_folder)
     throw FatalError(ErrorCode::kIo,
                      folder.string() + ": is not a folder; expected a Hugging Face model folder");
   const std::string config =

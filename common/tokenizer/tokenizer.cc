@@ -35,7 +35,10 @@ Result<std::unique_ptr<Tokenizer>> load_folder(const std::filesystem::path& fold
 Result<std::unique_ptr<Tokenizer>> Tokenizer::load(const std::filesystem::path& folder,
                                                    const TokenizerOptions& options) {
   std::error_code status;
-  if (!std::filesystem::is_directory(folder, status))
+  const bool is_folder = std::filesystem::is_directory(folder, status);
+  if (status && status != std::errc::no_such_file_or_directory && status != std::errc::not_a_directory)
+    return Error{ErrorCode::kIo, "tokenizer: " + folder.string() + ": cannot be read: " + status.message()};
+  if (!is_folder)
     return Error{ErrorCode::kNotFound, "tokenizer: " + folder.string() + " is not a folder"};
   auto loaded = load_folder(folder, options);
   if (loaded.ok()) return loaded;

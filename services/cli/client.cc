@@ -127,12 +127,7 @@ Result<wire::ClientAnswer> Client::ask(wire::ClientRequest request, TimePoint de
       if (on_piece) on_piece(*piece);
       continue;
     }
-    if (const auto* error = std::get_if<wire::ClientError>(&**answer)) {
-      ErrorCode code = ErrorCode::kInternal;
-      for (const auto& [known, name] : kErrorCodeNames)
-        if (name == error->code) code = known;
-      return Error{code, error->message, error->param};
-    }
+    if (const auto* error = std::get_if<wire::ClientError>(&**answer)) return error_from(*error);
     return *answer;
   }
   return Error{ErrorCode::kDeadlineExceeded, "no answer from " + endpoint_ + " in time"};
@@ -156,6 +151,13 @@ Result<wire::StatusReply> Client::status(TimePoint deadline) {
   if (!answer.ok()) return answer.error();
   if (auto* reply = std::get_if<wire::StatusReply>(&*answer)) return std::move(*reply);
   return Error{ErrorCode::kMalformed, "the router answered with something that is not a status"};
+}
+
+Error error_from(const wire::ClientError& error) {
+  ErrorCode code = ErrorCode::kInternal;
+  for (const auto& [known, name] : kErrorCodeNames)
+    if (name == error.code) code = known;
+  return {code, error.message, error.param};
 }
 
 const std::string& answer_id(const wire::ClientAnswer& answer) {

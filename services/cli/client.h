@@ -49,6 +49,9 @@ class Client {
   SocketId socket_ = 0;
 };
 
+// What an error answer says, as an Error.
+Error error_from(const wire::ClientError& error);
+
 // The id an answer belongs to, as hex.
 const std::string& answer_id(const wire::ClientAnswer& answer);
 

@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <iostream>
+#include <utility>
 
 #include "common/base/json.h"
 #include "common/config/resolve.h"
 #include "common/wire/msgpack_reader.h"
+#include "services/cli/chat_input.h"
 #include "services/cli/client.h"
 #include "services/cli/reply_json.h"
 #include "services/cli/verbs.h"
@@ -41,7 +43,53 @@ Result<void> find_router(Client& client) {
 
 constexpr const char* kChatHelp =
     "/help            this\n/clear           forget the conversation\n/system TEXT     set the system message\n"
-    "/spec on|off     speculation; the text is the same\n/quit            end (also Ctrl-D)\n";
+    "/spec on|off     speculation; the text is the same\n/quit            end (also Ctrl-D)\n"
+    "Ctrl-C           stops an answer; twice in a row ends\n";
+
+// How long after a cancellation the end of the answer may take.
+constexpr auto kCancelPatience = std::chrono::seconds(3);
+
+struct ChatAnswer {
+  Result<wire::ClientReply> reply;
+  std::string text;       // all of it, pieces and end
+  bool interrupted = false;
+};
+
+// Streams one answer to stdout. Ctrl-C cancels the request at the router; a second one does not wait for that to be heard.
+ChatAnswer answer_of(Client& client, wire::ClientRequest request, ChatInput& input) {
+  const Error late{ErrorCode::kDeadlineExceeded, "no answer from " + client.endpoint() + " in time"};
+  TimePoint deadline = deadline_for(request);
+  const auto sent = client.send(std::move(request), deadline);
+  ChatAnswer answer{.reply = late, .text = {}};
+  if (!sent.ok()) return answer.reply = sent.error(), answer;
+  const std::string id = wire::hex_of(*sent);
+  while (std::chrono::steady_clock::now() < deadline) {
+    const auto received = client.receive(std::min(deadline, std::chrono::steady_clock::now() + milliseconds(50)));
+    if (input.interrupted()) {
+      if (answer.interrupted) return answer.reply = Error{ErrorCode::kCancelled, "interrupted"}, answer;
+      answer.interrupted = true;
+      wire::ClientRequest cancel;
+      cancel.op = wire::ClientOp::kCancel;
+      cancel.request_id = *sent;
+      deadline = std::min(deadline, std::chrono::steady_clock::now() + kCancelPatience);
+      (void)client.send(std::move(cancel), deadline);
+    }
+    if (!received) continue;
+    if (!received->ok()) return answer.reply = received->error(), answer;
+    if (answer_id(**received) != id) continue;
+    if (const auto* error = std::get_if<wire::ClientError>(&**received)) return answer.reply = error_from(*error), answer;
+    if (const auto* piece = std::get_if<wire::ClientPiece>(&**received)) {
+      answer.text += piece->text;
+      std::cout << piece->text << std::flush;
+    } else if (const auto* reply = std::get_if<wire::ClientReply>(&**received)) {
+      answer.text += reply->text;
+      std::cout << reply->text << std::flush;
+      answer.reply = *reply;
+      return answer;
+    }
+  }
+  return answer;
+}
 
 }  // namespace
 
@@ -88,16 +136,25 @@ int run_chat(const CliOptions& options) {
   if (!loaded) return kExitUsage;
   const auto base = request_from(options.request);
   if (!base.ok()) return report_error(base.error());
+  const bool interactive = ::isatty(0) != 0;
+  ChatInput input(interactive);  // before the client: its threads must not take the signal either
   Client client(loaded->config.bus);
   OrderedJson history = OrderedJson::array();
   std::string system = options.request.system;
-  bool speculate = true;
-  const bool interactive = ::isatty(0) != 0;
+  bool speculate = true, interrupted_before = false;
   if (const auto found = find_router(client); !found.ok()) return report_error(found.error());
   if (interactive) std::cerr << "Talk to the model. /help shows commands, Ctrl-D ends.\n";
   for (std::string line;;) {
     if (interactive) std::cerr << "> " << std::flush;
-    if (!std::getline(std::cin, line)) break;
+    const ChatInput::What what = input.next_line(line);
+    if (what == ChatInput::What::kEnd) break;
+    if (what == ChatInput::What::kInterrupt) {
+      std::cerr << "\n";
+      if (std::exchange(interrupted_before, true)) return kExitInterrupted;
+      std::cerr << "^D ends, and so does a second ^C\n";
+      continue;
+    }
+    interrupted_before = false;
     if (line.empty()) continue;
     if (line == "/quit") break;
     if (line == "/help") {
@@ -133,22 +190,21 @@ int run_chat(const CliOptions& options) {
     request.messages_json = to_text(messages);
     request.stream = true;
     if (!speculate) request.num_draft_tokens = 0;
-    std::string answer;
-    const TimePoint deadline = deadline_for(request);
-    const auto reply = client.generate(std::move(request), deadline, [&](const wire::ClientPiece& piece) {
-      answer += piece.text;
-      std::cout << piece.text << std::flush;
-    });
-    if (!reply.ok()) {
-      const int code = report_error(reply.error());
-      if (reply.error().code == ErrorCode::kUnavailable) return code;
+    ChatAnswer answer = answer_of(client, std::move(request), input);
+    interrupted_before = answer.interrupted;
+    if (!answer.reply.ok()) {
+      std::cout << std::flush;
+      if (answer.interrupted && answer.reply.error().code == ErrorCode::kCancelled) return std::cerr << "\n", kExitInterrupted;
+      const int code = report_error(answer.reply.error());
+      if (answer.reply.error().code == ErrorCode::kUnavailable) return code;
       continue;
     }
-    std::cout << reply->text << std::endl;
-    answer += reply->text;
+    std::cout << std::endl;
+    // What was said of an answer that was stopped is part of the conversation.
+    if (answer.interrupted && answer.text.empty()) continue;
     history.push_back({{"role", "user"}, {"content", line}});
-    history.push_back({{"role", "assistant"}, {"content", answer}});
-    if (!options.output.quiet && interactive) print_summary(*reply);
+    history.push_back({{"role", "assistant"}, {"content", answer.text}});
+    if (!options.output.quiet && interactive) print_summary(*answer.reply);
   }
   return kExitOk;
 }

@@ -36,6 +36,11 @@ constexpr std::pair<std::string_view, int (*)(const CliOptions&)> kVerbs[] = {
     {"version", run_version},
 };
 
+// The verbs that only read a folder.
+bool reads_a_model(std::string_view verb) {
+  return verb == "model info" || verb == "model check" || verb == "model pair" || verb == "tokenize" || verb == "detokenize";
+}
+
 // A full disk or a closed pipe must not look like success.
 int checked_output(int exit_code) {
   if (std::cout.flush() || exit_code != kExitOk) return exit_code;
@@ -59,7 +64,7 @@ int main(int argc, char** argv) {
   } catch (const foretoken::FatalError& error) {
     const int code = report_error({error.code(), error.what()});
     // A folder that cannot be read is, for these verbs, a model that is missing.
-    return verb.starts_with("model ") && error.code() == foretoken::ErrorCode::kIo ? kExitModel : code;
+    return reads_a_model(verb) && error.code() == foretoken::ErrorCode::kIo ? kExitModel : code;
   } catch (const std::exception& error) {
     std::cerr << "error: " << error.what() << "\n";
     return kExitFailed;

@@ -1,4 +1,5 @@
 // model quantize: a folder with its linears in eight bits, and what that did to size and logits.
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
@@ -10,6 +11,7 @@
 #include "common/model/pair.h"
 #include "common/model/quantize.h"
 #include "common/tokenizer/tokenizer.h"
+#include "common/wire/msgpack_reader.h"
 #include "kernels/include/backend.h"
 #include "services/cli/verbs.h"
 
@@ -44,11 +46,33 @@ std::string mib(std::uint64_t bytes) {
 }
 
 std::vector<TokenId> sample_tokens(const std::string& folder, const std::string& file) {
+  std::string text = kText;
+  if (!file.empty()) {
+    auto read = read_text_file(file, kMostTextBytes);
+    // A mistyped option, and not a model that is missing.
+    if (!read.ok()) throw FatalError(ErrorCode::kConfig, "--text: " + read.error().message);
+    text = std::move(*read);
+    if (text.empty()) throw FatalError(ErrorCode::kConfig, "--text: " + file + " is empty: there is nothing to compare on");
+    if (!wire::is_utf8(text)) throw FatalError(ErrorCode::kConfig, "--text: " + file + " is not UTF-8");
+  }
   const auto tokenizer = value_or_throw(Tokenizer::load(folder));
-  const std::string text = file.empty() ? kText : value_or_throw(read_text_file(file, kMostTextBytes));
   auto tokens = value_or_throw(tokenizer->encode(text, AddSpecialTokens::kYes));
   if (tokens.size() > kMostTokens) tokens.resize(kMostTokens);
   return tokens;
+}
+
+// What can be said about the two paths before anything is read. Throws FatalError(kConfig).
+void refuse_output(const std::string& source, const std::string& out) {
+  const auto refuse = [](const std::string& why) { throw FatalError(ErrorCode::kConfig, why); };
+  if (out.empty()) refuse("the output folder is an empty name");
+  std::error_code error;
+  const auto status = std::filesystem::symlink_status(out, error);
+  if (std::filesystem::is_symlink(status) && !std::filesystem::exists(out, error))
+    refuse(out + " is a link to something that does not exist; give a new name");
+  if (std::filesystem::exists(status)) refuse(out + " exists already");
+  const auto from = std::filesystem::weakly_canonical(source, error), to = std::filesystem::weakly_canonical(out, error);
+  const auto [end, ignored] = std::mismatch(from.begin(), from.end(), to.begin(), to.end());
+  if (end == from.end()) refuse(out + " lies inside the folder it is made from, " + source);
 }
 
 struct Comparison {
@@ -58,8 +82,7 @@ struct Comparison {
 
 // The float folder as it is, the new one as it would be served here; where this device has no product
 // of that type, with its weights widened to float32: the error of the weights alone.
-Comparison compare(const std::string& source, const std::string& folder, DType to, const std::string& text) {
-  const auto tokens = sample_tokens(source, text);
+Comparison compare(const std::string& source, const std::string& folder, DType to, const std::vector<TokenId>& tokens) {
   const auto backend = make_backend({});
   LoadOptions loading;
   loading.max_rows = 64;
@@ -90,6 +113,17 @@ OrderedJson as_json(const Comparison& c) {
 int run_model_quantize(const CliOptions& options) {
   const ModelOptions& m = options.model;
   const std::string source = model_folder(m.folder, "target");
+  refuse_output(source, m.other);
+  ModelInfo info;
+  try {
+    info = inspect_model(source);
+  } catch (const FatalError& error) {
+    return report_error({error.code(), error.what()}), kExitModel;
+  }
+  if (!m.compare && !m.text.empty()) throw FatalError(ErrorCode::kConfig, "--text is what is compared on, and --no-compare compares nothing");
+  const MemoryEstimate before = estimate_memory(info, {});
+  std::vector<TokenId> sample;  // first: an hour of writing is no time to hear of a mistyped name
+  if (m.compare && !info.config.quantized) sample = sample_tokens(source, m.text);
   QuantizeOptions quantize{.to = m.to == "int8" ? DType::kI8 : DType::kF8E4M3, .with_lm_head = m.lm_head};
   const bool shows = stderr_is_terminal() && !options.output.quiet;
   if (shows)
@@ -98,9 +132,9 @@ int run_model_quantize(const CliOptions& options) {
     };
   const QuantizeResult result = quantize_model(source, m.other, quantize);
   if (shows) std::fprintf(stderr, "\r\x1b[K");
-  const auto before = estimate_memory(inspect_model(source), {}), after = estimate_memory(inspect_model(m.other), {});
+  const auto after = estimate_memory(inspect_model(m.other), {});
   std::optional<Comparison> comparison;
-  if (m.compare) comparison = compare(source, m.other, quantize.to, m.text);
+  if (m.compare) comparison = compare(source, m.other, quantize.to, sample);
 
   const double share = static_cast<double>(after.weight_bytes) / static_cast<double>(before.weight_bytes);
   if (options.output.json) {

@@ -31,6 +31,12 @@ constexpr KeyFlag kKeyFlags[] = {
     {"--client", "bus.client", "where ZeroMQ clients connect, e.g. tcp://127.0.0.1:5555"},
 };
 
+// The spelling that help shows first.
+std::string name_of(const KeyFlag& flag) {
+  const std::string_view flags = flag.flags;
+  return std::string(flags.substr(0, flags.find(',')));
+}
+
 // Which numbers an option takes. The parser's own ranges let NaN through and its own conversions do not say the limit.
 CLI::Validator refuse_unless(const std::string& limit, const std::function<bool(const std::string&)>& good) {
   return CLI::Validator([limit, good](std::string& text) { return good(text) ? "" : "\"" + text + "\" is not " + limit; }, "");
@@ -109,7 +115,11 @@ class Parser {
       std::reverse(words.begin(), words.end());  // the parser takes them from the back
       app_.parse(words);
     } catch (const CLI::CallForHelp&) {
-      std::cout << app_.help();  // of the verb that was named
+      std::cout << app_.help() << std::flush;  // of the verb that was named
+      if (!std::cout) {
+        std::cerr << "error: could not write to standard output\n";
+        *exit_code = kExitFailed;
+      }
       return std::nullopt;
     } catch (const CLI::ParseError& error) {
       std::cerr << "error: " << error.what() << "\n  try: foretoken " << verb_of(&app_) << (verb_of(&app_).empty() ? "" : " ")
@@ -118,7 +128,10 @@ class Parser {
       return std::nullopt;
     }
     options_.verb = verb_of(&app_);
-    for (const auto& [key, value] : key_values_) options_.config.sets.push_back(key + "=" + value);
+    for (const auto& [flag, value] : key_values_) {
+      options_.config.sets.push_back(std::string(flag->key) + "=" + value);
+      options_.config.flags[flag->key] = name_of(*flag);
+    }
     return options_;
   }
 
@@ -187,10 +200,9 @@ class Parser {
     up->add_option("--targets", options_.up.n_targets, "how many target services")->check(whole(1, 16))->capture_default_str();
     quiet(up);
     for (const KeyFlag& flag : kKeyFlags) {
-      const std::string key = flag.key;
       up->add_option_function<std::string>(
-            flag.flags, [this, key](const std::string& value) { key_values_.emplace_back(key, value); },
-            std::string(flag.help) + " (" + key + ")")
+            flag.flags, [this, &flag](const std::string& value) { key_values_.emplace_back(&flag, value); },
+            std::string(flag.help) + " (" + flag.key + ")")
           ->group("Configuration");
     }
     CLI::App* down = verb(&app_, "down", "stop what `up --detach` started", "  foretoken down\n");
@@ -264,6 +276,7 @@ class Parser {
     json(demo);
     quiet(demo);
     CLI::App* bench = app_.add_subcommand("bench", "measure: serve, micro");
+    bench->footer("Examples:\n  foretoken bench serve --compare --concurrency 1\n  foretoken bench micro");
     bench->require_subcommand(1);
     CLI::App* serve = verb(bench, "serve", "load on a running system: throughput, latencies, acceptance",
                            "  foretoken bench serve --concurrency 4 --num-prompts 32\n"
@@ -291,6 +304,7 @@ class Parser {
 
   void models() {
     CLI::App* model = app_.add_subcommand("model", "model folders: info, check, pair, init-random, quantize");
+    model->footer("Examples:\n  foretoken model check models/demo-target\n  foretoken model pair models/demo-draft models/demo-target");
     model->require_subcommand(1);
     ModelOptions& m = options_.model;
     CLI::App* info = verb(model, "info", "architecture, sizes, memory", "  foretoken model info models/demo-target\n");
@@ -326,13 +340,14 @@ class Parser {
     quantize->add_option("--to", m.to, "int8 (for CPUs) or fp8 (for GPUs)")->required()->check(one_of({"int8", "fp8"}));
     quantize->add_flag("--lm-head", m.lm_head, "an untied head too; other engines expect it in 16 bits");
     quantize->add_option("--text", m.text, "text file to compare the logits on; default: a built-in page");
-    quantize->add_flag("!--no-compare", m.compare, "do not load both folders to compare their logits");
+    quantize->add_flag_callback("--no-compare", [&m] { m.compare = false; }, "do not load both folders to compare their logits");
     json(quantize);
     quiet(quantize);
   }
 
   void others() {
     CLI::App* config = app_.add_subcommand("config", "the configuration: show, check, init, new-key");
+    config->footer("Examples:\n  foretoken config show --origin\n  foretoken config init -o foretoken.toml");
     config->require_subcommand(1);
     CLI::App* show = verb(config, "show", "every value in force", "  foretoken config show --origin\n");
     show->add_flag("--origin", options_.config_origin, "where each value comes from");
@@ -348,7 +363,7 @@ class Parser {
 
   CliOptions& options_;
   std::vector<CLI::App*> verbs_;
-  std::vector<std::pair<std::string, std::string>> key_values_;
+  std::vector<std::pair<const KeyFlag*, std::string>> key_values_;
   CLI::App app_{"Foretoken: the large model's words, sooner. Speculative decoding as separate services.", "foretoken"};
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,6 +26,7 @@ enum ExitCode : int {
 struct ConfigOptions {
   std::string file;               // --config
   std::vector<std::string> sets;  // --set section.key=value, and what other flags mean in those words
+  std::map<std::string, std::string> flags;  // "model.dtype" -> "--dtype": which of them came from such a flag
 };
 
 struct OutputOptions {

@@ -13,13 +13,29 @@
 
 namespace foretoken::cli {
 
+namespace {
+
+// The configuration knows no flags: what it says about "--set model.dtype" is about the --dtype that somebody typed. And
+// inproc:// is for tests, within one process.
+std::string in_words_of_flags(std::string sentence, const ConfigOptions& options) {
+  for (const auto& [key, flag] : options.flags)
+    if (const std::string prefix = "--set " + key + ": "; sentence.starts_with(prefix))
+      sentence = flag + ": " + sentence.substr(prefix.size());
+  constexpr std::string_view kWithTests = "ipc://NAME, tcp://ADDRESS:PORT or inproc://NAME";
+  if (const auto at = sentence.find(kWithTests); at != std::string::npos)
+    sentence.replace(at, kWithTests.size(), "tcp://ADDRESS:PORT or ipc://NAME");
+  return sentence;
+}
+
+}  // namespace
+
 std::optional<LoadedConfig> load_configuration(const ConfigOptions& options) {
   ConfigSources sources;
   if (!options.file.empty()) sources.file = options.file;
   sources.environment = process_environment();
   sources.settings = options.sets;
   LoadedConfig loaded = load_config(sources);
-  for (const auto& error : loaded.errors) std::cerr << "error: " << error << "\n";
+  for (const auto& error : loaded.errors) std::cerr << "error: " << in_words_of_flags(error, options) << "\n";
   if (!loaded.errors.empty()) {
     std::cerr << "  try: foretoken config show --origin\n";
     return std::nullopt;

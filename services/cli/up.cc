@@ -19,6 +19,7 @@
 #include "common/tokenizer/tokenizer.h"
 #include "services/cli/client.h"
 #include "services/cli/supervisor.h"
+#include "services/cli/up_keys.h"
 #include "services/cli/verbs.h"
 
 namespace foretoken::cli {
@@ -259,6 +260,7 @@ int run_up(const CliOptions& options) {
               << "  try: foretoken down, then again\n";
     return kExitEnvironment;
   }
+  if (const auto trouble = key_trouble(config.bus)) return report_error(*trouble);
   if (const int code = refuse_unreadable_models(config); code != kExitOk) return code;
   if (!options.up.detach) return supervise(options, config, printer(options.output.quiet), -1);
   return detach(options);

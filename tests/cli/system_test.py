@@ -6,7 +6,9 @@ usage: system_test.py FOLDER_WITH_PROGRAMS
 import json
 import os
 import pathlib
+import pty
 import re
+import select
 import shutil
 import signal
 import socket
@@ -101,6 +103,46 @@ class System(unittest.TestCase):
         self.assertEqual(0, done.returncode, done.stderr)
         lines = done.stdout.split("\n")
         self.assertGreaterEqual(len([line for line in lines if line.strip()]), 2)
+
+    def test_ctrl_c_in_a_chat_stops_the_answer_and_keeps_the_conversation(self):
+        context = json.loads(self.run_verb("model", "info", str(ROOT / "models/demo-target"), "--json").stdout)["context"]
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.execv(BIN / "foretoken", ["foretoken", "chat", "--no-spec", "--ignore-eos", "-t", "0", "-n", str(context - 300), *self.settings])
+        self.addCleanup(os.close, terminal)
+        seen = ""
+
+        def read_until(words):
+            nonlocal seen
+            deadline = time.monotonic() + 30
+            while not re.search(words, seen):
+                self.assertTrue(select.select([terminal], [], [], max(0, deadline - time.monotonic()))[0], f"no {words} in {seen!r}")
+                try:
+                    seen += os.read(terminal, 4096).decode(errors="replace")
+                except OSError:  # the other end is closed
+                    self.fail(f"the chat ended without {words}: {seen!r}")
+            before, seen = seen[:re.search(words, seen).end()], seen[re.search(words, seen).end():]
+            return before
+
+        def say(words):
+            os.write(terminal, words)
+
+        read_until("> ")
+        say(b"Tell me a story.\n")
+        read_until(r"story\.\r\n[\s\S]{12}")
+        say(b"\x03")
+        self.assertIn("cancelled]", read_until(r"\[\d+ tokens.*?\]\r\n> "))
+        self.assertEqual(0, json.loads(self.run_verb("ps", "--json").stdout)["requests_active"])
+        say(b"Go on.\n")  # with what was said before: a second answer, stopped in the same way
+        read_until(r"on\.\r\n[\s\S]{12}")
+        say(b"\x03")
+        self.assertIn("cancelled]", read_until(r"\[\d+ tokens.*?\]\r\n> "))
+        say(b"/help\n")
+        read_until("/quit.*> ".replace(".", r"[\s\S]"))
+        say(b"\x03")
+        self.assertIn("^D ends", read_until(r"\^D ends.*\r\n> "))
+        say(b"\x03")
+        self.assertEqual(130, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 
     def test_python_client(self):
         with foretoken.Client(self.endpoint, timeout_s=60) as client:

@@ -4,6 +4,7 @@ usage: verbs_test.py FOLDER_WITH_PROGRAMS
 """
 
 import json
+import os
 import pathlib
 import resource
 import shutil
@@ -75,6 +76,25 @@ class Verbs(unittest.TestCase):
         self.assertNotEqual(0, again.returncode)
         self.assertEqual(2, run("model", "quantize", str(out), str(self.folder / "x"), "--to", "int4").returncode)
 
+    def test_quantize_refuses_before_it_writes(self):
+        source = self.folder / "source"
+        shutil.copytree(ROOT / "models/demo-draft", source)
+        latin, link, out = self.folder / "latin.txt", self.folder / "link", self.folder / "out"
+        latin.write_bytes(b"caf\xe9")
+        link.symlink_to(self.folder / "nowhere")
+        for target, words, sentence in ((out, ["--text", "/nonexistent"], "/nonexistent: no such file"),
+                                        (out, ["--text", str(latin)], "latin.txt is not UTF-8"),
+                                        (out, ["--text", "/dev/null"], "/dev/null"),
+                                        (out, ["--no-compare", "--text", str(latin)], "--no-compare compares nothing"),
+                                        ("", [], "empty name"), (source, [], "exists already"),
+                                        (source / "int8", [], "lies inside the folder it is made from"),
+                                        (link, [], "a link to something that does not exist")):
+            done = run("model", "quantize", str(source), str(target), "--to", "int8", *words)
+            self.assertEqual((2, ""), (done.returncode, done.stdout), (sentence, done.stderr))
+            self.assertIn(sentence, done.stderr)
+            self.assertEqual(["latin.txt", "link", "source"], sorted(path.name for path in self.folder.iterdir()), sentence)
+            self.assertFalse((source / "int8").exists())
+
     def test_quantize_compares_on_real_tokens(self):
         done = run("model", "quantize", str(ROOT / "models/demo-draft"), str(self.folder / "fp8"), "--to", "fp8", "--json")
         self.assertEqual(0, done.returncode, done.stderr)
@@ -130,6 +150,50 @@ class Verbs(unittest.TestCase):
             self.assertIn(option, done.stderr.split("\n")[0], words)
             self.assertIn(limit, done.stderr.split("\n")[0], words)
 
+    def test_sentences_speak_of_the_flag_that_was_typed(self):
+        for words, sentence in ((["--dtype", "fp8"], "error: --dtype: model.dtype is \"fp8\""),
+                                (["--client", "foo"], "error: --client: bus.client is \"foo\"; it must be tcp://ADDRESS:PORT or ipc://NAME\n"),
+                                (["--set", "model.dtype=fp8"], "error: --set model.dtype: "),
+                                (["--ctx-size", "1"], "no room for an answer")):
+            done = run("up", *words, "--set", f"bus.runtime_dir={self.folder}")
+            self.assertEqual((2, ""), (done.returncode, done.stdout))
+            self.assertIn(sentence, done.stderr)
+
+    def test_help_shows_its_own_examples_and_fails_on_a_full_disk(self):
+        for group in ("model", "bench", "config"):
+            text = run(group, "--help").stdout
+            self.assertIn(f"Examples:\n  foretoken {group} ", text)
+            self.assertNotIn("foretoken chat", text)
+        self.assertNotIn("{false}", run("model", "quantize", "--help").stdout)
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([str(BIN / "foretoken"), "--help"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+        self.assertEqual(1, done.returncode)
+        self.assertIn("could not write", done.stderr)
+
+    def test_a_folder_that_may_not_be_entered_is_called_that(self):
+        closed = self.folder / "closed"
+        shutil.copytree(ROOT / "models/demo-draft", closed / "model")
+        closed.chmod(0)
+        self.addCleanup(closed.chmod, 0o700)
+
+        def unprivileged():
+            self.folder.chmod(0o755)
+            if os.geteuid() == 0:
+                os.setgroups([])
+                os.setgid(65534)
+                os.setuid(65534)
+
+        for folder in (closed, closed / "model"):
+            for words in (["model", "info"], ["model", "check"], ["tokenize", "hi", "--model"]):
+                try:
+                    done = subprocess.run([str(BIN.resolve() / "foretoken"), *words, str(folder)], capture_output=True, text=True,
+                                          timeout=60, preexec_fn=unprivileged, cwd="/")
+                except PermissionError:
+                    self.skipTest("the programs are where only root may go")
+                self.assertIn("Permission denied", done.stderr, words)
+                self.assertIn(str(folder), done.stderr, words)
+                self.assertEqual(4, done.returncode, (words, done.stderr))
+
     def test_a_stop_string_does_not_swallow_the_prompt(self):
         # Without a prompt this would be a usage error; with it only the router is missing.
         done = run("generate", "--stop", ".", "--stop", "!", "Once upon a time", *self.quiet_port)
@@ -147,6 +211,25 @@ class Verbs(unittest.TestCase):
             done = run("up", "--detach", *words, *self.quiet_port)
             self.assertEqual((4, ""), (done.returncode, done.stdout), done.stderr)
             self.assertIn(words[1], done.stderr)
+
+    def test_up_says_at_once_which_line_its_key_lacks(self):
+        door, key, peers = "tcp://10.1.2.3:5555", self.folder / "up.key", self.folder / "peers"
+        public = run("config", "new-key", "-o", str(key)).stdout.strip()
+        other = run("config", "new-key", "-o", str(self.folder / "other.key")).stdout.strip()
+        line = f"{public} tool:up {door}"
+        for lines, more, sentence in (
+                ("", [], f"does not list that key; the line must be: {line}"),
+                (f"{public} router:router-0 {door}", [], f"as router:router-0, which is no client; the line must be: {line}"),
+                (f"{public} tool:up", [], f"lists no key for {door}"),
+                (f"{public} tool:up\n{other} tool:x {door}", [], f"lists another key for {door}"),
+                (line, ["--set", "bus.router=tcp://10.1.2.3:5556"], "every service needs a key of its own"),
+                # Nothing more to say about the keys: the next to be looked at is the model.
+                (line, ["--target", "/nonexistent"], "/nonexistent")):
+            peers.write_text(lines + "\n")
+            done = run("up", "--detach", "--set", f"bus.client={door}", "--set", f"bus.runtime_dir={self.folder}",
+                       "--set", f"bus.curve_secret={key}", "--set", f"bus.curve_peers={peers}", *more)
+            self.assertEqual((4 if "--target" in more else 2, ""), (done.returncode, done.stdout), done.stderr)
+            self.assertIn(sentence, done.stderr)
 
     def test_an_unknown_key_names_the_nearest(self):
         done = run("ps", "--set", "speculation.draft_length=3")
