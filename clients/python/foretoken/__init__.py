@@ -24,7 +24,7 @@ import zmq
 DEFAULT_ENDPOINT = "tcp://127.0.0.1:5555"
 DEFAULT_TIMEOUT_S = 600.0
 MAX_REQUEST_BYTES = 1 << 20  # the router's socket drops a larger one without a word
-CurveKeys = tuple[bytes, bytes, bytes]  # the router's public key, one's own public and secret key
+CurveKeys = tuple[Union[bytes, str], Union[bytes, str], Union[bytes, str]]  # the router's public key, one's own public and secret key
 Prompt = Union[str, Sequence[int], Sequence[dict]]
 
 
@@ -127,7 +127,8 @@ def piece_of(answer: dict[str, Any]) -> Piece:
 def connected(socket: Any, endpoint: str, curve: Optional[CurveKeys]) -> Any:
     socket.setsockopt(zmq.LINGER, 0)
     if curve is not None:
-        socket.curve_serverkey, socket.curve_publickey, socket.curve_secretkey = curve
+        keys = [key.encode() if isinstance(key, str) else key for key in curve]  # as a key file has them, or as pyzmq does
+        socket.curve_serverkey, socket.curve_publickey, socket.curve_secretkey = keys
     socket.connect(endpoint)
     return socket
 
