@@ -1,9 +1,8 @@
 // The public half of every backend: contract first, then the device's own work.
 #include "kernels/include/backend.h"
 
-#include "common/base/result.h"
+#include "common/base/check.h"
 #include "kernels/contract.h"
-#include "kernels/cpu/backend.h"
 
 namespace foretoken {
 
@@ -81,15 +80,5 @@ std::unique_ptr<Recording> Backend::record(const std::function<void()>& calls) {
 }
 
 void Backend::replay(Recording& recording) { do_replay(recording); }
-
-std::unique_ptr<Backend> make_backend(const BackendOptions& options) {
-  if (options.device == "cpu") return cpu::make_backend(options);
-  if (options.device == "cuda" || options.device.starts_with("cuda:"))
-    throw FatalError(
-        ErrorCode::kUnavailable,
-        "device \"" + options.device + "\" was asked for, but this build has no CUDA backend");
-  throw FatalError(ErrorCode::kConfig,
-                   "unknown device \"" + options.device + "\"; known are cpu, cuda and cuda:N");
-}
 
 }  // namespace foretoken

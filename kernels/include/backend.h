@@ -94,6 +94,15 @@ class Backend {
 // a path, for tests and for fleets that must agree on one numerics fingerprint.
 enum class CpuIsa : std::uint8_t { kAuto, kScalar, kAvx2, kAvx512, kAvx512Bf16, kAmx };
 
+// Which kernels the CUDA backend multiplies with. All give the same bits; the simpler ones are the
+// oracles of the faster ones.
+enum class CudaPath : std::uint8_t {
+  kAuto,
+  kSimple,       // weights straight from memory, partial sums through a workspace
+  kRing,         // sm_90: weights through a ring in shared memory, partial sums through a cluster
+  kRingOverlap,  // and each kernel fills its ring while the one before still runs
+};
+
 struct BackendOptions {
   std::string device = "cpu";  // "cpu"; "cuda" and "cuda:N" load the CUDA library
   int n_threads = 0;           // CPU: 0 = physical cores, at most max_threads
@@ -101,6 +110,7 @@ struct BackendOptions {
   bool pin = false;            // CPU: bind worker threads to cores
   CpuIsa isa = CpuIsa::kAuto;  // CPU: pin a path; kAvx512Bf16 includes VNNI; kAmx adds the matrix unit
   int sharers = 1;             // CPU: like processes on this host; physical cores and free memory are divided
+  CudaPath cuda_path = CudaPath::kAuto;
 };
 
 // "auto", "scalar", "avx2", "avx512", "avx512_bf16", "amx"; nothing for any other word.

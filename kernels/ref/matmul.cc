@@ -28,7 +28,8 @@ double element(const LinearSource& source, std::int64_t row, std::int64_t k) {
       return static_cast<double>(static_cast<std::int8_t>(*at)) *
              static_cast<double>(source.scales[row]);
     case DType::kF8E4M3:
-      break;
+      return static_cast<double>(e4m3_to_f32(static_cast<std::uint8_t>(*at))) *
+             static_cast<double>(source.scales[row]);
   }
   FORETOKEN_CHECK(false, "the oracle does not know this dtype");
   return 0;
@@ -38,11 +39,17 @@ double to_bf16(double x) {
   return static_cast<double>(bf16_to_f32(f32_to_bf16(static_cast<float>(x))));
 }
 
-// Near the border between two bf16 numbers a device may land on either.
-Real round_to_bf16(const Real& a) {
-  const double value = to_bf16(a.value);
+// What lies beyond the largest half becomes it.
+double to_f16(double x) {
+  const double limited = std::fabs(x) > 65504 && std::isfinite(x) ? std::copysign(65504.0, x) : x;
+  return static_cast<double>(f16_to_f32(f32_to_f16(static_cast<float>(limited))));
+}
+
+// Near the border between two 16-bit numbers a device may land on either.
+Real round_to_half(const Real& a, double (*to_half)(double)) {
+  const double value = to_half(a.value);
   const double margin = a.slack + kF32Unit * std::fabs(a.value);
-  const double low = to_bf16(a.value - margin), high = to_bf16(a.value + margin);
+  const double low = to_half(a.value - margin), high = to_half(a.value + margin);
   return {value, std::max({high - value, value - low, std::fabs(value) < kTiny ? kTiny : 0.0})};
 }
 
@@ -70,7 +77,9 @@ void round_to_i8(std::vector<Real>& row) {
 std::vector<Real> round_input(std::span<const Real> x, InputRounding rounding) {
   std::vector<Real> y(x.begin(), x.end());
   if (rounding == InputRounding::kBf16)
-    for (Real& a : y) a = round_to_bf16(a);
+    for (Real& a : y) a = round_to_half(a, to_bf16);
+  if (rounding == InputRounding::kF16)
+    for (Real& a : y) a = round_to_half(a, to_f16);
   if (rounding == InputRounding::kI8) round_to_i8(y);
   return y;
 }

@@ -15,7 +15,7 @@
 namespace foretoken::ref {
 
 // What a device does to the rows it multiplies with weights of some dtype.
-enum class InputRounding : std::uint8_t { kNone, kBf16, kI8 };
+enum class InputRounding : std::uint8_t { kNone, kBf16, kF16, kI8 };
 
 // Stacked sources as one dense matrix; for gate and up, gate first.
 struct Matrix {

@@ -25,7 +25,7 @@ class MatmulResidual : public OpTest {
 };
 
 TEST_P(MatmulResidual, MatchesReferenceOnEveryCase) {
-  for (const DType dtype : cases::weight_dtypes())
+  for (const DType dtype : weight_dtypes())
     for (const cases::Product& c : cases::products()) {
       SCOPED_TRACE(testing::Message()
                    << dtype_name(dtype) << " " << c.n_rows << "x" << c.n_out << "x" << c.n_in);
@@ -61,7 +61,7 @@ TEST_P(MatmulResidual, TheEmptyBatchWritesNothing) {
 }
 
 TEST_P(MatmulResidual, StacksMatricesOneBelowTheOther) {
-  for (const DType dtype : cases::weight_dtypes()) {
+  for (const DType dtype : weight_dtypes()) {
     const Weights a(rng, dtype, 70, 45, true), b(rng, dtype, 3, 45), c(rng, dtype, 61, 45, true);
     const LinearSource sources[] = {a.source(), b.source(), c.source()};
     const std::vector<float> x = random_floats(rng, 2 * 45), before = random_floats(rng, 2 * 134);
@@ -72,7 +72,7 @@ TEST_P(MatmulResidual, StacksMatricesOneBelowTheOther) {
 }
 
 TEST_P(MatmulResidual, GivesTheSameBitsTwice) {
-  for (const DType dtype : cases::weight_dtypes()) {
+  for (const DType dtype : weight_dtypes()) {
     const Weights weights(rng, dtype, 321, 700);
     const LinearSource source = weights.source();
     const std::vector<float> x = random_floats(rng, 20 * 700),
@@ -86,7 +86,7 @@ TEST_P(MatmulResidual, GivesTheSameBitsTwice) {
 }
 
 TEST_P(MatmulResidual, RowDoesNotDependOnItsNeighbours) {
-  for (const DType dtype : cases::weight_dtypes()) {
+  for (const DType dtype : weight_dtypes()) {
     SCOPED_TRACE(dtype_name(dtype));
     const std::int32_t n_rows = 64, n_in = 530, n_out = 200;
     const Weights weights(rng, dtype, n_out, n_in);
@@ -124,7 +124,7 @@ TEST_P(MatmulResidual, LongPromptsAreCutWithoutATrace) {
 
 // An infinity or a NaN in a row must come out as NaN or infinity, never as a number.
 TEST_P(MatmulResidual, BrokenRowsStayBrokenAndAlone) {
-  for (const DType dtype : cases::weight_dtypes()) {
+  for (const DType dtype : weight_dtypes()) {
     SCOPED_TRACE(dtype_name(dtype));
     const Weights weights(rng, dtype, 64, 64);
     const LinearSource source = weights.source();
@@ -172,7 +172,7 @@ TEST_P(MatmulResidualDeathTest, RejectsWhatTheContractForbids) {
   EXPECT_DEATH(backend().pack({&scaled, 1}), "scales go with");
 }
 
-FORETOKEN_EVERY_ISA(MatmulResidual);
+FORETOKEN_EVERY_DEVICE(MatmulResidual);
 FORETOKEN_EVERY_ISA(MatmulResidualDeathTest);
 
 // AVX2 and AVX-512 share a numerics name, so they must share every bit.

@@ -1,5 +1,5 @@
-// What the tests of all ops share: a suite that runs once per instruction set (SKIPPED where the
-// machine lacks it), random weights in any dtype, device copies of host vectors, and the check that
+// What the tests of all ops share: a suite that runs once per instruction set and device (SKIPPED
+// where the machine lacks it), random weights in any dtype, device copies of host vectors, and the check that
 // a row is its own.
 #pragma once
 
@@ -8,56 +8,107 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <memory>
 #include <numeric>
+#include <ostream>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "common/base/result.h"
 #include "kernels/cases.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/include/backend.h"
 #include "kernels/include/numerics.h"
 #include "kernels/ref/ref.h"
 #include "tests/support/close.h"
+#if defined(FORETOKEN_EMU)
+#include "kernels/emu/runtime_emu.h"
+#endif
 
 namespace foretoken::test {
 
 inline constexpr std::uint32_t kSeed = 20240917;
 
-inline std::string isa_name(CpuIsa isa) {
-  switch (isa) {
-    case CpuIsa::kScalar:
-      return "scalar";
-    case CpuIsa::kAvx2:
-      return "avx2";
-    case CpuIsa::kAvx512:
-      return "avx512";
-    case CpuIsa::kAvx512Bf16:
-      return "avx512_bf16";
-    default:
-      return "amx";
-  }
+// What a suite runs on: an instruction set of the CPU, an emulated CUDA device, or a real one.
+struct Device {
+  const char* name;
+  enum Kind { kCpu, kEmulated, kCuda } kind;
+  CpuIsa isa = CpuIsa::kAuto;
+  CudaPath path = CudaPath::kAuto;
+};
+
+inline const Device kCpuDevices[] = {
+    {"scalar", Device::kCpu, CpuIsa::kScalar}, {"avx2", Device::kCpu, CpuIsa::kAvx2},
+    {"avx512", Device::kCpu, CpuIsa::kAvx512}, {"avx512_bf16", Device::kCpu, CpuIsa::kAvx512Bf16},
+    {"amx", Device::kCpu, CpuIsa::kAmx},
+};
+inline const Device kCudaDevices[] = {
+    {"simple", Device::kCuda, CpuIsa::kAuto, CudaPath::kSimple},
+    {"ring", Device::kCuda, CpuIsa::kAuto, CudaPath::kRing},
+    {"ring_overlap", Device::kCuda, CpuIsa::kAuto, CudaPath::kRingOverlap},
+};
+#if defined(FORETOKEN_EMU)
+inline const Device kEmulatedDevices[] = {
+    {"simple", Device::kEmulated, CpuIsa::kAuto, CudaPath::kSimple},
+    {"ring", Device::kEmulated, CpuIsa::kAuto, CudaPath::kRing},
+};
+#endif
+
+inline void PrintTo(const Device& device, std::ostream* to) { *to << device.name; }
+
+// Why a device is not here; empty if it is. Asked once: opening a GPU takes a while.
+inline const std::string& cuda_absence(CudaPath path) {
+  static std::map<CudaPath, std::string> known;
+  const auto [at, is_new] = known.try_emplace(path);
+  if (is_new) try {
+      make_backend({.device = "cuda", .cuda_path = path});
+    } catch (const FatalError& error) {
+      at->second = error.what();
+    }
+  return at->second;
 }
 
-class OpTest : public ::testing::TestWithParam<CpuIsa> {
+class OpTest : public ::testing::TestWithParam<Device> {
  protected:
   void SetUp() override {
-    if (!cpu::machine_has(GetParam()))
-      GTEST_SKIP() << "this machine's processor lacks " << isa_name(GetParam());
+    const Device& device = GetParam();
+    if (device.kind == Device::kCpu && !cpu::machine_has(device.isa))
+      GTEST_SKIP() << "this machine's processor lacks " << device.name;
+    if (device.kind == Device::kCuda && !cuda_absence(device.path).empty())
+      GTEST_SKIP() << cuda_absence(device.path);
     RecordProperty("seed", static_cast<int>(kSeed));
     for (int n_threads = 1; n_threads <= 3; ++n_threads) backends_.push_back(make(n_threads));
   }
-  std::unique_ptr<Backend> make(int n_threads) const {
-    return make_backend({.device = "cpu", .n_threads = n_threads, .pin = false, .isa = GetParam()});
+  static std::unique_ptr<Backend> make(int n_threads) {
+    const Device& device = GetParam();
+#if defined(FORETOKEN_EMU)
+    if (device.kind == Device::kEmulated) return emu::make_backend(9, device.path);
+#endif
+    return make_backend({.device = device.kind == Device::kCpu ? "cpu" : "cuda",
+                         .n_threads = n_threads,
+                         .pin = false,
+                         .isa = device.isa,
+                         .cuda_path = device.path});
   }
-  // With 1, 2 or 3 threads.
+  // With 1, 2 or 3 threads; on other devices three of a kind.
   Backend& backend(int n_threads = 2) const {
     return *backends_[static_cast<std::size_t>(n_threads - 1)];
   }
-  ref::InputRounding rounding(DType dtype) const {
+  static bool on_cpu() { return GetParam().kind == Device::kCpu; }
+  static std::vector<DType> weight_dtypes() {
+    std::vector<DType> dtypes(cases::weight_dtypes().begin(), cases::weight_dtypes().end());
+    if (!on_cpu()) dtypes.push_back(DType::kF8E4M3);
+    return dtypes;
+  }
+  static ref::InputRounding rounding(DType dtype) {
+    if (!on_cpu())
+      return dtype == DType::kF32    ? ref::InputRounding::kNone
+             : dtype == DType::kBf16 ? ref::InputRounding::kBf16
+                                     : ref::InputRounding::kF16;
     if (dtype == DType::kI8) return ref::InputRounding::kI8;
-    if (dtype == DType::kBf16 && GetParam() >= CpuIsa::kAvx512Bf16)
+    if (dtype == DType::kBf16 && GetParam().isa >= CpuIsa::kAvx512Bf16)
       return ref::InputRounding::kBf16;
     return ref::InputRounding::kNone;
   }
@@ -67,11 +118,24 @@ class OpTest : public ::testing::TestWithParam<CpuIsa> {
   std::vector<std::unique_ptr<Backend>> backends_;
 };
 
-#define FORETOKEN_EVERY_ISA(suite)                                                            \
-  INSTANTIATE_TEST_SUITE_P(Cpu, suite,                                                        \
-                           ::testing::Values(CpuIsa::kScalar, CpuIsa::kAvx2, CpuIsa::kAvx512, \
-                                             CpuIsa::kAvx512Bf16, CpuIsa::kAmx),              \
-                           [](const auto& instance) { return isa_name(instance.param); })
+inline std::string device_name(const ::testing::TestParamInfo<Device>& instance) {
+  return instance.param.name;
+}
+
+// On every instruction set this machine has, SKIPPED where it lacks one.
+#define FORETOKEN_EVERY_ISA(suite) \
+  INSTANTIATE_TEST_SUITE_P(Cpu, suite, ::testing::ValuesIn(kCpuDevices), device_name)
+#if defined(FORETOKEN_EMU)
+#define FORETOKEN_EVERY_EMULATED_DEVICE(suite) \
+  INSTANTIATE_TEST_SUITE_P(Emulated, suite, ::testing::ValuesIn(kEmulatedDevices), device_name)
+#else
+#define FORETOKEN_EVERY_EMULATED_DEVICE(suite) static_assert(true)
+#endif
+// And on every CUDA path: SKIPPED with the reason where there is no device, never passed.
+#define FORETOKEN_EVERY_DEVICE(suite)                                                       \
+  FORETOKEN_EVERY_ISA(suite);                                                               \
+  FORETOKEN_EVERY_EMULATED_DEVICE(suite);                                                   \
+  INSTANTIATE_TEST_SUITE_P(Cuda, suite, ::testing::ValuesIn(kCudaDevices), device_name)
 
 inline std::vector<float> random_floats(std::mt19937& rng, std::int64_t n, float scale = 1) {
   std::normal_distribution<float> normal(0, scale);
@@ -133,8 +197,13 @@ struct Weights {
       if (dtype == DType::kF32) std::memcpy(at, &x, sizeof x);
       if (dtype == DType::kBf16 || dtype == DType::kF16) std::memcpy(at, &half, sizeof half);
       if (dtype == DType::kI8) *at = static_cast<std::byte>(byte(rng));
+      if (dtype == DType::kF8E4M3) {
+        auto code = static_cast<std::uint8_t>(byte(rng));
+        if (e4m3_is_nan(code)) code = static_cast<std::uint8_t>(code ^ 1u);
+        *at = static_cast<std::byte>(code);
+      }
     }
-    if (dtype == DType::kI8) {
+    if (dtype == DType::kI8 || dtype == DType::kF8E4M3) {
       std::uniform_real_distribution<float> scale(0.005f, 0.02f);
       for (std::int64_t i = 0; i < n_out; ++i) scales.push_back(scale(rng));
     }

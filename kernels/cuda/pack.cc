@@ -1,0 +1,147 @@
+// Weights from a checkpoint's rows into the blocks of kernels/include/fragment.h, a slab of row
+// blocks at a time on the host, then to the device. Done once, at load.
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/base/result.h"
+#include "kernels/cuda/backend.h"
+#include "kernels/include/fragment.h"
+
+namespace foretoken::cuda {
+namespace {
+
+constexpr std::int64_t kSlabBytes = std::int64_t{64} << 20;
+
+struct Origin {
+  const LinearSource* source = nullptr;  // null for padding
+  std::int64_t row = 0;
+};
+
+Origin origin_of(std::span<const LinearSource> sources, Stacking stacking, std::int64_t packed) {
+  if (stacking == Stacking::kGateUp) {
+    const LinearSource& source = sources[fragment::is_up(packed) ? 1 : 0];
+    const std::int64_t row = fragment::pair_of(packed);
+    return row < source.n_out ? Origin{&source, row} : Origin{};
+  }
+  for (const LinearSource& source : sources) {
+    if (packed < source.n_out) return {&source, packed};
+    packed -= source.n_out;
+  }
+  return {};
+}
+
+// Packed rows, padding between gate and up included.
+std::int64_t packed_rows(const Linear& linear) {
+  if (linear.stacking == Stacking::kRows) return linear.n_out;
+  return fragment::blocks_of(linear.n_out / 2, 8) * 16;
+}
+
+const std::byte* row_of(const Origin& origin) {
+  return static_cast<const std::byte*>(origin.source->data) +
+         origin.row * origin.source->n_in *
+             static_cast<std::int64_t>(size_bytes(origin.source->dtype));
+}
+
+void refuse_nan(const LinearSource& source, const std::byte* row) {
+  if (source.dtype != DType::kF8E4M3) return;
+  for (std::int64_t k = 0; k < source.n_in; ++k)
+    if (e4m3_is_nan(static_cast<std::uint8_t>(row[k])))
+      throw FatalError(ErrorCode::kUnsupportedModel,
+                       "a float8_e4m3 weight is NaN (column " + std::to_string(k) + ")");
+}
+
+// One row into its place in `slab`, which begins at packed row `first`.
+void pack_row(std::byte* slab,
+              std::int64_t row_in_slab,
+              const std::byte* from,
+              std::int64_t n_in,
+              std::int64_t n_k_blocks,
+              int element) {
+  // Within a step of 16 values of K the offsets repeat from step to step.
+  for (std::int64_t k = 0; k < n_in; k += 2) {
+    std::byte* to = slab + fragment::weight_offset(element, n_k_blocks, row_in_slab, k);
+    const std::int64_t pair = std::min<std::int64_t>(2, n_in - k) * element;
+    std::memcpy(to, from + k * element, static_cast<std::size_t>(pair));  // k and k + 1 lie together
+  }
+}
+
+template <class Work>
+void in_parallel(std::int64_t n, const Work& work) {
+  const auto n_threads =
+      std::clamp<std::int64_t>(std::thread::hardware_concurrency(), 1, std::max<std::int64_t>(1, n / 64));
+  std::vector<std::thread> threads;
+  for (std::int64_t t = 1; t < n_threads; ++t)
+    threads.emplace_back([&, t] { work(n * t / n_threads, n * (t + 1) / n_threads); });
+  work(0, n / n_threads);
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+
+Linear CudaBackend::do_pack(std::span<const LinearSource> sources, Stacking stacking) {
+  FORETOKEN_CHECK(!recording_, "packing is not recorded");
+  Linear linear;
+  linear.dtype = sources.front().dtype;
+  linear.stacking = stacking;
+  linear.n_in = sources.front().n_in;
+  bool any_bias = false;
+  for (const LinearSource& source : sources) {
+    linear.n_out += source.n_out;
+    any_bias = any_bias || source.bias != nullptr;
+  }
+  const bool rows_only = linear.dtype == DType::kF32;  // kept row by row
+  const int element = static_cast<int>(size_bytes(linear.dtype));
+  const std::int64_t n_rows = packed_rows(linear);
+  const std::int64_t n_blocks = fragment::blocks_of(n_rows, fragment::kBlockRows);
+  const std::int64_t n_k_blocks = fragment::blocks_of(linear.n_in, fragment::kBlockK);
+  const std::int64_t block_row_bytes = rows_only
+                                           ? fragment::kBlockRows * linear.n_in * element
+                                           : n_k_blocks * fragment::block_bytes(element);
+  linear.weights = allocate(static_cast<std::size_t>(n_blocks * block_row_bytes));
+  const std::int64_t blocks_per_slab =
+      std::clamp<std::int64_t>(kSlabBytes / block_row_bytes, 1, n_blocks);
+  std::vector<std::byte> slab(static_cast<std::size_t>(blocks_per_slab * block_row_bytes));
+  for (std::int64_t block = 0; block < n_blocks; block += blocks_per_slab) {
+    const std::int64_t n_here = std::min(blocks_per_slab, n_blocks - block);
+    std::fill(slab.begin(), slab.end(), std::byte{0});  // padding multiplies as zero in every dtype
+    for (std::int64_t i = 0; i < n_here * fragment::kBlockRows; ++i) {
+      const Origin origin = origin_of(sources, stacking, block * fragment::kBlockRows + i);
+      if (origin.source != nullptr) refuse_nan(*origin.source, row_of(origin));
+    }
+    in_parallel(n_here * fragment::kBlockRows, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        const Origin origin = origin_of(sources, stacking, block * fragment::kBlockRows + i);
+        if (origin.source == nullptr) continue;
+        if (rows_only)
+          std::memcpy(slab.data() + i * linear.n_in * element, row_of(origin),
+                      static_cast<std::size_t>(linear.n_in * element));
+        else
+          pack_row(slab.data(), i, row_of(origin), linear.n_in, n_k_blocks, element);
+      }
+    });
+    upload(linear.weights.as<std::byte>() + block * block_row_bytes, slab.data(),
+           static_cast<std::size_t>(n_here * block_row_bytes));
+    synchronize();  // the slab is filled again
+  }
+  const std::int64_t n_padded = n_blocks * fragment::kBlockRows;
+  const auto fill = [&](const float* LinearSource::*values) {
+    std::vector<float> host(static_cast<std::size_t>(n_padded), 0.0f);
+    for (std::int64_t i = 0; i < n_rows; ++i) {
+      const Origin origin = origin_of(sources, stacking, i);
+      if (origin.source != nullptr && origin.source->*values != nullptr)
+        host[static_cast<std::size_t>(i)] = (origin.source->*values)[origin.row];
+    }
+    Buffer buffer = allocate(host.size() * sizeof(float));
+    upload(buffer.as<float>(), host.data(), host.size() * sizeof(float));
+    return buffer;
+  };
+  if (sources.front().scales != nullptr) linear.scales = fill(&LinearSource::scales);
+  if (any_bias) linear.bias = fill(&LinearSource::bias);
+  synchronize();
+  return linear;
+}
+
+}  // namespace foretoken::cuda

@@ -1,0 +1,92 @@
+// The arithmetic that all products share: a warp's 16 rows times 64 values of K, and what becomes of
+// a finished sum. One order for every number of tokens: K from its beginning, 16 at a time.
+#pragma once
+
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/kernels.h"
+
+namespace foretoken::cuda {
+
+template <DType kWeights>
+inline constexpr int kElement = kWeights == DType::kBf16 || kWeights == DType::kF16 ? 2 : 1;
+
+// A fragments of two steps of K, from 16 or 32 bytes of a lane.
+template <DType kWeights, class Load>
+__device__ __forceinline__ void load_a(const std::byte* block,
+                                       int row_tile,
+                                       int half,
+                                       int lane,
+                                       const Load& load,
+                                       std::uint32_t (&a)[2][4]) {
+  constexpr int kBytes = kElement<kWeights>;
+  if constexpr (kBytes == 2) {
+    for (int step = 0; step < 2; ++step) {
+      const Words4 w = load(block + fragment::lane_offset(2, row_tile, 2 * half + step, lane));
+      for (int i = 0; i < 4; ++i) a[step][i] = w.w[i];
+    }
+  } else {
+    const Words4 w = load(block + fragment::lane_offset(1, row_tile, half, lane));
+    for (int step = 0; step < 2; ++step)
+      for (int i = 0; i < 2; ++i) {
+        const std::uint32_t codes = w.w[2 * step + i];
+        if constexpr (kWeights == DType::kI8)
+          i8_to_halves(codes, a[step][2 * i], a[step][2 * i + 1]);
+        else
+          e4m3_to_halves(codes, a[step][2 * i], a[step][2 * i + 1]);
+      }
+  }
+}
+
+// acc += block rows of `row_tile` times kGroups groups of 8 tokens. x: the groups' part of a K block.
+template <DType kWeights, int kGroups, class Load>
+__device__ __forceinline__ void multiply_block(const std::byte* block,
+                                               const std::byte* x,
+                                               int row_tile,
+                                               int lane,
+                                               const Load& load,
+                                               float (&acc)[kGroups][4]) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    std::uint32_t a[2][4];
+    load_a<kWeights>(block, row_tile, half, lane, load, a);
+#pragma unroll
+    for (int group = 0; group < kGroups; ++group) {
+      const Words4 b = load_words(x + group * fragment::kGroupBytes + half * fragment::kWarpBytes +
+                                  lane * fragment::kLaneBytes);
+      if constexpr (kWeights == DType::kBf16) {
+        mma_bf16(acc[group], a[0], b.w[0], b.w[1]);
+        mma_bf16(acc[group], a[1], b.w[2], b.w[3]);
+      } else {
+        mma_f16(acc[group], a[0], b.w[0], b.w[1]);
+        mma_f16(acc[group], a[1], b.w[2], b.w[3]);
+      }
+    }
+  }
+}
+
+__device__ __forceinline__ float scaled(float sum, std::int64_t packed_row, const FinishArgs& f) {
+  const float y = f.scales != nullptr ? sum * f.scales[packed_row] : sum;
+  return f.bias != nullptr ? y + f.bias[packed_row] : y;
+}
+
+__device__ __forceinline__ float silu_times(float gate, float up) {
+  return gate / (1.0f + expf(-gate)) * up;
+}
+
+// sum(packed row): the finished sum of that row for this token. Writes column `column` of the token.
+template <Finish kFinish, class Sum>
+__device__ __forceinline__ void write_column(std::int32_t token,
+                                             std::int32_t column,
+                                             const FinishArgs& f,
+                                             const Sum& sum) {
+  float* out = f.out + std::int64_t{token} * f.n_columns + column;
+  if constexpr (kFinish == Finish::kSwiglu) {
+    const std::int64_t gate = fragment::gate_row(column), up = gate + 8;
+    *out = silu_times(scaled(sum(gate), gate, f), scaled(sum(up), up, f));
+  } else {
+    const float y = scaled(sum(column), column, f);
+    *out = kFinish == Finish::kAdd ? *out + y : y;
+  }
+}
+
+}  // namespace foretoken::cuda

@@ -1,0 +1,297 @@
+#include "kernels/emu/machine.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <random>
+#include <vector>
+
+#if defined(__x86_64__)
+// Saves what a function call must keep, changes stacks, takes it back.
+asm(R"(
+.text
+.globl foretoken_emu_switch
+.type foretoken_emu_switch, @function
+foretoken_emu_switch:
+  pushq %rbp
+  pushq %rbx
+  pushq %r12
+  pushq %r13
+  pushq %r14
+  pushq %r15
+  movq %rsp, (%rdi)
+  movq %rsi, %rsp
+  popq %r15
+  popq %r14
+  popq %r13
+  popq %r12
+  popq %rbx
+  popq %rbp
+  ret
+.size foretoken_emu_switch, .-foretoken_emu_switch
+)");
+extern "C" void foretoken_emu_switch(void** save, void* to);
+#else
+#error "the emulator's fibers are written for x86-64"
+#endif
+
+namespace foretoken::emu {
+
+Place here;
+
+namespace {
+
+constexpr std::size_t kStackBytes = 96 << 10;
+
+[[noreturn]] void die(const char* what) {
+  std::fprintf(stderr, "emulated device: %s (block %u,%u,%u thread %u)\n", what, here.block.x,
+               here.block.y, here.block.z, here.thread.x);
+  std::abort();
+}
+
+struct Meeting {  // of a fixed number of fibers, again and again
+  int expected = 0;
+  int count = 0;
+  std::uint64_t generation = 0;
+};
+
+struct Fiber {
+  void* stack_pointer = nullptr;
+  std::unique_ptr<std::byte[]> stack;
+  Place place;
+  bool alive = false;
+};
+
+struct Warp {
+  Meeting meeting;
+  std::uint64_t shown[32] = {};
+  std::uint32_t a[32][4] = {}, b[32][2] = {};
+};
+
+struct Block {
+  Meeting meeting;
+  std::vector<Warp> warps;
+  std::vector<std::byte> memory;
+  std::byte* shared = nullptr;
+};
+
+std::vector<Fiber> fibers;
+std::vector<Block> blocks;
+Meeting cluster_meeting;
+const std::function<void()>* body = nullptr;
+void* main_stack = nullptr;
+std::size_t current = 0;
+std::uint64_t progress = 0;  // raised by whatever may let somebody go on
+std::uint64_t schedule_seed = 1;
+
+void leave() { foretoken_emu_switch(&fibers[current].stack_pointer, main_stack); }
+
+void entry() {
+  (*body)();
+  fibers[current].alive = false;
+  ++progress;
+  leave();
+  std::abort();
+}
+
+void start(Fiber& fiber) {
+  if (!fiber.stack) fiber.stack = std::make_unique<std::byte[]>(kStackBytes);
+  auto top = reinterpret_cast<std::uintptr_t>(fiber.stack.get() + kStackBytes) & ~std::uintptr_t{63};
+  auto* slot = reinterpret_cast<void**>(top);
+  *--slot = nullptr;  // what entry() would return to; also what aligns its frame
+  *--slot = reinterpret_cast<void*>(&entry);
+  for (int i = 0; i < 6; ++i) *--slot = nullptr;
+  fiber.stack_pointer = slot;
+  fiber.alive = true;
+}
+
+Block& my_block() { return blocks[static_cast<std::size_t>(here.rank)]; }
+Warp& my_warp() { return my_block().warps[here.thread.x / 32]; }
+
+void meet(Meeting& meeting) {
+  if (++meeting.count == meeting.expected) {
+    meeting.count = 0;
+    ++meeting.generation;
+    ++progress;
+    return;
+  }
+  const std::uint64_t generation = meeting.generation;
+  while (meeting.generation == generation) pass_turn();
+}
+
+void run_fibers(std::mt19937_64& rng) {
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < fibers.size(); ++i)
+    if (fibers[i].alive) order.push_back(i);
+  int idle_rounds = 0;
+  while (!order.empty()) {
+    const std::uint64_t before = progress;
+    // A rotation and a direction from the seed: cheap, and no order of threads can be relied on.
+    const std::uint64_t dice = schedule_seed == 0 ? 0 : rng();
+    std::rotate(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(dice / 2 % order.size()),
+                order.end());
+    if (dice % 2 != 0) std::reverse(order.begin(), order.end());
+    for (const std::size_t i : order) {
+      current = i;
+      here = fibers[i].place;
+      foretoken_emu_switch(&main_stack, fibers[i].stack_pointer);
+    }
+    std::erase_if(order, [](std::size_t i) { return !fibers[i].alive; });
+    idle_rounds = progress == before ? idle_rounds + 1 : 0;
+    if (idle_rounds > 2) die("threads wait for one another for ever");
+  }
+}
+
+// The PTX manual's picture of m16n8k16 with 16-bit operands, written out: row (or column) and k of
+// each value a lane holds. Deliberately not computed with kernels/include/fragment.h.
+struct Cell {
+  int line, k;
+};
+Cell a_cell(int lane, int i) {
+  const int group = lane >> 2, in_group = lane & 3;
+  static constexpr int kRowPlus[8] = {0, 0, 8, 8, 0, 0, 8, 8};
+  static constexpr int kKPlus[8] = {0, 1, 0, 1, 8, 9, 8, 9};
+  return {group + kRowPlus[i], in_group * 2 + kKPlus[i]};
+}
+Cell b_cell(int lane, int i) {
+  static constexpr int kKPlus[4] = {0, 1, 8, 9};
+  return {lane >> 2, (lane & 3) * 2 + kKPlus[i]};
+}
+Cell c_cell(int lane, int i) {  // line: row; k: column
+  static constexpr int kRowPlus[4] = {0, 0, 8, 8}, kColumnPlus[4] = {0, 1, 0, 1};
+  return {(lane >> 2) + kRowPlus[i], (lane & 3) * 2 + kColumnPlus[i]};
+}
+
+float half_of(std::uint32_t word, int i, bool is_bf16) {
+  const auto h = static_cast<std::uint16_t>(word >> 16 * i);
+  return is_bf16 ? bf16_to_f32(h) : f16_to_f32(h);
+}
+
+struct BarrierBits {  // in the 8 bytes of a shared-memory barrier
+  std::int16_t expected, pending;
+  std::int32_t bytes_and_phase;  // bytes still to come, times two, plus phase
+};
+BarrierBits read(const std::uint64_t* barrier) { return bits_as<BarrierBits>(*barrier); }
+
+void settle(std::uint64_t* barrier, BarrierBits bits) {
+  if (bits.pending == 0 && bits.bytes_and_phase >> 1 == 0) {
+    bits.pending = bits.expected;
+    bits.bytes_and_phase ^= 1;
+    ++progress;
+  }
+  *barrier = bits_as<std::uint64_t>(bits);
+}
+
+}  // namespace
+
+void set_schedule(std::uint64_t seed) { schedule_seed = seed; }
+
+void pass_turn() { leave(); }
+void wait_block() { meet(my_block().meeting); }
+void wait_warp() { meet(my_warp().meeting); }
+void wait_cluster() { meet(cluster_meeting); }
+
+std::uint64_t exchange(std::uint64_t value, int from) {
+  Warp& warp = my_warp();
+  warp.shown[here.thread.x % 32] = value;
+  meet(warp.meeting);
+  const std::uint64_t got = warp.shown[from];
+  meet(warp.meeting);
+  return got;
+}
+
+void product(float (&c)[4], const std::uint32_t* a, std::uint32_t b0, std::uint32_t b1, bool is_bf16) {
+  Warp& warp = my_warp();
+  const int lane = static_cast<int>(here.thread.x) % 32;
+  std::copy(a, a + 4, warp.a[lane]);
+  warp.b[lane][0] = b0;
+  warp.b[lane][1] = b1;
+  meet(warp.meeting);
+  for (int i = 0; i < 4; ++i) {
+    const Cell at = c_cell(lane, i);
+    float left[16], right[16];  // row `line` of A, column `k` of B, collected from who holds them
+    for (int other = 0; other < 32; ++other) {
+      if (other >> 2 != at.line % 8 && other >> 2 != at.k) continue;
+      for (int v = 0; v < 8; ++v)
+        if (a_cell(other, v).line == at.line)
+          left[a_cell(other, v).k] = half_of(warp.a[other][v / 2], v % 2, is_bf16);
+      for (int v = 0; v < 4; ++v)
+        if (b_cell(other, v).line == at.k)
+          right[b_cell(other, v).k] = half_of(warp.b[other][v / 2], v % 2, is_bf16);
+    }
+    double sum = static_cast<double>(c[i]);
+    for (int k = 0; k < 16; ++k)
+      sum += static_cast<double>(left[k]) * static_cast<double>(right[k]);
+    c[i] = static_cast<float>(sum);
+  }
+  meet(warp.meeting);
+}
+
+std::byte* shared_of_rank(int rank) { return blocks[static_cast<std::size_t>(rank)].shared; }
+
+void barrier_init(std::uint64_t* barrier, int n_arrivals) {
+  *barrier = bits_as<std::uint64_t>(BarrierBits{static_cast<std::int16_t>(n_arrivals),
+                                                static_cast<std::int16_t>(n_arrivals), 0});
+}
+void barrier_arrive(std::uint64_t* barrier) {
+  BarrierBits bits = read(barrier);
+  if (bits.pending <= 0) die("an arrival too many at a barrier");
+  --bits.pending;
+  settle(barrier, bits);
+}
+void barrier_expect(std::uint64_t* barrier, int bytes) {
+  BarrierBits bits = read(barrier);
+  bits.bytes_and_phase += 2 * bytes;
+  if (bits.pending <= 0) die("an arrival too many at a barrier");
+  --bits.pending;
+  settle(barrier, bits);
+}
+void barrier_complete(std::uint64_t* barrier, int bytes) {
+  BarrierBits bits = read(barrier);
+  bits.bytes_and_phase -= 2 * bytes;
+  settle(barrier, bits);
+}
+void barrier_wait(std::uint64_t* barrier, int parity) {
+  while ((read(barrier).bytes_and_phase & 1) == parity) pass_turn();
+}
+
+void run(const Grid& grid, const std::function<void()>& kernel) {
+  if (grid.n_threads % 32 != 0 || grid.n_threads > 1024) die("a block of odd size");
+  if (grid.shared_bytes > 227 << 10) die("more shared memory than a block can have");
+  if (grid.blocks.x == 0 || grid.blocks.y == 0 || grid.blocks.z == 0) die("an empty grid");
+  if (grid.blocks.y > 65535 || grid.blocks.z > 65535) die("a grid beyond 65535 in y or z");
+  if (grid.blocks.z % static_cast<unsigned>(grid.cluster) != 0) die("clusters do not fill the grid");
+  std::mt19937_64 rng(schedule_seed);
+  body = &kernel;
+  const auto n_threads = static_cast<std::size_t>(grid.n_threads);
+  const auto cluster = static_cast<std::size_t>(grid.cluster);
+  if (fibers.size() != n_threads * cluster) fibers.resize(n_threads * cluster);
+  for (unsigned z = 0; z < grid.blocks.z; z += static_cast<unsigned>(cluster))
+    for (unsigned y = 0; y < grid.blocks.y; ++y)
+      for (unsigned x = 0; x < grid.blocks.x; ++x) {
+        blocks.assign(cluster, {});
+        cluster_meeting = {static_cast<int>(n_threads * cluster), 0, 0};
+        for (std::size_t rank = 0; rank < cluster; ++rank) {
+          Block& block = blocks[rank];
+          block.meeting.expected = grid.n_threads;
+          block.warps.resize(n_threads / 32);
+          for (Warp& warp : block.warps) warp.meeting.expected = 32;
+          block.memory.assign(grid.shared_bytes + 128, std::byte{0xff});  // NaN to whoever reads early
+          auto at = reinterpret_cast<std::uintptr_t>(block.memory.data());
+          block.shared = reinterpret_cast<std::byte*>((at + 127) & ~std::uintptr_t{127});
+          for (std::size_t t = 0; t < n_threads; ++t) {
+            Fiber& fiber = fibers[rank * n_threads + t];
+            fiber.place = {{static_cast<unsigned>(t), 0, 0},
+                           {x, y, z + static_cast<unsigned>(rank)},
+                           grid.blocks,
+                           static_cast<int>(rank),
+                           block.shared};
+            start(fiber);
+          }
+        }
+        run_fibers(rng);
+      }
+}
+
+}  // namespace foretoken::emu

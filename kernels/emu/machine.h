@@ -1,0 +1,154 @@
+// A CUDA device made of plain C++: the names of kernels/cuda/device.cuh with a meaning on the CPU.
+// Blocks (or clusters) run one after another; the threads of a block are fibers that take turns at
+// every point of synchronisation, in an order shuffled from a seed, so that a missing barrier
+// shows. Products follow the fragment table of the PTX manual, kept in machine.cc apart from the maps the
+// kernels use. Shows wrong layouts, indices, masks and orders; says nothing of speed, of memory
+// ordering between threads, or of a real unit's rounding. One thread at a time; tests only.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+
+#include "kernels/include/numerics.h"
+
+#define __global__
+#define __device__
+#define __shared__ static
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __restrict__
+
+namespace foretoken::emu {
+
+struct Dim3 {
+  unsigned x = 1, y = 1, z = 1;
+};
+struct Grid {
+  Dim3 blocks;
+  int n_threads = 32;
+  std::size_t shared_bytes = 0;
+  int cluster = 1;  // blocks along z that run together
+};
+
+// Where the fiber that runs now is.
+struct Place {
+  Dim3 thread, block, grid;
+  int rank = 0;  // of its block in the cluster
+  std::byte* shared = nullptr;
+};
+extern Place here;
+
+void run(const Grid& grid, const std::function<void()>& kernel);
+// Order in which fibers take turns from now on.
+void set_schedule(std::uint64_t seed);
+
+void wait_block();
+void wait_warp();
+void wait_cluster();
+void pass_turn();
+// Shows `value` to the warp and gives what lane `from` showed.
+std::uint64_t exchange(std::uint64_t value, int from);
+void product(float (&c)[4], const std::uint32_t* a, std::uint32_t b0, std::uint32_t b1, bool is_bf16);
+std::byte* shared_of_rank(int rank);
+
+struct Barrier;  // lies in the 8 bytes a kernel gives it
+void barrier_init(std::uint64_t* barrier, int n_arrivals);
+void barrier_arrive(std::uint64_t* barrier);
+void barrier_expect(std::uint64_t* barrier, int bytes);
+void barrier_wait(std::uint64_t* barrier, int parity);
+void barrier_complete(std::uint64_t* barrier, int bytes);
+
+}  // namespace foretoken::emu
+
+#define threadIdx ::foretoken::emu::here.thread
+#define blockIdx ::foretoken::emu::here.block
+#define gridDim ::foretoken::emu::here.grid
+
+namespace foretoken::cuda {
+
+struct Words4 {
+  std::uint32_t w[4];
+};
+
+inline int lane_id() { return static_cast<int>(threadIdx.x) % 32; }
+inline int warp_id() { return static_cast<int>(threadIdx.x) / 32; }
+template <class T>
+T exchange(T x, int from) {
+  std::uint64_t bits = 0;
+  std::memcpy(&bits, &x, sizeof x);
+  bits = emu::exchange(bits, from);
+  std::memcpy(&x, &bits, sizeof x);
+  return x;
+}
+template <class T>
+T shuffle_xor(T x, int mask) {
+  return exchange(x, lane_id() ^ mask);
+}
+inline float shuffle(float x, int lane) { return exchange(x, lane); }
+inline void sync_warp() { emu::wait_warp(); }
+inline void sync_block() { emu::wait_block(); }
+
+inline Words4 load_words(const void* at) {
+  Words4 x;
+  if (reinterpret_cast<std::uintptr_t>(at) % 16 != 0) std::abort();  // so would the device
+  std::memcpy(&x, at, sizeof x);
+  return x;
+}
+inline Words4 load_weights(const void* at) { return load_words(at); }
+inline void add_shared_count(std::uint32_t* at, std::uint32_t n) { *at += n; }
+
+inline void mma_bf16(float (&c)[4], const std::uint32_t* a, std::uint32_t b0, std::uint32_t b1) {
+  emu::product(c, a, b0, b1, true);
+}
+inline void mma_f16(float (&c)[4], const std::uint32_t* a, std::uint32_t b0, std::uint32_t b1) {
+  emu::product(c, a, b0, b1, false);
+}
+
+inline std::uint32_t halves(float low, float high) {
+  return f32_to_f16(low) | static_cast<std::uint32_t>(f32_to_f16(high)) << 16;
+}
+inline void e4m3_to_halves(std::uint32_t codes, std::uint32_t& low, std::uint32_t& high) {
+  float x[4];
+  for (int i = 0; i < 4; ++i) x[i] = e4m3_to_f32(static_cast<std::uint8_t>(codes >> 8 * i));
+  low = halves(x[0], x[1]);
+  high = halves(x[2], x[3]);
+}
+inline void i8_to_halves(std::uint32_t codes, std::uint32_t& low, std::uint32_t& high) {
+  float x[4];
+  for (int i = 0; i < 4; ++i) x[i] = static_cast<float>(static_cast<std::int8_t>(codes >> 8 * i));
+  low = halves(x[0], x[1]);
+  high = halves(x[2], x[3]);
+}
+
+inline void wait_for_earlier_kernels() {}
+inline void let_next_kernel_start() {}
+inline std::byte* shared_memory() { return emu::here.shared; }
+
+inline void barrier_init(std::uint64_t* b, int n) { emu::barrier_init(b, n); }
+inline void barrier_fence() {}
+inline void barrier_arrive(std::uint64_t* b) { emu::barrier_arrive(b); }
+inline void barrier_expect(std::uint64_t* b, int bytes) { emu::barrier_expect(b, bytes); }
+inline void barrier_wait(std::uint64_t* b, int parity) { emu::barrier_wait(b, parity); }
+inline void bulk_copy(void* to, const void* from, int bytes, std::uint64_t* barrier) {
+  if ((reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from) |
+       static_cast<std::uintptr_t>(bytes)) % 16 != 0)
+    std::abort();
+  std::memcpy(to, from, static_cast<std::size_t>(bytes));
+  emu::barrier_complete(barrier, bytes);
+}
+inline void bulk_copy_once(void* to, const void* from, int bytes, std::uint64_t* barrier) {
+  bulk_copy(to, from, bytes, barrier);
+}
+inline int cluster_rank() { return emu::here.rank; }
+inline void sync_cluster() { emu::wait_cluster(); }
+inline float load_from_rank(const float* p, int rank) {
+  const auto offset = reinterpret_cast<const std::byte*>(p) - emu::here.shared;
+  float x;
+  std::memcpy(&x, emu::shared_of_rank(rank) + offset, sizeof x);
+  return x;
+}
+
+}  // namespace foretoken::cuda
