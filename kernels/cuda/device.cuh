@@ -88,21 +88,17 @@ __device__ __forceinline__ void e4m3_to_halves(std::uint32_t codes,
       : "=r"(low), "=r"(high)
       : "r"(codes));
 #else
-  // Bits one place to the left of their half, then times 2^8.
-  const std::uint32_t even = __byte_perm(codes, 0, 0x1404), odd = __byte_perm(codes, 0, 0x3424);
-  const std::uint32_t l = (even & 0x80008000u) | ((even & 0x7f007f00u) >> 1);
-  const std::uint32_t h = (odd & 0x80008000u) | ((odd & 0x7f007f00u) >> 1);
+  std::uint32_t l, h;
+  e4m3_to_small_halves(codes, l, h);
   asm("mul.f16x2 %0, %1, %2;" : "=r"(low) : "r"(l), "r"(0x5c005c00u));
   asm("mul.f16x2 %0, %1, %2;" : "=r"(high) : "r"(h), "r"(0x5c005c00u));
 #endif
 }
-// 0x6400 is 1024 and its last bit is one: 1024 + (w + 128), less 1152.
 __device__ __forceinline__ void i8_to_halves(std::uint32_t codes,
                                              std::uint32_t& low,
                                              std::uint32_t& high) {
-  const std::uint32_t biased = codes ^ 0x80808080u;
-  const std::uint32_t l = __byte_perm(biased, 0x64646464u, 0x4140);
-  const std::uint32_t h = __byte_perm(biased, 0x64646464u, 0x4342);
+  std::uint32_t l, h;
+  i8_to_large_halves(codes, l, h);
   asm("sub.f16x2 %0, %1, %2;" : "=r"(low) : "r"(l), "r"(0x64806480u));
   asm("sub.f16x2 %0, %1, %2;" : "=r"(high) : "r"(h), "r"(0x64806480u));
 }

@@ -67,6 +67,7 @@ struct Warp {
   Meeting meeting;
   std::uint64_t shown[32] = {};
   std::uint32_t a[32][4] = {}, b[32][2] = {};
+  double product[16][8] = {};
 };
 
 struct Block {
@@ -201,29 +202,38 @@ std::uint64_t exchange(std::uint64_t value, int from) {
   return got;
 }
 
+// The last lane to arrive gathers both operands from who holds them and multiplies for all.
+void multiply_warp(Warp& warp, bool is_bf16) {
+  double left[16][16], right[8][16];
+  for (int lane = 0; lane < 32; ++lane) {
+    for (int v = 0; v < 8; ++v) {
+      const Cell at = a_cell(lane, v);
+      left[at.line][at.k] = static_cast<double>(half_of(warp.a[lane][v / 2], v % 2, is_bf16));
+    }
+    for (int v = 0; v < 4; ++v) {
+      const Cell at = b_cell(lane, v);
+      right[at.line][at.k] = static_cast<double>(half_of(warp.b[lane][v / 2], v % 2, is_bf16));
+    }
+  }
+  for (int row = 0; row < 16; ++row)
+    for (int column = 0; column < 8; ++column) {
+      double sum = 0;
+      for (int k = 0; k < 16; ++k) sum += left[row][k] * right[column][k];
+      warp.product[row][column] = sum;
+    }
+}
+
 void product(float (&c)[4], const std::uint32_t* a, std::uint32_t b0, std::uint32_t b1, bool is_bf16) {
   Warp& warp = my_warp();
   const int lane = static_cast<int>(here.thread.x) % 32;
   std::copy(a, a + 4, warp.a[lane]);
   warp.b[lane][0] = b0;
   warp.b[lane][1] = b1;
+  if (warp.meeting.count + 1 == warp.meeting.expected) multiply_warp(warp, is_bf16);
   meet(warp.meeting);
   for (int i = 0; i < 4; ++i) {
     const Cell at = c_cell(lane, i);
-    float left[16], right[16];  // row `line` of A, column `k` of B, collected from who holds them
-    for (int other = 0; other < 32; ++other) {
-      if (other >> 2 != at.line % 8 && other >> 2 != at.k) continue;
-      for (int v = 0; v < 8; ++v)
-        if (a_cell(other, v).line == at.line)
-          left[a_cell(other, v).k] = half_of(warp.a[other][v / 2], v % 2, is_bf16);
-      for (int v = 0; v < 4; ++v)
-        if (b_cell(other, v).line == at.k)
-          right[b_cell(other, v).k] = half_of(warp.b[other][v / 2], v % 2, is_bf16);
-    }
-    double sum = static_cast<double>(c[i]);
-    for (int k = 0; k < 16; ++k)
-      sum += static_cast<double>(left[k]) * static_cast<double>(right[k]);
-    c[i] = static_cast<float>(sum);
+    c[i] = static_cast<float>(static_cast<double>(c[i]) + warp.product[at.line][at.k]);
   }
   meet(warp.meeting);
 }

@@ -107,20 +107,23 @@ inline void mma_f16(float (&c)[4], const std::uint32_t* a, std::uint32_t b0, std
   emu::product(c, a, b0, b1, false);
 }
 
-inline std::uint32_t halves(float low, float high) {
-  return f32_to_f16(low) | static_cast<std::uint32_t>(f32_to_f16(high)) << 16;
+// Each half of a pair, in f32 and back.
+template <class Op>
+std::uint32_t each_half(std::uint32_t pair, const Op& op) {
+  const std::uint32_t low = f32_to_f16(op(f16_to_f32(static_cast<std::uint16_t>(pair))));
+  return low | static_cast<std::uint32_t>(f32_to_f16(op(f16_to_f32(static_cast<std::uint16_t>(pair >> 16))))) << 16;
 }
 inline void e4m3_to_halves(std::uint32_t codes, std::uint32_t& low, std::uint32_t& high) {
-  float x[4];
-  for (int i = 0; i < 4; ++i) x[i] = e4m3_to_f32(static_cast<std::uint8_t>(codes >> 8 * i));
-  low = halves(x[0], x[1]);
-  high = halves(x[2], x[3]);
+  const auto grow = [](float x) { return x * 256.0f; };
+  e4m3_to_small_halves(codes, low, high);
+  low = each_half(low, grow);
+  high = each_half(high, grow);
 }
 inline void i8_to_halves(std::uint32_t codes, std::uint32_t& low, std::uint32_t& high) {
-  float x[4];
-  for (int i = 0; i < 4; ++i) x[i] = static_cast<float>(static_cast<std::int8_t>(codes >> 8 * i));
-  low = halves(x[0], x[1]);
-  high = halves(x[2], x[3]);
+  const auto centre = [](float x) { return x - 1152.0f; };
+  i8_to_large_halves(codes, low, high);
+  low = each_half(low, centre);
+  high = each_half(high, centre);
 }
 
 inline void wait_for_earlier_kernels() {}

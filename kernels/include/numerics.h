@@ -215,4 +215,20 @@ FORETOKEN_HD std::uint8_t f32_to_e4m3(float x) {
   return static_cast<std::uint8_t>(sign | (code > 0x7eu ? 0x7eu : code));
 }
 
+// Four codes of a word as two pairs of halves of 2^-8 times their value.
+FORETOKEN_HD void e4m3_to_small_halves(std::uint32_t codes, std::uint32_t& low, std::uint32_t& high) {
+  const std::uint32_t even = (codes & 0xffu) << 8 | (codes & 0xff00u) << 16;
+  const std::uint32_t odd = (codes & 0xff0000u) >> 8 | (codes & 0xff000000u);
+  low = (even & 0x80008000u) | (even & 0x7f007f00u) >> 1;
+  high = (odd & 0x80008000u) | (odd & 0x7f007f00u) >> 1;
+}
+
+// Four 8-bit integers of a word as two pairs of halves of 1152 plus their value: the last bit of a
+// half between 1024 and 2048 is one.
+FORETOKEN_HD void i8_to_large_halves(std::uint32_t codes, std::uint32_t& low, std::uint32_t& high) {
+  const std::uint32_t biased = codes ^ 0x80808080u;
+  low = (biased & 0xffu) | (biased & 0xff00u) << 8 | 0x64006400u;
+  high = (biased & 0xff0000u) >> 16 | (biased & 0xff000000u) >> 8 | 0x64006400u;
+}
+
 }  // namespace foretoken

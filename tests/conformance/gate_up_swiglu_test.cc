@@ -127,6 +127,7 @@ TEST_P(GateUpSwigluDeathTest, RejectsWhatTheContractForbids) {
 }
 
 FORETOKEN_EVERY_DEVICE(GateUpSwiglu);
+FORETOKEN_EMULATED_RING(GateUpSwiglu);
 FORETOKEN_EVERY_ISA(GateUpSwigluDeathTest);
 
 }  // namespace

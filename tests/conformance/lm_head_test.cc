@@ -115,6 +115,7 @@ TEST_P(LmHeadDeathTest, RejectsWhatTheContractForbids) {
 }
 
 FORETOKEN_EVERY_DEVICE(LmHead);
+FORETOKEN_EMULATED_RING(LmHead);
 FORETOKEN_EVERY_ISA(LmHeadDeathTest);
 
 }  // namespace

@@ -173,6 +173,7 @@ TEST_P(MatmulResidualDeathTest, RejectsWhatTheContractForbids) {
 }
 
 FORETOKEN_EVERY_DEVICE(MatmulResidual);
+FORETOKEN_EMULATED_RING(MatmulResidual);
 FORETOKEN_EVERY_ISA(MatmulResidualDeathTest);
 
 // AVX2 and AVX-512 share a numerics name, so they must share every bit.

@@ -126,15 +126,19 @@ inline std::string device_name(const ::testing::TestParamInfo<Device>& instance)
 #define FORETOKEN_EVERY_ISA(suite) \
   INSTANTIATE_TEST_SUITE_P(Cpu, suite, ::testing::ValuesIn(kCpuDevices), device_name)
 #if defined(FORETOKEN_EMU)
-#define FORETOKEN_EVERY_EMULATED_DEVICE(suite) \
-  INSTANTIATE_TEST_SUITE_P(Emulated, suite, ::testing::ValuesIn(kEmulatedDevices), device_name)
+#define FORETOKEN_EMULATED_DEVICE(suite) \
+  INSTANTIATE_TEST_SUITE_P(Emulated, suite, ::testing::Values(kEmulatedDevices[0]), device_name)
+#define FORETOKEN_EMULATED_RING(suite) \
+  INSTANTIATE_TEST_SUITE_P(EmulatedRing, suite, ::testing::Values(kEmulatedDevices[1]), device_name)
 #else
-#define FORETOKEN_EVERY_EMULATED_DEVICE(suite) static_assert(true)
+#define FORETOKEN_EMULATED_DEVICE(suite) static_assert(true)
+#define FORETOKEN_EMULATED_RING(suite) static_assert(true)
 #endif
 // And on every CUDA path: SKIPPED with the reason where there is no device, never passed.
+// Products take FORETOKEN_EMULATED_RING as well; the other ops are the same on every path.
 #define FORETOKEN_EVERY_DEVICE(suite)                                                       \
   FORETOKEN_EVERY_ISA(suite);                                                               \
-  FORETOKEN_EVERY_EMULATED_DEVICE(suite);                                                   \
+  FORETOKEN_EMULATED_DEVICE(suite);                                                         \
   INSTANTIATE_TEST_SUITE_P(Cuda, suite, ::testing::ValuesIn(kCudaDevices), device_name)
 
 inline std::vector<float> random_floats(std::mt19937& rng, std::int64_t n, float scale = 1) {

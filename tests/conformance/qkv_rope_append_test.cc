@@ -267,6 +267,7 @@ TEST_P(QkvRopeAppendDeathTest, RejectsWhatTheContractForbids) {
 }
 
 FORETOKEN_EVERY_DEVICE(QkvRopeAppend);
+FORETOKEN_EMULATED_RING(QkvRopeAppend);
 FORETOKEN_EVERY_ISA(QkvRopeAppendDeathTest);
 
 }  // namespace

@@ -1,0 +1,280 @@
+// What the CUDA kernels promise one another: every path gives the same bits, and no bit depends on
+// the order in which threads run, on how attention is cut, or on being replayed. Runs on the
+// emulated device and, where there is one, on a real one.
+#include <algorithm>
+#include <set>
+
+#include "kernels/include/fragment.h"
+#include "kernels/include/layout.h"
+#include "tests/conformance/op_test.h"
+#if defined(FORETOKEN_EMU)
+#include "kernels/emu/machine.h"
+#endif
+
+namespace foretoken::test {
+namespace {
+
+// --- Maps
+
+TEST(Fragment, WhoHoldsAValueIsTheInverseOfWhatALaneHolds) {
+  for (int lane = 0; lane < 32; ++lane) {
+    for (int i = 0; i < fragment::kAValues; ++i) {
+      const int row = fragment::a_row(lane, i), k = fragment::a_k(lane, i);
+      EXPECT_EQ(fragment::a_lane(row, k), lane);
+      EXPECT_EQ(fragment::a_value(row, k), i);
+    }
+    for (int i = 0; i < fragment::kBValues; ++i) {
+      const int k = fragment::b_k(lane, i), token = fragment::b_token(lane);
+      EXPECT_EQ(fragment::b_lane(k, token), lane);
+      EXPECT_EQ(fragment::b_value(k), i);
+    }
+  }
+}
+
+TEST(Fragment, PackedWeightsFillTheirBlocksOnce) {
+  for (const int element : {1, 2}) {
+    std::set<std::int64_t> offsets;
+    for (std::int64_t row = 0; row < 256; ++row)
+      for (std::int64_t k = 0; k < 192; ++k)
+        offsets.insert(fragment::weight_offset(element, 3, row, k));
+    EXPECT_EQ(offsets.size(), 256u * 192);
+    EXPECT_EQ(*offsets.rbegin(), 256 * 192 * element - element);
+  }
+}
+
+TEST(Fragment, PackedRowsFillTheirGroupsOnce) {
+  std::set<std::int64_t> offsets;
+  for (std::int64_t token = 0; token < 24; ++token)
+    for (std::int64_t k = 0; k < 192; ++k) offsets.insert(fragment::x_offset(3, token, k));
+  EXPECT_EQ(offsets.size(), 24u * 192);
+  EXPECT_EQ(*offsets.rbegin(), 24 * 192 * 2 - 2);
+}
+
+TEST(Fragment, PartsAndRunsCoverEverythingOnce) {
+  for (const std::int64_t rows : {1, 16, 24, 64, 80, 119, 120, 448})
+    for (const std::int64_t k : {1, 7, 8, 15, 16, 63, 64, 448}) {
+      const int parts = fragment::k_parts(rows, k);
+      EXPECT_EQ(fragment::part_begin(k, parts, 0), 0);
+      EXPECT_EQ(fragment::part_begin(k, parts, parts), k);
+      for (int part = 0; part < parts; ++part)
+        EXPECT_LT(fragment::part_begin(k, parts, part), fragment::part_begin(k, parts, part + 1));
+    }
+  for (std::int32_t run = 0; run < 80; ++run) {
+    EXPECT_LT(fragment::run_begin(run), fragment::run_begin(run + 1));
+    EXPECT_EQ(fragment::runs_of(fragment::run_begin(run)), run);
+    EXPECT_EQ(fragment::runs_of(fragment::run_begin(run) + 1), run + 1);
+    EXPECT_EQ(fragment::run_begin(run) % 32, 0) << "spans must not cross runs";
+  }
+}
+
+TEST(Narrow, EveryCodeKeepsItsValue) {
+  for (unsigned code = 0; code < 256; ++code) {
+    const int exponent = static_cast<int>(code >> 3 & 15), mantissa = static_cast<int>(code & 7);
+    const double size = exponent == 0 ? std::ldexp(mantissa, -9)
+                                      : std::ldexp(8 + mantissa, exponent - 10);
+    const double value = code & 0x80u ? -size : size;
+    const auto byte = static_cast<std::uint8_t>(code);
+    std::uint32_t low, high;
+    i8_to_large_halves(code * 0x01010101u, low, high);
+    for (const std::uint32_t pair : {low, high})
+      for (const int shift : {0, 16})
+        EXPECT_EQ(f16_to_f32(static_cast<std::uint16_t>(pair >> shift)) - 1152.0f,
+                  static_cast<float>(static_cast<std::int8_t>(byte)));
+    if (exponent == 15 && mantissa == 7) {
+      EXPECT_TRUE(e4m3_is_nan(byte) && std::isnan(e4m3_to_f32(byte)));
+      continue;
+    }
+    EXPECT_EQ(static_cast<double>(e4m3_to_f32(byte)), value) << code;
+    e4m3_to_small_halves(code * 0x01010101u, low, high);
+    for (const std::uint32_t pair : {low, high})
+      for (const int shift : {0, 16})
+        EXPECT_EQ(static_cast<double>(f16_to_f32(static_cast<std::uint16_t>(pair >> shift))) * 256,
+                  value);
+  }
+  std::uint32_t low, high;
+  e4m3_to_small_halves(0x03020100u, low, high);  // which code goes where
+  EXPECT_EQ(low, 0x00800000u);
+  EXPECT_EQ(high, 0x01800100u);
+  i8_to_large_halves(0x03020100u, low, high);
+  EXPECT_EQ(low, 0x64816480u);
+  EXPECT_EQ(high, 0x64836482u);
+}
+
+// --- Paths
+
+class CudaPaths : public OpTest {
+ protected:
+  // The simple kernels on the same kind of device.
+  static std::unique_ptr<Backend> oracle() {
+#if defined(FORETOKEN_EMU)
+    if (GetParam().kind == Device::kEmulated) return emu::make_backend(9, CudaPath::kSimple);
+#endif
+    return make_backend({.device = "cuda", .cuda_path = CudaPath::kSimple});
+  }
+};
+
+struct Shape {
+  std::int64_t n_out, n_in;
+};
+// One part and one block; several parts with a ring that turns; more row blocks than one cluster.
+constexpr Shape kShapes[] = {{100, 60}, {130, 1100}, {40, 8200}, {700, 1030}};
+
+std::vector<float> all_products(Backend& b,
+                                const Weights& weights,
+                                const Weights& up,
+                                const std::vector<float>& x,
+                                const std::vector<float>& norm,
+                                std::int32_t n_rows) {
+  const LinearSource source = weights.source(), pair[] = {weights.source(), up.source()};
+  const Linear rows = b.pack({&source, 1}), gate_up = b.pack(pair, Stacking::kGateUp);
+  const auto n_out = static_cast<std::size_t>(n_rows * weights.n_out);
+  const OnDevice<float> in(b, x), gain(b, norm);
+  const OnDevice<float> sum(b, std::vector<float>(n_out, 1.5f)), part(b, std::vector<float>(n_out)),
+      ffn(b, std::vector<float>(n_out));
+  b.matmul_residual({.x = in.get(), .n_rows = n_rows, .weight = &rows, .residual = sum.get()});
+  b.matmul_residual({.x = in.get(), .n_rows = n_rows, .weight = &rows, .partial = part.get()});
+  b.gate_up_swiglu({.hidden = in.get(),
+                    .n_rows = n_rows,
+                    .norm = gain.get(),
+                    .norm_eps = 1e-5f,
+                    .gate_up = &gate_up,
+                    .out = ffn.get()});
+  std::vector<float> all = sum.host();
+  for (const auto& more : {part.host(), ffn.host()}) all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+TEST_P(CudaPaths, EveryPathGivesTheBitsOfTheSimpleKernels) {
+  const auto simple = oracle();
+  for (const DType dtype : {DType::kBf16, DType::kF16, DType::kI8, DType::kF8E4M3})
+    for (const Shape& shape : kShapes)
+      for (const std::int32_t n_rows : {1, 5, 11, 16}) {
+        SCOPED_TRACE(testing::Message() << dtype_name(dtype) << " " << n_rows << "x" << shape.n_out
+                                        << "x" << shape.n_in);
+        if (shape.n_in > 2000 && n_rows != 1 && n_rows != 11) continue;
+        const Weights weights(rng, dtype, shape.n_out, shape.n_in, true),
+            up(rng, dtype, shape.n_out, shape.n_in);
+        const std::vector<float> x = random_floats(rng, n_rows * shape.n_in),
+                                 norm = random_floats(rng, shape.n_in);
+        ASSERT_TRUE(same_bits(all_products(backend(), weights, up, x, norm, n_rows),
+                              all_products(*simple, weights, up, x, norm, n_rows)));
+      }
+}
+
+// Few rows: runs apart, then merged. Many: one block walks them all.
+TEST_P(CudaPaths, AttentionGivesTheSameBitsCutOrWhole) {
+  constexpr std::int32_t kRows = 66, kBefore = 1250, kHeads = 4, kDim = 24, kBlock = 16;
+  const KvGeometry geometry{DType::kBf16, 1, 2, kDim, kBlock};
+  const std::int32_t n_blocks = (kBefore + kRows) / kBlock + 1;
+  std::vector<std::uint16_t> kv(static_cast<std::size_t>(n_blocks) * geometry.block_bytes() / 2);
+  std::normal_distribution<float> normal(0, 1);
+  for (std::uint16_t& x : kv) x = f32_to_bf16(normal(rng));
+  std::vector<std::int32_t> table(static_cast<std::size_t>(n_blocks));
+  std::iota(table.begin(), table.end(), 0);
+  std::shuffle(table.begin(), table.end(), rng);
+  const std::vector<float> q = random_floats(rng, kRows * kHeads * kDim, 2);
+  Backend& b = backend();
+  const OnDevice<std::uint16_t> blocks(b, kv);
+  const OnDevice<std::int32_t> tables(b, table);
+  const auto run = [&](std::int32_t first, std::int32_t n) {
+    const auto width = std::size_t{kHeads * kDim};
+    const auto begin = q.begin() + static_cast<std::ptrdiff_t>(first) * kHeads * kDim;
+    const OnDevice<float> in(b, {begin, begin + n * kHeads * kDim}),
+        out(b, std::vector<float>(static_cast<std::size_t>(n) * width));
+    std::vector<std::int32_t> at(static_cast<std::size_t>(n));
+    std::iota(at.begin(), at.end(), kBefore + first);
+    const OnDevice<std::int32_t> positions(b, at), row_begin(b, std::vector<std::int32_t>{0, n});
+    b.attn_paged({.q = in.get(),
+                  .n_rows = n,
+                  .n_heads = kHeads,
+                  .positions = positions.get(),
+                  .n_sequences = 1,
+                  .row_begin = row_begin.get(),
+                  .block_tables = tables.get(),
+                  .max_blocks = n_blocks,
+                  .kv = {geometry, reinterpret_cast<std::byte*>(blocks.get()), n_blocks},
+                  .scale = 0.2f,
+                  .out = out.get()});
+    return out.host();
+  };
+  const auto together = split_rows(run(0, kRows), kRows);
+  for (const std::int32_t r : {0, 1, 29, 30, 65})
+    EXPECT_TRUE(same_bits(together[static_cast<std::size_t>(r)], run(r, 1))) << "row " << r;
+}
+
+// A step recorded once and replayed with other contents does what the calls do.
+TEST_P(CudaPaths, ARecordingDoesWhatItsCallsDo) {
+  Backend& b = backend();
+  const Weights table(rng, DType::kBf16, 50, 130), out(rng, DType::kF8E4M3, 130, 130);
+  const LinearSource table_source = table.source(), out_source = out.source();
+  const Linear tokens_of = b.pack({&table_source, 1}), weight = b.pack({&out_source, 1});
+  const OnDevice<std::int32_t> ids(b, {0, 0, 0});
+  const OnDevice<float> hidden(b, std::vector<float>(3 * 130)), kept(b, std::vector<float>(3 * 130));
+  const auto calls = [&] {
+    b.embed({.table = &tokens_of, .tokens = ids.get(), .n_rows = 3, .hidden = hidden.get()});
+    b.matmul_residual({.x = hidden.get(), .n_rows = 3, .weight = &weight, .residual = hidden.get()});
+    b.copy(kept.get(), hidden.get(), 3 * 130 * 4);
+  };
+  const auto recording = b.record(calls);
+  EXPECT_TRUE(same_bits(kept.host(), std::vector<float>(3 * 130))) << "recording does nothing yet";
+  for (int round = 0; round < 3; ++round) {
+    const std::int32_t now[] = {round, 49 - round, 7};
+    b.upload(ids.get(), now, sizeof now);
+    b.replay(*recording);
+    const std::vector<float> replayed = kept.host();
+    calls();
+    EXPECT_TRUE(same_bits(replayed, kept.host())) << "round " << round;
+  }
+}
+
+TEST_P(CudaPaths, RefusesWhatItCannotHold) {
+  std::vector<std::uint8_t> codes(32 * 32, 0x38);
+  codes[5 * 32 + 7] = 0xff;
+  const std::vector<float> scales(32, 1.0f);
+  const LinearSource source{DType::kF8E4M3, codes.data(), 32, 32, scales.data(), nullptr};
+  try {
+    backend().pack({&source, 1});
+    FAIL() << "a NaN weight was packed";
+  } catch (const FatalError& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kUnsupportedModel);
+    EXPECT_NE(std::string(error.what()).find("NaN"), std::string::npos) << error.what();
+  }
+  try {
+    backend().allocate(std::size_t{1} << 60);
+    FAIL() << "an allocation of 2^60 bytes succeeded";
+  } catch (const FatalError& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kOutOfMemory);
+    EXPECT_NE(std::string(error.what()).find("1152921504606846976"), std::string::npos);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cuda, CudaPaths, ::testing::ValuesIn(kCudaDevices), device_name);
+#if defined(FORETOKEN_EMU)
+FORETOKEN_EMULATED_RING(CudaPaths);
+
+// Threads in order, in reverse, rotated: a barrier that is missing shows as other bits.
+TEST(Schedule, NoBitDependsOnWhichThreadRunsFirst) {
+  std::mt19937 rng(kSeed);
+  const Weights weights(rng, DType::kF8E4M3, 300, 1100, true), up(rng, DType::kF8E4M3, 300, 1100);
+  const std::vector<float> x = random_floats(rng, 11 * 1100), norm = random_floats(rng, 1100);
+  for (const CudaPath path : {CudaPath::kSimple, CudaPath::kRing}) {
+    std::vector<float> first;
+    for (std::uint64_t seed = 0; seed < 6; ++seed) {
+      emu::set_schedule(seed);
+      const auto backend = emu::make_backend(9, path);
+      const auto got = all_products(*backend, weights, up, x, norm, 11);
+      if (seed == 0) first = got;
+      EXPECT_TRUE(same_bits(got, first)) << "schedule " << seed;
+    }
+  }
+  emu::set_schedule(1);
+}
+
+TEST(Schedule, TheRingNeedsADeviceThatHasIt) {
+  EXPECT_NO_THROW(emu::make_backend(8, CudaPath::kSimple));
+  EXPECT_THROW(emu::make_backend(8, CudaPath::kRing), FatalError);
+}
+#endif
+
+}  // namespace
+}  // namespace foretoken::test
