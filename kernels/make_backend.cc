@@ -60,7 +60,7 @@ Function symbol(void* library, const char* name) {
 }
 
 std::unique_ptr<Backend> make_cuda_backend(const BackendOptions& options) {
-  const std::string index = options.device.size() > 5 ? options.device.substr(5) : "0";
+  const std::string index = options.device == "cuda" ? "0" : options.device.substr(5);
   if (index.empty() || index.size() > 3 ||
       !std::all_of(index.begin(), index.end(), [](char c) { return c >= '0' && c <= '9'; }))
     throw FatalError(ErrorCode::kConfig, "device \"" + options.device +

@@ -75,6 +75,8 @@ struct Block {
   std::vector<Warp> warps;
   std::vector<std::byte> memory;
   std::byte* shared = nullptr;
+  std::size_t shared_bytes = 0;
+  int n_alive = 0;
 };
 
 std::vector<Fiber> fibers;
@@ -91,6 +93,9 @@ void leave() { foretoken_emu_switch(&fibers[current].stack_pointer, main_stack);
 void entry() {
   (*body)();
   fibers[current].alive = false;
+  // The memory of a block that has left belongs to somebody else.
+  Block& block = blocks[static_cast<std::size_t>(here.rank)];
+  if (--block.n_alive == 0) std::memset(block.shared, 0xff, block.shared_bytes);
   ++progress;
   leave();
   std::abort();
@@ -285,6 +290,8 @@ void run(const Grid& grid, const std::function<void()>& kernel) {
         for (std::size_t rank = 0; rank < cluster; ++rank) {
           Block& block = blocks[rank];
           block.meeting.expected = grid.n_threads;
+          block.n_alive = grid.n_threads;
+          block.shared_bytes = grid.shared_bytes;
           block.warps.resize(n_threads / 32);
           for (Warp& warp : block.warps) warp.meeting.expected = 32;
           block.memory.assign(grid.shared_bytes + 128, std::byte{0xff});  // NaN to whoever reads early
