@@ -292,6 +292,10 @@ TEST_P(Choose, TiesGoToTheSmallerId) {
   rows.rules[0].temperature = 1;
   rows.rules[0].top_k = 1;
   EXPECT_EQ(by_backend(backend(3), rows).choices[0].token, 2);
+  // Zeros of both signs are equal.
+  rows.logits = {-1, -0.0f, 0.0f, -0.0f};
+  rows.n_columns = rows.n_valid = 4;
+  EXPECT_EQ(by_backend(backend(3), rows).choices[0].token, 1);
 }
 
 TEST_P(Choose, SaysSoWhenEveryTokenIsMasked) {

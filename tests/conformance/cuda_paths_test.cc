@@ -202,6 +202,30 @@ TEST_P(CudaPaths, AttentionGivesTheSameBitsCutOrWhole) {
     EXPECT_TRUE(same_bits(together[static_cast<std::size_t>(r)], run(r, 1))) << "row " << r;
 }
 
+// What no half can hold becomes the largest one; infinity stays what it is.
+TEST_P(CudaPaths, InputsBeyondTheLargestHalfAreTheLargestHalf) {
+  const Weights weights(rng, DType::kF8E4M3, 40, 70);
+  const LinearSource source = weights.source();
+  Backend& b = backend();
+  const Linear packed = b.pack({&source, 1});
+  std::vector<float> x = random_floats(rng, 2 * 70);
+  x[3] = 1e6f;
+  x[30] = -65519.0f;
+  x[31] = -7e4f;
+  x[70 + 5] = -INFINITY;
+  const std::vector<float> before(2 * 40, 0.0f);
+  const OnDevice<float> in(b, x), sum(b, before);
+  b.matmul_residual({.x = in.get(), .n_rows = 2, .weight = &packed, .residual = sum.get()});
+  const auto rows = split_rows(sum.host(), 2);
+  const auto want = ref::matmul_residual({.x = x.data(), .n_rows = 1}, ref::Matrix({&source, 1}),
+                                         before.data(), ref::InputRounding::kF16);
+  EXPECT_TRUE(close(rows[0], want));
+  for (std::size_t i = 0; i < 40; ++i)
+    if (weights.raw[1 + i * 70 + 5] != std::byte{0} && weights.raw[1 + i * 70 + 5] != std::byte{0x80}) {
+      EXPECT_TRUE(std::isinf(rows[1][i])) << i;
+    }
+}
+
 // A step recorded once and replayed with other contents does what the calls do.
 TEST_P(CudaPaths, ARecordingDoesWhatItsCallsDo) {
   Backend& b = backend();
@@ -252,17 +276,64 @@ INSTANTIATE_TEST_SUITE_P(Cuda, CudaPaths, ::testing::ValuesIn(kCudaDevices), dev
 #if defined(FORETOKEN_EMU)
 FORETOKEN_EMULATED_RING(CudaPaths);
 
-// Threads in order, in reverse, rotated: a barrier that is missing shows as other bits.
-TEST(Schedule, NoBitDependsOnWhichThreadRunsFirst) {
+// Every op on few rows: the bits of all results, one after the other.
+std::vector<float> all_ops(Backend& b) {
   std::mt19937 rng(kSeed);
   const Weights weights(rng, DType::kF8E4M3, 300, 1100, true), up(rng, DType::kF8E4M3, 300, 1100);
-  const std::vector<float> x = random_floats(rng, 11 * 1100), norm = random_floats(rng, 1100);
+  std::vector<float> all = all_products(b, weights, up, random_floats(rng, 11 * 1100),
+                                        random_floats(rng, 1100), 11);
+  constexpr std::int32_t kTokens = 70, kHeads = 4, kDim = 24, kBlock = 16, kRows = 3;
+  const KvGeometry geometry{DType::kF32, 1, 2, kDim, kBlock};
+  const OnDevice<float> kv(b, random_floats(rng, 5 * static_cast<std::int64_t>(geometry.block_bytes()) / 4));
+  const OnDevice<float> q(b, random_floats(rng, kRows * kHeads * kDim)),
+      out(b, std::vector<float>(kRows * kHeads * kDim));
+  const OnDevice<std::int32_t> at(b, {kTokens - 3, kTokens - 2, kTokens - 1}), begin(b, {0, kRows}),
+      table(b, {3, 0, 4, 1, 2});
+  b.attn_paged({.q = q.get(),
+                .n_rows = kRows,
+                .n_heads = kHeads,
+                .positions = at.get(),
+                .n_sequences = 1,
+                .row_begin = begin.get(),
+                .block_tables = table.get(),
+                .max_blocks = 5,
+                .kv = {geometry, reinterpret_cast<std::byte*>(kv.get()), 5},
+                .scale = 0.2f,
+                .out = out.get()});
+  const std::vector<float> attended = out.host();
+  all.insert(all.end(), attended.begin(), attended.end());
+  constexpr std::int32_t kVocab = 5000;
+  const OnDevice<float> logits(b, random_floats(rng, 3 * kVocab, 2));
+  std::vector<RowRule> rules(3);
+  rules[0].temperature = rules[1].temperature = 1;
+  rules[1].top_k = 40;
+  rules[1].top_p = 0.9f;
+  for (RowRule& rule : rules) rule.n_top_logprobs = 5;
+  const OnDevice<RowRule> rules_device(b, rules);
+  const OnDevice<Choice> choices(b, std::vector<Choice>(3));
+  const OnDevice<TopLogprob> top(b, std::vector<TopLogprob>(3 * kMaxTopLogprobs));
+  b.choose({.logits = logits.get(),
+            .n_rows = 3,
+            .vocab = kVocab,
+            .n_valid = kVocab,
+            .rules = rules_device.get(),
+            .choices = choices.get(),
+            .top = top.get()});
+  for (const Choice& c : choices.host())
+    for (const float x : {static_cast<float>(c.token), static_cast<float>(c.score), c.logprob})
+      all.push_back(x);
+  for (const TopLogprob& t : top.host()) all.push_back(t.logprob);
+  return all;
+}
+
+// Threads in order, in reverse, rotated, some warps far ahead of others: a barrier that is missing
+// shows as other bits.
+TEST(Schedule, NoBitDependsOnWhichThreadRunsFirst) {
   for (const CudaPath path : {CudaPath::kSimple, CudaPath::kRing}) {
     std::vector<float> first;
-    for (std::uint64_t seed = 0; seed < 6; ++seed) {
+    for (std::uint64_t seed = 0; seed < 8; ++seed) {
       emu::set_schedule(seed);
-      const auto backend = emu::make_backend(9, path);
-      const auto got = all_products(*backend, weights, up, x, norm, 11);
+      const std::vector<float> got = all_ops(*emu::make_backend(9, path));
       if (seed == 0) first = got;
       EXPECT_TRUE(same_bits(got, first)) << "schedule " << seed;
     }
