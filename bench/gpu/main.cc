@@ -25,10 +25,14 @@ void write_file(const std::string& path, const std::string& text) {
 int main(int argc, char** argv) {
   using namespace foretoken;
   bench::GpuOptions options;
+  std::string device = "cuda";
+  options.backend = [&](CudaPath path) {
+    return make_backend({.device = device, .cuda_path = path});
+  };
   for (int i = 1; i < argc; ++i) {
     const char* value = i + 1 < argc ? argv[i + 1] : "";
     if (std::strcmp(argv[i], "--device") == 0)
-      options.device = value, ++i;
+      device = value, ++i;
     else if (std::strcmp(argv[i], "--json") == 0)
       options.json = value, ++i;
     else if (std::strcmp(argv[i], "--seconds") == 0)

@@ -15,7 +15,8 @@
 namespace foretoken::bench {
 
 struct GpuOptions {
-  std::string device = "cuda";
+  // The backend with this path. Throws FatalError without a device.
+  std::function<std::unique_ptr<Backend>(CudaPath)> backend;
   std::string json;        // written anew after every row; empty: not written
   double seconds = 480;    // no row is begun later than this
   bool small = false;      // tiny shapes: is everything in working order?

@@ -58,8 +58,9 @@ std::string Report::to_table() const {
   int n_failed = 0;
   for (const Check& c : checks) n_failed += c.passed ? 0 : 1;
   out += std::to_string(checks.size()) + " checks, " + std::to_string(n_failed) + " failed\n";
+  int n_named = 0;
   for (const Check& c : checks)
-    if (!c.passed && n_failed-- <= 3) out += "  FAILED: " + c.what + "\n";
+    if (!c.passed && ++n_named <= 3) out += "  FAILED: " + c.what + "\n";
   std::vector<std::pair<std::string, std::string>> things;
   std::map<std::pair<std::string, std::string>, std::map<int, const Row*>> best;
   for (const Row& r : rows) {

@@ -1,0 +1,117 @@
+#!/bin/sh
+# Everything a machine with an NVIDIA GPU can say about the CUDA backend, in ten minutes: build, checks, timings.
+# Needs CUDA 13 (nvcc), CMake, a C++20 compiler and a driver. GoogleTest comes from the system or from a bundle
+# (deploy/bundle.sh --dev). Leaves clocks and modes alone.
+set -eu
+
+usage() {
+  cat <<'TXT'
+Usage: bench/gpu/run.sh [--out DIR] [--bundle DIR] [--seconds N] [--device cuda:N]
+  --out DIR     where report.json, table.txt and logs go (default: build/gpu-report)
+  --bundle DIR  a bundle made by deploy/bundle.sh --dev, for GoogleTest
+  --seconds N   end within N seconds (default 600)
+TXT
+}
+
+cd "$(dirname "$0")/../.."
+begun=$(date +%s)
+out=build/gpu-report bundle='' seconds=600 device=cuda
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --out) out=$2; shift 2 ;;
+    --bundle) bundle=$2; shift 2 ;;
+    --seconds) seconds=$2; shift 2 ;;
+    --device) device=$2; shift 2 ;;
+    -h|--help) usage; exit 0 ;;
+    *) echo "error: unknown option $1" >&2; usage >&2; exit 2 ;;
+  esac
+done
+
+spent() { echo $(($(date +%s) - begun)); }
+left() { echo $((seconds - $(spent))); }
+step() { printf '\n== %s (%s s)\n' "$1" "$(spent)"; }
+fail() { echo "error: $1" >&2; exit "${2:-1}"; }
+failed=''
+note_failure() { failed="$failed; $1"; echo "FAILED: $1" >&2; }
+
+mkdir -p "$out"
+step "device"
+[ -e /dev/nvidiactl ] || [ -e /dev/dxg ] || nvidia-smi -L >/dev/null 2>&1 ||
+  fail "no NVIDIA device on this machine (no /dev/nvidiactl, and nvidia-smi names none): nothing was measured" 3
+nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null) || fail "no nvcc: CUDA 13 is needed (PATH or /usr/local/cuda/bin)" 3
+command -v cmake >/dev/null || fail "no cmake" 3
+{
+  date -u +%Y-%m-%dT%H:%M:%SZ
+  git rev-parse HEAD 2>/dev/null || echo "no git commit"
+  "$nvcc" --version | tail -n 2
+  nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,clocks.max.sm,clocks.max.mem,memory.total,power.limit,compute_mode,mig.mode.current --format=csv 2>/dev/null || echo "nvidia-smi says nothing"
+  if pgrep -x nvidia-cuda-mps >/dev/null 2>&1; then echo "MPS: running"; else echo "MPS: not running"; fi
+} | tee "$out/machine.txt"
+
+step "build"
+generator=''
+command -v ninja >/dev/null && generator='-G Ninja'
+gtest=''
+[ -z "$bundle" ] || gtest="-DGTest_DIR=$(cd "$bundle" && pwd)/dev/lib/cmake/GTest"
+capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -d '.')
+architecture=90
+[ "${capability:-90}" -ge 90 ] || architecture=80
+# shellcheck disable=SC2086 # words on purpose
+cmake -S . -B build/gpu $generator $gtest -DCMAKE_BUILD_TYPE=Release -DFORETOKEN_KERNELS_ONLY=ON -DFORETOKEN_CUDA=ON \
+  "-DFORETOKEN_NVCC=$nvcc" "-DFORETOKEN_CUDA_ARCHITECTURES=$architecture" >"$out/configure.log" 2>&1 ||
+  { tail -n 20 "$out/configure.log"; fail "cmake could not configure; $out/configure.log"; }
+jobs=$(nproc)
+build() { cmake --build build/gpu -j "$jobs" --target "$@" >>"$out/build.log" 2>&1; }
+build foretoken_cuda foretoken-bench-gpu || { tail -n 30 "$out/build.log"; fail "the build failed; $out/build.log"; }
+
+step "conformance on the device"
+ops='matmul_residual embed qkv_rope_append attn_paged gate_up_swiglu lm_head choose cuda_paths'
+if grep -q 'GTest_DIR:PATH=.*NOTFOUND' build/gpu/CMakeCache.txt; then
+  note_failure "conformance was not run: no GoogleTest here (give --bundle)"
+else
+  targets=''
+  for op in $ops; do targets="$targets conformance_${op}_test"; done
+  # shellcheck disable=SC2086
+  build $targets || { tail -n 30 "$out/build.log"; fail "the tests could not be built; $out/build.log"; }
+  for op in $ops; do
+    if [ "$(left)" -lt 120 ]; then note_failure "conformance of $op: no time left"; continue; fi
+    log="$out/conformance_$op.log"
+    if ! timeout 120 "build/gpu/tests/conformance_${op}_test" --gtest_filter='Cuda/*' >"$log" 2>&1; then
+      note_failure "conformance of $op ($log)"
+      grep -E '^\[  FAILED' "$log" | head -n 5 || true
+    elif grep -q 'SKIPPED' "$log"; then
+      note_failure "conformance of $op skipped cases ($log)"
+    else
+      grep 'PASSED' "$log" | sed "s/^/$op: /"
+    fi
+  done
+fi
+
+step "compute-sanitizer on small shapes"
+sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null || true)
+if [ -z "$sanitizer" ]; then
+  echo "not run: no compute-sanitizer here"
+elif [ "$(left)" -lt 240 ]; then
+  echo "not run: no time left"
+else
+  for tool in memcheck racecheck; do
+    log="$out/sanitizer_$tool.log"
+    if timeout 60 "$sanitizer" --tool "$tool" --error-exitcode 9 build/gpu/tests/conformance_cuda_paths_test \
+      --gtest_filter='Cuda/*ARecording*:Cuda/*Largest*' >"$log" 2>&1; then
+      echo "$tool: clean"
+    else
+      note_failure "compute-sanitizer $tool ($log)"
+    fi
+  done
+fi
+
+step "equality and timings"
+status=0
+build/gpu/bin/foretoken-bench-gpu --device "$device" --json "$out/report.json" --seconds "$(($(left) - 60))" \
+  >"$out/rows.txt" 2>"$out/bench.err" || status=$?
+[ "$status" = 0 ] || { cat "$out/bench.err" >&2; note_failure "foretoken-bench-gpu ended with status $status"; }
+sed -n '/^$/,$p' "$out/rows.txt" | tail -n +2 | tee "$out/table.txt"
+
+step "done"
+echo "reports: $out"
+[ -z "$failed" ] || fail "not everything passed:${failed#;}"

@@ -1,0 +1,57 @@
+// Whole steps through every op on the emulated device: plain = verified in blocks = recorded, on every
+// path, bit for bit; and the benchmark's report about it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "bench/gpu/report.h"
+#include "common/base/result.h"
+#include "kernels/emu/runtime_emu.h"
+
+namespace foretoken {
+namespace {
+
+bench::GpuOptions emulated() {
+  bench::GpuOptions options;
+  options.backend = [](CudaPath path) { return emu::make_backend(9, path); };
+  options.small = true;
+  options.seconds = 0;  // checks, and not one timing
+  return options;
+}
+
+TEST(Steps, EveryPathGivesOneTextHoweverItIsCut) {
+  const bench::Report report = bench::measure(emulated(), [](const bench::Report&) {});
+  EXPECT_EQ(report.checks.size(), 2u * (1 + 3 * 3));
+  for (const bench::Check& check : report.checks) EXPECT_TRUE(check.passed) << check.what;
+  EXPECT_FALSE(report.failed());
+  EXPECT_TRUE(report.rows.empty());
+  EXPECT_FALSE(report.not_run.empty()) << "what the time did not allow is listed";
+  EXPECT_NE(report.to_table().find("not run for lack of time"), std::string::npos);
+}
+
+TEST(Steps, OlderDevicesAreMeasuredWithoutTheRing) {
+  bench::GpuOptions options = emulated();
+  options.backend = [](CudaPath path) { return emu::make_backend(8, path); };
+  const bench::Report report = bench::measure(options, [](const bench::Report&) {});
+  EXPECT_EQ(report.checks.size(), 2u * (1 + 3));
+  EXPECT_FALSE(report.failed());
+}
+
+TEST(Table, HasAtMostThirtyLinesAndNamesWhatFailed) {
+  bench::Report report;
+  report.device = "device";
+  for (int i = 0; i < 50; ++i)
+    for (const int rows : {1, 11})
+      report.rows.push_back({"thing " + std::to_string(i), "bfloat16", "ring", rows, 10.0 + rows, 0.01, 100, 0.5});
+  for (int i = 0; i < 5; ++i) report.checks.push_back({"promise " + std::to_string(i), i > 3});
+  report.not_run = {"more"};
+  const std::string table = report.to_table();
+  EXPECT_LE(std::count(table.begin(), table.end(), '\n'), 30);
+  EXPECT_NE(table.find("FAILED: promise 0"), std::string::npos);
+  EXPECT_NE(table.find("5 checks, 4 failed"), std::string::npos);
+  EXPECT_TRUE(report.failed());
+  EXPECT_NE(report.to_json().find("\"passed\": false"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace foretoken
