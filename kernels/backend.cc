@@ -75,6 +75,11 @@ void Backend::choose(const ChooseArgs& args) {
   if (args.n_rows > 0) do_choose(args);
 }
 
+void Backend::accept(const AcceptArgs& args) {
+  contract::check(args);
+  if (args.n_rows > 0) do_accept(args);
+}
+
 std::unique_ptr<Recording> Backend::record(const std::function<void()>& calls) {
   return do_record(calls);
 }

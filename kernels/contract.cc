@@ -113,6 +113,14 @@ void check(const ChooseArgs& args) {
   FORETOKEN_CHECK(args.n_candidates >= 0 && (args.n_candidates == 0) == (args.candidates == nullptr));
 }
 
+void check(const AcceptArgs& args) {
+  FORETOKEN_CHECK(args.n_rows >= 0 && args.n_sequences >= 0);
+  if (args.n_rows == 0) return;
+  FORETOKEN_CHECK(args.n_sequences > 0 && args.n_sequences <= args.n_rows);
+  FORETOKEN_CHECK(args.choices != nullptr && args.tokens != nullptr);
+  FORETOKEN_CHECK(args.row_begin != nullptr && args.verdicts != nullptr);
+}
+
 void check_contents(const EmbedArgs& args) {
   for (std::int32_t r = 0; r < args.n_rows; ++r)
     FORETOKEN_CHECK(args.tokens[r] >= 0 && args.tokens[r] < args.table->n_out,
@@ -166,6 +174,12 @@ void check_contents(const ChooseArgs& args) {
       FORETOKEN_CHECK(a.repetition > 0);
     }
   }
+}
+
+void check_contents(const AcceptArgs& args) {
+  FORETOKEN_CHECK(args.row_begin[0] == 0 && args.row_begin[args.n_sequences] == args.n_rows);
+  for (std::int32_t s = 0; s < args.n_sequences; ++s)
+    FORETOKEN_CHECK(args.row_begin[s] < args.row_begin[s + 1], "a sequence without rows");
 }
 
 }  // namespace foretoken::contract

@@ -65,7 +65,7 @@ build() { cmake --build build/gpu -j "$jobs" --target "$@" >>"$out/build.log" 2>
 build foretoken_cuda foretoken-bench-gpu || { tail -n 30 "$out/build.log"; fail "the build failed; $out/build.log"; }
 
 step "conformance on the device"
-ops='matmul_residual embed qkv_rope_append attn_paged gate_up_swiglu lm_head choose cuda_paths'
+ops='matmul_residual embed qkv_rope_append attn_paged gate_up_swiglu lm_head choose accept cuda_paths'
 if grep -q 'GTest_DIR:PATH=.*NOTFOUND' build/gpu/CMakeCache.txt; then
   note_failure "conformance was not run: no GoogleTest here (give --bundle)"
 else

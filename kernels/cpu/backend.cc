@@ -116,6 +116,9 @@ void CpuBackend::do_lm_head(const LmHeadArgs& args) {
 void CpuBackend::do_choose(const ChooseArgs& args) {
   submit([this, args] { choose_now(args); });
 }
+void CpuBackend::do_accept(const AcceptArgs& args) {
+  submit([this, args] { accept_now(args); });
+}
 
 std::unique_ptr<Recording> CpuBackend::do_record(const std::function<void()>& calls) {
   FORETOKEN_CHECK(recorded_ == nullptr, "record() inside record()");

@@ -45,6 +45,7 @@ class CpuBackend final : public Backend {
   void do_gate_up_swiglu(const GateUpSwigluArgs& args) override;
   void do_lm_head(const LmHeadArgs& args) override;
   void do_choose(const ChooseArgs& args) override;
+  void do_accept(const AcceptArgs& args) override;
   std::unique_ptr<Recording> do_record(const std::function<void()>& calls) override;
   void do_replay(Recording& recording) override;
 
@@ -56,6 +57,7 @@ class CpuBackend final : public Backend {
   void gate_up_swiglu_now(const GateUpSwigluArgs& args);
   void lm_head_now(const LmHeadArgs& args);
   void choose_now(const ChooseArgs& args);
+  void accept_now(const AcceptArgs& args);
 
   // Runs `call` now, or keeps it if record() is on.
   template <class Call>

@@ -248,4 +248,8 @@ void CudaBackend::do_choose(const ChooseArgs& args) {
   cuda::choose(Launch{.runtime = *runtime_, .overlap = path_ == CudaPath::kRingOverlap}, args, space);
 }
 
+void CudaBackend::do_accept(const AcceptArgs& args) {
+  cuda::accept(Launch{.runtime = *runtime_, .overlap = path_ == CudaPath::kRingOverlap}, args);
+}
+
 }  // namespace foretoken::cuda

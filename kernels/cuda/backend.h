@@ -57,6 +57,7 @@ class CudaBackend final : public Backend {
   void do_gate_up_swiglu(const GateUpSwigluArgs& args) override;
   void do_lm_head(const LmHeadArgs& args) override;
   void do_choose(const ChooseArgs& args) override;
+  void do_accept(const AcceptArgs& args) override;
   std::unique_ptr<Recording> do_record(const std::function<void()>& calls) override;
   void do_replay(Recording& recording) override;
 

@@ -75,5 +75,6 @@ void attn_paged(const Launch& launch, const AttnPagedArgs& args, const Attention
 inline constexpr std::int32_t kChooseRows = 16;  // of one pass
 std::int64_t choose_space_bytes(const ChooseArgs& args);
 void choose(const Launch& launch, const ChooseArgs& args, void* space);
+void accept(const Launch& launch, const AcceptArgs& args);
 
 }  // namespace foretoken::cuda

@@ -87,6 +87,8 @@ void* main_stack = nullptr;
 std::size_t current = 0;
 std::uint64_t progress = 0;  // raised by whatever may let somebody go on
 std::uint64_t schedule_seed = 1;
+std::mt19937_64 rng;
+std::uint64_t frozen = 0;  // warps that have no turn until everybody else waits
 
 void leave() { foretoken_emu_switch(&fibers[current].stack_pointer, main_stack); }
 
@@ -120,6 +122,8 @@ void meet(Meeting& meeting) {
     meeting.count = 0;
     ++meeting.generation;
     ++progress;
+    // The moment after a barrier is when one that is missing further on shows: some warps run ahead.
+    if (schedule_seed > 1 && meeting.expected > 32) frozen = rng() & rng();
     return;
   }
   const std::uint64_t generation = meeting.generation;
@@ -127,20 +131,19 @@ void meet(Meeting& meeting) {
 }
 
 // Round after round every fiber has a turn, in an order from the seed. From seed 2 on, some warps
-// stand still for a while, as on a device where nothing makes them keep pace.
-void run_fibers(std::mt19937_64& rng) {
+// stand still for a while after each barrier, as on a device where nothing makes them keep pace.
+void run_fibers() {
   std::vector<std::size_t> order;
   for (std::size_t i = 0; i < fibers.size(); ++i)
     if (fibers[i].alive) order.push_back(i);
   int idle_rounds = 0;
-  std::uint64_t frozen = 0;
-  for (int round = 0; !order.empty(); ++round) {
+  frozen = 0;
+  while (!order.empty()) {
     const std::uint64_t before = progress;
     const std::uint64_t dice = schedule_seed == 0 ? 0 : rng();
     std::rotate(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(dice / 2 % order.size()),
                 order.end());
     if (dice % 2 != 0) std::reverse(order.begin(), order.end());
-    if (schedule_seed > 1 && round % 64 == 0) frozen = rng() & rng();
     for (const std::size_t i : order) {
       if (frozen >> i / 32 % 64 & 1) continue;
       current = i;
@@ -282,7 +285,7 @@ void run(const Grid& grid, const std::function<void()>& kernel) {
   if (grid.blocks.x == 0 || grid.blocks.y == 0 || grid.blocks.z == 0) die("an empty grid");
   if (grid.blocks.y > 65535 || grid.blocks.z > 65535) die("a grid beyond 65535 in y or z");
   if (grid.blocks.z % static_cast<unsigned>(grid.cluster) != 0) die("clusters do not fill the grid");
-  std::mt19937_64 rng(schedule_seed);
+  rng.seed(schedule_seed);
   body = &kernel;
   const auto n_threads = static_cast<std::size_t>(grid.n_threads);
   const auto cluster = static_cast<std::size_t>(grid.cluster);
@@ -312,7 +315,7 @@ void run(const Grid& grid, const std::function<void()>& kernel) {
             start(fiber);
           }
         }
-        run_fibers(rng);
+        run_fibers();
       }
 }
 

@@ -63,6 +63,7 @@ class Backend {
   void gate_up_swiglu(const GateUpSwigluArgs& args);
   void lm_head(const LmHeadArgs& args);
   void choose(const ChooseArgs& args);
+  void accept(const AcceptArgs& args);
 
   // Keeps what `calls` asks for, which may only be ops and copies of this backend, without doing
   // it; replay does it with the same addresses and counts. The contents of memory are read at
@@ -86,6 +87,7 @@ class Backend {
   virtual void do_gate_up_swiglu(const GateUpSwigluArgs& args) = 0;
   virtual void do_lm_head(const LmHeadArgs& args) = 0;
   virtual void do_choose(const ChooseArgs& args) = 0;
+  virtual void do_accept(const AcceptArgs& args) = 0;
   virtual std::unique_ptr<Recording> do_record(const std::function<void()>& calls) = 0;
   virtual void do_replay(Recording& recording) = 0;
 };

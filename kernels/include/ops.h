@@ -158,4 +158,20 @@ struct ChooseArgs {
   SliceCandidate* likeliest = nullptr;      // [n_rows, kMaxTopLogprobs], by raw logit; null if no row wants any
 };
 
+// Which of a sequence's proposed tokens stand. Its rows are the last committed token and the proposals after it, in
+// order; each row's choice is judged against the token the next row was given.
+struct Verdict {
+  std::int32_t n_accepted = 0;   // proposals that stand: a prefix
+  std::int32_t next_token = -1;  // the choice after them: correction or bonus; -1: every token was masked
+};
+
+struct AcceptArgs {
+  const Choice* choices = nullptr;          // [n_rows], as choose left them
+  const std::int32_t* tokens = nullptr;     // [n_rows], what the rows were given
+  std::int32_t n_rows = 0;
+  std::int32_t n_sequences = 0;
+  const std::int32_t* row_begin = nullptr;  // [n_sequences + 1]: rows of a sequence are contiguous
+  Verdict* verdicts = nullptr;              // [n_sequences]
+};
+
 }  // namespace foretoken

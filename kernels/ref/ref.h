@@ -56,6 +56,8 @@ std::vector<Real> lm_head(const LmHeadArgs& args, const Matrix& head, InputRound
 // probabilities.
 void choose(const ChooseArgs& args);
 
+void accept(const AcceptArgs& args);
+
 // Element i of the vector at byte `offset` of a KV cache, widened.
 double kv_element(const PagedKv& kv, std::size_t offset, std::int32_t i);
 

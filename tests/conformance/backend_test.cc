@@ -38,6 +38,19 @@ TEST(MakeBackend, RefusesDevicesThatAreNotThereWithASentence) {
   EXPECT_THROW(make_backend({.n_threads = -1}), FatalError);
 }
 
+TEST(MakeBackend, TheCpuRefusesFloat8WithASentence) {
+  const std::uint8_t codes[4] = {};
+  const float scales[2] = {1, 1};
+  const LinearSource source{DType::kF8E4M3, codes, 2, 2, scales, nullptr};
+  try {
+    make_backend({.n_threads = 1})->pack({&source, 1});
+    FAIL();
+  } catch (const FatalError& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kUnsupportedModel);
+    EXPECT_NE(std::string(error.what()).find("float8_e4m3"), std::string::npos);
+  }
+}
+
 TEST(MakeBackend, NamesItsNumericsAndItself) {
   const auto backend = make_backend({.n_threads = 3, .isa = CpuIsa::kScalar});
   EXPECT_EQ(backend->numerics(), "cpu/scalar/1");
