@@ -39,6 +39,7 @@ class CudaBackend final : public Backend {
   ~CudaBackend() override;
 
   std::string numerics() const override;
+  bool holds(DType) const override { return true; }
   std::string description() const override;
   std::size_t free_bytes() const override;
 
