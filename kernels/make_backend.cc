@@ -27,7 +27,8 @@ using BuildFunction = const char* (*)();
 
 // Files to try, best first. A file that the environment names is the only one.
 std::vector<std::string> candidates() {
-  if (const char* named = std::getenv(kVariable); named != nullptr && *named != '\0') return {named};
+  if (const char* named = std::getenv(kVariable); named != nullptr && *named != '\0')
+    return {named};
   std::error_code ignored;
   const auto folder = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
   return {(folder / ".." / "lib" / kLibrary).lexically_normal().string(),
@@ -72,8 +73,8 @@ std::unique_ptr<Backend> make_cuda_backend(const BackendOptions& options) {
   if (build == nullptr || make == nullptr)
     unavailable(options, file + " is not a CUDA backend of this project");
   if (std::string(build()) != FORETOKEN_BUILD_TAG)
-    unavailable(options, file + " was built from other sources (" + build() + ") than this program (" +
-                             FORETOKEN_BUILD_TAG + "); build both again");
+    unavailable(options, file + " was built from other sources (" + build() +
+                             ") than this program (" + FORETOKEN_BUILD_TAG + "); build both again");
   try {
     return std::unique_ptr<Backend>(make(&options));
   } catch (const FatalError& error) {

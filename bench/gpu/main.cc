@@ -50,8 +50,8 @@ int main(int argc, char** argv) {
       if (so_far.rows.empty()) return;
       const bench::Row& r = so_far.rows.back();
       std::printf("%-14s %-12s %-12s %2d rows %10.2f us %7.1f GB/s %5.1f %%\n", r.what.c_str(),
-                  r.dtype.c_str(), r.path.c_str(), r.n_rows, r.microseconds,
-                  r.gigabytes_per_second, 100 * r.share_of_copy);
+                  r.dtype.c_str(), r.path.c_str(), r.n_rows, r.microseconds, r.gigabytes_per_second,
+                  100 * r.share_of_copy);
       std::fflush(stdout);
     });
     write_file(options.json, report.to_json());

@@ -93,7 +93,8 @@ class Bench {
     after_row_(report_);
   }
 
-  // A text of a small model: on every path, with and without recordings, in passes of 1 and of 11 rows.
+  // A text of a small model: on every path, with and without recordings, in passes of 1 and of 11
+  // rows.
   void check_equality(DType dtype) {
     static constexpr Model kSmall{"small", 4, 1024, 2816, 16, 4, 64, 8000};
     static constexpr Model kTiny{"tiny", 2, 128, 200, 4, 2, 32, 300};
@@ -125,12 +126,14 @@ class Bench {
     const std::string name = dtype_name(dtype);
     const std::size_t n_different = static_cast<std::size_t>(
         std::count_if(ids.begin(), ids.end(), [&](std::int32_t id) { return id != ids.back(); }));
-    report_.checks.push_back({name + ": the text is not one token again and again", n_different > ids.size() / 2});
+    report_.checks.push_back(
+        {name + ": the text is not one token again and again", n_different > ids.size() / 2});
     for (std::size_t p = 0; p < backends_.size(); ++p) {
       for (const bool recorded : {false, true}) {
         const auto [other_ids, other_logits] = text(*backends_[p], recorded);
-        report_.checks.push_back({name + ": " + std::to_string(n_steps) + " steps on path " + kPathNames[p] +
-                                      (recorded ? ", recorded" : "") + " have the bits of simple calls",
+        report_.checks.push_back({name + ": " + std::to_string(n_steps) + " steps on path " +
+                                      kPathNames[p] + (recorded ? ", recorded" : "") +
+                                      " have the bits of simple calls",
                                   other_ids == ids && same(other_logits, logits)});
       }
       std::vector<float> verified;
@@ -142,8 +145,10 @@ class Bench {
         verified.insert(verified.end(), rows.begin(), rows.end());
       }
       report_.checks.push_back(
-          {name + ": rows verified 11 at a time on path " + kPathNames[p] + " have the bits of single rows",
-           same(verified, {logits.begin(), logits.begin() + static_cast<std::ptrdiff_t>(verified.size())})});
+          {name + ": rows verified 11 at a time on path " + kPathNames[p] +
+               " have the bits of single rows",
+           same(verified,
+                {logits.begin(), logits.begin() + static_cast<std::ptrdiff_t>(verified.size())})});
     }
     after_row_(report_);
   }
@@ -163,11 +168,14 @@ class Bench {
       const auto floats = [&](std::int64_t n) {
         return plain().allocate(static_cast<std::size_t>(n) * sizeof(float));
       };
-      const Buffer x = floats(16 * matrix.n_in), out = floats(16 * n_out), norm = floats(matrix.n_in);
+      const Buffer x = floats(16 * matrix.n_in), out = floats(16 * n_out),
+                   norm = floats(matrix.n_in);
       std::vector<float> values(static_cast<std::size_t>(16 * matrix.n_in));
-      for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i * 2654435761u % 1000) / 500 - 1;
+      for (std::size_t i = 0; i < values.size(); ++i)
+        values[i] = static_cast<float>(i * 2654435761u % 1000) / 500 - 1;
       plain().upload(x.as<float>(), values.data(), values.size() * sizeof(float));
-      plain().upload(norm.as<float>(), values.data(), static_cast<std::size_t>(matrix.n_in) * sizeof(float));
+      plain().upload(norm.as<float>(), values.data(),
+                     static_cast<std::size_t>(matrix.n_in) * sizeof(float));
       plain().synchronize();
       for (std::size_t p = 0; p < backends_.size(); ++p)
         for (const int n_rows : kRows) {
@@ -175,11 +183,18 @@ class Bench {
           const auto [seconds, spread] = time_recording(b, [&] {
             for (const Linear& weight : copies) {
               if (matrix.gate_up)
-                b.gate_up_swiglu({.hidden = x.as<float>(), .n_rows = n_rows, .norm = norm.as<float>(),
-                                  .norm_eps = 1e-5f, .gate_up = &weight, .out = out.as<float>()});
+                b.gate_up_swiglu({.hidden = x.as<float>(),
+                                  .n_rows = n_rows,
+                                  .norm = norm.as<float>(),
+                                  .norm_eps = 1e-5f,
+                                  .gate_up = &weight,
+                                  .out = out.as<float>()});
               else
-                b.matmul_residual({.x = x.as<float>(), .n_rows = n_rows, .weight = &weight,
-                                   .residual = out.as<float>(), .partial = out.as<float>()});
+                b.matmul_residual({.x = x.as<float>(),
+                                   .n_rows = n_rows,
+                                   .weight = &weight,
+                                   .residual = out.as<float>(),
+                                   .partial = out.as<float>()});
             }
           });
           add_row({what, dtype_name(dtype), kPathNames[p], n_rows,

@@ -1,6 +1,7 @@
-// Measures the CUDA backend through the door every model uses: kernels x shapes x rows as a share of
-// this run's own copy bandwidth, whole steps, and the equality of all paths. Weights are synthetic and
-// say so. Knows no CUDA; host clocks around replayed recordings are its only stopwatch.
+// Measures the CUDA backend through the door every model uses: kernels x shapes x rows as a share
+// of this run's own copy bandwidth, whole steps, and the equality of all paths. Weights are
+// synthetic and say so. Knows no CUDA; host clocks around replayed recordings are its only
+// stopwatch.
 #pragma once
 
 #include <cstdint>
@@ -17,16 +18,16 @@ namespace foretoken::bench {
 struct GpuOptions {
   // The backend with this path. Throws FatalError without a device.
   std::function<std::unique_ptr<Backend>(CudaPath)> backend;
-  std::string json;        // written anew after every row; empty: not written
-  double seconds = 480;    // no row is begun later than this
-  bool small = false;      // tiny shapes: is everything in working order?
+  std::string json;      // written anew after every row; empty: not written
+  double seconds = 480;  // no row is begun later than this
+  bool small = false;    // tiny shapes: is everything in working order?
 };
 
 // One measured line. Zero: not measured.
 struct Row {
-  std::string what;   // "8B gate_up", "step 1B"
+  std::string what;  // "8B gate_up", "step 1B"
   std::string dtype;
-  std::string path;   // "simple", "ring", "ring_overlap"
+  std::string path;  // "simple", "ring", "ring_overlap"
   int n_rows = 0;
   double microseconds = 0;  // median
   double spread = 0;        // (slowest - fastest) / median

@@ -18,12 +18,17 @@ Buffer device_copy(Backend& backend, const std::vector<T>& host) {
 
 }  // namespace
 
-SyntheticMatrix::SyntheticMatrix(DType dtype, std::int64_t n_out, std::int64_t n_in, std::uint64_t seed)
+SyntheticMatrix::SyntheticMatrix(DType dtype,
+                                 std::int64_t n_out,
+                                 std::int64_t n_in,
+                                 std::uint64_t seed)
     : dtype_(dtype), n_out_(n_out), n_in_(n_in) {
   const auto bytes = static_cast<std::size_t>(n_out * n_in) * size_bytes(dtype);
   bits_.resize((bytes + 7) / 8);
-  // Signs and mantissas are random, magnitudes about 1/64 (bf16) or up to 7.5 times the scale (fp8).
-  const std::uint64_t keep = dtype == DType::kBf16 ? 0x807f807f807f807full : 0xcfcfcfcfcfcfcfcfull & 0xbfbfbfbfbfbfbfbfull;
+  // Signs and mantissas are random, magnitudes about 1/64 (bf16) or up to 7.5 times the scale
+  // (fp8).
+  const std::uint64_t keep =
+      dtype == DType::kBf16 ? 0x807f807f807f807full : 0xcfcfcfcfcfcfcfcfull & 0xbfbfbfbfbfbfbfbfull;
   const std::uint64_t set = dtype == DType::kBf16 ? 0x3c803c803c803c80ull : 0;
   std::uint64_t state = seed * 0x9e3779b97f4a7c15ull + 1;
   for (std::uint64_t& word : bits_) {
@@ -44,7 +49,8 @@ Linear synthetic_linear(Backend& backend, DType dtype, const Matrix& m, std::uin
     const LinearSource source = matrix.source();
     return backend.pack({&source, 1});
   }
-  const SyntheticMatrix gate(dtype, m.n_out / 2, m.n_in, seed), up(dtype, m.n_out / 2, m.n_in, seed + 1);
+  const SyntheticMatrix gate(dtype, m.n_out / 2, m.n_in, seed),
+      up(dtype, m.n_out / 2, m.n_in, seed + 1);
   const LinearSource sources[] = {gate.source(), up.source()};
   return backend.pack(sources, Stacking::kGateUp);
 }
@@ -75,7 +81,8 @@ Step::Step(Backend& b, const Model& model, DType dtype, std::int32_t context)
                                          static_cast<std::uint64_t>(10 + 2 * i)));
     for (int layer = 1; layer < model.n_layers; ++layer)
       lists[i]->push_back(copy_of(b, lists[i]->front()));
-    weight_bytes_ += static_cast<std::int64_t>(lists[i]->front().weights.size_bytes()) * model.n_layers;
+    weight_bytes_ +=
+        static_cast<std::int64_t>(lists[i]->front().weights.size_bytes()) * model.n_layers;
   }
   table_ = synthetic_linear(b, dtype, matrices[4], 99);
   weight_bytes_ += static_cast<std::int64_t>(table_.weights.size_bytes());
@@ -92,7 +99,9 @@ Step::Step(Backend& b, const Model& model, DType dtype, std::int32_t context)
   cos_ = device_copy(b, cos);
   sin_ = device_copy(b, sin);
   norm_ = device_copy(b, std::vector<float>(static_cast<std::size_t>(model.n_hidden), 1.0f));
-  const auto floats = [&](std::int64_t n) { return b.allocate(static_cast<std::size_t>(n) * sizeof(float)); };
+  const auto floats = [&](std::int64_t n) {
+    return b.allocate(static_cast<std::size_t>(n) * sizeof(float));
+  };
   const std::int64_t width = std::int64_t{model.n_heads} * model.head_dim;
   hidden_ = floats(std::int64_t{kMaxRows} * model.n_hidden);
   q_ = floats(kMaxRows * width);
@@ -124,7 +133,8 @@ void Step::set_rows(const std::vector<std::int32_t>& tokens, std::int32_t first_
   const std::size_t bytes = tokens.size() * sizeof(std::int32_t);
   owner_.upload(token_ids_.as<std::int32_t>(), tokens.data(), bytes);
   owner_.upload(positions_.as<std::int32_t>(), positions.data(), bytes);
-  owner_.upload(slots_.as<std::int32_t>(), positions.data(), bytes);  // block i holds positions 16 i ...
+  owner_.upload(slots_.as<std::int32_t>(), positions.data(),
+                bytes);  // block i holds positions 16 i ...
   owner_.upload(row_begin_.as<std::int32_t>(), begin, sizeof begin);
   owner_.upload(rules_.as<RowRule>(), rules.data(), rules.size() * sizeof(RowRule));
   owner_.synchronize();
@@ -134,28 +144,60 @@ void Step::run(Backend& b, std::int32_t n) const {
   const PagedKv kv{geometry_, kv_.as<std::byte>(), n_blocks_};
   float* hidden = hidden_.as<float>();
   const float* norm = norm_.as<float>();
-  b.embed({.table = &table_, .tokens = token_ids_.as<std::int32_t>(), .n_rows = n, .hidden = hidden});
+  b.embed(
+      {.table = &table_, .tokens = token_ids_.as<std::int32_t>(), .n_rows = n, .hidden = hidden});
   for (int layer = 0; layer < model_.n_layers; ++layer) {
     const auto l = static_cast<std::size_t>(layer);
-    b.qkv_rope_append({.hidden = hidden, .n_rows = n, .norm = norm, .norm_eps = 1e-5f, .qkv = &qkv_[l],
-                       .n_heads = model_.n_heads, .rope_cos = cos_.as<float>(), .rope_sin = sin_.as<float>(),
-                       .n_positions = n_blocks_ * kBlockTokens, .positions = positions_.as<std::int32_t>(),
-                       .slots = slots_.as<std::int32_t>(), .kv = kv, .layer = layer, .q = q_.as<float>()});
-    b.attn_paged({.q = q_.as<float>(), .n_rows = n, .n_heads = model_.n_heads,
-                  .positions = positions_.as<std::int32_t>(), .n_sequences = 1,
+    b.qkv_rope_append({.hidden = hidden,
+                       .n_rows = n,
+                       .norm = norm,
+                       .norm_eps = 1e-5f,
+                       .qkv = &qkv_[l],
+                       .n_heads = model_.n_heads,
+                       .rope_cos = cos_.as<float>(),
+                       .rope_sin = sin_.as<float>(),
+                       .n_positions = n_blocks_ * kBlockTokens,
+                       .positions = positions_.as<std::int32_t>(),
+                       .slots = slots_.as<std::int32_t>(),
+                       .kv = kv,
+                       .layer = layer,
+                       .q = q_.as<float>()});
+    b.attn_paged({.q = q_.as<float>(),
+                  .n_rows = n,
+                  .n_heads = model_.n_heads,
+                  .positions = positions_.as<std::int32_t>(),
+                  .n_sequences = 1,
                   .row_begin = row_begin_.as<std::int32_t>(),
-                  .block_tables = table_of_blocks_.as<std::int32_t>(), .max_blocks = n_blocks_, .kv = kv,
-                  .layer = layer, .scale = 1.0f / std::sqrt(static_cast<float>(model_.head_dim)),
+                  .block_tables = table_of_blocks_.as<std::int32_t>(),
+                  .max_blocks = n_blocks_,
+                  .kv = kv,
+                  .layer = layer,
+                  .scale = 1.0f / std::sqrt(static_cast<float>(model_.head_dim)),
                   .out = attended_.as<float>()});
-    b.matmul_residual({.x = attended_.as<float>(), .n_rows = n, .weight = &o_[l], .residual = hidden});
-    b.gate_up_swiglu({.hidden = hidden, .n_rows = n, .norm = norm, .norm_eps = 1e-5f,
-                      .gate_up = &gate_up_[l], .out = ffn_.as<float>()});
-    b.matmul_residual({.x = ffn_.as<float>(), .n_rows = n, .weight = &down_[l], .residual = hidden});
+    b.matmul_residual(
+        {.x = attended_.as<float>(), .n_rows = n, .weight = &o_[l], .residual = hidden});
+    b.gate_up_swiglu({.hidden = hidden,
+                      .n_rows = n,
+                      .norm = norm,
+                      .norm_eps = 1e-5f,
+                      .gate_up = &gate_up_[l],
+                      .out = ffn_.as<float>()});
+    b.matmul_residual(
+        {.x = ffn_.as<float>(), .n_rows = n, .weight = &down_[l], .residual = hidden});
   }
-  b.lm_head({.hidden = hidden, .rows = rows_.as<std::int32_t>(), .n_rows = n, .norm = norm,
-             .norm_eps = 1e-5f, .head = &table_, .logits = logits_.as<float>()});
-  b.choose({.logits = logits_.as<float>(), .n_rows = n, .vocab = model_.vocab, .n_valid = model_.vocab,
-            .rules = rules_.as<RowRule>(), .choices = choices_.as<Choice>()});
+  b.lm_head({.hidden = hidden,
+             .rows = rows_.as<std::int32_t>(),
+             .n_rows = n,
+             .norm = norm,
+             .norm_eps = 1e-5f,
+             .head = &table_,
+             .logits = logits_.as<float>()});
+  b.choose({.logits = logits_.as<float>(),
+            .n_rows = n,
+            .vocab = model_.vocab,
+            .n_valid = model_.vocab,
+            .rules = rules_.as<RowRule>(),
+            .choices = choices_.as<Choice>()});
 }
 
 std::vector<std::int32_t> Step::tokens(std::int32_t n) const {

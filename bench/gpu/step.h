@@ -1,6 +1,6 @@
 // One decoder step through the backend's ops with synthetic weights: what a model does, without a
-// checkpoint. Owns weights and cache on the device it was made for; other backends of the same device
-// may run it.
+// checkpoint. Owns weights and cache on the device it was made for; other backends of the same
+// device may run it.
 #pragma once
 
 #include <vector>
@@ -34,7 +34,7 @@ class Step {
   // Queues the step for rows at positions first .. first + n_rows - 1 on `backend`.
   void run(Backend& backend, std::int32_t n_rows) const;
   void set_rows(const std::vector<std::int32_t>& tokens, std::int32_t first_position);
-  std::vector<std::int32_t> tokens(std::int32_t n_rows) const;   // chosen
+  std::vector<std::int32_t> tokens(std::int32_t n_rows) const;  // chosen
   std::vector<float> logits(std::int32_t n_rows) const;
   std::int64_t weight_bytes() const { return weight_bytes_; }
 

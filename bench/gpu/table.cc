@@ -38,8 +38,8 @@ std::string Report::to_json() const {
   out += "],\n \"rows\": [";
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const Row& r = rows[i];
-    out += (i == 0 ? "" : ",") + ("\n  {\"what\": " + quoted(r.what)) + ", \"dtype\": " +
-           quoted(r.dtype) + ", \"path\": " + quoted(r.path) +
+    out += (i == 0 ? "" : ",") + ("\n  {\"what\": " + quoted(r.what)) +
+           ", \"dtype\": " + quoted(r.dtype) + ", \"path\": " + quoted(r.path) +
            ", \"rows\": " + std::to_string(r.n_rows) +
            ", \"microseconds\": " + number(r.microseconds, 3) +
            ", \"spread\": " + number(r.spread, 4) +
@@ -89,7 +89,8 @@ std::string Report::to_table() const {
     out += line;
   }
   if (!not_run.empty())
-    out += std::to_string(not_run.size()) + " rows not run for lack of time, first: " + not_run.front() + "\n";
+    out += std::to_string(not_run.size()) +
+           " rows not run for lack of time, first: " + not_run.front() + "\n";
   return out;
 }
 

@@ -1,5 +1,5 @@
-// The longest prefix of each sequence's proposals that the target chose by itself. A warp a sequence:
-// lanes compare 32 rows at a time, the first that differs ends it.
+// The longest prefix of each sequence's proposals that the target chose by itself. A warp a
+// sequence: lanes compare 32 rows at a time, the first that differs ends it.
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/launch.cuh"
 

@@ -1,9 +1,9 @@
-// Paged attention for any number of rows. Queries are (row, head of the group) packed, 16 to a block,
-// so that the heads that share K and V read them once. Positions are cut into runs at fixed places
-// (kernels/include/fragment.h); each run is its own softmax over spans of 32 positions, and runs are
-// merged from the first to the last. With few rows the runs are blocks of their own and a second
-// kernel merges; with many, one block walks all runs and merges as it goes. Same bits either way,
-// and none depends on neighbours, batch or where blocks lie. f32 arithmetic throughout.
+// Paged attention for any number of rows. Queries are (row, head of the group) packed, 16 to a
+// block, so that the heads that share K and V read them once. Positions are cut into runs at fixed
+// places (kernels/include/fragment.h); each run is its own softmax over spans of 32 positions, and
+// runs are merged from the first to the last. With few rows the runs are blocks of their own and a
+// second kernel merges; with many, one block walks all runs and merges as it goes. Same bits either
+// way, and none depends on neighbours, batch or where blocks lie. f32 arithmetic throughout.
 #include <algorithm>
 
 #include "common/base/check.h"
@@ -46,7 +46,9 @@ struct Tile {
   std::int32_t first;
   std::int32_t n;  // queries of the sequence from `first` on
 };
-__device__ __forceinline__ Tile find_tile(const AttentionArgs& p, std::int32_t tile, std::int32_t group) {
+__device__ __forceinline__ Tile find_tile(const AttentionArgs& p,
+                                          std::int32_t tile,
+                                          std::int32_t group) {
   for (std::int32_t s = 0; s < p.n_sequences; ++s) {
     const std::int32_t n = (p.row_begin[s + 1] - p.row_begin[s]) * group;
     const std::int32_t n_tiles = (n + kQueries - 1) / kQueries;
@@ -135,8 +137,8 @@ __device__ __forceinline__ void load_span(const AttentionArgs& p,
   for (int i = static_cast<int>(threadIdx.x); i < n * g.head_dim; i += kThreads) {
     const int j = i / g.head_dim, d = i % g.head_dim;
     const std::int32_t position = begin + j, block = table[position / g.block_tokens];
-    const std::byte* key = p.blocks + kv_offset(g, block, position % g.block_tokens, p.layer,
-                                                KvHalf::kKeys, kv_head);
+    const std::byte* key =
+        p.blocks + kv_offset(g, block, position % g.block_tokens, p.layer, KvHalf::kKeys, kv_head);
     keys[j * (g.head_dim + 1) + d] = load_kv<kKv>(key, d);
     values[j * g.head_dim + d] = load_kv<kKv>(key + g.plane_bytes(), d);
   }
@@ -281,25 +283,38 @@ AttentionPlan plan_attention(const AttnPagedArgs& args) {
   return plan;
 }
 
-void attn_paged(const Launch& launch_in, const AttnPagedArgs& args, const AttentionPlan& plan, float* space) {
+void attn_paged(const Launch& launch_in,
+                const AttnPagedArgs& args,
+                const AttentionPlan& plan,
+                float* space) {
   const KvGeometry& g = args.kv.geometry;
   if (g.head_dim > kMaxHeadDim)
     throw FatalError(ErrorCode::kUnsupportedModel,
                      "the CUDA backend has attention for heads of up to 256 dimensions, not " +
                          std::to_string(g.head_dim));
   const std::int32_t group = args.n_heads / g.n_kv_heads;
-  const AttentionArgs p{args.q,         args.positions, args.row_begin,   args.block_tables,
-                        args.kv.blocks, args.out,       plan.split ? space : nullptr,
-                        g,              args.n_sequences, args.max_blocks, args.n_heads,
-                        args.layer,     plan.n_runs,    args.scale};
+  const AttentionArgs p{args.q,
+                        args.positions,
+                        args.row_begin,
+                        args.block_tables,
+                        args.kv.blocks,
+                        args.out,
+                        plan.split ? space : nullptr,
+                        g,
+                        args.n_sequences,
+                        args.max_blocks,
+                        args.n_heads,
+                        args.layer,
+                        plan.n_runs,
+                        args.scale};
   Launch l = launch_in;
   // Every sequence may leave one tile unfilled.
   l.x = static_cast<unsigned>((std::int64_t{args.n_rows} * group) / kQueries + args.n_sequences);
   l.y = static_cast<unsigned>(g.n_kv_heads);
   l.z = plan.split ? static_cast<unsigned>(plan.n_runs) : 1;
   l.n_threads = kThreads;
-  l.shared_bytes = sizeof(float) * static_cast<std::size_t>(kQueries * g.head_dim +
-                                                            kSpan * (2 * g.head_dim + 1));
+  l.shared_bytes = sizeof(float) *
+                   static_cast<std::size_t>(kQueries * g.head_dim + kSpan * (2 * g.head_dim + 1));
   Launch second = launch_in;
   const std::int64_t n_all = std::int64_t{args.n_rows} * args.n_heads;
   second.x = static_cast<unsigned>((n_all + kWarps - 1) / kWarps);

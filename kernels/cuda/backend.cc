@@ -41,9 +41,9 @@ void* Scratch::at_least(std::size_t bytes) {
     const std::size_t wanted = std::max({bytes, size_ + size_ / 2, std::size_t{1} << 16});
     void* piece = runtime_.allocate(wanted);
     if (piece == nullptr)
-      throw FatalError(ErrorCode::kOutOfMemory, "the device has no memory for " +
-                                                    std::to_string(wanted) +
-                                                    " bytes of working space");
+      throw FatalError(
+          ErrorCode::kOutOfMemory,
+          "the device has no memory for " + std::to_string(wanted) + " bytes of working space");
     pieces_.push_back(piece);
     size_ = wanted;
   }
@@ -78,9 +78,8 @@ std::size_t CudaBackend::free_bytes() const { return runtime_->free_bytes(); }
 void* CudaBackend::do_allocate(std::size_t bytes) {
   void* address = runtime_->allocate(bytes);
   if (address == nullptr)
-    throw FatalError(ErrorCode::kOutOfMemory,
-                     "the device has no memory for an allocation of " + std::to_string(bytes) +
-                         " bytes");
+    throw FatalError(ErrorCode::kOutOfMemory, "the device has no memory for an allocation of " +
+                                                  std::to_string(bytes) + " bytes");
   return address;
 }
 
@@ -138,7 +137,7 @@ void CudaBackend::multiply(const Product& p) {
   for (std::int32_t first = 0; first < p.n_rows; first += kPassRows) {
     const std::int32_t n = std::min(kPassRows, p.n_rows - first);
     std::int32_t n_groups = (n + 7) / 8;
-    if (n_groups > 2) n_groups = (n_groups + 3) / 4 * 4;  // tiles of 32 tokens
+    n_groups = (n_groups + group_tile(n_groups) - 1) / group_tile(n_groups) * group_tile(n_groups);
     const Input input = input_of(w.dtype);
     const std::int64_t k_blocks = fragment::blocks_of(w.n_in, fragment::kBlockK);
     const std::int64_t row_blocks = fragment::blocks_of(
@@ -149,9 +148,8 @@ void CudaBackend::multiply(const Product& p) {
                       .n_groups = n_groups,
                       .n_row_blocks = static_cast<std::int32_t>(row_blocks),
                       .n_k_blocks = static_cast<std::int32_t>(k_blocks)};
-    const std::int64_t x_bytes = input == Input::kF32
-                                     ? std::int64_t{n_groups} * 8 * n_in * 4
-                                     : k_blocks * n_groups * fragment::kGroupBytes;
+    const std::int64_t x_bytes = input == Input::kF32 ? std::int64_t{n_groups} * 8 * n_in * 4
+                                                      : k_blocks * n_groups * fragment::kGroupBytes;
     auto* x = rows_.at_least<std::byte>(x_bytes);
     matmul.x = x;
     prepare_rows(plain, {.x = p.rows != nullptr ? p.x : p.x + std::int64_t{first} * n_in,
@@ -188,7 +186,7 @@ void CudaBackend::multiply(const Product& p) {
 
 void CudaBackend::do_embed(const EmbedArgs& args) {
   cuda::embed(Launch{.runtime = *runtime_, .overlap = path_ == CudaPath::kRingOverlap}, args,
-        args.table->weights.as<std::byte>(), args.table->scales.as<float>());
+              args.table->weights.as<std::byte>(), args.table->scales.as<float>());
 }
 
 void CudaBackend::do_qkv_rope_append(const QkvRopeAppendArgs& args) {
@@ -206,8 +204,8 @@ void CudaBackend::do_qkv_rope_append(const QkvRopeAppendArgs& args) {
 
 void CudaBackend::do_attn_paged(const AttnPagedArgs& args) {
   const AttentionPlan plan = plan_attention(args);
-  cuda::attn_paged(Launch{.runtime = *runtime_, .overlap = path_ == CudaPath::kRingOverlap}, args, plan,
-             plan.split ? parts_.at_least<float>(plan.n_floats) : nullptr);
+  cuda::attn_paged(Launch{.runtime = *runtime_, .overlap = path_ == CudaPath::kRingOverlap}, args,
+                   plan, plan.split ? parts_.at_least<float>(plan.n_floats) : nullptr);
 }
 
 void CudaBackend::do_matmul_residual(const MatmulResidualArgs& args) {
@@ -245,7 +243,8 @@ void CudaBackend::do_lm_head(const LmHeadArgs& args) {
 
 void CudaBackend::do_choose(const ChooseArgs& args) {
   void* space = choose_.at_least(static_cast<std::size_t>(choose_space_bytes(args)));
-  cuda::choose(Launch{.runtime = *runtime_, .overlap = path_ == CudaPath::kRingOverlap}, args, space);
+  cuda::choose(Launch{.runtime = *runtime_, .overlap = path_ == CudaPath::kRingOverlap}, args,
+               space);
 }
 
 void CudaBackend::do_accept(const AcceptArgs& args) {

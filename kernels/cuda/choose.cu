@@ -41,7 +41,7 @@ __device__ __forceinline__ Best block_best(Best x, Best* room, int n_warps) {
 }
 
 // Shared memory holds no objects with initial values; this is room for kWarps of them.
-#define FORETOKEN_SHARED_BESTS(name, n_warps)                               \
+#define FORETOKEN_SHARED_BESTS(name, n_warps)                                \
   __shared__ double name##_bytes[(n_warps) * sizeof(Best) / sizeof(double)]; \
   Best* name = reinterpret_cast<Best*>(name##_bytes)
 
@@ -51,9 +51,9 @@ struct ChooseKernelArgs {
   const Adjustment* adjustments;
   Choice* choices;
   TopLogprob* top;
-  Best* bests;       // [n_rows][n_slices]
-  float* adjusted;   // [n_rows][n_valid], truncated rows only
-  double* weights;   // [n_rows][n_valid], likewise
+  Best* bests;      // [n_rows][n_slices]
+  float* adjusted;  // [n_rows][n_valid], truncated rows only
+  double* weights;  // [n_rows][n_valid], likewise
   std::int32_t vocab;
   std::int32_t n_valid;
   std::int32_t n_slices;
@@ -87,11 +87,8 @@ __device__ __forceinline__ double inverse_of(const RowRule& rule) {
 }
 
 // The better of `best` and (score of) this candidate; two logarithms only where they could matter.
-__device__ __forceinline__ Best with_candidate(const Best& best,
-                                               float logit,
-                                               std::int32_t id,
-                                               double inverse,
-                                               std::uint32_t word) {
+__device__ __forceinline__ Best
+with_candidate(const Best& best, float logit, std::int32_t id, double inverse, std::uint32_t word) {
   if (!(logit > kLeast)) return best;
   if (best.token >= 0) {
     const double z = static_cast<double>(logit) * inverse;
@@ -117,7 +114,8 @@ __global__ void __launch_bounds__(kSliceThreads) choose_slice_kernel(ChooseKerne
   const auto begin = static_cast<std::int32_t>(blockIdx.x) * kSlice;
   const std::int32_t end = begin + kSlice < p.n_valid ? begin + kSlice : p.n_valid;
   Best best;
-  for (std::int32_t id = begin + static_cast<std::int32_t>(threadIdx.x); id < end; id += kSliceThreads) {
+  for (std::int32_t id = begin + static_cast<std::int32_t>(threadIdx.x); id < end;
+       id += kSliceThreads) {
     const float l = adjusted_logit(p, rule, logits, id);
     if (l > kLeast) best = better(best, Best{static_cast<double>(l), id});
   }
@@ -128,10 +126,10 @@ __global__ void __launch_bounds__(kSliceThreads) choose_slice_kernel(ChooseKerne
     best.score = noisy_score(static_cast<float>(best.score), inverse, word_of(rule, best.token));
     for (std::int32_t four = begin + 4 * static_cast<std::int32_t>(threadIdx.x); four < end;
          four += 4 * kSliceThreads) {
-      const Philox4 noise =
-          philox(static_cast<std::uint32_t>(four) >> 2, rule.position, rule.choice,
-                 static_cast<std::uint32_t>(NoiseDomain::kTarget),
-                 static_cast<std::uint32_t>(rule.seed), static_cast<std::uint32_t>(rule.seed >> 32));
+      const Philox4 noise = philox(static_cast<std::uint32_t>(four) >> 2, rule.position,
+                                   rule.choice, static_cast<std::uint32_t>(NoiseDomain::kTarget),
+                                   static_cast<std::uint32_t>(rule.seed),
+                                   static_cast<std::uint32_t>(rule.seed >> 32));
 #pragma unroll
       for (int i = 0; i < 4; ++i)
         if (four + i < end)
@@ -165,10 +163,14 @@ struct RowSpace {
   Best* bests;            // one a warp
 };
 
-// The rank-th smallest (from 1) of value(id) over the ids that are in the set. The set is not smaller.
+// The rank-th smallest (from 1) of value(id) over the ids that are in the set. The set is not
+// smaller.
 template <class InSet, class Value>
-__device__ std::uint32_t select(
-    std::uint32_t rank, std::int32_t n, const RowSpace& s, const InSet& in_set, const Value& value) {
+__device__ std::uint32_t select(std::uint32_t rank,
+                                std::int32_t n,
+                                const RowSpace& s,
+                                const InSet& in_set,
+                                const Value& value) {
   std::uint32_t prefix = 0;
   for (int shift = 24; shift >= 0; shift -= 8) {
     sync_block();
@@ -203,16 +205,17 @@ __device__ Cut cut_top_k(const float* logits, std::int32_t n, std::uint32_t k, c
   for (std::int32_t id = static_cast<std::int32_t>(threadIdx.x); id < n; id += kRowThreads)
     if (valid(id) && key_of(logits[id]) > cut.key) above += 1;
   above = block_sum(above, s.sums, kRowThreads / 32);
-  cut.id = static_cast<std::int32_t>(
-      select(k - static_cast<std::uint32_t>(above), n, s,
-             [&](std::int32_t id) { return valid(id) && key_of(logits[id]) == cut.key; },
-             [](std::int32_t id) { return static_cast<std::uint32_t>(id); }));
+  cut.id = static_cast<std::int32_t>(select(
+      k - static_cast<std::uint32_t>(above), n, s,
+      [&](std::int32_t id) { return valid(id) && key_of(logits[id]) == cut.key; },
+      [](std::int32_t id) { return static_cast<std::uint32_t>(id); }));
   return cut;
 }
 
-// Where the shortest prefix ends whose weight reaches p of the total. weights: zero for what is out.
-__device__ Cut cut_top_p(
-    const float* logits, const double* weights, std::int32_t n, double p, const RowSpace& s) {
+// Where the shortest prefix ends whose weight reaches p of the total. weights: zero for what is
+// out.
+__device__ Cut
+cut_top_p(const float* logits, const double* weights, std::int32_t n, double p, const RowSpace& s) {
   const auto weight_from = [&](std::uint32_t key) {
     double sum = 0;
     for (std::int32_t id = static_cast<std::int32_t>(threadIdx.x); id < n; id += kRowThreads)
@@ -341,15 +344,18 @@ __global__ void __launch_bounds__(kRowThreads) choose_finish_kernel(ChooseKernel
       Best next;
       for (std::int32_t id = first; id < n; id += kRowThreads) {
         const double l = static_cast<double>(raw[id]);
-        if (raw[id] > kLeast && (l < previous.score || (l == previous.score && id > previous.token)))
+        if (raw[id] > kLeast &&
+            (l < previous.score || (l == previous.score && id > previous.token)))
           next = better(next, Best{l, id});
       }
       next = block_best(next, bests, kRowThreads / 32);
       if (threadIdx.x == 0)
         p.top[row * kMaxTopLogprobs + i] = {
             next.token, next.token >= 0 ? static_cast<float>(next.score - log_total) : kLeast};
-      if (next.token >= 0) previous = next;
-      else previous = {static_cast<double>(kLeast), 0x7fffffff};
+      if (next.token >= 0)
+        previous = next;
+      else
+        previous = {static_cast<double>(kLeast), 0x7fffffff};
     }
   }
   if (threadIdx.x == 0) p.choices[row] = choice;
@@ -369,9 +375,9 @@ std::int64_t choose_space_bytes(const ChooseArgs& args) {
 
 void choose(const Launch& launch_in, const ChooseArgs& args, void* space) {
   const std::int64_t most_rows = std::min(args.n_rows, kChooseRows), n = args.n_valid;
-  ChooseKernelArgs p{args.logits, args.rules, args.adjustments, args.choices, args.top,
-                     nullptr,     nullptr,    nullptr,          args.vocab,   args.n_valid,
-                     slices_of(args)};
+  ChooseKernelArgs p{args.logits, args.rules,   args.adjustments, args.choices,
+                     args.top,    nullptr,      nullptr,          nullptr,
+                     args.vocab,  args.n_valid, slices_of(args)};
   auto* at = static_cast<std::byte*>(space);
   p.bests = reinterpret_cast<Best*>(at);
   at += padded(most_rows * p.n_slices * static_cast<std::int64_t>(sizeof(Best)));

@@ -1,7 +1,7 @@
 // Every instruction that C++ does not spell, once: matrix products, bulk copies and their barriers,
-// clusters, dependent launch, narrow floats. Kernels include this and nothing of CUDA beside it. The
-// emulator (kernels/emu/machine.h) gives the same names a meaning on the CPU, so the very source of
-// a kernel runs in the tests without a device.
+// clusters, dependent launch, narrow floats. Kernels include this and nothing of CUDA beside it.
+// The emulator (kernels/emu/machine.h) gives the same names a meaning on the CPU, so the very
+// source of a kernel runs in the tests without a device.
 #pragma once
 
 #include <cstdint>
@@ -158,19 +158,26 @@ __device__ __forceinline__ void barrier_wait(std::uint64_t* barrier, int parity)
       : "memory");
 }
 // Weights stream through: they leave L2 first. Activations stay: every block reads them.
-__device__ __forceinline__ void bulk_copy_once(void* to, const void* from, int bytes, std::uint64_t* barrier) {
+__device__ __forceinline__ void bulk_copy_once(void* to,
+                                               const void* from,
+                                               int bytes,
+                                               std::uint64_t* barrier) {
   std::uint64_t policy;
   asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
   asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], "
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
+      "[%1], "
       "%2, [%3], %4;" ::"r"(shared_address(to)),
       "l"(from), "r"(bytes), "r"(shared_address(barrier)), "l"(policy)
       : "memory");
 }
-__device__ __forceinline__ void bulk_copy(void* to, const void* from, int bytes, std::uint64_t* barrier) {
+__device__ __forceinline__ void bulk_copy(void* to,
+                                          const void* from,
+                                          int bytes,
+                                          std::uint64_t* barrier) {
   asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-          shared_address(to)),
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(shared_address(to)),
       "l"(from), "r"(bytes), "r"(shared_address(barrier))
       : "memory");
 }

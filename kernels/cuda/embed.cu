@@ -45,18 +45,27 @@ __global__ void __launch_bounds__(kThreads) embed_kernel(EmbedKernelArgs p) {
 
 }  // namespace
 
-void embed(const Launch& launch_in, const EmbedArgs& args, const std::byte* weights, const float* scales) {
+void embed(const Launch& launch_in,
+           const EmbedArgs& args,
+           const std::byte* weights,
+           const float* scales) {
   Launch l = launch_in;
   l.x = static_cast<unsigned>(args.n_rows);
   l.n_threads = kThreads;
-  const EmbedKernelArgs p{weights, scales, args.tokens, args.hidden,
-                          static_cast<std::int32_t>(args.table->n_in), args.scale};
+  const EmbedKernelArgs p{
+      weights,   scales, args.tokens, args.hidden, static_cast<std::int32_t>(args.table->n_in),
+      args.scale};
   switch (args.table->dtype) {
-    case DType::kF32: return launch(l, "embed", embed_kernel<DType::kF32>, p);
-    case DType::kBf16: return launch(l, "embed", embed_kernel<DType::kBf16>, p);
-    case DType::kF16: return launch(l, "embed", embed_kernel<DType::kF16>, p);
-    case DType::kI8: return launch(l, "embed", embed_kernel<DType::kI8>, p);
-    case DType::kF8E4M3: return launch(l, "embed", embed_kernel<DType::kF8E4M3>, p);
+    case DType::kF32:
+      return launch(l, "embed", embed_kernel<DType::kF32>, p);
+    case DType::kBf16:
+      return launch(l, "embed", embed_kernel<DType::kBf16>, p);
+    case DType::kF16:
+      return launch(l, "embed", embed_kernel<DType::kF16>, p);
+    case DType::kI8:
+      return launch(l, "embed", embed_kernel<DType::kI8>, p);
+    case DType::kF8E4M3:
+      return launch(l, "embed", embed_kernel<DType::kF8E4M3>, p);
   }
 }
 

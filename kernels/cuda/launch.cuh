@@ -12,7 +12,11 @@
 namespace foretoken::cuda {
 
 template <class... Parameters, class... Arguments>
-void launch(const Launch& l, const char* name, void (*kernel)(Parameters...), Arguments&&... arguments) {
+void launch(const Launch& l,
+            const char* name,
+            void (*kernel)(Parameters...),
+            Arguments&&... arguments) {
+  l.runtime.bind();
   if (l.shared_bytes > 48u << 10)
     cuda_check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                                     cudaFuncAttributeMaxDynamicSharedMemorySize,

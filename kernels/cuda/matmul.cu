@@ -10,15 +10,16 @@ namespace {
 
 constexpr int kThreads = 256;  // a warp for each row tile of a block
 
-// Grid: row blocks, tiles of kGroups groups, parts of K.
+// Grid: tiles of kGroups groups, row blocks, parts of K. Tiles first, so that those of a long
+// prompt that share weights run together and find them in L2.
 template <DType kWeights, int kGroups>
 __global__ void __launch_bounds__(kThreads) matmul_simple_kernel(MatmulArgs p) {
   wait_for_earlier_kernels();
   let_next_kernel_start();
   constexpr int kBlockBytes = fragment::block_bytes(kElement<kWeights>);
   const int warp = warp_id(), lane = lane_id(), part = static_cast<int>(blockIdx.z);
-  const auto row_block = static_cast<std::int64_t>(blockIdx.x);
-  const auto first_group = static_cast<std::int64_t>(blockIdx.y) * kGroups;
+  const auto row_block = static_cast<std::int64_t>(blockIdx.y);
+  const auto first_group = static_cast<std::int64_t>(blockIdx.x) * kGroups;
   const std::int64_t begin = fragment::part_begin(p.n_k_blocks, p.n_parts, part);
   const std::int64_t end = fragment::part_begin(p.n_k_blocks, p.n_parts, part + 1);
   const std::byte* w = p.weights + (row_block * p.n_k_blocks + begin) * kBlockBytes;
@@ -38,11 +39,12 @@ __global__ void __launch_bounds__(kThreads) matmul_simple_kernel(MatmulArgs p) {
   for (int group = 0; group < kGroups; ++group)
 #pragma unroll
     for (int i = 0; i < fragment::kCValues; ++i)
-      out[std::int64_t{group * 8 + fragment::c_token(lane, i)} * n_rows + fragment::c_row(lane, i)] =
-          acc[group][i];
+      out[std::int64_t{group * 8 + fragment::c_token(lane, i)} * n_rows +
+          fragment::c_row(lane, i)] = acc[group][i];
 }
 
-// f32 weights, row by row: a warp a row, lanes take every 32nd value of K. For tests and small models.
+// f32 weights, row by row: a warp a row, lanes take every 32nd value of K. For tests and small
+// models.
 __global__ void __launch_bounds__(kThreads) matmul_f32_kernel(MatmulArgs p) {
   wait_for_earlier_kernels();
   let_next_kernel_start();
@@ -88,15 +90,16 @@ void start_simple(const Launch& l, const MatmulArgs& args, int groups) {
   if (groups == 1) launch(l, name, matmul_simple_kernel<kWeights, 1>, args);
   if (groups == 2) launch(l, name, matmul_simple_kernel<kWeights, 2>, args);
   if (groups == 4) launch(l, name, matmul_simple_kernel<kWeights, 4>, args);
+  if (groups == 8) launch(l, name, matmul_simple_kernel<kWeights, 8>, args);
 }
 
 }  // namespace
 
 void matmul_simple(const Launch& launch_in, const MatmulArgs& args) {
-  const int groups = args.n_groups <= 2 ? args.n_groups : 4;
+  const int groups = group_tile(args.n_groups);
   Launch l = launch_in;
-  l.x = static_cast<unsigned>(args.n_row_blocks);
-  l.y = static_cast<unsigned>(args.n_groups / groups);
+  l.x = static_cast<unsigned>(args.n_groups / groups);
+  l.y = static_cast<unsigned>(args.n_row_blocks);
   l.z = static_cast<unsigned>(args.n_parts);
   l.n_threads = kThreads;
   if (args.dtype == DType::kBf16) start_simple<DType::kBf16>(l, args, groups);
@@ -119,9 +122,12 @@ void finish_parts(const Launch& launch_in, const MatmulArgs& args, const FinishA
   l.y = static_cast<unsigned>(finish.n_tokens);
   l.n_threads = kThreads;
   const char* name = "finish_parts";
-  if (finish.finish == Finish::kStore) launch(l, name, finish_parts_kernel<Finish::kStore>, args, finish);
-  if (finish.finish == Finish::kAdd) launch(l, name, finish_parts_kernel<Finish::kAdd>, args, finish);
-  if (finish.finish == Finish::kSwiglu) launch(l, name, finish_parts_kernel<Finish::kSwiglu>, args, finish);
+  if (finish.finish == Finish::kStore)
+    launch(l, name, finish_parts_kernel<Finish::kStore>, args, finish);
+  if (finish.finish == Finish::kAdd)
+    launch(l, name, finish_parts_kernel<Finish::kAdd>, args, finish);
+  if (finish.finish == Finish::kSwiglu)
+    launch(l, name, finish_parts_kernel<Finish::kSwiglu>, args, finish);
 }
 
 }  // namespace foretoken::cuda

@@ -11,9 +11,9 @@
 namespace foretoken::cuda {
 namespace {
 
-constexpr int kConsumers = 8;                       // warps, one for each row tile
-constexpr int kThreads = 32 * (kConsumers + 1);     // and one that copies
-constexpr int kSharedBytes = 100 << 10;             // two blocks fit on a multiprocessor
+constexpr int kConsumers = 8;                         // warps, one for each row tile
+constexpr int kThreads = 32 * (kConsumers + 1);       // and one that copies
+constexpr int kSharedBytes = 100 << 10;               // two blocks fit on a multiprocessor
 constexpr int kTilePitch = fragment::kBlockRows + 4;  // floats; lanes of a store meet no bank twice
 
 template <DType kWeights, int kGroups>
@@ -37,8 +37,8 @@ __device__ __forceinline__ void feed(const MatmulArgs& p,
                                      std::uint64_t* full,
                                      std::uint64_t* empty) {
   using S = Shape<kWeights, kGroups>;
-  const std::byte* w = p.weights +
-                       (static_cast<std::int64_t>(blockIdx.x) * p.n_k_blocks + begin) * S::kWeightBytes;
+  const std::byte* w =
+      p.weights + (static_cast<std::int64_t>(blockIdx.x) * p.n_k_blocks + begin) * S::kWeightBytes;
   const std::byte* x = p.x + begin * p.n_groups * fragment::kGroupBytes;
   const auto start_weights = [&](int i) {
     const int s = i % S::kStages;
@@ -64,11 +64,8 @@ __device__ __forceinline__ void feed(const MatmulArgs& p,
 }
 
 template <DType kWeights, int kGroups>
-__device__ __forceinline__ void consume(int n,
-                                        const std::byte* stages,
-                                        float* tile,
-                                        std::uint64_t* full,
-                                        std::uint64_t* empty) {
+__device__ __forceinline__ void consume(
+    int n, const std::byte* stages, float* tile, std::uint64_t* full, std::uint64_t* empty) {
   using S = Shape<kWeights, kGroups>;
   const int warp = warp_id(), lane = lane_id();
   const auto load = [](const std::byte* at) { return load_words(at); };
@@ -92,11 +89,15 @@ __device__ __forceinline__ void consume(int n,
 
 // Each block of the cluster finishes its share of the rows: sums in order of parts, then `f`.
 template <Finish kFinish>
-__device__ __forceinline__ void finish_tile(const MatmulArgs& p, const FinishArgs& f, const float* tile) {
+__device__ __forceinline__ void finish_tile(const MatmulArgs& p,
+                                            const FinishArgs& f,
+                                            const float* tile) {
   constexpr int kPerPair = kFinish == Finish::kSwiglu ? 2 : 1;
   const int rank = p.n_parts > 1 ? cluster_rank() : 0;
-  const int n_columns = fragment::kBlockRows / kPerPair / p.n_parts;  // of this block of the cluster
-  const int first = static_cast<int>(blockIdx.x) * (fragment::kBlockRows / kPerPair) + rank * n_columns;
+  const int n_columns =
+      fragment::kBlockRows / kPerPair / p.n_parts;  // of this block of the cluster
+  const int first =
+      static_cast<int>(blockIdx.x) * (fragment::kBlockRows / kPerPair) + rank * n_columns;
   const std::int64_t first_row = static_cast<std::int64_t>(blockIdx.x) * fragment::kBlockRows;
   for (int i = static_cast<int>(threadIdx.x); i < n_columns * f.n_tokens; i += kThreads) {
     const int token = i / n_columns, column = first + i % n_columns;
@@ -119,7 +120,8 @@ __global__ void __launch_bounds__(kThreads, 2) matmul_ring_kernel(MatmulArgs p, 
   using S = Shape<kWeights, kGroups>;
   std::byte* stages = shared_memory();
   float* tile = reinterpret_cast<float*>(stages + S::kStages * S::kStageBytes);
-  auto* full = reinterpret_cast<std::uint64_t*>(stages + S::kStages * S::kStageBytes + S::kTileBytes);
+  auto* full =
+      reinterpret_cast<std::uint64_t*>(stages + S::kStages * S::kStageBytes + S::kTileBytes);
   std::uint64_t* empty = full + S::kStages;
   const int part = static_cast<int>(blockIdx.z);
   const std::int64_t begin = fragment::part_begin(p.n_k_blocks, p.n_parts, part);

@@ -64,14 +64,15 @@ void pack_row(std::byte* slab,
   for (std::int64_t k = 0; k < n_in; k += 2) {
     std::byte* to = slab + fragment::weight_offset(element, n_k_blocks, row_in_slab, k);
     const std::int64_t pair = std::min<std::int64_t>(2, n_in - k) * element;
-    std::memcpy(to, from + k * element, static_cast<std::size_t>(pair));  // k and k + 1 lie together
+    std::memcpy(to, from + k * element,
+                static_cast<std::size_t>(pair));  // k and k + 1 lie together
   }
 }
 
 template <class Work>
 void in_parallel(std::int64_t n, const Work& work) {
-  const auto n_threads =
-      std::clamp<std::int64_t>(std::thread::hardware_concurrency(), 1, std::max<std::int64_t>(1, n / 64));
+  const auto n_threads = std::clamp<std::int64_t>(std::thread::hardware_concurrency(), 1,
+                                                  std::max<std::int64_t>(1, n / 64));
   std::vector<std::thread> threads;
   for (std::int64_t t = 1; t < n_threads; ++t)
     threads.emplace_back([&, t] { work(n * t / n_threads, n * (t + 1) / n_threads); });
@@ -97,9 +98,8 @@ Linear CudaBackend::do_pack(std::span<const LinearSource> sources, Stacking stac
   const std::int64_t n_rows = packed_rows(linear);
   const std::int64_t n_blocks = fragment::blocks_of(n_rows, fragment::kBlockRows);
   const std::int64_t n_k_blocks = fragment::blocks_of(linear.n_in, fragment::kBlockK);
-  const std::int64_t block_row_bytes = rows_only
-                                           ? fragment::kBlockRows * linear.n_in * element
-                                           : n_k_blocks * fragment::block_bytes(element);
+  const std::int64_t block_row_bytes = rows_only ? fragment::kBlockRows * linear.n_in * element
+                                                 : n_k_blocks * fragment::block_bytes(element);
   linear.weights = allocate(static_cast<std::size_t>(n_blocks * block_row_bytes));
   const std::int64_t blocks_per_slab =
       std::clamp<std::int64_t>(kSlabBytes / block_row_bytes, 1, n_blocks);

@@ -43,7 +43,8 @@ __global__ void __launch_bounds__(kThreads) prepare_rows_kernel(PrepareArgs p) {
   } else {
     constexpr bool kBf16 = kInput == Input::kBf16;
     std::byte* out = static_cast<std::byte*>(p.out);
-    const int n_padded = static_cast<int>(fragment::blocks_of(p.n_in, fragment::kBlockK)) * fragment::kBlockK;
+    const int n_padded =
+        static_cast<int>(fragment::blocks_of(p.n_in, fragment::kBlockK)) * fragment::kBlockK;
     for (int k = 2 * t; k < n_padded; k += 2 * kThreads) {
       const std::uint32_t pair = to_half(value(k), kBf16) | to_half(value(k + 1), kBf16) << 16;
       *reinterpret_cast<std::uint32_t*>(out + fragment::x_offset(p.n_groups, token, k)) = pair;

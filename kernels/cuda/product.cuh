@@ -1,5 +1,5 @@
-// The arithmetic that all products share: a warp's 16 rows times 64 values of K, and what becomes of
-// a finished sum. One order for every number of tokens: K from its beginning, 16 at a time.
+// The arithmetic that all products share: a warp's 16 rows times 64 values of K, and what becomes
+// of a finished sum. One order for every number of tokens: K from its beginning, 16 at a time.
 #pragma once
 
 #include "kernels/cuda/device.cuh"
@@ -37,7 +37,8 @@ __device__ __forceinline__ void load_a(const std::byte* block,
   }
 }
 
-// acc += block rows of `row_tile` times kGroups groups of 8 tokens. x: the groups' part of a K block.
+// acc += block rows of `row_tile` times kGroups groups of 8 tokens. x: the groups' part of a K
+// block.
 template <DType kWeights, int kGroups, class Load>
 __device__ __forceinline__ void multiply_block(const std::byte* block,
                                                const std::byte* x,
@@ -73,7 +74,8 @@ __device__ __forceinline__ float silu_times(float gate, float up) {
   return gate / (1.0f + expf(-gate)) * up;
 }
 
-// sum(packed row): the finished sum of that row for this token. Writes column `column` of the token.
+// sum(packed row): the finished sum of that row for this token. Writes column `column` of the
+// token.
 template <Finish kFinish, class Sum>
 __device__ __forceinline__ void write_column(std::int32_t token,
                                              std::int32_t column,

@@ -1,5 +1,5 @@
-// What follows the projection: per-head norms, rotation, K and V into their slots. One block for each
-// head of a row; query heads first, then keys, then values.
+// What follows the projection: per-head norms, rotation, K and V into their slots. One block for
+// each head of a row; query heads first, then keys, then values.
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/reduce.cuh"
@@ -30,7 +30,8 @@ __device__ __forceinline__ void store_kv(std::byte* to, int i, DType dtype, floa
   if (dtype == DType::kF32)
     reinterpret_cast<float*>(to)[i] = x;
   else
-    reinterpret_cast<std::uint16_t*>(to)[i] = dtype == DType::kBf16 ? f32_to_bf16(x) : f32_to_f16(x);
+    reinterpret_cast<std::uint16_t*>(to)[i] =
+        dtype == DType::kBf16 ? f32_to_bf16(x) : f32_to_f16(x);
 }
 
 __global__ void __launch_bounds__(kThreads) rope_append_kernel(RopeArgs p) {

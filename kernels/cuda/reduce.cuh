@@ -1,5 +1,5 @@
-// Sums and maxima over a block in one fixed order: lanes by halving, then warps from the first to the
-// last. The order depends on the size of the block alone.
+// Sums and maxima over a block in one fixed order: lanes by halving, then warps from the first to
+// the last. The order depends on the size of the block alone.
 #pragma once
 
 #include "kernels/cuda/device.cuh"

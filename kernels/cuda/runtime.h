@@ -27,10 +27,13 @@ class Runtime {
  public:
   virtual ~Runtime() = default;
   virtual DeviceInfo info() const = 0;
+  // Makes this the calling thread's device: the one that made a Runtime need not be the one that
+  // uses it.
+  virtual void bind() const = 0;
   virtual std::size_t free_bytes() const = 0;
   virtual void* allocate(std::size_t bytes) = 0;  // zeroed; null when there is no memory left
   virtual void free(void* address) noexcept = 0;
-  virtual void upload(void* to, const void* from, std::size_t bytes) = 0;  // `from` is read now
+  virtual void upload(void* to, const void* from, std::size_t bytes) = 0;    // `from` is read now
   virtual void download(void* to, const void* from, std::size_t bytes) = 0;  // waits
   virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
   virtual void synchronize() = 0;

@@ -26,7 +26,7 @@ class CudaGraph final : public Graph {
 class CudaRuntime final : public Runtime {
  public:
   explicit CudaRuntime(int index) : index_(index) {
-    cuda_check(cudaSetDevice(index), device().c_str(), "cudaSetDevice");
+    bind();
     cudaDeviceProp properties;
     cuda_check(cudaGetDeviceProperties(&properties, index), device().c_str(),
                "cudaGetDeviceProperties");
@@ -45,12 +45,20 @@ class CudaRuntime final : public Runtime {
     cudaStreamDestroy(setup_);
   }
   DeviceInfo info() const override { return info_; }
+  void bind() const override {
+    static thread_local int bound = -1;
+    if (bound == index_) return;
+    cuda_check(cudaSetDevice(index_), device().c_str(), "cudaSetDevice");
+    bound = index_;
+  }
   std::size_t free_bytes() const override {
+    bind();
     std::size_t free = 0, total = 0;
     cuda_check(cudaMemGetInfo(&free, &total), device().c_str(), "cudaMemGetInfo");
     return free;
   }
   void* allocate(std::size_t bytes) override {
+    bind();
     void* address = nullptr;
     const cudaError_t status = cudaMalloc(&address, bytes);
     if (status == cudaErrorMemoryAllocation) {
@@ -69,23 +77,28 @@ class CudaRuntime final : public Runtime {
   }
   // Pageable memory is staged before the call returns, so `from` may change at once.
   void upload(void* to, const void* from, std::size_t bytes) override {
+    bind();
     cuda_check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream_), "an upload",
                "cudaMemcpyAsync");
   }
   void download(void* to, const void* from, std::size_t bytes) override {
+    bind();
     cuda_check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_), "a download",
                "cudaMemcpyAsync");
     synchronize();
   }
   void copy(void* to, const void* from, std::size_t bytes) override {
+    bind();
     cuda_check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_), "a copy",
                "cudaMemcpyAsync");
   }
   void synchronize() override {
+    bind();
     cuda_check(cudaStreamSynchronize(stream_), "queued work", "cudaStreamSynchronize");
   }
   // Relaxed: scratch that grows while capturing is allocated, not recorded.
   std::unique_ptr<Graph> capture(const std::function<void()>& calls) override {
+    bind();
     cuda_check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed), "a recording",
                "cudaStreamBeginCapture");
     calls();
@@ -98,6 +111,7 @@ class CudaRuntime final : public Runtime {
     return std::make_unique<CudaGraph>(exec);
   }
   void replay(Graph& graph) override {
+    bind();
     cuda_check(cudaGraphLaunch(static_cast<CudaGraph&>(graph).exec(), stream_), "a recording",
                "cudaGraphLaunch");
   }
@@ -125,8 +139,7 @@ std::unique_ptr<Runtime> make_runtime(int index) {
                 cudaGetErrorName(status) + ")");
   if (index >= n_devices)
     unavailable("device cuda:" + std::to_string(index) + " was asked for, but this machine shows " +
-                std::to_string(n_devices) +
-                (n_devices == 1 ? " CUDA device" : " CUDA devices") +
+                std::to_string(n_devices) + (n_devices == 1 ? " CUDA device" : " CUDA devices") +
                 "; CUDA_VISIBLE_DEVICES may hide some");
   return std::make_unique<CudaRuntime>(index);
 }

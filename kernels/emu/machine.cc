@@ -105,7 +105,8 @@ void entry() {
 
 void start(Fiber& fiber) {
   if (!fiber.stack) fiber.stack = std::make_unique<std::byte[]>(kStackBytes);
-  auto top = reinterpret_cast<std::uintptr_t>(fiber.stack.get() + kStackBytes) & ~std::uintptr_t{63};
+  auto top =
+      reinterpret_cast<std::uintptr_t>(fiber.stack.get() + kStackBytes) & ~std::uintptr_t{63};
   auto* slot = reinterpret_cast<void**>(top);
   *--slot = nullptr;  // what entry() would return to; also what aligns its frame
   *--slot = reinterpret_cast<void*>(&entry);
@@ -122,7 +123,8 @@ void meet(Meeting& meeting) {
     meeting.count = 0;
     ++meeting.generation;
     ++progress;
-    // The moment after a barrier is when one that is missing further on shows: some warps run ahead.
+    // The moment after a barrier is when one that is missing further on shows: some warps run
+    // ahead.
     if (schedule_seed > 1 && meeting.expected > 32) frozen = rng() & rng();
     return;
   }
@@ -236,7 +238,8 @@ void multiply_warp(Warp& warp, bool is_bf16) {
     }
 }
 
-void product(float (&c)[4], const std::uint32_t* a, std::uint32_t b0, std::uint32_t b1, bool is_bf16) {
+void product(
+    float (&c)[4], const std::uint32_t* a, std::uint32_t b0, std::uint32_t b1, bool is_bf16) {
   Warp& warp = my_warp();
   const int lane = static_cast<int>(here.thread.x) % 32;
   std::copy(a, a + 4, warp.a[lane]);
@@ -254,8 +257,8 @@ void product(float (&c)[4], const std::uint32_t* a, std::uint32_t b0, std::uint3
 std::byte* shared_of_rank(int rank) { return blocks[static_cast<std::size_t>(rank)].shared; }
 
 void barrier_init(std::uint64_t* barrier, int n_arrivals) {
-  *barrier = bits_as<std::uint64_t>(BarrierBits{static_cast<std::int16_t>(n_arrivals),
-                                                static_cast<std::int16_t>(n_arrivals), 0});
+  *barrier = bits_as<std::uint64_t>(
+      BarrierBits{static_cast<std::int16_t>(n_arrivals), static_cast<std::int16_t>(n_arrivals), 0});
 }
 void barrier_arrive(std::uint64_t* barrier) {
   BarrierBits bits = read(barrier);
@@ -284,7 +287,8 @@ void run(const Grid& grid, const std::function<void()>& kernel) {
   if (grid.shared_bytes > 227 << 10) die("more shared memory than a block can have");
   if (grid.blocks.x == 0 || grid.blocks.y == 0 || grid.blocks.z == 0) die("an empty grid");
   if (grid.blocks.y > 65535 || grid.blocks.z > 65535) die("a grid beyond 65535 in y or z");
-  if (grid.blocks.z % static_cast<unsigned>(grid.cluster) != 0) die("clusters do not fill the grid");
+  if (grid.blocks.z % static_cast<unsigned>(grid.cluster) != 0)
+    die("clusters do not fill the grid");
   rng.seed(schedule_seed);
   body = &kernel;
   const auto n_threads = static_cast<std::size_t>(grid.n_threads);
@@ -302,7 +306,8 @@ void run(const Grid& grid, const std::function<void()>& kernel) {
           block.shared_bytes = grid.shared_bytes;
           block.warps.resize(n_threads / 32);
           for (Warp& warp : block.warps) warp.meeting.expected = 32;
-          block.memory.assign(grid.shared_bytes + 128, std::byte{0xff});  // NaN to whoever reads early
+          block.memory.assign(grid.shared_bytes + 128,
+                              std::byte{0xff});  // NaN to whoever reads early
           auto at = reinterpret_cast<std::uintptr_t>(block.memory.data());
           block.shared = reinterpret_cast<std::byte*>((at + 127) & ~std::uintptr_t{127});
           for (std::size_t t = 0; t < n_threads; ++t) {

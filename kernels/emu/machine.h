@@ -1,9 +1,9 @@
 // A CUDA device made of plain C++: the names of kernels/cuda/device.cuh with a meaning on the CPU.
 // Blocks (or clusters) run one after another; the threads of a block are fibers that take turns at
 // every point of synchronisation, in an order shuffled from a seed, so that a missing barrier
-// shows. Products follow the fragment table of the PTX manual, kept in machine.cc apart from the maps the
-// kernels use. Shows wrong layouts, indices, masks and orders; says nothing of speed, of memory
-// ordering between threads, or of a real unit's rounding. One thread at a time; tests only.
+// shows. Products follow the fragment table of the PTX manual, kept in machine.cc apart from the
+// maps the kernels use. Shows wrong layouts, indices, masks and orders; says nothing of speed, of
+// memory ordering between threads, or of a real unit's rounding. One thread at a time; tests only.
 #pragma once
 
 #include <cmath>
@@ -51,7 +51,8 @@ void wait_cluster();
 void pass_turn();
 // Shows `value` to the warp and gives what lane `from` showed.
 std::uint64_t exchange(std::uint64_t value, int from);
-void product(float (&c)[4], const std::uint32_t* a, std::uint32_t b0, std::uint32_t b1, bool is_bf16);
+void product(
+    float (&c)[4], const std::uint32_t* a, std::uint32_t b0, std::uint32_t b1, bool is_bf16);
 std::byte* shared_of_rank(int rank);
 
 struct Barrier;  // lies in the 8 bytes a kernel gives it
@@ -111,7 +112,9 @@ inline void mma_f16(float (&c)[4], const std::uint32_t* a, std::uint32_t b0, std
 template <class Op>
 std::uint32_t each_half(std::uint32_t pair, const Op& op) {
   const std::uint32_t low = f32_to_f16(op(f16_to_f32(static_cast<std::uint16_t>(pair))));
-  return low | static_cast<std::uint32_t>(f32_to_f16(op(f16_to_f32(static_cast<std::uint16_t>(pair >> 16))))) << 16;
+  return low | static_cast<std::uint32_t>(
+                   f32_to_f16(op(f16_to_f32(static_cast<std::uint16_t>(pair >> 16)))))
+                   << 16;
 }
 inline void e4m3_to_halves(std::uint32_t codes, std::uint32_t& low, std::uint32_t& high) {
   const auto grow = [](float x) { return x * 256.0f; };
@@ -137,7 +140,9 @@ inline void barrier_expect(std::uint64_t* b, int bytes) { emu::barrier_expect(b,
 inline void barrier_wait(std::uint64_t* b, int parity) { emu::barrier_wait(b, parity); }
 inline void bulk_copy(void* to, const void* from, int bytes, std::uint64_t* barrier) {
   if ((reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from) |
-       static_cast<std::uintptr_t>(bytes)) % 16 != 0)
+       static_cast<std::uintptr_t>(bytes)) %
+          16 !=
+      0)
     std::abort();
   std::memcpy(to, from, static_cast<std::size_t>(bytes));
   emu::barrier_complete(barrier, bytes);

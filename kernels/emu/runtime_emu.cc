@@ -21,6 +21,7 @@ class EmulatedRuntime final : public cuda::Runtime {
  public:
   explicit EmulatedRuntime(int major) : major_(major) {}
   cuda::DeviceInfo info() const override { return {"emulated device", major_, 0, 132}; }
+  void bind() const override {}
   std::size_t free_bytes() const override { return std::size_t{1} << 30; }
   void* allocate(std::size_t bytes) override {
     if (bytes > std::size_t{1} << 40) return nullptr;
@@ -30,7 +31,9 @@ class EmulatedRuntime final : public cuda::Runtime {
     return address;
   }
   void free(void* address) noexcept override { std::free(address); }
-  void upload(void* to, const void* from, std::size_t bytes) override { std::memcpy(to, from, bytes); }
+  void upload(void* to, const void* from, std::size_t bytes) override {
+    std::memcpy(to, from, bytes);
+  }
   void download(void* to, const void* from, std::size_t bytes) override {
     std::memcpy(to, from, bytes);
   }

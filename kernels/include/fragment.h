@@ -34,8 +34,8 @@ FORETOKEN_HD constexpr int b_lane(int k, int token) { return token * 4 + k % 8 /
 FORETOKEN_HD constexpr int b_value(int k) { return k % 2 + k / 8 * 2; }
 
 // --- Packed weights: blocks of 128 rows x 64 K, one contiguous run each, K blocks of a row block
-// behind one another. Inside a block: row tiles, K tiles, lanes, 16 bytes. A lane's 16 bytes are one
-// fragment of 2-byte weights or two of 1-byte weights.
+// behind one another. Inside a block: row tiles, K tiles, lanes, 16 bytes. A lane's 16 bytes are
+// one fragment of 2-byte weights or two of 1-byte weights.
 
 inline constexpr int kBlockRows = 128;
 inline constexpr int kBlockK = 64;

@@ -216,7 +216,9 @@ FORETOKEN_HD std::uint8_t f32_to_e4m3(float x) {
 }
 
 // Four codes of a word as two pairs of halves of 2^-8 times their value.
-FORETOKEN_HD void e4m3_to_small_halves(std::uint32_t codes, std::uint32_t& low, std::uint32_t& high) {
+FORETOKEN_HD void e4m3_to_small_halves(std::uint32_t codes,
+                                       std::uint32_t& low,
+                                       std::uint32_t& high) {
   const std::uint32_t even = (codes & 0xffu) << 8 | (codes & 0xff00u) << 16;
   const std::uint32_t odd = (codes & 0xff0000u) >> 8 | (codes & 0xff000000u);
   low = (even & 0x80008000u) | (even & 0x7f007f00u) >> 1;

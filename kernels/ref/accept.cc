@@ -1,5 +1,5 @@
-// Coupled acceptance: a proposal stands if it is the token the target chose by itself. Nothing of how
-// it was proposed takes part, so any proposer is safe and the text is that of plain decoding.
+// Coupled acceptance: a proposal stands if it is the token the target chose by itself. Nothing of
+// how it was proposed takes part, so any proposer is safe and the text is that of plain decoding.
 #include "kernels/ref/ref.h"
 
 namespace foretoken::ref {

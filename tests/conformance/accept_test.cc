@@ -81,7 +81,8 @@ TEST_P(Accept, CutsAtTheFirstTokenTheTargetDidNotChoose) {
     return c;
   };
   Rows rows;
-  rows.choices = {choice(7), choice(8), choice(9), choice(4), choice(5), choice(6), choice(3), choice(-1), choice(2)};
+  rows.choices = {choice(7), choice(8), choice(9),  choice(4), choice(5),
+                  choice(6), choice(3), choice(-1), choice(2)};
   rows.tokens = {1, 7, 8, /**/ 1, 9, 6, /**/ 1, /**/ 1, -1};
   rows.row_begin = {0, 3, 6, 7, 9};
   const std::vector<Verdict> got = by_backend(backend(), rows);
@@ -118,7 +119,8 @@ TEST_P(AcceptDeathTest, RejectsWhatTheContractForbids) {
   rows.add(rng, 2, 1);
   std::vector<Verdict> verdicts(2);
   const auto args = [&] {
-    return rows.args(rows.choices.data(), rows.tokens.data(), rows.row_begin.data(), verdicts.data());
+    return rows.args(rows.choices.data(), rows.tokens.data(), rows.row_begin.data(),
+                     verdicts.data());
   };
   backend().accept(args());
   AcceptArgs bad = args();

@@ -70,8 +70,8 @@ TEST(Fragment, PartsAndRunsCoverEverythingOnce) {
 TEST(Narrow, EveryCodeKeepsItsValue) {
   for (unsigned code = 0; code < 256; ++code) {
     const int exponent = static_cast<int>(code >> 3 & 15), mantissa = static_cast<int>(code & 7);
-    const double size = exponent == 0 ? std::ldexp(mantissa, -9)
-                                      : std::ldexp(8 + mantissa, exponent - 10);
+    const double size =
+        exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8 + mantissa, exponent - 10);
     const double value = code & 0x80u ? -size : size;
     const auto byte = static_cast<std::uint8_t>(code);
     std::uint32_t low, high;
@@ -140,7 +140,8 @@ std::vector<float> all_products(Backend& b,
                     .gate_up = &gate_up,
                     .out = ffn.get()});
   std::vector<float> all = sum.host();
-  for (const auto& more : {part.host(), ffn.host()}) all.insert(all.end(), more.begin(), more.end());
+  for (const auto& more : {part.host(), ffn.host()})
+    all.insert(all.end(), more.begin(), more.end());
   return all;
 }
 
@@ -221,7 +222,8 @@ TEST_P(CudaPaths, InputsBeyondTheLargestHalfAreTheLargestHalf) {
                                          before.data(), ref::InputRounding::kF16);
   EXPECT_TRUE(close(rows[0], want));
   for (std::size_t i = 0; i < 40; ++i)
-    if (weights.raw[1 + i * 70 + 5] != std::byte{0} && weights.raw[1 + i * 70 + 5] != std::byte{0x80}) {
+    if (weights.raw[1 + i * 70 + 5] != std::byte{0} &&
+        weights.raw[1 + i * 70 + 5] != std::byte{0x80}) {
       EXPECT_TRUE(std::isinf(rows[1][i])) << i;
     }
 }
@@ -233,10 +235,12 @@ TEST_P(CudaPaths, ARecordingDoesWhatItsCallsDo) {
   const LinearSource table_source = table.source(), out_source = out.source();
   const Linear tokens_of = b.pack({&table_source, 1}), weight = b.pack({&out_source, 1});
   const OnDevice<std::int32_t> ids(b, {0, 0, 0});
-  const OnDevice<float> hidden(b, std::vector<float>(3 * 130)), kept(b, std::vector<float>(3 * 130));
+  const OnDevice<float> hidden(b, std::vector<float>(3 * 130)),
+      kept(b, std::vector<float>(3 * 130));
   const auto calls = [&] {
     b.embed({.table = &tokens_of, .tokens = ids.get(), .n_rows = 3, .hidden = hidden.get()});
-    b.matmul_residual({.x = hidden.get(), .n_rows = 3, .weight = &weight, .residual = hidden.get()});
+    b.matmul_residual(
+        {.x = hidden.get(), .n_rows = 3, .weight = &weight, .residual = hidden.get()});
     b.copy(kept.get(), hidden.get(), 3 * 130 * 4);
   };
   const auto recording = b.record(calls);
@@ -280,11 +284,12 @@ FORETOKEN_EMULATED_RING(CudaPaths);
 std::vector<float> all_ops(Backend& b) {
   std::mt19937 rng(kSeed);
   const Weights weights(rng, DType::kF8E4M3, 300, 1100, true), up(rng, DType::kF8E4M3, 300, 1100);
-  std::vector<float> all = all_products(b, weights, up, random_floats(rng, 11 * 1100),
-                                        random_floats(rng, 1100), 11);
+  std::vector<float> all =
+      all_products(b, weights, up, random_floats(rng, 11 * 1100), random_floats(rng, 1100), 11);
   constexpr std::int32_t kTokens = 70, kHeads = 4, kDim = 24, kBlock = 16, kRows = 3;
   const KvGeometry geometry{DType::kF32, 1, 2, kDim, kBlock};
-  const OnDevice<float> kv(b, random_floats(rng, 5 * static_cast<std::int64_t>(geometry.block_bytes()) / 4));
+  const OnDevice<float> kv(
+      b, random_floats(rng, 5 * static_cast<std::int64_t>(geometry.block_bytes()) / 4));
   const OnDevice<float> q(b, random_floats(rng, kRows * kHeads * kDim)),
       out(b, std::vector<float>(kRows * kHeads * kDim));
   const OnDevice<std::int32_t> at(b, {kTokens - 3, kTokens - 2, kTokens - 1}), begin(b, {0, kRows}),

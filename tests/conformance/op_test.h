@@ -1,6 +1,6 @@
 // What the tests of all ops share: a suite that runs once per instruction set and device (SKIPPED
-// where the machine lacks it), random weights in any dtype, device copies of host vectors, and the check that
-// a row is its own.
+// where the machine lacks it), random weights in any dtype, device copies of host vectors, and the
+// check that a row is its own.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -136,9 +136,9 @@ inline std::string device_name(const ::testing::TestParamInfo<Device>& instance)
 #endif
 // And on every CUDA path: SKIPPED with the reason where there is no device, never passed.
 // Products take FORETOKEN_EMULATED_RING as well; the other ops are the same on every path.
-#define FORETOKEN_EVERY_DEVICE(suite)                                                       \
-  FORETOKEN_EVERY_ISA(suite);                                                               \
-  FORETOKEN_EMULATED_DEVICE(suite);                                                         \
+#define FORETOKEN_EVERY_DEVICE(suite) \
+  FORETOKEN_EVERY_ISA(suite);         \
+  FORETOKEN_EMULATED_DEVICE(suite);   \
   INSTANTIATE_TEST_SUITE_P(Cuda, suite, ::testing::ValuesIn(kCudaDevices), device_name)
 
 inline std::vector<float> random_floats(std::mt19937& rng, std::int64_t n, float scale = 1) {

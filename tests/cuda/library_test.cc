@@ -1,4 +1,5 @@
-// The CUDA library as a file: found, judged and refused with sentences. Runs on machines without a GPU.
+// The CUDA library as a file: found, judged and refused with sentences. Runs on machines without a
+// GPU.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -58,8 +59,8 @@ TEST(CudaLibrary, OddDeviceNamesAreRefusedBeforeAnythingIsLoaded) {
   EXPECT_EQ(ask("cuda2", nullptr).code, ErrorCode::kConfig);
 }
 
-// The library beside this program loads and answers. Which answer depends on the machine: a backend,
-// or a sentence about driver or device; never a crash, never another reason.
+// The library beside this program loads and answers. Which answer depends on the machine: a
+// backend, or a sentence about driver or device; never a crash, never another reason.
 TEST(CudaLibrary, TheBuiltOneLoadsAndSpeaksOfTheDevice) {
   const std::string file =
       std::filesystem::path(FORETOKEN_BIN_DIR).parent_path() / "lib/libforetoken_cuda.so";

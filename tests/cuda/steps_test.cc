@@ -1,5 +1,5 @@
-// Whole steps through every op on the emulated device: plain = verified in blocks = recorded, on every
-// path, bit for bit; and the benchmark's report about it.
+// Whole steps through every op on the emulated device: plain = verified in blocks = recorded, on
+// every path, bit for bit; and the benchmark's report about it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -42,7 +42,8 @@ TEST(Table, HasAtMostThirtyLinesAndNamesWhatFailed) {
   report.device = "device";
   for (int i = 0; i < 50; ++i)
     for (const int rows : {1, 11})
-      report.rows.push_back({"thing " + std::to_string(i), "bfloat16", "ring", rows, 10.0 + rows, 0.01, 100, 0.5});
+      report.rows.push_back(
+          {"thing " + std::to_string(i), "bfloat16", "ring", rows, 10.0 + rows, 0.01, 100, 0.5});
   for (int i = 0; i < 5; ++i) report.checks.push_back({"promise " + std::to_string(i), i > 3});
   report.not_run = {"more"};
   const std::string table = report.to_table();
