@@ -148,27 +148,36 @@ void CudaBackend::multiply(const Product& p) {
                       .n_groups = n_groups,
                       .n_row_blocks = static_cast<std::int32_t>(row_blocks),
                       .n_k_blocks = static_cast<std::int32_t>(k_blocks)};
-    const std::int64_t x_bytes = input == Input::kF32 ? std::int64_t{n_groups} * 8 * n_in * 4
-                                                      : k_blocks * n_groups * fragment::kGroupBytes;
-    auto* x = rows_.at_least<std::byte>(x_bytes);
-    matmul.x = x;
-    prepare_rows(plain, {.x = p.rows != nullptr ? p.x : p.x + std::int64_t{first} * n_in,
-                         .rows = p.rows != nullptr ? p.rows + first : nullptr,
-                         .norm = p.norm,
-                         .norm_eps = p.norm_eps,
-                         .n_rows = n,
-                         .n_in = n_in,
-                         .n_groups = n_groups,
-                         .input = input,
-                         .out = x});
+    if (input != Input::kF32) matmul.n_parts = fragment::k_parts(row_blocks, k_blocks);
+    PrepareArgs prepare{.x = p.rows != nullptr ? p.x : p.x + std::int64_t{first} * n_in,
+                        .rows = p.rows != nullptr ? p.rows + first : nullptr,
+                        .norm = p.norm,
+                        .norm_eps = p.norm_eps,
+                        .n_rows = n,
+                        .n_in = n_in,
+                        .n_groups = n_groups,
+                        .input = input};
     const FinishArgs finish{.finish = p.finish,
                             .scales = w.scales.as<float>(),
                             .bias = w.bias.as<float>(),
                             .out = p.out + first * p.n_columns,
                             .n_columns = static_cast<std::int32_t>(p.n_columns),
                             .n_tokens = n};
-    if (input != Input::kF32) matmul.n_parts = fragment::k_parts(row_blocks, k_blocks);
-    if (path_ != CudaPath::kSimple && input != Input::kF32 && n <= kRingTokens) {
+    const bool ring = path_ != CudaPath::kSimple && input != Input::kF32 && n <= kRingTokens;
+    // A kernel that reads rows while others of its blocks write results must not find them there.
+    const bool apart = finish.out + n * p.n_columns <= p.x ||
+                       p.x + std::int64_t{p.n_rows} * n_in <= finish.out || p.rows != nullptr;
+    if (ring && apart && resident_fits(matmul, n)) {
+      matmul_resident(plain, matmul, prepare, finish);
+      continue;
+    }
+    auto* x = rows_.at_least<std::byte>(input == Input::kF32
+                                            ? std::int64_t{n_groups} * 8 * n_in * 4
+                                            : k_blocks * n_groups * fragment::kGroupBytes);
+    matmul.x = x;
+    prepare.out = x;
+    prepare_rows(plain, prepare);
+    if (ring) {
       matmul_ring(plain, matmul, finish);
       continue;
     }

@@ -36,6 +36,11 @@ __device__ __forceinline__ float shuffle(float x, int lane) {
 }
 __device__ __forceinline__ void sync_warp() { __syncwarp(); }
 __device__ __forceinline__ void sync_block() { __syncthreads(); }
+// The first n_threads of the block; everybody else goes on.
+template <int kThreads>
+__device__ __forceinline__ void sync_first() {
+  asm volatile("bar.sync 1, %0;" ::"n"(kThreads) : "memory");
+}
 
 // --- Memory
 

@@ -66,6 +66,14 @@ void finish_parts(const Launch& launch, const MatmulArgs& args, const FinishArgs
 // Simple + finish in one kernel; at most kRingTokens tokens, sm_90 and later.
 void matmul_ring(const Launch& launch, const MatmulArgs& args, const FinishArgs& finish);
 
+// Prepare + simple + finish in one kernel, for very few tokens; where the rows fit beside a ring.
+inline constexpr std::int32_t kResidentTokens = 2;
+bool resident_fits(const MatmulArgs& args, std::int32_t n_tokens);
+void matmul_resident(const Launch& launch,
+                     const MatmulArgs& args,
+                     const PrepareArgs& prepare,
+                     const FinishArgs& finish);
+
 void embed(const Launch& launch,
            const EmbedArgs& args,
            const std::byte* weights,

@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(kThreads) matmul_simple_kernel(MatmulArgs p) {
   float acc[kGroups][4] = {};
 #pragma unroll 1
   for (std::int64_t k = begin; k < end; ++k) {
-    multiply_block<kWeights, kGroups>(w, x, warp, lane, load, acc);
+    multiply_block<kWeights, kGroups>(w, warp, lane, load, PackedRows{x, lane}, acc);
     w += kBlockBytes;
     x += std::int64_t{p.n_groups} * fragment::kGroupBytes;
   }

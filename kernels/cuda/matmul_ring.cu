@@ -6,15 +6,10 @@
 #include "common/base/check.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/product.cuh"
+#include "kernels/cuda/ring.cuh"
 
 namespace foretoken::cuda {
 namespace {
-
-constexpr int kConsumers = 8;                         // warps, one for each row tile
-constexpr int kThreads = 32 * (kConsumers + 1);       // and one that copies
-constexpr int kSharedBytes = 100 << 10;               // two blocks fit on a multiprocessor
-constexpr int kTilePitch = fragment::kBlockRows + 4;  // floats; lanes of a store meet no bank twice
 
 template <DType kWeights, int kGroups>
 struct Shape {
@@ -22,7 +17,7 @@ struct Shape {
   static constexpr int kXBytes = kGroups * fragment::kGroupBytes;
   static constexpr int kStageBytes = kWeightBytes + kXBytes;
   static constexpr int kTileBytes = kGroups * fragment::kTileTokens * kTilePitch * 4;
-  static constexpr int kStages = (kSharedBytes - kTileBytes - 256) / kStageBytes;
+  static constexpr int kStages = (kRingSharedBytes - kTileBytes - 256) / kStageBytes;
   static constexpr int kBytes = kStages * kStageBytes + kTileBytes + 2 * kStages * 8;
   static_assert(kStages >= 3);
 };
@@ -75,47 +70,18 @@ __device__ __forceinline__ void consume(
     const int s = i % S::kStages;
     barrier_wait(full + s, i / S::kStages % 2);
     const std::byte* stage = stages + s * S::kStageBytes;
-    multiply_block<kWeights, kGroups>(stage, stage + S::kWeightBytes, warp, lane, load, acc);
+    multiply_block<kWeights, kGroups>(stage, warp, lane, load,
+                                      PackedRows{stage + S::kWeightBytes, lane}, acc);
     sync_warp();
     if (lane == 0) barrier_arrive(empty + s);
   }
-#pragma unroll
-  for (int group = 0; group < kGroups; ++group)
-#pragma unroll
-    for (int i = 0; i < fragment::kCValues; ++i)
-      tile[(group * 8 + fragment::c_token(lane, i)) * kTilePitch + warp * fragment::kTileRows +
-           fragment::c_row(lane, i)] = acc[group][i];
-}
-
-// Each block of the cluster finishes its share of the rows: sums in order of parts, then `f`.
-template <Finish kFinish>
-__device__ __forceinline__ void finish_tile(const MatmulArgs& p,
-                                            const FinishArgs& f,
-                                            const float* tile) {
-  constexpr int kPerPair = kFinish == Finish::kSwiglu ? 2 : 1;
-  const int rank = p.n_parts > 1 ? cluster_rank() : 0;
-  const int n_columns =
-      fragment::kBlockRows / kPerPair / p.n_parts;  // of this block of the cluster
-  const int first =
-      static_cast<int>(blockIdx.x) * (fragment::kBlockRows / kPerPair) + rank * n_columns;
-  const std::int64_t first_row = static_cast<std::int64_t>(blockIdx.x) * fragment::kBlockRows;
-  for (int i = static_cast<int>(threadIdx.x); i < n_columns * f.n_tokens; i += kThreads) {
-    const int token = i / n_columns, column = first + i % n_columns;
-    if (column >= f.n_columns) continue;
-    write_column<kFinish>(token, column, f, [&](std::int64_t row) {
-      const float* at = tile + token * kTilePitch + (row - first_row);
-      if (p.n_parts == 1) return *at;
-      float sum = load_from_rank(at, 0);
-      for (int part = 1; part < p.n_parts; ++part) sum += load_from_rank(at, part);
-      return sum;
-    });
-  }
+  store_tile(acc, tile);
 }
 #endif
 
 // Grid: row blocks, 1, parts of K; a cluster is all parts of a row block.
 template <DType kWeights, int kGroups, Finish kFinish>
-__global__ void __launch_bounds__(kThreads, 2) matmul_ring_kernel(MatmulArgs p, FinishArgs f) {
+__global__ void __launch_bounds__(kRingThreads, 2) matmul_ring_kernel(MatmulArgs p, FinishArgs f) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   using S = Shape<kWeights, kGroups>;
   std::byte* stages = shared_memory();
@@ -129,24 +95,18 @@ __global__ void __launch_bounds__(kThreads, 2) matmul_ring_kernel(MatmulArgs p, 
   if (threadIdx.x == 0) {
     for (int s = 0; s < S::kStages; ++s) {
       barrier_init(full + s, 1);
-      barrier_init(empty + s, kConsumers);
+      barrier_init(empty + s, kRingConsumers);
     }
     barrier_fence();
   }
   sync_block();
-  if (warp_id() == kConsumers) {
+  if (warp_id() == kRingConsumers) {
     if (lane_id() == 0) feed<kWeights, kGroups>(p, begin, n, stages, full, empty);
     sync_warp();
   } else {
     consume<kWeights, kGroups>(n, stages, tile, full, empty);
   }
-  wait_for_earlier_kernels();  // for every thread that reads or writes what kernels write
-  if (p.n_parts > 1)
-    sync_cluster();
-  else
-    sync_block();
-  finish_tile<kFinish>(p, f, tile);
-  if (p.n_parts > 1) sync_cluster();  // nobody leaves while his sums are read
+  finish_cluster<kFinish>(p, f, tile);
 #endif
 }
 
@@ -179,7 +139,7 @@ void matmul_ring(const Launch& launch_in, const MatmulArgs& args, const FinishAr
   l.x = static_cast<unsigned>(args.n_row_blocks);
   l.z = static_cast<unsigned>(args.n_parts);
   l.cluster = args.n_parts;
-  l.n_threads = kThreads;
+  l.n_threads = kRingThreads;
   if (args.dtype == DType::kBf16) start<DType::kBf16>(l, args, finish);
   if (args.dtype == DType::kF16) start<DType::kF16>(l, args, finish);
   if (args.dtype == DType::kI8) start<DType::kI8>(l, args, finish);

@@ -37,14 +37,14 @@ __device__ __forceinline__ void load_a(const std::byte* block,
   }
 }
 
-// acc += block rows of `row_tile` times kGroups groups of 8 tokens. x: the groups' part of a K
-// block.
-template <DType kWeights, int kGroups, class Load>
+// acc += block rows of `row_tile` times kGroups groups of 8 tokens. load_b(group, half): this
+// lane's 16 bytes of the rows.
+template <DType kWeights, int kGroups, class Load, class LoadB>
 __device__ __forceinline__ void multiply_block(const std::byte* block,
-                                               const std::byte* x,
                                                int row_tile,
                                                int lane,
                                                const Load& load,
+                                               const LoadB& load_b,
                                                float (&acc)[kGroups][4]) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -52,8 +52,7 @@ __device__ __forceinline__ void multiply_block(const std::byte* block,
     load_a<kWeights>(block, row_tile, half, lane, load, a);
 #pragma unroll
     for (int group = 0; group < kGroups; ++group) {
-      const Words4 b = load_words(x + group * fragment::kGroupBytes + half * fragment::kWarpBytes +
-                                  lane * fragment::kLaneBytes);
+      const Words4 b = load_b(group, half);
       if constexpr (kWeights == DType::kBf16) {
         mma_bf16(acc[group], a[0], b.w[0], b.w[1]);
         mma_bf16(acc[group], a[1], b.w[2], b.w[3]);
@@ -64,6 +63,16 @@ __device__ __forceinline__ void multiply_block(const std::byte* block,
     }
   }
 }
+
+// Rows as prepare_rows leaves them: the groups' part of a K block.
+struct PackedRows {
+  const std::byte* x;
+  int lane;
+  __device__ __forceinline__ Words4 operator()(int group, int half) const {
+    return load_words(x + group * fragment::kGroupBytes + half * fragment::kWarpBytes +
+                      lane * fragment::kLaneBytes);
+  }
+};
 
 __device__ __forceinline__ float scaled(float sum, std::int64_t packed_row, const FinishArgs& f) {
   const float y = f.scales != nullptr ? sum * f.scales[packed_row] : sum;

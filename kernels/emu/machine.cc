@@ -72,6 +72,7 @@ struct Warp {
 
 struct Block {
   Meeting meeting;
+  Meeting first;  // of some of its threads
   std::vector<Warp> warps;
   std::vector<std::byte> memory;
   std::byte* shared = nullptr;
@@ -205,6 +206,13 @@ void set_schedule(std::uint64_t seed) { schedule_seed = seed; }
 
 void pass_turn() { leave(); }
 void wait_block() { meet(my_block().meeting); }
+void wait_first(int n_threads) {
+  Meeting& meeting = my_block().first;
+  if (static_cast<int>(here.thread.x) >= n_threads) die("a thread at a barrier of others");
+  if (meeting.expected == 0) meeting.expected = n_threads;
+  if (meeting.expected != n_threads) die("one barrier with two numbers of threads");
+  meet(meeting);
+}
 void wait_warp() { meet(my_warp().meeting); }
 void wait_cluster() { meet(cluster_meeting); }
 

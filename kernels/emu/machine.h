@@ -46,6 +46,7 @@ void run(const Grid& grid, const std::function<void()>& kernel);
 void set_schedule(std::uint64_t seed);
 
 void wait_block();
+void wait_first(int n_threads);
 void wait_warp();
 void wait_cluster();
 void pass_turn();
@@ -91,6 +92,10 @@ T shuffle_xor(T x, int mask) {
 inline float shuffle(float x, int lane) { return exchange(x, lane); }
 inline void sync_warp() { emu::wait_warp(); }
 inline void sync_block() { emu::wait_block(); }
+template <int kThreads>
+void sync_first() {
+  emu::wait_first(kThreads);
+}
 
 inline Words4 load_words(const void* at) {
   Words4 x;

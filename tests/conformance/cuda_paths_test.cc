@@ -50,6 +50,24 @@ TEST(Fragment, PackedRowsFillTheirGroupsOnce) {
   EXPECT_EQ(*offsets.rbegin(), 24 * 192 * 2 - 2);
 }
 
+TEST(Fragment, ResidentRowsFillTheirPlaceOnceAndLieWhereALaneLooks) {
+  for (const int n_tokens : {1, 2}) {
+    std::set<int> offsets;
+    for (int token = 0; token < n_tokens; ++token)
+      for (int k = 0; k < 192; ++k) offsets.insert(fragment::resident_offset(n_tokens, token, k));
+    EXPECT_EQ(offsets.size(), static_cast<std::size_t>(n_tokens) * 192);
+    EXPECT_EQ(*offsets.rbegin(), 3 * fragment::resident_bytes(n_tokens) - 2);
+    // Against the layout of prepared rows, lane by lane.
+    for (int token = 0; token < n_tokens; ++token)
+      for (int k = 0; k < 64; ++k) {
+        const int there = static_cast<int>(fragment::x_offset(1, token, k));
+        const int half = there / fragment::kWarpBytes, lane = there % fragment::kWarpBytes / 16;
+        EXPECT_EQ(fragment::resident_offset(n_tokens, token, 64 + k),
+                  fragment::resident_lane_offset(n_tokens, 1, half, lane) + there % 16);
+      }
+  }
+}
+
 TEST(Fragment, PartsAndRunsCoverEverythingOnce) {
   for (const std::int64_t rows : {1, 16, 24, 64, 80, 119, 120, 448})
     for (const std::int64_t k : {1, 7, 8, 15, 16, 63, 64, 448}) {
@@ -149,10 +167,10 @@ TEST_P(CudaPaths, EveryPathGivesTheBitsOfTheSimpleKernels) {
   const auto simple = oracle();
   for (const DType dtype : {DType::kBf16, DType::kF16, DType::kI8, DType::kF8E4M3})
     for (const Shape& shape : kShapes)
-      for (const std::int32_t n_rows : {1, 5, 11, 16}) {
+      for (const std::int32_t n_rows : {1, 2, 3, 11, 16}) {
         SCOPED_TRACE(testing::Message() << dtype_name(dtype) << " " << n_rows << "x" << shape.n_out
                                         << "x" << shape.n_in);
-        if (shape.n_in > 2000 && n_rows != 1 && n_rows != 11) continue;
+        if (shape.n_in > 2000 && n_rows != 2 && n_rows != 11) continue;
         const Weights weights(rng, dtype, shape.n_out, shape.n_in, true),
             up(rng, dtype, shape.n_out, shape.n_in);
         const std::vector<float> x = random_floats(rng, n_rows * shape.n_in),
@@ -284,8 +302,12 @@ FORETOKEN_EMULATED_RING(CudaPaths);
 std::vector<float> all_ops(Backend& b) {
   std::mt19937 rng(kSeed);
   const Weights weights(rng, DType::kF8E4M3, 300, 1100, true), up(rng, DType::kF8E4M3, 300, 1100);
-  std::vector<float> all =
-      all_products(b, weights, up, random_floats(rng, 11 * 1100), random_floats(rng, 1100), 11);
+  std::vector<float> all;
+  for (const std::int32_t n_rows : {2, 11}) {
+    const std::vector<float> some = all_products(b, weights, up, random_floats(rng, n_rows * 1100),
+                                                 random_floats(rng, 1100), n_rows);
+    all.insert(all.end(), some.begin(), some.end());
+  }
   constexpr std::int32_t kTokens = 70, kHeads = 4, kDim = 24, kBlock = 16, kRows = 3;
   const KvGeometry geometry{DType::kF32, 1, 2, kDim, kBlock};
   const OnDevice<float> kv(
