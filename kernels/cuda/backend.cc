@@ -251,6 +251,7 @@ void CudaBackend::do_lm_head(const LmHeadArgs& args) {
 }
 
 void CudaBackend::do_choose(const ChooseArgs& args) {
+  FORETOKEN_CHECK(args.slices == nullptr, "slices of the vocabulary are not built for CUDA");
   void* space = choose_.at_least(static_cast<std::size_t>(choose_space_bytes(args)));
   cuda::choose(Launch{.runtime = *runtime_, .overlap = path_ == CudaPath::kRingOverlap}, args,
                space);

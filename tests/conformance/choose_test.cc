@@ -250,6 +250,8 @@ Outcome by_slices(Backend& backend,
 }
 
 TEST_P(Choose, SlicesOfTheVocabularyGiveTheChoiceOfTheWholeRow) {
+  if (GetParam().kind != Device::kCpu)
+    GTEST_SKIP() << "slices of the vocabulary are not built for CUDA: config refuses ranks there";
   int n_asked_again = 0;
   for (const std::vector<std::int32_t>& begins :
        {std::vector<std::int32_t>{0, 300}, {0, 128, 300}, {0, 64, 128, 192, 300}, {0, 4, 296, 300},
