@@ -354,6 +354,13 @@ void check_together(const Config& c, std::vector<std::string>& errors) {
   if (c.model.max_model_len == 1)
     errors.push_back("model.max_model_len is 1: there is no room for an answer; 0 is what the model allows");
   if (c.model.target.empty()) errors.push_back("model.target is empty: there is nothing to serve");
+  const auto one_device = [&](const char* section, const std::string& device, std::uint32_t ranks) {
+    if (device == "cuda" && ranks > 1)
+      errors.push_back(std::string(section) + ".tensor_parallel is " + std::to_string(ranks) + " and " +
+                       section + ".device is cuda: ranks are built for the CPU alone so far");
+  };
+  one_device("target", c.target.device, c.target.tensor_parallel);
+  one_device("draft", c.draft.device, c.draft.tensor_parallel);
   if (!c.bus.curve_secret.empty() && c.bus.curve_peers.empty())
     errors.push_back("bus.curve_secret is set and bus.curve_peers is not: nobody would be let in");
 }

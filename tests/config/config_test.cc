@@ -166,6 +166,8 @@ TEST_F(ConfigTest, ChecksWhatNoSingleKeyKnows) {
               ElementsAre(HasSubstr("above speculation.ngram_max")));
   EXPECT_THAT(load("[limits]\nmax_running = 100\nmax_batch_rows = 50\n").errors,
               ElementsAre(HasSubstr("each sequence needs a row")));
+  EXPECT_THAT(load("[target]\ndevice = \"cuda\"\ntensor_parallel = 2\n").errors,
+              ElementsAre(HasSubstr("target.tensor_parallel is 2 and target.device is cuda")));
   EXPECT_THAT(load("[bus]\ncurve_secret = \"x\"\n").errors,
               ElementsAre(HasSubstr("bus.curve_peers")));
 }
