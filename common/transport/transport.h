@@ -47,7 +47,7 @@ enum class Door : std::uint8_t {
   kInternal,  // other services: parts up to 4 MiB
   kClient,    // anybody: parts up to 1 MiB, REQ clients welcome; a message of a wrong shape is
               // delivered, cut to kMaxParts, so that somebody can say what is wrong with it
-  kDraft,     // a draft's targets: as kInternal, with short queues, for what is late is worthless
+  kDraft,     // a draft's targets: as kInternal, with a short queue to send, for what is late is worthless
 };
 inline constexpr std::size_t kDoors = 3;
 
