@@ -199,10 +199,13 @@ SendResult ThreadedBus::send(const Peer& to, Frames frames) {
 }
 
 std::optional<Delivery> ThreadedBus::receive(TimePoint deadline) {
-  if (auto delivery = take()) return delivery;
-  if (deadline <= now()) return std::nullopt;
-  wait(deadline, -1);
-  return take();
+  // Again until then: a signal for a message that was taken without sleeping may come late, and
+  // end a wait for the next one.
+  while (true) {
+    if (auto delivery = take()) return delivery;
+    if (deadline <= now()) return std::nullopt;
+    wait(deadline, -1);
+  }
 }
 
 void ThreadedBus::wait(TimePoint deadline, int also) {

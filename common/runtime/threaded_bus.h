@@ -37,7 +37,8 @@ class ThreadedBus final : public Bus {
   [[nodiscard]] SendResult send(const Peer& to, Frames frames) override;
   std::optional<Delivery> receive(TimePoint deadline) override;
 
-  // Waits for a message, for `also` to become readable, or for the deadline. Takes nothing.
+  // Waits for a message, for `also` to become readable, or for the deadline; may end before any of
+  // them. Takes nothing.
   void wait(TimePoint deadline, int also);
 
  private:

@@ -222,6 +222,26 @@ TEST(ThreadedBus, SendsAndClosesWhileTheInboxIsFull) {
   }
 }
 
+// A signal may come after its message was taken; that must not end a later wait with nothing.
+TEST(ThreadedBus, ReceivesNothingOnlyAtTheDeadline) {
+  constexpr int kMany = 20000;
+  const ScriptedBus scripted(64);
+  std::jthread sender([&] {
+    for (int i = 0; i < kMany; ++i) scripted.transport->let_come(1);
+  });
+  int n_early = 0;
+  for (int i = 0; i < kMany;) {
+    const TimePoint deadline = scripted.bus->now() + seconds(20);
+    if (scripted.bus->receive(deadline)) {
+      ++i;
+    } else {
+      ++n_early;
+      ASSERT_LT(scripted.bus->now(), deadline) << "message " << i << " never came";
+    }
+  }
+  EXPECT_EQ(n_early, 0);
+}
+
 TEST(ThreadedBus, EndsWhateverIsFull) {
   ScriptedBus scripted(2);
   scripted.transport->outcome = SendResult::kBusy;
