@@ -119,7 +119,7 @@ struct TargetSection {
     v("pin", s.pin, anything(), "bind each worker thread to a core; not where draft and target share them");
     v("isa", s.isa, one_of({"auto", "scalar", "avx2", "avx512"}), "instruction set of the kernels");
     v("tensor_parallel", s.tensor_parallel, in_range(1, 64),
-      "MPI ranks that the model is spread over; must divide its KV heads");
+      "MPI ranks that the model is spread over; they must divide its KV heads or be a multiple of them");
     v("hostfile", s.hostfile, anything(),
       "mpirun's list of hosts for these ranks, this host first; \"\" = this host alone");
     v("rank_deadline_ms", s.rank_deadline_ms, in_range(100, 600'000),
@@ -149,7 +149,7 @@ struct DraftSection {
     v("max_sequences", s.max_sequences, in_range(1, 65536),
       "sequences a draft follows at a time, for all its targets");
     v("tensor_parallel", s.tensor_parallel, in_range(1, 64),
-      "MPI ranks that the model is spread over; must divide its KV heads");
+      "MPI ranks that the model is spread over; they must divide its KV heads or be a multiple of them");
     v("hostfile", s.hostfile, anything(),
       "mpirun's list of hosts for these ranks, this host first; \"\" = this host alone");
     v("rank_deadline_ms", s.rank_deadline_ms, in_range(100, 600'000),

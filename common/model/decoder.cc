@@ -31,7 +31,9 @@ Decoder::Decoder(ModelConfig config,
                  Backend& backend,
                  const DecoderOptions& options)
     : config_(std::move(config)),
-      own_(share_of(config_, options.ranks == nullptr ? 1 : options.ranks->size())),
+      own_(options.ranks == nullptr
+               ? config_
+               : share_of(config_, {options.ranks->rank(), options.ranks->size()})),
       weights_(std::move(weights)),
       backend_(backend),
       options_(options) {

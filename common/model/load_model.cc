@@ -215,7 +215,8 @@ void WeightLoader::convert(const std::string& name, Split split, Held& held) {
   if (!is_second_use) ++n_matrices_[dtype_name(to)];
   if (is_quantised(stored)) held.quantised.scales = own_rows(read_scales(name), split);
   if (source.packed) bytes = held.quantised.codes = unpack_int8(bytes, all_out, all_in);
-  const Range rows = rows_of(split, all_out, who_), columns = columns_of(split, all_in, who_);
+  const Range rows = rows_of(split, all_out, config_, who_),
+              columns = columns_of(split, all_in, config_, who_);
   bytes = cut(bytes, size_bytes(stored), all_in, rows, columns, held.columns);
   const std::int64_t n_out = rows.n(), n_in = columns.n();
   held.source = {.dtype = to, .data = bytes.data(), .n_out = n_out, .n_in = n_in};
@@ -286,7 +287,7 @@ Linear WeightLoader::head() {
 // Of one value per row. Zeros stand for a bias that rank 0 adds.
 std::vector<float> WeightLoader::own_rows(std::vector<float> values, Split split) const {
   if (split == Split::kFirstRank && who_.rank != 0) return std::vector<float>(values.size(), 0.0f);
-  const Range rows = rows_of(split, static_cast<std::int64_t>(values.size()), who_);
+  const Range rows = rows_of(split, static_cast<std::int64_t>(values.size()), config_, who_);
   return {values.begin() + rows.begin, values.begin() + rows.end};
 }
 
@@ -378,13 +379,13 @@ std::unique_ptr<Model> load_model(const std::filesystem::path& folder,
   ModelConfig config = read_model_config(folder);
   check_options(config, options, folder);
   config.max_model_len = served_positions(config, options);
-  const int n_ranks = rank_of(options.ranks).n_ranks;
-  if (const auto why = not_shardable(config, n_ranks))
+  const RankOf who = rank_of(options.ranks);
+  if (const auto why = not_shardable(config, who.n_ranks))
     throw FatalError(ErrorCode::kConfig, folder.string() + ": " + *why);
   const Checkpoint checkpoint(folder);
   check_tensor_set(config, checkpoint, folder);
   ModelInfo info = describe(config, checkpoint);
-  info.config = share_of(config, n_ranks);
+  info.config = share_of(config, who);
   if (const auto sentence = why_not_held(info.config, checkpoint, options.dtype))
     throw FatalError(ErrorCode::kUnsupportedModel, *sentence);
   const auto estimate = estimate_memory(info, options);
@@ -401,7 +402,7 @@ std::unique_ptr<Model> load_model(const std::filesystem::path& folder,
       .kv_dtype = options.kv_dtype.value_or(default_kv_dtype(loader.dtype())),
       .max_rows = options.max_rows,
       .fingerprint = loader.fingerprint(),
-      .ranks = n_ranks > 1 ? options.ranks : nullptr};
+      .ranks = who.n_ranks > 1 ? options.ranks : nullptr};
   return std::make_unique<Decoder>(std::move(config), std::move(weights), backend, decoder_options);
 }
 

@@ -33,10 +33,10 @@ constexpr std::int32_t kValidIds = 258;  // of 261: the last slice ends in paddi
 constexpr auto kPatience = std::chrono::minutes(1);
 
 // Heads for four ranks, biases wherever a family may have them, a vocabulary of uneven slices.
-ModelConfig config_of(Family family) {
+ModelConfig config_of(Family family, std::int32_t n_kv_heads = 4) {
   ModelConfig config = tiny_config(family);
   config.n_heads = 8;
-  config.n_kv_heads = 4;
+  config.n_kv_heads = n_kv_heads;
   config.head_dim = 8;
   config.vocab_size = 261;
   if (family == Family::kLlama) config.qkv_bias = config.o_bias = config.mlp_bias = true;
@@ -188,6 +188,7 @@ struct Case {
   Family family;
   WeightDType dtype;
   int n_ranks;
+  std::int32_t n_kv_heads = 4;
 };
 
 class OverRanks : public testing::TestWithParam<Case> {};
@@ -195,7 +196,7 @@ class OverRanks : public testing::TestWithParam<Case> {};
 TEST_P(OverRanks, SpeculativeTextIsTheTextOfOneProcessWithTheWholeLogits) {
   const Case& c = GetParam();
   const test::TempFolder folder;
-  write_random_model(folder / "target", {.config = config_of(c.family), .seed = 11});
+  write_random_model(folder / "target", {.config = config_of(c.family, c.n_kv_heads), .seed = 11});
   write_perturbed_model(folder / "target", folder / "draft", 0.05f, 5);
   const std::vector<OpenRequest> requests = some_requests(21);
   const auto plain = by_whole_logits(folder / "target", c.n_ranks, c.dtype, requests);
@@ -221,6 +222,8 @@ std::vector<Case> all_cases() {
     for (const int n_ranks : {1, 2, 4}) cases.push_back({family, WeightDType::kF32, n_ranks});
   for (const int n_ranks : {2, 4}) cases.push_back({Family::kLlama, WeightDType::kBf16, n_ranks});
   cases.push_back({Family::kQwen3, WeightDType::kI8, 2});
+  cases.push_back({Family::kQwen3, WeightDType::kF32, 4, 2});  // ranks that share a KV head
+  cases.push_back({Family::kLlama, WeightDType::kF32, 4, 1});
   return cases;
 }
 
@@ -229,7 +232,7 @@ std::string name_of(const testing::TestParamInfo<Case>& one) {
                       : one.param.dtype == WeightDType::kBf16 ? "bf16"
                                                               : "int8";
   return std::string(family_name(one.param.family)) + "_" + dtype + "_" +
-         std::to_string(one.param.n_ranks);
+         std::to_string(one.param.n_ranks) + "_" + std::to_string(one.param.n_kv_heads);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, OverRanks, testing::ValuesIn(all_cases()), name_of);

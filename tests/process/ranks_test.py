@@ -119,10 +119,12 @@ class Ranks(unittest.TestCase):
         self.assertEqual([], different, "texts that are not those of plain decoding")
 
     def test_speculative_is_plain_with_one_two_and_four_ranks(self):
-        for ranks in (1, 2, 4):
-            with self.subTest(ranks=ranks):
-                system = self.system_of(["router", "tokenizer", "draft", "target"], kv_heads=4,
-                                        settings=[f"target.tensor_parallel={ranks}"])
+        # Of one KV head all ranks hold the same, the draft's too.
+        for ranks, draft_ranks, kv_heads in ((1, 1, 4), (2, 1, 4), (4, 1, 4), (4, 2, 1)):
+            with self.subTest(ranks=ranks, draft_ranks=draft_ranks, kv_heads=kv_heads):
+                system = self.system_of(["router", "tokenizer", "draft", "target"], kv_heads=kv_heads,
+                                        settings=[f"target.tensor_parallel={ranks}",
+                                                  f"draft.tensor_parallel={draft_ranks}"])
                 client = Client(system)
                 truth = plain_answers(client, 8, max_tokens=128)
                 ids = [client.send(request(i, max_tokens=128, stream=True)) for i in range(8)]
@@ -207,7 +209,7 @@ class Ranks(unittest.TestCase):
         done = self.run_alone(["target.tensor_parallel=3"])
         self.assertEqual(78, done.returncode, done.stderr)
         self.assertIn("tensor_parallel is 3, but the model has 2 KV heads (num_key_value_heads)", done.stderr)
-        self.assertIn("possible: 1 or 2", done.stderr)
+        self.assertIn("possible: 1, 2 or 4", done.stderr)
         self.assertEqual([], traces("target-0"))
 
     def test_without_mpirun_the_message_names_the_package(self):
