@@ -10,8 +10,9 @@
 namespace foretoken::bench {
 namespace {
 
-constexpr CudaPath kPaths[] = {CudaPath::kSimple, CudaPath::kRing, CudaPath::kRingOverlap};
-constexpr const char* kPathNames[] = {"simple", "ring", "ring_overlap"};
+constexpr CudaPath kPaths[] = {CudaPath::kSimple, CudaPath::kRing, CudaPath::kRingOverlap,
+                               CudaPath::kRingPrefetch};
+constexpr const char* kPathNames[] = {"simple", "ring", "ring_overlap", "ring_prefetch"};
 constexpr int kRows[] = {1, 2, 4, 8, 11, 16};
 
 double now() {
@@ -22,7 +23,7 @@ class Bench {
  public:
   Bench(const GpuOptions& options, const std::function<void(const Report&)>& after_row)
       : options_(options), after_row_(after_row), end_(now() + options.seconds) {
-    for (int i = 0; i < 3; ++i) {
+    for (std::size_t i = 0; i < std::size(kPaths); ++i) {
       try {
         backends_.push_back(options.backend(kPaths[i]));
       } catch (const FatalError& error) {
@@ -169,32 +170,38 @@ class Bench {
         return plain().allocate(static_cast<std::size_t>(n) * sizeof(float));
       };
       const Buffer x = floats(16 * matrix.n_in), out = floats(16 * n_out),
-                   norm = floats(matrix.n_in);
+                   norm = floats(matrix.n_in), squares = floats(16 * squares_per_row(matrix.n_in));
       std::vector<float> values(static_cast<std::size_t>(16 * matrix.n_in));
       for (std::size_t i = 0; i < values.size(); ++i)
         values[i] = static_cast<float>(i * 2654435761u % 1000) / 500 - 1;
       plain().upload(x.as<float>(), values.data(), values.size() * sizeof(float));
       plain().upload(norm.as<float>(), values.data(),
                      static_cast<std::size_t>(matrix.n_in) * sizeof(float));
+      const std::vector<float> thirds(squares.size_bytes() / sizeof(float), kSquaresPiece / 3.0f);
+      plain().upload(squares.as<float>(), thirds.data(), squares.size_bytes());
       plain().synchronize();
       for (std::size_t p = 0; p < backends_.size(); ++p)
         for (const int n_rows : kRows) {
           Backend& b = *backends_[p];
           const auto [seconds, spread] = time_recording(b, [&] {
-            for (const Linear& weight : copies) {
+            for (std::size_t i = 0; i < copies.size(); ++i) {
+              const Linear &weight = copies[i], &next = copies[(i + 1) % copies.size()];
               if (matrix.gate_up)
                 b.gate_up_swiglu({.hidden = x.as<float>(),
                                   .n_rows = n_rows,
                                   .norm = norm.as<float>(),
                                   .norm_eps = 1e-5f,
                                   .gate_up = &weight,
-                                  .out = out.as<float>()});
+                                  .out = out.as<float>(),
+                                  .squares = squares.as<float>(),
+                                  .next = &next});
               else
                 b.matmul_residual({.x = x.as<float>(),
                                    .n_rows = n_rows,
                                    .weight = &weight,
                                    .residual = out.as<float>(),
-                                   .partial = out.as<float>()});
+                                   .partial = out.as<float>(),
+                                   .next = &next});
             }
           });
           add_row({what, dtype_name(dtype), kPathNames[p], n_rows,

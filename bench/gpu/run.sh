@@ -97,7 +97,7 @@ else
   for tool in memcheck racecheck; do
     log="$out/sanitizer_$tool.log"
     if timeout 60 "$sanitizer" --tool "$tool" --error-exitcode 9 build/gpu/tests/conformance_cuda_paths_test \
-      --gtest_filter='Cuda/*ARecording*:Cuda/*Largest*' >"$log" 2>&1; then
+      --gtest_filter='Cuda/*ARecording*:Cuda/*Largest*:Cuda/*Squares*' >"$log" 2>&1; then
       echo "$tool: clean"
     else
       note_failure "compute-sanitizer $tool ($log)"

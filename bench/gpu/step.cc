@@ -104,6 +104,7 @@ Step::Step(Backend& b, const Model& model, DType dtype, std::int32_t context)
   };
   const std::int64_t width = std::int64_t{model.n_heads} * model.head_dim;
   hidden_ = floats(std::int64_t{kMaxRows} * model.n_hidden);
+  squares_ = floats(kMaxRows * squares_per_row(model.n_hidden));
   q_ = floats(kMaxRows * width);
   attended_ = floats(kMaxRows * width);
   ffn_ = floats(std::int64_t{kMaxRows} * model.n_ffn);
@@ -143,9 +144,13 @@ void Step::set_rows(const std::vector<std::int32_t>& tokens, std::int32_t first_
 void Step::run(Backend& b, std::int32_t n) const {
   const PagedKv kv{geometry_, kv_.as<std::byte>(), n_blocks_};
   float* hidden = hidden_.as<float>();
+  float* squares = squares_.as<float>();
   const float* norm = norm_.as<float>();
-  b.embed(
-      {.table = &table_, .tokens = token_ids_.as<std::int32_t>(), .n_rows = n, .hidden = hidden});
+  b.embed({.table = &table_,
+           .tokens = token_ids_.as<std::int32_t>(),
+           .n_rows = n,
+           .hidden = hidden,
+           .squares = squares});
   for (int layer = 0; layer < model_.n_layers; ++layer) {
     const auto l = static_cast<std::size_t>(layer);
     b.qkv_rope_append({.hidden = hidden,
@@ -161,7 +166,9 @@ void Step::run(Backend& b, std::int32_t n) const {
                        .slots = slots_.as<std::int32_t>(),
                        .kv = kv,
                        .layer = layer,
-                       .q = q_.as<float>()});
+                       .q = q_.as<float>(),
+                       .squares = squares,
+                       .next = &o_[l]});
     b.attn_paged({.q = q_.as<float>(),
                   .n_rows = n,
                   .n_heads = model_.n_heads,
@@ -174,16 +181,26 @@ void Step::run(Backend& b, std::int32_t n) const {
                   .layer = layer,
                   .scale = 1.0f / std::sqrt(static_cast<float>(model_.head_dim)),
                   .out = attended_.as<float>()});
-    b.matmul_residual(
-        {.x = attended_.as<float>(), .n_rows = n, .weight = &o_[l], .residual = hidden});
+    b.matmul_residual({.x = attended_.as<float>(),
+                       .n_rows = n,
+                       .weight = &o_[l],
+                       .residual = hidden,
+                       .squares = squares,
+                       .next = &gate_up_[l]});
     b.gate_up_swiglu({.hidden = hidden,
                       .n_rows = n,
                       .norm = norm,
                       .norm_eps = 1e-5f,
                       .gate_up = &gate_up_[l],
-                      .out = ffn_.as<float>()});
-    b.matmul_residual(
-        {.x = ffn_.as<float>(), .n_rows = n, .weight = &down_[l], .residual = hidden});
+                      .out = ffn_.as<float>(),
+                      .squares = squares,
+                      .next = &down_[l]});
+    b.matmul_residual({.x = ffn_.as<float>(),
+                       .n_rows = n,
+                       .weight = &down_[l],
+                       .residual = hidden,
+                       .squares = squares,
+                       .next = l + 1 < qkv_.size() ? &qkv_[l + 1] : &table_});
   }
   b.lm_head({.hidden = hidden,
              .rows = rows_.as<std::int32_t>(),
@@ -191,7 +208,9 @@ void Step::run(Backend& b, std::int32_t n) const {
              .norm = norm,
              .norm_eps = 1e-5f,
              .head = &table_,
-             .logits = logits_.as<float>()});
+             .logits = logits_.as<float>(),
+             .squares = squares,
+             .next = &qkv_.front()});
   b.choose({.logits = logits_.as<float>(),
             .n_rows = n,
             .vocab = model_.vocab,

@@ -43,7 +43,7 @@ class Step {
   Model model_;
   std::vector<Linear> qkv_, o_, gate_up_, down_;
   Linear table_;
-  Buffer norm_, cos_, sin_, hidden_, q_, attended_, ffn_, logits_, choices_, rules_;
+  Buffer norm_, cos_, sin_, hidden_, squares_, q_, attended_, ffn_, logits_, choices_, rules_;
   Buffer token_ids_, positions_, slots_, rows_, row_begin_, table_of_blocks_, kv_;
   KvGeometry geometry_;
   std::int32_t n_blocks_ = 0;

@@ -23,7 +23,7 @@ std::int32_t n_blocks_for(std::int64_t n_tokens, std::int32_t block_tokens) {
 
 std::size_t decoder_scratch_bytes(const ModelConfig& c, std::int32_t max_rows) {
   const std::int64_t q = std::int64_t{c.n_heads} * c.head_dim;
-  return floats(max_rows, c.n_hidden) + 2 * floats(max_rows, q) + floats(max_rows, c.n_ffn);
+  return floats(max_rows, c.n_hidden + squares_per_row(c.n_hidden)) + 2 * floats(max_rows, q) + floats(max_rows, c.n_ffn);
 }
 
 Decoder::Decoder(ModelConfig config,
@@ -42,7 +42,10 @@ Decoder::Decoder(ModelConfig config,
   q_ = backend_.allocate(floats(options_.max_rows, q));
   attention_ = backend_.allocate(floats(options_.max_rows, q));
   ffn_ = backend_.allocate(floats(options_.max_rows, own_.n_ffn));
-  if (options_.ranks == nullptr) return;
+  if (options_.ranks == nullptr) {
+    squares_ = backend_.allocate(floats(options_.max_rows, squares_per_row(config_.n_hidden)));
+    return;
+  }
   partial_ = backend_.allocate(hidden_.size_bytes());
   host_hidden_.resize(hidden_.size_bytes() / sizeof(float));
   host_partial_.resize(host_hidden_.size());
@@ -144,7 +147,8 @@ void Decoder::forward(const ForwardBatch& batch, const PagedKv& kv, float* logit
   backend_.embed({.table = &weights_.embedding,
                   .tokens = device(0),
                   .n_rows = staged.n_rows,
-                  .hidden = hidden_.as<float>()});
+                  .hidden = hidden_.as<float>(),
+                  .squares = squares_.as<float>()});
   if (options_.ranks != nullptr)
     backend_.download(host_hidden_.data(), hidden_.as<float>(),
                       floats(staged.n_rows, config_.n_hidden));
@@ -154,8 +158,10 @@ void Decoder::forward(const ForwardBatch& batch, const PagedKv& kv, float* logit
                     .n_rows = static_cast<std::int32_t>(batch.logit_rows.size()),
                     .norm = weights_.final_norm.as<float>(),
                     .norm_eps = config_.rms_norm_eps,
-                    .head = weights_.head.n_out > 0 ? &weights_.head : &weights_.embedding,
-                    .logits = logits});
+                    .head = &head(),
+                    .logits = logits,
+                    .squares = squares_.as<float>(),
+                    .next = &weights_.layers.front().qkv});
 }
 
 // Each layer adds two things to the residual stream: what its heads gathered from earlier tokens,
@@ -179,7 +185,9 @@ void Decoder::run_layers(const Staged& staged, const PagedKv& kv) {
                               .slots = device(staged.slots),
                               .kv = kv,
                               .layer = layer,
-                              .q = q_.as<float>()});
+                              .q = q_.as<float>(),
+                              .squares = squares_.as<float>(),
+                              .next = &w.o});
     backend_.attn_paged({.q = q_.as<float>(),
                          .n_rows = staged.n_rows,
                          .n_heads = own_.n_heads,
@@ -192,24 +200,33 @@ void Decoder::run_layers(const Staged& staged, const PagedKv& kv) {
                          .layer = layer,
                          .scale = scale,
                          .out = attention_.as<float>()});
-    add_product(attention_, w.o, staged.n_rows);
+    add_product(attention_, w.o, staged.n_rows, &w.gate_up);
     backend_.gate_up_swiglu({.hidden = hidden_.as<float>(),
                              .n_rows = staged.n_rows,
                              .norm = w.post_norm.as<float>(),
                              .norm_eps = config_.rms_norm_eps,
                              .gate_up = &w.gate_up,
-                             .out = ffn_.as<float>()});
-    add_product(ffn_, w.down, staged.n_rows);
+                             .out = ffn_.as<float>(),
+                             .squares = squares_.as<float>(),
+                             .next = &w.down});
+    const bool is_last = layer + 1 == config_.n_layers;
+    add_product(ffn_, w.down, staged.n_rows,
+                is_last ? &head() : &weights_.layers[static_cast<std::size_t>(layer) + 1].qkv);
   }
 }
 
 // The residual stream plus x Wᵀ. Of several ranks each has a share of every sum: these are added in
 // rank order, then to the stream, on every rank alike, so that all go on with the same bits.
-void Decoder::add_product(const Buffer& x, const Linear& weight, std::int32_t n_rows) {
+void Decoder::add_product(const Buffer& x,
+                          const Linear& weight,
+                          std::int32_t n_rows,
+                          const Linear* next) {
   MatmulResidualArgs args{.x = x.as<float>(),
                           .n_rows = n_rows,
                           .weight = &weight,
-                          .residual = hidden_.as<float>()};
+                          .residual = hidden_.as<float>(),
+                          .squares = squares_.as<float>(),
+                          .next = next};
   if (options_.ranks == nullptr) return backend_.matmul_residual(args);
   args.partial = partial_.as<float>();
   backend_.matmul_residual(args);

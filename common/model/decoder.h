@@ -65,7 +65,11 @@ class Decoder : public Model {
   };
   Staged stage(const ForwardBatch& batch, const PagedKv& kv);
   void run_layers(const Staged& staged, const PagedKv& kv);
-  void add_product(const Buffer& x, const Linear& weight, std::int32_t n_rows);
+  // `next`: what the product after this one multiplies with.
+  void add_product(const Buffer& x, const Linear& weight, std::int32_t n_rows, const Linear* next);
+  const Linear& head() const {
+    return weights_.head.n_out > 0 ? weights_.head : weights_.embedding;
+  }
   const std::int32_t* device(std::size_t offset) const {
     return batch_.as<std::int32_t>() + offset;
   }
@@ -76,6 +80,7 @@ class Decoder : public Model {
   Backend& backend_;
   DecoderOptions options_;
   Buffer hidden_;     // [max_rows, n_hidden]: the residual stream
+  Buffer squares_;    // of hidden_, as its ops left them; empty where ranks add to the stream
   Buffer q_;          // [max_rows, n_heads, head_dim]
   Buffer attention_;  // [max_rows, n_heads, head_dim]
   Buffer ffn_;        // [max_rows, n_ffn]

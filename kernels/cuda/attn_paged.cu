@@ -1,9 +1,14 @@
 // Paged attention for any number of rows. Queries are (row, head of the group) packed, 16 to a
 // block, so that the heads that share K and V read them once. Positions are cut into runs at fixed
 // places (kernels/include/fragment.h); each run is its own softmax over spans of 32 positions, and
-// runs are merged from the first to the last. With few rows the runs are blocks of their own and a
-// second kernel merges; with many, one block walks all runs and merges as it goes. Same bits either
-// way, and none depends on neighbours, batch or where blocks lie. f32 arithmetic throughout.
+// runs are merged from the first to the last. With few rows the runs are blocks of their own and
+// the last of a tile to finish merges them all; with many, one block walks all runs and merges as
+// it goes. Same bits either way, and none depends on neighbours, batch or where blocks lie. f32
+// arithmetic throughout.
+//
+// Launches overlap: q, new keys and values come from the kernel in front, so every thread waits
+// before its first access to memory and reads nothing early. Counters of arrivals are zero between
+// launches: who merges puts his back, so a recording can be replayed.
 #include <algorithm>
 
 #include "common/base/check.h"
@@ -29,8 +34,10 @@ struct AttentionArgs {
   const std::int32_t* row_begin;
   const std::int32_t* block_tables;
   const std::byte* blocks;
+  const float* scales;  // PagedKv::scales
   float* out;
   float* partial;  // [n_rows * n_heads][n_runs][head_dim + 2], or null: one block walks all runs
+  std::uint32_t* arrivals;  // [tiles][n_kv_heads], with partial
   KvGeometry geometry;
   std::int32_t n_sequences;
   std::int32_t max_blocks;
@@ -61,6 +68,7 @@ __device__ __forceinline__ Tile find_tile(const AttentionArgs& p,
 template <DType kKv>
 __device__ __forceinline__ float load_kv(const std::byte* at, int i) {
   if constexpr (kKv == DType::kF32) return reinterpret_cast<const float*>(at)[i];
+  if constexpr (kKv == DType::kF8E4M3) return e4m3_to_f32(static_cast<std::uint8_t>(at[i]));
   const std::uint16_t h = reinterpret_cast<const std::uint16_t*>(at)[i];
   return kKv == DType::kBf16 ? bf16_to_f32(h) : f16_to_f32(h);
 }
@@ -134,13 +142,18 @@ __device__ __forceinline__ void load_span(const AttentionArgs& p,
                                           float* values) {
   const KvGeometry& g = p.geometry;
   const std::int32_t* table = p.block_tables + std::int64_t{sequence} * p.max_blocks;
+  float key_scale = 1.0f, value_scale = 1.0f;  // times one changes no bit
+  if (kKv == DType::kF8E4M3 && p.scales != nullptr) {
+    key_scale = p.scales[kv_scale_index(g, p.layer, false, kv_head)];
+    value_scale = p.scales[kv_scale_index(g, p.layer, true, kv_head)];
+  }
   for (int i = static_cast<int>(threadIdx.x); i < n * g.head_dim; i += kThreads) {
     const int j = i / g.head_dim, d = i % g.head_dim;
     const std::int32_t position = begin + j, block = table[position / g.block_tokens];
     const std::byte* key =
         p.blocks + kv_offset(g, block, position % g.block_tokens, p.layer, KvHalf::kKeys, kv_head);
-    keys[j * (g.head_dim + 1) + d] = load_kv<kKv>(key, d);
-    values[j * g.head_dim + d] = load_kv<kKv>(key + g.plane_bytes(), d);
+    keys[j * (g.head_dim + 1) + d] = load_kv<kKv>(key, d) * key_scale;
+    values[j * g.head_dim + d] = load_kv<kKv>(key + g.plane_bytes(), d) * value_scale;
   }
 }
 
@@ -150,6 +163,52 @@ __device__ __forceinline__ void write_result(const Softmax<kDims>& s, float* out
   for (int d = 0; d < kDims; ++d) {
     const int i = d * 32 + lane_id();
     if (i < head_dim) out[i] = s.acc[d] / s.sum;
+  }
+}
+
+// Whether this block is the last of `n` to come here; what the others wrote can then be read.
+__device__ __forceinline__ bool comes_last(std::uint32_t* arrivals, std::int32_t n) {
+  __shared__ bool last;
+  publish();
+  sync_block();
+  if (threadIdx.x == 0) {
+    last = arrive(arrivals) + 1 == static_cast<std::uint32_t>(n);
+    if (last) *arrivals = 0;  // everybody has been here
+  }
+  sync_block();
+  return last;
+}
+
+// All runs of a warp's queries, from the first to the last, some loaded ahead.
+template <int kDims, class HeadOf>
+__device__ __forceinline__ void merge_runs(const AttentionArgs& p,
+                                           const std::int32_t (&position)[kPerWarp],
+                                           std::int32_t n_runs,
+                                           const HeadOf& head_of,
+                                           Softmax<kDims> (&total)[kPerWarp]) {
+  constexpr int kAhead = 2;
+  const int lane = lane_id(), head_dim = p.geometry.head_dim;
+  for (std::int32_t first = 0; first < n_runs; first += kAhead) {
+    Softmax<kDims> part[kAhead][kPerWarp];
+#pragma unroll
+    for (int run = 0; run < kAhead; ++run)
+#pragma unroll
+      for (int i = 0; i < kPerWarp; ++i) {
+        if (position[i] < fragment::run_begin(first + run)) continue;
+        const float* in = p.partial + (head_of(warp_id() * kPerWarp + i) * p.n_runs + first + run) *
+                                          (head_dim + 2);
+        part[run][i].max = load_published(in);
+        part[run][i].sum = load_published(in + 1);
+#pragma unroll
+        for (int d = 0; d < kDims; ++d)
+          if (d * 32 + lane < head_dim)
+            part[run][i].acc[d] = load_published(in + 2 + d * 32 + lane);
+      }
+#pragma unroll
+    for (int run = 0; run < kAhead; ++run)
+#pragma unroll
+      for (int i = 0; i < kPerWarp; ++i)
+        if (position[i] >= fragment::run_begin(first + run)) merge(total[i], part[run][i]);
   }
 }
 
@@ -191,6 +250,7 @@ __global__ void __launch_bounds__(kThreads) attention_kernel(AttentionArgs p) {
   const bool split = p.partial != nullptr;
   const std::int32_t first_run = split ? static_cast<std::int32_t>(blockIdx.z) : 0;
   const std::int32_t end_run = split ? first_run + 1 : p.n_runs;
+  if (fragment::run_begin(first_run) > last) return;  // only runs that exist arrive
   for (std::int32_t run = first_run; run < end_run; ++run) {
     const std::int32_t begin = fragment::run_begin(run), end = fragment::run_begin(run + 1);
     if (begin > last) break;
@@ -223,54 +283,36 @@ __global__ void __launch_bounds__(kThreads) attention_kernel(AttentionArgs p) {
         if (d * 32 + lane < g.head_dim) out[2 + d * 32 + lane] = here[i].acc[d];
     }
   }
-  if (split) return;
+  if (split) {
+    const std::int32_t n_runs = fragment::runs_of(last + 1);
+    if (!comes_last(p.arrivals + blockIdx.x * gridDim.y + blockIdx.y, n_runs)) return;
+    merge_runs<kDims>(p, position, n_runs, head_of, total);
+  }
 #pragma unroll
   for (int i = 0; i < kPerWarp; ++i)
     if (position[i] >= 0)
       write_result(total[i], p.out + head_of(warp * kPerWarp + i) * g.head_dim, g.head_dim);
 }
 
-// A warp for each head of a row. Grid: blocks of kWarps heads.
-template <int kDims>
-__global__ void __launch_bounds__(kThreads) merge_runs_kernel(AttentionArgs p, std::int64_t n_all) {
-  wait_for_earlier_kernels();
-  let_next_kernel_start();
-  const int lane = lane_id(), head_dim = p.geometry.head_dim;
-  const std::int64_t head = static_cast<std::int64_t>(blockIdx.x) * kWarps + warp_id();
-  if (head >= n_all) return;
-  const std::int32_t position = p.positions[head / p.n_heads];
-  Softmax<kDims> total;
-  for (std::int32_t run = 0; run < p.n_runs && fragment::run_begin(run) <= position; ++run) {
-    const float* in = p.partial + (head * p.n_runs + run) * (head_dim + 2);
-    Softmax<kDims> one;
-    one.max = in[0];
-    one.sum = in[1];
-#pragma unroll
-    for (int d = 0; d < kDims; ++d)
-      if (d * 32 + lane < head_dim) one.acc[d] = in[2 + d * 32 + lane];
-    merge(total, one);
-  }
-  write_result(total, p.out + head * head_dim, head_dim);
-}
-
-template <DType kKv, int kDims>
-void start(const Launch& l, const Launch& second, const AttentionArgs& p, std::int64_t n_all) {
-  launch(l, "attention", attention_kernel<kKv, kDims>, p);
-  if (p.partial != nullptr) launch(second, "merge_runs", merge_runs_kernel<kDims>, p, n_all);
-}
-
 template <DType kKv>
-void start(const Launch& l, const Launch& second, const AttentionArgs& p, std::int64_t n_all) {
+void start(const Launch& l, const AttentionArgs& p) {
+  const char* name = "attention";
   const int head_dim = p.geometry.head_dim;
   if (head_dim <= 64)
-    start<kKv, 2>(l, second, p, n_all);
+    launch(l, name, attention_kernel<kKv, 2>, p);
   else if (head_dim <= 128)
-    start<kKv, 4>(l, second, p, n_all);
+    launch(l, name, attention_kernel<kKv, 4>, p);
   else
-    start<kKv, 8>(l, second, p, n_all);
+    launch(l, name, attention_kernel<kKv, 8>, p);
 }
 
 }  // namespace
+
+// Every sequence may leave one tile unfilled.
+static std::int64_t most_tiles(const AttnPagedArgs& args) {
+  const std::int64_t group = args.n_heads / args.kv.geometry.n_kv_heads;
+  return args.n_rows * group / kQueries + args.n_sequences;
+}
 
 AttentionPlan plan_attention(const AttnPagedArgs& args) {
   constexpr std::int64_t kMostFloats = std::int64_t{16} << 20;
@@ -280,48 +322,39 @@ AttentionPlan plan_attention(const AttnPagedArgs& args) {
   plan.n_runs = fragment::runs_of(static_cast<std::int32_t>(std::min<std::int64_t>(most, 1 << 30)));
   plan.n_floats = std::int64_t{args.n_rows} * args.n_heads * plan.n_runs * (g.head_dim + 2);
   plan.split = args.n_rows <= 64 && plan.n_floats <= kMostFloats;
+  plan.n_tiles = most_tiles(args);
   return plan;
 }
 
 void attn_paged(const Launch& launch_in,
                 const AttnPagedArgs& args,
                 const AttentionPlan& plan,
-                float* space) {
+                float* space,
+                std::uint32_t* arrivals) {
   const KvGeometry& g = args.kv.geometry;
   if (g.head_dim > kMaxHeadDim)
     throw FatalError(ErrorCode::kUnsupportedModel,
                      "the CUDA backend has attention for heads of up to 256 dimensions, not " +
                          std::to_string(g.head_dim));
-  const std::int32_t group = args.n_heads / g.n_kv_heads;
-  const AttentionArgs p{args.q,
-                        args.positions,
-                        args.row_begin,
-                        args.block_tables,
-                        args.kv.blocks,
-                        args.out,
-                        plan.split ? space : nullptr,
-                        g,
-                        args.n_sequences,
-                        args.max_blocks,
-                        args.n_heads,
-                        args.layer,
-                        plan.n_runs,
-                        args.scale};
+  const AttentionArgs p{args.q,           args.positions,
+                        args.row_begin,   args.block_tables,
+                        args.kv.blocks,   args.kv.scales,
+                        args.out,         plan.split ? space : nullptr,
+                        arrivals,         g,
+                        args.n_sequences, args.max_blocks,
+                        args.n_heads,     args.layer,
+                        plan.n_runs,      args.scale};
   Launch l = launch_in;
-  // Every sequence may leave one tile unfilled.
-  l.x = static_cast<unsigned>((std::int64_t{args.n_rows} * group) / kQueries + args.n_sequences);
+  l.x = static_cast<unsigned>(plan.n_tiles);
   l.y = static_cast<unsigned>(g.n_kv_heads);
   l.z = plan.split ? static_cast<unsigned>(plan.n_runs) : 1;
   l.n_threads = kThreads;
   l.shared_bytes = sizeof(float) *
                    static_cast<std::size_t>(kQueries * g.head_dim + kSpan * (2 * g.head_dim + 1));
-  Launch second = launch_in;
-  const std::int64_t n_all = std::int64_t{args.n_rows} * args.n_heads;
-  second.x = static_cast<unsigned>((n_all + kWarps - 1) / kWarps);
-  second.n_threads = kThreads;
-  if (g.dtype == DType::kF32) start<DType::kF32>(l, second, p, n_all);
-  if (g.dtype == DType::kBf16) start<DType::kBf16>(l, second, p, n_all);
-  if (g.dtype == DType::kF16) start<DType::kF16>(l, second, p, n_all);
+  if (g.dtype == DType::kF32) start<DType::kF32>(l, p);
+  if (g.dtype == DType::kBf16) start<DType::kBf16>(l, p);
+  if (g.dtype == DType::kF16) start<DType::kF16>(l, p);
+  if (g.dtype == DType::kF8E4M3) start<DType::kF8E4M3>(l, p);
 }
 
 }  // namespace foretoken::cuda

@@ -10,7 +10,7 @@ namespace foretoken::cuda {
 namespace {
 
 // Part of numerics(): raised whenever the order of additions or a rounding of any op changes.
-constexpr int kKernelSet = 1;
+constexpr int kKernelSet = 2;
 
 class CudaRecording final : public Recording {
  public:
@@ -57,6 +57,8 @@ CudaBackend::CudaBackend(std::unique_ptr<Runtime> runtime, CudaPath path)
       rows_(*runtime_),
       parts_(*runtime_),
       qkv_(*runtime_),
+      squares_(*runtime_),
+      arrivals_(*runtime_),
       choose_(*runtime_) {}
 
 CudaBackend::~CudaBackend() { runtime_->synchronize(); }
@@ -67,9 +69,10 @@ std::string CudaBackend::numerics() const {
 }
 
 std::string CudaBackend::description() const {
-  const char* path = path_ == CudaPath::kSimple ? "simple kernels"
-                     : path_ == CudaPath::kRing ? "ring kernels"
-                                                : "overlapping ring kernels";
+  const char* path = path_ == CudaPath::kSimple        ? "simple kernels"
+                     : path_ == CudaPath::kRing        ? "ring kernels"
+                     : path_ == CudaPath::kRingOverlap ? "overlapping ring kernels"
+                                                       : "overlapping ring kernels with prefetch";
   return "cuda, " + info_.name + ", " + path;
 }
 
@@ -128,11 +131,55 @@ struct CudaBackend::Product {
   Finish finish = Finish::kStore;
   float* out = nullptr;
   std::int64_t n_columns = 0;
+  const float* squares = nullptr;  // of x
+  float* squares_out = nullptr;    // of out
+  RopeArgs rope;
+  const Linear* next = nullptr;
 };
+
+bool CudaBackend::is_ring(const Linear& weight, std::int32_t n_rows) const {
+  return path_ != CudaPath::kSimple && input_of(weight.dtype) != Input::kF32 &&
+         n_rows <= kRingTokens;
+}
+
+// Rows first .. first + prepare.n_rows - 1 by the product that prepares them itself.
+void CudaBackend::multiply_ring(const Launch& plain,
+                                const Product& p,
+                                std::int32_t first,
+                                MatmulArgs& matmul,
+                                PrepareArgs& prepare,
+                                const FinishArgs& finish) {
+  const std::int64_t n_pieces = squares_per_row(prepare.n_in);
+  const bool of_all = p.rows != nullptr;  // rows of x are picked, and so are their squares
+  const float* end = prepare.x + std::int64_t{prepare.n_rows} * prepare.n_in;
+  // A kernel that reads rows while others of its blocks write results must not find them there.
+  if (!of_all && finish.out != nullptr && finish.out < end &&
+      prepare.x < finish.out + finish.n_tokens * p.n_columns) {
+    const auto bytes = static_cast<std::size_t>(end - prepare.x) * sizeof(float);
+    void* apart = rows_.at_least(bytes);
+    runtime_->copy(apart, prepare.x, bytes);
+    prepare.x = static_cast<float*>(apart);
+  }
+  if (p.norm != nullptr && p.squares != nullptr) {
+    prepare.squares = p.squares + (of_all ? 0 : first * n_pieces);
+  } else if (p.norm != nullptr) {
+    prepare.out = squares_.at_least<float>(prepare.n_rows * n_pieces);
+    row_squares(plain, prepare);
+    prepare.squares = static_cast<float*>(prepare.out);
+    prepare.squares_of_tokens = true;
+  }
+  const auto whole = [](const void* at) { return reinterpret_cast<std::uintptr_t>(at) % 16 == 0; };
+  prepare.vectors = prepare.n_in % 4 == 0 && whole(prepare.x) && whole(prepare.norm);
+  if (path_ == CudaPath::kRingPrefetch && p.next != nullptr)
+    matmul.next = plan_prefetch(*p.next, info_.n_multiprocessors);
+  matmul_ring(plain, matmul, prepare, finish);
+}
 
 void CudaBackend::multiply(const Product& p) {
   const Linear& w = *p.weight;
-  const Launch plain{.runtime = *runtime_, .overlap = path_ == CudaPath::kRingOverlap};
+  FORETOKEN_CHECK(p.norm == nullptr || w.n_in <= std::int64_t{kSquaresPiece} * 512,
+                  "rows too long to be normalised");
+  const Launch plain{.runtime = *runtime_, .overlap = path_ >= CudaPath::kRingOverlap};
   const auto n_in = static_cast<std::int32_t>(w.n_in);
   for (std::int32_t first = 0; first < p.n_rows; first += kPassRows) {
     const std::int32_t n = std::min(kPassRows, p.n_rows - first);
@@ -157,18 +204,18 @@ void CudaBackend::multiply(const Product& p) {
                         .n_in = n_in,
                         .n_groups = n_groups,
                         .input = input};
-    const FinishArgs finish{.finish = p.finish,
-                            .scales = w.scales.as<float>(),
-                            .bias = w.bias.as<float>(),
-                            .out = p.out + first * p.n_columns,
-                            .n_columns = static_cast<std::int32_t>(p.n_columns),
-                            .n_tokens = n};
-    const bool ring = path_ != CudaPath::kSimple && input != Input::kF32 && n <= kRingTokens;
-    // A kernel that reads rows while others of its blocks write results must not find them there.
-    const bool apart = finish.out + n * p.n_columns <= p.x ||
-                       p.x + std::int64_t{p.n_rows} * n_in <= finish.out || p.rows != nullptr;
-    if (ring && apart && resident_fits(matmul, n)) {
-      matmul_resident(plain, matmul, prepare, finish);
+    FinishArgs finish{.finish = p.finish,
+                      .scales = w.scales.as<float>(),
+                      .bias = w.bias.as<float>(),
+                      .out = p.out == nullptr ? nullptr : p.out + first * p.n_columns,
+                      .squares = p.squares_out == nullptr
+                                     ? nullptr
+                                     : p.squares_out + first * squares_per_row(p.n_columns),
+                      .n_columns = static_cast<std::int32_t>(p.n_columns),
+                      .n_tokens = n,
+                      .rope = p.rope};
+    if (is_ring(w, n)) {
+      multiply_ring(plain, p, first, matmul, prepare, finish);
       continue;
     }
     auto* x = rows_.at_least<std::byte>(input == Input::kF32
@@ -177,10 +224,6 @@ void CudaBackend::multiply(const Product& p) {
     matmul.x = x;
     prepare.out = x;
     prepare_rows(plain, prepare);
-    if (ring) {
-      matmul_ring(plain, matmul, finish);
-      continue;
-    }
     matmul.parts = parts_.at_least<float>(std::int64_t{matmul.n_parts} * n_groups * 8 * row_blocks *
                                           fragment::kBlockRows);
     if (input == Input::kF32) {
@@ -194,27 +237,48 @@ void CudaBackend::multiply(const Product& p) {
 }
 
 void CudaBackend::do_embed(const EmbedArgs& args) {
-  cuda::embed(Launch{.runtime = *runtime_, .overlap = path_ == CudaPath::kRingOverlap}, args,
+  cuda::embed(Launch{.runtime = *runtime_, .overlap = path_ >= CudaPath::kRingOverlap}, args,
               args.table->weights.as<std::byte>(), args.table->scales.as<float>());
 }
 
 void CudaBackend::do_qkv_rope_append(const QkvRopeAppendArgs& args) {
-  float* qkv = qkv_.at_least<float>(args.n_rows * args.qkv->n_out);
-  multiply({.weight = args.qkv,
-            .x = args.hidden,
-            .norm = args.norm,
-            .norm_eps = args.norm_eps,
-            .n_rows = args.n_rows,
-            .finish = Finish::kStore,
-            .out = qkv,
-            .n_columns = args.qkv->n_out});
-  rope_append(Launch{.runtime = *runtime_, .overlap = path_ == CudaPath::kRingOverlap}, args, qkv);
+  const RopeArgs rope{.q_norm = args.q_norm,
+                      .k_norm = args.k_norm,
+                      .cos = args.rope_cos,
+                      .sin = args.rope_sin,
+                      .positions = args.positions,
+                      .slots = args.slots,
+                      .geometry = args.kv.geometry,
+                      .blocks = args.kv.blocks,
+                      .scales = args.kv.scales,
+                      .q = args.q,
+                      .norm_eps = args.norm_eps,
+                      .n_heads = args.n_heads,
+                      .layer = args.layer};
+  Product product{.weight = args.qkv,
+                  .x = args.hidden,
+                  .norm = args.norm,
+                  .norm_eps = args.norm_eps,
+                  .n_rows = args.n_rows,
+                  .n_columns = args.qkv->n_out,
+                  .squares = args.squares,
+                  .rope = rope,
+                  .next = args.next};
+  if (is_ring(*args.qkv, args.n_rows) && rope_fits(args.kv.geometry.head_dim)) {
+    product.finish = Finish::kRope;
+    return multiply(product);
+  }
+  product.out = qkv_.at_least<float>(args.n_rows * args.qkv->n_out);
+  multiply(product);
+  rope_append(Launch{.runtime = *runtime_, .overlap = path_ >= CudaPath::kRingOverlap}, rope,
+              product.out, args.n_rows);
 }
 
 void CudaBackend::do_attn_paged(const AttnPagedArgs& args) {
   const AttentionPlan plan = plan_attention(args);
-  cuda::attn_paged(Launch{.runtime = *runtime_, .overlap = path_ == CudaPath::kRingOverlap}, args,
-                   plan, plan.split ? parts_.at_least<float>(plan.n_floats) : nullptr);
+  cuda::attn_paged(Launch{.runtime = *runtime_, .overlap = path_ >= CudaPath::kRingOverlap}, args,
+                   plan, plan.split ? parts_.at_least<float>(plan.n_floats) : nullptr,
+                   arrivals_.at_least<std::uint32_t>(plan.n_tiles * args.kv.geometry.n_kv_heads));
 }
 
 void CudaBackend::do_matmul_residual(const MatmulResidualArgs& args) {
@@ -224,7 +288,9 @@ void CudaBackend::do_matmul_residual(const MatmulResidualArgs& args) {
             .n_rows = args.n_rows,
             .finish = partial ? Finish::kStore : Finish::kAdd,
             .out = partial ? args.partial : args.residual,
-            .n_columns = args.weight->n_out});
+            .n_columns = args.weight->n_out,
+            .squares_out = partial ? nullptr : args.squares,
+            .next = args.next});
 }
 
 void CudaBackend::do_gate_up_swiglu(const GateUpSwigluArgs& args) {
@@ -235,7 +301,9 @@ void CudaBackend::do_gate_up_swiglu(const GateUpSwigluArgs& args) {
             .n_rows = args.n_rows,
             .finish = Finish::kSwiglu,
             .out = args.out,
-            .n_columns = args.gate_up->n_out / 2});
+            .n_columns = args.gate_up->n_out / 2,
+            .squares = args.squares,
+            .next = args.next});
 }
 
 void CudaBackend::do_lm_head(const LmHeadArgs& args) {
@@ -247,18 +315,20 @@ void CudaBackend::do_lm_head(const LmHeadArgs& args) {
             .n_rows = args.n_rows,
             .finish = Finish::kStore,
             .out = args.logits,
-            .n_columns = args.head->n_out});
+            .n_columns = args.head->n_out,
+            .squares = args.squares,
+            .next = args.next});
 }
 
 void CudaBackend::do_choose(const ChooseArgs& args) {
   FORETOKEN_CHECK(args.slices == nullptr, "slices of the vocabulary are not built for CUDA");
   void* space = choose_.at_least(static_cast<std::size_t>(choose_space_bytes(args)));
-  cuda::choose(Launch{.runtime = *runtime_, .overlap = path_ == CudaPath::kRingOverlap}, args,
+  cuda::choose(Launch{.runtime = *runtime_, .overlap = path_ >= CudaPath::kRingOverlap}, args,
                space);
 }
 
 void CudaBackend::do_accept(const AcceptArgs& args) {
-  cuda::accept(Launch{.runtime = *runtime_, .overlap = path_ == CudaPath::kRingOverlap}, args);
+  cuda::accept(Launch{.runtime = *runtime_, .overlap = path_ >= CudaPath::kRingOverlap}, args);
 }
 
 }  // namespace foretoken::cuda

@@ -33,6 +33,10 @@ class Scratch {
   std::size_t size_ = 0;
 };
 
+struct MatmulArgs;
+struct PrepareArgs;
+struct FinishArgs;
+
 class CudaBackend final : public Backend {
  public:
   CudaBackend(std::unique_ptr<Runtime> runtime, CudaPath path);
@@ -66,14 +70,23 @@ class CudaBackend final : public Backend {
   // passes of at most kPassRows; `finish` says what becomes of the products.
   struct Product;
   void multiply(const Product& product);
+  bool is_ring(const Linear& weight, std::int32_t n_rows) const;
+  void multiply_ring(const Launch& plain,
+                     const Product& product,
+                     std::int32_t first,
+                     MatmulArgs& matmul,
+                     PrepareArgs& prepare,
+                     const FinishArgs& finish);
 
   std::unique_ptr<Runtime> runtime_;
   DeviceInfo info_;
   CudaPath path_;
   bool recording_ = false;
-  Scratch rows_;   // prepared rows
+  Scratch rows_;   // prepared rows, and rows moved out of a product's way
   Scratch parts_;  // partial sums of products and of attention
   Scratch qkv_;
+  Scratch squares_;   // of rows whose squares nobody left
+  Scratch arrivals_;  // counters of attention, zero between launches
   Scratch choose_;
 };
 

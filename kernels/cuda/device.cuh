@@ -55,6 +55,15 @@ __device__ __forceinline__ Words4 load_words(const void* at) {
   const uint4 v = *static_cast<const uint4*>(at);
   return {{v.x, v.y, v.z, v.w}};
 }
+// Between blocks of one launch: what a thread wrote before publish() may be read, by
+// load_published(), by whoever has seen a later arrive().
+__device__ __forceinline__ void publish() { __threadfence(); }
+__device__ __forceinline__ std::uint32_t arrive(std::uint32_t* count) {
+  const std::uint32_t before = atomicAdd(count, 1u);
+  __threadfence();
+  return before;
+}
+__device__ __forceinline__ float load_published(const float* at) { return __ldcg(at); }
 __device__ __forceinline__ void add_shared_count(std::uint32_t* at, std::uint32_t n) {
   atomicAdd(at, n);
 }
@@ -106,6 +115,21 @@ __device__ __forceinline__ void i8_to_halves(std::uint32_t codes,
   i8_to_large_halves(codes, l, h);
   asm("sub.f16x2 %0, %1, %2;" : "=r"(low) : "r"(l), "r"(0x64806480u));
   asm("sub.f16x2 %0, %1, %2;" : "=r"(high) : "r"(h), "r"(0x64806480u));
+}
+
+// A pair rounded to 16 bits, the first in the low half. Finite values beyond the largest half
+// become it; an infinity and a NaN stay what they are.
+__device__ __forceinline__ std::uint32_t to_halves(float low, float high, bool is_bf16) {
+  std::uint32_t pair;
+  if (is_bf16) {
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+  }
+  const auto limited = [](float x) {
+    return x - x == 0.0f ? fminf(fmaxf(x, -65504.0f), 65504.0f) : x;
+  };
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(limited(high)), "f"(limited(low)));
+  return pair;
 }
 
 // --- Launches that overlap: nothing mutable may be touched before wait_for_earlier_kernels()
@@ -185,6 +209,10 @@ __device__ __forceinline__ void bulk_copy(void* to,
           "r"(shared_address(to)),
       "l"(from), "r"(bytes), "r"(shared_address(barrier))
       : "memory");
+}
+// Into L2, to be read by a later bulk copy.
+__device__ __forceinline__ void bulk_prefetch(const void* from, int bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
 }
 __device__ __forceinline__ int cluster_rank() {
   std::uint32_t rank;

@@ -9,6 +9,7 @@ namespace foretoken::cuda {
 namespace {
 
 constexpr int kThreads = 256;  // a warp for each row tile of a block
+constexpr int kFinishThreads = 64;
 
 // Grid: tiles of kGroups groups, row blocks, parts of K. Tiles first, so that those of a long
 // prompt that share weights run together and find them in L2.
@@ -67,19 +68,21 @@ __global__ void __launch_bounds__(kThreads) matmul_f32_kernel(MatmulArgs p) {
   }
 }
 
+// A warp for each row block of a token.
 template <Finish kFinish>
-__global__ void __launch_bounds__(kThreads) finish_parts_kernel(MatmulArgs p, FinishArgs f) {
+__global__ void __launch_bounds__(kFinishThreads) finish_parts_kernel(MatmulArgs p, FinishArgs f) {
   wait_for_earlier_kernels();
   let_next_kernel_start();
-  const int column = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
+  const int row_block = static_cast<int>(blockIdx.x) * (kFinishThreads / 32) + warp_id();
   const int token = static_cast<int>(blockIdx.y);
-  if (column >= f.n_columns) return;
+  if (row_block >= p.n_row_blocks) return;
   const std::int64_t n_rows = std::int64_t{p.n_row_blocks} * fragment::kBlockRows;
-  const float* parts = p.parts + token * n_rows;
-  write_column<kFinish>(token, column, f, [&](std::int64_t row) {
-    float sum = parts[row];
+  const float* parts =
+      p.parts + token * n_rows + static_cast<std::int64_t>(row_block) * fragment::kBlockRows;
+  finish_block<kFinish>(token, row_block, f, nullptr, [&](int i) {
+    float sum = parts[i];
     for (int part = 1; part < p.n_parts; ++part)
-      sum += parts[std::int64_t{part} * p.n_groups * 8 * n_rows + row];
+      sum += parts[std::int64_t{part} * p.n_groups * 8 * n_rows + i];
     return sum;
   });
 }
@@ -118,9 +121,10 @@ void matmul_f32(const Launch& launch_in, const MatmulArgs& args) {
 
 void finish_parts(const Launch& launch_in, const MatmulArgs& args, const FinishArgs& finish) {
   Launch l = launch_in;
-  l.x = static_cast<unsigned>((finish.n_columns + kThreads - 1) / kThreads);
+  constexpr int kWarps = kFinishThreads / 32;
+  l.x = static_cast<unsigned>((args.n_row_blocks + kWarps - 1) / kWarps);
   l.y = static_cast<unsigned>(finish.n_tokens);
-  l.n_threads = kThreads;
+  l.n_threads = kFinishThreads;
   const char* name = "finish_parts";
   if (finish.finish == Finish::kStore)
     launch(l, name, finish_parts_kernel<Finish::kStore>, args, finish);

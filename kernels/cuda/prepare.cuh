@@ -1,43 +1,46 @@
-// A row on its way into a product: normalised, then rounded to 16 bits. One arithmetic for the
-// kernel that writes prepared rows and for the product that prepares its own.
+// A row on its way into a simple product: normalised, then rounded to 16 bits. By a block of
+// kPrepareThreads; a token that does not exist is zero. Takes the sum of squares itself, whatever
+// others know of it: the simple path is the oracle.
 #pragma once
 
-#include "kernels/cuda/kernels.h"
-#include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/squares.cuh"
 
 namespace foretoken::cuda {
 
-inline constexpr int kPrepareThreads = 256;  // their number fixes the order of the sum of squares
+inline constexpr int kPrepareThreads = 256;
+inline constexpr int kMostPieces = 512;
 
-__device__ __forceinline__ std::uint32_t to_half(float x, bool is_bf16) {
-  if (is_bf16) return f32_to_bf16(x);
-  // The largest half stands for what lies beyond it; an infinity stays one.
-  const float limited = x > 65504.0f ? 65504.0f : x < -65504.0f ? -65504.0f : x;
-  return f32_to_f16(x - x == 0.0f ? limited : x);
+__device__ __forceinline__ const float* row_of(const PrepareArgs& p, int token) {
+  return p.x + std::int64_t{p.rows != nullptr ? p.rows[token] : token} * p.n_in;
 }
 
-// Made by threads 0 .. kPrepareThreads - 1 together; a token that does not exist is zero.
+// The pieces of row x's squares into `pieces`, by a block.
+__device__ __forceinline__ void squares_by_block(const float* x, int n, float* pieces) {
+  for (int piece = warp_id(); piece < squares_per_row(n); piece += kPrepareThreads / 32) {
+    const int first = piece * kSquaresPiece;
+    const float sum = squares_of_piece([&](int i) { return first + i < n ? x[first + i] : 0.0f; });
+    if (lane_id() == 0) pieces[piece] = sum;
+  }
+}
+
 class PreparedRow {
  public:
-  template <class Sync>
-  __device__ __forceinline__
-  PreparedRow(const PrepareArgs& p, int token, float* room, const Sync& sync)
+  // room: kMostPieces floats of shared memory.
+  __device__ __forceinline__ PreparedRow(const PrepareArgs& p, int token, float* room)
       : x_(p.x), norm_(p.norm), n_(token < p.n_rows ? p.n_in : 0) {
-    if (n_ > 0) x_ += std::int64_t{p.rows != nullptr ? p.rows[token] : token} * p.n_in;
-    if (p.norm == nullptr) return;  // the same for every thread, so all of them meet in the sum
-    float squares = 0;
-    for (int k = static_cast<int>(threadIdx.x); k < n_; k += kPrepareThreads)
-      squares = fma32(x_[k], x_[k], squares);
-    const float mean =
-        block_sum(squares, room, kPrepareThreads / 32, sync) / static_cast<float>(p.n_in);
-    scale_ = 1.0f / sqrtf(mean + p.norm_eps);
+    if (n_ == 0) return;
+    x_ = row_of(p, token);
+    if (p.norm == nullptr) return;
+    squares_by_block(x_, n_, room);
+    sync_block();
+    const float* const pieces[1] = {room};
+    float scale[1];
+    rms_scales(pieces, n_, p.norm_eps, scale);
+    scale_ = scale[0];
   }
   __device__ __forceinline__ float operator()(int k) const {
     if (k >= n_) return 0.0f;
     return norm_ != nullptr ? x_[k] * scale_ * norm_[k] : x_[k];
-  }
-  __device__ __forceinline__ std::uint32_t pair(int k, bool is_bf16) const {
-    return to_half((*this)(k), is_bf16) | to_half((*this)(k + 1), is_bf16) << 16;
   }
 
  private:

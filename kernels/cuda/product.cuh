@@ -2,8 +2,8 @@
 // of a finished sum. One order for every number of tokens: K from its beginning, 16 at a time.
 #pragma once
 
-#include "kernels/cuda/device.cuh"
-#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/rope.cuh"
+#include "kernels/cuda/squares.cuh"
 
 namespace foretoken::cuda {
 
@@ -83,20 +83,42 @@ __device__ __forceinline__ float silu_times(float gate, float up) {
   return gate / (1.0f + expf(-gate)) * up;
 }
 
-// sum(packed row): the finished sum of that row for this token. Writes column `column` of the
-// token.
+// A warp finishes one row block of one token. sum(i): the whole sum of the block's packed row i.
+// room: kBlockRows floats of the warp's own, for kRope.
 template <Finish kFinish, class Sum>
-__device__ __forceinline__ void write_column(std::int32_t token,
-                                             std::int32_t column,
-                                             const FinishArgs& f,
-                                             const Sum& sum) {
-  float* out = f.out + std::int64_t{token} * f.n_columns + column;
-  if constexpr (kFinish == Finish::kSwiglu) {
-    const std::int64_t gate = fragment::gate_row(column), up = gate + 8;
-    *out = silu_times(scaled(sum(gate), gate, f), scaled(sum(up), up, f));
+__device__ __forceinline__ void finish_block(
+    std::int32_t token, std::int32_t row_block, const FinishArgs& f, float* room, const Sum& sum) {
+  constexpr int kColumns = fragment::kBlockRows / (kFinish == Finish::kSwiglu ? 2 : 1);
+  const std::int32_t first = row_block * kColumns;
+  const std::int64_t first_row = std::int64_t{row_block} * fragment::kBlockRows;
+  float* out = f.out + std::int64_t{token} * f.n_columns + first;
+  const auto finished = [&](int i) { return scaled(sum(i), first_row + i, f); };
+  const auto column = [&](int i) {  // gives what it writes
+    if (first + i >= f.n_columns) return 0.0f;
+    if constexpr (kFinish == Finish::kSwiglu) {
+      const int gate = static_cast<int>(fragment::gate_row(i));
+      return out[i] = silu_times(finished(gate), finished(gate + 8));
+    } else if constexpr (kFinish == Finish::kRope) {
+      return room[i] = finished(i);
+    } else {
+      const float y = finished(i);
+      return out[i] = kFinish == Finish::kAdd ? out[i] + y : y;
+    }
+  };
+  if constexpr (kFinish == Finish::kAdd) {
+    const float squares = squares_of_piece(column);
+    if (f.squares != nullptr && lane_id() == 0)
+      f.squares[token * squares_per_row(f.n_columns) + row_block] = squares;
   } else {
-    const float y = scaled(sum(column), column, f);
-    *out = kFinish == Finish::kAdd ? *out + y : y;
+#pragma unroll
+    for (int i = 0; i < kColumns; i += 32) column(i + lane_id());
+  }
+  if constexpr (kFinish == Finish::kRope) {
+    sync_warp();
+    const int head_dim = f.rope.geometry.head_dim;
+    for (int i = 0; i < kColumns && first + i < f.n_columns; i += head_dim)
+      finish_head(f.rope, room + i, (first + i) / head_dim, token);
+    sync_warp();
   }
 }
 

@@ -6,11 +6,18 @@
 
 namespace foretoken::cuda {
 
+// Of a warp, lanes by halving. Every lane gets the sum.
+template <class T>
+__device__ __forceinline__ T warp_sum(T x) {
+  for (int step = 16; step > 0; step /= 2) x += shuffle_xor(x, step);
+  return x;
+}
+
 // `room`: one T a warp, in shared memory. Every thread gets the sum. `sync`: a barrier of the
 // n_warps warps that take part.
 template <class T, class Sync>
 __device__ __forceinline__ T block_sum(T x, T* room, int n_warps, const Sync& sync) {
-  for (int step = 16; step > 0; step /= 2) x += shuffle_xor(x, step);
+  x = warp_sum(x);
   sync();  // whoever still reads an earlier result
   if (lane_id() == 0) room[warp_id()] = x;
   sync();

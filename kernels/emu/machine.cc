@@ -87,6 +87,7 @@ const std::function<void()>* body = nullptr;
 void* main_stack = nullptr;
 std::size_t current = 0;
 std::uint64_t progress = 0;  // raised by whatever may let somebody go on
+std::int64_t launch_count = 0, prefetched = 0;
 std::uint64_t schedule_seed = 1;
 std::mt19937_64 rng;
 std::uint64_t frozen = 0;  // warps that have no turn until everybody else waits
@@ -290,7 +291,12 @@ void barrier_wait(std::uint64_t* barrier, int parity) {
   while ((read(barrier).bytes_and_phase & 1) == parity) pass_turn();
 }
 
+std::int64_t n_launches() { return launch_count; }
+std::int64_t n_prefetched() { return prefetched; }
+void count_prefetched(int bytes) { prefetched += bytes; }
+
 void run(const Grid& grid, const std::function<void()>& kernel) {
+  ++launch_count;
   if (grid.n_threads % 32 != 0 || grid.n_threads > 1024) die("a block of odd size");
   if (grid.shared_bytes > 227 << 10) die("more shared memory than a block can have");
   if (grid.blocks.x == 0 || grid.blocks.y == 0 || grid.blocks.z == 0) die("an empty grid");
@@ -302,34 +308,36 @@ void run(const Grid& grid, const std::function<void()>& kernel) {
   const auto n_threads = static_cast<std::size_t>(grid.n_threads);
   const auto cluster = static_cast<std::size_t>(grid.cluster);
   if (fibers.size() != n_threads * cluster) fibers.resize(n_threads * cluster);
+  std::vector<Dim3> places;
   for (unsigned z = 0; z < grid.blocks.z; z += static_cast<unsigned>(cluster))
     for (unsigned y = 0; y < grid.blocks.y; ++y)
-      for (unsigned x = 0; x < grid.blocks.x; ++x) {
-        blocks.assign(cluster, {});
-        cluster_meeting = {static_cast<int>(n_threads * cluster), 0, 0};
-        for (std::size_t rank = 0; rank < cluster; ++rank) {
-          Block& block = blocks[rank];
-          block.meeting.expected = grid.n_threads;
-          block.n_alive = grid.n_threads;
-          block.shared_bytes = grid.shared_bytes;
-          block.warps.resize(n_threads / 32);
-          for (Warp& warp : block.warps) warp.meeting.expected = 32;
-          block.memory.assign(grid.shared_bytes + 128,
-                              std::byte{0xff});  // NaN to whoever reads early
-          auto at = reinterpret_cast<std::uintptr_t>(block.memory.data());
-          block.shared = reinterpret_cast<std::byte*>((at + 127) & ~std::uintptr_t{127});
-          for (std::size_t t = 0; t < n_threads; ++t) {
-            Fiber& fiber = fibers[rank * n_threads + t];
-            fiber.place = {{static_cast<unsigned>(t), 0, 0},
-                           {x, y, z + static_cast<unsigned>(rank)},
-                           grid.blocks,
-                           static_cast<int>(rank),
-                           block.shared};
-            start(fiber);
-          }
-        }
-        run_fibers();
+      for (unsigned x = 0; x < grid.blocks.x; ++x) places.push_back({x, y, z});
+  if (schedule_seed > 1) std::shuffle(places.begin(), places.end(), rng);
+  for (const auto& [x, y, z] : places) {
+    blocks.assign(cluster, {});
+    cluster_meeting = {static_cast<int>(n_threads * cluster), 0, 0};
+    for (std::size_t rank = 0; rank < cluster; ++rank) {
+      Block& block = blocks[rank];
+      block.meeting.expected = grid.n_threads;
+      block.n_alive = grid.n_threads;
+      block.shared_bytes = grid.shared_bytes;
+      block.warps.resize(n_threads / 32);
+      for (Warp& warp : block.warps) warp.meeting.expected = 32;
+      block.memory.assign(grid.shared_bytes + 128, std::byte{0xff});  // NaN to whoever reads early
+      auto at = reinterpret_cast<std::uintptr_t>(block.memory.data());
+      block.shared = reinterpret_cast<std::byte*>((at + 127) & ~std::uintptr_t{127});
+      for (std::size_t t = 0; t < n_threads; ++t) {
+        Fiber& fiber = fibers[rank * n_threads + t];
+        fiber.place = {{static_cast<unsigned>(t), 0, 0},
+                       {x, y, z + static_cast<unsigned>(rank)},
+                       grid.blocks,
+                       static_cast<int>(rank),
+                       block.shared};
+        start(fiber);
       }
+    }
+    run_fibers();
+  }
 }
 
 }  // namespace foretoken::emu

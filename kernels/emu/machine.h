@@ -42,7 +42,11 @@ struct Place {
 extern Place here;
 
 void run(const Grid& grid, const std::function<void()>& kernel);
-// Order in which fibers take turns from now on.
+// Kernels run and bytes prefetched so far.
+std::int64_t n_launches();
+std::int64_t n_prefetched();
+void count_prefetched(int bytes);
+// Order in which fibers take turns from now on; from 2 on the order of blocks is shuffled too.
 void set_schedule(std::uint64_t seed);
 
 void wait_block();
@@ -104,6 +108,9 @@ inline Words4 load_words(const void* at) {
   return x;
 }
 inline Words4 load_weights(const void* at) { return load_words(at); }
+inline void publish() {}
+inline std::uint32_t arrive(std::uint32_t* count) { return (*count)++; }
+inline float load_published(const float* at) { return *at; }
 inline void add_shared_count(std::uint32_t* at, std::uint32_t n) { *at += n; }
 
 inline void mma_bf16(float (&c)[4], const std::uint32_t* a, std::uint32_t b0, std::uint32_t b1) {
@@ -134,6 +141,14 @@ inline void i8_to_halves(std::uint32_t codes, std::uint32_t& low, std::uint32_t&
   high = each_half(high, centre);
 }
 
+inline std::uint32_t to_halves(float low, float high, bool is_bf16) {
+  const auto half = [is_bf16](float x) -> std::uint32_t {
+    if (is_bf16) return f32_to_bf16(x);
+    return f32_to_f16(std::isfinite(x) ? std::fmin(std::fmax(x, -65504.0f), 65504.0f) : x);
+  };
+  return half(low) | half(high) << 16;
+}
+
 inline void wait_for_earlier_kernels() {}
 inline void let_next_kernel_start() {}
 inline std::byte* shared_memory() { return emu::here.shared; }
@@ -154,6 +169,15 @@ inline void bulk_copy(void* to, const void* from, int bytes, std::uint64_t* barr
 }
 inline void bulk_copy_once(void* to, const void* from, int bytes, std::uint64_t* barrier) {
   bulk_copy(to, from, bytes, barrier);
+}
+inline void bulk_prefetch(const void* from, int bytes) {  // looks whether there is such memory
+  if (bytes <= 0 ||
+      (reinterpret_cast<std::uintptr_t>(from) | static_cast<unsigned>(bytes)) % 16 != 0)
+    std::abort();
+  const auto* at = static_cast<const volatile std::byte*>(from);
+  static_cast<void>(at[0]);
+  static_cast<void>(at[bytes - 1]);
+  emu::count_prefetched(bytes);
 }
 inline int cluster_rank() { return emu::here.rank; }
 inline void sync_cluster() { emu::wait_cluster(); }

@@ -103,6 +103,7 @@ enum class CudaPath : std::uint8_t {
   kSimple,       // weights straight from memory, partial sums through a workspace
   kRing,         // sm_90: weights through a ring in shared memory, partial sums through a cluster
   kRingOverlap,  // and each kernel fills its ring while the one before still runs
+  kRingPrefetch, // and a product that has loaded its last fetches the next one's first into L2
 };
 
 struct BackendOptions {

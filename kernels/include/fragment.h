@@ -93,19 +93,6 @@ FORETOKEN_HD constexpr std::int64_t x_offset(std::int64_t n_groups,
          b_value(kk) * 2;
 }
 
-// The same for few tokens that stay in shared memory: [K block][half of 32 K][token][lane of the
-// token][16 bytes]; lanes of tokens that do not exist hold zeros and no memory. k: from the part's
-// beginning.
-FORETOKEN_HD constexpr int resident_bytes(int n_tokens) { return n_tokens * kBlockK * 2; }
-FORETOKEN_HD constexpr int resident_lane_offset(int n_tokens, int k_block, int half, int lane) {
-  return k_block * resident_bytes(n_tokens) + (half * n_tokens * 4 + lane) * kLaneBytes;
-}
-FORETOKEN_HD constexpr int resident_offset(int n_tokens, int token, int k) {
-  const int kk = k % kStepK, step = k % kBlockK / kStepK;
-  return resident_lane_offset(n_tokens, k / kBlockK, step / 2, b_lane(kk, token)) + step % 2 * 8 +
-         b_value(kk) * 2;
-}
-
 // --- The cut of K: how many parts are summed apart and then added in order. A function of the
 // matrix alone, so that a row's bits depend on nothing else.
 

@@ -9,6 +9,16 @@
 
 namespace foretoken {
 
+// Working space in which a device may hand a row's sum of squares from the op that ends the row to the ops that
+// normalise it: `squares`, [n_rows, squares_per_row(n_hidden)] f32 or null, opaque to callers. embed and
+// matmul_residual leave there what belongs to the rows they wrote; whoever changes a row in another way passes null
+// to the ops that read it next. Never changes a bit.
+inline constexpr std::int32_t kSquaresPiece = 128;
+constexpr std::int64_t squares_per_row(std::int64_t n) { return (n + kSquaresPiece - 1) / kSquaresPiece; }
+
+// `next` of a product: the matrix the product after it multiplies with, or null. A hint that changes no bit: a device
+// may fetch its beginning early.
+
 // hidden[r] = scale * table[tokens[r]], widened to f32. A table that is also the output head is packed once and shared.
 struct EmbedArgs {
   const Linear* table = nullptr;          // [vocab, n_hidden]
@@ -16,6 +26,7 @@ struct EmbedArgs {
   std::int32_t n_rows = 0;
   float scale = 1.0f;
   float* hidden = nullptr;                // [n_rows, n_hidden]
+  float* squares = nullptr;               // of hidden, or null
 };
 
 // x = rms_norm(hidden) * norm; q, k, v = x Wᵀ + bias; q and k normalised per head if norms are given, then rotated
@@ -37,6 +48,8 @@ struct QkvRopeAppendArgs {
   PagedKv kv;
   std::int32_t layer = 0;
   float* q = nullptr;                       // [n_rows, n_heads, head_dim]
+  const float* squares = nullptr;           // of hidden, or null
+  const Linear* next = nullptr;
 };
 
 // out[r] = softmax(scale * q[r] Kᵀ) V over the tokens 0 .. positions[r] of the row's sequence, blocks in table order.
@@ -63,6 +76,8 @@ struct MatmulResidualArgs {
   const Linear* weight = nullptr;  // [n_out, n_in]
   float* residual = nullptr;       // [n_rows, n_out]
   float* partial = nullptr;        // [n_rows, n_out] or null
+  float* squares = nullptr;        // of residual, or null; untouched with `partial`
+  const Linear* next = nullptr;
 };
 
 // x = rms_norm(hidden) * norm; out = silu(x Gᵀ) * (x Uᵀ).
@@ -73,6 +88,8 @@ struct GateUpSwigluArgs {
   float norm_eps = 0;
   const Linear* gate_up = nullptr;  // Stacking::kGateUp, [2 n_ffn, n_hidden]
   float* out = nullptr;             // [n_rows, n_ffn]
+  const float* squares = nullptr;   // of hidden, or null
+  const Linear* next = nullptr;
 };
 
 // logits[i] = (rms_norm(hidden[rows[i]]) * norm) Wᵀ for the rows that somebody wants.
@@ -84,6 +101,8 @@ struct LmHeadArgs {
   float norm_eps = 0;
   const Linear* head = nullptr;        // [vocab, n_hidden]
   float* logits = nullptr;             // [n_rows, vocab]
+  const float* squares = nullptr;      // of hidden, all its rows, or null
+  const Linear* next = nullptr;
 };
 
 // How one row's token is chosen; kernels/ref/choose.cc is the arithmetic to read. Order: adjustments, temperature,

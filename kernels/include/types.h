@@ -104,7 +104,7 @@ struct Linear {
 // Geometry of a KV cache. One block is contiguous over all layers, so that copying a block is one copy:
 // [n_blocks][n_layers][K, V][n_kv_heads][block_tokens][head_dim].
 struct KvGeometry {
-  DType dtype = DType::kF32;  // kF32, kBf16 or kF16
+  DType dtype = DType::kF32;  // kF32, kBf16, kF16 or kF8E4M3
   std::int32_t n_layers = 0;
   std::int32_t n_kv_heads = 0;
   std::int32_t head_dim = 0;
@@ -117,11 +117,25 @@ struct KvGeometry {
   constexpr std::size_t block_bytes() const { return plane_bytes() * 2 * static_cast<std::size_t>(n_layers); }
 };
 
+// Whether a KV cache can hold elements of this type.
+constexpr bool is_kv_dtype(DType dtype) { return dtype != DType::kI8; }
+
 // The paged KV cache as every kernel sees it. Borrowed; the owner of `blocks` outlives the call.
 struct PagedKv {
   KvGeometry geometry;
   std::byte* blocks = nullptr;  // [n_blocks] of geometry.block_bytes()
   std::int32_t n_blocks = 0;
+  // kF8E4M3 only: [n_layers][K, V][n_kv_heads] f32, an element is its code times the scale, what lies beyond 448 times
+  // it becomes that; null: all scales are one.
+  const float* scales = nullptr;
 };
+
+// Where in PagedKv::scales the scale of keys (or values) of a head is.
+constexpr std::int64_t kv_scale_index(const KvGeometry& geometry,
+                                      std::int32_t layer,
+                                      bool is_value,
+                                      std::int32_t head) {
+  return (std::int64_t{2} * layer + (is_value ? 1 : 0)) * geometry.n_kv_heads + head;
+}
 
 }  // namespace foretoken

@@ -50,24 +50,6 @@ TEST(Fragment, PackedRowsFillTheirGroupsOnce) {
   EXPECT_EQ(*offsets.rbegin(), 24 * 192 * 2 - 2);
 }
 
-TEST(Fragment, ResidentRowsFillTheirPlaceOnceAndLieWhereALaneLooks) {
-  for (const int n_tokens : {1, 2}) {
-    std::set<int> offsets;
-    for (int token = 0; token < n_tokens; ++token)
-      for (int k = 0; k < 192; ++k) offsets.insert(fragment::resident_offset(n_tokens, token, k));
-    EXPECT_EQ(offsets.size(), static_cast<std::size_t>(n_tokens) * 192);
-    EXPECT_EQ(*offsets.rbegin(), 3 * fragment::resident_bytes(n_tokens) - 2);
-    // Against the layout of prepared rows, lane by lane.
-    for (int token = 0; token < n_tokens; ++token)
-      for (int k = 0; k < 64; ++k) {
-        const int there = static_cast<int>(fragment::x_offset(1, token, k));
-        const int half = there / fragment::kWarpBytes, lane = there % fragment::kWarpBytes / 16;
-        EXPECT_EQ(fragment::resident_offset(n_tokens, token, 64 + k),
-                  fragment::resident_lane_offset(n_tokens, 1, half, lane) + there % 16);
-      }
-  }
-}
-
 TEST(Fragment, PartsAndRunsCoverEverythingOnce) {
   for (const std::int64_t rows : {1, 16, 24, 64, 80, 119, 120, 448})
     for (const std::int64_t k : {1, 7, 8, 15, 16, 63, 64, 448}) {
@@ -178,6 +160,129 @@ TEST_P(CudaPaths, EveryPathGivesTheBitsOfTheSimpleKernels) {
         ASSERT_TRUE(same_bits(all_products(backend(), weights, up, x, norm, n_rows),
                               all_products(*simple, weights, up, x, norm, n_rows)));
       }
+}
+
+// What the projection leaves: q, and the cache as bytes.
+struct Heads {
+  std::int32_t n_heads, n_kv_heads, head_dim;
+  std::int64_t n_in;
+  bool norms;
+};
+std::vector<float> projected(
+    Backend& b, std::mt19937& rng, DType dtype, DType kv_dtype, const Heads& h, std::int32_t n) {
+  const std::int64_t n_out = std::int64_t{h.n_heads + 2 * h.n_kv_heads} * h.head_dim;
+  const Weights weights(rng, dtype, n_out, h.n_in, true);
+  const LinearSource source = weights.source();
+  const Linear qkv = b.pack({&source, 1});
+  const OnDevice<float> hidden(b, random_floats(rng, n * h.n_in, 3)),
+      norm(b, random_floats(rng, h.n_in)), q_norm(b, random_floats(rng, h.head_dim)),
+      k_norm(b, random_floats(rng, h.head_dim)), cos(b, random_floats(rng, 40 * h.head_dim / 2)),
+      sin(b, random_floats(rng, 40 * h.head_dim / 2)),
+      q(b, std::vector<float>(static_cast<std::size_t>(n * h.n_heads * h.head_dim)));
+  std::vector<std::int32_t> at, to;
+  for (std::int32_t r = 0; r < n; ++r) {
+    at.push_back((r * 7 + 3) % 40);
+    to.push_back((r * 5 + 1) % 32);
+  }
+  const OnDevice<std::int32_t> positions(b, at), slots(b, to);
+  const KvGeometry geometry{kv_dtype, 2, h.n_kv_heads, h.head_dim, 16};
+  const OnDevice<std::byte> blocks(
+      b, std::vector<std::byte>(2 * geometry.block_bytes(), std::byte{0x55}));
+  b.qkv_rope_append({.hidden = hidden.get(),
+                     .n_rows = n,
+                     .norm = norm.get(),
+                     .norm_eps = 1e-5f,
+                     .qkv = &qkv,
+                     .q_norm = h.norms ? q_norm.get() : nullptr,
+                     .k_norm = h.norms ? k_norm.get() : nullptr,
+                     .n_heads = h.n_heads,
+                     .rope_cos = cos.get(),
+                     .rope_sin = sin.get(),
+                     .n_positions = 40,
+                     .positions = positions.get(),
+                     .slots = slots.get(),
+                     .kv = {geometry, blocks.get(), 2},
+                     .layer = 1,
+                     .q = q.get()});
+  std::vector<float> all = q.host();
+  for (const std::byte x : blocks.host()) all.push_back(static_cast<float>(x));
+  return all;
+}
+
+TEST_P(CudaPaths, HeadsFinishedByTheProductHaveTheBitsOfHeadsFinishedApart) {
+  const auto simple = oracle();
+  // Heads that fill a row block, that share one, that end in the middle of one, that do not fit.
+  for (const Heads& h :
+       {Heads{2, 1, 128, 70, true}, Heads{6, 2, 64, 1100, false}, Heads{3, 3, 16, 130, true},
+        Heads{4, 2, 34, 60, true}, Heads{2, 2, 2, 64, false}})
+    for (const DType dtype : {DType::kBf16, DType::kF8E4M3})
+      for (const std::int32_t n : {1, 3, 16}) {
+        SCOPED_TRACE(testing::Message()
+                     << dtype_name(dtype) << " " << n << " rows, heads of " << h.head_dim);
+        const DType kv_dtype = n == 1 ? DType::kF32 : n == 3 ? DType::kBf16 : DType::kF16;
+        std::mt19937 one(kSeed), other(kSeed);
+        ASSERT_TRUE(same_bits(projected(backend(), one, dtype, kv_dtype, h, n),
+                              projected(*simple, other, dtype, kv_dtype, h, n)));
+      }
+}
+
+// embed and matmul_residual leave squares; who normalises with them gives the bits of who takes the
+// sum himself. On 20 rows, too many for the ring, and a few of them afterwards.
+TEST_P(CudaPaths, SquaresLeftBehindAreThoseOfTheRows) {
+  const auto simple = oracle();
+  Backend& b = backend();
+  constexpr std::int32_t kIn = 300, kMid = 1030;
+  const Weights table(rng, DType::kBf16, 50, kIn), out(rng, DType::kF8E4M3, kIn, kMid),
+      up(rng, DType::kF8E4M3, 130, kIn);
+  const LinearSource sources[] = {table.source(), out.source(), up.source()};
+  const std::vector<float> norm = random_floats(rng, kIn);
+  for (const std::int32_t n : {1, 2, 5, 16, 20}) {
+    SCOPED_TRACE(n);
+    const std::vector<float> x = random_floats(rng, n * kMid);
+    std::vector<std::int32_t> tokens(static_cast<std::size_t>(n));
+    for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<std::int32_t>(i * 3);
+    const auto run = [&](Backend& d, bool with_squares) {
+      const Linear embedding = d.pack({&sources[0], 1}), weight = d.pack({&sources[1], 1}),
+                   head = d.pack({&sources[2], 1});
+      const std::vector<std::int32_t> picked = {n - 1, 0, n / 2};
+      const OnDevice<std::int32_t> ids(d, tokens), rows(d, picked);
+      const OnDevice<float> in(d, x), gain(d, norm),
+          hidden(d, std::vector<float>(static_cast<std::size_t>(n * kIn))),
+          squares(d, std::vector<float>(static_cast<std::size_t>(n * squares_per_row(kIn)), 1e9f)),
+          logits(d, std::vector<float>(3 * 130));
+      float* left = with_squares ? squares.get() : nullptr;
+      std::vector<float> all;
+      const auto look = [&] {
+        d.lm_head({.hidden = hidden.get(),
+                   .rows = rows.get(),
+                   .n_rows = 3,
+                   .norm = gain.get(),
+                   .norm_eps = 1e-5f,
+                   .head = &head,
+                   .logits = logits.get(),
+                   .squares = left});
+        const std::vector<float> now = logits.host();
+        all.insert(all.end(), now.begin(), now.end());
+      };
+      d.embed({.table = &embedding,
+               .tokens = ids.get(),
+               .n_rows = n,
+               .scale = 3.0f,
+               .hidden = hidden.get(),
+               .squares = left});
+      look();
+      d.matmul_residual({.x = in.get(),
+                         .n_rows = n,
+                         .weight = &weight,
+                         .residual = hidden.get(),
+                         .squares = left});
+      look();
+      return all;
+    };
+    const std::vector<float> want = run(*simple, false);
+    EXPECT_TRUE(same_bits(run(b, true), want));
+    EXPECT_TRUE(same_bits(run(b, false), want));
+  }
 }
 
 // Few rows: runs apart, then merged. Many: one block walks them all.
@@ -308,14 +413,19 @@ std::vector<float> all_ops(Backend& b) {
                                                  random_floats(rng, 1100), n_rows);
     all.insert(all.end(), some.begin(), some.end());
   }
-  constexpr std::int32_t kTokens = 70, kHeads = 4, kDim = 24, kBlock = 16, kRows = 3;
+  for (const std::int32_t n_rows : {2, 11}) {
+    const std::vector<float> heads =
+        projected(b, rng, DType::kBf16, DType::kBf16, {2, 1, 64, 1100, true}, n_rows);
+    all.insert(all.end(), heads.begin(), heads.end());
+  }
+  constexpr std::int32_t kTokens = 150, kHeads = 4, kDim = 24, kBlock = 16, kRows = 3;
   const KvGeometry geometry{DType::kF32, 1, 2, kDim, kBlock};
   const OnDevice<float> kv(
-      b, random_floats(rng, 5 * static_cast<std::int64_t>(geometry.block_bytes()) / 4));
+      b, random_floats(rng, 10 * static_cast<std::int64_t>(geometry.block_bytes()) / 4));
   const OnDevice<float> q(b, random_floats(rng, kRows * kHeads * kDim)),
       out(b, std::vector<float>(kRows * kHeads * kDim));
   const OnDevice<std::int32_t> at(b, {kTokens - 3, kTokens - 2, kTokens - 1}), begin(b, {0, kRows}),
-      table(b, {3, 0, 4, 1, 2});
+      table(b, {3, 0, 4, 1, 2, 9, 5, 8, 6, 7});
   b.attn_paged({.q = q.get(),
                 .n_rows = kRows,
                 .n_heads = kHeads,
@@ -323,8 +433,8 @@ std::vector<float> all_ops(Backend& b) {
                 .n_sequences = 1,
                 .row_begin = begin.get(),
                 .block_tables = table.get(),
-                .max_blocks = 5,
-                .kv = {geometry, reinterpret_cast<std::byte*>(kv.get()), 5},
+                .max_blocks = 10,
+                .kv = {geometry, reinterpret_cast<std::byte*>(kv.get()), 10},
                 .scale = 0.2f,
                 .out = out.get()});
   const std::vector<float> attended = out.host();

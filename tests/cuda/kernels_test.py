@@ -16,7 +16,7 @@ import sys
 LOCAL_OPCODES = {0x983: "LDL", 0x387: "STL"}
 HMMA = 0x23C
 DOUBLES_ALLOWED = {"choose"}  # scores and noise are double on every device
-MATRIX_KERNELS = re.compile(r"^matmul_(simple|ring|resident)<")
+MATRIX_KERNELS = re.compile(r"^matmul_(simple|ring)<")
 DTYPES = ["f32", "bf16", "f16", "i8", "fp8"]
 FORBIDDEN_PTX = [
     (re.compile(r"\b(atom|red)\.[\w.:]*\.(f16|bf16|f32|f64)[x\w]*\b"), "an atomic on floats"),
@@ -112,7 +112,7 @@ def main():
                 for opcode, name in LOCAL_OPCODES.items():
                     if counts[opcode]:
                         wrong.append(f"{cubin.name}: {label}: {counts[opcode]} x {name}")
-                empty = re.search("ring|resident", label) and "80" in cubin.name  # these are for sm_90
+                empty = "ring" in label and "80" in cubin.name  # these are for sm_90
                 if MATRIX_KERNELS.match(label) and not empty and not counts[HMMA]:
                     wrong.append(f"{cubin.name}: {label}: no matrix instruction")
     if "--update" in sys.argv:

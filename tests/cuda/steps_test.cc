@@ -5,7 +5,9 @@
 #include <algorithm>
 
 #include "bench/gpu/report.h"
+#include "bench/gpu/step.h"
 #include "common/base/result.h"
+#include "kernels/emu/machine.h"
 #include "kernels/emu/runtime_emu.h"
 
 namespace foretoken {
@@ -21,7 +23,7 @@ bench::GpuOptions emulated() {
 
 TEST(Steps, EveryPathGivesOneTextHoweverItIsCut) {
   const bench::Report report = bench::measure(emulated(), [](const bench::Report&) {});
-  EXPECT_EQ(report.checks.size(), 2u * (1 + 3 * 3));
+  EXPECT_EQ(report.checks.size(), 2u * (1 + 4 * 3));
   for (const bench::Check& check : report.checks) EXPECT_TRUE(check.passed) << check.what;
   EXPECT_FALSE(report.failed());
   EXPECT_TRUE(report.rows.empty());
@@ -35,6 +37,32 @@ TEST(Steps, OlderDevicesAreMeasuredWithoutTheRing) {
   const bench::Report report = bench::measure(options, [](const bench::Report&) {});
   EXPECT_EQ(report.checks.size(), 2u * (1 + 3));
   EXPECT_FALSE(report.failed());
+}
+
+TEST(Steps, OnlyThePathThatPrefetchesDoes) {
+  const bench::Model model = bench::models(true).front();
+  for (const CudaPath path : {CudaPath::kRingOverlap, CudaPath::kRingPrefetch}) {
+    const auto backend = emu::make_backend(9, path);
+    bench::Step step(*backend, model, DType::kBf16, 40);
+    const std::int64_t before = emu::n_prefetched();
+    step.run(*backend, 1);
+    // All of a tiny model fits into what is fetched: every matrix once.
+    EXPECT_EQ(emu::n_prefetched() - before,
+              path == CudaPath::kRingPrefetch ? step.weight_bytes() : 0);
+  }
+}
+
+// What bench/gpu/notes.md counts with: embed, five a layer, lm_head, three of choose.
+TEST(Steps, ALayerIsFiveLaunchesOnTheRing) {
+  const bench::Model model = bench::models(true).front();
+  const auto backend = emu::make_backend(9, CudaPath::kRingOverlap);
+  bench::Step step(*backend, model, DType::kF8E4M3, 40);
+  for (const std::int32_t n_rows : {1, 11, 16}) {
+    step.set_rows(std::vector<std::int32_t>(static_cast<std::size_t>(n_rows), 3), 40);
+    const std::int64_t before = emu::n_launches();
+    step.run(*backend, n_rows);
+    EXPECT_EQ(emu::n_launches() - before, 1 + 5 * model.n_layers + 1 + 3) << n_rows << " rows";
+  }
 }
 
 TEST(Table, HasAtMostThirtyLinesAndNamesWhatFailed) {

@@ -1,0 +1,40 @@
+// The sum of squares of a row in one fixed order, whoever takes it: the product that ends the row
+// as it writes it, or a kernel that reads it later. Pieces of 128 columns: a lane sums four, 32
+// apart, then lanes by halving; then the pieces: a lane every 32nd, then lanes by halving. All of
+// it by one warp.
+#pragma once
+
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/reduce.cuh"
+
+namespace foretoken::cuda {
+
+// One piece; value(i): column i of it, zero beyond the row.
+template <class Value>
+__device__ __forceinline__ float squares_of_piece(const Value& value) {
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < kSquaresPiece; i += 32) {
+    const float x = value(i + lane_id());
+    sum = fma32(x, x, sum);
+  }
+  return warp_sum(sum);
+}
+
+// What rows of n values are multiplied with before their gains; pieces[row] may be null.
+template <int kRows>
+__device__ __forceinline__ void rms_scales(const float* const (&pieces)[kRows],
+                                           int n,
+                                           float eps,
+                                           float (&scales)[kRows]) {
+  float sums[kRows] = {};
+  for (int i = lane_id(); i < squares_per_row(n); i += 32)
+#pragma unroll
+    for (int row = 0; row < kRows; ++row)
+      if (pieces[row] != nullptr) sums[row] += pieces[row][i];
+#pragma unroll
+  for (int row = 0; row < kRows; ++row)
+    scales[row] = 1.0f / sqrtf(warp_sum(sums[row]) / static_cast<float>(n) + eps);
+}
+
+}  // namespace foretoken::cuda
