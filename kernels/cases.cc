@@ -35,7 +35,7 @@ std::span<const DType> weight_dtypes() {
 }
 
 std::span<const DType> kv_dtypes() {
-  static constexpr DType kDtypes[] = {DType::kF32, DType::kBf16, DType::kF16};
+  static constexpr DType kDtypes[] = {DType::kF32, DType::kBf16, DType::kF16, DType::kF8E4M3};
   return kDtypes;
 }
 

@@ -17,7 +17,8 @@ void check_linear(const Linear* linear, Stacking stacking) {
 void check_kv(const PagedKv& kv, std::int32_t layer) {
   const KvGeometry& g = kv.geometry;
   FORETOKEN_CHECK(kv.blocks != nullptr && kv.n_blocks > 0);
-  FORETOKEN_CHECK(g.dtype == DType::kF32 || g.dtype == DType::kBf16 || g.dtype == DType::kF16);
+  FORETOKEN_CHECK(is_kv_dtype(g.dtype));
+  FORETOKEN_CHECK(kv.scales == nullptr || g.dtype == DType::kF8E4M3, "scales go with fp8 alone");
   FORETOKEN_CHECK(g.n_layers > 0 && g.n_kv_heads > 0 && g.head_dim > 0 && g.block_tokens > 0);
   FORETOKEN_CHECK(layer >= 0 && layer < g.n_layers);
 }

@@ -91,6 +91,7 @@ struct LimitsSection {
 struct KvCacheSection {
   std::uint32_t block_tokens = 16;
   std::string memory = "60%";
+  std::string dtype = "auto";
   bool prefix_cache = true;
 
   template <class Self, class Visitor>
@@ -98,6 +99,8 @@ struct KvCacheSection {
     v("block_tokens", s.block_tokens, in_range(1, 256), "tokens per block");
     v("memory", s.memory, memory_amount(),
       "the target's cache: share of the memory free at start, or an amount");
+    v("dtype", s.dtype, one_of({"auto", "float32", "bfloat16", "float16", "float8_e4m3"}),
+      "of keys and values, target's and draft's; auto = as the weights, bfloat16 for 8-bit ones");
     v("prefix_cache", s.prefix_cache, anything(),
       "keep the blocks of finished prompts for requests that begin alike");
   }

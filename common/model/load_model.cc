@@ -345,11 +345,10 @@ void check_options(const ModelConfig& config,
                                              folder.string() + " was made for at most " +
                                              std::to_string(context_length(config)) + " positions");
   }
-  if (options.kv_dtype && *options.kv_dtype != DType::kF32 && *options.kv_dtype != DType::kBf16 &&
-      *options.kv_dtype != DType::kF16) {
+  if (options.kv_dtype && !is_kv_dtype(*options.kv_dtype)) {
     throw FatalError(ErrorCode::kConfig, std::string("kv_dtype is ") +
                                              dtype_name(*options.kv_dtype) +
-                                             "; supported: float32, bfloat16, float16");
+                                             "; supported: float32, bfloat16, float16, float8_e4m3");
   }
 }
 
@@ -364,6 +363,12 @@ std::optional<WeightDType> weight_dtype_from_name(std::string_view name) {
       {"int8", WeightDType::kI8}};
   for (const auto& [known, dtype] : kNames)
     if (known == name) return dtype;
+  return std::nullopt;
+}
+
+std::optional<DType> kv_dtype_from_name(std::string_view name) {
+  for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF16, DType::kF8E4M3})
+    if (name == dtype_name(dtype)) return dtype;
   return std::nullopt;
 }
 

@@ -25,9 +25,12 @@ enum class WeightDType : std::uint8_t { kAuto, kF32, kBf16, kF16, kI8 };
 // "auto", "float32", "bfloat16", "float16", "int8"; nothing for any other word.
 std::optional<WeightDType> weight_dtype_from_name(std::string_view name);
 
+// "float32", "bfloat16", "float16", "float8_e4m3"; nothing, the default, for any other word.
+std::optional<DType> kv_dtype_from_name(std::string_view name);
+
 struct LoadOptions {
   WeightDType dtype = WeightDType::kAuto;
-  std::optional<DType> kv_dtype = {};  // kF32, kBf16, kF16; default: as the weights, bf16 for int8
+  std::optional<DType> kv_dtype = {};  // any but kI8; default: as the weights, bf16 for 8-bit ones
   std::int32_t max_rows = 512;         // most rows of one forward: sizes the scratch buffers
   std::int64_t max_model_len = 0;      // 0: context_length(config); larger than that is refused
   std::int64_t most_model_len = 0;     // if set: more than that is not wanted, less will do

@@ -60,6 +60,10 @@ void CpuBackend::attn_paged_now(const AttnPagedArgs& args) {
       item.block_tokens = g.block_tokens;
       item.head_dim = g.head_dim;
       item.scale = args.scale;
+      if (args.kv.scales != nullptr) {
+        item.key_scale = args.kv.scales[kv_scale_index(g, args.layer, false, head)];
+        item.value_scale = args.kv.scales[kv_scale_index(g, args.layer, true, head)];
+      }
       item.scratch = matmul_space_.member(member);
       isa_.attention[static_cast<int>(g.dtype)](item);
     }

@@ -5,9 +5,13 @@
 #pragma once
 
 template <DType kType>
-FT_INLINE Simd::V load_kv(const std::byte* p, std::int64_t n) {
+FT_INLINE Simd::V load_kv(const std::byte* p, std::int64_t n, float scale) {
   if constexpr (kType == DType::kF32) {
     return load_up_to(reinterpret_cast<const float*>(p), n);
+  } else if constexpr (kType == DType::kF8E4M3) {
+    float x[16];
+    for (int i = 0; i < 16; ++i) x[i] = i < n ? e4m3_to_f32(static_cast<std::uint8_t>(p[i])) : 0.0f;
+    return Simd::mul(Simd::load(x), Simd::set1(scale));
   } else {
     std::uint16_t padded[16];
     const std::uint16_t* h = reinterpret_cast<const std::uint16_t*>(p);
@@ -28,7 +32,8 @@ FT_INLINE void load_span(const AttentionItem& item,
                          std::int64_t padded,
                          float* keys,
                          float* values) {
-  const std::int64_t head_bytes = item.head_dim * (kType == DType::kF32 ? 4 : 2);
+  constexpr auto kElement = static_cast<std::int64_t>(size_bytes(kType));
+  const std::int64_t head_bytes = item.head_dim * kElement;
   const std::byte* key[kSpan];
   for (std::int32_t t = 0; t < n_valid; ++t) {
     const std::int32_t position = begin + t;
@@ -36,13 +41,14 @@ FT_INLINE void load_span(const AttentionItem& item,
              position % item.block_tokens * head_bytes;
   }
   for (std::int64_t d = 0; d < item.head_dim; d += 16) {
-    const std::int64_t at = d * (kType == DType::kF32 ? 4 : 2);
+    const std::int64_t at = d * kElement;
     const std::int64_t n = item.head_dim - d;
     Simd::V rows[16];
     for (std::int32_t t = 0; t < kSpan; ++t) {
-      rows[t] = t < n_valid ? load_kv<kType>(key[t] + at, n) : Simd::zero();
+      rows[t] = t < n_valid ? load_kv<kType>(key[t] + at, n, item.key_scale) : Simd::zero();
       const Simd::V value =
-          t < n_valid ? load_kv<kType>(key[t] + item.values_offset + at, n) : Simd::zero();
+          t < n_valid ? load_kv<kType>(key[t] + item.values_offset + at, n, item.value_scale)
+                      : Simd::zero();
       Simd::store(values + t * padded + d, value);
     }
     Simd::transpose(rows);

@@ -17,6 +17,7 @@ Isa make_table(CpuIsa isa, const char* name, const char* numerics) {
   table.attention[0] = attention<DType::kF32>;
   table.attention[1] = attention<DType::kBf16>;
   table.attention[2] = attention<DType::kF16>;
+  table.attention[4] = attention<DType::kF8E4M3>;
   table.max = max_of;
   table.argmax = argmax;
   table.noisy_argmax = noisy_argmax;

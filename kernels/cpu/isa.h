@@ -68,6 +68,8 @@ struct AttentionItem {
   std::int32_t block_tokens = 0;
   std::int32_t head_dim = 0;
   float scale = 0;
+  float key_scale = 1;  // fp8 caches
+  float value_scale = 1;
   float* scratch = nullptr;  // attention_scratch_floats()
 };
 inline constexpr int kSpan =
@@ -104,7 +106,7 @@ struct Isa {
   // out = round(x / scale) with scale = max|x| / 127; returns scale and, in *sum, the sum of out.
   float (*to_i8)(const float* x, std::int64_t n, std::int8_t* out, std::int32_t* sum) = nullptr;
   void (*swiglu)(const float* gate, const float* up, std::int64_t n, float* out) = nullptr;
-  void (*attention[3])(const AttentionItem&) = {};  // by KV dtype: kF32, kBf16, kF16
+  void (*attention[5])(const AttentionItem&) = {};  // by KV dtype: kF32, kBf16, kF16, none, kF8E4M3
 
   float (*max)(const float* x, std::int64_t n) = nullptr;  // -infinity for none; NaN is passed over
   Best (*argmax)(const float* x, std::int64_t n) = nullptr;  // first of the largest

@@ -15,9 +15,13 @@ void rotate(float* x, const float* cos, const float* sin, std::int32_t half) {
   }
 }
 
-void store_kv(const float* x, std::int32_t n, DType dtype, std::byte* to) {
+void store_kv(const float* x, std::int32_t n, DType dtype, float scale, std::byte* to) {
   if (dtype == DType::kF32) {
     std::copy(x, x + n, reinterpret_cast<float*>(to));
+    return;
+  }
+  if (dtype == DType::kF8E4M3) {
+    for (std::int32_t i = 0; i < n; ++i) to[i] = static_cast<std::byte>(f32_to_e4m3(x[i] / scale));
     return;
   }
   std::uint16_t* out = reinterpret_cast<std::uint16_t*>(to);
@@ -44,8 +48,11 @@ void finish_head(
   }
   const std::int32_t kv_head = (head - args.n_heads) % g.n_kv_heads;
   const KvHalf half_of_cache = is_value ? KvHalf::kValues : KvHalf::kKeys;
+  const float scale = args.kv.scales == nullptr
+                          ? 1.0f
+                          : args.kv.scales[kv_scale_index(g, args.layer, is_value, kv_head)];
   store_kv(
-      x, g.head_dim, g.dtype,
+      x, g.head_dim, g.dtype, scale,
       args.kv.blocks + kv_offset_of_slot(g, args.slots[row], args.layer, half_of_cache, kv_head));
 }
 

@@ -16,9 +16,17 @@ double kv_element(const PagedKv& kv, std::size_t offset, std::int32_t i) {
     std::memcpy(&x, at, sizeof x);
     return static_cast<double>(x);
   }
+  if (kv.geometry.dtype == DType::kF8E4M3)
+    return static_cast<double>(e4m3_to_f32(static_cast<std::uint8_t>(*at)));
   std::uint16_t h;
   std::memcpy(&h, at, sizeof h);
   return static_cast<double>(kv.geometry.dtype == DType::kBf16 ? bf16_to_f32(h) : f16_to_f32(h));
+}
+
+double kv_scale(const PagedKv& kv, std::int32_t layer, KvHalf half, std::int32_t head) {
+  if (kv.scales == nullptr) return 1;
+  return static_cast<double>(
+      kv.scales[kv_scale_index(kv.geometry, layer, half == KvHalf::kValues, head)]);
 }
 
 namespace {
@@ -32,7 +40,9 @@ struct Place {
     const std::int32_t block =
         args.block_tables[sequence * args.max_blocks + position / g.block_tokens];
     return kv_element(args.kv,
-                      kv_offset(g, block, position % g.block_tokens, args.layer, half, kv_head), d);
+                      kv_offset(g, block, position % g.block_tokens, args.layer, half, kv_head),
+                      d) *
+           kv_scale(args.kv, args.layer, half, kv_head);
   }
 };
 

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "kernels/ref/ref.h"
 
 namespace foretoken::ref {
@@ -16,8 +18,15 @@ Head rotate(const Head& x, const float* cos, const float* sin) {
   return y;
 }
 
-Real as_stored(Real x, DType dtype) {
+Real as_stored(Real x, DType dtype, double scale) {
   if (dtype == DType::kF32) return x;
+  if (dtype == DType::kF8E4M3) {
+    const double largest = kE4m3Largest * scale;
+    x.value = std::clamp(x.value, -largest, largest);
+    Real y = rounded(rounded(x), kE4m3Unit);  // divided by the scale, then rounded
+    y.slack += kE4m3Step * scale;
+    return y;
+  }
   Real y = rounded(x, dtype == DType::kBf16 ? kBf16Unit : kF16Unit);
   if (dtype == DType::kF16) y.slack += kF16Step;
   return y;
@@ -44,7 +53,11 @@ Qkv qkv_rope_append(const QkvRopeAppendArgs& args, const Matrix& qkv, InputRound
         head = rotate(head, cos, sin);
       }
       std::vector<Real>& to = is_query ? out.q : is_value ? out.v : out.k;
-      for (const Real& x : head) to.push_back(is_query ? x : as_stored(x, g.dtype));
+      const double scale =
+          is_query ? 1.0
+                   : kv_scale(args.kv, args.layer, is_value ? KvHalf::kValues : KvHalf::kKeys,
+                              (h - args.n_heads) % g.n_kv_heads);
+      for (const Real& x : head) to.push_back(is_query ? x : as_stored(x, g.dtype, scale));
     }
   }
   return out;

@@ -12,7 +12,10 @@ inline constexpr double kF32Unit = 0x1p-24;  // relative rounding error of one f
 inline constexpr double kBf16Unit = 0x1p-8;
 inline constexpr double kF16Unit = 0x1p-11;
 inline constexpr double kF16Step = 0x1p-25;  // absolute, among the subnormals
-inline constexpr double kTiny = 0x1p-126;    // what flushing a subnormal may lose
+inline constexpr double kE4m3Unit = 0x1p-4;
+inline constexpr double kE4m3Step = 0x1p-10;
+inline constexpr double kE4m3Largest = 448;
+inline constexpr double kTiny = 0x1p-126;  // what flushing a subnormal may lose
 
 struct Real {
   double value = 0;

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/include/layout.h"
 #include "kernels/include/ops.h"
 #include "kernels/include/types.h"
 #include "kernels/ref/real.h"
@@ -58,7 +59,8 @@ void choose(const ChooseArgs& args);
 
 void accept(const AcceptArgs& args);
 
-// Element i of the vector at byte `offset` of a KV cache, widened.
+// Element i of the vector at byte `offset` of a KV cache, widened; before its scale.
 double kv_element(const PagedKv& kv, std::size_t offset, std::int32_t i);
+double kv_scale(const PagedKv& kv, std::int32_t layer, KvHalf half, std::int32_t head);
 
 }  // namespace foretoken::ref

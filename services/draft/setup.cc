@@ -46,6 +46,7 @@ BackendOptions draft_backend(const DraftSection& draft, std::uint64_t weight_byt
 // without it.
 LoadOptions draft_loading(const Config& config) {
   return {.dtype = weight_dtype_from_name(config.model.dtype).value_or(WeightDType::kAuto),
+          .kv_dtype = kv_dtype_from_name(config.kv_cache.dtype),
           .max_rows = static_cast<std::int32_t>(config.limits.max_batch_rows),
           .most_model_len = config.model.max_model_len};
 }

@@ -40,6 +40,7 @@ BackendOptions target_backend(const TargetSection& target, const RankSeat& seat)
 
 LoadOptions target_loading(const Config& config) {
   return {.dtype = weight_dtype_from_name(config.model.dtype).value_or(WeightDType::kAuto),
+          .kv_dtype = kv_dtype_from_name(config.kv_cache.dtype),
           .max_rows = static_cast<std::int32_t>(config.limits.max_batch_rows),
           .max_model_len = config.model.max_model_len};
 }

@@ -16,12 +16,19 @@ struct Sequences {
       queries.push_back(random_floats(rng, std::int64_t{c.n_rows} * c.n_heads * c.head_dim, 2));
     }
     scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
+    if (dtype == DType::kF8E4M3) {
+      std::uniform_real_distribution<float> some(0.004f, 0.1f);
+      for (std::int32_t i = 0; i < 2 * 2 * c.n_kv_heads; ++i) kv_scales.push_back(some(rng));
+    }
   }
+  const float* host_scales() const { return kv_scales.empty() ? nullptr : kv_scales.data(); }
+
   cases::Attention c;
   DType dtype;
   float scale = 1;
   std::vector<std::int32_t> n_tokens;
   std::vector<std::vector<float>> keys, values, queries;
+  std::vector<float> kv_scales;  // of two layers; fp8 alone
 };
 
 // Some rows of some sequences in blocks: everything an AttnPagedArgs points to, on the host.
@@ -70,6 +77,7 @@ struct Batch {
     }
     n_heads = c.n_heads;
     scale = data.scale;
+    kv_scales = data.kv_scales;
   }
 
   void write_token(const Sequences& data, std::size_t s, std::int32_t t, std::int32_t block) {
@@ -84,7 +92,11 @@ struct Batch {
                           static_cast<std::size_t>(i) * size_bytes(geometry.dtype);
           const std::uint16_t narrow =
               geometry.dtype == DType::kBf16 ? f32_to_bf16(x) : f32_to_f16(x);
-          if (geometry.dtype == DType::kF32)
+          if (geometry.dtype == DType::kF8E4M3)
+            *at = static_cast<std::byte>(
+                f32_to_e4m3(x / data.kv_scales[static_cast<std::size_t>(
+                                    kv_scale_index(geometry, 1, half == KvHalf::kValues, h))]));
+          else if (geometry.dtype == DType::kF32)
             std::memcpy(at, &x, sizeof x);
           else
             std::memcpy(at, &narrow, sizeof narrow);
@@ -96,7 +108,8 @@ struct Batch {
                      const std::int32_t* begin_at,
                      const std::int32_t* tables_at,
                      std::byte* blocks_at,
-                     float* out) const {
+                     float* out,
+                     const float* scales_at = nullptr) const {
     return {.q = q_at,
             .n_rows = static_cast<std::int32_t>(positions.size()),
             .n_heads = n_heads,
@@ -105,7 +118,7 @@ struct Batch {
             .row_begin = begin_at,
             .block_tables = tables_at,
             .max_blocks = max_blocks,
-            .kv = {geometry, blocks_at, n_blocks},
+            .kv = {geometry, blocks_at, n_blocks, scales_at},
             .layer = 1,
             .scale = scale,
             .out = out};
@@ -115,7 +128,9 @@ struct Batch {
     const OnDevice<float> q_device(backend, q), out(backend, std::vector<float>(q.size(), -7.0f));
     const OnDevice<std::int32_t> p(backend, positions), b(backend, row_begin), t(backend, tables);
     const OnDevice<std::byte> kv(backend, blocks);
-    backend.attn_paged(args(q_device.get(), p.get(), b.get(), t.get(), kv.get(), out.get()));
+    const OnDevice<float> scales(backend, kv_scales);
+    backend.attn_paged(
+        args(q_device.get(), p.get(), b.get(), t.get(), kv.get(), out.get(), scales.get()));
     return out.host();
   }
 
@@ -123,7 +138,7 @@ struct Batch {
   std::int32_t max_blocks = 0, n_blocks = 0, n_heads = 0;
   float scale = 1;
   std::vector<std::byte> blocks;
-  std::vector<float> q;
+  std::vector<float> q, kv_scales;
   std::vector<std::int32_t> positions, row_begin, tables;
 };
 
@@ -145,9 +160,9 @@ TEST_P(AttnPaged, MatchesReferenceOnEveryCase) {
                    << " heads " << c.n_heads << "/" << c.n_kv_heads << " x " << c.head_dim);
       const Sequences data(rng, c, dtype);
       Batch batch(rng, data, everything(c), c.block_tokens);
-      const auto want =
-          ref::attn_paged(batch.args(batch.q.data(), batch.positions.data(), batch.row_begin.data(),
-                                     batch.tables.data(), batch.blocks.data(), nullptr));
+      const auto want = ref::attn_paged(
+          batch.args(batch.q.data(), batch.positions.data(), batch.row_begin.data(),
+                     batch.tables.data(), batch.blocks.data(), nullptr, data.host_scales()));
       ASSERT_TRUE(close(batch.run(backend()), want));
     }
 }

@@ -43,13 +43,20 @@ struct Layer {
     for (std::int32_t s = 0; slots.size() < static_cast<std::size_t>(n_rows); ++s)
       if (std::find(slots.begin(), slots.end(), s) == slots.end()) slots.push_back(s);
     std::shuffle(slots.begin(), slots.end(), rng);
+    if (geometry.dtype == DType::kF8E4M3) {
+      std::uniform_real_distribution<float> some(0.004f, 0.1f);
+      for (std::int32_t i = 0; i < 2 * 2 * geometry.n_kv_heads; ++i) kv_scales.push_back(some(rng));
+    }
   }
+  const float* host_scales() const { return kv_scales.empty() ? nullptr : kv_scales.data(); }
+
   std::int32_t n_blocks(std::int32_t n_rows) const { return n_rows / geometry.block_tokens + 2; }
 
   std::int32_t n_heads;
   KvGeometry geometry;
   Weights weights;
   std::vector<float> hidden, norm, q_norm, k_norm, cos, sin;
+  std::vector<float> kv_scales;  // of two layers; fp8 alone
   std::vector<std::int32_t> positions, slots;
 };
 
@@ -79,6 +86,7 @@ class QkvRopeAppend : public OpTest {
     const std::vector<std::byte> empty(static_cast<std::size_t>(n_blocks) * g.block_bytes(),
                                        std::byte{0x55});
     const OnDevice<std::byte> blocks(backend, empty);
+    const OnDevice<float> scales(backend, layer.kv_scales);
     const OnDevice<float> q(
         backend,
         std::vector<float>(rows.size() * static_cast<std::size_t>(layer.n_heads * g.head_dim)));
@@ -95,19 +103,20 @@ class QkvRopeAppend : public OpTest {
                              .n_positions = kPositions,
                              .positions = positions.get(),
                              .slots = slots_device.get(),
-                             .kv = {g, blocks.get(), n_blocks},
+                             .kv = {g, blocks.get(), n_blocks, scales.get()},
                              .layer = kLayer,
                              .q = q.get()});
     std::vector<std::byte> host = blocks.host();
     Result result{q.host(), {}, {}};
     for (const std::int32_t slot : slots)
       for (std::int32_t h = 0; h < g.n_kv_heads; ++h) {
-        const PagedKv kv{g, host.data(), n_blocks};
+        const PagedKv kv{g, host.data(), n_blocks, layer.host_scales()};
         for (const KvHalf half : {KvHalf::kKeys, KvHalf::kValues}) {
           const std::size_t at = kv_offset_of_slot(g, slot, kLayer, half, h);
+          const double scale = ref::kv_scale(kv, kLayer, half, h);
           std::vector<float>& to = half == KvHalf::kKeys ? result.k : result.v;
           for (std::int32_t d = 0; d < g.head_dim; ++d)
-            to.push_back(static_cast<float>(ref::kv_element(kv, at, d)));
+            to.push_back(static_cast<float>(ref::kv_element(kv, at, d) * scale));
           for (std::size_t i = 0; i < static_cast<std::size_t>(g.head_dim) * size_bytes(g.dtype);
                ++i)
             host[at + i] = std::byte{0x55};
@@ -148,7 +157,8 @@ TEST_P(QkvRopeAppend, MatchesReferenceOnEveryCase) {
                                   .rope_cos = layer.cos.data(),
                                   .rope_sin = layer.sin.data(),
                                   .positions = layer.positions.data(),
-                                  .kv = {geometry, nullptr, 0}},
+                                  .kv = {geometry, nullptr, 0, layer.host_scales()},
+                                  .layer = 1},
                                  ref::Matrix({&source, 1}), rounding(dtype));
         std::vector<std::int32_t> rows(static_cast<std::size_t>(s.n_rows));
         std::iota(rows.begin(), rows.end(), 0);

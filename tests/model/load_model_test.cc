@@ -85,6 +85,8 @@ TEST_F(LoadModel, KvFollowsTheWeightsUnlessTold) {
   EXPECT_EQ(kv({.dtype = WeightDType::kF16}), DType::kF16);
   EXPECT_EQ(kv({.dtype = WeightDType::kI8}), DType::kBf16);
   EXPECT_EQ(kv({.dtype = WeightDType::kI8, .kv_dtype = DType::kF32}), DType::kF32);
+  EXPECT_EQ(kv({.kv_dtype = kv_dtype_from_name("float8_e4m3")}), DType::kF8E4M3);
+  EXPECT_EQ(kv({.kv_dtype = kv_dtype_from_name("auto")}), DType::kF32);
 }
 
 TEST_F(LoadModel, RefusesOptionsThatCannotBe) {
@@ -169,11 +171,11 @@ TEST_F(LoadModel, EveryTensorWithAValueThatIsNoNumberIsFound) {
   file.close();
   const auto found = weights_not_finite(path);
   ASSERT_EQ(found.size(), 2u);
-  EXPECT_THAT(found[0], testing::AllOf(HasSubstr("model.embed_tokens.weight"),
-                                       HasSubstr("a NaN at [0, 0]"),
-                                       HasSubstr("model.safetensors")));
-  EXPECT_THAT(found[1], testing::AllOf(HasSubstr("lm_head.weight"),
-                                       HasSubstr("an infinity at [255, 63]")));
+  EXPECT_THAT(found[0],
+              testing::AllOf(HasSubstr("model.embed_tokens.weight"), HasSubstr("a NaN at [0, 0]"),
+                             HasSubstr("model.safetensors")));
+  EXPECT_THAT(found[1],
+              testing::AllOf(HasSubstr("lm_head.weight"), HasSubstr("an infinity at [255, 63]")));
   EXPECT_EQ(weights_not_finite(path, 1).size(), 1u);
 }
 

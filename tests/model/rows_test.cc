@@ -25,13 +25,15 @@ struct Case {
   CpuIsa isa;
   WeightDType dtype;
   Family family;
+  std::optional<DType> kv = {};
 };
 
 std::string name_of(const Case& c) {
   static constexpr const char* kIsa[] = {"auto", "scalar", "avx2", "avx512", "avx512_bf16"};
   static constexpr const char* kDType[] = {"auto", "float32", "bfloat16", "float16", "int8"};
   return std::string(kIsa[static_cast<int>(c.isa)]) + "_" + kDType[static_cast<int>(c.dtype)] +
-         "_" + std::string(family_name(c.family));
+         "_" + std::string(family_name(c.family)) +
+         (c.kv ? std::string("_kv_") + dtype_name(*c.kv) : "");
 }
 
 std::vector<TokenId> random_tokens(unsigned seed, std::size_t n) {
@@ -76,7 +78,8 @@ class Rows : public testing::TestWithParam<Case> {
     }
   }
   std::unique_ptr<Model> load(Backend& backend) const {
-    return load_model(folder_.path(), backend, {.dtype = GetParam().dtype, .max_rows = 128});
+    return load_model(folder_.path(), backend,
+                      {.dtype = GetParam().dtype, .kv_dtype = GetParam().kv, .max_rows = 128});
   }
 
   void expect_same(const std::vector<std::vector<float>>& rows, std::size_t first = 0) const {
@@ -178,6 +181,8 @@ std::vector<Case> cases() {
     }
     ++next;
   }
+  all.push_back({CpuIsa::kAuto, WeightDType::kF32, Family::kLlama, DType::kF8E4M3});
+  all.push_back({CpuIsa::kScalar, WeightDType::kBf16, Family::kQwen3, DType::kF8E4M3});
   return all;
 }
 
