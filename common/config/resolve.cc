@@ -63,6 +63,10 @@ std::string runtime_directory(const BusSection& bus) {
 std::string router_endpoint(const BusSection& bus) { return full(bus, bus.router, "0"); }
 std::string client_endpoint(const BusSection& bus) { return full(bus, bus.client, "0"); }
 
+std::string memory_endpoint(const BusSection& bus, const std::string& id) {
+  return "shm://" + runtime_directory(bus) + "/draft-" + id + ".memory";
+}
+
 std::string draft_endpoint(const BusSection& bus, const std::string& id) {
   std::size_t index = bus.draft.size();
   std::from_chars(id.data(), id.data() + id.size(), index);

@@ -18,6 +18,8 @@ std::string router_endpoint(const BusSection& bus);
 std::string client_endpoint(const BusSection& bus);
 std::string draft_endpoint(const BusSection& bus,
                            const std::string& id);  // throws FatalError naming bus.draft
+// Where a draft takes links through shared memory: a file in the runtime directory.
+std::string memory_endpoint(const BusSection& bus, const std::string& id);
 
 // "demo" -> the installed or source-tree models/demo-<role> folder (FORETOKEN_MODELS overrides);
 // anything else as it is. role: "target" or "draft". Throws FatalError if the demo folder is

@@ -114,6 +114,7 @@ struct TargetSection {
   std::uint32_t tensor_parallel = 1;
   std::string hostfile;
   std::uint32_t rank_deadline_ms = 5000;
+  std::string draft_link = "auto";
 
   template <class Self, class Visitor>
   static void fields(Self& s, Visitor&& v) {
@@ -127,6 +128,8 @@ struct TargetSection {
       "mpirun's list of hosts for these ranks, this host first; \"\" = this host alone");
     v("rank_deadline_ms", s.rank_deadline_ms, in_range(100, 600'000),
       "a rank that is silent for longer ends them all; longer than one pass takes");
+    v("draft_link", s.draft_link, one_of({"auto", "cuda_ipc", "shared_memory", "zeromq"}),
+      "how guesses travel between a draft and this target; auto = the best that works, another pins it");
   }
 };
 

@@ -76,4 +76,11 @@ std::string host_name() {
   return name.data();
 }
 
+std::string boot_id() {
+  std::ifstream in("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  std::getline(in, id);
+  return id;
+}
+
 }  // namespace foretoken

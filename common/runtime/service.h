@@ -22,6 +22,8 @@ class Bus {
       const std::string& endpoint) = 0;  // throws FatalError if it is no endpoint
   virtual SocketId connect(const std::string& endpoint, Door /*door*/) { return connect(endpoint); }
   virtual void close(SocketId socket) = 0;
+  // Ends one connection of a bound socket, where the transport can.
+  virtual void hang_up(const Peer& /*peer*/) {}
   virtual std::string endpoint(SocketId socket) const = 0;
   [[nodiscard]] virtual SendResult send(const Peer& to, Frames frames) = 0;
   // Whatever arrived; waits until the deadline for it (one in the past: does not wait). For work
@@ -42,6 +44,8 @@ class Service {
   // It reads too slowly, or its connection is not up yet: these frames are lost, later ones may
   // pass.
   virtual void on_dropped(const Peer& /*peer*/, const Frames& /*frames*/) {}
+  // A link through shared memory is over, and why; its peer may live on and be reached as before.
+  virtual void on_closed(const Peer& /*peer*/, const std::string& /*why*/) {}
   // One turn of work: a step, timers, heartbeats. Returns when it wants the next turn: `now` = at
   // once, as there is more to do. A turn also follows every batch of messages. The watchdog is fed
   // after each turn, so a turn must end.
@@ -58,6 +62,8 @@ inline void dispatch(Service& service, Delivery delivery) {
     return service.on_undelivered(delivery.peer, delivery.frames);
   if (delivery.kind == DeliveryKind::kDropped)
     return service.on_dropped(delivery.peer, delivery.frames);
+  if (delivery.kind == DeliveryKind::kClosed)
+    return service.on_closed(delivery.peer, delivery.frames.front());
   service.on_message(std::move(delivery));
 }
 

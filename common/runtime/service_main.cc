@@ -97,6 +97,7 @@ class RealRuntime final : public Runtime {
         ZmqOptions{bus_config.curve_secret, bus_config.curve_peers, bus_config.insecure});
     publish_transport(metrics_, transport->counters());
     ThreadedBus bus(std::move(transport));
+    publish_memory_links(metrics_, bus.memory_counters());
     return run_service(service, bus, signals_, notifier_,
                        {std::chrono::seconds(loaded_.config.limits.drain_s)});
   }

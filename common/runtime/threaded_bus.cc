@@ -1,11 +1,9 @@
 #include "common/runtime/threaded_bus.h"
 
-#include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <exception>
@@ -37,11 +35,14 @@ void clear(int fd) {
 
 }  // namespace
 
-ThreadedBus::ThreadedBus(std::unique_ptr<Transport> transport, std::size_t queue_capacity)
+ThreadedBus::ThreadedBus(std::unique_ptr<Transport> transport,
+                         std::size_t queue_capacity,
+                         MemoryLinkOptions memory)
     : transport_(std::move(transport)),
       queue_capacity_(queue_capacity),
       inbox_(2 * queue_capacity),
-      outbox_(queue_capacity) {
+      outbox_(queue_capacity),
+      memory_(std::move(memory)) {
   inbox_fd_ = new_eventfd();
   room_fd_ = new_eventfd();
   thread_ = std::thread([this] { run(); });
@@ -165,18 +166,21 @@ void ThreadedBus::on_socket_thread(const std::function<void(Transport&)>& what) 
 }
 
 SocketId ThreadedBus::bind(const std::string& endpoint, Door door) {
+  if (MemoryLinks::is_endpoint(endpoint)) return memory_.bind(endpoint);
   SocketId id = 0;
   on_socket_thread([&](Transport& transport) { id = transport.bind(endpoint, door); });
   return id;
 }
 
 SocketId ThreadedBus::connect(const std::string& endpoint, Door door) {
+  if (MemoryLinks::is_endpoint(endpoint)) return memory_.connect(endpoint);
   SocketId id = 0;
   on_socket_thread([&](Transport& transport) { id = transport.connect(endpoint, door); });
   return id;
 }
 
 void ThreadedBus::close(SocketId socket) {
+  if (MemoryLinks::is_socket(socket)) return memory_.close(socket);
   // What was sent before must leave before: commands overtake the outbox otherwise. What cannot
   // leave now comes back as undelivered.
   on_socket_thread([&](Transport& transport) {
@@ -192,34 +196,49 @@ std::string ThreadedBus::endpoint(SocketId socket) const {
 }
 
 SendResult ThreadedBus::send(const Peer& to, Frames frames) {
+  if (MemoryLinks::is_socket(to.socket)) return memory_.send(to, frames);
   Outgoing outgoing{to, std::move(frames)};
   if (!outbox_.push(outgoing)) return SendResult::kBusy;
   wake_socket_thread();
   return SendResult::kSent;
 }
 
+// By turns: a flood on the one may not starve the other.
+std::optional<Delivery> ThreadedBus::next() {
+  memory_first_ = !memory_first_;
+  if (!memory_first_)
+    if (auto delivery = take()) return delivery;
+  if (auto delivery = memory_.receive()) return delivery;
+  return memory_first_ ? take() : std::nullopt;
+}
+
 std::optional<Delivery> ThreadedBus::receive(TimePoint deadline) {
   // Again until then: a signal for a message that was taken without sleeping may come late, and
   // end a wait for the next one.
   while (true) {
-    if (auto delivery = take()) return delivery;
+    if (auto delivery = next()) return delivery;
     if (deadline <= now()) return std::nullopt;
     wait(deadline, -1);
   }
 }
 
 void ThreadedBus::wait(TimePoint deadline, int also) {
+  // Both say that we sleep before they look once more: whoever adds after that look sees it.
   work_sleeps_ = true;
-  if (inbox_.empty()) {
+  const bool quiet = memory_.fall_asleep() && inbox_.empty();
+  if (quiet) {
     const TimePoint start = now();
     const Duration left = deadline > start ? deadline - start : Duration::zero();
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(left);
     const timespec timeout{static_cast<time_t>(std::min<std::int64_t>(seconds.count(), 3600)),
                            static_cast<long>((left - seconds).count())};
-    std::array<pollfd, 2> fds{{{inbox_fd_, POLLIN, 0}, {also, POLLIN, 0}}};
-    ::ppoll(fds.data(), also >= 0 ? 2 : 1, &timeout, nullptr);
+    waiting_.assign(1, {inbox_fd_, POLLIN, 0});
+    if (also >= 0) waiting_.push_back({also, POLLIN, 0});
+    memory_.add_to(waiting_);
+    ::ppoll(waiting_.data(), waiting_.size(), &timeout, nullptr);
   }
   work_sleeps_ = false;
+  memory_.wake_up();
   clear(inbox_fd_);
 }
 

@@ -3,7 +3,12 @@
 // when the inbox is full the socket thread stops reading, and ZeroMQ's own bounded queues hold the
 // peers back; the inbox keeps as much room again for reports of what could not be sent, and when
 // that is full, too, the outbox stays where it is and send() says kBusy.
+//
+// Links through shared memory (shm:// endpoints) have no socket thread: the work thread writes to
+// and reads from their rings itself, and sleeps where either can wake it.
 #pragma once
+
+#include <poll.h>
 
 #include <atomic>
 #include <condition_variable>
@@ -14,16 +19,20 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "common/runtime/service.h"
 #include "common/runtime/spsc_queue.h"
+#include "common/transport/memory_links.h"
 
 namespace foretoken {
 
 class ThreadedBus final : public Bus {
  public:
   // The transport is handed to the socket thread, which calls it until the bus dies.
-  explicit ThreadedBus(std::unique_ptr<Transport> transport, std::size_t queue_capacity = 4096);
+  explicit ThreadedBus(std::unique_ptr<Transport> transport,
+                       std::size_t queue_capacity = 4096,
+                       MemoryLinkOptions memory = {});
   ~ThreadedBus() override;  // sends what is still in the outbox first
 
   TimePoint now() const override { return std::chrono::steady_clock::now(); }
@@ -33,6 +42,7 @@ class ThreadedBus final : public Bus {
   }
   SocketId connect(const std::string& endpoint, Door door) override;
   void close(SocketId socket) override;
+  void hang_up(const Peer& peer) override { memory_.hang_up(peer); }
   std::string endpoint(SocketId socket) const override;
   [[nodiscard]] SendResult send(const Peer& to, Frames frames) override;
   std::optional<Delivery> receive(TimePoint deadline) override;
@@ -40,6 +50,7 @@ class ThreadedBus final : public Bus {
   // Waits for a message, for `also` to become readable, or for the deadline; may end before any of
   // them. Takes nothing.
   void wait(TimePoint deadline, int also);
+  std::shared_ptr<const MemoryLinkCounters> memory_counters() const { return memory_.counters(); }
 
  private:
   struct Outgoing {
@@ -57,7 +68,9 @@ class ThreadedBus final : public Bus {
   void deliver(Delivery delivery);
   bool may_read() const { return inbox_.size() < queue_capacity_; }
   void wait_for_room();
-  std::optional<Delivery> take();  // work thread
+  // Of the work thread:
+  std::optional<Delivery> take();
+  std::optional<Delivery> next();
   // Runs `what` on the socket thread and waits for it; rethrows what it throws.
   void on_socket_thread(const std::function<void(Transport&)>& what) const;
   void wake_socket_thread() const;
@@ -71,6 +84,9 @@ class ThreadedBus final : public Bus {
   std::atomic<bool> work_sleeps_{false};
   mutable std::atomic<SocketSleep> socket_sleeps_{SocketSleep::kAwake};
   std::atomic<bool> stop_{false};
+  MemoryLinks memory_;  // the work thread's, as what follows
+  bool memory_first_ = false;
+  std::vector<pollfd> waiting_;
   mutable std::mutex command_mutex_;  // commands are rare: opening and closing sockets
   mutable std::condition_variable command_done_;
   mutable std::function<void()> command_;

@@ -42,4 +42,29 @@ void publish_transport(Metrics& metrics, std::shared_ptr<const TransportCounters
   metrics.before_text(refresh);
 }
 
+void publish_memory_links(Metrics& metrics, std::shared_ptr<const MemoryLinkCounters> counters) {
+  struct Event {
+    const char* name;
+    std::atomic<std::uint64_t> MemoryLinkCounters::*count;
+  };
+  static constexpr std::array<Event, 7> kEvents{{{"opened", &MemoryLinkCounters::opened},
+                                                 {"ended", &MemoryLinkCounters::ended},
+                                                 {"broken", &MemoryLinkCounters::broken},
+                                                 {"refused", &MemoryLinkCounters::refused},
+                                                 {"sent", &MemoryLinkCounters::sent},
+                                                 {"received", &MemoryLinkCounters::received},
+                                                 {"busy", &MemoryLinkCounters::busy}}};
+  const auto refresh = [&metrics, counters = std::move(counters),
+                        counted = std::array<std::uint64_t, kEvents.size()>{}]() mutable {
+    for (std::size_t k = 0; k < kEvents.size(); ++k) {
+      const std::uint64_t now = (*counters).*kEvents[k].count;
+      metrics
+          .counter("memory_links_total", "Links through shared memory and their messages, by event.",
+                   {{"event", kEvents[k].name}})
+          .add(static_cast<double>(now - std::exchange(counted[k], now)));
+    }
+  };
+  metrics.before_text(refresh);
+}
+
 }  // namespace foretoken

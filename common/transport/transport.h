@@ -34,6 +34,7 @@ enum class DeliveryKind : std::uint8_t {
   kUndelivered,  // these frames, handed over earlier, found no connection: the peer is gone
   kDropped,      // these frames, handed over earlier, found the connection's queue full, or not yet
                  // connected
+  kClosed,       // a link through shared memory is over; its only frame says why
 };
 
 struct Delivery {

@@ -212,6 +212,7 @@ struct ServiceStatus {
   std::uint64_t drafted_total = 0;
   std::uint64_t accepted_total = 0;
   std::string note;
+  std::string links;
   bool operator==(const ServiceStatus&) const = default;
 
   template <class Self, class Visitor>
@@ -233,6 +234,7 @@ struct ServiceStatus {
     v("drafted_total", m.drafted_total, "target: guesses verified");
     v("accepted_total", m.accepted_total, "target: guesses accepted");
     v("note", m.note, "why it is not used, if it is not");
+    v("links", m.links, "target: its drafts and how it reaches each: draft-0 shared_memory");
   }
 };
 

@@ -39,6 +39,9 @@ enum class MessageType : std::uint16_t {
   kNeed = 67,
   kCloseSequence = 68,
   kDraftBusy = 69,
+  kLinkAsk = 70,
+  kLinkOffer = 71,
+  kLinkOpen = 72,
 };
 
 enum class Role : std::uint8_t { kRouter, kTokenizer, kDraft, kTarget, kEdge, kTool };

@@ -19,6 +19,7 @@ using Message = std::variant<Hello, HelloReply, Heartbeat, HeartbeatReply, Goodb
                              MetricsRequest, MetricsReply,                                             //
                              Encode, Encoded, Open, Opened, Busy, Tokens, Done, Close, Failed,         //
                              StreamOpen, Decode, Text, StreamClose,                                    //
-                             Attach, Propose, Proposal, Need, CloseSequence, DraftBusy>;
+                             Attach, Propose, Proposal, Need, CloseSequence, DraftBusy,
+                             LinkAsk, LinkOffer, LinkOpen>;
 
 }  // namespace foretoken::wire

@@ -113,6 +113,7 @@ struct Heartbeat {
   std::uint64_t rss_bytes = 0;
   std::uint64_t uptime_s = 0;
   std::string state;
+  std::string links;
   bool operator==(const Heartbeat&) const = default;
 
   template <class Self, class Visitor>
@@ -132,6 +133,7 @@ struct Heartbeat {
     v(13, "rss_bytes", m.rss_bytes, "resident memory");
     v(14, "uptime_s", m.uptime_s, "seconds since start");
     v(15, "state", m.state, "one word for people: ready, loading, draining");
+    v(16, "links", m.links, "target: its drafts and how it reaches each, for people: draft-0 shared_memory");
   }
 };
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -177,6 +178,51 @@ struct DraftBusy {
     v(1, "seq", m.seq, "as the target numbers it");
     v(2, "lease", m.lease, "as in the message it answers");
     v(3, "retry_after_us", m.retry_after_us, "when to ask again");
+  }
+};
+
+struct LinkAsk {
+  static constexpr MessageType kType = MessageType::kLinkAsk;
+  static constexpr std::string_view kName = "LinkAsk";
+  static constexpr std::string_view kDuty =
+      "target -> draft: is there a shorter way to you than this connection? Answer: LinkOffer. Asked again after a silence.";
+  std::string machine;
+  bool operator==(const LinkAsk&) const = default;
+
+  template <class Self, class Visitor>
+  static void fields(Self& m, Visitor&& v) {
+    v(1, "machine", m.machine, "boot id of the asker's machine; empty = not known, then trying decides");
+  }
+};
+
+struct LinkOffer {
+  static constexpr MessageType kType = MessageType::kLinkOffer;
+  static constexpr std::string_view kName = "LinkOffer";
+  static constexpr std::string_view kDuty = "Answer to LinkAsk, over the same connection.";
+  std::string endpoint;
+  std::uint64_t token = 0;
+  std::string reason;
+  bool operator==(const LinkOffer&) const = default;
+
+  template <class Self, class Visitor>
+  static void fields(Self& m, Visitor&& v) {
+    v(1, "endpoint", m.endpoint, "shm:///PATH to connect to; empty = there is none");
+    v(2, "token", m.token, "random, for this asker and one LinkOpen");
+    v(3, "reason", m.reason, "why there is none, for the log");
+  }
+};
+
+struct LinkOpen {
+  static constexpr MessageType kType = MessageType::kLinkOpen;
+  static constexpr std::string_view kName = "LinkOpen";
+  static constexpr std::string_view kDuty =
+      "target -> draft, first on a new link: who is speaking. Answer on the link: the same, from then on it is used.";
+  std::uint64_t token = 0;
+  bool operator==(const LinkOpen&) const = default;
+
+  template <class Self, class Visitor>
+  static void fields(Self& m, Visitor&& v) {
+    v(1, "token", m.token, "that of the offer");
   }
 };
 

@@ -103,7 +103,8 @@ int run_ps(const CliOptions& options) {
     // Without memory it has registered and not reported yet.
     rows.push_back({s.name, s.state, s.model.empty() ? "-" : s.model, std::to_string(s.active), std::to_string(s.queued),
                     s.rss_bytes == 0 ? "-" : as_percent(s.kv_blocks_free, s.kv_blocks_total), as_percent(s.accepted_total, s.drafted_total),
-                    as_mebibytes(s.rss_bytes), as_duration(s.uptime_s), std::to_string(s.pid), s.note});
+                    as_mebibytes(s.rss_bytes), as_duration(s.uptime_s), std::to_string(s.pid),
+                    s.links.empty() || s.note.empty() ? s.note + s.links : s.note + "; " + s.links});
   }
   print_table(rows);
   std::cout << (status->ready ? "ready" : "not ready") << ", " << status->requests_active << " active of "

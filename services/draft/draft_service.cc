@@ -1,10 +1,12 @@
 #include "services/draft/draft_service.h"
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 #include <utility>
 
 #include "common/base/log.h"
+#include "common/runtime/process.h"
 #include "kernels/include/numerics.h"
 
 namespace foretoken {
@@ -62,8 +64,20 @@ DraftService::DraftService(const DraftServiceOptions& options,
 void DraftService::start(Bus& bus) {
   bus_ = &bus;
   socket_ = bus.bind(options_.endpoint, Door::kDraft);
+  open_door();
   link_.set_endpoint(bus.endpoint(socket_));
   link_.start(bus, options_.router);
+}
+
+// Without it the targets come over the connection, as all others do.
+void DraftService::open_door() {
+  if (options_.memory_endpoint.empty()) return;
+  try {
+    door_ = bus_->bind(options_.memory_endpoint, Door::kDraft);
+  } catch (const FatalError& error) {
+    why_no_door_ = error.what();
+    log_warning("no links through shared memory", {{"reason", why_no_door_}});
+  }
 }
 
 void DraftService::on_message(Delivery delivery) {
@@ -84,7 +98,10 @@ void DraftService::on_message(Delivery delivery) {
   }
   const TargetKey from{header.sender, header.incarnation};
   const TimePoint now = bus_->now();
-  if (!admit(from, delivery, now)) {
+  const bool is_beside = door_ && delivery.peer.socket == *door_;
+  if (const auto* open = std::get_if<wire::LinkOpen>(&message); open != nullptr && is_beside)
+    return on_link_open(from, delivery.peer, *open);
+  if (!(is_beside ? admit_beside(from, delivery, now) : admit(from, delivery, now))) {
     ++refused_;
     return;
   }
@@ -92,9 +109,10 @@ void DraftService::on_message(Delivery delivery) {
   if (auto* attach = std::get_if<wire::Attach>(&message)) return on_attach(from, *attach, now);
   if (const auto* close = std::get_if<wire::CloseSequence>(&message))
     return engine_.detach({from.first, from.second, close->seq}, close->lease);
+  if (const auto* ask = std::get_if<wire::LinkAsk>(&message)) return on_link_ask(from, *ask);
   if (std::holds_alternative<wire::Goodbye>(message)) {
     engine_.detach_all(from.first);
-    targets_.erase(from);
+    forget(targets_.find(from));
     return;
   }
   ++malformed_;
@@ -109,7 +127,7 @@ bool DraftService::admit(const TargetKey& from, const Delivery& delivery, TimePo
   if (it == targets_.end()) {
     // Strangers come and go; one of them makes room, not a target that speaks every few milliseconds.
     if (targets_.size() >= kMaxTargets)
-      targets_.erase(std::min_element(targets_.begin(), targets_.end(), [](const auto& a, const auto& b) {
+      forget(std::min_element(targets_.begin(), targets_.end(), [](const auto& a, const auto& b) {
         return a.second.heard < b.second.heard;
       }));
     engine_.detach_all(from.first, from.second);  // its former lives are over
@@ -118,6 +136,70 @@ bool DraftService::admit(const TargetKey& from, const Delivery& delivery, TimePo
   it->second.peer = delivery.peer;
   it->second.heard = now;
   return true;
+}
+
+DraftService::Targets::iterator DraftService::forget(Targets::iterator target) {
+  if (target->second.beside) {
+    links_.erase(*target->second.beside);
+    bus_->hang_up(*target->second.beside);
+  }
+  return targets_.erase(target);
+}
+
+// ---- the shorter way
+
+bool DraftService::admit_beside(const TargetKey& from, const Delivery& delivery, TimePoint now) {
+  const auto link = links_.find(delivery.peer);
+  if (link == links_.end() || link->second != from) {
+    bus_->hang_up(delivery.peer);
+    if (link != links_.end()) on_closed(delivery.peer, "somebody else spoke on it");
+    return false;
+  }
+  targets_.at(from).heard = now;
+  return true;
+}
+
+void DraftService::on_link_ask(const TargetKey& from, const wire::LinkAsk& ask) {
+  wire::LinkOffer offer;
+  if (!door_) {
+    offer.reason = why_no_door_;
+  } else if (!ask.machine.empty() && !options_.machine.empty() && ask.machine != options_.machine) {
+    offer.reason = "it runs on another machine";
+  } else {
+    offer.endpoint = options_.memory_endpoint;
+    offer.token = targets_.at(from).token = random_u64() | 1;
+  }
+  send(from, offer, Way::kConnection);
+}
+
+void DraftService::on_link_open(const TargetKey& from,
+                                const Peer& peer,
+                                const wire::LinkOpen& open) {
+  const auto it = targets_.find(from);
+  if (it == targets_.end() || open.token == 0 || it->second.token != open.token ||
+      links_.contains(peer)) {
+    ++refused_;
+    return bus_->hang_up(peer);
+  }
+  Target& target = it->second;
+  if (target.beside) {
+    links_.erase(*target.beside);
+    bus_->hang_up(*target.beside);
+  }
+  target.token = 0;
+  target.beside = peer;
+  links_.emplace(peer, from);
+  log_info("a target is linked through shared memory", {{"target", from.first.value}});
+  send(from, open);
+}
+
+void DraftService::on_closed(const Peer& peer, const std::string& why) {
+  const auto link = links_.find(peer);
+  if (link == links_.end()) return;
+  if (const auto it = targets_.find(link->second); it != targets_.end()) it->second.beside.reset();
+  log_info("a link through shared memory is over",
+           {{"target", link->second.first.value}, {"reason", why}});
+  links_.erase(link);
 }
 
 void DraftService::on_attach(const TargetKey& from, wire::Attach& attach, TimePoint now) {
@@ -174,10 +256,17 @@ void DraftService::answer(const TargetKey& to, const DraftOutcome& outcome) {
 }
 
 // Everything towards a target is a hint: what cannot leave now is dropped and counted.
-void DraftService::send(const TargetKey& to, const wire::Message& message) {
+void DraftService::send(const TargetKey& to, const wire::Message& message, Way way) {
   const auto it = targets_.find(to);
   if (it == targets_.end()) return;
   const auto frames = wire::try_encode(speaker_, {}, message);
+  if (way == Way::kShortest && frames.ok() && it->second.beside) {
+    const Peer beside = *it->second.beside;
+    const SendResult result = bus_->send(beside, *frames);
+    if (result == SendResult::kSent) return;
+    ++n_fallbacks_;
+    if (result == SendResult::kUnknown) on_closed(beside, "it is gone");
+  }
   if (!frames.ok() || bus_->send(it->second.peer, *frames) != SendResult::kSent)
     ++not_sent_;
 }
@@ -190,7 +279,8 @@ void DraftService::on_dropped(const Peer& peer, const Frames& frames) {
 void DraftService::on_undelivered(const Peer& peer, const Frames&) {
   ++not_sent_;
   // Its leases run out by themselves if it does not come back.
-  std::erase_if(targets_, [&](const auto& entry) { return entry.second.peer == peer; });
+  for (auto it = targets_.begin(); it != targets_.end();)
+    it = it->second.peer == peer ? forget(it) : std::next(it);
 }
 
 TimePoint DraftService::on_turn(TimePoint now) {
@@ -198,9 +288,8 @@ TimePoint DraftService::on_turn(TimePoint now) {
   engine_.roll_call(now);
   // Without work a step still frees what has expired, a few times a second.
   if (engine_.has_work() || engine_.snapshot().n_attached > 0) step();
-  std::erase_if(targets_, [&](const auto& entry) {
-    return now - entry.second.heard > std::chrono::minutes(1);
-  });
+  for (auto it = targets_.begin(); it != targets_.end();)
+    it = now - it->second.heard > std::chrono::minutes(1) ? forget(it) : std::next(it);
   return engine_.has_work() ? now : due;
 }
 
@@ -233,7 +322,8 @@ void DraftService::step() {
 void DraftService::drain(TimePoint) {
   draining_ = true;
   link_.goodbye("drained");
-  for (const auto& [key, target] : targets_) send(key, wire::Goodbye{.reason = "drained"});
+  for (const auto& [key, target] : targets_)
+    send(key, wire::Goodbye{.reason = "drained"}, Way::kConnection);
 }
 
 bool DraftService::drained() const { return draining_ && link_.n_queued() == 0; }
@@ -264,6 +354,10 @@ std::string DraftService::metrics_text() {
     metrics_.counter(name, help).add(static_cast<double>(after - before));
   };
   metrics_.gauge("draft_sequences", "Sequences attached.").set(now.n_attached);
+  metrics_.gauge("draft_links", "Targets linked through shared memory.")
+      .set(static_cast<double>(links_.size()));
+  metrics_.counter("draft_link_fallbacks_total", "Messages that a link did not take: sent over ZeroMQ.")
+      .add(static_cast<double>(n_fallbacks_ - std::exchange(counted_fallbacks_, n_fallbacks_)));
   metrics_.gauge("kv_cache_usage_perc", "Share of KV blocks in use.").set(now.kv.usage());
   metrics_.gauge("frames_dropped", "Frames dropped since start: malformed, stale or without room.")
       .set(static_cast<double>(load().dropped_total));

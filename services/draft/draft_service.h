@@ -1,10 +1,14 @@
 // The draft as a service: attachments of many targets in, proposals out, batched into one frame per
 // target and step. It owns nothing of value: everything here may vanish, and whoever misses it asks
 // again. Work thread only; the engine is borrowed.
+//
+// A target on this machine that asks is shown a door for a link through shared memory, with a token
+// that says on the link whose it is. Answers take the link where there is one and it has room.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -21,6 +25,8 @@ struct DraftServiceOptions {
   std::string endpoint;  // to bind
   Duration heartbeat = std::chrono::milliseconds(250);
   Fingerprint vocabulary = 0;
+  std::string memory_endpoint;  // shm:///PATH, the door for links through memory; empty = none
+  std::string machine;          // its boot id; empty = not known
 };
 
 class DraftService final : public Service {
@@ -35,6 +41,7 @@ class DraftService final : public Service {
   void on_message(Delivery delivery) override;
   void on_undelivered(const Peer& peer, const Frames& frames) override;
   void on_dropped(const Peer& peer, const Frames& frames) override;
+  void on_closed(const Peer& peer, const std::string& why) override;
   TimePoint on_turn(TimePoint now) override;
   void drain(TimePoint deadline) override;
   bool drained() const override;
@@ -47,13 +54,23 @@ class DraftService final : public Service {
     std::string user;  // role:name of its key; empty where connections have none
     TimePoint heard{};
     bool was_refused = false;  // and it was said in the log
+    std::uint64_t token = 0;      // of the offer it has not taken yet
+    std::optional<Peer> beside = {};  // its link through memory
   };
+  using Targets = std::map<TargetKey, Target>;
 
+  void open_door();
   bool admit(const TargetKey& from, const Delivery& delivery, TimePoint now);
+  // What comes through memory: from whom, by the link; nothing if it is nobody's.
+  bool admit_beside(const TargetKey& from, const Delivery& delivery, TimePoint now);
+  void on_link_ask(const TargetKey& from, const wire::LinkAsk& ask);
+  void on_link_open(const TargetKey& from, const Peer& peer, const wire::LinkOpen& open);
+  Targets::iterator forget(Targets::iterator target);
   void on_attach(const TargetKey& from, wire::Attach& attach, TimePoint now);
   void on_propose(const TargetKey& from, const wire::Propose& propose, TimePoint now);
   void answer(const TargetKey& to, const DraftOutcome& outcome);
-  void send(const TargetKey& to, const wire::Message& message);
+  enum class Way : std::uint8_t { kConnection, kShortest };
+  void send(const TargetKey& to, const wire::Message& message, Way way = Way::kShortest);
   void step();
   wire::Heartbeat load() const;
   std::string metrics_text();
@@ -67,13 +84,18 @@ class DraftService final : public Service {
   RouterLink link_;
   Bus* bus_ = nullptr;
   SocketId socket_ = 0;
-  std::map<TargetKey, Target> targets_;
+  Targets targets_;
+  std::optional<SocketId> door_;  // for links through memory
+  std::string why_no_door_ = "it opens no door for one";
+  std::map<Peer, TargetKey> links_;
+  std::uint64_t n_fallbacks_ = 0;  // answers that a link did not take
   std::uint64_t malformed_ = 0;
   std::uint64_t refused_ = 0;  // attachments of another vocabulary, speakers with another's key
   std::uint64_t not_sent_ = 0;
   std::uint32_t step_us_ = 0;  // fading average
   bool draining_ = false;
   DraftSnapshot counted_;
+  std::uint64_t counted_fallbacks_ = 0;
 };
 
 }  // namespace foretoken

@@ -8,6 +8,7 @@
 #include "common/config/resolve.h"
 #include "common/kv/kv_size.h"
 #include "common/model/config.h"
+#include "common/runtime/process.h"
 #include "common/runtime/service_main.h"
 
 namespace foretoken {
@@ -79,7 +80,9 @@ DraftServiceOptions draft_service_options(const Config& config,
   return {.router = router_endpoint(config.bus),
           .endpoint = draft_endpoint(config.bus, id),
           .heartbeat = std::chrono::milliseconds(config.bus.heartbeat_ms),
-          .vocabulary = vocabulary.vocabulary};
+          .vocabulary = vocabulary.vocabulary,
+          .memory_endpoint = memory_endpoint(config.bus, id),
+          .machine = boot_id()};
 }
 
 wire::Hello draft_hello(const std::string& folder,

@@ -257,7 +257,8 @@ wire::StatusReply RouterService::status_reply(RequestId id, TimePoint now) const
                               .tokens_total = load.tokens_total,
                               .drafted_total = load.drafted_total,
                               .accepted_total = load.accepted_total,
-                              .note = complaints_about(*worker)});
+                              .note = complaints_about(*worker),
+                              .links = load.links});
   }
   const auto tokenizers = pool_.ready(wire::Role::kTokenizer);
   for (const Worker* target : pool_.ready(wire::Role::kTarget)) {

@@ -5,6 +5,7 @@
 
 #include "common/base/log.h"
 #include "common/spec/prefix_hash.h"
+#include "common/transport/memory_links.h"
 #include "kernels/include/numerics.h"
 
 namespace foretoken {
@@ -12,6 +13,8 @@ namespace {
 
 constexpr Duration kSuspect = std::chrono::seconds(1);
 constexpr Duration kRetry = std::chrono::milliseconds(20);
+constexpr Duration kOpenAgain = std::chrono::milliseconds(2);
+constexpr std::size_t kMostReason = 200;  // of what a draft says, in our log
 constexpr Duration kPrefillPerToken =
     std::chrono::microseconds(500);  // a guess on the slow side, for patience only
 
@@ -33,7 +36,8 @@ void DraftProposer::assign(const wire::Assign& assign) {
   Draft draft{.incarnation = assign.incarnation,
               .name = assign.name,
               .endpoint = assign.endpoint,
-              .max_sequences = assign.max_sequences};
+              .max_sequences = assign.max_sequences,
+              .link = DraftLink(options_.link)};
   try {
     draft.socket = bus_->connect(assign.endpoint, Door::kDraft);
   } catch (const FatalError& error) {
@@ -58,12 +62,19 @@ void DraftProposer::unassign(WorkerId draft, Incarnation incarnation) {
 }
 
 void DraftProposer::end_draft(WorkerId id, TimePoint now) {
-  bus_->close(drafts_.at(id).socket);
+  const Draft& draft = drafts_.at(id);
+  bus_->close(draft.socket);
+  if (draft.beside != 0) bus_->close(draft.beside);
   drafts_.erase(id);
+  let_go_all(id, now);
+}
+
+// Its sequences go to others, or on without one.
+void DraftProposer::let_go_all(WorkerId id, TimePoint now) {
   for (auto& [seq, sequence] : sequences_) {
     if (sequence.draft != id) continue;
     sequence.attachment.lost(now);
-    sequence.draft.reset();
+    leave_draft(sequence);
     sequence.attach_due = sequence.tail_due = false;
     attach_somewhere(seq, sequence, now);
   }
@@ -72,16 +83,26 @@ void DraftProposer::end_draft(WorkerId id, TimePoint now) {
 
 bool DraftProposer::owns(SocketId socket) const {
   return std::any_of(drafts_.begin(), drafts_.end(),
-                     [&](const auto& entry) { return entry.second.socket == socket; });
+                     [&](const auto& entry) {
+                       return entry.second.socket == socket || entry.second.beside == socket;
+                     });
 }
 
 DraftProposer::Draft* DraftProposer::find_draft(SocketId socket, WorkerId* id) {
   for (auto& [worker, draft] : drafts_) {
-    if (draft.socket != socket) continue;
+    if (draft.socket != socket && (draft.beside == 0 || draft.beside != socket)) continue;
     *id = worker;
     return &draft;
   }
   return nullptr;
+}
+
+bool DraftProposer::may_use(const Draft& draft) const {
+  return !draft.refuses && (options_.link != LinkChoice::kSharedMemory || draft.link.is_up());
+}
+
+bool DraftProposer::has_room(const Draft& draft) const {
+  return may_use(draft) && draft.n_sequences < draft.max_sequences;
 }
 
 // The emptiest draft with room, one that has not just failed somebody; nothing if there is none.
@@ -91,7 +112,7 @@ void DraftProposer::attach_somewhere(SeqId seq, Sequence& sequence, TimePoint no
     return std::tuple(entry.second.suspect_until > now, entry.second.n_sequences, entry.first);
   };
   for (auto& entry : drafts_) {
-    if (entry.second.refuses || entry.second.n_sequences >= entry.second.max_sequences) continue;
+    if (!has_room(entry.second)) continue;
     if (best == nullptr || rank(entry) < rank(*best)) best = &entry;
   }
   if (best == nullptr) return;
@@ -131,9 +152,8 @@ void DraftProposer::apply(SeqId seq, Sequence& sequence, AttachmentAction action
       return;
     case AttachmentAction::kLeave:
       sequence.attach_due = sequence.tail_due = false;
-      if (std::any_of(drafts_.begin(), drafts_.end(), [](const auto& entry) {
-            return !entry.second.refuses && entry.second.n_sequences < entry.second.max_sequences;
-          }))
+      if (std::any_of(drafts_.begin(), drafts_.end(),
+                      [&](const auto& entry) { return has_room(entry.second); }))
         attach_somewhere(seq, sequence, now);
       return;
     case AttachmentAction::kRelease: {
@@ -147,8 +167,7 @@ void DraftProposer::apply(SeqId seq, Sequence& sequence, AttachmentAction action
       draft.suspect_until = now + kSuspect;
       // Another one that answers, at once; else this one is probed again by and by.
       const bool others = std::any_of(drafts_.begin(), drafts_.end(), [&](const auto& entry) {
-        return entry.second.suspect_until <= now &&
-               !entry.second.refuses && entry.second.n_sequences < entry.second.max_sequences;
+        return entry.second.suspect_until <= now && has_room(entry.second);
       });
       if (others) attach_somewhere(seq, sequence, now);
       return;
@@ -164,9 +183,16 @@ void DraftProposer::keep_close(WorkerId draft, const wire::CloseSequence& close)
   if (closes_.size() < kMaxCloses) closes_.push_back({draft, close, bus_->now() + kRetry});
 }
 
-bool DraftProposer::send(const Draft& draft, const wire::Message& message) {
+bool DraftProposer::send(const Draft& draft, const wire::Message& message, Way way) {
   auto frames = wire::try_encode(speaker_, {}, message);
   const bool too_large = !frames.ok();  // it stays so: nothing to be tried again
+  if (way == Way::kShortest && !too_large && draft.link.is_up()) {
+    if (bus_->send(Peer{draft.beside, {}, false}, *frames) == SendResult::kSent) {
+      ++counters_.sent_beside;
+      return true;
+    }
+    ++counters_.fallbacks;
+  }
   if (!too_large &&
       bus_->send(Peer{draft.socket, {}, false}, std::move(frames).value()) == SendResult::kSent)
     return true;
@@ -239,14 +265,34 @@ void DraftProposer::ask(std::span<const Ask> asks) {
     if (!sequence.draft || !sequence.attachment.is_attached()) continue;
     if (sequence.attach_due) send_attach(ask.seq, sequence, now);
     if (sequence.attach_due) continue;
-    outgoing_[*sequence.draft].records.push_back(record_for(ask.seq, sequence, now));
+    add_record(ask.seq, sequence, now);
   }
-  for (auto& [draft, frame] : outgoing_) {
-    if (frame.records.empty()) continue;
+  send_records();
+}
+
+void DraftProposer::add_record(SeqId seq, Sequence& sequence, TimePoint now) {
+  const auto it = drafts_.find(*sequence.draft);
+  const bool may_overtake = it != drafts_.end() && it->second.link.is_up() &&
+                            sequence.attachment.state() != AttachmentState::kOpening;
+  Outgoing& outgoing = outgoing_[*sequence.draft];
+  (may_overtake ? outgoing.beside : outgoing.usual)
+      .records.push_back(record_for(seq, sequence, now));
+}
+
+void DraftProposer::send_records() {
+  const auto send_frame = [&](const Draft& draft, wire::Propose& frame, Way way) {
+    if (frame.records.empty()) return;
     counters_.records += frame.records.size();
     ++counters_.proposes;
-    if (const auto it = drafts_.find(draft); it != drafts_.end()) send(it->second, frame);
-    frame.records.clear();
+    send(draft, frame, way);
+  };
+  for (auto& [id, outgoing] : outgoing_) {
+    if (const auto it = drafts_.find(id); it != drafts_.end()) {
+      send_frame(it->second, outgoing.beside, Way::kShortest);
+      send_frame(it->second, outgoing.usual, Way::kConnection);
+    }
+    outgoing.beside.records.clear();
+    outgoing.usual.records.clear();
   }
 }
 
@@ -262,7 +308,7 @@ void DraftProposer::close(SeqId seq) {
 
 void DraftProposer::on_message(SocketId socket, const wire::Header& header, wire::Message message) {
   WorkerId id;
-  const Draft* draft = find_draft(socket, &id);
+  Draft* draft = find_draft(socket, &id);
   if (draft == nullptr || header.sender != id || header.incarnation != draft->incarnation) {
     ++counters_.stale;
     return;
@@ -285,6 +331,13 @@ void DraftProposer::on_message(SocketId socket, const wire::Header& header, wire
       it->second.attachment.busy(now,
                                  std::min<Duration>(std::chrono::microseconds(busy->retry_after_us),
                                                     std::chrono::seconds(10)));
+  } else if (const auto* offer = std::get_if<wire::LinkOffer>(&message)) {
+    on_offer(*draft, *offer, now);
+  } else if (const auto* opened = std::get_if<wire::LinkOpen>(&message)) {
+    if (socket != draft->beside || opened->token != draft->token || !draft->link.confirmed(now))
+      ++counters_.stale;
+    else
+      say_tier(*draft);
   } else if (std::holds_alternative<wire::Goodbye>(message)) {
     unassign(id, header.incarnation);
   } else {
@@ -296,7 +349,10 @@ void DraftProposer::on_dropped(SocketId socket, const Frames& frames) {
   ++counters_.not_sent;
   WorkerId id;
   const auto sent = wire::decode(frames);
-  if (find_draft(socket, &id) == nullptr || !sent.ok()) return;
+  Draft* draft = find_draft(socket, &id);
+  if (draft == nullptr || !sent.ok()) return;
+  if (std::holds_alternative<wire::LinkAsk>(sent->message))
+    return draft->link.not_asked(bus_->now());
   if (const auto* close = std::get_if<wire::CloseSequence>(&sent->message))
     return keep_close(id, *close);
   const auto* attach = std::get_if<wire::Attach>(&sent->message);
@@ -305,6 +361,88 @@ void DraftProposer::on_dropped(SocketId socket, const Frames& frames) {
   if (it != sequences_.end() && it->second.draft == id &&
       it->second.attachment.lease() == attach->lease)
     it->second.attach_due = it->second.attachment.is_attached();
+}
+
+// ---- the shorter way
+
+TimePoint DraftProposer::tend_link(Draft& draft, TimePoint now) {
+  switch (draft.link.tick(now)) {
+    case DraftLink::Action::kNone:
+      break;
+    case DraftLink::Action::kAsk:
+      // A busy connection is one that is not up yet: nothing to count.
+      if (const auto frames = wire::try_encode(speaker_, {}, wire::LinkAsk{options_.machine});
+          frames.ok() && bus_->send(Peer{draft.socket, {}, false}, *frames) == SendResult::kSent)
+        draft.link.asked(now);
+      else
+        draft.link.not_asked(now);
+      break;
+    case DraftLink::Action::kGiveUp:
+      if (draft.beside != 0) bus_->close(std::exchange(draft.beside, 0));
+      break;
+  }
+  if (draft.link.state() != DraftLink::State::kOpening || draft.has_opened) {
+    if (!draft.link.why_not().empty()) say_tier(draft);
+    return draft.link.due();
+  }
+  const auto frames = wire::try_encode(speaker_, {}, wire::LinkOpen{draft.token});
+  draft.has_opened =
+      frames.ok() && bus_->send(Peer{draft.beside, {}, false}, *frames) == SendResult::kSent;
+  return draft.has_opened ? draft.link.due() : now + kOpenAgain;
+}
+
+// What a draft says may be anything: nothing is opened but a door in our own folder.
+void DraftProposer::on_offer(Draft& draft, const wire::LinkOffer& offer, TimePoint now) {
+  if (!draft.link.offered(now)) {
+    ++counters_.stale;
+    return;
+  }
+  if (offer.endpoint.empty()) return draft.link.failed(now, offer.reason.substr(0, kMostReason));
+  const std::string folder = std::string(MemoryLinks::kScheme) + options_.link_folder + "/";
+  if (!offer.endpoint.starts_with(folder) ||
+      offer.endpoint.find('/', folder.size()) != std::string::npos)
+    return draft.link.failed(now, "its door is not in this target's bus.runtime_dir");
+  try {
+    draft.beside = bus_->connect(offer.endpoint, Door::kDraft);
+    draft.token = offer.token;
+    draft.has_opened = false;
+  } catch (const FatalError& error) {
+    draft.link.failed(now, error.what());
+  }
+}
+
+void DraftProposer::on_closed(SocketId socket, const std::string& why) {
+  WorkerId id;
+  Draft* draft = find_draft(socket, &id);
+  if (draft == nullptr || socket != draft->beside) return;
+  const TimePoint now = bus_->now();
+  draft->beside = 0;
+  draft->link.failed(now, why);
+  say_tier(*draft);
+  if (!may_use(*draft)) let_go_all(id, now);
+}
+
+std::string_view DraftProposer::tier_of(const Draft& draft) const {
+  if (draft.link.is_up()) return "shared_memory";
+  return options_.link == LinkChoice::kSharedMemory ? "none" : "zeromq";
+}
+
+void DraftProposer::say_tier(Draft& draft) {
+  const std::string now = std::string(tier_of(draft)) + " " + draft.link.why_not();
+  if (std::exchange(draft.said, now) == now) return;
+  if (draft.link.is_up())
+    return log_info("link to a draft", {{"draft", draft.name}, {"tier", "shared_memory"}});
+  if (options_.link == LinkChoice::kSharedMemory)
+    return log_error("a draft is not used: target.draft_link pins shared_memory",
+                     {{"draft", draft.name}, {"reason", draft.link.why_not()}});
+  log_info("link to a draft",
+           {{"draft", draft.name}, {"tier", "zeromq"}, {"reason", draft.link.why_not()}});
+}
+
+std::vector<std::pair<std::string, std::string_view>> DraftProposer::links() const {
+  std::vector<std::pair<std::string, std::string_view>> found;
+  for (const auto& [id, draft] : drafts_) found.emplace_back(draft.name, tier_of(draft));
+  return found;
 }
 
 void DraftProposer::on_need(WorkerId draft, const wire::Need& need, TimePoint now) {
@@ -390,6 +528,7 @@ TimePoint DraftProposer::turn(TimePoint now) {
       keep_close(late.draft, late.close);
   }
   if (!closes_.empty()) due = std::min(due, closes_.front().not_before);
+  for (auto& [id, draft] : drafts_) due = std::min(due, tend_link(draft, now));
   for (auto& [seq, sequence] : sequences_) {
     if (!sequence.draft) {
       if (!drafts_.empty()) attach_somewhere(seq, sequence, now);
@@ -400,14 +539,10 @@ TimePoint DraftProposer::turn(TimePoint now) {
     if (sequence.attach_due) {
       due = std::min(due, now + kRetry);
     } else if (sequence.tail_due) {
-      outgoing_[*sequence.draft].records.push_back(record_for(seq, sequence, now));
+      add_record(seq, sequence, now);
     }
   }
-  for (auto& [draft, frame] : outgoing_) {
-    if (frame.records.empty()) continue;
-    if (const auto it = drafts_.find(draft); it != drafts_.end()) send(it->second, frame);
-    frame.records.clear();
-  }
+  send_records();
   return due;
 }
 

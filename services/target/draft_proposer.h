@@ -3,6 +3,11 @@
 // what cannot be sent is dropped and healed by the next PROPOSE, what has not arrived is simply not
 // there. Owned by the target service, called by its work thread; the engine sees a Proposer and a
 // DraftWatch.
+//
+// A draft on this machine is asked for a link through shared memory, and what somebody waits for
+// travels there: PROPOSE for a sequence that the draft is known to have, and its answers. Everything
+// else, and whatever the link does not take, goes over the connection as ever. So an ATTACH is not
+// overtaken by the PROPOSE after it, and what else changes places the epochs and leases sort out.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +15,9 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "common/engine/draft_watch.h"
@@ -18,6 +25,7 @@
 #include "common/spec/proposer.h"
 #include "common/wire/codec.h"
 #include "services/target/attachment.h"
+#include "services/target/draft_link.h"
 
 namespace foretoken {
 
@@ -27,6 +35,9 @@ struct DraftPoolOptions {
   std::vector<TokenId> end_tokens;
   std::uint32_t first_budget = 4;  // asked for with ATTACH, before the engine asks
   AttachmentRules rules;
+  LinkChoice link = LinkChoice::kZeroMq;
+  std::string machine;      // its boot id; empty = not known
+  std::string link_folder;  // the only one where a draft's door is looked for
 };
 
 class DraftProposer final : public Proposer, public DraftWatch {
@@ -44,6 +55,8 @@ class DraftProposer final : public Proposer, public DraftWatch {
   // The connection did not take these frames: a PROPOSE is healed by the next, an ATTACH is sent
   // again.
   void on_dropped(SocketId socket, const Frames& frames);
+  // A link through shared memory is over.
+  void on_closed(SocketId socket, const std::string& why);
   // Attachments that have to be sent again, probes. Returns when it wants to be called again.
   TimePoint turn(TimePoint now);
 
@@ -57,9 +70,14 @@ class DraftProposer final : public Proposer, public DraftWatch {
   // Drafts that were let go since the last call: for the router and the log.
   std::vector<wire::DraftLost> take_lost();
   std::size_t n_drafts() const { return drafts_.size(); }
+  // Each draft and the tier that its guesses take: "shared_memory", "zeromq", or "none" where a
+  // pinned tier is not to be had.
+  std::vector<std::pair<std::string, std::string_view>> links() const;
   struct Counters {
     std::uint64_t attaches = 0, proposes = 0, records = 0, usable = 0, stale = 0, malformed = 0,
                   divergent = 0, misses = 0, not_sent = 0, busy = 0, needs = 0;
+    // Frames that left through shared memory, and those that would have and went the other way.
+    std::uint64_t sent_beside = 0, fallbacks = 0;
   };
   const Counters& counters() const { return counters_; }
 
@@ -73,6 +91,11 @@ class DraftProposer final : public Proposer, public DraftWatch {
     std::uint32_t n_sequences = 0;
     bool refuses = false;       // answered NEED(refused): used no more in this life
     TimePoint suspect_until{};  // let go by a sequence a moment ago: others first
+    DraftLink link{LinkChoice::kZeroMq};
+    SocketId beside = 0;  // the link's, while there is one
+    std::uint64_t token = 0;
+    bool has_opened = false;  // the first word has left
+    std::string said;         // about its tier, in the log
   };
   struct Sequence {
     explicit Sequence(const AttachmentRules& rules) : attachment(rules) {}
@@ -102,12 +125,23 @@ class DraftProposer final : public Proposer, public DraftWatch {
   };
 
   Draft* find_draft(SocketId socket, WorkerId* id);
+  bool may_use(const Draft& draft) const;
+  bool has_room(const Draft& draft) const;
+  void let_go_all(WorkerId id, TimePoint now);
+  TimePoint tend_link(Draft& draft, TimePoint now);
+  void on_offer(Draft& draft, const wire::LinkOffer& offer, TimePoint now);
+  std::string_view tier_of(const Draft& draft) const;
+  void say_tier(Draft& draft);
+  // Into the frame that is due to its draft, for the way it has to take.
+  void add_record(SeqId seq, Sequence& sequence, TimePoint now);
+  void send_records();
   void attach_somewhere(SeqId seq, Sequence& sequence, TimePoint now);
   void leave_draft(Sequence& sequence);
   void apply(SeqId seq, Sequence& sequence, AttachmentAction action, TimePoint now);
   void send_attach(SeqId seq, Sequence& sequence, TimePoint now);
   wire::ProposeRecord record_for(SeqId seq, Sequence& sequence, TimePoint now);
-  bool send(const Draft& draft, const wire::Message& message);
+  enum class Way : std::uint8_t { kConnection, kShortest };
+  bool send(const Draft& draft, const wire::Message& message, Way way = Way::kConnection);
   void keep_close(WorkerId draft, const wire::CloseSequence& close);
   void use(const Arrived& arrived, TimePoint now, ProposalStore& into);
   void on_need(WorkerId draft, const wire::Need& need, TimePoint now);
@@ -123,7 +157,11 @@ class DraftProposer final : public Proposer, public DraftWatch {
   std::map<WorkerId, Draft> drafts_;
   std::map<SeqId, Sequence> sequences_;
   std::vector<Arrived> arrived_;
-  std::map<WorkerId, wire::Propose> outgoing_;
+  struct Outgoing {
+    wire::Propose usual;   // for sequences whose ATTACH may still be under way
+    wire::Propose beside;  // for the others
+  };
+  std::map<WorkerId, Outgoing> outgoing_;
   std::deque<LateClose> closes_;  // found no room; the lease's patience heals those beyond
   std::vector<wire::DraftLost> lost_;
   Counters counters_;

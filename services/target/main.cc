@@ -24,6 +24,7 @@ int main(int argc, char** argv) {
           throw FatalError(ErrorCode::kConfig, "target.pin: ranks of one host would take the same cores");
         if (n_ranks > 1 && !is_started_as_rank())
           return launch_ranks(target_ranks(config.target, runtime.name()));
+        (void)link_choice(config.target);  // what cannot be is said before a model is loaded
         const auto ranks = n_ranks > 1 ? make_mpi_collective(n_ranks) : make_self_collective();
         if (n_ranks > 1) join_launcher(ranks->rank());
         const auto tokenizer = value_or_throw(Tokenizer::load(folder));

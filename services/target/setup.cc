@@ -8,8 +8,10 @@
 #include "common/kv/kv_size.h"
 #include "common/model/config.h"
 #include "common/model/digest.h"
+#include "common/runtime/process.h"
 #include "common/runtime/service_main.h"
 #include "common/spec/prefix_hash.h"
+#include "common/transport/memory_links.h"
 
 namespace foretoken {
 namespace {
@@ -76,13 +78,30 @@ TargetEngineOptions target_engine_options(const Config& config,
                                                                : LengthMode::kFixed}};
 }
 
+LinkChoice link_choice(const TargetSection& target) {
+  if (target.draft_link == "cuda_ipc")
+    throw FatalError(ErrorCode::kConfig,
+                     "target.draft_link = \"cuda_ipc\": this version has no link through device "
+                     "memory; \"auto\", \"shared_memory\" and \"zeromq\" work");
+  if (target.draft_link == "zeromq") return LinkChoice::kZeroMq;
+  if (target.draft_link != "shared_memory") return LinkChoice::kAuto;
+  if (const std::string why = MemoryLinks::why_unavailable(); !why.empty())
+    throw FatalError(ErrorCode::kUnavailable,
+                     "target.draft_link = \"shared_memory\" is not to be had on this machine: " +
+                         why);
+  return LinkChoice::kSharedMemory;
+}
+
 DraftPoolOptions draft_pool_options(const Config& config,
                                     const Model& model,
                                     const TargetVocabulary& vocabulary) {
   DraftPoolOptions options{.vocabulary = vocabulary.vocabulary,
                            .prefix_root = root_of(model, vocabulary),
                            .end_tokens = model.config().eos_token_ids,
-                           .first_budget = config.speculation.draft_len};
+                           .first_budget = config.speculation.draft_len,
+                           .link = link_choice(config.target),
+                           .machine = boot_id(),
+                           .link_folder = runtime_directory(config.bus)};
   if (config.speculation.draft_deadline_ms != 0) {
     const auto deadline = std::chrono::milliseconds(config.speculation.draft_deadline_ms);
     options.rules.miss_floor = options.rules.miss_ceiling = deadline;

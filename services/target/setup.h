@@ -33,6 +33,8 @@ TargetEngineOptions target_engine_options(const Config& config,
                                           const Model& model,
                                           std::uint64_t free_bytes,
                                           const TargetVocabulary& vocabulary);
+// FatalError where target.draft_link pins what this build or machine has not.
+LinkChoice link_choice(const TargetSection& target);
 DraftPoolOptions draft_pool_options(const Config& config,
                                     const Model& model,
                                     const TargetVocabulary& vocabulary);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <span>
+#include <string_view>
 #include <utility>
 
 #include "common/base/log.h"
@@ -115,6 +116,15 @@ wire::TokenLogprobs wire_logprobs(const TokenLogprobs& from) {
   return to;
 }
 
+// For people, who have few drafts; the metrics have them all.
+std::string links_text(const std::vector<std::pair<std::string, std::string_view>>& links) {
+  constexpr std::size_t kMost = 512;
+  std::string text;
+  for (const auto& [draft, tier] : links)
+    if (text.size() < kMost) text += (text.empty() ? "" : ", ") + draft + " " + std::string(tier);
+  return text;
+}
+
 wire::Hello with_noise(wire::Hello hello) {
   hello.noise_version = kNoiseVersion;
   return hello;
@@ -178,6 +188,10 @@ void TargetService::on_message(Delivery delivery) {
 void TargetService::on_dropped(const Peer& peer, const Frames& frames) {
   if (peer.socket == link_.socket()) return link_.on_dropped(frames);
   drafts_.on_dropped(peer.socket, frames);
+}
+
+void TargetService::on_closed(const Peer& peer, const std::string& why) {
+  drafts_.on_closed(peer.socket, why);
 }
 
 // A new sequence, or the question where an old one stands.
@@ -426,7 +440,8 @@ wire::Heartbeat TargetService::load() const {
       .accepted_total = now.spec.n_accepted,
       .dropped_total = malformed_ + link_.n_dropped() + drafts_.counters().stale +
                        drafts_.counters().malformed + drafts_.counters().not_sent,
-      .state = draining_ ? "draining" : "ready"};
+      .state = draining_ ? "draining" : "ready",
+      .links = links_text(drafts_.links())};
   if (n_steps_ > 0) {
     std::vector<std::uint32_t> recent(
         step_us_.begin(),
@@ -457,6 +472,7 @@ std::string TargetService::metrics_text() {
   metrics_.gauge("kv_cache_usage_perc", "Share of KV blocks in use.").set(now.kv.usage());
   metrics_.gauge("drafts_assigned", "Drafts this target may use.")
       .set(static_cast<double>(drafts_.n_drafts()));
+  count_links();
   metrics_.gauge("frames_dropped", "Frames dropped since start: malformed, stale or without room.")
       .set(static_cast<double>(load().dropped_total));
   count("generation_tokens_total", "Tokens committed.", counted_.n_tokens, now.n_tokens);
@@ -489,6 +505,24 @@ std::string TargetService::metrics_text() {
         .add(static_cast<double>(now.spec.fallbacks[i] - counted_.spec.fallbacks[i]));
   counted_ = now;
   return metrics_.text();
+}
+
+// A draft that is gone, or has another tier, is at zero.
+void TargetService::count_links() {
+  std::map<std::pair<std::string, std::string>, double> now = links_seen_;
+  for (auto& [key, value] : now) value = 0;
+  for (const auto& [draft, tier] : drafts_.links()) now[{draft, std::string(tier)}] = 1;
+  for (const auto& [key, value] : now)
+    metrics_
+        .gauge("draft_link", "1 for the tier that guesses of this draft take.",
+               {{"draft", key.first}, {"tier", key.second}})
+        .set(value);
+  links_seen_ = std::move(now);
+  const DraftProposer::Counters& counters = drafts_.counters();
+  metrics_
+      .counter("draft_link_fallbacks_total",
+               "Messages that a link did not take: sent over ZeroMQ.")
+      .add(static_cast<double>(counters.fallbacks - std::exchange(counted_fallbacks_, counters.fallbacks)));
 }
 
 }  // namespace foretoken

@@ -5,8 +5,10 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "common/config/sections.h"
@@ -42,6 +44,7 @@ class TargetService final : public Service {
   void start(Bus& bus) override;
   void on_message(Delivery delivery) override;
   void on_dropped(const Peer& peer, const Frames& frames) override;
+  void on_closed(const Peer& peer, const std::string& why) override;
   TimePoint on_turn(TimePoint now) override;
   void drain(TimePoint deadline) override;
   bool drained() const override;
@@ -78,6 +81,7 @@ class TargetService final : public Service {
   void leave_if_drained(TimePoint now);
   wire::Heartbeat load() const;
   std::string metrics_text();
+  void count_links();
 
   TargetServiceOptions options_;
   wire::Hello hello_;
@@ -97,6 +101,8 @@ class TargetService final : public Service {
   std::vector<std::uint32_t> step_us_;  // of recent steps, a ring
   std::size_t n_steps_ = 0;
   TargetSnapshot counted_;  // what the metrics have counted so far
+  std::uint64_t counted_fallbacks_ = 0;
+  std::map<std::pair<std::string, std::string>, double> links_seen_;  // by draft and tier
 };
 
 }  // namespace foretoken

@@ -33,7 +33,8 @@ ALLOWED.update({
     "services/draft": WORKER,
     "services/target": WORKER,
     "services/cli": SERVICE | {"common/tokenizer", "common/model", "kernels", "bench"},
-    "bench": {"common/base", "kernels"},
+    # The handoff is timed on the bus and through the codec that services use.
+    "bench": {"common/base", "kernels", "common/wire", "common/transport", "common/runtime"},
 })
 
 # library header (regular expression) -> the only files that may include it.

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,30 +19,39 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr SocketId kRouter = 1, kTargets = 2;
+constexpr SocketId kRouter = 1, kTargets = 2, kDoor = 3;
+constexpr const char* kDoorEndpoint = "shm:///run/x/draft-0.memory";
 constexpr Fingerprint kVocabulary = 77;
 
 // Both links of a draft; the test is router and targets.
 class DraftBus final : public Bus {
  public:
   TimePoint now() const override { return clock.now(); }
-  SocketId bind(const std::string&, Door door) override {
+  SocketId bind(const std::string& where, Door door) override {
     EXPECT_EQ(door, Door::kDraft);
-    return kTargets;
+    if (where == kDoorEndpoint && !has_memory) throw FatalError(ErrorCode::kIo, "no memory today");
+    return where == kDoorEndpoint ? kDoor : kTargets;
   }
+  void hang_up(const Peer& peer) override { hung_up.push_back(peer.routing); }
   SocketId connect(const std::string&) override { return kRouter; }
   void close(SocketId) override {}
   std::string endpoint(SocketId) const override { return "ipc://draft"; }
   SendResult send(const Peer& to, Frames frames) override {
     auto decoded = wire::decode(frames);
     EXPECT_TRUE(decoded.ok());
+    if (to.socket == kDoor && is_full) return SendResult::kBusy;
     if (to.socket == kTargets) sent.push_back(std::move(decoded->message));
+    if (to.socket == kDoor) sent_beside.push_back(std::move(decoded->message));
     return SendResult::kSent;
   }
   std::optional<Delivery> receive(TimePoint) override { return std::nullopt; }
 
   ManualClock clock;
   std::vector<wire::Message> sent;  // to targets
+  std::vector<wire::Message> sent_beside;
+  std::vector<std::string> hung_up;
+  bool has_memory = true;
+  bool is_full = false;
 };
 
 class DraftServiceTest : public testing::Test {
@@ -92,7 +102,11 @@ class DraftServiceTest : public testing::Test {
   wire::Speaker target{WorkerId{1}, Incarnation{1}};
   DraftEngine engine{model, *backend, {.kv = {.n_blocks = 64}}};
   Metrics metrics;
-  DraftService service{{.router = "ipc://router", .endpoint = "ipc://d", .vocabulary = kVocabulary},
+  DraftService service{{.router = "ipc://router",
+                        .endpoint = "ipc://d",
+                        .vocabulary = kVocabulary,
+                        .memory_endpoint = kDoorEndpoint,
+                        .machine = "here"},
                        {.role = wire::Role::kDraft},
                        engine,
                        speaker,
@@ -125,6 +139,127 @@ TEST_F(DraftServiceTest, AnswersNothingToAnAttachThatCannotBe) {
   wire::Attach long_prompt = attach();
   long_prompt.n_prompt = 4;
   EXPECT_EQ(answer_to(long_prompt), "nothing");
+}
+
+// ---- the shorter way
+
+class LinkedDraftServiceTest : public DraftServiceTest {
+ protected:
+  wire::LinkOffer offer_to(const std::string& machine) {
+    bus.sent.clear();
+    hear(wire::LinkAsk{machine});
+    for (const wire::Message& answer : bus.sent)
+      if (const auto* offer = std::get_if<wire::LinkOffer>(&answer)) return *offer;
+    ADD_FAILURE() << "no offer";
+    return {};
+  }
+  void hear_beside(const wire::Message& message, const std::string& link, wire::Speaker& who) {
+    service.on_message({.peer = {.socket = kDoor, .routing = link},
+                        .frames = wire::encode(who, {}, message)});
+    for (int i = 0; i < 10; ++i) {
+      service.on_turn(bus.now());
+      bus.clock.advance(milliseconds(1));
+    }
+  }
+  void link(const std::string& name = "l") {
+    const wire::LinkOffer offer = offer_to("here");
+    bus.sent_beside.clear();
+    hear_beside(wire::LinkOpen{offer.token}, name, target);
+    ASSERT_EQ(bus.sent_beside, std::vector<wire::Message>{wire::LinkOpen{offer.token}});
+    bus.sent_beside.clear();
+  }
+  static std::size_t n_proposals(const std::vector<wire::Message>& messages) {
+    return static_cast<std::size_t>(std::count_if(messages.begin(), messages.end(), [](const auto& m) {
+      return std::holds_alternative<wire::Proposal>(m);
+    }));
+  }
+  wire::Speaker stranger{WorkerId{77}, Incarnation{1}};
+};
+
+TEST_F(LinkedDraftServiceTest, ShowsItsDoorToWhoeverMayBeOnThisMachine) {
+  for (const char* machine : {"here", ""}) {
+    const wire::LinkOffer offer = offer_to(machine);
+    EXPECT_EQ(offer.endpoint, kDoorEndpoint) << machine;
+    EXPECT_NE(offer.token, 0u);
+  }
+  const wire::LinkOffer offer = offer_to("there");
+  EXPECT_EQ(offer.endpoint, "");
+  EXPECT_EQ(offer.token, 0u);
+  EXPECT_NE(offer.reason.find("another machine"), std::string::npos);
+}
+
+TEST_F(LinkedDraftServiceTest, AnswersOnTheLinkAndFallsBackWhereItIsFull) {
+  link();
+  bus.sent.clear();
+  hear(attach());
+  EXPECT_GT(n_proposals(bus.sent_beside), 0u);
+  EXPECT_EQ(n_proposals(bus.sent), 0u);
+  bus.is_full = true;
+  wire::Attach again = attach();
+  again.lease = Lease{4};
+  hear(again);
+  EXPECT_GT(n_proposals(bus.sent), 0u);
+}
+
+TEST_F(LinkedDraftServiceTest, ShowsOutWhoeverHasNoTokenOrAnothers) {
+  const wire::LinkOffer offer = offer_to("here");
+  hear_beside(wire::LinkOpen{offer.token + 1}, "a", target);
+  hear_beside(wire::LinkOpen{offer.token}, "b", stranger);
+  hear_beside(wire::LinkOpen{0}, "c", stranger);
+  hear_beside(wire::Goodbye{}, "d", target);
+  EXPECT_EQ(bus.hung_up, (std::vector<std::string>{"a", "b", "c", "d"}));
+  EXPECT_TRUE(bus.sent_beside.empty());
+  hear_beside(wire::LinkOpen{offer.token}, "e", target);
+  EXPECT_EQ(bus.sent_beside.size(), 1u);
+  hear_beside(wire::LinkOpen{offer.token}, "f", target);
+  EXPECT_EQ(bus.hung_up.back(), "f") << "a token opens one link";
+}
+
+TEST_F(LinkedDraftServiceTest, NobodyElseMaySpeakOnALink) {
+  link();
+  hear_beside(wire::Propose{}, "l", stranger);
+  EXPECT_EQ(bus.hung_up, std::vector<std::string>{"l"});
+  bus.sent.clear();
+  hear(attach());
+  EXPECT_GT(n_proposals(bus.sent), 0u) << "the target goes on as before";
+}
+
+TEST_F(LinkedDraftServiceTest, ANewLinkTakesThePlaceOfTheOld) {
+  link("old");
+  link("new");
+  EXPECT_EQ(bus.hung_up, std::vector<std::string>{"old"});
+  hear(attach());
+  EXPECT_GT(n_proposals(bus.sent_beside), 0u);
+}
+
+TEST_F(LinkedDraftServiceTest, ALinkEndsWithItsTarget) {
+  link();
+  hear(wire::Goodbye{});
+  EXPECT_EQ(bus.hung_up, std::vector<std::string>{"l"});
+}
+
+TEST_F(LinkedDraftServiceTest, ATargetGoesOnWithoutALinkThatIsOver) {
+  link();
+  service.on_closed({.socket = kDoor, .routing = "l"}, "it died");
+  bus.sent.clear();
+  hear(attach());
+  EXPECT_GT(n_proposals(bus.sent), 0u);
+  EXPECT_TRUE(bus.sent_beside.empty());
+}
+
+TEST_F(LinkedDraftServiceTest, SaysWhyThereIsNoDoor) {
+  bus.has_memory = false;
+  Metrics other_metrics;
+  DraftService other({.router = "ipc://router", .endpoint = "ipc://d", .vocabulary = kVocabulary,
+                      .memory_endpoint = kDoorEndpoint},
+                     {.role = wire::Role::kDraft}, engine, speaker, other_metrics);
+  other.start(bus);
+  other.on_message({.peer = {.socket = kTargets, .routing = "t"},
+                    .frames = wire::encode(target, {}, wire::LinkAsk{"here"})});
+  const auto* offer = std::get_if<wire::LinkOffer>(&bus.sent.back());
+  ASSERT_NE(offer, nullptr);
+  EXPECT_EQ(offer->endpoint, "");
+  EXPECT_EQ(offer->reason, "no memory today");
 }
 
 }  // namespace

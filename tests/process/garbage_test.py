@@ -20,7 +20,8 @@ def header(kind, body, sender=7, incarnation=8):
 
 def real_messages(chance):
     """Valid parts of every message type, with random small bodies."""
-    kind = chance.choice([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 32, 33, 34, 35, 36, 37, 38, 39, 40, 48, 49, 50, 51, 64, 65, 66, 67, 68, 69])
+    kind = chance.choice([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 32, 33, 34, 35, 36, 37, 38, 39, 40, 48, 49, 50, 51, 64, 65, 66, 67, 68, 69,
+                          70, 71, 72])
     values = [0, 1, -1, 2**63, True, None, "x" * chance.randrange(40), b"\x01\x00\x00\x00" * chance.randrange(9), 0.5, [],
               [[1, 2, 3]], chance.randrange(2**32)]
     body = msgpack.packb([chance.choice(values) for _ in range(chance.randrange(20))])

@@ -285,5 +285,79 @@ TEST(SpscQueue, CarriesEverythingInOrderBetweenTwoThreads) {
   producer.join();
 }
 
+// ---- links through memory, on the work thread itself
+
+std::string memory_door() {
+  static int n = 0;
+  return "shm:///tmp/foretoken-bus-" + std::to_string(::getpid()) + "-" + std::to_string(++n);
+}
+
+TEST(ThreadedBus, CarriesMessagesThroughMemoryBothWaysAndWakesSleepers) {
+  constexpr int kRounds = 300;
+  const std::string door = memory_door();
+  std::atomic<bool> is_bound{false};
+  std::thread other([&] {
+    const auto server = make_bus();
+    server->bind(door, Door::kDraft);
+    is_bound = true;
+    for (int i = 0; i < kRounds; ++i) {
+      const auto question = server->receive(server->now() + seconds(20));
+      if (!question || question->kind != DeliveryKind::kMessage) return;
+      EXPECT_EQ(server->send(question->peer, {question->frames.at(0), "answer"}),
+                SendResult::kSent);
+    }
+  });
+  while (!is_bound) std::this_thread::yield();
+  const auto client = make_bus();
+  const Peer peer{.socket = client->connect(door, Door::kDraft), .routing = {}};
+  const TimePoint until = client->now() + seconds(20);
+  for (int i = 0; i < kRounds && client->now() < until;) {
+    if (client->send(peer, {std::to_string(i)}) != SendResult::kSent) {
+      (void)client->receive(client->now() + milliseconds(1));  // it greets
+      continue;
+    }
+    const auto answer = client->receive(until);
+    ASSERT_TRUE(answer.has_value());
+    ASSERT_EQ(answer->kind, DeliveryKind::kMessage);
+    EXPECT_EQ(answer->frames, (Frames{std::to_string(i), "answer"}));
+    ++i;
+  }
+  other.join();
+  const auto end = client->receive(until);
+  ASSERT_TRUE(end.has_value());
+  EXPECT_EQ(end->kind, DeliveryKind::kClosed) << "the other bus is gone";
+  EXPECT_EQ(client->send(peer, {"x"}), SendResult::kUnknown);
+}
+
+TEST(ThreadedBus, WaitsForBothWaysAtOnceAndPrefersNeither) {
+  const std::string door = memory_door();
+  const auto server = make_bus();
+  const auto client = make_bus();
+  const SocketId bound = server->bind("tcp://127.0.0.1:*", Door::kInternal);
+  const SocketId dialled = client->connect(server->endpoint(bound));
+  const SocketId opened = server->bind(door, Door::kDraft);
+  const Peer beside{.socket = client->connect(door, Door::kDraft), .routing = {}};
+  exchange(*client, {dialled, "", false}, {"up", ""}, *server);
+  const TimePoint until = client->now() + seconds(20);
+  while (client->send(beside, {"up", ""}) != SendResult::kSent && client->now() < until) {
+    (void)client->receive(client->now() + milliseconds(1));
+    (void)server->receive(server->now() + milliseconds(1));
+  }
+  int by_memory = 0, by_zmq = 0;
+  while ((by_memory < 50 || by_zmq < 50) && client->now() < until) {
+    // A flood on either is no reason not to hear the other.
+    while (client->send(beside, {"m", ""}) == SendResult::kSent) {
+    }
+    for (int i = 0; i < 4; ++i) (void)client->send({dialled, "", false}, {"z", ""});
+    for (int i = 0; i < 8; ++i) {
+      const auto got = server->receive(server->now() + milliseconds(20));
+      if (!got || got->kind != DeliveryKind::kMessage) break;
+      ++(got->peer.socket == opened ? by_memory : by_zmq);
+    }
+  }
+  EXPECT_GE(by_memory, 50);
+  EXPECT_GE(by_zmq, 50);
+}
+
 }  // namespace
 }  // namespace foretoken

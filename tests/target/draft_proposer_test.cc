@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/log.h"
 #include "common/spec/prefix_hash.h"
 
 namespace foretoken {
@@ -30,7 +31,7 @@ class RecordingBus final : public Bus {
   void close(SocketId socket) override { sockets.erase(socket); }
   std::string endpoint(SocketId) const override { return {}; }
   SendResult send(const Peer& to, Frames frames) override {
-    if (refuse) return SendResult::kBusy;
+    if (refuse || sockets.at(to.socket) == full) return SendResult::kBusy;
     auto decoded = wire::decode(frames);
     EXPECT_TRUE(decoded.ok());
     sent.emplace_back(sockets.at(to.socket), decoded->message);
@@ -55,6 +56,7 @@ class RecordingBus final : public Bus {
   std::map<SocketId, std::string> sockets;
   std::vector<std::pair<std::string, wire::Message>> sent;
   bool refuse = false;
+  std::string full;  // an endpoint that takes nothing
 
  private:
   SocketId last_ = 0;
@@ -402,6 +404,225 @@ TEST_F(DraftProposerTest, ABusyDraftIsAskedForNothingUntilItIsNot) {
   bus.clock.advance(milliseconds(100));
   ask(1, {8, 9});
   EXPECT_EQ(4u, bus.take<wire::Propose>(endpoint(1)).at(0).records.at(0).budget);
+}
+
+// ---- the shorter way
+
+class LinkedDraftTest : public DraftProposerTest {
+ protected:
+  void SetUp() override {
+    configure_log(LogLevel::kError, LogFormat::kText, "test");
+    DraftProposerTest::SetUp();
+  }
+  void use(LinkChoice choice) {
+    drafts.~DraftProposer();
+    new (&drafts) DraftProposer({.vocabulary = kVocabulary,
+                                 .prefix_root = kRoot,
+                                 .link = choice,
+                                 .machine = "here",
+                                 .link_folder = "/run/x"},
+                                speaker);
+    drafts.start(bus);
+  }
+  void say_beside(std::uint64_t draft, const wire::Message& message) {
+    wire::Header header;
+    header.sender = WorkerId{draft};
+    header.incarnation = Incarnation{1};
+    for (const auto& [socket, where] : bus.sockets)
+      if (where == kDoor) return drafts.on_message(socket, header, message);
+    FAIL() << "no link";
+  }
+  // Asked, offered, opened and confirmed.
+  void link(std::uint64_t draft = 1) {
+    drafts.turn(bus.now());
+    const auto asks = bus.take<wire::LinkAsk>(endpoint(draft));
+    ASSERT_EQ(1u, asks.size());
+    EXPECT_EQ("here", asks[0].machine);
+    tell(draft, wire::LinkOffer{.endpoint = kDoor, .token = 4711});
+    drafts.turn(bus.now());
+    const auto opens = bus.take<wire::LinkOpen>(kDoor);
+    ASSERT_EQ(1u, opens.size());
+    EXPECT_EQ(4711u, opens[0].token);
+    say_beside(draft, opens[0]);
+    ASSERT_EQ("shared_memory", tier());
+  }
+  std::string tier() {
+    const auto links = drafts.links();
+    return links.size() == 1 ? std::string(links[0].second) : "";
+  }
+  void make_active() {
+    propose(1, 1, 0, {8, 9});
+    drafts.collect(bus.now(), store);
+    ASSERT_EQ(DraftState::kActive, state());
+  }
+  SocketId beside() {
+    for (const auto& [socket, where] : bus.sockets)
+      if (where == kDoor) return socket;
+    return 0;
+  }
+  static constexpr const char* kDoor = "shm:///run/x/draft-1.memory";
+};
+
+TEST_F(LinkedDraftTest, ProposeTakesTheLinkOnceTheDraftIsKnownToHaveTheSequence) {
+  use(LinkChoice::kAuto);
+  assign(1);
+  link();
+  open(1);
+  EXPECT_EQ(1u, bus.take<wire::Attach>(endpoint(1)).size()) << "ATTACH goes as ever";
+  ask(1, {8});
+  EXPECT_EQ(1u, bus.take<wire::Propose>(endpoint(1)).size()) << "and is not overtaken";
+  EXPECT_TRUE(bus.take<wire::Propose>(kDoor).empty());
+  make_active();
+  ask(1, {8, 9});
+  EXPECT_EQ(1u, bus.take<wire::Propose>(kDoor).size());
+  EXPECT_TRUE(bus.take<wire::Propose>(endpoint(1)).empty());
+  drafts.close(SeqId{1});
+  EXPECT_EQ(1u, bus.take<wire::CloseSequence>(endpoint(1)).size());
+}
+
+TEST_F(LinkedDraftTest, AnswersOnTheLinkCountAsThoseOnTheConnection) {
+  use(LinkChoice::kAuto);
+  assign(1);
+  link();
+  open(1);
+  wire::Proposal proposal;
+  proposal.records.push_back({.seq = SeqId{1},
+                              .lease = Lease{1},
+                              .base = 3,
+                              .prefix = prefix_hash_extend(kRoot, prompt),
+                              .tokens = {8},
+                              .confidence = {200},
+                              .known = 3});
+  say_beside(1, proposal);
+  drafts.collect(bus.now(), store);
+  EXPECT_EQ(1u, store.n_edges(SeqId{1}));
+  EXPECT_EQ(DraftState::kActive, state());
+}
+
+TEST_F(LinkedDraftTest, WhatTheLinkDoesNotTakeGoesOverTheConnection) {
+  use(LinkChoice::kAuto);
+  assign(1);
+  link();
+  open(1);
+  make_active();
+  bus.full = kDoor;
+  ask(1, {8});
+  EXPECT_EQ(1u, bus.take<wire::Propose>(endpoint(1)).size());
+  EXPECT_EQ(1u, drafts.counters().fallbacks);
+}
+
+TEST_F(LinkedDraftTest, ALinkThatIsOverIsReplacedByTheConnectionAndTriedAgain) {
+  use(LinkChoice::kAuto);
+  assign(1);
+  link();
+  open(1);
+  make_active();
+  const SocketId former = beside();
+  bus.close(former);
+  drafts.on_closed(former, "its ring is torn");
+  EXPECT_EQ("zeromq", tier());
+  EXPECT_EQ(DraftState::kActive, state()) << "it costs the sequence nothing";
+  ask(1, {8});
+  EXPECT_EQ(1u, bus.take<wire::Propose>(endpoint(1)).size());
+  bus.clock.advance(DraftLink::kFirstPause);
+  link();
+  drafts.on_closed(former, "of the one before");
+  EXPECT_EQ("shared_memory", tier());
+}
+
+TEST_F(LinkedDraftTest, OpensNoDoorOutsideItsFolder) {
+  for (const char* where : {"tcp://10.0.0.1:22", "ipc:///run/x/draft-1.memory", "shm:///run/dbus/system",
+                            "shm:///run/x/../dbus/system", "shm:///run/xy/draft", "shm://"}) {
+    use(LinkChoice::kAuto);
+    bus.sockets.clear();
+    assign(1);
+    drafts.turn(bus.now());
+    tell(1, wire::LinkOffer{.endpoint = where, .token = 1});
+    EXPECT_EQ(1u, bus.sockets.size()) << where;
+    EXPECT_EQ("zeromq", tier()) << where;
+  }
+}
+
+TEST_F(LinkedDraftTest, TakesNoOfferItDidNotAskForAndNoWordThatIsNotTheLinks) {
+  use(LinkChoice::kAuto);
+  assign(1);
+  tell(1, wire::LinkOffer{.endpoint = kDoor, .token = 1});
+  EXPECT_EQ(1u, bus.sockets.size());
+  drafts.turn(bus.now());
+  tell(1, wire::LinkOffer{.endpoint = kDoor, .token = 1});
+  drafts.turn(bus.now());
+  tell(1, wire::LinkOpen{.token = 1});
+  EXPECT_EQ("zeromq", tier()) << "over the connection it proves nothing";
+  say_beside(1, wire::LinkOpen{.token = 2});
+  EXPECT_EQ("zeromq", tier());
+  say_beside(1, wire::LinkOpen{.token = 1});
+  EXPECT_EQ("shared_memory", tier());
+}
+
+TEST_F(LinkedDraftTest, APinnedTierKeepsSequencesAwayFromADraftWithoutIt) {
+  use(LinkChoice::kSharedMemory);
+  assign(1);
+  open(1);
+  EXPECT_EQ("none", tier());
+  EXPECT_TRUE(bus.take<wire::Attach>(endpoint(1)).empty());
+  drafts.turn(bus.now());
+  EXPECT_EQ(1u, bus.take<wire::LinkAsk>(endpoint(1)).size());
+  tell(1, wire::LinkOffer{.reason = "it runs on another machine"});
+  drafts.turn(bus.now());
+  EXPECT_TRUE(bus.take<wire::Attach>(endpoint(1)).empty());
+  EXPECT_EQ(DraftState::kDetached, state());
+}
+
+TEST_F(LinkedDraftTest, APinnedTierAttachesWhenTheLinkIsUpAndLetsGoWhenItIsOver) {
+  use(LinkChoice::kSharedMemory);
+  assign(1);
+  open(1);
+  link();
+  drafts.turn(bus.now());
+  EXPECT_EQ(1u, bus.take<wire::Attach>(endpoint(1)).size());
+  make_active();
+  const SocketId former = beside();
+  bus.close(former);
+  drafts.on_closed(former, "it died");
+  EXPECT_EQ(DraftState::kDetached, state());
+  bus.clock.advance(DraftLink::kFirstPause);
+  link();
+  drafts.turn(bus.now());
+  const auto attaches = bus.take<wire::Attach>(endpoint(1));
+  ASSERT_EQ(1u, attaches.size());
+  EXPECT_EQ(Lease{2}, attaches[0].lease);
+}
+
+TEST_F(LinkedDraftTest, NobodyIsAskedWhereZeroMqIsPinned) {
+  use(LinkChoice::kZeroMq);
+  assign(1);
+  open(1);
+  for (int i = 0; i < 100; ++i) {
+    drafts.turn(bus.now());
+    bus.clock.advance(seconds(1));
+  }
+  EXPECT_TRUE(bus.take<wire::LinkAsk>(endpoint(1)).empty());
+  EXPECT_EQ("zeromq", tier());
+}
+
+TEST_F(LinkedDraftTest, AsksAgainSoonWhereTheConnectionWasNotUpYet) {
+  use(LinkChoice::kAuto);
+  assign(1);
+  drafts.turn(bus.now());
+  const auto asks = bus.take<wire::LinkAsk>(endpoint(1));
+  ASSERT_EQ(1u, asks.size());
+  wire::Speaker own{WorkerId{9}, Incarnation{9}};
+  drafts.on_dropped(bus.sockets.begin()->first, wire::encode(own, {}, asks[0]));
+  bus.clock.advance(DraftLink::kAskAgain);
+  link();
+}
+
+TEST_F(LinkedDraftTest, TheLinkEndsWithTheDraft) {
+  use(LinkChoice::kAuto);
+  assign(1);
+  link();
+  drafts.unassign(WorkerId{1}, Incarnation{1});
+  EXPECT_TRUE(bus.sockets.empty());
 }
 
 }  // namespace

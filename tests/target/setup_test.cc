@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "common/model/init_random.h"
+#include "common/transport/memory_links.h"
 #include "tests/support/temp_folder.h"
 
 namespace foretoken {
@@ -35,6 +36,26 @@ TEST_F(Numerics, NameTheKernelsThatWereChosenNotHowManyThreadsRunThem) {
   EXPECT_EQ(of(WeightDType::kAuto, CpuIsa::kAuto).substr(0, best.size()), best);
   EXPECT_NE(of(WeightDType::kAuto).find("scalar"), std::string::npos);
   EXPECT_NE(of(WeightDType::kAuto).find("ranks 1"), std::string::npos);
+}
+
+TEST(LinkChoice, PinsWhatIsThereAndRefusesByNameWhatIsNot) {
+  TargetSection target;
+  EXPECT_EQ(link_choice(target), LinkChoice::kAuto);
+  target.draft_link = "zeromq";
+  EXPECT_EQ(link_choice(target), LinkChoice::kZeroMq);
+  target.draft_link = "shared_memory";
+  if (MemoryLinks::why_unavailable().empty())
+    EXPECT_EQ(link_choice(target), LinkChoice::kSharedMemory);
+  else
+    EXPECT_THROW(link_choice(target), FatalError);
+  target.draft_link = "cuda_ipc";
+  try {
+    link_choice(target);
+    FAIL() << "it pretends";
+  } catch (const FatalError& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kConfig);
+    EXPECT_NE(std::string(error.what()).find("target.draft_link"), std::string::npos);
+  }
 }
 
 TEST(BackendOf, TheConfiguredInstructionSetIsTheBackends) {

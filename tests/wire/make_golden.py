@@ -25,7 +25,7 @@ RECORDS = {
 MESSAGES = {
     "Hello": (1, "enum6 text text Fingerprints u8 text texts u32 ids u32 u32 u32 u32 u32 text u64"),
     "HelloReply": (2, "bool code text u32"),
-    "Heartbeat": (3, "u64 u32 u32 u64 u32 bool u32 u32 u64 u64 u64 u64 u64 u64 text"),
+    "Heartbeat": (3, "u64 u32 u32 u64 u32 bool u32 u32 u64 u64 u64 u64 u64 u64 text text"),
     "HeartbeatReply": (4, "u64 bool"),
     "Goodbye": (5, "text"),
     "Assign": (6, "u64 u64 text text Fingerprints u32"),
@@ -52,6 +52,9 @@ MESSAGES = {
     "Need": (67, "u64 u32 u32 u64 enum5"),
     "CloseSequence": (68, "u64 u32"),
     "DraftBusy": (69, "u64 u32 u32"),
+    "LinkAsk": (70, "text"),
+    "LinkOffer": (71, "text u64 text"),
+    "LinkOpen": (72, "u64"),
 }
 
 
