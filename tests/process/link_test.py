@@ -240,7 +240,9 @@ class Links(unittest.TestCase):
             client = Client(system)
             ids = [client.send(request(i, max_tokens=512, stream=True)) for i in range(STREAMS)]
             wait_for(lambda: list(client.pump()), "the first piece")
-            regions = lambda: [line for line in open(f"/proc/{system.processes['draft'].pid}/maps") if "foretoken-link" in line]
+            def regions():
+                with open(f"/proc/{system.processes['draft'].pid}/maps") as maps:
+                    return [line for line in maps if "foretoken-link" in line]
             self.assertEqual(2, len(regions()))
             system.kill("target")
             wait_for(lambda: not regions(), "the draft has let go of the memory of the dead target")
