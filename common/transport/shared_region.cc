@@ -73,7 +73,8 @@ Result<SharedRegion> SharedRegion::adopt(int fd, std::size_t n_bytes) {
   if (::fstat(fd, &file_status) != 0) return cannot("fstat of a memfd");
   if (!S_ISREG(file_status.st_mode) || file_status.st_size != static_cast<off_t>(n_bytes))
     return refuse("has another size than was agreed");
-  void* data = ::mmap(nullptr, n_bytes, PROT_READ, MAP_SHARED | MAP_POPULATE, fd, 0);
+  // Not populated: what a peer has not touched would count as our memory.
+  void* data = ::mmap(nullptr, n_bytes, PROT_READ, MAP_SHARED, fd, 0);
   if (data == MAP_FAILED) return cannot("mmap of the other side's memory");
   return SharedRegion(static_cast<std::byte*>(data), n_bytes, -1);
 }

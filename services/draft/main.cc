@@ -5,6 +5,7 @@
 #include "common/engine/follower.h"
 #include "common/engine/rank_setup.h"
 #include "common/model/pair.h"
+#include "common/runtime/mps.h"
 #include "common/runtime/process.h"
 #include "common/runtime/rank_launcher.h"
 #include "common/runtime/service_main.h"
@@ -31,6 +32,7 @@ int main(int argc, char** argv) {
         const auto estimate = estimate_memory(inspect_model(folder), loading);
         const auto backend = make_backend(
             draft_backend(config.draft, estimate.weight_bytes, find_seat(*ranks, host_name())));
+        if (config.draft.device == "cuda" && ranks->rank() == 0) log_mps();
         check_alike(*ranks, "build", build_text());
         check_alike(*ranks, "arithmetic (draft.isa)", backend->numerics());
         loading.ranks = ranks.get();

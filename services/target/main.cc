@@ -4,6 +4,7 @@
 #include "common/config/resolve.h"
 #include "common/engine/follower.h"
 #include "common/engine/rank_setup.h"
+#include "common/runtime/mps.h"
 #include "common/runtime/process.h"
 #include "common/runtime/rank_launcher.h"
 #include "common/runtime/service_main.h"
@@ -30,6 +31,7 @@ int main(int argc, char** argv) {
         const auto tokenizer = value_or_throw(Tokenizer::load(folder));
         const auto backend =
             make_backend(target_backend(config.target, find_seat(*ranks, host_name())));
+        if (config.target.device == "cuda" && ranks->rank() == 0) log_mps();
         check_alike(*ranks, "build", build_text());
         check_alike(*ranks, "arithmetic (target.isa)", backend->numerics());
         LoadOptions loading = target_loading(config);
