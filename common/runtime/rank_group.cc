@@ -49,6 +49,22 @@ GroupFolder::GroupFolder(const std::string& name) {
   if (::mkdtemp(pattern.data()) == nullptr)
     throw FatalError(ErrorCode::kIo, "cannot make " + pattern + ": " + words_of_errno());
   path_ = pattern;
+  lock();
+}
+
+GroupFolder::GroupFolder(const Named& folder) : path_(folder.path) {
+  clear_abandoned(path_.parent_path());
+  if (::mkdir(path_.c_str(), 0700) != 0) {
+    // A host with two names: the launcher's own folder is here.
+    std::string pattern = (path_ / "host-XXXXXX").string();
+    if (errno != EEXIST || ::mkdtemp(pattern.data()) == nullptr)
+      throw FatalError(ErrorCode::kIo, "cannot make " + path_.string() + ": " + words_of_errno());
+    path_ = pattern;
+  }
+  lock();
+}
+
+void GroupFolder::lock() {
   lock_ = Fd(::open((path_ / "lock").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));
   if (!lock_ || ::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0)
     throw FatalError(ErrorCode::kIo, "cannot lock " + path_.string() + ": " + words_of_errno());

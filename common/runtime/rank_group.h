@@ -1,5 +1,5 @@
 // What a group of ranks has on its host besides processes: a folder for everything it leaves, and a
-// socket where the ranks report. For rank_launcher.cc alone. One thread.
+// socket where the ranks report. For rank_launcher.cc and rank_host.cc alone. One thread.
 #pragma once
 
 #include <sys/types.h>
@@ -37,12 +37,19 @@ Fd open_process(pid_t pid);  // readable when the process has ended; empty if it
 class GroupFolder {
  public:
   explicit GroupFolder(const std::string& name);
+  // Of this very path: on another host than the launcher's, whose name for it comes along.
+  struct Named {
+    std::filesystem::path path;
+  };
+  explicit GroupFolder(const Named& folder);
   ~GroupFolder();
   GroupFolder(const GroupFolder&) = delete;
   GroupFolder& operator=(const GroupFolder&) = delete;
   const std::filesystem::path& path() const { return path_; }
 
  private:
+  void lock();
+
   std::filesystem::path path_;
   Fd lock_;
 };

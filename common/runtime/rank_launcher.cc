@@ -22,6 +22,7 @@
 #include "common/base/result.h"
 #include "common/runtime/process.h"
 #include "common/runtime/rank_group.h"
+#include "common/runtime/rank_host.h"
 #include "common/runtime/service_main.h"
 
 namespace foretoken {
@@ -59,8 +60,11 @@ std::vector<std::string> mpirun_command(const RankLaunch& launch, const fs::path
   };
   if (launch.hostfile.empty())
     command.insert(command.end(), {"--host", "localhost:" + std::to_string(launch.n_ranks)});
-  else
-    command.insert(command.end(), {"--hostfile", launch.hostfile});
+  else  // on the others this program watches over OpenMPI's daemon, which stays its child
+    command.insert(command.end(),
+                   {"--hostfile", launch.hostfile, "--mca", "plm_rsh_no_tree_spawn", "1",
+                    "--leave-session-attached", "--launch-agent",
+                    own_command().front() + " " + kRankHostWord + " " + folder.string() + " orted"});
   if (::geteuid() == 0) command.emplace_back("--allow-run-as-root");
   for (std::string& word : own_command()) command.push_back(std::move(word));
   return command;
@@ -116,6 +120,7 @@ class Launcher {
     const auto us = std::chrono::duration_cast<std::chrono::microseconds>(launch_.deadline).count();
     ::setenv("WATCHDOG_USEC", std::to_string(us).c_str(), 1);
     ::unsetenv("WATCHDOG_PID");
+    ::prctl(PR_SET_CHILD_SUBREAPER, 1);
     const pid_t parent = ::getpid();
     mpirun_ = ::fork();
     if (mpirun_ == 0) become(command, parent);
@@ -225,7 +230,7 @@ class Launcher {
     return !process || ::poll(&one, 1, 0) > 0;
   }
 
-  // Also those that are stopped. Ranks on other hosts end with their connection to mpirun.
+  // Also those that are stopped. Other hosts end what is there themselves (rank_host.h).
   void end_all() {
     for (const auto& [pid, rank] : ranks_)
       if (rank.process)
@@ -237,12 +242,23 @@ class Launcher {
     }
     if (mpirun_ > 0) ::kill(mpirun_, SIGKILL);
     const TimePoint begin = now();
+    end_orphans();
     for (const auto& [pid, rank] : ranks_)
       while (!has_ended(rank.process) && now() - begin < kGoodbye) {
         pollfd one{rank.process.get(), POLLIN, 0};
         ::poll(&one, 1, 50);
       }
+  }
+
+  // What mpirun started besides ranks, ssh for one, is this process's child once mpirun is gone.
+  void end_orphans() {
     if (mpirun_ > 0) ::waitpid(mpirun_, nullptr, 0);
+    mpirun_ = 0;
+    std::ifstream children("/proc/self/task/" + std::to_string(::getpid()) + "/children");
+    for (pid_t pid = 0; children >> pid;) {
+      ::kill(pid, SIGKILL);
+      ::waitpid(pid, nullptr, 0);
+    }
   }
 
   const RankLaunch launch_;

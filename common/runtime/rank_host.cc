@@ -1,0 +1,132 @@
+#include "common/runtime/rank_host.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <map>
+#include <optional>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/base/result.h"
+#include "common/runtime/process.h"
+#include "common/runtime/rank_group.h"
+#include "common/runtime/service_main.h"
+
+namespace foretoken {
+namespace {
+
+constexpr std::string_view kRankWord = "FORETOKEN_RANK=";
+constexpr std::string_view kExitWord = "EXIT_STATUS=";
+// From a rank's end to that of all: for the daemon to tell mpirun of it, or for the others to leave
+// too.
+constexpr auto kLastWords = std::chrono::milliseconds(500);
+constexpr auto kGoodbye = std::chrono::seconds(3);
+
+TimePoint now() { return std::chrono::steady_clock::now(); }
+
+bool has_ended(const Fd& process) {
+  pollfd one{process.get(), POLLIN, 0};
+  return !process || ::poll(&one, 1, 0) > 0;
+}
+
+class RankHost {
+ public:
+  RankHost(const std::string& folder, const std::vector<std::string>& command)
+      : folder_(GroupFolder::Named{folder}), reports_(folder_.path() / "notify") {
+    ::setenv("NOTIFY_SOCKET", (folder_.path() / "notify").c_str(), 1);
+    const pid_t parent = ::getpid();
+    daemon_ = ::fork();
+    if (daemon_ == 0) become(command, parent);
+    if (daemon_ < 0) throw FatalError(ErrorCode::kIo, "fork: " + words_of_errno());
+    daemon_process_ = open_process(daemon_);
+  }
+
+  int run() {
+    while (!has_ended(daemon_process_) && ::getppid() == parent_ && !is_time()) {
+      wait();
+      while (const auto report = reports_.next()) take(*report);
+      for (const auto& [pid, rank] : ranks_)
+        if (has_ended(rank.process))
+          end_by(now() + (rank.left_well ? Duration(kGoodbye) : Duration(kLastWords)));
+    }
+    return end_all();
+  }
+
+ private:
+  struct Rank {
+    Fd process;
+    bool left_well = false;
+  };
+
+  [[noreturn]] static void become(const std::vector<std::string>& command, pid_t parent) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != parent) ::_exit(kExitGone);
+    std::vector<char*> words;
+    for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
+    words.push_back(nullptr);
+    ::execvp(words.front(), words.data());
+    ::_exit(127);
+  }
+
+  void wait() {
+    std::vector<pollfd> all{{reports_.fd(), POLLIN, 0}, {daemon_process_.get(), POLLIN, 0}};
+    for (const auto& [pid, rank] : ranks_)
+      if (!has_ended(rank.process)) all.push_back({rank.process.get(), POLLIN, 0});
+    ::poll(all.data(), all.size(), 100);
+  }
+
+  void take(const ReportSocket::Report& report) {
+    if (report.text.starts_with(kRankWord))
+      ranks_.insert_or_assign(report.pid, Rank{open_process(report.pid)});
+    if (!report.text.starts_with(kExitWord)) return;
+    if (const auto rank = ranks_.find(report.pid); rank != ranks_.end())
+      rank->second.left_well = report.text.substr(kExitWord.size()) == "0";
+  }
+
+  void end_by(TimePoint when) { end_at_ = std::min(end_at_.value_or(when), when); }
+  bool is_time() const { return end_at_ && now() >= *end_at_; }
+
+  // Also those that are stopped.
+  int end_all() {
+    for (const auto& [pid, rank] : ranks_)
+      if (rank.process) ::syscall(SYS_pidfd_send_signal, rank.process.get(), SIGKILL, nullptr, 0);
+    ::kill(daemon_, SIGKILL);
+    int status = 0;
+    ::waitpid(daemon_, &status, 0);
+    const TimePoint begin = now();
+    for (const auto& [pid, rank] : ranks_)
+      while (!has_ended(rank.process) && now() - begin < kGoodbye) {
+        pollfd one{rank.process.get(), POLLIN, 0};
+        ::poll(&one, 1, 50);
+      }
+    return WIFEXITED(status) ? WEXITSTATUS(status) : kExitGone;
+  }
+
+  GroupFolder folder_;
+  ReportSocket reports_;
+  const pid_t parent_ = ::getppid();  // of the ssh connection: another one when that has ended
+  pid_t daemon_ = 0;
+  Fd daemon_process_;
+  std::map<pid_t, Rank> ranks_;
+  std::optional<TimePoint> end_at_;
+};
+
+}  // namespace
+
+int host_ranks(const std::string& folder, const std::vector<std::string>& command) {
+  try {
+    return RankHost(folder, command).run();
+  } catch (const FatalError& error) {
+    log_error(error.what(), {{"code", error_code_name(error.code())}});
+    return kExitGone;
+  }
+}
+
+}  // namespace foretoken
