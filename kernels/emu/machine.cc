@@ -57,6 +57,12 @@ struct Meeting {  // of a fixed number of fibers, again and again
 };
 
 struct Fiber {
+  // What it waits for, so that a turn that would change nothing need not switch stacks: a meeting's
+  // next generation, or a barrier's other phase.
+  const std::uint64_t* generation = nullptr;
+  std::uint64_t seen = 0;
+  const std::uint64_t* barrier = nullptr;
+  int parity = 0;
   void* stack_pointer = nullptr;
   std::unique_ptr<std::byte[]> stack;
   Place place;
@@ -65,7 +71,7 @@ struct Fiber {
 
 struct Warp {
   Meeting meeting;
-  std::uint64_t shown[32] = {};
+  std::uint64_t shown[2][32] = {};  // by turns: somebody may still read what was shown last
   std::uint32_t a[32][4] = {}, b[32][2] = {};
   double product[16][8] = {};
 };
@@ -106,7 +112,7 @@ void entry() {
 }
 
 void start(Fiber& fiber) {
-  if (!fiber.stack) fiber.stack = std::make_unique<std::byte[]>(kStackBytes);
+  if (!fiber.stack) fiber.stack = std::make_unique_for_overwrite<std::byte[]>(kStackBytes);
   auto top =
       reinterpret_cast<std::uintptr_t>(fiber.stack.get() + kStackBytes) & ~std::uintptr_t{63};
   auto* slot = reinterpret_cast<void**>(top);
@@ -114,11 +120,19 @@ void start(Fiber& fiber) {
   *--slot = reinterpret_cast<void*>(&entry);
   for (int i = 0; i < 6; ++i) *--slot = nullptr;
   fiber.stack_pointer = slot;
+  fiber.generation = fiber.barrier = nullptr;
   fiber.alive = true;
 }
 
 Block& my_block() { return blocks[static_cast<std::size_t>(here.rank)]; }
 Warp& my_warp() { return my_block().warps[here.thread.x / 32]; }
+
+struct BarrierBits {  // in the 8 bytes of a shared-memory barrier
+  std::int16_t expected, pending;
+  std::int32_t bytes_and_phase;  // bytes still to come, times two, plus phase
+};
+BarrierBits read(const std::uint64_t* barrier) { return bits_as<BarrierBits>(*barrier); }
+int phase_of(const std::uint64_t* barrier) { return read(barrier).bytes_and_phase & 1; }
 
 void meet(Meeting& meeting) {
   if (++meeting.count == meeting.expected) {
@@ -131,7 +145,16 @@ void meet(Meeting& meeting) {
     return;
   }
   const std::uint64_t generation = meeting.generation;
+  Fiber& fiber = fibers[current];
+  fiber.generation = &meeting.generation;
+  fiber.seen = generation;
   while (meeting.generation == generation) pass_turn();
+  fiber.generation = nullptr;
+}
+
+bool waits(const Fiber& fiber) {
+  if (fiber.generation != nullptr) return *fiber.generation == fiber.seen;
+  return fiber.barrier != nullptr && phase_of(fiber.barrier) == fiber.parity;
 }
 
 // Round after round every fiber has a turn, in an order from the seed. From seed 2 on, some warps
@@ -149,7 +172,7 @@ void run_fibers() {
                 order.end());
     if (dice % 2 != 0) std::reverse(order.begin(), order.end());
     for (const std::size_t i : order) {
-      if (frozen >> i / 32 % 64 & 1) continue;
+      if ((frozen >> i / 32 % 64 & 1) != 0 || waits(fibers[i])) continue;
       current = i;
       here = fibers[i].place;
       foretoken_emu_switch(&main_stack, fibers[i].stack_pointer);
@@ -186,12 +209,6 @@ float half_of(std::uint32_t word, int i, bool is_bf16) {
   return is_bf16 ? bf16_to_f32(h) : f16_to_f32(h);
 }
 
-struct BarrierBits {  // in the 8 bytes of a shared-memory barrier
-  std::int16_t expected, pending;
-  std::int32_t bytes_and_phase;  // bytes still to come, times two, plus phase
-};
-BarrierBits read(const std::uint64_t* barrier) { return bits_as<BarrierBits>(*barrier); }
-
 void settle(std::uint64_t* barrier, BarrierBits bits) {
   if (bits.pending == 0 && bits.bytes_and_phase >> 1 == 0) {
     bits.pending = bits.expected;
@@ -219,16 +236,15 @@ void wait_cluster() { meet(cluster_meeting); }
 
 std::uint64_t exchange(std::uint64_t value, int from) {
   Warp& warp = my_warp();
-  warp.shown[here.thread.x % 32] = value;
+  std::uint64_t(&shown)[32] = warp.shown[warp.meeting.generation % 2];
+  shown[here.thread.x % 32] = value;
   meet(warp.meeting);
-  const std::uint64_t got = warp.shown[from];
-  meet(warp.meeting);
-  return got;
+  return shown[from];
 }
 
 // The last lane to arrive gathers both operands from who holds them and multiplies for all.
 void multiply_warp(Warp& warp, bool is_bf16) {
-  double left[16][16], right[8][16];
+  double left[16][16], right[16][8];
   for (int lane = 0; lane < 32; ++lane) {
     for (int v = 0; v < 8; ++v) {
       const Cell at = a_cell(lane, v);
@@ -236,15 +252,15 @@ void multiply_warp(Warp& warp, bool is_bf16) {
     }
     for (int v = 0; v < 4; ++v) {
       const Cell at = b_cell(lane, v);
-      right[at.line][at.k] = static_cast<double>(half_of(warp.b[lane][v / 2], v % 2, is_bf16));
+      right[at.k][at.line] = static_cast<double>(half_of(warp.b[lane][v / 2], v % 2, is_bf16));
     }
   }
-  for (int row = 0; row < 16; ++row)
-    for (int column = 0; column < 8; ++column) {
-      double sum = 0;
-      for (int k = 0; k < 16; ++k) sum += left[row][k] * right[column][k];
-      warp.product[row][column] = sum;
-    }
+  for (int row = 0; row < 16; ++row) {
+    double sums[8] = {};
+    for (int k = 0; k < 16; ++k)
+      for (int column = 0; column < 8; ++column) sums[column] += left[row][k] * right[k][column];
+    std::copy(sums, sums + 8, warp.product[row]);
+  }
 }
 
 void product(
@@ -259,8 +275,7 @@ void product(
   for (int i = 0; i < 4; ++i) {
     const Cell at = c_cell(lane, i);
     c[i] = static_cast<float>(static_cast<double>(c[i]) + warp.product[at.line][at.k]);
-  }
-  meet(warp.meeting);
+  }  // nobody can multiply again before all have read
 }
 
 std::byte* shared_of_rank(int rank) { return blocks[static_cast<std::size_t>(rank)].shared; }
@@ -288,7 +303,11 @@ void barrier_complete(std::uint64_t* barrier, int bytes) {
   settle(barrier, bits);
 }
 void barrier_wait(std::uint64_t* barrier, int parity) {
-  while ((read(barrier).bytes_and_phase & 1) == parity) pass_turn();
+  Fiber& fiber = fibers[current];
+  fiber.barrier = barrier;
+  fiber.parity = parity;
+  while (phase_of(barrier) == parity) pass_turn();
+  fiber.barrier = nullptr;
 }
 
 std::int64_t n_launches() { return launch_count; }
@@ -307,22 +326,23 @@ void run(const Grid& grid, const std::function<void()>& kernel) {
   body = &kernel;
   const auto n_threads = static_cast<std::size_t>(grid.n_threads);
   const auto cluster = static_cast<std::size_t>(grid.cluster);
-  if (fibers.size() != n_threads * cluster) fibers.resize(n_threads * cluster);
+  if (fibers.size() < n_threads * cluster) fibers.resize(n_threads * cluster);
+  if (blocks.size() < cluster) blocks.resize(cluster);
   std::vector<Dim3> places;
   for (unsigned z = 0; z < grid.blocks.z; z += static_cast<unsigned>(cluster))
     for (unsigned y = 0; y < grid.blocks.y; ++y)
       for (unsigned x = 0; x < grid.blocks.x; ++x) places.push_back({x, y, z});
   if (schedule_seed > 1) std::shuffle(places.begin(), places.end(), rng);
   for (const auto& [x, y, z] : places) {
-    blocks.assign(cluster, {});
     cluster_meeting = {static_cast<int>(n_threads * cluster), 0, 0};
     for (std::size_t rank = 0; rank < cluster; ++rank) {
       Block& block = blocks[rank];
-      block.meeting.expected = grid.n_threads;
+      block.meeting = {grid.n_threads, 0, 0};
+      block.first = {};
       block.n_alive = grid.n_threads;
       block.shared_bytes = grid.shared_bytes;
       block.warps.resize(n_threads / 32);
-      for (Warp& warp : block.warps) warp.meeting.expected = 32;
+      for (Warp& warp : block.warps) warp.meeting = {32, 0, 0};
       block.memory.assign(grid.shared_bytes + 128, std::byte{0xff});  // NaN to whoever reads early
       auto at = reinterpret_cast<std::uintptr_t>(block.memory.data());
       block.shared = reinterpret_cast<std::byte*>((at + 127) & ~std::uintptr_t{127});
