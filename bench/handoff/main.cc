@@ -110,7 +110,14 @@ double quantile(std::vector<double> values, double q) {
   return values.at(static_cast<std::size_t>(q * static_cast<double>(values.size() - 1)));
 }
 
-bool measure(std::vector<Tier>& tiers, int n_blocks, int block) {
+// What a target does between rounds, as far as the other side is concerned: something else.
+void work_for(int us) {
+  const auto until = Clock::now() + std::chrono::microseconds(us);
+  while (Clock::now() < until) {
+  }
+}
+
+bool measure(std::vector<Tier>& tiers, int n_blocks, int block, int gap_us) {
   const auto bus = new_bus();
   wire::Speaker speaker(WorkerId{1}, Incarnation{1});
   std::uint32_t number = 0;
@@ -130,6 +137,7 @@ bool measure(std::vector<Tier>& tiers, int n_blocks, int block) {
   for (int b = 0; b < n_blocks; ++b)
     for (Tier& tier : tiers)
       for (int i = 0; i < block + 5; ++i) {
+        work_for(gap_us);
         const double us = round_trip(*bus, tier, speaker, ++number);
         if (i >= 5 && us > 0) tier.us.push_back(us);  // the first ones still learn how to wait
       }
@@ -137,7 +145,7 @@ bool measure(std::vector<Tier>& tiers, int n_blocks, int block) {
   return true;
 }
 
-void print(const std::vector<Tier>& tiers, const std::string& json) {
+void print(const std::vector<Tier>& tiers, int gap_us, const std::string& json) {
   const double base = quantile(tiers.front().us, 0.5);
   std::printf("%-28s %8s %8s %8s %8s %10s\n", "tier", "p10 us", "p50 us", "p90 us", "p99 us",
               "p50 ratio");
@@ -157,11 +165,12 @@ void print(const std::vector<Tier>& tiers, const std::string& json) {
   }
   if (json.empty()) return;
   std::ofstream(json) << "{\n  \"schema\": \"foretoken.handoff/1\",\n  \"tokens\": " << kTokens
+                      << ",\n  \"gap_us\": " << gap_us
                       << ",\n  \"cores\": " << ::sysconf(_SC_NPROCESSORS_ONLN)
                       << ",\n  \"tiers\": [" << rows << "\n  ]\n}\n";
 }
 
-int run(int n_blocks, int block, const std::string& json) {
+int run(int n_blocks, int block, int gap_us, const std::string& json) {
   char name[] = "/tmp/foretoken-handoff-XXXXXX";
   const std::string folder = ::mkdtemp(name);
   const std::string memory = "shm://" + folder + "/memory";
@@ -175,11 +184,11 @@ int run(int n_blocks, int block, const std::string& json) {
     answer(tiers);
     ::_exit(0);
   }
-  const bool ok = measure(tiers, n_blocks, block);
+  const bool ok = measure(tiers, n_blocks, block, gap_us);
   if (!ok) ::kill(other, SIGKILL);
   ::waitpid(other, nullptr, 0);
   std::filesystem::remove_all(folder);
-  if (ok) print(tiers, json);
+  if (ok) print(tiers, gap_us, json);
   return ok ? 0 : 1;
 }
 
@@ -188,13 +197,14 @@ int run(int n_blocks, int block, const std::string& json) {
 
 int main(int argc, char** argv) {
   const std::string first = argc > 1 ? argv[1] : "";
-  if (first == "-h" || first == "--help" || argc > 3) {
+  if (first == "-h" || first == "--help" || argc > 4) {
     std::printf(
-        "usage: foretoken-bench-handoff [BLOCKS] [JSON-FILE]\n"
+        "usage: foretoken-bench-handoff [BLOCKS] [GAP_US] [JSON-FILE]\n"
         "Round trips of a proposal of 10 tokens between two processes, by tier: BLOCKS (20) of 100 "
-        "each.\n");
-    return argc > 3 ? 64 : 0;
+        "each, after GAP_US (0) microseconds of other work.\n");
+    return argc > 4 ? 64 : 0;
   }
-  const int n_blocks = first.empty() ? 20 : std::max(1, std::atoi(first.c_str()));
-  return foretoken::run(n_blocks, 100, argc > 2 ? argv[2] : "");
+  const int n_blocks = argc > 1 ? std::max(1, std::atoi(argv[1])) : 20;
+  const int gap_us = argc > 2 ? std::max(0, std::atoi(argv[2])) : 0;
+  return foretoken::run(n_blocks, 100, gap_us, argc > 3 ? argv[3] : "");
 }

@@ -165,14 +165,14 @@ struct Lie {
 
 TEST(SharedRing, RefusesEveryRecordThatCannotBe) {
   const std::vector<Lie> lies = {
-      {"more than the ring", 4097, {8, 0, 1, 4}},
-      {"backwards", ~std::uint64_t{0}, {8, 0, 1, 4}},
-      {"less than a record", 8, {8, 0, 1, 4}},
+      {"more than the ring", 4097, {12, 0, 1, 4}},
+      {"backwards", ~std::uint64_t{0}, {12, 0, 1, 4}},
+      {"less than a record", 8, {12, 0, 1, 4}},
       {"no length", 64, {0, 0, 1, 0}},
       {"a length of all ones", 64, {0xFFFFFFFF, 0, 1, 0}},
       {"longer than half the ring", 4096, {2048 - 7, 0, 1, 2048 - 15}},
       {"longer than what was written", 64, {64, 0, 1, 56}},
-      {"another number", 64, {8, 1, 1, 0}},
+      {"another number", 64, {12, 1, 1, 4}},
       {"no parts", 64, {8, 0, 0, 0}},
       {"nine parts", 128, {80, 0, 9, 0}},
       {"2^32 - 1 parts", 64, {8, 0, 0xFFFFFFFF, 0}},
