@@ -86,4 +86,17 @@ std::unique_ptr<Recording> Backend::record(const std::function<void()>& calls) {
 
 void Backend::replay(Recording& recording) { do_replay(recording); }
 
+std::unique_ptr<RankSums> Backend::join_ranks(const RankLinks& links) {
+  FORETOKEN_CHECK(links.n_ranks > 1 && links.rank >= 0 && links.rank < links.n_ranks);
+  return do_join_ranks(links);
+}
+
+std::optional<RankTier> rank_tier_from_name(std::string_view name) {
+  if (name == "auto") return RankTier::kAuto;
+  if (name == "host") return RankTier::kHost;
+  if (name == "one_shot") return RankTier::kOneShot;
+  if (name == "nccl") return RankTier::kNccl;
+  return std::nullopt;
+}
+
 }  // namespace foretoken

@@ -59,7 +59,10 @@ std::string allowed(const Constraint& constraint) {
         out << (out.tellp() > 0 ? ", " : "") << "`" << choice << "`";
       break;
     case Constraint::Kind::kMemory:
-      out << "`60%` of free memory, or an amount such as `8GiB`";
+      out << "`60%` of free memory, an amount such as `8GiB`, or `56000 tokens`";
+      break;
+    case Constraint::Kind::kDevice:
+      out << "`cpu`, `cuda`, `cuda:1`, `cuda:0,1`";
       break;
     case Constraint::Kind::kEndpoint:
     case Constraint::Kind::kEndpointList:

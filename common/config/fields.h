@@ -12,7 +12,7 @@
 namespace foretoken {
 
 struct Constraint {
-  enum class Kind : std::uint8_t { kAny, kRange, kOneOf, kMemory, kEndpoint, kEndpointList };
+  enum class Kind : std::uint8_t { kAny, kRange, kOneOf, kMemory, kDevice, kEndpoint, kEndpointList };
   Kind kind = Kind::kAny;
   double low = 0;
   double high = 0;
@@ -28,7 +28,10 @@ inline Constraint one_of(std::initializer_list<std::string_view> choices) {
 }
 inline Constraint memory_amount() {
   return {Constraint::Kind::kMemory, 0, 0, {}};
-}  // "60%" of free memory, or "8GiB"
+}  // "60%" of free memory, "8GiB" or "56000 tokens"
+inline Constraint device_list() {
+  return {Constraint::Kind::kDevice, 0, 0, {}};
+}  // "cpu", "cuda", "cuda:1", "cuda:0,1"
 // ipc://name, ipc:///path, tcp://numeric-address:port, inproc://name; "{id}" stands for the
 // instance.
 inline Constraint endpoint() { return {Constraint::Kind::kEndpoint, 0, 0, {}}; }

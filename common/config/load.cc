@@ -163,8 +163,12 @@ std::optional<std::string> problem(const T& value, const Constraint& constraint)
              (near ? " (did you mean \"" + *near + "\"?)" : "");
     }
     if (constraint.kind == Constraint::Kind::kMemory) {
+      if (is_token_count(value)) return std::nullopt;
       if (auto bytes = memory_bytes(value, std::uint64_t{1} << 40); !bytes.ok())
         return bytes.error().message;
+    }
+    if (constraint.kind == Constraint::Kind::kDevice) {
+      if (auto devices = device_list_of(value); !devices.ok()) return devices.error().message;
     }
     if (constraint.kind == Constraint::Kind::kEndpoint) return endpoint_problem(value);
   } else if constexpr (std::same_as<T, std::vector<std::string>>) {
@@ -354,13 +358,26 @@ void check_together(const Config& c, std::vector<std::string>& errors) {
   if (c.model.max_model_len == 1)
     errors.push_back("model.max_model_len is 1: there is no room for an answer; 0 is what the model allows");
   if (c.model.target.empty()) errors.push_back("model.target is empty: there is nothing to serve");
-  const auto one_device = [&](const char* section, const std::string& device, std::uint32_t ranks) {
-    if (device == "cuda" && ranks > 1)
-      errors.push_back(std::string(section) + ".tensor_parallel is " + std::to_string(ranks) + " and " +
-                       section + ".device is cuda: ranks are built for the CPU alone so far");
+  // Across hosts a list serves the ranks of each of them; how many those are is known later.
+  const auto each_its_device = [&](const std::string& section, const auto& s) {
+    const auto devices = device_list_of(s.device);
+    if (!devices.ok() || devices->numbers.empty()) return;
+    const std::size_t n = devices->numbers.size();
+    if (s.hostfile.empty() ? n != s.tensor_parallel : n > s.tensor_parallel)
+      errors.push_back(section + ".device is \"" + s.device + "\", " + std::to_string(n) +
+                       (n == 1 ? " device" : " devices") + ", and " + section +
+                       ".tensor_parallel is " + std::to_string(s.tensor_parallel) +
+                       ": each rank takes one");
   };
-  one_device("target", c.target.device, c.target.tensor_parallel);
-  one_device("draft", c.draft.device, c.draft.tensor_parallel);
+  const auto sums_on_a_device = [&](const std::string& section, const auto& s) {
+    if (s.device == "cpu" && (s.rank_sums == "one_shot" || s.rank_sums == "nccl"))
+      errors.push_back(section + ".rank_sums is \"" + s.rank_sums + "\", and " + section +
+                       ".device is cpu: there ranks add in host memory");
+  };
+  sums_on_a_device("target", c.target);
+  sums_on_a_device("draft", c.draft);
+  each_its_device("target", c.target);
+  each_its_device("draft", c.draft);
   if (!c.bus.curve_secret.empty() && c.bus.curve_peers.empty())
     errors.push_back("bus.curve_secret is set and bus.curve_peers is not: nobody would be let in");
 }

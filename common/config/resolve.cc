@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstdlib>
@@ -111,12 +112,58 @@ std::string served_model_name(const ModelSection& model) {
              : name;
 }
 
+Result<DeviceList> device_list_of(const std::string& configured) {
+  const auto wrong = [&](const std::string& why) {
+    return Error{ErrorCode::kConfig, "is \"" + configured + "\"; " + why};
+  };
+  const std::string form = "it must be cpu, cuda, or cuda: and numbers of devices such as cuda:0,1";
+  if (configured == "cpu") return DeviceList{};
+  if (configured == "cuda") return DeviceList{.is_cuda = true};
+  if (!configured.starts_with("cuda:")) return wrong(form);
+  DeviceList list{.is_cuda = true};
+  std::string_view rest = std::string_view(configured).substr(5);
+  while (true) {
+    const std::string_view word = rest.substr(0, rest.find(','));
+    int number = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+    if (error != std::errc{} || end != word.data() + word.size() || number < 0 || number > 999)
+      return wrong(form);
+    if (std::find(list.numbers.begin(), list.numbers.end(), number) != list.numbers.end())
+      return wrong("device " + std::to_string(number) + " is there twice, and each rank needs its own");
+    list.numbers.push_back(number);
+    if (word.size() == rest.size()) return list;
+    rest.remove_prefix(word.size() + 1);
+  }
+}
+
+std::string rank_device(const std::string& configured,
+                        const std::string& key,
+                        int index_here,
+                        int n_here) {
+  const DeviceList list = value_or_throw(device_list_of(configured));
+  if (!list.is_cuda) return "cpu";
+  if (list.numbers.empty()) return "cuda:" + std::to_string(index_here);
+  if (static_cast<std::size_t>(n_here) > list.numbers.size())
+    throw FatalError(ErrorCode::kConfig, key + " is \"" + configured + "\", and " +
+                                             std::to_string(n_here) +
+                                             " ranks run on this host: each needs a device");
+  return "cuda:" + std::to_string(list.numbers[static_cast<std::size_t>(index_here)]);
+}
+
+bool is_token_count(const std::string& amount) {
+  std::int64_t number = 0;
+  const char* end = amount.data() + amount.size();
+  const auto [rest, error] = std::from_chars(amount.data(), end, number);
+  return error == std::errc{} && number > 0 && number <= 1'000'000'000'000 &&
+         std::string_view(rest, static_cast<std::size_t>(end - rest)) == " tokens";
+}
+
 Result<std::uint64_t> memory_bytes(const std::string& amount, std::uint64_t free_bytes) {
   const auto wrong = [&] {
     return Error{ErrorCode::kConfig,
                  "is \"" + amount +
-                     "\"; it must be a share such as 60% (above 0, at most 95) or an amount "
-                     "such as 512MiB or 8GiB"};
+                     "\"; it must be a share such as 60% (above 0, at most 95), an amount such as "
+                     "512MiB or 8GiB, or a number of tokens such as \"56000 tokens\""};
   };
   double number = 0;
   const auto [end, error] = std::from_chars(amount.data(), amount.data() + amount.size(), number);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "common/base/result.h"
 #include "common/config/sections.h"
@@ -28,6 +29,21 @@ std::string model_folder(const std::string& configured, const std::string& role)
 // What clients call the target: model.name, else the last part of the folder's name.
 std::string served_model_name(const ModelSection& model);
 
+// What "cpu", "cuda", "cuda:1" or "cuda:0,1" names.
+struct DeviceList {
+  bool is_cuda = false;
+  std::vector<int> numbers = {};  // empty: none by number
+};
+Result<DeviceList> device_list_of(const std::string& configured);
+// The device of one of the n_here ranks of a host, for make_backend(): entry `index_here` of the
+// list, without a list the device of that number. Throws FatalError naming `key`.
+std::string rank_device(const std::string& configured,
+                        const std::string& key,
+                        int index_here,
+                        int n_here);
+
+// "56000 tokens": the room of a cache in what it is for. How many bytes those are the model knows.
+bool is_token_count(const std::string& amount);
 // "60%" of free_bytes, or an amount such as "8GiB", "512MiB".
 Result<std::uint64_t> memory_bytes(const std::string& amount, std::uint64_t free_bytes);
 

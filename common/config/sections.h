@@ -98,7 +98,7 @@ struct KvCacheSection {
   static void fields(Self& s, Visitor&& v) {
     v("block_tokens", s.block_tokens, in_range(1, 256), "tokens per block");
     v("memory", s.memory, memory_amount(),
-      "the target's cache: share of the memory free at start, or an amount");
+      "the target's cache: share of what its device has free once the weights are there, or an amount");
     v("dtype", s.dtype, one_of({"auto", "float32", "bfloat16", "float16", "float8_e4m3"}),
       "of keys and values, target's and draft's; auto = as the weights, bfloat16 for 8-bit ones");
     v("prefix_cache", s.prefix_cache, anything(),
@@ -115,10 +115,12 @@ struct TargetSection {
   std::string hostfile;
   std::uint32_t rank_deadline_ms = 5000;
   std::string draft_link = "auto";
+  std::string rank_sums = "auto";
 
   template <class Self, class Visitor>
   static void fields(Self& s, Visitor&& v) {
-    v("device", s.device, one_of({"cpu", "cuda"}), "where the target model runs");
+    v("device", s.device, device_list(),
+      "where the target model runs; ranks of a host take the devices of the list in turn, of cuda alone the first ones");
     v("threads", s.threads, in_range(0, 1024), "worker threads; 0 = one per physical core");
     v("pin", s.pin, anything(), "bind each worker thread to a core; not where draft and target share them");
     v("isa", s.isa, one_of({"auto", "scalar", "avx2", "avx512"}), "instruction set of the kernels");
@@ -130,6 +132,8 @@ struct TargetSection {
       "a rank that is silent for longer ends them all; longer than one pass takes");
     v("draft_link", s.draft_link, one_of({"auto", "cuda_ipc", "shared_memory", "zeromq"}),
       "how guesses travel between a draft and this target; auto = the best that works, another pins it");
+    v("rank_sums", s.rank_sums, one_of({"auto", "host", "one_shot", "nccl"}),
+      "where ranks on GPUs add: auto = host memory; the others have not run on several GPUs yet");
   }
 };
 
@@ -143,15 +147,17 @@ struct DraftSection {
   std::uint32_t tensor_parallel = 1;
   std::string hostfile;
   std::uint32_t rank_deadline_ms = 5000;
+  std::string rank_sums = "auto";
 
   template <class Self, class Visitor>
   static void fields(Self& s, Visitor&& v) {
-    v("device", s.device, one_of({"cpu", "cuda"}), "where the draft model runs");
+    v("device", s.device, device_list(),
+      "where the draft model runs; ranks of a host take the devices of the list in turn, of cuda alone the first ones");
     v("threads", s.threads, in_range(0, 1024), "worker threads; 0 = one per 16 MiB of weights, at most one per physical core");
     v("pin", s.pin, anything(), "bind each worker thread to a core; not where draft and target share them");
     v("isa", s.isa, one_of({"auto", "scalar", "avx2", "avx512"}), "instruction set of the kernels");
     v("memory", s.memory, memory_amount(),
-      "the draft's cache: share of the memory free at start, or an amount");
+      "the draft's cache: share of what its device has free once the weights are there, or an amount");
     v("max_sequences", s.max_sequences, in_range(1, 65536),
       "sequences a draft follows at a time, for all its targets");
     v("tensor_parallel", s.tensor_parallel, in_range(1, 64),
@@ -160,6 +166,8 @@ struct DraftSection {
       "mpirun's list of hosts for these ranks, this host first; \"\" = this host alone");
     v("rank_deadline_ms", s.rank_deadline_ms, in_range(100, 600'000),
       "a rank that is silent for longer ends them all; longer than one pass takes");
+    v("rank_sums", s.rank_sums, one_of({"auto", "host", "one_shot", "nccl"}),
+      "where ranks on GPUs add: auto = host memory; the others have not run on several GPUs yet");
   }
 };
 

@@ -1,5 +1,5 @@
-// How many KV blocks fit: kv_cache.memory ("60%" of free memory, "8GiB", "512MiB") and the model's
-// geometry to a count, or a refusal that names the key. Pure: the free bytes come as an argument.
+// How many KV blocks fit: kv_cache.memory or draft.memory ("60%" of free memory, "8GiB", "512MiB",
+// "56000 tokens") and the model's geometry to a count, or a refusal that names the key. Pure: the free bytes come as an argument.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +10,20 @@
 
 namespace foretoken {
 
-// A size in bytes or as a share of what is free; exactly one is set.
+// A size in bytes, as a share of what is free, or in tokens; exactly one is set.
 struct KvMemory {
   std::uint64_t n_bytes = 0;
   double share = 0;  // (0, 1]
+  std::uint64_t n_tokens = 0;
 };
 
-// "60%", "8GiB", "512MiB", "65536KiB", "1GB", "1073741824"; decimals allowed. kConfig otherwise.
-Result<KvMemory> parse_kv_memory(std::string_view text);
+// "60%", "8GiB", "512MiB", "65536KiB", "1GB", "1073741824", "56000 tokens"; decimals allowed. kConfig
+// otherwise. key: what the message calls it.
+Result<KvMemory> parse_kv_memory(std::string_view text, std::string_view key = "kv_cache.memory");
 
 struct KvSizeRequest {
   std::string_view memory = "60%";
+  std::string_view key = "kv_cache.memory";
   KvGeometry geometry;
   std::uint64_t free_bytes = 0;
   std::uint64_t max_sequence_tokens = 0;  // one sequence of this length must fit

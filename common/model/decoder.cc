@@ -47,6 +47,15 @@ Decoder::Decoder(ModelConfig config,
     return;
   }
   partial_ = backend_.allocate(hidden_.size_bytes());
+  Collective& ranks = *options.ranks;
+  sums_ = backend_.join_ranks({.rank = ranks.rank(),
+                               .n_ranks = ranks.size(),
+                               .most_floats = std::int64_t{options_.max_rows} * config_.n_hidden,
+                               .tier = options_.rank_tier,
+                               .gather = [&ranks](std::span<const std::byte> mine) {
+                                 return ranks.gather(mine);
+                               }});
+  if (sums_ != nullptr) return;
   host_hidden_.resize(hidden_.size_bytes() / sizeof(float));
   host_partial_.resize(host_hidden_.size());
 }
@@ -56,6 +65,11 @@ VocabularySlice Decoder::vocabulary_slice() const {
   if (ranks == nullptr) return {};
   const Range ids = foretoken::vocabulary_slice(config_.vocab_size, {ranks->rank(), ranks->size()});
   return {static_cast<std::int32_t>(ids.begin), static_cast<std::int32_t>(ids.n())};
+}
+
+std::string Decoder::rank_sums() const {
+  if (options_.ranks == nullptr) return "";
+  return sums_ == nullptr ? "host memory" : sums_->description();
 }
 
 KvGeometry Decoder::kv_geometry(std::int32_t block_tokens) const {
@@ -149,7 +163,7 @@ void Decoder::forward(const ForwardBatch& batch, const PagedKv& kv, float* logit
                   .n_rows = staged.n_rows,
                   .hidden = hidden_.as<float>(),
                   .squares = squares_.as<float>()});
-  if (options_.ranks != nullptr)
+  if (options_.ranks != nullptr && sums_ == nullptr)
     backend_.download(host_hidden_.data(), hidden_.as<float>(),
                       floats(staged.n_rows, config_.n_hidden));
   run_layers(staged, kv);
@@ -232,6 +246,8 @@ void Decoder::add_product(const Buffer& x,
   backend_.matmul_residual(args);
   const std::size_t n =
       static_cast<std::size_t>(n_rows) * static_cast<std::size_t>(config_.n_hidden);
+  if (sums_ != nullptr)
+    return sums_->add(partial_.as<float>(), hidden_.as<float>(), static_cast<std::int64_t>(n));
   const auto part = std::span(host_partial_).first(n);
   backend_.download(part.data(), partial_.as<float>(), part.size_bytes());
   options_.ranks->sum_rows(part, part);

@@ -39,6 +39,7 @@ struct DecoderOptions {
   std::int32_t max_rows = 512;
   Fingerprint fingerprint = 0;
   Collective* ranks = nullptr;  // more than one; borrowed. Weights are this rank's slices then
+  RankTier rank_tier = RankTier::kAuto;  // how these sum
 };
 
 class Decoder : public Model {
@@ -55,6 +56,7 @@ class Decoder : public Model {
   std::int32_t max_rows() const override { return options_.max_rows; }
   Collective* ranks() const override { return options_.ranks; }
   VocabularySlice vocabulary_slice() const override;
+  std::string rank_sums() const override;
   void forward(const ForwardBatch& batch, const PagedKv& kv, float* logits) override;
 
  private:
@@ -86,8 +88,10 @@ class Decoder : public Model {
   Buffer ffn_;        // [max_rows, n_ffn]
   Buffer batch_;      // all integers of a batch; grows, seldom
   std::vector<std::int32_t> host_batch_;
-  // With ranks: [max_rows, n_hidden] each. The residual stream is kept on the host as well.
+  // With ranks: [max_rows, n_hidden] each. Without sums on the device the residual stream is kept on
+  // the host as well.
   Buffer partial_;
+  std::unique_ptr<RankSums> sums_;
   std::vector<float> host_hidden_, host_partial_;
 };
 

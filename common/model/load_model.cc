@@ -407,7 +407,8 @@ std::unique_ptr<Model> load_model(const std::filesystem::path& folder,
       .kv_dtype = options.kv_dtype.value_or(default_kv_dtype(loader.dtype())),
       .max_rows = options.max_rows,
       .fingerprint = loader.fingerprint(),
-      .ranks = who.n_ranks > 1 ? options.ranks : nullptr};
+      .ranks = who.n_ranks > 1 ? options.ranks : nullptr,
+      .rank_tier = options.rank_tier};
   return std::make_unique<Decoder>(std::move(config), std::move(weights), backend, decoder_options);
 }
 

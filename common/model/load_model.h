@@ -39,6 +39,7 @@ struct LoadOptions {
   // Where the model is spread over ranks: all of them load at once, each its own slices (shard.h).
   // Borrowed, outlives the model. Null: this process has all of it.
   Collective* ranks = nullptr;
+  RankTier rank_tier = RankTier::kAuto;
 };
 
 // The longest sequence a load with these options serves; what RoPE tables are made for.

@@ -53,6 +53,8 @@ class Model {
 
   // The ranks this model is spread over; every one of them runs the same passes. Null: it is whole.
   virtual Collective* ranks() const { return nullptr; }
+  // How their shares are summed, in words for people; empty for a model that is whole.
+  virtual std::string rank_sums() const { return ""; }
   // With ranks: whose logits forward() gives, and the width of its rows.
   virtual VocabularySlice vocabulary_slice() const { return {}; }
 

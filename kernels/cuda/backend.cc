@@ -5,6 +5,7 @@
 
 #include "common/base/result.h"
 #include "kernels/cuda/kernels.h"
+#include "kernels/cuda/rank_sums.h"
 
 namespace foretoken::cuda {
 namespace {
@@ -117,6 +118,10 @@ void CudaBackend::do_replay(Recording& recording) {
   auto* mine = dynamic_cast<CudaRecording*>(&recording);
   FORETOKEN_CHECK(mine != nullptr && mine->owner == this, "a recording of another backend");
   runtime_->replay(*mine->graph);
+}
+
+std::unique_ptr<RankSums> CudaBackend::do_join_ranks(const RankLinks& links) {
+  return cuda::join_ranks(*runtime_, links);
 }
 
 // --- Ops
@@ -321,7 +326,6 @@ void CudaBackend::do_lm_head(const LmHeadArgs& args) {
 }
 
 void CudaBackend::do_choose(const ChooseArgs& args) {
-  FORETOKEN_CHECK(args.slices == nullptr, "slices of the vocabulary are not built for CUDA");
   void* space = choose_.at_least(static_cast<std::size_t>(choose_space_bytes(args)));
   cuda::choose(Launch{.runtime = *runtime_, .overlap = path_ >= CudaPath::kRingOverlap}, args,
                space);

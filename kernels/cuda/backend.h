@@ -65,6 +65,7 @@ class CudaBackend final : public Backend {
   void do_accept(const AcceptArgs& args) override;
   std::unique_ptr<Recording> do_record(const std::function<void()>& calls) override;
   void do_replay(Recording& recording) override;
+  std::unique_ptr<RankSums> do_join_ranks(const RankLinks& links) override;
 
   // Rows normalised (norm not null), picked (rows not null) and rounded, then multiplied, in
   // passes of at most kPassRows; `finish` says what becomes of the products.

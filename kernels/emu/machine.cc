@@ -223,6 +223,7 @@ void settle(std::uint64_t* barrier, BarrierBits bits) {
 void set_schedule(std::uint64_t seed) { schedule_seed = seed; }
 
 void pass_turn() { leave(); }
+void note_progress() { ++progress; }
 void wait_block() { meet(my_block().meeting); }
 void wait_first(int n_threads) {
   Meeting& meeting = my_block().first;

@@ -54,6 +54,8 @@ void wait_first(int n_threads);
 void wait_warp();
 void wait_cluster();
 void pass_turn();
+// Something that another thread may wait for has changed.
+void note_progress();
 // Shows `value` to the warp and gives what lane `from` showed.
 std::uint64_t exchange(std::uint64_t value, int from);
 void product(

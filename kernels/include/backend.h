@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "kernels/include/ops.h"
 #include "kernels/include/types.h"
@@ -22,6 +23,35 @@ namespace foretoken {
 class Recording {
  public:
   virtual ~Recording() = default;
+};
+
+// How ranks that share a model come to sum on their devices. One backend of each calls join_ranks()
+// at the same time.
+enum class RankTier : std::uint8_t {
+  kAuto,
+  kHost,     // not at all: parts go through host memory
+  kOneShot,  // each writes into the memory of the others; NCCL above 512 KiB, where it is there
+  kNccl,
+};
+struct RankLinks {
+  int rank = 0;
+  int n_ranks = 1;
+  std::int64_t most_floats = 0;  // of one sum
+  RankTier tier = RankTier::kAuto;
+  // Everybody's bytes in rank order, of equal size everywhere; used while joining only.
+  std::function<std::vector<std::byte>(std::span<const std::byte> mine)> gather = {};
+};
+// "auto", "host", "one_shot", "nccl"; nothing for any other word.
+std::optional<RankTier> rank_tier_from_name(std::string_view name);
+
+// Queues on the backend that made it, and must not outlive it.
+class RankSums {
+ public:
+  virtual ~RankSums() = default;
+  // residual[i] += (part of rank 0 + part of rank 1) + part of rank 2 ...; the same bits on every
+  // rank. All ranks call it with the same n, in the same order. Device addresses.
+  virtual void add(const float* part, float* residual, std::int64_t n) = 0;
+  virtual std::string description() const = 0;  // "NCCL 2.28.3"
 };
 
 class Backend {
@@ -71,6 +101,10 @@ class Backend {
   std::unique_ptr<Recording> record(const std::function<void()>& calls);
   void replay(Recording& recording);
 
+  // Null: sums over ranks go through the host. Throws FatalError where links.tier asks for what
+  // cannot be.
+  std::unique_ptr<RankSums> join_ranks(const RankLinks& links);
+
  private:
   friend class Buffer;
   virtual void* do_allocate(std::size_t bytes) = 0;
@@ -90,6 +124,7 @@ class Backend {
   virtual void do_accept(const AcceptArgs& args) = 0;
   virtual std::unique_ptr<Recording> do_record(const std::function<void()>& calls) = 0;
   virtual void do_replay(Recording& recording) = 0;
+  virtual std::unique_ptr<RankSums> do_join_ranks(const RankLinks&) { return nullptr; }
 };
 
 // Which instructions the CPU backend may use; kAuto takes the best the machine has. The others pin

@@ -1,6 +1,7 @@
 // foretoken-draft: guesses ahead for the sequences of any number of targets.
 #include <algorithm>
 
+#include "common/base/log.h"
 #include "common/config/resolve.h"
 #include "common/engine/follower.h"
 #include "common/engine/rank_setup.h"
@@ -32,7 +33,7 @@ int main(int argc, char** argv) {
         const auto estimate = estimate_memory(inspect_model(folder), loading);
         const auto backend = make_backend(
             draft_backend(config.draft, estimate.weight_bytes, find_seat(*ranks, host_name())));
-        if (config.draft.device == "cuda" && ranks->rank() == 0) log_mps();
+        if (config.draft.device != "cpu" && ranks->rank() == 0) log_mps();
         check_alike(*ranks, "build", build_text());
         check_alike(*ranks, "arithmetic (draft.isa)", backend->numerics());
         loading.ranks = ranks.get();
@@ -41,6 +42,8 @@ int main(int argc, char** argv) {
                            std::to_string(100 * done / std::max<std::uint64_t>(1, total)) + " %");
         };
         const auto model = load_model(folder, *backend, loading);
+        if (n_ranks > 1 && ranks->rank() == 0)
+          log_info("ranks add", {{"ranks", n_ranks}, {"by", model->rank_sums()}});
         const std::uint64_t free_bytes = least_of(*ranks, backend->free_bytes());
         const Duration patience = std::chrono::milliseconds(config.draft.rank_deadline_ms);
         if (ranks->rank() != 0) {

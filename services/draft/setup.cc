@@ -34,7 +34,7 @@ RankLaunch draft_ranks(const DraftSection& draft, const std::string& name) {
 
 BackendOptions draft_backend(const DraftSection& draft, std::uint64_t weight_bytes, const RankSeat& seat) {
   constexpr std::uint64_t kMostThreads = 1024;
-  return {.device = draft.device,
+  return {.device = rank_device(draft.device, "draft.device", seat.index_here, seat.n_here),
           .n_threads = static_cast<int>(draft.threads),
           .max_threads = static_cast<int>(
               std::clamp<std::uint64_t>(weight_bytes / kBytesPerThread, 1, kMostThreads)),
@@ -49,7 +49,8 @@ LoadOptions draft_loading(const Config& config) {
   return {.dtype = weight_dtype_from_name(config.model.dtype).value_or(WeightDType::kAuto),
           .kv_dtype = kv_dtype_from_name(config.kv_cache.dtype),
           .max_rows = static_cast<std::int32_t>(config.limits.max_batch_rows),
-          .most_model_len = config.model.max_model_len};
+          .most_model_len = config.model.max_model_len,
+          .rank_tier = rank_tier_from_name(config.draft.rank_sums).value_or(RankTier::kAuto)};
 }
 
 DraftEngineOptions draft_engine_options(const Config& config,
@@ -60,6 +61,7 @@ DraftEngineOptions draft_engine_options(const Config& config,
   const auto block_tokens = static_cast<std::int32_t>(config.kv_cache.block_tokens);
   const std::int64_t fitting =
       value_or_throw(kv_blocks({.memory = config.draft.memory,
+                                .key = "draft.memory",
                                 .geometry = model.kv_geometry(block_tokens),
                                 .free_bytes = free_bytes,
                                 .max_sequence_tokens = static_cast<std::uint64_t>(max_len)}));

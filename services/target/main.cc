@@ -1,6 +1,7 @@
 // foretoken-target: runs the target model, judges proposals, owns the committed sequences.
 #include <algorithm>
 
+#include "common/base/log.h"
 #include "common/config/resolve.h"
 #include "common/engine/follower.h"
 #include "common/engine/rank_setup.h"
@@ -31,7 +32,7 @@ int main(int argc, char** argv) {
         const auto tokenizer = value_or_throw(Tokenizer::load(folder));
         const auto backend =
             make_backend(target_backend(config.target, find_seat(*ranks, host_name())));
-        if (config.target.device == "cuda" && ranks->rank() == 0) log_mps();
+        if (config.target.device != "cpu" && ranks->rank() == 0) log_mps();
         check_alike(*ranks, "build", build_text());
         check_alike(*ranks, "arithmetic (target.isa)", backend->numerics());
         LoadOptions loading = target_loading(config);
@@ -41,6 +42,8 @@ int main(int argc, char** argv) {
                            std::to_string(100 * done / std::max<std::uint64_t>(1, total)) + " %");
         };
         const auto model = load_model(folder, *backend, loading);
+        if (n_ranks > 1 && ranks->rank() == 0)
+          log_info("ranks add", {{"ranks", n_ranks}, {"by", model->rank_sums()}});
         const std::uint64_t free_bytes = least_of(*ranks, backend->free_bytes());
         const Duration patience = std::chrono::milliseconds(config.target.rank_deadline_ms);
         if (ranks->rank() != 0) {

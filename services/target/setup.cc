@@ -33,7 +33,7 @@ RankLaunch target_ranks(const TargetSection& target, const std::string& name) {
 }
 
 BackendOptions target_backend(const TargetSection& target, const RankSeat& seat) {
-  return {.device = target.device,
+  return {.device = rank_device(target.device, "target.device", seat.index_here, seat.n_here),
           .n_threads = static_cast<int>(target.threads),
           .pin = target.pin,
           .isa = cpu_isa_from_name(target.isa).value_or(CpuIsa::kAuto),
@@ -44,7 +44,8 @@ LoadOptions target_loading(const Config& config) {
   return {.dtype = weight_dtype_from_name(config.model.dtype).value_or(WeightDType::kAuto),
           .kv_dtype = kv_dtype_from_name(config.kv_cache.dtype),
           .max_rows = static_cast<std::int32_t>(config.limits.max_batch_rows),
-          .max_model_len = config.model.max_model_len};
+          .max_model_len = config.model.max_model_len,
+          .rank_tier = rank_tier_from_name(config.target.rank_sums).value_or(RankTier::kAuto)};
 }
 
 TargetEngineOptions target_engine_options(const Config& config,

@@ -166,8 +166,18 @@ TEST_F(ConfigTest, ChecksWhatNoSingleKeyKnows) {
               ElementsAre(HasSubstr("above speculation.ngram_max")));
   EXPECT_THAT(load("[limits]\nmax_running = 100\nmax_batch_rows = 50\n").errors,
               ElementsAre(HasSubstr("each sequence needs a row")));
-  EXPECT_THAT(load("[target]\ndevice = \"cuda\"\ntensor_parallel = 2\n").errors,
-              ElementsAre(HasSubstr("target.tensor_parallel is 2 and target.device is cuda")));
+  const auto ranks = [&](const std::string& device, const std::string& rest) {
+    return load("[target]\ndevice = \"" + device + "\"\n" + rest).errors;
+  };
+  EXPECT_THAT(ranks("cuda", "tensor_parallel = 2\n"), IsEmpty());
+  EXPECT_THAT(ranks("cuda:3", ""), IsEmpty());
+  EXPECT_THAT(ranks("cuda:1,0", "tensor_parallel = 2\n"), IsEmpty());
+  EXPECT_THAT(ranks("cuda:1,0", "tensor_parallel = 4\nhostfile = \"/h\"\n"), IsEmpty());
+  for (const char* rest : {"", "tensor_parallel = 3\n", "tensor_parallel = 1\nhostfile = \"/h\"\n"})
+    EXPECT_THAT(ranks("cuda:1,0", rest),
+                ElementsAre(AllOf(HasSubstr("target.device is \"cuda:1,0\", 2 devices"),
+                                  HasSubstr("each rank takes one"))))
+        << rest;
   EXPECT_THAT(load("[bus]\ncurve_secret = \"x\"\n").errors,
               ElementsAre(HasSubstr("bus.curve_peers")));
 }
@@ -226,6 +236,43 @@ TEST(ConfigPages, DefaultFileIsTheListing) {
 }
 TEST(ConfigPages, ReferenceIsTheListing) {
   expect_page("docs/reference/configuration.md", configuration_page());
+}
+
+TEST_F(ConfigTest, NamesWhatIsWrongWithAListOfDevices) {
+  EXPECT_THAT(load("[draft]\ndevice = \"cuda:0,0\"\ntensor_parallel = 2\n").errors,
+              ElementsAre(AllOf(HasSubstr("draft.device"), HasSubstr("device 0 is there twice"))));
+  for (const char* bad : {"gpu", "CUDA", "cuda:", "cuda:x", "cuda:0,", "cuda:,1", "cuda:-1",
+                          "cuda:0, 1", "cuda:1000", "cuda:0;1", "cpu:0", ""})
+    EXPECT_THAT(load(std::string("[target]\ndevice = \"") + bad + "\"\n").errors,
+                ElementsAre(HasSubstr("it must be cpu, cuda, or cuda: and numbers")))
+        << bad;
+}
+
+TEST(RankDevice, IsTheEntryOfTheRankAmongThoseOfItsHost) {
+  EXPECT_EQ(rank_device("cpu", "target.device", 1, 2), "cpu");
+  EXPECT_EQ(rank_device("cuda", "target.device", 0, 1), "cuda:0");
+  EXPECT_EQ(rank_device("cuda", "target.device", 3, 4), "cuda:3");
+  EXPECT_EQ(rank_device("cuda:5", "target.device", 0, 1), "cuda:5");
+  EXPECT_EQ(rank_device("cuda:4,2", "target.device", 0, 2), "cuda:4");
+  EXPECT_EQ(rank_device("cuda:4,2", "target.device", 1, 2), "cuda:2");
+  EXPECT_EQ(rank_device("cuda:4,2", "target.device", 0, 1), "cuda:4");  // fewer on this host
+  try {
+    rank_device("cuda:4,2", "draft.device", 0, 3);
+    FAIL();
+  } catch (const FatalError& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kConfig);
+    EXPECT_THAT(error.what(),
+                AllOf(HasSubstr("draft.device"), HasSubstr("cuda:4,2"), HasSubstr("3 ranks")));
+  }
+}
+
+TEST_F(ConfigTest, TakesACacheSizeInTokens) {
+  EXPECT_THAT(load("[kv_cache]\nmemory = \"56000 tokens\"\n[draft]\nmemory = \"1 tokens\"\n").errors,
+              IsEmpty());
+  for (const char* bad : {"0 tokens", "-1 tokens", "tokens", "5tokens", "1.5 tokens", "5 token"})
+    EXPECT_THAT(load(std::string("[kv_cache]\nmemory = \"") + bad + "\"\n").errors,
+                ElementsAre(HasSubstr("a number of tokens such as")))
+        << bad;
 }
 
 TEST(MemoryBytes, ReadsSharesAndAmounts) {

@@ -250,13 +250,12 @@ Outcome by_slices(Backend& backend,
 }
 
 TEST_P(Choose, SlicesOfTheVocabularyGiveTheChoiceOfTheWholeRow) {
-  if (GetParam().kind != Device::kCpu)
-    GTEST_SKIP() << "slices of the vocabulary are not built for CUDA: config refuses ranks there";
+  const int n_rounds = on_cpu() ? 30 : 1;  // emulated threads are slow
   int n_asked_again = 0;
   for (const std::vector<std::int32_t>& begins :
        {std::vector<std::int32_t>{0, 300}, {0, 128, 300}, {0, 64, 128, 192, 300}, {0, 4, 296, 300},
         {0, 1024, 3000}, {0, 704, 1472, 2240, 3000}})
-    for (int round = 0; round < 30; ++round)
+    for (int round = 0; round < n_rounds; ++round)
       for (const std::int32_t n_first : {1, 16}) {
         SCOPED_TRACE(testing::Message() << begins.size() - 1 << " slices of " << begins.back()
                                         << ", round " << round << ", at first " << n_first);
@@ -268,7 +267,7 @@ TEST_P(Choose, SlicesOfTheVocabularyGiveTheChoiceOfTheWholeRow) {
         ASSERT_NO_FATAL_FAILURE(expect_same(rows, got, by_reference(rows)));
         if (HasFailure()) return;
       }
-  EXPECT_GT(n_asked_again, 20) << "a wide nucleus must have come by";
+  EXPECT_GT(n_asked_again, n_rounds / 2) << "a wide nucleus must have come by";
 }
 
 // A vocabulary of real size: the filter in front of the logarithms must not lose a winner.

@@ -15,7 +15,7 @@ import sys
 # registers, so only its reports and its instructions count.)
 LOCAL_OPCODES = {0x983: "LDL", 0x387: "STL"}
 HMMA = 0x23C
-DOUBLES_ALLOWED = {"choose"}  # scores and noise are double on every device
+DOUBLES_ALLOWED = {"choose", "choose_slices"}  # scores and noise are double on every device
 MATRIX_KERNELS = re.compile(r"^matmul_(simple|ring)<")
 DTYPES = ["f32", "bf16", "f16", "i8", "fp8"]
 FORBIDDEN_PTX = [

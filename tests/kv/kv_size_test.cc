@@ -22,11 +22,12 @@ TEST(KvMemory, ReadsSharesAndSizes) {
   EXPECT_EQ(parse_kv_memory("1GB")->n_bytes, 1000000000ull);
   EXPECT_EQ(parse_kv_memory("65536KiB")->n_bytes, 64ull << 20);
   EXPECT_EQ(parse_kv_memory("1048576")->n_bytes, kMiB);
+  EXPECT_EQ(parse_kv_memory("56000 tokens")->n_tokens, 56000u);
 }
 
 TEST(KvMemory, RefusesWhatIsNeitherAndNamesTheKey) {
   for (const char* text : {"", "%", "0%", "101%", "-1GiB", "8gib", "GiB", "nan%", "inf", "1e3MiB",
-                           "8GiB more", "0x10", "99999999999TiB", "60%%"}) {
+                           "8GiB more", "0x10", "99999999999TiB", "60%%", "0 tokens", "5 token"}) {
     const auto parsed = parse_kv_memory(text);
     ASSERT_FALSE(parsed.ok()) << text;
     EXPECT_EQ(parsed.error().code, ErrorCode::kConfig) << text;
@@ -55,6 +56,20 @@ TEST(KvBlocks, RefusesWhatCannotHoldOneSequence) {
   EXPECT_EQ(refused.error().code, ErrorCode::kOutOfMemory);
   EXPECT_THAT(refused.error().message, HasSubstr("kv_cache.memory"));
   EXPECT_THAT(refused.error().message, HasSubstr("65"));
+}
+
+TEST(KvBlocks, CountsTheBlocksOfSoManyTokens) {
+  KvSizeRequest request{.memory = "1000 tokens",
+                        .key = "draft.memory",
+                        .geometry = kGeometry,
+                        .free_bytes = 2 * kMiB,
+                        .max_sequence_tokens = 512};
+  EXPECT_EQ(kv_blocks(request).value(), 63);  // of 16 tokens
+  request.free_bytes = 62 * 16 * 1024;
+  const auto refused = kv_blocks(request);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().param, "draft.memory");
+  EXPECT_THAT(refused.error().message, HasSubstr("draft.memory asks for 0.9 MiB"));
 }
 
 TEST(KvBlocks, RefusesMoreThanIsFree) {

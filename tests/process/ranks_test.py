@@ -196,6 +196,16 @@ class Ranks(unittest.TestCase):
             self.assertRegex(log.read(), r"rank 0 has waited \d+ ms for rank 1")
         print(f"idle group ended after {took:.2f} s")
 
+    def test_a_rank_that_aborts_ends_the_group_with_the_code_of_something_lost(self):
+        system = self.system_of(["router", "tokenizer", "target"], drafts=0, settings=["target.tensor_parallel=2"])
+        for rank in (0, 1):
+            pids = family(system.processes["target"].pid)
+            os.kill(ranks_of(system.processes["target"].pid)[rank], signal.SIGABRT)
+            self.ended(system, "target", pids, KILL_LIMIT)
+            system.start("target")
+            wait_for(lambda: len(ranks_of(system.processes["target"].pid)) == 2, "two ranks")
+            system.wait_ready(drafts=0)
+
     def run_alone(self, settings, environment=None):
         folder = tempfile.mkdtemp(prefix="ftk-")
         self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
