@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <mutex>
 #include <random>
 #include <vector>
 
@@ -316,6 +317,8 @@ std::int64_t n_prefetched() { return prefetched; }
 void count_prefetched(int bytes) { prefetched += bytes; }
 
 void run(const Grid& grid, const std::function<void()>& kernel) {
+  static std::mutex one_device;  // ranks of a test are threads
+  const std::lock_guard turn(one_device);
   ++launch_count;
   if (grid.n_threads % 32 != 0 || grid.n_threads > 1024) die("a block of odd size");
   if (grid.shared_bytes > 227 << 10) die("more shared memory than a block can have");

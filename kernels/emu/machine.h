@@ -3,7 +3,8 @@
 // every point of synchronisation, in an order shuffled from a seed, so that a missing barrier
 // shows. Products follow the fragment table of the PTX manual, kept in machine.cc apart from the
 // maps the kernels use. Shows wrong layouts, indices, masks and orders; says nothing of speed, of
-// memory ordering between threads, or of a real unit's rounding. One thread at a time; tests only.
+// memory ordering between threads, or of a real unit's rounding. Launches of several
+// threads take turns; tests only.
 #pragma once
 
 #include <cmath>

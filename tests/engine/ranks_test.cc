@@ -3,6 +3,7 @@
 // chosen from the whole logits of these ranks; and no rank has them.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -23,6 +24,9 @@
 #include "tests/support/plain_decode.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/whole_view.h"
+#if defined(FORETOKEN_EMU)
+#include "kernels/emu/runtime_emu.h"
+#endif
 
 namespace foretoken {
 namespace {
@@ -44,13 +48,20 @@ ModelConfig config_of(Family family, std::int32_t n_kv_heads = 4) {
   return config;
 }
 
+using MakeBackend = std::function<std::unique_ptr<Backend>()>;
+std::unique_ptr<Backend> on_the_cpu() { return make_backend({.device = "cpu", .n_threads = 1}); }
+
 // The ranks of one model as threads; rank 0 is the test's own thread.
 class Team {
  public:
   using Body = std::function<void(Model&, Backend&)>;
 
   // Loads on every rank; the others then run `others`.
-  Team(const std::filesystem::path& folder, int n_ranks, WeightDType dtype, const Body& others) {
+  Team(const std::filesystem::path& folder,
+       int n_ranks,
+       WeightDType dtype,
+       const Body& others,
+       const MakeBackend& make = on_the_cpu) {
     ranks_ = n_ranks > 1 ? make_thread_collectives(n_ranks)
                          : std::vector<std::unique_ptr<Collective>>();
     const auto load = [folder, dtype](Backend& backend, Collective* ranks) {
@@ -60,12 +71,12 @@ class Team {
           {.dtype = dtype, .max_rows = 128, .max_model_len = kMaxLen, .ranks = ranks});
     };
     for (std::size_t r = 1; r < ranks_.size(); ++r)
-      threads_.emplace_back([this, r, load, others] {
-        const auto backend = make_backend({.device = "cpu", .n_threads = 1});
+      threads_.emplace_back([this, r, load, others, make] {
+        const auto backend = make();
         const auto model = load(*backend, ranks_[r].get());
         others(*model, *backend);
       });
-    backend_ = make_backend({.device = "cpu", .n_threads = 1});
+    backend_ = make();
     model_ = load(*backend_, ranks_.empty() ? nullptr : ranks_[0].get());
   }
   ~Team() {
@@ -122,7 +133,8 @@ struct Answer {
 std::vector<PlainAnswer> by_whole_logits(const std::filesystem::path& folder,
                                          int n_ranks,
                                          WeightDType dtype,
-                                         const std::vector<OpenRequest>& requests) {
+                                         const std::vector<OpenRequest>& requests,
+                                         const MakeBackend& make = on_the_cpu) {
   std::vector<PlainAnswer> answers;
   const auto decode_all = [&requests](Model& model, Backend& backend,
                                       std::vector<PlainAnswer>& into) {
@@ -133,7 +145,7 @@ std::vector<PlainAnswer> by_whole_logits(const std::filesystem::path& folder,
   Team team(folder, n_ranks, dtype, [&](Model& model, Backend& backend) {
     std::vector<PlainAnswer> same;
     decode_all(model, backend, same);
-  });
+  }, make);
   decode_all(team.model(), team.backend(), answers);
   return answers;
 }
@@ -143,9 +155,10 @@ std::map<SeqId, Answer> by_engine(const std::filesystem::path& target_folder,
                                   int n_ranks,
                                   WeightDType dtype,
                                   const std::vector<OpenRequest>& requests,
-                                  SpecStats& spec) {
-  Team target(target_folder, n_ranks, dtype, follow_to_the_end);
-  Team draft(draft_folder, n_ranks, dtype, follow_to_the_end);
+                                  SpecStats& spec,
+                                  const MakeBackend& make = on_the_cpu) {
+  Team target(target_folder, n_ranks, dtype, follow_to_the_end, make);
+  Team draft(draft_folder, n_ranks, dtype, follow_to_the_end, make);
   DraftEngineOptions draft_options;
   draft_options.kv = {.n_blocks = 200, .block_tokens = 8};
   draft_options.n_valid_ids = kValidIds;
@@ -236,6 +249,31 @@ std::string name_of(const testing::TestParamInfo<Case>& one) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, OverRanks, testing::ValuesIn(all_cases()), name_of);
+
+#if defined(FORETOKEN_EMU)
+// The same over emulated CUDA devices, one a rank; a few short texts, as their threads are slow.
+TEST(OverRanksOnDevices, SpeculativeTextIsTheTextOfOneProcessWithTheWholeLogits) {
+  const test::TempFolder folder;
+  write_random_model(folder / "target", {.config = config_of(Family::kLlama, 1), .seed = 11});
+  write_perturbed_model(folder / "target", folder / "draft", 0.05f, 5);
+  const std::vector<OpenRequest> all = some_requests(21);
+  std::vector<OpenRequest> requests{all[0], all[3], all[5]};  // greedy; top-p; all three truncations
+  for (OpenRequest& request : requests) {
+    request.prompt.resize(std::min<std::size_t>(request.prompt.size(), 6));
+    request.params.max_tokens = 8;
+    request.params.ignore_eos = true;
+    request.proposer = ProposerKind::kDraft;
+  }
+  const MakeBackend make = [] { return emu::make_backend(9, CudaPath::kSimple); };
+  const auto plain = by_whole_logits(folder / "target", 2, WeightDType::kBf16, requests, make);
+  SpecStats spec;
+  const auto got = by_engine(folder / "target", folder / "draft", 2, WeightDType::kBf16, requests,
+                             spec, make);
+  for (std::size_t i = 0; i < requests.size(); ++i)
+    EXPECT_EQ(got.at(requests[i].seq).ids, plain[i].ids) << "request " << i;
+  EXPECT_GT(spec.n_accepted, 0u) << "guesses must have been worth something";
+}
+#endif
 
 // The next token's score after seven in a block, read from that block or from a copy of it.
 double score_after_seven(const std::filesystem::path& folder, std::int32_t block, bool copies) {

@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <random>
 #include <thread>
@@ -18,6 +19,9 @@
 #include "tests/support/rounded_decoder.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/whole_view.h"
+#if defined(FORETOKEN_EMU)
+#include "kernels/emu/runtime_emu.h"
+#endif
 
 namespace foretoken {
 namespace {
@@ -56,15 +60,22 @@ std::vector<TokenId> some_tokens(std::size_t n) {
   return tokens;
 }
 
+using MakeBackend = std::function<std::unique_ptr<Backend>()>;
+std::unique_ptr<Backend> on_the_cpu() { return make_backend({.device = "cpu", .n_threads = 1}); }
+
 // Runs `body` on every rank of a model; 1: a process alone.
 template <class Body>
-void on_ranks(const std::filesystem::path& folder, int n_ranks, LoadOptions options, Body&& body) {
+void on_ranks(const std::filesystem::path& folder,
+              int n_ranks,
+              LoadOptions options,
+              Body&& body,
+              const MakeBackend& make = on_the_cpu) {
   auto ranks = make_thread_collectives(n_ranks);
   std::vector<std::thread> threads;
   for (auto& rank : ranks)
     threads.emplace_back([&, options]() mutable {
       rank->set_patience(std::chrono::minutes(1));
-      const auto backend = make_backend({.device = "cpu", .n_threads = 1});
+      const auto backend = make();
       options.ranks = n_ranks > 1 ? rank.get() : nullptr;
       const auto model = load_model(folder, *backend, options);
       body(*rank, *model, *backend);
@@ -77,12 +88,13 @@ Rows logits_over(const std::filesystem::path& folder,
                  int n_ranks,
                  std::span<const TokenId> tokens,
                  std::size_t chunk,
-                 const LoadOptions& options) {
+                 const LoadOptions& options,
+                 const MakeBackend& make = on_the_cpu) {
   std::vector<Rows> of(static_cast<std::size_t>(n_ranks));
   on_ranks(folder, n_ranks, options, [&](Collective& rank, Model& model, Backend& backend) {
     test::WholeView whole(model, backend);
     of[static_cast<std::size_t>(rank.rank())] = Runner(whole, backend).run(tokens, chunk);
-  });
+  }, make);
   for (const Rows& rows : of) EXPECT_EQ(rows, of[0]);
   return of[0];
 }
@@ -204,6 +216,39 @@ TEST(SharesOfAModel, AQuantisedFolderGivesEachRankItsRowsScales) {
   EXPECT_EQ(logits_over(folder / "int8", 2, tokens, 1, as_stored),
             logits_over(folder / "int8", 2, tokens, 7, as_stored));
 }
+
+#if defined(FORETOKEN_EMU)
+// The CUDA backend on emulated devices, one a rank, sums through the host: float32 within the bound,
+// and at 16 bits a row's bits still its own.
+TEST(RanksOnDevices, GiveTheLogitsOfOneWithinWhatRoundingAllows) {
+  const test::TempFolder folder;
+  ModelConfig config = config_of({Family::kLlama, 1, 4, 96});
+  config.head_dim = 16;
+  write_random_model(folder.path(), {.config = config, .seed = 3});
+  const auto tokens = some_tokens(9);
+  const LoadOptions options{.max_rows = 16, .max_model_len = 32};
+  for (const CudaPath path : {CudaPath::kSimple, CudaPath::kRing}) {
+    const MakeBackend make = [path] { return emu::make_backend(9, path); };
+    {
+      const auto backend = on_the_cpu();
+      config = load_model(folder.path(), *backend, options)->config();
+    }
+    test::RoundedDecoder truth(folder.path(), config);
+    const Rows two = logits_over(folder.path(), 2, tokens, 4, options, make);
+    for (std::size_t t = 0; t < tokens.size(); ++t) {
+      const auto exact = truth.next(tokens[t]);
+      for (std::size_t id = 0; id < exact.size(); ++id)
+        ASSERT_LE(std::fabs(static_cast<double>(two[t][id]) - exact[id].value),
+                  8 * std::sqrt(exact[id].variance))
+            << "position " << t << ", id " << id;
+    }
+    LoadOptions narrow = options;
+    narrow.dtype = WeightDType::kBf16;
+    EXPECT_EQ(logits_over(folder.path(), 2, tokens, 1, narrow, make),
+              logits_over(folder.path(), 2, tokens, 9, narrow, make));
+  }
+}
+#endif
 
 // Of a layer's matrices each rank has its share; what is whole is small.
 // One rank goes through a tensor for what is no number; the others, which need it too, must not end
