@@ -8,6 +8,7 @@
 #include <random>
 #include <vector>
 
+#include "kernels/cuda/nccl.h"
 #include "kernels/emu/machine.h"
 #include "kernels/emu/runtime_emu.h"
 // after the emulator, whose names it takes
@@ -138,6 +139,17 @@ TEST(GatheredSum, IsTakenInRankOrder) {
       EXPECT_TRUE(same_bits(work.residuals[0], work.want));
     }
   }
+}
+
+// The one function that needs no device shows that the names are those of the library.
+TEST(Nccl, IsOpenedByNameOrSaysWhyNot) {
+  std::string why;
+  const auto nccl = load_nccl(why);
+  if (nccl == nullptr) {
+    EXPECT_NE(why.find("libnccl.so.2"), std::string::npos) << why;
+    GTEST_SKIP() << why;
+  }
+  EXPECT_EQ(nccl->description().rfind("NCCL 2.", 0), 0u) << nccl->description();
 }
 
 }  // namespace

@@ -248,6 +248,35 @@ TEST(RanksOnDevices, GiveTheLogitsOfOneWithinWhatRoundingAllows) {
               logits_over(folder.path(), 2, tokens, 9, narrow, make));
   }
 }
+
+// The emulated device shares memory with nobody: the first rank's reason is every rank's.
+TEST(RanksOnDevices, SayOnEveryRankWhyTheyCannotAddThere) {
+  const test::TempFolder folder;
+  ModelConfig config = config_of({});
+  config.head_dim = 16;
+  write_random_model(folder.path(), {.config = config, .seed = 3});
+  auto ranks = make_thread_collectives(2);
+  std::vector<std::string> said(2);
+  std::vector<std::thread> threads;
+  for (auto& rank : ranks)
+    threads.emplace_back([&] {
+      const auto backend = emu::make_backend(9, CudaPath::kSimple);
+      try {
+        load_model(folder.path(), *backend,
+                   {.max_rows = 8,
+                    .max_model_len = 32,
+                    .ranks = rank.get(),
+                    .rank_tier = RankTier::kOneShot});
+      } catch (const FatalError& error) {
+        said[static_cast<std::size_t>(rank->rank())] = error.what();
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (const std::string& one : said)
+    EXPECT_EQ(one,
+              "sums over ranks were to be taken by one shot, but rank 0: the driver does not share "
+              "this device's memory");
+}
 #endif
 
 // Of a layer's matrices each rank has its share; what is whole is small.
