@@ -8,7 +8,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <fstream>
 #include <map>
 #include <optional>
 
@@ -38,12 +40,14 @@ bool has_ended(const Fd& process) {
 
 class RankHost {
  public:
-  RankHost(const std::string& folder, const std::vector<std::string>& command)
-      : folder_(GroupFolder::Named{folder}), reports_(folder_.path() / "notify") {
+  explicit RankHost(const RankHosting& hosting)
+      : deadline_(hosting.deadline),
+        folder_(GroupFolder::Named{hosting.folder}),
+        reports_(folder_.path() / "notify") {
     ::setenv("NOTIFY_SOCKET", (folder_.path() / "notify").c_str(), 1);
     const pid_t parent = ::getpid();
     daemon_ = ::fork();
-    if (daemon_ == 0) become(command, parent);
+    if (daemon_ == 0) become(hosting.command, parent);
     if (daemon_ < 0) throw FatalError(ErrorCode::kIo, "fork: " + words_of_errno());
     daemon_process_ = open_process(daemon_);
   }
@@ -52,9 +56,12 @@ class RankHost {
     while (!has_ended(daemon_process_) && ::getppid() == parent_ && !is_time()) {
       wait();
       while (const auto report = reports_.next()) take(*report);
-      for (const auto& [pid, rank] : ranks_)
+      for (auto& [pid, rank] : ranks_) {
         if (has_ended(rank.process))
           end_by(now() + (rank.left_well ? Duration(kGoodbye) : Duration(kLastWords)));
+        else
+          look_for_stopped(pid, rank);
+      }
     }
     return end_all();
   }
@@ -63,7 +70,20 @@ class RankHost {
   struct Rank {
     Fd process;
     bool left_well = false;
+    std::optional<TimePoint> stopped_since = {};
   };
+
+  // Nobody else can tell here that a rank is stopped when the host of rank 0 is out of reach.
+  void look_for_stopped(pid_t pid, Rank& rank) {
+    std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
+    std::string line;
+    std::getline(stat, line);
+    const std::size_t name_end = line.rfind(") ");
+    const bool is_stopped = name_end != std::string::npos && line[name_end + 2] == 'T';
+    if (!is_stopped) return rank.stopped_since.reset();
+    rank.stopped_since = rank.stopped_since.value_or(now());
+    if (now() - *rank.stopped_since > deadline_) end_by(now());
+  }
 
   [[noreturn]] static void become(const std::vector<std::string>& command, pid_t parent) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -109,6 +129,7 @@ class RankHost {
     return WIFEXITED(status) ? WEXITSTATUS(status) : kExitGone;
   }
 
+  const Duration deadline_;
   GroupFolder folder_;
   ReportSocket reports_;
   const pid_t parent_ = ::getppid();  // of the ssh connection: another one when that has ended
@@ -120,9 +141,15 @@ class RankHost {
 
 }  // namespace
 
-int host_ranks(const std::string& folder, const std::vector<std::string>& command) {
+RankHosting rank_hosting(int argc, char** argv) {
+  return {.folder = argv[2],
+          .deadline = std::chrono::milliseconds(std::atoi(argv[3])),
+          .command = {argv + 4, argv + argc}};
+}
+
+int host_ranks(const RankHosting& hosting) {
   try {
-    return RankHost(folder, command).run();
+    return RankHost(hosting).run();
   } catch (const FatalError& error) {
     log_error(error.what(), {{"code", error_code_name(error.code())}});
     return kExitGone;

@@ -7,12 +7,22 @@
 #include <string>
 #include <vector>
 
+#include "common/base/clock.h"
+
 namespace foretoken {
 
-// First words of the command line that asks for it: FOLDER, then the daemon's own command.
+// The command line that asks for it goes on with FOLDER, the group's deadline in milliseconds and
+// the daemon's own command.
 inline constexpr const char* kRankHostWord = "--rank-host";
 
-// Returns when the daemon and all ranks here have ended. folder: for all they leave here.
-int host_ranks(const std::string& folder, const std::vector<std::string>& command);
+struct RankHosting {
+  std::string folder;   // for all they leave here
+  Duration deadline{};  // how long a rank may be stopped; a host that is cut off must see it itself
+  std::vector<std::string> command;
+};
+RankHosting rank_hosting(int argc, char** argv);
+
+// Returns when the daemon and all ranks here have ended.
+int host_ranks(const RankHosting& hosting);
 
 }  // namespace foretoken

@@ -64,7 +64,10 @@ std::vector<std::string> mpirun_command(const RankLaunch& launch, const fs::path
     command.insert(command.end(),
                    {"--hostfile", launch.hostfile, "--mca", "plm_rsh_no_tree_spawn", "1",
                     "--leave-session-attached", "--launch-agent",
-                    own_command().front() + " " + kRankHostWord + " " + folder.string() + " orted"});
+                    own_command().front() + " " + kRankHostWord + " " + folder.string() + " " +
+                        std::to_string(
+                            std::chrono::duration_cast<std::chrono::milliseconds>(launch.deadline).count()) +
+                        " orted"});
   if (::geteuid() == 0) command.emplace_back("--allow-run-as-root");
   for (std::string& word : own_command()) command.push_back(std::move(word));
   return command;

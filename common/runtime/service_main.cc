@@ -153,8 +153,8 @@ int run_body(const ServiceInfo& info,
 }  // namespace
 
 int service_main(const ServiceInfo& info, const std::function<int(const Config&, Runtime&)>& body) {
-  if (info.argc > 3 && std::string_view(info.argv[1]) == kRankHostWord)  // mpirun's, on another host
-    return host_ranks(info.argv[2], {info.argv + 3, info.argv + info.argc});
+  if (info.argc > 4 && std::string_view(info.argv[1]) == kRankHostWord)  // mpirun's, on another host
+    return host_ranks(rank_hosting(info.argc, info.argv));
   const std::string program = "foretoken-" + info.role;
   const ParsedArgs parsed = parse_args(program, info.summary, info.argc, info.argv);
   if (!parsed.args) return parsed.exit_code;

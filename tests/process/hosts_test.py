@@ -57,13 +57,13 @@ class Hosts(unittest.TestCase):
         self.addCleanup(self.hosts.__exit__, None, None, None)
         self.before = [set(self.hosts.processes(host)) for host in (0, 1)]
 
-    def system_of(self, slots):
+    def system_of(self, slots, settings=()):
         """slots: ranks on each host."""
         hostfile = os.path.join(self.hosts.folder, "hostfile")
         with open(hostfile, "w", encoding="ascii") as out:
             out.write("".join(f"{name} slots={n}\n" for name, n in zip(("node-a", "node-b"), slots) if n))
         tiny_model.KV_HEADS = 2
-        system = SystemOnHosts(self.hosts, [f"target.tensor_parallel={sum(slots)}", f"target.hostfile={hostfile}"])
+        system = SystemOnHosts(self.hosts, [f"target.tensor_parallel={sum(slots)}", f"target.hostfile={hostfile}", *settings])
         system.__enter__()
         system.start("router", "tokenizer", "target")
         try:
@@ -115,9 +115,9 @@ class Hosts(unittest.TestCase):
         self.assertEqual(alone, self.texts(system))
         self.drain(system)
 
-    def fault(self, do, limit):
+    def fault(self, do, limit, settings=()):
         """The whole group ends on this host, and what is on the other by itself."""
-        system = self.system_of((1, 1))
+        system = self.system_of((1, 1), settings)
         client = Client(system)
         client.send(request(0, max_tokens=1024, stream=True))
         wait_for(lambda: list(client.pump()), "the first piece")
@@ -150,7 +150,13 @@ class Hosts(unittest.TestCase):
         self.fault(lambda system: self.kill_there(signal.SIGSTOP), STOP_LIMIT)
 
     def test_a_host_that_is_cut_off_ends_the_group_on_both(self):
-        self.fault(lambda system: self.hosts.cut(), STOP_LIMIT)
+        self.fault(lambda system: self.hosts.cut(), STOP_LIMIT - 3, ["target.rank_deadline_ms=2000"])
+
+    def test_a_host_that_is_cut_off_with_its_rank_stopped_ends_the_group_on_both(self):
+        def do(system):
+            self.hosts.cut()
+            self.kill_there(signal.SIGSTOP)
+        self.fault(do, STOP_LIMIT - 3, ["target.rank_deadline_ms=2000"])
 
     def test_a_host_that_is_cut_off_and_loses_its_rank_ends_the_group_on_both(self):
         def do(system):
