@@ -67,6 +67,7 @@ TEST(Services, AnswerWithTheTextOfPlainDecodingAndReallySpeculate) {
   for (std::size_t i = 0; i < world.n_asked(); ++i)
     accepted += world.asked(i).reply.metrics.speculative_decoding.num_accepted_draft_tokens;
   EXPECT_GT(accepted, 20u);
+  EXPECT_GT(world.sent_beside(), 20u);
 }
 
 class Faults : public testing::TestWithParam<std::uint64_t> {
@@ -76,6 +77,7 @@ class Faults : public testing::TestWithParam<std::uint64_t> {
     seen_.migrated += counts.migrated;
     seen_.replayed += counts.replayed;
     seen_.joined += counts.joined;
+    sent_beside_ += world.sent_beside();
     ++n_worlds_;
   }
   // A fault test that met no fault proves nothing.
@@ -84,8 +86,10 @@ class Faults : public testing::TestWithParam<std::uint64_t> {
     EXPECT_GT(seen_.migrated, 20u);
     EXPECT_GT(seen_.replayed, 50u);
     EXPECT_GT(seen_.joined, 20u);
+    EXPECT_GT(sent_beside_, 1000u) << "two ways, or messages change places on one alone";
   }
   static inline World::Counts seen_;
+  static inline std::uint64_t sent_beside_ = 0;
   static inline int n_worlds_ = 0;
 };
 

@@ -186,6 +186,14 @@ World::Counts World::counts_of_running_router() const {
   return {counters.migrated, counters.replayed, counters.joined};
 }
 
+std::uint64_t World::sent_beside() const {
+  std::uint64_t sum = 0;
+  for (const auto& [name, process] : processes_)
+    if (name.starts_with("target"))
+      sum += static_cast<const TargetProcess&>(*process).drafts.counters().sent_beside;
+  return sum;
+}
+
 World::Counts World::counts() const {
   const Counts running = counts_of_running_router();
   return {counts_.migrated + running.migrated, counts_.replayed + running.replayed,

@@ -71,6 +71,8 @@ class World {
     std::uint64_t migrated = 0, replayed = 0, joined = 0;
   };
   Counts counts() const;
+  // Frames to drafts that took the second way, of targets that run.
+  std::uint64_t sent_beside() const;
   const Tokenizer& tokenizer() const { return *tokenizer_; }
   // What plain decoding gives: ids and text, stop strings applied.
   std::pair<std::vector<TokenId>, std::string> expected(const wire::ClientRequest& request,

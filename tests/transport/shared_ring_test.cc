@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <memory>
@@ -234,7 +236,10 @@ TEST(SharedRing, KnowsItsOwnStateWhateverItsMemorySays) {
 TEST(SharedRing, SurvivesScribbling) {
   std::mt19937_64 random(kSeed + 1);
   std::size_t n_torn = 0, n_messages = 0;
-  for (int round = 0; round < 2000; ++round) {
+  const char* more = std::getenv("FORETOKEN_FUZZ_FRAMES");
+  const std::int64_t n_rounds =
+      more == nullptr ? 2000 : std::max<std::int64_t>(2000, std::atoll(more));
+  for (std::int64_t round = 0; round < n_rounds; ++round) {
     Sides sides(4096);
     Frames got;
     for (int i = 0; i < 20; ++i) (void)sides.writer.write(random_frames(random, 300));
