@@ -80,6 +80,11 @@ void Backend::accept(const AcceptArgs& args) {
   if (args.n_rows > 0) do_accept(args);
 }
 
+void Backend::advance(const AdvanceArgs& args) {
+  contract::check(args);
+  if (args.n_sequences > 0) do_advance(args);
+}
+
 std::unique_ptr<Recording> Backend::record(const std::function<void()>& calls) {
   return do_record(calls);
 }

@@ -122,6 +122,15 @@ void check(const AcceptArgs& args) {
   FORETOKEN_CHECK(args.row_begin != nullptr && args.verdicts != nullptr);
 }
 
+void check(const AdvanceArgs& args) {
+  FORETOKEN_CHECK(args.n_sequences >= 0);
+  if (args.n_sequences == 0) return;
+  FORETOKEN_CHECK(args.choices != nullptr && args.end_begin != nullptr);
+  FORETOKEN_CHECK(args.block_tables != nullptr && args.max_blocks > 0 && args.block_tokens > 0);
+  FORETOKEN_CHECK(args.tokens != nullptr && args.positions != nullptr);
+  FORETOKEN_CHECK(args.slots != nullptr && args.n_left != nullptr);
+}
+
 void check_contents(const EmbedArgs& args) {
   for (std::int32_t r = 0; r < args.n_rows; ++r)
     FORETOKEN_CHECK(args.tokens[r] >= 0 && args.tokens[r] < args.table->n_out,
@@ -181,6 +190,15 @@ void check_contents(const AcceptArgs& args) {
   FORETOKEN_CHECK(args.row_begin[0] == 0 && args.row_begin[args.n_sequences] == args.n_rows);
   for (std::int32_t s = 0; s < args.n_sequences; ++s)
     FORETOKEN_CHECK(args.row_begin[s] < args.row_begin[s + 1], "a sequence without rows");
+}
+
+void check_contents(const AdvanceArgs& args) {
+  FORETOKEN_CHECK(args.end_begin[0] == 0);
+  for (std::int32_t s = 0; s < args.n_sequences; ++s) {
+    FORETOKEN_CHECK(args.end_begin[s] <= args.end_begin[s + 1], "end tokens of a sequence overlap");
+    FORETOKEN_CHECK(args.positions[s] >= 0 && args.n_left[s] >= 0);
+  }
+  FORETOKEN_CHECK(args.end_begin[args.n_sequences] == 0 || args.end_tokens != nullptr);
 }
 
 }  // namespace foretoken::contract

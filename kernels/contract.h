@@ -20,11 +20,13 @@ void check(const GateUpSwigluArgs& args);
 void check(const LmHeadArgs& args);
 void check(const ChooseArgs& args);
 void check(const AcceptArgs& args);
+void check(const AdvanceArgs& args);
 
 void check_contents(const EmbedArgs& args);
 void check_contents(const QkvRopeAppendArgs& args);
 void check_contents(const AttnPagedArgs& args);
 void check_contents(const ChooseArgs& args);
 void check_contents(const AcceptArgs& args);
+void check_contents(const AdvanceArgs& args);
 
 }  // namespace foretoken::contract

@@ -1,4 +1,4 @@
-// usage: foretoken-bench-gpu [--device cuda:N] [--json FILE] [--seconds S] [--small]
+// usage: foretoken-bench-gpu [--device cuda:N] [--json FILE] [--seconds S] [--small] | --shapes [--small]
 // Ends with status 0 when everything was measured and every check passed, 1 when a check failed, 3
 // without a device.
 #include <cstdio>
@@ -26,6 +26,7 @@ int main(int argc, char** argv) {
   using namespace foretoken;
   bench::GpuOptions options;
   std::string device = "cuda";
+  bool only_shapes = false;
   options.backend = [&](CudaPath path) {
     return make_backend({.device = device, .cuda_path = path});
   };
@@ -39,19 +40,21 @@ int main(int argc, char** argv) {
       options.seconds = std::atof(value), ++i;
     else if (std::strcmp(argv[i], "--small") == 0)
       options.small = true;
+    else if (std::strcmp(argv[i], "--shapes") == 0)
+      only_shapes = true;
     else {
       std::fprintf(stderr, "unknown option %s\n", argv[i]);
       return 2;
     }
   }
+  if (only_shapes) {
+    std::fputs(bench::shapes_json(options.small).c_str(), stdout);
+    return 0;
+  }
   try {
     const bench::Report report = bench::measure(options, [&](const bench::Report& so_far) {
       write_file(options.json, so_far.to_json());
-      if (so_far.rows.empty()) return;
-      const bench::Row& r = so_far.rows.back();
-      std::printf("%-14s %-12s %-12s %2d rows %10.2f us %7.1f GB/s %5.1f %%\n", r.what.c_str(),
-                  r.dtype.c_str(), r.path.c_str(), r.n_rows, r.microseconds, r.gigabytes_per_second,
-                  100 * r.share_of_copy);
+      std::printf("%s\n", so_far.last_line.c_str());
       std::fflush(stdout);
     });
     write_file(options.json, report.to_json());

@@ -29,10 +29,34 @@ struct Row {
   std::string dtype;
   std::string path;  // "simple", "ring", "ring_overlap"
   int n_rows = 0;
+  int context = 0;   // tokens before the rows; 0: not a step
   double microseconds = 0;  // median
   double spread = 0;        // (slowest - fastest) / median
   double gigabytes_per_second = 0;
   double share_of_copy = 0;
+};
+
+// Draft K tokens, verify them, accept: a whole round of one sequence, draft and target on one device
+// and in one process. Weights and acceptance are synthetic.
+struct Iteration {
+  std::string pair;  // "70B float8_e4m3 + 1B float8_e4m3"
+  std::string path;
+  int n_drafted = 0;        // K
+  double acceptance = 0;    // of one token, made up
+  int n_rounds = 0;
+  double milliseconds = 0;  // median round, and what it is made of:
+  double draft = 0;         // the chain, uploads included, until the device has done it
+  double handoff = 0;       // proposals down, verdicts' rows up
+  double verify = 0;        // forward, choose, judge
+  double accept = 0;        // verdict and choices down
+  double host = 0;          // the rest
+  double tokens_per_round = 0;
+  double tokens_per_second() const { return 1e3 * tokens_per_round / milliseconds; }
+};
+
+struct Section {
+  std::string what;
+  double seconds = 0;
 };
 
 struct Check {
@@ -45,10 +69,13 @@ struct Report {
   double copy_gigabytes_per_second = 0;  // read and written
   std::vector<Check> checks;
   std::vector<Row> rows;
-  std::vector<std::string> not_run;  // what the time did not allow
+  std::vector<Iteration> iterations;
+  std::vector<Section> sections;     // where the time went
+  std::vector<std::string> not_run;  // what the time or the memory did not allow
+  std::string last_line;             // what has just been measured, for people
 
   std::string to_json() const;
-  std::string to_table() const;  // at most 30 lines
+  std::string to_table() const;  // at most 24 lines: run.sh adds what other programs say
   bool failed() const;
 };
 
@@ -66,6 +93,9 @@ struct Model {
 };
 std::span<const Model> models(bool small);
 std::vector<Matrix> matrices_of(const Model& model);
+std::span<const std::int32_t> contexts(bool small);  // lengths that steps are timed at
+// What peers are given to do the same.
+std::string shapes_json(bool small);
 
 // Throws FatalError without a device.
 Report measure(const GpuOptions& options, const std::function<void(const Report&)>& after_row);

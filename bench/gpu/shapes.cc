@@ -1,3 +1,5 @@
+#include <utility>
+
 #include "bench/gpu/report.h"
 
 namespace foretoken::bench {
@@ -11,6 +13,30 @@ std::span<const Model> models(bool small) {
   };
   static constexpr Model kSmall[] = {{"tiny", 2, 256, 512, 8, 2, 64, 1000}};
   return small ? std::span<const Model>(kSmall) : std::span<const Model>(kModels);
+}
+
+std::span<const std::int32_t> contexts(bool small) {
+  static constexpr std::int32_t kContexts[] = {128, 1024, 4096};
+  static constexpr std::int32_t kSmall[] = {40};
+  return small ? std::span<const std::int32_t>(kSmall) : std::span<const std::int32_t>(kContexts);
+}
+
+std::string shapes_json(bool small) {
+  std::string out = "{\"contexts\": [";
+  for (const std::int32_t n : contexts(small))
+    out += (out.back() == '[' ? "" : ", ") + std::to_string(n);
+  out += "], \"rope_theta\": 500000, \"norm_eps\": 1e-5, \"models\": [";
+  for (const Model& m : models(small)) {
+    const std::pair<const char*, int> fields[] = {
+        {"n_layers", m.n_layers}, {"n_hidden", m.n_hidden},   {"n_ffn", m.n_ffn},
+        {"n_heads", m.n_heads},   {"n_kv_heads", m.n_kv_heads}, {"head_dim", m.head_dim},
+        {"vocab", m.vocab}};
+    out += (out.back() == '[' ? "{" : ", {") + ("\"name\": \"" + std::string(m.name)) + "\"";
+    for (const auto& [name, value] : fields)
+      out += ", \"" + std::string(name) + "\": " + std::to_string(value);
+    out += "}";
+  }
+  return out + "]}\n";
 }
 
 std::vector<Matrix> matrices_of(const Model& m) {

@@ -1,5 +1,6 @@
 #include "bench/gpu/step.h"
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 
@@ -73,7 +74,7 @@ Linear copy_of(Backend& backend, const Linear& from) {
 }
 
 Step::Step(Backend& b, const Model& model, DType dtype, std::int32_t context)
-    : owner_(b), model_(model) {
+    : model_(model) {
   const std::vector<Matrix> matrices = matrices_of(model);
   std::vector<Linear>* const lists[] = {&qkv_, &o_, &gate_up_, &down_};
   for (int i = 0; i < 4; ++i) {
@@ -89,6 +90,12 @@ Step::Step(Backend& b, const Model& model, DType dtype, std::int32_t context)
   geometry_ = {DType::kBf16, model.n_layers, model.n_kv_heads, model.head_dim, kBlockTokens};
   n_blocks_ = (context + kMaxRows + kBlockTokens) / kBlockTokens;
   kv_ = b.allocate(static_cast<std::size_t>(n_blocks_) * geometry_.block_bytes());
+  const SyntheticMatrix block(DType::kBf16, 1,
+                              static_cast<std::int64_t>(geometry_.block_bytes() / 2), 123);
+  b.upload(kv_.as<std::byte>(), block.source().data, geometry_.block_bytes());
+  for (std::int32_t i = 1; i < n_blocks_; ++i)
+    b.copy(kv_.as<std::byte>() + static_cast<std::size_t>(i) * geometry_.block_bytes(),
+           kv_.as<std::byte>(), geometry_.block_bytes());
   std::vector<float> cos, sin;
   for (std::int32_t p = 0; p < n_blocks_ * kBlockTokens; ++p)
     for (std::int32_t i = 0; i < model.head_dim / 2; ++i) {
@@ -109,45 +116,98 @@ Step::Step(Backend& b, const Model& model, DType dtype, std::int32_t context)
   attended_ = floats(kMaxRows * width);
   ffn_ = floats(std::int64_t{kMaxRows} * model.n_ffn);
   logits_ = floats(std::int64_t{kMaxRows} * model.vocab);
-  choices_ = b.allocate(kMaxRows * sizeof(Choice));
-  rules_ = b.allocate(kMaxRows * sizeof(RowRule));
   std::vector<std::int32_t> rows(kMaxRows), blocks(static_cast<std::size_t>(n_blocks_));
   for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<std::int32_t>(i);
   for (std::size_t i = 0; i < blocks.size(); ++i) blocks[i] = static_cast<std::int32_t>(i);
   rows_ = device_copy(b, rows);
   table_of_blocks_ = device_copy(b, blocks);
-  for (Buffer* ints : {&token_ids_, &positions_, &slots_}) *ints = floats(kMaxRows);
-  row_begin_ = floats(2);
-  set_rows({1}, context);
+  no_ends_ = floats(2);
+  inputs_ = b.allocate(sizeof(Inputs));
+  results_ = b.allocate(sizeof(Results));
+  set_rows(b, {1}, context);
+  b.synchronize();  // another backend may be the next to use all this
 }
 
-void Step::set_rows(const std::vector<std::int32_t>& tokens, std::int32_t first_position) {
-  std::vector<std::int32_t> positions;
-  std::vector<RowRule> rules(tokens.size());
-  for (std::size_t i = 0; i < tokens.size(); ++i) {
-    positions.push_back(first_position + static_cast<std::int32_t>(i));
-    rules[i].temperature = 1;
-    rules[i].seed = 7;
-    rules[i].position = static_cast<std::uint32_t>(positions.back() + 1);
+void Step::set_rows(Backend& b,
+                    const std::vector<std::int32_t>& tokens,
+                    std::int32_t first_position) {
+  Inputs in{};
+  const std::size_t n = tokens.size();
+  for (std::size_t i = 0; i < n; ++i) {
+    in.tokens[i] = tokens[i];
+    in.positions[i] = in.slots[i] = first_position + static_cast<std::int32_t>(i);  // block i holds 16 i ...
   }
-  const std::int32_t begin[] = {0, static_cast<std::int32_t>(tokens.size())};
-  const std::size_t bytes = tokens.size() * sizeof(std::int32_t);
-  owner_.upload(token_ids_.as<std::int32_t>(), tokens.data(), bytes);
-  owner_.upload(positions_.as<std::int32_t>(), positions.data(), bytes);
-  owner_.upload(slots_.as<std::int32_t>(), positions.data(),
-                bytes);  // block i holds positions 16 i ...
-  owner_.upload(row_begin_.as<std::int32_t>(), begin, sizeof begin);
-  owner_.upload(rules_.as<RowRule>(), rules.data(), rules.size() * sizeof(RowRule));
-  owner_.synchronize();
+  for (std::size_t i = 0; i < 2 * kMaxRows; ++i) {  // a chain chooses beyond its rows
+    in.rules[i].temperature = 1;
+    in.rules[i].seed = 7;
+    in.rules[i].position = static_cast<std::uint32_t>(first_position) + static_cast<std::uint32_t>(i) + 1;
+  }
+  in.row_begin[1] = static_cast<std::int32_t>(n);
+  in.one_row[1] = 1;
+  in.moving[0] = in.tokens[n - 1];
+  in.moving[1] = in.moving[2] = in.positions[n - 1];
+  in.moving[3] = 2 * kMaxRows;
+  b.upload(inputs_.as<Inputs>(), &in, sizeof in);
 }
 
-void Step::run(Backend& b, std::int32_t n) const {
+std::int32_t Step::columns(std::int32_t context) const {
+  return context == 0 ? n_blocks_ : std::min(n_blocks_, (context + kMaxRows + kBlockTokens) / kBlockTokens);
+}
+
+void Step::run(Backend& b, std::int32_t n_rows, std::int32_t context) const {
+  auto* in = inputs_.as<Inputs>();
+  run_rows(b,
+           {n_rows, in->tokens, in->positions, in->slots, in->row_begin, in->rules,
+            results_.as<Results>()->choices},
+           context);
+}
+
+void Step::verify(Backend& b, std::int32_t n_rows, std::int32_t context) const {
+  run(b, n_rows, context);
+  auto* out = results_.as<Results>();
+  b.accept({.choices = out->choices,
+            .tokens = inputs_.as<Inputs>()->tokens,
+            .n_rows = n_rows,
+            .n_sequences = 1,
+            .row_begin = inputs_.as<Inputs>()->row_begin,
+            .verdicts = &out->verdict});
+}
+
+void Step::chain(Backend& b,
+                 std::int32_t n_rows,
+                 std::int32_t n_steps,
+                 std::int32_t context) const {
+  run(b, n_rows, context);
+  auto* in = inputs_.as<Inputs>();
+  auto* out = results_.as<Results>();
+  const Choice* last = out->choices + n_rows - 1;
+  for (std::int32_t k = 1; k < n_steps; ++k) {
+    b.advance({.choices = last,
+               .n_sequences = 1,
+               .end_begin = no_ends_.as<std::int32_t>(),
+               .block_tables = table_of_blocks_.as<std::int32_t>(),
+               .max_blocks = columns(context),
+               .block_tokens = kBlockTokens,
+               .tokens = in->moving,
+               .positions = in->moving + 1,
+               .slots = in->moving + 2,
+               .n_left = in->moving + 3});
+    run_rows(b,
+             {1, in->moving, in->moving + 1, in->moving + 2, in->one_row,
+              in->rules + n_rows - 1 + k, out->chained + k},
+             context);
+    last = out->chained + k;
+  }
+}
+
+void Step::run_rows(Backend& b, const Rows& r, std::int32_t context) const {
+  const std::int32_t n = r.n;
   const PagedKv kv{geometry_, kv_.as<std::byte>(), n_blocks_};
   float* hidden = hidden_.as<float>();
   float* squares = squares_.as<float>();
   const float* norm = norm_.as<float>();
   b.embed({.table = &table_,
-           .tokens = token_ids_.as<std::int32_t>(),
+           .tokens = r.tokens,
            .n_rows = n,
            .hidden = hidden,
            .squares = squares});
@@ -162,8 +222,8 @@ void Step::run(Backend& b, std::int32_t n) const {
                        .rope_cos = cos_.as<float>(),
                        .rope_sin = sin_.as<float>(),
                        .n_positions = n_blocks_ * kBlockTokens,
-                       .positions = positions_.as<std::int32_t>(),
-                       .slots = slots_.as<std::int32_t>(),
+                       .positions = r.positions,
+                       .slots = r.slots,
                        .kv = kv,
                        .layer = layer,
                        .q = q_.as<float>(),
@@ -172,11 +232,11 @@ void Step::run(Backend& b, std::int32_t n) const {
     b.attn_paged({.q = q_.as<float>(),
                   .n_rows = n,
                   .n_heads = model_.n_heads,
-                  .positions = positions_.as<std::int32_t>(),
+                  .positions = r.positions,
                   .n_sequences = 1,
-                  .row_begin = row_begin_.as<std::int32_t>(),
+                  .row_begin = r.row_begin,
                   .block_tables = table_of_blocks_.as<std::int32_t>(),
-                  .max_blocks = n_blocks_,
+                  .max_blocks = columns(context),
                   .kv = kv,
                   .layer = layer,
                   .scale = 1.0f / std::sqrt(static_cast<float>(model_.head_dim)),
@@ -215,21 +275,19 @@ void Step::run(Backend& b, std::int32_t n) const {
             .n_rows = n,
             .vocab = model_.vocab,
             .n_valid = model_.vocab,
-            .rules = rules_.as<RowRule>(),
-            .choices = choices_.as<Choice>()});
+            .rules = r.rules,
+            .choices = r.choices});
 }
 
-std::vector<std::int32_t> Step::tokens(std::int32_t n) const {
-  std::vector<Choice> choices(static_cast<std::size_t>(n));
-  owner_.download(choices.data(), choices_.as<Choice>(), choices.size() * sizeof(Choice));
-  std::vector<std::int32_t> ids;
-  for (const Choice& c : choices) ids.push_back(c.token);
-  return ids;
+Step::Results Step::results(Backend& b) const {
+  Results out;
+  b.download(&out, results_.as<Results>(), sizeof out);
+  return out;
 }
 
-std::vector<float> Step::logits(std::int32_t n) const {
+std::vector<float> Step::logits(Backend& b, std::int32_t n) const {
   std::vector<float> host(static_cast<std::size_t>(n) * static_cast<std::size_t>(model_.vocab));
-  owner_.download(host.data(), logits_.as<float>(), host.size() * sizeof(float));
+  b.download(host.data(), logits_.as<float>(), host.size() * sizeof(float));
   return host;
 }
 

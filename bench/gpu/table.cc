@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <tuple>
 
 #include "bench/gpu/report.h"
 
@@ -40,57 +41,126 @@ std::string Report::to_json() const {
     const Row& r = rows[i];
     out += (i == 0 ? "" : ",") + ("\n  {\"what\": " + quoted(r.what)) +
            ", \"dtype\": " + quoted(r.dtype) + ", \"path\": " + quoted(r.path) +
-           ", \"rows\": " + std::to_string(r.n_rows) +
+           ", \"rows\": " + std::to_string(r.n_rows) + ", \"context\": " + std::to_string(r.context) +
            ", \"microseconds\": " + number(r.microseconds, 3) +
            ", \"spread\": " + number(r.spread, 4) +
            ", \"gigabytes_per_second\": " + number(r.gigabytes_per_second, 1) +
            ", \"share_of_copy\": " + number(r.share_of_copy, 4) + "}";
   }
+  out += "],\n \"rounds\": [";
+  for (std::size_t i = 0; i < iterations.size(); ++i) {
+    const Iteration& r = iterations[i];
+    out += (i == 0 ? "" : ",") + ("\n  {\"pair\": " + quoted(r.pair)) +
+           ", \"path\": " + quoted(r.path) + ", \"acceptance\": \"synthetic\", \"a\": " +
+           number(r.acceptance, 2) + ", \"k\": " + std::to_string(r.n_drafted) +
+           ", \"n_rounds\": " + std::to_string(r.n_rounds) +
+           ", \"ms\": " + number(r.milliseconds, 4) + ", \"draft_ms\": " + number(r.draft, 4) +
+           ", \"handoff_ms\": " + number(r.handoff, 4) +
+           ", \"verify_ms\": " + number(r.verify, 4) +
+           ", \"accept_ms\": " + number(r.accept, 4) + ", \"host_ms\": " + number(r.host, 4) +
+           ", \"tokens_per_round\": " + number(r.tokens_per_round, 3) +
+           ", \"tokens_per_second\": " + number(r.tokens_per_second(), 1) + "}";
+  }
+  out += "],\n \"sections\": [";
+  for (std::size_t i = 0; i < sections.size(); ++i)
+    out += (i == 0 ? "" : ", ") + ("{\"what\": " + quoted(sections[i].what)) +
+           ", \"seconds\": " + number(sections[i].seconds, 1) + "}";
   out += "],\n \"not_run\": [";
   for (std::size_t i = 0; i < not_run.size(); ++i) out += (i == 0 ? "" : ", ") + quoted(not_run[i]);
   return out + "]}\n";
 }
 
-// One line for each thing and dtype on its fastest path: 1 row, 11 rows, growth.
-std::string Report::to_table() const {
-  std::string out = device + ", copy " + number(copy_gigabytes_per_second, 0) +
-                    " GB/s; synthetic weights; % of that copy\n";
-  int n_failed = 0;
-  for (const Check& c : checks) n_failed += c.passed ? 0 : 1;
-  out += std::to_string(checks.size()) + " checks, " + std::to_string(n_failed) + " failed\n";
-  int n_named = 0;
-  for (const Check& c : checks)
-    if (!c.passed && ++n_named <= 3) out += "  FAILED: " + c.what + "\n";
-  std::vector<std::pair<std::string, std::string>> things;
-  std::map<std::pair<std::string, std::string>, std::map<int, const Row*>> best;
+namespace {
+
+constexpr int kMostLines = 24;
+
+// One line for each thing, dtype and context on its fastest path: 1 row, 11 rows, growth.
+std::vector<std::string> row_lines(const std::vector<Row>& rows, bool steps) {
+  using Key = std::tuple<std::string, std::string, int>;
+  std::vector<Key> things;
+  std::map<Key, std::map<int, const Row*>> best;
   for (const Row& r : rows) {
-    const std::pair key{r.what, r.dtype};
+    if ((r.context > 0) != steps) continue;
+    const Key key{r.what, r.dtype, r.context};
     if (!best.contains(key)) things.push_back(key);
     const Row*& at = best[key][r.n_rows];
     if (at == nullptr || r.microseconds < at->microseconds) at = &r;
   }
-  char line[160];
-  std::snprintf(line, sizeof line, "%-14s %-12s %10s %5s %10s %5s %7s  %s\n", "what", "dtype",
-                "us, 1 row", "%", "us, 11", "%", "growth", "fastest at 1");
-  out += line;
-  int n_lines = 6;
-  for (const auto& key : things) {
+  std::vector<std::string> lines;
+  for (const Key& key : things) {
     auto& by_rows = best[key];
-    if (!by_rows.contains(1)) continue;
-    if (++n_lines > 29) break;
-    const Row& one = *by_rows[1];
-    const Row* eleven = by_rows.contains(11) ? by_rows[11] : nullptr;
-    std::snprintf(line, sizeof line, "%-14s %-12s %10.2f %5.1f %10.2f %5.1f %6.1f%%  %s\n",
-                  key.first.c_str(), key.second.c_str(), one.microseconds, 100 * one.share_of_copy,
-                  eleven != nullptr ? eleven->microseconds : 0.0,
-                  eleven != nullptr ? 100 * eleven->share_of_copy : 0.0,
-                  eleven != nullptr ? 100 * (eleven->microseconds / one.microseconds - 1) : 0.0,
-                  one.path.c_str());
-    out += line;
+    if (!by_rows.contains(1) || !by_rows.contains(11)) continue;
+    const Row &one = *by_rows[1], &eleven = *by_rows[11];
+    char line[160];
+    std::snprintf(line, sizeof line, "%-14s %-12s %5s %10.2f %5.1f %10.2f %5.1f %6.1f%%  %s\n",
+                  one.what.c_str(), one.dtype.c_str(),
+                  steps ? std::to_string(one.context).c_str() : "", one.microseconds,
+                  100 * one.share_of_copy, eleven.microseconds, 100 * eleven.share_of_copy,
+                  100 * (eleven.microseconds / one.microseconds - 1), one.path.c_str());
+    lines.push_back(line);
   }
+  return lines;
+}
+
+// One line a pair: the longest draft's round, and the best rate at each acceptance.
+std::vector<std::string> round_lines(const std::vector<Iteration>& iterations) {
+  std::vector<std::string> pairs;
+  for (const Iteration& one : iterations)
+    if (std::find(pairs.begin(), pairs.end(), one.pair) == pairs.end()) pairs.push_back(one.pair);
+  std::vector<std::string> lines;
+  for (const std::string& pair : pairs) {
+    const Iteration* longest = nullptr;
+    std::map<double, const Iteration*> best;
+    for (const Iteration& one : iterations) {
+      if (one.pair != pair || one.n_rounds == 0) continue;
+      if (longest == nullptr || one.n_drafted >= longest->n_drafted) longest = &one;
+      const Iteration*& at = best[one.acceptance];
+      if (at == nullptr || one.tokens_per_second() > at->tokens_per_second()) at = &one;
+    }
+    if (longest == nullptr) continue;
+    char line[160];
+    std::snprintf(line, sizeof line, "%s, K = %d: %.2f ms (draft %.2f verify %.2f rest %.2f)", pair.c_str(),
+                  longest->n_drafted, longest->milliseconds, longest->draft, longest->verify,
+                  longest->milliseconds - longest->draft - longest->verify);
+    std::string text = line;
+    for (const auto& [a, one] : best) {
+      std::snprintf(line, sizeof line, "; a %.1f: %.0f/s K%d", a, one->tokens_per_second(),
+                    one->n_drafted);
+      text += line;
+    }
+    lines.push_back(text + "\n");
+  }
+  return lines;
+}
+
+}  // namespace
+
+std::string Report::to_table() const {
+  std::vector<std::string> lines{device + ", copy " + number(copy_gigabytes_per_second, 0) +
+                                 " GB/s; synthetic weights; % of that copy\n"};
+  int n_failed = 0;
+  for (const Check& c : checks) n_failed += c.passed ? 0 : 1;
+  lines.push_back(std::to_string(checks.size()) + " checks, " + std::to_string(n_failed) +
+                  " failed\n");
+  int n_named = 0;
+  for (const Check& c : checks)
+    if (!c.passed && ++n_named <= 3) lines.push_back("  FAILED: " + c.what + "\n");
   if (!not_run.empty())
-    out += std::to_string(not_run.size()) +
-           " rows not run for lack of time, first: " + not_run.front() + "\n";
+    lines.push_back(std::to_string(not_run.size()) +
+                    " not run for lack of time or memory, first: " + not_run.front() + "\n");
+  const std::vector<std::string> rounds = round_lines(iterations);
+  if (!rounds.empty()) {
+    lines.push_back("rounds with made-up acceptance a (synthetic), draft and target on this device:\n");
+    lines.insert(lines.end(), rounds.begin(), rounds.end());
+  }
+  char line[160];
+  std::snprintf(line, sizeof line, "%-14s %-12s %5s %10s %5s %10s %5s %7s  %s\n", "what", "dtype",
+                "at", "us, 1 row", "%", "us, 11", "%", "growth", "fastest at 1");
+  lines.push_back(line);
+  for (const bool steps : {true, false})
+    for (std::string& one : row_lines(rows, steps)) lines.push_back(std::move(one));
+  std::string out;
+  for (std::size_t i = 0; i < std::min<std::size_t>(lines.size(), kMostLines); ++i) out += lines[i];
   return out;
 }
 

@@ -92,6 +92,11 @@ DraftEngine::DraftEngine(Model& model, Backend& backend, const DraftEngineOption
     throw FatalError(ErrorCode::kConfig,
                      "draft.max_sequences and limits.max_batch_rows must be at least 1");
   options_.prefill_chunk = std::clamp(options_.prefill_chunk, 1, options_.max_batch_rows);
+  if (options_.max_chained == 0)
+    options_.max_chained = backend.gains_by_recording() ? options_.max_ahead : 1;
+  // Ranks choose on the host, so there they are asked step by step.
+  may_chain_ =
+      options_.max_chained > 1 && model.ranks() == nullptr && options_.emission == Emission::kWhole;
 }
 
 DraftEngine::~DraftEngine() = default;
@@ -334,7 +339,7 @@ bool DraftEngine::has_work() const {
 const DraftOutput& DraftEngine::step(TimePoint now) {
   output_.proposals.clear();
   output_.busy.clear();
-  output_.n_rows = output_.n_drafted = 0;
+  output_.n_rows = output_.n_steps = output_.n_drafted = 0;
   expire(now);
   if (emit_overtaken()) return output_;  // these have waited a whole round
   fill_step(now);
@@ -342,7 +347,9 @@ const DraftOutput& DraftEngine::step(TimePoint now) {
     step_.run();
     for (std::size_t i = 0; i < in_step_.size(); ++i) extend(*in_step_[i], i);
     output_.n_rows = static_cast<std::uint32_t>(step_.plan().tokens.size());
-    ++totals_.n_steps;
+    output_.n_steps = 1 + step_.plan().n_ahead;
+    output_.n_rows += step_.plan().n_ahead * static_cast<std::uint32_t>(step_.n_slices());
+    totals_.n_steps += output_.n_steps;
     totals_.n_rows += output_.n_rows;
     totals_.n_drafted += output_.n_drafted;
   }
@@ -351,13 +358,43 @@ const DraftOutput& DraftEngine::step(TimePoint now) {
   return output_;
 }
 
+// How many more guesses it wants and may make.
+std::uint32_t DraftEngine::n_wanted(const Attachment& attachment) const {
+  if (!can_grow(attachment)) return 0;
+  return std::min(attachment.budget - attachment.n_chain(),
+                  max_len_ - static_cast<Position>(attachment.tokens.size()));
+}
+
+// Steps that may follow the next one without the host: until the first of all has its guesses, so
+// that nobody waits for another's. None where a prompt is to be read, where a rule looks at the
+// tokens that were chosen (penalties and bad words of several tokens are counted by the host), and
+// where rows or blocks are scarce.
+std::uint32_t DraftEngine::n_chainable() const {
+  if (!may_chain_ || order_.empty()) return 0;
+  std::uint32_t n_steps = options_.max_chained;
+  std::size_t n_rows = 0;
+  for (const Attachment* attachment : order_) {
+    const bool is_ready = attachment->has_cache && can_grow(*attachment) &&
+                          n_pending(*attachment) <= kFewBehind &&
+                          !attachment->rules.looks_at_tokens();
+    if (!is_ready) return 0;
+    n_steps = std::min(n_steps, n_wanted(*attachment));
+    n_rows += n_pending(*attachment);
+  }
+  if (n_rows > static_cast<std::size_t>(options_.max_batch_rows)) return 0;
+  std::int64_t n_blocks = 0;
+  for (const Attachment* attachment : order_)
+    n_blocks += kv_.blocks_needed(attachment->cache_name, n_pending(*attachment) + n_steps - 1);
+  return n_blocks <= kv_.free_blocks() ? n_steps - 1 : 0;
+}
+
 // Whoever has waited longest goes first, so that nobody starves however small a pass is.
 void DraftEngine::fill_step(TimePoint now) {
-  step_.begin();
   in_step_.clear();
   order_.clear();
   for (const auto& [key, attachment] : attachments_)
     if (wants_rows(*attachment)) order_.push_back(attachment.get());
+  step_.begin(n_chainable());
   std::sort(order_.begin(), order_.end(),
             [](const Attachment* a, const Attachment* b) { return a->turn < b->turn; });
   auto rows_left = static_cast<std::uint32_t>(options_.max_batch_rows);
@@ -372,10 +409,10 @@ void DraftEngine::fill_step(TimePoint now) {
       attachment->is_fresh = false;
     }
     // The last token is fed only with a choice to be made: its row gives the next guess.
-    const std::uint32_t n_wanted = n_pending(*attachment) - (can_grow(*attachment) ? 0 : 1);
-    const bool is_prompt = n_wanted > kFewBehind;
+    const std::uint32_t n_missing = n_pending(*attachment) - (can_grow(*attachment) ? 0 : 1);
+    const bool is_prompt = n_missing > kFewBehind;
     const std::uint32_t n_rows =
-        std::min({n_wanted, rows_left, is_prompt ? chunk_left : rows_left});
+        std::min({n_missing, rows_left, is_prompt ? chunk_left : rows_left});
     if (n_rows == 0) continue;
     bool added = add_slice(*attachment, n_rows);
     while (!added && take_blocks_from_another(*attachment, now))
@@ -398,7 +435,8 @@ bool DraftEngine::add_slice(Attachment& attachment, std::uint32_t n_rows) {
       .add({.seq = attachment.cache_name,
             .known = std::span<const TokenId>(attachment.tokens).subspan(start, n_rows),
             .rules = chooses ? &attachment.rules : nullptr,
-            .guessed = chooses ? attachment.chain() : std::span<const TokenId>{}})
+            .guessed = chooses ? attachment.chain() : std::span<const TokenId>{},
+            .endings = attachment.endings})
       .ok();
 }
 
@@ -439,15 +477,25 @@ void DraftEngine::set_busy(Attachment& attachment, TimePoint now) {
 
 void DraftEngine::extend(Attachment& attachment, std::size_t slice) {
   const PlanSlice& plan = step_.plan().slices[slice];
-  const bool chose = plan.n_choices > 0;
-  const Choice choice = chose ? step_.choices(slice).back() : Choice{};
-  attachment.is_stuck = chose && choice.token < 0;
-  step_.commit(slice, attachment.is_stuck ? plan.n_known - 1 : plan.n_known);
-  if (!chose || attachment.is_stuck) return;
-  attachment.tokens.push_back(choice.token);
-  attachment.confidences.push_back(confidence_byte(choice.logprob));
-  attachment.has_guessed = true;
-  ++output_.n_drafted;
+  if (plan.n_choices == 0) {
+    attachment.is_stuck = false;
+    return step_.commit(slice, plan.n_known);
+  }
+  std::uint32_t n_fed = plan.n_known;
+  for (std::uint32_t k = 0;; ++k, ++n_fed) {
+    const Choice& choice = step_.chained(slice, k);
+    attachment.is_stuck = choice.token < 0;
+    if (attachment.is_stuck) {
+      --n_fed;  // its row is asked again when something has changed
+      break;
+    }
+    attachment.tokens.push_back(choice.token);
+    attachment.confidences.push_back(confidence_byte(choice.logprob));
+    attachment.has_guessed = true;
+    ++output_.n_drafted;
+    if (k == step_.plan().n_ahead || !can_grow(attachment)) break;
+  }
+  step_.commit(slice, std::span<const TokenId>(attachment.tokens).subspan(plan.start, n_fed));
 }
 
 // A record that came before the chain was complete: the target has taken its step without. It is

@@ -101,6 +101,7 @@ struct DraftOutput {
   std::vector<ReadyProposal> proposals;
   std::vector<BusyOutcome> busy;  // lost their blocks to others
   std::uint32_t n_rows = 0;       // 0: nothing was run
+  std::uint32_t n_steps = 0;      // one after another in this pass
   std::uint32_t n_drafted = 0;
 };
 
@@ -140,7 +141,8 @@ class DraftEngine {
 
   bool has_work() const;
   // One batched pass: a row for every attachment that wants a longer chain, chunks for those that
-  // are behind. Also frees attachments whose lease has run out. Valid until the next call.
+  // are behind; or several steps at once on the device, until the first attachment has what it
+  // wants. Also frees attachments whose lease has run out. Valid until the next call.
   const DraftOutput& step(TimePoint now);
 
   DraftSnapshot snapshot() const;
@@ -166,6 +168,8 @@ class DraftEngine {
   bool can_grow(const Attachment& attachment) const;
   bool wants_rows(const Attachment& attachment) const;
   std::uint32_t n_pending(const Attachment& attachment) const;
+  std::uint32_t n_wanted(const Attachment& attachment) const;
+  std::uint32_t n_chainable() const;
   void fill_step(TimePoint now);
   bool add_slice(Attachment& attachment, std::uint32_t n_rows);
   bool take_blocks_from_another(const Attachment& beneficiary, TimePoint now);
@@ -179,6 +183,7 @@ class DraftEngine {
   std::vector<TokenId> eos_ids_;
   Position max_len_ = 0;
   TokenId n_ids_ = 0;
+  bool may_chain_ = false;
   KvCache kv_;
   Step step_;
   Attachments attachments_;

@@ -41,6 +41,9 @@ struct DraftEngineOptions {
   Position max_model_len = 0;    // 0 = the model's; beyond it the draft falls silent
   std::int32_t n_valid_ids = 0;  // as above
   std::uint32_t max_ahead = 32;  // longest chain beyond what is committed
+  // Most steps the device takes before the host listens again; 0: max_ahead where steps are
+  // recorded, 1 elsewhere, since there a step costs what it costs and a correction can save one.
+  std::uint32_t max_chained = 0;
   Emission emission = Emission::kWhole;
   Duration lease =
       std::chrono::seconds(10);  // without a word from its target an attachment is freed

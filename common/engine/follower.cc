@@ -89,6 +89,7 @@ Leader::Leader(Collective* ranks, const CacheShape& shape) : ranks_(ranks) {
 
 void Leader::send(const StepPlan& plan) {
   if (ranks_ == nullptr) return;
+  FORETOKEN_CHECK(plan.n_ahead == 0, "a chain would need the ranks' choices on the device");
   message_ = pack_plan(plan);
   ranks_->broadcast(message_);
 }

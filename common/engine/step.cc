@@ -11,16 +11,19 @@ Step::Step(Model& model, Backend& backend, KvCache& kv, std::int32_t n_valid_ids
       leader_(model.ranks(), {kv.config().n_blocks, kv.config().block_tokens, n_valid_ids}),
       runner_(model, backend, {kv.config().n_blocks, kv.config().block_tokens, n_valid_ids}) {}
 
-void Step::begin() {
+void Step::begin(std::uint32_t n_ahead) {
   reservations_.clear();
   plan_.clear();
+  plan_.n_ahead = n_ahead;
 }
 
 Result<std::size_t> Step::add(const SliceRequest& request) {
   FORETOKEN_CHECK(!request.known.empty() && (request.proposed.empty() || request.guessed.empty()));
   const auto n_known = static_cast<std::uint32_t>(request.known.size());
   const auto n_proposed = static_cast<std::uint32_t>(request.proposed.size());
-  auto reserved = kv_.reserve(request.seq, n_known + n_proposed);
+  FORETOKEN_CHECK(plan_.n_ahead == 0 || (n_proposed == 0 && request.rules != nullptr &&
+                                         !request.rules->looks_at_tokens()));
+  auto reserved = kv_.reserve(request.seq, n_known + n_proposed + plan_.n_ahead);
   if (!reserved.ok()) return reserved.error();
 
   PlanSlice slice{.seq = request.seq,
@@ -50,14 +53,20 @@ Result<std::size_t> Step::add(const SliceRequest& request) {
 }
 
 // Where the sequence's rules lag behind its guesses, they make rows for all of these, and only the
-// last is wanted.
+// last is wanted. A chain's rules do not depend on tokens, so any will do for those to come.
 void Step::append_rules(const SliceRequest& request) {
-  if (request.guessed.empty())
+  if (request.guessed.empty() && plan_.n_ahead == 0)
     return request.rules->append_rows(request.proposed, plan_.rules, plan_.adjustments);
-  const std::size_t n_before = plan_.rules.size();
-  request.rules->append_rows(request.guessed, plan_.rules, plan_.adjustments);
-  plan_.rules[n_before] = plan_.rules.back();
-  plan_.rules.resize(n_before + 1);
+  std::vector<TokenId> tokens(request.guessed.begin(), request.guessed.end());
+  tokens.resize(tokens.size() + plan_.n_ahead);
+  std::vector<RowRule> rows;
+  request.rules->append_rows(tokens, rows, plan_.adjustments);
+  const auto first = rows.begin() + static_cast<std::ptrdiff_t>(request.guessed.size());
+  plan_.rules.push_back(*first);
+  if (plan_.n_ahead == 0) return;
+  plan_.rules_ahead.insert(plan_.rules_ahead.end(), first + 1, rows.end());
+  plan_.n_endings.push_back(static_cast<std::uint32_t>(request.endings.size()));
+  plan_.endings.insert(plan_.endings.end(), request.endings.begin(), request.endings.end());
 }
 
 void Step::run() {
@@ -86,6 +95,15 @@ std::span<const TopLogprob> Step::top(std::size_t slice, std::size_t choice) con
   return runner_.top().subspan(
       row * kMaxTopLogprobs,
       static_cast<std::size_t>(std::min({n, kMaxTopLogprobs, runner_.n_valid()})));
+}
+
+const Choice& Step::chained(std::size_t slice, std::uint32_t k) const {
+  FORETOKEN_CHECK(k <= plan_.n_ahead);
+  return k == 0 ? choices(slice).back() : runner_.ahead()[(k - 1) * n_slices() + slice];
+}
+
+void Step::commit(std::size_t slice, std::span<const TokenId> tokens) {
+  reservations_[slice].commit(tokens);
 }
 
 void Step::commit(std::size_t slice, std::uint32_t n) {

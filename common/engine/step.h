@@ -1,8 +1,10 @@
 // Step: one pass of a model over a ragged batch, as a transaction. add() reserves cache for a
 // sequence's rows, run() copies shared blocks, runs the forward and chooses a token for every row
 // that wants one, commit() keeps a sequence's first positions; whatever is not committed goes home
-// when the next step begins. The target and the draft engine both use it; it knows neither
-// proposals nor who accepts them. Owns the cache's memory and the buffers of a pass. One thread.
+// when the next step begins. A step may be a chain: every sequence is then fed what it chose, time
+// and again, before the host hears of it. The target and the draft engine both use it; it knows
+// neither proposals nor who accepts them. Owns the cache's memory and the buffers of a pass. One
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +29,7 @@ struct SliceRequest {
   const RowRules* rules = nullptr;    // of the known tokens; null: no choices are wanted
   std::span<const TokenId>
       guessed;  // tokens up to the end of `known` that `rules` has not seen; excludes `proposed`
+  std::span<const TokenId> endings;  // after which a chain feeds it no more
 };
 
 class Step {
@@ -34,7 +37,9 @@ class Step {
   // n_valid_ids: ids from here on are never chosen; 0 = all of the model's.
   Step(Model& model, Backend& backend, KvCache& kv, std::int32_t n_valid_ids);
 
-  void begin();  // rolls back what was not committed
+  // Rolls back what was not committed. With n_ahead, a chain: every slice must want one choice, of
+  // rules that do not look at tokens, and is fed n_ahead more times; not with ranks.
+  void begin(std::uint32_t n_ahead = 0);
   // The index of the slice, or kOutOfMemory when blocks lack (nothing has changed then).
   Result<std::size_t> add(const SliceRequest& request);
   void run();
@@ -46,9 +51,18 @@ class Step {
       std::size_t slice) const;  // their tokens; -1 where every token was masked
   std::span<const TopLogprob> top(std::size_t slice,
                                   std::size_t choice) const;  // as many as its rule wants
+  // How many of its proposed tokens were what the rows before them chose.
+  std::uint32_t n_accepted(std::size_t slice) const { return runner_.accepted()[slice]; }
+  // Of a chain: the choice of the slice's own rows (k = 0) and of the k-th step after; meaningless
+  // after an end token.
+  const Choice& chained(std::size_t slice, std::uint32_t k) const;
 
   // Keeps the first n positions of the slice.
   void commit(std::size_t slice, std::uint32_t n);
+  // Keeps these positions, whose tokens may be choices of a chain.
+  void commit(std::size_t slice, std::span<const TokenId> tokens);
+
+  const RecordingStats& recordings() const { return runner_.recordings(); }
 
   Leader& leader() { return leader_; }
 

@@ -36,6 +36,13 @@ struct StepPlan {
   std::vector<RowRule> rules;              // [n_choices]
   std::vector<Adjustment> adjustments;
 
+  // A chain, without ranks only: each slice, which chooses one token, is fed its choice, and the
+  // choice after that, n_ahead times or until one of its end tokens.
+  std::uint32_t n_ahead = 0;
+  std::vector<RowRule> rules_ahead;      // [slices, n_ahead]
+  std::vector<std::uint32_t> n_endings;  // [slices]
+  std::vector<TokenId> endings;          // one after another
+
   void clear() {
     tokens.clear();
     slices.clear();
@@ -44,6 +51,10 @@ struct StepPlan {
     logit_rows.clear();
     rules.clear();
     adjustments.clear();
+    n_ahead = 0;
+    rules_ahead.clear();
+    n_endings.clear();
+    endings.clear();
   }
 };
 

@@ -495,9 +495,8 @@ void TargetEngine::commit_slice(std::size_t slice, Sequence& sequence, TimePoint
   const PlanSlice& plan = step_.plan().slices[slice];
   if (!sequence.is_decoding) totals_.n_prompt_rows += plan.n_known;
   if (plan.n_choices == 0) return step_.commit(slice, plan.n_known);
-  const auto drafted = std::span<const TokenId>(step_.plan().tokens)
-                           .subspan(plan.first_row + plan.n_known, plan.n_proposed);
-  const Acceptance verdict = accept(drafted, step_.chosen(slice));
+  const std::uint32_t n_accepted = step_.n_accepted(slice);
+  const Acceptance verdict{n_accepted, step_.chosen(slice).first(n_accepted + 1)};
   const std::uint32_t n_before = sequence.n_tokens();
   if (sequence.stats.first_token == TimePoint{}) sequence.stats.first_token = now;
   ++sequence.stats.n_steps;

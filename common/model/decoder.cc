@@ -6,17 +6,12 @@
 
 #include "common/base/check.h"
 #include "common/model/shard.h"
-#include "kernels/include/layout.h"
 
 namespace foretoken {
 namespace {
 
 std::size_t floats(std::int32_t rows, std::int64_t columns) {
   return sizeof(float) * static_cast<std::size_t>(rows) * static_cast<std::size_t>(columns);
-}
-
-std::int32_t n_blocks_for(std::int64_t n_tokens, std::int32_t block_tokens) {
-  return static_cast<std::int32_t>((n_tokens + block_tokens - 1) / block_tokens);
 }
 
 }  // namespace
@@ -80,96 +75,20 @@ KvGeometry Decoder::kv_geometry(std::int32_t block_tokens) const {
           .block_tokens = block_tokens};
 }
 
-// Lays all integers of the batch side by side, so that one upload carries them.
-Decoder::Staged Decoder::stage(const ForwardBatch& batch, const PagedKv& kv) {
-  const std::int32_t block_tokens = kv.geometry.block_tokens;
-  const std::size_t n_rows = batch.tokens.size();
-  FORETOKEN_CHECK(n_rows <= static_cast<std::size_t>(options_.max_rows), "more rows than max_rows");
-  std::int32_t max_blocks = 1;
-  for (const SequenceSlice& slice : batch.slices) {
-    FORETOKEN_CHECK(std::int64_t{slice.start} + slice.n_rows <= config_.max_model_len,
-                    "longer than max_model_len");
-    max_blocks =
-        std::max(max_blocks, n_blocks_for(std::int64_t{slice.start} + slice.n_rows, block_tokens));
-  }
-  const std::size_t n_sequences = batch.slices.size(), table = static_cast<std::size_t>(max_blocks);
-  Staged at{};
-  at.positions = n_rows;
-  at.slots = 2 * n_rows;
-  at.row_begin = 3 * n_rows;
-  at.logit_rows = at.row_begin + n_sequences + 1;
-  at.block_tables = at.logit_rows + batch.logit_rows.size();
-  at.n_rows = static_cast<std::int32_t>(n_rows);
-  at.n_sequences = static_cast<std::int32_t>(n_sequences);
-  at.max_blocks = max_blocks;
-
-  std::vector<std::int32_t>& host = host_batch_;
-  host.assign(at.block_tables + n_sequences * table, 0);
-  for (std::size_t r = 0; r < n_rows; ++r) {
-    FORETOKEN_CHECK(batch.tokens[r] >= 0 && batch.tokens[r] < config_.vocab_size,
-                    "token outside the vocabulary");
-    host[r] = batch.tokens[r];
-  }
-  std::uint32_t row = 0;
-  for (std::size_t s = 0; s < n_sequences; ++s) {
-    const SequenceSlice& slice = batch.slices[s];
-    FORETOKEN_CHECK(slice.first_row == row && slice.n_rows <= n_rows - row,
-                    "slices must follow one another");
-    host[at.row_begin + s] = static_cast<std::int32_t>(row);
-    const auto n_blocks = static_cast<std::size_t>(
-        n_blocks_for(std::int64_t{slice.start} + slice.n_rows, block_tokens));
-    FORETOKEN_CHECK(n_blocks <= slice.block_table.size(), "block table too short");
-    for (std::size_t b = 0; b < n_blocks; ++b) {
-      FORETOKEN_CHECK(slice.block_table[b] >= 0 && slice.block_table[b] < kv.n_blocks,
-                      "block outside the cache");
-      host[at.block_tables + s * table + b] = slice.block_table[b];
-    }
-    for (std::uint32_t i = 0; i < slice.n_rows; ++i, ++row) {
-      const auto position = static_cast<std::int32_t>(slice.start + i);
-      host[at.positions + row] = position;
-      host[at.slots + row] =
-          kv_slot(slice.block_table[static_cast<std::size_t>(position / block_tokens)],
-                  position % block_tokens, kv.geometry);
-    }
-  }
-  FORETOKEN_CHECK(row == n_rows, "every row belongs to a slice");
-  host[at.row_begin + n_sequences] = static_cast<std::int32_t>(row);
-  for (std::size_t i = 0; i < batch.logit_rows.size(); ++i) {
-    FORETOKEN_CHECK(batch.logit_rows[i] >= 0 && batch.logit_rows[i] < at.n_rows,
-                    "logits of a row that is not there");
-    host[at.logit_rows + i] = batch.logit_rows[i];
-  }
-  return at;
-}
-
-void Decoder::forward(const ForwardBatch& batch, const PagedKv& kv, float* logits) {
-  const KvGeometry expected = kv_geometry(kv.geometry.block_tokens);
-  FORETOKEN_CHECK(kv.geometry.dtype == expected.dtype &&
-                      kv.geometry.n_layers == expected.n_layers &&
-                      kv.geometry.n_kv_heads == expected.n_kv_heads &&
-                      kv.geometry.head_dim == expected.head_dim,
-                  "a KV cache of another shape");
-  if (batch.tokens.empty()) return;
-  const Staged staged = stage(batch, kv);
-  const std::size_t bytes = host_batch_.size() * sizeof(std::int32_t);
-  if (batch_.size_bytes() < bytes) {
-    backend_.synchronize();  // earlier passes may still read the buffer that goes
-    batch_ = backend_.allocate(std::max(bytes, 2 * batch_.size_bytes()));
-  }
-  backend_.upload(batch_.as<std::int32_t>(), host_batch_.data(), bytes);
-
+void Decoder::forward(const StagedBatch& batch, const PagedKv& kv, float* logits) {
+  if (batch.n_rows == 0) return;
   backend_.embed({.table = &weights_.embedding,
-                  .tokens = device(0),
-                  .n_rows = staged.n_rows,
+                  .tokens = batch.tokens,
+                  .n_rows = batch.n_rows,
                   .hidden = hidden_.as<float>(),
                   .squares = squares_.as<float>()});
   if (options_.ranks != nullptr && sums_ == nullptr)
     backend_.download(host_hidden_.data(), hidden_.as<float>(),
-                      floats(staged.n_rows, config_.n_hidden));
-  run_layers(staged, kv);
+                      floats(batch.n_rows, config_.n_hidden));
+  run_layers(batch, kv);
   backend_.lm_head({.hidden = hidden_.as<float>(),
-                    .rows = device(staged.logit_rows),
-                    .n_rows = static_cast<std::int32_t>(batch.logit_rows.size()),
+                    .rows = batch.logit_rows,
+                    .n_rows = batch.n_logit_rows,
                     .norm = weights_.final_norm.as<float>(),
                     .norm_eps = config_.rms_norm_eps,
                     .head = &head(),
@@ -180,12 +99,12 @@ void Decoder::forward(const ForwardBatch& batch, const PagedKv& kv, float* logit
 
 // Each layer adds two things to the residual stream: what its heads gathered from earlier tokens,
 // and what its gated feed-forward makes of the result.
-void Decoder::run_layers(const Staged& staged, const PagedKv& kv) {
+void Decoder::run_layers(const StagedBatch& batch, const PagedKv& kv) {
   const float scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config_.head_dim)));
   for (std::int32_t layer = 0; layer < config_.n_layers; ++layer) {
     const LayerWeights& w = weights_.layers[static_cast<std::size_t>(layer)];
     backend_.qkv_rope_append({.hidden = hidden_.as<float>(),
-                              .n_rows = staged.n_rows,
+                              .n_rows = batch.n_rows,
                               .norm = w.input_norm.as<float>(),
                               .norm_eps = config_.rms_norm_eps,
                               .qkv = &w.qkv,
@@ -195,28 +114,28 @@ void Decoder::run_layers(const Staged& staged, const PagedKv& kv) {
                               .rope_cos = weights_.rope_cos.as<float>(),
                               .rope_sin = weights_.rope_sin.as<float>(),
                               .n_positions = static_cast<std::int32_t>(config_.max_model_len),
-                              .positions = device(staged.positions),
-                              .slots = device(staged.slots),
+                              .positions = batch.positions,
+                              .slots = batch.slots,
                               .kv = kv,
                               .layer = layer,
                               .q = q_.as<float>(),
                               .squares = squares_.as<float>(),
                               .next = &w.o});
     backend_.attn_paged({.q = q_.as<float>(),
-                         .n_rows = staged.n_rows,
+                         .n_rows = batch.n_rows,
                          .n_heads = own_.n_heads,
-                         .positions = device(staged.positions),
-                         .n_sequences = staged.n_sequences,
-                         .row_begin = device(staged.row_begin),
-                         .block_tables = device(staged.block_tables),
-                         .max_blocks = staged.max_blocks,
+                         .positions = batch.positions,
+                         .n_sequences = batch.n_sequences,
+                         .row_begin = batch.row_begin,
+                         .block_tables = batch.block_tables,
+                         .max_blocks = batch.max_blocks,
                          .kv = kv,
                          .layer = layer,
                          .scale = scale,
                          .out = attention_.as<float>()});
-    add_product(attention_, w.o, staged.n_rows, &w.gate_up);
+    add_product(attention_, w.o, batch.n_rows, &w.gate_up);
     backend_.gate_up_swiglu({.hidden = hidden_.as<float>(),
-                             .n_rows = staged.n_rows,
+                             .n_rows = batch.n_rows,
                              .norm = w.post_norm.as<float>(),
                              .norm_eps = config_.rms_norm_eps,
                              .gate_up = &w.gate_up,
@@ -224,7 +143,7 @@ void Decoder::run_layers(const Staged& staged, const PagedKv& kv) {
                              .squares = squares_.as<float>(),
                              .next = &w.down});
     const bool is_last = layer + 1 == config_.n_layers;
-    add_product(ffn_, w.down, staged.n_rows,
+    add_product(ffn_, w.down, batch.n_rows,
                 is_last ? &head() : &weights_.layers[static_cast<std::size_t>(layer) + 1].qkv);
   }
 }

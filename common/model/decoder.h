@@ -57,23 +57,14 @@ class Decoder : public Model {
   Collective* ranks() const override { return options_.ranks; }
   VocabularySlice vocabulary_slice() const override;
   std::string rank_sums() const override;
-  void forward(const ForwardBatch& batch, const PagedKv& kv, float* logits) override;
+  void forward(const StagedBatch& batch, const PagedKv& kv, float* logits) override;
 
  private:
-  // Where the parts of the one uploaded array lie, in elements.
-  struct Staged {
-    std::size_t positions, slots, row_begin, logit_rows, block_tables;
-    std::int32_t n_rows, n_sequences, max_blocks;
-  };
-  Staged stage(const ForwardBatch& batch, const PagedKv& kv);
-  void run_layers(const Staged& staged, const PagedKv& kv);
+  void run_layers(const StagedBatch& batch, const PagedKv& kv);
   // `next`: what the product after this one multiplies with.
   void add_product(const Buffer& x, const Linear& weight, std::int32_t n_rows, const Linear* next);
   const Linear& head() const {
     return weights_.head.n_out > 0 ? weights_.head : weights_.embedding;
-  }
-  const std::int32_t* device(std::size_t offset) const {
-    return batch_.as<std::int32_t>() + offset;
   }
 
   ModelConfig config_;
@@ -86,8 +77,6 @@ class Decoder : public Model {
   Buffer q_;          // [max_rows, n_heads, head_dim]
   Buffer attention_;  // [max_rows, n_heads, head_dim]
   Buffer ffn_;        // [max_rows, n_ffn]
-  Buffer batch_;      // all integers of a batch; grows, seldom
-  std::vector<std::int32_t> host_batch_;
   // With ranks: [max_rows, n_hidden] each. Without sums on the device the residual stream is kept on
   // the host as well.
   Buffer partial_;
@@ -95,7 +84,7 @@ class Decoder : public Model {
   std::vector<float> host_hidden_, host_partial_;
 };
 
-// Bytes of the buffers above, without the batch; of the config that one rank computes with.
+// Bytes of the buffers above; of the config that one rank computes with.
 std::size_t decoder_scratch_bytes(const ModelConfig& config, std::int32_t max_rows);
 
 }  // namespace foretoken

@@ -30,13 +30,28 @@ struct SequenceSlice {
   std::uint32_t first_row = 0;  // slices follow one another without gaps
   std::uint32_t n_rows = 0;
   Position start = 0;                         // K and V of 0 .. start-1 are in the cache already
-  std::span<const std::int32_t> block_table;  // covers positions 0 .. start + n_rows - 1
+  std::span<const std::int32_t> block_table;  // covers positions 0 .. start + n_rows + n_ahead - 1
+  std::uint32_t n_ahead = 0;                  // positions that later steps of one chain will fill
 };
 
 struct ForwardBatch {
   std::vector<TokenId> tokens;  // [n_rows]
   std::vector<SequenceSlice> slices;
   std::vector<std::int32_t> logit_rows;  // rows whose logits are wanted, ascending
+};
+
+// A batch in device memory. Zero rows: nothing to do.
+struct StagedBatch {
+  std::int32_t n_rows = 0;
+  std::int32_t n_sequences = 0;
+  std::int32_t n_logit_rows = 0;
+  std::int32_t max_blocks = 0;
+  const std::int32_t* tokens = nullptr;        // [n_rows]
+  const std::int32_t* positions = nullptr;     // [n_rows]
+  const std::int32_t* slots = nullptr;         // [n_rows]
+  const std::int32_t* row_begin = nullptr;     // [n_sequences + 1]
+  const std::int32_t* logit_rows = nullptr;    // [n_logit_rows]
+  const std::int32_t* block_tables = nullptr;  // [n_sequences, max_blocks]
 };
 
 class Model {
@@ -58,9 +73,10 @@ class Model {
   // With ranks: whose logits forward() gives, and the width of its rows.
   virtual VocabularySlice vocabulary_slice() const { return {}; }
 
-  // Writes K and V of all rows into their blocks and logits[i] for batch.logit_rows[i].
-  // logits: device address, [batch.logit_rows.size(), config().vocab_size], or the slice's width.
-  virtual void forward(const ForwardBatch& batch, const PagedKv& kv, float* logits) = 0;
+  // Writes K and V of all rows into their blocks and logits[i] for batch.logit_rows[i]. Without
+  // ranks it asks for ops alone, so it may be recorded.
+  // logits: device address, [batch.n_logit_rows, config().vocab_size], or the slice's width.
+  virtual void forward(const StagedBatch& batch, const PagedKv& kv, float* logits) = 0;
 };
 
 }  // namespace foretoken

@@ -13,6 +13,7 @@
 #include "common/base/file.h"
 #include "common/base/json.h"
 #include "common/base/result.h"
+#include "common/model/batch_stage.h"
 #include "common/model/config.h"
 #include "common/model/families.h"
 #include "common/model/hf_folder.h"
@@ -197,7 +198,8 @@ void Writer::write_file(const std::string& file, const std::vector<std::string>&
 // One sequence in a cache of its own, a chunk at a time.
 class Reading {
  public:
-  Reading(Model& model, Backend& backend, std::size_t n_tokens) : model_(model), backend_(backend) {
+  Reading(Model& model, Backend& backend, std::size_t n_tokens)
+      : model_(model), backend_(backend), stage_(model, backend) {
     kv_.geometry = model.kv_geometry(kBlockTokens);
     kv_.n_blocks = static_cast<std::int32_t>((n_tokens + kBlockTokens - 1) / kBlockTokens);
     blocks_ = backend.allocate(kv_.geometry.block_bytes() * static_cast<std::size_t>(kv_.n_blocks));
@@ -216,7 +218,7 @@ class Reading {
     values_.resize(tokens.size() * static_cast<std::size_t>(model_.config().vocab_size));
     const std::size_t bytes = values_.size() * sizeof(float);
     if (logits_.size_bytes() < bytes) logits_ = backend_.allocate(bytes);
-    model_.forward(batch, kv_, logits_.as<float>());
+    model_.forward(stage_.upload(batch, kv_), kv_, logits_.as<float>());
     backend_.download(values_.data(), logits_.as<float>(), bytes);
     length_ += static_cast<Position>(tokens.size());
     return values_;
@@ -225,6 +227,7 @@ class Reading {
  private:
   Model& model_;
   Backend& backend_;
+  BatchStage stage_;
   PagedKv kv_;
   Buffer blocks_, logits_;
   std::vector<std::int32_t> table_;

@@ -54,11 +54,14 @@ std::unique_ptr<Backend> make_backend(const BackendOptions& options) {
   const int own_cores = std::max(1, physical_cores() / std::max(1, options.sharers));
   const int n_threads = options.n_threads > 0 ? options.n_threads : std::min(own_cores, most);
   return std::make_unique<CpuBackend>(select_isa(options.isa), n_threads, options.pin,
-                                      options.sharers);
+                                      options.sharers, options.record);
 }
 
-CpuBackend::CpuBackend(const Isa& isa, int n_threads, bool pin, int sharers)
-    : isa_(isa), team_(n_threads, pin), sharers_(static_cast<std::size_t>(std::max(1, sharers))) {}
+CpuBackend::CpuBackend(const Isa& isa, int n_threads, bool pin, int sharers, Record record)
+    : isa_(isa),
+      team_(n_threads, pin),
+      sharers_(static_cast<std::size_t>(std::max(1, sharers))),
+      record_(record) {}
 
 std::string CpuBackend::numerics() const {
   return std::string("cpu/") + isa_.numerics + "/" + std::to_string(kKernelSet);
@@ -118,6 +121,10 @@ void CpuBackend::do_choose(const ChooseArgs& args) {
 }
 void CpuBackend::do_accept(const AcceptArgs& args) {
   submit([this, args] { accept_now(args); });
+}
+
+void CpuBackend::do_advance(const AdvanceArgs& args) {
+  submit([this, args] { advance_now(args); });
 }
 
 std::unique_ptr<Recording> CpuBackend::do_record(const std::function<void()>& calls) {

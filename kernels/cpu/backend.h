@@ -23,12 +23,14 @@ std::unique_ptr<Backend> make_backend(const BackendOptions& options);
 
 class CpuBackend final : public Backend {
  public:
-  CpuBackend(const Isa& isa, int n_threads, bool pin, int sharers);
+  CpuBackend(const Isa& isa, int n_threads, bool pin, int sharers, Record record);
 
   std::string numerics() const override;
   bool holds(DType weights) const override { return weights != DType::kF8E4M3; }
   std::string description() const override;
   std::size_t free_bytes() const override;
+  // A list of calls takes as long as the calls.
+  bool gains_by_recording() const override { return record_ == Record::kOn; }
 
  private:
   void* do_allocate(std::size_t bytes) override;
@@ -46,6 +48,7 @@ class CpuBackend final : public Backend {
   void do_lm_head(const LmHeadArgs& args) override;
   void do_choose(const ChooseArgs& args) override;
   void do_accept(const AcceptArgs& args) override;
+  void do_advance(const AdvanceArgs& args) override;
   std::unique_ptr<Recording> do_record(const std::function<void()>& calls) override;
   void do_replay(Recording& recording) override;
 
@@ -58,6 +61,7 @@ class CpuBackend final : public Backend {
   void lm_head_now(const LmHeadArgs& args);
   void choose_now(const ChooseArgs& args);
   void accept_now(const AcceptArgs& args);
+  void advance_now(const AdvanceArgs& args);
 
   // Runs `call` now, or keeps it if record() is on.
   template <class Call>
@@ -71,6 +75,7 @@ class CpuBackend final : public Backend {
   const Isa& isa_;
   Team team_;
   const std::size_t sharers_;  // of the host's memory
+  const Record record_;
   MatmulSpace matmul_space_;
   Scratch op_scratch_;
   std::vector<ChooseSpace> choose_spaces_;  // one per member

@@ -51,10 +51,11 @@ void* Scratch::at_least(std::size_t bytes) {
   return pieces_.back();
 }
 
-CudaBackend::CudaBackend(std::unique_ptr<Runtime> runtime, CudaPath path)
+CudaBackend::CudaBackend(std::unique_ptr<Runtime> runtime, CudaPath path, Record record)
     : runtime_(std::move(runtime)),
       info_(runtime_->info()),
       path_(resolve(path, info_)),
+      record_(record),
       rows_(*runtime_),
       parts_(*runtime_),
       qkv_(*runtime_),
@@ -333,6 +334,10 @@ void CudaBackend::do_choose(const ChooseArgs& args) {
 
 void CudaBackend::do_accept(const AcceptArgs& args) {
   cuda::accept(Launch{.runtime = *runtime_, .overlap = path_ >= CudaPath::kRingOverlap}, args);
+}
+
+void CudaBackend::do_advance(const AdvanceArgs& args) {
+  cuda::advance(Launch{.runtime = *runtime_, .overlap = path_ == CudaPath::kRingOverlap}, args);
 }
 
 }  // namespace foretoken::cuda

@@ -39,13 +39,14 @@ struct FinishArgs;
 
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(std::unique_ptr<Runtime> runtime, CudaPath path);
+  CudaBackend(std::unique_ptr<Runtime> runtime, CudaPath path, Record record = Record::kAuto);
   ~CudaBackend() override;
 
   std::string numerics() const override;
   bool holds(DType) const override { return true; }
   std::string description() const override;
   std::size_t free_bytes() const override;
+  bool gains_by_recording() const override { return record_ != Record::kOff; }
 
  private:
   void* do_allocate(std::size_t bytes) override;
@@ -63,6 +64,7 @@ class CudaBackend final : public Backend {
   void do_lm_head(const LmHeadArgs& args) override;
   void do_choose(const ChooseArgs& args) override;
   void do_accept(const AcceptArgs& args) override;
+  void do_advance(const AdvanceArgs& args) override;
   std::unique_ptr<Recording> do_record(const std::function<void()>& calls) override;
   void do_replay(Recording& recording) override;
   std::unique_ptr<RankSums> do_join_ranks(const RankLinks& links) override;
@@ -82,6 +84,7 @@ class CudaBackend final : public Backend {
   std::unique_ptr<Runtime> runtime_;
   DeviceInfo info_;
   CudaPath path_;
+  Record record_;
   bool recording_ = false;
   Scratch rows_;   // prepared rows, and rows moved out of a product's way
   Scratch parts_;  // partial sums of products and of attention

@@ -21,7 +21,7 @@ int index_of(const std::string& device) {
 extern "C" __attribute__((visibility("default"))) Backend* foretoken_cuda_backend(
     const BackendOptions* options) {
   return std::make_unique<cuda::CudaBackend>(cuda::make_runtime(index_of(options->device)),
-                                             options->cuda_path)
+                                             options->cuda_path, options->record)
       .release();
 }
 

@@ -137,5 +137,6 @@ inline constexpr std::int32_t kChooseRows = 16;  // of one pass
 std::int64_t choose_space_bytes(const ChooseArgs& args);
 void choose(const Launch& launch, const ChooseArgs& args, void* space);
 void accept(const Launch& launch, const AcceptArgs& args);
+void advance(const Launch& launch, const AdvanceArgs& args);
 
 }  // namespace foretoken::cuda

@@ -74,8 +74,8 @@ void submit(cuda::Runtime& runtime, std::function<void()> call) {
   static_cast<EmulatedRuntime&>(runtime).submit(std::move(call));
 }
 
-std::unique_ptr<Backend> make_backend(int major, CudaPath path) {
-  return std::make_unique<cuda::CudaBackend>(make_runtime(major), path);
+std::unique_ptr<Backend> make_backend(int major, CudaPath path, Record record) {
+  return std::make_unique<cuda::CudaBackend>(make_runtime(major), path, record);
 }
 
 }  // namespace foretoken::emu

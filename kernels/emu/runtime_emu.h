@@ -14,6 +14,6 @@ std::unique_ptr<cuda::Runtime> make_runtime(int major);
 void submit(cuda::Runtime& runtime, std::function<void()> call);
 
 // The CUDA backend on an emulated device of compute capability major.0.
-std::unique_ptr<Backend> make_backend(int major, CudaPath path);
+std::unique_ptr<Backend> make_backend(int major, CudaPath path, Record record = Record::kAuto);
 
 }  // namespace foretoken::emu

@@ -94,12 +94,15 @@ class Backend {
   void lm_head(const LmHeadArgs& args);
   void choose(const ChooseArgs& args);
   void accept(const AcceptArgs& args);
+  void advance(const AdvanceArgs& args);
 
   // Keeps what `calls` asks for, which may only be ops and copies of this backend, without doing
   // it; replay does it with the same addresses and counts. The contents of memory are read at
   // replay. Every Linear must outlive the recording.
   std::unique_ptr<Recording> record(const std::function<void()>& calls);
   void replay(Recording& recording);
+  // Whether replaying is faster than calling, and what is asked for again and again worth recording.
+  virtual bool gains_by_recording() const = 0;
 
   // Null: sums over ranks go through the host. Throws FatalError where links.tier asks for what
   // cannot be.
@@ -122,6 +125,7 @@ class Backend {
   virtual void do_lm_head(const LmHeadArgs& args) = 0;
   virtual void do_choose(const ChooseArgs& args) = 0;
   virtual void do_accept(const AcceptArgs& args) = 0;
+  virtual void do_advance(const AdvanceArgs& args) = 0;
   virtual std::unique_ptr<Recording> do_record(const std::function<void()>& calls) = 0;
   virtual void do_replay(Recording& recording) = 0;
   virtual std::unique_ptr<RankSums> do_join_ranks(const RankLinks&) { return nullptr; }
@@ -141,6 +145,9 @@ enum class CudaPath : std::uint8_t {
   kRingPrefetch, // and a product that has loaded its last fetches the next one's first into L2
 };
 
+// Whether steps are recorded. kAuto: where replaying is faster. Both give the same bits.
+enum class Record : std::uint8_t { kAuto, kOn, kOff };
+
 struct BackendOptions {
   std::string device = "cpu";  // "cpu"; "cuda" and "cuda:N" load the CUDA library
   int n_threads = 0;           // CPU: 0 = physical cores, at most max_threads
@@ -149,6 +156,7 @@ struct BackendOptions {
   CpuIsa isa = CpuIsa::kAuto;  // CPU: pin a path; kAvx512Bf16 includes VNNI; kAmx adds the matrix unit
   int sharers = 1;             // CPU: like processes on this host; physical cores and free memory are divided
   CudaPath cuda_path = CudaPath::kAuto;
+  Record record = Record::kAuto;
 };
 
 // "auto", "scalar", "avx2", "avx512", "avx512_bf16", "amx"; nothing for any other word.

@@ -193,4 +193,21 @@ struct AcceptArgs {
   Verdict* verdicts = nullptr;              // [n_sequences]
 };
 
+// Makes each sequence's choice its next row, so that steps can follow one another without the host. A sequence goes on
+// while n_left > 0, its choice is a token but none of its end tokens, and its block table reaches; otherwise n_left
+// becomes 0 and its row stays what it was: running it again changes nothing.
+struct AdvanceArgs {
+  const Choice* choices = nullptr;             // [n_sequences], of each sequence's last row
+  std::int32_t n_sequences = 0;
+  const std::int32_t* end_begin = nullptr;     // [n_sequences + 1]: a sequence's range in end_tokens
+  const std::int32_t* end_tokens = nullptr;    // null if no sequence has any
+  const std::int32_t* block_tables = nullptr;  // [n_sequences, max_blocks]
+  std::int32_t max_blocks = 0;
+  std::int32_t block_tokens = 0;
+  std::int32_t* tokens = nullptr;              // [n_sequences], in and out, as all below
+  std::int32_t* positions = nullptr;           // [n_sequences]
+  std::int32_t* slots = nullptr;               // [n_sequences]: block * block_tokens + offset
+  std::int32_t* n_left = nullptr;              // [n_sequences]: steps it may yet take; 0: it rests
+};
+
 }  // namespace foretoken

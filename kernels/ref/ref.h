@@ -58,6 +58,7 @@ std::vector<Real> lm_head(const LmHeadArgs& args, const Matrix& head, InputRound
 void choose(const ChooseArgs& args);
 
 void accept(const AcceptArgs& args);
+void advance(const AdvanceArgs& args);
 
 // Element i of the vector at byte `offset` of a KV cache, widened; before its scale.
 double kv_element(const PagedKv& kv, std::size_t offset, std::int32_t i);

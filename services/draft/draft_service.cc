@@ -298,7 +298,7 @@ void DraftService::step() {
   const DraftOutput& output = engine_.step(begin);
   const TimePoint end = bus_->now();
   if (output.n_rows > 0) {
-    const std::uint32_t took = micros(end - begin);
+    const std::uint32_t took = micros(end - begin) / output.n_steps;
     step_us_ = step_us_ == 0 ? took : (step_us_ * 7 + took) / 8;
   }
   std::map<TargetKey, wire::Proposal> frames;

@@ -53,7 +53,7 @@ DOORS = {
     r"systemd/.*": ["common/runtime/process.cc", "common/runtime/rank_launcher.cc"],
     r"pybind11/.*": ["services/chat_template/*.cc"],
     r"mpi\.h": ["common/collective/mpi.cc"],
-    r"cuda.*": ["kernels/cuda/*"],
+    r"cuda.*": ["kernels/cuda/*", "bench/gpu/handoff.cu"],
 }
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"([^"]+)"|<([^>]+)>)', re.M)

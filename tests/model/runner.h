@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "common/model/batch_stage.h"
 #include "common/model/config.h"
 #include "common/model/model.h"
 #include "kernels/include/backend.h"
@@ -23,7 +24,7 @@ struct RunnerOptions {
 class Runner {
  public:
   Runner(Model& model, Backend& backend, const RunnerOptions& options = {})
-      : model_(model), backend_(backend), options_(options) {
+      : model_(model), backend_(backend), options_(options), stage_(model, backend) {
     kv_.geometry = model.kv_geometry(options.block_tokens);
     kv_.n_blocks = options.n_blocks;
     blocks_ =
@@ -61,7 +62,7 @@ class Runner {
     const auto vocab = static_cast<std::size_t>(model_.config().vocab_size);
     const std::size_t bytes = batch.tokens.size() * vocab * sizeof(float);
     if (logits_.size_bytes() < bytes) logits_ = backend_.allocate(bytes);
-    model_.forward(batch, kv_, logits_.as<float>());
+    model_.forward(stage_.upload(batch, kv_), kv_, logits_.as<float>());
     std::vector<float> flat(batch.tokens.size() * vocab);
     backend_.download(flat.data(), logits_.as<float>(), bytes);
     std::vector<std::vector<float>> rows;
@@ -91,6 +92,7 @@ class Runner {
   Model& model_;
   Backend& backend_;
   RunnerOptions options_;
+  BatchStage stage_;
   Buffer blocks_;
   Buffer logits_;
   PagedKv kv_;

@@ -2,6 +2,7 @@
 
 #include <numeric>
 
+#include "common/model/batch_stage.h"
 #include "common/model/config.h"
 #include "common/spec/finish.h"
 #include "common/spec/row_rules.h"
@@ -29,6 +30,7 @@ PlainAnswer plain_decode(Model& model,
   const Buffer device_choice = backend.allocate(sizeof(Choice));
   const Buffer device_top = backend.allocate(sizeof(TopLogprob) * kMaxTopLogprobs);
 
+  BatchStage stage(model, backend);
   RowRules rules(request.params, end_tokens, request.prompt);
   FinishRules finish(request.params, end_tokens, static_cast<Position>(request.prompt.size()),
                      max_model_len);
@@ -40,7 +42,7 @@ PlainAnswer plain_decode(Model& model,
                        .logit_rows = {}};
     const bool samples = at + 1 == tokens.size();
     if (samples) batch.logit_rows = {0};
-    model.forward(batch, kv, logits.as<float>());
+    model.forward(stage.upload(batch, kv), kv, logits.as<float>());
     if (!samples) continue;
     std::vector<RowRule> row;
     std::vector<Adjustment> adjustments;

@@ -6,6 +6,7 @@
 
 #include "common/base/check.h"
 #include "common/spec/prefix_hash.h"
+#include "kernels/include/layout.h"
 
 namespace foretoken {
 namespace {
@@ -19,13 +20,13 @@ float bell(std::uint64_t key) {
   return sum * 1.73f;
 }
 
-// Where position `at` of a sequence lies: its token, then its position.
-float* slot(const PagedKv& kv, std::span<const std::int32_t> table, Position at) {
-  const auto block_tokens = static_cast<Position>(kv.geometry.block_tokens);
-  const auto block = static_cast<std::size_t>(table[at / block_tokens]);
+// What a slot holds: its token, then its position.
+float* place(const PagedKv& kv, std::int32_t slot) {
+  const auto block_tokens = static_cast<std::size_t>(kv.geometry.block_tokens);
+  const auto block = static_cast<std::size_t>(slot) / block_tokens;
   FORETOKEN_CHECK(block < static_cast<std::size_t>(kv.n_blocks));
   auto* floats = reinterpret_cast<float*>(kv.blocks + block * kv.geometry.block_bytes());
-  return floats + 2 * (at % block_tokens);
+  return floats + 2 * (static_cast<std::size_t>(slot) % block_tokens);
 }
 
 }  // namespace
@@ -62,40 +63,39 @@ Fingerprint ScriptedModel::fingerprint() const {
   return mix64(options_.text_seed ^ mix64(options_.error_seed));
 }
 
-void ScriptedModel::forward(const ForwardBatch& batch, const PagedKv& kv, float* logits) {
+void ScriptedModel::forward(const StagedBatch& batch, const PagedKv& kv, float* logits) {
   ++n_forwards_;
-  most_rows_ = std::max(most_rows_, batch.tokens.size());
+  most_rows_ = std::max(most_rows_, static_cast<std::size_t>(batch.n_rows));
   const auto vocab = static_cast<std::size_t>(options_.vocab_size);
   // All rows write before any reads, as a layer of a real model does.
-  for (const SequenceSlice& slice : batch.slices) {
-    for (std::uint32_t i = 0; i < slice.n_rows; ++i) {
-      const Position at = slice.start + i;
-      const std::uint32_t words[2] = {static_cast<std::uint32_t>(batch.tokens[slice.first_row + i]),
-                                      at};
-      std::memcpy(slot(kv, slice.block_table, at), words, sizeof(words));
-    }
+  for (std::int32_t row = 0; row < batch.n_rows; ++row) {
+    const std::uint32_t words[2] = {static_cast<std::uint32_t>(batch.tokens[row]),
+                                    static_cast<std::uint32_t>(batch.positions[row])};
+    std::memcpy(place(kv, batch.slots[row]), words, sizeof(words));
   }
-  std::size_t n_done = 0;
-  for (const SequenceSlice& slice : batch.slices) {
-    for (std::uint32_t i = 0; i < slice.n_rows; ++i) {
-      const std::uint32_t row = slice.first_row + i;
-      if (n_done == batch.logit_rows.size() ||
-          batch.logit_rows[n_done] != static_cast<std::int32_t>(row))
-        continue;
+  std::int32_t n_done = 0;
+  for (std::int32_t s = 0; s < batch.n_sequences; ++s) {
+    const std::int32_t* table = batch.block_tables + std::ptrdiff_t{s} * batch.max_blocks;
+    for (std::int32_t row = batch.row_begin[s]; row < batch.row_begin[s + 1]; ++row) {
+      if (n_done == batch.n_logit_rows || batch.logit_rows[n_done] != row) continue;
       prefix_.clear();
-      for (Position at = 0; at <= slice.start + i; ++at) {
+      for (std::int32_t at = 0; at <= batch.positions[row]; ++at) {
+        const std::int32_t block_tokens = kv.geometry.block_tokens;
         std::uint32_t words[2];
-        std::memcpy(words, slot(kv, slice.block_table, at), sizeof(words));
+        std::memcpy(words,
+                    place(kv, kv_slot(table[at / block_tokens], at % block_tokens, kv.geometry)),
+                    sizeof(words));
         // What was written for another position is not this text's token.
-        prefix_.push_back(words[1] == at ? static_cast<TokenId>(words[0])
-                                         : -1 - static_cast<TokenId>(words[0]));
+        prefix_.push_back(words[1] == static_cast<std::uint32_t>(at)
+                              ? static_cast<TokenId>(words[0])
+                              : -1 - static_cast<TokenId>(words[0]));
       }
-      scripted_logits(options_, prefix_, std::span(logits + n_done * vocab, vocab));
-      ++n_done;
+      const auto done = static_cast<std::size_t>(n_done++);
+      scripted_logits(options_, prefix_, std::span(logits + done * vocab, vocab));
     }
   }
-  FORETOKEN_CHECK(n_done == batch.logit_rows.size(), "logit rows are ascending rows of the batch");
-  last_logits_.assign(logits, logits + n_done * vocab);
+  FORETOKEN_CHECK(n_done == batch.n_logit_rows, "logit rows are ascending rows of the batch");
+  last_logits_.assign(logits, logits + static_cast<std::size_t>(n_done) * vocab);
 }
 
 }  // namespace foretoken

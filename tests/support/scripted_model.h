@@ -37,7 +37,7 @@ class ScriptedModel final : public Model {
   Fingerprint fingerprint() const override;
   std::size_t weight_bytes() const override { return 0; }
   std::int32_t max_rows() const override { return options_.max_rows; }
-  void forward(const ForwardBatch& batch, const PagedKv& kv, float* logits) override;
+  void forward(const StagedBatch& batch, const PagedKv& kv, float* logits) override;
 
   // Of the last forward: [n_logit_rows, vocab_size].
   std::span<const float> last_logits() const { return last_logits_; }

@@ -24,12 +24,12 @@ class WholeView final : public Model {
   std::size_t weight_bytes() const override { return model_.weight_bytes(); }
   std::int32_t max_rows() const override { return model_.max_rows(); }
 
-  void forward(const ForwardBatch& batch, const PagedKv& kv, float* logits) override {
+  void forward(const StagedBatch& batch, const PagedKv& kv, float* logits) override {
     if (model_.ranks() == nullptr) return model_.forward(batch, kv, logits);
     Collective& ranks = *model_.ranks();
     const auto width = static_cast<std::size_t>(model_.vocabulary_slice().n_ids);
     const auto vocab = static_cast<std::size_t>(config().vocab_size);
-    const std::size_t n_rows = batch.logit_rows.size();
+    const auto n_rows = static_cast<std::size_t>(batch.n_logit_rows);
     const Buffer device = backend_.allocate(std::max<std::size_t>(1, n_rows * width) * sizeof(float));
     model_.forward(batch, kv, device.as<float>());
     std::vector<float> mine(n_rows * width);

@@ -1,0 +1,352 @@
+// A draft that takes several steps on the device before its host hears of it says what one says
+// that is asked step by step: token for token, whatever the budgets, the end tokens, the blocks and
+// who comes and goes.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "common/engine/draft_engine.h"
+#include "common/kv/invariants.h"
+#include "common/model/config.h"
+#include "common/model/init_random.h"
+#include "common/model/load_model.h"
+#include "common/spec/prefix_hash.h"
+#include "tests/support/scripted_model.h"
+#include "tests/support/temp_folder.h"
+#if defined(FORETOKEN_EMU)
+#include "kernels/emu/runtime_emu.h"
+#endif
+
+namespace foretoken {
+namespace {
+
+constexpr PrefixHash kRoot = 42;
+const TimePoint kStart{std::chrono::hours(1)};
+
+DraftKey key(std::uint64_t seq) {
+  return {.target = WorkerId{1}, .incarnation = Incarnation{1}, .seq = SeqId{seq}};
+}
+
+DraftEngineOptions options_with(std::uint32_t max_chained, std::int32_t block_tokens) {
+  DraftEngineOptions options;
+  options.kv = {.n_blocks = 400, .block_tokens = block_tokens};
+  options.max_batch_rows = 64;
+  options.prefill_chunk = 16;
+  options.max_model_len = 120;
+  options.max_chained = max_chained;
+  return options;
+}
+
+struct Said {
+  std::vector<TokenId> tokens;
+  std::vector<std::uint8_t> confidences;
+  bool operator==(const Said&) const = default;
+};
+
+using SaidOf = std::map<std::uint64_t, Said>;  // what was last said of each sequence
+
+void step(DraftEngine& engine, SaidOf& said, std::uint64_t& n_chained) {
+  const DraftOutput& output = engine.step(kStart);
+  if (output.n_steps > 1) n_chained += output.n_steps;
+  for (const ReadyProposal& one : output.proposals)
+    said[one.key.seq.value] = {one.tokens, one.confidences};
+  EXPECT_TRUE(output.busy.empty());
+}
+
+// Until nothing is left to do.
+void run(DraftEngine& engine, SaidOf& said, std::uint64_t& n_chained) {
+  for (int i = 0; engine.has_work(); ++i) {
+    ASSERT_LT(i, 2000) << "no end";
+    step(engine, said, n_chained);
+  }
+  const auto violations = kv_violations(engine.kv().snapshot());
+  EXPECT_TRUE(violations.empty()) << violations.front();
+}
+
+// Two engines hear the same words; one of them chains.
+class Pair {
+ public:
+  Pair(Model& model,
+       Backend& backend,
+       Model& other,
+       Backend& other_backend,
+       std::uint64_t seed,
+       std::int32_t vocab)
+      : dice_(seed),
+        vocab_(vocab),
+        stepwise_(model, backend, options_with(1, block_tokens_)),
+        chaining_(other, other_backend, options_with(max_chained_, block_tokens_)) {}
+
+  void play(int n_rounds) {
+    for (int i = 0; i < n_rounds; ++i) {
+      if (texts_.empty() || (texts_.size() < 5 && one_in(3))) join();
+      if (texts_.size() > 1 && one_in(6)) leave();
+      follow_some();
+      SaidOf want, got;
+      std::uint64_t none = 0;
+      if (one_in(3)) {  // records overtake guesses
+        step(stepwise_, want, none);
+        step(chaining_, got, n_chained);
+        if (one_in(2)) follow_some();
+      }
+      run(stepwise_, want, none);
+      run(chaining_, got, n_chained);
+      EXPECT_EQ(none, 0u);
+      for (SaidOf* all : {&want, &got}) {  // beyond what is wanted each says as much as it has
+        std::erase_if(*all, [&](const auto& one) {
+          return !texts_.contains(one.first) || texts_.at(one.first).budget == 0;
+        });
+        for (auto& [seq, said] : *all) {
+          const std::size_t n = std::min<std::size_t>(texts_.at(seq).budget, said.tokens.size());
+          said.tokens.resize(n);
+          said.confidences.resize(n);
+        }
+      }
+      EXPECT_EQ(got, want) << "round " << i;
+      for (const auto& [seq, said] : want) {
+        const auto& ends = texts_.at(seq).endings;
+        n_ended += !said.tokens.empty() &&
+                   std::find(ends.begin(), ends.end(), said.tokens.back()) != ends.end();
+        last_[seq] = said.tokens;
+      }
+      if (::testing::Test::HasFailure()) return;
+    }
+    EXPECT_EQ(stepwise_.snapshot().n_kept, chaining_.snapshot().n_kept);
+  }
+
+  std::uint64_t n_chained = 0, n_ended = 0;
+
+ private:
+  struct Text {
+    std::vector<TokenId> tokens, endings;
+    Epoch epoch{};
+    std::uint32_t budget = 0;
+  };
+  bool one_in(std::uint64_t n) { return dice_() % n == 0; }
+  TokenId token() { return static_cast<TokenId>(dice_() % static_cast<std::uint64_t>(vocab_)); }
+
+  void join() {
+    const std::uint64_t seq = ++n_joined_;
+    Text text;
+    for (std::uint64_t n = 1 + dice_() % 20; n > 0; --n) text.tokens.push_back(token());
+    AttachRequest request{.key = key(seq), .lease = Lease{1}, .root = kRoot};
+    SamplingParams& p = request.params;
+    p.temperature = one_in(2) ? 0.0f : 1.0f;
+    p.seed = dice_();
+    p.max_tokens = 1000;
+    if (one_in(3)) p.top_k = 1 + static_cast<std::uint32_t>(dice_() % 20);
+    if (one_in(3)) p.top_p = 0.8f;
+    if (one_in(4)) p.min_p = 0.05f;
+    if (one_in(4)) p.logit_bias = {{token(), 2.0f}, {token(), -50.0f}};
+    if (one_in(4)) p.min_tokens = static_cast<std::uint32_t>(dice_() % 12);
+    if (one_in(8)) p.repetition_penalty = 1.3f;
+    if (one_in(12)) p.bad_words = {{token(), token()}};
+    for (std::uint64_t n = dice_() % 5; n > 0; --n) p.stop_token_ids.push_back(token());
+    p.ignore_eos = true;
+    text.endings = p.stop_token_ids;
+    request.n_prompt = static_cast<std::uint32_t>(text.tokens.size());
+    request.tokens = text.tokens;
+    request.prefix = prefix_hash_extend(kRoot, text.tokens);
+    request.budget = text.budget = static_cast<std::uint32_t>(dice_() % 12);
+    AttachRequest same = request;
+    (void)stepwise_.attach(std::move(request), kStart);
+    (void)chaining_.attach(std::move(same), kStart);
+    texts_[seq] = std::move(text);
+  }
+
+  void leave() {
+    const auto at = std::next(texts_.begin(), static_cast<std::ptrdiff_t>(dice_() % texts_.size()));
+    stepwise_.detach(key(at->first), Lease{1});
+    chaining_.detach(key(at->first), Lease{1});
+    last_.erase(at->first);
+    texts_.erase(at);
+  }
+
+  // A target that keeps some of what was last proposed, and adds a token of its own.
+  void follow_some() {
+    for (auto& [seq, text] : texts_) {
+      if (one_in(4)) continue;
+      const auto from = static_cast<Position>(text.tokens.size());
+      const std::vector<TokenId> proposed = last_[seq];
+      const std::size_t n_kept = proposed.empty() ? 0 : dice_() % (proposed.size() + 1);
+      text.tokens.insert(text.tokens.end(), proposed.begin(),
+                         proposed.begin() + static_cast<std::ptrdiff_t>(n_kept));
+      text.tokens.push_back(token());
+      last_[seq] = {};
+      text.epoch = Epoch{text.epoch.value + 1};
+      text.budget = static_cast<std::uint32_t>(dice_() % 14);
+      const FollowRequest request{.key = key(seq),
+                                  .lease = Lease{1},
+                                  .epoch = text.epoch,
+                                  .from = from,
+                                  .tail = std::span<const TokenId>(text.tokens).subspan(from),
+                                  .prefix = prefix_hash_extend(kRoot, text.tokens),
+                                  .budget = text.budget};
+      (void)stepwise_.follow(request, kStart);
+      (void)chaining_.follow(request, kStart);
+    }
+  }
+
+  std::mt19937_64 dice_;
+  std::int32_t vocab_;
+  std::int32_t block_tokens_ = one_in(2) ? 4 : 16;
+  std::uint32_t max_chained_ = one_in(3) ? 3 : 16;
+  DraftEngine stepwise_, chaining_;
+  std::map<std::uint64_t, Text> texts_;
+  std::map<std::uint64_t, std::vector<TokenId>> last_;  // proposed
+  std::uint64_t n_joined_ = 0;
+};
+
+TEST(Chain, OfAScriptedModelIsWhatItsStepsAre) {
+  const auto backend = make_backend({.device = "cpu", .n_threads = 1});
+  std::uint64_t n_chained = 0, n_ended = 0;
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
+    ScriptedModel model({.vocab_size = 40, .max_model_len = 200, .eos_token_ids = {}});
+    Pair pair(model, *backend, model, *backend, seed, 40);
+    pair.play(30);
+    if (HasFailure()) return;
+    n_chained += pair.n_chained;
+    n_ended += pair.n_ended;
+  }
+  EXPECT_GT(n_chained, 2000u);
+  EXPECT_GT(n_ended, 100u);
+}
+
+// The replayed and the called, in every combination of family and weights.
+TEST(Chain, OfARandomDecoderIsWhatItsStepsAre) {
+  std::uint64_t n_chained = 0, seed = 100;
+  for (const WeightDType dtype : {WeightDType::kF32, WeightDType::kBf16, WeightDType::kI8})
+    for (const Family family : {Family::kLlama, Family::kQwen3})
+      for (const Record record : {Record::kOff, Record::kOn}) {
+        SCOPED_TRACE(::testing::Message() << "seed " << seed);
+        const test::TempFolder folder;
+        write_random_model(folder / "model", {.config = tiny_config(family), .seed = ++seed});
+        const auto backend = make_backend({.device = "cpu", .n_threads = 1});
+        const auto other = make_backend({.device = "cpu", .n_threads = 1, .record = record});
+        const LoadOptions load{.dtype = dtype, .max_rows = 64, .max_model_len = 128};
+        const auto model = load_model(folder / "model", *backend, load);
+        const auto same = load_model(folder / "model", *other, load);
+        Pair pair(*model, *backend, *same, *other, seed, 256);
+        pair.play(20);
+        if (HasFailure()) return;
+        n_chained += pair.n_chained;
+      }
+  EXPECT_GT(n_chained, 300u);
+}
+
+#if defined(FORETOKEN_EMU)
+TEST(Chain, OnAnEmulatedDeviceIsWhatItsStepsAre) {
+  const test::TempFolder folder;
+  write_random_model(folder / "model", {.config = tiny_config(Family::kLlama), .seed = 9});
+  const auto backend = emu::make_backend(9, CudaPath::kSimple, Record::kOff);
+  const auto other = emu::make_backend(9, CudaPath::kSimple);
+  const LoadOptions load{.dtype = WeightDType::kBf16, .max_rows = 64, .max_model_len = 128};
+  const auto model = load_model(folder / "model", *backend, load);
+  const auto same = load_model(folder / "model", *other, load);
+  Pair pair(*model, *backend, *same, *other, 7, 256);
+  pair.play(6);
+  EXPECT_GT(pair.n_chained, 10u);
+}
+#endif
+
+class ChainTest : public ::testing::Test {
+ protected:
+  void attach(std::uint64_t seq, std::uint32_t budget, SamplingParams params) {
+    const std::vector<TokenId> tokens{3, 1, 4, static_cast<TokenId>(seq)};
+    params.max_tokens = 1000;
+    AttachRequest request{.key = key(seq), .lease = Lease{1}, .root = kRoot, .params = params};
+    request.n_prompt = 4;
+    request.prefix = prefix_hash_extend(kRoot, tokens);
+    request.tokens = tokens;
+    request.budget = budget;
+    ASSERT_TRUE(std::holds_alternative<Applied>(engine_.attach(std::move(request), kStart)));
+  }
+  std::vector<std::uint32_t> steps_of_passes() {
+    std::vector<std::uint32_t> steps;
+    while (engine_.has_work()) steps.push_back(engine_.step(kStart).n_steps);
+    return steps;
+  }
+  std::unique_ptr<Backend> backend_ = make_backend({.device = "cpu", .n_threads = 1});
+  ScriptedModel model_{{.vocab_size = 40, .max_model_len = 200, .eos_token_ids = {}}};
+  DraftEngine engine_{model_, *backend_, options_with(16, 4)};
+};
+
+TEST_F(ChainTest, EndsWithTheFirstThatHasWhatItWants) {
+  attach(1, 9, {.temperature = 0});
+  attach(2, 4, {.temperature = 0});
+  EXPECT_EQ(steps_of_passes(), (std::vector<std::uint32_t>{1, 3, 5}));  // prompts, 2's, 1's
+}
+
+// What a rule says of the third guess may depend on the second: the host counts, so it is asked.
+TEST_F(ChainTest, RulesThatLookAtTokensAreAskedStepByStep) {
+  SamplingParams words{.temperature = 0};
+  words.bad_words = {{1, 2}};
+  SamplingParams one_word{.temperature = 0};
+  one_word.bad_words = {{1}};
+  const std::vector<std::uint32_t> stepwise(5, 1), chained{1, 4};
+  std::uint64_t seq = 0;
+  for (const auto& [params, want] :
+       {std::pair{SamplingParams{.temperature = 0, .repetition_penalty = 1.1f}, stepwise},
+        {SamplingParams{.temperature = 0, .presence_penalty = 0.5f}, stepwise},
+        {SamplingParams{.temperature = 1, .frequency_penalty = 0.5f}, stepwise},
+        {words, stepwise},
+        {one_word, chained},
+        {SamplingParams{.temperature = 1, .top_k = 5, .top_p = 0.9f, .min_p = 0.01f}, chained}}) {
+    attach(++seq, 5, params);
+    EXPECT_EQ(steps_of_passes(), want) << "sequence " << seq;
+    engine_.detach(key(seq), Lease{1});
+  }
+}
+
+// Where steps are not recorded the host listens after each, or a correction would wait for the
+// rest.
+TEST_F(ChainTest, TheCpuStepsOneByOneUnlessAsked) {
+  DraftEngine engine(model_, *backend_, options_with(0, 4));
+  const auto recording = make_backend({.device = "cpu", .n_threads = 1, .record = Record::kOn});
+  DraftEngine other(model_, *recording, options_with(0, 4));
+  for (DraftEngine* one : {&engine, &other}) {
+    const std::vector<TokenId> tokens{1, 2, 3};
+    AttachRequest request{.key = key(1), .lease = Lease{1}, .root = kRoot};
+    request.params.temperature = 0;
+    request.n_prompt = 3;
+    request.prefix = prefix_hash_extend(kRoot, tokens);
+    request.tokens = tokens;
+    request.budget = 6;
+    (void)one->attach(std::move(request), kStart);
+    std::uint32_t most = 0;
+    while (one->has_work()) most = std::max(most, one->step(kStart).n_steps);
+    EXPECT_EQ(most, one == &engine ? 1u : 5u);
+  }
+}
+
+// A chain takes blocks for guesses to come only where nobody has to give any up.
+TEST_F(ChainTest, ScarceBlocksMakeItShort) {
+  auto options = options_with(16, 4);
+  options.kv.n_blocks = 3;
+  DraftEngine engine(model_, *backend_, options);
+  const std::vector<TokenId> tokens{1, 2, 3, 4, 5};
+  AttachRequest request{.key = key(1), .lease = Lease{1}, .root = kRoot};
+  request.params.temperature = 0;
+  request.n_prompt = 5;
+  request.prefix = prefix_hash_extend(kRoot, tokens);
+  request.tokens = tokens;
+  request.budget = 20;
+  (void)engine.attach(std::move(request), kStart);
+  std::size_t n_said = 0, n_busy = 0;
+  for (int i = 0; i < 50 && engine.has_work(); ++i) {
+    const DraftOutput& output = engine.step(kStart);
+    for (const ReadyProposal& one : output.proposals) n_said = one.tokens.size();
+    n_busy += output.busy.size();
+  }
+  EXPECT_EQ(n_busy, 1u) << "as a stepwise one would";
+  EXPECT_EQ(n_said, 0u);
+  EXPECT_EQ(engine.snapshot().kv.n_used, 0);
+}
+
+}  // namespace
+}  // namespace foretoken

@@ -1,0 +1,220 @@
+// A pass that is replayed has the bits of one that is called, whatever its shape, and shapes are
+// forgotten where there are too many: on the CPU, and with the CUDA kernels on an emulated device.
+#include "common/engine/recordings.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "common/engine/step.h"
+#include "common/model/init_random.h"
+#include "common/model/load_model.h"
+#include "tests/support/temp_folder.h"
+#if defined(FORETOKEN_EMU)
+#include "kernels/emu/runtime_emu.h"
+#endif
+
+namespace foretoken {
+namespace {
+
+using BackendMaker = std::unique_ptr<Backend> (*)(Record);
+
+std::unique_ptr<Backend> cpu(Record record) {
+  return make_backend({.device = "cpu", .n_threads = 1, .record = record});
+}
+
+TEST(Recordings, AShapeIsCalledOnceThenRecordedAndReplayed) {
+  const auto backend = cpu(Record::kOn);
+  Recordings recordings(*backend, 2);
+  const Buffer from = backend->allocate(4), to = backend->allocate(4);
+  int n_calls = 0;
+  const auto run = [&](std::int32_t n_rows) {
+    recordings.run({.n_rows = n_rows}, [&] {
+      ++n_calls;
+      backend->copy(to.as<int>(), from.as<int>(), 4);
+    });
+    int value = 0;
+    backend->download(&value, to.as<int>(), 4);
+    return value;
+  };
+  for (int i = 1; i <= 4; ++i) {
+    backend->upload(from.as<int>(), &i, 4);
+    EXPECT_EQ(run(7), i);
+  }
+  EXPECT_EQ(n_calls, 2) << "once for itself, once to be recorded";
+  EXPECT_EQ(recordings.stats().n_recorded, 1u);
+  EXPECT_EQ(recordings.stats().n_replayed, 3u);
+  run(8);
+  run(7);
+  run(9);  // 8 has not been used for longest
+  EXPECT_EQ(recordings.size(), 2u);
+  EXPECT_EQ(recordings.stats().n_forgotten, 1u);
+  n_calls = 0;
+  run(7);
+  EXPECT_EQ(n_calls, 0) << "what is used stays";
+  run(8);
+  EXPECT_EQ(n_calls, 1);
+  recordings.clear();
+  run(7);
+  EXPECT_EQ(n_calls, 2);
+  run(Recordings::kMostRows + 1);
+  run(Recordings::kMostRows + 1);
+  EXPECT_EQ(recordings.size(), 1u) << "large passes are not worth it";
+}
+
+TEST(Recordings, WhereNothingIsGainedCallsAreMade) {
+  const auto backend = cpu(Record::kAuto);
+  Recordings recordings(*backend);
+  int n_calls = 0;
+  for (int i = 0; i < 5; ++i) recordings.run({.n_rows = 1}, [&] { ++n_calls; });
+  EXPECT_EQ(n_calls, 5);
+  EXPECT_EQ(recordings.size(), 0u);
+}
+
+// One engine's worth of step: a cache, a model, and sequences that verify random proposals.
+class Verifier {
+ public:
+  Verifier(const std::filesystem::path& folder, WeightDType dtype, std::unique_ptr<Backend> backend)
+      : backend_(std::move(backend)),
+        model_(
+            load_model(folder, *backend_, {.dtype = dtype, .max_rows = 128, .max_model_len = 512})),
+        kv_({.n_blocks = 200, .block_tokens = 4}),
+        step_(*model_, *backend_, kv_, 250) {}
+
+  struct Sequence {
+    SeqId id{};
+    std::vector<TokenId> tokens;
+    std::unique_ptr<RowRules> rules;
+  };
+  void open(SeqId id, const std::vector<TokenId>& prompt, const SamplingParams& params) {
+    ASSERT_TRUE(kv_.open(id, prompt, 0).ok());
+    sequences_.push_back(
+        {id, prompt, std::make_unique<RowRules>(params, std::vector<TokenId>{0}, prompt)});
+  }
+  void close(std::size_t index) {
+    kv_.close(sequences_[index].id);
+    sequences_.erase(sequences_.begin() + static_cast<std::ptrdiff_t>(index));
+  }
+
+  // Verifies proposals for all sequences; everything that came back, as bytes.
+  std::vector<std::byte> round(const std::vector<std::vector<TokenId>>& proposed) {
+    step_.begin();
+    for (std::size_t i = 0; i < sequences_.size(); ++i) {
+      Sequence& s = sequences_[i];
+      const Position start = kv_.length(s.id);
+      EXPECT_TRUE(step_
+                      .add({.seq = s.id,
+                            .known = std::span<const TokenId>(s.tokens).subspan(start),
+                            .proposed = proposed[i],
+                            .rules = s.rules.get()})
+                      .ok());
+    }
+    step_.run();
+    std::vector<std::byte> all;
+    const auto keep = [&](const auto& span) {
+      const auto bytes = std::as_bytes(span);
+      all.insert(all.end(), bytes.begin(), bytes.end());
+    };
+    for (std::size_t i = 0; i < sequences_.size(); ++i) {
+      Sequence& s = sequences_[i];
+      for (const Choice& c : step_.choices(i)) {
+        keep(std::span(&c.score, 1));
+        keep(std::span(&c.token, 1));
+        keep(std::span(&c.logprob, 1));
+      }
+      for (std::size_t k = 0; k < step_.choices(i).size(); ++k) keep(step_.top(i, k));
+      const std::uint32_t n = step_.n_accepted(i);
+      keep(std::span(&n, 1));
+      // What the device says is what the rule says.
+      std::uint32_t expected = 0;
+      while (expected < proposed[i].size() && proposed[i][expected] == step_.chosen(i)[expected])
+        ++expected;
+      EXPECT_EQ(n, expected);
+      step_.commit(i, step_.plan().slices[i].n_known + n);
+      for (std::uint32_t k = 0; k <= n; ++k) {
+        s.tokens.push_back(step_.chosen(i)[k]);
+        s.rules->commit(s.tokens.back());
+      }
+    }
+    return all;
+  }
+  std::vector<Sequence>& sequences() { return sequences_; }
+  const RecordingStats& stats() const { return step_.recordings(); }
+
+ private:
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Model> model_;
+  KvCache kv_;
+  Step step_;
+  std::vector<Sequence> sequences_;
+};
+
+SamplingParams random_params(std::mt19937_64& dice) {
+  SamplingParams p{.temperature = dice() % 3 == 0 ? 0.0f : 1.0f};
+  p.seed = dice();
+  if (dice() % 3 == 0) p.top_k = 1 + static_cast<std::uint32_t>(dice() % 20);
+  if (dice() % 3 == 0) p.top_p = 0.9f;
+  if (dice() % 3 == 0) p.repetition_penalty = 1.2f;
+  if (dice() % 3 == 0) p.n_logprobs = static_cast<std::int32_t>(dice() % 4);
+  return p;
+}
+
+void expect_equal_bits(BackendMaker make,
+                       Family family,
+                       WeightDType dtype,
+                       int n_rounds,
+                       std::size_t most_sequences,
+                       int most_proposed) {
+  const test::TempFolder folder;
+  write_random_model(folder / "model", {.config = tiny_config(family), .seed = 5});
+  Verifier called(folder / "model", dtype, make(Record::kOff));
+  Verifier recorded(folder / "model", dtype, make(Record::kOn));
+  std::mt19937_64 dice(20251121);
+  std::uint64_t n_opened = 0;
+  std::vector<TokenId> twin;  // a text to agree with, now and then
+  for (int i = 0; i < n_rounds; ++i) {
+    auto& sequences = called.sequences();
+    while (sequences.empty() || (sequences.size() < most_sequences && dice() % 8 == 0)) {
+      std::vector<TokenId> prompt(1 + dice() % 9);
+      for (TokenId& token : prompt) token = static_cast<TokenId>(1 + dice() % 249);
+      const SamplingParams params = random_params(dice);
+      const SeqId id{++n_opened};
+      called.open(id, prompt, params);
+      recorded.open(id, prompt, params);
+    }
+    std::vector<std::vector<TokenId>> proposed(sequences.size());
+    for (std::size_t s = 0; s < proposed.size(); ++s)
+      for (std::uint64_t n = dice() % static_cast<std::uint64_t>(most_proposed + 1); n > 0; --n)
+        proposed[s].push_back(static_cast<TokenId>(1 + dice() % 249));
+    const auto want = called.round(proposed);
+    ASSERT_EQ(recorded.round(proposed), want) << "round " << i;
+    for (std::size_t s = 0; s < sequences.size(); ++s)
+      if (sequences[s].tokens.size() > 60 || (sequences.size() > 1 && dice() % 40 == 0)) {
+        called.close(s);
+        recorded.close(s);
+        break;
+      }
+  }
+  EXPECT_EQ(called.stats().n_replayed, 0u);
+  EXPECT_GT(recorded.stats().n_recorded, 5u);
+  EXPECT_GT(recorded.stats().n_replayed, static_cast<std::uint64_t>(n_rounds) / 4);
+}
+
+TEST(Recordings, TwoHundredVerifyStepsHaveTheBitsOfCallsOnTheCpu) {
+  for (const WeightDType dtype : {WeightDType::kF32, WeightDType::kBf16, WeightDType::kI8})
+    for (const Family family : {Family::kLlama, Family::kQwen3})
+      expect_equal_bits(cpu, family, dtype, 200, 3, 5);
+}
+
+#if defined(FORETOKEN_EMU)
+TEST(Recordings, TwoHundredVerifyStepsHaveTheBitsOfCallsOnAnEmulatedDevice) {
+  const auto simple = [](Record record) { return emu::make_backend(9, CudaPath::kSimple, record); };
+  expect_equal_bits(simple, Family::kLlama, WeightDType::kBf16, 200, 2, 2);
+}
+#endif
+
+}  // namespace
+}  // namespace foretoken
