@@ -149,7 +149,8 @@ int side(Shared& shared, int me, int device) {
 
 int main(int argc, char** argv) {
   const int device = argc > 2 && std::strcmp(argv[1], "--device") == 0 ? std::atoi(argv[2]) : 0;
-  void* memory = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* memory =
+      mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return 1;
   auto* shared = new (memory) Shared{};
   std::fflush(stdout);
@@ -172,7 +173,8 @@ int main(int argc, char** argv) {
   }
   cudaSetDevice(device);
   cudaDeviceGetAttribute(&ipc, cudaDevAttrIpcEventSupport, device);
-  std::printf("{\"what\": \"interprocess events\", \"supported\": %s}\n", ipc != 0 ? "true" : "false");
+  std::printf("{\"what\": \"interprocess events\", \"supported\": %s}\n",
+              ipc != 0 ? "true" : "false");
   graph_launch();
   status = side(*shared, 0, device);
   std::fflush(stdout);

@@ -71,9 +71,12 @@ Iteration measure_rounds(Backend& b,
     std::vector<std::int32_t> rows = {kept[at]};
     for (std::size_t i = 1; i <= static_cast<std::size_t>(k); ++i) {
       const std::int32_t right = kept[at + i];
-      const std::int32_t own = i == 1 ? guessed.choices[n_lacking - 1].token
-                                      : guessed.chained[i - 1].token;
-      rows.push_back(stands() ? right : own != right && own >= 0 ? own : right == 0 ? 1 : right - 1);
+      const std::int32_t own =
+          i == 1 ? guessed.choices[n_lacking - 1].token : guessed.chained[i - 1].token;
+      rows.push_back(stands()                   ? right
+                     : own != right && own >= 0 ? own
+                     : right == 0               ? 1
+                                                : right - 1);
     }
     target.set_rows(b, rows, options.context + static_cast<std::int32_t>(at));
     b.synchronize();

@@ -337,7 +337,7 @@ void CudaBackend::do_accept(const AcceptArgs& args) {
 }
 
 void CudaBackend::do_advance(const AdvanceArgs& args) {
-  cuda::advance(Launch{.runtime = *runtime_, .overlap = path_ == CudaPath::kRingOverlap}, args);
+  cuda::advance(Launch{.runtime = *runtime_, .overlap = path_ >= CudaPath::kRingOverlap}, args);
 }
 
 }  // namespace foretoken::cuda
