@@ -1,6 +1,6 @@
-// usage: foretoken-bench-gpu [--device cuda:N] [--json FILE] [--seconds S] [--small] | --shapes [--small]
-// Ends with status 0 when everything was measured and every check passed, 1 when a check failed, 3
-// without a device.
+// usage: foretoken-bench-gpu [--device cuda:N] [--json FILE] [--seconds S] [--small] | --shapes
+// [--small] Ends with status 0 when everything was measured and every check passed, 1 when a check
+// failed, 3 without a device.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

@@ -87,8 +87,8 @@ class Bench {
     after_row_(report_);
   }
 
-  // Seconds of `calls`, recorded and replayed for about `seconds` a round, at most 200 times: median
-  // and (slowest - fastest) / median of rounds.
+  // Seconds of `calls`, recorded and replayed for about `seconds` a round, at most 200 times:
+  // median and (slowest - fastest) / median of rounds.
   std::pair<double, double> time_recording(Backend& backend,
                                            double seconds,
                                            const std::function<void()>& calls) {
@@ -304,8 +304,10 @@ class Bench {
     if (draft_ == nullptr)
       draft_ = std::make_unique<Step>(plain(), small, DType::kF8E4M3, all.back());
     Backend& b = *backends_[path];
-    const std::vector<std::int32_t> kept =
-        plain_text(b, target, context, options_.small ? 30 : model.n_layers >= 80 ? 60 : 200);
+    const std::vector<std::int32_t> kept = plain_text(b, target, context,
+                                                      options_.small         ? 30
+                                                      : model.n_layers >= 80 ? 60
+                                                                             : 200);
     for (const int k : options_.small ? std::vector{2, 5} : std::vector{2, 4, 6, 8, 10})
       for (const double a : {0.6, 0.7, 0.8, 0.9}) {
         if (late("rounds of " + pair + ", K = " + std::to_string(k))) return;
@@ -318,11 +320,12 @@ class Bench {
                                       ": the rounds write the plain text",
                                   same_text});
         char line[200];
-        std::snprintf(line, sizeof line,
-                      "%s K %d a %.1f (synthetic): %.3f ms = draft %.3f + handoff %.3f + verify %.3f "
-                      "+ accept %.3f + host %.3f",
-                      pair.c_str(), k, a, one.milliseconds, one.draft, one.handoff, one.verify,
-                      one.accept, one.host);
+        std::snprintf(
+            line, sizeof line,
+            "%s K %d a %.1f (synthetic): %.3f ms = draft %.3f + handoff %.3f + verify %.3f "
+            "+ accept %.3f + host %.3f",
+            pair.c_str(), k, a, one.milliseconds, one.draft, one.handoff, one.verify, one.accept,
+            one.host);
         report_.iterations.push_back(std::move(one));
         say(line);
       }

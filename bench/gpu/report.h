@@ -29,20 +29,20 @@ struct Row {
   std::string dtype;
   std::string path;  // "simple", "ring", "ring_overlap"
   int n_rows = 0;
-  int context = 0;   // tokens before the rows; 0: not a step
+  int context = 0;          // tokens before the rows; 0: not a step
   double microseconds = 0;  // median
   double spread = 0;        // (slowest - fastest) / median
   double gigabytes_per_second = 0;
   double share_of_copy = 0;
 };
 
-// Draft K tokens, verify them, accept: a whole round of one sequence, draft and target on one device
-// and in one process. Weights and acceptance are synthetic.
+// Draft K tokens, verify them, accept: a whole round of one sequence, draft and target on one
+// device and in one process. Weights and acceptance are synthetic.
 struct Iteration {
   std::string pair;  // "70B float8_e4m3 + 1B float8_e4m3"
   std::string path;
-  int n_drafted = 0;        // K
-  double acceptance = 0;    // of one token, made up
+  int n_drafted = 0;      // K
+  double acceptance = 0;  // of one token, made up
   int n_rounds = 0;
   double milliseconds = 0;  // median round, and what it is made of:
   double draft = 0;         // the chain, uploads included, until the device has done it

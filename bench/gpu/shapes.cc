@@ -28,7 +28,7 @@ std::string shapes_json(bool small) {
   out += "], \"rope_theta\": 500000, \"norm_eps\": 1e-5, \"models\": [";
   for (const Model& m : models(small)) {
     const std::pair<const char*, int> fields[] = {
-        {"n_layers", m.n_layers}, {"n_hidden", m.n_hidden},   {"n_ffn", m.n_ffn},
+        {"n_layers", m.n_layers}, {"n_hidden", m.n_hidden},     {"n_ffn", m.n_ffn},
         {"n_heads", m.n_heads},   {"n_kv_heads", m.n_kv_heads}, {"head_dim", m.head_dim},
         {"vocab", m.vocab}};
     out += (out.back() == '[' ? "{" : ", {") + ("\"name\": \"" + std::string(m.name)) + "\"";

@@ -73,8 +73,7 @@ Linear copy_of(Backend& backend, const Linear& from) {
   return to;
 }
 
-Step::Step(Backend& b, const Model& model, DType dtype, std::int32_t context)
-    : model_(model) {
+Step::Step(Backend& b, const Model& model, DType dtype, std::int32_t context) : model_(model) {
   const std::vector<Matrix> matrices = matrices_of(model);
   std::vector<Linear>* const lists[] = {&qkv_, &o_, &gate_up_, &down_};
   for (int i = 0; i < 4; ++i) {
@@ -135,12 +134,14 @@ void Step::set_rows(Backend& b,
   const std::size_t n = tokens.size();
   for (std::size_t i = 0; i < n; ++i) {
     in.tokens[i] = tokens[i];
-    in.positions[i] = in.slots[i] = first_position + static_cast<std::int32_t>(i);  // block i holds 16 i ...
+    in.positions[i] = in.slots[i] =
+        first_position + static_cast<std::int32_t>(i);  // block i holds 16 i ...
   }
   for (std::size_t i = 0; i < 2 * kMaxRows; ++i) {  // a chain chooses beyond its rows
     in.rules[i].temperature = 1;
     in.rules[i].seed = 7;
-    in.rules[i].position = static_cast<std::uint32_t>(first_position) + static_cast<std::uint32_t>(i) + 1;
+    in.rules[i].position =
+        static_cast<std::uint32_t>(first_position) + static_cast<std::uint32_t>(i) + 1;
   }
   in.row_begin[1] = static_cast<std::int32_t>(n);
   in.one_row[1] = 1;
@@ -151,7 +152,8 @@ void Step::set_rows(Backend& b,
 }
 
 std::int32_t Step::columns(std::int32_t context) const {
-  return context == 0 ? n_blocks_ : std::min(n_blocks_, (context + kMaxRows + kBlockTokens) / kBlockTokens);
+  return context == 0 ? n_blocks_
+                      : std::min(n_blocks_, (context + kMaxRows + kBlockTokens) / kBlockTokens);
 }
 
 void Step::run(Backend& b, std::int32_t n_rows, std::int32_t context) const {
@@ -206,11 +208,8 @@ void Step::run_rows(Backend& b, const Rows& r, std::int32_t context) const {
   float* hidden = hidden_.as<float>();
   float* squares = squares_.as<float>();
   const float* norm = norm_.as<float>();
-  b.embed({.table = &table_,
-           .tokens = r.tokens,
-           .n_rows = n,
-           .hidden = hidden,
-           .squares = squares});
+  b.embed(
+      {.table = &table_, .tokens = r.tokens, .n_rows = n, .hidden = hidden, .squares = squares});
   for (int layer = 0; layer < model_.n_layers; ++layer) {
     const auto l = static_cast<std::size_t>(layer);
     b.qkv_rope_append({.hidden = hidden,

@@ -1,6 +1,6 @@
 // One decoder step through the backend's ops with synthetic weights: what a model does, without a
-// checkpoint; and a chain of steps without the host in between. Owns weights and cache on the device
-// it was made for; other backends of the same device may run it, one after another.
+// checkpoint; and a chain of steps without the host in between. Owns weights and cache on the
+// device it was made for; other backends of the same device may run it, one after another.
 #pragma once
 
 #include <vector>

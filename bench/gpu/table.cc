@@ -41,7 +41,8 @@ std::string Report::to_json() const {
     const Row& r = rows[i];
     out += (i == 0 ? "" : ",") + ("\n  {\"what\": " + quoted(r.what)) +
            ", \"dtype\": " + quoted(r.dtype) + ", \"path\": " + quoted(r.path) +
-           ", \"rows\": " + std::to_string(r.n_rows) + ", \"context\": " + std::to_string(r.context) +
+           ", \"rows\": " + std::to_string(r.n_rows) +
+           ", \"context\": " + std::to_string(r.context) +
            ", \"microseconds\": " + number(r.microseconds, 3) +
            ", \"spread\": " + number(r.spread, 4) +
            ", \"gigabytes_per_second\": " + number(r.gigabytes_per_second, 1) +
@@ -51,12 +52,12 @@ std::string Report::to_json() const {
   for (std::size_t i = 0; i < iterations.size(); ++i) {
     const Iteration& r = iterations[i];
     out += (i == 0 ? "" : ",") + ("\n  {\"pair\": " + quoted(r.pair)) +
-           ", \"path\": " + quoted(r.path) + ", \"acceptance\": \"synthetic\", \"a\": " +
-           number(r.acceptance, 2) + ", \"k\": " + std::to_string(r.n_drafted) +
+           ", \"path\": " + quoted(r.path) +
+           ", \"acceptance\": \"synthetic\", \"a\": " + number(r.acceptance, 2) +
+           ", \"k\": " + std::to_string(r.n_drafted) +
            ", \"n_rounds\": " + std::to_string(r.n_rounds) +
            ", \"ms\": " + number(r.milliseconds, 4) + ", \"draft_ms\": " + number(r.draft, 4) +
-           ", \"handoff_ms\": " + number(r.handoff, 4) +
-           ", \"verify_ms\": " + number(r.verify, 4) +
+           ", \"handoff_ms\": " + number(r.handoff, 4) + ", \"verify_ms\": " + number(r.verify, 4) +
            ", \"accept_ms\": " + number(r.accept, 4) + ", \"host_ms\": " + number(r.host, 4) +
            ", \"tokens_per_round\": " + number(r.tokens_per_round, 3) +
            ", \"tokens_per_second\": " + number(r.tokens_per_second(), 1) + "}";
@@ -119,9 +120,9 @@ std::vector<std::string> round_lines(const std::vector<Iteration>& iterations) {
     }
     if (longest == nullptr) continue;
     char line[160];
-    std::snprintf(line, sizeof line, "%s, K = %d: %.2f ms (draft %.2f verify %.2f rest %.2f)", pair.c_str(),
-                  longest->n_drafted, longest->milliseconds, longest->draft, longest->verify,
-                  longest->milliseconds - longest->draft - longest->verify);
+    std::snprintf(line, sizeof line, "%s, K = %d: %.2f ms (draft %.2f verify %.2f rest %.2f)",
+                  pair.c_str(), longest->n_drafted, longest->milliseconds, longest->draft,
+                  longest->verify, longest->milliseconds - longest->draft - longest->verify);
     std::string text = line;
     for (const auto& [a, one] : best) {
       std::snprintf(line, sizeof line, "; a %.1f: %.0f/s K%d", a, one->tokens_per_second(),
@@ -150,7 +151,8 @@ std::string Report::to_table() const {
                     " not run for lack of time or memory, first: " + not_run.front() + "\n");
   const std::vector<std::string> rounds = round_lines(iterations);
   if (!rounds.empty()) {
-    lines.push_back("rounds with made-up acceptance a (synthetic), draft and target on this device:\n");
+    lines.push_back(
+        "rounds with made-up acceptance a (synthetic), draft and target on this device:\n");
     lines.insert(lines.end(), rounds.begin(), rounds.end());
   }
   char line[160];
