@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <random>
+#include <set>
 #include <vector>
 
 #if defined(__x86_64__)
@@ -95,6 +96,7 @@ void* main_stack = nullptr;
 std::size_t current = 0;
 std::uint64_t progress = 0;  // raised by whatever may let somebody go on
 std::int64_t launch_count = 0, prefetched = 0;
+std::set<const void*> places_prefetched;
 std::uint64_t schedule_seed = 1;
 std::mt19937_64 rng;
 std::uint64_t frozen = 0;  // warps that have no turn until everybody else waits
@@ -314,7 +316,9 @@ void barrier_wait(std::uint64_t* barrier, int parity) {
 
 std::int64_t n_launches() { return launch_count; }
 std::int64_t n_prefetched() { return prefetched; }
-void count_prefetched(int bytes) { prefetched += bytes; }
+void count_prefetched(const void* from, int bytes) {
+  if (places_prefetched.insert(from).second) prefetched += bytes;
+}
 
 void run(const Grid& grid, const std::function<void()>& kernel) {
   static std::mutex one_device;  // ranks of a test are threads

@@ -43,10 +43,10 @@ struct Place {
 extern Place here;
 
 void run(const Grid& grid, const std::function<void()>& kernel);
-// Kernels run and bytes prefetched so far.
+// Kernels run so far, and bytes prefetched, each place once.
 std::int64_t n_launches();
 std::int64_t n_prefetched();
-void count_prefetched(int bytes);
+void count_prefetched(const void* from, int bytes);
 // Order in which fibers take turns from now on; from 2 on the order of blocks is shuffled too.
 void set_schedule(std::uint64_t seed);
 
@@ -180,7 +180,7 @@ inline void bulk_prefetch(const void* from, int bytes) {  // looks whether there
   const auto* at = static_cast<const volatile std::byte*>(from);
   static_cast<void>(at[0]);
   static_cast<void>(at[bytes - 1]);
-  emu::count_prefetched(bytes);
+  emu::count_prefetched(from, bytes);
 }
 inline int cluster_rank() { return emu::here.rank; }
 inline void sync_cluster() { emu::wait_cluster(); }

@@ -287,7 +287,7 @@ TEST_P(CudaPaths, SquaresLeftBehindAreThoseOfTheRows) {
 
 // Few rows: runs apart, then merged. Many: one block walks them all.
 TEST_P(CudaPaths, AttentionGivesTheSameBitsCutOrWhole) {
-  constexpr std::int32_t kRows = 66, kBefore = 1250, kHeads = 4, kDim = 24, kBlock = 16;
+  constexpr std::int32_t kRows = 66, kBefore = 1250, kHeads = 4, kDim = 64, kBlock = 16;
   const KvGeometry geometry{DType::kBf16, 1, 2, kDim, kBlock};
   const std::int32_t n_blocks = (kBefore + kRows) / kBlock + 1;
   std::vector<std::uint16_t> kv(static_cast<std::size_t>(n_blocks) * geometry.block_bytes() / 2);
@@ -378,6 +378,21 @@ TEST_P(CudaPaths, ARecordingDoesWhatItsCallsDo) {
   }
 }
 
+// A product may be added to its own rows.
+TEST_P(CudaPaths, RowsMayBeAddedToThemselves) {
+  const auto simple = oracle();
+  const Weights weights(rng, DType::kBf16, 300, 300);
+  const LinearSource source = weights.source();
+  const std::vector<float> x = random_floats(rng, 3 * 300);
+  const auto run = [&](Backend& b) {
+    const Linear weight = b.pack({&source, 1});
+    const OnDevice<float> rows(b, x);
+    b.matmul_residual({.x = rows.get(), .n_rows = 3, .weight = &weight, .residual = rows.get()});
+    return rows.host();
+  };
+  EXPECT_TRUE(same_bits(run(backend()), run(*simple)));
+}
+
 TEST_P(CudaPaths, RefusesWhatItCannotHold) {
   std::vector<std::uint8_t> codes(32 * 32, 0x38);
   codes[5 * 32 + 7] = 0xff;
@@ -418,27 +433,30 @@ std::vector<float> all_ops(Backend& b) {
         projected(b, rng, DType::kBf16, DType::kBf16, {2, 1, 64, 1100, true}, n_rows);
     all.insert(all.end(), heads.begin(), heads.end());
   }
-  constexpr std::int32_t kTokens = 150, kHeads = 4, kDim = 24, kBlock = 16, kRows = 3;
-  const KvGeometry geometry{DType::kF32, 1, 2, kDim, kBlock};
-  const OnDevice<float> kv(
-      b, random_floats(rng, 10 * static_cast<std::int64_t>(geometry.block_bytes()) / 4));
-  const OnDevice<float> q(b, random_floats(rng, kRows * kHeads * kDim)),
-      out(b, std::vector<float>(kRows * kHeads * kDim));
-  const OnDevice<std::int32_t> at(b, {kTokens - 3, kTokens - 2, kTokens - 1}), begin(b, {0, kRows}),
-      table(b, {3, 0, 4, 1, 2, 9, 5, 8, 6, 7});
-  b.attn_paged({.q = q.get(),
-                .n_rows = kRows,
-                .n_heads = kHeads,
-                .positions = at.get(),
-                .n_sequences = 1,
-                .row_begin = begin.get(),
-                .block_tables = table.get(),
-                .max_blocks = 10,
-                .kv = {geometry, reinterpret_cast<std::byte*>(kv.get()), 10},
-                .scale = 0.2f,
-                .out = out.get()});
-  const std::vector<float> attended = out.host();
-  all.insert(all.end(), attended.begin(), attended.end());
+  constexpr std::int32_t kTokens = 150, kHeads = 4, kBlock = 16, kRows = 3;
+  for (const auto& [dtype, head_dim] : {std::pair{DType::kF32, 24}, std::pair{DType::kBf16, 64}}) {
+    const KvGeometry geometry{dtype, 1, 2, head_dim, kBlock};
+    std::vector<std::uint16_t> bits(10 * geometry.block_bytes() / 2);
+    for (std::uint16_t& x : bits) x = static_cast<std::uint16_t>(rng() & 0xbfffu);  // finite
+    const OnDevice<std::uint16_t> kv(b, bits);
+    const OnDevice<float> q(b, random_floats(rng, kRows * kHeads * head_dim)),
+        out(b, std::vector<float>(static_cast<std::size_t>(kRows * kHeads * head_dim)));
+    const OnDevice<std::int32_t> at(b, {kTokens - 3, kTokens - 2, kTokens - 1}),
+        begin(b, {0, kRows}), table(b, {3, 0, 4, 1, 2, 9, 5, 8, 6, 7});
+    b.attn_paged({.q = q.get(),
+                  .n_rows = kRows,
+                  .n_heads = kHeads,
+                  .positions = at.get(),
+                  .n_sequences = 1,
+                  .row_begin = begin.get(),
+                  .block_tables = table.get(),
+                  .max_blocks = 10,
+                  .kv = {geometry, reinterpret_cast<std::byte*>(kv.get()), 10},
+                  .scale = 0.2f,
+                  .out = out.get()});
+    const std::vector<float> attended = out.host();
+    all.insert(all.end(), attended.begin(), attended.end());
+  }
   constexpr std::int32_t kVocab = 5000;
   const OnDevice<float> logits(b, random_floats(rng, 3 * kVocab, 2));
   std::vector<RowRule> rules(3);

@@ -16,7 +16,7 @@ import sys
 LOCAL_OPCODES = {0x983: "LDL", 0x387: "STL"}
 HMMA = 0x23C
 DOUBLES_ALLOWED = {"choose", "choose_slices"}  # scores and noise are double on every device
-MATRIX_KERNELS = re.compile(r"^matmul_(simple|ring)<")
+MATRIX_KERNELS = re.compile(r"^matmul_(simple|ring)<|^attention<.*true>")
 DTYPES = ["f32", "bf16", "f16", "i8", "fp8"]
 FORBIDDEN_PTX = [
     (re.compile(r"\b(atom|red)\.[\w.:]*\.(f16|bf16|f32|f64)[x\w]*\b"), "an atomic on floats"),
