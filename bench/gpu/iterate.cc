@@ -22,6 +22,12 @@ double median(std::vector<double> values) {
 
 }  // namespace
 
+double Iteration::tokens_per_second() const {
+  double tokens = 1, chance = 1;
+  for (int k = 0; k < n_drafted; ++k) tokens += chance *= acceptance;
+  return milliseconds > 0 ? 1e3 * tokens / milliseconds : 0;
+}
+
 std::vector<std::int32_t> plain_text(Backend& b,
                                      Step& target,
                                      std::int32_t context,

@@ -44,14 +44,15 @@ struct Iteration {
   int n_drafted = 0;      // K
   double acceptance = 0;  // of one token, made up
   int n_rounds = 0;
-  double milliseconds = 0;  // median round, and what it is made of:
-  double draft = 0;         // the chain, uploads included, until the device has done it
-  double handoff = 0;       // proposals down, verdicts' rows up
-  double verify = 0;        // forward, choose, judge
-  double accept = 0;        // verdict and choices down
-  double host = 0;          // the rest
-  double tokens_per_round = 0;
-  double tokens_per_second() const { return 1e3 * tokens_per_round / milliseconds; }
+  double milliseconds = 0;      // median round, and what it is made of:
+  double draft = 0;             // the chain, uploads included, until the device has done it
+  double handoff = 0;           // proposals down, verdicts' rows up
+  double verify = 0;            // forward, choose, judge
+  double accept = 0;            // verdict and choices down
+  double host = 0;              // the rest
+  double tokens_per_round = 0;  // as it came out
+  // Of an acceptance of exactly that: (1 - a^(K+1)) / (1 - a) tokens in such a round.
+  double tokens_per_second() const;
 };
 
 struct Section {

@@ -122,7 +122,7 @@ std::vector<std::string> round_lines(const std::vector<Iteration>& iterations) {
     char line[160];
     std::snprintf(line, sizeof line, "%s, K = %d: %.2f ms (draft %.2f verify %.2f rest %.2f)",
                   pair.c_str(), longest->n_drafted, longest->milliseconds, longest->draft,
-                  longest->verify, longest->milliseconds - longest->draft - longest->verify);
+                  longest->verify, longest->handoff + longest->accept + longest->host);
     std::string text = line;
     for (const auto& [a, one] : best) {
       std::snprintf(line, sizeof line, "; a %.1f: %.0f/s K%d", a, one->tokens_per_second(),
