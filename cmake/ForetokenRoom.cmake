@@ -106,4 +106,7 @@ function(foretoken_test)
   add_test(NAME ${TEST_NAME} COMMAND ${TEST_NAME})
   set_tests_properties(${TEST_NAME} PROPERTIES LABELS "${TEST_LABELS}" TIMEOUT ${TEST_TIMEOUT} SKIP_RETURN_CODE 77
     ENVIRONMENT "${TEST_ENVIRONMENT}")
+  if("process" IN_LIST TEST_LABELS)  # real services need the cores to themselves
+    set_tests_properties(${TEST_NAME} PROPERTIES RUN_SERIAL ON)
+  endif()
 endfunction()

@@ -14,11 +14,6 @@ class Clock {
   virtual TimePoint now() const = 0;
 };
 
-class SteadyClock final : public Clock {
- public:
-  TimePoint now() const override { return std::chrono::steady_clock::now(); }
-};
-
 // For tests and simulation: stands still until told.
 class ManualClock final : public Clock {
  public:

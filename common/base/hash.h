@@ -1,9 +1,10 @@
-// Bits from bits: the finaliser of SplitMix64, the one mixing function of the project. Part of the
-// protocol (common/spec/prefix_hash.h) and of fingerprints, so it never changes. Pure; no
-// cryptography.
+// Bits from bits: the finaliser of SplitMix64, the one mixing function of the project, and FNV-1a,
+// its one hash of bytes. Part of the protocol (common/spec/prefix_hash.h) and of fingerprints, so
+// neither ever changes (std::hash may). Pure; no cryptography.
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 namespace foretoken {
 
@@ -17,6 +18,12 @@ constexpr std::uint64_t mix64(std::uint64_t x) {
   x *= 0x94d049bb133111ebull;
   x ^= x >> 31;
   return x;
+}
+
+constexpr std::uint64_t fnv1a(std::string_view bytes) {
+  std::uint64_t hash = 0xcbf29ce484222325ull;
+  for (const char c : bytes) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
+  return hash;
 }
 
 }  // namespace foretoken

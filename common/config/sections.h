@@ -19,6 +19,7 @@ struct ModelSection {
   std::vector<std::string> alias;
   std::uint32_t max_model_len = 0;
   std::string dtype = "auto";
+  std::string generation_config = "auto";
 
   template <class Self, class Visitor>
   static void fields(Self& s, Visitor&& v) {
@@ -31,6 +32,8 @@ struct ModelSection {
       "longest prompt and answer in tokens; 0 = what the model allows");
     v("dtype", s.dtype, one_of({"auto", "float32", "bfloat16", "float16", "int8"}),
       "type of the weights in memory; auto = as stored");
+    v("generation_config", s.generation_config, one_of({"auto", "none"}),
+      "auto = a request that does not say samples as the model's generation_config.json does");
   }
 };
 

@@ -3,17 +3,11 @@
 #include <algorithm>
 #include <string>
 
+#include "common/base/hash.h"
 #include "common/base/result.h"
 
 namespace foretoken {
 namespace {
-
-// Stable across builds of one version, which std::hash need not be.
-std::uint64_t digest_of(std::string_view words) {
-  std::uint64_t hash = 0xcbf29ce484222325ull;
-  for (const char c : words) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
-  return hash;
-}
 
 std::vector<std::uint64_t> all_of(Collective& ranks, std::uint64_t mine) {
   return ranks.gather(std::span<const std::uint64_t>(&mine, 1));
@@ -22,7 +16,7 @@ std::vector<std::uint64_t> all_of(Collective& ranks, std::uint64_t mine) {
 }  // namespace
 
 RankSeat find_seat(Collective& ranks, std::string_view host) {
-  const std::uint64_t here = digest_of(host);
+  const std::uint64_t here = fnv1a(host);
   const auto hosts = all_of(ranks, here);
   const auto own = hosts.begin() + ranks.rank();
   return {.n_here = static_cast<int>(std::count(hosts.begin(), hosts.end(), here)),
@@ -35,7 +29,7 @@ std::uint64_t least_of(Collective& ranks, std::uint64_t mine) {
 }
 
 void check_alike(Collective& ranks, std::string_view what, std::string_view words) {
-  const auto all = all_of(ranks, digest_of(words));
+  const auto all = all_of(ranks, fnv1a(words));
   const auto other = std::find_if(all.begin(), all.end(), [&](auto d) { return d != all.front(); });
   if (other == all.end()) return;
   throw FatalError(ErrorCode::kConfig,

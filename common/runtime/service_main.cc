@@ -9,6 +9,7 @@
 #include <iostream>
 #include <utility>
 
+#include "common/base/hash.h"
 #include "common/base/log.h"
 #include "common/config/describe.h"
 #include "common/runtime/args.h"
@@ -32,14 +33,6 @@ namespace {
 
 // Asked to stop while still loading: nothing was promised, nothing needs draining.
 struct StopRequested {};
-
-std::uint64_t hash_of(
-    const std::string& text) {  // FNV-1a, then mixed: stable for ever, unlike std::hash
-  std::uint64_t h = 0xcbf29ce484222325ull;
-  for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
-  h = (h ^ (h >> 32)) * 0x94d049bb133111ebull;
-  return h ^ (h >> 31);
-}
 
 const char* instruction_set() {
 #if defined(__x86_64__)
@@ -74,7 +67,7 @@ class RealRuntime final : public Runtime {
       : loaded_(std::move(loaded)),
         id_(std::move(id)),
         name_(info.role + "-" + id_),
-        worker_{hash_of(info.role + "-" + id_ + "@" + host_name())},
+        worker_{mix64(fnv1a(info.role + "-" + id_ + "@" + host_name()))},
         incarnation_{random_u64() | 1},
         metrics_(Labels{{"service", name_}}) {}
 

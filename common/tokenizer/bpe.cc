@@ -93,14 +93,14 @@ void Bpe::index_characters() {
 
 void Bpe::add_merge(TokenId left, TokenId right, std::uint32_t rank, TokenId merged) {
   const std::uint64_t key = pair_key(left, right);
-  std::size_t slot = mix_bits(key) & (merges_.size() - 1);
+  std::size_t slot = mix64(key) & (merges_.size() - 1);
   while (merges_[slot].pair != kEmpty && merges_[slot].pair != key) slot = (slot + 1) & (merges_.size() - 1);
   merges_[slot] = {key, rank, merged};  // a pair listed twice: the later rank counts, as in the reference
 }
 
 const Bpe::Merge* Bpe::find_merge(TokenId left, TokenId right) const {
   const std::uint64_t key = pair_key(left, right);
-  std::size_t slot = mix_bits(key) & (merges_.size() - 1);
+  std::size_t slot = mix64(key) & (merges_.size() - 1);
   while (merges_[slot].pair != kEmpty) {
     if (merges_[slot].pair == key) return &merges_[slot];
     slot = (slot + 1) & (merges_.size() - 1);

@@ -302,7 +302,7 @@ Result<TokenizerJson> parse_tokenizer_json(std::string_view bytes, std::string_v
   if (!tree.ok()) return tree.error();
   result.tree = std::move(*tree);
   if (has_model) result.tree.members.emplace_back("model", std::move(model_tree));
-  result.canonical_hash = mix_bits(sum);
+  result.canonical_hash = mix64(sum);
   return result;
 }
 

@@ -34,6 +34,8 @@ struct ClientRequest {
   bool has_temperature = false;            // false: the model's generation_config may say; likewise below
   bool has_top_p = false;
   bool has_top_k = false;
+  bool has_min_p = false;
+  bool has_repetition_penalty = false;
   bool has_max_tokens = false;             // false: kDefaultMaxTokens
   std::vector<std::string> stop;
   std::vector<std::string> bad_words;

@@ -269,8 +269,9 @@ void write_sampling(const ClientRequest& r, PairWriter& out) {
   if (r.has_temperature) out.key("temperature").float64(static_cast<double>(p.temperature));
   if (r.has_top_k) out.key("top_k").uint(p.top_k);
   if (r.has_top_p) out.key("top_p").float64(static_cast<double>(p.top_p));
-  out.number("min_p", p.min_p, standard.min_p);
-  out.number("repetition_penalty", p.repetition_penalty, standard.repetition_penalty);
+  if (r.has_min_p) out.key("min_p").float64(static_cast<double>(p.min_p));
+  if (r.has_repetition_penalty)
+    out.key("repetition_penalty").float64(static_cast<double>(p.repetition_penalty));
   out.number("presence_penalty", p.presence_penalty, standard.presence_penalty);
   out.number("frequency_penalty", p.frequency_penalty, standard.frequency_penalty);
   if (!p.logit_bias.empty()) {

@@ -324,11 +324,14 @@ const std::vector<RequestKey>& table() {
       {"top_p", "number", "1, or as the model says",
        "the likeliest tokens that together have this probability; above 0, at most 1",
        [](In& in, Request& r) { return r.has_top_p = true, fraction(in, r.params.top_p); }},
-      {"min_p", "number", "0",
+      {"min_p", "number", "0, or as the model says",
        "only tokens at least this likely, relative to the likeliest; from 0, below 1",
-       [](In& in, Request& r) { return fraction(in, r.params.min_p); }},
-      {"repetition_penalty", "number", "1", "above 0, at most 100; over prompt and answer",
-       [](In& in, Request& r) { return fraction(in, r.params.repetition_penalty); }},
+       [](In& in, Request& r) { return r.has_min_p = true, fraction(in, r.params.min_p); }},
+      {"repetition_penalty", "number", "1, or as the model says",
+       "above 0, at most 100; over prompt and answer",
+       [](In& in, Request& r) {
+         return r.has_repetition_penalty = true, fraction(in, r.params.repetition_penalty);
+       }},
       {"presence_penalty", "number", "0", "-2 … 2; for tokens the answer has",
        [](In& in, Request& r) { return fraction(in, r.params.presence_penalty); }},
       {"frequency_penalty", "number", "0", "-2 … 2; for each time the answer has them",

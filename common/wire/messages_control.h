@@ -30,6 +30,26 @@ struct Fingerprints {
   }
 };
 
+// What a request gets that says nothing: of the model's generation_config.json.
+struct SamplingDefaults {
+  static constexpr std::string_view kName = "SamplingDefaults";
+  float temperature = 1;
+  std::uint32_t top_k = 0;
+  float top_p = 1;
+  float min_p = 0;
+  float repetition_penalty = 1;
+  bool operator==(const SamplingDefaults&) const = default;
+
+  template <class Self, class Visitor>
+  static void fields(Self& m, Visitor&& v) {
+    v(1, "temperature", m.temperature, "0 = greedy");
+    v(2, "top_k", m.top_k, "0 = off");
+    v(3, "top_p", m.top_p, "1 = off");
+    v(4, "min_p", m.min_p, "0 = off");
+    v(5, "repetition_penalty", m.repetition_penalty, "1 = off");
+  }
+};
+
 struct Hello {
   static constexpr MessageType kType = MessageType::kHello;
   static constexpr std::string_view kName = "Hello";
@@ -51,6 +71,7 @@ struct Hello {
   std::uint32_t kv_blocks_total = 0;
   std::string build;
   std::uint64_t pid = 0;
+  SamplingDefaults sampling;
   bool operator==(const Hello&) const = default;
 
   template <class Self, class Visitor>
@@ -71,6 +92,7 @@ struct Hello {
     v(14, "kv_blocks_total", m.kv_blocks_total, "KV blocks it owns");
     v(15, "build", m.build, "version, commit, instruction set: for people");
     v(16, "pid", m.pid, "process id on its host: for people");
+    v(17, "sampling", m.sampling, "target: what a request gets that does not say");
   }
 };
 

@@ -78,8 +78,9 @@ Result<wire::ClientRequest> request_from(const RequestOptions& options) {
   if (options.temperature) params.temperature = *options.temperature, request.has_temperature = true;
   if (options.top_p) params.top_p = *options.top_p, request.has_top_p = true;
   if (options.top_k) params.top_k = *options.top_k, request.has_top_k = true;
-  if (options.min_p) params.min_p = *options.min_p;
-  if (options.repetition_penalty) params.repetition_penalty = *options.repetition_penalty;
+  if (options.min_p) params.min_p = *options.min_p, request.has_min_p = true;
+  if (options.repetition_penalty)
+    params.repetition_penalty = *options.repetition_penalty, request.has_repetition_penalty = true;
   if (options.presence_penalty) params.presence_penalty = *options.presence_penalty;
   if (options.frequency_penalty) params.frequency_penalty = *options.frequency_penalty;
   if (options.seed) params.seed = *options.seed, request.has_seed = true;

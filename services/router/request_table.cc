@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/base/hash.h"
 #include "common/wire/client_codec.h"
 #include "services/router/placement.h"
 
@@ -11,18 +12,10 @@ namespace {
 using wire::CloseReason;
 using wire::FinishReason;
 
-std::uint64_t mix(std::uint64_t x) {
-  x ^= x >> 30;
-  x *= 0xbf58476d1ce4e5b9ull;
-  x ^= x >> 27;
-  x *= 0x94d049bb133111ebull;
-  return x ^ (x >> 31);
-}
-
 std::uint64_t salt_of(const std::string& tenant) {
   if (tenant.empty()) return 0;
   std::uint64_t hash = 0x9ae16a3b2f90404full;
-  for (const char c : tenant) hash = mix(hash ^ (static_cast<unsigned char>(c) + 1));
+  for (const char c : tenant) hash = mix64(hash ^ (static_cast<unsigned char>(c) + 1));
   return hash | 1;  // never the salt of nobody
 }
 
@@ -69,6 +62,16 @@ std::string prompt_key(const wire::ClientRequest& request) {
   return "prompt";
 }
 
+// What the request left open is as the model's makers would have it.
+void set_unsaid(wire::ClientRequest& request, const wire::SamplingDefaults& model) {
+  SamplingParams& params = request.params;
+  if (!request.has_temperature) params.temperature = model.temperature;
+  if (!request.has_top_k) params.top_k = model.top_k;
+  if (!request.has_top_p) params.top_p = model.top_p;
+  if (!request.has_min_p) params.min_p = model.min_p;
+  if (!request.has_repetition_penalty) params.repetition_penalty = model.repetition_penalty;
+}
+
 wire::ClientError cancelled_error(RequestId id, const std::string& message) {
   return wire::client_error(id, Error{ErrorCode::kNotFound, message, "request_id"}, 0);
 }
@@ -77,7 +80,7 @@ wire::ClientError cancelled_error(RequestId id, const std::string& message) {
 
 std::uint64_t seed_of(RequestId id) {
   // Two different constants, so that high and low are not interchangeable.
-  return mix(mix(id.high ^ 0x243f6a8885a308d3ull) ^ (id.low + 0x13198a2e03707344ull));
+  return mix64(mix64(id.high ^ 0x243f6a8885a308d3ull) ^ (id.low + 0x13198a2e03707344ull));
 }
 
 // ---- from clients
@@ -277,9 +280,10 @@ void RequestTable::encode(RequestId id, Row& row, TimePoint now, Actions& out) {
   out.push_back(ToWorker{*row.tokenizer, id, std::move(message)});
 }
 
-// What only the model can tell: context length and the size of its vocabulary.
+// What only the model can tell: how it likes to be sampled, context length, size of its vocabulary.
 Result<void> RequestTable::fit(Row& row, const wire::Hello& target) {
   SamplingParams& params = row.request.params;
+  set_unsaid(row.request, target.sampling);
   const auto n_prompt = static_cast<std::uint32_t>(row.encoded.tokens.size());
   const std::uint32_t limit = target.max_model_len;
   if (limit != 0 && n_prompt >= limit)
@@ -709,7 +713,7 @@ wire::ClientReply RequestTable::full_reply(RequestId id,
   if (row.target_hello) {
     reply.model = row.target_hello->model_name;
     reply.system_fingerprint = hex(
-        mix(row.target_hello->fingerprints.model ^ mix(row.target_hello->fingerprints.numerics)));
+        mix64(row.target_hello->fingerprints.model ^ mix64(row.target_hello->fingerprints.numerics)));
   }
 
   wire::ReplyMetrics& metrics = reply.metrics;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/base/hash.h"
 #include "common/base/log.h"
 #include "common/config/resolve.h"
 #include "common/runtime/process.h"
@@ -21,16 +22,6 @@ constexpr Duration kArrived = std::chrono::seconds(1);  // an answer that did no
 constexpr Duration kFlushAgain = std::chrono::milliseconds(2);
 constexpr std::size_t kMaxUnsent = 1024;
 constexpr std::size_t kMaxQuestions = 64;
-
-// Of everything a client said: two requests under one id are the same request if this is equal.
-std::uint64_t content_hash(std::string_view bytes) {
-  std::uint64_t hash = 0xcbf29ce484222325ull;
-  for (const char c : bytes) {
-    hash ^= static_cast<unsigned char>(c);
-    hash *= 0x100000001b3ull;
-  }
-  return hash;
-}
 
 std::string_view state_name(const Worker& worker) {
   switch (worker.state) {
@@ -180,7 +171,8 @@ void RouterService::on_client(const Peer& peer, const Frames& frames, TimePoint 
   if (draining_ && !table_.contains(id))
     return refuse({ErrorCode::kDraining, "this router is about to stop and takes no new requests"},
                   1000);
-  table_.submit(peer, id, std::move(request), content_hash(frames[0]), now, actions);
+  // Of everything the client said: two requests under one id are the same if this is equal.
+  table_.submit(peer, id, std::move(request), fnv1a(frames[0]), now, actions);
   act(std::move(actions), now);
 }
 

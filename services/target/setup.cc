@@ -115,6 +115,17 @@ NgramConfig ngram_config(const SpeculationSection& speculation) {
           .max_match = std::max(speculation.ngram_min, speculation.ngram_max)};
 }
 
+wire::SamplingDefaults sampling_defaults(const Config& config, const ModelConfig& model) {
+  wire::SamplingDefaults defaults;
+  if (config.model.generation_config == "none") return defaults;
+  const GenerationDefaults& said = model.generation;
+  return {.temperature = said.temperature.value_or(defaults.temperature),
+          .top_k = said.top_k.value_or(defaults.top_k),
+          .top_p = said.top_p.value_or(defaults.top_p),
+          .min_p = said.min_p.value_or(defaults.min_p),
+          .repetition_penalty = said.repetition_penalty.value_or(defaults.repetition_penalty)};
+}
+
 TargetServiceOptions target_service_options(const Config& config) {
   const SpeculationSection& speculation = config.speculation;
   return {.router = router_endpoint(config.bus),
@@ -156,7 +167,8 @@ wire::Hello target_hello(const Config& config,
           .block_tokens = static_cast<std::uint32_t>(engine.kv.block_tokens),
           .kv_blocks_total = static_cast<std::uint32_t>(engine.kv.n_blocks),
           .build = build_text(),
-          .pid = static_cast<std::uint64_t>(getpid())};
+          .pid = static_cast<std::uint64_t>(getpid()),
+          .sampling = sampling_defaults(config, model.config())};
 }
 
 }  // namespace foretoken

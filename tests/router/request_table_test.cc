@@ -28,7 +28,8 @@ class RequestTableTest : public testing::Test {
             wire::Role role,
             const std::string& name,
             std::uint64_t incarnation = 1,
-            Fingerprint numerics = 4) {
+            Fingerprint numerics = 4,
+            const wire::SamplingDefaults& sampling = {}) {
     wire::Header header;
     header.sender = id;
     header.incarnation = Incarnation{incarnation};
@@ -39,7 +40,8 @@ class RequestTableTest : public testing::Test {
                       .vocab_size = 1000,
                       .end_tokens = {0},
                       .max_model_len = 100,
-                      .max_sequences = 8};
+                      .max_sequences = 8,
+                      .sampling = sampling};
     if (role == wire::Role::kTokenizer) hello.fingerprints = {1, 2, 0, 0};
     pool.hello(header, {.socket = 1, .routing = name}, hello, now);
   }
@@ -126,6 +128,57 @@ TEST_F(RequestTableTest, TheTokenizerIsToldWhatAStopStringMustWaitFor) {
   EXPECT_EQ(3u, opened[0].second.min_tokens);
   EXPECT_EQ(3u, opened[0].second.position);
   EXPECT_EQ(std::vector<std::string>{"b"}, opened[0].second.stop);
+}
+
+class ModelThatSaysHow : public RequestTableTest {
+ protected:
+  void SetUp() override {
+    join(kTokenizer, wire::Role::kTokenizer, "tokenizer-0");
+    join(kTarget, wire::Role::kTarget, "target-0", 1, 4,
+         {.temperature = 0.5f, .top_k = 20, .top_p = 0.75f, .min_p = 0.25f,
+          .repetition_penalty = 1.5f});
+  }
+  SamplingParams opened_with(wire::ClientRequest request) {
+    submit(std::move(request));
+    hear(kTokenizer, wire::Encoded{.tokens = {10, 11, 12}});
+    const auto opens = sent<wire::Open>();
+    EXPECT_EQ(1u, opens.size());
+    return opens.empty() ? SamplingParams{} : opens[0].second.params;
+  }
+};
+
+TEST_F(ModelThatSaysHow, DecidesWhatTheRequestLeftOpen) {
+  const SamplingParams params = opened_with(ask());
+  EXPECT_EQ(0.5f, params.temperature);
+  EXPECT_EQ(20u, params.top_k);
+  EXPECT_EQ(0.75f, params.top_p);
+  EXPECT_EQ(0.25f, params.min_p);
+  EXPECT_EQ(1.5f, params.repetition_penalty);
+}
+
+TEST_F(ModelThatSaysHow, LeavesWhatTheRequestSaidEvenIfThatIsTheUsual) {
+  wire::ClientRequest request = ask();
+  const SamplingParams usual;
+  request.has_temperature = request.has_top_k = request.has_top_p = request.has_min_p =
+      request.has_repetition_penalty = true;
+  const SamplingParams params = opened_with(std::move(request));
+  EXPECT_EQ(usual.temperature, params.temperature);
+  EXPECT_EQ(usual.top_k, params.top_k);
+  EXPECT_EQ(usual.top_p, params.top_p);
+  EXPECT_EQ(usual.min_p, params.min_p);
+  EXPECT_EQ(usual.repetition_penalty, params.repetition_penalty);
+}
+
+TEST_F(ModelThatSaysHow, AnotherTargetGoesOnAsTheFirstBegan) {
+  const SamplingParams before = opened_with(ask());
+  EXPECT_EQ(0.5f, before.temperature);
+  join(kOther, wire::Role::kTarget, "target-1", 1, 4, {.temperature = 0.875f});
+  pool.lose(kTarget);
+  table.worker_lost(kTarget, now, out);
+  const auto again = sent<wire::Open>();
+  ASSERT_FALSE(again.empty());
+  EXPECT_EQ(kOther, again.back().first);
+  EXPECT_EQ(before, again.back().second.params);
 }
 
 TEST_F(RequestTableTest, ARequestGoesFromMapToReply) {

@@ -58,6 +58,26 @@ TEST(LinkChoice, PinsWhatIsThereAndRefusesByNameWhatIsNot) {
   }
 }
 
+TEST(SamplingOf, IsWhatTheModelSaysAndTheUsualElse) {
+  ModelConfig model;
+  EXPECT_EQ(sampling_defaults({}, model), wire::SamplingDefaults{});
+  model.generation = {.temperature = 0.5f, .top_k = 20};
+  EXPECT_EQ(sampling_defaults({}, model),
+            (wire::SamplingDefaults{.temperature = 0.5f, .top_k = 20}));
+  model.generation = {.top_p = 0.5f, .min_p = 0.25f, .repetition_penalty = 1.5f};
+  EXPECT_EQ(
+      sampling_defaults({}, model),
+      (wire::SamplingDefaults{.top_p = 0.5f, .min_p = 0.25f, .repetition_penalty = 1.5f}));
+}
+
+TEST(SamplingOf, IsTheUsualWhereTheFileIsNotWanted) {
+  Config config;
+  config.model.generation_config = "none";
+  ModelConfig model;
+  model.generation = {.temperature = 0.5f, .top_k = 20};
+  EXPECT_EQ(sampling_defaults(config, model), wire::SamplingDefaults{});
+}
+
 TEST(BackendOf, TheConfiguredInstructionSetIsTheBackends) {
   TargetSection target;
   for (const auto& [word, isa] : {std::pair{"auto", CpuIsa::kAuto},

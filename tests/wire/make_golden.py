@@ -16,6 +16,7 @@ import msgpack
 LIMITS = {"u8": 0xFF, "u16": 0xFFFF, "u32": 0xFFFFFFFF, "u64": 0xFFFFFFFFFFFFFFFF}
 RECORDS = {
     "Fingerprints": "u64 u64 u64 u64",
+    "SamplingDefaults": "f32 u32 f32 f32 f32",
     "SamplingParams": "f32 u32 f32 f32 f32 f32 f32 pairs idlists u64 u32 u32 u32 ids bool i32",
     "TokenLogprobs": "f32 ids f32s",
     "ProposerStats": "enum5 u32 u32 u32",
@@ -23,7 +24,8 @@ RECORDS = {
     "ProposalRecord": "u64 u32 u32 u32 u64 ids u16s u8s u32",
 }
 MESSAGES = {
-    "Hello": (1, "enum6 text text Fingerprints u8 text texts u32 ids u32 u32 u32 u32 u32 text u64"),
+    "Hello": (1, "enum6 text text Fingerprints u8 text texts u32 ids u32 u32 u32 u32 u32 text u64 "
+              "SamplingDefaults"),
     "HelloReply": (2, "bool code text u32"),
     "Heartbeat": (3, "u64 u32 u32 u64 u32 bool u32 u32 u64 u64 u64 u64 u64 u64 text text"),
     "HeartbeatReply": (4, "u64 bool"),
