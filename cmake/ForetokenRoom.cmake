@@ -103,6 +103,9 @@ function(foretoken_test)
   target_compile_definitions(${TEST_NAME} PRIVATE
     FORETOKEN_SOURCE_DIR="${CMAKE_SOURCE_DIR}" FORETOKEN_BIN_DIR="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
   target_link_libraries(${TEST_NAME} PRIVATE foretoken_options ${TEST_DEPENDS} ${TEST_LIBRARIES} GTest::gmock_main)
+  if(FORETOKEN_SANITIZE MATCHES "thread")
+    list(APPEND TEST_ENVIRONMENT "TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/support/tsan.supp")
+  endif()
   add_test(NAME ${TEST_NAME} COMMAND ${TEST_NAME})
   set_tests_properties(${TEST_NAME} PROPERTIES LABELS "${TEST_LABELS}" TIMEOUT ${TEST_TIMEOUT} SKIP_RETURN_CODE 77
     ENVIRONMENT "${TEST_ENVIRONMENT}")

@@ -27,9 +27,7 @@ constexpr int kClientQueue = 64;
 // Between target and draft: every message is a hint or cumulative, and replaced by the next after a
 // step. A draft that was stopped for a second would otherwise find hundreds of questions of the
 // past before the one that counts, and its answers to them would hold up the one that counts. Short
-// where it is sent, not where it is received: libzmq 4.3.4 aborts ("!_io_error",
-// stream_engine_base.cpp) when a connection breaks whose full receive queue had stopped it, which
-// killed 1 in 26 drafts that drained under load.
+// where it is sent; where it is received no connection should be stopped (see the heartbeats below).
 constexpr int kDraftQueue = 16;
 constexpr int kAnswerQueue = 1024;         // towards a client: a round of many streams is one burst of small pieces
 constexpr std::size_t kCorrelationBytes = 4;  // what libzmq's REQ sends with ZMQ_REQ_CORRELATE
@@ -128,9 +126,15 @@ struct ZmqTransport::State {
                                               : kInternalQueue);
     socket.set(rcvhwm, door == Door::kClient ? kClientQueue : kInternalQueue);
     socket.set(handshake_ivl, 2000);  // silent connections are closed after 2 s, not 30
-    socket.set(heartbeat_ivl, 500);   // a stopped or unplugged peer is noticed in 1.5 s
-    socket.set(heartbeat_timeout, 1500);
-    socket.set(heartbeat_ttl, 2000);
+    // No heartbeats of libzmq: one that is due, or one to be answered, on a connection that broke
+    // while a full queue had stopped it ends the process (4.3.4, stream_engine_base.cpp:
+    // !_io_error). The kernel notices an unplugged peer, and services notice a stopped one by their
+    // own heartbeats. What a client sets for itself cannot be refused (docs/operations.md).
+    socket.set(tcp_maxrt, 2000);
+    socket.set(tcp_keepalive, 1);
+    socket.set(tcp_keepalive_idle, 1);
+    socket.set(tcp_keepalive_intvl, 1);
+    socket.set(tcp_keepalive_cnt, 2);
     socket.set(reconnect_ivl,
                100);  // a peer that comes back is found within a second, without a storm
     socket.set(reconnect_ivl_max, 1000);

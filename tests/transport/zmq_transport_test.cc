@@ -155,6 +155,29 @@ TEST(ZmqTransport, KeepsLittleWaitingOnALinkOfADraft) {
   EXPECT_LE(waiting(Door::kDraft, "d"), 16 + 256 + 4);  // 16 to send, and what the receiver takes
 }
 
+// libzmq ends the process if one of its own heartbeats is due on a connection that broke while its
+// full queue had stopped it. So none may be asked for: this waits longer than any would.
+TEST(ZmqTransport, OutlivesConnectionsThatBreakWhileNobodyReads) {
+  const Folder folder;
+  ZmqTransport server;
+  const SocketId bound = server.bind("ipc://" + (folder / "a"), Door::kClient);
+  {
+    std::vector<std::unique_ptr<RawClient>> clients;
+    for (int i = 0; i < 8; ++i) {
+      auto& socket =
+          clients.emplace_back(std::make_unique<RawClient>(zmq::socket_type::dealer, server.endpoint(bound)))->socket;
+      socket.set(zmq::sockopt::linger, 0);
+      const auto give_up = now() + milliseconds(200);
+      while (now() < give_up)  // until nothing more goes in anywhere
+        (void)socket.send(zmq::message_t(std::string(1 << 16, 'x')), zmq::send_flags::dontwait);
+    }
+  }
+  std::this_thread::sleep_for(seconds(1));
+  int n = 0;
+  while (server.receive(now() + milliseconds(100))) ++n;
+  EXPECT_GE(n, 8 * 16) << "their queues were not full";
+}
+
 TEST(ZmqTransport, CutsAPeerThatSendsTooLargeAPart) {
   ZmqTransport server;
   const SocketId bound = server.bind("tcp://127.0.0.1:*", Door::kClient);

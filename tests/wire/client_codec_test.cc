@@ -399,7 +399,8 @@ TEST(ClientCodec, ReadsWhatItWrites) {
   r.params.ignore_eos = true;
   r.params.seed = ~0ull;
   r.params.n_logprobs = 2;
-  r.has_seed = r.has_temperature = r.has_top_p = r.has_top_k = r.has_max_tokens = true;
+  r.has_seed = r.has_temperature = r.has_top_p = r.has_top_k = r.has_max_tokens = r.has_min_p =
+      r.has_repetition_penalty = true;
   r.stop = {"s"};
   r.bad_words = {"b"};
   r.skip_special_tokens = r.add_special_tokens = r.add_generation_prompt = r.adaptive = false;
