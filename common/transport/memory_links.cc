@@ -35,8 +35,6 @@ constexpr int kAcceptsAtOnce = 16;
 constexpr std::size_t kMostIdleBells = 4096;                    // rings without a message, in a row
 constexpr Duration kLookEvery = std::chrono::milliseconds(20);  // at the sockets, however busy
 
-TimePoint clock_now() { return std::chrono::steady_clock::now(); }
-
 std::string failure(const std::string& what) { return what + ": " + std::strerror(errno); }
 
 sockaddr_un address_of(const std::string& endpoint) {
@@ -136,8 +134,9 @@ struct MemoryLinks::Link {
   bool dialled = false;
   bool is_open = false;
   bool has_spoken = false;
-  TimePoint since{};  // it is connected, or open
-  TimePoint full_since{};
+  TimePoint since{};                    // it is connected, or open
+  std::optional<TimePoint> full_since;  // the ring was full, and nothing of it has been read since
+  std::uint64_t full_read_to = 0;       // what had been read then
   std::size_t idle_bells = 0;
   SharedRegion own;
   SharedRegion other;
@@ -149,6 +148,14 @@ struct MemoryLinks::Link {
   ~Link() {
     if (fd >= 0) ::close(fd);
   }
+  void was_full(TimePoint now) {
+    const std::uint64_t read_to = writer->read_to();
+    if (full_since && read_to == full_read_to) return;
+    full_since = now;
+    full_read_to = read_to;
+  }
+  // One that is open and has said nothing may only be unheard: we had no time for its ring.
+  bool is_silent() const { return !has_spoken && !(is_open && reader->has_something()); }
   RingHead& own_head() const { return *std::launder(reinterpret_cast<RingHead*>(own.data())); }
   const RingHead& other_head() const {
     return *std::launder(reinterpret_cast<const RingHead*>(other.data()));
@@ -329,9 +336,11 @@ void MemoryLinks::look(TimePoint now) {
 void MemoryLinks::check_patience(Link& link, TimePoint now) const {
   if (now - link.since > options_.patience && !link.is_open)
     doom(link, End::kBroken, "it did not greet in time");
-  else if (now - link.since > options_.patience && !link.dialled && !link.has_spoken)
+  else if (now - link.since > options_.patience && !link.dialled && link.is_silent())
     doom(link, End::kBroken, "it connected and said nothing");
-  else if (link.full_since != TimePoint{} && now - link.full_since > options_.patience)
+  else if (link.full_since && link.writer->read_to() != link.full_read_to)
+    link.full_since.reset();  // it reads, though nobody has written since
+  else if (link.full_since && now - *link.full_since > options_.patience)
     doom(link, End::kBroken, "it does not read");
 }
 
@@ -379,7 +388,7 @@ SendResult MemoryLinks::send(const Peer& to, const Frames& frames) {
       return SendResult::kBusy;
     case RingWriter::Outcome::kFull:
       ++counters_->busy;
-      if (link->full_since == TimePoint{}) link->full_since = clock_now();
+      link->was_full(clock_now());
       return SendResult::kBusy;
     case RingWriter::Outcome::kTorn:
       doom(*link, End::kBroken, "it claims to have read what was never written");
@@ -389,7 +398,7 @@ SendResult MemoryLinks::send(const Peer& to, const Frames& frames) {
       break;
   }
   ++counters_->sent;
-  link->full_since = {};
+  link->full_since.reset();
   if (!link->writer->must_wake()) return SendResult::kSent;
   const char ring = 1;
   // A full socket has rings in it that the peer has not heard yet: it will wake.

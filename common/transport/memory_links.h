@@ -37,6 +37,7 @@ struct MemoryLinkOptions {
   std::function<void(
       std::byte*ours, const std::byte*others, std::size_t ours_bytes, std::size_t others_bytes)>
       on_mapped, on_unmapping;
+  std::shared_ptr<const Clock> clock = std::make_shared<SteadyClock>();  // patience is its time
 };
 
 // Since start; any thread may read them.
@@ -95,6 +96,7 @@ class MemoryLinks {
 
   static constexpr SocketId kIdBit = 0x8000'0000;
 
+  TimePoint clock_now() const { return options_.clock->now(); }
   Link* find(const Peer& peer);
   void look(TimePoint now);  // at every socket: who comes, rings or leaves
   void accept_from(const Door& door, TimePoint now);

@@ -49,6 +49,8 @@ class RingWriter {
   Outcome write(const Frames& frames);
   // True if the reader sleeps and has not been woken from this sleep: ring its bell. After write().
   bool must_wake();
+  // How far the reader says it has read, in bytes; only good for comparing.
+  std::uint64_t read_to() const { return other_.consumed.load(std::memory_order_acquire); }
   // Records written and, by what the reader said last, not read.
   std::size_t n_unread() const { return ends_.size(); }
 
