@@ -37,7 +37,7 @@ struct MemoryLinkOptions {
   std::function<void(
       std::byte*ours, const std::byte*others, std::size_t ours_bytes, std::size_t others_bytes)>
       on_mapped, on_unmapping;
-  std::shared_ptr<const Clock> clock = std::make_shared<SteadyClock>();  // patience is its time
+  std::shared_ptr<const Clock> clock = nullptr;  // patience is its time; null: the steady one
 };
 
 // Since start; any thread may read them.
@@ -96,7 +96,9 @@ class MemoryLinks {
 
   static constexpr SocketId kIdBit = 0x8000'0000;
 
-  TimePoint clock_now() const { return options_.clock->now(); }
+  TimePoint clock_now() const {
+    return options_.clock ? options_.clock->now() : std::chrono::steady_clock::now();
+  }
   Link* find(const Peer& peer);
   void look(TimePoint now);  // at every socket: who comes, rings or leaves
   void accept_from(const Door& door, TimePoint now);
