@@ -36,11 +36,6 @@ __device__ __forceinline__ float shuffle(float x, int lane) {
 }
 __device__ __forceinline__ void sync_warp() { __syncwarp(); }
 __device__ __forceinline__ void sync_block() { __syncthreads(); }
-// The first n_threads of the block; everybody else goes on.
-template <int kThreads>
-__device__ __forceinline__ void sync_first() {
-  asm volatile("bar.sync 1, %0;" ::"n"(kThreads) : "memory");
-}
 
 // --- Memory
 
@@ -198,16 +193,6 @@ __device__ __forceinline__ void bulk_copy_once(void* to,
       "[%1], "
       "%2, [%3], %4;" ::"r"(shared_address(to)),
       "l"(from), "r"(bytes), "r"(shared_address(barrier)), "l"(policy)
-      : "memory");
-}
-__device__ __forceinline__ void bulk_copy(void* to,
-                                          const void* from,
-                                          int bytes,
-                                          std::uint64_t* barrier) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
-          "r"(shared_address(to)),
-      "l"(from), "r"(bytes), "r"(shared_address(barrier))
       : "memory");
 }
 // Into L2, to be read by a later bulk copy.

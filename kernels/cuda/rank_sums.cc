@@ -6,6 +6,7 @@
 #include <array>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <vector>
 
 #include "common/base/result.h"
@@ -112,6 +113,15 @@ class OneShot {
 
 // --- NCCL gathers; its own sums would depend on how many rows travel together.
 
+std::string complaint_of(const std::function<void()>& attempt) {
+  try {
+    attempt();
+    return "";
+  } catch (const FatalError& error) {
+    return error.what();
+  }
+}
+
 class Gathered {
  public:
   explicit Gathered(Runtime& runtime) : runtime_(runtime) {}
@@ -132,9 +142,14 @@ class Gathered {
     if (!complaint.empty()) return complaint;
     runtime_.bind();
     NcclId id{};
-    if (links.rank == 0) id = nccl_->make_id();
-    nccl_->join(gather(links, id).front(), links.rank, links.n_ranks);
-    return "";
+    complaint = complaint_of([&] {
+      if (links.rank == 0) id = nccl_->make_id();
+    });
+    complaint = first_complaint(links, complaint);
+    if (!complaint.empty()) return complaint;
+    complaint = complaint_of(
+        [&] { nccl_->join(gather(links, id).front(), links.rank, links.n_ranks); });
+    return first_complaint(links, complaint);
   }
 
   void add(const float* part, float* residual, std::int64_t n) {

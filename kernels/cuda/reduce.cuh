@@ -13,22 +13,16 @@ __device__ __forceinline__ T warp_sum(T x) {
   return x;
 }
 
-// `room`: one T a warp, in shared memory. Every thread gets the sum. `sync`: a barrier of the
-// n_warps warps that take part.
-template <class T, class Sync>
-__device__ __forceinline__ T block_sum(T x, T* room, int n_warps, const Sync& sync) {
+// `room`: one T a warp, in shared memory. Every thread gets the sum.
+template <class T>
+__device__ __forceinline__ T block_sum(T x, T* room, int n_warps) {
   x = warp_sum(x);
-  sync();  // whoever still reads an earlier result
+  sync_block();  // whoever still reads an earlier result
   if (lane_id() == 0) room[warp_id()] = x;
-  sync();
+  sync_block();
   T sum = room[0];
   for (int w = 1; w < n_warps; ++w) sum += room[w];
   return sum;
-}
-
-template <class T>
-__device__ __forceinline__ T block_sum(T x, T* room, int n_warps) {
-  return block_sum(x, room, n_warps, [] { sync_block(); });
 }
 
 }  // namespace foretoken::cuda

@@ -80,7 +80,6 @@ struct Warp {
 
 struct Block {
   Meeting meeting;
-  Meeting first;  // of some of its threads
   std::vector<Warp> warps;
   std::vector<std::byte> memory;
   std::byte* shared = nullptr;
@@ -228,13 +227,6 @@ void set_schedule(std::uint64_t seed) { schedule_seed = seed; }
 void pass_turn() { leave(); }
 void note_progress() { ++progress; }
 void wait_block() { meet(my_block().meeting); }
-void wait_first(int n_threads) {
-  Meeting& meeting = my_block().first;
-  if (static_cast<int>(here.thread.x) >= n_threads) die("a thread at a barrier of others");
-  if (meeting.expected == 0) meeting.expected = n_threads;
-  if (meeting.expected != n_threads) die("one barrier with two numbers of threads");
-  meet(meeting);
-}
 void wait_warp() { meet(my_warp().meeting); }
 void wait_cluster() { meet(cluster_meeting); }
 
@@ -346,7 +338,6 @@ void run(const Grid& grid, const std::function<void()>& kernel) {
     for (std::size_t rank = 0; rank < cluster; ++rank) {
       Block& block = blocks[rank];
       block.meeting = {grid.n_threads, 0, 0};
-      block.first = {};
       block.n_alive = grid.n_threads;
       block.shared_bytes = grid.shared_bytes;
       block.warps.resize(n_threads / 32);

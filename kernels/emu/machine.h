@@ -51,7 +51,6 @@ void count_prefetched(const void* from, int bytes);
 void set_schedule(std::uint64_t seed);
 
 void wait_block();
-void wait_first(int n_threads);
 void wait_warp();
 void wait_cluster();
 void pass_turn();
@@ -99,10 +98,6 @@ T shuffle_xor(T x, int mask) {
 inline float shuffle(float x, int lane) { return exchange(x, lane); }
 inline void sync_warp() { emu::wait_warp(); }
 inline void sync_block() { emu::wait_block(); }
-template <int kThreads>
-void sync_first() {
-  emu::wait_first(kThreads);
-}
 
 inline Words4 load_words(const void* at) {
   Words4 x;
@@ -161,7 +156,7 @@ inline void barrier_fence() {}
 inline void barrier_arrive(std::uint64_t* b) { emu::barrier_arrive(b); }
 inline void barrier_expect(std::uint64_t* b, int bytes) { emu::barrier_expect(b, bytes); }
 inline void barrier_wait(std::uint64_t* b, int parity) { emu::barrier_wait(b, parity); }
-inline void bulk_copy(void* to, const void* from, int bytes, std::uint64_t* barrier) {
+inline void bulk_copy_once(void* to, const void* from, int bytes, std::uint64_t* barrier) {
   if ((reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from) |
        static_cast<std::uintptr_t>(bytes)) %
           16 !=
@@ -169,9 +164,6 @@ inline void bulk_copy(void* to, const void* from, int bytes, std::uint64_t* barr
     std::abort();
   std::memcpy(to, from, static_cast<std::size_t>(bytes));
   emu::barrier_complete(barrier, bytes);
-}
-inline void bulk_copy_once(void* to, const void* from, int bytes, std::uint64_t* barrier) {
-  bulk_copy(to, from, bytes, barrier);
 }
 inline void bulk_prefetch(const void* from, int bytes) {  // looks whether there is such memory
   if (bytes <= 0 ||
