@@ -242,7 +242,7 @@ void MemoryLinks::accept_from(const Door& door, TimePoint now) {
   for (int i = 0; i < kAcceptsAtOnce; ++i) {
     const int fd = ::accept4(door.fd, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0) return;
-    if (links_.size() >= kMaxLinks) {
+    if (links_.size() >= kMaxLinks && !make_room()) {
       ::close(fd);
       ++counters_->refused;
       continue;
@@ -253,6 +253,19 @@ void MemoryLinks::accept_from(const Door& door, TimePoint now) {
     link->peer = {.socket = door.id, .routing = std::to_string(++last_routing_)};
     links_.push_back(std::move(link));
   }
+}
+
+// Whoever has been silent for longest goes: people who only stand there shut nobody out.
+bool MemoryLinks::make_room() {
+  Link* longest = nullptr;
+  for (const auto& link : links_)
+    if (!link->dialled && !link->end && link->is_silent() &&
+        (longest == nullptr || link->since < longest->since))
+      longest = link.get();
+  if (longest == nullptr) return false;
+  doom(*longest, End::kBroken, "others waited for its place, and it said nothing");
+  bury();
+  return true;
 }
 
 void MemoryLinks::on_readable(Link& link) {

@@ -102,6 +102,7 @@ class MemoryLinks {
   Link* find(const Peer& peer);
   void look(TimePoint now);  // at every socket: who comes, rings or leaves
   void accept_from(const Door& door, TimePoint now);
+  bool make_room();
   void on_readable(Link& link);
   void greet_back(Link& link);
   void open(Link& link, int fd, std::uint32_t ring_bytes);

@@ -81,9 +81,12 @@ void DraftService::open_door() {
 }
 
 void DraftService::on_message(Delivery delivery) {
+  const bool is_beside = door_ && delivery.peer.socket == *door_;
   auto incoming = wire::decode(delivery.frames);
   if (!incoming.ok()) {
     ++malformed_;
+    // Whoever has no token is heard once at most: nobody keeps a place at the door with nonsense.
+    if (is_beside) show_out(delivery.peer, "it speaks no message");
     return;
   }
   const wire::Header& header = incoming->header;
@@ -98,7 +101,6 @@ void DraftService::on_message(Delivery delivery) {
   }
   const TargetKey from{header.sender, header.incarnation};
   const TimePoint now = bus_->now();
-  const bool is_beside = door_ && delivery.peer.socket == *door_;
   if (const auto* open = std::get_if<wire::LinkOpen>(&message); open != nullptr && is_beside)
     return on_link_open(from, delivery.peer, *open);
   if (!(is_beside ? admit_beside(from, delivery, now) : admit(from, delivery, now))) {
@@ -125,7 +127,8 @@ bool DraftService::admit(const TargetKey& from, const Delivery& delivery, TimePo
     if (key.first == from.first && target.user != delivery.user) return false;
   auto it = targets_.find(from);
   if (it == targets_.end()) {
-    // Strangers come and go; one of them makes room, not a target that speaks every few milliseconds.
+    // Strangers come and go; one of them makes room, not a target that speaks every few
+    // milliseconds.
     if (targets_.size() >= kMaxTargets)
       forget(std::min_element(targets_.begin(), targets_.end(), [](const auto& a, const auto& b) {
         return a.second.heard < b.second.heard;
@@ -148,11 +151,15 @@ DraftService::Targets::iterator DraftService::forget(Targets::iterator target) {
 
 // ---- the shorter way
 
+void DraftService::show_out(const Peer& peer, const std::string& why) {
+  bus_->hang_up(peer);
+  on_closed(peer, why);
+}
+
 bool DraftService::admit_beside(const TargetKey& from, const Delivery& delivery, TimePoint now) {
   const auto link = links_.find(delivery.peer);
   if (link == links_.end() || link->second != from) {
-    bus_->hang_up(delivery.peer);
-    if (link != links_.end()) on_closed(delivery.peer, "somebody else spoke on it");
+    show_out(delivery.peer, "somebody else spoke on it");
     return false;
   }
   targets_.at(from).heard = now;
@@ -179,7 +186,7 @@ void DraftService::on_link_open(const TargetKey& from,
   if (it == targets_.end() || open.token == 0 || it->second.token != open.token ||
       links_.contains(peer)) {
     ++refused_;
-    return bus_->hang_up(peer);
+    return show_out(peer, "its token opens nothing");
   }
   Target& target = it->second;
   if (target.beside) {
@@ -208,9 +215,9 @@ void DraftService::on_attach(const TargetKey& from, wire::Attach& attach, TimePo
     Target& target = targets_.at(from);
     if (!std::exchange(target.was_refused, true))
       log_warning("refused a target's sequences", {{"target", from.first.value}, {"reason", why}});
-    return send(from, wire::Need{.seq = attach.seq,
-                                 .lease = attach.lease,
-                                 .reason = wire::NeedReason::kRefused});
+    return send(
+        from,
+        wire::Need{.seq = attach.seq, .lease = attach.lease, .reason = wire::NeedReason::kRefused});
   }
   if (attach.tokens.empty() || attach.n_prompt > attach.tokens.size()) {
     ++malformed_;
@@ -267,8 +274,7 @@ void DraftService::send(const TargetKey& to, const wire::Message& message, Way w
     ++n_fallbacks_;
     if (result == SendResult::kUnknown) on_closed(beside, "it is gone");
   }
-  if (!frames.ok() || bus_->send(it->second.peer, *frames) != SendResult::kSent)
-    ++not_sent_;
+  if (!frames.ok() || bus_->send(it->second.peer, *frames) != SendResult::kSent) ++not_sent_;
 }
 
 void DraftService::on_dropped(const Peer& peer, const Frames& frames) {
@@ -305,15 +311,14 @@ void DraftService::step() {
   for (const ReadyProposal& ready : output.proposals) {
     const TargetKey to{ready.key.target, ready.key.incarnation};
     if (!targets_.contains(to)) continue;
-    frames[to].records.push_back(
-        {.seq = ready.key.seq,
-         .lease = ready.lease,
-         .epoch = ready.epoch,
-         .base = ready.base,
-         .prefix = ready.prefix,
-         .tokens = ready.tokens,
-         .confidence = ready.confidences,
-         .known = ready.base});
+    frames[to].records.push_back({.seq = ready.key.seq,
+                                  .lease = ready.lease,
+                                  .epoch = ready.epoch,
+                                  .base = ready.base,
+                                  .prefix = ready.prefix,
+                                  .tokens = ready.tokens,
+                                  .confidence = ready.confidences,
+                                  .known = ready.base});
   }
   for (const auto& [to, frame] : frames) send(to, frame);
   for (const BusyOutcome& busy : output.busy) answer({busy.key.target, busy.key.incarnation}, busy);
@@ -356,7 +361,8 @@ std::string DraftService::metrics_text() {
   metrics_.gauge("draft_sequences", "Sequences attached.").set(now.n_attached);
   metrics_.gauge("draft_links", "Targets linked through shared memory.")
       .set(static_cast<double>(links_.size()));
-  metrics_.counter("draft_link_fallbacks_total", "Messages that a link did not take: sent over ZeroMQ.")
+  metrics_
+      .counter("draft_link_fallbacks_total", "Messages that a link did not take: sent over ZeroMQ.")
       .add(static_cast<double>(n_fallbacks_ - std::exchange(counted_fallbacks_, n_fallbacks_)));
   metrics_.gauge("kv_cache_usage_perc", "Share of KV blocks in use.").set(now.kv.usage());
   metrics_.gauge("frames_dropped", "Frames dropped since start: malformed, stale or without room.")

@@ -53,14 +53,16 @@ class DraftService final : public Service {
     Peer peer;
     std::string user;  // role:name of its key; empty where connections have none
     TimePoint heard{};
-    bool was_refused = false;  // and it was said in the log
-    std::uint64_t token = 0;      // of the offer it has not taken yet
+    bool was_refused = false;         // and it was said in the log
+    std::uint64_t token = 0;          // of the offer it has not taken yet
     std::optional<Peer> beside = {};  // its link through memory
   };
   using Targets = std::map<TargetKey, Target>;
 
   void open_door();
   bool admit(const TargetKey& from, const Delivery& delivery, TimePoint now);
+  // Hangs up on a link, whether it is somebody's or not yet.
+  void show_out(const Peer& peer, const std::string& why);
   // What comes through memory: from whom, by the link; nothing if it is nobody's.
   bool admit_beside(const TargetKey& from, const Delivery& delivery, TimePoint now);
   void on_link_ask(const TargetKey& from, const wire::LinkAsk& ask);

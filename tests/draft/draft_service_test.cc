@@ -40,6 +40,8 @@ class DraftBus final : public Bus {
     auto decoded = wire::decode(frames);
     EXPECT_TRUE(decoded.ok());
     if (to.socket == kDoor && is_full) return SendResult::kBusy;
+    if (to.socket == kDoor && std::count(hung_up.begin(), hung_up.end(), to.routing) > 0)
+      ADD_FAILURE() << "it hung up on " << to.routing;
     if (to.socket == kTargets) sent.push_back(std::move(decoded->message));
     if (to.socket == kDoor) sent_beside.push_back(std::move(decoded->message));
     return SendResult::kSent;
@@ -154,8 +156,8 @@ class LinkedDraftServiceTest : public DraftServiceTest {
     return {};
   }
   void hear_beside(const wire::Message& message, const std::string& link, wire::Speaker& who) {
-    service.on_message({.peer = {.socket = kDoor, .routing = link},
-                        .frames = wire::encode(who, {}, message)});
+    service.on_message(
+        {.peer = {.socket = kDoor, .routing = link}, .frames = wire::encode(who, {}, message)});
     for (int i = 0; i < 10; ++i) {
       service.on_turn(bus.now());
       bus.clock.advance(milliseconds(1));
@@ -169,9 +171,9 @@ class LinkedDraftServiceTest : public DraftServiceTest {
     bus.sent_beside.clear();
   }
   static std::size_t n_proposals(const std::vector<wire::Message>& messages) {
-    return static_cast<std::size_t>(std::count_if(messages.begin(), messages.end(), [](const auto& m) {
-      return std::holds_alternative<wire::Proposal>(m);
-    }));
+    return static_cast<std::size_t>(
+        std::count_if(messages.begin(), messages.end(),
+                      [](const auto& m) { return std::holds_alternative<wire::Proposal>(m); }));
   }
   wire::Speaker stranger{WorkerId{77}, Incarnation{1}};
 };
@@ -224,6 +226,32 @@ TEST_F(LinkedDraftServiceTest, NobodyElseMaySpeakOnALink) {
   EXPECT_GT(n_proposals(bus.sent), 0u) << "the target goes on as before";
 }
 
+TEST_F(LinkedDraftServiceTest, ShowsOutWhoeverSpeaksNoMessage) {
+  service.on_message({.peer = {.socket = kDoor, .routing = "stranger"}, .frames = {"garbage"}});
+  EXPECT_EQ(bus.hung_up, std::vector<std::string>{"stranger"});
+  link();
+  service.on_message({.peer = {.socket = kDoor, .routing = "l"}, .frames = {"garbage"}});
+  EXPECT_EQ(bus.hung_up.back(), "l");
+  service.on_message({.peer = {.socket = kTargets, .routing = "t"}, .frames = {"garbage"}});
+  EXPECT_EQ(bus.hung_up.size(), 2u) << "a connection is not a link";
+  bus.sent.clear();
+  hear(attach());
+  EXPECT_GT(n_proposals(bus.sent), 0u) << "the target goes on as before";
+}
+
+TEST_F(LinkedDraftServiceTest, ASecondFirstWordEndsTheLinkAndNotTheTarget) {
+  link();
+  const wire::LinkOffer offer = offer_to("here");
+  hear_beside(wire::LinkOpen{offer.token}, "l", target);
+  EXPECT_EQ(bus.hung_up, std::vector<std::string>{"l"});
+  bus.sent.clear();
+  hear(attach());
+  EXPECT_GT(n_proposals(bus.sent), 0u);
+  EXPECT_TRUE(bus.sent_beside.empty());
+  hear_beside(wire::LinkOpen{offer.token}, "m", target);
+  EXPECT_EQ(bus.sent_beside.size(), 1u) << "the token still opens one";
+}
+
 TEST_F(LinkedDraftServiceTest, ANewLinkTakesThePlaceOfTheOld) {
   link("old");
   link("new");
@@ -250,7 +278,9 @@ TEST_F(LinkedDraftServiceTest, ATargetGoesOnWithoutALinkThatIsOver) {
 TEST_F(LinkedDraftServiceTest, SaysWhyThereIsNoDoor) {
   bus.has_memory = false;
   Metrics other_metrics;
-  DraftService other({.router = "ipc://router", .endpoint = "ipc://d", .vocabulary = kVocabulary,
+  DraftService other({.router = "ipc://router",
+                      .endpoint = "ipc://d",
+                      .vocabulary = kVocabulary,
                       .memory_endpoint = kDoorEndpoint},
                      {.role = wire::Role::kDraft}, engine, speaker, other_metrics);
   other.start(bus);

@@ -366,6 +366,29 @@ TEST_F(MemoryLinksTest, TurnAwayWhoeverSaysNothing) {
   EXPECT_TRUE(wordless.was_cut());
 }
 
+TEST_F(MemoryLinksTest, LetSomebodyInThoughStrangersFillTheDoor) {
+  link();
+  std::vector<std::unique_ptr<Stranger>> crowd;
+  for (std::size_t i = 0; i < MemoryLinks::kMaxLinks; ++i) {
+    crowd.push_back(std::make_unique<Stranger>(folder / "door"));
+    ASSERT_TRUE(crowd.back()->connected());
+    if (i % 8 == 0) {  // the backlog is short
+      EXPECT_FALSE(server.receive().has_value());
+    }
+    server.wake_up();
+  }
+  MemoryLinks late(options);
+  const Peer peer{.socket = late.connect(endpoint), .routing = {}};
+  greet(server, late);
+  ASSERT_EQ(late.send(peer, {"hello"}), SendResult::kSent);
+  const auto heard = receive(server);
+  ASSERT_TRUE(heard.has_value());
+  EXPECT_EQ(heard->frames, Frames{"hello"});
+  ASSERT_EQ(client.send(dialled, {"still", "here"}), SendResult::kSent);
+  EXPECT_EQ(receive(server)->frames, (Frames{"still", "here"}));
+  EXPECT_GT(server.counters()->refused, 0u) << "the door was full";
+}
+
 TEST_F(MemoryLinksTest, CutOffWhoeverRingsWithoutAMessage) {
   server.bind(endpoint);
   Stranger stranger(folder / "door");
