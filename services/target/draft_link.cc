@@ -42,6 +42,10 @@ bool DraftLink::offered(TimePoint now) {
   return true;
 }
 
+void DraftLink::said(TimePoint now) {
+  if (state_ == State::kOpening) due_ = now + kPatience;
+}
+
 bool DraftLink::confirmed(TimePoint now) {
   if (state_ != State::kOpening) return false;
   state_ = State::kUp;

@@ -37,6 +37,8 @@ class DraftLink {
   void not_asked(TimePoint now);
   // An offer came. False: nobody asked.
   bool offered(TimePoint now);
+  // Our first word has left: the draft's time to answer begins.
+  void said(TimePoint now);
   // The first word came back. False: nobody waits for it.
   bool confirmed(TimePoint now);
   // Denied, out of reach, or over. Tried again after a pause that grows.

@@ -365,7 +365,10 @@ void DraftProposer::on_dropped(SocketId socket, const Frames& frames) {
 
 // ---- the shorter way
 
+// The first word before the timers: a step of ours that took longer than their patience is not the
+// draft's silence.
 TimePoint DraftProposer::tend_link(Draft& draft, TimePoint now) {
+  say_first_word(draft, now);
   switch (draft.link.tick(now)) {
     case DraftLink::Action::kNone:
       break;
@@ -381,14 +384,18 @@ TimePoint DraftProposer::tend_link(Draft& draft, TimePoint now) {
       if (draft.beside != 0) bus_->close(std::exchange(draft.beside, 0));
       break;
   }
-  if (draft.link.state() != DraftLink::State::kOpening || draft.has_opened) {
-    if (!draft.link.why_not().empty()) say_tier(draft);
-    return draft.link.due();
-  }
+  if (draft.link.state() == DraftLink::State::kOpening && !draft.has_opened)
+    return std::min(draft.link.due(), now + kOpenAgain);
+  if (!draft.link.why_not().empty()) say_tier(draft);
+  return draft.link.due();
+}
+
+void DraftProposer::say_first_word(Draft& draft, TimePoint now) {
+  if (draft.link.state() != DraftLink::State::kOpening || draft.has_opened) return;
   const auto frames = wire::try_encode(speaker_, {}, wire::LinkOpen{draft.token});
   draft.has_opened =
       frames.ok() && bus_->send(Peer{draft.beside, {}, false}, *frames) == SendResult::kSent;
-  return draft.has_opened ? draft.link.due() : now + kOpenAgain;
+  if (draft.has_opened) draft.link.said(now);
 }
 
 // What a draft says may be anything: nothing is opened but a door in our own folder.

@@ -129,6 +129,7 @@ class DraftProposer final : public Proposer, public DraftWatch {
   bool has_room(const Draft& draft) const;
   void let_go_all(WorkerId id, TimePoint now);
   TimePoint tend_link(Draft& draft, TimePoint now);
+  void say_first_word(Draft& draft, TimePoint now);
   void on_offer(Draft& draft, const wire::LinkOffer& offer, TimePoint now);
   std::string_view tier_of(const Draft& draft) const;
   void say_tier(Draft& draft);

@@ -530,6 +530,39 @@ TEST_F(LinkedDraftTest, ALinkThatIsOverIsReplacedByTheConnectionAndTriedAgain) {
   EXPECT_EQ("shared_memory", tier());
 }
 
+TEST_F(LinkedDraftTest, AStepOfOurOwnIsNotTheDraftsSilence) {
+  use(LinkChoice::kAuto);
+  assign(1);
+  drafts.turn(bus.now());
+  bus.full = kDoor;  // not greeted yet
+  tell(1, wire::LinkOffer{.endpoint = kDoor, .token = 4711});
+  drafts.turn(bus.now());
+  bus.clock.advance(2 * DraftLink::kPatience);  // a long step; the greeting came meanwhile
+  bus.full.clear();
+  drafts.turn(bus.now());
+  ASSERT_EQ(1u, bus.take<wire::LinkOpen>(kDoor).size());
+  bus.clock.advance(DraftLink::kPatience - milliseconds(1));
+  drafts.turn(bus.now());
+  say_beside(1, wire::LinkOpen{.token = 4711});
+  EXPECT_EQ("shared_memory", tier());
+}
+
+TEST_F(LinkedDraftTest, GivesUpADoorThatNeverGreetsOrNeverAnswers) {
+  use(LinkChoice::kAuto);
+  assign(1);
+  for (const bool greets : {false, true}) {
+    drafts.turn(bus.now());
+    bus.full = greets ? "" : kDoor;
+    tell(1, wire::LinkOffer{.endpoint = kDoor, .token = 4711});
+    ASSERT_NE(0u, beside());
+    drafts.turn(bus.now());
+    bus.clock.advance(DraftLink::kPatience);
+    drafts.turn(bus.now());
+    EXPECT_EQ(0u, beside()) << "greets: " << greets;
+    bus.clock.advance(DraftLink::kLongestPause);
+  }
+}
+
 TEST_F(LinkedDraftTest, OpensNoDoorOutsideItsFolder) {
   for (const char* where : {"tcp://10.0.0.1:22", "ipc:///run/x/draft-1.memory", "shm:///run/dbus/system",
                             "shm:///run/x/../dbus/system", "shm:///run/xy/draft", "shm://"}) {
