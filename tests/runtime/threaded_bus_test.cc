@@ -296,7 +296,7 @@ TEST(ThreadedBus, CarriesMessagesThroughMemoryBothWaysAndWakesSleepers) {
   constexpr int kRounds = 300;
   const std::string door = memory_door();
   std::atomic<bool> is_bound{false};
-  std::thread other([&] {
+  std::jthread other([&] {  // joins whatever fails: its own waits end
     const auto server = make_bus();
     server->bind(door, Door::kDraft);
     is_bound = true;
@@ -311,7 +311,8 @@ TEST(ThreadedBus, CarriesMessagesThroughMemoryBothWaysAndWakesSleepers) {
   const auto client = make_bus();
   const Peer peer{.socket = client->connect(door, Door::kDraft), .routing = {}};
   const TimePoint until = client->now() + seconds(20);
-  for (int i = 0; i < kRounds && client->now() < until;) {
+  int i = 0;
+  while (i < kRounds && client->now() < until) {
     if (client->send(peer, {std::to_string(i)}) != SendResult::kSent) {
       (void)client->receive(client->now() + milliseconds(1));  // it greets
       continue;
@@ -322,6 +323,7 @@ TEST(ThreadedBus, CarriesMessagesThroughMemoryBothWaysAndWakesSleepers) {
     EXPECT_EQ(answer->frames, (Frames{std::to_string(i), "answer"}));
     ++i;
   }
+  ASSERT_EQ(i, kRounds);
   other.join();
   const auto end = client->receive(until);
   ASSERT_TRUE(end.has_value());
