@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/transport/file_lock.h"
 #include "common/transport/shared_region.h"
 #include "common/transport/shared_ring.h"
 
@@ -122,6 +123,7 @@ struct MemoryLinks::Door {
   SocketId id = 0;
   int fd = -1;
   std::string path;
+  FileLock lock;  // nobody else's door is taken away, and nobody takes ours
   ~Door() {
     if (fd >= 0) ::close(fd);
     if (!path.empty()) ::unlink(path.c_str());
@@ -185,8 +187,8 @@ SocketId MemoryLinks::bind(const std::string& endpoint) {
   const sockaddr_un address = address_of(endpoint);
   auto door = std::make_unique<Door>();
   door->fd = new_socket();
-  // A file of a former life is in the way; if somebody serves it, its peers notice and go on
-  // without.
+  door->lock = FileLock(std::string(address.sun_path) + ".lock");
+  // Nobody serves it: a file of a former life is in the way.
   ::unlink(address.sun_path);
   // Before binding: the file is never open to others, whatever the umask.
   ::fchmod(door->fd, 0600);

@@ -2,7 +2,7 @@
 // messages that somebody waits for. A connection is a Unix socket over which each side hands the
 // other a SharedRegion with its ring; afterwards the socket is the bell that wakes a sleeping peer,
 // and its end is the peer's end, noticed at once. Nothing here has a name but the door's socket
-// file, so nothing is left behind by a process that is killed.
+// file and the lock beside it, so no memory is left behind by a process that is killed.
 //
 // Messages may be lost with their link, and a link with its peer: whoever needs them sends them by
 // another way. A peer that scribbles, does not read, or rings without a word loses its link, and
@@ -65,7 +65,7 @@ class MemoryLinks {
   // Why this system has no such links; empty if it has. Tries one out.
   static std::string why_unavailable();
 
-  SocketId bind(const std::string& endpoint);     // throws FatalError
+  SocketId bind(const std::string& endpoint);     // throws FatalError: another serves it
   SocketId connect(const std::string& endpoint);  // throws FatalError: nobody there, or no memory
   void close(SocketId socket);
   void hang_up(const Peer& peer);  // one connection of a bound socket

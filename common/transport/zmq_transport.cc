@@ -1,8 +1,6 @@
 #include "common/transport/zmq_transport.h"
 
-#include <fcntl.h>
 #include <sys/eventfd.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,6 +13,7 @@
 
 #include "common/base/check.h"
 #include "common/transport/endpoint.h"
+#include "common/transport/file_lock.h"
 #include "common/transport/zmq_auth.h"
 
 namespace foretoken {
@@ -36,32 +35,6 @@ constexpr const char* kZapEndpoint = "inproc://zeromq.zap.01";
 [[noreturn]] void fatal(ErrorCode code, const std::string& sentence) {
   throw FatalError(code, sentence);
 }
-
-// Two processes may bind one ipc path: the second takes it away silently. A lock on a file beside
-// it says no.
-class FileLock {
- public:
-  FileLock() = default;
-  explicit FileLock(const std::string& path) {
-    fd_ = ::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
-    if (fd_ < 0) fatal(ErrorCode::kIo, path + " cannot be opened: " + std::strerror(errno));
-    if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
-      ::close(std::exchange(fd_, -1));
-      fatal(ErrorCode::kIo, path + " is locked: another process serves this address");
-    }
-  }
-  FileLock(FileLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  FileLock& operator=(FileLock&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~FileLock() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-
- private:
-  int fd_ = -1;
-};
 
 struct Socket {
   SocketId id = 0;

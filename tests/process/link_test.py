@@ -253,7 +253,7 @@ class Links(unittest.TestCase):
         new = {name for name in set(os.listdir("/dev/shm")) - before if not re.match("(vader|sm)_segment|ompi|osc", name)}
         self.assertEqual(set(), new)  # what MPI has there belongs to somebody else
         names = set(os.listdir(os.path.join(system.folder, "r")))
-        self.assertEqual({"router", "router.lock", "draft-0", "draft-0.lock", "draft-0.memory"}, names)
+        self.assertEqual({"router", "router.lock", "draft-0", "draft-0.lock", "draft-0.memory", "draft-0.memory.lock"}, names)
 
     def test_a_stopped_draft_costs_speed_only(self):
         system = self.system()

@@ -15,6 +15,7 @@
 
 #include "common/base/result.h"
 #include "common/transport/zmq_transport.h"
+#include "tests/transport/folder.h"
 
 namespace foretoken {
 namespace {
@@ -288,8 +289,9 @@ TEST(SpscQueue, CarriesEverythingInOrderBetweenTwoThreads) {
 // ---- links through memory, on the work thread itself
 
 std::string memory_door() {
+  static const Folder folder;
   static int n = 0;
-  return "shm:///tmp/foretoken-bus-" + std::to_string(::getpid()) + "-" + std::to_string(++n);
+  return "shm://" + (folder / std::to_string(++n));
 }
 
 TEST(ThreadedBus, CarriesMessagesThroughMemoryBothWaysAndWakesSleepers) {

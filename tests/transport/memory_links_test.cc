@@ -202,8 +202,13 @@ TEST_F(MemoryLinksTest, HaveADoorForThisUserAlone) {
 
 TEST_F(MemoryLinksTest, LeaveNoFileBehindAndTakeTheDoorOfADeadOne) {
   {
-    MemoryLinks former(options);
-    former.bind(endpoint);
+    const int dead = ::socket(AF_UNIX, SOCK_STREAM, 0);
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    const std::string path = folder / "door";
+    std::memcpy(address.sun_path, path.data(), path.size());
+    ASSERT_EQ(::bind(dead, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    ::close(dead);
     MemoryLinks next(options);
     EXPECT_NO_THROW(next.bind(endpoint));
     EXPECT_NO_THROW(client.connect(endpoint));
@@ -212,6 +217,17 @@ TEST_F(MemoryLinksTest, LeaveNoFileBehindAndTakeTheDoorOfADeadOne) {
   EXPECT_THROW(client.connect(endpoint), FatalError);
   EXPECT_THROW(client.connect("shm://relative"), FatalError);
   EXPECT_THROW(client.connect("shm:///" + std::string(200, 'x')), FatalError);
+}
+
+TEST_F(MemoryLinksTest, TakeNoDoorThatSomebodyServes) {
+  server.bind(endpoint);
+  {
+    MemoryLinks other(options);
+    EXPECT_THROW(other.bind(endpoint), FatalError);
+  }
+  EXPECT_TRUE(std::filesystem::exists(folder / "door"));
+  EXPECT_NO_THROW(client.connect(endpoint));
+  greet(server, client);
 }
 
 TEST_F(MemoryLinksTest, TellADeviceWhatItMayPin) {
