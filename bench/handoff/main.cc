@@ -172,7 +172,11 @@ void print(const std::vector<Tier>& tiers, int gap_us, const std::string& json) 
 
 int run(int n_blocks, int block, int gap_us, const std::string& json) {
   char name[] = "/tmp/foretoken-handoff-XXXXXX";
-  const std::string folder = ::mkdtemp(name);
+  if (::mkdtemp(name) == nullptr) {
+    std::perror(name);
+    return 1;
+  }
+  const std::string folder = name;
   const std::string memory = "shm://" + folder + "/memory";
   std::vector<Tier> tiers = {
       {"zeromq ipc", "ipc://" + folder + "/ipc"},

@@ -183,17 +183,7 @@ std::int64_t choose_space_bytes(const ChooseArgs& args) {
 
 void choose(const Launch& launch_in, const ChooseArgs& args, void* space) {
   if (args.slices != nullptr) return choose_slices(launch_in, args, space);
-  const std::int64_t most_rows = std::min(args.n_rows, kChooseRows), n = args.n_valid;
-  ChooseKernelArgs p{args.logits, args.rules,   args.adjustments, args.choices,
-                     args.top,    nullptr,      nullptr,          nullptr,
-                     args.vocab,  args.n_valid, slices_of(args),  0,
-                     0,           nullptr,      nullptr,          nullptr};
-  auto* at = static_cast<std::byte*>(space);
-  p.bests = reinterpret_cast<Best*>(at);
-  at += padded(most_rows * p.n_slices * static_cast<std::int64_t>(sizeof(Best)));
-  p.adjusted = reinterpret_cast<float*>(at);
-  at += padded(most_rows * n * 4);
-  p.weights = reinterpret_cast<double*>(at);
+  ChooseKernelArgs p = shared_by_rows(args, space);
   for (std::int32_t first = 0; first < args.n_rows; first += kChooseRows) {
     const std::int32_t rows = std::min(kChooseRows, args.n_rows - first);
     p.logits = args.logits + std::int64_t{first} * args.vocab;

@@ -2,6 +2,9 @@
 // share: noisy maxima, and the order of truncation with selection in it.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
+
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/reduce.cuh"
@@ -220,6 +223,23 @@ void choose_slices(const Launch& launch, const ChooseArgs& args, void* space);
 constexpr std::int64_t padded(std::int64_t bytes) { return (bytes + 255) / 256 * 256; }
 inline std::int32_t slices_of(const ChooseArgs& args) {
   return (args.n_valid + kSlice - 1) / kSlice;
+}
+// What is the same for all rows: sizes, and the parts of the working space that
+// choose_space_bytes() speaks of.
+inline ChooseKernelArgs shared_by_rows(const ChooseArgs& args, void* space) {
+  const std::int64_t most_rows = std::min(args.n_rows, kChooseRows), n = args.n_valid;
+  ChooseKernelArgs p{};
+  p.adjustments = args.adjustments;
+  p.vocab = args.vocab;
+  p.n_valid = args.n_valid;
+  p.n_slices = slices_of(args);
+  auto* at = static_cast<std::byte*>(space);
+  p.bests = reinterpret_cast<Best*>(at);
+  at += padded(most_rows * p.n_slices * static_cast<std::int64_t>(sizeof(Best)));
+  p.adjusted = reinterpret_cast<float*>(at);
+  at += padded(most_rows * n * 4);
+  p.weights = reinterpret_cast<double*>(at);
+  return p;
 }
 
 }  // namespace foretoken::cuda

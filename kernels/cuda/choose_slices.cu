@@ -158,20 +158,9 @@ __global__ void __launch_bounds__(kRowThreads) describe_slice_kernel(ChooseKerne
 }  // namespace
 
 void choose_slices(const Launch& launch_in, const ChooseArgs& args, void* space) {
-  const std::int64_t most_rows = std::min(args.n_rows, kChooseRows), n = args.n_valid;
-  ChooseKernelArgs p{};
-  p.adjustments = args.adjustments;
-  p.vocab = args.vocab;
-  p.n_valid = args.n_valid;
-  p.n_slices = slices_of(args);
+  ChooseKernelArgs p = shared_by_rows(args, space);
   p.first_id = args.first_id;
   p.n_candidates = args.n_candidates;
-  auto* at = static_cast<std::byte*>(space);
-  p.bests = reinterpret_cast<Best*>(at);
-  at += padded(most_rows * p.n_slices * static_cast<std::int64_t>(sizeof(Best)));
-  p.adjusted = reinterpret_cast<float*>(at);
-  at += padded(most_rows * n * 4);
-  p.weights = reinterpret_cast<double*>(at);
   for (std::int32_t first = 0; first < args.n_rows; first += kChooseRows) {
     const std::int32_t rows = std::min(kChooseRows, args.n_rows - first);
     p.logits = args.logits + std::int64_t{first} * args.vocab;

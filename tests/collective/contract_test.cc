@@ -140,6 +140,10 @@ TEST_P(CollectiveContract, NothingIsLegal) {
     ranks.sum_rows({}, {});
     ranks.max_rows({});
     ranks.barrier();
+    const auto mine = static_cast<std::uint64_t>(ranks.rank());
+    const auto all = ranks.gather(std::span<const std::uint64_t>(&mine, 1));
+    ASSERT_EQ(all.size(), static_cast<std::size_t>(ranks.size()));
+    EXPECT_EQ(all.back(), all.size() - 1) << "nothing is out of step";
   });
 }
 

@@ -89,7 +89,16 @@ TEST_P(Accept, CutsAtTheFirstTokenTheTargetDidNotChoose) {
   expect_same(got, {{2, 9}, {0, 4}, {0, 3}, {0, -1}});
 }
 
-TEST_P(Accept, AcceptsTheEmptyBatch) { backend().accept({}); }
+TEST_P(Accept, AcceptsTheEmptyBatch) {
+  Buffer verdicts = backend().allocate(sizeof(Verdict));
+  const Verdict before{.n_accepted = 7, .next_token = 9};
+  backend().upload(verdicts.as<Verdict>(), &before, sizeof before);
+  backend().accept({.verdicts = verdicts.as<Verdict>()});
+  Verdict after;
+  backend().download(&after, verdicts.as<Verdict>(), sizeof after);
+  EXPECT_EQ(after.n_accepted, 7);
+  EXPECT_EQ(after.next_token, 9);
+}
 
 TEST_P(Accept, GivesTheSameBitsTwice) {
   Rows rows;

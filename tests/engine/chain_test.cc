@@ -254,17 +254,24 @@ TEST(Chain, OnAnEmulatedDeviceIsWhatItsStepsAre) {
 }
 #endif
 
+AttachRequest request_of(std::uint64_t seq,
+                         std::vector<TokenId> tokens,
+                         std::uint32_t budget,
+                         const SamplingParams& params) {
+  AttachRequest request{.key = key(seq), .lease = Lease{1}, .root = kRoot, .params = params};
+  request.n_prompt = static_cast<std::uint32_t>(tokens.size());
+  request.prefix = prefix_hash_extend(kRoot, tokens);
+  request.tokens = std::move(tokens);
+  request.budget = budget;
+  return request;
+}
+
 class ChainTest : public ::testing::Test {
  protected:
   void attach(std::uint64_t seq, std::uint32_t budget, SamplingParams params) {
-    const std::vector<TokenId> tokens{3, 1, 4, static_cast<TokenId>(seq)};
     params.max_tokens = 1000;
-    AttachRequest request{.key = key(seq), .lease = Lease{1}, .root = kRoot, .params = params};
-    request.n_prompt = 4;
-    request.prefix = prefix_hash_extend(kRoot, tokens);
-    request.tokens = tokens;
-    request.budget = budget;
-    ASSERT_TRUE(std::holds_alternative<Applied>(engine_.attach(std::move(request), kStart)));
+    ASSERT_TRUE(std::holds_alternative<Applied>(engine_.attach(
+        request_of(seq, {3, 1, 4, static_cast<TokenId>(seq)}, budget, params), kStart)));
   }
   std::vector<std::uint32_t> steps_of_passes() {
     std::vector<std::uint32_t> steps;
@@ -310,14 +317,7 @@ TEST_F(ChainTest, TheCpuStepsOneByOneUnlessAsked) {
   const auto recording = make_backend({.device = "cpu", .n_threads = 1, .record = Record::kOn});
   DraftEngine other(model_, *recording, options_with(0, 4));
   for (DraftEngine* one : {&engine, &other}) {
-    const std::vector<TokenId> tokens{1, 2, 3};
-    AttachRequest request{.key = key(1), .lease = Lease{1}, .root = kRoot};
-    request.params.temperature = 0;
-    request.n_prompt = 3;
-    request.prefix = prefix_hash_extend(kRoot, tokens);
-    request.tokens = tokens;
-    request.budget = 6;
-    (void)one->attach(std::move(request), kStart);
+    (void)one->attach(request_of(1, {1, 2, 3}, 6, {.temperature = 0}), kStart);
     std::uint32_t most = 0;
     while (one->has_work()) most = std::max(most, one->step(kStart).n_steps);
     EXPECT_EQ(most, one == &engine ? 1u : 5u);
@@ -329,14 +329,7 @@ TEST_F(ChainTest, ScarceBlocksMakeItShort) {
   auto options = options_with(16, 4);
   options.kv.n_blocks = 3;
   DraftEngine engine(model_, *backend_, options);
-  const std::vector<TokenId> tokens{1, 2, 3, 4, 5};
-  AttachRequest request{.key = key(1), .lease = Lease{1}, .root = kRoot};
-  request.params.temperature = 0;
-  request.n_prompt = 5;
-  request.prefix = prefix_hash_extend(kRoot, tokens);
-  request.tokens = tokens;
-  request.budget = 20;
-  (void)engine.attach(std::move(request), kStart);
+  (void)engine.attach(request_of(1, {1, 2, 3, 4, 5}, 20, {.temperature = 0}), kStart);
   std::size_t n_said = 0, n_busy = 0;
   for (int i = 0; i < 50 && engine.has_work(); ++i) {
     const DraftOutput& output = engine.step(kStart);

@@ -247,6 +247,8 @@ TEST(KvProperty, HoldsWithoutPrefixCacheAndWithBlocksOfOne) {
   for (int i = 0; i < 5000 && !HasFatalFailure(); ++i) off.step(), one.step();
   off.close_all();
   one.close_all();
+  EXPECT_EQ(off.n_hits, 0u) << "there is no cache to hit";
+  EXPECT_GT(one.n_hits, 0u);
 }
 
 }  // namespace

@@ -61,6 +61,8 @@ TEST_P(GoldenTokenizer, AddsSpecialTokensLikeTheReference) {
 }
 
 TEST_P(GoldenTokenizer, DecodesLikeTheReference) {
+  ASSERT_FALSE(golden_.ids.empty());
+  ASSERT_FALSE(golden_.sequences.empty());
   FewFailures failures;
   const auto check = [&](std::span<const TokenId> ids, const std::string& text, const std::string& without_special) {
     const std::string ours = tokenizer_->decode(ids, SkipSpecialTokens::kNo);
