@@ -51,6 +51,9 @@ enum class Door : std::uint8_t {
   kDraft,     // a draft's targets: as kInternal, with a short queue to send, for what is late is worthless
 };
 inline constexpr std::size_t kDoors = 3;
+// Answers that may wait for one client, a piece of a stream each. Hundreds of streams share a
+// connection, and a round of them is one burst: room for a second or so of that, some 4 MiB of pieces.
+inline constexpr int kMaxWaitingAnswers = 16384;
 
 constexpr std::string_view name_of(Door door) {
   return door == Door::kClient ? "client" : door == Door::kDraft ? "draft" : "internal";

@@ -28,7 +28,6 @@ constexpr int kClientQueue = 64;
 // past before the one that counts, and its answers to them would hold up the one that counts. Short
 // where it is sent; where it is received no connection should be stopped (see the heartbeats below).
 constexpr int kDraftQueue = 16;
-constexpr int kAnswerQueue = 1024;         // towards a client: a round of many streams is one burst of small pieces
 constexpr std::size_t kCorrelationBytes = 4;  // what libzmq's REQ sends with ZMQ_REQ_CORRELATE
 constexpr const char* kZapEndpoint = "inproc://zeromq.zap.01";
 
@@ -94,7 +93,7 @@ struct ZmqTransport::State {
     // A frame that announces more is cut before a byte is reserved: without it 9 bytes could
     // reserve 16 GiB.
     socket.set(maxmsgsize, door == Door::kClient ? kClientPartBytes : kInternalPartBytes);
-    socket.set(sndhwm, door == Door::kClient  ? kAnswerQueue
+    socket.set(sndhwm, door == Door::kClient  ? kMaxWaitingAnswers
                        : door == Door::kDraft ? kDraftQueue
                                               : kInternalQueue);
     socket.set(rcvhwm, door == Door::kClient ? kClientQueue : kInternalQueue);

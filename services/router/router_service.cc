@@ -112,10 +112,11 @@ void RouterService::on_dropped(const Peer& peer, const Frames& frames) {
   // Later pieces may have passed already, so the text has a hole: an honest end instead.
   Actions actions;
   if (const auto id = wire::request_id_from_hex(piece->id))
-    table_.give_up(*id,
-                   {ErrorCode::kCancelled,
-                    "the client reads its pieces too slowly; over a thousand were waiting"},
-                   now, actions);
+    table_.give_up(
+        *id,
+        {ErrorCode::kCancelled, "the client reads its pieces too slowly; over " +
+                                    std::to_string(kMaxWaitingAnswers) + " were waiting"},
+        now, actions);
   act(std::move(actions), now);
 }
 
@@ -432,8 +433,8 @@ void RouterService::on_hello(const Delivery& delivery,
   const std::optional<Worker> former = before == nullptr ? std::nullopt : std::optional(*before);
   const Peer& peer = delivery.peer;
   // Who a peer is follows from its key, where there is one, and not from what it says.
-  const bool is_itself = delivery.user.empty() || delivery.user == std::string(name_of(hello.role)) +
-                                                                       ":" + hello.name;
+  const bool is_itself =
+      delivery.user.empty() || delivery.user == std::string(name_of(hello.role)) + ":" + hello.name;
   const bool is_anothers =
       former && former->state != WorkerState::kLost && former->user != delivery.user;
   const Pool::Arrival arrival =
