@@ -56,8 +56,10 @@ void Collective::barrier() {
   gather(std::span<const std::byte>(&here, 1));
 }
 
-bool is_started_as_rank() {
-  return std::getenv("OMPI_COMM_WORLD_RANK") != nullptr || std::getenv("PMIX_RANK") != nullptr;
+std::optional<int> started_rank() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK"})
+    if (const char* number = std::getenv(name)) return std::atoi(number);
+  return std::nullopt;
 }
 
 }  // namespace foretoken

@@ -1,13 +1,14 @@
 // Collective: the ranks of one model, working in step. Every call is made by all ranks in the same
 // order. Sums are taken in rank order, element by element, so that a row's bits depend neither on
 // how many rows travel with it nor on who was late; that is said once, here, for every
-// implementation. Blind to what the numbers mean. Host memory; one thread of each rank. A wait longer than the
-// patience throws FatalError(kUnavailable): a stopped rank is invisible otherwise.
+// implementation. Blind to what the numbers mean. Host memory; one thread of each rank. A wait
+// longer than the patience throws FatalError(kUnavailable): a stopped rank is invisible otherwise.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -33,7 +34,8 @@ class Collective {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  // all = the bytes of rank 0, of rank 1, ...; [size() * mine.size()], mine of equal size everywhere.
+  // all = the bytes of rank 0, of rank 1, ...; [size() * mine.size()], mine of equal size
+  // everywhere.
   void gather(std::span<const std::byte> mine, std::span<std::byte> all);
   template <class T>
   std::vector<T> gather(std::span<const T> mine) {
@@ -73,7 +75,8 @@ std::vector<std::unique_ptr<Collective>> make_thread_collectives(int n_ranks);
 // FatalError if this build has no MPI or if their number is not `n_expected`.
 std::unique_ptr<Collective> make_mpi_collective(int n_expected);
 
-// Whether this process was started as one of several ranks, as its environment tells.
-bool is_started_as_rank();
+// The number of this process if it was started as one of several ranks, as its environment tells:
+// known before MPI is asked.
+std::optional<int> started_rank();
 
 }  // namespace foretoken

@@ -4,6 +4,7 @@
 #include <mpi.h>
 #include <sched.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <thread>
@@ -42,6 +43,9 @@ int count_of(std::size_t n_bytes) {
 class MpiRanks final : public Collective {
  public:
   explicit MpiRanks(int n_expected) {
+    // Its handlers print a stack, which allocates and takes the loader's lock: a rank that crashed
+    // while it held either would hang there instead of ending.
+    ::setenv("OMPI_MCA_opal_signal", "", 1);
     int provided = 0;
     check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init");
     check_mpi(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI");

@@ -1,6 +1,8 @@
 #include "common/runtime/rank_group.h"
 
 #include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -12,6 +14,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 
 #include "common/base/result.h"
 
@@ -40,7 +43,36 @@ Fd::~Fd() {
 
 std::string words_of_errno() { return std::strerror(errno); }
 
-Fd open_process(pid_t pid) { return Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))); }
+WatchedProcess::WatchedProcess(pid_t pid)
+    : fd_(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))), pid_(pid) {}
+
+bool WatchedProcess::has_ended() const {
+  pollfd one{fd_.get(), POLLIN, 0};
+  return !fd_ || ::poll(&one, 1, 0) > 0;
+}
+
+Duration WatchedProcess::stopped_for(TimePoint now) {
+  std::ifstream stat("/proc/" + std::to_string(pid_) + "/stat");
+  std::string line;
+  std::getline(stat, line);
+  const std::size_t name_end = line.rfind(") ");
+  if (name_end == std::string::npos || line[name_end + 2] != 'T') {
+    stopped_since_.reset();
+    return {};
+  }
+  stopped_since_ = stopped_since_.value_or(now);
+  return now - *stopped_since_;
+}
+
+void WatchedProcess::kill() const {
+  if (fd_) ::syscall(SYS_pidfd_send_signal, fd_.get(), SIGKILL, nullptr, 0);
+}
+
+void WatchedProcess::await_end(Duration patience) const {
+  if (!fd_) return;
+  pollfd one{fd_.get(), POLLIN, 0};
+  ::poll(&one, 1, static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(patience).count()));
+}
 
 GroupFolder::GroupFolder(const std::string& name) {
   const fs::path root = ::access("/dev/shm", W_OK) == 0 ? "/dev/shm" : fs::temp_directory_path();
@@ -81,7 +113,8 @@ ReportSocket::ReportSocket(const fs::path& path) {
   address.sun_family = AF_UNIX;
   const std::string text = path.string();
   const int on = 1;
-  if (text.size() >= sizeof address.sun_path) throw FatalError(ErrorCode::kIo, text + " is too long");
+  if (text.size() >= sizeof address.sun_path)
+    throw FatalError(ErrorCode::kIo, text + " is too long");
   std::memcpy(address.sun_path, text.c_str(), text.size() + 1);
   if (!fd_ || ::setsockopt(fd_.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof on) != 0 ||
       ::bind(fd_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)

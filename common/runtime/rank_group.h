@@ -7,7 +7,10 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
+
+#include "common/base/clock.h"
 
 namespace foretoken {
 
@@ -29,7 +32,32 @@ class Fd {
 };
 
 std::string words_of_errno();
-Fd open_process(pid_t pid);  // readable when the process has ended; empty if it is gone already
+
+// A process of the group on this host, be it a child or not.
+class WatchedProcess {
+ public:
+  WatchedProcess() = default;  // none: it has ended
+  explicit WatchedProcess(pid_t pid);
+  int fd() const { return fd_.get(); }  // readable once it has ended
+  bool has_ended() const;
+  // How long it has been seen stopped (SIGSTOP) without a break. Nobody hears of that by itself.
+  Duration stopped_for(TimePoint now);
+  void kill() const;
+  void await_end(Duration patience) const;
+
+ private:
+  Fd fd_;
+  pid_t pid_ = 0;
+  std::optional<TimePoint> stopped_since_;
+};
+
+// What a rank tells whoever looks after it, one a line: who it is, and with which code it leaves.
+inline constexpr std::string_view kRankWord = "FORETOKEN_RANK=";
+inline constexpr std::string_view kExitWord = "EXIT_STATUS=";
+// From a rank's own end, the task done, to that of all; and after any other end, for its last words
+// to come through mpirun.
+inline constexpr auto kGoodbye = std::chrono::seconds(3);
+inline constexpr auto kLastWords = std::chrono::milliseconds(500);
 
 // Everything a group leaves on this host lies in one folder: MPI's session files, the memory that
 // ranks share, the socket they report to. A lock on it, held by the launcher, tells whose group is

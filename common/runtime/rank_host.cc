@@ -1,16 +1,13 @@
 #include "common/runtime/rank_host.h"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
-#include <fstream>
 #include <map>
 #include <optional>
 
@@ -24,19 +21,7 @@
 namespace foretoken {
 namespace {
 
-constexpr std::string_view kRankWord = "FORETOKEN_RANK=";
-constexpr std::string_view kExitWord = "EXIT_STATUS=";
-// From a rank's end to that of all: for the daemon to tell mpirun of it, or for the others to leave
-// too.
-constexpr auto kLastWords = std::chrono::milliseconds(500);
-constexpr auto kGoodbye = std::chrono::seconds(3);
-
 TimePoint now() { return std::chrono::steady_clock::now(); }
-
-bool has_ended(const Fd& process) {
-  pollfd one{process.get(), POLLIN, 0};
-  return !process || ::poll(&one, 1, 0) > 0;
-}
 
 class RankHost {
  public:
@@ -49,18 +34,20 @@ class RankHost {
     daemon_ = ::fork();
     if (daemon_ == 0) become(hosting.command, parent);
     if (daemon_ < 0) throw FatalError(ErrorCode::kIo, "fork: " + words_of_errno());
-    daemon_process_ = open_process(daemon_);
+    daemon_process_ = WatchedProcess(daemon_);
   }
 
   int run() {
-    while (!has_ended(daemon_process_) && ::getppid() == parent_ && !is_time()) {
+    while (!daemon_process_.has_ended() && ::getppid() == parent_ && !is_time()) {
       wait();
       while (const auto report = reports_.next()) take(*report);
       for (auto& [pid, rank] : ranks_) {
-        if (has_ended(rank.process))
+        // kLastWords also lets the daemon tell mpirun of it. Nobody else can tell here that a rank
+        // is stopped when the host of rank 0 is out of reach.
+        if (rank.process.has_ended())
           end_by(now() + (rank.left_well ? Duration(kGoodbye) : Duration(kLastWords)));
-        else
-          look_for_stopped(pid, rank);
+        else if (rank.process.stopped_for(now()) > deadline_)
+          end_by(now());
       }
     }
     return end_all();
@@ -68,22 +55,9 @@ class RankHost {
 
  private:
   struct Rank {
-    Fd process;
+    WatchedProcess process;
     bool left_well = false;
-    std::optional<TimePoint> stopped_since = {};
   };
-
-  // Nobody else can tell here that a rank is stopped when the host of rank 0 is out of reach.
-  void look_for_stopped(pid_t pid, Rank& rank) {
-    std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
-    std::string line;
-    std::getline(stat, line);
-    const std::size_t name_end = line.rfind(") ");
-    const bool is_stopped = name_end != std::string::npos && line[name_end + 2] == 'T';
-    if (!is_stopped) return rank.stopped_since.reset();
-    rank.stopped_since = rank.stopped_since.value_or(now());
-    if (now() - *rank.stopped_since > deadline_) end_by(now());
-  }
 
   [[noreturn]] static void become(const std::vector<std::string>& command, pid_t parent) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -96,15 +70,15 @@ class RankHost {
   }
 
   void wait() {
-    std::vector<pollfd> all{{reports_.fd(), POLLIN, 0}, {daemon_process_.get(), POLLIN, 0}};
+    std::vector<pollfd> all{{reports_.fd(), POLLIN, 0}, {daemon_process_.fd(), POLLIN, 0}};
     for (const auto& [pid, rank] : ranks_)
-      if (!has_ended(rank.process)) all.push_back({rank.process.get(), POLLIN, 0});
+      if (!rank.process.has_ended()) all.push_back({rank.process.fd(), POLLIN, 0});
     ::poll(all.data(), all.size(), 100);
   }
 
   void take(const ReportSocket::Report& report) {
     if (report.text.starts_with(kRankWord))
-      ranks_.insert_or_assign(report.pid, Rank{open_process(report.pid)});
+      ranks_.insert_or_assign(report.pid, Rank{WatchedProcess(report.pid)});
     if (!report.text.starts_with(kExitWord)) return;
     if (const auto rank = ranks_.find(report.pid); rank != ranks_.end())
       rank->second.left_well = report.text.substr(kExitWord.size()) == "0";
@@ -115,17 +89,12 @@ class RankHost {
 
   // Also those that are stopped.
   int end_all() {
-    for (const auto& [pid, rank] : ranks_)
-      if (rank.process) ::syscall(SYS_pidfd_send_signal, rank.process.get(), SIGKILL, nullptr, 0);
+    for (const auto& [pid, rank] : ranks_) rank.process.kill();
     ::kill(daemon_, SIGKILL);
     int status = 0;
     ::waitpid(daemon_, &status, 0);
-    const TimePoint begin = now();
-    for (const auto& [pid, rank] : ranks_)
-      while (!has_ended(rank.process) && now() - begin < kGoodbye) {
-        pollfd one{rank.process.get(), POLLIN, 0};
-        ::poll(&one, 1, 50);
-      }
+    const TimePoint latest = now() + kGoodbye;
+    for (const auto& [pid, rank] : ranks_) rank.process.await_end(latest - now());
     return WIFEXITED(status) ? WEXITSTATUS(status) : kExitGone;
   }
 
@@ -134,7 +103,7 @@ class RankHost {
   ReportSocket reports_;
   const pid_t parent_ = ::getppid();  // of the ssh connection: another one when that has ended
   pid_t daemon_ = 0;
-  Fd daemon_process_;
+  WatchedProcess daemon_process_;
   std::map<pid_t, Rank> ranks_;
   std::optional<TimePoint> end_at_;
 };

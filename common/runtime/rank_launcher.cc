@@ -4,7 +4,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
@@ -30,10 +29,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr auto kGoodbye = std::chrono::seconds(3);  // from the first rank's end to the last's
-constexpr int kLastWordsMs = 500;
-constexpr std::string_view kRankWord = "FORETOKEN_RANK=";
-constexpr std::string_view kExitWord = "EXIT_STATUS=";
+// From the start until rank 0 has met all others: mpirun, ssh to every host, MPI_Init. What systemd
+// grants a service, too (TimeoutStartSec).
+constexpr auto kMeeting = std::chrono::seconds(60);
 
 TimePoint now() { return std::chrono::steady_clock::now(); }
 
@@ -52,22 +50,35 @@ std::vector<std::string> own_command() {
 
 std::vector<std::string> mpirun_command(const RankLaunch& launch, const fs::path& folder) {
   std::vector<std::string> command{
-      "mpirun", "--quiet", "-n", std::to_string(launch.n_ranks), "--bind-to", "none", "--oversubscribe",
+      "mpirun",
+      "--quiet",
+      "-n",
+      std::to_string(launch.n_ranks),
+      "--bind-to",
+      "none",
+      "--oversubscribe",
       // Between ranks of one host: shared memory in the group's folder, and no listening sockets.
-      "--mca", "btl", launch.hostfile.empty() ? "self,vader" : "self,vader,tcp",
-      "--mca", "btl_vader_backing_directory", folder.string(),
-      "--mca", "orte_tmpdir_base", folder.string(),
+      "--mca",
+      "btl",
+      launch.hostfile.empty() ? "self,vader" : "self,vader,tcp",
+      "--mca",
+      "btl_vader_backing_directory",
+      folder.string(),
+      "--mca",
+      "orte_tmpdir_base",
+      folder.string(),
   };
   if (launch.hostfile.empty())
     command.insert(command.end(), {"--host", "localhost:" + std::to_string(launch.n_ranks)});
   else  // on the others this program watches over OpenMPI's daemon, which stays its child
-    command.insert(command.end(),
-                   {"--hostfile", launch.hostfile, "--mca", "plm_rsh_no_tree_spawn", "1",
-                    "--leave-session-attached", "--launch-agent",
-                    own_command().front() + " " + kRankHostWord + " " + folder.string() + " " +
-                        std::to_string(
-                            std::chrono::duration_cast<std::chrono::milliseconds>(launch.deadline).count()) +
-                        " orted"});
+    command.insert(
+        command.end(),
+        {"--hostfile", launch.hostfile, "--mca", "plm_rsh_no_tree_spawn", "1",
+         "--leave-session-attached", "--launch-agent",
+         own_command().front() + " " + kRankHostWord + " " + folder.string() + " " +
+             std::to_string(
+                 std::chrono::duration_cast<std::chrono::milliseconds>(launch.deadline).count()) +
+             " orted"});
   if (::geteuid() == 0) command.emplace_back("--allow-run-as-root");
   for (std::string& word : own_command()) command.push_back(std::move(word));
   return command;
@@ -112,8 +123,8 @@ class Launcher {
  private:
   struct Rank {
     int number = 0;
-    Fd process;
-    std::optional<int> exit_code;
+    WatchedProcess process;
+    std::optional<int> exit_code = {};
     bool is_gone = false;
   };
 
@@ -132,15 +143,16 @@ class Launcher {
     else
       ::setenv("NOTIFY_SOCKET", outer_socket_.c_str(), 1);
     if (mpirun_ < 0) throw FatalError(ErrorCode::kIo, "fork: " + words_of_errno());
-    mpirun_process_ = open_process(mpirun_);
+    mpirun_process_ = WatchedProcess(mpirun_);
+    started_ = now();
     log_info("ranks started", {{"ranks", launch_.n_ranks}, {"mpirun", mpirun_}});
   }
 
   void wait() {
     std::vector<pollfd> all{{reports_.fd(), POLLIN, 0}, {signals_.fd(), POLLIN, 0}};
-    if (mpirun_process_) all.push_back({mpirun_process_.get(), POLLIN, 0});
+    all.push_back({mpirun_process_.fd(), POLLIN, 0});
     for (const auto& [pid, rank] : ranks_)
-      if (!rank.is_gone) all.push_back({rank.process.get(), POLLIN, 0});
+      if (!rank.is_gone) all.push_back({rank.process.fd(), POLLIN, 0});
     ::poll(all.data(), all.size(), 100);
   }
 
@@ -153,8 +165,10 @@ class Launcher {
 
   void take(pid_t pid, const std::string& line) {
     if (line.starts_with(kRankWord)) {
-      Rank rank{.number = std::atoi(line.c_str() + kRankWord.size()), .process = open_process(pid)};
+      Rank rank{.number = std::atoi(line.c_str() + kRankWord.size()),
+                .process = WatchedProcess(pid)};
       if (rank.number == 0) first_ = pid;
+      log_info("rank has come", {{"rank", rank.number}, {"pid", pid}});
       ranks_.insert_or_assign(pid, std::move(rank));
       return;
     }
@@ -165,6 +179,7 @@ class Launcher {
       return;
     }
     if (pid != first_) return;
+    have_met_ = true;  // its first word
     if (line == "READY=1") is_serving_ = true;
     if (line == "WATCHDOG=1" || line == "READY=1") last_sign_ = now();
     sd_notify(0, line.c_str());
@@ -173,18 +188,18 @@ class Launcher {
   void read_signals() {
     while (const auto signal = signals_.next()) {
       if (*signal == SIGHUP) continue;
-      if (first_ == 0) {
+      if (is_serving_) {
+        ::kill(first_, SIGTERM);
+      } else {  // nothing was promised yet, and rank 0 may be waiting where it hears no signal
         log_info("stopped while starting");
         verdict_ = kExitOk;
-      } else {
-        ::kill(first_, SIGTERM);
       }
     }
   }
 
   void look_at_processes() {
     for (auto& [pid, rank] : ranks_) {
-      if (rank.is_gone || !has_ended(rank.process)) continue;
+      if (rank.is_gone || !rank.process.has_ended()) continue;
       rank.is_gone = true;
       read_reports();  // its last word came before its end
       if (rank.exit_code == kExitOk) {
@@ -211,14 +226,27 @@ class Launcher {
 
   void look_at_clock() {
     if (verdict_) return;
+    if (!is_serving_) look_at_start();
     if (is_serving_ && !leaving_since_ && now() - last_sign_ > longest_silence())
       verdict_ = complain(kExitGone, "rank 0 is silent");
     if (leaving_since_ && now() - *leaving_since_ > kGoodbye)
       verdict_ = complain(kExitGone, "not all ranks have ended");
   }
 
-  // Rank 0 gives signs four times within the deadline, and none while it waits for another rank: that
-  // wait ends first, and its message names the rank.
+  // Once they serve, ranks notice by themselves that one of them is stopped.
+  void look_at_start() {
+    if (!have_met_ && now() - started_ > kMeeting)
+      verdict_ =
+          complain(kExitGone, "the ranks have not met within " + std::to_string(kMeeting.count()) +
+                                  " s of the start; here came " + std::to_string(ranks_.size()) +
+                                  " of " + std::to_string(launch_.n_ranks));
+    for (auto& [pid, rank] : ranks_)
+      if (!verdict_ && rank.process.stopped_for(now()) > launch_.deadline)
+        verdict_ = complain(kExitGone, "rank " + std::to_string(rank.number) + " is stopped");
+  }
+
+  // Rank 0 gives signs four times within the deadline, and none while it waits for another rank:
+  // that wait ends first, and its message names the rank.
   Duration longest_silence() const {
     return launch_.deadline + launch_.deadline / 4 + std::chrono::milliseconds(250);
   }
@@ -228,29 +256,15 @@ class Launcher {
     return code;
   }
 
-  static bool has_ended(const Fd& process) {
-    pollfd one{process.get(), POLLIN, 0};
-    return !process || ::poll(&one, 1, 0) > 0;
-  }
-
   // Also those that are stopped. Other hosts end what is there themselves (rank_host.h).
   void end_all() {
-    for (const auto& [pid, rank] : ranks_)
-      if (rank.process)
-        ::syscall(SYS_pidfd_send_signal, rank.process.get(), SIGKILL, nullptr, 0);
+    for (const auto& [pid, rank] : ranks_) rank.process.kill();
     // What a rank logged before it ended by itself is still on its way through mpirun.
-    if (mpirun_ > 0 && bad_code_) {
-      pollfd one{mpirun_process_.get(), POLLIN, 0};
-      ::poll(&one, 1, kLastWordsMs);
-    }
+    if (mpirun_ > 0 && bad_code_) mpirun_process_.await_end(kLastWords);
     if (mpirun_ > 0) ::kill(mpirun_, SIGKILL);
-    const TimePoint begin = now();
+    const TimePoint latest = now() + kGoodbye;
     end_orphans();
-    for (const auto& [pid, rank] : ranks_)
-      while (!has_ended(rank.process) && now() - begin < kGoodbye) {
-        pollfd one{rank.process.get(), POLLIN, 0};
-        ::poll(&one, 1, 50);
-      }
+    for (const auto& [pid, rank] : ranks_) rank.process.await_end(latest - now());
   }
 
   // What mpirun started besides ranks, ssh for one, is this process's child once mpirun is gone.
@@ -273,9 +287,11 @@ class Launcher {
   GroupFolder folder_;
   ReportSocket reports_;
   pid_t mpirun_ = 0;  // 0: ended
-  Fd mpirun_process_;
+  WatchedProcess mpirun_process_;
+  TimePoint started_{};
   std::map<pid_t, Rank> ranks_;  // of this host, once they have said who they are
   pid_t first_ = 0;              // rank 0
+  bool have_met_ = false;
   bool is_serving_ = false;
   TimePoint last_sign_{};
   std::optional<TimePoint> leaving_since_;
@@ -298,6 +314,8 @@ void join_launcher(int rank) {
   sd_notify(0, (std::string(kRankWord) + std::to_string(rank)).c_str());
 }
 
-void report_exit(int code) { sd_notify(0, (std::string(kExitWord) + std::to_string(code)).c_str()); }
+void report_exit(int code) {
+  sd_notify(0, (std::string(kExitWord) + std::to_string(code)).c_str());
+}
 
 }  // namespace foretoken

@@ -1,8 +1,8 @@
-// A service of several MPI ranks, seen from outside as one process. The launcher is the process that
-// systemd started: it starts mpirun, passes on what rank 0 says of readiness and life, passes
+// A service of several MPI ranks, seen from outside as one process. The launcher is the process
+// that systemd started: it starts mpirun, passes on what rank 0 says of readiness and life, passes
 // SIGTERM to rank 0 as a wish to drain, and sees to it that ranks live and die as one: when one is
-// gone, or rank 0 falls silent, all are ended at once and nothing of them is left. It knows nothing
-// of models and speaks no MPI. One thread.
+// gone, or rank 0 falls silent, or they do not find each other, all are ended at once and nothing
+// of them is left. It knows nothing of models and speaks no MPI. One thread.
 #pragma once
 
 #include <string>
@@ -12,18 +12,19 @@
 namespace foretoken {
 
 struct RankLaunch {
-  std::string name;      // "target-0": in messages and in the name of the group's folder
+  std::string name;  // "target-0": in messages and in the name of the group's folder
   int n_ranks = 2;
   std::string hostfile;  // "": all ranks on this host
-  Duration deadline{};   // how long rank 0 may be silent once it serves
+  Duration
+      deadline{};  // how long rank 0 may be silent once it serves, or a rank stopped before that
 };
 
-// Runs this very command line once more on every rank and returns when all have ended, with the exit
-// code for all: 0 after a drain, what the ranks agree on if they ended by themselves, else 75.
+// Runs this very command line once more on every rank and returns when all have ended, with the
+// exit code for all: 0 after a drain, what the ranks agree on if they ended by themselves, else 75.
 // Throws FatalError if there is no mpirun.
 int launch_ranks(const RankLaunch& launch);
 
-// In each rank, as soon as it knows its number: the launcher is told, and if what started this rank
+// In each rank, before it looks for the others: the launcher is told, and if what started this rank
 // ends, this rank does too.
 void join_launcher(int rank);
 

@@ -1,5 +1,6 @@
 // foretoken-draft: guesses ahead for the sequences of any number of targets.
 #include <algorithm>
+#include <optional>
 
 #include "common/base/log.h"
 #include "common/config/resolve.h"
@@ -23,11 +24,13 @@ int main(int argc, char** argv) {
         const std::string folder = model_folder(config.model.draft, "draft");
         const auto n_ranks = static_cast<int>(config.draft.tensor_parallel);
         if (n_ranks > 1 && config.draft.pin)
-          throw FatalError(ErrorCode::kConfig, "draft.pin: ranks of one host would take the same cores");
-        if (n_ranks > 1 && !is_started_as_rank())
-          return launch_ranks(draft_ranks(config.draft, runtime.name()));
+          throw FatalError(ErrorCode::kConfig,
+                           "draft.pin: ranks of one host would take the same cores");
+        const std::optional<int> rank = started_rank();
+        if (n_ranks > 1 && !rank) return launch_ranks(draft_ranks(config.draft, runtime.name()));
+        if (n_ranks > 1) join_launcher(*rank);
         const auto ranks = n_ranks > 1 ? make_mpi_collective(n_ranks) : make_self_collective();
-        if (n_ranks > 1) join_launcher(ranks->rank());
+        if (n_ranks > 1 && rank == 0) runtime.progress("all ranks have met");
         const auto tokenizer = value_or_throw(Tokenizer::load(folder));
         LoadOptions loading = draft_loading(config);
         const auto estimate = estimate_memory(inspect_model(folder), loading);
@@ -37,10 +40,11 @@ int main(int argc, char** argv) {
         check_alike(*ranks, "build", build_text());
         check_alike(*ranks, "arithmetic (draft.isa)", backend->numerics());
         loading.ranks = ranks.get();
-        if (ranks->rank() == 0) loading.on_progress = [&](std::uint64_t done, std::uint64_t total) {
-          runtime.progress("loading the draft, " +
-                           std::to_string(100 * done / std::max<std::uint64_t>(1, total)) + " %");
-        };
+        if (ranks->rank() == 0)
+          loading.on_progress = [&](std::uint64_t done, std::uint64_t total) {
+            runtime.progress("loading the draft, " +
+                             std::to_string(100 * done / std::max<std::uint64_t>(1, total)) + " %");
+          };
         const auto model = load_model(folder, *backend, loading);
         if (n_ranks > 1 && ranks->rank() == 0)
           log_info("ranks add", {{"ranks", n_ranks}, {"by", model->rank_sums()}});

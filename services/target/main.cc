@@ -1,5 +1,6 @@
 // foretoken-target: runs the target model, judges proposals, owns the committed sequences.
 #include <algorithm>
+#include <optional>
 
 #include "common/base/log.h"
 #include "common/config/resolve.h"
@@ -23,12 +24,14 @@ int main(int argc, char** argv) {
         const std::string folder = model_folder(config.model.target, "target");
         const auto n_ranks = static_cast<int>(config.target.tensor_parallel);
         if (n_ranks > 1 && config.target.pin)
-          throw FatalError(ErrorCode::kConfig, "target.pin: ranks of one host would take the same cores");
-        if (n_ranks > 1 && !is_started_as_rank())
-          return launch_ranks(target_ranks(config.target, runtime.name()));
+          throw FatalError(ErrorCode::kConfig,
+                           "target.pin: ranks of one host would take the same cores");
+        const std::optional<int> rank = started_rank();
+        if (n_ranks > 1 && !rank) return launch_ranks(target_ranks(config.target, runtime.name()));
+        if (n_ranks > 1) join_launcher(*rank);
         (void)link_choice(config.target);  // what cannot be is said before a model is loaded
         const auto ranks = n_ranks > 1 ? make_mpi_collective(n_ranks) : make_self_collective();
-        if (n_ranks > 1) join_launcher(ranks->rank());
+        if (n_ranks > 1 && rank == 0) runtime.progress("all ranks have met");
         const auto tokenizer = value_or_throw(Tokenizer::load(folder));
         const auto backend =
             make_backend(target_backend(config.target, find_seat(*ranks, host_name())));
@@ -37,10 +40,11 @@ int main(int argc, char** argv) {
         check_alike(*ranks, "arithmetic (target.isa)", backend->numerics());
         LoadOptions loading = target_loading(config);
         loading.ranks = ranks.get();
-        if (ranks->rank() == 0) loading.on_progress = [&](std::uint64_t done, std::uint64_t total) {
-          runtime.progress("loading the target, " +
-                           std::to_string(100 * done / std::max<std::uint64_t>(1, total)) + " %");
-        };
+        if (ranks->rank() == 0)
+          loading.on_progress = [&](std::uint64_t done, std::uint64_t total) {
+            runtime.progress("loading the target, " +
+                             std::to_string(100 * done / std::max<std::uint64_t>(1, total)) + " %");
+          };
         const auto model = load_model(folder, *backend, loading);
         if (n_ranks > 1 && ranks->rank() == 0)
           log_info("ranks add", {{"ranks", n_ranks}, {"by", model->rank_sums()}});

@@ -78,7 +78,8 @@ class Ranks(unittest.TestCase):
         tiny_model.KV_HEADS = 2
         self.addCleanup(self.close, system)
         system.start(*names)
-        system.wait_ready(targets=targets, drafts=drafts)
+        if targets is not None:
+            system.wait_ready(targets=targets, drafts=drafts)
         return system
 
     @staticmethod
@@ -92,7 +93,7 @@ class Ranks(unittest.TestCase):
                 pass
         system.__exit__(None, None, None)
 
-    def ended(self, system, name, pids, limit, client=None):
+    def ended(self, system, name, pids, limit, client=None, code=GONE):
         """Waits for the whole group's end; returns how long it took. A client that did not read would be cut off."""
         begin = time.monotonic()
         launcher = system.processes.pop(name)
@@ -103,9 +104,8 @@ class Ranks(unittest.TestCase):
             return launcher.poll() is not None and not any(is_alive(pid) for pid in pids)
 
         wait_for(have_ended, f"all processes of {name} ended", 30)
-        code = launcher.returncode
         took = time.monotonic() - begin
-        self.assertEqual(GONE, code)
+        self.assertEqual(code, launcher.returncode)
         self.assertLessEqual(took, limit)
         self.assertEqual([], traces(name))
         return took
@@ -175,7 +175,7 @@ class Ranks(unittest.TestCase):
             os.kill(ranks_of(system.processes["target-0"].pid)[rank], which)
             took.append((rank, round(self.ended(system, "target-0", pids, limit, client), 2)))
             self.compare(truth, client, ids)
-            system.start("target-0")
+            self.start_again(system, "target-0", "registered with the router")
             system.wait_ready(targets=2, drafts=0)
         print(f"seed {SEED}, {signal.Signals(which).name}: (rank, seconds) {took}; limit {limit} s; "
               f"{8 * times} of {8 * times} texts identical")
@@ -202,9 +202,54 @@ class Ranks(unittest.TestCase):
             pids = family(system.processes["target"].pid)
             os.kill(ranks_of(system.processes["target"].pid)[rank], signal.SIGABRT)
             self.ended(system, "target", pids, KILL_LIMIT)
-            system.start("target")
-            wait_for(lambda: len(ranks_of(system.processes["target"].pid)) == 2, "two ranks")
-            system.wait_ready(drafts=0)
+            self.start_again(system, "target", "registered with the router")
+
+    def test_a_rank_that_meets_its_fate_while_the_group_starts_ends_it_too(self):
+        chance = random.Random(SEED)
+        system = self.system_of(["router", "tokenizer"], targets=None, settings=["target.tensor_parallel=2"])
+        for turn in range(8 * TIMES):
+            which = signal.SIGABRT if turn % 4 else signal.SIGKILL
+            launcher = self.start_again(system, "target", "rank has come", 2)
+            # To meet, to load and to register takes about that long. The first moments are the worst: mpirun itself
+            # may hang for good when a rank dies while it connects.
+            end = time.monotonic() + 0.3 * chance.random() ** 3
+            while time.monotonic() < end and launcher.poll() is None:
+                time.sleep(0.005)
+            pids = family(launcher.pid)
+            os.kill(ranks_of(launcher.pid)[chance.randrange(2)], which)
+            with self.subTest(turn=turn, seed=SEED, signal=which.name):
+                self.ended(system, "target", pids, KILL_LIMIT)
+
+    def test_a_rank_that_stops_while_the_group_starts_is_noticed(self):
+        system = self.system_of(["router", "tokenizer"], targets=None, settings=["target.tensor_parallel=2"])
+        for rank in (0, 1):
+            launcher = self.start_again(system, "target", "rank has come", 2)
+            pids = family(launcher.pid)
+            os.kill(ranks_of(launcher.pid)[rank], signal.SIGSTOP)
+            self.ended(system, "target", pids, STOP_LIMIT)
+
+    def test_a_group_that_is_asked_to_stop_while_it_starts_leaves_with_0(self):
+        system = self.system_of(["router", "tokenizer"], targets=None, settings=["target.tensor_parallel=2"])
+        launcher = self.start_again(system, "target", "rank has come", 2)
+        pids = family(launcher.pid)
+        os.kill(ranks_of(launcher.pid)[1], signal.SIGSTOP)  # or it might be faster than the signal
+        launcher.send_signal(signal.SIGTERM)
+        self.ended(system, "target", pids, KILL_LIMIT, code=0)
+
+    @staticmethod
+    def start_again(system, name, sign, count=1):
+        """The launcher, once it has logged the sign so many times: the router may still list the group before this."""
+        log = os.path.join(system.folder, f"{name}.log")
+        seen = os.path.getsize(log) if os.path.exists(log) else 0
+        launcher = system.start(name).processes[name]
+
+        def has_said():
+            with open(log, encoding="utf-8") as lines:
+                lines.seek(seen)
+                return lines.read().count(sign) == count
+
+        wait_for(has_said, f"{name}: {sign}")
+        return launcher
 
     def run_alone(self, settings, environment=None):
         folder = tempfile.mkdtemp(prefix="ftk-")
