@@ -32,6 +32,13 @@ if(FORETOKEN_SANITIZE)  # a list with commas, which a generator expression would
   target_link_options(foretoken_options INTERFACE -fsanitize=${FORETOKEN_SANITIZE})
 endif()
 
+# Code that loops little: with sanitizers it compiles twice as fast without optimisation.
+function(foretoken_compile_fast target)
+  if(FORETOKEN_SANITIZE)
+    target_compile_options(${target} PRIVATE -O0)
+  endif()
+endfunction()
+
 # Adds every folder that matches a pattern and has a CMakeLists.txt.
 function(foretoken_add_folders)
   foreach(pattern IN LISTS ARGN)
@@ -70,6 +77,7 @@ endfunction()
 function(foretoken_service)
   cmake_parse_arguments(SERVICE "" "NAME;EXECUTABLE" "DEPENDS;LIBRARIES;MAIN_DEPENDS" ${ARGN})
   foretoken_room(NAME service_${SERVICE_NAME} DEPENDS ${SERVICE_DEPENDS} LIBRARIES ${SERVICE_LIBRARIES} EXCLUDE main.cc)
+  foretoken_compile_fast(foretoken_service_${SERVICE_NAME})
   if(NOT SERVICE_EXECUTABLE)
     set(SERVICE_EXECUTABLE foretoken-${SERVICE_NAME})
   endif()
@@ -95,10 +103,11 @@ function(foretoken_test)
   if(NOT TEST_LABELS)
     set(TEST_LABELS unit)
   endif()
-  if(NOT TEST_TIMEOUT)
-    set(TEST_TIMEOUT 120)
-  endif()
   add_executable(${TEST_NAME} ${TEST_SOURCES})
+  if(NOT TEST_TIMEOUT)  # a test that takes long says so
+    set(TEST_TIMEOUT 120)
+    foretoken_compile_fast(${TEST_NAME})
+  endif()
   set_target_properties(${TEST_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
   target_compile_definitions(${TEST_NAME} PRIVATE
     FORETOKEN_SOURCE_DIR="${CMAKE_SOURCE_DIR}" FORETOKEN_BIN_DIR="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
