@@ -15,6 +15,7 @@
 #include "common/model/init_random.h"
 #include "common/model/load_model.h"
 #include "common/spec/prefix_hash.h"
+#include "tests/engine/attach_request.h"
 #include "tests/support/scripted_model.h"
 #include "tests/support/temp_folder.h"
 #if defined(FORETOKEN_EMU)
@@ -258,12 +259,7 @@ AttachRequest request_of(std::uint64_t seq,
                          std::vector<TokenId> tokens,
                          std::uint32_t budget,
                          const SamplingParams& params) {
-  AttachRequest request{.key = key(seq), .lease = Lease{1}, .root = kRoot, .params = params};
-  request.n_prompt = static_cast<std::uint32_t>(tokens.size());
-  request.prefix = prefix_hash_extend(kRoot, tokens);
-  request.tokens = std::move(tokens);
-  request.budget = budget;
-  return request;
+  return test::attach_request(key(seq), kRoot, std::move(tokens), budget, params);
 }
 
 class ChainTest : public ::testing::Test {

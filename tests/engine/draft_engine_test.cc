@@ -11,6 +11,7 @@
 #include "common/kv/invariants.h"
 #include "common/spec/prefix_hash.h"
 #include "kernels/include/backend.h"
+#include "tests/engine/attach_request.h"
 #include "tests/support/plain_decode.h"
 #include "tests/support/scripted_model.h"
 
@@ -43,12 +44,7 @@ AttachRequest attach_request(std::uint64_t seq,
                              std::vector<TokenId> tokens,
                              std::uint32_t budget,
                              const SamplingParams& params = {.temperature = 0, .max_tokens = 100}) {
-  AttachRequest request{.key = key(seq), .lease = Lease{1}, .root = kRoot, .params = params};
-  request.n_prompt = static_cast<std::uint32_t>(tokens.size());
-  request.prefix = prefix_hash_extend(kRoot, tokens);
-  request.tokens = std::move(tokens);
-  request.budget = budget;
-  return request;
+  return test::attach_request(key(seq), kRoot, std::move(tokens), budget, params);
 }
 
 class DraftEngineTest : public ::testing::Test {
