@@ -32,11 +32,9 @@ if(FORETOKEN_SANITIZE)  # a list with commas, which a generator expression would
   target_link_options(foretoken_options INTERFACE -fsanitize=${FORETOKEN_SANITIZE})
 endif()
 
-# Code that loops little: with sanitizers it compiles twice as fast without optimisation.
+# Code that loops little: with sanitizers it compiles twice as fast without optimisation, without them by a third.
 function(foretoken_compile_fast target)
-  if(FORETOKEN_SANITIZE)
-    target_compile_options(${target} PRIVATE -O0)
-  endif()
+  target_compile_options(${target} PRIVATE -O0)
 endfunction()
 
 # Adds every folder that matches a pattern and has a CMakeLists.txt.
@@ -77,7 +75,9 @@ endfunction()
 function(foretoken_service)
   cmake_parse_arguments(SERVICE "" "NAME;EXECUTABLE" "DEPENDS;LIBRARIES;MAIN_DEPENDS" ${ARGN})
   foretoken_room(NAME service_${SERVICE_NAME} DEPENDS ${SERVICE_DEPENDS} LIBRARIES ${SERVICE_LIBRARIES} EXCLUDE main.cc)
-  foretoken_compile_fast(foretoken_service_${SERVICE_NAME})
+  if(FORETOKEN_SANITIZE)
+    foretoken_compile_fast(foretoken_service_${SERVICE_NAME})
+  endif()
   if(NOT SERVICE_EXECUTABLE)
     set(SERVICE_EXECUTABLE foretoken-${SERVICE_NAME})
   endif()

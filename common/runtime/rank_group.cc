@@ -10,6 +10,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdlib>
@@ -71,7 +72,8 @@ void WatchedProcess::kill() const {
 void WatchedProcess::await_end(Duration patience) const {
   if (!fd_) return;
   pollfd one{fd_.get(), POLLIN, 0};
-  ::poll(&one, 1, static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(patience).count()));
+  const auto wait = std::chrono::ceil<std::chrono::milliseconds>(std::max(patience, Duration{}));
+  ::poll(&one, 1, static_cast<int>(wait.count()));  // to poll, less than nothing is for ever
 }
 
 GroupFolder::GroupFolder(const std::string& name) {

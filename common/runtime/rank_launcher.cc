@@ -29,9 +29,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// From the start until rank 0 has met all others: mpirun, ssh to every host, MPI_Init. What systemd
-// grants a service, too (TimeoutStartSec).
-constexpr auto kMeeting = std::chrono::seconds(60);
+// From the start until rank 0 has met all others: mpirun, ssh to every host, MPI_Init. Less than
+// systemd grants a service (TimeoutStartSec=60), or its SIGTERM would come before our reason.
+constexpr auto kMeeting = std::chrono::seconds(50);
 
 TimePoint now() { return std::chrono::steady_clock::now(); }
 

@@ -52,7 +52,8 @@ enum class Door : std::uint8_t {
 };
 inline constexpr std::size_t kDoors = 3;
 // Answers that may wait for one client, a piece of a stream each. Hundreds of streams share a
-// connection, and a round of them is one burst: room for a second or so of that, some 4 MiB of pieces.
+// connection, and a round of them is one burst: room for a second or so of that, some 4 MiB of
+// pieces without log probabilities.
 inline constexpr int kMaxWaitingAnswers = 16384;
 
 constexpr std::string_view name_of(Door door) {

@@ -1,4 +1,4 @@
-"""Docs stay true: paths and links they name exist, and every README command names a real program or script."""
+"""Docs stay true: paths and links they name exist, and every command of the README is one."""
 
 import pathlib
 import re
@@ -26,9 +26,25 @@ def missing_targets(page, text):
     return found
 
 
+def unknown_commands(text):
+    """Scripts that do not exist and verbs that the program does not have, in the lines that begin with "$ "."""
+    verbs = re.findall(r'^    \{"([a-z -]+)",', (ROOT / "services/cli/main.cc").read_text("utf-8"), re.MULTILINE)
+    found = []
+    for command in re.findall(r"^\$ (\./\S+|foretoken [^#\n]+)", text, re.MULTILINE):
+        said = command.removeprefix("foretoken ") + " "
+        known = (ROOT / command).is_file() if command.startswith("./") else any(said.startswith(f"{verb} ") for verb in verbs)
+        found += [] if known else [command.strip()]
+    return found
+
+
 class Docs(unittest.TestCase):
     def test_links_and_paths_exist(self):
         self.assertEqual([], [line for page in pages() for line in missing_targets(page, page.read_text("utf-8"))])
+
+    def test_commands_of_the_readme_are_there(self):
+        text = (ROOT / "README.md").read_text("utf-8")
+        self.assertEqual([], unknown_commands(text))
+        self.assertEqual(["./begin", "foretoken dream x"], unknown_commands("$ ./begin --yes\n$ ./check\n$ foretoken dream x\n$ foretoken ps"))
 
     def test_a_broken_link_is_found(self):
         broken = missing_targets(ROOT / "README.md", "[x](docs/none.md) and `common/none/none.h`")

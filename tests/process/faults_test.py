@@ -28,6 +28,10 @@ class Faults(unittest.TestCase):
                 different.append(index)
         self.assertEqual([], different, "texts that are not those of plain decoding")
 
+    @staticmethod
+    def unfinished(client, ids):
+        return sum(1 for one in ids if not (client.inbox[one] and client.inbox[one][-1]["done"]))
+
     def spec_used(self, system):
         client = Client(system)
         try:
@@ -48,9 +52,8 @@ class Faults(unittest.TestCase):
             end = time.monotonic() + chance.uniform(0.01, 0.2)
             while time.monotonic() < end:
                 list(client.pump(0.005))
-            unfinished = sum(1 for one in ids if not (client.inbox[one] and client.inbox[one][-1]["done"]))
+            kills.append(self.unfinished(client, ids))
             system.kill("draft")
-            kills.append(unfinished)
             end = time.monotonic() + chance.uniform(0.05, 0.2)
             while time.monotonic() < end:
                 list(client.pump(0.005))
@@ -72,12 +75,15 @@ class Faults(unittest.TestCase):
         end = time.monotonic() + chance.uniform(0.0, 0.1)
         while time.monotonic() < end:
             list(client.pump(0.005))
+        unfinished = self.unfinished(client, ids)
         system.kill("draft-0")
         system.kill("target-0")
         self.compare(truth, client, ids)
-        moved = [line for line in client.ask(op="metrics")["metrics_text"].split("\n")
+        moved = [float(line.split()[-1]) for line in client.ask(op="metrics")["metrics_text"].split("\n")
                  if line.startswith("foretoken_request_migrations_total")]
-        print(f"seed {SEED + 1}: {moved}")
+        self.assertGreater(unfinished, 0, "the kills must meet running streams")
+        self.assertGreater(sum(moved), 0, "streams of the target that died go on at the other")
+        print(f"seed {SEED + 1}: kills met {unfinished} running streams, {sum(moved):.0f} moved")
         client.close()
 
     def test_the_only_target_dies_and_comes_back_and_the_text_goes_on(self):

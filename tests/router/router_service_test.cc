@@ -170,5 +170,47 @@ TEST_F(RouterServiceTest, AnAnswerThatArrivedTakesNoPatienceFromTheNext) {
   }
 }
 
+// A stream with a hole is worse than none.
+TEST_F(RouterServiceTest, APieceThatFindsNoRoomEndsItsRequestInWords) {
+  wire::Speaker tokenizer{WorkerId{2}, Incarnation{1}};
+  ASSERT_TRUE(hello(tokenizer, "", wire::Role::kTokenizer, "tokenizer-0").accepted);
+  ASSERT_TRUE(hello(target, "", wire::Role::kTarget, "target-0").accepted);
+  const RequestId id{0, 7};
+  wire::ClientRequest request;
+  request.prompt = "hello";
+  request.stream = true;
+  request.request_id = id;
+  const Peer client{.socket = kClients, .routing = "a"};
+  Delivery delivery;
+  delivery.peer = client;
+  delivery.frames = {wire::write_client_request(request)};
+  service.on_message(std::move(delivery));
+  delivery.peer = {.socket = kWorkers, .routing = ""};
+  delivery.frames = wire::encode(tokenizer, id, wire::Encoded{.tokens = {1, 2}});
+  service.on_message(std::move(delivery));
+  delivery.frames = wire::encode(target, id, wire::Opened{});
+  service.on_message(std::move(delivery));
+
+  bus.sent.clear();
+  const wire::ClientPiece piece{.id = "00000000000000000000000000000007", .text = "x"};
+  for (int i = 0; i < 2; ++i)  // those behind it find no room either
+    service.on_dropped(client, {wire::write_client_answer(piece)});
+  std::vector<wire::ClientError> errors;
+  std::size_t n_closed = 0;
+  for (const auto& [to, frames] : bus.sent) {
+    if (to.socket == kClients) {
+      const auto answer = wire::read_client_answer(frames.at(0));
+      ASSERT_TRUE(answer.ok() && std::holds_alternative<wire::ClientError>(*answer));
+      errors.push_back(std::get<wire::ClientError>(*answer));
+    } else if (const auto decoded = wire::decode(frames); decoded.ok()) {
+      n_closed += std::holds_alternative<wire::Close>(decoded->message) ? 1 : 0;
+    }
+  }
+  ASSERT_EQ(1u, errors.size());
+  EXPECT_EQ("cancelled", errors[0].code);
+  EXPECT_NE(errors[0].message.find("reads its pieces too slowly; over 16384"), std::string::npos);
+  EXPECT_EQ(1u, n_closed);
+}
+
 }  // namespace
 }  // namespace foretoken

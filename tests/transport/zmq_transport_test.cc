@@ -155,6 +155,20 @@ TEST(ZmqTransport, KeepsLittleWaitingOnALinkOfADraft) {
   EXPECT_LE(waiting(Door::kDraft, "d"), 16 + 256 + 4);  // 16 to send, and what the receiver takes
 }
 
+TEST(ZmqTransport, KeepsASecondOfAnswersForAClientThatIsBusyAndNoMore) {
+  ZmqTransport server;
+  const SocketId door = server.bind("tcp://127.0.0.1:*", Door::kClient);
+  RawClient client(zmq::socket_type::dealer, server.endpoint(door));
+  client.socket.send(zmq::str_buffer("hello"));
+  const auto asked = server.receive(later());
+  ASSERT_TRUE(asked);
+  const Frames piece{std::string(1024, 'x')};  // it reads none of them
+  int n = 0;
+  while (server.send(asked->peer, piece) == SendResult::kSent && n < 8 * kMaxWaitingAnswers) ++n;
+  EXPECT_GE(n, kMaxWaitingAnswers);
+  EXPECT_LT(n, 4 * kMaxWaitingAnswers);  // the client's own queue and the kernel's buffers on top
+}
+
 // libzmq ends the process if one of its own heartbeats is due on a connection that broke while its
 // full queue had stopped it. So none may be asked for: this waits longer than any would.
 TEST(ZmqTransport, OutlivesConnectionsThatBreakWhileNobodyReads) {
