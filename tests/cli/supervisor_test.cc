@@ -5,7 +5,7 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <map>
+#include <fstream>
 
 #include "common/base/result.h"
 #include "services/cli/restart_backoff.h"
@@ -45,12 +45,14 @@ TEST(RestartBackoff, WithoutALimitNeverEnds) {
   for (int i = 0; i < 10'000; ++i) ASSERT_TRUE(backoff.ended(TimePoint{}, std::nullopt));
 }
 
-// A service that says READY and does the rest of the script.
+// A service that says READY and does the rest of the script once the supervisor has seen all ready:
+// one that ended before would have to start again first.
 std::vector<std::string> script(const std::string& rest) {
   return {"/usr/bin/python3", "-S", "-c",
-          "import os, socket, sys, signal\n"
+          "import os, socket, sys, signal, time\n"
           "def say(text): socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(text, os.environ['NOTIFY_SOCKET'])\n"
-          "say(b'READY=1')\n" +
+          "say(b'READY=1')\n"
+          "while not os.path.exists(os.path.dirname(os.environ['NOTIFY_SOCKET']) + '/all-ready'): time.sleep(0.002)\n" +
               rest};
 }
 const std::string kStays = "signal.pause()";
@@ -65,6 +67,10 @@ class SupervisorTest : public ::testing::Test {
             .stop_timeout = 10s,
             .restarts = {.first = 1ms, .longest = 4ms, .most_restarts = 3},
             .optional_restarts = {.first = 1ms, .longest = 4ms}};
+  }
+  StartReport run(Supervisor& supervisor, const Progress& progress) {
+    std::ofstream(folder_.path() / "all-ready");
+    return supervisor.run(progress);
   }
   // Counts what is said; asks the supervisor to stop when `name` has said `words` so often.
   Progress stop_after(const std::string& name, const std::string& words, int times) {
@@ -86,7 +92,7 @@ TEST_F(SupervisorTest, AServiceThatOthersNeedEndsEverythingAfterItsRestarts) {
   Supervisor supervisor(options(), {{.name = "target-0", .argv = script(kCrashes), .role = "target"}});
   const Progress progress = [&](const std::string&, const std::string& status) { said_ += status + "\n"; };
   ASSERT_TRUE(supervisor.start(progress).ready);
-  const StartReport ending = supervisor.run(progress);
+  const StartReport ending = run(supervisor, progress);
   EXPECT_FALSE(ending.ready);
   EXPECT_EQ(ending.kind, FailureKind::kCrash);
   EXPECT_THAT(ending.failure, HasSubstr("target-0 ended with exit code 70 after 3 restarts"));
@@ -99,7 +105,7 @@ TEST_F(SupervisorTest, ADraftThatKeepsDyingNeverEndsTheOthers) {
   // More often than a service may that others need.
   const Progress progress = stop_after("draft-0", "starts again", 8);
   ASSERT_TRUE(supervisor.start(progress).ready) << said_;
-  EXPECT_TRUE(supervisor.run(progress).ready);
+  EXPECT_TRUE(run(supervisor, progress).ready);
   EXPECT_EQ(n_said_, 8);
   ASSERT_EQ(state_.size(), 2u);
   EXPECT_EQ(state_[0].state, "ready");
@@ -117,7 +123,7 @@ TEST_F(SupervisorTest, ADraftWithWrongSettingsIsLeftAloneAndTheOthersServeOn) {
                                     {.name = "draft-0", .argv = script(once), .role = "draft", .optional = true}});
   const Progress progress = stop_after("draft-0", "not started again", 1);
   ASSERT_TRUE(supervisor.start(progress).ready) << said_;
-  EXPECT_TRUE(supervisor.run(progress).ready);
+  EXPECT_TRUE(run(supervisor, progress).ready);
   EXPECT_THAT(said_, HasSubstr("draft-0: ended with exit code 78; it is not started again and the others serve on without it"));
   const auto left = supervisor_state(folder_.path());
   ASSERT_EQ(left.size(), 2u);
@@ -132,11 +138,11 @@ TEST_F(SupervisorTest, ADraftThatHangsWhileItLoadsAgainIsEnded) {
   auto argv = script(kCrashes);
   argv.back() = once + argv.back();
   SupervisorOptions impatient = options();
-  impatient.ready_timeout = 1s;
+  impatient.ready_timeout = 2s;
   Supervisor supervisor(impatient, {{.name = "draft-0", .argv = argv, .role = "draft", .optional = true}});
-  const Progress progress = stop_after("draft-0", "was ended: not ready and no sign for 1 s; starts again", 1);
+  const Progress progress = stop_after("draft-0", "was ended: not ready and no sign for 2 s; starts again", 1);
   ASSERT_TRUE(supervisor.start(progress).ready) << said_;
-  EXPECT_TRUE(supervisor.run(progress).ready) << said_;
+  EXPECT_TRUE(run(supervisor, progress).ready) << said_;
 }
 
 TEST_F(SupervisorTest, ADraftWhoseLogCannotBeOpenedIsTriedAgain) {
@@ -161,7 +167,7 @@ TEST_F(SupervisorTest, ADraftWhoseLogCannotBeOpenedIsTriedAgain) {
     if (cured && status == "ready") ::kill(::getpid(), SIGTERM);
   };
   ASSERT_TRUE(supervisor.start(progress).ready) << said_;
-  EXPECT_TRUE(supervisor.run(progress).ready) << said_;
+  EXPECT_TRUE(run(supervisor, progress).ready) << said_;
   EXPECT_EQ(3, n_failed);
 }
 
@@ -170,7 +176,7 @@ TEST_F(SupervisorTest, OfTwoTargetsOneIsEnough) {
                                     {.name = "target-1", .argv = script(kCrashes), .role = "target"}});
   const Progress progress = stop_after("target-1", "not started again", 1);
   ASSERT_TRUE(supervisor.start(progress).ready) << said_;
-  EXPECT_TRUE(supervisor.run(progress).ready);
+  EXPECT_TRUE(run(supervisor, progress).ready);
 }
 
 TEST_F(SupervisorTest, AStartThatFailsSaysWhoAndWhy) {
