@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <memory>
 #include <random>
@@ -245,13 +246,15 @@ TEST(Chain, OnAnEmulatedDeviceIsWhatItsStepsAre) {
   const test::TempFolder folder;
   write_random_model(folder / "model", {.config = tiny_config(Family::kLlama), .seed = 9});
   const auto backend = emu::make_backend(9, CudaPath::kSimple, Record::kOff);
-  const auto other = emu::make_backend(9, CudaPath::kSimple);
   const LoadOptions load{.dtype = WeightDType::kBf16, .max_rows = 64, .max_model_len = 128};
   const auto model = load_model(folder / "model", *backend, load);
-  const auto same = load_model(folder / "model", *other, load);
-  Pair pair(*model, *backend, *same, *other, 7, 256);
-  pair.play(6);
-  EXPECT_GT(pair.n_chained, 10u);
+  for (const CudaPath path : {CudaPath::kSimple, CudaPath::kRingPrefetch}) {
+    const auto other = emu::make_backend(9, path);
+    const auto same = load_model(folder / "model", *other, load);
+    Pair pair(*model, *backend, *same, *other, 7, 256);
+    pair.play(6);
+    EXPECT_GT(pair.n_chained, 10u);
+  }
 }
 #endif
 
@@ -318,6 +321,92 @@ TEST_F(ChainTest, TheCpuStepsOneByOneUnlessAsked) {
     while (one->has_work()) most = std::max(most, one->step(kStart).n_steps);
     EXPECT_EQ(most, one == &engine ? 1u : 5u);
   }
+}
+
+// A scripted model that has no next token at all after one of them.
+class SilentModel final : public Model {
+ public:
+  explicit SilentModel(const ScriptedOptions& options) : inner_(options) {}
+  TokenId silent_after = -1;
+  const ModelConfig& config() const override { return inner_.config(); }
+  KvGeometry kv_geometry(std::int32_t block_tokens) const override {
+    return inner_.kv_geometry(block_tokens);
+  }
+  Fingerprint fingerprint() const override { return inner_.fingerprint(); }
+  std::size_t weight_bytes() const override { return 0; }
+  std::int32_t max_rows() const override { return inner_.max_rows(); }
+  void forward(const StagedBatch& batch, const PagedKv& kv, float* logits) override {
+    inner_.forward(batch, kv, logits);
+    const std::int32_t n = config().vocab_size;
+    for (std::int32_t i = 0; i < batch.n_logit_rows; ++i)
+      if (batch.tokens[batch.logit_rows[i]] == silent_after)
+        std::fill_n(logits + std::int64_t{i} * n, n, -std::numeric_limits<float>::infinity());
+  }
+
+ private:
+  ScriptedModel inner_;
+};
+
+// Where no token can follow, the row that said so stays to be asked: a cache that had it would have
+// nothing left to ask.
+TEST_F(ChainTest, AGuessThatCouldNotBeMadeIsAskedForAgain) {
+  for (const std::uint32_t max_chained : {1u, 16u}) {
+    SCOPED_TRACE(::testing::Message() << "chains of " << max_chained);
+    SilentModel model({.vocab_size = 40, .max_model_len = 200, .eos_token_ids = {}});
+    DraftEngine speaks(model, *backend_, options_with(max_chained, 4));
+    DraftEngine engine(model, *backend_, options_with(max_chained, 4));
+    std::uint64_t n_chained = 0;
+    const auto says = [&](DraftEngine& one) {
+      (void)one.attach(request_of(1, {3, 1, 4}, 9, {.temperature = 0, .max_tokens = 100}), kStart);
+      SaidOf said;
+      run(one, said, n_chained);
+      EXPECT_TRUE(said.contains(1)) << "an answer is owed";
+      return said[1];
+    };
+    const Said whole = says(speaks);
+    ASSERT_EQ(whole.tokens.size(), 9u);
+    std::size_t n = 3;  // so many guesses, the last of which is said for the first time
+    const auto is_new = [&](TokenId token) {
+      const auto end = whole.tokens.begin() + static_cast<std::ptrdiff_t>(n - 1);
+      return token != 4 && std::find(whole.tokens.begin(), end, token) == end;
+    };
+    while (n < 9 && !is_new(whole.tokens[n - 1])) ++n;
+    ASSERT_LT(n, 9u);
+    const auto first = [n](const auto& all) {
+      return std::vector(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(n));
+    };
+    const Said part{first(whole.tokens), first(whole.confidences)};
+    model.silent_after = whole.tokens[n - 1];
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(says(engine), part);
+    model.silent_after = -1;
+    EXPECT_EQ(says(engine), whole);
+    EXPECT_EQ(n_chained > 0, max_chained > 1);
+  }
+}
+
+TEST_F(ChainTest, AGuessThatAMaskForbidsIsAskedForAgainWhenItIsLifted) {
+  SamplingParams params{.temperature = 0, .max_tokens = 100, .min_tokens = 2};
+  for (TokenId token = 0; token < 40; ++token) params.stop_token_ids.push_back(token);
+  std::uint64_t n_chained = 0;
+  for (int i = 0; i < 2; ++i) {
+    SaidOf said;
+    (void)engine_.attach(request_of(1, {3, 1, 4}, 5, params), kStart);
+    run(engine_, said, n_chained);
+    ASSERT_TRUE(said.contains(1)) << "an answer is owed";
+    EXPECT_TRUE(said[1].tokens.empty()) << "nothing but end tokens, and these are forbidden";
+  }
+  const std::vector<TokenId> text{3, 1, 4, 7, 8};
+  SaidOf said;
+  (void)engine_.follow({.key = key(1),
+                        .lease = Lease{1},
+                        .epoch = Epoch{1},
+                        .from = 3,
+                        .tail = std::span(text).subspan(3),
+                        .prefix = prefix_hash_extend(kRoot, text),
+                        .budget = 5},
+                       kStart);
+  run(engine_, said, n_chained);
+  EXPECT_EQ(said[1].tokens.size(), 1u) << "one, for it is an end";
 }
 
 // A chain takes blocks for guesses to come only where nobody has to give any up.
