@@ -10,6 +10,7 @@
 #include "common/base/result.h"
 #include "kernels/cpu/backend.h"
 #include "kernels/include/backend.h"
+#include "kernels/include/device_identity.h"
 
 namespace foretoken {
 namespace {
@@ -19,10 +20,10 @@ constexpr const char* kVariable = "FORETOKEN_CUDA_LIBRARY";
 
 using MakeFunction = Backend* (*)(const BackendOptions*);
 using BuildFunction = const char* (*)();
+using IdentityFunction = void (*)(const std::string* device, std::string* identity);
 
-[[noreturn]] void unavailable(const BackendOptions& options, const std::string& why) {
-  throw FatalError(ErrorCode::kUnavailable,
-                   "device \"" + options.device + "\" was asked for, but " + why);
+[[noreturn]] void unavailable(const std::string& device, const std::string& why) {
+  throw FatalError(ErrorCode::kUnavailable, "device \"" + device + "\" was asked for, but " + why);
 }
 
 // Files to try, best first. A file that the environment names is the only one.
@@ -35,7 +36,7 @@ std::vector<std::string> candidates() {
           (folder / ".." / "lib" / "foretoken" / kLibrary).lexically_normal().string(), kLibrary};
 }
 
-void* open_library(const BackendOptions& options, std::string& file) {
+void* open_library(const std::string& device, std::string& file) {
   std::string tried;
   for (const std::string& candidate : candidates()) {
     const bool is_path = candidate.find('/') != std::string::npos;
@@ -47,12 +48,12 @@ void* open_library(const BackendOptions& options, std::string& file) {
       file = candidate;
       return library;
     }
-    if (is_path) unavailable(options, candidate + " cannot be loaded: " + dlerror());
+    if (is_path) unavailable(device, candidate + " cannot be loaded: " + dlerror());
     tried += (tried.empty() ? "" : ", ") + candidate;
   }
-  unavailable(options, "the CUDA backend was not built or not installed: none of " + tried +
-                           " exists (build it with: ninja foretoken_cuda; " + kVariable +
-                           " names another place)");
+  unavailable(device, "the CUDA backend was not built or not installed: none of " + tried +
+                          " exists (build it with: ninja foretoken_cuda; " + kVariable +
+                          " names another place)");
 }
 
 template <class Function>
@@ -60,26 +61,43 @@ Function symbol(void* library, const char* name) {
   return reinterpret_cast<Function>(dlsym(library, name));
 }
 
-std::unique_ptr<Backend> make_cuda_backend(const BackendOptions& options) {
-  const std::string index = options.device == "cuda" ? "0" : options.device.substr(5);
+bool is_cuda(const std::string& device) { return device == "cuda" || device.starts_with("cuda:"); }
+
+struct Library {
+  std::string file;
+  MakeFunction make = nullptr;
+  IdentityFunction identity = nullptr;
+};
+
+// Never closed: its code outlives every backend.
+Library cuda_library(const std::string& device) {
+  const std::string index = device == "cuda" ? "0" : device.substr(5);
   if (index.empty() || index.size() > 3 ||
       !std::all_of(index.begin(), index.end(), [](char c) { return c >= '0' && c <= '9'; }))
-    throw FatalError(ErrorCode::kConfig, "device \"" + options.device +
-                                             "\" is not cuda or cuda:N with N from 0 to 999");
-  std::string file;
-  void* library = open_library(options, file);  // never closed: its code outlives every backend
-  const auto build = symbol<BuildFunction>(library, "foretoken_cuda_build");
-  const auto make = symbol<MakeFunction>(library, "foretoken_cuda_backend");
-  if (build == nullptr || make == nullptr)
-    unavailable(options, file + " is not a CUDA backend of this project");
+    throw FatalError(ErrorCode::kConfig,
+                     "device \"" + device + "\" is not cuda or cuda:N with N from 0 to 999");
+  Library library;
+  void* const opened = open_library(device, library.file);
+  const auto build = symbol<BuildFunction>(opened, "foretoken_cuda_build");
+  library.make = symbol<MakeFunction>(opened, "foretoken_cuda_backend");
+  library.identity = symbol<IdentityFunction>(opened, "foretoken_cuda_identity");
+  if (build == nullptr)
+    unavailable(device, library.file + " is not a CUDA backend of this project");
   if (std::string(build()) != FORETOKEN_BUILD_TAG)
-    unavailable(options, file + " was built from other sources (" + build() +
-                             ") than this program (" + FORETOKEN_BUILD_TAG + "); build both again");
+    unavailable(device, library.file + " was built from other sources (" + build() +
+                            ") than this program (" + FORETOKEN_BUILD_TAG + "); build both again");
+  if (library.make == nullptr || library.identity == nullptr)
+    unavailable(device, library.file + " lacks a part; build it again");
+  return library;
+}
+
+std::unique_ptr<Backend> make_cuda_backend(const BackendOptions& options) {
+  const Library library = cuda_library(options.device);
   try {
-    return std::unique_ptr<Backend>(make(&options));
+    return std::unique_ptr<Backend>(library.make(&options));
   } catch (const FatalError& error) {
     throw FatalError(error.code(), "device \"" + options.device + "\" was asked for, but " +
-                                       error.what() + " (" + file + ")");
+                                       error.what() + " (" + library.file + ")");
   }
 }
 
@@ -87,10 +105,15 @@ std::unique_ptr<Backend> make_cuda_backend(const BackendOptions& options) {
 
 std::unique_ptr<Backend> make_backend(const BackendOptions& options) {
   if (options.device == "cpu") return cpu::make_backend(options);
-  if (options.device == "cuda" || options.device.starts_with("cuda:"))
-    return make_cuda_backend(options);
+  if (is_cuda(options.device)) return make_cuda_backend(options);
   throw FatalError(ErrorCode::kConfig,
                    "unknown device \"" + options.device + "\"; known are cpu, cuda and cuda:N");
+}
+
+std::string device_identity(const std::string& device) {
+  std::string identity;
+  if (is_cuda(device)) cuda_library(device).identity(&device, &identity);
+  return identity;
 }
 
 }  // namespace foretoken

@@ -358,12 +358,13 @@ void check_together(const Config& c, std::vector<std::string>& errors) {
   if (c.model.max_model_len == 1)
     errors.push_back("model.max_model_len is 1: there is no room for an answer; 0 is what the model allows");
   if (c.model.target.empty()) errors.push_back("model.target is empty: there is nothing to serve");
-  // Across hosts a list serves the ranks of each of them; how many those are is known later.
+  // A list serves the ranks of each host; how many those are is known when they are started, by
+  // hostfile or by Slurm.
   const auto each_its_device = [&](const std::string& section, const auto& s) {
     const auto devices = device_list_of(s.device);
     if (!devices.ok() || devices->numbers.empty()) return;
     const std::size_t n = devices->numbers.size();
-    if (s.hostfile.empty() ? n != s.tensor_parallel : n > s.tensor_parallel)
+    if (n > s.tensor_parallel)
       errors.push_back(section + ".device is \"" + s.device + "\", " + std::to_string(n) +
                        (n == 1 ? " device" : " devices") + ", and " + section +
                        ".tensor_parallel is " + std::to_string(s.tensor_parallel) +

@@ -41,6 +41,17 @@ std::string full(const BusSection& bus, std::string endpoint, const std::string&
   return "ipc://" + runtime_directory(bus) + "/" + endpoint.substr(6);
 }
 
+// One word of CUDA_VISIBLE_DEVICES: a number, or the beginning of a UUID.
+bool names_a_device(std::string_view word) {
+  word.remove_prefix(std::min(word.find_first_not_of(' '), word.size()));
+  if (word.starts_with("GPU-") || word.starts_with("MIG-")) return true;
+  return !word.empty() && word.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+std::string counted(int n, const std::string& what) {
+  return std::to_string(n) + " " + what + (n == 1 ? "" : "s");
+}
+
 }  // namespace
 
 std::string runtime_directory(const BusSection& bus) {
@@ -136,18 +147,62 @@ Result<DeviceList> device_list_of(const std::string& configured) {
   }
 }
 
+std::optional<int> visible_devices() {
+  return visible_devices(std::getenv("CUDA_VISIBLE_DEVICES"));
+}
+
+std::optional<int> visible_devices(const char* variable) {
+  if (variable == nullptr) return std::nullopt;
+  std::string_view rest = variable;
+  for (int n = 0;; ++n) {
+    const std::string_view word = rest.substr(0, rest.find(','));
+    if (!names_a_device(word)) return n;  // CUDA, too, reads no further
+    if (word.size() == rest.size()) return n + 1;
+    rest.remove_prefix(word.size() + 1);
+  }
+}
+
+void check_devices(const std::string& configured,
+                   const std::string& key,
+                   int n_here,
+                   std::optional<int> n_visible) {
+  const DeviceList list = value_or_throw(device_list_of(configured));
+  if (!list.is_cuda) return;
+  const std::string start = key + " is \"" + configured + "\", ";
+  const std::string ranks =
+      counted(n_here, "rank") + (n_here == 1 ? " runs" : " run") + " on this host";
+  const std::string shown = n_visible ? counted(*n_visible, "device") +
+                                            (*n_visible == 1 ? " is" : " are") +
+                                            " shown (CUDA_VISIBLE_DEVICES)"
+                                      : "";
+  const auto n_listed = static_cast<int>(list.numbers.size());
+  if (list.numbers.empty()) {
+    if (n_visible && *n_visible < n_here)
+      throw FatalError(ErrorCode::kConfig,
+                       start + ranks + " and " + shown + ": each rank needs its own");
+    return;
+  }
+  if (n_listed < n_here)
+    throw FatalError(ErrorCode::kConfig, start + counted(n_listed, "device") + ", and " + ranks +
+                                             ": each needs its own");
+  const auto last = list.numbers.begin() + n_here;  // a host with fewer ranks leaves the rest
+  const int highest = *std::max_element(list.numbers.begin(), last);
+  if (n_visible && highest >= *n_visible)
+    throw FatalError(ErrorCode::kConfig,
+                     start + "and " + shown + ": numbers begin at 0, there is no " +
+                         std::to_string(highest) +
+                         "; where each rank is shown a device of its own, it must be \"cuda\"");
+}
+
 std::string rank_device(const std::string& configured,
                         const std::string& key,
-                        int index_here,
-                        int n_here) {
+                        const DeviceView& view) {
   const DeviceList list = value_or_throw(device_list_of(configured));
   if (!list.is_cuda) return "cpu";
-  if (list.numbers.empty()) return "cuda:" + std::to_string(index_here);
-  if (static_cast<std::size_t>(n_here) > list.numbers.size())
-    throw FatalError(ErrorCode::kConfig, key + " is \"" + configured + "\", and " +
-                                             std::to_string(n_here) +
-                                             " ranks run on this host: each needs a device");
-  return "cuda:" + std::to_string(list.numbers[static_cast<std::size_t>(index_here)]);
+  if (list.numbers.empty() && view.n_visible == 1) return "cuda:0";
+  check_devices(configured, key, view.n_here, view.n_visible);
+  if (list.numbers.empty()) return "cuda:" + std::to_string(view.index_here);
+  return "cuda:" + std::to_string(list.numbers[static_cast<std::size_t>(view.index_here)]);
 }
 
 bool is_token_count(const std::string& amount) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,12 +36,26 @@ struct DeviceList {
   std::vector<int> numbers = {};  // empty: none by number
 };
 Result<DeviceList> device_list_of(const std::string& configured);
-// The device of one of the n_here ranks of a host, for make_backend(): entry `index_here` of the
-// list, without a list the device of that number. Throws FatalError naming `key`.
+// How many devices CUDA_VISIBLE_DEVICES shows; nothing where it is not set: as many as there are.
+std::optional<int> visible_devices();                      // this process
+std::optional<int> visible_devices(const char* variable);  // whom it has this text; null: not set
+// Throws FatalError naming `key` where n_here ranks that see the same devices cannot have one each.
+void check_devices(const std::string& configured,
+                   const std::string& key,
+                   int n_here,
+                   std::optional<int> n_visible);
+// What a rank knows when it takes its device.
+struct DeviceView {
+  int index_here = 0;                 // its number among
+  int n_here = 1;                     // the ranks of its host
+  std::optional<int> n_visible = {};  // devices that this rank is shown, if that is known
+};
+// The device of a rank, for make_backend(): of a list the entry of its number, without a list the
+// device of that number, or the only one where the launcher shows each rank one of its own. Numbers
+// count what the rank sees. Throws FatalError naming `key`.
 std::string rank_device(const std::string& configured,
                         const std::string& key,
-                        int index_here,
-                        int n_here);
+                        const DeviceView& view);
 
 // "56000 tokens": the room of a cache in what it is for. How many bytes those are the model knows.
 bool is_token_count(const std::string& amount);

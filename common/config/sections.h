@@ -123,7 +123,8 @@ struct TargetSection {
   template <class Self, class Visitor>
   static void fields(Self& s, Visitor&& v) {
     v("device", s.device, device_list(),
-      "where the target model runs; ranks of a host take the devices of the list in turn, of cuda alone the first ones");
+      "where the target model runs; ranks of a host take the list's devices in turn, of cuda alone "
+      "the first ones, or each the only one it is shown");
     v("threads", s.threads, in_range(0, 1024), "worker threads; 0 = one per physical core");
     v("pin", s.pin, anything(), "bind each worker thread to a core; not where draft and target share them");
     v("isa", s.isa, one_of({"auto", "scalar", "avx2", "avx512"}), "instruction set of the kernels");
@@ -155,7 +156,8 @@ struct DraftSection {
   template <class Self, class Visitor>
   static void fields(Self& s, Visitor&& v) {
     v("device", s.device, device_list(),
-      "where the draft model runs; ranks of a host take the devices of the list in turn, of cuda alone the first ones");
+      "where the draft model runs; ranks of a host take the list's devices in turn, of cuda alone "
+      "the first ones, or each the only one it is shown");
     v("threads", s.threads, in_range(0, 1024), "worker threads; 0 = one per 16 MiB of weights, at most one per physical core");
     v("pin", s.pin, anything(), "bind each worker thread to a core; not where draft and target share them");
     v("isa", s.isa, one_of({"auto", "scalar", "avx2", "avx512"}), "instruction set of the kernels");

@@ -1,5 +1,6 @@
 // What the ranks of one model tell one another before the first step: where they sit, what they can
-// spare, and that they are alike. Every rank calls each of these, in the same order.
+// spare, and that they are alike and apart where they must be. Every rank calls each of these, in
+// the same order.
 #pragma once
 
 #include <cstdint>
@@ -22,5 +23,7 @@ std::uint64_t least_of(Collective& ranks, std::uint64_t mine);
 // Throws FatalError(kConfig) on every rank if one of them says something else. `what` names it:
 // "build", "arithmetic".
 void check_alike(Collective& ranks, std::string_view what, std::string_view words);
+// And this one if two of them say the same; "" is said by whoever has nothing to keep apart.
+void check_apart(Collective& ranks, std::string_view what, std::string_view words);
 
 }  // namespace foretoken

@@ -1,10 +1,11 @@
-// The one symbol of libforetoken_cuda.so. Called by kernels/make_backend.cc through dlsym.
+// The symbols of libforetoken_cuda.so. Called by kernels/make_backend.cc through dlsym.
 #include <cstdlib>
 #include <memory>
 #include <string>
 
 #include "common/base/result.h"
 #include "kernels/cuda/backend.h"
+#include "kernels/cuda/identity.h"
 
 namespace foretoken {
 namespace {
@@ -23,6 +24,12 @@ extern "C" __attribute__((visibility("default"))) Backend* foretoken_cuda_backen
   return std::make_unique<cuda::CudaBackend>(cuda::make_runtime(index_of(options->device)),
                                              options->cuda_path, options->record)
       .release();
+}
+
+// Throws FatalError.
+extern "C" __attribute__((visibility("default"))) void foretoken_cuda_identity(
+    const std::string* device, std::string* identity) {
+  *identity = cuda::device_uuid(index_of(*device));
 }
 
 extern "C" __attribute__((visibility("default"))) const char* foretoken_cuda_build() {

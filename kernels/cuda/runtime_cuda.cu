@@ -2,6 +2,7 @@
 #include <string>
 
 #include "kernels/cuda/cuda_check.h"
+#include "kernels/cuda/identity.h"
 #include "kernels/cuda/runtime.h"
 
 namespace foretoken::cuda {
@@ -142,6 +143,18 @@ std::unique_ptr<Runtime> make_runtime(int index) {
                 std::to_string(n_devices) + (n_devices == 1 ? " CUDA device" : " CUDA devices") +
                 "; CUDA_VISIBLE_DEVICES may hide some");
   return std::make_unique<CudaRuntime>(index);
+}
+
+std::string device_uuid(int index) {
+  cudaDeviceProp properties;
+  cuda_check(cudaGetDeviceProperties(&properties, index), "a device", "cudaGetDeviceProperties");
+  std::string text;
+  for (const char byte : properties.uuid.bytes) {
+    constexpr const char* kDigits = "0123456789abcdef";
+    text += kDigits[(byte >> 4) & 15];
+    text += kDigits[byte & 15];
+  }
+  return text;
 }
 
 }  // namespace foretoken::cuda

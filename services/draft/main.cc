@@ -13,6 +13,7 @@
 #include "common/runtime/service_main.h"
 #include "common/tokenizer/tokenizer.h"
 #include "kernels/include/backend.h"
+#include "kernels/include/device_identity.h"
 #include "services/draft/draft_service.h"
 #include "services/draft/setup.h"
 
@@ -34,8 +35,10 @@ int main(int argc, char** argv) {
         const auto tokenizer = value_or_throw(Tokenizer::load(folder));
         LoadOptions loading = draft_loading(config);
         const auto estimate = estimate_memory(inspect_model(folder), loading);
-        const auto backend = make_backend(
-            draft_backend(config.draft, estimate.weight_bytes, find_seat(*ranks, host_name())));
+        const BackendOptions backend_options =
+            draft_backend(config.draft, estimate.weight_bytes, find_seat(*ranks, host_name()));
+        const auto backend = make_backend(backend_options);
+        check_apart(*ranks, "device (draft.device)", device_identity(backend_options.device));
         if (config.draft.device != "cpu" && ranks->rank() == 0) log_mps();
         check_alike(*ranks, "build", build_text());
         check_alike(*ranks, "arithmetic (draft.isa)", backend->numerics());

@@ -26,15 +26,19 @@ constexpr std::uint64_t kBytesPerThread = std::uint64_t{16} << 20;
 }  // namespace
 
 RankLaunch draft_ranks(const DraftSection& draft, const std::string& name) {
+  const auto n_ranks = static_cast<int>(draft.tensor_parallel);
+  if (draft.hostfile.empty())  // all of them here, and all will see what this process sees
+    check_devices(draft.device, "draft.device", n_ranks, visible_devices());
   return {.name = name,
-          .n_ranks = static_cast<int>(draft.tensor_parallel),
+          .n_ranks = n_ranks,
           .hostfile = draft.hostfile,
           .deadline = std::chrono::milliseconds(draft.rank_deadline_ms)};
 }
 
 BackendOptions draft_backend(const DraftSection& draft, std::uint64_t weight_bytes, const RankSeat& seat) {
   constexpr std::uint64_t kMostThreads = 1024;
-  return {.device = rank_device(draft.device, "draft.device", seat.index_here, seat.n_here),
+  return {.device = rank_device(draft.device, "draft.device",
+                                {seat.index_here, seat.n_here, visible_devices()}),
           .n_threads = static_cast<int>(draft.threads),
           .max_threads = static_cast<int>(
               std::clamp<std::uint64_t>(weight_bytes / kBytesPerThread, 1, kMostThreads)),

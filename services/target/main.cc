@@ -13,6 +13,7 @@
 #include "common/spec/prediction_proposer.h"
 #include "common/tokenizer/tokenizer.h"
 #include "kernels/include/backend.h"
+#include "kernels/include/device_identity.h"
 #include "services/target/setup.h"
 #include "services/target/target_service.h"
 
@@ -33,8 +34,10 @@ int main(int argc, char** argv) {
         const auto ranks = n_ranks > 1 ? make_mpi_collective(n_ranks) : make_self_collective();
         if (n_ranks > 1 && rank == 0) runtime.progress("all ranks have met");
         const auto tokenizer = value_or_throw(Tokenizer::load(folder));
-        const auto backend =
-            make_backend(target_backend(config.target, find_seat(*ranks, host_name())));
+        const BackendOptions backend_options =
+            target_backend(config.target, find_seat(*ranks, host_name()));
+        const auto backend = make_backend(backend_options);
+        check_apart(*ranks, "device (target.device)", device_identity(backend_options.device));
         if (config.target.device != "cpu" && ranks->rank() == 0) log_mps();
         check_alike(*ranks, "build", build_text());
         check_alike(*ranks, "arithmetic (target.isa)", backend->numerics());

@@ -26,14 +26,18 @@ PrefixHash root_of(const Model& model, const TargetVocabulary& vocabulary) {
 }  // namespace
 
 RankLaunch target_ranks(const TargetSection& target, const std::string& name) {
+  const auto n_ranks = static_cast<int>(target.tensor_parallel);
+  if (target.hostfile.empty())  // all of them here, and all will see what this process sees
+    check_devices(target.device, "target.device", n_ranks, visible_devices());
   return {.name = name,
-          .n_ranks = static_cast<int>(target.tensor_parallel),
+          .n_ranks = n_ranks,
           .hostfile = target.hostfile,
           .deadline = std::chrono::milliseconds(target.rank_deadline_ms)};
 }
 
 BackendOptions target_backend(const TargetSection& target, const RankSeat& seat) {
-  return {.device = rank_device(target.device, "target.device", seat.index_here, seat.n_here),
+  return {.device = rank_device(target.device, "target.device",
+                                {seat.index_here, seat.n_here, visible_devices()}),
           .n_threads = static_cast<int>(target.threads),
           .pin = target.pin,
           .isa = cpu_isa_from_name(target.isa).value_or(CpuIsa::kAuto),

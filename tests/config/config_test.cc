@@ -173,7 +173,8 @@ TEST_F(ConfigTest, ChecksWhatNoSingleKeyKnows) {
   EXPECT_THAT(ranks("cuda:3", ""), IsEmpty());
   EXPECT_THAT(ranks("cuda:1,0", "tensor_parallel = 2\n"), IsEmpty());
   EXPECT_THAT(ranks("cuda:1,0", "tensor_parallel = 4\nhostfile = \"/h\"\n"), IsEmpty());
-  for (const char* rest : {"", "tensor_parallel = 3\n", "tensor_parallel = 1\nhostfile = \"/h\"\n"})
+  EXPECT_THAT(ranks("cuda:1,0", "tensor_parallel = 4\n"), IsEmpty());  // nodes of a Slurm job
+  for (const char* rest : {"", "tensor_parallel = 1\nhostfile = \"/h\"\n"})
     EXPECT_THAT(ranks("cuda:1,0", rest),
                 ElementsAre(AllOf(HasSubstr("target.device is \"cuda:1,0\", 2 devices"),
                                   HasSubstr("each rank takes one"))))
@@ -248,22 +249,75 @@ TEST_F(ConfigTest, NamesWhatIsWrongWithAListOfDevices) {
         << bad;
 }
 
-TEST(RankDevice, IsTheEntryOfTheRankAmongThoseOfItsHost) {
-  EXPECT_EQ(rank_device("cpu", "target.device", 1, 2), "cpu");
-  EXPECT_EQ(rank_device("cuda", "target.device", 0, 1), "cuda:0");
-  EXPECT_EQ(rank_device("cuda", "target.device", 3, 4), "cuda:3");
-  EXPECT_EQ(rank_device("cuda:5", "target.device", 0, 1), "cuda:5");
-  EXPECT_EQ(rank_device("cuda:4,2", "target.device", 0, 2), "cuda:4");
-  EXPECT_EQ(rank_device("cuda:4,2", "target.device", 1, 2), "cuda:2");
-  EXPECT_EQ(rank_device("cuda:4,2", "target.device", 0, 1), "cuda:4");  // fewer on this host
+// The device, or the sentence that refuses it.
+std::string device_of(const std::string& configured, const DeviceView& view) {
   try {
-    rank_device("cuda:4,2", "draft.device", 0, 3);
-    FAIL();
+    return rank_device(configured, "target.device", view);
   } catch (const FatalError& error) {
     EXPECT_EQ(error.code(), ErrorCode::kConfig);
-    EXPECT_THAT(error.what(),
-                AllOf(HasSubstr("draft.device"), HasSubstr("cuda:4,2"), HasSubstr("3 ranks")));
+    return error.what();
   }
+}
+
+TEST(RankDevice, IsTheEntryOfTheRankAmongThoseOfItsHost) {
+  EXPECT_EQ(device_of("cpu", {1, 2}), "cpu");
+  EXPECT_EQ(device_of("cuda", {0, 1}), "cuda:0");
+  EXPECT_EQ(device_of("cuda", {3, 4}), "cuda:3");
+  EXPECT_EQ(device_of("cuda:5", {0, 1}), "cuda:5");
+  EXPECT_EQ(device_of("cuda:4,2", {0, 2}), "cuda:4");
+  EXPECT_EQ(device_of("cuda:4,2", {1, 2}), "cuda:2");
+  EXPECT_EQ(device_of("cuda:4,2", {0, 1}), "cuda:4");  // fewer on this host
+  EXPECT_EQ(
+      device_of("cuda:4,2", {1, 3}),
+      "target.device is \"cuda:4,2\", 2 devices, and 3 ranks run on this host: each needs its own");
+}
+
+TEST(RankDevice, IsTheOnlyOneWhereTheLauncherShowsEachRankOneOfItsOwn) {
+  for (int index = 0; index < 4; ++index) EXPECT_EQ(device_of("cuda", {index, 4, 1}), "cuda:0");
+  EXPECT_EQ(device_of("cuda", {3, 4, 4}), "cuda:3");  // all are shown to all
+  EXPECT_EQ(device_of("cuda", {3, 4, 8}), "cuda:3");
+  EXPECT_EQ(device_of("cuda:0", {0, 1, 1}), "cuda:0");
+}
+
+TEST(RankDevice, IsRefusedWhereFewerAreShown) {
+  EXPECT_EQ(device_of("cuda", {0, 4, 2}),
+            "target.device is \"cuda\", 4 ranks run on this host and 2 devices are shown "
+            "(CUDA_VISIBLE_DEVICES): each rank needs its own");
+  EXPECT_EQ(device_of("cuda", {0, 1, 0}),
+            "target.device is \"cuda\", 1 rank runs on this host and 0 devices are shown "
+            "(CUDA_VISIBLE_DEVICES): each rank needs its own");
+  // A list means what it says: no rank of these is silently given another's device.
+  for (int index : {0, 1})
+    EXPECT_EQ(
+        device_of("cuda:0,1", {index, 2, 1}),
+        "target.device is \"cuda:0,1\", and 1 device is shown (CUDA_VISIBLE_DEVICES): numbers "
+        "begin at 0, there is no 1; where each rank is shown a device of its own, it must be "
+        "\"cuda\"");
+  EXPECT_EQ(device_of("cuda:0,1", {0, 1, 1}), "cuda:0");  // nobody takes the other
+  EXPECT_EQ(device_of("cuda:4,2", {1, 2, 5}), "cuda:2");
+  EXPECT_THAT(device_of("cuda:4,2", {1, 2, 4}), HasSubstr("there is no 4"));
+}
+
+TEST(RankDevice, RanksThatSeeTheSameOneDeviceHaveNotOneEach) {
+  EXPECT_THROW(check_devices("cuda", "draft.device", 2, 1), FatalError);
+  EXPECT_THROW(check_devices("cuda:0", "draft.device", 2, std::nullopt), FatalError);
+  check_devices("cuda", "draft.device", 2, 2);
+  check_devices("cuda", "draft.device", 2, std::nullopt);
+  check_devices("cuda:1,0", "draft.device", 2, 2);
+  check_devices("cpu", "draft.device", 2, 0);
+}
+
+TEST(VisibleDevices, AreCountedAsCudaCountsThem) {
+  EXPECT_EQ(visible_devices(nullptr), std::nullopt);
+  EXPECT_EQ(visible_devices("0"), 1);
+  EXPECT_EQ(visible_devices("7"), 1);
+  EXPECT_EQ(visible_devices("3,1"), 2);
+  EXPECT_EQ(visible_devices("0, 1,2"), 3);
+  EXPECT_EQ(visible_devices("GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"), 1);
+  EXPECT_EQ(visible_devices("MIG-a,GPU-b"), 2);
+  EXPECT_EQ(visible_devices("0,1,-1,2"), 2);  // it reads no further
+  for (const char* none : {"", "-1", "NoDevFiles", "none", ",0", " "})
+    EXPECT_EQ(visible_devices(none), 0) << none;
 }
 
 TEST_F(ConfigTest, TakesACacheSizeInTokens) {

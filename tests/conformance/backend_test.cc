@@ -16,6 +16,7 @@
 #include "common/base/result.h"
 #include "kernels/cpu/memory.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/include/device_identity.h"
 #include "kernels/include/layout.h"
 #include "tests/support/temp_folder.h"
 
@@ -56,6 +57,7 @@ TEST(MakeBackend, NamesItsNumericsAndItself) {
   EXPECT_EQ(backend->numerics(), "cpu/scalar/1");
   EXPECT_EQ(backend->description(), "cpu, 3 threads, scalar");
   EXPECT_GT(backend->free_bytes(), std::size_t{1} << 20);
+  EXPECT_EQ(device_identity("cpu"), "");  // ranks may share it
 }
 
 TEST(Memory, IsZeroAlignedAndRefusedWithItsSize) {

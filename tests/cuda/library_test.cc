@@ -8,6 +8,7 @@
 
 #include "common/base/result.h"
 #include "kernels/include/backend.h"
+#include "kernels/include/device_identity.h"
 
 namespace foretoken {
 namespace {
@@ -66,7 +67,12 @@ TEST(CudaLibrary, TheBuiltOneLoadsAndSpeaksOfTheDevice) {
       std::filesystem::path(FORETOKEN_BIN_DIR).parent_path() / "lib/libforetoken_cuda.so";
   ASSERT_TRUE(std::filesystem::exists(file)) << file;
   const Refusal refusal = ask("cuda", nullptr);
-  if (refusal.sentence.empty()) return;
+  if (refusal.sentence.empty()) {
+    EXPECT_EQ(device_identity("cuda").size(), 32u);  // a UUID
+    EXPECT_EQ(device_identity("cuda:0"), device_identity("cuda"));
+    return;
+  }
+  EXPECT_THROW(device_identity("cuda"), FatalError);
   EXPECT_EQ(refusal.code, ErrorCode::kUnavailable);
   EXPECT_TRUE(has(refusal, "driver") || has(refusal, "no CUDA device") ||
               has(refusal, "compute capability"))

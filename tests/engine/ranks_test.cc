@@ -360,6 +360,14 @@ TEST(RankSetup, SeatsTheLeastAndStrangers) {
       EXPECT_EQ(least_of(mine, static_cast<std::uint64_t>(10 - r)), 8u);
       check_alike(mine, "build", "1");
       EXPECT_THROW(check_alike(mine, "build", r == 2 ? "2" : "1"), FatalError);
+      check_apart(mine, "device", "");
+      check_apart(mine, "device", r == 0 ? "a" : r == 1 ? "b" : "");
+      try {
+        check_apart(mine, "device", r == 1 ? "b" : "a");
+        ADD_FAILURE() << "rank " << r;
+      } catch (const FatalError& error) {
+        EXPECT_STREQ(error.what(), "ranks 0 and 2 have the same device: each needs its own");
+      }
     });
   for (std::thread& thread : threads) thread.join();
 }

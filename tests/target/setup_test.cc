@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "common/model/init_random.h"
 #include "common/transport/memory_links.h"
 #include "tests/support/temp_folder.h"
@@ -90,6 +92,36 @@ TEST(BackendOf, TheConfiguredInstructionSetIsTheBackends) {
   EXPECT_EQ(cpu_isa_from_name("amx"), CpuIsa::kAmx);
   EXPECT_EQ(cpu_isa_from_name("avx512_bf16"), CpuIsa::kAvx512Bf16);
   EXPECT_EQ(cpu_isa_from_name("sse"), std::nullopt);
+}
+
+TEST(BackendOf, ARankTakesItsDeviceByItsNumberOnItsHostOrTheOnlyOneItIsShown) {
+  TargetSection target;
+  target.device = "cuda";
+  unsetenv("CUDA_VISIBLE_DEVICES");
+  EXPECT_EQ(target_backend(target, {.n_here = 2, .index_here = 1}).device, "cuda:1");
+  setenv("CUDA_VISIBLE_DEVICES", "1", 1);
+  EXPECT_EQ(target_backend(target, {.n_here = 2, .index_here = 1}).device, "cuda:0");
+  setenv("CUDA_VISIBLE_DEVICES", "6,7", 1);
+  target.device = "cuda:1,0";
+  EXPECT_EQ(target_backend(target, {.n_here = 2, .index_here = 1}).device, "cuda:0");
+  EXPECT_THROW(target_backend(target, {.n_here = 3, .index_here = 1}), FatalError);
+  unsetenv("CUDA_VISIBLE_DEVICES");
+}
+
+TEST(RanksOf, AreNotStartedWhereTheyCannotHaveADeviceEach) {
+  TargetSection target;
+  target.tensor_parallel = 4;
+  target.device = "cuda:0,1";
+  unsetenv("CUDA_VISIBLE_DEVICES");
+  EXPECT_THROW(target_ranks(target, "target-0"), FatalError);
+  target.hostfile = "/h";  // there may be two hosts
+  EXPECT_EQ(target_ranks(target, "target-0").n_ranks, 4);
+  target.hostfile.clear();
+  target.device = "cuda";
+  EXPECT_EQ(target_ranks(target, "target-0").n_ranks, 4);
+  setenv("CUDA_VISIBLE_DEVICES", "3", 1);  // all four would be shown this one
+  EXPECT_THROW(target_ranks(target, "target-0"), FatalError);
+  unsetenv("CUDA_VISIBLE_DEVICES");
 }
 
 }  // namespace
