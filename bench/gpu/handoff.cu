@@ -4,6 +4,7 @@
 // without a device. Forks before CUDA wakes up: a context does not survive it.
 #include <cuda_runtime.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -89,13 +90,22 @@ struct Shared {
   std::atomic<int> turn;  // how many halves of rounds have been enqueued; negative: given up
 };
 
-// Waits, not for ever: the other side may have died.
+pid_t child = 0;  // 0 in the child itself, which the kernel ends with its parent
+
+bool child_has_ended() {
+  siginfo_t info{};
+  return child > 0 &&
+         waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+         info.si_pid == child;
+}
+
+// However long the other side takes, as long as it is there: CUDA may need a while to wake up.
 bool wait_until(const std::atomic<int>& value, int wanted) {
-  const double give_up = now_us() + 10e6;
-  for (int spins = 0;; ++spins) {
+  for (unsigned spins = 1;; ++spins) {
+    const bool has_ended = spins % 65536 == 0 && child_has_ended();  // its last word came before
     const int seen = value.load(std::memory_order_acquire);
     if (seen >= wanted) return true;
-    if (seen < 0 || (spins % 1024 == 1023 && now_us() > give_up)) return false;
+    if (seen < 0 || has_ended) return false;
   }
 }
 
@@ -154,9 +164,12 @@ int main(int argc, char** argv) {
   if (memory == MAP_FAILED) return 1;
   auto* shared = new (memory) Shared{};
   std::fflush(stdout);
-  const pid_t child = fork();
+  const pid_t parent = getpid();
+  child = fork();
   if (child < 0) return 1;
   if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) std::_Exit(1);
     // Silent: what one side reports the other need not.
     if (std::freopen("/dev/null", "w", stdout) == nullptr) std::_Exit(1);
     std::_Exit(wait_until(shared->ready[0], 1) ? side(*shared, 1, device) : 1);

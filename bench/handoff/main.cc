@@ -1,10 +1,12 @@
 // Times the handoff of a proposal between two processes through each tier, on the bus that services
 // use. bench/handoff/notes.md says what it found. One run, tiers in turn, ratios first.
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -21,11 +23,9 @@ namespace foretoken {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using std::chrono::seconds;
 
 constexpr int kTokens = 10;
-constexpr std::uint64_t kStop = 99;  // request ids tell the other process how to wait
-constexpr std::uint64_t kSpin = 1;
+constexpr std::uint64_t kSpin = 1;  // a request id tells the other process how to wait
 
 struct Tier {
   const char* name;
@@ -49,19 +49,18 @@ std::optional<Delivery> next(ThreadedBus& bus, bool spins, Clock::duration patie
   return std::nullopt;
 }
 
-// The other process: answers until told to stop, or orphaned.
-void answer(const std::vector<Tier>& tiers) {
+// The other process: answers until it is killed, by its parent or with it.
+[[noreturn]] void answer(const std::vector<Tier>& tiers) {
   const auto bus = new_bus();
   for (const Tier& tier : tiers)
     if (!tier.spins) bus->bind(tier.endpoint, Door::kDraft);
   wire::Speaker speaker(WorkerId{2}, Incarnation{2});
   bool spins = false;
   while (true) {
-    const auto question = next(*bus, spins, seconds(30));
-    if (!question) return;
+    const auto question = next(*bus, spins, std::chrono::seconds(1));
+    if (!question) continue;
     const auto incoming = wire::decode(question->frames);
     if (!incoming.ok()) continue;
-    if (incoming->header.request.low == kStop) return;
     spins = incoming->header.request.low == kSpin;
     const auto* propose = std::get_if<wire::Propose>(&incoming->message);
     if (propose == nullptr) continue;
@@ -141,7 +140,6 @@ bool measure(std::vector<Tier>& tiers, int n_blocks, int block, int gap_us) {
         const double us = round_trip(*bus, tier, speaker, ++number);
         if (i >= 5 && us > 0) tier.us.push_back(us);  // the first ones still learn how to wait
       }
-  (void)bus->send(tiers.front().peer, wire::encode(speaker, {0, kStop}, wire::Goodbye{}));
   return true;
 }
 
@@ -183,13 +181,15 @@ int run(int n_blocks, int block, int gap_us, const std::string& json) {
       {"zeromq tcp loopback", "tcp://127.0.0.1:" + std::to_string(20000 + ::getpid() % 20000)},
       {"shared memory", memory},
       {"shared memory, spinning", memory, true}};
+  const pid_t parent = ::getpid();
   const pid_t other = ::fork();
   if (other == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != parent) ::_exit(1);
     answer(tiers);
-    ::_exit(0);
   }
-  const bool ok = measure(tiers, n_blocks, block, gap_us);
-  if (!ok) ::kill(other, SIGKILL);
+  const bool ok = other > 0 && measure(tiers, n_blocks, block, gap_us);
+  if (other > 0) ::kill(other, SIGKILL);
   ::waitpid(other, nullptr, 0);
   std::filesystem::remove_all(folder);
   if (ok) print(tiers, gap_us, json);
