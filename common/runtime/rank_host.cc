@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <map>
 #include <optional>
+#include <string_view>
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
@@ -22,6 +23,20 @@ namespace foretoken {
 namespace {
 
 TimePoint now() { return std::chrono::steady_clock::now(); }
+
+// Backslashes, not quotes: they survive being taken apart at each of several spaces in a row, and
+// every shell knows them. Bytes beyond ASCII are letters to a shell.
+std::string shell_word(const std::string& word) {
+  static constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+,:@%=";
+  std::string quoted;
+  for (const char c : word) {
+    if (static_cast<unsigned char>(c) < 0x80 && kPlain.find(c) == std::string_view::npos)
+      quoted += '\\';
+    quoted += c;
+  }
+  return quoted;
+}
 
 class RankHost {
  public:
@@ -114,6 +129,14 @@ RankHosting rank_hosting(int argc, char** argv) {
   return {.folder = argv[2],
           .deadline = std::chrono::milliseconds(std::atoi(argv[3])),
           .command = {argv + 4, argv + argc}};
+}
+
+std::string launch_agent(const std::string& program, const RankHosting& hosting) {
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(hosting.deadline).count();
+  std::string line = shell_word(program) + " " + kRankHostWord + " " + shell_word(hosting.folder) +
+                     " " + std::to_string(ms);
+  for (const std::string& word : hosting.command) line += " " + shell_word(word);
+  return line;
 }
 
 int host_ranks(const RankHosting& hosting) {

@@ -21,6 +21,9 @@ struct RankHosting {
   std::vector<std::string> command;
 };
 RankHosting rank_hosting(int argc, char** argv);
+// The same as mpirun's --launch-agent: words for the shell of the other host, where this program
+// lies at the path `program`. mpirun takes them apart at spaces and joins them again.
+std::string launch_agent(const std::string& program, const RankHosting& hosting);
 
 // Returns when the daemon and all ranks here have ended.
 int host_ranks(const RankHosting& hosting);

@@ -17,9 +17,11 @@
 #include <sstream>
 #include <vector>
 
+#include "common/base/failpoint.h"
 #include "common/base/log.h"
 #include "common/base/result.h"
 #include "common/runtime/process.h"
+#include "common/runtime/rank_clock.h"
 #include "common/runtime/rank_group.h"
 #include "common/runtime/rank_host.h"
 #include "common/runtime/service_main.h"
@@ -28,10 +30,6 @@ namespace foretoken {
 namespace {
 
 namespace fs = std::filesystem;
-
-// From the start until rank 0 has met all others: mpirun, ssh to every host, MPI_Init. Less than
-// systemd grants a service (TimeoutStartSec=60), or its SIGTERM would come before our reason.
-constexpr auto kMeeting = std::chrono::seconds(50);
 
 TimePoint now() { return std::chrono::steady_clock::now(); }
 
@@ -68,17 +66,14 @@ std::vector<std::string> mpirun_command(const RankLaunch& launch, const fs::path
       "orte_tmpdir_base",
       folder.string(),
   };
+  // On other hosts this program watches over OpenMPI's daemon, which stays its child.
+  const RankHosting others{folder.string(), launch.deadline, {"orted"}};
   if (launch.hostfile.empty())
     command.insert(command.end(), {"--host", "localhost:" + std::to_string(launch.n_ranks)});
-  else  // on the others this program watches over OpenMPI's daemon, which stays its child
-    command.insert(
-        command.end(),
-        {"--hostfile", launch.hostfile, "--mca", "plm_rsh_no_tree_spawn", "1",
-         "--leave-session-attached", "--launch-agent",
-         own_command().front() + " " + kRankHostWord + " " + folder.string() + " " +
-             std::to_string(
-                 std::chrono::duration_cast<std::chrono::milliseconds>(launch.deadline).count()) +
-             " orted"});
+  else
+    command.insert(command.end(), {"--hostfile", launch.hostfile, "--mca", "plm_rsh_no_tree_spawn",
+                                   "1", "--leave-session-attached", "--launch-agent",
+                                   launch_agent(own_command().front(), others)});
   if (::geteuid() == 0) command.emplace_back("--allow-run-as-root");
   for (std::string& word : own_command()) command.push_back(std::move(word));
   return command;
@@ -105,7 +100,10 @@ std::vector<std::string> mpirun_command(const RankLaunch& launch, const fs::path
 class Launcher {
  public:
   explicit Launcher(const RankLaunch& launch)
-      : launch_(launch), folder_(launch.name), reports_(folder_.path() / "notify") {}
+      : launch_(launch),
+        folder_(launch.name),
+        reports_(folder_.path() / "notify"),
+        clock_(launch.n_ranks, launch.deadline, now()) {}
 
   int run() {
     start();
@@ -144,7 +142,6 @@ class Launcher {
       ::setenv("NOTIFY_SOCKET", outer_socket_.c_str(), 1);
     if (mpirun_ < 0) throw FatalError(ErrorCode::kIo, "fork: " + words_of_errno());
     mpirun_process_ = WatchedProcess(mpirun_);
-    started_ = now();
     log_info("ranks started", {{"ranks", launch_.n_ranks}, {"mpirun", mpirun_}});
   }
 
@@ -179,16 +176,14 @@ class Launcher {
       return;
     }
     if (pid != first_) return;
-    have_met_ = true;  // its first word
-    if (line == "READY=1") is_serving_ = true;
-    if (line == "WATCHDOG=1" || line == "READY=1") last_sign_ = now();
+    clock_.rank0_says(line, now());
     sd_notify(0, line.c_str());
   }
 
   void read_signals() {
     while (const auto signal = signals_.next()) {
       if (*signal == SIGHUP) continue;
-      if (is_serving_) {
+      if (clock_.is_serving()) {
         ::kill(first_, SIGTERM);
       } else {  // nothing was promised yet, and rank 0 may be waiting where it hears no signal
         log_info("stopped while starting");
@@ -203,7 +198,7 @@ class Launcher {
       rank.is_gone = true;
       read_reports();  // its last word came before its end
       if (rank.exit_code == kExitOk) {
-        leaving_since_ = leaving_since_.value_or(now());
+        clock_.rank_left_well(now());
       } else if (!verdict_) {
         verdict_ = bad_code_.value_or(kExitGone);
         log_error("a rank is gone: all are ended",
@@ -226,29 +221,12 @@ class Launcher {
 
   void look_at_clock() {
     if (verdict_) return;
-    if (!is_serving_) look_at_start();
-    if (is_serving_ && !leaving_since_ && now() - last_sign_ > longest_silence())
-      verdict_ = complain(kExitGone, "rank 0 is silent");
-    if (leaving_since_ && now() - *leaving_since_ > kGoodbye)
-      verdict_ = complain(kExitGone, "not all ranks have ended");
-  }
-
-  // Once they serve, ranks notice by themselves that one of them is stopped.
-  void look_at_start() {
-    if (!have_met_ && now() - started_ > kMeeting)
-      verdict_ =
-          complain(kExitGone, "the ranks have not met within " + std::to_string(kMeeting.count()) +
-                                  " s of the start; here came " + std::to_string(ranks_.size()) +
-                                  " of " + std::to_string(launch_.n_ranks));
+    if (const auto what = clock_.overdue(now(), ranks_.size()))
+      verdict_ = complain(kExitGone, *what);
+    if (clock_.is_serving()) return;  // then ranks notice by themselves that one of them is stopped
     for (auto& [pid, rank] : ranks_)
       if (!verdict_ && rank.process.stopped_for(now()) > launch_.deadline)
         verdict_ = complain(kExitGone, "rank " + std::to_string(rank.number) + " is stopped");
-  }
-
-  // Rank 0 gives signs four times within the deadline, and none while it waits for another rank:
-  // that wait ends first, and its message names the rank.
-  Duration longest_silence() const {
-    return launch_.deadline + launch_.deadline / 4 + std::chrono::milliseconds(250);
   }
 
   static int complain(int code, const std::string& what) {
@@ -286,15 +264,11 @@ class Launcher {
   Signals signals_;
   GroupFolder folder_;
   ReportSocket reports_;
+  RankClock clock_;
   pid_t mpirun_ = 0;  // 0: ended
   WatchedProcess mpirun_process_;
-  TimePoint started_{};
   std::map<pid_t, Rank> ranks_;  // of this host, once they have said who they are
   pid_t first_ = 0;              // rank 0
-  bool have_met_ = false;
-  bool is_serving_ = false;
-  TimePoint last_sign_{};
-  std::optional<TimePoint> leaving_since_;
   std::optional<int> bad_code_;  // the first that is not 0
   std::optional<int> verdict_;
 };
@@ -312,6 +286,8 @@ void join_launcher(int rank) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(kExitGone);
   sd_notify(0, (std::string(kRankWord) + std::to_string(rank)).c_str());
+  // "rank.1.comes": known to the launcher, and not to MPI.
+  failpoint("rank." + std::to_string(rank) + ".comes");
 }
 
 void report_exit(int code) {

@@ -118,8 +118,8 @@ class System:
         self.context.destroy(linger=0)
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def start(self, *names):
-        """Names such as "router", "draft-1"."""
+    def start(self, *names, environment=None):
+        """Names such as "router", "draft-1". The environment is added to this process's own."""
         for name in names:
             role, _, number = name.partition("-")
             command = [os.path.join(BIN, f"foretoken-{role}"), "--config", "/dev/null", "--id", number or "0"]
@@ -127,7 +127,7 @@ class System:
                 command += ["--set", setting]
             log = open(os.path.join(self.folder, f"{name}.log"), "ab")
             self.processes[name] = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
-                                                    start_new_session=True)
+                                                    start_new_session=True, env={**os.environ, **(environment or {})})
             log.close()
         return self
 

@@ -1,5 +1,6 @@
 """A target over two hosts by hostfile: ssh starts the ranks, TCP joins them. The hosts are namespaces (hosts.py)."""
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -34,15 +35,17 @@ def is_sshd(pid):
 class SystemOnHosts(System):
     """All services are processes of the first host; ranks are where the hostfile says."""
 
-    def __init__(self, hosts, settings):
+    def __init__(self, hosts, settings, target=None):
         super().__init__(settings=settings)
         self.hosts = hosts
+        self.programs = {"target": target} if target else {}
         self.client = f"ipc://{self.folder}/client"
         self.settings.append(f"bus.client={self.client}")
 
     def start(self, *names):
         for name in names:
-            command = [*self.hosts.on(0), os.path.join(os.path.abspath(BIN), f"foretoken-{name}"), "--config", "/dev/null", "--id", "0"]
+            program = self.programs.get(name) or os.path.join(os.path.abspath(BIN), f"foretoken-{name}")
+            command = [*self.hosts.on(0), program, "--config", "/dev/null", "--id", "0"]
             for setting in self.settings:
                 command += ["--set", setting]
             with open(os.path.join(self.folder, f"{name}.log"), "ab") as log:
@@ -57,13 +60,14 @@ class Hosts(unittest.TestCase):
         self.addCleanup(self.hosts.__exit__, None, None, None)
         self.before = [set(self.hosts.processes(host)) for host in (0, 1)]
 
-    def system_of(self, slots, settings=()):
-        """slots: ranks on each host."""
+    def system_of(self, slots, settings=(), target=None):
+        """slots: ranks on each host; target: that program instead of the one that was built."""
         hostfile = os.path.join(self.hosts.folder, "hostfile")
         with open(hostfile, "w", encoding="ascii") as out:
             out.write("".join(f"{name} slots={n}\n" for name, n in zip(("node-a", "node-b"), slots) if n))
         tiny_model.KV_HEADS = 2
-        system = SystemOnHosts(self.hosts, [f"target.tensor_parallel={sum(slots)}", f"target.hostfile={hostfile}", *settings])
+        system = SystemOnHosts(self.hosts, [f"target.tensor_parallel={sum(slots)}", f"target.hostfile={hostfile}", *settings],
+                               target)
         system.__enter__()
         system.start("router", "tokenizer", "target")
         try:
@@ -113,6 +117,15 @@ class Hosts(unittest.TestCase):
         system = self.system_of((2, 2))
         self.assertEqual([3, 2], [len(self.ranks(host)) for host in (0, 1)])
         self.assertEqual(alone, self.texts(system))
+        self.drain(system)
+
+    def test_the_program_may_lie_where_a_shell_would_trip(self):
+        folder = os.path.join(self.hosts.folder, "two  words & 'more'")
+        os.mkdir(folder)
+        program = shutil.copy(os.path.join(BIN, "foretoken-target"), folder)
+        system = self.system_of((1, 1), target=program)
+        self.assertEqual([2, 1], [len(self.ranks(host)) for host in (0, 1)])
+        self.texts(system, 1)
         self.drain(system)
 
     def fault(self, do, limit, settings=()):

@@ -223,39 +223,50 @@ class Ranks(unittest.TestCase):
     def test_a_rank_that_stops_while_the_group_starts_is_noticed(self):
         system = self.system_of(["router", "tokenizer"], targets=None, settings=["target.tensor_parallel=2"])
         for rank in (0, 1):
-            launcher = self.start_again(system, "target", "rank has come", 2)
+            launcher = self.start_again(system, "target", "rank has come", 2, faults=f"rank.{rank}.comes=stop")
             pids = family(launcher.pid)
-            os.kill(ranks_of(launcher.pid)[rank], signal.SIGSTOP)
             self.ended(system, "target", pids, STOP_LIMIT)
+            self.assertIn(f"rank {rank} is stopped", self.said(system, "target"))
+            self.assertNotIn("all ranks have met", self.said(system, "target"))
+
+    def test_a_rank_that_aborts_before_it_meets_the_others_ends_the_group(self):
+        system = self.system_of(["router", "tokenizer"], targets=None, settings=["target.tensor_parallel=2"])
+        for rank in (0, 1):
+            launcher = self.start_again(system, "target", "a rank is gone", faults=f"rank.{rank}.comes=abort")
+            self.ended(system, "target", family(launcher.pid), KILL_LIMIT)
+            self.assertNotIn("all ranks have met", self.said(system, "target"))
 
     def test_a_group_that_is_asked_to_stop_while_it_starts_leaves_with_0(self):
-        system = self.system_of(["router", "tokenizer"], targets=None, settings=["target.tensor_parallel=2"])
-        launcher = self.start_again(system, "target", "rank has come", 2)
-        pids = family(launcher.pid)
-        os.kill(ranks_of(launcher.pid)[1], signal.SIGSTOP)  # or it might be faster than the signal
-        launcher.send_signal(signal.SIGTERM)
-        self.ended(system, "target", pids, KILL_LIMIT, code=0)
+        # A rank that stops itself before it looks for the others: they cannot be faster than the signal, however late it is.
+        system = self.system_of(["router", "tokenizer"], targets=None,
+                                settings=["target.tensor_parallel=2", "target.rank_deadline_ms=600000"])
+        for rank in (0, 1):
+            launcher = self.start_again(system, "target", "rank has come", 2, faults=f"rank.{rank}.comes=stop")
+            pids = family(launcher.pid)
+            launcher.send_signal(signal.SIGTERM)
+            self.ended(system, "target", pids, KILL_LIMIT, code=0)
+            self.assertIn("stopped while starting", self.said(system, "target"))
+            self.assertNotIn("all ranks have met", self.said(system, "target"))
 
-    @staticmethod
-    def start_again(system, name, sign, count=1):
+    def start_again(self, system, name, sign, count=1, faults=""):
         """The launcher, once it has logged the sign so many times: the router may still list the group before this."""
         log = os.path.join(system.folder, f"{name}.log")
-        seen = os.path.getsize(log) if os.path.exists(log) else 0
-        launcher = system.start(name).processes[name]
-
-        def has_said():
-            with open(log, encoding="utf-8") as lines:
-                lines.seek(seen)
-                return lines.read().count(sign) == count
-
-        wait_for(has_said, f"{name}: {sign}")
+        self.seen = os.path.getsize(log) if os.path.exists(log) else 0
+        launcher = system.start(name, environment={"FORETOKEN_FAILPOINTS": faults}).processes[name]
+        wait_for(lambda: self.said(system, name).count(sign) == count, f"{name}: {sign}")
         return launcher
 
-    def run_alone(self, settings, environment=None):
+    def said(self, system, name):
+        """What the service has logged since it was last started again."""
+        with open(os.path.join(system.folder, f"{name}.log"), encoding="utf-8") as lines:
+            lines.seek(self.seen)
+            return lines.read()
+
+    def run_alone(self, settings, environment=None, launcher=()):
         folder = tempfile.mkdtemp(prefix="ftk-")
         self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
         model = tiny_model.write_model(os.path.join(folder, "t"))
-        command = [os.path.join(BIN, "foretoken-target"), "--config", "/dev/null"]
+        command = [*launcher, os.path.join(BIN, "foretoken-target"), "--config", "/dev/null"]
         for setting in [f"model.target={model}", f"bus.runtime_dir={folder}/r", *settings]:
             command += ["--set", setting]
         return subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, check=False)
@@ -271,6 +282,30 @@ class Ranks(unittest.TestCase):
         done = self.run_alone(["target.tensor_parallel=2"], environment={**os.environ, "PATH": "/nonexistent"})
         self.assertEqual(78, done.returncode, done.stderr)
         self.assertIn("install openmpi-bin", done.stderr)
+
+    def test_a_list_of_devices_is_for_the_ranks_of_each_host(self):
+        # Ranks that another launcher has started learn how many they are on their host, and what they are shown there.
+        root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+        mpirun = ["mpirun", "--quiet", *root, "--oversubscribe", "--host", "localhost:2", "-n", "2"]
+        two = ["target.tensor_parallel=2", "log.format=text"]
+        for device, shown, complaint in (
+                ("cuda:0", None, "target.device is \"cuda:0\", 1 device, and 2 ranks run on this host"),
+                ("cuda", "5", 'device "cuda:0" was asked for, but the CUDA backend was not built'),
+                ("cuda:0,1", "5", "1 device is shown (CUDA_VISIBLE_DEVICES): numbers begin at 0, there is no 1")):
+            with self.subTest(device=device, shown=shown):
+                environment = {**os.environ, "FORETOKEN_CUDA_LIBRARY": "/nonexistent"}
+                environment.pop("CUDA_VISIBLE_DEVICES", None)
+                if shown:
+                    environment["CUDA_VISIBLE_DEVICES"] = shown
+                done = self.run_alone([f"target.device={device}", *two], environment, mpirun)
+                self.assertEqual(75 if device == "cuda" else 78, done.returncode, done.stderr)
+                self.assertIn(complaint, done.stderr)
+                self.assertNotIn('device "cuda:1"', done.stderr)
+        # Those that it starts itself it knows before.
+        done = self.run_alone(["target.device=cuda:0", *two])
+        self.assertEqual(78, done.returncode, done.stderr)
+        self.assertIn("1 device, and 2 ranks run on this host", done.stderr)
+        self.assertNotIn("ranks started", done.stderr)
 
     def test_systemd_hears_of_the_group_from_the_launcher_alone(self):
         folder = tempfile.mkdtemp(prefix="ftk-")
