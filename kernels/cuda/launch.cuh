@@ -53,8 +53,17 @@ void launch(const Launch& l,
 namespace foretoken::cuda {
 
 template <class... Parameters, class... Arguments>
-void launch(const Launch& l, const char*, void (*kernel)(Parameters...), Arguments&&... arguments) {
-  const emu::Grid grid{{l.x, l.y, l.z}, l.n_threads, l.shared_bytes, l.cluster};
+void launch(const Launch& l,
+            const char* name,
+            void (*kernel)(Parameters...),
+            Arguments&&... arguments) {
+  const emu::Grid grid{{l.x, l.y, l.z},
+                       l.n_threads,
+                       l.shared_bytes,
+                       l.cluster,
+                       l.overlap,
+                       emu::is_watched(l.runtime),
+                       name};
   emu::submit(l.runtime, [=] { emu::run(grid, [&] { kernel(arguments...); }); });
 }
 

@@ -5,9 +5,12 @@
 #include <cstdlib>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <set>
 #include <vector>
+
+#include "kernels/emu/memory.h"
 
 #if defined(__x86_64__)
 // Saves what a function call must keep, changes stacks, takes it back.
@@ -43,14 +46,18 @@ namespace foretoken::emu {
 Place here;
 
 namespace {
+const char* running = "no kernel";
+}  // namespace
 
-constexpr std::size_t kStackBytes = 96 << 10;
-
-[[noreturn]] void die(const char* what) {
-  std::fprintf(stderr, "emulated device: %s (block %u,%u,%u thread %u)\n", what, here.block.x,
-               here.block.y, here.block.z, here.thread.x);
+void die(const std::string& what) {
+  std::fprintf(stderr, "emulated device: %s: %s (block %u,%u,%u thread %u)\n", running,
+               what.c_str(), here.block.x, here.block.y, here.block.z, here.thread.x);
   std::abort();
 }
+
+namespace {
+
+constexpr std::size_t kStackBytes = 96 << 10;
 
 struct Meeting {  // of a fixed number of fibers, again and again
   int expected = 0;
@@ -60,11 +67,12 @@ struct Meeting {  // of a fixed number of fibers, again and again
 
 struct Fiber {
   // What it waits for, so that a turn that would change nothing need not switch stacks: a meeting's
-  // next generation, or a barrier's other phase.
+  // next generation, a barrier's other phase, or kernels in front.
   const std::uint64_t* generation = nullptr;
   std::uint64_t seen = 0;
   const std::uint64_t* barrier = nullptr;
   int parity = 0;
+  bool waits_for_kernels = false;
   void* stack_pointer = nullptr;
   std::unique_ptr<std::byte[]> stack;
   Place place;
@@ -98,6 +106,8 @@ std::int64_t launch_count = 0, prefetched = 0;
 std::set<const void*> places_prefetched;
 std::uint64_t schedule_seed = 1;
 std::mt19937_64 rng;
+Watch* early = nullptr;    // while kernels in front are under way, for all we know
+std::int64_t n_waits = 0;  // for them, in this launch
 std::uint64_t frozen = 0;  // warps that have no turn until everybody else waits
 
 void leave() { foretoken_emu_switch(&fibers[current].stack_pointer, main_stack); }
@@ -123,6 +133,7 @@ void start(Fiber& fiber) {
   for (int i = 0; i < 6; ++i) *--slot = nullptr;
   fiber.stack_pointer = slot;
   fiber.generation = fiber.barrier = nullptr;
+  fiber.waits_for_kernels = false;
   fiber.alive = true;
 }
 
@@ -156,7 +167,15 @@ void meet(Meeting& meeting) {
 
 bool waits(const Fiber& fiber) {
   if (fiber.generation != nullptr) return *fiber.generation == fiber.seen;
+  if (fiber.waits_for_kernels) return early != nullptr;
   return fiber.barrier != nullptr && phase_of(fiber.barrier) == fiber.parity;
+}
+
+// The kernels in front have ended.
+void let_through() {
+  if (early == nullptr) return;
+  early->open();
+  early = nullptr;
 }
 
 // Round after round every fiber has a turn, in an order from the seed. From seed 2 on, some warps
@@ -182,6 +201,10 @@ void run_fibers() {
     std::erase_if(order, [](std::size_t i) { return !fibers[i].alive; });
     idle_rounds = progress == before ? idle_rounds + 1 : 0;
     if (idle_rounds > 0) frozen = 0;
+    if (idle_rounds > 1 && early != nullptr) {
+      let_through();
+      idle_rounds = 0;
+    }
     if (idle_rounds > 3) die("threads wait for one another for ever");
   }
 }
@@ -229,6 +252,14 @@ void note_progress() { ++progress; }
 void wait_block() { meet(my_block().meeting); }
 void wait_warp() { meet(my_warp().meeting); }
 void wait_cluster() { meet(cluster_meeting); }
+
+void wait_for_earlier_kernels() {
+  ++n_waits;
+  Fiber& fiber = fibers[current];
+  fiber.waits_for_kernels = true;
+  while (early != nullptr) pass_turn();
+  fiber.waits_for_kernels = false;
+}
 
 std::uint64_t exchange(std::uint64_t value, int from) {
   Warp& warp = my_warp();
@@ -316,6 +347,8 @@ void run(const Grid& grid, const std::function<void()>& kernel) {
   static std::mutex one_device;  // ranks of a test are threads
   const std::lock_guard turn(one_device);
   ++launch_count;
+  running = grid.name;
+  n_waits = 0;
   if (grid.n_threads % 32 != 0 || grid.n_threads > 1024) die("a block of odd size");
   if (grid.shared_bytes > 227 << 10) die("more shared memory than a block can have");
   if (grid.blocks.x == 0 || grid.blocks.y == 0 || grid.blocks.z == 0) die("an empty grid");
@@ -333,6 +366,8 @@ void run(const Grid& grid, const std::function<void()>& kernel) {
     for (unsigned y = 0; y < grid.blocks.y; ++y)
       for (unsigned x = 0; x < grid.blocks.x; ++x) places.push_back({x, y, z});
   if (schedule_seed > 1) std::shuffle(places.begin(), places.end(), rng);
+  std::optional<Watch> watch;
+  if (grid.is_watched) watch.emplace();
   for (const auto& [x, y, z] : places) {
     cluster_meeting = {static_cast<int>(n_threads * cluster), 0, 0};
     for (std::size_t rank = 0; rank < cluster; ++rank) {
@@ -355,8 +390,14 @@ void run(const Grid& grid, const std::function<void()>& kernel) {
         start(fiber);
       }
     }
+    if (watch && grid.overlaps) {
+      watch->close();
+      early = &*watch;
+    }
     run_fibers();
+    let_through();
   }
+  if (grid.overlaps && n_waits == 0) die("overlaps others, but nobody waits for earlier kernels");
 }
 
 }  // namespace foretoken::emu

@@ -5,6 +5,11 @@
 // maps the kernels use. Shows wrong layouts, indices, masks and orders; says nothing of speed, of
 // memory ordering between threads, or of a real unit's rounding. Launches of several
 // threads take turns; tests only.
+//
+// A watched launch that overlaps runs each of its blocks as if everything in front of it were still
+// under way: whoever comes to the wait stays there until nobody else can go on, and until then only
+// memory that no kernel ever writes may be read (kernels/emu/memory.h). And somebody has to wait,
+// or the next kernel's wait for this one would not be one for those before.
 #pragma once
 
 #include <cmath>
@@ -12,6 +17,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <string>
 
 #include "kernels/include/numerics.h"
 
@@ -32,6 +38,9 @@ struct Grid {
   int n_threads = 32;
   std::size_t shared_bytes = 0;
   int cluster = 1;  // blocks along z that run together
+  bool overlaps = false;
+  bool is_watched = false;
+  const char* name = "a kernel";
 };
 
 // Where the fiber that runs now is.
@@ -41,6 +50,9 @@ struct Place {
   std::byte* shared = nullptr;
 };
 extern Place here;
+
+// Ends the program: the kernel that runs did this.
+[[noreturn]] void die(const std::string& what);
 
 void run(const Grid& grid, const std::function<void()>& kernel);
 // Kernels run so far, and bytes prefetched, each place once.
@@ -53,6 +65,7 @@ void set_schedule(std::uint64_t seed);
 void wait_block();
 void wait_warp();
 void wait_cluster();
+void wait_for_earlier_kernels();
 void pass_turn();
 // Something that another thread may wait for has changed.
 void note_progress();
@@ -147,7 +160,7 @@ inline std::uint32_t to_halves(float low, float high, bool is_bf16) {
   return half(low) | half(high) << 16;
 }
 
-inline void wait_for_earlier_kernels() {}
+inline void wait_for_earlier_kernels() { emu::wait_for_earlier_kernels(); }
 inline void let_next_kernel_start() {}
 inline std::byte* shared_memory() { return emu::here.shared; }
 

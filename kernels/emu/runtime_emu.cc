@@ -1,6 +1,5 @@
 #include "kernels/emu/runtime_emu.h"
 
-#include <cstdlib>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -8,6 +7,7 @@
 #include "common/base/check.h"
 #include "kernels/cuda/backend.h"
 #include "kernels/emu/machine.h"
+#include "kernels/emu/memory.h"
 
 namespace foretoken::emu {
 namespace {
@@ -19,18 +19,14 @@ class EmulatedGraph final : public cuda::Graph {
 
 class EmulatedRuntime final : public cuda::Runtime {
  public:
-  explicit EmulatedRuntime(int major) : major_(major) {}
+  EmulatedRuntime(int major, bool is_watched) : major_(major), is_watched_(is_watched) {}
   cuda::DeviceInfo info() const override { return {"emulated device", major_, 0, 132}; }
   void bind() const override {}
   std::size_t free_bytes() const override { return std::size_t{1} << 30; }
   void* allocate(std::size_t bytes) override {
-    if (bytes > std::size_t{1} << 40) return nullptr;
-    void* address = nullptr;  // not a byte more than asked for, so that a sanitizer sees the end
-    if (posix_memalign(&address, 256, bytes) != 0) return nullptr;
-    std::memset(address, 0, bytes);
-    return address;
+    return bytes > std::size_t{1} << 40 ? nullptr : emu::allocate(bytes);
   }
-  void free(void* address) noexcept override { std::free(address); }
+  void free(void* address) noexcept override { release(address); }
   void upload(void* to, const void* from, std::size_t bytes) override {
     std::memcpy(to, from, bytes);
   }
@@ -52,6 +48,7 @@ class EmulatedRuntime final : public cuda::Runtime {
     for (const auto& call : static_cast<EmulatedGraph&>(graph).calls) call();
   }
   void* stream() const override { return nullptr; }
+  bool is_watched() const { return is_watched_; }
   void submit(std::function<void()> call) {
     if (kept_ != nullptr)
       kept_->push_back(std::move(call));
@@ -61,13 +58,18 @@ class EmulatedRuntime final : public cuda::Runtime {
 
  private:
   int major_;
+  bool is_watched_;
   std::vector<std::function<void()>>* kept_ = nullptr;
 };
 
 }  // namespace
 
-std::unique_ptr<cuda::Runtime> make_runtime(int major) {
-  return std::make_unique<EmulatedRuntime>(major);
+std::unique_ptr<cuda::Runtime> make_runtime(int major, bool is_watched) {
+  return std::make_unique<EmulatedRuntime>(major, is_watched);
+}
+
+bool is_watched(const cuda::Runtime& runtime) {
+  return static_cast<const EmulatedRuntime&>(runtime).is_watched();
 }
 
 void submit(cuda::Runtime& runtime, std::function<void()> call) {
@@ -75,7 +77,8 @@ void submit(cuda::Runtime& runtime, std::function<void()> call) {
 }
 
 std::unique_ptr<Backend> make_backend(int major, CudaPath path, Record record) {
-  return std::make_unique<cuda::CudaBackend>(make_runtime(major), path, record);
+  return std::make_unique<cuda::CudaBackend>(make_runtime(major, path >= CudaPath::kRingOverlap),
+                                             path, record);
 }
 
 }  // namespace foretoken::emu

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """What the compiler made of every kernel, without a GPU: registers against kernels/cuda/budget.txt, no spills, no stack,
-no local memory, no double precision or float atomics where they do not belong, matrix instructions where they do.
+no local memory, no double precision or float atomics where they do not belong, matrix instructions where they do, and
+no memory touched before the wait for earlier kernels.
 
 usage: kernels_test.py REPORTS BUDGET [--update]     REPORTS: a folder per .cu with ptxas.log, *.ptx, *.cubin
 """
@@ -11,10 +12,14 @@ import struct
 import subprocess
 import sys
 
+import ptx_waits
+
 # The low 12 bits of an instruction; two of them reach local memory. (PTX may name it: ptxas keeps small arrays in
 # registers, so only its reports and its instructions count.)
 LOCAL_OPCODES = {0x983: "LDL", 0x387: "STL"}
 HMMA = 0x23C
+ACQBULK = 0x82E  # the wait for earlier kernels
+GLOBAL_OPCODES = {0x980: "LD", 0x981: "LDG", 0x985: "ST", 0x986: "STG", 0x9A8: "ATOMG", 0x98E: "RED"}
 DOUBLES_ALLOWED = {"choose", "choose_slices"}  # scores and noise are double on every device
 MATRIX_KERNELS = re.compile(r"^matmul_(simple|ring)<|^attention<.*true>")
 DTYPES = ["f32", "bf16", "f16", "i8", "fp8"]
@@ -58,7 +63,7 @@ def read_log(path):
 
 
 def opcodes(cubin):
-    """mangled name -> Counter of opcodes, from the .text sections of an ELF file"""
+    """mangled name -> Counter of opcodes, in the order in which they first stand, from the .text sections of an ELF file"""
     data = cubin.read_bytes()
     if data[:4] != b"\x7fELF":
         raise ValueError(f"{cubin} is not an ELF file")
@@ -101,6 +106,9 @@ def main():
             for pattern, what in FORBIDDEN_PTX:
                 if m := pattern.search(text):
                     wrong.append(f"{ptx.name}: {what}: {m[0].strip()}")
+            for mangled, what in ptx_waits.complaints(text):
+                label = short(names[mangled]) if mangled in names else mangled
+                wrong.append(f"{ptx.name}: {label}: before it has waited for earlier kernels: {what}")
             if folder.name not in DOUBLES_ALLOWED and (m := DOUBLE.search(text)):
                 wrong.append(f"{ptx.name}: double precision: {m[0]}")
         cubins = sorted(folder.glob("*.cubin"))
@@ -112,6 +120,13 @@ def main():
                 for opcode, name in LOCAL_OPCODES.items():
                     if counts[opcode]:
                         wrong.append(f"{cubin.name}: {label}: {counts[opcode]} x {name}")
+                # The wait is the first that all but the ring do; what PTX has behind it ptxas must not have moved in front.
+                if "90" in cubin.name and not label.startswith("matmul_ring"):
+                    order = list(counts)
+                    early = order[:order.index(ACQBULK)] if ACQBULK in counts else order
+                    for opcode in early:
+                        if opcode in GLOBAL_OPCODES:
+                            wrong.append(f"{cubin.name}: {label}: {GLOBAL_OPCODES[opcode]} before the wait for earlier kernels")
                 empty = "ring" in label and "80" in cubin.name  # these are for sm_90
                 if MATRIX_KERNELS.match(label) and not empty and not counts[HMMA]:
                     wrong.append(f"{cubin.name}: {label}: no matrix instruction")
