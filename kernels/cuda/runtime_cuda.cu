@@ -1,14 +1,23 @@
 // The Runtime of a real device: one stream, plain cudaMalloc memory, graphs by stream capture.
+// What a pass brings and takes is small and goes through pinned memory of the Runtime's own: from
+// and to the caller's pageable memory the driver would copy it too, and wait where it need not.
+// Larger things, and all where there is nothing to pin, go as they are.
+#include <cstring>
 #include <string>
 
 #include "kernels/cuda/cuda_check.h"
 #include "kernels/cuda/identity.h"
 #include "kernels/cuda/runtime.h"
+#include "kernels/cuda/upload_ring.h"
 
 namespace foretoken::cuda {
 namespace {
 
 constexpr int kLeastMajor = 8;  // the kernels are compiled for sm_80 and sm_90
+// Of pinned memory: uploads go through the first part, up to half of it each, downloads through the
+// second.
+constexpr std::size_t kUploadBytes = std::size_t{2} << 20;
+constexpr std::size_t kDownloadBytes = std::size_t{1} << 20;
 
 [[noreturn]] void unavailable(const std::string& sentence) {
   throw FatalError(ErrorCode::kUnavailable, sentence);
@@ -39,11 +48,21 @@ class CudaRuntime final : public Runtime {
     for (cudaStream_t* stream : {&stream_, &setup_})
       cuda_check(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking), device().c_str(),
                  "cudaStreamCreate");
+    for (cudaEvent_t& mark : marks_)
+      cuda_check(cudaEventCreateWithFlags(&mark, cudaEventDisableTiming), device().c_str(),
+                 "cudaEventCreate");
+    void* pinned = nullptr;
+    if (cudaHostAlloc(&pinned, kUploadBytes + kDownloadBytes, cudaHostAllocDefault) == cudaSuccess)
+      pinned_ = static_cast<std::byte*>(pinned);
+    else
+      cudaGetLastError();  // it is not an error of later calls
   }
   ~CudaRuntime() override {
     cudaStreamSynchronize(stream_);
     cudaStreamDestroy(stream_);
     cudaStreamDestroy(setup_);
+    for (cudaEvent_t mark : marks_) cudaEventDestroy(mark);
+    if (pinned_ != nullptr) cudaFreeHost(pinned_);
   }
   DeviceInfo info() const override { return info_; }
   void bind() const override {
@@ -76,17 +95,22 @@ class CudaRuntime final : public Runtime {
     cudaStreamSynchronize(stream_);
     cudaFree(address);
   }
-  // Pageable memory is staged before the call returns, so `from` may change at once.
+  // Pageable memory is staged before the call returns, by us or by the driver, so `from` may change
+  // at once.
   void upload(void* to, const void* from, std::size_t bytes) override {
     bind();
+    if (pinned_ != nullptr && bytes <= uploads_.most()) from = stage(from, bytes);
     cuda_check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream_), "an upload",
                "cudaMemcpyAsync");
   }
   void download(void* to, const void* from, std::size_t bytes) override {
     bind();
-    cuda_check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_), "a download",
+    const bool is_staged = pinned_ != nullptr && bytes <= kDownloadBytes;
+    void* room = is_staged ? pinned_ + kUploadBytes : to;
+    cuda_check(cudaMemcpyAsync(room, from, bytes, cudaMemcpyDeviceToHost, stream_), "a download",
                "cudaMemcpyAsync");
     synchronize();
+    if (is_staged) std::memcpy(to, room, bytes);
   }
   void copy(void* to, const void* from, std::size_t bytes) override {
     bind();
@@ -120,10 +144,24 @@ class CudaRuntime final : public Runtime {
 
  private:
   std::string device() const { return "device cuda:" + std::to_string(index_); }
+  const void* stage(const void* from, std::size_t bytes) {
+    const std::size_t at = uploads_.take(
+        bytes,
+        [this](int half) {
+          cuda_check(cudaEventRecord(marks_[half], stream_), "an upload", "cudaEventRecord");
+        },
+        [this](int half) {
+          cuda_check(cudaEventSynchronize(marks_[half]), "an upload", "cudaEventSynchronize");
+        });
+    return std::memcpy(pinned_ + at, from, bytes);
+  }
   int index_;
   DeviceInfo info_;
   cudaStream_t stream_ = nullptr;
   cudaStream_t setup_ = nullptr;
+  std::byte* pinned_ = nullptr;  // null: none could be had
+  UploadRing uploads_{kUploadBytes};
+  cudaEvent_t marks_[2] = {};  // of its halves
 };
 
 }  // namespace
