@@ -104,4 +104,11 @@ std::optional<RankTier> rank_tier_from_name(std::string_view name) {
   return std::nullopt;
 }
 
+std::optional<Record> record_from_name(std::string_view name) {
+  if (name == "auto") return Record::kAuto;
+  if (name == "on") return Record::kOn;
+  if (name == "off") return Record::kOff;
+  return std::nullopt;
+}
+
 }  // namespace foretoken

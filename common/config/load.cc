@@ -375,8 +375,16 @@ void check_together(const Config& c, std::vector<std::string>& errors) {
       errors.push_back(section + ".rank_sums is \"" + s.rank_sums + "\", and " + section +
                        ".device is cpu: there ranks add in host memory");
   };
+  const auto records_alone = [&](const std::string& section, const auto& s) {
+    if (s.record == "on" && s.tensor_parallel > 1)
+      errors.push_back(section + ".record is \"on\", and " + section + ".tensor_parallel is " +
+                       std::to_string(s.tensor_parallel) +
+                       ": passes of several ranks are not recorded");
+  };
   sums_on_a_device("target", c.target);
   sums_on_a_device("draft", c.draft);
+  records_alone("target", c.target);
+  records_alone("draft", c.draft);
   each_its_device("target", c.target);
   each_its_device("draft", c.draft);
   if (!c.bus.curve_secret.empty() && c.bus.curve_peers.empty())

@@ -119,6 +119,7 @@ struct TargetSection {
   std::uint32_t rank_deadline_ms = 5000;
   std::string draft_link = "auto";
   std::string rank_sums = "auto";
+  std::string record = "auto";
 
   template <class Self, class Visitor>
   static void fields(Self& s, Visitor&& v) {
@@ -138,6 +139,8 @@ struct TargetSection {
       "how guesses travel between a draft and this target; auto = the best that works, another pins it");
     v("rank_sums", s.rank_sums, one_of({"auto", "host", "one_shot", "nccl"}),
       "where ranks on GPUs add: auto = host memory; the others have not run on several GPUs yet");
+    v("record", s.record, one_of({"auto", "on", "off"}),
+      "record passes that come again and replay them, with equal bits; auto = on GPUs, not on CPUs; with several ranks never");
   }
 };
 
@@ -152,6 +155,7 @@ struct DraftSection {
   std::string hostfile;
   std::uint32_t rank_deadline_ms = 5000;
   std::string rank_sums = "auto";
+  std::string record = "auto";
 
   template <class Self, class Visitor>
   static void fields(Self& s, Visitor&& v) {
@@ -173,6 +177,8 @@ struct DraftSection {
       "a rank that is silent for longer ends them all; longer than one pass takes");
     v("rank_sums", s.rank_sums, one_of({"auto", "host", "one_shot", "nccl"}),
       "where ranks on GPUs add: auto = host memory; the others have not run on several GPUs yet");
+    v("record", s.record, one_of({"auto", "on", "off"}),
+      "record passes that come again and replay them, with equal bits; auto = on GPUs, not on CPUs; with several ranks never");
   }
 };
 

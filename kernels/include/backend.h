@@ -147,6 +147,8 @@ enum class CudaPath : std::uint8_t {
 
 // Whether steps are recorded. kAuto: where replaying is faster. Both give the same bits.
 enum class Record : std::uint8_t { kAuto, kOn, kOff };
+// "auto", "on", "off"; nothing for any other word.
+std::optional<Record> record_from_name(std::string_view name);
 
 struct BackendOptions {
   std::string device = "cpu";  // "cpu"; "cuda" and "cuda:N" load the CUDA library

@@ -44,7 +44,8 @@ BackendOptions draft_backend(const DraftSection& draft, std::uint64_t weight_byt
               std::clamp<std::uint64_t>(weight_bytes / kBytesPerThread, 1, kMostThreads)),
           .pin = draft.pin,
           .isa = cpu_isa_from_name(draft.isa).value_or(CpuIsa::kAuto),
-          .sharers = seat.n_here};
+          .sharers = seat.n_here,
+          .record = record_from_name(draft.record).value_or(Record::kAuto)};
 }
 
 // The draft's context may end before the target's: there it falls silent, and the target goes on

@@ -41,7 +41,8 @@ BackendOptions target_backend(const TargetSection& target, const RankSeat& seat)
           .n_threads = static_cast<int>(target.threads),
           .pin = target.pin,
           .isa = cpu_isa_from_name(target.isa).value_or(CpuIsa::kAuto),
-          .sharers = seat.n_here};
+          .sharers = seat.n_here,
+          .record = record_from_name(target.record).value_or(Record::kAuto)};
 }
 
 LoadOptions target_loading(const Config& config) {

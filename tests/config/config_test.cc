@@ -183,6 +183,23 @@ TEST_F(ConfigTest, ChecksWhatNoSingleKeyKnows) {
               ElementsAre(HasSubstr("bus.curve_peers")));
 }
 
+TEST_F(ConfigTest, RecordsPassesOfOneRankOnly) {
+  for (const char* name : {"target", "draft"}) {
+    const std::string section = name;
+    const auto with = [&](const char* record, int n_ranks) {
+      return load("[" + section + "]\nrecord = \"" + record +
+                  "\"\ntensor_parallel = " + std::to_string(n_ranks) + "\n")
+          .errors;
+    };
+    for (const char* record : {"auto", "on", "off"}) EXPECT_THAT(with(record, 1), IsEmpty());
+    for (const char* record : {"auto", "off"}) EXPECT_THAT(with(record, 2), IsEmpty());
+    EXPECT_THAT(with("on", 2), ElementsAre(AllOf(HasSubstr(section + ".record is \"on\""),
+                                                 HasSubstr(section + ".tensor_parallel is 2"))));
+    EXPECT_THAT(with("always", 1),
+                ElementsAre(HasSubstr(section + ".record is \"always\"")));
+  }
+}
+
 TEST_F(ConfigTest, FindsTheFileInItsPlaces) {
   std::filesystem::create_directories(folder_ / "foretoken");
   std::ofstream(folder_ / "foretoken/foretoken.toml") << "";

@@ -22,5 +22,14 @@ TEST(DraftsRanks, TakeTheirDevicesAsTheTargetsDo) {
   unsetenv("CUDA_VISIBLE_DEVICES");
 }
 
+TEST(DraftBackend, RecordsAsIsConfigured) {
+  DraftSection draft;
+  for (const auto& [word, record] :
+       {std::pair{"auto", Record::kAuto}, {"on", Record::kOn}, {"off", Record::kOff}}) {
+    draft.record = word;
+    EXPECT_EQ(draft_backend(draft, 1, {}).record, record) << word;
+  }
+}
+
 }  // namespace
 }  // namespace foretoken

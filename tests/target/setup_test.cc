@@ -124,5 +124,16 @@ TEST(RanksOf, AreNotStartedWhereTheyCannotHaveADeviceEach) {
   unsetenv("CUDA_VISIBLE_DEVICES");
 }
 
+TEST(BackendOf, RecordsAsIsConfigured) {
+  TargetSection target;
+  for (const auto& [word, gains] : {std::pair{"auto", false}, {"on", true}, {"off", false}}) {
+    target.record = word;
+    BackendOptions options = target_backend(target, {});
+    options.n_threads = 1;
+    EXPECT_EQ(make_backend(options)->gains_by_recording(), gains) << word;
+  }
+  EXPECT_EQ(record_from_name("always"), std::nullopt);
+}
+
 }  // namespace
 }  // namespace foretoken
