@@ -52,6 +52,13 @@ struct GenerationDefaults {
   bool operator==(const GenerationDefaults&) const = default;
 };
 
+// What quantization_config.kv_cache_scheme says of the scales in the folder.
+struct KvScheme {
+  bool is_given = false;
+  std::string unfit = {};  // why they are not for a cache in E4M3: "kv_cache_scheme.type is \"int\""
+  bool operator==(const KvScheme&) const = default;
+};
+
 struct ModelConfig {
   Family family = Family::kLlama;
   std::string architecture;  // as config.json names it: "LlamaForCausalLM"
@@ -84,10 +91,14 @@ struct ModelConfig {
   std::int64_t max_model_len = 0;
   // What quantization_config says the linears are stored in: kI8 or kF8E4M3. Tensors decide which.
   std::optional<DType> quantized = {};
+  KvScheme kv_scheme = {};
 
   // How many matrices of a loaded model are held in which type, "bfloat16 1, int8 14"; load_model
   // sets it. Part of the numerics fingerprint.
   std::string weight_types = {};
+  // Whose scales the KV cache has, and what became of those in the folder, for people; empty: there
+  // is nothing to say. load_model sets it.
+  std::string kv_scales = {};
 
   bool operator==(const ModelConfig&) const = default;
 };

@@ -75,8 +75,11 @@ KvGeometry Decoder::kv_geometry(std::int32_t block_tokens) const {
           .block_tokens = block_tokens};
 }
 
-void Decoder::forward(const StagedBatch& batch, const PagedKv& kv, float* logits) {
+void Decoder::forward(const StagedBatch& batch, const PagedKv& cache, float* logits) {
   if (batch.n_rows == 0) return;
+  FORETOKEN_CHECK(cache.scales == nullptr, "the scales of a cache are its model's");
+  PagedKv kv = cache;
+  kv.scales = weights_.kv_scales.as<float>();
   backend_.embed({.table = &weights_.embedding,
                   .tokens = batch.tokens,
                   .n_rows = batch.n_rows,

@@ -31,6 +31,7 @@ struct DecoderWeights {
   std::vector<LayerWeights> layers;
   Buffer rope_cos;  // [max_model_len, head_dim / 2]
   Buffer rope_sin;
+  Buffer kv_scales;         // [n_layers][K, V][this rank's KV heads]; empty: all are one
   std::size_t n_bytes = 0;  // of all linears and norms on the device
 };
 

@@ -364,8 +364,11 @@ ModelConfig parse_model_config(std::string_view config,
   c.checkpoint_dtype = read_dtype(fields);
   // The second spelling is that of older compressed-tensors.
   for (const char* field : {"quantization_config", "compression_config"})
-    if (const Json* value = fields.find(field); value != nullptr && !c.quantized)
-      c.quantized = parse_quantization(*value, file);
+    if (const Json* value = fields.find(field); value != nullptr && !c.quantized) {
+      const Quantization quantization = parse_quantization(*value, file);
+      c.quantized = quantization.linears;
+      if (quantization.kv.is_given) c.kv_scheme = quantization.kv;
+    }
   if (fields.has("bos_token_id")) {
     const auto bos = read_token_ids(fields, "bos_token_id", c.vocab_size);
     if (!bos.empty()) c.bos_token_id = bos.front();

@@ -10,6 +10,7 @@
 #include "common/model/digest.h"
 #include "common/model/families.h"
 #include "common/model/hf_folder.h"
+#include "common/model/kv_scales.h"
 #include "common/model/pair.h"
 #include "common/model/quantization.h"
 #include "common/model/rope.h"
@@ -98,6 +99,7 @@ class WeightLoader {
   Linear linear(std::span<const std::string> names, bool bias, Stacking stacking = Stacking::kRows);
   Linear head();
   LayerWeights layer(std::int32_t number);
+  Buffer kv_scales();
 
   // A source of pack() and the memory its pointers lead to.
   struct Held {
@@ -120,7 +122,7 @@ class WeightLoader {
   DType float_dtype_ = DType::kF32;
   std::map<std::string, std::vector<std::int64_t>> shapes_;
   std::map<std::string, std::uint64_t> digests_;  // 0: another rank's to read
-  std::map<std::string, int> n_matrices_;  // by the type they are held in
+  std::map<std::string, int> n_matrices_;         // by the type they are held in
   std::uint64_t bytes_done_ = 0;
   std::uint64_t bytes_total_ = 0;
   std::size_t device_bytes_ = 0;
@@ -317,8 +319,24 @@ LayerWeights WeightLoader::layer(std::int32_t number) {
   return w;
 }
 
+// Of this rank's KV heads, for a cache in eight bits. What is used is part of the fingerprint.
+Buffer WeightLoader::kv_scales() {
+  if (options_.kv_dtype != DType::kF8E4M3) return {};
+  const KvScales all = read_kv_scales(config_, checkpoint_);
+  if (!all.problems.empty())
+    throw FatalError(ErrorCode::kMalformed,
+                     all.problems.front() + "; any other kv_cache.dtype does without");
+  for (const std::string& name : all.tensors) read(name);
+  const Range heads = kv_heads_of(config_, who_);
+  std::vector<float> own;
+  for (auto at = all.values.begin(); at != all.values.end(); at += config_.n_kv_heads)
+    own.insert(own.end(), at + heads.begin, at + heads.end);
+  return own.empty() ? Buffer() : upload(own);
+}
+
 DecoderWeights WeightLoader::load() {
   DecoderWeights weights;
+  weights.kv_scales = kv_scales();
   const auto stem = [](std::string_view name) {
     return std::string(name.substr(0, name.rfind(".weight")));
   };
@@ -346,9 +364,9 @@ void check_options(const ModelConfig& config,
                                              std::to_string(context_length(config)) + " positions");
   }
   if (options.kv_dtype && !is_kv_dtype(*options.kv_dtype)) {
-    throw FatalError(ErrorCode::kConfig, std::string("kv_dtype is ") +
-                                             dtype_name(*options.kv_dtype) +
-                                             "; supported: float32, bfloat16, float16, float8_e4m3");
+    throw FatalError(ErrorCode::kConfig,
+                     std::string("kv_dtype is ") + dtype_name(*options.kv_dtype) +
+                         "; supported: float32, bfloat16, float16, float8_e4m3");
   }
 }
 
@@ -402,13 +420,14 @@ std::unique_ptr<Model> load_model(const std::filesystem::path& folder,
   WeightLoader loader(config, checkpoint, backend, options);
   DecoderWeights weights = loader.load();
   config.weight_types = loader.weight_types();
+  const DType kv_dtype = options.kv_dtype.value_or(default_kv_dtype(loader.dtype()));
+  config.kv_scales = what_of_kv_scales(config, checkpoint, kv_dtype);
   checkpoint.check_unchanged();
-  const DecoderOptions decoder_options{
-      .kv_dtype = options.kv_dtype.value_or(default_kv_dtype(loader.dtype())),
-      .max_rows = options.max_rows,
-      .fingerprint = loader.fingerprint(),
-      .ranks = who.n_ranks > 1 ? options.ranks : nullptr,
-      .rank_tier = options.rank_tier};
+  const DecoderOptions decoder_options{.kv_dtype = kv_dtype,
+                                       .max_rows = options.max_rows,
+                                       .fingerprint = loader.fingerprint(),
+                                       .ranks = who.n_ranks > 1 ? options.ranks : nullptr,
+                                       .rank_tier = options.rank_tier};
   return std::make_unique<Decoder>(std::move(config), std::move(weights), backend, decoder_options);
 }
 

@@ -75,6 +75,7 @@ class Model {
 
   // Writes K and V of all rows into their blocks and logits[i] for batch.logit_rows[i]. Without
   // ranks it asks for ops alone, so it may be recorded.
+  // kv.scales are left null: a model knows its own.
   // logits: device address, [batch.n_logit_rows, config().vocab_size], or the slice's width.
   virtual void forward(const StagedBatch& batch, const PagedKv& kv, float* logits) = 0;
 };

@@ -4,6 +4,7 @@
 #include "common/model/decoder.h"
 #include "common/model/families.h"
 #include "common/model/hf_folder.h"
+#include "common/model/kv_scales.h"
 #include "common/model/safetensors.h"
 #include "common/model/tensor_set.h"
 
@@ -40,6 +41,7 @@ ModelInfo describe(const ModelConfig& config, const Checkpoint& checkpoint) {
   }
   info.checkpoint_dtype = float_dtype(checkpoint);
   info.not_as_stored = why_not_held(config, checkpoint, WeightDType::kAuto);
+  info.kv_scale_problems = read_kv_scales(config, checkpoint).problems;
   info.file_bytes = checkpoint.total_bytes();
   info.n_tensors = static_cast<std::uint32_t>(checkpoint.names().size());
   info.n_files = static_cast<std::uint32_t>(checkpoint.n_files());
@@ -86,6 +88,9 @@ MemoryEstimate estimate_memory(const ModelInfo& info, const LoadOptions& options
   estimate.scratch_bytes = decoder_scratch_bytes(c, options.max_rows) +
                            sizeof(float) * static_cast<std::uint64_t>(n_positions) *
                                static_cast<std::uint64_t>(c.head_dim);
+  if (options.kv_dtype == DType::kF8E4M3)
+    estimate.scratch_bytes += 2 * sizeof(float) * static_cast<std::uint64_t>(c.n_layers) *
+                              static_cast<std::uint64_t>(c.n_kv_heads);
   estimate.kv_bytes_per_token =
       kv_bytes_per_token(c, options.kv_dtype.value_or(default_kv_dtype(first)));
   return estimate;

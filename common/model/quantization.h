@@ -21,7 +21,7 @@ namespace foretoken {
 std::string scale_name(std::string_view weight);
 
 // Names a quantised folder may have beside weights and scales, and that change nothing here: scales
-// of activations and of a KV cache in eight bits.
+// of activations. Those of a KV cache are kv_scales.h's; under other names they only matter there.
 bool is_activation_scale(std::string_view name);
 
 // A matrix in eight bits, one scale per output channel.

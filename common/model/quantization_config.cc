@@ -83,9 +83,32 @@ std::optional<DType> groups_of(const Json& value, const Reader& reader) {
   return dtype;
 }
 
+// {"num_bits": 8, "type": "float", "symmetric": true, "strategy": "tensor", "dynamic": false, …}
+KvScheme kv_scheme_of(const Json& value, const Reader& reader) {
+  const Json* scheme = Reader::find(value, "kv_cache_scheme");
+  if (scheme == nullptr) return {};
+  if (!scheme->is_object()) reader.malformed("kv_cache_scheme", "must be an object");
+  const auto member = [&](const char* key, const Json& otherwise) {
+    const Json* found = Reader::find(*scheme, key);
+    return found == nullptr ? otherwise : *found;
+  };
+  const auto unfit = [](const std::string& key, const Json& is) {
+    return KvScheme{true, "kv_cache_scheme." + key + " is " + shown(is)};
+  };
+  const Json type = member("type", "int"), bits = member("num_bits", 8),
+             strategy = member("strategy", "tensor"), symmetric = member("symmetric", true),
+             dynamic = member("dynamic", false);
+  if (type != "float") return unfit("type", type);
+  if (bits != 8) return unfit("num_bits", bits);
+  if (strategy != "tensor" && strategy != "attn_head") return unfit("strategy", strategy);
+  if (symmetric != true) return unfit("symmetric", symmetric);
+  if (dynamic != false) return unfit("dynamic", dynamic);
+  return {.is_given = true};
+}
+
 }  // namespace
 
-std::optional<DType> parse_quantization(const Json& value, const std::string& file) {
+Quantization parse_quantization(const Json& value, const std::string& file) {
   const Reader reader(file);
   if (!value.is_object()) reader.malformed("", "must be an object");
   const std::string method = reader.text(value, "", "quant_method", "compressed-tensors");
@@ -113,7 +136,7 @@ std::optional<DType> parse_quantization(const Json& value, const std::string& fi
       reader.refuse("sparsity_config.format",
                     "is \"" + kind.substr(0, 40) + "\"; supported: dense");
   }
-  return groups_of(value, reader);
+  return {.linears = groups_of(value, reader), .kv = kv_scheme_of(value, reader)};
 }
 
 Json quantization_json(DType dtype, std::span<const std::string> ignore) {

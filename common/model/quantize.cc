@@ -53,7 +53,16 @@ void write_config(const fs::path& source, const fs::path& folder, const Quantize
   Json config = value_or_throw(parse_json(text));
   std::vector<std::string> ignore;
   if (!options.with_lm_head) ignore.emplace_back("lm_head");
-  config["quantization_config"] = quantization_json(options.to, ignore);
+  Json quantization = quantization_json(options.to, ignore);
+  // A float model may have scales for its cache: they stay, and what they are for.
+  for (const char* key : {"compression_config", "quantization_config"}) {
+    const auto old = config.find(key);
+    if (old == config.end()) continue;
+    if (old->is_object() && old->contains("kv_cache_scheme"))
+      quantization["kv_cache_scheme"] = (*old)["kv_cache_scheme"];
+    config.erase(key);
+  }
+  config["quantization_config"] = std::move(quantization);
   std::ofstream out(folder / "config.json");
   out << to_text(config, 2) << "\n";
   if (!out.flush()) cannot_write(folder / "config.json", "the disk is full?");

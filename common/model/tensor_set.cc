@@ -10,6 +10,7 @@
 #include "common/base/check.h"
 #include "common/model/convert.h"
 #include "common/model/families.h"
+#include "common/model/kv_scales.h"
 #include "common/model/quantization.h"
 
 namespace foretoken {
@@ -122,6 +123,7 @@ void check_tensor_set(const ModelConfig& config,
     checkpoint.get(tensor.name, kFloats, tensor.shape);
     expected.insert(std::move(tensor.name));
   }
+  for (std::string& name : kv_scale_names(config)) expected.insert(std::move(name));
   // A tensor we would not use, a bias say, means that the file computes something else than we
   // would.
   for (const std::string& name : checkpoint.names()) {

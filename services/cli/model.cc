@@ -66,13 +66,21 @@ std::vector<std::string> vocabulary_findings(const Tokenizer& draft, const Token
   return findings;
 }
 
-// What loading it takes beyond the defaults on a CPU; empty if nothing.
-std::string loading_needs(const ModelInfo& info) {
+std::string weight_needs(const ModelInfo& info) {
   if (info.not_as_stored) return "model.dtype = \"bfloat16\": " + *info.not_as_stored;
   const bool fp8 = std::ranges::find(info.stored, DType::kF8E4M3) != info.stored.end();
   if (!fp8 || make_backend({.n_threads = 1})->holds(DType::kF8E4M3)) return {};
   return std::string("a GPU, or model.dtype = \"bfloat16\": its weights are ") + dtype_name(DType::kF8E4M3) +
          ", which CPUs do not multiply";
+}
+
+// What loading it takes beyond the defaults on a CPU; empty if nothing.
+std::string loading_needs(const ModelInfo& info) {
+  std::string needs = weight_needs(info);
+  if (!info.kv_scale_problems.empty())
+    needs += (needs.empty() ? "" : "; ") + std::string("a kv_cache.dtype other than float8_e4m3: ") +
+             info.kv_scale_problems.front();
+  return needs;
 }
 
 }  // namespace

@@ -51,6 +51,8 @@ int main(int argc, char** argv) {
         const auto model = load_model(folder, *backend, loading);
         if (n_ranks > 1 && ranks->rank() == 0)
           log_info("ranks add", {{"ranks", n_ranks}, {"by", model->rank_sums()}});
+        if (ranks->rank() == 0 && !model->config().kv_scales.empty())
+          log_info("KV scales", {{"are", model->config().kv_scales}});
         const std::uint64_t free_bytes = least_of(*ranks, backend->free_bytes());
         const Duration patience = std::chrono::milliseconds(config.draft.rank_deadline_ms);
         if (ranks->rank() != 0) {

@@ -106,6 +106,27 @@ TEST(HfFolder, MistralWithoutWindowAndWithHeadDim) {
   EXPECT_EQ(c.head_dim, 128);
 }
 
+TEST(HfFolder, SaysWhetherScalesOfACacheAreForAnE4M3One) {
+  const auto scheme = [](const char* patch) {
+    return parse_model_config(with(kLlama31, patch), "", "f").kv_scheme;
+  };
+  EXPECT_EQ(scheme("{}"), KvScheme{});
+  EXPECT_EQ(scheme(R"({"quantization_config":{"kv_cache_scheme":null}})"), KvScheme{});
+  for (const char* key : {"quantization_config", "compression_config"}) {
+    const std::string begin = std::string("{\"") + key + "\":{\"kv_cache_scheme\":";
+    const auto of = [&](const std::string& members) {
+      return scheme((begin + members + "}}").c_str());
+    };
+    EXPECT_EQ(of(R"({"type":"float","num_bits":8,"strategy":"tensor","symmetric":true,
+                    "dynamic":false,"observer":"minmax"})"),
+              KvScheme{.is_given = true});
+    EXPECT_EQ(of(R"({"type":"float","strategy":"attn_head"})"), KvScheme{.is_given = true});
+    EXPECT_EQ(of(R"({"type":"int"})").unfit, "kv_cache_scheme.type is \"int\"");
+    EXPECT_EQ(of(R"({"type":"float","strategy":["x"]})").unfit,
+              "kv_cache_scheme.strategy is [\"x\"]");
+  }
+}
+
 TEST(HfFolder, OldAndNewSpellingGiveTheSameConfig) {
   Json json = *parse_json(kLlama31);
   Json rope = json["rope_scaling"];
@@ -205,6 +226,8 @@ TEST(HfFolder, RefusesByNameWhatItWouldGetWrong) {
       {kLlama31, R"({"quantization_config":{"quant_method":"fp8"}})", "unsupported_model",
        "\"fp8\""},
       {kLlama31, R"({"quantization_config":[]})", "malformed", "must be an object"},
+      {kLlama31, R"({"quantization_config":{"kv_cache_scheme":8}})", "malformed",
+       "quantization_config.kv_cache_scheme must be an object"},
       {kLlama31,
        R"({"compression_config":{"config_groups":{"a":{"weights":{"num_bits":4,"type":"int"}}}}})",
        "unsupported_model", "config_groups.a.weights.num_bits is 4; supported: 8"},

@@ -19,6 +19,7 @@
 #include "common/model/pair.h"
 #include "common/model/quantize.h"
 #include "common/model/safetensors.h"
+#include "tests/model/edit_tensors.h"
 #include "tests/model/runner.h"
 #include "tests/support/temp_folder.h"
 
@@ -26,26 +27,17 @@ namespace foretoken {
 namespace {
 
 namespace fs = std::filesystem;
+using test::as_bytes;
+using test::edit;
 using test::Runner;
 using test::TempFolder;
+using test::Tensor;
+using test::Tensors;
 using testing::AllOf;
 using testing::HasSubstr;
 
 constexpr char kGate[] = "model.layers.0.mlp.gate_proj.weight";
 constexpr char kDown[] = "model.layers.0.mlp.down_proj.weight";
-
-struct Tensor {
-  TensorType type = TensorType::kF32;
-  std::vector<std::int64_t> shape;
-  std::vector<std::byte> bytes;
-};
-using Tensors = std::map<std::string, Tensor>;
-
-template <class T>
-std::vector<std::byte> as_bytes(const std::vector<T>& values) {
-  const auto bytes = std::as_bytes(std::span(values));
-  return {bytes.begin(), bytes.end()};
-}
 
 std::string text_of(const fs::path& file) {
   std::ifstream in(file, std::ios::binary);
@@ -54,26 +46,6 @@ std::string text_of(const fs::path& file) {
 
 void write_text(const fs::path& file, const std::string& text) {
   std::ofstream(file, std::ios::binary | std::ios::trunc) << text;
-}
-
-// Rewrites a file with other tensors.
-void edit(const fs::path& path, const std::function<void(Tensors&)>& change) {
-  Tensors tensors;
-  {
-    const SafetensorsFile file(path);
-    for (const TensorInfo& info : file.tensors()) {
-      const auto bytes = file.bytes(info);
-      tensors[info.name] = {info.type, info.shape, {bytes.begin(), bytes.end()}};
-    }
-  }
-  change(tensors);
-  std::vector<SafetensorsWriter::Plan> plan;
-  for (const auto& [name, tensor] : tensors) plan.push_back({name, tensor.type, tensor.shape});
-  std::ranges::stable_sort(plan, std::ranges::greater{},
-                           [](const auto& p) { return size_bytes(p.type); });
-  SafetensorsWriter writer(path, plan);
-  for (const auto& p : plan) writer.append(tensors.at(p.name).bytes);
-  writer.finish();
 }
 
 // The layout of compressed-tensors' pack-quantized: code + 128, four to a word, the first in the
@@ -422,12 +394,14 @@ std::string mutated(const std::string& text, std::mt19937& random) {
 // Anything may be wrong with a folder from outside; nothing of it may end the process.
 TEST_F(QuantisedFiles, MutatedHeadersAndConfigsLoadOrAreRefused) {
   constexpr unsigned kSeed = 20;
-  constexpr int kMutations = 200;  // of each of four folders
+  constexpr int kMutations = 130;  // of each of six folders
   std::mt19937 random(kSeed);
   int n_loaded = 0, n_refused = 0;
-  const fs::path fixtures = fs::path(FORETOKEN_SOURCE_DIR) / "tests/fixtures/quantized";
-  for (const char* name : {"int8_channel", "int8_w8a8", "fp8_channel", "fp8_tensor"}) {
-    const auto path = folder_ / name;
+  const fs::path fixtures = fs::path(FORETOKEN_SOURCE_DIR) / "tests/fixtures";
+  for (const char* name : {"quantized/int8_channel", "quantized/int8_w8a8",
+                           "quantized/fp8_channel", "quantized/fp8_tensor", "kv_scales/by_layer",
+                           "kv_scales/by_head"}) {
+    const auto path = folder_ / fs::path(name).filename().string();
     fs::copy(fixtures / name, path);
     const std::string config = text_of(path / "config.json");
     const std::string weights = text_of(path / "model.safetensors");
@@ -449,7 +423,9 @@ TEST_F(QuantisedFiles, MutatedHeadersAndConfigsLoadOrAreRefused) {
       }
       const WeightDType asked[] = {WeightDType::kAuto, WeightDType::kF32, WeightDType::kBf16,
                                    WeightDType::kF16, WeightDType::kI8};
+      const std::optional<DType> kv[] = {std::nullopt, DType::kF8E4M3};
       const LoadOptions options{.dtype = asked[random() % 5],
+                                .kv_dtype = kv[random() % 2],
                                 .max_rows = 8,
                                 .most_model_len = 64,
                                 .most_bytes = std::uint64_t{1} << 28};

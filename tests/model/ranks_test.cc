@@ -2,12 +2,15 @@
 // every rank the same bits, a row's bits its own, one fingerprint, weights shared out.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <functional>
 #include <map>
 #include <random>
 #include <thread>
+#include <vector>
 
 #include "common/base/result.h"
 #include "common/model/families.h"
@@ -15,6 +18,7 @@
 #include "common/model/load_model.h"
 #include "common/model/pair.h"
 #include "common/model/quantize.h"
+#include "tests/model/edit_tensors.h"
 #include "tests/model/runner.h"
 #include "tests/support/rounded_decoder.h"
 #include "tests/support/temp_folder.h"
@@ -217,7 +221,104 @@ TEST(SharesOfAModel, AQuantisedFolderGivesEachRankItsRowsScales) {
             logits_over(folder / "int8", 2, tokens, 7, as_stored));
 }
 
+// Scales of the KV cache that differ by head, so that a rank with another's would round, or cut off,
+// otherwise. One layer: every key and value is made before ranks have added anything, and has the
+// same code everywhere.
+constexpr float kKeyScales[] = {0.003f, 0.011f, 0.041f, 0.15f};
+constexpr float kValueScales[] = {0.17f, 0.051f, 0.013f, 0.005f};
+
+void write_with_kv_scales(const std::filesystem::path& folder, ModelConfig config, bool reversed) {
+  config.n_layers = 1;
+  write_random_model(folder, {.config = config, .seed = 3});
+  const auto of = [&](const float (&all)[4]) {
+    std::vector<float> scales(all, all + config.n_kv_heads);
+    if (reversed) std::reverse(scales.begin(), scales.end());
+    return test::Tensor{TensorType::kF32, {config.n_kv_heads, 1, 1}, test::as_bytes(scales)};
+  };
+  test::edit(folder / "model.safetensors", [&](test::Tensors& tensors) {
+    tensors["model.layers.0.self_attn.k_scale"] = of(kKeyScales);
+    tensors["model.layers.0.self_attn.v_scale"] = of(kValueScales);
+  });
+}
+
+double largest_difference(const Rows& one, const Rows& other) {
+  double largest = 0;
+  for (std::size_t t = 0; t < one.size(); ++t)
+    for (std::size_t id = 0; id < one[t].size(); ++id)
+      largest = std::max(largest, std::fabs(static_cast<double>(one[t][id]) -
+                                            static_cast<double>(other[t][id])));
+  return largest;
+}
+
+TEST(SharesOfAModel, EachRankHasTheKvScalesOfItsHeads) {
+  constexpr double kRounding = 5e-5;  // what the order of additions may do
+  const auto tokens = some_tokens(20);
+  const LoadOptions options{.kv_dtype = DType::kF8E4M3, .max_rows = 64, .max_model_len = 128};
+  for (const std::int32_t n_kv_heads : {4, 2, 1}) {
+    SCOPED_TRACE(n_kv_heads);
+    const test::TempFolder folder;
+    const ModelConfig config = config_of({Family::kLlama, n_kv_heads});
+    write_with_kv_scales(folder / "a", config, false);
+    write_with_kv_scales(folder / "b", config, true);
+    const Rows one = logits_over(folder / "a", 1, tokens, 8, options);
+    if (n_kv_heads > 1) {
+      const Rows swapped = logits_over(folder / "b", 1, tokens, 8, options);
+      EXPECT_GT(largest_difference(one, swapped), 100 * kRounding) << "else nothing is tested";
+    }
+    for (const int n_ranks : {2, 4})
+      EXPECT_LT(largest_difference(logits_over(folder / "a", n_ranks, tokens, 8, options), one),
+                kRounding)
+          << n_ranks << " ranks";
+    const auto backend = on_the_cpu();
+    const auto whole = load_model(folder / "a", *backend, options);
+    on_ranks(folder / "a", 4, options, [&](Collective&, Model& model, Backend&) {
+      EXPECT_EQ(model.fingerprint(), whole->fingerprint());
+      EXPECT_EQ(model.config(), whole->config());
+    });
+  }
+}
+
+// What is wrong with a scale every rank says, also those whose head it is not.
+TEST(SharesOfAModel, ABadKvScaleIsNamedByEveryRank) {
+  const test::TempFolder folder;
+  write_with_kv_scales(folder / "a", config_of({}), false);
+  test::edit(folder / "a" / "model.safetensors", [](test::Tensors& tensors) {
+    tensors["model.layers.0.self_attn.v_scale"].bytes =
+        test::as_bytes(std::vector<float>{1, 1, 1, 0});
+  });
+  auto ranks = make_thread_collectives(2);
+  const auto backend = on_the_cpu();
+  for (auto& rank : ranks) {
+    try {
+      load_model(folder / "a", *backend, {.kv_dtype = DType::kF8E4M3, .ranks = rank.get()});
+      ADD_FAILURE() << "accepted on rank " << rank->rank();
+    } catch (const FatalError& error) {
+      EXPECT_NE(std::string(error.what()).find("self_attn.v_scale has 0 at [3]"), std::string::npos)
+          << error.what();
+    }
+  }
+}
+
 #if defined(FORETOKEN_EMU)
+// The same scales in the CUDA kernels, on an emulated device alone and on two.
+TEST(RanksOnDevices, HaveTheKvScalesOfTheirHeads) {
+  const test::TempFolder folder;
+  ModelConfig config = config_of({Family::kLlama, 2, 4, 96});
+  config.head_dim = 16;
+  write_with_kv_scales(folder / "a", config, false);
+  const auto tokens = some_tokens(9);
+  const LoadOptions options{.kv_dtype = DType::kF8E4M3, .max_rows = 16, .max_model_len = 32};
+  const Rows on_cpu = logits_over(folder / "a", 1, tokens, 9, options);
+  for (const CudaPath path : {CudaPath::kSimple, CudaPath::kRing}) {
+    const MakeBackend make = [path] { return emu::make_backend(9, path); };
+    for (const int n_ranks : {1, 2})
+      EXPECT_LT(
+          largest_difference(logits_over(folder / "a", n_ranks, tokens, 4, options, make), on_cpu),
+          5e-5)
+          << n_ranks << " ranks";
+  }
+}
+
 // The CUDA backend on emulated devices, one a rank, sums through the host: float32 within the bound,
 // and at 16 bits a row's bits still its own.
 TEST(RanksOnDevices, GiveTheLogitsOfOneWithinWhatRoundingAllows) {
