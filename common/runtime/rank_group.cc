@@ -38,10 +38,6 @@ void clear_abandoned(const fs::path& root) {
 
 }  // namespace
 
-Fd::~Fd() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
 std::string words_of_errno() { return std::strerror(errno); }
 
 WatchedProcess::WatchedProcess(pid_t pid)

@@ -8,28 +8,11 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 
 #include "common/base/clock.h"
+#include "common/base/fd.h"
 
 namespace foretoken {
-
-class Fd {
- public:
-  Fd() = default;
-  explicit Fd(int fd) : fd_(fd) {}
-  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Fd& operator=(Fd&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Fd();
-  int get() const { return fd_; }
-  explicit operator bool() const { return fd_ >= 0; }
-
- private:
-  int fd_ = -1;
-};
 
 std::string words_of_errno();
 

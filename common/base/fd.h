@@ -1,0 +1,29 @@
+// A file descriptor and who owns it: closed with its owner. It knows nothing of what is behind it.
+#pragma once
+
+#include <unistd.h>
+
+#include <utility>
+
+namespace foretoken {
+
+class Fd {
+ public:
+  Fd() = default;
+  explicit Fd(int fd) : fd_(fd) {}  // what a system call gave: negative is none
+  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Fd& operator=(Fd&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Fd() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  int get() const { return fd_; }
+  explicit operator bool() const { return fd_ >= 0; }
+
+ private:
+  int fd_ = -1;
+};
+
+}  // namespace foretoken
