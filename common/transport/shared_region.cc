@@ -26,14 +26,6 @@ Error cannot(const std::string& what) {
   return {ErrorCode::kIo, what + ": " + std::strerror(errno)};
 }
 
-struct Descriptor {
-  int fd;
-  ~Descriptor() {
-    if (fd >= 0) ::close(fd);
-  }
-  int release() { return std::exchange(fd, -1); }
-};
-
 }  // namespace
 
 Result<SharedRegion> SharedRegion::make(std::size_t n_bytes) {
@@ -41,24 +33,25 @@ Result<SharedRegion> SharedRegion::make(std::size_t n_bytes) {
   // Some systems allow files without the right to execute alone, older ones do not know of it.
   int made = ::memfd_create("foretoken-link", kFlags | MFD_NOEXEC_SEAL);
   if (made < 0 && errno == EINVAL) made = ::memfd_create("foretoken-link", kFlags);
-  Descriptor file{made};
-  if (file.fd < 0) return cannot("memfd_create");
-  if (::ftruncate(file.fd, static_cast<off_t>(n_bytes)) != 0) return cannot("ftruncate of a memfd");
+  Fd file{made};
+  if (!file) return cannot("memfd_create");
+  if (::ftruncate(file.get(), static_cast<off_t>(n_bytes)) != 0)
+    return cannot("ftruncate of a memfd");
   void* data =
-      ::mmap(nullptr, n_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file.fd, 0);
+      ::mmap(nullptr, n_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file.get(), 0);
   if (data == MAP_FAILED) return cannot("mmap of a memfd");
-  SharedRegion region(static_cast<std::byte*>(data), n_bytes, file.release());
-  if (::fcntl(region.fd_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0)
+  SharedRegion region(static_cast<std::byte*>(data), n_bytes, std::move(file));
+  if (::fcntl(region.fd(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0)
     return cannot("sealing a memfd");
   // Nobody but us needs to write; a kernel without this seal only leaves the other side free to
   // spoil what it is sent itself.
-  (void)::fcntl(region.fd_, F_ADD_SEALS, F_SEAL_FUTURE_WRITE);
-  (void)::fcntl(region.fd_, F_ADD_SEALS, F_SEAL_SEAL);
+  (void)::fcntl(region.fd(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE);
+  (void)::fcntl(region.fd(), F_ADD_SEALS, F_SEAL_SEAL);
   return region;
 }
 
-Result<SharedRegion> SharedRegion::adopt(int fd, std::size_t n_bytes) {
-  const Descriptor file{fd};
+Result<SharedRegion> SharedRegion::adopt(Fd file, std::size_t n_bytes) {
+  const int fd = file.get();
   const auto refuse = [](const char* why) {
     return Error{ErrorCode::kMalformed, std::string("the other side's memory ") + why};
   };
@@ -76,13 +69,13 @@ Result<SharedRegion> SharedRegion::adopt(int fd, std::size_t n_bytes) {
   // Not populated: what a peer has not touched would count as our memory.
   void* data = ::mmap(nullptr, n_bytes, PROT_READ, MAP_SHARED, fd, 0);
   if (data == MAP_FAILED) return cannot("mmap of the other side's memory");
-  return SharedRegion(static_cast<std::byte*>(data), n_bytes, -1);
+  return SharedRegion(static_cast<std::byte*>(data), n_bytes, Fd());
 }
 
 SharedRegion::SharedRegion(SharedRegion&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)),
       size_(std::exchange(other.size_, 0)),
-      fd_(std::exchange(other.fd_, -1)) {}
+      fd_(std::move(other.fd_)) {}
 
 SharedRegion& SharedRegion::operator=(SharedRegion&& other) noexcept {
   std::swap(data_, other.data_);
@@ -93,11 +86,6 @@ SharedRegion& SharedRegion::operator=(SharedRegion&& other) noexcept {
 
 SharedRegion::~SharedRegion() {
   if (data_ != nullptr) ::munmap(data_, size_);
-  drop_fd();
-}
-
-void SharedRegion::drop_fd() {
-  if (fd_ >= 0) ::close(std::exchange(fd_, -1));
 }
 
 }  // namespace foretoken

@@ -5,7 +5,9 @@
 #pragma once
 
 #include <cstddef>
+#include <utility>
 
+#include "common/base/fd.h"
 #include "common/base/result.h"
 
 namespace foretoken {
@@ -14,25 +16,26 @@ class SharedRegion {
  public:
   // Ours: mapped for reading and writing, all zero. `n_bytes` are whole pages.
   static Result<SharedRegion> make(std::size_t n_bytes);
-  // Another's, received as a descriptor, which is closed in any case: mapped for reading. Refused
-  // unless it is such a file of exactly this size that nobody can shrink any more.
-  static Result<SharedRegion> adopt(int fd, std::size_t n_bytes);
+  // Another's, received as a descriptor: mapped for reading. Refused unless it is such a file of
+  // exactly this size that nobody can shrink any more.
+  static Result<SharedRegion> adopt(Fd file, std::size_t n_bytes);
 
   SharedRegion() = default;
   SharedRegion(SharedRegion&& other) noexcept;
   SharedRegion& operator=(SharedRegion&& other) noexcept;
   ~SharedRegion();
 
-  int fd() const { return fd_; }             // to be handed over; -1 once dropped, and of another's
-  void drop_fd();                            // the mapping stays
+  int fd() const { return fd_.get(); }       // to be handed over; -1 once dropped, and of another's
+  void drop_fd() { fd_ = Fd(); }             // the mapping stays
   std::byte* data() const { return data_; }  // not to be written through if it is another's
   std::size_t size() const { return size_; }
 
  private:
-  SharedRegion(std::byte* data, std::size_t size, int fd) : data_(data), size_(size), fd_(fd) {}
+  SharedRegion(std::byte* data, std::size_t size, Fd fd)
+      : data_(data), size_(size), fd_(std::move(fd)) {}
   std::byte* data_ = nullptr;
   std::size_t size_ = 0;
-  int fd_ = -1;
+  Fd fd_;
 };
 
 }  // namespace foretoken

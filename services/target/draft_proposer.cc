@@ -5,7 +5,7 @@
 
 #include "common/base/log.h"
 #include "common/spec/prefix_hash.h"
-#include "common/transport/memory_links.h"
+#include "common/transport/memory_door.h"
 #include "kernels/include/numerics.h"
 
 namespace foretoken {
@@ -405,7 +405,7 @@ void DraftProposer::on_offer(Draft& draft, const wire::LinkOffer& offer, TimePoi
     return;
   }
   if (offer.endpoint.empty()) return draft.link.failed(now, offer.reason.substr(0, kMostReason));
-  const std::string folder = std::string(MemoryLinks::kScheme) + options_.link_folder + "/";
+  const std::string folder = std::string(MemoryDoor::kScheme) + options_.link_folder + "/";
   if (!offer.endpoint.starts_with(folder) ||
       offer.endpoint.find('/', folder.size()) != std::string::npos)
     return draft.link.failed(now, "its door is not in this target's bus.runtime_dir");

@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -16,7 +15,6 @@
 #include <vector>
 
 #include "common/base/result.h"
-#include "common/transport/shared_region.h"
 #include "common/transport/shared_ring.h"
 #include "tests/transport/folder.h"
 
@@ -111,7 +109,7 @@ TEST_F(MemoryLinksTest, AreBusyUntilGreeted) {
 
 TEST_F(MemoryLinksTest, HoldSixteenQuestionsAndNoLargeOnes) {
   link();
-  for (std::size_t i = 0; i < MemoryLinks::kMostQuestions; ++i)
+  for (std::size_t i = 0; i < MemoryLink::kMostQuestions; ++i)
     ASSERT_EQ(client.send(dialled, {"q"}), SendResult::kSent);
   EXPECT_EQ(client.send(dialled, {"q"}), SendResult::kBusy);
   EXPECT_EQ(server.send(accepted, {Bytes(16384, 'x')}), SendResult::kBusy);
@@ -158,7 +156,7 @@ TEST_F(MemoryLinksTest, HavePatienceWithAPeerThatHasReadAFullRingSince) {
   link();
   while (client.send(dialled, {"q"}) == SendResult::kSent) {
   }
-  for (std::size_t i = 0; i < MemoryLinks::kMostQuestions; ++i)
+  for (std::size_t i = 0; i < MemoryLink::kMostQuestions; ++i)
     ASSERT_TRUE(receive(server).has_value());
   lose_patience();  // nobody has anything to say
   EXPECT_FALSE(receive(client, milliseconds(5)).has_value());
@@ -193,41 +191,15 @@ TEST_F(MemoryLinksTest, HearAFirstWordThatLayUnreadForLongerThanPatience) {
   EXPECT_EQ(server.counters()->broken, 0u);
 }
 
-TEST_F(MemoryLinksTest, HaveADoorForThisUserAlone) {
-  server.bind(endpoint);
-  struct stat status {};
-  ASSERT_EQ(::stat((folder / "door").c_str(), &status), 0);
-  EXPECT_EQ(status.st_mode & 0777, 0600u);
-}
-
-TEST_F(MemoryLinksTest, LeaveNoFileBehindAndTakeTheDoorOfADeadOne) {
-  {
-    const int dead = ::socket(AF_UNIX, SOCK_STREAM, 0);
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    const std::string path = folder / "door";
-    std::memcpy(address.sun_path, path.data(), path.size());
-    ASSERT_EQ(::bind(dead, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-    ::close(dead);
-    MemoryLinks next(options);
-    EXPECT_NO_THROW(next.bind(endpoint));
-    EXPECT_NO_THROW(client.connect(endpoint));
-  }
-  EXPECT_FALSE(std::filesystem::exists(folder / "door"));
+TEST_F(MemoryLinksTest, ServeADoorUntilItIsClosed) {
+  door = server.bind(endpoint);
+  MemoryLinks other(options);
+  EXPECT_THROW(other.bind(endpoint), FatalError);
+  server.close(door);
   EXPECT_THROW(client.connect(endpoint), FatalError);
-  EXPECT_THROW(client.connect("shm://relative"), FatalError);
-  EXPECT_THROW(client.connect("shm:///" + std::string(200, 'x')), FatalError);
-}
-
-TEST_F(MemoryLinksTest, TakeNoDoorThatSomebodyServes) {
-  server.bind(endpoint);
-  {
-    MemoryLinks other(options);
-    EXPECT_THROW(other.bind(endpoint), FatalError);
-  }
-  EXPECT_TRUE(std::filesystem::exists(folder / "door"));
+  other.bind(endpoint);
   EXPECT_NO_THROW(client.connect(endpoint));
-  greet(server, client);
+  greet(other, client);
 }
 
 TEST_F(MemoryLinksTest, TellADeviceWhatItMayPin) {
@@ -485,18 +457,6 @@ TEST_F(MemoryLinksTest, OutliveADoorThatScribbles) {
     EXPECT_EQ(client.send(hostile, {"x"}), SendResult::kUnknown);
   }
   EXPECT_GT(n_ended, 20u);
-}
-
-TEST(SharedRegion, CanBeWrittenByItsOwnerAlone) {
-  auto made = SharedRegion::make(8192);
-  ASSERT_TRUE(made.ok());
-  made->data()[5000] = std::byte{42};
-  const int handed_over = ::dup(made->fd());
-  EXPECT_EQ(::mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, handed_over, 0), MAP_FAILED);
-  EXPECT_NE(::ftruncate(handed_over, 0), 0);
-  const auto seen = SharedRegion::adopt(handed_over, 8192);
-  ASSERT_TRUE(seen.ok()) << seen.error().message;
-  EXPECT_EQ(seen->data()[5000], std::byte{42});
 }
 
 }  // namespace
