@@ -105,9 +105,9 @@ DraftPoolOptions draft_pool_options(const Config& config,
                            .prefix_root = root_of(model, vocabulary),
                            .end_tokens = model.config().eos_token_ids,
                            .first_budget = config.speculation.draft_len,
-                           .link = link_choice(config.target),
-                           .machine = boot_id(),
-                           .link_folder = runtime_directory(config.bus)};
+                           .link = {.choice = link_choice(config.target),
+                                    .machine = boot_id(),
+                                    .folder = runtime_directory(config.bus)}};
   if (config.speculation.draft_deadline_ms != 0) {
     const auto deadline = std::chrono::milliseconds(config.speculation.draft_deadline_ms);
     options.rules.miss_floor = options.rules.miss_ceiling = deadline;

@@ -518,7 +518,7 @@ void TargetService::count_links() {
                {{"draft", key.first}, {"tier", key.second}})
         .set(value);
   links_seen_ = std::move(now);
-  const DraftProposer::Counters& counters = drafts_.counters();
+  const DraftCounters& counters = drafts_.counters();
   metrics_
       .counter("draft_link_fallbacks_total",
                "Messages that a link did not take: sent over ZeroMQ.")

@@ -134,9 +134,7 @@ struct TargetProcess final : Process {
                 .end_tokens = model.config().eos_token_ids,
                 // A second way, with delays and losses of its own: what takes it changes places
                 // with what does not.
-                .link = LinkChoice::kAuto,
-                .machine = "world",
-                .link_folder = "/world"},
+                .link = {.choice = LinkChoice::kAuto, .machine = "world", .folder = "/world"}},
                speaker),
         engine(model,
                backend,

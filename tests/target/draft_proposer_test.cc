@@ -418,9 +418,7 @@ class LinkedDraftTest : public DraftProposerTest {
     drafts.~DraftProposer();
     new (&drafts) DraftProposer({.vocabulary = kVocabulary,
                                  .prefix_root = kRoot,
-                                 .link = choice,
-                                 .machine = "here",
-                                 .link_folder = "/run/x"},
+                                 .link = {.choice = choice, .machine = "here", .folder = "/run/x"}},
                                 speaker);
     drafts.start(bus);
   }

@@ -1,0 +1,102 @@
+#include "services/target/assigned_drafts.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "common/base/log.h"
+
+namespace foretoken {
+namespace {
+
+constexpr Duration kRetry = std::chrono::milliseconds(20);
+
+}  // namespace
+
+bool AssignedDrafts::add(const wire::Assign& assign, const DraftConnection::Surroundings& around) {
+  try {
+    drafts_.emplace(assign.draft,
+                    AssignedDraft{.id = assign.draft,
+                                  .incarnation = assign.incarnation,
+                                  .endpoint = assign.endpoint,
+                                  .max_sequences = assign.max_sequences,
+                                  .connection = {around, assign.name, assign.endpoint}});
+  } catch (const FatalError& error) {
+    // The endpoint came over the wire: a bad one is that draft's problem, not the end of this
+    // process.
+    log_warning("cannot connect to a draft", {{"draft", assign.name}, {"reason", error.what()}});
+    return false;
+  }
+  log_info("draft assigned", {{"draft", assign.name}, {"endpoint", assign.endpoint}});
+  return true;
+}
+
+void AssignedDrafts::remove(WorkerId id) {
+  drafts_.at(id).connection.close();
+  drafts_.erase(id);
+}
+
+AssignedDraft* AssignedDrafts::find(WorkerId id) {
+  const auto it = drafts_.find(id);
+  return it == drafts_.end() ? nullptr : &it->second;
+}
+
+AssignedDraft* AssignedDrafts::find(SocketId socket) {
+  const auto it = std::find_if(drafts_.begin(), drafts_.end(), [&](const auto& entry) {
+    return entry.second.connection.owns(socket);
+  });
+  return it == drafts_.end() ? nullptr : &it->second;
+}
+
+bool AssignedDrafts::owns(SocketId socket) const {
+  return std::any_of(drafts_.begin(), drafts_.end(),
+                     [&](const auto& entry) { return entry.second.connection.owns(socket); });
+}
+
+AssignedDraft* AssignedDrafts::choose(TimePoint now) {
+  AssignedDraft* best = nullptr;
+  const auto rank = [&](const AssignedDraft& draft) {
+    return std::tuple(draft.is_suspect(now), draft.n_sequences, draft.id);
+  };
+  for (auto& [id, draft] : drafts_) {
+    if (!draft.has_room()) continue;
+    if (best == nullptr || rank(draft) < rank(*best)) best = &draft;
+  }
+  return best;
+}
+
+std::vector<std::pair<std::string, std::string_view>> AssignedDrafts::links() const {
+  std::vector<std::pair<std::string, std::string_view>> found;
+  for (const auto& [id, draft] : drafts_)
+    found.emplace_back(draft.connection.name(), draft.connection.tier());
+  return found;
+}
+
+void AssignedDrafts::end_sequence(AssignedDraft& draft,
+                                  const wire::CloseSequence& close,
+                                  TimePoint now) {
+  if (!draft.connection.send(close)) end_later(draft.id, close, now);
+}
+
+// A place at a draft that nobody uses is one less for the others for ten seconds: worth a second
+// try, as a burst of sequences that end together does not fit a link's short queue.
+void AssignedDrafts::end_later(WorkerId id, const wire::CloseSequence& close, TimePoint now) {
+  if (closes_.size() < kMaxCloses) closes_.push_back({id, close, now + kRetry});
+}
+
+TimePoint AssignedDrafts::tend(TimePoint now) {
+  TimePoint due = TimePoint::max();
+  for (std::size_t n = closes_.size(); n > 0 && closes_.front().not_before <= now; --n) {
+    const LateClose late = closes_.front();
+    closes_.pop_front();
+    if (AssignedDraft* draft = find(late.draft)) end_sequence(*draft, late.close, now);
+  }
+  if (!closes_.empty()) due = std::min(due, closes_.front().not_before);
+  for (auto& [id, draft] : drafts_) due = std::min(due, draft.connection.tend(now));
+  return due;
+}
+
+void AssignedDrafts::flush() {
+  for (auto& [id, draft] : drafts_) draft.connection.flush();
+}
+
+}  // namespace foretoken

@@ -1,0 +1,74 @@
+// The drafts that the router has assigned to this target: which life of each, how it is reached,
+// how many of our sequences have a place there, and where the next one goes. A place that nobody
+// uses is given back even if the draft has no room to hear of it now. It knows how many sequences a
+// draft has, not which. Work thread.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/wire/codec.h"
+#include "services/target/draft_connection.h"
+
+namespace foretoken {
+
+struct AssignedDraft {
+  WorkerId id;
+  Incarnation incarnation;
+  std::string endpoint;
+  std::uint32_t max_sequences = 0;
+  DraftConnection connection;
+  std::uint32_t n_sequences = 0;
+  bool refuses = false;       // answered NEED(refused): used no more in this life
+  TimePoint suspect_until{};  // let go by a sequence a moment ago: others first
+
+  bool may_be_used() const { return !refuses && connection.may_be_used(); }
+  bool has_room() const { return may_be_used() && n_sequences < max_sequences; }
+  bool is_suspect(TimePoint now) const { return suspect_until > now; }
+};
+
+class AssignedDrafts {
+ public:
+  // False, and it is in the log: it cannot be connected to.
+  bool add(const wire::Assign& assign, const DraftConnection::Surroundings& around);
+  void remove(WorkerId id);
+
+  std::size_t size() const { return drafts_.size(); }
+  AssignedDraft& at(WorkerId id) { return drafts_.at(id); }
+  AssignedDraft* find(WorkerId id);
+  AssignedDraft* find(SocketId socket);
+  bool owns(SocketId socket) const;
+  // The emptiest draft with room, one that has not just failed somebody; nothing if there is none.
+  AssignedDraft* choose(TimePoint now);
+  // Each draft's name and tier.
+  std::vector<std::pair<std::string, std::string_view>> links() const;
+
+  // CLOSE, now or as soon as there is room.
+  void end_sequence(AssignedDraft& draft, const wire::CloseSequence& close, TimePoint now);
+  void end_later(WorkerId id, const wire::CloseSequence& close, TimePoint now);
+
+  // Links, and what waits for room. Returns when it wants to be called again.
+  TimePoint tend(TimePoint now);
+  // Sends the records that were added to connections.
+  void flush();
+
+ private:
+  struct LateClose {
+    WorkerId draft;
+    wire::CloseSequence close;
+    TimePoint not_before{};
+  };
+
+  static constexpr std::size_t kMaxCloses = 1024;
+
+  std::map<WorkerId, AssignedDraft> drafts_;
+  std::deque<LateClose> closes_;  // found no room; the lease's patience heals those beyond
+};
+
+}  // namespace foretoken

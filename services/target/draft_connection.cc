@@ -1,0 +1,162 @@
+#include "services/target/draft_connection.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/log.h"
+#include "common/transport/memory_door.h"
+
+namespace foretoken {
+namespace {
+
+constexpr Duration kOpenAgain = std::chrono::milliseconds(2);
+constexpr std::size_t kMostReason = 200;  // of what a draft says, in our log
+
+Peer peer_at(SocketId socket) { return {.socket = socket, .routing = {}}; }
+
+}  // namespace
+
+DraftConnection::DraftConnection(const Surroundings& around,
+                                 std::string name,
+                                 const std::string& endpoint)
+    : around_(around),
+      name_(std::move(name)),
+      socket_(around.bus.connect(endpoint, Door::kDraft)),
+      link_(around.options.choice) {}
+
+void DraftConnection::close() {
+  around_.bus.close(socket_);
+  if (beside_ != 0) around_.bus.close(beside_);
+}
+
+bool DraftConnection::owns(SocketId socket) const { return socket == socket_ || is_link(socket); }
+
+bool DraftConnection::may_be_used() const {
+  return around_.options.choice != LinkChoice::kSharedMemory || link_.is_up();
+}
+
+// ---- messages
+
+bool DraftConnection::send(const wire::Message& message, Way way) {
+  auto frames = wire::try_encode(around_.speaker, {}, message);
+  const bool too_large = !frames.ok();  // it stays so: nothing to be tried again
+  if (way == Way::kShortest && !too_large && link_.is_up()) {
+    if (around_.bus.send(peer_at(beside_), *frames) == SendResult::kSent) {
+      ++around_.counters.sent_beside;
+      return true;
+    }
+    ++around_.counters.fallbacks;
+  }
+  if (!too_large &&
+      around_.bus.send(peer_at(socket_), std::move(frames).value()) == SendResult::kSent)
+    return true;
+  ++around_.counters.not_sent;
+  return too_large;
+}
+
+bool DraftConnection::hand_over(SocketId socket, const wire::Message& message) {
+  auto frames = wire::try_encode(around_.speaker, {}, message);
+  return frames.ok() &&
+         around_.bus.send(peer_at(socket), std::move(frames).value()) == SendResult::kSent;
+}
+
+void DraftConnection::add(wire::ProposeRecord record, Way way) {
+  const bool beside = way == Way::kShortest && link_.is_up();
+  (beside ? frame_beside_ : frame_).records.push_back(std::move(record));
+}
+
+void DraftConnection::flush() {
+  send_frame(frame_beside_, Way::kShortest);
+  send_frame(frame_, Way::kConnection);
+}
+
+void DraftConnection::send_frame(wire::Propose& frame, Way way) {
+  if (frame.records.empty()) return;
+  around_.counters.records += frame.records.size();
+  ++around_.counters.proposes;
+  send(frame, way);
+  frame.records.clear();
+}
+
+// ---- the link
+
+// The first word before the timers: a step of ours that took longer than their patience is not the
+// draft's silence.
+TimePoint DraftConnection::tend(TimePoint now) {
+  say_first_word(now);
+  switch (link_.tick(now)) {
+    case DraftLink::Action::kNone:
+      break;
+    case DraftLink::Action::kAsk:
+      // A busy connection is one that is not up yet: nothing to count.
+      if (hand_over(socket_, wire::LinkAsk{around_.options.machine}))
+        link_.asked(now);
+      else
+        link_.not_asked(now);
+      break;
+    case DraftLink::Action::kGiveUp:
+      if (beside_ != 0) around_.bus.close(std::exchange(beside_, 0));
+      break;
+  }
+  if (link_.state() == DraftLink::State::kOpening && !has_opened_)
+    return std::min(link_.due(), now + kOpenAgain);
+  if (!link_.why_not().empty()) say_tier();
+  return link_.due();
+}
+
+void DraftConnection::say_first_word(TimePoint now) {
+  if (link_.state() != DraftLink::State::kOpening || has_opened_) return;
+  has_opened_ = hand_over(beside_, wire::LinkOpen{token_});
+  if (has_opened_) link_.said(now);
+}
+
+// What a draft says may be anything: nothing is opened but a door in our own folder.
+void DraftConnection::on_offer(const wire::LinkOffer& offer, TimePoint now) {
+  if (!link_.offered(now)) {
+    ++around_.counters.stale;
+    return;
+  }
+  if (offer.endpoint.empty()) return link_.failed(now, offer.reason.substr(0, kMostReason));
+  const std::string folder = std::string(MemoryDoor::kScheme) + around_.options.folder + "/";
+  if (!offer.endpoint.starts_with(folder) ||
+      offer.endpoint.find('/', folder.size()) != std::string::npos)
+    return link_.failed(now, "its door is not in this target's bus.runtime_dir");
+  try {
+    beside_ = around_.bus.connect(offer.endpoint, Door::kDraft);
+    token_ = offer.token;
+    has_opened_ = false;
+  } catch (const FatalError& error) {
+    link_.failed(now, error.what());
+  }
+}
+
+void DraftConnection::on_opened(SocketId socket, const wire::LinkOpen& opened, TimePoint now) {
+  if (socket != beside_ || opened.token != token_ || !link_.confirmed(now))
+    ++around_.counters.stale;
+  else
+    say_tier();
+}
+
+void DraftConnection::on_closed(const std::string& why, TimePoint now) {
+  beside_ = 0;
+  link_.failed(now, why);
+  say_tier();
+}
+
+std::string_view DraftConnection::tier() const {
+  if (link_.is_up()) return "shared_memory";
+  return around_.options.choice == LinkChoice::kSharedMemory ? "none" : "zeromq";
+}
+
+void DraftConnection::say_tier() {
+  const std::string now = std::string(tier()) + " " + link_.why_not();
+  if (std::exchange(said_, now) == now) return;
+  if (link_.is_up())
+    return log_info("link to a draft", {{"draft", name_}, {"tier", "shared_memory"}});
+  if (around_.options.choice == LinkChoice::kSharedMemory)
+    return log_error("a draft is not used: target.draft_link pins shared_memory",
+                     {{"draft", name_}, {"reason", link_.why_not()}});
+  log_info("link to a draft", {{"draft", name_}, {"tier", "zeromq"}, {"reason", link_.why_not()}});
+}
+
+}  // namespace foretoken

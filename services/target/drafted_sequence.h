@@ -1,0 +1,51 @@
+// What a draft is told of one sequence: ATTACH with everything, then PROPOSE with what the draft
+// may lack. A tail is counted from what the draft confirmed, not from what was sent last, so the
+// next one heals whatever got lost. It knows which tokens, not which draft and not when: no clock,
+// no socket, no attachment. One thread.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "common/spec/proposer.h"
+#include "common/wire/codec.h"
+
+namespace foretoken {
+
+class DraftedSequence {
+ public:
+  // `root` is H(0); the budget is asked for with ATTACH, before the engine asks.
+  DraftedSequence(const Opening& opening, PrefixHash root, std::uint32_t first_budget);
+
+  // The engine committed more, and wants this many ahead.
+  void extend(const Ask& ask);
+  SeqId seq() const { return seq_; }
+  std::size_t n_tokens() const { return tokens_.size(); }
+  Epoch epoch() const { return epoch_; }  // of the last PROPOSE
+
+  // Everything, which counts as known from now on. What the target says of itself is for the caller
+  // to add.
+  wire::Attach attach(Lease lease);
+  // What the draft may lack, under an epoch of its own. A paused draft is asked for nothing.
+  enum class Asking : std::uint8_t { kBudget, kNothing };
+  wire::ProposeRecord propose(Lease lease, Asking asking);
+
+  // The draft has so many tokens, and they are these.
+  bool begins_with(Position n_known, PrefixHash prefix) const;
+  void confirm(Position n_known);                            // it has at least these
+  void fall_back_to(Position n_known) { known_ = n_known; }  // it has no more than these
+
+ private:
+  SeqId seq_;
+  SamplingParams params_;
+  std::uint32_t n_prompt_;
+  std::vector<TokenId> tokens_;  // all committed
+  PrefixHash root_;
+  PrefixHash prefix_;  // of all tokens
+  std::uint64_t tenant_salt_;
+  std::uint32_t budget_;
+  Epoch epoch_{0};
+  Position known_ = 0;  // what the draft confirmed, or was sent by ATTACH
+};
+
+}  // namespace foretoken
