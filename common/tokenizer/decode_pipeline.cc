@@ -132,50 +132,53 @@ class ByteLevelStage final : public WholeTokens {
   std::string text_;
 };
 
-// A run of byte tokens is text if all of it is; otherwise every byte becomes U+FFFD. So a run waits for its end.
-class ByteFallbackStage final : public WholeTokens {
+// Stages that look at whole tokens, of which byte tokens in a row belong together: a run waits for its end.
+class ByteRuns : public WholeTokens {
  public:
-  void finish() override {
-    flush();
+  void finish() final {
+    end_run();
     next->finish();
   }
 
+ protected:
+  virtual void take_run(const std::string& bytes) = 0;    // never empty
+  virtual void take_other(const std::string& token) = 0;  // that is no byte
+
  private:
-  void take(const std::string& token) override {
+  void take(const std::string& token) final {
     if (const auto byte = byte_of_token(token)) {
       run_.push_back(static_cast<char>(*byte));
       return;
     }
-    flush();
-    give(token);
+    end_run();
+    take_other(token);
   }
-  void flush() {
+  void end_run() {
     if (run_.empty()) return;
-    if (!utf8::first_invalid(run_)) {
-      give(run_);
-    } else {
-      for (std::size_t i = 0; i < run_.size(); ++i) give(utf8::kReplacement);
-    }
+    take_run(run_);
     run_.clear();
   }
   std::string run_;
 };
 
-class SentencePieceStage final : public WholeTokens {
+// A run of byte tokens is text if all of it is; otherwise every byte becomes U+FFFD.
+class ByteFallbackStage final : public ByteRuns {
+  void take_other(const std::string& token) override { give(token); }
+  void take_run(const std::string& bytes) override {
+    if (!utf8::first_invalid(bytes)) {
+      give(bytes);
+    } else {
+      for (std::size_t i = 0; i < bytes.size(); ++i) give(utf8::kReplacement);
+    }
+  }
+};
+
+class SentencePieceStage final : public ByteRuns {
  public:
   explicit SentencePieceStage(const decoder::SentencePiece& spec) : leading_(spec.leading) {}
-  void finish() override {
-    flush();
-    next->finish();
-  }
 
  private:
-  void take(const std::string& token) override {
-    if (const auto byte = byte_of_token(token)) {
-      run_.push_back(static_cast<char>(*byte));
-      return;
-    }
-    flush();
+  void take_other(const std::string& token) override {
     std::string_view rest = token;
     if (at_start_ && leading_ != decoder::LeadingSpaces::kKept && rest.starts_with(kSpaceMark)) {
       rest.remove_prefix(kSpaceMark.size());
@@ -184,23 +187,20 @@ class SentencePieceStage final : public WholeTokens {
     at_start_ = at_start_ && rest.empty();
     give(replace_all(rest, kSpaceMark, " "));
   }
-  void flush() {
+  void take_run(const std::string& bytes) override {
     std::string text;
-    for (std::string_view rest = run_; !rest.empty();) {
+    for (std::string_view rest = bytes; !rest.empty();) {
       const std::size_t length = utf8::sequence_length(static_cast<unsigned char>(rest.front()));
       const bool valid = length <= rest.size() && !utf8::first_invalid(rest.substr(0, length));
       text.append(valid ? rest.substr(0, length) : utf8::kReplacement);
       rest.remove_prefix(valid ? length : 1);
     }
-    if (text.empty()) return;
     at_start_ = false;
     give(text);
-    run_.clear();
   }
   static constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
   decoder::LeadingSpaces leading_;
   bool at_start_ = true;
-  std::string run_;
 };
 
 class FuseStage final : public Stage {

@@ -59,20 +59,26 @@ __attribute__((always_inline)) inline void ask(const std::byte* p) {
 constexpr std::int64_t kPanelStride = kPanel * 4;            // bytes of a row of c
 constexpr std::int64_t kBlock = kStepsPerTile * kStepBytes;  // sixteen steps of a panel
 
-// Up to sixteen rows against the 64 outputs of a panel.
-template <bool kI8, Prefetch kPrefetch>
-void narrow_tile(const TileArgs& args) {
-  if (args.first) {
+// The four tiles of sums: from zero, or from where the last chunk left them.
+[[gnu::always_inline]] inline void begin_sums(
+    bool first, const float* c0, const float* c1, const float* c2, const float* c3) {
+  if (first) {
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
     _tile_zero(3);
   } else {
-    _tile_loadd(0, args.c, kPanelStride);
-    _tile_loadd(1, args.c + 16, kPanelStride);
-    _tile_loadd(2, args.c + 32, kPanelStride);
-    _tile_loadd(3, args.c + 48, kPanelStride);
+    _tile_loadd(0, c0, kPanelStride);
+    _tile_loadd(1, c1, kPanelStride);
+    _tile_loadd(2, c2, kPanelStride);
+    _tile_loadd(3, c3, kPanelStride);
   }
+}
+
+// Up to sixteen rows against the 64 outputs of a panel.
+template <bool kI8, Prefetch kPrefetch>
+void narrow_tile(const TileArgs& args) {
+  begin_sums(args.first, args.c, args.c + 16, args.c + 32, args.c + 48);
   constexpr int kStreamAhead = 2 * kBlock;
   const std::byte* w = args.w;
   const std::byte* a = args.a;
@@ -124,17 +130,7 @@ void wide_tile(const TileArgs& args) {
   for (int half = 0; half < 2; ++half) {
     float* c0 = args.c + 32 * half;
     float* c1 = c0 + second * kPanel;
-    if (args.first) {
-      _tile_zero(0);
-      _tile_zero(1);
-      _tile_zero(2);
-      _tile_zero(3);
-    } else {
-      _tile_loadd(0, c0, kPanelStride);
-      _tile_loadd(1, c0 + 16, kPanelStride);
-      _tile_loadd(2, c1, kPanelStride);
-      _tile_loadd(3, c1 + 16, kPanelStride);
-    }
+    begin_sums(args.first, c0, c0 + 16, c1, c1 + 16);
     const std::byte* w = args.w + 128 * half;
     const std::byte* a = args.a;
     for (std::int64_t step = 0; step < args.n_steps; step += kStepsPerTile, w += kBlock, a += 64) {

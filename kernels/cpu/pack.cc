@@ -4,6 +4,7 @@
 
 #include "common/base/result.h"
 #include "kernels/cpu/backend.h"
+#include "kernels/unpacked.h"
 
 namespace foretoken::cpu {
 namespace {
@@ -93,21 +94,13 @@ Linear CpuBackend::do_pack(std::span<const LinearSource> sources, Stacking stack
   if (sources.front().dtype == DType::kF8E4M3)
     throw FatalError(ErrorCode::kUnsupportedModel,
                      "the CPU backend has no float8_e4m3 weights; use bfloat16 or int8");
-  Linear linear;
-  linear.dtype = sources.front().dtype;
-  linear.stacking = stacking;
-  linear.n_in = sources.front().n_in;
-  bool any_bias = false;
-  for (const LinearSource& source : sources) {
-    linear.n_out += source.n_out;
-    any_bias = any_bias || source.bias != nullptr;
-  }
+  Linear linear = unpacked(sources, stacking);
   const PackedView shape(linear, isa_);  // sizes only; its pointers are still null
   const std::int64_t panel_bytes = shape.n_steps * kStepBytes;
   const auto n_padded = static_cast<std::size_t>(shape.n_panels * kPanel);
   linear.weights = allocate(static_cast<std::size_t>(shape.n_panels * panel_bytes));
   if (linear.dtype == DType::kI8) linear.scales = allocate(n_padded * sizeof(float));
-  if (any_bias) linear.bias = allocate(n_padded * sizeof(float));
+  if (any_bias(sources)) linear.bias = allocate(n_padded * sizeof(float));
   const std::int64_t group = stacking == Stacking::kGateUp ? 2 : 1;
   team_.run([&](int member) {
     const Share share = share_of(shape.n_panels / group, member, team_.size());

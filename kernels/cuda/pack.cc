@@ -9,6 +9,7 @@
 #include "common/base/result.h"
 #include "kernels/cuda/backend.h"
 #include "kernels/include/fragment.h"
+#include "kernels/unpacked.h"
 
 namespace foretoken::cuda {
 namespace {
@@ -84,15 +85,7 @@ void in_parallel(std::int64_t n, const Work& work) {
 
 Linear CudaBackend::do_pack(std::span<const LinearSource> sources, Stacking stacking) {
   FORETOKEN_CHECK(!recording_, "packing is not recorded");
-  Linear linear;
-  linear.dtype = sources.front().dtype;
-  linear.stacking = stacking;
-  linear.n_in = sources.front().n_in;
-  bool any_bias = false;
-  for (const LinearSource& source : sources) {
-    linear.n_out += source.n_out;
-    any_bias = any_bias || source.bias != nullptr;
-  }
+  Linear linear = unpacked(sources, stacking);
   const bool rows_only = linear.dtype == DType::kF32;  // kept row by row
   const int element = static_cast<int>(size_bytes(linear.dtype));
   const std::int64_t n_rows = packed_rows(linear);
@@ -139,7 +132,7 @@ Linear CudaBackend::do_pack(std::span<const LinearSource> sources, Stacking stac
     return buffer;
   };
   if (sources.front().scales != nullptr) linear.scales = fill(&LinearSource::scales);
-  if (any_bias) linear.bias = fill(&LinearSource::bias);
+  if (any_bias(sources)) linear.bias = fill(&LinearSource::bias);
   synchronize();
   return linear;
 }
