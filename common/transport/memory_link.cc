@@ -31,11 +31,6 @@ MemoryLink::MemoryLink(const MemoryLinkOptions& options,
       socket_(std::move(socket)),
       since_(options.now()) {}
 
-MemoryLink::~MemoryLink() {
-  if (is_open_ && options_.on_unmapping)
-    options_.on_unmapping(own_.data(), other_.data(), own_.size(), other_.size());
-}
-
 void MemoryLink::doom(End end, std::string why) {
   end_ = end;
   why_ = std::move(why);
@@ -97,8 +92,6 @@ void MemoryLink::open(Fd region, std::uint32_t ring_bytes) {
   is_open_ = true;
   since_ = options_.now();
   ++counters_.opened;
-  if (options_.on_mapped)
-    options_.on_mapped(own_.data(), other_.data(), own_.size(), other_.size());
 }
 
 RingHead& MemoryLink::own_head() const {

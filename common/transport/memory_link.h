@@ -8,7 +8,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -26,11 +25,6 @@ struct MemoryLinkOptions {
   // How long a new connection may take to greet and to say its first word, and how long a peer may
   // leave a full ring unread.
   Duration patience = std::chrono::seconds(2);
-  // For a device backend that wants to pin the memory: called with whole pages, after mapping and
-  // before unmapping. The first are ours, the others can only be read.
-  std::function<void(
-      std::byte*ours, const std::byte*others, std::size_t ours_bytes, std::size_t others_bytes)>
-      on_mapped, on_unmapping;
   std::shared_ptr<const Clock> clock = nullptr;  // patience is its time; null: the steady one
 
   TimePoint now() const { return clock ? clock->now() : std::chrono::steady_clock::now(); }
@@ -57,7 +51,6 @@ class MemoryLink {
              Peer peer,
              Origin origin,
              Fd socket);
-  ~MemoryLink();
   MemoryLink(const MemoryLink&) = delete;
   MemoryLink& operator=(const MemoryLink&) = delete;
 

@@ -71,11 +71,7 @@ class MemoryLinksTest : public testing::Test {
   // Stands still until a test lets somebody lose patience.
   std::shared_ptr<ManualClock> clock = std::make_shared<ManualClock>();
   void lose_patience() { clock->advance(options.patience + milliseconds(1)); }
-  MemoryLinkOptions options{.ring_bytes = 16384,
-                            .patience = seconds(2),
-                            .on_mapped = {},
-                            .on_unmapping = {},
-                            .clock = clock};
+  MemoryLinkOptions options{.ring_bytes = 16384, .patience = seconds(2), .clock = clock};
   MemoryLinks server{options};
   MemoryLinks client{options};
   SocketId door = 0;
@@ -200,28 +196,6 @@ TEST_F(MemoryLinksTest, ServeADoorUntilItIsClosed) {
   other.bind(endpoint);
   EXPECT_NO_THROW(client.connect(endpoint));
   greet(other, client);
-}
-
-TEST_F(MemoryLinksTest, TellADeviceWhatItMayPin) {
-  std::vector<std::pair<std::size_t, std::size_t>> mapped;
-  int unmapped = 0;
-  MemoryLinkOptions pinning = options;
-  pinning.on_mapped = [&](std::byte* ours, const std::byte* others, std::size_t n, std::size_t m) {
-    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(ours) % 4096, 0u);
-    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(others) % 4096, 0u);
-    mapped.emplace_back(n, m);
-  };
-  pinning.on_unmapping = [&](auto...) { ++unmapped; };
-  {
-    MemoryLinks pinned(pinning);
-    server.bind(endpoint);
-    pinned.connect(endpoint);
-    greet(server, pinned);
-    EXPECT_EQ(unmapped, 0);
-  }
-  EXPECT_EQ(mapped,
-            (std::vector<std::pair<std::size_t, std::size_t>>{{4096 + 16384, 4096 + 16384}}));
-  EXPECT_EQ(unmapped, 1);
 }
 
 // ---- strangers at the door
