@@ -115,7 +115,7 @@ fi
 step "handoff between processes, launch of a long graph"
 index=${device#cuda}
 status=0
-build/gpu/bin/foretoken-gpu-handoff --device "${index#:}" >"$out/handoff.json" 2>"$out/handoff.err" || status=$?
+timeout 60 build/gpu/bin/foretoken-gpu-handoff --device "${index#:}" >"$out/handoff.json" 2>"$out/handoff.err" || status=$?
 cat "$out/handoff.json" "$out/handoff.err"
 [ "$status" = 0 ] || note_failure "foretoken-gpu-handoff ended with status $status"
 

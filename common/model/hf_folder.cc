@@ -367,7 +367,7 @@ ModelConfig parse_model_config(std::string_view config,
     if (const Json* value = fields.find(field); value != nullptr && !c.quantized) {
       const Quantization quantization = parse_quantization(*value, file);
       c.quantized = quantization.linears;
-      if (quantization.kv.is_given) c.kv_scheme = quantization.kv;
+      if (!c.kv_scheme.is_given) c.kv_scheme = quantization.kv;
     }
   if (fields.has("bos_token_id")) {
     const auto bos = read_token_ids(fields, "bos_token_id", c.vocab_size);

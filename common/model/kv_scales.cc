@@ -102,7 +102,9 @@ void read_layer(const ModelConfig& config,
     }
     const Checkpoint::Tensor tensor = checkpoint.at(name);
     if (auto sentence = what_is_wrong(tensor, config.n_kv_heads)) {
-      out.problems.push_back(std::move(*sentence));
+      // One tensor for both halves is wrong once.
+      if (out.problems.empty() || out.problems.back() != *sentence)
+        out.problems.push_back(std::move(*sentence));
       continue;
     }
     if (out.tensors.empty() || out.tensors.back() != name) out.tensors.push_back(name);

@@ -452,10 +452,14 @@ static std::optional<RequestId> find_request_id(std::string_view bytes) {
   MsgpackReader in(bytes);
   const auto reader = std::find_if(table().begin(), table().end(), [](const RequestKey& k) { return k.name == "request_id"; });
   std::size_t size = 0;
-  if (in.peek() != MsgpackKind::kMap || !in.map(size)) return std::nullopt;
+  if (in.peek() != MsgpackKind::kMap || !in.map(size, bytes.size())) return std::nullopt;
   for (std::size_t i = 0; i < size; ++i) {
-    std::string key;
-    if (!text(in, key, kMaxNameBytes)) return std::nullopt;
+    if (in.peek() != MsgpackKind::kStr) {  // no key of ours
+      if (!in.skip() || !in.skip()) return std::nullopt;
+      continue;
+    }
+    std::string_view key;
+    if (!in.str(key)) return std::nullopt;
     if (key != reader->name) {
       if (!in.skip()) return std::nullopt;
       continue;

@@ -129,7 +129,7 @@ bool MsgpackReader::sint(std::int64_t& value, std::int64_t least, std::int64_t m
   return true;
 }
 
-bool MsgpackReader::real(double& value) {
+bool MsgpackReader::any_real(double& value) {
   std::string_view first;
   if (failed() || peek() != MsgpackKind::kFloat) return failed() ? false : expected("a float");
   if (!take(1, first)) return false;
@@ -138,6 +138,11 @@ bool MsgpackReader::real(double& value) {
   if (!big_endian(single ? 4 : 8, raw)) return false;
   value = single ? static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(raw)))
                  : std::bit_cast<double>(raw);
+  return true;
+}
+
+bool MsgpackReader::real(double& value) {
+  if (!any_real(value)) return false;
   if (!std::isfinite(value)) return fail("is not a finite number");
   return true;
 }
@@ -165,17 +170,17 @@ bool MsgpackReader::sized(std::uint8_t first8, std::size_t most, std::string_vie
   return take(size, value);
 }
 
-bool MsgpackReader::str(std::string_view& value) {
+bool MsgpackReader::str(std::string_view& value, std::size_t most) {
   if (failed() || peek() != MsgpackKind::kStr) return failed() ? false : expected("a string");
   const auto b = static_cast<std::uint8_t>(rest_[0]);
-  if (b >= 0xd9) return sized(0xd9, kMaxStringBytes, value);
+  if (b >= 0xd9) return sized(0xd9, most, value);
   rest_.remove_prefix(1);
   return take(b & 0x1f, value);
 }
 
-bool MsgpackReader::bin(std::string_view& value) {
+bool MsgpackReader::bin(std::string_view& value, std::size_t most) {
   if (failed() || peek() != MsgpackKind::kBin) return failed() ? false : expected("binary data");
-  return sized(0xc4, kMaxBinBytes, value);
+  return sized(0xc4, most, value);
 }
 
 bool MsgpackReader::enter(std::size_t size,
@@ -227,21 +232,21 @@ bool MsgpackReader::skip() {
     }
     case MsgpackKind::kFloat: {
       double value;
-      return real(value);
+      return any_real(value);
     }
     case MsgpackKind::kStr: {
       std::string_view value;
-      return str(value);
+      return str(value, rest_.size());
     }
     case MsgpackKind::kBin: {
       std::string_view value;
-      return bin(value);
+      return bin(value, rest_.size());
     }
     case MsgpackKind::kArray:
     case MsgpackKind::kMap: {
       std::size_t size = 0;
       const bool is_map = peek() == MsgpackKind::kMap;
-      if (!(is_map ? map(size) : array(size))) return false;
+      if (!(is_map ? map(size, rest_.size()) : array(size, rest_.size()))) return false;
       for (std::size_t i = 0; i < (is_map ? 2 * size : size); ++i)
         if (!skip()) return false;
       leave();

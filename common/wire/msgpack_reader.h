@@ -45,13 +45,15 @@ class MsgpackReader {
   bool sint(std::int64_t& value, std::int64_t least, std::int64_t most);
   bool real(double& value);    // float32 or float64, finite
   bool number(double& value);  // also an integer
-  bool str(std::string_view& value);
-  bool bin(std::string_view& value);
+  bool str(std::string_view& value, std::size_t most = kMaxStringBytes);
+  bool bin(std::string_view& value, std::size_t most = kMaxBinBytes);
   // Arrays and maps count as one level of depth between the opening call and leave().
   bool array(std::size_t& size, std::size_t most = kMaxArray);
   bool map(std::size_t& size, std::size_t most = kMaxMap);
   void leave() { --depth_; }
-  bool skip();  // one value of any kind, checked like the rest
+  // One value of any kind. What nobody reads is not judged: it may be no finite number, or have more
+  // elements than any reader takes.
+  bool skip();
 
   bool at_end() const { return rest_.empty(); }
   std::size_t remaining() const { return rest_.size(); }
@@ -61,6 +63,7 @@ class MsgpackReader {
 
  private:
   bool expected(const char* what);
+  bool any_real(double& value);
   bool take(std::size_t size, std::string_view& bytes);
   bool big_endian(std::size_t size, std::uint64_t& value);
   bool sized(std::uint8_t first8, std::size_t most, std::string_view& value);

@@ -5,7 +5,7 @@
 
 namespace foretoken::cuda {
 
-// Its UUID in hexadecimal; a part of a device that was divided (MIG) has its own.
+// Its UUID in hexadecimal, as the runtime tells it; not tried on a device that is divided (MIG).
 std::string device_uuid(int index);
 
 }  // namespace foretoken::cuda

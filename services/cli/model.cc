@@ -132,17 +132,22 @@ int run_model_check(const CliOptions& options) {
   return kExitOk;
 }
 
+PairReport report_on_pair(const std::string& draft_folder, const std::string& target_folder) {
+  PairReport report;
+  for (const auto& finding : check_pair(inspect_model(draft_folder), inspect_model(target_folder)))
+    (finding.level == PairFinding::Level::kRefuse ? report.refusals : report.warnings).push_back(finding.sentence);
+  for (auto& sentence : vocabulary_findings(*value_or_throw(Tokenizer::load(draft_folder)),
+                                            *value_or_throw(Tokenizer::load(target_folder))))
+    report.refusals.push_back(std::move(sentence));
+  return report;
+}
+
 int run_model_pair(const CliOptions& options) {
   const std::string draft_folder = model_folder(options.model.folder, "draft");
   const std::string target_folder = model_folder(options.model.other, "target");
   const ModelInfo draft = inspect_model(draft_folder);
   const ModelInfo target = inspect_model(target_folder);
-  std::vector<std::string> refusals, warnings;
-  for (const auto& finding : check_pair(draft, target))
-    (finding.level == PairFinding::Level::kRefuse ? refusals : warnings).push_back(finding.sentence);
-  for (auto& sentence : vocabulary_findings(*value_or_throw(Tokenizer::load(draft_folder)),
-                                            *value_or_throw(Tokenizer::load(target_folder))))
-    refusals.push_back(std::move(sentence));
+  const auto [refusals, warnings] = report_on_pair(draft_folder, target_folder);
   const double cost = static_cast<double>(draft.file_bytes) / static_cast<double>(target.file_bytes);
   if (options.output.json) {
     std::cout << to_text(OrderedJson{{"schema", "foretoken.model_pair/1"}, {"compatible", refusals.empty()},
@@ -180,6 +185,11 @@ int run_model_init_random(const CliOptions& options) {
   if (m.heads > 0) c.n_heads = m.heads;
   if (m.kv_heads > 0) c.n_kv_heads = m.kv_heads;
   if (m.ffn > 0) c.n_ffn = m.ffn;
+  if (!m.tokenizer.empty()) {  // a model that can be used with it, and beside others that are
+    const auto tokenizer = value_or_throw(Tokenizer::load(model_folder(m.tokenizer, "target")));
+    c.vocab_size = static_cast<std::int32_t>(tokenizer->vocab_size());
+    if (const auto ends = tokenizer->eos_ids(); !ends.empty()) c.eos_token_ids.assign(ends.begin(), ends.end());
+  }
   if (m.vocab > 0) c.vocab_size = m.vocab;
   if (m.hidden > 0 || m.heads > 0) c.head_dim = c.n_hidden / c.n_heads;
   known = false;

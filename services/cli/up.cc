@@ -226,7 +226,12 @@ Progress printer(bool quiet) {
 int refuse_unreadable_models(const Config& config) {
   try {
     inspect_folders(config, Depth::kFiles);
-    return kExitOk;
+    if (config.model.draft.empty()) return kExitOk;
+    const auto report = report_on_pair(model_folder(config.model.draft, "draft"), model_folder(config.model.target, "target"));
+    for (const auto& sentence : report.refusals) std::cerr << "error: " << sentence << "\n";
+    if (report.refusals.empty()) return kExitOk;
+    std::cerr << "  try: another draft, or --draft \"\" --proposer ngram (foretoken model pair DRAFT TARGET says more)\n";
+    return kExitModel;
   } catch (const FatalError& error) {
     report_error({error.code(), error.what(), "--target or --draft (model.target, model.draft)"});
     return kExitModel;

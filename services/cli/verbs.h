@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/base/result.h"
 #include "common/config/load.h"
@@ -47,6 +48,13 @@ int exit_code_of(ErrorCode code);
 Result<wire::ClientRequest> request_from(const RequestOptions& options);
 // [{"role": "system", ...}, {"role": "user", ...}] as JSON.
 std::string chat_messages(const std::string& system, const std::string& user);
+
+// Whether a draft fits a target, in sentences: what keeps them apart, and what should be known. Throws FatalError where a
+// folder cannot be read.
+struct PairReport {
+  std::vector<std::string> refusals, warnings;
+};
+PairReport report_on_pair(const std::string& draft_folder, const std::string& target_folder);
 
 // The folder of the running programs; services stand beside the `foretoken` command.
 std::string program_folder();

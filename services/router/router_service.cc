@@ -139,7 +139,9 @@ void RouterService::on_client(const Peer& peer, const Frames& frames, TimePoint 
             {}, {ErrorCode::kInvalidRequest, "a request is one frame; this one has " + found}, 0));
   }
   auto outcome = wire::read_client_request(frames[0]);
-  const RequestId id = outcome.request_id ? *outcome.request_id : new_id();
+  const RequestId id = outcome.request_id ? *outcome.request_id
+                       : outcome.request.ok() ? new_id()
+                                              : RequestId{};  // an error without one says so
   const auto refuse = [&](const Error& error, std::uint32_t retry_after_ms) {
     ++bad_requests_;
     answer(peer, id, wire::client_error(id, error, retry_after_ms));

@@ -236,6 +236,19 @@ class System(unittest.TestCase):
                               capture_output=True, text=True, timeout=120)
         self.assertEqual(4, done.returncode, done.stderr)
         self.assertIn("tokenizer.json", done.stderr)
+        # A draft with another vocabulary could never propose anything.
+        stranger = self.folder / "stranger"
+        self.assertEqual(0, self.run_verb("model", "init-random", str(stranger), "--tokenizer", "demo").returncode)
+        tokenizer = json.loads((stranger / "tokenizer.json").read_text())
+        vocab = tokenizer["model"]["vocab"]
+        a, b = [token for token, number in vocab.items() if number in (300, 301)]
+        vocab[a], vocab[b] = vocab[b], vocab[a]
+        (stranger / "tokenizer.json").write_text(json.dumps(tokenizer))
+        done = subprocess.run([str(BIN / "foretoken"), "up", "--detach", "--draft", str(stranger),
+                               "--set", f"bus.client=tcp://127.0.0.1:{free_port()}", "--set", f"bus.runtime_dir={elsewhere}"],
+                              capture_output=True, text=True, timeout=120)
+        self.assertEqual(4, done.returncode, done.stderr)
+        self.assertIn("disagree about 2 tokens", done.stderr)
         # Eight bits that only some GPUs multiply: the model is at fault, not the command.
         fp8 = self.folder / "fp8"
         self.assertEqual(0, self.run_verb("model", "quantize", str(ROOT / "models/demo-draft"), str(fp8), "--to", "fp8", "--no-compare").returncode)

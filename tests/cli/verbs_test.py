@@ -311,6 +311,13 @@ class Verbs(unittest.TestCase):
         self.assertIn("disagree about 2 tokens", done.stderr)
         self.assertEqual(0, run("model", "pair", str(self.folder / "one"), str(self.folder / "one")).returncode)
 
+    def test_a_random_model_with_a_tokenizer_fits_those_that_have_it(self):
+        made = run("model", "init-random", str(self.folder / "fits"), "--tokenizer", "demo")
+        self.assertEqual(0, made.returncode, made.stderr)
+        self.assertEqual(0, run("model", "check", str(self.folder / "fits")).returncode)
+        paired = run("model", "pair", str(self.folder / "fits"), "demo")
+        self.assertEqual(0, paired.returncode, paired.stderr)
+
     def test_config_init_is_valid_and_has_every_key(self):
         path = self.folder / "foretoken.toml"
         self.assertEqual(0, run("config", "init", "-o", str(path)).returncode)

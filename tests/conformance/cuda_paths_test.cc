@@ -378,6 +378,35 @@ TEST_P(CudaPaths, ARecordingDoesWhatItsCallsDo) {
   }
 }
 
+// What is uploaded is what the source held at the call, however many uploads wait for the device
+// and whatever way their sizes take.
+TEST_P(CudaPaths, ASourceMayChangeAsSoonAsItsUploadReturns) {
+  Backend& b = backend();
+  const Weights weights(rng, DType::kBf16, 300, 300);
+  const LinearSource source = weights.source();
+  const Linear weight = b.pack({&source, 1});
+  const OnDevice<float> rows(b, random_floats(rng, 3 * 300));
+  const std::size_t sizes[] = {64, 4000, 300'000, 1'048'576, 1'100'000};
+  constexpr int kUploads = 60;
+  std::vector<Buffer> rooms;
+  for (int i = 0; i < kUploads; ++i) rooms.push_back(b.allocate(sizes[i % 5]));
+  std::vector<unsigned char> staged;
+  for (int i = 0; i < kUploads; ++i) {
+    b.matmul_residual({.x = rows.get(), .n_rows = 3, .weight = &weight, .residual = rows.get()});
+    staged.assign(sizes[i % 5], static_cast<unsigned char>(i + 1));
+    b.upload(rooms[static_cast<std::size_t>(i)].as<void>(), staged.data(), staged.size());
+    std::fill(staged.begin(), staged.end(), static_cast<unsigned char>(0));
+  }
+  for (int i = 0; i < kUploads; ++i) {
+    staged.assign(sizes[i % 5], 0);
+    b.download(staged.data(), rooms[static_cast<std::size_t>(i)].as<void>(), staged.size());
+    const auto expected = static_cast<unsigned char>(i + 1);
+    EXPECT_EQ(std::count(staged.begin(), staged.end(), expected),
+              static_cast<std::ptrdiff_t>(staged.size()))
+        << "upload " << i;
+  }
+}
+
 // A product may be added to its own rows.
 TEST_P(CudaPaths, RowsMayBeAddedToThemselves) {
   const auto simple = oracle();

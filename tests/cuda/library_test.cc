@@ -72,7 +72,11 @@ TEST(CudaLibrary, TheBuiltOneLoadsAndSpeaksOfTheDevice) {
     EXPECT_EQ(device_identity("cuda:0"), device_identity("cuda"));
     return;
   }
-  EXPECT_THROW(device_identity("cuda"), FatalError);
+  try {
+    ADD_FAILURE() << device_identity("cuda");
+  } catch (const FatalError& error) {  // the library's own words, not that it lacks the symbol
+    EXPECT_EQ(std::string(error.what()).find("lacks a part"), std::string::npos) << error.what();
+  }
   EXPECT_EQ(refusal.code, ErrorCode::kUnavailable);
   EXPECT_TRUE(has(refusal, "driver") || has(refusal, "no CUDA device") ||
               has(refusal, "compute capability"))
