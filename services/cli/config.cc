@@ -1,4 +1,5 @@
 // config show, check, init.
+#include <algorithm>
 #include <iostream>
 
 #include "common/config/describe.h"
@@ -30,7 +31,12 @@ int run_config_show(const CliOptions& options) {
 int run_config_check(const CliOptions& options) {
   const auto loaded = load_configuration(options.config);
   if (!loaded) return kExitUsage;
-  std::cout << "ok: " << (loaded->file.empty() ? "no file, all defaults" : loaded->file) << "\n";
+  const auto is_set = [](const auto& origin) { return origin.second == "flag" || origin.second == "environment"; };
+  const auto n_set = std::ranges::count_if(loaded->origin, is_set);
+  std::cout << "ok: " << (loaded->file.empty() ? "no file" : loaded->file)
+            << (n_set > 0 ? ", " + std::to_string(n_set) + " set by flag or environment"
+                          : std::string(loaded->file.empty() ? ", all defaults" : ""))
+            << "\n";
   return kExitOk;
 }
 
