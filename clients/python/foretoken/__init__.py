@@ -6,24 +6,33 @@
         for piece in client.stream("Once upon a time", max_tokens=64):
             print(piece.text, end="", flush=True)
 
-Needs pyzmq and msgpack. A Client belongs to one thread; an AsyncClient to one event loop.
+Needs pyzmq and msgpack. A Client belongs to one thread; an AsyncClient to one event loop, and any number of its calls may
+be under way at once. A connection that breaks is made again and what is unanswered is asked again under the same
+request_id, which gives the same text: nobody notices but by the time it takes. timeout_s is the bound of each call.
 Every keyword of a request is described in docs/reference/client.md and passed on as it is.
 """
 
 from __future__ import annotations
 
+import asyncio
+import collections.abc
 import os
 import time
+from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, AsyncIterator, Iterator, Optional, Sequence, Union
+from typing import Any, AsyncIterator, Callable, Iterator, Optional, Sequence, Union
 
 import msgpack
 import zmq
+from zmq.utils.monitor import parse_monitor_message
 
-DEFAULT_ENDPOINT = "tcp://127.0.0.1:5555"
+DEFAULT_ENDPOINT = "tcp://127.0.0.1:5555"  # unless FORETOKEN_BUS_CLIENT names another
 DEFAULT_TIMEOUT_S = 600.0
 MAX_REQUEST_BYTES = 1 << 20  # the router's socket drops a larger one without a word
+MAX_WAITING_PIECES = 1024  # of one stream that nobody reads; later ones are added to the last
+MAX_LEFT_IDS = 4096        # requests left early whose late answers are known as such
+REOPEN_PAUSE_S = 0.1       # least time between two connections
 CurveKeys = tuple[Union[bytes, str], Union[bytes, str], Union[bytes, str]]  # the router's public key, one's own public and secret key
 Prompt = Union[str, Sequence[int], Sequence[dict]]
 
@@ -73,19 +82,39 @@ class Reply:
         return self.metrics.get("speculative_decoding", {})
 
 
+def prompt_entry(prompt: Prompt) -> tuple[str, Any]:
+    """The key a prompt travels under: a string is a prompt, dicts are chat messages, integers are token ids."""
+    if isinstance(prompt, str):
+        return "prompt", prompt
+    accepted = "a prompt is a string, a list of messages (dicts with role and content) or a list of token ids (integers)"
+    if not isinstance(prompt, collections.abc.Sequence) or isinstance(prompt, (bytes, bytearray, memoryview)):
+        raise TypeError(f"{accepted}; this one is of type {type(prompt).__name__}")
+    items = list(prompt)
+    kind = dict if items and isinstance(items[0], dict) else int
+    for i, item in enumerate(items):
+        if not isinstance(item, kind) or isinstance(item, bool):
+            raise TypeError(f"{accepted}; item {i} of this one is of type {type(item).__name__}")
+    return ("messages" if kind is dict else "token_ids"), items
+
+
 def request_map(prompt: Prompt, parameters: dict[str, Any]) -> dict[str, Any]:
-    """The map that travels: a string is a prompt, dicts are chat messages, integers are token ids."""
-    request = {key: value for key, value in parameters.items() if value is not None}
+    """The map that travels, the id first: the router names it in an error even if it cannot read the rest."""
+    given = {key: value for key, value in parameters.items() if value is not None}
+    key, value = prompt_entry(prompt)
+    request = {"request_id": given.pop("request_id") if "request_id" in given else os.urandom(16), key: value, **given}
     if request.get("proposer") == "prediction" and not request.get("prediction"):
         raise ForetokenError("invalid_value", "the prediction proposer needs the expected answer", "prediction")
-    if isinstance(prompt, str):
-        request["prompt"] = prompt
-    elif len(prompt) > 0 and isinstance(prompt[0], dict):
-        request["messages"] = list(prompt)
-    else:
-        request["token_ids"] = list(prompt)
-    request.setdefault("request_id", os.urandom(16))
     return request
+
+
+def whole_map(prompt: Prompt, parameters: dict[str, Any]) -> dict[str, Any]:
+    if parameters.get("stream"):
+        raise ValueError("generate() returns the whole answer; for pieces as they come call stream()")
+    return request_map(prompt, parameters)
+
+
+def stream_map(prompt: Prompt, parameters: dict[str, Any]) -> dict[str, Any]:
+    return request_map(prompt, {**parameters, "stream": True})
 
 
 def id_text(request_id: Union[bytes, str]) -> str:
@@ -97,14 +126,33 @@ def id_text(request_id: Union[bytes, str]) -> str:
 
 
 def pack_request(request: dict[str, Any]) -> bytes:
+    for key, value in request.items():
+        try:
+            msgpack.packb(value)
+        except (TypeError, ValueError, OverflowError) as error:
+            kind = TypeError if isinstance(error, TypeError) else ValueError
+            raise kind(f"{key} cannot be sent: {error}") from error
     data = msgpack.packb(request)
     if len(data) > MAX_REQUEST_BYTES:
         raise ForetokenError("invalid_value", f"the request has {len(data)} bytes; the limit is {MAX_REQUEST_BYTES}")
     return data
 
 
-def read_answer(data: bytes) -> dict[str, Any]:
-    answer = msgpack.unpackb(data, raw=False)
+def unpack_answer(data: bytes) -> dict[str, Any]:
+    try:
+        answer = msgpack.unpackb(data, raw=False)
+        if isinstance(answer, dict):
+            return answer
+    except (ValueError, msgpack.exceptions.UnpackException):
+        pass
+    return error_answer("malformed", "an answer is not a msgpack map")
+
+
+def error_answer(code: str, message: str) -> dict[str, Any]:
+    return {"id": "", "done": True, "error": {"code": code, "message": message}}
+
+
+def checked(answer: dict[str, Any]) -> dict[str, Any]:
     if "error" in answer:
         error = answer["error"]
         raise ForetokenError(error.get("code", "internal"), error.get("message", ""), error.get("param") or "",
@@ -120,17 +168,12 @@ def reply_of(answer: dict[str, Any], text: str = "", token_ids: Sequence[int] = 
         logprobs=[*logprobs, *answer.get("logprobs", [])], system_fingerprint=answer.get("system_fingerprint", ""))
 
 
+def is_last(answer: dict[str, Any]) -> bool:
+    return bool(answer.get("done", True))
+
+
 def piece_of(answer: dict[str, Any]) -> Piece:
     return Piece(answer["text"], list(answer["token_ids"]), answer.get("accepted", 0), answer.get("logprobs", []))
-
-
-def connected(socket: Any, endpoint: str, curve: Optional[CurveKeys]) -> Any:
-    socket.setsockopt(zmq.LINGER, 0)
-    if curve is not None:
-        keys = [key.encode() if isinstance(key, str) else key for key in curve]  # as a key file has them, or as pyzmq does
-        socket.curve_serverkey, socket.curve_publickey, socket.curve_secretkey = keys
-    socket.connect(endpoint)
-    return socket
 
 
 class _Stream:
@@ -141,7 +184,7 @@ class _Stream:
         self.reply: Optional[Reply] = None
 
     def take(self, answer: dict[str, Any]) -> Optional[Piece]:
-        last = answer.get("done", True)
+        last = is_last(answer)
         piece = piece_of(answer)
         if last:
             self.reply = reply_of(answer, self.text, self.token_ids, self.logprobs)
@@ -151,14 +194,172 @@ class _Stream:
         return piece if piece.text or piece.token_ids or not last else None
 
 
-class Client:
-    """Blocking client: one DEALER socket, one request at a time."""
+class _Exchange:
+    """One request under way: what was sent, and what came and is not read yet."""
 
-    def __init__(self, endpoint: str = DEFAULT_ENDPOINT, timeout_s: float = DEFAULT_TIMEOUT_S,
+    def __init__(self, request: dict[str, Any], timeout_s: float, wake: Callable[[], None]) -> None:
+        self.id, self.data = id_text(request["request_id"]), pack_request(request)
+        self.timeout_s, self.deadline = timeout_s, time.monotonic() + timeout_s
+        self.wake = wake
+        self.answers: deque[dict[str, Any]] = deque()
+        self.done = False
+        self._had = (0, 0)   # characters and tokens that came
+        self._skip = (0, 0)  # of those, how many come again
+
+    def asked_again(self) -> None:
+        self._skip = self._had
+
+    def take(self, answer: dict[str, Any]) -> None:
+        self.done = is_last(answer)
+        if "error" not in answer and not self._cut(answer):
+            return
+        last = self.answers[-1] if len(self.answers) >= MAX_WAITING_PIECES else None
+        if last is None or self.done:
+            self.answers.append(answer)
+        else:
+            last.update({key: last.get(key, type(answer[key])()) + answer[key]
+                         for key in ("text", "token_ids", "accepted", "logprobs") if key in answer})
+        self.wake()
+
+    def _cut(self, answer: dict[str, Any]) -> bool:
+        """Takes away what came before the connection broke; false if nothing is left of a piece."""
+        text, tokens = answer.get("text") or "", answer.get("token_ids") or []
+        chars, count = min(self._skip[0], len(text)), min(self._skip[1], len(tokens))
+        self._skip = self._skip[0] - chars, self._skip[1] - count
+        self._had = self._had[0] + len(text) - chars, self._had[1] + len(tokens) - count
+        if not chars and not count:
+            return True
+        answer.update(text=text[chars:], token_ids=tokens[count:])
+        if "logprobs" in answer:
+            answer["logprobs"] = answer["logprobs"][count:]
+        if "accepted" in answer:
+            answer["accepted"] = min(answer["accepted"], len(tokens) - count)
+        return self.done or bool(answer["text"] or answer["token_ids"])
+
+    def expired(self) -> "ForetokenTimeout":
+        return ForetokenTimeout("deadline_exceeded", f"no answer within {self.timeout_s} s")
+
+
+class _Connection:
+    """What both clients are: a DEALER socket, and the requests under way by id.
+
+    A socket lives as long as its connection, so each request is said once on each, and answers are of that saying.
+    """
+
+    def __init__(self, endpoint: Optional[str] = None, timeout_s: float = DEFAULT_TIMEOUT_S,
                  curve: Optional[CurveKeys] = None) -> None:
+        self._endpoint = endpoint or os.environ.get("FORETOKEN_BUS_CLIENT") or DEFAULT_ENDPOINT
         self._timeout_s = timeout_s
-        self._socket = connected(zmq.Context.instance().socket(zmq.DEALER), endpoint, curve)
+        # As a key file has them, or as pyzmq does.
+        self._curve = curve and [key.encode() if isinstance(key, str) else key for key in curve]
+        self._under_way: dict[str, _Exchange] = {}
+        self._left: OrderedDict[str, None] = OrderedDict()
+        self._socket: Any = None
+        self._closed = False
         self.last_reply: Optional[Reply] = None  # of the last stream that was read to its end
+        self._open()
+
+    def cancel(self, request_id: Union[bytes, str]) -> None:
+        """Ends a request, which is answered with what it has."""
+        self._remember_left(id_text(request_id))
+        self._send(msgpack.packb({"request_id": request_id, "op": "cancel"}))
+
+    def close(self) -> None:
+        """What is under way ends with an error."""
+        self._closed = True
+        self._shut()
+        for exchange in list(self._under_way.values()):
+            if not exchange.done:
+                exchange.take(error_answer("cancelled", "the client was closed"))
+
+    def _open(self) -> None:
+        socket = zmq.Context.instance().socket(zmq.DEALER)
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.setsockopt(zmq.SNDHWM, 0)  # sending never waits: what may wait here is what the caller asked
+        if self._curve:
+            socket.curve_serverkey, socket.curve_publickey, socket.curve_secretkey = self._curve
+        self._monitor = socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
+        self._established, self._opened_at = False, time.monotonic()
+        self._socket = socket
+        socket.connect(self._endpoint)
+        for exchange in self._under_way.values():
+            exchange.asked_again()
+            socket.send(exchange.data)
+
+    def _shut(self) -> None:
+        if self._socket is not None:
+            self._socket.disable_monitor()
+            self._monitor.close(0)
+            self._socket.close(0)
+            self._socket = None
+
+    def _send(self, data: bytes) -> None:
+        if self._socket is not None:
+            self._socket.send(data)
+
+    def _ask(self, request: dict[str, Any], wake: Callable[[], None]) -> _Exchange:
+        exchange = _Exchange(request, self._timeout_s, wake)
+        if self._closed:
+            raise ForetokenError("cancelled", "the client was closed")
+        if exchange.id in self._under_way:
+            raise ForetokenError("invalid_value", "this client has a request of this id under way", "request_id")
+        self._turn()  # a connection may have broken since the last request
+        self._left.pop(exchange.id, None)
+        self._under_way[exchange.id] = exchange
+        self._send(exchange.data)
+        return exchange
+
+    def _leave(self, exchange: _Exchange, cancel: bool) -> None:
+        self._under_way.pop(exchange.id, None)
+        if exchange.done:
+            return
+        self._remember_left(exchange.id)
+        if cancel:
+            self.cancel(exchange.id)
+
+    def _remember_left(self, request_id: str) -> None:
+        self._left[request_id] = None
+        if len(self._left) > MAX_LEFT_IDS:
+            self._left.popitem(last=False)
+
+    def _turn(self) -> None:
+        """Hands on what has arrived, and looks whether the connection still stands. Never waits for the network."""
+        if self._socket is None:
+            return
+        for frames in self._received(self._socket):
+            self._take(unpack_answer(frames[-1]))
+        lost = False
+        for frames in self._received(self._monitor):
+            if parse_monitor_message(frames)["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                self._established = True
+            else:
+                lost = lost or self._established  # before that, nothing was sent, and ZeroMQ tries again
+        if lost:
+            self._shut()
+            self._recover(max(0.0, self._opened_at + REOPEN_PAUSE_S - time.monotonic()))
+
+    @staticmethod
+    def _received(socket: Any) -> Iterator[list[bytes]]:
+        while True:
+            try:
+                yield socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+
+    def _recover(self, pause_s: float) -> None:
+        raise NotImplementedError
+
+    def _take(self, answer: dict[str, Any]) -> None:
+        answer_id = answer.get("id")
+        exchange = self._under_way.get(answer_id)
+        if exchange is None and "error" in answer and answer_id not in self._left and len(self._under_way) == 1:
+            exchange = next(iter(self._under_way.values()))  # the router could not read the id of what it refuses
+        if exchange is not None and not exchange.done:
+            exchange.take(answer)
+
+
+class Client(_Connection):
+    """Blocking client, of one thread. Streams may be read in turns: each gets its own pieces."""
 
     def __enter__(self) -> "Client":
         return self
@@ -167,97 +368,135 @@ class Client:
                  trace: Optional[TracebackType]) -> None:
         self.close()
 
-    def close(self) -> None:
-        self._socket.close()
-
     def generate(self, prompt: Prompt, **parameters: Any) -> Reply:
         """The whole answer. Raises ForetokenError."""
-        request = request_map(prompt, parameters)
-        return reply_of(next(self._exchange(request)))
+        return reply_of(self._answer(whole_map(prompt, parameters)))
 
     def stream(self, prompt: Prompt, **parameters: Any) -> Iterator[Piece]:
         """Pieces as they come; afterwards `last_reply` is the whole answer. Leaving early cancels the request."""
-        request = request_map(prompt, {**parameters, "stream": True})
-        collected = _Stream()
-        try:
-            for answer in self._exchange(request):
-                piece = collected.take(answer)
-                if piece is not None:
-                    yield piece
-        finally:
-            if collected.reply is None:
-                self.cancel(request["request_id"])
-        self.last_reply = collected.reply
+        return self._pieces(stream_map(prompt, parameters))
 
     def status(self) -> dict[str, Any]:
         """Every service, as `foretoken ps` shows it."""
-        return next(self._exchange({"op": "status", "request_id": os.urandom(16)}))
+        return self._answer({"request_id": os.urandom(16), "op": "status"})
 
-    def cancel(self, request_id: bytes) -> None:
-        self._socket.send(msgpack.packb({"op": "cancel", "request_id": request_id}))
+    def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        exchange = self._ask(request, lambda: None)
+        try:
+            return self._next(exchange)
+        finally:
+            self._leave(exchange, cancel=False)
 
-    def _exchange(self, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        own_id = id_text(request["request_id"])
-        self._socket.send(pack_request(request))
-        deadline = time.monotonic() + self._timeout_s
-        while True:
-            if not self._socket.poll(max(0, int(1000 * (deadline - time.monotonic())))):
-                raise ForetokenTimeout("deadline_exceeded", f"no answer within {self._timeout_s} s")
-            data = self._socket.recv_multipart()[-1]
-            if msgpack.unpackb(data, raw=False).get("id") not in (own_id, "", None):
-                continue  # the end of an earlier request that was left early
-            answer = read_answer(data)
-            yield answer
-            if answer.get("done", True):
-                return
+    def _pieces(self, request: dict[str, Any]) -> Iterator[Piece]:
+        exchange, collected = self._ask(request, lambda: None), _Stream()
+        try:
+            while collected.reply is None:
+                piece = collected.take(self._next(exchange))
+                if piece is not None:
+                    yield piece
+        finally:
+            self._leave(exchange, cancel=True)
+        self.last_reply = collected.reply
+
+    def _next(self, exchange: _Exchange) -> dict[str, Any]:
+        while not exchange.answers:
+            left_s = exchange.deadline - time.monotonic()
+            if left_s <= 0:
+                raise exchange.expired()
+            poller = zmq.Poller()
+            poller.register(self._socket, zmq.POLLIN)
+            poller.register(self._monitor, zmq.POLLIN)
+            poller.poll(1 + int(1000 * min(left_s, 3600)))
+            self._turn()
+        return checked(exchange.answers.popleft())
+
+    def _recover(self, pause_s: float) -> None:
+        time.sleep(pause_s)
+        self._open()
 
 
-class AsyncClient:
-    """The same for asyncio: one socket, one request at a time."""
+class AsyncClient(_Connection):
+    """The same for asyncio, of one event loop: any number of calls at once."""
 
-    def __init__(self, endpoint: str = DEFAULT_ENDPOINT, timeout_s: float = DEFAULT_TIMEOUT_S,
-                 curve: Optional[CurveKeys] = None) -> None:
-        import zmq.asyncio
-
-        self._timeout_s = timeout_s
-        self._socket = connected(zmq.asyncio.Context.instance().socket(zmq.DEALER), endpoint, curve)
-        self.last_reply: Optional[Reply] = None
+    _loop: Optional[asyncio.AbstractEventLoop] = None
+    _reopening: Optional[asyncio.TimerHandle] = None
 
     async def __aenter__(self) -> "AsyncClient":
         return self
 
     async def __aexit__(self, kind: Any, error: Any, trace: Any) -> None:
-        self._socket.close()
+        self.close()
 
     async def generate(self, prompt: Prompt, **parameters: Any) -> Reply:
-        async for answer in self._exchange(request_map(prompt, parameters)):
-            return reply_of(answer)
-        raise ForetokenError("internal", "the service closed the answer without one")
+        return reply_of(await self._answer(whole_map(prompt, parameters)))
 
-    async def stream(self, prompt: Prompt, **parameters: Any) -> AsyncIterator[Piece]:
-        request = request_map(prompt, {**parameters, "stream": True})
-        collected = _Stream()
+    def stream(self, prompt: Prompt, **parameters: Any) -> AsyncIterator[Piece]:
+        return self._pieces(stream_map(prompt, parameters))
+
+    async def status(self) -> dict[str, Any]:
+        return await self._answer({"request_id": os.urandom(16), "op": "status"})
+
+    async def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        ready = asyncio.Event()
+        exchange = self._ask(request, ready.set)
         try:
-            async for answer in self._exchange(request):
-                piece = collected.take(answer)
+            return await self._next(exchange, ready)
+        finally:
+            self._leave(exchange, cancel=False)
+
+    async def _pieces(self, request: dict[str, Any]) -> AsyncIterator[Piece]:
+        ready = asyncio.Event()
+        exchange, collected = self._ask(request, ready.set), _Stream()
+        try:
+            while collected.reply is None:
+                piece = collected.take(await self._next(exchange, ready))
                 if piece is not None:
                     yield piece
         finally:
-            if collected.reply is None:
-                await self._socket.send(msgpack.packb({"op": "cancel", "request_id": request["request_id"]}))
+            self._leave(exchange, cancel=True)
         self.last_reply = collected.reply
 
-    async def _exchange(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
-        own_id = id_text(request["request_id"])
-        await self._socket.send(pack_request(request))
-        deadline = time.monotonic() + self._timeout_s
-        while True:
-            if not await self._socket.poll(max(0, int(1000 * (deadline - time.monotonic())))):
-                raise ForetokenTimeout("deadline_exceeded", f"no answer within {self._timeout_s} s")
-            data = (await self._socket.recv_multipart())[-1]
-            if msgpack.unpackb(data, raw=False).get("id") not in (own_id, "", None):
-                continue
-            answer = read_answer(data)
-            yield answer
-            if answer.get("done", True):
-                return
+    async def _next(self, exchange: _Exchange, ready: asyncio.Event) -> dict[str, Any]:
+        while not exchange.answers:
+            left_s = exchange.deadline - time.monotonic()
+            if left_s <= 0:
+                raise exchange.expired()
+            ready.clear()
+            try:
+                await asyncio.wait_for(ready.wait(), min(left_s, 3600))
+            except asyncio.TimeoutError:
+                pass
+        return checked(exchange.answers.popleft())
+
+    def _ask(self, request: dict[str, Any], wake: Callable[[], None]) -> _Exchange:
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+            self._watch()
+        elif self._loop is not asyncio.get_running_loop():
+            raise RuntimeError("an AsyncClient belongs to one event loop, that of its first request")
+        return super()._ask(request, wake)
+
+    def _send(self, data: bytes) -> None:
+        super()._send(data)
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon(self._turn)  # sending may have used up the sign that something arrived
+
+    def _watch(self) -> None:
+        for socket in (self._socket, self._monitor):
+            self._loop.add_reader(socket.getsockopt(zmq.FD), self._turn)
+        self._loop.call_soon(self._turn)
+
+    def _shut(self) -> None:
+        if self._reopening is not None:
+            self._reopening.cancel()
+        if self._socket is not None and self._loop is not None and not self._loop.is_closed():
+            for socket in (self._socket, self._monitor):
+                self._loop.remove_reader(socket.getsockopt(zmq.FD))
+        super()._shut()
+
+    def _recover(self, pause_s: float) -> None:
+        self._reopening = self._loop.call_later(pause_s, self._reopen)
+
+    def _reopen(self) -> None:
+        self._open()
+        self._watch()

@@ -1,0 +1,392 @@
+"""The Python client against a ROUTER socket under the test's control: broken connections, several requests at once,
+answers in any order, and what is refused before anything is sent."""
+
+import asyncio
+import contextlib
+import os
+import pathlib
+import sys
+import threading
+import unittest
+from unittest import mock
+
+import msgpack
+import zmq
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "clients/python"))
+
+import foretoken  # noqa: E402
+
+PATIENCE = 30.0  # only a hang reaches it
+
+
+class Double:
+    """The router's client door, played by a function in a thread of its own."""
+
+    def __init__(self):
+        self.context = zmq.Context()
+        self.socket = None
+        self.endpoint = "tcp://127.0.0.1:*"
+        self.open()
+
+    def open(self):
+        self.socket = self.context.socket(zmq.ROUTER)
+        self.socket.setsockopt(zmq.LINGER, 1000)
+        for _ in range(1000):
+            try:
+                self.socket.bind(self.endpoint)
+                break
+            except zmq.ZMQError:  # the port of the life before is not free yet
+                threading.Event().wait(0.01)
+        self.endpoint = self.socket.getsockopt(zmq.LAST_ENDPOINT).decode()
+
+    def die_and_come_back(self):
+        self.socket.close()
+        self.open()
+
+    def hear(self):
+        """Who asks, the bytes, and the map."""
+        if not self.socket.poll(int(1000 * PATIENCE)):
+            raise AssertionError("the client said nothing")
+        peer, data = self.socket.recv_multipart()
+        return peer, data, msgpack.unpackb(data)
+
+    def say(self, peer, **answer):
+        self.socket.send_multipart([peer, msgpack.packb(answer)])
+
+
+def hex_id(request):
+    value = request["request_id"]
+    return value.hex() if isinstance(value, bytes) else value
+
+
+def piece(request, text, tokens):
+    return {"id": hex_id(request), "done": False, "index": 0, "text": text, "token_ids": tokens, "accepted": len(tokens) - 1,
+            "logprobs": [{"token_id": token} for token in tokens]}
+
+
+def final(request, text, tokens=()):
+    return {**piece(request, text, list(tokens)), "done": True, "model": "m", "finish_reason": "length", "stop_reason": None,
+            "usage": {}, "metrics": {}}
+
+
+@contextlib.contextmanager
+def played(script):
+    """Runs script(double) beside the test; what fails in it fails the test."""
+    double, failed = Double(), []
+
+    def run():
+        try:
+            script(double)
+        except BaseException as error:  # told below
+            failed.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield double
+    finally:
+        thread.join(PATIENCE)
+        if not thread.is_alive():
+            double.socket.close(0)
+            double.context.term()
+    if failed:
+        raise failed[0]
+
+
+class LostConnection(unittest.TestCase):
+    def test_an_unanswered_request_is_asked_again_word_for_word(self):
+        def script(double):
+            _, first, _ = double.hear()
+            double.die_and_come_back()
+            peer, second, request = double.hear()
+            self.assertEqual(first, second)
+            double.say(peer, **final(request, "Once", [1]))
+
+        with played(script) as double, foretoken.Client(double.endpoint, timeout_s=PATIENCE) as client:
+            self.assertEqual("Once", client.generate("x").text)
+
+    def script_of_a_stream_cut_in_two(self, read):
+        def script(double):
+            peer, first, request = double.hear()
+            double.say(peer, **piece(request, "On", [1]))
+            double.say(peer, **piece(request, "ce ü", [2, 3]))
+            self.assertTrue(read.wait(PATIENCE))
+            double.die_and_come_back()
+            peer, second, request = double.hear()
+            self.assertEqual(first, second)
+            # Cut elsewhere this time: within what was delivered, and across its end.
+            double.say(peer, **piece(request, "Once", [1, 2]))
+            double.say(peer, **piece(request, " üpo", [3, 4]))
+            double.say(peer, **final(request, "n", [5]))
+        return script
+
+    def check_whole(self, pieces, reply):
+        self.assertEqual(["On", "ce ü", "po", "n"], [each.text for each in pieces])
+        self.assertEqual([[1], [2, 3], [4], [5]], [each.token_ids for each in pieces])
+        self.assertEqual([1, 2, 3, 4, 5], [entry["token_id"] for each in pieces for entry in each.logprobs])
+        self.assertEqual(("Once üpon", [1, 2, 3, 4, 5]), (reply.text, reply.token_ids))
+        self.assertEqual(5, len(reply.logprobs))
+
+    def test_a_stream_goes_on_where_it_was(self):
+        read = threading.Event()
+        with played(self.script_of_a_stream_cut_in_two(read)) as double:
+            with foretoken.Client(double.endpoint, timeout_s=PATIENCE) as client:
+                stream = client.stream("x")
+                pieces = [next(stream), next(stream)]
+                read.set()
+                self.check_whole(pieces + list(stream), client.last_reply)
+
+    def test_an_asyncio_stream_goes_on_where_it_was(self):
+        read = threading.Event()
+
+        async def use(endpoint):
+            async with foretoken.AsyncClient(endpoint, timeout_s=PATIENCE) as client:
+                pieces = []
+                async for each in client.stream("x"):
+                    pieces.append(each)
+                    if len(pieces) == 2:
+                        read.set()
+                return pieces, client.last_reply
+
+        with played(self.script_of_a_stream_cut_in_two(read)) as double:
+            self.check_whole(*asyncio.run(use(double.endpoint)))
+
+    def test_a_finished_answer_given_again_as_a_whole_is_cut(self):
+        read = threading.Event()
+
+        def script(double):
+            peer, _, request = double.hear()
+            double.say(peer, **piece(request, "On", [1]))
+            self.assertTrue(read.wait(PATIENCE))
+            double.die_and_come_back()
+            peer, _, request = double.hear()
+            double.say(peer, **final(request, "Once", [1, 2]))
+
+        with played(script) as double, foretoken.Client(double.endpoint, timeout_s=PATIENCE) as client:
+            stream = client.stream("x")
+            texts = [next(stream).text]
+            read.set()
+            texts += [each.text for each in stream]
+            self.assertEqual((["On", "ce"], "Once", [1, 2]), (texts, client.last_reply.text, client.last_reply.token_ids))
+
+    def test_a_connection_lost_between_two_requests(self):
+        idle = threading.Event()
+
+        def script(double):
+            peer, _, request = double.hear()
+            double.say(peer, **final(request, "a"))
+            self.assertTrue(idle.wait(PATIENCE))
+            double.die_and_come_back()
+            idle.clear()
+            peer, _, request = double.hear()
+            double.say(peer, **final(request, "b"))
+
+        with played(script) as double, foretoken.Client(double.endpoint, timeout_s=PATIENCE) as client:
+            self.assertEqual("a", client.generate("x").text)
+            idle.set()
+            while idle.is_set():
+                threading.Event().wait(0.001)
+            self.assertEqual("b", client.generate("x").text)
+
+    def test_the_timeout_holds_over_any_number_of_lives(self):
+        def script(double):
+            for _ in range(3):
+                double.hear()
+                double.die_and_come_back()
+
+        with played(script) as double, foretoken.Client(double.endpoint, timeout_s=3) as client:
+            with self.assertRaises(foretoken.ForetokenTimeout):
+                client.generate("x")
+
+    def test_nobody_there_is_a_timeout(self):
+        with foretoken.Client("tcp://127.0.0.1:1", timeout_s=0.3) as client:
+            with self.assertRaises(foretoken.ForetokenTimeout):
+                client.generate("x")
+
+
+class SeveralAtOnce(unittest.TestCase):
+    def test_asyncio_calls_get_their_own_answers_in_any_order(self):
+        def script(double):
+            heard = [double.hear() for _ in range(4)]
+            for peer, _, request in reversed(heard):
+                if request.get("stream"):
+                    double.say(peer, **piece(request, request["prompt"], [1]))
+            for peer, _, request in reversed(heard):
+                double.say(peer, **final(request, request["prompt"], [2]))
+
+        async def use(endpoint):
+            async with foretoken.AsyncClient(endpoint, timeout_s=PATIENCE) as client:
+                async def streamed(prompt):
+                    return "".join([each.text async for each in client.stream(prompt)])
+                replies = await asyncio.gather(client.generate("a"), client.generate("b"), streamed("c"), streamed("d"))
+                return [each if isinstance(each, str) else each.text for each in replies]
+
+        with played(script) as double:
+            self.assertEqual(["a", "b", "cc", "dd"], asyncio.run(use(double.endpoint)))
+
+    def test_each_asyncio_call_keeps_its_time_and_the_loop_turns(self):
+        def script(double):
+            for _ in range(3):
+                peer, _, request = double.hear()
+                if request["prompt"] == "b":
+                    double.say(peer, **final(request, "b"))
+
+        async def use(endpoint):
+            async with foretoken.AsyncClient(endpoint, timeout_s=1) as client:
+                turns = 0
+
+                async def turning():
+                    nonlocal turns
+                    while True:
+                        await asyncio.sleep(0.01)
+                        turns += 1
+                beside = asyncio.ensure_future(turning())
+                replies = await asyncio.wait_for(
+                    asyncio.gather(*(client.generate(prompt) for prompt in "abc"), return_exceptions=True), PATIENCE)
+                beside.cancel()
+                return replies, turns
+
+        with played(script) as double:
+            replies, turns = asyncio.run(use(double.endpoint))
+        self.assertEqual("b", replies[1].text)
+        self.assertIsInstance(replies[0], foretoken.ForetokenTimeout)
+        self.assertIsInstance(replies[2], foretoken.ForetokenTimeout)
+        self.assertGreater(turns, 1)
+
+    def test_streams_read_in_turns_lose_nothing(self):
+        n = 9
+
+        def script(double):
+            heard = []
+            for _ in range(2):  # a stream asks when it is first read
+                heard.append(double.hear())
+                double.say(heard[-1][0], **piece(heard[-1][2], heard[-1][2]["prompt"] + "0", [0]))
+            for i in range(1, n):
+                for peer, _, request in heard:
+                    double.say(peer, **piece(request, request["prompt"] + str(i), [i]))
+            for peer, _, request in heard:
+                double.say(peer, **final(request, "."))
+
+        for limit in (foretoken.MAX_WAITING_PIECES, 2):  # within the queue, and beyond it
+            with mock.patch("foretoken.MAX_WAITING_PIECES", limit), played(script) as double:
+                with foretoken.Client(double.endpoint, timeout_s=PATIENCE) as client:
+                    one, two = client.stream("a"), client.stream("b")
+                    text_one, text_two = next(one).text, next(two).text
+                    text_two += "".join(each.text for each in two)
+                    rest = list(one)
+                    text_one += "".join(each.text for each in rest)
+                    reply = client.last_reply
+            self.assertEqual("".join(f"a{i}" for i in range(n)) + ".", text_one)
+            self.assertEqual("".join(f"b{i}" for i in range(n)) + ".", text_two)
+            self.assertEqual((text_one, list(range(n))), (reply.text, reply.token_ids))
+            self.assertEqual(list(range(n)), [entry["token_id"] for entry in reply.logprobs])
+            self.assertLessEqual(len(rest), limit + 1)
+
+    def test_an_id_under_way_is_refused(self):
+        def script(double):
+            peer, _, request = double.hear()
+            double.say(peer, **piece(request, "a", [1]))
+            self.assertEqual("cancel", double.hear()[2]["op"])
+
+        with played(script) as double, foretoken.Client(double.endpoint, timeout_s=PATIENCE) as client:
+            own = os.urandom(16)
+            stream = client.stream("x", request_id=own)
+            next(stream)
+            with self.assertRaises(foretoken.ForetokenError) as refused:
+                client.generate("x", request_id=own.hex().upper())
+            self.assertEqual(("invalid_value", "request_id"), (refused.exception.code, refused.exception.param))
+            stream.close()
+
+
+class Answers(unittest.TestCase):
+    error = {"code": "malformed", "message": "m", "param": "temperature", "retry_after_ms": 0}
+
+    def test_an_error_without_the_id_belongs_to_the_only_request(self):
+        for answer_id in ("", "f" * 32):
+            def script(double):
+                peer, _, request = double.hear()
+                self.assertEqual("request_id", next(iter(request)))
+                double.say(peer, id=answer_id, done=True, error=self.error)
+
+            with played(script) as double, foretoken.Client(double.endpoint, timeout_s=PATIENCE) as client:
+                with self.assertRaises(foretoken.ForetokenError) as refused:
+                    client.generate("x", temperature=float("nan"))
+                self.assertEqual(("malformed", "temperature"), (refused.exception.code, refused.exception.param))
+
+    def test_a_late_error_of_another_request_is_not_taken_for_ones_own(self):
+        def script(double):
+            _, _, late = double.hear()
+            peer, _, request = double.hear()
+            double.say(peer, id=hex_id(late), done=True, error=self.error)
+            double.say(peer, **final(request, "b"))
+
+        with played(script) as double, foretoken.Client(double.endpoint, timeout_s=0.5) as client:
+            with self.assertRaises(foretoken.ForetokenTimeout):
+                client.generate("a")
+            client._timeout_s = PATIENCE
+            self.assertEqual("b", client.generate("b").text)
+
+    def test_what_is_no_map_ends_the_only_request(self):
+        def script(double):
+            peer, _, _ = double.hear()
+            double.socket.send_multipart([peer, b"\xc1"])
+
+        with played(script) as double, foretoken.Client(double.endpoint, timeout_s=PATIENCE) as client:
+            with self.assertRaises(foretoken.ForetokenError) as refused:
+                client.generate("a")
+            self.assertEqual("malformed", refused.exception.code)
+
+    def test_closing_ends_what_is_under_way(self):
+        async def use():
+            client = foretoken.AsyncClient("tcp://127.0.0.1:1", timeout_s=PATIENCE)
+            waiting = asyncio.ensure_future(client.generate("a"))
+            await asyncio.sleep(0)
+            client.close()
+            with self.assertRaises(foretoken.ForetokenError) as ended:
+                await waiting
+            self.assertEqual("cancelled", ended.exception.code)
+
+        asyncio.run(use())
+
+
+class Arguments(unittest.TestCase):
+    def setUp(self):
+        self.client = foretoken.Client("tcp://127.0.0.1:1", timeout_s=0)
+        self.addCleanup(self.client.close)
+
+    def test_what_is_no_prompt_is_refused_by_type(self):
+        for prompt, name in ((b"x", "bytes"), (None, "NoneType"), (5, "int"), ({"role": "user"}, "dict"), ([1, "x"], "item 1"),
+                             (["x"], "str"), ([True], "bool"), ([{"role": "user"}, 1], "item 1")):
+            for call in (self.client.generate, self.client.stream):
+                with self.assertRaisesRegex(TypeError, f"list of messages.*token ids.*{name}"):
+                    call(prompt)
+
+    def test_what_is_a_prompt(self):
+        for prompt, key in (("x", "prompt"), ([1, 2], "token_ids"), ((1, 2), "token_ids"), ([{"role": "user"}], "messages")):
+            self.assertIn(key, foretoken.request_map(prompt, {}))
+
+    def test_a_stream_is_not_asked_of_generate(self):
+        with self.assertRaisesRegex(ValueError, r"call stream\(\)"):
+            self.client.generate("x", stream=True)
+        with self.assertRaises(foretoken.ForetokenTimeout):
+            self.client.generate("x", stream=False)
+
+    def test_a_parameter_that_cannot_be_packed_is_named(self):
+        with self.assertRaisesRegex(TypeError, "^stop cannot be sent"):
+            self.client.generate("x", stop={"a"})
+        with self.assertRaisesRegex(ValueError, "^seed cannot be sent"):
+            self.client.generate("x", seed=1 << 64)
+
+    def test_the_endpoint_is_that_of_the_environment(self):
+        def script(double):
+            peer, _, request = double.hear()
+            double.say(peer, **final(request, "a"))
+
+        with played(script) as double, mock.patch.dict(os.environ, FORETOKEN_BUS_CLIENT=double.endpoint):
+            with foretoken.Client(timeout_s=PATIENCE) as client:
+                self.assertEqual("a", client.generate("x").text)
+
+
+if __name__ == "__main__":
+    unittest.main()
