@@ -180,7 +180,9 @@ class _Stream:
     """Keeps what pieces carried, so that the reply at the end is whole."""
 
     def __init__(self) -> None:
-        self.text, self.token_ids, self.logprobs = "", [], []
+        self.text = ""
+        self.token_ids: list[int] = []
+        self.logprobs: list[dict] = []
         self.reply: Optional[Reply] = None
 
     def take(self, answer: dict[str, Any]) -> Optional[Piece]:
@@ -273,7 +275,7 @@ class _Connection:
                 exchange.take(error_answer("cancelled", "the client was closed"))
 
     def _open(self) -> None:
-        socket = zmq.Context.instance().socket(zmq.DEALER)
+        socket: Any = zmq.Context.instance().socket(zmq.DEALER)
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.SNDHWM, 0)  # sending never waits: what may wait here is what the caller asked
         if self._curve:
@@ -350,7 +352,7 @@ class _Connection:
         raise NotImplementedError
 
     def _take(self, answer: dict[str, Any]) -> None:
-        answer_id = answer.get("id")
+        answer_id = answer.get("id") or ""
         exchange = self._under_way.get(answer_id)
         if exchange is None and "error" in answer and answer_id not in self._left and len(self._under_way) == 1:
             exchange = next(iter(self._under_way.values()))  # the router could not read the id of what it refuses
@@ -471,7 +473,7 @@ class AsyncClient(_Connection):
     def _ask(self, request: dict[str, Any], wake: Callable[[], None]) -> _Exchange:
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
-            self._watch()
+            self._watch(self._loop)
         elif self._loop is not asyncio.get_running_loop():
             raise RuntimeError("an AsyncClient belongs to one event loop, that of its first request")
         return super()._ask(request, wake)
@@ -481,10 +483,10 @@ class AsyncClient(_Connection):
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon(self._turn)  # sending may have used up the sign that something arrived
 
-    def _watch(self) -> None:
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
         for socket in (self._socket, self._monitor):
-            self._loop.add_reader(socket.getsockopt(zmq.FD), self._turn)
-        self._loop.call_soon(self._turn)
+            loop.add_reader(socket.getsockopt(zmq.FD), self._turn)
+        loop.call_soon(self._turn)
 
     def _shut(self) -> None:
         if self._reopening is not None:
@@ -495,8 +497,9 @@ class AsyncClient(_Connection):
         super()._shut()
 
     def _recover(self, pause_s: float) -> None:
-        self._reopening = self._loop.call_later(pause_s, self._reopen)
+        loop = asyncio.get_running_loop()
+        self._reopening = loop.call_later(pause_s, self._reopen, loop)
 
-    def _reopen(self) -> None:
+    def _reopen(self, loop: asyncio.AbstractEventLoop) -> None:
         self._open()
-        self._watch()
+        self._watch(loop)
