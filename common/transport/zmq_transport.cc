@@ -42,7 +42,8 @@ struct Socket {
   bool routed = false;  // ROUTER: the first part is the connection
   std::string endpoint;
   FileLock lock;
-  zmq::socket_t monitor;  // of a socket that takes keys: handshakes that never reached ZAP
+  zmq::socket_t monitor;  // of a socket that takes keys: handshakes that never reached ZAP; of a watched one: its connection
+  ConnectionState connection;
 
   Socket() = default;
   Socket(Socket&&) = default;
@@ -145,11 +146,9 @@ struct ZmqTransport::State {
     socket.set(zmq::sockopt::curve_serverkey, server->key);
   }
 
-  // A peer without a key, or with another mechanism, fails before anybody is asked about it.
-  void watch_handshakes(Socket& socket) {
+  void watch(Socket& socket, int events) {
     const std::string where = "inproc://monitor-" + std::to_string(socket.id);
-    zmq_socket_monitor(socket.socket.handle(), where.c_str(),
-                       ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL);
+    zmq_socket_monitor(socket.socket.handle(), where.c_str(), events);
     socket.monitor = zmq::socket_t(context, zmq::socket_type::pair);
     socket.monitor.set(zmq::sockopt::linger, 0);
     socket.monitor.set(zmq::sockopt::rcvhwm, 0);  // the thread that writes here must never wait
@@ -159,7 +158,7 @@ struct ZmqTransport::State {
   Outcome read(Socket& from, Delivery& delivery);
   Outcome judge(Socket& from, Delivery& delivery, bool too_many);
   void serve_zap();
-  void count_handshakes(Socket& socket);
+  bool read_monitor(Socket& socket);  // whether its connection changed
 };
 
 ZmqTransport::ZmqTransport(const ZmqOptions& options) : state_(std::make_unique<State>()) {
@@ -200,7 +199,9 @@ SocketId ZmqTransport::bind(const std::string& endpoint, Door door) {
     socket.socket.set(zmq::sockopt::router_handover,
                       0);  // nobody takes over another's connection by naming it
     state_->secure(socket.socket, where, endpoint, true, door);
-    if (socket.socket.get(zmq::sockopt::mechanism) == ZMQ_CURVE) state_->watch_handshakes(socket);
+    // A peer without a key, or with another mechanism, fails before anybody is asked about it.
+    if (socket.socket.get(zmq::sockopt::mechanism) == ZMQ_CURVE)
+      state_->watch(socket, ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL);
     if (where.scheme == Scheme::kIpc) socket.lock = FileLock(where.place + ".lock");
     // Only this user may connect: the file is made by libzmq under our umask.
     const mode_t old_mask = ::umask(0077);
@@ -231,6 +232,8 @@ SocketId ZmqTransport::connect(const std::string& endpoint, Door door) {
     socket.socket.set(zmq::sockopt::immediate,
                       1);  // queue only for connections that exist; else say busy
     state_->secure(socket.socket, where, endpoint, false, door);
+    if (state_->options.watch_connections)
+      state_->watch(socket, ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED);
     socket.socket.connect(endpoint);
   } catch (const zmq::error_t& error) {
     fatal(ErrorCode::kIo, "cannot connect to " + endpoint + ": " + error.what());
@@ -327,13 +330,27 @@ Outcome ZmqTransport::State::judge(Socket& from, Delivery& delivery, bool too_ma
   return Outcome::kMessage;
 }
 
-void ZmqTransport::State::count_handshakes(Socket& socket) {
+bool ZmqTransport::State::read_monitor(Socket& socket) {
+  ConnectionState& connection = socket.connection;
+  bool changed = false;
   zmq::message_t part;
-  while (true) {
-    if (!socket.monitor.recv(part, zmq::recv_flags::dontwait)) return;
-    if (part.more()) continue;  // an event is two parts: what happened, and where
-    ++counters->of(socket.door).handshakes_refused;
+  while (socket.monitor.recv(part, zmq::recv_flags::dontwait)) {
+    // An event is two parts: what happened, 16 bits before a value, and where.
+    std::uint16_t event = 0;
+    if (!part.more() || part.size() < sizeof event) continue;
+    std::memcpy(&event, part.data(), sizeof event);
+    if (event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
+      changed = connection.up = true;
+    } else if (event == ZMQ_EVENT_DISCONNECTED) {
+      if (!connection.up) continue;  // before the greeting was over
+      connection.up = false;
+      ++connection.losses;
+      changed = true;
+    } else {
+      ++counters->of(socket.door).handshakes_refused;
+    }
   }
+  return changed;
 }
 
 void ZmqTransport::State::serve_zap() {
@@ -388,14 +405,15 @@ std::optional<Delivery> ZmqTransport::receive(TimePoint deadline) {
     const int ready =
         zmq_poll(items.data(), static_cast<int>(items.size()), static_cast<long>(timeout));
     if (s.zap) s.serve_zap();
+    bool changed = false;
     for (auto& socket : s.sockets)
-      if (socket.monitor) s.count_handshakes(socket);
+      if (socket.monitor) changed = s.read_monitor(socket) || changed;
     if ((items[0].revents & ZMQ_POLLIN) != 0) {
       std::uint64_t count = 0;
       (void)!::read(s.wake_fd, &count, sizeof count);
       return std::nullopt;
     }
-    if (was_late || (ready <= 0 && std::chrono::steady_clock::now() >= deadline))
+    if (changed || was_late || (ready <= 0 && std::chrono::steady_clock::now() >= deadline))
       return std::nullopt;
   }
 }
@@ -403,6 +421,11 @@ std::optional<Delivery> ZmqTransport::receive(TimePoint deadline) {
 void ZmqTransport::wake() {
   const std::uint64_t one = 1;
   (void)!::write(state_->wake_fd, &one, sizeof one);
+}
+
+ConnectionState ZmqTransport::connection(SocketId socket) const {
+  const Socket* found = state_->find(socket);
+  return found == nullptr ? ConnectionState{} : found->connection;
 }
 
 std::shared_ptr<const TransportCounters> ZmqTransport::counters() const {

@@ -18,6 +18,13 @@ struct ZmqOptions {
   std::string curve_secret_file;  // empty = no CURVE
   std::string curve_peers_file;
   bool insecure = false;  // tcp beyond loopback without CURVE
+  bool watch_connections = false;  // of connected sockets: see connection()
+};
+
+// A connected socket as far as receive() has seen it.
+struct ConnectionState {
+  bool up = false;           // greeted on both sides: what is sent goes to a peer
+  std::uint64_t losses = 0;  // how often it was up and then gone
 };
 
 // Counts since start, written by the owning thread, readable from any.
@@ -51,6 +58,9 @@ class ZmqTransport final : public Transport {
   [[nodiscard]] SendResult send(const Peer& to, const Frames& frames) override;
   std::optional<Delivery> receive(TimePoint deadline) override;
   void wake() override;
+  // Only with ZmqOptions::watch_connections, where receive() returns early, with nothing, when one of these changed.
+  // What the lost connection had brought is still delivered.
+  ConnectionState connection(SocketId socket) const;
   // Lives as long as whoever holds it.
   std::shared_ptr<const TransportCounters> counters() const;
 

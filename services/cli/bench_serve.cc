@@ -33,6 +33,7 @@ struct Outstanding {
 struct Samples {
   std::vector<double> ttft_ms, tpot_ms, itl_ms;
   std::uint64_t n_done = 0, n_failed = 0;
+  std::uint64_t n_asked_again = 0;  // after a lost connection: their times hold the wait
   std::uint64_t n_cut_off = 0;  // of those that failed: the time was up, or somebody cancelled them
   std::uint64_t prompt_tokens = 0, output_tokens = 0;
   std::uint64_t rounds = 0, drafted = 0, accepted = 0;
@@ -49,7 +50,7 @@ void add(Samples& sum, const Samples& more) {
   append(sum.tpot_ms, more.tpot_ms);
   append(sum.itl_ms, more.itl_ms);
   if (sum.first_error.empty() || (sum.n_failed == sum.n_cut_off && more.n_failed > more.n_cut_off)) sum.first_error = more.first_error;
-  for (auto member : {&Samples::n_done, &Samples::n_failed, &Samples::n_cut_off, &Samples::prompt_tokens, &Samples::output_tokens, &Samples::rounds,
+  for (auto member : {&Samples::n_done, &Samples::n_failed, &Samples::n_cut_off, &Samples::n_asked_again, &Samples::prompt_tokens, &Samples::output_tokens, &Samples::rounds,
                       &Samples::drafted, &Samples::accepted})
     sum.*member += more.*member;
   sum.histogram.resize(std::max(sum.histogram.size(), more.histogram.size()));
@@ -88,6 +89,7 @@ class Load {
   // Throws nothing; failures are counted, the first one kept.
   Samples run() {
     const auto begun = Wall::now();
+    const std::uint64_t asked_again_before = client_.n_asked_again();
     next_arrival_ = begun;
     samples_.token_ids.resize(static_cast<std::size_t>(options_.bench_serve.n_prompts));
     while (n_sent_ < static_cast<std::size_t>(options_.bench_serve.n_prompts) || !outstanding_.empty()) {
@@ -98,6 +100,7 @@ class Load {
       if (auto answer = client_.receive(until)) take(*answer);
       drop_overdue();
     }
+    samples_.n_asked_again = client_.n_asked_again() - asked_again_before;
     samples_.seconds = milliseconds_between(begun, Wall::now()) / 1000;
     return std::move(samples_);
   }
@@ -175,6 +178,7 @@ class Load {
       }
       samples_.token_ids[it->second.index].clear();
       fail("no answer within the timeout", CutOff::kYes);
+      if (const auto id = wire::request_id_from_hex(it->first)) client_.forget(*id);
       it = outstanding_.erase(it);
     }
   }
@@ -213,6 +217,7 @@ OrderedJson samples_json(const Samples& s, const CliOptions& options) {
                           {"completed", s.n_done},
                           {"failed", s.n_failed},
                           {"cut_off", s.n_cut_off},
+                          {"asked_again", s.n_asked_again},
                           {"duration_s", s.seconds},
                           {"total_input_tokens", s.prompt_tokens},
                           {"total_output_tokens", s.output_tokens},
@@ -234,6 +239,7 @@ void print_block(const Samples& s) {
   std::printf("============ Serving Benchmark Result ============\n");
   count("Successful requests:", s.n_done);
   count("Failed requests:", s.n_failed);
+  if (s.n_asked_again > 0) count("Asked again after a lost connection:", s.n_asked_again);
   line("Benchmark duration (s):", s.seconds);
   count("Total input tokens:", s.prompt_tokens);
   count("Total generated tokens:", s.output_tokens);
@@ -362,7 +368,7 @@ int run_bench_serve(const CliOptions& options) {
   base->stream = true;
   if (options.bench_serve.compare && (base->num_draft_tokens == 0 || base->proposer == wire::ProposerKind::kNone))
     return report_error({ErrorCode::kInvalidValue, "plain decoding is what --compare compares with", "--compare"});
-  Client client(loaded->config.bus);
+  Client client(loaded->config.bus, {.say = say_note});
   const auto status = client.status(Wall::now() + 3s);
   if (!status.ok() || !status->ready)
     return report_error({ErrorCode::kUnavailable, status.ok() ? "the services at " + client.endpoint() + " are not ready to serve"

@@ -12,6 +12,7 @@
 #include <charconv>
 #include <cstring>
 #include <random>
+#include <utility>
 
 #include "common/config/resolve.h"
 #include "common/transport/endpoint.h"
@@ -75,12 +76,12 @@ RequestId new_request_id() {
 ZmqOptions client_options(const BusSection& bus) {
   const auto endpoint = parse_endpoint(client_endpoint(bus));
   // The router asks nobody on its own host for a key.
-  if (endpoint.ok() && endpoint->loopback) return {};
-  return {.curve_secret_file = bus.curve_secret, .curve_peers_file = bus.curve_peers, .insecure = bus.insecure};
+  if (endpoint.ok() && endpoint->loopback) return {.watch_connections = true};
+  return {.curve_secret_file = bus.curve_secret, .curve_peers_file = bus.curve_peers, .insecure = bus.insecure, .watch_connections = true};
 }
 
-Client::Client(const BusSection& bus)
-    : endpoint_(client_endpoint(bus)), transport_(std::make_unique<ZmqTransport>(client_options(bus))) {
+Client::Client(const BusSection& bus, Patience patience)
+    : endpoint_(client_endpoint(bus)), patience_(std::move(patience)), transport_(std::make_unique<ZmqTransport>(client_options(bus))) {
   socket_ = transport_->connect(endpoint_);
 }
 
@@ -94,26 +95,97 @@ Result<RequestId> Client::send(wire::ClientRequest request, TimePoint deadline) 
     return Error{ErrorCode::kInvalidValue, "the request has " + std::to_string(bytes.size()) + " bytes; the limit is " +
                                                std::to_string(wire::kMaxClientPartBytes)};
   const TimePoint give_up = std::min(deadline, now() + kConnectPatience);
-  // The connection is made in the background: until it stands, the transport says busy.
+  const std::string id = wire::hex_of(*request.request_id);
+  if (request.op == wire::ClientOp::kCancel)
+    if (const auto found = asked_.find(id); found != asked_.end()) found->second.cancelled = true;
+  // The connection is made in the background. A send into one that is known to be lost would be forgotten.
   for (;;) {
-    if (transport_->send(Peer{.socket = socket_}, Frames{bytes}) == SendResult::kSent) return *request.request_id;
+    if (transport_->connection(socket_).up && transport_->send(Peer{.socket = socket_}, Frames{bytes}) == SendResult::kSent) {
+      if (request.op != wire::ClientOp::kCancel) asked_[id] = Question{.bytes = bytes, .told = {}};
+      return *request.request_id;
+    }
     if (now() >= give_up) break;
-    // receive() is the one way to wait without a thread of our own; nothing can arrive before something was sent.
-    (void)transport_->receive(std::min(give_up, now() + std::chrono::milliseconds(5)));
+    wait(std::min(give_up, now() + std::chrono::milliseconds(5)));
   }
   return Error{ErrorCode::kUnavailable, "no router answers at " + endpoint_};
 }
 
 std::optional<Result<wire::ClientAnswer>> Client::receive(TimePoint deadline) {
-  for (;;) {
-    std::optional<Delivery> delivery = transport_->receive(deadline);
-    if (!delivery) {
-      if (now() >= deadline) return std::nullopt;
+  for (bool waited = false; answers_.empty(); waited = true) {
+    if (waited && now() >= deadline) return std::nullopt;
+    wait(deadline);
+  }
+  auto answer = std::move(answers_.front());
+  answers_.pop_front();
+  return answer;
+}
+
+void Client::wait(TimePoint deadline) {
+  if (lost_since_) deadline = std::min(deadline, now() + std::chrono::milliseconds(20));
+  if (const auto delivery = transport_->receive(deadline)) take(*delivery);
+  look_after_connection();
+}
+
+void Client::take(const Delivery& delivery) {
+  if (delivery.kind != DeliveryKind::kMessage || delivery.frames.empty()) return;
+  auto answer = wire::read_client_answer(delivery.frames.back());
+  const auto found = answer.ok() ? asked_.find(answer_id(*answer)) : asked_.end();
+  if (found != asked_.end()) {
+    auto news = found->second.told.news_in(std::move(*answer));
+    if (!news) return;
+    answer = std::move(*news);
+    if (!std::holds_alternative<wire::ClientPiece>(*answer)) asked_.erase(found);
+  }
+  answers_.push_back(std::move(answer));
+}
+
+void Client::look_after_connection() {
+  const ConnectionState connection = transport_->connection(socket_);
+  if (connection.losses != losses_) {
+    losses_ = connection.losses;
+    if (!lost_since_) lost_since_ = now();
+    for (auto& [id, question] : asked_) question.again = !question.cancelled;
+  }
+  if (!lost_since_) return;
+  if (connection.up) return ask_again();
+  if (asked_.empty()) return;
+  const Duration waited = now() - *lost_since_;
+  if (waited >= patience_.longest) {
+    while (!asked_.empty()) end(std::string(asked_.begin()->first), "the connection was lost, and no router answers at " + endpoint_);
+  } else if (waited >= patience_.silent && patience_.say && !std::exchange(said_, true)) {
+    patience_.say("the connection to the router at " + endpoint_ + " was lost; waiting " +
+                  std::to_string(std::chrono::duration_cast<std::chrono::seconds>(patience_.longest).count()) + " s for it to be back");
+  }
+}
+
+void Client::ask_again() {
+  // First what the lost connection had brought: it tells how much of the next telling is not new.
+  while (const auto delivery = transport_->receive(now())) take(*delivery);
+  const ConnectionState connection = transport_->connection(socket_);
+  if (!connection.up || connection.losses != losses_) return;
+  for (auto it = asked_.begin(); it != asked_.end();) {
+    const auto here = it++;
+    Question& question = here->second;
+    if (!question.again) continue;
+    if (question.n_again == kMostTimesAskedAgain) {
+      end(std::string(here->first), "the connection to the router at " + endpoint_ + " was lost " + std::to_string(question.n_again + 1) +
+                           " times before the answer was whole");
       continue;
     }
-    if (delivery->kind != DeliveryKind::kMessage || delivery->frames.empty()) continue;
-    return wire::read_client_answer(delivery->frames.back());
+    if (transport_->send(Peer{.socket = socket_}, Frames{question.bytes}) != SendResult::kSent) return;
+    question.told.begin_again();
+    question.again = false;
+    ++question.n_again;
+    ++n_asked_again_;
   }
+  lost_since_.reset();
+  said_ = false;
+}
+
+void Client::end(const std::string& id, const std::string& why) {
+  asked_.erase(id);
+  answers_.push_back(wire::ClientAnswer(
+      wire::ClientError{.id = id, .code = std::string(error_code_name(ErrorCode::kUnavailable)), .message = why}));
 }
 
 Result<wire::ClientAnswer> Client::ask(wire::ClientRequest request, TimePoint deadline, const OnPiece& on_piece) {
@@ -130,6 +202,7 @@ Result<wire::ClientAnswer> Client::ask(wire::ClientRequest request, TimePoint de
     if (const auto* error = std::get_if<wire::ClientError>(&**answer)) return error_from(*error);
     return *answer;
   }
+  forget(*sent);
   return Error{ErrorCode::kDeadlineExceeded, "no answer from " + endpoint_ + " in time"};
 }
 

@@ -1,8 +1,11 @@
-// A connection to the router's client door: requests out, answers back, matched by request id, any number at a time.
-// One thread. Knows the wire, not the verbs.
+// A connection to the router's client door: requests out, answers back, matched by request id, any number at a time. When
+// the connection is lost, what has no last answer yet is asked again under the same id as soon as a router is back, and
+// what was passed on already is not passed on again. One thread. Knows the wire, not the verbs.
 #pragma once
 
+#include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,6 +15,7 @@
 #include "common/config/sections.h"
 #include "common/transport/zmq_transport.h"
 #include "common/wire/client_codec.h"
+#include "services/cli/retelling.h"
 
 namespace foretoken::cli {
 
@@ -21,10 +25,19 @@ RequestId new_request_id();
 // How to speak with the client door: on this host as it is, beyond it with the configured key.
 ZmqOptions client_options(const BusSection& bus);
 
+// After a lost connection.
+struct Patience {
+  Duration longest = std::chrono::seconds(30);     // for a router to be back; then the requests end as kUnavailable
+  Duration silent = std::chrono::seconds(1);       // before `say` is told, once, what is waited for
+  std::function<void(const std::string&)> say = {};
+};
+// One that takes a router with it would take the next one too.
+inline constexpr int kMostTimesAskedAgain = 3;
+
 class Client {
  public:
   // Connects to bus.client in the background; throws FatalError for what cannot be connected to, or not without keys.
-  explicit Client(const BusSection& bus);
+  explicit Client(const BusSection& bus, Patience patience = {});
   ~Client();
 
   const std::string& endpoint() const { return endpoint_; }
@@ -34,6 +47,10 @@ class Client {
   Result<RequestId> send(wire::ClientRequest request, TimePoint deadline);
   // The next answer of any request; nothing by the deadline. An answer that cannot be read is an Error.
   std::optional<Result<wire::ClientAnswer>> receive(TimePoint deadline);
+  // Nobody waits for this one any more: it is not asked again.
+  void forget(RequestId id) { asked_.erase(wire::hex_of(id)); }
+  // Requests sent again after a lost connection, each time it happened.
+  std::uint64_t n_asked_again() const { return n_asked_again_; }
 
   // One exchange: sends, passes pieces on, returns the last answer (or the client error in it as Error).
   // Answers to other requests are dropped.
@@ -44,9 +61,31 @@ class Client {
   Result<wire::StatusReply> status(TimePoint deadline);
 
  private:
+  struct Question {
+    Bytes bytes;
+    Retelling told;
+    bool again = false;      // its connection is lost
+    bool cancelled = false;  // and so not to be asked again
+    int n_again = 0;
+  };
+
+  // Waits for one message or change of the connection, at most until the deadline.
+  void wait(TimePoint deadline);
+  void take(const Delivery& delivery);
+  void look_after_connection();
+  void ask_again();
+  void end(const std::string& id, const std::string& why);
+
   std::string endpoint_;
-  std::unique_ptr<Transport> transport_;
+  Patience patience_;
+  std::unique_ptr<ZmqTransport> transport_;
   SocketId socket_ = 0;
+  std::map<std::string, Question> asked_;  // by id: those without a last answer
+  std::deque<Result<wire::ClientAnswer>> answers_;  // read, not yet handed out
+  std::uint64_t losses_ = 0;
+  std::optional<TimePoint> lost_since_;
+  bool said_ = false;
+  std::uint64_t n_asked_again_ = 0;
 };
 
 // What an error answer says, as an Error.

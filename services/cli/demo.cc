@@ -194,7 +194,7 @@ int run_demo(const CliOptions& options) {
   const auto loaded = load_configuration(options.config);
   if (!loaded) return kExitUsage;
   const auto prompts = take_per_kind(load_prompts(""), kPromptsPerKind);
-  Client client(loaded->config.bus);
+  Client client(loaded->config.bus, {.say = say_note});
   const auto status = client.status(SteadyClockTime::now() + 3s);
   if (!status.ok() || !status->ready)
     return report_error({ErrorCode::kUnavailable, status.ok() ? "the services are not ready to serve"

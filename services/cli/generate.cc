@@ -66,7 +66,7 @@ ChatAnswer answer_of(Client& client, wire::ClientRequest request, ChatInput& inp
   while (std::chrono::steady_clock::now() < deadline) {
     const auto received = client.receive(std::min(deadline, std::chrono::steady_clock::now() + milliseconds(50)));
     if (input.interrupted()) {
-      if (answer.interrupted) return answer.reply = Error{ErrorCode::kCancelled, "interrupted"}, answer;
+      if (answer.interrupted) return client.forget(*sent), answer.reply = Error{ErrorCode::kCancelled, "interrupted"}, answer;
       answer.interrupted = true;
       wire::ClientRequest cancel;
       cancel.op = wire::ClientOp::kCancel;
@@ -88,6 +88,7 @@ ChatAnswer answer_of(Client& client, wire::ClientRequest request, ChatInput& inp
       return answer;
     }
   }
+  client.forget(*sent);
   return answer;
 }
 
@@ -114,7 +115,7 @@ int run_generate(const CliOptions& options) {
     request->messages_json = chat_messages(options.request.system, prompt);
   }
   request->stream = !options.request.no_stream && !options.output.json;
-  Client client(loaded->config.bus);
+  Client client(loaded->config.bus, {.say = say_note});
   if (const auto found = find_router(client); !found.ok()) return report_error(found.error());
   const TimePoint deadline = deadline_for(*request);
   const auto reply = client.generate(std::move(*request), deadline,
@@ -138,7 +139,7 @@ int run_chat(const CliOptions& options) {
   if (!base.ok()) return report_error(base.error());
   const bool interactive = ::isatty(0) != 0;
   ChatInput input(interactive);  // before the client: its threads must not take the signal either
-  Client client(loaded->config.bus);
+  Client client(loaded->config.bus, {.say = say_note});
   OrderedJson history = OrderedJson::array();
   std::string system = options.request.system;
   bool speculate = true, interrupted_before = false;

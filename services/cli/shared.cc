@@ -71,6 +71,8 @@ int report_error(const Error& error) {
   return exit_code_of(error.code);
 }
 
+void say_note(const std::string& sentence) { std::cerr << "note: " << sentence << std::endl; }
+
 Result<wire::ClientRequest> request_from(const RequestOptions& options) {
   wire::ClientRequest request;
   SamplingParams& params = request.params;

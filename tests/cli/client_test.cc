@@ -1,4 +1,5 @@
-// The command's connection: which keys it uses where, and how soon it knows that nobody is there.
+// The command's connection: which keys it uses where, how soon it knows that nobody is there, and what becomes of a request
+// whose router goes away.
 #include "services/cli/client.h"
 
 #include <gmock/gmock.h>
@@ -43,6 +44,205 @@ TEST(Client, KnowsThatNobodyListens) {
     EXPECT_EQ(status.error().code, ErrorCode::kUnavailable);
     EXPECT_THAT(status.error().message, ::testing::HasSubstr(nobody));
   }
+}
+
+// A router's client door that can be killed and brought back at the same address, in the client's own thread.
+class Door {
+ public:
+  explicit Door(std::string endpoint) : endpoint_(std::move(endpoint)) { open(); }
+  void open() {
+    transport_ = std::make_unique<ZmqTransport>();
+    transport_->bind(endpoint_, foretoken::Door::kClient);
+  }
+  void kill() { transport_.reset(); }
+  // The next request's bytes; the client is given time to act in between.
+  std::string request(Client& client) {
+    const TimePoint limit = std::chrono::steady_clock::now() + 30s;
+    while (std::chrono::steady_clock::now() < limit) {
+      if (auto delivery = transport_->receive(std::chrono::steady_clock::now() + 10ms)) {
+        peer_ = delivery->peer;
+        return delivery->frames.back();
+      }
+      const auto early = client.receive(std::chrono::steady_clock::now());
+      EXPECT_FALSE(early) << "an answer before anything was answered";
+    }
+    ADD_FAILURE() << "no request came";
+    return {};
+  }
+  void answer(const wire::ClientAnswer& answer) {
+    EXPECT_EQ(transport_->send(peer_, Frames{wire::write_client_answer(answer)}), SendResult::kSent);
+  }
+
+ private:
+  std::string endpoint_;
+  std::unique_ptr<ZmqTransport> transport_;
+  Peer peer_;
+};
+
+struct LostConnection : ::testing::Test {
+  BusSection bus() {
+    BusSection section;
+    section.client = "ipc://" + (folder.path() / "client").string();
+    return section;
+  }
+  static TimePoint soon() { return std::chrono::steady_clock::now() + 30s; }
+  static wire::ClientPiece piece(RequestId id, std::string text, std::vector<TokenId> tokens) {
+    return {.id = wire::hex_of(id), .text = std::move(text), .token_ids = std::move(tokens)};
+  }
+  static wire::ClientReply reply(RequestId id, std::string text, std::vector<TokenId> tokens) {
+    return {.id = wire::hex_of(id), .text = std::move(text), .token_ids = std::move(tokens), .finish_reason = "stop"};
+  }
+  // Reads until the last answer; pieces go to `text` and `tokens`.
+  static wire::ClientAnswer last_answer(Client& client, std::string& text, std::vector<TokenId>& tokens) {
+    while (auto answer = client.receive(soon())) {
+      if (!answer->ok()) break;
+      const auto add = [&](const auto& part) {
+        text += part.text;
+        tokens.insert(tokens.end(), part.token_ids.begin(), part.token_ids.end());
+      };
+      if (const auto* some = std::get_if<wire::ClientPiece>(&**answer)) {
+        EXPECT_FALSE(some->text.empty() && some->token_ids.empty());
+        add(*some);
+        continue;
+      }
+      if (const auto* all = std::get_if<wire::ClientReply>(&**answer)) add(*all);
+      return **answer;
+    }
+    ADD_FAILURE() << "no last answer";
+    return wire::ClientError{};
+  }
+
+  test::TempFolder folder;
+  wire::ClientRequest question{.prompt = "Once", .stream = true};
+};
+
+TEST_F(LostConnection, AStreamIsAskedAgainUnderItsIdAndContinuesWhereItWas) {
+  Door door(bus().client);
+  Client client(bus());
+  const auto id = client.send(question, soon());
+  ASSERT_TRUE(id.ok());
+  const std::string first = door.request(client);
+  door.answer(piece(*id, " upon a", {1, 2}));
+  std::string text;
+  std::vector<TokenId> tokens;
+  const auto begin = client.receive(soon());
+  ASSERT_TRUE(begin && begin->ok());
+  text = std::get<wire::ClientPiece>(**begin).text;
+  tokens = std::get<wire::ClientPiece>(**begin).token_ids;
+
+  door.kill();
+  door.open();
+  EXPECT_EQ(door.request(client), first);
+  EXPECT_EQ(client.n_asked_again(), 1U);
+  // The second telling comes in other pieces: all old, half new, the rest with the reply.
+  door.answer(piece(*id, " up", {1}));
+  door.answer(piece(*id, "on a ti", {2, 3}));
+  door.answer(reply(*id, "me", {4}));
+  const auto end = last_answer(client, text, tokens);
+  EXPECT_TRUE(std::holds_alternative<wire::ClientReply>(end));
+  EXPECT_EQ(text, " upon a time");
+  EXPECT_EQ(tokens, (std::vector<TokenId>{1, 2, 3, 4}));
+}
+
+TEST_F(LostConnection, AFinishedReplyThatIsGivenAgainWholeIsCutToo) {
+  Door door(bus().client);
+  Client client(bus());
+  const auto id = client.send(question, soon());
+  ASSERT_TRUE(id.ok());
+  (void)door.request(client);
+  door.answer(piece(*id, "abc", {1, 2, 3}));
+  ASSERT_TRUE(client.receive(soon()));
+  door.kill();
+  door.open();
+  (void)door.request(client);
+  door.answer(reply(*id, "abcd", {1, 2, 3, 4}));
+  std::string text;
+  std::vector<TokenId> tokens;
+  (void)last_answer(client, text, tokens);
+  EXPECT_EQ(text, "d");
+  EXPECT_EQ(tokens, (std::vector<TokenId>{4}));
+}
+
+TEST_F(LostConnection, AnotherTextIsAnErrorAndNotSplicedIn) {
+  Door door(bus().client);
+  Client client(bus());
+  const auto id = client.send(question, soon());
+  ASSERT_TRUE(id.ok());
+  (void)door.request(client);
+  door.answer(piece(*id, "abc", {1}));
+  ASSERT_TRUE(client.receive(soon()));
+  door.kill();
+  door.open();
+  (void)door.request(client);
+  door.answer(piece(*id, "abd", {1}));
+  std::string text;
+  std::vector<TokenId> tokens;
+  const auto end = last_answer(client, text, tokens);
+  ASSERT_TRUE(std::holds_alternative<wire::ClientError>(end));
+  EXPECT_EQ(std::get<wire::ClientError>(end).code, "internal");
+}
+
+TEST_F(LostConnection, OnlyWhatHasNoLastAnswerIsAskedAgainAndNothingThatWasCancelledOrForgotten) {
+  Door door(bus().client);
+  Client client(bus());
+  const auto answered = client.send(question, soon());
+  (void)door.request(client);
+  door.answer(reply(*answered, "x", {1}));
+  ASSERT_TRUE(client.receive(soon()));
+  const auto forgotten = client.send(question, soon());
+  (void)door.request(client);
+  client.forget(*forgotten);
+  const auto cancelled = client.send(question, soon());
+  (void)door.request(client);
+  wire::ClientRequest cancel;
+  cancel.op = wire::ClientOp::kCancel;
+  cancel.request_id = *cancelled;
+  ASSERT_TRUE(client.send(cancel, soon()).ok());
+  (void)door.request(client);
+  const auto open = client.send(question, soon());
+  const std::string bytes = door.request(client);
+  door.kill();
+  door.open();
+  EXPECT_EQ(door.request(client), bytes);
+  EXPECT_EQ(client.n_asked_again(), 1U);
+}
+
+TEST_F(LostConnection, WithoutARouterItSaysWhatIsWaitedForAndEnds) {
+  Door door(bus().client);
+  std::vector<std::string> said;
+  Client client(bus(), {.longest = 200ms, .silent = 0ms, .say = [&](const std::string& words) { said.push_back(words); }});
+  const auto id = client.send(question, soon());
+  ASSERT_TRUE(id.ok());
+  (void)door.request(client);
+  door.kill();
+  const auto end = client.receive(soon());
+  ASSERT_TRUE(end && end->ok());
+  const auto* error = std::get_if<wire::ClientError>(&**end);
+  ASSERT_NE(error, nullptr);
+  EXPECT_EQ(error->id, wire::hex_of(*id));
+  EXPECT_EQ(error_from(*error).code, ErrorCode::kUnavailable);
+  EXPECT_THAT(error->message, ::testing::HasSubstr(bus().client));
+  EXPECT_THAT(said, ::testing::ElementsAre(::testing::HasSubstr("was lost; waiting")));
+}
+
+TEST_F(LostConnection, ARequestThatLosesEveryRouterEnds) {
+  Door door(bus().client);
+  Client client(bus());
+  const auto id = client.send(question, soon());
+  ASSERT_TRUE(id.ok());
+  (void)door.request(client);
+  for (int i = 0; i < kMostTimesAskedAgain; ++i) {
+    door.kill();
+    door.open();
+    (void)door.request(client);
+  }
+  door.kill();
+  door.open();
+  std::string text;
+  std::vector<TokenId> tokens;
+  const auto end = last_answer(client, text, tokens);
+  ASSERT_TRUE(std::holds_alternative<wire::ClientError>(end));
+  EXPECT_EQ(error_from(std::get<wire::ClientError>(end)).code, ErrorCode::kUnavailable);
 }
 
 }  // namespace

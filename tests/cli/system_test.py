@@ -274,6 +274,23 @@ class System(unittest.TestCase):
                 return
         self.fail("speculation did not come back within 15 s")
 
+    def test_a_killed_router_is_asked_again_and_the_text_continues(self):
+        context = json.loads(self.run_verb("model", "info", str(ROOT / "models/demo-target"), "--json").stdout)["context"]
+        flags = ["generate", "--no-spec", "--ignore-eos", "-t", "0.8", "--seed", "7", "-n", str(context - 300), "Tell me a story."]
+        undisturbed = self.run_verb(*flags)
+        self.assertEqual(0, undisturbed.returncode, undisturbed.stderr)
+        router = next(s["pid"] for s in json.loads(self.run_verb("ps", "--json").stdout)["services"] if s["role"] == "router")
+        running = subprocess.Popen([str(BIN / "foretoken"), *flags, *self.settings], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(running.kill)
+        begin = os.read(running.stdout.fileno(), 1)  # it streams: the end is far away
+        os.kill(router, signal.SIGKILL)
+        rest, words = running.communicate(timeout=120)
+        self.assertEqual(0, running.returncode, words)
+        self.assertEqual(undisturbed.stdout, (begin + rest).decode())
+        status = json.loads(self.run_verb("ps", "--json").stdout)
+        self.assertNotEqual(router, next(s["pid"] for s in status["services"] if s["role"] == "router"))
+        self.assertEqual(1, status["requests_total"])  # of the router that came: it was asked
+
     def test_ps_says_what_became_of_a_draft_that_died(self):
         services = json.loads(self.run_verb("ps", "--json").stdout)["services"]
         os.kill(next(s["pid"] for s in services if s["role"] == "draft"), signal.SIGKILL)

@@ -1,0 +1,33 @@
+// An answer that may be told more than once, from its beginning: by a router that was asked again
+// after the connection was lost. Passes on what is new and checks that the rest is what was told
+// before. Pure; one request.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/wire/client.h"
+
+namespace foretoken::cli {
+
+class Retelling {
+ public:
+  // The request was sent again: what comes from here on begins at the first token.
+  void begin_again();
+  // What is new in a piece or a reply; nothing if a piece holds nothing new. An error where it
+  // differs from what was told before. Errors pass as they are.
+  std::optional<wire::ClientAnswer> news_in(wire::ClientAnswer answer);
+
+ private:
+  // Whether `part` agrees; cuts what was told before from its front, and remembers the rest.
+  template <class Part>
+  bool take(Part& part);
+
+  std::string text_;  // passed on so far
+  std::vector<TokenId> token_ids_;
+  std::size_t n_logprobs_ = 0;
+  std::size_t text_at_ = 0, tokens_at_ = 0, logprobs_at_ = 0;  // how much of it was told again
+};
+
+}  // namespace foretoken::cli
