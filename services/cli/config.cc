@@ -8,23 +8,24 @@
 
 namespace foretoken::cli {
 
+// The origins are comments at the ends of lines; without them the text is what a file would hold.
+std::string config_without_origins(const LoadedConfig& loaded) {
+  const std::string text = print_config(loaded);
+  std::string plain;
+  for (std::size_t at = 0; at < text.size();) {
+    const auto end = std::min(text.find('\n', at), text.size());
+    const std::string line = text.substr(at, end - at);
+    const auto comment = line.rfind("  # ");
+    plain += (comment == std::string::npos ? line : line.substr(0, line.find_last_not_of(' ', comment) + 1)) + "\n";
+    at = end + 1;
+  }
+  return plain;
+}
+
 int run_config_show(const CliOptions& options) {
   const auto loaded = load_configuration(options.config);
   if (!loaded) return kExitUsage;
-  std::string text = print_config(*loaded);
-  if (!options.config_origin) {
-    // The origins are comments at the ends of lines; without them the text is what a file would hold.
-    std::string plain;
-    for (std::size_t at = 0; at < text.size();) {
-      const auto end = std::min(text.find('\n', at), text.size());
-      const std::string line = text.substr(at, end - at);
-      const auto comment = line.rfind("  # ");
-      plain += (comment == std::string::npos ? line : line.substr(0, line.find_last_not_of(' ', comment) + 1)) + "\n";
-      at = end + 1;
-    }
-    text = plain;
-  }
-  std::cout << text;
+  std::cout << (options.config_origin ? print_config(*loaded) : config_without_origins(*loaded));
   return kExitOk;
 }
 

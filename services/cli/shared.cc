@@ -37,7 +37,7 @@ std::optional<LoadedConfig> load_configuration(const ConfigOptions& options) {
   LoadedConfig loaded = load_config(sources);
   for (const auto& error : loaded.errors) std::cerr << "error: " << in_words_of_flags(error, options) << "\n";
   if (!loaded.errors.empty()) {
-    std::cerr << "  try: foretoken config show --origin\n";
+    std::cerr << "  try: foretoken config init, which shows every key with its default\n";
     return std::nullopt;
   }
   return loaded;

@@ -12,7 +12,9 @@
 #include <iostream>
 #include <map>
 #include <optional>
+#include <sstream>
 #include <stdexcept>
+#include <utility>
 
 #include "common/config/resolve.h"
 #include "common/model/pair.h"
@@ -55,8 +57,11 @@ SupervisorOptions supervisor_options(const Config& config) {
   return {.runtime_folder = folder, .log_folder = folder / "log"};
 }
 
-// The address that the supervisor of `folder` serves at, for whoever finds it running; empty if it left no word.
-constexpr auto kAddressFile = "up.client";
+// What the supervisor of a folder leaves there for whoever finds it running.
+constexpr auto kAddressFile = "up.client";     // one line: where it serves
+constexpr auto kSettingsFile = "up.settings";  // a setting a line, as settings_of() has them
+
+// Empty if it left no word.
 std::string served_endpoint(const std::filesystem::path& folder) {
   std::ifstream file(folder / kAddressFile);
   std::string endpoint;
@@ -65,21 +70,58 @@ std::string served_endpoint(const std::filesystem::path& folder) {
 }
 
 // There for as long as the supervisor: written once its lock is held, gone before it is given back.
-class AddressNote {
+class Note {
  public:
-  AddressNote(const std::filesystem::path& folder, const std::string& endpoint) : path_(folder / kAddressFile) {
-    std::ofstream(path_) << endpoint << "\n";
-  }
-  ~AddressNote() {
+  Note(std::filesystem::path path, const std::string& text) : path_(std::move(path)) { std::ofstream(path_) << text; }
+  ~Note() {
     std::error_code ignored;
     std::filesystem::remove(path_, ignored);
   }
-  AddressNote(const AddressNote&) = delete;
-  AddressNote& operator=(const AddressNote&) = delete;
+  Note(const Note&) = delete;
+  Note& operator=(const Note&) = delete;
 
  private:
   std::filesystem::path path_;
 };
+
+// "model.dtype" -> its value as a file would hold it; wherever each comes from, equal systems have equal ones. Without the
+// runtime folder and the client's address: they say which system is meant, and there are several words for one.
+using Settings = std::map<std::string, std::string>;
+Settings settings_of(const CliOptions& options, const LoadedConfig& loaded) {
+  Settings settings = {{"--targets", std::to_string(options.up.n_targets)}};
+  if (!loaded.config.model.draft.empty()) settings["--drafts"] = std::to_string(options.up.n_drafts);
+  std::istringstream text(config_without_origins(loaded));
+  std::string section;
+  for (std::string line; std::getline(text, line);) {
+    const auto equals = line.find(" = ");
+    if (line.starts_with('[')) section = line.substr(1, line.size() - 2) + ".";
+    else if (equals != std::string::npos && !line.starts_with('#')) settings[section + line.substr(0, equals)] = line.substr(equals + 3);
+  }
+  settings.erase("bus.runtime_dir");
+  settings.erase("bus.client");
+  return settings;
+}
+
+std::string lines_of(const Settings& settings) {
+  std::string text;
+  for (const auto& [key, value] : settings) text += key + " = " + value + "\n";
+  return text;
+}
+
+// One line for each setting that the running system was started with otherwise; keys that only one of two versions of the
+// program knows do not count.
+std::string differences(const std::filesystem::path& folder, const Settings& given) {
+  std::ifstream file(folder / kSettingsFile);
+  std::string text;
+  for (std::string line; std::getline(file, line);) {
+    const auto equals = line.find(" = ");
+    if (equals == std::string::npos) continue;
+    const auto here = given.find(line.substr(0, equals));
+    if (here != given.end() && here->second != line.substr(equals + 3))
+      text += "  " + here->first + ": it runs with " + line.substr(equals + 3) + ", not " + here->second + "\n";
+  }
+  return text;
+}
 
 // Ready means that a request could be served now, not that processes run.
 bool wait_until_serving(Client& client, TimePoint deadline) {
@@ -134,7 +176,8 @@ Progress dated_log() {
 }
 
 // Starts and keeps everything; runs in the foreground, or as the detached half.
-int supervise(const CliOptions& options, const Config& config, const Progress& progress, int ready_fd) {
+int supervise(const CliOptions& options, const LoadedConfig& loaded, const Progress& progress, int ready_fd) {
+  const Config& config = loaded.config;
   std::optional<Supervisor> made;
   try {
     made.emplace(supervisor_options(config), service_specs(options, config));
@@ -143,7 +186,9 @@ int supervise(const CliOptions& options, const Config& config, const Progress& p
     return kExitEnvironment;
   }
   Supervisor& supervisor = *made;
-  const AddressNote note(supervisor_options(config).runtime_folder, client_endpoint(config.bus));
+  const std::filesystem::path folder = supervisor_options(config).runtime_folder;
+  const Note address(folder / kAddressFile, client_endpoint(config.bus) + "\n");
+  const Note settings(folder / kSettingsFile, lines_of(settings_of(options, loaded)));
   const auto fail = [&](const std::string& why, int code) {
     std::cerr << "error: " << why << std::endl;
     if (ready_fd >= 0 && ::write(ready_fd, &code, sizeof(code)) < 0) std::cerr << "cannot report\n";
@@ -248,12 +293,17 @@ int run_up(const CliOptions& options) {
   if (options.up.supervise) {
     const int ready_fd = options.up.ready_fd.empty() ? -1 : std::stoi(options.up.ready_fd);
     if (ready_fd >= 0) ::fcntl(ready_fd, F_SETFD, FD_CLOEXEC);
-    return supervise(options, config, printer(options.output.quiet), ready_fd);
+    return supervise(options, *loaded, printer(options.output.quiet), ready_fd);
   }
   if (const int pid = supervisor_pid(folder); pid != 0) {
     if (const std::string there = served_endpoint(folder); !there.empty() && there != client_endpoint(config.bus)) {
       std::cerr << "error: pid " << pid << " serves at " << there << " from this runtime folder, " << folder.string() << "\n"
                 << "  try: --set bus.runtime_dir=FOLDER, for a second system needs a runtime folder of its own\n";
+      return kExitEnvironment;
+    }
+    if (const std::string differing = differences(folder, settings_of(options, *loaded)); !differing.empty()) {
+      std::cerr << "error: pid " << pid << " already serves at " << client_endpoint(config.bus) << " with other settings\n"
+                << differing << "  try: foretoken down, then again\n";
       return kExitEnvironment;
     }
     Client client(config.bus);
@@ -267,7 +317,7 @@ int run_up(const CliOptions& options) {
   }
   if (const auto trouble = key_trouble(config.bus)) return report_error(*trouble);
   if (const int code = refuse_unreadable_models(config); code != kExitOk) return code;
-  if (!options.up.detach) return supervise(options, config, printer(options.output.quiet), -1);
+  if (!options.up.detach) return supervise(options, *loaded, printer(options.output.quiet), -1);
   return detach(options);
 }
 

@@ -40,6 +40,9 @@ int run_version(const CliOptions& options);
 // The configuration in force. Prints all errors and returns nothing if there are any.
 std::optional<LoadedConfig> load_configuration(const ConfigOptions& options);
 
+// Every value in force, as a configuration file would hold it.
+std::string config_without_origins(const LoadedConfig& loaded);
+
 // Prints "error: ..." with its second and third line, and returns the exit code that belongs to the error.
 int report_error(const Error& error);
 int exit_code_of(ErrorCode code);

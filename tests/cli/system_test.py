@@ -67,6 +67,19 @@ class System(unittest.TestCase):
         self.assertEqual(0, done.returncode, done.stderr)
         self.assertIn("already serving", done.stderr)
 
+    def test_up_again_with_other_settings_is_refused_by_their_names(self):
+        for words, name, values in ((["--targets", "2"], "--targets", "1, not 2"),
+                                    (["--set", "speculation.draft_len=3"], "speculation.draft_len", ", not 3")):
+            done = self.run_verb("up", "--detach", *words)
+            self.assertEqual(6, done.returncode, done.stderr)
+            self.assertRegex(done.stderr, f"  {name}: it runs with .*{values}\n  try: foretoken down")
+            self.assertTrue(json.loads(self.run_verb("ps", "--json").stdout)["ready"])
+        # The same settings in other words: by variable, and said though they are the default.
+        environment = {**os.environ, "FORETOKEN_BUS_CLIENT": self.endpoint, "FORETOKEN_BUS_RUNTIME_DIR": str(self.folder) + "/"}
+        done = subprocess.run([str(BIN / "foretoken"), "up", "--detach", "--drafts", "1"], env=environment, capture_output=True,
+                              text=True, timeout=60)
+        self.assertEqual((0, True), (done.returncode, "already serving" in done.stderr), done.stderr)
+
     def test_another_address_in_the_same_runtime_folder_is_refused_by_name(self):
         other = f"tcp://127.0.0.1:{free_port()}"
         for verb, code in ((("up", "--detach"), 6), (("down",), 2)):

@@ -6,6 +6,7 @@ usage: verbs_test.py FOLDER_WITH_PROGRAMS
 import json
 import os
 import pathlib
+import re
 import resource
 import shutil
 import signal
@@ -158,6 +159,16 @@ class Verbs(unittest.TestCase):
             done = run("up", *words, "--set", f"bus.runtime_dir={self.folder}")
             self.assertEqual((2, ""), (done.returncode, done.stdout))
             self.assertIn(sentence, done.stderr)
+
+    def test_what_a_configuration_error_suggests_works(self):
+        environment = {**os.environ, "FORETOKEN_MODEL_DTYPE": "fp8"}
+        for words in (["up"], ["config", "show"], ["config", "check"]):
+            done = subprocess.run([str(BIN / "foretoken"), *words], capture_output=True, text=True, timeout=60, env=environment)
+            self.assertEqual(2, done.returncode, done.stderr)
+            suggested = re.search(r"  try: foretoken ([a-z ]+),", done.stderr).group(1)
+            helped = subprocess.run([str(BIN / "foretoken"), *suggested.split()], capture_output=True, text=True, timeout=60, env=environment)
+            self.assertEqual(0, helped.returncode, helped.stderr)
+            self.assertIn("dtype = ", helped.stdout)
 
     def test_help_shows_its_own_examples_and_fails_on_a_full_disk(self):
         for group in ("model", "bench", "config"):
