@@ -133,8 +133,9 @@ int run_model_check(const CliOptions& options) {
 }
 
 PairReport report_on_pair(const std::string& draft_folder, const std::string& target_folder) {
-  PairReport report;
-  for (const auto& finding : check_pair(inspect_model(draft_folder), inspect_model(target_folder)))
+  const ModelInfo draft = inspect_model(draft_folder), target = inspect_model(target_folder);
+  PairReport report{.cost = static_cast<double>(draft.file_bytes) / static_cast<double>(target.file_bytes)};
+  for (const auto& finding : check_pair(draft, target))
     (finding.level == PairFinding::Level::kRefuse ? report.refusals : report.warnings).push_back(finding.sentence);
   for (auto& sentence : vocabulary_findings(*value_or_throw(Tokenizer::load(draft_folder)),
                                             *value_or_throw(Tokenizer::load(target_folder))))
@@ -145,10 +146,7 @@ PairReport report_on_pair(const std::string& draft_folder, const std::string& ta
 int run_model_pair(const CliOptions& options) {
   const std::string draft_folder = model_folder(options.model.folder, "draft");
   const std::string target_folder = model_folder(options.model.other, "target");
-  const ModelInfo draft = inspect_model(draft_folder);
-  const ModelInfo target = inspect_model(target_folder);
-  const auto [refusals, warnings] = report_on_pair(draft_folder, target_folder);
-  const double cost = static_cast<double>(draft.file_bytes) / static_cast<double>(target.file_bytes);
+  const auto [refusals, warnings, cost] = report_on_pair(draft_folder, target_folder);
   if (options.output.json) {
     std::cout << to_text(OrderedJson{{"schema", "foretoken.model_pair/1"}, {"compatible", refusals.empty()},
                                      {"refusals", refusals}, {"warnings", warnings}, {"draft_to_target_bytes", cost}}, 2)

@@ -270,8 +270,10 @@ Progress printer(bool quiet) {
 // Refuses what no service could start with, before any is started.
 int refuse_unreadable_models(const Config& config) {
   try {
-    inspect_folders(config, Depth::kFiles);
-    if (config.model.draft.empty()) return kExitOk;
+    if (config.model.draft.empty() || config.model.target.empty()) {
+      inspect_folders(config, Depth::kFiles);
+      return kExitOk;
+    }
     const auto report = report_on_pair(model_folder(config.model.draft, "draft"), model_folder(config.model.target, "target"));
     for (const auto& sentence : report.refusals) std::cerr << "error: " << sentence << "\n";
     if (report.refusals.empty()) return kExitOk;

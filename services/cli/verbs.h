@@ -57,7 +57,8 @@ std::string chat_messages(const std::string& system, const std::string& user);
 // Whether a draft fits a target, in sentences: what keeps them apart, and what should be known. Throws FatalError where a
 // folder cannot be read.
 struct PairReport {
-  std::vector<std::string> refusals, warnings;
+  std::vector<std::string> refusals = {}, warnings = {};
+  double cost = 0;  // bytes that a draft step reads, of those of a target step
 };
 PairReport report_on_pair(const std::string& draft_folder, const std::string& target_folder);
 

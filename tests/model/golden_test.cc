@@ -10,6 +10,7 @@
 #include "common/base/result.h"
 #include "common/model/load_model.h"
 #include "common/model/safetensors.h"
+#include "tests/model/cpu_backend.h"
 #include "tests/model/runner.h"
 
 namespace foretoken {
@@ -61,17 +62,6 @@ std::vector<Golden> goldens_of(const std::string& name) {
                        values_of<float>(file, std::string("logits") + i)});
   }
   return goldens;
-}
-
-constexpr CpuIsa kPaths[] = {CpuIsa::kScalar, CpuIsa::kAvx2, CpuIsa::kAvx512, CpuIsa::kAvx512Bf16};
-
-// Null where this machine lacks the instructions.
-std::unique_ptr<Backend> backend_for(CpuIsa isa, int n_threads = 1) {
-  try {
-    return make_backend({.device = "cpu", .n_threads = n_threads, .isa = isa});
-  } catch (const FatalError&) {
-    return nullptr;
-  }
 }
 
 struct Agreement {
@@ -132,8 +122,8 @@ class FamilyGolden : public testing::TestWithParam<const char*> {};
 
 TEST_P(FamilyGolden, Float32LogitsAreTheReferencesOnEveryPath) {
   const auto goldens = goldens_of(GetParam());
-  for (CpuIsa isa : kPaths) {
-    auto backend = backend_for(isa);
+  for (CpuIsa isa : test::kVectorPaths) {
+    auto backend = test::backend_for(isa);
     if (!backend) continue;
     SCOPED_TRACE(backend->description());
     auto model = load_model(folder_of(GetParam()), *backend, {.dtype = WeightDType::kF32});
@@ -179,8 +169,8 @@ constexpr Precision kPrecisions[] = {{"bfloat16", WeightDType::kBf16, 0x1p-9, 0.
 
 TEST_P(FamilyGolden, NarrowerWeightsStayWithinWhatTheirDtypeAllows) {
   const auto goldens = goldens_of(GetParam());
-  for (CpuIsa isa : kPaths) {
-    auto backend = backend_for(isa);
+  for (CpuIsa isa : test::kVectorPaths) {
+    auto backend = test::backend_for(isa);
     if (!backend) continue;
     for (const Precision& precision : kPrecisions) {
       SCOPED_TRACE(backend->description() + " " + precision.name);

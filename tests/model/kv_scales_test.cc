@@ -22,6 +22,7 @@
 #include "common/model/pair.h"
 #include "common/model/quantize.h"
 #include "kernels/include/numerics.h"
+#include "tests/model/cpu_backend.h"
 #include "tests/model/edit_tensors.h"
 #include "tests/model/runner.h"
 #include "tests/support/temp_folder.h"
@@ -95,13 +96,9 @@ class KvScalesOfTheReference : public testing::TestWithParam<const char*> {
 // Weights in float32 and the same codes in the cache (the fixture's tokens were chosen so that no
 // key or value lies near the middle between two codes): what is left is float32's rounding.
 TEST_P(KvScalesOfTheReference, GiveItsLogits) {
-  for (CpuIsa isa : {CpuIsa::kScalar, CpuIsa::kAvx2, CpuIsa::kAvx512, CpuIsa::kAvx512Bf16}) {
-    std::unique_ptr<Backend> backend;
-    try {
-      backend = make_backend({.n_threads = 1, .isa = isa});
-    } catch (const FatalError&) {
-      continue;  // this machine lacks the instructions
-    }
+  for (const CpuIsa isa : test::kVectorPaths) {
+    const auto backend = test::backend_for(isa);
+    if (backend == nullptr) continue;
     SCOPED_TRACE(backend->description());
     const auto model = load_model(folder_, *backend, options_);
     const ModelConfig& c = model->config();

@@ -14,6 +14,7 @@
 #include "common/model/pair.h"
 #include "common/model/quantize.h"
 #include "common/model/safetensors.h"
+#include "tests/model/cpu_backend.h"
 #include "tests/model/runner.h"
 #include "tests/support/temp_folder.h"
 
@@ -101,13 +102,9 @@ TEST_P(QuantisedFolder, WidenedToFloat32HasTheReferencesLogits) {
 TEST_P(QuantisedFolder, AsItIsStaysWithinWhatRoundedInputsAllow) {
   const auto folder = fixtures() / "quantized" / GetParam();
   const Golden golden = golden_of(folder);
-  for (CpuIsa isa : {CpuIsa::kScalar, CpuIsa::kAvx2, CpuIsa::kAvx512, CpuIsa::kAvx512Bf16}) {
-    std::unique_ptr<Backend> backend;
-    try {
-      backend = make_backend({.n_threads = 1, .isa = isa});
-    } catch (const FatalError&) {
-      continue;  // this machine lacks the instructions
-    }
+  for (const CpuIsa isa : test::kVectorPaths) {
+    const auto backend = test::backend_for(isa);
+    if (backend == nullptr) continue;
     SCOPED_TRACE(backend->description());
     if (std::string_view(GetParam()).starts_with("fp8")) {
       try {

@@ -10,6 +10,7 @@
 #include "common/model/families.h"
 #include "common/model/init_random.h"
 #include "common/model/load_model.h"
+#include "tests/model/cpu_backend.h"
 #include "tests/model/runner.h"
 #include "tests/support/temp_folder.h"
 
@@ -63,20 +64,13 @@ class Rows : public testing::TestWithParam<Case> {
     RandomModelRecipe recipe;
     recipe.config = awkward_config(GetParam().family);
     write_random_model(folder_.path(), recipe);
-    backend_ = try_backend(1);
+    backend_ = test::backend_for(GetParam().isa);
     if (!backend_) GTEST_SKIP() << "this machine lacks the instructions";
     model_ = load(*backend_);
     tokens_ = random_tokens(5, kLength);
     expected_ = Runner(*model_, *backend_).run(tokens_, 1);  // plain decoding: one row at a time
   }
 
-  static std::unique_ptr<Backend> try_backend(int n_threads) {
-    try {
-      return make_backend({.n_threads = n_threads, .isa = GetParam().isa});
-    } catch (const FatalError&) {
-      return nullptr;
-    }
-  }
   std::unique_ptr<Model> load(Backend& backend) const {
     return load_model(folder_.path(), backend,
                       {.dtype = GetParam().dtype, .kv_dtype = GetParam().kv, .max_rows = 128});
@@ -155,7 +149,7 @@ TEST_P(Rows, NeighboursDoNotMatter) {
 TEST_P(Rows, ThreadsDoNotMatter) {
   for (int n_threads : {2, 3}) {
     SCOPED_TRACE(n_threads);
-    auto backend = try_backend(n_threads);
+    auto backend = test::backend_for(GetParam().isa, n_threads);
     auto model = load(*backend);
     expect_same(Runner(*model, *backend).run(tokens_, 1));
     expect_same(Runner(*model, *backend).run(tokens_, 16));

@@ -126,13 +126,16 @@ def id_text(request_id: Union[bytes, str]) -> str:
 
 
 def pack_request(request: dict[str, Any]) -> bytes:
-    for key, value in request.items():
-        try:
-            msgpack.packb(value)
-        except (TypeError, ValueError, OverflowError) as error:
-            kind = TypeError if isinstance(error, TypeError) else ValueError
-            raise kind(f"{key} cannot be sent: {error}") from error
-    data = msgpack.packb(request)
+    try:
+        data = msgpack.packb(request)
+    except (TypeError, ValueError, OverflowError):
+        for key, value in request.items():
+            try:
+                msgpack.packb(value)
+            except (TypeError, ValueError, OverflowError) as error:
+                kind = TypeError if isinstance(error, TypeError) else ValueError
+                raise kind(f"{key} cannot be sent: {error}") from error
+        raise
     if len(data) > MAX_REQUEST_BYTES:
         raise ForetokenError("invalid_value", f"the request has {len(data)} bytes; the limit is {MAX_REQUEST_BYTES}")
     return data
