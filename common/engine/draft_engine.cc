@@ -263,6 +263,8 @@ void DraftEngine::outgrow_if_due(Attachment& attachment) {
   attachment.confidences = {};
 }
 
+bool DraftEngine::expect(const ExpectRequest&) { return false; }
+
 void DraftEngine::detach(const DraftKey& key, Lease lease) {
   const auto at = attachments_.find(key);
   if (at != attachments_.end() && at->second->lease <= lease) forget(at);

@@ -61,6 +61,21 @@ struct FollowRequest {
   std::uint32_t budget = 0;
 };
 
+// A target's step is under way, and its device will leave the verdict on a board: of n_drafted
+// tokens of this draft's own chain after the first `base` of the sequence.
+struct ExpectRequest {
+  DraftKey key;
+  Lease lease{};
+  Position base = 0;
+  PrefixHash prefix = 0;        // of the tokens before base
+  std::uint32_t n_drafted = 0;
+  PrefixHash drafted = 0;       // of these and the drafted ones
+  std::int32_t entry = 0;
+  std::uint64_t tag = 0;
+  std::uint32_t budget = 0;     // tokens wanted after the verdict's
+  std::shared_ptr<BoardView> board;
+};
+
 enum class DraftNeed : std::uint8_t { kUnknown, kGap, kMismatch, kEvicted };
 
 // What the engine must be told before it can go on: tokens from `known`, or everything.
@@ -132,6 +147,10 @@ class DraftEngine {
   // like a record from position 0; an older one is ignored.
   DraftOutcome attach(AttachRequest request, TimePoint now);
   DraftOutcome follow(const FollowRequest& request, TimePoint now);
+  // A hint, good for the next step only: with nothing else to do that step begins where the verdict
+  // will end, before anybody here knows it. False if it is of no use: the record that follows says
+  // the same. What was guessed early is a chain like any other.
+  bool expect(const ExpectRequest& request);
   // Forgets a sequence; unknown ones and other leases are ignored.
   void detach(const DraftKey& key, Lease lease);
   // Forgets everything of a target that is gone, or of its former lives.
