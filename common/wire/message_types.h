@@ -42,6 +42,9 @@ enum class MessageType : std::uint16_t {
   kLinkAsk = 70,
   kLinkOffer = 71,
   kLinkOpen = 72,
+  kBoardOffer = 73,
+  kBoardReply = 74,
+  kRunAhead = 75,
 };
 
 enum class Role : std::uint8_t { kRouter, kTokenizer, kDraft, kTarget, kEdge, kTool };

@@ -20,6 +20,6 @@ using Message = std::variant<Hello, HelloReply, Heartbeat, HeartbeatReply, Goodb
                              Encode, Encoded, Open, Opened, Busy, Tokens, Done, Close, Failed,         //
                              StreamOpen, Decode, Text, StreamClose,                                    //
                              Attach, Propose, Proposal, Need, CloseSequence, DraftBusy,
-                             LinkAsk, LinkOffer, LinkOpen>;
+                             LinkAsk, LinkOffer, LinkOpen, BoardOffer, BoardReply, RunAhead>;
 
 }  // namespace foretoken::wire

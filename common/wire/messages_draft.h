@@ -226,4 +226,80 @@ struct LinkOpen {
   }
 };
 
+struct BoardOffer {
+  static constexpr MessageType kType = MessageType::kBoardOffer;
+  static constexpr std::string_view kName = "BoardOffer";
+  static constexpr std::string_view kDuty =
+      "target -> draft, once a link is up: device memory where its device leaves verdicts. Answer: BoardReply, "
+      "over the same connection; none where an offer is taken back.";
+  std::vector<std::uint8_t> card;
+  std::uint64_t token = 0;
+  bool operator==(const BoardOffer&) const = default;
+
+  template <class Self, class Visitor>
+  static void fields(Self& m, Visitor&& v) {
+    v(1, "card", m.card, "what the device needs to reach it, at most 256 bytes; empty = what was offered is taken back");
+    v(2, "token", m.token, "number of this offer in this life of the target");
+  }
+};
+
+struct BoardReply {
+  static constexpr MessageType kType = MessageType::kBoardReply;
+  static constexpr std::string_view kName = "BoardReply";
+  static constexpr std::string_view kDuty = "Answer to BoardOffer. A draft that opened it reads it for as long as its link is up.";
+  std::uint64_t token = 0;
+  bool opened = false;
+  std::string reason;
+  bool operator==(const BoardReply&) const = default;
+
+  template <class Self, class Visitor>
+  static void fields(Self& m, Visitor&& v) {
+    v(1, "token", m.token, "that of the offer; answers to earlier ones are dropped");
+    v(2, "opened", m.opened, "whether RunAhead is of any use");
+    v(3, "reason", m.reason, "why not, for the log");
+  }
+};
+
+struct RunAheadRecord {
+  static constexpr std::string_view kName = "RunAheadRecord";
+  SeqId seq;
+  Lease lease;
+  Position base = 0;
+  PrefixHash prefix = 0;
+  std::uint32_t n_drafted = 0;
+  PrefixHash drafted = 0;
+  std::int32_t entry = 0;
+  std::uint64_t tag = 0;
+  std::uint32_t budget = 0;
+  bool operator==(const RunAheadRecord&) const = default;
+
+  template <class Self, class Visitor>
+  static void fields(Self& m, Visitor&& v) {
+    v(1, "seq", m.seq, "the sequence, as the target numbers it");
+    v(2, "lease", m.lease, "other leases are dead: drop and count");
+    v(3, "base", m.base, "committed tokens when the step began");
+    v(4, "prefix", m.prefix, "hash of these");
+    v(5, "n_drafted", m.n_drafted, "guesses of this draft that the step verifies after them");
+    v(6, "drafted", m.drafted, "hash of the committed tokens and these guesses");
+    v(7, "entry", m.entry, "where on the board the verdict will stand");
+    v(8, "tag", m.tag, "that it will carry");
+    v(9, "budget", m.budget, "most tokens wanted ahead of the verdict's");
+  }
+};
+
+struct RunAhead {
+  static constexpr MessageType kType = MessageType::kRunAhead;
+  static constexpr std::string_view kName = "RunAhead";
+  static constexpr std::string_view kDuty =
+      "target -> draft, on the link only, while its step runs: verdicts are on their way to the board. A hint: Propose "
+      "follows all the same, and is what is answered.";
+  std::vector<RunAheadRecord> records;
+  bool operator==(const RunAhead&) const = default;
+
+  template <class Self, class Visitor>
+  static void fields(Self& m, Visitor&& v) {
+    v(1, "records", m.records, "one per sequence");
+  }
+};
+
 }  // namespace foretoken::wire
