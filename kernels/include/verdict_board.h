@@ -37,6 +37,7 @@ class VerdictBoard {
   virtual void mark() = 0;
 
   static constexpr std::size_t kMostCard = 256;
+  static constexpr std::int32_t kMostEntries = 65536;
 };
 
 class BoardView {
