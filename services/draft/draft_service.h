@@ -3,7 +3,8 @@
 // again. Work thread only; the engine is borrowed.
 //
 // A target on this machine that asks is shown a door for a link through shared memory, with a token
-// that says on the link whose it is. Answers take the link where there is one and it has room.
+// that says on the link whose it is. Answers take the link where there is one and it has room. As
+// long as it is up the target's board of verdicts may be read, too (BoardReader).
 #pragma once
 
 #include <cstdint>
@@ -17,6 +18,7 @@
 #include "common/runtime/router_link.h"
 #include "common/runtime/service.h"
 #include "common/wire/codec.h"
+#include "services/draft/board_reader.h"
 
 namespace foretoken {
 
@@ -27,6 +29,7 @@ struct DraftServiceOptions {
   Fingerprint vocabulary = 0;
   std::string memory_endpoint;  // shm:///PATH, the door for links through memory; empty = none
   std::string machine;          // its boot id; empty = not known
+  OpenBoard open_board = {};    // empty = it reads no board
 };
 
 class DraftService final : public Service {
@@ -48,7 +51,7 @@ class DraftService final : public Service {
   std::string status() const override;
 
  private:
-  using TargetKey = std::pair<WorkerId, Incarnation>;
+  using TargetKey = BoardReader::TargetKey;
   struct Target {
     Peer peer;
     std::string user;  // role:name of its key; empty where connections have none
@@ -68,6 +71,7 @@ class DraftService final : public Service {
   void on_link_ask(const TargetKey& from, const wire::LinkAsk& ask);
   void on_link_open(const TargetKey& from, const Peer& peer, const wire::LinkOpen& open);
   Targets::iterator forget(Targets::iterator target);
+  void on_board_offer(const TargetKey& from, const wire::BoardOffer& offer);
   void on_attach(const TargetKey& from, wire::Attach& attach, TimePoint now);
   void on_propose(const TargetKey& from, const wire::Propose& propose, TimePoint now);
   void answer(const TargetKey& to, const DraftOutcome& outcome);
@@ -76,6 +80,7 @@ class DraftService final : public Service {
   void step();
   wire::Heartbeat load() const;
   std::string metrics_text();
+  void count_ways();
 
   static constexpr std::size_t kMaxTargets = 1024;
 
@@ -90,6 +95,7 @@ class DraftService final : public Service {
   std::optional<SocketId> door_;  // for links through memory
   std::string why_no_door_ = "it opens no door for one";
   std::map<Peer, TargetKey> links_;
+  BoardReader boards_;
   std::uint64_t n_fallbacks_ = 0;  // answers that a link did not take
   std::uint64_t malformed_ = 0;
   std::uint64_t refused_ = 0;  // attachments of another vocabulary, speakers with another's key
@@ -98,6 +104,7 @@ class DraftService final : public Service {
   bool draining_ = false;
   DraftSnapshot counted_;
   std::uint64_t counted_fallbacks_ = 0;
+  BoardReader::Counters counted_ahead_;
 };
 
 }  // namespace foretoken

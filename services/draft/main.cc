@@ -69,7 +69,10 @@ int main(int argc, char** argv) {
         const DraftEngineOptions options =
             draft_engine_options(config, *model, free_bytes, vocabulary);
         DraftEngine engine(*model, *backend, options);
-        DraftService service(draft_service_options(config, runtime.id(), vocabulary),
+        DraftServiceOptions service_options =
+            draft_service_options(config, runtime.id(), vocabulary);
+        service_options.open_board = board_opener(*backend, n_ranks);
+        DraftService service(service_options,
                              draft_hello(folder, runtime.name(), *model, vocabulary, options),
                              engine, speaker, runtime.metrics());
         ranks->set_patience(patience);

@@ -40,6 +40,11 @@ AssignedDraft* AssignedDrafts::find(WorkerId id) {
   return it == drafts_.end() ? nullptr : &it->second;
 }
 
+const AssignedDraft* AssignedDrafts::find(WorkerId id) const {
+  const auto it = drafts_.find(id);
+  return it == drafts_.end() ? nullptr : &it->second;
+}
+
 AssignedDraft* AssignedDrafts::find(SocketId socket) {
   const auto it = std::find_if(drafts_.begin(), drafts_.end(), [&](const auto& entry) {
     return entry.second.connection.owns(socket);
@@ -97,6 +102,10 @@ TimePoint AssignedDrafts::tend(TimePoint now) {
 
 void AssignedDrafts::flush() {
   for (auto& [id, draft] : drafts_) draft.connection.flush();
+}
+
+void AssignedDrafts::flush_ahead() {
+  for (auto& [id, draft] : drafts_) draft.connection.flush_ahead();
 }
 
 }  // namespace foretoken

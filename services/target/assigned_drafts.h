@@ -42,6 +42,7 @@ class AssignedDrafts {
   std::size_t size() const { return drafts_.size(); }
   AssignedDraft& at(WorkerId id) { return drafts_.at(id); }
   AssignedDraft* find(WorkerId id);
+  const AssignedDraft* find(WorkerId id) const;
   AssignedDraft* find(SocketId socket);
   bool owns(SocketId socket) const;
   // The emptiest draft with room, one that has not just failed somebody; nothing if there is none.
@@ -55,8 +56,9 @@ class AssignedDrafts {
 
   // Links, and what waits for room. Returns when it wants to be called again.
   TimePoint tend(TimePoint now);
-  // Sends the records that were added to connections.
+  // Sends the records that were added to connections; of verdicts under way, where it can.
   void flush();
+  void flush_ahead();
 
  private:
   struct LateClose {

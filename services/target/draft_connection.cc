@@ -22,9 +22,14 @@ DraftConnection::DraftConnection(const Surroundings& around,
     : around_(around),
       name_(std::move(name)),
       socket_(around.bus.connect(endpoint, Door::kDraft)),
-      link_(around.options.choice) {}
+      link_(around.options.choice),
+      board_(around.options.card.empty() ? DraftBoard::Presence::kNone
+                                         : DraftBoard::Presence::kThere) {}
 
+// The board goes with its target: a draft that still maps it is better told than left to find out.
 void DraftConnection::close() {
+  if (board_.is_read() || board_.state() == DraftBoard::State::kOffered)
+    hand_over(socket_, wire::BoardOffer{});
   around_.bus.close(socket_);
   if (beside_ != 0) around_.bus.close(beside_);
 }
@@ -32,7 +37,16 @@ void DraftConnection::close() {
 bool DraftConnection::owns(SocketId socket) const { return socket == socket_ || is_link(socket); }
 
 bool DraftConnection::may_be_used() const {
-  return around_.options.choice != LinkChoice::kSharedMemory || link_.is_up();
+  switch (around_.options.choice) {
+    case LinkChoice::kDeviceMemory:
+      return reads_board();
+    case LinkChoice::kSharedMemory:
+      return link_.is_up();
+    case LinkChoice::kAuto:
+    case LinkChoice::kZeroMq:
+      return true;
+  }
+  return true;
 }
 
 // ---- messages
@@ -78,11 +92,28 @@ void DraftConnection::send_frame(wire::Propose& frame, Way way) {
   frame.records.clear();
 }
 
-// ---- the link
+void DraftConnection::flush_ahead() {
+  if (frame_ahead_.records.empty()) return;
+  const bool left = reads_board() && hand_over(beside_, frame_ahead_);
+  (left ? around_.counters.run_ahead_sent : around_.counters.run_ahead_dropped) +=
+      frame_ahead_.records.size();
+  frame_ahead_.records.clear();
+}
+
+// ---- the link and the board
+
+TimePoint DraftConnection::tend(TimePoint now) {
+  tend_link(now);
+  if (link_.state() == DraftLink::State::kOpening && !has_opened_)
+    return std::min(link_.due(), now + kOpenAgain);
+  tend_board(now);
+  if (!why_not().empty()) say_tier();
+  return std::min(link_.due(), board_.due());
+}
 
 // The first word before the timers: a step of ours that took longer than their patience is not the
 // draft's silence.
-TimePoint DraftConnection::tend(TimePoint now) {
+void DraftConnection::tend_link(TimePoint now) {
   say_first_word(now);
   switch (link_.tick(now)) {
     case DraftLink::Action::kNone:
@@ -98,10 +129,25 @@ TimePoint DraftConnection::tend(TimePoint now) {
       if (beside_ != 0) around_.bus.close(std::exchange(beside_, 0));
       break;
   }
-  if (link_.state() == DraftLink::State::kOpening && !has_opened_)
-    return std::min(link_.due(), now + kOpenAgain);
-  if (!link_.why_not().empty()) say_tier();
-  return link_.due();
+}
+
+void DraftConnection::tend_board(TimePoint now) {
+  if (!board_.tick(now)) return;
+  const std::uint64_t token = ++around_.counters.board_offers;
+  if (hand_over(socket_, wire::BoardOffer{.card = around_.options.card, .token = token}))
+    board_.offered(now, token);
+  else
+    board_.not_offered(now);
+}
+
+void DraftConnection::on_board_reply(const wire::BoardReply& reply, TimePoint now) {
+  const bool counts = reply.opened
+                          ? board_.opened(reply.token)
+                          : board_.refused(now, reply.token, reply.reason.substr(0, kMostReason));
+  if (!counts)
+    ++around_.counters.stale;
+  else
+    say_tier();
 }
 
 void DraftConnection::say_first_word(TimePoint now) {
@@ -132,31 +178,40 @@ void DraftConnection::on_offer(const wire::LinkOffer& offer, TimePoint now) {
 
 void DraftConnection::on_opened(SocketId socket, const wire::LinkOpen& opened, TimePoint now) {
   if (socket != beside_ || opened.token != token_ || !link_.confirmed(now))
-    ++around_.counters.stale;
-  else
-    say_tier();
+    return void(++around_.counters.stale);
+  board_.link_up(now);
+  say_tier();
 }
 
 void DraftConnection::on_closed(const std::string& why, TimePoint now) {
   beside_ = 0;
   link_.failed(now, why);
+  board_.link_down();
   say_tier();
 }
 
 std::string_view DraftConnection::tier() const {
-  if (link_.is_up()) return "shared_memory";
-  return around_.options.choice == LinkChoice::kSharedMemory ? "none" : "zeromq";
+  if (!may_be_used()) return "none";
+  if (reads_board()) return "device_memory";
+  return link_.is_up() ? "shared_memory" : "zeromq";
+}
+
+// The better one that there is not, first what it would stand on.
+std::string DraftConnection::why_not() const {
+  return link_.is_up() ? board_.why_not() : link_.why_not();
 }
 
 void DraftConnection::say_tier() {
-  const std::string now = std::string(tier()) + " " + link_.why_not();
+  if (link_.is_up() && board_.is_pending()) return;  // soon known
+  const std::string why = why_not();
+  const std::string now = std::string(tier()) + " " + why;
   if (std::exchange(said_, now) == now) return;
-  if (link_.is_up())
-    return log_info("link to a draft", {{"draft", name_}, {"tier", "shared_memory"}});
-  if (around_.options.choice == LinkChoice::kSharedMemory)
-    return log_error("a draft is not used: target.draft_link pins shared_memory",
-                     {{"draft", name_}, {"reason", link_.why_not()}});
-  log_info("link to a draft", {{"draft", name_}, {"tier", "zeromq"}, {"reason", link_.why_not()}});
+  if (!may_be_used())
+    return log_error(
+        "a draft is not used: target.draft_link pins another tier",
+        {{"draft", name_}, {"pinned", name_of(around_.options.choice)}, {"reason", why}});
+  if (why.empty()) return log_info("link to a draft", {{"draft", name_}, {"tier", tier()}});
+  log_info("link to a draft", {{"draft", name_}, {"tier", tier()}, {"reason", why}});
 }
 
 }  // namespace foretoken

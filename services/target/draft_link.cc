@@ -5,6 +5,20 @@
 
 namespace foretoken {
 
+std::string_view name_of(LinkChoice choice) {
+  switch (choice) {
+    case LinkChoice::kAuto:
+      return "auto";
+    case LinkChoice::kDeviceMemory:
+      return "device_memory";
+    case LinkChoice::kSharedMemory:
+      return "shared_memory";
+    case LinkChoice::kZeroMq:
+      return "zeromq";
+  }
+  return "";
+}
+
 DraftLink::Action DraftLink::tick(TimePoint now) {
   if (now < due()) return Action::kNone;
   switch (state_) {

@@ -5,13 +5,16 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "common/base/clock.h"
 
 namespace foretoken {
 
-// target.draft_link. A draft that cannot be reached by a pinned tier is not used.
-enum class LinkChoice : std::uint8_t { kAuto, kSharedMemory, kZeroMq };
+// target.draft_link. A draft that cannot be reached by a pinned tier is not used. Device memory is
+// a board beside a link through shared memory.
+enum class LinkChoice : std::uint8_t { kAuto, kDeviceMemory, kSharedMemory, kZeroMq };
+std::string_view name_of(LinkChoice choice);  // as the configuration spells it
 
 class DraftLink {
  public:

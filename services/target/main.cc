@@ -27,10 +27,10 @@ int main(int argc, char** argv) {
         if (n_ranks > 1 && config.target.pin)
           throw FatalError(ErrorCode::kConfig,
                            "target.pin: ranks of one host would take the same cores");
+        (void)link_choice(config.target);  // what cannot be is said before ranks or a model are there
         const std::optional<int> rank = started_rank();
         if (n_ranks > 1 && !rank) return launch_ranks(target_ranks(config.target, runtime.name()));
         if (n_ranks > 1) join_launcher(*rank);
-        (void)link_choice(config.target);  // what cannot be is said before a model is loaded
         const auto ranks = n_ranks > 1 ? make_mpi_collective(n_ranks) : make_self_collective();
         if (n_ranks > 1 && rank == 0) runtime.progress("all ranks have met");
         const auto tokenizer = value_or_throw(Tokenizer::load(folder));
@@ -53,6 +53,7 @@ int main(int argc, char** argv) {
           log_info("ranks add", {{"ranks", n_ranks}, {"by", model->rank_sums()}});
         if (ranks->rank() == 0 && !model->config().kv_scales.empty())
           log_info("KV scales", {{"are", model->config().kv_scales}});
+        const auto board = make_draft_board(config, *backend);
         const std::uint64_t free_bytes = least_of(*ranks, backend->free_bytes());
         const Duration patience = std::chrono::milliseconds(config.target.rank_deadline_ms);
         if (ranks->rank() != 0) {
@@ -66,7 +67,7 @@ int main(int argc, char** argv) {
                               model->config().vocab_size)};
 
         wire::Speaker speaker = runtime.speaker();
-        DraftProposer drafts(draft_pool_options(config, *model, vocabulary), speaker);
+        DraftProposer drafts(draft_pool_options(config, *model, vocabulary, board.get()), speaker);
         NgramProposer ngram(ngram_config(config.speculation));
         PredictionProposer prediction;
         const TargetEngineOptions options =

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "common/base/log.h"
 #include "common/config/resolve.h"
 #include "common/kv/kv_size.h"
 #include "common/model/config.h"
@@ -18,6 +19,9 @@ namespace {
 
 // A cache larger than all places filled four times over only costs address space.
 constexpr std::int64_t kCacheTurns = 4;
+
+// Entries of the board for each place: a step may begin before a draft has read the one before.
+constexpr std::int32_t kBoardTurns = 4;
 
 PrefixHash root_of(const Model& model, const TargetVocabulary& vocabulary) {
   return prefix_hash_root(model.fingerprint(), vocabulary.vocabulary);
@@ -85,22 +89,41 @@ TargetEngineOptions target_engine_options(const Config& config,
 }
 
 LinkChoice link_choice(const TargetSection& target) {
-  if (target.draft_link == "cuda_ipc")
-    throw FatalError(ErrorCode::kConfig,
-                     "target.draft_link = \"cuda_ipc\": this version has no link through device "
-                     "memory; \"auto\", \"shared_memory\" and \"zeromq\" work");
   if (target.draft_link == "zeromq") return LinkChoice::kZeroMq;
-  if (target.draft_link != "shared_memory") return LinkChoice::kAuto;
+  const bool on_device = target.draft_link == "device_memory";
+  if (!on_device && target.draft_link != "shared_memory") return LinkChoice::kAuto;
+  const std::string key = "target.draft_link = \"" + target.draft_link + "\"";
+  if (on_device && target.tensor_parallel > 1)
+    throw FatalError(ErrorCode::kConfig,
+                     key +
+                         " needs target.tensor_parallel = 1: of several ranks no device has a "
+                         "verdict before the host");
   if (const std::string why = MemoryLinks::why_unavailable(); !why.empty())
-    throw FatalError(ErrorCode::kUnavailable,
-                     "target.draft_link = \"shared_memory\" is not to be had on this machine: " +
-                         why);
-  return LinkChoice::kSharedMemory;
+    throw FatalError(ErrorCode::kUnavailable, key + " is not to be had on this machine: " + why);
+  return on_device ? LinkChoice::kDeviceMemory : LinkChoice::kSharedMemory;
+}
+
+std::unique_ptr<VerdictBoard> make_draft_board(const Config& config, Backend& backend) {
+  const LinkChoice choice = link_choice(config.target);
+  const bool is_pinned = choice == LinkChoice::kDeviceMemory;
+  const bool gains = choice == LinkChoice::kAuto && config.target.tensor_parallel == 1 &&
+                     backend.gains_by_boards();
+  if (!is_pinned && !gains) return nullptr;
+  std::string why;
+  auto board =
+      backend.make_board(kBoardTurns * static_cast<std::int32_t>(config.limits.max_running), why);
+  if (board == nullptr && is_pinned)
+    throw FatalError(
+        ErrorCode::kUnavailable,
+        "target.draft_link = \"device_memory\" is not to be had on this device: " + why);
+  if (board == nullptr) log_info("no board for verdicts", {{"reason", why}});
+  return board;
 }
 
 DraftPoolOptions draft_pool_options(const Config& config,
                                     const Model& model,
-                                    const TargetVocabulary& vocabulary) {
+                                    const TargetVocabulary& vocabulary,
+                                    const VerdictBoard* board) {
   DraftPoolOptions options{.vocabulary = vocabulary.vocabulary,
                            .prefix_root = root_of(model, vocabulary),
                            .end_tokens = model.config().eos_token_ids,
@@ -108,6 +131,9 @@ DraftPoolOptions draft_pool_options(const Config& config,
                            .link = {.choice = link_choice(config.target),
                                     .machine = boot_id(),
                                     .folder = runtime_directory(config.bus)}};
+  if (board != nullptr)
+    for (const std::byte byte : board->card())
+      options.link.card.push_back(std::to_integer<std::uint8_t>(byte));
   if (config.speculation.draft_deadline_ms != 0) {
     const auto deadline = std::chrono::milliseconds(config.speculation.draft_deadline_ms);
     options.rules.miss_floor = options.rules.miss_ceiling = deadline;

@@ -1,7 +1,8 @@
 // From configuration and a loaded model to what the target's parts are made with. Pure arithmetic
-// over facts; main calls it once. It makes nothing itself.
+// over facts; main calls it once. It makes nothing itself but the board.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "common/config/sections.h"
@@ -35,9 +36,14 @@ TargetEngineOptions target_engine_options(const Config& config,
                                           const TargetVocabulary& vocabulary);
 // FatalError where target.draft_link pins what this build or machine has not.
 LinkChoice link_choice(const TargetSection& target);
+// Where this target's device leaves verdicts for drafts beside it; null where that gains nothing or
+// is not wanted. FatalError where it is pinned and cannot be.
+std::unique_ptr<VerdictBoard> make_draft_board(const Config& config, Backend& backend);
+// `board` may be null.
 DraftPoolOptions draft_pool_options(const Config& config,
                                     const Model& model,
-                                    const TargetVocabulary& vocabulary);
+                                    const TargetVocabulary& vocabulary,
+                                    const VerdictBoard* board);
 NgramConfig ngram_config(const SpeculationSection& speculation);
 // What a request gets that does not say, unless model.generation_config is "none".
 wire::SamplingDefaults sampling_defaults(const Config& config, const ModelConfig& model);

@@ -518,11 +518,20 @@ void TargetService::count_links() {
                {{"draft", key.first}, {"tier", key.second}})
         .set(value);
   links_seen_ = std::move(now);
-  const DraftCounters& counters = drafts_.counters();
-  metrics_
-      .counter("draft_link_fallbacks_total",
-               "Messages that a link did not take: sent over ZeroMQ.")
-      .add(static_cast<double>(counters.fallbacks - std::exchange(counted_fallbacks_, counters.fallbacks)));
+  const DraftCounters former = std::exchange(counted_drafts_, drafts_.counters());
+  const auto add = [](Counter counter, std::uint64_t before, std::uint64_t after) {
+    counter.add(static_cast<double>(after - before));
+  };
+  add(metrics_.counter("draft_link_fallbacks_total",
+                       "Messages that a link did not take: sent over ZeroMQ."),
+      former.fallbacks, counted_drafts_.fallbacks);
+  const auto run_ahead = [&](const char* outcome) {
+    return metrics_.counter("run_ahead_total",
+                            "Verdicts on their way to the board, told to drafts or not.",
+                            {{"outcome", outcome}});
+  };
+  add(run_ahead("sent"), former.run_ahead_sent, counted_drafts_.run_ahead_sent);
+  add(run_ahead("dropped"), former.run_ahead_dropped, counted_drafts_.run_ahead_dropped);
 }
 
 }  // namespace foretoken

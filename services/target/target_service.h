@@ -101,7 +101,7 @@ class TargetService final : public Service {
   std::vector<std::uint32_t> step_us_;  // of recent steps, a ring
   std::size_t n_steps_ = 0;
   TargetSnapshot counted_;  // what the metrics have counted so far
-  std::uint64_t counted_fallbacks_ = 0;
+  DraftCounters counted_drafts_;
   std::map<std::pair<std::string, std::string>, double> links_seen_;  // by draft and tier
 };
 

@@ -108,6 +108,15 @@ TEST_F(ConfigTest, ReportsEveryErrorWithItsPlace) {
   EXPECT_THAT(loaded.errors, Contains(HasSubstr("model.max_model_len must be a whole number")));
 }
 
+TEST_F(ConfigTest, NamesTheWaysToADraftForAWordThatIsNone) {
+  for (const char* good : {"auto", "device_memory", "shared_memory", "zeromq"})
+    EXPECT_THAT(load("", {}, {std::string("target.draft_link=") + good}).errors, IsEmpty()) << good;
+  EXPECT_THAT(load("", {}, {"target.draft_link=cuda_ipc"}).errors,
+              ElementsAre(AllOf(HasSubstr("target.draft_link"), HasSubstr("device_memory"))));
+  EXPECT_THAT(load("", {}, {"target.draft_link=device_memry"}).errors,
+              ElementsAre(HasSubstr("did you mean \"device_memory\"?")));
+}
+
 TEST_F(ConfigTest, RefusesEndpointsThatNoServiceCouldTake) {
   for (const char* key : {"bus.router", "bus.client", "bus.draft"})
     for (const char* bad :

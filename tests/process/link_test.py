@@ -149,10 +149,16 @@ class Links(unittest.TestCase):
         with open(os.path.join(system.folder, f"{name}.log"), errors="replace") as lines:
             return lines.read()
 
+    def run_ahead(self, client, service, outcome):
+        """Verdicts of which a target told its drafts before they existed, or a draft heard."""
+        return sum(float(line.rsplit(" ", 1)[1]) for line in client.ask(op="metrics")["metrics_text"].split("\n")
+                   if line.startswith("foretoken_run_ahead_total") and f'outcome="{outcome}"' in line and f'"{service}"' in line)
+
     # ---- tiers
 
     def test_every_tier_gives_the_plain_text_and_is_shown(self):
-        for choice, shown in (("auto", "shared_memory"), ("shared_memory", "shared_memory"), ("zeromq", "zeromq")):
+        for choice, shown in (("auto", "shared_memory"), ("device_memory", "device_memory"),
+                              ("shared_memory", "shared_memory"), ("zeromq", "zeromq")):
             with self.subTest(choice):
                 system = self.system(f"target.draft_link={choice}")
                 system.start("router", "tokenizer", "draft", "target")
@@ -162,7 +168,11 @@ class Links(unittest.TestCase):
                 client = Client(system)
                 for service in ("draft-0", "target-0"):
                     sent = self.sent_beside(client, service)
-                    (self.assertGreater if shown == "shared_memory" else self.assertEqual)(sent, 0, service)
+                    (self.assertEqual if shown == "zeromq" else self.assertGreater)(sent, 0, service)
+                for service, outcome in (("target-0", "sent"), ("draft-0", "used")):
+                    told = self.run_ahead(client, service, outcome)
+                    (self.assertGreater if shown == "device_memory" else self.assertEqual)(told, 0, service)
+                self.assertEqual(0, self.run_ahead(client, "draft-0", "refused"))
                 self.assertEqual(1, sum(1 for line in client.ask(op="metrics")["metrics_text"].split("\n")
                                         if line.startswith("foretoken_draft_link{") and f'tier="{shown}"' in line and line.endswith(" 1")))
                 client.close()
@@ -173,12 +183,12 @@ class Links(unittest.TestCase):
     def test_a_pinned_tier_that_cannot_be_had_is_refused_at_start(self):
         system = self.system()
         command = [os.path.join(BIN, "foretoken-target"), "--config", "/dev/null"]
-        for setting in (*system.settings, "target.draft_link=cuda_ipc"):
+        for setting in (*system.settings, "target.draft_link=device_memory", "target.tensor_parallel=2"):
             command += ["--set", setting]
         ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
         self.assertEqual(78, ended.returncode)
         self.assertIn("target.draft_link", ended.stderr)
-        self.assertIn("device memory", ended.stderr)
+        self.assertIn("target.tensor_parallel", ended.stderr)
 
     def test_a_draft_that_the_pinned_tier_does_not_reach_is_not_used(self):
         router, draft = (f"tcp://127.0.0.1:{free_port()}" for _ in range(2))
@@ -204,15 +214,20 @@ class Links(unittest.TestCase):
     # ---- deaths
 
     def test_killing_the_draft_twenty_times_changes_nothing(self):
+        self.kill_the_draft("shared_memory", KILLS, self.system())
+
+    def test_killing_a_draft_that_waits_for_verdicts_changes_nothing(self):
+        self.kill_the_draft("device_memory", max(1, KILLS // 4), self.system("target.draft_link=device_memory"))
+
+    def kill_the_draft(self, tier, kills, system):
         chance = random.Random(SEED)
-        system = self.system()
         system.start("router", "tokenizer", "draft", "target")
         system.wait_ready()
-        self.linked(system, "draft-0 shared_memory")
+        self.linked(system, f"draft-0 {tier}")
         client = Client(system)
         truth = plain_answers(client, STREAMS, max_tokens=512)
         met = links = 0
-        for _ in range(KILLS):
+        for _ in range(kills):
             ids = [client.send(request(i, max_tokens=512, stream=True)) for i in range(STREAMS)]
             wait_for(lambda: list(client.pump(0.002)), "the first piece")
             end = time.monotonic() + chance.uniform(0.0, 0.1)
@@ -223,11 +238,13 @@ class Links(unittest.TestCase):
             system.start("draft")
             for plain, one in zip(truth, ids):
                 self.assertEqual((plain["text"], plain["token_ids"]), text_of(client.wait(one, patience=120)))
-            self.linked(system, "draft-0 shared_memory")
+            self.linked(system, f"draft-0 {tier}")
             links += 1
-        self.assertGreater(met, KILLS, "the kills must meet running streams")
+        self.assertGreater(met, kills, "the kills must meet running streams")
         self.same_as_plain(system)
-        print(f"seed {SEED}: {KILLS} kills met {met} running streams; the link came back {links} times")
+        if tier == "device_memory":
+            self.assertGreater(self.run_ahead(client, "draft-0", "used"), 0, "its last life reads the board, too")
+        print(f"seed {SEED}: {kills} kills met {met} running streams; the link came back {links} times")
         client.close()
 
     def test_a_target_that_is_killed_leaves_nothing_behind(self):

@@ -414,11 +414,15 @@ class LinkedDraftTest : public DraftProposerTest {
     configure_log(LogLevel::kError, LogFormat::kText, "test");
     DraftProposerTest::SetUp();
   }
-  void use(LinkChoice choice) {
+  void use(LinkChoice choice, std::vector<std::uint8_t> card = {}) {
     drafts.~DraftProposer();
+    bus.sockets.clear();
     new (&drafts) DraftProposer({.vocabulary = kVocabulary,
                                  .prefix_root = kRoot,
-                                 .link = {.choice = choice, .machine = "here", .folder = "/run/x"}},
+                                 .link = {.choice = choice,
+                                          .machine = "here",
+                                          .folder = "/run/x",
+                                          .card = std::move(card)}},
                                 speaker);
     drafts.start(bus);
   }
@@ -431,7 +435,8 @@ class LinkedDraftTest : public DraftProposerTest {
     FAIL() << "no link";
   }
   // Asked, offered, opened and confirmed.
-  void link(std::uint64_t draft = 1) {
+  void link(const std::string& shown = "shared_memory") {
+    const std::uint64_t draft = 1;
     drafts.turn(bus.now());
     const auto asks = bus.take<wire::LinkAsk>(endpoint(draft));
     ASSERT_EQ(1u, asks.size());
@@ -442,7 +447,7 @@ class LinkedDraftTest : public DraftProposerTest {
     ASSERT_EQ(1u, opens.size());
     EXPECT_EQ(4711u, opens[0].token);
     say_beside(draft, opens[0]);
-    ASSERT_EQ("shared_memory", tier());
+    ASSERT_EQ(shown, tier());
   }
   std::string tier() {
     const auto links = drafts.links();
@@ -654,6 +659,211 @@ TEST_F(LinkedDraftTest, TheLinkEndsWithTheDraft) {
   link();
   drafts.unassign(WorkerId{1}, Incarnation{1});
   EXPECT_TRUE(bus.sockets.empty());
+}
+
+// ---- verdicts before their time
+
+class BoardedDraftTest : public LinkedDraftTest {
+ protected:
+  void SetUp() override {
+    LinkedDraftTest::SetUp();
+    use(LinkChoice::kAuto, kCard);
+    assign(1);
+  }
+  // The offer that is under way; 0 if there is none.
+  std::uint64_t offered() {
+    drafts.turn(bus.now());
+    const auto offers = bus.take<wire::BoardOffer>(endpoint(1));
+    if (offers.size() != 1) return 0;
+    EXPECT_EQ(kCard, offers[0].card);
+    return offers[0].token;
+  }
+  void link_and_read(const std::string& shown = "shared_memory") {
+    link(shown);
+    tell(1, wire::BoardReply{.token = offered(), .opened = true});
+    ASSERT_EQ("device_memory", tier());
+  }
+  void lose_link() {
+    const SocketId former = beside();
+    bus.close(former);
+    drafts.on_closed(former, "it died");
+  }
+  static VerdictNotice notice(std::uint64_t seq = 1) {
+    return {.seq = SeqId{seq},
+            .base = 3,
+            .prefix = 4,
+            .n_drafted = 2,
+            .drafted = 5,
+            .entry = 6,
+            .tag = 7,
+            .budget = 8};
+  }
+  void announce(const std::vector<VerdictNotice>& notices) { drafts.announce(notices); }
+  static const std::vector<std::uint8_t> kCard;
+};
+const std::vector<std::uint8_t> BoardedDraftTest::kCard{1, 2, 3};
+
+TEST_F(BoardedDraftTest, IsOfferedTheBoardOnceTheLinkIsUp) {
+  EXPECT_EQ(0u, offered()) << "without a link nobody could say what stands there";
+  link();
+  EXPECT_EQ("shared_memory", tier());
+  const std::uint64_t token = offered();
+  EXPECT_NE(0u, token);
+  EXPECT_EQ(0u, offered()) << "once";
+  tell(1, wire::BoardReply{.token = token, .opened = true});
+  EXPECT_EQ("device_memory", tier());
+}
+
+TEST_F(BoardedDraftTest, ATargetWithoutABoardOffersNone) {
+  use(LinkChoice::kAuto);
+  assign(1);
+  link();
+  EXPECT_EQ(0u, offered());
+  tell(1, wire::BoardReply{.token = 1, .opened = true});
+  EXPECT_EQ("shared_memory", tier());
+  EXPECT_EQ(1u, drafts.counters().stale);
+}
+
+TEST_F(BoardedDraftTest, ReadsItForSequencesThatItIsKnownToHave) {
+  open(1);
+  make_active();
+  EXPECT_FALSE(drafts.reads_board(SeqId{1})) << "no link";
+  link_and_read();
+  EXPECT_TRUE(drafts.reads_board(SeqId{1}));
+  EXPECT_FALSE(drafts.reads_board(SeqId{2})) << "nobody's";
+  open(2);
+  EXPECT_FALSE(drafts.reads_board(SeqId{2})) << "opening";
+  tell(1, wire::DraftBusy{.seq = SeqId{1}, .lease = Lease{1}, .retry_after_us = 100'000});
+  EXPECT_FALSE(drafts.reads_board(SeqId{1})) << "it asked for a pause";
+}
+
+TEST_F(BoardedDraftTest, HearsOfVerdictsUnderWayOverTheLinkInOneFrame) {
+  open(1);
+  make_active();
+  link_and_read();
+  open(2);
+  announce({notice(1), notice(2)});
+  const auto frames = bus.take<wire::RunAhead>(kDoor);
+  ASSERT_EQ(1u, frames.size());
+  const std::vector<wire::RunAheadRecord> expected{{.seq = SeqId{1},
+                                                    .lease = Lease{1},
+                                                    .base = 3,
+                                                    .prefix = 4,
+                                                    .n_drafted = 2,
+                                                    .drafted = 5,
+                                                    .entry = 6,
+                                                    .tag = 7,
+                                                    .budget = 8}};
+  EXPECT_EQ(expected, frames[0].records);
+  EXPECT_EQ(1u, drafts.counters().run_ahead_sent);
+  EXPECT_EQ(1u, drafts.counters().run_ahead_dropped) << "2 is opening";
+}
+
+TEST_F(BoardedDraftTest, WhatTheLinkDoesNotTakeIsNotSaidAtAll) {
+  open(1);
+  make_active();
+  link_and_read();
+  bus.full = kDoor;
+  announce({notice()});
+  EXPECT_TRUE(bus.take<wire::RunAhead>(endpoint(1)).empty()) << "it would come too late";
+  EXPECT_EQ(0u, drafts.counters().run_ahead_sent);
+  EXPECT_EQ(1u, drafts.counters().run_ahead_dropped);
+  bus.full.clear();
+  announce({notice()});
+  const auto frames = bus.take<wire::RunAhead>(kDoor);
+  ASSERT_EQ(1u, frames.size());
+  EXPECT_EQ(1u, frames[0].records.size()) << "what was dropped stays so";
+}
+
+TEST_F(BoardedDraftTest, TheBoardGoesWithTheLinkAndAnEarlierAnswerDoesNotCount) {
+  open(1);
+  make_active();
+  link();
+  const std::uint64_t former = offered();
+  lose_link();
+  EXPECT_EQ("zeromq", tier());
+  bus.clock.advance(DraftLink::kFirstPause);
+  link();
+  const std::uint64_t token = offered();
+  EXPECT_NE(former, token);
+  tell(1, wire::BoardReply{.token = former, .opened = true});
+  EXPECT_EQ("shared_memory", tier());
+  EXPECT_FALSE(drafts.reads_board(SeqId{1}));
+  tell(1, wire::BoardReply{.token = token, .opened = true});
+  EXPECT_TRUE(drafts.reads_board(SeqId{1}));
+  lose_link();
+  EXPECT_FALSE(drafts.reads_board(SeqId{1}));
+  announce({notice()});
+  EXPECT_EQ(1u, drafts.counters().run_ahead_dropped);
+}
+
+TEST_F(BoardedDraftTest, OffersOfTheSameDraftAssignedAnewAreNotMistaken) {
+  link();
+  const std::uint64_t former = offered();
+  drafts.unassign(WorkerId{1}, Incarnation{1});
+  assign(1);
+  link();
+  EXPECT_NE(former, offered());
+  tell(1, wire::BoardReply{.token = former, .opened = true});
+  EXPECT_EQ("shared_memory", tier());
+}
+
+TEST_F(BoardedDraftTest, ARefusalCostsTheBoardOnly) {
+  open(1);
+  make_active();
+  link();
+  tell(1, wire::BoardReply{.token = offered(), .reason = "another device"});
+  EXPECT_EQ("shared_memory", tier());
+  EXPECT_EQ(DraftState::kActive, state());
+  EXPECT_EQ(0u, offered());
+  bus.clock.advance(DraftBoard::kLongestPause);
+  EXPECT_NE(0u, offered()) << "by and by";
+}
+
+TEST_F(BoardedDraftTest, AnOfferThatTheConnectionDroppedIsMadeAgain) {
+  link();
+  const std::uint64_t token = offered();
+  wire::Speaker own{WorkerId{9}, Incarnation{9}};
+  const wire::BoardOffer offer{.card = kCard, .token = token};
+  for (const auto& [socket, where] : bus.sockets)
+    if (where == endpoint(1)) drafts.on_dropped(socket, wire::encode(own, {}, offer));
+  bus.clock.advance(DraftBoard::kOfferAgain);
+  EXPECT_NE(0u, offered());
+}
+
+TEST_F(BoardedDraftTest, IsTakenBackFromADraftThatLeaves) {
+  link_and_read();
+  drafts.unassign(WorkerId{1}, Incarnation{1});
+  const auto offers = bus.take<wire::BoardOffer>(endpoint(1));
+  ASSERT_EQ(1u, offers.size());
+  EXPECT_TRUE(offers[0].card.empty());
+}
+
+TEST_F(BoardedDraftTest, PinnedItKeepsSequencesAwayFromADraftThatDoesNotReadIt) {
+  use(LinkChoice::kDeviceMemory, kCard);
+  assign(1);
+  open(1);
+  link("none");
+  const std::uint64_t token = offered();
+  EXPECT_TRUE(bus.take<wire::Attach>(endpoint(1)).empty());
+  tell(1, wire::BoardReply{.token = token, .reason = "another device"});
+  ask(1, {8});
+  EXPECT_EQ("none", tier());
+  EXPECT_TRUE(bus.take<wire::Attach>(endpoint(1)).empty());
+}
+
+TEST_F(BoardedDraftTest, PinnedItAttachesWhenItIsReadAndLetsGoWhenTheLinkIsOver) {
+  use(LinkChoice::kDeviceMemory, kCard);
+  assign(1);
+  open(1);
+  link_and_read("none");
+  ask(1, {8});
+  EXPECT_EQ(1u, bus.take<wire::Attach>(endpoint(1)).size());
+  make_active();
+  EXPECT_TRUE(drafts.reads_board(SeqId{1}));
+  lose_link();
+  EXPECT_EQ(DraftState::kDetached, state());
+  EXPECT_EQ("none", tier());
 }
 
 }  // namespace

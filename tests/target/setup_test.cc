@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <cstring>
 
 #include "common/model/init_random.h"
 #include "common/transport/memory_links.h"
+#include "tests/support/scripted_model.h"
 #include "tests/support/temp_folder.h"
 
 namespace foretoken {
@@ -50,14 +52,45 @@ TEST(LinkChoice, PinsWhatIsThereAndRefusesByNameWhatIsNot) {
     EXPECT_EQ(link_choice(target), LinkChoice::kSharedMemory);
   else
     EXPECT_THROW(link_choice(target), FatalError);
-  target.draft_link = "cuda_ipc";
+  target.draft_link = "device_memory";
+  if (MemoryLinks::why_unavailable().empty()) {
+    EXPECT_EQ(link_choice(target), LinkChoice::kDeviceMemory);
+  }
+  target.tensor_parallel = 2;
   try {
     link_choice(target);
     FAIL() << "it pretends";
   } catch (const FatalError& error) {
     EXPECT_EQ(error.code(), ErrorCode::kConfig);
     EXPECT_NE(std::string(error.what()).find("target.draft_link"), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find("target.tensor_parallel"), std::string::npos);
   }
+}
+
+TEST(DraftBoardOf, IsMadeWhereItIsPinnedOrGains) {
+  const auto backend = make_backend({.n_threads = 1});
+  Config config;
+  config.limits.max_running = 3;
+  for (const char* word : {"zeromq", "shared_memory", "auto"}) {
+    config.target.draft_link = word;
+    EXPECT_EQ(make_draft_board(config, *backend), nullptr) << word << ", on CPUs";
+  }
+  config.target.draft_link = "device_memory";
+  const auto board = make_draft_board(config, *backend);
+  ASSERT_NE(board, nullptr);
+  EXPECT_EQ(board->n_entries(), 12) << "four for each place";
+}
+
+TEST(DraftBoardOf, ItsCardIsWhatDraftsAreOffered) {
+  const auto backend = make_backend({.n_threads = 1});
+  Config config;
+  config.target.draft_link = "device_memory";
+  const auto board = make_draft_board(config, *backend);
+  const ScriptedModel model{ScriptedOptions{}};
+  const DraftPoolOptions options = draft_pool_options(config, model, {}, board.get());
+  ASSERT_EQ(options.link.card.size(), board->card().size());
+  EXPECT_EQ(std::memcmp(options.link.card.data(), board->card().data(), board->card().size()), 0);
+  EXPECT_TRUE(draft_pool_options(config, model, {}, nullptr).link.card.empty());
 }
 
 TEST(SamplingOf, IsWhatTheModelSaysAndTheUsualElse) {
