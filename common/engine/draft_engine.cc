@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <utility>
 
 #include "common/base/check.h"
 #include "common/model/config.h"
@@ -72,6 +73,8 @@ struct DraftEngine::Attachment {
   bool has_guessed = false;        // since it last answered
   std::optional<Epoch> overtaken;  // a record whose answer was not complete when the next one came
   bool is_stuck = false;           // no token may follow: until the next record
+  std::optional<ExpectRequest> expected;  // until the next record, or an early step
+  std::optional<Position> told;    // where the chain has a token that its target chose
   std::uint32_t n_emitted = 0;     // chain length last sent
   std::uint64_t turn = 0;          // when it last had rows
   TimePoint heard{};
@@ -97,6 +100,7 @@ DraftEngine::DraftEngine(Model& model, Backend& backend, const DraftEngineOption
   // Ranks choose on the host, so there they are asked step by step.
   may_chain_ =
       options_.max_chained > 1 && model.ranks() == nullptr && options_.emission == Emission::kWhole;
+  may_expect_ = model.ranks() == nullptr && options_.emission == Emission::kWhole;
 }
 
 DraftEngine::~DraftEngine() = default;
@@ -209,6 +213,7 @@ DraftOutcome DraftEngine::apply(Attachment& attachment,
     return need(attachment, DraftNeed::kMismatch);
 
   ++totals_.n_follows;
+  attachment.expected.reset();
   if (attachment.owes_answer && attachment.has_guessed && request.epoch > attachment.epoch)
     attachment.overtaken = attachment.epoch;
   attachment.epoch = std::max(attachment.epoch, request.epoch);
@@ -238,6 +243,9 @@ void DraftEngine::take_in(Attachment& attachment, std::span<const TokenId> commi
       std::mismatch(committed.begin(), committed.end(), chain.begin(), chain.end());
   const auto n_agreed = static_cast<std::uint32_t>(differs.first - committed.begin());
   totals_.n_kept += n_agreed;
+  if (attachment.told && *attachment.told < attachment.known + n_agreed) --totals_.n_kept;
+  if (attachment.told && *attachment.told < attachment.known + committed.size())
+    attachment.told.reset();
   if (n_agreed == committed.size()) {
     attachment.confidences.erase(attachment.confidences.begin(),
                                  attachment.confidences.begin() + n_agreed);
@@ -263,7 +271,23 @@ void DraftEngine::outgrow_if_due(Attachment& attachment) {
   attachment.confidences = {};
 }
 
-bool DraftEngine::expect(const ExpectRequest&) { return false; }
+bool DraftEngine::expect(const ExpectRequest& request) {
+  const auto at = attachments_.find(request.key);
+  if (at == attachments_.end() || !may_expect_) return false;
+  Attachment& a = *at->second;
+  const bool is_ours = a.lease == request.lease && a.known == request.base &&
+                       a.prefix == request.prefix && request.n_drafted <= a.n_chain() &&
+                       prefix_hash_extend(a.prefix, a.chain().first(request.n_drafted)) ==
+                           request.drafted;
+  const bool is_possible = request.board != nullptr && request.entry >= 0 &&
+                           request.entry < request.board->n_entries() && request.budget > 0 &&
+                           a.has_cache && a.rules.is_steady() &&
+                           a.known + request.n_drafted + 1 < max_len_;
+  if (!is_ours || !is_possible) return false;
+  a.expected = request;
+  a.expected->budget = std::min(request.budget, options_.max_ahead);
+  return true;
+}
 
 void DraftEngine::detach(const DraftKey& key, Lease lease) {
   const auto at = attachments_.find(key);
@@ -334,7 +358,7 @@ bool DraftEngine::wants_rows(const Attachment& attachment) const {
 
 bool DraftEngine::has_work() const {
   return std::any_of(attachments_.begin(), attachments_.end(), [&](const auto& entry) {
-    return entry.second->owes_answer || wants_rows(*entry.second);
+    return entry.second->owes_answer || wants_rows(*entry.second) || entry.second->expected;
   });
 }
 
@@ -345,9 +369,11 @@ const DraftOutput& DraftEngine::step(TimePoint now) {
   expire(now);
   if (emit_overtaken()) return output_;  // these have waited a whole round
   fill_step(now);
+  BoardView* board = step_.n_slices() > 0 || has_answer() ? nullptr : fill_early_step();
   if (step_.n_slices() > 0) {
-    step_.run();
-    for (std::size_t i = 0; i < in_step_.size(); ++i) extend(*in_step_[i], i);
+    step_.run(board);
+    for (std::size_t i = 0; i < in_step_.size(); ++i)
+      board == nullptr ? extend(*in_step_[i], i) : extend_early(*in_step_[i], i);
     output_.n_rows = static_cast<std::uint32_t>(step_.plan().tokens.size());
     output_.n_steps = 1 + step_.plan().n_ahead;
     output_.n_rows += step_.plan().n_ahead * static_cast<std::uint32_t>(step_.n_slices());
@@ -483,21 +509,108 @@ void DraftEngine::extend(Attachment& attachment, std::size_t slice) {
     attachment.is_stuck = false;
     return step_.commit(slice, plan.n_known);
   }
-  std::uint32_t n_fed = plan.n_known;
+  const std::uint32_t n_fed = append_choices(attachment, slice, plan.n_known);
+  step_.commit(slice, std::span<const TokenId>(attachment.tokens).subspan(plan.start, n_fed));
+}
+
+// The choices after the n_fed tokens that its rows were given. Returns how many it was given then.
+std::uint32_t DraftEngine::append_choices(Attachment& attachment,
+                                          std::size_t slice,
+                                          std::uint32_t n_fed) {
   for (std::uint32_t k = 0;; ++k, ++n_fed) {
     const Choice& choice = step_.chained(slice, k);
     attachment.is_stuck = choice.token < 0;
-    if (attachment.is_stuck) {
-      --n_fed;  // its row is asked again when something has changed
-      break;
-    }
+    if (attachment.is_stuck) return n_fed - 1;  // its row is asked again when something has changed
     attachment.tokens.push_back(choice.token);
     attachment.confidences.push_back(confidence_byte(choice.logprob));
     attachment.has_guessed = true;
     ++output_.n_drafted;
-    if (k == step_.plan().n_ahead || !can_grow(attachment)) break;
+    if (k == step_.plan().n_ahead || !can_grow(attachment)) return n_fed;
   }
-  step_.commit(slice, std::span<const TokenId>(attachment.tokens).subspan(plan.start, n_fed));
+}
+
+// ---- guessing before the verdict is known ----
+
+bool DraftEngine::has_answer() const {
+  return std::any_of(attachments_.begin(), attachments_.end(), [&](const auto& entry) {
+    return entry.second->owes_answer && !can_grow(*entry.second);
+  });
+}
+
+// A step that waits for the board of a target, if nobody else could come to want one meanwhile: all
+// attachments are that target's. The board, or null: nothing is expected, or it cannot be done.
+BoardView* DraftEngine::fill_early_step() {
+  order_.clear();
+  BoardView* board = nullptr;
+  const DraftKey* target = nullptr;
+  bool is_one_target = true;
+  std::uint32_t n_steps = options_.max_chained;
+  std::int64_t n_rows = 0;
+  for (const auto& [key, attachment] : attachments_) {
+    if (target == nullptr) target = &key;
+    is_one_target = is_one_target && key.target == target->target && key.incarnation == target->incarnation;
+    if (!attachment->expected) continue;
+    const ExpectRequest& e = *attachment->expected;
+    if (board == nullptr) board = e.board.get();
+    if (e.board.get() != board) continue;
+    order_.push_back(attachment.get());
+    n_steps = std::min({n_steps, e.budget, max_len_ - (attachment->known + e.n_drafted + 1)});
+    n_rows += attachment->known - std::min(kv_.length(attachment->cache_name), attachment->known) +
+              e.n_drafted + 1;
+  }
+  if (board == nullptr) return nullptr;
+  step_.begin(n_steps - 1);
+  for (Attachment* attachment : order_) {
+    if (is_one_target && n_rows <= options_.max_batch_rows) add_early_slice(*attachment);
+    if (in_step_.empty() || in_step_.back() != attachment) attachment->expected.reset();
+  }
+  return in_step_.empty() ? nullptr : board;
+}
+
+// The drafted tokens are fed once more: they are in one pass with the token after them, cost next to
+// nothing there, and so the step is a transaction like any other, whatever the verdict will be.
+void DraftEngine::add_early_slice(Attachment& attachment) {
+  const ExpectRequest& e = *attachment.expected;
+  const Position start = std::min(kv_.length(attachment.cache_name), attachment.known);
+  kv_.truncate(attachment.cache_name, start);
+  const auto rows = std::span<const TokenId>(attachment.tokens)
+                        .subspan(start, attachment.known - start + e.n_drafted);
+  fed_.assign(rows.begin(), rows.end());
+  fed_.push_back(0);
+  const bool added =
+      step_
+          .add({.seq = attachment.cache_name,
+                .known = fed_,
+                .rules = &attachment.rules,
+                .guessed = std::span<const TokenId>(fed_).last(1),
+                .endings = attachment.endings,
+                .take = PlanTake{.entry = e.entry, .n_drafted = e.n_drafted, .tag = e.tag}})
+          .ok();
+  if (!added) return;
+  ++totals_.n_expected;
+  attachment.turn = ++n_turns_;
+  in_step_.push_back(&attachment);
+}
+
+// What the verdict confirmed stays, what it cut goes, its own token follows; then the guesses.
+void DraftEngine::extend_early(Attachment& attachment, std::size_t slice) {
+  const ExpectRequest expected = *std::exchange(attachment.expected, std::nullopt);
+  const Verdict verdict = step_.taken(slice);
+  if (verdict.n_accepted < 0) return;  // overtaken, or nothing that could be a verdict
+  ++totals_.n_taken;
+  const auto n_accepted = static_cast<std::uint32_t>(verdict.n_accepted);
+  totals_.n_cut += attachment.n_chain() - n_accepted;
+  attachment.tokens.resize(attachment.known + n_accepted);
+  attachment.confidences.resize(n_accepted);
+  attachment.told = static_cast<Position>(attachment.tokens.size());
+  attachment.tokens.push_back(verdict.next_token);
+  attachment.confidences.push_back(255);
+  attachment.is_stuck = false;
+  attachment.budget = n_accepted + 1 + expected.budget;
+  const Position start = step_.plan().slices[slice].start;
+  auto n_fed = static_cast<std::uint32_t>(attachment.tokens.size()) - start;
+  if (can_grow(attachment)) n_fed = append_choices(attachment, slice, n_fed);
+  step_.commit(slice, std::span<const TokenId>(attachment.tokens).subspan(start, n_fed));
 }
 
 // A record that came before the chain was complete: the target has taken its step without. It is

@@ -136,6 +136,8 @@ struct DraftSnapshot {
   std::uint64_t n_drafted = 0;  // tokens guessed
   std::uint64_t n_kept = 0;     // guesses that a later tail confirmed
   std::uint64_t n_cut = 0;      // guesses thrown away
+  std::uint64_t n_expected = 0;  // verdicts that a step began to wait for before anybody here knew them,
+  std::uint64_t n_taken = 0;     // and those that came
 };
 
 class DraftEngine {
@@ -147,9 +149,9 @@ class DraftEngine {
   // like a record from position 0; an older one is ignored.
   DraftOutcome attach(AttachRequest request, TimePoint now);
   DraftOutcome follow(const FollowRequest& request, TimePoint now);
-  // A hint, good for the next step only: with nothing else to do that step begins where the verdict
-  // will end, before anybody here knows it. False if it is of no use: the record that follows says
-  // the same. What was guessed early is a chain like any other.
+  // A hint: if there is nothing else to do, the next step begins where the verdict will end, before
+  // anybody here knows it. False if it is of no use; the record that follows says the same anyhow.
+  // What was guessed early is a chain like any other.
   bool expect(const ExpectRequest& request);
   // Forgets a sequence; unknown ones and other leases are ignored.
   void detach(const DraftKey& key, Lease lease);
@@ -190,10 +192,15 @@ class DraftEngine {
   std::uint32_t n_wanted(const Attachment& attachment) const;
   std::uint32_t n_chainable() const;
   void fill_step(TimePoint now);
+  bool has_answer() const;
+  BoardView* fill_early_step();
+  void add_early_slice(Attachment& attachment);
+  void extend_early(Attachment& attachment, std::size_t slice);
   bool add_slice(Attachment& attachment, std::uint32_t n_rows);
   bool take_blocks_from_another(const Attachment& beneficiary, TimePoint now);
   void set_busy(Attachment& attachment, TimePoint now);
   void extend(Attachment& attachment, std::size_t slice);
+  std::uint32_t append_choices(Attachment& attachment, std::size_t slice, std::uint32_t n_fed);
   bool emit_overtaken();
   void emit_ready();
   void emit(Attachment& attachment, Epoch epoch);
@@ -203,6 +210,7 @@ class DraftEngine {
   Position max_len_ = 0;
   TokenId n_ids_ = 0;
   bool may_chain_ = false;
+  bool may_expect_ = false;
   KvCache kv_;
   Step step_;
   Attachments attachments_;
@@ -210,6 +218,7 @@ class DraftEngine {
   std::uint64_t n_turns_ = 0;
   std::vector<Attachment*> in_step_;  // beside the step's slices
   std::vector<Attachment*> order_;
+  std::vector<TokenId> fed_;  // of an early slice
   DraftOutput output_;
   DraftSnapshot totals_;
 };

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "common/base/check.h"
+#include "common/spec/prefix_hash.h"
 #include "common/model/config.h"
 #include "common/spec/acceptance.h"
 #include "common/spec/finish.h"
@@ -205,6 +206,7 @@ void TargetEngine::fail(Sequence& sequence, Error error) {
 SequenceStats TargetEngine::release(Sequence& sequence) {
   const SeqId seq = sequence.id;
   if (sequence.is_running) kv_.close(seq);
+  leave_place(sequence);
   std::erase(sequence.is_running ? running_ : waiting_, &sequence);
   store_.close(seq);
   if (Proposer* proposer = proposer_of(sequence.proposer)) proposer->close(seq);
@@ -322,6 +324,7 @@ const StepOutput& TargetEngine::step(TimePoint now) {
   cut_proposals();
   fill_step();
   if (step_.n_slices() > 0) {
+    post_verdicts();
     step_.run();
     ++totals_.n_steps;
     output_.n_rows = static_cast<std::uint32_t>(step_.plan().tokens.size());
@@ -414,12 +417,17 @@ void TargetEngine::admit(Sequence& sequence, TimePoint now) {
   }
   sequence.is_running = true;
   sequence.is_decoding = false;
+  if (!free_places_.empty()) {
+    sequence.place = free_places_.back();
+    free_places_.pop_back();
+  }
   std::erase(waiting_, &sequence);
   insert_in_turn(running_, &sequence);
 }
 
 void TargetEngine::preempt(Sequence& sequence) {
   kv_.close(sequence.id);
+  leave_place(sequence);
   sequence.is_running = sequence.is_decoding = false;
   ++sequence.stats.n_preemptions;
   ++totals_.n_preemptions;
@@ -487,6 +495,56 @@ bool TargetEngine::add_slice(const ScheduledRows& rows, Sequence& sequence) {
   sequence.lacked_room = sequence.had_path;
   request.proposed = {};
   return step_.add(request).ok();
+}
+
+// ---- verdicts ahead of their step ----
+
+void TargetEngine::use_board(VerdictBoard& board, RunAhead& ahead) {
+  FORETOKEN_CHECK(model_.ranks() == nullptr && sequences_.empty());
+  FORETOKEN_CHECK(board.n_entries() >= kBoardEntriesPerSequence * options_.max_running);
+  board_ = &board;
+  ahead_ = &ahead;
+  for (std::int32_t place = options_.max_running - 1; place >= 0; --place)
+    free_places_.push_back(place);
+  step_.use_board(board, [this] { ahead_->announce(notices_); });
+}
+
+void TargetEngine::leave_place(Sequence& sequence) {
+  if (sequence.place >= 0) free_places_.push_back(sequence.place);
+  sequence.place = -1;
+}
+
+// Of sequences whose draft can begin with what the step will say: all that is verified came from it,
+// and the answer goes on after it.
+void TargetEngine::post_verdicts() {
+  notices_.clear();
+  if (board_ == nullptr) return;
+  ++n_posted_steps_;
+  for (std::size_t i = 0; i < in_step_.size(); ++i) {
+    const Sequence& sequence = *in_step_[i];
+    const PlanSlice& slice = step_.plan().slices[i];
+    const std::uint32_t n_drafted = slice.n_proposed;
+    const std::uint32_t budget = budget_of(sequence);
+    const bool is_drafts = std::all_of(
+        sequence.path.begin(), sequence.path.end(),
+        [](const PathToken& token) { return token.source == ProposerKind::kDraft; });
+    if (slice.n_choices == 0 || sequence.proposer != ProposerKind::kDraft || !is_drafts ||
+        budget == 0 || sequence.finish.n_remaining() <= n_drafted + 2 ||
+        !ahead_->reads_board(sequence.id))
+      continue;
+    PrefixHash drafted = store_.prefix(sequence.id);
+    for (const PathToken& token : sequence.path) drafted = prefix_hash_next(drafted, token.token);
+    const auto turn = static_cast<std::int32_t>(n_posted_steps_ % kBoardEntriesPerSequence);
+    notices_.push_back({.seq = sequence.id,
+                        .base = sequence.n_tokens(),
+                        .prefix = store_.prefix(sequence.id),
+                        .n_drafted = n_drafted,
+                        .drafted = drafted,
+                        .entry = sequence.place * kBoardEntriesPerSequence + turn,
+                        .tag = n_posted_steps_,
+                        .budget = budget});
+    step_.post(i, notices_.back().entry, notices_.back().tag);
+  }
 }
 
 // ---- committing ----
@@ -577,9 +635,7 @@ void TargetEngine::ask_all(TimePoint now) {
   for (auto& asks : asks_) asks.clear();
   for (Sequence* sequence : running_) {
     if (!sequence->is_decoding || proposer_of(sequence->proposer) == nullptr) continue;
-    const std::uint32_t cap = sequence->proposal_cap();
-    const std::uint32_t budget =
-        sequence->length == LengthMode::kFixed ? cap : std::min(cap, length_.budget(cap));
+    const std::uint32_t budget = budget_of(*sequence);
     add_ask(sequence->proposer, *sequence, sequence->told, budget);
     if (sequence->proposer == ProposerKind::kDraft && sequence->fallback == LocalFallback::kNgram &&
         proposers_.ngram != nullptr && outlook(*sequence, now).state != DraftState::kActive)
@@ -587,6 +643,11 @@ void TargetEngine::ask_all(TimePoint now) {
   }
   for (std::size_t kind = 0; kind < kProposerKinds; ++kind)
     if (!asks_[kind].empty()) proposer_of(static_cast<ProposerKind>(kind))->ask(asks_[kind]);
+}
+
+std::uint32_t TargetEngine::budget_of(const Sequence& sequence) const {
+  const std::uint32_t cap = sequence.proposal_cap();
+  return sequence.length == LengthMode::kFixed ? cap : std::min(cap, length_.budget(cap));
 }
 
 void TargetEngine::add_ask(ProposerKind kind,

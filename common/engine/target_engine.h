@@ -21,6 +21,7 @@
 
 #include "common/engine/draft_watch.h"
 #include "common/engine/engine_options.h"
+#include "common/engine/run_ahead.h"
 #include "common/engine/scheduler.h"
 #include "common/engine/sequence.h"
 #include "common/engine/step.h"
@@ -82,6 +83,12 @@ class TargetEngine {
   // What the step before took, measured by the caller; feeds the draft-length controller.
   void record_step_time(Duration took);
 
+  // From now on the device posts verdicts for drafts that read the board, and they are told as soon
+  // as a step is queued. Needs kBoardEntriesPerSequence entries for each of max_running sequences; not
+  // with ranks, whose choices are put together on the host. Both are borrowed.
+  void use_board(VerdictBoard& board, RunAhead& ahead);
+  static constexpr std::int32_t kBoardEntriesPerSequence = 4;  // so far may a reader lag behind
+
   void begin_drain() { draining_ = true; }
   TargetSnapshot snapshot() const;
   // Where the model is spread over ranks: between steps, whether all are still there (FatalError if
@@ -112,6 +119,8 @@ class TargetEngine {
   void cut_proposals();
   void fill_step();
   bool add_slice(const ScheduledRows& rows, Sequence& sequence);
+  void post_verdicts();
+  void leave_place(Sequence& sequence);
 
   void commit_slice(std::size_t slice, Sequence& sequence, TimePoint now);
   void deliver(std::size_t slice,
@@ -124,6 +133,7 @@ class TargetEngine {
                   TimePoint now);
   FallbackReason why_plain(const Sequence& sequence, TimePoint now) const;
   void ask_all(TimePoint now);
+  std::uint32_t budget_of(const Sequence& sequence) const;
   void add_ask(ProposerKind kind, Sequence& sequence, std::uint32_t& told, std::uint32_t budget);
 
   void finish(Sequence& sequence, EndReason reason);
@@ -138,6 +148,10 @@ class TargetEngine {
   Step step_;
   ProposalStore store_;
   DraftLength length_;
+  VerdictBoard* board_ = nullptr;
+  RunAhead* ahead_ = nullptr;
+  std::vector<std::int32_t> free_places_;  // of the board
+  std::uint64_t n_posted_steps_ = 0;       // the tag of their verdicts
   bool draining_ = false;
 
   std::unordered_map<SeqId, std::unique_ptr<Sequence>> sequences_;
@@ -168,6 +182,7 @@ class TargetEngine {
   std::vector<Candidate> candidates_;
   std::vector<TokenId> drafted_;
   Kinds asks_;
+  std::vector<VerdictNotice> notices_;
 };
 
 }  // namespace foretoken

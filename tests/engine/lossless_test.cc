@@ -57,6 +57,8 @@ struct Coverage {
   std::uint64_t n_late = 0;
   std::uint64_t n_draft_busy = 0;
   std::uint64_t n_draft_cut = 0;
+  std::uint64_t n_expected = 0;
+  std::uint64_t n_taken = 0;
 };
 
 SamplingParams random_params(Dice& dice, std::int32_t vocab) {
@@ -118,11 +120,13 @@ class Case {
                         .prediction = &prediction_,
                         .watch = linked_.get()};
     TargetEngine engine(target_, backend_, proposers, target_options());
+    if (linked_ && dice_.one_in(2)) read_board(engine);
     for (int step = 0; !all_ended(engine); ++step) {
       ASSERT_LT(step, 20000) << "no progress";
       now_ += std::chrono::milliseconds(1);
       open_and_cancel(engine, step);
       if (linked_ && dice_.one_in(40)) linked_->vanish();
+      if (board_ && dice_.one_in(8)) scribble();
       take_events(engine.step(now_));
       engine.record_step_time(std::chrono::microseconds(dice_.within(50, 5000)));
       const auto violations = kv_violations(engine.kv().snapshot());
@@ -225,6 +229,28 @@ class Case {
                                                     .max_delay = dice_.within(0, 6)};
     linked_ = std::make_unique<LinkedDraft>(*draft_engine_, kRoot, faults, dice_.word());
     draft_proposer_ = linked_.get();
+  }
+
+  // The draft takes verdicts from a board. What stands there may be nonsense.
+  void read_board(TargetEngine& engine) {
+    std::string why;
+    board_ = backend_.make_board(
+        options_.max_running * TargetEngine::kBoardEntriesPerSequence, why);
+    ASSERT_NE(board_, nullptr) << why;
+    std::shared_ptr<BoardView> view = backend_.open_board(board_->card(), why);
+    ASSERT_NE(view, nullptr) << why;
+    linked_->read_board(view);
+    engine.use_board(*board_, *linked_);
+  }
+
+  void scribble() {
+    for (std::int32_t i = 0; i < board_->n_entries(); ++i) {
+      if (!dice_.one_in(3)) continue;
+      BoardEntry& entry = board_->entries()[i];  // the CPU's: an address like any other
+      if (dice_.one_in(4)) entry.tag = dice_.word();
+      entry.n_accepted = dice_.within(-2, 9);
+      entry.next_token = dice_.within(-2, target_.config().vocab_size + 1);
+    }
   }
 
   void open_and_cancel(TargetEngine& engine, int step) {
@@ -348,6 +374,8 @@ class Case {
     const DraftSnapshot snapshot = draft_engine_->snapshot();
     coverage_.n_draft_busy += snapshot.n_busy;
     coverage_.n_draft_cut += snapshot.n_cut;
+    coverage_.n_expected += snapshot.n_expected;
+    coverage_.n_taken += snapshot.n_taken;
     draft_engine_->step(now_ + std::chrono::seconds(11));
     EXPECT_EQ(draft_engine_->snapshot().n_attached, 0u);
     EXPECT_EQ(draft_engine_->snapshot().kv.n_used, 0);
@@ -367,6 +395,7 @@ class Case {
   std::unique_ptr<Liar> liar_;
   std::unique_ptr<DraftEngine> draft_engine_;
   std::unique_ptr<LinkedDraft> linked_;
+  std::unique_ptr<VerdictBoard> board_;
   Proposer* draft_proposer_ = nullptr;
   std::vector<Expectation> requests_;
   SpecStats sum_;  // of all that are done
@@ -404,6 +433,8 @@ TEST(Lossless, EveryProposerGivesThePlainTextOfAScriptedModel) {
   EXPECT_GT(coverage.n_late, 10u);
   EXPECT_GT(coverage.n_draft_busy, 10u);
   EXPECT_GT(coverage.n_draft_cut, 500u);
+  EXPECT_GT(coverage.n_taken, 500u);
+  EXPECT_GT(coverage.n_expected, coverage.n_taken + 20);
 }
 
 // The same with real decoders: what they compute for a row does not depend on its company, or this
@@ -434,6 +465,7 @@ TEST(Lossless, EveryProposerGivesThePlainTextOfARandomDecoder) {
   EXPECT_GT(coverage.spec.n_accepted, 500u);
   EXPECT_GT(coverage.n_preemptions, 0u);
   EXPECT_GT(coverage.n_hit_tokens, 50u);
+  EXPECT_GT(coverage.n_taken, 20u);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "tests/support/faulty_proposers.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/spec/prefix_hash.h"
 
@@ -91,6 +92,10 @@ void LinkedDraft::tell(SeqId seq, Known& known) {
 }
 
 void LinkedDraft::deliver(const ToDraft& message, TimePoint now, ToTarget& answers) {
+  if (message.expected) {
+    (void)engine_.expect(*message.expected);
+    return;
+  }
   if (message.is_close) return engine_.detach(message.attach.key, message.attach.lease);
   const DraftOutcome outcome = message.is_attach ? engine_.attach(message.attach, now)
                                                  : engine_.follow({.key = message.attach.key,
@@ -104,15 +109,20 @@ void LinkedDraft::deliver(const ToDraft& message, TimePoint now, ToTarget& answe
   if (const auto* need = std::get_if<NeedOutcome>(&outcome)) answers.needs.push_back(*need);
 }
 
-void LinkedDraft::collect(TimePoint now, ProposalStore& into) {
-  ToTarget answers;
-  for (const ToDraft& message : to_draft_.receive()) deliver(message, now, answers);
+// What has reached the draft, and what it does then.
+void LinkedDraft::attend() {
+  for (const ToDraft& message : to_draft_.receive()) deliver(message, now_, said_);
   for (int i = 0; i < 64 && engine_.has_work(); ++i) {
-    const DraftOutput& output = engine_.step(now);
-    answers.proposals.insert(answers.proposals.end(), output.proposals.begin(),
-                             output.proposals.end());
+    const DraftOutput& output = engine_.step(now_);
+    said_.proposals.insert(said_.proposals.end(), output.proposals.begin(),
+                           output.proposals.end());
   }
-  to_target_.send(std::move(answers));
+}
+
+void LinkedDraft::collect(TimePoint now, ProposalStore& into) {
+  now_ = now;
+  attend();
+  to_target_.send(std::exchange(said_, {}));
   for (const ToTarget& message : to_target_.receive()) {
     for (const ReadyProposal& ready : message.proposals) {
       const auto at = sequences_.find(ready.key.seq);
@@ -149,6 +159,29 @@ void LinkedDraft::close(SeqId seq) {
   to_draft_.send(std::move(message));
   sequences_.erase(at);
   answered_.erase(seq);
+}
+
+bool LinkedDraft::reads_board(SeqId seq) const {
+  return board_ != nullptr && sequences_.contains(seq);
+}
+
+void LinkedDraft::announce(std::span<const VerdictNotice> notices) {
+  for (const VerdictNotice& notice : notices) {
+    ToDraft message;
+    message.expected = {
+        .key = {.target = kTarget, .incarnation = Incarnation{1}, .seq = notice.seq},
+        .lease = sequences_.at(notice.seq).lease,
+        .base = notice.base,
+        .prefix = notice.prefix,
+        .n_drafted = notice.n_drafted,
+        .drafted = notice.drafted,
+        .entry = notice.entry,
+        .tag = notice.tag,
+        .budget = notice.budget,
+        .board = board_};
+    to_draft_.send(std::move(message));
+  }
+  if (rng_() % 4 != 0) attend();
 }
 
 DraftOutlook LinkedDraft::outlook(SeqId seq, TimePoint) const {
