@@ -609,7 +609,8 @@ void DraftEngine::extend_early(Attachment& attachment, std::size_t slice) {
   attachment.budget = n_accepted + 1 + expected.budget;
   const Position start = step_.plan().slices[slice].start;
   auto n_fed = static_cast<std::uint32_t>(attachment.tokens.size()) - start;
-  if (can_grow(attachment)) n_fed = append_choices(attachment, slice, n_fed);
+  // A last token whose choice is not wanted counts as not fed: it will be, with a choice to be made.
+  n_fed = can_grow(attachment) ? append_choices(attachment, slice, n_fed) : n_fed - 1;
   step_.commit(slice, std::span<const TokenId>(attachment.tokens).subspan(start, n_fed));
 }
 

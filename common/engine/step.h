@@ -32,9 +32,9 @@ struct SliceRequest {
   std::span<const TokenId>
       guessed;  // tokens up to the end of `known` that `rules` has not seen; excludes `proposed`
   std::span<const TokenId> endings;  // after which a chain feeds it no more
-  // In a step that takes verdicts: the last take->n_drafted + 1 of `known` wait for this one, the last
-  // of them in the place of the token that it will say; `guessed` has one token more than `rules` has
-  // seen, any. One choice, of rules that do not change from token to token.
+  // In a step that takes verdicts: the last take->n_drafted + 1 of `known` wait for this one, the
+  // last of them in the place of the token that it will say; `guessed` has one token more than
+  // `rules` has seen, any. One choice, of rules that do not change from token to token.
   std::optional<PlanTake> take = {};
 };
 

@@ -4,10 +4,10 @@
 #include <string>
 
 #include "common/base/check.h"
-#include "common/spec/prefix_hash.h"
 #include "common/model/config.h"
 #include "common/spec/acceptance.h"
 #include "common/spec/finish.h"
+#include "common/spec/prefix_hash.h"
 
 namespace foretoken {
 namespace {
@@ -514,8 +514,8 @@ void TargetEngine::leave_place(Sequence& sequence) {
   sequence.place = -1;
 }
 
-// Of sequences whose draft can begin with what the step will say: all that is verified came from it,
-// and the answer goes on after it.
+// Of sequences whose draft can begin with what the step will say: all that is verified came from
+// it, and the answer goes on after it.
 void TargetEngine::post_verdicts() {
   notices_.clear();
   if (board_ == nullptr) return;
@@ -525,9 +525,9 @@ void TargetEngine::post_verdicts() {
     const PlanSlice& slice = step_.plan().slices[i];
     const std::uint32_t n_drafted = slice.n_proposed;
     const std::uint32_t budget = budget_of(sequence);
-    const bool is_drafts = std::all_of(
-        sequence.path.begin(), sequence.path.end(),
-        [](const PathToken& token) { return token.source == ProposerKind::kDraft; });
+    const bool is_drafts =
+        std::all_of(sequence.path.begin(), sequence.path.end(),
+                    [](const PathToken& token) { return token.source == ProposerKind::kDraft; });
     if (slice.n_choices == 0 || sequence.proposer != ProposerKind::kDraft || !is_drafts ||
         budget == 0 || sequence.finish.n_remaining() <= n_drafted + 2 ||
         !ahead_->reads_board(sequence.id))

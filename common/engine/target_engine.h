@@ -84,8 +84,8 @@ class TargetEngine {
   void record_step_time(Duration took);
 
   // From now on the device posts verdicts for drafts that read the board, and they are told as soon
-  // as a step is queued. Needs kBoardEntriesPerSequence entries for each of max_running sequences; not
-  // with ranks, whose choices are put together on the host. Both are borrowed.
+  // as a step is queued. Needs kBoardEntriesPerSequence entries for each of max_running sequences;
+  // not with ranks, whose choices are put together on the host. Both are borrowed.
   void use_board(VerdictBoard& board, RunAhead& ahead);
   static constexpr std::int32_t kBoardEntriesPerSequence = 4;  // so far may a reader lag behind
 

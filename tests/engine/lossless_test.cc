@@ -126,7 +126,6 @@ class Case {
       now_ += std::chrono::milliseconds(1);
       open_and_cancel(engine, step);
       if (linked_ && dice_.one_in(40)) linked_->vanish();
-      if (board_ && dice_.one_in(8)) scribble();
       take_events(engine.step(now_));
       engine.record_step_time(std::chrono::microseconds(dice_.within(50, 5000)));
       const auto violations = kv_violations(engine.kv().snapshot());
@@ -234,12 +233,14 @@ class Case {
   // The draft takes verdicts from a board. What stands there may be nonsense.
   void read_board(TargetEngine& engine) {
     std::string why;
-    board_ = backend_.make_board(
-        options_.max_running * TargetEngine::kBoardEntriesPerSequence, why);
+    board_ =
+        backend_.make_board(options_.max_running * TargetEngine::kBoardEntriesPerSequence, why);
     ASSERT_NE(board_, nullptr) << why;
     std::shared_ptr<BoardView> view = backend_.open_board(board_->card(), why);
     ASSERT_NE(view, nullptr) << why;
-    linked_->read_board(view);
+    linked_->read_board(view, [this] {
+      if (dice_.one_in(6)) scribble();
+    });
     engine.use_board(*board_, *linked_);
   }
 
@@ -433,8 +434,8 @@ TEST(Lossless, EveryProposerGivesThePlainTextOfAScriptedModel) {
   EXPECT_GT(coverage.n_late, 10u);
   EXPECT_GT(coverage.n_draft_busy, 10u);
   EXPECT_GT(coverage.n_draft_cut, 500u);
-  EXPECT_GT(coverage.n_taken, 500u);
-  EXPECT_GT(coverage.n_expected, coverage.n_taken + 20);
+  EXPECT_GT(coverage.n_taken, 100u);
+  EXPECT_GT(coverage.n_expected, coverage.n_taken + 5);
 }
 
 // The same with real decoders: what they compute for a row does not depend on its company, or this

@@ -114,8 +114,7 @@ void LinkedDraft::attend() {
   for (const ToDraft& message : to_draft_.receive()) deliver(message, now_, said_);
   for (int i = 0; i < 64 && engine_.has_work(); ++i) {
     const DraftOutput& output = engine_.step(now_);
-    said_.proposals.insert(said_.proposals.end(), output.proposals.begin(),
-                           output.proposals.end());
+    said_.proposals.insert(said_.proposals.end(), output.proposals.begin(), output.proposals.end());
   }
 }
 
@@ -181,7 +180,9 @@ void LinkedDraft::announce(std::span<const VerdictNotice> notices) {
         .board = board_};
     to_draft_.send(std::move(message));
   }
-  if (rng_() % 4 != 0) attend();
+  if (rng_() % 4 == 0) return;
+  disturb_();
+  attend();
 }
 
 DraftOutlook LinkedDraft::outlook(SeqId seq, TimePoint) const {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -88,9 +89,12 @@ class LinkedDraft final : public Proposer, public DraftWatch, public RunAhead {
   void close(SeqId seq) override;
   DraftOutlook outlook(SeqId seq, TimePoint now) const override;
 
-  // From now on the draft hears of verdicts on their way to this board, and now and then acts before
-  // it hears more: notices go over the same faulty link.
-  void read_board(std::shared_ptr<BoardView> board) { board_ = std::move(board); }
+  // From now on the draft hears of verdicts on their way to this board, and now and then acts
+  // before it hears more: notices go over the same faulty link. `disturb` is called before it acts.
+  void read_board(std::shared_ptr<BoardView> board, std::function<void()> disturb) {
+    board_ = std::move(board);
+    disturb_ = std::move(disturb);
+  }
   bool reads_board(SeqId seq) const override;
   void announce(std::span<const VerdictNotice> notices) override;
 
@@ -132,6 +136,7 @@ class LinkedDraft final : public Proposer, public DraftWatch, public RunAhead {
   std::unordered_map<SeqId, Known> sequences_;
   std::unordered_map<SeqId, Epoch> answered_;
   std::shared_ptr<BoardView> board_;
+  std::function<void()> disturb_;
   std::mt19937_64 rng_;
   TimePoint now_{};
   ToTarget said_;
