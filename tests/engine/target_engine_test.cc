@@ -632,7 +632,7 @@ TEST_F(TargetEngineTest, SequencesDoNotShareEntriesOfTheBoard) {
   use_board();
   for (std::uint64_t seq = 1; seq <= 6; ++seq)
     ASSERT_TRUE(
-        engine_->open(request(seq, {1, 2, static_cast<TokenId>(seq)}, 8 + 3 * seq), now_).ok());
+        engine_->open(request(seq, {1, 2, static_cast<TokenId>(seq)}, 20), now_).ok());
   run();
   std::map<std::pair<std::uint64_t, std::int32_t>, SeqId> owners;  // of (tag, entry)
   for (const VerdictNotice& notice : reader_->all) {
