@@ -24,9 +24,31 @@ bool went_well(cudaError_t status, const char* call, std::string& why) {
   return false;
 }
 
+// Where a place ends there may be another device at hand than its own.
+class OnDevice {
+ public:
+  explicit OnDevice(int device) {
+    if (cudaGetDevice(&before_) == cudaSuccess && before_ != device) {
+      is_changed_ = true;
+      cudaSetDevice(device);
+    }
+  }
+  ~OnDevice() {
+    if (is_changed_) cudaSetDevice(before_);
+    cudaGetLastError();  // whatever failed here is not an error of later calls
+  }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+
+ private:
+  int before_ = 0;
+  bool is_changed_ = false;
+};
+
 class CudaPlace : public BoardPlace {
  public:
   ~CudaPlace() override {
+    const OnDevice here(device_);
     if (event_ != nullptr) cudaEventDestroy(event_);
   }
   void* memory() const override { return memory_; }
@@ -42,6 +64,11 @@ class CudaPlace : public BoardPlace {
   }
 
  protected:
+  bool find_device(Runtime& runtime, std::string& why) {
+    runtime.bind();
+    return went_well(cudaGetDevice(&device_), "cudaGetDevice", why);
+  }
+  int device_ = 0;
   void* memory_ = nullptr;
   cudaEvent_t event_ = nullptr;
 };
@@ -49,16 +76,15 @@ class CudaPlace : public BoardPlace {
 class OwnPlace final : public CudaPlace {
  public:
   ~OwnPlace() override {
+    const OnDevice here(device_);
     // Whoever waits for an event that is destroyed under way may wait for ever.
     if (event_ != nullptr) cudaEventSynchronize(event_);
     if (memory_ != nullptr) cudaFree(memory_);
-    cudaGetLastError();
   }
   bool make(Runtime& runtime, std::size_t n_bytes, PlaceHandles& handles, std::string& why) {
-    runtime.bind();
-    int device = 0, has_events = 0;
-    if (!went_well(cudaGetDevice(&device), "cudaGetDevice", why) ||
-        !went_well(cudaDeviceGetAttribute(&has_events, cudaDevAttrIpcEventSupport, device),
+    int has_events = 0;
+    if (!find_device(runtime, why) ||
+        !went_well(cudaDeviceGetAttribute(&has_events, cudaDevAttrIpcEventSupport, device_),
                    "cudaDeviceGetAttribute", why))
       return false;
     if (has_events == 0) {
@@ -87,16 +113,16 @@ class OwnPlace final : public CudaPlace {
 class OthersPlace final : public CudaPlace {
  public:
   ~OthersPlace() override {
+    const OnDevice here(device_);
     if (memory_ != nullptr) cudaIpcCloseMemHandle(memory_);
-    cudaGetLastError();
   }
   bool open(Runtime& runtime, const PlaceHandles& handles, std::string& why) {
-    runtime.bind();
     cudaIpcMemHandle_t memory;
     cudaIpcEventHandle_t event;
     std::memcpy(&memory, handles.memory.data(), sizeof memory);
     std::memcpy(&event, handles.event.data(), sizeof event);
-    return went_well(cudaIpcOpenMemHandle(&memory_, memory, cudaIpcMemLazyEnablePeerAccess),
+    return find_device(runtime, why) &&
+           went_well(cudaIpcOpenMemHandle(&memory_, memory, cudaIpcMemLazyEnablePeerAccess),
                      "cudaIpcOpenMemHandle", why) &&
            went_well(cudaIpcOpenEventHandle(&event_, event), "cudaIpcOpenEventHandle", why);
   }
