@@ -392,6 +392,9 @@ std::string DraftService::metrics_text() {
   count("draft_tokens_cut_total", "Guesses thrown away.", counted_.n_cut, now.n_cut);
   count("draft_needs_total", "Times tokens had to be asked for.", counted_.n_needs, now.n_needs);
   count("draft_busy_total", "Times there was no room.", counted_.n_busy, now.n_busy);
+  count("run_ahead_waits_total", "Verdicts that a pass was queued behind.", counted_.n_expected,
+        now.n_expected);
+  count("run_ahead_taken_total", "Verdicts that such a pass found.", counted_.n_taken, now.n_taken);
   counted_ = now;
   return metrics_.text();
 }

@@ -73,6 +73,7 @@ int main(int argc, char** argv) {
         const TargetEngineOptions options =
             target_engine_options(config, *model, free_bytes, vocabulary);
         TargetEngine engine(*model, *backend, {&drafts, &ngram, &prediction, &drafts}, options);
+        if (board != nullptr) engine.use_board(*board, drafts);
         TargetService service(
             target_service_options(config),
             target_hello(config, runtime.name(), *model, *backend, vocabulary, options), engine,

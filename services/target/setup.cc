@@ -20,9 +20,6 @@ namespace {
 // A cache larger than all places filled four times over only costs address space.
 constexpr std::int64_t kCacheTurns = 4;
 
-// Entries of the board for each place: a step may begin before a draft has read the one before.
-constexpr std::int32_t kBoardTurns = 4;
-
 PrefixHash root_of(const Model& model, const TargetVocabulary& vocabulary) {
   return prefix_hash_root(model.fingerprint(), vocabulary.vocabulary);
 }
@@ -110,8 +107,8 @@ std::unique_ptr<VerdictBoard> make_draft_board(const Config& config, Backend& ba
                      backend.gains_by_boards();
   if (!is_pinned && !gains) return nullptr;
   std::string why;
-  auto board =
-      backend.make_board(kBoardTurns * static_cast<std::int32_t>(config.limits.max_running), why);
+  const auto n_places = static_cast<std::int32_t>(config.limits.max_running);
+  auto board = backend.make_board(TargetEngine::kBoardEntriesPerSequence * n_places, why);
   if (board == nullptr && is_pinned)
     throw FatalError(
         ErrorCode::kUnavailable,

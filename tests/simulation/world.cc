@@ -104,12 +104,17 @@ struct DraftProcess final : Process {
         model(draft_text()),
         engine(model,
                backend,
-               {.kv = {.n_blocks = 400, .block_tokens = kBlockTokens}, .max_sequences = 16}),
+               // The first guesses step by step, others as GPUs do, all in one pass.
+               {.kv = {.n_blocks = 400, .block_tokens = kBlockTokens},
+                .max_sequences = 16,
+                .max_chained = name == "draft-0" ? 1 : kMaxDraftTokens}),
         draft({.router = kRouter,
                .endpoint = "ipc://" + name,
                .vocabulary = tokenizer.vocabulary_fingerprint(),
                .memory_endpoint = "shm:///world/" + name,
-               .machine = "world"},
+               .machine = "world",
+               .open_board = [&backend](auto card,
+                                        auto& why) { return backend.open_board(card, why); }},
               hello_of(wire::Role::kDraft, name, tokenizer, &model),
               engine,
               speaker,
@@ -122,6 +127,20 @@ struct DraftProcess final : Process {
   DraftService draft;
 };
 
+constexpr std::int32_t kPlaces = 8;
+
+std::unique_ptr<VerdictBoard> board_of(Backend& backend) {
+  std::string why;
+  auto board = backend.make_board(TargetEngine::kBoardEntriesPerSequence * kPlaces, why);
+  FORETOKEN_CHECK(board != nullptr, "a board between CPUs is memory");
+  return board;
+}
+
+std::vector<std::uint8_t> card_of(const VerdictBoard& board) {
+  const auto* bytes = reinterpret_cast<const std::uint8_t*>(board.card().data());
+  return {bytes, bytes + board.card().size()};
+}
+
 struct TargetProcess final : Process {
   TargetProcess(wire::Speaker me,
                 const std::string& name,
@@ -129,18 +148,23 @@ struct TargetProcess final : Process {
                 Backend& backend)
       : speaker(me),
         model(target_text()),
+        board(board_of(backend)),
         drafts({.vocabulary = tokenizer.vocabulary_fingerprint(),
                 .prefix_root = root_of(model, tokenizer.vocabulary_fingerprint()),
                 .end_tokens = model.config().eos_token_ids,
                 // A second way, with delays and losses of its own: what takes it changes places
                 // with what does not.
-                .link = {.choice = LinkChoice::kAuto, .machine = "world", .folder = "/world"}},
+                // And verdicts on a board, of which drafts are told in time, late or never.
+                .link = {.choice = LinkChoice::kAuto,
+                         .machine = "world",
+                         .folder = "/world",
+                         .card = card_of(*board)}},
                speaker),
         engine(model,
                backend,
                {&drafts, &ngram, nullptr, &drafts},
                {.kv = {.n_blocks = 400, .block_tokens = kBlockTokens},
-                .max_running = 8,
+                .max_running = kPlaces,
                 .max_waiting = 64,
                 .prefill_chunk = 24,
                 .prefix_root = root_of(model, tokenizer.vocabulary_fingerprint()),
@@ -150,11 +174,14 @@ struct TargetProcess final : Process {
                engine,
                drafts,
                speaker,
-               metrics) {}
+               metrics) {
+    engine.use_board(*board, drafts);
+  }
   Service& service() override { return target; }
   Metrics metrics;
   wire::Speaker speaker;
   ScriptedModel model;
+  std::unique_ptr<VerdictBoard> board;
   DraftProposer drafts;
   NgramProposer ngram;
   TargetEngine engine;
@@ -189,6 +216,14 @@ std::uint64_t World::sent_beside() const {
   for (const auto& [name, process] : processes_)
     if (name.starts_with("target"))
       sum += static_cast<const TargetProcess&>(*process).drafts.counters().sent_beside;
+  return sum;
+}
+
+std::uint64_t World::taken_early() const {
+  std::uint64_t sum = 0;
+  for (const auto& [name, process] : processes_)
+    if (name.starts_with("draft"))
+      sum += static_cast<const DraftProcess&>(*process).engine.snapshot().n_taken;
   return sum;
 }
 

@@ -73,6 +73,8 @@ class World {
   Counts counts() const;
   // Frames to drafts that took the second way, of targets that run.
   std::uint64_t sent_beside() const;
+  // Verdicts from boards with which the drafts that run now began a pass before a PROPOSE said so.
+  std::uint64_t taken_early() const;
   const Tokenizer& tokenizer() const { return *tokenizer_; }
   // What plain decoding gives: ids and text, stop strings applied.
   std::pair<std::vector<TokenId>, std::string> expected(const wire::ClientRequest& request,
