@@ -173,6 +173,9 @@ class Links(unittest.TestCase):
                     told = self.run_ahead(client, service, outcome)
                     (self.assertGreater if shown == "device_memory" else self.assertEqual)(told, 0, service)
                 self.assertEqual(0, self.run_ahead(client, "draft-0", "refused"))
+                if shown == "device_memory":
+                    wait_for(lambda: self.same_as_plain(system) and self.metric(client, "foretoken_run_ahead_taken_total", "draft-0"),
+                             "a pass of the draft that began before anybody told it the verdict")
                 self.assertEqual(1, sum(1 for line in client.ask(op="metrics")["metrics_text"].split("\n")
                                         if line.startswith("foretoken_draft_link{") and f'tier="{shown}"' in line and line.endswith(" 1")))
                 client.close()
@@ -271,6 +274,30 @@ class Links(unittest.TestCase):
         self.assertEqual(set(), new)  # what MPI has there belongs to somebody else
         names = set(os.listdir(os.path.join(system.folder, "r")))
         self.assertEqual({"router", "router.lock", "draft-0", "draft-0.lock", "draft-0.memory", "draft-0.memory.lock"}, names)
+
+    def test_a_board_goes_with_the_target_that_was_killed_and_the_next_is_read(self):
+        system = self.system("target.draft_link=device_memory")
+        system.start("router", "tokenizer", "draft", "target")
+        system.wait_ready()
+
+        def boards():
+            with open(f"/proc/{system.processes['draft'].pid}/maps") as maps:
+                return [line for line in maps if "foretoken-board" in line]
+        for _ in range(3):
+            self.linked(system, "draft-0 device_memory")
+            client = Client(system)
+            ids = [client.send(request(i, max_tokens=512, stream=True)) for i in range(STREAMS)]
+            wait_for(lambda: list(client.pump()), "the first piece")
+            self.assertEqual(1, len(boards()))
+            system.kill("target")
+            wait_for(lambda: not boards(), "the draft has let go of the dead target's board")
+            system.start("target")
+            for one in ids:
+                self.assertIn("finish_reason", client.wait(one, patience=120)[-1])
+            client.close()
+        self.linked(system, "draft-0 device_memory")
+        self.same_as_plain(system)
+        system.assert_alive()
 
     def test_a_stopped_draft_costs_speed_only(self):
         system = self.system()
