@@ -19,7 +19,6 @@ void DraftBoard::link_up(TimePoint now) {
 void DraftBoard::link_down() {
   if (state_ == State::kOff) return;
   state_ = State::kDown;
-  token_ = 0;
   why_not_.clear();
 }
 

@@ -94,7 +94,7 @@ void DraftConnection::send_frame(wire::Propose& frame, Way way) {
 
 void DraftConnection::flush_ahead() {
   if (frame_ahead_.records.empty()) return;
-  const bool left = reads_board() && hand_over(beside_, frame_ahead_);
+  const bool left = hand_over(beside_, frame_ahead_);
   (left ? around_.counters.run_ahead_sent : around_.counters.run_ahead_dropped) +=
       frame_ahead_.records.size();
   frame_ahead_.records.clear();

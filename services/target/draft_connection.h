@@ -67,7 +67,8 @@ class DraftConnection {
 
   // Whether the draft reads our board, and can be told of a step that is under way.
   bool reads_board() const { return link_.is_up() && board_.is_read(); }
-  // Into the frame that leaves with flush_ahead(), over the link or not at all.
+  // Of a draft that reads it: into the frame that leaves with flush_ahead(), over the link or not
+  // at all.
   void add(const wire::RunAheadRecord& record) { frame_ahead_.records.push_back(record); }
   void flush_ahead();
 
