@@ -7,8 +7,9 @@ set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin")
-set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g1")
-set(CMAKE_CXX_FLAGS_DEBUG "-O1 -g1")
+set(CMAKE_CXX_FLAGS_RELEASE "")  # properties instead, so that a target can do without (foretoken_test_options)
+set(CMAKE_CXX_FLAGS_DEBUG "")
+add_compile_options(-g1 $<IF:$<CONFIG:Release>,-O2,-O1>)
 
 if(NOT FORETOKEN_KERNELS_ONLY)
   find_package(PkgConfig REQUIRED)
@@ -19,22 +20,37 @@ if(FORETOKEN_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER "${FORETOKEN_CCACHE}")
 endif()
 
-add_library(foretoken_options INTERFACE)
+add_library(foretoken_warnings INTERFACE)
 # -ffp-contract=off: a multiply and an add fuse only where the source says fma, so the same
 # expression has the same bits in every translation unit and on every compiler.
-target_compile_options(foretoken_options INTERFACE -Wall -Wextra -Wpedantic -Wconversion -Wshadow
+target_compile_options(foretoken_warnings INTERFACE -Wall -Wextra -Wpedantic -Wconversion -Wshadow
   # Designated initialisers leave the rest to the defaults beside the members, on purpose.
   -Wno-missing-field-initializers -ffp-contract=off
   $<$<BOOL:${FORETOKEN_WERROR}>:-Werror>)
+# What we ship.
+add_library(foretoken_options INTERFACE)
+target_link_libraries(foretoken_options INTERFACE foretoken_warnings)
 if(FORETOKEN_SANITIZE)  # a list with commas, which a generator expression would take apart
   target_compile_options(foretoken_options INTERFACE -fsanitize=${FORETOKEN_SANITIZE} -fno-omit-frame-pointer
     -fno-sanitize-recover=all)
   target_link_options(foretoken_options INTERFACE -fsanitize=${FORETOKEN_SANITIZE})
 endif()
 
-# Code that loops little: with sanitizers it compiles twice as fast without optimisation, without them by a third.
+# Code that loops little: with sanitizers it compiles twice as fast without optimisation.
 function(foretoken_compile_fast target)
   target_compile_options(${target} PRIVATE -O0)
+endfunction()
+
+# How the code of tests themselves is compiled: the same in the release build and under ASan and UBSan, so that one finds
+# the objects of the other in the compiler cache; what they test is instrumented there. ThreadSanitizer must see all code.
+function(foretoken_test_options target is_quick)
+  if(FORETOKEN_SANITIZE MATCHES "thread")
+    target_link_libraries(${target} PRIVATE foretoken_options)
+  else()
+    target_link_libraries(${target} PRIVATE foretoken_warnings)
+    target_link_options(${target} PRIVATE $<TARGET_PROPERTY:foretoken_options,INTERFACE_LINK_OPTIONS>)
+    set_target_properties(${target} PROPERTIES COMPILE_OPTIONS $<IF:$<BOOL:${is_quick}>,-O0,-O2>)
+  endif()
 endfunction()
 
 # Adds every folder that matches a pattern and has a CMakeLists.txt.
@@ -104,14 +120,15 @@ function(foretoken_test)
     set(TEST_LABELS unit)
   endif()
   add_executable(${TEST_NAME} ${TEST_SOURCES})
-  if(NOT TEST_TIMEOUT)  # a test that takes long says so
+  if(TEST_TIMEOUT)  # a test that takes long says so
+    foretoken_test_options(${TEST_NAME} OFF)
+  else()
     set(TEST_TIMEOUT 120)
-    foretoken_compile_fast(${TEST_NAME})
+    foretoken_test_options(${TEST_NAME} ON)
   endif()
   set_target_properties(${TEST_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
-  target_compile_definitions(${TEST_NAME} PRIVATE
-    FORETOKEN_SOURCE_DIR="${CMAKE_SOURCE_DIR}" FORETOKEN_BIN_DIR="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
-  target_link_libraries(${TEST_NAME} PRIVATE foretoken_options ${TEST_DEPENDS} ${TEST_LIBRARIES} GTest::gmock_main)
+  target_compile_definitions(${TEST_NAME} PRIVATE FORETOKEN_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+  target_link_libraries(${TEST_NAME} PRIVATE ${TEST_DEPENDS} ${TEST_LIBRARIES} GTest::gmock_main)
   if(FORETOKEN_SANITIZE MATCHES "thread")
     list(APPEND TEST_ENVIRONMENT "TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/support/tsan.supp")
   endif()
