@@ -64,7 +64,12 @@ CudaBackend::CudaBackend(std::unique_ptr<Runtime> runtime, CudaPath path, Record
       arrivals_(*runtime_),
       choose_(*runtime_) {}
 
-CudaBackend::~CudaBackend() { runtime_->synchronize(); }
+CudaBackend::~CudaBackend() {
+  try {
+    runtime_->synchronize();
+  } catch (const FatalError&) {  // that the device has failed was said before
+  }
+}
 
 std::string CudaBackend::numerics() const {
   return "cuda/sm_" + std::to_string(info_.major) + std::to_string(info_.minor) + "/" +

@@ -121,7 +121,7 @@ class CudaBoardView final : public BoardView {
   ~CudaBoardView() override {
     bool is_unused = false;
     try {
-      is_unused = settled(kLastWait);
+      is_unused = is_idle_within(kLastWait);
     } catch (const FatalError&) {  // the device has failed: nothing is certain
     }
     // Something may still read there, if its wait ever ends: then the memory stays to the end.
@@ -134,6 +134,13 @@ class CudaBoardView final : public BoardView {
     place_->wait(runtime_);
   }
   bool settled(std::chrono::nanoseconds limit) override {
+    if (is_idle_within(limit)) return true;
+    runtime_.abandon();
+    return false;
+  }
+
+ private:
+  bool is_idle_within(std::chrono::nanoseconds limit) {
     for (const auto begin = Clock::now(); !is_idle(runtime_);) {
       const auto spent = Clock::now() - begin;
       if (spent >= limit) return false;
@@ -145,7 +152,6 @@ class CudaBoardView final : public BoardView {
     return true;
   }
 
- private:
   Runtime& runtime_;
   const bool& is_recording_;
   std::shared_ptr<BoardPlace> place_;

@@ -1,6 +1,7 @@
 // Boards on a CUDA device: memory and an event that processes on the same device share, with a card
 // that says how to open them. A process opens its own boards too, by the card alone. What is native
-// to the device is in board_place.h.
+// to the device is in board_place.h. Of a view that did not settle the device is given up: the
+// backend is of no more use, but it and the process end without waiting for a queue that may never.
 #pragma once
 
 #include <memory>
