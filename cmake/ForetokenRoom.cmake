@@ -9,7 +9,7 @@ set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin")
 set(CMAKE_CXX_FLAGS_RELEASE "")  # properties instead, so that a target can do without (foretoken_test_options)
 set(CMAKE_CXX_FLAGS_DEBUG "")
-add_compile_options(-g1 $<IF:$<CONFIG:Release>,-O2,-O1>)
+add_compile_options(-g1 $<$<CONFIG:Release>:-O2> $<$<CONFIG:Debug>:-O1>)
 
 if(NOT FORETOKEN_KERNELS_ONLY)
   find_package(PkgConfig REQUIRED)
@@ -42,9 +42,10 @@ function(foretoken_compile_fast target)
 endfunction()
 
 # How the code of tests themselves is compiled: the same in the release build and under ASan and UBSan, so that one finds
-# the objects of the other in the compiler cache; what they test is instrumented there. ThreadSanitizer must see all code.
+# the objects of the other in the compiler cache; what they test is instrumented there, but for templates and inline
+# functions of which the linker takes a test's copy. ThreadSanitizer must see all code.
 function(foretoken_test_options target is_quick)
-  if(FORETOKEN_SANITIZE MATCHES "thread")
+  if(FORETOKEN_SANITIZE MATCHES "thread" OR TEST_HEADERS_ONLY)
     target_link_libraries(${target} PRIVATE foretoken_options)
   else()
     target_link_libraries(${target} PRIVATE foretoken_warnings)
@@ -104,9 +105,10 @@ function(foretoken_service)
   install(TARGETS ${SERVICE_EXECUTABLE} RUNTIME)
 endfunction()
 
-# foretoken_test(NAME kv_test SOURCES a_test.cc ... DEPENDS kv [LIBRARIES ...] [LABELS unit] [TIMEOUT 60])
+# foretoken_test(NAME kv_test SOURCES a_test.cc ... DEPENDS kv [LIBRARIES ...] [LABELS unit] [TIMEOUT 60] [HEADERS_ONLY])
+# HEADERS_ONLY: what is tested is in headers, so that sanitizers see it nowhere else.
 function(foretoken_test)
-  cmake_parse_arguments(TEST "" "NAME;TIMEOUT" "SOURCES;DEPENDS;LIBRARIES;LABELS;ENVIRONMENT" ${ARGN})
+  cmake_parse_arguments(TEST "HEADERS_ONLY" "NAME;TIMEOUT" "SOURCES;DEPENDS;LIBRARIES;LABELS;ENVIRONMENT" ${ARGN})
   if(FORETOKEN_KERNELS_ONLY)
     find_package(GTest QUIET)  # a GPU machine may lack it; bench/gpu/run.sh then says that nothing was checked
     if(NOT GTest_FOUND)

@@ -3,7 +3,7 @@
 // target's device until the draft's has made a row of it and run a kernel behind that. Once by a
 // board, where the draft has queued its work before the verdict exists; once by the hosts, with a
 // download, a word in shared memory and an upload. Lines of JSON. Ends with status 3 without a
-// device. Forks before the device wakes up: a context does not survive it.
+// device, with 4 where processes cannot share its memory. Forks before the device wakes up: a context does not survive it.
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -45,6 +45,9 @@ struct Shared {
 };
 
 struct GivenUp {};
+struct NotThere {
+  std::string why;
+};
 
 void wait_for(const Shared& shared, int wanted) {
   const auto begin = std::chrono::steady_clock::now();
@@ -79,13 +82,12 @@ void be_target(Backend& backend, Shared& shared, int n_rounds) {
   std::string why;
   const auto board = backend.make_board(1, why);
   if (board == nullptr) {
-    std::printf("{\"what\": \"verdicts by a board\", \"not_there\": \"%s\"}\n", why.c_str());
-    throw GivenUp{};
+    throw NotThere{why};
   }
   shared.n_card = board->card().size();
   std::memcpy(shared.card, board->card().data(), shared.n_card);
   say(shared, 1);
-  const std::size_t n_bytes = backend.gains_by_boards() ? std::size_t{64} << 20 : 4096;
+  const std::size_t n_bytes = backend.numerics().starts_with("cuda") ? std::size_t{64} << 20 : 4096;
   const Buffer from = backend.allocate(n_bytes), to = backend.allocate(n_bytes);
   const Buffer verdict = put<Verdict>(backend, {{1, 2}}), zero = put<std::int32_t>(backend, {0}),
                tag = put<std::uint64_t>(backend, {0});
@@ -125,8 +127,7 @@ void be_draft(Backend& backend, Shared& shared, int n_rounds) {
   std::string why;
   const auto view = backend.open_board({shared.card, shared.n_card}, why);
   if (view == nullptr) {
-    std::printf("{\"what\": \"verdicts by a board\", \"not_there\": \"%s\"}\n", why.c_str());
-    throw GivenUp{};
+    throw NotThere{why};
   }
   const Buffer own = put<BoardEntry>(backend, {{}}), answer = put<BoardEntry>(backend, {{}}),
                zero = put<std::int32_t>(backend, {0}), tag = put<std::uint64_t>(backend, {0}),
@@ -186,6 +187,9 @@ int run(const std::string& device, Shared& shared, int n_rounds, int begins_at, 
   } catch (const FatalError& error) {
     std::fprintf(stderr, "foretoken-gpu-board: %s\n", error.what());
     status = error.code() == ErrorCode::kUnavailable ? 3 : 1;
+  } catch (const NotThere& gone) {
+    std::fprintf(stderr, "foretoken-gpu-board: %s\n", gone.why.c_str());
+    status = 4;
   } catch (const GivenUp&) {
     status = 1;
   }
@@ -211,7 +215,8 @@ int measure(const std::string& device, int n_rounds) {
   if (status != 0) kill(child, SIGKILL);  // what it has queued may never end
   int ended = 0;
   waitpid(child, &ended, 0);
-  return status != 0 ? status : WIFEXITED(ended) ? WEXITSTATUS(ended) : 1;
+  const int of_draft = WIFEXITED(ended) ? WEXITSTATUS(ended) : 1;
+  return status != 0 && of_draft != 4 ? status : of_draft;
 }
 
 }  // namespace

@@ -122,7 +122,8 @@ status=0
 timeout 60 build/gpu/bin/foretoken-gpu-board --device "$device" >"$out/board.json" 2>"$out/board.err" || status=$?
 cat "$out/board.json" "$out/board.err"
 cat "$out/board.json" >>"$out/handoff.json"
-[ "$status" = 0 ] || note_failure "foretoken-gpu-board ended with status $status"
+# 4: processes cannot share memory of this device, as in some sandboxes; it has said why.
+[ "$status" = 0 ] || [ "$status" = 4 ] || note_failure "foretoken-gpu-board ended with status $status"
 
 step "equality and timings"
 status=0

@@ -243,14 +243,16 @@ void DraftEngine::take_in(Attachment& attachment, std::span<const TokenId> commi
       std::mismatch(committed.begin(), committed.end(), chain.begin(), chain.end());
   const auto n_agreed = static_cast<std::uint32_t>(differs.first - committed.begin());
   totals_.n_kept += n_agreed;
-  if (attachment.told && *attachment.told < attachment.known + n_agreed) --totals_.n_kept;
-  if (attachment.told && *attachment.told < attachment.known + committed.size())
+  if (attachment.told && *attachment.told < attachment.known + n_agreed) {
+    --totals_.n_kept;  // the target's own
     attachment.told.reset();
+  }
   if (n_agreed == committed.size()) {
     attachment.confidences.erase(attachment.confidences.begin(),
                                  attachment.confidences.begin() + n_agreed);
   } else {
     totals_.n_cut += chain.size() - n_agreed;
+    attachment.told.reset();
     const std::uint32_t n_valid = attachment.known + n_agreed;
     attachment.tokens.resize(n_valid);
     if (attachment.has_cache && kv_.length(attachment.cache_name) > n_valid)
@@ -275,12 +277,13 @@ bool DraftEngine::expect(const ExpectRequest& request) {
   const auto at = attachments_.find(request.key);
   if (at == attachments_.end() || !may_expect_) return false;
   Attachment& a = *at->second;
+  // All of the chain: of a longer one the rest may stand as well, and would be guessed again.
   const bool is_ours = a.lease == request.lease && a.known == request.base &&
-                       a.prefix == request.prefix && request.n_drafted <= a.n_chain() &&
-                       prefix_hash_extend(a.prefix, a.chain().first(request.n_drafted)) ==
-                           request.drafted;
-  const bool is_possible = request.board != nullptr && request.entry >= 0 &&
-                           request.entry < request.board->n_entries() && request.budget > 0 &&
+                       a.prefix == request.prefix && request.n_drafted == a.n_chain() &&
+                       prefix_hash_extend(a.prefix, a.chain()) == request.drafted;
+  const auto board = request.board.lock();
+  const bool is_possible = board != nullptr && request.entry >= 0 &&
+                           request.entry < board->n_entries() && request.budget > 0 &&
                            a.has_cache && a.rules.is_steady() &&
                            a.known + request.n_drafted + 1 < max_len_;
   if (!is_ours || !is_possible) return false;
@@ -317,6 +320,7 @@ void DraftEngine::forget(Attachments::iterator at) {
 }
 
 void DraftEngine::drop_cache(Attachment& attachment) {
+  attachment.expected.reset();
   if (attachment.has_cache) kv_.close(attachment.cache_name);
   attachment.has_cache = false;
 }
@@ -366,12 +370,15 @@ const DraftOutput& DraftEngine::step(TimePoint now) {
   output_.proposals.clear();
   output_.busy.clear();
   output_.n_rows = output_.n_steps = output_.n_drafted = 0;
+  output_.has_waited = false;
   expire(now);
   if (emit_overtaken()) return output_;  // these have waited a whole round
   fill_step(now);
-  BoardView* board = step_.n_slices() > 0 || has_answer() ? nullptr : fill_early_step();
+  std::shared_ptr<BoardView> board;
+  if (step_.n_slices() == 0 && !has_answer()) board = fill_early_step();
   if (step_.n_slices() > 0) {
-    step_.run(board);
+    step_.run(board.get());
+    output_.has_waited = board != nullptr;
     for (std::size_t i = 0; i < in_step_.size(); ++i)
       board == nullptr ? extend(*in_step_[i], i) : extend_early(*in_step_[i], i);
     output_.n_rows = static_cast<std::uint32_t>(step_.plan().tokens.size());
@@ -539,20 +546,23 @@ bool DraftEngine::has_answer() const {
 
 // A step that waits for the board of a target, if nobody else could come to want one meanwhile: all
 // attachments are that target's. The board, or null: nothing is expected, or it cannot be done.
-BoardView* DraftEngine::fill_early_step() {
+std::shared_ptr<BoardView> DraftEngine::fill_early_step() {
   order_.clear();
-  BoardView* board = nullptr;
+  std::shared_ptr<BoardView> board;
   const DraftKey* target = nullptr;
   bool is_one_target = true;
   std::uint32_t n_steps = options_.max_chained;
   std::int64_t n_rows = 0;
   for (const auto& [key, attachment] : attachments_) {
     if (target == nullptr) target = &key;
-    is_one_target = is_one_target && key.target == target->target && key.incarnation == target->incarnation;
+    is_one_target = is_one_target && key.target == target->target &&
+                    key.incarnation == target->incarnation;
     if (!attachment->expected) continue;
     const ExpectRequest& e = *attachment->expected;
-    if (board == nullptr) board = e.board.get();
-    if (e.board.get() != board) continue;
+    const auto its_board = e.board.lock();
+    if (its_board == nullptr) attachment->expected.reset();  // gone with its link or its target
+    if (board == nullptr) board = its_board;
+    if (its_board == nullptr || its_board != board) continue;
     order_.push_back(attachment.get());
     n_steps = std::min({n_steps, e.budget, max_len_ - (attachment->known + e.n_drafted + 1)});
     n_rows += attachment->known - std::min(kv_.length(attachment->cache_name), attachment->known) +

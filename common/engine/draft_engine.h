@@ -73,7 +73,7 @@ struct ExpectRequest {
   std::int32_t entry = 0;
   std::uint64_t tag = 0;
   std::uint32_t budget = 0;     // tokens wanted after the verdict's
-  std::shared_ptr<BoardView> board;
+  std::weak_ptr<BoardView> board;  // whoever has it may drop it: then nothing is expected of it
 };
 
 enum class DraftNeed : std::uint8_t { kUnknown, kGap, kMismatch, kEvicted };
@@ -118,6 +118,7 @@ struct DraftOutput {
   std::uint32_t n_rows = 0;       // 0: nothing was run
   std::uint32_t n_steps = 0;      // one after another in this pass
   std::uint32_t n_drafted = 0;
+  bool has_waited = false;  // for a verdict: the pass took as long as the target's step
 };
 
 struct DraftSnapshot {
@@ -193,7 +194,7 @@ class DraftEngine {
   std::uint32_t n_chainable() const;
   void fill_step(TimePoint now);
   bool has_answer() const;
-  BoardView* fill_early_step();
+  std::shared_ptr<BoardView> fill_early_step();
   void add_early_slice(Attachment& attachment);
   void extend_early(Attachment& attachment, std::size_t slice);
   bool add_slice(Attachment& attachment, std::uint32_t n_rows);

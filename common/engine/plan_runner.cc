@@ -15,7 +15,7 @@ namespace foretoken {
 
 namespace {
 
-// Longer than any step of a target; less than a service manager's patience.
+// Long for a step that verifies; less than a service manager's patience.
 constexpr std::chrono::seconds kVerdictLimit{3};
 
 }  // namespace
@@ -115,7 +115,7 @@ void PlanRunner::run_recorded(const StepPlan& plan,
     throw FatalError(
         ErrorCode::kUnavailable,
         "a verdict did not come within " + std::to_string(kVerdictLimit.count()) +
-            " s of its announcement, and the device waits for it: its target died in a step");
+            " s of its announcement, and the device waits for it: its target died, or stands still");
   fetch();
 }
 

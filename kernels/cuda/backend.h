@@ -47,7 +47,6 @@ class CudaBackend final : public Backend {
   std::string description() const override;
   std::size_t free_bytes() const override;
   bool gains_by_recording() const override { return record_ != Record::kOff; }
-  bool gains_by_boards() const override { return true; }
 
  private:
   void* do_allocate(std::size_t bytes) override;

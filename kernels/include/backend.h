@@ -116,8 +116,6 @@ class Backend {
   // Of a board of another process, or of this one, on this machine. Null where it cannot be reached.
   // A card may be any bytes.
   std::unique_ptr<BoardView> open_board(std::span<const std::byte> card, std::string& why);
-  // Whether a draft gains by taking verdicts from a board rather than from its target's messages.
-  virtual bool gains_by_boards() const { return false; }
 
  private:
   friend class Buffer;

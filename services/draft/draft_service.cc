@@ -222,7 +222,11 @@ void DraftService::on_closed(const Peer& peer, const std::string& why) {
 void DraftService::on_board_offer(const TargetKey& from, const wire::BoardOffer& offer) {
   if (offer.card.empty()) return boards_.drop(from);
   wire::BoardReply reply{.token = offer.token, .reason = "it is not linked through shared memory"};
-  if (targets_.at(from).beside) reply = boards_.open(from, offer);
+  Target& target = targets_.at(from);
+  if (target.beside) reply = boards_.open(from, offer);
+  const bool is_news = target.said != reply.reason;
+  target.said = reply.reason;
+  if (!is_news) return send(from, reply, Way::kConnection);
   if (reply.opened)
     log_info("the board of a target is read", {{"target", from.first.value}});
   else
@@ -325,7 +329,7 @@ void DraftService::step() {
   const TimePoint begin = bus_->now();
   const DraftOutput& output = engine_.step(begin);
   const TimePoint end = bus_->now();
-  if (output.n_rows > 0) {
+  if (output.n_rows > 0 && !output.has_waited) {
     const std::uint32_t took = micros(end - begin) / output.n_steps;
     step_us_ = step_us_ == 0 ? took : (step_us_ * 7 + took) / 8;
   }
@@ -410,7 +414,7 @@ void DraftService::count_ways() {
   const BoardReader::Counters former = std::exchange(counted_ahead_, boards_.counters());
   const auto count = [&](const char* outcome, std::uint64_t before, std::uint64_t after) {
     metrics_
-        .counter("run_ahead_total", "Verdicts that targets said were on their way to their board.",
+        .counter("run_ahead_total", "Notices of verdicts on their way to a board.",
                  {{"outcome", outcome}})
         .add(static_cast<double>(after - before));
   };

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "common/base/log.h"
 #include "common/config/resolve.h"
 #include "common/kv/kv_size.h"
 #include "common/model/config.h"
@@ -101,19 +100,14 @@ LinkChoice link_choice(const TargetSection& target) {
 }
 
 std::unique_ptr<VerdictBoard> make_draft_board(const Config& config, Backend& backend) {
-  const LinkChoice choice = link_choice(config.target);
-  const bool is_pinned = choice == LinkChoice::kDeviceMemory;
-  const bool gains = choice == LinkChoice::kAuto && config.target.tensor_parallel == 1 &&
-                     backend.gains_by_boards();
-  if (!is_pinned && !gains) return nullptr;
+  if (link_choice(config.target) != LinkChoice::kDeviceMemory) return nullptr;
   std::string why;
   const auto n_places = static_cast<std::int32_t>(config.limits.max_running);
   auto board = backend.make_board(TargetEngine::kBoardEntriesPerSequence * n_places, why);
-  if (board == nullptr && is_pinned)
+  if (board == nullptr)
     throw FatalError(
         ErrorCode::kUnavailable,
         "target.draft_link = \"device_memory\" is not to be had on this device: " + why);
-  if (board == nullptr) log_info("no board for verdicts", {{"reason", why}});
   return board;
 }
 

@@ -527,7 +527,7 @@ void TargetService::count_links() {
       former.fallbacks, counted_drafts_.fallbacks);
   const auto run_ahead = [&](const char* outcome) {
     return metrics_.counter("run_ahead_total",
-                            "Verdicts on their way to the board, told to drafts or not.",
+                            "Notices of verdicts on their way to a board.",
                             {{"outcome", outcome}});
   };
   add(run_ahead("sent"), former.run_ahead_sent, counted_drafts_.run_ahead_sent);

@@ -403,6 +403,7 @@ TEST_P(BoardsOfTheCpu, WhatIsTakenBelongsToItsTagWhileOthersAreWritten) {
     }
   }
   writer.join();
+  EXPECT_GT(n_taken, 0);
   EXPECT_EQ(n_wrong, 0) << "of " << n_taken;
 }
 
@@ -445,8 +446,6 @@ FORETOKEN_EMULATED_DEVICE(EmulatedBoardsDeathTest);
 TEST(BoardKinds, ADeviceDoesNotOpenTheBoardOfAnotherKind) {
   const auto cpu = make_backend({.n_threads = 1});
   const auto emulated = emu::make_backend(9, CudaPath::kSimple);
-  EXPECT_FALSE(cpu->gains_by_boards());
-  EXPECT_TRUE(emulated->gains_by_boards());
   std::string why;
   const auto of_cpu = cpu->make_board(4, why);
   const auto of_cuda = emulated->make_board(4, why);
