@@ -120,7 +120,7 @@ class Case {
                         .prediction = &prediction_,
                         .watch = linked_.get()};
     TargetEngine engine(target_, backend_, proposers, target_options());
-    if (linked_ && dice_.one_in(2)) read_board(engine);
+    if (linked_ && reads_board_) read_board(engine);
     for (int step = 0; !all_ended(engine); ++step) {
       ASSERT_LT(step, 20000) << "no progress";
       now_ += std::chrono::milliseconds(1);
@@ -221,6 +221,11 @@ class Case {
     options.emission = dice_.pick({Emission::kWhole, Emission::kEachStep});
     options.retry_after = std::chrono::milliseconds(dice_.within(1, 20));
     options.max_chained = dice_.pick({1u, 1u, 3u, 16u});
+    if (dice_.one_in(2)) {  // where early passes are likely
+      reads_board_ = true;
+      options.emission = Emission::kWhole;
+      options.max_ahead = 12;
+    }
     draft_engine_ = std::make_unique<DraftEngine>(draft_, backend_, options);
     const LinkFaults faults = kind < 5 ? LinkFaults{}
                                        : LinkFaults{.lose = dice_.within(0, 30),
@@ -239,7 +244,7 @@ class Case {
     std::shared_ptr<BoardView> view = backend_.open_board(board_->card(), why);
     ASSERT_NE(view, nullptr) << why;
     linked_->read_board(view, [this] {
-      if (dice_.one_in(6)) scribble();
+      if (dice_.one_in(4)) scribble();
     });
     engine.use_board(*board_, *linked_);
   }
@@ -396,6 +401,7 @@ class Case {
   std::unique_ptr<Liar> liar_;
   std::unique_ptr<DraftEngine> draft_engine_;
   std::unique_ptr<LinkedDraft> linked_;
+  bool reads_board_ = false;
   std::unique_ptr<VerdictBoard> board_;
   Proposer* draft_proposer_ = nullptr;
   std::vector<Expectation> requests_;
@@ -434,8 +440,8 @@ TEST(Lossless, EveryProposerGivesThePlainTextOfAScriptedModel) {
   EXPECT_GT(coverage.n_late, 10u);
   EXPECT_GT(coverage.n_draft_busy, 10u);
   EXPECT_GT(coverage.n_draft_cut, 500u);
-  EXPECT_GT(coverage.n_taken, 100u);
-  EXPECT_GT(coverage.n_expected, coverage.n_taken + 5);
+  EXPECT_GT(coverage.n_taken, 25u);
+  EXPECT_GT(coverage.n_expected, coverage.n_taken);
 }
 
 // The same with real decoders: what they compute for a row does not depend on its company, or this
@@ -466,7 +472,6 @@ TEST(Lossless, EveryProposerGivesThePlainTextOfARandomDecoder) {
   EXPECT_GT(coverage.spec.n_accepted, 500u);
   EXPECT_GT(coverage.n_preemptions, 0u);
   EXPECT_GT(coverage.n_hit_tokens, 50u);
-  EXPECT_GT(coverage.n_taken, 20u);
 }
 
 }  // namespace
