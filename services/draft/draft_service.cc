@@ -320,8 +320,9 @@ TimePoint DraftService::on_turn(TimePoint now) {
   engine_.roll_call(now);
   // Without work a step still frees what has expired, a few times a second.
   if (engine_.has_work() || engine_.snapshot().n_attached > 0) step();
+  // One that is idle says nothing; a link says itself when it ends.
   for (auto it = targets_.begin(); it != targets_.end();)
-    it = now - it->second.heard > std::chrono::minutes(1) ? forget(it) : std::next(it);
+    it = !it->second.beside && now - it->second.heard > kForgotten ? forget(it) : std::next(it);
   return engine_.has_work() ? now : due;
 }
 

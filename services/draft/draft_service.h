@@ -84,6 +84,7 @@ class DraftService final : public Service {
   void count_ways();
 
   static constexpr std::size_t kMaxTargets = 1024;
+  static constexpr Duration kForgotten = std::chrono::minutes(1);  // a target without a link
 
   DraftServiceOptions options_;
   DraftEngine& engine_;

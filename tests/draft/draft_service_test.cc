@@ -292,6 +292,19 @@ TEST_F(LinkedDraftServiceTest, ALinkEndsWithItsTarget) {
   EXPECT_EQ(bus.hung_up, std::vector<std::string>{"l"});
 }
 
+// Nobody writes for an hour: that is no reason to part.
+TEST_F(LinkedDraftServiceTest, AnIdleLinkStays) {
+  link();
+  for (int i = 0; i < 60; ++i) {
+    bus.clock.advance(std::chrono::minutes(1));
+    service.on_turn(bus.now());
+  }
+  EXPECT_TRUE(bus.hung_up.empty());
+  bus.sent_beside.clear();
+  hear(attach());
+  EXPECT_GT(n_proposals(bus.sent_beside), 0u);
+}
+
 TEST_F(LinkedDraftServiceTest, ATargetGoesOnWithoutALinkThatIsOver) {
   link();
   service.on_closed({.socket = kDoor, .routing = "l"}, "it died");
