@@ -518,10 +518,11 @@ void TargetEngine::leave_place(Sequence& sequence) {
 // and the answer goes on after it. Not of steps that read prompts: they are long, and a draft's
 // device would stand still as long.
 void TargetEngine::post_verdicts() {
+  if (board_ == nullptr) return;
   notices_.clear();
   const bool reads_prompts = std::any_of(in_step_.begin(), in_step_.end(),
                                          [](const Sequence* s) { return !s->is_decoding; });
-  if (board_ == nullptr || reads_prompts) return;
+  if (reads_prompts) return;
   ++n_posted_steps_;
   for (std::size_t i = 0; i < in_step_.size(); ++i) {
     const Sequence& sequence = *in_step_[i];

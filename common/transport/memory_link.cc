@@ -39,7 +39,7 @@ void MemoryLink::doom(End end, std::string why) {
 // ---- greetings
 
 Result<void> MemoryLink::make_own() {
-  auto made = SharedRegion::make(kRingHeadBytes + options_.ring_bytes);
+  auto made = SharedRegion::make("foretoken-link", kRingHeadBytes + options_.ring_bytes);
   if (!made.ok()) return made.error();
   own_ = std::move(made).value();
   new (own_.data()) RingHead;

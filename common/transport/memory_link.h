@@ -14,7 +14,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/fd.h"
-#include "common/transport/shared_region.h"
+#include "common/base/shared_region.h"
 #include "common/transport/shared_ring.h"
 #include "common/transport/transport.h"
 

@@ -7,7 +7,7 @@
 
 #include "common/base/check.h"
 #include "common/transport/memory_greeting.h"
-#include "common/transport/shared_region.h"
+#include "common/base/shared_region.h"
 #include "common/transport/shared_ring.h"
 
 namespace foretoken {
@@ -23,7 +23,7 @@ MemoryLinks::MemoryLinks(MemoryLinkOptions options) : options_(std::move(options
 }
 
 std::string MemoryLinks::why_unavailable() {
-  auto made = SharedRegion::make(kRingHeadBytes);
+  auto made = SharedRegion::make("foretoken-link", kRingHeadBytes);
   if (!made.ok()) return made.error().message;
   const auto seen = SharedRegion::adopt(Fd(::dup(made->fd())), made->size());
   return seen.ok() ? "" : seen.error().message;

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/hash.h"
 #include "common/base/result.h"
 #include "kernels/board_card.h"
 #include "kernels/cuda/board_place.h"
@@ -38,12 +39,8 @@ struct Card {
 };
 static_assert(sizeof(Card) == 208 && sizeof(Card) <= VerdictBoard::kMostCard);
 
-// FNV-1a.
 std::uint64_t sum_of(const Card& card) {
-  std::uint64_t sum = 14695981039346656037u;
-  for (const std::byte b : std::as_bytes(std::span(&card, 1)).first(offsetof(Card, sum)))
-    sum = (sum ^ static_cast<std::uint64_t>(b)) * 1099511628211u;
-  return sum;
+  return fnv1a({reinterpret_cast<const char*>(&card), offsetof(Card, sum)});
 }
 
 std::array<char, 32> device_name(Runtime& runtime) {

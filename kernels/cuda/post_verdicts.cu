@@ -1,7 +1,7 @@
 // Verdicts where the devices of drafts look for them. A thread an entry, and an entry one store.
-#include "kernels/cuda/board.cuh"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/whole.cuh"
 
 namespace foretoken::cuda {
 namespace {
@@ -15,7 +15,8 @@ __global__ void __launch_bounds__(kThreads) post_verdicts_kernel(PostVerdictsArg
       static_cast<std::int32_t>(blockIdx.x) * kThreads + static_cast<std::int32_t>(threadIdx.x);
   if (i >= p.n) return;
   const Verdict verdict = p.verdicts[p.which[i]];
-  store_entry(p.board + p.entries[i], {p.tags[i], verdict.n_accepted, verdict.next_token});
+  store_whole(p.board + p.entries[i],
+              BoardEntry{p.tags[i], verdict.n_accepted, verdict.next_token});
 }
 
 }  // namespace

@@ -38,7 +38,7 @@ __device__ inline void sum_ranks_block(const SumRanksArgs& p, int block, int n_b
         x = own(packet);
       } else {
         const Packet* at = inbox + std::int64_t{source} * kOneShotPackets + packet;
-        for (x = load_packet(at); x.tag != tag; x = load_packet(at)) let_others_run();
+        for (x = load_whole(at); x.tag != tag; x = load_whole(at)) let_others_run();
       }
       if (source == 0)
         sum = x;

@@ -1,8 +1,8 @@
 // Rows that were laid out before a verdict was known become what it says. A thread a sequence: a
 // handful of integers, and a rule's position for each step of its chain.
-#include "kernels/cuda/board.cuh"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/whole.cuh"
 
 namespace foretoken::cuda {
 namespace {
@@ -15,7 +15,7 @@ __global__ void __launch_bounds__(kThreads) take_verdicts_kernel(TakeVerdictsArg
   const std::int32_t s =
       static_cast<std::int32_t>(blockIdx.x) * kThreads + static_cast<std::int32_t>(threadIdx.x);
   if (s >= p.n_sequences) return;
-  const BoardEntry entry = load_entry(p.board + p.entries[s]);
+  const BoardEntry entry = load_whole(p.board + p.entries[s]);
   const std::int32_t n = entry.n_accepted, token = entry.next_token, n_drafted = p.n_drafted[s];
   if (entry.tag == 0 || entry.tag != p.tags[s] || n < 0 || n > n_drafted || token < 0 ||
       token >= p.n_ids) {

@@ -36,8 +36,8 @@ TargetEngineOptions target_engine_options(const Config& config,
                                           const TargetVocabulary& vocabulary);
 // FatalError where target.draft_link pins what this build or machine has not.
 LinkChoice link_choice(const TargetSection& target);
-// Where this target's device leaves verdicts for drafts beside it; null where that gains nothing or
-// is not wanted. FatalError where it is pinned and cannot be.
+// Where this target's device leaves verdicts for drafts beside it; null unless that is pinned.
+// FatalError where it is and cannot be.
 std::unique_ptr<VerdictBoard> make_draft_board(const Config& config, Backend& backend);
 // `board` may be null.
 DraftPoolOptions draft_pool_options(const Config& config,

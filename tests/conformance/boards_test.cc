@@ -296,7 +296,7 @@ TEST_P(BoardsOfTheCpu, OtherFilesOfTheProcessAreRefused) {
     EXPECT_TRUE(says("is not memory of the kind")) << why_;  // and was never opened
   }
   EXPECT_EQ(open_at(file.get()), nullptr);
-  EXPECT_TRUE(says("is not memory of the kind") || says("is not sealed")) << why_;
+  EXPECT_TRUE(says("is not a memfd")) << why_;
   EXPECT_EQ(open_at(100000), nullptr);
   EXPECT_TRUE(says("out of reach")) << why_;
 }
@@ -308,9 +308,9 @@ TEST_P(BoardsOfTheCpu, MemoryThatIsNotTheBoardsIsRefused) {
   const std::span<const std::byte> copy(head, sizeof(BoardHead));
   const Fd unsealed = memory(n_bytes, 0, copy), growing = memory(n_bytes, F_SEAL_GROW, copy);
   EXPECT_EQ(open_at(unsealed.get()), nullptr);
-  EXPECT_TRUE(says("is not sealed")) << why_;
+  EXPECT_TRUE(says("lacks the seal")) << why_;
   EXPECT_EQ(open_at(growing.get()), nullptr);
-  EXPECT_TRUE(says("is not sealed")) << why_;
+  EXPECT_TRUE(says("lacks the seal")) << why_;
   const Fd small = memory(n_bytes - 1, F_SEAL_SHRINK, copy),
            large = memory(n_bytes + 4096, F_SEAL_SHRINK, copy);
   for (const Fd* fd : {&small, &large}) {
@@ -329,8 +329,8 @@ TEST_P(BoardsOfTheCpu, WhoHasACardCannotWriteOnTheBoard) {
   int fd = 0;
   std::memcpy(&fd, board_->card().data() + 36, sizeof fd);
   const std::string place = "/proc/self/fd/" + std::to_string(fd);
-  const Fd writable(::open(place.c_str(), O_RDWR | O_CLOEXEC));
-  if (!writable) return;
+  const Fd writable(::open(place.c_str(), O_RDWR | O_CLOEXEC));  // a memfd's own process always may
+  ASSERT_TRUE(writable);
   const int seals = ::fcntl(writable.get(), F_GET_SEALS);
   ASSERT_NE(seals & F_SEAL_SHRINK, 0);
   ASSERT_NE(seals & F_SEAL_SEAL, 0);
@@ -338,8 +338,9 @@ TEST_P(BoardsOfTheCpu, WhoHasACardCannotWriteOnTheBoard) {
 #ifndef F_SEAL_FUTURE_WRITE
 #define F_SEAL_FUTURE_WRITE 0x0010
 #endif
-  if ((seals & F_SEAL_FUTURE_WRITE) == 0)
-    GTEST_SKIP() << "this kernel does not know the seal against writing";
+  // Linux before 5.1 lacks this seal: there a card's holder could write, and only spoil its own
+  // target's guesses (decision 10). All that could be sealed was asked for above.
+  if ((seals & F_SEAL_FUTURE_WRITE) == 0) return;
   EXPECT_EQ(::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, writable.get(), 0),
             MAP_FAILED);
   EXPECT_LT(::pwrite(writable.get(), "x", 1, 0), 0);

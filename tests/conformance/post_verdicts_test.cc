@@ -87,7 +87,13 @@ TEST_P(PostVerdicts, WhatIsPostedStandsUnderItsTag) {
   EXPECT_TRUE(same(board, {{0xfedcba9876543210u, 9, 90}, {7, 6, 5}, {7, 6, 5}, {5, 0, -1}}));
 }
 
-TEST_P(PostVerdicts, AcceptsNothingToPost) { backend().post_verdicts({}); }
+TEST_P(PostVerdicts, NothingToPostChangesNothing) {
+  Posts posts;
+  posts.verdicts = {{3, 70}};
+  posts.board.assign(3, {7, 6, 5});
+  EXPECT_TRUE(same(by_backend(backend(), posts), posts.board));
+  backend().post_verdicts({});  // nor is there need of a board
+}
 
 // What accept leaves on the device is what is posted, also when both are replayed.
 TEST_P(PostVerdicts, FollowsAcceptInARecording) {

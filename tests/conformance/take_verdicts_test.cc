@@ -341,7 +341,19 @@ TEST_P(TakeVerdicts, WithoutAChainNothingOfOneIsTouched) {
   expect_same(by_backend(backend(), in), want);
 }
 
-TEST_P(TakeVerdicts, AcceptsTheEmptyBatch) { backend().take_verdicts({}); }
+TEST_P(TakeVerdicts, AnEmptyBatchTakesNothing) {
+  const OnDevice<BoardEntry> board(backend(), {{42, 0, 30}});
+  const OnDevice<std::int32_t> tokens(backend(), {9}), logit_rows(backend(), {0});
+  const OnDevice<Verdict> taken(backend(), {{5, 5}});
+  backend().take_verdicts({.board = board.get(),
+                           .n_entries = 1,
+                           .tokens = tokens.get(),
+                           .logit_rows = logit_rows.get(),
+                           .taken = taken.get()});
+  backend().take_verdicts({});  // nor is there need of a board
+  EXPECT_EQ(tokens.host()[0], 9);
+  EXPECT_EQ(taken.host()[0].n_accepted, 5);
+}
 
 TEST_P(TakeVerdicts, GivesTheSameBitsTwice) {
   const Rows in = random_rows(rng, 40, 3);

@@ -11,12 +11,12 @@
 #include <vector>
 
 #include "common/engine/draft_engine.h"
-#include "common/kv/invariants.h"
 #include "common/model/config.h"
 #include "common/model/init_random.h"
 #include "common/model/load_model.h"
 #include "common/spec/prefix_hash.h"
 #include "tests/engine/attach_request.h"
+#include "tests/engine/draft_twins.h"
 #include "tests/support/scripted_model.h"
 #include "tests/support/temp_folder.h"
 #if defined(FORETOKEN_EMU)
@@ -26,48 +26,8 @@
 namespace foretoken {
 namespace {
 
-constexpr PrefixHash kRoot = 42;
-const TimePoint kStart{std::chrono::hours(1)};
-
-DraftKey key(std::uint64_t seq) {
-  return {.target = WorkerId{1}, .incarnation = Incarnation{1}, .seq = SeqId{seq}};
-}
-
-DraftEngineOptions options_with(std::uint32_t max_chained, std::int32_t block_tokens) {
-  DraftEngineOptions options;
-  options.kv = {.n_blocks = 400, .block_tokens = block_tokens};
-  options.max_batch_rows = 64;
-  options.prefill_chunk = 16;
-  options.max_model_len = 120;
-  options.max_chained = max_chained;
-  return options;
-}
-
-struct Said {
-  std::vector<TokenId> tokens;
-  std::vector<std::uint8_t> confidences;
-  bool operator==(const Said&) const = default;
-};
-
-using SaidOf = std::map<std::uint64_t, Said>;  // what was last said of each sequence
-
-void step(DraftEngine& engine, SaidOf& said, std::uint64_t& n_chained) {
-  const DraftOutput& output = engine.step(kStart);
-  if (output.n_steps > 1) n_chained += output.n_steps;
-  for (const ReadyProposal& one : output.proposals)
-    said[one.key.seq.value] = {one.tokens, one.confidences};
-  EXPECT_TRUE(output.busy.empty());
-}
-
-// Until nothing is left to do.
-void run(DraftEngine& engine, SaidOf& said, std::uint64_t& n_chained) {
-  for (int i = 0; engine.has_work(); ++i) {
-    ASSERT_LT(i, 2000) << "no end";
-    step(engine, said, n_chained);
-  }
-  const auto violations = kv_violations(engine.kv().snapshot());
-  EXPECT_TRUE(violations.empty()) << violations.front();
-}
+using test::draft_key, test::draft_options, test::keep_what_was_asked_for, test::kRoot,
+    test::kStart, test::run, test::Said, test::SaidOf, test::step;
 
 // Two engines hear the same words; one of them chains.
 class Pair {
@@ -80,8 +40,8 @@ class Pair {
        std::int32_t vocab)
       : dice_(seed),
         vocab_(vocab),
-        stepwise_(model, backend, options_with(1, block_tokens_)),
-        chaining_(other, other_backend, options_with(max_chained_, block_tokens_)) {}
+        stepwise_(model, backend, draft_options(1, block_tokens_)),
+        chaining_(other, other_backend, draft_options(max_chained_, block_tokens_)) {}
 
   void play(int n_rounds) {
     for (int i = 0; i < n_rounds; ++i) {
@@ -91,23 +51,14 @@ class Pair {
       SaidOf want, got;
       std::uint64_t none = 0;
       if (one_in(3)) {  // records overtake guesses
-        step(stepwise_, want, none);
-        step(chaining_, got, n_chained);
+        none += step(stepwise_, want);
+        n_chained += step(chaining_, got);
         if (one_in(2)) follow_some();
       }
-      run(stepwise_, want, none);
-      run(chaining_, got, n_chained);
+      none += run(stepwise_, want);
+      n_chained += run(chaining_, got);
       EXPECT_EQ(none, 0u);
-      for (SaidOf* all : {&want, &got}) {  // beyond what is wanted each says as much as it has
-        std::erase_if(*all, [&](const auto& one) {
-          return !texts_.contains(one.first) || texts_.at(one.first).budget == 0;
-        });
-        for (auto& [seq, said] : *all) {
-          const std::size_t n = std::min<std::size_t>(texts_.at(seq).budget, said.tokens.size());
-          said.tokens.resize(n);
-          said.confidences.resize(n);
-        }
-      }
+      for (SaidOf* all : {&want, &got}) keep_what_was_asked_for(*all, texts_);
       EXPECT_EQ(got, want) << "round " << i;
       for (const auto& [seq, said] : want) {
         const auto& ends = texts_.at(seq).endings;
@@ -135,7 +86,7 @@ class Pair {
     const std::uint64_t seq = ++n_joined_;
     Text text;
     for (std::uint64_t n = 1 + dice_() % 20; n > 0; --n) text.tokens.push_back(token());
-    AttachRequest request{.key = key(seq), .lease = Lease{1}, .root = kRoot};
+    AttachRequest request{.key = draft_key(seq), .lease = Lease{1}, .root = kRoot};
     SamplingParams& p = request.params;
     p.temperature = one_in(2) ? 0.0f : 1.0f;
     p.seed = dice_();
@@ -162,8 +113,8 @@ class Pair {
 
   void leave() {
     const auto at = std::next(texts_.begin(), static_cast<std::ptrdiff_t>(dice_() % texts_.size()));
-    stepwise_.detach(key(at->first), Lease{1});
-    chaining_.detach(key(at->first), Lease{1});
+    stepwise_.detach(draft_key(at->first), Lease{1});
+    chaining_.detach(draft_key(at->first), Lease{1});
     last_.erase(at->first);
     texts_.erase(at);
   }
@@ -181,7 +132,7 @@ class Pair {
       last_[seq] = {};
       text.epoch = Epoch{text.epoch.value + 1};
       text.budget = static_cast<std::uint32_t>(dice_() % 14);
-      const FollowRequest request{.key = key(seq),
+      const FollowRequest request{.key = draft_key(seq),
                                   .lease = Lease{1},
                                   .epoch = text.epoch,
                                   .from = from,
@@ -262,7 +213,7 @@ AttachRequest request_of(std::uint64_t seq,
                          std::vector<TokenId> tokens,
                          std::uint32_t budget,
                          const SamplingParams& params) {
-  return test::attach_request(key(seq), kRoot, std::move(tokens), budget, params);
+  return test::attach_request(draft_key(seq), kRoot, std::move(tokens), budget, params);
 }
 
 class ChainTest : public ::testing::Test {
@@ -279,7 +230,7 @@ class ChainTest : public ::testing::Test {
   }
   std::unique_ptr<Backend> backend_ = make_backend({.device = "cpu", .n_threads = 1});
   ScriptedModel model_{{.vocab_size = 40, .max_model_len = 200, .eos_token_ids = {}}};
-  DraftEngine engine_{model_, *backend_, options_with(16, 4)};
+  DraftEngine engine_{model_, *backend_, draft_options(16, 4)};
 };
 
 TEST_F(ChainTest, EndsWithTheFirstThatHasWhatItWants) {
@@ -305,16 +256,16 @@ TEST_F(ChainTest, RulesThatLookAtTokensAreAskedStepByStep) {
         {SamplingParams{.temperature = 1, .top_k = 5, .top_p = 0.9f, .min_p = 0.01f}, chained}}) {
     attach(++seq, 5, params);
     EXPECT_EQ(steps_of_passes(), want) << "sequence " << seq;
-    engine_.detach(key(seq), Lease{1});
+    engine_.detach(draft_key(seq), Lease{1});
   }
 }
 
 // Where steps are not recorded the host listens after each, or a correction would wait for the
 // rest.
 TEST_F(ChainTest, TheCpuStepsOneByOneUnlessAsked) {
-  DraftEngine engine(model_, *backend_, options_with(0, 4));
+  DraftEngine engine(model_, *backend_, draft_options(0, 4));
   const auto recording = make_backend({.device = "cpu", .n_threads = 1, .record = Record::kOn});
-  DraftEngine other(model_, *recording, options_with(0, 4));
+  DraftEngine other(model_, *recording, draft_options(0, 4));
   for (DraftEngine* one : {&engine, &other}) {
     (void)one->attach(request_of(1, {1, 2, 3}, 6, {.temperature = 0}), kStart);
     std::uint32_t most = 0;
@@ -353,13 +304,13 @@ TEST_F(ChainTest, AGuessThatCouldNotBeMadeIsAskedForAgain) {
   for (const std::uint32_t max_chained : {1u, 16u}) {
     SCOPED_TRACE(::testing::Message() << "chains of " << max_chained);
     SilentModel model({.vocab_size = 40, .max_model_len = 200, .eos_token_ids = {}});
-    DraftEngine speaks(model, *backend_, options_with(max_chained, 4));
-    DraftEngine engine(model, *backend_, options_with(max_chained, 4));
+    DraftEngine speaks(model, *backend_, draft_options(max_chained, 4));
+    DraftEngine engine(model, *backend_, draft_options(max_chained, 4));
     std::uint64_t n_chained = 0;
     const auto says = [&](DraftEngine& one) {
       (void)one.attach(request_of(1, {3, 1, 4}, 9, {.temperature = 0, .max_tokens = 100}), kStart);
       SaidOf said;
-      run(one, said, n_chained);
+      n_chained += run(one, said);
       EXPECT_TRUE(said.contains(1)) << "an answer is owed";
       return said[1];
     };
@@ -387,17 +338,16 @@ TEST_F(ChainTest, AGuessThatCouldNotBeMadeIsAskedForAgain) {
 TEST_F(ChainTest, AGuessThatAMaskForbidsIsAskedForAgainWhenItIsLifted) {
   SamplingParams params{.temperature = 0, .max_tokens = 100, .min_tokens = 2};
   for (TokenId token = 0; token < 40; ++token) params.stop_token_ids.push_back(token);
-  std::uint64_t n_chained = 0;
   for (int i = 0; i < 2; ++i) {
     SaidOf said;
     (void)engine_.attach(request_of(1, {3, 1, 4}, 5, params), kStart);
-    run(engine_, said, n_chained);
+    (void)run(engine_, said);
     ASSERT_TRUE(said.contains(1)) << "an answer is owed";
     EXPECT_TRUE(said[1].tokens.empty()) << "nothing but end tokens, and these are forbidden";
   }
   const std::vector<TokenId> text{3, 1, 4, 7, 8};
   SaidOf said;
-  (void)engine_.follow({.key = key(1),
+  (void)engine_.follow({.key = draft_key(1),
                         .lease = Lease{1},
                         .epoch = Epoch{1},
                         .from = 3,
@@ -405,13 +355,13 @@ TEST_F(ChainTest, AGuessThatAMaskForbidsIsAskedForAgainWhenItIsLifted) {
                         .prefix = prefix_hash_extend(kRoot, text),
                         .budget = 5},
                        kStart);
-  run(engine_, said, n_chained);
+  (void)run(engine_, said);
   EXPECT_EQ(said[1].tokens.size(), 1u) << "one, for it is an end";
 }
 
 // A chain takes blocks for guesses to come only where nobody has to give any up.
 TEST_F(ChainTest, ScarceBlocksMakeItShort) {
-  auto options = options_with(16, 4);
+  auto options = draft_options(16, 4);
   options.kv.n_blocks = 3;
   DraftEngine engine(model_, *backend_, options);
   (void)engine.attach(request_of(1, {1, 2, 3, 4, 5}, 20, {.temperature = 0}), kStart);

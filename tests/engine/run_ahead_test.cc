@@ -6,18 +6,17 @@
 #include <algorithm>
 #include <map>
 #include <memory>
-#include <ostream>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "common/engine/draft_engine.h"
-#include "common/kv/invariants.h"
 #include "common/model/config.h"
 #include "common/model/init_random.h"
 #include "common/model/load_model.h"
 #include "common/spec/prefix_hash.h"
 #include "tests/engine/attach_request.h"
+#include "tests/engine/draft_twins.h"
 #include "tests/support/scripted_model.h"
 #include "tests/support/temp_folder.h"
 #if defined(FORETOKEN_EMU)
@@ -27,23 +26,10 @@
 namespace foretoken {
 namespace {
 
-constexpr PrefixHash kRoot = 42;
+using test::draft_key, test::draft_options, test::keep_what_was_asked_for, test::kRoot,
+    test::kStart, test::run, test::SaidOf;
+
 constexpr std::int32_t kEntries = 64;
-const TimePoint kStart{std::chrono::hours(1)};
-
-DraftKey key(std::uint64_t seq, std::uint64_t target = 1) {
-  return {.target = WorkerId{target}, .incarnation = Incarnation{1}, .seq = SeqId{seq}};
-}
-
-DraftEngineOptions options_with(std::uint32_t max_chained, std::int32_t block_tokens) {
-  DraftEngineOptions options;
-  options.kv = {.n_blocks = 400, .block_tokens = block_tokens};
-  options.max_batch_rows = 64;
-  options.prefill_chunk = 16;
-  options.max_model_len = 120;
-  options.max_chained = max_chained;
-  return options;
-}
 
 // A board and the view of it, in one process.
 struct Board {
@@ -58,29 +44,6 @@ struct Board {
   std::shared_ptr<BoardView> view;
 };
 
-struct Said {
-  std::vector<TokenId> tokens;
-  std::vector<std::uint8_t> confidences;
-  bool operator==(const Said&) const = default;
-};
-void PrintTo(const Said& said, std::ostream* out) {
-  *out << ::testing::PrintToString(said.tokens) << ::testing::PrintToString(said.confidences);
-}
-
-using SaidOf = std::map<std::uint64_t, Said>;  // what was last said of each sequence
-
-void run(DraftEngine& engine, SaidOf& said) {
-  for (int i = 0; engine.has_work(); ++i) {
-    ASSERT_LT(i, 2000) << "no end";
-    const DraftOutput& output = engine.step(kStart);
-    for (const ReadyProposal& one : output.proposals)
-      said[one.key.seq.value] = {one.tokens, one.confidences};
-    EXPECT_TRUE(output.busy.empty());
-  }
-  const auto violations = kv_violations(engine.kv().snapshot());
-  EXPECT_TRUE(violations.empty()) << violations.front();
-}
-
 // Two engines hear the same records; one of them hears of verdicts before.
 class Pair {
  public:
@@ -93,8 +56,8 @@ class Pair {
       : dice_(seed),
         vocab_(vocab),
         board_(other_backend),
-        late_(model, backend, options_with(1, block_tokens_)),
-        early_(other, other_backend, options_with(max_chained_, block_tokens_)) {}
+        late_(model, backend, draft_options(1, block_tokens_)),
+        early_(other, other_backend, draft_options(max_chained_, block_tokens_)) {}
 
   void play(int n_rounds) {
     for (int i = 0; i < n_rounds; ++i) {
@@ -107,8 +70,8 @@ class Pair {
       follow();
       run(late_, want);
       run(early_, got);
-      keep_what_was_asked_for(want);
-      keep_what_was_asked_for(got);
+      keep_what_was_asked_for(want, texts_);
+      keep_what_was_asked_for(got, texts_);
       EXPECT_EQ(got, want) << "round " << i;
       for (const auto& [seq, said] : want) last_[seq] = said.tokens;
       if (::testing::Test::HasFailure()) return;
@@ -144,23 +107,23 @@ class Pair {
     for (std::uint64_t n = dice_() % 4; n > 0; --n) p.stop_token_ids.push_back(token());
     p.ignore_eos = true;
     text.budget = static_cast<std::uint32_t>(dice_() % 10);
-    const auto request = test::attach_request(key(seq), kRoot, text.tokens, text.budget, p);
+    const auto request = test::attach_request(draft_key(seq), kRoot, text.tokens, text.budget, p);
     (void)late_.attach(request, kStart);
     (void)early_.attach(request, kStart);
     texts_[seq] = std::move(text);
     SaidOf want, got;
     run(late_, want);
     run(early_, got);
-    keep_what_was_asked_for(want);
-    keep_what_was_asked_for(got);
+    keep_what_was_asked_for(want, texts_);
+    keep_what_was_asked_for(got, texts_);
     EXPECT_EQ(got, want) << "sequence " << seq;
     for (const auto& [at, said] : want) last_[at] = said.tokens;
   }
 
   void leave() {
     const auto at = std::next(texts_.begin(), static_cast<std::ptrdiff_t>(dice_() % texts_.size()));
-    late_.detach(key(at->first), Lease{1});
-    early_.detach(key(at->first), Lease{1});
+    late_.detach(draft_key(at->first), Lease{1});
+    early_.detach(draft_key(at->first), Lease{1});
     last_.erase(at->first);
     texts_.erase(at);
   }
@@ -199,7 +162,7 @@ class Pair {
       board_.owner->entries()[at] = entry;  // host memory here, on the emulated device too
       const auto drafted = std::span<const TokenId>(proposed).first(n_drafted);
       const PrefixHash prefix = prefix_hash_extend(kRoot, text.tokens);
-      (void)early_.expect({.key = key(seq),
+      (void)early_.expect({.key = draft_key(seq),
                            .lease = Lease{1},
                            .base = static_cast<Position>(text.tokens.size()),
                            .prefix = prefix,
@@ -222,7 +185,7 @@ class Pair {
       last_[seq] = {};
       text.epoch = Epoch{text.epoch.value + 1};
       text.budget = static_cast<std::uint32_t>(dice_() % 12);
-      const FollowRequest request{.key = key(seq),
+      const FollowRequest request{.key = draft_key(seq),
                                   .lease = Lease{1},
                                   .epoch = text.epoch,
                                   .from = from,
@@ -231,18 +194,6 @@ class Pair {
                                   .budget = text.budget};
       EXPECT_TRUE(std::holds_alternative<Applied>(late_.follow(request, kStart)));
       EXPECT_TRUE(std::holds_alternative<Applied>(early_.follow(request, kStart)));
-    }
-  }
-
-  // Beyond what is wanted each says as much as it has.
-  void keep_what_was_asked_for(SaidOf& all) {
-    std::erase_if(all, [&](const auto& one) {
-      return !texts_.contains(one.first) || texts_.at(one.first).budget == 0;
-    });
-    for (auto& [seq, said] : all) {
-      const std::size_t n = std::min<std::size_t>(texts_.at(seq).budget, said.tokens.size());
-      said.tokens.resize(n);
-      said.confidences.resize(n);
     }
   }
 
@@ -322,8 +273,8 @@ class RunAheadTest : public ::testing::Test {
   // The chain after its prompt.
   std::vector<TokenId> attach(std::uint64_t seq, SamplingParams params, std::uint64_t target = 1) {
     params.max_tokens = 1000;
-    EXPECT_TRUE(std::holds_alternative<Applied>(
-        engine_.attach(test::attach_request(key(seq, target), kRoot, kPrompt, 4, params), kStart)));
+    EXPECT_TRUE(std::holds_alternative<Applied>(engine_.attach(
+        test::attach_request(draft_key(seq, target), kRoot, kPrompt, 4, params), kStart)));
     std::vector<TokenId> chain;
     while (engine_.has_work())
       for (const auto& ready : engine_.step(kStart).proposals) chain = ready.tokens;
@@ -331,7 +282,7 @@ class RunAheadTest : public ::testing::Test {
   }
   ExpectRequest expected(std::uint64_t seq, std::span<const TokenId> drafted) {
     const PrefixHash prefix = prefix_hash_extend(kRoot, kPrompt);
-    return {.key = key(seq),
+    return {.key = draft_key(seq),
             .lease = Lease{1},
             .base = static_cast<Position>(kPrompt.size()),
             .prefix = prefix,
@@ -347,7 +298,7 @@ class RunAheadTest : public ::testing::Test {
   std::unique_ptr<Backend> backend_ = make_backend({.device = "cpu", .n_threads = 1});
   ScriptedModel model_{{.vocab_size = 40, .max_model_len = 200, .eos_token_ids = {}}};
   Board board_{*backend_};
-  DraftEngine engine_{model_, *backend_, options_with(16, 4)};
+  DraftEngine engine_{model_, *backend_, draft_options(16, 4)};
 };
 
 // Nothing but what this draft said itself, of the tokens it has.
@@ -396,15 +347,16 @@ TEST_F(RunAheadTest, ADraftOfTwoTargetsWaitsForNoVerdict) {
   EXPECT_EQ(engine_.snapshot().n_expected, 0u);
 }
 
-// Whoever loses its blocks to another, or whose target takes the board away, expects nothing any more.
+// Whoever loses its blocks to another, or whose target takes the board away, expects nothing any
+// more.
 TEST_F(RunAheadTest, WhatIsExpectedGoesWithTheCacheAndWithTheBoard) {
-  DraftEngineOptions few = options_with(16, 4);
+  DraftEngineOptions few = draft_options(16, 4);
   few.kv.n_blocks = 4;
   DraftEngine engine(model_, *backend_, few);
   const auto attach_to = [&](std::uint64_t seq, const std::vector<TokenId>& prompt) {
     SamplingParams params{.temperature = 0};
     params.max_tokens = 1000;
-    (void)engine.attach(test::attach_request(key(seq), kRoot, prompt, 4, params), kStart);
+    (void)engine.attach(test::attach_request(draft_key(seq), kRoot, prompt, 4, params), kStart);
   };
   attach_to(1, kPrompt);
   std::vector<TokenId> chain;
@@ -437,7 +389,7 @@ TEST_F(RunAheadTest, TheAnswerIsThereWhenTheRecordComes) {
 
   std::vector<TokenId> committed = kPrompt;
   committed.insert(committed.end(), {chain[0], chain[1], 6});
-  (void)engine_.follow({.key = key(1),
+  (void)engine_.follow({.key = draft_key(1),
                         .lease = Lease{1},
                         .epoch = Epoch{1},
                         .from = static_cast<Position>(kPrompt.size()),

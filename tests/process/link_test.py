@@ -250,26 +250,30 @@ class Links(unittest.TestCase):
         print(f"seed {SEED}: {kills} kills met {met} running streams; the link came back {links} times")
         client.close()
 
+    def kill_the_target(self, system, tier, label, n_mapped):
+        """Three times, with streams running: each time the draft lets go of its n_mapped pieces of memory of that label."""
+        def mapped():
+            with open(f"/proc/{system.processes['draft'].pid}/maps") as maps:
+                return [line for line in maps if label in line]
+        for _ in range(3):
+            self.linked(system, f"draft-0 {tier}")
+            client = Client(system)
+            ids = [client.send(request(i, max_tokens=512, stream=True)) for i in range(STREAMS)]
+            wait_for(lambda: list(client.pump()), "the first piece")
+            self.assertEqual(n_mapped, len(mapped()))
+            system.kill("target")
+            wait_for(lambda: not mapped(), "the draft has let go of the memory of the dead target")
+            system.start("target")
+            for one in ids:
+                self.assertIn("finish_reason", client.wait(one, patience=120)[-1])
+            client.close()
+
     def test_a_target_that_is_killed_leaves_nothing_behind(self):
         before = set(os.listdir("/dev/shm"))
         system = self.system()
         system.start("router", "tokenizer", "draft", "target")
         system.wait_ready()
-        for _ in range(3):
-            self.linked(system, "draft-0 shared_memory")
-            client = Client(system)
-            ids = [client.send(request(i, max_tokens=512, stream=True)) for i in range(STREAMS)]
-            wait_for(lambda: list(client.pump()), "the first piece")
-            def regions():
-                with open(f"/proc/{system.processes['draft'].pid}/maps") as maps:
-                    return [line for line in maps if "foretoken-link" in line]
-            self.assertEqual(2, len(regions()))
-            system.kill("target")
-            wait_for(lambda: not regions(), "the draft has let go of the memory of the dead target")
-            system.start("target")
-            for one in ids:
-                self.assertIn("finish_reason", client.wait(one, patience=120)[-1])
-            client.close()
+        self.kill_the_target(system, "shared_memory", "foretoken-link", 2)
         new = {name for name in set(os.listdir("/dev/shm")) - before if not re.match("(vader|sm)_segment|ompi|osc", name)}
         self.assertEqual(set(), new)  # what MPI has there belongs to somebody else
         names = set(os.listdir(os.path.join(system.folder, "r")))
@@ -279,22 +283,7 @@ class Links(unittest.TestCase):
         system = self.system("target.draft_link=device_memory")
         system.start("router", "tokenizer", "draft", "target")
         system.wait_ready()
-
-        def boards():
-            with open(f"/proc/{system.processes['draft'].pid}/maps") as maps:
-                return [line for line in maps if "foretoken-board" in line]
-        for _ in range(3):
-            self.linked(system, "draft-0 device_memory")
-            client = Client(system)
-            ids = [client.send(request(i, max_tokens=512, stream=True)) for i in range(STREAMS)]
-            wait_for(lambda: list(client.pump()), "the first piece")
-            self.assertEqual(1, len(boards()))
-            system.kill("target")
-            wait_for(lambda: not boards(), "the draft has let go of the dead target's board")
-            system.start("target")
-            for one in ids:
-                self.assertIn("finish_reason", client.wait(one, patience=120)[-1])
-            client.close()
+        self.kill_the_target(system, "device_memory", "foretoken-board", 1)
         self.linked(system, "draft-0 device_memory")
         self.same_as_plain(system)
         system.assert_alive()

@@ -1,4 +1,4 @@
-#include "common/transport/shared_region.h"
+#include "common/base/shared_region.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -11,7 +11,7 @@ namespace foretoken {
 namespace {
 
 TEST(SharedRegion, CanBeWrittenByItsOwnerAlone) {
-  auto made = SharedRegion::make(8192);
+  auto made = SharedRegion::make("foretoken-test", 8192);
   ASSERT_TRUE(made.ok());
   made->data()[5000] = std::byte{42};
   Fd handed_over(::dup(made->fd()));

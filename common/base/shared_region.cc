@@ -1,4 +1,4 @@
-#include "common/transport/shared_region.h"
+#include "common/base/shared_region.h"
 
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -28,11 +28,11 @@ Error cannot(const std::string& what) {
 
 }  // namespace
 
-Result<SharedRegion> SharedRegion::make(std::size_t n_bytes) {
+Result<SharedRegion> SharedRegion::make(const char* label, std::size_t n_bytes) {
   constexpr unsigned kFlags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
   // Some systems allow files without the right to execute alone, older ones do not know of it.
-  int made = ::memfd_create("foretoken-link", kFlags | MFD_NOEXEC_SEAL);
-  if (made < 0 && errno == EINVAL) made = ::memfd_create("foretoken-link", kFlags);
+  int made = ::memfd_create(label, kFlags | MFD_NOEXEC_SEAL);
+  if (made < 0 && errno == EINVAL) made = ::memfd_create(label, kFlags);
   Fd file{made};
   if (!file) return cannot("memfd_create");
   if (::ftruncate(file.get(), static_cast<off_t>(n_bytes)) != 0)
