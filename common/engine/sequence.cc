@@ -46,4 +46,11 @@ FinishReason Sequence::commit(TokenId token) {
   return finish.on_token(token);
 }
 
+void insert_in_turn(std::vector<Sequence*>& list, Sequence* sequence) {
+  const auto goes_before = [](const Sequence* a, const Sequence* b) {
+    return a->turn != b->turn ? a->turn < b->turn : a->arrival < b->arrival;
+  };
+  list.insert(std::upper_bound(list.begin(), list.end(), sequence, goes_before), sequence);
+}
+
 }  // namespace foretoken

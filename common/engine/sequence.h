@@ -65,9 +65,7 @@ struct Sequence {
   SequenceStats stats;
 };
 
-// Order of service.
-inline bool goes_before(const Sequence* a, const Sequence* b) {
-  return a->turn != b->turn ? a->turn < b->turn : a->arrival < b->arrival;
-}
+// Into a list that is in order of service.
+void insert_in_turn(std::vector<Sequence*>& list, Sequence* sequence);
 
 }  // namespace foretoken

@@ -12,10 +12,6 @@
 namespace foretoken {
 namespace {
 
-void insert_in_turn(std::vector<Sequence*>& list, Sequence* sequence) {
-  list.insert(std::upper_bound(list.begin(), list.end(), sequence, goes_before), sequence);
-}
-
 KvCacheConfig checked(const KvCacheConfig& kv, Position max_model_len) {
   const auto per_block = static_cast<Position>(kv.block_tokens);
   const Position n_needed = (max_model_len + per_block - 1) / per_block;
@@ -46,12 +42,6 @@ TargetEngineOptions completed(TargetEngineOptions options, const Model& model) {
   return options;
 }
 
-constexpr Duration kArrivalJitter = std::chrono::microseconds(100);
-constexpr Duration kShortestTrial = std::chrono::milliseconds(1);
-constexpr std::uint32_t kStepsBetweenTrials = 32;
-
-std::string count(std::size_t n) { return std::to_string(n); }
-
 }  // namespace
 
 TargetEngine::TargetEngine(Model& model,
@@ -70,73 +60,13 @@ TargetEngine::TargetEngine(Model& model,
       kv_(checked(options_.kv, options_.max_model_len)),
       step_(model, backend, kv_, options_.n_valid_ids),
       store_(options_.prefix_root, n_ids()),
-      length_(options_.draft_length) {}
+      length_(options_.draft_length),
+      wait_(length_, options_.wait_limit) {}
 
 TargetEngine::~TargetEngine() = default;
 
-// ---- opening and closing ----
-
 TokenId TargetEngine::n_ids() const {
   return options_.n_valid_ids > 0 ? options_.n_valid_ids : model_.config().vocab_size;
-}
-
-Result<void> TargetEngine::admissible(const OpenRequest& request) const {
-  if (draining_)
-    return Error{ErrorCode::kDraining, "this target is about to stop and takes no new requests"};
-  if (sequences_.contains(request.seq))
-    return Error{ErrorCode::kInvalidRequest,
-                 "sequence " + std::to_string(request.seq.value) + " is open already"};
-  if (sequences_.size() >= static_cast<std::size_t>(options_.max_running + options_.max_waiting))
-    return Error{ErrorCode::kQueueFull,
-                 count(running_.size()) + " requests run and " + count(waiting_.size()) +
-                     " wait; the limit is " + std::to_string(options_.max_running) + " and " +
-                     std::to_string(options_.max_waiting) + " (limits.max_waiting)"};
-  if (request.prompt.empty())
-    return Error{ErrorCode::kInvalidValue, "the prompt has no tokens", "prompt"};
-  const std::size_t n_tokens = request.prompt.size() + request.resume.size();
-  if (n_tokens >= options_.max_model_len)
-    return Error{ErrorCode::kContextLengthExceeded,
-                 "prompt has " + count(n_tokens) + " tokens; the limit is " +
-                     count(options_.max_model_len - 1) +
-                     " (model.max_model_len less one for the answer)",
-                 "prompt"};
-  for (const auto* tokens : {&request.prompt, &request.resume})
-    for (const TokenId token : *tokens)
-      if (token < 0 || token >= n_ids())
-        return Error{ErrorCode::kInvalidValue,
-                     "prompt has token id " + std::to_string(token) + "; the vocabulary has " +
-                         std::to_string(n_ids()) + " tokens",
-                     "prompt"};
-  return validate(request.params, n_ids());
-}
-
-Result<void> TargetEngine::open(OpenRequest request, TimePoint now) {
-  if (auto admitted = admissible(request); !admitted.ok()) {
-    ++totals_.n_refused;
-    return admitted;
-  }
-  const std::vector<TokenId> end_tokens = choosable(
-      request.end_tokens.empty() ? model_.config().eos_token_ids : request.end_tokens, n_ids());
-  const std::size_t n_given = request.prompt.size() + request.resume.size();
-  auto owned =
-      std::make_unique<Sequence>(std::move(request), end_tokens, options_.max_model_len, now);
-  Sequence& sequence = *owned;
-  if (sequence.tokens.size() != n_given) {
-    ++totals_.n_refused;
-    return Error{ErrorCode::kInvalidRequest, "the resumed answer goes on after its end", "resume"};
-  }
-  ++totals_.n_opened;
-  sequence.arrival = n_arrived_++;
-  sequence.wanted_proposer = sequence.draft_len > 0 && sequence.proposer != ProposerKind::kNone;
-  if (!sequence.wanted_proposer) sequence.proposer = ProposerKind::kNone;
-  sequences_.emplace(sequence.id, std::move(owned));
-  store_.open(sequence.id, sequence.tokens);
-  insert_in_turn(waiting_, &sequence);
-  if (running_.size() < static_cast<std::size_t>(options_.max_running)) is_prefilling_ = true;
-  if (sequence.finish.reason() != FinishReason::kNone)
-    finish(sequence,
-           sequence.finish.reason() == FinishReason::kStop ? EndReason::kStop : EndReason::kLength);
-  return {};
 }
 
 Proposer* TargetEngine::proposer_of(ProposerKind kind) const {
@@ -151,70 +81,6 @@ Proposer* TargetEngine::proposer_of(ProposerKind kind) const {
       return nullptr;
   }
   return nullptr;
-}
-
-// On admission, before the first rows: a draft prefills while the target does, and one that serves
-// many is spared the prompts that still wait.
-void TargetEngine::open_proposers(Sequence& sequence) {
-  const std::vector<TokenId> prediction = std::move(sequence.prediction);
-  sequence.prediction.clear();
-  if (sequence.proposal_cap() == 0) return;
-  const Opening opening{.seq = sequence.id,
-                        .prompt = std::span(sequence.tokens).first(sequence.n_prompt),
-                        .params = sequence.params,
-                        .prediction = prediction,
-                        .tenant_salt = sequence.tenant_salt};
-  if (Proposer* proposer = proposer_of(sequence.proposer)) proposer->open(opening);
-  if (sequence.proposer == ProposerKind::kDraft && sequence.fallback == LocalFallback::kNgram &&
-      proposers_.ngram != nullptr)
-    proposers_.ngram->open(opening);
-}
-
-bool TargetEngine::close(SeqId seq, CloseCause cause) {
-  const auto at = sequences_.find(seq);
-  if (at == sequences_.end()) return false;
-  switch (cause) {
-    case CloseCause::kCancelled:
-      finish(*at->second, EndReason::kCancelled);
-      break;
-    case CloseCause::kStop:
-      finish(*at->second, EndReason::kStop);
-      break;
-    case CloseCause::kDeadline:
-      finish(*at->second, EndReason::kDeadline);
-      break;
-  }
-  return true;
-}
-
-void TargetEngine::finish(Sequence& sequence, EndReason reason) {
-  const bool by_token = sequence.finish.reason() == FinishReason::kStop;
-  const TokenId stop_token = by_token ? sequence.tokens.back() : -1;
-  const SeqId seq = sequence.id;
-  ended_.push_back(
-      {.seq = seq, .reason = reason, .stop_token = stop_token, .stats = release(sequence)});
-  ++totals_.n_done;
-}
-
-void TargetEngine::fail(Sequence& sequence, Error error) {
-  const SeqId seq = sequence.id;
-  broken_.push_back({.seq = seq, .error = std::move(error), .stats = release(sequence)});
-  ++totals_.n_failed;
-}
-
-// Forgets a sequence everywhere; its reservation, if it had one, has been settled.
-SequenceStats TargetEngine::release(Sequence& sequence) {
-  const SeqId seq = sequence.id;
-  if (sequence.is_running) kv_.close(seq);
-  leave_place(sequence);
-  std::erase(sequence.is_running ? running_ : waiting_, &sequence);
-  store_.close(seq);
-  if (Proposer* proposer = proposer_of(sequence.proposer)) proposer->close(seq);
-  if (sequence.fallback == LocalFallback::kNgram && proposers_.ngram != nullptr)
-    proposers_.ngram->close(seq);
-  SequenceStats stats = sequence.stats;
-  sequences_.erase(seq);
-  return stats;
 }
 
 bool TargetEngine::has_work() const {
@@ -247,63 +113,18 @@ Duration TargetEngine::wait_hint(TimePoint now) {
   for (const Sequence* sequence : running_) {
     const auto draft = owed(*sequence, now);
     if (!draft) continue;
-    if (sequence->length == LengthMode::kFixed) return begin_wait(options_.wait_limit, now);
-    expected.push_back({.arrives_in = expected_arrival(*draft),
+    if (sequence->length == LengthMode::kFixed) return wait_.begin_longest(now);
+    expected.push_back({.arrives_in = draft->arrives_in,
                         .n_tokens = static_cast<double>(sequence->usual_accepted)});
   }
-  if (expected.empty()) return {};
-  const double step_s = length_.step_cost().seconds(static_cast<std::uint32_t>(running_.size()));
-  const auto step = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(step_s));
-  // wait() compares the tokens won with those that the time would yield, and its limit is half of
-  // what it takes for a step. Where draft and target share their cores a step and a half may pay;
-  // beyond that a draft as slow as its target would cost more than it brings.
-  const Duration worth = length_.wait(expected, 3 * step, options_.wait_limit);
-  // A chain that goes on is there at once, one that begins anew takes a while: an answer that is
-  // worth its usual time is given twice that, and a step at least. It ends the wait by itself.
-  const Duration patience = std::max(step, kShortestTrial);
-  if (worth > Duration::zero()) return begin_wait(std::max(2 * worth, patience), now);
-  if (trials_left_ == 0 || length_.is_off()) return {};
-  --trials_left_;
-  is_trial_ = true;
-  return begin_wait(patience, now);
+  return wait_.begin(expected, static_cast<std::uint32_t>(running_.size()), now);
 }
 
-Duration TargetEngine::begin_wait(Duration at_most, TimePoint now) {
-  wait_began_ = now;
-  return std::min(at_most, options_.wait_limit);
-}
-
-// What the link says was measured with and without waiting; a draft that shares cores with the
-// target is far quicker while that waits. So what waiting itself has shown comes first.
-Duration TargetEngine::expected_arrival(const DraftOutlook& draft) const {
-  if (usual_wait_ > Duration::zero()) return usual_wait_;
-  return std::max(draft.arrives_in, kArrivalJitter);
-}
-
-// What became of the wait before this step. Where none seems worth it one is tried now and then,
-// because what a draft needs while it is waited for cannot be learnt otherwise.
-void TargetEngine::note_waiting(TimePoint now) {
-  const bool is_owed = std::any_of(running_.begin(), running_.end(), [&](const Sequence* sequence) {
+// A fixed length waits whatever it costs; what waiting is worth is learnt from the others.
+bool TargetEngine::is_owed_adaptively(TimePoint now) const {
+  return std::any_of(running_.begin(), running_.end(), [&](const Sequence* sequence) {
     return sequence->length == LengthMode::kAdaptive && owed(*sequence, now).has_value();
   });
-  if (wait_began_) {
-    const Duration waited = now - *wait_began_;
-    length_.observe_wait(waited);
-    if (!is_owed) {
-      usual_wait_ += usual_wait_ == Duration::zero() ? waited : (waited - usual_wait_) / 4;
-    } else if (is_trial_) {
-      usual_wait_ = {};
-      trials_left_ = 0;
-    } else {
-      usual_wait_ += usual_wait_ / 4;
-    }
-  }
-  wait_began_.reset();
-  is_trial_ = false;
-  if (is_owed && ++n_owed_steps_ >= kStepsBetweenTrials) {
-    n_owed_steps_ = 0;
-    trials_left_ = kTrialsInARow;
-  }
 }
 
 bool TargetEngine::proposals_complete(TimePoint now) {
@@ -319,7 +140,7 @@ const StepOutput& TargetEngine::step(TimePoint now) {
   output_.preempted.clear();
   output_.n_rows = output_.n_committed = 0;
   collect(now);
-  note_waiting(now);
+  wait_.end(is_owed_adaptively(now), now);
   make_plan(now);
   cut_proposals();
   fill_step();
@@ -495,60 +316,6 @@ bool TargetEngine::add_slice(const ScheduledRows& rows, Sequence& sequence) {
   sequence.lacked_room = sequence.had_path;
   request.proposed = {};
   return step_.add(request).ok();
-}
-
-// ---- verdicts ahead of their step ----
-
-void TargetEngine::use_board(VerdictBoard& board, RunAhead& ahead) {
-  FORETOKEN_CHECK(model_.ranks() == nullptr && sequences_.empty());
-  FORETOKEN_CHECK(board.n_entries() >= kBoardEntriesPerSequence * options_.max_running);
-  board_ = &board;
-  ahead_ = &ahead;
-  for (std::int32_t place = options_.max_running - 1; place >= 0; --place)
-    free_places_.push_back(place);
-  step_.use_board(board, [this] { ahead_->announce(notices_); });
-}
-
-void TargetEngine::leave_place(Sequence& sequence) {
-  if (sequence.place >= 0) free_places_.push_back(sequence.place);
-  sequence.place = -1;
-}
-
-// Of sequences whose draft can begin with what the step will say: all that is verified came from it,
-// and the answer goes on after it. Not of steps that read prompts: they are long, and a draft's
-// device would stand still as long.
-void TargetEngine::post_verdicts() {
-  if (board_ == nullptr) return;
-  notices_.clear();
-  const bool reads_prompts = std::any_of(in_step_.begin(), in_step_.end(),
-                                         [](const Sequence* s) { return !s->is_decoding; });
-  if (reads_prompts) return;
-  ++n_posted_steps_;
-  for (std::size_t i = 0; i < in_step_.size(); ++i) {
-    const Sequence& sequence = *in_step_[i];
-    const PlanSlice& slice = step_.plan().slices[i];
-    const std::uint32_t n_drafted = slice.n_proposed;
-    const std::uint32_t budget = budget_of(sequence);
-    const bool is_drafts =
-        std::all_of(sequence.path.begin(), sequence.path.end(),
-                    [](const PathToken& token) { return token.source == ProposerKind::kDraft; });
-    if (slice.n_choices == 0 || sequence.proposer != ProposerKind::kDraft || !is_drafts ||
-        budget == 0 || sequence.finish.n_remaining() <= n_drafted + 2 ||
-        !ahead_->reads_board(sequence.id))
-      continue;
-    PrefixHash drafted = store_.prefix(sequence.id);
-    for (const PathToken& token : sequence.path) drafted = prefix_hash_next(drafted, token.token);
-    const auto turn = static_cast<std::int32_t>(n_posted_steps_ % kBoardEntriesPerSequence);
-    notices_.push_back({.seq = sequence.id,
-                        .base = sequence.n_tokens(),
-                        .prefix = store_.prefix(sequence.id),
-                        .n_drafted = n_drafted,
-                        .drafted = drafted,
-                        .entry = sequence.place * kBoardEntriesPerSequence + turn,
-                        .tag = n_posted_steps_,
-                        .budget = budget});
-    step_.post(i, notices_.back().entry, notices_.back().tag);
-  }
 }
 
 // ---- committing ----

@@ -21,6 +21,7 @@
 
 #include "common/engine/draft_watch.h"
 #include "common/engine/engine_options.h"
+#include "common/engine/proposal_wait.h"
 #include "common/engine/run_ahead.h"
 #include "common/engine/scheduler.h"
 #include "common/engine/sequence.h"
@@ -107,9 +108,7 @@ class TargetEngine {
   Proposer* proposer_of(ProposerKind kind) const;
   DraftOutlook outlook(const Sequence& sequence, TimePoint now) const;
   std::optional<DraftOutlook> owed(const Sequence& sequence, TimePoint now) const;
-  Duration begin_wait(Duration at_most, TimePoint now);
-  Duration expected_arrival(const DraftOutlook& draft) const;
-  void note_waiting(TimePoint now);
+  bool is_owed_adaptively(TimePoint now) const;
 
   void collect(TimePoint now);
   void make_plan(TimePoint now);
@@ -148,6 +147,7 @@ class TargetEngine {
   Step step_;
   ProposalStore store_;
   DraftLength length_;
+  ProposalWait wait_;
   VerdictBoard* board_ = nullptr;
   RunAhead* ahead_ = nullptr;
   std::vector<std::int32_t> free_places_;  // of the board
@@ -159,12 +159,6 @@ class TargetEngine {
   std::vector<Sequence*> waiting_;  // likewise
   std::uint64_t n_arrived_ = 0;
   bool is_prefilling_ = false;  // a prompt was under way after the last step, or has come since
-  static constexpr std::uint32_t kTrialsInARow = 8;
-  std::uint32_t trials_left_ = kTrialsInARow;  // waits longer than they seem worth
-  std::uint32_t n_owed_steps_ = 0;             // since the last trials were granted
-  bool is_trial_ = false;
-  std::optional<TimePoint> wait_began_;  // for the coming step
-  Duration usual_wait_{};                // until answers that were waited for came; 0 = unknown
   Duration last_took_{};
   bool is_timed_ = true;  // record_step_time() was called for the last step
 

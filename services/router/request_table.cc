@@ -5,6 +5,7 @@
 #include "common/base/hash.h"
 #include "common/wire/client_codec.h"
 #include "services/router/placement.h"
+#include "services/router/request_answers.h"
 
 namespace foretoken {
 namespace {
@@ -22,31 +23,9 @@ std::uint64_t salt_of(const std::string& tenant) {
 // A connection, whichever of its questions this is.
 Peer connection_of(const Peer& peer) { return {.socket = peer.socket, .routing = peer.routing}; }
 
-std::string hex(std::uint64_t value) { return wire::hex_of(RequestId{0, value}).substr(16); }
-
 std::uint64_t micros_until(TimePoint deadline, TimePoint now) {
   return static_cast<std::uint64_t>(std::max<std::int64_t>(
       1, std::chrono::duration_cast<std::chrono::microseconds>(deadline - now).count()));
-}
-
-double millis(Duration duration) {
-  return std::chrono::duration<double, std::milli>(duration).count();
-}
-
-wire::LogprobEntry entry_of(TokenId token, const wire::TokenLogprobs& from) {
-  return {.token_id = token,
-          .logprob = static_cast<double>(from.logprob),
-          .top_ids = from.top_ids,
-          .top_logprobs = {from.top_logprobs.begin(), from.top_logprobs.end()}};
-}
-
-void add(std::vector<wire::LogprobEntry>& to,
-         const std::vector<TokenId>& output,
-         const std::vector<wire::TokenLogprobs>& logprobs,
-         std::uint32_t from,
-         std::uint32_t until) {
-  for (std::uint32_t i = from; i < until && i < logprobs.size(); ++i)
-    to.push_back(entry_of(output[i], logprobs[i]));
 }
 
 // The key that held the prompt.
@@ -98,18 +77,18 @@ void RequestTable::submit(const Peer& peer,
         peer, id,
         wire::client_error(id, Error{code, std::move(message), std::move(param)}, retry_ms)});
   };
-  forget_finished(now);
+  finished_.forget_old(now);
   const auto running = rows_.find(id);
-  const auto finished = finished_.find(id);
+  const auto* finished = finished_.find(id);
   if ((running != rows_.end() && running->second.content != content) ||
-      (finished != finished_.end() && finished->second.content != content))
+      (finished != nullptr && finished->content != content))
     return refuse(ErrorCode::kInvalidValue,
                   "request_id was used for another request within the last minute", "request_id",
                   0);
   if (running != rows_.end()) return join(id, running->second, peer, out);
-  if (finished != finished_.end()) {
+  if (finished != nullptr) {
     ++counters_.joined;
-    out.push_back(ToClient{peer, id, finished->second.answer});
+    out.push_back(ToClient{peer, id, finished->reply});
     return;
   }
   if (rows_.size() >= rules_.max_requests)
@@ -503,8 +482,7 @@ void RequestTable::on_done(RequestId id, Row& row, wire::Done done, TimePoint no
   row.done = std::move(done);
   row.phase = Phase::kFlushing;
   row.to_target = {};
-  out.push_back(ToWorker{*row.target, id,
-                         wire::Close{.reason = CloseReason::kFinished}});
+  out.push_back(ToWorker{*row.target, id, wire::Close{.reason = CloseReason::kFinished}});
   decode(id, row, now, out);
 }
 
@@ -533,8 +511,8 @@ void RequestTable::on_text(
 void RequestTable::on_stop_string(
     RequestId id, Row& row, const wire::Text& text, TimePoint now, Actions& out) {
   // Whatever it says: what the client has already been given stays given.
-  const std::uint32_t n =
-      std::clamp(text.n_tokens, row.delivered_tokens, static_cast<std::uint32_t>(row.output.size()));
+  const std::uint32_t n = std::clamp(text.n_tokens, row.delivered_tokens,
+                                     static_cast<std::uint32_t>(row.output.size()));
   row.stop_string = text.stop_string;
   row.output.resize(n);
   row.guessed.resize(n);
@@ -545,8 +523,7 @@ void RequestTable::on_stop_string(
   row.phase = Phase::kCounting;
   row.counting_until = now + rules_.stats_patience;
   wake_at(row.counting_until);
-  out.push_back(
-      ToWorker{*row.target, id, wire::Close{.reason = CloseReason::kStop}});
+  out.push_back(ToWorker{*row.target, id, wire::Close{.reason = CloseReason::kStop}});
 }
 
 void RequestTable::on_busy(RequestId id, Row& row, wire::Busy busy, TimePoint now, Actions& out) {
@@ -614,7 +591,7 @@ TimePoint RequestTable::tick(TimePoint now, Actions& out) {
   std::sort(ids.begin(), ids.end());
   for (const RequestId id : ids)
     if (const auto it = rows_.find(id); it != rows_.end()) tick_row(id, it->second, now, out);
-  forget_finished(now);
+  finished_.forget_old(now);
   return next_due_;
 }
 
@@ -626,7 +603,9 @@ void RequestTable::tick_row(RequestId id, Row& row, TimePoint now, Actions& out)
         id,
         Error{ErrorCode::kDeadlineExceeded,
               "no token within " +
-                  std::to_string(static_cast<std::int64_t>(millis(row.deadline - row.arrived))) +
+                  std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(
+                                     row.deadline - row.arrived)
+                                     .count()) +
                   " ms (timeout_ms, limits.request_timeout_s)"},
         0, now, out);
   }
@@ -684,78 +663,10 @@ void RequestTable::tick_row(RequestId id, Row& row, TimePoint now, Actions& out)
 void RequestTable::deliver(RequestId id, Row& row, Actions& out) {
   if (!row.request.stream || row.delivered_bytes >= row.text.size())
     return;  // no piece without text
-  wire::ClientPiece piece{.id = wire::hex_of(id), .text = row.text.substr(row.delivered_bytes)};
-  const std::uint32_t from = row.delivered_tokens;
-  const std::uint32_t until = std::max(from, row.texted);
-  piece.token_ids.assign(row.output.begin() + from, row.output.begin() + until);
-  for (std::uint32_t i = from; i < until; ++i) piece.accepted += row.guessed[i];
-  add(piece.logprobs, row.output, row.logprobs, from, until);
-  row.delivered_bytes = row.text.size();
-  row.delivered_tokens = until;
+  wire::ClientPiece piece = next_piece(id, row);
+  row.delivered_bytes += piece.text.size();
+  row.delivered_tokens += static_cast<std::uint32_t>(piece.token_ids.size());
   out.push_back(ToClient{row.peer, id, std::move(piece)});
-}
-
-wire::ClientReply RequestTable::full_reply(RequestId id,
-                                           const Row& row,
-                                           FinishReason reason) const {
-  wire::ClientReply reply{.id = wire::hex_of(id), .text = row.text, .token_ids = row.output};
-  reply.finish_reason = std::string(name_of(reason));
-  if (row.stop_string)
-    reply.stop_reason = *row.stop_string;
-  else if (row.done && row.done->stop_token >= 0 && row.target_hello &&
-           std::find(row.target_hello->end_tokens.begin(), row.target_hello->end_tokens.end(),
-                     row.done->stop_token) == row.target_hello->end_tokens.end())
-    reply.stop_reason = row.done->stop_token;
-  reply.usage.prompt_tokens = static_cast<std::uint32_t>(row.encoded.tokens.size());
-  reply.usage.completion_tokens = static_cast<std::uint32_t>(row.output.size());
-  reply.usage.total_tokens = reply.usage.prompt_tokens + reply.usage.completion_tokens;
-  add(reply.logprobs, row.output, row.logprobs, 0, reply.usage.completion_tokens);
-  if (row.target_hello) {
-    reply.model = row.target_hello->model_name;
-    reply.system_fingerprint = hex(
-        mix64(row.target_hello->fingerprints.model ^ mix64(row.target_hello->fingerprints.numerics)));
-  }
-
-  wire::ReplyMetrics& metrics = reply.metrics;
-  if (row.first_token != TimePoint{})
-    metrics.time_to_first_token_ms = millis(row.first_token - row.arrived);
-  metrics.generation_time_ms = millis(row.last_token - row.first_token);
-  wire::SpeculativeDecoding& spec = metrics.speculative_decoding;
-  spec.num_spec_tokens = row.request.num_draft_tokens < 0
-                             ? rules_.default_draft_len
-                             : static_cast<std::uint32_t>(row.request.num_draft_tokens);
-  if (row.done) {
-    reply.usage.cached_tokens = row.done->n_cached;
-    metrics.queue_time_ms = row.done->queue_us / 1e3;
-    if (row.done->decode_us > 0)
-      metrics.generation_time_ms = static_cast<double>(row.done->decode_us) / 1e3;
-    spec.fallback_reason = row.done->fallback_reason;
-    spec.acceptance_histogram = row.done->acceptance_histogram;
-    std::string names;
-    std::uint32_t rounds = 0;
-    for (const wire::ProposerStats& proposer : row.done->proposers) {
-      spec.num_draft_tokens += proposer.drafted;
-      spec.num_accepted_draft_tokens += proposer.accepted;
-      rounds = std::max(rounds, proposer.rounds);
-      if (proposer.rounds > 0)
-        names += (names.empty() ? "" : "+") + std::string(name_of(proposer.proposer));
-    }
-    for (const std::uint32_t count : spec.acceptance_histogram) spec.num_spec_steps += count;
-    spec.num_spec_steps = std::max(spec.num_spec_steps, rounds);
-    if (!names.empty()) spec.proposer = names;
-  }
-  if (metrics.generation_time_ms > 0 && row.output.size() > 1)
-    metrics.tokens_per_second =
-        static_cast<double>(row.output.size() - 1) / metrics.generation_time_ms * 1e3;
-  spec.mean_acceptance_length =
-      1.0 + (spec.num_spec_steps == 0
-                 ? 0.0
-                 : static_cast<double>(spec.num_accepted_draft_tokens) / spec.num_spec_steps);
-  spec.draft_acceptance_rate =
-      spec.num_draft_tokens == 0
-          ? 0.0
-          : static_cast<double>(spec.num_accepted_draft_tokens) / spec.num_draft_tokens;
-  return reply;
 }
 
 void RequestTable::reply(RequestId id,
@@ -771,26 +682,16 @@ void RequestTable::reply(RequestId id,
                               : row.stop_string ? FinishReason::kStop
                               : row.done        ? row.done->reason
                                                 : FinishReason::kStop;
-  wire::ClientReply whole = full_reply(id, row, reason);
-  wire::ClientReply answer = whole;
-  if (row.request.stream) {
-    answer.text.erase(0, row.delivered_bytes);
-    answer.token_ids.erase(answer.token_ids.begin(),
-                           answer.token_ids.begin() + row.delivered_tokens);
-    // A target may have left some out.
-    const auto n_logprobs = std::min<std::size_t>(answer.logprobs.size(), row.delivered_tokens);
-    answer.logprobs.erase(answer.logprobs.begin(),
-                          answer.logprobs.begin() + static_cast<std::ptrdiff_t>(n_logprobs));
-  }
+  wire::ClientReply whole = whole_reply(id, row, reason, rules_.default_draft_len);
   ++counters_.replied;
   counters_.tokens += row.output.size();
   const wire::SpeculativeDecoding& spec = whole.metrics.speculative_decoding;
   counters_.rounds += spec.num_spec_steps;
   counters_.drafted += spec.num_draft_tokens;
   counters_.guessed_right += spec.num_accepted_draft_tokens;
-  out.push_back(ToClient{row.peer, id, std::move(answer)});
+  out.push_back(ToClient{row.peer, id, row.request.stream ? without_pieces(whole, row) : whole});
   // A cancelled or late answer is no answer to a client that asks again.
-  if (!cut_short) keep(id, row.content, std::move(whole), now);
+  if (!cut_short) finished_.keep(id, row.content, std::move(whole), now);
   drop(id,
        cut_short == FinishReason::kDeadline
            ? CloseReason::kDeadline
@@ -811,9 +712,7 @@ void RequestTable::drop(RequestId id, CloseReason reason, Actions& out) {
   const auto it = rows_.find(id);
   Row& row = it->second;
   if (row.target && (row.phase == Phase::kRunning || row.phase == Phase::kCounting))
-    out.push_back(ToWorker{
-        *row.target, id,
-        wire::Close{.reason = reason}});
+    out.push_back(ToWorker{*row.target, id, wire::Close{.reason = reason}});
   if (row.tokenizer && row.decoding > 0 && !row.final_confirmed)
     out.push_back(ToWorker{*row.tokenizer, id, wire::StreamClose{.reason = reason}});
   assign_target(row, std::nullopt);
@@ -829,33 +728,6 @@ void RequestTable::fail_all(const Error& error, TimePoint now, Actions& out) {
   for (const auto& [id, row] : rows_) ids.push_back(id);
   std::sort(ids.begin(), ids.end());
   for (const RequestId id : ids) fail(id, error, 1000, now, out);
-}
-
-void RequestTable::keep(RequestId id,
-                        std::uint64_t content,
-                        wire::ClientAnswer answer,
-                        TimePoint now) {
-  const auto& reply = std::get<wire::ClientReply>(answer);
-  const std::size_t bytes =
-      512 + reply.text.size() + 4 * reply.token_ids.size() + 256 * reply.logprobs.size();
-  if (bytes > rules_.max_finished_bytes) return;
-  finished_bytes_ += bytes;
-  finished_order_.push_back(id);
-  finished_[id] = Finished{std::move(answer), content, now, bytes};
-  forget_finished(now);
-}
-
-void RequestTable::forget_finished(TimePoint now) {
-  while (!finished_order_.empty()) {
-    const auto oldest = finished_.find(finished_order_.front());
-    const bool expired = now - oldest->second.at > rules_.keep_finished;
-    if (!expired && finished_.size() <= rules_.max_finished &&
-        finished_bytes_ <= rules_.max_finished_bytes)
-      return;
-    finished_bytes_ -= oldest->second.bytes;
-    finished_.erase(oldest);
-    finished_order_.pop_front();
-  }
 }
 
 std::size_t RequestTable::n_waiting() const {

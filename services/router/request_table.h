@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <optional>
 #include <string>
@@ -19,19 +18,19 @@
 #include "common/transport/transport.h"
 #include "common/wire/client.h"
 #include "common/wire/messages.h"
+#include "services/router/finished_replies.h"
 #include "services/router/pool.h"
+#include "services/router/request_row.h"
 
 namespace foretoken {
 
 struct RequestRules {
   std::size_t max_requests = 272;     // limits.max_running + limits.max_waiting
   std::size_t max_per_client = 1024;  // unanswered requests of one connection
-  std::size_t max_finished = 1024;    // replies kept for clients that ask again
-  std::size_t max_finished_bytes = 32u << 20;
+  FinishedReplies::Limits finished;
   std::uint32_t default_draft_len = 4;
   std::uint32_t max_migrations = 3;
   Duration timeout = std::chrono::seconds(600);  // limits.request_timeout_s
-  Duration keep_finished = std::chrono::seconds(60);
   Duration silence =
       std::chrono::milliseconds(500);  // then a worker is asked again, more and more rarely
   Duration longest_silence = std::chrono::seconds(4);
@@ -68,7 +67,8 @@ std::uint64_t seed_of(RequestId id);
 class RequestTable {
  public:
   // Borrows the pool: it places requests there and counts them in n_placed.
-  RequestTable(const RequestRules& rules, Pool& pool) : rules_(rules), pool_(pool) {}
+  RequestTable(const RequestRules& rules, Pool& pool)
+      : rules_(rules), pool_(pool), finished_(rules.finished) {}
 
   // A checked request under its id. `content` is a hash of all that was asked: the same id with
   // other content is an error.
@@ -112,58 +112,8 @@ class RequestTable {
   const Counters& counters() const { return counters_; }
 
  private:
-  enum class Phase : std::uint8_t {
-    kEncoding,  // a tokenizer has it, or it waits for one
-    kPlacing,   // waits for a target
-    kRunning,   // a target works on it
-    kFlushing,  // all tokens are here; the last text is not
-    kCounting,  // a stop string cut it; the target's counts are awaited for a moment
-  };
-
-  // Something asked of a worker that may have got lost, and when to ask again.
-  struct Question {
-    bool open = false;
-    bool hurried = false;  // it is known that something got lost
-    TimePoint again{};
-    Duration interval{};
-  };
-
-  struct Row {
-    wire::ClientRequest request;
-    std::uint64_t content = 0;
-    Peer peer;
-    Phase phase = Phase::kEncoding;
-    TimePoint arrived{}, waiting_since{}, deadline{}, first_token{}, last_token{}, counting_until{},
-        client_refused_since{};
-
-    std::optional<WorkerId> tokenizer, target;
-    std::vector<WorkerId> refused_by;  // since it was last placed or told to wait
-    std::optional<wire::Hello> target_hello;  // of the first one: where else it may go on
-    Fingerprint vocabulary = 0;
-    Question to_tokenizer, to_target;
-    std::uint32_t migrations = 0;
-    std::optional<wire::Busy> refusal;
-
-    wire::Encoded encoded;  // prompt, bad words, prediction
-    std::vector<TokenId> output;
-    std::vector<wire::TokenLogprobs> logprobs;
-    std::vector<std::uint8_t> guessed;  // per output token
-
-    std::string text;            // all of it so far
-    std::uint32_t texted = 0;    // output tokens the tokenizer has confirmed
-    std::uint32_t decoding = 0;  // output tokens it was sent
-    bool final_sent = false, final_confirmed = false;
-    std::size_t delivered_bytes = 0;  // of text, in pieces
-    std::uint32_t delivered_tokens = 0;
-    std::optional<std::string> stop_string;
-    std::optional<wire::Done> done;
-  };
-  struct Finished {
-    wire::ClientAnswer answer;
-    std::uint64_t content = 0;
-    TimePoint at{};
-    std::size_t bytes = 0;
-  };
+  using Row = RequestRow;
+  using Phase = RequestPhase;
 
   void join(RequestId id, Row& row, const Peer& peer, Actions& out);
   void encode(RequestId id, Row& row, TimePoint now, Actions& out);
@@ -199,16 +149,11 @@ class RequestTable {
   void fail(
       RequestId id, const Error& error, std::uint32_t retry_after_ms, TimePoint now, Actions& out);
   void drop(RequestId id, wire::CloseReason reason, Actions& out);
-  wire::ClientReply full_reply(RequestId id, const Row& row, wire::FinishReason reason) const;
-  void keep(RequestId id, std::uint64_t content, wire::ClientAnswer answer, TimePoint now);
-  void forget_finished(TimePoint now);
 
   RequestRules rules_;
   Pool& pool_;
   std::unordered_map<RequestId, Row> rows_;
-  std::unordered_map<RequestId, Finished> finished_;
-  std::deque<RequestId> finished_order_;
-  std::size_t finished_bytes_ = 0;
+  FinishedReplies finished_;
   std::map<Peer, std::size_t> per_client_;
   TimePoint next_due_ = TimePoint::max();
   Counters counters_;

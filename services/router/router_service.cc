@@ -11,16 +11,15 @@
 #include "common/runtime/process.h"
 #include "common/runtime/service_main.h"
 #include "common/wire/client_codec.h"
+#include "services/router/merge_metrics.h"
 
 namespace foretoken {
 namespace {
 
 constexpr Duration kPairAgain = std::chrono::seconds(2);
 constexpr Duration kMetricsPatience = std::chrono::milliseconds(500);
-constexpr Duration kAnswerPatience = std::chrono::seconds(30);
-constexpr Duration kArrived = std::chrono::seconds(1);  // an answer that did not come back so long
 constexpr Duration kFlushAgain = std::chrono::milliseconds(2);
-constexpr std::size_t kMaxUnsent = 1024;
+constexpr Duration kAnswerAgain = std::chrono::milliseconds(50);
 constexpr std::size_t kMaxQuestions = 64;
 
 std::string_view state_name(const Worker& worker) {
@@ -80,7 +79,7 @@ void RouterService::on_undelivered(const Peer& peer, const Frames&) {
     Actions actions;
     table_.client_gone(peer, now, actions);
     token_questions_.client_gone(peer);
-    std::erase_if(unsent_, [&](const Unsent& unsent) { return unsent.to.peer == peer; });
+    unsent_.client_gone(peer);
     return act(std::move(actions), now);
   }
   // That connection is gone. If the worker lives it is back, and says hello, within a heartbeat.
@@ -107,8 +106,10 @@ void RouterService::on_dropped(const Peer& peer, const Frames& frames) {
                              : wire::read_client_answer(frames.front());
   if (!said.ok()) return;
   const auto* piece = std::get_if<wire::ClientPiece>(&*said);
-  if (piece == nullptr)  // the end of a request: it must arrive
-    return keep_unsent({peer, {}, std::move(*said)}, now);
+  if (piece == nullptr) {  // the end of a request: it must arrive
+    if (!unsent_.keep(peer, std::move(*said), now)) ++dropped_;
+    return;
+  }
   // Later pieces may have passed already, so the text has a hole: an honest end instead.
   Actions actions;
   if (const auto id = wire::request_id_from_hex(piece->id))
@@ -194,24 +195,7 @@ void RouterService::send_answer(const ToClient& to, TimePoint now) {
   // Pieces merge with later text; the end of a request must arrive as it is.
   if (const auto* piece = std::get_if<wire::ClientPiece>(&to.answer))
     return table_.take_back(to.request, *piece, now);
-  keep_unsent(to, now);
-}
-
-// A connection that takes nothing gives the same answer back again and again: its time runs from
-// the first.
-void RouterService::keep_unsent(const ToClient& to, TimePoint now) {
-  const std::string id = std::visit([](const auto& answer) { return answer.id; }, to.answer);
-  if (unsent_.size() >= kMaxUnsent || patience_.size() >= 2 * kMaxUnsent) {
-    ++dropped_;
-    return;
-  }
-  Patience& patience = patience_[{to.peer, id}];
-  if (now >= patience.seen + kArrived) patience.until = now + kAnswerPatience;
-  patience.seen = now;
-  if (now < patience.until)
-    unsent_.push_back({to, id, patience.until});
-  else
-    ++dropped_;
+  if (!unsent_.keep(to.peer, to.answer, now)) ++dropped_;
 }
 
 wire::StatusReply RouterService::status_reply(RequestId id, TimePoint now) const {
@@ -253,7 +237,9 @@ wire::StatusReply RouterService::status_reply(RequestId id, TimePoint now) const
                               .drafted_total = load.drafted_total,
                               .accepted_total = load.accepted_total,
                               .note = complaints_about(*worker),
-                              .links = load.links});
+                              .links = worker->state == WorkerState::kLost
+                                           ? std::string()
+                                           : load.links});
   }
   const auto tokenizers = pool_.ready(wire::Role::kTokenizer);
   for (const Worker* target : pool_.ready(wire::Role::kTarget)) {
@@ -330,35 +316,6 @@ std::string RouterService::own_metrics() {
                    {{"role", std::string(name_of(role))}, {"peer", worker->hello.name}})
             .set(worker->state == WorkerState::kLost ? 0 : 1);
   return metrics_.text();
-}
-
-std::string merge_metrics(const std::vector<std::string>& texts) {
-  struct Family {
-    std::string about;
-    std::string samples;
-  };
-  std::map<std::string, Family> families;
-  for (const std::string& text : texts) {
-    std::string family;
-    for (std::size_t begin = 0; begin < text.size();) {
-      const std::size_t end = std::min(text.find('\n', begin), text.size());
-      const std::string line = text.substr(begin, end - begin);
-      begin = end + 1;
-      if (line.empty()) continue;
-      if (line.starts_with("# HELP ") || line.starts_with("# TYPE ")) {
-        const std::string name = line.substr(7, line.find(' ', 7) - 7);
-        Family& of = families[name];
-        // The first service to name a family describes it.
-        if (of.about.find(line.substr(0, 7)) == std::string::npos) of.about += line + "\n";
-        family = name;
-      } else {
-        families[family].samples += line + "\n";
-      }
-    }
-  }
-  std::string merged;
-  for (const auto& [name, family] : families) merged += family.about + family.samples;
-  return merged;
 }
 
 // ---- workers
@@ -590,21 +547,8 @@ TimePoint RouterService::on_turn(TimePoint now) {
   for (const auto& [id, outbox] : outboxes_) waiting.push_back(id);
   for (const WorkerId id : waiting)
     if (!flush(id)) due = std::min(due, now + kFlushAgain);
-  for (std::size_t n = unsent_.size(); n > 0; --n) {
-    Unsent unsent = std::move(unsent_.front());
-    unsent_.pop_front();
-    const SendResult result =
-        bus_->send(unsent.to.peer, {wire::write_client_answer(unsent.to.answer)});
-    if (result == SendResult::kSent) continue;
-    if (result == SendResult::kBusy && now < unsent.until) {
-      patience_[{unsent.to.peer, unsent.id}].seen = now;
-      unsent_.push_back(std::move(unsent));
-    } else {
-      ++dropped_;
-    }
-  }
-  std::erase_if(patience_, [&](const auto& entry) { return now >= entry.second.seen + kArrived; });
-  if (!unsent_.empty()) due = std::min(due, now + 25 * kFlushAgain);
+  dropped_ += unsent_.send_again(*bus_, now);
+  if (!unsent_.empty()) due = std::min(due, now + kAnswerAgain);
   std::vector<RequestId> late;
   for (const auto& [id, question] : questions_) {
     if (now >= question.until) late.push_back(id);

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <set>
 #include <string>
@@ -20,6 +19,7 @@
 #include "services/router/pool.h"
 #include "services/router/request_table.h"
 #include "services/router/token_questions.h"
+#include "services/router/unsent_answers.h"
 
 namespace foretoken {
 
@@ -56,7 +56,6 @@ class RouterService final : public Service {
   void on_client(const Peer& peer, const Frames& frames, TimePoint now);
   void answer(const Peer& peer, RequestId id, wire::ClientAnswer answer);
   void send_answer(const ToClient& to, TimePoint now);
-  void keep_unsent(const ToClient& to, TimePoint now);
   wire::StatusReply status_reply(RequestId id, TimePoint now) const;
   void ask_metrics(const Peer& peer, RequestId id, TimePoint now);
   void finish_metrics(RequestId id);
@@ -85,15 +84,6 @@ class RouterService final : public Service {
     std::set<WorkerId> awaited;
     std::vector<std::string> texts;
   };
-  struct Unsent {
-    ToClient to;
-    std::string id;
-    TimePoint until{};
-  };
-  struct Patience {
-    TimePoint until{};
-    TimePoint seen{};  // when it last came back or did not leave
-  };
   RouterServiceOptions options_;
   wire::Speaker& speaker_;
   Metrics& metrics_;
@@ -109,16 +99,11 @@ class RouterService final : public Service {
   TimePoint drain_deadline_{};
   std::uint64_t n_ids_ = 0;
   std::map<WorkerId, Outbox> outboxes_;
-  std::deque<Unsent> unsent_;  // final answers that a client's connection did not take yet
-  // Until when such an answer is tried, however often it comes back: client and id -> end.
-  std::map<std::pair<Peer, std::string>, Patience> patience_;
+  UnsentAnswers unsent_;
   std::map<RequestId, MetricsQuestion> questions_;
   std::set<std::string> complained_;  // pairs refused by name, logged once
   std::uint64_t malformed_ = 0, stale_ = 0, dropped_ = 0, bad_requests_ = 0;
   RequestTable::Counters counted_;
 };
-
-// Several services' Prometheus texts as one valid text: each family once, all its samples together.
-std::string merge_metrics(const std::vector<std::string>& texts);
 
 }  // namespace foretoken

@@ -206,10 +206,15 @@ void DraftConnection::say_tier() {
   const std::string why = why_not();
   const std::string now = std::string(tier()) + " " + why;
   if (std::exchange(said_, now) == now) return;
-  if (!may_be_used())
-    return log_error(
-        "a draft is not used: target.draft_link pins another tier",
-        {{"draft", name_}, {"pinned", name_of(around_.options.choice)}, {"reason", why}});
+  if (!may_be_used()) {
+    const std::string pinned(name_of(around_.options.choice));
+    if (std::exchange(was_used_, false))  // what drafts die of is no fault of a setting
+      return log_warning("a draft is not used until its link is up again",
+                         {{"draft", name_}, {"pinned", pinned}, {"reason", why}});
+    return log_error("a draft is not used: target.draft_link pins another tier",
+                     {{"draft", name_}, {"pinned", pinned}, {"reason", why}});
+  }
+  was_used_ = true;
   if (why.empty()) return log_info("link to a draft", {{"draft", name_}, {"tier", tier()}});
   log_info("link to a draft", {{"draft", name_}, {"tier", tier()}, {"reason", why}});
 }

@@ -89,11 +89,6 @@ LinkChoice link_choice(const TargetSection& target) {
   const bool on_device = target.draft_link == "device_memory";
   if (!on_device && target.draft_link != "shared_memory") return LinkChoice::kAuto;
   const std::string key = "target.draft_link = \"" + target.draft_link + "\"";
-  if (on_device && target.tensor_parallel > 1)
-    throw FatalError(ErrorCode::kConfig,
-                     key +
-                         " needs target.tensor_parallel = 1: of several ranks no device has a "
-                         "verdict before the host");
   if (const std::string why = MemoryLinks::why_unavailable(); !why.empty())
     throw FatalError(ErrorCode::kUnavailable, key + " is not to be had on this machine: " + why);
   return on_device ? LinkChoice::kDeviceMemory : LinkChoice::kSharedMemory;

@@ -117,6 +117,14 @@ TEST_F(ConfigTest, NamesTheWaysToADraftForAWordThatIsNone) {
               ElementsAre(HasSubstr("did you mean \"device_memory\"?")));
 }
 
+TEST_F(ConfigTest, VerdictsPassFromDeviceToDeviceBetweenSingleRanks) {
+  EXPECT_THAT(load("", {}, {"target.draft_link=shared_memory", "draft.tensor_parallel=2"}).errors,
+              IsEmpty());
+  for (const std::string key : {"target.tensor_parallel", "draft.tensor_parallel"})
+    EXPECT_THAT(load("", {}, {"target.draft_link=device_memory", key + "=2"}).errors,
+                ElementsAre(AllOf(HasSubstr("target.draft_link"), HasSubstr(key + " is 2"))));
+}
+
 TEST_F(ConfigTest, RefusesEndpointsThatNoServiceCouldTake) {
   for (const char* key : {"bus.router", "bus.client", "bus.draft"})
     for (const char* bad :

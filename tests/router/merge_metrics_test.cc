@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "services/router/router_service.h"
+#include "services/router/merge_metrics.h"
 
 namespace foretoken {
 namespace {

@@ -56,15 +56,6 @@ TEST(LinkChoice, PinsWhatIsThereAndRefusesByNameWhatIsNot) {
   if (MemoryLinks::why_unavailable().empty()) {
     EXPECT_EQ(link_choice(target), LinkChoice::kDeviceMemory);
   }
-  target.tensor_parallel = 2;
-  try {
-    link_choice(target);
-    FAIL() << "it pretends";
-  } catch (const FatalError& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kConfig);
-    EXPECT_NE(std::string(error.what()).find("target.draft_link"), std::string::npos);
-    EXPECT_NE(std::string(error.what()).find("target.tensor_parallel"), std::string::npos);
-  }
 }
 
 TEST(DraftBoardOf, IsMadeWhereItIsPinned) {

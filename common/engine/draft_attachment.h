@@ -1,0 +1,70 @@
+// What DraftEngine knows of one sequence: the tokens its target committed, and its own chain of
+// guesses after them. For the files of that class only.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "common/engine/draft_engine.h"
+#include "common/spec/finish.h"
+
+namespace foretoken {
+
+struct DraftEngine::Attachment {
+  Attachment(AttachRequest& request, std::span<const TokenId> eos_ids)
+      : key(request.key),
+        lease(request.lease),
+        tenant_salt(request.tenant_salt),
+        endings(ending_tokens(request.params, eos_ids)),
+        rules(with_own_logprob(request.params),
+              eos_ids,
+              std::span(request.tokens).first(request.n_prompt)),
+        tokens(std::move(request.tokens)),
+        known(static_cast<std::uint32_t>(tokens.size())),
+        prefix(request.prefix) {
+    for (std::uint32_t i = request.n_prompt; i < known; ++i) rules.commit(tokens[i]);
+  }
+
+  static SamplingParams with_own_logprob(SamplingParams params) {
+    params.n_logprobs = 0;  // the confidence is made of it
+    return params;
+  }
+
+  std::uint32_t n_chain() const {
+    return is_outgrown ? 0 : static_cast<std::uint32_t>(tokens.size()) - known;
+  }
+  std::span<const TokenId> chain() const {
+    return is_outgrown ? std::span<const TokenId>{} : std::span(tokens).subspan(known);
+  }
+
+  DraftKey key;
+  Lease lease{};
+  Epoch epoch{};
+  SeqId cache_name{};
+  bool has_cache = false;
+  bool is_outgrown = false;  // beyond the longest context: silent from here on
+  bool is_fresh = true;      // never had blocks: its prompt is prefilled before anything is asked
+  std::uint64_t tenant_salt = 0;
+  std::vector<TokenId> endings;           // sorted
+  RowRules rules;                         // of the committed tokens
+  std::vector<TokenId> tokens;            // committed, then the own chain; none when outgrown
+  std::uint32_t known = 0;                // how many are committed
+  PrefixHash prefix = 0;                  // of those
+  std::vector<std::uint8_t> confidences;  // [n_chain()]
+  std::uint32_t budget = 0;               // chain length wanted
+  bool owes_answer = false;
+  bool has_guessed = false;        // since it last answered
+  std::optional<Epoch> overtaken;  // a record whose answer was not complete when the next one came
+  bool is_stuck = false;           // no token may follow: until the next record
+  std::optional<ExpectRequest> expected;  // until the next record, or an early step
+  std::optional<Position> told;           // where the chain has a token that its target chose
+  std::uint32_t n_emitted = 0;            // chain length last sent
+  std::uint64_t turn = 0;                 // when it last had rows
+  TimePoint heard{};
+  TimePoint busy_until{};
+};
+
+}  // namespace foretoken

@@ -1,0 +1,69 @@
+#include "common/engine/proposal_wait.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace foretoken {
+namespace {
+
+constexpr Duration kArrivalJitter = std::chrono::microseconds(100);
+constexpr Duration kShortestTrial = std::chrono::milliseconds(1);
+constexpr std::uint32_t kStepsBetweenTrials = 32;
+
+}  // namespace
+
+Duration ProposalWait::begin(std::span<const Expected> owed,
+                             std::uint32_t n_running,
+                             TimePoint now) {
+  if (owed.empty()) return {};
+  std::vector<Expected> expected(owed.begin(), owed.end());
+  for (Expected& answer : expected) answer.arrives_in = expected_arrival(answer.arrives_in);
+  const double step_s = length_.step_cost().seconds(n_running);
+  const auto step = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(step_s));
+  // wait() compares the tokens won with those that the time would yield, and its limit is half of
+  // what it takes for a step. Where draft and target share their cores a step and a half may pay;
+  // beyond that a draft as slow as its target would cost more than it brings.
+  const Duration worth = length_.wait(expected, 3 * step, limit_);
+  // A chain that goes on is there at once, one that begins anew takes a while: an answer that is
+  // worth its usual time is given twice that, and a step at least. It ends the wait by itself.
+  const Duration patience = std::max(step, kShortestTrial);
+  if (worth > Duration::zero()) return begin_at_most(std::max(2 * worth, patience), now);
+  if (trials_left_ == 0 || length_.is_off()) return {};
+  --trials_left_;
+  is_trial_ = true;
+  return begin_at_most(patience, now);
+}
+
+Duration ProposalWait::begin_at_most(Duration at_most, TimePoint now) {
+  began_ = now;
+  return std::min(at_most, limit_);
+}
+
+// What the link says was measured with and without waiting; a draft that shares cores with the
+// target is far quicker while that waits. So what waiting itself has shown comes first.
+Duration ProposalWait::expected_arrival(Duration by_link) const {
+  return usual_ > Duration::zero() ? usual_ : std::max(by_link, kArrivalJitter);
+}
+
+void ProposalWait::end(bool is_owed, TimePoint now) {
+  if (began_) {
+    const Duration waited = now - *began_;
+    length_.observe_wait(waited);
+    if (!is_owed) {
+      usual_ += usual_ == Duration::zero() ? waited : (waited - usual_) / 4;
+    } else if (is_trial_) {
+      usual_ = {};
+      trials_left_ = 0;
+    } else {
+      usual_ += usual_ / 4;
+    }
+  }
+  began_.reset();
+  is_trial_ = false;
+  if (is_owed && ++n_owed_steps_ >= kStepsBetweenTrials) {
+    n_owed_steps_ = 0;
+    trials_left_ = kTrialsInARow;
+  }
+}
+
+}  // namespace foretoken

@@ -1,0 +1,46 @@
+// How long a step is held back for answers that drafts owe: as long as that pays, by what steps
+// cost and by what waiting has shown. Where none seems worth it one is tried now and then, because
+// what a draft needs while it is waited for cannot be learnt otherwise. Pure: time is told. One
+// thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "common/base/clock.h"
+#include "common/spec/draft_length.h"
+
+namespace foretoken {
+
+class ProposalWait {
+ public:
+  // Borrows `length`, which says what waiting is worth and is told how long it was. None is longer
+  // than `limit`.
+  ProposalWait(DraftLength& length, Duration limit) : length_(length), limit_(limit) {}
+
+  // Before a step: the longest wait for these answers that is worth it; 0 where there are none.
+  // `arrives_in` of each is what its link says. n_running: sequences of the step.
+  Duration begin(std::span<const Expected> owed, std::uint32_t n_running, TimePoint now);
+  // The same for who said how many tokens are to be verified, whatever that costs.
+  Duration begin_longest(TimePoint now) { return begin_at_most(limit_, now); }
+
+  // At the step: is_owed if an answer that begin() is asked about is missing still.
+  void end(bool is_owed, TimePoint now);
+
+ private:
+  Duration begin_at_most(Duration at_most, TimePoint now);
+  Duration expected_arrival(Duration by_link) const;
+
+  static constexpr std::uint32_t kTrialsInARow = 8;
+
+  DraftLength& length_;
+  Duration limit_;
+  std::uint32_t trials_left_ = kTrialsInARow;  // waits longer than they seem worth
+  std::uint32_t n_owed_steps_ = 0;             // since the last trials were granted
+  bool is_trial_ = false;
+  std::optional<TimePoint> began_;
+  Duration usual_{};  // until answers that were waited for came; 0: unknown
+};
+
+}  // namespace foretoken

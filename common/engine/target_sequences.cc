@@ -1,0 +1,136 @@
+// How sequences come to a target and leave it.
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "common/engine/target_engine.h"
+#include "common/model/config.h"
+#include "common/spec/finish.h"
+
+namespace foretoken {
+
+Result<void> TargetEngine::admissible(const OpenRequest& request) const {
+  if (draining_)
+    return Error{ErrorCode::kDraining, "this target is about to stop and takes no new requests"};
+  if (sequences_.contains(request.seq))
+    return Error{ErrorCode::kInvalidRequest,
+                 "sequence " + std::to_string(request.seq.value) + " is open already"};
+  if (sequences_.size() >= static_cast<std::size_t>(options_.max_running + options_.max_waiting))
+    return Error{ErrorCode::kQueueFull,
+                 std::to_string(running_.size()) + " requests run and " +
+                     std::to_string(waiting_.size()) + " wait; the limit is " +
+                     std::to_string(options_.max_running) + " and " +
+                     std::to_string(options_.max_waiting) + " (limits.max_waiting)"};
+  if (request.prompt.empty())
+    return Error{ErrorCode::kInvalidValue, "the prompt has no tokens", "prompt"};
+  const std::size_t n_tokens = request.prompt.size() + request.resume.size();
+  if (n_tokens >= options_.max_model_len)
+    return Error{ErrorCode::kContextLengthExceeded,
+                 "prompt has " + std::to_string(n_tokens) + " tokens; the limit is " +
+                     std::to_string(options_.max_model_len - 1) +
+                     " (model.max_model_len less one for the answer)",
+                 "prompt"};
+  for (const auto* tokens : {&request.prompt, &request.resume})
+    for (const TokenId token : *tokens)
+      if (token < 0 || token >= n_ids())
+        return Error{ErrorCode::kInvalidValue,
+                     "prompt has token id " + std::to_string(token) + "; the vocabulary has " +
+                         std::to_string(n_ids()) + " tokens",
+                     "prompt"};
+  return validate(request.params, n_ids());
+}
+
+Result<void> TargetEngine::open(OpenRequest request, TimePoint now) {
+  if (auto admitted = admissible(request); !admitted.ok()) {
+    ++totals_.n_refused;
+    return admitted;
+  }
+  const std::vector<TokenId> end_tokens = choosable(
+      request.end_tokens.empty() ? model_.config().eos_token_ids : request.end_tokens, n_ids());
+  const std::size_t n_given = request.prompt.size() + request.resume.size();
+  auto owned =
+      std::make_unique<Sequence>(std::move(request), end_tokens, options_.max_model_len, now);
+  Sequence& sequence = *owned;
+  if (sequence.tokens.size() != n_given) {
+    ++totals_.n_refused;
+    return Error{ErrorCode::kInvalidRequest, "the resumed answer goes on after its end", "resume"};
+  }
+  ++totals_.n_opened;
+  sequence.arrival = n_arrived_++;
+  sequence.wanted_proposer = sequence.draft_len > 0 && sequence.proposer != ProposerKind::kNone;
+  if (!sequence.wanted_proposer) sequence.proposer = ProposerKind::kNone;
+  sequences_.emplace(sequence.id, std::move(owned));
+  store_.open(sequence.id, sequence.tokens);
+  insert_in_turn(waiting_, &sequence);
+  if (running_.size() < static_cast<std::size_t>(options_.max_running)) is_prefilling_ = true;
+  if (sequence.finish.reason() != FinishReason::kNone)
+    finish(sequence,
+           sequence.finish.reason() == FinishReason::kStop ? EndReason::kStop : EndReason::kLength);
+  return {};
+}
+
+// On admission, before the first rows: a draft prefills while the target does, and one that serves
+// many is spared the prompts that still wait.
+void TargetEngine::open_proposers(Sequence& sequence) {
+  const std::vector<TokenId> prediction = std::move(sequence.prediction);
+  sequence.prediction.clear();
+  if (sequence.proposal_cap() == 0) return;
+  const Opening opening{.seq = sequence.id,
+                        .prompt = std::span(sequence.tokens).first(sequence.n_prompt),
+                        .params = sequence.params,
+                        .prediction = prediction,
+                        .tenant_salt = sequence.tenant_salt};
+  if (Proposer* proposer = proposer_of(sequence.proposer)) proposer->open(opening);
+  if (sequence.proposer == ProposerKind::kDraft && sequence.fallback == LocalFallback::kNgram &&
+      proposers_.ngram != nullptr)
+    proposers_.ngram->open(opening);
+}
+
+bool TargetEngine::close(SeqId seq, CloseCause cause) {
+  const auto at = sequences_.find(seq);
+  if (at == sequences_.end()) return false;
+  switch (cause) {
+    case CloseCause::kCancelled:
+      finish(*at->second, EndReason::kCancelled);
+      break;
+    case CloseCause::kStop:
+      finish(*at->second, EndReason::kStop);
+      break;
+    case CloseCause::kDeadline:
+      finish(*at->second, EndReason::kDeadline);
+      break;
+  }
+  return true;
+}
+
+void TargetEngine::finish(Sequence& sequence, EndReason reason) {
+  const bool by_token = sequence.finish.reason() == FinishReason::kStop;
+  const TokenId stop_token = by_token ? sequence.tokens.back() : -1;
+  const SeqId seq = sequence.id;
+  ended_.push_back(
+      {.seq = seq, .reason = reason, .stop_token = stop_token, .stats = release(sequence)});
+  ++totals_.n_done;
+}
+
+void TargetEngine::fail(Sequence& sequence, Error error) {
+  const SeqId seq = sequence.id;
+  broken_.push_back({.seq = seq, .error = std::move(error), .stats = release(sequence)});
+  ++totals_.n_failed;
+}
+
+// Forgets a sequence everywhere; its reservation, if it had one, has been settled.
+SequenceStats TargetEngine::release(Sequence& sequence) {
+  const SeqId seq = sequence.id;
+  if (sequence.is_running) kv_.close(seq);
+  leave_place(sequence);
+  std::erase(sequence.is_running ? running_ : waiting_, &sequence);
+  store_.close(seq);
+  if (Proposer* proposer = proposer_of(sequence.proposer)) proposer->close(seq);
+  if (sequence.fallback == LocalFallback::kNgram && proposers_.ngram != nullptr)
+    proposers_.ngram->close(seq);
+  SequenceStats stats = sequence.stats;
+  sequences_.erase(seq);
+  return stats;
+}
+
+}  // namespace foretoken

@@ -1,0 +1,36 @@
+#include "services/router/finished_replies.h"
+
+#include <utility>
+
+namespace foretoken {
+
+void FinishedReplies::keep(RequestId id,
+                           std::uint64_t content,
+                           wire::ClientReply reply,
+                           TimePoint now) {
+  const std::size_t n_bytes =
+      512 + reply.text.size() + 4 * reply.token_ids.size() + 256 * reply.logprobs.size();
+  if (n_bytes > limits_.n_bytes) return;
+  n_bytes_ += n_bytes;
+  order_.push_back(id);
+  replies_[id] = Finished{std::move(reply), content, now, n_bytes};
+  forget_old(now);
+}
+
+void FinishedReplies::forget_old(TimePoint now) {
+  while (!order_.empty()) {
+    const auto oldest = replies_.find(order_.front());
+    const bool is_old = now - oldest->second.at > limits_.age;
+    if (!is_old && replies_.size() <= limits_.n_replies && n_bytes_ <= limits_.n_bytes) return;
+    n_bytes_ -= oldest->second.n_bytes;
+    replies_.erase(oldest);
+    order_.pop_front();
+  }
+}
+
+const FinishedReplies::Finished* FinishedReplies::find(RequestId id) const {
+  const auto at = replies_.find(id);
+  return at == replies_.end() ? nullptr : &at->second;
+}
+
+}  // namespace foretoken

@@ -1,0 +1,11 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace foretoken {
+
+// Several services' Prometheus texts as one valid text: each family once, all its samples together.
+std::string merge_metrics(const std::vector<std::string>& texts);
+
+}  // namespace foretoken

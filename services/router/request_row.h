@@ -1,0 +1,65 @@
+// What the router knows of one request. Plain state of the RequestTable that owns it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/base/ids.h"
+#include "common/transport/transport.h"
+#include "common/wire/client.h"
+#include "common/wire/messages.h"
+
+namespace foretoken {
+
+enum class RequestPhase : std::uint8_t {
+  kEncoding,  // a tokenizer has it, or it waits for one
+  kPlacing,   // waits for a target
+  kRunning,   // a target works on it
+  kFlushing,  // all tokens are here; the last text is not
+  kCounting,  // a stop string cut it; the target's counts are awaited for a moment
+};
+
+// Something asked of a worker that may have got lost, and when to ask again.
+struct Question {
+  bool open = false;
+  bool hurried = false;  // it is known that something got lost
+  TimePoint again{};
+  Duration interval{};
+};
+
+// From its first map to its one reply or one error.
+struct RequestRow {
+  wire::ClientRequest request;
+  std::uint64_t content = 0;
+  Peer peer;
+  RequestPhase phase = RequestPhase::kEncoding;
+  TimePoint arrived{}, waiting_since{}, deadline{}, first_token{}, last_token{}, counting_until{},
+      client_refused_since{};
+
+  std::optional<WorkerId> tokenizer, target;
+  std::vector<WorkerId> refused_by;         // since it was last placed or told to wait
+  std::optional<wire::Hello> target_hello;  // of the first one: where else it may go on
+  Fingerprint vocabulary = 0;
+  Question to_tokenizer, to_target;
+  std::uint32_t migrations = 0;
+  std::optional<wire::Busy> refusal;
+
+  wire::Encoded encoded;  // prompt, bad words, prediction
+  std::vector<TokenId> output;
+  std::vector<wire::TokenLogprobs> logprobs;
+  std::vector<std::uint8_t> guessed;  // per output token
+
+  std::string text;            // all of it so far
+  std::uint32_t texted = 0;    // output tokens the tokenizer has confirmed
+  std::uint32_t decoding = 0;  // output tokens it was sent
+  bool final_sent = false, final_confirmed = false;
+  std::size_t delivered_bytes = 0;  // of text, in pieces
+  std::uint32_t delivered_tokens = 0;
+  std::optional<std::string> stop_string;
+  std::optional<wire::Done> done;
+};
+
+}  // namespace foretoken

@@ -1,0 +1,42 @@
+// Final answers that a client's connection did not take: they are tried again for half a minute, and
+// a connection that gives the same answer back again and again has no more time than one that never
+// took it. Bounded. One thread.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "common/base/clock.h"
+#include "common/runtime/service.h"
+#include "common/wire/client.h"
+
+namespace foretoken {
+
+class UnsentAnswers {
+ public:
+  // False: there is no room, or its time is over; it is lost.
+  bool keep(const Peer& peer, wire::ClientAnswer answer, TimePoint now);
+  void client_gone(const Peer& peer);
+  // Tries each once. Returns how many were given up.
+  std::uint64_t send_again(Bus& bus, TimePoint now);
+  bool empty() const { return unsent_.empty(); }
+
+ private:
+  struct Unsent {
+    Peer peer;
+    wire::ClientAnswer answer;
+    std::string id;
+    TimePoint until{};
+  };
+  struct Patience {
+    TimePoint until{};
+    TimePoint seen{};  // when it last came back or did not leave
+  };
+  std::deque<Unsent> unsent_;
+  std::map<std::pair<Peer, std::string>, Patience> patience_;  // by client and the answer's id
+};
+
+}  // namespace foretoken
