@@ -1,7 +1,6 @@
 #include "common/engine/proposal_wait.h"
 
 #include <algorithm>
-#include <vector>
 
 namespace foretoken {
 namespace {
@@ -12,18 +11,16 @@ constexpr std::uint32_t kStepsBetweenTrials = 32;
 
 }  // namespace
 
-Duration ProposalWait::begin(std::span<const Expected> owed,
-                             std::uint32_t n_running,
-                             TimePoint now) {
+Duration ProposalWait::begin(std::vector<Expected> owed, std::uint32_t n_running, TimePoint now) {
   if (owed.empty()) return {};
-  std::vector<Expected> expected(owed.begin(), owed.end());
-  for (Expected& answer : expected) answer.arrives_in = expected_arrival(answer.arrives_in);
+  is_judged_ = true;
+  for (Expected& answer : owed) answer.arrives_in = expected_arrival(answer.arrives_in);
   const double step_s = length_.step_cost().seconds(n_running);
   const auto step = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(step_s));
   // wait() compares the tokens won with those that the time would yield, and its limit is half of
   // what it takes for a step. Where draft and target share their cores a step and a half may pay;
   // beyond that a draft as slow as its target would cost more than it brings.
-  const Duration worth = length_.wait(expected, 3 * step, limit_);
+  const Duration worth = length_.wait(owed, 3 * step, limit_);
   // A chain that goes on is there at once, one that begins anew takes a while: an answer that is
   // worth its usual time is given twice that, and a step at least. It ends the wait by itself.
   const Duration patience = std::max(step, kShortestTrial);
@@ -32,6 +29,11 @@ Duration ProposalWait::begin(std::span<const Expected> owed,
   --trials_left_;
   is_trial_ = true;
   return begin_at_most(patience, now);
+}
+
+Duration ProposalWait::begin_longest(TimePoint now) {
+  is_judged_ = false;
+  return begin_at_most(limit_, now);
 }
 
 Duration ProposalWait::begin_at_most(Duration at_most, TimePoint now) {
@@ -49,7 +51,9 @@ void ProposalWait::end(bool is_owed, TimePoint now) {
   if (began_) {
     const Duration waited = now - *began_;
     length_.observe_wait(waited);
-    if (!is_owed) {
+    if (!is_judged_) {
+      // nothing was learnt
+    } else if (!is_owed) {
       usual_ += usual_ == Duration::zero() ? waited : (waited - usual_) / 4;
     } else if (is_trial_) {
       usual_ = {};

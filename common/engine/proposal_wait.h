@@ -6,7 +6,7 @@
 
 #include <cstdint>
 #include <optional>
-#include <span>
+#include <vector>
 
 #include "common/base/clock.h"
 #include "common/spec/draft_length.h"
@@ -21,9 +21,10 @@ class ProposalWait {
 
   // Before a step: the longest wait for these answers that is worth it; 0 where there are none.
   // `arrives_in` of each is what its link says. n_running: sequences of the step.
-  Duration begin(std::span<const Expected> owed, std::uint32_t n_running, TimePoint now);
-  // The same for who said how many tokens are to be verified, whatever that costs.
-  Duration begin_longest(TimePoint now) { return begin_at_most(limit_, now); }
+  Duration begin(std::vector<Expected> owed, std::uint32_t n_running, TimePoint now);
+  // The same for who said how many tokens are to be verified, whatever that costs: such a wait
+  // teaches nothing.
+  Duration begin_longest(TimePoint now);
 
   // At the step: is_owed if an answer that begin() is asked about is missing still.
   void end(bool is_owed, TimePoint now);
@@ -40,6 +41,7 @@ class ProposalWait {
   std::uint32_t n_owed_steps_ = 0;             // since the last trials were granted
   bool is_trial_ = false;
   std::optional<TimePoint> began_;
+  bool is_judged_ = false;
   Duration usual_{};  // until answers that were waited for came; 0: unknown
 };
 

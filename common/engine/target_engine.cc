@@ -7,7 +7,6 @@
 #include "common/model/config.h"
 #include "common/spec/acceptance.h"
 #include "common/spec/finish.h"
-#include "common/spec/prefix_hash.h"
 
 namespace foretoken {
 namespace {
@@ -117,10 +116,9 @@ Duration TargetEngine::wait_hint(TimePoint now) {
     expected.push_back({.arrives_in = draft->arrives_in,
                         .n_tokens = static_cast<double>(sequence->usual_accepted)});
   }
-  return wait_.begin(expected, static_cast<std::uint32_t>(running_.size()), now);
+  return wait_.begin(std::move(expected), static_cast<std::uint32_t>(running_.size()), now);
 }
 
-// A fixed length waits whatever it costs; what waiting is worth is learnt from the others.
 bool TargetEngine::is_owed_adaptively(TimePoint now) const {
   return std::any_of(running_.begin(), running_.end(), [&](const Sequence* sequence) {
     return sequence->length == LengthMode::kAdaptive && owed(*sequence, now).has_value();

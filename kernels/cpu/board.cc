@@ -1,7 +1,9 @@
 #include "kernels/cpu/board.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -69,7 +71,9 @@ Fd open_file(const Card& card, const std::string& place, std::string& why) {
     return {};
   }
   struct stat status {};
-  if (::fstat(there.get(), &status) != 0 || !S_ISREG(status.st_mode)) {
+  struct statfs where {};
+  if (::fstat(there.get(), &status) != 0 || ::fstatfs(there.get(), &where) != 0 ||
+      !S_ISREG(status.st_mode) || where.f_type != TMPFS_MAGIC) {
     why = place + " is not memory of the kind that boards are made of";
     return {};
   }

@@ -2,12 +2,15 @@
 
 #include <utility>
 
+#include "common/base/check.h"
+
 namespace foretoken {
 
 void FinishedReplies::keep(RequestId id,
                            std::uint64_t content,
                            wire::ClientReply reply,
                            TimePoint now) {
+  FORETOKEN_CHECK(!replies_.contains(id));
   const std::size_t n_bytes =
       512 + reply.text.size() + 4 * reply.token_ids.size() + 256 * reply.logprobs.size();
   if (n_bytes > limits_.n_bytes) return;

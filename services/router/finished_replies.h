@@ -28,7 +28,8 @@ class FinishedReplies {
 
   explicit FinishedReplies(const Limits& limits) : limits_(limits) {}
 
-  // Keeps a reply, unless it alone is over the limit; older ones may go for it.
+  // Keeps a reply under an id that has none yet, unless it alone is over the limit; older ones may
+  // go for it.
   void keep(RequestId id, std::uint64_t content, wire::ClientReply reply, TimePoint now);
   void forget_old(TimePoint now);
   // Null: never given, or forgotten. Valid until the next call.

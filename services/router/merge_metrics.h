@@ -1,3 +1,4 @@
+// Several services' Prometheus texts as one valid text: each family once, all its samples together.
 #pragma once
 
 #include <string>
@@ -5,7 +6,6 @@
 
 namespace foretoken {
 
-// Several services' Prometheus texts as one valid text: each family once, all its samples together.
 std::string merge_metrics(const std::vector<std::string>& texts);
 
 }  // namespace foretoken

@@ -23,7 +23,7 @@ enum class RequestPhase : std::uint8_t {
 };
 
 // Something asked of a worker that may have got lost, and when to ask again.
-struct Question {
+struct WorkerQuestion {
   bool open = false;
   bool hurried = false;  // it is known that something got lost
   TimePoint again{};
@@ -43,7 +43,7 @@ struct RequestRow {
   std::vector<WorkerId> refused_by;         // since it was last placed or told to wait
   std::optional<wire::Hello> target_hello;  // of the first one: where else it may go on
   Fingerprint vocabulary = 0;
-  Question to_tokenizer, to_target;
+  WorkerQuestion to_tokenizer, to_target;
   std::uint32_t migrations = 0;
   std::optional<wire::Busy> refusal;
 

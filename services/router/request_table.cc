@@ -189,13 +189,13 @@ void RequestTable::take_back(RequestId id, const wire::ClientPiece& piece, TimeP
 
 // ---- questions to workers
 
-void RequestTable::ask(Question& question, TimePoint now) {
+void RequestTable::ask(WorkerQuestion& question, TimePoint now) {
   question = {
       .open = true, .hurried = false, .again = now + rules_.silence, .interval = rules_.silence};
   wake_at(question.again);
 }
 
-void RequestTable::ask_again(Question& question, TimePoint now) {
+void RequestTable::ask_again(WorkerQuestion& question, TimePoint now) {
   question.open = true;
   question.hurried = false;
   question.interval =
@@ -206,7 +206,7 @@ void RequestTable::ask_again(Question& question, TimePoint now) {
 
 // Something is known to be lost. Not at once: it may only have been overtaken, and one question
 // heals many losses.
-void RequestTable::hurry(Question& question, TimePoint now) {
+void RequestTable::hurry(WorkerQuestion& question, TimePoint now) {
   if (question.hurried) return;
   question.open = question.hurried = true;
   question.again = now + rules_.silence / 16;

@@ -136,9 +136,9 @@ class RequestTable {
 
   void assign_tokenizer(Row& row, std::optional<WorkerId> to);
   void assign_target(Row& row, std::optional<WorkerId> to);
-  void ask(Question& question, TimePoint now);
-  void ask_again(Question& question, TimePoint now);
-  void hurry(Question& question, TimePoint now);
+  void ask(WorkerQuestion& question, TimePoint now);
+  void ask_again(WorkerQuestion& question, TimePoint now);
+  void hurry(WorkerQuestion& question, TimePoint now);
   void wake_at(TimePoint when) { next_due_ = std::min(next_due_, when); }
 
   // The end of a request: exactly one of these per row.

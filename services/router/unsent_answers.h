@@ -18,7 +18,7 @@ namespace foretoken {
 class UnsentAnswers {
  public:
   // False: there is no room, or its time is over; it is lost.
-  bool keep(const Peer& peer, wire::ClientAnswer answer, TimePoint now);
+  [[nodiscard]] bool keep(const Peer& peer, wire::ClientAnswer answer, TimePoint now);
   void client_gone(const Peer& peer);
   // Tries each once. Returns how many were given up.
   std::uint64_t send_again(Bus& bus, TimePoint now);

@@ -208,7 +208,7 @@ void DraftConnection::say_tier() {
   if (std::exchange(said_, now) == now) return;
   if (!may_be_used()) {
     const std::string pinned(name_of(around_.options.choice));
-    if (std::exchange(was_used_, false))  // what drafts die of is no fault of a setting
+    if (was_used_)  // what drafts die of is no fault of a setting
       return log_warning("a draft is not used until its link is up again",
                          {{"draft", name_}, {"pinned", pinned}, {"reason", why}});
     return log_error("a draft is not used: target.draft_link pins another tier",

@@ -18,7 +18,7 @@ class ProposalWaitTest : public ::testing::Test {
   }
   Duration begin(Duration by_link) {
     const Expected owed{.arrives_in = by_link, .n_tokens = 3};
-    return wait.begin({&owed, 1}, 1, kBegin);
+    return wait.begin({owed}, 1, kBegin);
   }
   void answer_comes_after(Duration waited) { wait.end(false, kBegin + waited); }
   void answer_is_missing_after(Duration waited) { wait.end(true, kBegin + waited); }
@@ -36,18 +36,22 @@ TEST_F(ProposalWaitTest, WaitsAsLongAsAllowedWhereTheLengthIsFixed) {
 }
 
 TEST_F(ProposalWaitTest, WaitsForWhatPaysTwiceItsTimeAndAStepAtLeast) {
-  for (int i = 0; i < 100; ++i) {
-    const Duration hint = begin(milliseconds(2));
-    ASSERT_GE(hint, kStep * 9 / 10) << i;
-    ASSERT_LE(hint, kLimit) << i;
-    answer_comes_after(milliseconds(2));
+  EXPECT_EQ(begin(milliseconds(2)), kStep);
+  EXPECT_EQ(begin(milliseconds(8)), milliseconds(16));
+}
+
+TEST_F(ProposalWaitTest, AWaitThatWasNoChoiceTeachesNothing) {
+  for (int i = 0; i < 10; ++i) {
+    wait.begin_longest(kBegin);
+    wait.end(i % 2 == 0, kBegin + kLimit);
+    ASSERT_EQ(begin(milliseconds(8)), milliseconds(16)) << i;
   }
 }
 
 TEST_F(ProposalWaitTest, NeverWaitsLongerThanItsLimit) {
   ProposalWait short_of_time(length, milliseconds(3));
   const Expected owed{.arrives_in = milliseconds(2), .n_tokens = 100};
-  EXPECT_EQ(short_of_time.begin({&owed, 1}, 1, kBegin), milliseconds(3));
+  EXPECT_EQ(short_of_time.begin({owed}, 1, kBegin), milliseconds(3));
 }
 
 TEST_F(ProposalWaitTest, TriesWhatSeemsNotToPayOnceInAWhile) {

@@ -115,6 +115,34 @@ TEST_F(RouterServiceTest, TwoClientsMayAskForMetricsUnderOneId) {
   EXPECT_EQ((std::vector<std::string>{"a", "b"}), answered);
 }
 
+TEST_F(RouterServiceTest, TheLinksOfAServiceThatIsGoneAreNotShown) {
+  const auto shown = [&]() -> wire::ServiceStatus {
+    bus.sent.clear();
+    wire::ClientRequest request;
+    request.op = wire::ClientOp::kStatus;
+    request.request_id = RequestId{0, 7};
+    Delivery delivery;
+    delivery.peer = {.socket = kClients, .routing = "a"};
+    delivery.frames = {wire::write_client_request(request)};
+    service.on_message(std::move(delivery));
+    for (const auto& [to, frames] : bus.sent) {
+      const auto answer = wire::read_client_answer(frames.at(0));
+      if (!answer.ok() || !std::holds_alternative<wire::StatusReply>(*answer)) continue;
+      for (const auto& one : std::get<wire::StatusReply>(*answer).services)
+        if (one.name == "target-0") return one;
+    }
+    ADD_FAILURE() << "target-0 is not in the status";
+    return {};
+  };
+  ASSERT_TRUE(hello(target, "", wire::Role::kTarget, "target-0").accepted);
+  hear(target, "", wire::Heartbeat{.links = "draft-0 shared_memory"});
+  EXPECT_EQ("draft-0 shared_memory", shown().links);
+  bus.clock.advance(seconds(2));
+  service.on_turn(bus.now());
+  EXPECT_EQ("gone", shown().state);
+  EXPECT_EQ("", shown().links);
+}
+
 // What the client door hears: one message of these frames.
 wire::ClientError error_to(DoorsBus& bus, RouterService& service, Frames frames) {
   bus.sent.clear();

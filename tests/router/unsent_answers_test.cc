@@ -55,8 +55,8 @@ TEST(UnsentAnswers, AreTriedUntilTheyAreTaken) {
 TEST(UnsentAnswers, AreGivenUpAfterHalfAMinuteAndCounted) {
   OneDoor door;
   UnsentAnswers unsent;
-  unsent.keep(kClient, answer("1"), kBegin);
-  unsent.keep(kClient, answer("2"), kBegin + seconds(10));
+  ASSERT_TRUE(unsent.keep(kClient, answer("1"), kBegin));
+  ASSERT_TRUE(unsent.keep(kClient, answer("2"), kBegin + seconds(10)));
   door.says = SendResult::kBusy;
   EXPECT_EQ(1u, unsent.send_again(door, kBegin + seconds(30)));
   EXPECT_FALSE(unsent.empty());
@@ -67,8 +67,8 @@ TEST(UnsentAnswers, AreGivenUpAfterHalfAMinuteAndCounted) {
 TEST(UnsentAnswers, GoWithTheirClient) {
   OneDoor door;
   UnsentAnswers unsent;
-  unsent.keep(kClient, answer("1"), kBegin);
-  unsent.keep({.socket = 1, .routing = "b"}, answer("1"), kBegin);
+  ASSERT_TRUE(unsent.keep(kClient, answer("1"), kBegin));
+  ASSERT_TRUE(unsent.keep({.socket = 1, .routing = "b"}, answer("1"), kBegin));
   unsent.client_gone(kClient);
   EXPECT_EQ(0u, unsent.send_again(door, kBegin));
   EXPECT_EQ(1u, door.took.size());
