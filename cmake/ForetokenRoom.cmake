@@ -62,8 +62,8 @@ endfunction()
 
 # foretoken_room(NAME kv DEPENDS base kernels [LIBRARIES pkg...] [EXCLUDE file.cc...] [HOT])
 # A static library foretoken::<name> of all .cc files in the folder. DEPENDS are rooms, LIBRARIES outside targets. HOT:
-# tests spend their time in its loops, so it is optimised a little under sanitizers too; what is not compiles in half the
-# time there.
+# tests spend their time in its loops, so it is optimised a little under sanitizers too; what is not compiles there up to
+# twice as fast.
 function(foretoken_room)
   cmake_parse_arguments(ROOM "HOT" "NAME" "DEPENDS;LIBRARIES;EXCLUDE" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/*.cc")

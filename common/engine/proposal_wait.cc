@@ -47,20 +47,22 @@ Duration ProposalWait::expected_arrival(Duration by_link) const {
   return usual_ > Duration::zero() ? usual_ : std::max(by_link, kArrivalJitter);
 }
 
+void ProposalWait::learn(bool is_owed, Duration waited) {
+  if (!is_owed) {
+    usual_ += usual_ == Duration::zero() ? waited : (waited - usual_) / 4;
+  } else if (is_trial_) {
+    usual_ = {};
+    trials_left_ = 0;
+  } else {
+    usual_ += usual_ / 4;
+  }
+}
+
 void ProposalWait::end(bool is_owed, TimePoint now) {
   if (began_) {
     const Duration waited = now - *began_;
     length_.observe_wait(waited);
-    if (!is_judged_) {
-      // nothing was learnt
-    } else if (!is_owed) {
-      usual_ += usual_ == Duration::zero() ? waited : (waited - usual_) / 4;
-    } else if (is_trial_) {
-      usual_ = {};
-      trials_left_ = 0;
-    } else {
-      usual_ += usual_ / 4;
-    }
+    if (is_judged_) learn(is_owed, waited);
   }
   began_.reset();
   is_trial_ = false;

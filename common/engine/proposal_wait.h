@@ -32,6 +32,7 @@ class ProposalWait {
  private:
   Duration begin_at_most(Duration at_most, TimePoint now);
   Duration expected_arrival(Duration by_link) const;
+  void learn(bool is_owed, Duration waited);
 
   static constexpr std::uint32_t kTrialsInARow = 8;
 
@@ -41,7 +42,7 @@ class ProposalWait {
   std::uint32_t n_owed_steps_ = 0;             // since the last trials were granted
   bool is_trial_ = false;
   std::optional<TimePoint> began_;
-  bool is_judged_ = false;
+  bool is_judged_ = false;  // whether that wait was a choice, which can be learnt from
   Duration usual_{};  // until answers that were waited for came; 0: unknown
 };
 

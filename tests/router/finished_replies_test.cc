@@ -18,7 +18,7 @@ TEST(FinishedReplies, AreThereForAWhile) {
   finished.keep({0, 1}, 77, reply(3), kBegin);
   finished.forget_old(kBegin + seconds(60));
   ASSERT_NE(nullptr, finished.find({0, 1}));
-  EXPECT_EQ("xxx", finished.find({0, 1})->reply.text);
+  EXPECT_EQ(reply(3), finished.find({0, 1})->reply);
   EXPECT_EQ(77u, finished.find({0, 1})->content);
   EXPECT_EQ(nullptr, finished.find({1, 0}));
   finished.forget_old(kBegin + seconds(61));
