@@ -8,6 +8,8 @@ namespace foretoken {
 using Duration = std::chrono::nanoseconds;
 using TimePoint = std::chrono::time_point<std::chrono::steady_clock, Duration>;
 
+inline TimePoint steady_now() { return std::chrono::steady_clock::now(); }
+
 class Clock {
  public:
   virtual ~Clock() = default;

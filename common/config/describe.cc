@@ -72,11 +72,6 @@ std::string allowed(const Constraint& constraint) {
   return out.str();
 }
 
-std::string upper(std::string text) {
-  for (char& c : text) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-  return text;
-}
-
 }  // namespace
 
 std::string default_config_toml() {
@@ -148,7 +143,7 @@ std::string print_config(const LoadedConfig& loaded) {
           line.resize(std::max<std::size_t>(line.size() + 2, 40), ' ');
           out << line << "# " << (origin == loaded.origin.end() ? "default" : origin->second);
           if (origin != loaded.origin.end() && origin->second == "environment")
-            out << " FORETOKEN_" << upper(section) << "_" << upper(key);
+            out << " " << environment_variable(section, key);
           out << "\n";
         });
   });

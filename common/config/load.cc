@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cstdlib>
 #include <filesystem>
@@ -30,12 +31,6 @@ struct Candidate {
 constexpr std::size_t kMaxIpcPath = sizeof(sockaddr_un::sun_path) - 1;
 
 using Candidates = std::map<std::string, Candidate>;  // "section.key" -> the strongest
-
-std::string upper(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
-  return text;
-}
 
 std::vector<std::string> split_list(std::string text) {
   std::vector<std::string> list;
@@ -311,7 +306,7 @@ void collect_environment(const std::map<std::string, std::string>& environment,
                          Candidates& candidates,
                          LoadedConfig& out) {
   for (const auto& [section, keys] : names) {
-    const std::string prefix = "FORETOKEN_" + upper(section) + "_";
+    const std::string prefix = environment_variable(section);
     for (const auto& [variable, value] : environment) {
       if (variable.rfind(prefix, 0) != 0) continue;
       std::string key = variable.substr(prefix.size());
@@ -402,6 +397,13 @@ void check_together(const Config& c, std::vector<std::string>& errors) {
 }
 
 }  // namespace
+
+std::string environment_variable(const std::string& section, const std::string& key) {
+  std::string name = "FORETOKEN_" + section + "_" + key;
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  return name;
+}
 
 LoadedConfig load_config(const ConfigSources& sources) {
   LoadedConfig out;

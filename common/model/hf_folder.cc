@@ -14,7 +14,6 @@
 namespace foretoken {
 namespace {
 
-constexpr std::size_t kMaxConfigBytes = 1u << 20;
 constexpr std::int64_t kMaxPositions = 1
                                        << 24;  // positions above 2^24 are no longer exact in float
 

@@ -3,12 +3,15 @@
 // finding.
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
 #include <string_view>
 
 #include "common/model/config.h"
 
 namespace foretoken {
+
+constexpr std::size_t kMaxConfigBytes = 1u << 20;  // of config.json and generation_config.json
 
 // Throws FatalError(kIo | kMalformed | kUnsupportedModel).
 ModelConfig read_model_config(const std::filesystem::path& folder);

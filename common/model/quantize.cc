@@ -27,7 +27,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMaxConfigBytes = 1u << 20;
 constexpr std::int32_t kBlockTokens = 16;
 
 [[noreturn]] void cannot_write(const fs::path& file, const std::string& why) {

@@ -22,8 +22,6 @@
 namespace foretoken {
 namespace {
 
-TimePoint now() { return std::chrono::steady_clock::now(); }
-
 // Backslashes, not quotes: they survive being taken apart at each of several spaces in a row, and
 // every shell knows them. Bytes beyond ASCII are letters to a shell.
 std::string shell_word(const std::string& word) {
@@ -60,9 +58,9 @@ class RankHost {
         // kLastWords also lets the daemon tell mpirun of it. Nobody else can tell here that a rank
         // is stopped when the host of rank 0 is out of reach.
         if (rank.process.has_ended())
-          end_by(now() + (rank.left_well ? Duration(kGoodbye) : Duration(kLastWords)));
-        else if (rank.process.stopped_for(now()) > deadline_)
-          end_by(now());
+          end_by(steady_now() + (rank.left_well ? Duration(kGoodbye) : Duration(kLastWords)));
+        else if (rank.process.stopped_for(steady_now()) > deadline_)
+          end_by(steady_now());
       }
     }
     return end_all();
@@ -100,7 +98,7 @@ class RankHost {
   }
 
   void end_by(TimePoint when) { end_at_ = std::min(end_at_.value_or(when), when); }
-  bool is_time() const { return end_at_ && now() >= *end_at_; }
+  bool is_time() const { return end_at_ && steady_now() >= *end_at_; }
 
   // Also those that are stopped.
   int end_all() {
@@ -108,8 +106,8 @@ class RankHost {
     ::kill(daemon_, SIGKILL);
     int status = 0;
     ::waitpid(daemon_, &status, 0);
-    const TimePoint latest = now() + kGoodbye;
-    for (const auto& [pid, rank] : ranks_) rank.process.await_end(latest - now());
+    const TimePoint latest = steady_now() + kGoodbye;
+    for (const auto& [pid, rank] : ranks_) rank.process.await_end(latest - steady_now());
     return WIFEXITED(status) ? WEXITSTATUS(status) : kExitGone;
   }
 

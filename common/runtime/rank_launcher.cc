@@ -31,8 +31,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-TimePoint now() { return std::chrono::steady_clock::now(); }
-
 // This process's own command line, to be run once more.
 std::vector<std::string> own_command() {
   std::ifstream in("/proc/self/cmdline", std::ios::binary);
@@ -103,7 +101,7 @@ class Launcher {
       : launch_(launch),
         folder_(launch.name),
         reports_(folder_.path() / "notify"),
-        clock_(launch.n_ranks, launch.deadline, now()) {}
+        clock_(launch.n_ranks, launch.deadline, steady_now()) {}
 
   int run() {
     start();
@@ -176,7 +174,7 @@ class Launcher {
       return;
     }
     if (pid != first_) return;
-    clock_.rank0_says(line, now());
+    clock_.rank0_says(line, steady_now());
     sd_notify(0, line.c_str());
   }
 
@@ -198,7 +196,7 @@ class Launcher {
       rank.is_gone = true;
       read_reports();  // its last word came before its end
       if (rank.exit_code == kExitOk) {
-        clock_.rank_left_well(now());
+        clock_.rank_left_well(steady_now());
       } else if (!verdict_) {
         verdict_ = bad_code_.value_or(kExitGone);
         log_error("a rank is gone: all are ended",
@@ -221,11 +219,11 @@ class Launcher {
 
   void look_at_clock() {
     if (verdict_) return;
-    if (const auto what = clock_.overdue(now(), ranks_.size()))
+    if (const auto what = clock_.overdue(steady_now(), ranks_.size()))
       verdict_ = complain(kExitGone, *what);
     if (clock_.is_serving()) return;  // then ranks notice by themselves that one of them is stopped
     for (auto& [pid, rank] : ranks_)
-      if (!verdict_ && rank.process.stopped_for(now()) > launch_.deadline)
+      if (!verdict_ && rank.process.stopped_for(steady_now()) > launch_.deadline)
         verdict_ = complain(kExitGone, "rank " + std::to_string(rank.number) + " is stopped");
   }
 
@@ -240,9 +238,9 @@ class Launcher {
     // What a rank logged before it ended by itself is still on its way through mpirun.
     if (mpirun_ > 0 && bad_code_) mpirun_process_.await_end(kLastWords);
     if (mpirun_ > 0) ::kill(mpirun_, SIGKILL);
-    const TimePoint latest = now() + kGoodbye;
+    const TimePoint latest = steady_now() + kGoodbye;
     end_orphans();
-    for (const auto& [pid, rank] : ranks_) rank.process.await_end(latest - now());
+    for (const auto& [pid, rank] : ranks_) rank.process.await_end(latest - steady_now());
   }
 
   // What mpirun started besides ranks, ssh for one, is this process's child once mpirun is gone.

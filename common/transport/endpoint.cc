@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kMaxIpcPath = sizeof(sockaddr_un::sun_path) - 1;
 
-Error bad(const std::string& text, const std::string& why) {
+Error bad_endpoint(const std::string& text, const std::string& why) {
   return {ErrorCode::kConfig, "endpoint \"" + text + "\" " + why};
 }
 
@@ -27,7 +27,7 @@ bool is_port(const std::string& port) {
 Result<Endpoint> parse_tcp(const std::string& text, const std::string& rest) {
   const auto colon = rest.rfind(':');
   if (colon == std::string::npos || !is_port(rest.substr(colon + 1)))
-    return bad(text, "has no port from 1 to 65535 (or *) after its last colon");
+    return bad_endpoint(text, "has no port from 1 to 65535 (or *) after its last colon");
   Endpoint endpoint{Scheme::kTcp, rest.substr(0, colon), rest.substr(colon + 1), false};
   std::string address = endpoint.place;
   in_addr v4{};
@@ -39,9 +39,10 @@ Result<Endpoint> parse_tcp(const std::string& text, const std::string& rest) {
     address = address.substr(1, address.size() - 2);
   in6_addr v6{};
   if (inet_pton(AF_INET6, address.c_str(), &v6) != 1)
-    return bad(text,
-               "must give its address in numbers, such as 127.0.0.1: names and interfaces are not "
-               "looked up");
+    return bad_endpoint(
+        text,
+        "must give its address in numbers, such as 127.0.0.1: names and interfaces are not "
+        "looked up");
   endpoint.loopback = IN6_IS_ADDR_LOOPBACK(&v6);
   return endpoint;
 }
@@ -55,16 +56,17 @@ Result<Endpoint> parse_endpoint(const std::string& text) {
   if (const auto rest = after("tcp://"); !rest.empty()) return parse_tcp(text, rest);
   if (const auto rest = after("ipc://"); !rest.empty()) {
     if (rest.front() == '@')
-      return bad(text, "is an abstract socket, which has no file permissions; give a path");
+      return bad_endpoint(text,
+                          "is an abstract socket, which has no file permissions; give a path");
     if (rest.size() > kMaxIpcPath)
-      return bad(text, "has a path of " + std::to_string(rest.size()) +
-                           " characters; the limit is " + std::to_string(kMaxIpcPath) +
-                           " (choose a shorter bus.runtime_dir)");
+      return bad_endpoint(text, "has a path of " + std::to_string(rest.size()) +
+                                    " characters; the limit is " + std::to_string(kMaxIpcPath) +
+                                    " (choose a shorter bus.runtime_dir)");
     return Endpoint{Scheme::kIpc, rest, "", true};
   }
   if (const auto rest = after("inproc://"); !rest.empty())
     return Endpoint{Scheme::kInproc, rest, "", true};
-  return bad(text, "is not tcp://ADDRESS:PORT, ipc://PATH or inproc://NAME");
+  return bad_endpoint(text, "is not tcp://ADDRESS:PORT, ipc://PATH or inproc://NAME");
 }
 
 }  // namespace foretoken

@@ -16,7 +16,7 @@ constexpr std::size_t kZ85KeyChars = 40;
 constexpr std::size_t kMaxKeyFileBytes = std::size_t{1}
                                          << 20;  // thousands of peers; anything larger is a mistake
 
-Error bad(const std::string& file, const std::string& what) {
+Error bad_key_file(const std::string& file, const std::string& what) {
   return {ErrorCode::kConfig, file + ": " + what};
 }
 
@@ -27,12 +27,12 @@ bool is_key(const std::string& text) {
 
 Result<std::vector<std::string>> lines_of(const std::string& file) {
   std::ifstream in(file, std::ios::binary);
-  if (!in) return bad(file, "cannot be read");
+  if (!in) return bad_key_file(file, "cannot be read");
   std::vector<std::string> lines;
   std::size_t total = 0;
   for (std::string line; std::getline(in, line);) {
     total += line.size();
-    if (total > kMaxKeyFileBytes) return bad(file, "is larger than 1 MiB");
+    if (total > kMaxKeyFileBytes) return bad_key_file(file, "is larger than 1 MiB");
     const auto end = line.find_last_not_of(" \t\r");
     lines.push_back(end == std::string::npos ? "" : line.substr(0, end + 1));
   }
@@ -62,9 +62,9 @@ Result<CurveKeys> read_curve_keys(const std::string& file) {
   }
   // Never print what was found: it may be most of a secret.
   if (!is_key(keys.public_key))
-    return bad(file, "has no line: public = \"<40 characters of Z85>\"");
+    return bad_key_file(file, "has no line: public = \"<40 characters of Z85>\"");
   if (!is_key(keys.secret_key))
-    return bad(file, "has no line: secret = \"<40 characters of Z85>\"");
+    return bad_key_file(file, "has no line: secret = \"<40 characters of Z85>\"");
   return keys;
 }
 
@@ -80,10 +80,10 @@ Result<std::vector<CurvePeer>> read_curve_peers(const std::string& file) {
     words >> peer.user >> peer.endpoint;
     const auto at = "line " + std::to_string(i + 1) + ": ";
     if (!is_key(peer.key))
-      return bad(file, at + "the first word is not a public key of 40 characters of Z85");
+      return bad_key_file(file, at + "the first word is not a public key of 40 characters of Z85");
     if (peer.user.find(':') == std::string::npos || peer.user.size() > 128)
-      return bad(file, at + "the second word must be role:name, such as draft:draft-0");
-    if (words >> extra) return bad(file, at + "more than three words");
+      return bad_key_file(file, at + "the second word must be role:name, such as draft:draft-0");
+    if (words >> extra) return bad_key_file(file, at + "more than three words");
     peers.push_back(std::move(peer));
   }
   return peers;

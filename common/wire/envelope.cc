@@ -21,7 +21,7 @@ T get(std::string_view bytes, std::size_t at) {
   return static_cast<T>(value);
 }
 
-Error malformed(std::string sentence) { return {ErrorCode::kMalformed, std::move(sentence)}; }
+Error bad_envelope(std::string sentence) { return {ErrorCode::kMalformed, std::move(sentence)}; }
 
 }  // namespace
 
@@ -44,10 +44,10 @@ Bytes pack_header(const Header& header) {
 
 Result<Header> read_header(std::string_view bytes) {
   if (bytes.size() != kHeaderBytes)
-    return malformed("header has " + std::to_string(bytes.size()) + " bytes; it must have " +
-                     std::to_string(kHeaderBytes));
+    return bad_envelope("header has " + std::to_string(bytes.size()) + " bytes; it must have " +
+                        std::to_string(kHeaderBytes));
   if (!std::equal(kMagic.begin(), kMagic.end(), bytes.begin()))
-    return malformed("header does not begin with FTKN");
+    return bad_envelope("header does not begin with FTKN");
   Header header;
   header.major = get<std::uint8_t>(bytes, 4);
   header.minor = get<std::uint8_t>(bytes, 5);
@@ -64,8 +64,8 @@ Result<Header> read_header(std::string_view bytes) {
                                                std::to_string(kVersionMajor) + "." +
                                                std::to_string(kVersionMinor)};
   if (header.body_bytes > kMaxInternalPartBytes)
-    return malformed("body of " + std::to_string(header.body_bytes) +
-                     " bytes announced; the limit is " + std::to_string(kMaxInternalPartBytes));
+    return bad_envelope("body of " + std::to_string(header.body_bytes) +
+                        " bytes announced; the limit is " + std::to_string(kMaxInternalPartBytes));
   return header;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -10,6 +11,9 @@
 #include "kernels/include/ops.h"
 
 namespace foretoken::cpu {
+
+// Below every logit; what a token that is ruled out has.
+constexpr float kLeast = -std::numeric_limits<float>::infinity();
 
 struct Candidate {
   float logit = 0;

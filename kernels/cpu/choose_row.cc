@@ -8,7 +8,6 @@
 namespace foretoken::cpu {
 namespace {
 
-constexpr float kLeast = -std::numeric_limits<float>::infinity();
 constexpr double kNoFloor = -std::numeric_limits<double>::infinity();
 
 NoiseKey key_of(const RowRule& rule) { return {rule.seed, rule.choice, rule.position}; }

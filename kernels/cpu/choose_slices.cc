@@ -1,14 +1,11 @@
 // A rank's slice of the vocabulary: the best id, the sums that probabilities need, and the first
 // candidates in rank order. The same inner functions as for a whole row, on fewer columns.
 #include <algorithm>
-#include <limits>
 
 #include "kernels/cpu/choose.h"
 
 namespace foretoken::cpu {
 namespace {
-
-constexpr float kLeast = -std::numeric_limits<float>::infinity();
 
 // Those of the row's adjustments that name ids of the slice, by column.
 std::vector<Adjustment> own_adjustments(const ChooseArgs& args, const RowRule& rule) {

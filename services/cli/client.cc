@@ -27,8 +27,6 @@ constexpr auto kConnectPatience = std::chrono::seconds(5);
 // A router that is being restarted is back within this.
 constexpr auto kRestartPatience = std::chrono::milliseconds(800);
 
-TimePoint now() { return std::chrono::steady_clock::now(); }
-
 // Whether the kernel says that nobody listens there. ZeroMQ tries for ever and never says so. What is not known (another
 // kind of address, a host that does not answer) counts as somebody.
 bool refuses_connections(const std::string& endpoint) {
@@ -94,7 +92,7 @@ Result<RequestId> Client::send(wire::ClientRequest request, TimePoint deadline) 
   if (bytes.size() > wire::kMaxClientPartBytes)
     return Error{ErrorCode::kInvalidValue, "the request has " + std::to_string(bytes.size()) + " bytes; the limit is " +
                                                std::to_string(wire::kMaxClientPartBytes)};
-  const TimePoint give_up = std::min(deadline, now() + kConnectPatience);
+  const TimePoint give_up = std::min(deadline, steady_now() + kConnectPatience);
   const std::string id = wire::hex_of(*request.request_id);
   if (request.op == wire::ClientOp::kCancel)
     if (const auto found = asked_.find(id); found != asked_.end()) found->second.cancelled = true;
@@ -104,15 +102,15 @@ Result<RequestId> Client::send(wire::ClientRequest request, TimePoint deadline) 
       if (request.op != wire::ClientOp::kCancel) asked_[id] = Question{.bytes = bytes, .told = {}};
       return *request.request_id;
     }
-    if (now() >= give_up) break;
-    wait(std::min(give_up, now() + std::chrono::milliseconds(5)));
+    if (steady_now() >= give_up) break;
+    wait(std::min(give_up, steady_now() + std::chrono::milliseconds(5)));
   }
   return Error{ErrorCode::kUnavailable, "no router answers at " + endpoint_};
 }
 
 std::optional<Result<wire::ClientAnswer>> Client::receive(TimePoint deadline) {
   for (bool waited = false; answers_.empty(); waited = true) {
-    if (waited && now() >= deadline) return std::nullopt;
+    if (waited && steady_now() >= deadline) return std::nullopt;
     wait(deadline);
   }
   auto answer = std::move(answers_.front());
@@ -121,7 +119,7 @@ std::optional<Result<wire::ClientAnswer>> Client::receive(TimePoint deadline) {
 }
 
 void Client::wait(TimePoint deadline) {
-  if (lost_since_) deadline = std::min(deadline, now() + std::chrono::milliseconds(20));
+  if (lost_since_) deadline = std::min(deadline, steady_now() + std::chrono::milliseconds(20));
   if (const auto delivery = transport_->receive(deadline)) take(*delivery);
   look_after_connection();
 }
@@ -143,13 +141,13 @@ void Client::look_after_connection() {
   const ConnectionState connection = transport_->connection(socket_);
   if (connection.losses != losses_) {
     losses_ = connection.losses;
-    if (!lost_since_) lost_since_ = now();
+    if (!lost_since_) lost_since_ = steady_now();
     for (auto& [id, question] : asked_) question.again = !question.cancelled;
   }
   if (!lost_since_) return;
   if (connection.up) return ask_again();
   if (asked_.empty()) return;
-  const Duration waited = now() - *lost_since_;
+  const Duration waited = steady_now() - *lost_since_;
   if (waited >= patience_.longest) {
     while (!asked_.empty()) end(std::string(asked_.begin()->first), "the connection was lost, and no router answers at " + endpoint_);
   } else if (waited >= patience_.silent && patience_.say && !std::exchange(said_, true)) {
@@ -160,7 +158,7 @@ void Client::look_after_connection() {
 
 void Client::ask_again() {
   // First what the lost connection had brought: it tells how much of the next telling is not new.
-  while (const auto delivery = transport_->receive(now())) take(*delivery);
+  while (const auto delivery = transport_->receive(steady_now())) take(*delivery);
   const ConnectionState connection = transport_->connection(socket_);
   if (!connection.up || connection.losses != losses_) return;
   for (auto it = asked_.begin(); it != asked_.end();) {
@@ -214,9 +212,9 @@ Result<wire::ClientReply> Client::generate(wire::ClientRequest request, TimePoin
 }
 
 Result<wire::StatusReply> Client::status(TimePoint deadline) {
-  for (const TimePoint patience = std::min(deadline, now() + kRestartPatience); refuses_connections(endpoint_);) {
-    if (now() >= patience) return Error{ErrorCode::kUnavailable, "no router answers at " + endpoint_};
-    (void)transport_->receive(std::min(patience, now() + std::chrono::milliseconds(20)));
+  for (const TimePoint patience = std::min(deadline, steady_now() + kRestartPatience); refuses_connections(endpoint_);) {
+    if (steady_now() >= patience) return Error{ErrorCode::kUnavailable, "no router answers at " + endpoint_};
+    (void)transport_->receive(std::min(patience, steady_now() + std::chrono::milliseconds(20)));
   }
   wire::ClientRequest request;
   request.op = wire::ClientOp::kStatus;

@@ -35,8 +35,6 @@ constexpr int kServiceConfiguration = 78;
 constexpr auto kPidFile = "up.pid";
 constexpr auto kStateFile = "up.json";
 
-TimePoint now() { return std::chrono::steady_clock::now(); }
-
 std::runtime_error system_error(const std::string& what) {
   return std::runtime_error(what + ": " + std::strerror(errno));
 }
@@ -199,7 +197,7 @@ void Supervisor::spawn(Child& child) {
   ::close(log);
   child.pid = pid;
   child.ready_since.reset();
-  child.last_sign = now();
+  child.last_sign = steady_now();
 }
 
 bool Supervisor::wait_for_event(milliseconds at_most) {
@@ -234,9 +232,9 @@ void Supervisor::read_notifications(const Progress& progress) {
       std::istringstream lines(std::string(text, static_cast<std::size_t>(size)));
       for (std::string line; std::getline(lines, line);) {
         if (child.ready()) break;
-        child.last_sign = now();
+        child.last_sign = steady_now();
         if (line == "READY=1") {
-          child.ready_since = now();
+          child.ready_since = steady_now();
           child.was_ever_ready = true;
           write_state();
           progress(child.spec.name, "ready");
@@ -269,7 +267,7 @@ void Supervisor::start_again_or_give_up(Child& child, FailureKind kind, std::opt
                                         const Progress& progress) {
   // What is wrong with its settings stays wrong; and a service that never came up will not come up the next time.
   std::optional<TimePoint> again;
-  if (kind != FailureKind::kConfiguration && child.was_ever_ready) again = child.backoff.ended(now(), ready_since);
+  if (kind != FailureKind::kConfiguration && child.was_ever_ready) again = child.backoff.ended(steady_now(), ready_since);
   if (again) {
     child.restart_at = *again;
     progress(child.spec.name, child.last_end + "; starts again in " + in_seconds(child.backoff.delay()) + " (restart " +
@@ -283,7 +281,7 @@ void Supervisor::start_again_or_give_up(Child& child, FailureKind kind, std::opt
 // A service that hangs while it loads, after a restart: ended, it is started again as any that failed.
 void Supervisor::end_hung() {
   for (auto& child : children_)
-    if (child.pid != 0 && !child.ready() && !child.hung && now() > child.last_sign + options_.ready_timeout) {
+    if (child.pid != 0 && !child.ready() && !child.hung && steady_now() > child.last_sign + options_.ready_timeout) {
       child.hung = true;
       ::kill(child.pid, SIGKILL);
     }
@@ -313,7 +311,7 @@ void Supervisor::give_up(Child& child, FailureKind kind, const Progress& progres
 
 void Supervisor::restart_due(const Progress& progress) {
   for (auto& child : children_) {
-    if (child.pid != 0 || child.given_up || now() < child.restart_at) continue;
+    if (child.pid != 0 || child.given_up || steady_now() < child.restart_at) continue;
     try {
       spawn(child);
     } catch (const std::runtime_error& error) {  // a full disk, no process left: it may pass
@@ -357,7 +355,7 @@ StartReport Supervisor::start(const Progress& progress) {
   while (!all_ready() && failure_.empty() && !stop_requested_) {
     for (const auto& child : children_) {
       // A large model may load for minutes; it says how far it is.
-      if (child.ready() || now() <= child.last_sign + options_.ready_timeout) continue;
+      if (child.ready() || steady_now() <= child.last_sign + options_.ready_timeout) continue;
       return {.failure = child.spec.name + " is not ready and gave no sign for " +
                          std::to_string(options_.ready_timeout.count()) + " s; the end of its log:" +
                          last_lines(log_path(options_, child.spec.name), 8)};

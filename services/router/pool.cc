@@ -6,7 +6,7 @@
 namespace foretoken {
 namespace {
 
-std::string hex(Fingerprint fingerprint) {
+std::string hex_of(Fingerprint fingerprint) {
   char text[17];
   std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(fingerprint));
   return text;
@@ -17,8 +17,8 @@ std::string differ(const char* what,
                    Fingerprint of_a,
                    const wire::Hello& b,
                    Fingerprint of_b) {
-  return std::string(what) + " of " + a.name + " (" + hex(of_a) + ") and " + b.name + " (" +
-         hex(of_b) + ") differ";
+  return std::string(what) + " of " + a.name + " (" + hex_of(of_a) + ") and " + b.name + " (" +
+         hex_of(of_b) + ") differ";
 }
 
 }  // namespace

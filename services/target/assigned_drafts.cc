@@ -8,7 +8,7 @@
 namespace foretoken {
 namespace {
 
-constexpr Duration kRetry = std::chrono::milliseconds(20);
+constexpr Duration kCloseRetry = std::chrono::milliseconds(20);
 
 }  // namespace
 
@@ -85,7 +85,7 @@ void AssignedDrafts::end_sequence(AssignedDraft& draft,
 // A place at a draft that nobody uses is one less for the others for ten seconds: worth a second
 // try, as a burst of sequences that end together does not fit a link's short queue.
 void AssignedDrafts::end_later(WorkerId id, const wire::CloseSequence& close, TimePoint now) {
-  if (closes_.size() < kMaxCloses) closes_.push_back({id, close, now + kRetry});
+  if (closes_.size() < kMaxCloses) closes_.push_back({id, close, now + kCloseRetry});
 }
 
 TimePoint AssignedDrafts::tend(TimePoint now) {

@@ -39,7 +39,7 @@ std::vector<T> values_of(const SafetensorsFile& file, const std::string& name) {
   return {};
 }
 
-struct Golden {
+struct FamilyAnswer {
   std::vector<TokenId> prompt;
   std::vector<TokenId> greedy;
   std::vector<std::int32_t> rows;
@@ -52,9 +52,9 @@ struct Golden {
   }
 };
 
-std::vector<Golden> goldens_of(const std::string& name) {
+std::vector<FamilyAnswer> goldens_of(const std::string& name) {
   const SafetensorsFile file(folder_of(name) / "golden.safetensors");
-  std::vector<Golden> goldens;
+  std::vector<FamilyAnswer> goldens;
   for (const char* i : {".0", ".1"}) {
     goldens.push_back({values_of<TokenId>(file, std::string("prompt") + i),
                        values_of<TokenId>(file, std::string("greedy") + i),
@@ -73,10 +73,10 @@ struct Agreement {
   int n_same_top = 0;  // of the positions after which a greedy id follows
 };
 
-Agreement compare(Model& model, Backend& backend, const std::vector<Golden>& goldens) {
+Agreement compare(Model& model, Backend& backend, const std::vector<FamilyAnswer>& goldens) {
   Agreement a;
   std::size_t n = 0;
-  for (const Golden& golden : goldens) {
+  for (const FamilyAnswer& golden : goldens) {
     Runner runner(model, backend);
     const auto logits = runner.run(golden.all(), 64);
     const auto vocab = static_cast<std::size_t>(model.config().vocab_size);
@@ -140,7 +140,7 @@ TEST_P(FamilyGolden, Float32LogitsAreTheReferencesOnEveryPath) {
 TEST_P(FamilyGolden, Float32GreedyIdsAreTheReferences) {
   auto backend = make_backend({.n_threads = 2});
   auto model = load_model(folder_of(GetParam()), *backend, {.dtype = WeightDType::kF32});
-  for (const Golden& golden : goldens_of(GetParam())) {
+  for (const FamilyAnswer& golden : goldens_of(GetParam())) {
     Runner runner(*model, *backend);
     Runner::Sequence sequence;
     Runner::Part part{&sequence, golden.prompt};

@@ -24,6 +24,7 @@
 #include "kernels/include/numerics.h"
 #include "tests/model/cpu_backend.h"
 #include "tests/model/edit_tensors.h"
+#include "tests/model/golden.h"
 #include "tests/model/runner.h"
 #include "tests/support/temp_folder.h"
 
@@ -33,6 +34,8 @@ namespace {
 namespace fs = std::filesystem;
 using test::as_bytes;
 using test::edit;
+using test::Golden;
+using test::golden_of;
 using test::Runner;
 using test::TempFolder;
 using test::Tensor;
@@ -42,29 +45,6 @@ using testing::HasSubstr;
 using Rows = std::vector<std::vector<float>>;
 
 // --- against the reference
-
-struct Golden {
-  std::vector<TokenId> tokens;
-  std::vector<float> logits;  // [tokens.size(), vocab]
-};
-
-Golden golden_of(const fs::path& folder) {
-  const SafetensorsFile file(folder / "golden.safetensors");
-  Golden golden;
-  for (const TensorInfo& info : file.tensors()) {
-    const auto bytes = file.bytes(info);
-    void* to = nullptr;
-    if (info.name == "tokens") {
-      golden.tokens.resize(info.n_elements());
-      to = golden.tokens.data();
-    } else {
-      golden.logits.resize(info.n_elements());
-      to = golden.logits.data();
-    }
-    std::memcpy(to, bytes.data(), bytes.size());
-  }
-  return golden;
-}
 
 struct Distance {
   double largest = 0;

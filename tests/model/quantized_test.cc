@@ -15,6 +15,7 @@
 #include "common/model/quantize.h"
 #include "common/model/safetensors.h"
 #include "tests/model/cpu_backend.h"
+#include "tests/model/golden.h"
 #include "tests/model/runner.h"
 #include "tests/support/temp_folder.h"
 
@@ -22,33 +23,14 @@ namespace foretoken {
 namespace {
 
 using test::argmax;
+using test::Golden;
+using test::golden_of;
 using test::Runner;
 using test::TempFolder;
 using testing::HasSubstr;
 
 std::filesystem::path fixtures() {
   return std::filesystem::path(FORETOKEN_SOURCE_DIR) / "tests/fixtures";
-}
-
-struct Golden {
-  std::vector<TokenId> tokens;
-  std::vector<float> logits;  // [tokens.size(), vocab]
-};
-
-Golden golden_of(const std::filesystem::path& folder) {
-  const SafetensorsFile file(folder / "golden.safetensors");
-  Golden golden;
-  for (const TensorInfo& tensor : file.tensors()) {
-    const auto bytes = file.bytes(tensor);
-    if (tensor.name == "tokens")
-      golden.tokens.resize(tensor.n_elements());
-    else
-      golden.logits.resize(tensor.n_elements());
-    std::memcpy(
-        tensor.name == "tokens" ? static_cast<void*>(golden.tokens.data()) : golden.logits.data(),
-        bytes.data(), bytes.size());
-  }
-  return golden;
 }
 
 struct Error {

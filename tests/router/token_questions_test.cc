@@ -11,8 +11,8 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr WorkerId kFirst{1}, kSecond{2}, kTarget{3};
-constexpr RequestId kId{0, 7}, kOwn{0, 99};
+constexpr WorkerId kFirst{1}, kSecond{2}, kAskedTarget{3};
+constexpr RequestId kAskedId{0, 7}, kOwn{0, 99};
 
 class TokenQuestionsTest : public testing::Test {
  protected:
@@ -40,7 +40,7 @@ class TokenQuestionsTest : public testing::Test {
     return request;
   }
   void submit(wire::ClientRequest request, RequestId own = kOwn) {
-    questions.submit({.socket = 2, .routing = "c"}, kId, own, std::move(request), now, out);
+    questions.submit({.socket = 2, .routing = "c"}, kAskedId, own, std::move(request), now, out);
   }
   // The one message to a worker, and to whom.
   template <class M>
@@ -150,12 +150,13 @@ TEST_F(TokenQuestionsTest, HoldsSoManyBytesAndNoMore) {
   join(kFirst, wire::Role::kTokenizer, "m");
   TokenQuestions few{pool, {.max_bytes = 9}};
   const Peer client{.socket = 2, .routing = "c"};
-  few.submit(client, kId, {1, 1}, tokenize(), now, out);
+  few.submit(client, kAskedId, {1, 1}, tokenize(), now, out);
   EXPECT_FALSE(answered<wire::ClientError>().has_value());
-  few.submit(client, kId, {1, 2}, tokenize(), now, out);
+  few.submit(client, kAskedId, {1, 2}, tokenize(), now, out);
   EXPECT_EQ("queue_full", answered<wire::ClientError>()->code);
   few.on_message({1, 1}, wire::Encoded{.tokens = {5}}, now, out);
-  few.submit(client, kId, {1, 3}, tokenize(), now, out);  // the first is over and holds nothing
+  few.submit(client, kAskedId, {1, 3}, tokenize(), now,
+             out);  // the first is over and holds nothing
   EXPECT_FALSE(answered<wire::ClientError>().has_value());
 }
 
@@ -180,7 +181,7 @@ TEST_F(TokenQuestionsTest, AQuestionThatCannotBeAskedEnds) {
 
 TEST_F(TokenQuestionsTest, AnUnknownModelIsRefusedAndNobodyIsAsked) {
   join(kFirst, wire::Role::kTokenizer, "m");
-  join(kTarget, wire::Role::kTarget, "m");
+  join(kAskedTarget, wire::Role::kTarget, "m");
   submit(tokenize("other"));
   EXPECT_EQ("model", answered<wire::ClientError>()->param);
   submit(tokenize("m"));

@@ -14,12 +14,12 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 
 constexpr SeqId kSeq{1};
-constexpr PrefixHash kRoot = 99;
+constexpr PrefixHash kStoreRoot = 99;
 constexpr std::int32_t kVocab = 100;
 const Calibration kUncalibrated;
 
 ProposalStore opened(const std::vector<TokenId>& committed) {
-  ProposalStore store(kRoot, kVocab);
+  ProposalStore store(kStoreRoot, kVocab);
   store.open(kSeq, committed);
   return store;
 }
@@ -30,7 +30,7 @@ Proposal chain(const std::vector<TokenId>& before,
                ProposerKind source = ProposerKind::kDraft) {
   Proposal proposal;
   proposal.base = static_cast<Position>(before.size());
-  proposal.prefix = prefix_hash_extend(kRoot, before);
+  proposal.prefix = prefix_hash_extend(kStoreRoot, before);
   proposal.confidences.assign(tokens.size(), confidence);
   proposal.tokens = std::move(tokens);
   proposal.source = source;
@@ -168,7 +168,7 @@ TEST(ProposalStore, OrderAndRepetitionChangeNothing) {
 }
 
 TEST(ProposalStore, AFloodStaysWithinTheBoundAndKeepsTheConfident) {
-  ProposalStore store(kRoot, 1 << 20);
+  ProposalStore store(kStoreRoot, 1 << 20);
   store.open(kSeq, std::vector<TokenId>{1});
   store.insert(kSeq, chain({1}, {5, 6, 7}, 255));
   std::mt19937 random(3);
@@ -204,8 +204,8 @@ TEST(ProposalStore, SequencesAreApart) {
   store.close(kSeq);
   EXPECT_FALSE(store.contains(kSeq));
   EXPECT_TRUE(store.contains(SeqId{2}));
-  EXPECT_EQ(store.prefix(SeqId{2}), prefix_hash_next(kRoot, 1));
-  EXPECT_EQ(store.prefix(SeqId{2}, 0), kRoot);
+  EXPECT_EQ(store.prefix(SeqId{2}), prefix_hash_next(kStoreRoot, 1));
+  EXPECT_EQ(store.prefix(SeqId{2}, 0), kStoreRoot);
 }
 
 }  // namespace

@@ -11,7 +11,7 @@
 namespace foretoken {
 namespace {
 
-const std::vector<TokenId> kEosIds{0};
+const std::vector<TokenId> kRowEosIds{0};
 
 bool operator_equal(const Row& a, const Row& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(),
@@ -58,7 +58,7 @@ TEST(RowRules, CarryTheParametersAndThePositionOfEachRow) {
   params.seed = 0x0123456789abcdefull;
   params.choice = 3;
   params.n_logprobs = 5;
-  RowRules rules(params, kEosIds, std::vector<TokenId>{5, 6, 7});
+  RowRules rules(params, kRowEosIds, std::vector<TokenId>{5, 6, 7});
   rules.commit(8);
   const Rows rows = rows_of(rules, std::vector<TokenId>{1, 2});
   ASSERT_EQ(rows.rules.size(), 3u);
@@ -82,7 +82,7 @@ TEST(RowRules, PenaltiesFollowTheWorkedExample) {
   params.presence_penalty = 0.5f;
   params.frequency_penalty = 0.25f;
   params.logit_bias = {{7, 2.0f}, {9, -1.0f}};
-  RowRules rules(params, kEosIds, std::vector<TokenId>{5, 5, 7});
+  RowRules rules(params, kRowEosIds, std::vector<TokenId>{5, 5, 7});
   rules.commit(7);
   // Prompt tokens 5 and 7 are seen; only the answer's 7 has presence (0.5) and frequency (0.25): 2
   // - 0.75.
@@ -101,7 +101,7 @@ TEST(RowRules, MinTokensMasksEveryEndUntilThen) {
   params.min_tokens = 2;
   params.max_tokens = 9;
   params.stop_token_ids = {4};
-  RowRules rules(params, kEosIds, std::vector<TokenId>{5});
+  RowRules rules(params, kRowEosIds, std::vector<TokenId>{5});
   const Rows rows = rows_of(rules, std::vector<TokenId>{1, 1, 1});
   EXPECT_TRUE(operator_equal(rows.row(0), {{0, 1, kMasked}, {4, 1, kMasked}}));
   EXPECT_TRUE(operator_equal(rows.row(1), {{0, 1, kMasked}, {4, 1, kMasked}}));
@@ -112,7 +112,7 @@ TEST(RowRules, MinTokensMasksEveryEndUntilThen) {
 TEST(RowRules, ABadWordsLastTokenIsMaskedAfterTheRest) {
   SamplingParams params;
   params.bad_words = {{8}, {1, 2, 3}};
-  RowRules rules(params, kEosIds, std::vector<TokenId>{1, 2});  // the prompt does not count
+  RowRules rules(params, kRowEosIds, std::vector<TokenId>{1, 2});  // the prompt does not count
   const Rows rows = rows_of(rules, std::vector<TokenId>{1, 2, 2});
   EXPECT_TRUE(operator_equal(rows.row(0), {{8, 1, kMasked}}));
   EXPECT_TRUE(operator_equal(rows.row(1), {{8, 1, kMasked}}));
@@ -123,7 +123,7 @@ TEST(RowRules, ABadWordsLastTokenIsMaskedAfterTheRest) {
 TEST(RowRules, EqualRowsShareTheirAdjustments) {
   SamplingParams params;
   params.logit_bias = {{7, 2.0f}};
-  RowRules rules(params, kEosIds, std::vector<TokenId>{5});
+  RowRules rules(params, kRowEosIds, std::vector<TokenId>{5});
   const Rows rows = rows_of(rules, std::vector<TokenId>{1, 2, 3, 4});
   EXPECT_EQ(rows.adjustments.size(), 1u);
   EXPECT_EQ(rows.row(4).size(), 1u);
@@ -165,7 +165,7 @@ TEST(RowRules, AProposedPrefixEqualsTheSamePrefixCommittedAndTheDefinition) {
     const SamplingParams params = random_params(random, kVocab);
     const auto prompt = text(random() % 6), drafted = text(random() % 6);
     auto output = text(random() % 20);
-    RowRules rules(params, kEosIds, prompt);
+    RowRules rules(params, kRowEosIds, prompt);
     for (const TokenId token : output) rules.commit(token);
     const Rows proposed = rows_of(rules, drafted);
     ASSERT_EQ(proposed.rules.size(), drafted.size() + 1);
@@ -175,7 +175,7 @@ TEST(RowRules, AProposedPrefixEqualsTheSamePrefixCommittedAndTheDefinition) {
           << printed(proposed.row(k)) << "\n"
           << printed(committed.row(0));
       ASSERT_EQ(proposed.rules[k].position, committed.rules[0].position);
-      const Row expected = row_by_definition(params, kEosIds, prompt, output, kVocab);
+      const Row expected = row_by_definition(params, kRowEosIds, prompt, output, kVocab);
       ASSERT_TRUE(
           operator_equal(with_masks_normalised(proposed.row(k)), with_masks_normalised(expected)))
           << printed(proposed.row(k)) << "\n"

@@ -7,14 +7,14 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using State = DraftBoard::State;
+using BoardState = DraftBoard::State;
 
 class DraftBoardTest : public testing::Test {
  protected:
   void offer(std::uint64_t token) {
     ASSERT_TRUE(board.tick(now));
     board.offered(now, token);
-    ASSERT_EQ(board.state(), State::kOffered);
+    ASSERT_EQ(board.state(), BoardState::kOffered);
   }
   void wait_until_due() { now = std::max(now, board.due()); }
   TimePoint now{seconds(100)};
@@ -42,7 +42,7 @@ TEST_F(DraftBoardTest, IsNeverOfferedWhereThereIsNone) {
   EXPECT_FALSE(none.is_pending());
   none.link_down();
   none.link_up(now);
-  EXPECT_EQ(none.state(), State::kOff);
+  EXPECT_EQ(none.state(), BoardState::kOff);
 }
 
 TEST_F(DraftBoardTest, GoesWithTheLinkAndIsOfferedAgainWithTheNext) {
@@ -57,7 +57,7 @@ TEST_F(DraftBoardTest, GoesWithTheLinkAndIsOfferedAgainWithTheNext) {
   offer(2);
   EXPECT_FALSE(board.opened(1)) << "a view that went with its link";
   EXPECT_FALSE(board.refused(now, 1, "late"));
-  EXPECT_EQ(board.state(), State::kOffered);
+  EXPECT_EQ(board.state(), BoardState::kOffered);
   EXPECT_TRUE(board.opened(2));
 }
 
@@ -100,7 +100,7 @@ TEST_F(DraftBoardTest, SilenceIsARefusalUntilTheAnswerComes) {
   offer(1);
   now += DraftBoard::kPatience;
   EXPECT_FALSE(board.tick(now));
-  EXPECT_EQ(board.state(), State::kRefused);
+  EXPECT_EQ(board.state(), BoardState::kRefused);
   EXPECT_NE(board.why_not(), "");
   EXPECT_TRUE(board.opened(1)) << "it was in the middle of a long step";
   EXPECT_TRUE(board.is_read());
@@ -114,7 +114,7 @@ TEST_F(DraftBoardTest, IsOfferedAgainSoonWhileTheConnectionHasNoRoom) {
   now += DraftBoard::kOfferAgain;
   offer(1);
   board.offer_dropped(now, 7);
-  EXPECT_EQ(board.state(), State::kOffered) << "an old report";
+  EXPECT_EQ(board.state(), BoardState::kOffered) << "an old report";
   board.offer_dropped(now, 1);
   now += DraftBoard::kOfferAgain;
   offer(2);

@@ -7,15 +7,15 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using Action = DraftLink::Action;
-using State = DraftLink::State;
+using LinkAction = DraftLink::Action;
+using LinkState = DraftLink::State;
 
 class DraftLinkTest : public testing::Test {
  protected:
   void ask() {
-    ASSERT_EQ(link.tick(now), Action::kAsk);
+    ASSERT_EQ(link.tick(now), LinkAction::kAsk);
     link.asked(now);
-    ASSERT_EQ(link.state(), State::kAsked);
+    ASSERT_EQ(link.state(), LinkState::kAsked);
   }
   void open() {
     ask();
@@ -30,23 +30,23 @@ class DraftLinkTest : public testing::Test {
 TEST_F(DraftLinkTest, GoesUpByAskingOpeningAndAWordBack) {
   open();
   EXPECT_TRUE(link.is_up());
-  EXPECT_EQ(link.tick(now + seconds(1000)), Action::kNone);
+  EXPECT_EQ(link.tick(now + seconds(1000)), LinkAction::kNone);
   EXPECT_EQ(link.due(), TimePoint::max());
 }
 
 TEST_F(DraftLinkTest, IsNeverTriedWhereZeroMqIsPinned) {
   DraftLink off(LinkChoice::kZeroMq);
-  EXPECT_EQ(off.tick(now + seconds(1000)), Action::kNone);
+  EXPECT_EQ(off.tick(now + seconds(1000)), LinkAction::kNone);
   EXPECT_EQ(off.due(), TimePoint::max());
   off.failed(now, "x");
-  EXPECT_EQ(off.state(), State::kOff);
+  EXPECT_EQ(off.state(), LinkState::kOff);
   EXPECT_FALSE(off.why_not().empty());
 }
 
 TEST_F(DraftLinkTest, AsksAgainSoonWhileTheConnectionIsNotThere) {
-  ASSERT_EQ(link.tick(now), Action::kAsk);
+  ASSERT_EQ(link.tick(now), LinkAction::kAsk);
   link.not_asked(now);
-  EXPECT_EQ(link.tick(now), Action::kNone);
+  EXPECT_EQ(link.tick(now), LinkAction::kNone);
   now += DraftLink::kAskAgain;
   ask();
   link.not_asked(now);  // the socket found out later
@@ -71,8 +71,8 @@ TEST_F(DraftLinkTest, GivesUpOnAnOpeningThatIsNotConfirmed) {
   ask();
   ASSERT_TRUE(link.offered(now));
   wait_until_due();
-  EXPECT_EQ(link.tick(now), Action::kGiveUp);
-  EXPECT_EQ(link.state(), State::kWaiting);
+  EXPECT_EQ(link.tick(now), LinkAction::kGiveUp);
+  EXPECT_EQ(link.state(), LinkState::kWaiting);
   EXPECT_FALSE(link.confirmed(now)) << "too late: its link is closed";
 }
 
@@ -110,7 +110,7 @@ TEST_F(DraftLinkTest, ALinkThatKeepsBreakingIsTriedLaterAndLaterAndOneThatLasted
 TEST_F(DraftLinkTest, ASilentDraftIsNotAskedForEver) {
   int questions = 0;
   for (const TimePoint end = now + seconds(600); now < end; wait_until_due()) {
-    if (link.tick(now) == Action::kAsk) {
+    if (link.tick(now) == LinkAction::kAsk) {
       ++questions;
       link.asked(now);
     }

@@ -12,7 +12,7 @@ namespace {
 
 using Asking = DraftedSequence::Asking;
 
-constexpr PrefixHash kRoot = 12345;
+constexpr PrefixHash kPrefixRoot = 12345;
 
 class DraftedSequenceTest : public testing::Test {
  protected:
@@ -23,14 +23,15 @@ class DraftedSequenceTest : public testing::Test {
     sequence.extend({.from = from, .tail = tail, .prefix = hash_of(tokens.size()), .budget = 4});
   }
   PrefixHash hash_of(std::size_t n) const {
-    return prefix_hash_extend(kRoot, std::span(tokens).first(n));
+    return prefix_hash_extend(kPrefixRoot, std::span(tokens).first(n));
   }
   std::vector<TokenId> next_tail() { return sequence.propose(Lease{1}, Asking::kBudget).tail; }
 
   std::vector<TokenId> tokens{5, 6, 7};
   SamplingParams params;
   DraftedSequence sequence{
-      Opening{.seq = SeqId{1}, .prompt = tokens, .params = params, .prediction = {}}, kRoot, 2};
+      Opening{.seq = SeqId{1}, .prompt = tokens, .params = params, .prediction = {}}, kPrefixRoot,
+      2};
 };
 
 TEST_F(DraftedSequenceTest, AttachTellsEverything) {
@@ -40,7 +41,7 @@ TEST_F(DraftedSequenceTest, AttachTellsEverything) {
   EXPECT_EQ(attach.lease, Lease{7});
   EXPECT_EQ(attach.tokens, tokens);
   EXPECT_EQ(attach.n_prompt, 3u);
-  EXPECT_EQ(attach.root, kRoot);
+  EXPECT_EQ(attach.root, kPrefixRoot);
   EXPECT_EQ(attach.prefix, hash_of(4));
 }
 
@@ -85,7 +86,7 @@ TEST_F(DraftedSequenceTest, BelievesADraftThatNamesABeginningOfIt) {
   EXPECT_TRUE(sequence.begins_with(3, hash_of(3)));
   EXPECT_FALSE(sequence.begins_with(2, hash_of(3))) << "other tokens";
   EXPECT_FALSE(sequence.begins_with(4, hash_of(3))) << "more than there are";
-  EXPECT_FALSE(sequence.begins_with(0, kRoot)) << "nothing at all";
+  EXPECT_FALSE(sequence.begins_with(0, kPrefixRoot)) << "nothing at all";
 }
 
 }  // namespace

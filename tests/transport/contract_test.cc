@@ -10,8 +10,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-TimePoint now() { return std::chrono::steady_clock::now(); }
-TimePoint later() { return now() + seconds(10); }
+TimePoint later() { return steady_now() + seconds(10); }
 
 TransportPair over_tcp() {
   return {nullptr,
@@ -19,15 +18,18 @@ TransportPair over_tcp() {
           std::make_unique<ZmqTransport>(),
           "tcp://127.0.0.1:*",
           later,
-          now};
+          steady_now};
 }
 
 TransportPair over_ipc() {
   auto folder = std::make_shared<Folder>();
   const std::string endpoint = "ipc://" + (*folder / "a");
-  return {
-      folder, std::make_unique<ZmqTransport>(), std::make_unique<ZmqTransport>(), endpoint, later,
-      now};
+  return {folder,
+          std::make_unique<ZmqTransport>(),
+          std::make_unique<ZmqTransport>(),
+          endpoint,
+          later,
+          steady_now};
 }
 
 INSTANTIATE_TEST_SUITE_P(Tcp, TransportContract, ::testing::Values(over_tcp));

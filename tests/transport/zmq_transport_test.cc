@@ -21,8 +21,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::HasSubstr;
 
-TimePoint now() { return std::chrono::steady_clock::now(); }
-TimePoint later() { return now() + seconds(10); }
+TimePoint in_ten_seconds() { return steady_now() + seconds(10); }
 
 // A raw client, as any language would write it.
 struct RawClient {
@@ -40,7 +39,7 @@ TEST(ZmqTransport, AnswersReqClients) {
   const SocketId bound = server.bind("tcp://127.0.0.1:*", Door::kClient);
   RawClient client(zmq::socket_type::req, server.endpoint(bound));
   client.socket.send(zmq::str_buffer("question"), zmq::send_flags::none);
-  const auto question = server.receive(later());
+  const auto question = server.receive(in_ten_seconds());
   ASSERT_TRUE(question.has_value());
   EXPECT_EQ(question->frames, Frames{"question"});
   EXPECT_TRUE(question->peer.delimited);
@@ -58,7 +57,7 @@ TEST(ZmqTransport, AnswersDealersWithAndWithoutDelimiterInKind) {
   client.socket.send(zmq::str_buffer(""), zmq::send_flags::sndmore);
   client.socket.send(zmq::str_buffer("delimited"), zmq::send_flags::none);
   for (int i = 0; i < 2; ++i) {
-    const auto question = server.receive(later());
+    const auto question = server.receive(in_ten_seconds());
     ASSERT_TRUE(question.has_value());
     ASSERT_EQ(server.send(question->peer, {"re " + question->frames[0]}), SendResult::kSent);
   }
@@ -83,12 +82,12 @@ TEST(ZmqTransport, DeliversAClientsMessageOfAnyShape) {
   };
   for (const std::size_t n_parts : {1u, 2u, 9u, 100u, 3000u}) {
     send(n_parts, "");
-    const auto empty = server.receive(later());
+    const auto empty = server.receive(in_ten_seconds());
     ASSERT_TRUE(empty.has_value()) << n_parts;
     EXPECT_EQ(empty->peer.delimited, n_parts > 1);
     EXPECT_EQ(empty->frames.size(), std::min<std::size_t>(std::max<std::size_t>(n_parts - 1, 1), 8));
     send(n_parts, "x");
-    const auto full = server.receive(later());
+    const auto full = server.receive(in_ten_seconds());
     ASSERT_TRUE(full.has_value()) << n_parts;
     EXPECT_EQ(full->frames.size(), std::min<std::size_t>(n_parts, 8));
     ASSERT_EQ(server.send(full->peer, {"no"}), SendResult::kSent) << "an answer has a way back";
@@ -106,7 +105,7 @@ TEST(ZmqTransport, DropsMessagesOfTooManyPartsBetweenServicesAndCountsThem) {
   for (int i = 0; i < 40; ++i) client.socket.send(zmq::str_buffer("x"), zmq::send_flags::sndmore);
   client.socket.send(zmq::str_buffer("x"), zmq::send_flags::none);
   client.socket.send(zmq::str_buffer("good"), zmq::send_flags::none);
-  const auto good = server.receive(later());
+  const auto good = server.receive(in_ten_seconds());
   ASSERT_TRUE(good.has_value());
   EXPECT_EQ(good->frames, Frames{"good"});
   const LinkCounters& link = server.counters()->of(Door::kInternal);
@@ -141,14 +140,14 @@ TEST(ZmqTransport, KeepsLittleWaitingOnALinkOfADraft) {
     const SocketId bound = draft.bind("ipc://" + (folder / name), door);
     const SocketId dialled = target.connect(draft.endpoint(bound), door);
     const Frames large{std::string(std::size_t{1} << 20, 'x')};  // the kernel's buffers hold none
-    while (target.send({dialled, "", false}, large) == SendResult::kBusy && now() < later())
-      (void)target.receive(now() + milliseconds(1));  // until it is connected
+    while (target.send({dialled, "", false}, large) == SendResult::kBusy && steady_now() < in_ten_seconds())
+      (void)target.receive(steady_now() + milliseconds(1));  // until it is connected
     int n = 1;
     for (int busy = 0; busy < 50;) {
       const bool sent = target.send({dialled, "", false}, large) == SendResult::kSent;
       busy = sent ? 0 : busy + 1;
       n += sent ? 1 : 0;
-      if (!sent) (void)target.receive(now() + milliseconds(2));
+      if (!sent) (void)target.receive(steady_now() + milliseconds(2));
     }
     return n;
   };
@@ -160,7 +159,7 @@ TEST(ZmqTransport, KeepsASecondOfAnswersForAClientThatIsBusyAndNoMore) {
   const SocketId door = server.bind("tcp://127.0.0.1:*", Door::kClient);
   RawClient client(zmq::socket_type::dealer, server.endpoint(door));
   client.socket.send(zmq::str_buffer("hello"));
-  const auto asked = server.receive(later());
+  const auto asked = server.receive(in_ten_seconds());
   ASSERT_TRUE(asked);
   const Frames piece{std::string(1024, 'x')};  // it reads none of them
   int n = 0;
@@ -181,14 +180,14 @@ TEST(ZmqTransport, OutlivesConnectionsThatBreakWhileNobodyReads) {
       auto& socket =
           clients.emplace_back(std::make_unique<RawClient>(zmq::socket_type::dealer, server.endpoint(bound)))->socket;
       socket.set(zmq::sockopt::linger, 0);
-      const auto give_up = now() + milliseconds(200);
-      while (now() < give_up)  // until nothing more goes in anywhere
+      const auto give_up = steady_now() + milliseconds(200);
+      while (steady_now() < give_up)  // until nothing more goes in anywhere
         (void)socket.send(zmq::message_t(std::string(1 << 16, 'x')), zmq::send_flags::dontwait);
     }
   }
   std::this_thread::sleep_for(seconds(1));
   int n = 0;
-  while (server.receive(now() + milliseconds(100))) ++n;
+  while (server.receive(steady_now() + milliseconds(100))) ++n;
   EXPECT_GE(n, 8 * 16) << "their queues were not full";
 }
 
@@ -199,7 +198,7 @@ TEST(ZmqTransport, CutsAPeerThatSendsTooLargeAPart) {
   large.socket.send(zmq::message_t(std::string((1 << 20) + 1, 'x')), zmq::send_flags::none);
   RawClient small(zmq::socket_type::dealer, server.endpoint(bound));
   small.socket.send(zmq::str_buffer("good"), zmq::send_flags::none);
-  const auto good = server.receive(later());
+  const auto good = server.receive(in_ten_seconds());
   ASSERT_TRUE(good.has_value());
   EXPECT_EQ(good->frames, Frames{"good"});
 }
@@ -288,10 +287,10 @@ class Curve : public ::testing::Test {
     ZmqTransport client(ZmqOptions{folder_ / secret_file, folder_ / "client-peers", false});
     const SocketId dialled = client.connect(server_->endpoint(bound_));
     const auto refused_before = refused();
-    const TimePoint until = now() + seconds(3);
-    while (now() < until && refused() == refused_before) {
+    const TimePoint until = steady_now() + seconds(3);
+    while (steady_now() < until && refused() == refused_before) {
       (void)client.send({dialled, "", false}, {"hello", ""});
-      if (auto got = server_->receive(now() + milliseconds(5))) return got->user;
+      if (auto got = server_->receive(steady_now() + milliseconds(5))) return got->user;
     }
     return std::nullopt;
   }
@@ -329,8 +328,8 @@ TEST_F(Curve, RefusesAPeerWithoutCurveAndCountsIt) {
   start("draft:draft-0");
   RawClient plain(zmq::socket_type::dealer, server_->endpoint(bound_));
   plain.socket.send(zmq::str_buffer("x"), zmq::send_flags::none);
-  while (refused() == 0 && now() < later())  // or the test's time limit says so
-    EXPECT_FALSE(server_->receive(now() + milliseconds(10)).has_value());
+  while (refused() == 0 && steady_now() < in_ten_seconds())  // or the test's time limit says so
+    EXPECT_FALSE(server_->receive(steady_now() + milliseconds(10)).has_value());
   EXPECT_GE(refused(), 1u);
   server_->close(bound_);  // with strangers at the door
 }
