@@ -17,7 +17,8 @@ endif()
 find_package(Threads REQUIRED)
 find_program(FORETOKEN_CCACHE ccache)
 if(FORETOKEN_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER "${FORETOKEN_CCACHE}")
+  # Relative paths: a unity file lies in the build folder, and its object serves every preset that compiles it alike.
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND}" -E env "CCACHE_BASEDIR=${CMAKE_SOURCE_DIR}" "${FORETOKEN_CCACHE}")
 endif()
 
 add_library(foretoken_warnings INTERFACE)

@@ -8,7 +8,7 @@
 namespace foretoken::bench {
 namespace {
 
-double ms_now() {
+double now_ms() {
   return std::chrono::duration<double, std::milli>(
              std::chrono::steady_clock::now().time_since_epoch())
       .count();
@@ -64,7 +64,7 @@ Iteration measure_rounds(Backend& b,
   std::int32_t n_lacking = 1;
   same_text = true;
   while (at + static_cast<std::size_t>(k) + 1 < kept.size()) {
-    const double begin = ms_now();
+    const double begin = now_ms();
     const std::size_t first = at + 1 - static_cast<std::size_t>(n_lacking);
     draft.set_rows(b,
                    {kept.begin() + static_cast<std::ptrdiff_t>(first),
@@ -72,7 +72,7 @@ Iteration measure_rounds(Backend& b,
                    options.context + static_cast<std::int32_t>(first));
     b.replay(*chains[n_lacking - 1]);
     b.synchronize();
-    const double drafted = ms_now();
+    const double drafted = now_ms();
     const Step::Results guessed = draft.results(b);
     std::vector<std::int32_t> rows = {kept[at]};
     for (std::size_t i = 1; i <= static_cast<std::size_t>(k); ++i) {
@@ -86,18 +86,18 @@ Iteration measure_rounds(Backend& b,
     }
     target.set_rows(b, rows, options.context + static_cast<std::int32_t>(at));
     b.synchronize();
-    const double handed = ms_now();
+    const double handed = now_ms();
     b.replay(*verify);
     b.synchronize();
-    const double verified = ms_now();
+    const double verified = now_ms();
     const Step::Results chosen = target.results(b);
-    const double fetched = ms_now();
+    const double fetched = now_ms();
     const auto n = static_cast<std::size_t>(chosen.verdict.n_accepted);
     for (std::size_t i = 0; i <= n; ++i)
       same_text = same_text && chosen.choices[i].token == kept[at + 1 + i];
     at += n + 1;
     n_lacking = n == static_cast<std::size_t>(k) ? 2 : 1;
-    const double end = ms_now();
+    const double end = now_ms();
     total.push_back(end - begin);
     draft_time.push_back(drafted - begin);
     handoff.push_back(handed - drafted);

@@ -17,14 +17,14 @@ constexpr CudaPath kPaths[] = {CudaPath::kSimple, CudaPath::kRing, CudaPath::kRi
 constexpr const char* kPathNames[] = {"simple", "ring", "ring_overlap", "ring_prefetch"};
 constexpr int kRows[] = {1, 2, 4, 8, 11, 16};
 
-double seconds_now() {
+double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 class Bench {
  public:
   Bench(const GpuOptions& options, const std::function<void(const Report&)>& after_row)
-      : options_(options), after_row_(after_row), end_(seconds_now() + options.seconds) {
+      : options_(options), after_row_(after_row), end_(now_s() + options.seconds) {
     for (std::size_t i = 0; i < std::size(kPaths); ++i) {
       try {
         backends_.push_back(options.backend(kPaths[i]));
@@ -64,14 +64,14 @@ class Bench {
     return std::string(model.name) + " " + dtype_name(dtype);
   }
   bool late(const std::string& what) {
-    if (seconds_now() < end_) return false;
+    if (now_s() < end_) return false;
     report_.not_run.push_back(what);
     return true;
   }
 
   // `expected`: seconds it may take on a large device, said so that a reader can foresee the end.
   void section(const std::string& what, int expected, const std::function<void()>& body) {
-    const double begin = seconds_now();
+    const double begin = now_s();
     say("-- " + what + ": about " + std::to_string(expected) + " s of the " +
         std::to_string(static_cast<int>(std::max(0.0, end_ - begin))) + " s left");
     try {
@@ -80,7 +80,7 @@ class Bench {
       if (error.code() != ErrorCode::kOutOfMemory) throw;
       report_.not_run.push_back(what + ": " + error.what());
     }
-    report_.sections.push_back({what, seconds_now() - begin});
+    report_.sections.push_back({what, now_s() - begin});
   }
   void say(const std::string& line) {
     report_.last_line = line;
@@ -95,10 +95,10 @@ class Bench {
     constexpr int kRounds = 5;
     const auto recording = backend.record(calls);
     const auto replay = [&](int n) {
-      const double begin = seconds_now();
+      const double begin = now_s();
       for (int i = 0; i < n; ++i) backend.replay(*recording);
       backend.synchronize();
-      return (seconds_now() - begin) / n;
+      return (now_s() - begin) / n;
     };
     replay(1);
     const int n = static_cast<int>(std::clamp(seconds / replay(1), 1.0, 200.0));

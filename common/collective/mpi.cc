@@ -113,14 +113,14 @@ class MpiRanks final : public Collective {
   }
 
   void wait_for_all() {
-    const TimePoint begin = std::chrono::steady_clock::now();
+    const TimePoint begin = steady_now();
     while (true) {
       int done = 0;
       check(MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done,
                         MPI_STATUSES_IGNORE),
             "a message between ranks");
       if (done != 0) break;
-      const Duration waited = std::chrono::steady_clock::now() - begin;
+      const Duration waited = steady_now() - begin;
       if (patience() > Duration{} && waited > patience()) give_up(waited);
       if (waited > kYield)
         std::this_thread::sleep_for(waited > kLull ? Duration(kLongNap) : Duration(kNap));

@@ -73,8 +73,7 @@ void ThreadedBus::run() {
         // Say that we sleep, then look once more: whoever adds after that look sees it and wakes
         // us.
         socket_sleeps_ = SocketSleep::kInTransport;
-        if (outbox_.empty() && !stop_ && !has_command())
-          deadline = std::chrono::steady_clock::now() + kLongWait;
+        if (outbox_.empty() && !stop_ && !has_command()) deadline = steady_now() + kLongWait;
       }
       auto delivery = transport_->receive(deadline);
       socket_sleeps_ = SocketSleep::kAwake;

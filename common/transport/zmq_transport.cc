@@ -35,31 +35,6 @@ constexpr const char* kZapEndpoint = "inproc://zeromq.zap.01";
   throw FatalError(code, sentence);
 }
 
-}  // namespace
-
-struct ZmqSocket {
-  SocketId id = 0;
-  zmq::socket_t socket;
-  Door door = Door::kInternal;
-  bool routed = false;  // ROUTER: the first part is the connection
-  std::string endpoint;
-  FileLock lock;
-  zmq::socket_t monitor;  // of a socket that takes keys: handshakes that never reached ZAP; of a watched one: its connection
-  ConnectionState connection;
-
-  ZmqSocket() = default;
-  ZmqSocket(ZmqSocket&&) = default;
-  ZmqSocket& operator=(ZmqSocket&&) = default;
-  ~ZmqSocket() { stop_monitor(); }
-  // Before either socket is closed: a monitor that nobody reads would hold up whoever writes to it.
-  void stop_monitor() const {
-    if (monitor && socket)
-      zmq_socket_monitor(const_cast<void*>(static_cast<const void*>(socket.handle())), nullptr, 0);
-  }
-};
-
-namespace {
-
 Door door_of(std::string_view name) {
   for (const Door door : {Door::kClient, Door::kDraft})
     if (name == name_of(door)) return door;
@@ -71,26 +46,47 @@ enum class Outcome { kNothing, kDropped, kMessage };
 }  // namespace
 
 struct ZmqTransport::State {
+  struct Socket {
+    SocketId id = 0;
+    zmq::socket_t socket;
+    Door door = Door::kInternal;
+    bool routed = false;  // ROUTER: the first part is the connection
+    std::string endpoint;
+    FileLock lock;
+    zmq::socket_t monitor;  // of a socket that takes keys: handshakes that never reached ZAP; of a watched one: its connection
+    ConnectionState connection;
+
+    Socket() = default;
+    Socket(Socket&&) = default;
+    Socket& operator=(Socket&&) = default;
+    ~Socket() { stop_monitor(); }
+    // Before either socket is closed: a monitor that nobody reads would hold up whoever writes to it.
+    void stop_monitor() const {
+      if (monitor && socket)
+        zmq_socket_monitor(const_cast<void*>(static_cast<const void*>(socket.handle())), nullptr, 0);
+    }
+  };
+
   zmq::context_t context{1};
   ZmqOptions options;
   bool curve = false;
   CurveKeys keys;
   std::vector<CurvePeer> peers;
   std::optional<zmq::socket_t> zap;
-  std::vector<ZmqSocket> sockets;
+  std::vector<Socket> sockets;
   std::size_t turn = 0;  // whose turn it is to be read first
   SocketId last_id = 0;
   int wake_fd = -1;
   std::shared_ptr<TransportCounters> counters = std::make_shared<TransportCounters>();
 
-  ZmqSocket* find(SocketId id) {
+  Socket* find(SocketId id) {
     const auto found =
-        std::find_if(sockets.begin(), sockets.end(), [&](const ZmqSocket& s) { return s.id == id; });
+        std::find_if(sockets.begin(), sockets.end(), [&](const Socket& s) { return s.id == id; });
     return found == sockets.end() ? nullptr : &*found;
   }
 
   void set_options(zmq::socket_t& socket, Door door) {
-    using namespace zmq::sockopt;  // NOLINT
+    using namespace zmq::sockopt;  // NOLINT; `linger` is also a struct of <sys/socket.h>
     socket.set(
         zmq::sockopt::linger,
         500);  // last replies and goodbyes may leave; the default of "for ever" hangs an exit
@@ -150,7 +146,7 @@ struct ZmqTransport::State {
     socket.set(zmq::sockopt::curve_serverkey, server->key);
   }
 
-  void watch(ZmqSocket& socket, int events) {
+  void watch(Socket& socket, int events) {
     const std::string where = "inproc://monitor-" + std::to_string(socket.id);
     zmq_socket_monitor(socket.socket.handle(), where.c_str(), events);
     socket.monitor = zmq::socket_t(context, zmq::socket_type::pair);
@@ -159,10 +155,10 @@ struct ZmqTransport::State {
     socket.monitor.connect(where);
   }
 
-  Outcome read(ZmqSocket& from, Delivery& delivery);
-  Outcome judge(ZmqSocket& from, Delivery& delivery, bool too_many);
+  Outcome read(Socket& from, Delivery& delivery);
+  Outcome judge(Socket& from, Delivery& delivery, bool too_many);
   void serve_zap();
-  bool read_monitor(ZmqSocket& socket);  // whether its connection changed
+  bool read_monitor(Socket& socket);  // whether its connection changed
 };
 
 ZmqTransport::ZmqTransport(const ZmqOptions& options) : state_(std::make_unique<State>()) {
@@ -191,7 +187,7 @@ ZmqTransport::~ZmqTransport() {
 
 SocketId ZmqTransport::bind(const std::string& endpoint, Door door) {
   const Endpoint where = value_or_throw(parse_endpoint(endpoint));
-  ZmqSocket socket;
+  State::Socket socket;
   socket.id = ++state_->last_id;
   socket.door = door;
   socket.routed = true;
@@ -226,7 +222,7 @@ SocketId ZmqTransport::bind(const std::string& endpoint, Door door) {
 
 SocketId ZmqTransport::connect(const std::string& endpoint, Door door) {
   const Endpoint where = value_or_throw(parse_endpoint(endpoint));
-  ZmqSocket socket;
+  State::Socket socket;
   socket.id = ++state_->last_id;
   socket.door = door;
   socket.endpoint = endpoint;
@@ -247,18 +243,18 @@ SocketId ZmqTransport::connect(const std::string& endpoint, Door door) {
 }
 
 void ZmqTransport::close(SocketId socket) {
-  if (const ZmqSocket* found = state_->find(socket); found != nullptr) found->stop_monitor();
-  std::erase_if(state_->sockets, [&](const ZmqSocket& s) { return s.id == socket; });
+  if (const State::Socket* found = state_->find(socket); found != nullptr) found->stop_monitor();
+  std::erase_if(state_->sockets, [&](const State::Socket& s) { return s.id == socket; });
 }
 
 std::string ZmqTransport::endpoint(SocketId socket) const {
-  const ZmqSocket* found = state_->find(socket);
+  const State::Socket* found = state_->find(socket);
   return found == nullptr ? "" : found->endpoint;
 }
 
 SendResult ZmqTransport::send(const Peer& to, const Frames& frames) {
   FORETOKEN_CHECK(!frames.empty() && frames.size() <= kMaxParts, "a message has 1 to 8 parts");
-  ZmqSocket* socket = state_->find(to.socket);
+  State::Socket* socket = state_->find(to.socket);
   LinkCounters& counters = state_->counters->of(socket ? socket->door : Door::kInternal);
   if (socket == nullptr) return ++counters.unknown_peer, SendResult::kUnknown;
   std::vector<std::string_view> parts;
@@ -281,7 +277,7 @@ SendResult ZmqTransport::send(const Peer& to, const Frames& frames) {
   return SendResult::kSent;
 }
 
-Outcome ZmqTransport::State::read(ZmqSocket& from, Delivery& delivery) {
+Outcome ZmqTransport::State::read(Socket& from, Delivery& delivery) {
   Frames parts;
   bool more = true;
   bool too_many = false;
@@ -324,7 +320,7 @@ Outcome ZmqTransport::State::read(ZmqSocket& from, Delivery& delivery) {
 }
 
 // A client is told what is wrong with its message; between services it is only counted.
-Outcome ZmqTransport::State::judge(ZmqSocket& from, Delivery& delivery, bool too_many) {
+Outcome ZmqTransport::State::judge(Socket& from, Delivery& delivery, bool too_many) {
   LinkCounters& link = counters->of(from.door);
   if (!too_many && delivery.frames.size() <= kMaxParts && !delivery.frames.empty())
     return ++link.received, Outcome::kMessage;
@@ -334,7 +330,7 @@ Outcome ZmqTransport::State::judge(ZmqSocket& from, Delivery& delivery, bool too
   return Outcome::kMessage;
 }
 
-bool ZmqTransport::State::read_monitor(ZmqSocket& socket) {
+bool ZmqTransport::State::read_monitor(Socket& socket) {
   ConnectionState& connection = socket.connection;
   bool changed = false;
   zmq::message_t part;
@@ -387,13 +383,13 @@ std::optional<Delivery> ZmqTransport::receive(TimePoint deadline) {
   while (true) {
     for (std::size_t i = 0; i < s.sockets.size(); ++i) {
       Delivery delivery;
-      ZmqSocket& from = s.sockets[(s.turn + i) % s.sockets.size()];
+      State::Socket& from = s.sockets[(s.turn + i) % s.sockets.size()];
       const Outcome outcome = s.read(from, delivery);
       if (outcome == Outcome::kNothing) continue;
       s.turn = (s.turn + i + 1) % s.sockets.size();
       if (outcome == Outcome::kMessage) return delivery;
     }
-    const TimePoint now = std::chrono::steady_clock::now();
+    const TimePoint now = steady_now();
     const bool was_late = looked && now >= deadline;
     looked = true;
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(
@@ -417,7 +413,7 @@ std::optional<Delivery> ZmqTransport::receive(TimePoint deadline) {
       (void)!::read(s.wake_fd, &count, sizeof count);
       return std::nullopt;
     }
-    if (changed || was_late || (ready <= 0 && std::chrono::steady_clock::now() >= deadline))
+    if (changed || was_late || (ready <= 0 && steady_now() >= deadline))
       return std::nullopt;
   }
 }
@@ -428,7 +424,7 @@ void ZmqTransport::wake() {
 }
 
 ConnectionState ZmqTransport::connection(SocketId socket) const {
-  const ZmqSocket* found = state_->find(socket);
+  const State::Socket* found = state_->find(socket);
   return found == nullptr ? ConnectionState{} : found->connection;
 }
 

@@ -374,13 +374,14 @@ ClientError client_error(RequestId id, const Error& error, std::uint32_t retry_a
           error.message,           error.param, retry_after_ms};
 }
 
-std::string hex_of(RequestId id) {
+std::string hex_of(std::uint64_t value) {
   static constexpr char kDigits[] = "0123456789abcdef";
   std::string out;
-  for (const std::uint64_t half : {id.high, id.low})
-    for (int shift = 60; shift >= 0; shift -= 4) out += kDigits[(half >> shift) & 15];
+  for (int shift = 60; shift >= 0; shift -= 4) out += kDigits[(value >> shift) & 15];
   return out;
 }
+
+std::string hex_of(RequestId id) { return hex_of(id.high) + hex_of(id.low); }
 
 std::optional<RequestId> request_id_from_hex(std::string_view hex) {
   RequestId id;

@@ -26,7 +26,8 @@ Result<ClientAnswer> read_client_answer(std::string_view bytes);
 // An Error as the client sees it.
 ClientError client_error(RequestId id, const Error& error, std::uint32_t retry_after_ms);
 
-std::string hex_of(RequestId id);  // 32 digits
+std::string hex_of(std::uint64_t value);  // 16 digits; of a fingerprint
+std::string hex_of(RequestId id);         // 32 digits
 std::optional<RequestId> request_id_from_hex(std::string_view hex);
 
 std::string client_document();  // docs/reference/client.md

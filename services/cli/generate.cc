@@ -20,7 +20,7 @@ using std::chrono::milliseconds;
 
 TimePoint deadline_for(const wire::ClientRequest& request) {
   // A little more than the server's own deadline, so that its answer about it arrives.
-  return std::chrono::steady_clock::now() + milliseconds(request.timeout_ms) + milliseconds(1000);
+  return steady_now() + milliseconds(request.timeout_ms) + milliseconds(1000);
 }
 
 void print_summary(const wire::ClientReply& reply) {
@@ -37,7 +37,7 @@ void print_summary(const wire::ClientReply& reply) {
 
 // The socket takes a request for a router that is not there, and an answer may take minutes: ask first who is there.
 Result<void> find_router(Client& client) {
-  if (client.status(std::chrono::steady_clock::now() + std::chrono::seconds(5)).ok()) return {};
+  if (client.status(steady_now() + std::chrono::seconds(5)).ok()) return {};
   return Error{ErrorCode::kUnavailable, "no router answers at " + client.endpoint()};
 }
 
@@ -63,15 +63,15 @@ ChatAnswer answer_of(Client& client, wire::ClientRequest request, ChatInput& inp
   ChatAnswer answer{.reply = late, .text = {}};
   if (!sent.ok()) return answer.reply = sent.error(), answer;
   const std::string id = wire::hex_of(*sent);
-  while (std::chrono::steady_clock::now() < deadline) {
-    const auto received = client.receive(std::min(deadline, std::chrono::steady_clock::now() + milliseconds(50)));
+  while (steady_now() < deadline) {
+    const auto received = client.receive(std::min(deadline, steady_now() + milliseconds(50)));
     if (input.interrupted()) {
       if (answer.interrupted) return client.forget(*sent), answer.reply = Error{ErrorCode::kCancelled, "interrupted"}, answer;
       answer.interrupted = true;
       wire::ClientRequest cancel;
       cancel.op = wire::ClientOp::kCancel;
       cancel.request_id = *sent;
-      deadline = std::min(deadline, std::chrono::steady_clock::now() + kCancelPatience);
+      deadline = std::min(deadline, steady_now() + kCancelPatience);
       (void)client.send(std::move(cancel), deadline);
     }
     if (!received) continue;

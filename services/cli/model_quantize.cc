@@ -19,7 +19,7 @@ namespace foretoken::cli {
 namespace {
 
 constexpr std::size_t kMostTextBytes = 1u << 20;
-constexpr std::size_t kMostJudged = 2048;
+constexpr std::size_t kMostSampleTokens = 2048;
 
 // Plain prose, numbers and code: enough positions for a rate, short enough for any model.
 constexpr const char* kText =
@@ -57,7 +57,7 @@ std::vector<TokenId> sample_tokens(const std::string& folder, const std::string&
   }
   const auto tokenizer = value_or_throw(Tokenizer::load(folder));
   auto tokens = value_or_throw(tokenizer->encode(text, AddSpecialTokens::kYes));
-  if (tokens.size() > kMostJudged) tokens.resize(kMostJudged);
+  if (tokens.size() > kMostSampleTokens) tokens.resize(kMostSampleTokens);
   return tokens;
 }
 
@@ -75,14 +75,14 @@ void refuse_output(const std::string& source, const std::string& out) {
   if (end == from.end()) refuse(out + " lies inside the folder it is made from, " + source);
 }
 
-struct Likeness {
+struct LogitComparison {
   LogitDifference logits;
   std::string held;  // what the quantised model was computed in
 };
 
 // The float folder as it is, the new one as it would be served here; where this device has no product
 // of that type, with its weights widened to float32: the error of the weights alone.
-Likeness compare(const std::string& source, const std::string& folder, DType to, const std::vector<TokenId>& tokens) {
+LogitComparison compare(const std::string& source, const std::string& folder, DType to, const std::vector<TokenId>& tokens) {
   const auto backend = make_backend({});
   LoadOptions loading;
   loading.max_rows = 64;
@@ -96,7 +96,7 @@ Likeness compare(const std::string& source, const std::string& folder, DType to,
           widened ? std::string("float32, widened from ") + dtype_name(to) : dtype_name(to)};
 }
 
-OrderedJson as_json(const Likeness& c) {
+OrderedJson as_json(const LogitComparison& c) {
   const LogitDifference& d = c.logits;
   return {{"positions", d.n_positions},
           {"same_top", d.n_same_top},
@@ -133,7 +133,7 @@ int run_model_quantize(const CliOptions& options) {
   const QuantizeResult result = quantize_model(source, m.other, quantize);
   if (shows) std::fprintf(stderr, "\r\x1b[K");
   const auto after = estimate_memory(inspect_model(m.other), {});
-  std::optional<Likeness> comparison;
+  std::optional<LogitComparison> comparison;
   if (m.compare) comparison = compare(source, m.other, quantize.to, sample);
 
   const double share = static_cast<double>(after.weight_bytes) / static_cast<double>(before.weight_bytes);

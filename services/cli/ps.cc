@@ -82,7 +82,7 @@ int run_ps(const CliOptions& options) {
   const auto loaded = load_configuration(options.config);
   if (!loaded) return kExitUsage;
   Client client(loaded->config.bus);
-  auto status = client.status(std::chrono::steady_clock::now() + 3s);
+  auto status = client.status(steady_now() + 3s);
   const std::filesystem::path folder = runtime_directory(loaded->config.bus);
   const auto supervised = supervisor_pid(folder) != 0 ? supervisor_state(folder) : std::vector<ServiceState>{};
   if (!status.ok()) {

@@ -394,8 +394,8 @@ void Supervisor::stop() {
     if (!running()) return;
     for (const auto& child : children_)
       if (child.pid != 0) ::kill(child.pid, signal);
-    const auto deadline = std::chrono::steady_clock::now() + options_.stop_timeout;
-    while (running() && std::chrono::steady_clock::now() < deadline) {
+    const auto deadline = steady_now() + options_.stop_timeout;
+    while (running() && steady_now() < deadline) {
       reap(silent);
       if (running()) wait_for_event(milliseconds(50));
       read_notifications(silent);
@@ -431,8 +431,8 @@ std::vector<ServiceState> supervisor_state(const std::filesystem::path& runtime_
 
 bool stop_supervisor(int pid, std::chrono::seconds timeout) {
   if (::kill(pid, SIGTERM) != 0) return true;
-  const auto deadline = std::chrono::steady_clock::now() + timeout;
-  while (std::chrono::steady_clock::now() < deadline) {
+  const auto deadline = steady_now() + timeout;
+  while (steady_now() < deadline) {
     if (::kill(pid, 0) != 0) return true;
     ::poll(nullptr, 0, 50);
   }

@@ -125,8 +125,8 @@ std::string differences(const std::filesystem::path& folder, const Settings& giv
 
 // Ready means that a request could be served now, not that processes run.
 bool wait_until_serving(Client& client, TimePoint deadline) {
-  while (std::chrono::steady_clock::now() < deadline) {
-    const auto attempt = std::min(deadline, std::chrono::steady_clock::now() + 2s);
+  while (steady_now() < deadline) {
+    const auto attempt = std::min(deadline, steady_now() + 2s);
     if (const auto status = client.status(attempt); status.ok() && status->ready) return true;
     ::usleep(20'000);
   }
@@ -197,7 +197,7 @@ int supervise(const CliOptions& options, const LoadedConfig& loaded, const Progr
   const StartReport report = supervisor.start(progress);
   if (!report.ready) return fail(report.failure, exit_code_for(report, config));
   Client client(config.bus);
-  if (!wait_until_serving(client, std::chrono::steady_clock::now() + 30s))
+  if (!wait_until_serving(client, steady_now() + 30s))
     return fail("the services run but no request could be served within 30 s\n  try: foretoken ps", kExitFailed);
   progress("", "serving at " + client_endpoint(config.bus));
   if (ready_fd >= 0) {
@@ -309,7 +309,7 @@ int run_up(const CliOptions& options) {
       return kExitEnvironment;
     }
     Client client(config.bus);
-    if (const auto status = client.status(std::chrono::steady_clock::now() + 2s); status.ok() && status->ready) {
+    if (const auto status = client.status(steady_now() + 2s); status.ok() && status->ready) {
       std::cerr << "      already serving at " << client_endpoint(config.bus) << " (pid " << pid << ")\n";
       return kExitOk;
     }

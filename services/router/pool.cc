@@ -1,24 +1,19 @@
 #include "services/router/pool.h"
 
 #include <algorithm>
-#include <cstdio>
+
+#include "common/wire/client_codec.h"
 
 namespace foretoken {
 namespace {
-
-std::string hex_of(Fingerprint fingerprint) {
-  char text[17];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(fingerprint));
-  return text;
-}
 
 std::string differ(const char* what,
                    const wire::Hello& a,
                    Fingerprint of_a,
                    const wire::Hello& b,
                    Fingerprint of_b) {
-  return std::string(what) + " of " + a.name + " (" + hex_of(of_a) + ") and " + b.name + " (" +
-         hex_of(of_b) + ") differ";
+  return std::string(what) + " of " + a.name + " (" + wire::hex_of(of_a) + ") and " + b.name +
+         " (" + wire::hex_of(of_b) + ") differ";
 }
 
 }  // namespace

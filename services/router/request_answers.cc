@@ -9,8 +9,6 @@
 namespace foretoken {
 namespace {
 
-std::string hex(std::uint64_t value) { return wire::hex_of(RequestId{0, value}).substr(16); }
-
 double millis(Duration duration) {
   return std::chrono::duration<double, std::milli>(duration).count();
 }
@@ -103,8 +101,8 @@ wire::ClientReply whole_reply(RequestId id,
   add(reply.logprobs, row.output, row.logprobs, 0, reply.usage.completion_tokens);
   if (row.target_hello) {
     reply.model = row.target_hello->model_name;
-    reply.system_fingerprint = hex(mix64(row.target_hello->fingerprints.model ^
-                                         mix64(row.target_hello->fingerprints.numerics)));
+    reply.system_fingerprint = wire::hex_of(mix64(row.target_hello->fingerprints.model ^
+                                                  mix64(row.target_hello->fingerprints.numerics)));
   }
   reply.metrics = metrics_of(row, default_draft_len);
   if (row.done) reply.usage.cached_tokens = row.done->n_cached;

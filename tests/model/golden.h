@@ -1,4 +1,4 @@
-// A reference's logits for one row of tokens, as the scripts of fixtures write them.
+// A reference's logits for one sequence of tokens, as the scripts of fixtures write them.
 #pragma once
 
 #include <cstring>

@@ -52,16 +52,16 @@ struct FamilyAnswer {
   }
 };
 
-std::vector<FamilyAnswer> goldens_of(const std::string& name) {
+std::vector<FamilyAnswer> answers_of(const std::string& name) {
   const SafetensorsFile file(folder_of(name) / "golden.safetensors");
-  std::vector<FamilyAnswer> goldens;
+  std::vector<FamilyAnswer> answers;
   for (const char* i : {".0", ".1"}) {
-    goldens.push_back({values_of<TokenId>(file, std::string("prompt") + i),
+    answers.push_back({values_of<TokenId>(file, std::string("prompt") + i),
                        values_of<TokenId>(file, std::string("greedy") + i),
                        values_of<std::int32_t>(file, std::string("rows") + i),
                        values_of<float>(file, std::string("logits") + i)});
   }
-  return goldens;
+  return answers;
 }
 
 struct Agreement {
@@ -73,18 +73,18 @@ struct Agreement {
   int n_same_top = 0;  // of the positions after which a greedy id follows
 };
 
-Agreement compare(Model& model, Backend& backend, const std::vector<FamilyAnswer>& goldens) {
+Agreement compare(Model& model, Backend& backend, const std::vector<FamilyAnswer>& answers) {
   Agreement a;
   std::size_t n = 0;
-  for (const FamilyAnswer& golden : goldens) {
+  for (const FamilyAnswer& answer : answers) {
     Runner runner(model, backend);
-    const auto logits = runner.run(golden.all(), 64);
+    const auto logits = runner.run(answer.all(), 64);
     const auto vocab = static_cast<std::size_t>(model.config().vocab_size);
-    for (std::size_t r = 0; r < golden.rows.size(); ++r) {
+    for (std::size_t r = 0; r < answer.rows.size(); ++r) {
       for (std::size_t v = 0; v < vocab; ++v) {
-        const double expected = static_cast<double>(golden.logits[r * vocab + v]);
+        const double expected = static_cast<double>(answer.logits[r * vocab + v]);
         const double error =
-            static_cast<double>(logits[static_cast<std::size_t>(golden.rows[r])][v]) - expected;
+            static_cast<double>(logits[static_cast<std::size_t>(answer.rows[r])][v]) - expected;
         a.largest_error = std::max(a.largest_error, std::isnan(error) ? 1e9 : std::abs(error));
         a.largest_logit = std::max(a.largest_logit, std::abs(expected));
         a.rms_error += error * error;
@@ -92,9 +92,9 @@ Agreement compare(Model& model, Backend& backend, const std::vector<FamilyAnswer
         ++n;
       }
     }
-    for (std::size_t i = 0; i < golden.greedy.size(); ++i) {
+    for (std::size_t i = 0; i < answer.greedy.size(); ++i) {
       ++a.n_positions;
-      a.n_same_top += argmax(logits[golden.prompt.size() - 1 + i]) == golden.greedy[i];
+      a.n_same_top += argmax(logits[answer.prompt.size() - 1 + i]) == answer.greedy[i];
     }
   }
   a.rms_error = std::sqrt(a.rms_error / static_cast<double>(n));
@@ -121,13 +121,13 @@ double float32_epsilon(const ModelConfig& config) {
 class FamilyGolden : public testing::TestWithParam<const char*> {};
 
 TEST_P(FamilyGolden, Float32LogitsAreTheReferencesOnEveryPath) {
-  const auto goldens = goldens_of(GetParam());
+  const auto answers = answers_of(GetParam());
   for (CpuIsa isa : test::kVectorPaths) {
     auto backend = test::backend_for(isa);
     if (!backend) continue;
     SCOPED_TRACE(backend->description());
     auto model = load_model(folder_of(GetParam()), *backend, {.dtype = WeightDType::kF32});
-    const Agreement a = compare(*model, *backend, goldens);
+    const Agreement a = compare(*model, *backend, answers);
     const double limit = bound(model->config(), a, float32_epsilon(model->config()));
     std::cout << GetParam() << " float32 " << backend->numerics() << ": largest error "
               << a.largest_error << ", rms " << a.rms_error << ", limit " << limit << ", rms logit "
@@ -140,17 +140,17 @@ TEST_P(FamilyGolden, Float32LogitsAreTheReferencesOnEveryPath) {
 TEST_P(FamilyGolden, Float32GreedyIdsAreTheReferences) {
   auto backend = make_backend({.n_threads = 2});
   auto model = load_model(folder_of(GetParam()), *backend, {.dtype = WeightDType::kF32});
-  for (const FamilyAnswer& golden : goldens_of(GetParam())) {
+  for (const FamilyAnswer& answer : answers_of(GetParam())) {
     Runner runner(*model, *backend);
     Runner::Sequence sequence;
-    Runner::Part part{&sequence, golden.prompt};
+    Runner::Part part{&sequence, answer.prompt};
     std::vector<TokenId> ids{argmax(runner.pass(std::span(&part, 1)).back())};
-    while (ids.size() < golden.greedy.size()) {
+    while (ids.size() < answer.greedy.size()) {
       const TokenId last = ids.back();
       part.tokens = std::span(&last, 1);
       ids.push_back(argmax(runner.pass(std::span(&part, 1)).back()));
     }
-    EXPECT_EQ(ids, golden.greedy);
+    EXPECT_EQ(ids, answer.greedy);
   }
 }
 
@@ -168,14 +168,14 @@ constexpr Precision kPrecisions[] = {{"bfloat16", WeightDType::kBf16, 0x1p-9, 0.
                                      {"int8", WeightDType::kI8, 3.5 / 254, 0.8}};
 
 TEST_P(FamilyGolden, NarrowerWeightsStayWithinWhatTheirDtypeAllows) {
-  const auto goldens = goldens_of(GetParam());
+  const auto answers = answers_of(GetParam());
   for (CpuIsa isa : test::kVectorPaths) {
     auto backend = test::backend_for(isa);
     if (!backend) continue;
     for (const Precision& precision : kPrecisions) {
       SCOPED_TRACE(backend->description() + " " + precision.name);
       auto model = load_model(folder_of(GetParam()), *backend, {.dtype = precision.dtype});
-      const Agreement a = compare(*model, *backend, goldens);
+      const Agreement a = compare(*model, *backend, answers);
       const double limit = bound(model->config(), a, precision.epsilon);
       std::cout << GetParam() << " " << precision.name << " " << backend->numerics()
                 << ": largest error " << a.largest_error << ", rms " << a.rms_error << ", limit "

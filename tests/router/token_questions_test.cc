@@ -11,7 +11,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr WorkerId kFirst{1}, kSecond{2}, kAskedTarget{3};
+constexpr WorkerId kFirst{1}, kSecond{2}, kLoneTarget{3};
 constexpr RequestId kAskedId{0, 7}, kOwn{0, 99};
 
 class TokenQuestionsTest : public testing::Test {
@@ -155,8 +155,8 @@ TEST_F(TokenQuestionsTest, HoldsSoManyBytesAndNoMore) {
   few.submit(client, kAskedId, {1, 2}, tokenize(), now, out);
   EXPECT_EQ("queue_full", answered<wire::ClientError>()->code);
   few.on_message({1, 1}, wire::Encoded{.tokens = {5}}, now, out);
-  few.submit(client, kAskedId, {1, 3}, tokenize(), now,
-             out);  // the first is over and holds nothing
+  // The first is over and holds nothing.
+  few.submit(client, kAskedId, {1, 3}, tokenize(), now, out);
   EXPECT_FALSE(answered<wire::ClientError>().has_value());
 }
 
@@ -181,7 +181,7 @@ TEST_F(TokenQuestionsTest, AQuestionThatCannotBeAskedEnds) {
 
 TEST_F(TokenQuestionsTest, AnUnknownModelIsRefusedAndNobodyIsAsked) {
   join(kFirst, wire::Role::kTokenizer, "m");
-  join(kAskedTarget, wire::Role::kTarget, "m");
+  join(kLoneTarget, wire::Role::kTarget, "m");
   submit(tokenize("other"));
   EXPECT_EQ("model", answered<wire::ClientError>()->param);
   submit(tokenize("m"));

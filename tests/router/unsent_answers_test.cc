@@ -32,19 +32,19 @@ class OneDoor final : public Bus {
 };
 
 const Peer kClient{.socket = 1, .routing = "a"};
-constexpr TimePoint kQueuedAt = TimePoint{} + seconds(100);
+constexpr TimePoint kKeptAt = TimePoint{} + seconds(100);
 
 wire::ClientAnswer answer(const std::string& id) { return wire::ClientReply{.id = id}; }
 
 TEST(UnsentAnswers, AreTriedUntilTheyAreTaken) {
   OneDoor door;
   UnsentAnswers unsent;
-  ASSERT_TRUE(unsent.keep(kClient, answer("1"), kQueuedAt));
+  ASSERT_TRUE(unsent.keep(kClient, answer("1"), kKeptAt));
   door.says = SendResult::kBusy;
-  EXPECT_EQ(0u, unsent.send_again(door, kQueuedAt + seconds(29)));
+  EXPECT_EQ(0u, unsent.send_again(door, kKeptAt + seconds(29)));
   EXPECT_FALSE(unsent.empty());
   door.says = SendResult::kSent;
-  EXPECT_EQ(0u, unsent.send_again(door, kQueuedAt + seconds(29)));
+  EXPECT_EQ(0u, unsent.send_again(door, kKeptAt + seconds(29)));
   EXPECT_TRUE(unsent.empty());
   ASSERT_EQ(1u, door.took.size());
   const auto said = wire::read_client_answer(door.took.front().front());
@@ -55,22 +55,22 @@ TEST(UnsentAnswers, AreTriedUntilTheyAreTaken) {
 TEST(UnsentAnswers, AreGivenUpAfterHalfAMinuteAndCounted) {
   OneDoor door;
   UnsentAnswers unsent;
-  ASSERT_TRUE(unsent.keep(kClient, answer("1"), kQueuedAt));
-  ASSERT_TRUE(unsent.keep(kClient, answer("2"), kQueuedAt + seconds(10)));
+  ASSERT_TRUE(unsent.keep(kClient, answer("1"), kKeptAt));
+  ASSERT_TRUE(unsent.keep(kClient, answer("2"), kKeptAt + seconds(10)));
   door.says = SendResult::kBusy;
-  EXPECT_EQ(1u, unsent.send_again(door, kQueuedAt + seconds(30)));
+  EXPECT_EQ(1u, unsent.send_again(door, kKeptAt + seconds(30)));
   EXPECT_FALSE(unsent.empty());
-  EXPECT_EQ(1u, unsent.send_again(door, kQueuedAt + seconds(40)));
+  EXPECT_EQ(1u, unsent.send_again(door, kKeptAt + seconds(40)));
   EXPECT_TRUE(unsent.empty());
 }
 
 TEST(UnsentAnswers, GoWithTheirClient) {
   OneDoor door;
   UnsentAnswers unsent;
-  ASSERT_TRUE(unsent.keep(kClient, answer("1"), kQueuedAt));
-  ASSERT_TRUE(unsent.keep({.socket = 1, .routing = "b"}, answer("1"), kQueuedAt));
+  ASSERT_TRUE(unsent.keep(kClient, answer("1"), kKeptAt));
+  ASSERT_TRUE(unsent.keep({.socket = 1, .routing = "b"}, answer("1"), kKeptAt));
   unsent.client_gone(kClient);
-  EXPECT_EQ(0u, unsent.send_again(door, kQueuedAt));
+  EXPECT_EQ(0u, unsent.send_again(door, kKeptAt));
   EXPECT_EQ(1u, door.took.size());
 }
 
@@ -78,7 +78,7 @@ TEST(UnsentAnswers, GoWithTheirClient) {
 TEST(UnsentAnswers, OneThatIsTakenAndComesBackHasNoMoreTimeThanOneThatIsNot) {
   OneDoor door;
   UnsentAnswers unsent;
-  TimePoint now = kQueuedAt;
+  TimePoint now = kKeptAt;
   int n_kept = 0;
   while (unsent.keep(kClient, answer("1"), now)) {
     ++n_kept;
@@ -86,7 +86,7 @@ TEST(UnsentAnswers, OneThatIsTakenAndComesBackHasNoMoreTimeThanOneThatIsNot) {
     unsent.send_again(door, now);
     now += milliseconds(500);
   }
-  EXPECT_EQ(now, kQueuedAt + seconds(30));
+  EXPECT_EQ(now, kKeptAt + seconds(30));
   now += seconds(2);  // none came back for a while: that client reads again
   EXPECT_TRUE(unsent.keep(kClient, answer("1"), now));
 }
@@ -95,7 +95,7 @@ TEST(UnsentAnswers, AreBounded) {
   UnsentAnswers unsent;
   std::size_t n_kept = 0;
   for (int i = 0; i < 5000; ++i)
-    n_kept += unsent.keep(kClient, answer(std::to_string(i)), kQueuedAt) ? 1 : 0;
+    n_kept += unsent.keep(kClient, answer(std::to_string(i)), kKeptAt) ? 1 : 0;
   EXPECT_GT(n_kept, 100u);
   EXPECT_LE(n_kept, 1024u);
 }

@@ -18,7 +18,7 @@ INSTANTIATE_TEST_SUITE_P(
                                  [] { return std::make_unique<PredictionProposer>(); }}),
     [](const auto& each) { return each.param.name; });
 
-constexpr SeqId kProposed{1};
+constexpr SeqId kProposedSeq{1};
 
 // Drives one sequence and returns what would be verified after each tail.
 class Driver {
@@ -27,21 +27,21 @@ class Driver {
          const std::vector<TokenId>& prompt,
          const std::vector<TokenId>& prediction)
       : proposer_(proposer), length_(static_cast<Position>(prompt.size())) {
-    store_.open(kProposed, prompt);
+    store_.open(kProposedSeq, prompt);
     proposer_.open(
-        {.seq = kProposed, .prompt = prompt, .params = params_, .prediction = prediction});
+        {.seq = kProposedSeq, .prompt = prompt, .params = params_, .prediction = prediction});
   }
   std::vector<PathToken> path(const std::vector<TokenId>& tail, std::uint32_t budget = 4) {
-    store_.commit(kProposed, tail);
-    const Ask one{.seq = kProposed,
+    store_.commit(kProposedSeq, tail);
+    const Ask one{.seq = kProposedSeq,
                   .from = length_,
                   .tail = tail,
-                  .prefix = store_.prefix(kProposed),
+                  .prefix = store_.prefix(kProposedSeq),
                   .budget = budget};
     length_ += static_cast<Position>(tail.size());
     proposer_.ask(std::span<const Ask>(&one, 1));
     proposer_.collect(TimePoint{}, store_);
-    return store_.best_path(kProposed, budget, Calibration{});
+    return store_.best_path(kProposedSeq, budget, Calibration{});
   }
   std::vector<TokenId> tokens(const std::vector<TokenId>& tail, std::uint32_t budget = 4) {
     std::vector<TokenId> out;

@@ -15,7 +15,7 @@ namespace {
 using testing::escaped;
 using Ids = std::vector<TokenId>;
 
-constexpr std::uint32_t kSeed = 20261121;
+constexpr std::uint32_t kStreamSeed = 20261121;
 
 // The first place where a stop string is complete, and the longest that is complete there. By definition, not by speed.
 struct Expected {
@@ -105,7 +105,7 @@ TEST_P(StreamOfFamily, EqualsDecodingAtOnce) {
 }
 
 TEST_P(StreamOfFamily, EqualsDecodingAtOnceForAnyIdsAndStops) {
-  std::mt19937 random(kSeed);
+  std::mt19937 random(kStreamSeed);
   const auto below = [&random](std::size_t n) { return std::uniform_int_distribution<std::size_t>(0, n - 1)(random); };
   for (int round = 0; round < 700 && !HasFailure(); ++round) {
     Ids ids(below(20) + 1);
@@ -125,7 +125,7 @@ TEST_P(StreamOfFamily, EqualsDecodingAtOnceForAnyIdsAndStops) {
       if (below(3) == 0) stop += "x";  // a near miss
       if (!stop.empty()) options.stop.push_back(stop);
     }
-    SCOPED_TRACE("seed " + std::to_string(kSeed) + " round " + std::to_string(round));
+    SCOPED_TRACE("seed " + std::to_string(kStreamSeed) + " round " + std::to_string(round));
     check_stream(*tokenizer_, ids, options);
   }
 }

@@ -98,8 +98,8 @@ std::vector<TokenId> merge_by_definition(std::vector<std::string> symbols, const
 }
 
 TEST(Bpe, EqualsItsDefinitionOnRandomMerges) {
-  constexpr std::uint32_t kMergeSeed = 5;
-  std::mt19937 random(kMergeSeed);
+  constexpr std::uint32_t kSeed = 5;
+  std::mt19937 random(kSeed);
   const auto below = [&random](std::size_t n) { return std::uniform_int_distribution<std::size_t>(0, n - 1)(random); };
   for (int round = 0; round < 150; ++round) {
     std::vector<std::string> tokens{"a", "b", "c", "d"};
@@ -126,7 +126,7 @@ TEST(Bpe, EqualsItsDefinitionOnRandomMerges) {
       }
       std::vector<TokenId> ids;
       bpe->encode(piece, scratch, ids);
-      ASSERT_EQ(ids, merge_by_definition(symbols, merges, vocabulary)) << "seed " << kMergeSeed << " round " << round << " " << piece;
+      ASSERT_EQ(ids, merge_by_definition(symbols, merges, vocabulary)) << "seed " << kSeed << " round " << round << " " << piece;
     }
   }
 }

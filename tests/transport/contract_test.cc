@@ -2,6 +2,7 @@
 #include "common/transport/loopback_transport.h"
 #include "common/transport/zmq_transport.h"
 #include "tests/transport/folder.h"
+#include "tests/transport/later.h"
 #include "tests/transport/transport_contract.h"
 
 namespace foretoken {
@@ -9,8 +10,6 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-
-TimePoint later() { return steady_now() + seconds(10); }
 
 TransportPair over_tcp() {
   return {nullptr,

@@ -26,14 +26,12 @@ using std::chrono::seconds;
 using testing::HasSubstr;
 
 // Guards against a test that hangs; no link sees this time.
-TimePoint wall_now() { return std::chrono::steady_clock::now(); }
-
 // What arrives until something does, sleeping as a bus does, and a few rounds at least: one sees
 // who comes, the next what it says.
 std::optional<Delivery> receive(MemoryLinks& links, Duration at_most = seconds(10)) {
-  const TimePoint until = wall_now() + at_most;
+  const TimePoint until = steady_now() + at_most;
   const int least = at_most > milliseconds(0) ? 4 : 1;
-  for (int round = 0; round < least || wall_now() < until; ++round) {
+  for (int round = 0; round < least || steady_now() < until; ++round) {
     if (auto delivery = links.receive()) return delivery;
     if (links.fall_asleep()) {
       std::vector<pollfd> waiting;

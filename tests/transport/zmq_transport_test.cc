@@ -13,6 +13,7 @@
 #include "common/transport/endpoint.h"
 #include "common/transport/zmq_auth.h"
 #include "tests/transport/folder.h"
+#include "tests/transport/later.h"
 
 namespace foretoken {
 namespace {
@@ -21,7 +22,6 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::HasSubstr;
 
-TimePoint in_ten_seconds() { return steady_now() + seconds(10); }
 
 // A raw client, as any language would write it.
 struct RawClient {
@@ -39,7 +39,7 @@ TEST(ZmqTransport, AnswersReqClients) {
   const SocketId bound = server.bind("tcp://127.0.0.1:*", Door::kClient);
   RawClient client(zmq::socket_type::req, server.endpoint(bound));
   client.socket.send(zmq::str_buffer("question"), zmq::send_flags::none);
-  const auto question = server.receive(in_ten_seconds());
+  const auto question = server.receive(later());
   ASSERT_TRUE(question.has_value());
   EXPECT_EQ(question->frames, Frames{"question"});
   EXPECT_TRUE(question->peer.delimited);
@@ -57,7 +57,7 @@ TEST(ZmqTransport, AnswersDealersWithAndWithoutDelimiterInKind) {
   client.socket.send(zmq::str_buffer(""), zmq::send_flags::sndmore);
   client.socket.send(zmq::str_buffer("delimited"), zmq::send_flags::none);
   for (int i = 0; i < 2; ++i) {
-    const auto question = server.receive(in_ten_seconds());
+    const auto question = server.receive(later());
     ASSERT_TRUE(question.has_value());
     ASSERT_EQ(server.send(question->peer, {"re " + question->frames[0]}), SendResult::kSent);
   }
@@ -82,12 +82,12 @@ TEST(ZmqTransport, DeliversAClientsMessageOfAnyShape) {
   };
   for (const std::size_t n_parts : {1u, 2u, 9u, 100u, 3000u}) {
     send(n_parts, "");
-    const auto empty = server.receive(in_ten_seconds());
+    const auto empty = server.receive(later());
     ASSERT_TRUE(empty.has_value()) << n_parts;
     EXPECT_EQ(empty->peer.delimited, n_parts > 1);
     EXPECT_EQ(empty->frames.size(), std::min<std::size_t>(std::max<std::size_t>(n_parts - 1, 1), 8));
     send(n_parts, "x");
-    const auto full = server.receive(in_ten_seconds());
+    const auto full = server.receive(later());
     ASSERT_TRUE(full.has_value()) << n_parts;
     EXPECT_EQ(full->frames.size(), std::min<std::size_t>(n_parts, 8));
     ASSERT_EQ(server.send(full->peer, {"no"}), SendResult::kSent) << "an answer has a way back";
@@ -105,7 +105,7 @@ TEST(ZmqTransport, DropsMessagesOfTooManyPartsBetweenServicesAndCountsThem) {
   for (int i = 0; i < 40; ++i) client.socket.send(zmq::str_buffer("x"), zmq::send_flags::sndmore);
   client.socket.send(zmq::str_buffer("x"), zmq::send_flags::none);
   client.socket.send(zmq::str_buffer("good"), zmq::send_flags::none);
-  const auto good = server.receive(in_ten_seconds());
+  const auto good = server.receive(later());
   ASSERT_TRUE(good.has_value());
   EXPECT_EQ(good->frames, Frames{"good"});
   const LinkCounters& link = server.counters()->of(Door::kInternal);
@@ -140,7 +140,7 @@ TEST(ZmqTransport, KeepsLittleWaitingOnALinkOfADraft) {
     const SocketId bound = draft.bind("ipc://" + (folder / name), door);
     const SocketId dialled = target.connect(draft.endpoint(bound), door);
     const Frames large{std::string(std::size_t{1} << 20, 'x')};  // the kernel's buffers hold none
-    while (target.send({dialled, "", false}, large) == SendResult::kBusy && steady_now() < in_ten_seconds())
+    while (target.send({dialled, "", false}, large) == SendResult::kBusy && steady_now() < later())
       (void)target.receive(steady_now() + milliseconds(1));  // until it is connected
     int n = 1;
     for (int busy = 0; busy < 50;) {
@@ -159,7 +159,7 @@ TEST(ZmqTransport, KeepsASecondOfAnswersForAClientThatIsBusyAndNoMore) {
   const SocketId door = server.bind("tcp://127.0.0.1:*", Door::kClient);
   RawClient client(zmq::socket_type::dealer, server.endpoint(door));
   client.socket.send(zmq::str_buffer("hello"));
-  const auto asked = server.receive(in_ten_seconds());
+  const auto asked = server.receive(later());
   ASSERT_TRUE(asked);
   const Frames piece{std::string(1024, 'x')};  // it reads none of them
   int n = 0;
@@ -198,7 +198,7 @@ TEST(ZmqTransport, CutsAPeerThatSendsTooLargeAPart) {
   large.socket.send(zmq::message_t(std::string((1 << 20) + 1, 'x')), zmq::send_flags::none);
   RawClient small(zmq::socket_type::dealer, server.endpoint(bound));
   small.socket.send(zmq::str_buffer("good"), zmq::send_flags::none);
-  const auto good = server.receive(in_ten_seconds());
+  const auto good = server.receive(later());
   ASSERT_TRUE(good.has_value());
   EXPECT_EQ(good->frames, Frames{"good"});
 }
@@ -328,7 +328,7 @@ TEST_F(Curve, RefusesAPeerWithoutCurveAndCountsIt) {
   start("draft:draft-0");
   RawClient plain(zmq::socket_type::dealer, server_->endpoint(bound_));
   plain.socket.send(zmq::str_buffer("x"), zmq::send_flags::none);
-  while (refused() == 0 && steady_now() < in_ten_seconds())  // or the test's time limit says so
+  while (refused() == 0 && steady_now() < later())  // or the test's time limit says so
     EXPECT_FALSE(server_->receive(steady_now() + milliseconds(10)).has_value());
   EXPECT_GE(refused(), 1u);
   server_->close(bound_);  // with strangers at the door
