@@ -306,7 +306,7 @@ void collect_environment(const std::map<std::string, std::string>& environment,
                          Candidates& candidates,
                          LoadedConfig& out) {
   for (const auto& [section, keys] : names) {
-    const std::string prefix = environment_variable(section);
+    const std::string prefix = environment_variable(section, "");
     for (const auto& [variable, value] : environment) {
       if (variable.rfind(prefix, 0) != 0) continue;
       std::string key = variable.substr(prefix.size());

@@ -35,7 +35,8 @@ LoadedConfig load_config(const ConfigSources& sources);
 // /etc/foretoken/foretoken.toml.
 std::optional<std::string> find_config_file(const std::map<std::string, std::string>& environment);
 std::map<std::string, std::string> process_environment();
-// "FORETOKEN_SPECULATION_DRAFT_LEN"; without a key, what the variables of the section begin with.
-std::string environment_variable(const std::string& section, const std::string& key = "");
+// "FORETOKEN_SPECULATION_DRAFT_LEN"; with an empty key, what the variables of the section begin
+// with.
+std::string environment_variable(const std::string& section, const std::string& key);
 
 }  // namespace foretoken

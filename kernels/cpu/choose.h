@@ -13,7 +13,7 @@
 namespace foretoken::cpu {
 
 // Below every logit; what a token that is ruled out has.
-constexpr float kLeast = -std::numeric_limits<float>::infinity();
+inline constexpr float kLeast = -std::numeric_limits<float>::infinity();
 
 struct Candidate {
   float logit = 0;

@@ -25,9 +25,8 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::HasSubstr;
 
-// Guards against a test that hangs; no link sees this time.
 // What arrives until something does, sleeping as a bus does, and a few rounds at least: one sees
-// who comes, the next what it says.
+// who comes, the next what it says. The time guards against a test that hangs; no link sees it.
 std::optional<Delivery> receive(MemoryLinks& links, Duration at_most = seconds(10)) {
   const TimePoint until = steady_now() + at_most;
   const int least = at_most > milliseconds(0) ? 4 : 1;

@@ -22,7 +22,6 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::HasSubstr;
 
-
 // A raw client, as any language would write it.
 struct RawClient {
   zmq::context_t context;
@@ -140,7 +139,8 @@ TEST(ZmqTransport, KeepsLittleWaitingOnALinkOfADraft) {
     const SocketId bound = draft.bind("ipc://" + (folder / name), door);
     const SocketId dialled = target.connect(draft.endpoint(bound), door);
     const Frames large{std::string(std::size_t{1} << 20, 'x')};  // the kernel's buffers hold none
-    while (target.send({dialled, "", false}, large) == SendResult::kBusy && steady_now() < later())
+    const TimePoint until = later();
+    while (target.send({dialled, "", false}, large) == SendResult::kBusy && steady_now() < until)
       (void)target.receive(steady_now() + milliseconds(1));  // until it is connected
     int n = 1;
     for (int busy = 0; busy < 50;) {
@@ -328,7 +328,8 @@ TEST_F(Curve, RefusesAPeerWithoutCurveAndCountsIt) {
   start("draft:draft-0");
   RawClient plain(zmq::socket_type::dealer, server_->endpoint(bound_));
   plain.socket.send(zmq::str_buffer("x"), zmq::send_flags::none);
-  while (refused() == 0 && steady_now() < later())  // or the test's time limit says so
+  const TimePoint until = later();
+  while (refused() == 0 && steady_now() < until)
     EXPECT_FALSE(server_->receive(steady_now() + milliseconds(10)).has_value());
   EXPECT_GE(refused(), 1u);
   server_->close(bound_);  // with strangers at the door
