@@ -3,13 +3,19 @@
 // changes no bit. Included by isa_*.cc.
 #pragma once
 
+// A Dot multiplies one column, kOutputs outputs side by side, by one step of k. kParts: the step
+// may be taken in parts, one value of k each, so that only one part's weights are unpacked at a
+// time.
 struct DotF32 {
   static constexpr Activation kActivation = Activation::kF32;
+  static constexpr int kOutputs = 16, kParts = 1;
   using Acc = Simd::V;
   using W = Simd::V;
   using A = Simd::V;
-  FT_INLINE W weights(const std::byte* p) { return Simd::load(reinterpret_cast<const float*>(p)); }
-  FT_INLINE A activation(const std::byte* p) {
+  FT_INLINE W weights(const std::byte* p, int) {
+    return Simd::load(reinterpret_cast<const float*>(p));
+  }
+  FT_INLINE A activation(const std::byte* p, int) {
     return Simd::set1(*reinterpret_cast<const float*>(p));
   }
   FT_INLINE Acc mac(const Acc& c, const W& w, const A& a) { return Simd::fma(w, a, c); }
@@ -19,91 +25,93 @@ struct DotF32 {
 };
 
 // Two values of k per 64 bytes: sixteen outputs of the first, then of the second.
-struct DotF16 {
-  static constexpr Activation kActivation = Activation::kF32;
-  using Acc = Simd::V;
-  struct W {
-    Simd::V even, odd;
-  };
-  struct A {
-    Simd::V even, odd;
-  };
-  FT_INLINE W weights(const std::byte* p) {
-    const std::uint16_t* h = reinterpret_cast<const std::uint16_t*>(p);
-    return {Simd::load_f16(h), Simd::load_f16(h + 16)};
+struct DotF16 : DotF32 {
+  static constexpr int kParts = 2;
+  FT_INLINE W weights(const std::byte* p, int part) {
+    return Simd::load_f16(reinterpret_cast<const std::uint16_t*>(p) + 16 * part);
   }
-  FT_INLINE A activation(const std::byte* p) {
-    const float* x = reinterpret_cast<const float*>(p);
-    return {Simd::set1(x[0]), Simd::set1(x[1])};
+  FT_INLINE A activation(const std::byte* p, int part) {
+    return Simd::set1(reinterpret_cast<const float*>(p)[part]);
   }
-  FT_INLINE Acc mac(const Acc& c, const W& w, const A& a) {
-    return Simd::fma(w.odd, a.odd, Simd::fma(w.even, a.even, c));
-  }
-  FT_INLINE Acc start(const float* c) { return Simd::load(c); }
-  FT_INLINE void finish(float* c, const Acc& acc) { Simd::store(c, acc); }
-  FT_INLINE Acc zero() { return Simd::zero(); }
 };
 
 inline constexpr std::int64_t kStreamAhead =
     2048;  // bytes; far enough for memory, near enough for the first cache
+inline constexpr std::int64_t kLine = 64;
 
-template <class Dot, int kRows, int kColumns, Prefetch kPrefetch, int kKPerStep>
+// A tile that cannot hold the whole panel's sums in registers walks its steps once per kColumns
+// columns.
+template <class Dot, int kRows>
+struct Walk {
+  static constexpr int kColumns = Simd::columns_for(kRows);
+  static constexpr int kWidth = kColumns * Dot::kOutputs;  // outputs
+  static constexpr int kWalks = kPanel / kWidth;
+};
+
+template <class Dot, int kRows, Prefetch kPrefetch, int kKPerStep>
 void tile(const TileArgs& args) {
-  constexpr std::int64_t kActivationStep =
-      kKPerStep * (Dot::kActivation == Activation::kF32    ? 4
-                   : Dot::kActivation == Activation::kBf16 ? 2
-                                                           : 1);
-  for (int column = 0; column < 4; column += kColumns) {
+  constexpr int kColumns = Walk<Dot, kRows>::kColumns, kWalks = Walk<Dot, kRows>::kWalks;
+  constexpr std::int64_t kColumnBytes = Dot::kOutputs * std::int64_t{kStepBytes} / kPanel;
+  constexpr std::int64_t kActivationStep = kKPerStep * activation_bytes(Dot::kActivation);
+  // Its own stream: a little further on where there is one walk, else all of the next chunk, line
+  // after line (asking in the order of use costs a fifth of the bandwidth: each line is then a
+  // jump).
+  constexpr bool kNext = kPrefetch == Prefetch::kStream && kWalks > 1;
+  constexpr int kLinesAhead = kPrefetch == Prefetch::kOneLine    ? 1
+                              : kPrefetch == Prefetch::kTwoLines ? 2
+                              : kNext                            ? kStepBytes / kLine
+                                                                 : 0;
+  const std::byte* ahead = kNext ? args.w + args.n_steps * kStepBytes : args.ahead;
+  for (int column = 0; column < kWalks * kColumns; column += kColumns) {
     typename Dot::Acc acc[kRows][kColumns];
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 4
       for (int b = 0; b < kColumns; ++b)
-        acc[r][b] = args.first ? Dot::zero() : Dot::start(args.c + r * kPanel + (column + b) * 16);
-    const std::byte* w = args.w + column * 64;
+        acc[r][b] = args.first ? Dot::zero()
+                               : Dot::start(args.c + r * kPanel + (column + b) * Dot::kOutputs);
+    const std::byte* w = args.w + column * kColumnBytes;
     const std::byte* a = args.a;
-    const std::byte* ahead = args.ahead;
-    if constexpr (kPrefetch == Prefetch::kOneLine || kPrefetch == Prefetch::kTwoLines)
-      ahead += column * 64 * (kPrefetch == Prefetch::kTwoLines ? 2 : 1) * (args.n_steps / 4);
     for (std::int64_t step = 0; step < args.n_steps;
          ++step, w += kStepBytes, a += kActivationStep) {
-      typename Dot::W weights[kColumns];
+      if constexpr (kPrefetch == Prefetch::kStream && kWalks == 1)
 #pragma GCC unroll 4
-      for (int b = 0; b < kColumns; ++b) {
-        weights[b] = Dot::weights(w + b * 64);
-        if constexpr (kPrefetch == Prefetch::kStream)
-          Simd::prefetch_near(w + b * 64 + kStreamAhead);
+        for (int i = 0; i < kStepBytes / kLine; ++i)
+          Simd::prefetch_near(w + i * kLine + kStreamAhead);
+      if (kLinesAhead > 0 && step % kWalks == 0) {  // each walk asks for its share
+#pragma GCC unroll 4
+        for (int i = 0; i < kLinesAhead; ++i)
+          kNext ? Simd::prefetch_near(ahead + i * kLine) : Simd::prefetch_far(ahead + i * kLine);
+        ahead += kLinesAhead * kLine;
       }
-      if constexpr (kPrefetch == Prefetch::kOneLine || kPrefetch == Prefetch::kTwoLines) {
-        if (kColumns == 4 ||
-            (step & 3) < kColumns) {  // narrower tiles walk the chunk 4 / kColumns times
-          Simd::prefetch_far(ahead);
-          if constexpr (kPrefetch == Prefetch::kTwoLines) Simd::prefetch_far(ahead + 64);
-          ahead += kPrefetch == Prefetch::kTwoLines ? 128 : 64;
-        }
-      }
+#pragma GCC unroll 2
+      for (int part = 0; part < Dot::kParts; ++part) {
+        typename Dot::W weights[kColumns];
+#pragma GCC unroll 4
+        for (int b = 0; b < kColumns; ++b) weights[b] = Dot::weights(w + b * kColumnBytes, part);
 #pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r) {
-        const typename Dot::A x = Dot::activation(a + r * args.a_stride);
+        for (int r = 0; r < kRows; ++r) {
+          const typename Dot::A x = Dot::activation(a + r * args.a_stride, part);
 #pragma GCC unroll 4
-        for (int b = 0; b < kColumns; ++b) acc[r][b] = Dot::mac(acc[r][b], weights[b], x);
+          for (int b = 0; b < kColumns; ++b) acc[r][b] = Dot::mac(acc[r][b], weights[b], x);
+        }
       }
     }
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 4
       for (int b = 0; b < kColumns; ++b)
-        Dot::finish(args.c + r * kPanel + (column + b) * 16, acc[r][b]);
+        Dot::finish(args.c + r * kPanel + (column + b) * Dot::kOutputs, acc[r][b]);
   }
 }
 
 template <class Dot, int kKPerStep, int kRows>
 void add_tiles(Product& product) {
-  constexpr int kColumns = Simd::panels_for(kRows);
-  product.tile[kRows - 1][0] = tile<Dot, kRows, kColumns, Prefetch::kNone, kKPerStep>;
-  product.tile[kRows - 1][1] = tile<Dot, kRows, kColumns, Prefetch::kStream, kKPerStep>;
-  product.tile[kRows - 1][2] = tile<Dot, kRows, kColumns, Prefetch::kOneLine, kKPerStep>;
-  product.tile[kRows - 1][3] = tile<Dot, kRows, kColumns, Prefetch::kTwoLines, kKPerStep>;
+  product.walks[kRows - 1] = Walk<Dot, kRows>::kWalks;
+  product.tile[kRows - 1][0] = tile<Dot, kRows, Prefetch::kNone, kKPerStep>;
+  product.tile[kRows - 1][1] = tile<Dot, kRows, Prefetch::kStream, kKPerStep>;
+  product.tile[kRows - 1][2] = tile<Dot, kRows, Prefetch::kOneLine, kKPerStep>;
+  product.tile[kRows - 1][3] = tile<Dot, kRows, Prefetch::kTwoLines, kKPerStep>;
   if constexpr (kRows > 1) add_tiles<Dot, kKPerStep, kRows - 1>(product);
 }
 
@@ -112,6 +120,7 @@ Product make_product() {
   Product product;
   product.activation = Dot::kActivation;
   product.k_per_step = kKPerStep;
+  product.chunk_steps = Simd::kChunkSteps;
   add_tiles<Dot, kKPerStep, kTileRows>(product);
   return product;
 }

@@ -38,15 +38,23 @@ struct TileArgs {
 };
 using TileFunction = void (*)(const TileArgs&);
 
-enum class Activation : std::uint8_t { kF32, kBf16, kI8 };
+// kI16: the integers of kI8, widened once for the row instead of in every tile that reads it.
+enum class Activation : std::uint8_t { kF32, kBf16, kI8, kI16 };
+constexpr int activation_bytes(Activation activation) {
+  return activation == Activation::kF32 ? 4 : activation == Activation::kI8 ? 1 : 2;
+}
+constexpr bool is_integer(Activation activation) {
+  return activation == Activation::kI8 || activation == Activation::kI16;
+}
 
 // How weights of one dtype are multiplied.
 struct Product {
   Activation activation = Activation::kF32;
   int k_per_step = 1;
-  int k_multiple = 4;         // n_in is padded to it
-  int tile_rows = kTileRows;  // most rows of one tile
-  int chunk_steps = 128;      // of k, where several tiles share a panel: 32 KiB
+  int k_multiple = 4;             // n_in is padded to it
+  int tile_rows = kTileRows;      // most rows of one tile
+  int chunk_steps = 128;          // of k, where several tiles share a panel: 32 KiB
+  int walks[kMostTileRows] = {};  // [rows - 1]: how often a tile walks its steps
   TileFunction tile[kMostTileRows][kPrefetches] = {};  // [rows - 1][prefetch]
   void (*leave)() =
       nullptr;  // each member calls it after its share: gives a matrix unit's state back

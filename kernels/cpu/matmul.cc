@@ -6,17 +6,16 @@ namespace foretoken::cpu {
 namespace {
 
 std::int64_t row_bytes(const PackedView& view) {
-  const std::int64_t k = view.n_padded;
-  const std::int64_t element = view.product->activation == Activation::kF32    ? 4
-                               : view.product->activation == Activation::kBf16 ? 2
-                                                                               : 1;
-  return k * element;
+  return view.n_padded * activation_bytes(view.product->activation);
 }
 
-// Rows in tiles, as even as can be. One tile: one pass over the panel, asking for its own stream
-// ahead. Several: in chunks of k; while later tiles work on a chunk, the first ones ask for the
-// next. A tile goes over all panels of a chunk before the next tile does, so that its rows are
-// still near.
+// 8 KiB, so that the chunk that is walked and the one that is asked for share the first cache.
+constexpr std::int64_t kStreamSteps = 32;
+
+// Rows in tiles, as even as can be. One tile that walks the panel once: one pass over it, asking
+// for its own stream ahead. Else in chunks of k that stay near between the walks, asking for the
+// next chunk; of several tiles the first ones ask. A tile goes over all panels of a chunk before
+// the next tile does, so that its rows are still near.
 void run_tiles(const PackedView& view,
                const std::byte* panels,
                int n_panels,
@@ -25,7 +24,9 @@ void run_tiles(const PackedView& view,
                std::int32_t n_rows,
                float* c) {
   const std::int32_t n_tiles = (n_rows + view.product->tile_rows - 1) / view.product->tile_rows;
-  const std::int64_t chunk = n_tiles == 1 ? view.n_steps : view.product->chunk_steps;
+  const std::int64_t chunk = n_tiles > 1                           ? view.product->chunk_steps
+                             : view.product->walks[n_rows - 1] > 1 ? kStreamSteps
+                                                                   : view.n_steps;
   const std::int64_t step_bytes = row_bytes(view) / view.n_steps;
   const std::int64_t panel_bytes = view.n_steps * kStepBytes;
   for (std::int64_t begin = 0; begin < view.n_steps; begin += chunk) {
@@ -80,7 +81,7 @@ PreparedRows MatmulSpace::prepare(const PackedView& view, std::int32_t n_rows) {
   if (prepared.stride % 4096 == 0) prepared.stride += 64;
   const auto n = static_cast<std::size_t>(n_rows);
   prepared.data = rows.at_least<std::byte>(n * static_cast<std::size_t>(prepared.stride));
-  if (view.product->activation == Activation::kI8) {
+  if (is_integer(view.product->activation)) {
     prepared.scales = scales.at_least<float>(n);
     prepared.sums = sums.at_least<std::int32_t>(n);
   }
@@ -112,10 +113,16 @@ void prepare_row(const Isa& isa,
       std::fill(out + view.n_in, out + padded, std::uint16_t{0});
       break;
     }
-    case Activation::kI8: {
+    case Activation::kI8:
+    case Activation::kI16: {
       std::int8_t* out = reinterpret_cast<std::int8_t*>(to);
       rows.scales[row] = isa.to_i8(x, view.n_in, out, &rows.sums[row]);
       std::fill(out + view.n_in, out + padded, std::int8_t{0});
+      if (view.product->activation == Activation::kI8) break;
+      for (std::int64_t i = padded; i-- > 0;) {  // in place, so from the end
+        const std::int16_t wide = out[i];
+        std::memcpy(to + 2 * i, &wide, sizeof wide);
+      }
       break;
     }
   }
@@ -132,7 +139,7 @@ void multiply_panels(const PackedView& view,
             rows.data + first_row * rows.stride, rows.stride, n_rows, c);
   for (int i = 0; i < n_panels; ++i, c += std::int64_t{n_rows} * kPanel) {
     const std::int64_t column = (first_panel + i) * kPanel;
-    if (view.product->activation == Activation::kI8)
+    if (is_integer(view.product->activation))
       scale_sums(rows, first_row, n_rows, view.scales + column, c);
     if (view.bias == nullptr) continue;
     for (std::int32_t r = 0; r < n_rows; ++r)

@@ -8,8 +8,9 @@ struct Simd {
   struct V {
     __m256 lo, hi;
   };
-  // How many 16-wide columns of a panel a tile of `rows` keeps in registers.
-  static constexpr int panels_for(int rows) { return rows == 1 ? 4 : rows == 2 ? 2 : 1; }
+  // How many columns of a panel a tile of `rows` keeps in its registers, two each.
+  static constexpr int columns_for(int rows) { return rows == 1 ? 4 : rows == 2 ? 2 : 1; }
+  static constexpr int kChunkSteps = 64;
 
   FT_INLINE V zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
   FT_INLINE V set1(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
@@ -132,80 +133,57 @@ struct Simd {
 
 struct DotBf16 {
   static constexpr Activation kActivation = Activation::kF32;
+  static constexpr int kOutputs = 16, kParts = 2;
   using Acc = Simd::V;
-  struct W {
-    __m256i lo, hi;
-  };
-  struct A {
-    __m256 even, odd;
-  };
-  FT_INLINE W weights(const std::byte* p) {
-    return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
-            _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 32))};
+  using W = Simd::V;
+  using A = Simd::V;
+  FT_INLINE __m256 half(const std::byte* p, int part) {
+    const __m256i pairs = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    return _mm256_castsi256_ps(
+        part == 0 ? _mm256_slli_epi32(pairs, 16)
+                  : _mm256_and_si256(pairs, _mm256_set1_epi32(static_cast<int>(0xffff0000u))));
   }
-  FT_INLINE A activation(const std::byte* p) {
-    const float* x = reinterpret_cast<const float*>(p);
-    return {_mm256_broadcast_ss(x), _mm256_broadcast_ss(x + 1)};
+  FT_INLINE W weights(const std::byte* p, int part) { return {half(p, part), half(p + 32, part)}; }
+  FT_INLINE A activation(const std::byte* p, int part) {
+    return Simd::set1(reinterpret_cast<const float*>(p)[part]);
   }
-  FT_INLINE __m256 half(__m256 c, __m256i w, const A& a) {
-    const __m256 even = _mm256_castsi256_ps(_mm256_slli_epi32(w, 16));
-    const __m256 odd =
-        _mm256_castsi256_ps(_mm256_and_si256(w, _mm256_set1_epi32(static_cast<int>(0xffff0000u))));
-    return _mm256_fmadd_ps(odd, a.odd, _mm256_fmadd_ps(even, a.even, c));
-  }
-  FT_INLINE Acc mac(Acc c, const W& w, const A& a) {
-    return {half(c.lo, w.lo, a), half(c.hi, w.hi, a)};
-  }
+  FT_INLINE Acc mac(const Acc& c, const W& w, const A& a) { return Simd::fma(w, a, c); }
   FT_INLINE Acc start(const float* c) { return Simd::load(c); }
   FT_INLINE void finish(float* c, const Acc& acc) { Simd::store(c, acc); }
   FT_INLINE Acc zero() { return Simd::zero(); }
 };
 
-// Integer sums are exact in any order: pairs of products per lane, added up at the end.
+// Integer sums are exact in any order: pairs of products per lane, added up at the end. A column is
+// eight outputs, so that six rows' sums stay in registers.
 struct DotI8 {
-  static constexpr Activation kActivation = Activation::kI8;
+  static constexpr Activation kActivation = Activation::kI16;
+  static constexpr int kOutputs = 8, kParts = 1;
   struct Acc {
-    __m256i part[4];
-  };  // part[i]: outputs 4i .. 4i+3, two sums each
-  struct W {
-    __m256i part[4];
-  };
+    __m256i lo, hi;
+  };  // outputs 0..3 and 4..7, two sums each
+  using W = Acc;
   using A = __m256i;
-  FT_INLINE W weights(const std::byte* p) {
-    W w;
-    for (int i = 0; i < 4; ++i)
-      w.part[i] =
-          _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 16 * i)));
-    return w;
+  FT_INLINE __m256i four_outputs(const std::byte* p) {
+    return _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   }
-  FT_INLINE A activation(const std::byte* p) {
-    std::int32_t four;
+  FT_INLINE W weights(const std::byte* p, int) { return {four_outputs(p), four_outputs(p + 16)}; }
+  FT_INLINE A activation(const std::byte* p, int) {
+    long long four;
     __builtin_memcpy(&four, p, sizeof four);
-    return _mm256_broadcastq_epi64(_mm_cvtepi8_epi16(_mm_cvtsi32_si128(four)));
+    return _mm256_set1_epi64x(four);
   }
-  FT_INLINE Acc mac(Acc c, const W& w, const A& a) {
-    for (int i = 0; i < 4; ++i)
-      c.part[i] = _mm256_add_epi32(c.part[i], _mm256_madd_epi16(w.part[i], a));
-    return c;
+  FT_INLINE Acc mac(const Acc& c, const W& w, const A& a) {
+    return {_mm256_add_epi32(c.lo, _mm256_madd_epi16(w.lo, a)),
+            _mm256_add_epi32(c.hi, _mm256_madd_epi16(w.hi, a))};
   }
   FT_INLINE Acc start(const float* c) {
-    std::int32_t sums[16];
-    __builtin_memcpy(sums, c, sizeof sums);
-    Acc acc;
-    for (int i = 0; i < 4; ++i)
-      acc.part[i] = _mm256_setr_epi32(sums[4 * i], 0, sums[4 * i + 1], 0, sums[4 * i + 2], 0,
-                                      sums[4 * i + 3], 0);
-    return acc;
+    const __m256i sums = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(c));
+    return {_mm256_cvtepu32_epi64(_mm256_castsi256_si128(sums)),
+            _mm256_cvtepu32_epi64(_mm256_extracti128_si256(sums, 1))};
   }
-  FT_INLINE void finish(float* c, const Acc& acc) {
-    std::int32_t sums[32];
-    for (int i = 0; i < 4; ++i)
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(sums + 8 * i), acc.part[i]);
-    for (int i = 0; i < 16; ++i) sums[i] = sums[2 * i] + sums[2 * i + 1];
-    __builtin_memcpy(c, sums, 64);
+  FT_INLINE void finish(float* c, const Acc& acc) {  // hadd: outputs 0 1 4 5, 2 3 6 7
+    const __m256i sums = _mm256_permute4x64_epi64(_mm256_hadd_epi32(acc.lo, acc.hi), 0xd8);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(c), sums);
   }
-  FT_INLINE Acc zero() {
-    return {{_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256(),
-             _mm256_setzero_si256()}};
-  }
+  FT_INLINE Acc zero() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
 };

@@ -6,7 +6,8 @@
 
 struct Simd {
   using V = __m512;
-  static constexpr int panels_for(int) { return 4; }
+  static constexpr int columns_for(int) { return 4; }  // of a panel, in registers: all
+  static constexpr int kChunkSteps = 128;
 
   FT_INLINE __mmask16 first(std::int64_t n) { return static_cast<__mmask16>((1u << n) - 1u); }
   FT_INLINE V zero() { return _mm512_setzero_ps(); }
@@ -128,11 +129,12 @@ struct Simd {
 // instruction.
 struct DotBf16 {
   static constexpr Activation kActivation = Activation::kBf16;
+  static constexpr int kOutputs = 16, kParts = 1;
   using Acc = __m512;
   using W = __m512bh;
   using A = __m512bh;
-  FT_INLINE W weights(const std::byte* p) { return (__m512bh)_mm512_loadu_si512(p); }
-  FT_INLINE A activation(const std::byte* p) {
+  FT_INLINE W weights(const std::byte* p, int) { return (__m512bh)_mm512_loadu_si512(p); }
+  FT_INLINE A activation(const std::byte* p, int) {
     std::int32_t pair;
     __builtin_memcpy(&pair, p, sizeof pair);
     return (__m512bh)_mm512_set1_epi32(pair);
@@ -145,11 +147,12 @@ struct DotBf16 {
 
 struct DotI8 {
   static constexpr Activation kActivation = Activation::kI8;
+  static constexpr int kOutputs = 16, kParts = 1;
   using Acc = __m512i;
   using W = __m512i;
   using A = __m512i;
-  FT_INLINE W weights(const std::byte* p) { return _mm512_loadu_si512(p); }
-  FT_INLINE A activation(const std::byte* p) {
+  FT_INLINE W weights(const std::byte* p, int) { return _mm512_loadu_si512(p); }
+  FT_INLINE A activation(const std::byte* p, int) {
     std::int32_t four;
     __builtin_memcpy(&four, p, sizeof four);
     return _mm512_set1_epi32(four);
@@ -164,6 +167,7 @@ struct DotI8 {
 
 struct DotBf16 {
   static constexpr Activation kActivation = Activation::kF32;
+  static constexpr int kOutputs = 16, kParts = 1;
   using Acc = __m512;
   struct W {
     __m512 even, odd;
@@ -171,13 +175,13 @@ struct DotBf16 {
   struct A {
     __m512 even, odd;
   };
-  FT_INLINE W weights(const std::byte* p) {
+  FT_INLINE W weights(const std::byte* p, int) {
     const __m512i u = _mm512_loadu_si512(p);
     return {
         _mm512_castsi512_ps(_mm512_slli_epi32(u, 16)),
         _mm512_castsi512_ps(_mm512_and_si512(u, _mm512_set1_epi32(static_cast<int>(0xffff0000u))))};
   }
-  FT_INLINE A activation(const std::byte* p) {
+  FT_INLINE A activation(const std::byte* p, int) {
     float x[2];
     __builtin_memcpy(x, p, sizeof x);
     return {_mm512_set1_ps(x[0]), _mm512_set1_ps(x[1])};
@@ -193,6 +197,7 @@ struct DotBf16 {
 // Integer sums are exact in any order: pairs of products per lane, added up at the end.
 struct DotI8 {
   static constexpr Activation kActivation = Activation::kI8;
+  static constexpr int kOutputs = 16, kParts = 1;
   struct Acc {
     __m512i lo, hi;
   };  // outputs 0..7 and 8..15, two sums each
@@ -200,11 +205,11 @@ struct DotI8 {
     __m512i lo, hi;
   };
   using A = __m512i;
-  FT_INLINE W weights(const std::byte* p) {
+  FT_INLINE W weights(const std::byte* p, int) {
     return {_mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))),
             _mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 32)))};
   }
-  FT_INLINE A activation(const std::byte* p) {
+  FT_INLINE A activation(const std::byte* p, int) {
     std::int32_t four;
     __builtin_memcpy(&four, p, sizeof four);
     return _mm512_broadcastq_epi64(_mm_cvtepi8_epi16(_mm_cvtsi32_si128(four)));

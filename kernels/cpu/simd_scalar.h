@@ -9,7 +9,8 @@ struct Simd {
   using V = float __attribute__((vector_size(64)));
   using I = std::int32_t __attribute__((vector_size(64)));
   using U = std::uint32_t __attribute__((vector_size(64)));
-  static constexpr int panels_for(int) { return 1; }
+  static constexpr int columns_for(int) { return 1; }  // of a panel, at a time
+  static constexpr int kChunkSteps = 64;
 
   FT_INLINE V zero() { return V{}; }
   FT_INLINE V set1(float x) { return V{} + x; }
@@ -86,6 +87,7 @@ struct Simd {
 
 struct DotBf16 {
   static constexpr Activation kActivation = Activation::kF32;
+  static constexpr int kOutputs = 16, kParts = 1;
   using Acc = Simd::V;
   struct W {
     Simd::V even, odd;
@@ -93,12 +95,12 @@ struct DotBf16 {
   struct A {
     Simd::V even, odd;
   };
-  FT_INLINE W weights(const std::byte* p) {
+  FT_INLINE W weights(const std::byte* p, int) {
     Simd::U u;
     __builtin_memcpy(&u, p, sizeof u);
     return {(Simd::V)(u << 16), (Simd::V)(u & 0xffff0000u)};
   }
-  FT_INLINE A activation(const std::byte* p) {
+  FT_INLINE A activation(const std::byte* p, int) {
     float x[2];
     __builtin_memcpy(x, p, sizeof x);
     return {Simd::set1(x[0]), Simd::set1(x[1])};
@@ -113,6 +115,7 @@ struct DotBf16 {
 
 struct DotI8 {
   static constexpr Activation kActivation = Activation::kI8;
+  static constexpr int kOutputs = 16, kParts = 1;
   using Acc = Simd::I;
   struct W {
     std::uint8_t w[64];
@@ -120,12 +123,12 @@ struct DotI8 {
   struct A {
     std::int8_t a[4];
   };
-  FT_INLINE W weights(const std::byte* p) {
+  FT_INLINE W weights(const std::byte* p, int) {
     W w;
     __builtin_memcpy(&w, p, sizeof w);
     return w;
   }
-  FT_INLINE A activation(const std::byte* p) {
+  FT_INLINE A activation(const std::byte* p, int) {
     A a;
     __builtin_memcpy(&a, p, sizeof a);
     return a;
