@@ -308,6 +308,8 @@ Probe probe_for(CpuIsa isa) {
     return probe_amx();
   if ((isa == CpuIsa::kAuto || isa == CpuIsa::kAvx512Bf16) && cpu::machine_has(CpuIsa::kAvx512Bf16))
     return probe_avx512_bf16();
+  if (isa != CpuIsa::kScalar && isa != CpuIsa::kAvx2 && cpu::machine_has(CpuIsa::kAvx512))
+    return probe_avx512();
   if (isa != CpuIsa::kScalar && cpu::machine_has(CpuIsa::kAvx2)) return probe_avx2();
 #endif
   (void)isa;

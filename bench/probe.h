@@ -22,6 +22,7 @@ struct Probe {
 
 Probe probe_scalar();
 Probe probe_avx2();
+Probe probe_avx512();
 Probe probe_avx512_bf16();
 Probe probe_amx();
 

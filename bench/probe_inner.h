@@ -17,8 +17,6 @@ float read_all(const std::byte* p, std::size_t bytes) {
   return Simd::lane_sum(sum[0]);
 }
 
-volatile float sink;
-
 // Operands come from memory the compiler cannot see into and may have changed in every round, each
 // chain has its own activation and its own start, and every output is kept: else the compiler works
 // out once what is equal, and drops the half of a sum that nobody reads.

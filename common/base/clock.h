@@ -8,7 +8,7 @@ namespace foretoken {
 using Duration = std::chrono::nanoseconds;
 using TimePoint = std::chrono::time_point<std::chrono::steady_clock, Duration>;
 
-inline TimePoint steady_now() { return std::chrono::steady_clock::now(); }  // if handed no Clock
+inline TimePoint steady_now() { return std::chrono::steady_clock::now(); }  // only where no Clock was handed in
 
 class Clock {
  public:

@@ -11,8 +11,8 @@
 
 namespace foretoken {
 
-inline constexpr std::size_t kMaxConfigBytes = 1u
-                                               << 20;  // of config.json and generation_config.json
+// Of config.json and generation_config.json.
+inline constexpr std::size_t kMaxConfigBytes = 1u << 20;
 
 // Throws FatalError(kIo | kMalformed | kUnsupportedModel).
 ModelConfig read_model_config(const std::filesystem::path& folder);

@@ -82,7 +82,10 @@ class RealRuntime final : public Runtime {
     if (const auto signal = signals_.next(); signal && *signal != SIGHUP) throw StopRequested{};
     notifier_.extend_timeout(std::chrono::seconds(60));
     notifier_.status(text);
-    log_info(text);
+    if (const TimePoint now = steady_now(); now - progress_logged_ >= std::chrono::seconds(1)) {
+      progress_logged_ = now;  // a model says so a hundred times while it is read
+      log_info(text);
+    }
   }
 
   int serve(Service& service) override {
@@ -105,6 +108,7 @@ class RealRuntime final : public Runtime {
   Metrics metrics_;
   Signals signals_;  // before the first thread
   Notifier notifier_;
+  TimePoint progress_logged_;
 };
 
 void start_log(const LogSection& section, const std::string& name) {

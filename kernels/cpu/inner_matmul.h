@@ -3,12 +3,13 @@
 // changes no bit. Included by isa_*.cc.
 #pragma once
 
-// A Dot multiplies one column, kOutputs outputs side by side, by one step of k. kParts: the step
-// may be taken in parts, one value of k each, so that only one part's weights are unpacked at a
-// time.
+// A Dot multiplies one column, kOutputs outputs side by side, by one step of k. Where kParts is 2,
+// by one of the step's two values of k at a time, so that only that one's weights are unpacked.
+// columns_for(rows): how many columns' sums a tile keeps in registers.
 struct DotF32 {
   static constexpr Activation kActivation = Activation::kF32;
   static constexpr int kOutputs = 16, kParts = 1;
+  static constexpr int columns_for(int rows) { return Simd::columns_for(rows); }
   using Acc = Simd::V;
   using W = Simd::V;
   using A = Simd::V;
@@ -38,35 +39,32 @@ struct DotF16 : DotF32 {
 inline constexpr std::int64_t kStreamAhead =
     2048;  // bytes; far enough for memory, near enough for the first cache
 inline constexpr std::int64_t kLine = 64;
+// 8 KiB: the chunk in work and the one that is asked for share the first cache.
+inline constexpr int kStreamSteps = 32;
 
-// A tile that cannot hold the whole panel's sums in registers walks its steps once per kColumns
-// columns.
+// A tile that cannot keep all the panel's sums in registers takes its steps several times.
 template <class Dot, int kRows>
-struct Walk {
-  static constexpr int kColumns = Simd::columns_for(kRows);
-  static constexpr int kWidth = kColumns * Dot::kOutputs;  // outputs
-  static constexpr int kWalks = kPanel / kWidth;
-};
+inline constexpr int kTurns = kPanel / (Dot::columns_for(kRows) * Dot::kOutputs);
 
 template <class Dot, int kRows, Prefetch kPrefetch, int kKPerStep>
 void tile(const TileArgs& args) {
-  constexpr int kColumns = Walk<Dot, kRows>::kColumns, kWalks = Walk<Dot, kRows>::kWalks;
+  constexpr int kColumns = Dot::columns_for(kRows);
   constexpr std::int64_t kColumnBytes = Dot::kOutputs * std::int64_t{kStepBytes} / kPanel;
   constexpr std::int64_t kActivationStep = kKPerStep * activation_bytes(Dot::kActivation);
-  // Its own stream: a little further on where there is one walk, else all of the next chunk, line
-  // after line (asking in the order of use costs a fifth of the bandwidth: each line is then a
-  // jump).
-  constexpr bool kNext = kPrefetch == Prefetch::kStream && kWalks > 1;
+  constexpr bool kStreamNear = kPrefetch == Prefetch::kStream && kTurns<Dot, kRows> == 1;
+  constexpr bool kNextChunk = kPrefetch == Prefetch::kStream && !kStreamNear;
+  // Line after line, as memory lies: in the order of use every line is a jump, which costs a fifth
+  // of the bandwidth.
   constexpr int kLinesAhead = kPrefetch == Prefetch::kOneLine    ? 1
                               : kPrefetch == Prefetch::kTwoLines ? 2
-                              : kNext                            ? kStepBytes / kLine
+                              : kNextChunk                       ? kStepBytes / kLine
                                                                  : 0;
-  const std::byte* ahead = kNext ? args.w + args.n_steps * kStepBytes : args.ahead;
-  for (int column = 0; column < kWalks * kColumns; column += kColumns) {
+  const std::byte* ahead = args.ahead;
+  for (int column = 0; column < kPanel / Dot::kOutputs; column += kColumns) {
     typename Dot::Acc acc[kRows][kColumns];
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r)
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int b = 0; b < kColumns; ++b)
         acc[r][b] = args.first ? Dot::zero()
                                : Dot::start(args.c + r * kPanel + (column + b) * Dot::kOutputs);
@@ -74,32 +72,39 @@ void tile(const TileArgs& args) {
     const std::byte* a = args.a;
     for (std::int64_t step = 0; step < args.n_steps;
          ++step, w += kStepBytes, a += kActivationStep) {
-      if constexpr (kPrefetch == Prefetch::kStream && kWalks == 1)
+      if constexpr (kStreamNear) {
 #pragma GCC unroll 4
         for (int i = 0; i < kStepBytes / kLine; ++i)
           Simd::prefetch_near(w + i * kLine + kStreamAhead);
-      if (kLinesAhead > 0 && step % kWalks == 0) {  // each walk asks for its share
+      }
+      if constexpr (kLinesAhead > 0) {
+        if (step % kTurns<Dot, kRows> == 0) {  // each turn asks for its share
 #pragma GCC unroll 4
-        for (int i = 0; i < kLinesAhead; ++i)
-          kNext ? Simd::prefetch_near(ahead + i * kLine) : Simd::prefetch_far(ahead + i * kLine);
-        ahead += kLinesAhead * kLine;
+          for (int i = 0; i < kLinesAhead; ++i) {
+            if constexpr (kNextChunk)
+              Simd::prefetch_near(ahead + i * kLine);
+            else
+              Simd::prefetch_far(ahead + i * kLine);
+          }
+          ahead += kLinesAhead * kLine;
+        }
       }
 #pragma GCC unroll 2
       for (int part = 0; part < Dot::kParts; ++part) {
         typename Dot::W weights[kColumns];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int b = 0; b < kColumns; ++b) weights[b] = Dot::weights(w + b * kColumnBytes, part);
 #pragma GCC unroll 8
         for (int r = 0; r < kRows; ++r) {
           const typename Dot::A x = Dot::activation(a + r * args.a_stride, part);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
           for (int b = 0; b < kColumns; ++b) acc[r][b] = Dot::mac(acc[r][b], weights[b], x);
         }
       }
     }
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r)
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int b = 0; b < kColumns; ++b)
         Dot::finish(args.c + r * kPanel + (column + b) * Dot::kOutputs, acc[r][b]);
   }
@@ -107,7 +112,7 @@ void tile(const TileArgs& args) {
 
 template <class Dot, int kKPerStep, int kRows>
 void add_tiles(Product& product) {
-  product.walks[kRows - 1] = Walk<Dot, kRows>::kWalks;
+  product.stream_steps[kRows - 1] = kTurns<Dot, kRows> == 1 ? 0 : kStreamSteps;
   product.tile[kRows - 1][0] = tile<Dot, kRows, Prefetch::kNone, kKPerStep>;
   product.tile[kRows - 1][1] = tile<Dot, kRows, Prefetch::kStream, kKPerStep>;
   product.tile[kRows - 1][2] = tile<Dot, kRows, Prefetch::kOneLine, kKPerStep>;

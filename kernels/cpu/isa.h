@@ -19,8 +19,9 @@ inline constexpr int kStepBytes =
 inline constexpr int kTileRows = 6;  // rows that share a weight while it is in vector registers
 inline constexpr int kMostTileRows = 32;  // and in a matrix unit
 
-// How a tile asks for weights ahead of time: not at all, its own stream, or one or two lines per
-// step of elsewhere.
+// How a tile asks for weights ahead of time: not at all, its own stream (a little further on, or
+// all of the next chunk where it takes its steps in chunks), or as many lines as one or two a step
+// of elsewhere.
 enum class Prefetch : std::uint8_t { kNone, kStream, kOneLine, kTwoLines };
 inline constexpr int kPrefetches = 4;
 
@@ -31,7 +32,7 @@ struct TileArgs {
   std::int64_t a_stride = 0;     // bytes between rows
   const std::byte* w = nullptr;
   std::int64_t n_steps = 0;
-  const std::byte* ahead = nullptr;  // kOneLine, kTwoLines: where to prefetch from
+  const std::byte* ahead = nullptr;  // where to prefetch from: the next chunk, or this tile's share
   float* c = nullptr;
   bool first = false;  // start from zero instead of c
   int n_rows = 0;
@@ -51,10 +52,11 @@ constexpr bool is_integer(Activation activation) {
 struct Product {
   Activation activation = Activation::kF32;
   int k_per_step = 1;
-  int k_multiple = 4;             // n_in is padded to it
-  int tile_rows = kTileRows;      // most rows of one tile
-  int chunk_steps = 128;          // of k, where several tiles share a panel: 32 KiB
-  int walks[kMostTileRows] = {};  // [rows - 1]: how often a tile walks its steps
+  int k_multiple = 4;         // n_in is padded to it
+  int tile_rows = kTileRows;  // most rows of one tile
+  int chunk_steps = 0;        // of k, where several tiles share a panel
+  // [rows - 1]: of k, where one tile has the panel to itself; 0: all at once.
+  int stream_steps[kMostTileRows] = {};
   TileFunction tile[kMostTileRows][kPrefetches] = {};  // [rows - 1][prefetch]
   void (*leave)() =
       nullptr;  // each member calls it after its share: gives a matrix unit's state back

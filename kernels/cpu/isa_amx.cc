@@ -194,7 +194,6 @@ Product tiled_product() {
   product.k_multiple = kStepsPerTile * product.k_per_step;
   product.tile_rows = kMostTileRows;
   product.chunk_steps = 256;  // 64 KiB: the second cache feeds a matrix unit well enough
-  for (int& walks : product.walks) walks = 1;
   for (auto& row : product.tile) {
     row[0] = tile<kI8, Prefetch::kNone>;
     row[1] = tile<kI8, Prefetch::kStream>;

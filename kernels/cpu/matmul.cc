@@ -9,13 +9,10 @@ std::int64_t row_bytes(const PackedView& view) {
   return view.n_padded * activation_bytes(view.product->activation);
 }
 
-// 8 KiB, so that the chunk that is walked and the one that is asked for share the first cache.
-constexpr std::int64_t kStreamSteps = 32;
-
-// Rows in tiles, as even as can be. One tile that walks the panel once: one pass over it, asking
-// for its own stream ahead. Else in chunks of k that stay near between the walks, asking for the
-// next chunk; of several tiles the first ones ask. A tile goes over all panels of a chunk before
-// the next tile does, so that its rows are still near.
+// Rows in tiles, as even as can be. One tile: one panel after the other, whole or in chunks of k,
+// asking for its own stream. Several: in chunks of k; while later tiles work on a chunk, the first
+// ones ask for the next. A tile goes over all panels of a chunk before the next tile does, so that
+// its rows are still near.
 void run_tiles(const PackedView& view,
                const std::byte* panels,
                int n_panels,
@@ -24,9 +21,15 @@ void run_tiles(const PackedView& view,
                std::int32_t n_rows,
                float* c) {
   const std::int32_t n_tiles = (n_rows + view.product->tile_rows - 1) / view.product->tile_rows;
-  const std::int64_t chunk = n_tiles > 1                           ? view.product->chunk_steps
-                             : view.product->walks[n_rows - 1] > 1 ? kStreamSteps
-                                                                   : view.n_steps;
+  if (n_tiles == 1 && n_panels > 1) {
+    for (int panel = 0; panel < n_panels; ++panel)
+      run_tiles(view, panels + panel * view.n_steps * kStepBytes, 1, a, a_stride, n_rows,
+                c + std::int64_t{panel} * n_rows * kPanel);
+    return;
+  }
+  const int steps =
+      n_tiles > 1 ? view.product->chunk_steps : view.product->stream_steps[n_rows - 1];
+  const std::int64_t chunk = steps == 0 ? view.n_steps : steps;
   const std::int64_t step_bytes = row_bytes(view) / view.n_steps;
   const std::int64_t panel_bytes = view.n_steps * kStepBytes;
   for (std::int64_t begin = 0; begin < view.n_steps; begin += chunk) {

@@ -10,7 +10,7 @@ struct Simd {
   };
   // How many columns of a panel a tile of `rows` keeps in its registers, two each.
   static constexpr int columns_for(int rows) { return rows == 1 ? 4 : rows == 2 ? 2 : 1; }
-  static constexpr int kChunkSteps = 64;
+  static constexpr int kChunkSteps = 64;  // 16 KiB: taken four or eight times from the first cache
 
   FT_INLINE V zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
   FT_INLINE V set1(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
@@ -134,6 +134,7 @@ struct Simd {
 struct DotBf16 {
   static constexpr Activation kActivation = Activation::kF32;
   static constexpr int kOutputs = 16, kParts = 2;
+  static constexpr int columns_for(int rows) { return Simd::columns_for(rows); }
   using Acc = Simd::V;
   using W = Simd::V;
   using A = Simd::V;
@@ -158,6 +159,8 @@ struct DotBf16 {
 struct DotI8 {
   static constexpr Activation kActivation = Activation::kI16;
   static constexpr int kOutputs = 8, kParts = 1;
+  // One row gets all sixteen registers for its sums: a plain stream is worth two spills.
+  static constexpr int columns_for(int rows) { return rows == 1 ? 8 : rows == 2 ? 2 : 1; }
   struct Acc {
     __m256i lo, hi;
   };  // outputs 0..3 and 4..7, two sums each

@@ -7,7 +7,7 @@
 struct Simd {
   using V = __m512;
   static constexpr int columns_for(int) { return 4; }  // of a panel, in registers: all
-  static constexpr int kChunkSteps = 128;
+  static constexpr int kChunkSteps = 128;              // 32 KiB, taken once
 
   FT_INLINE __mmask16 first(std::int64_t n) { return static_cast<__mmask16>((1u << n) - 1u); }
   FT_INLINE V zero() { return _mm512_setzero_ps(); }
@@ -130,6 +130,7 @@ struct Simd {
 struct DotBf16 {
   static constexpr Activation kActivation = Activation::kBf16;
   static constexpr int kOutputs = 16, kParts = 1;
+  static constexpr int columns_for(int rows) { return Simd::columns_for(rows); }
   using Acc = __m512;
   using W = __m512bh;
   using A = __m512bh;
@@ -148,6 +149,7 @@ struct DotBf16 {
 struct DotI8 {
   static constexpr Activation kActivation = Activation::kI8;
   static constexpr int kOutputs = 16, kParts = 1;
+  static constexpr int columns_for(int rows) { return Simd::columns_for(rows); }
   using Acc = __m512i;
   using W = __m512i;
   using A = __m512i;
@@ -168,6 +170,7 @@ struct DotI8 {
 struct DotBf16 {
   static constexpr Activation kActivation = Activation::kF32;
   static constexpr int kOutputs = 16, kParts = 1;
+  static constexpr int columns_for(int rows) { return Simd::columns_for(rows); }
   using Acc = __m512;
   struct W {
     __m512 even, odd;
@@ -198,6 +201,7 @@ struct DotBf16 {
 struct DotI8 {
   static constexpr Activation kActivation = Activation::kI8;
   static constexpr int kOutputs = 16, kParts = 1;
+  static constexpr int columns_for(int rows) { return Simd::columns_for(rows); }
   struct Acc {
     __m512i lo, hi;
   };  // outputs 0..7 and 8..15, two sums each

@@ -10,7 +10,7 @@ struct Simd {
   using I = std::int32_t __attribute__((vector_size(64)));
   using U = std::uint32_t __attribute__((vector_size(64)));
   static constexpr int columns_for(int) { return 1; }  // of a panel, at a time
-  static constexpr int kChunkSteps = 64;
+  static constexpr int kChunkSteps = 64;               // 16 KiB
 
   FT_INLINE V zero() { return V{}; }
   FT_INLINE V set1(float x) { return V{} + x; }
@@ -88,6 +88,7 @@ struct Simd {
 struct DotBf16 {
   static constexpr Activation kActivation = Activation::kF32;
   static constexpr int kOutputs = 16, kParts = 1;
+  static constexpr int columns_for(int rows) { return Simd::columns_for(rows); }
   using Acc = Simd::V;
   struct W {
     Simd::V even, odd;
@@ -116,6 +117,7 @@ struct DotBf16 {
 struct DotI8 {
   static constexpr Activation kActivation = Activation::kI8;
   static constexpr int kOutputs = 16, kParts = 1;
+  static constexpr int columns_for(int rows) { return Simd::columns_for(rows); }
   using Acc = Simd::I;
   struct W {
     std::uint8_t w[64];

@@ -43,16 +43,16 @@ bool can_continue(const wire::Hello& target, const wire::Hello& other) {
          target.noise_version == other.noise_version;
 }
 
-bool Pool::has_ended(WorkerId id, Incarnation incarnation) const {
-  const auto it = ended_.find(id);
-  return it != ended_.end() &&
+bool Pool::is_among(const Lives& lives, WorkerId id, Incarnation incarnation) {
+  const auto it = lives.find(id);
+  return it != lives.end() &&
          std::find(it->second.begin(), it->second.end(), incarnation) != it->second.end();
 }
 
-void Pool::remember_end(WorkerId id, Incarnation incarnation) {
-  auto& lives = ended_[id];
-  lives.push_back(incarnation);
-  if (lives.size() > kRememberedLives) lives.pop_front();
+void Pool::remember(Lives& lives, WorkerId id, Incarnation incarnation) {
+  auto& remembered = lives[id];
+  remembered.push_back(incarnation);
+  if (remembered.size() > kRememberedLives) remembered.pop_front();
 }
 
 Pool::Arrival Pool::hello(const wire::Header& header,
@@ -71,9 +71,14 @@ Pool::Arrival Pool::hello(const wire::Header& header,
     it->second.last_heard = now;
     return {.accepted = true};
   }
-  // A life that was thought lost but speaks may come back; one that was replaced or said goodbye
-  // may not.
-  if (has_ended(header.sender, header.incarnation))
+  // A life that was thought lost but speaks may come back; one that said goodbye may not. One that
+  // was replaced may when the other was silent for the patience, and not as soon as the other's
+  // connection breaks: two that live would take turns.
+  if (is_among(left_, header.sender, header.incarnation))
+    return {.code = ErrorCode::kInvalidRequest, .message = hello.name + " has said goodbye"};
+  const bool other_is_here = it != workers_.end() && it->second.incarnation != header.incarnation &&
+                             now - it->second.last_heard <= patience_;
+  if (other_is_here && is_among(replaced_, header.sender, header.incarnation))
     return {.code = ErrorCode::kInvalidRequest,
             .message = "another life of " + hello.name + " has taken its place"};
   if (it == workers_.end() && workers_.size() >= kMaxWorkers)
@@ -83,7 +88,7 @@ Pool::Arrival Pool::hello(const wire::Header& header,
   Arrival arrival{.accepted = true, .is_new = true};
   if (it != workers_.end() && it->second.incarnation != header.incarnation) {
     arrival.replaced = it->second.state != WorkerState::kLost;
-    remember_end(header.sender, it->second.incarnation);
+    remember(replaced_, header.sender, it->second.incarnation);
   }
   workers_[header.sender] = Worker{.id = header.sender,
                                    .incarnation = header.incarnation,
@@ -119,7 +124,7 @@ Worker* Pool::heard(const wire::Header& header, TimePoint now) {
 bool Pool::end(WorkerId id, Incarnation incarnation) {
   Worker* worker = find(id);
   if (worker == nullptr || worker->incarnation != incarnation) return false;
-  remember_end(id, incarnation);
+  remember(left_, id, incarnation);
   workers_.erase(id);
   return true;
 }

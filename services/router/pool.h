@@ -82,13 +82,14 @@ class Pool {
  private:
   static constexpr std::size_t kRememberedLives = 16;
   static constexpr std::size_t kMaxWorkers = 1024;
-  bool has_ended(WorkerId id, Incarnation incarnation) const;
-  void remember_end(WorkerId id, Incarnation incarnation);
+  using Lives = std::map<WorkerId, std::deque<Incarnation>>;
+  static bool is_among(const Lives& lives, WorkerId id, Incarnation incarnation);
+  static void remember(Lives& lives, WorkerId id, Incarnation incarnation);
 
   Duration patience_;
   std::map<WorkerId, Worker> workers_;
-  std::map<WorkerId, std::deque<Incarnation>>
-      ended_;  // so that a late frame of a dead life revives nobody
+  Lives left_;      // said goodbye: a hello of theirs that comes late revives nobody
+  Lives replaced_;  // may return once whoever replaced them is gone
 };
 
 }  // namespace foretoken

@@ -41,6 +41,7 @@ int main(int argc, char** argv) {
         if (config.target.device != "cpu" && ranks->rank() == 0) log_mps();
         check_alike(*ranks, "build", build_text());
         check_alike(*ranks, "arithmetic (target.isa)", backend->numerics());
+        if (ranks->rank() == 0) log_info("kernels", {{"run on", backend->description()}});
         LoadOptions loading = target_loading(config);
         loading.ranks = ranks.get();
         if (ranks->rank() == 0)

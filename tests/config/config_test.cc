@@ -372,6 +372,72 @@ TEST(MemoryBytes, ReadsSharesAndAmounts) {
     EXPECT_FALSE(memory_bytes(bad, 1000).ok()) << bad;
 }
 
+std::string repeated(const std::string& text, std::size_t n) {
+  std::string all;
+  while (n-- > 0) all += text;
+  return all;
+}
+
+TEST_F(ConfigTest, RefusesBracketsNestedTooDeep) {
+  for (const std::string& deep :
+       {"a=" + repeated("[", 100'000), "a=" + repeated("{a=", 20'000),
+        "a=" + repeated("[{a=", 20'000), repeated("[", 100'000)})
+    EXPECT_THAT(load("[model]\nname = \"x\"\n" + deep).errors,
+                ElementsAre(HasSubstr("f.toml:3: brackets nested more than 16 deep")))
+        << deep.substr(0, 20);
+}
+
+TEST_F(ConfigTest, BracketsThatCloseOnlyInStringsAndCommentsAreNestedTooDeep) {
+  for (const std::string open :
+       {"[ # ]\n", "[\"]\",\n", "[']',\n", "['\\',[[],\n", "[\"\\\"]\",\n", "['''']''',\n",
+        "[''''']''''',\n", R"(["""\"""]""""",)" "\n", R"(["""]""]"""",)" "\n", R"(["]\\",)" "\n"})
+    EXPECT_THAT(load("a=" + repeated(open, 20'000)).errors,
+                ElementsAre(HasSubstr(": brackets nested more than 16 deep")))
+        << open;
+}
+
+TEST_F(ConfigTest, RefusesAKeyOfTooManyParts) {
+  for (const std::string& key :
+       {"a" + repeated(".a", 299'999) + "=1", "[a" + repeated(".a", 299'999) + "]",
+        "[[a" + repeated(" . a", 199'999) + "]]", "b={a" + repeated(".\"a.\"", 99'999) + "=1}"})
+    EXPECT_THAT(load("[model]\nname = \"x\"\n" + key).errors,
+                ElementsAre(HasSubstr("f.toml:3: a key of more than 16 parts")))
+        << key.substr(0, 20);
+}
+
+TEST_F(ConfigTest, NestingIsReadUpToItsLimits) {
+  const auto brackets = [&](std::size_t n) {
+    return load("[model]\nname=" + repeated("[", n) + repeated("]", n)).errors;
+  };
+  EXPECT_THAT(brackets(16), ElementsAre(HasSubstr("model.name must be a boolean")));
+  EXPECT_THAT(brackets(17), ElementsAre(HasSubstr("f.toml:2: brackets nested")));
+  const auto parts = [&](std::size_t n) {
+    return load("[model]\nname" + repeated(".a", n - 1) + "=1").errors;
+  };
+  EXPECT_THAT(parts(16), ElementsAre(HasSubstr("model.name must be a boolean")));
+  EXPECT_THAT(parts(17), ElementsAre(HasSubstr("f.toml:2: a key of more")));
+}
+
+TEST_F(ConfigTest, BracketsAndDotsInStringsAndCommentsAreNotNested) {
+  const std::string many = repeated("[{.", 100);
+  for (const std::string& value :
+       {"\"" + many + "\"", "\"\\\"" + many + "\\\\\"", "'" + many + "\\'",
+        "\"\"\"\n" + many + "\"\"" + many + "\\\"\"\"" + many + "\"\"\"\"\"",
+        "'''\n" + many + "''" + many + "\\'''''"}) {
+    const auto loaded = load("# \"" + many + "\n[model] # '''" + many + "\nname = " + value +
+                             " # \"\"\"" + many + "\ntarget = \"x\"\n");
+    EXPECT_THAT(loaded.errors, IsEmpty()) << value;
+    EXPECT_THAT(loaded.config.model.name, HasSubstr(many));
+    EXPECT_EQ(loaded.config.model.target, "x");
+  }
+}
+
+TEST_F(ConfigTest, ManyTablesNumbersAndTimesSideBySideAreNotNested) {
+  const std::string tables = repeated("[[a.b]]\nx = 1.5\n[a.b.c]\ny = 07:32:00.5\n", 20);
+  const std::string list = "z = [" + repeated("1.5, [2.5], {a.b = 3.5},\n", 20) + "]\n";
+  EXPECT_THAT(load(tables + list).errors, ElementsAre(HasSubstr("a.b must be a boolean")));
+}
+
 TEST_F(ConfigTest, ResolvesEndpoints) {
   BusSection bus;
   bus.runtime_dir = folder_.string();

@@ -50,13 +50,50 @@ TEST(Pool, ClientsAndToolsCannotRegister) {
   EXPECT_TRUE(pool.all().empty());
 }
 
-TEST(Pool, ANewLifeReplacesTheOldWhichCannotComeBack) {
+TEST(Pool, ANewLifeReplacesTheOldWhichIsRefusedWhileTheNewIsThere) {
   Pool pool(kPatience);
   pool.hello(header(1, 1), peer("a"), target(), kStart);
   EXPECT_TRUE(pool.hello(header(1, 2), peer("b"), target(), kStart).replaced);
   EXPECT_FALSE(pool.heartbeat(header(1, 1), peer("a"), {}, kStart)) << "a late frame of the dead";
   EXPECT_FALSE(pool.hello(header(1, 1), peer("a"), target(), kStart).accepted);
   EXPECT_EQ(Incarnation{2}, pool.find(WorkerId{1})->incarnation);
+}
+
+TEST(Pool, AReplacedLifeReturnsWhenTheNewOneSaidGoodbye) {
+  Pool pool(kPatience);
+  pool.hello(header(1, 1), peer("a"), target(), kStart);
+  pool.hello(header(1, 2), peer("b"), target(), kStart);
+  ASSERT_TRUE(pool.end(WorkerId{1}, Incarnation{2}));
+  EXPECT_FALSE(pool.heartbeat(header(1, 1), peer("a"), {}, kStart)) << "it must say hello";
+  ASSERT_TRUE(pool.hello(header(1, 1), peer("a"), target(), kStart).is_new);
+  EXPECT_EQ(Incarnation{1}, pool.find(WorkerId{1})->incarnation);
+  EXPECT_FALSE(pool.hello(header(1, 2), peer("b"), target(), kStart).accepted) << "it said goodbye";
+}
+
+TEST(Pool, AReplacedLifeReturnsWhenTheNewOneIsSilentForThePatience) {
+  Pool pool(kPatience);
+  pool.hello(header(1, 1), peer("a"), target(), kStart);
+  pool.hello(header(1, 2), peer("b"), target(), kStart);
+  pool.lose(WorkerId{1});
+  EXPECT_FALSE(pool.hello(header(1, 1), peer("a"), target(), kStart + kPatience).accepted)
+      << "the other may be back in a moment";
+  const TimePoint later = kStart + kPatience + milliseconds(1);
+  EXPECT_TRUE(pool.hello(header(1, 1), peer("a"), target(), later).is_new);
+  EXPECT_FALSE(pool.hello(header(1, 2), peer("b"), target(), later).accepted)
+      << "they do not take turns";
+  EXPECT_EQ(Incarnation{1}, pool.find(WorkerId{1})->incarnation);
+  pool.lose(WorkerId{1});
+  EXPECT_TRUE(pool.hello(header(1, 1), peer("a"), target(), later).accepted)
+      << "a broken connection does not keep it out of its own place";
+}
+
+TEST(Pool, AReplacedLifeThatReturnsIsReplacedByTheNextAtOnce) {
+  Pool pool(kPatience);
+  pool.hello(header(1, 1), peer("a"), target(), kStart);
+  pool.hello(header(1, 2), peer("b"), target(), kStart);
+  pool.end(WorkerId{1}, Incarnation{2});
+  pool.hello(header(1, 1), peer("a"), target(), kStart);  // it may be dead: this may have come late
+  EXPECT_TRUE(pool.hello(header(1, 3), peer("c"), target(), kStart).replaced);
 }
 
 TEST(Pool, ASilentWorkerIsLostAfterThePatienceAndMayComeBack) {
