@@ -8,7 +8,8 @@ namespace foretoken {
 using Duration = std::chrono::nanoseconds;
 using TimePoint = std::chrono::time_point<std::chrono::steady_clock, Duration>;
 
-inline TimePoint steady_now() { return std::chrono::steady_clock::now(); }  // only where no Clock was handed in
+// Only where no Clock was handed in.
+inline TimePoint steady_now() { return std::chrono::steady_clock::now(); }
 
 class Clock {
  public:

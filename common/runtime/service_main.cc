@@ -82,10 +82,13 @@ class RealRuntime final : public Runtime {
     if (const auto signal = signals_.next(); signal && *signal != SIGHUP) throw StopRequested{};
     notifier_.extend_timeout(std::chrono::seconds(60));
     notifier_.status(text);
-    if (const TimePoint now = steady_now(); now - progress_logged_ >= std::chrono::seconds(1)) {
-      progress_logged_ = now;  // a model says so a hundred times while it is read
-      log_info(text);
-    }
+    // A model says so a hundred times while it is read: percentages of one thing once a second.
+    const std::string what = text.substr(0, text.find_first_of("0123456789"));
+    const TimePoint now = steady_now();
+    if (what == progress_ && now - progress_logged_ < std::chrono::seconds(1)) return;
+    progress_ = what;
+    progress_logged_ = now;
+    log_info(text);
   }
 
   int serve(Service& service) override {
@@ -108,6 +111,7 @@ class RealRuntime final : public Runtime {
   Metrics metrics_;
   Signals signals_;  // before the first thread
   Notifier notifier_;
+  std::string progress_;
   TimePoint progress_logged_;
 };
 

@@ -44,8 +44,8 @@ class Runtime {
     return {worker(), incarnation()};
   }  // one per service: it numbers frames
   virtual Metrics& metrics() = 0;
-  // While loading: the text goes to STATUS= and, once a second, the log; the start timeout begins
-  // anew.
+  // While loading: the text goes to STATUS= and the log (a percentage once a second), and the start
+  // timeout begins anew.
   virtual void progress(const std::string& text) = 0;
   // Runs until drained; returns the exit code. Once per process.
   virtual int serve(Service& service) = 0;

@@ -42,7 +42,9 @@ int main(int argc, char** argv) {
         if (config.draft.device != "cpu" && ranks->rank() == 0) log_mps();
         check_alike(*ranks, "build", build_text());
         check_alike(*ranks, "arithmetic (draft.isa)", backend->numerics());
-        if (ranks->rank() == 0) log_info("kernels", {{"run on", backend->description()}});
+        if (ranks->rank() == 0)
+          log_info("kernels",
+                   {{"run on", backend->description()}, {"numerics", backend->numerics()}});
         loading.ranks = ranks.get();
         if (ranks->rank() == 0)
           loading.on_progress = [&](std::uint64_t done, std::uint64_t total) {

@@ -51,8 +51,11 @@ bool Pool::is_among(const Lives& lives, WorkerId id, Incarnation incarnation) {
 
 void Pool::remember(Lives& lives, WorkerId id, Incarnation incarnation) {
   auto& remembered = lives[id];
+  std::erase(remembered, incarnation);
   remembered.push_back(incarnation);
   if (remembered.size() > kRememberedLives) remembered.pop_front();
+  if (lives.size() > kMaxWorkers)  // names come and go: forgetting one may revive it for a lease
+    lives.erase(lives.begin()->first == id ? std::next(lives.begin()) : lives.begin());
 }
 
 Pool::Arrival Pool::hello(const wire::Header& header,
@@ -78,9 +81,11 @@ Pool::Arrival Pool::hello(const wire::Header& header,
     return {.code = ErrorCode::kInvalidRequest, .message = hello.name + " has said goodbye"};
   const bool other_is_here = it != workers_.end() && it->second.incarnation != header.incarnation &&
                              now - it->second.last_heard <= patience_;
-  if (other_is_here && is_among(replaced_, header.sender, header.incarnation))
+  if (other_is_here && is_among(replaced_, header.sender, header.incarnation)) {
+    remember(replaced_, header.sender, header.incarnation);  // it runs: others are forgotten first
     return {.code = ErrorCode::kInvalidRequest,
             .message = "another life of " + hello.name + " has taken its place"};
+  }
   if (it == workers_.end() && workers_.size() >= kMaxWorkers)
     return {.code = ErrorCode::kQueueFull,
             .message = "already " + std::to_string(kMaxWorkers) + " workers"};

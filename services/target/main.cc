@@ -41,7 +41,9 @@ int main(int argc, char** argv) {
         if (config.target.device != "cpu" && ranks->rank() == 0) log_mps();
         check_alike(*ranks, "build", build_text());
         check_alike(*ranks, "arithmetic (target.isa)", backend->numerics());
-        if (ranks->rank() == 0) log_info("kernels", {{"run on", backend->description()}});
+        if (ranks->rank() == 0)
+          log_info("kernels",
+                   {{"run on", backend->description()}, {"numerics", backend->numerics()}});
         LoadOptions loading = target_loading(config);
         loading.ranks = ranks.get();
         if (ranks->rank() == 0)

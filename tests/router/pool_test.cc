@@ -87,6 +87,15 @@ TEST(Pool, AReplacedLifeReturnsWhenTheNewOneIsSilentForThePatience) {
       << "a broken connection does not keep it out of its own place";
 }
 
+TEST(Pool, AReplacedLifeThatKeepsAskingIsRefusedHoweverManyLivesFollow) {
+  Pool pool(kPatience);
+  pool.hello(header(1, 1), peer("a"), target(), kStart);
+  for (std::uint64_t life = 2; life < 100; ++life) {
+    ASSERT_TRUE(pool.hello(header(1, life), peer("b"), target(), kStart).accepted);
+    ASSERT_FALSE(pool.hello(header(1, 1), peer("a"), target(), kStart).accepted) << life;
+  }
+}
+
 TEST(Pool, AReplacedLifeThatReturnsIsReplacedByTheNextAtOnce) {
   Pool pool(kPatience);
   pool.hello(header(1, 1), peer("a"), target(), kStart);
