@@ -72,6 +72,7 @@ struct LimitsSection {
   std::uint32_t prefill_chunk = 256;
   std::string policy = "max_utilization";
   std::uint32_t drain_s = 30;
+  std::uint32_t stuck_s = 30;
 
   template <class Self, class Visitor>
   static void fields(Self& s, Visitor&& v) {
@@ -88,6 +89,8 @@ struct LimitsSection {
       "admit while blocks last and preempt, or admit only what can finish");
     v("drain_s", s.drain_s, in_range(0, 3600),
       "after SIGTERM, how long running requests may take to finish");
+    v("stuck_s", s.stuck_s, in_range(1, 3600),
+      "a service that makes no progress for this long, or for 8 times its longest recent step if that is longer, counts as stuck");
   }
 };
 

@@ -25,7 +25,7 @@ class Signals {
   int fd_ = -1;
 };
 
-// The notification protocol of systemd, over $NOTIFY_SOCKET. One thread.
+// The notification protocol of systemd, over $NOTIFY_SOCKET. Any thread; alive() from one.
 class Notifier {
  public:
   Notifier();
@@ -34,7 +34,7 @@ class Notifier {
   void status(const std::string& text);
   // The start (or stop) timeout begins anew, with this much left.
   void extend_timeout(Duration by);
-  // Call after each turn of work: sends WATCHDOG=1, at most four times per watchdog period.
+  // Call while there is progress: sends WATCHDOG=1, at most four times per watchdog period.
   void alive(TimePoint now);
   // How often alive() must be called at least; nothing if no watchdog waits.
   std::optional<Duration> watchdog_period() const { return watchdog_; }

@@ -1,6 +1,7 @@
 #include "common/runtime/router_link.h"
 
 #include <algorithm>
+#include <mutex>
 #include <utility>
 
 #include "common/base/log.h"
@@ -14,14 +15,92 @@ constexpr Duration kRefusedHelloAgain =
     std::chrono::seconds(5);  // the reason may go away; the router logs each time
 constexpr Duration kFlushAgain = std::chrono::milliseconds(2);
 
+std::uint64_t micros(Duration time) {
+  return static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::microseconds>(time).count());
+}
+
 }  // namespace
+
+struct RouterLink::Beat {
+  Beat(wire::Speaker& speaker, const Progress& progress, Peer router, TimePoint started, Duration period)
+      : speaker_(speaker),
+        progress_(progress),
+        router_(std::move(router)),
+        started_(started),
+        period_(period),
+        due_(started + period) {}
+
+  // Work thread.
+  void set_load(wire::Heartbeat load) {
+    const std::lock_guard lock(mutex_);
+    load_ = std::move(load);
+  }
+  void set_registered(bool registered, Duration period) {
+    const std::lock_guard lock(mutex_);
+    registered_ = registered;
+    period_ = period;
+  }
+  TimePoint due() const {
+    const std::lock_guard lock(mutex_);
+    return due_;
+  }
+
+  // Any thread: the next heartbeat, if the router wants one.
+  std::optional<Frames> next(TimePoint now) {
+    wire::Heartbeat beat;
+    {
+      const std::lock_guard lock(mutex_);
+      due_ = now + period_;
+      if (!registered_) return std::nullopt;
+      beat = load_;
+    }
+    const Progress::View view = progress_.view(now);
+    beat.sent_us = micros(now.time_since_epoch());
+    beat.uptime_s = micros(now - started_) / 1'000'000;
+    beat.rss_bytes = resident_bytes();
+    beat.turn = view.turn;
+    beat.activity = view.activity;
+    beat.busy_us = micros(view.busy);
+    beat.bound_us = micros(view.bound);
+    auto frames = wire::try_encode(speaker_, {}, beat);
+    return frames.ok() ? std::optional(std::move(frames).value()) : std::nullopt;
+  }
+
+  // The thread of the sockets: the work thread, which knows the load better, goes first.
+  TimePoint send_if_due(TimePoint now, const Bus::DirectSend& send) {
+    const TimePoint late = this->late();
+    if (now < late) return late;
+    if (const auto frames = next(now)) (void)send(router_, *frames);
+    return this->late();
+  }
+
+ private:
+  TimePoint late() const {
+    const std::lock_guard lock(mutex_);
+    return due_ + period_ / 8;
+  }
+
+  wire::Speaker& speaker_;
+  const Progress& progress_;
+  const Peer router_;
+  const TimePoint started_;
+  mutable std::mutex mutex_;
+  Duration period_;
+  TimePoint due_;
+  wire::Heartbeat load_;
+  bool registered_ = false;
+};
 
 void RouterLink::start(Bus& bus, const std::string& endpoint) {
   bus_ = &bus;
   socket_ = bus.connect(endpoint);
   started_ = bus.now();
-  next_heartbeat_ = started_ + heartbeat_;
   next_hello_ = started_;
+  beat_ = std::make_shared<Beat>(speaker_, bus.progress(), router(), started_, heartbeat_);
+  bus.add_pulse([beat = beat_](TimePoint now, const Bus::DirectSend& send) {
+    return beat->send_if_due(now, send);
+  });
 }
 
 void RouterLink::say_hello() {
@@ -45,12 +124,14 @@ RouterLink::Event RouterLink::on_message(const wire::Header& header, const wire:
     // Whoever counts the missing ones says how often; its configuration may be another file.
     if (reply->accepted && reply->heartbeat_ms > 0)
       heartbeat_ = std::min<Duration>(heartbeat_, std::chrono::milliseconds(reply->heartbeat_ms));
+    beat_->set_registered(registered_, heartbeat_);
     if (!registered_) next_hello_ = bus_->now() + kRefusedHelloAgain;
     return is_new && had_one ? Event::kNewRouter : Event::kHandled;
   }
   if (const auto* reply = std::get_if<wire::HeartbeatReply>(&message)) {
     if (!reply->known && registered_) {
       registered_ = false;
+      beat_->set_registered(false, heartbeat_);
       next_hello_ = TimePoint{};
     }
     return Event::kHandled;
@@ -64,19 +145,13 @@ TimePoint RouterLink::turn(TimePoint now, const std::function<wire::Heartbeat()>
     say_hello();
     next_hello_ = now + (refusal_.empty() ? kHelloAgain : kRefusedHelloAgain);
   }
-  if (now >= next_heartbeat_) {
-    next_heartbeat_ = now + heartbeat_;
-    wire::Heartbeat beat = load();
-    beat.sent_us = static_cast<std::uint64_t>(
-        std::chrono::duration_cast<std::chrono::microseconds>(now.time_since_epoch()).count());
-    beat.uptime_s = static_cast<std::uint64_t>(
-        std::chrono::duration_cast<std::chrono::seconds>(now - started_).count());
-    beat.rss_bytes = resident_bytes();
-    const auto frames = wire::try_encode(speaker_, {}, beat);
-    if (registered_ && (!frames.ok() || bus_->send(router(), *frames) != SendResult::kSent))
+  if (now >= beat_->due()) {
+    beat_->set_load(load());
+    if (const auto frames = beat_->next(now);
+        frames && bus_->send(router(), *frames) != SendResult::kSent)
       ++dropped_;
   }
-  TimePoint due = registered_ ? next_heartbeat_ : std::min(next_heartbeat_, next_hello_);
+  TimePoint due = registered_ ? beat_->due() : std::min(beat_->due(), next_hello_);
   return outbox_.size() == 0 ? due : std::min(due, now + kFlushAgain);
 }
 

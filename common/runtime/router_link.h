@@ -1,11 +1,13 @@
 // A worker's side of its link to the router: hello, heartbeats, hello again when the router forgot
 // or restarted, and a bounded queue for what could not leave at once. Services own one and pass it
 // what arrives; it knows no request. It sends through the Bus it was started with. Work thread
-// only.
+// only, except that heartbeats leave from the thread of the sockets while the work thread computes:
+// a long step is no silence.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -50,6 +52,8 @@ class RouterLink {
   std::uint64_t n_dropped() const { return dropped_; }
 
  private:
+  // What a heartbeat is made of, for both threads.
+  struct Beat;
   void say_hello();
   Peer router() const { return {.socket = socket_, .routing = {}}; }
 
@@ -59,7 +63,7 @@ class RouterLink {
   Bus* bus_ = nullptr;
   SocketId socket_ = 0;
   TimePoint started_{};
-  TimePoint next_heartbeat_{};
+  std::shared_ptr<Beat> beat_;
   TimePoint next_hello_{};
   bool registered_ = false;
   std::string refusal_;

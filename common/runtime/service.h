@@ -3,10 +3,12 @@
 // with a manual clock. Messages in, calls, messages out.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "common/runtime/progress.h"
 #include "common/transport/transport.h"
 
 namespace foretoken {
@@ -15,6 +17,11 @@ namespace foretoken {
 // What the socket made of a message may come later, as Service::on_undelivered or on_dropped.
 class Bus {
  public:
+  // What goes on whatever the work thread computes: called on the thread that owns the sockets, with
+  // a way to send from there. Returns when it wants to be called again.
+  using DirectSend = std::function<SendResult(const Peer&, const Frames&)>;
+  using Pulse = std::function<TimePoint(TimePoint now, const DirectSend& send)>;
+
   virtual ~Bus() = default;
   virtual TimePoint now() const = 0;
   virtual SocketId bind(const std::string& endpoint, Door door) = 0;  // throws FatalError
@@ -30,6 +37,15 @@ class Bus {
   // that needs answers while on_turn runs, such as a step that waits a little for proposals: pass
   // what it is not interested in to dispatch().
   virtual std::optional<Delivery> receive(TimePoint deadline) = 0;
+  // A bus without a thread of its own leaves it to the work thread to be on time.
+  virtual void add_pulse(Pulse /*pulse*/) {}
+  // Whatever arrived before this has been received: what a silence is measured against, for messages
+  // that wait to be read are no silence.
+  virtual TimePoint heard_until() const { return now(); }
+  Progress& progress() { return progress_; }
+
+ private:
+  Progress progress_;
 };
 
 class Service {
@@ -47,8 +63,8 @@ class Service {
   // A link through shared memory is over, and why; its peer may live on and be reached as before.
   virtual void on_closed(const Peer& /*peer*/, const std::string& /*why*/) {}
   // One turn of work: a step, timers, heartbeats. Returns when it wants the next turn: `now` = at
-  // once, as there is more to do. A turn also follows every batch of messages. The watchdog is fed
-  // after each turn, so a turn must end.
+  // once, as there is more to do. A turn also follows every batch of messages. A turn must end: one
+  // that lasts beyond the bound of Progress is stuck, and the watchdog is no longer fed.
   virtual TimePoint on_turn(TimePoint now) = 0;
   // SIGTERM: refuse new work, finish what runs. After `deadline` the process ends anyway.
   virtual void drain(TimePoint deadline) = 0;

@@ -27,8 +27,11 @@ class Loop {
       : service_(service), bus_(bus), signals_(signals), notifier_(notifier), options_(options) {}
 
   int run() {
+    bus_.progress().set_floor(options_.stuck_time);
+    feed_watchdog();
     service_.start(bus_);
     while (true) {
+      bus_.progress().begin(bus_.now());
       for (int i = 0; i < kMessagesPerTurn; ++i) {
         auto delivery = bus_.receive(TimePoint::min());
         if (!delivery) break;
@@ -36,20 +39,34 @@ class Loop {
       }
       const TimePoint next = service_.on_turn(bus_.now());
       const TimePoint now = bus_.now();
-      notifier_.alive(now);  // only here: a loop that no longer turns must not look alive
       announce(now);
       while (const auto signal = signals_.next()) on_signal(*signal, now);
       if (drain_until_ && (service_.drained() || now >= *drain_until_)) return finish(now);
-      if (next > now) bus_.wait(std::min(next, now + sleep_limit()), signals_.fd());
+      if (next <= now) continue;
+      bus_.progress().wait(now);
+      bus_.wait(std::min<TimePoint>(next, now + kLongestSleep), signals_.fd());
     }
   }
 
  private:
-  Duration sleep_limit() const {
-    return notifier_.watchdog_period()
-               ? std::min<Duration>(kLongestSleep, *notifier_.watchdog_period() / 4)
-               : Duration(kLongestSleep);
+  // From the thread of the sockets, so that a long step feeds it as well; a stuck one does not.
+  void feed_watchdog() {
+    if (!notifier_.watchdog_period()) return;
+    bus_.add_pulse([&notifier = notifier_, &progress = bus_.progress(), was_stuck = false](
+                       TimePoint now, const Bus::DirectSend&) mutable {
+      const Progress::View view = progress.view(now);
+      if (!view.is_stuck()) notifier.alive(now);
+      if (view.is_stuck() && !was_stuck)
+        log_error("no progress: the watchdog is no longer fed",
+                  {{"turn", view.turn},
+                   {"activity", wire::name_of(view.activity)},
+                   {"busy_s", seconds_of(view.busy)},
+                   {"bound_s", seconds_of(view.bound)}});
+      was_stuck = view.is_stuck();
+      return now + *notifier.watchdog_period() / 8;
+    });
   }
+  static double seconds_of(Duration time) { return std::chrono::duration<double>(time).count(); }
 
   void announce(TimePoint now) {
     if (!ready_ && service_.ready()) {

@@ -10,6 +10,7 @@ namespace foretoken {
 
 struct LoopOptions {
   Duration drain_time = std::chrono::seconds(30);
+  Duration stuck_time = std::chrono::seconds(30);  // the least bound of a turn (Progress)
 };
 
 // Returns the exit code. Throws what Service::start throws.

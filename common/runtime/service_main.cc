@@ -2,11 +2,16 @@
 
 #include <unistd.h>
 
+#include <condition_variable>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <iostream>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <thread>
 #include <utility>
 
 #include "common/base/hash.h"
@@ -61,6 +66,32 @@ int exit_code_of(ErrorCode code) {
   }
 }
 
+// Keeps the service manager patient while a model is loaded: one stage may take longer than the
+// manager waits, above all beside busy neighbours. Stops when no stage has ended for kStuckLoading.
+class LoadingPulse {
+ public:
+  explicit LoadingPulse(Notifier& notifier)
+      : thread_([this, &notifier](const std::stop_token& stop) {
+          std::unique_lock lock(mutex_);
+          while (!stop.stop_requested()) {
+            if (steady_now() - last_progress_ < kStuckLoading) notifier.extend_timeout(kExtension);
+            wake_.wait_for(lock, stop, kExtension / 4, [] { return false; });
+          }
+        }) {}
+  void progress() {
+    const std::lock_guard lock(mutex_);
+    last_progress_ = steady_now();
+  }
+
+ private:
+  static constexpr auto kExtension = std::chrono::seconds(20);
+  static constexpr auto kStuckLoading = std::chrono::minutes(10);
+  std::mutex mutex_;
+  std::condition_variable_any wake_;
+  TimePoint last_progress_ = steady_now();
+  std::jthread thread_;
+};
+
 class RealRuntime final : public Runtime {
  public:
   RealRuntime(const ServiceInfo& info, std::string id, LoadedConfig loaded)
@@ -80,7 +111,8 @@ class RealRuntime final : public Runtime {
 
   void progress(const std::string& text) override {
     if (const auto signal = signals_.next(); signal && *signal != SIGHUP) throw StopRequested{};
-    notifier_.extend_timeout(std::chrono::seconds(60));
+    if (!loading_) loading_.emplace(notifier_);
+    loading_->progress();
     notifier_.status(text);
     // A model says so a hundred times while it is read: percentages of one thing once a second.
     const std::string what = text.substr(0, text.find_first_of("0123456789"));
@@ -98,8 +130,10 @@ class RealRuntime final : public Runtime {
     publish_transport(metrics_, transport->counters());
     ThreadedBus bus(std::move(transport));
     publish_memory_links(metrics_, bus.memory_counters());
+    loading_.reset();
     return run_service(service, bus, signals_, notifier_,
-                       {std::chrono::seconds(loaded_.config.limits.drain_s)});
+                       {.drain_time = std::chrono::seconds(loaded_.config.limits.drain_s),
+                        .stuck_time = std::chrono::seconds(loaded_.config.limits.stuck_s)});
   }
 
  private:
@@ -111,6 +145,7 @@ class RealRuntime final : public Runtime {
   Metrics metrics_;
   Signals signals_;  // before the first thread
   Notifier notifier_;
+  std::optional<LoadingPulse> loading_;  // from the first progress() until serve()
   std::string progress_;
   TimePoint progress_logged_;
 };

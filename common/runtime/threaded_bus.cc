@@ -63,6 +63,7 @@ void ThreadedBus::run() {
     const bool last = stop_;
     flush_outbox();
     if (last) return;
+    beat();
     if (!may_read()) {
       wait_for_room();
       continue;
@@ -73,7 +74,8 @@ void ThreadedBus::run() {
         // Say that we sleep, then look once more: whoever adds after that look sees it and wakes
         // us.
         socket_sleeps_ = SocketSleep::kInTransport;
-        if (outbox_.empty() && !stop_ && !has_command()) deadline = steady_now() + kLongWait;
+        if (outbox_.empty() && !stop_ && !has_command())
+          deadline = std::min(steady_now() + kLongWait, next_pulse_);
       }
       auto delivery = transport_->receive(deadline);
       socket_sleeps_ = SocketSleep::kAwake;
@@ -91,6 +93,24 @@ void ThreadedBus::run_command() {
   command_done_.notify_all();
 }
 
+// Looks at the clock each time, but calls the pulses only when the first of them is due.
+void ThreadedBus::beat() {
+  const TimePoint now = steady_now();
+  if (now < next_pulse_) return;
+  next_pulse_ = TimePoint::max();
+  const DirectSend send = [this](const Peer& to, const Frames& frames) {
+    return transport_->send(to, frames);
+  };
+  for (const Pulse& pulse : pulses_) next_pulse_ = std::min(next_pulse_, pulse(now, send));
+}
+
+void ThreadedBus::add_pulse(Pulse pulse) {
+  on_socket_thread([&](Transport&) {
+    pulses_.push_back(std::move(pulse));
+    next_pulse_ = TimePoint::min();
+  });
+}
+
 bool ThreadedBus::has_command() const {
   const std::unique_lock lock(command_mutex_);
   return static_cast<bool>(command_);
@@ -103,7 +123,9 @@ void ThreadedBus::wait_for_room() {
   const bool can_send = !outbox_.empty() && !inbox_.full();
   if (!may_read() && !can_send && !stop_ && !has_command()) {
     pollfd waiting{room_fd_, POLLIN, 0};
-    ::poll(&waiting, 1, -1);
+    const Duration left = std::min(next_pulse_ - steady_now(), Duration(kLongWait));
+    const auto wait = std::chrono::ceil<std::chrono::milliseconds>(std::max(left, Duration{}));
+    ::poll(&waiting, 1, static_cast<int>(wait.count()));
   }
   socket_sleeps_ = SocketSleep::kAwake;
   clear(room_fd_);
@@ -127,6 +149,7 @@ void ThreadedBus::flush_outbox() {
 
 // Only where there is room: nobody else adds.
 void ThreadedBus::deliver(Delivery delivery) {
+  delivery.arrived = steady_now();
   FORETOKEN_CHECK(inbox_.push(delivery), "the inbox has room for what is delivered");
   if (work_sleeps_.exchange(false)) signal(inbox_fd_);
 }
@@ -141,6 +164,7 @@ void ThreadedBus::wake_socket_thread() const {
 // message.
 std::optional<Delivery> ThreadedBus::take() {
   auto delivery = inbox_.pop();
+  if (delivery) last_arrival_ = delivery->arrived;
   if (delivery && socket_sleeps_ == SocketSleep::kForRoom && inbox_.size() <= queue_capacity_ / 2)
     wake_socket_thread();
   return delivery;

@@ -46,6 +46,8 @@ class ThreadedBus final : public Bus {
   std::string endpoint(SocketId socket) const override;
   [[nodiscard]] SendResult send(const Peer& to, Frames frames) override;
   std::optional<Delivery> receive(TimePoint deadline) override;
+  void add_pulse(Pulse pulse) override;
+  TimePoint heard_until() const override { return inbox_.empty() ? now() : last_arrival_; }
 
   // Waits for a message, for `also` to become readable, or for the deadline; may end before any of
   // them. Takes nothing.
@@ -65,6 +67,7 @@ class ThreadedBus final : public Bus {
   void run_command();
   bool has_command() const;
   void flush_outbox();
+  void beat();
   void deliver(Delivery delivery);
   bool may_read() const { return inbox_.size() < queue_capacity_; }
   void wait_for_room();
@@ -84,6 +87,9 @@ class ThreadedBus final : public Bus {
   std::atomic<bool> work_sleeps_{false};
   mutable std::atomic<SocketSleep> socket_sleeps_{SocketSleep::kAwake};
   std::atomic<bool> stop_{false};
+  std::vector<Pulse> pulses_;  // the socket thread's, as what follows
+  TimePoint next_pulse_ = TimePoint::max();
+  TimePoint last_arrival_{};  // the work thread's: of the last message it took
   MemoryLinks memory_;  // the work thread's, as what follows
   bool memory_first_ = false;
   std::vector<pollfd> waiting_;

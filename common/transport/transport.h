@@ -42,6 +42,7 @@ struct Delivery {
   Peer peer;
   Frames frames;
   std::string user;  // name of the key it authenticated with ("draft:draft-0"); empty without CURVE
+  TimePoint arrived{};  // when the thread of the sockets took it; not set by transports
 };
 
 enum class Door : std::uint8_t {

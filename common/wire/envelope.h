@@ -7,6 +7,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <string_view>
 
@@ -39,7 +40,7 @@ Bytes pack_header(const Header& header);
 // codec's to refuse.
 Result<Header> read_header(std::string_view bytes);
 
-// Who is speaking: a worker in one of its lives, numbering its frames. Owned by a service's work
+// Who is speaking: a worker in one of its lives, numbering its frames. next() may be called from any
 // thread.
 class Speaker {
  public:
@@ -53,7 +54,7 @@ class Speaker {
     header.request = request;
     header.sender = worker_;
     header.incarnation = incarnation_;
-    header.sequence = ++sequence_;
+    header.sequence = std::atomic_ref(sequence_).fetch_add(1, std::memory_order_relaxed) + 1;
     return header;
   }
 

@@ -60,6 +60,9 @@ enum class CloseReason : std::uint8_t {
 enum class Acceptance : std::uint8_t { kCoupled, kRejection };
 enum class NeedReason : std::uint8_t { kUnknown, kGap, kMismatch, kEvicted, kRefused };
 enum class PromptKind : std::uint8_t { kTokens, kText, kMessages };
+// What the work thread of a service does: waits, reads messages and looks after timers, or computes
+// a step of its model.
+enum class Activity : std::uint8_t { kWaiting, kMessages, kStep };
 
 // What a request asks of speculation. kDefault = what the configuration says.
 enum class ProposerKind : std::uint8_t { kDefault, kDraft, kNgram, kPrediction, kNone };
@@ -71,6 +74,7 @@ constexpr std::uint64_t enum_count(CloseReason) { return 6; }
 constexpr std::uint64_t enum_count(Acceptance) { return 2; }
 constexpr std::uint64_t enum_count(NeedReason) { return 5; }
 constexpr std::uint64_t enum_count(PromptKind) { return 3; }
+constexpr std::uint64_t enum_count(Activity) { return 3; }
 constexpr std::uint64_t enum_count(ProposerKind) { return 5; }
 
 std::string_view name_of(Role value);  // "router", "tokenizer", "draft", "target", "edge", "tool"
@@ -79,6 +83,7 @@ std::string_view name_of(CloseReason value);
 std::string_view name_of(Acceptance value);  // "coupled", "rejection"
 std::string_view name_of(NeedReason value);
 std::string_view name_of(PromptKind value);
+std::string_view name_of(Activity value);  // "waiting", "messages", "step"
 std::string_view name_of(ProposerKind value);  // "default", "draft", "ngram", "prediction", "none"
 
 }  // namespace foretoken::wire

@@ -119,7 +119,7 @@ struct Heartbeat {
   static constexpr MessageType kType = MessageType::kHeartbeat;
   static constexpr std::string_view kName = "Heartbeat";
   static constexpr std::string_view kDuty =
-      "worker -> router and peers, every heartbeat_ms, from the thread that does the work. Answer: HeartbeatReply.";
+      "worker -> router, every heartbeat_ms, from the thread of its sockets when the other one computes. Answer: HeartbeatReply.";
   std::uint64_t sent_us = 0;
   std::uint32_t active = 0;
   std::uint32_t queued = 0;
@@ -136,6 +136,10 @@ struct Heartbeat {
   std::uint64_t uptime_s = 0;
   std::string state;
   std::string links;
+  std::uint64_t turn = 0;
+  Activity activity = Activity::kWaiting;
+  std::uint64_t busy_us = 0;
+  std::uint64_t bound_us = 0;
   bool operator==(const Heartbeat&) const = default;
 
   template <class Self, class Visitor>
@@ -156,6 +160,10 @@ struct Heartbeat {
     v(14, "uptime_s", m.uptime_s, "seconds since start");
     v(15, "state", m.state, "one word for people: ready, loading, draining");
     v(16, "links", m.links, "target: its drafts and how it reaches each, for people: draft-0 shared_memory");
+    v(17, "turn", m.turn, "turns of work since start: how far it has come");
+    v(18, "activity", m.activity, "what this turn does: waiting, messages or step");
+    v(19, "busy_us", m.busy_us, "how long this turn has lasted; 0 = waiting");
+    v(20, "bound_us", m.bound_us, "a turn longer than this is stuck; 0 = not known");
   }
 };
 

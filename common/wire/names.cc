@@ -32,6 +32,9 @@ std::string_view name_of(NeedReason value) {
 std::string_view name_of(PromptKind value) {
   return pick<PromptKind, 3>(value, {"tokens", "text", "messages"});
 }
+std::string_view name_of(Activity value) {
+  return pick<Activity, 3>(value, {"waiting", "messages", "step"});
+}
 std::string_view name_of(ProposerKind value) {
   return pick<ProposerKind, 5>(value, {"default", "draft", "ngram", "prediction", "none"});
 }

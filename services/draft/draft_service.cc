@@ -328,6 +328,7 @@ TimePoint DraftService::on_turn(TimePoint now) {
 
 void DraftService::step() {
   const TimePoint begin = bus_->now();
+  bus_->progress().doing(wire::Activity::kStep);
   const DraftOutput& output = engine_.step(begin);
   const TimePoint end = bus_->now();
   if (output.n_rows > 0 && !output.has_waited) {

@@ -16,6 +16,21 @@ std::string differ(const char* what,
          " (" + wire::hex_of(of_b) + ") differ";
 }
 
+constexpr int kRemembered = 240;  // a lost worker is shown for so many times the patience
+
+bool is_stuck(const wire::Heartbeat& beat) {
+  return beat.bound_us > 0 && beat.busy_us > beat.bound_us;
+}
+
+std::string why_stuck(const wire::Heartbeat& beat) {
+  const auto tenths = [](std::uint64_t us) {
+    return std::to_string(us / 1'000'000) + "." + std::to_string(us / 100'000 % 10);
+  };
+  return "no progress for " + tenths(beat.busy_us) + " s in one turn (" +
+         std::string(name_of(beat.activity)) + "); the bound is " + tenths(beat.bound_us) +
+         " s, 8 times its longest recent turn and at least limits.stuck_s";
+}
+
 }  // namespace
 
 std::string why_not_paired(const wire::Hello& target, const wire::Hello& draft) {
@@ -71,7 +86,7 @@ Pool::Arrival Pool::hello(const wire::Header& header,
       it->second.incarnation == header.incarnation) {
     it->second.peer = peer;
     it->second.hello = hello;
-    it->second.last_heard = now;
+    is_heard(it->second, now);
     return {.accepted = true};
   }
   // A life that was thought lost but speaks may come back; one that said goodbye may not. One that
@@ -117,12 +132,17 @@ bool Pool::heartbeat(const wire::Header& header,
   return true;
 }
 
+void Pool::is_heard(Worker& worker, TimePoint now) {
+  worker.last_heard = now;
+  worker.silent = worker.next_probe = {};
+}
+
 Worker* Pool::heard(const wire::Header& header, TimePoint now) {
   Worker* worker = find(header.sender);
   if (worker == nullptr || worker->incarnation != header.incarnation ||
       worker->state == WorkerState::kLost)
     return nullptr;
-  worker->last_heard = now;
+  is_heard(*worker, now);
   return worker;
 }
 
@@ -141,23 +161,57 @@ void Pool::lose(WorkerId id) {
   worker->n_placed = 0;
 }
 
-std::vector<Worker> Pool::expire(TimePoint now) {
-  std::vector<Worker> lost;
+void Pool::listened(TimePoint heard_until) {
+  // At most half the patience at a time: what came while the router did not run may not have been
+  // taken from its sockets yet.
+  const Duration more = std::clamp(heard_until - listened_until_, Duration{}, patience_ / 2);
+  listened_until_ = std::max(listened_until_, heard_until);
+  for (auto& [id, worker] : workers_)
+    if (worker.state != WorkerState::kLost && worker.last_heard < heard_until)
+      worker.silent += std::min(more, heard_until - worker.last_heard);
+}
+
+std::vector<Pool::Loss> Pool::expire(TimePoint now) {
+  std::vector<Loss> lost;
   for (auto it = workers_.begin(); it != workers_.end();) {
     Worker& worker = it->second;
     if (worker.state == WorkerState::kLost) {
       // Shown to people for a while, then forgotten.
-      it = now - worker.last_heard > 240 * patience_ ? workers_.erase(it) : std::next(it);
+      it = now - worker.last_heard > kRemembered * patience_ ? workers_.erase(it) : std::next(it);
       continue;
     }
-    if (now - worker.last_heard > patience_) {
-      lost.push_back(worker);
+    const std::string why = worker.silent > patience_ ? "four heartbeats are missing"
+                            : is_stuck(worker.load)   ? why_stuck(worker.load)
+                                                      : "";
+    if (!why.empty()) {
+      lost.push_back({worker, why});
       worker.state = WorkerState::kLost;
       worker.n_placed = 0;
     }
     ++it;
   }
   return lost;
+}
+
+std::vector<Peer> Pool::to_probe() {
+  std::vector<Peer> peers;
+  for (auto& [id, worker] : workers_) {
+    const Duration due = std::max(worker.next_probe, probe_after());
+    if (worker.state == WorkerState::kLost || worker.silent < due) continue;
+    worker.next_probe = worker.silent + patience_ / 8;
+    peers.push_back(worker.peer);
+  }
+  return peers;
+}
+
+Duration Pool::until_next_check() const {
+  Duration least = patience_;
+  for (const auto& [id, worker] : workers_) {
+    if (worker.state == WorkerState::kLost) continue;
+    const Duration probe = std::max(worker.next_probe, probe_after());
+    least = std::min(least, std::min(probe, patience_) - worker.silent);
+  }
+  return std::max<Duration>(least, std::chrono::milliseconds(1));
 }
 
 Worker* Pool::find(WorkerId id) {

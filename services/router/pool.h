@@ -31,6 +31,8 @@ struct Worker {
   std::string note;  // why it is not (fully) used, for people
   TimePoint joined{};
   TimePoint last_heard{};
+  Duration silent{};  // for how long the router has listened since and heard nothing
+  Duration next_probe{};  // the silence after which it is probed again
   std::uint32_t n_placed = 0;       // requests of this router there now
   std::uint64_t placed_tokens = 0;  // prompt tokens placed since its last heartbeat
 };
@@ -43,6 +45,7 @@ bool can_continue(const wire::Hello& target, const wire::Hello& other);
 
 class Pool {
  public:
+  // `patience`: a worker that is silent for longer is lost.
   explicit Pool(Duration patience) : patience_(patience) {}
 
   struct Arrival {
@@ -67,8 +70,22 @@ class Pool {
   bool end(WorkerId id, Incarnation incarnation);
   // Its connection is gone; the same life may say hello again.
   void lose(WorkerId id);
-  // Ends those not heard for the patience and returns them as they were.
-  std::vector<Worker> expire(TimePoint now);
+  // The router has heard everything that arrived before `heard_until`. Silence is counted only while
+  // it listens: a router that was stopped, or has a queue to read, has missed nothing yet.
+  void listened(TimePoint heard_until);
+  // A worker that is no longer used, as it was, and why.
+  struct Loss {
+    Worker worker;
+    std::string why;
+  };
+  // Loses those that are silent for longer than the patience, and those that are stuck: alive, but
+  // in one turn of work for longer than they bound it themselves.
+  std::vector<Loss> expire(TimePoint now);
+  // Those that are silent for long enough that their connections may be broken: a message to them
+  // would come back. Again after each further eighth of the patience.
+  std::vector<Peer> to_probe();
+  // How long, if nothing arrives, until expire() or to_probe() would find somebody.
+  Duration until_next_check() const;
 
   Worker* find(WorkerId id);
   const Worker* find(WorkerId id) const;
@@ -86,7 +103,11 @@ class Pool {
   static bool is_among(const Lives& lives, WorkerId id, Incarnation incarnation);
   static void remember(Lives& lives, WorkerId id, Incarnation incarnation);
 
+  static void is_heard(Worker& worker, TimePoint now);
+  Duration probe_after() const { return patience_ * 3 / 8; }
+
   Duration patience_;
+  TimePoint listened_until_{};
   std::map<WorkerId, Worker> workers_;
   Lives left_;      // said goodbye: a hello of theirs that comes late revives nobody
   Lives replaced_;  // may return once whoever replaced them is gone

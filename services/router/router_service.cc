@@ -21,6 +21,7 @@ constexpr Duration kMetricsPatience = std::chrono::milliseconds(500);
 constexpr Duration kFlushAgain = std::chrono::milliseconds(2);
 constexpr Duration kAnswerAgain = std::chrono::milliseconds(50);
 constexpr std::size_t kMaxQuestions = 64;
+constexpr std::uint64_t kLongTurnUs = 2'000'000;  // people are told of a turn that lasts longer
 
 std::string_view state_name(const Worker& worker) {
   switch (worker.state) {
@@ -426,7 +427,12 @@ void RouterService::on_hello(const Delivery& delivery,
   act(std::move(actions), now);
 }
 
-// Whoever worked with it is told; its requests move.
+// A process that was killed is noticed by what is sent to it, long before its silence says so.
+void RouterService::probe_silent() {
+  for (const Peer& peer : pool_.to_probe()) reply_to(peer, wire::HeartbeatReply{});
+}
+
+// Unassigns its peers and moves its requests.
 void RouterService::gone(const Worker& worker, const std::string& why, TimePoint now) {
   log_warning("worker gone", {{"worker", worker.hello.name}, {"reason", why}});
   outboxes_.erase(worker.id);
@@ -484,6 +490,9 @@ std::string RouterService::complaints_about(const Worker& worker) const {
     if (!sentence.empty() && sentences.size() < 1024)
       sentences += (sentences.empty() ? "" : "; ") + sentence;
   };
+  if (worker.state != WorkerState::kLost && worker.load.busy_us >= kLongTurnUs)
+    add("in one turn (" + std::string(name_of(worker.load.activity)) + ") for " +
+        std::to_string(worker.load.busy_us / 1'000'000) + " s");
   for (const Worker* other : pool_.all()) {
     if (other->state == WorkerState::kLost) continue;
     const wire::Role mine = worker.hello.role, theirs = other->hello.role;
@@ -536,12 +545,14 @@ void RouterService::act(Actions actions, TimePoint now) {
 // ---- time
 
 TimePoint RouterService::on_turn(TimePoint now) {
-  for (const Worker& lost : pool_.expire(now)) gone(lost, "four heartbeats are missing", now);
+  pool_.listened(bus_->heard_until());
+  for (const Pool::Loss& lost : pool_.expire(now)) gone(lost.worker, lost.why, now);
+  probe_silent();
   Actions actions;
   TimePoint due = std::min(table_.tick(now, actions), token_questions_.tick(now, actions));
   act(std::move(actions), now);
   if (now >= next_pairing_) pair_all();
-  due = std::min({due, next_pairing_, now + options_.heartbeat});
+  due = std::min({due, next_pairing_, now + pool_.until_next_check()});
 
   std::vector<WorkerId> waiting;
   for (const auto& [id, outbox] : outboxes_) waiting.push_back(id);

@@ -68,6 +68,7 @@ class RouterService final : public Service {
                 const wire::Hello& hello,
                 TimePoint now);
   void gone(const Worker& worker, const std::string& why, TimePoint now);
+  void probe_silent();
   void pair_all();
   std::string complaints_about(const Worker& worker) const;
   void send_worker(WorkerId worker, RequestId request, const wire::Message& message);

@@ -363,6 +363,7 @@ void TargetService::wait_for_proposals() {
 
 void TargetService::step() {
   const TimePoint begin = bus_->now();
+  bus_->progress().doing(wire::Activity::kStep);
   const StepOutput& output = engine_.step(begin);
   const TimePoint end_of_step = bus_->now();
   if (output.n_rows > 0) {

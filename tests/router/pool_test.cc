@@ -105,20 +105,88 @@ TEST(Pool, AReplacedLifeThatReturnsIsReplacedByTheNextAtOnce) {
   EXPECT_TRUE(pool.hello(header(1, 3), peer("c"), target(), kStart).replaced);
 }
 
+// A router that turns every 100 ms and has read everything.
+std::vector<Pool::Loss> listen(Pool& pool, TimePoint from, TimePoint until) {
+  std::vector<Pool::Loss> lost;
+  for (TimePoint now = from; now <= until; now += milliseconds(100)) {
+    pool.listened(now);
+    for (Pool::Loss& loss : pool.expire(now)) lost.push_back(std::move(loss));
+  }
+  return lost;
+}
+
 TEST(Pool, ASilentWorkerIsLostAfterThePatienceAndMayComeBack) {
   Pool pool(kPatience);
   pool.hello(header(1, 1), peer("a"), target(), kStart);
-  EXPECT_TRUE(pool.expire(kStart + kPatience).empty());
+  EXPECT_TRUE(listen(pool, kStart, kStart + kPatience).empty());
   EXPECT_TRUE(pool.heartbeat(header(1, 1), peer("a"), {}, kStart + kPatience));
-  EXPECT_TRUE(pool.expire(kStart + 2 * kPatience).empty());
-  const auto lost = pool.expire(kStart + 2 * kPatience + milliseconds(1));
+  EXPECT_TRUE(listen(pool, kStart + kPatience, kStart + 2 * kPatience).empty());
+  const auto lost = listen(pool, kStart + 2 * kPatience, kStart + 2 * kPatience + milliseconds(100));
   ASSERT_EQ(1u, lost.size());
-  EXPECT_TRUE(pool.expire(kStart + 3 * kPatience).empty()) << "lost once, not twice";
+  EXPECT_EQ("four heartbeats are missing", lost[0].why);
+  EXPECT_TRUE(listen(pool, kStart + 2 * kPatience, kStart + 3 * kPatience).empty())
+      << "lost once, not twice";
   EXPECT_TRUE(pool.ready(wire::Role::kTarget).empty());
   EXPECT_FALSE(pool.heartbeat(header(1, 1), peer("a"), {}, kStart + 3 * kPatience))
       << "it must say hello";
   EXPECT_TRUE(pool.hello(header(1, 1), peer("a"), target(), kStart + 3 * kPatience).is_new);
   EXPECT_EQ(1u, pool.ready(wire::Role::kTarget).size());
+}
+
+TEST(Pool, ARouterThatDidNotRunHasMissedNothing) {
+  Pool pool(kPatience);
+  pool.hello(header(1, 1), peer("a"), target(), kStart);
+  pool.listened(kStart);
+  pool.listened(kStart + seconds(30));  // stopped and continued
+  EXPECT_TRUE(pool.expire(kStart + seconds(30)).empty());
+  EXPECT_TRUE(pool.heartbeat(header(1, 1), peer("a"), {}, kStart + seconds(30)));
+}
+
+TEST(Pool, WhatWaitsToBeReadIsNoSilence) {
+  Pool pool(kPatience);
+  pool.hello(header(1, 1), peer("a"), target(), kStart);
+  // The router is busy with messages that arrived in the first half second.
+  for (int ms = 0; ms <= 20'000; ms += 100) {
+    pool.listened(kStart + milliseconds(std::min(ms, 500)));
+    ASSERT_TRUE(pool.expire(kStart + milliseconds(ms)).empty()) << ms;
+  }
+}
+
+TEST(Pool, ALongStepIsNoDeathAndOneBeyondItsBoundIsStuck) {
+  Pool pool(kPatience);
+  pool.hello(header(1, 1), peer("a"), target(), kStart);
+  wire::Heartbeat beat{.activity = wire::Activity::kStep, .bound_us = 30'000'000};
+  for (int s = 0; s <= 30; ++s) {
+    beat.busy_us = static_cast<std::uint64_t>(s) * 1'000'000;
+    ASSERT_TRUE(pool.heartbeat(header(1, 1), peer("a"), beat, kStart + seconds(s)));
+    ASSERT_TRUE(pool.expire(kStart + seconds(s)).empty()) << s;
+  }
+  beat.busy_us = 30'400'000;
+  ASSERT_TRUE(pool.heartbeat(header(1, 1), peer("a"), beat, kStart + seconds(31)));
+  const auto lost = pool.expire(kStart + seconds(31));
+  ASSERT_EQ(1u, lost.size());
+  EXPECT_NE(std::string::npos, lost[0].why.find("no progress for 30.4 s in one turn (step)"))
+      << lost[0].why;
+  EXPECT_FALSE(pool.heartbeat(header(1, 1), peer("a"), beat, kStart + seconds(32)))
+      << "its heartbeats alone do not bring it back; a hello, which takes a turn, does";
+}
+
+TEST(Pool, ASilenceIsProbedAFewTimesBeforeTheWorkerIsLost) {
+  Pool pool(kPatience);
+  pool.hello(header(1, 1), peer("a"), target(), kStart);
+  int n_probes = 0;
+  Duration first{};
+  for (int ms = 0; ms <= 1000; ms += 5) {
+    pool.listened(kStart + milliseconds(ms));
+    const auto probes = pool.to_probe();
+    if (!probes.empty() && n_probes == 0) first = milliseconds(ms);
+    n_probes += static_cast<int>(probes.size());
+  }
+  EXPECT_EQ(milliseconds(375), first) << "one and a half heartbeats";
+  EXPECT_EQ(6, n_probes);
+  ASSERT_TRUE(pool.heartbeat(header(1, 1), peer("a"), {}, kStart + kPatience));
+  pool.listened(kStart + kPatience + milliseconds(5));
+  EXPECT_TRUE(pool.to_probe().empty());
 }
 
 TEST(Pool, ADrainingWorkerIsAliveButNotReady) {

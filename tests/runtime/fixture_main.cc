@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "common/base/log.h"
 #include "common/base/result.h"
 #include "common/config/resolve.h"
 #include "common/runtime/service_main.h"
@@ -27,7 +28,10 @@ class EchoService final : public foretoken::Service {
   }
   void on_message(Delivery delivery) override {
     ++echoed_;
-    if (delivery.frames[0] == "wedge") std::this_thread::sleep_for(std::chrono::hours(1));
+    if (delivery.frames[0] == "wedge") {
+      foretoken::log_info("a message that takes an hour");
+      std::this_thread::sleep_for(std::chrono::hours(1));
+    }
     (void)bus_->send(delivery.peer, std::move(delivery.frames));
   }
   TimePoint on_turn(TimePoint now) override { return now + std::chrono::hours(1); }
@@ -57,6 +61,10 @@ int main(int argc, char** argv) {
         if (mode == "gone")
           throw foretoken::FatalError(foretoken::ErrorCode::kIo, "the device is gone");
         if (mode == "bug") throw std::runtime_error("this should not happen");
+        if (mode == "long-stage") {
+          runtime.progress("loading for an hour");
+          std::this_thread::sleep_for(std::chrono::hours(1));
+        }
         for (int i = 0; mode == "slow-start" && i < 1000; ++i) {
           runtime.progress("loading layer " + std::to_string(i));
           std::this_thread::sleep_for(std::chrono::milliseconds(50));

@@ -93,7 +93,7 @@ class Lifecycle(unittest.TestCase):
         self.assertEqual(service.end()[0], 0)
 
     def test_watchdog_is_fed_while_idle_and_not_when_wedged(self):
-        service = Service(watchdog_ms=400)
+        service = Service("--set", "limits.stuck_s=1", watchdog_ms=400)
         self.assertIsNotNone(service.next_notice("READY=1"))
         for _ in range(3):
             self.assertIsNotNone(service.next_notice("WATCHDOG=1", timeout=5))
@@ -101,10 +101,31 @@ class Lifecycle(unittest.TestCase):
             dealer.linger = 0
             dealer.connect(service.client)
             dealer.send(b"wedge")
-            # Until the message has arrived pings go on; then two periods pass without one.
+            # Pings go on until the message has arrived and the turn that reads it is beyond its bound; then two
+            # periods pass without one.
             deadline = time.monotonic() + 20
             while service.next_notice("WATCHDOG=1", timeout=0.8) is not None:
                 self.assertLess(time.monotonic(), deadline, "a wedged loop goes on feeding the watchdog")
+        service.process.kill()
+        service.end()
+
+    def test_a_long_turn_within_its_bound_feeds_the_watchdog(self):
+        service = Service("--set", "limits.stuck_s=3600", watchdog_ms=400)
+        self.assertIsNotNone(service.next_notice("READY=1"))
+        with zmq.Context() as context, context.socket(zmq.DEALER) as dealer:
+            dealer.linger = 0
+            dealer.connect(service.client)
+            dealer.send(b"wedge")
+            for _ in range(20):  # 5 watchdog periods at the least
+                self.assertIsNotNone(service.next_notice("WATCHDOG=1"))
+        service.process.kill()
+        self.assertIn("a message that takes an hour", service.end()[2])
+
+    def test_a_stage_of_loading_that_takes_long_extends_the_timeout(self):
+        service = Service(mode="long-stage")
+        self.assertIsNotNone(service.next_notice("STATUS=loading for an hour"))
+        for _ in range(2):
+            self.assertIsNotNone(service.next_notice("EXTEND_TIMEOUT_USEC="))
         service.process.kill()
         service.end()
 

@@ -113,6 +113,50 @@ TEST(ThreadedBus, SendsWhatIsInTheOutboxBeforeItEnds) {
   EXPECT_TRUE(got.has_value());
 }
 
+TEST(ThreadedBus, PulsesGoOnWhileTheWorkThreadComputesAndWhileTheInboxIsFull) {
+  const auto server = make_bus(8);
+  const auto client = make_bus(64);
+  const SocketId bound = server->bind("tcp://127.0.0.1:*", Door::kInternal);
+  const SocketId dialled = client->connect(server->endpoint(bound));
+  const Peer back = exchange(*client, {dialled, "", false}, {"up?"}, *server).peer;
+  for (int i = 0; i < 40; ++i)  // more than the server's inbox holds; its work thread reads nothing
+    ASSERT_EQ(client->send({dialled, "", false}, {"x"}), SendResult::kSent);
+  std::atomic<int> n_pulses{0};
+  server->add_pulse([&](TimePoint now, const Bus::DirectSend& send) {
+    ++n_pulses;
+    EXPECT_EQ(send(back, {"pulse"}), SendResult::kSent);
+    return now + milliseconds(1);
+  });
+  for (int i = 0; i < 5; ++i) {
+    std::optional<Delivery> got;
+    do {
+      got = client->receive(client->now() + seconds(20));
+    } while (got && got->kind != DeliveryKind::kMessage);
+    ASSERT_TRUE(got.has_value()) << i;
+    EXPECT_EQ(got->frames[0], "pulse");
+  }
+  EXPECT_GE(n_pulses.load(), 5);
+}
+
+TEST(ThreadedBus, SaysUntilWhenItHasHeard) {
+  const auto server = make_bus();
+  const auto client = make_bus();
+  const SocketId bound = server->bind("tcp://127.0.0.1:*", Door::kInternal);
+  const SocketId dialled = client->connect(server->endpoint(bound));
+  (void)exchange(*client, {dialled, "", false}, {"up?"}, *server);
+  while (server->receive(server->now() + milliseconds(50))) {
+  }
+  const TimePoint quiet = server->now();
+  EXPECT_GE(server->heard_until(), quiet) << "nothing waits";
+  for (int i = 0; i < 2; ++i)
+    ASSERT_EQ(client->send({dialled, "", false}, {"x"}), SendResult::kSent);
+  const auto first = server->receive(server->now() + seconds(20));
+  ASSERT_TRUE(first.has_value());
+  server->wait(server->now() + seconds(20), -1);  // the second is there
+  EXPECT_EQ(server->heard_until(), first->arrived);
+  EXPECT_GE(first->arrived, quiet);
+}
+
 TEST(ThreadedBus, WaitsForAnotherDescriptorToo) {
   const auto bus = make_bus();
   const int fd = ::eventfd(0, EFD_NONBLOCK);

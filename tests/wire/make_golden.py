@@ -28,7 +28,8 @@ MESSAGES = {
     "Hello": (1, "enum6 text text Fingerprints u8 text texts u32 ids u32 u32 u32 u32 u32 text u64 "
               "SamplingDefaults"),
     "HelloReply": (2, "bool code text u32"),
-    "Heartbeat": (3, "u64 u32 u32 u64 u32 bool u32 u32 u64 u64 u64 u64 u64 u64 text text"),
+    "Heartbeat": (3, "u64 u32 u32 u64 u32 bool u32 u32 u64 u64 u64 u64 u64 u64 text text u64 "
+                  "enum3 u64 u64"),
     "HeartbeatReply": (4, "u64 bool"),
     "Goodbye": (5, "text"),
     "Assign": (6, "u64 u64 text text Fingerprints u32"),
