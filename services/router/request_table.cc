@@ -609,10 +609,11 @@ void RequestTable::tick_row(RequestId id, Row& row, TimePoint now, Actions& out)
                   " ms (timeout_ms, limits.request_timeout_s)"},
         0, now, out);
   }
-  // Nothing was ever said to it: it is told soon, and not at its deadline.
+  // No service could take it for a while: an error soon, and not at its deadline. One that was lost
+  // not long ago may be loading its model again.
   const bool never_placed =
       row.output.empty() && (row.phase == Phase::kEncoding || row.phase == Phase::kPlacing);
-  if (never_placed && now >= row.waiting_since + rules_.first_placement) {
+  if (never_placed && now >= row.waiting_since + rules_.first_placement && !may_return(row)) {
     const bool no_tokenizer =
         row.phase == Phase::kEncoding && !pool_.alive(wire::Role::kTarget).empty();
     return fail(id,
@@ -652,10 +653,23 @@ void RequestTable::tick_row(RequestId id, Row& row, TimePoint now, Actions& out)
     const Row& left = still->second;
     wake_at(left.deadline + (left.target ? rules_.deadline_grace : Duration{0}));
     if (left.output.empty() && (left.phase == Phase::kEncoding || left.phase == Phase::kPlacing))
-      wake_at(std::max(now, left.waiting_since + rules_.first_placement));
+      wake_at(std::max(now + rules_.silence, left.waiting_since + rules_.first_placement));
     if (left.to_tokenizer.open) wake_at(left.to_tokenizer.again);
     if (left.to_target.open) wake_at(left.to_target.again);
   }
+}
+
+// A service that it waits for was lost and is still remembered.
+bool RequestTable::may_return(const Row& row) const {
+  const bool waits_for_target =
+      row.phase == Phase::kPlacing || pool_.alive(wire::Role::kTarget).empty();
+  const auto all = pool_.all();
+  return std::any_of(all.begin(), all.end(), [&](const Worker* worker) {
+    if (worker->state != WorkerState::kLost) return false;
+    return waits_for_target ? worker->hello.role == wire::Role::kTarget &&
+                                  answers_to(worker->hello, row.request.model)
+                            : worker->hello.role == wire::Role::kTokenizer;
+  });
 }
 
 // ---- to clients

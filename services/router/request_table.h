@@ -124,6 +124,7 @@ class RequestTable {
   void deliver(RequestId id, Row& row, Actions& out);
   void migrate(RequestId id, Row& row, TimePoint now, Actions& out);
   Result<void> fit(Row& row, const wire::Hello& target);
+  bool may_return(const Row& row) const;
   std::optional<Error> no_such_model(const Row& row) const;
 
   void on_encoded(RequestId id, Row& row, wire::Encoded encoded, TimePoint now, Actions& out);

@@ -45,9 +45,6 @@ class RequestTableTest : public testing::Test {
     if (role == wire::Role::kTokenizer) hello.fingerprints = {1, 2, 0, 0};
     pool.hello(header, {.socket = 1, .routing = name}, hello, now);
   }
-  void beat() {  // nobody is lost for want of heartbeats here
-    for (const Worker* worker : pool.all()) pool.find(worker->id)->last_heard = now;
-  }
   static Peer client(const std::string& name = "c") { return {.socket = 2, .routing = name}; }
   static wire::ClientRequest ask(std::uint32_t max_tokens = 3) {
     wire::ClientRequest request;
@@ -67,7 +64,6 @@ class RequestTableTest : public testing::Test {
   }
   void advance(Duration by) {
     now += by;
-    beat();
     table.tick(now, out);
   }
   // Messages of a type among the actions, which are then forgotten.
@@ -423,7 +419,6 @@ TEST_F(RequestTableTest, AFinishedRequestIsAnsweredAgainForAMinute) {
   ASSERT_EQ(1u, errors.size());
   EXPECT_EQ("request_id", errors[0].param) << "another content under the same id";
   now += seconds(61);
-  beat();
   submit(ask(), kId, client(), 6);
   EXPECT_EQ(1u, sent<wire::Encode>().size()) << "forgotten: a new request";
 }
@@ -604,6 +599,18 @@ TEST_F(RequestTableTest, WithoutAnyTargetItWaitsALittleForOneToStart) {
   const auto errors = answers<wire::ClientError>();
   ASSERT_GE(errors.size(), 1u);
   EXPECT_EQ("unavailable", errors.back().code);
+}
+
+TEST_F(RequestTableTest, ATargetThatWasLostIsWaitedForUntilTheDeadline) {
+  run_to_target();
+  pool.lose(kTarget);
+  table.worker_lost(kTarget, now, out);
+  advance(seconds(120));  // it reads a large model again
+  EXPECT_TRUE(answers<wire::ClientError>().empty());
+  EXPECT_GT(table.tick(now, out), now) << "and nothing is asked in a loop";
+  join(kTarget, wire::Role::kTarget, "target-0", 2);
+  table.workers_changed(now, out);
+  EXPECT_EQ(1u, sent<wire::Open>().size());
 }
 
 TEST_F(RequestTableTest, ASequenceNobodyWaitsForIsClosed) {
