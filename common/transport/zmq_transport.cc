@@ -1,6 +1,7 @@
 #include "common/transport/zmq_transport.h"
 
 #include <sys/eventfd.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@
 #include <zmq.hpp>
 
 #include "common/base/check.h"
+#include "common/transport/client_relay.h"
 #include "common/transport/endpoint.h"
 #include "common/transport/file_lock.h"
 #include "common/transport/zmq_auth.h"
@@ -28,6 +30,8 @@ constexpr int kClientQueue = 64;
 // past before the one that counts, and its answers to them would hold up the one that counts. Short
 // where it is sent; where it is received no connection should be stopped (see the heartbeats below).
 constexpr int kDraftQueue = 16;
+// Descriptors left to everything that is not a client: services, files, the threads' own.
+constexpr std::size_t kReservedDescriptors = 64;
 constexpr std::size_t kCorrelationBytes = 4;  // what libzmq's REQ sends with ZMQ_REQ_CORRELATE
 constexpr const char* kZapEndpoint = "inproc://zeromq.zap.01";
 
@@ -53,6 +57,7 @@ struct ZmqTransport::State {
     bool routed = false;  // ROUTER: the first part is the connection
     std::string endpoint;
     FileLock lock;
+    std::unique_ptr<ClientRelay> relay;  // before a door for clients
     zmq::socket_t monitor;  // of a socket that takes keys: handshakes that never reached ZAP; of a watched one: its connection
     ConnectionState connection;
 
@@ -74,6 +79,7 @@ struct ZmqTransport::State {
   std::vector<CurvePeer> peers;
   std::optional<zmq::socket_t> zap;
   std::vector<Socket> sockets;
+  std::vector<std::unique_ptr<ClientRelay>> closed_relays;  // that have last words to deliver
   std::size_t turn = 0;  // whose turn it is to be read first
   SocketId last_id = 0;
   int wake_fd = -1;
@@ -102,7 +108,7 @@ struct ZmqTransport::State {
     // No heartbeats of libzmq: one that is due, or one to be answered, on a connection that broke
     // while a full queue had stopped it ends the process (4.3.4, stream_engine_base.cpp:
     // !_io_error). The kernel notices an unplugged peer, and services notice a stopped one by their
-    // own heartbeats. What a client sets for itself cannot be refused (docs/operations.md).
+    // own heartbeats. Clients may set them: no connection of theirs breaks here (client_relay.h).
     socket.set(tcp_maxrt, 2000);
     socket.set(tcp_keepalive, 1);
     socket.set(tcp_keepalive_idle, 1);
@@ -146,6 +152,25 @@ struct ZmqTransport::State {
     socket.set(zmq::sockopt::curve_serverkey, server->key);
   }
 
+  // The way inside is open to this process alone, whoever learns its name.
+  void bind_behind_relay(Socket& socket, const Endpoint& where, const std::string& text) {
+    std::uint64_t secret = 0;
+    if (::getrandom(&secret, sizeof secret, 0) != sizeof secret)
+      fatal(ErrorCode::kIo, "no random number for the address behind " + text);
+    const pid_t self = ::getpid();
+    const std::string inner = "foretoken-" + std::to_string(self) + "-" + std::to_string(secret);
+    if (zmq_setsockopt(socket.socket.handle(), ZMQ_IPC_FILTER_PID, &self, sizeof self) != 0)
+      throw zmq::error_t();
+    socket.socket.set(zmq::sockopt::backlog, 1024);
+    socket.socket.bind("ipc://@" + inner);
+    const std::size_t room = clients_within_descriptor_limit(kReservedDescriptors);
+    if (room == 0)
+      fatal(ErrorCode::kIo, "cannot take clients at " + text + ": this process may open too few files (ulimit -n), at least " +
+                                std::to_string(kReservedDescriptors + 3) + " are needed");
+    socket.relay = std::make_unique<ClientRelay>(where, text, inner, ClientRelayLimits{.max_connections = room});
+    socket.endpoint = socket.relay->endpoint();
+  }
+
   void watch(Socket& socket, int events) {
     const std::string where = "inproc://monitor-" + std::to_string(socket.id);
     zmq_socket_monitor(socket.socket.handle(), where.c_str(), events);
@@ -153,6 +178,12 @@ struct ZmqTransport::State {
     socket.monitor.set(zmq::sockopt::linger, 0);
     socket.monitor.set(zmq::sockopt::rcvhwm, 0);  // the thread that writes here must never wait
     socket.monitor.connect(where);
+  }
+
+  void retire(Socket& socket) {
+    if (!socket.relay) return;
+    socket.relay->stop_listening();
+    closed_relays.push_back(std::move(socket.relay));
   }
 
   Outcome read(Socket& from, Delivery& delivery);
@@ -179,9 +210,11 @@ ZmqTransport::ZmqTransport(const ZmqOptions& options) : state_(std::make_unique<
 }
 
 ZmqTransport::~ZmqTransport() {
+  for (State::Socket& socket : state_->sockets) state_->retire(socket);
   state_->sockets.clear();
   state_->zap.reset();
   state_->context.close();
+  state_->closed_relays.clear();  // what was sent until now is delivered first
   ::close(state_->wake_fd);
 }
 
@@ -203,6 +236,11 @@ SocketId ZmqTransport::bind(const std::string& endpoint, Door door) {
     if (socket.socket.get(zmq::sockopt::mechanism) == ZMQ_CURVE)
       state_->watch(socket, ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL);
     if (where.scheme == Scheme::kIpc) socket.lock = FileLock(where.place + ".lock");
+    if (door == Door::kClient && where.scheme != Scheme::kInproc) {
+      state_->bind_behind_relay(socket, where, endpoint);
+      state_->sockets.push_back(std::move(socket));
+      return state_->last_id;
+    }
     // Only this user may connect: the file is made by libzmq under our umask.
     const mode_t old_mask = ::umask(0077);
     try {
@@ -243,7 +281,10 @@ SocketId ZmqTransport::connect(const std::string& endpoint, Door door) {
 }
 
 void ZmqTransport::close(SocketId socket) {
-  if (const State::Socket* found = state_->find(socket); found != nullptr) found->stop_monitor();
+  if (State::Socket* found = state_->find(socket); found != nullptr) {
+    found->stop_monitor();
+    state_->retire(*found);
+  }
   std::erase_if(state_->sockets, [&](const State::Socket& s) { return s.id == socket; });
 }
 

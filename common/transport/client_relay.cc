@@ -1,0 +1,449 @@
+#include "common/transport/client_relay.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <deque>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "common/base/fd.h"
+#include "common/base/log.h"
+
+namespace foretoken {
+namespace {
+
+constexpr int kClientBacklog = 1024;
+constexpr int kRounds = 4;  // chunks copied for one connection before the others have their turn
+constexpr int kArrivalsAtOnce = 64;
+constexpr std::size_t kDescriptorsPerClient = 3;  // its own, and both ends of the way inside
+constexpr int kClientBuffer = 256 << 10;          // of the kernel, each way
+constexpr auto kTryAgain = std::chrono::milliseconds(5);
+constexpr auto kAcceptPause = std::chrono::milliseconds(100);  // after accept() failed
+constexpr auto kSlowLookEvery = std::chrono::seconds(1);       // for clients that take nothing
+constexpr auto kSayFullEvery = std::chrono::minutes(1);
+constexpr auto kLastWords = std::chrono::milliseconds(500);
+constexpr auto kUnplugged = std::chrono::seconds(30);
+
+[[noreturn]] void fatal(const std::string& text) {
+  const int why = errno;
+  throw FatalError(ErrorCode::kIo, "cannot bind " + text + ": " + std::strerror(why));
+}
+
+sockaddr_un inner_address(const std::string& name) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  // Abstract: the first byte stays 0.
+  std::memcpy(address.sun_path + 1, name.data(),
+              std::min(name.size(), sizeof address.sun_path - 1));
+  return address;
+}
+
+socklen_t inner_length(const std::string& name) {
+  return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+}
+
+void set(int fd, int level, int option, int value) {
+  ::setsockopt(fd, level, option, &value, sizeof value);
+}
+
+Fd listen_tcp(const Endpoint& where, const std::string& text, std::string& endpoint) {
+  const bool six = where.place.find(':') != std::string::npos;
+  std::string place = where.place;
+  if (place.starts_with('[')) place = place.substr(1, place.size() - 2);
+  sockaddr_storage address{};
+  const auto port =
+      htons(where.port == "*" ? 0 : static_cast<std::uint16_t>(std::stoi(where.port)));
+  auto* v4 = reinterpret_cast<sockaddr_in*>(&address);
+  auto* v6 = reinterpret_cast<sockaddr_in6*>(&address);
+  address.ss_family = six ? AF_INET6 : AF_INET;
+  ::inet_pton(address.ss_family, place.c_str(),
+              six ? static_cast<void*>(&v6->sin6_addr) : static_cast<void*>(&v4->sin_addr));
+  (six ? v6->sin6_port : v4->sin_port) = port;
+  Fd listener(::socket(address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!listener) fatal(text);
+  set(listener.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+  socklen_t length = six ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+  if (::bind(listener.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 ||
+      ::listen(listener.get(), kClientBacklog) != 0 ||
+      ::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0)
+    fatal(text);
+  endpoint =
+      "tcp://" + where.place + ":" + std::to_string(ntohs(six ? v6->sin6_port : v4->sin_port));
+  return listener;
+}
+
+Fd listen_ipc(const Endpoint& where, const std::string& text) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, where.place.data(), where.place.size());
+  Fd listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!listener) fatal(text);
+  ::unlink(where.place.c_str());   // of a former life: the caller holds the lock of this address
+  ::fchmod(listener.get(), 0700);  // before binding: it is never open to others
+  if (::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+      ::listen(listener.get(), kClientBacklog) != 0)
+    fatal(text);
+  return listener;
+}
+
+}  // namespace
+
+class ClientRelay::Loop {
+ public:
+  Loop(Fd listener, std::string inner_name, std::string text, const ClientRelayLimits& limits)
+      : listener_(std::move(listener)),
+        inner_name_(std::move(inner_name)),
+        text_(std::move(text)),
+        limits_(limits),
+        epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+        wake_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+    if (!epoll_ || !wake_) fatal(text_);
+    watch(EPOLL_CTL_ADD, wake_.get(), kWake, EPOLLIN);
+    watch(EPOLL_CTL_ADD, listener_.get(), kListener, EPOLLIN);
+    thread_ = std::thread([this] { run(); });
+  }
+
+  ~Loop() {
+    ask(Wish::kFinish);
+    thread_.join();
+  }
+  Loop(const Loop&) = delete;
+  Loop& operator=(const Loop&) = delete;
+
+  void stop_listening() {
+    ask(Wish::kNoMore);
+    listens_.wait(true);
+  }
+  const ClientRelayCounters& counters() const { return counters_; }
+
+ private:
+  enum class Wish : std::uint8_t { kServe, kNoMore, kFinish };
+  static constexpr std::uint64_t kWake = 0, kListener = 1;  // below every connection's
+
+  // One side of a connection.
+  struct Side {
+    Fd fd;
+    std::string unsent;        // for this side; while there is any, the other is not read
+    bool ended = false;        // nothing more comes from it
+    bool deaf = false;         // nothing more can be sent to it
+    bool hung = false;         // its end was reported: read it to the last byte, wait for nothing
+    std::uint32_t events = 0;  // what epoll watches
+  };
+  struct Connection {
+    Side client, router;
+    bool waits = false;     // the client has not taken everything
+    TimePoint took_last{};  // when it last took something, if it waits
+  };
+
+  void watch(int operation, int fd, std::uint64_t key, std::uint32_t events) const {
+    epoll_event event{};
+    event.events = events;
+    event.data.u64 = key;
+    ::epoll_ctl(epoll_.get(), operation, fd, &event);
+  }
+
+  void ask(Wish wish) {
+    wish_ = wish;
+    const std::uint64_t one = 1;
+    (void)!::write(wake_.get(), &one, sizeof one);
+  }
+
+  void run() {
+    std::array<epoll_event, 128> events{};
+    while (true) {
+      const TimePoint now = steady_now();
+      if (wish_ != Wish::kServe && listener_) {
+        listener_ = Fd();
+        arrivals_.clear();
+        listens_ = false;
+        listens_.notify_all();
+      }
+      if (wish_ == Wish::kFinish) {
+        if (finish_at_ == TimePoint{}) finish_at_ = now + kLastWords;
+        if (connections_.empty() || now >= finish_at_) return;
+      }
+      resume_accepting(now);
+      lead_arrivals_inside();
+      look_for_the_slow(now);
+      const int n =
+          ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout());
+      for (int i = 0; i < n; ++i) on_event(events[static_cast<std::size_t>(i)]);
+    }
+  }
+
+  int timeout() const {
+    if (wish_ == Wish::kFinish || !arrivals_.empty()) return static_cast<int>(kTryAgain.count());
+    if (accept_again_ != TimePoint{}) return static_cast<int>(kAcceptPause.count());
+    return n_waiting_ > 0 ? 1000 : -1;
+  }
+
+  void on_event(const epoll_event& event) {
+    if (event.data.u64 == kWake) {
+      std::uint64_t count = 0;
+      (void)!::read(wake_.get(), &count, sizeof count);
+    } else if (event.data.u64 == kListener) {
+      accept_clients();
+    } else if (const auto found = connections_.find(event.data.u64 >> 1);
+               found != connections_.end()) {
+      Connection& connection = found->second;
+      Side& side = (event.data.u64 & 1) == 0 ? connection.client : connection.router;
+      if ((event.events & (EPOLLHUP | EPOLLERR)) != 0) {
+        side.hung = true;
+        watch(EPOLL_CTL_DEL, side.fd.get(), 0, 0);
+        side.events = 0;
+        if (&side == &connection.client) be_deaf(side);
+      }
+      turn(found->first, connection);
+    }
+  }
+
+  // ---- arrivals
+
+  void accept_clients() {
+    for (int i = 0; i < kArrivalsAtOnce && listener_; ++i) {
+      if (connections_.size() + arrivals_.size() >= limits_.max_connections) {
+        if (const TimePoint now = steady_now(); now >= say_full_again_) {
+          log_warning("no room for more clients: further ones wait until one leaves (ulimit -n)",
+                      {{"endpoint", text_}, {"limit", limits_.max_connections}});
+          say_full_again_ = now + kSayFullEvery;
+        }
+        full_ = true;
+        return watch(EPOLL_CTL_MOD, listener_.get(), kListener, 0);
+      }
+      Fd client(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+      if (!client) {
+        if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return;
+        if (!refused_)
+          log_warning("clients cannot be let in",
+                      {{"endpoint", text_}, {"reason", std::strerror(errno)}});
+        refused_ = true;
+        accept_again_ = steady_now() + kAcceptPause;
+        return watch(EPOLL_CTL_MOD, listener_.get(), kListener, 0);
+      }
+      refused_ = false;
+      prepare(client.get());
+      ++counters_.accepted;
+      arrivals_.push_back(std::move(client));
+    }
+  }
+
+  static void prepare(int fd) {
+    // The kernel's own sizes would grow to megabytes a connection.
+    set(fd, SOL_SOCKET, SO_SNDBUF, kClientBuffer);
+    set(fd, SOL_SOCKET, SO_RCVBUF, kClientBuffer);
+    // Not of TCP: no harm on a Unix socket. An unplugged client is missed within 3 s while nothing
+    // is under way, and within 30 s otherwise: that limit counts against one that only reads
+    // slowly, too.
+    set(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+    set(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+    set(fd, IPPROTO_TCP, TCP_KEEPIDLE, 1);
+    set(fd, IPPROTO_TCP, TCP_KEEPINTVL, 1);
+    set(fd, IPPROTO_TCP, TCP_KEEPCNT, 2);
+    set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT,
+        static_cast<int>(std::chrono::milliseconds(kUnplugged).count()));
+  }
+
+  void resume_accepting(TimePoint now) {
+    if (!listener_) return;
+    const bool room = connections_.size() + arrivals_.size() < limits_.max_connections;
+    const bool rested = accept_again_ != TimePoint{} && now >= accept_again_;
+    if (!(full_ && room) && !rested) return;
+    full_ = full_ && !room;
+    if (rested) accept_again_ = TimePoint{};
+    if (!full_ && accept_again_ == TimePoint{})
+      watch(EPOLL_CTL_MOD, listener_.get(), kListener, EPOLLIN);
+  }
+
+  // Refused for a moment when the one who listens inside has not caught up.
+  void lead_arrivals_inside() {
+    const sockaddr_un address = inner_address(inner_name_);
+    while (!arrivals_.empty()) {
+      Fd inner(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+      if (!inner) return;
+      set(inner.get(), SOL_SOCKET, SO_SNDBUF, static_cast<int>(kChunk));
+      if (::connect(inner.get(), reinterpret_cast<const sockaddr*>(&address),
+                    inner_length(inner_name_)) != 0) {
+        if (errno == EAGAIN || errno == EINTR) return;
+        arrivals_.pop_front();  // nobody listens any more
+        continue;
+      }
+      const std::uint64_t number = ++last_number_;
+      Connection& connection = connections_[number];
+      connection.client.fd = std::move(arrivals_.front());
+      connection.router.fd = std::move(inner);
+      arrivals_.pop_front();
+      counters_.connections = connections_.size();
+      watch(EPOLL_CTL_ADD, connection.client.fd.get(), number << 1, 0);
+      watch(EPOLL_CTL_ADD, connection.router.fd.get(), number << 1 | 1, 0);
+      turn(number, connection);
+    }
+  }
+
+  // ---- copying
+
+  static void be_deaf(Side& side) {
+    side.deaf = true;
+    side.unsent.clear();
+  }
+
+  void drop_client(Connection& connection) const {
+    connection.client.fd = Fd();
+    connection.client.ended = true;
+    connection.client.events = 0;
+    be_deaf(connection.client);
+  }
+
+  // What waits for this side, and then as much of `bytes` as it takes; the rest is kept.
+  static bool give(Side& side, const char* bytes, std::size_t n) {
+    if (side.deaf) return false;
+    const ssize_t sent = ::send(side.fd.get(), bytes, n, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0 && errno != EAGAIN && errno != EINTR) return be_deaf(side), false;
+    const std::size_t taken = sent < 0 ? 0 : static_cast<std::size_t>(sent);
+    if (bytes == side.unsent.data())
+      side.unsent.erase(0, taken);
+    else
+      side.unsent.assign(bytes + taken, n - taken);
+    return taken > 0;
+  }
+
+  // From one side to the other until one has enough. True if `to` took something.
+  bool copy(Side& from, Side& to) {
+    bool took = false;
+    if (!to.unsent.empty()) took = give(to, to.unsent.data(), to.unsent.size());
+    // The last bytes for somebody who takes none go at once: no event will tell of them.
+    const bool discard = from.hung && to.deaf;
+    for (int i = 0; (i < kRounds || discard) && to.unsent.empty() && !from.ended; ++i) {
+      const ssize_t n = ::recv(from.fd.get(), chunk_.data(), chunk_.size(), MSG_DONTWAIT);
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0 && errno == EAGAIN) {
+        if (from.hung) from.ended = true;
+        break;
+      }
+      if (n <= 0)
+        from.ended = true;
+      else
+        took = give(to, chunk_.data(), static_cast<std::size_t>(n)) || took;
+    }
+    return took;
+  }
+
+  void turn(std::uint64_t number, Connection& connection) {
+    Side& client = connection.client;
+    Side& router = connection.router;
+    copy(client, router);
+    const bool took = copy(router, client);
+    const bool waited = std::exchange(connection.waits, !client.unsent.empty());
+    n_waiting_ += static_cast<std::size_t>(connection.waits);
+    n_waiting_ -= static_cast<std::size_t>(waited);
+    if (router.ended && client.unsent.empty()) return end(number);
+    if (router.ended) client.ended = true;
+    // Everything the client said is inside: its end may follow. Never a full close, see the header.
+    if (client.ended && router.unsent.empty() && !router.deaf) {
+      ::shutdown(router.fd.get(), SHUT_WR);
+      router.deaf = true;
+    }
+    if (connection.waits && (took || !waited)) connection.took_last = steady_now();
+    want(number << 1, client, router);
+    want(number << 1 | 1, router, client);
+  }
+
+  void want(std::uint64_t key, Side& side, const Side& other) const {
+    if (!side.fd || side.hung) return;
+    std::uint32_t events = 0;
+    if (!side.ended && other.unsent.empty()) events |= EPOLLIN;
+    // The other's last bytes, of which no event will tell, go on when this one takes more.
+    if (!side.unsent.empty() || (other.hung && !other.ended && !side.deaf)) events |= EPOLLOUT;
+    if (events == side.events) return;
+    side.events = events;
+    watch(EPOLL_CTL_MOD, side.fd.get(), key, events);
+  }
+
+  void end(std::uint64_t number) {
+    connections_.erase(number);
+    counters_.connections = connections_.size();
+  }
+
+  void look_for_the_slow(TimePoint now) {
+    if (n_waiting_ == 0 || now < look_at_) return;
+    look_at_ = now + kSlowLookEvery;
+    std::vector<std::uint64_t> slow;
+    for (const auto& [number, connection] : connections_)
+      if (connection.waits && now - connection.took_last >= limits_.patience)
+        slow.push_back(number);
+    for (const std::uint64_t number : slow) {
+      Connection& connection = connections_.at(number);
+      ++counters_.cut_slow;
+      log_warning("a client is disconnected: it takes nothing of what waits for it",
+                  {{"endpoint", text_},
+                   {"for_s", std::chrono::duration<double>(limits_.patience).count()},
+                   {"bytes", connection.client.unsent.size()}});
+      drop_client(connection);
+      turn(number, connection);
+    }
+  }
+
+  Fd listener_;
+  const std::string inner_name_;
+  const std::string text_;
+  const ClientRelayLimits limits_;
+  Fd epoll_;
+  Fd wake_;
+  std::atomic<Wish> wish_{Wish::kServe};
+  std::atomic<bool> listens_{true};
+  ClientRelayCounters counters_;
+  // The thread's own:
+  std::unordered_map<std::uint64_t, Connection> connections_;
+  std::deque<Fd> arrivals_;  // accepted, and not yet led inside
+  std::vector<char> chunk_ = std::vector<char>(kChunk);
+  std::uint64_t last_number_ = 0;
+  std::size_t n_waiting_ = 0;  // clients that bytes wait for
+  bool full_ = false;
+  bool refused_ = false;
+  TimePoint accept_again_{};
+  TimePoint say_full_again_{};
+  TimePoint look_at_{};
+  TimePoint finish_at_{};
+  std::thread thread_;
+};
+
+ClientRelay::ClientRelay(const Endpoint& where,
+                         const std::string& text,
+                         std::string inner_name,
+                         const ClientRelayLimits& limits)
+    : endpoint_(text) {
+  Fd listener =
+      where.scheme == Scheme::kTcp ? listen_tcp(where, text, endpoint_) : listen_ipc(where, text);
+  loop_ = std::make_unique<Loop>(std::move(listener), std::move(inner_name), endpoint_, limits);
+}
+
+ClientRelay::~ClientRelay() = default;
+void ClientRelay::stop_listening() { loop_->stop_listening(); }
+const ClientRelayCounters& ClientRelay::counters() const { return loop_->counters(); }
+
+std::size_t clients_within_descriptor_limit(std::size_t n_reserved) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
+  if (limit.rlim_cur == RLIM_INFINITY) return ClientRelayLimits{}.max_connections;
+  const auto n = static_cast<std::size_t>(limit.rlim_cur);
+  return n <= n_reserved ? 0
+                         : std::min(ClientRelayLimits{}.max_connections,
+                                    (n - n_reserved) / kDescriptorsPerClient);
+}
+
+}  // namespace foretoken
