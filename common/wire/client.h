@@ -127,6 +127,9 @@ struct LogprobEntry {
   }
 };
 
+// Of an answer that does not say where it begins: it is of a router that did not know of positions.
+inline constexpr std::uint32_t kNoPosition = 0xffffffff;
+
 // A matched stop string, a stop token's id, or nothing (end token, length).
 using StopReason = std::variant<std::monostate, TokenId, std::string>;
 
@@ -144,6 +147,8 @@ struct ClientReply {
   ReplyMetrics metrics;
   std::vector<LogprobEntry> logprobs;
   std::string system_fingerprint;
+  std::uint32_t position = kNoPosition;
+  std::uint32_t offset = kNoPosition;
   bool operator==(const ClientReply&) const = default;
 
   template <class Self, class Visitor>
@@ -160,6 +165,8 @@ struct ClientReply {
     v("metrics", m.metrics, "times and speculation");
     v("logprobs", m.logprobs, "one per token if asked for, else empty");
     v("system_fingerprint", m.system_fingerprint, "equal = same model, numerics and build");
+    v("position", m.position, "tokens of the answer before token_ids; 0 unless streamed");
+    v("offset", m.offset, "bytes of the answer before text, as UTF-8; 0 unless streamed");
   }
 };
 
@@ -171,6 +178,8 @@ struct ClientPiece {
   std::vector<TokenId> token_ids;
   std::uint32_t accepted = 0;
   std::vector<LogprobEntry> logprobs;
+  std::uint32_t position = kNoPosition;
+  std::uint32_t offset = kNoPosition;
   bool operator==(const ClientPiece&) const = default;
 
   template <class Self, class Visitor>
@@ -182,6 +191,8 @@ struct ClientPiece {
     v("token_ids", m.token_ids, "tokens decoded into it, or held back in it");
     v("accepted", m.accepted, "how many of them had been guessed");
     v("logprobs", m.logprobs, "one per token if asked for, else empty");
+    v("position", m.position, "tokens of the answer before these");
+    v("offset", m.offset, "bytes of the answer before this text, as UTF-8");
   }
 };
 

@@ -99,7 +99,11 @@ Result<RequestId> Client::send(wire::ClientRequest request, TimePoint deadline) 
   // The connection is made in the background. A send into one that is known to be lost would be forgotten.
   for (;;) {
     if (transport_->connection(socket_).up && transport_->send(Peer{.socket = socket_}, Frames{bytes}) == SendResult::kSent) {
-      if (request.op != wire::ClientOp::kCancel) asked_[id] = Question{.bytes = bytes, .told = {}};
+      // Asked again on this connection: what was passed on already is not passed on again.
+      if (const auto open = asked_.find(id); open != asked_.end() && open->second.bytes == bytes)
+        open->second.again = false;
+      else if (request.op != wire::ClientOp::kCancel)
+        asked_[id] = Question{.bytes = bytes, .told = {}};
       return *request.request_id;
     }
     if (steady_now() >= give_up) break;

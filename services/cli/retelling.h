@@ -1,8 +1,10 @@
-// An answer that may be told more than once, from its beginning: by a router that was asked again
-// after the connection was lost. Passes on what is new and checks that the rest is what was told
-// before. Pure; one request.
+// An answer that may be told more than once, from its beginning: by a router that was asked again,
+// on the same connection or after it was lost. Pieces of both tellings may come; where each belongs
+// is in its position. Passes on what is new and checks that the rest is what was told before. Pure;
+// one request.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,16 +15,18 @@ namespace foretoken::cli {
 
 class Retelling {
  public:
-  // The request was sent again: what comes from here on begins at the first token.
+  // The request was sent on a new connection: what comes from here on begins at the first token. It
+  // matters for routers that give no positions only.
   void begin_again();
   // What is new in a piece or a reply; nothing if a piece holds nothing new. An error where it
   // differs from what was told before. Errors pass as they are.
   std::optional<wire::ClientAnswer> news_in(wire::ClientAnswer answer);
 
  private:
-  // Whether `part` agrees; cuts what was told before from its front, and remembers the rest.
+  enum class Placed : std::uint8_t { kTaken, kDiffers, kBeyond };
+  // If `part` agrees, cuts what was told before from its front, and remembers the rest.
   template <class Part>
-  bool take(Part& part);
+  Placed take(Part& part);
 
   std::string text_;  // passed on so far
   std::vector<TokenId> token_ids_;

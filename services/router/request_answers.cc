@@ -74,7 +74,10 @@ wire::ReplyMetrics metrics_of(const RequestRow& row, std::uint32_t default_draft
 }  // namespace
 
 wire::ClientPiece next_piece(RequestId id, const RequestRow& row) {
-  wire::ClientPiece piece{.id = wire::hex_of(id), .text = row.text.substr(row.delivered_bytes)};
+  wire::ClientPiece piece{.id = wire::hex_of(id),
+                          .text = row.text.substr(row.delivered_bytes),
+                          .position = row.delivered_tokens,
+                          .offset = static_cast<std::uint32_t>(row.delivered_bytes)};
   const std::uint32_t from = row.delivered_tokens;
   const std::uint32_t until = std::max(from, row.texted);
   piece.token_ids.assign(row.output.begin() + from, row.output.begin() + until);
@@ -87,7 +90,11 @@ wire::ClientReply whole_reply(RequestId id,
                               const RequestRow& row,
                               wire::FinishReason reason,
                               std::uint32_t default_draft_len) {
-  wire::ClientReply reply{.id = wire::hex_of(id), .text = row.text, .token_ids = row.output};
+  wire::ClientReply reply{.id = wire::hex_of(id),
+                          .text = row.text,
+                          .token_ids = row.output,
+                          .position = 0,
+                          .offset = 0};
   reply.finish_reason = std::string(name_of(reason));
   if (row.stop_string)
     reply.stop_reason = *row.stop_string;
@@ -110,6 +117,8 @@ wire::ClientReply whole_reply(RequestId id,
 }
 
 wire::ClientReply without_pieces(wire::ClientReply whole, const RequestRow& row) {
+  whole.position = row.delivered_tokens;
+  whole.offset = static_cast<std::uint32_t>(row.delivered_bytes);
   whole.text.erase(0, row.delivered_bytes);
   whole.token_ids.erase(whole.token_ids.begin(), whole.token_ids.begin() + row.delivered_tokens);
   // A target may have left some out.

@@ -180,9 +180,9 @@ void RequestTable::take_back(RequestId id, const wire::ClientPiece& piece, TimeP
   const auto it = rows_.find(id);
   if (it == rows_.end()) return;
   Row& row = it->second;
-  row.delivered_bytes -= std::min(row.delivered_bytes, piece.text.size());
-  row.delivered_tokens -=
-      std::min(row.delivered_tokens, static_cast<std::uint32_t>(piece.token_ids.size()));
+  // Exactly to where it began: after a fresh beginning it may be of the telling before.
+  row.delivered_bytes = std::min<std::size_t>(row.delivered_bytes, piece.offset);
+  row.delivered_tokens = std::min(row.delivered_tokens, piece.position);
   if (row.client_refused_since == TimePoint{}) row.client_refused_since = now;
   wake_at(now + rules_.silence);
 }

@@ -245,5 +245,59 @@ TEST_F(LostConnection, ARequestThatLosesEveryRouterEnds) {
   EXPECT_EQ(error_from(std::get<wire::ClientError>(end)).code, ErrorCode::kUnavailable);
 }
 
+// One id asked twice on one connection: pieces of the first telling are under way before the second begins.
+struct SameConnection : LostConnection {
+  template <class Part>
+  static Part placed(Part part, std::uint32_t position, std::uint32_t offset) {
+    part.position = position;
+    part.offset = offset;
+    return part;
+  }
+};
+
+TEST_F(SameConnection, AskedAgainInTheMiddleItIsExactlyTheAnswer) {
+  Door door(bus().client);
+  Client client(bus());
+  const auto id = client.send(question, soon());
+  ASSERT_TRUE(id.ok());
+  (void)door.request(client);
+  door.answer(placed(piece(*id, " up", {1, 2}), 0, 0));
+  std::string text;
+  std::vector<TokenId> tokens;
+  const auto begin = client.receive(soon());
+  ASSERT_TRUE(begin && begin->ok());
+  text = std::get<wire::ClientPiece>(**begin).text;
+  tokens = std::get<wire::ClientPiece>(**begin).token_ids;
+  wire::ClientRequest again = question;
+  again.request_id = *id;
+  ASSERT_TRUE(client.send(again, soon()).ok());
+  (void)door.request(client);
+  door.answer(placed(piece(*id, "on a", {3}), 2, 3));
+  door.answer(placed(piece(*id, " upon a t", {1, 2, 3, 4}), 0, 0));
+  door.answer(placed(reply(*id, "ime", {5}), 4, 9));
+  const auto end = last_answer(client, text, tokens);
+  ASSERT_TRUE(std::holds_alternative<wire::ClientReply>(end));
+  EXPECT_EQ(std::get<wire::ClientReply>(end).position, 4U);
+  EXPECT_EQ(text, " upon a time");
+  EXPECT_EQ(tokens, (std::vector<TokenId>{1, 2, 3, 4, 5}));
+}
+
+TEST_F(SameConnection, WhatBeginsBehindWhatWeHaveIsNotTaken) {
+  Door door(bus().client);
+  Client client(bus());
+  const auto id = client.send(question, soon());
+  ASSERT_TRUE(id.ok());
+  (void)door.request(client);
+  door.answer(placed(piece(*id, "b", {2}), 1, 1));  // of a telling before this client asked
+  door.answer(placed(piece(*id, "ab", {1, 2}), 0, 0));
+  door.answer(placed(reply(*id, "d", {4}), 3, 3));
+  std::string text;
+  std::vector<TokenId> tokens;
+  const auto end = last_answer(client, text, tokens);
+  EXPECT_EQ(text, "ab");
+  ASSERT_TRUE(std::holds_alternative<wire::ClientError>(end)) << "token 3 never came";
+  EXPECT_EQ(std::get<wire::ClientError>(end).code, "internal");
+}
+
 }  // namespace
 }  // namespace foretoken::cli

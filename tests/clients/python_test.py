@@ -205,6 +205,86 @@ class LostConnection(unittest.TestCase):
                 client.generate("x")
 
 
+def placed(answer, position, offset):
+    """As routers that know of positions say it."""
+    return {**answer, "position": position, "offset": offset}
+
+
+class SameConnection(unittest.TestCase):
+    """One id asked more than once on one connection: what was under way of the telling before comes first."""
+
+    def read(self, script):
+        with played(script) as double, foretoken.Client(double.endpoint, timeout_s=PATIENCE) as client:
+            pieces = list(client.stream("x"))
+            return pieces, client.last_reply
+
+    def test_what_is_told_twice_is_kept_once(self):
+        def script(double):
+            peer, _, request = double.hear()
+            double.say(peer, **placed(piece(request, "On", [1]), 0, 0))
+            double.say(peer, **placed(piece(request, "ce ü", [2, 3]), 1, 2))
+            double.say(peer, **placed(piece(request, "Once ", [1, 2]), 0, 0))  # another asked, too: from the beginning
+            double.say(peer, **placed(piece(request, "üpo", [3, 4]), 2, 5))
+            double.say(peer, **placed(final(request, "n", [5]), 4, 9))
+
+        pieces, reply = self.read(script)
+        self.assertEqual(["On", "ce ü", "po", "n"], [each.text for each in pieces])
+        self.assertEqual([[1], [2, 3], [4], [5]], [each.token_ids for each in pieces])
+        self.assertEqual([0, 1, 3, 4], [each.position for each in pieces])
+        self.assertEqual(("Once üpon", [1, 2, 3, 4, 5]), (reply.text, reply.token_ids))
+        self.assertEqual([1, 2, 3, 4, 5], [entry["token_id"] for entry in reply.logprobs])
+
+    def test_pieces_of_a_telling_whose_beginning_went_elsewhere_are_not_taken(self):
+        def script(double):
+            peer, _, request = double.hear()
+            double.say(peer, **placed(piece(request, "ce", [2]), 1, 2))
+            double.say(peer, **placed(piece(request, "Once", [1, 2]), 0, 0))
+            double.say(peer, **placed(final(request, ""), 2, 4))
+
+        pieces, reply = self.read(script)
+        self.assertEqual((["Once"], "Once", [1, 2]), ([each.text for each in pieces], reply.text, reply.token_ids))
+
+    def test_another_text_or_a_missing_part_is_an_error_and_not_spliced_in(self):
+        for answers in ([(piece, "On", [1], 0, 0), (piece, "Xn", [1], 0, 0)], [(piece, "On", [1], 0, 0), (piece, "On", [9], 0, 0)],
+                        [(final, "ce", [2], 1, 2)]):
+            def script(double):
+                peer, _, request = double.hear()
+                for make, text, tokens, position, offset in answers:
+                    double.say(peer, **placed(make(request, text, tokens), position, offset))
+
+            with self.assertRaises(foretoken.ForetokenError) as refused:
+                self.read(script)
+            self.assertEqual("internal", refused.exception.code)
+
+    def test_a_stream_that_was_left_may_be_asked_again_under_its_id(self):
+        own = os.urandom(16)
+        ended = {"cancelled": lambda request: placed({**final(request, ""), "finish_reason": "cancelled"}, 2, 4),
+                 "too late": lambda request: {"id": hex_id(request), "done": True, "error": {
+                     "code": "not_found", "message": "none runs", "param": "request_id", "retry_after_ms": 0}}}
+        for name, answer_to_cancel in ended.items():
+            def script(double):
+                peer, _, request = double.hear()
+                double.say(peer, **placed(piece(request, "On", [1]), 0, 0))
+                for _ in range(2):  # left twice; all of it is under way when it is asked again
+                    self.assertEqual("cancel", double.hear()[2]["op"])
+                    again = double.hear()[2]
+                    self.assertEqual(request, again)
+                    double.say(peer, **placed(piece(request, "ce", [2]), 1, 2))
+                    if name == "too late":
+                        double.say(peer, **placed(final(request, "", []), 2, 4))
+                    double.say(peer, **answer_to_cancel(request))
+                    double.say(peer, **placed(piece(request, "Once", [1, 2]), 0, 0))
+                double.say(peer, **placed(final(request, ""), 2, 4))
+
+            with self.subTest(name), played(script) as double, foretoken.Client(double.endpoint, timeout_s=PATIENCE) as client:
+                for _ in range(2):
+                    stream = client.stream("x", request_id=own)
+                    self.assertIn(next(stream).text, ("On", "Once"))
+                    stream.close()
+                pieces = list(client.stream("x", request_id=own))
+                self.assertEqual((["Once"], [1, 2]), ([each.text for each in pieces], client.last_reply.token_ids))
+
+
 class SeveralAtOnce(unittest.TestCase):
     def test_asyncio_calls_get_their_own_answers_in_any_order(self):
         def script(double):

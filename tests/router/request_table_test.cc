@@ -405,6 +405,38 @@ TEST_F(RequestTableTest, TheSameIdJoinsTheRunningRequestAndIsToldFromTheBeginnin
   EXPECT_EQ(1u, table.size());
 }
 
+// Pieces of the first telling may still be on their way to the client: it places each by what it says.
+TEST_F(RequestTableTest, APieceSaysWhereItBegins) {
+  auto request = ask();
+  request.stream = true;
+  run_to_target(request);
+  const auto say = [&](const std::string& bytes, TokenId token, Position next, std::uint32_t offset) {
+    tokens(next - 1, {token});
+    text(next, bytes, offset);
+  };
+  say("ä", 20, 4, 0);
+  say("b", 21, 5, 2);
+  submit(request);  // a retry on the same connection
+  tokens(5, {22});
+  hear(kTarget, wire::Done{.reason = wire::FinishReason::kLength, .n_generated = 3});
+  text(6, "c", 3, true);
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> places;
+  for (const auto& piece : answers<wire::ClientPiece>())
+    places.emplace_back(piece.position, piece.offset);
+  EXPECT_EQ((std::vector<std::pair<std::uint32_t, std::uint32_t>>{{0, 0}, {1, 2}, {0, 0}}), places);
+  const auto replies = answers<wire::ClientReply>();
+  ASSERT_EQ(1u, replies.size());
+  EXPECT_EQ(2u, replies[0].position);
+  EXPECT_EQ(3u, replies[0].offset) << "bytes, not characters";
+  EXPECT_EQ("c", replies[0].text);
+  submit(request);
+  const auto kept = answers<wire::ClientReply>();
+  ASSERT_EQ(1u, kept.size());
+  EXPECT_EQ(0u, kept[0].position);
+  EXPECT_EQ(0u, kept[0].offset);
+  EXPECT_EQ("äbc", kept[0].text);
+}
+
 TEST_F(RequestTableTest, AFinishedRequestIsAnsweredAgainForAMinute) {
   run_to_target();
   tokens(3, {20});

@@ -468,7 +468,7 @@ TEST(ClientCodec, RoundTripsAnswers) {
     reply.stop_reason = reason;
     expect_round_trip(reply);
   }
-  expect_round_trip(ClientPiece{"id", false, 0, "text", {4}, 1, {}});
+  expect_round_trip(ClientPiece{"id", false, 0, "text", {4}, 1, {}, 7, 30});
   expect_round_trip(client_error({1, 2}, {ErrorCode::kQueueFull, "full", ""}, 100));
   StatusReply status;
   status.models = {"demo"};

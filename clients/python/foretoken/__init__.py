@@ -54,12 +54,13 @@ class ForetokenTimeout(ForetokenError):
 
 @dataclass
 class Piece:
-    """A part of a streamed answer. `accepted` of its tokens had been guessed ahead."""
+    """A part of a streamed answer. `accepted` of its tokens had been guessed ahead; `position` tokens came before it."""
 
     text: str
     token_ids: list[int]
     accepted: int = 0
     logprobs: list[dict] = field(default_factory=list)
+    position: int = 0
 
 
 @dataclass
@@ -175,8 +176,15 @@ def is_last(answer: dict[str, Any]) -> bool:
     return bool(answer.get("done", True))
 
 
+def answers_a_cancel(answer: dict[str, Any]) -> bool:
+    """Each cancel gets one: the request's end, or an error because none of that id runs."""
+    error = answer.get("error") or {}
+    return answer.get("finish_reason") == "cancelled" or (error.get("code"), error.get("param")) == ("not_found", "request_id")
+
+
 def piece_of(answer: dict[str, Any]) -> Piece:
-    return Piece(answer["text"], list(answer["token_ids"]), answer.get("accepted", 0), answer.get("logprobs", []))
+    return Piece(answer["text"], list(answer["token_ids"]), answer.get("accepted", 0), answer.get("logprobs", []),
+                 answer.get("position") or 0)
 
 
 class _Stream:
@@ -208,13 +216,19 @@ class _Exchange:
         self.wake = wake
         self.answers: deque[dict[str, Any]] = deque()
         self.done = False
-        self._had = (0, 0)   # characters and tokens that came
-        self._skip = (0, 0)  # of those, how many come again
+        # Requests of this id were left and cancelled: what comes before the answers to that is theirs.
+        self.cancels_unanswered = 0
+        self._text, self._tokens = bytearray(), []  # that came
+        self._told = (0, 0)  # bytes and tokens told since it was last asked; of routers that give no positions
 
     def asked_again(self) -> None:
-        self._skip = self._had
+        self._told = (0, 0)
+        self.cancels_unanswered = 0
 
     def take(self, answer: dict[str, Any]) -> None:
+        if self.cancels_unanswered:
+            self.cancels_unanswered -= answers_a_cancel(answer)
+            return
         self.done = is_last(answer)
         if "error" not in answer and not self._cut(answer):
             return
@@ -227,19 +241,35 @@ class _Exchange:
         self.wake()
 
     def _cut(self, answer: dict[str, Any]) -> bool:
-        """Takes away what came before the connection broke; false if nothing is left of a piece."""
-        text, tokens = answer.get("text") or "", answer.get("token_ids") or []
-        chars, count = min(self._skip[0], len(text)), min(self._skip[1], len(tokens))
-        self._skip = self._skip[0] - chars, self._skip[1] - count
-        self._had = self._had[0] + len(text) - chars, self._had[1] + len(tokens) - count
-        if not chars and not count:
+        """Takes away what has come before; false if nothing is left of a piece. Told again is told from the beginning."""
+        text, tokens = (answer.get("text") or "").encode(), answer.get("token_ids") or []
+        offset, position = answer.get("offset"), answer.get("position")
+        if offset is None or position is None:
+            offset, position = self._told
+            self._told = offset + len(text), position + len(tokens)
+        had_bytes, had_tokens = len(self._text) - offset, len(self._tokens) - position
+        if had_bytes < 0 or had_tokens < 0:  # of a telling before this one, whose beginning is not ours
+            if self.done:
+                self._fail(answer, "a part of the answer is missing")
+            return self.done
+        n_bytes, n_tokens = min(had_bytes, len(text)), min(had_tokens, len(tokens))
+        if self._text[offset:offset + n_bytes] != text[:n_bytes] or self._tokens[position:position + n_tokens] != tokens[:n_tokens]:
+            self._fail(answer, "the request asked again began with another text")
             return True
-        answer.update(text=text[chars:], token_ids=tokens[count:])
+        self._text += text[n_bytes:]
+        self._tokens += tokens[n_tokens:]
+        if not n_bytes and not n_tokens:
+            return True
+        answer.update(text=text[n_bytes:].decode(), token_ids=tokens[n_tokens:], position=position + n_tokens)
         if "logprobs" in answer:
-            answer["logprobs"] = answer["logprobs"][count:]
+            answer["logprobs"] = answer["logprobs"][n_tokens:]
         if "accepted" in answer:
-            answer["accepted"] = min(answer["accepted"], len(tokens) - count)
+            answer["accepted"] = min(answer["accepted"], len(tokens) - n_tokens)
         return self.done or bool(answer["text"] or answer["token_ids"])
+
+    def _fail(self, answer: dict[str, Any], message: str) -> None:
+        answer.update(error_answer("internal", message))
+        self.done = True
 
     def expired(self) -> "ForetokenTimeout":
         return ForetokenTimeout("deadline_exceeded", f"no answer within {self.timeout_s} s")
@@ -258,7 +288,7 @@ class _Connection:
         # As a key file has them, or as pyzmq does.
         self._curve = curve and [key.encode() if isinstance(key, str) else key for key in curve]
         self._under_way: dict[str, _Exchange] = {}
-        self._left: OrderedDict[str, None] = OrderedDict()
+        self._left: OrderedDict[str, int] = OrderedDict()  # how many cancels of each are unanswered
         self._socket: Any = None
         self._closed = False
         self.last_reply: Optional[Reply] = None  # of the last stream that was read to its end
@@ -266,7 +296,7 @@ class _Connection:
 
     def cancel(self, request_id: Union[bytes, str]) -> None:
         """Ends a request, which is answered with what it has."""
-        self._remember_left(id_text(request_id))
+        self._remember_left(id_text(request_id), cancels=1)
         self._send(msgpack.packb({"request_id": request_id, "op": "cancel"}))
 
     def close(self) -> None:
@@ -287,6 +317,7 @@ class _Connection:
         self._established, self._opened_at = False, time.monotonic()
         self._socket = socket
         socket.connect(self._endpoint)
+        self._left = OrderedDict.fromkeys(self._left, 0)  # nothing of the connection before comes any more
         for exchange in self._under_way.values():
             exchange.asked_again()
             socket.send(exchange.data)
@@ -309,7 +340,7 @@ class _Connection:
         if exchange.id in self._under_way:
             raise ForetokenError("invalid_value", "this client has a request of this id under way", "request_id")
         self._turn()  # a connection may have broken since the last request
-        self._left.pop(exchange.id, None)
+        exchange.cancels_unanswered = self._left.pop(exchange.id, 0)
         self._under_way[exchange.id] = exchange
         self._send(exchange.data)
         return exchange
@@ -318,12 +349,12 @@ class _Connection:
         self._under_way.pop(exchange.id, None)
         if exchange.done:
             return
-        self._remember_left(exchange.id)
+        self._remember_left(exchange.id, cancels=exchange.cancels_unanswered)
         if cancel:
             self.cancel(exchange.id)
 
-    def _remember_left(self, request_id: str) -> None:
-        self._left[request_id] = None
+    def _remember_left(self, request_id: str, cancels: int) -> None:
+        self._left[request_id] = self._left.get(request_id, 0) + cancels
         if len(self._left) > MAX_LEFT_IDS:
             self._left.popitem(last=False)
 
@@ -357,6 +388,8 @@ class _Connection:
     def _take(self, answer: dict[str, Any]) -> None:
         answer_id = answer.get("id") or ""
         exchange = self._under_way.get(answer_id)
+        if self._left.get(answer_id) and answers_a_cancel(answer) and not (exchange and exchange.cancels_unanswered):
+            self._left[answer_id] -= 1
         if exchange is None and "error" in answer and answer_id not in self._left and len(self._under_way) == 1:
             exchange = next(iter(self._under_way.values()))  # the router could not read the id of what it refuses
         if exchange is not None and not exchange.done:
