@@ -215,6 +215,16 @@ struct BusSection {
   }
 };
 
+struct RouterSection {
+  std::string default_model;
+
+  template <class Self, class Visitor>
+  static void fields(Self& s, Visitor&& v) {
+    v("default_model", s.default_model, anything(),
+      "the model of requests that name none; \"\" = the only one there is, and with several an error");
+  }
+};
+
 struct LogSection {
   std::string level = "info";
   std::string format = "auto";
@@ -236,6 +246,7 @@ struct Config {
   TargetSection target;
   DraftSection draft;
   BusSection bus;
+  RouterSection router;
   LogSection log;
 
   template <class Self, class Visitor>
@@ -247,6 +258,7 @@ struct Config {
     v("target", c.target, "the service that writes the text");
     v("draft", c.draft, "the service that guesses ahead");
     v("bus", c.bus, "how services find one another");
+    v("router", c.router, "the service that clients ask");
     v("log", c.log, "what is written to standard error");
   }
 };

@@ -1,6 +1,7 @@
 #include "services/router/placement.h"
 
 #include <algorithm>
+#include <set>
 #include <tuple>
 
 namespace foretoken {
@@ -21,8 +22,31 @@ auto target_rank(const Worker& worker) {
 }  // namespace
 
 bool answers_to(const wire::Hello& hello, std::string_view model) {
-  return model.empty() || model == hello.model_name ||
+  return model == hello.model_name ||
          std::find(hello.aliases.begin(), hello.aliases.end(), model) != hello.aliases.end();
+}
+
+Result<std::optional<std::string>> model_of_request_without(
+    std::span<const wire::Hello* const> models, const std::string& configured) {
+  if (!configured.empty()) return std::optional(configured);
+  if (models.empty()) return std::optional<std::string>();
+  const bool is_one = std::all_of(models.begin(), models.end(), [&](const wire::Hello* model) {
+    return can_continue(*models.front(), *model) &&
+           models.front()->fingerprints.text == model->fingerprints.text;
+  });
+  if (is_one) return std::optional(models.front()->model_name);
+  return Error{ErrorCode::kInvalidValue,
+               "several models are served, or were a moment ago: " + names_of(models) +
+                   "; a request must name one, or router.default_model must be set",
+               "model"};
+}
+
+std::string names_of(std::span<const wire::Hello* const> models) {
+  std::set<std::string> names;
+  for (const wire::Hello* model : models) names.insert(model->model_name);
+  std::string list;
+  for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
+  return list;
 }
 
 std::optional<WorkerId> place_target(std::span<const Worker* const> targets, const Need& need) {
@@ -38,17 +62,19 @@ std::optional<WorkerId> place_target(std::span<const Worker* const> targets, con
 }
 
 std::optional<WorkerId> place_tokenizer(std::span<const Worker* const> tokenizers,
-                                        Fingerprint vocabulary,
+                                        const wire::Fingerprints& wanted,
                                         std::optional<WorkerId> not_this) {
   const Worker* best = nullptr;
+  const auto fits = [](Fingerprint asked, Fingerprint has) { return asked == 0 || asked == has; };
   const auto rank = [](const Worker& w) { return std::tuple(w.n_placed, w.load.active, w.id); };
   for (const Worker* tokenizer : tokenizers) {
-    if (vocabulary != 0 && tokenizer->hello.fingerprints.vocabulary != vocabulary) continue;
+    const wire::Fingerprints& has = tokenizer->hello.fingerprints;
+    if (!fits(wanted.vocabulary, has.vocabulary) || !fits(wanted.text, has.text)) continue;
     if (tokenizer->id == not_this) continue;
     if (best == nullptr || rank(*tokenizer) < rank(*best)) best = tokenizer;
   }
   // The only one is better than none, even if it failed us a moment ago.
-  if (best == nullptr && not_this) return place_tokenizer(tokenizers, vocabulary, std::nullopt);
+  if (best == nullptr && not_this) return place_tokenizer(tokenizers, wanted, std::nullopt);
   return best == nullptr ? std::nullopt : std::optional(best->id);
 }
 

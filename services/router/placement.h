@@ -4,7 +4,11 @@
 
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
+
+#include "common/base/result.h"
 
 #include "services/router/pool.h"
 
@@ -12,23 +16,30 @@ namespace foretoken {
 
 // What a request needs of its target.
 struct Need {
-  std::string_view model;  // as the client asked; empty = any
+  std::string_view model;  // a name or an alias
   const wire::Hello* like =
       nullptr;  // a migration: only targets that continue with the same tokens
   std::span<const WorkerId> not_these = {};  // those that have just refused
 };
 
-// True for the model's name, one of its aliases, or no name at all.
+// True for the model's name and its aliases.
 bool answers_to(const wire::Hello& hello, std::string_view model);
+
+// The name that a request without one means: the configured one, or that of the only model there
+// is. Nothing: no target is known yet. An error with all names: there are several.
+Result<std::optional<std::string>> model_of_request_without(
+    std::span<const wire::Hello* const> models, const std::string& configured);
+// Their names, each once, joined by commas.
+std::string names_of(std::span<const wire::Hello* const> models);
 
 // Among ready targets that fit: fewest queued tokens (placed ones included), then the emptiest,
 // then the lowest id, so that equal facts give equal choices. Nothing: none fits now.
 std::optional<WorkerId> place_target(std::span<const Worker* const> targets, const Need& need);
 
-// A ready tokenizer of the wanted vocabulary (0: any), the one with the fewest streams. `preferred`
-// keeps its place if it is ready.
+// A ready tokenizer of the wanted vocabulary and text (0: any), the one with the fewest streams; not
+// the one that has just failed, if there is another.
 std::optional<WorkerId> place_tokenizer(std::span<const Worker* const> tokenizers,
-                                        Fingerprint vocabulary,
+                                        const wire::Fingerprints& wanted,
                                         std::optional<WorkerId> not_this);
 
 }  // namespace foretoken

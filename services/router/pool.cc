@@ -1,6 +1,8 @@
 #include "services/router/pool.h"
 
 #include <algorithm>
+#include <set>
+#include <string_view>
 
 #include "common/wire/client_codec.h"
 
@@ -48,6 +50,9 @@ std::string why_not_served(const wire::Hello& tokenizer, const wire::Hello& targ
   if (tokenizer.fingerprints.vocabulary != target.fingerprints.vocabulary)
     return differ("the vocabularies", tokenizer, tokenizer.fingerprints.vocabulary, target,
                   target.fingerprints.vocabulary);
+  if (tokenizer.fingerprints.text != target.fingerprints.text)
+    return differ("the tokenizer files or chat templates", tokenizer, tokenizer.fingerprints.text,
+                  target, target.fingerprints.text);
   return {};
 }
 
@@ -56,6 +61,80 @@ bool can_continue(const wire::Hello& target, const wire::Hello& other) {
          target.fingerprints.numerics == other.fingerprints.numerics &&
          target.fingerprints.vocabulary == other.fingerprints.vocabulary &&
          target.noise_version == other.noise_version;
+}
+
+std::string why_not_one_model(const wire::Hello& target, const wire::Hello& other) {
+  const auto names_of = [](const wire::Hello& hello) {
+    std::vector<std::string> names = hello.aliases;
+    names.insert(names.begin(), hello.model_name);
+    return names;
+  };
+  const auto theirs = names_of(other);
+  std::string shared;
+  for (const std::string& name : names_of(target))
+    if (shared.empty() && std::find(theirs.begin(), theirs.end(), name) != theirs.end())
+      shared = name;
+  if (shared.empty()) return {};
+  const auto shown = [](const wire::Hello& hello) {
+    return hello.name + " (model " + wire::hex_of(hello.fingerprints.model) + ", numerics " +
+           wire::hex_of(hello.fingerprints.numerics) + ")";
+  };
+  const std::string both = "the name \"" + shared + "\" means one model, and " + shown(target) +
+                           " and " + shown(other) + " differ";
+  const std::string advice = "; give one of them another model.name and model.alias";
+  if (!can_continue(target, other)) return both + advice;
+  if (target.fingerprints.text != other.fingerprints.text)
+    return both + " in their tokenizer files or chat templates" + advice;
+  if (target.end_tokens != other.end_tokens)
+    return both + " in their end tokens (generation_config.json)" + advice;
+  if (target.sampling != other.sampling)
+    return both + " in how a request samples that does not say (generation_config.json)" + advice;
+  return {};
+}
+
+bool Pool::holds_names(const Worker& worker, TimePoint now) const {
+  return worker.hello.role == wire::Role::kTarget &&
+         (worker.state != WorkerState::kLost ||
+          now - worker.last_heard <= kPatiencesHeld * patience_);
+}
+
+std::string Pool::why_names_are_taken(WorkerId id,
+                                      const wire::Hello& hello,
+                                      TimePoint now) const {
+  if (hello.role != wire::Role::kTarget) return {};
+  for (const auto& [other_id, other] : workers_) {
+    if (other_id == id || !holds_names(other, now)) continue;  // a new life replaces its former one
+    if (auto why = why_not_one_model(hello, other.hello); !why.empty()) return why;
+  }
+  return {};
+}
+
+void Pool::remember_model(const Worker& worker) {
+  if (worker.hello.role != wire::Role::kTarget) return;
+  if (former_models_.size() >= kMaxWorkers) former_models_.erase(former_models_.begin());
+  former_models_[worker.hello.model_name] = {worker.hello, worker.last_heard};
+}
+
+std::vector<const wire::Hello*> Pool::models(TimePoint now) const {
+  std::vector<const wire::Hello*> list;
+  std::set<std::string_view> names;
+  for (const auto& [id, worker] : workers_) {
+    if (worker.hello.role != wire::Role::kTarget || worker.state == WorkerState::kLost) continue;
+    list.push_back(&worker.hello);
+    names.insert(worker.hello.model_name);
+  }
+  // A name that passed on means the new model alone.
+  for (const auto& [id, worker] : workers_)
+    if (worker.hello.role == wire::Role::kTarget && worker.state == WorkerState::kLost &&
+        !names.contains(worker.hello.model_name))
+      list.push_back(&worker.hello);
+  for (const auto& [name, former] : former_models_)
+    if (now - former.last_heard <= kPatiencesHeld * patience_ && !names.contains(name))
+      list.push_back(&former.hello);
+  std::stable_sort(list.begin(), list.end(), [](const wire::Hello* a, const wire::Hello* b) {
+    return a->model_name < b->model_name;
+  });
+  return list;
 }
 
 bool Pool::is_among(const Lives& lives, WorkerId id, Incarnation incarnation) {
@@ -104,10 +183,13 @@ Pool::Arrival Pool::hello(const wire::Header& header,
   if (it == workers_.end() && workers_.size() >= kMaxWorkers)
     return {.code = ErrorCode::kQueueFull,
             .message = "already " + std::to_string(kMaxWorkers) + " workers"};
+  if (auto why = why_names_are_taken(header.sender, hello, now); !why.empty())
+    return {.code = ErrorCode::kIncompatible, .message = std::move(why)};
 
   Arrival arrival{.accepted = true, .is_new = true};
   if (it != workers_.end() && it->second.incarnation != header.incarnation) {
     arrival.replaced = it->second.state != WorkerState::kLost;
+    remember_model(it->second);
     remember(replaced_, header.sender, it->second.incarnation);
   }
   workers_[header.sender] = Worker{.id = header.sender,
@@ -150,6 +232,7 @@ bool Pool::end(WorkerId id, Incarnation incarnation) {
   Worker* worker = find(id);
   if (worker == nullptr || worker->incarnation != incarnation) return false;
   remember(left_, id, incarnation);
+  remember_model(*worker);
   workers_.erase(id);
   return true;
 }
@@ -173,6 +256,9 @@ void Pool::listened(TimePoint heard_until) {
 
 std::vector<Pool::Loss> Pool::expire(TimePoint now) {
   std::vector<Loss> lost;
+  std::erase_if(former_models_, [&](const auto& entry) {
+    return now - entry.second.last_heard > kPatiencesHeld * patience_;
+  });
   for (auto it = workers_.begin(); it != workers_.end();) {
     Worker& worker = it->second;
     if (worker.state == WorkerState::kLost) {

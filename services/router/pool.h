@@ -42,6 +42,9 @@ std::string why_not_paired(const wire::Hello& target, const wire::Hello& draft);
 std::string why_not_served(const wire::Hello& tokenizer, const wire::Hello& target);
 // The same request may go on at `other`: equal model and numerics, so equal tokens.
 bool can_continue(const wire::Hello& target, const wire::Hello& other);
+// Two targets that share a name, or an alias, must answer equal requests with equal text: tokens as
+// above, and what a request gets that does not say. Empty: they do, or share no name.
+std::string why_not_one_model(const wire::Hello& target, const wire::Hello& other);
 
 class Pool {
  public:
@@ -96,19 +99,36 @@ class Pool {
   // Ready ones: alive and taking new work.
   std::vector<const Worker*> ready(wire::Role role) const;
 
+  // What targets serve or just served, by model name. One that was lost counts until it is forgotten
+  // and one that left for a while: it may be restarting, and requests that mean it are not for the
+  // others. Valid until the next call that changes the pool.
+  std::vector<const wire::Hello*> models(TimePoint now) const;
+
  private:
   static constexpr std::size_t kRememberedLives = 16;
   static constexpr std::size_t kMaxWorkers = 1024;
+  // A target that was lost holds its names for so many patiences: it may be back in a moment.
+  static constexpr int kPatiencesHeld = 30;
   using Lives = std::map<WorkerId, std::deque<Incarnation>>;
   static bool is_among(const Lives& lives, WorkerId id, Incarnation incarnation);
   static void remember(Lives& lives, WorkerId id, Incarnation incarnation);
 
   static void is_heard(Worker& worker, TimePoint now);
   Duration probe_after() const { return patience_ * 3 / 8; }
+  bool holds_names(const Worker& worker, TimePoint now) const;
+  // Why this target may not have the names it wants; empty if it may.
+  std::string why_names_are_taken(WorkerId id, const wire::Hello& hello, TimePoint now) const;
+  void remember_model(const Worker& worker);
+
+  struct FormerModel {
+    wire::Hello hello;
+    TimePoint last_heard{};
+  };
 
   Duration patience_;
   TimePoint listened_until_{};
   std::map<WorkerId, Worker> workers_;
+  std::map<std::string, FormerModel> former_models_;  // of lives that ended, by name
   Lives left_;      // said goodbye: a hello of theirs that comes late revives nobody
   Lives replaced_;  // may return once whoever replaced them is gone
 };

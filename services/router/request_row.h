@@ -42,7 +42,7 @@ struct RequestRow {
   std::optional<WorkerId> tokenizer, target;
   std::vector<WorkerId> refused_by;         // since it was last placed or told to wait
   std::optional<wire::Hello> target_hello;  // of the first one: where else it may go on
-  Fingerprint vocabulary = 0;
+  wire::Fingerprints encoding;              // vocabulary and text of the tokenizer it needs
   WorkerQuestion to_tokenizer, to_target;
   std::uint32_t migrations = 0;
   std::optional<wire::Busy> refusal;

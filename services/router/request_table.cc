@@ -111,24 +111,37 @@ void RequestTable::submit(const Peer& peer,
                                                 : std::chrono::milliseconds(request.timeout_ms));
   row.request = std::move(request);
   if (!row.request.has_seed) row.request.params.seed = seed_of(id);
-  if (const auto error = no_such_model(row))
-    return refuse(error->code, error->message, error->param, 0);
+  if (auto settled = settle_model(row, now); !settled.ok())
+    return refuse(settled.error().code, settled.error().message, settled.error().param, 0);
   ++per_client_[connection_of(peer)];
   ++counters_.accepted;
   wake_at(row.deadline);
+  if (now < registered_at_) wake_at(registered_at_);
   encode(id, rows_.emplace(id, std::move(row)).first->second, now, out);
 }
 
-std::optional<Error> RequestTable::no_such_model(const Row& row) const {
-  const auto targets = pool_.alive(wire::Role::kTarget);
-  if (targets.empty()) return std::nullopt;  // it may be about to come
-  std::string names;
-  for (const Worker* target : targets) {
-    if (answers_to(target->hello, row.request.model)) return std::nullopt;
-    names += (names.empty() ? "" : ", ") + target->hello.model_name;
+Result<void> RequestTable::settle_model(Row& row, TimePoint now) const {
+  const auto models = pool_.models(now);
+  if (row.request.model.empty()) {
+    auto meant = model_of_request_without(models, rules_.default_model);
+    if (!meant.ok()) return meant.error();
+    if (!*meant) return {};  // a target may be about to come
+    row.request.model = **meant;
   }
-  return Error{ErrorCode::kModelNotFound,
-               "model \"" + row.request.model + "\" is not served; there is " + names, "model"};
+  const bool is_known =
+      models.empty() || std::any_of(models.begin(), models.end(), [&](const wire::Hello* model) {
+        return answers_to(*model, row.request.model);
+      });
+  if (is_known || now < registered_at_) return {};
+  return Error{ErrorCode::kModelNotFound, not_served(row, models), "model"};
+}
+
+std::string RequestTable::not_served(const Row& row,
+                                     std::span<const wire::Hello* const> models) const {
+  const std::string& model = row.request.model;
+  return "model \"" + model + "\"" +
+         (model == rules_.default_model ? " (router.default_model)" : "") +
+         " is not served; there is " + names_of(models);
 }
 
 // The client lost its answer and asks again: from now on it is told, from the beginning.
@@ -237,14 +250,18 @@ void RequestTable::assign_target(Row& row, std::optional<WorkerId> to) {
 void RequestTable::encode(RequestId id, Row& row, TimePoint now, Actions& out) {
   const auto failed_us = row.to_tokenizer.open ? row.tokenizer : std::nullopt;
   ask_again(row.to_tokenizer, now);
+  if (row.request.model.empty())
+    if (auto settled = settle_model(row, now); !settled.ok())
+      return fail(id, settled.error(), 0, now, out);
   const auto targets = pool_.alive(wire::Role::kTarget);
   const auto it = std::find_if(targets.begin(), targets.end(), [&](const Worker* w) {
     return answers_to(w->hello, row.request.model);
   });
   if (it == targets.end()) return;  // nobody to write an answer yet
-  row.vocabulary = (*it)->hello.fingerprints.vocabulary;
+  const wire::Fingerprints& of_target = (*it)->hello.fingerprints;
+  row.encoding = {.vocabulary = of_target.vocabulary, .text = of_target.text};
   assign_tokenizer(row,
-                   place_tokenizer(pool_.ready(wire::Role::kTokenizer), row.vocabulary, failed_us));
+                   place_tokenizer(pool_.ready(wire::Role::kTokenizer), row.encoding, failed_us));
   if (!row.tokenizer) return;
   const wire::ClientRequest& request = row.request;
   wire::Encode message{.kind = request.prompt_kind,
@@ -301,8 +318,9 @@ void RequestTable::place(RequestId id, Row& row, TimePoint now, Actions& out) {
     return ask_again(row.to_target, now);
   }
   const wire::Hello& hello = pool_.find(*chosen)->hello;
-  if (hello.fingerprints.vocabulary !=
-      row.vocabulary) {  // another model behind the same name has come
+  if (hello.fingerprints.vocabulary != row.encoding.vocabulary ||
+      (!row.target_hello && hello.fingerprints.text != row.encoding.text)) {
+    // Another model behind the same name has come.
     row.phase = Phase::kEncoding;
     return encode(id, row, now, out);
   }
@@ -362,7 +380,7 @@ void RequestTable::replay(RequestId id, Row& row, TimePoint now, Actions& out) {
   ask_again(row.to_tokenizer, now);
   const auto failed_us = row.tokenizer;
   assign_tokenizer(row,
-                   place_tokenizer(pool_.ready(wire::Role::kTokenizer), row.vocabulary, failed_us));
+                   place_tokenizer(pool_.ready(wire::Role::kTokenizer), row.encoding, failed_us));
   row.decoding = 0;
   row.final_sent = false;
   if (row.tokenizer) decode(id, row, now, out);
@@ -609,17 +627,27 @@ void RequestTable::tick_row(RequestId id, Row& row, TimePoint now, Actions& out)
                   " ms (timeout_ms, limits.request_timeout_s)"},
         0, now, out);
   }
+  const bool waits_for_model = row.phase == Phase::kEncoding && !row.tokenizer;
+  if (waits_for_model && row.arrived < registered_at_ && now >= registered_at_)
+    if (auto settled = settle_model(row, now); !settled.ok())
+      return fail(id, settled.error(), 0, now, out);
   // No service could take it for a while: an error soon, and not at its deadline. One that was lost
   // not long ago may be loading its model again.
   const bool never_placed =
       row.output.empty() && (row.phase == Phase::kEncoding || row.phase == Phase::kPlacing);
   if (never_placed && now >= row.waiting_since + rules_.first_placement && !may_return(row)) {
-    const bool no_tokenizer =
-        row.phase == Phase::kEncoding && !pool_.alive(wire::Role::kTarget).empty();
+    if (auto settled = settle_model(row, now); !settled.ok())  // it was waited for, and is not there
+      return fail(id, settled.error(), 0, now, out);
+    const auto targets = pool_.alive(wire::Role::kTarget);
+    const bool has_target = std::any_of(targets.begin(), targets.end(), [&](const Worker* target) {
+      return answers_to(target->hello, row.request.model);
+    });
+    const bool no_tokenizer = row.phase == Phase::kEncoding && has_target;
     return fail(id,
                 Error{ErrorCode::kUnavailable,
-                      no_tokenizer ? "no tokenizer of the model's vocabulary answers"
-                                   : "no target is there to answer"},
+                      no_tokenizer ? "no tokenizer of the model's vocabulary and chat template answers"
+                      : targets.empty() ? "no target is there to answer"
+                                        : "no target of model \"" + row.request.model + "\" answers"},
                 1000, now, out);
   }
   if (row.client_refused_since != TimePoint{} && row.delivered_bytes == row.text.size())
@@ -652,6 +680,7 @@ void RequestTable::tick_row(RequestId id, Row& row, TimePoint now, Actions& out)
   if (const auto still = rows_.find(id); still != rows_.end()) {
     const Row& left = still->second;
     wake_at(left.deadline + (left.target ? rules_.deadline_grace : Duration{0}));
+    if (now < registered_at_) wake_at(registered_at_);
     if (left.output.empty() && (left.phase == Phase::kEncoding || left.phase == Phase::kPlacing))
       wake_at(std::max(now + rules_.silence, left.waiting_since + rules_.first_placement));
     if (left.to_tokenizer.open) wake_at(left.to_tokenizer.again);

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <variant>
@@ -28,6 +29,7 @@ struct RequestRules {
   std::size_t max_requests = 272;     // limits.max_running + limits.max_waiting
   std::size_t max_per_client = 1024;  // unanswered requests of one connection
   FinishedReplies::Limits finished;
+  std::string default_model;  // router.default_model: of requests that name none
   std::uint32_t default_draft_len = 4;
   std::uint32_t max_migrations = 3;
   Duration timeout = std::chrono::seconds(600);  // limits.request_timeout_s
@@ -39,6 +41,7 @@ struct RequestRules {
   Duration deadline_grace =
       std::chrono::milliseconds(500);  // the target ends a late request itself; then we do
   Duration first_placement = std::chrono::seconds(15);  // for services that are still starting
+  Duration registration{};  // after begin(): a model that is not known yet may be about to register
   Duration stalled_client = std::chrono::seconds(30);
 };
 
@@ -70,6 +73,8 @@ class RequestTable {
   RequestTable(const RequestRules& rules, Pool& pool)
       : rules_(rules), pool_(pool), finished_(rules.finished) {}
 
+  // The router starts to listen now.
+  void begin(TimePoint now) { registered_at_ = now + rules_.registration; }
   // A checked request under its id. `content` is a hash of all that was asked: the same id with
   // other content is an error.
   void submit(const Peer& peer,
@@ -125,7 +130,9 @@ class RequestTable {
   void migrate(RequestId id, Row& row, TimePoint now, Actions& out);
   Result<void> fit(Row& row, const wire::Hello& target);
   bool may_return(const Row& row) const;
-  std::optional<Error> no_such_model(const Row& row) const;
+  // The model is settled once: a request that names none means what it would mean when it came.
+  Result<void> settle_model(Row& row, TimePoint now) const;
+  std::string not_served(const Row& row, std::span<const wire::Hello* const> models) const;
 
   void on_encoded(RequestId id, Row& row, wire::Encoded encoded, TimePoint now, Actions& out);
   void on_tokens(RequestId id, Row& row, const wire::Tokens& tokens, TimePoint now, Actions& out);
@@ -157,6 +164,7 @@ class RequestTable {
   FinishedReplies finished_;
   std::map<Peer, std::size_t> per_client_;
   TimePoint next_due_ = TimePoint::max();
+  TimePoint registered_at_{};  // by then every service that runs has said hello
   Counters counters_;
 };
 

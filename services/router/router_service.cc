@@ -22,6 +22,9 @@ constexpr Duration kFlushAgain = std::chrono::milliseconds(2);
 constexpr Duration kAnswerAgain = std::chrono::milliseconds(50);
 constexpr std::size_t kMaxQuestions = 64;
 constexpr std::uint64_t kLongTurnUs = 2'000'000;  // people are told of a turn that lasts longer
+constexpr std::size_t kMaxRefused = 64;
+constexpr Duration kRefusedShown = std::chrono::seconds(15);  // a refused worker asks every 5 s
+constexpr Duration kRegistration = std::chrono::seconds(3);  // workers notice a new router by then
 
 std::string_view state_name(const Worker& worker) {
   switch (worker.state) {
@@ -46,6 +49,8 @@ RouterServiceOptions router_options(const Config& config, const std::string& nam
   options.rules.max_requests = std::size_t{config.limits.max_running} + config.limits.max_waiting;
   options.rules.default_draft_len = config.speculation.draft_len;
   options.rules.timeout = std::chrono::seconds(config.limits.request_timeout_s);
+  options.rules.default_model = config.router.default_model;
+  options.rules.registration = kRegistration;
   return options;
 }
 
@@ -57,11 +62,12 @@ RouterService::RouterService(const RouterServiceOptions& options,
       metrics_(metrics),
       pool_(4 * options.heartbeat),
       table_(options.rules, pool_),
-      token_questions_(pool_) {}
+      token_questions_(pool_, {.default_model = options.rules.default_model}) {}
 
 void RouterService::start(Bus& bus) {
   bus_ = &bus;
   started_ = bus.now();
+  table_.begin(started_);
   worker_socket_ = bus.bind(options_.router, Door::kInternal);
   client_socket_ = bus.bind(options_.client, Door::kClient);
   log_info("taking clients and workers",
@@ -242,6 +248,23 @@ wire::StatusReply RouterService::status_reply(RequestId id, TimePoint now) const
                                            ? std::string()
                                            : load.links});
   }
+  for (const auto& [refused, what] : refused_) {
+    const auto has_its_name = [&](const Worker* worker) {
+      return worker->hello.name == what.hello.name && worker->state != WorkerState::kLost;
+    };
+    const auto all = pool_.all();
+    if (now - what.at > kRefusedShown || std::any_of(all.begin(), all.end(), has_its_name)) continue;
+    std::erase_if(reply.services,
+                  [&](const wire::ServiceStatus& s) { return s.name == what.hello.name; });
+    reply.services.push_back({.role = std::string(name_of(what.hello.role)),
+                              .name = what.hello.name,
+                              .state = "refused",
+                              .endpoint = what.hello.endpoint,
+                              .model = what.hello.model_name,
+                              .build = what.hello.build,
+                              .pid = what.hello.pid,
+                              .note = what.reason});
+  }
   const auto tokenizers = pool_.ready(wire::Role::kTokenizer);
   for (const Worker* target : pool_.ready(wire::Role::kTarget)) {
     for (const auto* names : {&target->hello.aliases})
@@ -411,6 +434,7 @@ void RouterService::on_hello(const Delivery& delivery,
           std::chrono::duration_cast<std::chrono::milliseconds>(options_.heartbeat).count())};
   if (!arrival.accepted) {
     log_warning("refused a worker", {{"worker", hello.name}, {"reason", arrival.message}});
+    remember_refused(header.sender, hello, arrival.message, now);
     return reply_to(peer, reply);
   }
   pool_.find(header.sender)->user = delivery.user;
@@ -430,6 +454,14 @@ void RouterService::on_hello(const Delivery& delivery,
 // A process that was killed is noticed by what is sent to it, long before its silence says so.
 void RouterService::probe_silent() {
   for (const Peer& peer : pool_.to_probe()) reply_to(peer, wire::HeartbeatReply{});
+}
+
+void RouterService::remember_refused(WorkerId id,
+                                     const wire::Hello& hello,
+                                     const std::string& reason,
+                                     TimePoint now) {
+  std::erase_if(refused_, [&](const auto& entry) { return now - entry.second.at > kRefusedShown; });
+  if (refused_.size() < kMaxRefused || refused_.contains(id)) refused_[id] = {hello, reason, now};
 }
 
 // Unassigns its peers and moves its requests.

@@ -67,6 +67,7 @@ class RouterService final : public Service {
                 const wire::Header& header,
                 const wire::Hello& hello,
                 TimePoint now);
+  void remember_refused(WorkerId id, const wire::Hello& hello, const std::string& reason, TimePoint now);
   void gone(const Worker& worker, const std::string& why, TimePoint now);
   void probe_silent();
   void pair_all();
@@ -103,6 +104,12 @@ class RouterService final : public Service {
   UnsentAnswers unsent_;
   std::map<RequestId, MetricsQuestion> questions_;
   std::set<std::string> complained_;  // pairs refused by name, logged once
+  struct Refused {
+    wire::Hello hello;
+    std::string reason;
+    TimePoint at{};
+  };
+  std::map<WorkerId, Refused> refused_;  // for people: those that asked in the last while
   std::uint64_t malformed_ = 0, stale_ = 0, dropped_ = 0, bad_requests_ = 0;
   RequestTable::Counters counted_;
 };

@@ -55,30 +55,38 @@ void TokenQuestions::submit(const Peer& peer,
   ask(*it, now, out);
 }
 
-// The tokenizer of the model that is meant; without targets, of a tokenizer that bears its name.
-Result<std::optional<WorkerId>> TokenQuestions::choose(const Question& question) const {
-  Fingerprint vocabulary = 0;
+// The tokenizer of the model that is meant; without targets, one that bears its name.
+Result<std::optional<WorkerId>> TokenQuestions::choose(Question& question, TimePoint now) const {
   auto tokenizers = pool_.ready(wire::Role::kTokenizer);
-  const auto targets = pool_.alive(wire::Role::kTarget);
-  const auto is_meant = [&](const Worker* worker) {
-    return answers_to(worker->hello, question.request.model);
-  };
-  if (const auto it = std::find_if(targets.begin(), targets.end(), is_meant); it != targets.end())
-    vocabulary = (*it)->hello.fingerprints.vocabulary;
-  else if (std::none_of(tokenizers.begin(), tokenizers.end(), is_meant) &&
-           !(targets.empty() && tokenizers.empty()))
-    return Error{ErrorCode::kModelNotFound,
-                 "model \"" + question.request.model + "\" is not served", "model"};
-  else
-    std::erase_if(tokenizers, [&](const Worker* worker) { return !is_meant(worker); });
-  return place_tokenizer(tokenizers, vocabulary, question.tokenizer);
+  auto models = pool_.models(now);
+  std::string& asked = question.request.model;
+  if (models.empty())
+    for (const Worker* tokenizer : tokenizers) models.push_back(&tokenizer->hello);
+  if (asked.empty()) {  // settled once, as a request's is
+    auto meant = model_of_request_without(models, rules_.default_model);
+    if (!meant.ok()) return meant.error();
+    if (!*meant) return std::optional<WorkerId>();
+    asked = **meant;
+  }
+  for (const Worker* tokenizer : tokenizers) models.push_back(&tokenizer->hello);
+  const auto meant = std::find_if(models.begin(), models.end(), [&](const wire::Hello* model) {
+    return answers_to(*model, asked);
+  });
+  if (meant != models.end()) {
+    const wire::Fingerprints& of_model = (*meant)->fingerprints;
+    return place_tokenizer(tokenizers, {.vocabulary = of_model.vocabulary, .text = of_model.text},
+                           question.tokenizer);
+  }
+  if (models.empty()) return std::optional<WorkerId>();
+  return Error{ErrorCode::kModelNotFound,
+               "model \"" + asked + "\" is not served; there is " + names_of(models), "model"};
 }
 
 void TokenQuestions::ask(Entry& entry, TimePoint now, Actions& out) {
   auto& [own, question] = entry;
   question.interval = std::max(rules_.silence, 2 * question.interval);
   question.again = now + question.interval;
-  auto chosen = choose(question);
+  auto chosen = choose(question, now);
   if (!chosen.ok()) return answer(own, wire::client_error(question.id, chosen.error(), 0), out);
   question.tokenizer = *chosen;
   if (*chosen) out.push_back(ToWorker{**chosen, own, encode_of(question.request)});
@@ -170,7 +178,7 @@ TimePoint TokenQuestions::tick(TimePoint now, Actions& out) {
       answer(own,
              wire::client_error(entry.second.id,
                                 {ErrorCode::kUnavailable,
-                                 "no tokenizer of the model's vocabulary answers"},
+                                 "no tokenizer of the model's vocabulary and chat template answers"},
                                 1000),
              out);
     else

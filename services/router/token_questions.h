@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "common/base/clock.h"
@@ -21,6 +22,7 @@ struct TokenQuestionRules {
   std::size_t max_open = 256;
   std::size_t max_bytes = std::size_t{64} << 20;  // of prompts and tokens, all together
   Duration patience = std::chrono::seconds(10);  // or what the client says, if that is less
+  std::string default_model;  // router.default_model: of questions that name none
   // Then it is asked again, of another if any; and each time it waits twice as long.
   Duration silence = std::chrono::milliseconds(500);
 };
@@ -67,7 +69,7 @@ class TokenQuestions {
   void ask(Entry& entry, TimePoint now, Actions& out);
   void erase(std::map<RequestId, Question>::iterator it);
   void answer(RequestId own, wire::ClientAnswer answer, Actions& out);
-  Result<std::optional<WorkerId>> choose(const Question& question) const;
+  Result<std::optional<WorkerId>> choose(Question& question, TimePoint now) const;
 
   TokenQuestionRules rules_;
   Pool& pool_;

@@ -20,7 +20,7 @@ Worker target(std::uint64_t id,
   return worker;
 }
 
-std::optional<WorkerId> place(const std::vector<Worker>& workers, const Need& need = {}) {
+std::optional<WorkerId> place(const std::vector<Worker>& workers, const Need& need = {.model = "m"}) {
   std::vector<const Worker*> list;
   for (const Worker& worker : workers) list.push_back(&worker);
   return place_target(list, need);
@@ -46,33 +46,82 @@ TEST(Placement, OnlyTargetsOfTheModel) {
   EXPECT_EQ(std::nullopt, place({target(1, 0)}, {.model = "other"}));
   EXPECT_EQ(WorkerId{1}, place({target(1, 0)}, {.model = "m"}));
   EXPECT_EQ(WorkerId{1}, place({target(1, 0)}, {.model = "alias"}));
+  EXPECT_EQ(std::nullopt, place({target(1, 0)}, {.model = ""})) << "never just any";
 }
 
 TEST(Placement, AMigrationNeedsEqualFingerprints) {
   Worker other = target(1, 0);
   other.hello.fingerprints.numerics = 2;
   const wire::Hello like = target(9, 0).hello;
-  EXPECT_EQ(std::nullopt, place({other}, {.like = &like}));
-  EXPECT_EQ(WorkerId{2}, place({other, target(2, 1000)}, {.like = &like}));
+  EXPECT_EQ(std::nullopt, place({other}, {.model = "m", .like = &like}));
+  EXPECT_EQ(WorkerId{2}, place({other, target(2, 1000)}, {.model = "m", .like = &like}));
 }
 
 TEST(Placement, NotTheOneThatJustRefused) {
   const std::vector<WorkerId> first{WorkerId{1}}, both{WorkerId{1}, WorkerId{2}};
-  EXPECT_EQ(WorkerId{2}, place({target(1, 0), target(2, 500)}, {.not_these = first}));
-  EXPECT_EQ(std::nullopt, place({target(1, 0)}, {.not_these = first}));
-  EXPECT_EQ(std::nullopt, place({target(1, 0), target(2, 0)}, {.not_these = both}));
+  EXPECT_EQ(WorkerId{2}, place({target(1, 0), target(2, 500)}, {.model = "m", .not_these = first}));
+  EXPECT_EQ(std::nullopt, place({target(1, 0)}, {.model = "m", .not_these = first}));
+  EXPECT_EQ(std::nullopt, place({target(1, 0), target(2, 0)}, {.model = "m", .not_these = both}));
 }
 
 TEST(Placement, ATokenizerOfTheVocabularyAndAnotherThanTheOneThatFailedIfThereIsOne) {
   Worker a, b;
   a.id = WorkerId{1};
   b.id = WorkerId{2};
-  a.hello.fingerprints.vocabulary = b.hello.fingerprints.vocabulary = 7;
+  a.hello.fingerprints = {.vocabulary = 7, .text = 70};
+  b.hello.fingerprints = {.vocabulary = 7, .text = 71};
   const std::vector<const Worker*> both{&a, &b};
-  EXPECT_EQ(WorkerId{1}, place_tokenizer(both, 7, std::nullopt));
-  EXPECT_EQ(WorkerId{2}, place_tokenizer(both, 7, WorkerId{1}));
-  EXPECT_EQ(WorkerId{1}, place_tokenizer(std::vector<const Worker*>{&a}, 7, WorkerId{1}));
-  EXPECT_EQ(std::nullopt, place_tokenizer(both, 8, std::nullopt));
+  EXPECT_EQ(WorkerId{1}, place_tokenizer(both, {.vocabulary = 7}, std::nullopt));
+  EXPECT_EQ(WorkerId{2}, place_tokenizer(both, {.vocabulary = 7}, WorkerId{1}));
+  EXPECT_EQ(WorkerId{1}, place_tokenizer(std::vector<const Worker*>{&a}, {.vocabulary = 7}, WorkerId{1}));
+  EXPECT_EQ(std::nullopt, place_tokenizer(both, {.vocabulary = 8}, std::nullopt));
+  EXPECT_EQ(WorkerId{2}, place_tokenizer(both, {.vocabulary = 7, .text = 71}, std::nullopt))
+      << "another chat template makes another prompt";
+}
+
+// ---- requests that name no model
+
+std::vector<const wire::Hello*> pointers(const std::vector<wire::Hello>& models) {
+  std::vector<const wire::Hello*> list;
+  for (const wire::Hello& model : models) list.push_back(&model);
+  return list;
+}
+
+TEST(ModelOfARequestWithout, IsTheOnlyOneThereIs) {
+  const wire::Hello a = target(1, 0).hello;
+  wire::Hello same = a;
+  same.model_name = "n";
+  const auto one = model_of_request_without(pointers({a, a}), "");
+  ASSERT_TRUE(one.ok());
+  EXPECT_EQ("m", *one);
+  const auto two_names = model_of_request_without(pointers({a, same}), "");
+  ASSERT_TRUE(two_names.ok()) << "one model under two names";
+  EXPECT_EQ("m", *two_names);
+  const auto none = model_of_request_without({}, "");
+  ASSERT_TRUE(none.ok());
+  EXPECT_FALSE(none->has_value());
+}
+
+TEST(ModelOfARequestWithout, IsAnErrorWithAllNamesWhereThereAreSeveral) {
+  const wire::Hello a = target(1, 0).hello;
+  wire::Hello b = a;
+  b.model_name = "big";
+  b.fingerprints.model = 9;
+  const auto several = model_of_request_without(pointers({a, b, b}), "");
+  ASSERT_FALSE(several.ok());
+  EXPECT_EQ("model", several.error().param);
+  EXPECT_NE(std::string::npos, several.error().message.find(": big, m;"))
+      << several.error().message;
+  EXPECT_NE(std::string::npos, several.error().message.find("router.default_model"));
+}
+
+TEST(ModelOfARequestWithout, IsTheConfiguredOneWhoeverIsThere) {
+  const wire::Hello a = target(1, 0).hello;
+  for (const auto& models : {std::vector<wire::Hello>{}, std::vector<wire::Hello>{a}}) {
+    const auto configured = model_of_request_without(pointers(models), "big");
+    ASSERT_TRUE(configured.ok());
+    EXPECT_EQ("big", *configured);
+  }
 }
 
 }  // namespace

@@ -217,7 +217,10 @@ TEST(Pool, IncompatiblePairsAreNamed) {
   const std::string reason = why_not_paired(target(), draft);
   EXPECT_NE(std::string::npos, reason.find("draft-7"));
   EXPECT_NE(std::string::npos, reason.find("target-0"));
-  EXPECT_NE("", why_not_served({.name = "tokenizer-0", .fingerprints = {5, 0, 0, 0}}, target()));
+  EXPECT_NE("", why_not_served({.name = "tokenizer-0", .fingerprints = {5, 2, 0, 0}}, target()));
+  EXPECT_NE("", why_not_served({.name = "tokenizer-0", .fingerprints = {1, 5, 0, 0}}, target()))
+      << "another chat template makes another prompt";
+  EXPECT_EQ("", why_not_served({.name = "tokenizer-0", .fingerprints = {1, 2, 0, 0}}, target()));
 }
 
 TEST(Pool, ARequestMovesOnlyBetweenEqualModelsAndNumerics) {
@@ -230,6 +233,115 @@ TEST(Pool, ARequestMovesOnlyBetweenEqualModelsAndNumerics) {
   other = target();
   other.fingerprints.model = 99;
   EXPECT_FALSE(can_continue(target(), other));
+}
+
+// ---- one name is one model
+
+wire::Hello other_weights(const std::string& name) {
+  wire::Hello hello = target(name);
+  hello.fingerprints.model = 0xabcdef;
+  return hello;
+}
+
+TEST(Pool, TwoModelsOfOneNameAreNotTakenAndBothFingerprintsAreNamed) {
+  Pool pool(kPatience);
+  ASSERT_TRUE(pool.hello(header(1, 1), peer("a"), target(), kStart).accepted);
+  const auto refused = pool.hello(header(2, 1), peer("b"), other_weights("target-1"), kStart);
+  EXPECT_FALSE(refused.accepted);
+  EXPECT_EQ(ErrorCode::kIncompatible, refused.code);
+  for (const char* part : {"\"m\"", "target-0", "target-1", "model 0000000000000003",
+                           "model 0000000000abcdef", "numerics 0000000000000004", "model.name"})
+    EXPECT_NE(std::string::npos, refused.message.find(part)) << refused.message;
+  EXPECT_EQ(nullptr, pool.find(WorkerId{2}));
+  EXPECT_TRUE(pool.hello(header(3, 1), peer("c"), target("target-2"), kStart).accepted) << "equal";
+}
+
+TEST(Pool, WhateverChangesTextMakesAnotherModel) {
+  const auto refused = [](auto&& change) {
+    wire::Hello changed = target("target-1");
+    change(changed);
+    Pool pool(kPatience);
+    pool.hello(header(1, 1), peer("a"), target(), kStart);
+    return !pool.hello(header(2, 1), peer("b"), changed, kStart).accepted;
+  };
+  EXPECT_TRUE(refused([](wire::Hello& h) { h.fingerprints.numerics = 9; }));
+  EXPECT_TRUE(refused([](wire::Hello& h) { h.fingerprints.vocabulary = 9; }));
+  EXPECT_TRUE(refused([](wire::Hello& h) { h.fingerprints.text = 9; })) << "the chat template";
+  EXPECT_TRUE(refused([](wire::Hello& h) { h.noise_version = 9; }));
+  EXPECT_TRUE(refused([](wire::Hello& h) { h.end_tokens = {9}; }));
+  EXPECT_TRUE(refused([](wire::Hello& h) { h.sampling.temperature = 0.5f; }));
+  EXPECT_FALSE(refused([](wire::Hello& h) { h.max_sequences = 9; }));
+}
+
+TEST(Pool, AnAliasIsANameToo) {
+  Pool pool(kPatience);
+  pool.hello(header(1, 1), peer("a"), target(), kStart);
+  wire::Hello other = other_weights("target-1");
+  other.model_name = "n";
+  other.aliases = {"x", "m"};
+  EXPECT_FALSE(pool.hello(header(2, 1), peer("b"), other, kStart).accepted);
+  other.aliases = {"x"};
+  EXPECT_TRUE(pool.hello(header(2, 1), peer("b"), other, kStart).accepted);
+  wire::Hello third = other_weights("target-2");
+  third.fingerprints.model = 77;
+  third.model_name = "o";
+  third.aliases = {"x"};
+  EXPECT_FALSE(pool.hello(header(3, 1), peer("c"), third, kStart).accepted);
+}
+
+TEST(Pool, ANameIsFreeAgainWhenItsTargetLeftAtOnceOrWasLostForAWhile) {
+  Pool pool(kPatience);
+  pool.hello(header(1, 1), peer("a"), target(), kStart);
+  pool.end(WorkerId{1}, Incarnation{1});
+  ASSERT_TRUE(pool.hello(header(2, 1), peer("b"), other_weights("target-1"), kStart).accepted)
+      << "a rolling upgrade";
+  EXPECT_FALSE(pool.hello(header(3, 1), peer("c"), target("target-2"), kStart).accepted)
+      << "the name means the new one now";
+  pool.lose(WorkerId{2});
+  EXPECT_FALSE(pool.hello(header(3, 1), peer("c"), target("target-2"), kStart + seconds(5)).accepted)
+      << "it may be back in a moment";
+  const TimePoint later = kStart + seconds(31);
+  EXPECT_TRUE(pool.hello(header(3, 1), peer("c"), target("target-2"), later).accepted);
+  EXPECT_FALSE(pool.hello(header(2, 1), peer("b"), other_weights("target-1"), later).accepted)
+      << "it came back too late";
+}
+
+TEST(Pool, ANewLifeOfTheOnlyTargetMayHaveOtherWeightsUnderItsName) {
+  Pool pool(kPatience);
+  pool.hello(header(1, 1), peer("a"), target(), kStart);
+  EXPECT_TRUE(pool.hello(header(1, 2), peer("b"), other_weights("target-0"), kStart).accepted);
+}
+
+TEST(Pool, ANameThatPassedOnMeansTheNewModelAlone) {
+  Pool pool(kPatience);
+  pool.hello(header(1, 1), peer("a"), target(), kStart);
+  pool.end(WorkerId{1}, Incarnation{1});
+  pool.hello(header(2, 1), peer("b"), other_weights("target-1"), kStart);
+  const auto models = pool.models(kStart);
+  ASSERT_EQ(1u, models.size());
+  EXPECT_EQ("target-1", models[0]->name);
+}
+
+TEST(Pool, ModelsThatLeftOrWereLostCountForAWhileAndNoLonger) {
+  Pool pool(kPatience);
+  wire::Hello second = other_weights("target-1");
+  second.model_name = "n";
+  pool.hello(header(1, 1), peer("a"), target(), kStart);
+  pool.hello(header(2, 1), peer("b"), second, kStart);
+  const auto names = [&](TimePoint now) {
+    std::string list;
+    for (const wire::Hello* model : pool.models(now)) list += model->model_name;
+    return list;
+  };
+  EXPECT_EQ("mn", names(kStart));
+  pool.end(WorkerId{2}, Incarnation{1});
+  EXPECT_EQ("mn", names(kStart + seconds(30))) << "it may be restarting";
+  EXPECT_EQ("m", names(kStart + seconds(31)));
+  pool.lose(WorkerId{1});
+  pool.expire(kStart + seconds(240));
+  EXPECT_EQ("m", names(kStart + seconds(240))) << "as long as it is shown as gone";
+  pool.expire(kStart + seconds(241));
+  EXPECT_EQ("", names(kStart + seconds(241)));
 }
 
 }  // namespace

@@ -168,12 +168,11 @@ TEST_F(ModelThatSaysHow, LeavesWhatTheRequestSaidEvenIfThatIsTheUsual) {
 TEST_F(ModelThatSaysHow, AnotherTargetGoesOnAsTheFirstBegan) {
   const SamplingParams before = opened_with(ask());
   EXPECT_EQ(0.5f, before.temperature);
-  join(kOther, wire::Role::kTarget, "target-1", 1, 4, {.temperature = 0.875f});
-  pool.lose(kTarget);
+  join(kTarget, wire::Role::kTarget, "target-0", 2, 4, {.temperature = 0.875f});
   table.worker_lost(kTarget, now, out);
   const auto again = sent<wire::Open>();
   ASSERT_FALSE(again.empty());
-  EXPECT_EQ(kOther, again.back().first);
+  EXPECT_EQ(kTarget, again.back().first) << "a new life, whose generation_config was edited";
   EXPECT_EQ(before, again.back().second.params);
 }
 
@@ -268,11 +267,10 @@ TEST_F(RequestTableTest, ALostTargetsRequestGoesOnAtAnEqualOneWithWhatWasDeliver
 
 TEST_F(RequestTableTest, ATargetOfOtherNumericsDoesNotGoOnWithIt) {
   run_to_target();
-  join(kOther, wire::Role::kTarget, "target-1", 1, 999);
-  pool.lose(kTarget);
+  join(kTarget, wire::Role::kTarget, "target-0", 2, 999);
   table.worker_lost(kTarget, now, out);
   EXPECT_TRUE(sent<wire::Open>().empty());
-  join(kTarget, wire::Role::kTarget, "target-0", 2);
+  join(kTarget, wire::Role::kTarget, "target-0", 3);
   table.workers_changed(now, out);
   const auto opens = sent<wire::Open>();
   ASSERT_EQ(1u, opens.size());
@@ -533,6 +531,95 @@ TEST_F(RequestTableTest, AnUnknownModelIsRefusedNamingThoseThereAre) {
   ASSERT_EQ(1u, errors.size());
   EXPECT_EQ("model_not_found", errors[0].code);
   EXPECT_NE(std::string::npos, errors[0].message.find("there is m"));
+}
+
+// ---- requests that name no model
+
+class TwoModels : public RequestTableTest {
+ protected:
+  // Another model of the same vocabulary, which a request that may go anywhere would go to.
+  void join_other() {
+    wire::Header header;
+    header.sender = kOther;
+    header.incarnation = Incarnation{1};
+    const wire::Hello hello{.role = wire::Role::kTarget,
+                            .name = "target-1",
+                            .fingerprints = {1, 2, 33, 4},
+                            .model_name = "n",
+                            .vocab_size = 1000,
+                            .max_model_len = 100,
+                            .max_sequences = 8};
+    ASSERT_TRUE(pool.hello(header, {.socket = 1, .routing = "other"}, hello, now).accepted);
+  }
+};
+
+TEST_F(TwoModels, ARequestThatNamesNoneIsRefusedWithTheNamesOfBoth) {
+  join_other();
+  submit();
+  const auto errors = answers<wire::ClientError>();
+  ASSERT_EQ(1u, errors.size());
+  EXPECT_EQ("invalid_value", errors[0].code);
+  EXPECT_EQ("model", errors[0].param);
+  EXPECT_NE(std::string::npos, errors[0].message.find("m, n")) << errors[0].message;
+  EXPECT_EQ(0u, table.size());
+}
+
+TEST_F(TwoModels, OneThatWasLostIsNotReplacedByTheOther) {
+  join_other();
+  pool.lose(kTarget);
+  submit();
+  EXPECT_EQ(1u, answers<wire::ClientError>().size()) << "it is not for the other, either";
+}
+
+TEST_F(TwoModels, ARequestMeansTheModelThatWasThereAloneWhenItCame) {
+  submit();
+  join_other();
+  pool.find(kTarget)->placed_tokens = 1000;  // the other one is much emptier
+  hear(kTokenizer, wire::Encoded{.tokens = {10, 11, 12}});
+  auto opens = sent<wire::Open>();
+  ASSERT_EQ(1u, opens.size());
+  EXPECT_EQ(kTarget, opens[0].first);
+  pool.end(kTarget, Incarnation{1});
+  table.worker_lost(kTarget, now, out);
+  EXPECT_TRUE(sent<wire::Open>().empty());
+}
+
+TEST_F(TwoModels, ARequestThatCameBeforeBothIsRefusedWhenBothAreThere) {
+  pool.end(kTarget, Incarnation{1});
+  now += seconds(31);
+  submit();
+  EXPECT_TRUE(answers<wire::ClientError>().empty());
+  join(kTarget, wire::Role::kTarget, "target-0", 2);
+  join_other();
+  table.workers_changed(now, out);
+  ASSERT_EQ(1u, answers<wire::ClientError>().size());
+  EXPECT_EQ(0u, table.size());
+}
+
+TEST_F(TwoModels, TheConfiguredOneAnswersWhereTheRequestNamesNone) {
+  join_other();
+  RequestTable with_default{RequestRules{.max_requests = 4, .default_model = "n"}, pool};
+  with_default.submit(client(), kId, ask(), 5, now, out);
+  with_default.on_message(kTokenizer, kId, wire::Encoded{.tokens = {10, 11, 12}}, now, out);
+  const auto opens = sent<wire::Open>();
+  ASSERT_EQ(1u, opens.size());
+  EXPECT_EQ(kOther, opens[0].first);
+}
+
+TEST_F(RequestTableTest, AModelMayRegisterALittleLaterThanTheOthersAfterARestartOfTheRouter) {
+  RequestTable fresh{RequestRules{.max_requests = 4, .registration = seconds(3)}, pool};
+  fresh.begin(now);
+  auto request = ask();
+  request.model = "late";
+  fresh.submit(client(), kId, request, 5, now, out);
+  EXPECT_TRUE(answers<wire::ClientError>().empty());
+  now += seconds(3);
+  EXPECT_LE(fresh.tick(now - milliseconds(1), out), now);
+  EXPECT_TRUE(answers<wire::ClientError>().empty());
+  fresh.tick(now, out);
+  EXPECT_EQ("model_not_found", answers<wire::ClientError>().at(0).code) << "by now all are there";
+  fresh.submit(client(), {7, 7}, request, 5, now, out);
+  EXPECT_EQ("model_not_found", answers<wire::ClientError>().at(0).code) << "at once";
 }
 
 TEST_F(RequestTableTest, CancelEndsItWithWhatThereIs) {

@@ -188,5 +188,32 @@ TEST_F(TokenQuestionsTest, AnUnknownModelIsRefusedAndNobodyIsAsked) {
   EXPECT_TRUE(asked<wire::Encode>().has_value());
 }
 
+TEST_F(TokenQuestionsTest, WithoutANameAndSeveralModelsItIsRefusedWithTheNames) {
+  join(kFirst, wire::Role::kTokenizer, "m");
+  const auto join_target = [&](WorkerId id, const std::string& model, Fingerprint of_model) {
+    wire::Header header;
+    header.sender = id;
+    header.incarnation = Incarnation{1};
+    pool.hello(header, {.socket = 1, .routing = model},
+               {.role = wire::Role::kTarget,
+                .name = model + "-0",
+                .fingerprints = {1, 2, of_model, 4},
+                .model_name = model},
+               now);
+  };
+  join_target(kLoneTarget, "m", 3);
+  join_target(WorkerId{4}, "n", 33);
+  submit(tokenize());
+  const auto error = answered<wire::ClientError>();
+  ASSERT_TRUE(error.has_value());
+  EXPECT_EQ("invalid_value", error->code);
+  EXPECT_NE(std::string::npos, error->message.find("m, n")) << error->message;
+  submit(tokenize("n"), {0, 100});
+  EXPECT_TRUE(asked<wire::Encode>().has_value());
+  TokenQuestions with_default{pool, {.default_model = "m"}};
+  with_default.submit({.socket = 2, .routing = "c"}, kAskedId, kOwn, tokenize(), now, out);
+  EXPECT_TRUE(asked<wire::Encode>().has_value());
+}
+
 }  // namespace
 }  // namespace foretoken
