@@ -118,11 +118,11 @@ class System:
         self.context.destroy(linger=0)
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def start(self, *names, environment=None):
-        """Names such as "router", "draft-1". The environment is added to this process's own."""
+    def start(self, *names, environment=None, before=()):
+        """Names such as "router", "draft-1". The environment is added to this process's own; `before` goes before the command."""
         for name in names:
             role, _, number = name.partition("-")
-            command = [os.path.join(BIN, f"foretoken-{role}"), "--config", "/dev/null", "--id", number or "0"]
+            command = [*before, os.path.join(BIN, f"foretoken-{role}"), "--config", "/dev/null", "--id", number or "0"]
             for setting in self.settings:
                 command += ["--set", setting]
             log = open(os.path.join(self.folder, f"{name}.log"), "ab")

@@ -1,0 +1,133 @@
+"""Draft and target in two network namespaces, over TCP with keys and a cable with delay, loss and cuts.
+
+In each cell: no text changes, and the median of pairs, speculative against plain one after the other, is at least 0.97."""
+import os
+import statistics
+import sys
+import threading
+import time
+import unittest
+
+import zmq
+
+import cable
+import streams
+from cable import HERE_ADDRESS, THERE_ADDRESS, Cable
+from streams import compare, run_streams
+from harness import System, free_port, request
+
+N_PAIRS = int(os.environ.get("FORETOKEN_TEST_PAIRS", "5"))
+N_STREAMS = int(os.environ.get("FORETOKEN_TEST_STREAMS", "4"))
+N_TOKENS = int(os.environ.get("FORETOKEN_TEST_TOKENS", "192"))
+CELLS = os.environ.get("FORETOKEN_TEST_CELLS", "")  # those whose name has this word
+LEAST = 0.97
+DELAYS_MS = (0, 1, 5, 20, 50, 100)
+CUTS_S = (0.1, 0.3, 1.0, 3.0, 10.0)
+
+
+class Network(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        os.environ.setdefault("FORETOKEN_TEST_MODELS", os.path.join(streams.ROOT, "models"))
+        cls.cable = Cable().__enter__()
+        cls.addClassCleanup(cls.cable.__exit__, None, None, None)
+        cls.system = cls.services()
+        cls.addClassCleanup(cls.system.__exit__, None, None, None)
+        cls.truth = {}
+
+    @classmethod
+    def services(cls):
+        router, draft = f"tcp://{HERE_ADDRESS}:{free_port()}", f"tcp://{THERE_ADDRESS}:5601"
+        system = System(settings=[f"bus.router={router}", f'bus.draft=["{draft}"]', "target.threads=0", "draft.threads=0",
+                                  "speculation.adaptive=true"])
+        keys = {role: zmq.curve_keypair() for role in ("router", "tokenizer", "draft", "target")}
+        # The client's door is on the loopback device; it asks for keys where keys are configured.
+        own = zmq.curve_keypair()
+        lines = [f"{public.decode()} {role}:{role}-0 {({'router': router, 'draft': draft}).get(role, '')}\n"
+                 for role, (public, _) in keys.items()]
+        lines += [f"{keys['router'][0].decode()} router:router-0 {system.client}\n", f"{own[0].decode()} client:test\n"]
+        cls.curve = (keys["router"][0], *own)
+        peers = cls.write(system, "peers", "".join(lines))
+        before = list(system.settings)
+        for role, (public, secret) in keys.items():
+            file = cls.write(system, f"{role}.key", f'public = "{public.decode()}"\nsecret = "{secret.decode()}"\n')
+            system.settings = before + [f"bus.curve_secret={file}", f"bus.curve_peers={peers}"]
+            system.start(role, before=cls.cable.there() if role == "draft" else ())
+        system.curve = None
+        system.wait_ready(patience=300)
+        return system
+
+    @staticmethod
+    def write(system, name, text):
+        path = os.path.join(system.folder, name)
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
+            file.write(text)
+        return path
+
+    def ask(self, tokens, plain):
+        more = {"num_draft_tokens": 0} if plain else {}
+        begin = time.monotonic()
+        results = run_streams(self.system.client, [request(i, tokens, stream=False, **more) for i in range(N_STREAMS)],
+                              curve=self.system.curve)
+        return results, time.monotonic() - begin
+
+    def cell(self, name, tokens=N_TOKENS, cut_s=None):
+        if CELLS not in name:
+            self.skipTest(f"not asked for: {name}")
+        ratios, n_errors, n_changed, accepted = [], 0, 0, 0
+        if tokens not in self.truth:
+            self.truth[tokens] = self.ask(tokens, plain=True)[0]
+        self.ask(tokens // 4, plain=False)  # the controller learns what this network costs
+        for _ in range(N_PAIRS):
+            plain, plain_s = self.ask(tokens, plain=True)
+            timers = [] if cut_s is None else [threading.Timer(0.3, self.cable.set, kwargs={"cut": True}),
+                                               threading.Timer(0.3 + cut_s, self.cable.set)]
+            for timer in timers:
+                timer.start()
+            guessed, guessed_s = self.ask(tokens, plain=False)
+            for timer in timers:
+                timer.join()
+            ratios.append(plain_s / guessed_s)
+            accepted += sum(r.accepted for r in guessed)
+            for results in (plain, guessed):
+                errors, changed, words = compare(self.truth[tokens], results)
+                n_errors, n_changed = n_errors + errors, n_changed + changed
+                if words:
+                    print(words)
+        median = statistics.median(ratios)
+        print(f"{name}: {median:.2f} x plain ({min(ratios):.2f} to {max(ratios):.2f}), {accepted} guesses accepted, "
+              f"{n_errors} errors, {n_changed} changed", flush=True)
+        self.assertEqual((0, 0), (n_errors, n_changed))
+        self.assertGreaterEqual(median, LEAST)
+
+    def test_a_cable_delays_and_cuts(self):
+        self.cable.set(delay_s=0.1)
+        self.assertGreaterEqual(self.cable.round_trip_s(), 0.2)
+        self.cable.set(cut=True)
+        self.assertIsNone(self.cable.round_trip_s(patience_s=0.5))
+
+    def tearDown(self):
+        self.cable.set()
+
+
+def add(name, tokens=N_TOKENS, cut_s=None, **wire):
+    def test(self):
+        self.cable.set(**wire)
+        self.cell(name, tokens, cut_s)
+    setattr(Network, "test_" + name.replace(" ", "_").replace(".", "_"), test)
+
+
+for delay in DELAYS_MS:
+    add(f"delay {delay:03} ms", delay_s=delay / 1000)
+for delay in (0, 20):
+    add(f"loss 5 percent at {delay:02} ms", delay_s=delay / 1000, loss=0.05)
+for cut in CUTS_S:
+    add(f"cut of {cut:04.1f} s", tokens=max(N_TOKENS, int(N_TOKENS * cut)), cut_s=cut)
+
+if __name__ == "__main__":
+    reason = cable.why_not()
+    if reason:
+        print(f"SKIPPED: {reason}")
+        sys.exit(77)
+    cable.alone()
+    unittest.main(verbosity=2)
