@@ -423,14 +423,19 @@ void TargetEngine::add_ask(ProposerKind kind,
                            Sequence& sequence,
                            std::uint32_t& told,
                            std::uint32_t budget) {
+  const std::span<const PathToken> path = sequence.path;
+  const auto count = [&](std::span<const PathToken> tokens) {
+    return static_cast<std::uint32_t>(std::count_if(
+        tokens.begin(), tokens.end(), [&](const PathToken& t) { return t.source == kind; }));
+  };
   asks_[static_cast<std::size_t>(kind)].push_back(
       {.seq = sequence.id,
        .from = told,
        .tail = std::span<const TokenId>(sequence.tokens).subspan(told),
        .prefix = store_.prefix(sequence.id),
        .budget = budget,
-       .n_verified = sequence.n_verified,
-       .n_accepted = sequence.n_accepted,
+       .n_verified = count(path),
+       .n_accepted = count(path.first(std::min<std::size_t>(path.size(), sequence.n_accepted))),
        .step = last_took_});
   told = sequence.n_tokens();
 }

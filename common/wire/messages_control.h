@@ -115,6 +115,22 @@ struct HelloReply {
   }
 };
 
+// A draft that its target does not use for a while.
+struct DraftSetAside {
+  static constexpr std::string_view kName = "DraftSetAside";
+  WorkerId draft;
+  std::string reason;
+  std::uint32_t again_in_s = 0;
+  bool operator==(const DraftSetAside&) const = default;
+
+  template <class Self, class Visitor>
+  static void fields(Self& m, Visitor&& v) {
+    v(1, "draft", m.draft, "its worker id");
+    v(2, "reason", m.reason, "what its guesses were worth, for people: 4 of 1000 proposals accepted");
+    v(3, "again_in_s", m.again_in_s, "seconds until it is tried again");
+  }
+};
+
 struct Heartbeat {
   static constexpr MessageType kType = MessageType::kHeartbeat;
   static constexpr std::string_view kName = "Heartbeat";
@@ -140,6 +156,7 @@ struct Heartbeat {
   Activity activity = Activity::kWaiting;
   std::uint64_t busy_us = 0;
   std::uint64_t bound_us = 0;
+  std::vector<DraftSetAside> set_aside;
   bool operator==(const Heartbeat&) const = default;
 
   template <class Self, class Visitor>
@@ -164,6 +181,7 @@ struct Heartbeat {
     v(18, "activity", m.activity, "what this turn does: waiting, messages or step");
     v(19, "busy_us", m.busy_us, "how long this turn has lasted; 0 = waiting");
     v(20, "bound_us", m.bound_us, "a turn longer than this is stuck; 0 = not known");
+    v(21, "set_aside", m.set_aside, "target: drafts whose guesses were worth nothing");
   }
 };
 

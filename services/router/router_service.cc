@@ -532,6 +532,11 @@ std::string RouterService::complaints_about(const Worker& worker) const {
       add(why_not_paired(worker.hello, other->hello));
     if (mine == wire::Role::kDraft && theirs == wire::Role::kTarget)
       add(why_not_paired(other->hello, worker.hello));
+    if (mine == wire::Role::kDraft && theirs == wire::Role::kTarget)
+      for (const wire::DraftSetAside& aside : other->load.set_aside)
+        if (aside.draft == worker.id)
+          add("set aside by " + other->hello.name + ": " + aside.reason + "; tried again in " +
+              std::to_string(aside.again_in_s) + " s");
     if (mine == wire::Role::kTokenizer && theirs == wire::Role::kTarget)
       add(why_not_served(worker.hello, other->hello));
     if (mine == wire::Role::kTarget && theirs == wire::Role::kTokenizer)

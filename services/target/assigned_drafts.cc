@@ -63,10 +63,27 @@ AssignedDraft* AssignedDrafts::choose(TimePoint now) {
     return std::tuple(draft.is_suspect(now), draft.n_sequences, draft.id);
   };
   for (auto& [id, draft] : drafts_) {
-    if (!draft.has_room()) continue;
+    if (!draft.has_room() || draft.record.is_aside(now)) continue;
     if (best == nullptr || rank(draft) < rank(*best)) best = &draft;
   }
   return best;
+}
+
+void AssignedDrafts::judge(TimePoint now, const std::function<void(AssignedDraft&)>& set_aside) {
+  for (auto& [id, draft] : drafts_)
+    if (draft.record.judge(now)) set_aside(draft);
+}
+
+std::vector<wire::DraftSetAside> AssignedDrafts::set_aside(TimePoint now) const {
+  std::vector<wire::DraftSetAside> list;
+  for (const auto& [id, draft] : drafts_)
+    if (draft.record.is_aside(now))
+      list.push_back({.draft = id,
+                      .reason = draft.record.reason(),
+                      .again_in_s = static_cast<std::uint32_t>(
+                          std::chrono::ceil<std::chrono::seconds>(draft.record.pause_left(now))
+                              .count())});
+  return list;
 }
 
 std::vector<std::pair<std::string, std::string_view>> AssignedDrafts::links() const {

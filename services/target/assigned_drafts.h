@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -15,6 +16,7 @@
 #include "common/base/clock.h"
 #include "common/wire/codec.h"
 #include "services/target/draft_connection.h"
+#include "services/target/draft_record.h"
 
 namespace foretoken {
 
@@ -27,6 +29,7 @@ struct AssignedDraft {
   std::uint32_t n_sequences = 0;
   bool refuses = false;       // answered NEED(refused): used no more in this life
   TimePoint suspect_until{};  // let go by a sequence a moment ago: others first
+  DraftRecord record;         // it may be set aside for a while
 
   bool may_be_used() const { return !refuses && connection.may_be_used(); }
   bool has_room() const { return may_be_used() && n_sequences < max_sequences; }
@@ -47,6 +50,9 @@ class AssignedDrafts {
   bool owns(SocketId socket) const;
   // The emptiest draft with room, one that has not just failed somebody; nothing if there is none.
   AssignedDraft* choose(TimePoint now);
+  // Calls back for each one that is set aside from now on.
+  void judge(TimePoint now, const std::function<void(AssignedDraft&)>& set_aside);
+  std::vector<wire::DraftSetAside> set_aside(TimePoint now) const;
   // Each draft's name and tier.
   std::vector<std::pair<std::string, std::string_view>> links() const;
 

@@ -33,6 +33,7 @@ struct DraftCounters {
   // Frames that left through shared memory, and those that would have and went the other way.
   std::uint64_t sent_beside = 0, fallbacks = 0;
   std::uint64_t board_offers = 0;  // and their tokens
+  std::uint64_t set_aside = 0;     // drafts whose guesses were worth nothing, each time
   // Verdicts on their way that drafts were told of, and those for which the link had no room.
   std::uint64_t run_ahead_sent = 0, run_ahead_dropped = 0;
 };

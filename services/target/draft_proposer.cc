@@ -9,7 +9,9 @@
 namespace foretoken {
 namespace {
 
-constexpr Duration kSuspect = std::chrono::seconds(1);
+using std::chrono::seconds;
+
+constexpr Duration kSuspect = seconds(1);
 constexpr Duration kRetry = std::chrono::milliseconds(20);
 constexpr Duration kLongestPause = std::chrono::seconds(10);  // that a busy draft may ask for
 constexpr Duration kPrefillPerToken =
@@ -91,6 +93,18 @@ void DraftProposer::let_go_all(WorkerId id, TimePoint now) {
     attach_somewhere(sequence, now);
   }
   std::erase_if(arrived_, [&](const Arrived& arrived) { return arrived.draft == id; });
+}
+
+void DraftProposer::set_aside(AssignedDraft& draft, TimePoint now) {
+  ++counters_.set_aside;
+  log_warning("a draft is set aside",
+              {{"draft", draft.connection.name()},
+               {"reason", draft.record.reason()},
+               {"again in s", std::chrono::ceil<seconds>(draft.record.pause_left(now)).count()}});
+  for (auto& [seq, sequence] : sequences_)
+    if (sequence.draft == draft.id)
+      drafts_.end_sequence(draft, {.seq = seq, .lease = sequence.attachment.lease()}, now);
+  let_go_all(draft.id, now);
 }
 
 // ---- a sequence and its draft
@@ -193,12 +207,17 @@ void DraftProposer::ask(std::span<const Ask> asks) {
     const auto it = sequences_.find(ask.seq);
     if (it == sequences_.end()) continue;
     Sequence& sequence = it->second;
+    const std::size_t n_before = sequence.told.n_tokens();
     sequence.told.extend(ask);
+    if (AssignedDraft* draft = sequence.asked ? drafts_.find(*sequence.asked) : nullptr;
+        draft != nullptr && sequence.asked == sequence.draft && sequence.told.n_tokens() > n_before)
+      draft->record.verified(ask.n_verified, ask.n_accepted);
     if (!sequence.draft) attach_somewhere(sequence, now);
     apply(sequence, sequence.attachment.tick(now, expected_prefill(sequence.told)), now);
     if (!sequence.draft || !sequence.attachment.is_attached()) continue;
     if (sequence.attach_due) send_attach(sequence);
     if (!sequence.attach_due) add_record(sequence, now);
+    sequence.asked = sequence.draft;
   }
   drafts_.flush();
 }
@@ -212,6 +231,7 @@ void DraftProposer::close(SeqId seq) {
 }
 
 TimePoint DraftProposer::turn(TimePoint now) {
+  drafts_.judge(now, [&](AssignedDraft& draft) { set_aside(draft, now); });
   TimePoint due = drafts_.tend(now);
   for (auto& [seq, sequence] : sequences_) {
     if (!sequence.draft) {
@@ -255,6 +275,11 @@ void DraftProposer::on_message(SocketId socket, const wire::Header& header, wire
     unassign(draft->id, header.incarnation);
   else
     ++counters_.stale;
+}
+
+void DraftProposer::on_malformed(SocketId socket) {
+  ++counters_.malformed;
+  if (AssignedDraft* draft = drafts_.find(socket)) draft->record.malformed();
 }
 
 void DraftProposer::on_dropped(SocketId socket, const Frames& frames) {
@@ -346,6 +371,7 @@ void DraftProposer::use(const Arrived& arrived, TimePoint now, ProposalStore& in
       return apply(*sequence, sequence->attachment.answered(record.epoch, arrived.at), now);
     case Insertion::kMalformed:
       ++counters_.malformed;
+      drafts_.at(arrived.draft).record.malformed();
       return apply(*sequence, sequence->attachment.malformed(now), now);
     case Insertion::kAhead:
     case Insertion::kDivergent:

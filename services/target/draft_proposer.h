@@ -81,6 +81,10 @@ class DraftProposer final : public Proposer, public DraftWatch, public RunAhead 
   // Each draft's name and the tier that its guesses take.
   std::vector<std::pair<std::string, std::string_view>> links() const { return drafts_.links(); }
   const DraftCounters& counters() const { return counters_; }
+  // Those that are not used for a while, as their guesses were worth nothing.
+  std::vector<wire::DraftSetAside> set_aside() const { return drafts_.set_aside(bus_->now()); }
+  // Of one of our drafts: bytes that are no message.
+  void on_malformed(SocketId socket);
 
  private:
   struct Sequence {
@@ -89,6 +93,7 @@ class DraftProposer final : public Proposer, public DraftWatch, public RunAhead 
     std::optional<WorkerId> draft = {};
     bool attach_due = false;
     bool tail_due = false;
+    std::optional<WorkerId> asked = {};  // whose guesses the round since then verified
   };
   struct Arrived {
     WorkerId draft;
@@ -98,6 +103,7 @@ class DraftProposer final : public Proposer, public DraftWatch, public RunAhead 
 
   void end_draft(WorkerId id, TimePoint now);
   void let_go_all(WorkerId id, TimePoint now);
+  void set_aside(AssignedDraft& draft, TimePoint now);
   void attach_somewhere(Sequence& sequence, TimePoint now);
   void attach_to(AssignedDraft& draft, Sequence& sequence, TimePoint now);
   void leave_draft(Sequence& sequence);

@@ -158,6 +158,7 @@ void TargetService::start(Bus& bus) {
 void TargetService::on_message(Delivery delivery) {
   auto incoming = wire::decode(delivery.frames);
   if (!incoming.ok()) {
+    if (drafts_.owns(delivery.peer.socket)) return drafts_.on_malformed(delivery.peer.socket);
     ++malformed_;
     return;
   }
@@ -442,7 +443,8 @@ wire::Heartbeat TargetService::load() const {
       .dropped_total = malformed_ + link_.n_dropped() + drafts_.counters().stale +
                        drafts_.counters().malformed + drafts_.counters().not_sent,
       .state = draining_ ? "draining" : "ready",
-      .links = links_text(drafts_.links())};
+      .links = links_text(drafts_.links()),
+      .set_aside = drafts_.set_aside()};
   if (n_steps_ > 0) {
     std::vector<std::uint32_t> recent(
         step_us_.begin(),
@@ -531,6 +533,11 @@ void TargetService::count_links() {
                             "Notices of verdicts on their way to a board.",
                             {{"outcome", outcome}});
   };
+  add(metrics_.counter("drafts_set_aside_total",
+                       "Times that a draft was set aside, as its guesses were worth nothing."),
+      former.set_aside, counted_drafts_.set_aside);
+  metrics_.gauge("drafts_aside", "Assigned drafts that are set aside now.")
+      .set(static_cast<double>(drafts_.set_aside().size()));
   add(run_ahead("sent"), former.run_ahead_sent, counted_drafts_.run_ahead_sent);
   add(run_ahead("dropped"), former.run_ahead_dropped, counted_drafts_.run_ahead_dropped);
 }

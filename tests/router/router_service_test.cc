@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -113,6 +114,30 @@ TEST_F(RouterServiceTest, TwoClientsMayAskForMetricsUnderOneId) {
     if (to.socket == kClients) answered.push_back(to.routing);
   std::sort(answered.begin(), answered.end());
   EXPECT_EQ((std::vector<std::string>{"a", "b"}), answered);
+}
+
+TEST_F(RouterServiceTest, ADraftThatATargetSetAsideIsNamedInItsNote) {
+  wire::Speaker draft{WorkerId{5}, Incarnation{1}};
+  ASSERT_TRUE(hello(target, "", wire::Role::kTarget, "target-0").accepted);
+  hear(draft, "", wire::Hello{.role = wire::Role::kDraft, .name = "draft-0", .endpoint = "ipc://d"});
+  hear(target, "",
+       wire::Heartbeat{.set_aside = {{WorkerId{5}, "4 of 13360 proposals accepted", 30}}});
+  bus.sent.clear();
+  wire::ClientRequest request;
+  request.op = wire::ClientOp::kStatus;
+  request.request_id = RequestId{0, 7};
+  Delivery delivery;
+  delivery.peer = {.socket = kClients, .routing = "a"};
+  delivery.frames = {wire::write_client_request(request)};
+  service.on_message(std::move(delivery));
+  std::map<std::string, std::string> notes;
+  for (const auto& [to, frames] : bus.sent)
+    if (const auto answer = wire::read_client_answer(frames.at(0)); to.socket == kClients && answer.ok())
+      for (const auto& one : std::get<wire::StatusReply>(*answer).services)
+        notes[one.name] = one.note;
+  EXPECT_EQ("set aside by target-0: 4 of 13360 proposals accepted; tried again in 30 s",
+            notes["draft-0"]);
+  EXPECT_EQ("", notes["target-0"]);
 }
 
 TEST_F(RouterServiceTest, TheLinksOfAServiceThatIsGoneAreNotShown) {

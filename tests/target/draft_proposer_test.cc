@@ -395,6 +395,74 @@ TEST_F(DraftProposerTest, ALyingDraftIsReleasedAfterSixteenMalformedRecords) {
   EXPECT_EQ(0u, store.n_edges(SeqId{1}));
 }
 
+TEST_F(DraftProposerTest, ADraftWhoseGuessesAreNeverRightIsSetAsideAndTriedAgainLater) {
+  assign(1);
+  open(1);
+  assign(2);
+  bus.sent.clear();
+  std::vector<TokenId> tail;
+  const auto round = [&](std::uint32_t n_verified) {
+    tail.push_back(9);
+    tails.push_back(tail);
+    const PrefixHash prefix = prefix_hash_extend(prefix_hash_extend(kRoot, prompt), tail);
+    const Ask one{.seq = SeqId{1},
+                  .from = static_cast<Position>(prompt.size()),
+                  .tail = tails.back(),
+                  .prefix = prefix,
+                  .budget = 4,
+                  .n_verified = n_verified};
+    drafts.ask(std::span(&one, 1));
+    drafts.ask(std::span(&one, 1));  // asked twice: the round counts once
+    drafts.turn(bus.now());
+  };
+  round(500);  // of no ask of ours
+  for (int i = 0; i < 249; ++i) round(4);
+  EXPECT_TRUE(drafts.set_aside().empty());
+  EXPECT_TRUE(bus.take<wire::Attach>(endpoint(2)).empty());
+  round(4);
+  const auto aside = drafts.set_aside();
+  ASSERT_EQ(1u, aside.size());
+  EXPECT_EQ((wire::DraftSetAside{WorkerId{1}, "0 of 1000 proposals accepted", 30}), aside[0]);
+  EXPECT_EQ(1u, bus.take<wire::CloseSequence>(endpoint(1)).size()) << "its place is free again";
+  EXPECT_EQ(1u, bus.take<wire::Attach>(endpoint(2)).size()) << "another one guesses";
+  open(2);
+  EXPECT_EQ(1u, bus.take<wire::Attach>(endpoint(2)).size());
+  EXPECT_TRUE(bus.take<wire::Attach>(endpoint(1)).empty());
+  bus.clock.advance(seconds(30));
+  EXPECT_TRUE(drafts.set_aside().empty());
+  open(3);
+  EXPECT_EQ(1u, bus.take<wire::Attach>(endpoint(1)).size());
+}
+
+TEST_F(DraftProposerTest, ADraftOfMalformedRecordsIsSetAsideAndAloneItIsDecodedPlainly) {
+  assign(1);
+  open(1);
+  for (int i = 0; i < 32; ++i) propose(1, 1, 0, {1000});
+  drafts.collect(bus.now(), store);
+  drafts.turn(bus.now());
+  const auto aside = drafts.set_aside();
+  ASSERT_EQ(1u, aside.size());
+  EXPECT_EQ("32 malformed records", aside[0].reason);
+  bus.sent.clear();
+  ask(1, {9});
+  drafts.turn(bus.now());
+  open(2);
+  EXPECT_TRUE(bus.sent.empty()) << "it hears nothing";
+  bus.clock.advance(seconds(30));
+  drafts.turn(bus.now());
+  EXPECT_EQ(2u, bus.take<wire::Attach>(endpoint(1)).size()) << "both sequences go there again";
+}
+
+TEST_F(DraftProposerTest, BytesThatAreNoMessageCountAgainstTheDraftThatSentThem) {
+  assign(1);
+  assign(2);
+  for (int i = 0; i < 32; ++i) drafts.on_malformed(bus.sockets.begin()->first);
+  drafts.turn(bus.now());
+  const auto aside = drafts.set_aside();
+  ASSERT_EQ(1u, aside.size());
+  EXPECT_EQ(endpoint(aside[0].draft.value), bus.sockets.begin()->second);
+}
+
 TEST_F(DraftProposerTest, ABusyDraftIsAskedForNothingUntilItIsNot) {
   assign(1);
   open(1);

@@ -20,6 +20,7 @@ RECORDS = {
     "SamplingParams": "f32 u32 f32 f32 f32 f32 f32 pairs idlists u64 u32 u32 u32 ids bool i32",
     "TokenLogprobs": "f32 ids f32s",
     "ProposerStats": "enum5 u32 u32 u32",
+    "DraftSetAside": "u64 text u32",
     "ProposeRecord": "u64 u32 u32 u32 ids u64 u32",
     "ProposalRecord": "u64 u32 u32 u32 u64 ids u16s u8s u32",
     "RunAheadRecord": "u64 u32 u32 u64 u32 u64 i32 u64 u32",
@@ -29,7 +30,7 @@ MESSAGES = {
               "SamplingDefaults"),
     "HelloReply": (2, "bool code text u32"),
     "Heartbeat": (3, "u64 u32 u32 u64 u32 bool u32 u32 u64 u64 u64 u64 u64 u64 text text u64 "
-                  "enum3 u64 u64"),
+                  "enum3 u64 u64 [DraftSetAside]"),
     "HeartbeatReply": (4, "u64 bool"),
     "Goodbye": (5, "text"),
     "Assign": (6, "u64 u64 text text Fingerprints u32"),
