@@ -175,8 +175,11 @@ int run_model_init_random(const CliOptions& options) {
   if (m.shape == "1b") {
     c.n_layers = 16, c.n_hidden = 2048, c.n_heads = 32, c.n_kv_heads = 8, c.head_dim = 64, c.n_ffn = 8192, c.vocab_size = 32000;
     recipe.n_shards = 4;
+  } else if (m.shape == "3b") {
+    c.n_layers = 28, c.n_hidden = 3072, c.n_heads = 24, c.n_kv_heads = 8, c.head_dim = 128, c.n_ffn = 8192, c.vocab_size = 32000;
+    recipe.n_shards = 4;
   } else if (m.shape != "tiny") {
-    throw FatalError(ErrorCode::kConfig, "shape is \"" + m.shape + "\"; it must be tiny or 1b");
+    throw FatalError(ErrorCode::kConfig, "shape is \"" + m.shape + "\"; it must be tiny, 1b or 3b");
   }
   if (m.layers > 0) c.n_layers = m.layers;
   if (m.hidden > 0) c.n_hidden = m.hidden;
@@ -189,6 +192,7 @@ int run_model_init_random(const CliOptions& options) {
     if (const auto ends = tokenizer->eos_ids(); !ends.empty()) c.eos_token_ids.assign(ends.begin(), ends.end());
   }
   if (m.vocab > 0) c.vocab_size = m.vocab;
+  if (m.positions > 0) c.max_position_embeddings = c.max_model_len = m.positions;
   if (m.hidden > 0 || m.heads > 0) c.head_dim = c.n_hidden / c.n_heads;
   known = false;
   for (DType dtype : {DType::kF32, DType::kBf16, DType::kF16})

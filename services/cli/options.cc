@@ -73,6 +73,7 @@ CLI::Validator one_of(const std::vector<std::string>& known) {
 }
 
 constexpr std::uint64_t kMostTokens = 1'048'576;
+constexpr std::uint64_t kMostPositions = 1u << 24;  // what a folder may say; a float counts no further
 
 class Parser {
  public:
@@ -319,16 +320,18 @@ class Parser {
     pair->add_option("target", m.other, "target folder")->required();
     json(pair);
     CLI::App* random = verb(model, "init-random", "write a folder of random weights, the same bytes every time",
-                            "  foretoken model init-random random-tiny --family qwen3 --layers 2\n");
+                            "  foretoken model init-random random-tiny --family qwen3 --layers 2\n"
+                            "  foretoken model init-random random-1b --shape 1b --dtype bfloat16 --tokenizer demo --positions 16384\n");
     random->add_option("folder", m.folder, "where to write; must not exist")->required();
     random->add_option("--family", m.family, "llama, qwen2, qwen3 or mistral")->check(one_of({"llama", "qwen2", "qwen3", "mistral"}))->capture_default_str();
-    random->add_option("--shape", m.shape, "tiny or 1b, changed by the flags below")->check(one_of({"tiny", "1b"}))->capture_default_str();
+    random->add_option("--shape", m.shape, "tiny, 1b or 3b, changed by the flags below")->check(one_of({"tiny", "1b", "3b"}))->capture_default_str();
     random->add_option("--layers", m.layers, "layers")->check(whole(1, 1'000'000));
     random->add_option("--hidden", m.hidden, "hidden size")->check(whole(1, 1'000'000));
     random->add_option("--heads", m.heads, "attention heads")->check(whole(1, 1'000'000));
     random->add_option("--kv-heads", m.kv_heads, "key/value heads")->check(whole(1, 1'000'000));
     random->add_option("--ffn", m.ffn, "feed-forward size")->check(whole(1, 1'000'000));
     random->add_option("--vocab", m.vocab, "vocabulary size")->check(whole(1, 1'000'000));
+    random->add_option("--positions", m.positions, "longest sequence in tokens, 2048 if not given")->check(whole(1, kMostPositions));
     random->add_option("--dtype", m.dtype, "float32, bfloat16 or float16")->check(one_of({"float32", "bfloat16", "float16"}))->capture_default_str();
     random->add_option("--seed", m.seed, "seed")->check(whole(0, std::numeric_limits<std::uint64_t>::max()));
     random->add_option("--tokenizer", m.tokenizer, "folder whose tokenizer files are copied");

@@ -97,7 +97,7 @@ struct ModelOptions {
   std::string family = "llama";
   std::uint64_t seed = 0;
   std::string shape = "tiny";
-  int layers = 0, hidden = 0, heads = 0, kv_heads = 0, ffn = 0, vocab = 0;
+  int layers = 0, hidden = 0, heads = 0, kv_heads = 0, ffn = 0, vocab = 0, positions = 0;
   std::string dtype = "float32";
   std::string tokenizer;  // init-random: folder whose tokenizer files are copied
   std::string to;         // quantize: "int8" or "fp8"

@@ -295,6 +295,20 @@ class Verbs(unittest.TestCase):
         again = run("model", "init-random", str(self.folder / "a"))
         self.assertEqual(2, again.returncode)
 
+    def test_a_random_model_has_the_positions_it_was_given(self):
+        for flags, context in (([], 2048), (["--positions", "16384"], 16384), (["--positions", "1"], 1)):
+            folder = str(self.folder / f"p{context}")
+            made = run("model", "init-random", folder, *flags, "--json")
+            self.assertEqual(0, made.returncode, made.stderr)
+            self.assertEqual(context, json.loads(made.stdout)["context"])
+            self.assertEqual(context, json.loads(pathlib.Path(folder, "config.json").read_text())["max_position_embeddings"])
+        for wrong in ("0", "-1", "16777217", "16k", "1e4", ""):
+            done = run("model", "init-random", str(self.folder / "wrong"), "--positions", wrong)
+            self.assertEqual(2, done.returncode, wrong)
+            self.assertIn("--positions", done.stderr)
+            self.assertIn("from 1 to 16777216", done.stderr)
+            self.assertFalse((self.folder / "wrong").exists())
+
     def test_model_errors_exit_4_and_name_the_file(self):
         done = run("model", "info", str(self.folder / "none"))
         self.assertEqual(4, done.returncode)
