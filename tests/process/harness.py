@@ -81,14 +81,19 @@ class Client:
 
 
 class System:
-    """Services in a temporary folder. Use as a context manager."""
+    """Services in a temporary folder. Use as a context manager. With `target_model`, a folder, all settings are the default ones but
+    for ports, folders and what `settings` say; without, a tiny pair is written and services are made small."""
 
-    def __init__(self, settings=(), noise=0.05, changed_draft_vocabulary=False):
+    def __init__(self, settings=(), noise=0.05, changed_draft_vocabulary=False, target_model=None):
         self.folder = tempfile.mkdtemp(prefix="ftk-")
         self.client = f"tcp://127.0.0.1:{free_port()}"
         self.context = zmq.Context()
         self.processes = {}
         self.crashed = []
+        if target_model:
+            self.settings = [f"model.target={target_model}", "model.name=random", f"bus.client={self.client}",
+                             f"bus.runtime_dir={self.folder}/r", "log.format=text", *settings]
+            return
         models = os.environ.get("FORETOKEN_TEST_MODELS")  # a folder with demo-target and demo-draft, for runs by hand
         if models and not changed_draft_vocabulary:
             self.target_model, self.draft_model = os.path.join(models, "demo-target"), os.path.join(models, "demo-draft")
