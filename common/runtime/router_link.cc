@@ -45,6 +45,10 @@ struct RouterLink::Beat {
     const std::lock_guard lock(mutex_);
     return due_;
   }
+  void hurry() {
+    const std::lock_guard lock(mutex_);
+    due_ = TimePoint{};
+  }
 
   // Any thread: the next heartbeat, if the router wants one.
   std::optional<Frames> next(TimePoint now) {
@@ -110,10 +114,17 @@ void RouterLink::say_hello() {
 }
 
 RouterLink::Event RouterLink::on_message(const wire::Header& header, const wire::Message& message) {
+  last_heard_ = bus_->now();
+  if (std::holds_alternative<wire::Goodbye>(message)) {
+    router_left_ = header.incarnation == router_life_;
+    return Event::kHandled;
+  }
   if (const auto* reply = std::get_if<wire::HelloReply>(&message)) {
     const bool is_new = router_life_ != header.incarnation;
     const bool had_one = router_life_ != Incarnation{};
     router_life_ = header.incarnation;
+    router_left_ = router_left_ && !is_new;
+    needed_ = true;
     if (reply->accepted && !registered_)
       log_info(reply->message.empty() ? "registered with the router"
                                       : "registered with the router: " + reply->message);
@@ -129,6 +140,7 @@ RouterLink::Event RouterLink::on_message(const wire::Header& header, const wire:
     return is_new && had_one ? Event::kNewRouter : Event::kHandled;
   }
   if (const auto* reply = std::get_if<wire::HeartbeatReply>(&message)) {
+    if (reply->known) needed_ = reply->needed;
     if (!reply->known && registered_) {
       registered_ = false;
       beat_->set_registered(false, heartbeat_);
@@ -174,6 +186,13 @@ void RouterLink::on_dropped(const Frames& frames) {
       frames.empty() ? Result<wire::Header>(Error{}) : wire::read_header(frames.front());
   const bool of_a_request = header.ok() && header->type >= wire::MessageType::kEncode;
   if (!of_a_request || !registered_ || !outbox_.came_back(frames, bus_->now())) ++dropped_;
+}
+
+void RouterLink::beat_soon() { beat_->hurry(); }
+
+bool RouterLink::has_router() const {
+  return router_life_ != Incarnation{} && refusal_.empty() && !router_left_ &&
+         bus_->heard_until() - last_heard_ <= kRouterSilence;
 }
 
 void RouterLink::goodbye(const std::string& reason) {

@@ -44,6 +44,17 @@ class RouterLink {
   void on_dropped(const Frames& frames);
   void goodbye(const std::string& reason);
 
+  // The next turn() sends a heartbeat, whenever the next one was due: what it says is news.
+  void beat_soon();
+  // There is a router, and it wants this service: it accepted the last HELLO, has not said goodbye
+  // and has been heard within the last kRouterSilence.
+  bool has_router() const;
+  // The router has ended, and all it had with it.
+  bool router_left() const { return router_left_; }
+  // Of a service that drains: the router has requests that count on it, or has not said yet.
+  bool is_needed() const { return has_router() && needed_; }
+  static constexpr Duration kRouterSilence = std::chrono::seconds(5);
+
   bool is_registered() const { return registered_; }
   const std::string& refusal() const {
     return refusal_;
@@ -68,6 +79,9 @@ class RouterLink {
   bool registered_ = false;
   std::string refusal_;
   Incarnation router_life_{};
+  TimePoint last_heard_{};    // of the router
+  bool router_left_ = false;  // with a goodbye, and no other life of it has come since
+  bool needed_ = true;        // as it said last
   Outbox outbox_;
   std::uint64_t dropped_ = 0;
 };

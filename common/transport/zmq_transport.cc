@@ -227,6 +227,8 @@ SocketId ZmqTransport::bind(const std::string& endpoint, Door door) {
   try {
     socket.socket = zmq::socket_t(state_->context, zmq::socket_type::router);
     state_->set_options(socket.socket, door);
+    // The answers that a drain waited for are on their way when it ends, and clients may be slow.
+    if (door == Door::kClient) socket.socket.set(zmq::sockopt::linger, 3000);
     socket.socket.set(zmq::sockopt::router_mandatory,
                       1);  // an unknown peer or a full queue is an answer, not silence
     socket.socket.set(zmq::sockopt::router_handover,

@@ -191,12 +191,14 @@ struct HeartbeatReply {
   static constexpr std::string_view kDuty = "Answer to Heartbeat.";
   std::uint64_t echo_us = 0;
   bool known = true;
+  bool needed = false;
   bool operator==(const HeartbeatReply&) const = default;
 
   template <class Self, class Visitor>
   static void fields(Self& m, Visitor&& v) {
     v(1, "echo_us", m.echo_us, "sent_us of the heartbeat");
     v(2, "known", m.known, "false: say Hello again, this incarnation was never seen or has expired");
+    v(3, "needed", m.needed, "false, to a worker that drains: no accepted request counts on it any more");
   }
 };
 

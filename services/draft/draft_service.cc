@@ -12,6 +12,8 @@
 namespace foretoken {
 namespace {
 
+constexpr Duration kLastWords = std::chrono::milliseconds(250);
+
 std::uint32_t micros(Duration duration) {
   const auto count = std::chrono::duration_cast<std::chrono::microseconds>(duration).count();
   return static_cast<std::uint32_t>(std::clamp<std::int64_t>(count, 0, 0xFFFFFFFF));
@@ -323,6 +325,7 @@ TimePoint DraftService::on_turn(TimePoint now) {
   // One that is idle says nothing; a link says itself when it ends.
   for (auto it = targets_.begin(); it != targets_.end();)
     it = !it->second.beside && now - it->second.heard > kForgotten ? forget(it) : std::next(it);
+  leave_if_drained(now);
   return engine_.has_work() ? now : due;
 }
 
@@ -352,14 +355,28 @@ void DraftService::step() {
   for (const BusyOutcome& busy : output.busy) answer({busy.key.target, busy.key.incarnation}, busy);
 }
 
-void DraftService::drain(TimePoint) {
+void DraftService::drain(TimePoint deadline) {
   draining_ = true;
+  drain_deadline_ = deadline;
+  const TimePoint now = bus_->now();
+  link_.beat_soon();
+  link_.turn(now, [this] { return load(); });
+  leave_if_drained(now);
+}
+
+// Where everything stops the drafts are the last: without them what runs would end later. Where
+// this one stops alone the router says that it is not needed, and its targets use others or none.
+void DraftService::leave_if_drained(TimePoint now) {
+  if (!draining_ || said_goodbye_) return;
+  const bool in_use = engine_.snapshot().n_attached > 0 && link_.is_needed();
+  if (in_use && now < drain_deadline_ - kLastWords) return;
+  said_goodbye_ = true;
   link_.goodbye("drained");
   for (const auto& [key, target] : targets_)
     send(key, wire::Goodbye{.reason = "drained"}, Way::kConnection);
 }
 
-bool DraftService::drained() const { return draining_ && link_.n_queued() == 0; }
+bool DraftService::drained() const { return said_goodbye_ && link_.n_queued() == 0; }
 
 wire::Heartbeat DraftService::load() const {
   const DraftSnapshot now = engine_.snapshot();

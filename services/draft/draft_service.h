@@ -79,6 +79,7 @@ class DraftService final : public Service {
   enum class Way : std::uint8_t { kConnection, kShortest };
   void send(const TargetKey& to, const wire::Message& message, Way way = Way::kShortest);
   void step();
+  void leave_if_drained(TimePoint now);
   wire::Heartbeat load() const;
   std::string metrics_text();
   void count_ways();
@@ -104,6 +105,8 @@ class DraftService final : public Service {
   std::uint64_t not_sent_ = 0;
   std::uint32_t step_us_ = 0;  // fading average
   bool draining_ = false;
+  bool said_goodbye_ = false;
+  TimePoint drain_deadline_{};
   DraftSnapshot counted_;
   std::uint64_t counted_fallbacks_ = 0;
   BoardReader::Counters counted_ahead_;

@@ -61,6 +61,25 @@ std::optional<WorkerId> place_target(std::span<const Worker* const> targets, con
   return best == nullptr ? std::nullopt : std::optional(best->id);
 }
 
+std::optional<WorkerId> place_target(const Pool& pool, const Need& need) {
+  const auto ready = pool.ready(wire::Role::kTarget);
+  if (const auto chosen = place_target(ready, need)) return chosen;
+  Need any = need;
+  any.not_these = {};
+  if (place_target(ready, any)) return std::nullopt;
+  auto draining = pool.draining(wire::Role::kTarget);
+  std::erase_if(draining, [&](const Worker* w) { return w->draining_since < need.accepted; });
+  return place_target(draining, need);
+}
+
+std::optional<WorkerId> place_tokenizer(const Pool& pool,
+                                        const wire::Fingerprints& wanted,
+                                        std::optional<WorkerId> not_this) {
+  if (const auto ready = place_tokenizer(pool.ready(wire::Role::kTokenizer), wanted, not_this))
+    return ready;
+  return place_tokenizer(pool.draining(wire::Role::kTokenizer), wanted, not_this);
+}
+
 std::optional<WorkerId> place_tokenizer(std::span<const Worker* const> tokenizers,
                                         const wire::Fingerprints& wanted,
                                         std::optional<WorkerId> not_this) {

@@ -20,6 +20,8 @@ struct Need {
   const wire::Hello* like =
       nullptr;  // a migration: only targets that continue with the same tokens
   std::span<const WorkerId> not_these = {};  // those that have just refused
+  // When the request was accepted. A target that drains finishes what was accepted before.
+  TimePoint accepted = TimePoint::min();
 };
 
 // True for the model's name and its aliases.
@@ -35,10 +37,17 @@ std::string names_of(std::span<const wire::Hello* const> models);
 // Among ready targets that fit: fewest queued tokens (placed ones included), then the emptiest,
 // then the lowest id, so that equal facts give equal choices. Nothing: none fits now.
 std::optional<WorkerId> place_target(std::span<const Worker* const> targets, const Need& need);
+// Among the ready targets; where none would do, refusals apart, among those that have begun to
+// drain since the request was accepted.
+std::optional<WorkerId> place_target(const Pool& pool, const Need& need);
 
-// A ready tokenizer of the wanted vocabulary and text (0: any), the one with the fewest streams; not
-// the one that has just failed, if there is another.
+// A tokenizer of the wanted vocabulary and text (0: any), the one with the fewest streams; not the
+// one that has just failed, if there is another.
 std::optional<WorkerId> place_tokenizer(std::span<const Worker* const> tokenizers,
+                                        const wire::Fingerprints& wanted,
+                                        std::optional<WorkerId> not_this);
+// Among the ready ones, or else among those that drain: a tokenizer serves until it leaves.
+std::optional<WorkerId> place_tokenizer(const Pool& pool,
                                         const wire::Fingerprints& wanted,
                                         std::optional<WorkerId> not_this);
 

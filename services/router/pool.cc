@@ -210,6 +210,7 @@ bool Pool::heartbeat(const wire::Header& header,
   worker->peer = peer;
   worker->load = beat;
   worker->placed_tokens = 0;
+  if (beat.draining && worker->state != WorkerState::kDraining) worker->draining_since = now;
   worker->state = beat.draining ? WorkerState::kDraining : WorkerState::kReady;
   return true;
 }
@@ -334,10 +335,17 @@ std::vector<const Worker*> Pool::alive(wire::Role role) const {
 }
 
 std::vector<const Worker*> Pool::ready(wire::Role role) const {
+  return in_state(role, WorkerState::kReady);
+}
+
+std::vector<const Worker*> Pool::draining(wire::Role role) const {
+  return in_state(role, WorkerState::kDraining);
+}
+
+std::vector<const Worker*> Pool::in_state(wire::Role role, WorkerState state) const {
   auto list = all();
-  std::erase_if(list, [&](const Worker* w) {
-    return w->hello.role != role || w->state != WorkerState::kReady;
-  });
+  std::erase_if(list,
+                [&](const Worker* w) { return w->hello.role != role || w->state != state; });
   return list;
 }
 

@@ -33,6 +33,7 @@ struct Worker {
   TimePoint last_heard{};
   Duration silent{};  // for how long the router has listened since and heard nothing
   Duration next_probe{};  // the silence after which it is probed again
+  TimePoint draining_since{};  // in state kDraining
   std::uint32_t n_placed = 0;       // requests of this router there now
   std::uint64_t placed_tokens = 0;  // prompt tokens placed since its last heartbeat
 };
@@ -98,6 +99,8 @@ class Pool {
   std::vector<const Worker*> alive(wire::Role role) const;
   // Ready ones: alive and taking new work.
   std::vector<const Worker*> ready(wire::Role role) const;
+  // Alive, and about to stop: they finish what was accepted before.
+  std::vector<const Worker*> draining(wire::Role role) const;
 
   // What targets serve or just served, by model name. One that was lost counts until it is forgotten
   // and one that left for a while: it may be restarting, and requests that mean it are not for the
@@ -105,6 +108,8 @@ class Pool {
   std::vector<const wire::Hello*> models(TimePoint now) const;
 
  private:
+  std::vector<const Worker*> in_state(wire::Role role, WorkerState state) const;
+
   static constexpr std::size_t kRememberedLives = 16;
   static constexpr std::size_t kMaxWorkers = 1024;
   // A target that was lost holds its names for so many patiences: it may be back in a moment.

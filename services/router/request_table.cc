@@ -260,8 +260,7 @@ void RequestTable::encode(RequestId id, Row& row, TimePoint now, Actions& out) {
   if (it == targets.end()) return;  // nobody to write an answer yet
   const wire::Fingerprints& of_target = (*it)->hello.fingerprints;
   row.encoding = {.vocabulary = of_target.vocabulary, .text = of_target.text};
-  assign_tokenizer(row,
-                   place_tokenizer(pool_.ready(wire::Role::kTokenizer), row.encoding, failed_us));
+  assign_tokenizer(row, place_tokenizer(pool_, row.encoding, failed_us));
   if (!row.tokenizer) return;
   const wire::ClientRequest& request = row.request;
   wire::Encode message{.kind = request.prompt_kind,
@@ -300,14 +299,17 @@ Result<void> RequestTable::fit(Row& row, const wire::Hello& target) {
   return validate(params, target.vocab_size);
 }
 
+std::optional<WorkerId> RequestTable::choose_target(const Row& row) const {
+  return place_target(pool_, {.model = row.request.model,
+                              .like = row.target_hello ? &*row.target_hello : nullptr,
+                              .not_these = row.refused_by,
+                              .accepted = draining_ ? TimePoint::min() : row.arrived});
+}
+
 void RequestTable::place(RequestId id, Row& row, TimePoint now, Actions& out) {
   row.phase = Phase::kPlacing;
-  const Need need{.model = row.request.model,
-                  .like = row.target_hello ? &*row.target_hello : nullptr,
-                  .not_these = row.refused_by};
-  const auto targets = pool_.ready(wire::Role::kTarget);
   assign_target(row, std::nullopt);
-  const auto chosen = place_target(targets, need);
+  const auto chosen = choose_target(row);
   if (!chosen) {
     // Refused by all there are: the client is told at once, unless it has an answer half read
     // already.
@@ -379,8 +381,7 @@ void RequestTable::replay(RequestId id, Row& row, TimePoint now, Actions& out) {
   ++counters_.replayed;
   ask_again(row.to_tokenizer, now);
   const auto failed_us = row.tokenizer;
-  assign_tokenizer(row,
-                   place_tokenizer(pool_.ready(wire::Role::kTokenizer), row.encoding, failed_us));
+  assign_tokenizer(row, place_tokenizer(pool_, row.encoding, failed_us));
   row.decoding = 0;
   row.final_sent = false;
   if (row.tokenizer) decode(id, row, now, out);
@@ -596,6 +597,23 @@ void RequestTable::workers_changed(TimePoint now, Actions& out) {
     else
       replay(id, row, now, out);
   }
+}
+
+void RequestTable::begin_drain(TimePoint now, Actions& out) {
+  draining_ = true;
+  workers_changed(now, out);
+}
+
+bool RequestTable::needs(const Worker& worker) const {
+  const bool is_target = worker.hello.role == wire::Role::kTarget;
+  return std::any_of(rows_.begin(), rows_.end(), [&](const auto& entry) {
+    const Row& row = entry.second;
+    const bool waits = row.phase == Phase::kEncoding || row.phase == Phase::kPlacing;
+    if (is_target && waits) return choose_target(row) == worker.id;
+    if (is_target) return row.target == worker.id && row.phase != Phase::kFlushing;
+    return (row.tokenizer ? row.tokenizer
+                          : place_tokenizer(pool_, row.encoding, std::nullopt)) == worker.id;
+  });
 }
 
 // ---- time

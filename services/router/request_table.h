@@ -99,6 +99,10 @@ class RequestTable {
   void worker_lost(WorkerId id, TimePoint now, Actions& out);
   // Someone came or changed: requests may have waited for it.
   void workers_changed(TimePoint now, Actions& out);
+  // No request comes any more: those that are here may be placed on targets that drain.
+  void begin_drain(TimePoint now, Actions& out);
+  // A request here counts on this worker: it is there, or would be placed there now.
+  bool needs(const Worker& worker) const;
 
   // Deadlines, silences. Returns when it wants to be called again; cheap before that time.
   TimePoint tick(TimePoint now, Actions& out);
@@ -107,7 +111,8 @@ class RequestTable {
 
   std::size_t size() const { return rows_.size(); }
   std::size_t n_waiting() const;  // without a target yet
-  bool contains(RequestId id) const { return rows_.contains(id); }
+  // Running, or answered a short while ago.
+  bool knows(RequestId id) const { return rows_.contains(id) || finished_.find(id) != nullptr; }
 
   struct Counters {
     std::uint64_t accepted = 0, refused = 0, replied = 0, failed = 0, cancelled = 0, joined = 0,
@@ -128,6 +133,7 @@ class RequestTable {
   void replay(RequestId id, Row& row, TimePoint now, Actions& out);
   void deliver(RequestId id, Row& row, Actions& out);
   void migrate(RequestId id, Row& row, TimePoint now, Actions& out);
+  std::optional<WorkerId> choose_target(const Row& row) const;
   Result<void> fit(Row& row, const wire::Hello& target);
   bool may_return(const Row& row) const;
   // The model is settled once: a request that names none means what it would mean when it came.
@@ -165,6 +171,7 @@ class RequestTable {
   std::map<Peer, std::size_t> per_client_;
   TimePoint next_due_ = TimePoint::max();
   TimePoint registered_at_{};  // by then every service that runs has said hello
+  bool draining_ = false;
   Counters counters_;
 };
 

@@ -25,6 +25,14 @@ constexpr std::uint64_t kLongTurnUs = 2'000'000;  // people are told of a turn t
 constexpr std::size_t kMaxRefused = 64;
 constexpr Duration kRefusedShown = std::chrono::seconds(15);  // a refused worker asks every 5 s
 constexpr Duration kRegistration = std::chrono::seconds(3);  // workers notice a new router by then
+constexpr std::uint32_t kAskAgainMs = 1000;
+// A draft that drains is used a little longer while requests run: if everything is being stopped,
+// this router is told so within that time, and then the draft serves on until they have ended.
+constexpr Duration kDraftGrace = std::chrono::seconds(1);
+
+Error leaving() {
+  return {ErrorCode::kDraining, "this router is about to stop and takes no new requests"};
+}
 
 std::string_view state_name(const Worker& worker) {
   switch (worker.state) {
@@ -170,6 +178,7 @@ void RouterService::on_client(const Peer& peer, const Frames& frames, TimePoint 
       return act(std::move(actions), now);
     case wire::ClientOp::kTokenize:
     case wire::ClientOp::kDetokenize:
+      if (draining_) return refuse(leaving(), kAskAgainMs);
       token_questions_.submit(peer, id, new_id(), std::move(request), now, actions);
       return act(std::move(actions), now);
     case wire::ClientOp::kGenerate:
@@ -179,9 +188,7 @@ void RouterService::on_client(const Peer& peer, const Frames& frames, TimePoint 
     return refuse({ErrorCode::kInvalidValue,
                    "a REQ socket takes one answer; use a DEALER for stream", "stream"},
                   0);
-  if (draining_ && !table_.contains(id))
-    return refuse({ErrorCode::kDraining, "this router is about to stop and takes no new requests"},
-                  1000);
+  if (draining_ && !table_.knows(id)) return refuse(leaving(), kAskAgainMs);
   // Of everything the client said: two requests under one id are the same if this is equal.
   table_.submit(peer, id, std::move(request), fnv1a(frames[0]), now, actions);
   act(std::move(actions), now);
@@ -370,7 +377,9 @@ void RouterService::on_worker(const Delivery& delivery, TimePoint now) {
     const Worker* worker = pool_.find(header.sender);
     const bool was_ready = worker != nullptr && worker->state == WorkerState::kReady;
     const bool known = pool_.heartbeat(header, peer, *beat, now);
-    reply_to(peer, wire::HeartbeatReply{.echo_us = beat->sent_us, .known = known});
+    const bool needed = known && is_needed(*pool_.find(header.sender), now);
+    reply_to(peer,
+             wire::HeartbeatReply{.echo_us = beat->sent_us, .known = known, .needed = needed});
     if (known && was_ready != !beat->draining) pair_all();
     return;
   }
@@ -453,7 +462,7 @@ void RouterService::on_hello(const Delivery& delivery,
 
 // A process that was killed is noticed by what is sent to it, long before its silence says so.
 void RouterService::probe_silent() {
-  for (const Peer& peer : pool_.to_probe()) reply_to(peer, wire::HeartbeatReply{});
+  for (const Peer& peer : pool_.to_probe()) reply_to(peer, wire::HeartbeatReply{.needed = true});
 }
 
 void RouterService::remember_refused(WorkerId id,
@@ -496,7 +505,7 @@ void RouterService::pair_all() {
           log_warning(
               "refused a pair",
               {{"target", target->hello.name}, {"draft", draft->hello.name}, {"reason", why_not}});
-      } else if (draft->state == WorkerState::kReady) {
+      } else if (is_needed(*draft, bus_->now())) {
         send_worker(target->id, {},
                     wire::Assign{.draft = draft->id,
                                  .incarnation = draft->incarnation,
@@ -513,6 +522,19 @@ void RouterService::pair_all() {
     }
   }
   next_pairing_ = bus_->now() + kPairAgain;
+}
+
+// One that drains may end as soon as this is false.
+bool RouterService::is_needed(const Worker& worker, TimePoint now) const {
+  if (worker.state != WorkerState::kDraining) return true;
+  switch (worker.hello.role) {
+    case wire::Role::kTokenizer:
+      return table_.needs(worker) || token_questions_.needs(worker.id);
+    case wire::Role::kDraft:
+      return table_.size() > 0 && (draining_ || now - worker.draining_since < kDraftGrace);
+    default:
+      return table_.needs(worker);
+  }
 }
 
 // Why a worker is not used with some of the others, by name; empty if all is well.
@@ -604,26 +626,48 @@ TimePoint RouterService::on_turn(TimePoint now) {
   }
   for (const RequestId id : late) finish_metrics(id);
   if (draining_) {
-    if (now + std::chrono::milliseconds(500) >= drain_deadline_ && table_.size() > 0) {
+    if (now + std::chrono::milliseconds(500) >= drain_deadline_ &&
+        table_.size() + token_questions_.size() > 0) {
       Actions last;
       table_.fail_all(
           {ErrorCode::kDraining, "the router stops; ask again under the same request_id"}, now,
           last);
+      token_questions_.fail_all(leaving(), kAskAgainMs, last);
       act(std::move(last), now);
     }
     due = std::min(due, now + std::chrono::milliseconds(20));
   }
+  leave_if_drained();
   return due;
 }
 
 void RouterService::drain(TimePoint deadline) {
   draining_ = true;
   drain_deadline_ = deadline;
+  const TimePoint now = bus_->now();
+  Actions actions;
+  table_.begin_drain(now, actions);
+  act(std::move(actions), now);
+  leave_if_drained();
 }
 
-bool RouterService::drained() const {
-  return draining_ && table_.size() == 0 && token_questions_.size() == 0 && unsent_.empty();
+// Every request and question has its end, and every message to a worker has left.
+bool RouterService::has_finished() const {
+  return table_.size() == 0 && token_questions_.size() == 0 && unsent_.empty() &&
+         std::all_of(outboxes_.begin(), outboxes_.end(),
+                     [](const auto& entry) { return entry.second.size() == 0; });
 }
+
+// Workers that drain wait for this; others look for the next router anyway.
+void RouterService::leave_if_drained() {
+  if (!draining_ || said_goodbye_ || !has_finished()) return;
+  said_goodbye_ = true;
+  for (const Worker* worker : pool_.all())
+    if (worker->state != WorkerState::kLost)
+      reply_to(worker->peer, wire::Goodbye{.reason = "drained"});
+}
+
+bool RouterService::drained() const { return draining_ && has_finished(); }
 
 std::string RouterService::status() const {
   return std::to_string(table_.size()) + " requests, " +

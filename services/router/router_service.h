@@ -75,6 +75,9 @@ class RouterService final : public Service {
   void send_worker(WorkerId worker, RequestId request, const wire::Message& message);
   void reply_to(const Peer& peer, const wire::Message& message);
   bool flush(WorkerId worker);
+  bool is_needed(const Worker& worker, TimePoint now) const;
+  bool has_finished() const;
+  void leave_if_drained();
 
   void act(Actions actions, TimePoint now);
   std::string own_metrics();
@@ -98,6 +101,7 @@ class RouterService final : public Service {
   TimePoint started_{};
   TimePoint next_pairing_{};
   bool draining_ = false;
+  bool said_goodbye_ = false;
   TimePoint drain_deadline_{};
   std::uint64_t n_ids_ = 0;
   std::map<WorkerId, Outbox> outboxes_;

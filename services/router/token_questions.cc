@@ -58,6 +58,7 @@ void TokenQuestions::submit(const Peer& peer,
 // The tokenizer of the model that is meant; without targets, one that bears its name.
 Result<std::optional<WorkerId>> TokenQuestions::choose(Question& question, TimePoint now) const {
   auto tokenizers = pool_.ready(wire::Role::kTokenizer);
+  if (tokenizers.empty()) tokenizers = pool_.draining(wire::Role::kTokenizer);
   auto models = pool_.models(now);
   std::string& asked = question.request.model;
   if (models.empty())
@@ -106,6 +107,19 @@ void TokenQuestions::erase(std::map<RequestId, Question>::iterator it) {
 void TokenQuestions::give_up(RequestId own, const Error& error, Actions& out) {
   if (const auto it = open_.find(own); it != open_.end())
     answer(own, wire::client_error(it->second.id, error, 0), out);
+}
+
+bool TokenQuestions::needs(WorkerId worker) const {
+  return std::any_of(open_.begin(), open_.end(), [&](const auto& entry) {
+    return !entry.second.tokenizer || entry.second.tokenizer == worker;
+  });
+}
+
+void TokenQuestions::fail_all(const Error& error, std::uint32_t retry_after_ms, Actions& out) {
+  while (!open_.empty()) {
+    const auto& [own, question] = *open_.begin();
+    answer(own, wire::client_error(question.id, error, retry_after_ms), out);
+  }
 }
 
 void TokenQuestions::on_message(RequestId own,

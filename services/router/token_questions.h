@@ -50,6 +50,10 @@ class TokenQuestions {
   void client_gone(const Peer& peer);
   // It cannot be asked. Nothing happens if there is no such question.
   void give_up(RequestId own, const Error& error, Actions& out);
+  // A question counts on this tokenizer, or on whichever there is.
+  bool needs(WorkerId worker) const;
+  // All that are open end with `error`, at once.
+  void fail_all(const Error& error, std::uint32_t retry_after_ms, Actions& out);
   // Returns when it wants to be called again.
   TimePoint tick(TimePoint now, Actions& out);
   std::size_t size() const { return open_.size(); }

@@ -335,10 +335,14 @@ TimePoint TargetService::on_turn(TimePoint now) {
 // The goodbye moves whatever is unfinished to another target, so it is said while there is still
 // time for it.
 void TargetService::leave_if_drained(TimePoint now) {
-  // A finished answer stays until the router closes it: only then is it known to have arrived.
-  const bool unfinished = engine_.has_work() || (!answers_.empty() && link_.is_registered());
-  if (!draining_ || said_goodbye_ || (unfinished && now < drain_deadline_ - kLastWords)) return;
+  if (!draining_ || said_goodbye_) return;
+  // A finished answer stays until the router closes it: only then is it known to have arrived. And
+  // the router may have requests that it accepted and has not placed yet.
+  const bool awaited = link_.has_router() && (!answers_.empty() || link_.is_needed());
+  const bool unfinished = !link_.router_left() && (engine_.has_work() || awaited);
+  if (unfinished && now < drain_deadline_ - kLastWords) return;
   if (!answers_.empty()) forget_all("stopping");
+  engine_.begin_drain();
   link_.goodbye("drained");
   said_goodbye_ = true;
 }
@@ -423,7 +427,7 @@ void TargetService::forget_all(const std::string& why) {
 void TargetService::drain(TimePoint deadline) {
   draining_ = true;
   drain_deadline_ = deadline;
-  engine_.begin_drain();
+  link_.beat_soon();
   link_.turn(bus_->now(), [this] { return load(); });
 }
 

@@ -12,6 +12,7 @@ namespace foretoken {
 namespace {
 
 constexpr Duration kSweep = std::chrono::seconds(10);
+constexpr Duration kLastWords = std::chrono::milliseconds(250);
 
 }  // namespace
 
@@ -272,18 +273,25 @@ TimePoint TokenizerService::on_turn(TimePoint now) {
     next_sweep_ = now + kSweep;
     forget_old(now);
   }
-  // The router replays what is unfinished at another tokenizer, so nobody has to wait for long
-  // streams.
-  if (draining_ && !said_goodbye_ && (streams_.empty() || now >= drain_deadline_)) {
-    link_.goodbye("drained");
-    said_goodbye_ = true;
-  }
+  leave_if_drained(now);
   return std::min(link_.turn(now, [this] { return load(); }), next_sweep_);
 }
 
 void TokenizerService::drain(TimePoint deadline) {
   draining_ = true;
-  drain_deadline_ = std::min(deadline, bus_->now() + std::chrono::seconds(2));
+  drain_deadline_ = deadline;
+  link_.beat_soon();
+  link_.turn(bus_->now(), [this] { return load(); });
+}
+
+// It serves until the router needs it no more; the router knows its streams better than this does,
+// where the end of one may have been lost. The goodbye moves what is unfinished at the deadline
+// to another tokenizer, where the router replays it.
+void TokenizerService::leave_if_drained(TimePoint now) {
+  if (!draining_ || said_goodbye_) return;
+  if (link_.is_needed() && now < drain_deadline_ - kLastWords) return;
+  link_.goodbye("drained");
+  said_goodbye_ = true;
 }
 
 bool TokenizerService::drained() const { return said_goodbye_ && link_.n_queued() == 0; }

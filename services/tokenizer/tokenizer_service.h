@@ -69,6 +69,7 @@ class TokenizerService final : public Service {
   void on_stream_open(RequestId id, const wire::StreamOpen& open, TimePoint now);
   void on_decode(RequestId id, const wire::Decode& decode, TimePoint now);
   void forget_old(TimePoint now);
+  void leave_if_drained(TimePoint now);
   wire::Heartbeat load() const;
 
   TokenizerServiceOptions options_;

@@ -73,6 +73,29 @@ class Units(unittest.TestCase):
                 self.assertIn(line, text, role)
             self.assertNotIn("Requires=", text.replace("never Requires=", ""), role)
 
+    def settings(self, unit):
+        """(key, value) of each line that systemd reads."""
+        lines = (UNITS / unit).read_text().splitlines()
+        return [tuple(line.split("=", 1)) for line in lines if "=" in line and not line.startswith("#")]
+
+    def test_stopping_all_asks_all_at_once(self):
+        # The services leave by duty themselves. An order between them would be reversed on stop: workers that
+        # start after the router would be stopped before it has closed its door.
+        for role in ROLES:
+            ordered = [value for key, value in self.settings(f"foretoken-{role}@.service")
+                       if key in ("After", "Before") and "foretoken" in value]
+            self.assertEqual([], ordered, role)
+            # A stop of foretoken.target reaches the service over its role's target.
+            self.assertIn(("PartOf", f"foretoken-{role}.target"), self.settings(f"foretoken-{role}@.service"))
+            self.assertIn(("PartOf", "foretoken.target"), self.settings(f"foretoken-{role}.target"))
+
+    def test_a_drain_fits_into_the_stop_timeout(self):
+        sections = (pathlib.Path(__file__).resolve().parents[2] / "common/config/sections.h").read_text()
+        drain_s = int(re.search(r"drain_s = (\d+);", sections).group(1))
+        for role in ROLES:
+            stop_s = int(dict(self.settings(f"foretoken-{role}@.service"))["TimeoutStopSec"])
+            self.assertGreaterEqual(stop_s, drain_s + 10, role)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -84,6 +84,12 @@ class DraftServiceTest : public testing::Test {
       bus.clock.advance(milliseconds(1));
     }
   }
+  void hear_router(const wire::Message& message) {
+    wire::Speaker router{WorkerId{9}, Incarnation{1}};
+    service.on_message(
+        {.peer = {.socket = kRouter, .routing = {}}, .frames = wire::encode(router, {}, message)});
+    service.on_turn(bus.now());
+  }
   static wire::Attach attach() {
     wire::Attach attach{.seq = SeqId{1},
                         .lease = Lease{3},
@@ -463,6 +469,40 @@ TEST_F(BoardedDraftServiceTest, ADraftThatReadsNoneSaysSo) {
       none.open({WorkerId{1}, Incarnation{1}}, {.card = {1}, .token = 3});
   EXPECT_FALSE(reply.opened);
   EXPECT_NE(reply.reason, "");
+}
+
+TEST_F(DraftServiceTest, ADrainGuessesOnWhileTheRouterWantsIt) {
+  hear_router(wire::HelloReply{.accepted = true});
+  hear(attach());
+  service.drain(bus.now() + seconds(30));
+  for (int i = 0; i < 5; ++i) {
+    bus.clock.advance(seconds(1));
+    hear_router(wire::HeartbeatReply{.known = true, .needed = true});
+    ASSERT_FALSE(service.drained());
+  }
+  hear_router(wire::HeartbeatReply{.known = true, .needed = false});
+  EXPECT_TRUE(service.drained());
+  EXPECT_TRUE(std::any_of(bus.sent.begin(), bus.sent.end(), [](const wire::Message& message) {
+    return std::holds_alternative<wire::Goodbye>(message);
+  })) << "its target need not find out by misses";
+}
+
+TEST_F(DraftServiceTest, AnIdleDrainLeavesAtOnce) {
+  hear_router(wire::HelloReply{.accepted = true});
+  service.drain(bus.now() + seconds(30));
+  EXPECT_TRUE(service.drained());
+}
+
+TEST_F(DraftServiceTest, ADrainEndsAtItsDeadline) {
+  hear_router(wire::HelloReply{.accepted = true});
+  hear(attach());
+  service.drain(bus.now() + seconds(2));
+  bus.clock.advance(milliseconds(1700));
+  hear_router(wire::HeartbeatReply{.known = true, .needed = true});
+  EXPECT_FALSE(service.drained());
+  bus.clock.advance(milliseconds(100));
+  service.on_turn(bus.now());
+  EXPECT_TRUE(service.drained());
 }
 
 }  // namespace

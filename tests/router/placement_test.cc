@@ -64,6 +64,52 @@ TEST(Placement, NotTheOneThatJustRefused) {
   EXPECT_EQ(std::nullopt, place({target(1, 0), target(2, 0)}, {.model = "m", .not_these = both}));
 }
 
+// What a pool knows: workers that have said hello and, some of them, that they drain.
+class DrainingPool : public testing::Test {
+ protected:
+  void join(std::uint64_t id, wire::Role role) {
+    wire::Hello hello{.role = role, .name = std::to_string(id), .fingerprints = {7, 1, 1, 1}, .model_name = "m"};
+    pool.hello(header(id), {.socket = 1, .routing = hello.name}, hello, now);
+  }
+  void drain(std::uint64_t id) {
+    now += std::chrono::milliseconds(10);
+    pool.heartbeat(header(id), {.socket = 1, .routing = std::to_string(id)}, {.draining = true}, now);
+  }
+  static wire::Header header(std::uint64_t id) {
+    wire::Header header;
+    header.sender = WorkerId{id};
+    header.incarnation = Incarnation{1};
+    return header;
+  }
+  TimePoint now = TimePoint{} + std::chrono::seconds(100);
+  Pool pool{std::chrono::seconds(1)};
+};
+
+TEST_F(DrainingPool, ATargetThatDrainsTakesWhatWasAcceptedBeforeIfNoOtherWould) {
+  join(1, wire::Role::kTarget);
+  join(2, wire::Role::kTarget);
+  const TimePoint before = now;
+  drain(1);
+  EXPECT_EQ(WorkerId{2}, place_target(pool, {.model = "m", .accepted = before}));
+  const std::vector<WorkerId> full{WorkerId{2}};
+  EXPECT_EQ(std::nullopt, place_target(pool, {.model = "m", .not_these = full, .accepted = before}))
+      << "the other one would do, later";
+  drain(2);
+  EXPECT_EQ(WorkerId{1}, place_target(pool, {.model = "m", .accepted = before}));
+  EXPECT_EQ(WorkerId{2}, place_target(pool, {.model = "m", .accepted = now})) << "accepted after 1 began to drain";
+  EXPECT_EQ(std::nullopt, place_target(pool, {.model = "m", .accepted = now + std::chrono::seconds(1)}));
+}
+
+TEST_F(DrainingPool, ATokenizerThatDrainsServesWhileItIsTheOnlyOne) {
+  join(1, wire::Role::kTokenizer);
+  drain(1);
+  EXPECT_EQ(WorkerId{1}, place_tokenizer(pool, {.vocabulary = 7}, std::nullopt));
+  EXPECT_EQ(std::nullopt, place_tokenizer(pool, {.vocabulary = 8}, std::nullopt));
+  join(2, wire::Role::kTokenizer);
+  EXPECT_EQ(WorkerId{2}, place_tokenizer(pool, {.vocabulary = 7}, std::nullopt));
+  EXPECT_EQ(WorkerId{2}, place_tokenizer(pool, {.vocabulary = 7}, WorkerId{2})) << "rather than one that leaves";
+}
+
 TEST(Placement, ATokenizerOfTheVocabularyAndAnotherThanTheOneThatFailedIfThereIsOne) {
   Worker a, b;
   a.id = WorkerId{1};

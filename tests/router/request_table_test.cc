@@ -99,6 +99,12 @@ class RequestTableTest : public testing::Test {
   void tokens(Position position, std::vector<TokenId> ids, WorkerId from = kTarget) {
     hear(from, wire::Tokens{.position = position, .ids = std::move(ids)});
   }
+  void drains(WorkerId id) {
+    Worker& worker = *pool.find(id);
+    worker.state = WorkerState::kDraining;
+    worker.draining_since = now;
+  }
+  bool needs(WorkerId id) { return table.needs(*pool.find(id)); }
   void text(Position next, std::string bytes, std::uint32_t offset, bool final = false) {
     hear(kTokenizer,
          wire::Text{.next = next, .text = std::move(bytes), .final = final, .offset = offset});
@@ -730,6 +736,70 @@ TEST_F(RequestTableTest, ATargetThatWasLostIsWaitedForUntilTheDeadline) {
   join(kTarget, wire::Role::kTarget, "target-0", 2);
   table.workers_changed(now, out);
   EXPECT_EQ(1u, sent<wire::Open>().size());
+}
+
+TEST_F(RequestTableTest, WhatWasAcceptedBeforeAWorkerDrainsIsFinishedThere) {
+  submit();
+  now += milliseconds(1);
+  drains(kTokenizer);
+  drains(kTarget);
+  EXPECT_TRUE(needs(kTokenizer));
+  EXPECT_TRUE(needs(kTarget)) << "not placed yet, and no other target is there";
+  hear(kTokenizer, wire::Encoded{.tokens = {10, 11, 12}});
+  const auto opened = sent<wire::Open>();
+  ASSERT_EQ(1u, opened.size());
+  EXPECT_EQ(kTarget, opened[0].first);
+  tokens(3, {20, 21});
+  EXPECT_EQ(1u, sent<wire::Decode>().size());
+  EXPECT_TRUE(needs(kTarget));
+  hear(kTarget, wire::Done{.reason = wire::FinishReason::kLength, .n_generated = 2});
+  EXPECT_FALSE(needs(kTarget)) << "all tokens are here";
+  EXPECT_TRUE(needs(kTokenizer)) << "the last text is not";
+  text(5, "ab", 0, true);
+  EXPECT_EQ(1u, answers<wire::ClientReply>().size());
+  EXPECT_FALSE(needs(kTokenizer));
+}
+
+TEST_F(RequestTableTest, AStreamIsReplayedAtTheTokenizerThatDrainsIfItIsTheOnlyOne) {
+  run_to_target();
+  drains(kTokenizer);
+  tokens(3, {20});
+  EXPECT_EQ(1u, sent<wire::StreamOpen>().size());
+  advance(seconds(1));  // its answer was lost
+  const auto again = sent<wire::StreamOpen>();
+  ASSERT_EQ(1u, again.size());
+  EXPECT_EQ(kTokenizer, again[0].first);
+}
+
+TEST_F(RequestTableTest, WhatCameAfterATargetBeganToDrainWaitsForTheNextOneOrForTheEndOfAll) {
+  drains(kTarget);
+  now += milliseconds(1);
+  submit();
+  hear(kTokenizer, wire::Encoded{.tokens = {10, 11, 12}});
+  EXPECT_TRUE(sent<wire::Open>().empty());
+  EXPECT_FALSE(needs(kTarget)) << "or a restart of the only target would take as long as requests come";
+  join(kOther, wire::Role::kTarget, "target-1");
+  table.workers_changed(now, out);
+  EXPECT_EQ(kOther, sent<wire::Open>().at(0).first);
+
+  pool.end(kOther, Incarnation{1});
+  table.worker_lost(kOther, now, out);
+  EXPECT_TRUE(sent<wire::Open>().empty());
+  table.begin_drain(now, out);  // everything is being stopped: there will be no next one
+  EXPECT_EQ(kTarget, sent<wire::Open>().at(0).first);
+  EXPECT_TRUE(needs(kTarget));
+}
+
+TEST_F(RequestTableTest, OfTwoTargetsTheOneThatDrainsIsNeededForItsOwnAlone) {
+  run_to_target();
+  join(kOther, wire::Role::kTarget, "target-1");
+  drains(kTarget);
+  submit(ask(), {5, 5});
+  hear(kTokenizer, wire::Encoded{.tokens = {10}}, {5, 5});
+  EXPECT_EQ(kOther, sent<wire::Open>().at(0).first);
+  EXPECT_TRUE(needs(kTarget)) << "its own";
+  table.give_up(kId, {ErrorCode::kCancelled, "test"}, now, out);
+  EXPECT_FALSE(needs(kTarget));
 }
 
 TEST_F(RequestTableTest, ASequenceNobodyWaitsForIsClosed) {

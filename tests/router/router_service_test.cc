@@ -76,6 +76,55 @@ class RouterServiceTest : public testing::Test {
     service.on_message(std::move(delivery));
   }
 
+  // What a worker is told in answer to its heartbeat, as to whether it is needed.
+  bool is_needed(wire::Speaker& from, bool draining) {
+    bus.sent.clear();
+    hear(from, "", wire::Heartbeat{.draining = draining});
+    for (const auto& [to, frames] : bus.sent)
+      if (const auto decoded = wire::decode(frames); decoded.ok())
+        if (const auto* reply = std::get_if<wire::HeartbeatReply>(&decoded->message)) {
+          EXPECT_TRUE(reply->known);
+          return reply->needed;
+        }
+    ADD_FAILURE() << "no HEARTBEAT_REPLY";
+    return false;
+  }
+  void from_client(const wire::ClientRequest& request) {
+    Delivery delivery;
+    delivery.peer = {.socket = kClients, .routing = "a"};
+    delivery.frames = {wire::write_client_request(request)};
+    service.on_message(std::move(delivery));
+  }
+  static wire::ClientRequest generate(RequestId id) {
+    wire::ClientRequest request;
+    request.prompt = "hello";
+    request.request_id = id;
+    return request;
+  }
+  void from_worker(wire::Speaker& from, RequestId id, const wire::Message& message) {
+    Delivery delivery;
+    delivery.peer = {.socket = kWorkers, .routing = ""};
+    delivery.frames = wire::encode(from, id, message);
+    service.on_message(std::move(delivery));
+  }
+  template <class A>
+  std::vector<A> answers() {
+    std::vector<A> found;
+    for (const auto& [to, frames] : bus.sent) {
+      if (to.socket != kClients) continue;
+      const auto answer = wire::read_client_answer(frames.at(0));
+      if (answer.ok() && std::holds_alternative<A>(*answer)) found.push_back(std::get<A>(*answer));
+    }
+    return found;
+  }
+  std::size_t n_goodbyes() {
+    std::size_t n = 0;
+    for (const auto& [to, frames] : bus.sent)
+      if (const auto decoded = wire::decode(frames); to.socket == kWorkers && decoded.ok())
+        n += std::holds_alternative<wire::Goodbye>(decoded->message) ? 1 : 0;
+    return n;
+  }
+
   DoorsBus bus;
   wire::Speaker router{WorkerId{9}, Incarnation{9}};
   wire::Speaker target{WorkerId{1}, Incarnation{1}};
@@ -223,6 +272,93 @@ TEST_F(RouterServiceTest, AnAnswerThatArrivedTakesNoPatienceFromTheNext) {
     bus.clock.advance(seconds(5));
     service.on_turn(bus.now());
   }
+}
+
+// All services are asked to stop at the same moment: the workers say so before the router does.
+TEST_F(RouterServiceTest, ADrainEndsWhatWasAcceptedWithWorkersThatDrainThemselves) {
+  wire::Speaker tokenizer{WorkerId{2}, Incarnation{1}}, draft{WorkerId{3}, Incarnation{1}};
+  ASSERT_TRUE(hello(tokenizer, "", wire::Role::kTokenizer, "tokenizer-0").accepted);
+  ASSERT_TRUE(hello(target, "", wire::Role::kTarget, "target-0").accepted);
+  ASSERT_TRUE(hello(draft, "", wire::Role::kDraft, "draft-0").accepted);
+  const RequestId id{0, 7};
+  from_client(generate(id));
+  bus.clock.advance(milliseconds(1));
+  for (wire::Speaker* worker : {&tokenizer, &target, &draft}) {
+    EXPECT_TRUE(is_needed(*worker, false)) << "one that does not drain is not asked to leave";
+    EXPECT_TRUE(is_needed(*worker, true));
+  }
+  service.drain(bus.now() + seconds(30));
+  EXPECT_FALSE(service.drained());
+  bus.sent.clear();
+  from_client(generate({0, 8}));
+  wire::ClientRequest tokenize = generate({0, 9});
+  tokenize.op = wire::ClientOp::kTokenize;
+  from_client(tokenize);
+  ASSERT_EQ(2u, answers<wire::ClientError>().size());
+  for (const auto& refused : answers<wire::ClientError>()) {
+    EXPECT_EQ("draining", refused.code);
+    EXPECT_GT(refused.retry_after_ms, 0u);
+  }
+  bus.clock.advance(seconds(2));
+  EXPECT_TRUE(is_needed(draft, true)) << "the last to leave, or what runs would end later";
+
+  bus.sent.clear();
+  from_worker(tokenizer, id, wire::Encoded{.tokens = {1, 2}});
+  from_worker(target, id, wire::Opened{});
+  from_worker(target, id, wire::Tokens{.position = 2, .ids = {3}});
+  from_worker(target, id, wire::Done{.reason = wire::FinishReason::kLength, .n_generated = 1});
+  EXPECT_FALSE(is_needed(target, true));
+  EXPECT_TRUE(is_needed(tokenizer, true));
+  bus.sent.clear();
+  from_worker(tokenizer, id, wire::Text{.next = 3, .text = "x", .final = true});
+  EXPECT_EQ(1u, answers<wire::ClientReply>().size());
+  service.on_turn(bus.now());
+  EXPECT_TRUE(service.drained());
+  EXPECT_EQ(3u, n_goodbyes()) << "the workers need not wait for their next heartbeat";
+  bus.sent.clear();
+  service.on_turn(bus.now());
+  EXPECT_EQ(0u, n_goodbyes());
+  from_client(generate(id));
+  EXPECT_EQ(1u, answers<wire::ClientReply>().size()) << "asked again for an answer it has";
+}
+
+TEST_F(RouterServiceTest, ADraftThatIsStoppedAloneLeavesSoon) {
+  wire::Speaker tokenizer{WorkerId{2}, Incarnation{1}}, draft{WorkerId{3}, Incarnation{1}};
+  ASSERT_TRUE(hello(tokenizer, "", wire::Role::kTokenizer, "tokenizer-0").accepted);
+  ASSERT_TRUE(hello(target, "", wire::Role::kTarget, "target-0").accepted);
+  ASSERT_TRUE(hello(draft, "", wire::Role::kDraft, "draft-0").accepted);
+  EXPECT_FALSE(is_needed(draft, true)) << "nothing runs";
+  from_client(generate({0, 7}));
+  EXPECT_TRUE(is_needed(draft, true)) << "perhaps the router is told to stop in a moment, too";
+  bus.clock.advance(milliseconds(900));
+  hear(target, "", wire::Heartbeat{});
+  hear(tokenizer, "", wire::Heartbeat{});
+  EXPECT_TRUE(is_needed(draft, true));
+  bus.clock.advance(milliseconds(200));
+  EXPECT_FALSE(is_needed(draft, true));
+}
+
+TEST_F(RouterServiceTest, WhatDoesNotFitIntoTheDrainEndsInWordsBeforeTheEnd) {
+  wire::Speaker tokenizer{WorkerId{2}, Incarnation{1}};
+  ASSERT_TRUE(hello(tokenizer, "", wire::Role::kTokenizer, "tokenizer-0").accepted);
+  ASSERT_TRUE(hello(target, "", wire::Role::kTarget, "target-0").accepted);
+  from_client(generate({0, 7}));
+  wire::ClientRequest tokenize = generate({0, 8});
+  tokenize.op = wire::ClientOp::kTokenize;
+  from_client(tokenize);
+  service.drain(bus.now() + seconds(1));
+  bus.sent.clear();
+  bus.clock.advance(milliseconds(499));
+  service.on_turn(bus.now());
+  EXPECT_TRUE(answers<wire::ClientError>().empty());
+  bus.clock.advance(milliseconds(1));
+  service.on_turn(bus.now());
+  ASSERT_EQ(2u, answers<wire::ClientError>().size());
+  for (const auto& cut : answers<wire::ClientError>()) {
+    EXPECT_EQ("draining", cut.code);
+    EXPECT_EQ(1000u, cut.retry_after_ms);
+  }
+  EXPECT_TRUE(service.drained());
 }
 
 // A stream with a hole is worse than none.

@@ -251,19 +251,52 @@ TEST_F(TargetServiceTest, ANewRouterWantsNothingOfTheOldOnes) {
   EXPECT_TRUE(bus.take<wire::Tokens>().empty());
 }
 
-TEST_F(TargetServiceTest, ADrainFinishesWhatRunsAndWaitsUntilTheRouterHasIt) {
+TEST_F(TargetServiceTest, ADrainFinishesWhatTheRouterAcceptedAndWaitsUntilItHasIt) {
   hear(open());
   turn();
   service.drain(bus.now() + seconds(30));
-  hear(open(), {5, 5});
-  EXPECT_EQ(ErrorCode::kDraining, bus.take<wire::Busy>().at(0).code);
-  turn(20);
-  EXPECT_EQ(1u, bus.take<wire::Done>().size());
+  EXPECT_TRUE(bus.take<wire::Heartbeat>().at(0).draining) << "said at once";
+  hear(open(), {5, 5});  // accepted before, not placed yet: the router closes the door, not we
+  EXPECT_TRUE(bus.take<wire::Busy>().empty());
+  turn(30);
+  EXPECT_EQ(2u, bus.take<wire::Done>().size());
+  hear(wire::HeartbeatReply{.known = true, .needed = false}, {});
+  turn();
   EXPECT_FALSE(service.drained());
   hear(wire::Close{.reason = wire::CloseReason::kFinished});
+  hear(wire::Close{.reason = wire::CloseReason::kFinished}, {5, 5});
   turn();
   EXPECT_TRUE(service.drained());
   EXPECT_EQ(1u, bus.take<wire::Goodbye>().size());
+  hear(open(), {6, 6});
+  EXPECT_EQ(ErrorCode::kDraining, bus.take<wire::Busy>().at(0).code) << "after the goodbye";
+}
+
+TEST_F(TargetServiceTest, ADrainWaitsIdleForWhatTheRouterHasNotPlacedYet) {
+  service.drain(bus.now() + seconds(30));
+  for (int i = 0; i < 10; ++i) {
+    hear(wire::HeartbeatReply{.known = true, .needed = true}, {});
+    bus.clock.advance(seconds(1));
+    turn();
+    ASSERT_FALSE(service.drained());
+  }
+  hear(wire::HeartbeatReply{.known = true, .needed = false}, {});
+  turn();
+  EXPECT_TRUE(service.drained());
+}
+
+TEST_F(TargetServiceTest, ADrainGoesOnWithoutWordsOfTheRouterAndEndsWithItsGoodbye) {
+  hear(open(400));
+  turn();
+  service.drain(bus.now() + seconds(30));
+  bus.clock.advance(seconds(10));  // starved, or a long step: what runs is not dropped
+  turn(3);
+  EXPECT_EQ(1u, engine.snapshot().n_running);
+  EXPECT_FALSE(service.drained());
+  hear(wire::Goodbye{}, {});
+  turn();
+  EXPECT_EQ(0u, engine.snapshot().n_running);
+  EXPECT_TRUE(service.drained());
 }
 
 TEST_F(TargetServiceTest, ADrainThatTakesTooLongSaysGoodbyeInTime) {

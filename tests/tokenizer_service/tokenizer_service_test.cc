@@ -85,6 +85,11 @@ class TokenizerServiceTest : public testing::Test {
     hear(message, id);
     return answer<M>(id);
   }
+  bool said_goodbye() const {
+    for (const auto& [to, message] : bus.sent)
+      if (std::holds_alternative<wire::Goodbye>(message)) return true;
+    return false;
+  }
   static std::vector<TokenId> ids_of(const std::string& text, AddSpecialTokens add = AddSpecialTokens::kNo) {
     return value_or_throw(demo_tokenizer().encode(text, add));
   }
@@ -297,21 +302,60 @@ TEST_F(TokenizerServiceTest, GarbageIsCountedAndNotAnswered) {
   EXPECT_THAT(ask<wire::MetricsReply>(wire::MetricsRequest{}).text, HasSubstr("foretoken_frames_dropped 3"));
 }
 
-TEST_F(TokenizerServiceTest, ADrainWaitsForItsStreamsButNotForLong) {
+TEST_F(TokenizerServiceTest, ADrainServesUntilTheRouterNeedsItNoMore) {
   hear(wire::StreamOpen{});
   service->drain(bus.clock.now() + seconds(30));
-  wait(seconds(1));
-  EXPECT_FALSE(service->drained()) << "a stream is open";
-  wait(seconds(2));
-  EXPECT_TRUE(service->drained()) << "the router replays it elsewhere";
-
-  make({}, {});
-  service->drain(bus.clock.now() + seconds(30));
+  bool said_so = false;
+  for (const auto& [to, message] : bus.sent)
+    if (const auto* beat = std::get_if<wire::Heartbeat>(&message)) said_so = beat->draining;
+  EXPECT_TRUE(said_so) << "at once, and not with the next heartbeat";
+  for (int i = 0; i < 20; ++i) {
+    wait(seconds(1));
+    hear(wire::HeartbeatReply{.known = true, .needed = true}, {});
+    ASSERT_FALSE(service->drained()) << i;
+  }
+  EXPECT_EQ(ask<wire::Encoded>(wire::Encode{.text = "a"}, {9, 9}).tokens, ids_of("a", AddSpecialTokens::kYes))
+      << "accepted before, not encoded yet";
+  hear(wire::HeartbeatReply{.known = true, .needed = false}, {});
   wait(milliseconds(0));
   EXPECT_TRUE(service->drained());
-  bool said_goodbye = false;
-  for (const auto& [to, message] : bus.sent) said_goodbye = said_goodbye || std::holds_alternative<wire::Goodbye>(message);
-  EXPECT_TRUE(said_goodbye);
+  EXPECT_TRUE(said_goodbye());
+}
+
+TEST_F(TokenizerServiceTest, ADrainEndsAtItsDeadlineAndMovesWhatIsLeft) {
+  hear(wire::StreamOpen{});
+  service->drain(bus.clock.now() + seconds(3));
+  wait(milliseconds(2700));
+  hear(wire::HeartbeatReply{.known = true, .needed = true}, {});
+  EXPECT_FALSE(service->drained());
+  wait(milliseconds(100));
+  EXPECT_TRUE(service->drained());
+  EXPECT_TRUE(said_goodbye()) << "so that the router replays it elsewhere";
+}
+
+TEST_F(TokenizerServiceTest, ADrainWaitsForNoRouterThatIsGone) {
+  hear(wire::StreamOpen{});
+  service->drain(bus.clock.now() + seconds(30));
+  wait(seconds(4));
+  EXPECT_FALSE(service->drained());
+  wait(seconds(2));
+  EXPECT_TRUE(service->drained()) << "silent for longer than RouterLink::kRouterSilence";
+
+  make({}, {});
+  hear(wire::StreamOpen{});
+  service->drain(bus.clock.now() + seconds(30));
+  hear(wire::Goodbye{}, {}, 2);
+  EXPECT_FALSE(service->drained()) << "of another life";
+  hear(wire::Goodbye{}, {});
+  EXPECT_TRUE(service->drained());
+}
+
+TEST_F(TokenizerServiceTest, AnIdleDrainEndsWithTheFirstAnswerOfTheRouter) {
+  service->drain(bus.clock.now() + seconds(30));
+  EXPECT_FALSE(service->drained());
+  hear(wire::HeartbeatReply{.known = true, .needed = false}, {});
+  EXPECT_TRUE(service->drained());
+  EXPECT_TRUE(said_goodbye());
 }
 
 }  // namespace

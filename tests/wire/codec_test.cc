@@ -68,16 +68,17 @@ Bytes packed(const std::function<void(MsgpackWriter&)>& write) {
 
 TEST(Codec, AcceptsFieldsOfANewerMinorVersion) {
   const Bytes longer = packed([](MsgpackWriter& out) {
-    out.array(4);
+    out.array(5);
     out.uint(5);
     out.boolean(false);
+    out.boolean(true);
     out.str("a field of version 1.9");
     out.array(1);
     out.map(0);
   });
   const auto read = read_body(MessageType::kHeartbeatReply, longer);
   ASSERT_TRUE(read.ok()) << read.error().message;
-  EXPECT_EQ(std::get<HeartbeatReply>(*read), (HeartbeatReply{5, false}));
+  EXPECT_EQ(std::get<HeartbeatReply>(*read), (HeartbeatReply{5, false, true}));
 }
 
 TEST(Codec, RefusesABodyShorterThanVersionOneZero) {
@@ -86,7 +87,7 @@ TEST(Codec, RefusesABodyShorterThanVersionOneZero) {
                                 out.uint(5);
                               }));
   ASSERT_FALSE(read.ok());
-  EXPECT_THAT(read.error().message, HasSubstr("has 1 fields; version 1.0 has 2"));
+  EXPECT_THAT(read.error().message, HasSubstr("has 1 fields; version 1.0 has 3"));
 }
 
 TEST(Codec, RefusesLeftovers) {
@@ -202,7 +203,7 @@ TEST(Speaker, NumbersItsFrames) {
 }
 
 TEST(Print, ShowsFieldsAndHidesLongTexts) {
-  EXPECT_EQ(print(HeartbeatReply{5, true}), "HeartbeatReply{echo_us=5 known=true}");
+  EXPECT_EQ(print(HeartbeatReply{5, true}), "HeartbeatReply{echo_us=5 known=true needed=false}");
   EXPECT_THAT(print(Encode{.text = std::string(500, 'p')}), HasSubstr("text=<500 bytes>"));
   EXPECT_THAT(print(Tokens{.position = 3, .ids = std::vector<TokenId>(20, 7)}),
               HasSubstr("20 in all"));

@@ -31,7 +31,7 @@ MESSAGES = {
     "HelloReply": (2, "bool code text u32"),
     "Heartbeat": (3, "u64 u32 u32 u64 u32 bool u32 u32 u64 u64 u64 u64 u64 u64 text text u64 "
                   "enum3 u64 u64 [DraftSetAside]"),
-    "HeartbeatReply": (4, "u64 bool"),
+    "HeartbeatReply": (4, "u64 bool bool"),
     "Goodbye": (5, "text"),
     "Assign": (6, "u64 u64 text text Fingerprints u32"),
     "Unassign": (7, "u64 u64 text"),
