@@ -73,6 +73,7 @@ struct LimitsSection {
   std::string policy = "max_utilization";
   std::uint32_t drain_s = 30;
   std::uint32_t stuck_s = 30;
+  std::uint32_t watchdog_s = 10;
 
   template <class Self, class Visitor>
   static void fields(Self& s, Visitor&& v) {
@@ -91,6 +92,9 @@ struct LimitsSection {
       "after SIGTERM, how long running requests may take to finish");
     v("stuck_s", s.stuck_s, in_range(1, 3600),
       "a service that makes no progress for this long, or for 8 times its longest recent step if that is longer, counts as stuck");
+    v("watchdog_s", s.watchdog_s, in_range(0, 3600),
+      "under `foretoken up`, how long a service may give no sign of life before it is ended and "
+      "started again; 0 = as long as it likes, as a debugger needs");
   }
 };
 

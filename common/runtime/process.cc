@@ -2,6 +2,8 @@
 
 #include <sys/random.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
@@ -9,6 +11,8 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstddef>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 
@@ -35,24 +39,52 @@ std::optional<int> Signals::next() {
   return static_cast<int>(info.ssi_signo);
 }
 
-Notifier::Notifier() {
+namespace {
+
+// A path, or a name in the abstract space behind '@'. -1: none, or nobody listens there.
+int connect_to_notify_socket() {
+  const char* name = std::getenv("NOTIFY_SOCKET");
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::size_t size = name == nullptr ? 0 : std::strlen(name);
+  if (size < 2 || size >= sizeof address.sun_path) return -1;
+  std::memcpy(address.sun_path, name, size);
+  if (name[0] == '@') address.sun_path[0] = '\0';
+  const int fd = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + size);
+  if (fd >= 0 && ::connect(fd, reinterpret_cast<const sockaddr*>(&address), length) == 0) return fd;
+  if (fd >= 0) ::close(fd);
+  return -1;
+}
+
+}  // namespace
+
+Notifier::Notifier() : fd_(connect_to_notify_socket()) {
   std::uint64_t period_us = 0;
   if (sd_watchdog_enabled(0, &period_us) > 0) watchdog_ = std::chrono::microseconds(period_us);
 }
 
-void Notifier::ready() { sd_notify(0, "READY=1"); }
-void Notifier::stopping() { sd_notify(0, "STOPPING=1"); }
-void Notifier::status(const std::string& text) { sd_notify(0, ("STATUS=" + text).c_str()); }
+Notifier::~Notifier() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void Notifier::say(const std::string& text) const {
+  if (fd_ >= 0) (void)::send(fd_, text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+void Notifier::ready() { sd_notify(0, "READY=1"); }  // waits: it must arrive
+void Notifier::stopping() { say("STOPPING=1"); }
+void Notifier::status(const std::string& text) { say("STATUS=" + text); }
 
 void Notifier::extend_timeout(Duration by) {
   const auto us = std::chrono::duration_cast<std::chrono::microseconds>(by).count();
-  sd_notify(0, ("EXTEND_TIMEOUT_USEC=" + std::to_string(us)).c_str());
+  say("EXTEND_TIMEOUT_USEC=" + std::to_string(us));
 }
 
 void Notifier::alive(TimePoint now) {
   if (!watchdog_ || (last_alive_ != TimePoint{} && now - last_alive_ < *watchdog_ / 4)) return;
   last_alive_ = now;
-  sd_notify(0, "WATCHDOG=1");
+  say("WATCHDOG=1");
 }
 
 std::uint64_t resident_bytes() {

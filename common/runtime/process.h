@@ -29,6 +29,9 @@ class Signals {
 class Notifier {
  public:
   Notifier();
+  ~Notifier();
+  Notifier(const Notifier&) = delete;
+  Notifier& operator=(const Notifier&) = delete;
   void ready();
   void stopping();
   void status(const std::string& text);
@@ -40,8 +43,12 @@ class Notifier {
   std::optional<Duration> watchdog_period() const { return watchdog_; }
 
  private:
+  // Never waits: whoever listens may itself be stopped, and its queue full.
+  void say(const std::string& text) const;
+
   std::optional<Duration> watchdog_;
   TimePoint last_alive_{};
+  int fd_ = -1;  // connected to the socket, if there is one
 };
 
 std::uint64_t resident_bytes();  // of this process

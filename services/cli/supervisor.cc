@@ -11,11 +11,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <fstream>
 #include <sstream>
 #include <stdexcept>
+#include <string_view>
 #include <utility>
 
 #include "common/base/json.h"
@@ -71,6 +74,15 @@ FailureKind kind_of(int status) {
   }
 }
 
+// The number after `key`, if the line begins with it and is one.
+std::optional<std::uint64_t> number_after(std::string_view key, std::string_view line) {
+  if (!line.starts_with(key)) return std::nullopt;
+  line.remove_prefix(key.size());
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), value);
+  return error == std::errc() && end == line.data() + line.size() ? std::optional(value) : std::nullopt;
+}
+
 std::string in_seconds(milliseconds time) {
   const auto tenths = time.count() / 100;
   return std::to_string(tenths / 10) + (tenths % 10 == 0 ? "" : "." + std::to_string(tenths % 10)) + " s";
@@ -114,13 +126,24 @@ struct Supervisor::Child {
   pid_t pid = 0;  // 0 = not running
   bool was_ever_ready = false;
   bool given_up = false;
-  bool hung = false;  // ended by us for it
+  bool stopping = false;      // it said so
+  std::string ended_for = {};  // by us; not empty: SIGABRT was sent
   std::optional<TimePoint> ready_since = std::nullopt;
   TimePoint restart_at{};
-  TimePoint last_sign{};  // of loading: it has ready_timeout from then on
+  TimePoint last_sign{};  // READY, or a watchdog ping
+  TimePoint deadline{};   // to be ready; once it is ended or stopped, for its end
+  milliseconds patience{};  // that the deadline was set with
   std::string last_end = {};
 
   bool ready() const { return ready_since.has_value(); }
+  void give(milliseconds time) {
+    patience = time;
+    deadline = steady_now() + time;
+  }
+  Duty duty() const {
+    if (spec.role == "router") return Duty::kDoor;
+    return spec.role == "draft" ? Duty::kSpeed : Duty::kWork;
+  }
 };
 
 Supervisor::Supervisor(SupervisorOptions options, std::vector<ServiceSpec> services) : options_(std::move(options)) {
@@ -163,6 +186,11 @@ void Supervisor::spawn(Child& child) {
     if (std::strncmp(*entry, "NOTIFY_SOCKET=", 14) != 0 && std::strncmp(*entry, "WATCHDOG_", 9) != 0)
       environment.emplace_back(*entry);
   environment.push_back("NOTIFY_SOCKET=" + notify_path_);
+  if (options_.watchdog > milliseconds(0)) {
+    const auto us = std::chrono::duration_cast<std::chrono::microseconds>(options_.watchdog);
+    environment.push_back("WATCHDOG_USEC=" + std::to_string(us.count()));
+  }
+  environment.push_back("WATCHDOG_PID=" + std::string(20, '\0'));  // which only the child knows
   std::vector<char*> envp;
   for (auto& entry : environment) envp.push_back(entry.data());
   envp.push_back(nullptr);
@@ -190,6 +218,8 @@ void Supervisor::spawn(Child& child) {
     ::dup2(null, 0);
     ::dup2(log, 1);
     ::dup2(log, 2);
+    std::string& pid_entry = environment.back();
+    std::to_chars(pid_entry.data() + std::strlen(pid_entry.data()), pid_entry.data() + pid_entry.size(), ::getpid());
     ::execve(argv[0], argv.data(), envp.data());
     ::dprintf(2, "cannot start %s: %s\n", argv[0], std::strerror(errno));
     ::_exit(127);
@@ -197,7 +227,9 @@ void Supervisor::spawn(Child& child) {
   ::close(log);
   child.pid = pid;
   child.ready_since.reset();
-  child.last_sign = steady_now();
+  child.stopping = false;
+  child.ended_for.clear();
+  child.give(options_.ready_timeout);
 }
 
 bool Supervisor::wait_for_event(milliseconds at_most) {
@@ -206,7 +238,10 @@ bool Supervisor::wait_for_event(milliseconds at_most) {
   if (n > 0 && (fds[0].revents & POLLIN) != 0) {
     signalfd_siginfo info{};
     while (::read(signal_fd_, &info, sizeof(info)) == sizeof(info))
-      if (info.ssi_signo != SIGCHLD) stop_requested_ = true;
+      if (info.ssi_signo != SIGCHLD) {
+        stop_requested_ = true;
+        ++n_stop_signals_;
+      }
   }
   return n > 0;
 }
@@ -230,19 +265,28 @@ void Supervisor::read_notifications(const Progress& progress) {
     for (auto& child : children_) {
       if (child.pid != sender.pid) continue;
       std::istringstream lines(std::string(text, static_cast<std::size_t>(size)));
-      for (std::string line; std::getline(lines, line);) {
-        if (child.ready()) break;
-        child.last_sign = steady_now();
-        if (line == "READY=1") {
-          child.ready_since = steady_now();
-          child.was_ever_ready = true;
-          write_state();
-          progress(child.spec.name, "ready");
-        } else if (line.starts_with("STATUS=")) {
-          progress(child.spec.name, line.substr(7));
-        }
-      }
+      for (std::string line; std::getline(lines, line);) take(child, line, progress);
     }
+  }
+}
+
+// A line of the notify protocol.
+void Supervisor::take(Child& child, const std::string& line, const Progress& progress) {
+  if (line == "READY=1" && !child.ready()) {
+    child.ready_since = child.last_sign = steady_now();
+    child.was_ever_ready = true;
+    write_state();
+    progress(child.spec.name, "ready");
+  } else if (line == "WATCHDOG=1") {
+    child.last_sign = steady_now();
+  } else if (line == "STOPPING=1") {
+    child.stopping = true;
+  } else if (line.starts_with("STATUS=") && (!child.ready() || stop_requested_)) {
+    progress(child.spec.name, line.substr(7));
+  } else if (const auto us = number_after("EXTEND_TIMEOUT_USEC=", line)) {
+    const milliseconds more(std::min<std::uint64_t>(*us / 1000, 1ull << 40));
+    const bool has_deadline = (!child.ready() || stop_requested_) && child.ended_for.empty();
+    if (has_deadline && steady_now() + more > child.deadline) child.give(more);
   }
 }
 
@@ -255,9 +299,7 @@ void Supervisor::reap(const Progress& progress) {
       child.pid = 0;
       const auto ready_since = std::exchange(child.ready_since, std::nullopt);
       if (stop_requested_) continue;
-      const bool hung = std::exchange(child.hung, false);
-      child.last_end = hung ? "was ended: not ready and no sign for " + std::to_string(options_.ready_timeout.count()) + " s"
-                            : how_it_ended(status);
+      child.last_end = child.ended_for.empty() ? how_it_ended(status) : child.ended_for;
       start_again_or_give_up(child, kind_of(status), ready_since, progress);
     }
   }
@@ -278,13 +320,44 @@ void Supervisor::start_again_or_give_up(Child& child, FailureKind kind, std::opt
   write_state();
 }
 
-// A service that hangs while it loads, after a restart: ended, it is started again as any that failed.
+// One that does not get ready in time, or whose pings stay away: it is ended, and started again as
+// any that failed. SIGABRT first, so that there is a trace where cores are kept, and SIGCONT, for a
+// stopped process takes no other signal.
 void Supervisor::end_hung() {
-  for (auto& child : children_)
-    if (child.pid != 0 && !child.ready() && !child.hung && steady_now() > child.last_sign + options_.ready_timeout) {
-      child.hung = true;
-      ::kill(child.pid, SIGKILL);
+  const TimePoint now = steady_now();
+  for (auto& child : children_) {
+    if (child.pid == 0) continue;
+    if (!child.ended_for.empty()) {
+      if (now > child.deadline) ::kill(child.pid, SIGKILL);
+      continue;
     }
+    const bool is_late = !child.ready() && now > child.deadline;
+    const bool is_silent = child.ready() && options_.watchdog > milliseconds(0) &&
+                           now > child.last_sign + options_.watchdog;
+    if (!is_late && !is_silent) continue;
+    child.ended_for = is_late ? "was ended: not ready and no sign for " + in_seconds(child.patience)
+                              : "watchdog: no sign of life for " + in_seconds(options_.watchdog);
+    child.give(options_.abort_timeout);
+    ::kill(child.pid, SIGABRT);
+    ::kill(child.pid, SIGCONT);
+  }
+}
+
+// Waits for what happens, and looks at all that did. A supervisor that was itself stopped or starved
+// has heard nobody in that time: it counts for none.
+void Supervisor::turn(milliseconds at_most, const Progress& progress) {
+  constexpr auto kOwnPause = std::chrono::seconds(1);
+  wait_for_event(at_most);
+  const TimePoint now = steady_now();
+  if (last_turn_ != TimePoint{} && now - last_turn_ > at_most + kOwnPause)
+    for (auto& child : children_) {
+      child.last_sign += now - last_turn_;
+      child.deadline += now - last_turn_;
+    }
+  last_turn_ = now;
+  read_notifications(progress);
+  reap(progress);
+  end_hung();
 }
 
 // Drafts only cost speed, and of several targets one is enough; without any other service nothing can be served.
@@ -353,16 +426,7 @@ StartReport Supervisor::start(const Progress& progress) {
     return true;
   };
   while (!all_ready() && failure_.empty() && !stop_requested_) {
-    for (const auto& child : children_) {
-      // A large model may load for minutes; it says how far it is.
-      if (child.ready() || steady_now() <= child.last_sign + options_.ready_timeout) continue;
-      return {.failure = child.spec.name + " is not ready and gave no sign for " +
-                         std::to_string(options_.ready_timeout.count()) + " s; the end of its log:" +
-                         last_lines(log_path(options_, child.spec.name), 8)};
-    }
-    wait_for_event(milliseconds(100));
-    read_notifications(progress);
-    reap(progress);
+    turn(milliseconds(100), progress);
     if (!stop_requested_ && failure_.empty()) restart_due(progress);
   }
   if (stop_requested_) return {.failure = "interrupted", .kind = FailureKind::kInterrupted};
@@ -373,33 +437,47 @@ StartReport Supervisor::start(const Progress& progress) {
 
 StartReport Supervisor::run(const Progress& progress) {
   while (!stop_requested_ && failure_.empty()) {
-    wait_for_event(milliseconds(100));
-    read_notifications(progress);
-    reap(progress);
-    end_hung();
+    turn(milliseconds(100), progress);
     if (!stop_requested_ && failure_.empty()) restart_due(progress);
   }
   return {.ready = failure_.empty(), .failure = failure_, .kind = failure_kind_};
 }
 
-void Supervisor::stop() {
+void Supervisor::stop(const Progress& progress) {
+  constexpr auto kLeast = std::chrono::seconds(5);  // to end, for those that have waited for others
   stop_requested_ = true;
-  const Progress silent = [](const std::string&, const std::string&) {};
-  const auto running = [&] {
-    for (const auto& child : children_)
-      if (child.pid != 0) return true;
-    return false;
-  };
-  for (int signal : {SIGTERM, SIGKILL}) {
-    if (!running()) return;
-    for (const auto& child : children_)
-      if (child.pid != 0) ::kill(child.pid, signal);
-    const auto deadline = steady_now() + options_.stop_timeout;
-    while (running() && steady_now() < deadline) {
-      reap(silent);
-      if (running()) wait_for_event(milliseconds(50));
-      read_notifications(silent);
+  last_turn_ = {};
+  const std::size_t n_signals = std::min<std::size_t>(n_stop_signals_, 1);  // that asked for this
+  const TimePoint whole = steady_now() + options_.stop_timeout;
+  bool at_once = false;
+  turn(milliseconds(50), progress);  // one that stops already may just have said so
+  for (const Duty duty : {Duty::kDoor, Duty::kWork, Duty::kSpeed}) {
+    for (auto& child : children_) {
+      if (at_once || child.pid == 0 || child.duty() != duty) continue;
+      child.give(std::chrono::ceil<milliseconds>(std::max<Duration>(whole - steady_now(), kLeast)));
+      // Whoever stops this process may have stopped all at once: a second signal would cut short.
+      if (!child.stopping) ::kill(child.pid, SIGTERM);
     }
+    const auto is_running = [&](const Child& child) { return child.pid != 0 && child.duty() == duty; };
+    while (std::any_of(children_.begin(), children_.end(), is_running)) {
+      turn(milliseconds(50), progress);
+      if (!at_once && n_stop_signals_ > n_signals) {
+        at_once = true;
+        end_at_once();
+      }
+      for (const auto& child : children_)
+        if (is_running(child) && steady_now() > child.deadline) ::kill(child.pid, SIGKILL);
+    }
+  }
+}
+
+// Two different signals: equal ones may be taken for one.
+void Supervisor::end_at_once() {
+  for (auto& child : children_) {
+    if (child.pid == 0) continue;
+    child.give(options_.abort_timeout);
+    ::kill(child.pid, SIGTERM);
+    ::kill(child.pid, SIGINT);
   }
 }
 
@@ -430,7 +508,10 @@ std::vector<ServiceState> supervisor_state(const std::filesystem::path& runtime_
 }
 
 bool stop_supervisor(int pid, std::chrono::seconds timeout) {
-  if (::kill(pid, SIGTERM) != 0) return true;
+  return ::kill(pid, SIGTERM) != 0 || await_supervisor(pid, timeout);
+}
+
+bool await_supervisor(int pid, std::chrono::seconds timeout) {
   const auto deadline = steady_now() + timeout;
   while (steady_now() < deadline) {
     if (::kill(pid, 0) != 0) return true;

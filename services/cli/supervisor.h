@@ -1,6 +1,8 @@
-// Starts services as child processes, waits until each says READY over the systemd notify protocol, restarts those that
-// fail, later and later, and ends them in order. A service that only adds speed never ends the others. Single-threaded;
-// knows programs and exit codes, not messages.
+// Starts services as child processes, waits until each says READY over the systemd notify protocol,
+// restarts those that fail, later and later, and ends them by duty: first the router, which waits
+// for its requests, then what they needed. Watches them as systemd does: one whose watchdog pings
+// stay away is ended and started again. A service that only adds speed never ends the others.
+// Single-threaded; knows programs and exit codes, not messages.
 #pragma once
 
 #include <chrono>
@@ -24,8 +26,10 @@ struct ServiceSpec {
 struct SupervisorOptions {
   std::filesystem::path runtime_folder;  // pid file, notify socket; created 0700
   std::filesystem::path log_folder;      // one <name>.log a service
-  std::chrono::seconds ready_timeout{60};  // since the last sign of loading
-  std::chrono::seconds stop_timeout{35};
+  std::chrono::seconds ready_timeout{60};  // EXTEND_TIMEOUT_USEC gives more, as at systemd
+  std::chrono::milliseconds watchdog{10'000};  // longest silence of one that is ready; 0 = any
+  std::chrono::seconds abort_timeout{5};       // from SIGABRT to SIGKILL
+  std::chrono::seconds stop_timeout{40};       // above limits.drain_s
   RestartRules restarts{.most_restarts = 10};
   RestartRules optional_restarts{.longest = std::chrono::seconds(30)};
 };
@@ -56,23 +60,30 @@ class Supervisor {
   StartReport start(const Progress& progress);
   // Restarts what fails until SIGTERM or SIGINT, or until a service that the others need cannot be kept alive.
   StartReport run(const Progress& progress);
-  // SIGTERM to all, SIGKILL to what is left after stop_timeout. Idempotent.
-  void stop();
+  // SIGTERM to each in order of duty, SIGKILL to what is left after stop_timeout; after one more
+  // SIGTERM or SIGINT all end at once. Idempotent.
+  void stop(const Progress& progress = [](const std::string&, const std::string&) {});
 
  private:
   struct Child;
+  enum class Duty { kDoor, kWork, kSpeed };  // the order in which they stop
   void spawn(Child& child);
+  void turn(std::chrono::milliseconds at_most, const Progress& progress);
   void read_notifications(const Progress& progress);
+  void take(Child& child, const std::string& line, const Progress& progress);
   void reap(const Progress& progress);
   void start_again_or_give_up(Child& child, FailureKind kind, std::optional<TimePoint> ready_since,
                               const Progress& progress);
   void end_hung();
+  void end_at_once();
   void restart_due(const Progress& progress);
   void give_up(Child& child, FailureKind kind, const Progress& progress);
   bool can_serve_without(const Child& child) const;
   void write_state() const;
   bool wait_for_event(std::chrono::milliseconds at_most);
   bool stop_requested_ = false;
+  std::size_t n_stop_signals_ = 0;
+  TimePoint last_turn_{};
   bool started_ = false;  // all have been ready once
   std::string failure_;   // not empty = a service is missing that cannot be done without
   FailureKind failure_kind_ = FailureKind::kCrash;
@@ -95,7 +106,9 @@ struct ServiceState {
 };
 std::vector<ServiceState> supervisor_state(const std::filesystem::path& runtime_folder);
 
-// Asks that supervisor to stop and waits for its end. False if it is still there after `timeout`.
+// Asks that supervisor to stop and waits for its end; asked a second time it ends at once. False if
+// it is still there after `timeout`.
 bool stop_supervisor(int pid, std::chrono::seconds timeout);
+bool await_supervisor(int pid, std::chrono::seconds timeout);
 
 }  // namespace foretoken::cli

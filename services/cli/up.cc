@@ -52,9 +52,15 @@ std::vector<ServiceSpec> service_specs(const CliOptions& options, const Config& 
   return specs;
 }
 
+// Beyond it a service is killed: what its last answers and its end may take on top of draining.
+std::chrono::seconds stop_timeout(std::uint32_t drain_s) { return std::chrono::seconds(drain_s) + 10s; }
+
 SupervisorOptions supervisor_options(const Config& config) {
   const std::filesystem::path folder = runtime_directory(config.bus);
-  return {.runtime_folder = folder, .log_folder = folder / "log"};
+  return {.runtime_folder = folder,
+          .log_folder = folder / "log",
+          .watchdog = std::chrono::seconds(config.limits.watchdog_s),
+          .stop_timeout = stop_timeout(config.limits.drain_s)};
 }
 
 // What the supervisor of a folder leaves there for whoever finds it running.
@@ -121,6 +127,15 @@ std::string differences(const std::filesystem::path& folder, const Settings& giv
       text += "  " + here->first + ": it runs with " + line.substr(equals + 3) + ", not " + here->second + "\n";
   }
   return text;
+}
+
+// limits.drain_s of the system that runs, which may have been started with another file.
+std::uint32_t running_drain_s(const std::filesystem::path& folder, const Config& otherwise) {
+  std::ifstream file(folder / kSettingsFile);
+  constexpr std::string_view kKey = "limits.drain_s = ";
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with(kKey)) return static_cast<std::uint32_t>(std::atoi(line.c_str() + kKey.size()));
+  return otherwise.limits.drain_s;
 }
 
 // Ready means that a request could be served now, not that processes run.
@@ -210,8 +225,11 @@ int supervise(const CliOptions& options, const LoadedConfig& loaded, const Progr
     ::dup2(log, 2);
     ::close(log);
   }
-  const StartReport ending = supervisor.run(ready_fd >= 0 ? dated_log() : progress);
-  supervisor.stop();
+  const Progress told = ready_fd >= 0 ? dated_log() : progress;
+  const StartReport ending = supervisor.run(told);
+  if (ending.ready) told("", "stopping: running requests may take " + std::to_string(config.limits.drain_s) +
+                                 " s (limits.drain_s); a second signal ends them at once");
+  supervisor.stop(told);
   if (ending.ready) return kExitOk;
   std::cerr << "error: " << ending.failure << std::endl;
   return exit_code_for(ending, config);
@@ -341,9 +359,18 @@ int run_down(const CliOptions& options) {
               << "  try: foretoken down --set bus.client=" << there << ", or --set bus.runtime_dir=FOLDER for the other one\n";
     return kExitUsage;
   }
-  if (!stop_supervisor(pid, 80s)) {
-    std::cerr << "error: pid " << pid << " did not end within 80 s\n";
-    return kExitFailed;
+  const std::uint32_t drain_s = running_drain_s(folder, loaded->config);
+  const bool tell = !options.output.quiet && drain_s > 0;
+  if (!stop_supervisor(pid, 2s)) {
+    if (tell)
+      std::cerr << "      running requests may take " << drain_s
+                << " s to end (limits.drain_s); foretoken down again ends them at once" << std::endl;
+    // On top: what may be left of each of three turns, and be killed.
+    const auto longest = stop_timeout(drain_s) + 30s;
+    if (!await_supervisor(pid, longest)) {
+      std::cerr << "error: pid " << pid << " did not end within " << longest.count() + 2 << " s\n";
+      return kExitFailed;
+    }
   }
   if (!options.output.quiet) std::cerr << "stopped" << (there.empty() ? "" : " what served at " + there) << "\n";
   return kExitOk;

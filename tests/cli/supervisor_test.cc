@@ -5,7 +5,9 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
+#include <thread>
 
 #include "common/base/result.h"
 #include "services/cli/restart_backoff.h"
@@ -194,6 +196,191 @@ TEST_F(SupervisorTest, AStartThatFailsSaysWhoAndWhy) {
     EXPECT_THAT(report.failure, HasSubstr("draft-0 ended with exit code " + std::to_string(exit_code)));
     EXPECT_THAT(report.failure, HasSubstr("no such thing"));
   }
+}
+
+// Pings as often as WATCHDOG_USEC asks, under the pid that WATCHDOG_PID names.
+const std::string kPings =
+    "assert os.environ['WATCHDOG_PID'] == str(os.getpid())\n"
+    "def ping():\n"
+    "  say(b'WATCHDOG=1')\n"
+    "  time.sleep(int(os.environ['WATCHDOG_USEC']) / 1e6 / 8)\n";
+
+class WatchdogTest : public SupervisorTest, public testing::WithParamInterface<const char*> {};
+
+TEST_P(WatchdogTest, AServiceWhosePingsStayAwayIsEndedAndStartedAgain) {
+  const std::string hangs_once =
+      "mark = os.environ['NOTIFY_SOCKET'] + '.mark'\n"
+      "again = os.path.exists(mark)\n"
+      "open(mark, 'w').close()\n"
+      "ping()\n"
+      "if not again: " +
+      std::string(GetParam()) + "\n";
+  SupervisorOptions watching = options();
+  watching.watchdog = 1s;
+  watching.abort_timeout = 1s;
+  Supervisor supervisor(
+      watching,
+      {{.name = "target-0", .argv = script(kPings + "while True: ping()"), .role = "target"},
+       {.name = "draft-0",
+        .argv = script(kPings + hangs_once + "while True: ping()"),
+        .role = "draft",
+        .optional = true}});
+  int n_ready = 0;
+  const Progress progress = [&](const std::string& service, const std::string& status) {
+    said_ += service + ": " + status + "\n";
+    if (service != "draft-0" || status != "ready" || ++n_ready < 2) return;
+    state_ = supervisor_state(folder_.path());
+    ::kill(::getpid(), SIGTERM);
+  };
+  ASSERT_TRUE(supervisor.start(progress).ready) << said_;
+  EXPECT_TRUE(run(supervisor, progress).ready) << said_;
+  EXPECT_THAT(said_, HasSubstr("draft-0: watchdog: no sign of life for 1 s; starts again"));
+  ASSERT_EQ(state_.size(), 2u);
+  EXPECT_EQ(state_[0].note, "");
+  EXPECT_EQ(state_[1].note, "restarted 1 time; watchdog: no sign of life for 1 s");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    EachInItsOwnWay,
+    WatchdogTest,
+    testing::Values("os.kill(os.getpid(), signal.SIGSTOP)",
+                    "signal.pause()",
+                    "signal.signal(signal.SIGABRT, signal.SIG_IGN); time.sleep(1000)"));
+
+TEST_F(SupervisorTest, WithoutAWatchdogNobodyIsAskedForPings) {
+  SupervisorOptions patient = options();
+  patient.watchdog = 0ms;
+  Supervisor supervisor(patient, {{.name = "target-0", .argv = script("sys.exit('WATCHDOG_USEC' in os.environ)"), .role = "target"}});
+  const Progress progress = stop_after("target-0", "ended with exit code 0", 1);
+  ASSERT_TRUE(supervisor.start(progress).ready);
+  EXPECT_TRUE(run(supervisor, progress).ready) << said_;
+}
+
+// While it loads no ping is due; what counts is that it asks for more time.
+TEST_F(SupervisorTest, LoadingTakesAsLongAsItIsExtended) {
+  const std::string loads = "import os, socket, time\n"
+                            "for i in range(8):\n"
+                            "  socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b'EXTEND_TIMEOUT_USEC=2000000\\nSTATUS=loading',"
+                            " os.environ['NOTIFY_SOCKET'])\n"
+                            "  time.sleep(0.5)\n";
+  auto argv = script(kPings + "while True: ping()");
+  argv.back() = loads + argv.back();
+  SupervisorOptions impatient = options();
+  impatient.ready_timeout = 2s;
+  impatient.watchdog = 1s;
+  Supervisor supervisor(impatient, {{.name = "target-0", .argv = argv, .role = "target"}});
+  const StartReport report = supervisor.start([](const std::string&, const std::string&) {});
+  EXPECT_TRUE(report.ready) << report.failure;
+}
+
+TEST_F(SupervisorTest, AStartThatHangsIsGivenUp) {
+  SupervisorOptions impatient = options();
+  impatient.ready_timeout = 1s;
+  Supervisor supervisor(impatient, {{.name = "target-0", .argv = {"/bin/sh", "-c", "echo so far >&2; sleep 100"}, .role = "target"}});
+  const StartReport report = supervisor.start([](const std::string&, const std::string&) {});
+  EXPECT_FALSE(report.ready);
+  EXPECT_THAT(report.failure, HasSubstr("target-0 was ended: not ready and no sign for 1 s; the end of its log:"));
+  EXPECT_THAT(report.failure, HasSubstr("so far"));
+}
+
+// Keeps a record of when it was asked to stop and ended, `seconds` later; asked again it ends at once.
+std::string stops_in(const std::string& name, const std::string& seconds) {
+  return "name, folder, asked = '" + name +
+         "', os.path.dirname(os.environ['NOTIFY_SOCKET']), []\n"
+         "def note(file, text):\n"
+         "  with open(folder + '/' + file, 'a') as out: out.write(text + '\\n')\n"
+         "def stop(*_):\n"
+         "  asked.append(1)\n"
+         "  say(b'STOPPING=1')\n"
+         "  note('order', name + ' asked')\n"
+         "  if len(asked) > 1: os._exit(0)\n"
+         "  time.sleep(" +
+         seconds +
+         ")\n"
+         "  note('order', name + ' ended')\n"
+         "  os._exit(0)\n"
+         "signal.signal(signal.SIGTERM, stop)\n"
+         "signal.signal(signal.SIGINT, stop)\n"
+         "note('pid-' + name, str(os.getpid()))\n"
+         "while True: time.sleep(100)";
+}
+
+class StopTest : public SupervisorTest {
+ protected:
+  static std::vector<ServiceSpec> services(const std::string& seconds) {
+    std::vector<ServiceSpec> specs;
+    for (const std::string role : {"draft", "target", "tokenizer", "router"})
+      specs.push_back({.name = role + "-0", .argv = script(stops_in(role + "-0", seconds)), .role = role});
+    return specs;
+  }
+  // Until each would hear a signal.
+  void start(Supervisor& supervisor) {
+    ASSERT_TRUE(supervisor.start([](const std::string&, const std::string&) {}).ready);
+    std::ofstream(folder_.path() / "all-ready");
+    for (const std::string role : {"draft", "target", "tokenizer", "router"})
+      while (lines_of("pid-" + role + "-0").empty()) ::usleep(2000);
+  }
+  std::vector<std::string> lines_of(const std::string& name) const {
+    std::ifstream file(folder_.path() / name);
+    std::vector<std::string> lines;
+    for (std::string line; std::getline(file, line);) lines.push_back(line);
+    return lines;
+  }
+};
+
+TEST_F(StopTest, TheRouterEndsFirstAndDraftsAreAskedLast) {
+  Supervisor supervisor(options(), services("0.1"));
+  start(supervisor);
+  supervisor.stop();
+  auto order = lines_of("order");
+  ASSERT_EQ(order.size(), 8u);
+  EXPECT_EQ(order[0], "router-0 asked");
+  EXPECT_EQ(order[1], "router-0 ended");
+  EXPECT_EQ(order[6], "draft-0 asked");
+  EXPECT_EQ(order[7], "draft-0 ended");
+}
+
+// What stops a group of processes signals the services beside their supervisor.
+TEST_F(StopTest, OneThatStopsAlreadyIsNotAskedAgain) {
+  Supervisor supervisor(options(), services("0.5"));
+  start(supervisor);
+  ::kill(std::stoi(lines_of("pid-router-0").at(0)), SIGTERM);
+  while (lines_of("order").empty()) ::usleep(2000);
+  supervisor.stop();
+  const auto order = lines_of("order");
+  EXPECT_EQ(1, std::count(order.begin(), order.end(), "router-0 asked"));
+  EXPECT_EQ(1, std::count(order.begin(), order.end(), "router-0 ended"));
+}
+
+TEST_F(StopTest, ASecondSignalEndsAllAtOnce) {
+  SupervisorOptions patient = options();
+  patient.stop_timeout = 600s;
+  Supervisor supervisor(patient, services("600"));
+  start(supervisor);
+  std::thread second([&] {
+    while (lines_of("order").empty()) ::usleep(2000);
+    ::kill(::getpid(), SIGTERM);
+  });
+  supervisor.stop();
+  second.join();
+  const auto order = lines_of("order");
+  EXPECT_EQ(order.at(0), "router-0 asked");
+  for (const std::string role : {"draft-0", "target-0", "tokenizer-0", "router-0"})
+    EXPECT_EQ(0, std::count(order.begin(), order.end(), role + " ended")) << role;
+}
+
+TEST_F(StopTest, WhatDoesNotEndInTimeIsKilledAndTheOthersAreAskedAllTheSame) {
+  SupervisorOptions impatient = options();
+  impatient.stop_timeout = 1s;
+  auto specs = services("0");
+  specs.back() = {.name = "router-0", .argv = script(stops_in("router-0", "600")), .role = "router"};
+  Supervisor supervisor(impatient, specs);
+  start(supervisor);
+  supervisor.stop();
+  const auto order = lines_of("order");
+  EXPECT_EQ(0, std::count(order.begin(), order.end(), "router-0 ended"));
+  for (const std::string role : {"draft-0", "target-0", "tokenizer-0"})
+    EXPECT_EQ(1, std::count(order.begin(), order.end(), role + " ended")) << role;
 }
 
 TEST_F(SupervisorTest, ASecondOneInTheSameFolderIsRefused) {

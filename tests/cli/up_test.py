@@ -1,0 +1,149 @@
+"""`foretoken up` as watchdog, and `down` under load, with the demo pair: no stream is cut and no text is another.
+
+usage: up_test.py FOLDER_WITH_PROGRAMS
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+BIN = pathlib.Path(sys.argv.pop(1))
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+STREAMS = int(os.environ.get("FORETOKEN_TEST_STREAMS", "12"))
+TOKENS = int(os.environ.get("FORETOKEN_TEST_TOKENS", "256"))
+WATCHDOG_S = 5
+sys.path.insert(0, str(ROOT / "clients/python"))
+
+import foretoken  # noqa: E402
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Stream(threading.Thread):
+    """A stream with a client of its own; what it ended with."""
+
+    def __init__(self, endpoint, index):
+        super().__init__(daemon=True)
+        self.endpoint, self.index = endpoint, index
+        self.begun = threading.Event()
+        self.ended = None
+        self.start()
+
+    def run(self):
+        prompts = ["Tell me a story.", "Once upon a time", "The old man and the dog"]
+        text, ids = "", []
+        try:
+            with foretoken.Client(self.endpoint, timeout_s=240) as client:
+                for piece in client.stream(f"{prompts[self.index % 3]} {self.index}", max_tokens=TOKENS, temperature=0.8,
+                                           seed=self.index, ignore_eos=True):
+                    text, ids = text + piece.text, ids + piece.token_ids
+                    self.begun.set()
+            self.ended = (text, ids)
+        except foretoken.ForetokenError as error:
+            self.ended = error
+        self.begun.set()
+
+
+class Up(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="foretoken-up-"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        self.endpoint = f"tcp://127.0.0.1:{free_port()}"
+        self.settings = ["--set", f"bus.client={self.endpoint}", "--set", f"bus.runtime_dir={self.folder}",
+                         "--set", f"limits.watchdog_s={WATCHDOG_S}", "--set", "limits.drain_s=150", "--set", "limits.max_running=64"]
+        done = self.run_verb("up", "--detach")
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.addCleanup(self.run_verb, "down")  # harmless if it has ended
+
+    def run_verb(self, *words):
+        return subprocess.run([str(BIN / "foretoken"), *words, *self.settings], capture_output=True, text=True, timeout=280)
+
+    def services(self):
+        done = self.run_verb("ps", "--json")
+        return {s["role"]: s for s in json.loads(done.stdout)["services"]} if done.returncode == 0 else {}
+
+    def begin(self, count=STREAMS):
+        streams = [Stream(self.endpoint, index) for index in range(count)]
+        streams[0].begun.wait(120)
+        return streams
+
+    def compare(self, truth, streams):
+        for stream in streams:
+            stream.join(240)
+        errors = [(s.index, str(s.ended)) for s in streams if not isinstance(s.ended, tuple)]
+        different = [s.index for s, t in zip(streams, truth) if isinstance(s.ended, tuple) and s.ended != t.ended]
+        self.assertEqual(([], []), (errors, different), "cut, other text")
+
+    def undisturbed(self):
+        streams = self.begin()
+        self.compare(streams, streams)
+        return streams
+
+    def test_down_lets_running_streams_end(self):
+        truth = self.undisturbed()
+        pids = [s["pid"] for s in self.services().values()]
+        streams = self.begin()
+        met = sum(stream.is_alive() for stream in streams)
+        begin = time.monotonic()
+        done = self.run_verb("down")
+        took = time.monotonic() - begin
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.compare(truth, streams)
+        self.assertGreater(met, 0, "it must meet running streams")
+        for pid in pids:
+            self.assertFalse(os.path.exists(f"/proc/{pid}"), "and nothing is left")
+        print(f"down met {met} running streams, none cut; it took {took:.1f} s")
+
+    def test_a_second_down_ends_at_once(self):
+        self.begin()
+        target = self.services()["target"]["pid"]
+        os.kill(target, signal.SIGSTOP)  # or all might end before
+        self.addCleanup(lambda: os.path.exists(f"/proc/{target}") and os.kill(target, signal.SIGKILL))
+        first = threading.Thread(target=self.run_verb, args=("down",))
+        first.start()
+        deadline = time.monotonic() + 60
+        while "stopping" not in (self.folder / "log/up.log").read_text() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        done = self.run_verb("down")
+        first.join()
+        self.assertEqual(0, done.returncode, done.stderr)
+
+    def test_what_is_stopped_is_found_and_started_again(self):
+        truth = self.undisturbed()
+        for roles in (("draft", "tokenizer", "target"), ("router",)):
+            before = self.services()
+            streams = self.begin()
+            for role in roles:
+                os.kill(before[role]["pid"], signal.SIGSTOP)
+            met = sum(stream.is_alive() for stream in streams)
+            self.compare(truth, streams)
+            deadline = time.monotonic() + 120
+            while True:
+                after = self.services()
+                if after and all(s["state"] == "ready" and s["pid"] != before[r]["pid"] for r, s in after.items() if r in roles):
+                    break
+                self.assertLess(time.monotonic(), deadline, after)
+                time.sleep(0.1)
+            for role in roles:
+                self.assertIn(f"watchdog: no sign of life for {WATCHDOG_S} s", after[role]["note"])
+            print(f"stopped {', '.join(roles)} under {met} running streams: started again, {STREAMS} of {STREAMS} texts equal")
+        log = (self.folder / "log/up.log").read_text()
+        for role in ("draft", "tokenizer", "target", "router"):
+            self.assertIn(f"{role}-0 watchdog: no sign of life for {WATCHDOG_S} s; starts again in", log)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)
