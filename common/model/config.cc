@@ -23,7 +23,9 @@ std::string_view rope_type_name(RopeType type) {
   return "?";
 }
 
-std::int64_t context_length(const ModelConfig& config) {
+namespace {
+
+std::int64_t trained_positions(const ModelConfig& config) {
   const auto stretched = [&](std::int64_t positions) {
     return static_cast<std::int64_t>(
         std::floor(static_cast<double>(positions) * config.rope.factor));
@@ -35,6 +37,13 @@ std::int64_t context_length(const ModelConfig& config) {
                     stretched(config.rope.original_max_position_embeddings));
   if (config.rope.type == RopeType::kLinear) return stretched(config.max_position_embeddings);
   return config.max_position_embeddings;
+}
+
+}  // namespace
+
+std::int64_t context_length(const ModelConfig& config) {
+  const std::int64_t positions = trained_positions(config);
+  return config.sliding_window > 0 ? std::min(positions, config.sliding_window) : positions;
 }
 
 std::size_t kv_bytes_per_token(const ModelConfig& config, DType kv_dtype) {

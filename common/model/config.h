@@ -73,13 +73,15 @@ struct ModelConfig {
   float rms_norm_eps = 1e-6f;
   RopeSpec rope;
 
-  bool tie_word_embeddings = false;  // no lm_head tensor: the embedding is the head
+  // The embedding is the head. As config.json says, until check_tensor_set finds a head of its own.
+  bool tie_word_embeddings = false;
   bool qkv_bias = false;
   bool o_bias = false;
   bool mlp_bias = false;
   bool qk_norm = false;  // RMSNorm of each head of q and k before RoPE
 
   std::int64_t max_position_embeddings = 0;
+  std::int64_t sliding_window = 0;  // tokens that a row attends to, itself included; 0: all
   DType checkpoint_dtype = DType::kF32;  // what config.json says; tensors themselves decide
 
   std::optional<TokenId> bos_token_id = {};
@@ -103,7 +105,8 @@ struct ModelConfig {
   bool operator==(const ModelConfig&) const = default;
 };
 
-// Positions the model was made for: max_position_embeddings, stretched by yarn and linear scaling.
+// Positions that can be served: max_position_embeddings, stretched by yarn and linear scaling, and no
+// more than the sliding window, within which attention to the window is attention to everything.
 std::int64_t context_length(const ModelConfig& config);
 
 // Bytes of K and V that one token takes over all layers.

@@ -145,28 +145,43 @@ void refuse_unsupported(const Fields& fields) {
                   "is not 1: partial rotation is not supported");
 }
 
-void refuse_window(const Fields& fields, const FamilyRow& row, std::int32_t n_layers) {
-  if (const Json* types = fields.find("layer_types")) {
-    if (!types->is_array()) fields.expected("layer_types", "a list");
-    if (types->size() != static_cast<std::size_t>(n_layers))
-      fields.expected("layer_types", "a list of " + std::to_string(n_layers) + " types");
-    for (const Json& type : *types) {
-      if (type != "full_attention") {
-        fields.refuse(ErrorCode::kUnsupportedModel, "layer_types",
-                      "has " + to_text(type).substr(0, 60) + "; supported: \"full_attention\"");
-      }
-    }
-    if (row.window == WindowRule::kIfSwitch) return;  // the list, not the counts below, decides
+// Whether any layer is of the type "sliding_attention"; other types but "full_attention" are refused.
+bool has_sliding_layer(const Fields& fields, const Json& types, std::int32_t n_layers) {
+  if (!types.is_array()) fields.expected("layer_types", "a list");
+  if (types.size() != static_cast<std::size_t>(n_layers))
+    fields.expected("layer_types", "a list of " + std::to_string(n_layers) + " types");
+  bool found = false;
+  for (const Json& type : types) {
+    if (type == "sliding_attention") found = true;
+    else if (type != "full_attention")
+      fields.refuse(ErrorCode::kUnsupportedModel, "layer_types",
+                    "has " + to_text(type).substr(0, 60) +
+                        "; supported: \"full_attention\", \"sliding_attention\"");
   }
-  if (row.window == WindowRule::kNone || !fields.has("sliding_window")) return;
+  return found;
+}
+
+// The sliding window that is in force in some layer; 0: none is. The reference's config classes have
+// a window of 4096 where the file has no such key; null means none.
+std::int64_t read_window(const Fields& fields, const FamilyRow& row, std::int32_t n_layers) {
+  constexpr std::int64_t kDefaultWindow = 4096;
+  const Json* types = fields.find("layer_types");
+  const bool slides = types != nullptr && has_sliding_layer(fields, *types, n_layers);
+  const bool switched_on =
+      row.window == WindowRule::kIfSwitch && fields.flag_or("use_sliding_window", false);
+  if (slides && row.window != WindowRule::kIfSet && !switched_on)
+    fields.refuse(ErrorCode::kUnsupportedModel, "layer_types",
+                  "has \"sliding_attention\", and no window is switched on");
+  if (row.window == WindowRule::kNone) return 0;
   if (row.window == WindowRule::kIfSwitch) {
-    if (!fields.flag_or("use_sliding_window", false)) return;
+    if (!switched_on) return 0;
+    if (types != nullptr && !slides) return 0;  // the list, not the count below, decides
     // Absent, Qwen's default of 28 layers counts.
-    if (fields.integer_or("max_window_layers", 0, 1 << 20, 28) >= n_layers) return;
+    if (types == nullptr && fields.integer_or("max_window_layers", 0, 1 << 20, 28) >= n_layers)
+      return 0;
   }
-  fields.refuse(ErrorCode::kUnsupportedModel, "sliding_window",
-                "is in force (" + to_text(*fields.find("sliding_window")).substr(0, 40) +
-                    "): sliding window attention is not supported");
+  if (!fields.object().contains("sliding_window")) return kDefaultWindow;
+  return fields.has("sliding_window") ? fields.integer("sliding_window", 1, kMaxPositions) : 0;
 }
 
 RopeType rope_type_of(const Fields& rope, const char* field) {
@@ -222,8 +237,8 @@ void read_yarn(const Fields& rope, std::int64_t max_positions, RopeSpec& spec) {
 }
 
 void read_rope_parameters(const Fields& rope, std::int64_t max_positions, RopeSpec& spec) {
-  refuse_unknown_rope_keys(rope);
   spec.type = rope_type_of(rope, rope.has("rope_type") ? "rope_type" : "type");
+  refuse_unknown_rope_keys(rope);
   spec.theta = rope.number_or("rope_theta", 1.0001, 1e15, spec.theta);
   switch (spec.type) {
     case RopeType::kDefault:
@@ -280,17 +295,26 @@ void read_shape(const Fields& fields, const FamilyRow& row, ModelConfig& c) {
   if (c.n_heads % c.n_kv_heads != 0)
     fields.expected("num_key_value_heads",
                     "a divisor of num_attention_heads, " + std::to_string(c.n_heads));
+  constexpr std::int32_t kMostHeadDim = 512;
+  const std::string supported =
+      "; supported: even numbers to " + std::to_string(kMostHeadDim);
   if (fields.has("head_dim")) {
-    c.head_dim = dimension("head_dim", 2, 512);
-  } else if (row.default_head_dim != 0) {
-    c.head_dim = row.default_head_dim;
-  } else {
-    if (c.n_hidden % c.n_heads != 0)
-      fields.expected("hidden_size", "a multiple of num_attention_heads, or head_dim given");
-    c.head_dim = c.n_hidden / c.n_heads;
+    c.head_dim = dimension("head_dim", 1, 1 << 17);
+    if (c.head_dim % 2 != 0 || c.head_dim > kMostHeadDim)
+      fields.refuse(ErrorCode::kUnsupportedModel, "head_dim",
+                    "is " + std::to_string(c.head_dim) + supported);
+    return;
   }
-  if (c.head_dim % 2 != 0 || c.head_dim > 512)
-    fields.expected("head_dim", "even and at most 512 (here " + std::to_string(c.head_dim) + ")");
+  c.head_dim = row.default_head_dim;
+  if (c.head_dim != 0) return;
+  if (c.n_hidden % c.n_heads != 0)
+    fields.expected("hidden_size", "a multiple of num_attention_heads, " +
+                                       std::to_string(c.n_heads) + ", or head_dim given");
+  c.head_dim = c.n_hidden / c.n_heads;
+  if (c.head_dim % 2 != 0 || c.head_dim > kMostHeadDim)
+    fields.refuse(ErrorCode::kUnsupportedModel, "hidden_size",
+                  "divided by num_attention_heads gives heads of " + std::to_string(c.head_dim) +
+                      supported);
 }
 
 DType read_dtype(const Fields& fields) {
@@ -350,7 +374,7 @@ ModelConfig parse_model_config(std::string_view config,
   c.family = row.family;
   refuse_unsupported(fields);
   read_shape(fields, row, c);
-  refuse_window(fields, row, c.n_layers);
+  c.sliding_window = read_window(fields, row, c.n_layers);
   c.rms_norm_eps = static_cast<float>(fields.number_or("rms_norm_eps", 0, 1, 1e-6));
   c.max_position_embeddings = fields.integer("max_position_embeddings", 1, kMaxPositions);
   c.rope = read_rope(fields, c.max_position_embeddings);

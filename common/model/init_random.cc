@@ -271,7 +271,7 @@ void write_perturbed_model(const std::filesystem::path& source,
                            const std::filesystem::path& folder,
                            float amplitude,
                            std::uint64_t seed) {
-  const ModelConfig config = read_model_config(source);
+  ModelConfig config = read_model_config(source);
   const Checkpoint checkpoint(source);
   check_tensor_set(config, checkpoint, source);
   if (config.quantized)

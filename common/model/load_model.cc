@@ -358,10 +358,14 @@ void check_options(const ModelConfig& config,
     throw FatalError(ErrorCode::kConfig,
                      "max_rows is " + std::to_string(options.max_rows) + "; it must be 1 to 65536");
   if (options.max_model_len < 0 || options.max_model_len > context_length(config)) {
-    throw FatalError(ErrorCode::kConfig, "model.max_model_len is " +
-                                             std::to_string(options.max_model_len) + "; " +
-                                             folder.string() + " was made for at most " +
-                                             std::to_string(context_length(config)) + " positions");
+    const std::int64_t most = context_length(config);
+    throw FatalError(ErrorCode::kConfig,
+                     "model.max_model_len is " + std::to_string(options.max_model_len) + "; " +
+                         folder.string() +
+                         (most == config.sliding_window
+                              ? " has a sliding window, and beyond it is not supported: at most "
+                              : " was made for at most ") +
+                         std::to_string(most) + " positions");
   }
   if (options.kv_dtype && !is_kv_dtype(*options.kv_dtype)) {
     throw FatalError(ErrorCode::kConfig,

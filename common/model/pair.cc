@@ -49,7 +49,7 @@ ModelInfo describe(const ModelConfig& config, const Checkpoint& checkpoint) {
 }
 
 ModelInfo inspect_model(const std::filesystem::path& folder) {
-  const ModelConfig config = read_model_config(folder);
+  ModelConfig config = read_model_config(folder);
   const Checkpoint checkpoint(folder);
   check_tensor_set(config, checkpoint, folder);
   return describe(config, checkpoint);
@@ -57,7 +57,7 @@ ModelInfo inspect_model(const std::filesystem::path& folder) {
 
 std::vector<std::string> weights_not_finite(const std::filesystem::path& folder,
                                             std::size_t n_most) {
-  const ModelConfig config = read_model_config(folder);
+  ModelConfig config = read_model_config(folder);
   const Checkpoint checkpoint(folder);
   check_tensor_set(config, checkpoint, folder);
   std::vector<std::string> sentences;

@@ -104,11 +104,21 @@ std::optional<std::string> stack_not_alike(const ModelConfig& config,
   return std::nullopt;
 }
 
+// Files made by older tools repeat the embedding as the head.
+bool has_own_head(const Checkpoint& checkpoint) {
+  const std::string head_name(names::kHead), embedding_name(names::kEmbedding);
+  if (!checkpoint.contains(head_name) || !checkpoint.contains(embedding_name)) return false;
+  const Checkpoint::Tensor head = checkpoint.at(head_name), embedding = checkpoint.at(embedding_name);
+  return head.info->type != embedding.info->type || head.info->shape != embedding.info->shape ||
+         !std::ranges::equal(head.bytes, embedding.bytes);
+}
+
 }  // namespace
 
-void check_tensor_set(const ModelConfig& config,
+void check_tensor_set(ModelConfig& config,
                       const Checkpoint& checkpoint,
                       const std::filesystem::path& folder) {
+  if (config.tie_word_embeddings && has_own_head(checkpoint)) config.tie_word_embeddings = false;
   std::set<std::string, std::less<>> expected;
   for (ExpectedTensor& tensor : expected_tensors(config)) {
     if (is_stored_quantised(config, checkpoint, tensor)) {

@@ -101,7 +101,7 @@ int run_model_info(const CliOptions& options) {
             << "  " << c.n_layers << " layers, hidden " << c.n_hidden << ", " << c.n_heads << " heads (" << c.n_kv_heads
             << " KV) of " << c.head_dim << ", ffn " << c.n_ffn << ", vocabulary " << c.vocab_size
             << (c.tie_word_embeddings ? ", tied" : "") << "\n"
-            << "  context " << context_length(c) << " tokens, RoPE " << rope_type_name(c.rope.type) << "\n"
+            << "  context " << context_length(c) << (context_length(c) == c.sliding_window ? " tokens (its sliding window), RoPE " : " tokens, RoPE ") << rope_type_name(c.rope.type) << "\n"
             << "  memory: weights " << as_size(memory.weight_bytes) << ", scratch " << as_size(memory.scratch_bytes) << ", KV "
             << memory.kv_bytes_per_token << " bytes a token\n";
   return kExitOk;

@@ -250,17 +250,18 @@ TEST(HfFolder, RefusesByNameWhatItWouldGetWrong) {
       {kLlama31, R"({"partial_rotary_factor":0.5})", "unsupported_model", "partial_rotary_factor"},
       {kLlama31, R"({"rope_interleaved":true})", "unsupported_model", "rope_interleaved is true"},
       {kLlama31, R"({"torch_dtype":"float64"})", "unsupported_model", "torch_dtype is \"float64\""},
-      {kMistral, R"({"sliding_window":4096})", "unsupported_model",
-       "sliding_window is in force (4096)"},
-      {kQwen25, R"({"use_sliding_window":true})", "unsupported_model",
-       "sliding_window is in force"},
+      {kMistral, R"({"sliding_window":0})", "malformed", "a whole number from 1"},
+      {kMistral, R"({"sliding_window":"4096"})", "malformed", "sliding_window must be"},
       {kQwen3, R"({"layer_types":["sliding_attention"],"num_hidden_layers":1})",
-       "unsupported_model", "sliding_attention"},
+       "unsupported_model", "layer_types has \"sliding_attention\", and no window is switched on"},
+      {kQwen3, R"({"layer_types":["chunked_attention"],"num_hidden_layers":1})",
+       "unsupported_model", "layer_types has \"chunked_attention\"; supported"},
       {kQwen3, R"({"layer_types":["full_attention"]})", "malformed", "a list of 28"},
       {kLlama31, R"({"rope_scaling":{"rope_type":"dynamic"}})", "unsupported_model",
        "rope_type is \"dynamic\""},
-      {kLlama31, R"({"rope_scaling":{"rope_type":"longrope"}})", "unsupported_model",
-       "\"longrope\""},
+      {kLlama31, R"({"rope_scaling":{"rope_type":"longrope","long_factor":[1.5],"short_factor":[1]}})",
+       "unsupported_model",
+       "rope_scaling.rope_type is \"longrope\"; supported: default, linear, llama3, yarn"},
       {kLlama31, R"({"rope_scaling":{"rope_type":"default","mrope_section":[16,24,24]}})",
        "unsupported_model", "rope_scaling.mrope_section is not a RoPE parameter we know"},
       {kLlama31, R"({"rope_scaling":{"low_freq_factor":null}})", "malformed",
@@ -283,7 +284,11 @@ TEST(HfFolder, RefusesByNameWhatItWouldGetWrong) {
        "a divisor of num_attention_heads, 32"},
       {kLlama31, R"({"num_key_value_heads":64})", "malformed", "num_key_value_heads"},
       {kQwen25, R"({"num_key_value_heads":null})", "malformed", "num_key_value_heads"},
-      {kLlama31, R"({"head_dim":127})", "malformed", "head_dim must be even"},
+      {kLlama31, R"({"head_dim":127})", "unsupported_model",
+       "head_dim is 127; supported: even numbers to 512"},
+      {kLlama31, R"({"head_dim":1024})", "unsupported_model", "head_dim is 1024; supported"},
+      {kLlama31, R"({"hidden_size":4000})", "unsupported_model",
+       "hidden_size divided by num_attention_heads gives heads of 125; supported: even"},
       {kLlama31, R"({"vocab_size":1})", "malformed", "vocab_size"},
       {kLlama31, R"({"max_position_embeddings":100000000})", "malformed",
        "max_position_embeddings"},
@@ -303,11 +308,37 @@ TEST(HfFolder, RefusesByNameWhatItWouldGetWrong) {
 }
 
 TEST(HfFolder, AWindowThatReachesNoLayerIsOff) {
-  EXPECT_EQ(refusal(with(kQwen25, R"({"use_sliding_window":true,"max_window_layers":24})")),
-            "accepted");
-  EXPECT_EQ(refusal(with(kMistral, R"({"sliding_window":null})")), "accepted");
-  EXPECT_EQ(refusal(with(kLlama31, R"({"sliding_window":4096})")), "accepted")
-      << "llama has no such field";
+  const auto window = [](const std::string& config) {
+    const ModelConfig c = parse_model_config(config, "", "f");
+    EXPECT_EQ(c.max_model_len, c.max_position_embeddings);
+    return c.sliding_window;
+  };
+  EXPECT_EQ(window(with(kQwen25, R"({"use_sliding_window":true,"max_window_layers":24})")), 0);
+  EXPECT_EQ(window(with(kQwen25, R"({"use_sliding_window":false,"max_window_layers":0})")), 0);
+  EXPECT_EQ(window(kMistral), 0) << "null";
+  EXPECT_EQ(window(with(kLlama31, R"({"sliding_window":4096})")), 0) << "llama has no such field";
+}
+
+// Within its window a row attends to everything, so that as many positions are exact.
+TEST(HfFolder, AWindowInForceIsTheLongestContext) {
+  const auto positions = [](const std::string& config) {
+    return parse_model_config(config, "", "f").max_model_len;
+  };
+  EXPECT_EQ(positions(with(kMistral, R"({"sliding_window":1000})")), 1000);
+  // The patch takes the key away: the reference's class then has 4096.
+  EXPECT_EQ(positions(with(kMistral, R"({"sliding_window":null})")), 4096);
+  EXPECT_EQ(positions(with(kMistral, R"({"sliding_window":null,"max_position_embeddings":2048})")),
+            2048);
+  EXPECT_EQ(positions(with(kQwen25, R"({"use_sliding_window":true,"sliding_window":512})")), 512);
+  EXPECT_EQ(positions(with(kQwen25, R"({"use_sliding_window":true,"sliding_window":null})")), 4096);
+  EXPECT_EQ(positions(with(kQwen3, R"({"use_sliding_window":true,"max_window_layers":0})")), 40960)
+      << "switched on and null: no window";
+  EXPECT_EQ(positions(with(kQwen3, R"({"num_hidden_layers":2,"use_sliding_window":true,
+               "layer_types":["full_attention","sliding_attention"],"sliding_window":64})")),
+            64);
+  EXPECT_EQ(positions(with(kQwen3, R"({"num_hidden_layers":1,"use_sliding_window":true,
+               "layer_types":["full_attention"],"sliding_window":64})")),
+            40960);
 }
 
 TEST(HfFolder, ReadsItsFixturesInBothSpellings) {

@@ -177,7 +177,7 @@ TEST(TensorSet, NamesWhatIsMissingAndWhatHasNoPlace) {
   };
   EXPECT_EQ(problem([](ModelConfig&) {}), "accepted");
   EXPECT_EQ(problem([](ModelConfig& c) { c.tie_word_embeddings = true; }), "accepted")
-      << "a spare head is ignored";
+      << "the head is its own";
   EXPECT_THAT(problem([](ModelConfig& c) { c.qk_norm = true; }),
               HasSubstr("no tensor model.layers.0.self_attn.q_norm"));
   EXPECT_THAT(problem([](ModelConfig& c) { c.n_ffn = 161; }),

@@ -2,9 +2,11 @@
 
 #include <gmock/gmock.h>
 
+#include "common/base/json.h"
 #include "common/base/result.h"
 #include "common/model/init_random.h"
 #include "common/model/pair.h"
+#include "tests/model/edit_tensors.h"
 #include "tests/model/runner.h"
 #include "tests/support/temp_folder.h"
 
@@ -58,6 +60,37 @@ TEST_F(LoadModel, FingerprintIsOfConfigAndContents) {
   EXPECT_NE(print(write("f")), base);
 }
 
+// config.json may say that the embedding is the head beside a file with another head: the file's
+// counts, as in Transformers 5.
+TEST_F(LoadModel, AHeadInTheFileCountsUnlessItIsTheEmbedding) {
+  const std::vector<TokenId> tokens{3, 141, 59, 26, 53, 58, 97, 93};
+  const auto logits = [&](const std::filesystem::path& path) {
+    auto model = load_model(path, *backend_);
+    return test::Runner(*model, *backend_).run(tokens, 8);
+  };
+  const auto say_tied = [](const std::filesystem::path& path) {
+    std::ifstream in(path / "config.json");
+    Json config = *parse_json(std::string(std::istreambuf_iterator<char>(in), {}));
+    config["tie_word_embeddings"] = true;
+    std::ofstream(path / "config.json") << to_text(config);
+  };
+  const auto own = write("own");
+  const auto expected = logits(own);
+  say_tied(own);
+  EXPECT_EQ(logits(own), expected);
+  EXPECT_FALSE(load_model(own, *backend_)->config().tie_word_embeddings);
+  EXPECT_FALSE(inspect_model(own).config.tie_word_embeddings);
+
+  recipe_.config.tie_word_embeddings = true;
+  const auto tied = write("tied"), repeated = write("repeated");
+  test::edit(repeated / "model.safetensors", [](test::Tensors& tensors) {
+    tensors["lm_head.weight"] = tensors.at("model.embed_tokens.weight");
+  });
+  EXPECT_EQ(logits(repeated), logits(tied));
+  EXPECT_TRUE(load_model(repeated, *backend_)->config().tie_word_embeddings);
+  EXPECT_NE(logits(tied), expected);
+}
+
 TEST_F(LoadModel, ReportsProgressUpToTheEnd) {
   std::uint64_t last = 0, total = 0;
   int n_calls = 0;
@@ -95,6 +128,14 @@ TEST_F(LoadModel, RefusesOptionsThatCannotBe) {
   EXPECT_THAT(problem(path, {.max_rows = 0}), HasSubstr("max_rows"));
   EXPECT_THAT(problem(path, {.kv_dtype = DType::kI8}), HasSubstr("kv_dtype is int8"));
   EXPECT_EQ(problem(path, {.max_model_len = 5}), "accepted");
+  const auto windowed = write("windowed");
+  std::ofstream(windowed / "config.json")
+      << R"({"model_type":"mistral","hidden_size":64,"num_attention_heads":4,"num_key_value_heads":2,
+             "num_hidden_layers":2,"intermediate_size":160,"vocab_size":256,"head_dim":16,
+             "max_position_embeddings":2048,"sliding_window":100})";
+  EXPECT_THAT(problem(windowed, {.max_model_len = 101}),
+              HasSubstr("has a sliding window, and beyond it is not supported: at most 100 positions"));
+  EXPECT_EQ(problem(windowed), "accepted");
 }
 
 TEST_F(LoadModel, ServesNoMorePositionsThanAreWanted) {

@@ -129,6 +129,8 @@ TEST(Shard, WhatCannotBeSplitIsRefusedByNumber) {
   config.vocab_size = 200;
   EXPECT_NE(not_shardable(config, 4).value_or("").find("vocabulary of 200"), std::string::npos);
   EXPECT_NE(not_shardable(config, 0), std::nullopt);
+  config.vocab_size = 17;
+  EXPECT_EQ(not_shardable(config, 1), std::nullopt) << "one rank has all of it";
 }
 
 }  // namespace
