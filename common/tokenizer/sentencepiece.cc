@@ -19,8 +19,75 @@ namespace limits = tokenizer_limits;
 
 constexpr std::string_view kModelFile = "tokenizer.model";
 constexpr std::string_view kAddedFile = "added_tokens.json";
-constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
 constexpr std::string_view kUnknownText = " \xE2\x81\x87 ";  // what sentencepiece writes for an unknown token
+
+// One field of a protobuf message: a number, or the bytes of a string or of a message within.
+struct ProtoField {
+  std::uint64_t number = 0;
+  std::uint64_t value = 0;
+  std::string_view bytes;
+};
+
+std::optional<std::uint64_t> take_varint(std::string_view& message) {
+  std::uint64_t value = 0;
+  for (unsigned shift = 0; shift < 64 && !message.empty(); shift += 7) {
+    const auto byte = static_cast<unsigned char>(message.front());
+    message.remove_prefix(1);
+    value |= std::uint64_t{byte & 0x7Fu} << shift;
+    if (byte < 0x80) return value;
+  }
+  return std::nullopt;
+}
+
+// The next field; nothing at the end, and at what is not a message.
+std::optional<ProtoField> take_field(std::string_view& message) {
+  const auto tag = take_varint(message);
+  if (!tag) return std::nullopt;
+  ProtoField field{.number = *tag >> 3};
+  enum { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
+  const auto kind = *tag & 7;
+  std::size_t length = kind == kFixed64 ? 8 : 4;
+  if (kind == kVarint || kind == kBytes) {
+    const auto value = take_varint(message);
+    if (!value) return std::nullopt;
+    field.value = *value;
+    if (kind == kVarint) return field;
+    length = static_cast<std::size_t>(*value);
+  } else if (kind != kFixed64 && kind != kFixed32) {
+    return std::nullopt;
+  }
+  if (length > message.size()) return std::nullopt;
+  field.bytes = message.substr(0, length);
+  message.remove_prefix(length);
+  return field;
+}
+
+// What a model file says about text outside its pieces. The library acts on these and does not show them.
+struct ModelFlags {
+  bool adds_prefix = true;      // normalizer_spec.add_dummy_prefix
+  bool removes_spaces = true;   // normalizer_spec.remove_extra_whitespaces
+  bool denormalizes = false;    // denormalizer_spec has rules
+};
+
+ModelFlags read_flags(std::string_view model) {
+  constexpr std::uint64_t kNormalizer = 3, kDenormalizer = 5;                // of ModelProto
+  constexpr std::uint64_t kRules = 2, kDummyPrefix = 3, kExtraSpaces = 4;  // of NormalizerSpec
+  ModelFlags flags;
+  while (const auto outer = take_field(model)) {
+    if (outer->number != kNormalizer && outer->number != kDenormalizer) continue;
+    std::string_view spec = outer->bytes;
+    while (const auto field = take_field(spec)) {
+      if (outer->number == kDenormalizer) {
+        flags.denormalizes = flags.denormalizes || (field->number == kRules && !field->bytes.empty());
+      } else if (field->number == kDummyPrefix) {
+        flags.adds_prefix = field->value != 0;
+      } else if (field->number == kExtraSpaces) {
+        flags.removes_spaces = field->value != 0;
+      }
+    }
+  }
+  return flags;
+}
 
 class SentencePieceTokenizer final : public Tokenizer {
  public:
@@ -31,7 +98,11 @@ class SentencePieceTokenizer final : public Tokenizer {
       return field_error(kModelFile, "", "a sentencepiece model", printable(status.ToString()));
     if (Result<void> done = number_pieces(); !done.ok()) return done;
     if (Result<void> done = add_tokens(folder / kAddedFile); !done.ok()) return done;
-    find_leading_spaces();
+    const ModelFlags flags = read_flags(*bytes);
+    if (flags.denormalizes)
+      return field_error(kModelFile, "denormalizer_spec", "no rules for decoded text", "some, which are not supported",
+                         ErrorCode::kUnsupportedModel);
+    set_decoder(flags);
     for (std::size_t id = 0; id < tokens_.size(); ++id)
       if (tokens_[id].exists) tokens_[id].bytes = token_bytes_under(decoder_, decoder_input(static_cast<TokenId>(id)));
     if (Result<void> done = find_ends(text); !done.ok()) return done;
@@ -113,25 +184,12 @@ class SentencePieceTokenizer final : public Tokenizer {
     return {};
   }
 
-  std::string decoded(const std::vector<int>& ids) const {
-    std::string text;
-    return processor_.Decode(ids, &text).ok() ? text : std::string();
-  }
-
-  // The library does not show its flags, but what it does with a first space tells.
-  void find_leading_spaces() {
-    decoder::LeadingSpaces leading = decoder::LeadingSpaces::kKept;
-    for (int id = 0; id < processor_.GetPieceSize(); ++id) {
-      const std::string& piece = processor_.IdToPiece(id);
-      if (!piece.starts_with(kSpaceMark) || piece.size() == kSpaceMark.size() || is_special(id)) continue;
-      if (decoded({id}).starts_with(' ')) break;
-      leading = decoder::LeadingSpaces::kOneStripped;
-      const TokenId mark = processor_.PieceToId(std::string(kSpaceMark));
-      if (!processor_.IsUnknown(mark) && !decoded({mark, id}).starts_with(' ')) leading = decoder::LeadingSpaces::kAllStripped;
-      break;
-    }
+  // Of a text that begins with spaces the library leaves out one if it put one there, all if it removes extra ones.
+  void set_decoder(const ModelFlags& flags) {
     decoder_.present = true;
-    decoder_.steps = {decoder::SentencePiece{leading}};
+    decoder_.steps = {decoder::SentencePiece{flags.removes_spaces ? decoder::LeadingSpaces::kAllStripped
+                                             : flags.adds_prefix  ? decoder::LeadingSpaces::kOneStripped
+                                                                  : decoder::LeadingSpaces::kKept}};
   }
 
   Result<void> find_ends(const FolderText& text) {

@@ -5,7 +5,7 @@ implementation makes of some two thousand texts with them.
 Needs the packages tokenizers (0.23), transformers (5), jinja2 and sentencepiece. The tests do not run this; they read
 its results. Every text and every tokenizer follows from the seeds below.
 
-  python3 tests/tokenizer/make_fixtures.py [--only tokenizers|templates|sentencepiece]
+  python3 tests/tokenizer/make_fixtures.py [--only tokenizers|templates|sentencepiece [--fixture NAME]]
 """
 
 import argparse
@@ -439,20 +439,30 @@ def make_demo():
     write_json(FOLDER / "demo_target_golden.json", result)
 
 
-def make_sentencepiece():
+def make_sentencepiece(only_fixture=None):
     """Models for folders without a tokenizer.json; the reference is sentencepiece itself."""
     import sentencepiece
 
     strings = make_strings()
     corpus = FOLDER / "corpus.tmp"
     corpus.write_text("\n".join(line for text in make_corpus() for line in text.splitlines() if line), encoding="utf-8")
-    kinds = {"sentencepiece_bpe": dict(model_type="bpe", remove_extra_whitespaces=False),
-             "sentencepiece_unigram": dict(model_type="unigram", remove_extra_whitespaces=True)}
-    for name, options in kinds.items():
+    # Lines with indentation: as in Mistral's and Llama's models, the first piece of several characters is then "▁▁".
+    indented = FOLDER / "indented.tmp"
+    indented.write_text("\n".join("    " * (1 + i % 3) + line for i, line in enumerate(corpus.read_text("utf-8").split("\n"))),
+                        encoding="utf-8")
+    kinds = {"sentencepiece_bpe": (corpus, dict(model_type="bpe", remove_extra_whitespaces=False)),
+             "sentencepiece_unigram": (corpus, dict(model_type="unigram", remove_extra_whitespaces=True)),
+             "sentencepiece_spaces": (indented, dict(model_type="bpe", remove_extra_whitespaces=False,
+                                                     allow_whitespace_only_pieces=True)),
+             "sentencepiece_no_prefix": (indented, dict(model_type="bpe", remove_extra_whitespaces=False,
+                                                        add_dummy_prefix=False, allow_whitespace_only_pieces=True))}
+    for name, (text_file, options) in kinds.items():
+        if only_fixture not in (None, name):
+            continue
         folder = FOLDER / name
         folder.mkdir(parents=True, exist_ok=True)
         sentencepiece.SentencePieceTrainer.train(
-            input=str(corpus), model_prefix=str(folder / "tokenizer"), vocab_size=640, byte_fallback=True,
+            input=str(text_file), model_prefix=str(folder / "tokenizer"), vocab_size=640, byte_fallback=True,
             character_coverage=0.98, normalization_rule_name="identity", minloglevel=2, num_threads=1,
             user_defined_symbols=["<sep>"], **options)
         (folder / "tokenizer.vocab").unlink()
@@ -473,6 +483,7 @@ def make_sentencepiece():
                    {"made_with": "sentencepiece " + sentencepiece.__version__, "cases": cases, "sequences": sequences})
         print(f"{name}: {model.get_piece_size()} pieces, {len(cases)} texts")
     corpus.unlink()
+    indented.unlink()
 
 
 TEMPLATES = FOLDER.parent.parent / "chat_template"
@@ -535,13 +546,14 @@ def make_templates():
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", choices=["tokenizers", "templates", "sentencepiece", "demo"])
+    parser.add_argument("--fixture", help="of --only sentencepiece: this folder alone")
     arguments = parser.parse_args()
     if arguments.only in (None, "tokenizers"):
         make_tokenizers()
     if arguments.only in (None, "demo"):
         make_demo()
     if arguments.only in (None, "sentencepiece"):
-        make_sentencepiece()
+        make_sentencepiece(arguments.fixture)
     if arguments.only in (None, "templates"):
         make_templates()
 

@@ -42,7 +42,9 @@ TEST_P(SentencePieceModel, PutsBosFirstAndFindsControlTokensInText) {
   EXPECT_EQ(tokenizer_->decode(*special, SkipSpecialTokens::kYes).find("</s>"), std::string::npos);
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, SentencePieceModel, ::testing::Values("sentencepiece_bpe", "sentencepiece_unigram"),
+INSTANTIATE_TEST_SUITE_P(Kinds, SentencePieceModel,
+                         ::testing::Values("sentencepiece_bpe", "sentencepiece_unigram", "sentencepiece_spaces",
+                                           "sentencepiece_no_prefix"),
                          [](const auto& instance) { return instance.param; });
 
 TEST(SentencePiece, RefusesWhatIsNotAModel) {
