@@ -20,6 +20,7 @@ struct ModelSection {
   std::uint32_t max_model_len = 0;
   std::string dtype = "auto";
   std::string generation_config = "auto";
+  std::string patterns = "tested";
 
   template <class Self, class Visitor>
   static void fields(Self& s, Visitor&& v) {
@@ -34,6 +35,9 @@ struct ModelSection {
       "type of the weights in memory; auto = as stored");
     v("generation_config", s.generation_config, one_of({"auto", "none"}),
       "auto = a request that does not say samples as the model's generation_config.json does");
+    v("patterns", s.patterns, one_of({"tested", "any"}),
+      "regular expressions of tokenizer.json: tested = those compared with the reference; any = all "
+      "that compile");
   }
 };
 

@@ -38,6 +38,7 @@ Result<std::unique_ptr<Tokenizer>> BpeTokenizer::build(TokenizerJson json, Folde
   if (Result<void> done = made->match_added_tokens(); !done.ok()) return done.error();
   if (Result<void> done = made->find_ends(text); !done.ok()) return done.error();
   if (Result<void> done = made->surround(text, file); !done.ok()) return done.error();
+  made->untested_pattern_ = made->spec_.untested_pattern;
   made->chat_template_ = std::move(text.chat_template);
   made->compute_vocabulary_fingerprint();
   made->text_fingerprint_ = StableHash()

@@ -17,6 +17,7 @@ struct JsonTree {
   Kind kind = Kind::kNull;
   bool boolean = false;
   std::int64_t integer = 0;
+  double number = 0;
   std::string string;
   std::vector<JsonTree> items;                            // of an array
   std::vector<std::pair<std::string, JsonTree>> members;  // of an object, no name twice
@@ -47,6 +48,9 @@ class JsonCursor {
 
   bool present() const { return value_ != nullptr && value_->kind != JsonTree::Kind::kNull; }  // null counts as absent
   bool is(JsonTree::Kind kind) const { return value_ != nullptr && value_->kind == kind; }
+  bool is_zero() const {
+    return (is(JsonTree::Kind::kInteger) && value_->integer == 0) || (is(JsonTree::Kind::kNumber) && value_->number == 0);
+  }
   const JsonTree* value() const { return value_; }
   const std::string& path() const { return path_; }
   std::string_view file() const { return file_; }

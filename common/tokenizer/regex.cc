@@ -3,9 +3,11 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
+#include "common/base/check.h"
 #include "common/tokenizer/json_tree.h"
 #include "common/tokenizer/limits.h"
 #include "common/tokenizer/tokenizer.h"
@@ -138,6 +140,16 @@ Result<void> Regex::find_all(std::string_view text, RegexScratch& scratch, std::
   return {};
 }
 
+std::size_t count_unassigned(std::string_view text) {
+  const auto is_ascii = [](char c) { return static_cast<unsigned char>(c) < 0x80; };
+  if (std::all_of(text.begin(), text.end(), is_ascii)) return 0;
+  static const Result<Regex> unassigned = Regex::compile(R"(\p{Cn})", RegexJit::kWherePossible);
+  FORETOKEN_CHECK(unassigned.ok(), "a pattern of ours");
+  RegexScratch scratch;
+  std::vector<TextRange> found;
+  return unassigned->find_all(text, scratch, found).ok() ? found.size() : 0;
+}
+
 std::string_view gpt2_pattern() {
   return R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 }
@@ -157,6 +169,8 @@ std::span<const std::string_view> tested_patterns() {
       R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
       // Mistral's Tekken
       R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+      // Qwen 3.5
+      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
       // DeepSeek V3
       R"(\p{N}{1,3})",
       "[\u4E00-\u9FA5\u3040-\u309F\u30A0-\u30FF]+",
@@ -178,6 +192,17 @@ std::span<const std::string_view> tested_patterns() {
       R"(\n)",
   };
   return kTested;
+}
+
+bool is_tested_pattern(std::string_view pattern) {
+  std::string spelled;
+  for (const char c : pattern) {
+    if (c == '\n') spelled += "\\n";
+    else if (c == '\r') spelled += "\\r";
+    else spelled += c;
+  }
+  const auto tested = tested_patterns();
+  return std::find(tested.begin(), tested.end(), spelled) != tested.end();
 }
 
 }  // namespace foretoken

@@ -53,6 +53,11 @@ class Regex {
 
 // The patterns of published tokenizers, each compared with Oniguruma in tests.
 std::span<const std::string_view> tested_patterns();
+// One of those, also with a line feed or carriage return itself where those have \n or \r.
+bool is_tested_pattern(std::string_view pattern);
+// How many code points of a text (valid UTF-8) have no meaning in PCRE2's tables: such ones may be split otherwise than
+// by a reference with newer tables.
+std::size_t count_unassigned(std::string_view text);
 // The split of GPT-2, which ByteLevel brings along.
 std::string_view gpt2_pattern();
 

@@ -19,6 +19,7 @@ class SpecReader {
   explicit SpecReader(RegexPolicy policy) : policy_(policy) {}
 
   const std::optional<Error>& error() const { return error_; }
+  const std::string& untested_pattern() const { return untested_pattern_; }
 
   void model(const JsonCursor& model, BpeOptions& options);
   void added_tokens(const JsonCursor& list, std::vector<AddedToken>& tokens);
@@ -56,6 +57,7 @@ class SpecReader {
 
   RegexPolicy policy_;
   std::size_t n_stages_ = 0;
+  std::string untested_pattern_;
   std::optional<Error> error_;
 };
 
@@ -88,11 +90,12 @@ PatternSpec SpecReader::pattern(const JsonCursor& cursor) {
   } else if (cursor["Regex"].present()) {
     spec.is_regex = true;
     spec.text = string(cursor["Regex"]);
-    const auto tested = tested_patterns();
-    const bool known = std::find(tested.begin(), tested.end(), spec.text) != tested.end();
-    if (policy_ == RegexPolicy::kTestedOnly && !error_ && !known)
-      fail(cursor["Regex"].error("a pattern of a known tokenizer (others need the operator's permission)",
-                                 "\"" + printable(spec.text) + "\"", ErrorCode::kUnsupportedModel));
+    if (!error_ && !is_tested_pattern(spec.text)) {
+      if (untested_pattern_.empty()) untested_pattern_ = spec.text;
+      if (policy_ == RegexPolicy::kTestedOnly)
+        fail(cursor["Regex"].error("a pattern of a known tokenizer (model.patterns = \"any\" permits others)",
+                                   "\"" + printable(spec.text) + "\"", ErrorCode::kUnsupportedModel));
+    }
   } else {
     fail(cursor.unexpected("{\"String\": …} or {\"Regex\": …}"));
   }
@@ -137,6 +140,10 @@ void SpecReader::model(const JsonCursor& model, BpeOptions& options) {
   options.fuse_unk = flag(model["fuse_unk"], false);
   options.byte_fallback = flag(model["byte_fallback"], false);
   options.ignore_merges = flag(model["ignore_merges"], false);
+  // Drawn at random for every word: the same text would have other ids each time.
+  const JsonCursor dropout = model["dropout"];
+  if (dropout.present() && !dropout.is_zero())
+    fail(dropout.error("null or 0: dropout of merges is not supported", "a probability", ErrorCode::kUnsupportedModel));
 }
 
 void SpecReader::added_tokens(const JsonCursor& list, std::vector<AddedToken>& tokens) {
@@ -310,6 +317,7 @@ Result<TokenizerSpec> read_spec(const JsonTree& tree, std::string_view file, Reg
   reader.decoder(root["decoder"], spec.decoder);
   reader.post_processor(root["post_processor"], spec.surround);
   if (reader.error()) return *reader.error();
+  spec.untested_pattern = reader.untested_pattern();
   return spec;
 }
 

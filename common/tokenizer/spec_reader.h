@@ -19,6 +19,7 @@ struct TokenizerSpec {
   DecoderSpec decoder;
   SurroundSpec surround;
   BpeOptions bpe;
+  std::string untested_pattern;  // the first one; empty: all are known
 };
 
 Result<TokenizerSpec> read_spec(const JsonTree& tree, std::string_view file, RegexPolicy policy);

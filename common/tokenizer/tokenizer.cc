@@ -32,6 +32,10 @@ Result<std::unique_ptr<Tokenizer>> load_folder(const std::filesystem::path& fold
 
 }  // namespace
 
+RegexPolicy regex_policy_from_name(std::string_view name) {
+  return name == "any" ? RegexPolicy::kAny : RegexPolicy::kTestedOnly;
+}
+
 Result<std::unique_ptr<Tokenizer>> Tokenizer::load(const std::filesystem::path& folder,
                                                    const TokenizerOptions& options) {
   std::error_code status;

@@ -21,7 +21,9 @@ namespace foretoken {
 enum class AddSpecialTokens { kNo, kYes };   // what the post-processor puts around a text, e.g. BOS
 enum class SkipSpecialTokens { kNo, kYes };  // whether tokens marked special leave text behind
 
-enum class RegexPolicy { kTestedOnly, kAny };  // split patterns we have tested, or whatever compiles
+enum class RegexPolicy { kTestedOnly, kAny };  // patterns we have tested, or whatever compiles
+// "tested", "any", as model.patterns has it; any other word is the first.
+RegexPolicy regex_policy_from_name(std::string_view name);
 enum class RegexJit { kWherePossible, kOff };
 
 struct TokenizerOptions {
@@ -59,6 +61,9 @@ class Tokenizer {
   std::optional<TokenId> bos_id() const { return bos_id_; }
   bool adds_bos() const { return adds_bos_; }                     // encode(…, kYes) puts BOS first
 
+  // The first pattern of the file that we have not compared with the reference; empty: there is none.
+  const std::string& untested_pattern() const { return untested_pattern_; }
+
   // Equal exactly when ids mean the same: token bytes, added tokens, special ids, EOS set; padding ids left out.
   Fingerprint vocabulary_fingerprint() const { return vocabulary_fingerprint_; }
   // Equal exactly when the same text and the same messages become the same ids: tokenizer file and chat template.
@@ -90,6 +95,7 @@ class Tokenizer {
   std::optional<TokenId> eos_token_id_;
   bool adds_bos_ = false;
   std::optional<std::string> chat_template_;
+  std::string untested_pattern_;
   Fingerprint vocabulary_fingerprint_ = 0;
   Fingerprint text_fingerprint_ = 0;
 };

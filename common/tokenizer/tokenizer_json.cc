@@ -107,7 +107,10 @@ class TreeBuilder {
         json.integer = value.get_int64().value_unsafe();
         break;
       case element_type::UINT64:
-      case element_type::DOUBLE: json.kind = JsonTree::Kind::kNumber; break;  // no field we read may hold one
+      case element_type::DOUBLE:
+        json.kind = JsonTree::Kind::kNumber;
+        json.number = value.get_double().value_unsafe();
+        break;
       case element_type::STRING:
         json.kind = JsonTree::Kind::kString;
         json.string = text_of(value);

@@ -27,7 +27,7 @@ bool is_circled_letter(char32_t code_point) {
 }
 
 // The reference normalizes with the tables of Unicode 9. To it these later code points are plain: no decomposition, no
-// combining class, never part of a composition. Found by comparing it, code point by code point, with Unicode 14.
+// combining class, never part of a composition. Found by comparing it, code point by code point, with Unicode 15.
 struct CodePointRange {
   char32_t first;
   char32_t last;
@@ -40,16 +40,31 @@ constexpr CodePointRange kNewcomers[] = {
     {0x11070, 0x11070}, {0x1133B, 0x1133B}, {0x1145E, 0x1145E}, {0x11839, 0x1183A}, {0x11930, 0x11930},
     {0x11938, 0x11938}, {0x1193D, 0x1193E}, {0x11943, 0x11943}, {0x119E0, 0x119E0}, {0x11A34, 0x11A34},
     {0x11A47, 0x11A47}, {0x11A99, 0x11A99}, {0x11D42, 0x11D42}, {0x11D44, 0x11D45}, {0x11D97, 0x11D97},
-    {0x16FF0, 0x16FF1}, {0x1E130, 0x1E136}, {0x1E2AE, 0x1E2AE}, {0x1E2EC, 0x1E2EF}, {0x1F16C, 0x1F16C},
-    {0x1FBF0, 0x1FBF9}
+    {0x11F41, 0x11F42}, {0x16FF0, 0x16FF1}, {0x1E030, 0x1E06D}, {0x1E08F, 0x1E08F}, {0x1E130, 0x1E136},
+    {0x1E2AE, 0x1E2AE}, {0x1E2EC, 0x1E2EF}, {0x1E4EC, 0x1E4EF}, {0x1F16C, 0x1F16C}, {0x1FBF0, 0x1FBF9}
 };
 
-bool is_newcomer(char32_t code_point) {
-  if (code_point < kNewcomers[0].first) return false;
-  const auto* after = std::upper_bound(std::begin(kNewcomers), std::end(kNewcomers), code_point,
+// Punctuation is by the tables of Unicode 8 to the reference, which does not count these; found in the same way, with
+// Unicode 15. Two that were punctuation then have become something else.
+constexpr CodePointRange kLaterPunctuation[] = {
+    {0x61D, 0x61D}, {0x9FD, 0x9FD}, {0xA76, 0xA76}, {0xC77, 0xC77}, {0xC84, 0xC84}, {0x1B7D, 0x1B7E},
+    {0x2E43, 0x2E4F}, {0x2E52, 0x2E5D}, {0x10EAD, 0x10EAD}, {0x10F55, 0x10F59}, {0x10F86, 0x10F89},
+    {0x1144B, 0x1144F}, {0x1145A, 0x1145B}, {0x1145D, 0x1145D}, {0x11660, 0x1166C}, {0x116B9, 0x116B9},
+    {0x1183B, 0x1183B}, {0x11944, 0x11946}, {0x119E2, 0x119E2}, {0x11A3F, 0x11A46}, {0x11A9A, 0x11A9C},
+    {0x11A9E, 0x11AA2}, {0x11B00, 0x11B09}, {0x11C41, 0x11C45}, {0x11C70, 0x11C71}, {0x11EF7, 0x11EF8},
+    {0x11F43, 0x11F4F}, {0x11FFF, 0x11FFF}, {0x12FF1, 0x12FF2}, {0x16E97, 0x16E9A}, {0x16FE2, 0x16FE2},
+    {0x1E95E, 0x1E95F}};
+constexpr char32_t kFormerPunctuation[] = {0x166D, 0x111C9};
+
+template <std::size_t kSize>
+bool is_among(char32_t code_point, const CodePointRange (&ranges)[kSize]) {
+  if (code_point < ranges[0].first) return false;
+  const auto* after = std::upper_bound(std::begin(ranges), std::end(ranges), code_point,
                                        [](char32_t c, const CodePointRange& range) { return c < range.first; });
-  return after != std::begin(kNewcomers) && code_point <= std::prev(after)->last;
+  return after != std::begin(ranges) && code_point <= std::prev(after)->last;
 }
+
+bool is_newcomer(char32_t code_point) { return is_among(code_point, kNewcomers); }
 
 void decompose(std::string_view text, utf8proc_option_t options, std::vector<utf8proc_int32_t>& out) {
   out.reserve(text.size());
@@ -117,7 +132,8 @@ bool is_numeric(char32_t code_point) {
 bool is_punctuation(char32_t c) {
   if (c < 0x80) return (c >= 0x21 && c <= 0x2F) || (c >= 0x3A && c <= 0x40) || (c >= 0x5B && c <= 0x60) || (c >= 0x7B && c <= 0x7E);
   const auto kind = category(c);
-  return kind >= UTF8PROC_CATEGORY_PC && kind <= UTF8PROC_CATEGORY_PO;
+  if (kind >= UTF8PROC_CATEGORY_PC && kind <= UTF8PROC_CATEGORY_PO) return !is_among(c, kLaterPunctuation);
+  return std::find(std::begin(kFormerPunctuation), std::end(kFormerPunctuation), c) != std::end(kFormerPunctuation);
 }
 
 bool is_word(char32_t code_point) {

@@ -75,8 +75,10 @@ std::string weight_needs(const ModelInfo& info) {
 }
 
 // What loading it takes beyond the defaults on a CPU; empty if nothing.
-std::string loading_needs(const ModelInfo& info) {
+std::string loading_needs(const ModelInfo& info, const Tokenizer& tokenizer) {
   std::string needs = weight_needs(info);
+  if (!tokenizer.untested_pattern().empty())
+    needs += (needs.empty() ? "" : "; ") + std::string("model.patterns = \"any\": tokenizer.json has a pattern of no known tokenizer");
   if (!info.kv_scale_problems.empty())
     needs += (needs.empty() ? "" : "; ") + std::string("a kv_cache.dtype other than float8_e4m3: ") +
              info.kv_scale_problems.front();
@@ -110,13 +112,13 @@ int run_model_info(const CliOptions& options) {
 int run_model_check(const CliOptions& options) {
   const std::string folder = model_folder(options.model.folder, "target");
   const ModelInfo info = inspect_model(folder);
-  const auto tokenizer = value_or_throw(Tokenizer::load(folder));
+  const auto tokenizer = value_or_throw(Tokenizer::load(folder, {.patterns = RegexPolicy::kAny}));
   if (static_cast<std::int64_t>(tokenizer->vocab_size()) > info.config.vocab_size)
     throw FatalError(ErrorCode::kUnsupportedModel, folder + ": the tokenizer has " + std::to_string(tokenizer->vocab_size()) +
                                                        " tokens, the model's embedding only " +
                                                        std::to_string(info.config.vocab_size));
   const std::vector<std::string> findings = weights_not_finite(folder);
-  const std::string needs = loading_needs(info);
+  const std::string needs = loading_needs(info, *tokenizer);
   if (options.output.json)
     std::cout << to_text(OrderedJson{{"schema", "foretoken.model_check/1"},
                                      {"ok", findings.empty()},
@@ -137,8 +139,8 @@ PairReport report_on_pair(const std::string& draft_folder, const std::string& ta
   PairReport report{.cost = static_cast<double>(draft.file_bytes) / static_cast<double>(target.file_bytes)};
   for (const auto& finding : check_pair(draft, target))
     (finding.level == PairFinding::Level::kRefuse ? report.refusals : report.warnings).push_back(finding.sentence);
-  for (auto& sentence : vocabulary_findings(*value_or_throw(Tokenizer::load(draft_folder)),
-                                            *value_or_throw(Tokenizer::load(target_folder))))
+  for (auto& sentence : vocabulary_findings(*value_or_throw(Tokenizer::load(draft_folder, {.patterns = RegexPolicy::kAny})),
+                                            *value_or_throw(Tokenizer::load(target_folder, {.patterns = RegexPolicy::kAny}))))
     report.refusals.push_back(std::move(sentence));
   return report;
 }
@@ -187,7 +189,7 @@ int run_model_init_random(const CliOptions& options) {
   if (m.kv_heads > 0) c.n_kv_heads = m.kv_heads;
   if (m.ffn > 0) c.n_ffn = m.ffn;
   if (!m.tokenizer.empty()) {  // a model that can be used with it, and beside others that are
-    const auto tokenizer = value_or_throw(Tokenizer::load(model_folder(m.tokenizer, "target")));
+    const auto tokenizer = value_or_throw(Tokenizer::load(model_folder(m.tokenizer, "target"), {.patterns = RegexPolicy::kAny}));
     c.vocab_size = static_cast<std::int32_t>(tokenizer->vocab_size());
     if (const auto ends = tokenizer->eos_ids(); !ends.empty()) c.eos_token_ids.assign(ends.begin(), ends.end());
   }

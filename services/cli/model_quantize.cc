@@ -55,7 +55,7 @@ std::vector<TokenId> sample_tokens(const std::string& folder, const std::string&
     if (text.empty()) throw FatalError(ErrorCode::kConfig, "--text: " + file + " is empty: there is nothing to compare on");
     if (!wire::is_utf8(text)) throw FatalError(ErrorCode::kConfig, "--text: " + file + " is not UTF-8");
   }
-  const auto tokenizer = value_or_throw(Tokenizer::load(folder));
+  const auto tokenizer = value_or_throw(Tokenizer::load(folder, {.patterns = RegexPolicy::kAny}));
   auto tokens = value_or_throw(tokenizer->encode(text, AddSpecialTokens::kYes));
   if (tokens.size() > kMostSampleTokens) tokens.resize(kMostSampleTokens);
   return tokens;

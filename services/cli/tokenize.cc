@@ -13,12 +13,14 @@ namespace {
 
 std::unique_ptr<Tokenizer> load_tokenizer(const CliOptions& options) {
   std::string folder = options.tokenize.model;
+  RegexPolicy patterns = RegexPolicy::kAny;  // of a folder that is named here
   if (folder.empty()) {
     const auto loaded = load_configuration(options.config);
     if (!loaded) throw FatalError(ErrorCode::kConfig, "the configuration has errors");
     folder = loaded->config.model.target;
+    patterns = regex_policy_from_name(loaded->config.model.patterns);
   }
-  return value_or_throw(Tokenizer::load(model_folder(folder, "target")));
+  return value_or_throw(Tokenizer::load(model_folder(folder, "target"), {.patterns = patterns}));
 }
 
 }  // namespace

@@ -155,7 +155,7 @@ void inspect_folders(const Config& config, Depth depth) {
     if (configured.empty()) continue;
     const std::string folder = model_folder(configured, role);
     (void)inspect_model(folder);
-    if (depth == Depth::kTokenizers) (void)value_or_throw(Tokenizer::load(folder));
+    if (depth == Depth::kTokenizers) (void)value_or_throw(Tokenizer::load(folder, {.patterns = regex_policy_from_name(config.model.patterns)}));
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include "common/config/resolve.h"
 #include "common/runtime/service_main.h"
+#include "common/tokenizer/regex.h"
 
 namespace foretoken {
 namespace {
@@ -87,6 +88,10 @@ void TokenizerService::on_message(Delivery delivery) {
         .set(static_cast<double>(streams_.size()));
     metrics_.gauge("tokenizer_prompt_tokens", "Prompt tokens encoded since start.")
         .set(static_cast<double>(n_prompt_tokens_));
+    metrics_
+        .gauge("tokenizer_unassigned_code_points",
+               "Code points in prompts since start that our Unicode tables do not know.")
+        .set(static_cast<double>(n_unassigned_));
     metrics_.gauge("tokenizer_decoded_tokens", "Tokens decoded since start.")
         .set(static_cast<double>(n_decoded_));
     metrics_.gauge("tokenizer_stop_strings", "Stop strings found since start.")
@@ -108,6 +113,7 @@ void TokenizerService::on_encode(RequestId id, const wire::Encode& encode) {
                                        .param = result.error().param});
   ++n_encoded_;
   n_prompt_tokens_ += result->tokens.size();
+  n_unassigned_ += count_unassigned(encode.text);
   link_.send(id, *result);
 }
 

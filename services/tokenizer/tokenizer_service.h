@@ -81,7 +81,7 @@ class TokenizerService final : public Service {
   std::unordered_map<RequestId, Stream> streams_;
   TimePoint next_sweep_{};
   std::uint64_t n_encoded_ = 0, n_prompt_tokens_ = 0, n_decoded_ = 0, n_stops_ = 0, n_lost_ = 0,
-                malformed_ = 0;
+                n_unassigned_ = 0, malformed_ = 0;
   bool draining_ = false;
   TimePoint drain_deadline_{};
   bool said_goodbye_ = false;

@@ -9,6 +9,7 @@
 #include "common/base/json.h"
 #include "common/tokenizer/bpe_tokenizer.h"
 #include "common/tokenizer/decode_pipeline.h"
+#include "common/tokenizer/regex.h"
 #include "common/tokenizer/utf8.h"
 #include "tests/tokenizer/fixtures.h"
 
@@ -215,13 +216,53 @@ TEST(HostileFiles, AnUntestedPatternLoadsWithPermission) {
   json["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = "[ab]";
   TemporaryFolder folder;
   folder.write("tokenizer.json", json.dump());
-  EXPECT_FALSE(Tokenizer::load(folder.path()).ok());
-  EXPECT_TRUE(Tokenizer::load(folder.path(), {.patterns = RegexPolicy::kAny}).ok());
+  const auto refused = Tokenizer::load(folder.path());
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(refused.error().message, HasSubstr("model.patterns = \"any\""));
+  EXPECT_EQ(regex_policy_from_name("any"), RegexPolicy::kAny);
+  EXPECT_EQ(regex_policy_from_name("tested"), RegexPolicy::kTestedOnly);
+  const auto permitted = Tokenizer::load(folder.path(), {.patterns = RegexPolicy::kAny});
+  ASSERT_TRUE(permitted.ok());
+  EXPECT_EQ((*permitted)->untested_pattern(), "[ab]");
   json["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = "[ab";
   folder.write("tokenizer.json", json.dump());
   const auto broken = Tokenizer::load(folder.path(), {.patterns = RegexPolicy::kAny});
   ASSERT_FALSE(broken.ok());
   EXPECT_THAT(broken.error().message, HasSubstr("does not compile"));
+}
+
+// The published DeepSeek files have the two characters themselves inside the brackets.
+TEST(HostileFiles, APatternMayHaveALineFeedWhereATestedOneSpellsIt) {
+  for (const std::string_view tested : tested_patterns()) {
+    std::string pattern(tested);
+    for (const auto& [spelled, itself] : {std::pair{"\\r", "\r"}, std::pair{"\\n", "\n"}})
+      for (std::size_t at; (at = pattern.find(spelled)) != std::string::npos;) pattern.replace(at, 2, itself);
+    Json json = small_tokenizer();
+    json["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = pattern;
+    TemporaryFolder folder;
+    folder.write("tokenizer.json", json.dump());
+    const auto loaded = Tokenizer::load(folder.path());
+    ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+    EXPECT_EQ((*loaded)->untested_pattern(), "");
+  }
+}
+
+TEST(HostileFiles, DropoutOfMergesIsRefused) {
+  Json json = small_tokenizer();
+  TemporaryFolder folder;
+  for (const Json& none : {Json(nullptr), Json(0), Json(0.0)}) {
+    json["model"]["dropout"] = none;
+    folder.write("tokenizer.json", json.dump());
+    EXPECT_TRUE(Tokenizer::load(folder.path()).ok()) << none.dump();
+  }
+  for (const Json& some : {Json(0.1), Json(1), Json("0.1")}) {
+    json["model"]["dropout"] = some;
+    folder.write("tokenizer.json", json.dump());
+    const auto loaded = Tokenizer::load(folder.path());
+    ASSERT_FALSE(loaded.ok()) << some.dump();
+    EXPECT_EQ(loaded.error().code, ErrorCode::kUnsupportedModel);
+    EXPECT_THAT(loaded.error().message, HasSubstr("model.dropout: expected null or 0"));
+  }
 }
 
 // A permitted pattern with exponential backtracking meets its limit, and the request is refused.

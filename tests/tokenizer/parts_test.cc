@@ -68,6 +68,23 @@ TEST(Unicode, NormalizesAndLowercases) {
   EXPECT_EQ(unicode::lowercase("ÀΣİẞ"), "àσi\u0307ß");
 }
 
+// What `tokenizers` 0.23 says of them (tests/long/code_points.py): its Punctuation has the tables of Unicode 8, its
+// normalization those of Unicode 9.
+TEST(Unicode, FollowsTheReferenceBackToItsTables) {
+  for (const char32_t point : {U'!', U'§', U'$', U'¿', U'、', char32_t{0x166D}, char32_t{0x111C9}})
+    EXPECT_TRUE(unicode::is_punctuation(point)) << static_cast<unsigned>(point);
+  for (const char32_t point : {char32_t{0x61D}, char32_t{0x2E4B}, char32_t{0x2E43}, char32_t{0x11F43}, char32_t{0x1E95F}, U'€', U'a'})
+    EXPECT_FALSE(unicode::is_punctuation(point)) << static_cast<unsigned>(point);
+  EXPECT_EQ(unicode::normalize("\U0001E030", unicode::Form::kNfkc), "\U0001E030");
+  EXPECT_EQ(unicode::normalize("a\u0301\U0001E4EC", unicode::Form::kNfd), "a\u0301\U0001E4EC");
+}
+
+TEST(Unicode, CountsWhatTheTablesDoNotKnow) {
+  EXPECT_EQ(count_unassigned("plain text, \n"), 0u);
+  EXPECT_EQ(count_unassigned("Grüße 漢字 😀 \uE000"), 0u);
+  EXPECT_EQ(count_unassigned("\u0378 and \U0003FFF0\U0003FFF1"), 3u);
+}
+
 std::vector<std::string> matches(std::string_view pattern, std::string_view text, RegexJit jit) {
   const auto regex = Regex::compile(pattern, jit);
   EXPECT_TRUE(regex.ok());

@@ -106,6 +106,13 @@ TEST_F(TokenizerServiceTest, APromptIsEncodedAsTheTokenizerDoes) {
   EXPECT_EQ(ask<wire::Encoded>(wire::Encode{.text = text, .add_special_tokens = false}).tokens, ids_of(text));
 }
 
+TEST_F(TokenizerServiceTest, CodePointsBeyondOurTablesAreCounted) {
+  ask<wire::Encoded>(wire::Encode{.text = "Grüße"});
+  EXPECT_THAT(ask<wire::MetricsReply>(wire::MetricsRequest{}).text, HasSubstr("foretoken_tokenizer_unassigned_code_points 0"));
+  ask<wire::Encoded>(wire::Encode{.text = "a\u0378b\U0001FFF0"});
+  EXPECT_THAT(ask<wire::MetricsReply>(wire::MetricsRequest{}).text, HasSubstr("foretoken_tokenizer_unassigned_code_points 2"));
+}
+
 TEST_F(TokenizerServiceTest, APromptThatIsNotTextIsRefusedByName) {
   const auto failed = ask<wire::Failed>(wire::Encode{.kind = wire::PromptKind::kTokens, .tokens = {5, 6, 999'999}});
   EXPECT_EQ(failed.code, ErrorCode::kInvalidValue);
