@@ -304,6 +304,27 @@ void SpecReader::template_processing(const JsonCursor& cursor, SurroundSpec& sur
   surround.after.insert(surround.after.end(), after.begin(), after.end());
 }
 
+bool may_remove_beginning(const NormalizerStep& step) {
+  if (const auto* strip = std::get_if<normalizer::Strip>(&step)) return strip->left;
+  const auto* replace = std::get_if<normalizer::Replace>(&step);
+  if (replace == nullptr) return false;
+  const std::string& what = replace->pattern.text;
+  return replace->pattern.is_regex || replace->content.empty() ||
+         utf8::sequence_length(static_cast<unsigned char>(what.front())) != what.size();
+}
+
+// To the reference a piece is the first if its first character stood at offset 0 before it was normalized. We know only
+// where it stands afterwards: the same, unless a normalizer removes what a text begins with.
+Result<void> check_first(const TokenizerSpec& spec, const JsonCursor& root) {
+  const bool asks = std::any_of(spec.pre_tokenizer.begin(), spec.pre_tokenizer.end(), [](const SplitterStep& step) {
+    const auto* metaspace = std::get_if<splitter::Metaspace>(&step);
+    return metaspace != nullptr && metaspace->prepend == PrependScheme::kFirst;
+  });
+  if (!asks || std::none_of(spec.normalizer.begin(), spec.normalizer.end(), may_remove_beginning)) return {};
+  return root["pre_tokenizer"].error("no prepend_scheme \"first\" behind a normalizer that may remove how a text begins (Strip, Replace)",
+                                     "both", ErrorCode::kUnsupportedModel);
+}
+
 }  // namespace
 
 Result<TokenizerSpec> read_spec(const JsonTree& tree, std::string_view file, RegexPolicy policy) {
@@ -318,6 +339,7 @@ Result<TokenizerSpec> read_spec(const JsonTree& tree, std::string_view file, Reg
   reader.post_processor(root["post_processor"], spec.surround);
   if (reader.error()) return *reader.error();
   spec.untested_pattern = reader.untested_pattern();
+  if (Result<void> known = check_first(spec, root); !known.ok()) return known.error();
   return spec;
 }
 

@@ -39,9 +39,6 @@ class MistralFile:
             strings += [text for text in random_tokenizers.draw_strings(rng, count, OWN) if not any(control in text for control in self.found)]
         return strings[:count]
 
-    def is_tie(self, ours, reference):
-        return False
-
     def encode(self, text):
         ids = self.reference.encode(text)
         return ids, [self.reference.bos_id()] + ids

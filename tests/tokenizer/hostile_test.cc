@@ -247,6 +247,32 @@ TEST(HostileFiles, APatternMayHaveALineFeedWhereATestedOneSpellsIt) {
   }
 }
 
+TEST(HostileFiles, FirstBehindANormalizerThatRemovesTheBeginningIsRefused) {
+  Json json = small_tokenizer();  // its Metaspace says "first"
+  TemporaryFolder folder;
+  const auto replace = [](const char* what, const char* content) {
+    return Json{{"type", "Replace"}, {"pattern", {{"String", what}}}, {"content", content}};
+  };
+  for (const Json& harmless : {replace(" ", "_"), replace("é", "ee"), Json{{"type", "NFKC"}},
+                               Json{{"type", "Strip"}, {"strip_left", false}, {"strip_right", true}}}) {
+    json["normalizer"] = harmless;
+    folder.write("tokenizer.json", json.dump());
+    EXPECT_TRUE(Tokenizer::load(folder.path()).ok()) << harmless.dump();
+  }
+  for (const Json& removing : {replace(" ", ""), replace("ab", "c"), Json{{"type", "Strip"}, {"strip_left", true}, {"strip_right", true}},
+                               Json{{"type", "Replace"}, {"pattern", {{"Regex", " {2,}"}}}, {"content", "_"}}}) {
+    json["normalizer"] = removing;
+    folder.write("tokenizer.json", json.dump());
+    const auto loaded = Tokenizer::load(folder.path());
+    ASSERT_FALSE(loaded.ok()) << removing.dump();
+    EXPECT_EQ(loaded.error().code, ErrorCode::kUnsupportedModel);
+    EXPECT_THAT(loaded.error().message, HasSubstr("prepend_scheme \"first\""));
+  }
+  json["pre_tokenizer"]["pretokenizers"][1]["prepend_scheme"] = "always";
+  folder.write("tokenizer.json", json.dump());
+  EXPECT_TRUE(Tokenizer::load(folder.path()).ok());
+}
+
 TEST(HostileFiles, DropoutOfMergesIsRefused) {
   Json json = small_tokenizer();
   TemporaryFolder folder;
