@@ -15,6 +15,7 @@
 #include <array>
 #include <cerrno>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <deque>
 #include <thread>
@@ -31,6 +32,9 @@ namespace {
 constexpr int kClientBacklog = 1024;
 constexpr int kRounds = 4;  // chunks copied for one connection before the others have their turn
 constexpr int kArrivalsAtOnce = 64;
+constexpr std::size_t kLastBytes = ClientRelay::kChunk;  // of a client that is gone; more is not read
+constexpr std::size_t kMaxLeaving = 64;
+constexpr int kInnerBuffer = 8 << 10;  // small: what is in it when a client vanishes is still worked off
 constexpr std::size_t kDescriptorsPerClient = 3;  // its own, and both ends of the way inside
 constexpr int kClientBuffer = 256 << 10;          // of the kernel, each way
 constexpr auto kTryAgain = std::chrono::milliseconds(5);
@@ -142,11 +146,13 @@ class ClientRelay::Loop {
     std::string unsent;        // for this side; while there is any, the other is not read
     bool ended = false;        // nothing more comes from it
     bool deaf = false;         // nothing more can be sent to it
-    bool hung = false;         // its end was reported: read it to the last byte, wait for nothing
+    bool hung = false;         // its end was reported: what is left is read, nothing waited for
+    std::size_t left = SIZE_MAX;  // bytes that may still be read from it
     std::uint32_t events = 0;  // what epoll watches
   };
   struct Connection {
     Side client, router;
+    bool leaving = false;   // its client is gone, and the socket has not closed its side yet
     bool waits = false;     // the client has not taken everything
     TimePoint took_last{};  // when it last took something, if it waits
   };
@@ -203,11 +209,14 @@ class ClientRelay::Loop {
                found != connections_.end()) {
       Connection& connection = found->second;
       Side& side = (event.data.u64 & 1) == 0 ? connection.client : connection.router;
-      if ((event.events & (EPOLLHUP | EPOLLERR)) != 0) {
+      if ((event.events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) {
         side.hung = true;
         watch(EPOLL_CTL_DEL, side.fd.get(), 0, 0);
         side.events = 0;
-        if (&side == &connection.client) be_deaf(side);
+        if (&side == &connection.client) {
+          be_deaf(side);  // no ZeroMQ client closes one half only
+          side.left = kLastBytes;
+        }
       }
       turn(found->first, connection);
     }
@@ -215,9 +224,14 @@ class ClientRelay::Loop {
 
   // ---- arrivals
 
+  // What clients that left had asked is worked off before more are let in than can be.
+  bool has_room() const {
+    return connections_.size() + arrivals_.size() < limits_.max_connections && n_leaving_ < kMaxLeaving;
+  }
+
   void accept_clients() {
     for (int i = 0; i < kArrivalsAtOnce && listener_; ++i) {
-      if (connections_.size() + arrivals_.size() >= limits_.max_connections) {
+      if (!has_room()) {
         if (const TimePoint now = steady_now(); now >= say_full_again_) {
           log_warning("no room for more clients: further ones wait until one leaves (ulimit -n)",
                       {{"endpoint", text_}, {"limit", limits_.max_connections}});
@@ -261,7 +275,7 @@ class ClientRelay::Loop {
 
   void resume_accepting(TimePoint now) {
     if (!listener_) return;
-    const bool room = connections_.size() + arrivals_.size() < limits_.max_connections;
+    const bool room = has_room();
     const bool rested = accept_again_ != TimePoint{} && now >= accept_again_;
     if (!(full_ && room) && !rested) return;
     full_ = full_ && !room;
@@ -276,7 +290,7 @@ class ClientRelay::Loop {
     while (!arrivals_.empty()) {
       Fd inner(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
       if (!inner) return;
-      set(inner.get(), SOL_SOCKET, SO_SNDBUF, static_cast<int>(kChunk));
+      set(inner.get(), SOL_SOCKET, SO_SNDBUF, kInnerBuffer);
       if (::connect(inner.get(), reinterpret_cast<const sockaddr*>(&address),
                     inner_length(inner_name_)) != 0) {
         if (errno == EAGAIN || errno == EINTR) return;
@@ -328,13 +342,15 @@ class ClientRelay::Loop {
     if (!to.unsent.empty()) took = give(to, to.unsent.data(), to.unsent.size());
     // The last bytes for somebody who takes none go at once: no event will tell of them.
     const bool discard = from.hung && to.deaf;
+    if (from.left == 0) from.ended = true;
     for (int i = 0; (i < kRounds || discard) && to.unsent.empty() && !from.ended; ++i) {
-      const ssize_t n = ::recv(from.fd.get(), chunk_.data(), chunk_.size(), MSG_DONTWAIT);
+      const ssize_t n = ::recv(from.fd.get(), chunk_.data(), std::min(chunk_.size(), from.left), MSG_DONTWAIT);
       if (n < 0 && errno == EINTR) continue;
       if (n < 0 && errno == EAGAIN) {
         if (from.hung) from.ended = true;
         break;
       }
+      if (n > 0 && from.hung) from.left -= static_cast<std::size_t>(n);
       if (n <= 0)
         from.ended = true;
       else
@@ -353,6 +369,7 @@ class ClientRelay::Loop {
     n_waiting_ -= static_cast<std::size_t>(waited);
     if (router.ended && client.unsent.empty()) return end(number);
     if (router.ended) client.ended = true;
+    if (client.ended && !std::exchange(connection.leaving, true)) ++n_leaving_;
     // Everything the client said is inside: its end may follow. Never a full close, see the header.
     if (client.ended && router.unsent.empty() && !router.deaf) {
       ::shutdown(router.fd.get(), SHUT_WR);
@@ -369,12 +386,14 @@ class ClientRelay::Loop {
     if (!side.ended && other.unsent.empty()) events |= EPOLLIN;
     // The other's last bytes, of which no event will tell, go on when this one takes more.
     if (!side.unsent.empty() || (other.hung && !other.ended && !side.deaf)) events |= EPOLLOUT;
+    if ((key & 1) == 0) events |= EPOLLRDHUP;
     if (events == side.events) return;
     side.events = events;
     watch(EPOLL_CTL_MOD, side.fd.get(), key, events);
   }
 
   void end(std::uint64_t number) {
+    if (connections_.at(number).leaving) --n_leaving_;
     connections_.erase(number);
     counters_.connections = connections_.size();
   }
@@ -412,6 +431,7 @@ class ClientRelay::Loop {
   std::deque<Fd> arrivals_;  // accepted, and not yet led inside
   std::vector<char> chunk_ = std::vector<char>(kChunk);
   std::uint64_t last_number_ = 0;
+  std::size_t n_leaving_ = 0;
   std::size_t n_waiting_ = 0;  // clients that bytes wait for
   bool full_ = false;
   bool refused_ = false;

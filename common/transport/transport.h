@@ -4,6 +4,8 @@
 // everything but wake().
 #pragma once
 
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -52,10 +54,12 @@ enum class Door : std::uint8_t {
   kDraft,     // a draft's targets: as kInternal, with a short queue to send, for what is late is worthless
 };
 inline constexpr std::size_t kDoors = 3;
-// Answers that may wait for one client, a piece of a stream each. Hundreds of streams share a
-// connection, and a round of them is one burst: room for a second or so of that, some 4 MiB of
-// pieces without log probabilities.
-inline constexpr int kMaxWaitingAnswers = 16384;
+// What may wait for one client that does not read, beyond what its connection holds. Hundreds of
+// streams share a connection, and a round of them is one burst: room for a second or so of that,
+// some 16,384 pieces without log probabilities.
+inline constexpr std::size_t kMaxWaitingBytes = std::size_t{4} << 20;
+// How long it may take none of it.
+inline constexpr Duration kWaitingPatience = std::chrono::seconds(10);
 
 constexpr std::string_view name_of(Door door) {
   return door == Door::kClient ? "client" : door == Door::kDraft ? "draft" : "internal";

@@ -1,5 +1,7 @@
 #include "common/transport/zmq_auth.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
 #include <zmq.h>
 
 #include <algorithm>
@@ -52,7 +54,18 @@ std::optional<std::string> setting(const std::string& line, const std::string& n
 
 }  // namespace
 
+// A credential of systemd belongs to root, and its group bits are the mask of an access list.
 Result<CurveKeys> read_curve_keys(const std::string& file) {
+  struct stat info {};
+  if (::stat(file.c_str(), &info) == 0) {
+    const unsigned others = info.st_uid == ::geteuid() ? 0077 : 0007;
+    if ((info.st_mode & others) != 0) {
+      std::ostringstream mode;
+      mode << std::oct << (info.st_mode & 07777);
+      return bad_key_file(file, "holds a secret key and has mode 0" + mode.str() +
+                                    ", so others may read or change it; it must be 0600 (chmod 600)");
+    }
+  }
   auto lines = lines_of(file);
   if (!lines.ok()) return std::move(lines).error();
   CurveKeys keys;

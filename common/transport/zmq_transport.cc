@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <thread>
 #include <utility>
 #include <vector>
 #include <zmq.hpp>
@@ -16,6 +17,7 @@
 #include "common/transport/client_relay.h"
 #include "common/transport/endpoint.h"
 #include "common/transport/file_lock.h"
+#include "common/transport/waiting_answers.h"
 #include "common/transport/zmq_auth.h"
 
 namespace foretoken {
@@ -25,6 +27,10 @@ constexpr std::int64_t kInternalPartBytes = std::int64_t{4} << 20;
 constexpr std::int64_t kClientPartBytes = std::int64_t{1} << 20;
 constexpr int kInternalQueue = 256;  // messages per connection and direction
 constexpr int kClientQueue = 64;
+// Answers inside libzmq, which counts messages and not bytes: the others wait in WaitingAnswers.
+constexpr int kClientAnswers = 128;
+constexpr int kLingerMs = 500;
+constexpr auto kAnswersAgain = std::chrono::milliseconds(1);
 // Between target and draft: every message is a hint or cumulative, and replaced by the next after a
 // step. A draft that was stopped for a second would otherwise find hundreds of questions of the
 // past before the one that counts, and its answers to them would hold up the one that counts. Short
@@ -80,6 +86,8 @@ struct ZmqTransport::State {
   std::optional<zmq::socket_t> zap;
   std::vector<Socket> sockets;
   std::vector<std::unique_ptr<ClientRelay>> closed_relays;  // that have last words to deliver
+  WaitingAnswers waiting;
+  TimePoint answers_again{};
   std::size_t turn = 0;  // whose turn it is to be read first
   SocketId last_id = 0;
   int wake_fd = -1;
@@ -95,12 +103,12 @@ struct ZmqTransport::State {
     using namespace zmq::sockopt;  // NOLINT; `linger` is also a struct of <sys/socket.h>
     socket.set(
         zmq::sockopt::linger,
-        500);  // last replies and goodbyes may leave; the default of "for ever" hangs an exit
+        kLingerMs);  // last replies and goodbyes may leave; the default of "for ever" hangs an exit
     socket.set(sndtimeo, 0);  // sending never blocks
     // A frame that announces more is cut before a byte is reserved: without it 9 bytes could
     // reserve 16 GiB.
     socket.set(maxmsgsize, door == Door::kClient ? kClientPartBytes : kInternalPartBytes);
-    socket.set(sndhwm, door == Door::kClient  ? kMaxWaitingAnswers
+    socket.set(sndhwm, door == Door::kClient  ? kClientAnswers
                        : door == Door::kDraft ? kDraftQueue
                                               : kInternalQueue);
     socket.set(rcvhwm, door == Door::kClient ? kClientQueue : kInternalQueue);
@@ -180,7 +188,24 @@ struct ZmqTransport::State {
     socket.monitor.connect(where);
   }
 
+  static SendResult send_now(Socket& socket, const Peer& to, const Frames& frames);
+  void send_waiting() {
+    const TimePoint now = steady_now();
+    if (waiting.empty() || now < answers_again) return;
+    answers_again = now + kAnswersAgain;
+    waiting.send_again(
+        [this](const Peer& to, const Frames& frames) {
+          Socket* socket = find(to.socket);
+          if (socket == nullptr) return SendResult::kUnknown;
+          const SendResult result = send_now(*socket, to, frames);
+          if (result == SendResult::kSent) ++counters->of(socket->door).sent;
+          return result;
+        },
+        now);
+  }
+
   void retire(Socket& socket) {
+    waiting.forget(socket.id);
     if (!socket.relay) return;
     socket.relay->stop_listening();
     closed_relays.push_back(std::move(socket.relay));
@@ -210,6 +235,14 @@ ZmqTransport::ZmqTransport(const ZmqOptions& options) : state_(std::make_unique<
 }
 
 ZmqTransport::~ZmqTransport() {
+  // As long as libzmq would wait for what it has.
+  const TimePoint until = steady_now() + std::chrono::milliseconds(kLingerMs);
+  while (!state_->waiting.empty() && steady_now() < until) {
+    state_->send_waiting();
+    while (state_->waiting.lost()) {
+    }
+    std::this_thread::sleep_for(kAnswersAgain);
+  }
   for (State::Socket& socket : state_->sockets) state_->retire(socket);
   state_->sockets.clear();
   state_->zap.reset();
@@ -297,11 +330,21 @@ std::string ZmqTransport::endpoint(SocketId socket) const {
 
 SendResult ZmqTransport::send(const Peer& to, const Frames& frames) {
   FORETOKEN_CHECK(!frames.empty() && frames.size() <= kMaxParts, "a message has 1 to 8 parts");
-  State::Socket* socket = state_->find(to.socket);
-  LinkCounters& counters = state_->counters->of(socket ? socket->door : Door::kInternal);
+  State& s = *state_;
+  State::Socket* socket = s.find(to.socket);
+  LinkCounters& counters = s.counters->of(socket ? socket->door : Door::kInternal);
   if (socket == nullptr) return ++counters.unknown_peer, SendResult::kUnknown;
+  const bool waits = s.waiting.waits(to);
+  const SendResult result = waits ? SendResult::kBusy : State::send_now(*socket, to, frames);
+  if (result == SendResult::kSent) return ++counters.sent, result;
+  if (result == SendResult::kUnknown) return ++counters.unknown_peer, result;
+  if (socket->routed && socket->door == Door::kClient && s.waiting.keep(to, frames, steady_now())) return SendResult::kSent;
+  return ++counters.busy, SendResult::kBusy;
+}
+
+SendResult ZmqTransport::State::send_now(Socket& socket, const Peer& to, const Frames& frames) {
   std::vector<std::string_view> parts;
-  if (socket->routed) parts.emplace_back(to.routing);
+  if (socket.routed) parts.emplace_back(to.routing);
   if (!to.correlation.empty()) parts.emplace_back(to.correlation);
   if (to.delimited) parts.emplace_back();
   parts.insert(parts.end(), frames.begin(), frames.end());
@@ -309,14 +352,12 @@ SendResult ZmqTransport::send(const Peer& to, const Frames& frames) {
     const int flags = ZMQ_DONTWAIT | (i + 1 < parts.size() ? ZMQ_SNDMORE : 0);
     int rc = 0;
     do {
-      rc = zmq_send(socket->socket.handle(), parts[i].data(), parts[i].size(), flags);
+      rc = zmq_send(socket.socket.handle(), parts[i].data(), parts[i].size(), flags);
     } while (rc < 0 && errno == EINTR);
     if (rc >= 0) continue;
     // Only the first part can be refused; libzmq then takes or drops the rest as a whole.
-    if (errno == EAGAIN) return ++counters.busy, SendResult::kBusy;
-    return ++counters.unknown_peer, SendResult::kUnknown;
+    return errno == EAGAIN ? SendResult::kBusy : SendResult::kUnknown;
   }
-  ++counters.sent;
   return SendResult::kSent;
 }
 
@@ -424,6 +465,11 @@ std::optional<Delivery> ZmqTransport::receive(TimePoint deadline) {
   // second look at every socket.
   bool looked = false;
   while (true) {
+    s.send_waiting();
+    if (auto lost = s.waiting.lost()) {
+      ++s.counters->of(Door::kClient).busy;
+      return lost;
+    }
     for (std::size_t i = 0; i < s.sockets.size(); ++i) {
       Delivery delivery;
       State::Socket& from = s.sockets[(s.turn + i) % s.sockets.size()];
@@ -437,7 +483,7 @@ std::optional<Delivery> ZmqTransport::receive(TimePoint deadline) {
     looked = true;
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(
         deadline > now ? deadline - now : Duration::zero());
-    const auto timeout = std::min<std::int64_t>(left.count(), 60'000);
+    const auto timeout = std::min<std::int64_t>(left.count(), s.waiting.empty() ? 60'000 : kAnswersAgain.count());
     std::vector<zmq::pollitem_t> items;
     items.push_back({nullptr, s.wake_fd, ZMQ_POLLIN, 0});
     if (s.zap) items.push_back({s.zap->handle(), 0, ZMQ_POLLIN, 0});

@@ -121,8 +121,8 @@ void RouterService::on_dropped(const Peer& peer, const Frames& frames) {
                              : wire::read_client_answer(frames.front());
   if (!said.ok()) return;
   const auto* piece = std::get_if<wire::ClientPiece>(&*said);
-  if (piece == nullptr) {  // the end of a request: it must arrive
-    if (!unsent_.keep(peer, std::move(*said), now)) ++dropped_;
+  if (piece == nullptr) {  // the end of a request must arrive; a status is old by the time it could
+    if (std::holds_alternative<wire::StatusReply>(*said) || !unsent_.keep(peer, std::move(*said), now)) ++dropped_;
     return;
   }
   // Later pieces may have passed already, so the text has a hole: an honest end instead.
@@ -130,8 +130,11 @@ void RouterService::on_dropped(const Peer& peer, const Frames& frames) {
   if (const auto id = wire::request_id_from_hex(piece->id))
     table_.give_up(
         *id,
-        {ErrorCode::kCancelled, "the client reads its pieces too slowly; over " +
-                                    std::to_string(kMaxWaitingAnswers) + " were waiting"},
+        {ErrorCode::kCancelled,
+         "the client reads its pieces too slowly: at most " +
+             std::to_string(kMaxWaitingBytes >> 20) + " MiB wait for it, and at most " +
+             std::to_string(std::chrono::duration_cast<std::chrono::seconds>(kWaitingPatience).count()) +
+             " s while it takes none"},
         now, actions);
   act(std::move(actions), now);
 }

@@ -399,7 +399,7 @@ TEST_F(RouterServiceTest, APieceThatFindsNoRoomEndsItsRequestInWords) {
   }
   ASSERT_EQ(1u, errors.size());
   EXPECT_EQ("cancelled", errors[0].code);
-  EXPECT_NE(errors[0].message.find("reads its pieces too slowly; over 16384"), std::string::npos);
+  EXPECT_NE(errors[0].message.find("reads its pieces too slowly: at most 4 MiB"), std::string::npos);
   EXPECT_EQ(1u, n_closed);
 }
 

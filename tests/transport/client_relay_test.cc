@@ -167,7 +167,7 @@ std::string read_all(int fd) {
 
 TEST(ClientRelay, CarriesEveryByteBothWaysAndThenTheEnd) {
   const Relayed relayed;
-  const Fd client = dial_tcp(relayed.relay->endpoint());
+  Fd client = dial_tcp(relayed.relay->endpoint());
   const Fd inner = relayed.accept();
   ASSERT_TRUE(inner);
   std::string many;
@@ -176,13 +176,29 @@ TEST(ClientRelay, CarriesEveryByteBothWaysAndThenTheEnd) {
        {std::pair{client.get(), inner.get()}, {inner.get(), client.get()}}) {
     std::thread sender([&, fd = from] {
       for (std::size_t at = 0; at < many.size();)
-        at +=
-            static_cast<std::size_t>(::send(fd, many.data() + at, many.size() - at, MSG_NOSIGNAL));
-      ::shutdown(fd, SHUT_WR);
+        at += static_cast<std::size_t>(
+            ::send(fd, many.data() + at, many.size() - at, MSG_NOSIGNAL));
     });
-    EXPECT_EQ(read_all(to), many);
+    std::string got(many.size(), '\0');
+    EXPECT_EQ(::recv(to, got.data(), got.size(), MSG_WAITALL), static_cast<ssize_t>(many.size()));
+    EXPECT_EQ(got, many);
     sender.join();
   }
+  ASSERT_EQ(::send(client.get(), "goodbye", 7, 0), 7);
+  client = Fd();
+  EXPECT_EQ(read_all(inner.get()), "goodbye");
+}
+
+// Or a flood of clients that come and go would leave more and more to work off.
+TEST(ClientRelay, HandsOnLittleOfWhatAVanishedClientHadSent) {
+  const Relayed relayed;
+  Fd client = dial_tcp(relayed.relay->endpoint());
+  const Fd inner = relayed.accept();
+  ASSERT_TRUE(inner);
+  write_until_full(client.get(), std::string(1 << 16, 'x'));
+  vanish(std::move(client));
+  ::poll(nullptr, 0, 100);  // until its end is known
+  EXPECT_LE(read_all(inner.get()).size(), 3 * ClientRelay::kChunk);
 }
 
 // What the abort needs is a connection that reports its end by itself. A half that is closed does

@@ -18,6 +18,7 @@ class Folder {
   std::string operator/(const std::string& name) const { return path_ + "/" + name; }
   std::string write(const std::string& name, const std::string& text) const {
     std::ofstream(*this / name) << text;
+    std::filesystem::permissions(*this / name, std::filesystem::perms(0600));  // some hold keys
     return *this / name;
   }
 

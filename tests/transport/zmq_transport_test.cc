@@ -162,10 +162,46 @@ TEST(ZmqTransport, KeepsASecondOfAnswersForAClientThatIsBusyAndNoMore) {
   const auto asked = server.receive(later());
   ASSERT_TRUE(asked);
   const Frames piece{std::string(1024, 'x')};  // it reads none of them
-  int n = 0;
-  while (server.send(asked->peer, piece) == SendResult::kSent && n < 8 * kMaxWaitingAnswers) ++n;
-  EXPECT_GE(n, kMaxWaitingAnswers);
-  EXPECT_LT(n, 4 * kMaxWaitingAnswers);  // the client's own queue and the kernel's buffers on top
+  std::size_t n_bytes = 0;
+  while (server.send(asked->peer, piece) == SendResult::kSent && n_bytes < 16 * kMaxWaitingBytes) n_bytes += 1024;
+  EXPECT_GE(n_bytes, kMaxWaitingBytes * 3 / 4);
+  EXPECT_LT(n_bytes, 4 * kMaxWaitingBytes);  // the client's own queue and the kernel's buffers on top
+  // It reads after all: everything arrives, in order of sending.
+  for (std::size_t n = 0; n < n_bytes / 1024; ++n) {
+    zmq::message_t got;
+    while (!client.socket.recv(got, zmq::recv_flags::dontwait)) (void)server.receive(steady_now() + milliseconds(1));
+    ASSERT_EQ(got.size(), 1024u);
+  }
+}
+
+// Words for a client that a burst of others waits before do not overtake it.
+TEST(ZmqTransport, SendsWhatWaitsForAClientInOrder) {
+  ZmqTransport server;
+  const SocketId door = server.bind("tcp://127.0.0.1:*", Door::kClient);
+  RawClient client(zmq::socket_type::dealer, server.endpoint(door));
+  client.socket.send(zmq::str_buffer("hello"));
+  const auto asked = server.receive(later());
+  ASSERT_TRUE(asked);
+  constexpr int kMany = 5000;  // more than libzmq keeps
+  for (int i = 0; i < kMany; ++i) ASSERT_EQ(server.send(asked->peer, {std::to_string(i)}), SendResult::kSent);
+  for (int i = 0; i < kMany; ++i) {
+    zmq::message_t got;
+    while (!client.socket.recv(got, zmq::recv_flags::dontwait)) (void)server.receive(steady_now() + milliseconds(1));
+    ASSERT_EQ(got.to_string(), std::to_string(i));
+  }
+}
+
+TEST(ZmqTransport, DeliversWhatWaitsBeforeItEnds) {
+  auto server = std::make_unique<ZmqTransport>();
+  const SocketId door = server->bind("tcp://127.0.0.1:*", Door::kClient);
+  RawClient client(zmq::socket_type::dealer, server->endpoint(door));
+  client.socket.send(zmq::str_buffer("hello"));
+  const auto asked = server->receive(later());
+  ASSERT_TRUE(asked);
+  for (int i = 0; i < 2000; ++i) ASSERT_EQ(server->send(asked->peer, {"x"}), SendResult::kSent);
+  server.reset();
+  zmq::message_t got;
+  for (int i = 0; i < 2000; ++i) ASSERT_TRUE(client.socket.recv(got)) << i;
 }
 
 // libzmq ends the process if one of its own heartbeats is due on a connection that broke while its
@@ -344,6 +380,19 @@ TEST_F(Curve, KnowsNoKeyForAnEndpointThatIsNotListed) {
   folder_.write("peers", "");
   ZmqTransport client(ZmqOptions{folder_ / "server.secret", folder_ / "peers", false});
   EXPECT_THROW(client.connect("tcp://127.0.0.1:5999"), FatalError);
+}
+
+TEST(CurveFiles, WithASecretMustNotBeOpenToOthers) {
+  const Folder folder;
+  const std::string file = folder.write("k", curve_key_file(new_curve_keys()));
+  for (const auto& [mode, good] : {std::pair{0600u, true}, {0400u, true}, {0640u, false}, {0604u, false}, {0666u, false}}) {
+    ASSERT_EQ(::chmod(file.c_str(), mode), 0);
+    const auto keys = read_curve_keys(file);
+    EXPECT_EQ(keys.ok(), good) << std::oct << mode;
+    if (!keys.ok()) {
+      EXPECT_THAT(keys.error().message, HasSubstr("it must be 0600"));
+    }
+  }
 }
 
 TEST(CurveFiles, SayWhatIsWrongWithoutSayingTheSecret) {
