@@ -5,8 +5,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -66,9 +68,27 @@ std::string runtime_directory(const BusSection& bus) {
   struct stat info {};
   if (::lstat(dir.c_str(), &info) != 0 || !(S_ISDIR(info.st_mode) || S_ISLNK(info.st_mode)))
     throw FatalError(ErrorCode::kIo, "bus.runtime_dir: " + dir + " is not a folder");
-  // Whoever owns the folder could put himself in our place; root may have made it for us.
-  if (info.st_uid != ::geteuid() && info.st_uid != 0)
-    throw FatalError(ErrorCode::kIo, "bus.runtime_dir: " + dir + " belongs to another user");
+  // Whoever owns the folder, or may write to it, could put himself in our place; root may have made
+  // it for us.
+  const auto refuse_foreign = [&](const char* what) {
+    if (info.st_uid != ::geteuid() && info.st_uid != 0)
+      throw FatalError(ErrorCode::kIo, "bus.runtime_dir: " + dir + " " + what +
+                                           " belongs to another user (uid " + std::to_string(info.st_uid) + ")");
+  };
+  const bool is_link = S_ISLNK(info.st_mode);
+  refuse_foreign(is_link ? "is a link that" : "is a folder that");
+  if (is_link) {
+    if (::stat(dir.c_str(), &info) != 0 || !S_ISDIR(info.st_mode))
+      throw FatalError(ErrorCode::kIo, "bus.runtime_dir: " + dir + " is a link and leads to no folder");
+    refuse_foreign("is a link to a folder that");
+  }
+  if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+    std::array<char, 8> mode{};
+    std::snprintf(mode.data(), mode.size(), "%04o", static_cast<unsigned>(info.st_mode & 07777));
+    throw FatalError(ErrorCode::kIo, "bus.runtime_dir: " + dir + " has mode " + mode.data() +
+                                         ", so others may write to it; it must be writable by its owner "
+                                         "only (chmod 700)");
+  }
   return dir;
 }
 

@@ -251,7 +251,9 @@ int detach(const CliOptions& options) {
   const pid_t pid = ::fork();
   if (pid < 0) throw std::runtime_error(std::string("cannot fork: ") + std::strerror(errno));
   if (pid == 0) {
-    ::close(fds[0]);
+    // What the caller has open is not ours to keep: a lock of its would stay taken as long as we serve.
+    if (fds[1] > 3) ::close_range(3, static_cast<unsigned>(fds[1]) - 1, 0);
+    ::close_range(static_cast<unsigned>(fds[1]) + 1, ~0U, 0);
     ::setsid();
     const int null = ::open("/dev/null", O_RDONLY);
     ::dup2(null, 0);

@@ -43,6 +43,23 @@ TEST(Log, WritesOneJsonObjectPerLineWhateverTheValues) {
   EXPECT_EQ((*parsed)["service"], "draft-0");
 }
 
+// A name that somebody chose: bytes that are no UTF-8 would make the line no JSON.
+TEST(Log, ReplacesWhatIsNotUtf8) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"caf\xc3\xa9 \xf0\x9f\x8e\x89", "caf\xc3\xa9 \xf0\x9f\x8e\x89"},  // is
+      {"a\xff z", "a\xef\xbf\xbd z"},
+      {"cut \xe2\x82", "cut \xef\xbf\xbd\xef\xbf\xbd"},
+      {"\xc0\xaf too long", "\xef\xbf\xbd\xef\xbf\xbd too long"},
+      {"\xed\xa0\x80 half", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd half"},
+      {"\xf5\x80\x80\x80 beyond", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd beyond"}};
+  for (const auto& [name, shown] : cases) {
+    const std::string line = logged(LogFormat::kJson, LogLevel::kInfo, "worker joined", {{"worker", name}});
+    const auto parsed = parse_json(line.substr(0, line.size() - 1));
+    ASSERT_TRUE(parsed.ok()) << line;
+    EXPECT_EQ((*parsed)["worker"], shown);
+  }
+}
+
 TEST(Log, LeavesOutWhatIsLessImportant) {
   EXPECT_EQ(logged(LogFormat::kText, LogLevel::kDebug, "detail", {}), "");
 }

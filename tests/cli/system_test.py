@@ -3,6 +3,7 @@
 usage: system_test.py FOLDER_WITH_PROGRAMS
 """
 
+import fcntl
 import json
 import os
 import pathlib
@@ -29,6 +30,22 @@ def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+class Detached(unittest.TestCase):
+    def test_keeps_nothing_that_its_caller_had_open(self):
+        folder = pathlib.Path(tempfile.mkdtemp(prefix="foretoken-fd-"))
+        self.addCleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+        settings = ["--set", f"bus.client=tcp://127.0.0.1:{free_port()}", "--set", f"bus.runtime_dir={folder}/r"]
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("FORETOKEN_")}
+        with open(folder / "lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            done = subprocess.run([str(BIN / "foretoken"), "up", "--detach", *settings], env=environment, capture_output=True,
+                                  text=True, timeout=120, pass_fds=[lock.fileno()])
+        self.addCleanup(lambda: subprocess.run([str(BIN / "foretoken"), "down", *settings], env=environment, capture_output=True))
+        self.assertEqual(0, done.returncode, done.stderr)
+        with open(folder / "lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # nobody else has it
 
 
 class System(unittest.TestCase):

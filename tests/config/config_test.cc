@@ -1,5 +1,8 @@
 #include <gmock/gmock.h>
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -459,6 +462,39 @@ TEST_F(ConfigTest, MakesTheRuntimeFolderForThisUserOnly) {
             std::filesystem::perms::owner_all);
   bus.runtime_dir = write("plain", "a-file");
   EXPECT_THROW(runtime_directory(bus), FatalError);
+}
+
+TEST_F(ConfigTest, RefusesARuntimeFolderThatOthersCouldChange) {
+  namespace fs = std::filesystem;
+  const auto refusal = [](const fs::path& dir) -> std::string {
+    BusSection bus;
+    bus.runtime_dir = dir.string();
+    try {
+      runtime_directory(bus);
+    } catch (const FatalError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const fs::path open = folder_ / "open";
+  fs::create_directory(open);
+  for (const auto& [mode, shown] : {std::pair{0777u, "mode 0777"}, {0770u, "mode 0770"}, {01777u, "mode 1777"}}) {
+    ASSERT_EQ(::chmod(open.c_str(), mode), 0);
+    EXPECT_THAT(refusal(open), HasSubstr(shown));
+  }
+  ASSERT_EQ(::chmod(open.c_str(), 0755), 0);
+  EXPECT_EQ(refusal(open), "");
+  fs::create_symlink(open, folder_ / "mine");
+  EXPECT_EQ(refusal(folder_ / "mine"), "");
+  fs::create_symlink(folder_ / "nothing", folder_ / "dangling");
+  EXPECT_NE(refusal(folder_ / "dangling"), "");
+  ASSERT_EQ(::chmod(open.c_str(), 0777), 0);
+  EXPECT_THAT(refusal(folder_ / "mine"), HasSubstr("mode 0777"));
+  ASSERT_EQ(::chmod(open.c_str(), 0700), 0);
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can give a folder away";
+  ASSERT_EQ(::chown(open.c_str(), 4321, 4321), 0);
+  EXPECT_THAT(refusal(folder_ / "mine"), HasSubstr("is a link to a folder that belongs to another user"));
+  EXPECT_THAT(refusal(open), HasSubstr("belongs to another user"));
 }
 
 TEST(ServedModelName, IsTheFoldersUnlessNamed) {

@@ -13,8 +13,8 @@ from harness import Client, System, plain_answers, request, text_of
 SECONDS = float(os.environ.get("FORETOKEN_TEST_FLOOD_S", "20"))
 LOOPS = int(os.environ.get("FORETOKEN_TEST_FLOOD_LOOPS", "1"))
 SEED = 20261122
-# What the router may hold for the clients of this test: nine at a time that read nothing, 4 MiB and the messages in libzmq's
-# queues each, and as many again that have just vanished.
+# What the router may hold for these clients: 64 MiB of answers that wait, and for each of 64 that have vanished and not been cleared
+# 128 answers of a kilobyte inside libzmq and what it had asked; beside that the queues between its threads and the heap's holes.
 MOST_BYTES = 160 << 20
 HERE = os.path.dirname(os.path.abspath(__file__))
 

@@ -2,12 +2,15 @@
 import itertools
 import os
 import random
+import resource
 import signal
+import subprocess
+import tempfile
 import threading
 import time
 import unittest
 
-from harness import Client, System, plain_answers, request, text_of, wait_for
+from harness import BIN, Client, System, plain_answers, request, text_of, wait_for
 
 
 class Lifecycle(unittest.TestCase):
@@ -31,6 +34,21 @@ class Lifecycle(unittest.TestCase):
             system.__exit__(None, None, None)
         print(f"slowest: {slowest:.1f} s")
         self.assertLess(slowest, 10.0)
+
+    def test_what_cannot_be_started_with_is_said_in_a_sentence(self):
+        def router(*words, descriptors=None):
+            limit = descriptors and (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors)))
+            with tempfile.TemporaryDirectory(prefix="ftk-") as folder:
+                done = subprocess.run([os.path.join(BIN, "foretoken-router"), "--config", "/dev/null", "--set", f"bus.runtime_dir={folder}",
+                                       "--set", f"bus.client=ipc://{folder}/client", *words], capture_output=True, text=True,
+                                      timeout=60, preexec_fn=limit)
+            return done.returncode, done.stderr
+        code, said = router("--id", "-1")
+        self.assertEqual(64, code)
+        self.assertIn('must be 1 to 32 letters, digits, - or _, and not begin with -; it is "-1"', said)
+        code, said = router(descriptors=32)
+        self.assertEqual(75, code)
+        self.assertIn("this process may open too few files (ulimit -n), at least 67 are needed", said)
 
     def test_sigterm_to_a_target_finishes_what_runs_and_exits_zero(self):
         system = self.fresh()
