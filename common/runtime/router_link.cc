@@ -111,6 +111,8 @@ void RouterLink::say_hello() {
   // A hello that cannot leave now is said again anyway: it must not wait behind itself.
   const auto frames = wire::try_encode(speaker_, {}, hello_);
   if (!frames.ok() || bus_->send(router(), *frames) != SendResult::kSent) ++dropped_;
+  // The router counts from here on, but the answer may have to wait for the end of a long turn.
+  if (router_life_ != Incarnation{} && refusal_.empty()) beat_->set_registered(true, heartbeat_);
 }
 
 RouterLink::Event RouterLink::on_message(const wire::Header& header, const wire::Message& message) {

@@ -1,0 +1,92 @@
+#include "common/runtime/router_link.h"
+
+#include <gtest/gtest.h>
+
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "common/base/log.h"
+#include "common/base/result.h"
+
+namespace foretoken {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// The router's end of the wire, and the thread of the sockets, called by hand.
+class LinkBus final : public Bus {
+ public:
+  TimePoint now() const override { return clock.now(); }
+  SocketId bind(const std::string&, Door) override { return 1; }
+  SocketId connect(const std::string&) override { return 1; }
+  void close(SocketId) override {}
+  std::string endpoint(SocketId) const override { return {}; }
+  SendResult send(const Peer&, Frames frames) override {
+    sent.push_back(value_or_throw(wire::decode(frames)).message);
+    return SendResult::kSent;
+  }
+  std::optional<Delivery> receive(TimePoint) override { return std::nullopt; }
+  void add_pulse(Pulse pulse) override { pulses.push_back(std::move(pulse)); }
+
+  // How many heartbeats leave within this time while the work thread computes.
+  int beats_within(Duration time) {
+    sent.clear();
+    for (const TimePoint end = now() + time; now() < end; clock.advance(milliseconds(10)))
+      for (const Pulse& pulse : pulses)
+        pulse(now(), [this](const Peer& to, const Frames& frames) { return send(to, frames); });
+    int beats = 0;
+    for (const wire::Message& message : sent) beats += std::holds_alternative<wire::Heartbeat>(message);
+    return beats;
+  }
+
+  ManualClock clock;
+  std::vector<wire::Message> sent;
+  std::vector<Pulse> pulses;
+};
+
+class RouterLinkTest : public testing::Test {
+ protected:
+  RouterLinkTest() {
+    configure_log(LogLevel::kError, LogFormat::kText, "test");
+    bus.clock.set(TimePoint{} + seconds(100));
+    link.start(bus, "ipc://router");
+  }
+  void hear(const wire::Message& message) {
+    wire::Speaker router(WorkerId{1}, Incarnation{1});
+    const auto decoded = value_or_throw(wire::decode(wire::encode(router, {}, message)));
+    link.on_message(decoded.header, decoded.message);
+  }
+  void turn() {
+    link.turn(bus.now(), [] { return wire::Heartbeat{}; });
+  }
+
+  LinkBus bus;
+  wire::Speaker speaker{WorkerId{2}, Incarnation{2}};
+  RouterLink link{speaker, wire::Hello{.role = wire::Role::kTarget}, milliseconds(250)};
+};
+
+TEST_F(RouterLinkTest, HeartbeatsWaitForARouter) {
+  turn();
+  EXPECT_EQ(bus.beats_within(seconds(5)), 0);
+  hear(wire::HelloReply{.accepted = true});
+  EXPECT_GE(bus.beats_within(seconds(5)), 15);
+}
+
+// The router that takes a worker back counts its heartbeats from that moment, and the worker may be
+// in the middle of a long turn by then.
+TEST_F(RouterLinkTest, HeartbeatsGoOnFromTheSecondHelloWhoeverReadsItsAnswerLater) {
+  turn();
+  hear(wire::HelloReply{.accepted = true});
+  hear(wire::HeartbeatReply{.known = false});
+  EXPECT_EQ(bus.beats_within(seconds(5)), 0) << "the router does not know this worker";
+  turn();
+  EXPECT_GE(bus.beats_within(seconds(5)), 15) << "it was greeted, and its answer is not read yet";
+  hear(wire::HelloReply{.accepted = false, .message = "another model"});
+  turn();
+  EXPECT_EQ(bus.beats_within(seconds(20)), 0) << "it refused";
+}
+
+}  // namespace
+}  // namespace foretoken
