@@ -64,6 +64,9 @@ std::string allowed(const Constraint& constraint) {
     case Constraint::Kind::kDevice:
       out << "`cpu`, `cuda`, `cuda:1`, `cuda:0,1`";
       break;
+    case Constraint::Kind::kWeights:
+      out << "`NAME=WEIGHT`, each name once, weights from 0.01 to 100";
+      break;
     case Constraint::Kind::kEndpoint:
     case Constraint::Kind::kEndpointList:
       out << "`ipc://NAME`, `tcp://ADDRESS:PORT`";

@@ -12,7 +12,7 @@
 namespace foretoken {
 
 struct Constraint {
-  enum class Kind : std::uint8_t { kAny, kRange, kOneOf, kMemory, kDevice, kEndpoint, kEndpointList };
+  enum class Kind : std::uint8_t { kAny, kRange, kOneOf, kMemory, kDevice, kEndpoint, kEndpointList, kWeights };
   Kind kind = Kind::kAny;
   double low = 0;
   double high = 0;
@@ -35,6 +35,7 @@ inline Constraint device_list() {
 // ipc://name, ipc:///path, tcp://numeric-address:port, inproc://name; "{id}" stands for the
 // instance.
 inline Constraint endpoint() { return {Constraint::Kind::kEndpoint, 0, 0, {}}; }
+inline Constraint weights() { return {Constraint::Kind::kWeights, 0, 0, {}}; }  // "name=2.5"
 inline Constraint endpoint_list() { return {Constraint::Kind::kEndpointList, 0, 0, {}}; }
 
 }  // namespace foretoken

@@ -172,6 +172,8 @@ std::optional<std::string> problem(const T& value, const Constraint& constraint)
       for (const auto& text : value)
         if (auto wrong = endpoint_problem(text)) return wrong;
     }
+    if (constraint.kind == Constraint::Kind::kWeights)
+      if (auto weights = weights_of(value); !weights.ok()) return weights.error().message;
   }
   return std::nullopt;
 }

@@ -167,6 +167,25 @@ Result<DeviceList> device_list_of(const std::string& configured) {
   }
 }
 
+Result<std::map<std::string, double>> weights_of(const std::vector<std::string>& configured) {
+  constexpr double kLeast = 0.01, kMost = 100;
+  std::map<std::string, double> weights;
+  for (const std::string& text : configured) {
+    const auto equals = text.rfind('=');  // a name may have one
+    const std::string name = text.substr(0, equals);
+    double weight = 0;
+    const char* begin = text.data() + (equals == std::string::npos ? text.size() : equals + 1);
+    const auto [end, error] = std::from_chars(begin, text.data() + text.size(), weight);
+    const bool is_number = error == std::errc{} && end == text.data() + text.size();
+    if (name.empty() || !is_number || !(weight >= kLeast && weight <= kMost))
+      return Error{ErrorCode::kConfig,
+                   "has \"" + text + "\"; each must be NAME=WEIGHT with a weight from 0.01 to 100"};
+    if (!weights.emplace(name, weight).second)
+      return Error{ErrorCode::kConfig, "names \"" + name + "\" twice"};
+  }
+  return weights;
+}
+
 std::optional<int> visible_devices() {
   return visible_devices(std::getenv("CUDA_VISIBLE_DEVICES"));
 }

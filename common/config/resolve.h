@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -56,6 +57,9 @@ struct DeviceView {
 std::string rank_device(const std::string& configured,
                         const std::string& key,
                         const DeviceView& view);
+
+// "name=2.5": names to weights.
+Result<std::map<std::string, double>> weights_of(const std::vector<std::string>& configured);
 
 // "56000 tokens": the room of a cache in what it is for. How many bytes those are the model knows.
 bool is_token_count(const std::string& amount);

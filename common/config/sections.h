@@ -78,10 +78,11 @@ struct LimitsSection {
   std::uint32_t drain_s = 30;
   std::uint32_t stuck_s = 30;
   std::uint32_t watchdog_s = 10;
+  std::vector<std::string> tenant_weights;
 
   template <class Self, class Visitor>
   static void fields(Self& s, Visitor&& v) {
-    v("max_running", s.max_running, in_range(1, 4096), "sequences a target works on at a time");
+    v("max_running", s.max_running, in_range(1, 4096), "sequences a target works on at a time; an eighth more for tenants or connections that have few");
     v("max_waiting", s.max_waiting, in_range(0, 65536),
       "requests that may queue beyond those; more are refused");
     v("request_timeout_s", s.request_timeout_s, in_range(1, 3600),
@@ -99,6 +100,9 @@ struct LimitsSection {
     v("watchdog_s", s.watchdog_s, in_range(0, 3600),
       "under `foretoken up`, how long a service may give no sign of life before it is ended and "
       "started again; 0 = as long as it likes, as a debugger needs");
+    v("tenant_weights", s.tenant_weights, weights(),
+      "shares of the targets while requests of several tenants wait; 1 for tenants not named, and "
+      "for each connection without one");
   }
 };
 

@@ -37,6 +37,8 @@ class Bus {
   // that needs answers while on_turn runs, such as a step that waits a little for proposals: pass
   // what it is not interested in to dispatch().
   virtual std::optional<Delivery> receive(TimePoint deadline) = 0;
+  // From any thread: the work thread's wait ends, or its next one does.
+  virtual void wake() {}
   // A bus without a thread of its own leaves it to the work thread to be on time.
   virtual void add_pulse(Pulse /*pulse*/) {}
   // Whatever arrived before this has been received: what a silence is measured against, for messages

@@ -245,6 +245,9 @@ std::optional<Delivery> ThreadedBus::receive(TimePoint deadline) {
   }
 }
 
+// A descriptor remembers it if the work thread is not asleep.
+void ThreadedBus::wake() { signal(inbox_fd_); }
+
 void ThreadedBus::wait(TimePoint deadline, int also) {
   // Both say that we sleep before they look once more: whoever adds after that look sees it.
   work_sleeps_ = true;

@@ -47,7 +47,7 @@ struct ClientRequest {
   bool adaptive = true;
   std::string prediction;                  // expected answer, for the prediction proposer
   std::uint32_t timeout_ms = 0;            // 0 = as configured
-  std::string tenant;                      // separates prefix caches
+  std::string tenant;                      // takes turns with others; separates prefix caches
   std::uint8_t priority = 0;
 };
 

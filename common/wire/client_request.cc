@@ -383,9 +383,11 @@ const std::vector<RequestKey>& table() {
        [](In& in, Request& r) { return in.boolean(r.add_special_tokens); }},
       {"add_generation_prompt", "boolean", "true", "messages only: open the assistant's turn",
        [](In& in, Request& r) { return in.boolean(r.add_generation_prompt); }},
-      {"tenant", "string", "", "separates prefix caches",
+      {"tenant", "string", "",
+       "whose request it is: tenants take turns by limits.tenant_weights and share no prefix cache",
        [](In& in, Request& r) { return text(in, r.tenant, kMaxNameBytes); }},
-      {"priority", "integer", "0", "0 … 255; higher goes first",
+      {"priority", "integer", "0",
+       "0 … 255; higher goes first among the waiting requests of its tenant, or of its connection",
        [](In& in, Request& r) { return unsigned_number(in, r.priority); }},
   };
   return keys;

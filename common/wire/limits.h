@@ -30,6 +30,12 @@ inline constexpr std::size_t kMaxMap = 64;  // keys of a client's map: twice tho
 inline constexpr std::size_t kMaxStringBytes = std::size_t{1} << 20;
 inline constexpr std::size_t kMaxBinBytes = kMaxInternalPartBytes;
 
+// A target runs so many sequences beyond max_sequences of its Hello: places for flows (tenants or
+// connections) that have few there, so that one with many does not make them wait for an end.
+constexpr std::uint32_t kept_places(std::uint32_t max_sequences) {
+  return max_sequences < 8 ? 1 : max_sequences / 8;
+}
+
 // One client request. Those of sampling are in base/sampling_params.h.
 inline constexpr std::size_t kMaxChatMessages = 4096;
 inline constexpr std::size_t kMaxTokenIds = std::size_t{1}

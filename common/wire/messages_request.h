@@ -17,7 +17,8 @@ namespace foretoken::wire {
 struct Encode {
   static constexpr MessageType kType = MessageType::kEncode;
   static constexpr std::string_view kName = "Encode";
-  static constexpr std::string_view kDuty = "router -> tokenizer. Answer: Encoded or Failed.";
+  static constexpr std::string_view kDuty = 
+      "router -> tokenizer. Answer: Encoded or Failed, at once or after Opened (it waits its turn there); or Busy.";
   PromptKind kind = PromptKind::kText;
   std::string text;
   std::vector<TokenId> tokens;
@@ -25,6 +26,7 @@ struct Encode {
   bool add_generation_prompt = true;
   std::vector<std::string> bad_words;
   std::string prediction;
+  std::uint64_t flow = 0;
   bool operator==(const Encode&) const = default;
 
   template <class Self, class Visitor>
@@ -36,6 +38,7 @@ struct Encode {
     v(5, "add_generation_prompt", m.add_generation_prompt, "messages only: open the assistant's turn");
     v(6, "bad_words", m.bad_words, "texts that must not appear, to be encoded without special tokens");
     v(7, "prediction", m.prediction, "expected answer, to be encoded without special tokens; may be empty");
+    v(8, "flow", m.flow, "whose it is, a tenant's or a connection's number: flows take turns");
   }
 };
 
@@ -85,7 +88,7 @@ struct Open {
     v(7, "adaptive", m.adaptive, "draft_len may be shortened when it does not pay");
     v(8, "prediction", m.prediction, "tokens of the expected answer, for the prediction proposer");
     v(9, "deadline_us", m.deadline_us, "time left when sent; 0 = none");
-    v(10, "priority", m.priority, "higher goes first; 0 = normal");
+    v(10, "priority", m.priority, "higher goes first; 0 = normal; this router sends 0, for it orders by priority within a tenant itself");
     v(11, "tenant_salt", m.tenant_salt, "separates prefix caches of tenants");
   }
 };
@@ -93,7 +96,7 @@ struct Open {
 struct Opened {
   static constexpr MessageType kType = MessageType::kOpened;
   static constexpr std::string_view kName = "Opened";
-  static constexpr std::string_view kDuty = "target -> router. The request was accepted. No answer.";
+  static constexpr std::string_view kDuty = "target -> router: the request was accepted. tokenizer -> router: the prompt waits its turn. No answer.";
   std::uint32_t n_waiting = 0;
   bool operator==(const Opened&) const = default;
 
@@ -106,7 +109,7 @@ struct Opened {
 struct Busy {
   static constexpr MessageType kType = MessageType::kBusy;
   static constexpr std::string_view kName = "Busy";
-  static constexpr std::string_view kDuty = "target -> router. Not accepted, nothing was kept; try another or later.";
+  static constexpr std::string_view kDuty = "target or tokenizer -> router. Not accepted, nothing was kept; try another or later.";
   ErrorCode code = ErrorCode::kQueueFull;
   std::string message;
   std::uint32_t retry_after_ms = 0;
@@ -302,7 +305,7 @@ struct Text {
 struct StreamClose {
   static constexpr MessageType kType = MessageType::kStreamClose;
   static constexpr std::string_view kName = "StreamClose";
-  static constexpr std::string_view kDuty = "router -> tokenizer. Forget this stream; unknown ones too. No answer.";
+  static constexpr std::string_view kDuty = "router -> tokenizer. Forget this stream, and a prompt that waits; unknown ones too. No answer.";
   CloseReason reason = CloseReason::kFinished;
   bool operator==(const StreamClose&) const = default;
 

@@ -211,6 +211,7 @@ bool Pool::heartbeat(const wire::Header& header,
   worker->load = beat;
   worker->placed_tokens = 0;
   if (beat.draining && worker->state != WorkerState::kDraining) worker->draining_since = now;
+  worker->n_started = 0;
   worker->state = beat.draining ? WorkerState::kDraining : WorkerState::kReady;
   return true;
 }

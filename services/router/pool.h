@@ -36,6 +36,7 @@ struct Worker {
   TimePoint draining_since{};  // in state kDraining
   std::uint32_t n_placed = 0;       // requests of this router there now
   std::uint64_t placed_tokens = 0;  // prompt tokens placed since its last heartbeat
+  std::uint32_t n_started = 0;      // requests that wait there no more, since its last heartbeat
 };
 
 // Empty: they may work together. Otherwise a sentence that names both and what differs.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/base/clock.h"
+#include "common/base/fair_queue.h"
 #include "common/base/ids.h"
 #include "common/transport/transport.h"
 #include "common/wire/client.h"
@@ -16,7 +17,7 @@ namespace foretoken {
 
 enum class RequestPhase : std::uint8_t {
   kEncoding,  // a tokenizer has it, or it waits for one
-  kPlacing,   // waits for a target
+  kPlacing,   // waits for a target, or for others before it
   kRunning,   // a target works on it
   kFlushing,  // all tokens are here; the last text is not
   kCounting,  // a stop string cut it; the target's counts are awaited for a moment
@@ -35,6 +36,7 @@ struct RequestRow {
   wire::ClientRequest request;
   std::uint64_t content = 0;
   Peer peer;
+  FlowId flow = 0;  // whose it is: places are taken in turn
   RequestPhase phase = RequestPhase::kEncoding;
   TimePoint arrived{}, waiting_since{}, deadline{}, first_token{}, last_token{}, counting_until{},
       client_refused_since{};
@@ -44,6 +46,8 @@ struct RequestRow {
   std::optional<wire::Hello> target_hello;  // of the first one: where else it may go on
   wire::Fingerprints encoding;              // vocabulary and text of the tokenizer it needs
   WorkerQuestion to_tokenizer, to_target;
+  bool encode_taken = false;  // the tokenizer has said that it has the prompt
+  bool started = false;       // the target has shown tokens since it was given the request
   std::uint32_t migrations = 0;
   std::optional<wire::Busy> refusal;
 

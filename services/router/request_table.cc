@@ -4,7 +4,6 @@
 
 #include "common/base/hash.h"
 #include "common/wire/client_codec.h"
-#include "services/router/placement.h"
 #include "services/router/request_answers.h"
 
 namespace foretoken {
@@ -12,6 +11,9 @@ namespace {
 
 using wire::CloseReason;
 using wire::FinishReason;
+
+constexpr std::size_t kLeastTokens = 32;  // what a turn costs at least
+constexpr std::size_t kKeptFree = 16;     // one of so many requests is kept for flows that have few
 
 std::uint64_t salt_of(const std::string& tenant) {
   if (tenant.empty()) return 0;
@@ -57,6 +59,16 @@ wire::ClientError cancelled_error(RequestId id, const std::string& message) {
 
 }  // namespace
 
+FlowId flow_of(const std::string& tenant, const Peer& peer) {
+  // Two different constants: no connection chooses its way into a tenant's turn.
+  return tenant.empty() ? mix64(fnv1a(peer.routing) ^ 0x452821e638d01377ull ^ peer.socket)
+                        : mix64(fnv1a(tenant) ^ 0xbe5466cf34e90c6cull);
+}
+
+Duration silence_behind(std::uint32_t n_waiting, Duration silence) {
+  return std::min<Duration>(std::chrono::minutes(1), silence * (8 + n_waiting / 2));
+}
+
 std::uint64_t seed_of(RequestId id) {
   // Two different constants, so that high and low are not interchangeable.
   return mix64(mix64(id.high ^ 0x243f6a8885a308d3ull) ^ (id.low + 0x13198a2e03707344ull));
@@ -96,6 +108,17 @@ void RequestTable::submit(const Peer& peer,
                   "the router holds " + std::to_string(rows_.size()) +
                       " requests; the limit is limits.max_running + limits.max_waiting",
                   "", 1000);
+  const FlowId flow = flow_of(request.tenant, peer);
+  const auto held = per_flow_.find(flow);
+  const std::size_t kept_free = rules_.max_requests / kKeptFree;
+  if (held != per_flow_.end() && held->second >= kept_free && kept_free > 0 &&
+      rows_.size() + kept_free >= rules_.max_requests)
+    return refuse(ErrorCode::kQueueFull,
+                  "the router holds " + std::to_string(rows_.size()) + " requests, " +
+                      std::to_string(held->second) +
+                      " of this tenant or connection; the last " + std::to_string(kept_free) +
+                      " of limits.max_running + limits.max_waiting are for others",
+                  "", 1000);
   if (const auto client = per_client_.find(connection_of(peer));
       client != per_client_.end() && client->second >= rules_.max_per_client)
     return refuse(ErrorCode::kQueueFull,
@@ -106,6 +129,7 @@ void RequestTable::submit(const Peer& peer,
   Row row;
   row.content = content;
   row.peer = peer;
+  row.flow = flow;
   row.arrived = row.waiting_since = now;
   row.deadline = now + (request.timeout_ms == 0 ? rules_.timeout
                                                 : std::chrono::milliseconds(request.timeout_ms));
@@ -114,6 +138,7 @@ void RequestTable::submit(const Peer& peer,
   if (auto settled = settle_model(row, now); !settled.ok())
     return refuse(settled.error().code, settled.error().message, settled.error().param, 0);
   ++per_client_[connection_of(peer)];
+  ++per_flow_[flow];
   ++counters_.accepted;
   wake_at(row.deadline);
   if (now < registered_at_) wake_at(registered_at_);
@@ -172,9 +197,10 @@ void RequestTable::cancel(const Peer& by, RequestId id, TimePoint now, Actions& 
   if (!own)
     out.push_back(
         ToClient{by, id, wire::ClientReply{.id = wire::hex_of(id), .finish_reason = "cancelled"}});
+  fill_room(now, out);
 }
 
-void RequestTable::client_gone(const Peer& peer, TimePoint, Actions& out) {
+void RequestTable::client_gone(const Peer& peer, TimePoint now, Actions& out) {
   std::vector<RequestId> theirs;
   for (const auto& [id, row] : rows_)
     if (connection_of(row.peer) == connection_of(peer)) theirs.push_back(id);
@@ -183,10 +209,12 @@ void RequestTable::client_gone(const Peer& peer, TimePoint, Actions& out) {
     ++counters_.cancelled;
     drop(id, CloseReason::kCancelled, out);
   }
+  fill_room(now, out);
 }
 
 void RequestTable::give_up(RequestId id, const Error& error, TimePoint now, Actions& out) {
   if (rows_.contains(id)) fail(id, error, 0, now, out);
+  fill_room(now, out);
 }
 
 void RequestTable::take_back(RequestId id, const wire::ClientPiece& piece, TimePoint now) {
@@ -239,16 +267,27 @@ void RequestTable::assign_target(Row& row, std::optional<WorkerId> to) {
   if (row.target)
     if (Worker* worker = pool_.find(*row.target); worker != nullptr && worker->n_placed > 0)
       --worker->n_placed;
+  if (row.target) {
+    room_ = true;
+    AtTarget& there = working_.at(*row.target);
+    if (--there.of_flow.at(row.flow) == 0) there.of_flow.erase(row.flow);
+    if (--there.n == 0) working_.erase(*row.target);
+  }
   row.target = to;
-  if (to)
-    if (Worker* worker = pool_.find(*to)) {
-      ++worker->n_placed;
-      worker->placed_tokens += row.encoded.tokens.size() + row.output.size();
-    }
+  row.started = false;
+  if (!to) return;
+  AtTarget& there = working_[*to];
+  ++there.n;
+  ++there.of_flow[row.flow];
+  if (Worker* worker = pool_.find(*to)) {
+    ++worker->n_placed;
+    worker->placed_tokens += row.encoded.tokens.size() + row.output.size();
+  }
 }
 
 void RequestTable::encode(RequestId id, Row& row, TimePoint now, Actions& out) {
-  const auto failed_us = row.to_tokenizer.open ? row.tokenizer : std::nullopt;
+  const auto failed_us =
+      row.to_tokenizer.open && !row.encode_taken ? row.tokenizer : std::nullopt;
   ask_again(row.to_tokenizer, now);
   if (row.request.model.empty())
     if (auto settled = settle_model(row, now); !settled.ok())
@@ -260,7 +299,15 @@ void RequestTable::encode(RequestId id, Row& row, TimePoint now, Actions& out) {
   if (it == targets.end()) return;  // nobody to write an answer yet
   const wire::Fingerprints& of_target = (*it)->hello.fingerprints;
   row.encoding = {.vocabulary = of_target.vocabulary, .text = of_target.text};
-  assign_tokenizer(row, place_tokenizer(pool_, row.encoding, failed_us));
+  // One that has said that it has the prompt keeps it: asked again it does not encode again.
+  const Worker* taker = row.encode_taken && row.tokenizer ? pool_.find(*row.tokenizer) : nullptr;
+  const bool stays = taker != nullptr && taker->state != WorkerState::kLost &&
+                     place_tokenizer(std::span(&taker, 1), row.encoding, std::nullopt).has_value();
+  const auto chosen = stays ? row.tokenizer : place_tokenizer(pool_, row.encoding, failed_us);
+  if (row.tokenizer && row.tokenizer != chosen)
+    out.push_back(ToWorker{*row.tokenizer, id, wire::StreamClose{.reason = CloseReason::kMigrated}});
+  assign_tokenizer(row, chosen);
+  row.encode_taken = false;
   if (!row.tokenizer) return;
   const wire::ClientRequest& request = row.request;
   wire::Encode message{.kind = request.prompt_kind,
@@ -271,7 +318,8 @@ void RequestTable::encode(RequestId id, Row& row, TimePoint now, Actions& out) {
                        .add_special_tokens = request.add_special_tokens,
                        .add_generation_prompt = request.add_generation_prompt,
                        .bad_words = request.bad_words,
-                       .prediction = request.prediction};
+                       .prediction = request.prediction,
+                       .flow = row.flow};
   out.push_back(ToWorker{*row.tokenizer, id, std::move(message)});
 }
 
@@ -299,16 +347,39 @@ Result<void> RequestTable::fit(Row& row, const wire::Hello& target) {
   return validate(params, target.vocab_size);
 }
 
-std::optional<WorkerId> RequestTable::choose_target(const Row& row) const {
-  return place_target(pool_, {.model = row.request.model,
-                              .like = row.target_hello ? &*row.target_hello : nullptr,
-                              .not_these = row.refused_by,
-                              .accepted = draining_ ? TimePoint::min() : row.arrived});
+Need RequestTable::need_of(const Row& row) const {
+  return {.model = row.request.model,
+          .like = row.target_hello ? &*row.target_hello : nullptr,
+          .not_these = row.refused_by,
+          .accepted = draining_ ? TimePoint::min() : row.arrived};
 }
 
+std::optional<WorkerId> RequestTable::choose_target(const Row& row) const {
+  return place_target(pool_, need_of(row));
+}
+
+// One that was moved or refused waits for no others; a new one is served in the order of the flows.
 void RequestTable::place(RequestId id, Row& row, TimePoint now, Actions& out) {
   row.phase = Phase::kPlacing;
   assign_target(row, std::nullopt);
+  if (row.target_hello || !row.refused_by.empty()) return place_at_once(id, row, now, out);
+  // What a model does not allow is said at once, whatever is before it.
+  if (const auto first = choose_target(row))
+    if (!is_for(id, row, pool_.find(*first)->hello, now, out)) return;
+  const auto weight = rules_.tenant_weights.find(row.request.tenant);
+  const std::size_t n_tokens =
+      row.encoded.tokens.size() +
+      (row.request.has_max_tokens ? row.request.params.max_tokens : wire::kDefaultMaxTokens);
+  in_order_.push({.id = id,
+               .flow = row.flow,
+               .weight = weight == rules_.tenant_weights.end() ? 1 : weight->second,
+               .priority = row.request.priority,
+               .cost = static_cast<double>(std::max(kLeastTokens, n_tokens))});
+  room_ = true;
+  wake_at(now + rules_.silence);
+}
+
+void RequestTable::place_at_once(RequestId id, Row& row, TimePoint now, Actions& out) {
   const auto chosen = choose_target(row);
   if (!chosen) {
     // Refused by all there are: the client is told at once, unless it has an answer half read
@@ -319,21 +390,93 @@ void RequestTable::place(RequestId id, Row& row, TimePoint now, Actions& out) {
     row.refused_by.clear();
     return ask_again(row.to_target, now);
   }
-  const wire::Hello& hello = pool_.find(*chosen)->hello;
-  if (hello.fingerprints.vocabulary != row.encoding.vocabulary ||
-      (!row.target_hello && hello.fingerprints.text != row.encoding.text)) {
+  start_at(id, row, *chosen, now, out);
+}
+
+// False: it is not, and has been encoded anew or ended.
+bool RequestTable::is_for(
+    RequestId id, Row& row, const wire::Hello& target, TimePoint now, Actions& out) {
+  if (target.fingerprints.vocabulary != row.encoding.vocabulary ||
+      (!row.target_hello && target.fingerprints.text != row.encoding.text)) {
     // Another model behind the same name has come.
     row.phase = Phase::kEncoding;
-    return encode(id, row, now, out);
+    encode(id, row, now, out);
+    return false;
   }
-  if (!row.target_hello) {
-    if (auto fits = fit(row, hello); !fits.ok()) return fail(id, fits.error(), 0, now, out);
-    row.target_hello = hello;
+  if (row.target_hello) return true;
+  if (auto fits = fit(row, target); !fits.ok()) {
+    fail(id, fits.error(), 0, now, out);
+    return false;
   }
-  assign_target(row, chosen);
+  return true;
+}
+
+void RequestTable::start_at(
+    RequestId id, Row& row, WorkerId target, TimePoint now, Actions& out) {
+  const wire::Hello& hello = pool_.find(target)->hello;
+  if (!is_for(id, row, hello, now, out)) return;
+  if (!row.target_hello) row.target_hello = hello;
+  assign_target(row, target);
   row.phase = Phase::kRunning;
   ask(row.to_target, now);
   open(id, row, now, out);
+}
+
+// A target's own queue is short: it is given what it runs at a time, and the others wait here, where flows
+// are served in order. Its last places are kept for flows that have few there: they need not
+// wait until one of the others' requests ends.
+bool RequestTable::has_room_for(const Worker& target, FlowId flow) const {
+  const std::uint32_t places = target.hello.max_sequences;
+  const auto working = working_.find(target.id);
+  if (places == 0 || working == working_.end()) return true;
+  const std::uint32_t kept = wire::kept_places(places);
+  const AtTarget& there = working->second;
+  const auto theirs = there.of_flow.find(flow);
+  if (theirs == there.of_flow.end() || theirs->second < kept) return there.n < places + kept;
+  std::uint32_t n_few = 0;  // of flows that have few
+  for (const auto& [id, n] : there.of_flow) n_few += n <= kept ? n : 0;
+  return there.n - std::min(n_few, kept) < places;
+}
+
+// Those that have a place at all.
+std::vector<const Worker*> RequestTable::targets_with_room() const {
+  auto targets = pool_.ready(wire::Role::kTarget);
+  std::erase_if(targets, [&](const Worker* target) {
+    const std::uint32_t places = target->hello.max_sequences;
+    const std::uint32_t queued =
+        target->load.queued - std::min(target->load.queued, target->n_started);
+    const auto working = working_.find(target->id);
+    return places > 0 &&
+           (queued > wire::kept_places(places) ||
+            (working != working_.end() && working->second.n >= places + wire::kept_places(places)));
+  });
+  return targets;
+}
+
+void RequestTable::fill_room(TimePoint now, Actions& out) {
+  if (!std::exchange(room_, false)) return;
+  while (!in_order_.empty()) {
+    const auto targets = targets_with_room();
+    std::optional<WorkerId> chosen;
+    const auto next = in_order_.take([&](const FairQueue::Item& item) {
+      auto for_it = targets;
+      std::erase_if(for_it,
+                    [&](const Worker* target) { return !has_room_for(*target, item.flow); });
+      const Row& row = rows_.at(item.id);
+      chosen = place_target(for_it, need_of(row));
+      if (chosen) return true;
+      // Where none is ready, one that drains finishes what was accepted before.
+      const auto last = choose_target(row);
+      const Worker* draining = last ? pool_.find(*last) : nullptr;
+      if (draining == nullptr || draining->state != WorkerState::kDraining ||
+          !has_room_for(*draining, item.flow))
+        return false;
+      chosen = last;
+      return true;
+    });
+    if (!next) return;
+    start_at(next->id, rows_.at(next->id), *chosen, now, out);
+  }
 }
 
 // Opens, moves and heals: the target answers from the position it is given.
@@ -346,7 +489,6 @@ void RequestTable::open(RequestId id, Row& row, TimePoint now, Actions& out) {
                      .adaptive = row.request.adaptive,
                      .prediction = row.encoded.prediction_tokens,
                      .deadline_us = micros_until(row.deadline, now),
-                     .priority = row.request.priority,
                      .tenant_salt = salt_of(row.request.tenant)};
   message.tokens.insert(message.tokens.end(), row.output.begin(), row.output.end());
   out.push_back(ToWorker{*row.target, id, std::move(message)});
@@ -405,6 +547,12 @@ void RequestTable::migrate(RequestId id, Row& row, TimePoint now, Actions& out) 
 
 void RequestTable::on_message(
     WorkerId from, RequestId id, wire::Message message, TimePoint now, Actions& out) {
+  hear(from, id, std::move(message), now, out);
+  fill_room(now, out);
+}
+
+void RequestTable::hear(
+    WorkerId from, RequestId id, wire::Message message, TimePoint now, Actions& out) {
   const auto it = rows_.find(id);
   if (it == rows_.end()) {
     ++counters_.stale;
@@ -445,6 +593,19 @@ void RequestTable::on_message(
   if (auto* encoded = std::get_if<wire::Encoded>(&message))
     return on_encoded(id, row, std::move(*encoded), now, out);
   if (auto* text = std::get_if<wire::Text>(&message)) return on_text(id, row, *text, now, out);
+  if (row.phase == Phase::kEncoding) {
+    const auto* opened = std::get_if<wire::Opened>(&message);
+    const auto* busy = std::get_if<wire::Busy>(&message);
+    if (opened != nullptr || busy != nullptr) {
+      row.encode_taken = true;  // or it lives, and has no room yet
+      row.to_tokenizer.again =
+          now + (opened != nullptr
+                     ? silence_behind(opened->n_waiting, rules_.silence)
+                     : std::max(rules_.silence,
+                                Duration(std::chrono::milliseconds(busy->retry_after_ms))));
+      return wake_at(row.to_tokenizer.again);
+    }
+  }
   if (auto* failed = std::get_if<wire::Failed>(&message)) {
     if (row.phase == Phase::kEncoding)
       return fail(id, Error{failed->code, failed->message, failed->param}, failed->retry_after_ms,
@@ -473,6 +634,11 @@ void RequestTable::on_encoded(
 void RequestTable::on_tokens(
     RequestId id, Row& row, const wire::Tokens& tokens, TimePoint now, Actions& out) {
   if (row.phase != Phase::kRunning) return;
+  if (!std::exchange(row.started, true))
+    if (Worker* target = pool_.find(*row.target)) {
+      ++target->n_started;
+      room_ = true;
+    }
   const std::size_t have = row.encoded.tokens.size() + row.output.size();
   if (tokens.position > have) return hurry(row.to_target, now);  // a gap: from here, please
   const std::size_t known = have - tokens.position;
@@ -502,6 +668,7 @@ void RequestTable::on_done(RequestId id, Row& row, wire::Done done, TimePoint no
   row.phase = Phase::kFlushing;
   row.to_target = {};
   out.push_back(ToWorker{*row.target, id, wire::Close{.reason = CloseReason::kFinished}});
+  assign_target(row, std::nullopt);  // its place is free
   decode(id, row, now, out);
 }
 
@@ -577,12 +744,13 @@ void RequestTable::worker_lost(WorkerId worker, TimePoint now, Actions& out) {
     else if (row.phase != Phase::kCounting && (row.texted < row.output.size() || row.done))
       replay(id, row, now, out);
   }
+  fill_room(now, out);
 }
 
 void RequestTable::workers_changed(TimePoint now, Actions& out) {
   std::vector<RequestId> waiting;
   for (const auto& [id, row] : rows_)
-    if (row.phase == Phase::kPlacing ||
+    if ((row.phase == Phase::kPlacing && !in_order_.contains(id)) ||
         ((row.phase == Phase::kEncoding || row.texted < row.output.size()) && !row.tokenizer))
       waiting.push_back(id);
   std::sort(waiting.begin(), waiting.end(), [&](RequestId a, RequestId b) {
@@ -597,6 +765,8 @@ void RequestTable::workers_changed(TimePoint now, Actions& out) {
     else
       replay(id, row, now, out);
   }
+  room_ = true;
+  fill_room(now, out);
 }
 
 void RequestTable::begin_drain(TimePoint now, Actions& out) {
@@ -627,12 +797,22 @@ TimePoint RequestTable::tick(TimePoint now, Actions& out) {
   std::sort(ids.begin(), ids.end());
   for (const RequestId id : ids)
     if (const auto it = rows_.find(id); it != rows_.end()) tick_row(id, it->second, now, out);
+  room_ = true;  // heartbeats may have said so
+  fill_room(now, out);
+  if (!in_order_.empty()) wake_at(now + rules_.silence);
   finished_.forget_old(now);
   return next_due_;
 }
 
+// It waits for others, not for a service to come.
+bool RequestTable::has_taker(RequestId id, const Row& row) const {
+  if (row.phase == Phase::kEncoding) return row.encode_taken && row.tokenizer;
+  return in_order_.contains(id) && choose_target(row).has_value();
+}
+
 void RequestTable::tick_row(RequestId id, Row& row, TimePoint now, Actions& out) {
-  if (now >= row.deadline + (row.target ? rules_.deadline_grace : Duration{0})) {
+  const Duration grace = row.target || row.done ? rules_.deadline_grace : Duration{0};
+  if (now >= row.deadline + grace) {
     if (row.texted > 0 || row.delivered_tokens > 0)
       return reply(id, now, FinishReason::kDeadline, out);
     return fail(
@@ -653,6 +833,7 @@ void RequestTable::tick_row(RequestId id, Row& row, TimePoint now, Actions& out)
   // not long ago may be loading its model again.
   const bool never_placed =
       row.output.empty() && (row.phase == Phase::kEncoding || row.phase == Phase::kPlacing);
+  if (never_placed && has_taker(id, row)) row.waiting_since = now;
   if (never_placed && now >= row.waiting_since + rules_.first_placement && !may_return(row)) {
     if (auto settled = settle_model(row, now); !settled.ok())  // it was waited for, and is not there
       return fail(id, settled.error(), 0, now, out);
@@ -697,7 +878,7 @@ void RequestTable::tick_row(RequestId id, Row& row, TimePoint now, Actions& out)
   }
   if (const auto still = rows_.find(id); still != rows_.end()) {
     const Row& left = still->second;
-    wake_at(left.deadline + (left.target ? rules_.deadline_grace : Duration{0}));
+    wake_at(left.deadline + (left.target || left.done ? rules_.deadline_grace : Duration{0}));
     if (now < registered_at_) wake_at(registered_at_);
     if (left.output.empty() && (left.phase == Phase::kEncoding || left.phase == Phase::kPlacing))
       wake_at(std::max(now + rules_.silence, left.waiting_since + rules_.first_placement));
@@ -774,13 +955,16 @@ void RequestTable::drop(RequestId id, CloseReason reason, Actions& out) {
   Row& row = it->second;
   if (row.target && (row.phase == Phase::kRunning || row.phase == Phase::kCounting))
     out.push_back(ToWorker{*row.target, id, wire::Close{.reason = reason}});
-  if (row.tokenizer && row.decoding > 0 && !row.final_confirmed)
+  in_order_.erase(id);
+  if (row.tokenizer &&
+      (row.phase == Phase::kEncoding || (row.decoding > 0 && !row.final_confirmed)))
     out.push_back(ToWorker{*row.tokenizer, id, wire::StreamClose{.reason = reason}});
   assign_target(row, std::nullopt);
   assign_tokenizer(row, std::nullopt);
   if (const auto client = per_client_.find(connection_of(row.peer));
       client != per_client_.end() && --client->second == 0)
     per_client_.erase(client);
+  if (const auto flow = per_flow_.find(row.flow); --flow->second == 0) per_flow_.erase(flow);
   rows_.erase(it);
 }
 

@@ -14,12 +14,14 @@
 #include <vector>
 
 #include "common/base/clock.h"
+#include "common/base/fair_queue.h"
 #include "common/base/ids.h"
 #include "common/base/result.h"
 #include "common/transport/transport.h"
 #include "common/wire/client.h"
 #include "common/wire/messages.h"
 #include "services/router/finished_replies.h"
+#include "services/router/placement.h"
 #include "services/router/pool.h"
 #include "services/router/request_row.h"
 
@@ -43,6 +45,7 @@ struct RequestRules {
   Duration first_placement = std::chrono::seconds(15);  // for services that are still starting
   Duration registration{};  // after begin(): a model that is not known yet may be about to register
   Duration stalled_client = std::chrono::seconds(30);
+  std::map<std::string, double> tenant_weights;  // limits.tenant_weights; 1 where none is said
 };
 
 // To a worker.
@@ -66,6 +69,12 @@ using Actions = std::vector<Action>;
 // A seed for a request that brought none: the same at every router, so that a retry gives the same
 // text.
 std::uint64_t seed_of(RequestId id);
+
+// Whose a request is: its tenant's, or without one its connection's.
+FlowId flow_of(const std::string& tenant, const Peer& peer);
+
+// How long a worker that has taken a question, behind so many others, may be silent about it.
+Duration silence_behind(std::uint32_t n_waiting, Duration silence);
 
 class RequestTable {
  public:
@@ -128,6 +137,14 @@ class RequestTable {
   void join(RequestId id, Row& row, const Peer& peer, Actions& out);
   void encode(RequestId id, Row& row, TimePoint now, Actions& out);
   void place(RequestId id, Row& row, TimePoint now, Actions& out);
+  void place_at_once(RequestId id, Row& row, TimePoint now, Actions& out);
+  void start_at(RequestId id, Row& row, WorkerId target, TimePoint now, Actions& out);
+  void fill_room(TimePoint now, Actions& out);
+  bool is_for(RequestId id, Row& row, const wire::Hello& target, TimePoint now, Actions& out);
+  bool has_taker(RequestId id, const Row& row) const;
+  std::vector<const Worker*> targets_with_room() const;
+  bool has_room_for(const Worker& target, FlowId flow) const;
+  Need need_of(const Row& row) const;
   void open(RequestId id, Row& row, TimePoint now, Actions& out);
   void decode(RequestId id, Row& row, TimePoint now, Actions& out);
   void replay(RequestId id, Row& row, TimePoint now, Actions& out);
@@ -140,6 +157,7 @@ class RequestTable {
   Result<void> settle_model(Row& row, TimePoint now) const;
   std::string not_served(const Row& row, std::span<const wire::Hello* const> models) const;
 
+  void hear(WorkerId from, RequestId id, wire::Message message, TimePoint now, Actions& out);
   void on_encoded(RequestId id, Row& row, wire::Encoded encoded, TimePoint now, Actions& out);
   void on_tokens(RequestId id, Row& row, const wire::Tokens& tokens, TimePoint now, Actions& out);
   void on_done(RequestId id, Row& row, wire::Done done, TimePoint now, Actions& out);
@@ -168,6 +186,14 @@ class RequestTable {
   Pool& pool_;
   std::unordered_map<RequestId, Row> rows_;
   FinishedReplies finished_;
+  FairQueue in_order_;                                   // those that wait for a place
+  struct AtTarget {
+    std::uint32_t n = 0;
+    std::unordered_map<FlowId, std::uint32_t> of_flow;
+  };
+  std::unordered_map<WorkerId, AtTarget> working_;       // requests that a target runs or queues
+  bool room_ = false;                                    // a place may have become free
+  std::unordered_map<FlowId, std::size_t> per_flow_;
   std::map<Peer, std::size_t> per_client_;
   TimePoint next_due_ = TimePoint::max();
   TimePoint registered_at_{};  // by then every service that runs has said hello

@@ -59,6 +59,7 @@ RouterServiceOptions router_options(const Config& config, const std::string& nam
   options.rules.timeout = std::chrono::seconds(config.limits.request_timeout_s);
   options.rules.default_model = config.router.default_model;
   options.rules.registration = kRegistration;
+  options.rules.tenant_weights = value_or_throw(weights_of(config.limits.tenant_weights));
   return options;
 }
 
@@ -70,7 +71,9 @@ RouterService::RouterService(const RouterServiceOptions& options,
       metrics_(metrics),
       pool_(4 * options.heartbeat),
       table_(options.rules, pool_),
-      token_questions_(pool_, {.default_model = options.rules.default_model}) {}
+      token_questions_(pool_,
+                       {.timeout = options.rules.timeout,
+                        .default_model = options.rules.default_model}) {}
 
 void RouterService::start(Bus& bus) {
   bus_ = &bus;
@@ -93,7 +96,7 @@ void RouterService::on_undelivered(const Peer& peer, const Frames&) {
   if (peer.socket == client_socket_) {
     Actions actions;
     table_.client_gone(peer, now, actions);
-    token_questions_.client_gone(peer);
+    token_questions_.client_gone(peer, now, actions);
     unsent_.client_gone(peer);
     return act(std::move(actions), now);
   }
@@ -182,7 +185,8 @@ void RouterService::on_client(const Peer& peer, const Frames& frames, TimePoint 
     case wire::ClientOp::kTokenize:
     case wire::ClientOp::kDetokenize:
       if (draining_) return refuse(leaving(), kAskAgainMs);
-      token_questions_.submit(peer, id, new_id(), std::move(request), now, actions);
+      token_questions_.submit(peer, flow_of(request.tenant, peer), id, new_id(),
+                              std::move(request), now, actions);
       return act(std::move(actions), now);
     case wire::ClientOp::kGenerate:
       break;
@@ -578,7 +582,7 @@ void RouterService::send_worker(WorkerId id, RequestId request, const wire::Mess
     ++dropped_;
     const TimePoint now = bus_->now();
     Actions actions;
-    token_questions_.give_up(request, frames.error(), actions);
+    token_questions_.give_up(request, frames.error(), now, actions);
     table_.give_up(request, frames.error(), now, actions);
     return act(std::move(actions), now);
   }

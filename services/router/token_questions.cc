@@ -11,14 +11,17 @@ namespace foretoken {
 namespace {
 
 // Tokens are checked by having them "encoded": then only those of the vocabulary are decoded.
-wire::Encode encode_of(const wire::ClientRequest& request) {
+wire::Encode encode_of(const wire::ClientRequest& request, FlowId flow) {
   return {.kind = request.prompt_kind,
           .text = request.prompt_kind == wire::PromptKind::kMessages ? request.messages_json
                                                                      : request.prompt,
           .tokens = request.token_ids,
           .add_special_tokens = request.add_special_tokens,
-          .add_generation_prompt = request.add_generation_prompt};
+          .add_generation_prompt = request.add_generation_prompt,
+          .flow = flow};
 }
+
+constexpr double kLeastCost = 256;  // bytes: a message costs something, too
 
 std::size_t size_of(const wire::ClientRequest& request) {
   return request.prompt.size() + request.messages_json.size() +
@@ -28,31 +31,60 @@ std::size_t size_of(const wire::ClientRequest& request) {
 }  // namespace
 
 void TokenQuestions::submit(const Peer& peer,
+                            FlowId flow,
                             RequestId id,
                             RequestId own,
                             wire::ClientRequest request,
                             TimePoint now,
                             Actions& out) {
   const std::size_t bytes = size_of(request);
-  if (open_.size() >= rules_.max_open || bytes_ + bytes > rules_.max_bytes) {
+  const Held held = held_.contains(flow) ? held_.at(flow) : Held{};
+  if (held.open + 1 > rules_.max_open - open_.size() || held.bytes + bytes > rules_.max_bytes - bytes_) {
     out.push_back(ToClient{
         peer, id,
-        wire::client_error(id,
-                           {ErrorCode::kQueueFull,
-                            "the router holds " + std::to_string(open_.size()) +
-                                " questions for tokens with " + std::to_string(bytes_) +
-                                " bytes; " + std::to_string(rules_.max_open) + " with " +
-                                std::to_string(rules_.max_bytes) + " bytes are the most allowed"},
-                           500)});
+        wire::client_error(
+            id,
+            {ErrorCode::kQueueFull,
+             "the router holds " + std::to_string(open_.size()) + " questions for tokens with " +
+                 std::to_string(bytes_) + " bytes, of this tenant or connection " +
+                 std::to_string(held.open) + " with " + std::to_string(held.bytes) +
+                 "; one may hold as much as is free of " + std::to_string(rules_.max_open) +
+                 " with " + std::to_string(rules_.max_bytes) + " bytes"},
+            500)});
     return;
   }
-  Question question{.peer = peer, .id = id, .request = std::move(request)};
-  const Duration asked = std::chrono::milliseconds(question.request.timeout_ms);
-  question.until = now + (asked > Duration{0} ? std::min(asked, rules_.patience) : rules_.patience);
-  const auto [it, is_new] = open_.emplace(own, std::move(question));
-  if (!is_new) return;
+  if (open_.contains(own)) return;
+  Question question{.peer = peer, .id = id, .flow = flow, .bytes = bytes, .request = std::move(request)};
+  const Duration said = std::chrono::milliseconds(question.request.timeout_ms);
+  question.until = now + (said > Duration{0} ? said : rules_.timeout);
+  waiting_.push({.id = own,
+                 .flow = flow,
+                 .priority = question.request.priority,
+                 .cost = kLeastCost + static_cast<double>(bytes)});
+  open_.emplace(own, std::move(question));
+  Held& now_held = held_[flow];
+  ++now_held.open;
+  now_held.bytes += bytes;
   bytes_ += bytes;
-  ask(*it, now, out);
+  ask_next(now, out);
+}
+
+// As many as each client may have at a tokenizer; clients take turns.
+void TokenQuestions::ask_next(TimePoint now, Actions& out) {
+  const auto fits = [&](const FairQueue::Item& item) {
+    const Held& held = held_.at(item.flow);
+    return held.asked == 0 || (held.asked < rules_.max_asked &&
+                               held.asked_bytes + open_.at(item.id).bytes <= rules_.max_asked_bytes);
+  };
+  while (const auto next = waiting_.take(fits)) {
+    Entry& entry = *open_.find(next->id);
+    Held& held = held_.at(next->flow);
+    ++held.asked;
+    held.asked_bytes += entry.second.bytes;
+    entry.second.asked = true;
+    entry.second.patience = now + rules_.patience;
+    ask(entry, now, out);
+  }
 }
 
 // The tokenizer of the model that is meant; without targets, one that bears its name.
@@ -87,10 +119,23 @@ void TokenQuestions::ask(Entry& entry, TimePoint now, Actions& out) {
   auto& [own, question] = entry;
   question.interval = std::max(rules_.silence, 2 * question.interval);
   question.again = now + question.interval;
-  auto chosen = choose(question, now);
+  const Worker* same = question.tokenizer ? pool_.find(*question.tokenizer) : nullptr;
+  const bool stays = question.acknowledged && same != nullptr && same->state != WorkerState::kLost;
+  if (question.acknowledged) question.patience = now + rules_.patience;
+  auto chosen =
+      stays ? Result<std::optional<WorkerId>>(question.tokenizer) : choose(question, now);
   if (!chosen.ok()) return answer(own, wire::client_error(question.id, chosen.error(), 0), out);
+  if (question.tokenizer != *chosen) forget_at_tokenizer(entry, out);
   question.tokenizer = *chosen;
-  if (*chosen) out.push_back(ToWorker{**chosen, own, encode_of(question.request)});
+  question.acknowledged = false;
+  if (*chosen)
+    out.push_back(ToWorker{**chosen, own, encode_of(question.request, question.flow)});
+}
+
+void TokenQuestions::forget_at_tokenizer(const Entry& entry, Actions& out) const {
+  if (entry.second.tokenizer)
+    out.push_back(ToWorker{*entry.second.tokenizer, entry.first,
+                           wire::StreamClose{.reason = wire::CloseReason::kCancelled}});
 }
 
 void TokenQuestions::answer(RequestId own, wire::ClientAnswer answer, Actions& out) {
@@ -100,13 +145,25 @@ void TokenQuestions::answer(RequestId own, wire::ClientAnswer answer, Actions& o
 }
 
 void TokenQuestions::erase(std::map<RequestId, Question>::iterator it) {
-  bytes_ -= size_of(it->second.request);
+  const Question& question = it->second;
+  Held& held = held_.at(question.flow);
+  bytes_ -= question.bytes;
+  held.bytes -= question.bytes;
+  if (question.asked) {
+    --held.asked;
+    held.asked_bytes -= question.bytes;
+  }
+  waiting_.erase(it->first);
+  if (--held.open == 0) held_.erase(question.flow);
   open_.erase(it);
 }
 
-void TokenQuestions::give_up(RequestId own, const Error& error, Actions& out) {
-  if (const auto it = open_.find(own); it != open_.end())
-    answer(own, wire::client_error(it->second.id, error, 0), out);
+void TokenQuestions::give_up(RequestId own, const Error& error, TimePoint now, Actions& out) {
+  const auto it = open_.find(own);
+  if (it == open_.end()) return;
+  forget_at_tokenizer(*it, out);
+  answer(own, wire::client_error(it->second.id, error, 0), out);
+  ask_next(now, out);
 }
 
 bool TokenQuestions::needs(WorkerId worker) const {
@@ -127,13 +184,21 @@ void TokenQuestions::on_message(RequestId own,
                                 TimePoint now,
                                 Actions& out) {
   Question& question = open_.at(own);
-  if (const auto* encoded = std::get_if<wire::Encoded>(&message)) {
-    if (question.request.op == wire::ClientOp::kTokenize)
-      return answer(own,
-                    wire::TokensReply{.id = wire::hex_of(question.id),
-                                      .token_ids = encoded->tokens,
-                                      .n_tokens = static_cast<std::uint32_t>(encoded->tokens.size())},
-                    out);
+  if (const auto* opened = std::get_if<wire::Opened>(&message)) {
+    question.acknowledged = true;
+    question.again = now + silence_behind(opened->n_waiting, rules_.silence);
+  } else if (const auto* busy = std::get_if<wire::Busy>(&message)) {
+    question.acknowledged = true;  // it lives, and has no room
+    question.again = now + std::max(rules_.silence, Duration(std::chrono::milliseconds(busy->retry_after_ms)));
+  } else if (const auto* encoded = std::get_if<wire::Encoded>(&message)) {
+    if (question.request.op == wire::ClientOp::kTokenize) {
+      answer(own,
+             wire::TokensReply{.id = wire::hex_of(question.id),
+                               .token_ids = encoded->tokens,
+                               .n_tokens = static_cast<std::uint32_t>(encoded->tokens.size())},
+             out);
+      return ask_next(now, out);
+    }
     if (!question.tokenizer) return;
     question.again = now + question.interval;
     out.push_back(ToWorker{
@@ -149,12 +214,13 @@ void TokenQuestions::on_message(RequestId own,
                       "the text of token_ids has more than " +
                           std::to_string(wire::kMaxStringBytes) + " bytes, the limit",
                       "token_ids"},
-                     out);
+                     now, out);
     const auto n = static_cast<std::uint32_t>(question.request.token_ids.size());
     answer(own,
            wire::TokensReply{
                .id = wire::hex_of(question.id), .text = text->text, .n_tokens = n},
            out);
+    ask_next(now, out);
   } else if (const auto* failed = std::get_if<wire::Failed>(&message)) {
     // Not found: a stream was forgotten between two messages; the silence begins it anew.
     if (failed->code == ErrorCode::kNotFound) return;
@@ -162,44 +228,67 @@ void TokenQuestions::on_message(RequestId own,
            wire::client_error(question.id, {failed->code, failed->message, failed->param},
                               failed->retry_after_ms),
            out);
+    ask_next(now, out);
   }
 }
 
 void TokenQuestions::worker_lost(WorkerId worker, TimePoint now, Actions& out) {
   std::vector<RequestId> affected;
-  for (const auto& [own, question] : open_)
-    if (question.tokenizer == worker) affected.push_back(own);
+  for (auto& [own, question] : open_)
+    if (question.tokenizer == worker) {
+      question.tokenizer.reset();
+      question.interval = {};
+      if (question.acknowledged) question.patience = now + rules_.patience;
+      question.acknowledged = false;
+      affected.push_back(own);
+    }
   for (const RequestId own : affected) ask(*open_.find(own), now, out);
 }
 
-void TokenQuestions::client_gone(const Peer& peer) {
+void TokenQuestions::client_gone(const Peer& peer, TimePoint now, Actions& out) {
   for (auto it = open_.begin(); it != open_.end();) {
     const auto question = it++;
     if (question->second.peer.socket == peer.socket &&
-        question->second.peer.routing == peer.routing)
+        question->second.peer.routing == peer.routing) {
+      forget_at_tokenizer(*question, out);
       erase(question);
+    }
   }
+  ask_next(now, out);
+}
+
+// When something is due: of one that waits here its end, of others its question anew or its end.
+TimePoint TokenQuestions::due(const Question& question) {
+  if (!question.asked) return question.until;
+  const TimePoint until =
+      question.acknowledged ? question.until : std::min(question.until, question.patience);
+  return std::min(until, question.again);
 }
 
 TimePoint TokenQuestions::tick(TimePoint now, Actions& out) {
-  std::vector<RequestId> due;
+  std::vector<RequestId> late;
   TimePoint next = TimePoint::max();
   for (const auto& [own, question] : open_)
-    if (now >= std::min(question.until, question.again)) due.push_back(own);
-  for (const RequestId own : due) {
+    if (now >= due(question)) late.push_back(own);
+  for (const RequestId own : late) {
     Entry& entry = *open_.find(own);
-    if (now >= entry.second.until)
-      answer(own,
-             wire::client_error(entry.second.id,
-                                {ErrorCode::kUnavailable,
-                                 "no tokenizer of the model's vocabulary and chat template answers"},
-                                1000),
-             out);
-    else
+    const Question& question = entry.second;
+    const bool unanswered = question.asked && !question.acknowledged && now >= question.patience;
+    if (now < question.until && !unanswered) {
       ask(entry, now, out);
+      continue;
+    }
+    forget_at_tokenizer(entry, out);
+    const std::string message = unanswered ? "no tokenizer of the model's vocabulary and chat template answers"
+                                           : "no tokens within timeout_ms or limits.request_timeout_s";
+    answer(own,
+           wire::client_error(question.id,
+                              {unanswered ? ErrorCode::kUnavailable : ErrorCode::kDeadlineExceeded, message},
+                              unanswered ? 1000 : 0),
+           out);
   }
-  for (const auto& [own, question] : open_)
-    next = std::min({next, question.until, question.again});
+  ask_next(now, out);
+  for (const auto& [own, question] : open_) next = std::min(next, due(question));
   return next;
 }
 

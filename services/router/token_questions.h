@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/base/clock.h"
+#include "common/base/fair_queue.h"
 #include "common/base/ids.h"
 #include "common/wire/client.h"
 #include "common/wire/messages.h"
@@ -19,9 +20,16 @@
 namespace foretoken {
 
 struct TokenQuestionRules {
-  std::size_t max_open = 256;
-  std::size_t max_bytes = std::size_t{64} << 20;  // of prompts and tokens, all together
-  Duration patience = std::chrono::seconds(10);  // or what the client says, if that is less
+  // Of all clients. One client may hold as many questions and bytes as are still free.
+  std::size_t max_open = 512;
+  std::size_t max_bytes = std::size_t{96} << 20;
+  // Of these, as many of one client are at a tokenizer; its others wait here.
+  std::size_t max_asked = 4;
+  std::size_t max_asked_bytes = std::size_t{2} << 20;  // one question may be larger
+  // For the first sign of a tokenizer, or what the client says, if that is less. A question that waits in
+  // a queue has the time of a request.
+  Duration patience = std::chrono::seconds(10);
+  Duration timeout = std::chrono::seconds(600);
   std::string default_model;  // router.default_model: of questions that name none
   // Then it is asked again, of another if any; and each time it waits twice as long.
   Duration silence = std::chrono::milliseconds(500);
@@ -32,8 +40,9 @@ class TokenQuestions {
   explicit TokenQuestions(Pool& pool, const TokenQuestionRules& rules = {})
       : rules_(rules), pool_(pool) {}
 
-  // `own` is the id under which the tokenizer is asked: clients may choose equal ones.
+  // `own` is the id under which the tokenizer is asked: clients may choose equal ones. Flows take turns.
   void submit(const Peer& peer,
+              FlowId flow,
               RequestId id,
               RequestId own,
               wire::ClientRequest request,
@@ -47,9 +56,9 @@ class TokenQuestions {
   // From a tokenizer, about a question that is_mine.
   void on_message(RequestId own, const wire::Message& message, TimePoint now, Actions& out);
   void worker_lost(WorkerId worker, TimePoint now, Actions& out);
-  void client_gone(const Peer& peer);
+  void client_gone(const Peer& peer, TimePoint now, Actions& out);
   // It cannot be asked. Nothing happens if there is no such question.
-  void give_up(RequestId own, const Error& error, Actions& out);
+  void give_up(RequestId own, const Error& error, TimePoint now, Actions& out);
   // A question counts on this tokenizer, or on whichever there is.
   bool needs(WorkerId worker) const;
   // All that are open end with `error`, at once.
@@ -62,22 +71,36 @@ class TokenQuestions {
   struct Question {
     Peer peer;
     RequestId id;
+    FlowId flow = 0;
+    std::size_t bytes = 0;
     wire::ClientRequest request;
-    TimePoint until{};
+    TimePoint until{};     // for an answer
+    TimePoint patience{};  // for a sign that a tokenizer has it
     TimePoint again{};
     Duration interval{};
+    bool asked = false;  // it waits no more for its client's turn
+    bool acknowledged = false;
     std::optional<WorkerId> tokenizer;
+  };
+  struct Held {
+    std::size_t open = 0, bytes = 0;
+    std::size_t asked = 0, asked_bytes = 0;
   };
   using Entry = std::pair<const RequestId, Question>;
 
   void ask(Entry& entry, TimePoint now, Actions& out);
+  void ask_next(TimePoint now, Actions& out);
   void erase(std::map<RequestId, Question>::iterator it);
   void answer(RequestId own, wire::ClientAnswer answer, Actions& out);
+  void forget_at_tokenizer(const Entry& entry, Actions& out) const;
+  static TimePoint due(const Question& question);
   Result<std::optional<WorkerId>> choose(Question& question, TimePoint now) const;
 
   TokenQuestionRules rules_;
   Pool& pool_;
   std::map<RequestId, Question> open_;
+  std::map<FlowId, Held> held_;
+  FairQueue waiting_;
   std::size_t bytes_ = 0;  // of all of them
 };
 

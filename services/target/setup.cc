@@ -53,6 +53,12 @@ LoadOptions target_loading(const Config& config) {
           .rank_tier = rank_tier_from_name(config.target.rank_sums).value_or(RankTier::kAuto)};
 }
 
+// Those that clients are told of, and those kept for clients that have few.
+std::uint32_t n_places(const LimitsSection& limits) {
+  const std::uint32_t all = limits.max_running + wire::kept_places(limits.max_running);
+  return std::min(all, std::max(limits.max_running, limits.max_batch_rows));
+}
+
 TargetEngineOptions target_engine_options(const Config& config,
                                           const Model& model,
                                           std::uint64_t free_bytes,
@@ -71,7 +77,7 @@ TargetEngineOptions target_engine_options(const Config& config,
                  .block_tokens = block_tokens,
                  .prefix_cache =
                      config.kv_cache.prefix_cache ? PrefixCaching::kOn : PrefixCaching::kOff},
-          .max_running = static_cast<std::int32_t>(limits.max_running),
+          .max_running = static_cast<std::int32_t>(n_places(limits)),
           .max_waiting = static_cast<std::int32_t>(limits.max_waiting),
           .max_batch_rows = static_cast<std::int32_t>(limits.max_batch_rows),
           .prefill_chunk = static_cast<std::int32_t>(limits.prefill_chunk),
@@ -97,8 +103,8 @@ LinkChoice link_choice(const TargetSection& target) {
 std::unique_ptr<VerdictBoard> make_draft_board(const Config& config, Backend& backend) {
   if (link_choice(config.target) != LinkChoice::kDeviceMemory) return nullptr;
   std::string why;
-  const auto n_places = static_cast<std::int32_t>(config.limits.max_running);
-  auto board = backend.make_board(TargetEngine::kBoardEntriesPerSequence * n_places, why);
+  const auto places = static_cast<std::int32_t>(n_places(config.limits));
+  auto board = backend.make_board(TargetEngine::kBoardEntriesPerSequence * places, why);
   if (board == nullptr)
     throw FatalError(
         ErrorCode::kUnavailable,
@@ -179,7 +185,7 @@ wire::Hello target_hello(const Config& config,
           .vocab_size = static_cast<std::uint32_t>(vocabulary.n_ids),
           .end_tokens = model.config().eos_token_ids,
           .max_model_len = engine.max_model_len,
-          .max_sequences = static_cast<std::uint32_t>(engine.max_running),
+          .max_sequences = config.limits.max_running,
           .max_waiting = static_cast<std::uint32_t>(engine.max_waiting),
           .block_tokens = static_cast<std::uint32_t>(engine.kv.block_tokens),
           .kv_blocks_total = static_cast<std::uint32_t>(engine.kv.n_blocks),

@@ -7,19 +7,28 @@
 
 #include "common/config/resolve.h"
 #include "common/runtime/service_main.h"
-#include "common/tokenizer/regex.h"
 
 namespace foretoken {
 namespace {
 
 constexpr Duration kSweep = std::chrono::seconds(10);
 constexpr Duration kLastWords = std::chrono::milliseconds(250);
+// What a turn encodes itself: 16 KiB of text take about a millisecond, and text of running answers waits.
+constexpr std::size_t kShortBytes = std::size_t{16} << 10;
+constexpr std::size_t kBytesPerTurn = std::size_t{16} << 10;
+constexpr std::size_t kQuestionsPerTurn = 64;
+constexpr Duration kLongestRest = std::chrono::seconds(1);
+constexpr std::uint32_t kRetryAfterMs = 500;
+constexpr std::size_t kMaxAnswered = 256;
+constexpr std::size_t kMaxAnsweredBytes = std::size_t{8} << 20;
+constexpr Duration kKeepAnswered = std::chrono::seconds(10);
 
 }  // namespace
 
 TokenizerServiceOptions tokenizer_options(const Config& config) {
   return {.router = router_endpoint(config.bus),
-          .heartbeat = std::chrono::milliseconds(config.bus.heartbeat_ms)};
+          .heartbeat = std::chrono::milliseconds(config.bus.heartbeat_ms),
+          .long_encodings = LongEncodings::kOnThread};
 }
 
 wire::Hello tokenizer_hello(const Config& config,
@@ -43,12 +52,15 @@ TokenizerService::TokenizerService(const TokenizerServiceOptions& options,
                                    Metrics& metrics)
     : options_(options),
       tokenizer_(tokenizer),
-      render_(std::move(render)),
+      encoder_(tokenizer, std::move(render)),
       metrics_(metrics),
-      link_(speaker, hello, options.heartbeat) {}
+      link_(speaker, hello, options.heartbeat),
+      questions_(options.encode_queue) {}
 
 void TokenizerService::start(Bus& bus) {
   bus_ = &bus;
+  if (options_.long_encodings == LongEncodings::kOnThread)
+    thread_ = std::make_unique<EncodeThread>(encoder_, [&bus] { bus.wake(); });
   link_.start(bus, options_.router);
 }
 
@@ -59,12 +71,13 @@ void TokenizerService::on_message(Delivery delivery) {
     return;
   }
   const wire::Header& header = incoming->header;
-  const wire::Message& message = incoming->message;
+  wire::Message& message = incoming->message;
   switch (link_.on_message(header, message)) {
     case RouterLink::Event::kHandled:
       return;
     case RouterLink::Event::kNewRouter:
       streams_.clear();
+      forget_questions();
       return;
     case RouterLink::Event::kNotMine:
       break;
@@ -72,12 +85,13 @@ void TokenizerService::on_message(Delivery delivery) {
   const TimePoint now = bus_->now();
   if (const auto* decode = std::get_if<wire::Decode>(&message))
     return on_decode(header.request, *decode, now);
-  if (const auto* encode = std::get_if<wire::Encode>(&message))
-    return on_encode(header.request, *encode);
+  if (auto* encode = std::get_if<wire::Encode>(&message))
+    return on_encode(header.request, std::move(*encode), now);
   if (const auto* open = std::get_if<wire::StreamOpen>(&message))
     return on_stream_open(header.request, *open, now);
   if (std::holds_alternative<wire::StreamClose>(message)) {
     streams_.erase(header.request);
+    forget_question(header.request);
     return;
   }
   if (std::holds_alternative<wire::MetricsRequest>(message)) {
@@ -86,12 +100,23 @@ void TokenizerService::on_message(Delivery delivery) {
         .set(static_cast<double>(load().dropped_total));
     metrics_.gauge("tokenizer_streams", "Streams being decoded.")
         .set(static_cast<double>(streams_.size()));
+    metrics_.gauge("tokenizer_prompts", "Prompts encoded since start.")
+        .set(static_cast<double>(n_encoded_));
+    metrics_.gauge("tokenizer_prompts_waiting", "Prompts that wait to be encoded.")
+        .set(static_cast<double>(questions_.size() + (running_ ? 1 : 0)));
+    metrics_
+        .gauge("tokenizer_prompts_repeated",
+               "Prompts asked for again while they waited or soon after: not encoded again.")
+        .set(static_cast<double>(n_repeated_));
+    metrics_
+        .gauge("tokenizer_prompts_unwanted", "Prompts whose request ended before their answer.")
+        .set(static_cast<double>(n_unwanted_));
     metrics_.gauge("tokenizer_prompt_tokens", "Prompt tokens encoded since start.")
         .set(static_cast<double>(n_prompt_tokens_));
     metrics_
         .gauge("tokenizer_unassigned_code_points",
                "Code points in prompts since start that our Unicode tables do not know.")
-        .set(static_cast<double>(n_unassigned_));
+        .set(static_cast<double>(encoder_.n_unassigned()));
     metrics_.gauge("tokenizer_decoded_tokens", "Tokens decoded since start.")
         .set(static_cast<double>(n_decoded_));
     metrics_.gauge("tokenizer_stop_strings", "Stop strings found since start.")
@@ -105,95 +130,124 @@ void TokenizerService::on_dropped(const Peer&, const Frames& frames) { link_.on_
 
 // ---- prompts
 
-void TokenizerService::on_encode(RequestId id, const wire::Encode& encode) {
-  auto result = encoded(encode);
-  if (!result.ok())
-    return link_.send(id, wire::Failed{.code = result.error().code,
-                                       .message = result.error().message,
-                                       .param = result.error().param});
-  ++n_encoded_;
-  n_prompt_tokens_ += result->tokens.size();
-  n_unassigned_ += count_unassigned(encode.text);
-  link_.send(id, *result);
+void TokenizerService::on_encode(RequestId id, wire::Encode encode, TimePoint now) {
+  const std::uint64_t content = EncodeQueue::content_of(encode);
+  if (running_ && running_->id == id && running_->wanted) {
+    running_->wanted = running_->content == content;
+    if (running_->wanted) {
+      ++n_repeated_;
+      return link_.send(id, wire::Opened{});
+    }
+  }
+  const auto before = std::find_if(answered_.begin(), answered_.end(),
+                                   [&](const Answered& answered) { return answered.id == id; });
+  if (before != answered_.end()) {
+    if (before->content == content) {
+      ++n_repeated_;
+      before->at = now;
+      return link_.send(id, before->answer);
+    }
+    answered_bytes_ -= before->bytes;
+    answered_.erase(before);
+  }
+  const auto added = questions_.add(id, content, std::move(encode));
+  if (!added.ok())
+    return link_.send(id, wire::Busy{.code = added.error().code,
+                                     .message = added.error().message,
+                                     .retry_after_ms = kRetryAfterMs});
+  if (*added == EncodeQueue::Added::kKnown) ++n_repeated_;
+  unacknowledged_.push_back(id);
 }
 
-Result<wire::Encoded> TokenizerService::encoded(const wire::Encode& encode) const {
-  wire::Encoded result;
-  auto prompt = prompt_of(encode);
-  if (!prompt.ok()) return prompt.error();
-  result.tokens = std::move(*prompt);
-  if (encode.bad_words.size() > kMaxBadWords)
-    return Error{ErrorCode::kInvalidValue,
-                 "bad_words has " + std::to_string(encode.bad_words.size()) +
-                     " entries; the limit is " + std::to_string(kMaxBadWords),
-                 "bad_words"};
-  for (const std::string& word : encode.bad_words) {
-    // Inside a text a word follows a space more often than not, and then it is other tokens.
-    for (const std::string& form : {word, " " + word}) {
-      auto ids = tokenizer_.encode(form, AddSpecialTokens::kNo);
-      if (!ids.ok()) return Error{ids.error().code, ids.error().message, "bad_words"};
-      if (ids->empty() || ids->size() > kMaxBadWordTokens)
-        return Error{ErrorCode::kInvalidValue,
-                     "a bad word has " + std::to_string(ids->size()) + " tokens; 1 to " +
-                         std::to_string(kMaxBadWordTokens) + " are allowed",
-                     "bad_words"};
-      if (std::find(result.bad_word_tokens.begin(), result.bad_word_tokens.end(), *ids) ==
-          result.bad_word_tokens.end())
-        result.bad_word_tokens.push_back(std::move(*ids));
+// After the messages of a turn, so after every DECODE among them.
+void TokenizerService::encode_some(TimePoint now) {
+  if (thread_ && running_)
+    if (auto result = thread_->take()) {
+      const Running was = *std::exchange(running_, std::nullopt);
+      // Half of the time is left to those who decode and write, where prompts are long.
+      rest_until_ = now + std::min(now - was.since, kLongestRest);
+      if (was.wanted)
+        answer(was.id, was.content, std::move(*result), now);
+      else
+        ++n_unwanted_;
     }
-  }
-  if (!encode.prediction.empty()) {
-    auto ids = tokenizer_.encode(encode.prediction, AddSpecialTokens::kNo);
-    if (!ids.ok()) return Error{ids.error().code, ids.error().message, "prediction"};
-    result.prediction_tokens = std::move(*ids);
-  }
-  // A text's bytes do not bound its tokens: normalisation may make eleven characters of one.
-  std::size_t n_tokens = result.tokens.size() + result.prediction_tokens.size();
-  for (const auto& word : result.bad_word_tokens) n_tokens += word.size();
-  if (n_tokens > wire::kMaxRequestTokens)
-    return Error{ErrorCode::kContextLengthExceeded,
-                 "prompt, prediction and bad_words have " + std::to_string(n_tokens) +
-                     " tokens; the limit is " + std::to_string(wire::kMaxRequestTokens),
-                 encode.kind == wire::PromptKind::kTokens     ? "token_ids"
-                 : encode.kind == wire::PromptKind::kMessages ? "messages"
-                                                              : "prompt"};
-  return result;
+  encode_short(now);
+  encode_long(now);
+  for (const RequestId id : std::exchange(unacknowledged_, {}))
+    if (questions_.contains(id) || (running_ && running_->id == id))
+      link_.send(id, wire::Opened{.n_waiting = static_cast<std::uint32_t>(questions_.size())});
 }
 
-Result<std::vector<TokenId>> TokenizerService::prompt_of(const wire::Encode& encode) const {
-  const auto blame = [](const Error& error, const char* param) {
-    return Error{error.code, error.message, error.param.empty() ? param : error.param};
-  };
-  switch (encode.kind) {
-    case wire::PromptKind::kTokens:
-      for (std::size_t i = 0; i < encode.tokens.size(); ++i)
-        if (!tokenizer_.is_token(encode.tokens[i]))
-          return Error{ErrorCode::kInvalidValue,
-                       "token_ids[" + std::to_string(i) + "] is " +
-                           std::to_string(encode.tokens[i]) +
-                           ", which names no token; ids go from 0 to " +
-                           std::to_string(tokenizer_.vocab_size() - 1),
-                       "token_ids"};
-      return encode.tokens;
-    case wire::PromptKind::kText: {
-      auto ids = tokenizer_.encode(
-          encode.text, encode.add_special_tokens ? AddSpecialTokens::kYes : AddSpecialTokens::kNo);
-      if (!ids.ok()) return blame(ids.error(), "prompt");
-      return ids;
-    }
-    case wire::PromptKind::kMessages: {
-      if (!render_)
-        return Error{ErrorCode::kUnsupportedParameter,
-                     "this model has no chat template; send a prompt", "messages"};
-      auto text = render_(encode.text, encode.add_generation_prompt, "");
-      if (!text.ok()) return blame(text.error(), "messages");
-      // The template writes BOS and the like itself: adding them again would double them.
-      auto ids = tokenizer_.encode(*text, AddSpecialTokens::kNo);
-      if (!ids.ok()) return blame(ids.error(), "messages");
-      return ids;
-    }
+bool TokenizerService::is_short(const EncodeQueue::Question& question) const {
+  // One template renders at a time: this thread does not wait for the other's.
+  return question.bytes <= kShortBytes &&
+         !(running_ && running_->holds_template &&
+           question.encode.kind == wire::PromptKind::kMessages);
+}
+
+void TokenizerService::encode_short(TimePoint now) {
+  for (std::size_t bytes = 0, n = 0; bytes < kBytesPerTurn && n < kQuestionsPerTurn; ++n) {
+    const auto question = questions_.take([&](const auto& waiting) { return is_short(waiting); });
+    if (!question) return;
+    answer(question->id, question->content, encoder_(question->encode), now);
+    bytes += question->bytes;
   }
-  return Error{ErrorCode::kInvalidRequest, "unknown kind of prompt", "prompt"};
+  more_short_ = true;
+}
+
+void TokenizerService::encode_long(TimePoint now) {
+  if (running_ || (now < rest_until_ && !streams_.empty())) return;
+  auto question = questions_.take([](const auto& waiting) { return waiting.bytes > kShortBytes; });
+  if (!question) return;
+  if (!thread_)
+    return answer(question->id, question->content, encoder_(question->encode), now);
+  running_ = {.id = question->id,
+              .content = question->content,
+              .holds_template = question->encode.kind == wire::PromptKind::kMessages,
+              .since = now};
+  thread_->start(std::move(question->encode));
+}
+
+void TokenizerService::answer(RequestId id,
+                              std::uint64_t content,
+                              Result<wire::Encoded> result,
+                              TimePoint now) {
+  Answered answered{.id = id, .content = content, .at = now};
+  if (result.ok()) {
+    ++n_encoded_;
+    n_prompt_tokens_ += result->tokens.size();
+    answered.bytes = (result->tokens.size() + result->prediction_tokens.size()) * sizeof(TokenId);
+    answered.answer = std::move(*result);
+  } else {
+    answered.answer = wire::Failed{.code = result.error().code,
+                                   .message = result.error().message,
+                                   .param = result.error().param};
+  }
+  link_.send(id, answered.answer);
+  answered_bytes_ += answered.bytes;
+  answered_.push_back(std::move(answered));
+  while (answered_.size() > kMaxAnswered || answered_bytes_ > kMaxAnsweredBytes) {
+    answered_bytes_ -= answered_.front().bytes;
+    answered_.pop_front();
+  }
+}
+
+// The request is over, or another tokenizer has it.
+void TokenizerService::forget_question(RequestId id) {
+  if (questions_.drop(id)) ++n_unwanted_;
+  if (running_ && running_->id == id) running_->wanted = false;
+  const auto it = std::find_if(answered_.begin(), answered_.end(),
+                               [&](const Answered& answered) { return answered.id == id; });
+  if (it == answered_.end()) return;
+  answered_bytes_ -= it->bytes;
+  answered_.erase(it);
+}
+
+void TokenizerService::forget_questions() {
+  n_unwanted_ += questions_.drop_all();
+  if (running_) running_->wanted = false;
+  answered_.clear();
+  answered_bytes_ = 0;
 }
 
 // ---- streams
@@ -270,17 +324,26 @@ void TokenizerService::forget_old(TimePoint now) {
   std::erase_if(streams_, [&](const auto& entry) {
     return now - entry.second.touched > options_.keep_stream;
   });
+  while (!answered_.empty() && now - answered_.front().at > kKeepAnswered) {
+    answered_bytes_ -= answered_.front().bytes;
+    answered_.pop_front();
+  }
 }
 
 // ---- time
 
 TimePoint TokenizerService::on_turn(TimePoint now) {
+  more_short_ = false;
+  encode_some(now);
   if (now >= next_sweep_) {
     next_sweep_ = now + kSweep;
     forget_old(now);
   }
   leave_if_drained(now);
-  return std::min(link_.turn(now, [this] { return load(); }), next_sweep_);
+  TimePoint due = std::min(link_.turn(now, [this] { return load(); }), next_sweep_);
+  if (more_short_ || (!thread_ && questions_.size() > 0)) return now;
+  if (questions_.size() > 0 && !running_) due = std::min(due, std::max(now, rest_until_));
+  return due;
 }
 
 void TokenizerService::drain(TimePoint deadline) {
@@ -304,6 +367,7 @@ bool TokenizerService::drained() const { return said_goodbye_ && link_.n_queued(
 
 wire::Heartbeat TokenizerService::load() const {
   return {.active = static_cast<std::uint32_t>(streams_.size()),
+          .queued = static_cast<std::uint32_t>(questions_.size() + (running_ ? 1 : 0)),
           .draining = draining_,
           .tokens_total = n_decoded_,
           .dropped_total = malformed_ + n_lost_ + link_.n_dropped(),
@@ -311,7 +375,8 @@ wire::Heartbeat TokenizerService::load() const {
 }
 
 std::string TokenizerService::status() const {
-  return std::to_string(streams_.size()) + " streams";
+  return std::to_string(streams_.size()) + " streams" +
+         (questions_.size() == 0 ? "" : ", " + std::to_string(questions_.size()) + " prompts waiting");
 }
 
 }  // namespace foretoken

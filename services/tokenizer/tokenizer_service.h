@@ -2,12 +2,18 @@
 // What it keeps of a stream can be computed again from its first token, so a stream may be
 // forgotten at any time: the router replays it. Answers name positions and byte offsets, which
 // makes repeated and late ones harmless. Work thread only.
+//
+// Decoding goes before encoding: text of running answers is decoded as it comes; prompts wait in an
+// EncodeQueue, short ones for a turn of the work thread, long ones for the thread beside it.
 #pragma once
 
 #include <cstdint>
-#include <functional>
+#include <deque>
+#include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "common/config/sections.h"
 #include "common/runtime/metrics.h"
@@ -16,13 +22,15 @@
 #include "common/tokenizer/stream_decoder.h"
 #include "common/tokenizer/tokenizer.h"
 #include "common/wire/codec.h"
+#include "services/tokenizer/encode_queue.h"
+#include "services/tokenizer/encode_thread.h"
+#include "services/tokenizer/encoder.h"
 
 namespace foretoken {
 
-// Messages (JSON array), whether to open the assistant's turn, extra variables (JSON object or
-// empty) -> the prompt's text.
-using ChatRenderer = std::function<Result<std::string>(
-    const std::string& messages, bool add_generation_prompt, const std::string& variables)>;
+// Where prompts are encoded that are too long for a turn of the work thread: in turns of their own,
+// for simulations, or on a thread.
+enum class LongEncodings : std::uint8_t { kInTurns, kOnThread };
 
 struct TokenizerServiceOptions {
   std::string router;  // endpoint
@@ -30,6 +38,8 @@ struct TokenizerServiceOptions {
   std::size_t max_streams = 8192;  // the one untouched longest makes room
   Duration keep_stream =
       std::chrono::minutes(5);  // untouched; the router replays it should it still want it
+  LongEncodings long_encodings = LongEncodings::kInTurns;
+  EncodeQueue::Limits encode_queue;
 };
 
 TokenizerServiceOptions tokenizer_options(const Config& config);
@@ -63,9 +73,31 @@ class TokenizerService final : public Service {
     TimePoint touched{};
   };
 
-  void on_encode(RequestId id, const wire::Encode& encode);
-  Result<wire::Encoded> encoded(const wire::Encode& encode) const;
-  Result<std::vector<TokenId>> prompt_of(const wire::Encode& encode) const;
+  // What the thread encodes now.
+  struct Running {
+    RequestId id;
+    std::uint64_t content = 0;
+    bool holds_template = false;
+    bool wanted = true;
+    TimePoint since{};
+  };
+  // An answer that may have got lost: asked again it is not encoded again.
+  struct Answered {
+    RequestId id;
+    std::uint64_t content = 0;
+    wire::Message answer;
+    std::size_t bytes = 0;
+    TimePoint at{};
+  };
+
+  void on_encode(RequestId id, wire::Encode encode, TimePoint now);
+  void encode_some(TimePoint now);
+  bool is_short(const EncodeQueue::Question& question) const;
+  void encode_short(TimePoint now);
+  void encode_long(TimePoint now);
+  void answer(RequestId id, std::uint64_t content, Result<wire::Encoded> result, TimePoint now);
+  void forget_question(RequestId id);
+  void forget_questions();
   void on_stream_open(RequestId id, const wire::StreamOpen& open, TimePoint now);
   void on_decode(RequestId id, const wire::Decode& decode, TimePoint now);
   void forget_old(TimePoint now);
@@ -74,17 +106,25 @@ class TokenizerService final : public Service {
 
   TokenizerServiceOptions options_;
   const Tokenizer& tokenizer_;
-  ChatRenderer render_;
+  Encoder encoder_;
   Metrics& metrics_;
   RouterLink link_;
   Bus* bus_ = nullptr;
   std::unordered_map<RequestId, Stream> streams_;
+  EncodeQueue questions_;
+  std::vector<RequestId> unacknowledged_;  // of this turn, perhaps waiting
+  std::deque<Answered> answered_;
+  std::size_t answered_bytes_ = 0;
+  std::optional<Running> running_;
+  TimePoint rest_until_{};  // of the thread
+  bool more_short_ = false;
   TimePoint next_sweep_{};
-  std::uint64_t n_encoded_ = 0, n_prompt_tokens_ = 0, n_decoded_ = 0, n_stops_ = 0, n_lost_ = 0,
-                n_unassigned_ = 0, malformed_ = 0;
+  std::uint64_t n_encoded_ = 0, n_repeated_ = 0, n_unwanted_ = 0, n_prompt_tokens_ = 0, n_decoded_ = 0, n_stops_ = 0, n_lost_ = 0,
+                malformed_ = 0;
   bool draining_ = false;
   TimePoint drain_deadline_{};
   bool said_goodbye_ = false;
+  std::unique_ptr<EncodeThread> thread_;  // last: it uses the encoder and the bus until it ends
 };
 
 }  // namespace foretoken

@@ -249,6 +249,23 @@ TEST_F(ConfigTest, DefaultFileSaysTheDefaults) {
   EXPECT_EQ(print_config(read), print_config(LoadedConfig{}));
 }
 
+TEST_F(ConfigTest, WeightsOfTenantsAreNamesAndNumbers) {
+  const auto good = load("[limits]\ntenant_weights = [\"gold=4\", \"a=b=0.5\"]\n");
+  EXPECT_THAT(good.errors, IsEmpty());
+  const auto weights = weights_of(good.config.limits.tenant_weights);
+  ASSERT_TRUE(weights.ok());
+  EXPECT_EQ((std::map<std::string, double>{{"gold", 4}, {"a=b", 0.5}}), *weights);
+  for (const char* bad : {"gold", "gold=", "=2", "gold=0", "gold=-1", "gold=101", "gold=nan", "gold=2x"}) {
+    const auto errors =
+        load("[limits]\ntenant_weights = [\"" + std::string(bad) + "\"]\n").errors;
+    ASSERT_EQ(1u, errors.size()) << bad;
+    EXPECT_THAT(errors[0], HasSubstr("tenant_weights has \"" + std::string(bad) + "\"; each must be"));
+  }
+  const auto twice = load("[limits]\ntenant_weights = [\"a=1\", \"a=2\"]\n").errors;
+  ASSERT_EQ(1u, twice.size());
+  EXPECT_THAT(twice[0], HasSubstr("names \"a\" twice"));
+}
+
 TEST_F(ConfigTest, EveryShippedConfigurationIsGood) {
   for (const auto& entry :
        std::filesystem::directory_iterator(std::string(FORETOKEN_SOURCE_DIR) + "/configs")) {

@@ -184,7 +184,7 @@ class Happy(unittest.TestCase):
         refused = [end for end in ends if "error" in end]
         self.assertGreater(len(refused), 0)
         self.assertEqual({"queue_full"}, {end["error"]["code"] for end in refused})
-        self.assertGreaterEqual(len(ends) - len(refused), 80)
+        self.assertGreaterEqual(len(ends) - len(refused), 75)  # of 80 places five are kept for others
 
     def test_metrics_of_all_services_are_one_text(self):
         text = self.client.ask(op="metrics")["metrics_text"]

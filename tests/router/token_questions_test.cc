@@ -12,6 +12,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr WorkerId kFirst{1}, kSecond{2}, kLoneTarget{3};
+constexpr FlowId kFlow = 11;
 constexpr RequestId kAskedId{0, 7}, kOwn{0, 99};
 
 class TokenQuestionsTest : public testing::Test {
@@ -39,8 +40,17 @@ class TokenQuestionsTest : public testing::Test {
     request.token_ids = {5, 6};
     return request;
   }
-  void submit(wire::ClientRequest request, RequestId own = kOwn) {
-    questions.submit({.socket = 2, .routing = "c"}, kAskedId, own, std::move(request), now, out);
+  void submit(wire::ClientRequest request, RequestId own = kOwn, FlowId flow = kFlow) {
+    questions.submit({.socket = 2, .routing = "c"}, flow, kAskedId, own, std::move(request), now, out);
+  }
+  // How many messages of a kind went to workers; all actions are forgotten.
+  template <class M>
+  int n_asked() {
+    int n = 0;
+    for (const Action& action : std::exchange(out, {}))
+      if (const auto* to = std::get_if<ToWorker>(&action))
+        n += std::holds_alternative<M>(to->message) ? 1 : 0;
+    return n;
   }
   // The one message to a worker, and to whom.
   template <class M>
@@ -116,10 +126,10 @@ TEST_F(TokenQuestionsTest, ALostQuestionGoesToAnotherAndEndsInTime) {
 
 TEST_F(TokenQuestionsTest, IsBoundedAndForgetsClientsThatAreGone) {
   join(kFirst, wire::Role::kTokenizer, "m");
-  for (std::uint64_t i = 0; i < 3; ++i) submit(tokenize(), {1, i});
+  for (std::uint64_t i = 0; i < 3; ++i) submit(tokenize(), {1, i}, i);
   EXPECT_EQ(2u, questions.size());
   EXPECT_EQ("queue_full", answered<wire::ClientError>()->code);
-  questions.client_gone({.socket = 2, .routing = "c"});
+  questions.client_gone({.socket = 2, .routing = "c"}, now, out);
   EXPECT_EQ(0u, questions.size());
 }
 
@@ -148,16 +158,119 @@ TEST_F(TokenQuestionsTest, AsksAgainLaterAndLater) {
 
 TEST_F(TokenQuestionsTest, HoldsSoManyBytesAndNoMore) {
   join(kFirst, wire::Role::kTokenizer, "m");
-  TokenQuestions few{pool, {.max_bytes = 9}};
+  TokenQuestions few{pool, {.max_bytes = 14}};
   const Peer client{.socket = 2, .routing = "c"};
-  few.submit(client, kAskedId, {1, 1}, tokenize(), now, out);
+  few.submit(client, kFlow, kAskedId, {1, 1}, tokenize(), now, out);
   EXPECT_FALSE(answered<wire::ClientError>().has_value());
-  few.submit(client, kAskedId, {1, 2}, tokenize(), now, out);
+  few.submit(client, kFlow, kAskedId, {1, 2}, tokenize(), now, out);
   EXPECT_EQ("queue_full", answered<wire::ClientError>()->code);
   few.on_message({1, 1}, wire::Encoded{.tokens = {5}}, now, out);
   // The first is over and holds nothing.
-  few.submit(client, kAskedId, {1, 3}, tokenize(), now, out);
+  few.submit(client, kFlow, kAskedId, {1, 3}, tokenize(), now, out);
   EXPECT_FALSE(answered<wire::ClientError>().has_value());
+}
+
+TEST_F(TokenQuestionsTest, OneClientHoldsAsMuchAsIsFreeAndAnotherFindsRoom) {
+  join(kFirst, wire::Role::kTokenizer, "m");
+  TokenQuestions many{pool, {.max_open = 8}};
+  const auto refused = [&](FlowId flow, std::uint64_t n) {
+    many.submit({.socket = 2, .routing = "c"}, flow, kAskedId, {flow, n}, tokenize(), now, out);
+    return answered<wire::ClientError>();
+  };
+  for (std::uint64_t n = 0; n < 4; ++n) EXPECT_FALSE(refused(1, n).has_value()) << n;
+  const auto error = refused(1, 4);
+  ASSERT_TRUE(error.has_value());
+  EXPECT_EQ("queue_full", error->code);
+  EXPECT_GT(error->retry_after_ms, 0u);
+  EXPECT_NE(std::string::npos, error->message.find("of this tenant or connection 4")) << error->message;
+  EXPECT_FALSE(refused(2, 0).has_value());
+}
+
+TEST_F(TokenQuestionsTest, AClientHasFewAtATokenizerAndClientsTakeTurns) {
+  join(kFirst, wire::Role::kTokenizer, "m");
+  TokenQuestions many{pool, {.max_asked = 2}};
+  const auto ask = [&](FlowId flow, std::uint64_t n) {
+    many.submit({.socket = 2, .routing = "c"}, flow, kAskedId, {flow, n}, tokenize(), now, out);
+  };
+  for (std::uint64_t n = 0; n < 6; ++n) ask(1, n);
+  EXPECT_EQ(2, n_asked<wire::Encode>());
+  ask(2, 0);
+  EXPECT_EQ(1, n_asked<wire::Encode>()) << "another does not wait behind them";
+  many.on_message({1, 0}, wire::Encoded{.tokens = {5}}, now, out);
+  EXPECT_EQ(1, n_asked<wire::Encode>()) << "the next of the first takes the place";
+  EXPECT_EQ(6u, many.size());
+}
+
+TEST_F(TokenQuestionsTest, ALargeQuestionGoesAloneAndNotNever) {
+  join(kFirst, wire::Role::kTokenizer, "m");
+  TokenQuestions many{pool, {.max_asked_bytes = 4}};
+  for (std::uint64_t n = 0; n < 3; ++n)
+    many.submit({.socket = 2, .routing = "c"}, 1, kAskedId, {1, n}, tokenize(), now, out);
+  EXPECT_EQ(1, n_asked<wire::Encode>());
+  many.on_message({1, 0}, wire::Encoded{.tokens = {5}}, now, out);
+  EXPECT_EQ(1, n_asked<wire::Encode>());
+}
+
+TEST_F(TokenQuestionsTest, OneThatIsInAQueueIsNotAskedAgainAndAgain) {
+  join(kFirst, wire::Role::kTokenizer, "m");
+  join(kSecond, wire::Role::kTokenizer, "m");
+  submit(tokenize());
+  EXPECT_EQ(1, n_asked<wire::Encode>());
+  questions.on_message(kOwn, wire::Opened{.n_waiting = 24}, now, out);
+  // Half a second for each two before it, and four seconds.
+  EXPECT_EQ(now + seconds(10), questions.tick(now, out));
+  questions.tick(now += milliseconds(9999), out);
+  EXPECT_EQ(0, n_asked<wire::Encode>());
+  questions.tick(now += milliseconds(1), out);
+  const auto again = asked<wire::Encode>();
+  ASSERT_TRUE(again.has_value());
+  EXPECT_EQ(kFirst, again->first) << "it has it: another would begin anew";
+  // It says nothing more: the other one, and the first is told.
+  questions.tick(now += seconds(4), out);
+  std::vector<WorkerId> told, asked_of;
+  for (const Action& action : std::exchange(out, {}))
+    if (const auto* to = std::get_if<ToWorker>(&action))
+      (std::holds_alternative<wire::StreamClose>(to->message) ? told : asked_of).push_back(to->worker);
+  EXPECT_EQ(std::vector<WorkerId>{kFirst}, told);
+  EXPECT_EQ(std::vector<WorkerId>{kSecond}, asked_of);
+}
+
+TEST_F(TokenQuestionsTest, AFullTokenizerIsAskedWhenItSaid) {
+  join(kFirst, wire::Role::kTokenizer, "m");
+  submit(tokenize());
+  out.clear();
+  for (int i = 0; i < 30; ++i) {  // longer than the patience with one that says nothing
+    questions.on_message(kOwn, wire::Busy{.retry_after_ms = 700}, now, out);
+    questions.tick(now += milliseconds(699), out);
+    EXPECT_EQ(0, n_asked<wire::Encode>());
+    questions.tick(now += milliseconds(1), out);
+    EXPECT_EQ(1, n_asked<wire::Encode>());
+  }
+  EXPECT_EQ(1u, questions.size());
+}
+
+TEST_F(TokenQuestionsTest, ATokenizerHearsThatNobodyWaitsAnyMore) {
+  join(kFirst, wire::Role::kTokenizer, "m");
+  submit(tokenize());
+  out.clear();
+  questions.client_gone({.socket = 2, .routing = "c"}, now, out);
+  EXPECT_EQ(1, n_asked<wire::StreamClose>());
+  auto hurried = tokenize();
+  hurried.timeout_ms = 50;
+  submit(std::move(hurried));
+  questions.on_message(kOwn, wire::Opened{}, now, out);
+  out.clear();
+  questions.tick(now += milliseconds(50), out);
+  int closes = 0;
+  std::string code;
+  for (const Action& action : std::exchange(out, {})) {
+    if (const auto* to = std::get_if<ToWorker>(&action))
+      closes += std::holds_alternative<wire::StreamClose>(to->message) ? 1 : 0;
+    if (const auto* to = std::get_if<ToClient>(&action))
+      if (const auto* error = std::get_if<wire::ClientError>(&to->answer)) code = error->code;
+  }
+  EXPECT_EQ(1, closes);
+  EXPECT_EQ("deadline_exceeded", code);
 }
 
 TEST_F(TokenQuestionsTest, OnlyWhoWasAskedAnswers) {
@@ -172,9 +285,9 @@ TEST_F(TokenQuestionsTest, OnlyWhoWasAskedAnswers) {
 TEST_F(TokenQuestionsTest, AQuestionThatCannotBeAskedEnds) {
   join(kFirst, wire::Role::kTokenizer, "m");
   submit(tokenize());
-  questions.give_up({1, 1}, {ErrorCode::kInternal, "another"}, out);
+  questions.give_up({1, 1}, {ErrorCode::kInternal, "another"}, now, out);
   EXPECT_EQ(1u, questions.size());
-  questions.give_up(kOwn, {ErrorCode::kInternal, "too large"}, out);
+  questions.give_up(kOwn, {ErrorCode::kInternal, "too large"}, now, out);
   EXPECT_EQ("internal", answered<wire::ClientError>()->code);
   EXPECT_EQ(0u, questions.size());
 }
@@ -211,7 +324,7 @@ TEST_F(TokenQuestionsTest, WithoutANameAndSeveralModelsItIsRefusedWithTheNames) 
   submit(tokenize("n"), {0, 100});
   EXPECT_TRUE(asked<wire::Encode>().has_value());
   TokenQuestions with_default{pool, {.default_model = "m"}};
-  with_default.submit({.socket = 2, .routing = "c"}, kAskedId, kOwn, tokenize(), now, out);
+  with_default.submit({.socket = 2, .routing = "c"}, kFlow, kAskedId, kOwn, tokenize(), now, out);
   EXPECT_TRUE(asked<wire::Encode>().has_value());
 }
 

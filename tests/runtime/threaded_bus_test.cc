@@ -157,6 +157,18 @@ TEST(ThreadedBus, SaysUntilWhenItHasHeard) {
   EXPECT_GE(first->arrived, quiet);
 }
 
+// Before the wait and during it: a wake-up is never missed.
+TEST(ThreadedBus, AWakeFromAnyThreadEndsAWait) {
+  const auto bus = make_bus();
+  const TimePoint begin = bus->now();
+  bus->wake();
+  bus->wait(begin + seconds(100), -1);
+  std::thread other([&] { bus->wake(); });
+  bus->wait(begin + seconds(100), -1);
+  other.join();
+  EXPECT_LT(bus->now(), begin + seconds(90));
+}
+
 TEST(ThreadedBus, WaitsForAnotherDescriptorToo) {
   const auto bus = make_bus();
   const int fd = ::eventfd(0, EFD_NONBLOCK);

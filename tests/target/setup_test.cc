@@ -69,7 +69,7 @@ TEST(DraftBoardOf, IsMadeWhereItIsPinned) {
   config.target.draft_link = "device_memory";
   const auto board = make_draft_board(config, *backend);
   ASSERT_NE(board, nullptr);
-  EXPECT_EQ(board->n_entries(), 12) << "four for each place";
+  EXPECT_EQ(board->n_entries(), 16) << "four for each of three places and the one kept";
 }
 
 TEST(DraftBoardOf, ItsCardIsWhatDraftsAreOffered) {

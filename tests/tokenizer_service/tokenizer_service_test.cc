@@ -4,6 +4,8 @@
 
 #include <gmock/gmock.h>
 
+#include <condition_variable>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -122,6 +124,179 @@ TEST_F(TokenizerServiceTest, APromptThatIsNotTextIsRefusedByName) {
 
 TEST_F(TokenizerServiceTest, TokenIdsPassAsTheyAre) {
   EXPECT_THAT(ask<wire::Encoded>(wire::Encode{.kind = wire::PromptKind::kTokens, .tokens = {5, 6, 7}}).tokens, ElementsAre(5, 6, 7));
+}
+
+// ---- decoding before encoding, each prompt once
+
+class EncodingTurns : public TokenizerServiceTest {
+ protected:
+  static std::string words(std::size_t bytes) {
+    std::string text;
+    while (text.size() < bytes) text += "the thing in there ";
+    return text;
+  }
+  // Arrives, without a turn.
+  void arrive(const wire::Message& message, RequestId id) {
+    wire::Speaker them(WorkerId{1}, Incarnation{1});
+    service->on_message({.peer = {.socket = 1, .routing = {}}, .frames = wire::encode(them, id, message)});
+  }
+  // Ids of the answers of a kind, in order; what was sent is forgotten.
+  template <class M>
+  std::vector<std::uint64_t> answered() {
+    std::vector<std::uint64_t> ids;
+    for (const auto& [id, message] : std::exchange(bus.sent, {}))
+      if (std::holds_alternative<M>(message)) ids.push_back(id.low);
+    return ids;
+  }
+  TimePoint turn() { return service->on_turn(bus.clock.now()); }
+  double metric(const std::string& name) {
+    hear(wire::MetricsRequest{}, {9, 9});
+    const std::string text = answer<wire::MetricsReply>({9, 9}).text;
+    const auto at = text.find("\nforetoken_" + name);
+    return at == std::string::npos ? -1 : std::stod(text.substr(text.find(' ', at)));
+  }
+};
+
+TEST_F(EncodingTurns, TextOfRunningAnswersGoesBeforePrompts) {
+  hear(wire::StreamOpen{}, {1, 1});
+  bus.sent.clear();
+  for (std::uint64_t i = 10; i < 20; ++i) arrive(wire::Encode{.text = words(100'000)}, {1, i});
+  arrive(wire::Decode{.ids = ids_of("hello"), .final = true}, {1, 1});
+  EXPECT_THAT(answered<wire::Text>(), ElementsAre(1)) << "before any turn of a prompt";
+  turn();
+  EXPECT_EQ(1u, answered<wire::Encoded>().size()) << "one long prompt a turn";
+}
+
+TEST_F(EncodingTurns, ATurnEncodesSoMuchAndWantsAnother) {
+  for (std::uint64_t i = 0; i < 10; ++i) arrive(wire::Encode{.text = words(4000)}, {1, i});
+  EXPECT_EQ(bus.clock.now(), turn());
+  EXPECT_EQ(5u, answered<wire::Encoded>().size()) << "20,000 bytes";
+  turn();
+  EXPECT_EQ(5u, answered<wire::Encoded>().size());
+  EXPECT_LT(bus.clock.now(), turn());
+}
+
+TEST_F(EncodingTurns, WhatMustWaitIsToldSo) {
+  for (std::uint64_t i = 0; i < 3; ++i) arrive(wire::Encode{.text = words(20'000)}, {1, i});
+  turn();
+  EXPECT_EQ(2u, answered<wire::Opened>().size());
+  turn();
+  EXPECT_THAT(answered<wire::Opened>(), IsEmpty()) << "once";
+}
+
+TEST_F(EncodingTurns, APromptAskedForTwiceIsEncodedOnce) {
+  const wire::Encode long_one{.text = words(20'000)};
+  arrive(long_one, {1, 1});
+  arrive(long_one, {1, 1});
+  turn();
+  turn();
+  EXPECT_THAT(answered<wire::Encoded>(), ElementsAre(1));
+  arrive(long_one, {1, 1});  // its answer may have got lost
+  turn();
+  EXPECT_THAT(answered<wire::Encoded>(), ElementsAre(1));
+  EXPECT_EQ(1, metric("tokenizer_prompts "));
+  EXPECT_EQ(2, metric("tokenizer_prompts_repeated "));
+}
+
+TEST_F(EncodingTurns, AnotherPromptUnderAnIdIsAnotherPrompt) {
+  arrive(wire::Encode{.text = words(20'000)}, {1, 1});
+  arrive(wire::Encode{.text = "hello"}, {1, 1});
+  turn();
+  turn();
+  EXPECT_EQ(answer<wire::Encoded>({1, 1}).tokens, ids_of("hello", AddSpecialTokens::kYes));
+  EXPECT_EQ(ask<wire::Encoded>(wire::Encode{.text = "other"}, {1, 1}).tokens, ids_of("other", AddSpecialTokens::kYes));
+  EXPECT_EQ(2, metric("tokenizer_prompts "));
+}
+
+TEST_F(EncodingTurns, WhatNobodyWantsAnyMoreIsNotEncoded) {
+  for (std::uint64_t i = 1; i <= 3; ++i) arrive(wire::Encode{.text = words(20'000), .flow = i}, {1, i});
+  arrive(wire::StreamClose{}, {1, 1});
+  turn();
+  turn();
+  EXPECT_THAT(answered<wire::Encoded>(), ElementsAre(2, 3));
+  EXPECT_EQ(1, metric("tokenizer_prompts_unwanted "));
+}
+
+TEST_F(EncodingTurns, FlowsTakeTurnsAndTheSmallGoFirst) {
+  for (std::uint64_t i = 0; i < 6; ++i) arrive(wire::Encode{.text = words(40'000), .flow = 1}, {1, i});
+  arrive(wire::Encode{.text = words(20'000), .flow = 2}, {1, 100});
+  arrive(wire::Encode{.text = "hello", .flow = 1}, {1, 200});
+  std::vector<std::uint64_t> order;
+  for (int i = 0; i < 3; ++i) {
+    turn();
+    for (const std::uint64_t id : answered<wire::Encoded>()) order.push_back(id);
+  }
+  EXPECT_THAT(order, ElementsAre(200, 100, 0, 1)) << "a short one waits for no long one";
+}
+
+TEST_F(EncodingTurns, AFullQueueSaysWhenToAskAgain) {
+  TokenizerServiceOptions options;
+  options.encode_queue = {.max_questions = 4, .max_bytes = 1'000'000};
+  make(options, {});
+  for (std::uint64_t i = 0; i < 3; ++i) arrive(wire::Encode{.text = words(20'000), .flow = 1}, {1, i});
+  const auto busy = answer<wire::Busy>({1, 2});
+  EXPECT_EQ(busy.code, ErrorCode::kQueueFull);
+  EXPECT_GT(busy.retry_after_ms, 0u);
+  EXPECT_THAT(busy.message, HasSubstr("of this tenant or connection 2"));
+  arrive(wire::Encode{.text = words(20'000), .flow = 2}, {1, 50});
+  EXPECT_THAT(answered<wire::Busy>(), IsEmpty()) << "another finds room";
+}
+
+// The service's own thread: what it answers is what a turn would, and the bus is woken for it.
+class WokenBus final : public Bus {
+ public:
+  TimePoint now() const override { return TimePoint{} + seconds(100); }
+  SocketId bind(const std::string&, Door) override { return 1; }
+  SocketId connect(const std::string&) override { return 1; }
+  void close(SocketId) override {}
+  std::string endpoint(SocketId) const override { return {}; }
+  SendResult send(const Peer&, Frames frames) override {
+    sent.push_back(std::move(wire::decode(frames)->message));
+    return SendResult::kSent;
+  }
+  std::optional<Delivery> receive(TimePoint) override { return std::nullopt; }
+  void wake() override {
+    const std::lock_guard lock(mutex);
+    ++n_woken;
+    woken.notify_all();
+  }
+  bool wait_until_woken(int times) {
+    std::unique_lock lock(mutex);
+    return woken.wait_for(lock, seconds(60), [&] { return n_woken >= times; });
+  }
+  std::mutex mutex;
+  std::condition_variable woken;
+  int n_woken = 0;
+  std::vector<wire::Message> sent;
+};
+
+TEST_F(EncodingTurns, TheThreadAnswersAsATurnWould) {
+  WokenBus woken;
+  TokenizerServiceOptions options;
+  options.long_encodings = LongEncodings::kOnThread;
+  TokenizerService threaded(options, wire::Hello{.role = wire::Role::kTokenizer}, demo_tokenizer(), {}, speaker, metrics);
+  threaded.start(woken);
+  wire::Speaker them(WorkerId{1}, Incarnation{1});
+  const auto hear_it = [&](const wire::Message& message, RequestId id) {
+    threaded.on_message({.peer = {.socket = 1, .routing = {}}, .frames = wire::encode(them, id, message)});
+  };
+  hear_it(wire::HelloReply{.accepted = true}, {});
+  const std::string text = words(200'000);
+  for (std::uint64_t i = 0; i < 4; ++i) hear_it(wire::Encode{.text = text, .add_special_tokens = false}, {1, i});
+  hear_it(wire::StreamClose{}, {1, 3});
+  int n_encoded = 0;
+  for (int n = 1; n <= 3; ++n) {
+    threaded.on_turn(woken.now());
+    hear_it(wire::Encode{.text = text, .add_special_tokens = false}, {1, static_cast<std::uint64_t>(n) - 1});  // again
+    ASSERT_TRUE(woken.wait_until_woken(n));
+  }
+  threaded.on_turn(woken.now());
+  for (const wire::Message& message : woken.sent)
+    if (const auto* encoded = std::get_if<wire::Encoded>(&message)) {
+      ++n_encoded;
+      EXPECT_EQ(encoded->tokens, ids_of(text));
+    }
+  EXPECT_EQ(3, n_encoded);
 }
 
 TEST_F(TokenizerServiceTest, MoreTokensThanAMessageHoldsAreTooLongAContext) {

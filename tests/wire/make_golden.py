@@ -38,7 +38,7 @@ MESSAGES = {
     "DraftLost": (8, "u64 u64 text"),
     "MetricsRequest": (9, "u64"),
     "MetricsReply": (10, "text"),
-    "Encode": (32, "enum3 text ids bool bool texts text"),
+    "Encode": (32, "enum3 text ids bool bool texts text u64"),
     "Encoded": (33, "ids idlists ids"),
     "Open": (34, "ids u32 SamplingParams ids enum5 i32 bool ids u64 u8 u64"),
     "Opened": (35, "u32"),

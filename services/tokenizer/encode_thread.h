@@ -1,0 +1,41 @@
+// One encoding at a time on a thread of its own, so that decoding goes on beside it. The thread owns no
+// state of the service: a question goes in, an answer comes out. Everything but the work itself is
+// called from the work thread.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "common/wire/messages.h"
+#include "services/tokenizer/encoder.h"
+
+namespace foretoken {
+
+class EncodeThread {
+ public:
+  // `finished` is called on the thread after each answer. The encoder must outlive this.
+  EncodeThread(const Encoder& encoder, std::function<void()> finished);
+  ~EncodeThread();  // waits for the encoding that runs
+
+  // Nothing may be running or unclaimed.
+  void start(wire::Encode question);
+  // The answer, once, when it is there.
+  std::optional<Result<wire::Encoded>> take();
+
+ private:
+  void run();
+
+  const Encoder& encoder_;
+  std::function<void()> finished_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool stop_ = false;
+  std::optional<wire::Encode> question_;
+  std::optional<Result<wire::Encoded>> answer_;
+  std::thread thread_;
+};
+
+}  // namespace foretoken

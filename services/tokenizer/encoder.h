@@ -1,0 +1,42 @@
+// What a tokenizer service does to a prompt: chat template, then ids; bad words and prediction beside
+// it. A function of its argument alone, safe to call from any thread.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/tokenizer/tokenizer.h"
+#include "common/wire/messages.h"
+
+namespace foretoken {
+
+// Messages (JSON array), whether to open the assistant's turn, extra variables (JSON object or
+// empty) -> the prompt's text. Called from two threads.
+using ChatRenderer = std::function<Result<std::string>(
+    const std::string& messages, bool add_generation_prompt, const std::string& variables)>;
+
+class Encoder {
+ public:
+  Encoder(const Tokenizer& tokenizer, ChatRenderer render)
+      : tokenizer_(tokenizer), render_(std::move(render)) {}
+
+  Result<wire::Encoded> operator()(const wire::Encode& encode) const;
+  // Bytes to be encoded: what the work grows with.
+  static std::size_t size_of(const wire::Encode& encode);
+  // Code points in prompts so far that our Unicode tables do not know.
+  std::uint64_t n_unassigned() const { return n_unassigned_; }
+
+ private:
+  Result<std::vector<TokenId>> prompt_of(const wire::Encode& encode) const;
+
+  const Tokenizer& tokenizer_;
+  ChatRenderer render_;
+  mutable std::atomic<std::uint64_t> n_unassigned_{0};
+};
+
+}  // namespace foretoken

@@ -1,0 +1,67 @@
+"""One client beside others: prompts are encoded once each however long they wait, and a request of another tenant goes before
+the many that one tenant has waiting. Counts and orders, no times."""
+import unittest
+
+from harness import Client, System, plain_answers, request, text_of
+
+LONG = ("the thing in there, when snow falls on 1,204 roofs of the village; " * 16_000)[:1_000_000]
+
+
+class Fairness(unittest.TestCase):
+    def setUp(self):
+        self.system = System(settings=["limits.max_running=4"]).__enter__()
+        self.addCleanup(self.system.__exit__, None, None, None)
+        self.system.start("router", "tokenizer", "draft", "target")
+        self.system.wait_ready()
+        self.client, self.other = Client(self.system), Client(self.system)
+        self.addCleanup(self.client.close)
+        self.addCleanup(self.other.close)
+
+    def metric(self, name):
+        text = self.client.ask(op="metrics")["metrics_text"]
+        return sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith(f"foretoken_{name}{{"))
+
+    def test_long_prompts_are_encoded_once_each_and_streams_go_on(self):
+        alone = text_of(self.client.wait(self.client.send(request(1, stream=True))))
+        before = self.metric("tokenizer_prompts")
+        asked = [self.other.send({"op": "tokenize", "prompt": f"{i} " + LONG[:999_000]}) for i in range(12)]
+        n_streams = 0
+        while any(not self.other.inbox[one] for one in asked):
+            self.assertEqual(alone, text_of(self.client.wait(self.client.send(request(1, stream=True)))))
+            n_streams += 1
+            for _ in self.other.pump(0.001):
+                pass
+        for one in asked:
+            reply = self.other.wait(one)[-1]
+            self.assertEqual(reply["n_tokens"], len(reply["token_ids"]))
+            self.assertGreater(reply["n_tokens"], 100_000)
+        self.assertEqual(len(asked) + n_streams, self.metric("tokenizer_prompts") - before)
+
+    def test_what_nobody_waits_for_is_not_encoded(self):
+        before = self.metric("tokenizer_prompts_unwanted")
+        gone = Client(self.system)
+        for i in range(8):
+            gone.send({"op": "tokenize", "prompt": f"{i} " + LONG[:999_000], "timeout_ms": 1})
+        for i in range(8):
+            self.assertEqual("deadline_exceeded", gone.wait(list(gone.inbox)[0])[-1]["error"]["code"])
+        gone.close()
+        self.client.ask(op="tokenize", prompt="short")
+        self.assertGreater(self.metric("tokenizer_prompts_unwanted"), before)
+
+    def test_another_tenant_goes_before_the_many_that_wait(self):
+        truth = plain_answers(self.client, 3, max_tokens=32)
+        many = [self.other.send(request(i, max_tokens=32, tenant="many")) for i in range(60)]
+        few = [self.client.send(request(i, max_tokens=32, tenant="few")) for i in range(3)]
+        answered = 0  # of the many, when the last of the few was
+        for plain, one in zip(truth, few):
+            self.assertEqual(plain["token_ids"], self.client.wait(one)[-1]["token_ids"])
+        for _ in self.other.pump(0.001):
+            pass
+        answered = sum(1 for one in many if self.other.inbox[one])
+        self.assertLess(answered, 40, "those that came after 60 were served before most of them")
+        for one in many:
+            self.assertEqual("length", self.other.wait(one)[-1]["finish_reason"])
+
+
+if __name__ == "__main__":
+    unittest.main()
