@@ -74,6 +74,7 @@ struct LimitsSection {
   std::uint32_t request_timeout_s = 600;
   std::uint32_t max_batch_rows = 512;
   std::uint32_t prefill_chunk = 256;
+  std::uint32_t max_step_ms = 250;
   std::string policy = "max_utilization";
   std::uint32_t drain_s = 30;
   std::uint32_t stuck_s = 30;
@@ -91,6 +92,9 @@ struct LimitsSection {
       "most token rows in one pass of the target");
     v("prefill_chunk", s.prefill_chunk, in_range(1, 65536),
       "most prompt tokens in one pass");
+    v("max_step_ms", s.max_step_ms, in_range(0, 60'000),
+      "prompts are cut so that a pass beside running answers takes no longer, or twice the time of one "
+      "without prompts if that is more; with no answer under way twice as long; 0 = no bound");
     v("policy", s.policy, one_of({"max_utilization", "guaranteed_no_evict"}),
       "admit while blocks last and preempt, or admit only what can finish");
     v("drain_s", s.drain_s, in_range(0, 3600),

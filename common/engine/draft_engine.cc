@@ -17,6 +17,8 @@ namespace {
 constexpr std::uint32_t kIdleCatchUp = 32;
 // More than this many tokens behind is a prompt, and goes through in chunks.
 constexpr std::uint32_t kFewBehind = 64;
+// Passes are not cut shorter than this for the sake of chains.
+constexpr Duration kShortestPass = std::chrono::milliseconds(1);
 
 std::uint8_t confidence_byte(float logprob) {
   const float p = std::exp(logprob);
@@ -29,7 +31,8 @@ DraftEngine::DraftEngine(Model& model, Backend& backend, const DraftEngineOption
     : options_(options),
       eos_ids_(model.config().eos_token_ids),
       kv_(options.kv),
-      step_(model, backend, kv_, options.n_valid_ids) {
+      step_(model, backend, kv_, options.n_valid_ids),
+      prefill_(equal_attention_context(model.config())) {
   const auto model_limit = static_cast<Position>(model.config().max_model_len);
   max_len_ =
       options.max_model_len == 0 ? model_limit : std::min(options.max_model_len, model_limit);
@@ -136,6 +139,50 @@ std::uint32_t DraftEngine::n_chainable() const {
   return n_blocks <= kv_.free_blocks() ? n_steps - 1 : 0;
 }
 
+// How long the pass may take for the sake of prompts. A chain takes several passes and its target
+// waits for it, so beside chains prompts get half of the time; else no more than max_step, as the next
+// record may come any moment; and twice that if there is no other sequence. Where a pass of one row takes
+// half of that, twice such a pass.
+void DraftEngine::plan_prompts() {
+  planned_ = {};
+  prompt_work_ = attention_rows_ = 0;
+  if (options_.max_step <= Duration::zero()) return;
+  const auto n_chains = static_cast<std::uint32_t>(
+      std::count_if(order_.begin(), order_.end(), [&](const Attachment* attachment) {
+        return can_grow(*attachment) && n_pending(*attachment) <= kLeastPrefillRows;
+      }));
+  const std::chrono::duration<double> plain(cost_.seconds(std::max(1u, n_chains)));
+  planned_ = std::max<Duration>(2 * std::chrono::duration_cast<Duration>(plain), kShortestPass);
+  if (n_chains == 0)
+    planned_ = std::max(planned_, options_.max_step * (attachments_.size() > 1 ? 1 : 2));
+  most_work_ = prefill_.rates().work_within(planned_);
+}
+
+// Of n rows those that this pass has time for. A few are always taken, and the first of several
+// sequences gets a few more in any case.
+std::uint32_t DraftEngine::rows_in_time(const Attachment& attachment, std::uint32_t n_rows) const {
+  const bool is_chain = step_.plan().n_ahead > 0;
+  if (planned_ == Duration::zero() || n_rows <= kLeastPrefillRows || is_chain) return n_rows;
+  const auto least = prompt_work_ == 0 ? static_cast<std::uint32_t>(kLeastPrefillRows) : 0u;
+  const std::uint32_t in_time = prefill_.rates().rows_within(most_work_ - prompt_work_,
+                                                             kv_.length(attachment.cache_name));
+  return std::min(n_rows, std::max(least, in_time));
+}
+
+void DraftEngine::note_prompt_work(const Attachment& attachment, std::uint32_t n_rows) {
+  if (n_rows < kLeastPrefillRows) return;
+  const double work = prefill_.rates().work(kv_.length(attachment.cache_name), n_rows);
+  prompt_work_ += work;
+  attention_rows_ += work - n_rows;
+}
+
+void DraftEngine::record_step_time(Duration took) {
+  if (output_.n_rows == 0) return;
+  prefill_.observe(prompt_work_, most_work_, planned_, took);
+  cost_.observe(output_.n_rows / output_.n_steps + static_cast<std::uint32_t>(attention_rows_),
+                took / output_.n_steps);
+}
+
 // Whoever has waited longest goes first, so that nobody starves however small a pass is.
 void DraftEngine::fill_step(TimePoint now) {
   in_step_.clear();
@@ -145,6 +192,7 @@ void DraftEngine::fill_step(TimePoint now) {
   step_.begin(n_chainable());
   std::sort(order_.begin(), order_.end(),
             [](const Attachment* a, const Attachment* b) { return a->turn < b->turn; });
+  plan_prompts();
   auto rows_left = static_cast<std::uint32_t>(options_.max_batch_rows);
   auto chunk_left = static_cast<std::uint32_t>(options_.prefill_chunk);
   for (Attachment* attachment : order_) {
@@ -159,8 +207,8 @@ void DraftEngine::fill_step(TimePoint now) {
     // The last token is fed only with a choice to be made: its row gives the next guess.
     const std::uint32_t n_missing = n_pending(*attachment) - (can_grow(*attachment) ? 0 : 1);
     const bool is_prompt = n_missing > kFewBehind;
-    const std::uint32_t n_rows =
-        std::min({n_missing, rows_left, is_prompt ? chunk_left : rows_left});
+    const std::uint32_t n_rows = rows_in_time(
+        *attachment, std::min({n_missing, rows_left, is_prompt ? chunk_left : rows_left}));
     if (n_rows == 0) continue;
     bool added = add_slice(*attachment, n_rows);
     while (!added && take_blocks_from_another(*attachment, now))
@@ -170,10 +218,12 @@ void DraftEngine::fill_step(TimePoint now) {
       continue;
     }
     attachment->turn = ++n_turns_;
+    note_prompt_work(*attachment, n_rows);
     in_step_.push_back(attachment);
     rows_left -= n_rows;
     if (is_prompt) chunk_left -= n_rows;
   }
+  if (rows_left == 0 || chunk_left == 0) most_work_ = prompt_work_;  // rows were the limit
 }
 
 bool DraftEngine::add_slice(Attachment& attachment, std::uint32_t n_rows) {

@@ -24,7 +24,9 @@
 #include "common/engine/engine_options.h"
 #include "common/engine/step.h"
 #include "common/kv/kv_cache.h"
+#include "common/spec/prefill_cost.h"
 #include "common/spec/row_rules.h"
+#include "common/spec/step_cost.h"
 
 namespace foretoken {
 
@@ -166,6 +168,9 @@ class DraftEngine {
   // are behind; or several steps at once on the device, until the first attachment has what it
   // wants. Also frees attachments whose lease has run out. Valid until the next call.
   const DraftOutput& step(TimePoint now);
+  // What the step before took, measured by the caller, if it ran anything and waited for no verdict:
+  // later prompts are cut by it.
+  void record_step_time(Duration took);
 
   DraftSnapshot snapshot() const;
   // Where the model is spread over ranks: between steps, whether all are still there (FatalError if
@@ -193,6 +198,9 @@ class DraftEngine {
   std::uint32_t n_wanted(const Attachment& attachment) const;
   std::uint32_t n_chainable() const;
   void fill_step(TimePoint now);
+  void plan_prompts();
+  std::uint32_t rows_in_time(const Attachment& attachment, std::uint32_t n_rows) const;
+  void note_prompt_work(const Attachment& attachment, std::uint32_t n_rows);
   bool has_answer() const;
   std::shared_ptr<BoardView> fill_early_step();
   void add_early_slice(Attachment& attachment);
@@ -220,6 +228,14 @@ class DraftEngine {
   std::vector<Attachment*> in_step_;  // beside the step's slices
   std::vector<Attachment*> order_;
   std::vector<TokenId> fed_;  // of an early slice
+
+  // What passes cost, and how much prompt the one under way may have.
+  StepCost cost_;
+  PrefillCost prefill_;
+  Duration planned_{};  // 0: no bound
+  double most_work_ = 0;
+  double prompt_work_ = 0;
+  double attention_rows_ = 0;  // that the prompts' attention is worth
   DraftOutput output_;
   DraftSnapshot totals_;
 };

@@ -18,6 +18,7 @@ struct TargetEngineOptions {
   std::int32_t max_waiting = 256;
   std::int32_t max_batch_rows = 512;  // rows of one pass
   std::int32_t prefill_chunk = 256;   // of which prompt rows
+  Duration max_step{};                // with prompts beside answers, see pass_time(); 0: no bound
   AdmissionPolicy policy = AdmissionPolicy::kMaxUtilization;
   Position max_model_len =
       0;  // prompt and answer; 0 = the model's. One such sequence must fit the cache
@@ -38,6 +39,7 @@ struct DraftEngineOptions {
   std::int32_t max_sequences = 64;  // attachments held
   std::int32_t max_batch_rows = 512;
   std::int32_t prefill_chunk = 256;
+  Duration max_step{};           // of a pass with a prompt; 0: no bound
   Position max_model_len = 0;    // 0 = the model's; beyond it the draft falls silent
   std::int32_t n_valid_ids = 0;  // as above
   std::uint32_t max_ahead = 32;  // longest chain beyond what is committed

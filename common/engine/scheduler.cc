@@ -16,12 +16,14 @@ std::int32_t blocks_for(std::uint32_t n_tokens, std::int32_t block_tokens) {
 class Planner {
  public:
   Planner(const SchedulerLimits& limits,
+          const PassCosts& costs,
           std::span<const SequenceView> running,
           std::span<const SequenceView> waiting,
           std::int32_t n_free,
           TimePoint now,
           Schedule& into)
       : limits_(limits),
+        costs_(costs),
         running_(running),
         waiting_(waiting),
         free_(n_free),
@@ -30,17 +32,23 @@ class Planner {
     plan_.rows.clear();
     plan_.preempted.clear();
     plan_.expired.clear();
+    plan_.planned = {};
+    plan_.most_work = plan_.prompt_work = 0;
     rows_left_ = limits.max_rows;
-    chunk_left_ = limits.prefill_chunk;
     n_kept_ = running.size();
   }
 
   void run() {
     note_expired();
     for (const auto& view : running_) promised_ += unfilled(view);
+    set_budget();
+    share_chunk();
     plan_running();
     if (plan_.preempted.empty()) admit();
+    use_what_was_left();
     grant_proposals();
+    if (plan_.planned > Duration::zero())
+      plan_.most_work = chunk_left_ > 0 ? work_budget_ : plan_.prompt_work;
     plan_.n_rows = limits_.max_rows - rows_left_;
   }
 
@@ -61,28 +69,68 @@ class Planner {
       if (expired(view)) plan_.expired.push_back(view.index);
   }
 
+  static std::uint32_t pending(const SequenceView& view) { return view.n_tokens - view.n_cached; }
+  bool decodes(const SequenceView& view) const { return !expired(view) && pending(view) == 1; }
+  bool is_prompt(const SequenceView& view) const { return !expired(view) && pending(view) > 1; }
+
   // Every running sequence that decodes gets its row before any prompt does, so prompts share what
   // is left.
-  void plan_running() {
-    std::int32_t decoding_ahead = 0;
+  void set_budget() {
+    n_decoding_ = static_cast<std::int32_t>(std::count_if(
+        running_.begin(), running_.end(), [&](const auto& view) { return decodes(view); }));
+    chunk_left_ = std::min(limits_.prefill_chunk, limits_.max_rows - n_decoding_);
+    if (limits_.max_step <= Duration::zero()) return;
+    plan_.planned = pass_time(limits_.max_step, costs_.plain, n_decoding_ > 0);
+    work_budget_ = costs_.prefill.work_within(plan_.planned);
+  }
+
+  // A row each in turn, until rows, time or prompts are used up.
+  void share_chunk() {
     for (const auto& view : running_)
-      if (!expired(view) && view.n_tokens - view.n_cached == 1) ++decoding_ahead;
+      if (is_prompt(view)) sharers_.push_back({&view});
+    std::int32_t n_places = limits_.max_running - static_cast<std::int32_t>(running_.size());
+    for (const auto& view : waiting_)
+      if (!expired(view) && n_places-- > 0) sharers_.push_back({&view});
+    std::int32_t n_given = 0;
+    double work = 0;
+    for (bool gave = true; gave;) {
+      gave = false;
+      for (Sharer& sharer : sharers_) {
+        if (n_given >= chunk_left_ || sharer.n_rows >= pending(*sharer.view)) continue;
+        const double more = costs_.prefill.row_work(sharer.view->n_cached + sharer.n_rows);
+        if (!has_time(work + more, n_given)) continue;
+        work += more;
+        ++n_given;
+        ++sharer.n_rows;
+        gave = true;
+      }
+    }
+  }
+
+  // Whether a row that brings the work of all prompts to so much is one of those every pass has, or
+  // in time.
+  bool has_time(double work, std::int32_t n_before) const {
+    return plan_.planned == Duration::zero() || n_before < kLeastPrefillRows ||
+           work <= work_budget_;
+  }
+
+  // To be asked in the order of sharers_: running, then waiting ones. 0: it has none.
+  std::int32_t take_share(const SequenceView& view) {
+    if (next_sharer_ == sharers_.size() || sharers_[next_sharer_].view != &view) return 0;
+    return static_cast<std::int32_t>(sharers_[next_sharer_++].n_rows);
+  }
+
+  void plan_running() {
     for (std::size_t i = 0; i < n_kept_; ++i) {
       const SequenceView& view = running_[i];
       if (expired(view)) continue;
-      const std::uint32_t pending = view.n_tokens - view.n_cached;
-      if (pending == 1) --decoding_ahead;
-      const std::int32_t wanted = pending == 1
-                                      ? 1
-                                      : std::min({static_cast<std::int32_t>(pending), chunk_left_,
-                                                  rows_left_ - decoding_ahead});
+      const std::int32_t wanted = decodes(view) ? 1 : take_share(view);
       if (wanted <= 0) continue;
       const std::int32_t n_known = make_room(i, wanted);
       if (n_known == 0) {  // it is the youngest of those that remain, and nothing fits
         if (i > 0) preempt_down_to(i);
         return;
       }
-      if (pending > 1) chunk_left_ -= n_known;
       take(view, n_known, false);
     }
   }
@@ -121,8 +169,15 @@ class Planner {
     rows_left_ -= n_known;
     free_ -= more;
     promised_ -= more - (view.copies_tail ? 1 : 0);
+    if (admitted || is_prompt(view)) note_prompt(view, 0, n);
     plan_.rows.push_back({view.index, n, 0, admitted, view.n_cached + n == view.n_tokens});
     taken_.push_back(&view);
+  }
+
+  void note_prompt(const SequenceView& view, std::uint32_t n_before, std::uint32_t n_more) {
+    chunk_left_ -= static_cast<std::int32_t>(n_more);
+    n_prompt_rows_ += static_cast<std::int32_t>(n_more);
+    plan_.prompt_work += costs_.prefill.work(view.n_cached + n_before, n_more);
   }
 
   // Strictly in turn: one that does not fit is not overtaken by smaller ones, or it might wait for
@@ -136,8 +191,7 @@ class Planner {
     }
     for (const auto& view : waiting_) {
       if (expired(view)) continue;
-      const std::int32_t n = std::min(
-          {static_cast<std::int32_t>(view.n_tokens - view.n_cached), chunk_left_, rows_left_});
+      const std::int32_t n = take_share(view);
       if (n_running >= limits_.max_running || n <= 0) return;
       const std::int32_t worst = blocks_for(view.n_longest, limits_.block_tokens);
       if (limits_.policy == AdmissionPolicy::kGuaranteedNoEvict) {
@@ -150,11 +204,32 @@ class Planner {
       }
       const std::int32_t fits = rows_that_fit(view, n);
       if (fits == 0) return;
-      chunk_left_ -= fits;
       ++n_running;
       longest += worst;
       promised_ += unfilled(view);
       take(view, fits, true);
+    }
+  }
+
+  // Parts of those that found no place or no blocks go to the others, in turn.
+  void use_what_was_left() {
+    for (std::size_t i = 0; i < plan_.rows.size(); ++i) {
+      const SequenceView& view = *taken_[i];
+      ScheduledRows& rows = plan_.rows[i];
+      if (!rows.admitted && !is_prompt(view)) continue;
+      while (rows.n_known < pending(view) && chunk_left_ > 0 &&
+             has_time(plan_.prompt_work + costs_.prefill.row_work(view.n_cached + rows.n_known),
+                      n_prompt_rows_)) {
+        const std::int32_t more = blocks_wanted(view, rows.n_known + 1, limits_.block_tokens) -
+                                  blocks_wanted(view, rows.n_known, limits_.block_tokens);
+        if (more > free_) break;
+        free_ -= more;
+        promised_ -= more;
+        --rows_left_;
+        note_prompt(view, rows.n_known, 1);
+        ++rows.n_known;
+        rows.samples = rows.n_known == pending(view);
+      }
     }
   }
 
@@ -180,14 +255,25 @@ class Planner {
     }
   }
 
+  struct Sharer {
+    const SequenceView* view;
+    std::uint32_t n_rows = 0;
+  };
+
   const SchedulerLimits& limits_;
+  const PassCosts& costs_;
   std::span<const SequenceView> running_;
   std::span<const SequenceView> waiting_;
   std::int32_t free_;
   TimePoint now_;
   Schedule& plan_;
   std::int32_t rows_left_ = 0;
-  std::int32_t chunk_left_ = 0;
+  std::int32_t n_decoding_ = 0;
+  std::int32_t chunk_left_ = 0;  // prompt rows
+  std::int32_t n_prompt_rows_ = 0;
+  double work_budget_ = 0;  // of prompts, where time is bounded
+  std::vector<Sharer> sharers_;  // prompts, in order of service
+  std::size_t next_sharer_ = 0;
   std::int32_t promised_ = 0;  // blocks that prompts of running sequences will need in later chunks
   std::size_t n_kept_ = 0;     // running sequences from here on are preempted
   std::vector<const SequenceView*> taken_;  // beside plan_.rows
@@ -203,7 +289,12 @@ std::int32_t blocks_wanted(const SequenceView& view,
   return std::max(0, blocks_for(view.n_cached + n_more, block_tokens) - view.n_blocks) + copied;
 }
 
+Duration pass_time(Duration max_step, Duration plain, bool anyone_decodes) {
+  return (anyone_decodes ? 1 : 2) * std::max(max_step, 2 * plain);
+}
+
 void make_schedule(const SchedulerLimits& limits,
+                   const PassCosts& costs,
                    std::span<const SequenceView> running,
                    std::span<const SequenceView> waiting,
                    std::int32_t n_free,
@@ -211,7 +302,7 @@ void make_schedule(const SchedulerLimits& limits,
                    Schedule& into) {
   FORETOKEN_CHECK(limits.max_running <= limits.max_rows && limits.prefill_chunk > 0 &&
                   limits.block_tokens > 0);
-  Planner(limits, running, waiting, n_free, now, into).run();
+  Planner(limits, costs, running, waiting, n_free, now, into).run();
 }
 
 }  // namespace foretoken

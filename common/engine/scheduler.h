@@ -8,7 +8,8 @@
 //   1. every running sequence that decodes: one row each, preempting the youngest where blocks run
 //   out;
 //   2. prompts of running sequences, then of admitted ones: chunks, together at most
-//   `prefill_chunk` rows;
+//   `prefill_chunk` rows and what the pass has time for, in equal parts, so that a short prompt
+//   does not wait for a long one;
 //   3. proposed tokens, into whatever rows and blocks are left. Speculation never causes a
 //   preemption.
 #pragma once
@@ -19,6 +20,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/ids.h"
+#include "common/spec/prefill_cost.h"
 
 namespace foretoken {
 
@@ -35,6 +37,14 @@ struct SchedulerLimits {
   std::int32_t n_blocks = 0;         // of the whole cache
   std::int32_t block_tokens = 16;
   AdmissionPolicy policy = AdmissionPolicy::kMaxUtilization;
+  Duration max_step{};  // that prompts may make a pass take, see pass_time(); 0: as long as it likes
+};
+
+// What was measured of earlier passes.
+struct PassCosts {
+  PrefillRates prefill;
+  // A pass of the sequences that decode, without prompts; where none does, of one row. 0: not known.
+  Duration plain{};
 };
 
 // One sequence, as much as scheduling needs of it.
@@ -65,7 +75,17 @@ struct Schedule {
   std::vector<std::uint32_t> preempted;  // running: give up all blocks, wait again, recompute
   std::vector<std::uint32_t> expired;  // past their deadline, running or waiting; they get no rows
   std::int32_t n_rows = 0;
+  // Where the time of a pass is bounded and prompts have rows: how long it may take, the prompt work
+  // that was thought to fit (or less, where rows were the limit), and the work handed out.
+  Duration planned{};
+  double most_work = 0;
+  double prompt_work = 0;
 };
+
+// How long a pass with prompt rows may take. Beside answers that are being written: max_step, or
+// twice the pass without prompts where that is longer, because a prompt, too, must move. With
+// nobody waiting for the next token: twice as long.
+Duration pass_time(Duration max_step, Duration plain, bool anyone_decodes);
 
 // Where a sequence stands in the order of service. One step of priority is worth `kPriorityStep` of
 // waiting.
@@ -82,6 +102,7 @@ std::int32_t blocks_wanted(const SequenceView& view,
 // `running` and `waiting` are in order of service. n_free: blocks to be had without preempting
 // anyone. Reuses the vectors of `into`.
 void make_schedule(const SchedulerLimits& limits,
+                   const PassCosts& costs,
                    std::span<const SequenceView> running,
                    std::span<const SequenceView> waiting,
                    std::int32_t n_free,

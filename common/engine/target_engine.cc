@@ -55,12 +55,14 @@ TargetEngine::TargetEngine(Model& model,
               .max_running = options_.max_running,
               .n_blocks = options_.kv.n_blocks,
               .block_tokens = options_.kv.block_tokens,
-              .policy = options_.policy},
+              .policy = options_.policy,
+              .max_step = options_.max_step},
       kv_(checked(options_.kv, options_.max_model_len)),
       step_(model, backend, kv_, options_.n_valid_ids),
       store_(options_.prefix_root, n_ids()),
       length_(options_.draft_length),
-      wait_(length_, options_.wait_limit) {}
+      wait_(length_, options_.wait_limit),
+      prefill_(equal_attention_context(model.config())) {}
 
 TargetEngine::~TargetEngine() = default;
 
@@ -167,7 +169,9 @@ void TargetEngine::record_step_time(Duration took) {
   if (is_timed_) return;
   is_timed_ = true;
   last_took_ = took;
-  length_.observe_step(output_.n_rows, output_.n_committed, took);
+  prefill_.observe(prompt_work_, schedule_.most_work, schedule_.planned, took);
+  const auto n_rows = output_.n_rows + static_cast<std::uint32_t>(attention_rows_);
+  length_.observe_step(n_rows, output_.n_committed, took);
 }
 
 void TargetEngine::collect(TimePoint now) {
@@ -202,6 +206,13 @@ SequenceView TargetEngine::view_of(const Sequence& sequence,
   return view;
 }
 
+PassCosts TargetEngine::pass_costs() const {
+  const auto n_decoding = static_cast<std::uint32_t>(std::count_if(
+      running_.begin(), running_.end(), [](const Sequence* s) { return s->is_decoding; }));
+  const std::chrono::duration<double> plain(length_.step_cost().seconds(std::max(1u, n_decoding)));
+  return {.prefill = prefill_.rates(), .plain = std::chrono::duration_cast<Duration>(plain)};
+}
+
 void TargetEngine::make_plan(TimePoint now) {
   running_views_.clear();
   waiting_views_.clear();
@@ -217,7 +228,7 @@ void TargetEngine::make_plan(TimePoint now) {
     running_views_.push_back(view_of(*sequence, index(sequence), scarce));
   for (Sequence* sequence : waiting_)
     waiting_views_.push_back(view_of(*sequence, index(sequence), scarce));
-  make_schedule(limits_, running_views_, waiting_views_, n_free, now, schedule_);
+  make_schedule(limits_, pass_costs(), running_views_, waiting_views_, n_free, now, schedule_);
   for (const std::uint32_t expired : schedule_.expired)
     finish(*handles_[expired], EndReason::kDeadline);
   for (const std::uint32_t preempted : schedule_.preempted) preempt(*handles_[preempted]);
@@ -273,7 +284,9 @@ void TargetEngine::cut_proposals() {
       candidates_.push_back({.path = sequence.path, .cap = rows.n_proposed});
       max_drafted += rows.n_proposed;
     } else {
-      other_rows += rows.n_known + rows.n_proposed;
+      const double work = prefill_.rates().work(kv_.length(sequence.id), rows.n_known);
+      other_rows += (sequence.is_decoding ? rows.n_known : static_cast<std::uint32_t>(work)) +
+                    rows.n_proposed;
     }
   }
   if (candidates_.empty()) return;
@@ -290,6 +303,7 @@ void TargetEngine::fill_step() {
     Sequence& sequence = *handles_[rows.index];
     if (add_slice(rows, sequence)) in_step_.push_back(&sequence);
   }
+  note_prompt_work();
   // The plan counts blocks as if a prompt were shared with nobody; where that was wrong for all,
   // the youngest yields.
   if (in_step_.empty() && !schedule_.rows.empty()) {
@@ -298,9 +312,29 @@ void TargetEngine::fill_step() {
   }
 }
 
+void TargetEngine::note_prompt_work() {
+  prompt_work_ = attention_rows_ = 0;
+  for (std::size_t i = 0; i < in_step_.size(); ++i) {
+    if (in_step_[i]->is_decoding) continue;
+    const PlanSlice& slice = step_.plan().slices[i];
+    const double work = prefill_.rates().work(slice.start, slice.n_known);
+    prompt_work_ += work;
+    attention_rows_ += work - slice.n_known;
+  }
+}
+
+// The plan took an admitted prompt for one of which nothing is cached. What attention to the part
+// that is costs more comes off its rows.
+std::uint32_t TargetEngine::rows_in_time(const ScheduledRows& rows, Position start) const {
+  if (!rows.admitted || limits_.max_step <= Duration::zero()) return rows.n_known;
+  const PrefillRates& rates = prefill_.rates();
+  const double planned = rates.work(0, rows.n_known);
+  return std::clamp(rates.rows_within(planned, start), 1u, rows.n_known);
+}
+
 bool TargetEngine::add_slice(const ScheduledRows& rows, Sequence& sequence) {
   const Position start = kv_.length(sequence.id);
-  const std::uint32_t n_known = std::min(rows.n_known, sequence.n_tokens() - start);
+  const std::uint32_t n_known = std::min(rows_in_time(rows, start), sequence.n_tokens() - start);
   const bool samples = start + n_known == sequence.n_tokens();
   drafted_.clear();
   if (samples)

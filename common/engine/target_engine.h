@@ -29,6 +29,7 @@
 #include "common/engine/target_events.h"
 #include "common/model/model.h"
 #include "common/spec/draft_length.h"
+#include "common/spec/prefill_cost.h"
 #include "common/spec/proposal_store.h"
 #include "common/spec/proposer.h"
 #include "kernels/include/backend.h"
@@ -112,12 +113,15 @@ class TargetEngine {
 
   void collect(TimePoint now);
   void make_plan(TimePoint now);
+  PassCosts pass_costs() const;
   SequenceView view_of(const Sequence& sequence, std::uint32_t index, bool blocks_are_scarce) const;
   void admit(Sequence& sequence, TimePoint now);
   void preempt(Sequence& sequence);
   void cut_proposals();
   void fill_step();
   bool add_slice(const ScheduledRows& rows, Sequence& sequence);
+  std::uint32_t rows_in_time(const ScheduledRows& rows, Position start) const;
+  void note_prompt_work();
   void post_verdicts();
   void leave_place(Sequence& sequence);
 
@@ -148,6 +152,7 @@ class TargetEngine {
   ProposalStore store_;
   DraftLength length_;
   ProposalWait wait_;
+  PrefillCost prefill_;
   VerdictBoard* board_ = nullptr;
   RunAhead* ahead_ = nullptr;
   std::vector<std::int32_t> free_places_;  // of the board
@@ -160,6 +165,8 @@ class TargetEngine {
   std::uint64_t n_arrived_ = 0;
   bool is_prefilling_ = false;  // a prompt was under way after the last step, or has come since
   Duration last_took_{};
+  double prompt_work_ = 0;     // of the last step
+  double attention_rows_ = 0;  // of the last step: rows that its prompts' attention is worth
   bool is_timed_ = true;  // record_step_time() was called for the last step
 
   StepOutput output_;

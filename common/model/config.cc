@@ -6,6 +6,14 @@
 #include "common/model/families.h"
 
 namespace foretoken {
+namespace {
+
+// A multiplication in attention takes as long as so many in a matrix product. With AMX, which our
+// attention does not use, it was 10 (the 1 B shape, 2,048 and 8,192 rows); elsewhere it is less. A
+// guess for when the context jumps: what a row costs where it stands is measured.
+constexpr double kAttentionDearer = 4;
+
+}  // namespace
 
 std::string_view family_name(Family family) { return family_row(family).model_type; }
 
@@ -44,6 +52,17 @@ std::int64_t trained_positions(const ModelConfig& config) {
 std::int64_t context_length(const ModelConfig& config) {
   const std::int64_t positions = trained_positions(config);
   return config.sliding_window > 0 ? std::min(positions, config.sliding_window) : positions;
+}
+
+double equal_attention_context(const ModelConfig& config) {
+  const double q_width = static_cast<double>(config.n_heads) * config.head_dim;
+  const double kv_width = static_cast<double>(config.n_kv_heads) * config.head_dim;
+  const double n_hidden = config.n_hidden;
+  // Multiplications of a row in one layer: q and o, k and v, and the three of the feed-forward; and
+  // for each token before it a score and a weighted value.
+  const double matrices = n_hidden * (2 * q_width + 2 * kv_width + 3.0 * config.n_ffn);
+  const double per_token = 2 * q_width * kAttentionDearer;
+  return per_token > 0 ? matrices / per_token : 0;
 }
 
 std::size_t kv_bytes_per_token(const ModelConfig& config, DType kv_dtype) {

@@ -109,6 +109,9 @@ struct ModelConfig {
 // more than the sliding window, within which attention to the window is attention to everything.
 std::int64_t context_length(const ModelConfig& config);
 
+// Tokens before a row over which its attention takes as long as its matrices do.
+double equal_attention_context(const ModelConfig& config);
+
 // Bytes of K and V that one token takes over all layers.
 std::size_t kv_bytes_per_token(const ModelConfig& config, DType kv_dtype);
 

@@ -335,6 +335,7 @@ void DraftService::step() {
   const DraftOutput& output = engine_.step(begin);
   const TimePoint end = bus_->now();
   if (output.n_rows > 0 && !output.has_waited) {
+    engine_.record_step_time(end - begin);
     const std::uint32_t took = micros(end - begin) / output.n_steps;
     step_us_ = step_us_ == 0 ? took : (step_us_ * 7 + took) / 8;
   }

@@ -77,6 +77,7 @@ DraftEngineOptions draft_engine_options(const Config& config,
           .max_sequences = static_cast<std::int32_t>(config.draft.max_sequences),
           .max_batch_rows = static_cast<std::int32_t>(config.limits.max_batch_rows),
           .prefill_chunk = static_cast<std::int32_t>(config.limits.prefill_chunk),
+          .max_step = std::chrono::milliseconds(config.limits.max_step_ms),
           .max_model_len = static_cast<Position>(max_len),
           .n_valid_ids = vocabulary.n_ids};
 }

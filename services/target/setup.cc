@@ -81,6 +81,7 @@ TargetEngineOptions target_engine_options(const Config& config,
           .max_waiting = static_cast<std::int32_t>(limits.max_waiting),
           .max_batch_rows = static_cast<std::int32_t>(limits.max_batch_rows),
           .prefill_chunk = static_cast<std::int32_t>(limits.prefill_chunk),
+          .max_step = std::chrono::milliseconds(limits.max_step_ms),
           .policy = limits.policy == "guaranteed_no_evict" ? AdmissionPolicy::kGuaranteedNoEvict
                                                            : AdmissionPolicy::kMaxUtilization,
           .max_model_len = static_cast<Position>(max_len),

@@ -121,6 +121,60 @@ TEST_F(DraftEngineTest, GuessesAsItsModelWouldWrite) {
   }
 }
 
+// A pass takes 10 ms and 1 ms for each row. While the prompt of 2 is read, 1 has chains to make.
+TEST_F(DraftEngineTest, AChainBesideALongPromptTakesTwiceItsTimeAtMost) {
+  DraftEngineOptions options = engine_options();
+  options.max_step = milliseconds(100);
+  start(options);
+  TimePoint now = kStart;
+  const auto step = [&]() -> const DraftOutput& {
+    const DraftOutput& output = engine_->step(now);
+    if (output.n_rows > 0) {
+      const Duration took = milliseconds(10 + output.n_rows);
+      engine_->record_step_time(took);
+      now += took;
+    }
+    return output;
+  };
+  std::vector<TokenId> committed = kPrompt;
+  (void)engine_->attach(attach_request(1, committed, 6), now);
+  std::vector<TokenId> chain;
+  while (chain.empty())
+    for (const auto& said : step().proposals) chain = said.tokens;
+  const auto text = plain(kPrompt, 60);
+  (void)engine_->attach(attach_request(2, std::vector<TokenId>(180, 7), 4), now);
+  bool is_read = false;
+  Duration longest{};
+  for (std::uint32_t epoch = 1; !is_read; ++epoch) {
+    ASSERT_LT(epoch, 12u);
+    committed.insert(committed.end(), text.begin() + 4 * (epoch - 1), text.begin() + 4 * epoch);
+    (void)follow(1, committed, kPromptEnd, 6, epoch);
+    const TimePoint asked = now;
+    for (bool is_answered = false; !is_answered;)
+      for (const auto& said : step().proposals) {
+        is_answered = is_answered || said.key.seq == SeqId{1};
+        is_read = is_read || said.key.seq == SeqId{2};
+      }
+    longest = std::max(longest, now - asked);
+  }
+  // Four passes make a chain of six again, each of 11 ms alone and of 22 ms beside a prompt.
+  EXPECT_LE(longest, milliseconds(4 * 11 * 5 / 2));
+}
+
+TEST_F(DraftEngineTest, ReadsAPromptInPassesOfTheBound) {
+  DraftEngineOptions options = engine_options();
+  options.max_step = milliseconds(20);
+  start(options);
+  (void)engine_->attach(attach_request(1, std::vector<TokenId>(190, 7), 1), kStart);
+  std::vector<std::uint32_t> rows;
+  while (engine_->has_work()) {
+    rows.push_back(engine_->step(kStart).n_rows);
+    engine_->record_step_time(milliseconds(rows.back()));
+  }
+  EXPECT_EQ(rows, (std::vector<std::uint32_t>{16, 40, 40, 40, 40, 14}))
+      << "alone: twice the bound, after a first pass that tells what a row costs";
+}
+
 TEST_F(DraftEngineTest, KeepsItsChainWhereTheTargetAgreesAndCutsItWhereNot) {
   start();
   (void)engine_->attach(attach_request(1, kPrompt, 6), kStart);

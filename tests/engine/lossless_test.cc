@@ -110,7 +110,7 @@ struct Expectation {
 class Case {
  public:
   Case(std::uint64_t seed, Backend& backend, Model& target, Model& draft, Coverage& coverage)
-      : dice_(seed), backend_(backend), target_(target), draft_(draft), coverage_(coverage) {}
+      : dice_(seed), bounds_(~seed), backend_(backend), target_(target), draft_(draft), coverage_(coverage) {}
 
   void run() {
     make_requests();
@@ -185,6 +185,11 @@ class Case {
     }
   }
 
+  // With the random times of steps it makes chunks of ever other sizes.
+  Duration random_bound() {
+    return bounds_.one_in(2) ? Duration{} : std::chrono::microseconds(bounds_.within(100, 20000));
+  }
+
   TargetEngineOptions target_options() {
     options_.kv.block_tokens = dice_.pick({4, 8, 16});
     const std::int32_t one = (static_cast<std::int32_t>(kMaxLen) + options_.kv.block_tokens - 1) /
@@ -194,6 +199,7 @@ class Case {
     options_.max_running = dice_.within(1, 8);
     options_.max_batch_rows = dice_.pick({8, 16, 64, 512});
     options_.prefill_chunk = dice_.pick({1, 5, 16, 512});
+    options_.max_step = random_bound();
     options_.policy =
         dice_.pick({AdmissionPolicy::kMaxUtilization, AdmissionPolicy::kGuaranteedNoEvict});
     options_.max_model_len = kMaxLen;
@@ -215,6 +221,7 @@ class Case {
     options.kv.prefix_cache = dice_.pick({PrefixCaching::kOn, PrefixCaching::kOff});
     options.max_batch_rows = dice_.pick({1, 3, 64});
     options.prefill_chunk = dice_.pick({1, 16, 64});
+    options.max_step = random_bound();
     options.max_model_len = dice_.pick({20u, 100u, 200u});
     options.max_sequences = dice_.within(1, 8);
     options.max_ahead = static_cast<std::uint32_t>(dice_.within(1, 12));
@@ -390,6 +397,7 @@ class Case {
   }
 
   Dice dice_;
+  Dice bounds_;  // of passes
   Backend& backend_;
   Model& target_;
   Model& draft_;

@@ -10,6 +10,7 @@
 namespace foretoken {
 namespace {
 
+using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 const TimePoint kStart{};
@@ -48,9 +49,10 @@ Schedule schedule(const SchedulerLimits& l,
                   const std::vector<SequenceView>& running,
                   const std::vector<SequenceView>& waiting,
                   std::int32_t n_free,
-                  TimePoint now = kStart) {
+                  TimePoint now = kStart,
+                  const PassCosts& costs = {}) {
   Schedule plan;
-  make_schedule(l, running, waiting, n_free, now, plan);
+  make_schedule(l, costs, running, waiting, n_free, now, plan);
   return plan;
 }
 
@@ -81,10 +83,76 @@ TEST(Scheduler, CutsPromptsIntoChunksAndSamplesOnlyAtTheirEnd) {
             (std::vector<Row>{{1, 16, 0, true}}));
 }
 
-TEST(Scheduler, SharesOneChunkAmongPrompts) {
-  const Schedule plan = schedule(limits(), {prompt(1, 40, 28)}, {prompt(2, 30), prompt(3, 5)}, 90);
-  EXPECT_EQ(rows_of(plan), (std::vector<Row>{{1, 12, 0, true}, {2, 4, 0, false}}));
+TEST(Scheduler, SharesOneChunkEquallyAmongPrompts) {
+  const Schedule plan = schedule(limits(), {prompt(1, 40, 8)}, {prompt(2, 30), prompt(3, 4)}, 90);
+  EXPECT_EQ(rows_of(plan),
+            (std::vector<Row>{{1, 6, 0, false}, {2, 6, 0, false}, {3, 4, 0, true}}));
   EXPECT_TRUE(plan.rows[1].admitted);
+}
+
+TEST(Scheduler, GivesThePartOfOneThatFindsNoBlocksToTheOthers) {
+  // Five blocks are free and 2 needs ten to be admitted.
+  const Schedule plan = schedule(limits(), {prompt(1, 20)}, {prompt(2, 40)}, 5);
+  EXPECT_EQ(rows_of(plan), (std::vector<Row>{{1, 16, 0, false}}));
+}
+
+// Four of 1,500 tokens at once: none is far ahead of the others, and all end in the passes that
+// their rows need.
+TEST(Scheduler, PromptsThatCameTogetherAdvanceTogether) {
+  auto l = limits(10000);
+  l.prefill_chunk = 30;
+  constexpr std::uint32_t kLength = 1500;
+  std::vector<std::uint32_t> done(4, 0);
+  int n_passes = 0;
+  for (; done.back() < kLength; ++n_passes) {
+    ASSERT_LT(n_passes, 250);
+    std::vector<SequenceView> running;
+    for (std::uint32_t i = 0; i < 4; ++i)
+      if (done[i] < kLength) running.push_back(prompt(i, kLength, done[i]));
+    for (const auto& rows : schedule(l, running, {}, 9000).rows) done[rows.index] += rows.n_known;
+    EXPECT_GE(8 * *std::min_element(done.begin(), done.end()),
+              7 * *std::max_element(done.begin(), done.end()));
+  }
+  EXPECT_EQ(n_passes, 4 * kLength / 30);
+}
+
+// What a prompt may take of a pass: its rows at 10 ms each.
+TEST(Scheduler, CutsPromptsToTheTimeOfAPass) {
+  auto l = limits(10000);
+  l.max_rows = 512;
+  l.prefill_chunk = 256;
+  l.max_step = milliseconds(250);
+  const auto rows = [&](const PassCosts& costs, std::vector<SequenceView> running) {
+    return schedule(l, running, {}, 9000, kStart, costs).rows.back().n_known;
+  };
+  const PassCosts known{.prefill = {.row_s = 0.010}, .plain = milliseconds(20)};
+  const PassCosts slow{.prefill = {.row_s = 0.010}, .plain = milliseconds(300)};
+  const PassCosts very_slow{.prefill = {.row_s = 10}, .plain = milliseconds(300)};
+  EXPECT_EQ(rows(known, {decoding(1, 9), prompt(2, 4000)}), 25u);
+  EXPECT_EQ(rows(slow, {decoding(1, 9), prompt(2, 4000)}), 60u) << "twice the pass without";
+  EXPECT_EQ(rows(known, {prompt(2, 4000)}), 50u) << "nobody waits for a token";
+  EXPECT_EQ(rows(slow, {prompt(2, 4000)}), 120u);
+  EXPECT_EQ(rows(very_slow, {decoding(1, 9), prompt(2, 4000)}), 8u) << "a prompt moves";
+  EXPECT_EQ(rows({}, {decoding(1, 9), prompt(2, 4000)}), 16u) << "before anything is known";
+  EXPECT_EQ(rows(known, {decoding(1, 9), prompt(2, 14)}), 14u);
+  l.max_step = {};
+  EXPECT_EQ(rows(very_slow, {decoding(1, 9), prompt(2, 4000)}), 256u) << "no bound";
+}
+
+TEST(Scheduler, ATokenWithMoreBeforeItTakesMoreOfThePass) {
+  auto l = limits(10000);
+  l.max_rows = 512;
+  l.prefill_chunk = 256;
+  l.max_step = milliseconds(250);
+  const PassCosts costs{.prefill = {.row_s = 0.010, .context = 1000}};
+  const auto rows = [&](std::uint32_t n_cached) {
+    return schedule(l, {decoding(1, 9), prompt(2, 9000, n_cached)}, {}, 9000, kStart, costs)
+        .rows.back()
+        .n_known;
+  };
+  EXPECT_EQ(rows(0), 24u);
+  EXPECT_EQ(rows(1000), 12u);
+  EXPECT_EQ(rows(4000), 8u);
 }
 
 TEST(Scheduler, DecodesBesidePrefillWithinTheRowBudget) {
@@ -129,7 +197,7 @@ TEST(Scheduler, CountsTheBlockThatASharedTailCosts) {
 
 TEST(Scheduler, ShrinksAChunkBeforeItPreempts) {
   const Schedule plan = schedule(limits(), {prompt(1, 40, 8), prompt(2, 40, 8)}, {}, 2);
-  EXPECT_EQ(rows_of(plan), (std::vector<Row>{{1, 8, 0, false}}));
+  EXPECT_EQ(rows_of(plan), (std::vector<Row>{{1, 16, 0, false}})) << "8 free, 8 that come back";
   EXPECT_EQ(plan.preempted, (std::vector<std::uint32_t>{2}));
 }
 
@@ -189,6 +257,9 @@ TEST(Scheduler, KeepsItsBudgetsInRandomStates) {
     l.policy = draw(0, 1) ? AdmissionPolicy::kMaxUtilization : AdmissionPolicy::kGuaranteedNoEvict;
     l.max_rows = draw(8, 40);
     l.prefill_chunk = draw(1, 40);
+    if (draw(0, 1)) l.max_step = milliseconds(draw(1, 100));
+    const PassCosts costs{.prefill = {.row_s = 0.001 * draw(0, 20), .context = 10.0 * draw(0, 3)},
+                          .plain = milliseconds(draw(0, 60))};
     std::vector<SequenceView> running, waiting;
     std::int32_t held = 0;
     for (int i = 0, n = draw(0, 8); i < n; ++i) {
@@ -205,9 +276,10 @@ TEST(Scheduler, KeepsItsBudgetsInRandomStates) {
           prompt(static_cast<std::uint32_t>(100 + i), static_cast<std::uint32_t>(draw(1, 60))));
     const std::int32_t n_free = draw(0, 12);
     l.n_blocks = std::max(held + n_free, 40);
-    const Schedule plan = schedule(l, running, waiting, n_free);
+    const Schedule plan = schedule(l, running, waiting, n_free, kStart, costs);
 
-    std::int32_t n_rows = 0, n_blocks = 0, returned = 0;
+    std::int32_t n_rows = 0, n_blocks = 0, returned = 0, n_prompt_rows = 0;
+    double work = 0;
     for (const auto& r : plan.rows) {
       n_rows += static_cast<std::int32_t>(r.n_known + r.n_proposed);
       const auto& pool = r.admitted ? waiting : running;
@@ -219,11 +291,20 @@ TEST(Scheduler, KeepsItsBudgetsInRandomStates) {
       EXPECT_EQ(r.samples, view->n_cached + r.n_known == view->n_tokens);
       EXPECT_LE(r.n_proposed, r.samples ? view->n_wanted : 0u);
       EXPECT_EQ(std::count(plan.preempted.begin(), plan.preempted.end(), r.index), 0);
+      if (r.admitted || view->n_tokens - view->n_cached > 1) {
+        n_prompt_rows += static_cast<std::int32_t>(r.n_known);
+        work += costs.prefill.work(view->n_cached, r.n_known);
+      }
       n_blocks += blocks_wanted(*view, r.n_known + r.n_proposed, l.block_tokens);
     }
     for (std::uint32_t index : plan.preempted) returned += running[index].n_returned;
     EXPECT_EQ(n_rows, plan.n_rows);
     EXPECT_LE(n_rows, l.max_rows);
+    EXPECT_LE(n_prompt_rows, l.prefill_chunk);
+    EXPECT_NEAR(work, plan.prompt_work, 1e-9);
+    if (l.max_step > Duration::zero() && n_prompt_rows > kLeastPrefillRows) {
+      EXPECT_LE(work, costs.prefill.work_within(plan.planned) + 1e-9);
+    }
     EXPECT_LE(n_blocks, n_free + returned);
     if (!running.empty() && (n_free > 0 || running.size() > 1)) {
       ASSERT_FALSE(plan.rows.empty());

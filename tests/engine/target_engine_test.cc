@@ -192,6 +192,118 @@ TEST_F(TargetEngineTest, NeverAsksForMoreThanCouldBeUsed) {
   EXPECT_EQ(draft_.budgets, (std::vector<std::uint32_t>{4, 3, 2, 1, 0}));
 }
 
+// What a step takes on a model whose passes are long: 70 ms to read the weights, and for each row
+// more the longer the text before it. The engine is not told, and takes attention for free.
+Duration long_step(const StepOutput& output, std::uint32_t context) {
+  const double s = 0.07 + 0.0015 * output.n_rows * (1 + context / 1500.0);
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(s));
+}
+
+class LongPrompts : public testing::Test {
+ protected:
+  void start(Duration max_step) {
+    engine_ = std::make_unique<TargetEngine>(
+        model_, *backend_, Proposers{},
+        TargetEngineOptions{.kv = {.n_blocks = 700, .block_tokens = 16},
+                            .max_step = max_step,
+                            .prefix_root = 3});
+  }
+  void open(std::uint64_t seq, std::uint32_t n_prompt, std::uint32_t max_tokens) {
+    OpenRequest r{.seq = SeqId{seq}};
+    for (std::uint32_t i = 0; i < n_prompt; ++i)
+      r.prompt.push_back(static_cast<TokenId>((i * 7 + i / 5 + seq) % 40));
+    r.params = {.temperature = 0, .max_tokens = max_tokens};
+    expected_[seq] = plain_decode(model_, *backend_, r, 9000).ids;
+    ASSERT_TRUE(engine_->open(r, now_).ok());
+  }
+  // One step; its time and what it brought are noted.
+  void step() {
+    const StepOutput& output = engine_->step(now_);
+    if (output.n_rows == 0) return;
+    const auto context = static_cast<std::uint32_t>(engine_->snapshot().n_prompt_rows);
+    const Duration took = long_step(output, context);
+    now_ += took;
+    longest_ = std::max(longest_, took);
+    engine_->record_step_time(took);
+    for (const TokensEvent& event : output.tokens) {
+      auto& text = text_[event.seq.value];
+      text.insert(text.end(), event.ids.begin(), event.ids.end());
+      first_.try_emplace(event.seq.value, now_);
+    }
+  }
+  void run_until_written(std::uint64_t seq) {
+    for (int i = 0; !first_.contains(seq); ++i) {
+      ASSERT_LT(i, 2000);
+      step();
+    }
+  }
+
+  std::unique_ptr<Backend> backend_ = make_backend({.device = "cpu", .n_threads = 1});
+  ScriptedModel model_{{.vocab_size = 40, .max_model_len = 9000, .eos_token_ids = {}}};
+  std::unique_ptr<TargetEngine> engine_;
+  TimePoint now_ = kStart;
+  Duration longest_{};
+  std::map<std::uint64_t, TimePoint> first_;
+  std::map<std::uint64_t, std::vector<TokenId>> text_, expected_;
+};
+
+TEST_F(LongPrompts, AStreamBesideOneKeepsItsPace) {
+  constexpr Duration kBound = milliseconds(250);
+  start(kBound);
+  open(1, 5, 1000);
+  run_until_written(1);
+  for (int i = 0; i < 10; ++i) step();
+  const Duration normal = longest_;
+  open(2, 8000, 3);
+  longest_ = {};
+  const TimePoint begin = now_;
+  run_until_written(2);
+  EXPECT_LE(longest_, 3 * normal + kBound);
+  EXPECT_LE(longest_, 6 * kBound / 5);
+  EXPECT_LT(now_ - begin, seconds(80)) << "of which the rows alone take 44";
+  while (engine_->has_work()) step();
+  EXPECT_EQ(text_, expected_);
+}
+
+TEST_F(LongPrompts, WithoutABoundTheStreamWaitsForWholeChunks) {
+  start({});
+  open(1, 5, 100);
+  run_until_written(1);
+  open(2, 8000, 3);
+  longest_ = {};
+  run_until_written(2);
+  EXPECT_GT(longest_, seconds(2));
+}
+
+TEST_F(LongPrompts, AloneOneTakesLittleLongerThanTwiceTheBoundAStep) {
+  start(milliseconds(250));
+  open(1, 8000, 3);
+  run_until_written(1);
+  EXPECT_LE(longest_, milliseconds(600));
+  EXPECT_EQ(text_[1][0], expected_[1][0]);
+}
+
+TEST_F(LongPrompts, AShortOneBehindALongOneDoesNotWaitForIt) {
+  start(milliseconds(250));
+  open(1, 8000, 3);
+  for (int i = 0; i < 5; ++i) step();
+  open(2, 60, 3);
+  const TimePoint begin = now_;
+  run_until_written(2);
+  EXPECT_LT(now_ - begin, seconds(2));
+  EXPECT_FALSE(first_.contains(1));
+}
+
+TEST_F(LongPrompts, FourThatComeTogetherEndTogether) {
+  start(milliseconds(250));
+  const TimePoint begin = now_;
+  for (std::uint64_t seq = 1; seq <= 4; ++seq) open(seq, 1500, 3);
+  for (std::uint64_t seq = 1; seq <= 4; ++seq) run_until_written(seq);
+  EXPECT_LT(first_[4] - first_[1], (first_[4] - begin) / 10);
+  while (engine_->has_work()) step();
+  EXPECT_EQ(text_, expected_);
+}
+
 TEST_F(TargetEngineTest, OpensNoDraftForPlainDecoding) {
   start();
   OpenRequest off = request(1);

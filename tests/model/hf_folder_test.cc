@@ -81,6 +81,9 @@ TEST(HfFolder, ReadsLlama31) {
   EXPECT_THAT(c.eos_token_ids, ElementsAre(128001, 128008, 128009));
   EXPECT_EQ(c.max_model_len, 131072);
   EXPECT_EQ(kv_bytes_per_token(c, DType::kBf16), 131072u);
+  // 4096 x (2 x 4096 + 2 x 1024 + 3 x 14336) multiplications in matrices, 2 x 4096 for each token
+  // before, each of those taken for four.
+  EXPECT_EQ(equal_attention_context(c), 6656);
 }
 
 TEST(HfFolder, QwenTwoHasABiasWithoutAFieldAndAWindowThatIsOff) {

@@ -137,6 +137,7 @@ class LinkedDraft final : public Proposer, public DraftWatch, public RunAhead {
   std::unordered_map<SeqId, Epoch> answered_;
   std::shared_ptr<BoardView> board_;
   std::function<void()> disturb_;
+  std::uint64_t n_steps_ = 0;
   std::mt19937_64 rng_;
   TimePoint now_{};
   ToTarget said_;

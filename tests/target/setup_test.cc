@@ -84,6 +84,15 @@ TEST(DraftBoardOf, ItsCardIsWhatDraftsAreOffered) {
   EXPECT_TRUE(draft_pool_options(config, model, {}, nullptr).link.card.empty());
 }
 
+TEST(EngineOf, BoundsItsPassesAsConfigured) {
+  const ScriptedModel model{ScriptedOptions{}};
+  Config config;
+  const auto options = [&] { return target_engine_options(config, model, 1 << 30, {}); };
+  EXPECT_EQ(options().max_step, std::chrono::milliseconds(250));
+  config.limits.max_step_ms = 0;
+  EXPECT_EQ(options().max_step, Duration{});
+}
+
 TEST(SamplingOf, IsWhatTheModelSaysAndTheUsualElse) {
   ModelConfig model;
   EXPECT_EQ(sampling_defaults({}, model), wire::SamplingDefaults{});
