@@ -58,8 +58,9 @@ struct SpeculationSection {
       "most tokens proposed per sequence and round; an upper bound, not a wish");
     v("adaptive", s.adaptive, anything(),
       "shorten guesses, or stop guessing, when it does not pay");
-    v("draft_deadline_ms", s.draft_deadline_ms, in_range(0, 1000),
-      "a draft later than this counts as missing; 0 = min(100, max(20, 4 x its usual time))");
+    v("draft_deadline_ms", s.draft_deadline_ms, in_range(0, 60'000),
+      "a draft later than this counts as missing; 0 = 4 x its usual time or two steps of the target, "
+      "whichever is more, at least 20 and at most 10000");
     v("allow_prediction", s.allow_prediction, anything(), "honour a request's \"prediction\"");
     v("ngram_min", s.ngram_min, in_range(1, 16),
       "shortest run of tokens the n-gram proposer matches");

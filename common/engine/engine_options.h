@@ -25,7 +25,8 @@ struct TargetEngineOptions {
   std::int32_t n_valid_ids = 0;  // ids from here on are padding of the model's rows; 0 = none are
   PrefixHash prefix_root = 0;    // prefix_hash_root(model, vocabulary) of this target
   DraftLengthConfig draft_length;
-  Duration wait_limit = std::chrono::milliseconds(20);  // most that wait_hint() ever says
+  // Most that wait_hint() says, or a step and a half where that is more.
+  Duration wait_limit = std::chrono::milliseconds(20);
 };
 
 // How a draft sends a chain that is still growing.

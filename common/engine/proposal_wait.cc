@@ -15,30 +15,40 @@ Duration ProposalWait::begin(std::vector<Expected> owed, std::uint32_t n_running
   if (owed.empty()) return {};
   is_judged_ = true;
   for (Expected& answer : owed) answer.arrives_in = expected_arrival(answer.arrives_in);
-  const double step_s = length_.step_cost().seconds(n_running);
-  const auto step = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(step_s));
+  const Duration one_step = step(n_running);
+  const Duration most = limit(n_running);
   // wait() compares the tokens won with those that the time would yield, and its limit is half of
   // what it takes for a step. Where draft and target share their cores a step and a half may pay;
   // beyond that a draft as slow as its target would cost more than it brings.
-  const Duration worth = length_.wait(owed, 3 * step, limit_);
+  const Duration worth = length_.wait(owed, 3 * one_step, most);
   // A chain that goes on is there at once, one that begins anew takes a while: an answer that is
   // worth its usual time is given twice that, and a step at least. It ends the wait by itself.
-  const Duration patience = std::max(step, kShortestTrial);
-  if (worth > Duration::zero()) return begin_at_most(std::max(2 * worth, patience), now);
+  const Duration patience = std::min(most, std::max(one_step, kShortestTrial));
+  if (worth > Duration::zero()) return begin_at_most(std::clamp(2 * worth, patience, most), now);
   if (trials_left_ == 0 || length_.is_off()) return {};
   --trials_left_;
   is_trial_ = true;
   return begin_at_most(patience, now);
 }
 
-Duration ProposalWait::begin_longest(TimePoint now) {
+Duration ProposalWait::begin_longest(std::uint32_t n_running, TimePoint now) {
   is_judged_ = false;
-  return begin_at_most(limit_, now);
+  return begin_at_most(limit(n_running), now);
+}
+
+Duration ProposalWait::step(std::uint32_t n_running) const {
+  const std::chrono::duration<double> seconds(length_.step_cost().seconds(n_running));
+  return std::chrono::duration_cast<Duration>(seconds);
+}
+
+// What holds up a target of short steps is nothing to one whose steps take seconds.
+Duration ProposalWait::limit(std::uint32_t n_running) const {
+  return std::max(limit_, 3 * step(n_running) / 2);
 }
 
 Duration ProposalWait::begin_at_most(Duration at_most, TimePoint now) {
   began_ = now;
-  return std::min(at_most, limit_);
+  return at_most;
 }
 
 // What the link says was measured with and without waiting; a draft that shares cores with the

@@ -16,7 +16,7 @@ namespace foretoken {
 class ProposalWait {
  public:
   // Borrows `length`, which says what waiting is worth and is told how long it was. None is longer
-  // than `limit`.
+  // than `limit`, or than a step and a half where that is more.
   ProposalWait(DraftLength& length, Duration limit) : length_(length), limit_(limit) {}
 
   // Before a step: the longest wait for these answers that is worth it; 0 where there are none.
@@ -24,12 +24,14 @@ class ProposalWait {
   Duration begin(std::vector<Expected> owed, std::uint32_t n_running, TimePoint now);
   // The same for who said how many tokens are to be verified, whatever that costs: such a wait
   // teaches nothing.
-  Duration begin_longest(TimePoint now);
+  Duration begin_longest(std::uint32_t n_running, TimePoint now);
 
   // At the step: is_owed if an answer that begin() is asked about is missing still.
   void end(bool is_owed, TimePoint now);
 
  private:
+  Duration step(std::uint32_t n_running) const;
+  Duration limit(std::uint32_t n_running) const;
   Duration begin_at_most(Duration at_most, TimePoint now);
   Duration expected_arrival(Duration by_link) const;
   void learn(bool is_owed, Duration waited);

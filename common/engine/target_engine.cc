@@ -110,15 +110,16 @@ std::optional<DraftOutlook> TargetEngine::owed(const Sequence& sequence, TimePoi
 
 Duration TargetEngine::wait_hint(TimePoint now) {
   if (is_prefilling_ || proposers_.draft == nullptr) return {};
+  const auto n_running = static_cast<std::uint32_t>(running_.size());
   std::vector<Expected> expected;
   for (const Sequence* sequence : running_) {
     const auto draft = owed(*sequence, now);
     if (!draft) continue;
-    if (sequence->length == LengthMode::kFixed) return wait_.begin_longest(now);
+    if (sequence->length == LengthMode::kFixed) return wait_.begin_longest(n_running, now);
     expected.push_back({.arrives_in = draft->arrives_in,
                         .n_tokens = static_cast<double>(sequence->usual_accepted)});
   }
-  return wait_.begin(std::move(expected), static_cast<std::uint32_t>(running_.size()), now);
+  return wait_.begin(std::move(expected), n_running, now);
 }
 
 bool TargetEngine::is_owed_adaptively(TimePoint now) const {

@@ -64,7 +64,7 @@ std::vector<std::uint32_t> DraftLength::cut(std::span<const Candidate> candidate
   if (!has_proposals || !cost_.knows_anything()) return lengths;
   if (!off_ && ++n_declined_ >= config_.off_after) {
     off_ = true;
-    until_probe_ = config_.probe_every;
+    until_probe_ = std::min(pause_, config_.probe_every);
     probe_depth_ = 1;
   }
   if (!off_ || until_probe_ > 0) return lengths;
@@ -150,7 +150,8 @@ void DraftLength::observe_step(std::uint32_t n_rows, std::uint32_t n_committed, 
   // A trial that succeeds has paid for itself, so the next may follow at once and reach further.
   const bool succeeded = 2 * n_trial_accepted_ > n_trial_verified_;
   probe_depth_ = succeeded ? std::min(2 * probe_depth_, kMaxProbeDepth) : 1;
-  until_probe_ = succeeded ? 0 : config_.probe_every;
+  pause_ = succeeded ? kFirstPause : std::min(2 * pause_, config_.probe_every);
+  until_probe_ = succeeded ? 0 : pause_;
   round_kind_ = RoundKind::kNormal;
 }
 

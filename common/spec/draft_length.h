@@ -23,7 +23,8 @@ enum class LengthMode : std::uint8_t {
 struct DraftLengthConfig {
   LengthMode mode = LengthMode::kAdaptive;
   double min_gain = 1.03;          // tokens per second over plain, or it is not done
-  std::uint32_t probe_every = 64;  // steps between trials while off
+  // Steps between trials while off; fewer at first, twice as many after each that failed.
+  std::uint32_t probe_every = 64;
   std::uint32_t off_after = 10;    // steps in a row not worth it until trials are rationed
 };
 
@@ -75,6 +76,8 @@ class DraftLength {
   std::vector<std::uint32_t> probe(std::span<const Candidate> candidates,
                                    std::uint32_t max_drafted) const;
 
+  static constexpr std::uint32_t kFirstPause = 4;
+
   DraftLengthConfig config_;
   Calibration calibration_;
   StepCost cost_;
@@ -83,6 +86,7 @@ class DraftLength {
   bool off_ = false;
   std::uint32_t n_declined_ = 0;               // steps in a row with proposals and none worth it
   std::uint32_t until_probe_ = 0;              // steps, while off
+  std::uint32_t pause_ = kFirstPause;          // steps between trials now
   std::uint32_t probe_depth_ = 1;              // doubles while trials succeed
   RoundKind round_kind_ = RoundKind::kNormal;  // of the step under way
   std::uint32_t n_trial_verified_ = 0;

@@ -117,8 +117,17 @@ TimePoint AssignedDrafts::tend(TimePoint now) {
   return due;
 }
 
-void AssignedDrafts::flush() {
-  for (auto& [id, draft] : drafts_) draft.connection.flush();
+void AssignedDrafts::flush(TimePoint now) {
+  for (auto& [id, draft] : drafts_)
+    if (draft.connection.flush()) draft.renewed = now;
+}
+
+void AssignedDrafts::renew_leases(TimePoint now, Duration silence) {
+  for (auto& [id, draft] : drafts_) {
+    if (draft.n_sequences == 0 || !draft.may_be_used() || now - draft.renewed < silence) continue;
+    draft.connection.send(wire::Propose{});
+    draft.renewed = now;
+  }
 }
 
 void AssignedDrafts::flush_ahead() {

@@ -30,6 +30,11 @@ struct AssignedDraft {
   bool refuses = false;       // answered NEED(refused): used no more in this life
   TimePoint suspect_until{};  // let go by a sequence a moment ago: others first
   DraftRecord record;         // it may be set aside for a while
+  // From ATTACH to the first answer, for each token of the sequences that were opening then: a guess
+  // on the slow side until it was measured.
+  static constexpr Duration kQuickPrefill = std::chrono::microseconds(500);
+  Duration prefill_per_token = kQuickPrefill;
+  TimePoint renewed{};  // a PROPOSE was sent last
 
   bool may_be_used() const { return !refuses && connection.may_be_used(); }
   bool has_room() const { return may_be_used() && n_sequences < max_sequences; }
@@ -63,8 +68,10 @@ class AssignedDrafts {
   // Links, and what waits for room. Returns when it wants to be called again.
   TimePoint tend(TimePoint now);
   // Sends the records that were added to connections; of verdicts under way, where it can.
-  void flush();
+  void flush(TimePoint now);
   void flush_ahead();
+  // A PROPOSE without records to drafts that have sequences and have not heard of them for so long.
+  void renew_leases(TimePoint now, Duration silence);
 
  private:
   struct LateClose {

@@ -10,7 +10,8 @@ bool Attachment::is_attached() const {
 }
 
 Duration Attachment::patience() const {
-  return std::min(rules_.miss_ceiling, std::max(rules_.miss_floor, 4 * answer_ewma_));
+  return std::clamp(std::max(4 * answer_ewma_, 2 * step_), rules_.miss_floor,
+                    rules_.miss_ceiling);
 }
 
 bool Attachment::may_wait(TimePoint now) const {
@@ -18,16 +19,19 @@ bool Attachment::may_wait(TimePoint now) const {
   return !waiting_ || now - waiting_since_ <= patience();
 }
 
-AttachmentAction Attachment::open(TimePoint now, Duration expected_prefill) {
+AttachmentAction Attachment::open(TimePoint now, const AttachmentPace& pace) {
+  step_ = pace.step;
+  const std::int64_t doubled = std::int64_t{1} << std::min(n_unanswered_, 16u);
+  const Duration grace = std::min(rules_.longest_grace, doubled * rules_.opening_grace);
   state_ = AttachmentState::kOpening;
   waiting_ = false;
   last_answered_ = last_asked_;  // nothing asked before counts any more
   misses_ = 0;
-  opening_until_ = now + expected_prefill + rules_.opening_grace;
+  opening_until_ = now + pace.prefill + 2 * pace.step + grace;
   return AttachmentAction::kSendAttach;
 }
 
-AttachmentAction Attachment::assigned(TimePoint now, Duration expected_prefill) {
+AttachmentAction Attachment::assigned(TimePoint now, const AttachmentPace& pace) {
   if (state_ == AttachmentState::kClosed) return AttachmentAction::kNone;
   ++lease_.value;
   malformed_ = 0;
@@ -37,7 +41,7 @@ AttachmentAction Attachment::assigned(TimePoint now, Duration expected_prefill) 
   busy_until_ = {};
   answer_ewma_ = Duration{0};
   asks_ = {};
-  return open(now, expected_prefill);
+  return open(now, pace);
 }
 
 AttachmentAction Attachment::release(TimePoint now) {
@@ -45,7 +49,7 @@ AttachmentAction Attachment::release(TimePoint now) {
   waiting_ = false;
   misses_ = 0;
   probing_ = true;
-  probe_at_ = now + rules_.probe_after;
+  probe_at_ = now + std::max(rules_.probe_after, 2 * step_);
   return AttachmentAction::kRelease;
 }
 
@@ -68,8 +72,8 @@ void Attachment::asked(Epoch epoch, std::uint32_t budget, TimePoint now) {
 }
 
 AttachmentAction Attachment::answered(Epoch epoch, TimePoint now) {
-  if (!is_attached())
-    return AttachmentAction::kNone;  // under a lease we have given up: the next probe will tell
+  const bool is_back = state_ == AttachmentState::kDetached && probing_;
+  if (!is_attached() && !is_back) return AttachmentAction::kNone;
   const AskedAt& ask = asks_[epoch.value % kRememberedAsks];
   if (ask.epoch == epoch && ask.at != TimePoint{} && now >= ask.at) {
     const Duration took = now - ask.at;
@@ -81,6 +85,8 @@ AttachmentAction Attachment::answered(Epoch epoch, TimePoint now) {
   waiting_since_ = now;  // for a later ask, the clock begins with this sign of life
   misses_ = 0;
   needs_ = 0;
+  n_unanswered_ = 0;
+  probing_ = false;
   return AttachmentAction::kNone;
 }
 
@@ -93,9 +99,9 @@ AttachmentAction Attachment::resend(TimePoint now, AttachmentAction what) {
   return what;
 }
 
-AttachmentAction Attachment::needs_everything(TimePoint now, Duration expected_prefill) {
+AttachmentAction Attachment::needs_everything(TimePoint now, const AttachmentPace& pace) {
   const AttachmentAction action = resend(now, AttachmentAction::kSendAttach);
-  return action == AttachmentAction::kSendAttach ? open(now, expected_prefill) : action;
+  return action == AttachmentAction::kSendAttach ? open(now, pace) : action;
 }
 
 AttachmentAction Attachment::needs_tail(TimePoint now) {
@@ -127,12 +133,15 @@ AttachmentAction Attachment::malformed(TimePoint now) {
   return action;
 }
 
-AttachmentAction Attachment::tick(TimePoint now, Duration expected_prefill) {
+AttachmentAction Attachment::tick(TimePoint now, const AttachmentPace& pace) {
+  step_ = pace.step;
   switch (state_) {
     case AttachmentState::kDetached:
-      return probing_ && now >= probe_at_ ? open(now, expected_prefill) : AttachmentAction::kNone;
+      return probing_ && now >= probe_at_ ? open(now, pace) : AttachmentAction::kNone;
     case AttachmentState::kOpening:
-      return now >= opening_until_ ? release(now) : AttachmentAction::kNone;
+      if (now < opening_until_) return AttachmentAction::kNone;
+      ++n_unanswered_;
+      return release(now);
     case AttachmentState::kActive:
     case AttachmentState::kLagging:
       if (!waiting_ || now - waiting_since_ <= patience()) return AttachmentAction::kNone;

@@ -27,12 +27,15 @@ enum class AttachmentAction : std::uint8_t {
 };
 
 struct AttachmentRules {
-  Duration miss_floor =
-      std::chrono::milliseconds(20);  // an answer is overdue after 4 x its usual time, but
-  Duration miss_ceiling =
-      std::chrono::milliseconds(100);  // never earlier than the floor nor later than the ceiling
-  Duration opening_grace = std::chrono::seconds(2);  // beyond the expected time of prefill
-  Duration probe_after = std::chrono::seconds(1);
+  // An answer is overdue after 4 x its usual time, or 2 steps of the target if that is longer: so
+  // rarely does the target look, and waiting so long costs it nothing. Never earlier than the floor
+  // nor later than the ceiling.
+  Duration miss_floor = std::chrono::milliseconds(20);
+  Duration miss_ceiling = std::chrono::seconds(10);
+  // Beyond the expected time of prefill, and twice as long each time that was not enough.
+  Duration opening_grace = std::chrono::seconds(2);
+  Duration longest_grace = std::chrono::seconds(64);
+  Duration probe_after = std::chrono::seconds(1);  // or 2 steps of the target
   std::uint32_t max_misses = 3;      // in a row; then the draft is let go
   std::uint32_t max_malformed = 16;  // records of one attachment
   // A draft that lacks tokens is sent them again, at first at once; then not before this pause, and
@@ -40,6 +43,12 @@ struct AttachmentRules {
   Duration resend_floor = std::chrono::milliseconds(20);
   Duration resend_ceiling = std::chrono::seconds(2);
   std::uint32_t max_needs = 8;  // resent so often for nothing: then the draft is let go
+};
+
+// What the owner measured.
+struct AttachmentPace {
+  Duration prefill{};  // until a draft that is opened now may answer
+  Duration step{};     // of the target
 };
 
 class Attachment {
@@ -66,27 +75,28 @@ class Attachment {
 
   // A different draft, or the same in a new life: a new lease. Earlier leases are dead by their
   // number.
-  AttachmentAction assigned(TimePoint now, Duration expected_prefill);
+  AttachmentAction assigned(TimePoint now, const AttachmentPace& pace);
   // The draft went away: unassigned, disconnected, silent, or restarted.
   AttachmentAction lost(TimePoint now);
   void asked(Epoch epoch, std::uint32_t budget, TimePoint now);
-  // A record came that could be used under our lease, whichever epoch it answers.
+  // A record came that could be used under our lease, whichever epoch it answers. A draft that was
+  // let go for its silence is back with it.
   AttachmentAction answered(Epoch epoch, TimePoint now);
   // The draft lacks the sequence (evicted, unknown) or only some tokens of it (gap, mismatch).
   // What is asked for again too soon is not sent: whoever still lacks it then says so again.
-  AttachmentAction needs_everything(TimePoint now, Duration expected_prefill);
+  AttachmentAction needs_everything(TimePoint now, const AttachmentPace& pace);
   AttachmentAction needs_tail(TimePoint now);
   // It will never serve this sequence: let go, and not tried again.
   AttachmentAction refused(TimePoint now);
   AttachmentAction busy(TimePoint now, Duration retry_after);
   AttachmentAction malformed(TimePoint now);
   // Call before each step: notices misses, gives up, probes.
-  AttachmentAction tick(TimePoint now, Duration expected_prefill);
+  AttachmentAction tick(TimePoint now, const AttachmentPace& pace);
   AttachmentAction closed();
 
  private:
   AttachmentAction release(TimePoint now);
-  AttachmentAction open(TimePoint now, Duration expected_prefill);
+  AttachmentAction open(TimePoint now, const AttachmentPace& pace);
   AttachmentAction resend(TimePoint now, AttachmentAction what);
 
   static constexpr std::size_t kRememberedAsks = 8;
@@ -112,6 +122,8 @@ class Attachment {
   TimePoint probe_at_{};
   TimePoint busy_until_{};
   Duration answer_ewma_{0};
+  Duration step_{0};               // of the target
+  std::uint32_t n_unanswered_ = 0;  // openings in a row that ended without an answer, at any draft
   std::array<AskedAt, kRememberedAsks> asks_{};  // to time answers that come late, too
 };
 

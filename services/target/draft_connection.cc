@@ -79,9 +79,11 @@ void DraftConnection::add(wire::ProposeRecord record, Way way) {
   (beside ? frame_beside_ : frame_).records.push_back(std::move(record));
 }
 
-void DraftConnection::flush() {
+bool DraftConnection::flush() {
+  const bool has_records = !frame_beside_.records.empty() || !frame_.records.empty();
   send_frame(frame_beside_, Way::kShortest);
   send_frame(frame_, Way::kConnection);
+  return has_records;
 }
 
 void DraftConnection::send_frame(wire::Propose& frame, Way way) {

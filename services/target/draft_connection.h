@@ -64,7 +64,7 @@ class DraftConnection {
   bool send(const wire::Message& message, Way way = Way::kConnection);
   // Into the frame for this way that leaves with flush().
   void add(wire::ProposeRecord record, Way way);
-  void flush();
+  bool flush();  // false: there was nothing
 
   // Whether the draft reads our board, and can be told of a step that is under way.
   bool reads_board() const { return link_.is_up() && board_.is_read(); }

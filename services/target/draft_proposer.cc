@@ -14,12 +14,11 @@ using std::chrono::seconds;
 constexpr Duration kSuspect = seconds(1);
 constexpr Duration kRetry = std::chrono::milliseconds(20);
 constexpr Duration kLongestPause = std::chrono::seconds(10);  // that a busy draft may ask for
-constexpr Duration kPrefillPerToken =
-    std::chrono::microseconds(500);  // a guess on the slow side, for patience only
-
-Duration expected_prefill(const DraftedSequence& sequence) {
-  return static_cast<std::int64_t>(sequence.n_tokens()) * kPrefillPerToken;
-}
+// A draft frees what it has not heard of for ten seconds. While prompts are read nobody asks it
+// anything for longer than that.
+constexpr Duration kRenewAfter = std::chrono::seconds(2);
+// Answers take longer than they usually do: prefill is waited for so many times its measured length.
+constexpr int kPrefillMargin = 2;
 
 DraftState state_of(const Attachment& attachment, TimePoint now) {
   switch (attachment.state()) {
@@ -109,6 +108,39 @@ void DraftProposer::set_aside(AssignedDraft& draft, TimePoint now) {
 
 // ---- a sequence and its draft
 
+// Tokens of all sequences that the draft has not answered yet: it reads them side by side.
+std::size_t DraftProposer::n_opening(WorkerId draft) const {
+  std::size_t n = 0;
+  for (const auto& [seq, sequence] : sequences_)
+    if (sequence.draft == draft && sequence.attachment.state() == AttachmentState::kOpening)
+      n += sequence.told.n_tokens();
+  return n;
+}
+
+AttachmentPace DraftProposer::pace_of(const Sequence& sequence) const {
+  AttachmentPace pace{.step = step_};
+  const AssignedDraft* draft = sequence.draft ? drafts_.find(*sequence.draft) : nullptr;
+  if (draft == nullptr) return pace;
+  std::size_t n_tokens = n_opening(draft->id);
+  if (sequence.attachment.state() != AttachmentState::kOpening) n_tokens += sequence.told.n_tokens();
+  pace.prefill = static_cast<std::int64_t>(kPrefillMargin * n_tokens) * draft->prefill_per_token;
+  return pace;
+}
+
+void DraftProposer::note_opening(Sequence& sequence, TimePoint now) {
+  sequence.opened = now;
+  sequence.n_opening = n_opening(*sequence.draft);
+}
+
+void DraftProposer::learn_prefill(const Sequence& sequence, TimePoint answered) {
+  AssignedDraft* draft = drafts_.find(*sequence.draft);
+  if (draft == nullptr || sequence.n_opening == 0) return;
+  const Duration sample =
+      (answered - sequence.opened) / static_cast<std::int64_t>(sequence.n_opening);
+  Duration& known = draft->prefill_per_token;
+  known = sample > known ? sample : std::max(AssignedDraft::kQuickPrefill, (7 * known + sample) / 8);
+}
+
 void DraftProposer::attach_somewhere(Sequence& sequence, TimePoint now) {
   if (AssignedDraft* draft = drafts_.choose(now)) attach_to(*draft, sequence, now);
 }
@@ -116,8 +148,8 @@ void DraftProposer::attach_somewhere(Sequence& sequence, TimePoint now) {
 void DraftProposer::attach_to(AssignedDraft& draft, Sequence& sequence, TimePoint now) {
   leave_draft(sequence);
   sequence.draft = draft.id;
-  ++draft.n_sequences;
-  apply(sequence, sequence.attachment.assigned(now, expected_prefill(sequence.told)), now);
+  if (draft.n_sequences++ == 0) draft.renewed = now;
+  apply(sequence, sequence.attachment.assigned(now, pace_of(sequence)), now);
 }
 
 void DraftProposer::leave_draft(Sequence& sequence) {
@@ -134,6 +166,7 @@ void DraftProposer::apply(Sequence& sequence, AttachmentAction action, TimePoint
     case AttachmentAction::kNone:
       return;
     case AttachmentAction::kSendAttach:
+      note_opening(sequence, now);
       return send_attach(sequence);
     case AttachmentAction::kSendPropose:
       sequence.tail_due = true;
@@ -212,14 +245,17 @@ void DraftProposer::ask(std::span<const Ask> asks) {
     if (AssignedDraft* draft = sequence.asked ? drafts_.find(*sequence.asked) : nullptr;
         draft != nullptr && sequence.asked == sequence.draft && sequence.told.n_tokens() > n_before)
       draft->record.verified(ask.n_verified, ask.n_accepted);
+    step_ = ask.step;
     if (!sequence.draft) attach_somewhere(sequence, now);
-    apply(sequence, sequence.attachment.tick(now, expected_prefill(sequence.told)), now);
+    const bool is_attached = sequence.attachment.is_attached();
+    apply(sequence, sequence.attachment.tick(now, is_attached ? AttachmentPace{.step = step_}
+                                                       : pace_of(sequence)), now);
     if (!sequence.draft || !sequence.attachment.is_attached()) continue;
     if (sequence.attach_due) send_attach(sequence);
     if (!sequence.attach_due) add_record(sequence, now);
     sequence.asked = sequence.draft;
   }
-  drafts_.flush();
+  drafts_.flush(now);
 }
 
 void DraftProposer::close(SeqId seq) {
@@ -246,7 +282,8 @@ TimePoint DraftProposer::turn(TimePoint now) {
       add_record(sequence, now);
     }
   }
-  drafts_.flush();
+  drafts_.flush(now);
+  drafts_.renew_leases(now, kRenewAfter);
   return due;
 }
 
@@ -326,8 +363,7 @@ void DraftProposer::on_need(AssignedDraft& draft, const wire::Need& need, TimePo
     if (action == AttachmentAction::kSendPropose) sequence->told.fall_back_to(need.known);
     return apply(*sequence, action, now);
   }
-  apply(*sequence, sequence->attachment.needs_everything(now, expected_prefill(sequence->told)),
-        now);
+  apply(*sequence, sequence->attachment.needs_everything(now, pace_of(*sequence)), now);
 }
 
 void DraftProposer::on_busy(WorkerId draft, const wire::DraftBusy& busy, TimePoint now) {
@@ -368,6 +404,8 @@ void DraftProposer::use(const Arrived& arrived, TimePoint now, ProposalStore& in
     case Insertion::kInserted:
       ++counters_.usable;
       sequence->told.confirm(record.known);
+      if (sequence->attachment.state() == AttachmentState::kOpening)
+        learn_prefill(*sequence, arrived.at);
       return apply(*sequence, sequence->attachment.answered(record.epoch, arrived.at), now);
     case Insertion::kMalformed:
       ++counters_.malformed;

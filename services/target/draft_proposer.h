@@ -94,6 +94,8 @@ class DraftProposer final : public Proposer, public DraftWatch, public RunAhead 
     bool attach_due = false;
     bool tail_due = false;
     std::optional<WorkerId> asked = {};  // whose guesses the round since then verified
+    TimePoint opened{};          // ATTACH was due
+    std::size_t n_opening = 0;  // tokens that its draft had to read then, other sequences' too
   };
   struct Arrived {
     WorkerId draft;
@@ -102,6 +104,10 @@ class DraftProposer final : public Proposer, public DraftWatch, public RunAhead 
   };
 
   void end_draft(WorkerId id, TimePoint now);
+  std::size_t n_opening(WorkerId draft) const;
+  AttachmentPace pace_of(const Sequence& sequence) const;
+  void note_opening(Sequence& sequence, TimePoint now);
+  void learn_prefill(const Sequence& sequence, TimePoint answered);
   void let_go_all(WorkerId id, TimePoint now);
   void set_aside(AssignedDraft& draft, TimePoint now);
   void attach_somewhere(Sequence& sequence, TimePoint now);
@@ -128,6 +134,7 @@ class DraftProposer final : public Proposer, public DraftWatch, public RunAhead 
   std::map<SeqId, Sequence> sequences_;
   std::vector<Arrived> arrived_;
   std::vector<wire::DraftLost> lost_;
+  Duration step_{};  // of the target, the last one
 };
 
 }  // namespace foretoken

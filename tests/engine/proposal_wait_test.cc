@@ -32,7 +32,19 @@ TEST_F(ProposalWaitTest, WaitsForNobodyWhereNothingIsOwed) {
 }
 
 TEST_F(ProposalWaitTest, WaitsAsLongAsAllowedWhereTheLengthIsFixed) {
-  EXPECT_EQ(wait.begin_longest(kBegin), kLimit);
+  EXPECT_EQ(wait.begin_longest(1, kBegin), kLimit);
+}
+
+// 40 ms are nothing to a target whose steps take a second.
+TEST(ProposalWait, WhereStepsAreLongWaitsUpToAStepAndAHalf) {
+  using std::chrono::seconds;
+  DraftLength length{{}};
+  for (int i = 0; i < 32; ++i) length.observe_step(1, 1, seconds(1));
+  ProposalWait wait{length, kLimit};
+  const Expected owed{.arrives_in = milliseconds(400), .n_tokens = 3};
+  EXPECT_EQ(wait.begin({owed}, 1, kBegin), seconds(1));
+  wait.end(false, kBegin + milliseconds(400));
+  EXPECT_EQ(wait.begin_longest(1, kBegin), milliseconds(1500));
 }
 
 TEST_F(ProposalWaitTest, WaitsForWhatPaysTwiceItsTimeAndAStepAtLeast) {
@@ -42,7 +54,7 @@ TEST_F(ProposalWaitTest, WaitsForWhatPaysTwiceItsTimeAndAStepAtLeast) {
 
 TEST_F(ProposalWaitTest, AWaitThatWasNoChoiceTeachesNothing) {
   for (int i = 0; i < 10; ++i) {
-    wait.begin_longest(kBegin);
+    wait.begin_longest(1, kBegin);
     wait.end(i % 2 == 0, kBegin + kLimit);
     ASSERT_EQ(begin(milliseconds(8)), milliseconds(16)) << i;
   }
@@ -50,8 +62,11 @@ TEST_F(ProposalWaitTest, AWaitThatWasNoChoiceTeachesNothing) {
 
 TEST_F(ProposalWaitTest, NeverWaitsLongerThanItsLimit) {
   ProposalWait short_of_time(length, milliseconds(3));
-  const Expected owed{.arrives_in = milliseconds(2), .n_tokens = 100};
-  EXPECT_EQ(short_of_time.begin({owed}, 1, kBegin), milliseconds(3));
+  const Expected owed{.arrives_in = milliseconds(12), .n_tokens = 100};
+  EXPECT_EQ(short_of_time.begin({owed}, 1, kBegin), milliseconds(15)) << "a step and a half";
+  const Expected late{.arrives_in = milliseconds(30), .n_tokens = 100};
+  EXPECT_EQ(wait.begin({late}, 1, kBegin), kStep) << "not worth it: a trial";
+
 }
 
 TEST_F(ProposalWaitTest, TriesWhatSeemsNotToPayOnceInAWhile) {
@@ -93,7 +108,7 @@ TEST_F(ProposalWaitTest, WhatIsWaitedCountsInWhatASecondYields) {
   DraftLength patient{{}};
   for (int i = 0; i < 200; ++i) {
     ProposalWait held{patient, kLimit};
-    held.begin_longest(kBegin);
+    held.begin_longest(1, kBegin);
     held.end(false, kBegin + milliseconds(5));
     patient.observe_step(1, 3, kStep);
   }

@@ -34,6 +34,7 @@ struct Scene {
   LengthMode length = LengthMode::kAdaptive;
   std::uint32_t draft_len = 5;
   std::uint32_t n_sequences = 1;
+  Duration step = kTargetStep;
   // Somebody else has the cores for 50 ms, in every so manieth step; 0 = never.
   int target_hiccups = 0;
   int draft_hiccups = 0;
@@ -97,7 +98,8 @@ class SimulatedDraft final : public Proposer, public DraftWatch {
   DraftOutlook outlook(SeqId seq, TimePoint now) const override {
     const Sequence& sequence = sequences_.at(seq);
     const bool under_way = sequence.asked > sequence.answered;
-    const Duration patience = std::max<Duration>(milliseconds(20), 4 * sequence.usual);
+    const Duration patience = std::max<Duration>(
+        {milliseconds(20), 4 * sequence.usual, 2 * scene_.step});
     DraftOutlook outlook{.state = DraftState::kActive, .is_under_way = under_way};
     if (!sequence.has_answered && !scene_.is_dead) outlook.state = DraftState::kOpening;
     if (under_way && now - sequence.waiting_since > patience) outlook.state = DraftState::kLagging;
@@ -143,7 +145,7 @@ class SimulatedDraft final : public Proposer, public DraftWatch {
       }
       const DraftOutput& output = engine_.step(time_);
       if (output.n_rows > 0) {
-        time_ += scaled(kTargetStep, scene_.c * slowdown);
+        time_ += scaled(scene_.step, scene_.c * slowdown);
         if (scene_.draft_hiccups > 0 && ++n_steps_ % scene_.draft_hiccups == 0) time_ += kHiccup;
       }
       for (const ReadyProposal& ready : output.proposals)
@@ -213,14 +215,14 @@ Outcome play(const Scene& scene) {
   while (engine.has_work()) {
     const TimePoint until = now + engine.wait_hint(now);
     while (now < until && !engine.proposals_complete(now)) {
-      draft.run(std::min(until, now + microseconds(20)), 1);
-      now = std::min({until, std::max(now + microseconds(20), now)});
+      now = std::min(until, now + scene.step / 300);
+      draft.run(now, 1);
     }
     const StepOutput& output = engine.step(now);
     n_tokens += output.n_committed;
     if (output.n_rows == 0) continue;
     Duration took = scaled(
-        kTargetStep, 1 + kRowCost * (static_cast<double>(output.n_rows) - scene.n_sequences));
+        scene.step, 1 + kRowCost * (static_cast<double>(output.n_rows) - scene.n_sequences));
     if (scene.target_hiccups > 0 && ++n_steps % scene.target_hiccups == 0) {
       took += kHiccup;
       disturbed += kHiccup;
@@ -232,7 +234,7 @@ Outcome play(const Scene& scene) {
   }
   const TargetSnapshot snapshot = engine.snapshot();
   return {
-      .tokens_per_step = static_cast<double>(n_tokens) * static_cast<double>(kTargetStep.count()) /
+      .tokens_per_step = static_cast<double>(n_tokens) * static_cast<double>(scene.step.count()) /
                          static_cast<double>((now - kStart - disturbed).count()) /
                          scene.n_sequences,
       .per_round =
@@ -244,7 +246,7 @@ Outcome play(const Scene& scene) {
 double synchronous(const Scene& scene, double per_round) {
   const double k = scene.draft_len;
   const double rho =
-      static_cast<double>(scene.round_trip.count()) / static_cast<double>(kTargetStep.count());
+      static_cast<double>(scene.round_trip.count()) / static_cast<double>(scene.step.count());
   return per_round / (1 + kRowCost * k + (k + 1) * scene.c + rho);
 }
 
@@ -267,6 +269,19 @@ TEST(Waiting, AdaptsToAboutWhatTheFixedLengthGives) {
     SCOPED_TRACE(::testing::Message() << "c " << c << ", fixed " << fixed.tokens_per_step
                                       << ", adaptive " << adaptive.tokens_per_step);
     EXPECT_GE(adaptive.tokens_per_step, 0.9 * fixed.tokens_per_step);
+  }
+}
+
+// A model of 1 B on a busy core: what holds for steps of milliseconds holds for one of a second.
+TEST(Waiting, IsWorthAsMuchWhereStepsTakeASecond) {
+  for (const double c : {0.02, 0.05, 0.1}) {
+    for (const LengthMode length : {LengthMode::kFixed, LengthMode::kAdaptive}) {
+      const double quick = play({.c = c, .length = length}).tokens_per_step;
+      const double slow =
+          play({.c = c, .length = length, .step = std::chrono::seconds(1)}).tokens_per_step;
+      SCOPED_TRACE(::testing::Message() << "c " << c << ", quick " << quick << ", slow " << slow);
+      EXPECT_GE(slow, 0.95 * quick);
+    }
   }
 }
 

@@ -145,7 +145,7 @@ TEST(Attachment, AskingWithoutABudgetCanNotBeMissed) {
   EXPECT_EQ(State::kActive, attachment.state());
 }
 
-TEST(Attachment, PatienceFollowsTheUsualAnswerBetweenFloorAndCeiling) {
+TEST(Attachment, PatienceFollowsTheUsualAnswer) {
   Attachment attachment = in(State::kActive);
   EXPECT_EQ(milliseconds(20), attachment.patience());
   for (std::uint32_t epoch = 2; epoch < 100; ++epoch) {
@@ -160,7 +160,62 @@ TEST(Attachment, PatienceFollowsTheUsualAnswerBetweenFloorAndCeiling) {
     attachment.asked(Epoch{epoch}, 4, at);
     attachment.answered(Epoch{epoch}, at + milliseconds(90));
   }
-  EXPECT_EQ(milliseconds(100), attachment.patience());
+  EXPECT_GT(attachment.patience(), milliseconds(350));
+  EXPECT_LE(attachment.patience(), milliseconds(360));
+  for (std::uint32_t epoch = 200; epoch < 300; ++epoch) {
+    const TimePoint at = kStart + seconds(100 * epoch);
+    attachment.asked(Epoch{epoch}, 4, at);
+    attachment.answered(Epoch{epoch}, at + seconds(60));
+  }
+  EXPECT_EQ(seconds(10), attachment.patience());
+}
+
+TEST(Attachment, PatienceIsTwoStepsOfTheTargetAtLeast) {
+  Attachment attachment = in(State::kActive);
+  attachment.tick(kStart, {.step = milliseconds(700)});
+  EXPECT_EQ(milliseconds(1400), attachment.patience());
+  attachment.tick(kStart, {.step = milliseconds(1)});
+  EXPECT_EQ(milliseconds(20), attachment.patience());
+}
+
+// A draft that needs three steps of its target for each answer, and a target that asks at each step.
+TEST(Attachment, ASlowDraftIsNotLetGo) {
+  Attachment attachment = in(State::kActive);
+  constexpr Duration kStep = milliseconds(500);
+  TimePoint now = kStart;
+  for (std::uint32_t epoch = 2; epoch < 60; ++epoch, now += kStep) {
+    if (epoch >= 5) attachment.answered(Epoch{epoch - 3}, now);
+    EXPECT_EQ(Action::kNone, attachment.tick(now, {.step = kStep})) << epoch;
+    ASSERT_TRUE(attachment.is_attached()) << epoch;
+    attachment.asked(Epoch{epoch}, 4, now);
+  }
+  EXPECT_EQ(State::kActive, attachment.state());
+}
+
+TEST(Attachment, ADraftThatWasLetGoIsBackWithItsNextUsableRecord) {
+  Attachment attachment = in(State::kOpening);
+  const Lease lease = attachment.lease();
+  EXPECT_EQ(Action::kRelease, attachment.tick(kStart + seconds(2), {}));
+  EXPECT_EQ(Action::kNone, attachment.answered(Epoch{0}, kStart + milliseconds(2100)));
+  EXPECT_EQ(State::kActive, attachment.state());
+  EXPECT_EQ(lease, attachment.lease());
+  EXPECT_EQ(Action::kNone, attachment.tick(kStart + seconds(60), {})) << "and is not probed";
+  EXPECT_EQ(State::kActive, attachment.state());
+}
+
+TEST(Attachment, WaitsTwiceAsLongEachTimeADraftDoesNotAnswer) {
+  Attachment attachment = in(State::kOpening);
+  TimePoint now = kStart;
+  for (const int grace : {2, 4, 8, 16, 32, 64, 64}) {
+    EXPECT_EQ(Action::kNone, attachment.tick(now + seconds(grace) - milliseconds(1), {}));
+    now += seconds(grace);
+    EXPECT_EQ(Action::kRelease, attachment.tick(now, {}));
+    now += seconds(1);
+    EXPECT_EQ(Action::kSendAttach, attachment.tick(now, {}));
+  }
+  attachment.answered(Epoch{0}, now);
+  attachment.assigned(now, {});
+  EXPECT_EQ(Action::kRelease, attachment.tick(now + seconds(2), {})) << "and anew after an answer";
 }
 
 TEST(Attachment, ProbesTheSameDraftUnderTheSameLeaseAfterASecond) {
@@ -189,7 +244,7 @@ TEST(Attachment, EachAssignmentHasANewLease) {
 
 TEST(Attachment, WaitsForAPrefillAsLongAsItIsExpectedToTake) {
   Attachment attachment;
-  attachment.assigned(kStart, seconds(5));
+  attachment.assigned(kStart, {.prefill = seconds(5)});
   EXPECT_EQ(Action::kNone, attachment.tick(kStart + milliseconds(6999), {}));
   EXPECT_EQ(Action::kRelease, attachment.tick(kStart + seconds(7), {}));
 }

@@ -92,8 +92,12 @@ class DraftProposerTest : public testing::Test {
     tails.push_back(std::move(tail));
     const auto from = static_cast<Position>(prompt.size());
     PrefixHash hash = prefix_hash_extend(prefix_hash_extend(kRoot, prompt), tails.back());
-    const Ask one{
-        .seq = SeqId{seq}, .from = from, .tail = tails.back(), .prefix = hash, .budget = budget};
+    const Ask one{.seq = SeqId{seq},
+                  .from = from,
+                  .tail = tails.back(),
+                  .prefix = hash,
+                  .budget = budget,
+                  .step = target_step};
     drafts.ask(std::span(&one, 1));
   }
   // What a draft says about sequence 1.
@@ -130,6 +134,7 @@ class DraftProposerTest : public testing::Test {
   std::vector<TokenId> prompt{5, 6, 7};
   SamplingParams params;
   std::vector<std::vector<TokenId>> tails;
+  Duration target_step{};
   ProposalStore store{kRoot, 100};
 };
 
@@ -161,6 +166,63 @@ TEST_F(DraftProposerTest, AUsableRecordFillsTheStoreAndActivates) {
   drafts.collect(bus.now(), store);
   EXPECT_EQ(2u, store.n_edges(SeqId{1}));
   EXPECT_EQ(DraftState::kActive, state());
+}
+
+// A target that reads a long prompt asks nothing, and a draft frees what it has not heard of for ten
+// seconds.
+TEST_F(DraftProposerTest, RenewsTheLeasesOfSequencesThatNobodyAsksFor) {
+  assign(1);
+  assign(2);
+  open(1);
+  bus.take<wire::Attach>(endpoint(1));
+  int n_renewals = 0;
+  for (int i = 0; i < 100; ++i) {
+    bus.clock.advance(milliseconds(100));
+    drafts.turn(bus.now());
+    for (const wire::Propose& frame : bus.take<wire::Propose>(endpoint(1))) {
+      EXPECT_TRUE(frame.records.empty());
+      ++n_renewals;
+    }
+  }
+  EXPECT_EQ(n_renewals, 5) << "every two seconds";
+  EXPECT_TRUE(bus.take<wire::Propose>(endpoint(2)).empty()) << "it has no sequence";
+}
+
+// Eight prompts at once at a draft that needs 20 ms for a token.
+TEST_F(DraftProposerTest, WaitsForThePrefillOfAllThatOpenAsLongAsItWasMeasuredToTake) {
+  assign(1, 1, 16);
+  open(1);
+  bus.clock.advance(milliseconds(60));
+  propose(1, 1, 0, {8});
+  drafts.collect(bus.now(), store);
+  ASSERT_EQ(DraftState::kActive, state());
+  prompt.assign(40, 5);
+  for (std::uint64_t seq = 2; seq < 10; ++seq) open(seq);
+  ask(9, {8});
+  bus.clock.advance(milliseconds(320 * 20 + 2000));
+  ask(9, {8});
+  EXPECT_EQ(DraftState::kOpening, state(9));
+  EXPECT_TRUE(drafts.take_lost().empty());
+  bus.clock.advance(milliseconds(320 * 20));
+  ask(9, {8});
+  EXPECT_EQ(DraftState::kDetached, state(9)) << "twice that and the grace are over";
+}
+
+TEST_F(DraftProposerTest, ATargetOfLongStepsWaitsLongerForAnAnswer) {
+  assign(1);
+  open(1);
+  propose(1, 1, 0, {8});
+  drafts.collect(bus.now(), store);
+  target_step = seconds(1);
+  ask(1, {8});
+  for (int i = 0; i < 2; ++i) {
+    bus.clock.advance(seconds(1));
+    ask(1, {8});
+    EXPECT_EQ(DraftState::kActive, state()) << i;
+  }
+  bus.clock.advance(seconds(1));
+  ask(1, {8});
+  EXPECT_EQ(DraftState::kLagging, state());
 }
 
 TEST_F(DraftProposerTest, TailsAreCumulativeFromWhatTheDraftConfirmed) {

@@ -93,6 +93,15 @@ TEST(EngineOf, BoundsItsPassesAsConfigured) {
   EXPECT_EQ(options().max_step, Duration{});
 }
 
+TEST(DraftsOf, AreGivenTheTimeThatIsConfigured) {
+  const ScriptedModel model{ScriptedOptions{}};
+  Config config;
+  config.speculation.draft_deadline_ms = 3000;
+  const AttachmentRules rules = draft_pool_options(config, model, {}, nullptr).rules;
+  EXPECT_EQ(rules.miss_floor, std::chrono::seconds(3));
+  EXPECT_EQ(rules.miss_ceiling, std::chrono::seconds(3));
+}
+
 TEST(SamplingOf, IsWhatTheModelSaysAndTheUsualElse) {
   ModelConfig model;
   EXPECT_EQ(sampling_defaults({}, model), wire::SamplingDefaults{});
