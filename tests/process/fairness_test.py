@@ -2,7 +2,7 @@
 the many that one tenant has waiting. Counts and orders, no times."""
 import unittest
 
-from harness import Client, System, plain_answers, request, text_of
+from harness import Client, System, plain_answers, request, text_of, wait_for
 
 LONG = ("the thing in there, when snow falls on 1,204 roofs of the village; " * 16_000)[:1_000_000]
 
@@ -50,15 +50,15 @@ class Fairness(unittest.TestCase):
 
     def test_another_tenant_goes_before_the_many_that_wait(self):
         truth = plain_answers(self.client, 3, max_tokens=32)
-        many = [self.other.send(request(i, max_tokens=32, tenant="many")) for i in range(60)]
+        many = [self.other.send(request(i, max_tokens=400, tenant="many")) for i in range(100)]
+        wait_for(lambda: self.system.status()["requests_active"] > 90, "the many are there")
         few = [self.client.send(request(i, max_tokens=32, tenant="few")) for i in range(3)]
-        answered = 0  # of the many, when the last of the few was
         for plain, one in zip(truth, few):
             self.assertEqual(plain["token_ids"], self.client.wait(one)[-1]["token_ids"])
         for _ in self.other.pump(0.001):
             pass
         answered = sum(1 for one in many if self.other.inbox[one])
-        self.assertLess(answered, 40, "those that came after 60 were served before most of them")
+        self.assertLess(answered, 50, "those that came last were served before most that waited")
         for one in many:
             self.assertEqual("length", self.other.wait(one)[-1]["finish_reason"])
 
