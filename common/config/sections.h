@@ -223,7 +223,7 @@ struct BusSection {
       "folder of ipc names; \"\" = $RUNTIME_DIRECTORY, $XDG_RUNTIME_DIR/foretoken or a folder of "
       "this user under /tmp");
     v("heartbeat_ms", s.heartbeat_ms, in_range(10, 60'000),
-      "time between heartbeats; four missed = gone");
+      "time between heartbeats; eight missed = gone");
     v("curve_secret", s.curve_secret, anything(),
       "file with this service's CURVE key pair; \"\" = no encryption");
     v("curve_peers", s.curve_peers, anything(),

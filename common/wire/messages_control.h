@@ -111,7 +111,7 @@ struct HelloReply {
     v(1, "accepted", m.accepted, "false: code and message say why");
     v(2, "code", m.code, "reason of a refusal");
     v(3, "message", m.message, "the reason as a sentence naming what differs");
-    v(4, "heartbeat_ms", m.heartbeat_ms, "how often a heartbeat is expected; four missed = gone");
+    v(4, "heartbeat_ms", m.heartbeat_ms, "how often a heartbeat is expected; eight missed = gone");
   }
 };
 

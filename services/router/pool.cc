@@ -18,7 +18,7 @@ std::string differ(const char* what,
          " (" + wire::hex_of(of_b) + ") differ";
 }
 
-constexpr int kRemembered = 240;  // a lost worker is shown for so many times the patience
+constexpr int kRemembered = 120;  // a lost worker is shown for so many times the patience
 
 bool is_stuck(const wire::Heartbeat& beat) {
   return beat.bound_us > 0 && beat.busy_us > beat.bound_us;
@@ -247,9 +247,9 @@ void Pool::lose(WorkerId id) {
 }
 
 void Pool::listened(TimePoint heard_until) {
-  // At most half the patience at a time: what came while the router did not run may not have been
+  // At most a quarter of the patience at a time: what came while the router did not run may not have been
   // taken from its sockets yet.
-  const Duration more = std::clamp(heard_until - listened_until_, Duration{}, patience_ / 2);
+  const Duration more = std::clamp(heard_until - listened_until_, Duration{}, patience_ / 4);
   listened_until_ = std::max(listened_until_, heard_until);
   for (auto& [id, worker] : workers_)
     if (worker.state != WorkerState::kLost && worker.last_heard < heard_until)
@@ -268,7 +268,7 @@ std::vector<Pool::Loss> Pool::expire(TimePoint now) {
       it = now - worker.last_heard > kRemembered * patience_ ? workers_.erase(it) : std::next(it);
       continue;
     }
-    const std::string why = worker.silent > patience_ ? "four heartbeats are missing"
+    const std::string why = worker.silent > patience_ ? std::to_string(kMissed) + " heartbeats are missing"
                             : is_stuck(worker.load)   ? why_stuck(worker.load)
                                                       : "";
     if (!why.empty()) {
@@ -286,7 +286,7 @@ std::vector<Peer> Pool::to_probe() {
   for (auto& [id, worker] : workers_) {
     const Duration due = std::max(worker.next_probe, probe_after());
     if (worker.state == WorkerState::kLost || worker.silent < due) continue;
-    worker.next_probe = worker.silent + patience_ / 8;
+    worker.next_probe = worker.silent + heartbeat_ / 2;
     peers.push_back(worker.peer);
   }
   return peers;

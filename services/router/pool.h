@@ -50,8 +50,10 @@ std::string why_not_one_model(const wire::Hello& target, const wire::Hello& othe
 
 class Pool {
  public:
-  // `patience`: a worker that is silent for longer is lost.
-  explicit Pool(Duration patience) : patience_(patience) {}
+  // A worker that is silent for so many heartbeats is lost. A thread of a busy machine may be late by
+  // most of a second; that a process has ended is noticed long before, by probes.
+  static constexpr int kMissed = 8;
+  explicit Pool(Duration heartbeat) : heartbeat_(heartbeat), patience_(kMissed * heartbeat) {}
 
   struct Arrival {
     bool accepted = false;
@@ -87,7 +89,7 @@ class Pool {
   // in one turn of work for longer than they bound it themselves.
   std::vector<Loss> expire(TimePoint now);
   // Those that are silent for long enough that their connections may be broken: a message to them
-  // would come back. Again after each further eighth of the patience.
+  // would come back. Again after each further half of a heartbeat.
   std::vector<Peer> to_probe();
   // How long, if nothing arrives, until expire() or to_probe() would find somebody.
   Duration until_next_check() const;
@@ -114,13 +116,13 @@ class Pool {
   static constexpr std::size_t kRememberedLives = 16;
   static constexpr std::size_t kMaxWorkers = 1024;
   // A target that was lost holds its names for so many patiences: it may be back in a moment.
-  static constexpr int kPatiencesHeld = 30;
+  static constexpr int kPatiencesHeld = 15;
   using Lives = std::map<WorkerId, std::deque<Incarnation>>;
   static bool is_among(const Lives& lives, WorkerId id, Incarnation incarnation);
   static void remember(Lives& lives, WorkerId id, Incarnation incarnation);
 
   static void is_heard(Worker& worker, TimePoint now);
-  Duration probe_after() const { return patience_ * 3 / 8; }
+  Duration probe_after() const { return heartbeat_ * 3 / 2; }
   bool holds_names(const Worker& worker, TimePoint now) const;
   // Why this target may not have the names it wants; empty if it may.
   std::string why_names_are_taken(WorkerId id, const wire::Hello& hello, TimePoint now) const;
@@ -131,6 +133,7 @@ class Pool {
     TimePoint last_heard{};
   };
 
+  Duration heartbeat_;
   Duration patience_;
   TimePoint listened_until_{};
   std::map<WorkerId, Worker> workers_;

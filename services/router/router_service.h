@@ -28,7 +28,7 @@ struct RouterServiceOptions {
   std::string router;  // endpoint for workers
   std::string name = "router-0";
   std::string build;
-  Duration heartbeat = std::chrono::milliseconds(250);  // four missed = gone
+  Duration heartbeat = std::chrono::milliseconds(250);  // eight missed = gone
   RequestRules rules;
 };
 

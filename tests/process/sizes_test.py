@@ -41,7 +41,7 @@ class Shape:
 
 
 SHAPES = {
-    # A prompt is read in one step, which lasts longer than the four heartbeats that make a death.
+    # A prompt is read in one step, which lasts longer than the eight heartbeats that make a death.
     "small": Shape(["--layers", "8", "--hidden", "1024", "--heads", "16", "--kv-heads", "4", "--ffn", "4096"],
                    ["limits.prefill_chunk=2048", "limits.max_batch_rows=2048", "kv_cache.memory=512MiB"],
                    [(1500, 1), (1500, 3)], [1], 300, 2.0),

@@ -9,7 +9,8 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 const TimePoint kStart = TimePoint{} + seconds(100);
-constexpr Duration kPatience = seconds(1);
+constexpr Duration kHeartbeat = milliseconds(250);
+constexpr Duration kPatience = Pool::kMissed * kHeartbeat;
 
 wire::Header header(std::uint64_t worker, std::uint64_t incarnation) {
   wire::Header header;
@@ -26,7 +27,7 @@ wire::Hello target(const std::string& name = "target-0") {
 }
 
 TEST(Pool, AWorkerThatSaysHelloIsReady) {
-  Pool pool(kPatience);
+  Pool pool(kHeartbeat);
   const auto arrival = pool.hello(header(1, 1), peer("a"), target(), kStart);
   EXPECT_TRUE(arrival.accepted);
   EXPECT_TRUE(arrival.is_new);
@@ -35,7 +36,7 @@ TEST(Pool, AWorkerThatSaysHelloIsReady) {
 }
 
 TEST(Pool, HelloTwiceIsOnce) {
-  Pool pool(kPatience);
+  Pool pool(kHeartbeat);
   pool.hello(header(1, 1), peer("a"), target(), kStart);
   const auto arrival = pool.hello(header(1, 1), peer("b"), target(), kStart);
   EXPECT_TRUE(arrival.accepted);
@@ -44,14 +45,14 @@ TEST(Pool, HelloTwiceIsOnce) {
 }
 
 TEST(Pool, ClientsAndToolsCannotRegister) {
-  Pool pool(kPatience);
+  Pool pool(kHeartbeat);
   for (const auto role : {wire::Role::kRouter, wire::Role::kEdge, wire::Role::kTool})
     EXPECT_FALSE(pool.hello(header(1, 1), peer("a"), {.role = role}, kStart).accepted);
   EXPECT_TRUE(pool.all().empty());
 }
 
 TEST(Pool, ANewLifeReplacesTheOldWhichIsRefusedWhileTheNewIsThere) {
-  Pool pool(kPatience);
+  Pool pool(kHeartbeat);
   pool.hello(header(1, 1), peer("a"), target(), kStart);
   EXPECT_TRUE(pool.hello(header(1, 2), peer("b"), target(), kStart).replaced);
   EXPECT_FALSE(pool.heartbeat(header(1, 1), peer("a"), {}, kStart)) << "a late frame of the dead";
@@ -60,7 +61,7 @@ TEST(Pool, ANewLifeReplacesTheOldWhichIsRefusedWhileTheNewIsThere) {
 }
 
 TEST(Pool, AReplacedLifeReturnsWhenTheNewOneSaidGoodbye) {
-  Pool pool(kPatience);
+  Pool pool(kHeartbeat);
   pool.hello(header(1, 1), peer("a"), target(), kStart);
   pool.hello(header(1, 2), peer("b"), target(), kStart);
   ASSERT_TRUE(pool.end(WorkerId{1}, Incarnation{2}));
@@ -71,7 +72,7 @@ TEST(Pool, AReplacedLifeReturnsWhenTheNewOneSaidGoodbye) {
 }
 
 TEST(Pool, AReplacedLifeReturnsWhenTheNewOneIsSilentForThePatience) {
-  Pool pool(kPatience);
+  Pool pool(kHeartbeat);
   pool.hello(header(1, 1), peer("a"), target(), kStart);
   pool.hello(header(1, 2), peer("b"), target(), kStart);
   pool.lose(WorkerId{1});
@@ -88,7 +89,7 @@ TEST(Pool, AReplacedLifeReturnsWhenTheNewOneIsSilentForThePatience) {
 }
 
 TEST(Pool, AReplacedLifeThatKeepsAskingIsRefusedHoweverManyLivesFollow) {
-  Pool pool(kPatience);
+  Pool pool(kHeartbeat);
   pool.hello(header(1, 1), peer("a"), target(), kStart);
   for (std::uint64_t life = 2; life < 100; ++life) {
     ASSERT_TRUE(pool.hello(header(1, life), peer("b"), target(), kStart).accepted);
@@ -97,7 +98,7 @@ TEST(Pool, AReplacedLifeThatKeepsAskingIsRefusedHoweverManyLivesFollow) {
 }
 
 TEST(Pool, AReplacedLifeThatReturnsIsReplacedByTheNextAtOnce) {
-  Pool pool(kPatience);
+  Pool pool(kHeartbeat);
   pool.hello(header(1, 1), peer("a"), target(), kStart);
   pool.hello(header(1, 2), peer("b"), target(), kStart);
   pool.end(WorkerId{1}, Incarnation{2});
@@ -116,14 +117,14 @@ std::vector<Pool::Loss> listen(Pool& pool, TimePoint from, TimePoint until) {
 }
 
 TEST(Pool, ASilentWorkerIsLostAfterThePatienceAndMayComeBack) {
-  Pool pool(kPatience);
+  Pool pool(kHeartbeat);
   pool.hello(header(1, 1), peer("a"), target(), kStart);
   EXPECT_TRUE(listen(pool, kStart, kStart + kPatience).empty());
   EXPECT_TRUE(pool.heartbeat(header(1, 1), peer("a"), {}, kStart + kPatience));
   EXPECT_TRUE(listen(pool, kStart + kPatience, kStart + 2 * kPatience).empty());
   const auto lost = listen(pool, kStart + 2 * kPatience, kStart + 2 * kPatience + milliseconds(100));
   ASSERT_EQ(1u, lost.size());
-  EXPECT_EQ("four heartbeats are missing", lost[0].why);
+  EXPECT_EQ("8 heartbeats are missing", lost[0].why);
   EXPECT_TRUE(listen(pool, kStart + 2 * kPatience, kStart + 3 * kPatience).empty())
       << "lost once, not twice";
   EXPECT_TRUE(pool.ready(wire::Role::kTarget).empty());
@@ -134,7 +135,7 @@ TEST(Pool, ASilentWorkerIsLostAfterThePatienceAndMayComeBack) {
 }
 
 TEST(Pool, ARouterThatDidNotRunHasMissedNothing) {
-  Pool pool(kPatience);
+  Pool pool(kHeartbeat);
   pool.hello(header(1, 1), peer("a"), target(), kStart);
   pool.listened(kStart);
   pool.listened(kStart + seconds(30));  // stopped and continued
@@ -143,7 +144,7 @@ TEST(Pool, ARouterThatDidNotRunHasMissedNothing) {
 }
 
 TEST(Pool, WhatWaitsToBeReadIsNoSilence) {
-  Pool pool(kPatience);
+  Pool pool(kHeartbeat);
   pool.hello(header(1, 1), peer("a"), target(), kStart);
   // The router is busy with messages that arrived in the first half second.
   for (int ms = 0; ms <= 20'000; ms += 100) {
@@ -153,7 +154,7 @@ TEST(Pool, WhatWaitsToBeReadIsNoSilence) {
 }
 
 TEST(Pool, ALongStepIsNoDeathAndOneBeyondItsBoundIsStuck) {
-  Pool pool(kPatience);
+  Pool pool(kHeartbeat);
   pool.hello(header(1, 1), peer("a"), target(), kStart);
   wire::Heartbeat beat{.activity = wire::Activity::kStep, .bound_us = 30'000'000};
   for (int s = 0; s <= 30; ++s) {
@@ -172,25 +173,25 @@ TEST(Pool, ALongStepIsNoDeathAndOneBeyondItsBoundIsStuck) {
 }
 
 TEST(Pool, ASilenceIsProbedAFewTimesBeforeTheWorkerIsLost) {
-  Pool pool(kPatience);
+  Pool pool(kHeartbeat);
   pool.hello(header(1, 1), peer("a"), target(), kStart);
   int n_probes = 0;
   Duration first{};
-  for (int ms = 0; ms <= 1000; ms += 5) {
+  for (int ms = 0; ms <= 2000; ms += 5) {
     pool.listened(kStart + milliseconds(ms));
     const auto probes = pool.to_probe();
     if (!probes.empty() && n_probes == 0) first = milliseconds(ms);
     n_probes += static_cast<int>(probes.size());
   }
   EXPECT_EQ(milliseconds(375), first) << "one and a half heartbeats";
-  EXPECT_EQ(6, n_probes);
+  EXPECT_EQ(14, n_probes) << "and then one every half of a heartbeat";
   ASSERT_TRUE(pool.heartbeat(header(1, 1), peer("a"), {}, kStart + kPatience));
   pool.listened(kStart + kPatience + milliseconds(5));
   EXPECT_TRUE(pool.to_probe().empty());
 }
 
 TEST(Pool, ADrainingWorkerIsAliveButNotReady) {
-  Pool pool(kPatience);
+  Pool pool(kHeartbeat);
   pool.hello(header(1, 1), peer("a"), target(), kStart);
   pool.heartbeat(header(1, 1), peer("a"), {.draining = true}, kStart);
   EXPECT_TRUE(pool.ready(wire::Role::kTarget).empty());
@@ -198,7 +199,7 @@ TEST(Pool, ADrainingWorkerIsAliveButNotReady) {
 }
 
 TEST(Pool, AGoodbyeEndsThatLifeForGood) {
-  Pool pool(kPatience);
+  Pool pool(kHeartbeat);
   pool.hello(header(1, 1), peer("a"), target(), kStart);
   EXPECT_FALSE(pool.end(WorkerId{1}, Incarnation{9})) << "somebody else's goodbye";
   EXPECT_TRUE(pool.end(WorkerId{1}, Incarnation{1}));
@@ -244,7 +245,7 @@ wire::Hello other_weights(const std::string& name) {
 }
 
 TEST(Pool, TwoModelsOfOneNameAreNotTakenAndBothFingerprintsAreNamed) {
-  Pool pool(kPatience);
+  Pool pool(kHeartbeat);
   ASSERT_TRUE(pool.hello(header(1, 1), peer("a"), target(), kStart).accepted);
   const auto refused = pool.hello(header(2, 1), peer("b"), other_weights("target-1"), kStart);
   EXPECT_FALSE(refused.accepted);
@@ -260,7 +261,7 @@ TEST(Pool, WhateverChangesTextMakesAnotherModel) {
   const auto refused = [](auto&& change) {
     wire::Hello changed = target("target-1");
     change(changed);
-    Pool pool(kPatience);
+    Pool pool(kHeartbeat);
     pool.hello(header(1, 1), peer("a"), target(), kStart);
     return !pool.hello(header(2, 1), peer("b"), changed, kStart).accepted;
   };
@@ -274,7 +275,7 @@ TEST(Pool, WhateverChangesTextMakesAnotherModel) {
 }
 
 TEST(Pool, AnAliasIsANameToo) {
-  Pool pool(kPatience);
+  Pool pool(kHeartbeat);
   pool.hello(header(1, 1), peer("a"), target(), kStart);
   wire::Hello other = other_weights("target-1");
   other.model_name = "n";
@@ -290,7 +291,7 @@ TEST(Pool, AnAliasIsANameToo) {
 }
 
 TEST(Pool, ANameIsFreeAgainWhenItsTargetLeftAtOnceOrWasLostForAWhile) {
-  Pool pool(kPatience);
+  Pool pool(kHeartbeat);
   pool.hello(header(1, 1), peer("a"), target(), kStart);
   pool.end(WorkerId{1}, Incarnation{1});
   ASSERT_TRUE(pool.hello(header(2, 1), peer("b"), other_weights("target-1"), kStart).accepted)
@@ -307,13 +308,13 @@ TEST(Pool, ANameIsFreeAgainWhenItsTargetLeftAtOnceOrWasLostForAWhile) {
 }
 
 TEST(Pool, ANewLifeOfTheOnlyTargetMayHaveOtherWeightsUnderItsName) {
-  Pool pool(kPatience);
+  Pool pool(kHeartbeat);
   pool.hello(header(1, 1), peer("a"), target(), kStart);
   EXPECT_TRUE(pool.hello(header(1, 2), peer("b"), other_weights("target-0"), kStart).accepted);
 }
 
 TEST(Pool, ANameThatPassedOnMeansTheNewModelAlone) {
-  Pool pool(kPatience);
+  Pool pool(kHeartbeat);
   pool.hello(header(1, 1), peer("a"), target(), kStart);
   pool.end(WorkerId{1}, Incarnation{1});
   pool.hello(header(2, 1), peer("b"), other_weights("target-1"), kStart);
@@ -323,7 +324,7 @@ TEST(Pool, ANameThatPassedOnMeansTheNewModelAlone) {
 }
 
 TEST(Pool, ModelsThatLeftOrWereLostCountForAWhileAndNoLonger) {
-  Pool pool(kPatience);
+  Pool pool(kHeartbeat);
   wire::Hello second = other_weights("target-1");
   second.model_name = "n";
   pool.hello(header(1, 1), peer("a"), target(), kStart);

@@ -111,7 +111,7 @@ class RequestTableTest : public testing::Test {
   }
 
   TimePoint now = TimePoint{} + seconds(1000);
-  Pool pool{seconds(1)};
+  Pool pool{std::chrono::milliseconds(250)};
   RequestRules rules;
   RequestTable table{RequestRules{.max_requests = 4}, pool};
   Actions out;

@@ -211,7 +211,7 @@ TEST_F(RouterServiceTest, TheLinksOfAServiceThatIsGoneAreNotShown) {
   ASSERT_TRUE(hello(target, "", wire::Role::kTarget, "target-0").accepted);
   hear(target, "", wire::Heartbeat{.links = "draft-0 shared_memory"});
   EXPECT_EQ("draft-0 shared_memory", shown().links);
-  for (int i = 0; i < 20; ++i) {
+  for (int i = 0; i < 25; ++i) {
     bus.clock.advance(milliseconds(100));
     service.on_turn(bus.now());
   }
