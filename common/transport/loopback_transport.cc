@@ -1,6 +1,7 @@
 #include "common/transport/loopback_transport.h"
 
 #include <algorithm>
+#include <charconv>
 
 #include "common/base/check.h"
 #include "common/base/result.h"
@@ -12,35 +13,134 @@ constexpr std::size_t kMaxInFlight = 65536;  // as bounded as the queues it stan
 
 }  // namespace
 
+// ---- the network
+
 std::unique_ptr<LoopbackTransport> LoopbackNetwork::make_transport(const std::string& host) {
   return std::make_unique<LoopbackTransport>(*this, host);
 }
 
 std::optional<TimePoint> LoopbackNetwork::next_arrival() const {
-  const auto first =
-      std::min_element(flight_.begin(), flight_.end(),
-                       [](const Flight& a, const Flight& b) { return a.due < b.due; });
-  if (first == flight_.end()) return std::nullopt;
-  return first->due;
+  std::optional<TimePoint> first;
+  for (const LoopbackTransport* transport : transports_)
+    if (const auto next = transport->next_arrival(); next && (!first || *next < *first))
+      first = next;
+  return first;
 }
 
-void LoopbackNetwork::launch(LoopbackTransport* from,
-                             LoopbackTransport* to,
-                             const Delivery& delivery) {
+const LoopbackFaults& LoopbackNetwork::faults_of(const std::string& from,
+                                                 const std::string& to) const {
+  const auto own = own_faults_.find({from, to});
+  return own == own_faults_.end() ? faults_ : own->second;
+}
+
+void LoopbackNetwork::note(const std::string& from,
+                           const std::string& to,
+                           LoopbackFate fate,
+                           const Frames& frames) {
+  if (observer_) observer_({clock_.now(), from, to, fate, frames});
+}
+
+SendResult LoopbackNetwork::launch(LoopbackTransport& from,
+                                   const Peer& as_sent,
+                                   LoopbackTransport& to,
+                                   Lane lane,
+                                   const Delivery& delivery) {
+  const LoopbackFaults& faults = faults_of(from.host_, to.host_);
+  LaneState& state = lanes_[lane];
+  if (faults.capacity > 0 && state.n >= faults.capacity)
+    return refuse(from, as_sent, delivery.frames, SendResult::kBusy);
+  if (cut_.contains({from.host_, to.host_})) {
+    note(from.host_, to.host_, LoopbackFate::kLost, delivery.frames);
+    return SendResult::kSent;
+  }
   std::uniform_real_distribution<double> chance(0, 1);
   std::uniform_int_distribution<Duration::rep> delay(
-      faults_.min_delay.count(), std::max(faults_.min_delay, faults_.max_delay).count());
-  if (severed(from->host_, to->host_)) return;
-  const int copies = chance(random_) < faults_.drop        ? 0
-                     : chance(random_) < faults_.duplicate ? 2
-                                                           : 1;
-  for (int i = 0; i < copies; ++i)
-    flight_.push_back({clock_.now() + Duration(delay(random_)), ++last_number_, to, delivery});
+      faults.min_delay.count(), std::max(faults.min_delay, faults.max_delay).count());
+  const int copies = chance(random_) < faults.drop        ? 0
+                     : chance(random_) < faults.duplicate ? 2
+                                                          : 1;
+  note(from.host_, to.host_,
+       copies == 0   ? LoopbackFate::kLost
+       : copies == 1 ? LoopbackFate::kSent
+                     : LoopbackFate::kTwice,
+       delivery.frames);
+  for (int i = 0; i < copies; ++i) {
+    TimePoint due = clock_.now() + Duration(delay(random_));
+    if (faults.in_order) due = std::max(due, state.last_due);
+    state.last_due = std::max(due, state.last_due);
+    to.flights_.insert({{due, ++last_order_}, {lane, delivery}});
+    ++state.n;
+    ++n_in_flight_;
+  }
+  return SendResult::kSent;
+}
+
+// A bus with a socket thread says so afterwards, one without says so at once.
+SendResult LoopbackNetwork::refuse(LoopbackTransport& from,
+                                   const Peer& to,
+                                   const Frames& frames,
+                                   SendResult why) {
+  const bool is_late = faults_.late_report > 0 &&
+                       std::uniform_real_distribution<double>(0, 1)(random_) < faults_.late_report;
+  note(from.host_, from.host_,
+       why == SendResult::kUnknown ? LoopbackFate::kNoPeer
+       : is_late                   ? LoopbackFate::kDropped
+                                   : LoopbackFate::kBusy,
+       frames);
+  if (!is_late) return why;
+  Delivery report{.kind = why == SendResult::kBusy ? DeliveryKind::kDropped
+                                                   : DeliveryKind::kUndelivered,
+                  .peer = to,
+                  .frames = frames};
+  from.flights_.insert({{clock_.now(), ++last_order_}, {std::nullopt, std::move(report)}});
+  ++n_in_flight_;
+  return SendResult::kSent;
+}
+
+void LoopbackNetwork::renumber(std::uint64_t number) {
+  const auto found = connections_.find(number);
+  const Connection connection = found->second;
+  connections_.erase(found);
+  for (LoopbackTransport* transport : transports_)
+    for (auto f = transport->flights_.begin(); f != transport->flights_.end();)
+      f = f->second.lane && f->second.lane->first == number ? transport->forget(f) : std::next(f);
+  lanes_.erase({number, false});
+  lanes_.erase({number, true});
+  connections_[++last_number_] = connection;
+  connection.dialler->sockets_.at(connection.dial_socket).connection = last_number_;
+}
+
+void LoopbackNetwork::break_connections(const std::string& a, const std::string& b) {
+  std::vector<std::uint64_t> broken;
+  for (const auto& [number, connection] : connections_) {
+    const auto listener = listeners_.find(connection.name);
+    if (listener == listeners_.end()) continue;
+    const std::string& dials = connection.dialler->host_;
+    const std::string& listens = listener->second.owner->host_;
+    if ((dials == a && listens == b) || (dials == b && listens == a)) broken.push_back(number);
+  }
+  for (const std::uint64_t number : broken) renumber(number);
+}
+
+// ---- one end
+
+LoopbackTransport::LoopbackTransport(LoopbackNetwork& network, std::string host)
+    : network_(network), host_(std::move(host)) {
+  network_.transports_.insert(this);
 }
 
 LoopbackTransport::~LoopbackTransport() {
   while (!sockets_.empty()) close(sockets_.begin()->first);
-  std::erase_if(network_.flight_, [&](const auto& f) { return f.to == this; });
+  while (!flights_.empty()) forget(flights_.begin());
+  network_.transports_.erase(this);
+}
+
+LoopbackTransport::Flights::iterator LoopbackTransport::forget(Flights::iterator flight) {
+  if (flight->second.lane)
+    if (const auto lane = network_.lanes_.find(*flight->second.lane); lane != network_.lanes_.end())
+      --lane->second.n;
+  --network_.n_in_flight_;
+  return flights_.erase(flight);
 }
 
 SocketId LoopbackTransport::bind(const std::string& endpoint, Door door) {
@@ -64,12 +164,18 @@ SocketId LoopbackTransport::connect(const std::string& endpoint) {
 void LoopbackTransport::close(SocketId socket) {
   const auto found = sockets_.find(socket);
   if (found == sockets_.end()) return;
-  if (found->second.connection == 0)
+  for (auto f = flights_.begin(); f != flights_.end();)
+    f = f->second.delivery.peer.socket == socket ? forget(f) : std::next(f);
+  if (found->second.connection == 0) {
+    // Whoever dialled it comes back over another connection.
+    std::vector<std::uint64_t> orphans;
+    for (const auto& [number, connection] : network_.connections_)
+      if (connection.name == found->second.endpoint) orphans.push_back(number);
+    for (const std::uint64_t number : orphans) network_.renumber(number);
     network_.listeners_.erase(found->second.endpoint);
-  else
+  } else {
     network_.connections_.erase(found->second.connection);
-  std::erase_if(network_.flight_,
-                [&](const auto& f) { return f.to == this && f.delivery.peer.socket == socket; });
+  }
   sockets_.erase(found);
 }
 
@@ -81,40 +187,42 @@ std::string LoopbackTransport::endpoint(SocketId socket) const {
 SendResult LoopbackTransport::send(const Peer& to, const Frames& frames) {
   FORETOKEN_CHECK(!frames.empty() && frames.size() <= kMaxParts, "a message has 1 to 8 parts");
   const auto socket = sockets_.find(to.socket);
-  if (socket == sockets_.end()) return SendResult::kUnknown;
-  if (network_.flight_.size() >= kMaxInFlight) return SendResult::kBusy;
+  if (socket == sockets_.end()) return network_.refuse(*this, to, frames, SendResult::kUnknown);
+  if (network_.n_in_flight_ >= kMaxInFlight)
+    return network_.refuse(*this, to, frames, SendResult::kBusy);
   Delivery delivery;
   delivery.frames = frames;
   if (const auto number = socket->second.connection; number != 0) {
     const auto listener = network_.listeners_.find(socket->second.endpoint);
-    if (listener == network_.listeners_.end()) return SendResult::kBusy;  // not connected yet
+    if (listener == network_.listeners_.end())  // not connected yet
+      return network_.refuse(*this, to, frames, SendResult::kBusy);
     delivery.peer = {listener->second.socket, std::to_string(number), false};
-    network_.launch(this, listener->second.owner, delivery);
-    return SendResult::kSent;
+    return network_.launch(*this, to, *listener->second.owner, {number, false}, delivery);
   }
-  for (const auto& [number, connection] : network_.connections_) {
-    if (std::to_string(number) != to.routing || connection.name != socket->second.endpoint)
-      continue;
-    delivery.peer = {connection.dial_socket, "", false};
-    network_.launch(this, connection.dialler, delivery);
-    return SendResult::kSent;
-  }
-  return SendResult::kUnknown;
+  std::uint64_t number = 0;
+  std::from_chars(to.routing.data(), to.routing.data() + to.routing.size(), number);
+  const auto connection = network_.connections_.find(number);
+  if (connection == network_.connections_.end() ||
+      connection->second.name != socket->second.endpoint)
+    return network_.refuse(*this, to, frames, SendResult::kUnknown);
+  delivery.peer = {connection->second.dial_socket, "", false};
+  return network_.launch(*this, to, *connection->second.dialler, {number, true}, delivery);
+}
+
+std::optional<TimePoint> LoopbackTransport::next_arrival() const {
+  if (flights_.empty()) return std::nullopt;
+  return flights_.begin()->first.first;
 }
 
 std::optional<Delivery> LoopbackTransport::receive(TimePoint deadline) {
-  auto& flight = network_.flight_;
-  auto next = flight.end();
-  for (auto f = flight.begin(); f != flight.end(); ++f)
-    if (f->to == this &&
-        (next == flight.end() || std::pair(f->due, f->order) < std::pair(next->due, next->order)))
-      next = f;
   const TimePoint now = network_.clock_.now();
   const bool may_wait = deadline > now && !std::exchange(woken_, false);
-  if (next != flight.end() && (next->due <= now || (may_wait && next->due <= deadline))) {
-    if (next->due > now) network_.clock_.set(next->due);
-    Delivery delivery = std::move(next->delivery);
-    flight.erase(next);
+  if (const auto due = next_arrival(); due && (*due <= now || (may_wait && *due <= deadline))) {
+    if (*due > now) network_.clock_.set(*due);
+    Delivery delivery = std::move(flights_.begin()->second.delivery);
+    if (delivery.kind == DeliveryKind::kMessage)
+      network_.note({}, host_, LoopbackFate::kArrived, delivery.frames);
+    forget(flights_.begin());
     return delivery;
   }
   if (may_wait && deadline != TimePoint::max()) network_.clock_.set(deadline);

@@ -89,5 +89,97 @@ TEST(LoopbackNetwork, LetsTheClockRunOnlyAsFarAsAsked) {
   EXPECT_EQ(clock.now().time_since_epoch(), milliseconds(5));
 }
 
+// A server, a client that dials it, and whatever is sent between them.
+struct Pair {
+  explicit Pair(const LoopbackFaults& faults = {}) {
+    network.set_faults(faults);
+    bound = server->bind("ipc://x", Door::kInternal);
+    dialled = client->connect("ipc://x");
+  }
+  SendResult send(const std::string& text) {
+    return client->send({.socket = dialled, .routing = {}}, {text});
+  }
+  std::vector<std::string> arrived() {
+    std::vector<std::string> texts;
+    while (auto delivery = server->receive(clock.now() + seconds(1)))
+      texts.push_back(delivery->frames[0]);
+    return texts;
+  }
+  ManualClock clock;
+  LoopbackNetwork network{clock, 1};
+  std::unique_ptr<LoopbackTransport> server = network.make_transport("a");
+  std::unique_ptr<LoopbackTransport> client = network.make_transport("b");
+  SocketId bound = 0, dialled = 0;
+};
+
+TEST(LoopbackNetwork, KeepsTheOrderOfAConnectionWhereItIsAskedTo) {
+  const auto got = arrivals(1, {.max_delay = milliseconds(50), .in_order = true});
+  EXPECT_EQ(got.size(), 100u);
+  EXPECT_TRUE(std::is_sorted(got.begin(), got.end()));
+}
+
+TEST(LoopbackNetwork, CutsOneDirection) {
+  Pair pair;
+  ASSERT_EQ(pair.send("hello"), SendResult::kSent);
+  const Peer back = pair.server->receive(TimePoint::min())->peer;
+  pair.network.cut("b", "a");
+  EXPECT_EQ(pair.send("lost"), SendResult::kSent);
+  EXPECT_EQ(pair.server->send(back, {"arrives"}), SendResult::kSent);
+  EXPECT_TRUE(pair.arrived().empty());
+  EXPECT_EQ(pair.client->receive(TimePoint::min())->frames, Frames{"arrives"});
+  pair.network.heal("b", "a");
+  EXPECT_EQ(pair.send("again"), SendResult::kSent);
+  EXPECT_EQ(pair.arrived(), std::vector<std::string>{"again"});
+}
+
+TEST(LoopbackNetwork, BoundsWhatIsOnItsWayOverAConnectionAndSaysSoAtOnceOrAfterwards) {
+  Pair pair({.capacity = 2});
+  EXPECT_EQ(pair.send("1"), SendResult::kSent);
+  EXPECT_EQ(pair.send("2"), SendResult::kSent);
+  EXPECT_EQ(pair.send("3"), SendResult::kBusy);
+  EXPECT_EQ(pair.arrived(), (std::vector<std::string>{"1", "2"}));
+  EXPECT_EQ(pair.send("4"), SendResult::kSent);
+  pair.network.set_faults({.capacity = 1, .late_report = 1});
+  EXPECT_EQ(pair.send("5"), SendResult::kSent);
+  const auto report = pair.client->receive(TimePoint::min());
+  ASSERT_TRUE(report.has_value());
+  EXPECT_EQ(report->kind, DeliveryKind::kDropped);
+  EXPECT_EQ(report->peer.socket, pair.dialled);
+  EXPECT_EQ(report->frames, Frames{"5"});
+  EXPECT_EQ(pair.arrived(), std::vector<std::string>{"4"});
+}
+
+TEST(LoopbackNetwork, BreaksAConnectionWithWhatIsOnItsWayAndTheOldNameIsNobodys) {
+  Pair pair({.late_report = 1});
+  ASSERT_EQ(pair.send("hello"), SendResult::kSent);
+  const Peer before = pair.server->receive(TimePoint::min())->peer;
+  ASSERT_EQ(pair.send("lost"), SendResult::kSent);
+  pair.network.break_connections("a", "b");
+  EXPECT_EQ(pair.network.in_flight(), 0u);
+  EXPECT_EQ(pair.server->send(before, {"to nobody"}), SendResult::kSent);
+  EXPECT_EQ(pair.server->receive(TimePoint::min())->kind, DeliveryKind::kUndelivered);
+  ASSERT_EQ(pair.send("again"), SendResult::kSent);
+  const auto again = pair.server->receive(TimePoint::min());
+  EXPECT_EQ(again->frames, Frames{"again"});
+  EXPECT_NE(again->peer, before);
+}
+
+TEST(LoopbackNetwork, SetsFaultsOfOneDirectionApart) {
+  Pair pair;
+  pair.network.set_faults("b", "a", {.drop = 1});
+  EXPECT_EQ(pair.send("lost"), SendResult::kSent);
+  EXPECT_EQ(pair.network.in_flight(), 0u);
+}
+
+TEST(LoopbackNetwork, TellsAnObserverOfAllThatIsSentAndArrives) {
+  Pair pair({.capacity = 1});
+  std::vector<LoopbackFate> fates;
+  pair.network.set_observer([&](const LoopbackEvent& event) { fates.push_back(event.fate); });
+  EXPECT_EQ(pair.send("1"), SendResult::kSent);
+  EXPECT_EQ(pair.send("2"), SendResult::kBusy);
+  EXPECT_TRUE(pair.server->receive(TimePoint::min()).has_value());
+  EXPECT_EQ(fates, (std::vector{LoopbackFate::kSent, LoopbackFate::kBusy, LoopbackFate::kArrived}));
+}
+
 }  // namespace
 }  // namespace foretoken
