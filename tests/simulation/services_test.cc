@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/simulation/asker.h"
 #include "tests/simulation/world.h"
 
 namespace foretoken::test {
@@ -38,12 +39,12 @@ wire::ClientRequest random_request(World& world) {
   return request;
 }
 
-void expect_all_as_plain(World& world) {
-  for (std::size_t i = 0; i < world.n_asked(); ++i) {
-    const Asked& asked = world.asked(i);
+void expect_all_as_plain(const World& world, const Asker& asker) {
+  for (std::size_t i = 0; i < asker.n_asked(); ++i) {
+    const Asked& asked = asker.asked(i);
     EXPECT_EQ("", asked.error) << "request " << i;
     EXPECT_EQ(1, asked.n_finals) << "request " << i;
-    const auto [ids, text] = world.expected(asked.request, asked.id);
+    const auto [ids, text, reason] = world.reference(asked.request, asked.id);
     EXPECT_EQ(ids, asked.reply.token_ids) << "request " << i;
     EXPECT_EQ(text, asked.reply.text) << "request " << i;
     EXPECT_EQ(ids.size(), asked.reply.usage.completion_tokens) << "request " << i;
@@ -54,18 +55,19 @@ void start_all(World& world) {
   for (const char* name :
        {"router", "tokenizer-0", "tokenizer-1", "draft-0", "draft-1", "target-0", "target-1"})
     world.start(name);
-  world.run_until([] { return false; }, seconds(1));
+  world.run_for(seconds(1));
 }
 
 TEST(Services, AnswerWithTheTextOfPlainDecodingAndReallySpeculate) {
   World world(1);
+  Asker asker(world);
   start_all(world);
-  for (int i = 0; i < 20; ++i) world.ask(random_request(world));
-  ASSERT_TRUE(world.run_until([&] { return world.all_answered(); }, minutes(2)));
-  expect_all_as_plain(world);
+  for (int i = 0; i < 20; ++i) asker.ask(random_request(world));
+  ASSERT_TRUE(world.run_until([&] { return asker.all_answered(); }, minutes(2)));
+  expect_all_as_plain(world, asker);
   std::uint32_t accepted = 0;
-  for (std::size_t i = 0; i < world.n_asked(); ++i)
-    accepted += world.asked(i).reply.metrics.speculative_decoding.num_accepted_draft_tokens;
+  for (std::size_t i = 0; i < asker.n_asked(); ++i)
+    accepted += asker.asked(i).reply.metrics.speculative_decoding.num_accepted_draft_tokens;
   EXPECT_GT(accepted, 20u);
   EXPECT_GT(world.sent_beside(), 20u);
 }
@@ -74,8 +76,9 @@ TEST(Services, AnswerWithTheTextOfPlainDecodingAndReallySpeculate) {
 // come at once.
 TEST(Services, ADraftOfOneTargetBeginsBeforeItIsToldTheVerdictAndTheTextIsPlain) {
   World world(2);
+  Asker asker(world);
   for (const char* name : {"router", "tokenizer-0", "draft-1", "target-0"}) world.start(name);
-  world.run_until([] { return false; }, seconds(1));
+  world.run_for(seconds(1));
   world.set_faults({.max_delay = milliseconds(1)});
   for (int i = 0; i < 20; ++i) {
     wire::ClientRequest request = random_request(world);
@@ -84,10 +87,10 @@ TEST(Services, ADraftOfOneTargetBeginsBeforeItIsToldTheVerdictAndTheTextIsPlain)
     request.stop.clear();
     request.num_draft_tokens = 4;
     request.proposer = wire::ProposerKind::kDraft;
-    world.ask(request);
-    ASSERT_TRUE(world.run_until([&] { return world.all_answered(); }, minutes(2)));
+    asker.ask(request);
+    ASSERT_TRUE(world.run_until([&] { return asker.all_answered(); }, minutes(2)));
   }
-  expect_all_as_plain(world);
+  expect_all_as_plain(world, asker);
   EXPECT_GT(world.taken_early(), 20u);
 }
 
@@ -120,23 +123,25 @@ class Faults : public testing::TestWithParam<std::uint64_t> {
 TEST_P(Faults, OfTheNetworkChangeNoText) {
   SCOPED_TRACE("seed " + std::to_string(GetParam()));
   World world(GetParam());
+  Asker asker(world);
   start_all(world);
   world.set_faults({.drop = 0.05,
                     .duplicate = 0.05,
                     .min_delay = milliseconds(0),
                     .max_delay = milliseconds(within(world, 0, 30))});
   for (int i = 0; i < 12; ++i) {
-    world.ask(random_request(world));
-    world.run_until([] { return false; }, milliseconds(within(world, 0, 50)));
+    asker.ask(random_request(world));
+    world.run_for(milliseconds(within(world, 0, 50)));
   }
-  ASSERT_TRUE(world.run_until([&] { return world.all_answered(); }, minutes(10)));
-  expect_all_as_plain(world);
+  ASSERT_TRUE(world.run_until([&] { return asker.all_answered(); }, minutes(10)));
+  expect_all_as_plain(world, asker);
   remember(world);
 }
 
 TEST_P(Faults, OfProcessesChangeNoText) {
   SCOPED_TRACE("seed " + std::to_string(GetParam()));
   World world(GetParam());
+  Asker asker(world);
   start_all(world);
   world.set_faults({.drop = 0.01,
                     .duplicate = 0.02,
@@ -146,8 +151,8 @@ TEST_P(Faults, OfProcessesChangeNoText) {
                                         "target-0",    "target-1",    "router"};
   int crashes = 0;
   for (int i = 0; i < 16; ++i) {
-    world.ask(random_request(world));
-    world.run_until([] { return false; }, milliseconds(within(world, 0, 60)));
+    asker.ask(random_request(world));
+    world.run_for(milliseconds(within(world, 0, 60)));
     if (within(world, 0, 2) != 0 || crashes >= 3) continue;
     // At most three: a request may move three times, and some crash takes its target each time at
     // worst.
@@ -155,11 +160,11 @@ TEST_P(Faults, OfProcessesChangeNoText) {
         mortal[static_cast<std::size_t>(within(world, 0, static_cast<int>(mortal.size()) - 1))];
     world.crash(victim);
     ++crashes;
-    world.run_until([] { return false; }, milliseconds(within(world, 0, 1500)));
+    world.run_for(milliseconds(within(world, 0, 1500)));
     world.start(victim);
   }
-  ASSERT_TRUE(world.run_until([&] { return world.all_answered(); }, minutes(10)));
-  expect_all_as_plain(world);
+  ASSERT_TRUE(world.run_until([&] { return asker.all_answered(); }, minutes(10)));
+  expect_all_as_plain(world, asker);
   remember(world);
 }
 
@@ -171,51 +176,54 @@ TEST(Services, StartInAnyOrder) {
                                              {"draft-0", "router", "target-0", "tokenizer-0"},
                                              {"tokenizer-0", "target-0", "router", "draft-0"}}) {
     World world(7);
+    Asker asker(world);
     for (const std::string& name : order) {
       world.start(name);
-      world.run_until([] { return false; }, milliseconds(700));
+      world.run_for(milliseconds(700));
     }
-    world.ask(random_request(world));
-    ASSERT_TRUE(world.run_until([&] { return world.all_answered(); }, seconds(10)));
-    expect_all_as_plain(world);
+    asker.ask(random_request(world));
+    ASSERT_TRUE(world.run_until([&] { return asker.all_answered(); }, seconds(10)));
+    expect_all_as_plain(world, asker);
   }
 }
 
 TEST(Services, ARequestSurvivesWithoutAnyTargetUntilOneComes) {
   World world(8);
+  Asker asker(world);
   start_all(world);
   auto request = random_request(world);
   request.stop.clear();
   request.params.max_tokens = 300;
   request.params.ignore_eos = true;
-  world.ask(request);
-  world.run_until([] { return false; }, milliseconds(20));
-  ASSERT_FALSE(world.all_answered());
+  asker.ask(request);
+  world.run_for(milliseconds(20));
+  ASSERT_FALSE(asker.all_answered());
   world.crash("target-0");
   world.crash("target-1");
-  world.run_until([] { return false; }, seconds(20));
-  EXPECT_FALSE(world.all_answered());
+  world.run_for(seconds(20));
+  EXPECT_FALSE(asker.all_answered());
   world.start("target-1");
-  ASSERT_TRUE(world.run_until([&] { return world.all_answered(); }, seconds(20)));
-  expect_all_as_plain(world);
+  ASSERT_TRUE(world.run_until([&] { return asker.all_answered(); }, seconds(20)));
+  expect_all_as_plain(world, asker);
 }
 
 TEST(Services, CancelledRequestsLeaveNothingBehind) {
   World world(9);
+  Asker asker(world);
   start_all(world);
   for (int i = 0; i < 10; ++i) {
     auto request = random_request(world);
     request.stop.clear();
     request.params.max_tokens = 300;
     request.params.ignore_eos = true;
-    const std::size_t index = world.ask(request);
-    world.run_until([] { return false; }, milliseconds(within(world, 1, 15)));
-    world.cancel(index);
+    const std::size_t index = asker.ask(request);
+    world.run_for(milliseconds(within(world, 1, 15)));
+    asker.cancel(index);
   }
-  ASSERT_TRUE(world.run_until([&] { return world.all_answered(); }, seconds(30)));
-  for (std::size_t i = 0; i < world.n_asked(); ++i) {
-    const auto [ids, text] = world.expected(world.asked(i).request, world.asked(i).id);
-    EXPECT_TRUE(text.starts_with(world.asked(i).reply.text))
+  ASSERT_TRUE(world.run_until([&] { return asker.all_answered(); }, seconds(30)));
+  for (std::size_t i = 0; i < asker.n_asked(); ++i) {
+    const World::Reference plain = world.reference(asker.asked(i).request, asker.asked(i).id);
+    EXPECT_TRUE(plain.text.starts_with(asker.asked(i).reply.text))
         << "what was delivered is where plain decoding begins";
   }
 }

@@ -1,0 +1,159 @@
+#include "tests/simulation/history.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+namespace foretoken::test {
+namespace {
+
+// One id over one connection.
+struct Lane {
+  std::size_t n_asks = 0, n_ends = 0;
+  std::size_t n_restarts = 0;  // at most one for each further ask
+  std::size_t n_ids = 0;       // of the answer that has come so far
+  std::size_t n_bytes = 0;
+};
+
+class Checker {
+ public:
+  explicit Checker(const History& history) : history_(history) {
+    for (const Promise& promise : history.promises)
+      if (!promises_.emplace(promise.id, &promise).second)
+        broken_.push_back("request " + promise.id + " is promised twice");
+  }
+
+  std::vector<std::string> run() {
+    for (const Sight& sight : history_.sights) look_at(sight);
+    for (const Promise& promise : history_.promises)
+      if (!promise.is_abandoned && !ended_.contains(promise.id))
+        broken_.push_back("request " + promise.id + " has no end");
+    for (const std::string& left : history_.leftovers) broken_.push_back("left behind: " + left);
+    return std::move(broken_);
+  }
+
+ private:
+  void complain(const Sight& sight, const std::string& what) {
+    const auto ms =
+        std::chrono::duration_cast<std::chrono::milliseconds>(sight.at.time_since_epoch()).count();
+    broken_.push_back("request " + sight.id + " over connection " +
+                      std::to_string(sight.connection) + " at " + std::to_string(ms) +
+                      " ms: " + what);
+  }
+
+  void look_at(const Sight& sight) {
+    const auto found = promises_.find(sight.id);
+    if (found == promises_.end()) return complain(sight, "nobody asked for this id");
+    const Promise& promise = *found->second;
+    Lane& lane = lanes_[{sight.id, sight.connection}];
+    if (sight.what == Saw::kAsked) {
+      ++lane.n_asks;
+      return;
+    }
+    if (lane.n_asks == 0) return complain(sight, "it was not asked over this connection");
+    if (lane.n_ends >= lane.n_asks)
+      return complain(sight, sight.what == Saw::kPiece ? "a piece after the end"
+                                                       : "more ends than asks");
+    switch (sight.what) {
+      case Saw::kPiece:
+        if (!promise.is_stream) complain(sight, "a piece of an answer that was asked for whole");
+        take(sight, promise, lane);
+        return;
+      case Saw::kReply:
+        ++lane.n_ends;
+        return on_reply(sight, promise, lane);
+      case Saw::kError:
+        ++lane.n_ends;
+        lane.n_ids = lane.n_bytes = 0;
+        return on_error(sight, promise);
+      case Saw::kAsked:
+        return;
+    }
+  }
+
+  // The next tokens and text of the answer. False if they are not.
+  bool take(const Sight& sight, const Promise& promise, Lane& lane) {
+    if (!promise.refusal.empty()) {
+      complain(sight, "an answer to a request that deserves " + promise.refusal);
+      return false;
+    }
+    if (sight.position && *sight.position != lane.n_ids) {
+      const bool may_restart = *sight.position == 0 && lane.n_restarts + 1 < lane.n_asks;
+      if (!may_restart) {
+        complain(sight, "position " + std::to_string(*sight.position) + " where " +
+                            std::to_string(lane.n_ids) + " is due");
+        return false;
+      }
+      ++lane.n_restarts;
+      lane.n_ids = lane.n_bytes = 0;
+    }
+    const auto ids_left = static_cast<std::size_t>(promise.ids.size() - lane.n_ids);
+    const bool same_ids =
+        sight.ids.size() <= ids_left &&
+        std::equal(sight.ids.begin(), sight.ids.end(),
+                   promise.ids.begin() + static_cast<std::ptrdiff_t>(lane.n_ids));
+    if (!same_ids)
+      complain(sight, "tokens from position " + std::to_string(lane.n_ids) +
+                          " are not those of plain decoding");
+    const bool same_text = promise.text.compare(lane.n_bytes, sight.text.size(), sight.text) == 0;
+    if (!same_text)
+      complain(sight, "text from byte " + std::to_string(lane.n_bytes) +
+                          " is not that of plain decoding");
+    if (!same_ids || !same_text) return false;
+    lane.n_ids += sight.ids.size();
+    lane.n_bytes += sight.text.size();
+    return true;
+  }
+
+  void on_reply(const Sight& sight, const Promise& promise, Lane& lane) {
+    const bool as_reference = take(sight, promise, lane);
+    const Lane whole = std::exchange(lane, {.n_asks = lane.n_asks, .n_ends = lane.n_ends,
+                                            .n_restarts = lane.n_restarts});
+    if (!as_reference) return;
+    if (sight.completion_tokens != whole.n_ids)
+      complain(sight, "usage says " + std::to_string(sight.completion_tokens) + " tokens of " +
+                          std::to_string(whole.n_ids));
+    ended_.insert(sight.id);
+    if (sight.finish_reason == "cancelled" || sight.finish_reason == "deadline") {
+      if (!promise.may_be_cut) complain(sight, "it ended with " + sight.finish_reason);
+      return;
+    }
+    if (sight.finish_reason != promise.finish_reason)
+      complain(sight, "it finished with " + sight.finish_reason + ", plain decoding with " +
+                          promise.finish_reason);
+    if (whole.n_ids != promise.ids.size() || whole.n_bytes != promise.text.size())
+      complain(sight, "it ended after " + std::to_string(whole.n_ids) + " tokens and " +
+                          std::to_string(whole.n_bytes) + " bytes; plain decoding gives " +
+                          std::to_string(promise.ids.size()) + " and " +
+                          std::to_string(promise.text.size()));
+  }
+
+  void on_error(const Sight& sight, const Promise& promise) {
+    if (!promise.refusal.empty()) {
+      if (sight.code == promise.refusal) {
+        ended_.insert(sight.id);
+        return;
+      }
+      if (!promise.errors.contains(sight.code))
+        complain(sight, "refused with " + sight.code + " instead of " + promise.refusal);
+      return;
+    }
+    if (promise.may_be_cut && (sight.code == "deadline_exceeded" || sight.code == "cancelled")) {
+      ended_.insert(sight.id);
+      return;
+    }
+    if (!promise.errors.contains(sight.code)) complain(sight, "it failed with " + sight.code);
+  }
+
+  const History& history_;
+  std::map<std::string, const Promise*> promises_;
+  std::map<std::pair<std::string, std::size_t>, Lane> lanes_;
+  std::set<std::string> ended_;
+  std::vector<std::string> broken_;
+};
+
+}  // namespace
+
+std::vector<std::string> violations(const History& history) { return Checker(history).run(); }
+
+}  // namespace foretoken::test

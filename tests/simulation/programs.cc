@@ -1,0 +1,220 @@
+#include "tests/simulation/programs.h"
+
+#include "common/base/check.h"
+#include "common/kv/invariants.h"
+#include "common/spec/prefix_hash.h"
+
+namespace foretoken::test {
+namespace {
+
+constexpr std::int32_t kBlockTokens = 8;
+
+ScriptedOptions draft_text(const Settings& settings) {
+  ScriptedOptions options = target_text();
+  options.error_seed = 5;
+  options.error = settings.draft_error;
+  return options;
+}
+
+PrefixHash root_of(const Model& model, Fingerprint vocabulary) {
+  return prefix_hash_root(model.fingerprint(), vocabulary);
+}
+
+wire::Hello hello_of(wire::Role role,
+                     const std::string& name,
+                     const Tokenizer& tokenizer,
+                     const Model* model) {
+  wire::Hello hello{.role = role, .name = name, .model_name = "scripted"};
+  hello.fingerprints = {tokenizer.vocabulary_fingerprint(), tokenizer.text_fingerprint(),
+                        model == nullptr ? 0 : model->fingerprint(), 1};
+  hello.vocab_size = kVocabulary;
+  hello.max_sequences = 16;
+  if (model != nullptr) {
+    hello.max_model_len = static_cast<std::uint32_t>(model->config().max_model_len);
+    hello.end_tokens = model->config().eos_token_ids;
+  }
+  return hello;
+}
+
+std::unique_ptr<VerdictBoard> board_of(Backend& backend, const Settings& settings) {
+  if (!settings.has_board) return nullptr;
+  std::string why;
+  auto board =
+      backend.make_board(TargetEngine::kBoardEntriesPerSequence * settings.max_running, why);
+  FORETOKEN_CHECK(board != nullptr, "a board between CPUs is memory");
+  return board;
+}
+
+std::vector<std::uint8_t> card_of(const VerdictBoard* board) {
+  if (board == nullptr) return {};
+  const auto* bytes = reinterpret_cast<const std::uint8_t*>(board->card().data());
+  return {bytes, bytes + board->card().size()};
+}
+
+// A draft that is let go takes its blocks with it, a finished sequence too: what is left in the
+// cache is what prefix reuse keeps, and can be taken from.
+std::string blocks_left(const KvCache& kv) {
+  const std::int32_t n_used = kv.stats().n_used;
+  return n_used == 0 ? std::string() : std::to_string(n_used) + " blocks held";
+}
+
+std::string broken_kv_rule(const KvCache& kv) {
+  const auto broken = kv_violations(kv.snapshot());
+  return broken.empty() ? std::string() : broken.front();
+}
+
+void add(std::string& list, const std::string& what) {
+  if (!what.empty()) list += (list.empty() ? "" : ", ") + what;
+}
+
+void add(std::string& list, std::size_t n, const char* what) {
+  if (n > 0) add(list, std::to_string(n) + " " + what);
+}
+
+}  // namespace
+
+std::string tokenizer_json() {
+  std::string vocab;
+  const std::string letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTU";
+  for (std::size_t i = 0; i < letters.size(); ++i)
+    vocab += (i == 0 ? "" : ",") + std::string("\"") + letters[i] + "\":" + std::to_string(i + 1);
+  return R"({"version":"1.0","truncation":null,"padding":null,"added_tokens":[{"id":0,"content":"<|end|>",)"
+         R"("single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":true}],"normalizer":null,)"
+         R"("pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":true},)"
+         R"("post_processor":null,"decoder":{"type":"ByteLevel","add_prefix_space":true,"trim_offsets":true,"use_regex":true},)"
+         R"("model":{"type":"BPE","dropout":null,"unk_token":null,"continuing_subword_prefix":null,"end_of_word_suffix":null,)"
+         R"("fuse_unk":false,"byte_fallback":false,"ignore_merges":false,"vocab":{)" +
+         vocab + R"(},"merges":[]}})";
+}
+
+ScriptedOptions target_text() {
+  return {.vocab_size = kVocabulary, .max_model_len = kMaxLen};
+}
+
+void PacedModel::forward(const StagedBatch& batch, const PagedKv& kv, float* logits) {
+  std::uniform_real_distribution<double> chance(0, 1);
+  Duration took = pace_.pass + batch.n_rows * pace_.row;
+  if (pace_.slow_chance > 0 && chance(dice_) < pace_.slow_chance)
+    took += std::chrono::duration_cast<Duration>(chance(dice_) * pace_.slowest);
+  host_.work(std::chrono::duration_cast<Duration>(pace_.factor * took));
+  model_.forward(batch, kv, logits);
+}
+
+// ---- router, tokenizer
+
+RouterProgram::RouterProgram(wire::Speaker me, const RequestRules& rules)
+    : speaker(me),
+      router({.client = kClientEndpoint, .router = kRouterEndpoint, .rules = rules},
+             speaker,
+             metrics) {}
+
+std::string RouterProgram::leftovers() {
+  std::string left;
+  add(left, router.table().size(), "requests");
+  return left;
+}
+
+TokenizerProgram::TokenizerProgram(wire::Speaker me, const std::string& name, const Ground& ground)
+    : speaker(me),
+      tokens({.router = kRouterEndpoint, .keep_stream = std::chrono::seconds(15)},
+             hello_of(wire::Role::kTokenizer, name, ground.tokenizer, nullptr),
+             ground.tokenizer,
+             nullptr,
+             speaker,
+             metrics) {}
+
+std::string TokenizerProgram::leftovers() {
+  const std::string status = tokens.status();
+  return status == "0 streams" ? "" : status;
+}
+
+// ---- draft
+
+DraftProgram::DraftProgram(wire::Speaker me,
+                           const std::string& name,
+                           const Ground& ground,
+                           const Settings& settings,
+                           Host& host)
+    : speaker(me),
+      model(draft_text(settings), settings.pace, host, me.incarnation().value),
+      engine(model,
+             ground.backend,
+             {.kv = {.n_blocks = settings.n_blocks, .block_tokens = kBlockTokens},
+              .max_sequences = 2 * settings.max_running,
+              .prefill_chunk = settings.prefill_chunk,
+              .max_chained = settings.max_chained}),
+      draft({.router = kRouterEndpoint,
+             .endpoint = "ipc://" + name,
+             .vocabulary = ground.tokenizer.vocabulary_fingerprint(),
+             .memory_endpoint = settings.has_link ? "shm:///world/" + name : "",
+             .machine = "world",
+             .open_board =
+                 settings.has_board
+                     ? OpenBoard([backend = &ground.backend](auto card, auto& why) {
+                         return backend->open_board(card, why);
+                       })
+                     : OpenBoard()},
+            hello_of(wire::Role::kDraft, name, ground.tokenizer, &model),
+            engine,
+            speaker,
+            metrics) {}
+
+std::string DraftProgram::leftovers() {
+  std::string left;
+  add(left, engine.snapshot().n_attached, "sequences attached");
+  add(left, blocks_left(engine.kv()));
+  return left;
+}
+
+std::string DraftProgram::broken_rule() { return broken_kv_rule(engine.kv()); }
+
+// ---- target
+
+TargetProgram::TargetProgram(wire::Speaker me,
+                             const std::string& name,
+                             const Ground& ground,
+                             const Settings& settings,
+                             Host& host)
+    : speaker(me),
+      model(target_text(), settings.pace, host, me.incarnation().value),
+      board(board_of(ground.backend, settings)),
+      drafts({.vocabulary = ground.tokenizer.vocabulary_fingerprint(),
+              .prefix_root = root_of(model, ground.tokenizer.vocabulary_fingerprint()),
+              .end_tokens = model.config().eos_token_ids,
+              .link = {.choice = settings.has_link ? LinkChoice::kAuto : LinkChoice::kZeroMq,
+                       .machine = "world",
+                       .folder = "/world",
+                       .card = card_of(board.get())}},
+             speaker),
+      engine(model,
+             ground.backend,
+             {&drafts, &ngram, &prediction, &drafts},
+             {.kv = {.n_blocks = settings.n_blocks, .block_tokens = kBlockTokens},
+              .max_running = settings.max_running,
+              .max_waiting = settings.max_waiting,
+              .prefill_chunk = settings.prefill_chunk,
+              .prefix_root = root_of(model, ground.tokenizer.vocabulary_fingerprint()),
+              .draft_length = {.mode = settings.length}}),
+      target({.router = kRouterEndpoint,
+              .fallback = settings.fallback,
+              .adaptive = settings.length == LengthMode::kAdaptive},
+             hello_of(wire::Role::kTarget, name, ground.tokenizer, &model),
+             engine,
+             drafts,
+             speaker,
+             metrics) {
+  if (board != nullptr) engine.use_board(*board, drafts);
+}
+
+std::string TargetProgram::leftovers() {
+  const TargetSnapshot now = engine.snapshot();
+  std::string left;
+  add(left, now.n_running, "sequences running");
+  add(left, now.n_waiting, "sequences waiting");
+  add(left, blocks_left(engine.kv()));
+  return left;
+}
+
+std::string TargetProgram::broken_rule() { return broken_kv_rule(engine.kv()); }
+
+}  // namespace foretoken::test
