@@ -10,9 +10,11 @@ namespace {
 // One id over one connection.
 struct Lane {
   std::size_t n_asks = 0, n_ends = 0;
+  std::size_t n_cancels = 0;   // without an answer of their own so far
   std::size_t n_restarts = 0;  // at most one for each further ask
   std::size_t n_ids = 0;       // of the answer that has come so far
   std::size_t n_bytes = 0;
+  bool is_wrong = false;  // and it was said: what follows is wrong, too
 };
 
 class Checker {
@@ -50,6 +52,15 @@ class Checker {
       ++lane.n_asks;
       return;
     }
+    if (sight.what == Saw::kCancelled) {
+      ++lane.n_cancels;
+      cancelled_.insert(sight.id);
+      return;
+    }
+    if (lane.n_cancels > 0 && is_of_a_cancel(sight, lane)) {
+      --lane.n_cancels;
+      return;
+    }
     if (lane.n_asks == 0) return complain(sight, "it was not asked over this connection");
     if (lane.n_ends >= lane.n_asks)
       return complain(sight, sight.what == Saw::kPiece ? "a piece after the end"
@@ -67,8 +78,19 @@ class Checker {
         lane.n_ids = lane.n_bytes = 0;
         return on_error(sight, promise);
       case Saw::kAsked:
+      case Saw::kCancelled:
         return;
     }
+  }
+
+  static bool is_of_a_cancel(const Sight& sight, const Lane& lane) {
+    if (sight.what == Saw::kError) return sight.code == "not_found";
+    return sight.what == Saw::kReply && sight.finish_reason == "cancelled" && sight.ids.empty() &&
+           lane.n_ends >= lane.n_asks;
+  }
+
+  bool may_be_cut(const Promise& promise) const {
+    return promise.may_be_cut || cancelled_.contains(promise.id);
   }
 
   // The next tokens and text of the answer. False if they are not.
@@ -87,6 +109,7 @@ class Checker {
       ++lane.n_restarts;
       lane.n_ids = lane.n_bytes = 0;
     }
+    if (lane.is_wrong) return false;
     const auto ids_left = static_cast<std::size_t>(promise.ids.size() - lane.n_ids);
     const bool same_ids =
         sight.ids.size() <= ids_left &&
@@ -99,7 +122,8 @@ class Checker {
     if (!same_text)
       complain(sight, "text from byte " + std::to_string(lane.n_bytes) +
                           " is not that of plain decoding");
-    if (!same_ids || !same_text) return false;
+    lane.is_wrong = !same_ids || !same_text;
+    if (lane.is_wrong) return false;
     lane.n_ids += sight.ids.size();
     lane.n_bytes += sight.text.size();
     return true;
@@ -108,6 +132,7 @@ class Checker {
   void on_reply(const Sight& sight, const Promise& promise, Lane& lane) {
     const bool as_reference = take(sight, promise, lane);
     const Lane whole = std::exchange(lane, {.n_asks = lane.n_asks, .n_ends = lane.n_ends,
+                                            .n_cancels = lane.n_cancels,
                                             .n_restarts = lane.n_restarts});
     if (!as_reference) return;
     if (sight.completion_tokens != whole.n_ids)
@@ -115,7 +140,7 @@ class Checker {
                           std::to_string(whole.n_ids));
     ended_.insert(sight.id);
     if (sight.finish_reason == "cancelled" || sight.finish_reason == "deadline") {
-      if (!promise.may_be_cut) complain(sight, "it ended with " + sight.finish_reason);
+      if (!may_be_cut(promise)) complain(sight, "it ended with " + sight.finish_reason);
       return;
     }
     if (sight.finish_reason != promise.finish_reason)
@@ -138,7 +163,7 @@ class Checker {
         complain(sight, "refused with " + sight.code + " instead of " + promise.refusal);
       return;
     }
-    if (promise.may_be_cut && (sight.code == "deadline_exceeded" || sight.code == "cancelled")) {
+    if (may_be_cut(promise) && (sight.code == "deadline_exceeded" || sight.code == "cancelled")) {
       ended_.insert(sight.id);
       return;
     }
@@ -148,7 +173,7 @@ class Checker {
   const History& history_;
   std::map<std::string, const Promise*> promises_;
   std::map<std::pair<std::string, std::size_t>, Lane> lanes_;
-  std::set<std::string> ended_;
+  std::set<std::string> ended_, cancelled_;
   std::vector<std::string> broken_;
 };
 

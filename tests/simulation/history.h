@@ -12,6 +12,8 @@
 // - Tokens and text of a stream, pieces and last reply put together, are the reference from its
 //   first token on, each position once and in order. A stream begins anew only if the request was
 //   asked again over that connection, and says so by its position.
+// - A cancel may be answered by itself, with not_found or an empty cancelled reply, beside the end of
+//   what it cancels.
 // - A whole answer equals the reference: ids, text, finish reason, usage. One that was cut short, by
 //   a deadline or a cancel that its client sent, is where the reference begins.
 // - An error carries a code that this request may get.
@@ -31,7 +33,7 @@
 
 namespace foretoken::test {
 
-enum class Saw : std::uint8_t { kAsked, kPiece, kReply, kError };
+enum class Saw : std::uint8_t { kAsked, kCancelled, kPiece, kReply, kError };
 
 // In the order of time, of all clients.
 struct Sight {
@@ -55,7 +57,7 @@ struct Promise {
   std::string text;
   std::string finish_reason;
   std::string refusal;       // the code that it deserves instead; empty: it is a good request
-  bool may_be_cut = false;   // it has a deadline, or its client sends a cancel
+  bool may_be_cut = false;   // it has a deadline; one that its client cancels may be, too
   bool is_abandoned = false; // its client left
   std::set<std::string> errors;  // codes after which its client asks again
 };
@@ -64,6 +66,8 @@ struct History {
   std::vector<Promise> promises;
   std::vector<Sight> sights;
   std::vector<std::string> leftovers;  // found in services at the end
+  std::size_t n_connections = 0;
+  std::uint64_t n_accepted = 0;  // guesses delivered in answers, of the replies that said so
 };
 
 std::vector<std::string> violations(const History& history);

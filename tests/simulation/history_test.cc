@@ -200,6 +200,19 @@ TEST(History, AllowsACutAnswerOnlyWhereItWasAskedFor) {
   EXPECT_THAT(violations(history), IsEmpty());
 }
 
+TEST(History, AllowsACancelToBeAnsweredOnceByItself) {
+  const Sight cancel{.connection = 1, .what = Saw::kCancelled, .id = "s"};
+  History history = good();
+  last(history) = reply("s", {}, "", 3);
+  last(history).finish_reason = "cancelled";
+  history.sights.insert(history.sights.end() - 1, cancel);
+  EXPECT_THAT(violations(history), IsEmpty());
+  history.sights.push_back(error("s", "not_found"));
+  EXPECT_THAT(violations(history), IsEmpty());
+  history.sights.push_back(error("s", "not_found"));
+  EXPECT_THAT(violations(history), ElementsAre(HasSubstr("more ends than asks")));
+}
+
 TEST(History, CatchesPiecesOfAWholeAnswer) {
   History history = good();
   history.sights.insert(history.sights.begin() + 1, piece("a", {1}, "a"));
