@@ -25,6 +25,7 @@ Host::Host(ManualClock& clock,
 
 Host::~Host() {
   fiber_.reset();    // unwinds out of the program before the program goes
+  pulses_.clear();   // they borrow from it, too
   program_.reset();  // and this before its wire
 }
 
@@ -35,13 +36,40 @@ void Host::run(std::unique_ptr<Program> program) {
 
 std::optional<TimePoint> Host::due() const {
   if (stopped_at_ || fiber_->is_over()) return std::nullopt;
-  if (works_) return work_until_;
-  TimePoint due = wait_until_ == TimePoint::max() ? wait_until_ : wait_until_ - ahead_;
-  if (const auto arrival = transport_->next_arrival()) due = std::min(due, *arrival);
-  return std::max(due, clock_.now());
+  TimePoint due = works_ ? work_until_ : in_world(wait_until_);
+  if (const auto arrival = transport_->next_arrival(); arrival && !works_)
+    due = std::min(due, *arrival);
+  return std::max(std::min(due, in_world(next_pulse_)), clock_.now());
 }
 
-void Host::go_on() { fiber_->resume(); }
+TimePoint Host::in_world(TimePoint own) const {
+  return own == TimePoint::max() ? own : own - ahead_;
+}
+
+void Host::go_on() {
+  if (next_pulse_ <= now()) return beat();
+  fiber_->resume();
+}
+
+// On the thread of the sockets, as it were: whatever the fiber is in the middle of.
+void Host::beat() {
+  next_pulse_ = TimePoint::max();
+  const DirectSend send = [this](const Peer& to, const Frames& frames) {
+    return transport_->send(to, frames);
+  };
+  for (const Pulse& pulse : pulses_)
+    next_pulse_ = std::min(next_pulse_, std::max(pulse(now(), send), now() + kTurn));
+}
+
+void Host::add_pulse(Pulse pulse) {
+  pulses_.push_back(std::move(pulse));
+  next_pulse_ = now();
+}
+
+TimePoint Host::heard_until() const {
+  const auto arrival = transport_->next_arrival();
+  return arrival && *arrival < clock_.now() ? *arrival + ahead_ : now();
+}
 
 void Host::stop() {
   if (!stopped_at_) stopped_at_ = clock_.now();
@@ -84,6 +112,7 @@ void Host::loop() {
   service.start(*this);
   std::optional<TimePoint> drain_until;
   while (true) {
+    progress().begin(now());
     for (int i = 0; i < kMessagesPerTurn; ++i) {
       auto delivery = transport_->receive(TimePoint::min());
       if (!delivery) break;
@@ -96,7 +125,9 @@ void Host::loop() {
     }
     if (drain_until && (service.drained() || now() >= *drain_until)) return;
     work(kTurn);
-    if (next > now() && !drain_within_) wait(std::min<TimePoint>(next, now() + kLongestSleep));
+    if (next <= now() || drain_within_) continue;
+    progress().wait(now());
+    wait(std::min<TimePoint>(next, now() + kLongestSleep));
   }
 }
 

@@ -1,6 +1,6 @@
 // A simulated process: a service on a fiber of its own, with its wire, its clock and its pace. It
 // turns as the service loop turns: messages, a turn of work, a wait. A step takes simulated time
-// while others go on. It can be stopped and continued, its clock can jump ahead; it is killed by
+// while others go on, and while its own pulses (heartbeats) leave, as from the thread of the sockets. It can be stopped and continued, its clock can jump ahead; it is killed by
 // being destroyed, wherever it is.
 #pragma once
 
@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "common/base/clock.h"
 #include "common/runtime/service.h"
@@ -66,9 +67,13 @@ class Host final : public Bus {
     return transport_->send(to, frames);
   }
   std::optional<Delivery> receive(TimePoint deadline) override;
+  void add_pulse(Pulse pulse) override;
+  TimePoint heard_until() const override;
 
  private:
   void loop();
+  TimePoint in_world(TimePoint own) const;
+  void beat();
   void wait(TimePoint until);  // for a message, in this host's time
 
   ManualClock& clock_;
@@ -80,6 +85,8 @@ class Host final : public Bus {
   bool works_ = true;     // until work_until_, whatever arrives; else it waits for a message
   TimePoint work_until_;  // in the world's time
   TimePoint wait_until_;  // in its own
+  std::vector<Pulse> pulses_;
+  TimePoint next_pulse_ = TimePoint::max();  // in its own
   std::optional<TimePoint> stopped_at_;
   std::optional<Duration> drain_within_;
 };
