@@ -121,6 +121,7 @@ class RequestTable {
   std::size_t size() const { return rows_.size(); }
   std::size_t n_waiting() const;  // without a target yet
   // Running, or answered a short while ago.
+  bool contains(RequestId id) const { return rows_.contains(id); }
   bool knows(RequestId id) const { return rows_.contains(id) || finished_.find(id) != nullptr; }
 
   struct Counters {

@@ -19,7 +19,6 @@ namespace {
 constexpr Duration kPairAgain = std::chrono::seconds(2);
 constexpr Duration kMetricsPatience = std::chrono::milliseconds(500);
 constexpr Duration kFlushAgain = std::chrono::milliseconds(2);
-constexpr Duration kAnswerAgain = std::chrono::milliseconds(50);
 constexpr std::size_t kMaxQuestions = 64;
 constexpr std::uint64_t kLongTurnUs = 2'000'000;  // people are told of a turn that lasts longer
 constexpr std::size_t kMaxRefused = 64;
@@ -129,16 +128,20 @@ void RouterService::on_dropped(const Peer& peer, const Frames& frames) {
     return;
   }
   // Later pieces may have passed already, so the text has a hole: an honest end instead.
+  const auto id = wire::request_id_from_hex(piece->id);
+  if (!id) return;
+  const Error too_slow{ErrorCode::kCancelled,
+                       "the client reads its pieces too slowly: at most " +
+                           std::to_string(kMaxWaitingBytes >> 20) +
+                           " MiB wait for it, and at most " +
+                           std::to_string(std::chrono::duration_cast<std::chrono::seconds>(
+                                              kWaitingPatience)
+                                              .count()) +
+                           " s while it takes none"};
+  if (!table_.contains(*id))
+    unsent_.spoil(peer, piece->id, wire::client_error(*id, too_slow, 0), now);
   Actions actions;
-  if (const auto id = wire::request_id_from_hex(piece->id))
-    table_.give_up(
-        *id,
-        {ErrorCode::kCancelled,
-         "the client reads its pieces too slowly: at most " +
-             std::to_string(kMaxWaitingBytes >> 20) + " MiB wait for it, and at most " +
-             std::to_string(std::chrono::duration_cast<std::chrono::seconds>(kWaitingPatience).count()) +
-             " s while it takes none"},
-        now, actions);
+  table_.give_up(*id, too_slow, now, actions);
   act(std::move(actions), now);
 }
 
@@ -625,7 +628,7 @@ TimePoint RouterService::on_turn(TimePoint now) {
   for (const WorkerId id : waiting)
     if (!flush(id)) due = std::min(due, now + kFlushAgain);
   dropped_ += unsent_.send_again(*bus_, now);
-  if (!unsent_.empty()) due = std::min(due, now + kAnswerAgain);
+  due = std::min(due, unsent_.due());
   std::vector<RequestId> late;
   for (const auto& [id, question] : questions_) {
     if (now >= question.until) late.push_back(id);

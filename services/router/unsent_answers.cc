@@ -9,6 +9,7 @@ namespace {
 
 constexpr Duration kPatience = std::chrono::seconds(30);
 constexpr Duration kArrived = std::chrono::seconds(1);  // if it did not come back for so long
+constexpr Duration kPause = std::chrono::milliseconds(50);
 constexpr std::size_t kMaxUnsent = 1024;
 
 }  // namespace
@@ -20,16 +21,38 @@ bool UnsentAnswers::keep(const Peer& peer, wire::ClientAnswer answer, TimePoint 
   if (now >= patience.seen + kArrived) patience.until = now + kPatience;
   patience.seen = now;
   if (now >= patience.until) return false;
+  if (const auto spoiled = spoiled_.find({peer, id});
+      spoiled != spoiled_.end() && now < spoiled->second.at + kArrived)
+    answer = spoiled->second.instead;
+  if (unsent_.empty()) due_ = now + kPause;
   unsent_.push_back({peer, std::move(answer), id, patience.until});
   return true;
 }
 
+void UnsentAnswers::spoil(const Peer& peer,
+                          const std::string& id,
+                          wire::ClientError instead,
+                          TimePoint now) {
+  forget_old(now);
+  for (Unsent& unsent : unsent_)
+    if (unsent.peer == peer && unsent.id == id) unsent.answer = instead;
+  if (spoiled_.size() < kMaxUnsent) spoiled_.insert_or_assign({peer, id}, Spoiled{instead, now});
+}
+
 void UnsentAnswers::client_gone(const Peer& peer) {
   std::erase_if(unsent_, [&](const Unsent& unsent) { return unsent.peer == peer; });
+  std::erase_if(spoiled_, [&](const auto& entry) { return entry.first.first == peer; });
+}
+
+void UnsentAnswers::forget_old(TimePoint now) {
+  std::erase_if(patience_, [&](const auto& entry) { return now >= entry.second.seen + kArrived; });
+  std::erase_if(spoiled_, [&](const auto& entry) { return now >= entry.second.at + kArrived; });
 }
 
 std::uint64_t UnsentAnswers::send_again(Bus& bus, TimePoint now) {
   std::uint64_t n_given_up = 0;
+  if (now < due_) return n_given_up;
+  due_ = now + kPause;
   for (std::size_t n = unsent_.size(); n > 0; --n) {
     Unsent unsent = std::move(unsent_.front());
     unsent_.pop_front();
@@ -42,7 +65,7 @@ std::uint64_t UnsentAnswers::send_again(Bus& bus, TimePoint now) {
       ++n_given_up;
     }
   }
-  std::erase_if(patience_, [&](const auto& entry) { return now >= entry.second.seen + kArrived; });
+  forget_old(now);
   return n_given_up;
 }
 

@@ -33,6 +33,7 @@ class OneDoor final : public Bus {
 
 const Peer kClient{.socket = 1, .routing = "a"};
 constexpr TimePoint kKeptAt = TimePoint{} + seconds(100);
+constexpr Duration kPause = milliseconds(50);
 
 wire::ClientAnswer answer(const std::string& id) { return wire::ClientReply{.id = id}; }
 
@@ -44,7 +45,7 @@ TEST(UnsentAnswers, AreTriedUntilTheyAreTaken) {
   EXPECT_EQ(0u, unsent.send_again(door, kKeptAt + seconds(29)));
   EXPECT_FALSE(unsent.empty());
   door.says = SendResult::kSent;
-  EXPECT_EQ(0u, unsent.send_again(door, kKeptAt + seconds(29)));
+  EXPECT_EQ(0u, unsent.send_again(door, kKeptAt + seconds(29) + kPause));
   EXPECT_TRUE(unsent.empty());
   ASSERT_EQ(1u, door.took.size());
   const auto said = wire::read_client_answer(door.took.front().front());
@@ -70,7 +71,7 @@ TEST(UnsentAnswers, GoWithTheirClient) {
   ASSERT_TRUE(unsent.keep(kClient, answer("1"), kKeptAt));
   ASSERT_TRUE(unsent.keep({.socket = 1, .routing = "b"}, answer("1"), kKeptAt));
   unsent.client_gone(kClient);
-  EXPECT_EQ(0u, unsent.send_again(door, kKeptAt));
+  EXPECT_EQ(0u, unsent.send_again(door, kKeptAt + kPause));
   EXPECT_EQ(1u, door.took.size());
 }
 
@@ -83,12 +84,56 @@ TEST(UnsentAnswers, OneThatIsTakenAndComesBackHasNoMoreTimeThanOneThatIsNot) {
   while (unsent.keep(kClient, answer("1"), now)) {
     ++n_kept;
     ASSERT_LT(n_kept, 1000) << "it goes round for ever";
-    unsent.send_again(door, now);
+    unsent.send_again(door, now + kPause);
     now += milliseconds(500);
   }
   EXPECT_EQ(now, kKeptAt + seconds(30));
   now += seconds(2);  // none came back for a while: that client reads again
   EXPECT_TRUE(unsent.keep(kClient, answer("1"), now));
+}
+
+// What comes back is reported at once, so that sending at once again would go on without a pause.
+TEST(UnsentAnswers, WaitBeforeTheyAreTriedAgain) {
+  OneDoor door;
+  UnsentAnswers unsent;
+  ASSERT_TRUE(unsent.keep(kClient, answer("1"), kKeptAt));
+  EXPECT_EQ(unsent.due(), kKeptAt + kPause);
+  door.says = SendResult::kBusy;
+  for (int us = 0; us < 1000; ++us) {
+    EXPECT_EQ(0u, unsent.send_again(door, kKeptAt + std::chrono::microseconds(us)));
+    ASSERT_TRUE(unsent.keep(kClient, answer(std::to_string(us + 2)), kKeptAt));
+  }
+  EXPECT_TRUE(door.took.empty());
+  EXPECT_EQ(unsent.due(), kKeptAt + kPause);
+  unsent.send_again(door, kKeptAt + kPause);
+  EXPECT_EQ(unsent.due(), kKeptAt + 2 * kPause);
+}
+
+// Its last piece was lost, and the end of it waits or is on its way back.
+TEST(UnsentAnswers, AnAnswerWithAHoleEndsInAnErrorInstead) {
+  const wire::ClientError error{.id = "1", .code = "cancelled"};
+  for (const bool waits : {true, false}) {
+    OneDoor door;
+    UnsentAnswers unsent;
+    const auto keep = [&] { return unsent.keep(kClient, answer("1"), kKeptAt); };
+    EXPECT_EQ(waits, waits && keep());
+    unsent.spoil(kClient, "1", error, kKeptAt);
+    EXPECT_NE(waits, !waits && keep());
+    ASSERT_TRUE(unsent.keep(kClient, answer("2"), kKeptAt));
+    unsent.send_again(door, kKeptAt + kPause);
+    ASSERT_EQ(2u, door.took.size());
+    const auto first = wire::read_client_answer(door.took[0].front());
+    ASSERT_TRUE(std::holds_alternative<wire::ClientError>(*first)) << waits;
+    EXPECT_EQ("cancelled", std::get<wire::ClientError>(*first).code);
+    EXPECT_TRUE(std::holds_alternative<wire::ClientReply>(
+        *wire::read_client_answer(door.took[1].front())));
+    // Another answer under that id, later, is whole.
+    ASSERT_TRUE(unsent.keep(kClient, answer("1"), kKeptAt + seconds(2)));
+    unsent.send_again(door, kKeptAt + seconds(2));
+    unsent.send_again(door, kKeptAt + seconds(3));
+    EXPECT_TRUE(std::holds_alternative<wire::ClientReply>(
+        *wire::read_client_answer(door.took.back().front())));
+  }
 }
 
 TEST(UnsentAnswers, AreBounded) {
