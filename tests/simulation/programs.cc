@@ -1,5 +1,7 @@
 #include "tests/simulation/programs.h"
 
+#include <algorithm>
+
 #include "common/base/check.h"
 #include "common/kv/invariants.h"
 #include "common/spec/prefix_hash.h"
@@ -8,6 +10,7 @@ namespace foretoken::test {
 namespace {
 
 constexpr std::int32_t kBlockTokens = 8;
+constexpr Duration kLongestPass = std::chrono::seconds(5);
 
 ScriptedOptions draft_text(const Settings& settings) {
   ScriptedOptions options = target_text();
@@ -93,10 +96,11 @@ ScriptedOptions target_text() {
 
 void PacedModel::forward(const StagedBatch& batch, const PagedKv& kv, float* logits) {
   std::uniform_real_distribution<double> chance(0, 1);
-  Duration took = pace_.pass + batch.n_rows * pace_.row;
+  auto took = std::chrono::duration_cast<Duration>(
+      pace_.factor * (pace_.pass + batch.n_rows * pace_.row));
   if (pace_.slow_chance > 0 && chance(dice_) < pace_.slow_chance)
     took += std::chrono::duration_cast<Duration>(chance(dice_) * pace_.slowest);
-  host_.work(std::chrono::duration_cast<Duration>(pace_.factor * took));
+  host_.work(std::min<Duration>(took, kLongestPass));
   model_.forward(batch, kv, logits);
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cinttypes>
+#include <map>
 #include <memory>
 #include <random>
 #include <set>
@@ -113,7 +114,7 @@ class Trace {
           header->type == MessageType::kBoardOffer || header->type == MessageType::kBoardReply;
       return {text, !differs};
     }
-    if (event.to == "router") {
+    if (event.to == "router" && event.from != "router") {
       const auto outcome = wire::read_client_request(first);
       return {"request " + (outcome.request_id ? tail_of(wire::hex_of(*outcome.request_id)) : "") +
                   (outcome.request.ok()
@@ -248,6 +249,8 @@ class Scenario {
     world_.network().set_faults(name, "router", faults);
     if (dice_.chance(0.2)) faults.capacity = static_cast<std::size_t>(dice_.number(3, 40));
     world_.network().set_faults("router", name, faults);
+    faults.capacity = 0;
+    calm_of_clients_[name] = faults;
   }
 
   // ---- what is wanted
@@ -515,6 +518,8 @@ class Scenario {
     trace_.say("everything heals");
     world_.network().heal();
     world_.set_faults(calm_);
+    for (const auto& [name, calm] : calm_of_clients_)
+      world_.network().set_faults("router", name, calm);
     for (auto& client : clients_) client->stop_cancelling();
     for (const std::string& name : names_) {
       Pace& pace = world_.settings(name).pace;
@@ -587,6 +592,7 @@ class Scenario {
   std::vector<std::string> names_, client_names_;
   std::vector<std::unique_ptr<Customer>> clients_;
   LoopbackFaults calm_;
+  std::map<std::string, LoopbackFaults> calm_of_clients_;
 };
 
 }  // namespace
