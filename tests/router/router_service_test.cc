@@ -268,6 +268,9 @@ TEST_F(RouterServiceTest, AnAnswerThatArrivedTakesNoPatienceFromTheNext) {
     bus.sent.clear();
     service.on_dropped(peer, frames);
     service.on_turn(bus.now());
+    EXPECT_EQ(0u, bus.sent.size()) << "the connection was full a moment ago";
+    bus.clock.advance(std::chrono::milliseconds(50));
+    service.on_turn(bus.now());
     EXPECT_EQ(1u, bus.sent.size()) << "sent again, the " << i << "th";
     bus.clock.advance(seconds(5));
     service.on_turn(bus.now());

@@ -8,6 +8,11 @@ namespace {
 
 constexpr Duration kAfterAnError = std::chrono::milliseconds(300);
 
+void place(Sight& sight, std::uint32_t position, std::uint32_t offset) {
+  if (position != wire::kNoPosition) sight.position = position;
+  if (offset != wire::kNoPosition) sight.offset = offset;
+}
+
 }  // namespace
 
 Customer::Customer(World& world, History& history, const std::string& name, const Habits& habits)
@@ -79,8 +84,7 @@ void Customer::ask(Open& open) {
   const bool is_again = open.asked;
   open.again = now + habits_.patience;
   const bool elsewhere =
-      is_again && (open.wish.request.stream ||
-                   std::uniform_real_distribution<double>(0, 1)(dice_) < habits_.elsewhere);
+      is_again && std::uniform_real_distribution<double>(0, 1)(dice_) < habits_.elsewhere;
   if (!is_again || elsewhere)
     open.socket = elsewhere ? new_connection() : sockets_[dice_() % sockets_.size()];
   if (!is_again) open.first_asked = now;
@@ -121,10 +125,12 @@ void Customer::take(const Delivery& delivery) {
     sight.what = Saw::kPiece;
     sight.ids = std::move(piece->token_ids);
     sight.text = std::move(piece->text);
+    place(sight, piece->position, piece->offset);
   } else if (auto* reply = std::get_if<wire::ClientReply>(&*answer)) {
     sight.what = Saw::kReply;
     sight.ids = std::move(reply->token_ids);
     sight.text = std::move(reply->text);
+    place(sight, reply->position, reply->offset);
     sight.finish_reason = reply->finish_reason;
     sight.completion_tokens = reply->usage.completion_tokens;
     history_.n_accepted += reply->metrics.speculative_decoding.num_accepted_draft_tokens;

@@ -99,17 +99,20 @@ class Checker {
       complain(sight, "an answer to a request that deserves " + promise.refusal);
       return false;
     }
-    if (sight.position && *sight.position != lane.n_ids) {
-      const bool may_restart = *sight.position == 0 && lane.n_restarts + 1 < lane.n_asks;
-      if (!may_restart) {
-        complain(sight, "position " + std::to_string(*sight.position) + " where " +
-                            std::to_string(lane.n_ids) + " is due");
-        return false;
-      }
+    if (lane.is_wrong) return false;
+    const std::size_t position = sight.position.value_or(lane.n_ids);
+    const std::size_t offset = sight.offset.value_or(lane.n_bytes);
+    if (position == 0 && offset == 0 && lane.n_ids > 0 && lane.n_restarts + 1 < lane.n_asks) {
       ++lane.n_restarts;
       lane.n_ids = lane.n_bytes = 0;
     }
-    if (lane.is_wrong) return false;
+    if (position != lane.n_ids || offset != lane.n_bytes) {
+      complain(sight, "it begins at position " + std::to_string(position) + ", byte " +
+                          std::to_string(offset) + " where " + std::to_string(lane.n_ids) + ", " +
+                          std::to_string(lane.n_bytes) + " is due");
+      lane.is_wrong = true;
+      return false;
+    }
     const auto ids_left = static_cast<std::size_t>(promise.ids.size() - lane.n_ids);
     const bool same_ids =
         sight.ids.size() <= ids_left &&

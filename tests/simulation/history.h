@@ -10,8 +10,9 @@
 //   more of it, and no end. So an end is owed to the request, not to each connection.
 // - Pieces of a stream come only while an ask is open on that connection, that is: has no end yet.
 // - Tokens and text of a stream, pieces and last reply put together, are the reference from its
-//   first token on, each position once and in order. A stream begins anew only if the request was
-//   asked again over that connection, and says so by its position.
+//   first token on, each position once and in order, and each part says where it belongs. A stream
+//   begins anew, at 0, at most once for each time that the request is asked again over that
+//   connection.
 // - A cancel may be answered by itself, with not_found or an empty cancelled reply, beside the end of
 //   what it cancels.
 // - A whole answer equals the reference: ids, text, finish reason, usage. One that was cut short, by
@@ -43,7 +44,8 @@ struct Sight {
   std::string id;
   std::vector<TokenId> ids;
   std::string text;
-  std::optional<std::uint32_t> position = {};  // of ids[0] in the answer, where the message says it
+  // Where it says that it belongs: tokens and bytes of the answer before it.
+  std::optional<std::uint32_t> position = {}, offset = {};
   std::string finish_reason;                   // of a reply
   std::uint32_t completion_tokens = 0;
   std::string code;  // of an error

@@ -140,21 +140,28 @@ TEST(History, CatchesPositionsOutOfOrder) {
   EXPECT_THAT(violations(history), complains_of("tokens from position 0 are not those of plain"));
 }
 
-TEST(History, CatchesAPositionThatIsNotDueAndAllowsAStreamThatWasAskedAgainToBeginAnew) {
+TEST(History, CatchesAPartThatSaysAnotherPlace) {
   History history = good();
-  history.sights[4].position = 0;
-  history.sights[6].position = 0;
-  EXPECT_THAT(violations(history), complains_of("position 0 where 1 is due"));
-  history.sights[6] = piece("s", {1, 2, 3}, "abc");
-  history.sights[6].position = 0;
-  EXPECT_THAT(violations(history), complains_of("position 0 where 1 is due"));
+  history.sights[4].position = history.sights[4].offset = 0;
+  history.sights[6].position = history.sights[6].offset = 1;
+  EXPECT_THAT(violations(history), IsEmpty());
+  history.sights[6].position = 2;
+  EXPECT_THAT(violations(history), complains_of("begins at position 2, byte 1 where 1, 1 is due"));
+  history.sights[6].position = 1;
+  history.sights[6].offset = 0;
+  EXPECT_THAT(violations(history), complains_of("begins at position 1, byte 0 where 1, 1 is due"));
+}
+
+TEST(History, AllowsAStreamThatWasAskedAgainToBeginAnewOnce) {
+  History history = good();
+  Sight again = piece("s", {1, 2, 3}, "abc");
+  again.position = again.offset = 0;
+  history.sights[6] = again;
+  EXPECT_THAT(violations(history), complains_of("begins at position 0, byte 0 where 1, 1 is due"));
   history.sights.insert(history.sights.begin() + 6, asked("s"));
   EXPECT_THAT(violations(history), IsEmpty());
-  // Once for one further ask.
-  Sight again = piece("s", {1, 2, 3}, "abc");
-  again.position = 0;
   history.sights.insert(history.sights.end() - 1, again);
-  EXPECT_THAT(violations(history), complains_of("position 0 where 3 is due"));
+  EXPECT_THAT(violations(history), complains_of("begins at position 0, byte 0 where 3, 3 is due"));
 }
 
 TEST(History, CatchesAnotherTokenAndAnotherLetter) {
