@@ -384,7 +384,8 @@ class Scenario {
     const std::int64_t n = dice_.chance(0.2) ? 0 : dice_.number(1, 6);
     for (std::int64_t i = 0; i < n; ++i) {
       const Duration when = dice_.time({}, kTroublesLast - seconds(2));
-      const std::string victim = dice_.one_of(names_);
+      // Targets more often: what they lose moves.
+      const std::string victim = dice_.chance(0.3) ? "target-0" : dice_.one_of(names_);
       switch (dice_.number(0, 6)) {
         case 0:
         case 1:
