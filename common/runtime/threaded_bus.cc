@@ -15,6 +15,8 @@
 namespace foretoken {
 namespace {
 
+constexpr std::size_t kClientShare = 64;  // of the inbox: beyond, clients wait
+constexpr auto kHeldWait = std::chrono::milliseconds(1);
 constexpr auto kLongWait = std::chrono::seconds(1);
 
 int new_eventfd() {
@@ -77,6 +79,11 @@ void ThreadedBus::run() {
         if (outbox_.empty() && !stop_ && !has_command())
           deadline = std::min(steady_now() + kLongWait, next_pulse_);
       }
+      // A few of the clients' messages at a time: behind thousands of them a heartbeat or the tokens
+      // of a stream would come late.
+      const bool held = inbox_.size() >= kClientShare;
+      transport_->hold_clients(held);
+      if (held) deadline = std::min(deadline, steady_now() + kHeldWait);
       auto delivery = transport_->receive(deadline);
       socket_sleeps_ = SocketSleep::kAwake;
       if (!delivery) break;

@@ -82,6 +82,8 @@ class Transport {
   [[nodiscard]] virtual SendResult send(const Peer& to, const Frames& frames) = 0;
   // Next message of any socket, fairly; nothing when the deadline passed or wake() was called.
   virtual std::optional<Delivery> receive(TimePoint deadline) = 0;
+  // While they are held, what clients send stays in their connections.
+  virtual void hold_clients(bool /*held*/) {}
   // From any thread: makes a waiting receive() return.
   virtual void wake() = 0;
 };

@@ -88,6 +88,9 @@ struct ZmqTransport::State {
   std::vector<std::unique_ptr<ClientRelay>> closed_relays;  // that have last words to deliver
   WaitingAnswers waiting;
   TimePoint answers_again{};
+  bool reports_lost = false;  // this turn
+  bool clients_held = false;
+  bool is_held(const Socket& socket) const { return clients_held && socket.door == Door::kClient; }
   std::size_t turn = 0;  // whose turn it is to be read first
   SocketId last_id = 0;
   int wake_fd = -1;
@@ -466,13 +469,17 @@ std::optional<Delivery> ZmqTransport::receive(TimePoint deadline) {
   bool looked = false;
   while (true) {
     s.send_waiting();
-    if (auto lost = s.waiting.lost()) {
-      ++s.counters->of(Door::kClient).busy;
-      return lost;
+    // By turns with what arrives: a flood of lost answers may not starve the others.
+    if (s.reports_lost = !s.reports_lost; s.reports_lost) {
+      if (auto lost = s.waiting.lost()) {
+        ++s.counters->of(Door::kClient).busy;
+        return lost;
+      }
     }
     for (std::size_t i = 0; i < s.sockets.size(); ++i) {
       Delivery delivery;
       State::Socket& from = s.sockets[(s.turn + i) % s.sockets.size()];
+      if (s.is_held(from)) continue;
       const Outcome outcome = s.read(from, delivery);
       if (outcome == Outcome::kNothing) continue;
       s.turn = (s.turn + i + 1) % s.sockets.size();
@@ -488,7 +495,7 @@ std::optional<Delivery> ZmqTransport::receive(TimePoint deadline) {
     items.push_back({nullptr, s.wake_fd, ZMQ_POLLIN, 0});
     if (s.zap) items.push_back({s.zap->handle(), 0, ZMQ_POLLIN, 0});
     for (auto& socket : s.sockets) {
-      items.push_back({socket.socket.handle(), 0, ZMQ_POLLIN, 0});
+      if (!s.is_held(socket)) items.push_back({socket.socket.handle(), 0, ZMQ_POLLIN, 0});
       if (socket.monitor) items.push_back({socket.monitor.handle(), 0, ZMQ_POLLIN, 0});
     }
     const int ready =
@@ -506,6 +513,8 @@ std::optional<Delivery> ZmqTransport::receive(TimePoint deadline) {
       return std::nullopt;
   }
 }
+
+void ZmqTransport::hold_clients(bool held) { state_->clients_held = held; }
 
 void ZmqTransport::wake() {
   const std::uint64_t one = 1;

@@ -57,6 +57,7 @@ class ZmqTransport final : public Transport {
   std::string endpoint(SocketId socket) const override;
   [[nodiscard]] SendResult send(const Peer& to, const Frames& frames) override;
   std::optional<Delivery> receive(TimePoint deadline) override;
+  void hold_clients(bool held) override;
   void wake() override;
   // Only with ZmqOptions::watch_connections, where receive() returns early, with nothing, when one of these changed.
   // What the lost connection had brought is still delivered.

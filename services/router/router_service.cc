@@ -20,6 +20,8 @@ constexpr Duration kPairAgain = std::chrono::seconds(2);
 constexpr Duration kMetricsPatience = std::chrono::milliseconds(500);
 constexpr Duration kFlushAgain = std::chrono::milliseconds(2);
 constexpr std::size_t kMaxQuestions = 64;
+constexpr Duration kStatusMoment = std::chrono::milliseconds(50);
+constexpr int kFreshStatuses = 16;  // within such a moment
 constexpr std::uint64_t kLongTurnUs = 2'000'000;  // people are told of a turn that lasts longer
 constexpr std::size_t kMaxRefused = 64;
 constexpr Duration kRefusedShown = std::chrono::seconds(15);  // a refused worker asks every 5 s
@@ -80,6 +82,7 @@ void RouterService::start(Bus& bus) {
   table_.begin(started_);
   worker_socket_ = bus.bind(options_.router, Door::kInternal);
   client_socket_ = bus.bind(options_.client, Door::kClient);
+  client_endpoint_ = bus.endpoint(client_socket_);  // once: it asks the socket thread and waits
   log_info("taking clients and workers",
            {{"client", bus.endpoint(client_socket_)}, {"router", bus.endpoint(worker_socket_)}});
 }
@@ -176,7 +179,7 @@ void RouterService::on_client(const Peer& peer, const Frames& frames, TimePoint 
   Actions actions;
   switch (request.op) {
     case wire::ClientOp::kStatus:
-      return answer(peer, id, status_reply(id, now));
+      return answer(peer, id, recent_status(id, now));
     case wire::ClientOp::kMetrics:
       return ask_metrics(peer, id, now);
     case wire::ClientOp::kCancel:
@@ -222,6 +225,20 @@ void RouterService::send_answer(const ToClient& to, TimePoint now) {
   if (!unsent_.keep(to.peer, to.answer, now)) ++dropped_;
 }
 
+// A flood of questions may not take the time that requests need: beyond a few of them within a
+// moment the answer is that of a moment ago.
+const wire::StatusReply& RouterService::recent_status(RequestId id, TimePoint now) {
+  if (now >= status_moment_ + kStatusMoment) {
+    status_moment_ = now;
+    n_statuses_ = 0;
+  }
+  if (++n_statuses_ <= kFreshStatuses)
+    status_ = status_reply(id, now);
+  else
+    status_.id = wire::hex_of(id);
+  return status_;
+}
+
 wire::StatusReply RouterService::status_reply(RequestId id, TimePoint now) const {
   wire::StatusReply reply{.id = wire::hex_of(id)};
   reply.requests_active = static_cast<std::uint32_t>(table_.size());
@@ -230,7 +247,7 @@ wire::StatusReply RouterService::status_reply(RequestId id, TimePoint now) const
       {.role = "router",
        .name = options_.name,
        .state = draining_ ? "draining" : "ready",
-       .endpoint = bus_->endpoint(client_socket_),
+       .endpoint = client_endpoint_,
        .build = options_.build,
        .pid = static_cast<std::uint64_t>(getpid()),
        .uptime_s = static_cast<std::uint64_t>(

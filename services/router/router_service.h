@@ -49,7 +49,7 @@ class RouterService final : public Service {
 
   const RequestTable& table() const { return table_; }
   const Pool& pool() const { return pool_; }
-  std::string client_endpoint() const { return bus_->endpoint(client_socket_); }
+  const std::string& client_endpoint() const { return client_endpoint_; }
 
  private:
   // clients
@@ -57,6 +57,7 @@ class RouterService final : public Service {
   void answer(const Peer& peer, RequestId id, wire::ClientAnswer answer);
   void send_answer(const ToClient& to, TimePoint now);
   wire::StatusReply status_reply(RequestId id, TimePoint now) const;
+  const wire::StatusReply& recent_status(RequestId id, TimePoint now);
   void ask_metrics(const Peer& peer, RequestId id, TimePoint now);
   void finish_metrics(RequestId id);
   RequestId new_id();
@@ -97,6 +98,10 @@ class RouterService final : public Service {
   TokenQuestions token_questions_;
   Bus* bus_ = nullptr;
   SocketId client_socket_ = 0;
+  std::string client_endpoint_;
+  wire::StatusReply status_;  // the last that was made
+  TimePoint status_moment_{};
+  int n_statuses_ = 0;
   SocketId worker_socket_ = 0;
   TimePoint started_{};
   TimePoint next_pairing_{};
