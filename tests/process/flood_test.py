@@ -13,9 +13,10 @@ from harness import Client, System, plain_answers, request, text_of
 SECONDS = float(os.environ.get("FORETOKEN_TEST_FLOOD_S", "20"))
 LOOPS = int(os.environ.get("FORETOKEN_TEST_FLOOD_LOOPS", "1"))
 SEED = 20261122
-# What the router may hold for these clients: 64 MiB of answers that wait, and for each of 64 that have vanished and not been cleared
-# 128 answers of a kilobyte inside libzmq and what it had asked; beside that the queues between its threads and the heap's holes.
-MOST_BYTES = 160 << 20
+# What the router may hold for these clients: 64 MiB of answers that wait; for each of 64 clients that have vanished and not been
+# cleared, and of the 9 that flood, 128 answers of 1.2 KB inside libzmq and as many bytes of questions (20 MiB); its threads' queues
+# (12,288 messages, 18 MiB). Twice that, for the holes that a heap keeps.
+MOST_BYTES = 2 * (64 + 20 + 18) << 20
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
