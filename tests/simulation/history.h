@@ -12,7 +12,8 @@
 // - Tokens and text of a stream, pieces and last reply put together, are the reference from its
 //   first token on, each position once and in order, and each part says where it belongs. A stream
 //   begins anew, at 0, at most once for each time that the request is asked again over that
-//   connection.
+//   connection. A piece from beyond what has come is left out, as clients do: one before it was lost
+//   in a full queue, and the end is an error then, for an answer that lacks a part is none.
 // - A cancel may be answered by itself, with not_found or an empty cancelled reply, beside the end of
 //   what it cancels.
 // - A whole answer equals the reference: ids, text, finish reason, usage. One that was cut short, by

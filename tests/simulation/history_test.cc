@@ -145,11 +145,36 @@ TEST(History, CatchesAPartThatSaysAnotherPlace) {
   history.sights[4].position = history.sights[4].offset = 0;
   history.sights[6].position = history.sights[6].offset = 1;
   EXPECT_THAT(violations(history), IsEmpty());
-  history.sights[6].position = 2;
-  EXPECT_THAT(violations(history), complains_of("begins at position 2, byte 1 where 1, 1 is due"));
   history.sights[6].position = 1;
   history.sights[6].offset = 0;
   EXPECT_THAT(violations(history), complains_of("begins at position 1, byte 0 where 1, 1 is due"));
+}
+
+TEST(History, CatchesAnAnswerThatLacksAPartAndAllowsAnErrorInstead) {
+  History history = good();
+  history.sights[4].position = history.sights[4].offset = 0;
+  history.sights[6] = piece("s", {3}, "c");
+  history.sights[6].position = history.sights[6].offset = 2;
+  last(history).position = last(history).offset = 3;
+  EXPECT_THAT(violations(history), complains_of("begins at position 3, byte 3 where 1, 1 is due"));
+  last(history) = error("s", "cancelled");
+  promise_of(history, "s").errors = {"cancelled"};
+  EXPECT_THAT(violations(history), ElementsAre("request s has no end"));
+  history.sights.push_back(asked("s"));
+  history.sights.push_back(reply("s", {1, 2, 3, 4}, "abcd", 4));
+  last(history).position = last(history).offset = 0;
+  EXPECT_THAT(violations(history), IsEmpty());
+}
+
+TEST(History, LetsAnErrorOfAnEarlierAskComeInTheMiddleOfALaterTelling) {
+  History history = good();
+  promise_of(history, "s").errors = {"cancelled"};
+  history.sights.insert(history.sights.begin() + 2, asked("s"));
+  history.sights.insert(history.sights.end() - 1, error("s", "cancelled"));
+  EXPECT_THAT(violations(history), IsEmpty());
+  history.sights.insert(history.sights.end() - 1, error("s", "cancelled"));
+  EXPECT_THAT(violations(history), ElementsAre(HasSubstr("more ends than asks"),
+                                               "request s has no end"));
 }
 
 TEST(History, AllowsAStreamThatWasAskedAgainToBeginAnewOnce) {
