@@ -71,6 +71,9 @@ class Service {
   // SIGTERM: refuse new work, finish what runs. After `deadline` the process ends anyway.
   virtual void drain(TimePoint deadline) = 0;
   virtual bool drained() const = 0;
+  // The loop is over, whatever ended it. The bus ends before the service does: what a service runs
+  // beside the work thread and uses the bus must have ended when this returns.
+  virtual void on_end() {}
   // Short state for STATUS= and people: "3 sequences, 2 drafts".
   virtual std::string status() const = 0;
 };

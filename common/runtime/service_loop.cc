@@ -125,6 +125,10 @@ int run_service(Service& service,
                 Signals& signals,
                 Notifier& notifier,
                 const LoopOptions& options) {
+  struct End {
+    Service& service;
+    ~End() { service.on_end(); }
+  } const end{service};
   return Loop(service, bus, signals, notifier, options).run();
 }
 

@@ -30,7 +30,7 @@ EncodeThread::~EncodeThread() {
 void EncodeThread::start(wire::Encode question) {
   {
     const std::lock_guard lock(mutex_);
-    FORETOKEN_CHECK(!question_ && !answer_, "one encoding at a time");
+    FORETOKEN_CHECK(!question_ && !answer_ && !failure_, "one encoding at a time");
     question_ = std::move(question);
   }
   changed_.notify_one();
@@ -38,6 +38,7 @@ void EncodeThread::start(wire::Encode question) {
 
 std::optional<Result<wire::Encoded>> EncodeThread::take() {
   const std::lock_guard lock(mutex_);
+  if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
   return std::exchange(answer_, std::nullopt);
 }
 
@@ -49,9 +50,16 @@ void EncodeThread::run() {
     if (stop_) return;
     const wire::Encode question = *std::exchange(question_, std::nullopt);
     lock.unlock();
-    auto answer = encoder_(question);
+    std::optional<Result<wire::Encoded>> answer;
+    std::exception_ptr failure;
+    try {
+      answer = encoder_(question);
+    } catch (...) {  // out of memory, above all: the work thread ends the process with a sentence
+      failure = std::current_exception();
+    }
     lock.lock();
     answer_ = std::move(answer);
+    failure_ = failure;
     lock.unlock();
     finished_();
   }

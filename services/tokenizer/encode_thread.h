@@ -4,6 +4,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <exception>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -22,7 +23,7 @@ class EncodeThread {
 
   // Nothing may be running or unclaimed.
   void start(wire::Encode question);
-  // The answer, once, when it is there.
+  // The answer, once, when it is there. Throws what the encoder threw.
   std::optional<Result<wire::Encoded>> take();
 
  private:
@@ -35,6 +36,7 @@ class EncodeThread {
   bool stop_ = false;
   std::optional<wire::Encode> question_;
   std::optional<Result<wire::Encoded>> answer_;
+  std::exception_ptr failure_;  // instead of an answer
   std::thread thread_;
 };
 

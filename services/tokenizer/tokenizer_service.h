@@ -62,6 +62,7 @@ class TokenizerService final : public Service {
   TimePoint on_turn(TimePoint now) override;
   void drain(TimePoint deadline) override;
   bool drained() const override;
+  void on_end() override { thread_.reset(); }
   std::string status() const override;
 
  private:
@@ -124,7 +125,7 @@ class TokenizerService final : public Service {
   bool draining_ = false;
   TimePoint drain_deadline_{};
   bool said_goodbye_ = false;
-  std::unique_ptr<EncodeThread> thread_;  // last: it uses the encoder and the bus until it ends
+  std::unique_ptr<EncodeThread> thread_;  // last: it uses the encoder until it ends, and the bus
 };
 
 }  // namespace foretoken

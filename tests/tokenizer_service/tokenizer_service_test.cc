@@ -4,8 +4,11 @@
 
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <condition_variable>
+#include <future>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <string>
 #include <vector>
@@ -297,6 +300,52 @@ TEST_F(EncodingTurns, TheThreadAnswersAsATurnWould) {
       EXPECT_EQ(encoded->tokens, ids_of(text));
     }
   EXPECT_EQ(3, n_encoded);
+}
+
+// A service whose prompts are all long, and go through `render` on the thread.
+class EncodingThread : public TokenizerServiceTest {
+ protected:
+  void start(ChatRenderer render) {
+    TokenizerServiceOptions options;
+    options.long_encodings = LongEncodings::kOnThread;
+    threaded.emplace(options, wire::Hello{.role = wire::Role::kTokenizer}, demo_tokenizer(), std::move(render), speaker,
+                     metrics);
+    threaded->start(woken);
+    wire::Speaker them(WorkerId{1}, Incarnation{1});
+    const wire::Encode prompt{.kind = wire::PromptKind::kMessages, .text = std::string(100'000, ' ')};
+    threaded->on_message({.peer = {.socket = 1, .routing = {}}, .frames = wire::encode(them, {}, wire::HelloReply{.accepted = true})});
+    threaded->on_message({.peer = {.socket = 1, .routing = {}}, .frames = wire::encode(them, kId, prompt)});
+    threaded->on_turn(woken.now());
+  }
+  WokenBus woken;
+  std::optional<TokenizerService> threaded;
+};
+
+TEST_F(EncodingThread, HasEndedBeforeTheBusDoes) {
+  std::promise<void> begun, go;
+  std::atomic<bool> has_encoded = false;
+  start([&](const std::string&, bool, const std::string&) {
+    begun.set_value();
+    go.get_future().wait();
+    return Result<std::string>("text");
+  });
+  begun.get_future().wait();
+  auto ended = std::async(std::launch::async, [&] {
+    threaded->on_end();
+    const std::lock_guard lock(woken.mutex);
+    has_encoded = woken.n_woken == 1;
+  });
+  // It waits for the encoding, however long that takes.
+  EXPECT_EQ(std::future_status::timeout, ended.wait_for(milliseconds(50)));
+  go.set_value();
+  ended.get();
+  EXPECT_TRUE(has_encoded);
+}
+
+TEST_F(EncodingThread, WhatItThrowsEndsTheServiceFromTheWorkThread) {
+  start([](const std::string&, bool, const std::string&) -> Result<std::string> { throw std::bad_alloc(); });
+  ASSERT_TRUE(woken.wait_until_woken(1));
+  EXPECT_THROW(threaded->on_turn(woken.now()), std::bad_alloc);
 }
 
 TEST_F(TokenizerServiceTest, MoreTokensThanAMessageHoldsAreTooLongAContext) {
