@@ -837,15 +837,11 @@ void RequestTable::tick_row(RequestId id, Row& row, TimePoint now, Actions& out)
   if (never_placed && now >= row.waiting_since + rules_.first_placement && !may_return(row)) {
     if (auto settled = settle_model(row, now); !settled.ok())  // it was waited for, and is not there
       return fail(id, settled.error(), 0, now, out);
-    const auto targets = pool_.alive(wire::Role::kTarget);
-    const bool has_target = std::any_of(targets.begin(), targets.end(), [&](const Worker* target) {
-      return answers_to(target->hello, row.request.model);
-    });
-    const bool no_tokenizer = row.phase == Phase::kEncoding && has_target;
+    const bool no_tokenizer = row.phase == Phase::kEncoding && has_target(row);
     return fail(id,
                 Error{ErrorCode::kUnavailable,
                       no_tokenizer ? "no tokenizer of the model's vocabulary and chat template answers"
-                      : targets.empty() ? "no target is there to answer"
+                      : pool_.alive(wire::Role::kTarget).empty() ? "no target is there to answer"
                                         : "no target of model \"" + row.request.model + "\" answers"},
                 1000, now, out);
   }
@@ -887,16 +883,25 @@ void RequestTable::tick_row(RequestId id, Row& row, TimePoint now, Actions& out)
   }
 }
 
+// A target of its model is there.
+bool RequestTable::has_target(const Row& row) const {
+  const auto targets = pool_.alive(wire::Role::kTarget);
+  return std::any_of(targets.begin(), targets.end(), [&](const Worker* target) {
+    return answers_to(target->hello, row.request.model);
+  });
+}
+
 // A service that it waits for was lost and is still remembered.
 bool RequestTable::may_return(const Row& row) const {
-  const bool waits_for_target =
-      row.phase == Phase::kPlacing || pool_.alive(wire::Role::kTarget).empty();
+  const bool waits_for_target = row.phase == Phase::kPlacing || !has_target(row);
   const auto all = pool_.all();
   return std::any_of(all.begin(), all.end(), [&](const Worker* worker) {
     if (worker->state != WorkerState::kLost) return false;
-    return waits_for_target ? worker->hello.role == wire::Role::kTarget &&
-                                  answers_to(worker->hello, row.request.model)
-                            : worker->hello.role == wire::Role::kTokenizer;
+    if (waits_for_target)
+      return worker->hello.role == wire::Role::kTarget &&
+             answers_to(worker->hello, row.request.model);
+    return worker->hello.role == wire::Role::kTokenizer &&
+           place_tokenizer(std::span(&worker, 1), row.encoding, std::nullopt).has_value();
   });
 }
 

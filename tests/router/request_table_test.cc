@@ -577,6 +577,20 @@ TEST_F(TwoModels, OneThatWasLostIsNotReplacedByTheOther) {
   EXPECT_EQ(1u, answers<wire::ClientError>().size()) << "it is not for the other, either";
 }
 
+TEST_F(TwoModels, ATargetThatWasLostIsWaitedForBesideTheOther) {
+  join_other();
+  pool.lose(kTarget);
+  auto request = ask();
+  request.model = "m";
+  submit(std::move(request));
+  advance(seconds(60));  // it reads its model again
+  EXPECT_TRUE(answers<wire::ClientError>().empty());
+  join(kTarget, wire::Role::kTarget, "target-0", 2);
+  table.workers_changed(now, out);
+  hear(kTokenizer, wire::Encoded{.tokens = {10}});
+  EXPECT_EQ(1u, sent<wire::Open>().size());
+}
+
 TEST_F(TwoModels, ARequestMeansTheModelThatWasThereAloneWhenItCame) {
   submit();
   join_other();
