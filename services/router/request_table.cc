@@ -457,6 +457,7 @@ void RequestTable::fill_room(TimePoint now, Actions& out) {
   if (!std::exchange(room_, false)) return;
   while (!in_order_.empty()) {
     const auto targets = targets_with_room();
+    if (targets.empty() && pool_.draining(wire::Role::kTarget).empty()) return;  // for none of them
     std::optional<WorkerId> chosen;
     const auto next = in_order_.take([&](const FairQueue::Item& item) {
       auto for_it = targets;
