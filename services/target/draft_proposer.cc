@@ -19,6 +19,8 @@ constexpr Duration kLongestPause = std::chrono::seconds(10);  // that a busy dra
 constexpr Duration kRenewAfter = std::chrono::seconds(2);
 // Answers take longer than they usually do: prefill is waited for so many times its measured length.
 constexpr int kPrefillMargin = 2;
+// Of fewer tokens the time says little: most of it the draft was busy with others.
+constexpr std::size_t kLeastMeasured = 64;
 
 DraftState state_of(const Attachment& attachment, TimePoint now) {
   switch (attachment.state()) {
@@ -99,7 +101,7 @@ void DraftProposer::set_aside(AssignedDraft& draft, TimePoint now) {
   log_warning("a draft is set aside",
               {{"draft", draft.connection.name()},
                {"reason", draft.record.reason()},
-               {"again in s", std::chrono::ceil<seconds>(draft.record.pause_left(now)).count()}});
+               {"again_in_s", std::chrono::ceil<seconds>(draft.record.pause_left(now)).count()}});
   for (auto& [seq, sequence] : sequences_)
     if (sequence.draft == draft.id)
       drafts_.end_sequence(draft, {.seq = seq, .lease = sequence.attachment.lease()}, now);
@@ -136,7 +138,8 @@ void DraftProposer::learn_prefill(const Sequence& sequence, TimePoint answered) 
   AssignedDraft* draft = drafts_.find(*sequence.draft);
   if (draft == nullptr || sequence.n_opening == 0) return;
   const Duration sample =
-      (answered - sequence.opened) / static_cast<std::int64_t>(sequence.n_opening);
+      (answered - sequence.opened) /
+      static_cast<std::int64_t>(std::max(sequence.n_opening, kLeastMeasured));
   Duration& known = draft->prefill_per_token;
   known = sample > known ? sample : std::max(AssignedDraft::kQuickPrefill, (7 * known + sample) / 8);
 }
