@@ -104,7 +104,7 @@ struct LimitsSection {
       "a service that makes no progress for this long, or for 8 times its longest recent step if that is longer, counts as stuck");
     v("watchdog_s", s.watchdog_s, in_range(0, 3600),
       "under `foretoken up`, how long a service may give no sign of life before it is ended and "
-      "started again; 0 = as long as it likes, as a debugger needs");
+      "started again; 0 = no limit, as a debugger needs");
     v("tenant_weights", s.tenant_weights, weights(),
       "shares of the targets while requests of several tenants wait; 1 for tenants not named, and "
       "for each connection without one");

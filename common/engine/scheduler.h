@@ -37,7 +37,7 @@ struct SchedulerLimits {
   std::int32_t n_blocks = 0;         // of the whole cache
   std::int32_t block_tokens = 16;
   AdmissionPolicy policy = AdmissionPolicy::kMaxUtilization;
-  Duration max_step{};  // that prompts may make a pass take, see pass_time(); 0: as long as it likes
+  Duration max_step{};  // that prompts may make a pass take, see pass_time(); 0: no bound
 };
 
 // What was measured of earlier passes.
