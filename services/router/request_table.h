@@ -120,8 +120,8 @@ class RequestTable {
 
   std::size_t size() const { return rows_.size(); }
   std::size_t n_waiting() const;  // without a target yet
-  // Running, or answered a short while ago.
   bool contains(RequestId id) const { return rows_.contains(id); }
+  // Running, or answered a short while ago.
   bool knows(RequestId id) const { return rows_.contains(id) || finished_.find(id) != nullptr; }
 
   struct Counters {
