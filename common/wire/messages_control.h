@@ -177,11 +177,11 @@ struct Heartbeat {
     v(14, "uptime_s", m.uptime_s, "seconds since start");
     v(15, "state", m.state, "one word for people: ready, loading, draining");
     v(16, "links", m.links, "target: its drafts and how it reaches each, for people: draft-0 shared_memory");
-    v(17, "turn", m.turn, "turns of work since start: how far it has come");
-    v(18, "activity", m.activity, "what this turn does: waiting, messages or step");
-    v(19, "busy_us", m.busy_us, "how long this turn has lasted; 0 = waiting");
-    v(20, "bound_us", m.bound_us, "a turn longer than this is stuck; 0 = not known");
-    v(21, "set_aside", m.set_aside, "target: drafts whose guesses were worth nothing");
+    v(17, "turn", m.turn, "turns of work since start: how far it has come", 1);
+    v(18, "activity", m.activity, "what this turn does: waiting, messages or step", 1);
+    v(19, "busy_us", m.busy_us, "how long this turn has lasted; 0 = waiting", 1);
+    v(20, "bound_us", m.bound_us, "a turn longer than this is stuck; 0 = not known", 1);
+    v(21, "set_aside", m.set_aside, "target: drafts whose guesses were worth nothing", 1);
   }
 };
 
@@ -198,7 +198,7 @@ struct HeartbeatReply {
   static void fields(Self& m, Visitor&& v) {
     v(1, "echo_us", m.echo_us, "sent_us of the heartbeat");
     v(2, "known", m.known, "false: say Hello again, this incarnation was never seen or has expired");
-    v(3, "needed", m.needed, "false, to a worker that drains: no accepted request counts on it any more");
+    v(3, "needed", m.needed, "false, to a worker that drains: no accepted request counts on it any more", 1);
   }
 };
 

@@ -38,7 +38,7 @@ struct Encode {
     v(5, "add_generation_prompt", m.add_generation_prompt, "messages only: open the assistant's turn");
     v(6, "bad_words", m.bad_words, "texts that must not appear, to be encoded without special tokens");
     v(7, "prediction", m.prediction, "expected answer, to be encoded without special tokens; may be empty");
-    v(8, "flow", m.flow, "whose it is, a tenant's or a connection's number: flows take turns");
+    v(8, "flow", m.flow, "whose it is, a tenant's or a connection's number: flows take turns", 1);
   }
 };
 

@@ -1,4 +1,4 @@
-"""Golden bytes of every message of protocol 1.0, by an independent packer and an independent listing of the fields.
+"""Golden bytes of every message of protocol 1.1, by an independent packer and an independent listing of the fields.
 
 usage: make_golden.py FOLDER     writes <message>.hex: header and body, one line each, and client_request.hex
 
@@ -102,7 +102,7 @@ def pack(item):
 
 
 def header(number, body):
-    return struct.pack("<4sBBHIIQQQQQ", b"FTKN", 1, 0, number, 0, len(body), 0x1122334455667788, 0x99AABBCCDDEEFF00,
+    return struct.pack("<4sBBHIIQQQQQ", b"FTKN", 1, 1, number, 0, len(body), 0x1122334455667788, 0x99AABBCCDDEEFF00,
                        0x0102030405060708, 0xF1F2F3F4F5F6F7F8, 42)
 
 
