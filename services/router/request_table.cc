@@ -608,9 +608,12 @@ void RequestTable::hear(
     }
   }
   if (auto* failed = std::get_if<wire::Failed>(&message)) {
-    if (row.phase == Phase::kEncoding)
+    if (row.phase == Phase::kEncoding) {
+      // Of a stream, so of a run of this id that is over: no answer to ENCODE.
+      if (failed->code == ErrorCode::kNotFound) return;
       return fail(id, Error{failed->code, failed->message, failed->param}, failed->retry_after_ms,
                   now, out);
+    }
     // It lost the stream. Not at once again: a lost StreamOpen makes every Decode behind it fail,
     // too.
     hurry(row.to_tokenizer, now);

@@ -117,6 +117,17 @@ class RequestTableTest : public testing::Test {
   Actions out;
 };
 
+// The id was asked again after its deadline, and what the tokenizer said of the first run comes late.
+TEST_F(RequestTableTest, AStreamThatATokenizerLacksIsNoAnswerToAnEncode) {
+  submit();
+  hear(kTokenizer, wire::Failed{.code = ErrorCode::kNotFound, .message = "no such stream"});
+  EXPECT_TRUE(answers<wire::ClientError>().empty());
+  hear(kTokenizer, wire::Failed{.code = ErrorCode::kInvalidValue, .message = "not a token"});
+  const auto errors = answers<wire::ClientError>();
+  ASSERT_EQ(1u, errors.size());
+  EXPECT_EQ("invalid_value", errors[0].code);
+}
+
 TEST_F(RequestTableTest, TheTokenizerIsToldWhatAStopStringMustWaitFor) {
   auto request = ask();
   request.params.min_tokens = 3;
