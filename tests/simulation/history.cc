@@ -71,10 +71,9 @@ class Checker {
         take(sight, promise, lane);
         return;
       case Saw::kReply:
-        ++lane.n_ends;
+        ++lane.n_ends;  // of an error, too: it may be of an earlier ask, and a later telling goes on
         return on_reply(sight, promise, lane);
       case Saw::kError:
-        // It may be of an earlier ask: the telling of a later one goes on.
         ++lane.n_ends;
         return on_error(sight, promise);
       case Saw::kAsked:
@@ -100,11 +99,19 @@ class Checker {
       return false;
     }
     if (lane.is_wrong) return false;
+    const bool is_end = sight.what == Saw::kReply;
+    // A whole answer begins at its first token, and so does the answer to a cancel alone.
+    const bool is_whole = is_end && !sight.position &&
+                          (!promise.is_stream || sight.finish_reason == "cancelled");
+    if (is_whole) lane.n_ids = lane.n_bytes = 0;
     const std::size_t position = sight.position.value_or(lane.n_ids);
     const std::size_t offset = sight.offset.value_or(lane.n_bytes);
     if (position == 0 && offset == 0 && lane.n_ids > 0 && lane.n_restarts + 1 < lane.n_asks) {
       ++lane.n_restarts;
       lane.n_ids = lane.n_bytes = 0;
+    } else if (is_end && lane.n_asks > 1 && position <= lane.n_ids && offset <= lane.n_bytes) {
+      lane.n_ids = position;  // the end of an earlier telling, that waited while another came
+      lane.n_bytes = offset;
     }
     const bool is_beyond = position > lane.n_ids && offset >= lane.n_bytes;
     if (sight.what == Saw::kPiece && is_beyond) return false;
@@ -136,13 +143,10 @@ class Checker {
 
   void on_reply(const Sight& sight, const Promise& promise, Lane& lane) {
     const bool as_reference = take(sight, promise, lane);
-    const Lane whole = std::exchange(lane, {.n_asks = lane.n_asks, .n_ends = lane.n_ends,
-                                            .n_cancels = lane.n_cancels,
-                                            .n_restarts = lane.n_restarts});
     if (!as_reference) return;
-    if (sight.completion_tokens != whole.n_ids)
+    if (sight.completion_tokens != lane.n_ids)
       complain(sight, "usage says " + std::to_string(sight.completion_tokens) + " tokens of " +
-                          std::to_string(whole.n_ids));
+                          std::to_string(lane.n_ids));
     ended_.insert(sight.id);
     if (sight.finish_reason == "cancelled" || sight.finish_reason == "deadline") {
       if (!may_be_cut(promise)) complain(sight, "it ended with " + sight.finish_reason);
@@ -151,9 +155,9 @@ class Checker {
     if (sight.finish_reason != promise.finish_reason)
       complain(sight, "it finished with " + sight.finish_reason + ", plain decoding with " +
                           promise.finish_reason);
-    if (whole.n_ids != promise.ids.size() || whole.n_bytes != promise.text.size())
-      complain(sight, "it ended after " + std::to_string(whole.n_ids) + " tokens and " +
-                          std::to_string(whole.n_bytes) + " bytes; plain decoding gives " +
+    if (lane.n_ids != promise.ids.size() || lane.n_bytes != promise.text.size())
+      complain(sight, "it ended after " + std::to_string(lane.n_ids) + " tokens and " +
+                          std::to_string(lane.n_bytes) + " bytes; plain decoding gives " +
                           std::to_string(promise.ids.size()) + " and " +
                           std::to_string(promise.text.size()));
   }

@@ -87,6 +87,18 @@ TEST(History, AllowsAnEndForEachAskAndOneForSeveral) {
   history.sights.push_back(asked("a"));
   EXPECT_THAT(violations(history), IsEmpty());
   history.sights.push_back(reply("a", {1, 2, 3}, "abc", 3));
+  last(history).position = last(history).offset = 0;
+  EXPECT_THAT(violations(history), IsEmpty());
+}
+
+// The end of what was cancelled waited in a full queue, and the answer given again went before it.
+TEST(History, AllowsTheEndOfAnEarlierTellingAfterALaterOne) {
+  History history = good();
+  promise_of(history, "s").may_be_cut = true;
+  history.sights.push_back(asked("s"));
+  history.sights.push_back(reply("s", {}, "", 4));
+  last(history).position = last(history).offset = 4;
+  last(history).finish_reason = "cancelled";
   EXPECT_THAT(violations(history), IsEmpty());
 }
 
@@ -222,6 +234,7 @@ TEST(History, CatchesUsageAndFinishReasonThatAreNotThoseOfTheAnswer) {
 TEST(History, AllowsACutAnswerOnlyWhereItWasAskedFor) {
   History history = good();
   last(history) = reply("s", {}, "", 3);
+  last(history).position = last(history).offset = 3;
   last(history).finish_reason = "cancelled";
   EXPECT_THAT(violations(history), ElementsAre(HasSubstr("it ended with cancelled")));
   promise_of(history, "s").may_be_cut = true;
@@ -236,6 +249,7 @@ TEST(History, AllowsACancelToBeAnsweredOnceByItself) {
   const Sight cancel{.connection = 1, .what = Saw::kCancelled, .id = "s"};
   History history = good();
   last(history) = reply("s", {}, "", 3);
+  last(history).position = last(history).offset = 3;
   last(history).finish_reason = "cancelled";
   history.sights.insert(history.sights.end() - 1, cancel);
   EXPECT_THAT(violations(history), IsEmpty());
