@@ -150,7 +150,7 @@ void DraftLength::observe_step(std::uint32_t n_rows, std::uint32_t n_committed, 
   // A trial that succeeds has paid for itself, so the next may follow at once and reach further.
   const bool succeeded = 2 * n_trial_accepted_ > n_trial_verified_;
   probe_depth_ = succeeded ? std::min(2 * probe_depth_, kMaxProbeDepth) : 1;
-  pause_ = succeeded ? kFirstPause : std::min(2 * pause_, config_.probe_every);
+  if (!succeeded) pause_ = std::min(2 * pause_, config_.probe_every);
   until_probe_ = succeeded ? 0 : pause_;
   round_kind_ = RoundKind::kNormal;
 }

@@ -23,7 +23,9 @@ enum class LengthMode : std::uint8_t {
 struct DraftLengthConfig {
   LengthMode mode = LengthMode::kAdaptive;
   double min_gain = 1.03;          // tokens per second over plain, or it is not done
-  // Steps between trials while off; fewer at first, twice as many after each that failed.
+  // Steps between trials while off. The first few trials come sooner, after 4, 8, 16 ... steps: with
+  // steps of a second 64 of them take too long. Once for all, as a text that keeps changing sides
+  // would have them again and again.
   std::uint32_t probe_every = 64;
   std::uint32_t off_after = 10;    // steps in a row not worth it until trials are rationed
 };
