@@ -10,6 +10,7 @@ its results. Every text and every tokenizer follows from the seeds below.
 
 import argparse
 import json
+import os
 import pathlib
 import random
 import unicodedata
@@ -456,13 +457,15 @@ def make_sentencepiece(only_fixture=None):
                                                      allow_whitespace_only_pieces=True)),
              "sentencepiece_no_prefix": (indented, dict(model_type="bpe", remove_extra_whitespaces=False,
                                                         add_dummy_prefix=False, allow_whitespace_only_pieces=True))}
+    os.chdir(FOLDER)
     for name, (text_file, options) in kinds.items():
         if only_fixture not in (None, name):
             continue
         folder = FOLDER / name
         folder.mkdir(parents=True, exist_ok=True)
         sentencepiece.SentencePieceTrainer.train(
-            input=str(text_file), model_prefix=str(folder / "tokenizer"), vocab_size=640, byte_fallback=True,
+            # Relative: the trainer writes both paths into the model.
+            input=text_file.name, model_prefix=f"{name}/tokenizer", vocab_size=640, byte_fallback=True,
             character_coverage=0.98, normalization_rule_name="identity", minloglevel=2, num_threads=1,
             user_defined_symbols=["<sep>"], **options)
         (folder / "tokenizer.vocab").unlink()
