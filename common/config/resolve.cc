@@ -68,7 +68,7 @@ std::string runtime_directory(const BusSection& bus) {
   struct stat info {};
   if (::lstat(dir.c_str(), &info) != 0 || !(S_ISDIR(info.st_mode) || S_ISLNK(info.st_mode)))
     throw FatalError(ErrorCode::kIo, "bus.runtime_dir: " + dir + " is not a folder");
-  // Whoever owns the folder, or may write to it, could put himself in our place; root may have made
+  // The folder's owner, or who may write to it, could replace our sockets; root may have made
   // it for us.
   const auto refuse_foreign = [&](const char* what) {
     if (info.st_uid != ::geteuid() && info.st_uid != 0)

@@ -84,7 +84,7 @@ struct Schedule {
 
 // How long a pass with prompt rows may take. Beside answers that are being written: max_step, or
 // twice the pass without prompts where that is longer, because a prompt, too, must move. With
-// nobody waiting for the next token: twice as long.
+// no answer under way: twice as long.
 Duration pass_time(Duration max_step, Duration plain, bool anyone_decodes);
 
 // Where a sequence stands in the order of service. One step of priority is worth `kPriorityStep` of

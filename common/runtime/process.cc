@@ -41,7 +41,7 @@ std::optional<int> Signals::next() {
 
 namespace {
 
-// A path, or a name in the abstract space behind '@'. -1: none, or nobody listens there.
+// A path, or a name in the abstract space behind '@'. -1: no address, or no receiver there.
 int connect_to_notify_socket() {
   const char* name = std::getenv("NOTIFY_SOCKET");
   sockaddr_un address{};

@@ -43,7 +43,7 @@ class Notifier {
   std::optional<Duration> watchdog_period() const { return watchdog_; }
 
  private:
-  // Never waits: whoever listens may itself be stopped, and its queue full.
+  // Never waits: the receiver may itself be stopped, and its queue full.
   void say(const std::string& text) const;
 
   std::optional<Duration> watchdog_;

@@ -11,7 +11,7 @@
 
 namespace foretoken {
 
-// A snapshot for whoever divides rows.
+// A snapshot for the code that divides rows.
 struct PrefillRates {
   double row_s = 0;    // of a row with nothing before it; 0: no prompt row was measured yet
   double context = 0;  // tokens before a row that cost as much as the row itself; 0: they cost nothing

@@ -294,7 +294,7 @@ class ClientRelay::Loop {
       if (::connect(inner.get(), reinterpret_cast<const sockaddr*>(&address),
                     inner_length(inner_name_)) != 0) {
         if (errno == EAGAIN || errno == EINTR) return;
-        arrivals_.pop_front();  // nobody listens any more
+        arrivals_.pop_front();  // the inner socket is closed
         continue;
       }
       const std::uint64_t number = ++last_number_;

@@ -33,7 +33,7 @@ class WaitingAnswers {
   bool waits(const Peer& peer) const { return clients_.contains(client_of(peer)); }
   // False: there is no room, this message is lost.
   [[nodiscard]] bool keep(const Peer& peer, const Frames& frames, TimePoint now);
-  // Tries what waits. Whoever took none for too long loses all of it: see lost().
+  // Tries what waits. A client that took none for too long loses all of it: see lost().
   void send_again(const Send& send, TimePoint now);
   // The next of those that were kept and then lost (kDropped), or that the client is gone.
   std::optional<Delivery> lost();
