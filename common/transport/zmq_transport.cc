@@ -39,6 +39,9 @@ constexpr int kDraftQueue = 16;
 // Descriptors left to everything that is not a client: services, files, the threads' own.
 constexpr std::size_t kReservedDescriptors = 64;
 constexpr std::size_t kCorrelationBytes = 4;  // what libzmq's REQ sends with ZMQ_REQ_CORRELATE
+// A door that wants a key may close before it has said so. One or two may belong to a router that was
+// just ended.
+constexpr int kCutShort = 3;
 constexpr const char* kZapEndpoint = "inproc://zeromq.zap.01";
 
 [[noreturn]] void fatal(ErrorCode code, const std::string& sentence) {
@@ -66,6 +69,7 @@ struct ZmqTransport::State {
     std::unique_ptr<ClientRelay> relay;  // before a door for clients
     zmq::socket_t monitor;  // of a socket that takes keys: handshakes that never reached ZAP; of a watched one: its connection
     ConnectionState connection;
+    int n_cut_short = 0;  // connections in a row that ended in the middle of the greeting
 
     Socket() = default;
     Socket(Socket&&) = default;
@@ -137,8 +141,8 @@ struct ZmqTransport::State {
               Door door) {
     // Only where asked for: on an IPv6 socket an IPv4 address comes back as another one.
     if (where.place.starts_with('[')) socket.set(zmq::sockopt::ipv6, 1);
-    const bool open_door = door == Door::kClient && where.loopback;
-    if (where.scheme != Scheme::kTcp || open_door) return;
+    // Not ipc: file permissions say who may use it.
+    if (where.scheme != Scheme::kTcp) return;
     if (!curve) {
       if (!where.loopback && !options.insecure)
         fatal(
@@ -309,7 +313,8 @@ SocketId ZmqTransport::connect(const std::string& endpoint, Door door) {
                       1);  // queue only for connections that exist; else say busy
     state_->secure(socket.socket, where, endpoint, false, door);
     if (state_->options.watch_connections)
-      state_->watch(socket, ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED);
+      state_->watch(socket, ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED |
+                                ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH);
     socket.socket.connect(endpoint);
   } catch (const zmq::error_t& error) {
     fatal(ErrorCode::kIo, "cannot connect to " + endpoint + ": " + error.what());
@@ -428,13 +433,17 @@ bool ZmqTransport::State::read_monitor(Socket& socket) {
     std::memcpy(&event, part.data(), sizeof event);
     if (event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
       changed = connection.up = true;
+      socket.n_cut_short = 0;
     } else if (event == ZMQ_EVENT_DISCONNECTED) {
-      if (!connection.up) continue;  // before the greeting was over
-      connection.up = false;
-      ++connection.losses;
       changed = true;
-    } else {
+      if (std::exchange(connection.up, false))
+        ++connection.losses;
+      else if (++socket.n_cut_short >= kCutShort)
+        connection.refused = true;
+    } else if (socket.routed) {
       ++counters->of(socket.door).handshakes_refused;
+    } else {
+      changed = connection.refused = true;
     }
   }
   return changed;

@@ -370,9 +370,8 @@ int run_bench_serve(const CliOptions& options) {
     return report_error({ErrorCode::kInvalidValue, "plain decoding is what --compare compares with", "--compare"});
   Client client(loaded->config.bus, {.say = say_note});
   const auto status = client.status(Wall::now() + 3s);
-  if (!status.ok() || !status->ready)
-    return report_error({ErrorCode::kUnavailable, status.ok() ? "the services at " + client.endpoint() + " are not ready to serve"
-                                                              : "no router answers at " + client.endpoint()});
+  if (!status.ok()) return report_error(client.unreachable(status.error()));
+  if (!status->ready) return report_error({ErrorCode::kUnavailable, "the services at " + client.endpoint() + " are not ready to serve"});
   if (options.bench_serve.compare) return run_compare(client, options, *base);
   const Samples samples = Load(client, options, *base, load_prompts(options.bench_serve.dataset)).run();
   const std::string json = to_text(samples_json(samples, options), 2);

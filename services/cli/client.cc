@@ -73,13 +73,16 @@ RequestId new_request_id() {
 
 ZmqOptions client_options(const BusSection& bus) {
   const auto endpoint = parse_endpoint(client_endpoint(bus));
-  // The router asks nobody on its own host for a key.
-  if (endpoint.ok() && endpoint->loopback) return {.watch_connections = true};
+  // There are no keys on ipc, and their files need not be readable.
+  if (endpoint.ok() && endpoint->scheme != Scheme::kTcp) return {.watch_connections = true};
   return {.curve_secret_file = bus.curve_secret, .curve_peers_file = bus.curve_peers, .insecure = bus.insecure, .watch_connections = true};
 }
 
 Client::Client(const BusSection& bus, Patience patience)
-    : endpoint_(client_endpoint(bus)), patience_(std::move(patience)), transport_(std::make_unique<ZmqTransport>(client_options(bus))) {
+    : endpoint_(client_endpoint(bus)),
+      key_file_(client_options(bus).curve_secret_file),
+      patience_(std::move(patience)),
+      transport_(std::make_unique<ZmqTransport>(client_options(bus))) {
   socket_ = transport_->connect(endpoint_);
 }
 
@@ -106,10 +109,22 @@ Result<RequestId> Client::send(wire::ClientRequest request, TimePoint deadline) 
         asked_[id] = Question{.bytes = bytes, .told = {}};
       return *request.request_id;
     }
+    if (const auto refusal = refused()) return *refusal;
     if (steady_now() >= give_up) break;
     wait(std::min(give_up, steady_now() + std::chrono::milliseconds(5)));
   }
   return Error{ErrorCode::kUnavailable, "no router answers at " + endpoint_};
+}
+
+// The door closes the connection of a client whose key it does not take, and would each time again.
+std::optional<Error> Client::refused() const {
+  const ConnectionState connection = transport_->connection(socket_);
+  if (connection.up || !connection.refused) return std::nullopt;
+  if (key_file_.empty())
+    return Error{ErrorCode::kConfig, "the router at " + endpoint_ + " takes only clients with a key; set bus.curve_secret and bus.curve_peers"};
+  return Error{ErrorCode::kConfig, "the router at " + endpoint_ + " refuses the key of " + key_file_ +
+                                       ": its bus.curve_peers must list that key as client:NAME or tool:NAME, and the one here "
+                                       "must give the router's own key for this address"};
 }
 
 std::optional<Result<wire::ClientAnswer>> Client::receive(TimePoint deadline) {
@@ -226,6 +241,11 @@ Result<wire::StatusReply> Client::status(TimePoint deadline) {
   if (!answer.ok()) return answer.error();
   if (auto* reply = std::get_if<wire::StatusReply>(&*answer)) return std::move(*reply);
   return Error{ErrorCode::kMalformed, "the router answered with something that is not a status"};
+}
+
+Error Client::unreachable(const Error& error) const {
+  if (error.code == ErrorCode::kConfig) return error;
+  return {ErrorCode::kUnavailable, "no router answers at " + endpoint_};
 }
 
 Error error_from(const wire::ClientError& error) {

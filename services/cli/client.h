@@ -22,7 +22,7 @@ namespace foretoken::cli {
 // A fresh random 128-bit id.
 RequestId new_request_id();
 
-// How to speak with the client door: on this host as it is, beyond it with the configured key.
+// How to speak with the client door: over TCP with the configured key, if there is one; on ipc file permissions decide.
 ZmqOptions client_options(const BusSection& bus);
 
 // After a lost connection.
@@ -59,6 +59,8 @@ class Client {
   Result<wire::ClientReply> generate(wire::ClientRequest request, TimePoint deadline, const OnPiece& on_piece = {});
   // Says at once that nobody is there when the address refuses connections, and not only when the deadline has passed.
   Result<wire::StatusReply> status(TimePoint deadline);
+  // What such an error means for who wants to ask something else: nobody answers, or we are refused.
+  Error unreachable(const Error& error) const;
 
  private:
   struct Question {
@@ -69,6 +71,8 @@ class Client {
     int n_again = 0;
   };
 
+  // Why no request will ever be taken, once the door has refused us.
+  std::optional<Error> refused() const;
   // Waits for one message or change of the connection, at most until the deadline.
   void wait(TimePoint deadline);
   void take(const Delivery& delivery);
@@ -77,6 +81,7 @@ class Client {
   void end(const std::string& id, const std::string& why);
 
   std::string endpoint_;
+  std::string key_file_;  // empty: without a key
   Patience patience_;
   std::unique_ptr<ZmqTransport> transport_;
   SocketId socket_ = 0;

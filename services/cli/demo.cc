@@ -196,9 +196,8 @@ int run_demo(const CliOptions& options) {
   const auto prompts = take_per_kind(load_prompts(""), kPromptsPerKind);
   Client client(loaded->config.bus, {.say = say_note});
   const auto status = client.status(SteadyClockTime::now() + 3s);
-  if (!status.ok() || !status->ready)
-    return report_error({ErrorCode::kUnavailable, status.ok() ? "the services are not ready to serve"
-                                                              : "no router answers at " + client.endpoint()});
+  if (!status.ok()) return report_error(client.unreachable(status.error()));
+  if (!status->ready) return report_error({ErrorCode::kUnavailable, "the services are not ready to serve"});
   // Warm-up: pages, pools and the step-cost table. Not counted.
   if (const auto warm = run_pair(client, prompts.front(), kSettings[0], options, true); !warm.ok())
     return report_error(warm.error());

@@ -37,8 +37,9 @@ void print_summary(const wire::ClientReply& reply) {
 
 // The socket takes a request for a router that is not there, and an answer may take minutes: ask first who is there.
 Result<void> find_router(Client& client) {
-  if (client.status(steady_now() + std::chrono::seconds(5)).ok()) return {};
-  return Error{ErrorCode::kUnavailable, "no router answers at " + client.endpoint()};
+  const auto status = client.status(steady_now() + std::chrono::seconds(5));
+  if (status.ok()) return {};
+  return client.unreachable(status.error());
 }
 
 constexpr const char* kChatHelp =

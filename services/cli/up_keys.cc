@@ -28,8 +28,7 @@ std::optional<Error> key_trouble(const BusSection& bus) {
                          ": leave bus.router and bus.draft at ipc://, or start each service by itself (docs/operations.md)",
                      "bus.curve_secret");
   const std::string client = client_endpoint(bus);
-  const auto parsed = parse_endpoint(client);
-  if (!uses_keys(client) || parsed->loopback) return std::nullopt;
+  if (!uses_keys(client)) return std::nullopt;
 
   const auto keys = read_curve_keys(bus.curve_secret);
   if (!keys.ok()) return keys.error();

@@ -3,7 +3,13 @@
 #include "services/cli/client.h"
 
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
+#include <fstream>
+#include <stop_token>
+#include <thread>
+
+#include "common/transport/zmq_auth.h"
 #include "tests/support/temp_folder.h"
 
 namespace foretoken::cli {
@@ -11,19 +17,19 @@ namespace {
 
 using namespace std::chrono_literals;
 
-TEST(ClientOptions, ThisHostNeedsNoKeyAndOthersDo) {
+TEST(ClientOptions, OverTcpTheConfiguredKeyIsUsedAndOnIpcNone) {
   BusSection bus;
   bus.curve_secret = "/etc/foretoken/tool.key";
   bus.curve_peers = "/etc/foretoken/peers";
-  for (const char* here : {"tcp://127.0.0.1:5555", "tcp://[::1]:5555", "ipc:///run/foretoken/client"}) {
-    bus.client = here;
-    EXPECT_EQ(client_options(bus).curve_secret_file, "") << here;
-  }
-  bus.client = "tcp://10.1.2.3:5555";
+  bus.client = "ipc:///run/foretoken/client";
+  EXPECT_EQ(client_options(bus).curve_secret_file, "");
   bus.insecure = true;
-  EXPECT_EQ(client_options(bus).curve_secret_file, bus.curve_secret);
-  EXPECT_EQ(client_options(bus).curve_peers_file, bus.curve_peers);
-  EXPECT_TRUE(client_options(bus).insecure);
+  for (const char* tcp : {"tcp://127.0.0.1:5555", "tcp://[::1]:5555", "tcp://10.1.2.3:5555"}) {
+    bus.client = tcp;
+    EXPECT_EQ(client_options(bus).curve_secret_file, bus.curve_secret) << tcp;
+    EXPECT_EQ(client_options(bus).curve_peers_file, bus.curve_peers) << tcp;
+    EXPECT_TRUE(client_options(bus).insecure) << tcp;
+  }
 }
 
 TEST(Client, RefusesToSpeakBeyondThisHostWithoutKeys) {
@@ -43,6 +49,43 @@ TEST(Client, KnowsThatNobodyListens) {
     ASSERT_FALSE(status.ok());
     EXPECT_EQ(status.error().code, ErrorCode::kUnavailable);
     EXPECT_THAT(status.error().message, ::testing::HasSubstr(nobody));
+  }
+}
+
+// The deadline is an hour: only what the door says can end this.
+TEST(Client, SaysThatTheDoorWantsAKeyOrAnother) {
+  test::TempFolder folder;
+  const auto in = [&](const char* name) { return (folder.path() / name).string(); };
+  const auto write = [&](const char* name, const std::string& text) {
+    std::ofstream(in(name)) << text;
+    ::chmod(in(name).c_str(), 0600);
+  };
+  const CurveKeys router = new_curve_keys(), stranger = new_curve_keys(), draft = new_curve_keys();
+  write("router.key", curve_key_file(router));
+  write("stranger.key", curve_key_file(stranger));
+  write("draft.key", curve_key_file(draft));
+  write("peers", draft.public_key + " draft:draft-0\n");
+  BusSection bus;
+  {
+    ZmqTransport door(ZmqOptions{in("router.key"), in("peers"), false});
+    const SocketId bound = door.bind("tcp://127.0.0.1:*", foretoken::Door::kClient);
+    bus.client = door.endpoint(bound);
+    write("client.peers", router.public_key + " router:router-0 " + bus.client + "\n");
+    std::jthread serving([&](const std::stop_token& stop) {
+      while (!stop.stop_requested()) (void)door.receive(std::chrono::steady_clock::now() + 10ms);
+    });
+    for (const auto& [key, words] : {std::pair{"", "takes only clients with a key; set bus.curve_secret"},
+                                     std::pair{"stranger.key", "must list that key as client:NAME or tool:NAME"},
+                                     std::pair{"draft.key", "must list that key as client:NAME or tool:NAME"}}) {
+      bus.curve_secret = *key == '\0' ? "" : in(key);
+      bus.curve_peers = *key == '\0' ? "" : in("client.peers");
+      Client client(bus);
+      const auto status = client.status(std::chrono::steady_clock::now() + 1h);
+      ASSERT_FALSE(status.ok()) << key;
+      EXPECT_EQ(status.error().code, ErrorCode::kConfig) << key;
+      EXPECT_THAT(status.error().message, ::testing::HasSubstr(words)) << key;
+      EXPECT_THAT(status.error().message, ::testing::HasSubstr(bus.client)) << key;
+    }
   }
 }
 

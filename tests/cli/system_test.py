@@ -48,6 +48,34 @@ class Detached(unittest.TestCase):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # nobody else has it
 
 
+class WithKeys(unittest.TestCase):
+    def test_every_verb_works_and_who_has_no_key_hears_nothing(self):
+        folder = pathlib.Path(tempfile.mkdtemp(prefix="foretoken-keys-"))
+        self.addCleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+        door = f"tcp://127.0.0.1:{free_port()}"
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("FORETOKEN_")}
+        plain = ["--set", f"bus.client={door}", "--set", f"bus.runtime_dir={folder}/r"]
+
+        def run_verb(*words, settings, **more):
+            return subprocess.run([str(BIN / "foretoken"), *words, *settings], env=environment, capture_output=True, text=True,
+                                  timeout=200, **more)
+        public = run_verb("config", "new-key", "-o", str(folder / "up.key"), settings=[]).stdout.strip()
+        (folder / "peers").write_text(f"{public} tool:up {door}\n")
+        settings = [*plain, "--set", f"bus.curve_secret={folder}/up.key", "--set", f"bus.curve_peers={folder}/peers"]
+        done = run_verb("up", "--detach", settings=settings)
+        self.addCleanup(lambda: run_verb("down", settings=settings))
+        self.assertEqual(0, done.returncode, done.stderr)
+        for words in (("generate", "-n", "8", "Once"), ("ps",), ("demo", "--quiet", "--repeat", "1", "--max-tokens", "8"),
+                      ("bench", "serve", "--num-prompts", "2", "--output-len", "4"), ("up", "--detach")):
+            done = run_verb(*words, settings=settings)
+            self.assertEqual(0, done.returncode, f"{words}: {done.stderr}")
+        done = run_verb("chat", "-n", "4", settings=settings, input="Hello.\n/quit\n")
+        self.assertEqual(0, done.returncode, done.stderr)
+        done = run_verb("ps", settings=plain)
+        self.assertEqual((2, ""), (done.returncode, done.stdout))
+        self.assertIn(f"the router at {door} takes only clients with a key", done.stderr)
+
+
 class System(unittest.TestCase):
     @classmethod
     def setUpClass(cls):

@@ -224,23 +224,24 @@ class Verbs(unittest.TestCase):
             self.assertIn(words[1], done.stderr)
 
     def test_up_says_at_once_which_line_its_key_lacks(self):
-        door, key, peers = "tcp://10.1.2.3:5555", self.folder / "up.key", self.folder / "peers"
+        key, peers = self.folder / "up.key", self.folder / "peers"
         public = run("config", "new-key", "-o", str(key)).stdout.strip()
         other = run("config", "new-key", "-o", str(self.folder / "other.key")).stdout.strip()
-        line = f"{public} tool:up {door}"
-        for lines, more, sentence in (
-                ("", [], f"does not list that key; the line must be: {line}"),
-                (f"{public} router:router-0 {door}", [], f"as router:router-0, which is no client; the line must be: {line}"),
-                (f"{public} tool:up", [], f"lists no key for {door}"),
-                (f"{public} tool:up\n{other} tool:x {door}", [], f"lists another key for {door}"),
-                (line, ["--set", "bus.router=tcp://10.1.2.3:5556"], "every service needs a key of its own"),
-                # Nothing more to say about the keys: the next to be looked at is the model.
-                (line, ["--target", "/nonexistent"], "/nonexistent")):
-            peers.write_text(lines + "\n")
-            done = run("up", "--detach", "--set", f"bus.client={door}", "--set", f"bus.runtime_dir={self.folder}",
-                       "--set", f"bus.curve_secret={key}", "--set", f"bus.curve_peers={peers}", *more)
-            self.assertEqual((4 if "--target" in more else 2, ""), (done.returncode, done.stdout), done.stderr)
-            self.assertIn(sentence, done.stderr)
+        for door in ("tcp://10.1.2.3:5555", "tcp://127.0.0.1:5555"):
+            line = f"{public} tool:up {door}"
+            for lines, more, sentence in (
+                    ("", [], f"does not list that key; the line must be: {line}"),
+                    (f"{public} router:router-0 {door}", [], f"as router:router-0, which is no client; the line must be: {line}"),
+                    (f"{public} tool:up", [], f"lists no key for {door}"),
+                    (f"{public} tool:up\n{other} tool:x {door}", [], f"lists another key for {door}"),
+                    (line, ["--set", "bus.router=tcp://10.1.2.3:5556"], "every service needs a key of its own"),
+                    # Nothing more to say about the keys: the next to be looked at is the model.
+                    (line, ["--target", "/nonexistent"], "/nonexistent")):
+                peers.write_text(lines + "\n")
+                done = run("up", "--detach", "--set", f"bus.client={door}", "--set", f"bus.runtime_dir={self.folder}",
+                           "--set", f"bus.curve_secret={key}", "--set", f"bus.curve_peers={peers}", *more)
+                self.assertEqual((4 if "--target" in more else 2, ""), (done.returncode, done.stdout), done.stderr)
+                self.assertIn(sentence, done.stderr)
 
     def test_an_unknown_key_names_the_nearest(self):
         done = run("ps", "--set", "speculation.draft_length=3")

@@ -8,8 +8,6 @@ import threading
 import time
 import unittest
 
-import zmq
-
 import cable
 import streams
 from cable import HERE_ADDRESS, THERE_ADDRESS, Cable
@@ -40,29 +38,11 @@ class Network(unittest.TestCase):
         router, draft = f"tcp://{HERE_ADDRESS}:{free_port()}", f"tcp://{THERE_ADDRESS}:5601"
         system = System(settings=[f"bus.router={router}", f'bus.draft=["{draft}"]', "target.threads=0", "draft.threads=0",
                                   "speculation.adaptive=true"])
-        keys = {role: zmq.curve_keypair() for role in ("router", "tokenizer", "draft", "target")}
-        # The client's door is on the loopback device; it asks for keys where keys are configured.
-        own = zmq.curve_keypair()
-        lines = [f"{public.decode()} {role}:{role}-0 {({'router': router, 'draft': draft}).get(role, '')}\n"
-                 for role, (public, _) in keys.items()]
-        lines += [f"{keys['router'][0].decode()} router:router-0 {system.client}\n", f"{own[0].decode()} client:test\n"]
-        cls.curve = (keys["router"][0], *own)
-        peers = cls.write(system, "peers", "".join(lines))
-        before = list(system.settings)
-        for role, (public, secret) in keys.items():
-            file = cls.write(system, f"{role}.key", f'public = "{public.decode()}"\nsecret = "{secret.decode()}"\n')
-            system.settings = before + [f"bus.curve_secret={file}", f"bus.curve_peers={peers}"]
+        system.make_keys(router, draft)
+        for role in system.keys:
             system.start(role, before=cls.cable.there() if role == "draft" else ())
-        system.curve = None
         system.wait_ready(patience=300)
         return system
-
-    @staticmethod
-    def write(system, name, text):
-        path = os.path.join(system.folder, name)
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
-            file.write(text)
-        return path
 
     def ask(self, tokens, plain):
         more = {"num_draft_tokens": 0} if plain else {}

@@ -44,6 +44,8 @@ class Client:
     def __init__(self, system):
         self.socket = system.context.socket(zmq.DEALER)
         self.socket.setsockopt(zmq.LINGER, 0)
+        if system.curve:
+            self.socket.curve_serverkey, self.socket.curve_publickey, self.socket.curve_secretkey = system.curve
         self.socket.connect(system.client)
         self.inbox = {}
         self.count = 0
@@ -90,6 +92,8 @@ class System:
         self.context = zmq.Context()
         self.processes = {}
         self.crashed = []
+        self.keys = {}  # role: (public, secret), once make_keys() was called
+        self.curve = None  # and then what a client needs: the router's public key, its own public and secret key
         if target_model:
             self.settings = [f"model.target={target_model}", "model.name=random", f"bus.client={self.client}",
                              f"bus.runtime_dir={self.folder}/r", "log.format=text", *settings]
@@ -108,6 +112,32 @@ class System:
         self.target_model = tiny_model.write_model(os.path.join(self.folder, "t"), seed=1)
         self.draft_model = tiny_model.write_model(os.path.join(self.folder, "d"), seed=1, noise=noise,
                                                   changed_vocabulary=changed_draft_vocabulary)
+
+    def make_keys(self, router, draft):
+        """From now on each service (of number 0) starts with a key of its own, and the test is the client `test`. The endpoints: where
+        they take one another."""
+        self.keys = {role: zmq.curve_keypair() for role in ("router", "tokenizer", "draft", "target")}
+        own = zmq.curve_keypair()
+        endpoints = {"router": router, "draft": draft}
+        lines = [f"{public.decode()} {role}:{role}-0 {endpoints.get(role, '')}\n" for role, (public, _) in self.keys.items()]
+        lines += [f"{self.keys['router'][0].decode()} router:router-0 {self.client}\n", f"{own[0].decode()} client:test\n"]
+        self.write("peers", "".join(lines))
+        self.write_key("test", own)
+        self.curve = (self.keys["router"][0], *own)
+
+    def write_key(self, name, pair):
+        public, secret = pair
+        return self.write(f"{name}.key", f'public = "{public.decode()}"\nsecret = "{secret.decode()}"\n')
+
+    def write(self, name, text):
+        path = os.path.join(self.folder, name)
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            file.write(text)
+        return path
+
+    def key_settings(self, name):
+        """What a service or a tool with that key is started with."""
+        return [f"bus.curve_secret={self.folder}/{name}.key", f"bus.curve_peers={self.folder}/peers"]
 
     def __enter__(self):
         return self
@@ -128,7 +158,11 @@ class System:
         for name in names:
             role, _, number = name.partition("-")
             command = [*before, os.path.join(BIN, f"foretoken-{role}"), "--config", "/dev/null", "--id", number or "0"]
-            for setting in self.settings:
+            settings = list(self.settings)
+            if self.keys:
+                self.write_key(role, self.keys[role])
+                settings += self.key_settings(role)
+            for setting in settings:
                 command += ["--set", setting]
             log = open(os.path.join(self.folder, f"{name}.log"), "ab")
             self.processes[name] = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL,

@@ -308,11 +308,12 @@ class Curve : public ::testing::Test {
     folder_.write("stranger.secret", curve_key_file(stranger_keys_));
   }
 
-  void start(const std::string& role_of_draft) {
+  void start(const std::string& role_of_draft, Door door = Door::kInternal) {
     folder_.write("peers", "# keys\n" + draft_keys_.public_key + " " + role_of_draft + "\n");
     server_ = std::make_unique<ZmqTransport>(
         ZmqOptions{folder_ / "server.secret", folder_ / "peers", false});
-    bound_ = server_->bind("tcp://127.0.0.1:*", Door::kInternal);
+    bound_ = server_->bind("tcp://127.0.0.1:*", door);
+    door_ = door;
   }
 
   // Does a message of the owner of this key arrive, and as whom?
@@ -321,7 +322,7 @@ class Curve : public ::testing::Test {
     folder_.write("client-peers",
                   server_key + " router:router-0 " + server_->endpoint(bound_) + "\n");
     ZmqTransport client(ZmqOptions{folder_ / secret_file, folder_ / "client-peers", false});
-    const SocketId dialled = client.connect(server_->endpoint(bound_));
+    const SocketId dialled = client.connect(server_->endpoint(bound_), door_);
     const auto refused_before = refused();
     const TimePoint until = steady_now() + seconds(3);
     while (steady_now() < until && refused() == refused_before) {
@@ -332,7 +333,7 @@ class Curve : public ::testing::Test {
   }
 
   std::uint64_t refused() const {
-    return server_->counters()->of(Door::kInternal).handshakes_refused;
+    return server_->counters()->of(door_).handshakes_refused;
   }
 
   Folder folder_;
@@ -341,6 +342,7 @@ class Curve : public ::testing::Test {
   CurveKeys stranger_keys_;
   std::unique_ptr<ZmqTransport> server_;
   SocketId bound_ = 0;
+  Door door_ = Door::kInternal;
 };
 
 TEST_F(Curve, LetsAListedKeyInUnderItsName) {
@@ -369,6 +371,22 @@ TEST_F(Curve, RefusesAPeerWithoutCurveAndCountsIt) {
     EXPECT_FALSE(server_->receive(steady_now() + milliseconds(10)).has_value());
   EXPECT_GE(refused(), 1u);
   server_->close(bound_);  // with strangers at the door
+}
+
+// On this host too: it has other users.
+TEST_F(Curve, ADoorForClientsOnLoopbackTakesListedKeysOnly) {
+  start("client:alice", Door::kClient);
+  EXPECT_EQ(user_of("draft.secret", server_keys_.public_key), "client:alice");
+  EXPECT_EQ(refused(), 0u);
+  EXPECT_EQ(user_of("stranger.secret", server_keys_.public_key), std::nullopt);
+  EXPECT_GE(refused(), 1u);
+  const auto before = refused();
+  RawClient plain(zmq::socket_type::dealer, server_->endpoint(bound_));
+  plain.socket.send(zmq::str_buffer("x"), zmq::send_flags::none);
+  const TimePoint until = later();
+  while (refused() == before && steady_now() < until)
+    EXPECT_FALSE(server_->receive(steady_now() + milliseconds(10)).has_value());
+  EXPECT_GT(refused(), before);
 }
 
 TEST_F(Curve, NeedsBothFiles) {
