@@ -13,6 +13,9 @@ namespace {
 constexpr Duration kHelloAgain = std::chrono::milliseconds(300);
 constexpr Duration kRefusedHelloAgain =
     std::chrono::seconds(5);  // the reason may go away; the router logs each time
+// In a turn that lasts longer heartbeats take a hello along: a router that was started again meanwhile
+// would know this service only after the turn.
+constexpr Duration kLongTurn = std::chrono::seconds(1);
 constexpr Duration kFlushAgain = std::chrono::milliseconds(2);
 
 std::uint64_t micros(Duration time) {
@@ -23,8 +26,14 @@ std::uint64_t micros(Duration time) {
 }  // namespace
 
 struct RouterLink::Beat {
-  Beat(wire::Speaker& speaker, const Progress& progress, Peer router, TimePoint started, Duration period)
+  Beat(wire::Speaker& speaker,
+       wire::Hello hello,
+       const Progress& progress,
+       Peer router,
+       TimePoint started,
+       Duration period)
       : speaker_(speaker),
+        hello_(std::move(hello)),
         progress_(progress),
         router_(std::move(router)),
         started_(started),
@@ -75,7 +84,14 @@ struct RouterLink::Beat {
   TimePoint send_if_due(TimePoint now, const Bus::DirectSend& send) {
     const TimePoint late = this->late();
     if (now < late) return late;
-    if (const auto frames = next(now)) (void)send(router_, *frames);
+    if (const auto frames = next(now)) {
+      const Progress::View view = progress_.view(now);
+      // A service that is stuck is lost to the router, and comes back with its work thread.
+      if (view.busy >= kLongTurn && !view.is_stuck())
+        if (const auto hello = wire::try_encode(speaker_, {}, hello_); hello.ok())
+          (void)send(router_, *hello);
+      (void)send(router_, *frames);
+    }
     return this->late();
   }
 
@@ -86,6 +102,7 @@ struct RouterLink::Beat {
   }
 
   wire::Speaker& speaker_;
+  const wire::Hello hello_;
   const Progress& progress_;
   const Peer router_;
   const TimePoint started_;
@@ -101,7 +118,7 @@ void RouterLink::start(Bus& bus, const std::string& endpoint) {
   socket_ = bus.connect(endpoint);
   started_ = bus.now();
   next_hello_ = started_;
-  beat_ = std::make_shared<Beat>(speaker_, bus.progress(), router(), started_, heartbeat_);
+  beat_ = std::make_shared<Beat>(speaker_, hello_, bus.progress(), router(), started_, heartbeat_);
   bus.add_pulse([beat = beat_](TimePoint now, const Bus::DirectSend& send) {
     return beat->send_if_due(now, send);
   });

@@ -1,8 +1,9 @@
 // A worker's side of its link to the router: hello, heartbeats, hello again when the router forgot
 // or restarted, and a bounded queue for what could not leave at once. Services own one and pass it
 // what arrives; it knows no request. It sends through the Bus it was started with. Work thread
-// only, except that heartbeats leave from the thread of the sockets while the work thread computes:
-// a long step is no silence.
+// only, except that heartbeats leave from the thread of the sockets while the work thread computes,
+// with a hello in a long turn: a long step is no silence, and a router that was started again
+// meanwhile knows of this service.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +26,7 @@ class RouterLink {
 
   void start(Bus& bus, const std::string& endpoint);
   SocketId socket() const { return socket_; }
-  void set_endpoint(const std::string& endpoint) { hello_.endpoint = endpoint; }
+  void set_endpoint(const std::string& endpoint) { hello_.endpoint = endpoint; }  // before start()
 
   enum class Event : std::uint8_t {
     kNotMine,  // a message for the service

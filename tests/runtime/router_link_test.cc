@@ -36,9 +36,13 @@ class LinkBus final : public Bus {
     for (const TimePoint end = now() + time; now() < end; clock.advance(milliseconds(10)))
       for (const Pulse& pulse : pulses)
         pulse(now(), [this](const Peer& to, const Frames& frames) { return send(to, frames); });
-    int beats = 0;
-    for (const wire::Message& message : sent) beats += std::holds_alternative<wire::Heartbeat>(message);
-    return beats;
+    return n_sent<wire::Heartbeat>();
+  }
+  template <class M>
+  int n_sent() const {
+    int n = 0;
+    for (const wire::Message& message : sent) n += std::holds_alternative<M>(message);
+    return n;
   }
 
   ManualClock clock;
@@ -86,6 +90,21 @@ TEST_F(RouterLinkTest, HeartbeatsGoOnFromTheSecondHelloWhoeverReadsItsAnswerLate
   hear(wire::HelloReply{.accepted = false, .message = "another model"});
   turn();
   EXPECT_EQ(bus.beats_within(seconds(20)), 0) << "it refused";
+}
+
+TEST_F(RouterLinkTest, ALongTurnGreetsARouterThatWasStartedMeanwhile) {
+  turn();
+  hear(wire::HelloReply{.accepted = true});
+  bus.progress().set_floor(seconds(30));
+  bus.progress().begin(bus.now());
+  (void)bus.beats_within(milliseconds(900));
+  EXPECT_EQ(bus.n_sent<wire::Hello>(), 0) << "a turn as any other";
+  const int beats = bus.beats_within(seconds(4));
+  EXPECT_GE(bus.n_sent<wire::Hello>(), 10);
+  EXPECT_LE(bus.n_sent<wire::Hello>(), beats);
+  bus.clock.advance(seconds(30));
+  EXPECT_GE(bus.beats_within(seconds(4)), 10);
+  EXPECT_EQ(bus.n_sent<wire::Hello>(), 0) << "it is stuck, and of no use to anybody";
 }
 
 }  // namespace
