@@ -56,11 +56,19 @@ std::string why_not_served(const wire::Hello& tokenizer, const wire::Hello& targ
   return {};
 }
 
-bool can_continue(const wire::Hello& target, const wire::Hello& other) {
+namespace {
+
+bool have_equal_tokens(const wire::Hello& target, const wire::Hello& other) {
   return target.fingerprints.model == other.fingerprints.model &&
          target.fingerprints.numerics == other.fingerprints.numerics &&
          target.fingerprints.vocabulary == other.fingerprints.vocabulary &&
          target.noise_version == other.noise_version;
+}
+
+}  // namespace
+
+bool can_continue(const wire::Hello& target, const wire::Hello& other) {
+  return have_equal_tokens(target, other) && target.max_model_len == other.max_model_len;
 }
 
 std::string why_not_one_model(const wire::Hello& target, const wire::Hello& other) {
@@ -82,7 +90,11 @@ std::string why_not_one_model(const wire::Hello& target, const wire::Hello& othe
   const std::string both = "the name \"" + shared + "\" means one model, and " + shown(target) +
                            " and " + shown(other) + " differ";
   const std::string advice = "; give one of them another model.name and model.alias";
-  if (!can_continue(target, other)) return both + advice;
+  if (!have_equal_tokens(target, other)) return both + advice;
+  if (target.max_model_len != other.max_model_len)
+    return both + " in model.max_model_len (" + std::to_string(target.max_model_len) + " and " +
+           std::to_string(other.max_model_len) + " tokens); give both the same, or one of them another " +
+           "model.name and model.alias";
   if (target.fingerprints.text != other.fingerprints.text)
     return both + " in their tokenizer files or chat templates" + advice;
   if (target.end_tokens != other.end_tokens)

@@ -42,7 +42,8 @@ struct Worker {
 // Empty: they may work together. Otherwise a sentence that names both and what differs.
 std::string why_not_paired(const wire::Hello& target, const wire::Hello& draft);
 std::string why_not_served(const wire::Hello& tokenizer, const wire::Hello& target);
-// The same request may go on at `other`: equal model and numerics, so equal tokens.
+// The same request may go on at `other`: equal model and numerics, so equal tokens, and equal
+// lengths, so that it ends at the same token.
 bool can_continue(const wire::Hello& target, const wire::Hello& other);
 // Two targets that share a name, or an alias, must answer equal requests with equal text: tokens as
 // above, and what a request gets that does not say. Empty: they do, or share no name.

@@ -234,6 +234,9 @@ TEST(Pool, ARequestMovesOnlyBetweenEqualModelsAndNumerics) {
   other = target();
   other.fingerprints.model = 99;
   EXPECT_FALSE(can_continue(target(), other));
+  other = target();
+  other.max_model_len = 99;
+  EXPECT_FALSE(can_continue(target(), other)) << "it might end earlier there";
 }
 
 // ---- one name is one model
@@ -271,7 +274,20 @@ TEST(Pool, WhateverChangesTextMakesAnotherModel) {
   EXPECT_TRUE(refused([](wire::Hello& h) { h.noise_version = 9; }));
   EXPECT_TRUE(refused([](wire::Hello& h) { h.end_tokens = {9}; }));
   EXPECT_TRUE(refused([](wire::Hello& h) { h.sampling.temperature = 0.5f; }));
+  EXPECT_TRUE(refused([](wire::Hello& h) { h.max_model_len = 9; })) << "or ends it earlier";
   EXPECT_FALSE(refused([](wire::Hello& h) { h.max_sequences = 9; }));
+}
+
+TEST(Pool, TargetsOfOneNameTakePromptsOfOneLengthAndBothLengthsAreNamed) {
+  Pool pool(kHeartbeat);
+  wire::Hello longer = target(), shorter = target("target-1");
+  longer.max_model_len = 8192;
+  shorter.max_model_len = 4096;
+  ASSERT_TRUE(pool.hello(header(1, 1), peer("a"), longer, kStart).accepted);
+  const auto refused = pool.hello(header(2, 1), peer("b"), shorter, kStart);
+  EXPECT_FALSE(refused.accepted);
+  for (const char* part : {"\"m\"", "target-0", "target-1", "model.max_model_len (4096 and 8192 tokens)"})
+    EXPECT_NE(std::string::npos, refused.message.find(part)) << refused.message;
 }
 
 TEST(Pool, AnAliasIsANameToo) {
