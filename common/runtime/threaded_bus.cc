@@ -16,7 +16,6 @@ namespace foretoken {
 namespace {
 
 constexpr std::size_t kClientShare = 64;  // of the inbox: beyond, clients wait
-constexpr auto kHeldWait = std::chrono::milliseconds(1);
 constexpr auto kLongWait = std::chrono::seconds(1);
 
 int new_eventfd() {
@@ -79,11 +78,7 @@ void ThreadedBus::run() {
         if (outbox_.empty() && !stop_ && !has_command())
           deadline = std::min(steady_now() + kLongWait, next_pulse_);
       }
-      // A few of the clients' messages at a time: behind thousands of them a heartbeat or the tokens
-      // of a stream would come late.
-      const bool held = inbox_.size() >= kClientShare;
-      transport_->hold_clients(held);
-      if (held) deadline = std::min(deadline, steady_now() + kHeldWait);
+      transport_->hold_clients(must_hold_clients());
       auto delivery = transport_->receive(deadline);
       socket_sleeps_ = SocketSleep::kAwake;
       if (!delivery) break;
@@ -121,6 +116,18 @@ void ThreadedBus::add_pulse(Pulse pulse) {
 bool ThreadedBus::has_command() const {
   const std::unique_lock lock(command_mutex_);
   return static_cast<bool>(command_);
+}
+
+// A few of the clients' messages at a time: behind thousands of them a heartbeat or the tokens of a
+// stream would come late. Says so, then looks once more: whoever takes the last but half of them
+// after that look sees it and wakes us.
+bool ThreadedBus::must_hold_clients() {
+  if (inbox_.size() < kClientShare) {
+    clients_held_ = false;
+    return false;
+  }
+  clients_held_ = true;
+  return inbox_.size() >= kClientShare;
 }
 
 // Until the work thread has taken enough, has something to send that can be sent, or asks for
@@ -174,6 +181,8 @@ std::optional<Delivery> ThreadedBus::take() {
   if (delivery) last_arrival_ = delivery->arrived;
   if (delivery && socket_sleeps_ == SocketSleep::kForRoom && inbox_.size() <= queue_capacity_ / 2)
     wake_socket_thread();
+  if (delivery && clients_held_ && inbox_.size() <= kClientShare / 2 && clients_held_.exchange(false))
+    transport_->wake();
   return delivery;
 }
 

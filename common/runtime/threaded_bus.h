@@ -70,6 +70,7 @@ class ThreadedBus final : public Bus {
   void flush_outbox();
   void beat();
   void deliver(Delivery delivery);
+  bool must_hold_clients();
   bool may_read() const { return inbox_.size() < queue_capacity_; }
   void wait_for_room();
   // Of the work thread:
@@ -87,6 +88,7 @@ class ThreadedBus final : public Bus {
   int room_fd_ = -1;   // readable when a socket thread that waits for room has to look again
   std::atomic<bool> work_sleeps_{false};
   mutable std::atomic<SocketSleep> socket_sleeps_{SocketSleep::kAwake};
+  std::atomic<bool> clients_held_{false};  // until the work thread has taken enough
   std::atomic<bool> stop_{false};
   std::vector<Pulse> pulses_;  // the socket thread's, as what follows
   TimePoint next_pulse_ = TimePoint::max();

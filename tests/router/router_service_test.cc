@@ -165,6 +165,28 @@ TEST_F(RouterServiceTest, TwoClientsMayAskForMetricsUnderOneId) {
   EXPECT_EQ((std::vector<std::string>{"a", "b"}), answered);
 }
 
+// Beyond a few within a moment the answer is that of a moment ago, under the id that was asked.
+TEST_F(RouterServiceTest, AFloodOfStatusRequestsIsAnsweredFromAMomentAgo) {
+  const auto n_services = [&](std::uint64_t id) {
+    bus.sent.clear();
+    wire::ClientRequest request{.op = wire::ClientOp::kStatus};
+    request.request_id = RequestId{0, id};
+    from_client(request);
+    const auto replies = answers<wire::StatusReply>();
+    EXPECT_EQ(1u, replies.size());
+    EXPECT_EQ(replies.empty() ? "" : replies[0].id, wire::hex_of(RequestId{0, id}));
+    return replies.empty() ? 0 : replies[0].services.size();
+  };
+  for (std::uint64_t i = 0; i < 15; ++i) EXPECT_EQ(1u, n_services(i)) << "the router alone";
+  ASSERT_TRUE(hello(target, "", wire::Role::kTarget, "target-0").accepted);
+  EXPECT_EQ(2u, n_services(16)) << "the sixteenth is fresh";
+  wire::Speaker draft{WorkerId{3}, Incarnation{1}};
+  ASSERT_TRUE(hello(draft, "", wire::Role::kDraft, "draft-0").accepted);
+  for (std::uint64_t i = 17; i < 100; ++i) EXPECT_EQ(2u, n_services(i)) << "of a moment ago";
+  bus.clock.advance(milliseconds(50));
+  EXPECT_EQ(3u, n_services(100));
+}
+
 TEST_F(RouterServiceTest, ADraftThatATargetSetAsideIsNamedInItsNote) {
   wire::Speaker draft{WorkerId{5}, Incarnation{1}};
   ASSERT_TRUE(hello(target, "", wire::Role::kTarget, "target-0").accepted);

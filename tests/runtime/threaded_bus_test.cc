@@ -98,6 +98,89 @@ TEST(ThreadedBus, HoldsPeersBackWhenTheInboxIsFullAndLosesNothing) {
   }
 }
 
+// A client with as many messages as anybody reads, and a service with a few.
+class Crowd final : public Transport {
+ public:
+  enum class Waits : std::uint8_t { kUntilTheDeadline, kUntilItIsWoken };
+  explicit Crowd(Waits waits) : waits_(waits) {}
+  SocketId bind(const std::string&, Door) override { return 1; }
+  SocketId connect(const std::string&) override { return 1; }
+  void close(SocketId) override {}
+  std::string endpoint(SocketId) const override { return {}; }
+  SendResult send(const Peer&, const Frames&) override { return SendResult::kSent; }
+  std::optional<Delivery> receive(TimePoint deadline) override {
+    std::unique_lock lock(mutex_);
+    ++n_waits_;
+    const auto may_give = [&] { return (!held_ && n_of_client > 0) || n_of_service > 0; };
+    const auto is_over = [&] { return may_give() || awake_; };
+    if (deadline > steady_now() && waits_ == Waits::kUntilTheDeadline)
+      changed_.wait_until(lock, deadline, is_over);
+    else if (deadline > steady_now())
+      changed_.wait(lock, is_over);
+    awake_ = false;
+    if (!may_give()) return std::nullopt;
+    Delivery delivery;
+    delivery.frames = {n_of_service > 0 ? "service" : "client"};
+    --(n_of_service > 0 ? n_of_service : n_of_client);
+    return delivery;
+  }
+  void hold_clients(bool held) override {
+    const std::lock_guard lock(mutex_);
+    held_ = held;
+  }
+  void wake() override {
+    const std::lock_guard lock(mutex_);
+    awake_ = true;
+    changed_.notify_all();
+  }
+  void serve(int n) {
+    const std::lock_guard lock(mutex_);
+    n_of_service += n;
+    changed_.notify_all();
+  }
+  int n_waits() {
+    const std::lock_guard lock(mutex_);
+    return n_waits_;
+  }
+  int n_left() {
+    const std::lock_guard lock(mutex_);
+    return n_of_client;
+  }
+
+ private:
+  const Waits waits_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool held_ = false, awake_ = false;
+  int n_of_client = 1000, n_of_service = 0, n_waits_ = 0;
+};
+
+TEST(ThreadedBus, HoldsClientsBehindAFewOfTheirMessagesAndServicesPass) {
+  auto transport = std::make_unique<Crowd>(Crowd::Waits::kUntilItIsWoken);
+  Crowd& crowd = *transport;
+  ThreadedBus bus(std::move(transport), 4096);
+  const auto take = [&] {
+    const auto got = bus.receive(bus.now() + seconds(60));
+    return got ? got->frames.at(0) : Bytes("nothing");
+  };
+  while (crowd.n_left() > 1000 - 64) std::this_thread::yield();
+  crowd.serve(1);
+  for (int i = 0; i < 64; ++i) EXPECT_EQ(take(), "client") << i;
+  EXPECT_EQ(take(), "service") << "behind a few of the client's";
+  for (int i = 64; i < 1000; ++i) ASSERT_EQ(take(), "client") << i;
+}
+
+TEST(ThreadedBus, SleepsWhileItHoldsClients) {
+  auto transport = std::make_unique<Crowd>(Crowd::Waits::kUntilTheDeadline);
+  Crowd& crowd = *transport;
+  ThreadedBus bus(std::move(transport), 4096);
+  while (crowd.n_left() > 1000 - 64) std::this_thread::yield();
+  std::this_thread::sleep_for(milliseconds(100));
+  const int n_waits = crowd.n_waits();
+  EXPECT_LE(n_waits, 64 + 8) << "one for each message, and not one each millisecond";
+  EXPECT_EQ(crowd.n_left(), 1000 - 64);
+}
+
 TEST(ThreadedBus, SendsWhatIsInTheOutboxBeforeItEnds) {
   const auto server = make_bus();
   auto client = make_bus();
@@ -114,14 +197,14 @@ TEST(ThreadedBus, SendsWhatIsInTheOutboxBeforeItEnds) {
 }
 
 TEST(ThreadedBus, PulsesGoOnWhileTheWorkThreadComputesAndWhileTheInboxIsFull) {
-  const auto server = make_bus(8);
+  std::atomic<int> n_pulses{0};
+  auto server = make_bus(8);
   const auto client = make_bus(64);
   const SocketId bound = server->bind("tcp://127.0.0.1:*", Door::kInternal);
   const SocketId dialled = client->connect(server->endpoint(bound));
   const Peer back = exchange(*client, {dialled, "", false}, {"up?"}, *server).peer;
   for (int i = 0; i < 40; ++i)  // more than the server's inbox holds; its work thread reads nothing
     ASSERT_EQ(client->send({dialled, "", false}, {"x"}), SendResult::kSent);
-  std::atomic<int> n_pulses{0};
   server->add_pulse([&](TimePoint now, const Bus::DirectSend& send) {
     ++n_pulses;
     EXPECT_EQ(send(back, {"pulse"}), SendResult::kSent);
@@ -136,6 +219,7 @@ TEST(ThreadedBus, PulsesGoOnWhileTheWorkThreadComputesAndWhileTheInboxIsFull) {
     EXPECT_EQ(got->frames[0], "pulse");
   }
   EXPECT_GE(n_pulses.load(), 5);
+  server.reset();  // its pulses end while the client is still there
 }
 
 TEST(ThreadedBus, SaysUntilWhenItHasHeard) {

@@ -191,6 +191,27 @@ TEST(ZmqTransport, SendsWhatWaitsForAClientInOrder) {
   }
 }
 
+TEST(ZmqTransport, LeavesWhatClientsSendInTheirConnectionsWhileTheyAreHeld) {
+  ZmqTransport server;
+  const SocketId door = server.bind("tcp://127.0.0.1:*", Door::kClient);
+  const SocketId inner = server.bind("tcp://127.0.0.1:*", Door::kInternal);
+  RawClient client(zmq::socket_type::dealer, server.endpoint(door));
+  RawClient service(zmq::socket_type::dealer, server.endpoint(inner));
+  client.socket.send(zmq::str_buffer("1"));
+  ASSERT_TRUE(server.receive(later()));
+  server.hold_clients(true);
+  client.socket.send(zmq::str_buffer("2"));
+  service.socket.send(zmq::str_buffer("3"));
+  auto got = server.receive(later());
+  ASSERT_TRUE(got);
+  EXPECT_EQ(got->frames, Frames{"3"});
+  EXPECT_FALSE(server.receive(steady_now() + milliseconds(50)));
+  server.hold_clients(false);
+  got = server.receive(later());
+  ASSERT_TRUE(got);
+  EXPECT_EQ(got->frames, Frames{"2"});
+}
+
 TEST(ZmqTransport, DeliversWhatWaitsBeforeItEnds) {
   auto server = std::make_unique<ZmqTransport>();
   const SocketId door = server->bind("tcp://127.0.0.1:*", Door::kClient);
