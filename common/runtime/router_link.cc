@@ -16,7 +16,6 @@ constexpr Duration kRefusedHelloAgain =
 // In a turn that lasts longer heartbeats take a hello along: a router that was started again meanwhile
 // would know this service only after the turn.
 constexpr Duration kLongTurn = std::chrono::seconds(1);
-constexpr Duration kFlushAgain = std::chrono::milliseconds(2);
 
 std::uint64_t micros(Duration time) {
   return static_cast<std::uint64_t>(
@@ -183,7 +182,7 @@ TimePoint RouterLink::turn(TimePoint now, const std::function<wire::Heartbeat()>
       ++dropped_;
   }
   TimePoint due = registered_ ? beat_->due() : std::min(beat_->due(), next_hello_);
-  return outbox_.size() == 0 ? due : std::min(due, now + kFlushAgain);
+  return std::min(due, outbox_.due(now));
 }
 
 void RouterLink::send(RequestId request, const wire::Message& message) {

@@ -23,7 +23,11 @@ bool WaitingAnswers::keep(const Peer& peer, const Frames& frames, TimePoint now)
     if (is_new) clients_.erase(at);
     return false;
   }
-  if (is_new) at->second.took_last = now;
+  if (is_new) {
+    at->second.took_last = now;
+    at->second.again = now + kFirstPause;
+    due_.emplace(at->second.again, at->first);
+  }
   at->second.messages.emplace_back(peer, frames);
   at->second.n_bytes += n_bytes;
   n_bytes_ += n_bytes;
@@ -44,6 +48,11 @@ void WaitingAnswers::lose(std::map<Client, Waiting>::iterator client) {
     report.frames = std::move(frames);
     lost_.push_back(std::move(report));
   }
+  erase(client);
+}
+
+void WaitingAnswers::erase(std::map<Client, Waiting>::iterator client) {
+  due_.erase({client->second.again, client->first});
   clients_.erase(client);
 }
 
@@ -72,12 +81,21 @@ bool WaitingAnswers::send_some(Waiting& waiting, const Send& send, TimePoint now
 }
 
 void WaitingAnswers::send_again(const Send& send, TimePoint now) {
-  for (auto at = clients_.begin(); at != clients_.end();) {
-    const auto client = at++;
-    if (send_some(client->second, send, now))
-      clients_.erase(client);
-    else if (now - client->second.took_last >= limits_.patience)
+  while (due() <= now) {
+    const auto client = clients_.find(due_.begin()->second);
+    Waiting& waiting = client->second;
+    const std::size_t n_before = waiting.messages.size();
+    if (send_some(waiting, send, now)) {
+      erase(client);
+    } else if (now - waiting.took_last >= limits_.patience) {
       lose(client);
+    } else {
+      const bool took_some = waiting.messages.size() < n_before;
+      waiting.pause = took_some ? kFirstPause : std::min(2 * waiting.pause, kLongestPause);
+      due_.erase(due_.begin());
+      waiting.again = now + waiting.pause;
+      due_.emplace(waiting.again, client->first);
+    }
   }
 }
 
@@ -93,7 +111,7 @@ void WaitingAnswers::forget(SocketId socket) {
     const auto client = at++;
     if (client->first.first != socket) continue;
     n_bytes_ -= client->second.n_bytes;
-    clients_.erase(client);
+    erase(client);
   }
 }
 

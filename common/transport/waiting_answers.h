@@ -4,11 +4,13 @@
 // message belonged to. It knows no socket and reads no clock. One thread.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <deque>
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -33,10 +35,18 @@ class WaitingAnswers {
   bool waits(const Peer& peer) const { return clients_.contains(client_of(peer)); }
   // False: there is no room, this message is lost.
   [[nodiscard]] bool keep(const Peer& peer, const Frames& frames, TimePoint now);
-  // Tries what waits. A client that took none for too long loses all of it: see lost().
+  // Tries what waits for the clients that are due: libzmq says of no single connection when it has
+  // room, so a full one is tried again after a pause that doubles from kFirstPause to kLongestPause, and
+  // one that took something after kFirstPause. A client that took none for too long loses all of
+  // it: see lost().
   void send_again(const Send& send, TimePoint now);
+  static constexpr Duration kFirstPause = std::chrono::milliseconds(1);
+  static constexpr Duration kLongestPause = std::chrono::milliseconds(32);
+  // When send_again() has something to do.
+  TimePoint due() const { return due_.empty() ? TimePoint::max() : due_.begin()->first; }
   // The next of those that were kept and then lost (kDropped), or that the client is gone.
   std::optional<Delivery> lost();
+  bool has_lost() const { return !lost_.empty(); }
   // A socket was closed.
   void forget(SocketId socket);
 
@@ -49,13 +59,17 @@ class WaitingAnswers {
     std::deque<std::pair<Peer, Frames>> messages;
     std::size_t n_bytes = 0;
     TimePoint took_last{};
+    TimePoint again{};
+    Duration pause = kFirstPause;
   };
   static Client client_of(const Peer& peer) { return {peer.socket, peer.routing}; }
   void lose(std::map<Client, Waiting>::iterator client);
   bool send_some(Waiting& waiting, const Send& send, TimePoint now);
+  void erase(std::map<Client, Waiting>::iterator client);
 
   WaitingLimits limits_;
   std::map<Client, Waiting> clients_;
+  std::set<std::pair<TimePoint, Client>> due_;  // each of them, by `again`
   std::deque<Delivery> lost_;
   std::size_t n_bytes_ = 0;
 };

@@ -30,7 +30,6 @@ constexpr int kClientQueue = 64;
 // Answers inside libzmq, which counts messages and not bytes: the others wait in WaitingAnswers.
 constexpr int kClientAnswers = 128;
 constexpr int kLingerMs = 500;
-constexpr auto kAnswersAgain = std::chrono::milliseconds(1);
 // Between target and draft: every message is a hint or cumulative, and replaced by the next after a
 // step. A draft that was stopped for a second would otherwise find hundreds of questions of the
 // past before the one that counts, and its answers to them would hold up the one that counts. Short
@@ -91,7 +90,6 @@ struct ZmqTransport::State {
   std::vector<Socket> sockets;
   std::vector<std::unique_ptr<ClientRelay>> closed_relays;  // that have last words to deliver
   WaitingAnswers waiting;
-  TimePoint answers_again{};
   bool reports_lost = false;  // this turn
   bool clients_held = false;
   bool is_held(const Socket& socket) const { return clients_held && socket.door == Door::kClient; }
@@ -198,8 +196,7 @@ struct ZmqTransport::State {
   static SendResult send_now(Socket& socket, const Peer& to, const Frames& frames);
   void send_waiting() {
     const TimePoint now = steady_now();
-    if (waiting.empty() || now < answers_again) return;
-    answers_again = now + kAnswersAgain;
+    if (now < waiting.due()) return;
     waiting.send_again(
         [this](const Peer& to, const Frames& frames) {
           Socket* socket = find(to.socket);
@@ -248,7 +245,7 @@ ZmqTransport::~ZmqTransport() {
     state_->send_waiting();
     while (state_->waiting.lost()) {
     }
-    std::this_thread::sleep_for(kAnswersAgain);
+    std::this_thread::sleep_for(WaitingAnswers::kFirstPause);
   }
   for (State::Socket& socket : state_->sockets) state_->retire(socket);
   state_->sockets.clear();
@@ -497,9 +494,10 @@ std::optional<Delivery> ZmqTransport::receive(TimePoint deadline) {
     const TimePoint now = steady_now();
     const bool was_late = looked && now >= deadline;
     looked = true;
+    const TimePoint until = s.waiting.has_lost() ? now : std::min(deadline, s.waiting.due());
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(
-        deadline > now ? deadline - now : Duration::zero());
-    const auto timeout = std::min<std::int64_t>(left.count(), s.waiting.empty() ? 60'000 : kAnswersAgain.count());
+        until > now ? until - now : Duration::zero());
+    const auto timeout = std::min<std::int64_t>(left.count(), 60'000);
     std::vector<zmq::pollitem_t> items;
     items.push_back({nullptr, s.wake_fd, ZMQ_POLLIN, 0});
     if (s.zap) items.push_back({s.zap->handle(), 0, ZMQ_POLLIN, 0});

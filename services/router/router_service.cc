@@ -18,7 +18,6 @@ namespace {
 
 constexpr Duration kPairAgain = std::chrono::seconds(2);
 constexpr Duration kMetricsPatience = std::chrono::milliseconds(500);
-constexpr Duration kFlushAgain = std::chrono::milliseconds(2);
 constexpr std::size_t kMaxQuestions = 64;
 constexpr Duration kStatusMoment = std::chrono::milliseconds(50);
 constexpr int kFreshStatuses = 16;  // within such a moment
@@ -643,7 +642,7 @@ TimePoint RouterService::on_turn(TimePoint now) {
   std::vector<WorkerId> waiting;
   for (const auto& [id, outbox] : outboxes_) waiting.push_back(id);
   for (const WorkerId id : waiting)
-    if (!flush(id)) due = std::min(due, now + kFlushAgain);
+    if (!flush(id)) due = std::min(due, outboxes_.at(id).due(now));
   dropped_ += unsent_.send_again(*bus_, now);
   due = std::min(due, unsent_.due());
   std::vector<RequestId> late;

@@ -8,6 +8,7 @@
 namespace foretoken {
 namespace {
 
+using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 const TimePoint kStart{std::chrono::hours(1)};
@@ -36,15 +37,38 @@ TEST(WaitingAnswers, LeaveInOrderAsThereIsRoom) {
   Wire wire;
   for (const char* text : {"a", "b", "c"}) ASSERT_TRUE(waiting.keep(client("x"), {text}, kStart));
   wire.room = 2;
-  waiting.send_again(wire.send(), kStart);
+  waiting.send_again(wire.send(), waiting.due());
   EXPECT_EQ(wire.taken, (std::vector<std::string>{"a", "b"}));
   EXPECT_TRUE(waiting.waits(client("x")));
   wire.room = 2;
-  waiting.send_again(wire.send(), kStart);
+  waiting.send_again(wire.send(), waiting.due());
   EXPECT_EQ(wire.taken.back(), "c");
   EXPECT_FALSE(waiting.waits(client("x")));
   EXPECT_TRUE(waiting.empty());
   EXPECT_EQ(waiting.n_bytes(), 0u);
+}
+
+// A thousand clients that do not read are no work of every millisecond.
+TEST(WaitingAnswers, AreTriedMoreAndMoreRarelyWhileNoneIsTaken) {
+  WaitingAnswers waiting;
+  int n_tries = 0;
+  const WaitingAnswers::Send full = [&](const Peer&, const Frames&) {
+    ++n_tries;
+    return SendResult::kBusy;
+  };
+  EXPECT_EQ(waiting.due(), TimePoint::max());
+  for (const char* name : {"x", "y"}) ASSERT_TRUE(waiting.keep(client(name), {"a"}, kStart));
+  for (TimePoint now = kStart; now < kStart + seconds(1); now += milliseconds(1)) {
+    EXPECT_GE(waiting.due(), now);
+    waiting.send_again(full, now);
+  }
+  EXPECT_GE(n_tries, 2 * 30);
+  EXPECT_LE(n_tries, 2 * 40) << "31 ms of short pauses, then one in 32 ms";
+  Wire wire{.room = 1, .only = "y"};
+  ASSERT_TRUE(waiting.keep(client("y"), {"b"}, kStart + seconds(1)));
+  waiting.send_again(wire.send(), kStart + seconds(2));
+  EXPECT_EQ(wire.taken.size(), 1u);
+  EXPECT_EQ(waiting.due(), kStart + seconds(2) + WaitingAnswers::kFirstPause) << "there may be more room";
 }
 
 TEST(WaitingAnswers, AreBoundedInBytesForEachClient) {
@@ -105,7 +129,7 @@ TEST(WaitingAnswers, OfAClientThatIsGoneGoWithOneWord) {
   WaitingAnswers waiting;
   Wire wire{.otherwise = SendResult::kUnknown};
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(waiting.keep(client("x"), {"a"}, kStart));
-  waiting.send_again(wire.send(), kStart);
+  waiting.send_again(wire.send(), waiting.due());
   const auto lost = waiting.lost();
   ASSERT_TRUE(lost);
   EXPECT_EQ(lost->kind, DeliveryKind::kUndelivered);
