@@ -1,6 +1,8 @@
 #include "common/engine/scheduler.h"
 
 #include <algorithm>
+#include <cmath>
+#include <numeric>
 
 #include "common/base/check.h"
 
@@ -41,6 +43,7 @@ class Planner {
   void run() {
     note_expired();
     for (const auto& view : running_) promised_ += unfilled(view);
+    choose_decoding();
     set_budget();
     share_chunk();
     plan_running();
@@ -73,11 +76,57 @@ class Planner {
   bool decodes(const SequenceView& view) const { return !expired(view) && pending(view) == 1; }
   bool is_prompt(const SequenceView& view) const { return !expired(view) && pending(view) > 1; }
 
-  // Every running sequence that decodes gets its row before any prompt does, so prompts share what
-  // is left.
+  // Which of those that decode get a row: all, or as many as their flow may have beside its
+  // prompts.
+  void choose_decoding() {
+    flow_left_.assign(costs_.flow_rows.begin(), costs_.flow_rows.end());
+    const auto n = static_cast<std::uint32_t>(running_.size());
+    serves_.assign(n, false);
+    std::vector<std::uint32_t> order(n);
+    std::iota(order.begin(), order.end(), 0u);
+    if (is_shared())
+      std::stable_sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
+        return running_[a].last_pass < running_[b].last_pass;
+      });
+    const std::vector<double> kept = kept_for_prompts();
+    for (const std::uint32_t i : order) {
+      const SequenceView& view = running_[i];
+      if (!decodes(view)) continue;
+      if (is_shared()) {
+        if (flow_left_[view.flow] - kept[view.flow] < 1) continue;
+        flow_left_[view.flow] -= 1;
+      }
+      serves_[i] = true;
+      ++n_decoding_;
+    }
+  }
+
+  // Of what each flow may have, up to half.
+  std::vector<double> kept_for_prompts() const {
+    std::vector<double> kept(flow_left_.size(), 0);
+    if (!is_shared()) return kept;
+    const auto keep = [&](const SequenceView& view) {
+      kept[view.flow] =
+          std::min(std::floor(flow_left_[view.flow] / 2),
+                   kept[view.flow] + costs_.prefill.work(view.n_cached, pending(view)));
+    };
+    for (const auto& view : running_)
+      if (is_prompt(view)) keep(view);
+    for (const auto& view : waiting_)
+      if (!expired(view)) keep(view);
+    return kept;
+  }
+
+  bool is_shared() const { return !costs_.flow_rows.empty(); }
+  bool has_flow_left(const SequenceView& view, std::span<const double> left) const {
+    return !is_shared() || left[view.flow] > 0;
+  }
+  void charge(const SequenceView& view, double work, std::span<double> left) const {
+    if (is_shared()) left[view.flow] -= work;
+  }
+
+  // Sequences that decode get their rows before any prompt does, so prompts share what is left.
   void set_budget() {
-    n_decoding_ = static_cast<std::int32_t>(std::count_if(
-        running_.begin(), running_.end(), [&](const auto& view) { return decodes(view); }));
     chunk_left_ = std::min(limits_.prefill_chunk, limits_.max_rows - n_decoding_);
     if (limits_.max_step <= Duration::zero()) return;
     plan_.planned = pass_time(limits_.max_step, costs_.plain, n_decoding_ > 0);
@@ -93,12 +142,14 @@ class Planner {
       if (!expired(view) && n_places-- > 0) sharers_.push_back({&view});
     std::int32_t n_given = 0;
     double work = 0;
+    std::vector<double> left = flow_left_;
     for (bool gave = true; gave;) {
       gave = false;
       for (Sharer& sharer : sharers_) {
         if (n_given >= chunk_left_ || sharer.n_rows >= pending(*sharer.view)) continue;
         const double more = costs_.prefill.row_work(sharer.view->n_cached + sharer.n_rows);
-        if (!has_time(work + more, n_given)) continue;
+        if (!has_time(work + more, n_given) || !has_flow_left(*sharer.view, left)) continue;
+        charge(*sharer.view, more, left);
         work += more;
         ++n_given;
         ++sharer.n_rows;
@@ -124,7 +175,7 @@ class Planner {
     for (std::size_t i = 0; i < n_kept_; ++i) {
       const SequenceView& view = running_[i];
       if (expired(view)) continue;
-      const std::int32_t wanted = decodes(view) ? 1 : take_share(view);
+      const std::int32_t wanted = decodes(view) ? (serves_[i] ? 1 : 0) : take_share(view);
       if (wanted <= 0) continue;
       const std::int32_t n_known = make_room(i, wanted);
       if (n_known == 0) {  // it is the youngest of those that remain, and nothing fits
@@ -177,11 +228,13 @@ class Planner {
   void note_prompt(const SequenceView& view, std::uint32_t n_before, std::uint32_t n_more) {
     chunk_left_ -= static_cast<std::int32_t>(n_more);
     n_prompt_rows_ += static_cast<std::int32_t>(n_more);
-    plan_.prompt_work += costs_.prefill.work(view.n_cached + n_before, n_more);
+    const double work = costs_.prefill.work(view.n_cached + n_before, n_more);
+    charge(view, work, flow_left_);
+    plan_.prompt_work += work;
   }
 
   // Strictly in turn: one that does not fit is not overtaken by smaller ones, or it might wait for
-  // ever.
+  // ever. One whose flow has no rows left is: it will have some in a later pass.
   void admit() {
     std::int32_t n_running = 0;
     std::int32_t longest = 0;
@@ -192,7 +245,9 @@ class Planner {
     for (const auto& view : waiting_) {
       if (expired(view)) continue;
       const std::int32_t n = take_share(view);
-      if (n_running >= limits_.max_running || n <= 0) return;
+      if (n_running >= limits_.max_running) return;
+      if (n <= 0 && is_shared()) continue;
+      if (n <= 0) return;
       const std::int32_t worst = blocks_for(view.n_longest, limits_.block_tokens);
       if (limits_.policy == AdmissionPolicy::kGuaranteedNoEvict) {
         if (longest + worst > limits_.n_blocks) return;
@@ -217,7 +272,7 @@ class Planner {
       const SequenceView& view = *taken_[i];
       ScheduledRows& rows = plan_.rows[i];
       if (!rows.admitted && !is_prompt(view)) continue;
-      while (rows.n_known < pending(view) && chunk_left_ > 0 &&
+      while (rows.n_known < pending(view) && chunk_left_ > 0 && has_flow_left(view, flow_left_) &&
              has_time(plan_.prompt_work + costs_.prefill.row_work(view.n_cached + rows.n_known),
                       n_prompt_rows_)) {
         const std::int32_t more = blocks_wanted(view, rows.n_known + 1, limits_.block_tokens) -
@@ -243,12 +298,14 @@ class Planner {
         ScheduledRows& rows = plan_.rows[i];
         const SequenceView& view = *taken_[i];
         if (!rows.samples || rows.n_proposed != round || rows.n_proposed >= view.n_wanted) continue;
+        if (!has_flow_left(view, flow_left_)) continue;
         const std::uint32_t n = rows.n_known + rows.n_proposed;
         const std::int32_t more = blocks_wanted(view, n + 1, limits_.block_tokens) -
                                   blocks_wanted(view, n, limits_.block_tokens);
         if (more > free_) continue;
         free_ -= more;
         --rows_left_;
+        charge(view, 1, flow_left_);
         ++rows.n_proposed;
         granted = true;
       }
@@ -268,10 +325,12 @@ class Planner {
   TimePoint now_;
   Schedule& plan_;
   std::int32_t rows_left_ = 0;
-  std::int32_t n_decoding_ = 0;
-  std::int32_t chunk_left_ = 0;  // prompt rows
+  std::int32_t n_decoding_ = 0;    // that get a row
+  std::vector<bool> serves_;       // beside running_: a decoding sequence gets a row
+  std::vector<double> flow_left_;  // of PassCosts::flow_rows
+  std::int32_t chunk_left_ = 0;    // prompt rows
   std::int32_t n_prompt_rows_ = 0;
-  double work_budget_ = 0;  // of prompts, where time is bounded
+  double work_budget_ = 0;       // of prompts, where time is bounded
   std::vector<Sharer> sharers_;  // prompts, in order of service
   std::size_t next_sharer_ = 0;
   std::int32_t promised_ = 0;  // blocks that prompts of running sequences will need in later chunks

@@ -6,7 +6,7 @@
 // priority that has waited long enough goes before a later one of high priority, and none starves.
 // Rows go, in this order, to
 //   1. every running sequence that decodes: one row each, preempting the youngest where blocks run
-//   out;
+//   out; where the rows of its flow are bounded, those of the flow that had no row for longest;
 //   2. prompts of running sequences, then of admitted ones: chunks, together at most
 //   `prefill_chunk` rows and what the pass has time for, in equal parts, so that a short prompt
 //   does not wait for a long one;
@@ -40,16 +40,22 @@ struct SchedulerLimits {
   Duration max_step{};  // that prompts may make a pass take, see pass_time(); 0: no bound
 };
 
-// What was measured of earlier passes.
+// What was measured of earlier passes, and what follows from it for this one.
 struct PassCosts {
   PrefillRates prefill;
-  // A pass of the sequences that decode, without prompts; where none does, of one row. 0: not known.
+  // A pass of the sequences that decode, without prompts; where none does, of one row. 0: not
+  // known.
   Duration plain{};
+  // Rows that each flow may have, see fair_rows(), by SequenceView::flow; a prompt's count by their
+  // work. Empty: no bound.
+  std::span<const std::uint32_t> flow_rows;
 };
 
 // One sequence, as much as scheduling needs of it.
 struct SequenceView {
   std::uint32_t index = 0;      // the caller's handle, echoed in the plan
+  std::uint32_t flow = 0;       // index into PassCosts::flow_rows
+  std::uint64_t last_pass = 0;  // number of the last pass that it had rows in
   std::uint32_t n_tokens = 0;   // prompt and committed tokens; at least 1
   std::uint32_t n_cached = 0;   // of which K and V are in the cache; less than n_tokens
   std::uint32_t n_longest = 0;  // n_tokens it can end with
@@ -75,8 +81,8 @@ struct Schedule {
   std::vector<std::uint32_t> preempted;  // running: give up all blocks, wait again, recompute
   std::vector<std::uint32_t> expired;  // past their deadline, running or waiting; they get no rows
   std::int32_t n_rows = 0;
-  // Where the time of a pass is bounded and prompts have rows: how long it may take, the prompt work
-  // that was thought to fit (or less, where rows were the limit), and the work handed out.
+  // Where the time of a pass is bounded and prompts have rows: how long it may take, the prompt
+  // work that was thought to fit (or less, where rows were the limit), and the work handed out.
   Duration planned{};
   double most_work = 0;
   double prompt_work = 0;

@@ -43,6 +43,8 @@ struct Sequence {
   TimePoint turn{};           // order of service, then
   std::uint64_t arrival = 0;  // number of arrival
   std::uint64_t tenant_salt = 0;
+  std::uint64_t flow = 0;
+  double flow_weight = 1;
 
   std::vector<TokenId> tokens;  // prompt, then answer
   std::uint32_t n_prompt = 0;
@@ -50,7 +52,8 @@ struct Sequence {
   FinishRules finish;
   std::vector<TokenId> prediction;  // until its proposers are opened
 
-  bool was_admitted = false;  // ever: its proposers are open
+  std::uint64_t last_pass = 0;  // number of the last pass that it had rows in; 0: none
+  bool was_admitted = false;    // ever: its proposers are open
   bool is_running = false;
   bool is_decoding = false;      // running, and all tokens but the last are in the cache
   std::vector<PathToken> path;   // proposals for the coming step, at most as many as are verified

@@ -117,7 +117,7 @@ Duration TargetEngine::wait_hint(TimePoint now) {
     if (!draft) continue;
     if (sequence->length == LengthMode::kFixed) return wait_.begin_longest(n_running, now);
     expected.push_back({.arrives_in = draft->arrives_in,
-                        .n_tokens = static_cast<double>(sequence->usual_accepted)});
+                        .n_tokens = token_value(*sequence) * sequence->usual_accepted});
   }
   return wait_.begin(std::move(expected), n_running, now);
 }
@@ -151,6 +151,7 @@ const StepOutput& TargetEngine::step(TimePoint now) {
     ++totals_.n_steps;
     output_.n_rows = static_cast<std::uint32_t>(step_.plan().tokens.size());
     totals_.n_rows += output_.n_rows;
+    for (Sequence* sequence : in_step_) sequence->last_pass = totals_.n_steps;
     for (std::size_t i = 0; i < in_step_.size(); ++i) commit_slice(i, *in_step_[i], now);
     totals_.n_tokens += output_.n_committed;
     is_timed_ = false;
@@ -192,12 +193,16 @@ void TargetEngine::collect(TimePoint now) {
 SequenceView TargetEngine::view_of(const Sequence& sequence,
                                    std::uint32_t index,
                                    bool blocks_are_scarce) const {
-  SequenceView view{.index = index, .n_tokens = sequence.n_tokens(), .deadline = sequence.deadline};
+  SequenceView view{.index = index,
+                    .flow = flows_.at(sequence.flow),
+                    .last_pass = sequence.last_pass,
+                    .n_tokens = sequence.n_tokens(),
+                    .deadline = sequence.deadline};
   view.n_longest =
       std::min(sequence.n_tokens() + sequence.finish.n_remaining(), options_.max_model_len);
   if (!sequence.is_running) return view;
   view.n_cached = kv_.length(sequence.id);
-  view.n_wanted = static_cast<std::uint32_t>(sequence.path.size());
+  if (may_propose(sequence)) view.n_wanted = static_cast<std::uint32_t>(sequence.path.size());
   view.n_blocks = static_cast<std::int32_t>(kv_.block_table(sequence.id).size());
   // Blocks are shared only as whole prefixes, so what one more position takes beyond the table is a
   // copy of the tail.
@@ -211,13 +216,16 @@ PassCosts TargetEngine::pass_costs() const {
   const auto n_decoding = static_cast<std::uint32_t>(std::count_if(
       running_.begin(), running_.end(), [](const Sequence* s) { return s->is_decoding; }));
   const std::chrono::duration<double> plain(length_.step_cost().seconds(std::max(1u, n_decoding)));
-  return {.prefill = prefill_.rates(), .plain = std::chrono::duration_cast<Duration>(plain)};
+  return {.prefill = prefill_.rates(),
+          .plain = std::chrono::duration_cast<Duration>(plain),
+          .flow_rows = flow_rows_};
 }
 
 void TargetEngine::make_plan(TimePoint now) {
   running_views_.clear();
   waiting_views_.clear();
   handles_.clear();
+  share_flows();
   const std::int32_t n_free = kv_.free_blocks();
   const bool scarce = n_free < limits_.max_rows / limits_.block_tokens +
                                    2 * static_cast<std::int32_t>(running_.size()) + 1;
@@ -282,7 +290,8 @@ void TargetEngine::cut_proposals() {
     sequence.lacked_room = sequence.had_path && rows.n_proposed == 0;
     sequence.path.resize(std::min<std::size_t>(sequence.path.size(), rows.n_proposed));
     if (is_judged(rows)) {
-      candidates_.push_back({.path = sequence.path, .cap = rows.n_proposed});
+      candidates_.push_back(
+          {.path = sequence.path, .cap = rows.n_proposed, .value = token_value(sequence)});
       max_drafted += rows.n_proposed;
     } else {
       const double work = prefill_.rates().work(kv_.length(sequence.id), rows.n_known);
@@ -439,6 +448,8 @@ void TargetEngine::ask_all(TimePoint now) {
   for (auto& asks : asks_) asks.clear();
   for (Sequence* sequence : running_) {
     if (!sequence->is_decoding || proposer_of(sequence->proposer) == nullptr) continue;
+    if (sequence->last_pass != totals_.n_steps)
+      continue;  // it was asked for, and has not moved since
     const std::uint32_t budget = budget_of(*sequence);
     add_ask(sequence->proposer, *sequence, sequence->told, budget);
     if (sequence->proposer == ProposerKind::kDraft && sequence->fallback == LocalFallback::kNgram &&
@@ -450,6 +461,7 @@ void TargetEngine::ask_all(TimePoint now) {
 }
 
 std::uint32_t TargetEngine::budget_of(const Sequence& sequence) const {
+  if (!may_propose(sequence)) return 0;
   const std::uint32_t cap = sequence.proposal_cap();
   return sequence.length == LengthMode::kFixed ? cap : std::min(cap, length_.budget(cap));
 }

@@ -21,6 +21,7 @@
 
 #include "common/engine/draft_watch.h"
 #include "common/engine/engine_options.h"
+#include "common/engine/fair_rows.h"
 #include "common/engine/proposal_wait.h"
 #include "common/engine/run_ahead.h"
 #include "common/engine/scheduler.h"
@@ -114,6 +115,10 @@ class TargetEngine {
   void collect(TimePoint now);
   void make_plan(TimePoint now);
   PassCosts pass_costs() const;
+  void share_flows();
+  bool may_propose(const Sequence& sequence) const;
+  FlowDemand demand_of(std::uint64_t flow, std::vector<Candidate>& candidates) const;
+  double token_value(const Sequence& sequence) const;
   SequenceView view_of(const Sequence& sequence, std::uint32_t index, bool blocks_are_scarce) const;
   void admit(Sequence& sequence, TimePoint now);
   void preempt(Sequence& sequence);
@@ -167,7 +172,7 @@ class TargetEngine {
   Duration last_took_{};
   double prompt_work_ = 0;     // of the last step
   double attention_rows_ = 0;  // of the last step: rows that its prompts' attention is worth
-  bool is_timed_ = true;  // record_step_time() was called for the last step
+  bool is_timed_ = true;       // record_step_time() was called for the last step
 
   StepOutput output_;
   std::vector<DoneEvent> ended_;  // of sequences that ended since the last output
@@ -178,8 +183,11 @@ class TargetEngine {
   Schedule schedule_;
   std::vector<SequenceView> running_views_;
   std::vector<SequenceView> waiting_views_;
-  std::vector<Sequence*> handles_;  // SequenceView::index -> sequence
-  std::vector<Sequence*> in_step_;  // beside the step's slices
+  std::vector<Sequence*> handles_;                                // SequenceView::index -> sequence
+  std::vector<Sequence*> in_step_;                                // beside the step's slices
+  std::unordered_map<std::uint64_t, std::uint32_t> flows_;        // -> SequenceView::flow
+  std::vector<std::uint32_t> flow_rows_;                          // empty: no bound
+  std::unordered_map<std::uint64_t, std::uint64_t> plain_until_;  // flow -> number of a pass
   std::vector<Candidate> candidates_;
   std::vector<TokenId> drafted_;
   Kinds asks_;

@@ -35,6 +35,8 @@ struct OpenRequest {
   TimePoint deadline = TimePoint::max();
   std::int32_t priority = 0;      // higher goes first
   std::uint64_t tenant_salt = 0;  // separates prefix caches
+  std::uint64_t flow = 0;         // flows share a pass, see fair_rows()
+  double flow_weight = 1;         // above 0
 };
 
 enum class EndReason : std::uint8_t { kStop, kLength, kCancelled, kDeadline };

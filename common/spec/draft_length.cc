@@ -17,9 +17,10 @@ std::uint32_t available(const Candidate& candidate) {
   return std::min(candidate.cap, static_cast<std::uint32_t>(candidate.path.size()));
 }
 
-// One token that could be verified, and the probability that it will stand.
+// One token that could be verified, and what it is worth: the probability that it will stand, times
+// the value of a token of its sequence.
 struct Item {
-  double survival = 0;
+  double worth = 0;
   std::uint32_t sequence = 0;
 };
 
@@ -72,6 +73,15 @@ std::vector<std::uint32_t> DraftLength::cut(std::span<const Candidate> candidate
   return probe(candidates, max_drafted);
 }
 
+std::uint32_t DraftLength::rows_alone(std::span<const Candidate> candidates) const {
+  const auto n_plain = static_cast<std::uint32_t>(candidates.size());
+  std::uint32_t n_available = 0;
+  for (const Candidate& each : candidates) n_available += available(each);
+  const auto lengths = config_.mode == LengthMode::kFixed ? all_available(candidates, n_available)
+                                                          : best_cut(candidates, 0, n_available);
+  return std::accumulate(lengths.begin(), lengths.end(), n_plain);
+}
+
 std::vector<std::uint32_t> DraftLength::best_cut(std::span<const Candidate> candidates,
                                                  std::uint32_t other_rows,
                                                  std::uint32_t max_drafted) const {
@@ -82,16 +92,18 @@ std::vector<std::uint32_t> DraftLength::best_cut(std::span<const Candidate> cand
     double survival = 1;
     for (std::uint32_t k = 0; k < available(candidates[i]); ++k) {
       survival *= calibration_.acceptance(candidates[i].path[k], k);
-      items.push_back({survival, i});
+      items.push_back({survival * candidates[i].value, i});
     }
   }
-  // Survival falls along a chain and the sort is stable, so any first part of the list is a prefix
+  // Worth falls along a chain and the sort is stable, so any first part of the list is a prefix
   // of every chain.
   std::stable_sort(items.begin(), items.end(),
-                   [](const Item& a, const Item& b) { return a.survival > b.survival; });
+                   [](const Item& a, const Item& b) { return a.worth > b.worth; });
   if (items.size() > max_drafted) items.resize(max_drafted);
 
-  const auto n_plain = static_cast<double>(candidates.size());
+  const double n_plain =
+      std::accumulate(candidates.begin(), candidates.end(), 0.0,
+                      [](double sum, const Candidate& each) { return sum + each.value; });
   const auto plain_rows = static_cast<std::uint32_t>(candidates.size()) + other_rows;
   // What longer steps cost is a guess until they were seen: go there by doubling, not by one bold
   // step.
@@ -103,7 +115,7 @@ std::vector<std::uint32_t> DraftLength::best_cut(std::span<const Candidate> cand
   // Cost rises in steps, so a longer cut may pay where a shorter one does not: look at all.
   for (std::size_t i = 0; i < items.size() && plain_rows + static_cast<double>(i) + 1 <= most_rows;
        ++i) {
-    n_extra += items[i].survival;
+    n_extra += items[i].worth;
     const double rate =
         (n_plain + n_extra) / cost_.seconds(plain_rows + static_cast<std::uint32_t>(i) + 1);
     if (rate <= best) continue;
@@ -123,7 +135,7 @@ std::vector<std::uint32_t> DraftLength::probe(std::span<const Candidate> candida
     if (available(candidates[i]) > 0)
       firsts.push_back({calibration_.acceptance(candidates[i].path[0], 0), i});
   std::stable_sort(firsts.begin(), firsts.end(),
-                   [](const Item& a, const Item& b) { return a.survival > b.survival; });
+                   [](const Item& a, const Item& b) { return a.worth > b.worth; });
   for (std::size_t i = 0; i < firsts.size() && i < kProbedSequences; ++i) {
     std::uint32_t& length = lengths[firsts[i].sequence];
     length = std::min({probe_depth_, available(candidates[firsts[i].sequence]), max_drafted});

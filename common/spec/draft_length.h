@@ -22,18 +22,19 @@ enum class LengthMode : std::uint8_t {
 
 struct DraftLengthConfig {
   LengthMode mode = LengthMode::kAdaptive;
-  double min_gain = 1.03;          // tokens per second over plain, or it is not done
-  // Steps between trials while off. The first few trials come sooner, after 4, 8, 16 ... steps: with
-  // steps of a second 64 of them take too long. Once for all, as a text that keeps changing sides
-  // would have them again and again.
+  double min_gain = 1.03;  // tokens per second over plain, or it is not done
+  // Steps between trials while off. The first few trials come sooner, after 4, 8, 16 ... steps:
+  // with steps of a second 64 of them take too long. Once for all, as a text that keeps changing
+  // sides would have them again and again.
   std::uint32_t probe_every = 64;
-  std::uint32_t off_after = 10;    // steps in a row not worth it until trials are rationed
+  std::uint32_t off_after = 10;  // steps in a row not worth it until trials are rationed
 };
 
 // One decoding sequence of the coming step; sequences without proposals have an empty path.
 struct Candidate {
   std::span<const PathToken> path;
   std::uint32_t cap = 0;  // the request's num_draft_tokens, or less
+  double value = 1;       // of a token of it, against one of another sequence
 };
 
 // A proposal that is on its way, of a draft that answers in time.
@@ -46,11 +47,16 @@ class DraftLength {
  public:
   explicit DraftLength(const DraftLengthConfig& config) : config_(config) {}
 
-  // n_i per candidate, in order. Every candidate brings one row of its own; `other_rows` are those
+  // n_i per candidate, in order: those that yield most per second, tokens counted by their value.
+  // Every candidate brings one row of its own; `other_rows` are those
   // of prefill chunks; Σ n_i <= max_drafted. Call once per step.
   std::vector<std::uint32_t> cut(std::span<const Candidate> candidates,
                                  std::uint32_t other_rows,
                                  std::uint32_t max_drafted);
+
+  // Rows of a step of these candidates alone that is cut as cut() would: of two flows' sequences,
+  // what each would bring without the other. Nothing is noted.
+  std::uint32_t rows_alone(std::span<const Candidate> candidates) const;
 
   // After the step: for every sequence that had tokens verified, what became of them; then once
   // what the step cost and brought (all rows, prefill included).
@@ -60,8 +66,8 @@ class DraftLength {
   // what a step costs.
   void observe_wait(Duration waited) { waited_ += waited; }
 
-  // How long to wait for proposals under way before a step: 0 unless it pays. `step` is the expected
-  // time of the coming step, half of which is the most; `deadline` limits it further.
+  // How long to wait for proposals under way before a step: 0 unless it pays. `step` is the
+  // expected time of the coming step, half of which is the most; `deadline` limits it further.
   Duration wait(std::span<const Expected> expected, Duration step, Duration deadline) const;
 
   // How far ahead to ask a proposer of a sequence whose limit is `cap`.

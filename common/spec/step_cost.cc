@@ -47,8 +47,8 @@ void StepCost::observe(std::uint32_t n_rows, Duration took) {
   } else if (bucket.n_seen < kBelieved) {
     // Too few for an average: the median of two is the lesser, as a hiccup only ever adds.
     const auto [earlier, before] = std::pair(bucket.recent[1], bucket.recent[0]);
-    bucket.seconds = bucket.n_seen == 1 ? std::min(before, sample)
-                                        : median(earlier, before, sample);
+    bucket.seconds =
+        bucket.n_seen == 1 ? std::min(before, sample) : median(earlier, before, sample);
     bucket.rows += (n_rows - bucket.rows) / (bucket.n_seen + 1);
     bucket.recent = {sample, before};
     ++bucket.n_seen;
@@ -84,8 +84,8 @@ void StepCost::rebuild() {
     if (bucket.n_seen == 0) continue;
     double seconds = bucket.seconds;
     if (bucket.n_seen < kBelieved && !pools.empty())
-      seconds = std::min(
-          seconds, kDoubted * beyond({rows.back(), pools.back().seconds}, bucket.rows));
+      seconds =
+          std::min(seconds, kDoubted * beyond({rows.back(), pools.back().seconds}, bucket.rows));
     rows.push_back(bucket.rows);
     pools.push_back({seconds, static_cast<double>(std::min(bucket.n_seen, 16u)), 1});
     while (pools.size() > 1 && pools[pools.size() - 2].seconds > pools.back().seconds) {
@@ -115,6 +115,15 @@ double StepCost::seconds(std::uint32_t n_rows) const {
   if (above == curve_.end()) return beyond(low, rows);
   const double part = (rows - low.rows) / (above->rows - low.rows);
   return low.seconds + part * (above->seconds - low.seconds);
+}
+
+std::uint32_t StepCost::rows_within(double limit, std::uint32_t most) const {
+  std::uint32_t fits = 0, too_many = most + 1;
+  while (too_many - fits > 1) {
+    const std::uint32_t middle = fits + (too_many - fits) / 2;
+    (seconds(middle) <= limit ? fits : too_many) = middle;
+  }
+  return fits;
 }
 
 }  // namespace foretoken

@@ -20,6 +20,8 @@ class StepCost {
   // Seconds, never falling with n_rows. Beyond what was seen, a guess a little dearer per row than
   // flat, so that a longer step is tried once and then known. 0 while nothing was seen.
   double seconds(std::uint32_t n_rows) const;
+  // The most rows, at most `most`, of which seconds() does not exceed `limit`; 0 if one row does.
+  std::uint32_t rows_within(double limit, std::uint32_t most) const;
   bool knows_anything() const { return !curve_.empty(); }
   double most_rows() const {
     return curve_.empty() ? 0 : curve_.back().rows;

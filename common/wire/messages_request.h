@@ -75,6 +75,8 @@ struct Open {
   std::uint64_t deadline_us = 0;
   std::uint8_t priority = 0;
   std::uint64_t tenant_salt = 0;
+  std::uint64_t flow = 0;
+  float flow_weight = 0;
   bool operator==(const Open&) const = default;
 
   template <class Self, class Visitor>
@@ -90,6 +92,8 @@ struct Open {
     v(9, "deadline_us", m.deadline_us, "time left when sent; 0 = none");
     v(10, "priority", m.priority, "higher goes first; 0 = normal; this router sends 0, for it orders by priority within a tenant itself");
     v(11, "tenant_salt", m.tenant_salt, "separates prefix caches of tenants");
+    v(12, "flow", m.flow, "whose it is, a tenant's or a connection's number: flows share the passes", 1);
+    v(13, "flow_weight", m.flow_weight, "of the flow, its share against the others'; 0 = 1", 1);
   }
 };
 

@@ -358,6 +358,11 @@ std::optional<WorkerId> RequestTable::choose_target(const Row& row) const {
   return place_target(pool_, need_of(row));
 }
 
+double RequestTable::weight_of(const std::string& tenant) const {
+  const auto weight = rules_.tenant_weights.find(tenant);
+  return weight == rules_.tenant_weights.end() ? 1 : weight->second;
+}
+
 // One that was moved or refused waits for no others; a new one is served in the order of the flows.
 void RequestTable::place(RequestId id, Row& row, TimePoint now, Actions& out) {
   row.phase = Phase::kPlacing;
@@ -366,13 +371,12 @@ void RequestTable::place(RequestId id, Row& row, TimePoint now, Actions& out) {
   // What a model does not allow is said at once, whatever is before it.
   if (const auto first = choose_target(row))
     if (!is_for(id, row, pool_.find(*first)->hello, now, out)) return;
-  const auto weight = rules_.tenant_weights.find(row.request.tenant);
   const std::size_t n_tokens =
       row.encoded.tokens.size() +
       (row.request.has_max_tokens ? row.request.params.max_tokens : wire::kDefaultMaxTokens);
   in_order_.push({.id = id,
                .flow = row.flow,
-               .weight = weight == rules_.tenant_weights.end() ? 1 : weight->second,
+               .weight = weight_of(row.request.tenant),
                .priority = row.request.priority,
                .cost = static_cast<double>(std::max(kLeastTokens, n_tokens))});
   room_ = true;
@@ -490,7 +494,9 @@ void RequestTable::open(RequestId id, Row& row, TimePoint now, Actions& out) {
                      .adaptive = row.request.adaptive,
                      .prediction = row.encoded.prediction_tokens,
                      .deadline_us = micros_until(row.deadline, now),
-                     .tenant_salt = salt_of(row.request.tenant)};
+                     .tenant_salt = salt_of(row.request.tenant),
+                     .flow = row.flow,
+                     .flow_weight = static_cast<float>(weight_of(row.request.tenant))};
   message.tokens.insert(message.tokens.end(), row.output.begin(), row.output.end());
   out.push_back(ToWorker{*row.target, id, std::move(message)});
 }

@@ -144,6 +144,7 @@ class RequestTable {
   bool is_for(RequestId id, Row& row, const wire::Hello& target, TimePoint now, Actions& out);
   bool has_taker(RequestId id, const Row& row) const;
   std::vector<const Worker*> targets_with_room() const;
+  double weight_of(const std::string& tenant) const;
   bool has_room_for(const Worker& target, FlowId flow) const;
   Need need_of(const Row& row) const;
   void open(RequestId id, Row& row, TimePoint now, Actions& out);

@@ -226,7 +226,9 @@ void TargetService::on_open(RequestId id, const wire::Open& open, TimePoint now)
       .length = open.adaptive && options_.adaptive ? LengthMode::kAdaptive : LengthMode::kFixed,
       .prediction = open.prediction,
       .priority = open.priority,
-      .tenant_salt = open.tenant_salt};
+      .tenant_salt = open.tenant_salt,
+      .flow = open.flow,
+      .flow_weight = open.flow_weight > 0 ? std::clamp<double>(open.flow_weight, 0.01, 100) : 1};
   if (open.deadline_us != 0)
     request.deadline =
         now + std::min<Duration>(

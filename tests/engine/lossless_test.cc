@@ -168,6 +168,8 @@ class Case {
           dice_.pick({LengthMode::kFixed, LengthMode::kFixed, LengthMode::kAdaptive});
       e.request.priority = dice_.within(0, 2);
       e.request.tenant_salt = static_cast<std::uint64_t>(dice_.within(0, 1));
+      e.request.flow = static_cast<std::uint64_t>(bounds_.within(0, 2));
+      e.request.flow_weight = 0.5 * bounds_.within(1, 4);
       e.answer = plain_decode(target_, backend_, e.request, kMaxLen, options_.n_valid_ids);
       e.opens_at = dice_.one_in(2) ? 0 : dice_.within(0, 30);
       if (dice_.one_in(10)) e.cancelled_at = e.opens_at + dice_.within(0, 20);

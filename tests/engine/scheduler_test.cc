@@ -1,6 +1,8 @@
 // Tables for the scheduler: state in, plan out.
 #include "common/engine/scheduler.h"
 
+#include "common/engine/fair_rows.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -85,8 +87,7 @@ TEST(Scheduler, CutsPromptsIntoChunksAndSamplesOnlyAtTheirEnd) {
 
 TEST(Scheduler, SharesOneChunkEquallyAmongPrompts) {
   const Schedule plan = schedule(limits(), {prompt(1, 40, 8)}, {prompt(2, 30), prompt(3, 4)}, 90);
-  EXPECT_EQ(rows_of(plan),
-            (std::vector<Row>{{1, 6, 0, false}, {2, 6, 0, false}, {3, 4, 0, true}}));
+  EXPECT_EQ(rows_of(plan), (std::vector<Row>{{1, 6, 0, false}, {2, 6, 0, false}, {3, 4, 0, true}}));
   EXPECT_TRUE(plan.rows[1].admitted);
 }
 
@@ -240,6 +241,74 @@ TEST(Scheduler, NamesWhatIsPastItsDeadlineAndGivesItNoRows) {
   EXPECT_EQ(rows_of(plan), (std::vector<Row>{{3, 1, 0, true}}));
 }
 
+SequenceView of_flow(std::uint32_t flow, SequenceView view, std::uint64_t last_pass = 0) {
+  view.flow = flow;
+  view.last_pass = last_pass;
+  return view;
+}
+
+TEST(Scheduler, SequencesOfABoundedFlowTakeTurns) {
+  const std::vector<std::uint32_t> flow_rows{4, 2};
+  const PassCosts costs{.flow_rows = flow_rows};
+  std::vector<SequenceView> running;
+  for (std::uint32_t i = 0; i < 6; ++i) running.push_back(of_flow(1, decoding(i, 9, 4)));
+  running.push_back(of_flow(0, decoding(6, 9, 3)));
+  std::vector<int> served(7, 0);
+  for (std::uint64_t pass = 1; pass <= 9; ++pass) {
+    const Schedule plan = schedule(limits(), running, {}, 60, kStart, costs);
+    ASSERT_EQ(3u, plan.rows.size());
+    EXPECT_EQ(6, plan.n_rows);
+    for (const ScheduledRows& rows : plan.rows) {
+      EXPECT_EQ(rows.index == 6 ? 3u : 0u, rows.n_proposed) << "proposals, too, are rows of a flow";
+      running[rows.index].last_pass = pass;
+      ++served[rows.index];
+    }
+  }
+  EXPECT_EQ((std::vector<int>{3, 3, 3, 3, 3, 3, 9}), served);
+}
+
+TEST(Scheduler, PromptsOfABoundedFlowGetHalfOfItsRows) {
+  const std::vector<std::uint32_t> flow_rows{6, 2};
+  const PassCosts costs{.flow_rows = flow_rows};
+  std::vector<SequenceView> running;
+  for (std::uint32_t i = 0; i < 5; ++i) running.push_back(of_flow(0, decoding(i, 9)));
+  running.push_back(of_flow(0, prompt(5, 20)));
+  running.push_back(of_flow(1, prompt(6, 2)));
+  EXPECT_EQ(
+      rows_of(schedule(limits(), running, {}, 60, kStart, costs)),
+      (std::vector<Row>{
+          {0, 1, 0, true}, {1, 1, 0, true}, {2, 1, 0, true}, {5, 3, 0, false}, {6, 2, 0, true}}));
+  running[5] = of_flow(0, prompt(5, 20, 18));
+  EXPECT_EQ(rows_of(schedule(limits(), running, {}, 60, kStart, costs)),
+            (std::vector<Row>{{0, 1, 0, true},
+                              {1, 1, 0, true},
+                              {2, 1, 0, true},
+                              {3, 1, 0, true},
+                              {5, 2, 0, true},
+                              {6, 2, 0, true}}))
+      << "no more is kept for a prompt than it has";
+}
+
+TEST(Scheduler, APromptIsAdmittedBeforeThoseWhoseFlowHasNoRowsLeft) {
+  const std::vector<std::uint32_t> flow_rows{2, 8};
+  const PassCosts costs{.flow_rows = flow_rows};
+  std::vector<SequenceView> waiting;
+  for (std::uint32_t i = 0; i < 4; ++i) waiting.push_back(of_flow(0, prompt(i, 8)));
+  waiting.push_back(of_flow(1, prompt(4, 8)));
+  EXPECT_EQ(rows_of(schedule(limits(), {}, waiting, 60, kStart, costs)),
+            (std::vector<Row>{{0, 1, 0, false}, {1, 1, 0, false}, {4, 8, 0, true}}));
+}
+
+// One that decodes and what its flow may have: a row in each pass, whatever its prompts need.
+TEST(Scheduler, TheLeastAFlowMayHaveMovesAnswersAndPrompts) {
+  const std::vector<std::uint32_t> flow_rows{kLeastFlowRows, 20};
+  const PassCosts costs{.prefill = {.row_s = 0.01, .context = 10}, .flow_rows = flow_rows};
+  const std::vector<SequenceView> running{of_flow(0, decoding(0, 9)),
+                                          of_flow(0, prompt(1, 200, 100))};
+  EXPECT_EQ(rows_of(schedule(limits(), running, {}, 60, kStart, costs)),
+            (std::vector<Row>{{0, 1, 0, true}, {1, 1, 0, false}}));
+}
+
 TEST(Scheduler, TurnLetsPriorityOvertakeForABoundedTime) {
   EXPECT_LT(turn_of(kStart + seconds(5), 1), turn_of(kStart, 0));
   EXPECT_GT(turn_of(kStart + seconds(15), 1), turn_of(kStart, 0));
@@ -258,9 +327,15 @@ TEST(Scheduler, KeepsItsBudgetsInRandomStates) {
     l.max_rows = draw(8, 40);
     l.prefill_chunk = draw(1, 40);
     if (draw(0, 1)) l.max_step = milliseconds(draw(1, 100));
-    const PassCosts costs{.prefill = {.row_s = 0.001 * draw(0, 20), .context = 10.0 * draw(0, 3)},
-                          .plain = milliseconds(draw(0, 60))};
+    PassCosts costs{.prefill = {.row_s = 0.001 * draw(0, 20), .context = 10.0 * draw(0, 3)},
+                    .plain = milliseconds(draw(0, 60))};
     std::vector<SequenceView> running, waiting;
+    std::vector<std::uint32_t> flow_rows;
+    if (seed % 2 == 0) {
+      flow_rows.resize(3);
+      for (std::uint32_t& rows : flow_rows)
+        rows = static_cast<std::uint32_t>(draw(kLeastFlowRows, 12));
+    }
     std::int32_t held = 0;
     for (int i = 0, n = draw(0, 8); i < n; ++i) {
       const auto n_tokens = static_cast<std::uint32_t>(draw(2, 60));
@@ -276,6 +351,12 @@ TEST(Scheduler, KeepsItsBudgetsInRandomStates) {
           prompt(static_cast<std::uint32_t>(100 + i), static_cast<std::uint32_t>(draw(1, 60))));
     const std::int32_t n_free = draw(0, 12);
     l.n_blocks = std::max(held + n_free, 40);
+    for (auto* list : {&running, &waiting})
+      for (SequenceView& view : *list) {
+        view.flow = static_cast<std::uint32_t>(draw(0, 2));
+        view.last_pass = static_cast<std::uint64_t>(draw(0, 5));
+      }
+    costs.flow_rows = flow_rows;
     const Schedule plan = schedule(l, running, waiting, n_free, kStart, costs);
 
     std::int32_t n_rows = 0, n_blocks = 0, returned = 0, n_prompt_rows = 0;
@@ -306,9 +387,25 @@ TEST(Scheduler, KeepsItsBudgetsInRandomStates) {
       EXPECT_LE(work, costs.prefill.work_within(plan.planned) + 1e-9);
     }
     EXPECT_LE(n_blocks, n_free + returned);
+    for (std::uint32_t flow = 0; flow < flow_rows.size(); ++flow) {
+      double rows_work = 0, last = 0;
+      for (const auto& r : plan.rows) {
+        const auto& view = *std::find_if((r.admitted ? waiting : running).begin(),
+                                         (r.admitted ? waiting : running).end(),
+                                         [&](const auto& v) { return v.index == r.index; });
+        if (view.flow != flow) continue;
+        const bool decodes = !r.admitted && view.n_tokens - view.n_cached == 1;
+        rows_work += (decodes ? 1 : costs.prefill.work(view.n_cached, r.n_known)) + r.n_proposed;
+        last = std::max(last, costs.prefill.row_work(view.n_tokens));
+      }
+      EXPECT_LE(rows_work, flow_rows[flow] + last) << "more than one row too many";
+    }
     if (!running.empty() && (n_free > 0 || running.size() > 1)) {
-      ASSERT_FALSE(plan.rows.empty());
-      EXPECT_EQ(plan.rows.front().index, running.front().index);
+      EXPECT_FALSE(plan.rows.empty() && plan.preempted.empty());
+      if (flow_rows.empty()) {
+        ASSERT_FALSE(plan.rows.empty());
+        EXPECT_EQ(plan.rows.front().index, running.front().index);
+      }
     }
   }
 }

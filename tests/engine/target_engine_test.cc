@@ -37,6 +37,7 @@ class PuppetDraft final : public Proposer, public DraftWatch {
   void ask(std::span<const Ask> asks) override {
     for (const Ask& ask : asks) {
       budgets.push_back(ask.budget);
+      last_budget[ask.seq.value] = ask.budget;
       const auto base = ask.from + static_cast<Position>(ask.tail.size());
       if (script.size() <= base) continue;
       Proposal proposal{.base = base, .prefix = ask.prefix, .source = kind()};
@@ -59,6 +60,7 @@ class PuppetDraft final : public Proposer, public DraftWatch {
   std::vector<SeqId> opened, closed;
   std::vector<std::uint64_t> salts;  // beside opened
   std::vector<std::uint32_t> budgets;
+  std::map<std::uint64_t, std::uint32_t> last_budget;  // by sequence
   std::vector<std::pair<SeqId, Proposal>> ready;
 };
 
@@ -199,14 +201,149 @@ Duration long_step(const StepOutput& output, std::uint32_t context) {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(s));
 }
 
+// Flows on one target in simulated time, where a pass costs a part that is fixed and a part by
+// rows.
+class SharedTarget : public testing::Test {
+ protected:
+  struct Cost {
+    Duration fixed;
+    Duration row;
+  };
+  void start(Cost cost) {
+    cost_ = cost;
+    TargetEngineOptions options{.kv = {.n_blocks = 900, .block_tokens = 8}, .prefix_root = 3};
+    options.max_running = 40;
+    options.max_waiting = 100;
+    engine_ = std::make_unique<TargetEngine>(
+        model_, *backend_, Proposers{.draft = &draft_, .watch = &draft_}, options);
+    n_events_.clear();
+    for (std::uint64_t seq = 1; seq <= 64; seq *= 2) {  // steps of many sizes, to be measured
+      for (std::uint64_t i = 0; i < std::min<std::uint64_t>(seq, 40); ++i)
+        open(1000 * seq + i, 0, 4);
+      while (engine_->has_work()) step();
+    }
+  }
+  void open(std::uint64_t seq,
+            std::uint64_t flow,
+            std::uint32_t max_tokens,
+            double weight = 1,
+            std::uint32_t draft_len = 0) {
+    OpenRequest r{.seq = SeqId{seq}, .prompt = {1, 2, 3, static_cast<TokenId>(seq % 40)}};
+    r.params = {.temperature = 0, .max_tokens = max_tokens, .ignore_eos = true};
+    r.flow = flow;
+    r.flow_weight = weight;
+    r.draft_len = draft_len;
+    ASSERT_TRUE(engine_->open(r, now_).ok());
+  }
+  void step() {
+    const StepOutput& output = engine_->step(now_);
+    const Duration took = cost_.fixed + output.n_rows * cost_.row;
+    now_ += took;
+    engine_->record_step_time(took);
+    for (const TokensEvent& event : output.tokens) n_events_[event.seq.value] += event.ids.size();
+    for (const DoneEvent& event : output.done) done_[event.seq.value] = now_;
+  }
+  Duration time_of(std::uint64_t seq, std::uint64_t flow) {
+    const TimePoint begin = now_;
+    open(seq, flow, 32);
+    for (int i = 0; !done_.contains(seq); ++i) {
+      EXPECT_LT(i, 5000);
+      if (i >= 5000) break;
+      step();
+    }
+    return now_ - begin;
+  }
+
+  std::unique_ptr<Backend> backend_ = make_backend({.device = "cpu", .n_threads = 1});
+  ScriptedModel model_{{.vocab_size = 40, .max_model_len = 512, .eos_token_ids = {}}};
+  Cost cost_{};
+  TimePoint now_ = kStart;
+  PuppetDraft draft_;
+  std::map<std::uint64_t, std::size_t> n_events_;  // tokens by sequence
+  std::map<std::uint64_t, TimePoint> done_;
+  std::unique_ptr<TargetEngine> engine_;
+};
+
+// A step of one row in 2 ms and of 33 in 12: alone 32 tokens take 64 ms, in one row of many 380.
+TEST_F(SharedTarget, OneSequenceBesideManyOfAnotherFlowKeepsHalfItsPace) {
+  start({.fixed = microseconds(1700), .row = microseconds(300)});
+  const Duration alone = time_of(1, 7);
+  for (std::uint64_t seq = 100; seq < 132; ++seq) open(seq, 8, 400);
+  for (int i = 0; i < 20; ++i) step();
+  const Duration beside = time_of(2, 7);
+  EXPECT_LE(beside, 2.1 * alone);
+  std::size_t least = 1000, most = 0;
+  for (std::uint64_t seq = 100; seq < 132; ++seq) {
+    least = std::min(least, n_events_[seq]);
+    most = std::max(most, n_events_[seq]);
+  }
+  EXPECT_GE(least, 20u + 3u) << "the many move, too";
+  EXPECT_LE(most - least, 3u) << "and none of them is ahead of the others";
+}
+
+TEST_F(SharedTarget, AHeavierFlowKeepsMore) {
+  start({.fixed = microseconds(200), .row = microseconds(300)});
+  for (std::uint64_t seq = 100; seq < 116; ++seq) open(seq, 7, 400, 3);
+  for (std::uint64_t seq = 200; seq < 216; ++seq) open(seq, 8, 400, 1);
+  for (int i = 0; i < 300; ++i) step();
+  std::size_t heavy = 0, light = 0;
+  for (std::uint64_t seq = 100; seq < 116; ++seq) heavy += n_events_[seq];
+  for (std::uint64_t seq = 200; seq < 216; ++seq) light += n_events_[seq];
+  EXPECT_NEAR(3.0, static_cast<double>(heavy) / static_cast<double>(light), 0.4);
+}
+
+TEST_F(SharedTarget, WhereRowsAreFreeAllDecodeInEachPass) {
+  start({.fixed = microseconds(10000), .row = microseconds(10)});
+  open(1, 7, 100);
+  for (std::uint64_t seq = 100; seq < 132; ++seq) open(seq, 8, 100);
+  const std::uint64_t before = engine_->snapshot().n_steps;
+  while (engine_->has_work()) step();
+  EXPECT_LE(engine_->snapshot().n_steps - before, 110u) << "a hundred tokens and the prompts";
+}
+
+TEST_F(SharedTarget, SequencesOfAFlowThatIsCutAreNotDraftedWhileThereAreOthers) {
+  start({.fixed = microseconds(1700), .row = microseconds(300)});
+  for (std::uint64_t seq = 100; seq < 132; ++seq) open(seq, 8, 400, 1, 4);
+  for (int i = 0; i < 20; ++i) step();
+  EXPECT_GT(draft_.last_budget.at(110), 0u);
+  open(1, 7, 100, 1, 4);
+  for (int i = 0; i < 40; ++i) step();
+  for (std::uint64_t seq = 100; seq < 132; ++seq) EXPECT_EQ(0u, draft_.last_budget.at(seq)) << seq;
+  EXPECT_FALSE(done_.contains(1)) << "or nothing was shared any more";
+  EXPECT_GT(draft_.last_budget.at(1), 0u);
+  while (!done_.contains(1)) step();
+  for (int i = 0; i < 3; ++i) step();
+  for (std::uint64_t seq = 100; seq < 132; ++seq) EXPECT_GT(draft_.last_budget.at(seq), 0u) << seq;
+}
+
+// A millisecond for two or three tokens does not pay for the whole batch, but it does for a flow of
+// one.
+TEST_F(SharedTarget, ProposalsOfALoneSequenceAreWaitedForBesideMany) {
+  for (const std::uint64_t flow : {8u, 7u}) {
+    start({.fixed = microseconds(1700), .row = microseconds(100)});
+    for (std::uint64_t seq = 100; seq < 132; ++seq) open(seq, 8, 200);
+    open(1, flow, 200, 1, 4);
+    for (int i = 0; i < 60; ++i) step();
+    draft_.says = {
+        .state = DraftState::kActive, .is_under_way = true, .arrives_in = milliseconds(1)};
+    (void)engine_->wait_hint(now_);  // a trial, which brings nothing
+    step();
+    if (flow == 8) {
+      EXPECT_EQ(Duration{}, engine_->wait_hint(now_));
+    } else {
+      EXPECT_GE(engine_->wait_hint(now_), milliseconds(1));
+    }
+    draft_.says = {.state = DraftState::kActive};
+  }
+}
+
 class LongPrompts : public testing::Test {
  protected:
   void start(Duration max_step) {
     engine_ = std::make_unique<TargetEngine>(
         model_, *backend_, Proposers{},
-        TargetEngineOptions{.kv = {.n_blocks = 700, .block_tokens = 16},
-                            .max_step = max_step,
-                            .prefix_root = 3});
+        TargetEngineOptions{
+            .kv = {.n_blocks = 700, .block_tokens = 16}, .max_step = max_step, .prefix_root = 3});
   }
   void open(std::uint64_t seq, std::uint32_t n_prompt, std::uint32_t max_tokens) {
     OpenRequest r{.seq = SeqId{seq}};
@@ -743,8 +880,7 @@ TEST_F(TargetEngineTest, SequencesDoNotShareEntriesOfTheBoard) {
   start();
   use_board();
   for (std::uint64_t seq = 1; seq <= 6; ++seq)
-    ASSERT_TRUE(
-        engine_->open(request(seq, {1, 2, static_cast<TokenId>(seq)}, 20), now_).ok());
+    ASSERT_TRUE(engine_->open(request(seq, {1, 2, static_cast<TokenId>(seq)}, 20), now_).ok());
   run();
   std::map<std::pair<std::uint64_t, std::int32_t>, SeqId> owners;  // of (tag, entry)
   for (const VerdictNotice& notice : reader_->all) {

@@ -64,6 +64,38 @@ TEST(DraftLength, VerifiesWhenRowsAreCheapAndNotWhenTheyAreDear) {
   EXPECT_THAT(dear.cut(std::vector<Candidate>{{path, 4}}, 0, 100), ElementsAre(0));
 }
 
+// Beside fifteen plain sequences: what is likely pays for all, what is unlikely for the sixteenth
+// alone.
+TEST(DraftLength, ATokensValueDecidesWhatItMayCostTheOthers) {
+  DraftLength length({});
+  teach_cost(length, 0.1);
+  const auto path = chain(4, 240), unsure = chain(4, 60);
+  for (int i = 0; i < 200; ++i) {
+    length.observe_round(path, 4);
+    length.observe_round(unsure, i % 3 == 0 ? 1 : 0);
+  }
+  std::vector<Candidate> batch(15);
+  batch.push_back({path, 4});
+  EXPECT_EQ(length.cut(batch, 0, 100).back(), 4u) << "likely to stand";
+  batch.back() = {unsure, 4};
+  EXPECT_EQ(length.cut(batch, 0, 100).back(), 0u);
+  for (Candidate& each : batch) each.value = 16.0 / 2 / 15;
+  batch.back().value = 16.0 / 2;
+  EXPECT_GT(length.cut(batch, 0, 100).back(), 0u);
+}
+
+TEST(DraftLength, SaysWhatSequencesWouldBringAlone) {
+  DraftLength length({});
+  const auto path = chain(4, 200);
+  EXPECT_EQ(length.rows_alone(std::vector<Candidate>{{path, 4}, {{}, 4}}), 2u) << "plain at first";
+  teach_cost(length, 0.01);
+  EXPECT_EQ(length.rows_alone({}), 0u);
+  EXPECT_EQ(length.rows_alone(std::vector<Candidate>{{path, 4}, {{}, 4}}), 6u);
+  EXPECT_EQ(length.rows_alone(std::vector<Candidate>{{path, 2}}), 3u);
+  DraftLength fixed({.mode = LengthMode::kFixed});
+  EXPECT_EQ(fixed.rows_alone(std::vector<Candidate>{{path, 4}}), 5u);
+}
+
 TEST(DraftLength, GivesRowsToThoseWhoseTokensAreLikelier) {
   DraftLength length({});
   teach_cost(length, 0.2);

@@ -37,6 +37,19 @@ TEST(StepCost, GuessesABitMoreThanFlatBeyond) {
   EXPECT_NEAR(cost.seconds(1), 0.001, 1e-9);
 }
 
+TEST(StepCost, SaysHowManyRowsATimeAllows) {
+  StepCost cost;
+  EXPECT_EQ(cost.rows_within(1, 40), 40u) << "nothing is known to cost anything";
+  observe_often(cost, 1, microseconds(1000));
+  observe_often(cost, 5, microseconds(2000));
+  EXPECT_EQ(cost.rows_within(0.0009, 40), 0u);
+  EXPECT_EQ(cost.rows_within(0.0011, 40), 1u);
+  EXPECT_EQ(cost.rows_within(0.0016, 40), 3u);
+  EXPECT_EQ(cost.rows_within(0.0016, 2), 2u);
+  for (std::uint32_t n = 6; n < 40; ++n)
+    EXPECT_EQ(cost.rows_within(cost.seconds(n) + 1e-9, 40), n) << "beyond what was seen, too";
+}
+
 TEST(StepCost, NeverFallsWithRows) {
   std::mt19937 random(4);
   StepCost cost;

@@ -36,6 +36,10 @@ void leave_out_what_came_later(Heartbeat& m) {
 }
 void leave_out_what_came_later(HeartbeatReply& m) { m.needed = HeartbeatReply{}.needed; }
 void leave_out_what_came_later(Encode& m) { m.flow = Encode{}.flow; }
+void leave_out_what_came_later(Open& m) {
+  m.flow = Open{}.flow;
+  m.flow_weight = Open{}.flow_weight;
+}
 template <class M>
 void leave_out_what_came_later(M&) {}
 

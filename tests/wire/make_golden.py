@@ -40,7 +40,7 @@ MESSAGES = {
     "MetricsReply": (10, "text"),
     "Encode": (32, "enum3 text ids bool bool texts text u64"),
     "Encoded": (33, "ids idlists ids"),
-    "Open": (34, "ids u32 SamplingParams ids enum5 i32 bool ids u64 u8 u64"),
+    "Open": (34, "ids u32 SamplingParams ids enum5 i32 bool ids u64 u8 u64 u64 f32"),
     "Opened": (35, "u32"),
     "Busy": (36, "code text u32"),
     "Tokens": (37, "u32 ids u8s [TokenLogprobs]"),

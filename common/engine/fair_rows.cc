@@ -1,0 +1,53 @@
+#include "common/engine/fair_rows.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+namespace foretoken {
+namespace {
+
+constexpr double kRounding = 1e-9;
+
+// Seconds that a pass may take so that each flow keeps its share of its own pace.
+double longest_pass(std::span<const FlowDemand> flows, const StepCost& cost, double all_weights) {
+  double longest = std::numeric_limits<double>::infinity();
+  for (const FlowDemand& flow : flows)
+    if (flow.rows > 0)
+      longest = std::min(longest, all_weights / flow.weight * cost.seconds(flow.rows));
+  return longest;
+}
+
+}  // namespace
+
+std::vector<std::uint32_t> fair_rows(std::span<const FlowDemand> flows, const StepCost& cost) {
+  double weights = 0;
+  std::uint32_t wanted = 0;
+  for (const FlowDemand& flow : flows) {
+    if (flow.rows == 0) continue;
+    weights += flow.weight;
+    wanted += flow.rows;
+  }
+  if (flows.size() < 2 || !cost.knows_anything()) return {};
+  double left = cost.rows_within(longest_pass(flows, cost, weights), wanted);
+  if (left >= wanted) return {};
+
+  std::vector<std::size_t> order(flows.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return flows[a].rows / flows[a].weight < flows[b].rows / flows[b].weight;
+  });
+  std::vector<std::uint32_t> given(flows.size(), 0);
+  for (const std::size_t i : order) {
+    if (flows[i].rows == 0) continue;
+    const auto share = static_cast<std::uint32_t>(
+        std::ceil(std::max(0.0, left) * flows[i].weight / weights - kRounding));
+    given[i] = std::max(kLeastFlowRows, std::min(flows[i].rows, share));
+    left -= given[i];
+    weights -= flows[i].weight;
+  }
+  return given;
+}
+
+}  // namespace foretoken

@@ -1,0 +1,94 @@
+// Flows that share a pass: each keeps its share of the pace it would have alone.
+#include "common/engine/fair_rows.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <random>
+
+namespace foretoken {
+namespace {
+
+// A pass costs `fixed` and so much per row, in milliseconds.
+StepCost measured(double fixed, double per_row, std::uint32_t most = 512) {
+  StepCost cost;
+  for (int times = 0; times < 4; ++times)
+    for (std::uint32_t n = 1; n <= most; n += n < 16 ? 1 : n / 8)
+      cost.observe(n, std::chrono::duration_cast<Duration>(
+                          std::chrono::duration<double, std::milli>(fixed + per_row * n)));
+  return cost;
+}
+
+TEST(FairRows, ALoneFlowAndAnUnmeasuredStepHaveNoBound) {
+  const std::vector<FlowDemand> one{{.rows = 64}};
+  const std::vector<FlowDemand> two{{.rows = 1}, {.rows = 64}};
+  EXPECT_TRUE(fair_rows(one, measured(0, 1)).empty());
+  EXPECT_TRUE(fair_rows(two, StepCost{}).empty());
+}
+
+TEST(FairRows, WhereRowsAreFreeNothingIsTakenFromAnyone) {
+  const std::vector<FlowDemand> two{{.rows = 1}, {.rows = 64}};
+  EXPECT_TRUE(fair_rows(two, measured(10, 0.01)).empty());
+}
+
+TEST(FairRows, EqualFlowsHaveNoBound) {
+  const std::vector<FlowDemand> flows(16, FlowDemand{.rows = 5});
+  EXPECT_TRUE(fair_rows(flows, measured(1, 0.5)).empty());
+}
+
+// A row alone takes 2 ms, so a pass may take 4 ms, which 3 rows do; and each flow has its least. A
+// row alone takes 1.55 ms: 16 rows.
+TEST(FairRows, ManyRowsAreCutToTheShareOfOne) {
+  const std::vector<FlowDemand> two{{.rows = 64}, {.rows = 1}};
+  EXPECT_EQ(fair_rows(two, measured(1, 1)), (std::vector<std::uint32_t>{2, 2}));
+  EXPECT_EQ(fair_rows(two, measured(1.45, 0.1)), (std::vector<std::uint32_t>{14, 2}));
+}
+
+TEST(FairRows, AWeightIsAShare) {
+  // Three quarters of the time for the first: a pass may take 4/3 of its own.
+  const std::vector<FlowDemand> flows{{.weight = 3, .rows = 60}, {.weight = 1, .rows = 60}};
+  const auto rows = fair_rows(flows, measured(0, 1));
+  ASSERT_EQ(2u, rows.size());
+  EXPECT_NEAR(60, rows[0], 2);
+  EXPECT_NEAR(20, rows[1], 2);
+}
+
+TEST(FairRows, AFlowThatWantsNothingTakesNoShare) {
+  const std::vector<FlowDemand> flows{{.rows = 0}, {.rows = 8}, {.rows = 8}};
+  EXPECT_TRUE(fair_rows(flows, measured(1, 1)).empty());
+}
+
+// Whatever they want: no flow's pass gets longer than its share allows, but for the least rows; and
+// what one leaves the others may have.
+TEST(FairRows, EachFlowKeepsItsShareOfItsOwnPace) {
+  for (std::uint32_t seed = 1; seed <= 500; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937 rng(seed);
+    const auto draw = [&](int low, int high) {
+      return static_cast<std::uint32_t>(std::uniform_int_distribution<int>(low, high)(rng));
+    };
+    const StepCost cost = measured(draw(0, 20), 0.05 * draw(1, 40));
+    std::vector<FlowDemand> flows(draw(2, 9));
+    double weights = 0;
+    for (FlowDemand& flow : flows) {
+      flow = {.weight = 0.25 * draw(1, 12), .rows = draw(1, 3) == 1 ? draw(20, 120) : draw(1, 8)};
+      weights += flow.weight;
+    }
+    const auto rows = fair_rows(flows, cost);
+    const auto least = static_cast<std::uint32_t>(kLeastFlowRows * flows.size());
+    std::uint32_t all = 0;
+    for (std::size_t i = 0; i < flows.size(); ++i)
+      all += rows.empty() ? flows[i].rows : std::min(rows[i], flows[i].rows);
+    for (std::size_t i = 0; i < flows.size(); ++i) {
+      if (!rows.empty()) {
+        EXPECT_GE(rows[i], std::min(flows[i].rows, kLeastFlowRows));
+      }
+      if (all <= least) continue;
+      EXPECT_LE(cost.seconds(all - least),
+                weights / flows[i].weight * cost.seconds(flows[i].rows) + 1e-9);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace foretoken
