@@ -2,7 +2,8 @@
 
 Random models (`foretoken model init-random`), so what they say is nonsense, and the same nonsense every time. By default a small
 shape that reads a prompt in one step; `--shape 1b` and `--shape 3b` are the real sizes with default settings,
-which take an hour or more. Gaps of a stream are printed, not judged: they are the machine's as much as ours.
+which take half an hour or more. There the longest gap of a stream beside the prompts is judged, too: at most three of its steps before
+them and `limits.max_step_ms`.
 
 usage: sizes_test.py [--shape small|1b|3b] [--prompts 1500x4,8000x1] [--loads 0,1,4] [options and test names of unittest]
   --prompts  lengths, and how many of each at once
@@ -26,6 +27,7 @@ MODELS = os.environ.get("FORETOKEN_TEST_SHAPES", os.path.join(os.path.dirname(os
 SEED = 20261122
 POSITIONS = 16384
 STARVED_S = 0.25  # a quarter of the silence that makes a death by default
+MAX_STEP_S = 0.25  # limits.max_step_ms by default
 DRAFT_TOKENS = 4096  # the demo pair's vocabulary, which the shapes share: drafts are the demo's
 
 
@@ -129,6 +131,13 @@ class Witness:
         self.thread.join()
 
 
+def gaps_of(maps):
+    """When each token of a stream came, and how long after the one before. A token that ends within a character comes with
+    the next one, so a map of two tokens is two steps."""
+    told = [(m["at"], len(m["token_ids"])) for m in maps if m["token_ids"]]
+    return [(at, (at - before) / n) for (before, _), (at, n) in zip(told, told[1:])]
+
+
 def prompt(length, number):
     chance = random.Random(f"{SEED} {length} {number}")
     return [chance.randrange(100, DRAFT_TOKENS) for _ in range(length)]
@@ -181,7 +190,7 @@ class Sizes(unittest.TestCase):
         for length in sorted({length for length, _ in everything}):
             most = max(count for other, count in everything if other == length)
             truth |= self.run_alone(client, length, range(most))
-        different, streams, compared, cached = [], [], 0, 0
+        different, streams, long_gaps, compared, cached = [], [], [], 0, 0
         for load in HERE.loads:
             for length, count in HERE.prompts + (list(HERE.long_prompts) if load == 0 else []):
                 with Busy(load):
@@ -207,10 +216,11 @@ class Sizes(unittest.TestCase):
                 if "error" in maps[-1]:
                     different.append((case, "stream", maps[-1]["error"]))
                     continue
-                at = [m["at"] for m in maps if m["token_ids"]]
-                gaps = [(after, after - before) for before, after in zip(at, at[1:])]
+                gaps = gaps_of(maps)
                 normal = statistics.median(gap for when, gap in gaps if when < begun)
                 longest = max(gap for when, gap in gaps if when >= begun)
+                if not HERE.settings and longest > 3 * normal + MAX_STEP_S:
+                    long_gaps.append((case, longest, normal))
                 streams.append([t for m in maps for t in m["token_ids"]])
                 self.said.append(f"{case}: {took:.1f} s, {drafted} of {count} drafted, the stream beside them: longest gap "
                                  f"{1000 * longest:.0f} ms, its normal step {1000 * normal:.0f} ms")
@@ -222,8 +232,9 @@ class Sizes(unittest.TestCase):
             self.assertEqual([], gone, "services reported gone")
             self.assertEqual(0, self.migrations(client))
             self.assertEqual(0, cached, "each prompt is to be read")
+            self.assertEqual([], long_gaps, "gaps of a stream, in seconds, and its step before the prompts")
         else:
-            self.said.append("services reported gone are not judged: other programs of this machine took all processor time")
+            self.said.append("services reported gone and gaps are not judged: other programs of this machine took all processor time")
         longest = max(streams, key=len)
         self.assertEqual([], [i for i, one in enumerate(streams) if one != longest[:len(one)]], "streams that differ")
         system.assert_alive()
