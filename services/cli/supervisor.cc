@@ -88,17 +88,28 @@ std::string in_seconds(milliseconds time) {
   return std::to_string(tenths / 10) + (tenths % 10 == 0 ? "" : "." + std::to_string(tenths % 10)) + " s";
 }
 
+FatalError cannot_write(const std::filesystem::path& path, const std::string& why) {
+  return FatalError(ErrorCode::kIo, "up keeps its files and logs in bus.runtime_dir, and " + path.string() + " cannot be written: " + why +
+                                        "; make it writable, or name another folder (--set bus.runtime_dir=FOLDER)");
+}
+
+void make_folder(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) throw cannot_write(folder, error.message());
+}
+
 int open_lock(const std::filesystem::path& folder) {
   const auto path = folder / kPidFile;
   const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (fd < 0) throw system_error("cannot open " + path.string());
+  if (fd < 0) throw cannot_write(path, std::strerror(errno));
   if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
     ::close(fd);
     throw FatalError(ErrorCode::kIo, "already running here: " + path.string() + " is held by another foretoken up");
   }
   const std::string pid = std::to_string(::getpid()) + "\n";
   if (::ftruncate(fd, 0) != 0 || ::write(fd, pid.data(), pid.size()) != static_cast<ssize_t>(pid.size()))
-    throw system_error("cannot write " + path.string());
+    throw cannot_write(path, std::strerror(errno));
   return fd;
 }
 
@@ -112,7 +123,7 @@ int open_notify_socket(const std::string& path) {
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   ::unlink(path.c_str());
   if (::bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0)
-    throw system_error("cannot bind " + path);
+    throw cannot_write(path, std::strerror(errno));
   const int on = 1;
   ::setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on));
   return fd;
@@ -147,9 +158,11 @@ struct Supervisor::Child {
 };
 
 Supervisor::Supervisor(SupervisorOptions options, std::vector<ServiceSpec> services) : options_(std::move(options)) {
-  std::filesystem::create_directories(options_.runtime_folder);
-  std::filesystem::permissions(options_.runtime_folder, std::filesystem::perms::owner_all);
-  std::filesystem::create_directories(options_.log_folder);
+  make_folder(options_.runtime_folder);
+  std::error_code error;
+  std::filesystem::permissions(options_.runtime_folder, std::filesystem::perms::owner_all, error);
+  if (error) throw cannot_write(options_.runtime_folder, error.message());
+  make_folder(options_.log_folder);
   lock_fd_ = open_lock(options_.runtime_folder);
   notify_path_ = (options_.runtime_folder / "notify").string();
   notify_fd_ = open_notify_socket(notify_path_);

@@ -50,7 +50,7 @@ using Progress = std::function<void(const std::string& service, const std::strin
 class Supervisor {
  public:
   // Blocks SIGTERM, SIGINT and SIGCHLD for the process. Throws FatalError when the runtime folder is held by another
-  // supervisor, std::runtime_error with a sentence when it cannot be made.
+  // supervisor or cannot be written to.
   Supervisor(SupervisorOptions options, std::vector<ServiceSpec> services);
   ~Supervisor();
   Supervisor(const Supervisor&) = delete;

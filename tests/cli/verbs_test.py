@@ -243,6 +243,14 @@ class Verbs(unittest.TestCase):
                 self.assertEqual((4 if "--target" in more else 2, ""), (done.returncode, done.stdout), done.stderr)
                 self.assertIn(sentence, done.stderr)
 
+    def test_up_says_that_its_runtime_folder_cannot_be_written_to(self):
+        folder = "/proc/sys/fs"  # by root either
+        for words in (["up", "--detach"], ["up"]):
+            done = run(*words, *self.quiet_port, "--set", f"bus.runtime_dir={folder}")
+            self.assertEqual((6, ""), (done.returncode, done.stdout), done.stderr)
+            self.assertRegex(done.stderr, rf"^error: up keeps its files and logs in bus.runtime_dir, and {folder}\S* cannot be written: "
+                                          r"[^;]+; make it writable, or name another folder \(--set bus.runtime_dir=FOLDER\)\n$")
+
     def test_an_unknown_key_names_the_nearest(self):
         done = run("ps", "--set", "speculation.draft_length=3")
         self.assertIn("draft_len", done.stderr)
