@@ -11,6 +11,7 @@
 #include <mutex>
 #include <optional>
 #include <stop_token>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -19,6 +20,7 @@
 #include "common/config/describe.h"
 #include "common/runtime/args.h"
 #include "common/runtime/process.h"
+#include "common/runtime/process_limits.h"
 #include "common/runtime/rank_host.h"
 #include "common/runtime/rank_launcher.h"
 #include "common/runtime/service_loop.h"
@@ -125,6 +127,7 @@ class RealRuntime final : public Runtime {
 
   int serve(Service& service) override {
     const BusSection& bus_config = loaded_.config.bus;
+    claim_thread_memory();  // beside what was loaded
     auto transport = std::make_unique<ZmqTransport>(
         ZmqOptions{bus_config.curve_secret, bus_config.curve_peers, bus_config.insecure});
     publish_transport(metrics_, transport->counters());
@@ -160,6 +163,11 @@ void start_log(const LogSection& section, const std::string& name) {
   configure_log(level, json ? LogFormat::kJson : LogFormat::kText, name);
 }
 
+int internal_error(const std::exception& error) {
+  log_error("internal error", {{"what", error.what()}});
+  return kExitInternal;
+}
+
 int run_body(const ServiceInfo& info,
              const Args& args,
              LoadedConfig loaded,
@@ -170,6 +178,8 @@ int run_body(const ServiceInfo& info,
     start_log(config.log, runtime.name());
     log_info("starting",
              {{"build", build_text()}, {"config", runtime.loaded().file}, {"pid", ::getpid()}});
+    claim_descriptors();
+    claim_thread_memory();
     return body(config, runtime);
   } catch (const StopRequested&) {
     log_info("stopped while starting");
@@ -178,11 +188,16 @@ int run_body(const ServiceInfo& info,
     log_error(error.what(), {{"code", error_code_name(error.code())}});
     return exit_code_of(error.code());
   } catch (const std::bad_alloc&) {
-    log_error("out of memory", {{"code", "out_of_memory"}});
+    log_error("out of memory: what the machine or a limit (ulimit -v, MemoryMax=) gives is used up",
+              {{"code", error_code_name(ErrorCode::kOutOfMemory)}});
+    return kExitGone;
+  } catch (const std::system_error& error) {
+    if (error.code() != std::errc::resource_unavailable_try_again) return internal_error(error);
+    log_error("a thread cannot be started: no memory for its stack (ulimit -v), or too many tasks (ulimit -u)",
+              {{"code", error_code_name(ErrorCode::kOutOfMemory)}});
     return kExitGone;
   } catch (const std::exception& error) {
-    log_error("internal error", {{"what", error.what()}});
-    return kExitInternal;
+    return internal_error(error);
   }
 }
 

@@ -46,7 +46,13 @@ ThreadedBus::ThreadedBus(std::unique_ptr<Transport> transport,
       memory_(std::move(memory)) {
   inbox_fd_ = new_eventfd();
   room_fd_ = new_eventfd();
-  thread_ = std::thread([this] { run(); });
+  thread_ = std::thread([this] {
+    try {
+      run();
+    } catch (...) {  // out of memory, above all: the work thread ends the process with a sentence
+      fail(std::current_exception());
+    }
+  });
 }
 
 ThreadedBus::~ThreadedBus() {
@@ -56,6 +62,20 @@ ThreadedBus::~ThreadedBus() {
   thread_.join();
   ::close(inbox_fd_);
   ::close(room_fd_);
+}
+
+void ThreadedBus::fail(std::exception_ptr failure) {
+  {
+    const std::unique_lock lock(command_mutex_);
+    failure_ = std::move(failure);
+    failed_ = true;
+  }
+  command_done_.notify_all();
+  signal(inbox_fd_);
+}
+
+void ThreadedBus::rethrow_failure() const {
+  if (failed_) std::rethrow_exception(failure_);
 }
 
 void ThreadedBus::run() {
@@ -200,8 +220,12 @@ void ThreadedBus::on_socket_thread(const std::function<void(Transport&)>& what) 
   };
   transport_->wake();
   signal(room_fd_);
-  command_done_.wait(lock, [&] { return done; });
+  command_done_.wait(lock, [&] { return done || failed_; });
   if (thrown) std::rethrow_exception(thrown);
+  if (!done) {
+    command_ = nullptr;  // it refers to what ends here
+    rethrow_failure();
+  }
 }
 
 SocketId ThreadedBus::bind(const std::string& endpoint, Door door) {
@@ -252,12 +276,14 @@ std::optional<Delivery> ThreadedBus::next() {
 }
 
 std::optional<Delivery> ThreadedBus::receive(TimePoint deadline) {
+  rethrow_failure();
   // Again until then: a signal for a message that was taken without sleeping may come late, and
   // end a wait for the next one.
   while (true) {
     if (auto delivery = next()) return delivery;
     if (deadline <= now()) return std::nullopt;
     wait(deadline, -1);
+    rethrow_failure();
   }
 }
 

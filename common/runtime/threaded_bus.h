@@ -65,6 +65,8 @@ class ThreadedBus final : public Bus {
   enum class SocketSleep : std::uint8_t { kAwake, kInTransport, kForRoom };
 
   void run();  // the socket thread
+  void fail(std::exception_ptr failure);
+  void rethrow_failure() const;
   void run_command();
   bool has_command() const;
   void flush_outbox();
@@ -99,6 +101,8 @@ class ThreadedBus final : public Bus {
   mutable std::mutex command_mutex_;  // commands are rare: opening and closing sockets
   mutable std::condition_variable command_done_;
   mutable std::function<void()> command_;
+  std::exception_ptr failure_;        // of the socket thread, which has ended; the work thread throws it
+  std::atomic<bool> failed_{false};   // it is there
   std::thread thread_;
 };
 

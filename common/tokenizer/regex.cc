@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <new>
 #include <utility>
 
 #include "common/base/check.h"
@@ -61,7 +62,12 @@ struct RegexScratch::Impl {
       : data(pcre2_match_data_create(1, nullptr)),
         context(pcre2_match_context_create(nullptr)),
         stack(pcre2_jit_stack_create(kJitStackStart, kJitStackMost, nullptr)) {
-    FORETOKEN_CHECK(data != nullptr && context != nullptr, "out of memory");
+    if (data == nullptr || context == nullptr) {
+      pcre2_jit_stack_free(stack);
+      pcre2_match_context_free(context);
+      pcre2_match_data_free(data);
+      throw std::bad_alloc();
+    }
     pcre2_set_match_limit(context, tokenizer_limits::kRegexMatchLimit);
     if (stack != nullptr) pcre2_jit_stack_assign(context, nullptr, stack);
   }
@@ -103,6 +109,7 @@ Result<Regex> Regex::compile(std::string_view pattern, RegexJit jit) {
   PCRE2_SIZE offset = 0;
   pcre2_code* compiled = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(spelled.data()), spelled.size(),
                                        PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &code, &offset, nullptr);
+  if (compiled == nullptr && code == PCRE2_ERROR_HEAP_FAILED) throw std::bad_alloc();
   if (compiled == nullptr)
     return Error{ErrorCode::kMalformed, "the pattern \"" + printable(pattern) + "\" does not compile: " +
                                             message_of(code)};
@@ -123,6 +130,7 @@ Result<void> Regex::find_all(std::string_view text, RegexScratch& scratch, std::
     const int rc = pcre2_match(impl_->code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), at,
                                PCRE2_NO_UTF_CHECK, scratch.impl_->data, scratch.impl_->context);
     if (rc == PCRE2_ERROR_NOMATCH) break;
+    if (rc == PCRE2_ERROR_NOMEMORY) throw std::bad_alloc();
     if (rc < 0)
       return Error{ErrorCode::kInvalidValue, "the text takes the split pattern \"" + printable(impl_->pattern) +
                                                  "\" over its limit: " + message_of(rc)};

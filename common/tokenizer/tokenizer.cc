@@ -1,6 +1,7 @@
 #include "common/tokenizer/tokenizer.h"
 
 #include <algorithm>
+#include <new>
 
 #include "common/tokenizer/bpe_tokenizer.h"
 #include "common/tokenizer/decode_pipeline.h"
@@ -30,6 +31,15 @@ Result<std::unique_ptr<Tokenizer>> load_folder(const std::filesystem::path& fold
   return BpeTokenizer::build(std::move(*json), std::move(*text), kFile, options);
 }
 
+Error too_large_for_memory(const std::filesystem::path& folder) {
+  std::error_code status;
+  std::filesystem::path file = folder / "tokenizer.json";
+  if (!std::filesystem::exists(file, status)) file = folder / "tokenizer.model";
+  const std::uintmax_t size = std::filesystem::file_size(file, status);
+  return Error{ErrorCode::kOutOfMemory, "tokenizer: " + file.string() + " has " + (status ? "an unknown number of" : std::to_string(size)) +
+                                            " bytes, and reading it takes more memory than this process may have (ulimit -v, or the machine's)"};
+}
+
 }  // namespace
 
 RegexPolicy regex_policy_from_name(std::string_view name) {
@@ -44,9 +54,14 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::load(const std::filesystem::path& 
     return Error{ErrorCode::kIo, "tokenizer: " + folder.string() + ": cannot be read: " + status.message()};
   if (!is_folder)
     return Error{ErrorCode::kNotFound, "tokenizer: " + folder.string() + " is not a folder"};
-  auto loaded = load_folder(folder, options);
-  if (loaded.ok()) return loaded;
-  Error error = std::move(loaded).error();
+  Error error;
+  try {
+    auto loaded = load_folder(folder, options);
+    if (loaded.ok()) return loaded;
+    error = std::move(loaded).error();
+  } catch (const std::bad_alloc&) {  // what was read is given back by now
+    return too_large_for_memory(folder);
+  }
   // Draft and target have files of the same names.
   if (error.message.find(folder.string()) == std::string::npos) error.message += ", in " + folder.string();
   return error;

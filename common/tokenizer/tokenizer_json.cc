@@ -263,12 +263,15 @@ struct Parsed {
 };
 
 Result<void> parse(std::string_view bytes, std::string_view file, Parsed& into) {
-  if (into.parser.allocate(bytes.size() + 1, limits::kMaxJsonDepth) != simdjson::SUCCESS)
+  const auto no_memory = [&] {
     return Error{ErrorCode::kOutOfMemory, std::string(file) + ": no memory to parse " + std::to_string(bytes.size()) +
                                               " bytes of JSON"};
+  };
+  if (into.parser.allocate(bytes.size() + 1, limits::kMaxJsonDepth) != simdjson::SUCCESS) return no_memory();
   const auto code = into.parser.parse(bytes.data(), bytes.size()).get(into.root);
   if (code == simdjson::DEPTH_ERROR)
     return field_error(file, "", "nesting of at most " + std::to_string(limits::kMaxJsonDepth), "more");
+  if (code == simdjson::MEMALLOC) return no_memory();
   if (code != simdjson::SUCCESS) return field_error(file, "", "valid JSON", simdjson::error_message(code));
   if (!into.root.is_object()) return field_error(file, "", "an object", kind_name(into.root));
   return {};

@@ -14,6 +14,7 @@
 #include <zmq.hpp>
 
 #include "common/base/check.h"
+#include "common/transport/accept_guard.h"
 #include "common/transport/client_relay.h"
 #include "common/transport/endpoint.h"
 #include "common/transport/file_lock.h"
@@ -224,6 +225,7 @@ struct ZmqTransport::State {
 ZmqTransport::ZmqTransport(const ZmqOptions& options) : state_(std::make_unique<State>()) {
   zmq_ctx_set(state_->context.handle(), ZMQ_BLOCKY, 0);
   state_->options = options;
+  prepare_to_turn_away();
   state_->wake_fd = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   if (state_->wake_fd < 0) fatal(ErrorCode::kIo, std::string("eventfd: ") + std::strerror(errno));
   if (options.curve_secret_file.empty()) return;

@@ -4,6 +4,7 @@
 #include <pybind11/stl.h>
 
 #include <mutex>
+#include <new>
 #include <optional>
 
 #include "services/chat_template/prelude.h"
@@ -188,6 +189,7 @@ Result<std::string> ChatTemplate::render(std::string_view messages_json, bool ad
                     std::to_string(impl_->limits.max_output_bytes));
     return std::string(bytes, static_cast<std::size_t>(size));
   } catch (py::error_already_set& error) {
+    if (error.matches(PyExc_MemoryError)) throw std::bad_alloc();
     const std::string reason = describe(error);
     return failed("the chat template refuses these messages: " + reason);
   }

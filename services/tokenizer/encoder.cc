@@ -1,6 +1,7 @@
 #include "services/tokenizer/encoder.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "common/base/sampling_params.h"
@@ -9,7 +10,28 @@
 
 namespace foretoken {
 
+namespace {
+
+const char* prompt_param(const wire::Encode& encode) {
+  return encode.kind == wire::PromptKind::kTokens     ? "token_ids"
+         : encode.kind == wire::PromptKind::kMessages ? "messages"
+                                                      : "prompt";
+}
+
+}  // namespace
+
 Result<wire::Encoded> Encoder::operator()(const wire::Encode& encode) const {
+  try {
+    return encoded(encode);
+  } catch (const std::bad_alloc&) {  // what the trial had is given back by now
+    return Error{ErrorCode::kOutOfMemory,
+                 "encoding " + std::to_string(size_of(encode)) +
+                     " bytes takes more memory than the tokenizer may have (ulimit -v, MemoryMax=)",
+                 prompt_param(encode)};
+  }
+}
+
+Result<wire::Encoded> Encoder::encoded(const wire::Encode& encode) const {
   wire::Encoded result;
   auto prompt = prompt_of(encode);
   if (!prompt.ok()) return prompt.error();
@@ -47,9 +69,7 @@ Result<wire::Encoded> Encoder::operator()(const wire::Encode& encode) const {
     return Error{ErrorCode::kContextLengthExceeded,
                  "prompt, prediction and bad_words have " + std::to_string(n_tokens) +
                      " tokens; the limit is " + std::to_string(wire::kMaxRequestTokens),
-                 encode.kind == wire::PromptKind::kTokens     ? "token_ids"
-                 : encode.kind == wire::PromptKind::kMessages ? "messages"
-                                                              : "prompt"};
+                 prompt_param(encode)};
   return result;
 }
 

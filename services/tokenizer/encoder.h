@@ -25,6 +25,7 @@ class Encoder {
   Encoder(const Tokenizer& tokenizer, ChatRenderer render)
       : tokenizer_(tokenizer), render_(std::move(render)) {}
 
+  // One that takes more memory than there is fails by itself: kOutOfMemory.
   Result<wire::Encoded> operator()(const wire::Encode& encode) const;
   // Bytes to be encoded: what the work grows with.
   static std::size_t size_of(const wire::Encode& encode);
@@ -32,6 +33,7 @@ class Encoder {
   std::uint64_t n_unassigned() const { return n_unassigned_; }
 
  private:
+  Result<wire::Encoded> encoded(const wire::Encode& encode) const;
   Result<std::vector<TokenId>> prompt_of(const wire::Encode& encode) const;
 
   const Tokenizer& tokenizer_;

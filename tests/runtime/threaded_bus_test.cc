@@ -10,6 +10,7 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <string>
 #include <thread>
 
@@ -279,6 +280,7 @@ class ScriptedTransport final : public Transport {
     return closed ? SendResult::kUnknown : outcome.load();
   }
   std::optional<Delivery> receive(TimePoint deadline) override {
+    if (has_no_memory) throw std::bad_alloc();
     std::unique_lock lock(mutex);
     changed.wait_until(lock, std::min(deadline, std::chrono::steady_clock::now() + seconds(1)),
                        [&] { return woken || n_to_come > 0; });
@@ -304,6 +306,7 @@ class ScriptedTransport final : public Transport {
   // Of its own life: who asks how a bus ended asks when its transport is gone.
   std::shared_ptr<std::atomic<int>> n_sends = std::make_shared<std::atomic<int>>(0);
   std::atomic<bool> closed{false};
+  std::atomic<bool> has_no_memory{false};
   std::mutex mutex;
   std::condition_variable changed;
   bool woken = false;
@@ -394,6 +397,16 @@ TEST(ThreadedBus, EndsWhateverIsFull) {
     if (scripted.bus->send({1, "", false}, {"x"}) == SendResult::kSent) ++n_taken;
   scripted.bus.reset();  // or the test's time limit says so
   EXPECT_EQ(*n_sends, n_taken) << "what was taken was tried";
+}
+
+// Thrown there it would end the process without a sentence.
+TEST(ThreadedBus, ThrowsToTheWorkThreadWhatEndedTheSocketThread) {
+  ScriptedBus scripted(2);
+  scripted.transport->has_no_memory = true;
+  scripted.transport->let_come(1);
+  EXPECT_THROW(
+      while (scripted.bus->receive(scripted.bus->now() + seconds(60))) {}, std::bad_alloc);
+  EXPECT_THROW(scripted.bus->bind("tcp://127.0.0.1:*", Door::kInternal), std::bad_alloc);
 }
 
 TEST(SpscQueue, RefusesWhenFullAndKeepsTheValue) {
