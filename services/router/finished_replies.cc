@@ -6,21 +6,31 @@
 
 namespace foretoken {
 
-void FinishedReplies::keep(RequestId id,
-                           std::uint64_t content,
-                           wire::ClientReply reply,
-                           TimePoint now) {
+void FinishedReplies::keep(RequestId id, wire::ClientReply reply, TimePoint now) {
   FORETOKEN_CHECK(!replies_.contains(id));
   const std::size_t n_bytes =
       512 + reply.text.size() + 4 * reply.token_ids.size() + 256 * reply.logprobs.size();
   if (n_bytes > limits_.n_bytes) return;
   n_bytes_ += n_bytes;
   order_.push_back(id);
-  replies_[id] = Finished{std::move(reply), content, now, n_bytes};
+  replies_[id] = Finished{std::move(reply), now, n_bytes};
+  forget_old(now);
+}
+
+void FinishedReplies::end(RequestId id, std::uint64_t content, TimePoint now) {
+  ended_[id] = {content, now};
+  ends_.emplace_back(id, now);
   forget_old(now);
 }
 
 void FinishedReplies::forget_old(TimePoint now) {
+  while (!ends_.empty()) {
+    const auto [id, at] = ends_.front();
+    if (now - at <= limits_.age && ends_.size() <= limits_.n_ids) break;
+    if (const auto ended = ended_.find(id); ended != ended_.end() && ended->second.at == at)
+      ended_.erase(ended);
+    ends_.pop_front();
+  }
   while (!order_.empty()) {
     const auto oldest = replies_.find(order_.front());
     const bool is_old = now - oldest->second.at > limits_.age;
@@ -34,6 +44,11 @@ void FinishedReplies::forget_old(TimePoint now) {
 const FinishedReplies::Finished* FinishedReplies::find(RequestId id) const {
   const auto at = replies_.find(id);
   return at == replies_.end() ? nullptr : &at->second;
+}
+
+std::optional<std::uint64_t> FinishedReplies::content_of(RequestId id) const {
+  const auto at = ended_.find(id);
+  return at == ended_.end() ? std::nullopt : std::optional(at->second.content);
 }
 
 }  // namespace foretoken

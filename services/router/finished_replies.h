@@ -1,10 +1,13 @@
-// Replies that were given a while ago, for clients that lost them and ask again with the same id.
-// Bounded in number, bytes and time. One thread.
+// Replies that were given a while ago, for clients that lost them and ask again with the same id;
+// and for as long what was asked under each id whose request ended in any way, for an id means one
+// request: what its workers still say may arrive late. Bounded in number, bytes and time. One thread.
 #pragma once
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <unordered_map>
+#include <utility>
 
 #include "common/base/clock.h"
 #include "common/base/ids.h"
@@ -16,12 +19,12 @@ class FinishedReplies {
  public:
   struct Limits {
     std::size_t n_replies = 1024;
+    std::size_t n_ids = 65536;
     std::size_t n_bytes = 32u << 20;
     Duration age = std::chrono::seconds(60);
   };
   struct Finished {
     wire::ClientReply reply;
-    std::uint64_t content = 0;  // a hash of what was asked
     TimePoint at{};
     std::size_t n_bytes = 0;
   };
@@ -30,16 +33,27 @@ class FinishedReplies {
 
   // Keeps a reply under an id that has none yet, unless it alone is over the limit; older ones may
   // go for it.
-  void keep(RequestId id, std::uint64_t content, wire::ClientReply reply, TimePoint now);
+  void keep(RequestId id, wire::ClientReply reply, TimePoint now);
+  // The request of this id is over. `content` is a hash of what was asked.
+  void end(RequestId id, std::uint64_t content, TimePoint now);
   void forget_old(TimePoint now);
   // Null: never given, or forgotten. Valid until the next call.
   const Finished* find(RequestId id) const;
+  // Of a request that ended a while ago.
+  std::optional<std::uint64_t> content_of(RequestId id) const;
 
  private:
+  struct Ended {
+    std::uint64_t content = 0;
+    TimePoint at{};
+  };
+
   Limits limits_;
   std::unordered_map<RequestId, Finished> replies_;
   std::deque<RequestId> order_;
   std::size_t n_bytes_ = 0;
+  std::unordered_map<RequestId, Ended> ended_;
+  std::deque<std::pair<RequestId, TimePoint>> ends_;  // one that ended again is here twice
 };
 
 }  // namespace foretoken

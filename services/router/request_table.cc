@@ -92,8 +92,9 @@ void RequestTable::submit(const Peer& peer,
   finished_.forget_old(now);
   const auto running = rows_.find(id);
   const auto* finished = finished_.find(id);
-  if ((running != rows_.end() && running->second.content != content) ||
-      (finished != nullptr && finished->content != content))
+  // Late words of workers on the one could be taken for the other's, whatever the end of the one.
+  if (running != rows_.end() ? running->second.content != content
+                             : finished_.content_of(id).value_or(content) != content)
     return refuse(ErrorCode::kInvalidValue,
                   "request_id was used for another request within the last minute", "request_id",
                   0);
@@ -207,7 +208,7 @@ void RequestTable::client_gone(const Peer& peer, TimePoint now, Actions& out) {
   std::sort(theirs.begin(), theirs.end());  // equal histories give equal messages
   for (const RequestId id : theirs) {
     ++counters_.cancelled;
-    drop(id, CloseReason::kCancelled, out);
+    drop(id, CloseReason::kCancelled, now, out);
   }
   fill_room(now, out);
 }
@@ -672,6 +673,11 @@ void RequestTable::on_done(RequestId id, Row& row, wire::Done done, TimePoint no
   }
   if (row.phase != Phase::kRunning) return;
   if (done.reason == FinishReason::kCancelled) return migrate(id, row, now, out);  // not by us
+  // Its time is not over: that was said of an earlier run of the same request.
+  if (done.reason == FinishReason::kDeadline && now + rules_.deadline_grace < row.deadline) {
+    out.push_back(ToWorker{*row.target, id, wire::Close{.reason = CloseReason::kMigrated}});
+    return hurry(row.to_target, now);
+  }
   if (done.n_generated > row.output.size())
     return hurry(row.to_target, now);  // tokens were lost on the way
   row.done = std::move(done);
@@ -690,6 +696,8 @@ void RequestTable::on_text(
   }
   const auto n_prompt = static_cast<Position>(row.encoded.tokens.size());
   if (text.next < n_prompt + row.texted) return;  // overtaken by a replay
+  // Of tokens that this run has not sent: said to an earlier run of the same request.
+  if (text.next > n_prompt + row.decoding) return;
   const std::size_t known = row.text.size() - text.offset;
   if (known < text.text.size()) row.text.append(text.text, known);
   row.texted = std::min(static_cast<std::uint32_t>(row.output.size()), text.next - n_prompt);
@@ -860,7 +868,7 @@ void RequestTable::tick_row(RequestId id, Row& row, TimePoint now, Actions& out)
   if (row.client_refused_since != TimePoint{}) {
     if (now >= row.client_refused_since + rules_.stalled_client) {
       ++counters_.cancelled;
-      return drop(id, CloseReason::kCancelled, out);
+      return drop(id, CloseReason::kCancelled, now, out);
     }
     deliver(id, row, out);
     wake_at(now + rules_.silence);
@@ -948,24 +956,24 @@ void RequestTable::reply(RequestId id,
   counters_.guessed_right += spec.num_accepted_draft_tokens;
   out.push_back(ToClient{row.peer, id, row.request.stream ? without_pieces(whole, row) : whole});
   // A cancelled or late answer is no answer to a client that asks again.
-  if (!cut_short) finished_.keep(id, row.content, std::move(whole), now);
+  if (!cut_short) finished_.keep(id, std::move(whole), now);
   drop(id,
        cut_short == FinishReason::kDeadline
            ? CloseReason::kDeadline
            : (cut_short ? CloseReason::kCancelled : CloseReason::kFinished),
-       out);
+       now, out);
 }
 
 void RequestTable::fail(
-    RequestId id, const Error& error, std::uint32_t retry_after_ms, TimePoint, Actions& out) {
+    RequestId id, const Error& error, std::uint32_t retry_after_ms, TimePoint now, Actions& out) {
   Row& row = rows_.at(id);
   ++counters_.failed;
   out.push_back(ToClient{row.peer, id, wire::client_error(id, error, retry_after_ms)});
-  drop(id, CloseReason::kCancelled, out);
+  drop(id, CloseReason::kCancelled, now, out);
 }
 
 // Takes the row out and tells whoever may still work on it.
-void RequestTable::drop(RequestId id, CloseReason reason, Actions& out) {
+void RequestTable::drop(RequestId id, CloseReason reason, TimePoint now, Actions& out) {
   const auto it = rows_.find(id);
   Row& row = it->second;
   if (row.target && (row.phase == Phase::kRunning || row.phase == Phase::kCounting))
@@ -980,6 +988,7 @@ void RequestTable::drop(RequestId id, CloseReason reason, Actions& out) {
       client != per_client_.end() && --client->second == 0)
     per_client_.erase(client);
   if (const auto flow = per_flow_.find(row.flow); --flow->second == 0) per_flow_.erase(flow);
+  finished_.end(id, row.content, now);
   rows_.erase(it);
 }
 

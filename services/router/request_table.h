@@ -85,7 +85,9 @@ class RequestTable {
   // The router starts to listen now.
   void begin(TimePoint now) { registered_at_ = now + rules_.registration; }
   // A checked request under its id. `content` is a hash of all that was asked: the same id with
-  // other content is an error.
+  // other content is an error, until a while after the end of the first. With the same content it
+  // joins the one that runs, gets the finished reply again, or else (cancelled, failed, late) runs
+  // anew, to the same text.
   void submit(const Peer& peer,
               RequestId id,
               wire::ClientRequest request,
@@ -183,7 +185,7 @@ class RequestTable {
              Actions& out);
   void fail(
       RequestId id, const Error& error, std::uint32_t retry_after_ms, TimePoint now, Actions& out);
-  void drop(RequestId id, wire::CloseReason reason, Actions& out);
+  void drop(RequestId id, wire::CloseReason reason, TimePoint now, Actions& out);
 
   RequestRules rules_;
   Pool& pool_;

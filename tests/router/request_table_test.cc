@@ -671,6 +671,81 @@ TEST_F(RequestTableTest, CancelEndsItWithWhatThereIs) {
   EXPECT_EQ(1u, answers<wire::ClientError>().size()) << "it is over";
 }
 
+// The tokens of the one could come late and be taken for the other's.
+TEST_F(RequestTableTest, AnIdMeansOneRequestForAMinuteAfterItsEndWhateverThatWas) {
+  const auto is_refused_then = [&](std::uint64_t content) {
+    submit(ask(), kId, client(), content);
+    const auto errors = answers<wire::ClientError>();
+    return errors.size() == 1 && errors[0].param == "request_id" && sent<wire::Encode>().empty();
+  };
+  run_to_target();
+  table.cancel(client(), kId, now, out);
+  out.clear();
+  EXPECT_TRUE(is_refused_then(6)) << "cancelled";
+  tokens(3, {20, 21});
+  EXPECT_TRUE(answers<wire::ClientPiece>().empty());
+  run_to_target();  // with the same content it runs anew
+  table.client_gone(client(), now, out);
+  EXPECT_TRUE(is_refused_then(6)) << "its client had left";
+  run_to_target();
+  hear(kTarget, wire::Failed{.code = ErrorCode::kInternal, .message = "out of order"});
+  out.clear();
+  EXPECT_TRUE(is_refused_then(6)) << "failed";
+  now += seconds(60);
+  EXPECT_TRUE(is_refused_then(6));
+  now += seconds(1);
+  EXPECT_FALSE(is_refused_then(6)) << "forgotten: a new request";
+}
+
+TEST_F(RequestTableTest, ARequestThatWasCancelledRunsAnewWhenItIsAskedAgain) {
+  auto request = ask();
+  request.stream = true;
+  run_to_target(request);
+  tokens(3, {20, 21});
+  text(5, "ab", 0);
+  table.cancel(client(), kId, now, out);
+  run_to_target(request);
+  tokens(3, {20});
+  out.clear();
+  text(5, "ab", 0);  // said to the first run: it has text of a token that this one has not seen yet
+  hear(kTokenizer, wire::Text{.next = 6, .text = "c", .stopped = true, .n_tokens = 3, .offset = 2});
+  EXPECT_TRUE(answers<wire::ClientPiece>().empty());
+  EXPECT_TRUE(answers<wire::ClientReply>().empty());
+  text(4, "a", 0);
+  tokens(4, {21, 22});
+  hear(kTarget, wire::Done{.reason = wire::FinishReason::kLength, .n_generated = 3});
+  text(6, "bc", 1, true);
+  const auto replies = answers<wire::ClientReply>();
+  ASSERT_EQ(1u, replies.size());
+  EXPECT_EQ(3u, replies[0].usage.completion_tokens);
+  EXPECT_EQ("length", replies[0].finish_reason);
+}
+
+TEST_F(RequestTableTest, TheDeadlineOfAnEarlierRunEndsNoLaterOne) {
+  auto request = ask();
+  request.timeout_ms = 5000;
+  run_to_target(request);
+  tokens(3, {20});
+  advance(seconds(4));
+  table.client_gone(client(), now, out);
+  run_to_target(request);
+  tokens(3, {20});
+  advance(seconds(1));
+  out.clear();
+  hear(kTarget, wire::Done{.reason = wire::FinishReason::kDeadline, .n_generated = 1});
+  text(4, "a", 0, true);
+  EXPECT_TRUE(answers<wire::ClientReply>().empty());
+  EXPECT_EQ(1u, sent<wire::Close>().size()) << "if it has ended there all the same, it begins anew";
+  advance(milliseconds(100));
+  EXPECT_EQ(1u, sent<wire::Open>().size());
+  now += seconds(4);
+  hear(kTarget, wire::Done{.reason = wire::FinishReason::kDeadline, .n_generated = 1});
+  text(4, "a", 0, true);
+  const auto replies = answers<wire::ClientReply>();
+  ASSERT_EQ(1u, replies.size());
+  EXPECT_EQ("deadline", replies[0].finish_reason);
+}
+
 TEST_F(RequestTableTest, AClientThatIsGoneFreesWhatItHeld) {
   run_to_target();
   table.client_gone(client(), now, out);
