@@ -56,6 +56,10 @@ class Pool {
   static constexpr int kMissed = 8;
   explicit Pool(Duration heartbeat) : heartbeat_(heartbeat), patience_(kMissed * heartbeat) {}
 
+  // The router has just started to listen: by `when` every service that runs has said hello.
+  void expect_all_by(TimePoint when) { all_here_by_ = when; }
+  TimePoint all_here_by() const { return all_here_by_; }
+
   struct Arrival {
     bool accepted = false;
     ErrorCode code = ErrorCode::kIncompatible;
@@ -137,6 +141,7 @@ class Pool {
   Duration heartbeat_;
   Duration patience_;
   TimePoint listened_until_{};
+  TimePoint all_here_by_{};
   std::map<WorkerId, Worker> workers_;
   std::map<std::string, FormerModel> former_models_;  // of lives that ended, by name
   Lives left_;      // said goodbye: a hello of theirs that comes late revives nobody

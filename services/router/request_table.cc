@@ -142,7 +142,7 @@ void RequestTable::submit(const Peer& peer,
   ++per_flow_[flow];
   ++counters_.accepted;
   wake_at(row.deadline);
-  if (now < registered_at_) wake_at(registered_at_);
+  if (now < pool_.all_here_by()) wake_at(pool_.all_here_by());
   encode(id, rows_.emplace(id, std::move(row)).first->second, now, out);
 }
 
@@ -151,14 +151,15 @@ Result<void> RequestTable::settle_model(Row& row, TimePoint now) const {
   if (row.request.model.empty()) {
     auto meant = model_of_request_without(models, rules_.default_model);
     if (!meant.ok()) return meant.error();
-    if (!*meant) return {};  // a target may be about to come
+    const bool may_get_company = rules_.default_model.empty() && now < pool_.all_here_by();
+    if (!*meant || may_get_company) return {};  // a target may be about to come
     row.request.model = **meant;
   }
   const bool is_known =
       models.empty() || std::any_of(models.begin(), models.end(), [&](const wire::Hello* model) {
         return answers_to(*model, row.request.model);
       });
-  if (is_known || now < registered_at_) return {};
+  if (is_known || now < pool_.all_here_by()) return {};
   return Error{ErrorCode::kModelNotFound, not_served(row, models), "model"};
 }
 
@@ -844,9 +845,12 @@ void RequestTable::tick_row(RequestId id, Row& row, TimePoint now, Actions& out)
         0, now, out);
   }
   const bool waits_for_model = row.phase == Phase::kEncoding && !row.tokenizer;
-  if (waits_for_model && row.arrived < registered_at_ && now >= registered_at_)
+  if (waits_for_model && row.arrived < pool_.all_here_by() && now >= pool_.all_here_by()) {
+    const bool was_open = row.request.model.empty();
     if (auto settled = settle_model(row, now); !settled.ok())
       return fail(id, settled.error(), 0, now, out);
+    if (was_open && !row.request.model.empty()) row.to_tokenizer.again = now;
+  }
   // No service could take it for a while: an error soon, and not at its deadline. One that was lost
   // not long ago may be loading its model again.
   const bool never_placed =
@@ -893,7 +897,7 @@ void RequestTable::tick_row(RequestId id, Row& row, TimePoint now, Actions& out)
   if (const auto still = rows_.find(id); still != rows_.end()) {
     const Row& left = still->second;
     wake_at(left.deadline + (left.target || left.done ? rules_.deadline_grace : Duration{0}));
-    if (now < registered_at_) wake_at(registered_at_);
+    if (now < pool_.all_here_by()) wake_at(pool_.all_here_by());
     if (left.output.empty() && (left.phase == Phase::kEncoding || left.phase == Phase::kPlacing))
       wake_at(std::max(now + rules_.silence, left.waiting_since + rules_.first_placement));
     if (left.to_tokenizer.open) wake_at(left.to_tokenizer.again);

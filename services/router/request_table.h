@@ -43,7 +43,8 @@ struct RequestRules {
   Duration deadline_grace =
       std::chrono::milliseconds(500);  // the target ends a late request itself; then we do
   Duration first_placement = std::chrono::seconds(15);  // for services that are still starting
-  Duration registration{};  // after begin(): a model that is not known yet may be about to register
+  // After begin(): which models are served is not known yet. A request waits if that matters to it.
+  Duration registration{};
   Duration stalled_client = std::chrono::seconds(30);
   std::map<std::string, double> tenant_weights;  // limits.tenant_weights; 1 where none is said
 };
@@ -83,7 +84,7 @@ class RequestTable {
       : rules_(rules), pool_(pool), finished_(rules.finished) {}
 
   // The router starts to listen now.
-  void begin(TimePoint now) { registered_at_ = now + rules_.registration; }
+  void begin(TimePoint now) { pool_.expect_all_by(now + rules_.registration); }
   // A checked request under its id. `content` is a hash of all that was asked: the same id with
   // other content is an error, until a while after the end of the first. With the same content it
   // joins the one that runs, gets the finished reply again, or else (cancelled, failed, late) runs
@@ -158,7 +159,8 @@ class RequestTable {
   Result<void> fit(Row& row, const wire::Hello& target);
   bool has_target(const Row& row) const;
   bool may_return(const Row& row) const;
-  // The model is settled once: a request that names none means what it would mean when it came.
+  // The model is settled once: a request that names none means what it would mean when it came, or
+  // as soon as all services have registered.
   Result<void> settle_model(Row& row, TimePoint now) const;
   std::string not_served(const Row& row, std::span<const wire::Hello* const> models) const;
 
@@ -201,7 +203,6 @@ class RequestTable {
   std::unordered_map<FlowId, std::size_t> per_flow_;
   std::map<Peer, std::size_t> per_client_;
   TimePoint next_due_ = TimePoint::max();
-  TimePoint registered_at_{};  // by then every service that runs has said hello
   bool draining_ = false;
   Counters counters_;
 };

@@ -653,6 +653,63 @@ TEST_F(RequestTableTest, AModelMayRegisterALittleLaterThanTheOthersAfterARestart
   EXPECT_EQ("model_not_found", answers<wire::ClientError>().at(0).code) << "at once";
 }
 
+// Which model is the only one is known when all services have registered.
+class NewRouter : public TwoModels {
+ protected:
+  void SetUp() override {
+    TwoModels::SetUp();
+    fresh.begin(now);
+  }
+  RequestTable fresh{RequestRules{.max_requests = 4, .registration = seconds(3)}, pool};
+};
+
+TEST_F(NewRouter, ARequestWithoutAModelWaitsUntilAllHaveRegistered) {
+  fresh.submit(client(), kId, ask(), 5, now, out);
+  now += seconds(1);
+  fresh.workers_changed(now, out);
+  fresh.tick(now, out);
+  now += milliseconds(1999);
+  EXPECT_LE(fresh.tick(now, out), now + milliseconds(1));
+  EXPECT_TRUE(out.empty());
+  now += milliseconds(1);
+  fresh.tick(now, out);
+  EXPECT_EQ(1u, sent<wire::Encode>().size()) << "there is one model";
+  fresh.submit(client(), {7, 7}, ask(), 5, now, out);
+  EXPECT_EQ(1u, sent<wire::Encode>().size()) << "at once from now on";
+}
+
+TEST_F(NewRouter, ARequestWithoutAModelIsRefusedWhenTheSecondModelRegisters) {
+  fresh.submit(client(), kId, ask(), 5, now, out);
+  now += seconds(2);
+  join_other();
+  fresh.workers_changed(now, out);
+  const auto errors = answers<wire::ClientError>();
+  ASSERT_EQ(1u, errors.size());
+  EXPECT_EQ("invalid_value", errors[0].code);
+  EXPECT_TRUE(sent<wire::Encode>().empty());
+}
+
+TEST_F(NewRouter, ARequestThatSaysItsModelOrHasADefaultWaitsForNobody) {
+  auto request = ask();
+  request.model = "m";
+  fresh.submit(client(), kId, request, 5, now, out);
+  EXPECT_EQ(1u, sent<wire::Encode>().size());
+  RequestTable with_default{
+      RequestRules{.max_requests = 4, .default_model = "m", .registration = seconds(3)}, pool};
+  with_default.begin(now);
+  with_default.submit(client(), kId, ask(), 5, now, out);
+  EXPECT_EQ(1u, sent<wire::Encode>().size());
+}
+
+TEST_F(NewRouter, ARequestWaitsForItsModelNoLongerThanItsDeadline) {
+  auto request = ask();
+  request.timeout_ms = 1000;
+  fresh.submit(client(), kId, request, 5, now, out);
+  now += seconds(1);
+  fresh.tick(now, out);
+  EXPECT_EQ("deadline_exceeded", answers<wire::ClientError>().at(0).code);
+}
+
 TEST_F(RequestTableTest, CancelEndsItWithWhatThereIs) {
   auto request = ask(50);
   request.stream = true;

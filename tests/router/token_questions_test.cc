@@ -89,6 +89,21 @@ TEST_F(TokenQuestionsTest, ATextIsEncodedAsGenerateWould) {
   EXPECT_EQ(0u, questions.size());
 }
 
+TEST_F(TokenQuestionsTest, WhichModelIsMeantIsDecidedWhenAllHaveRegistered) {
+  pool.expect_all_by(now + seconds(3));
+  join(kFirst, wire::Role::kTokenizer, "m");
+  submit(tokenize());
+  submit(tokenize("n"), {0, 98}, kFlow + 1);
+  now += milliseconds(2999);
+  EXPECT_LE(questions.tick(now, out), now + milliseconds(1));
+  EXPECT_TRUE(out.empty());
+  now += milliseconds(1);
+  questions.tick(now, out);
+  ASSERT_EQ(2u, out.size());
+  EXPECT_EQ("model_not_found", std::get<wire::ClientError>(std::get<ToClient>(out[0]).answer).code);
+  EXPECT_EQ(1, n_asked<wire::Encode>());
+}
+
 TEST_F(TokenQuestionsTest, TokensAreCheckedThenDecodedInOneFinalPiece) {
   join(kFirst, wire::Role::kTokenizer, "m");
   submit(detokenize());
