@@ -44,13 +44,14 @@ std::string prompt_key(const wire::ClientRequest& request) {
 }
 
 // What the request left open is as the model's makers would have it.
-void set_unsaid(wire::ClientRequest& request, const wire::SamplingDefaults& model) {
-  SamplingParams& params = request.params;
+SamplingParams params_with(const wire::SamplingDefaults& model, const wire::ClientRequest& request) {
+  SamplingParams params = request.params;
   if (!request.has_temperature) params.temperature = model.temperature;
   if (!request.has_top_k) params.top_k = model.top_k;
   if (!request.has_top_p) params.top_p = model.top_p;
   if (!request.has_min_p) params.min_p = model.min_p;
   if (!request.has_repetition_penalty) params.repetition_penalty = model.repetition_penalty;
+  return params;
 }
 
 wire::ClientError cancelled_error(RequestId id, const std::string& message) {
@@ -326,9 +327,9 @@ void RequestTable::encode(RequestId id, Row& row, TimePoint now, Actions& out) {
 }
 
 // What only the model can tell: how it likes to be sampled, context length, size of its vocabulary.
-Result<void> RequestTable::fit(Row& row, const wire::Hello& target) {
-  SamplingParams& params = row.request.params;
-  set_unsaid(row.request, target.sampling);
+// Of the request as it came, for the first target that was looked at need not be the one that begins.
+Result<SamplingParams> RequestTable::params_at(const Row& row, const wire::Hello& target) {
+  SamplingParams params = params_with(target.sampling, row.request);
   const auto n_prompt = static_cast<std::uint32_t>(row.encoded.tokens.size());
   const std::uint32_t limit = target.max_model_len;
   if (limit != 0 && n_prompt >= limit)
@@ -346,7 +347,8 @@ Result<void> RequestTable::fit(Row& row, const wire::Hello& target) {
                      std::to_string(limit) + " (model.max_model_len)",
                  "max_tokens"};
   params.min_tokens = std::min(params.min_tokens, params.max_tokens);
-  return validate(params, target.vocab_size);
+  if (auto valid = validate(params, target.vocab_size); !valid.ok()) return valid.error();
+  return params;
 }
 
 Need RequestTable::need_of(const Row& row) const {
@@ -410,8 +412,8 @@ bool RequestTable::is_for(
     return false;
   }
   if (row.target_hello) return true;
-  if (auto fits = fit(row, target); !fits.ok()) {
-    fail(id, fits.error(), 0, now, out);
+  if (auto params = params_at(row, target); !params.ok()) {
+    fail(id, params.error(), 0, now, out);
     return false;
   }
   return true;
@@ -421,7 +423,10 @@ void RequestTable::start_at(
     RequestId id, Row& row, WorkerId target, TimePoint now, Actions& out) {
   const wire::Hello& hello = pool_.find(target)->hello;
   if (!is_for(id, row, hello, now, out)) return;
-  if (!row.target_hello) row.target_hello = hello;
+  if (!row.target_hello) {
+    row.request.params = value_or_throw(params_at(row, hello));
+    row.target_hello = hello;
+  }
   assign_target(row, target);
   row.phase = Phase::kRunning;
   ask(row.to_target, now);

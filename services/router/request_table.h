@@ -156,7 +156,7 @@ class RequestTable {
   void deliver(RequestId id, Row& row, Actions& out);
   void migrate(RequestId id, Row& row, TimePoint now, Actions& out);
   std::optional<WorkerId> choose_target(const Row& row) const;
-  Result<void> fit(Row& row, const wire::Hello& target);
+  static Result<SamplingParams> params_at(const Row& row, const wire::Hello& target);
   bool has_target(const Row& row) const;
   bool may_return(const Row& row) const;
   // The model is settled once: a request that names none means what it would mean when it came, or

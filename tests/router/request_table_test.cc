@@ -29,7 +29,8 @@ class RequestTableTest : public testing::Test {
             const std::string& name,
             std::uint64_t incarnation = 1,
             Fingerprint numerics = 4,
-            const wire::SamplingDefaults& sampling = {}) {
+            const wire::SamplingDefaults& sampling = {},
+            std::uint32_t max_model_len = 100) {
     wire::Header header;
     header.sender = id;
     header.incarnation = Incarnation{incarnation};
@@ -39,7 +40,7 @@ class RequestTableTest : public testing::Test {
                       .model_name = "m",
                       .vocab_size = 1000,
                       .end_tokens = {0},
-                      .max_model_len = 100,
+                      .max_model_len = max_model_len,
                       .max_sequences = 8,
                       .sampling = sampling};
     if (role == wire::Role::kTokenizer) hello.fingerprints = {1, 2, 0, 0};
@@ -180,6 +181,25 @@ TEST_F(ModelThatSaysHow, LeavesWhatTheRequestSaidEvenIfThatIsTheUsual) {
   EXPECT_EQ(usual.top_p, params.top_p);
   EXPECT_EQ(usual.min_p, params.min_p);
   EXPECT_EQ(usual.repetition_penalty, params.repetition_penalty);
+}
+
+TEST_F(ModelThatSaysHow, TheTargetThatBeginsDecidesAndNotOneThatWasLookedAtBefore) {
+  auto request = ask();
+  request.has_max_tokens = false;
+  request.params.min_tokens = 120;
+  submit(request);
+  pool.find(kTarget)->load.queued = 100;
+  hear(kTokenizer, wire::Encoded{.tokens = {10, 11, 12}});  // it would fit, and waits for a place
+  EXPECT_TRUE(sent<wire::Open>().empty());
+  join(kTarget, wire::Role::kTarget, "target-0", 2, 4, {.temperature = 0.875f}, 203);
+  table.worker_lost(kTarget, now, out);
+  table.workers_changed(now, out);
+  const auto opens = sent<wire::Open>();
+  ASSERT_EQ(1u, opens.size());
+  EXPECT_EQ(0.875f, opens[0].second.params.temperature);
+  EXPECT_EQ(0u, opens[0].second.params.top_k);
+  EXPECT_EQ(128u, opens[0].second.params.max_tokens);
+  EXPECT_EQ(120u, opens[0].second.params.min_tokens) << "not what fitted the life before";
 }
 
 TEST_F(ModelThatSaysHow, AnotherTargetGoesOnAsTheFirstBegan) {
