@@ -54,6 +54,12 @@ SamplingParams params_with(const wire::SamplingDefaults& model, const wire::Clie
   return params;
 }
 
+// It waits at a tokenizer that has said so.
+bool may_move_prompt(const RequestRow& row) {
+  return row.phase == RequestPhase::kEncoding && row.encode_taken && row.tokenizer && row.encode_elsewhere &&
+         !row.encode_moved;
+}
+
 wire::ClientError cancelled_error(RequestId id, const std::string& message) {
   return wire::client_error(id, Error{ErrorCode::kNotFound, message, "request_id"}, 0);
 }
@@ -306,7 +312,13 @@ void RequestTable::encode(RequestId id, Row& row, TimePoint now, Actions& out) {
   const Worker* taker = row.encode_taken && row.tokenizer ? pool_.find(*row.tokenizer) : nullptr;
   const bool stays = taker != nullptr && taker->state != WorkerState::kLost &&
                      place_tokenizer(std::span(&taker, 1), row.encoding, std::nullopt).has_value();
-  const auto chosen = stays ? row.tokenizer : place_tokenizer(pool_, row.encoding, failed_us);
+  encode_at(id, row, stays ? row.tokenizer : place_tokenizer(pool_, row.encoding, failed_us), out);
+}
+
+void RequestTable::encode_at(RequestId id,
+                             Row& row,
+                             std::optional<WorkerId> chosen,
+                             Actions& out) {
   if (row.tokenizer && row.tokenizer != chosen)
     out.push_back(ToWorker{*row.tokenizer, id, wire::StreamClose{.reason = CloseReason::kMigrated}});
   assign_tokenizer(row, chosen);
@@ -324,6 +336,19 @@ void RequestTable::encode(RequestId id, Row& row, TimePoint now, Actions& out) {
                        .prediction = request.prediction,
                        .flow = row.flow};
   out.push_back(ToWorker{*row.tokenizer, id, std::move(message)});
+}
+
+// Another than the row's that would do and encodes nothing, neither by its last heartbeat nor by what
+// it was given since.
+std::optional<WorkerId> RequestTable::idle_tokenizer(const Row& row) const {
+  auto idle = pool_.ready(wire::Role::kTokenizer);
+  std::erase_if(idle, [&](const Worker* tokenizer) {
+    return tokenizer->id == row.tokenizer || tokenizer->load.queued > 0 ||
+           std::any_of(rows_.begin(), rows_.end(), [&](const auto& entry) {
+             return entry.second.phase == Phase::kEncoding && entry.second.tokenizer == tokenizer->id;
+           });
+  });
+  return place_tokenizer(idle, row.encoding, std::nullopt);
 }
 
 // What only the model can tell: how it likes to be sampled, context length, size of its vocabulary.
@@ -612,6 +637,8 @@ void RequestTable::hear(
     const auto* busy = std::get_if<wire::Busy>(&message);
     if (opened != nullptr || busy != nullptr) {
       row.encode_taken = true;  // or it lives, and has no room yet
+      if (!row.encode_elsewhere) row.encode_elsewhere = now + rules_.encode_patience;
+      wake_at(*row.encode_elsewhere);
       row.to_tokenizer.again =
           now + (opened != nullptr
                      ? silence_behind(opened->n_waiting, rules_.silence)
@@ -886,6 +913,15 @@ void RequestTable::tick_row(RequestId id, Row& row, TimePoint now, Actions& out)
     if (now >= row.counting_until) return reply(id, now, std::nullopt, out);
     wake_at(row.counting_until);
   }
+  if (may_move_prompt(row) && now >= *row.encode_elsewhere) {
+    if (const auto idle = idle_tokenizer(row)) {
+      encode_at(id, row, idle, out);
+      ask(row.to_tokenizer, now);
+      row.encode_moved = true;
+    } else {
+      row.encode_elsewhere = now + rules_.silence;
+    }
+  }
   if (row.to_tokenizer.open && now >= row.to_tokenizer.again) {
     if (row.phase == Phase::kEncoding)
       encode(id, row, now, out);
@@ -906,6 +942,7 @@ void RequestTable::tick_row(RequestId id, Row& row, TimePoint now, Actions& out)
     if (left.output.empty() && (left.phase == Phase::kEncoding || left.phase == Phase::kPlacing))
       wake_at(std::max(now + rules_.silence, left.waiting_since + rules_.first_placement));
     if (left.to_tokenizer.open) wake_at(left.to_tokenizer.again);
+    if (may_move_prompt(left)) wake_at(*left.encode_elsewhere);
     if (left.to_target.open) wake_at(left.to_target.again);
   }
 }

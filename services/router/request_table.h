@@ -38,6 +38,8 @@ struct RequestRules {
   Duration silence =
       std::chrono::milliseconds(500);  // then a worker is asked again, more and more rarely
   Duration longest_silence = std::chrono::seconds(4);
+  // A prompt that has waited for so long at a tokenizer goes to another that has nothing to encode.
+  Duration encode_patience = std::chrono::seconds(4);
   Duration stats_patience =
       std::chrono::milliseconds(250);  // after a stop string: for the target's last counts
   Duration deadline_grace =
@@ -140,6 +142,8 @@ class RequestTable {
 
   void join(RequestId id, Row& row, const Peer& peer, Actions& out);
   void encode(RequestId id, Row& row, TimePoint now, Actions& out);
+  void encode_at(RequestId id, Row& row, std::optional<WorkerId> tokenizer, Actions& out);
+  std::optional<WorkerId> idle_tokenizer(const Row& row) const;
   void place(RequestId id, Row& row, TimePoint now, Actions& out);
   void place_at_once(RequestId id, Row& row, TimePoint now, Actions& out);
   void start_at(RequestId id, Row& row, WorkerId target, TimePoint now, Actions& out);

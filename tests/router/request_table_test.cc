@@ -284,6 +284,46 @@ TEST_F(RequestTableTest, ALostEncodeIsAskedAgain) {
   EXPECT_EQ(1u, sent<wire::Encode>().size());
 }
 
+TEST_F(RequestTableTest, APromptThatWaitsMovesOnceToATokenizerThatHasNothingToEncode) {
+  constexpr RequestId kNext{0, 78};
+  submit();
+  submit(ask(), kNext);
+  EXPECT_EQ(2u, sent<wire::Encode>().size());
+  for (const RequestId id : {kId, kNext}) hear(kTokenizer, wire::Opened{.n_waiting = 40}, id);
+  join(kOther, wire::Role::kTokenizer, "tokenizer-1");
+  pool.find(kOther)->load.queued = 1;
+  advance(seconds(4));
+  EXPECT_TRUE(sent<wire::Encode>().empty()) << "the other has one, too";
+  pool.find(kOther)->load.queued = 0;
+  advance(milliseconds(500));
+  const auto moved = sent<wire::Encode>();
+  ASSERT_EQ(1u, moved.size()) << "one: then it is idle no more";
+  EXPECT_EQ(kOther, moved[0].first);
+  const auto closed = sent<wire::StreamClose>();
+  ASSERT_EQ(1u, closed.size());
+  EXPECT_EQ(kTokenizer, closed[0].first);
+  hear(kTokenizer, wire::Encoded{.tokens = {10}}, kNext);
+  EXPECT_EQ(1u, sent<wire::Open>().size());
+  hear(kOther, wire::Opened{.n_waiting = 40});
+  for (int i = 0; i < 20; ++i) advance(milliseconds(500));
+  EXPECT_TRUE(sent<wire::Encode>().empty()) << "it does not go to and fro";
+  out.clear();
+  hear(kOther, wire::Encoded{.tokens = {10, 11}});
+  const auto opens = sent<wire::Open>();
+  ASSERT_EQ(1u, opens.size());
+  EXPECT_EQ((std::vector<TokenId>{10, 11}), opens[0].second.tokens);
+}
+
+TEST_F(RequestTableTest, APromptThatIsEncodedInTimeIsEncodedOnce) {
+  join(kOther, wire::Role::kTokenizer, "tokenizer-1");
+  submit();
+  hear(kTokenizer, wire::Opened{.n_waiting = 2});
+  advance(milliseconds(3999));
+  hear(kTokenizer, wire::Encoded{.tokens = {10}});
+  advance(seconds(1));
+  EXPECT_EQ(1u, sent<wire::Encode>().size());
+}
+
 TEST_F(RequestTableTest, ALostTargetsRequestGoesOnAtAnEqualOneWithWhatWasDelivered) {
   run_to_target();
   join(kOther, wire::Role::kTarget, "target-1");
