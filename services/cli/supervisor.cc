@@ -524,13 +524,26 @@ bool stop_supervisor(int pid, std::chrono::seconds timeout) {
   return ::kill(pid, SIGTERM) != 0 || await_supervisor(pid, timeout);
 }
 
+namespace {
+
+// A process that its parent has not waited for has ended, too: in a container that may last for ever.
+bool has_ended(int pid) {
+  if (::kill(pid, 0) != 0) return true;
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  const std::string stat(std::istreambuf_iterator<char>(file), {});
+  const auto name_end = stat.rfind(") ");
+  return name_end != std::string::npos && stat.compare(name_end + 2, 1, "Z") == 0;
+}
+
+}  // namespace
+
 bool await_supervisor(int pid, std::chrono::seconds timeout) {
   const auto deadline = steady_now() + timeout;
   while (steady_now() < deadline) {
-    if (::kill(pid, 0) != 0) return true;
+    if (has_ended(pid)) return true;
     ::poll(nullptr, 0, 50);
   }
-  return ::kill(pid, 0) != 0;
+  return has_ended(pid);
 }
 
 }  // namespace foretoken::cli

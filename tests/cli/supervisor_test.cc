@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,6 +19,15 @@ namespace {
 
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
+
+// As of a container whose first process waits for nobody.
+TEST(AwaitSupervisor, AProcessThatNobodyWaitedForHasEnded) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(0);
+  EXPECT_TRUE(await_supervisor(child, std::chrono::seconds(60)));
+  EXPECT_EQ(0, ::kill(child, 0)) << "it is still in the table of processes";
+  EXPECT_EQ(child, ::waitpid(child, nullptr, 0));
+}
 
 TEST(RestartBackoff, WaitsTwiceAsLongEachTimeUpToItsLimit) {
   RestartBackoff backoff({.first = 200ms, .longest = 1000ms});

@@ -54,6 +54,20 @@ class Faults(unittest.TestCase):
             print(f"  {gone} services reported gone", flush=True)
             self.assertEqual(0, gone)
 
+    def test_sigterm_to_all_with_sixty_four_streams_cuts_none(self):
+        """Default limits.drain_s. Not every one has begun: what the router holds was accepted, too."""
+        with self.system() as system:
+            running = Streams(system.client, requests()[:64])
+            wait_for(lambda: running.n_begun() >= 8, "the first streams", 300)
+            # Behind them in the router's queue: when it has answered, they have been accepted.
+            system.status()
+            met = running.n_running()
+            for process in system.processes.values():
+                os.kill(process.pid, signal.SIGTERM)
+            results = running.wait()
+            self.assertGreater(met, 48, "it must meet running streams")
+            self.check(f"SIGTERM to all, {met} running", results)
+
     def disturb(self, role, which, targets):
         chance = random.Random(f"{SEED} {role} {which}")
         with self.system(targets) as system:
