@@ -95,7 +95,8 @@ struct LimitsSection {
       "most prompt tokens in one pass");
     v("max_step_ms", s.max_step_ms, in_range(0, 60'000),
       "prompts are cut so that a pass beside running answers takes no longer, or twice the time of one "
-      "without prompts if that is more; with no answer under way twice as long; 0 = no bound");
+      "without prompts if that is more; with no answer under way twice as long; 0 = no bound; prompts "
+      "beside answers of another tenant or connection have less where these would lose pace");
     v("policy", s.policy, one_of({"max_utilization", "guaranteed_no_evict"}),
       "admit while blocks last and preempt, or admit only what can finish");
     v("drain_s", s.drain_s, in_range(0, 3600),
@@ -106,8 +107,8 @@ struct LimitsSection {
       "under `foretoken up`, how long a service may give no sign of life before it is ended and "
       "started again; 0 = no limit, as a debugger needs");
     v("tenant_weights", s.tenant_weights, weights(),
-      "shares of the targets while requests of several tenants wait; 1 for tenants not named, and "
-      "for each connection without one");
+      "shares of the targets while requests of several tenants wait or run; 1 for tenants not named, "
+      "and for each connection without one");
   }
 };
 

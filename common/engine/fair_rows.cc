@@ -44,7 +44,7 @@ std::vector<std::uint32_t> fair_rows(std::span<const FlowDemand> flows, const St
     const auto share = static_cast<std::uint32_t>(
         std::ceil(std::max(0.0, left) * flows[i].weight / weights - kRounding));
     given[i] = std::max(kLeastFlowRows, std::min(flows[i].rows, share));
-    left -= given[i];
+    left -= std::min(given[i], flows[i].rows);
     weights -= flows[i].weight;
   }
   return given;

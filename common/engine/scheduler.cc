@@ -49,6 +49,7 @@ class Planner {
     plan_running();
     if (plan_.preempted.empty()) admit();
     use_what_was_left();
+    serve_more();
     grant_proposals();
     if (plan_.planned > Duration::zero())
       plan_.most_work = chunk_left_ > 0 ? work_budget_ : plan_.prompt_work;
@@ -92,28 +93,42 @@ class Planner {
     for (const std::uint32_t i : order) {
       const SequenceView& view = running_[i];
       if (!decodes(view)) continue;
-      if (is_shared()) {
-        if (flow_left_[view.flow] - kept[view.flow] < 1) continue;
-        flow_left_[view.flow] -= 1;
+      if (is_shared() && flow_left_[view.flow] - kept[view.flow] < 1) {
+        unserved_.push_back(i);
+        continue;
       }
+      charge(view, 1, flow_left_);
       serves_[i] = true;
       ++n_decoding_;
     }
   }
 
-  // Of what each flow may have, up to half.
+  // Rows that were kept for prompts, and that these could not use.
+  void serve_more() {
+    for (const std::uint32_t i : unserved_) {
+      const SequenceView& view = running_[i];
+      if (i >= n_kept_ || rows_left_ <= 0 || flow_left_[view.flow] < 1) continue;
+      if (rows_that_fit(view, 1) > 0) {
+        charge(view, 1, flow_left_);
+        take(view, 1, false);
+      }
+    }
+  }
+
+  // Rows of each flow that its prompts get before its answers: at most half.
   std::vector<double> kept_for_prompts() const {
     std::vector<double> kept(flow_left_.size(), 0);
     if (!is_shared()) return kept;
     const auto keep = [&](const SequenceView& view) {
-      kept[view.flow] =
-          std::min(std::floor(flow_left_[view.flow] / 2),
-                   kept[view.flow] + costs_.prefill.work(view.n_cached, pending(view)));
+      const double half = std::floor(flow_left_[view.flow] / 2);
+      const double work = kept[view.flow] + costs_.prefill.work(view.n_cached, pending(view));
+      kept[view.flow] = std::min({half, static_cast<double>(limits_.prefill_chunk), work});
     };
     for (const auto& view : running_)
       if (is_prompt(view)) keep(view);
+    std::int32_t n_places = limits_.max_running - static_cast<std::int32_t>(running_.size());
     for (const auto& view : waiting_)
-      if (!expired(view)) keep(view);
+      if (!expired(view) && n_places-- > 0) keep(view);
     return kept;
   }
 
@@ -136,10 +151,10 @@ class Planner {
   // A row each in turn, until rows, time or prompts are used up.
   void share_chunk() {
     for (const auto& view : running_)
-      if (is_prompt(view)) sharers_.push_back({&view});
-    std::int32_t n_places = limits_.max_running - static_cast<std::int32_t>(running_.size());
+      if (is_prompt(view)) sharers_.push_back({.view = &view});
     for (const auto& view : waiting_)
-      if (!expired(view) && n_places-- > 0) sharers_.push_back({&view});
+      if (!expired(view)) sharers_.push_back({.view = &view, .needs_place = true});
+    std::int32_t n_places = limits_.max_running - static_cast<std::int32_t>(running_.size());
     std::int32_t n_given = 0;
     double work = 0;
     std::vector<double> left = flow_left_;
@@ -149,6 +164,9 @@ class Planner {
         if (n_given >= chunk_left_ || sharer.n_rows >= pending(*sharer.view)) continue;
         const double more = costs_.prefill.row_work(sharer.view->n_cached + sharer.n_rows);
         if (!has_time(work + more, n_given) || !has_flow_left(*sharer.view, left)) continue;
+        if (sharer.needs_place && n_places <= 0) continue;
+        n_places -= sharer.needs_place ? 1 : 0;
+        sharer.needs_place = false;
         charge(*sharer.view, more, left);
         work += more;
         ++n_given;
@@ -314,6 +332,7 @@ class Planner {
 
   struct Sharer {
     const SequenceView* view;
+    bool needs_place = false;  // waiting, and no row was given to it yet
     std::uint32_t n_rows = 0;
   };
 
@@ -325,10 +344,11 @@ class Planner {
   TimePoint now_;
   Schedule& plan_;
   std::int32_t rows_left_ = 0;
-  std::int32_t n_decoding_ = 0;    // that get a row
-  std::vector<bool> serves_;       // beside running_: a decoding sequence gets a row
-  std::vector<double> flow_left_;  // of PassCosts::flow_rows
-  std::int32_t chunk_left_ = 0;    // prompt rows
+  std::int32_t n_decoding_ = 0;          // that get a row
+  std::vector<bool> serves_;             // beside running_: a decoding sequence gets a row
+  std::vector<std::uint32_t> unserved_;  // those that do not, in order of service
+  std::vector<double> flow_left_;        // of PassCosts::flow_rows
+  std::int32_t chunk_left_ = 0;          // prompt rows
   std::int32_t n_prompt_rows_ = 0;
   double work_budget_ = 0;       // of prompts, where time is bounded
   std::vector<Sharer> sharers_;  // prompts, in order of service

@@ -45,6 +45,7 @@ struct Sequence {
   std::uint64_t tenant_salt = 0;
   std::uint64_t flow = 0;
   double flow_weight = 1;
+  std::uint32_t flow_index = UINT32_MAX;  // of the pass; before the first one none
 
   std::vector<TokenId> tokens;  // prompt, then answer
   std::uint32_t n_prompt = 0;

@@ -98,7 +98,7 @@ DraftOutlook TargetEngine::outlook(const Sequence& sequence, TimePoint now) cons
 
 // An active draft owes the sequence an answer, and what is at hand already does not do without it.
 std::optional<DraftOutlook> TargetEngine::owed(const Sequence& sequence, TimePoint now) const {
-  const std::uint32_t cap = sequence.proposal_cap();
+  const std::uint32_t cap = std::min(sequence.proposal_cap(), most_proposals(sequence));
   if (sequence.proposer != ProposerKind::kDraft || !sequence.is_decoding || cap == 0) return {};
   const DraftOutlook draft = outlook(sequence, now);
   if (draft.state != DraftState::kActive || !draft.is_under_way) return {};
@@ -194,7 +194,7 @@ SequenceView TargetEngine::view_of(const Sequence& sequence,
                                    std::uint32_t index,
                                    bool blocks_are_scarce) const {
   SequenceView view{.index = index,
-                    .flow = flows_.at(sequence.flow),
+                    .flow = sequence.flow_index,
                     .last_pass = sequence.last_pass,
                     .n_tokens = sequence.n_tokens(),
                     .deadline = sequence.deadline};
@@ -202,7 +202,8 @@ SequenceView TargetEngine::view_of(const Sequence& sequence,
       std::min(sequence.n_tokens() + sequence.finish.n_remaining(), options_.max_model_len);
   if (!sequence.is_running) return view;
   view.n_cached = kv_.length(sequence.id);
-  if (may_propose(sequence)) view.n_wanted = static_cast<std::uint32_t>(sequence.path.size());
+  view.n_wanted =
+      std::min(static_cast<std::uint32_t>(sequence.path.size()), most_proposals(sequence));
   view.n_blocks = static_cast<std::int32_t>(kv_.block_table(sequence.id).size());
   // Blocks are shared only as whole prefixes, so what one more position takes beyond the table is a
   // copy of the tail.
@@ -451,6 +452,9 @@ void TargetEngine::ask_all(TimePoint now) {
     if (sequence->last_pass != totals_.n_steps)
       continue;  // it was asked for, and has not moved since
     const std::uint32_t budget = budget_of(*sequence);
+    // Nothing is asked, rather than asked with a budget of 0: a draft that has nothing to answer
+    // seems not to answer. It gets the tokens with the next question.
+    if (most_proposals(*sequence) == 0) continue;
     add_ask(sequence->proposer, *sequence, sequence->told, budget);
     if (sequence->proposer == ProposerKind::kDraft && sequence->fallback == LocalFallback::kNgram &&
         proposers_.ngram != nullptr && outlook(*sequence, now).state != DraftState::kActive)
@@ -461,8 +465,7 @@ void TargetEngine::ask_all(TimePoint now) {
 }
 
 std::uint32_t TargetEngine::budget_of(const Sequence& sequence) const {
-  if (!may_propose(sequence)) return 0;
-  const std::uint32_t cap = sequence.proposal_cap();
+  const std::uint32_t cap = std::min(sequence.proposal_cap(), most_proposals(sequence));
   return sequence.length == LengthMode::kFixed ? cap : std::min(cap, length_.budget(cap));
 }
 

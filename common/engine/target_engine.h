@@ -104,6 +104,21 @@ class TargetEngine {
  private:
   using Kinds = std::array<std::vector<Ask>, kProposerKinds>;
 
+  struct FlowOfPass {
+    std::uint64_t id = 0;
+    double weight = 1;
+    std::uint32_t n_decoding = 0;
+    std::uint32_t n_fixed_rows = 0;     // of sequences whose draft length is fixed
+    std::vector<Candidate> candidates;  // the others that decode
+    double prompt_work = 0;
+    std::uint32_t most_proposals = kMaxDraftTokens;  // for each sequence
+    double token_value = 1;
+  };
+  struct Held {
+    std::uint32_t most_proposals = 0;
+    std::uint64_t until = 0;  // number of a pass
+  };
+
   TokenId n_ids() const;  // ids that may be chosen
   Result<void> admissible(const OpenRequest& request) const;
   void open_proposers(Sequence& sequence);
@@ -116,8 +131,10 @@ class TargetEngine {
   void make_plan(TimePoint now);
   PassCosts pass_costs() const;
   void share_flows();
-  bool may_propose(const Sequence& sequence) const;
-  FlowDemand demand_of(std::uint64_t flow, std::vector<Candidate>& candidates) const;
+  void add_to_flow(Sequence& sequence, std::uint32_t n_cached);
+  void divide_rows();
+  void set_token_values();
+  std::uint32_t most_proposals(const Sequence& sequence) const;
   double token_value(const Sequence& sequence) const;
   SequenceView view_of(const Sequence& sequence, std::uint32_t index, bool blocks_are_scarce) const;
   void admit(Sequence& sequence, TimePoint now);
@@ -183,11 +200,12 @@ class TargetEngine {
   Schedule schedule_;
   std::vector<SequenceView> running_views_;
   std::vector<SequenceView> waiting_views_;
-  std::vector<Sequence*> handles_;                                // SequenceView::index -> sequence
-  std::vector<Sequence*> in_step_;                                // beside the step's slices
-  std::unordered_map<std::uint64_t, std::uint32_t> flows_;        // -> SequenceView::flow
-  std::vector<std::uint32_t> flow_rows_;                          // empty: no bound
-  std::unordered_map<std::uint64_t, std::uint64_t> plain_until_;  // flow -> number of a pass
+  std::vector<Sequence*> handles_;                               // SequenceView::index -> sequence
+  std::vector<Sequence*> in_step_;                               // beside the step's slices
+  std::vector<FlowOfPass> flows_;                                // by SequenceView::flow
+  std::unordered_map<std::uint64_t, std::uint32_t> flow_index_;  // id -> place in flows_
+  std::vector<std::uint32_t> flow_rows_;                         // empty: no bound
+  std::unordered_map<std::uint64_t, Held> held_;                 // by id of a flow
   std::vector<Candidate> candidates_;
   std::vector<TokenId> drafted_;
   Kinds asks_;

@@ -105,6 +105,7 @@ struct TargetSnapshot {
   std::uint64_t n_prompt_rows = 0;
   std::uint64_t n_tokens = 0;  // committed
   std::uint64_t n_preemptions = 0;
+  std::uint64_t n_cut_steps = 0;  // in which a flow had fewer rows than it wanted
   SpecStats spec;
 };
 

@@ -5,80 +5,105 @@
 #include "common/engine/target_engine.h"
 
 namespace foretoken {
+namespace {
 
-// Passes that a flow whose rows were cut goes without proposals, while there are others: its plain
-// rows, of many sequences, are worth more, and proposals that are not verified take the time of a
-// draft that the others wait for. Without proposals it may seem small enough, so one pass does not
-// decide.
-constexpr std::uint64_t kPlainPasses = 16;
+// Passes for which a flow whose rows were cut keeps to the proposals that its rows left room for,
+// while there are other flows. With fewer proposals it wants fewer rows, so the next pass alone
+// would not cut it.
+constexpr std::uint64_t kHeldPasses = 16;
 
-// Numbers the flows; where there are several, says what each may have of the coming pass.
+}  // namespace
+
+// Numbers the flows and, where there are several, says what each may have of the coming pass.
 void TargetEngine::share_flows() {
+  flow_index_.clear();
   flows_.clear();
   flow_rows_.clear();
-  for (const auto* list : {&running_, &waiting_})
-    for (const Sequence* sequence : *list)
-      flows_.try_emplace(sequence->flow, static_cast<std::uint32_t>(flows_.size()));
-  if (flows_.size() < 2) return plain_until_.clear();
-  std::erase_if(plain_until_, [&](const auto& flow) { return !flows_.contains(flow.first); });
-  std::vector<Candidate> candidates;
-  std::vector<FlowDemand> demands(flows_.size());
-  for (const auto& [id, flow] : flows_) demands[flow] = demand_of(id, candidates);
+  for (Sequence* sequence : running_) add_to_flow(*sequence, kv_.length(sequence->id));
+  auto n_places = limits_.max_running - static_cast<std::int32_t>(running_.size());
+  std::int32_t n_free = kv_.free_blocks();
+  for (Sequence* sequence : waiting_) {
+    n_free -= static_cast<std::int32_t>(sequence->n_tokens()) / limits_.block_tokens + 1;
+    // What cannot be admitted brings no rows, and takes no share.
+    const bool fits = n_places-- > 0 && (n_free >= 0 || running_.empty());
+    add_to_flow(*sequence, fits ? 0 : sequence->n_tokens());
+  }
+  if (flows_.size() < 2) return held_.clear();
+  std::erase_if(held_, [&](const auto& held) { return !flow_index_.contains(held.first); });
+  divide_rows();
+  set_token_values();
+}
+
+// Its rows beyond those cached are wanted in the coming pass, or one row and proposals if it
+// decodes.
+void TargetEngine::add_to_flow(Sequence& sequence, std::uint32_t n_cached) {
+  const auto [at, is_new] =
+      flow_index_.try_emplace(sequence.flow, static_cast<std::uint32_t>(flows_.size()));
+  if (is_new) flows_.push_back({.id = sequence.flow});
+  sequence.flow_index = at->second;
+  FlowOfPass& flow = flows_[at->second];
+  flow.weight = sequence.flow_weight;
+  const auto n_path = static_cast<std::uint32_t>(sequence.path.size());
+  if (!sequence.is_decoding) {
+    flow.prompt_work += prefill_.rates().work(n_cached, sequence.n_tokens() - n_cached);
+    return;
+  }
+  ++flow.n_decoding;
+  if (sequence.length == LengthMode::kFixed)
+    flow.n_fixed_rows += 1 + n_path;
+  else
+    flow.candidates.push_back({.path = sequence.path, .cap = n_path});
+}
+
+void TargetEngine::divide_rows() {
+  std::vector<FlowDemand> demands;
+  for (const FlowOfPass& flow : flows_) {
+    const double prompt = std::min(flow.prompt_work, static_cast<double>(limits_.prefill_chunk));
+    demands.push_back({.weight = flow.weight,
+                       .rows = flow.n_fixed_rows + length_.rows_alone(flow.candidates) +
+                               static_cast<std::uint32_t>(std::ceil(prompt))});
+  }
   flow_rows_ = fair_rows(demands, length_.step_cost());
-  if (flow_rows_.empty()) return;
-  for (const auto& [id, flow] : flows_)
-    if (flow_rows_[flow] < demands[flow].rows) plain_until_[id] = totals_.n_steps + kPlainPasses;
+  if (!flow_rows_.empty()) ++totals_.n_cut_steps;
+  for (std::size_t i = 0; i < flows_.size(); ++i) {
+    FlowOfPass& flow = flows_[i];
+    if (!flow_rows_.empty() && flow_rows_[i] < demands[i].rows && flow.n_decoding > 0) {
+      const std::uint32_t spare = flow_rows_[i] - std::min(flow_rows_[i], flow.n_decoding);
+      held_[flow.id] = {spare / flow.n_decoding, totals_.n_steps + kHeldPasses};
+    }
+    const auto held = held_.find(flow.id);
+    if (held != held_.end() && held->second.until > totals_.n_steps)
+      flow.most_proposals = held->second.most_proposals;
+  }
 }
 
-bool TargetEngine::may_propose(const Sequence& sequence) const {
-  const auto plain = plain_until_.find(sequence.flow);
-  return plain == plain_until_.end() || plain->second <= totals_.n_steps;
-}
-
-// What a flow would bring to a pass that it had for itself.
-FlowDemand TargetEngine::demand_of(std::uint64_t flow, std::vector<Candidate>& candidates) const {
-  FlowDemand demand;
-  double prompt_work = 0;
-  candidates.clear();
-  const auto add_prompt = [&](const Sequence& sequence, std::uint32_t n_cached) {
-    prompt_work += prefill_.rates().work(n_cached, sequence.n_tokens() - n_cached);
-    demand.weight = sequence.flow_weight;
+// The tokens that a flow's sequences get in a pass are together worth its weight, and a token is
+// worth 1 on average: what one flow's only sequence gains by proposals counts as much as what all
+// sequences of another gain.
+void TargetEngine::set_token_values() {
+  double all_weights = 0, n_served = 0;
+  const auto served = [&](std::size_t i) {
+    const std::uint32_t n = flows_[i].n_decoding;
+    return static_cast<double>(flow_rows_.empty() ? n : std::min(n, flow_rows_[i]));
   };
-  for (const Sequence* sequence : running_) {
-    if (sequence->flow != flow) continue;
-    demand.weight = sequence->flow_weight;
-    const auto n_path = static_cast<std::uint32_t>(sequence->path.size());
-    if (!sequence->is_decoding)
-      add_prompt(*sequence, kv_.length(sequence->id));
-    else if (sequence->length == LengthMode::kFixed)
-      demand.rows += 1 + n_path;
-    else
-      candidates.push_back({.path = sequence->path, .cap = n_path});
+  for (std::size_t i = 0; i < flows_.size(); ++i) {
+    if (flows_[i].n_decoding == 0) continue;
+    all_weights += flows_[i].weight;
+    n_served += served(i);
   }
-  for (const Sequence* sequence : waiting_)
-    if (sequence->flow == flow) add_prompt(*sequence, 0);
-  demand.rows += length_.rows_alone(candidates);
-  demand.rows += static_cast<std::uint32_t>(
-      std::ceil(std::min(prompt_work, static_cast<double>(limits_.prefill_chunk))));
-  return demand;
+  for (std::size_t i = 0; i < flows_.size(); ++i)
+    if (flows_[i].n_decoding > 0)
+      flows_[i].token_value = flows_[i].weight / all_weights * n_served / served(i);
 }
 
-// Of a token of a sequence, 1 on average. Where flows meet, the tokens that a flow's sequences get
-// in a pass are together worth its weight: proposals of a lone sequence, and waiting for them, are
-// not outvoted by many sequences of another flow.
+// Those of a sequence that opened since the last pass are not known yet, and have no bound.
+std::uint32_t TargetEngine::most_proposals(const Sequence& sequence) const {
+  const bool known = sequence.flow_index < flows_.size();
+  return known ? flows_[sequence.flow_index].most_proposals : kMaxDraftTokens;
+}
+
 double TargetEngine::token_value(const Sequence& sequence) const {
-  if (flows_.size() < 2) return 1;
-  double n_all = 0, n_own = 0;
-  std::unordered_map<std::uint64_t, double> weights;
-  for (const Sequence* other : running_) {
-    if (!other->is_decoding) continue;
-    ++n_all;
-    n_own += other->flow == sequence.flow ? 1 : 0;
-    weights[other->flow] = other->flow_weight;
-  }
-  double all_weights = 0;
-  for (const auto& [flow, weight] : weights) all_weights += weight;
-  return n_own == 0 ? 1 : sequence.flow_weight / all_weights * n_all / n_own;
+  return sequence.flow_index < flows_.size() ? flows_[sequence.flow_index].token_value : 1;
 }
 
 }  // namespace foretoken

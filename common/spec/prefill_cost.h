@@ -30,7 +30,7 @@ struct PrefillRates {
 };
 
 // However slow a model is, a prompt moves by so many rows a pass (they share what the pass reads of
-// the weights), and the first chunk of a process is this long.
+// the weights), unless its flow may have fewer; and the first chunk of a process is this long.
 inline constexpr double kLeastPrefillRows = 8;
 inline constexpr double kUnmeasuredRows = 16;
 

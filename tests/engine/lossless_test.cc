@@ -59,6 +59,7 @@ struct Coverage {
   std::uint64_t n_draft_cut = 0;
   std::uint64_t n_expected = 0;
   std::uint64_t n_taken = 0;
+  std::uint64_t n_cut_steps = 0;
 };
 
 SamplingParams random_params(Dice& dice, std::int32_t vocab) {
@@ -110,7 +111,12 @@ struct Expectation {
 class Case {
  public:
   Case(std::uint64_t seed, Backend& backend, Model& target, Model& draft, Coverage& coverage)
-      : dice_(seed), bounds_(~seed), backend_(backend), target_(target), draft_(draft), coverage_(coverage) {}
+      : dice_(seed),
+        bounds_(~seed),
+        backend_(backend),
+        target_(target),
+        draft_(draft),
+        coverage_(coverage) {}
 
   void run() {
     make_requests();
@@ -119,6 +125,7 @@ class Case {
                         .ngram = dice_.one_in(5) ? nullptr : &ngram_,
                         .prediction = &prediction_,
                         .watch = linked_.get()};
+    rows_cost_ = bounds_.one_in(2);
     TargetEngine engine(target_, backend_, proposers, target_options());
     if (linked_ && reads_board_) read_board(engine);
     for (int step = 0; !all_ended(engine); ++step) {
@@ -126,8 +133,11 @@ class Case {
       now_ += std::chrono::milliseconds(1);
       open_and_cancel(engine, step);
       if (linked_ && dice_.one_in(40)) linked_->vanish();
-      take_events(engine.step(now_));
-      engine.record_step_time(std::chrono::microseconds(dice_.within(50, 5000)));
+      const StepOutput& output = engine.step(now_);
+      const auto by_rows = static_cast<int>(50 * output.n_rows);
+      take_events(output);
+      engine.record_step_time(
+          std::chrono::microseconds(rows_cost_ ? 20 + by_rows : dice_.within(50, 5000)));
       const auto violations = kv_violations(engine.kv().snapshot());
       ASSERT_TRUE(violations.empty()) << violations.front();
       if (::testing::Test::HasFatalFailure()) return;
@@ -143,6 +153,7 @@ class Case {
     }
     coverage_.spec.add(end.spec);
     coverage_.n_preemptions += end.n_preemptions;
+    coverage_.n_cut_steps += end.n_cut_steps;
     coverage_.n_hit_tokens += end.kv.n_hit_tokens;
   }
 
@@ -412,6 +423,7 @@ class Case {
   std::unique_ptr<DraftEngine> draft_engine_;
   std::unique_ptr<LinkedDraft> linked_;
   bool reads_board_ = false;
+  bool rows_cost_ = false;  // so that flows are cut
   std::unique_ptr<VerdictBoard> board_;
   Proposer* draft_proposer_ = nullptr;
   std::vector<Expectation> requests_;
@@ -450,6 +462,7 @@ TEST(Lossless, EveryProposerGivesThePlainTextOfAScriptedModel) {
   EXPECT_GT(coverage.n_late, 10u);
   EXPECT_GT(coverage.n_draft_busy, 10u);
   EXPECT_GT(coverage.n_draft_cut, 500u);
+  EXPECT_GT(coverage.n_cut_steps, 500u);
   EXPECT_GT(coverage.n_taken, 25u);
   EXPECT_GT(coverage.n_expected, coverage.n_taken);
 }

@@ -299,6 +299,36 @@ TEST(Scheduler, APromptIsAdmittedBeforeThoseWhoseFlowHasNoRowsLeft) {
             (std::vector<Row>{{0, 1, 0, false}, {1, 1, 0, false}, {4, 8, 0, true}}));
 }
 
+// What is kept for prompts is what they can use: places, chunk and blocks bound that, too.
+TEST(Scheduler, RowsThatPromptsCannotUseGoToAnswers) {
+  const std::vector<std::uint32_t> flow_rows{8, 2};
+  const PassCosts costs{.flow_rows = flow_rows};
+  std::vector<SequenceView> running;
+  for (std::uint32_t i = 0; i < 8; ++i) running.push_back(of_flow(0, decoding(i, 9)));
+  const std::vector<SequenceView> waiting{of_flow(0, prompt(8, 30)), of_flow(1, prompt(9, 30))};
+  EXPECT_EQ(8u, schedule(limits(), running, waiting, 60, kStart, costs).rows.size()) << "no place";
+  auto l = limits();
+  l.prefill_chunk = 1;
+  running.resize(7);
+  running.push_back(of_flow(0, prompt(7, 30)));
+  EXPECT_EQ(8u, schedule(l, running, {}, 60, kStart, costs).rows.size()) << "one row of a prompt";
+  l = limits(20);
+  running.clear();
+  for (std::uint32_t i = 0; i < 6; ++i) running.push_back(of_flow(0, decoding(i, 10)));
+  EXPECT_EQ(6u, schedule(l, running, waiting, 0, kStart, costs).rows.size()) << "no block";
+}
+
+TEST(Scheduler, ThePlaceThatIsLeftIsNotKeptByOneWhoseFlowHasNoRows) {
+  const std::vector<std::uint32_t> flow_rows{1, 8};
+  const PassCosts costs{.flow_rows = flow_rows};
+  auto l = limits();
+  l.max_running = 2;
+  const std::vector<SequenceView> running{of_flow(0, prompt(0, 30))};
+  const std::vector<SequenceView> waiting{of_flow(0, prompt(1, 8)), of_flow(1, prompt(2, 8))};
+  EXPECT_EQ(rows_of(schedule(l, running, waiting, 60, kStart, costs)),
+            (std::vector<Row>{{0, 1, 0, false}, {2, 8, 0, true}}));
+}
+
 // One that decodes and what its flow may have: a row in each pass, whatever its prompts need.
 TEST(Scheduler, TheLeastAFlowMayHaveMovesAnswersAndPrompts) {
   const std::vector<std::uint32_t> flow_rows{kLeastFlowRows, 20};
