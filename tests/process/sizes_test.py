@@ -133,8 +133,8 @@ class Witness:
 
 def gaps_of(maps):
     """When each token of a stream came, and how long after the one before. A token that ends within a character comes with
-    the next one, so a map of two tokens is two steps."""
-    told = [(m["at"], len(m["token_ids"])) for m in maps if m["token_ids"]]
+    the next one, so a map of two tokens whose text has such a character is two steps."""
+    told = [(m["at"], 1 if m["text"].isascii() else len(m["token_ids"])) for m in maps if m["token_ids"]]
     return [(at, (at - before) / n) for (before, _), (at, n) in zip(told, told[1:])]
 
 
