@@ -343,9 +343,20 @@ TEST_F(EncodingThread, HasEndedBeforeTheBusDoes) {
 }
 
 TEST_F(EncodingThread, WhatItThrowsEndsTheServiceFromTheWorkThread) {
+  start([](const std::string&, bool, const std::string&) -> Result<std::string> { throw std::runtime_error("broken"); });
+  ASSERT_TRUE(woken.wait_until_woken(1));
+  EXPECT_THROW(threaded->on_turn(woken.now()), std::runtime_error);
+}
+
+TEST_F(EncodingThread, APromptWithoutMemoryFailsAlone) {
   start([](const std::string&, bool, const std::string&) -> Result<std::string> { throw std::bad_alloc(); });
   ASSERT_TRUE(woken.wait_until_woken(1));
-  EXPECT_THROW(threaded->on_turn(woken.now()), std::bad_alloc);
+  threaded->on_turn(woken.now());
+  const auto failed = std::find_if(woken.sent.begin(), woken.sent.end(),
+                                   [](const wire::Message& m) { return std::holds_alternative<wire::Failed>(m); });
+  ASSERT_NE(failed, woken.sent.end());
+  EXPECT_EQ(ErrorCode::kOutOfMemory, std::get<wire::Failed>(*failed).code);
+  EXPECT_THAT(std::get<wire::Failed>(*failed).message, testing::HasSubstr("100000 bytes"));
 }
 
 TEST_F(TokenizerServiceTest, MoreTokensThanAMessageHoldsAreTooLongAContext) {
