@@ -128,9 +128,11 @@ struct ZmqTransport::State {
     socket.set(tcp_keepalive_idle, 1);
     socket.set(tcp_keepalive_intvl, 1);
     socket.set(tcp_keepalive_cnt, 2);
-    socket.set(reconnect_ivl,
-               100);  // a peer that comes back is found within a second, without a storm
-    socket.set(reconnect_ivl_max, 1000);
+    // A peer that comes back is found within two seconds, without a storm. The kernel waits twice as
+    // long after each SYN without an answer, up to a minute: a new try begins with the short waits.
+    socket.set(connect_timeout, 2000);
+    socket.set(reconnect_ivl, 100);
+    socket.set(reconnect_ivl_max, 500);
   }
 
   void secure(zmq::socket_t& socket,

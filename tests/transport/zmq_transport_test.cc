@@ -1,14 +1,26 @@
 #include "common/transport/zmq_transport.h"
 
+#include <arpa/inet.h>
 #include <gmock/gmock.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
+#include <iomanip>
 #include <optional>
+#include <set>
+#include <sstream>
+#include <stdexcept>
+#include <string>
 #include <thread>
+#include <vector>
 #include <zmq.hpp>
 
+#include "common/base/fd.h"
 #include "common/base/result.h"
 #include "common/transport/endpoint.h"
 #include "common/transport/zmq_auth.h"
@@ -246,6 +258,65 @@ TEST(ZmqTransport, OutlivesConnectionsThatBreakWhileNobodyReads) {
   int n = 0;
   while (server.receive(steady_now() + milliseconds(100))) ++n;
   EXPECT_GE(n, 8 * 16) << "their queues were not full";
+}
+
+// A port of this host at which the kernel drops every SYN, as a network that is cut does: the queue of
+// those to be accepted is full.
+class DeafPort {
+ public:
+  DeafPort() : listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    address_.sin_family = AF_INET;
+    address_.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address_;
+    auto* address = reinterpret_cast<sockaddr*>(&address_);
+    if (::bind(listener_.get(), address, size) != 0 || ::listen(listener_.get(), 0) != 0 ||
+        ::getsockname(listener_.get(), address, &size) != 0)
+      throw std::runtime_error("no port of our own");
+    for (bool taken = true; taken && fillers_.size() < 16;) {
+      fillers_.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+      (void)::connect(fillers_.back().get(), address, size);
+      pollfd connected{fillers_.back().get(), POLLOUT, 0};
+      taken = ::poll(&connected, 1, 200) == 1;
+    }
+    fillers_.pop_back();  // the one that was not taken
+  }
+  std::string endpoint() const { return "tcp://127.0.0.1:" + std::to_string(ntohs(address_.sin_port)); }
+  // The ports from which somebody tries to connect now.
+  std::set<std::string> callers() const {
+    std::ostringstream here;
+    here << "0100007F:" << std::hex << std::uppercase << std::setfill('0') << std::setw(4)
+         << ntohs(address_.sin_port);
+    std::set<std::string> found;
+    std::ifstream table("/proc/self/net/tcp");
+    for (std::string line; std::getline(table, line);) {
+      std::istringstream words(line);
+      std::string number, from, to, state;
+      words >> number >> from >> to >> state;
+      if (to == here.str() && state == "02") found.insert(from);  // SYN_SENT
+    }
+    return found;
+  }
+
+ private:
+  sockaddr_in address_{};
+  Fd listener_;
+  std::vector<Fd> fillers_;
+};
+
+// The kernel pauses twice as long after each SYN without an answer, for up to a minute: a peer would be
+// back that much later than its network.
+TEST(ZmqTransport, BeginsAConnectionAnewThatIsNotAnsweredInTime) {
+  const DeafPort port;
+  ZmqTransport client;
+  const TimePoint begin = steady_now();
+  client.connect(port.endpoint());
+  std::set<std::string> tries;
+  while (tries.size() < 3 && steady_now() < begin + seconds(30)) {
+    tries.merge(port.callers());
+    (void)client.receive(steady_now() + milliseconds(20));
+  }
+  EXPECT_GE(tries.size(), 3u) << "each try has a port of its own";
+  EXPECT_GE(steady_now() - begin, seconds(3)) << "a dead network is not flooded";
 }
 
 TEST(ZmqTransport, CutsAPeerThatSendsTooLargeAPart) {
