@@ -91,8 +91,10 @@ void AddedTokenMatcher::split(std::string_view text, std::vector<Segment>& segme
     std::size_t begin = match_begin;
     if (token.lstrip) begin = std::max(spaces_begin(text, match_begin, std::min(done, match_begin)), done);
     if (token.rstrip) end = spaces_end(text, end);
+    // A token made of spaces may lie within what its neighbour has eaten. As in the reference it counts all the same,
+    // unless it eats to the left and so begins where that ended: then nothing is left of it.
+    if (begin >= end) continue;
     if (done < begin) segments.push_back({done, begin, std::nullopt});
-    // A token made of spaces may lie within what its neighbour has eaten: it counts all the same, as in the reference.
     segments.push_back({begin, end, token.id});
     done = end;
   }

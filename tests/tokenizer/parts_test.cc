@@ -4,6 +4,7 @@
 
 #include <thread>
 
+#include "common/tokenizer/added_tokens.h"
 #include "common/tokenizer/decode_pipeline.h"
 #include "common/tokenizer/regex.h"
 #include "common/tokenizer/unicode.h"
@@ -83,6 +84,48 @@ TEST(Unicode, CountsWhatTheTablesDoNotKnow) {
   EXPECT_EQ(count_unassigned("plain text, \n"), 0u);
   EXPECT_EQ(count_unassigned("Grüße 漢字 😀 \uE000"), 0u);
   EXPECT_EQ(count_unassigned("\u0378 and \U0003FFF0\U0003FFF1"), 3u);
+}
+
+// Segments as "begin-end" for text and "begin-end=id" for tokens.
+std::vector<std::string> segments(const AddedTokenMatcher& matcher, std::string_view text) {
+  std::vector<AddedTokenMatcher::Segment> found;
+  matcher.split(text, found);
+  std::vector<std::string> shown;
+  for (const auto& segment : found)
+    shown.push_back(std::to_string(segment.begin) + "-" + std::to_string(segment.end) +
+                    (segment.token ? "=" + std::to_string(*segment.token) : ""));
+  return shown;
+}
+
+AddedTokenMatcher matcher_of(const std::vector<AddedToken>& tokens) {
+  AddedTokenMatcher matcher;
+  for (const AddedToken& token : tokens) matcher.add(token, token.content);
+  return matcher;
+}
+
+// Ids and offsets as `tokenizers` 0.23.3 gives them.
+TEST(AddedTokens, OfSpacesCountUnlessAllOfThemWereTakenBefore) {
+  const AddedToken both{.id = 7, .content = "  ", .lstrip = true, .rstrip = true};
+  const AddedToken right{.id = 7, .content = "  ", .rstrip = true};
+  const AddedToken left{.id = 7, .content = "  ", .lstrip = true};
+  const AddedToken plain{.id = 7, .content = "  "};
+  const AddedToken word{.id = 8, .content = "ab", .rstrip = true};
+  EXPECT_THAT(segments(matcher_of({both}), "a   b"), ElementsAre("0-1", "1-4=7", "4-5"));
+  EXPECT_THAT(segments(matcher_of({both}), "a    b"), ElementsAre("0-1", "1-5=7", "5-6"));
+  EXPECT_THAT(segments(matcher_of({both}), "        "), ElementsAre("0-8=7"));
+  EXPECT_THAT(segments(matcher_of({right}), "a    b"), ElementsAre("0-1", "1-5=7", "3-5=7", "5-6"));
+  EXPECT_THAT(segments(matcher_of({right}), "        "), ElementsAre("0-8=7", "2-8=7", "4-8=7", "6-8=7"));
+  EXPECT_THAT(segments(matcher_of({left}), "a   b"), ElementsAre("0-1", "1-3=7", "3-5"));
+  EXPECT_THAT(segments(matcher_of({word, left}), "ab  c"), ElementsAre("0-4=8", "4-5"));
+  EXPECT_THAT(segments(matcher_of({word, both}), "ab     c"), ElementsAre("0-7=8", "7-8"));
+  EXPECT_THAT(segments(matcher_of({word, plain}), "ab  c"), ElementsAre("0-4=8", "2-4=7", "4-5"));
+}
+
+// The reference fails at these texts ("AddedVocabulary bad split"); to us the token has nothing left, either.
+TEST(AddedTokens, ThatEndWithinTakenSpacesDoNotCount) {
+  const AddedTokenMatcher matcher = matcher_of({{.id = 8, .content = "ab", .rstrip = true}, {.id = 7, .content = "  ", .lstrip = true}});
+  EXPECT_THAT(segments(matcher, "ab   c"), ElementsAre("0-5=8", "5-6"));
+  EXPECT_THAT(segments(matcher, "ab     c"), ElementsAre("0-7=8", "7-8"));
 }
 
 std::vector<std::string> matches(std::string_view pattern, std::string_view text, RegexJit jit) {
