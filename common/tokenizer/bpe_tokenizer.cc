@@ -35,7 +35,7 @@ Result<std::unique_ptr<Tokenizer>> BpeTokenizer::build(TokenizerJson json, Folde
   made->pre_tokenizer_ = std::move(*pre_tokenizer);
 
   if (Result<void> done = made->number_tokens(file); !done.ok()) return done.error();
-  if (Result<void> done = made->match_added_tokens(); !done.ok()) return done.error();
+  if (Result<void> done = made->match_added_tokens(file); !done.ok()) return done.error();
   if (Result<void> done = made->find_ends(text); !done.ok()) return done.error();
   if (Result<void> done = made->surround(text, file); !done.ok()) return done.error();
   made->untested_pattern_ = made->spec_.untested_pattern;
@@ -81,10 +81,11 @@ Result<void> BpeTokenizer::number_tokens(std::string_view file) {
 
 // Special tokens go first: of two that match the same text, the first added wins. A token that is matched in normalized
 // text is also decoded as that.
-Result<void> BpeTokenizer::match_added_tokens() {
+Result<void> BpeTokenizer::match_added_tokens(std::string_view file) {
   RegexScratch scratch;
   for (const bool special : {true, false}) {
-    for (const AddedToken& token : spec_.added_tokens) {
+    for (std::size_t i = 0; i < spec_.added_tokens.size(); ++i) {
+      const AddedToken& token = spec_.added_tokens[i];
       if (token.special != special) continue;
       if (!token.normalized) {
         raw_matcher_.add(token, token.content);
@@ -92,6 +93,11 @@ Result<void> BpeTokenizer::match_added_tokens() {
       }
       Result<std::string> text = normalizer_.apply(token.content, scratch);
       if (!text.ok()) return text.error();
+      // To the reference such a token lies between any two bytes: it cuts every text there, or fails within a character.
+      if (text->empty())
+        return field_error(file, "added_tokens[" + std::to_string(i) + "].content",
+                           "a text of which the normalizer leaves something", "\"" + printable(token.content) + "\"",
+                           ErrorCode::kUnsupportedModel);
       normalized_matcher_.add(token, *text);
       if (*text != token.content) tokens_[static_cast<std::size_t>(token.id)].decoded_as = *text;
     }

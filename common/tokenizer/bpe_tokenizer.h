@@ -34,7 +34,7 @@ class BpeTokenizer final : public Tokenizer {
   BpeTokenizer(const std::vector<std::pair<std::string, TokenId>>& vocab, TokenizerSpec spec)
       : vocabulary_(vocab), spec_(std::move(spec)) {}
   Result<void> number_tokens(std::string_view file);
-  Result<void> match_added_tokens();
+  Result<void> match_added_tokens(std::string_view file);
   Result<void> surround(const FolderText& text, std::string_view file);
   Result<void> find_ends(const FolderText& text);
   struct Work;

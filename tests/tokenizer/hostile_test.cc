@@ -273,6 +273,23 @@ TEST(HostileFiles, FirstBehindANormalizerThatRemovesTheBeginningIsRefused) {
   EXPECT_TRUE(Tokenizer::load(folder.path()).ok());
 }
 
+// The reference finds an empty token between any two bytes: "abab" becomes a, b, a, b where a and b would merge, and it
+// fails at "é" ("AddedVocabulary bad split").
+TEST(HostileFiles, AnAddedTokenThatNormalizesToNothingIsRefused) {
+  Json json = small_tokenizer();
+  TemporaryFolder folder;
+  json["normalizer"] = Json{{"type", "Strip"}, {"strip_left", false}, {"strip_right", true}};
+  json["added_tokens"][1]["content"] = "  ";
+  folder.write("tokenizer.json", json.dump());
+  const auto loaded = Tokenizer::load(folder.path());
+  ASSERT_FALSE(loaded.ok());
+  EXPECT_EQ(loaded.error().code, ErrorCode::kUnsupportedModel);
+  EXPECT_THAT(loaded.error().message, HasSubstr("added_tokens[1].content: expected a text of which the normalizer leaves something"));
+  json["added_tokens"][1]["normalized"] = false;
+  folder.write("tokenizer.json", json.dump());
+  EXPECT_TRUE(Tokenizer::load(folder.path()).ok());
+}
+
 TEST(HostileFiles, DropoutOfMergesIsRefused) {
   Json json = small_tokenizer();
   TemporaryFolder folder;
