@@ -72,6 +72,10 @@ ProposerKind proposer_of(const wire::Open& open, const TargetServiceOptions& opt
   return options.proposer;
 }
 
+PrefixHash prompt_hash(const wire::Open& open) {
+  return prefix_hash_extend(0, std::span(open.tokens).first(open.n_prompt));
+}
+
 std::string fallback_of(const SpecStats& spec) {
   if (spec.n_rounds > 0) return {};
   const auto most = std::max_element(spec.fallbacks.begin(), spec.fallbacks.end());
@@ -195,22 +199,33 @@ void TargetService::on_closed(const Peer& peer, const std::string& why) {
   drafts_.on_closed(peer.socket, why);
 }
 
+// What an OPEN asks for that the sequence under its id is not; empty if that sequence is its answer.
+// All that the text depends on counts, and what the answer carries; not how fast it is wanted.
+std::string_view TargetService::what_differs(const Answer& answer, const wire::Open& open) {
+  if (answer.n_prompt != open.n_prompt || answer.prompt != prompt_hash(open)) return "another prompt";
+  if (answer.params != open.params) return "other sampling parameters";
+  if (answer.end_tokens != open.end_tokens) return "other end tokens";
+  const auto resumed = std::span(open.tokens).subspan(open.n_prompt);
+  const std::size_t n_both = std::min(resumed.size(), answer.output.size());
+  return std::equal(resumed.begin(), resumed.begin() + static_cast<std::ptrdiff_t>(n_both), answer.output.begin())
+             ? ""
+             : "another answer";
+}
+
 // A new sequence, or the question where an old one stands.
 void TargetService::on_open(RequestId id, const wire::Open& open, TimePoint now) {
-  const PrefixHash prompt = prefix_hash_extend(
-      0, std::span(open.tokens).first(std::min<std::size_t>(open.n_prompt, open.tokens.size())));
-  if (const auto it = answers_.find(id); it != answers_.end()) {
-    if (it->second.n_prompt != open.n_prompt || it->second.prompt != prompt)
-      return refuse(id, {ErrorCode::kInvalidRequest,
-                         "this request id has a sequence of another prompt here; one id is one "
-                         "request",
-                         "request_id"});
-    return repeat_from(id, it->second, static_cast<Position>(open.tokens.size()));
-  }
   if (open.n_prompt == 0 || open.n_prompt > open.tokens.size())
     return refuse(
         id, {ErrorCode::kInvalidRequest, "n_prompt is " + std::to_string(open.n_prompt) + " of " +
                                              std::to_string(open.tokens.size()) + " tokens"});
+  if (const auto it = answers_.find(id); it != answers_.end()) {
+    if (const auto what = what_differs(it->second, open); !what.empty())
+      return refuse(id, {ErrorCode::kInvalidRequest,
+                         "this request id has a sequence with " + std::string(what) +
+                             " here; one id is one request",
+                         "request_id"});
+    return repeat_from(id, it->second, static_cast<Position>(open.tokens.size()));
+  }
   const auto prompt_end = open.tokens.begin() + open.n_prompt;
   OpenRequest request{
       .seq = SeqId{++last_seq_},
@@ -236,7 +251,9 @@ void TargetService::on_open(RequestId id, const wire::Open& open, TimePoint now)
                   std::chrono::hours(24));
   Answer answer{.seq = request.seq,
                 .n_prompt = open.n_prompt,
-                .prompt = prompt,
+                .prompt = prompt_hash(open),
+                .params = open.params,
+                .end_tokens = open.end_tokens,
                 .output = request.resume};
   answer.guessed.assign(answer.output.size(), 0);
   answer.with_logprobs = open.params.n_logprobs >= 0;

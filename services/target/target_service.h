@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -55,6 +56,8 @@ class TargetService final : public Service {
     SeqId seq;
     std::uint32_t n_prompt = 0;
     PrefixHash prompt = 0;        // of its tokens
+    SamplingParams params;        // as asked for, as the next one is
+    std::vector<TokenId> end_tokens;
     std::vector<TokenId> output;  // resumed tokens included
     std::vector<std::uint8_t> guessed;
     std::vector<wire::TokenLogprobs> logprobs;
@@ -65,6 +68,7 @@ class TargetService final : public Service {
     TimePoint ended{};
   };
 
+  static std::string_view what_differs(const Answer& answer, const wire::Open& open);
   void on_open(RequestId id, const wire::Open& open, TimePoint now);
   void on_close(RequestId id, const wire::Close& close);
   void refuse(RequestId id, const Error& error);

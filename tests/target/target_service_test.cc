@@ -131,26 +131,63 @@ TEST_F(TargetServiceTest, ARepeatedOpenIsAnsweredFromWhereItStands) {
   EXPECT_EQ(1u, engine.snapshot().n_opened) << "nothing is decoded twice";
 }
 
-TEST_F(TargetServiceTest, AnotherPromptUnderAnIdThatIsInUseIsRefused) {
+struct Change {
+  const char* what;  // the answer says
+  void (*make)(wire::Open&);
+};
+
+TEST_F(TargetServiceTest, AnotherRequestUnderAnIdThatIsInUseIsRefused) {
+  const Change changes[] = {
+      {"another prompt", [](wire::Open& o) { o.tokens[1] = 9; }},
+      {"another prompt", [](wire::Open& o) { o.tokens.insert(o.tokens.begin(), 9), o.n_prompt = 4; }},
+      {"another prompt", [](wire::Open& o) { o.tokens.insert(o.tokens.begin() + 3, 9), o.n_prompt = 4; }},
+      {"other sampling parameters", [](wire::Open& o) { o.params.seed = 1; }},
+      {"other sampling parameters", [](wire::Open& o) { o.params.choice = 1; }},
+      {"other sampling parameters", [](wire::Open& o) { o.params.temperature = 1; }},
+      {"other sampling parameters", [](wire::Open& o) { o.params.max_tokens = 9; }},
+      {"other sampling parameters", [](wire::Open& o) { o.params.logit_bias = {{5, 1.0f}}; }},
+      {"other sampling parameters", [](wire::Open& o) { o.params.bad_words = {{5}}; }},
+      {"other sampling parameters", [](wire::Open& o) { o.params.stop_token_ids = {5}; }},
+      {"other sampling parameters", [](wire::Open& o) { o.params.n_logprobs = 0; }},
+      {"other end tokens", [](wire::Open& o) { o.end_tokens = {5}; }},
+      {"another answer", [](wire::Open& o) { o.tokens.back() ^= 1; }},
+  };
   hear(open());
   turn(3);
-  bus.sent.clear();
-  for (const bool longer : {false, true}) {
-    wire::Open other = open();
-    if (longer) {
-      other.tokens.push_back(9);
-      other.n_prompt = 4;
-    } else {
-      other.tokens[1] = 9;
+  const auto first = ids_of(bus.take<wire::Tokens>());
+  ASSERT_FALSE(first.empty());
+  for (const bool has_ended : {false, true}) {
+    for (const Change& change : changes) {
+      wire::Open other = open(8, {first[0]});
+      change.make(other);
+      bus.sent.clear();
+      hear(other);
+      const auto failed = bus.take<wire::Failed>();
+      ASSERT_EQ(1u, failed.size()) << change.what;
+      EXPECT_EQ(ErrorCode::kInvalidRequest, failed[0].code);
+      EXPECT_NE(failed[0].message.find(change.what), std::string::npos) << failed[0].message;
+      EXPECT_TRUE(bus.sent.empty()) << "and nothing of the first one's text";
     }
-    hear(other);
-    const auto failed = bus.take<wire::Failed>();
-    ASSERT_EQ(1u, failed.size());
-    EXPECT_EQ(ErrorCode::kInvalidRequest, failed[0].code);
-    EXPECT_NE(failed[0].message.find("another prompt"), std::string::npos);
+    turn(20);
+    EXPECT_EQ(has_ended ? 0u : 1u, bus.take<wire::Done>().size()) << "the first goes on";
   }
-  turn(20);
-  EXPECT_EQ(1u, bus.take<wire::Done>().size()) << "the first goes on";
+  EXPECT_EQ(1u, engine.snapshot().n_opened);
+}
+
+// How soon an answer is wanted and who guesses ahead changes no text.
+TEST_F(TargetServiceTest, TheSameRequestWithLessTimeLeftIsTheSame) {
+  hear(open());
+  turn(3);
+  const auto first = ids_of(bus.take<wire::Tokens>());
+  ASSERT_FALSE(first.empty());
+  wire::Open again = open();
+  again.deadline_us = 1'000'000;
+  again.priority = 1;
+  again.flow_weight = 2;
+  again.draft_len = 0;
+  hear(again);
+  EXPECT_TRUE(bus.take<wire::Failed>().empty());
+  EXPECT_EQ(first, ids_of(bus.take<wire::Tokens>()));
 }
 
 TEST_F(TargetServiceTest, AFloodDoesNotKeepItFromItsSteps) {
