@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -363,6 +364,78 @@ TEST(ZmqTransport, RefusesTcpBeyondLoopbackWithoutKeys) {
     EXPECT_EQ(error.code(), ErrorCode::kConfig);
     EXPECT_THAT(error.what(), HasSubstr("bus.curve_secret"));
   }
+}
+
+// A server that closes each connection before it has said a word, as one does that ends while it starts.
+class Closing {
+ public:
+  template <class Address>
+  explicit Closing(const Address& address)
+      : fd_(::socket(reinterpret_cast<const sockaddr&>(address).sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
+    const int on = 1;
+    ::setsockopt(fd_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    EXPECT_EQ(::bind(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+    EXPECT_EQ(::listen(fd_, 8), 0);
+  }
+  ~Closing() { ::close(fd_); }
+  int port() const {
+    sockaddr_in address{};
+    socklen_t size = sizeof address;
+    EXPECT_EQ(::getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &size), 0);
+    return ntohs(address.sin_port);
+  }
+  // One more connection of a client that goes on trying.
+  void turn_away(ZmqTransport& client) const {
+    const TimePoint until = later();
+    int connection = -1;
+    while (connection < 0 && steady_now() < until) {
+      (void)client.receive(steady_now() + milliseconds(5));
+      connection = ::accept(fd_, nullptr, nullptr);
+    }
+    ASSERT_GE(connection, 0);
+    ::close(connection);
+  }
+
+ private:
+  int fd_;
+};
+
+template <class Condition>
+bool comes_true(ZmqTransport& transport, const Condition& condition) {
+  for (const TimePoint until = later(); !condition() && steady_now() < until;)
+    (void)transport.receive(steady_now() + milliseconds(5));
+  return condition();
+}
+
+TEST(ZmqTransport, CallsADoorThatCutsGreetingsRefusingUntilItLetsItIn) {
+  auto closing = std::make_unique<Closing>(sockaddr_in{.sin_family = AF_INET, .sin_port = 0, .sin_addr = {htonl(INADDR_LOOPBACK)}, .sin_zero = {}});
+  const std::string endpoint = "tcp://127.0.0.1:" + std::to_string(closing->port());
+  ZmqTransport client(ZmqOptions{.watch_connections = true});
+  const SocketId socket = client.connect(endpoint);
+  const auto state = [&] { return client.connection(socket); };
+  for (int i = 0; i < 3; ++i) closing->turn_away(client);
+  EXPECT_TRUE(comes_true(client, [&] { return state().refused; }));
+  closing.reset();
+  auto server = std::make_unique<ZmqTransport>();
+  const SocketId bound = server->bind(endpoint, Door::kInternal);
+  EXPECT_TRUE(comes_true(client, [&] { return state().up; }));
+  EXPECT_FALSE(state().refused) << "it was a server that ended while it started";
+  server->close(bound);
+  EXPECT_TRUE(comes_true(client, [&] { return state().losses == 1; }));
+  EXPECT_FALSE(state().refused) << "this loss is the first of its kind";
+}
+
+TEST(ZmqTransport, NoDoorOnIpcWantsAKey) {
+  Folder folder;
+  sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};
+  const std::string path = folder / "door";
+  ASSERT_LT(path.size(), sizeof address.sun_path);
+  path.copy(address.sun_path, path.size());
+  const Closing closing(address);
+  ZmqTransport client(ZmqOptions{.watch_connections = true});
+  const SocketId socket = client.connect("ipc://" + path);
+  for (int i = 0; i < 5; ++i) closing.turn_away(client);
+  EXPECT_FALSE(client.connection(socket).refused);
 }
 
 TEST(ZmqTransport, WakesFromAnotherThread) {
