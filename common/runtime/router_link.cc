@@ -13,9 +13,9 @@ namespace {
 constexpr Duration kHelloAgain = std::chrono::milliseconds(300);
 constexpr Duration kRefusedHelloAgain =
     std::chrono::seconds(5);  // the reason may go away; the router logs each time
-// In a turn that lasts longer heartbeats take a hello along: a router that was started again meanwhile
-// would know this service only after the turn.
-constexpr Duration kLongTurn = std::chrono::seconds(1);
+// In a turn that lasts longer the thread of the sockets says hello to a router that does not know this
+// service: one that was started again meanwhile would know it only after the turn.
+constexpr Duration kLongTurn = std::chrono::milliseconds(100);
 
 std::uint64_t micros(Duration time) {
   return static_cast<std::uint64_t>(
@@ -83,15 +83,32 @@ struct RouterLink::Beat {
   TimePoint send_if_due(TimePoint now, const Bus::DirectSend& send) {
     const TimePoint late = this->late();
     if (now < late) return late;
-    if (const auto frames = next(now)) {
-      const Progress::View view = progress_.view(now);
-      // A service that is stuck is lost to the router, and comes back with its work thread.
-      if (view.busy >= kLongTurn && !view.is_stuck())
-        if (const auto hello = wire::try_encode(speaker_, {}, hello_); hello.ok())
-          (void)send(router_, *hello);
-      (void)send(router_, *frames);
-    }
+    if (const auto frames = next(now)) (void)send(router_, *frames);
     return this->late();
+  }
+
+  // The thread of the sockets, before the work thread comes to it: the router does not know this
+  // service, or refuses it.
+  void hear(const Delivery& delivery, TimePoint now, const Bus::DirectSend& send) {
+    const auto header = delivery.frames.empty() ? Result<wire::Header>(Error{})
+                                                : wire::read_header(delivery.frames.front());
+    if (!header.ok() || (header->type != wire::MessageType::kHelloReply &&
+                         header->type != wire::MessageType::kHeartbeatReply))
+      return;
+    const auto incoming = wire::decode(delivery.frames);
+    if (!incoming.ok()) return;
+    if (const auto* reply = std::get_if<wire::HelloReply>(&incoming->message)) {
+      if (!reply->accepted) next_hello_ = now + kRefusedHelloAgain;
+      return;
+    }
+    const Progress::View view = progress_.view(now);
+    // A service that is stuck is lost to the router, and comes back with its work thread.
+    if (std::get<wire::HeartbeatReply>(incoming->message).known || view.busy < kLongTurn ||
+        view.is_stuck() || now < next_hello_)
+      return;
+    next_hello_ = now + kHelloAgain;
+    if (const auto hello = wire::try_encode(speaker_, {}, hello_); hello.ok())
+      (void)send(router_, *hello);
   }
 
  private:
@@ -110,6 +127,7 @@ struct RouterLink::Beat {
   TimePoint due_;
   wire::Heartbeat load_;
   bool registered_ = false;
+  TimePoint next_hello_{};  // the thread of the sockets'
 };
 
 void RouterLink::start(Bus& bus, const std::string& endpoint) {
@@ -121,6 +139,8 @@ void RouterLink::start(Bus& bus, const std::string& endpoint) {
   bus.add_pulse([beat = beat_](TimePoint now, const Bus::DirectSend& send) {
     return beat->send_if_due(now, send);
   });
+  bus.add_ear(socket_, [beat = beat_](const Delivery& delivery, TimePoint now,
+                                      const Bus::DirectSend& send) { beat->hear(delivery, now, send); });
 }
 
 void RouterLink::say_hello() {

@@ -2,8 +2,8 @@
 // or restarted, and a bounded queue for what could not leave at once. Services own one and pass it
 // what arrives; it knows no request. It sends through the Bus it was started with. Work thread
 // only, except that heartbeats leave from the thread of the sockets while the work thread computes,
-// with a hello in a long turn: a long step is no silence, and a router that was started again
-// meanwhile knows of this service.
+// and a hello, if a router asks for one in a long turn: a long step is no silence, and a router that
+// was started again meanwhile knows of this service.
 #pragma once
 
 #include <cstdint>

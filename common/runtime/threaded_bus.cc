@@ -102,6 +102,7 @@ void ThreadedBus::run() {
       auto delivery = transport_->receive(deadline);
       socket_sleeps_ = SocketSleep::kAwake;
       if (!delivery) break;
+      hear(*delivery);
       deliver(std::move(*delivery));
     }
   }
@@ -131,6 +132,19 @@ void ThreadedBus::add_pulse(Pulse pulse) {
     pulses_.push_back(std::move(pulse));
     next_pulse_ = TimePoint::min();
   });
+}
+
+void ThreadedBus::add_ear(SocketId socket, Ear ear) {
+  on_socket_thread([&](Transport&) { ears_.emplace_back(socket, std::move(ear)); });
+}
+
+void ThreadedBus::hear(const Delivery& delivery) {
+  if (delivery.kind != DeliveryKind::kMessage) return;
+  const DirectSend send = [this](const Peer& to, const Frames& frames) {
+    return transport_->send(to, frames);
+  };
+  for (const auto& [socket, ear] : ears_)
+    if (socket == delivery.peer.socket) ear(delivery, steady_now(), send);
 }
 
 bool ThreadedBus::has_command() const {

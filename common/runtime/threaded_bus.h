@@ -19,6 +19,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "common/runtime/service.h"
@@ -47,6 +48,7 @@ class ThreadedBus final : public Bus {
   [[nodiscard]] SendResult send(const Peer& to, Frames frames) override;
   std::optional<Delivery> receive(TimePoint deadline) override;
   void add_pulse(Pulse pulse) override;
+  void add_ear(SocketId socket, Ear ear) override;
   TimePoint heard_until() const override { return inbox_.empty() ? now() : last_arrival_; }
   void wake() override;
 
@@ -71,6 +73,7 @@ class ThreadedBus final : public Bus {
   bool has_command() const;
   void flush_outbox();
   void beat();
+  void hear(const Delivery& delivery);
   void deliver(Delivery delivery);
   bool must_hold_clients();
   bool may_read() const { return inbox_.size() < queue_capacity_; }
@@ -93,6 +96,7 @@ class ThreadedBus final : public Bus {
   std::atomic<bool> clients_held_{false};  // until the work thread has taken enough
   std::atomic<bool> stop_{false};
   std::vector<Pulse> pulses_;  // the socket thread's, as what follows
+  std::vector<std::pair<SocketId, Ear>> ears_;
   TimePoint next_pulse_ = TimePoint::max();
   TimePoint last_arrival_{};  // the work thread's: of the last message it took
   MemoryLinks memory_;  // the work thread's, as what follows

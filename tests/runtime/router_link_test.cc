@@ -29,6 +29,7 @@ class LinkBus final : public Bus {
   }
   std::optional<Delivery> receive(TimePoint) override { return std::nullopt; }
   void add_pulse(Pulse pulse) override { pulses.push_back(std::move(pulse)); }
+  void add_ear(SocketId, Ear ear) override { ears.push_back(std::move(ear)); }
 
   // How many heartbeats leave within this time while the work thread computes.
   int beats_within(Duration time) {
@@ -48,6 +49,7 @@ class LinkBus final : public Bus {
   ManualClock clock;
   std::vector<wire::Message> sent;
   std::vector<Pulse> pulses;
+  std::vector<Ear> ears;
 };
 
 class RouterLinkTest : public testing::Test {
@@ -61,6 +63,26 @@ class RouterLinkTest : public testing::Test {
     wire::Speaker router(WorkerId{1}, Incarnation{1});
     const auto decoded = value_or_throw(wire::decode(wire::encode(router, {}, message)));
     link.on_message(decoded.header, decoded.message);
+  }
+  // It arrives while the work thread computes.
+  void arrive(const wire::Message& message) {
+    wire::Speaker router(WorkerId{1}, Incarnation{3});
+    const Delivery delivery{.peer = {.socket = 1, .routing = {}}, .frames = wire::encode(router, {}, message)};
+    for (const Bus::Ear& ear : bus.ears)
+      ear(delivery, bus.now(), [this](const Peer& to, const Frames& frames) { return bus.send(to, frames); });
+  }
+  // A router that was started meanwhile answers each heartbeat of that time; the hellos it gets.
+  int hellos_within(Duration time, bool refuses) {
+    int n = 0;
+    for (const TimePoint end = bus.now() + time; bus.now() < end;) {
+      if (bus.beats_within(milliseconds(10)) == 0) continue;
+      bus.sent.clear();
+      arrive(wire::HeartbeatReply{.known = false});
+      const int said = bus.n_sent<wire::Hello>();
+      n += said;
+      if (said > 0 && refuses) arrive(wire::HelloReply{.accepted = false, .message = "another life"});
+    }
+    return n;
   }
   void turn() {
     link.turn(bus.now(), [] { return wire::Heartbeat{}; });
@@ -97,14 +119,26 @@ TEST_F(RouterLinkTest, ALongTurnGreetsARouterThatWasStartedMeanwhile) {
   hear(wire::HelloReply{.accepted = true});
   bus.progress().set_floor(seconds(30));
   bus.progress().begin(bus.now());
-  (void)bus.beats_within(milliseconds(900));
-  EXPECT_EQ(bus.n_sent<wire::Hello>(), 0) << "a turn as any other";
-  const int beats = bus.beats_within(seconds(4));
-  EXPECT_GE(bus.n_sent<wire::Hello>(), 10);
-  EXPECT_LE(bus.n_sent<wire::Hello>(), beats);
+  arrive(wire::HeartbeatReply{.known = false});
+  EXPECT_EQ(bus.n_sent<wire::Hello>(), 1) << "the one of its start: the work thread comes to it at once";
+  EXPECT_EQ(hellos_within(milliseconds(300), false), 1) << "with the answer to the first heartbeat";
+  EXPECT_GE(hellos_within(seconds(4), false), 4) << "until one arrives";
+  bus.sent.clear();
+  arrive(wire::HelloReply{.accepted = true});
+  arrive(wire::HeartbeatReply{.known = true});
+  EXPECT_EQ(bus.n_sent<wire::Hello>(), 0) << "it is known";
   bus.clock.advance(seconds(30));
-  EXPECT_GE(bus.beats_within(seconds(4)), 10);
-  EXPECT_EQ(bus.n_sent<wire::Hello>(), 0) << "it is stuck, and of no use to anybody";
+  EXPECT_EQ(hellos_within(seconds(4), false), 0) << "it is stuck, and of no use to anybody";
+}
+
+TEST_F(RouterLinkTest, ARefusedServiceInALongTurnAsksEveryFiveSeconds) {
+  turn();
+  hear(wire::HelloReply{.accepted = true});
+  bus.progress().set_floor(seconds(60));
+  bus.progress().begin(bus.now());
+  bus.clock.advance(seconds(2));
+  EXPECT_EQ(hellos_within(milliseconds(4900), true), 1);
+  EXPECT_EQ(hellos_within(seconds(20), true), 4);
 }
 
 }  // namespace

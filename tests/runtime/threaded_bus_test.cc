@@ -223,6 +223,33 @@ TEST(ThreadedBus, PulsesGoOnWhileTheWorkThreadComputesAndWhileTheInboxIsFull) {
   server.reset();  // its pulses end while the client is still there
 }
 
+TEST(ThreadedBus, AnEarHearsItsSocketWhileTheWorkThreadReceivesNothing) {
+  const auto server = make_bus();
+  const auto client = make_bus();
+  const SocketId bound = server->bind("tcp://127.0.0.1:*", Door::kInternal);
+  const SocketId other = server->bind("tcp://127.0.0.1:*", Door::kInternal);
+  server->add_ear(bound, [](const Delivery& delivery, TimePoint, const Bus::DirectSend& send) {
+    EXPECT_EQ(send(delivery.peer, {"heard " + delivery.frames[0]}), SendResult::kSent);
+  });
+  const SocketId dialled = client->connect(server->endpoint(bound));
+  const SocketId unheard = client->connect(server->endpoint(other));
+  const TimePoint until = client->now() + seconds(20);
+  std::optional<Delivery> got;
+  while (!got && client->now() < until) {
+    (void)client->send({unheard, "", false}, {"one"});
+    (void)client->send({dialled, "", false}, {"two"});
+    got = client->receive(client->now() + milliseconds(50));
+    if (got && got->kind != DeliveryKind::kMessage) got.reset();
+  }
+  ASSERT_TRUE(got.has_value());
+  EXPECT_EQ(got->frames[0], "heard two");
+  for (bool has_two = false; !has_two;) {
+    const auto kept = server->receive(server->now() + seconds(20));
+    ASSERT_TRUE(kept.has_value()) << "the work thread receives it, too";
+    has_two = kept->frames[0] == "two";
+  }
+}
+
 TEST(ThreadedBus, SaysUntilWhenItHasHeard) {
   const auto server = make_bus();
   const auto client = make_bus();

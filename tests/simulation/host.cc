@@ -7,6 +7,7 @@ namespace foretoken::test {
 namespace {
 
 constexpr int kMessagesPerTurn = 256;
+constexpr std::size_t kInbox = 4096;
 constexpr Duration kLongestSleep = std::chrono::milliseconds(500);
 // What a turn costs without a step: time goes on even where every turn asks for the next at once.
 constexpr Duration kTurn = std::chrono::microseconds(20);
@@ -37,8 +38,9 @@ void Host::run(std::unique_ptr<Program> program) {
 std::optional<TimePoint> Host::due() const {
   if (stopped_at_ || fiber_->is_over()) return std::nullopt;
   TimePoint due = works_ ? work_until_ : in_world(wait_until_);
-  if (const auto arrival = transport_->next_arrival(); arrival && !works_)
+  if (const auto arrival = transport_->next_arrival(); arrival && inbox_.size() < kInbox)
     due = std::min(due, *arrival);
+  if (!works_ && !inbox_.empty()) due = clock_.now();
   return std::max(std::min(due, in_world(next_pulse_)), clock_.now());
 }
 
@@ -48,7 +50,32 @@ TimePoint Host::in_world(TimePoint own) const {
 
 void Host::go_on() {
   if (next_pulse_ <= now()) return beat();
+  if (works_ && clock_.now() < work_until_) return listen();
   fiber_->resume();
+}
+
+// What arrives while the work thread computes: the thread of the sockets takes it and looks at it.
+void Host::listen() {
+  const DirectSend send = [this](const Peer& to, const Frames& frames) {
+    return transport_->send(to, frames);
+  };
+  while (inbox_.size() < kInbox) {
+    auto delivery = transport_->receive(TimePoint::min());
+    if (!delivery) return;
+    delivery->arrived = clock_.now();
+    if (delivery->kind == DeliveryKind::kMessage)
+      for (const auto& [socket, ear] : ears_)
+        if (socket == delivery->peer.socket) ear(*delivery, now(), send);
+    inbox_.push_back(std::move(*delivery));
+  }
+}
+
+std::optional<Delivery> Host::take() {
+  listen();
+  if (inbox_.empty()) return std::nullopt;
+  auto delivery = std::move(inbox_.front());
+  inbox_.pop_front();
+  return delivery;
 }
 
 // On the thread of the sockets, as it were: whatever the fiber is in the middle of.
@@ -67,7 +94,7 @@ void Host::add_pulse(Pulse pulse) {
 }
 
 TimePoint Host::heard_until() const {
-  const auto arrival = transport_->next_arrival();
+  const auto arrival = inbox_.empty() ? transport_->next_arrival() : std::optional(inbox_.front().arrived);
   return arrival && *arrival < clock_.now() ? *arrival + ahead_ : now();
 }
 
@@ -101,7 +128,7 @@ void Host::wait(TimePoint until) {
 
 std::optional<Delivery> Host::receive(TimePoint deadline) {
   while (true) {
-    if (auto delivery = transport_->receive(TimePoint::min())) return delivery;
+    if (auto delivery = take()) return delivery;
     if (deadline <= now()) return std::nullopt;
     wait(deadline);
   }
@@ -114,7 +141,7 @@ void Host::loop() {
   while (true) {
     progress().begin(now());
     for (int i = 0; i < kMessagesPerTurn; ++i) {
-      auto delivery = transport_->receive(TimePoint::min());
+      auto delivery = take();
       if (!delivery) break;
       dispatch(service, std::move(*delivery));
     }

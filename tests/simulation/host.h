@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -68,12 +69,15 @@ class Host final : public Bus {
   }
   std::optional<Delivery> receive(TimePoint deadline) override;
   void add_pulse(Pulse pulse) override;
+  void add_ear(SocketId socket, Ear ear) override { ears_.emplace_back(socket, std::move(ear)); }
   TimePoint heard_until() const override;
 
  private:
   void loop();
   TimePoint in_world(TimePoint own) const;
   void beat();
+  void listen();
+  std::optional<Delivery> take();
   void wait(TimePoint until);  // for a message, in this host's time
 
   ManualClock& clock_;
@@ -86,6 +90,8 @@ class Host final : public Bus {
   TimePoint work_until_;  // in the world's time
   TimePoint wait_until_;  // in its own
   std::vector<Pulse> pulses_;
+  std::vector<std::pair<SocketId, Ear>> ears_;
+  std::deque<Delivery> inbox_;  // arrived while the work thread computes
   TimePoint next_pulse_ = TimePoint::max();  // in its own
   std::optional<TimePoint> stopped_at_;
   std::optional<Duration> drain_within_;
