@@ -18,6 +18,8 @@ std::string differ(const char* what,
          " (" + wire::hex_of(of_b) + ") differ";
 }
 
+// A router that runs listens again within this time; a longer pause counts as so much.
+constexpr Duration kListensAtOnce = std::chrono::milliseconds(500);
 constexpr int kRemembered = 120;  // a lost worker is shown for so many times the patience
 
 bool is_stuck(const wire::Heartbeat& beat) {
@@ -258,7 +260,14 @@ void Pool::lose(WorkerId id) {
   worker->n_placed = 0;
 }
 
+void Pool::begin(TimePoint now, Duration registration) {
+  listened_until_ = now;
+  all_here_by_ = now + registration;
+}
+
 void Pool::listened(TimePoint heard_until) {
+  // A router that was stopped finds its clients' requests before services have connected again.
+  if (!all_here()) all_here_by_ += std::max(Duration{}, heard_until - listened_until_ - kListensAtOnce);
   // At most a quarter of the patience at a time: what came while the router did not run may not have been
   // taken from its sockets yet.
   const Duration more = std::clamp(heard_until - listened_until_, Duration{}, patience_ / 4);

@@ -3,6 +3,7 @@
 // logging. One thread.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -56,9 +57,14 @@ class Pool {
   static constexpr int kMissed = 8;
   explicit Pool(Duration heartbeat) : heartbeat_(heartbeat), patience_(kMissed * heartbeat) {}
 
-  // The router has just started to listen: by `when` every service that runs has said hello.
-  void expect_all_by(TimePoint when) { all_here_by_ = when; }
-  TimePoint all_here_by() const { return all_here_by_; }
+  // The router has just started to listen: once it has listened for this long, every service that runs has
+  // said hello. Until then the targets that are here say nothing about others.
+  void begin(TimePoint now, Duration registration);
+  bool all_here() const { return listened_until_ >= all_here_by_; }
+  TimePoint all_here_by() const { return all_here_by_; }  // or later, if the router is kept from listening
+  TimePoint all_here_after(TimePoint now) const {  // when to look again, while they are not
+    return std::max(all_here_by_, now + std::chrono::milliseconds(1));
+  }
 
   struct Arrival {
     bool accepted = false;

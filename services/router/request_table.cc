@@ -149,7 +149,7 @@ void RequestTable::submit(const Peer& peer,
   ++per_flow_[flow];
   ++counters_.accepted;
   wake_at(row.deadline);
-  if (now < pool_.all_here_by()) wake_at(pool_.all_here_by());
+  if (!pool_.all_here()) wake_at(pool_.all_here_after(now));
   encode(id, rows_.emplace(id, std::move(row)).first->second, now, out);
 }
 
@@ -158,7 +158,7 @@ Result<void> RequestTable::settle_model(Row& row, TimePoint now) const {
   if (row.request.model.empty()) {
     auto meant = model_of_request_without(models, rules_.default_model);
     if (!meant.ok()) return meant.error();
-    const bool may_get_company = rules_.default_model.empty() && now < pool_.all_here_by();
+    const bool may_get_company = rules_.default_model.empty() && !pool_.all_here();
     if (!*meant || may_get_company) return {};  // a target may be about to come
     row.request.model = **meant;
   }
@@ -166,7 +166,7 @@ Result<void> RequestTable::settle_model(Row& row, TimePoint now) const {
       models.empty() || std::any_of(models.begin(), models.end(), [&](const wire::Hello* model) {
         return answers_to(*model, row.request.model);
       });
-  if (is_known || now < pool_.all_here_by()) return {};
+  if (is_known || !pool_.all_here()) return {};
   return Error{ErrorCode::kModelNotFound, not_served(row, models), "model"};
 }
 
@@ -877,7 +877,7 @@ void RequestTable::tick_row(RequestId id, Row& row, TimePoint now, Actions& out)
         0, now, out);
   }
   const bool waits_for_model = row.phase == Phase::kEncoding && !row.tokenizer;
-  if (waits_for_model && row.arrived < pool_.all_here_by() && now >= pool_.all_here_by()) {
+  if (waits_for_model && row.arrived < pool_.all_here_by() && pool_.all_here()) {
     const bool was_open = row.request.model.empty();
     if (auto settled = settle_model(row, now); !settled.ok())
       return fail(id, settled.error(), 0, now, out);
@@ -938,7 +938,7 @@ void RequestTable::tick_row(RequestId id, Row& row, TimePoint now, Actions& out)
   if (const auto still = rows_.find(id); still != rows_.end()) {
     const Row& left = still->second;
     wake_at(left.deadline + (left.target || left.done ? rules_.deadline_grace : Duration{0}));
-    if (now < pool_.all_here_by()) wake_at(pool_.all_here_by());
+    if (!pool_.all_here()) wake_at(pool_.all_here_after(now));
     if (left.output.empty() && (left.phase == Phase::kEncoding || left.phase == Phase::kPlacing))
       wake_at(std::max(now + rules_.silence, left.waiting_since + rules_.first_placement));
     if (left.to_tokenizer.open) wake_at(left.to_tokenizer.again);

@@ -86,7 +86,7 @@ class RequestTable {
       : rules_(rules), pool_(pool), finished_(rules.finished) {}
 
   // The router starts to listen now.
-  void begin(TimePoint now) { pool_.expect_all_by(now + rules_.registration); }
+  void begin(TimePoint now) { pool_.begin(now, rules_.registration); }
   // A checked request under its id. `content` is a hash of all that was asked: the same id with
   // other content is an error, until a while after the end of the first. With the same content it
   // joins the one that runs, gets the finished reply again, or else (cancelled, failed, late) runs

@@ -10,6 +10,7 @@
 #include "common/config/resolve.h"
 #include "common/runtime/process.h"
 #include "common/runtime/service_main.h"
+#include "common/transport/zmq_transport.h"
 #include "common/wire/client_codec.h"
 #include "services/router/merge_metrics.h"
 
@@ -24,7 +25,7 @@ constexpr int kFreshStatuses = 16;  // within such a moment
 constexpr std::uint64_t kLongTurnUs = 2'000'000;  // people are told of a turn that lasts longer
 constexpr std::size_t kMaxRefused = 64;
 constexpr Duration kRefusedShown = std::chrono::seconds(15);  // a refused worker asks every 5 s
-constexpr Duration kRegistration = std::chrono::seconds(3);  // workers notice a new router by then
+constexpr Duration kListenAgain = std::chrono::milliseconds(250);  // while services register
 constexpr std::uint32_t kAskAgainMs = 1000;
 // A draft that drains is used a little longer while requests run: if everything is being stopped,
 // this router is told so within that time, and then the draft serves on until they have ended.
@@ -48,6 +49,12 @@ std::string_view state_name(const Worker& worker) {
 
 }  // namespace
 
+// Each connects again, is told in answer to its next heartbeat that it is not known, and says hello. A
+// thread of a busy machine may be late by most of a second (see Pool).
+Duration registration_time(const std::string& router, Duration heartbeat) {
+  return ZmqTransport::back_within(router) + heartbeat * 9 / 8 + std::chrono::seconds(1);
+}
+
 RouterServiceOptions router_options(const Config& config, const std::string& name) {
   RouterServiceOptions options{.client = client_endpoint(config.bus),
                                .router = router_endpoint(config.bus),
@@ -58,7 +65,7 @@ RouterServiceOptions router_options(const Config& config, const std::string& nam
   options.rules.default_draft_len = config.speculation.draft_len;
   options.rules.timeout = std::chrono::seconds(config.limits.request_timeout_s);
   options.rules.default_model = config.router.default_model;
-  options.rules.registration = kRegistration;
+  options.rules.registration = registration_time(options.router, options.heartbeat);
   options.rules.tenant_weights = value_or_throw(weights_of(config.limits.tenant_weights));
   return options;
 }
@@ -78,10 +85,10 @@ RouterService::RouterService(const RouterServiceOptions& options,
 void RouterService::start(Bus& bus) {
   bus_ = &bus;
   started_ = bus.now();
-  table_.begin(started_);
   worker_socket_ = bus.bind(options_.router, Door::kInternal);
   client_socket_ = bus.bind(options_.client, Door::kClient);
   client_endpoint_ = bus.endpoint(client_socket_);  // once: it asks the socket thread and waits
+  table_.begin(bus.now());
   log_info("taking clients and workers",
            {{"client", bus.endpoint(client_socket_)}, {"router", bus.endpoint(worker_socket_)}});
 }
@@ -638,6 +645,7 @@ TimePoint RouterService::on_turn(TimePoint now) {
   act(std::move(actions), now);
   if (now >= next_pairing_) pair_all();
   due = std::min({due, next_pairing_, now + pool_.until_next_check()});
+  if (!pool_.all_here()) due = std::min(due, now + kListenAgain);
 
   std::vector<WorkerId> waiting;
   for (const auto& [id, outbox] : outboxes_) waiting.push_back(id);

@@ -32,6 +32,9 @@ struct RouterServiceOptions {
   RequestRules rules;
 };
 
+// For how long a router that was just started waits for services that run, before it decides what they serve.
+Duration registration_time(const std::string& router, Duration heartbeat);
+
 RouterServiceOptions router_options(const Config& config, const std::string& name);
 
 class RouterService final : public Service {

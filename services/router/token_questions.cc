@@ -98,7 +98,7 @@ Result<std::optional<WorkerId>> TokenQuestions::choose(Question& question, TimeP
   if (asked.empty()) {  // settled once, as a request's is
     auto meant = model_of_request_without(models, rules_.default_model);
     if (!meant.ok()) return meant.error();
-    const bool may_get_company = rules_.default_model.empty() && now < pool_.all_here_by();
+    const bool may_get_company = rules_.default_model.empty() && !pool_.all_here();
     if (!*meant || may_get_company) return std::optional<WorkerId>();
     asked = **meant;
   }
@@ -111,7 +111,7 @@ Result<std::optional<WorkerId>> TokenQuestions::choose(Question& question, TimeP
     return place_tokenizer(tokenizers, {.vocabulary = of_model.vocabulary, .text = of_model.text},
                            question.tokenizer);
   }
-  if (models.empty() || now < pool_.all_here_by()) return std::optional<WorkerId>();
+  if (models.empty() || !pool_.all_here()) return std::optional<WorkerId>();
   return Error{ErrorCode::kModelNotFound,
                "model \"" + asked + "\" is not served; there is " + names_of(models), "model"};
 }
@@ -128,7 +128,7 @@ void TokenQuestions::ask(Entry& entry, TimePoint now, Actions& out) {
   if (!chosen.ok()) return answer(own, wire::client_error(question.id, chosen.error(), 0), out);
   if (question.tokenizer != *chosen) forget_at_tokenizer(entry, out);
   question.tokenizer = *chosen;
-  if (!*chosen && now < pool_.all_here_by()) question.again = std::min(question.again, pool_.all_here_by());
+  if (!*chosen && !pool_.all_here()) question.again = std::min(question.again, pool_.all_here_after(now));
   question.acknowledged = false;
   if (*chosen)
     out.push_back(ToWorker{**chosen, own, encode_of(question.request, question.flow)});

@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
 #include "common/wire/client_codec.h"
+#include "services/router/router_service.h"
 
 namespace foretoken {
 namespace {
@@ -66,6 +68,13 @@ class RequestTableTest : public testing::Test {
   void advance(Duration by) {
     now += by;
     table.tick(now, out);
+  }
+  // Of a router that runs: it turns often enough.
+  void listen(Duration time) {
+    for (const TimePoint end = now + time; now < end;) {
+      now += std::min<Duration>(milliseconds(250), end - now);
+      pool.listened(now);
+    }
   }
   // Messages of a type among the actions, which are then forgotten.
   template <class M>
@@ -704,13 +713,21 @@ TEST_F(RequestTableTest, AModelMayRegisterALittleLaterThanTheOthersAfterARestart
   request.model = "late";
   fresh.submit(client(), kId, request, 5, now, out);
   EXPECT_TRUE(answers<wire::ClientError>().empty());
-  now += seconds(3);
-  EXPECT_LE(fresh.tick(now - milliseconds(1), out), now);
+  listen(milliseconds(2999));
+  EXPECT_LE(fresh.tick(now, out), now + milliseconds(1));
   EXPECT_TRUE(answers<wire::ClientError>().empty());
+  listen(milliseconds(1));
   fresh.tick(now, out);
   EXPECT_EQ("model_not_found", answers<wire::ClientError>().at(0).code) << "by now all are there";
   fresh.submit(client(), {7, 7}, request, 5, now, out);
   EXPECT_EQ("model_not_found", answers<wire::ClientError>().at(0).code) << "at once";
+}
+
+TEST(RegistrationTime, CoversTheHeartbeatByWhichAServiceNoticesANewRouter) {
+  const Duration here = registration_time("ipc:///run/foretoken/router", milliseconds(250));
+  EXPECT_GT(here, milliseconds(600 + 250));
+  EXPECT_GE(registration_time("ipc:///run/foretoken/router", seconds(10)), here + milliseconds(9750));
+  EXPECT_GE(registration_time("tcp://10.1.2.3:5554", milliseconds(250)), here + seconds(2));
 }
 
 // Which model is the only one is known when all services have registered.
@@ -725,22 +742,40 @@ class NewRouter : public TwoModels {
 
 TEST_F(NewRouter, ARequestWithoutAModelWaitsUntilAllHaveRegistered) {
   fresh.submit(client(), kId, ask(), 5, now, out);
-  now += seconds(1);
+  listen(seconds(1));
   fresh.workers_changed(now, out);
   fresh.tick(now, out);
-  now += milliseconds(1999);
+  listen(milliseconds(1999));
   EXPECT_LE(fresh.tick(now, out), now + milliseconds(1));
   EXPECT_TRUE(out.empty());
-  now += milliseconds(1);
+  listen(milliseconds(1));
   fresh.tick(now, out);
   EXPECT_EQ(1u, sent<wire::Encode>().size()) << "there is one model";
   fresh.submit(client(), {7, 7}, ask(), 5, now, out);
   EXPECT_EQ(1u, sent<wire::Encode>().size()) << "at once from now on";
 }
 
+// Services could not register while it was stopped, and clients ask at once.
+TEST_F(NewRouter, ThatIsStoppedAtOnceWaitsForItsServicesAllTheSame) {
+  listen(milliseconds(100));
+  now += seconds(60);
+  fresh.submit(client(), kId, ask(), 5, now, out);
+  EXPECT_TRUE(out.empty()) << "read before anything else";
+  pool.listened(now);
+  fresh.tick(now, out);
+  EXPECT_TRUE(out.empty());
+  listen(milliseconds(2399));
+  fresh.tick(now, out);
+  EXPECT_TRUE(out.empty());
+  listen(milliseconds(1));
+  EXPECT_LE(pool.all_here_by(), now);
+  fresh.tick(now, out);
+  EXPECT_EQ(1u, sent<wire::Encode>().size());
+}
+
 TEST_F(NewRouter, ARequestWithoutAModelIsRefusedWhenTheSecondModelRegisters) {
   fresh.submit(client(), kId, ask(), 5, now, out);
-  now += seconds(2);
+  listen(seconds(2));
   join_other();
   fresh.workers_changed(now, out);
   const auto errors = answers<wire::ClientError>();
