@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "common/base/check.h"
