@@ -153,8 +153,8 @@ bool ThreadedBus::has_command() const {
 }
 
 // A few of the clients' messages at a time: behind thousands of them a heartbeat or the tokens of a
-// stream would come late. Says so, then looks once more: whoever takes the last but half of them
-// after that look sees it and wakes us.
+// stream would come late. Sets clients_held_ before it counts again, so that take() on the other thread
+// either changes this count or sees the flag and wakes the socket thread.
 bool ThreadedBus::must_hold_clients() {
   if (inbox_.size() < kClientShare) {
     clients_held_ = false;

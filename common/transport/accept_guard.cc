@@ -29,8 +29,8 @@ void open_spare() {
   if (spare < 0) spare = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
-// Takes the next peer with the descriptor in reserve and closes it at once. Another thread may get the
-// descriptor first: then nobody is turned away, and this is called again.
+// Accepts the next peer with the descriptor in reserve and closes it at once. If another thread takes
+// the free descriptor first, no peer is turned away; libzmq then calls accept4() again.
 void turn_away_from(int listener) {
   const std::lock_guard lock(spare_mutex);
   if (spare >= 0) ::close(spare);
@@ -38,6 +38,7 @@ void turn_away_from(int listener) {
   const auto peer = static_cast<int>(::syscall(SYS_accept4, listener, nullptr, nullptr, SOCK_CLOEXEC));
   if (peer >= 0) ::close(peer);
   open_spare();
+  // libzmq calls again at once; without a pause that would be a busy loop.
   if (peer < 0) return std::this_thread::sleep_for(kNothingCouldBeDone);
   const auto count = ++n_turned_away;
   const TimePoint now = steady_now();

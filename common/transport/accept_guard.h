@@ -8,7 +8,7 @@
 
 namespace foretoken {
 
-// Keeps a descriptor in reserve, without which nobody can be turned away. Idempotent; any thread.
+// Opens the descriptor that is kept in reserve to turn peers away. Idempotent; any thread.
 void prepare_to_turn_away();
 
 // Since start. Logged when it begins, and once a minute.

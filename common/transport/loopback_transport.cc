@@ -167,7 +167,7 @@ void LoopbackTransport::close(SocketId socket) {
   for (auto f = flights_.begin(); f != flights_.end();)
     f = f->second.delivery.peer.socket == socket ? forget(f) : std::next(f);
   if (found->second.connection == 0) {
-    // Whoever dialled it comes back over another connection.
+    // Peers that were connected come back over other connections.
     std::vector<std::uint64_t> orphans;
     for (const auto& [number, connection] : network_.connections_)
       if (connection.name == found->second.endpoint) orphans.push_back(number);

@@ -253,6 +253,7 @@ ZmqTransport::~ZmqTransport() {
     state_->send_waiting();
     while (state_->waiting.lost()) {
     }
+    // No socket signals that one of its peers has room again.
     std::this_thread::sleep_for(WaitingAnswers::kFirstPause);
   }
   for (State::Socket& socket : state_->sockets) state_->retire(socket);

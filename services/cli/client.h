@@ -59,7 +59,7 @@ class Client {
   Result<wire::ClientReply> generate(wire::ClientRequest request, TimePoint deadline, const OnPiece& on_piece = {});
   // Says at once that nobody is there when the address refuses connections, and not only when the deadline has passed.
   Result<wire::StatusReply> status(TimePoint deadline);
-  // What such an error means for who wants to ask something else: nobody answers, or we are refused.
+  // Turns the error of a status question into one for the request to be sent: no answer, or connection refused.
   Error unreachable(const Error& error) const;
 
  private:

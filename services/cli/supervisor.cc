@@ -526,7 +526,7 @@ bool stop_supervisor(int pid, std::chrono::seconds timeout) {
 
 namespace {
 
-// A process that its parent has not waited for has ended, too: in a container that may last for ever.
+// A zombie counts as ended. In a container whose first process never waits, it stays one for ever.
 bool has_ended(int pid) {
   if (::kill(pid, 0) != 0) return true;
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");

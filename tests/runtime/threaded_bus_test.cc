@@ -176,6 +176,7 @@ TEST(ThreadedBus, SleepsWhileItHoldsClients) {
   Crowd& crowd = *transport;
   ThreadedBus bus(std::move(transport), 4096);
   while (crowd.n_left() > 1000 - 64) std::this_thread::yield();
+  // A time in which nothing may happen: polling each millisecond would show as 100 waits.
   std::this_thread::sleep_for(milliseconds(100));
   const int n_waits = crowd.n_waits();
   EXPECT_LE(n_waits, 64 + 8) << "one for each message, and not one each millisecond";

@@ -1,6 +1,6 @@
 // The whole system under faults drawn from a seed, each run judged by the history checker; and that
 // a seed tells the same story each time.
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include <csignal>
 #include <cstdio>
@@ -69,9 +69,8 @@ TEST_P(Seeds, BreakNoRule) {
   for (std::uint64_t seed = GetParam() * n; seed < (GetParam() + 1) * n; ++seed) {
     seed_under_way = seed;
     const Outcome outcome = run_seed(seed);
-    for (const std::string& violation : outcome.violations)
-      ADD_FAILURE() << "seed " << seed << ": " << violation << "\n  simulation_test --seed " << seed
-                    << " --trace";
+    EXPECT_THAT(outcome.violations, testing::IsEmpty())
+        << "seed " << seed << ": simulation_test --seed " << seed << " --trace";
     add(outcome.counts);
   }
 }
