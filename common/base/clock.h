@@ -11,6 +11,10 @@ using TimePoint = std::chrono::time_point<std::chrono::steady_clock, Duration>;
 // Only where no Clock was handed in.
 inline TimePoint steady_now() { return std::chrono::steady_clock::now(); }
 
+inline double in_seconds(Duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
 class Clock {
  public:
   virtual ~Clock() = default;

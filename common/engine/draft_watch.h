@@ -11,6 +11,7 @@ namespace foretoken {
 
 enum class DraftState : std::uint8_t {
   kDetached,  // no draft
+  kUnasked,   // there is one, and nothing was asked of it yet
   kOpening,   // a draft is catching up; never waited for
   kActive,    // answers in time
   kLagging,   // overdue; never waited for

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "common/base/check.h"
 #include "common/model/config.h"
@@ -140,6 +141,7 @@ const StepOutput& TargetEngine::step(TimePoint now) {
   output_.tokens.clear();
   output_.preempted.clear();
   output_.n_rows = output_.n_committed = 0;
+  step_began_ = now;
   collect(now);
   wait_.end(is_owed_adaptively(now), now);
   make_plan(now);
@@ -152,6 +154,7 @@ const StepOutput& TargetEngine::step(TimePoint now) {
     output_.n_rows = static_cast<std::uint32_t>(step_.plan().tokens.size());
     totals_.n_rows += output_.n_rows;
     for (Sequence* sequence : in_step_) sequence->last_pass = totals_.n_steps;
+    n_decoded_ = static_cast<std::uint32_t>(in_step_.size());
     for (std::size_t i = 0; i < in_step_.size(); ++i) commit_slice(i, *in_step_[i], now);
     totals_.n_tokens += output_.n_committed;
     is_timed_ = false;
@@ -174,6 +177,39 @@ void TargetEngine::record_step_time(Duration took) {
   prefill_.observe(prompt_work_, schedule_.most_work, schedule_.planned, took);
   const auto n_rows = output_.n_rows + static_cast<std::uint32_t>(attention_rows_);
   length_.observe_step(n_rows, output_.n_committed, took);
+  note_yield(took);
+}
+
+// Whether the controller decides if drafts are asked for it.
+bool TargetEngine::is_gated(const Sequence& sequence) const {
+  return sequence.proposer == ProposerKind::kDraft && sequence.length == LengthMode::kAdaptive;
+}
+
+// Passes with prompts say little about drafts.
+void TargetEngine::note_yield(Duration took) {
+  const TimePoint ended = step_began_ + took;
+  const Duration interval = ended - std::exchange(step_ended_, ended);
+  if (prompt_work_ > 0 || proposers_.watch == nullptr) return;
+  std::uint32_t n_gated = 0, n_opening = 0, n_served = 0, most_proposals = 0;
+  bool is_owed = false;
+  for (const Sequence* sequence : running_) {
+    if (!is_gated(*sequence)) continue;
+    const DraftOutlook draft = outlook(*sequence, ended);
+    ++n_gated;
+    if (draft.state == DraftState::kOpening) ++n_opening;
+    if (draft.state != DraftState::kDetached) ++n_served;
+    is_owed = is_owed || draft.is_under_way;
+    most_proposals = std::max(most_proposals, sequence->draft_len);
+  }
+  if (n_served == 0 || 2 * n_served < n_gated) return;
+  gate_.observe({.n_decoding = n_decoded_,
+                 .n_committed = output_.n_committed,
+                 .interval = interval,
+                 .most_proposals = most_proposals,
+                 .is_owed = is_owed,
+                 .is_opening = 2 * n_opening > n_gated},
+                length_.step_cost());
+  if (!gate_.asks()) ++totals_.n_silent_steps;
 }
 
 void TargetEngine::collect(TimePoint now) {
@@ -440,6 +476,8 @@ FallbackReason TargetEngine::why_plain(const Sequence& sequence, TimePoint now) 
   if (sequence.proposer != ProposerKind::kDraft) return FallbackReason::kNoProposal;
   const DraftState state = outlook(sequence, now).state;
   const bool is_attached = state == DraftState::kActive || state == DraftState::kLagging;
+  const bool is_silent = is_gated(sequence) && !gate_.asks();
+  if (state == DraftState::kUnasked || (is_attached && is_silent)) return FallbackReason::kNotWorth;
   return is_attached ? FallbackReason::kNoProposal : FallbackReason::kNoProposer;
 }
 
@@ -455,9 +493,11 @@ void TargetEngine::ask_all(TimePoint now) {
     // Nothing is asked, rather than asked with a budget of 0: a draft that has nothing to answer
     // seems not to answer. It gets the tokens with the next question.
     if (most_proposals(*sequence) == 0) continue;
-    add_ask(sequence->proposer, *sequence, sequence->told, budget);
+    const bool is_silent = is_gated(*sequence) && !gate_.asks();
+    if (!is_silent) add_ask(sequence->proposer, *sequence, sequence->told, budget);
     if (sequence->proposer == ProposerKind::kDraft && sequence->fallback == LocalFallback::kNgram &&
-        proposers_.ngram != nullptr && outlook(*sequence, now).state != DraftState::kActive)
+        proposers_.ngram != nullptr &&
+        (is_silent || outlook(*sequence, now).state != DraftState::kActive))
       add_ask(ProposerKind::kNgram, *sequence, sequence->told_fallback, budget);
   }
   for (std::size_t kind = 0; kind < kProposerKinds; ++kind)

@@ -30,6 +30,7 @@
 #include "common/engine/target_events.h"
 #include "common/model/model.h"
 #include "common/spec/draft_length.h"
+#include "common/spec/drafting_gate.h"
 #include "common/spec/prefill_cost.h"
 #include "common/spec/proposal_store.h"
 #include "common/spec/proposer.h"
@@ -100,6 +101,7 @@ class TargetEngine {
   void release_ranks() { step_.leader().end(); }
   const KvCache& kv() const { return kv_; }
   const DraftLength& draft_length() const { return length_; }
+  const DraftingGate& drafting_gate() const { return gate_; }
 
  private:
   using Kinds = std::array<std::vector<Ask>, kProposerKinds>;
@@ -157,6 +159,8 @@ class TargetEngine {
                   std::uint32_t n_delivered,
                   TimePoint now);
   FallbackReason why_plain(const Sequence& sequence, TimePoint now) const;
+  bool is_gated(const Sequence& sequence) const;
+  void note_yield(Duration took);
   void ask_all(TimePoint now);
   std::uint32_t budget_of(const Sequence& sequence) const;
   void add_ask(ProposerKind kind, Sequence& sequence, std::uint32_t& told, std::uint32_t budget);
@@ -174,6 +178,7 @@ class TargetEngine {
   ProposalStore store_;
   DraftLength length_;
   ProposalWait wait_;
+  DraftingGate gate_;
   PrefillCost prefill_;
   VerdictBoard* board_ = nullptr;
   RunAhead* ahead_ = nullptr;
@@ -187,6 +192,9 @@ class TargetEngine {
   std::uint64_t n_arrived_ = 0;
   bool is_prefilling_ = false;  // a prompt was under way after the last step, or has come since
   Duration last_took_{};
+  TimePoint step_began_{};
+  TimePoint step_ended_{};     // of the last one that ran anything
+  std::uint32_t n_decoded_ = 0;  // sequences in the last step
   double prompt_work_ = 0;     // of the last step
   double attention_rows_ = 0;  // of the last step: rows that its prompts' attention is worth
   bool is_timed_ = true;       // record_step_time() was called for the last step

@@ -79,7 +79,8 @@ void TargetEngine::open_proposers(Sequence& sequence) {
                         .prompt = std::span(sequence.tokens).first(sequence.n_prompt),
                         .params = sequence.params,
                         .prediction = prediction,
-                        .tenant_salt = sequence.tenant_salt};
+                        .tenant_salt = sequence.tenant_salt,
+                        .is_asked_soon = !is_gated(sequence) || gate_.asks()};
   if (Proposer* proposer = proposer_of(sequence.proposer)) proposer->open(opening);
   if (sequence.proposer == ProposerKind::kDraft && sequence.fallback == LocalFallback::kNgram &&
       proposers_.ngram != nullptr)

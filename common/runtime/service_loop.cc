@@ -60,13 +60,12 @@ class Loop {
         log_error("no progress: the watchdog is no longer fed",
                   {{"turn", view.turn},
                    {"activity", wire::name_of(view.activity)},
-                   {"busy_s", seconds_of(view.busy)},
-                   {"bound_s", seconds_of(view.bound)}});
+                   {"busy_s", in_seconds(view.busy)},
+                   {"bound_s", in_seconds(view.bound)}});
       was_stuck = view.is_stuck();
       return now + *notifier.watchdog_period() / 8;
     });
   }
-  static double seconds_of(Duration time) { return std::chrono::duration<double>(time).count(); }
 
   void announce(TimePoint now) {
     if (!ready_ && service_.ready()) {

@@ -11,8 +11,6 @@ constexpr std::uint32_t kMaxProbeDepth = 8;
 constexpr std::uint32_t kBudgetWhileOff = 4;
 constexpr double kBoldness = 2;
 
-double in_seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
-
 std::uint32_t available(const Candidate& candidate) {
   return std::min(candidate.cap, static_cast<std::uint32_t>(candidate.path.size()));
 }

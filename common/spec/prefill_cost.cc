@@ -6,8 +6,6 @@
 namespace foretoken {
 namespace {
 
-double seconds_of(Duration duration) { return std::chrono::duration<double>(duration).count(); }
-
 // Of what a pass could have had, from which on its time says what a row costs: the end of a prompt
 // alone would seem as dear as the weights that were read for it.
 constexpr double kTelling = 0.5;
@@ -29,11 +27,11 @@ std::uint32_t PrefillRates::rows_within(double work, std::uint32_t n_cached) con
 
 double PrefillRates::work_within(Duration pass) const {
   if (row_s <= 0) return kUnmeasuredRows;
-  return std::max(kLeastPrefillRows, seconds_of(pass) / row_s);
+  return std::max(kLeastPrefillRows, in_seconds(pass) / row_s);
 }
 
 void PrefillCost::observe(double work, double most, Duration planned, Duration took) {
-  const double seconds = seconds_of(took);
+  const double seconds = in_seconds(took);
   if (work <= 0 || seconds <= 0) return;
   double& row_s = rates_.row_s;
   if (row_s <= 0) {
@@ -43,7 +41,7 @@ void PrefillCost::observe(double work, double most, Duration planned, Duration t
     const double sample = seconds / work;
     row_s = sample > row_s ? sample : (row_s + sample) / 2;
   } else if (took > planned) {
-    row_s *= seconds / seconds_of(planned);
+    row_s *= seconds / in_seconds(planned);
   }
 }
 

@@ -21,6 +21,7 @@ struct Opening {
   const SamplingParams& params;
   std::span<const TokenId> prediction;  // what the client expects the answer to be; often empty
   std::uint64_t tenant_salt = 0;        // separates prefix caches
+  bool is_asked_soon = true;            // else nothing need be prepared before the first ask
 };
 
 // What happened to a sequence since the last ask, and what is wanted. Cumulative: a tail that

@@ -57,13 +57,22 @@ bool AssignedDrafts::owns(SocketId socket) const {
                      [&](const auto& entry) { return entry.second.connection.owns(socket); });
 }
 
+bool AssignedDrafts::may_be_chosen(const AssignedDraft& draft, TimePoint now) {
+  return draft.has_room() && !draft.record.is_aside(now);
+}
+
+bool AssignedDrafts::has_room(TimePoint now) const {
+  return std::any_of(drafts_.begin(), drafts_.end(),
+                     [&](const auto& entry) { return may_be_chosen(entry.second, now); });
+}
+
 AssignedDraft* AssignedDrafts::choose(TimePoint now) {
   AssignedDraft* best = nullptr;
   const auto rank = [&](const AssignedDraft& draft) {
     return std::tuple(draft.is_suspect(now), draft.n_sequences, draft.id);
   };
   for (auto& [id, draft] : drafts_) {
-    if (!draft.has_room() || draft.record.is_aside(now)) continue;
+    if (!may_be_chosen(draft, now)) continue;
     if (best == nullptr || rank(draft) < rank(*best)) best = &draft;
   }
   return best;

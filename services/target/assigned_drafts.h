@@ -55,6 +55,7 @@ class AssignedDrafts {
   bool owns(SocketId socket) const;
   // The emptiest draft with room, one that has not just failed somebody; nothing if there is none.
   AssignedDraft* choose(TimePoint now);
+  bool has_room(TimePoint now) const;  // choose() would find one
   // Calls back for each one that is set aside from now on.
   void judge(TimePoint now, const std::function<void(AssignedDraft&)>& set_aside);
   std::vector<wire::DraftSetAside> set_aside(TimePoint now) const;
@@ -81,6 +82,8 @@ class AssignedDrafts {
   };
 
   static constexpr std::size_t kMaxCloses = 1024;
+
+  static bool may_be_chosen(const AssignedDraft& draft, TimePoint now);
 
   std::map<WorkerId, AssignedDraft> drafts_;
   std::deque<LateClose> closes_;  // found no room; the lease's patience heals those beyond

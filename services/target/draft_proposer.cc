@@ -145,6 +145,7 @@ void DraftProposer::learn_prefill(const Sequence& sequence, TimePoint answered) 
 }
 
 void DraftProposer::attach_somewhere(Sequence& sequence, TimePoint now) {
+  if (!sequence.is_wanted) return;
   if (AssignedDraft* draft = drafts_.choose(now)) attach_to(*draft, sequence, now);
 }
 
@@ -232,7 +233,8 @@ void DraftProposer::add_record(Sequence& sequence, TimePoint now) {
 void DraftProposer::open(const Opening& opening) {
   close(opening.seq);
   Sequence fresh{.told = DraftedSequence(opening, options_.prefix_root, options_.first_budget),
-                 .attachment = Attachment(options_.rules)};
+                 .attachment = Attachment(options_.rules),
+                 .is_wanted = opening.is_asked_soon};
   Sequence& sequence = sequences_.try_emplace(opening.seq, std::move(fresh)).first->second;
   attach_somewhere(sequence, bus_->now());
 }
@@ -249,6 +251,7 @@ void DraftProposer::ask(std::span<const Ask> asks) {
         draft != nullptr && sequence.asked == sequence.draft && sequence.told.n_tokens() > n_before)
       draft->record.verified(ask.n_verified, ask.n_accepted);
     step_ = ask.step;
+    sequence.is_wanted = true;
     if (!sequence.draft) attach_somewhere(sequence, now);
     const bool is_attached = sequence.attachment.is_attached();
     apply(sequence, sequence.attachment.tick(now, is_attached ? AttachmentPace{.step = step_}
@@ -432,6 +435,7 @@ DraftOutlook DraftProposer::outlook(SeqId seq, TimePoint now) const {
   const Attachment& attachment = it->second.attachment;
   DraftOutlook outlook;
   outlook.state = state_of(attachment, now);
+  if (!it->second.is_wanted && drafts_.has_room(now)) outlook.state = DraftState::kUnasked;
   // What lies in the inbox is here, although nobody has looked into it yet: waiting on would bring
   // nothing.
   const bool is_here = std::any_of(arrived_.begin(), arrived_.end(), [&](const Arrived& arrived) {

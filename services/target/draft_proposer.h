@@ -91,6 +91,7 @@ class DraftProposer final : public Proposer, public DraftWatch, public RunAhead 
     DraftedSequence told;
     Attachment attachment;
     std::optional<WorkerId> draft = {};
+    bool is_wanted = true;  // it is attached as soon as there is a draft with room
     bool attach_due = false;
     bool tail_due = false;
     std::optional<WorkerId> asked = {};  // whose guesses the round since then verified

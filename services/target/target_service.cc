@@ -516,6 +516,13 @@ std::string TargetService::metrics_text() {
         now.spec.n_drafted);
   count("spec_decode_num_accepted_tokens_total", "Guesses accepted.", counted_.spec.n_accepted,
         now.spec.n_accepted);
+  count("spec_decode_silent_passes_total",
+        "Passes after which no draft was asked: asking had cost more than it brought.",
+        counted_.n_silent_steps, now.n_silent_steps);
+  metrics_
+      .gauge("spec_decode_asking_gain",
+             "Tokens per second with drafts asked, of those without, when last compared; 0 = never.")
+      .set(engine_.drafting_gate().gain());
   for (std::size_t i = 0; i < now.spec.by_depth.size(); ++i) {
     if (now.spec.by_depth[i].n_drafted == 0) break;
     metrics_

@@ -159,6 +159,24 @@ TEST_F(DraftProposerTest, ASequenceWithoutADraftIsDetachedUntilOneIsAssigned) {
   EXPECT_EQ(1u, bus.take<wire::Attach>(endpoint(1)).size());
 }
 
+TEST_F(DraftProposerTest, WhatIsNotAskedSoonIsAttachedByTheFirstAsk) {
+  drafts.open({.seq = SeqId{1},
+               .prompt = prompt,
+               .params = params,
+               .prediction = {},
+               .is_asked_soon = false});
+  EXPECT_EQ(DraftState::kDetached, state()) << "there is no draft";
+  assign(1);
+  drafts.turn(bus.now());
+  EXPECT_EQ(DraftState::kUnasked, state());
+  EXPECT_EQ(0u, bus.take<wire::Attach>(endpoint(1)).size());
+  ask(1, {8, 9});
+  const auto attaches = bus.take<wire::Attach>(endpoint(1));
+  ASSERT_EQ(1u, attaches.size());
+  EXPECT_EQ((std::vector<TokenId>{5, 6, 7, 8, 9}), attaches[0].tokens);
+  EXPECT_EQ(DraftState::kOpening, state());
+}
+
 TEST_F(DraftProposerTest, AUsableRecordFillsTheStoreAndActivates) {
   assign(1);
   open(1);

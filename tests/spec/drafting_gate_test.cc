@@ -1,0 +1,153 @@
+// The gate against made-up targets whose passes take longer while drafts are asked, as where they
+// share cores. Bars: never below 0.97 of the better way, whatever it is, and found again when it
+// changes.
+#include "common/spec/drafting_gate.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace foretoken {
+namespace {
+
+using std::chrono::milliseconds;
+
+class World {
+ public:
+  struct Truth {
+    double tokens = 4;             // of a sequence in a pass with proposals
+    double slowdown = 2;           // of a pass while drafts are asked
+    std::uint32_t n_late = 0;      // passes until an answer comes
+    double scatter = 0.1;          // of the time of a pass
+    std::uint32_t hiccup_every = 0;  // passes; then one takes ten times its time
+    std::uint32_t n_sequences = 1;
+    Duration plain = milliseconds(2);
+  };
+
+  explicit World(Truth truth, std::uint32_t seed = 1) : truth(truth), random_(seed) {
+    for (int i = 0; i < 8; ++i) cost_.observe(truth.n_sequences, truth.plain);
+  }
+
+  void pass() {
+    const bool asks = gate.asks();
+    asked_ = (asked_ << 1) | (asks ? 1u : 0u);
+    const bool has_proposals = (asked_ >> (truth.n_late + 1)) & 1u;
+    const std::uint64_t under_way = asked_ & ((std::uint64_t{1} << truth.n_late) - 1);
+    const bool draft_works = (asked_ & 0xf) != 0;  // it needs as long as four passes
+    // Tokens come whole: 2.5 of them are 2 and 3 in turns.
+    owed_tokens_ += (has_proposals ? truth.tokens : 1) * truth.n_sequences;
+    const auto n_committed = static_cast<std::uint32_t>(owed_tokens_);
+    owed_tokens_ -= n_committed;
+    const double noise =
+        1 + truth.scatter * std::uniform_real_distribution<double>(-1, 1)(random_);
+    const double factor = (draft_works ? truth.slowdown : 1) * noise;
+    Duration took(static_cast<Duration::rep>(static_cast<double>(truth.plain.count()) * factor));
+    tokens += n_committed;
+    undisturbed += in_seconds(took);
+    if (truth.hiccup_every > 0 && ++n_passes_ % truth.hiccup_every == 0) took *= 10;
+    gate.observe({.n_decoding = truth.n_sequences,
+                  .n_committed = n_committed,
+                  .interval = took,
+                  .most_proposals = 8,
+                  .is_owed = under_way != 0},
+                 cost_);
+  }
+
+  // Tokens per second of so many passes, of those that the better way gives.
+  double share_of_best(int n_passes) {
+    tokens = undisturbed = 0;
+    for (int i = 0; i < n_passes; ++i) pass();
+    const double plain = truth.n_sequences / in_seconds(truth.plain);
+    const double drafted = truth.n_late == 0 ? truth.tokens / truth.slowdown : 0;
+    return tokens / undisturbed / (plain * std::max(1.0, drafted));
+  }
+
+  Truth truth;
+  DraftingGate gate;
+  double tokens = 0;
+  double undisturbed = 0;
+
+ private:
+  StepCost cost_;
+  std::mt19937 random_;
+  std::uint64_t asked_ = 0;
+  double owed_tokens_ = 0;
+  std::uint32_t n_passes_ = 0;
+};
+
+TEST(DraftingGate, AsksAtFirst) { EXPECT_TRUE(DraftingGate{}.asks()); }
+
+TEST(DraftingGate, ComesCloseToTheBetterWay) {
+  for (const double tokens : {1.0, 2.0, 4.0})
+    for (const double slowdown : {1.0, 1.2, 1.6, 3.0})
+      for (const std::uint32_t n_sequences : {1u, 4u, 64u}) {
+        World world({.tokens = tokens, .slowdown = slowdown, .n_sequences = n_sequences});
+        world.share_of_best(300);
+        EXPECT_GE(world.share_of_best(20000), 0.97)
+            << tokens << " tokens, slowdown " << slowdown << ", " << n_sequences << " sequences";
+      }
+}
+
+TEST(DraftingGate, LosesLittleWhileItFindsOut) {
+  World world({.tokens = 1.5, .slowdown = 3});
+  EXPECT_GE(world.share_of_best(2000), 0.94);
+}
+
+TEST(DraftingGate, CallsOffADraftWhoseAnswersAreAlwaysLate) {
+  for (const std::uint32_t n_late : {4u, 8u, 40u}) {
+    World world({.tokens = 1, .slowdown = 2, .n_late = n_late});
+    world.share_of_best(300);
+    EXPECT_GE(world.share_of_best(20000), 0.97) << n_late;
+  }
+}
+
+TEST(DraftingGate, FindsAGainAgain) {
+  World world({.tokens = 1, .slowdown = 2});
+  world.share_of_best(5000);
+  world.truth.tokens = 6;
+  world.share_of_best(4200);  // the longest pause, and a trial
+  EXPECT_GE(world.share_of_best(5000), 0.97);
+}
+
+TEST(DraftingGate, NoticesALossSoon) {
+  World world({.tokens = 6, .slowdown = 2});
+  EXPECT_GE(world.share_of_best(20000), 0.97);
+  world.truth.tokens = 1;
+  world.share_of_best(200);
+  EXPECT_GE(world.share_of_best(2000), 0.95);
+}
+
+TEST(DraftingGate, IsNotMisledByHiccups) {
+  for (const std::uint32_t every : {10u, 25u, 60u})
+    for (const double tokens : {1.0, 4.0}) {
+      World world({.tokens = tokens, .slowdown = 2, .hiccup_every = every});
+      world.share_of_best(300);
+      EXPECT_GE(world.share_of_best(20000), 0.96) << tokens << " tokens, every " << every;
+    }
+}
+
+TEST(DraftingGate, PassesOfASecondAreJudgedLikeShortOnes) {
+  World quick({.tokens = 1, .slowdown = 2});
+  World slow({.tokens = 1, .slowdown = 2, .plain = std::chrono::seconds(1)});
+  EXPECT_NEAR(quick.share_of_best(3000), slow.share_of_best(3000), 0.001);
+}
+
+TEST(DraftingGate, WhatDraftsStillReadSaysNothing) {
+  DraftingGate gate;
+  StepCost cost;
+  cost.observe(1, milliseconds(2));
+  for (int i = 0; i < 1000; ++i) {
+    gate.observe({.n_decoding = 1,
+                  .n_committed = 1,
+                  .interval = milliseconds(4),
+                  .most_proposals = 8,
+                  .is_owed = true,
+                  .is_opening = true},
+                 cost);
+    ASSERT_TRUE(gate.asks());
+  }
+  EXPECT_EQ(0, gate.gain());
+}
+
+}  // namespace
+}  // namespace foretoken
