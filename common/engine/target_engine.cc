@@ -185,6 +185,15 @@ bool TargetEngine::is_gated(const Sequence& sequence) const {
   return sequence.proposer == ProposerKind::kDraft && sequence.length == LengthMode::kAdaptive;
 }
 
+bool TargetEngine::may_ask(const Sequence& sequence) const {
+  const DraftingGate::Asking asking = gate_.asking();
+  if (!is_gated(sequence) || asking == DraftingGate::Asking::kAll) return true;
+  if (asking == DraftingGate::Asking::kNone) return false;
+  const auto first = std::find_if(running_.begin(), running_.end(),
+                                  [&](const Sequence* each) { return is_gated(*each); });
+  return *first == &sequence;
+}
+
 // Passes with prompts say little about drafts.
 void TargetEngine::note_yield(Duration took) {
   const TimePoint ended = step_began_ + took;
@@ -202,14 +211,15 @@ void TargetEngine::note_yield(Duration took) {
     most_proposals = std::max(most_proposals, sequence->draft_len);
   }
   if (n_served == 0 || 2 * n_served < n_gated) return;
+  const bool asks_one = gate_.asking() == DraftingGate::Asking::kOne;
   gate_.observe({.n_decoding = n_decoded_,
                  .n_committed = output_.n_committed,
                  .interval = interval,
                  .most_proposals = most_proposals,
                  .is_owed = is_owed,
-                 .is_opening = 2 * n_opening > n_gated},
+                 .is_opening = 2 * n_opening > (asks_one ? 1 : n_gated)},
                 length_.step_cost());
-  if (!gate_.asks()) ++totals_.n_silent_steps;
+  if (gate_.asking() == DraftingGate::Asking::kNone) ++totals_.n_silent_steps;
 }
 
 void TargetEngine::collect(TimePoint now) {
@@ -476,8 +486,8 @@ FallbackReason TargetEngine::why_plain(const Sequence& sequence, TimePoint now) 
   if (sequence.proposer != ProposerKind::kDraft) return FallbackReason::kNoProposal;
   const DraftState state = outlook(sequence, now).state;
   const bool is_attached = state == DraftState::kActive || state == DraftState::kLagging;
-  const bool is_silent = is_gated(sequence) && !gate_.asks();
-  if (state == DraftState::kUnasked || (is_attached && is_silent)) return FallbackReason::kNotWorth;
+  if (state == DraftState::kUnasked || (is_attached && !may_ask(sequence)))
+    return FallbackReason::kNotWorth;
   return is_attached ? FallbackReason::kNoProposal : FallbackReason::kNoProposer;
 }
 
@@ -493,11 +503,11 @@ void TargetEngine::ask_all(TimePoint now) {
     // Nothing is asked, rather than asked with a budget of 0: a draft that has nothing to answer
     // seems not to answer. It gets the tokens with the next question.
     if (most_proposals(*sequence) == 0) continue;
-    const bool is_silent = is_gated(*sequence) && !gate_.asks();
-    if (!is_silent) add_ask(sequence->proposer, *sequence, sequence->told, budget);
+    const bool is_asked = may_ask(*sequence);
+    if (is_asked) add_ask(sequence->proposer, *sequence, sequence->told, budget);
     if (sequence->proposer == ProposerKind::kDraft && sequence->fallback == LocalFallback::kNgram &&
         proposers_.ngram != nullptr &&
-        (is_silent || outlook(*sequence, now).state != DraftState::kActive))
+        (!is_asked || outlook(*sequence, now).state != DraftState::kActive))
       add_ask(ProposerKind::kNgram, *sequence, sequence->told_fallback, budget);
   }
   for (std::size_t kind = 0; kind < kProposerKinds; ++kind)

@@ -160,6 +160,7 @@ class TargetEngine {
                   TimePoint now);
   FallbackReason why_plain(const Sequence& sequence, TimePoint now) const;
   bool is_gated(const Sequence& sequence) const;
+  bool may_ask(const Sequence& sequence) const;
   void note_yield(Duration took);
   void ask_all(TimePoint now);
   std::uint32_t budget_of(const Sequence& sequence) const;

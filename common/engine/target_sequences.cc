@@ -80,7 +80,7 @@ void TargetEngine::open_proposers(Sequence& sequence) {
                         .params = sequence.params,
                         .prediction = prediction,
                         .tenant_salt = sequence.tenant_salt,
-                        .is_asked_soon = !is_gated(sequence) || gate_.asks()};
+                        .is_asked_soon = !is_gated(sequence) || gate_.asking() == DraftingGate::Asking::kAll};
   if (Proposer* proposer = proposer_of(sequence.proposer)) proposer->open(opening);
   if (sequence.proposer == ProposerKind::kDraft && sequence.fallback == LocalFallback::kNgram &&
       proposers_.ngram != nullptr)

@@ -19,7 +19,7 @@ constexpr double kFallen = 0.8;
 constexpr std::uint32_t kMostSettling = 32;
 // Of all time, that trials may cost.
 constexpr double kTrialShare = 0.01;
-constexpr std::uint32_t kMostDoublings = 5;
+constexpr std::uint32_t kMostDoublings = 7;
 constexpr std::uint32_t kLongestPause = 4096;  // passes
 // A pass counts with at most so many times the median of its window.
 constexpr double kMostOfMedian = 3;
@@ -43,16 +43,16 @@ double DraftingGate::Window::yield(const StepCost& cost) const {
   return n_tokens / time;
 }
 
-bool DraftingGate::asks() const {
+DraftingGate::Asking DraftingGate::asking() const {
   switch (phase_) {
     case Phase::kSteady:
-      return steady_asks_;
+      return steady_asks_ ? Asking::kAll : Asking::kNone;
     case Phase::kSettling:
-      return !steady_asks_ && n_passes_ == 0;  // once: answers may take long
+      return !steady_asks_ && n_passes_ == 0 ? Asking::kOne : Asking::kNone;
     case Phase::kTrying:
-      return !steady_asks_;
+      return steady_asks_ ? Asking::kNone : Asking::kAll;
   }
-  return true;
+  return Asking::kAll;
 }
 
 void DraftingGate::observe(const PassYield& pass, const StepCost& cost) {

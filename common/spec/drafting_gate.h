@@ -21,13 +21,14 @@ struct PassYield {
   Duration interval{};            // from the end of the pass before to its own: waits count
   std::uint32_t most_proposals = 0;  // that one of them may have
   bool is_owed = false;     // an answer of a draft is under way after it
-  bool is_opening = false;  // drafts still read most of the sequences: it says nothing
+  bool is_opening = false;  // drafts still read most of those that are asked for: it says nothing
 };
 
 class DraftingGate {
  public:
-  // Whether drafts are asked in the coming pass.
-  bool asks() const;
+  enum class Asking : std::uint8_t { kNone, kOne, kAll };
+  // For which sequences drafts are asked in the coming pass.
+  Asking asking() const;
   void observe(const PassYield& pass, const StepCost& cost);
 
   // Tokens per second with asks, divided by those without, when last compared; 0 before that.
@@ -37,7 +38,7 @@ class DraftingGate {
   enum class Phase : std::uint8_t {
     kSteady,    // the way that was better
     kSettling,  // a trial of the other begins: of silence when the last answers have come, of asks
-                // when the first has
+                // with a single one, when that is answered
     kTrying,    // of asks: once as many passes again have gone by, its passes count
   };
   static constexpr std::size_t kWindow = 24;

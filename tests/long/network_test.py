@@ -17,7 +17,7 @@ from harness import System, free_port, request, wait_for
 
 N_PAIRS = int(os.environ.get("FORETOKEN_TEST_PAIRS", "5"))
 N_STREAMS = int(os.environ.get("FORETOKEN_TEST_STREAMS", "4"))
-N_TOKENS = int(os.environ.get("FORETOKEN_TEST_TOKENS", "192"))
+N_TOKENS = int(os.environ.get("FORETOKEN_TEST_TOKENS", "768"))
 MOST_TOKENS = 960  # the demo pair's context is 1,024
 CELLS = os.environ.get("FORETOKEN_TEST_CELLS", "")  # those whose name has this word
 LEAST = 0.97

@@ -29,7 +29,7 @@ class World {
   }
 
   void pass() {
-    const bool asks = gate.asks();
+    const bool asks = gate.asking() != DraftingGate::Asking::kNone;
     asked_ = (asked_ << 1) | (asks ? 1u : 0u);
     const bool has_proposals = (asked_ >> (truth.n_late + 1)) & 1u;
     const std::uint64_t under_way = asked_ & ((std::uint64_t{1} << truth.n_late) - 1);
@@ -75,7 +75,7 @@ class World {
   std::uint32_t n_passes_ = 0;
 };
 
-TEST(DraftingGate, AsksAtFirst) { EXPECT_TRUE(DraftingGate{}.asks()); }
+TEST(DraftingGate, AsksAtFirst) { EXPECT_EQ(DraftingGate::Asking::kAll, DraftingGate{}.asking()); }
 
 TEST(DraftingGate, ComesCloseToTheBetterWay) {
   for (const double tokens : {1.0, 2.0, 4.0})
@@ -132,6 +132,23 @@ TEST(DraftingGate, PassesOfASecondAreJudgedLikeShortOnes) {
   EXPECT_NEAR(quick.share_of_best(3000), slow.share_of_best(3000), 0.001);
 }
 
+TEST(DraftingGate, ATrialOfAskingBeginsWithOneQuestion) {
+  World world({.tokens = 1, .slowdown = 2, .n_late = 3});
+  auto until = [&](DraftingGate::Asking asking) {
+    for (int i = 0; i < 5000 && world.gate.asking() != asking; ++i) world.pass();
+    return world.gate.asking() == asking;
+  };
+  ASSERT_TRUE(until(DraftingGate::Asking::kNone));
+  world.share_of_best(100);
+  ASSERT_TRUE(until(DraftingGate::Asking::kOne));
+  for (int i = 0; i < 3; ++i) {
+    world.pass();
+    EXPECT_EQ(DraftingGate::Asking::kNone, world.gate.asking()) << i;
+  }
+  world.pass();
+  EXPECT_EQ(DraftingGate::Asking::kAll, world.gate.asking()) << "it was answered";
+}
+
 TEST(DraftingGate, WhatDraftsStillReadSaysNothing) {
   DraftingGate gate;
   StepCost cost;
@@ -144,7 +161,7 @@ TEST(DraftingGate, WhatDraftsStillReadSaysNothing) {
                   .is_owed = true,
                   .is_opening = true},
                  cost);
-    ASSERT_TRUE(gate.asks());
+    ASSERT_EQ(DraftingGate::Asking::kAll, gate.asking());
   }
   EXPECT_EQ(0, gate.gain());
 }
