@@ -480,7 +480,7 @@ void TargetEngine::note_round(Sequence& sequence,
 
 FallbackReason TargetEngine::why_plain(const Sequence& sequence, TimePoint now) const {
   if (!sequence.wanted_proposer) return FallbackReason::kDisabled;
-  if (sequence.lacked_room) return FallbackReason::kNoRoom;
+  if (sequence.lacked_room || most_proposals(sequence) == 0) return FallbackReason::kNoRoom;
   if (sequence.had_path) return FallbackReason::kNotWorth;
   if (proposer_of(sequence.proposer) == nullptr) return FallbackReason::kNoProposer;
   if (sequence.proposer != ProposerKind::kDraft) return FallbackReason::kNoProposal;
@@ -500,8 +500,8 @@ void TargetEngine::ask_all(TimePoint now) {
     if (sequence->last_pass != totals_.n_steps)
       continue;  // it was asked for, and has not moved since
     const std::uint32_t budget = budget_of(*sequence);
-    // Nothing is asked, rather than asked with a budget of 0: a draft that has nothing to answer
-    // seems not to answer. It gets the tokens with the next question.
+    // Nothing is asked, rather than asked with a budget of 0, which would withdraw the question of
+    // an ATTACH: the draft would be let go as silent. It gets the tokens with the next question.
     if (most_proposals(*sequence) == 0) continue;
     const bool is_asked = may_ask(*sequence);
     if (is_asked) add_ask(sequence->proposer, *sequence, sequence->told, budget);
