@@ -5,12 +5,6 @@
 #include "common/base/check.h"
 
 namespace foretoken {
-namespace {
-
-// Of more flows than that the last are forgotten: one that returns goes an item too soon.
-constexpr std::size_t kMaxRemembered = 4096;
-
-}  // namespace
 
 FairQueue::Rank FairQueue::rank_of(FlowId id, const Flow& flow) {
   const auto& [place, first] = *flow.waiting.begin();
@@ -25,7 +19,10 @@ void FairQueue::push(const Item& item) {
   if (is_new) {
     const auto before = finished_.find(item.flow);
     flow.start = before == finished_.end() ? now_ : std::max(now_, before->second);
-    if (before != finished_.end()) finished_.erase(before);
+    if (before != finished_.end()) {
+      least_.erase({before->second, item.flow});
+      finished_.erase(before);
+    }
   } else {
     order_.erase(rank_of(item.flow, flow));
   }
@@ -51,10 +48,18 @@ void FairQueue::remove(FlowId id, Place place) {
   flows_.erase(it);
 }
 
+void FairQueue::forget_least() {
+  finished_.erase(least_.begin()->second);
+  least_.erase(least_.begin());
+}
+
+// Most flows are connections that do not come back: what is kept of them may not grow with their number.
 void FairQueue::remember(FlowId id, double finish) {
-  if (finished_.size() >= kMaxRemembered)
-    std::erase_if(finished_, [&](const auto& entry) { return entry.second <= now_; });
-  if (finish > now_ && finished_.size() < kMaxRemembered) finished_[id] = finish;
+  while (!least_.empty() && least_.begin()->first <= now_) forget_least();
+  if (finish <= now_) return;
+  finished_.emplace(id, finish);
+  least_.emplace(finish, id);
+  if (finished_.size() > kMaxRemembered) forget_least();
 }
 
 bool FairQueue::erase(RequestId id) {

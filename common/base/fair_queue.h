@@ -45,6 +45,10 @@ class FairQueue {
   std::size_t size() const { return items_.size(); }
   bool empty() const { return items_.empty(); }
   std::size_t n_of(FlowId flow) const;
+  // Flows that do not wait and have had more than their share: what each had is kept until the others
+  // have had as much. Of more than kMaxRemembered those with the least are forgotten.
+  std::size_t n_remembered() const { return finished_.size(); }
+  static constexpr std::size_t kMaxRemembered = 1024;
 
  private:
   using Place = std::pair<std::int64_t, std::uint64_t>;  // -priority, order of arrival
@@ -58,11 +62,13 @@ class FairQueue {
   static Rank rank_of(FlowId id, const Flow& flow);
   void remove(FlowId id, Place place);
   void remember(FlowId id, double finish);
+  void forget_least();
 
   std::unordered_map<FlowId, Flow> flows_;  // those that wait
   std::set<Rank> order_;                    // of them
   std::unordered_map<RequestId, std::pair<FlowId, Place>> items_;
   std::unordered_map<FlowId, double> finished_;  // flows that wait no more: where they would go on
+  std::set<std::pair<double, FlowId>> least_;    // of them; all beyond the virtual time
   std::uint64_t n_pushed_ = 0;
   double now_ = 0;  // virtual time
 };

@@ -110,6 +110,37 @@ TEST(FairQueue, WhatWasServedAtOnceCountsForThoseThatWaitNow) {
   EXPECT_EQ(id_of(19), queue.take(anything)->id);
 }
 
+// Connections come and go: those that others have caught up with leave nothing behind.
+TEST(FairQueue, KeepsNothingOfFlowsThatOthersHaveCaughtUpWith) {
+  FairQueue queue;
+  std::uint64_t n = 0;
+  for (std::uint64_t flow = 1; flow <= 10'000; ++flow) {
+    for (int i = 0; i < 3; ++i) {
+      queue.push({.id = id_of(++n), .flow = flow, .cost = 10});
+      ASSERT_TRUE(queue.take(anything).has_value());
+    }
+    ASSERT_LE(queue.n_remembered(), 3u) << "after flow " << flow;
+  }
+}
+
+TEST(FairQueue, OfTooManyFlowsItForgetsThoseThatHadLeast) {
+  FairQueue queue;
+  const auto serve = [&](std::uint64_t flow, double cost) {
+    queue.push({.id = id_of(flow), .flow = flow, .cost = cost});
+    ASSERT_TRUE(queue.take(anything).has_value());
+  };
+  serve(1, 1000);
+  for (std::uint64_t flow = 10; flow < 10'010; ++flow) {
+    serve(flow, 10);
+    ASSERT_LE(queue.n_remembered(), FairQueue::kMaxRemembered);
+  }
+  serve(2, 1000);
+  queue.push({.id = id_of(1), .flow = 1, .cost = 10});
+  queue.push({.id = id_of(2), .flow = 2, .cost = 10});
+  queue.push({.id = id_of(3), .flow = 3, .cost = 20});
+  EXPECT_EQ((std::vector<std::uint64_t>{3, 1, 2}), served(queue));
+}
+
 // All flows wait all the time: at every moment the cost served to two of them, by weight, differs by at most
 // the largest item of each.
 TEST(FairQueue, SharesAreThoseOfTheWeights) {
