@@ -6,14 +6,17 @@
 
 namespace foretoken {
 
-void FinishedReplies::keep(RequestId id, wire::ClientReply reply, TimePoint now) {
+void FinishedReplies::keep(RequestId id,
+                           std::uint64_t content,
+                           wire::ClientReply reply,
+                           TimePoint now) {
   FORETOKEN_CHECK(!replies_.contains(id));
   const std::size_t n_bytes =
       512 + reply.text.size() + 4 * reply.token_ids.size() + 256 * reply.logprobs.size();
   if (n_bytes > limits_.n_bytes) return;
   n_bytes_ += n_bytes;
   order_.push_back(id);
-  replies_[id] = Finished{std::move(reply), now, n_bytes};
+  replies_[id] = Finished{content, std::move(reply), now, n_bytes};
   forget_old(now);
 }
 
@@ -47,6 +50,8 @@ const FinishedReplies::Finished* FinishedReplies::find(RequestId id) const {
 }
 
 std::optional<std::uint64_t> FinishedReplies::content_of(RequestId id) const {
+  // The reply first: its id may have left `ended_`, which is bounded on its own.
+  if (const auto kept = replies_.find(id); kept != replies_.end()) return kept->second.content;
   const auto at = ended_.find(id);
   return at == ended_.end() ? std::nullopt : std::optional(at->second.content);
 }

@@ -24,6 +24,7 @@ class FinishedReplies {
     Duration age = std::chrono::seconds(60);
   };
   struct Finished {
+    std::uint64_t content = 0;
     wire::ClientReply reply;
     TimePoint at{};
     std::size_t n_bytes = 0;
@@ -32,14 +33,14 @@ class FinishedReplies {
   explicit FinishedReplies(const Limits& limits) : limits_(limits) {}
 
   // Keeps a reply under an id that has none yet, unless it alone is over the limit; older ones may
-  // go for it.
-  void keep(RequestId id, wire::ClientReply reply, TimePoint now);
-  // The request of this id is over. `content` is a hash of what was asked.
+  // go for it. `content` is a hash of what was asked.
+  void keep(RequestId id, std::uint64_t content, wire::ClientReply reply, TimePoint now);
+  // The request of this id is over.
   void end(RequestId id, std::uint64_t content, TimePoint now);
   void forget_old(TimePoint now);
   // Null: never given, or forgotten. Valid until the next call.
   const Finished* find(RequestId id) const;
-  // Of a request that ended a while ago.
+  // Of a request that ended a while ago. Known for as long as find() gives its reply.
   std::optional<std::uint64_t> content_of(RequestId id) const;
 
  private:

@@ -99,7 +99,8 @@ void RequestTable::submit(const Peer& peer,
   finished_.forget_old(now);
   const auto running = rows_.find(id);
   const auto* finished = finished_.find(id);
-  // Late words of workers on the one could be taken for the other's, whatever the end of the one.
+  // One id means one request: what workers still send for the first could otherwise be taken for the
+  // second, even if the first was cancelled or failed.
   if (running != rows_.end() ? running->second.content != content
                              : finished_.content_of(id).value_or(content) != content)
     return refuse(ErrorCode::kInvalidValue,
@@ -1002,7 +1003,7 @@ void RequestTable::reply(RequestId id,
   counters_.guessed_right += spec.num_accepted_draft_tokens;
   out.push_back(ToClient{row.peer, id, row.request.stream ? without_pieces(whole, row) : whole});
   // A cancelled or late answer is no answer to a client that asks again.
-  if (!cut_short) finished_.keep(id, std::move(whole), now);
+  if (!cut_short) finished_.keep(id, row.content, std::move(whole), now);
   drop(id,
        cut_short == FinishReason::kDeadline
            ? CloseReason::kDeadline
