@@ -61,7 +61,6 @@ class Pool {
   // said hello. Until then the targets that are here say nothing about others.
   void begin(TimePoint now, Duration registration);
   bool all_here() const { return listened_until_ >= all_here_by_; }
-  TimePoint all_here_by() const { return all_here_by_; }  // or later, if the router is kept from listening
   TimePoint all_here_after(TimePoint now) const {  // when to look again, while they are not
     return std::max(all_here_by_, now + std::chrono::milliseconds(1));
   }
@@ -147,7 +146,7 @@ class Pool {
   Duration heartbeat_;
   Duration patience_;
   TimePoint listened_until_{};
-  TimePoint all_here_by_{};
+  TimePoint all_here_by_{};  // or later, if the router is kept from listening
   std::map<WorkerId, Worker> workers_;
   std::map<std::string, FormerModel> former_models_;  // of lives that ended, by name
   Lives left_;      // said goodbye: a hello of theirs that comes late revives nobody

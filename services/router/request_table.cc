@@ -140,6 +140,7 @@ void RequestTable::submit(const Peer& peer,
   row.peer = peer;
   row.flow = flow;
   row.arrived = row.waiting_since = now;
+  row.came_early = !pool_.all_here();
   row.deadline = now + (request.timeout_ms == 0 ? rules_.timeout
                                                 : std::chrono::milliseconds(request.timeout_ms));
   row.request = std::move(request);
@@ -878,7 +879,7 @@ void RequestTable::tick_row(RequestId id, Row& row, TimePoint now, Actions& out)
         0, now, out);
   }
   const bool waits_for_model = row.phase == Phase::kEncoding && !row.tokenizer;
-  if (waits_for_model && row.arrived < pool_.all_here_by() && pool_.all_here()) {
+  if (waits_for_model && row.came_early && pool_.all_here()) {
     const bool was_open = row.request.model.empty();
     if (auto settled = settle_model(row, now); !settled.ok())
       return fail(id, settled.error(), 0, now, out);

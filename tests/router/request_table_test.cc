@@ -768,9 +768,26 @@ TEST_F(NewRouter, ThatIsStoppedAtOnceWaitsForItsServicesAllTheSame) {
   fresh.tick(now, out);
   EXPECT_TRUE(out.empty());
   listen(milliseconds(1));
-  EXPECT_LE(pool.all_here_by(), now);
+  EXPECT_TRUE(pool.all_here());
   fresh.tick(now, out);
   EXPECT_EQ(1u, sent<wire::Encode>().size());
+}
+
+// The end of registration passes while the router waits for messages: it has not listened until then yet.
+TEST_F(NewRouter, ARequestThatIsReadBeforeTheFirstTurnAfterRegistrationIsSettledInThatTurn) {
+  listen(milliseconds(2900));
+  now += milliseconds(150);
+  fresh.submit(client(), kId, ask(), 5, now, out);
+  auto unknown = ask();
+  unknown.model = "late";
+  fresh.submit(client(), {7, 7}, unknown, 5, now, out);
+  EXPECT_TRUE(out.empty());
+  pool.listened(now);
+  fresh.tick(now += milliseconds(1), out);
+  EXPECT_EQ(1u, sent<wire::Encode>().size());
+  const auto errors = answers<wire::ClientError>();
+  ASSERT_EQ(1u, errors.size());
+  EXPECT_EQ("model_not_found", errors[0].code);
 }
 
 TEST_F(NewRouter, ARequestWithoutAModelIsRefusedWhenTheSecondModelRegisters) {
