@@ -76,6 +76,10 @@ Duration silence_behind(std::uint32_t n_waiting, Duration silence) {
   return std::min<Duration>(std::chrono::minutes(1), silence * (8 + n_waiting / 2));
 }
 
+Duration longer_silence(Duration before, Duration silence, Duration longest) {
+  return std::min(longest, std::max(silence, 2 * before));
+}
+
 std::uint64_t seed_of(RequestId id) {
   // Two different constants, so that high and low are not interchangeable.
   return mix64(mix64(id.high ^ 0x243f6a8885a308d3ull) ^ (id.low + 0x13198a2e03707344ull));
@@ -250,8 +254,7 @@ void RequestTable::ask(WorkerQuestion& question, TimePoint now) {
 void RequestTable::ask_again(WorkerQuestion& question, TimePoint now) {
   question.open = true;
   question.hurried = false;
-  question.interval =
-      std::min(rules_.longest_silence, std::max(rules_.silence, 2 * question.interval));
+  question.interval = longer_silence(question.interval, rules_.silence, rules_.longest_silence);
   question.again = now + question.interval;
   wake_at(question.again);
 }

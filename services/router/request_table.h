@@ -79,6 +79,9 @@ FlowId flow_of(const std::string& tenant, const Peer& peer);
 // How long a worker that has taken a question, behind so many others, may be silent about it.
 Duration silence_behind(std::uint32_t n_waiting, Duration silence);
 
+// How long to wait before a question is asked again that was last asked after `before`: twice as long.
+Duration longer_silence(Duration before, Duration silence, Duration longest);
+
 class RequestTable {
  public:
   // Borrows the pool: it places requests there and counts them in n_placed.

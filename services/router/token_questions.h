@@ -31,8 +31,10 @@ struct TokenQuestionRules {
   Duration patience = std::chrono::seconds(10);
   Duration timeout = std::chrono::seconds(600);
   std::string default_model;  // router.default_model: of questions that name none
-  // Then it is asked again, of another if any; and each time it waits twice as long.
+  // Then it is asked again, of another if any; and each time it waits twice as long, from the beginning
+  // after a sign of a tokenizer.
   Duration silence = std::chrono::milliseconds(500);
+  Duration longest_silence = std::chrono::seconds(4);
 };
 
 class TokenQuestions {

@@ -264,6 +264,21 @@ TEST_F(TokenQuestionsTest, AFullTokenizerIsAskedWhenItSaid) {
   EXPECT_EQ(1u, questions.size());
 }
 
+// Each cycle the tokenizer has the prompt and says nothing more, as when it was started again.
+TEST_F(TokenQuestionsTest, ALostQuestionIsAskedAgainSoonHoweverOftenItWasAsked) {
+  join(kFirst, wire::Role::kTokenizer, "m");
+  submit(tokenize());
+  out.clear();
+  for (int i = 0; i < 50; ++i) {
+    questions.on_message(kOwn, wire::Opened{}, now, out);
+    questions.tick(now += seconds(4), out);
+    ASSERT_EQ(1, n_asked<wire::Encode>()) << i;
+  }
+  questions.tick(now += milliseconds(500), out);  // the last one is lost
+  EXPECT_EQ(1, n_asked<wire::Encode>());
+  EXPECT_EQ(1u, questions.size());
+}
+
 TEST_F(TokenQuestionsTest, ATokenizerHearsThatNobodyWaitsAnyMore) {
   join(kFirst, wire::Role::kTokenizer, "m");
   submit(tokenize());
