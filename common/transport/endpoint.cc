@@ -69,4 +69,8 @@ Result<Endpoint> parse_endpoint(const std::string& text) {
   return bad_endpoint(text, "is not tcp://ADDRESS:PORT, ipc://PATH or inproc://NAME");
 }
 
+Duration back_within(const Endpoint& endpoint) {
+  return kLongestConnectPause + kConnectPause + (endpoint.loopback ? Duration{} : kConnectTry);
+}
+
 }  // namespace foretoken

@@ -31,9 +31,6 @@ constexpr int kClientQueue = 64;
 // Answers inside libzmq, which counts messages and not bytes: the others wait in WaitingAnswers.
 constexpr int kClientAnswers = 128;
 constexpr int kLingerMs = 500;
-constexpr int kTryMs = 2000;   // a try to connect that is not answered
-constexpr int kPauseMs = 100;  // before the next one; libzmq adds as much at random
-constexpr int kLongestPauseMs = 500;
 // Between target and draft: every message is a hint or cumulative, and replaced by the next after a
 // step. A draft that was stopped for a second would otherwise find hundreds of questions of the
 // past before the one that counts, and its answers to them would hold up the one that counts. Short
@@ -55,6 +52,10 @@ Door door_of(std::string_view name) {
   for (const Door door : {Door::kClient, Door::kDraft})
     if (name == name_of(door)) return door;
   return Door::kInternal;
+}
+
+int in_ms(Duration time) {
+  return static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(time).count());
 }
 
 enum class Outcome { kNothing, kDropped, kMessage };
@@ -132,11 +133,11 @@ struct ZmqTransport::State {
     socket.set(tcp_keepalive_idle, 1);
     socket.set(tcp_keepalive_intvl, 1);
     socket.set(tcp_keepalive_cnt, 2);
-    // A peer that comes back is found within two seconds, without a storm. The kernel waits twice as
+    // A peer that comes back is found soon (back_within), without a storm. The kernel waits twice as
     // long after each SYN without an answer, up to a minute: a new try begins with the short waits.
-    socket.set(connect_timeout, kTryMs);
-    socket.set(reconnect_ivl, kPauseMs);
-    socket.set(reconnect_ivl_max, kLongestPauseMs);
+    socket.set(connect_timeout, in_ms(kConnectTry));
+    socket.set(reconnect_ivl, in_ms(kConnectPause));
+    socket.set(reconnect_ivl_max, in_ms(kLongestConnectPause));
   }
 
   void secure(zmq::socket_t& socket,
@@ -328,12 +329,6 @@ SocketId ZmqTransport::connect(const std::string& endpoint, Door door) {
   }
   state_->sockets.push_back(std::move(socket));
   return state_->last_id;
-}
-
-Duration ZmqTransport::back_within(const std::string& endpoint) {
-  // On one host each try is answered at once.
-  const bool on_this_host = value_or_throw(parse_endpoint(endpoint)).loopback;
-  return std::chrono::milliseconds(kLongestPauseMs + kPauseMs + (on_this_host ? 0 : kTryMs));
 }
 
 void ZmqTransport::close(SocketId socket) {

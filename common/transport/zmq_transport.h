@@ -63,8 +63,6 @@ class ZmqTransport final : public Transport {
   // Only with ZmqOptions::watch_connections, where receive() returns early, with nothing, when one of these changed.
   // What the lost connection had brought is still delivered.
   ConnectionState connection(SocketId socket) const;
-  // The longest time until a peer that connects to this endpoint is connected again, once the process that binds it is back.
-  static Duration back_within(const std::string& endpoint);
   // Lives as long as whoever holds it.
   std::shared_ptr<const TransportCounters> counters() const;
 

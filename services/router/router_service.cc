@@ -10,7 +10,7 @@
 #include "common/config/resolve.h"
 #include "common/runtime/process.h"
 #include "common/runtime/service_main.h"
-#include "common/transport/zmq_transport.h"
+#include "common/transport/endpoint.h"
 #include "common/wire/client_codec.h"
 #include "services/router/merge_metrics.h"
 
@@ -52,7 +52,7 @@ std::string_view state_name(const Worker& worker) {
 // Each connects again, is told in answer to its next heartbeat that it is not known, and says hello. A
 // thread of a busy machine may be late by most of a second (see Pool).
 Duration registration_time(const std::string& router, Duration heartbeat) {
-  return ZmqTransport::back_within(router) + heartbeat * 9 / 8 + std::chrono::seconds(1);
+  return back_within(value_or_throw(parse_endpoint(router))) + heartbeat * 9 / 8 + std::chrono::seconds(1);
 }
 
 RouterServiceOptions router_options(const Config& config, const std::string& name) {
