@@ -89,7 +89,7 @@ struct RouterLink::Beat {
 
   // The thread of the sockets, before the work thread comes to it: the router does not know this
   // service, or refuses it.
-  void hear(const Delivery& delivery, TimePoint now, const Bus::DirectSend& send) {
+  void observe(const Delivery& delivery, TimePoint now, const Bus::DirectSend& send) {
     const auto header = delivery.frames.empty() ? Result<wire::Header>(Error{})
                                                 : wire::read_header(delivery.frames.front());
     if (!header.ok() || (header->type != wire::MessageType::kHelloReply &&
@@ -139,8 +139,10 @@ void RouterLink::start(Bus& bus, const std::string& endpoint) {
   bus.add_pulse([beat = beat_](TimePoint now, const Bus::DirectSend& send) {
     return beat->send_if_due(now, send);
   });
-  bus.add_ear(socket_, [beat = beat_](const Delivery& delivery, TimePoint now,
-                                      const Bus::DirectSend& send) { beat->hear(delivery, now, send); });
+  bus.add_observer(socket_, [beat = beat_](const Delivery& delivery, TimePoint now,
+                                           const Bus::DirectSend& send) {
+    beat->observe(delivery, now, send);
+  });
 }
 
 void RouterLink::say_hello() {

@@ -21,9 +21,10 @@ class Bus {
   // a way to send from there. Returns when it wants to be called again.
   using DirectSend = std::function<SendResult(const Peer&, const Frames&)>;
   using Pulse = std::function<TimePoint(TimePoint now, const DirectSend& send)>;
-  // What is looked at as soon as it arrives, on the thread that owns the sockets. The work thread receives
-  // it as well, when it comes to it.
-  using Ear = std::function<void(const Delivery& delivery, TimePoint now, const DirectSend& send)>;
+  // Sees what arrives at a socket, on the thread that owns the sockets, while the inbox of the work
+  // thread has room. The work thread receives it as well, when it comes to it.
+  using Observer =
+      std::function<void(const Delivery& delivery, TimePoint now, const DirectSend& send)>;
 
   virtual ~Bus() = default;
   virtual TimePoint now() const = 0;
@@ -47,8 +48,8 @@ class Bus {
   // Whatever arrived before this has been received: what a silence is measured against, for messages
   // that wait to be read are no silence.
   virtual TimePoint heard_until() const { return now(); }
-  // Without such a thread there is none who would hear before the work thread does.
-  virtual void add_ear(SocketId /*socket*/, Ear /*ear*/) {}
+  // A bus without a socket thread has nothing to call earlier.
+  virtual void add_observer(SocketId /*socket*/, Observer /*observer*/) {}
   Progress& progress() { return progress_; }
 
  private:

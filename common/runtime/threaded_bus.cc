@@ -43,6 +43,9 @@ ThreadedBus::ThreadedBus(std::unique_ptr<Transport> transport,
       queue_capacity_(queue_capacity),
       inbox_(2 * queue_capacity),
       outbox_(queue_capacity),
+      send_directly_([this](const Peer& to, const Frames& frames) {
+        return transport_->send(to, frames);
+      }),
       memory_(std::move(memory)) {
   inbox_fd_ = new_eventfd();
   room_fd_ = new_eventfd();
@@ -102,7 +105,7 @@ void ThreadedBus::run() {
       auto delivery = transport_->receive(deadline);
       socket_sleeps_ = SocketSleep::kAwake;
       if (!delivery) break;
-      hear(*delivery);
+      observe(*delivery);
       deliver(std::move(*delivery));
     }
   }
@@ -121,10 +124,8 @@ void ThreadedBus::beat() {
   const TimePoint now = steady_now();
   if (now < next_pulse_) return;
   next_pulse_ = TimePoint::max();
-  const DirectSend send = [this](const Peer& to, const Frames& frames) {
-    return transport_->send(to, frames);
-  };
-  for (const Pulse& pulse : pulses_) next_pulse_ = std::min(next_pulse_, pulse(now, send));
+  for (const Pulse& pulse : pulses_)
+    next_pulse_ = std::min(next_pulse_, pulse(now, send_directly_));
 }
 
 void ThreadedBus::add_pulse(Pulse pulse) {
@@ -134,17 +135,14 @@ void ThreadedBus::add_pulse(Pulse pulse) {
   });
 }
 
-void ThreadedBus::add_ear(SocketId socket, Ear ear) {
-  on_socket_thread([&](Transport&) { ears_.emplace_back(socket, std::move(ear)); });
+void ThreadedBus::add_observer(SocketId socket, Observer observer) {
+  on_socket_thread([&](Transport&) { observers_.emplace_back(socket, std::move(observer)); });
 }
 
-void ThreadedBus::hear(const Delivery& delivery) {
+void ThreadedBus::observe(const Delivery& delivery) {
   if (delivery.kind != DeliveryKind::kMessage) return;
-  const DirectSend send = [this](const Peer& to, const Frames& frames) {
-    return transport_->send(to, frames);
-  };
-  for (const auto& [socket, ear] : ears_)
-    if (socket == delivery.peer.socket) ear(delivery, steady_now(), send);
+  for (const auto& [socket, observer] : observers_)
+    if (socket == delivery.peer.socket) observer(delivery, steady_now(), send_directly_);
 }
 
 bool ThreadedBus::has_command() const {

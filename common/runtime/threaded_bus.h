@@ -48,7 +48,7 @@ class ThreadedBus final : public Bus {
   [[nodiscard]] SendResult send(const Peer& to, Frames frames) override;
   std::optional<Delivery> receive(TimePoint deadline) override;
   void add_pulse(Pulse pulse) override;
-  void add_ear(SocketId socket, Ear ear) override;
+  void add_observer(SocketId socket, Observer observer) override;
   TimePoint heard_until() const override { return inbox_.empty() ? now() : last_arrival_; }
   void wake() override;
 
@@ -73,7 +73,7 @@ class ThreadedBus final : public Bus {
   bool has_command() const;
   void flush_outbox();
   void beat();
-  void hear(const Delivery& delivery);
+  void observe(const Delivery& delivery);
   void deliver(Delivery delivery);
   bool must_hold_clients();
   bool may_read() const { return inbox_.size() < queue_capacity_; }
@@ -95,8 +95,9 @@ class ThreadedBus final : public Bus {
   mutable std::atomic<SocketSleep> socket_sleeps_{SocketSleep::kAwake};
   std::atomic<bool> clients_held_{false};  // until the work thread has taken enough
   std::atomic<bool> stop_{false};
-  std::vector<Pulse> pulses_;  // the socket thread's, as what follows
-  std::vector<std::pair<SocketId, Ear>> ears_;
+  const DirectSend send_directly_;  // the socket thread's, as what follows
+  std::vector<Pulse> pulses_;
+  std::vector<std::pair<SocketId, Observer>> observers_;
   TimePoint next_pulse_ = TimePoint::max();
   TimePoint last_arrival_{};  // the work thread's: of the last message it took
   MemoryLinks memory_;  // the work thread's, as what follows

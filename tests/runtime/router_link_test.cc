@@ -29,7 +29,7 @@ class LinkBus final : public Bus {
   }
   std::optional<Delivery> receive(TimePoint) override { return std::nullopt; }
   void add_pulse(Pulse pulse) override { pulses.push_back(std::move(pulse)); }
-  void add_ear(SocketId, Ear ear) override { ears.push_back(std::move(ear)); }
+  void add_observer(SocketId, Observer observer) override { observers.push_back(std::move(observer)); }
 
   // How many heartbeats leave within this time while the work thread computes.
   int beats_within(Duration time) {
@@ -49,7 +49,7 @@ class LinkBus final : public Bus {
   ManualClock clock;
   std::vector<wire::Message> sent;
   std::vector<Pulse> pulses;
-  std::vector<Ear> ears;
+  std::vector<Observer> observers;
 };
 
 class RouterLinkTest : public testing::Test {
@@ -68,8 +68,8 @@ class RouterLinkTest : public testing::Test {
   void arrive(const wire::Message& message) {
     wire::Speaker router(WorkerId{1}, Incarnation{3});
     const Delivery delivery{.peer = {.socket = 1, .routing = {}}, .frames = wire::encode(router, {}, message)};
-    for (const Bus::Ear& ear : bus.ears)
-      ear(delivery, bus.now(), [this](const Peer& to, const Frames& frames) { return bus.send(to, frames); });
+    for (const Bus::Observer& observer : bus.observers)
+      observer(delivery, bus.now(), [this](const Peer& to, const Frames& frames) { return bus.send(to, frames); });
   }
   // A router that was started meanwhile answers each heartbeat of that time; the hellos it gets.
   int hellos_within(Duration time, bool refuses) {

@@ -224,21 +224,21 @@ TEST(ThreadedBus, PulsesGoOnWhileTheWorkThreadComputesAndWhileTheInboxIsFull) {
   server.reset();  // its pulses end while the client is still there
 }
 
-TEST(ThreadedBus, AnEarHearsItsSocketWhileTheWorkThreadReceivesNothing) {
+TEST(ThreadedBus, AnObserverSeesItsSocketWhileTheWorkThreadReceivesNothing) {
   const auto server = make_bus();
   const auto client = make_bus();
   const SocketId bound = server->bind("tcp://127.0.0.1:*", Door::kInternal);
   const SocketId other = server->bind("tcp://127.0.0.1:*", Door::kInternal);
-  server->add_ear(bound, [](const Delivery& delivery, TimePoint, const Bus::DirectSend& send) {
-    EXPECT_EQ(send(delivery.peer, {"heard " + delivery.frames[0]}), SendResult::kSent);
+  server->add_observer(bound, [](const Delivery& delivery, TimePoint, const Bus::DirectSend& send) {
+    EXPECT_EQ(send(delivery.peer, {"seen " + delivery.frames[0]}), SendResult::kSent);
   });
   const SocketId dialled = client->connect(server->endpoint(bound));
-  const SocketId unheard = client->connect(server->endpoint(other));
+  const SocketId unseen = client->connect(server->endpoint(other));
   const TimePoint until = client->now() + seconds(20);
   std::optional<Delivery> got;
-  // Few, and with pauses: an ear hears nothing while the inbox is full.
+  // Few, and with pauses: an observer sees nothing while the inbox is full.
   for (int i = 0; !got && client->now() < until; ++i) {
-    if (i < 4) (void)client->send({unheard, "", false}, {"one"});
+    if (i < 4) (void)client->send({unseen, "", false}, {"one"});
     (void)client->send({dialled, "", false}, {"two"});
     const TimePoint next = client->now() + milliseconds(50);
     while (!got && client->now() < next) {
@@ -247,7 +247,7 @@ TEST(ThreadedBus, AnEarHearsItsSocketWhileTheWorkThreadReceivesNothing) {
     }
   }
   ASSERT_TRUE(got.has_value());
-  EXPECT_EQ(got->frames[0], "heard two");
+  EXPECT_EQ(got->frames[0], "seen two");
   for (bool has_two = false; !has_two;) {
     const auto kept = server->receive(server->now() + seconds(20));
     ASSERT_TRUE(kept.has_value()) << "the work thread receives it, too";

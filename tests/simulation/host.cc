@@ -22,7 +22,8 @@ Host::Host(ManualClock& clock,
       name_(name),
       ahead_(clock_ahead),
       transport_(network.make_transport(name)),
-      work_until_(clock.now()) {}
+      work_until_(clock.now()),
+      send_directly_([this](const Peer& to, const Frames& frames) { return send(to, frames); }) {}
 
 Host::~Host() {
   fiber_.reset();    // unwinds out of the program before the program goes
@@ -56,16 +57,13 @@ void Host::go_on() {
 
 // What arrives while the work thread computes: the thread of the sockets takes it and looks at it.
 void Host::listen() {
-  const DirectSend send = [this](const Peer& to, const Frames& frames) {
-    return transport_->send(to, frames);
-  };
   while (inbox_.size() < kInbox) {
     auto delivery = transport_->receive(TimePoint::min());
     if (!delivery) return;
     delivery->arrived = clock_.now();
     if (delivery->kind == DeliveryKind::kMessage)
-      for (const auto& [socket, ear] : ears_)
-        if (socket == delivery->peer.socket) ear(*delivery, now(), send);
+      for (const auto& [socket, observer] : observers_)
+        if (socket == delivery->peer.socket) observer(*delivery, now(), send_directly_);
     inbox_.push_back(std::move(*delivery));
   }
 }
@@ -81,11 +79,8 @@ std::optional<Delivery> Host::take() {
 // On the thread of the sockets, as it were: whatever the fiber is in the middle of.
 void Host::beat() {
   next_pulse_ = TimePoint::max();
-  const DirectSend send = [this](const Peer& to, const Frames& frames) {
-    return transport_->send(to, frames);
-  };
   for (const Pulse& pulse : pulses_)
-    next_pulse_ = std::min(next_pulse_, std::max(pulse(now(), send), now() + kTurn));
+    next_pulse_ = std::min(next_pulse_, std::max(pulse(now(), send_directly_), now() + kTurn));
 }
 
 void Host::add_pulse(Pulse pulse) {

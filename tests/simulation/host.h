@@ -69,7 +69,9 @@ class Host final : public Bus {
   }
   std::optional<Delivery> receive(TimePoint deadline) override;
   void add_pulse(Pulse pulse) override;
-  void add_ear(SocketId socket, Ear ear) override { ears_.emplace_back(socket, std::move(ear)); }
+  void add_observer(SocketId socket, Observer observer) override {
+    observers_.emplace_back(socket, std::move(observer));
+  }
   TimePoint heard_until() const override;
 
  private:
@@ -89,8 +91,9 @@ class Host final : public Bus {
   bool works_ = true;     // until work_until_, whatever arrives; else it waits for a message
   TimePoint work_until_;  // in the world's time
   TimePoint wait_until_;  // in its own
+  const DirectSend send_directly_;  // as from the thread of the sockets
   std::vector<Pulse> pulses_;
-  std::vector<std::pair<SocketId, Ear>> ears_;
+  std::vector<std::pair<SocketId, Observer>> observers_;
   std::deque<Delivery> inbox_;  // arrived while the work thread computes
   TimePoint next_pulse_ = TimePoint::max();  // in its own
   std::optional<TimePoint> stopped_at_;
