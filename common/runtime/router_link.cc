@@ -25,6 +25,32 @@ std::uint64_t micros(Duration time) {
 }  // namespace
 
 struct RouterLink::Beat {
+  // When this service may say hello, from whichever thread: not again before the answer to the last one
+  // can be here, and seldom to a router that refused it. Any thread may ask and tell.
+  class HelloPace {
+   public:
+    bool take(TimePoint now) {
+      const std::lock_guard lock(mutex_);
+      if (now < next_) return false;
+      next_ = now + pause_;
+      return true;
+    }
+    TimePoint next() const {
+      const std::lock_guard lock(mutex_);
+      return next_;
+    }
+    void is_answered(bool accepted, TimePoint now) {
+      const std::lock_guard lock(mutex_);
+      pause_ = accepted ? kHelloAgain : kRefusedHelloAgain;
+      next_ = accepted ? std::min(next_, now + pause_) : now + pause_;
+    }
+
+   private:
+    mutable std::mutex mutex_;
+    Duration pause_ = kHelloAgain;
+    TimePoint next_{};
+  };
+
   Beat(wire::Speaker& speaker,
        wire::Hello hello,
        const Progress& progress,
@@ -97,19 +123,18 @@ struct RouterLink::Beat {
       return;
     const auto incoming = wire::decode(delivery.frames);
     if (!incoming.ok()) return;
-    if (const auto* reply = std::get_if<wire::HelloReply>(&incoming->message)) {
-      if (!reply->accepted) next_hello_ = now + kRefusedHelloAgain;
-      return;
-    }
+    if (const auto* reply = std::get_if<wire::HelloReply>(&incoming->message))
+      return pace.is_answered(reply->accepted, now);
     const Progress::View view = progress_.view(now);
     // A service that is stuck is lost to the router, and comes back with its work thread.
     if (std::get<wire::HeartbeatReply>(incoming->message).known || view.busy < kLongTurn ||
-        view.is_stuck() || now < next_hello_)
+        view.is_stuck() || !pace.take(now))
       return;
-    next_hello_ = now + kHelloAgain;
     if (const auto hello = wire::try_encode(speaker_, {}, hello_); hello.ok())
       (void)send(router_, *hello);
   }
+
+  HelloPace pace;
 
  private:
   TimePoint late() const {
@@ -127,14 +152,12 @@ struct RouterLink::Beat {
   TimePoint due_;
   wire::Heartbeat load_;
   bool registered_ = false;
-  TimePoint next_hello_{};  // the thread of the sockets'
 };
 
 void RouterLink::start(Bus& bus, const std::string& endpoint) {
   bus_ = &bus;
   socket_ = bus.connect(endpoint);
   started_ = bus.now();
-  next_hello_ = started_;
   beat_ = std::make_shared<Beat>(speaker_, hello_, bus.progress(), router(), started_, heartbeat_);
   bus.add_pulse([beat = beat_](TimePoint now, const Bus::DirectSend& send) {
     return beat->send_if_due(now, send);
@@ -176,7 +199,7 @@ RouterLink::Event RouterLink::on_message(const wire::Header& header, const wire:
     if (reply->accepted && reply->heartbeat_ms > 0)
       heartbeat_ = std::min<Duration>(heartbeat_, std::chrono::milliseconds(reply->heartbeat_ms));
     beat_->set_registered(registered_, heartbeat_);
-    if (!registered_) next_hello_ = bus_->now() + kRefusedHelloAgain;
+    beat_->pace.is_answered(registered_, bus_->now());
     return is_new && had_one ? Event::kNewRouter : Event::kHandled;
   }
   if (const auto* reply = std::get_if<wire::HeartbeatReply>(&message)) {
@@ -184,7 +207,6 @@ RouterLink::Event RouterLink::on_message(const wire::Header& header, const wire:
     if (!reply->known && registered_) {
       registered_ = false;
       beat_->set_registered(false, heartbeat_);
-      next_hello_ = TimePoint{};
     }
     return Event::kHandled;
   }
@@ -193,17 +215,14 @@ RouterLink::Event RouterLink::on_message(const wire::Header& header, const wire:
 
 TimePoint RouterLink::turn(TimePoint now, const std::function<wire::Heartbeat()>& load) {
   outbox_.flush(*bus_, router());
-  if (!registered_ && now >= next_hello_) {
-    say_hello();
-    next_hello_ = now + (refusal_.empty() ? kHelloAgain : kRefusedHelloAgain);
-  }
+  if (!registered_ && beat_->pace.take(now)) say_hello();
   if (now >= beat_->due()) {
     beat_->set_load(load());
     if (const auto frames = beat_->next(now);
         frames && bus_->send(router(), *frames) != SendResult::kSent)
       ++dropped_;
   }
-  TimePoint due = registered_ ? beat_->due() : std::min(beat_->due(), next_hello_);
+  TimePoint due = registered_ ? beat_->due() : std::min(beat_->due(), beat_->pace.next());
   return std::min(due, outbox_.due(now));
 }
 

@@ -76,7 +76,6 @@ class RouterLink {
   SocketId socket_ = 0;
   TimePoint started_{};
   std::shared_ptr<Beat> beat_;
-  TimePoint next_hello_{};
   bool registered_ = false;
   std::string refusal_;
   Incarnation router_life_{};
