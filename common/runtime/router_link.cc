@@ -107,31 +107,30 @@ struct RouterLink::Beat {
 
   // The thread of the sockets: the work thread, which knows the load better, goes first.
   TimePoint send_if_due(TimePoint now, const Bus::DirectSend& send) {
-    const TimePoint late = this->late();
-    if (now < late) return late;
-    if (const auto frames = next(now)) (void)send(router_, *frames);
-    return this->late();
+    const TimePoint hello_due = greet_if_due(now, send);
+    if (now >= late())
+      if (const auto frames = next(now)) (void)send(router_, *frames);
+    return std::min(late(), hello_due);
   }
 
   // The thread of the sockets, before the work thread comes to it: the router does not know this
-  // service, or refuses it.
-  void observe(const Delivery& delivery, TimePoint now, const Bus::DirectSend& send) {
+  // service, or refuses it. Returns by when send_if_due() is to be called.
+  TimePoint observe(const Delivery& delivery, TimePoint now, const Bus::DirectSend& send) {
     const auto header = delivery.frames.empty() ? Result<wire::Header>(Error{})
                                                 : wire::read_header(delivery.frames.front());
     if (!header.ok() || (header->type != wire::MessageType::kHelloReply &&
                          header->type != wire::MessageType::kHeartbeatReply))
-      return;
+      return TimePoint::max();
     const auto incoming = wire::decode(delivery.frames);
-    if (!incoming.ok()) return;
-    if (const auto* reply = std::get_if<wire::HelloReply>(&incoming->message))
-      return pace.is_answered(reply->accepted, now);
-    const Progress::View view = progress_.view(now);
-    // A service that is stuck is lost to the router, and comes back with its work thread.
-    if (std::get<wire::HeartbeatReply>(incoming->message).known || view.busy < kLongTurn ||
-        view.is_stuck() || !pace.take(now))
-      return;
-    if (const auto hello = wire::try_encode(speaker_, {}, hello_); hello.ok())
-      (void)send(router_, *hello);
+    if (!incoming.ok()) return TimePoint::max();
+    unknown_in_turn_.reset();
+    if (const auto* reply = std::get_if<wire::HelloReply>(&incoming->message)) {
+      pace.is_answered(reply->accepted, now);
+      return TimePoint::max();
+    }
+    if (!std::get<wire::HeartbeatReply>(incoming->message).known)
+      unknown_in_turn_ = progress_.view(now).turn;
+    return greet_if_due(now, send);
   }
 
   HelloPace pace;
@@ -140,6 +139,23 @@ struct RouterLink::Beat {
   TimePoint late() const {
     const std::lock_guard lock(mutex_);
     return due_ + period_ / 8;
+  }
+  // Says hello if the turn in which the router said that it does not know this service is a long one:
+  // the work thread comes to it after a shorter one. Returns when to call it again.
+  TimePoint greet_if_due(TimePoint now, const Bus::DirectSend& send) {
+    if (!unknown_in_turn_) return TimePoint::max();
+    const Progress::View view = progress_.view(now);
+    // A service that is stuck is lost to the router, and comes back with its work thread.
+    if (view.turn != *unknown_in_turn_ || view.busy == Duration{} || view.is_stuck()) {
+      unknown_in_turn_.reset();
+      return TimePoint::max();
+    }
+    if (view.busy < kLongTurn) return now + (kLongTurn - view.busy);
+    if (!pace.take(now)) return pace.next();
+    unknown_in_turn_.reset();
+    if (const auto hello = wire::try_encode(speaker_, {}, hello_); hello.ok())
+      (void)send(router_, *hello);
+    return TimePoint::max();
   }
 
   wire::Speaker& speaker_;
@@ -152,6 +168,9 @@ struct RouterLink::Beat {
   TimePoint due_;
   wire::Heartbeat load_;
   bool registered_ = false;
+  // The thread of the sockets': in which turn the router said that it does not know this service. Empty:
+  // it has not, or a hello was sent since.
+  std::optional<std::uint64_t> unknown_in_turn_;
 };
 
 void RouterLink::start(Bus& bus, const std::string& endpoint) {
@@ -164,7 +183,7 @@ void RouterLink::start(Bus& bus, const std::string& endpoint) {
   });
   bus.add_observer(socket_, [beat = beat_](const Delivery& delivery, TimePoint now,
                                            const Bus::DirectSend& send) {
-    beat->observe(delivery, now, send);
+    return beat->observe(delivery, now, send);
   });
 }
 

@@ -22,9 +22,10 @@ class Bus {
   using DirectSend = std::function<SendResult(const Peer&, const Frames&)>;
   using Pulse = std::function<TimePoint(TimePoint now, const DirectSend& send)>;
   // Sees what arrives at a socket, on the thread that owns the sockets, while the inbox of the work
-  // thread has room. The work thread receives it as well, when it comes to it.
+  // thread has room. The work thread receives it as well, when it comes to it. Returns by when the
+  // pulses are to be called.
   using Observer =
-      std::function<void(const Delivery& delivery, TimePoint now, const DirectSend& send)>;
+      std::function<TimePoint(const Delivery& delivery, TimePoint now, const DirectSend& send)>;
 
   virtual ~Bus() = default;
   virtual TimePoint now() const = 0;

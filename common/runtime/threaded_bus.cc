@@ -142,7 +142,8 @@ void ThreadedBus::add_observer(SocketId socket, Observer observer) {
 void ThreadedBus::observe(const Delivery& delivery) {
   if (delivery.kind != DeliveryKind::kMessage) return;
   for (const auto& [socket, observer] : observers_)
-    if (socket == delivery.peer.socket) observer(delivery, steady_now(), send_directly_);
+    if (socket == delivery.peer.socket)
+      next_pulse_ = std::min(next_pulse_, observer(delivery, steady_now(), send_directly_));
 }
 
 bool ThreadedBus::has_command() const {

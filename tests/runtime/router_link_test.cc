@@ -64,12 +64,16 @@ class RouterLinkTest : public testing::Test {
     const auto decoded = value_or_throw(wire::decode(wire::encode(router, {}, message)));
     link.on_message(decoded.header, decoded.message);
   }
-  // It arrives while the work thread computes.
-  void arrive(const wire::Message& message) {
+  // It arrives while the work thread computes. By when the pulses are to be called.
+  TimePoint arrive(const wire::Message& message) {
     wire::Speaker router(WorkerId{1}, Incarnation{3});
     const Delivery delivery{.peer = {.socket = 1, .routing = {}}, .frames = wire::encode(router, {}, message)};
+    TimePoint due = TimePoint::max();
     for (const Bus::Observer& observer : bus.observers)
-      observer(delivery, bus.now(), [this](const Peer& to, const Frames& frames) { return bus.send(to, frames); });
+      due = std::min(due, observer(delivery, bus.now(), [this](const Peer& to, const Frames& frames) {
+                       return bus.send(to, frames);
+                     }));
+    return due;
   }
   // A router that was started meanwhile answers each heartbeat of that time; the hellos it gets.
   int hellos_within(Duration time, bool refuses) {
@@ -128,6 +132,28 @@ TEST_F(RouterLinkTest, ALongTurnGreetsARouterThatWasStartedMeanwhile) {
   EXPECT_EQ(bus.n_sent<wire::Hello>(), 0) << "it is known";
   bus.clock.advance(seconds(30));
   EXPECT_EQ(hellos_within(seconds(4), false), 0) << "it is stuck, and of no use to anybody";
+}
+
+// A heartbeat leaves just before a long step, and the answer comes just after the step has begun. The next
+// heartbeat may be a minute away.
+TEST_F(RouterLinkTest, ALongTurnGreetsARouterWhoseAnswerCameAtItsBeginning) {
+  turn();
+  hear(wire::HelloReply{.accepted = true});
+  bus.clock.advance(seconds(1));
+  bus.progress().set_floor(seconds(30));
+  bus.progress().begin(bus.now());
+  turn();
+  EXPECT_EQ(bus.n_sent<wire::Heartbeat>(), 1);
+  const TimePoint begun = bus.now();
+  bus.clock.advance(milliseconds(1));
+  EXPECT_EQ(arrive(wire::HeartbeatReply{.known = false}), begun + milliseconds(100));
+  EXPECT_EQ(hellos_within(milliseconds(95), false), 0) << "the turn may be a short one";
+  EXPECT_EQ(hellos_within(milliseconds(20), false), 1);
+  EXPECT_EQ(bus.n_sent<wire::Heartbeat>(), 0) << "it waits for none";
+  bus.progress().begin(bus.now());  // the next turn
+  arrive(wire::HeartbeatReply{.known = false});
+  bus.progress().wait(bus.now());
+  EXPECT_EQ(hellos_within(seconds(1), false), 0) << "the work thread says it itself";
 }
 
 TEST_F(RouterLinkTest, ARefusedServiceInALongTurnAsksEveryFiveSeconds) {

@@ -231,6 +231,7 @@ TEST(ThreadedBus, AnObserverSeesItsSocketWhileTheWorkThreadReceivesNothing) {
   const SocketId other = server->bind("tcp://127.0.0.1:*", Door::kInternal);
   server->add_observer(bound, [](const Delivery& delivery, TimePoint, const Bus::DirectSend& send) {
     EXPECT_EQ(send(delivery.peer, {"seen " + delivery.frames[0]}), SendResult::kSent);
+    return TimePoint::max();
   });
   const SocketId dialled = client->connect(server->endpoint(bound));
   const SocketId unseen = client->connect(server->endpoint(other));
@@ -253,6 +254,30 @@ TEST(ThreadedBus, AnObserverSeesItsSocketWhileTheWorkThreadReceivesNothing) {
     ASSERT_TRUE(kept.has_value()) << "the work thread receives it, too";
     has_two = kept->frames[0] == "two";
   }
+}
+
+TEST(ThreadedBus, PulsesAreCalledWhenAnObserverWantsThem) {
+  std::atomic<int> n_pulses{0};
+  auto server = make_bus();
+  const auto client = make_bus();
+  const SocketId bound = server->bind("tcp://127.0.0.1:*", Door::kInternal);
+  server->add_pulse([&](TimePoint, const Bus::DirectSend&) {
+    ++n_pulses;
+    return TimePoint::max();
+  });
+  server->add_observer(bound, [](const Delivery&, TimePoint now, const Bus::DirectSend&) {
+    return now + milliseconds(1);
+  });
+  const SocketId dialled = client->connect(server->endpoint(bound));
+  const auto wait_for = [&](int n) {
+    for (const TimePoint until = client->now() + seconds(20); n_pulses < n && client->now() < until;)
+      std::this_thread::sleep_for(milliseconds(1));
+    return n_pulses >= n;
+  };
+  ASSERT_TRUE(wait_for(1)) << "once when it is added";
+  (void)exchange(*client, {dialled, "", false}, {"up?"}, *server);
+  EXPECT_TRUE(wait_for(2));
+  server.reset();
 }
 
 TEST(ThreadedBus, SaysUntilWhenItHasHeard) {

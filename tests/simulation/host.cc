@@ -63,7 +63,8 @@ void Host::listen() {
     delivery->arrived = clock_.now();
     if (delivery->kind == DeliveryKind::kMessage)
       for (const auto& [socket, observer] : observers_)
-        if (socket == delivery->peer.socket) observer(*delivery, now(), send_directly_);
+        if (socket == delivery->peer.socket)
+          next_pulse_ = std::min(next_pulse_, observer(*delivery, now(), send_directly_));
     inbox_.push_back(std::move(*delivery));
   }
 }
