@@ -273,7 +273,9 @@ class DeafPort {
     if (::bind(listener_.get(), address, size) != 0 || ::listen(listener_.get(), 0) != 0 ||
         ::getsockname(listener_.get(), address, &size) != 0)
       throw std::runtime_error("no port of our own");
-    for (bool taken = true; taken && fillers_.size() < 16;) {
+    for (bool taken = true; taken;) {
+      if (fillers_.size() == 16)
+        throw std::runtime_error("the kernel answers 16 connections at a port whose queue holds one: it is not deaf");
       fillers_.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
       (void)::connect(fillers_.back().get(), address, size);
       pollfd connected{fillers_.back().get(), POLLOUT, 0};
