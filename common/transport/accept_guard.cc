@@ -58,7 +58,7 @@ std::uint64_t connections_turned_away() { return n_turned_away; }
 
 }  // namespace foretoken
 
-// ECONNABORTED: the peer left before it was accepted, which libzmq takes calmly at every door.
+// ECONNABORTED: the peer left before it was accepted. libzmq goes on after this error at every door.
 extern "C" __attribute__((visibility("default"))) int accept4(int listener,
                                                               struct sockaddr* address,
                                                               socklen_t* length,

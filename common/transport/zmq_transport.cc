@@ -73,7 +73,7 @@ struct ZmqTransport::State {
     std::unique_ptr<ClientRelay> relay;  // before a door for clients
     zmq::socket_t monitor;  // of a socket that takes keys: handshakes that never reached ZAP; of a watched one: its connection
     ConnectionState connection;
-    bool has_keys = false;  // the door it is connected to may want one: not on ipc
+    bool may_need_key = false;  // the door that it is connected to may ask for one: not on ipc
     int n_cut_short = 0;  // connections in a row that ended in the middle of the greeting
 
     Socket() = default;
@@ -319,7 +319,7 @@ SocketId ZmqTransport::connect(const std::string& endpoint, Door door) {
     socket.socket.set(zmq::sockopt::immediate,
                       1);  // queue only for connections that exist; else say busy
     state_->secure(socket.socket, where, endpoint, false, door);
-    socket.has_keys = where.scheme == Scheme::kTcp;
+    socket.may_need_key = where.scheme == Scheme::kTcp;
     if (state_->options.watch_connections)
       state_->watch(socket, ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED |
                                 ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH);
@@ -447,11 +447,11 @@ bool ZmqTransport::State::read_monitor(Socket& socket) {
       changed = true;
       if (std::exchange(connection.up, false))
         ++connection.losses;
-      else if (socket.has_keys && ++socket.n_cut_short >= kCutShort)
+      else if (socket.may_need_key && ++socket.n_cut_short >= kCutShort)
         connection.refused = true;
     } else if (socket.routed) {
       ++counters->of(socket.door).handshakes_refused;
-    } else if (socket.has_keys) {
+    } else if (socket.may_need_key) {
       changed = connection.refused = true;
     }
   }
