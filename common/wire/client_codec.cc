@@ -1,6 +1,7 @@
 #include "common/wire/client_codec.h"
 
 #include <concepts>
+#include <cstdint>
 #include <limits>
 #include <sstream>
 #include <type_traits>
@@ -10,6 +11,7 @@
 #include "common/wire/limits.h"
 #include "common/wire/msgpack_reader.h"
 #include "common/wire/msgpack_writer.h"
+#include "common/wire/packed_reply.h"
 
 namespace foretoken::wire {
 namespace {
@@ -19,6 +21,10 @@ concept MapRecord = requires(T& m) {
   T::fields(m, [](const char*, auto&, const char*) {});
 };
 
+// Records with their keys, as clients read them, or the fields alone in their order.
+enum class Keys : std::uint8_t { kWritten, kLeftOut };
+
+template <Keys kKeys = Keys::kWritten>
 class MapWriter {
  public:
   explicit MapWriter(MsgpackWriter& out) : out_(out) {}
@@ -28,9 +34,12 @@ class MapWriter {
     if constexpr (MapRecord<T>) {
       std::size_t n = 0;
       T::fields(v, [&](const char*, const auto&, const char*) { ++n; });
-      out_.map(n);
+      if constexpr (kKeys == Keys::kWritten)
+        out_.map(n);
+      else
+        out_.array(n);
       T::fields(v, [&](const char* key, const auto& field, const char*) {
-        out_.str(key);
+        if constexpr (kKeys == Keys::kWritten) out_.str(key);
         value(field);
       });
     } else if constexpr (std::same_as<T, bool>) {
@@ -57,14 +66,28 @@ class MapWriter {
   MsgpackWriter& out_;
 };
 
+template <Keys kKeys = Keys::kWritten>
 class MapReader {
  public:
+  // What this process wrote for itself has no limit but its bytes.
+  static constexpr std::size_t kMostBytes = kKeys == Keys::kWritten ? kMaxStringBytes : SIZE_MAX;
+  static constexpr std::size_t kMostElements = kKeys == Keys::kWritten ? kMaxTokenIds : SIZE_MAX;
+
   explicit MapReader(MsgpackReader& in) : in_(in) {}
 
   // Unknown keys are of a newer server and skipped, missing ones keep their defaults.
   template <class T>
   bool value(T& v) {
-    if constexpr (MapRecord<T>) {
+    if constexpr (MapRecord<T> && kKeys == Keys::kLeftOut) {
+      std::size_t size = 0;
+      if (!in_.array(size, kMostElements)) return false;
+      bool good = true;
+      T::fields(v, [&](const char*, auto& field, const char*) {
+        good = good && size-- > 0 && value(field);
+      });
+      in_.leave();
+      return good;
+    } else if constexpr (MapRecord<T>) {
       std::size_t size = 0;
       if (!in_.map(size)) return false;
       for (std::size_t i = 0; i < size; ++i) {
@@ -98,7 +121,7 @@ class MapReader {
       return in_.number(v);
     } else if constexpr (std::same_as<T, std::string>) {
       std::string_view text;
-      if (!in_.str(text)) return false;
+      if (!in_.str(text, kMostBytes)) return false;
       v = text;
       return true;
     } else if constexpr (std::same_as<T, StopReason>) {
@@ -107,7 +130,7 @@ class MapReader {
       return value(v.template emplace<TokenId>());
     } else {
       std::size_t size = 0;
-      if (!in_.array(size, kMaxTokenIds)) return false;
+      if (!in_.array(size, kMostElements)) return false;
       v.clear();
       for (std::size_t i = 0; i < size; ++i)
         if (!value(v.emplace_back())) return false;
@@ -366,6 +389,21 @@ Result<ClientAnswer> read_client_answer(std::string_view bytes) {
       return Error{ErrorCode::kMalformed, "the answer's " + std::string(key) + " " + in.error()};
   }
   return read_answer<ClientPiece>(bytes);
+}
+
+Bytes pack_reply(const ClientReply& reply) {
+  Bytes bytes;
+  MsgpackWriter out(bytes);
+  MapWriter<Keys::kLeftOut>(out).value(reply);
+  return bytes;
+}
+
+Result<ClientReply> unpack_reply(std::string_view bytes) {
+  MsgpackReader in(bytes);
+  ClientReply reply;
+  if (!MapReader<Keys::kLeftOut>(in).value(reply) || !in.at_end())
+    return Error{ErrorCode::kMalformed, "the packed reply " + in.error()};
+  return reply;
 }
 
 ClientError client_error(RequestId id, const Error& error, std::uint32_t retry_after_ms) {

@@ -2,21 +2,20 @@
 
 #include <utility>
 
-#include "common/base/check.h"
+#include "common/wire/packed_reply.h"
 
 namespace foretoken {
 
 void FinishedReplies::keep(RequestId id,
                            std::uint64_t content,
-                           wire::ClientReply reply,
+                           const wire::ClientReply& reply,
                            TimePoint now) {
-  FORETOKEN_CHECK(!replies_.contains(id));
-  const std::size_t n_bytes =
-      512 + reply.text.size() + 4 * reply.token_ids.size() + 256 * reply.logprobs.size();
-  if (n_bytes > limits_.n_bytes) return;
+  Finished finished{.content = content, .bytes = wire::pack_reply(reply), .at = now};
+  finished.bytes.shrink_to_fit();
+  const std::size_t n_bytes = finished.n_bytes();
+  if (n_bytes > limits_.n_bytes || !replies_.try_emplace(id, std::move(finished)).second) return;
   n_bytes_ += n_bytes;
   order_.push_back(id);
-  replies_[id] = Finished{content, std::move(reply), now, n_bytes};
   forget_old(now);
 }
 
@@ -38,15 +37,18 @@ void FinishedReplies::forget_old(TimePoint now) {
     const auto oldest = replies_.find(order_.front());
     const bool is_old = now - oldest->second.at > limits_.age;
     if (!is_old && replies_.size() <= limits_.n_replies && n_bytes_ <= limits_.n_bytes) return;
-    n_bytes_ -= oldest->second.n_bytes;
+    n_bytes_ -= oldest->second.n_bytes();
     replies_.erase(oldest);
     order_.pop_front();
   }
 }
 
-const FinishedReplies::Finished* FinishedReplies::find(RequestId id) const {
+std::optional<wire::ClientReply> FinishedReplies::find(RequestId id) const {
   const auto at = replies_.find(id);
-  return at == replies_.end() ? nullptr : &at->second;
+  if (at == replies_.end()) return std::nullopt;
+  auto reply = wire::unpack_reply(at->second.bytes);
+  if (!reply.ok()) return std::nullopt;
+  return std::move(reply).value();
 }
 
 std::optional<std::uint64_t> FinishedReplies::content_of(RequestId id) const {

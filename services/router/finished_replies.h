@@ -1,11 +1,14 @@
 // Replies that were given a while ago, for clients that lost them and ask again with the same id;
 // and for as long what was asked under each id whose request ended in any way, for an id means one
-// request: what its workers still say may arrive late. Bounded in number, bytes and time. One thread.
+// request: what its workers still say may arrive late. Bounded in number, bytes and time. A reply is
+// kept packed: one piece of memory and few bytes, where the values of one with log-probabilities are
+// hundreds of pieces. One thread.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <string>
 #include <unordered_map>
 #include <utility>
 
@@ -23,27 +26,29 @@ class FinishedReplies {
     std::size_t n_bytes = 32u << 20;
     Duration age = std::chrono::seconds(60);
   };
-  struct Finished {
-    std::uint64_t content = 0;
-    wire::ClientReply reply;
-    TimePoint at{};
-    std::size_t n_bytes = 0;
-  };
 
   explicit FinishedReplies(const Limits& limits) : limits_(limits) {}
 
   // Keeps a reply under an id that has none yet, unless it alone is over the limit; older ones may
   // go for it. `content` is a hash of what was asked.
-  void keep(RequestId id, std::uint64_t content, wire::ClientReply reply, TimePoint now);
+  void keep(RequestId id, std::uint64_t content, const wire::ClientReply& reply, TimePoint now);
   // The request of this id is over.
   void end(RequestId id, std::uint64_t content, TimePoint now);
   void forget_old(TimePoint now);
-  // Null: never given, or forgotten. Valid until the next call.
-  const Finished* find(RequestId id) const;
+  bool has(RequestId id) const { return replies_.contains(id); }
+  // Nothing: never given, or forgotten.
+  std::optional<wire::ClientReply> find(RequestId id) const;
   // Of a request that ended a while ago. Known for as long as find() gives its reply.
   std::optional<std::uint64_t> content_of(RequestId id) const;
 
  private:
+  struct Finished {
+    std::uint64_t content = 0;
+    std::string bytes;
+    TimePoint at{};
+    std::size_t n_bytes() const { return kEntryBytes + bytes.size(); }
+  };
+  static constexpr std::size_t kEntryBytes = 192;  // what an entry takes beside its bytes
   struct Ended {
     std::uint64_t content = 0;
     TimePoint at{};

@@ -102,7 +102,6 @@ void RequestTable::submit(const Peer& peer,
   };
   finished_.forget_old(now);
   const auto running = rows_.find(id);
-  const auto* finished = finished_.find(id);
   // One id means one request: what workers still send for the first could otherwise be taken for the
   // second, even if the first was cancelled or failed.
   if (running != rows_.end() ? running->second.content != content
@@ -111,9 +110,9 @@ void RequestTable::submit(const Peer& peer,
                   "request_id was used for another request within the last minute", "request_id",
                   0);
   if (running != rows_.end()) return join(id, running->second, peer, out);
-  if (finished != nullptr) {
+  if (auto finished = finished_.find(id)) {
     ++counters_.joined;
-    out.push_back(ToClient{peer, id, finished->reply});
+    out.push_back(ToClient{peer, id, std::move(*finished)});
     return;
   }
   if (rows_.size() >= rules_.max_requests)
@@ -1007,7 +1006,7 @@ void RequestTable::reply(RequestId id,
   counters_.guessed_right += spec.num_accepted_draft_tokens;
   out.push_back(ToClient{row.peer, id, row.request.stream ? without_pieces(whole, row) : whole});
   // A cancelled or late answer is no answer to a client that asks again.
-  if (!cut_short) finished_.keep(id, row.content, std::move(whole), now);
+  if (!cut_short) finished_.keep(id, row.content, whole, now);
   drop(id,
        cut_short == FinishReason::kDeadline
            ? CloseReason::kDeadline

@@ -130,7 +130,7 @@ class RequestTable {
   std::size_t n_waiting() const;  // without a target yet
   bool contains(RequestId id) const { return rows_.contains(id); }
   // Running, or answered a short while ago.
-  bool knows(RequestId id) const { return rows_.contains(id) || finished_.find(id) != nullptr; }
+  bool knows(RequestId id) const { return rows_.contains(id) || finished_.has(id); }
 
   struct Counters {
     std::uint64_t accepted = 0, refused = 0, replied = 0, failed = 0, cancelled = 0, joined = 0,
