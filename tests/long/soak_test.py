@@ -111,6 +111,7 @@ class Soak(unittest.TestCase):
         begin = time.monotonic()
         memory = {name: [] for name in LASTING}
         descriptors = {name: [] for name in LASTING}
+        done = []
         next_kill, n_kills = begin + KILL_EVERY_S, 0
         while time.monotonic() < self.until:
             self.system.assert_alive()
@@ -118,6 +119,7 @@ class Soak(unittest.TestCase):
             for name in LASTING:
                 memory[name].append((now - begin, self.system.rss(name)))
                 descriptors[name].append(self.n_descriptors(name))
+            done.append((now - begin, self.n_done))
             if now >= next_kill:
                 name = KILLED[n_kills % len(KILLED)]
                 self.system.kill(name)
@@ -129,6 +131,10 @@ class Soak(unittest.TestCase):
             self.assertFalse(thread.is_alive(), "a client still waits")
         print(f"{SECONDS:.0f} s, {n_kills} kills: {self.n_done} answers right, {self.n_left} left by their clients, "
               f"{self.n_refused} refused as they must, {len(self.wrong)} wrong", flush=True)
+        # The router keeps the replies of the last minute: its memory follows this rate.
+        edges = [done[len(done) * i // 6] for i in range(6)] + [done[-1]]
+        print("  right answers a second, by sixths: " +
+              ", ".join(f"{(n - m) / max(t - s, 1e-9):.1f}" for (s, m), (t, n) in zip(edges, edges[1:])), flush=True)
         growth = {}
         for name in LASTING:
             settled = [s for s in memory[name] if s[0] > min(1200.0, SECONDS / 3)]
