@@ -42,7 +42,7 @@ struct RouterLink::Beat {
     void is_answered(bool accepted, TimePoint now) {
       const std::lock_guard lock(mutex_);
       pause_ = accepted ? kHelloAgain : kRefusedHelloAgain;
-      next_ = accepted ? std::min(next_, now + pause_) : now + pause_;
+      next_ = accepted ? now : now + pause_;
     }
 
    private:
