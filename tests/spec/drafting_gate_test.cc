@@ -24,8 +24,8 @@ class World {
     Duration plain = milliseconds(2);
   };
 
-  explicit World(Truth truth, std::uint32_t seed = 1) : truth(truth), random_(seed) {
-    for (int i = 0; i < 8; ++i) cost_.observe(truth.n_sequences, truth.plain);
+  explicit World(Truth is, std::uint32_t seed = 1) : truth(is), random_(seed) {
+    for (int i = 0; i < 8; ++i) cost_.observe(is.n_sequences, is.plain);
   }
 
   void pass() {
