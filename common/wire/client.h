@@ -18,6 +18,13 @@ namespace foretoken::wire {
 
 enum class ClientOp : std::uint8_t { kGenerate, kCancel, kStatus, kMetrics, kTokenize, kDetokenize };
 
+// A message of a conversation, for the model's chat template.
+struct ChatMessage {
+  std::string role;  // system, user, assistant or tool
+  std::string content;
+  bool operator==(const ChatMessage&) const = default;
+};
+
 // A request, read and checked; what needs the model (vocabulary, context length) is still to be checked.
 struct ClientRequest {
   ClientOp op = ClientOp::kGenerate;
@@ -25,7 +32,7 @@ struct ClientRequest {
   std::string model;                       // empty = whatever is served
   PromptKind prompt_kind = PromptKind::kText;
   std::string prompt;                      // text
-  std::string messages_json;               // kMessages: [{"role": ..., "content": ...}, ...], content always a string
+  std::vector<ChatMessage> messages;       // kMessages
   std::vector<TokenId> token_ids;          // kTokens
   bool add_special_tokens = true;
   bool add_generation_prompt = true;

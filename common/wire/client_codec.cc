@@ -225,57 +225,12 @@ class PairWriter {
   std::size_t n_ = 0;
 };
 
-// Our own messages_json back into msgpack: [{"role":"...","content":"..."},...], strings only.
-class MessagesText {
- public:
-  explicit MessagesText(std::string_view json) : json_(json) {}
-  std::vector<std::pair<std::string, std::string>> read() {
-    std::vector<std::pair<std::string, std::string>> all;
-    while (at_ < json_.size()) {
-      if (json_[at_] != '"') {
-        ++at_;
-        continue;
-      }
-      string();  // role
-      std::string role = string();
-      string();  // content
-      all.emplace_back(std::move(role), string());
-    }
-    return all;
-  }
-
- private:
-  std::string string() {
-    std::string out;
-    while (at_ < json_.size() && json_[at_] != '"') ++at_;
-    for (++at_; at_ < json_.size() && json_[at_] != '"'; ++at_) {
-      if (json_[at_] != '\\' || at_ + 1 >= json_.size()) {
-        out += json_[at_];
-        continue;
-      }
-      const char escape = json_[++at_];
-      if (escape == 'u' && at_ + 4 < json_.size()) {
-        out += static_cast<char>(std::stoi(std::string(json_.substr(at_ + 1, 4)), nullptr, 16));
-        at_ += 4;
-      } else {
-        out += escape;
-      }
-    }
-    ++at_;
-    return out;
-  }
-
-  std::string_view json_;
-  std::size_t at_ = 0;
-};
-
 void write_prompt(const ClientRequest& r, PairWriter& out) {
   if (r.prompt_kind == PromptKind::kText) return out.key("prompt").str(r.prompt);
   if (r.prompt_kind == PromptKind::kTokens) return out.tokens("token_ids", r.token_ids);
-  const auto all = MessagesText(r.messages_json).read();
   MsgpackWriter& list = out.key("messages");
-  list.array(all.size());
-  for (const auto& [role, content] : all) {
+  list.array(r.messages.size());
+  for (const auto& [role, content] : r.messages) {
     list.map(2);
     list.str("role");
     list.str(role);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -25,6 +26,9 @@ Bytes write_client_answer(const ClientAnswer& answer);
 Result<ClientAnswer> read_client_answer(std::string_view bytes);
 // An Error as the client sees it.
 ClientError client_error(RequestId id, const Error& error, std::uint32_t retry_after_ms);
+
+// [{"role": ..., "content": ...}, ...], as ENCODE carries messages to a chat template.
+std::string messages_json(std::span<const ChatMessage> messages);
 
 std::string hex_of(std::uint64_t value);  // 16 digits; of a fingerprint
 std::string hex_of(RequestId id);         // 32 digits

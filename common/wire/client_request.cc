@@ -85,25 +85,6 @@ bool strings(In& in, std::vector<std::string>& list, std::size_t most, std::size
   return true;
 }
 
-std::string json_quoted(std::string_view value) {
-  static constexpr char kHex[] = "0123456789abcdef";
-  std::string out = "\"";
-  for (const char c : value) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (byte < 0x20) {
-      out += "\\u00";
-      out += kHex[byte >> 4];
-      out += kHex[byte & 15];
-    } else {
-      out += c;
-    }
-  }
-  return out + "\"";
-}
-
 // A string, or OpenAI's list of parts, of which only text is taken; joined.
 bool content(In& in, std::string& value) {
   if (in.peek() == MsgpackKind::kStr) return text(in, value, kMaxStringBytes);
@@ -133,7 +114,7 @@ bool content(In& in, std::string& value) {
   return true;
 }
 
-bool message(In& in, std::string& json) {
+bool message(In& in, ChatMessage& message) {
   static constexpr std::array<std::string_view, 5> kRoles{"system", "developer", "user",
                                                           "assistant", "tool"};
   std::size_t keys = 0;
@@ -158,8 +139,7 @@ bool message(In& in, std::string& json) {
     return in.fail("has a message with role \"" + role +
                    "\"; it must be system, developer, user, assistant or tool");
   if (!has_content) return in.fail("has a message without content");
-  json += "{\"role\":" + json_quoted(role == "developer" ? "system" : role) +
-          ",\"content\":" + json_quoted(body) + "}";
+  message = {.role = role == "developer" ? "system" : std::move(role), .content = std::move(body)};
   return true;
 }
 
@@ -168,15 +148,14 @@ bool messages(In& in, Request& r) {
   if (!in.array(size, kMaxChatMessages)) return false;
   if (size == 0) return in.fail("is an empty list");
   r.prompt_kind = PromptKind::kMessages;
-  r.messages_json = "[";
-  for (std::size_t i = 0; i < size; ++i) {
-    if (i > 0) r.messages_json += ',';
-    if (!message(in, r.messages_json)) return false;
-    // Quoting makes six bytes of one: what travels on is the JSON text.
-    if (r.messages_json.size() >= kMaxStringBytes)
-      return in.fail("is more than " + std::to_string(kMaxStringBytes) + " bytes as JSON, the limit");
+  std::size_t n_bytes = 0;
+  for (std::size_t i = 0; i < size && n_bytes <= kMaxStringBytes; ++i) {
+    if (!message(in, r.messages.emplace_back())) return false;
+    n_bytes += r.messages.back().content.size();
   }
-  r.messages_json += ']';
+  // Quoting makes six bytes of one: what travels on is the JSON text.
+  if (n_bytes > kMaxStringBytes || messages_json(r.messages).size() > kMaxStringBytes)
+    return in.fail("is more than " + std::to_string(kMaxStringBytes) + " bytes as JSON, the limit");
   in.leave();
   return true;
 }

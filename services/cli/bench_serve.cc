@@ -112,7 +112,7 @@ class Load {
     const auto& bench = options_.bench_serve;
     while (n_sent_ < static_cast<std::size_t>(bench.n_prompts) && has_place() && Wall::now() >= next_arrival_) {
       wire::ClientRequest request = base_;
-      request.messages_json = prompts_[n_sent_ % prompts_.size()].messages_json;
+      request.messages = prompts_[n_sent_ % prompts_.size()].messages;
       request.params.seed = base_.params.seed + n_sent_;
       request.has_seed = true;
       const std::size_t index = n_sent_++;

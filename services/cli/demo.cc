@@ -52,7 +52,7 @@ constexpr std::size_t kPromptsPerKind = 2;
 wire::ClientRequest request_for(const DemoPrompt& prompt, const Setting& setting, const CliOptions& options, bool plain) {
   wire::ClientRequest request;
   request.prompt_kind = wire::PromptKind::kMessages;
-  request.messages_json = prompt.messages_json;
+  request.messages = prompt.messages;
   request.params.temperature = setting.temperature;
   request.params.top_p = setting.top_p;
   request.params.seed = kSeed;

@@ -113,7 +113,7 @@ int run_generate(const CliOptions& options) {
     request->prompt = prompt;
   } else {
     request->prompt_kind = wire::PromptKind::kMessages;
-    request->messages_json = chat_messages(options.request.system, prompt);
+    request->messages = chat_messages(options.request.system, prompt);
   }
   request->stream = !options.request.no_stream && !options.output.json;
   Client client(loaded->config.bus, {.say = say_note});
@@ -141,7 +141,7 @@ int run_chat(const CliOptions& options) {
   const bool interactive = ::isatty(0) != 0;
   ChatInput input(interactive);  // before the client: its threads must not take the signal either
   Client client(loaded->config.bus, {.say = say_note});
-  OrderedJson history = OrderedJson::array();
+  std::vector<wire::ChatMessage> history;
   std::string system = options.request.system;
   bool speculate = true, interrupted_before = false;
   if (const auto found = find_router(client); !found.ok()) return report_error(found.error());
@@ -164,7 +164,7 @@ int run_chat(const CliOptions& options) {
       continue;
     }
     if (line == "/clear") {
-      history = OrderedJson::array();
+      history.clear();
       continue;
     }
     if (line == "/system" || line.starts_with("/system ")) {
@@ -183,13 +183,11 @@ int run_chat(const CliOptions& options) {
       std::cerr << "error: the line or the system message is not valid UTF-8\n";
       continue;
     }
-    OrderedJson messages = OrderedJson::array();
-    if (!system.empty()) messages.push_back({{"role", "system"}, {"content", system}});
-    for (const auto& message : history) messages.push_back(message);
-    messages.push_back({{"role", "user"}, {"content", line}});
     wire::ClientRequest request = *base;
     request.prompt_kind = wire::PromptKind::kMessages;
-    request.messages_json = to_text(messages);
+    if (!system.empty()) request.messages.push_back({"system", system});
+    request.messages.insert(request.messages.end(), history.begin(), history.end());
+    request.messages.push_back({"user", line});
     request.stream = true;
     if (!speculate) request.num_draft_tokens = 0;
     ChatAnswer answer = answer_of(client, std::move(request), input);
@@ -204,8 +202,8 @@ int run_chat(const CliOptions& options) {
     std::cout << std::endl;
     // What was said of an answer that was stopped is part of the conversation.
     if (answer.interrupted && answer.text.empty()) continue;
-    history.push_back({{"role", "user"}, {"content", line}});
-    history.push_back({{"role", "assistant"}, {"content", answer.text}});
+    history.push_back({"user", line});
+    history.push_back({"assistant", answer.text});
     if (!options.output.quiet && interactive) print_summary(*answer.reply);
   }
   return kExitOk;

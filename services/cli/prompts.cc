@@ -1,5 +1,6 @@
 #include "services/cli/prompts.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -7,8 +8,27 @@
 
 #include "common/base/json.h"
 #include "common/config/resolve.h"
+#include "services/cli/verbs.h"
 
 namespace foretoken::cli {
+
+namespace {
+
+std::vector<wire::ChatMessage> messages_of(const Json& list, const std::string& where) {
+  const auto is_message = [](const Json& each) {
+    return each.is_object() && each.size() == 2 && each.contains("role") && each["role"].is_string() &&
+           each.contains("content") && each["content"].is_string();
+  };
+  if (!list.is_array() || list.empty() || !std::all_of(list.begin(), list.end(), is_message))
+    throw FatalError(ErrorCode::kMalformed,
+                     where + ": \"messages\" must be an array of {\"role\": text, \"content\": text}");
+  std::vector<wire::ChatMessage> messages;
+  for (const Json& each : list)
+    messages.push_back({each["role"].get<std::string>(), each["content"].get<std::string>()});
+  return messages;
+}
+
+}  // namespace
 
 std::vector<DemoPrompt> load_prompts(const std::string& path) {
   const std::filesystem::path file =
@@ -23,17 +43,16 @@ std::vector<DemoPrompt> load_prompts(const std::string& path) {
     const auto text = [&](const char* key) {
       return entry.is_object() && entry.contains(key) && entry[key].is_string() ? entry[key].get<std::string>() : "";
     };
-    OrderedJson messages = OrderedJson::array();
+    const std::string where = file.string() + ": entry " + std::to_string(prompts.size());
+    std::vector<wire::ChatMessage> messages;
     if (entry.is_object() && entry.contains("messages")) {
-      messages = OrderedJson::parse(to_text(entry["messages"]));
+      messages = messages_of(entry["messages"], where);
+    } else if (!text("prompt").empty()) {
+      messages = chat_messages(text("system"), text("prompt"));
     } else {
-      if (!text("system").empty()) messages.push_back({{"role", "system"}, {"content", text("system")}});
-      messages.push_back({{"role", "user"}, {"content", text("prompt")}});
+      throw FatalError(ErrorCode::kMalformed, where + " has neither \"prompt\" nor \"messages\"");
     }
-    if (text("prompt").empty() && !entry.contains("messages"))
-      throw FatalError(ErrorCode::kMalformed, file.string() + ": entry " + std::to_string(prompts.size()) +
-                                                  " has neither \"prompt\" nor \"messages\"");
-    prompts.push_back({.kind = text("kind").empty() ? "text" : text("kind"), .messages_json = to_text(messages)});
+    prompts.push_back({.kind = text("kind").empty() ? "text" : text("kind"), .messages = std::move(messages)});
   }
   if (prompts.empty()) throw FatalError(ErrorCode::kMalformed, file.string() + ": no prompts");
   return prompts;

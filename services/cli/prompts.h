@@ -5,12 +5,13 @@
 #include <vector>
 
 #include "common/base/result.h"
+#include "common/wire/client.h"
 
 namespace foretoken::cli {
 
 struct DemoPrompt {
   std::string kind;
-  std::string messages_json;  // [{"role", "content"}, ...]
+  std::vector<wire::ChatMessage> messages;
 };
 
 // "" = the demo prompts beside the demo models. Throws FatalError naming the file and what is wrong.

@@ -116,11 +116,11 @@ Result<wire::ClientRequest> request_from(const RequestOptions& options) {
   return request;
 }
 
-std::string chat_messages(const std::string& system, const std::string& user) {
-  OrderedJson messages = OrderedJson::array();
-  if (!system.empty()) messages.push_back({{"role", "system"}, {"content", system}});
-  messages.push_back({{"role", "user"}, {"content", user}});
-  return to_text(messages);
+std::vector<wire::ChatMessage> chat_messages(const std::string& system, const std::string& user) {
+  std::vector<wire::ChatMessage> messages;
+  if (!system.empty()) messages.push_back({"system", system});
+  messages.push_back({"user", user});
+  return messages;
 }
 
 std::string program_folder() { return std::filesystem::read_symlink("/proc/self/exe").parent_path().string(); }

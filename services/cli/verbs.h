@@ -52,7 +52,7 @@ void say_note(const std::string& sentence);
 // A request as the flags say; the prompt is left to the verb. Refuses contradictions.
 Result<wire::ClientRequest> request_from(const RequestOptions& options);
 // [{"role": "system", ...}, {"role": "user", ...}] as JSON.
-std::string chat_messages(const std::string& system, const std::string& user);
+std::vector<wire::ChatMessage> chat_messages(const std::string& system, const std::string& user);
 
 // Whether a draft fits a target, in sentences: what keeps them apart, and what should be known. Throws FatalError where a
 // folder cannot be read.

@@ -331,7 +331,7 @@ void RequestTable::encode_at(RequestId id,
   const wire::ClientRequest& request = row.request;
   wire::Encode message{.kind = request.prompt_kind,
                        .text = request.prompt_kind == wire::PromptKind::kMessages
-                                   ? request.messages_json
+                                   ? wire::messages_json(request.messages)
                                    : request.prompt,
                        .tokens = request.token_ids,
                        .add_special_tokens = request.add_special_tokens,

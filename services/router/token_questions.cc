@@ -13,8 +13,9 @@ namespace {
 // Tokens are checked by having them "encoded": then only those of the vocabulary are decoded.
 wire::Encode encode_of(const wire::ClientRequest& request, FlowId flow) {
   return {.kind = request.prompt_kind,
-          .text = request.prompt_kind == wire::PromptKind::kMessages ? request.messages_json
-                                                                     : request.prompt,
+          .text = request.prompt_kind == wire::PromptKind::kMessages
+                      ? wire::messages_json(request.messages)
+                      : request.prompt,
           .tokens = request.token_ids,
           .add_special_tokens = request.add_special_tokens,
           .add_generation_prompt = request.add_generation_prompt,
@@ -24,8 +25,9 @@ wire::Encode encode_of(const wire::ClientRequest& request, FlowId flow) {
 constexpr double kLeastCost = 256;  // bytes: a message costs something, too
 
 std::size_t size_of(const wire::ClientRequest& request) {
-  return request.prompt.size() + request.messages_json.size() +
-         request.token_ids.size() * sizeof(TokenId);
+  std::size_t n = request.prompt.size() + request.token_ids.size() * sizeof(TokenId);
+  for (const auto& [role, content] : request.messages) n += role.size() + content.size();
+  return n;
 }
 
 }  // namespace

@@ -157,6 +157,14 @@ class System(unittest.TestCase):
         streamed = self.run_verb("generate", "--raw", "-n", "16", "-t", "0", stdin="Once upon a time")
         self.assertEqual((0, whole.stdout), (streamed.returncode, streamed.stdout))
 
+    def test_a_prompt_arrives_as_it_was_written(self):
+        prompt = "line one\nline two\ttab"
+        done = self.run_verb("generate", "-n", "16", "-t", "0", "--json", prompt)
+        with foretoken.Client(self.endpoint, timeout_s=60) as client:
+            other = client.generate([{"role": "user", "content": prompt}], max_tokens=16, temperature=0)
+        answer = json.loads(done.stdout)
+        self.assertEqual((other.usage["prompt_tokens"], other.token_ids), (answer["usage"]["prompt_tokens"], answer["token_ids"]))
+
     def test_chat_reads_lines(self):
         done = self.run_verb("chat", "-n", "12", "-t", "0", stdin="Hello.\n/clear\nHello.\n/quit\n")
         self.assertEqual(0, done.returncode, done.stderr)

@@ -342,6 +342,11 @@ TEST(ClientCodec, NamesARequestWithTooManyOrStrangeKeys) {
             (RequestId{0x0011223344556677, 0x8899aabbccddeeff}));
 }
 
+TEST(ClientCodec, MessagesTravelOnAsJson) {
+  EXPECT_EQ(messages_json(std::vector<ChatMessage>{{"user", "one\ntwo\t\"three\" \\ é"}, {"assistant", ""}}),
+            R"([{"role":"user","content":"one\ntwo\t\"three\" \\ é"},{"role":"assistant","content":""}])");
+}
+
 TEST(ClientCodec, RefusesMessagesThatQuotingMakesTooLong) {
   const auto read = [](std::size_t n, const char* op, char c) {
     Bytes bytes;
@@ -404,7 +409,8 @@ TEST(ClientCodec, ReadsWhatItWrites) {
   r.request_id = RequestId{1, 2};
   r.model = "demo";
   r.prompt_kind = PromptKind::kMessages;
-  r.messages_json = R"([{"role":"user","content":"a \"quoted\" \u000a line \\ and é"}])";
+  r.messages = {{"system", ""},
+                {"user", "a \"quoted\" line\nand \ttab, \\n, \\ and é, \x01 and [{\"role\":\"user\"}]"}};
   r.params.max_tokens = 5;
   r.params.min_tokens = 1;
   r.params.temperature = 0;
@@ -437,7 +443,7 @@ TEST(ClientCodec, ReadsWhatItWrites) {
   const ClientRequest& got = *outcome.request;
   EXPECT_EQ(write_client_request(got),
             bytes);  // field by field, as every field differs from its default
-  EXPECT_EQ(got.messages_json, r.messages_json);
+  EXPECT_EQ(got.messages, r.messages);
   EXPECT_EQ(got.params, r.params);
   r.op = ClientOp::kCancel;
   EXPECT_EQ(read_client_request(write_client_request(r)).request->op, ClientOp::kCancel);

@@ -85,8 +85,8 @@ TEST(Golden, AClientRequestInAnotherLanguageIsUnderstood) {
   EXPECT_EQ(r.op, ClientOp::kGenerate);
   EXPECT_EQ(r.prompt_kind, PromptKind::kMessages);
   EXPECT_EQ(
-      r.messages_json,
-      R"([{"role":"system","content":"Be brief."},{"role":"user","content":"Say \"é\"\u000anow"}])");
+      r.messages,
+      (std::vector<ChatMessage>{{"system", "Be brief."}, {"user", "Say \"é\"\nnow"}}));
   EXPECT_EQ(r.model, "demo");
   SamplingParams p;
   p.max_tokens = 64;

@@ -147,7 +147,7 @@ TEST(Hostile, MutatedClientRequestsGiveARequestOrAnError) {
   request.stream = true;
   const Bytes text = write_client_request(request);
   request.prompt_kind = PromptKind::kMessages;
-  request.messages_json = R"([{"role":"user","content":"hi"},{"role":"assistant","content":"ho"}])";
+  request.messages = {{"user", "hi"}, {"assistant", "ho"}};
   const Bytes chat = write_client_request(request);
   ASSERT_TRUE(read_client_request(text).request.ok());
   ASSERT_TRUE(read_client_request(chat).request.ok());
