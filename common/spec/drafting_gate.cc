@@ -17,12 +17,19 @@ constexpr std::uint32_t kLeastPasses = 6;
 constexpr double kFallen = 0.8;
 // Passes for which answers to what was asked before are waited for before silence is tried.
 constexpr std::uint32_t kMostSettling = 32;
+// An answer may take so many passes even where chains are shorter: where it is worth it, a pass
+// waits.
+constexpr std::uint32_t kLeastPatience = 8;
 // Of all time, that trials may cost.
 constexpr double kTrialShare = 0.01;
 constexpr std::uint32_t kMostDoublings = 7;
 constexpr std::uint32_t kLongestPause = 4096;  // passes
 // A pass counts with at most so many times the median of its window.
 constexpr double kMostOfMedian = 3;
+
+std::uint32_t most_settling(bool tries_silence, std::uint32_t most_proposals) {
+  return tries_silence ? kMostSettling : std::max(kLeastPatience, most_proposals);
+}
 
 }  // namespace
 
@@ -70,7 +77,7 @@ void DraftingGate::observe(const PassYield& pass, const StepCost& cost) {
       trial_.add(pass);
       // Without proposals each pass commits a token: once there are as many as the longest chain
       // has, no answer is of use.
-      if (pass.is_owed && n_passes_ < (steady_asks_ ? kMostSettling : pass.most_proposals)) return;
+      if (pass.is_owed && n_passes_ < most_settling(steady_asks_, pass.most_proposals)) return;
       if (pass.is_owed && !steady_asks_) return end_trial(/*is_answered=*/false, cost);
       phase_ = Phase::kTrying;
       trial_.clear();

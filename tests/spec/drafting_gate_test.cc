@@ -21,6 +21,7 @@ class World {
     double scatter = 0.1;          // of the time of a pass
     std::uint32_t hiccup_every = 0;  // passes; then one takes ten times its time
     std::uint32_t n_sequences = 1;
+    std::uint32_t most_proposals = 8;
     Duration plain = milliseconds(2);
   };
 
@@ -48,7 +49,7 @@ class World {
     gate.observe({.n_decoding = truth.n_sequences,
                   .n_committed = n_committed,
                   .interval = took,
-                  .most_proposals = 8,
+                  .most_proposals = truth.most_proposals,
                   .is_owed = under_way != 0},
                  cost_);
   }
@@ -107,6 +108,21 @@ TEST(DraftingGate, FindsAGainAgain) {
   world.truth.tokens = 6;
   world.share_of_best(4200);  // the longest pause, and a trial
   EXPECT_GE(world.share_of_best(5000), 0.97);
+}
+
+// Of a chain of one token an answer takes a pass or two, more than it has tokens.
+TEST(DraftingGate, FindsTheGainOfShortChainsAgain) {
+  World world({.tokens = 1.7, .slowdown = 4, .n_late = 2, .most_proposals = 1});
+  world.share_of_best(500);
+  ASSERT_NE(DraftingGate::Asking::kAll, world.gate.asking());
+  world.truth.slowdown = 1.1;
+  world.share_of_best(4200);
+  int n_asked = 0;
+  for (int i = 0; i < 1000; ++i) {
+    world.pass();
+    n_asked += world.gate.asking() == DraftingGate::Asking::kAll;
+  }
+  EXPECT_GE(n_asked, 900);
 }
 
 TEST(DraftingGate, NoticesALossSoon) {
