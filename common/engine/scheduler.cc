@@ -51,7 +51,6 @@ class Planner {
     use_what_was_left();
     serve_more();
     grant_proposals();
-    serve_others();
     if (plan_.planned > Duration::zero())
       plan_.most_work = chunk_left_ > 0 ? work_budget_ : plan_.prompt_work;
     plan_.n_rows = limits_.max_rows - rows_left_;
@@ -106,25 +105,14 @@ class Planner {
 
   // Rows that were kept for prompts, and that these could not use.
   void serve_more() {
-    for (const std::uint32_t i : unserved_)
-      if (flow_left_[running_[i].flow] >= 1 && serve(i)) charge(running_[i], 1, flow_left_);
-  }
-
-  // Rows that another flow could not use at all, as where its prompt finds no blocks: the pass
-  // takes no longer than was reckoned with.
-  void serve_others() {
-    double left = 0;
-    for (const double rows : flow_left_) left += std::max(0.0, rows);
-    for (const std::uint32_t i : unserved_)
-      if (left >= 1 && !serves_[i] && serve(i)) left -= 1;
-  }
-
-  bool serve(std::uint32_t i) {
-    const SequenceView& view = running_[i];
-    if (i >= n_kept_ || rows_left_ <= 0 || rows_that_fit(view, 1) == 0) return false;
-    take(view, 1, false);
-    serves_[i] = true;
-    return true;
+    for (const std::uint32_t i : unserved_) {
+      const SequenceView& view = running_[i];
+      if (i >= n_kept_ || rows_left_ <= 0 || flow_left_[view.flow] < 1) continue;
+      if (rows_that_fit(view, 1) > 0) {
+        charge(view, 1, flow_left_);
+        take(view, 1, false);
+      }
+    }
   }
 
   // Rows of each flow that its prompts get before its answers: at most half.
@@ -152,8 +140,7 @@ class Planner {
     if (is_shared()) left[view.flow] -= work;
   }
 
-  // Prompts share what the sequences that decode leave; where flows have bounds, those that were
-  // chosen above.
+  // Prompts share what the sequences that decode leave; where flows have bounds, those chosen above.
   void set_budget() {
     chunk_left_ = std::min(limits_.prefill_chunk, limits_.max_rows - n_decoding_);
     if (limits_.max_step <= Duration::zero()) return;

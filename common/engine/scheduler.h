@@ -6,15 +6,12 @@
 // priority that has waited long enough goes before a later one of high priority, and none starves.
 // Rows go, in this order, to
 //   1. every running sequence that decodes: one row each, preempting the youngest where blocks run
-//   out; where the rows of its flow are bounded, those of the flow that had no row for longest, up
-//   to what is kept for its prompts;
+//   out; where the rows of its flow are bounded, those of the flow that had no row for longest;
 //   2. prompts of running sequences, then of admitted ones: chunks, together at most
 //   `prefill_chunk` rows and what the pass has time for, in equal parts, so that a short prompt
 //   does not wait for a long one;
-//   3. those of 1 whose flow had no row for them, into rows that its prompts left;
-//   4. proposed tokens, into whatever rows and blocks are left. Speculation never causes a
-//   preemption;
-//   5. the others of 1, into rows that no flow could use.
+//   3. proposed tokens, into whatever rows and blocks are left. Speculation never causes a
+//   preemption.
 #pragma once
 
 #include <cstdint>
