@@ -86,7 +86,7 @@ void TargetEngine::note_yield(Duration took) {
   if (n_served == 0 || 2 * n_served < n_gated) return;
   const bool asks_one = gate_.asking() == DraftingGate::Asking::kOne;
   gate_.observe({.n_decoding = n_decoded_,
-                 .n_committed = output_.n_committed,
+                 .n_committed = committed_value_,
                  .interval = interval,
                  .most_proposals = most_proposals,
                  .is_owed = is_owed,

@@ -141,6 +141,7 @@ const StepOutput& TargetEngine::step(TimePoint now) {
   output_.tokens.clear();
   output_.preempted.clear();
   output_.n_rows = output_.n_committed = 0;
+  committed_value_ = 0;
   step_began_ = now;
   collect(now);
   wait_.end(is_owed_adaptively(now), now);
@@ -382,6 +383,7 @@ void TargetEngine::commit_slice(std::size_t slice, Sequence& sequence, TimePoint
   note_round(sequence, verdict.n_accepted, n_delivered, now);
   sequence.is_decoding = true;
   output_.n_committed += n_delivered;
+  committed_value_ += token_value(sequence) * n_delivered;
 
   if (sequence.finish.reason() == FinishReason::kStop) return finish(sequence, EndReason::kStop);
   if (sequence.finish.reason() == FinishReason::kLength)

@@ -39,7 +39,7 @@ double DraftingGate::Window::yield(const StepCost& cost) const {
   double n_tokens = 0;
   for (std::size_t i = 0; i < size(); ++i) {
     const PassYield& pass = passes_[i];
-    n_tokens += static_cast<double>(pass.n_committed) / pass.n_decoding;
+    n_tokens += pass.n_committed / pass.n_decoding;
     took.push_back(in_seconds(pass.interval) / cost.seconds(pass.n_decoding));
   }
   const auto middle = took.begin() + static_cast<std::ptrdiff_t>(took.size() / 2);

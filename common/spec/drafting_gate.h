@@ -16,8 +16,8 @@ namespace foretoken {
 
 // A pass without prompts in which sequences decoded that a draft serves.
 struct PassYield {
-  std::uint32_t n_decoding = 0;   // sequences
-  std::uint32_t n_committed = 0;  // tokens
+  std::uint32_t n_decoding = 0;  // sequences
+  double n_committed = 0;        // tokens, each counted by its value: 1 on average
   Duration interval{};            // from the end of the pass before to its own: waits count
   std::uint32_t most_proposals = 0;  // that one of them may have
   bool is_owed = false;     // an answer of a draft is under way after it

@@ -47,7 +47,7 @@ class World {
     undisturbed += in_seconds(took);
     if (truth.hiccup_every > 0 && ++n_passes_ % truth.hiccup_every == 0) took *= 10;
     gate.observe({.n_decoding = truth.n_sequences,
-                  .n_committed = n_committed,
+                  .n_committed = static_cast<double>(n_committed),
                   .interval = took,
                   .most_proposals = truth.most_proposals,
                   .is_owed = under_way != 0},
