@@ -1,8 +1,9 @@
 // Whether drafts are asked at all. A draft that shares its cores with the target slows it down, and
 // one that is far away may answer too late each time; neither shows in what steps of so many rows
 // cost. So the two ways are compared by their yield: a window of passes with asks against one of
-// silent passes right beside it. The better one is kept, and the other is tried again after a pause
-// that makes all trials together cost about a hundredth of the time. Pure: time is told. One thread.
+// silent passes right beside it. The better one is kept, and the other is tried again after a pause.
+// The pause is so long that trials cost about 1 % of the time. No clock: the caller passes durations.
+// For one thread.
 #pragma once
 
 #include <array>
@@ -49,8 +50,8 @@ class DraftingGate {
     void clear() { n_ = 0; }
     void add(const PassYield& pass) { passes_[n_++ % kWindow] = pass; }
     std::size_t size() const { return n_ < kWindow ? n_ : kWindow; }
-    // Tokens of a sequence in the time that `cost` gives for a plain pass. A pass that took far
-    // longer than the others counts as somewhat longer: somebody else had the cores.
+    // Tokens of a sequence in the time that `cost` gives for a plain pass. A pass counts with at
+    // most three times the median: other processes may have used the cores.
     double yield(const StepCost& cost) const;
 
    private:

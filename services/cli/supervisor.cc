@@ -526,7 +526,8 @@ bool stop_supervisor(int pid, std::chrono::seconds timeout) {
 
 namespace {
 
-// A zombie counts as ended. In a container whose first process never waits, it stays one for ever.
+// A zombie counts as ended: where process 1 of a container does not call wait(), its entry stays in
+// the process table.
 bool has_ended(int pid) {
   if (::kill(pid, 0) != 0) return true;
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");

@@ -49,8 +49,9 @@ std::string_view state_name(const Worker& worker) {
 
 }  // namespace
 
-// Each connects again, is told in answer to its next heartbeat that it is not known, and says hello. A
-// thread of a busy machine may be late by most of a second (see Pool).
+// The time in which every running service registers: it connects again, the reply to its next heartbeat
+// says that the router does not know it, and it sends HELLO. A thread of a busy machine may be late by
+// most of a second (see Pool).
 Duration registration_time(const std::string& router, Duration heartbeat) {
   return back_within(value_or_throw(parse_endpoint(router))) + heartbeat * 9 / 8 + std::chrono::seconds(1);
 }

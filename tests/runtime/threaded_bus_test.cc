@@ -270,6 +270,7 @@ TEST(ThreadedBus, PulsesAreCalledWhenAnObserverWantsThem) {
   });
   const SocketId dialled = client->connect(server->endpoint(bound));
   const auto wait_for = [&](int n) {
+    // Pulses run on the bus's own thread, which has nothing to wait on from here: poll, 20 s at most.
     for (const TimePoint until = client->now() + seconds(20); n_pulses < n && client->now() < until;)
       std::this_thread::sleep_for(milliseconds(1));
     return n_pulses >= n;
