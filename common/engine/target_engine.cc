@@ -110,7 +110,7 @@ std::optional<DraftOutlook> TargetEngine::owed(const Sequence& sequence, TimePoi
 }
 
 Duration TargetEngine::wait_hint(TimePoint now) {
-  if (is_prefilling_ || proposers_.draft == nullptr) return {};
+  if (is_prefilling_ || proposers_.draft == nullptr || gate_.is_probing()) return {};
   const auto n_running = static_cast<std::uint32_t>(running_.size());
   std::vector<Expected> expected;
   for (const Sequence* sequence : running_) {

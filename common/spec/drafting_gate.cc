@@ -71,7 +71,7 @@ void DraftingGate::observe(const PassYield& pass, const StepCost& cost) {
     case Phase::kSteady:
       steady_.add(pass);
       if (n_passes_ < (gain_ == 0 ? kWindow / 2 : kWindow)) return;  // soon for the first time
-      if (n_passes_ >= kLongestPause || in_phase_ >= pause_ || has_fallen(cost)) begin_trial();
+      if (is_pause_over() || has_fallen(cost)) begin_trial();
       return;
     case Phase::kSettling:
       trial_.add(pass);
@@ -94,6 +94,10 @@ void DraftingGate::observe(const PassYield& pass, const StepCost& cost) {
       if (n_passes_ >= kWindow || is_lost(cost)) end_trial(/*is_answered=*/true, cost);
       return;
   }
+}
+
+bool DraftingGate::is_pause_over() const {
+  return in_phase_ >= least_pause_ && (in_phase_ >= pause_ || n_passes_ >= kLongestPause);
 }
 
 bool DraftingGate::has_fallen(const StepCost& cost) const {
@@ -124,14 +128,14 @@ void DraftingGate::end_trial(bool is_answered, const StepCost& cost) {
     steady_asks_ = !steady_asks_;
     steady_ = trial_;
     kept_yield_ = tried;
-    pause_ = {};
+    least_pause_ = pause_ = {};
     n_kept_ = 0;
   } else {
     kept_yield_ = steady;
     const double lost = std::max(0.0, 1 - tried / steady) * in_seconds(trial_took);
-    const double least = in_seconds(trial_took) * (1u << std::min(n_kept_, kMostDoublings));
-    const std::chrono::duration<double> pause(std::max(least, lost / kTrialShare));
-    pause_ = std::chrono::duration_cast<Duration>(pause);
+    const std::chrono::duration<double> least(lost / kTrialShare);
+    least_pause_ = std::chrono::duration_cast<Duration>(least);
+    pause_ = trial_took * (1u << std::min(n_kept_, kMostDoublings));
     ++n_kept_;
   }
   phase_ = Phase::kSteady;

@@ -31,6 +31,9 @@ class DraftingGate {
   // For which sequences drafts are asked in the coming pass.
   Asking asking() const;
   void observe(const PassYield& pass, const StepCost& cost);
+  // Whether a single question is under way to see if its answer comes in time. Passes do not wait for
+  // it: with a distant draft each of them would wait for nothing.
+  bool is_probing() const { return phase_ == Phase::kSettling && !steady_asks_; }
 
   // Tokens per second with asks, divided by those without, when last compared; 0 before that.
   double gain() const { return gain_; }
@@ -62,6 +65,7 @@ class DraftingGate {
   void begin_trial();
   void end_trial(bool is_answered, const StepCost& cost);
   bool is_lost(const StepCost& cost) const;
+  bool is_pause_over() const;
   bool has_fallen(const StepCost& cost) const;
 
   bool steady_asks_ = true;
@@ -74,7 +78,8 @@ class DraftingGate {
   std::uint32_t n_to_fill_ = 0;   // passes of the trial that do not count yet
   std::uint32_t n_kept_ = 0;      // trials in a row that changed nothing
   Duration in_phase_{};           // time of the steady phase, or of the trial with its settling
-  Duration pause_{};              // of time, until the next trial
+  Duration least_pause_{};        // of time, so that the last trial's loss is a small part of it
+  Duration pause_{};              // of time, until the next trial, unless that is very many passes
 };
 
 }  // namespace foretoken

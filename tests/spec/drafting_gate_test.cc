@@ -102,6 +102,14 @@ TEST(DraftingGate, CallsOffADraftWhoseAnswersAreAlwaysLate) {
   }
 }
 
+// Each trial holds the target up for as long as 120 passes: more than a hundredth of the longest
+// pause that is counted in passes.
+TEST(DraftingGate, ATrialThatCostsMuchIsNotRepeatedSoon) {
+  World far({.slowdown = 30, .n_late = 40});
+  far.share_of_best(20000);
+  EXPECT_GT(far.share_of_best(40000), 0.985);
+}
+
 TEST(DraftingGate, FindsAGainAgain) {
   World world({.tokens = 1, .slowdown = 2});
   world.share_of_best(5000);
@@ -160,9 +168,11 @@ TEST(DraftingGate, ATrialOfAskingBeginsWithOneQuestion) {
   for (int i = 0; i < 3; ++i) {
     world.pass();
     EXPECT_EQ(DraftingGate::Asking::kNone, world.gate.asking()) << i;
+    EXPECT_TRUE(world.gate.is_probing()) << "no pass waits for the answer";
   }
   world.pass();
   EXPECT_EQ(DraftingGate::Asking::kAll, world.gate.asking()) << "it was answered";
+  EXPECT_FALSE(world.gate.is_probing());
 }
 
 TEST(DraftingGate, WhatDraftsStillReadSaysNothing) {
