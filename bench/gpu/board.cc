@@ -3,7 +3,8 @@
 // target's device until the draft's has made a row of it and run a kernel behind that. Once by a
 // board, where the draft has queued its work before the verdict exists; once by the hosts, with a
 // download, a word in shared memory and an upload. Lines of JSON. Ends with status 3 without a
-// device, with 4 where processes cannot share its memory. Forks before the device wakes up: a context does not survive it.
+// device, with 4 where processes cannot share its memory. Forks before the device wakes up: a
+// context does not survive it.
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>

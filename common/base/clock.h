@@ -1,4 +1,5 @@
-// Time as an argument. Core code takes a TimePoint; only services read a Clock. Monotonic everywhere.
+// Time as an argument. Core code takes a TimePoint; only services read a Clock. Monotonic
+// everywhere.
 #pragma once
 
 #include <chrono>

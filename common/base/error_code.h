@@ -1,4 +1,5 @@
-// The closed list of error codes, shared by code, wire and clients. Append only; the number is what travels.
+// The closed list of error codes, shared by code, wire and clients. Append only; the number is what
+// travels.
 #pragma once
 
 #include <array>
@@ -16,18 +17,18 @@ enum class ErrorCode : std::uint16_t {
   kUnsupportedParameter = 4,   // a field we know and refuse
   kContextLengthExceeded = 5,  // prompt or prompt + max_tokens too long for the model
   kModelNotFound = 6,
-  kQueueFull = 7,              // every place is taken; try again later
+  kQueueFull = 7,  // every place is taken; try again later
   kDeadlineExceeded = 8,
   kCancelled = 9,
-  kUnavailable = 10,           // no service that could do it
-  kDraining = 11,              // the service is about to stop
-  kIncompatible = 12,          // fingerprints or versions that must be equal differ
-  kMalformed = 13,             // bytes that are not a valid frame, file or text
+  kUnavailable = 10,   // no service that could do it
+  kDraining = 11,      // the service is about to stop
+  kIncompatible = 12,  // fingerprints or versions that must be equal differ
+  kMalformed = 13,     // bytes that are not a valid frame, file or text
   kNotFound = 14,
   kIo = 15,
   kConfig = 16,
   kUnsupportedModel = 17,
-  kOutOfMemory = 18,           // memory or KV blocks; the message says which
+  kOutOfMemory = 18,  // memory or KV blocks; the message says which
 };
 
 inline constexpr std::array<std::pair<ErrorCode, std::string_view>, 18> kErrorCodeNames{{

@@ -53,7 +53,8 @@ void FairQueue::forget_least() {
   least_.erase(least_.begin());
 }
 
-// Most flows are connections that do not come back: what is kept of them may not grow with their number.
+// Most flows are connections that do not come back: what is kept of them may not grow with their
+// number.
 void FairQueue::remember(FlowId id, double finish) {
   while (!least_.empty() && least_.begin()->first <= now_) forget_least();
   if (finish <= now_) return;

@@ -1,12 +1,13 @@
-// Who goes next when several wait: start-time fair queueing. Each item belongs to a flow (a tenant, or a
-// connection without one) and has a cost. Flows that wait get shares of the cost served in the
-// proportion of their weights; a flow that comes after a pause goes next, and pays afterwards; within a
-// flow higher priority goes first, then what came first. Pure: no clock, no I/O; equal histories give
-// equal orders. One thread.
+// Who goes next when several wait: start-time fair queueing. Each item belongs to a flow (a tenant,
+// or a connection without one) and has a cost. Flows that wait get shares of the cost served in the
+// proportion of their weights; a flow that comes after a pause goes next, and pays afterwards;
+// within a flow higher priority goes first, then what came first. Pure: no clock, no I/O; equal
+// histories give equal orders. One thread.
 //
-// Each flow has a start tag: the cost it was served, divided by its weight, but at least the virtual time,
-// which is the largest start tag served so far. The least tag goes next; of equal ones the smaller cost.
-// While two flows wait, the cost each was served by weight differs by at most one item of each.
+// Each flow has a start tag: the cost it was served, divided by its weight, but at least the
+// virtual time, which is the largest start tag served so far. The least tag goes next; of equal
+// ones the smaller cost. While two flows wait, the cost each was served by weight differs by at
+// most one item of each.
 #pragma once
 
 #include <cstdint>
@@ -38,15 +39,16 @@ class FairQueue {
   void push(const Item& item);
   // True if it was waiting. Nothing is charged.
   bool erase(RequestId id);
-  // The first in the order of service that fits, if any: it no longer waits, and its flow is charged.
+  // The first in the order of service that fits, if any: it no longer waits, and its flow is
+  // charged.
   std::optional<Item> take(const std::function<bool(const Item&)>& fits);
 
   bool contains(RequestId id) const { return items_.contains(id); }
   std::size_t size() const { return items_.size(); }
   bool empty() const { return items_.empty(); }
   std::size_t n_of(FlowId flow) const;
-  // Flows that do not wait and have had more than their share: what each had is kept until the others
-  // have had as much. Of more than kMaxRemembered those with the least are forgotten.
+  // Flows that do not wait and have had more than their share: what each had is kept until the
+  // others have had as much. Of more than kMaxRemembered those with the least are forgotten.
   std::size_t n_remembered() const { return finished_.size(); }
   static constexpr std::size_t kMaxRemembered = 1024;
 

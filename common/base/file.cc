@@ -17,8 +17,9 @@ Result<std::string> read_text_file(const std::filesystem::path& path, std::size_
   const auto size = std::filesystem::file_size(path, status);
   if (status) return Error{ErrorCode::kIo, path.string() + ": cannot be read: " + status.message()};
   if (size > max_bytes)
-    return Error{ErrorCode::kMalformed, path.string() + ": expected at most " + std::to_string(max_bytes) +
-                                            " bytes, found " + std::to_string(size)};
+    return Error{ErrorCode::kMalformed, path.string() + ": expected at most " +
+                                            std::to_string(max_bytes) + " bytes, found " +
+                                            std::to_string(size)};
   std::string bytes(static_cast<std::size_t>(size), '\0');
   std::ifstream stream(path, std::ios::binary);
   if (!stream)

@@ -1,5 +1,5 @@
-// The numbers that name things, as types that do not mix. Token ids and positions stay plain integers: they live in
-// tensors and arithmetic.
+// The numbers that name things, as types that do not mix. Token ids and positions stay plain
+// integers: they live in tensors and arithmetic.
 #pragma once
 
 #include <compare>
@@ -9,9 +9,10 @@
 
 namespace foretoken {
 
-using TokenId = std::int32_t;      // index into the vocabulary; negative is never valid
-using Position = std::uint32_t;    // tokens from the first prompt token, which is 0
-using PrefixHash = std::uint64_t;  // rolling hash of all tokens before a position (common/spec/prefix_hash.h)
+using TokenId = std::int32_t;    // index into the vocabulary; negative is never valid
+using Position = std::uint32_t;  // tokens from the first prompt token, which is 0
+using PrefixHash =
+    std::uint64_t;  // rolling hash of all tokens before a position (common/spec/prefix_hash.h)
 using Fingerprint = std::uint64_t;
 
 // A distinct integer type per kind of id.
@@ -21,11 +22,13 @@ struct Id {
   auto operator<=>(const Id&) const = default;
 };
 
-using SeqId = Id<struct SeqIdTag, std::uint64_t>;              // a sequence, as its target numbers it
-using WorkerId = Id<struct WorkerIdTag, std::uint64_t>;        // a service instance: stable across restarts
-using Incarnation = Id<struct IncarnationTag, std::uint64_t>;  // one life of a process: random at start
-using Lease = Id<struct LeaseTag, std::uint32_t>;              // one attachment of a sequence to a draft
-using Epoch = Id<struct EpochTag, std::uint32_t>;              // one PROPOSE within a lease
+using SeqId = Id<struct SeqIdTag, std::uint64_t>;  // a sequence, as its target numbers it
+using WorkerId =
+    Id<struct WorkerIdTag, std::uint64_t>;  // a service instance: stable across restarts
+using Incarnation =
+    Id<struct IncarnationTag, std::uint64_t>;      // one life of a process: random at start
+using Lease = Id<struct LeaseTag, std::uint32_t>;  // one attachment of a sequence to a draft
+using Epoch = Id<struct EpochTag, std::uint32_t>;  // one PROPOSE within a lease
 
 // 128-bit idempotency key of a request; chosen by the client or the front door.
 struct RequestId {
@@ -38,7 +41,9 @@ struct RequestId {
 
 template <class Tag, class Integer>
 struct std::hash<foretoken::Id<Tag, Integer>> {
-  std::size_t operator()(const foretoken::Id<Tag, Integer>& id) const noexcept { return std::hash<Integer>{}(id.value); }
+  std::size_t operator()(const foretoken::Id<Tag, Integer>& id) const noexcept {
+    return std::hash<Integer>{}(id.value);
+  }
 };
 
 template <>

@@ -50,10 +50,15 @@ spdlog::level::level_enum level_of(LogLevel level) {
 
 // Bytes of the UTF-8 character at the beginning of this text (RFC 3629); 0: there is none.
 std::size_t character_at(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
+  const auto byte = [&](std::size_t i) {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
+  };
   const unsigned first = byte(0), second = byte(1);
   if (first < 0x80) return 1;
-  const std::size_t n = first >= 0xc2 && first <= 0xdf ? 2 : (first & 0xf0) == 0xe0 ? 3 : first >= 0xf0 && first <= 0xf4 ? 4 : 0;
+  const std::size_t n = first >= 0xc2 && first <= 0xdf   ? 2
+                        : (first & 0xf0) == 0xe0         ? 3
+                        : first >= 0xf0 && first <= 0xf4 ? 4
+                                                         : 0;
   for (std::size_t i = 1; i < n; ++i)
     if ((byte(i) & 0xc0) != 0x80) return 0;
   const bool too_long = (first == 0xe0 && second < 0xa0) || (first == 0xf0 && second < 0x90);

@@ -1,5 +1,6 @@
-// Result<T>: a value, or the Error of one request or peer. FatalError: the world is wrong, this process cannot go on;
-// thrown while starting, caught once in service_main. See docs/architecture.md, "Three kinds of wrong".
+// Result<T>: a value, or the Error of one request or peer. FatalError: the world is wrong, this
+// process cannot go on; thrown while starting, caught once in service_main. See
+// docs/architecture.md, "Three kinds of wrong".
 #pragma once
 
 #include <stdexcept>
@@ -12,7 +13,8 @@
 
 namespace foretoken {
 
-// What went wrong, for a person: what, which one and the limit. `param` names the request field, if one is to blame.
+// What went wrong, for a person: what, which one and the limit. `param` names the request field, if
+// one is to blame.
 struct Error {
   ErrorCode code = ErrorCode::kInternal;
   std::string message;
@@ -22,7 +24,8 @@ struct Error {
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}  // NOLINT: implicit on purpose
+  Result(T value)
+      : state_(std::in_place_index<0>, std::move(value)) {}  // NOLINT: implicit on purpose
   Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}  // NOLINT
 
   bool ok() const { return state_.index() == 0; }
@@ -55,7 +58,8 @@ template <>
 class [[nodiscard]] Result<void> {
  public:
   Result() = default;
-  Result(Error error) : error_(std::in_place_index<1>, std::move(error)) {}  // NOLINT: implicit on purpose
+  Result(Error error)
+      : error_(std::in_place_index<1>, std::move(error)) {}  // NOLINT: implicit on purpose
   bool ok() const { return error_.index() == 0; }
   explicit operator bool() const { return ok(); }
   const Error& error() const {
@@ -67,10 +71,12 @@ class [[nodiscard]] Result<void> {
   std::variant<std::monostate, Error> error_;
 };
 
-// The world is wrong: missing weights, a bad key, no device. service_main prints one line and picks the exit code.
+// The world is wrong: missing weights, a bad key, no device. service_main prints one line and picks
+// the exit code.
 class FatalError : public std::runtime_error {
  public:
-  FatalError(ErrorCode code, const std::string& sentence) : std::runtime_error(sentence), code_(code) {}
+  FatalError(ErrorCode code, const std::string& sentence)
+      : std::runtime_error(sentence), code_(code) {}
   explicit FatalError(const Error& error) : FatalError(error.code, error.message) {}
   ErrorCode code() const { return code_; }
 

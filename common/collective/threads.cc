@@ -58,8 +58,8 @@ class ThreadRank final : public Collective {
     meeting_->show(rank_, mine);
     meeting_->meet(patience());
     for (int r = 0; r < size(); ++r)
-      std::memcpy(all.data() + static_cast<std::size_t>(r) * mine.size(),
-                  meeting_->shown(r).data(), mine.size());
+      std::memcpy(all.data() + static_cast<std::size_t>(r) * mine.size(), meeting_->shown(r).data(),
+                  mine.size());
     meeting_->meet(patience());
   }
 

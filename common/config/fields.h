@@ -12,7 +12,16 @@
 namespace foretoken {
 
 struct Constraint {
-  enum class Kind : std::uint8_t { kAny, kRange, kOneOf, kMemory, kDevice, kEndpoint, kEndpointList, kWeights };
+  enum class Kind : std::uint8_t {
+    kAny,
+    kRange,
+    kOneOf,
+    kMemory,
+    kDevice,
+    kEndpoint,
+    kEndpointList,
+    kWeights
+  };
   Kind kind = Kind::kAny;
   double low = 0;
   double high = 0;

@@ -128,7 +128,8 @@ std::optional<std::string> endpoint_problem(const std::string& text) {
     if (colon == std::string::npos || !is_port(rest.substr(colon + 1)))
       return is + "after its last colon it must have a port from 1 to 65535";
     if (!is_numeric_address(rest.substr(0, colon)))
-      return is + "its address must be given in numbers, such as 127.0.0.1: names are not looked up";
+      return is +
+             "its address must be given in numbers, such as 127.0.0.1: names are not looked up";
     return std::nullopt;
   }
   return is + "it must be ipc://NAME, tcp://ADDRESS:PORT or inproc://NAME";
@@ -353,7 +354,8 @@ void check_together(const Config& c, std::vector<std::string>& errors) {
                      ", below limits.max_running, " + std::to_string(c.limits.max_running) +
                      ": each sequence needs a row");
   if (c.model.max_model_len == 1)
-    errors.push_back("model.max_model_len is 1: there is no room for an answer; 0 is what the model allows");
+    errors.push_back(
+        "model.max_model_len is 1: there is no room for an answer; 0 is what the model allows");
   if (c.model.target.empty()) errors.push_back("model.target is empty: there is nothing to serve");
   // A list serves the ranks of each host; how many those are is known when they are started, by
   // hostfile or by Slurm.

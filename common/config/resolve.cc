@@ -73,21 +73,24 @@ std::string runtime_directory(const BusSection& bus) {
   const auto refuse_foreign = [&](const char* what) {
     if (info.st_uid != ::geteuid() && info.st_uid != 0)
       throw FatalError(ErrorCode::kIo, "bus.runtime_dir: " + dir + " " + what +
-                                           " belongs to another user (uid " + std::to_string(info.st_uid) + ")");
+                                           " belongs to another user (uid " +
+                                           std::to_string(info.st_uid) + ")");
   };
   const bool is_link = S_ISLNK(info.st_mode);
   refuse_foreign(is_link ? "is a link that" : "is a folder that");
   if (is_link) {
     if (::stat(dir.c_str(), &info) != 0 || !S_ISDIR(info.st_mode))
-      throw FatalError(ErrorCode::kIo, "bus.runtime_dir: " + dir + " is a link and leads to no folder");
+      throw FatalError(ErrorCode::kIo,
+                       "bus.runtime_dir: " + dir + " is a link and leads to no folder");
     refuse_foreign("is a link to a folder that");
   }
   if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
     std::array<char, 8> mode{};
     std::snprintf(mode.data(), mode.size(), "%04o", static_cast<unsigned>(info.st_mode & 07777));
-    throw FatalError(ErrorCode::kIo, "bus.runtime_dir: " + dir + " has mode " + mode.data() +
-                                         ", so others may write to it; it must be writable by its owner "
-                                         "only (chmod 700)");
+    throw FatalError(ErrorCode::kIo,
+                     "bus.runtime_dir: " + dir + " has mode " + mode.data() +
+                         ", so others may write to it; it must be writable by its owner "
+                         "only (chmod 700)");
   }
   return dir;
 }
@@ -160,7 +163,8 @@ Result<DeviceList> device_list_of(const std::string& configured) {
     if (error != std::errc{} || end != word.data() + word.size() || number < 0 || number > 999)
       return wrong(form);
     if (std::find(list.numbers.begin(), list.numbers.end(), number) != list.numbers.end())
-      return wrong("device " + std::to_string(number) + " is there twice, and each rank needs its own");
+      return wrong("device " + std::to_string(number) +
+                   " is there twice, and each rank needs its own");
     list.numbers.push_back(number);
     if (word.size() == rest.size()) return list;
     rest.remove_prefix(word.size() + 1);

@@ -36,8 +36,8 @@ struct ModelSection {
     v("generation_config", s.generation_config, one_of({"auto", "none"}),
       "auto = a request that does not say samples as the model's generation_config.json does");
     v("patterns", s.patterns, one_of({"tested", "any"}),
-      "regular expressions of tokenizer.json: tested = those compared with the reference; any = all "
-      "that compile");
+      "regular expressions of tokenizer.json: tested = those compared with the reference; any = "
+      "all that compile");
   }
 };
 
@@ -59,8 +59,8 @@ struct SpeculationSection {
     v("adaptive", s.adaptive, anything(),
       "shorten guesses, or stop guessing, when it does not pay");
     v("draft_deadline_ms", s.draft_deadline_ms, in_range(0, 60'000),
-      "a draft later than this counts as missing; 0 = 4 x its usual time or two steps of the target, "
-      "whichever is more, at least 20 and at most 10000");
+      "a draft later than this counts as missing; 0 = 4 x its usual time or two steps of the "
+      "target, whichever is more, at least 20 and at most 10000");
     v("allow_prediction", s.allow_prediction, anything(), "honour a request's \"prediction\"");
     v("ngram_min", s.ngram_min, in_range(1, 16),
       "shortest run of tokens the n-gram proposer matches");
@@ -84,31 +84,34 @@ struct LimitsSection {
 
   template <class Self, class Visitor>
   static void fields(Self& s, Visitor&& v) {
-    v("max_running", s.max_running, in_range(1, 4096), "sequences a target works on at a time; an eighth more for tenants or connections that have few");
+    v("max_running", s.max_running, in_range(1, 4096),
+      "sequences a target works on at a time; an eighth more for tenants or connections that have "
+      "few");
     v("max_waiting", s.max_waiting, in_range(0, 65536),
       "requests that may queue beyond those; more are refused");
     v("request_timeout_s", s.request_timeout_s, in_range(1, 3600),
       "a request without timeout_ms ends after this");
     v("max_batch_rows", s.max_batch_rows, in_range(1, 65536),
       "most token rows in one pass of the target");
-    v("prefill_chunk", s.prefill_chunk, in_range(1, 65536),
-      "most prompt tokens in one pass");
+    v("prefill_chunk", s.prefill_chunk, in_range(1, 65536), "most prompt tokens in one pass");
     v("max_step_ms", s.max_step_ms, in_range(0, 60'000),
-      "prompts are cut so that a pass beside running answers takes no longer, or twice the time of one "
-      "without prompts if that is more; with no answer under way twice as long; 0 = no bound; prompts "
-      "beside answers of another tenant or connection have less where these would lose pace");
+      "prompts are cut so that a pass beside running answers takes no longer, or twice the time of "
+      "one without prompts if that is more; with no answer under way twice as long; 0 = no bound; "
+      "prompts beside answers of another tenant or connection have less where these would lose "
+      "pace");
     v("policy", s.policy, one_of({"max_utilization", "guaranteed_no_evict"}),
       "admit while blocks last and preempt, or admit only what can finish");
     v("drain_s", s.drain_s, in_range(0, 3600),
       "after SIGTERM, how long running requests may take to finish");
     v("stuck_s", s.stuck_s, in_range(1, 3600),
-      "a service that makes no progress for this long, or for 8 times its longest recent step if that is longer, counts as stuck");
+      "a service that makes no progress for this long, or for 8 times its longest recent step if "
+      "that is longer, counts as stuck");
     v("watchdog_s", s.watchdog_s, in_range(0, 3600),
       "under `foretoken up`, how long a service may give no sign of life before it is ended and "
       "started again; 0 = no limit, as a debugger needs");
     v("tenant_weights", s.tenant_weights, weights(),
-      "shares of the targets while requests of several tenants wait or run; 1 for tenants not named, "
-      "and for each connection without one");
+      "shares of the targets while requests of several tenants wait or run; 1 for tenants not "
+      "named, and for each connection without one");
   }
 };
 
@@ -122,7 +125,8 @@ struct KvCacheSection {
   static void fields(Self& s, Visitor&& v) {
     v("block_tokens", s.block_tokens, in_range(1, 256), "tokens per block");
     v("memory", s.memory, memory_amount(),
-      "the target's cache: share of what its device has free once the weights are there, or an amount");
+      "the target's cache: share of what its device has free once the weights are there, or an "
+      "amount");
     v("dtype", s.dtype, one_of({"auto", "float32", "bfloat16", "float16", "float8_e4m3"}),
       "of keys and values, target's and draft's; auto = as the weights, bfloat16 for 8-bit ones");
     v("prefix_cache", s.prefix_cache, anything(),
@@ -148,20 +152,24 @@ struct TargetSection {
       "where the target model runs; ranks of a host take the list's devices in turn, of cuda alone "
       "the first ones, or each the only one it is shown");
     v("threads", s.threads, in_range(0, 1024), "worker threads; 0 = one per physical core");
-    v("pin", s.pin, anything(), "bind each worker thread to a core; not where draft and target share them");
+    v("pin", s.pin, anything(),
+      "bind each worker thread to a core; not where draft and target share them");
     v("isa", s.isa, one_of({"auto", "scalar", "avx2", "avx512"}), "instruction set of the kernels");
     v("tensor_parallel", s.tensor_parallel, in_range(1, 64),
-      "MPI ranks that the model is spread over; they must divide its KV heads or be a multiple of them");
+      "MPI ranks that the model is spread over; they must divide its KV heads or be a multiple of "
+      "them");
     v("hostfile", s.hostfile, anything(),
       "mpirun's list of hosts for these ranks, this host first; \"\" = this host alone");
     v("rank_deadline_ms", s.rank_deadline_ms, in_range(100, 600'000),
       "a rank that is silent for longer ends them all; longer than one pass takes");
     v("draft_link", s.draft_link, one_of({"auto", "device_memory", "shared_memory", "zeromq"}),
-      "how guesses travel between a draft and this target; auto = the best that works, another pins it");
+      "how guesses travel between a draft and this target; auto = the best that works, another "
+      "pins it");
     v("rank_sums", s.rank_sums, one_of({"auto", "host", "one_shot", "nccl"}),
       "where ranks on GPUs add: auto = host memory; the others have not run on several GPUs yet");
     v("record", s.record, one_of({"auto", "on", "off"}),
-      "record passes that come again and replay them, with equal bits; auto = on GPUs, not on CPUs; with several ranks never");
+      "record passes that come again and replay them, with equal bits; auto = on GPUs, not on "
+      "CPUs; with several ranks never");
   }
 };
 
@@ -183,15 +191,19 @@ struct DraftSection {
     v("device", s.device, device_list(),
       "where the draft model runs; ranks of a host take the list's devices in turn, of cuda alone "
       "the first ones, or each the only one it is shown");
-    v("threads", s.threads, in_range(0, 1024), "worker threads; 0 = one per 16 MiB of weights, at most one per physical core");
-    v("pin", s.pin, anything(), "bind each worker thread to a core; not where draft and target share them");
+    v("threads", s.threads, in_range(0, 1024),
+      "worker threads; 0 = one per 16 MiB of weights, at most one per physical core");
+    v("pin", s.pin, anything(),
+      "bind each worker thread to a core; not where draft and target share them");
     v("isa", s.isa, one_of({"auto", "scalar", "avx2", "avx512"}), "instruction set of the kernels");
     v("memory", s.memory, memory_amount(),
-      "the draft's cache: share of what its device has free once the weights are there, or an amount");
+      "the draft's cache: share of what its device has free once the weights are there, or an "
+      "amount");
     v("max_sequences", s.max_sequences, in_range(1, 65536),
       "sequences a draft follows at a time, for all its targets");
     v("tensor_parallel", s.tensor_parallel, in_range(1, 64),
-      "MPI ranks that the model is spread over; they must divide its KV heads or be a multiple of them");
+      "MPI ranks that the model is spread over; they must divide its KV heads or be a multiple of "
+      "them");
     v("hostfile", s.hostfile, anything(),
       "mpirun's list of hosts for these ranks, this host first; \"\" = this host alone");
     v("rank_deadline_ms", s.rank_deadline_ms, in_range(100, 600'000),
@@ -199,7 +211,8 @@ struct DraftSection {
     v("rank_sums", s.rank_sums, one_of({"auto", "host", "one_shot", "nccl"}),
       "where ranks on GPUs add: auto = host memory; the others have not run on several GPUs yet");
     v("record", s.record, one_of({"auto", "on", "off"}),
-      "record passes that come again and replay them, with equal bits; auto = on GPUs, not on CPUs; with several ranks never");
+      "record passes that come again and replay them, with equal bits; auto = on GPUs, not on "
+      "CPUs; with several ranks never");
   }
 };
 
@@ -239,7 +252,8 @@ struct RouterSection {
   template <class Self, class Visitor>
   static void fields(Self& s, Visitor&& v) {
     v("default_model", s.default_model, anything(),
-      "the model of requests that name none; \"\" = the only one there is, and with several an error");
+      "the model of requests that name none; \"\" = the only one there is, and with several an "
+      "error");
   }
 };
 

@@ -140,9 +140,9 @@ std::uint32_t DraftEngine::n_chainable() const {
 }
 
 // How long the pass may take for the sake of prompts. A chain takes several passes and its target
-// waits for it, so beside chains prompts get half of the time; else no more than max_step, as the next
-// record may come any moment; and twice that if there is no other sequence. Where a pass of one row takes
-// half of that, twice such a pass.
+// waits for it, so beside chains prompts get half of the time; else no more than max_step, as the
+// next record may come any moment; and twice that if there is no other sequence. Where a pass of
+// one row takes half of that, twice such a pass.
 void DraftEngine::plan_prompts() {
   planned_ = {};
   prompt_work_ = attention_rows_ = 0;
@@ -164,8 +164,8 @@ std::uint32_t DraftEngine::rows_in_time(const Attachment& attachment, std::uint3
   const bool is_chain = step_.plan().n_ahead > 0;
   if (planned_ == Duration::zero() || n_rows <= kLeastPrefillRows || is_chain) return n_rows;
   const auto least = prompt_work_ == 0 ? static_cast<std::uint32_t>(kLeastPrefillRows) : 0u;
-  const std::uint32_t in_time = prefill_.rates().rows_within(most_work_ - prompt_work_,
-                                                             kv_.length(attachment.cache_name));
+  const std::uint32_t in_time =
+      prefill_.rates().rows_within(most_work_ - prompt_work_, kv_.length(attachment.cache_name));
   return std::min(n_rows, std::max(least, in_time));
 }
 

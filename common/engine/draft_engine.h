@@ -69,12 +69,12 @@ struct ExpectRequest {
   DraftKey key;
   Lease lease{};
   Position base = 0;
-  PrefixHash prefix = 0;        // of the tokens before base
+  PrefixHash prefix = 0;  // of the tokens before base
   std::uint32_t n_drafted = 0;
-  PrefixHash drafted = 0;       // of these and the drafted ones
+  PrefixHash drafted = 0;  // of these and the drafted ones
   std::int32_t entry = 0;
   std::uint64_t tag = 0;
-  std::uint32_t budget = 0;     // tokens wanted after the verdict's
+  std::uint32_t budget = 0;        // tokens wanted after the verdict's
   std::weak_ptr<BoardView> board;  // whoever has it may drop it: then nothing is expected of it
 };
 
@@ -124,8 +124,8 @@ struct DraftOutput {
 };
 
 struct DraftSnapshot {
-  std::uint32_t n_attached = 0;  // now
-  std::uint32_t n_behind = 0;    // now: attachments with work to do
+  std::uint32_t n_attached = 0;    // now
+  std::uint32_t n_behind = 0;      // now: attachments with work to do
   std::uint64_t n_remembered = 0;  // now: tokens kept of all of them, own guesses included
   KvStats kv;
   std::uint64_t n_attaches = 0;
@@ -139,8 +139,9 @@ struct DraftSnapshot {
   std::uint64_t n_drafted = 0;  // tokens guessed
   std::uint64_t n_kept = 0;     // guesses that a later tail confirmed
   std::uint64_t n_cut = 0;      // guesses thrown away
-  std::uint64_t n_expected = 0;  // verdicts that a step began to wait for before anybody here knew them,
-  std::uint64_t n_taken = 0;     // and those that came
+  std::uint64_t n_expected =
+      0;  // verdicts that a step began to wait for before anybody here knew them,
+  std::uint64_t n_taken = 0;  // and those that came
 };
 
 class DraftEngine {
@@ -168,8 +169,8 @@ class DraftEngine {
   // are behind; or several steps at once on the device, until the first attachment has what it
   // wants. Also frees attachments whose lease has run out. Valid until the next call.
   const DraftOutput& step(TimePoint now);
-  // What the step before took, measured by the caller, if it ran anything and waited for no verdict:
-  // later prompts are cut by it.
+  // What the step before took, measured by the caller, if it ran anything and waited for no
+  // verdict: later prompts are cut by it.
   void record_step_time(Duration took);
 
   DraftSnapshot snapshot() const;

@@ -1,7 +1,8 @@
-// How rank 0 and the other ranks of one model stay in step. Rank 0 alone knows requests; before each
-// pass it sends its plan as plain data, and every rank runs that. Followers decide nothing: block
-// tables and copies are in the plan, so the caches are the same everywhere. While there is nothing
-// to run, rank 0 asks now and then whether all are there: a stopped rank is invisible otherwise.
+// How rank 0 and the other ranks of one model stay in step. Rank 0 alone knows requests; before
+// each pass it sends its plan as plain data, and every rank runs that. Followers decide nothing:
+// block tables and copies are in the plan, so the caches are the same everywhere. While there is
+// nothing to run, rank 0 asks now and then whether all are there: a stopped rank is invisible
+// otherwise.
 #pragma once
 
 #include <cstddef>

@@ -112,10 +112,10 @@ void PlanRunner::run_recorded(const StepPlan& plan,
   }
   if (!plan.posts.empty()) post_verdicts(plan, pass, boards);
   if (!plan.takes.empty() && !boards.from->settled(kVerdictLimit))
-    throw FatalError(
-        ErrorCode::kUnavailable,
-        "a verdict did not come within " + std::to_string(kVerdictLimit.count()) +
-            " s of its announcement, and the device waits for it: its target died, or stands still");
+    throw FatalError(ErrorCode::kUnavailable, "a verdict did not come within " +
+                                                  std::to_string(kVerdictLimit.count()) +
+                                                  " s of its announcement, and the device waits "
+                                                  "for it: its target died, or stands still");
   fetch();
 }
 

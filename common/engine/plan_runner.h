@@ -1,8 +1,8 @@
-// PlanRunner: the device half of a step. A plan in, a token for every row that wants one out: copies
-// blocks, runs the forward, chooses, judges what was proposed. All integers go up first and all
-// results come down last, so that what lies between can be one recording; a chain's steps follow
-// without the host. Every rank of a model has one and runs the same plans; where
-// the vocabulary is spread over them, each describes its slice and all merge the same descriptions.
+// PlanRunner: the device half of a step. A plan in, a token for every row that wants one out:
+// copies blocks, runs the forward, chooses, judges what was proposed. All integers go up first and
+// all results come down last, so that what lies between can be one recording; a chain's steps
+// follow without the host. Every rank of a model has one and runs the same plans; where the
+// vocabulary is spread over them, each describes its slice and all merge the same descriptions.
 // Owns the cache's memory and the buffers of a pass; decides nothing. One thread.
 #pragma once
 
@@ -31,9 +31,10 @@ struct CacheShape {
 
 // Where the verdicts of a plan go and come from.
 struct PlanBoards {
-  VerdictBoard* to = nullptr;                    // of plan.posts
-  BoardView* from = nullptr;                     // of plan.takes
-  const std::function<void()>* queued = nullptr; // called when the posts are queued, before anybody waits
+  VerdictBoard* to = nullptr;  // of plan.posts
+  BoardView* from = nullptr;   // of plan.takes
+  const std::function<void()>* queued =
+      nullptr;  // called when the posts are queued, before anybody waits
 };
 
 class PlanRunner {
@@ -44,10 +45,14 @@ class PlanRunner {
   // the device's queue stands still then.
   void run(const StepPlan& plan, const PlanBoards& boards = {});
   std::span<const Choice> choices() const { return choices_; }  // [n_choices]
-  std::span<const TopLogprob> top() const { return top_; }      // [n_choices, kMaxTopLogprobs] or empty
-  std::span<const Choice> ahead() const { return ahead_; }      // [n_ahead, slices]
-  std::span<const std::uint32_t> accepted() const { return accepted_; }  // [slices]: proposals that stand
-  std::span<const Verdict> taken() const { return taken_; }  // [slices]; n_accepted -1: there was none
+  std::span<const TopLogprob> top() const { return top_; }  // [n_choices, kMaxTopLogprobs] or empty
+  std::span<const Choice> ahead() const { return ahead_; }  // [n_ahead, slices]
+  std::span<const std::uint32_t> accepted() const {
+    return accepted_;
+  }  // [slices]: proposals that stand
+  std::span<const Verdict> taken() const {
+    return taken_;
+  }  // [slices]; n_accepted -1: there was none
   const RecordingStats& recordings() const { return recordings_.stats(); }
   std::int32_t n_valid() const { return n_valid_; }
 
@@ -80,7 +85,8 @@ class PlanRunner {
     std::size_t add(const std::vector<T>& values) {  // its offset
       const std::size_t at = aligned(bytes_.size());
       bytes_.resize(at + values.size() * sizeof(T));
-      if (!values.empty()) std::memcpy(bytes_.data() + at, values.data(), values.size() * sizeof(T));
+      if (!values.empty())
+        std::memcpy(bytes_.data() + at, values.data(), values.size() * sizeof(T));
       return at;
     }
     const std::vector<std::byte>& bytes() const { return bytes_; }
@@ -94,12 +100,13 @@ class PlanRunner {
   struct InputLayout {
     std::size_t rules, judged, judged_begin;
     std::size_t rows, tokens, positions, slots, n_left, end_begin, rules_ahead;
-    std::size_t board_entries, board_tags, board_which;  // which: of a post its verdict, of a take n_drafted
+    std::size_t board_entries, board_tags,
+        board_which;  // which: of a post its verdict, of a take n_drafted
   };
   struct ResultLayout {
     std::size_t choices, verdicts, top, ahead, taken, end;
   };
-  struct Pass {  // device addresses
+  struct Pass {               // device addresses
     StagedBatch batch, next;  // next: of a chain's steps, a row a sequence
     ChooseArgs choose;
     AcceptArgs accept;
@@ -136,8 +143,8 @@ class PlanRunner {
   Model& model_;
   Backend& backend_;
   Collective* ranks_;
-  VocabularySlice slice_;      // what forward() gives logits of
-  std::int32_t n_valid_ = 0;   // of the whole vocabulary
+  VocabularySlice slice_;     // what forward() gives logits of
+  std::int32_t n_valid_ = 0;  // of the whole vocabulary
   Buffer memory_;
   PagedKv paged_;
   ForwardBatch batch_;

@@ -45,7 +45,7 @@ class ProposalWait {
   bool is_trial_ = false;
   std::optional<TimePoint> began_;
   bool is_judged_ = false;  // whether that wait was a choice, which can be learnt from
-  Duration usual_{};  // until answers that were waited for came; 0: unknown
+  Duration usual_{};        // until answers that were waited for came; 0: unknown
 };
 
 }  // namespace foretoken

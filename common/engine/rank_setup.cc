@@ -32,10 +32,10 @@ void check_alike(Collective& ranks, std::string_view what, std::string_view word
   const auto all = all_of(ranks, fnv1a(words));
   const auto other = std::find_if(all.begin(), all.end(), [&](auto d) { return d != all.front(); });
   if (other == all.end()) return;
-  throw FatalError(ErrorCode::kConfig,
-                   "rank " + std::to_string(other - all.begin()) + " has another " +
-                       std::string(what) + " than rank 0; rank " + std::to_string(ranks.rank()) +
-                       " has " + std::string(words));
+  throw FatalError(ErrorCode::kConfig, "rank " + std::to_string(other - all.begin()) +
+                                           " has another " + std::string(what) +
+                                           " than rank 0; rank " + std::to_string(ranks.rank()) +
+                                           " has " + std::string(words));
 }
 
 void check_apart(Collective& ranks, std::string_view what, std::string_view words) {

@@ -140,7 +140,8 @@ class Planner {
     if (is_shared()) left[view.flow] -= work;
   }
 
-  // Prompts share what the sequences that decode leave; where flows have bounds, those chosen above.
+  // Prompts share what the sequences that decode leave; where flows have bounds, those chosen
+  // above.
   void set_budget() {
     chunk_left_ = std::min(limits_.prefill_chunk, limits_.max_rows - n_decoding_);
     if (limits_.max_step <= Duration::zero()) return;

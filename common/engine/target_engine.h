@@ -194,12 +194,12 @@ class TargetEngine {
   bool is_prefilling_ = false;  // a prompt was under way after the last step, or has come since
   Duration last_took_{};
   TimePoint step_began_{};
-  TimePoint step_ended_{};     // of the last one that ran anything
+  TimePoint step_ended_{};       // of the last one that ran anything
   std::uint32_t n_decoded_ = 0;  // sequences in the last step
   double committed_value_ = 0;   // of its tokens, by token_value()
-  double prompt_work_ = 0;     // of the last step
-  double attention_rows_ = 0;  // of the last step: rows that its prompts' attention is worth
-  bool is_timed_ = true;       // record_step_time() was called for the last step
+  double prompt_work_ = 0;       // of the last step
+  double attention_rows_ = 0;    // of the last step: rows that its prompts' attention is worth
+  bool is_timed_ = true;         // record_step_time() was called for the last step
 
   StepOutput output_;
   std::vector<DoneEvent> ended_;  // of sequences that ended since the last output

@@ -75,12 +75,13 @@ void TargetEngine::open_proposers(Sequence& sequence) {
   const std::vector<TokenId> prediction = std::move(sequence.prediction);
   sequence.prediction.clear();
   if (sequence.proposal_cap() == 0) return;
-  const Opening opening{.seq = sequence.id,
-                        .prompt = std::span(sequence.tokens).first(sequence.n_prompt),
-                        .params = sequence.params,
-                        .prediction = prediction,
-                        .tenant_salt = sequence.tenant_salt,
-                        .is_asked_soon = !is_gated(sequence) || gate_.asking() == DraftingGate::Asking::kAll};
+  const Opening opening{
+      .seq = sequence.id,
+      .prompt = std::span(sequence.tokens).first(sequence.n_prompt),
+      .params = sequence.params,
+      .prediction = prediction,
+      .tenant_salt = sequence.tenant_salt,
+      .is_asked_soon = !is_gated(sequence) || gate_.asking() == DraftingGate::Asking::kAll};
   if (Proposer* proposer = proposer_of(sequence.proposer)) proposer->open(opening);
   if (sequence.proposer == ProposerKind::kDraft && sequence.fallback == LocalFallback::kNgram &&
       proposers_.ngram != nullptr)

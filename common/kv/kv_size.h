@@ -1,5 +1,6 @@
 // How many KV blocks fit: kv_cache.memory or draft.memory ("60%" of free memory, "8GiB", "512MiB",
-// "56000 tokens") and the model's geometry to a count, or a refusal that names the key. Pure: the free bytes come as an argument.
+// "56000 tokens") and the model's geometry to a count, or a refusal that names the key. Pure: the
+// free bytes come as an argument.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +18,8 @@ struct KvMemory {
   std::uint64_t n_tokens = 0;
 };
 
-// "60%", "8GiB", "512MiB", "65536KiB", "1GB", "1073741824", "56000 tokens"; decimals allowed. kConfig
-// otherwise. key: what the message calls it.
+// "60%", "8GiB", "512MiB", "65536KiB", "1GB", "1073741824", "56000 tokens"; decimals allowed.
+// kConfig otherwise. key: what the message calls it.
 Result<KvMemory> parse_kv_memory(std::string_view text, std::string_view key = "kv_cache.memory");
 
 struct KvSizeRequest {

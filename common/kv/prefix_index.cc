@@ -12,9 +12,9 @@ namespace {
 std::uint64_t hash_of(const PrefixLink& parent, std::span<const TokenId> tokens) {
   std::uint64_t hash = parent.hash;
   for (const TokenId token : tokens)
-    hash = mix64(
-        hash ^
-        (static_cast<std::uint64_t>(static_cast<std::uint32_t>(token)) * kGoldenRatio64 + 1));
+    hash =
+        mix64(hash ^
+              (static_cast<std::uint64_t>(static_cast<std::uint32_t>(token)) * kGoldenRatio64 + 1));
   return hash;
 }
 
@@ -28,7 +28,9 @@ bool is_same(const PrefixEntry& entry,
 
 }  // namespace
 
-PrefixLink PrefixIndex::root(std::uint64_t salt) { return {mix64(salt ^ 0x466F7265746F6B65ull), 0}; }
+PrefixLink PrefixIndex::root(std::uint64_t salt) {
+  return {mix64(salt ^ 0x466F7265746F6B65ull), 0};
+}
 
 const PrefixEntry* PrefixIndex::find(const PrefixLink& parent,
                                      std::uint64_t salt,

@@ -55,7 +55,8 @@ struct GenerationDefaults {
 // What quantization_config.kv_cache_scheme says of the scales in the folder.
 struct KvScheme {
   bool is_given = false;
-  std::string unfit = {};  // why they are not for a cache in E4M3: "kv_cache_scheme.type is \"int\""
+  std::string unfit =
+      {};  // why they are not for a cache in E4M3: "kv_cache_scheme.type is \"int\""
   bool operator==(const KvScheme&) const = default;
 };
 
@@ -81,7 +82,7 @@ struct ModelConfig {
   bool qk_norm = false;  // RMSNorm of each head of q and k before RoPE
 
   std::int64_t max_position_embeddings = 0;
-  std::int64_t sliding_window = 0;  // tokens that a row attends to, itself included; 0: all
+  std::int64_t sliding_window = 0;       // tokens that a row attends to, itself included; 0: all
   DType checkpoint_dtype = DType::kF32;  // what config.json says; tensors themselves decide
 
   std::optional<TokenId> bos_token_id = {};
@@ -105,8 +106,8 @@ struct ModelConfig {
   bool operator==(const ModelConfig&) const = default;
 };
 
-// Positions that can be served: max_position_embeddings, stretched by yarn and linear scaling, and no
-// more than the sliding window, within which attention to the window is attention to everything.
+// Positions that can be served: max_position_embeddings, stretched by yarn and linear scaling, and
+// no more than the sliding window, within which attention to the window is attention to everything.
 std::int64_t context_length(const ModelConfig& config);
 
 // Tokens before a row over which its attention takes as long as its matrices do.

@@ -18,7 +18,8 @@ std::size_t floats(std::int32_t rows, std::int64_t columns) {
 
 std::size_t decoder_scratch_bytes(const ModelConfig& c, std::int32_t max_rows) {
   const std::int64_t q = std::int64_t{c.n_heads} * c.head_dim;
-  return floats(max_rows, c.n_hidden + squares_per_row(c.n_hidden)) + 2 * floats(max_rows, q) + floats(max_rows, c.n_ffn);
+  return floats(max_rows, c.n_hidden + squares_per_row(c.n_hidden)) + 2 * floats(max_rows, q) +
+         floats(max_rows, c.n_ffn);
 }
 
 Decoder::Decoder(ModelConfig config,
@@ -43,13 +44,12 @@ Decoder::Decoder(ModelConfig config,
   }
   partial_ = backend_.allocate(hidden_.size_bytes());
   Collective& ranks = *options.ranks;
-  sums_ = backend_.join_ranks({.rank = ranks.rank(),
-                               .n_ranks = ranks.size(),
-                               .most_floats = std::int64_t{options_.max_rows} * config_.n_hidden,
-                               .tier = options_.rank_tier,
-                               .gather = [&ranks](std::span<const std::byte> mine) {
-                                 return ranks.gather(mine);
-                               }});
+  sums_ = backend_.join_ranks(
+      {.rank = ranks.rank(),
+       .n_ranks = ranks.size(),
+       .most_floats = std::int64_t{options_.max_rows} * config_.n_hidden,
+       .tier = options_.rank_tier,
+       .gather = [&ranks](std::span<const std::byte> mine) { return ranks.gather(mine); }});
   if (sums_ != nullptr) return;
   host_hidden_.resize(hidden_.size_bytes() / sizeof(float));
   host_partial_.resize(host_hidden_.size());

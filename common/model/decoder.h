@@ -78,8 +78,8 @@ class Decoder : public Model {
   Buffer q_;          // [max_rows, n_heads, head_dim]
   Buffer attention_;  // [max_rows, n_heads, head_dim]
   Buffer ffn_;        // [max_rows, n_ffn]
-  // With ranks: [max_rows, n_hidden] each. Without sums on the device the residual stream is kept on
-  // the host as well.
+  // With ranks: [max_rows, n_hidden] each. Without sums on the device the residual stream is kept
+  // on the host as well.
   Buffer partial_;
   std::unique_ptr<RankSums> sums_;
   std::vector<float> host_hidden_, host_partial_;

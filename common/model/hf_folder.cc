@@ -145,14 +145,16 @@ void refuse_unsupported(const Fields& fields) {
                   "is not 1: partial rotation is not supported");
 }
 
-// Whether any layer is of the type "sliding_attention"; other types but "full_attention" are refused.
+// Whether any layer is of the type "sliding_attention"; other types but "full_attention" are
+// refused.
 bool has_sliding_layer(const Fields& fields, const Json& types, std::int32_t n_layers) {
   if (!types.is_array()) fields.expected("layer_types", "a list");
   if (types.size() != static_cast<std::size_t>(n_layers))
     fields.expected("layer_types", "a list of " + std::to_string(n_layers) + " types");
   bool found = false;
   for (const Json& type : types) {
-    if (type == "sliding_attention") found = true;
+    if (type == "sliding_attention")
+      found = true;
     else if (type != "full_attention")
       fields.refuse(ErrorCode::kUnsupportedModel, "layer_types",
                     "has " + to_text(type).substr(0, 60) +
@@ -161,8 +163,8 @@ bool has_sliding_layer(const Fields& fields, const Json& types, std::int32_t n_l
   return found;
 }
 
-// The sliding window that is in force in some layer; 0: none is. The reference's config classes have
-// a window of 4096 where the file has no such key; null means none.
+// The sliding window that is in force in some layer; 0: none is. The reference's config classes
+// have a window of 4096 where the file has no such key; null means none.
 std::int64_t read_window(const Fields& fields, const FamilyRow& row, std::int32_t n_layers) {
   constexpr std::int64_t kDefaultWindow = 4096;
   const Json* types = fields.find("layer_types");
@@ -296,8 +298,7 @@ void read_shape(const Fields& fields, const FamilyRow& row, ModelConfig& c) {
     fields.expected("num_key_value_heads",
                     "a divisor of num_attention_heads, " + std::to_string(c.n_heads));
   constexpr std::int32_t kMostHeadDim = 512;
-  const std::string supported =
-      "; supported: even numbers to " + std::to_string(kMostHeadDim);
+  const std::string supported = "; supported: even numbers to " + std::to_string(kMostHeadDim);
   if (fields.has("head_dim")) {
     c.head_dim = dimension("head_dim", 1, 1 << 17);
     if (c.head_dim % 2 != 0 || c.head_dim > kMostHeadDim)
@@ -312,9 +313,9 @@ void read_shape(const Fields& fields, const FamilyRow& row, ModelConfig& c) {
                                        std::to_string(c.n_heads) + ", or head_dim given");
   c.head_dim = c.n_hidden / c.n_heads;
   if (c.head_dim % 2 != 0 || c.head_dim > kMostHeadDim)
-    fields.refuse(ErrorCode::kUnsupportedModel, "hidden_size",
-                  "divided by num_attention_heads gives heads of " + std::to_string(c.head_dim) +
-                      supported);
+    fields.refuse(
+        ErrorCode::kUnsupportedModel, "hidden_size",
+        "divided by num_attention_heads gives heads of " + std::to_string(c.head_dim) + supported);
 }
 
 DType read_dtype(const Fields& fields) {

@@ -19,12 +19,12 @@ namespace foretoken {
 
 struct ModelInfo {
   ModelConfig config;
-  std::vector<DType> stored;             // of each expected tensor, in their order
-  DType checkpoint_dtype = DType::kF32;  // what dtype "auto" makes of float matrices
-  std::optional<std::string> not_as_stored;  // why `dtype` "auto" is refused, on any device
+  std::vector<DType> stored;                   // of each expected tensor, in their order
+  DType checkpoint_dtype = DType::kF32;        // what dtype "auto" makes of float matrices
+  std::optional<std::string> not_as_stored;    // why `dtype` "auto" is refused, on any device
   std::vector<std::string> kv_scale_problems;  // why a cache in float8_e4m3 is
-  std::uint64_t n_parameters = 0;        // tied embeddings count once
-  std::uint64_t file_bytes = 0;          // of all tensors as stored
+  std::uint64_t n_parameters = 0;              // tied embeddings count once
+  std::uint64_t file_bytes = 0;                // of all tensors as stored
   std::uint32_t n_tensors = 0;
   std::uint32_t n_files = 0;
 };
@@ -32,7 +32,8 @@ struct ModelInfo {
 // What its headers say; `checkpoint` has passed check_tensor_set.
 ModelInfo describe(const ModelConfig& config, const Checkpoint& checkpoint);
 
-// Reads and validates everything but the contents of tensors larger than a scale. Throws FatalError as load_model does.
+// Reads and validates everything but the contents of tensors larger than a scale. Throws FatalError
+// as load_model does.
 ModelInfo inspect_model(const std::filesystem::path& folder);
 
 // Reads every weight. A sentence for each tensor with a value that is no finite number, or scales

@@ -48,9 +48,9 @@ void check_shape_beside(const Checkpoint& checkpoint, const ExpectedTensor& tens
     std::ranges::copy(narrow, shape.begin());
   }
   if (std::ranges::equal(shape, tensor.shape)) return;
-  throw FatalError(ErrorCode::kMalformed,
-                   found.file->path().string() + ": tensor " + name + " says " +
-                       shape_text(shape) + "; the config implies " + shape_text(tensor.shape));
+  throw FatalError(ErrorCode::kMalformed, found.file->path().string() + ": tensor " + name +
+                                              " says " + shape_text(shape) +
+                                              "; the config implies " + shape_text(tensor.shape));
 }
 
 // Codes of the shape expected, and their scales: one, or one per row. Notes the names that are
@@ -108,7 +108,8 @@ std::optional<std::string> stack_not_alike(const ModelConfig& config,
 bool has_own_head(const Checkpoint& checkpoint) {
   const std::string head_name(names::kHead), embedding_name(names::kEmbedding);
   if (!checkpoint.contains(head_name) || !checkpoint.contains(embedding_name)) return false;
-  const Checkpoint::Tensor head = checkpoint.at(head_name), embedding = checkpoint.at(embedding_name);
+  const Checkpoint::Tensor head = checkpoint.at(head_name),
+                           embedding = checkpoint.at(embedding_name);
   return head.info->type != embedding.info->type || head.info->shape != embedding.info->shape ||
          !std::ranges::equal(head.bytes, embedding.bytes);
 }

@@ -15,9 +15,9 @@
 
 namespace foretoken {
 
-// Throws FatalError naming file, tensor, expectation and finding. A config that ties the head to the
-// embedding no longer does afterwards if the checkpoint has a head with other contents: the head in
-// the file is the one that counts, as in the reference.
+// Throws FatalError naming file, tensor, expectation and finding. A config that ties the head to
+// the embedding no longer does afterwards if the checkpoint has a head with other contents: the
+// head in the file is the one that counts, as in the reference.
 void check_tensor_set(ModelConfig& config,
                       const Checkpoint& checkpoint,
                       const std::filesystem::path& folder);

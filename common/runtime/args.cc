@@ -13,11 +13,14 @@ constexpr int kUsage = 64;
 
 // An instance name becomes part of file names and logs.
 std::string check_id(const std::string& id) {
-  const bool good = !id.empty() && id.size() <= 32 && id.front() != '-' && std::all_of(id.begin(), id.end(), [](char c) {
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' ||
-           c == '_';
-  });
-  return good ? "" : "must be 1 to 32 letters, digits, - or _, and not begin with -; it is \"" + id + "\"";
+  const bool good = !id.empty() && id.size() <= 32 && id.front() != '-' &&
+                    std::all_of(id.begin(), id.end(), [](char c) {
+                      return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
+                             (c >= 'A' && c <= 'Z') || c == '-' || c == '_';
+                    });
+  return good ? ""
+              : "must be 1 to 32 letters, digits, - or _, and not begin with -; it is \"" + id +
+                    "\"";
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // Frames for one peer that could not leave at once, bounded, in order: what the socket gave back
 // goes before what came later, and not at once, for a connection that was full a moment ago is full
-// still. Nothing says when it has room, so that is tried with one message, after a pause that doubles
-// as long as it comes back; then with twice as many each time. Work thread only.
+// still. Nothing says when it has room, so that is tried with one message, after a pause that
+// doubles as long as it comes back; then with twice as many each time. Work thread only.
 #pragma once
 
 #include <algorithm>

@@ -13,7 +13,8 @@
 namespace foretoken {
 namespace {
 
-// libzmq's two, the sockets', the clients' relay or the encoder, the loading pulse, and the interpreter's room.
+// libzmq's two, the sockets', the clients' relay or the encoder, the loading pulse, and the
+// interpreter's room.
 constexpr std::size_t kThreads = 6;
 constexpr std::size_t kBuffers = std::size_t{16} << 20;
 
@@ -31,9 +32,11 @@ void claim_descriptors() {
     (void)::getrlimit(RLIMIT_NOFILE, &limit);
   }
   if (limit.rlim_cur >= kLeastDescriptors) return;
-  throw FatalError(ErrorCode::kIo, "this process may have " + std::to_string(limit.rlim_cur) + " files and sockets open and needs " +
+  throw FatalError(ErrorCode::kIo, "this process may have " + std::to_string(limit.rlim_cur) +
+                                       " files and sockets open and needs " +
                                        std::to_string(kLeastDescriptors) +
-                                       " at least: raise the limit (ulimit -n 1024, LimitNOFILE= of a unit, --ulimit nofile= of a container)");
+                                       " at least: raise the limit (ulimit -n 1024, LimitNOFILE= "
+                                       "of a unit, --ulimit nofile= of a container)");
 }
 
 void claim_thread_memory() {
@@ -49,9 +52,10 @@ void claim_thread_memory() {
   const std::size_t need = kThreads * stack + kBuffers;
   void* room = ::mmap(nullptr, need, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (room == MAP_FAILED)
-    throw FatalError(ErrorCode::kOutOfMemory,
-                     "threads and buffers need " + in_mebibytes(need) + " of address space more than the limit of " +
-                         in_mebibytes(space.rlim_cur) + " leaves: raise it (ulimit -v, in KiB)");
+    throw FatalError(ErrorCode::kOutOfMemory, "threads and buffers need " + in_mebibytes(need) +
+                                                  " of address space more than the limit of " +
+                                                  in_mebibytes(space.rlim_cur) +
+                                                  " leaves: raise it (ulimit -v, in KiB)");
   ::munmap(room, need);
 }
 

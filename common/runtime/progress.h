@@ -67,7 +67,7 @@ class Progress {
   }
 
   Duration floor_ = std::chrono::seconds(30);
-  TimePoint begun_{};   // of the work thread, as what follows
+  TimePoint begun_{};  // of the work thread, as what follows
   Duration longest_{};
   std::atomic<std::uint64_t> turn_{0};
   std::atomic<Activity> activity_{Activity::kWaiting};

@@ -13,8 +13,8 @@ namespace {
 constexpr Duration kHelloAgain = std::chrono::milliseconds(300);
 constexpr Duration kRefusedHelloAgain =
     std::chrono::seconds(5);  // the reason may go away; the router logs each time
-// In a turn that lasts longer the thread of the sockets says hello to a router that does not know this
-// service: one that was started again meanwhile would know it only after the turn.
+// In a turn that lasts longer the thread of the sockets says hello to a router that does not know
+// this service: one that was started again meanwhile would know it only after the turn.
 constexpr Duration kLongTurn = std::chrono::milliseconds(100);
 
 std::uint64_t micros(Duration time) {
@@ -25,8 +25,8 @@ std::uint64_t micros(Duration time) {
 }  // namespace
 
 struct RouterLink::Beat {
-  // When this service may say hello, from whichever thread: not again before the answer to the last one
-  // can be here, and seldom to a router that refused it. Any thread may ask and tell.
+  // When this service may say hello, from whichever thread: not again before the answer to the last
+  // one can be here, and seldom to a router that refused it. Any thread may ask and tell.
   class HelloPace {
    public:
     bool take(TimePoint now) {
@@ -140,8 +140,8 @@ struct RouterLink::Beat {
     const std::lock_guard lock(mutex_);
     return due_ + period_ / 8;
   }
-  // Says hello if the turn in which the router said that it does not know this service is a long one:
-  // the work thread comes to it after a shorter one. Returns when to call it again.
+  // Says hello if the turn in which the router said that it does not know this service is a long
+  // one: the work thread comes to it after a shorter one. Returns when to call it again.
   TimePoint greet_if_due(TimePoint now, const Bus::DirectSend& send) {
     if (!unknown_in_turn_) return TimePoint::max();
     const Progress::View view = progress_.view(now);
@@ -168,8 +168,8 @@ struct RouterLink::Beat {
   TimePoint due_;
   wire::Heartbeat load_;
   bool registered_ = false;
-  // The thread of the sockets': in which turn the router said that it does not know this service. Empty:
-  // it has not, or a hello was sent since.
+  // The thread of the sockets': in which turn the router said that it does not know this service.
+  // Empty: it has not, or a hello was sent since.
   std::optional<std::uint64_t> unknown_in_turn_;
 };
 
@@ -251,9 +251,9 @@ void RouterLink::send(RequestId request, const wire::Message& message) {
     log_error("an answer is too large to be sent", {{"reason", frames.error().message}});
     ++dropped_;
     // Asked again it would be as large: whoever asked should hear that no answer comes.
-    frames = wire::try_encode(speaker_, request,
-                              wire::Failed{.code = frames.error().code,
-                                           .message = frames.error().message});
+    frames = wire::try_encode(
+        speaker_, request,
+        wire::Failed{.code = frames.error().code, .message = frames.error().message});
   }
   // What is lost here is asked for again: by position, or by the question being repeated.
   if (!frames.ok() || !outbox_.send(*bus_, router(), std::move(frames).value())) ++dropped_;

@@ -1,9 +1,9 @@
 // A worker's side of its link to the router: hello, heartbeats, hello again when the router forgot
 // or restarted, and a bounded queue for what could not leave at once. Services own one and pass it
 // what arrives; it knows no request. It sends through the Bus it was started with. Work thread
-// only. The thread of the sockets sends heartbeats while the work thread computes, so that a long step
-// is no silence, and in a long turn a hello when the router asks for one, so that a router that was
-// restarted during the turn can register this service.
+// only. The thread of the sockets sends heartbeats while the work thread computes, so that a long
+// step is no silence, and in a long turn a hello when the router asks for one, so that a router
+// that was restarted during the turn can register this service.
 #pragma once
 
 #include <cstdint>

@@ -17,8 +17,8 @@ namespace foretoken {
 // What the socket made of a message may come later, as Service::on_undelivered or on_dropped.
 class Bus {
  public:
-  // What goes on whatever the work thread computes: called on the thread that owns the sockets, with
-  // a way to send from there. Returns when it wants to be called again.
+  // What goes on whatever the work thread computes: called on the thread that owns the sockets,
+  // with a way to send from there. Returns when it wants to be called again.
   using DirectSend = std::function<SendResult(const Peer&, const Frames&)>;
   using Pulse = std::function<TimePoint(TimePoint now, const DirectSend& send)>;
   // Sees what arrives at a socket, on the thread that owns the sockets, while the inbox of the work
@@ -46,8 +46,8 @@ class Bus {
   virtual void wake() {}
   // A bus without a thread of its own leaves it to the work thread to be on time.
   virtual void add_pulse(Pulse /*pulse*/) {}
-  // Whatever arrived before this has been received: what a silence is measured against, for messages
-  // that wait to be read are no silence.
+  // Whatever arrived before this has been received: what a silence is measured against, for
+  // messages that wait to be read are no silence.
   virtual TimePoint heard_until() const { return now(); }
   // A bus without a socket thread has nothing to call earlier.
   virtual void add_observer(SocketId /*socket*/, Observer /*observer*/) {}

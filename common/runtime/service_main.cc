@@ -193,8 +193,10 @@ int run_body(const ServiceInfo& info,
     return kExitGone;
   } catch (const std::system_error& error) {
     if (error.code() != std::errc::resource_unavailable_try_again) return internal_error(error);
-    log_error("a thread cannot be started: no memory for its stack (ulimit -v), or too many tasks (ulimit -u)",
-              {{"code", error_code_name(ErrorCode::kOutOfMemory)}});
+    log_error(
+        "a thread cannot be started: no memory for its stack (ulimit -v), or too many tasks "
+        "(ulimit -u)",
+        {{"code", error_code_name(ErrorCode::kOutOfMemory)}});
     return kExitGone;
   } catch (const std::exception& error) {
     return internal_error(error);
@@ -204,7 +206,8 @@ int run_body(const ServiceInfo& info,
 }  // namespace
 
 int service_main(const ServiceInfo& info, const std::function<int(const Config&, Runtime&)>& body) {
-  if (info.argc > 4 && std::string_view(info.argv[1]) == kRankHostWord)  // mpirun's, on another host
+  if (info.argc > 4 &&
+      std::string_view(info.argv[1]) == kRankHostWord)  // mpirun's, on another host
     return host_ranks(rank_hosting(info.argc, info.argv));
   const std::string program = "foretoken-" + info.role;
   const ParsedArgs parsed = parse_args(program, info.summary, info.argc, info.argv);

@@ -38,8 +38,9 @@ class SpscQueue {
     const std::size_t head = head_.load(std::memory_order_relaxed);
     if (head == tail_.load(std::memory_order_seq_cst)) return std::nullopt;
     T value = std::exchange(slots_[head % slots_.size()], T{});
-    head_.store(head + 1,
-                std::memory_order_seq_cst);  // before the consumer looks whether the producer sleeps
+    head_.store(
+        head + 1,
+        std::memory_order_seq_cst);  // before the consumer looks whether the producer sleeps
     return value;
   }
   bool empty() const {

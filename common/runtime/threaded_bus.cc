@@ -43,9 +43,8 @@ ThreadedBus::ThreadedBus(std::unique_ptr<Transport> transport,
       queue_capacity_(queue_capacity),
       inbox_(2 * queue_capacity),
       outbox_(queue_capacity),
-      send_directly_([this](const Peer& to, const Frames& frames) {
-        return transport_->send(to, frames);
-      }),
+      send_directly_(
+          [this](const Peer& to, const Frames& frames) { return transport_->send(to, frames); }),
       memory_(std::move(memory)) {
   inbox_fd_ = new_eventfd();
   room_fd_ = new_eventfd();
@@ -152,8 +151,8 @@ bool ThreadedBus::has_command() const {
 }
 
 // A few of the clients' messages at a time: behind thousands of them a heartbeat or the tokens of a
-// stream would come late. Sets clients_held_ before it counts again, so that take() on the other thread
-// either changes this count or sees the flag and wakes the socket thread.
+// stream would come late. Sets clients_held_ before it counts again, so that take() on the other
+// thread either changes this count or sees the flag and wakes the socket thread.
 bool ThreadedBus::must_hold_clients() {
   if (inbox_.size() < kClientShare) {
     clients_held_ = false;
@@ -214,7 +213,8 @@ std::optional<Delivery> ThreadedBus::take() {
   if (delivery) last_arrival_ = delivery->arrived;
   if (delivery && socket_sleeps_ == SocketSleep::kForRoom && inbox_.size() <= queue_capacity_ / 2)
     wake_socket_thread();
-  if (delivery && clients_held_ && inbox_.size() <= kClientShare / 2 && clients_held_.exchange(false))
+  if (delivery && clients_held_ && inbox_.size() <= kClientShare / 2 &&
+      clients_held_.exchange(false))
     transport_->wake();
   return delivery;
 }

@@ -100,14 +100,14 @@ class ThreadedBus final : public Bus {
   std::vector<std::pair<SocketId, Observer>> observers_;
   TimePoint next_pulse_ = TimePoint::max();
   TimePoint last_arrival_{};  // the work thread's: of the last message it took
-  MemoryLinks memory_;  // the work thread's, as what follows
+  MemoryLinks memory_;        // the work thread's, as what follows
   bool memory_first_ = false;
   std::vector<pollfd> waiting_;
   mutable std::mutex command_mutex_;  // commands are rare: opening and closing sockets
   mutable std::condition_variable command_done_;
   mutable std::function<void()> command_;
-  std::exception_ptr failure_;        // of the socket thread, which has ended; the work thread throws it
-  std::atomic<bool> failed_{false};   // it is there
+  std::exception_ptr failure_;  // of the socket thread, which has ended; the work thread throws it
+  std::atomic<bool> failed_{false};  // it is there
   std::thread thread_;
 };
 

@@ -59,7 +59,8 @@ void publish_memory_links(Metrics& metrics, std::shared_ptr<const MemoryLinkCoun
     for (std::size_t k = 0; k < kEvents.size(); ++k) {
       const std::uint64_t now = (*counters).*kEvents[k].count;
       metrics
-          .counter("memory_links_total", "Links through shared memory and their messages, by event.",
+          .counter("memory_links_total",
+                   "Links through shared memory and their messages, by event.",
                    {{"event", kEvents[k].name}})
           .add(static_cast<double>(now - std::exchange(counted[k], now)));
     }

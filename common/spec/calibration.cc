@@ -6,7 +6,7 @@
 namespace foretoken {
 namespace {
 
-constexpr double kOneSided90 = 1.2816;   // standard deviations below the mean that 10 % undercut
+constexpr double kOneSided90 = 1.2816;  // standard deviations below the mean that 10 % undercut
 // Caution never says never: a class believed hopeless and never tried would stay so for ever, also
 // where one more row costs nothing.
 constexpr double kLeastOfMean = 0.35;

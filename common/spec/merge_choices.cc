@@ -31,18 +31,17 @@ Merged merge_candidates(const GatheredSlices& all, std::int32_t row) {
   for (std::int32_t r = 0; r < all.n_ranks; ++r) {
     const auto at = static_cast<std::size_t>(r * all.n_rows + row) * n;
     const auto list = std::span(all.candidates).subspan(at, n);
-    const auto end = std::find_if(list.begin(), list.end(),
-                                  [](const SliceCandidate& c) { return c.token < 0; });
+    const auto end =
+        std::find_if(list.begin(), list.end(), [](const SliceCandidate& c) { return c.token < 0; });
     merged.ids.insert(merged.ids.end(), list.begin(), end);
     if (end != list.end()) continue;
     if (merged.is_complete || ranks_before(list.back(), frontier)) frontier = list.back();
     merged.is_complete = false;
   }
   std::sort(merged.ids.begin(), merged.ids.end(), ranks_before);
-  const auto uncertain =
-      merged.is_complete
-          ? merged.ids.end()
-          : std::upper_bound(merged.ids.begin(), merged.ids.end(), frontier, ranks_before);
+  const auto uncertain = merged.is_complete ? merged.ids.end()
+                                            : std::upper_bound(merged.ids.begin(), merged.ids.end(),
+                                                               frontier, ranks_before);
   merged.n_certain = static_cast<std::size_t>(uncertain - merged.ids.begin());
   return merged;
 }
@@ -65,8 +64,8 @@ double total_of(std::span<const SliceCandidate> kept, double inverse, double hig
 double total_of_slices(const GatheredSlices& all,
                        std::int32_t row,
                        double inverse,
-                       float SliceChoice::* highest,
-                       double SliceChoice::* total) {
+                       float SliceChoice::*highest,
+                       double SliceChoice::*total) {
   float most = kLeast;
   const auto of = [&](std::int32_t r) -> const SliceChoice& {
     return all.slices[static_cast<std::size_t>(r * all.n_rows + row)];
@@ -99,10 +98,10 @@ bool truncate(const GatheredSlices& all,
     merged.is_complete = true;
   }
   if (rule.top_p < 1) {
-    const double total =
-        has_top_k ? total_of(ids, inverse, highest * inverse)
-                  : total_of_slices(all, row, inverse, &SliceChoice::adjusted_highest,
-                                    &SliceChoice::adjusted_total);
+    const double total = has_top_k
+                             ? total_of(ids, inverse, highest * inverse)
+                             : total_of_slices(all, row, inverse, &SliceChoice::adjusted_highest,
+                                               &SliceChoice::adjusted_total);
     const double wanted = static_cast<double>(rule.top_p) * total;
     double sum = 0;
     std::size_t n = 0;
@@ -210,8 +209,7 @@ bool merge_row(const GatheredSlices& all,
     float most = kLeast;
     for (std::int32_t r = 0; r < all.n_ranks; ++r)
       most = std::max(most, all.slices[static_cast<std::size_t>(r * all.n_rows + row)].highest);
-    const double total =
-        total_of_slices(all, row, 1.0, &SliceChoice::highest, &SliceChoice::total);
+    const double total = total_of_slices(all, row, 1.0, &SliceChoice::highest, &SliceChoice::total);
     const double log_total = static_cast<double>(most) + log_poly(total);
     choice.logprob =
         choice.token >= 0 ? static_cast<float>(static_cast<double>(raw) - log_total) : kLeast;

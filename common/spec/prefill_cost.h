@@ -1,7 +1,7 @@
-// What prompt rows cost a pass, learnt from the passes that had some, and how many of them a pass of
-// a given length can take. A row with nothing before it is one unit of work; what it costs is its
-// share of the whole pass, fixed part included, so that a guess for a longer chunk errs towards too
-// dear. A pass that was slower than expected is believed at once, a quicker one by half. Pure:
+// What prompt rows cost a pass, learnt from the passes that had some, and how many of them a pass
+// of a given length can take. A row with nothing before it is one unit of work; what it costs is
+// its share of the whole pass, fixed part included, so that a guess for a longer chunk errs towards
+// too dear. A pass that was slower than expected is believed at once, a quicker one by half. Pure:
 // durations are arguments. One thread.
 #pragma once
 
@@ -13,8 +13,9 @@ namespace foretoken {
 
 // A snapshot for the code that divides rows.
 struct PrefillRates {
-  double row_s = 0;    // of a row with nothing before it; 0: no prompt row was measured yet
-  double context = 0;  // tokens before a row that cost as much as the row itself; 0: they cost nothing
+  double row_s = 0;  // of a row with nothing before it; 0: no prompt row was measured yet
+  double context =
+      0;  // tokens before a row that cost as much as the row itself; 0: they cost nothing
 
   // The work of n rows after n_cached tokens.
   double work(std::uint32_t n_cached, std::uint32_t n_rows) const {
@@ -40,7 +41,8 @@ class PrefillCost {
 
   const PrefillRates& rates() const { return rates_; }
 
-  // A pass had so much prompt work, could have had `most`, and was to take no longer than `planned`.
+  // A pass had so much prompt work, could have had `most`, and was to take no longer than
+  // `planned`.
   void observe(double work, double most, Duration planned, Duration took);
 
  private:

@@ -7,7 +7,9 @@
 namespace foretoken {
 namespace {
 
-constexpr auto kByByte = [](const std::pair<char, std::int32_t>& edge, char byte) { return edge.first < byte; };
+constexpr auto kByByte = [](const std::pair<char, std::int32_t>& edge, char byte) {
+  return edge.first < byte;
+};
 
 std::size_t spaces_end(std::string_view text, std::size_t from) {
   while (from < text.size()) {
@@ -75,7 +77,8 @@ void AddedTokenMatcher::split(std::string_view text, std::vector<Segment>& segme
     std::int32_t found = ByteTrie::kNone;
     std::size_t end = at;
     std::int32_t node = 0;
-    for (std::size_t i = at; i < text.size() && (node = trie_.child(node, text[i])) != ByteTrie::kNone; ++i) {
+    for (std::size_t i = at;
+         i < text.size() && (node = trie_.child(node, text[i])) != ByteTrie::kNone; ++i) {
       if (trie_.value(node) == ByteTrie::kNone) continue;
       found = trie_.value(node);
       end = i + 1;
@@ -89,10 +92,12 @@ void AddedTokenMatcher::split(std::string_view text, std::vector<Segment>& segme
     at = end;  // the search goes on behind the match itself, whether it counts or not
     if (token.single_word && !stands_alone(text, match_begin, end)) continue;
     std::size_t begin = match_begin;
-    if (token.lstrip) begin = std::max(spaces_begin(text, match_begin, std::min(done, match_begin)), done);
+    if (token.lstrip)
+      begin = std::max(spaces_begin(text, match_begin, std::min(done, match_begin)), done);
     if (token.rstrip) end = spaces_end(text, end);
-    // A token made of spaces may lie within what its neighbour has eaten. As in the reference it counts all the same,
-    // unless it eats to the left and so begins where that ended: then nothing is left of it.
+    // A token made of spaces may lie within what its neighbour has eaten. As in the reference it
+    // counts all the same, unless it eats to the left and so begins where that ended: then nothing
+    // is left of it.
     if (begin >= end) continue;
     if (done < begin) segments.push_back({done, begin, std::nullopt});
     segments.push_back({begin, end, token.id});

@@ -1,5 +1,5 @@
-// Finds tokens that are matched before anything else happens to a text: leftmost first, longest among those, with the
-// neighbourly habits of each (eat spaces, stand alone). Immutable.
+// Finds tokens that are matched before anything else happens to a text: leftmost first, longest
+// among those, with the neighbourly habits of each (eat spaces, stand alone). Immutable.
 #pragma once
 
 #include <array>
@@ -21,7 +21,9 @@ class ByteTrie {
   // The first pattern added for a string keeps it. Returns the node of its end.
   std::int32_t add(std::string_view pattern, std::int32_t value);
   std::int32_t child(std::int32_t node, char byte) const;
-  std::int32_t value(std::int32_t node) const { return nodes_[static_cast<std::size_t>(node)].value; }
+  std::int32_t value(std::int32_t node) const {
+    return nodes_[static_cast<std::size_t>(node)].value;
+  }
   std::size_t size() const { return nodes_.size(); }
   const std::vector<std::pair<char, std::int32_t>>& children(std::int32_t node) const {
     return nodes_[static_cast<std::size_t>(node)].children;
@@ -37,7 +39,8 @@ class ByteTrie {
 
 class AddedTokenMatcher {
  public:
-  // Adds a token under the text it matches as (its content, perhaps normalized). Empty text matches nothing.
+  // Adds a token under the text it matches as (its content, perhaps normalized). Empty text matches
+  // nothing.
   void add(const AddedToken& token, std::string_view text);
   bool empty() const { return tokens_.empty(); }
 

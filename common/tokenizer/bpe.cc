@@ -11,15 +11,19 @@
 namespace foretoken {
 namespace {
 
-constexpr std::size_t kLowCharacters = 0x3000;  // covers the byte alphabet and most alphabetic scripts
-constexpr std::size_t kLongPiece = 1024;        // above this, looking for places to cut pays
-constexpr std::size_t kFewSymbols = 24;         // below this, scanning beats a heap
+constexpr std::size_t kLowCharacters =
+    0x3000;                               // covers the byte alphabet and most alphabetic scripts
+constexpr std::size_t kLongPiece = 1024;  // above this, looking for places to cut pays
+constexpr std::size_t kFewSymbols = 24;   // below this, scanning beats a heap
 
 constexpr std::uint64_t pair_key(TokenId left, TokenId right) {
-  return (std::uint64_t{static_cast<std::uint32_t>(left)} << 32) | static_cast<std::uint32_t>(right);
+  return (std::uint64_t{static_cast<std::uint32_t>(left)} << 32) |
+         static_cast<std::uint32_t>(right);
 }
 
-constexpr std::uint64_t junction_key(char32_t left, char32_t right) { return (std::uint64_t{left} << 32) | right; }
+constexpr std::uint64_t junction_key(char32_t left, char32_t right) {
+  return (std::uint64_t{left} << 32) | right;
+}
 
 std::string byte_token(unsigned byte) {
   constexpr std::string_view kDigits = "0123456789ABCDEF";
@@ -45,8 +49,10 @@ Vocabulary::Vocabulary(const std::vector<std::pair<std::string, TokenId>>& entri
   }
 }
 
-Result<Bpe> Bpe::build(const Vocabulary& vocabulary, const std::vector<std::pair<std::string, std::string>>& merges,
-                       BpeOptions options, std::string_view file) {
+Result<Bpe> Bpe::build(const Vocabulary& vocabulary,
+                       const std::vector<std::pair<std::string, std::string>>& merges,
+                       BpeOptions options,
+                       std::string_view file) {
   Bpe bpe(vocabulary, std::move(options));
   if (bpe.options_.unk_token) {
     bpe.unk_id_ = vocabulary.find(*bpe.options_.unk_token);
@@ -63,7 +69,8 @@ Result<Bpe> Bpe::build(const Vocabulary& vocabulary, const std::vector<std::pair
   for (std::size_t rank = 0; rank < merges.size(); ++rank) {
     const auto& [left, right] = merges[rank];
     const auto refuse = [&](std::string_view token) {
-      return field_error(file, "model.merges[" + std::to_string(rank) + "]", "tokens of the vocabulary",
+      return field_error(file, "model.merges[" + std::to_string(rank) + "]",
+                         "tokens of the vocabulary",
                          "\"" + printable(token) + "\", which is not there");
     };
     const TokenId left_id = vocabulary.find(left);
@@ -74,8 +81,8 @@ Result<Bpe> Bpe::build(const Vocabulary& vocabulary, const std::vector<std::pair
     const TokenId merged = vocabulary.find(joined);
     if (merged == Vocabulary::kNone) return refuse(joined);
     bpe.add_merge(left_id, right_id, static_cast<std::uint32_t>(rank), merged);
-    bpe.junctions_.insert(
-        junction_key(utf8::code_point_before(left, left.size()).value, utf8::code_point_at(right, 0).value));
+    bpe.junctions_.insert(junction_key(utf8::code_point_before(left, left.size()).value,
+                                       utf8::code_point_at(right, 0).value));
   }
   return bpe;
 }
@@ -94,8 +101,10 @@ void Bpe::index_characters() {
 void Bpe::add_merge(TokenId left, TokenId right, std::uint32_t rank, TokenId merged) {
   const std::uint64_t key = pair_key(left, right);
   std::size_t slot = mix64(key) & (merges_.size() - 1);
-  while (merges_[slot].pair != kEmpty && merges_[slot].pair != key) slot = (slot + 1) & (merges_.size() - 1);
-  merges_[slot] = {key, rank, merged};  // a pair listed twice: the later rank counts, as in the reference
+  while (merges_[slot].pair != kEmpty && merges_[slot].pair != key)
+    slot = (slot + 1) & (merges_.size() - 1);
+  merges_[slot] = {key, rank,
+                   merged};  // a pair listed twice: the later rank counts, as in the reference
 }
 
 const Bpe::Merge* Bpe::find_merge(TokenId left, TokenId right) const {
@@ -112,18 +121,23 @@ TokenId Bpe::character_id(std::string_view character, char32_t code_point) const
   return code_point < kLowCharacters ? low_characters_[code_point] : vocabulary_->find(character);
 }
 
-bool Bpe::may_join(char32_t left, char32_t right) const { return junctions_.contains(junction_key(left, right)); }
+bool Bpe::may_join(char32_t left, char32_t right) const {
+  return junctions_.contains(junction_key(left, right));
+}
 
-// Where the part that starts at `begin` may end: at a place between two characters that no merge bridges. Characters
-// outside the vocabulary become unknown or byte tokens, whose merging this does not judge: no cut beside them.
+// Where the part that starts at `begin` may end: at a place between two characters that no merge
+// bridges. Characters outside the vocabulary become unknown or byte tokens, whose merging this does
+// not judge: no cut beside them.
 std::size_t Bpe::cut(std::string_view piece, std::size_t begin, BpeScratch& scratch) const {
-  const bool plain = options_.continuing_subword_prefix.empty() && options_.end_of_word_suffix.empty();
+  const bool plain =
+      options_.continuing_subword_prefix.empty() && options_.end_of_word_suffix.empty();
   utf8::CodePoint left = utf8::code_point_at(piece, begin);
   bool left_known = character_id(piece.substr(begin, left.length), left.value) != Vocabulary::kNone;
   std::size_t at = begin + left.length;
   while (at < piece.size()) {
     const utf8::CodePoint right = utf8::code_point_at(piece, at);
-    const bool right_known = character_id(piece.substr(at, right.length), right.value) != Vocabulary::kNone;
+    const bool right_known =
+        character_id(piece.substr(at, right.length), right.value) != Vocabulary::kNone;
     ++scratch.n_operations;
     if (plain && left_known && right_known && !may_join(left.value, right.value)) return at;
     if (at + right.length - begin > tokenizer_limits::kMaxPieceBytes) return at;
@@ -151,7 +165,10 @@ void Bpe::encode(std::string_view piece, BpeScratch& scratch, std::vector<TokenI
   }
 }
 
-void Bpe::encode_bounded(std::string_view piece, bool first, bool last, BpeScratch& scratch,
+void Bpe::encode_bounded(std::string_view piece,
+                         bool first,
+                         bool last,
+                         BpeScratch& scratch,
                          std::vector<TokenId>& out) const {
   make_symbols(piece, first, last, scratch);
   scratch.n_operations += scratch.symbols.size();
@@ -166,12 +183,14 @@ void Bpe::encode_bounded(std::string_view piece, bool first, bool last, BpeScrat
 bool Bpe::add_byte_tokens(std::string_view character, BpeScratch& scratch) const {
   for (const char c : character)
     if (byte_ids_[static_cast<unsigned char>(c)] == Vocabulary::kNone) return false;
-  for (const char c : character) scratch.symbols.push_back({byte_ids_[static_cast<unsigned char>(c)], 0, 0, 1});
+  for (const char c : character)
+    scratch.symbols.push_back({byte_ids_[static_cast<unsigned char>(c)], 0, 0, 1});
   return true;
 }
 
-// One symbol for each character, or for each of its bytes, or for one or several unknown ones. A pending unknown waits
-// for the next known character even if byte tokens come between: the reference's order, kept for equality.
+// One symbol for each character, or for each of its bytes, or for one or several unknown ones. A
+// pending unknown waits for the next known character even if byte tokens come between: the
+// reference's order, kept for equality.
 void Bpe::make_symbols(std::string_view piece, bool first, bool last, BpeScratch& scratch) const {
   scratch.symbols.clear();
   std::uint32_t unknown_length = 0;
@@ -179,7 +198,8 @@ void Bpe::make_symbols(std::string_view piece, bool first, bool last, BpeScratch
     if (unknown_length > 0) scratch.symbols.push_back({unk_id_, 0, 0, unknown_length});
     unknown_length = 0;
   };
-  const bool plain = options_.continuing_subword_prefix.empty() && options_.end_of_word_suffix.empty();
+  const bool plain =
+      options_.continuing_subword_prefix.empty() && options_.end_of_word_suffix.empty();
   std::string decorated;
   for (std::size_t at = 0; at < piece.size();) {
     const utf8::CodePoint character = utf8::code_point_at(piece, at);
@@ -191,7 +211,8 @@ void Bpe::make_symbols(std::string_view piece, bool first, bool last, BpeScratch
       decorated.clear();
       if (!(first && at == 0)) decorated.append(options_.continuing_subword_prefix);
       decorated.append(text);
-      if (last && at + character.length == piece.size()) decorated.append(options_.end_of_word_suffix);
+      if (last && at + character.length == piece.size())
+        decorated.append(options_.end_of_word_suffix);
       text = decorated;
       id = vocabulary_->find(text);
     }
@@ -231,20 +252,23 @@ void Bpe::merge_few(BpeScratch& scratch) const {
   }
 }
 
-// Linked symbols and a heap of candidates. Candidates are not removed when a neighbour changes; one that no longer
-// describes its pair is dropped when it surfaces.
+// Linked symbols and a heap of candidates. Candidates are not removed when a neighbour changes; one
+// that no longer describes its pair is dropped when it surfaces.
 void Bpe::merge_many(BpeScratch& scratch) const {
   auto& symbols = scratch.symbols;
   auto& heap = scratch.heap;
   heap.clear();
   const auto n = static_cast<std::int32_t>(symbols.size());
-  const auto at = [&symbols](std::int32_t i) -> BpeScratch::Symbol& { return symbols[static_cast<std::size_t>(i)]; };
+  const auto at = [&symbols](std::int32_t i) -> BpeScratch::Symbol& {
+    return symbols[static_cast<std::size_t>(i)];
+  };
   for (std::int32_t i = 0; i < n; ++i) {
     at(i).previous = i - 1;
     at(i).next = i + 1 < n ? i + 1 : -1;
     if (i + 1 == n) break;
     ++scratch.n_operations;
-    if (const Merge* merge = find_merge(at(i).id, at(i + 1).id)) heap.push_back({merge->rank, i, merge->merged});
+    if (const Merge* merge = find_merge(at(i).id, at(i + 1).id))
+      heap.push_back({merge->rank, i, merge->merged});
   }
   std::make_heap(heap.begin(), heap.end(), kLater);
   const auto push = [&](std::int32_t left, std::int32_t right) {

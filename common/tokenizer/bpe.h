@@ -1,6 +1,7 @@
-// Byte-pair encoding of one piece of text: the merge of lowest rank first, leftmost on a tie, in O(n log n). Pieces
-// are cut where no merge can ever join, so that long ones stay cheap without changing a token; only a piece that offers
-// no such place for 64 KiB is cut by force. Blind to normalization, splitting and special tokens. Immutable.
+// Byte-pair encoding of one piece of text: the merge of lowest rank first, leftmost on a tie, in
+// O(n log n). Pieces are cut where no merge can ever join, so that long ones stay cheap without
+// changing a token; only a piece that offers no such place for 64 KiB is cut by force. Blind to
+// normalization, splitting and special tokens. Immutable.
 #pragma once
 
 #include <cstdint>
@@ -66,11 +67,15 @@ struct BpeScratch {
 
 class Bpe {
  public:
-  // `vocabulary` must outlive the result. Refused: a merge of tokens, or into a token, that the vocabulary lacks.
-  static Result<Bpe> build(const Vocabulary& vocabulary, const std::vector<std::pair<std::string, std::string>>& merges,
-                           BpeOptions options, std::string_view file);
+  // `vocabulary` must outlive the result. Refused: a merge of tokens, or into a token, that the
+  // vocabulary lacks.
+  static Result<Bpe> build(const Vocabulary& vocabulary,
+                           const std::vector<std::pair<std::string, std::string>>& merges,
+                           BpeOptions options,
+                           std::string_view file);
 
-  // Appends the ids of one piece of valid UTF-8. What has neither token, byte fallback nor unk_token leaves nothing.
+  // Appends the ids of one piece of valid UTF-8. What has neither token, byte fallback nor
+  // unk_token leaves nothing.
   void encode(std::string_view piece, BpeScratch& scratch, std::vector<TokenId>& out) const;
 
  private:
@@ -81,14 +86,18 @@ class Bpe {
   };
   static constexpr std::uint64_t kEmpty = ~std::uint64_t{0};
 
-  Bpe(const Vocabulary& vocabulary, BpeOptions options) : vocabulary_(&vocabulary), options_(std::move(options)) {}
+  Bpe(const Vocabulary& vocabulary, BpeOptions options)
+      : vocabulary_(&vocabulary), options_(std::move(options)) {}
   void index_characters();
   void add_merge(TokenId left, TokenId right, std::uint32_t rank, TokenId merged);
   const Merge* find_merge(TokenId left, TokenId right) const;
   TokenId character_id(std::string_view character, char32_t code_point) const;
   bool may_join(char32_t left, char32_t right) const;
   std::size_t cut(std::string_view piece, std::size_t begin, BpeScratch& scratch) const;
-  void encode_bounded(std::string_view piece, bool first, bool last, BpeScratch& scratch,
+  void encode_bounded(std::string_view piece,
+                      bool first,
+                      bool last,
+                      BpeScratch& scratch,
                       std::vector<TokenId>& out) const;
   void make_symbols(std::string_view piece, bool first, bool last, BpeScratch& scratch) const;
   bool add_byte_tokens(std::string_view character, BpeScratch& scratch) const;
@@ -98,10 +107,11 @@ class Bpe {
   const Vocabulary* vocabulary_;
   BpeOptions options_;
   TokenId unk_id_ = Vocabulary::kNone;
-  std::vector<TokenId> low_characters_;         // id of each code point below the table's size
-  TokenId byte_ids_[256];                       // of <0x00> … <0xFF>, for byte fallback
-  std::vector<Merge> merges_;                   // open addressing, a power of two
-  std::unordered_set<std::uint64_t> junctions_;  // (last character of a left side, first of its right side)
+  std::vector<TokenId> low_characters_;  // id of each code point below the table's size
+  TokenId byte_ids_[256];                // of <0x00> … <0xFF>, for byte fallback
+  std::vector<Merge> merges_;            // open addressing, a power of two
+  std::unordered_set<std::uint64_t>
+      junctions_;  // (last character of a left side, first of its right side)
 };
 
 }  // namespace foretoken

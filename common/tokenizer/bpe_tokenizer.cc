@@ -18,7 +18,9 @@ struct BpeTokenizer::Work {
   std::vector<TokenId> ids;
 };
 
-Result<std::unique_ptr<Tokenizer>> BpeTokenizer::build(TokenizerJson json, FolderText text, std::string_view file,
+Result<std::unique_ptr<Tokenizer>> BpeTokenizer::build(TokenizerJson json,
+                                                       FolderText text,
+                                                       std::string_view file,
                                                        const TokenizerOptions& options) {
   Result<TokenizerSpec> spec = read_spec(json.tree, file, options.patterns);
   if (!spec.ok()) return spec.error();
@@ -49,7 +51,8 @@ Result<std::unique_ptr<Tokenizer>> BpeTokenizer::build(TokenizerJson json, Folde
   return std::unique_ptr<Tokenizer>(std::move(made));
 }
 
-// Fills tokens_: the vocabulary's own, then added tokens, which may confirm an entry or extend the vocabulary.
+// Fills tokens_: the vocabulary's own, then added tokens, which may confirm an entry or extend the
+// vocabulary.
 Result<void> BpeTokenizer::number_tokens(std::string_view file) {
   TokenId largest = 0;
   for (const auto& [text, id] : vocabulary_.entries()) largest = std::max(largest, id);
@@ -65,12 +68,15 @@ Result<void> BpeTokenizer::number_tokens(std::string_view file) {
     const std::string path = "added_tokens[" + std::to_string(i) + "].id";
     const TokenId known = vocabulary_.find(added.content);
     if (known != Vocabulary::kNone && known != added.id)
-      return field_error(file, path, "the id of \"" + printable(added.content) + "\" in model.vocab, " + std::to_string(known),
-                         std::to_string(added.id));
+      return field_error(
+          file, path,
+          "the id of \"" + printable(added.content) + "\" in model.vocab, " + std::to_string(known),
+          std::to_string(added.id));
     Token& token = tokens_[static_cast<std::size_t>(added.id)];
     if (token.exists && token.text != added.content)
-      return field_error(file, path, "an id of its own for \"" + printable(added.content) + "\"",
-                         std::to_string(added.id) + ", which \"" + printable(token.text) + "\" has");
+      return field_error(
+          file, path, "an id of its own for \"" + printable(added.content) + "\"",
+          std::to_string(added.id) + ", which \"" + printable(token.text) + "\" has");
     token.text = added.content;
     token.exists = token.added = true;
     token.special = added.special;
@@ -79,8 +85,8 @@ Result<void> BpeTokenizer::number_tokens(std::string_view file) {
   return {};
 }
 
-// Special tokens go first: of two that match the same text, the first added wins. A token that is matched in normalized
-// text is also decoded as that.
+// Special tokens go first: of two that match the same text, the first added wins. A token that is
+// matched in normalized text is also decoded as that.
 Result<void> BpeTokenizer::match_added_tokens(std::string_view file) {
   RegexScratch scratch;
   for (const bool special : {true, false}) {
@@ -93,11 +99,12 @@ Result<void> BpeTokenizer::match_added_tokens(std::string_view file) {
       }
       Result<std::string> text = normalizer_.apply(token.content, scratch);
       if (!text.ok()) return text.error();
-      // To the reference such a token lies between any two bytes: it cuts every text there, or fails within a character.
+      // To the reference such a token lies between any two bytes: it cuts every text there, or
+      // fails within a character.
       if (text->empty())
         return field_error(file, "added_tokens[" + std::to_string(i) + "].content",
-                           "a text of which the normalizer leaves something", "\"" + printable(token.content) + "\"",
-                           ErrorCode::kUnsupportedModel);
+                           "a text of which the normalizer leaves something",
+                           "\"" + printable(token.content) + "\"", ErrorCode::kUnsupportedModel);
       normalized_matcher_.add(token, *text);
       if (*text != token.content) tokens_[static_cast<std::size_t>(token.id)].decoded_as = *text;
     }
@@ -106,9 +113,11 @@ Result<void> BpeTokenizer::match_added_tokens(std::string_view file) {
     if (!tokens_[id].exists) continue;
     const std::string_view input = decoder_input(static_cast<TokenId>(id));
     tokens_[id].bytes = token_bytes_under(spec_.decoder, input);
-    // The reference compares what it decodes with the contents of special tokens; normalizing can make them differ.
+    // The reference compares what it decodes with the contents of special tokens; normalizing can
+    // make them differ.
     const auto same = added_ids_.find(std::string(input));
-    tokens_[id].skipped = same != added_ids_.end() && tokens_[static_cast<std::size_t>(same->second)].special;
+    tokens_[id].skipped =
+        same != added_ids_.end() && tokens_[static_cast<std::size_t>(same->second)].special;
   }
   return {};
 }
@@ -126,7 +135,8 @@ Result<void> BpeTokenizer::surround(const FolderText& text, std::string_view fil
   for (const std::vector<TokenId>* ids : {&spec.before, &spec.after})
     for (const TokenId id : *ids)
       if (!is_token(id))
-        return field_error(file, "post_processor.special_tokens", "ids of tokens", std::to_string(id));
+        return field_error(file, "post_processor.special_tokens", "ids of tokens",
+                           std::to_string(id));
   adds_bos_ = bos_id_ && !spec.before.empty() && spec.before.front() == *bos_id_;
   return {};
 }
@@ -137,16 +147,19 @@ Result<void> BpeTokenizer::find_ends(const FolderText& text) {
     if (token.empty()) return {};
     id = token_to_id(token);
     if (!id)
-      return field_error("tokenizer_config.json", name, "a token of the vocabulary", "\"" + printable(token) + "\"");
+      return field_error("tokenizer_config.json", name, "a token of the vocabulary",
+                         "\"" + printable(token) + "\"");
     return {};
   };
   if (Result<void> found = find("bos_token", text.bos_token, bos_id_); !found.ok()) return found;
-  if (Result<void> found = find("eos_token", text.eos_token, eos_token_id_); !found.ok()) return found;
+  if (Result<void> found = find("eos_token", text.eos_token, eos_token_id_); !found.ok())
+    return found;
   return set_eos(text.eos_ids, text.eos_file);
 }
 
 std::optional<TokenId> BpeTokenizer::token_to_id(std::string_view text) const {
-  if (const auto added = added_ids_.find(std::string(text)); added != added_ids_.end()) return added->second;
+  if (const auto added = added_ids_.find(std::string(text)); added != added_ids_.end())
+    return added->second;
   const TokenId id = vocabulary_.find(text);
   return id == Vocabulary::kNone ? std::nullopt : std::optional(id);
 }
@@ -172,7 +185,8 @@ Result<void> BpeTokenizer::encode_into(std::string_view text, Work& work) const 
       work.ids.push_back(*segment.token);
       continue;
     }
-    Result<std::string> normalized = normalizer_.apply(text.substr(segment.begin, segment.end - segment.begin), work.regex);
+    Result<std::string> normalized =
+        normalizer_.apply(text.substr(segment.begin, segment.end - segment.begin), work.regex);
     if (!normalized.ok()) return normalized.error();
     inner.clear();
     normalized_matcher_.split(*normalized, inner);
@@ -182,24 +196,28 @@ Result<void> BpeTokenizer::encode_into(std::string_view text, Work& work) const 
         continue;
       }
       const bool starts_text = segment.begin == 0 && part.begin == 0;
-      const std::string_view piece = std::string_view(*normalized).substr(part.begin, part.end - part.begin);
+      const std::string_view piece =
+          std::string_view(*normalized).substr(part.begin, part.end - part.begin);
       if (Result<void> done = encode_text(piece, starts_text, work); !done.ok()) return done;
     }
   }
   return {};
 }
 
-Result<std::vector<TokenId>> BpeTokenizer::encode(std::string_view text, AddSpecialTokens add) const {
+Result<std::vector<TokenId>> BpeTokenizer::encode(std::string_view text,
+                                                  AddSpecialTokens add) const {
   if (Result<void> fit = check_text(text); !fit.ok()) return fit.error();
   Work work;
   const bool special = add == AddSpecialTokens::kYes;
   if (special) work.ids = spec_.surround.before;
   if (Result<void> done = encode_into(text, work); !done.ok()) return done.error();
-  if (special) work.ids.insert(work.ids.end(), spec_.surround.after.begin(), spec_.surround.after.end());
+  if (special)
+    work.ids.insert(work.ids.end(), spec_.surround.after.begin(), spec_.surround.after.end());
   return std::move(work.ids);
 }
 
-Result<std::vector<TokenId>> BpeTokenizer::encode_counted(std::string_view text, std::uint64_t& n_operations) const {
+Result<std::vector<TokenId>> BpeTokenizer::encode_counted(std::string_view text,
+                                                          std::uint64_t& n_operations) const {
   if (Result<void> fit = check_text(text); !fit.ok()) return fit.error();
   Work work;
   if (Result<void> done = encode_into(text, work); !done.ok()) return done.error();

@@ -1,5 +1,6 @@
-// The tokenizer of a folder with a tokenizer.json: added tokens, normalizer, splitter, BPE and post-processor in the
-// order of the reference. Built by Tokenizer::load; nobody else needs the type, tests excepted.
+// The tokenizer of a folder with a tokenizer.json: added tokens, normalizer, splitter, BPE and
+// post-processor in the order of the reference. Built by Tokenizer::load; nobody else needs the
+// type, tests excepted.
 #pragma once
 
 #include <memory>
@@ -20,7 +21,9 @@ namespace foretoken {
 
 class BpeTokenizer final : public Tokenizer {
  public:
-  static Result<std::unique_ptr<Tokenizer>> build(TokenizerJson json, FolderText text, std::string_view file,
+  static Result<std::unique_ptr<Tokenizer>> build(TokenizerJson json,
+                                                  FolderText text,
+                                                  std::string_view file,
                                                   const TokenizerOptions& options);
 
   Result<std::vector<TokenId>> encode(std::string_view text, AddSpecialTokens add) const override;
@@ -28,7 +31,8 @@ class BpeTokenizer final : public Tokenizer {
   std::optional<TokenId> token_to_id(std::string_view text) const override;
 
   // As encode without special tokens, and reports what BPE did: the measure of work in tests.
-  Result<std::vector<TokenId>> encode_counted(std::string_view text, std::uint64_t& n_operations) const;
+  Result<std::vector<TokenId>> encode_counted(std::string_view text,
+                                              std::uint64_t& n_operations) const;
 
  private:
   BpeTokenizer(const std::vector<std::pair<std::string, TokenId>>& vocab, TokenizerSpec spec)

@@ -9,8 +9,8 @@
 
 namespace foretoken {
 
-// A token passes as fragments of text, then its end; the stream of tokens has an end of its own. Fragments never split
-// a code point. By default a stage passes everything on.
+// A token passes as fragments of text, then its end; the stream of tokens has an end of its own.
+// Fragments never split a code point. By default a stage passes everything on.
 class DecodePipeline::Stage {
  public:
   virtual ~Stage() = default;
@@ -38,7 +38,8 @@ std::optional<unsigned char> byte_of_token(std::string_view token) {
   return static_cast<unsigned char>(value);
 }
 
-// The bytes that characters of GPT-2's alphabet stand for; a token with any other character stands for itself.
+// The bytes that characters of GPT-2's alphabet stand for; a token with any other character stands
+// for itself.
 std::string bytes_of_alphabet(std::string_view token) {
   std::string bytes;
   for (std::size_t at = 0; at < token.size();) {
@@ -54,7 +55,8 @@ std::string bytes_of_alphabet(std::string_view token) {
 std::string replace_all(std::string_view text, std::string_view pattern, std::string_view content) {
   std::string out;
   std::size_t done = 0;
-  for (std::size_t at; !pattern.empty() && (at = text.find(pattern, done)) != std::string_view::npos;) {
+  for (std::size_t at;
+       !pattern.empty() && (at = text.find(pattern, done)) != std::string_view::npos;) {
     out.append(text.substr(done, at - done)).append(content);
     done = at + pattern.size();
   }
@@ -132,7 +134,8 @@ class ByteLevelStage final : public WholeTokens {
   std::string text_;
 };
 
-// Stages that look at whole tokens, of which byte tokens in a row belong together: a run waits for its end.
+// Stages that look at whole tokens, of which byte tokens in a row belong together: a run waits for
+// its end.
 class ByteRuns : public WholeTokens {
  public:
   void finish() final {
@@ -219,7 +222,8 @@ class StripStage final : public Stage {
   void text(std::string_view fragment) override {
     std::string kept;
     for (std::size_t at = 0; at < fragment.size();) {
-      const std::string_view character = fragment.substr(at, utf8::code_point_at(fragment, at).length);
+      const std::string_view character =
+          fragment.substr(at, utf8::code_point_at(fragment, at).length);
       at += character.size();
       if (character != spec_.content) {
         at_start_ = false;
@@ -274,7 +278,9 @@ class ReplaceStage final : public Stage {
   // Bytes at the end, from `from` on, that may be the beginning of the pattern.
   std::size_t longest_open_suffix(std::size_t from) const {
     std::size_t length = std::min(held_.size() - from, spec_.pattern.size() - 1);
-    while (length > 0 && !std::string_view(held_).ends_with(std::string_view(spec_.pattern).substr(0, length))) --length;
+    while (length > 0 &&
+           !std::string_view(held_).ends_with(std::string_view(spec_.pattern).substr(0, length)))
+      --length;
     return length;
   }
   decoder::Replace spec_;
@@ -315,16 +321,24 @@ class BpeSuffixStage final : public WholeTokens {
 };
 
 struct MakeStage {
-  std::unique_ptr<Stage> operator()(const decoder::ByteLevel&) const { return std::make_unique<ByteLevelStage>(); }
+  std::unique_ptr<Stage> operator()(const decoder::ByteLevel&) const {
+    return std::make_unique<ByteLevelStage>();
+  }
   std::unique_ptr<Stage> operator()(const decoder::ByteFallback&) const {
     return std::make_unique<ByteFallbackStage>();
   }
   std::unique_ptr<Stage> operator()(const decoder::SentencePiece& spec) const {
     return std::make_unique<SentencePieceStage>(spec);
   }
-  std::unique_ptr<Stage> operator()(const decoder::Fuse&) const { return std::make_unique<FuseStage>(); }
-  std::unique_ptr<Stage> operator()(const decoder::Strip& spec) const { return std::make_unique<StripStage>(spec); }
-  std::unique_ptr<Stage> operator()(const decoder::Replace& spec) const { return std::make_unique<ReplaceStage>(spec); }
+  std::unique_ptr<Stage> operator()(const decoder::Fuse&) const {
+    return std::make_unique<FuseStage>();
+  }
+  std::unique_ptr<Stage> operator()(const decoder::Strip& spec) const {
+    return std::make_unique<StripStage>(spec);
+  }
+  std::unique_ptr<Stage> operator()(const decoder::Replace& spec) const {
+    return std::make_unique<ReplaceStage>(spec);
+  }
   std::unique_ptr<Stage> operator()(const decoder::Metaspace& spec) const {
     return std::make_unique<MetaspaceStage>(spec);
   }

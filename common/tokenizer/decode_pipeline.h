@@ -1,6 +1,6 @@
-// Token texts in, text out, one token at a time: the decoder of a tokenizer.json as a chain of stages that each hold
-// back only what the next token could still change. Decoding everything at once is the same pipeline run to its end.
-// One pipeline per stream; one thread at a time.
+// Token texts in, text out, one token at a time: the decoder of a tokenizer.json as a chain of
+// stages that each hold back only what the next token could still change. Decoding everything at
+// once is the same pipeline run to its end. One pipeline per stream; one thread at a time.
 #pragma once
 
 #include <memory>
@@ -29,7 +29,8 @@ class DecodePipeline {
   std::vector<std::unique_ptr<Stage>> stages_;  // each knows the next; the last one writes
 };
 
-// The raw bytes one token contributes under this decoder, apart from what depends on its neighbours.
+// The raw bytes one token contributes under this decoder, apart from what depends on its
+// neighbours.
 std::string token_bytes_under(const DecoderSpec& spec, std::string_view token);
 
 }  // namespace foretoken

@@ -42,20 +42,25 @@ Result<std::string> template_of_list(const JsonCursor& list) {
   return list.error("an entry named \"default\"", "none");
 }
 
-Result<void> read_template(const std::filesystem::path& folder, const JsonCursor& in_config, FolderText& into) {
+Result<void> read_template(const std::filesystem::path& folder,
+                           const JsonCursor& in_config,
+                           FolderText& into) {
   Result<std::string> file = read_text_file(folder / kTemplateFile, limits::kMaxTemplateBytes);
   if (file.ok()) {
     if (const auto at = utf8::first_invalid(*file))
-      return field_error(kTemplateFile, "", "UTF-8", "a byte at " + std::to_string(*at) + " that is not");
+      return field_error(kTemplateFile, "", "UTF-8",
+                         "a byte at " + std::to_string(*at) + " that is not");
     into.chat_template = std::move(*file);
     return {};
   }
   if (file.error().code != ErrorCode::kNotFound) return file.error();
   if (!in_config.present()) return {};
-  Result<std::string> text = in_config.is(JsonTree::Kind::kArray) ? template_of_list(in_config) : in_config.string();
+  Result<std::string> text =
+      in_config.is(JsonTree::Kind::kArray) ? template_of_list(in_config) : in_config.string();
   if (!text.ok()) return text.error();
   if (text->size() > limits::kMaxTemplateBytes)
-    return in_config.error("at most " + std::to_string(limits::kMaxTemplateBytes) + " bytes", std::to_string(text->size()));
+    return in_config.error("at most " + std::to_string(limits::kMaxTemplateBytes) + " bytes",
+                           std::to_string(text->size()));
   into.chat_template = std::move(*text);
   return {};
 }
@@ -117,12 +122,15 @@ Result<FolderText> read_folder_text(const std::filesystem::path& folder) {
 
   FolderText text;
   const JsonCursor config(kTokenizerConfig, &*tokenizer_config, "");
-  if (Result<void> read = read_tokens(config, JsonCursor(kSpecialTokensMap, &*token_map, ""), text); !read.ok())
+  if (Result<void> read = read_tokens(config, JsonCursor(kSpecialTokensMap, &*token_map, ""), text);
+      !read.ok())
     return read.error();
-  if (Result<void> read = read_template(folder, config["chat_template"], text); !read.ok()) return read.error();
+  if (Result<void> read = read_template(folder, config["chat_template"], text); !read.ok())
+    return read.error();
   const JsonCursor model_root(kConfig, &*model, "");
-  for (const JsonCursor& eos : {JsonCursor(kGenerationConfig, &*generation, "")["eos_token_id"],
-                                model_root["eos_token_id"], model_root["text_config"]["eos_token_id"]}) {
+  for (const JsonCursor& eos :
+       {JsonCursor(kGenerationConfig, &*generation, "")["eos_token_id"], model_root["eos_token_id"],
+        model_root["text_config"]["eos_token_id"]}) {
     if (!eos.present()) continue;
     if (Result<void> read = read_eos_ids(eos, text); !read.ok()) return read.error();
     break;

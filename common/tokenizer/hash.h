@@ -1,5 +1,5 @@
-// A 64-bit hash with the same value on every machine, for fingerprints and tables. Not cryptographic: a fingerprint
-// guards against mistakes, not against a forger.
+// A 64-bit hash with the same value on every machine, for fingerprints and tables. Not
+// cryptographic: a fingerprint guards against mistakes, not against a forger.
 #pragma once
 
 #include <cstdint>

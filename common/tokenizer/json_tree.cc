@@ -4,13 +4,20 @@ namespace foretoken {
 
 std::string_view json_kind_name(JsonTree::Kind kind) {
   switch (kind) {
-    case JsonTree::Kind::kNull: return "null";
-    case JsonTree::Kind::kBool: return "a boolean";
-    case JsonTree::Kind::kInteger: return "an integer";
-    case JsonTree::Kind::kNumber: return "a number";
-    case JsonTree::Kind::kString: return "a string";
-    case JsonTree::Kind::kArray: return "an array";
-    case JsonTree::Kind::kObject: return "an object";
+    case JsonTree::Kind::kNull:
+      return "null";
+    case JsonTree::Kind::kBool:
+      return "a boolean";
+    case JsonTree::Kind::kInteger:
+      return "an integer";
+    case JsonTree::Kind::kNumber:
+      return "a number";
+    case JsonTree::Kind::kString:
+      return "a string";
+    case JsonTree::Kind::kArray:
+      return "an array";
+    case JsonTree::Kind::kObject:
+      return "an object";
   }
   return "nothing";
 }
@@ -21,11 +28,16 @@ std::string printable(std::string_view text) {
   for (const char c : text.substr(0, kMost))
     out.push_back(static_cast<unsigned char>(c) < 0x20 || c == 0x7F ? '?' : c);
   // A cut inside a sequence would make the message itself invalid UTF-8.
-  while (text.size() > kMost && !out.empty() && (static_cast<unsigned char>(out.back()) & 0x80u) != 0) out.pop_back();
+  while (text.size() > kMost && !out.empty() &&
+         (static_cast<unsigned char>(out.back()) & 0x80u) != 0)
+    out.pop_back();
   return text.size() > kMost ? out + "…" : out;
 }
 
-Error field_error(std::string_view file, std::string_view path, std::string_view expected, std::string_view found,
+Error field_error(std::string_view file,
+                  std::string_view path,
+                  std::string_view expected,
+                  std::string_view found,
                   ErrorCode code) {
   std::string message(file);
   if (!path.empty()) message.append(": ").append(path);
@@ -57,9 +69,11 @@ Result<std::string> JsonCursor::string() const {
 }
 
 Result<std::int64_t> JsonCursor::integer(std::int64_t low, std::int64_t high) const {
-  const std::string range = "an integer from " + std::to_string(low) + " to " + std::to_string(high);
+  const std::string range =
+      "an integer from " + std::to_string(low) + " to " + std::to_string(high);
   if (!is(JsonTree::Kind::kInteger)) return unexpected(range);
-  if (value_->integer < low || value_->integer > high) return error(range, std::to_string(value_->integer));
+  if (value_->integer < low || value_->integer > high)
+    return error(range, std::to_string(value_->integer));
   return value_->integer;
 }
 

@@ -1,5 +1,6 @@
-// A small JSON value and a cursor that remembers where it stands, so that a refusal can name file and field. Holds
-// everything of a tokenizer folder except vocabulary and merges, which never become such a tree (tokenizer_json.h).
+// A small JSON value and a cursor that remembers where it stands, so that a refusal can name file
+// and field. Holds everything of a tokenizer folder except vocabulary and merges, which never
+// become such a tree (tokenizer_json.h).
 #pragma once
 
 #include <cstdint>
@@ -32,7 +33,10 @@ struct JsonTree {
 std::string_view json_kind_name(JsonTree::Kind kind);
 
 // "tokenizer.json: decoder.type: expected a string, found a number"
-Error field_error(std::string_view file, std::string_view path, std::string_view expected, std::string_view found,
+Error field_error(std::string_view file,
+                  std::string_view path,
+                  std::string_view expected,
+                  std::string_view found,
                   ErrorCode code = ErrorCode::kMalformed);
 // Text from a file, fit for a message: control characters and excess length removed.
 std::string printable(std::string_view text);
@@ -46,10 +50,13 @@ class JsonCursor {
   JsonCursor operator[](std::string_view name) const;
   std::vector<JsonCursor> elements() const;  // of an array; otherwise none
 
-  bool present() const { return value_ != nullptr && value_->kind != JsonTree::Kind::kNull; }  // null counts as absent
+  bool present() const {
+    return value_ != nullptr && value_->kind != JsonTree::Kind::kNull;
+  }  // null counts as absent
   bool is(JsonTree::Kind kind) const { return value_ != nullptr && value_->kind == kind; }
   bool is_zero() const {
-    return (is(JsonTree::Kind::kInteger) && value_->integer == 0) || (is(JsonTree::Kind::kNumber) && value_->number == 0);
+    return (is(JsonTree::Kind::kInteger) && value_->integer == 0) ||
+           (is(JsonTree::Kind::kNumber) && value_->number == 0);
   }
   const JsonTree* value() const { return value_; }
   const std::string& path() const { return path_; }
@@ -61,7 +68,9 @@ class JsonCursor {
   Result<bool> boolean_or(bool fallback) const;
   Result<void> require(JsonTree::Kind kind) const;
 
-  Error error(std::string_view expected, std::string_view found, ErrorCode code = ErrorCode::kMalformed) const {
+  Error error(std::string_view expected,
+              std::string_view found,
+              ErrorCode code = ErrorCode::kMalformed) const {
     return field_error(file_, path_, expected, found, code);
   }
   Error unexpected(std::string_view expected) const;  // found = kind of this value

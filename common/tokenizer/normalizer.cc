@@ -28,21 +28,27 @@ void strip(std::string& text, const normalizer::Strip& which) {
   text = text.substr(begin, end - begin);
 }
 
-std::string replace_literal(std::string_view text, const std::string& pattern, const std::string& content) {
+std::string replace_literal(std::string_view text,
+                            const std::string& pattern,
+                            const std::string& content) {
   std::string out;
   out.reserve(text.size());
   std::size_t done = 0;
-  for (std::size_t at; !pattern.empty() && (at = text.find(pattern, done)) != std::string_view::npos;) {
+  for (std::size_t at;
+       !pattern.empty() && (at = text.find(pattern, done)) != std::string_view::npos;) {
     out.append(text, done, at - done).append(content);
     done = at + pattern.size();
   }
   return out.append(text.substr(done));
 }
 
-Result<std::string> replace_regex(std::string_view text, const Regex& regex, const std::string& content,
+Result<std::string> replace_regex(std::string_view text,
+                                  const Regex& regex,
+                                  const std::string& content,
                                   RegexScratch& scratch) {
   std::vector<TextRange> matches;
-  if (Result<void> found = regex.find_all(text, scratch, matches); !found.ok()) return found.error();
+  if (Result<void> found = regex.find_all(text, scratch, matches); !found.ok())
+    return found.error();
   std::string out;
   out.reserve(text.size());
   std::size_t done = 0;
@@ -59,7 +65,8 @@ Result<Normalizer> Normalizer::build(std::vector<NormalizerStep> steps, RegexJit
   Normalizer built;
   for (NormalizerStep& spec : steps) {
     Step step{std::move(spec), std::nullopt};
-    if (const auto* replace = std::get_if<normalizer::Replace>(&step.spec); replace && replace->pattern.is_regex) {
+    if (const auto* replace = std::get_if<normalizer::Replace>(&step.spec);
+        replace && replace->pattern.is_regex) {
       Result<Regex> regex = Regex::compile(replace->pattern.text, jit);
       if (!regex.ok()) return regex.error();
       step.regex = std::move(*regex);
@@ -69,8 +76,11 @@ Result<Normalizer> Normalizer::build(std::vector<NormalizerStep> steps, RegexJit
   return built;
 }
 
-Result<std::string> Normalizer::apply_step(const Step& step, std::string text, RegexScratch& scratch) {
-  if (const auto* form = std::get_if<normalizer::UnicodeForm>(&step.spec)) return unicode::normalize(text, form->form);
+Result<std::string> Normalizer::apply_step(const Step& step,
+                                           std::string text,
+                                           RegexScratch& scratch) {
+  if (const auto* form = std::get_if<normalizer::UnicodeForm>(&step.spec))
+    return unicode::normalize(text, form->form);
   if (std::holds_alternative<normalizer::Lowercase>(step.spec)) return unicode::lowercase(text);
   if (const auto* which = std::get_if<normalizer::Strip>(&step.spec)) {
     strip(text, *which);
@@ -94,9 +104,9 @@ Result<std::string> Normalizer::apply(std::string_view text, RegexScratch& scrat
     if (!next.ok()) return next;
     current = std::move(*next);
     if (current.size() > kMostBytes)
-      return Error{ErrorCode::kInvalidValue,
-                   "the text has " + std::to_string(current.size()) + " bytes once normalized; the limit is " +
-                       std::to_string(kMostBytes)};
+      return Error{ErrorCode::kInvalidValue, "the text has " + std::to_string(current.size()) +
+                                                 " bytes once normalized; the limit is " +
+                                                 std::to_string(kMostBytes)};
   }
   return current;
 }

@@ -1,4 +1,5 @@
-// Rewrites text before it is split: Unicode forms, case, stripping, replacement. Immutable after build().
+// Rewrites text before it is split: Unicode forms, case, stripping, replacement. Immutable after
+// build().
 #pragma once
 
 #include <optional>

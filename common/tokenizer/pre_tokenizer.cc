@@ -23,7 +23,8 @@ struct ByteAlphabet {
     bytes.fill(-1);
     char32_t next = 256;
     for (unsigned byte = 0; byte < 256; ++byte) {
-      const bool printable = (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
+      const bool printable =
+          (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
       const char32_t code_point = printable ? byte : next++;
       utf8::append(characters[byte], code_point);
       bytes[code_point] = static_cast<std::int16_t>(byte);
@@ -63,7 +64,8 @@ std::vector<TextRange> find_characters(std::string_view text, Predicate matches)
 std::vector<TextRange> find_literal(std::string_view text, std::string_view pattern) {
   std::vector<TextRange> found;
   std::size_t done = 0;
-  for (std::size_t at; !pattern.empty() && (at = text.find(pattern, done)) != std::string_view::npos;) {
+  for (std::size_t at;
+       !pattern.empty() && (at = text.find(pattern, done)) != std::string_view::npos;) {
     done = at + pattern.size();
     found.push_back({at, done});
   }
@@ -111,20 +113,30 @@ void merge_contiguous(std::vector<Stretch>& stretches) {
 }
 
 // Appends the pieces of one range, cut at `matches`, whose offsets count from the range's begin.
-void cut(const Pieces::Range& range, std::vector<Stretch> stretches, SplitBehavior behavior,
+void cut(const Pieces::Range& range,
+         std::vector<Stretch> stretches,
+         SplitBehavior behavior,
          std::vector<Pieces::Range>& out) {
   switch (behavior) {
     case SplitBehavior::kRemoved:
       std::erase_if(stretches, [](const Stretch& stretch) { return stretch.is_match; });
       break;
-    case SplitBehavior::kIsolated: break;
-    case SplitBehavior::kMergedWithPrevious: merge_with_previous(stretches); break;
-    case SplitBehavior::kMergedWithNext: merge_with_next(stretches); break;
-    case SplitBehavior::kContiguous: merge_contiguous(stretches); break;
+    case SplitBehavior::kIsolated:
+      break;
+    case SplitBehavior::kMergedWithPrevious:
+      merge_with_previous(stretches);
+      break;
+    case SplitBehavior::kMergedWithNext:
+      merge_with_next(stretches);
+      break;
+    case SplitBehavior::kContiguous:
+      merge_contiguous(stretches);
+      break;
   }
   for (const Stretch& stretch : stretches)
     if (stretch.begin < stretch.end)
-      out.push_back({range.begin + stretch.begin, range.begin + stretch.end, range.starts_text && stretch.begin == 0});
+      out.push_back({range.begin + stretch.begin, range.begin + stretch.end,
+                     range.starts_text && stretch.begin == 0});
 }
 
 template <class FindMatches>
@@ -135,7 +147,10 @@ void split_each(Pieces& pieces, SplitBehavior behavior, FindMatches find) {
   pieces.ranges = std::move(out);
 }
 
-Result<void> split(Pieces& pieces, const splitter::Split& spec, const Regex* regex, RegexScratch& scratch) {
+Result<void> split(Pieces& pieces,
+                   const splitter::Split& spec,
+                   const Regex* regex,
+                   RegexScratch& scratch) {
   std::vector<Pieces::Range> out;
   std::vector<TextRange> matches;
   for (const Pieces::Range& range : pieces.ranges) {
@@ -169,7 +184,9 @@ void rewrite(Pieces& pieces, Write write) {
   pieces = std::move(fresh);
 }
 
-Result<void> apply_byte_level(Pieces& pieces, const splitter::ByteLevel& spec, const Regex* regex,
+Result<void> apply_byte_level(Pieces& pieces,
+                              const splitter::ByteLevel& spec,
+                              const Regex* regex,
                               RegexScratch& scratch) {
   if (spec.add_prefix_space)
     rewrite(pieces, [](std::string_view text, const Pieces::Range&, std::string& out) {
@@ -189,7 +206,8 @@ Result<void> apply_byte_level(Pieces& pieces, const splitter::ByteLevel& spec, c
 void apply_metaspace(Pieces& pieces, const splitter::Metaspace& spec) {
   rewrite(pieces, [&spec](std::string_view text, const Pieces::Range& range, std::string& out) {
     const bool marked = text.starts_with(' ') || text.starts_with(spec.replacement);
-    const bool wanted = spec.prepend == PrependScheme::kAlways || (spec.prepend == PrependScheme::kFirst && range.starts_text);
+    const bool wanted = spec.prepend == PrependScheme::kAlways ||
+                        (spec.prepend == PrependScheme::kFirst && range.starts_text);
     if (wanted && !marked) out.append(spec.replacement);
     for (const char c : text) c == ' ' ? out.append(spec.replacement) : out.append(1, c);
   });
@@ -224,7 +242,8 @@ void apply_whitespace(Pieces& pieces) {
   std::vector<Pieces::Range> out;
   for (const Pieces::Range& range : pieces.ranges)
     for (const TextRange& word : find_words(pieces.text(range)))
-      out.push_back({range.begin + word.begin, range.begin + word.end, range.starts_text && word.begin == 0});
+      out.push_back(
+          {range.begin + word.begin, range.begin + word.end, range.starts_text && word.begin == 0});
   pieces.ranges = std::move(out);
 }
 
@@ -243,7 +262,8 @@ Result<PreTokenizer> PreTokenizer::build(std::vector<SplitterStep> steps, RegexJ
   for (SplitterStep& spec : steps) {
     Step step{std::move(spec), std::nullopt};
     std::optional<std::string> pattern;
-    if (const auto* split = std::get_if<splitter::Split>(&step.spec); split && split->pattern.is_regex)
+    if (const auto* split = std::get_if<splitter::Split>(&step.spec);
+        split && split->pattern.is_regex)
       pattern = split->pattern.text;
     if (const auto* bytes = std::get_if<splitter::ByteLevel>(&step.spec); bytes && bytes->use_regex)
       pattern = gpt2_pattern();
@@ -271,8 +291,9 @@ Result<void> PreTokenizer::apply(Pieces& pieces, RegexScratch& scratch) const {
       split_each(pieces, digits->individual ? SplitBehavior::kIsolated : SplitBehavior::kContiguous,
                  [](std::string_view text) { return find_characters(text, unicode::is_numeric); });
     } else if (const auto* punctuation = std::get_if<splitter::Punctuation>(&step.spec)) {
-      split_each(pieces, punctuation->behavior,
-                 [](std::string_view text) { return find_characters(text, unicode::is_punctuation); });
+      split_each(pieces, punctuation->behavior, [](std::string_view text) {
+        return find_characters(text, unicode::is_punctuation);
+      });
     } else if (std::holds_alternative<splitter::Whitespace>(step.spec)) {
       apply_whitespace(pieces);
     } else {

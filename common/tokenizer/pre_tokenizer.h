@@ -1,5 +1,5 @@
-// Cuts normalized text into the pieces that BPE never joins. Works on one buffer and a list of ranges; only steps that
-// rewrite text make a new buffer. Immutable after build().
+// Cuts normalized text into the pieces that BPE never joins. Works on one buffer and a list of
+// ranges; only steps that rewrite text make a new buffer. Immutable after build().
 #pragma once
 
 #include <optional>
@@ -43,7 +43,7 @@ class PreTokenizer {
 };
 
 // The 256 characters GPT-2 writes bytes with.
-std::string_view byte_to_character(unsigned char byte);    // UTF-8, one or two bytes
+std::string_view byte_to_character(unsigned char byte);  // UTF-8, one or two bytes
 std::optional<unsigned char> character_to_byte(char32_t code_point);
 
 }  // namespace foretoken

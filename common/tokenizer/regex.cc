@@ -17,14 +17,16 @@
 namespace foretoken {
 namespace {
 
-// White_Space as Oniguruma and Unicode have it. PCRE2's own \s adds U+180E, which has not been a space since 2013.
+// White_Space as Oniguruma and Unicode have it. PCRE2's own \s adds U+180E, which has not been a
+// space since 2013.
 constexpr std::string_view kSpaces =
     R"(\x09-\x0d\x20\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
 
 constexpr std::size_t kJitStackStart = 32u << 10;
 constexpr std::size_t kJitStackMost = 1u << 20;
 
-// \s and \S by their members. \S inside a class has no such spelling and stays PCRE2's; no tested pattern has one.
+// \s and \S by their members. \S inside a class has no such spelling and stays PCRE2's; no tested
+// pattern has one.
 std::string spell_out_spaces(std::string_view pattern) {
   std::string out;
   bool in_class = false;
@@ -107,32 +109,37 @@ Result<Regex> Regex::compile(std::string_view pattern, RegexJit jit) {
   const std::string spelled = spell_out_spaces(pattern);
   int code = 0;
   PCRE2_SIZE offset = 0;
-  pcre2_code* compiled = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(spelled.data()), spelled.size(),
-                                       PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &code, &offset, nullptr);
+  pcre2_code* compiled =
+      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(spelled.data()), spelled.size(),
+                    PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &code, &offset, nullptr);
   if (compiled == nullptr && code == PCRE2_ERROR_HEAP_FAILED) throw std::bad_alloc();
   if (compiled == nullptr)
-    return Error{ErrorCode::kMalformed, "the pattern \"" + printable(pattern) + "\" does not compile: " +
-                                            message_of(code)};
+    return Error{ErrorCode::kMalformed, "the pattern \"" + printable(pattern) +
+                                            "\" does not compile: " + message_of(code)};
   auto impl = std::make_unique<Impl>(compiled);
   impl->pattern = pattern;
   // A kernel that forbids writable code refuses this; the interpreter then gives the same matches.
-  if (jit == RegexJit::kWherePossible) impl->jit = pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE) == 0;
+  if (jit == RegexJit::kWherePossible)
+    impl->jit = pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE) == 0;
   return Regex(std::move(impl));
 }
 
 bool Regex::compiled_to_machine_code() const { return impl_->jit; }
 
-Result<void> Regex::find_all(std::string_view text, RegexScratch& scratch, std::vector<TextRange>& matches) const {
+Result<void> Regex::find_all(std::string_view text,
+                             RegexScratch& scratch,
+                             std::vector<TextRange>& matches) const {
   constexpr std::size_t kNowhere = ~std::size_t{0};
   std::size_t at = 0;
   std::size_t last_end = kNowhere;
   while (at <= text.size()) {
-    const int rc = pcre2_match(impl_->code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), at,
-                               PCRE2_NO_UTF_CHECK, scratch.impl_->data, scratch.impl_->context);
+    const int rc = pcre2_match(impl_->code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(),
+                               at, PCRE2_NO_UTF_CHECK, scratch.impl_->data, scratch.impl_->context);
     if (rc == PCRE2_ERROR_NOMATCH) break;
     if (rc == PCRE2_ERROR_NOMEMORY) throw std::bad_alloc();
     if (rc < 0)
-      return Error{ErrorCode::kInvalidValue, "the text takes the split pattern \"" + printable(impl_->pattern) +
+      return Error{ErrorCode::kInvalidValue, "the text takes the split pattern \"" +
+                                                 printable(impl_->pattern) +
                                                  "\" over its limit: " + message_of(rc)};
     const PCRE2_SIZE* range = pcre2_get_ovector_pointer(scratch.impl_->data);
     const TextRange match{range[0], range[1]};
@@ -205,9 +212,12 @@ std::span<const std::string_view> tested_patterns() {
 bool is_tested_pattern(std::string_view pattern) {
   std::string spelled;
   for (const char c : pattern) {
-    if (c == '\n') spelled += "\\n";
-    else if (c == '\r') spelled += "\\r";
-    else spelled += c;
+    if (c == '\n')
+      spelled += "\\n";
+    else if (c == '\r')
+      spelled += "\\r";
+    else
+      spelled += c;
   }
   const auto tested = tested_patterns();
   return std::find(tested.begin(), tested.end(), spelled) != tested.end();

@@ -1,6 +1,6 @@
-// The door of PCRE2: patterns as tokenizer files write them (Oniguruma's dialect), matched over valid UTF-8 with a
-// limit on steps. Compiled code where the kernel permits it, the interpreter otherwise, with equal results. A Regex is
-// immutable; each thread brings its own RegexScratch.
+// The door of PCRE2: patterns as tokenizer files write them (Oniguruma's dialect), matched over
+// valid UTF-8 with a limit on steps. Compiled code where the kernel permits it, the interpreter
+// otherwise, with equal results. A Regex is immutable; each thread brings its own RegexScratch.
 #pragma once
 
 #include <cstddef>
@@ -41,8 +41,11 @@ class Regex {
   Regex& operator=(Regex&&) noexcept;
   ~Regex();
 
-  // All matches from left to right, none overlapping; an empty one only where the previous did not just end.
-  Result<void> find_all(std::string_view text, RegexScratch& scratch, std::vector<TextRange>& matches) const;
+  // All matches from left to right, none overlapping; an empty one only where the previous did not
+  // just end.
+  Result<void> find_all(std::string_view text,
+                        RegexScratch& scratch,
+                        std::vector<TextRange>& matches) const;
   bool compiled_to_machine_code() const;
 
  private:
@@ -55,8 +58,8 @@ class Regex {
 std::span<const std::string_view> tested_patterns();
 // One of those, also with a line feed or carriage return itself where those have \n or \r.
 bool is_tested_pattern(std::string_view pattern);
-// How many code points of a text (valid UTF-8) have no meaning in PCRE2's tables: such ones may be split otherwise than
-// by a reference with newer tables.
+// How many code points of a text (valid UTF-8) have no meaning in PCRE2's tables: such ones may be
+// split otherwise than by a reference with newer tables.
 std::size_t count_unassigned(std::string_view text);
 // The split of GPT-2, which ByteLevel brings along.
 std::string_view gpt2_pattern();

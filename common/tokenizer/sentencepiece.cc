@@ -19,7 +19,8 @@ namespace limits = tokenizer_limits;
 
 constexpr std::string_view kModelFile = "tokenizer.model";
 constexpr std::string_view kAddedFile = "added_tokens.json";
-constexpr std::string_view kUnknownText = " \xE2\x81\x87 ";  // what sentencepiece writes for an unknown token
+constexpr std::string_view kUnknownText =
+    " \xE2\x81\x87 ";  // what sentencepiece writes for an unknown token
 
 // One field of a protobuf message: a number, or the bytes of a string or of a message within.
 struct ProtoField {
@@ -62,15 +63,16 @@ std::optional<ProtoField> take_field(std::string_view& message) {
   return field;
 }
 
-// What a model file says about text outside its pieces. The library acts on these and does not show them.
+// What a model file says about text outside its pieces. The library acts on these and does not show
+// them.
 struct ModelFlags {
-  bool adds_prefix = true;      // normalizer_spec.add_dummy_prefix
-  bool removes_spaces = true;   // normalizer_spec.remove_extra_whitespaces
-  bool denormalizes = false;    // denormalizer_spec has rules
+  bool adds_prefix = true;     // normalizer_spec.add_dummy_prefix
+  bool removes_spaces = true;  // normalizer_spec.remove_extra_whitespaces
+  bool denormalizes = false;   // denormalizer_spec has rules
 };
 
 ModelFlags read_flags(std::string_view model) {
-  constexpr std::uint64_t kNormalizer = 3, kDenormalizer = 5;                // of ModelProto
+  constexpr std::uint64_t kNormalizer = 3, kDenormalizer = 5;              // of ModelProto
   constexpr std::uint64_t kRules = 2, kDummyPrefix = 3, kExtraSpaces = 4;  // of NormalizerSpec
   ModelFlags flags;
   while (const auto outer = take_field(model)) {
@@ -78,7 +80,8 @@ ModelFlags read_flags(std::string_view model) {
     std::string_view spec = outer->bytes;
     while (const auto field = take_field(spec)) {
       if (outer->number == kDenormalizer) {
-        flags.denormalizes = flags.denormalizes || (field->number == kRules && !field->bytes.empty());
+        flags.denormalizes =
+            flags.denormalizes || (field->number == kRules && !field->bytes.empty());
       } else if (field->number == kDummyPrefix) {
         flags.adds_prefix = field->value != 0;
       } else if (field->number == kExtraSpaces) {
@@ -100,15 +103,20 @@ class SentencePieceTokenizer final : public Tokenizer {
     if (Result<void> done = add_tokens(folder / kAddedFile); !done.ok()) return done;
     const ModelFlags flags = read_flags(*bytes);
     if (flags.denormalizes)
-      return field_error(kModelFile, "denormalizer_spec", "no rules for decoded text", "some, which are not supported",
-                         ErrorCode::kUnsupportedModel);
+      return field_error(kModelFile, "denormalizer_spec", "no rules for decoded text",
+                         "some, which are not supported", ErrorCode::kUnsupportedModel);
     set_decoder(flags);
     for (std::size_t id = 0; id < tokens_.size(); ++id)
-      if (tokens_[id].exists) tokens_[id].bytes = token_bytes_under(decoder_, decoder_input(static_cast<TokenId>(id)));
+      if (tokens_[id].exists)
+        tokens_[id].bytes = token_bytes_under(decoder_, decoder_input(static_cast<TokenId>(id)));
     if (Result<void> done = find_ends(text); !done.ok()) return done;
     chat_template_ = std::move(text.chat_template);
     compute_vocabulary_fingerprint();
-    text_fingerprint_ = StableHash().add(*bytes).add(vocabulary_fingerprint_).add(chat_template_.value_or("")).value();
+    text_fingerprint_ = StableHash()
+                            .add(*bytes)
+                            .add(vocabulary_fingerprint_)
+                            .add(chat_template_.value_or(""))
+                            .value();
     return {};
   }
 
@@ -125,9 +133,11 @@ class SentencePieceTokenizer final : public Tokenizer {
         ids.push_back(*segment.token);
         continue;
       }
-      const auto status = processor_.Encode(text.substr(segment.begin, segment.end - segment.begin), &part);
+      const auto status =
+          processor_.Encode(text.substr(segment.begin, segment.end - segment.begin), &part);
       if (!status.ok())
-        return Error{ErrorCode::kInvalidValue, "sentencepiece refuses the text: " + printable(status.ToString())};
+        return Error{ErrorCode::kInvalidValue,
+                     "sentencepiece refuses the text: " + printable(status.ToString())};
       ids.insert(ids.end(), part.begin(), part.end());
     }
     if (special && adds_eos_) ids.push_back(*eos_token_id_);
@@ -147,7 +157,8 @@ class SentencePieceTokenizer final : public Tokenizer {
   Result<void> number_pieces() {
     const int n_pieces = processor_.GetPieceSize();
     if (n_pieces <= 0 || n_pieces > limits::kMaxTokenId)
-      return field_error(kModelFile, "pieces", "1 to " + std::to_string(limits::kMaxTokenId), std::to_string(n_pieces));
+      return field_error(kModelFile, "pieces", "1 to " + std::to_string(limits::kMaxTokenId),
+                         std::to_string(n_pieces));
     tokens_.resize(static_cast<std::size_t>(n_pieces));
     for (int id = 0; id < n_pieces; ++id) {
       if (processor_.IsUnused(id)) continue;
@@ -157,7 +168,8 @@ class SentencePieceTokenizer final : public Tokenizer {
       token.special = token.skipped = processor_.IsControl(id) || processor_.IsUnknown(id);
       if (processor_.IsUnknown(id)) token.decoded_as = kUnknownText;
       ids_.emplace(token.text, id);
-      if (token.special) matcher_.add({.id = id, .content = token.text, .special = true}, token.text);
+      if (token.special)
+        matcher_.add({.id = id, .content = token.text, .special = true}, token.text);
     }
     return {};
   }
@@ -165,17 +177,20 @@ class SentencePieceTokenizer final : public Tokenizer {
   // added_tokens.json: content -> id, behind the model's own.
   Result<void> add_tokens(const std::filesystem::path& path) {
     Result<JsonTree> added = read_json_file(path);
-    if (!added.ok()) return added.error().code == ErrorCode::kNotFound ? Result<void>() : added.error();
+    if (!added.ok())
+      return added.error().code == ErrorCode::kNotFound ? Result<void>() : added.error();
     for (const auto& [content, value] : added->members) {
       const JsonCursor cursor(kAddedFile, &value, printable(content));
       Result<std::int64_t> id = cursor.integer(0, limits::kMaxTokenId);
       if (!id.ok()) return id.error();
       const auto index = static_cast<std::size_t>(*id);
-      if (content.empty() || content.size() > limits::kMaxTokenBytes) return cursor.error("a token", "an empty or long one");
+      if (content.empty() || content.size() > limits::kMaxTokenBytes)
+        return cursor.error("a token", "an empty or long one");
       if (index >= tokens_.size()) tokens_.resize(index + 1);
       Token& token = tokens_[index];
       if (token.exists && token.text != content)
-        return cursor.error("an id of its own", std::to_string(index) + ", which \"" + printable(token.text) + "\" has");
+        return cursor.error("an id of its own", std::to_string(index) + ", which \"" +
+                                                    printable(token.text) + "\" has");
       token.text = content;
       token.exists = token.added = true;
       ids_.insert_or_assign(content, static_cast<TokenId>(index));
@@ -184,12 +199,14 @@ class SentencePieceTokenizer final : public Tokenizer {
     return {};
   }
 
-  // Of a text that begins with spaces the library leaves out one if it put one there, all if it removes extra ones.
+  // Of a text that begins with spaces the library leaves out one if it put one there, all if it
+  // removes extra ones.
   void set_decoder(const ModelFlags& flags) {
     decoder_.present = true;
-    decoder_.steps = {decoder::SentencePiece{flags.removes_spaces ? decoder::LeadingSpaces::kAllStripped
-                                             : flags.adds_prefix  ? decoder::LeadingSpaces::kOneStripped
-                                                                  : decoder::LeadingSpaces::kKept}};
+    decoder_.steps = {
+        decoder::SentencePiece{flags.removes_spaces ? decoder::LeadingSpaces::kAllStripped
+                               : flags.adds_prefix  ? decoder::LeadingSpaces::kOneStripped
+                                                    : decoder::LeadingSpaces::kKept}};
   }
 
   Result<void> find_ends(const FolderText& text) {
@@ -200,11 +217,16 @@ class SentencePieceTokenizer final : public Tokenizer {
         return {};
       }
       id = token_to_id(token);
-      if (!id) return field_error("tokenizer_config.json", name, "a token of the model", "\"" + printable(token) + "\"");
+      if (!id)
+        return field_error("tokenizer_config.json", name, "a token of the model",
+                           "\"" + printable(token) + "\"");
       return {};
     };
-    if (Result<void> found = find("bos_token", text.bos_token, processor_.bos_id(), bos_id_); !found.ok()) return found;
-    if (Result<void> found = find("eos_token", text.eos_token, processor_.eos_id(), eos_token_id_); !found.ok())
+    if (Result<void> found = find("bos_token", text.bos_token, processor_.bos_id(), bos_id_);
+        !found.ok())
+      return found;
+    if (Result<void> found = find("eos_token", text.eos_token, processor_.eos_id(), eos_token_id_);
+        !found.ok())
       return found;
     adds_bos_ = bos_id_ && text.add_bos.value_or(true);  // models of this kind expect it
     adds_eos_ = eos_token_id_ && text.add_eos.value_or(false);
@@ -220,9 +242,11 @@ class SentencePieceTokenizer final : public Tokenizer {
 
 }  // namespace
 
-Result<std::unique_ptr<Tokenizer>> load_sentencepiece(const std::filesystem::path& folder, FolderText text) {
+Result<std::unique_ptr<Tokenizer>> load_sentencepiece(const std::filesystem::path& folder,
+                                                      FolderText text) {
   auto tokenizer = std::make_unique<SentencePieceTokenizer>();
-  if (Result<void> loaded = tokenizer->load(folder, std::move(text)); !loaded.ok()) return loaded.error();
+  if (Result<void> loaded = tokenizer->load(folder, std::move(text)); !loaded.ok())
+    return loaded.error();
   return std::unique_ptr<Tokenizer>(std::move(tokenizer));
 }
 

@@ -1,6 +1,7 @@
-// The door of libsentencepiece: the tokenizer of a folder that has a tokenizer.model and no tokenizer.json. Control
-// tokens written in a text, and those of added_tokens.json, are found first; what lies between goes to the library.
-// Decoding is our own pipeline, so that it can stream.
+// The door of libsentencepiece: the tokenizer of a folder that has a tokenizer.model and no
+// tokenizer.json. Control tokens written in a text, and those of added_tokens.json, are found
+// first; what lies between goes to the library. Decoding is our own pipeline, so that it can
+// stream.
 #pragma once
 
 #include <filesystem>
@@ -12,6 +13,7 @@
 
 namespace foretoken {
 
-Result<std::unique_ptr<Tokenizer>> load_sentencepiece(const std::filesystem::path& folder, FolderText text);
+Result<std::unique_ptr<Tokenizer>> load_sentencepiece(const std::filesystem::path& folder,
+                                                      FolderText text);
 
 }  // namespace foretoken

@@ -13,7 +13,8 @@ namespace {
 
 namespace limits = tokenizer_limits;
 
-// Reads fields until one is wrong; after that every answer is a default and error() says what was wrong first.
+// Reads fields until one is wrong; after that every answer is a default and error() says what was
+// wrong first.
 class SpecReader {
  public:
   explicit SpecReader(RegexPolicy policy) : policy_(policy) {}
@@ -41,7 +42,9 @@ class SpecReader {
   std::string string(const JsonCursor& cursor) { return take(cursor.string()); }
   bool flag(const JsonCursor& cursor, bool fallback) { return take(cursor.boolean_or(fallback)); }
   std::string character(const JsonCursor& cursor);
-  std::string optional_string(const JsonCursor& cursor) { return cursor.present() ? string(cursor) : std::string(); }
+  std::string optional_string(const JsonCursor& cursor) {
+    return cursor.present() ? string(cursor) : std::string();
+  }
   // The type of a stage; empty, and an error, if there is none. Counts stages.
   std::string type_of(const JsonCursor& cursor);
   std::vector<JsonCursor> sequence(const JsonCursor& list);
@@ -70,7 +73,8 @@ std::string SpecReader::character(const JsonCursor& cursor) {
 
 std::string SpecReader::type_of(const JsonCursor& cursor) {
   if (++n_stages_ > limits::kMaxStages)
-    fail(cursor.error("at most " + std::to_string(limits::kMaxStages) + " stages in the file", "more"));
+    fail(cursor.error("at most " + std::to_string(limits::kMaxStages) + " stages in the file",
+                      "more"));
   if (!cursor.is(JsonTree::Kind::kObject)) {
     fail(cursor.unexpected("an object with a type"));
     return {};
@@ -93,8 +97,9 @@ PatternSpec SpecReader::pattern(const JsonCursor& cursor) {
     if (!error_ && !is_tested_pattern(spec.text)) {
       if (untested_pattern_.empty()) untested_pattern_ = spec.text;
       if (policy_ == RegexPolicy::kTestedOnly)
-        fail(cursor["Regex"].error("a pattern of a known tokenizer (model.patterns = \"any\" permits others)",
-                                   "\"" + printable(spec.text) + "\"", ErrorCode::kUnsupportedModel));
+        fail(cursor["Regex"].error(
+            "a pattern of a known tokenizer (model.patterns = \"any\" permits others)",
+            "\"" + printable(spec.text) + "\"", ErrorCode::kUnsupportedModel));
     }
   } else {
     fail(cursor.unexpected("{\"String\": …} or {\"Regex\": …}"));
@@ -110,7 +115,8 @@ SplitBehavior SpecReader::behavior(const JsonCursor& cursor) {
   if (name == "MergedWithPrevious") return SplitBehavior::kMergedWithPrevious;
   if (name == "MergedWithNext") return SplitBehavior::kMergedWithNext;
   if (name == "Contiguous") return SplitBehavior::kContiguous;
-  fail(cursor.error("Removed, Isolated, MergedWithPrevious, MergedWithNext or Contiguous", "\"" + printable(name) + "\""));
+  fail(cursor.error("Removed, Isolated, MergedWithPrevious, MergedWithNext or Contiguous",
+                    "\"" + printable(name) + "\""));
   return SplitBehavior::kIsolated;
 }
 
@@ -118,7 +124,8 @@ SplitBehavior SpecReader::behavior(const JsonCursor& cursor) {
 PrependScheme SpecReader::prepend_scheme(const JsonCursor& metaspace) {
   const JsonCursor scheme = metaspace["prepend_scheme"];
   if (!scheme.present())
-    return flag(metaspace["add_prefix_space"], true) ? PrependScheme::kAlways : PrependScheme::kNever;
+    return flag(metaspace["add_prefix_space"], true) ? PrependScheme::kAlways
+                                                     : PrependScheme::kNever;
   const std::string name = string(scheme);
   if (name == "always") return PrependScheme::kAlways;
   if (name == "first") return PrependScheme::kFirst;
@@ -143,7 +150,8 @@ void SpecReader::model(const JsonCursor& model, BpeOptions& options) {
   // Drawn at random for every word: the same text would have other ids each time.
   const JsonCursor dropout = model["dropout"];
   if (dropout.present() && !dropout.is_zero())
-    fail(dropout.error("null or 0: dropout of merges is not supported", "a probability", ErrorCode::kUnsupportedModel));
+    fail(dropout.error("null or 0: dropout of merges is not supported", "a probability",
+                       ErrorCode::kUnsupportedModel));
 }
 
 void SpecReader::added_tokens(const JsonCursor& list, std::vector<AddedToken>& tokens) {
@@ -152,7 +160,8 @@ void SpecReader::added_tokens(const JsonCursor& list, std::vector<AddedToken>& t
   std::unordered_set<TokenId> ids;
   const std::vector<JsonCursor> entries = sequence(list);
   if (entries.size() > limits::kMaxAddedTokens)
-    return fail(list.error("at most " + std::to_string(limits::kMaxAddedTokens) + " tokens", std::to_string(entries.size())));
+    return fail(list.error("at most " + std::to_string(limits::kMaxAddedTokens) + " tokens",
+                           std::to_string(entries.size())));
   for (const JsonCursor& entry : entries) {
     if (error_) return;
     AddedToken token;
@@ -165,12 +174,15 @@ void SpecReader::added_tokens(const JsonCursor& list, std::vector<AddedToken>& t
     token.normalized = flag(entry["normalized"], !token.special);
     if (error_) return;
     if (token.content.empty() || token.content.size() > limits::kMaxTokenBytes)
-      return fail(entry["content"].error("1 to " + std::to_string(limits::kMaxTokenBytes) + " bytes",
-                                         std::to_string(token.content.size())));
+      return fail(
+          entry["content"].error("1 to " + std::to_string(limits::kMaxTokenBytes) + " bytes",
+                                 std::to_string(token.content.size())));
     if (!contents.insert(token.content).second)
-      return fail(entry["content"].error("each token once", "\"" + printable(token.content) + "\" twice"));
+      return fail(
+          entry["content"].error("each token once", "\"" + printable(token.content) + "\" twice"));
     if (!ids.insert(token.id).second)
-      return fail(entry["id"].error("an id of its own", std::to_string(token.id) + ", which another added token has"));
+      return fail(entry["id"].error("an id of its own",
+                                    std::to_string(token.id) + ", which another added token has"));
     tokens.push_back(std::move(token));
   }
 }
@@ -189,7 +201,8 @@ void SpecReader::normalizer(const JsonCursor& cursor, std::vector<NormalizerStep
   } else if (type == "Lowercase") {
     steps.push_back(normalizer::Lowercase{});
   } else if (type == "Strip") {
-    steps.push_back(normalizer::Strip{flag(cursor["strip_left"], true), flag(cursor["strip_right"], true)});
+    steps.push_back(
+        normalizer::Strip{flag(cursor["strip_left"], true), flag(cursor["strip_right"], true)});
   } else if (type == "Prepend") {
     steps.push_back(normalizer::Prepend{string(cursor["prepend"])});
   } else if (type == "Replace") {
@@ -209,7 +222,8 @@ void SpecReader::pre_tokenizer(const JsonCursor& cursor, std::vector<SplitterSte
     steps.push_back(splitter::Split{pattern(cursor["pattern"]), behavior(cursor["behavior"]),
                                     flag(cursor["invert"], false)});
   } else if (type == "ByteLevel") {
-    steps.push_back(splitter::ByteLevel{flag(cursor["add_prefix_space"], true), flag(cursor["use_regex"], true)});
+    steps.push_back(splitter::ByteLevel{flag(cursor["add_prefix_space"], true),
+                                        flag(cursor["use_regex"], true)});
   } else if (type == "Metaspace") {
     steps.push_back(splitter::Metaspace{character(cursor["replacement"]), prepend_scheme(cursor),
                                         flag(cursor["split"], true)});
@@ -217,13 +231,17 @@ void SpecReader::pre_tokenizer(const JsonCursor& cursor, std::vector<SplitterSte
     steps.push_back(splitter::Digits{flag(cursor["individual_digits"], false)});
   } else if (type == "Punctuation") {
     const JsonCursor how = cursor["behavior"];
-    steps.push_back(splitter::Punctuation{how.present() ? behavior(how) : SplitBehavior::kIsolated});
+    steps.push_back(
+        splitter::Punctuation{how.present() ? behavior(how) : SplitBehavior::kIsolated});
   } else if (type == "Whitespace") {
     steps.push_back(splitter::Whitespace{});
   } else if (type == "WhitespaceSplit") {
     steps.push_back(splitter::WhitespaceSplit{});
   } else {
-    unsupported(cursor, "Sequence, Split, ByteLevel, Metaspace, Digits, Punctuation, Whitespace, WhitespaceSplit", type);
+    unsupported(
+        cursor,
+        "Sequence, Split, ByteLevel, Metaspace, Digits, Punctuation, Whitespace, WhitespaceSplit",
+        type);
   }
 }
 
@@ -242,21 +260,26 @@ void SpecReader::decoder(const JsonCursor& cursor, DecoderSpec& spec) {
     spec.steps.push_back(decoder::Fuse{});
   } else if (type == "Strip") {
     constexpr std::int64_t kMost = 1 << 16;
-    spec.steps.push_back(decoder::Strip{character(cursor["content"]),
-                                        static_cast<std::size_t>(take(cursor["start"].integer(0, kMost))),
-                                        static_cast<std::size_t>(take(cursor["stop"].integer(0, kMost)))});
+    spec.steps.push_back(
+        decoder::Strip{character(cursor["content"]),
+                       static_cast<std::size_t>(take(cursor["start"].integer(0, kMost))),
+                       static_cast<std::size_t>(take(cursor["stop"].integer(0, kMost)))});
   } else if (type == "Replace") {
     const PatternSpec what = pattern(cursor["pattern"]);
     if (what.is_regex)
-      return fail(cursor["pattern"].error("{\"String\": …}", "a regular expression", ErrorCode::kUnsupportedModel));
+      return fail(cursor["pattern"].error("{\"String\": …}", "a regular expression",
+                                          ErrorCode::kUnsupportedModel));
     spec.steps.push_back(decoder::Replace{what.text, string(cursor["content"])});
   } else if (type == "Metaspace") {
-    spec.steps.push_back(decoder::Metaspace{character(cursor["replacement"]), prepend_scheme(cursor)});
+    spec.steps.push_back(
+        decoder::Metaspace{character(cursor["replacement"]), prepend_scheme(cursor)});
   } else if (type == "BPEDecoder") {
     const JsonCursor suffix = cursor["suffix"];
     spec.steps.push_back(decoder::BpeSuffix{suffix.present() ? string(suffix) : "</w>"});
   } else {
-    unsupported(cursor, "Sequence, ByteLevel, ByteFallback, Fuse, Strip, Replace, Metaspace, BPEDecoder", type);
+    unsupported(cursor,
+                "Sequence, ByteLevel, ByteFallback, Fuse, Strip, Replace, Metaspace, BPEDecoder",
+                type);
   }
 }
 
@@ -284,14 +307,16 @@ void SpecReader::template_processing(const JsonCursor& cursor, SurroundSpec& sur
   bool seen_text = false;
   const std::vector<JsonCursor> pieces = sequence(cursor["single"]);
   if (pieces.size() > limits::kMaxTemplatePieces)
-    return fail(cursor["single"].error("at most " + std::to_string(limits::kMaxTemplatePieces) + " pieces", "more"));
+    return fail(cursor["single"].error(
+        "at most " + std::to_string(limits::kMaxTemplatePieces) + " pieces", "more"));
   for (const JsonCursor& piece : pieces) {
     if (error_) return;
     const JsonCursor special = piece["SpecialToken"];
     if (special.present()) {
       const std::string name = string(special["id"]);
       const JsonCursor entry = cursor["special_tokens"][name];
-      if (!error_ && !entry.present()) return fail(entry.unexpected("the ids of a token that `single` names"));
+      if (!error_ && !entry.present())
+        return fail(entry.unexpected("the ids of a token that `single` names"));
       special_token_ids(entry, seen_text ? after : before);
     } else if (piece["Sequence"].present() && !seen_text) {
       seen_text = true;
@@ -299,7 +324,8 @@ void SpecReader::template_processing(const JsonCursor& cursor, SurroundSpec& sur
       return fail(piece.error("special tokens around one Sequence", "something else"));
     }
   }
-  if (!seen_text) return fail(cursor["single"].error("special tokens around one Sequence", "no Sequence"));
+  if (!seen_text)
+    return fail(cursor["single"].error("special tokens around one Sequence", "no Sequence"));
   surround.before.insert(surround.before.begin(), before.begin(), before.end());
   surround.after.insert(surround.after.end(), after.begin(), after.end());
 }
@@ -313,16 +339,21 @@ bool may_remove_beginning(const NormalizerStep& step) {
          utf8::sequence_length(static_cast<unsigned char>(what.front())) != what.size();
 }
 
-// To the reference a piece is the first if its first character stood at offset 0 before it was normalized. We know only
-// where it stands afterwards: the same, unless a normalizer removes what a text begins with.
+// To the reference a piece is the first if its first character stood at offset 0 before it was
+// normalized. We know only where it stands afterwards: the same, unless a normalizer removes what a
+// text begins with.
 Result<void> check_first(const TokenizerSpec& spec, const JsonCursor& root) {
-  const bool asks = std::any_of(spec.pre_tokenizer.begin(), spec.pre_tokenizer.end(), [](const SplitterStep& step) {
-    const auto* metaspace = std::get_if<splitter::Metaspace>(&step);
-    return metaspace != nullptr && metaspace->prepend == PrependScheme::kFirst;
-  });
-  if (!asks || std::none_of(spec.normalizer.begin(), spec.normalizer.end(), may_remove_beginning)) return {};
-  return root["pre_tokenizer"].error("no prepend_scheme \"first\" behind a normalizer that may remove how a text begins (Strip, Replace)",
-                                     "both", ErrorCode::kUnsupportedModel);
+  const bool asks = std::any_of(
+      spec.pre_tokenizer.begin(), spec.pre_tokenizer.end(), [](const SplitterStep& step) {
+        const auto* metaspace = std::get_if<splitter::Metaspace>(&step);
+        return metaspace != nullptr && metaspace->prepend == PrependScheme::kFirst;
+      });
+  if (!asks || std::none_of(spec.normalizer.begin(), spec.normalizer.end(), may_remove_beginning))
+    return {};
+  return root["pre_tokenizer"].error(
+      "no prepend_scheme \"first\" behind a normalizer that may remove how a text begins (Strip, "
+      "Replace)",
+      "both", ErrorCode::kUnsupportedModel);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// tokenizer.json's stages, from JSON to spec.h. What we do not implement is refused by name, never ignored: a stage
-// left out gives plausible ids that are wrong.
+// tokenizer.json's stages, from JSON to spec.h. What we do not implement is refused by name, never
+// ignored: a stage left out gives plausible ids that are wrong.
 #pragma once
 
 #include <optional>

@@ -11,7 +11,8 @@ StopMatcher::StopMatcher(std::span<const std::string> stops) {
   for (std::size_t i = 0; i < stops.size(); ++i) trie_.add(stops[i], static_cast<std::int32_t>(i));
   states_.resize(trie_.size());
   std::vector<std::int32_t> queue{0};
-  for (std::size_t head = 0; head < queue.size(); ++head) {  // breadth first: a fallback is always shallower
+  for (std::size_t head = 0; head < queue.size();
+       ++head) {  // breadth first: a fallback is always shallower
     const std::int32_t node = queue[head];
     State& state = states_[static_cast<std::size_t>(node)];
     state.match = trie_.value(node) != ByteTrie::kNone || node == 0
@@ -53,7 +54,8 @@ Result<void> StreamDecoder::check_stops(std::span<const std::string> stops) {
     return Error{ErrorCode::kInvalidValue, std::move(message), "stop"};
   };
   if (stops.size() > limits::kMaxStopStrings)
-    return refuse(std::to_string(stops.size()) + " stop strings; the limit is " + std::to_string(limits::kMaxStopStrings));
+    return refuse(std::to_string(stops.size()) + " stop strings; the limit is " +
+                  std::to_string(limits::kMaxStopStrings));
   for (const std::string& stop : stops) {
     if (stop.empty()) return refuse("a stop string is empty");
     if (stop.size() > limits::kMaxStopBytes)
@@ -100,7 +102,8 @@ StreamDecoder::Piece StreamDecoder::finish() {
   return piece;
 }
 
-// Passes fresh text through the matcher: everything but a suffix that may still become a stop string goes out.
+// Passes fresh text through the matcher: everything but a suffix that may still become a stop
+// string goes out.
 StreamDecoder::Piece StreamDecoder::emit(std::string_view fresh) {
   Piece piece;
   if (stops_.empty()) {
@@ -115,7 +118,8 @@ StreamDecoder::Piece StreamDecoder::emit(std::string_view fresh) {
         matcher_.pass_over_match();
         continue;
       }
-      const std::size_t stop_length = include_stop_ == IncludeStop::kYes ? 0 : stops_[*stop_index_].size();
+      const std::size_t stop_length =
+          include_stop_ == IncludeStop::kYes ? 0 : stops_[*stop_index_].size();
       piece.text.assign(held_, 0, held_.size() - stop_length);
       held_.clear();
       break;

@@ -1,6 +1,7 @@
-// Text as tokens arrive. The pieces of a stream, joined, are what Tokenizer::decode gives for all its tokens, cut
-// before the first stop string. Never half a code point, never a byte of a stop string, nothing held back that no
-// stop string could still claim. One stream, one object, one thread at a time; the tokenizer must outlive it.
+// Text as tokens arrive. The pieces of a stream, joined, are what Tokenizer::decode gives for all
+// its tokens, cut before the first stop string. Never half a code point, never a byte of a stop
+// string, nothing held back that no stop string could still claim. One stream, one object, one
+// thread at a time; the tokenizer must outlive it.
 #pragma once
 
 #include <cstddef>
@@ -56,7 +57,7 @@ class StreamDecoder {
     std::string text;                       // whole code points
     bool stopped = false;                   // a stop string is complete: nothing follows
     std::optional<std::size_t> stop_index;  // which one, in the order given
-    std::size_t n_tokens = 0;               // pushed up to now; after a stop, up to the one that completed it
+    std::size_t n_tokens = 0;  // pushed up to now; after a stop, up to the one that completed it
   };
 
   // Refused: empty strings, strings that are not UTF-8, more or longer ones than limits.h permits.

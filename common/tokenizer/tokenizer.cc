@@ -15,14 +15,16 @@
 namespace foretoken {
 namespace {
 
-Result<std::unique_ptr<Tokenizer>> load_folder(const std::filesystem::path& folder, const TokenizerOptions& options) {
+Result<std::unique_ptr<Tokenizer>> load_folder(const std::filesystem::path& folder,
+                                               const TokenizerOptions& options) {
   Result<FolderText> text = read_folder_text(folder);
   if (!text.ok()) return text.error();
   constexpr std::string_view kFile = "tokenizer.json";
   Result<TokenizerJson> json = read_tokenizer_json(folder / kFile);
   if (!json.ok()) {
     std::error_code status;
-    const bool older = json.error().code == ErrorCode::kNotFound && std::filesystem::exists(folder / "tokenizer.model", status);
+    const bool older = json.error().code == ErrorCode::kNotFound &&
+                       std::filesystem::exists(folder / "tokenizer.model", status);
     if (older) return load_sentencepiece(folder, std::move(*text));
     if (json.error().code == ErrorCode::kNotFound)
       return Error{ErrorCode::kNotFound, "no tokenizer.json and no tokenizer.model"};
@@ -36,8 +38,11 @@ Error too_large_for_memory(const std::filesystem::path& folder) {
   std::filesystem::path file = folder / "tokenizer.json";
   if (!std::filesystem::exists(file, status)) file = folder / "tokenizer.model";
   const std::uintmax_t size = std::filesystem::file_size(file, status);
-  return Error{ErrorCode::kOutOfMemory, "tokenizer: " + file.string() + " has " + (status ? "an unknown number of" : std::to_string(size)) +
-                                            " bytes, and reading it takes more memory than this process may have (ulimit -v, or the machine's)"};
+  return Error{ErrorCode::kOutOfMemory,
+               "tokenizer: " + file.string() + " has " +
+                   (status ? "an unknown number of" : std::to_string(size)) +
+                   " bytes, and reading it takes more memory than this process may have (ulimit "
+                   "-v, or the machine's)"};
 }
 
 }  // namespace
@@ -50,8 +55,10 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::load(const std::filesystem::path& 
                                                    const TokenizerOptions& options) {
   std::error_code status;
   const bool is_folder = std::filesystem::is_directory(folder, status);
-  if (status && status != std::errc::no_such_file_or_directory && status != std::errc::not_a_directory)
-    return Error{ErrorCode::kIo, "tokenizer: " + folder.string() + ": cannot be read: " + status.message()};
+  if (status && status != std::errc::no_such_file_or_directory &&
+      status != std::errc::not_a_directory)
+    return Error{ErrorCode::kIo,
+                 "tokenizer: " + folder.string() + ": cannot be read: " + status.message()};
   if (!is_folder)
     return Error{ErrorCode::kNotFound, "tokenizer: " + folder.string() + " is not a folder"};
   Error error;
@@ -63,7 +70,8 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::load(const std::filesystem::path& 
     return too_large_for_memory(folder);
   }
   // Draft and target have files of the same names.
-  if (error.message.find(folder.string()) == std::string::npos) error.message += ", in " + folder.string();
+  if (error.message.find(folder.string()) == std::string::npos)
+    error.message += ", in " + folder.string();
   return error;
 }
 
@@ -79,11 +87,13 @@ std::string Tokenizer::decode(std::span<const TokenId> ids, SkipSpecialTokens sk
 }
 
 bool Tokenizer::is_token(TokenId id) const {
-  return id >= 0 && static_cast<std::size_t>(id) < tokens_.size() && tokens_[static_cast<std::size_t>(id)].exists;
+  return id >= 0 && static_cast<std::size_t>(id) < tokens_.size() &&
+         tokens_[static_cast<std::size_t>(id)].exists;
 }
 
 std::string_view Tokenizer::token_text(TokenId id) const {
-  return is_token(id) ? std::string_view(tokens_[static_cast<std::size_t>(id)].text) : std::string_view();
+  return is_token(id) ? std::string_view(tokens_[static_cast<std::size_t>(id)].text)
+                      : std::string_view();
 }
 
 std::string_view Tokenizer::decoder_input(TokenId id) const {
@@ -92,24 +102,35 @@ std::string_view Tokenizer::decoder_input(TokenId id) const {
 }
 
 std::string_view Tokenizer::token_bytes(TokenId id) const {
-  return is_token(id) ? std::string_view(tokens_[static_cast<std::size_t>(id)].bytes) : std::string_view();
+  return is_token(id) ? std::string_view(tokens_[static_cast<std::size_t>(id)].bytes)
+                      : std::string_view();
 }
 
-bool Tokenizer::is_special(TokenId id) const { return is_token(id) && tokens_[static_cast<std::size_t>(id)].special; }
+bool Tokenizer::is_special(TokenId id) const {
+  return is_token(id) && tokens_[static_cast<std::size_t>(id)].special;
+}
 
-bool Tokenizer::is_skipped(TokenId id) const { return is_token(id) && tokens_[static_cast<std::size_t>(id)].skipped; }
+bool Tokenizer::is_skipped(TokenId id) const {
+  return is_token(id) && tokens_[static_cast<std::size_t>(id)].skipped;
+}
 
-std::string_view Tokenizer::bos_token() const { return bos_id_ ? token_text(*bos_id_) : std::string_view(); }
+std::string_view Tokenizer::bos_token() const {
+  return bos_id_ ? token_text(*bos_id_) : std::string_view();
+}
 
-std::string_view Tokenizer::eos_token() const { return eos_token_id_ ? token_text(*eos_token_id_) : std::string_view(); }
+std::string_view Tokenizer::eos_token() const {
+  return eos_token_id_ ? token_text(*eos_token_id_) : std::string_view();
+}
 
 Result<void> Tokenizer::check_text(std::string_view text) {
   namespace limits = tokenizer_limits;
   if (text.size() > limits::kMaxTextBytes)
-    return Error{ErrorCode::kInvalidValue, "the text has " + std::to_string(text.size()) + " bytes; the limit is " +
+    return Error{ErrorCode::kInvalidValue, "the text has " + std::to_string(text.size()) +
+                                               " bytes; the limit is " +
                                                std::to_string(limits::kMaxTextBytes)};
   if (const auto at = utf8::first_invalid(text))
-    return Error{ErrorCode::kInvalidValue, "the text is not valid UTF-8 at byte " + std::to_string(*at)};
+    return Error{ErrorCode::kInvalidValue,
+                 "the text is not valid UTF-8 at byte " + std::to_string(*at)};
   return {};
 }
 
@@ -117,7 +138,8 @@ Result<void> Tokenizer::set_eos(std::span<const std::int64_t> ids, std::string_v
   for (const std::int64_t wide : ids) {
     const auto id = static_cast<TokenId>(wide);
     if (!is_token(id))
-      return Error{ErrorCode::kMalformed, std::string(where) + ": expected ids of tokens, found " + std::to_string(id) +
+      return Error{ErrorCode::kMalformed, std::string(where) + ": expected ids of tokens, found " +
+                                              std::to_string(id) +
                                               ", which the tokenizer does not have"};
     eos_ids_.push_back(id);
   }
@@ -132,7 +154,9 @@ void Tokenizer::compute_vocabulary_fingerprint() {
   for (std::size_t id = 0; id < tokens_.size(); ++id) {
     const Token& token = tokens_[id];
     if (!token.exists) continue;
-    hash.add(std::uint64_t{id}).add(token.bytes).add(std::uint64_t{token.special} * 2 + std::uint64_t{token.added});
+    hash.add(std::uint64_t{id})
+        .add(token.bytes)
+        .add(std::uint64_t{token.special} * 2 + std::uint64_t{token.added});
   }
   for (const TokenId id : eos_ids_) hash.add(static_cast<std::uint64_t>(id));
   vocabulary_fingerprint_ = hash.value();

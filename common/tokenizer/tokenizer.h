@@ -1,6 +1,7 @@
-// Text to token ids and back, exactly as Hugging Face's `tokenizers` does it, read from a model folder: tokenizer.json,
-// or tokenizer.model when there is none, with the small files beside it. Must not know models, requests or sockets.
-// A Tokenizer never changes after load(); every const call is safe from any number of threads at once.
+// Text to token ids and back, exactly as Hugging Face's `tokenizers` does it, read from a model
+// folder: tokenizer.json, or tokenizer.model when there is none, with the small files beside it.
+// Must not know models, requests or sockets. A Tokenizer never changes after load(); every const
+// call is safe from any number of threads at once.
 #pragma once
 
 #include <cstddef>
@@ -41,37 +42,47 @@ class Tokenizer {
   static Result<std::unique_ptr<Tokenizer>> load(const std::filesystem::path& folder,
                                                  const TokenizerOptions& options = {});
 
-  // Refused: text that is not UTF-8 (the error says at which byte) and text beyond limits.h. Work grows as n log n.
-  virtual Result<std::vector<TokenId>> encode(std::string_view text, AddSpecialTokens add) const = 0;
+  // Refused: text that is not UTF-8 (the error says at which byte) and text beyond limits.h. Work
+  // grows as n log n.
+  virtual Result<std::vector<TokenId>> encode(std::string_view text,
+                                              AddSpecialTokens add) const = 0;
 
-  // Ids that name no token leave nothing behind. Always valid UTF-8. For text as it comes: stream_decoder.h.
+  // Ids that name no token leave nothing behind. Always valid UTF-8. For text as it comes:
+  // stream_decoder.h.
   std::string decode(std::span<const TokenId> ids, SkipSpecialTokens skip) const;
   virtual std::unique_ptr<DecodePipeline> make_decode_pipeline() const = 0;
 
-  std::size_t vocab_size() const { return tokens_.size(); }       // largest id + 1, added tokens included
-  std::string_view token_text(TokenId id) const;                  // as written in the file; empty for padding ids
-  std::string_view decoder_input(TokenId id) const;               // what a decode pipeline takes; id must be a token
-  std::string_view token_bytes(TokenId id) const;                 // what the token adds to the text, as raw bytes
-  bool is_token(TokenId id) const;                                // false for ids outside and for padding ids
+  std::size_t vocab_size() const {
+    return tokens_.size();
+  }                                               // largest id + 1, added tokens included
+  std::string_view token_text(TokenId id) const;  // as written in the file; empty for padding ids
+  std::string_view decoder_input(
+      TokenId id) const;  // what a decode pipeline takes; id must be a token
+  std::string_view token_bytes(TokenId id) const;  // what the token adds to the text, as raw bytes
+  bool is_token(TokenId id) const;                 // false for ids outside and for padding ids
   bool is_special(TokenId id) const;
-  bool is_skipped(TokenId id) const;  // leaves no text under SkipSpecialTokens::kYes: special, in all but odd cases
+  bool is_skipped(TokenId id)
+      const;  // leaves no text under SkipSpecialTokens::kYes: special, in all but odd cases
   virtual std::optional<TokenId> token_to_id(std::string_view text) const = 0;
 
-  std::span<const TokenId> eos_ids() const { return eos_ids_; }   // ascending
+  std::span<const TokenId> eos_ids() const { return eos_ids_; }  // ascending
   std::optional<TokenId> bos_id() const { return bos_id_; }
-  bool adds_bos() const { return adds_bos_; }                     // encode(…, kYes) puts BOS first
+  bool adds_bos() const { return adds_bos_; }  // encode(…, kYes) puts BOS first
 
-  // The first pattern of the file that we have not compared with the reference; empty: there is none.
+  // The first pattern of the file that we have not compared with the reference; empty: there is
+  // none.
   const std::string& untested_pattern() const { return untested_pattern_; }
 
-  // Equal exactly when ids mean the same: token bytes, added tokens, special ids, EOS set; padding ids left out.
+  // Equal exactly when ids mean the same: token bytes, added tokens, special ids, EOS set; padding
+  // ids left out.
   Fingerprint vocabulary_fingerprint() const { return vocabulary_fingerprint_; }
-  // Equal exactly when the same text and the same messages become the same ids: tokenizer file and chat template.
+  // Equal exactly when the same text and the same messages become the same ids: tokenizer file and
+  // chat template.
   Fingerprint text_fingerprint() const { return text_fingerprint_; }
 
   const std::optional<std::string>& chat_template() const { return chat_template_; }
-  std::string_view bos_token() const;                             // empty if there is none
-  std::string_view eos_token() const;                             // as tokenizer_config.json names it
+  std::string_view bos_token() const;  // empty if there is none
+  std::string_view eos_token() const;  // as tokenizer_config.json names it
 
  protected:
   struct Token {

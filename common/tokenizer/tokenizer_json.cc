@@ -25,14 +25,21 @@ constexpr std::size_t kMaxTreeNodes = 2u << 20;
 
 std::string_view kind_name(element value) {
   switch (value.type()) {
-    case element_type::NULL_VALUE: return "null";
-    case element_type::BOOL: return "a boolean";
+    case element_type::NULL_VALUE:
+      return "null";
+    case element_type::BOOL:
+      return "a boolean";
     case element_type::INT64:
-    case element_type::UINT64: return "an integer";
-    case element_type::DOUBLE: return "a number";
-    case element_type::STRING: return "a string";
-    case element_type::ARRAY: return "an array";
-    case element_type::OBJECT: return "an object";
+    case element_type::UINT64:
+      return "an integer";
+    case element_type::DOUBLE:
+      return "a number";
+    case element_type::STRING:
+      return "a string";
+    case element_type::ARRAY:
+      return "an array";
+    case element_type::OBJECT:
+      return "an object";
   }
   return "nothing";
 }
@@ -62,9 +69,12 @@ std::uint64_t hash_of(element value) {
   StableHash hash;
   hash.add(static_cast<std::uint64_t>(value.type()));
   switch (value.type()) {
-    case element_type::BOOL: return hash.add(std::uint64_t{value.get_bool().value_unsafe()}).value();
-    case element_type::INT64: return hash.add(static_cast<std::uint64_t>(value.get_int64().value_unsafe())).value();
-    case element_type::UINT64: return hash.add(value.get_uint64().value_unsafe()).value();
+    case element_type::BOOL:
+      return hash.add(std::uint64_t{value.get_bool().value_unsafe()}).value();
+    case element_type::INT64:
+      return hash.add(static_cast<std::uint64_t>(value.get_int64().value_unsafe())).value();
+    case element_type::UINT64:
+      return hash.add(value.get_uint64().value_unsafe()).value();
     case element_type::DOUBLE: {
       const double number = value.get_double().value_unsafe();
       std::uint64_t bits = 0;
@@ -72,7 +82,8 @@ std::uint64_t hash_of(element value) {
       std::memcpy(&bits, &number, sizeof bits);
       return hash.add(bits).value();
     }
-    case element_type::STRING: return hash.add(text_of(value)).value();
+    case element_type::STRING:
+      return hash.add(text_of(value)).value();
     case element_type::ARRAY:
       for (const element item : items_of(value)) hash.add(hash_of(item));
       return hash.value();
@@ -82,7 +93,8 @@ std::uint64_t hash_of(element value) {
         sum += StableHash().add(name).add(hash_of(item)).value();
       return hash.add(sum).value();
     }
-    case element_type::NULL_VALUE: break;
+    case element_type::NULL_VALUE:
+      break;
   }
   return hash.value();
 }
@@ -94,10 +106,12 @@ class TreeBuilder {
 
   Result<JsonTree> build(element value, const std::string& path) {
     if (++n_nodes_ > kMaxTreeNodes)
-      return field_error(file_, path, "at most " + std::to_string(kMaxTreeNodes) + " values", "more");
+      return field_error(file_, path, "at most " + std::to_string(kMaxTreeNodes) + " values",
+                         "more");
     JsonTree json;
     switch (value.type()) {
-      case element_type::NULL_VALUE: break;
+      case element_type::NULL_VALUE:
+        break;
       case element_type::BOOL:
         json.kind = JsonTree::Kind::kBool;
         json.boolean = value.get_bool().value_unsafe();
@@ -115,18 +129,23 @@ class TreeBuilder {
         json.kind = JsonTree::Kind::kString;
         json.string = text_of(value);
         break;
-      case element_type::ARRAY: return build_array(value, path);
-      case element_type::OBJECT: return build_object(value, path, {});
+      case element_type::ARRAY:
+        return build_array(value, path);
+      case element_type::OBJECT:
+        return build_object(value, path, {});
     }
     return json;
   }
 
-  Result<JsonTree> build_object(element value, const std::string& path, std::span<const std::string_view> left_out) {
+  Result<JsonTree> build_object(element value,
+                                const std::string& path,
+                                std::span<const std::string_view> left_out) {
     JsonTree json;
     json.kind = JsonTree::Kind::kObject;
     for (const auto& [name, item] : members_of(value)) {
       if (std::find(left_out.begin(), left_out.end(), name) != left_out.end()) continue;
-      Result<JsonTree> child = build(item, path.empty() ? std::string(name) : path + "." + std::string(name));
+      Result<JsonTree> child =
+          build(item, path.empty() ? std::string(name) : path + "." + std::string(name));
       if (!child.ok()) return child;
       json.members.emplace_back(name, std::move(*child));
     }
@@ -171,13 +190,16 @@ Result<void> read_vocab(std::string_view file, element value, TokenizerJson& int
     if (id_value.get_int64().get(id) != simdjson::SUCCESS || !id_value.is_int64())
       return field_error(file, path, "an integer", kind_name(id_value));
     if (id < 0 || id > limits::kMaxTokenId)
-      return field_error(file, path, "an id from 0 to " + std::to_string(limits::kMaxTokenId), std::to_string(id));
+      return field_error(file, path, "an id from 0 to " + std::to_string(limits::kMaxTokenId),
+                         std::to_string(id));
     if (text.size() > limits::kMaxTokenBytes)
-      return field_error(file, path, "a token of at most " + std::to_string(limits::kMaxTokenBytes) + " bytes",
+      return field_error(file, path,
+                         "a token of at most " + std::to_string(limits::kMaxTokenBytes) + " bytes",
                          std::to_string(text.size()) + " bytes");
     if (!texts.insert(text).second) return field_error(file, path, "each token once", "it twice");
     if (!ids.insert(id).second)
-      return field_error(file, path, "an id of its own", "id " + std::to_string(id) + ", which another token has");
+      return field_error(file, path, "an id of its own",
+                         "id " + std::to_string(id) + ", which another token has");
     into.vocab.emplace_back(text, static_cast<TokenId>(id));
   }
   if (into.vocab.empty()) return field_error(file, kPath, "at least one token", "none");
@@ -185,11 +207,12 @@ Result<void> read_vocab(std::string_view file, element value, TokenizerJson& int
 }
 
 // A merge is "a b" in older files, ["a", "b"] in newer ones.
-Result<std::pair<std::string_view, std::string_view>> read_merge(std::string_view file, element value,
+Result<std::pair<std::string_view, std::string_view>> read_merge(std::string_view file,
+                                                                 element value,
                                                                  std::size_t rank) {
   const auto refuse = [&](std::string_view found) {
-    return field_error(file, "model.merges[" + std::to_string(rank) + "]", "\"left right\" or [\"left\", \"right\"]",
-                       found);
+    return field_error(file, "model.merges[" + std::to_string(rank) + "]",
+                       "\"left right\" or [\"left\", \"right\"]", found);
   };
   std::string_view left, right;
   if (value.is_string()) {
@@ -219,7 +242,8 @@ Result<void> read_merges(std::string_view file, element value, TokenizerJson& in
     return field_error(file, "model.merges", "an array", kind_name(value));
   for (const element item : array) {
     if (into.merges.size() >= limits::kMaxMerges)
-      return field_error(file, "model.merges", "at most " + std::to_string(limits::kMaxMerges) + " merges", "more");
+      return field_error(file, "model.merges",
+                         "at most " + std::to_string(limits::kMaxMerges) + " merges", "more");
     auto merge = read_merge(file, item, into.merges.size());
     if (!merge.ok()) return merge.error();
     into.merges.emplace_back(merge->first, merge->second);
@@ -231,15 +255,18 @@ Result<void> read_model(std::string_view file, element model, TokenizerJson& int
   // Other kinds have vocabularies of another shape: their name says more than the shape.
   for (const auto& [name, value] : members_of(model))
     if (name == "type" && value.is_string() && text_of(value) != "BPE")
-      return field_error(file, "model.type", "BPE (WordPiece, Unigram and WordLevel are not supported)", "\"" + printable(text_of(value)) + "\"",
-                         ErrorCode::kUnsupportedModel);
+      return field_error(file, "model.type",
+                         "BPE (WordPiece, Unigram and WordLevel are not supported)",
+                         "\"" + printable(text_of(value)) + "\"", ErrorCode::kUnsupportedModel);
   for (const auto& [name, value] : members_of(model)) {
     Result<void> read;
     if (name == "vocab") {
-      if (!into.vocab.empty()) return field_error(file, "model", "each name once", "\"vocab\" twice");
+      if (!into.vocab.empty())
+        return field_error(file, "model", "each name once", "\"vocab\" twice");
       read = read_vocab(file, value, into);
     } else if (name == "merges") {
-      if (!into.merges.empty()) return field_error(file, "model", "each name once", "\"merges\" twice");
+      if (!into.merges.empty())
+        return field_error(file, "model", "each name once", "\"merges\" twice");
       read = read_merges(file, value, into);
     }
     if (!read.ok()) return read;
@@ -248,7 +275,8 @@ Result<void> read_model(std::string_view file, element model, TokenizerJson& int
 }
 
 // Independent of the order of fields, and of how merges are spelled.
-std::uint64_t hash_of_model(element model, const std::vector<std::pair<std::string, std::string>>& merges) {
+std::uint64_t hash_of_model(element model,
+                            const std::vector<std::pair<std::string, std::string>>& merges) {
   std::uint64_t sum = 0;
   for (const auto& [name, value] : members_of(model))
     if (name != "merges") sum += StableHash().add(name).add(hash_of(value)).value();
@@ -264,15 +292,18 @@ struct Parsed {
 
 Result<void> parse(std::string_view bytes, std::string_view file, Parsed& into) {
   const auto no_memory = [&] {
-    return Error{ErrorCode::kOutOfMemory, std::string(file) + ": no memory to parse " + std::to_string(bytes.size()) +
-                                              " bytes of JSON"};
+    return Error{ErrorCode::kOutOfMemory, std::string(file) + ": no memory to parse " +
+                                              std::to_string(bytes.size()) + " bytes of JSON"};
   };
-  if (into.parser.allocate(bytes.size() + 1, limits::kMaxJsonDepth) != simdjson::SUCCESS) return no_memory();
+  if (into.parser.allocate(bytes.size() + 1, limits::kMaxJsonDepth) != simdjson::SUCCESS)
+    return no_memory();
   const auto code = into.parser.parse(bytes.data(), bytes.size()).get(into.root);
   if (code == simdjson::DEPTH_ERROR)
-    return field_error(file, "", "nesting of at most " + std::to_string(limits::kMaxJsonDepth), "more");
+    return field_error(file, "", "nesting of at most " + std::to_string(limits::kMaxJsonDepth),
+                       "more");
   if (code == simdjson::MEMALLOC) return no_memory();
-  if (code != simdjson::SUCCESS) return field_error(file, "", "valid JSON", simdjson::error_message(code));
+  if (code != simdjson::SUCCESS)
+    return field_error(file, "", "valid JSON", simdjson::error_message(code));
   if (!into.root.is_object()) return field_error(file, "", "an object", kind_name(into.root));
   return {};
 }
@@ -300,11 +331,15 @@ Result<TokenizerJson> parse_tokenizer_json(std::string_view bytes, std::string_v
       model_tree = std::move(*rest);
       sum += hash_of_model(value, result.merges);
     } else if (name != "version" && name != "truncation" && name != "padding") {
-      sum += StableHash().add(name).add(hash_of(value)).value();  // those three do not touch the ids we produce
+      sum += StableHash()
+                 .add(name)
+                 .add(hash_of(value))
+                 .value();  // those three do not touch the ids we produce
     }
   }
   constexpr std::string_view kModel[] = {"model"};
-  Result<JsonTree> tree = builder.build_object(parsed.root, "", has_model ? std::span(kModel) : std::span(kModel, 0));
+  Result<JsonTree> tree =
+      builder.build_object(parsed.root, "", has_model ? std::span(kModel) : std::span(kModel, 0));
   if (!tree.ok()) return tree.error();
   result.tree = std::move(*tree);
   if (has_model) result.tree.members.emplace_back("model", std::move(model_tree));

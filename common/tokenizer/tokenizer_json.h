@@ -1,5 +1,6 @@
-// The door of simdjson: files of a tokenizer folder, bytes to values, hostile content refused with a reason. Knows
-// the shape of tokenizer.json only as far as vocabulary and merges, which are large, are concerned.
+// The door of simdjson: files of a tokenizer folder, bytes to values, hostile content refused with
+// a reason. Knows the shape of tokenizer.json only as far as vocabulary and merges, which are
+// large, are concerned.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +15,11 @@
 namespace foretoken {
 
 struct TokenizerJson {
-  JsonTree tree;                                             // without model.vocab and model.merges
-  std::vector<std::pair<std::string, TokenId>> vocab;    // no text and no id twice
+  JsonTree tree;                                            // without model.vocab and model.merges
+  std::vector<std::pair<std::string, TokenId>> vocab;       // no text and no id twice
   std::vector<std::pair<std::string, std::string>> merges;  // in order of rank
-  std::uint64_t canonical_hash = 0;  // does not depend on spacing, order of names, or how merges are spelled
+  std::uint64_t canonical_hash =
+      0;  // does not depend on spacing, order of names, or how merges are spelled
 };
 
 Result<TokenizerJson> read_tokenizer_json(const std::filesystem::path& path);

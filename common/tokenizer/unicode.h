@@ -1,6 +1,6 @@
-// The door of utf8proc: what kind of character a code point is, lower case, and the four normalization forms. The
-// classes follow the properties the reference uses (White_Space, the numeric and punctuation categories, \w of UTS 18).
-// Pure functions; text in must be valid UTF-8.
+// The door of utf8proc: what kind of character a code point is, lower case, and the four
+// normalization forms. The classes follow the properties the reference uses (White_Space, the
+// numeric and punctuation categories, \w of UTS 18). Pure functions; text in must be valid UTF-8.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,8 @@ bool is_word(char32_t code_point);         // letters, marks, decimal digits, co
 
 enum class Form { kNfc, kNfd, kNfkc, kNfkd };
 
-// Sorting marks is done by a stable sort per run, so that a megabyte of combining marks stays n log n.
+// Sorting marks is done by a stable sort per run, so that a megabyte of combining marks stays n log
+// n.
 std::string normalize(std::string_view text, Form form);
 std::string lowercase(std::string_view text);  // one character at a time, without context
 

@@ -1,6 +1,7 @@
-// UTF-8, as much of it as a tokenizer needs: finding the first bad byte, walking code points of text known to be
-// valid, and turning arbitrary bytes into text the way lossy decoders do (one U+FFFD for each maximal broken part).
-// Knows nothing of tokens. Pure functions and one small value type; any thread.
+// UTF-8, as much of it as a tokenizer needs: finding the first bad byte, walking code points of
+// text known to be valid, and turning arbitrary bytes into text the way lossy decoders do (one
+// U+FFFD for each maximal broken part). Knows nothing of tokens. Pure functions and one small value
+// type; any thread.
 #pragma once
 
 #include <cstddef>
@@ -29,10 +30,12 @@ CodePoint code_point_before(std::string_view text, std::size_t end);
 
 void append(std::string& text, char32_t code_point);
 
-// Where the first byte stands that cannot be part of valid UTF-8 (a truncated tail counts); nothing if all is well.
+// Where the first byte stands that cannot be part of valid UTF-8 (a truncated tail counts); nothing
+// if all is well.
 std::optional<std::size_t> first_invalid(std::string_view text);
 
-// Bytes in, text out. Complete sequences leave at once, an incomplete tail waits for more bytes or for finish().
+// Bytes in, text out. Complete sequences leave at once, an incomplete tail waits for more bytes or
+// for finish().
 class LossyDecoder {
  public:
   void push(std::string_view bytes, std::string& out);

@@ -29,13 +29,14 @@ void open_spare() {
   if (spare < 0) spare = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
-// Accepts the next peer with the descriptor in reserve and closes it at once. If another thread takes
-// the free descriptor first, no peer is turned away; libzmq then calls accept4() again.
+// Accepts the next peer with the descriptor in reserve and closes it at once. If another thread
+// takes the free descriptor first, no peer is turned away; libzmq then calls accept4() again.
 void turn_away_from(int listener) {
   const std::lock_guard lock(spare_mutex);
   if (spare >= 0) ::close(spare);
   spare = -1;
-  const auto peer = static_cast<int>(::syscall(SYS_accept4, listener, nullptr, nullptr, SOCK_CLOEXEC));
+  const auto peer =
+      static_cast<int>(::syscall(SYS_accept4, listener, nullptr, nullptr, SOCK_CLOEXEC));
   if (peer >= 0) ::close(peer);
   open_spare();
   // libzmq calls again at once; without a pause that would be a busy loop.
@@ -44,7 +45,8 @@ void turn_away_from(int listener) {
   const TimePoint now = steady_now();
   if (now < say_turned_away_again) return;
   say_turned_away_again = now + kSayTurnedAwayEvery;
-  log_warning("no descriptor left: connections are turned away (ulimit -n)", {{"since_start", count}});
+  log_warning("no descriptor left: connections are turned away (ulimit -n)",
+              {{"since_start", count}});
 }
 
 }  // namespace
@@ -58,7 +60,8 @@ std::uint64_t connections_turned_away() { return n_turned_away; }
 
 }  // namespace foretoken
 
-// ECONNABORTED: the peer left before it was accepted. libzmq goes on after this error at every door.
+// ECONNABORTED: the peer left before it was accepted. libzmq goes on after this error at every
+// door.
 extern "C" __attribute__((visibility("default"))) int accept4(int listener,
                                                               struct sockaddr* address,
                                                               socklen_t* length,

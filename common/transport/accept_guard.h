@@ -1,7 +1,8 @@
-// libzmq 4.3.4 ends the process when accept4() at an ipc door finds no free descriptor (ipc_listener.cpp
-// tolerates ENFILE, not EMFILE), and at a tcp door it asks again without a pause. So a program with
-// this file in it has an accept4() of its own, which libzmq calls instead of the C library's: a peer
-// for whom there is no descriptor is turned away, and tries again later as after any lost connection.
+// libzmq 4.3.4 ends the process when accept4() at an ipc door finds no free descriptor
+// (ipc_listener.cpp tolerates ENFILE, not EMFILE), and at a tcp door it asks again without a pause.
+// So a program with this file in it has an accept4() of its own, which libzmq calls instead of the
+// C library's: a peer for whom there is no descriptor is turned away, and tries again later as
+// after any lost connection.
 #pragma once
 
 #include <cstdint>

@@ -33,9 +33,11 @@ namespace {
 constexpr int kClientBacklog = 1024;
 constexpr int kRounds = 4;  // chunks copied for one connection before the others have their turn
 constexpr int kArrivalsAtOnce = 64;
-constexpr std::size_t kLastBytes = ClientRelay::kChunk;  // of a client that is gone; more is not read
+constexpr std::size_t kLastBytes =
+    ClientRelay::kChunk;  // of a client that is gone; more is not read
 constexpr std::size_t kMaxLeaving = 64;
-constexpr int kInnerBuffer = 8 << 10;  // small: what is in it when a client vanishes is still worked off
+constexpr int kInnerBuffer =
+    8 << 10;  // small: what is in it when a client vanishes is still worked off
 constexpr std::size_t kDescriptorsPerClient = 3;  // its own, and both ends of the way inside
 constexpr int kClientBuffer = 256 << 10;          // of the kernel, each way
 constexpr auto kTryAgain = std::chrono::milliseconds(5);
@@ -144,12 +146,12 @@ class ClientRelay::Loop {
   // One side of a connection.
   struct Side {
     Fd fd;
-    std::string unsent;        // for this side; while there is any, the other is not read
-    bool ended = false;        // nothing more comes from it
-    bool deaf = false;         // nothing more can be sent to it
-    bool hung = false;         // its end was reported: what is left is read, nothing waited for
+    std::string unsent;           // for this side; while there is any, the other is not read
+    bool ended = false;           // nothing more comes from it
+    bool deaf = false;            // nothing more can be sent to it
+    bool hung = false;            // its end was reported: what is left is read, nothing waited for
     std::size_t left = SIZE_MAX;  // bytes that may still be read from it
-    std::uint32_t events = 0;  // what epoll watches
+    std::uint32_t events = 0;     // what epoll watches
   };
   struct Connection {
     Side client, router;
@@ -227,7 +229,8 @@ class ClientRelay::Loop {
 
   // What clients that left had asked is worked off before more are let in than can be.
   bool has_room() const {
-    return connections_.size() + arrivals_.size() < limits_.max_connections && n_leaving_ < kMaxLeaving;
+    return connections_.size() + arrivals_.size() < limits_.max_connections &&
+           n_leaving_ < kMaxLeaving;
   }
 
   void accept_clients() {
@@ -347,7 +350,8 @@ class ClientRelay::Loop {
     const bool discard = from.hung && to.deaf;
     if (from.left == 0) from.ended = true;
     for (int i = 0; (i < kRounds || discard) && to.unsent.empty() && !from.ended; ++i) {
-      const ssize_t n = ::recv(from.fd.get(), chunk_.data(), std::min(chunk_.size(), from.left), MSG_DONTWAIT);
+      const ssize_t n =
+          ::recv(from.fd.get(), chunk_.data(), std::min(chunk_.size(), from.left), MSG_DONTWAIT);
       if (n < 0 && errno == EINTR) continue;
       if (n < 0 && errno == EAGAIN) {
         if (from.hung) from.ended = true;

@@ -21,8 +21,10 @@ class FileLock {
   explicit FileLock(const std::string& path)  // throws FatalError
       : file_(::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600)) {
     if (!file_)
-      throw FatalError(ErrorCode::kIo, path + " cannot be opened: " + std::strerror(errno) +
-                                           "; an ipc endpoint needs a folder that can be written to (bus.runtime_dir)");
+      throw FatalError(
+          ErrorCode::kIo,
+          path + " cannot be opened: " + std::strerror(errno) +
+              "; an ipc endpoint needs a folder that can be written to (bus.runtime_dir)");
     if (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0)
       throw FatalError(ErrorCode::kIo, path + " is locked: another process serves this address");
   }

@@ -56,9 +56,7 @@ SendResult LoopbackNetwork::launch(LoopbackTransport& from,
   std::uniform_real_distribution<double> chance(0, 1);
   std::uniform_int_distribution<Duration::rep> delay(
       faults.min_delay.count(), std::max(faults.min_delay, faults.max_delay).count());
-  const int copies = chance(random_) < faults.drop        ? 0
-                     : chance(random_) < faults.duplicate ? 2
-                                                          : 1;
+  const int copies = chance(random_) < faults.drop ? 0 : chance(random_) < faults.duplicate ? 2 : 1;
   note(from.host_, to.host_,
        copies == 0   ? LoopbackFate::kLost
        : copies == 1 ? LoopbackFate::kSent
@@ -88,10 +86,10 @@ SendResult LoopbackNetwork::refuse(LoopbackTransport& from,
                                    : LoopbackFate::kBusy,
        frames);
   if (!is_late) return why;
-  Delivery report{.kind = why == SendResult::kBusy ? DeliveryKind::kDropped
-                                                   : DeliveryKind::kUndelivered,
-                  .peer = to,
-                  .frames = frames};
+  Delivery report{
+      .kind = why == SendResult::kBusy ? DeliveryKind::kDropped : DeliveryKind::kUndelivered,
+      .peer = to,
+      .frames = frames};
   from.flights_.insert({{clock_.now(), ++last_order_}, {std::nullopt, std::move(report)}});
   ++n_in_flight_;
   return SendResult::kSent;

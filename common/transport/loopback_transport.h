@@ -99,7 +99,10 @@ class LoopbackNetwork {
   SendResult refuse(LoopbackTransport& from, const Peer& to, const Frames& frames, SendResult why);
   const LoopbackFaults& faults_of(const std::string& from, const std::string& to) const;
   void renumber(std::uint64_t number);
-  void note(const std::string& from, const std::string& to, LoopbackFate fate, const Frames& frames);
+  void note(const std::string& from,
+            const std::string& to,
+            LoopbackFate fate,
+            const Frames& frames);
 
   ManualClock& clock_;
   std::mt19937_64 random_;

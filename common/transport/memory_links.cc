@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "common/base/check.h"
-#include "common/transport/memory_greeting.h"
 #include "common/base/shared_region.h"
+#include "common/transport/memory_greeting.h"
 #include "common/transport/shared_ring.h"
 
 namespace foretoken {

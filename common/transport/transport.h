@@ -24,7 +24,8 @@ struct Peer {
   SocketId socket = 0;
   std::string routing;     // empty on a connected socket
   bool delimited = false;  // a REQ client: an empty part goes before the answer
-  std::string correlation = {};  // and before that the part ZMQ_REQ_CORRELATE asks back, if the client set it
+  std::string correlation =
+      {};  // and before that the part ZMQ_REQ_CORRELATE asks back, if the client set it
   auto operator<=>(const Peer&) const = default;
 };
 
@@ -51,7 +52,8 @@ enum class Door : std::uint8_t {
   kInternal,  // other services: parts up to 4 MiB
   kClient,    // anybody: parts up to 1 MiB, REQ clients welcome; a message of a wrong shape is
               // delivered, cut to kMaxParts, so that somebody can say what is wrong with it
-  kDraft,     // a draft's targets: as kInternal, with a short queue to send, for what is late is worthless
+  kDraft,     // a draft's targets: as kInternal, with a short queue to send, for what is late is
+              // worthless
 };
 inline constexpr std::size_t kDoors = 3;
 // What may wait for one client that does not read, beyond what its connection holds. Hundreds of

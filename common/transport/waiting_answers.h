@@ -36,9 +36,9 @@ class WaitingAnswers {
   // False: there is no room, this message is lost.
   [[nodiscard]] bool keep(const Peer& peer, const Frames& frames, TimePoint now);
   // Tries what waits for the clients that are due: libzmq says of no single connection when it has
-  // room, so a full one is tried again after a pause that doubles from kFirstPause to kLongestPause, and
-  // one that took something after kFirstPause. A client that took none for too long loses all of
-  // it: see lost().
+  // room, so a full one is tried again after a pause that doubles from kFirstPause to
+  // kLongestPause, and one that took something after kFirstPause. A client that took none for too
+  // long loses all of it: see lost().
   void send_again(const Send& send, TimePoint now);
   static constexpr Duration kFirstPause = std::chrono::milliseconds(1);
   static constexpr Duration kLongestPause = std::chrono::milliseconds(32);

@@ -62,8 +62,9 @@ Result<CurveKeys> read_curve_keys(const std::string& file) {
     if ((info.st_mode & others) != 0) {
       std::ostringstream mode;
       mode << std::oct << (info.st_mode & 07777);
-      return bad_key_file(file, "holds a secret key and has mode 0" + mode.str() +
-                                    ", so others may read or change it; it must be 0600 (chmod 600)");
+      return bad_key_file(file,
+                          "holds a secret key and has mode 0" + mode.str() +
+                              ", so others may read or change it; it must be 0600 (chmod 600)");
     }
   }
   auto lines = lines_of(file);

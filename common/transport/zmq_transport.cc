@@ -34,13 +34,14 @@ constexpr int kLingerMs = 500;
 // Between target and draft: every message is a hint or cumulative, and replaced by the next after a
 // step. A draft that was stopped for a second would otherwise find hundreds of questions of the
 // past before the one that counts, and its answers to them would hold up the one that counts. Short
-// where it is sent; where it is received no connection should be stopped (see the heartbeats below).
+// where it is sent; where it is received no connection should be stopped (see the heartbeats
+// below).
 constexpr int kDraftQueue = 16;
 // Descriptors left to everything that is not a client: services, files, the threads' own.
 constexpr std::size_t kReservedDescriptors = 64;
 constexpr std::size_t kCorrelationBytes = 4;  // what libzmq's REQ sends with ZMQ_REQ_CORRELATE
-// A door that wants a key may close before it has said so. One or two may belong to a router that was
-// just ended.
+// A door that wants a key may close before it has said so. One or two may belong to a router that
+// was just ended.
 constexpr int kCutShort = 3;
 constexpr const char* kZapEndpoint = "inproc://zeromq.zap.01";
 
@@ -71,19 +72,22 @@ struct ZmqTransport::State {
     std::string endpoint;
     FileLock lock;
     std::unique_ptr<ClientRelay> relay;  // before a door for clients
-    zmq::socket_t monitor;  // of a socket that takes keys: handshakes that never reached ZAP; of a watched one: its connection
+    zmq::socket_t monitor;  // of a socket that takes keys: handshakes that never reached ZAP; of a
+                            // watched one: its connection
     ConnectionState connection;
     bool may_need_key = false;  // the door that it is connected to may ask for one: not on ipc
-    int n_cut_short = 0;  // connections in a row that ended in the middle of the greeting
+    int n_cut_short = 0;        // connections in a row that ended in the middle of the greeting
 
     Socket() = default;
     Socket(Socket&&) = default;
     Socket& operator=(Socket&&) = default;
     ~Socket() { stop_monitor(); }
-    // Before either socket is closed: a monitor that nobody reads would hold up whoever writes to it.
+    // Before either socket is closed: a monitor that nobody reads would hold up whoever writes to
+    // it.
     void stop_monitor() const {
       if (monitor && socket)
-        zmq_socket_monitor(const_cast<void*>(static_cast<const void*>(socket.handle())), nullptr, 0);
+        zmq_socket_monitor(const_cast<void*>(static_cast<const void*>(socket.handle())), nullptr,
+                           0);
     }
   };
 
@@ -133,8 +137,9 @@ struct ZmqTransport::State {
     socket.set(tcp_keepalive_idle, 1);
     socket.set(tcp_keepalive_intvl, 1);
     socket.set(tcp_keepalive_cnt, 2);
-    // A peer that comes back is found soon (back_within), without a storm. The kernel waits twice as
-    // long after each SYN without an answer, up to a minute: a new try begins with the short waits.
+    // A peer that comes back is found soon (back_within), without a storm. The kernel waits twice
+    // as long after each SYN without an answer, up to a minute: a new try begins with the short
+    // waits.
     socket.set(connect_timeout, in_ms(kConnectTry));
     socket.set(reconnect_ivl, in_ms(kConnectPause));
     socket.set(reconnect_ivl_max, in_ms(kLongestConnectPause));
@@ -186,9 +191,11 @@ struct ZmqTransport::State {
     socket.socket.bind("ipc://@" + inner);
     const std::size_t room = clients_within_descriptor_limit(kReservedDescriptors);
     if (room == 0)
-      fatal(ErrorCode::kIo, "cannot take clients at " + text + ": this process may open too few files (ulimit -n), at least " +
+      fatal(ErrorCode::kIo, "cannot take clients at " + text +
+                                ": this process may open too few files (ulimit -n), at least " +
                                 std::to_string(kReservedDescriptors + 3) + " are needed");
-    socket.relay = std::make_unique<ClientRelay>(where, text, inner, ClientRelayLimits{.max_connections = room});
+    socket.relay = std::make_unique<ClientRelay>(where, text, inner,
+                                                 ClientRelayLimits{.max_connections = room});
     socket.endpoint = socket.relay->endpoint();
   }
 
@@ -283,7 +290,8 @@ SocketId ZmqTransport::bind(const std::string& endpoint, Door door) {
     state_->secure(socket.socket, where, endpoint, true, door);
     // A peer without a key, or with another mechanism, fails before anybody is asked about it.
     if (socket.socket.get(zmq::sockopt::mechanism) == ZMQ_CURVE)
-      state_->watch(socket, ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL);
+      state_->watch(socket,
+                    ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL);
     if (where.scheme == Scheme::kIpc) socket.lock = FileLock(where.place + ".lock");
     if (door == Door::kClient && where.scheme != Scheme::kInproc) {
       state_->bind_behind_relay(socket, where, endpoint);
@@ -322,7 +330,8 @@ SocketId ZmqTransport::connect(const std::string& endpoint, Door door) {
     socket.may_need_key = where.scheme == Scheme::kTcp;
     if (state_->options.watch_connections)
       state_->watch(socket, ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED |
-                                ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH);
+                                ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
+                                ZMQ_EVENT_HANDSHAKE_FAILED_AUTH);
     socket.socket.connect(endpoint);
   } catch (const zmq::error_t& error) {
     fatal(ErrorCode::kIo, "cannot connect to " + endpoint + ": " + error.what());
@@ -354,7 +363,8 @@ SendResult ZmqTransport::send(const Peer& to, const Frames& frames) {
   const SendResult result = waits ? SendResult::kBusy : State::send_now(*socket, to, frames);
   if (result == SendResult::kSent) return ++counters.sent, result;
   if (result == SendResult::kUnknown) return ++counters.unknown_peer, result;
-  if (socket->routed && socket->door == Door::kClient && s.waiting.keep(to, frames, steady_now())) return SendResult::kSent;
+  if (socket->routed && socket->door == Door::kClient && s.waiting.keep(to, frames, steady_now()))
+    return SendResult::kSent;
   return ++counters.busy, SendResult::kBusy;
 }
 
@@ -407,7 +417,8 @@ Outcome ZmqTransport::State::read(Socket& from, Delivery& delivery) {
   delivery.peer.socket = from.id;
   if (from.routed && !parts.empty()) delivery.peer.routing = std::move(*body++);
   auto left = std::distance(body, parts.end());
-  if (from.door == Door::kClient && left >= 3 && body->size() == kCorrelationBytes && std::next(body)->empty())
+  if (from.door == Door::kClient && left >= 3 && body->size() == kCorrelationBytes &&
+      std::next(body)->empty())
     delivery.peer.correlation = std::move(*body++), --left;
   // A delimiter comes before something: alone it is an empty request.
   if (from.door == Door::kClient && left >= 2 && body->empty()) {
@@ -471,8 +482,7 @@ void ZmqTransport::State::serve_zap() {
     // libzmq asks as a REQ would: routing id, empty part, request.
     const std::string asked_about = parts.size() > 4 ? parts[4] : "";  // the domain
     Frames answer = answer_zap(Frames(parts.begin() + 2, parts.end()), peers);
-    if (answer[2] != "200")
-      ++counters->of(door_of(asked_about)).handshakes_refused;
+    if (answer[2] != "200") ++counters->of(door_of(asked_about)).handshakes_refused;
     answer.insert(answer.begin(), {parts[0], ""});
     for (std::size_t i = 0; i < answer.size(); ++i)
       zap->send(zmq::buffer(answer[i]),
@@ -507,8 +517,8 @@ std::optional<Delivery> ZmqTransport::receive(TimePoint deadline) {
     const bool was_late = looked && now >= deadline;
     looked = true;
     const TimePoint until = s.waiting.has_lost() ? now : std::min(deadline, s.waiting.due());
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(
-        until > now ? until - now : Duration::zero());
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(until > now ? until - now : Duration::zero());
     const auto timeout = std::min<std::int64_t>(left.count(), 60'000);
     std::vector<zmq::pollitem_t> items;
     items.push_back({nullptr, s.wake_fd, ZMQ_POLLIN, 0});
@@ -528,8 +538,7 @@ std::optional<Delivery> ZmqTransport::receive(TimePoint deadline) {
       (void)!::read(s.wake_fd, &count, sizeof count);
       return std::nullopt;
     }
-    if (changed || was_late || (ready <= 0 && steady_now() >= deadline))
-      return std::nullopt;
+    if (changed || was_late || (ready <= 0 && steady_now() >= deadline)) return std::nullopt;
   }
 }
 
@@ -545,8 +554,6 @@ ConnectionState ZmqTransport::connection(SocketId socket) const {
   return found == nullptr ? ConnectionState{} : found->connection;
 }
 
-std::shared_ptr<const TransportCounters> ZmqTransport::counters() const {
-  return state_->counters;
-}
+std::shared_ptr<const TransportCounters> ZmqTransport::counters() const { return state_->counters; }
 
 }  // namespace foretoken

@@ -17,7 +17,7 @@ namespace foretoken {
 struct ZmqOptions {
   std::string curve_secret_file;  // empty = no CURVE
   std::string curve_peers_file;
-  bool insecure = false;  // tcp beyond loopback without CURVE
+  bool insecure = false;           // tcp beyond loopback without CURVE
   bool watch_connections = false;  // of connected sockets: see connection()
 };
 
@@ -25,16 +25,17 @@ struct ZmqOptions {
 struct ConnectionState {
   bool up = false;           // greeted on both sides: what is sent goes to a peer
   std::uint64_t losses = 0;  // how often it was up and then gone
-  bool refused = false;      // the door wants a key, or another one: not since it was last up, and never on ipc
+  bool refused =
+      false;  // the door wants a key, or another one: not since it was last up, and never on ipc
 };
 
 // Counts since start, written by the owning thread, readable from any.
 struct LinkCounters {
   std::atomic<std::uint64_t> received{0};
   std::atomic<std::uint64_t> sent{0};
-  std::atomic<std::uint64_t> busy{0};          // not sent: no room, or not connected yet
-  std::atomic<std::uint64_t> unknown_peer{0};  // not sent: that connection is gone
-  std::atomic<std::uint64_t> malformed{0};     // received in a shape that no message has
+  std::atomic<std::uint64_t> busy{0};                // not sent: no room, or not connected yet
+  std::atomic<std::uint64_t> unknown_peer{0};        // not sent: that connection is gone
+  std::atomic<std::uint64_t> malformed{0};           // received in a shape that no message has
   std::atomic<std::uint64_t> handshakes_refused{0};  // a key that is not listed, or none at all
 };
 
@@ -60,8 +61,8 @@ class ZmqTransport final : public Transport {
   std::optional<Delivery> receive(TimePoint deadline) override;
   void hold_clients(bool held) override;
   void wake() override;
-  // Only with ZmqOptions::watch_connections, where receive() returns early, with nothing, when one of these changed.
-  // What the lost connection had brought is still delivered.
+  // Only with ZmqOptions::watch_connections, where receive() returns early, with nothing, when one
+  // of these changed. What the lost connection had brought is still delivered.
   ConnectionState connection(SocketId socket) const;
   // Lives as long as whoever holds it.
   std::shared_ptr<const TransportCounters> counters() const;

@@ -5,7 +5,8 @@ namespace foretoken::wire {
 
 std::string messages_json(std::span<const ChatMessage> messages) {
   OrderedJson all = OrderedJson::array();
-  for (const auto& [role, content] : messages) all.push_back({{"role", role}, {"content", content}});
+  for (const auto& [role, content] : messages)
+    all.push_back({{"role", role}, {"content", content}});
   return to_text(all);
 }
 

@@ -1,5 +1,6 @@
-// What clients say and hear: a request is one msgpack map with string keys, an answer is one map. Structs with one listing
-// each (key, member, sentence); client_codec.h reads and writes them, docs/reference/client.md is generated from them.
+// What clients say and hear: a request is one msgpack map with string keys, an answer is one map.
+// Structs with one listing each (key, member, sentence); client_codec.h reads and writes them,
+// docs/reference/client.md is generated from them.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,14 @@
 
 namespace foretoken::wire {
 
-enum class ClientOp : std::uint8_t { kGenerate, kCancel, kStatus, kMetrics, kTokenize, kDetokenize };
+enum class ClientOp : std::uint8_t {
+  kGenerate,
+  kCancel,
+  kStatus,
+  kMetrics,
+  kTokenize,
+  kDetokenize
+};
 
 // A message of a conversation, for the model's chat template.
 struct ChatMessage {
@@ -25,36 +33,37 @@ struct ChatMessage {
   bool operator==(const ChatMessage&) const = default;
 };
 
-// A request, read and checked; what needs the model (vocabulary, context length) is still to be checked.
+// A request, read and checked; what needs the model (vocabulary, context length) is still to be
+// checked.
 struct ClientRequest {
   ClientOp op = ClientOp::kGenerate;
-  std::optional<RequestId> request_id;     // the client's own; a retry under the same id is harmless
-  std::string model;                       // empty = whatever is served
+  std::optional<RequestId> request_id;  // the client's own; a retry under the same id is harmless
+  std::string model;                    // empty = whatever is served
   PromptKind prompt_kind = PromptKind::kText;
-  std::string prompt;                      // text
-  std::vector<ChatMessage> messages;       // kMessages
-  std::vector<TokenId> token_ids;          // kTokens
+  std::string prompt;                 // text
+  std::vector<ChatMessage> messages;  // kMessages
+  std::vector<TokenId> token_ids;     // kTokens
   bool add_special_tokens = true;
   bool add_generation_prompt = true;
-  SamplingParams params;                   // seed, stop_token_ids and so on; bad_words stay text until encoded
-  bool has_seed = false;                   // false: derive it from the request id
-  bool has_temperature = false;            // false: the model's generation_config may say; likewise below
+  SamplingParams params;  // seed, stop_token_ids and so on; bad_words stay text until encoded
+  bool has_seed = false;  // false: derive it from the request id
+  bool has_temperature = false;  // false: the model's generation_config may say; likewise below
   bool has_top_p = false;
   bool has_top_k = false;
   bool has_min_p = false;
   bool has_repetition_penalty = false;
-  bool has_max_tokens = false;             // false: kDefaultMaxTokens
+  bool has_max_tokens = false;  // false: kDefaultMaxTokens
   std::vector<std::string> stop;
   std::vector<std::string> bad_words;
   bool skip_special_tokens = true;
   bool include_stop_str_in_output = false;
   bool stream = false;
   ProposerKind proposer = ProposerKind::kDefault;
-  std::int32_t num_draft_tokens = -1;      // 0 = plain; -1 = as configured
+  std::int32_t num_draft_tokens = -1;  // 0 = plain; -1 = as configured
   bool adaptive = true;
-  std::string prediction;                  // expected answer, for the prediction proposer
-  std::uint32_t timeout_ms = 0;            // 0 = as configured
-  std::string tenant;                      // takes turns with others; separates prefix caches
+  std::string prediction;        // expected answer, for the prediction proposer
+  std::uint32_t timeout_ms = 0;  // 0 = as configured
+  std::string tenant;            // takes turns with others; separates prefix caches
   std::uint8_t priority = 0;
 };
 
@@ -88,15 +97,18 @@ struct SpeculativeDecoding {
 
   template <class Self, class Visitor>
   static void fields(Self& m, Visitor&& v) {
-    v("mean_acceptance_length", m.mean_acceptance_length, "1 + accepted / rounds; tokens per round");
-    v("draft_acceptance_rate", m.draft_acceptance_rate, "accepted / drafted; 0 if nothing was drafted");
+    v("mean_acceptance_length", m.mean_acceptance_length,
+      "1 + accepted / rounds; tokens per round");
+    v("draft_acceptance_rate", m.draft_acceptance_rate,
+      "accepted / drafted; 0 if nothing was drafted");
     v("acceptance_histogram", m.acceptance_histogram, "rounds that accepted 0, 1, 2 ... tokens");
     v("num_spec_steps", m.num_spec_steps, "rounds that verified at least one guess");
     v("num_accepted_draft_tokens", m.num_accepted_draft_tokens, "guesses that were delivered");
     v("num_draft_tokens", m.num_draft_tokens, "guesses verified");
     v("num_spec_tokens", m.num_spec_tokens, "most guesses per round this request allowed");
     v("proposer", m.proposer, "who guessed: draft, ngram, prediction or none; several joined by +");
-    v("fallback_reason", m.fallback_reason, "why speculation was not or no longer used; empty = it was");
+    v("fallback_reason", m.fallback_reason,
+      "why speculation was not or no longer used; empty = it was");
   }
 };
 
@@ -113,7 +125,8 @@ struct ReplyMetrics {
     v("time_to_first_token_ms", m.time_to_first_token_ms, "arrival at the router to first token");
     v("generation_time_ms", m.generation_time_ms, "first token to last, at the target");
     v("queue_time_ms", m.queue_time_ms, "waiting at the target");
-    v("tokens_per_second", m.tokens_per_second, "completion tokens after the first / generation time");
+    v("tokens_per_second", m.tokens_per_second,
+      "completion tokens after the first / generation time");
     v("speculative_decoding", m.speculative_decoding, "what guessing ahead did");
   }
 };
@@ -140,7 +153,8 @@ inline constexpr std::uint32_t kNoPosition = 0xffffffff;
 // A matched stop string, a stop token's id, or nothing (end token, length).
 using StopReason = std::variant<std::monostate, TokenId, std::string>;
 
-// The answer; with `stream`, the last map, whose text and token_ids are what no piece has carried yet.
+// The answer; with `stream`, the last map, whose text and token_ids are what no piece has carried
+// yet.
 struct ClientReply {
   std::string id;
   std::string model;
@@ -307,12 +321,14 @@ struct TokensReply {
     v("id", m.id, "the request id");
     v("done", m.done, "true: nothing follows");
     v("text", m.text, "detokenize: the text; tokenize: empty");
-    v("token_ids", m.token_ids, "tokenize: the prompt's tokens, as generate would use them; detokenize: empty");
+    v("token_ids", m.token_ids,
+      "tokenize: the prompt's tokens, as generate would use them; detokenize: empty");
     v("n_tokens", m.n_tokens, "how many tokens that is, or was");
   }
 };
 
-using ClientAnswer = std::variant<ClientPiece, ClientReply, ClientError, StatusReply, MetricsText, TokensReply>;
+using ClientAnswer =
+    std::variant<ClientPiece, ClientReply, ClientError, StatusReply, MetricsText, TokensReply>;
 
 inline constexpr std::uint32_t kDefaultMaxTokens = 128;
 

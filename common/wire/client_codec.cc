@@ -288,11 +288,11 @@ Bytes write_client_request(const ClientRequest& r) {
   PairWriter out;
   if (r.request_id) out.key("request_id").str(hex_of(*r.request_id));
   if (r.op != ClientOp::kGenerate)
-    out.key("op").str(r.op == ClientOp::kCancel       ? "cancel"
-                      : r.op == ClientOp::kStatus     ? "status"
-                      : r.op == ClientOp::kMetrics    ? "metrics"
-                      : r.op == ClientOp::kTokenize   ? "tokenize"
-                                                      : "detokenize");
+    out.key("op").str(r.op == ClientOp::kCancel     ? "cancel"
+                      : r.op == ClientOp::kStatus   ? "status"
+                      : r.op == ClientOp::kMetrics  ? "metrics"
+                      : r.op == ClientOp::kTokenize ? "tokenize"
+                                                    : "detokenize");
   if (r.op == ClientOp::kCancel || r.op == ClientOp::kStatus || r.op == ClientOp::kMetrics)
     return out.finish();
   write_prompt(r, out);

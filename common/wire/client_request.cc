@@ -226,7 +226,8 @@ bool operation(In& in, Request& r) {
                                                         "metrics",  "tokenize", "detokenize"};
   const auto found = std::find(kOps.begin(), kOps.end(), name);
   if (found == kOps.end())
-    return in.fail("is \"" + name + "\"; it must be generate, cancel, status, metrics, tokenize or "
+    return in.fail("is \"" + name +
+                   "\"; it must be generate, cancel, status, metrics, tokenize or "
                    "detokenize");
   r.op = static_cast<ClientOp>(found - kOps.begin());
   return true;
@@ -267,7 +268,8 @@ bool acceptance(In& in, Request&) {
 
 const std::vector<RequestKey>& table() {
   static const std::vector<RequestKey> keys{
-      {"op", "string", "generate", "generate, cancel (needs request_id), status, metrics, tokenize (prompt or messages) or "
+      {"op", "string", "generate",
+       "generate, cancel (needs request_id), status, metrics, tokenize (prompt or messages) or "
        "detokenize (token_ids)",
        operation},
       {"prompt", "string", "",
@@ -428,10 +430,12 @@ Result<ClientRequest> checked(ClientRequest r, const std::set<std::string>& seen
 
 const std::vector<RequestKey>& request_keys() { return table(); }
 
-// The id of a request that cannot be read otherwise, wherever in the map it stands: the client sorts answers by it.
+// The id of a request that cannot be read otherwise, wherever in the map it stands: the client
+// sorts answers by it.
 static std::optional<RequestId> find_request_id(std::string_view bytes) {
   MsgpackReader in(bytes);
-  const auto reader = std::find_if(table().begin(), table().end(), [](const RequestKey& k) { return k.name == "request_id"; });
+  const auto reader = std::find_if(table().begin(), table().end(),
+                                   [](const RequestKey& k) { return k.name == "request_id"; });
   std::size_t size = 0;
   if (in.peek() != MsgpackKind::kMap || !in.map(size, bytes.size())) return std::nullopt;
   for (std::size_t i = 0; i < size; ++i) {

@@ -40,8 +40,8 @@ Bytes pack_header(const Header& header);
 // codec's to refuse.
 Result<Header> read_header(std::string_view bytes);
 
-// Who is speaking: a worker in one of its lives, numbering its frames. next() may be called from any
-// thread.
+// Who is speaking: a worker in one of its lives, numbering its frames. next() may be called from
+// any thread.
 class Speaker {
  public:
   Speaker() = default;

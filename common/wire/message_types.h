@@ -83,7 +83,7 @@ std::string_view name_of(CloseReason value);
 std::string_view name_of(Acceptance value);  // "coupled", "rejection"
 std::string_view name_of(NeedReason value);
 std::string_view name_of(PromptKind value);
-std::string_view name_of(Activity value);  // "waiting", "messages", "step"
+std::string_view name_of(Activity value);      // "waiting", "messages", "step"
 std::string_view name_of(ProposerKind value);  // "default", "draft", "ngram", "prediction", "none"
 
 }  // namespace foretoken::wire

@@ -1,9 +1,11 @@
-// Every message between services, every field, once. This is the specification of form; docs/protocol.md says
-// who owes what to whom. From the same listing come packing, unpacking, printing, documentation and random messages.
+// Every message between services, every field, once. This is the specification of form;
+// docs/protocol.md says who owes what to whom. From the same listing come packing, unpacking,
+// printing, documentation and random messages.
 //
-// A body is a msgpack array; a field's number is its place, starting at 1. Growing: append with a default and the minor
-// version it came with (`v(8, "x", m.x, "...", 1)`); never renumber, never reuse; a dead field stays as `unused_...`.
-// Token ids travel as int32, floats as binary32, little-endian, in one msgpack bin each.
+// A body is a msgpack array; a field's number is its place, starting at 1. Growing: append with a
+// default and the minor version it came with (`v(8, "x", m.x, "...", 1)`); never renumber, never
+// reuse; a dead field stays as `unused_...`. Token ids travel as int32, floats as binary32,
+// little-endian, in one msgpack bin each.
 #pragma once
 
 #include <variant>
@@ -15,11 +17,40 @@
 
 namespace foretoken::wire {
 
-using Message = std::variant<Hello, HelloReply, Heartbeat, HeartbeatReply, Goodbye, Assign, Unassign, DraftLost,
-                             MetricsRequest, MetricsReply,                                             //
-                             Encode, Encoded, Open, Opened, Busy, Tokens, Done, Close, Failed,         //
-                             StreamOpen, Decode, Text, StreamClose,                                    //
-                             Attach, Propose, Proposal, Need, CloseSequence, DraftBusy,
-                             LinkAsk, LinkOffer, LinkOpen, BoardOffer, BoardReply, RunAhead>;
+using Message = std::variant<Hello,
+                             HelloReply,
+                             Heartbeat,
+                             HeartbeatReply,
+                             Goodbye,
+                             Assign,
+                             Unassign,
+                             DraftLost,
+                             MetricsRequest,
+                             MetricsReply,  //
+                             Encode,
+                             Encoded,
+                             Open,
+                             Opened,
+                             Busy,
+                             Tokens,
+                             Done,
+                             Close,
+                             Failed,  //
+                             StreamOpen,
+                             Decode,
+                             Text,
+                             StreamClose,  //
+                             Attach,
+                             Propose,
+                             Proposal,
+                             Need,
+                             CloseSequence,
+                             DraftBusy,
+                             LinkAsk,
+                             LinkOffer,
+                             LinkOpen,
+                             BoardOffer,
+                             BoardReply,
+                             RunAhead>;
 
 }  // namespace foretoken::wire

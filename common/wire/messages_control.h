@@ -1,4 +1,5 @@
-// Messages of control: who is there, what it can do, how it fares, who works with whom. Part of messages.h.
+// Messages of control: who is there, what it can do, how it fares, who works with whom. Part of
+// messages.h.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,8 @@
 
 namespace foretoken::wire {
 
-// What must be equal for two services to work together without changing text. 0 = not applicable to this role.
+// What must be equal for two services to work together without changing text. 0 = not applicable to
+// this role.
 struct Fingerprints {
   static constexpr std::string_view kName = "Fingerprints";
   Fingerprint vocabulary = 0;
@@ -54,7 +56,8 @@ struct Hello {
   static constexpr MessageType kType = MessageType::kHello;
   static constexpr std::string_view kName = "Hello";
   static constexpr std::string_view kDuty =
-      "worker -> router, target -> draft. First on every connection, again after silence. Answer: HelloReply.";
+      "worker -> router, target -> draft. First on every connection, again after silence. Answer: "
+      "HelloReply.";
   Role role = Role::kTool;
   std::string name;
   std::string endpoint;
@@ -85,7 +88,8 @@ struct Hello {
     v(7, "aliases", m.aliases, "other names for the same model");
     v(8, "vocab_size", m.vocab_size, "token ids are below this; 0 = unknown");
     v(9, "end_tokens", m.end_tokens, "ids that end an answer");
-    v(10, "max_model_len", m.max_model_len, "longest prompt + answer, in tokens; 0 = no limit of its own");
+    v(10, "max_model_len", m.max_model_len,
+      "longest prompt + answer, in tokens; 0 = no limit of its own");
     v(11, "max_sequences", m.max_sequences, "sequences it runs at a time");
     v(12, "max_waiting", m.max_waiting, "requests it queues beyond those");
     v(13, "block_tokens", m.block_tokens, "tokens per KV block");
@@ -99,7 +103,8 @@ struct Hello {
 struct HelloReply {
   static constexpr MessageType kType = MessageType::kHelloReply;
   static constexpr std::string_view kName = "HelloReply";
-  static constexpr std::string_view kDuty = "Answer to Hello. A refused peer is told why and stays unused.";
+  static constexpr std::string_view kDuty =
+      "Answer to Hello. A refused peer is told why and stays unused.";
   bool accepted = false;
   ErrorCode code = ErrorCode::kIncompatible;
   std::string message;
@@ -126,7 +131,8 @@ struct DraftSetAside {
   template <class Self, class Visitor>
   static void fields(Self& m, Visitor&& v) {
     v(1, "draft", m.draft, "its worker id");
-    v(2, "reason", m.reason, "what its guesses were worth, for people: 4 of 1000 proposals accepted");
+    v(2, "reason", m.reason,
+      "what its guesses were worth, for people: 4 of 1000 proposals accepted");
     v(3, "again_in_s", m.again_in_s, "seconds until it is tried again");
   }
 };
@@ -135,7 +141,8 @@ struct Heartbeat {
   static constexpr MessageType kType = MessageType::kHeartbeat;
   static constexpr std::string_view kName = "Heartbeat";
   static constexpr std::string_view kDuty =
-      "worker -> router, every heartbeat_ms, from the thread of its sockets when the other one computes. Answer: HeartbeatReply.";
+      "worker -> router, every heartbeat_ms, from the thread of its sockets when the other one "
+      "computes. Answer: HeartbeatReply.";
   std::uint64_t sent_us = 0;
   std::uint32_t active = 0;
   std::uint32_t queued = 0;
@@ -161,7 +168,8 @@ struct Heartbeat {
 
   template <class Self, class Visitor>
   static void fields(Self& m, Visitor&& v) {
-    v(1, "sent_us", m.sent_us, "sender's monotonic clock; only echoed, never compared between hosts");
+    v(1, "sent_us", m.sent_us,
+      "sender's monotonic clock; only echoed, never compared between hosts");
     v(2, "active", m.active, "sequences or streams being worked on");
     v(3, "queued", m.queued, "requests waiting");
     v(4, "queued_tokens", m.queued_tokens, "prompt tokens waiting to be prefilled");
@@ -169,14 +177,16 @@ struct Heartbeat {
     v(6, "draining", m.draining, "about to stop: send nothing new");
     v(7, "step_us_p50", m.step_us_p50, "median step, recent");
     v(8, "step_us_p99", m.step_us_p99, "99th percentile step, recent");
-    v(9, "tokens_total", m.tokens_total, "target: tokens committed; draft: tokens drafted; tokenizer: tokens decoded");
+    v(9, "tokens_total", m.tokens_total,
+      "target: tokens committed; draft: tokens drafted; tokenizer: tokens decoded");
     v(10, "drafted_total", m.drafted_total, "target: proposed tokens verified");
     v(11, "accepted_total", m.accepted_total, "target: of those, accepted");
     v(12, "dropped_total", m.dropped_total, "frames dropped: stale, malformed or without room");
     v(13, "rss_bytes", m.rss_bytes, "resident memory");
     v(14, "uptime_s", m.uptime_s, "seconds since start");
     v(15, "state", m.state, "one word for people: ready, loading, draining");
-    v(16, "links", m.links, "target: its drafts and how it reaches each, for people: draft-0 shared_memory");
+    v(16, "links", m.links,
+      "target: its drafts and how it reaches each, for people: draft-0 shared_memory");
     v(17, "turn", m.turn, "turns of work since start: how far it has come", 1);
     v(18, "activity", m.activity, "what this turn does: waiting, messages or step", 1);
     v(19, "busy_us", m.busy_us, "how long this turn has lasted; 0 = waiting", 1);
@@ -197,15 +207,18 @@ struct HeartbeatReply {
   template <class Self, class Visitor>
   static void fields(Self& m, Visitor&& v) {
     v(1, "echo_us", m.echo_us, "sent_us of the heartbeat");
-    v(2, "known", m.known, "false: say Hello again, this incarnation was never seen or has expired");
-    v(3, "needed", m.needed, "false, to a worker that drains: no accepted request counts on it any more", 1);
+    v(2, "known", m.known,
+      "false: say Hello again, this incarnation was never seen or has expired");
+    v(3, "needed", m.needed,
+      "false, to a worker that drains: no accepted request counts on it any more", 1);
   }
 };
 
 struct Goodbye {
   static constexpr MessageType kType = MessageType::kGoodbye;
   static constexpr std::string_view kName = "Goodbye";
-  static constexpr std::string_view kDuty = "Any -> its peers, last before a planned end. No answer.";
+  static constexpr std::string_view kDuty =
+      "Any -> its peers, last before a planned end. No answer.";
   std::string reason;
   bool operator==(const Goodbye&) const = default;
 
@@ -219,7 +232,8 @@ struct Assign {
   static constexpr MessageType kType = MessageType::kAssign;
   static constexpr std::string_view kName = "Assign";
   static constexpr std::string_view kDuty =
-      "router -> target. Connect to this draft and use it as load allows; repeated freely. No answer.";
+      "router -> target. Connect to this draft and use it as load allows; repeated freely. No "
+      "answer.";
   WorkerId draft;
   Incarnation incarnation;
   std::string name;
@@ -259,7 +273,8 @@ struct Unassign {
 struct DraftLost {
   static constexpr MessageType kType = MessageType::kDraftLost;
   static constexpr std::string_view kName = "DraftLost";
-  static constexpr std::string_view kDuty = "target -> router. This draft does not answer here. No answer.";
+  static constexpr std::string_view kDuty =
+      "target -> router. This draft does not answer here. No answer.";
   WorkerId draft;
   Incarnation incarnation;
   std::string reason;
@@ -276,7 +291,8 @@ struct DraftLost {
 struct MetricsRequest {
   static constexpr MessageType kType = MessageType::kMetricsRequest;
   static constexpr std::string_view kName = "MetricsRequest";
-  static constexpr std::string_view kDuty = "router -> worker. Answer: MetricsReply under the same request id.";
+  static constexpr std::string_view kDuty =
+      "router -> worker. Answer: MetricsReply under the same request id.";
   std::uint64_t sent_us = 0;
   bool operator==(const MetricsRequest&) const = default;
 

@@ -1,5 +1,6 @@
-// Messages between a target and its drafts. The target owns the truth: under coupled acceptance nothing a draft says can
-// change a token. Everything towards the draft is cumulative and may be repeated or lost. Part of messages.h.
+// Messages between a target and its drafts. The target owns the truth: under coupled acceptance
+// nothing a draft says can change a token. Everything towards the draft is cumulative and may be
+// repeated or lost. Part of messages.h.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,8 @@ struct Attach {
   static constexpr MessageType kType = MessageType::kAttach;
   static constexpr std::string_view kName = "Attach";
   static constexpr std::string_view kDuty =
-      "target -> draft. Opens a sequence, or refreshes it. Answer: Proposal, DraftBusy, Need(refused) or nothing yet.";
+      "target -> draft. Opens a sequence, or refreshes it. Answer: Proposal, DraftBusy, "
+      "Need(refused) or nothing yet.";
   SeqId seq;
   Lease lease;
   Fingerprint vocabulary = 0;
@@ -38,15 +40,19 @@ struct Attach {
     v(1, "seq", m.seq, "the sequence, as the target numbers it");
     v(2, "lease", m.lease, "this attachment; a higher one replaces it, a lower one is dead");
     v(3, "vocabulary", m.vocabulary, "fingerprint of the vocabulary the ids mean");
-    v(4, "acceptance", m.acceptance, "coupled: guess with the same noise; rejection: state the distribution");
-    v(5, "noise_version", m.noise_version, "of the counter-based noise; a draft that has another refuses");
+    v(4, "acceptance", m.acceptance,
+      "coupled: guess with the same noise; rejection: state the distribution");
+    v(5, "noise_version", m.noise_version,
+      "of the counter-based noise; a draft that has another refuses");
     v(6, "params", m.params, "how the target chooses its tokens");
-    v(7, "n_prompt", m.n_prompt, "how many of tokens are the prompt: penalties and min_tokens need it");
+    v(7, "n_prompt", m.n_prompt,
+      "how many of tokens are the prompt: penalties and min_tokens need it");
     v(8, "tokens", m.tokens, "all committed tokens");
     v(9, "prefix", m.prefix, "hash of all of them");
     v(10, "budget", m.budget, "most tokens wanted ahead; 0 = only keep current");
     v(11, "tenant_salt", m.tenant_salt, "separates prefix caches of tenants");
-    v(12, "root", m.root, "hash of no tokens at all, as the target computes it: where its prefix hashes begin");
+    v(12, "root", m.root,
+      "hash of no tokens at all, as the target computes it: where its prefix hashes begin");
     v(13, "end_tokens", m.end_tokens, "ids that end the answer; empty = the draft model's own");
   }
 };
@@ -78,7 +84,8 @@ struct Propose {
   static constexpr MessageType kType = MessageType::kPropose;
   static constexpr std::string_view kName = "Propose";
   static constexpr std::string_view kDuty =
-      "target -> draft, after each step, all its sequences there. Answer per record: Proposal, Need, DraftBusy or nothing.";
+      "target -> draft, after each step, all its sequences there. Answer per record: Proposal, "
+      "Need, DraftBusy or nothing.";
   std::vector<ProposeRecord> records;
   bool operator==(const Propose&) const = default;
 
@@ -110,7 +117,8 @@ struct ProposalRecord {
     v(5, "prefix", m.prefix, "hash of the tokens before base");
     v(6, "tokens", m.tokens, "guesses, parents before children");
     v(7, "parents", m.parents, "index of each guess's parent, 65535 = base; empty = a chain");
-    v(8, "confidence", m.confidence, "per guess, 255 x probability that it is right given its parent; may be empty");
+    v(8, "confidence", m.confidence,
+      "per guess, 255 x probability that it is right given its parent; may be empty");
     v(9, "known", m.known, "committed length the draft has applied");
   }
 };
@@ -118,7 +126,8 @@ struct ProposalRecord {
 struct Proposal {
   static constexpr MessageType kType = MessageType::kProposal;
   static constexpr std::string_view kName = "Proposal";
-  static constexpr std::string_view kDuty = "draft -> target, when ready, also unasked. A hint: may be lost, late or wrong.";
+  static constexpr std::string_view kDuty =
+      "draft -> target, when ready, also unasked. A hint: may be lost, late or wrong.";
   std::vector<ProposalRecord> records;
   bool operator==(const Proposal&) const = default;
 
@@ -131,7 +140,8 @@ struct Proposal {
 struct Need {
   static constexpr MessageType kType = MessageType::kNeed;
   static constexpr std::string_view kName = "Need";
-  static constexpr std::string_view kDuty = "draft -> target. Answer: Propose from known, or Attach.";
+  static constexpr std::string_view kDuty =
+      "draft -> target. Answer: Propose from known, or Attach.";
   SeqId seq;
   Lease lease;
   Position known = 0;
@@ -145,14 +155,16 @@ struct Need {
     v(2, "lease", m.lease, "as in the record it answers");
     v(3, "known", m.known, "committed length the draft has; 0 = nothing");
     v(4, "prefix", m.prefix, "hash of those tokens");
-    v(5, "reason", m.reason, "unknown, gap, mismatch, evicted, or refused: it will never serve this sequence");
+    v(5, "reason", m.reason,
+      "unknown, gap, mismatch, evicted, or refused: it will never serve this sequence");
   }
 };
 
 struct CloseSequence {
   static constexpr MessageType kType = MessageType::kCloseSequence;
   static constexpr std::string_view kName = "CloseSequence";
-  static constexpr std::string_view kDuty = "target -> draft. Forget this sequence; unknown ones too. No answer.";
+  static constexpr std::string_view kDuty =
+      "target -> draft. Forget this sequence; unknown ones too. No answer.";
   SeqId seq;
   Lease lease;
   bool operator==(const CloseSequence&) const = default;
@@ -167,7 +179,8 @@ struct CloseSequence {
 struct DraftBusy {
   static constexpr MessageType kType = MessageType::kDraftBusy;
   static constexpr std::string_view kName = "DraftBusy";
-  static constexpr std::string_view kDuty = "draft -> target. No room for this sequence: plain rounds until later.";
+  static constexpr std::string_view kDuty =
+      "draft -> target. No room for this sequence: plain rounds until later.";
   SeqId seq;
   Lease lease;
   std::uint32_t retry_after_us = 0;
@@ -185,13 +198,15 @@ struct LinkAsk {
   static constexpr MessageType kType = MessageType::kLinkAsk;
   static constexpr std::string_view kName = "LinkAsk";
   static constexpr std::string_view kDuty =
-      "target -> draft: is there a shorter way to you than this connection? Answer: LinkOffer. Asked again after a silence.";
+      "target -> draft: is there a shorter way to you than this connection? Answer: LinkOffer. "
+      "Asked again after a silence.";
   std::string machine;
   bool operator==(const LinkAsk&) const = default;
 
   template <class Self, class Visitor>
   static void fields(Self& m, Visitor&& v) {
-    v(1, "machine", m.machine, "boot id of the asker's machine; empty = not known, then trying decides");
+    v(1, "machine", m.machine,
+      "boot id of the asker's machine; empty = not known, then trying decides");
   }
 };
 
@@ -216,7 +231,8 @@ struct LinkOpen {
   static constexpr MessageType kType = MessageType::kLinkOpen;
   static constexpr std::string_view kName = "LinkOpen";
   static constexpr std::string_view kDuty =
-      "target -> draft, first on a new link: who is speaking. Answer on the link: the same, from then on it is used.";
+      "target -> draft, first on a new link: who is speaking. Answer on the link: the same, from "
+      "then on it is used.";
   std::uint64_t token = 0;
   bool operator==(const LinkOpen&) const = default;
 
@@ -230,15 +246,17 @@ struct BoardOffer {
   static constexpr MessageType kType = MessageType::kBoardOffer;
   static constexpr std::string_view kName = "BoardOffer";
   static constexpr std::string_view kDuty =
-      "target -> draft, once a link is up: device memory where its device leaves verdicts. Answer: BoardReply, "
-      "over the same connection; none where an offer is taken back.";
+      "target -> draft, once a link is up: device memory where its device leaves verdicts. Answer: "
+      "BoardReply, over the same connection; none where an offer is taken back.";
   std::vector<std::uint8_t> card;
   std::uint64_t token = 0;
   bool operator==(const BoardOffer&) const = default;
 
   template <class Self, class Visitor>
   static void fields(Self& m, Visitor&& v) {
-    v(1, "card", m.card, "what the device needs to reach it, at most 256 bytes; empty = what was offered is taken back");
+    v(1, "card", m.card,
+      "what the device needs to reach it, at most 256 bytes; empty = what was offered is taken "
+      "back");
     v(2, "token", m.token, "number of this offer in this life of the target");
   }
 };
@@ -246,7 +264,8 @@ struct BoardOffer {
 struct BoardReply {
   static constexpr MessageType kType = MessageType::kBoardReply;
   static constexpr std::string_view kName = "BoardReply";
-  static constexpr std::string_view kDuty = "Answer to BoardOffer. A draft that opened it reads it for as long as its link is up.";
+  static constexpr std::string_view kDuty =
+      "Answer to BoardOffer. A draft that opened it reads it for as long as its link is up.";
   std::uint64_t token = 0;
   bool opened = false;
   std::string reason;
@@ -291,8 +310,8 @@ struct RunAhead {
   static constexpr MessageType kType = MessageType::kRunAhead;
   static constexpr std::string_view kName = "RunAhead";
   static constexpr std::string_view kDuty =
-      "target -> draft, on the link only, while its step runs: verdicts are on their way to the board. A hint: Propose "
-      "follows all the same, and is what is answered.";
+      "target -> draft, on the link only, while its step runs: verdicts are on their way to the "
+      "board. A hint: Propose follows all the same, and is what is answered.";
   std::vector<RunAheadRecord> records;
   bool operator==(const RunAhead&) const = default;
 

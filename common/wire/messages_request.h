@@ -1,5 +1,5 @@
-// Messages on the path of a request: text to tokens, a sequence at a target, tokens back to text. The request id stands
-// in the header; one request is one sequence. Part of messages.h.
+// Messages on the path of a request: text to tokens, a sequence at a target, tokens back to text.
+// The request id stands in the header; one request is one sequence. Part of messages.h.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,9 @@ namespace foretoken::wire {
 struct Encode {
   static constexpr MessageType kType = MessageType::kEncode;
   static constexpr std::string_view kName = "Encode";
-  static constexpr std::string_view kDuty = 
-      "router -> tokenizer. Answer: Encoded or Failed, at once or after Opened (it waits its turn there); or Busy.";
+  static constexpr std::string_view kDuty =
+      "router -> tokenizer. Answer: Encoded or Failed, at once or after Opened (it waits its turn "
+      "there); or Busy.";
   PromptKind kind = PromptKind::kText;
   std::string text;
   std::vector<TokenId> tokens;
@@ -34,10 +35,14 @@ struct Encode {
     v(1, "kind", m.kind, "what the prompt is: tokens, text or messages");
     v(2, "text", m.text, "text: the prompt; messages: a JSON array of {role, content}");
     v(3, "tokens", m.tokens, "kind tokens: the prompt, to be checked and passed through");
-    v(4, "add_special_tokens", m.add_special_tokens, "text only: as the tokenizer does by default (BOS and the like)");
-    v(5, "add_generation_prompt", m.add_generation_prompt, "messages only: open the assistant's turn");
-    v(6, "bad_words", m.bad_words, "texts that must not appear, to be encoded without special tokens");
-    v(7, "prediction", m.prediction, "expected answer, to be encoded without special tokens; may be empty");
+    v(4, "add_special_tokens", m.add_special_tokens,
+      "text only: as the tokenizer does by default (BOS and the like)");
+    v(5, "add_generation_prompt", m.add_generation_prompt,
+      "messages only: open the assistant's turn");
+    v(6, "bad_words", m.bad_words,
+      "texts that must not appear, to be encoded without special tokens");
+    v(7, "prediction", m.prediction,
+      "expected answer, to be encoded without special tokens; may be empty");
     v(8, "flow", m.flow, "whose it is, a tenant's or a connection's number: flows take turns", 1);
   }
 };
@@ -54,7 +59,8 @@ struct Encoded {
   template <class Self, class Visitor>
   static void fields(Self& m, Visitor&& v) {
     v(1, "tokens", m.tokens, "the prompt");
-    v(2, "bad_word_tokens", m.bad_word_tokens, "sequences for every bad word; a word may give several");
+    v(2, "bad_word_tokens", m.bad_word_tokens,
+      "sequences for every bad word; a word may give several");
     v(3, "prediction_tokens", m.prediction_tokens, "the prediction");
   }
 };
@@ -63,7 +69,8 @@ struct Open {
   static constexpr MessageType kType = MessageType::kOpen;
   static constexpr std::string_view kName = "Open";
   static constexpr std::string_view kDuty =
-      "router -> target. Answer: Opened, Busy or Failed; then Tokens, and in the end one Done or one Failed.";
+      "router -> target. Answer: Opened, Busy or Failed; then Tokens, and in the end one Done or "
+      "one Failed.";
   std::vector<TokenId> tokens;
   std::uint32_t n_prompt = 0;
   SamplingParams params;
@@ -82,17 +89,22 @@ struct Open {
   template <class Self, class Visitor>
   static void fields(Self& m, Visitor&& v) {
     v(1, "tokens", m.tokens, "the prompt, then tokens delivered before a migration");
-    v(2, "n_prompt", m.n_prompt, "how many of tokens are the prompt; the rest count towards max_tokens");
+    v(2, "n_prompt", m.n_prompt,
+      "how many of tokens are the prompt; the rest count towards max_tokens");
     v(3, "params", m.params, "how tokens are chosen and when the answer ends");
     v(4, "end_tokens", m.end_tokens, "ids that end the answer; empty = the model's own");
     v(5, "proposer", m.proposer, "who guesses ahead: default, draft, ngram, prediction or none");
-    v(6, "draft_len", m.draft_len, "most guessed tokens per round; 0 = plain decoding, -1 = as configured");
+    v(6, "draft_len", m.draft_len,
+      "most guessed tokens per round; 0 = plain decoding, -1 = as configured");
     v(7, "adaptive", m.adaptive, "draft_len may be shortened when it does not pay");
     v(8, "prediction", m.prediction, "tokens of the expected answer, for the prediction proposer");
     v(9, "deadline_us", m.deadline_us, "time left when sent; 0 = none");
-    v(10, "priority", m.priority, "higher goes first; 0 = normal; this router sends 0, for it orders by priority within a tenant itself");
+    v(10, "priority", m.priority,
+      "higher goes first; 0 = normal; this router sends 0, for it orders by priority within a "
+      "tenant itself");
     v(11, "tenant_salt", m.tenant_salt, "separates prefix caches of tenants");
-    v(12, "flow", m.flow, "whose it is, a tenant's or a connection's number: flows share the passes", 1);
+    v(12, "flow", m.flow,
+      "whose it is, a tenant's or a connection's number: flows share the passes", 1);
     v(13, "flow_weight", m.flow_weight, "of the flow, its share against the others'; 0 = 1", 1);
   }
 };
@@ -100,7 +112,9 @@ struct Open {
 struct Opened {
   static constexpr MessageType kType = MessageType::kOpened;
   static constexpr std::string_view kName = "Opened";
-  static constexpr std::string_view kDuty = "target -> router: the request was accepted. tokenizer -> router: the prompt waits its turn. No answer.";
+  static constexpr std::string_view kDuty =
+      "target -> router: the request was accepted. tokenizer -> router: the prompt waits its turn. "
+      "No answer.";
   std::uint32_t n_waiting = 0;
   bool operator==(const Opened&) const = default;
 
@@ -113,7 +127,8 @@ struct Opened {
 struct Busy {
   static constexpr MessageType kType = MessageType::kBusy;
   static constexpr std::string_view kName = "Busy";
-  static constexpr std::string_view kDuty = "target or tokenizer -> router. Not accepted, nothing was kept; try another or later.";
+  static constexpr std::string_view kDuty =
+      "target or tokenizer -> router. Not accepted, nothing was kept; try another or later.";
   ErrorCode code = ErrorCode::kQueueFull;
   std::string message;
   std::uint32_t retry_after_ms = 0;
@@ -147,7 +162,8 @@ struct Tokens {
   static constexpr MessageType kType = MessageType::kTokens;
   static constexpr std::string_view kName = "Tokens";
   static constexpr std::string_view kDuty =
-      "target -> router, after each commit. Each position once per target; a receiver drops positions it has. No answer.";
+      "target -> router, after each commit. Each position once per target; a receiver drops "
+      "positions it has. No answer.";
   Position position = 0;
   std::vector<TokenId> ids;
   std::vector<std::uint8_t> accepted;
@@ -184,7 +200,8 @@ struct ProposerStats {
 struct Done {
   static constexpr MessageType kType = MessageType::kDone;
   static constexpr std::string_view kName = "Done";
-  static constexpr std::string_view kDuty = "target -> router, last of a request that ended well. No answer.";
+  static constexpr std::string_view kDuty =
+      "target -> router, last of a request that ended well. No answer.";
   FinishReason reason = FinishReason::kStop;
   TokenId stop_token = -1;
   std::uint32_t n_generated = 0;
@@ -206,7 +223,8 @@ struct Done {
     v(6, "acceptance_histogram", m.acceptance_histogram, "rounds that accepted 0, 1, 2 ... tokens");
     v(7, "queue_us", m.queue_us, "waiting before the first prefill");
     v(8, "decode_us", m.decode_us, "first token to last");
-    v(9, "fallback_reason", m.fallback_reason, "why speculation was not or no longer used; empty = it was");
+    v(9, "fallback_reason", m.fallback_reason,
+      "why speculation was not or no longer used; empty = it was");
   }
 };
 
@@ -214,20 +232,23 @@ struct Close {
   static constexpr MessageType kType = MessageType::kClose;
   static constexpr std::string_view kName = "Close";
   static constexpr std::string_view kDuty =
-      "router -> target. End this sequence. Answer: Done, if the sequence is known; repeated freely.";
+      "router -> target. End this sequence. Answer: Done, if the sequence is known; repeated "
+      "freely.";
   CloseReason reason = CloseReason::kCancelled;
   bool operator==(const Close&) const = default;
 
   template <class Self, class Visitor>
   static void fields(Self& m, Visitor&& v) {
-    v(1, "reason", m.reason, "stop (a stop string was found), cancelled, deadline, migrated, draining, finished");
+    v(1, "reason", m.reason,
+      "stop (a stop string was found), cancelled, deadline, migrated, draining, finished");
   }
 };
 
 struct Failed {
   static constexpr MessageType kType = MessageType::kFailed;
   static constexpr std::string_view kName = "Failed";
-  static constexpr std::string_view kDuty = "Any -> whoever asked, last of a request that could not be done. No answer.";
+  static constexpr std::string_view kDuty =
+      "Any -> whoever asked, last of a request that could not be done. No answer.";
   ErrorCode code = ErrorCode::kInternal;
   std::string message;
   std::string param;
@@ -246,7 +267,8 @@ struct Failed {
 struct StreamOpen {
   static constexpr MessageType kType = MessageType::kStreamOpen;
   static constexpr std::string_view kName = "StreamOpen";
-  static constexpr std::string_view kDuty = "router -> tokenizer. Starts decoding for this request id. No answer.";
+  static constexpr std::string_view kDuty =
+      "router -> tokenizer. Starts decoding for this request id. No answer.";
   std::vector<std::string> stop;
   bool include_stop = false;
   bool skip_special_tokens = true;
@@ -260,14 +282,16 @@ struct StreamOpen {
     v(2, "include_stop", m.include_stop, "the stop string belongs to the text");
     v(3, "skip_special_tokens", m.skip_special_tokens, "special tokens give no text");
     v(4, "position", m.position, "absolute position of the first token that will come");
-    v(5, "min_tokens", m.min_tokens, "a stop string that one of the first so many completes is text");
+    v(5, "min_tokens", m.min_tokens,
+      "a stop string that one of the first so many completes is text");
   }
 };
 
 struct Decode {
   static constexpr MessageType kType = MessageType::kDecode;
   static constexpr std::string_view kName = "Decode";
-  static constexpr std::string_view kDuty = "router -> tokenizer. Answer: Text, or Failed(not_found) without a stream.";
+  static constexpr std::string_view kDuty =
+      "router -> tokenizer. Answer: Text, or Failed(not_found) without a stream.";
   Position position = 0;
   std::vector<TokenId> ids;
   bool final = false;
@@ -300,16 +324,20 @@ struct Text {
     v(2, "text", m.text, "new text: whole code points, no byte of a stop string");
     v(3, "stopped", m.stopped, "a stop string was completed");
     v(4, "stop_string", m.stop_string, "which one");
-    v(5, "n_tokens", m.n_tokens, "tokens of the answer so far, the one that completed the stop string included");
+    v(5, "n_tokens", m.n_tokens,
+      "tokens of the answer so far, the one that completed the stop string included");
     v(6, "final", m.final, "the stream is forgotten");
-    v(7, "offset", m.offset, "bytes of the answer's text before this: what a receiver has already is skipped");
+    v(7, "offset", m.offset,
+      "bytes of the answer's text before this: what a receiver has already is skipped");
   }
 };
 
 struct StreamClose {
   static constexpr MessageType kType = MessageType::kStreamClose;
   static constexpr std::string_view kName = "StreamClose";
-  static constexpr std::string_view kDuty = "router -> tokenizer. Forget this stream, and a prompt that waits; unknown ones too. No answer.";
+  static constexpr std::string_view kDuty =
+      "router -> tokenizer. Forget this stream, and a prompt that waits; unknown ones too. No "
+      "answer.";
   CloseReason reason = CloseReason::kFinished;
   bool operator==(const StreamClose&) const = default;
 

@@ -51,8 +51,8 @@ class MsgpackReader {
   bool array(std::size_t& size, std::size_t most = kMaxArray);
   bool map(std::size_t& size, std::size_t most = kMaxMap);
   void leave() { --depth_; }
-  // One value of any kind. What nobody reads is not judged: it may be no finite number, or have more
-  // elements than any reader takes.
+  // One value of any kind. What nobody reads is not judged: it may be no finite number, or have
+  // more elements than any reader takes.
   bool skip();
 
   bool at_end() const { return rest_.empty(); }

@@ -1,5 +1,5 @@
-// A reply in as few bytes as keep it: its fields in their order, without their keys. For the memory of
-// one process; nothing else reads it, so it may change with any build.
+// A reply in as few bytes as keep it: its fields in their order, without their keys. For the memory
+// of one process; nothing else reads it, so it may change with any build.
 #pragma once
 
 #include <string_view>

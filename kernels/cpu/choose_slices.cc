@@ -18,8 +18,12 @@ std::vector<Adjustment> own_adjustments(const ChooseArgs& args, const RowRule& r
   return own;
 }
 
-double sum_of_weights(
-    const Isa& isa, const float* logits, std::int32_t n, double inverse, float highest, ChooseSpace& space) {
+double sum_of_weights(const Isa& isa,
+                      const float* logits,
+                      std::int32_t n,
+                      double inverse,
+                      float highest,
+                      ChooseSpace& space) {
   if (!(highest > kLeast)) return 0;
   space.weights.resize(std::max(space.weights.size(), static_cast<std::size_t>(n)));
   isa.exp_weights(logits, n, inverse, static_cast<double>(highest) * inverse, space.weights.data());
@@ -64,7 +68,8 @@ void describe_slice(const Isa& isa, const ChooseArgs& args, std::int32_t row, Ch
   }
   slice.highest = isa.max(raw, n);
   slice.adjusted_highest = isa.max(adjusted, n);
-  if (rule.n_top_logprobs >= 0) slice.total = sum_of_weights(isa, raw, n, 1.0, slice.highest, space);
+  if (rule.n_top_logprobs >= 0)
+    slice.total = sum_of_weights(isa, raw, n, 1.0, slice.highest, space);
   if (rule.temperature > 0 && rule.top_p < 1)
     slice.adjusted_total =
         sum_of_weights(isa, adjusted, n, 1.0 / static_cast<double>(rule.temperature),

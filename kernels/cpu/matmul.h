@@ -69,8 +69,8 @@ void prepare_row(const Isa& isa,
                  std::int32_t row,
                  const PreparedRows& rows);
 
-// This member's share of the rows, normed and prepared. row(r): row r of the input, [n_in] f32; own:
-// room for one row.
+// This member's share of the rows, normed and prepared. row(r): row r of the input, [n_in] f32;
+// own: room for one row.
 template <class Row>
 void norm_and_prepare(const Isa& isa,
                       const PackedView& view,

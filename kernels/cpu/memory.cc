@@ -120,8 +120,8 @@ std::size_t left_in_groups(std::istream& groups, const std::string& root) {
     const std::string group = line.substr(second + 1);
     if (!group.starts_with("/")) continue;
     if (controllers.empty())
-      left = std::min(left, left_in_group({root, "memory.max", "memory.current", "inactive_file"},
-                                          group));
+      left = std::min(
+          left, left_in_group({root, "memory.max", "memory.current", "inactive_file"}, group));
     else if (controllers.find("memory") != std::string::npos)
       left = std::min(left, left_in_group({root + "/memory", "memory.limit_in_bytes",
                                            "memory.usage_in_bytes", "total_inactive_file"},

@@ -16,8 +16,9 @@ void release(void* address, std::size_t bytes) noexcept;
 // leave.
 std::size_t free_memory_bytes();
 
-// Its two halves, of texts and folders like those of the kernel. `meminfo` is /proc/meminfo: without
-// MemAvailable, which some containers leave out, free pages and caches count; 0 if it says nothing.
+// Its two halves, of texts and folders like those of the kernel. `meminfo` is /proc/meminfo:
+// without MemAvailable, which some containers leave out, free pages and caches count; 0 if it says
+// nothing.
 std::size_t available_memory(std::istream& meminfo);
 // `groups` is /proc/self/cgroup, `root` where control groups are mounted. Every group from ours up
 // may have a limit; files that only cache the disk count as free. The largest number if none has.

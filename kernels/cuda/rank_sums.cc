@@ -147,8 +147,8 @@ class Gathered {
     });
     complaint = first_complaint(links, complaint);
     if (!complaint.empty()) return complaint;
-    complaint = complaint_of(
-        [&] { nccl_->join(gather(links, id).front(), links.rank, links.n_ranks); });
+    complaint =
+        complaint_of([&] { nccl_->join(gather(links, id).front(), links.rank, links.n_ranks); });
     return first_complaint(links, complaint);
   }
 

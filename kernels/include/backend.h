@@ -104,7 +104,8 @@ class Backend {
   // replay. Every Linear must outlive the recording.
   std::unique_ptr<Recording> record(const std::function<void()>& calls);
   void replay(Recording& recording);
-  // Whether replaying is faster than calling, and what is asked for again and again worth recording.
+  // Whether replaying is faster than calling, and what is asked for again and again worth
+  // recording.
   virtual bool gains_by_recording() const = 0;
 
   // Null: sums over ranks go through the host. Throws FatalError where links.tier asks for what
@@ -113,8 +114,8 @@ class Backend {
 
   // Boards. Null where this device shares no memory with other processes, with `why` in words.
   std::unique_ptr<VerdictBoard> make_board(std::int32_t n_entries, std::string& why);
-  // Of a board of another process, or of this one, on this machine. Null where it cannot be reached.
-  // A card may be any bytes.
+  // Of a board of another process, or of this one, on this machine. Null where it cannot be
+  // reached. A card may be any bytes.
   std::unique_ptr<BoardView> open_board(std::span<const std::byte> card, std::string& why);
 
  private:
@@ -153,10 +154,10 @@ enum class CpuIsa : std::uint8_t { kAuto, kScalar, kAvx2, kAvx512, kAvx512Bf16, 
 // oracles of the faster ones.
 enum class CudaPath : std::uint8_t {
   kAuto,
-  kSimple,       // weights straight from memory, partial sums through a workspace
-  kRing,         // sm_90: weights through a ring in shared memory, partial sums through a cluster
-  kRingOverlap,  // and each kernel fills its ring while the one before still runs
-  kRingPrefetch, // and a product that has loaded its last fetches the next one's first into L2
+  kSimple,        // weights straight from memory, partial sums through a workspace
+  kRing,          // sm_90: weights through a ring in shared memory, partial sums through a cluster
+  kRingOverlap,   // and each kernel fills its ring while the one before still runs
+  kRingPrefetch,  // and a product that has loaded its last fetches the next one's first into L2
 };
 
 // Whether steps are recorded. kAuto: where replaying is faster. Both give the same bits.
@@ -169,8 +170,9 @@ struct BackendOptions {
   int n_threads = 0;           // CPU: 0 = physical cores, at most max_threads
   int max_threads = 0;         // CPU: 0 = no limit; what a small model pays for
   bool pin = false;            // CPU: bind worker threads to cores
-  CpuIsa isa = CpuIsa::kAuto;  // CPU: pin a path; kAvx512Bf16 includes VNNI; kAmx adds the matrix unit
-  int sharers = 1;             // CPU: like processes on this host; physical cores and free memory are divided
+  CpuIsa isa =
+      CpuIsa::kAuto;  // CPU: pin a path; kAvx512Bf16 includes VNNI; kAmx adds the matrix unit
+  int sharers = 1;  // CPU: like processes on this host; physical cores and free memory are divided
   CudaPath cuda_path = CudaPath::kAuto;
   Record record = Record::kAuto;
 };

@@ -1,6 +1,7 @@
-// The vocabulary of the kernels: element types, device memory, weights, the paged KV cache, and one argument struct
-// per op lives in ops.h. Knows tensors, not models. Every pointer in this folder is a *device address*: on the CPU it
-// happens to be readable, elsewhere it is not, so nothing outside a backend reads or writes through one.
+// The vocabulary of the kernels: element types, device memory, weights, the paged KV cache, and one
+// argument struct per op lives in ops.h. Knows tensors, not models. Every pointer in this folder is
+// a *device address*: on the CPU it happens to be readable, elsewhere it is not, so nothing outside
+// a backend reads or writes through one.
 #pragma once
 
 #include <cstddef>
@@ -13,22 +14,30 @@ enum class DType : std::uint8_t { kF32, kBf16, kF16, kI8, kF8E4M3 };
 
 constexpr std::size_t size_bytes(DType dtype) {
   switch (dtype) {
-    case DType::kF32: return 4;
+    case DType::kF32:
+      return 4;
     case DType::kBf16:
-    case DType::kF16: return 2;
+    case DType::kF16:
+      return 2;
     case DType::kI8:
-    case DType::kF8E4M3: return 1;
+    case DType::kF8E4M3:
+      return 1;
   }
   return 0;
 }
 
 constexpr const char* dtype_name(DType dtype) {
   switch (dtype) {
-    case DType::kF32: return "float32";
-    case DType::kBf16: return "bfloat16";
-    case DType::kF16: return "float16";
-    case DType::kI8: return "int8";
-    case DType::kF8E4M3: return "float8_e4m3";
+    case DType::kF32:
+      return "float32";
+    case DType::kBf16:
+      return "bfloat16";
+    case DType::kF16:
+      return "float16";
+    case DType::kI8:
+      return "int8";
+    case DType::kF8E4M3:
+      return "float8_e4m3";
   }
   return "?";
 }
@@ -45,7 +54,8 @@ class Backend;
 class Buffer {
  public:
   Buffer() = default;
-  Buffer(Backend& owner, void* address, std::size_t size) : owner_(&owner), address_(address), size_bytes_(size) {}
+  Buffer(Backend& owner, void* address, std::size_t size)
+      : owner_(&owner), address_(address), size_bytes_(size) {}
   Buffer(Buffer&& other) noexcept { swap(other); }
   Buffer& operator=(Buffer&& other) noexcept {
     Buffer(std::move(other)).swap(*this);
@@ -77,7 +87,7 @@ class Buffer {
 // A weight matrix in *host* memory as a checkpoint holds it, row-major: y = x Wᵀ + bias.
 struct LinearSource {
   DType dtype = DType::kF32;
-  const void* data = nullptr;     // [n_out, n_in]
+  const void* data = nullptr;  // [n_out, n_in]
   std::int64_t n_out = 0;
   std::int64_t n_in = 0;
   const float* scales = nullptr;  // [n_out], only for kI8 and kF8E4M3: w = data * scale
@@ -90,19 +100,20 @@ enum class Stacking : std::uint8_t {
   kGateUp,  // exactly two of equal shape, for gate_up_swiglu; the backend may interleave them
 };
 
-// A weight matrix as its backend likes it: packed once at load, immutable, opaque to everybody else.
+// A weight matrix as its backend likes it: packed once at load, immutable, opaque to everybody
+// else.
 struct Linear {
   DType dtype = DType::kF32;
   Stacking stacking = Stacking::kRows;
   std::int64_t n_out = 0;  // of all stacked matrices together
   std::int64_t n_in = 0;
-  Buffer weights;          // packed; the layout is the backend's
-  Buffer scales;           // [n_out padded] f32, quantised dtypes only
-  Buffer bias;             // [n_out padded] f32, if any source has one
+  Buffer weights;  // packed; the layout is the backend's
+  Buffer scales;   // [n_out padded] f32, quantised dtypes only
+  Buffer bias;     // [n_out padded] f32, if any source has one
 };
 
-// Geometry of a KV cache. One block is contiguous over all layers, so that copying a block is one copy:
-// [n_blocks][n_layers][K, V][n_kv_heads][block_tokens][head_dim].
+// Geometry of a KV cache. One block is contiguous over all layers, so that copying a block is one
+// copy: [n_blocks][n_layers][K, V][n_kv_heads][block_tokens][head_dim].
 struct KvGeometry {
   DType dtype = DType::kF32;  // kF32, kBf16, kF16 or kF8E4M3
   std::int32_t n_layers = 0;
@@ -111,10 +122,12 @@ struct KvGeometry {
   std::int32_t block_tokens = 16;
 
   constexpr std::size_t plane_bytes() const {  // K or V of one layer in one block
-    return size_bytes(dtype) * static_cast<std::size_t>(n_kv_heads) * static_cast<std::size_t>(block_tokens) *
-           static_cast<std::size_t>(head_dim);
+    return size_bytes(dtype) * static_cast<std::size_t>(n_kv_heads) *
+           static_cast<std::size_t>(block_tokens) * static_cast<std::size_t>(head_dim);
   }
-  constexpr std::size_t block_bytes() const { return plane_bytes() * 2 * static_cast<std::size_t>(n_layers); }
+  constexpr std::size_t block_bytes() const {
+    return plane_bytes() * 2 * static_cast<std::size_t>(n_layers);
+  }
 };
 
 // Whether a KV cache can hold elements of this type.
@@ -125,8 +138,8 @@ struct PagedKv {
   KvGeometry geometry;
   std::byte* blocks = nullptr;  // [n_blocks] of geometry.block_bytes()
   std::int32_t n_blocks = 0;
-  // kF8E4M3 only: [n_layers][K, V][n_kv_heads] f32, an element is its code times the scale, what lies beyond 448 times
-  // it becomes that; null: all scales are one.
+  // kF8E4M3 only: [n_layers][K, V][n_kv_heads] f32, an element is its code times the scale, what
+  // lies beyond 448 times it becomes that; null: all scales are one.
   const float* scales = nullptr;
 };
 

@@ -1,8 +1,9 @@
-// A board in a device's memory on which a target's device leaves verdicts, and from which the device
-// of a draft on the same machine takes them: between the two stands no host. A target makes a board
-// and hands its card to its drafts; each opens a view. A board holds no truth and no promise: what
-// is read there is believed as far as it can be a verdict, and used for guessing only. Each side
-// belongs to the backend that made it and must not outlive it; that backend's thread uses it.
+// A board in a device's memory on which a target's device leaves verdicts, and from which the
+// device of a draft on the same machine takes them: between the two stands no host. A target makes
+// a board and hands its card to its drafts; each opens a view. A board holds no truth and no
+// promise: what is read there is believed as far as it can be a verdict, and used for guessing
+// only. Each side belongs to the backend that made it and must not outlive it; that backend's
+// thread uses it.
 #pragma once
 
 #include <chrono>
@@ -32,8 +33,8 @@ class VerdictBoard {
   virtual std::int32_t n_entries() const = 0;
   // What a process on this machine needs to open a view, at most kMostCard bytes. Opaque.
   virtual std::span<const std::byte> card() const = 0;
-  // Queued after the posts of a step: views wait for the last mark before they look. Whoever is told
-  // of a step is told after this call.
+  // Queued after the posts of a step: views wait for the last mark before they look. Whoever is
+  // told of a step is told after this call.
   virtual void mark() = 0;
 
   static constexpr std::size_t kMostCard = 256;

@@ -12,7 +12,8 @@
 namespace py = pybind11;
 
 #if defined(__SANITIZE_ADDRESS__)
-// The interpreter is never ended, so at exit what it and the libraries it loads still hold looks leaked.
+// The interpreter is never ended, so at exit what it and the libraries it loads still hold looks
+// leaked.
 extern "C" __attribute__((visibility("default"))) const char* __lsan_default_suppressions() {
   return "leak:libpython3\nleak:libcrypto\n";
 }
@@ -26,7 +27,8 @@ constexpr std::uint64_t kStepsBetweenClockReads = 512;
 constexpr std::uint64_t kMaxCompileSteps = 100'000'000;
 constexpr std::chrono::milliseconds kMaxCompileTime{20'000};
 
-// The interpreter of the process. Never ended: other threads may hold templates until the very last moment.
+// The interpreter of the process. Never ended: other threads may hold templates until the very last
+// moment.
 class Interpreter {
  public:
   static Result<Interpreter*> get() {
@@ -37,7 +39,8 @@ class Interpreter {
     if (failure) return *failure;
     if (instance != nullptr) return instance;
     if (const auto problem = start()) {
-      failure = Error{ErrorCode::kUnavailable, "the interpreter for chat templates does not start: " + *problem};
+      failure = Error{ErrorCode::kUnavailable,
+                      "the interpreter for chat templates does not start: " + *problem};
       return *failure;
     }
     instance = new Interpreter();
@@ -47,8 +50,10 @@ class Interpreter {
       instance->module_["__name__"] = "foretoken_chat_template";
       py::exec(kPrelude, instance->module_);
     } catch (const py::error_already_set& error) {
-      failure = Error{ErrorCode::kUnavailable, std::string("Jinja2 for chat templates does not load (package "
-                                                           "python3-jinja2): ") + error.what()};
+      failure = Error{ErrorCode::kUnavailable,
+                      std::string("Jinja2 for chat templates does not load (package "
+                                  "python3-jinja2): ") +
+                          error.what()};
     }
     PyEval_SaveThread();  // from here on every user takes the lock itself
     if (failure) return *failure;
@@ -58,8 +63,8 @@ class Interpreter {
   py::object operator[](const char* name) const { return module_[name]; }
 
  private:
-  // Isolated: no environment variables, no user packages, no current folder, no signal handlers. Paths are fixed, so
-  // that neither PATH nor PYTHONHOME can bring another library in.
+  // Isolated: no environment variables, no user packages, no current folder, no signal handlers.
+  // Paths are fixed, so that neither PATH nor PYTHONHOME can bring another library in.
   static std::optional<std::string> start() {
     PyConfig config;
     PyConfig_InitIsolatedConfig(&config);
@@ -72,8 +77,10 @@ class Interpreter {
     };
     PyStatus status = set(&config.program_name, FORETOKEN_PYTHON_EXECUTABLE);
     if (!PyStatus_Exception(status)) status = set(&config.executable, FORETOKEN_PYTHON_EXECUTABLE);
-    for (const wchar_t* path : {L"" FORETOKEN_PYTHON_STDLIB, L"" FORETOKEN_PYTHON_DYNLOAD, L"" FORETOKEN_PYTHON_PACKAGES})
-      if (!PyStatus_Exception(status)) status = PyWideStringList_Append(&config.module_search_paths, path);
+    for (const wchar_t* path :
+         {L"" FORETOKEN_PYTHON_STDLIB, L"" FORETOKEN_PYTHON_DYNLOAD, L"" FORETOKEN_PYTHON_PACKAGES})
+      if (!PyStatus_Exception(status))
+        status = PyWideStringList_Append(&config.module_search_paths, path);
     if (!PyStatus_Exception(status)) status = Py_InitializeFromConfig(&config);
     PyConfig_Clear(&config);
     if (!PyStatus_Exception(status)) return std::nullopt;
@@ -83,7 +90,8 @@ class Interpreter {
   py::dict module_;
 };
 
-// Counts lines of Python while it lives, and stops the program that runs past its limits. Needs the interpreter's lock.
+// Counts lines of Python while it lives, and stops the program that runs past its limits. Needs the
+// interpreter's lock.
 class StepLimit {
  public:
   StepLimit(std::uint64_t max_steps, std::chrono::milliseconds max_time)
@@ -105,7 +113,8 @@ class StepLimit {
       PyErr_SetString(PyExc_TimeoutError, "it takes too many steps");
       return -1;
     }
-    if (self.n_steps_ % kStepsBetweenClockReads == 0 && std::chrono::steady_clock::now() > self.deadline_) {
+    if (self.n_steps_ % kStepsBetweenClockReads == 0 &&
+        std::chrono::steady_clock::now() > self.deadline_) {
       PyErr_SetString(PyExc_TimeoutError, "it takes too long");
       return -1;
     }
@@ -120,7 +129,8 @@ class StepLimit {
 
 thread_local StepLimit* StepLimit::active_ = nullptr;
 
-// What a person needs of a Python exception: the message, with the kind where that says more than the message.
+// What a person needs of a Python exception: the message, with the kind where that says more than
+// the message.
 std::string describe(py::error_already_set& error) {
   const std::string kind = py::str(error.type().attr("__name__"));
   std::string text = error.value() ? std::string(py::str(error.value())) : std::string();
@@ -146,11 +156,13 @@ ChatTemplate::~ChatTemplate() {
   impl_.reset();
 }
 
-Result<std::unique_ptr<ChatTemplate>> ChatTemplate::compile(std::string_view source, const SpecialTokens& tokens,
+Result<std::unique_ptr<ChatTemplate>> ChatTemplate::compile(std::string_view source,
+                                                            const SpecialTokens& tokens,
                                                             const ChatTemplateLimits& limits) {
   if (source.size() > limits.max_source_bytes)
     return Error{ErrorCode::kMalformed, "the chat template has " + std::to_string(source.size()) +
-                                            " bytes; the limit is " + std::to_string(limits.max_source_bytes)};
+                                            " bytes; the limit is " +
+                                            std::to_string(limits.max_source_bytes)};
   Result<Interpreter*> interpreter = Interpreter::get();
   if (!interpreter.ok()) return interpreter.error();
   const py::gil_scoped_acquire lock;
@@ -163,11 +175,13 @@ Result<std::unique_ptr<ChatTemplate>> ChatTemplate::compile(std::string_view sou
     impl->compiled = (**interpreter)["compile_template"](py::str(source.data(), source.size()));
     return std::unique_ptr<ChatTemplate>(new ChatTemplate(std::move(impl)));
   } catch (py::error_already_set& error) {
-    return Error{ErrorCode::kMalformed, "the chat template is not valid Jinja2: " + describe(error)};
+    return Error{ErrorCode::kMalformed,
+                 "the chat template is not valid Jinja2: " + describe(error)};
   }
 }
 
-Result<std::string> ChatTemplate::render(std::string_view messages_json, bool add_generation_prompt,
+Result<std::string> ChatTemplate::render(std::string_view messages_json,
+                                         bool add_generation_prompt,
                                          std::string_view extra_variables_json) const {
   const std::size_t n_bytes = messages_json.size() + extra_variables_json.size();
   if (n_bytes > impl_->limits.max_input_bytes)
@@ -177,10 +191,10 @@ Result<std::string> ChatTemplate::render(std::string_view messages_json, bool ad
   try {
     const py::object render = (*impl_->interpreter)["render"];
     const StepLimit watch(impl_->limits.max_steps, impl_->limits.max_time);
-    const py::object text =
-        render(impl_->compiled, impl_->tokens, py::str(messages_json.data(), messages_json.size()),
-               add_generation_prompt, py::str(extra_variables_json.data(), extra_variables_json.size()),
-               impl_->limits.max_output_bytes);
+    const py::object text = render(
+        impl_->compiled, impl_->tokens, py::str(messages_json.data(), messages_json.size()),
+        add_generation_prompt, py::str(extra_variables_json.data(), extra_variables_json.size()),
+        impl_->limits.max_output_bytes);
     Py_ssize_t size = 0;
     const char* bytes = PyUnicode_AsUTF8AndSize(text.ptr(), &size);
     if (bytes == nullptr) throw py::error_already_set();  // a lone surrogate in the messages

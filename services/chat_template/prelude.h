@@ -1,5 +1,5 @@
-// The Python half of chat templates: an environment like the one Transformers renders with, and guards around what
-// could make large values out of small ones.
+// The Python half of chat templates: an environment like the one Transformers renders with, and
+// guards around what could make large values out of small ones.
 #pragma once
 
 namespace foretoken {

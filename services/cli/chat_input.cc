@@ -27,7 +27,8 @@ ChatInput::ChatInput(bool at_terminal) {
   const sigset_t set = interrupts();
   ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
   signal_fd_ = ::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-  if (signal_fd_ < 0) throw std::runtime_error(std::string("cannot create a signalfd: ") + std::strerror(errno));
+  if (signal_fd_ < 0)
+    throw std::runtime_error(std::string("cannot create a signalfd: ") + std::strerror(errno));
 }
 
 ChatInput::~ChatInput() {
@@ -41,7 +42,8 @@ ChatInput::~ChatInput() {
 bool ChatInput::interrupted() {
   if (signal_fd_ < 0) return false;
   bool any = false;
-  for (signalfd_siginfo info{}; ::read(signal_fd_, &info, sizeof(info)) == sizeof(info);) any = true;
+  for (signalfd_siginfo info{}; ::read(signal_fd_, &info, sizeof(info)) == sizeof(info);)
+    any = true;
   return any;
 }
 
@@ -56,7 +58,8 @@ ChatInput::What ChatInput::next_line(std::string& line) {
       line = std::exchange(read_, {});
       return line.empty() ? What::kEnd : What::kLine;
     }
-    pollfd waiting[2] = {{0, POLLIN, 0}, {signal_fd_, POLLIN, 0}};  // poll() passes over a negative one
+    pollfd waiting[2] = {{0, POLLIN, 0},
+                         {signal_fd_, POLLIN, 0}};  // poll() passes over a negative one
     if (::poll(waiting, 2, -1) < 0 && errno != EINTR) return What::kEnd;
     if (interrupted()) {
       read_.clear();  // the terminal has dropped its half of the line, too
@@ -66,8 +69,10 @@ ChatInput::What ChatInput::next_line(std::string& line) {
     char bytes[4096];
     const ssize_t n = ::read(0, bytes, sizeof(bytes));
     if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-    if (n <= 0) ended_ = true;
-    else read_.append(bytes, static_cast<std::size_t>(n));
+    if (n <= 0)
+      ended_ = true;
+    else
+      read_.append(bytes, static_cast<std::size_t>(n));
   }
 }
 

@@ -1,5 +1,6 @@
-// Lines and Ctrl-C of a person at a terminal, one after the other: no handler runs in between. With pipes instead of a
-// terminal it reads lines and leaves the signal alone. One thread; the only reader of standard input while it lives.
+// Lines and Ctrl-C of a person at a terminal, one after the other: no handler runs in between. With
+// pipes instead of a terminal it reads lines and leaves the signal alone. One thread; the only
+// reader of standard input while it lives.
 #pragma once
 
 #include <string>
@@ -8,7 +9,8 @@ namespace foretoken::cli {
 
 class ChatInput {
  public:
-  // At a terminal SIGINT is blocked for this thread and for those it starts later, and is read here instead.
+  // At a terminal SIGINT is blocked for this thread and for those it starts later, and is read here
+  // instead.
   explicit ChatInput(bool at_terminal);
   ~ChatInput();
   ChatInput(const ChatInput&) = delete;

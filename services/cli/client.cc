@@ -27,8 +27,8 @@ constexpr auto kConnectPatience = std::chrono::seconds(5);
 // A router that is being restarted is back within this.
 constexpr auto kRestartPatience = std::chrono::milliseconds(800);
 
-// Whether the kernel says that nobody listens there. ZeroMQ tries for ever and never says so. What is not known (another
-// kind of address, a host that does not answer) counts as somebody.
+// Whether the kernel says that nobody listens there. ZeroMQ tries for ever and never says so. What
+// is not known (another kind of address, a host that does not answer) counts as somebody.
 bool refuses_connections(const std::string& endpoint) {
   sockaddr_storage storage{};
   socklen_t size = 0;
@@ -42,10 +42,13 @@ bool refuses_connections(const std::string& endpoint) {
   } else if (const auto colon = endpoint.rfind(':'); endpoint.starts_with("tcp://") && colon > 5) {
     auto& address = reinterpret_cast<sockaddr_in&>(storage);
     std::uint16_t port = 0;
-    const auto [end, error] = std::from_chars(endpoint.data() + colon + 1, endpoint.data() + endpoint.size(), port);
+    const auto [end, error] =
+        std::from_chars(endpoint.data() + colon + 1, endpoint.data() + endpoint.size(), port);
     address.sin_family = AF_INET;
     address.sin_port = htons(port);
-    if (error != std::errc{} || ::inet_pton(AF_INET, endpoint.substr(6, colon - 6).c_str(), &address.sin_addr) != 1) return false;
+    if (error != std::errc{} ||
+        ::inet_pton(AF_INET, endpoint.substr(6, colon - 6).c_str(), &address.sin_addr) != 1)
+      return false;
     size = sizeof(address);
   } else {
     return false;
@@ -57,7 +60,8 @@ bool refuses_connections(const std::string& endpoint) {
     // On this host the answer is there at once, on another it may take long and is not waited for.
     pollfd answer{fd, POLLOUT, 0};
     socklen_t length = sizeof(why);
-    if (::poll(&answer, 1, 50) != 1 || ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &why, &length) != 0) why = 0;
+    if (::poll(&answer, 1, 50) != 1 || ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &why, &length) != 0)
+      why = 0;
   }
   ::close(fd);
   return why == ECONNREFUSED || why == ENOENT;
@@ -75,7 +79,10 @@ ZmqOptions client_options(const BusSection& bus) {
   const auto endpoint = parse_endpoint(client_endpoint(bus));
   // There are no keys on ipc, and their files need not be readable.
   if (endpoint.ok() && endpoint->scheme != Scheme::kTcp) return {.watch_connections = true};
-  return {.curve_secret_file = bus.curve_secret, .curve_peers_file = bus.curve_peers, .insecure = bus.insecure, .watch_connections = true};
+  return {.curve_secret_file = bus.curve_secret,
+          .curve_peers_file = bus.curve_peers,
+          .insecure = bus.insecure,
+          .watch_connections = true};
 }
 
 Client::Client(const BusSection& bus, Patience patience)
@@ -93,15 +100,18 @@ Result<RequestId> Client::send(wire::ClientRequest request, TimePoint deadline) 
   const Bytes bytes = wire::write_client_request(request);
   // The router's socket drops a larger one without a word.
   if (bytes.size() > wire::kMaxClientPartBytes)
-    return Error{ErrorCode::kInvalidValue, "the request has " + std::to_string(bytes.size()) + " bytes; the limit is " +
+    return Error{ErrorCode::kInvalidValue, "the request has " + std::to_string(bytes.size()) +
+                                               " bytes; the limit is " +
                                                std::to_string(wire::kMaxClientPartBytes)};
   const TimePoint give_up = std::min(deadline, steady_now() + kConnectPatience);
   const std::string id = wire::hex_of(*request.request_id);
   if (request.op == wire::ClientOp::kCancel)
     if (const auto found = asked_.find(id); found != asked_.end()) found->second.cancelled = true;
-  // The connection is made in the background. A send into one that is known to be lost would be forgotten.
+  // The connection is made in the background. A send into one that is known to be lost would be
+  // forgotten.
   for (;;) {
-    if (transport_->connection(socket_).up && transport_->send(Peer{.socket = socket_}, Frames{bytes}) == SendResult::kSent) {
+    if (transport_->connection(socket_).up &&
+        transport_->send(Peer{.socket = socket_}, Frames{bytes}) == SendResult::kSent) {
       // Asked again on this connection: what was passed on already is not passed on again.
       if (const auto open = asked_.find(id); open != asked_.end() && open->second.bytes == bytes)
         open->second.again = false;
@@ -121,10 +131,14 @@ std::optional<Error> Client::refused() const {
   const ConnectionState connection = transport_->connection(socket_);
   if (connection.up || !connection.refused) return std::nullopt;
   if (key_file_.empty())
-    return Error{ErrorCode::kConfig, "the router at " + endpoint_ + " takes only clients with a key; set bus.curve_secret and bus.curve_peers"};
-  return Error{ErrorCode::kConfig, "the router at " + endpoint_ + " refuses the key of " + key_file_ +
-                                       ": its bus.curve_peers must list that key as client:NAME or tool:NAME, and the one here "
-                                       "must give the router's own key for this address"};
+    return Error{ErrorCode::kConfig,
+                 "the router at " + endpoint_ +
+                     " takes only clients with a key; set bus.curve_secret and bus.curve_peers"};
+  return Error{
+      ErrorCode::kConfig,
+      "the router at " + endpoint_ + " refuses the key of " + key_file_ +
+          ": its bus.curve_peers must list that key as client:NAME or tool:NAME, and the one here "
+          "must give the router's own key for this address"};
 }
 
 std::optional<Result<wire::ClientAnswer>> Client::receive(TimePoint deadline) {
@@ -168,10 +182,14 @@ void Client::look_after_connection() {
   if (asked_.empty()) return;
   const Duration waited = steady_now() - *lost_since_;
   if (waited >= patience_.longest) {
-    while (!asked_.empty()) end(std::string(asked_.begin()->first), "the connection was lost, and no router answers at " + endpoint_);
+    while (!asked_.empty())
+      end(std::string(asked_.begin()->first),
+          "the connection was lost, and no router answers at " + endpoint_);
   } else if (waited >= patience_.silent && patience_.say && !std::exchange(said_, true)) {
     patience_.say("the connection to the router at " + endpoint_ + " was lost; waiting " +
-                  std::to_string(std::chrono::duration_cast<std::chrono::seconds>(patience_.longest).count()) + " s for it to be back");
+                  std::to_string(
+                      std::chrono::duration_cast<std::chrono::seconds>(patience_.longest).count()) +
+                  " s for it to be back");
   }
 }
 
@@ -185,11 +203,13 @@ void Client::ask_again() {
     Question& question = here->second;
     if (!question.again) continue;
     if (question.n_again == kMostTimesAskedAgain) {
-      end(std::string(here->first), "the connection to the router at " + endpoint_ + " was lost " + std::to_string(question.n_again + 1) +
-                           " times before the answer was whole");
+      end(std::string(here->first), "the connection to the router at " + endpoint_ + " was lost " +
+                                        std::to_string(question.n_again + 1) +
+                                        " times before the answer was whole");
       continue;
     }
-    if (transport_->send(Peer{.socket = socket_}, Frames{question.bytes}) != SendResult::kSent) return;
+    if (transport_->send(Peer{.socket = socket_}, Frames{question.bytes}) != SendResult::kSent)
+      return;
     question.told.begin_again();
     question.again = false;
     ++question.n_again;
@@ -201,11 +221,13 @@ void Client::ask_again() {
 
 void Client::end(const std::string& id, const std::string& why) {
   asked_.erase(id);
-  answers_.push_back(wire::ClientAnswer(
-      wire::ClientError{.id = id, .code = std::string(error_code_name(ErrorCode::kUnavailable)), .message = why}));
+  answers_.push_back(wire::ClientAnswer(wire::ClientError{
+      .id = id, .code = std::string(error_code_name(ErrorCode::kUnavailable)), .message = why}));
 }
 
-Result<wire::ClientAnswer> Client::ask(wire::ClientRequest request, TimePoint deadline, const OnPiece& on_piece) {
+Result<wire::ClientAnswer> Client::ask(wire::ClientRequest request,
+                                       TimePoint deadline,
+                                       const OnPiece& on_piece) {
   const auto sent = send(std::move(request), deadline);
   if (!sent.ok()) return sent.error();
   const std::string id = wire::hex_of(*sent);
@@ -223,7 +245,9 @@ Result<wire::ClientAnswer> Client::ask(wire::ClientRequest request, TimePoint de
   return Error{ErrorCode::kDeadlineExceeded, "no answer from " + endpoint_ + " in time"};
 }
 
-Result<wire::ClientReply> Client::generate(wire::ClientRequest request, TimePoint deadline, const OnPiece& on_piece) {
+Result<wire::ClientReply> Client::generate(wire::ClientRequest request,
+                                           TimePoint deadline,
+                                           const OnPiece& on_piece) {
   auto answer = ask(std::move(request), deadline, on_piece);
   if (!answer.ok()) return answer.error();
   if (auto* reply = std::get_if<wire::ClientReply>(&*answer)) return std::move(*reply);
@@ -231,8 +255,10 @@ Result<wire::ClientReply> Client::generate(wire::ClientRequest request, TimePoin
 }
 
 Result<wire::StatusReply> Client::status(TimePoint deadline) {
-  for (const TimePoint patience = std::min(deadline, steady_now() + kRestartPatience); refuses_connections(endpoint_);) {
-    if (steady_now() >= patience) return Error{ErrorCode::kUnavailable, "no router answers at " + endpoint_};
+  for (const TimePoint patience = std::min(deadline, steady_now() + kRestartPatience);
+       refuses_connections(endpoint_);) {
+    if (steady_now() >= patience)
+      return Error{ErrorCode::kUnavailable, "no router answers at " + endpoint_};
     (void)transport_->receive(std::min(patience, steady_now() + std::chrono::milliseconds(20)));
   }
   wire::ClientRequest request;

@@ -1,6 +1,7 @@
-// A connection to the router's client door: requests out, answers back, matched by request id, any number at a time. When
-// the connection is lost, what has no last answer yet is asked again under the same id as soon as a router is back, and
-// what was passed on already is not passed on again. One thread. Knows the wire, not the verbs.
+// A connection to the router's client door: requests out, answers back, matched by request id, any
+// number at a time. When the connection is lost, what has no last answer yet is asked again under
+// the same id as soon as a router is back, and what was passed on already is not passed on again.
+// One thread. Knows the wire, not the verbs.
 #pragma once
 
 #include <deque>
@@ -22,13 +23,15 @@ namespace foretoken::cli {
 // A fresh random 128-bit id.
 RequestId new_request_id();
 
-// How to speak with the client door: over TCP with the configured key, if there is one; on ipc file permissions decide.
+// How to speak with the client door: over TCP with the configured key, if there is one; on ipc file
+// permissions decide.
 ZmqOptions client_options(const BusSection& bus);
 
 // After a lost connection.
 struct Patience {
-  Duration longest = std::chrono::seconds(30);     // for a router to be back; then the requests end as kUnavailable
-  Duration silent = std::chrono::seconds(1);       // before `say` is told, once, what is waited for
+  Duration longest =
+      std::chrono::seconds(30);  // for a router to be back; then the requests end as kUnavailable
+  Duration silent = std::chrono::seconds(1);  // before `say` is told, once, what is waited for
   std::function<void(const std::string&)> say = {};
 };
 // One that takes a router with it would take the next one too.
@@ -36,30 +39,38 @@ inline constexpr int kMostTimesAskedAgain = 3;
 
 class Client {
  public:
-  // Connects to bus.client in the background; throws FatalError for what cannot be connected to, or not without keys.
+  // Connects to bus.client in the background; throws FatalError for what cannot be connected to, or
+  // not without keys.
   explicit Client(const BusSection& bus, Patience patience = {});
   ~Client();
 
   const std::string& endpoint() const { return endpoint_; }
 
-  // Hands a request to the socket; gives it an id if it has none. kUnavailable: no router took it by `deadline`,
-  // or within a few seconds.
+  // Hands a request to the socket; gives it an id if it has none. kUnavailable: no router took it
+  // by `deadline`, or within a few seconds.
   Result<RequestId> send(wire::ClientRequest request, TimePoint deadline);
-  // The next answer of any request; nothing by the deadline. An answer that cannot be read is an Error.
+  // The next answer of any request; nothing by the deadline. An answer that cannot be read is an
+  // Error.
   std::optional<Result<wire::ClientAnswer>> receive(TimePoint deadline);
   // Nobody waits for this one any more: it is not asked again.
   void forget(RequestId id) { asked_.erase(wire::hex_of(id)); }
   // Requests sent again after a lost connection, each time it happened.
   std::uint64_t n_asked_again() const { return n_asked_again_; }
 
-  // One exchange: sends, passes pieces on, returns the last answer (or the client error in it as Error).
-  // Answers to other requests are dropped.
+  // One exchange: sends, passes pieces on, returns the last answer (or the client error in it as
+  // Error). Answers to other requests are dropped.
   using OnPiece = std::function<void(const wire::ClientPiece&)>;
-  Result<wire::ClientAnswer> ask(wire::ClientRequest request, TimePoint deadline, const OnPiece& on_piece = {});
-  Result<wire::ClientReply> generate(wire::ClientRequest request, TimePoint deadline, const OnPiece& on_piece = {});
-  // Says at once that nobody is there when the address refuses connections, and not only when the deadline has passed.
+  Result<wire::ClientAnswer> ask(wire::ClientRequest request,
+                                 TimePoint deadline,
+                                 const OnPiece& on_piece = {});
+  Result<wire::ClientReply> generate(wire::ClientRequest request,
+                                     TimePoint deadline,
+                                     const OnPiece& on_piece = {});
+  // Says at once that nobody is there when the address refuses connections, and not only when the
+  // deadline has passed.
   Result<wire::StatusReply> status(TimePoint deadline);
-  // Turns the error of a status question into one for the request to be sent: no answer, or connection refused.
+  // Turns the error of a status question into one for the request to be sent: no answer, or
+  // connection refused.
   Error unreachable(const Error& error) const;
 
  private:
@@ -85,7 +96,7 @@ class Client {
   Patience patience_;
   std::unique_ptr<ZmqTransport> transport_;
   SocketId socket_ = 0;
-  std::map<std::string, Question> asked_;  // by id: those without a last answer
+  std::map<std::string, Question> asked_;           // by id: those without a last answer
   std::deque<Result<wire::ClientAnswer>> answers_;  // read, not yet handed out
   std::uint64_t losses_ = 0;
   std::optional<TimePoint> lost_since_;

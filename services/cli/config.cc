@@ -16,7 +16,10 @@ std::string config_without_origins(const LoadedConfig& loaded) {
     const auto end = std::min(text.find('\n', at), text.size());
     const std::string line = text.substr(at, end - at);
     const auto comment = line.rfind("  # ");
-    plain += (comment == std::string::npos ? line : line.substr(0, line.find_last_not_of(' ', comment) + 1)) + "\n";
+    plain +=
+        (comment == std::string::npos ? line
+                                      : line.substr(0, line.find_last_not_of(' ', comment) + 1)) +
+        "\n";
     at = end + 1;
   }
   return plain;
@@ -32,7 +35,9 @@ int run_config_show(const CliOptions& options) {
 int run_config_check(const CliOptions& options) {
   const auto loaded = load_configuration(options.config);
   if (!loaded) return kExitUsage;
-  const auto is_set = [](const auto& origin) { return origin.second == "flag" || origin.second == "environment"; };
+  const auto is_set = [](const auto& origin) {
+    return origin.second == "flag" || origin.second == "environment";
+  };
   const auto n_set = std::ranges::count_if(loaded->origin, is_set);
   std::cout << "ok: " << (loaded->file.empty() ? "no file" : loaded->file)
             << (n_set > 0 ? ", " + std::to_string(n_set) + " set by flag or environment"
@@ -44,7 +49,9 @@ int run_config_check(const CliOptions& options) {
 int run_config_new_key(const CliOptions& options) {
   const CurveKeys keys = new_curve_keys();
   // Never readable by others, not even for a moment; never over a key that may be in use.
-  if (const auto written = write_whole_file(options.config_out, curve_key_file(keys), Existing::kKeep, 0600); !written.ok())
+  if (const auto written =
+          write_whole_file(options.config_out, curve_key_file(keys), Existing::kKeep, 0600);
+      !written.ok())
     return report_error(written.error());
   std::cout << keys.public_key << "\n";
   return kExitOk;
@@ -56,7 +63,8 @@ int run_config_init(const CliOptions& options) {
     std::cout << text;
     return kExitOk;
   }
-  if (const auto written = write_whole_file(options.config_out, text, Existing::kKeep); !written.ok())
+  if (const auto written = write_whole_file(options.config_out, text, Existing::kKeep);
+      !written.ok())
     return report_error(written.error());
   std::cerr << "wrote " << options.config_out << "\n";
   return kExitOk;

@@ -1,5 +1,6 @@
-// demo: the same text twice, plain and speculative, through the running services; timed by this client and compared
-// token by token. The baseline is the system's own plain path: same services, same kernels, same threads.
+// demo: the same text twice, plain and speculative, through the running services; timed by this
+// client and compared token by token. The baseline is the system's own plain path: same services,
+// same kernels, same threads.
 #include <algorithm>
 #include <cstdio>
 #include <iostream>
@@ -33,11 +34,19 @@ struct Tally {
   double spec_seconds = 0;
   std::uint64_t drafted = 0, accepted = 0, rounds = 0;
 
-  double plain_rate() const { return plain_seconds > 0 ? static_cast<double>(n_tokens) / plain_seconds : 0; }
-  double spec_rate() const { return spec_seconds > 0 ? static_cast<double>(n_tokens) / spec_seconds : 0; }
+  double plain_rate() const {
+    return plain_seconds > 0 ? static_cast<double>(n_tokens) / plain_seconds : 0;
+  }
+  double spec_rate() const {
+    return spec_seconds > 0 ? static_cast<double>(n_tokens) / spec_seconds : 0;
+  }
   double speedup() const { return spec_seconds > 0 ? plain_seconds / spec_seconds : 0; }
-  double acceptance() const { return drafted > 0 ? static_cast<double>(accepted) / static_cast<double>(drafted) : 0; }
-  double tokens_per_round() const { return rounds > 0 ? 1 + static_cast<double>(accepted) / static_cast<double>(rounds) : 1; }
+  double acceptance() const {
+    return drafted > 0 ? static_cast<double>(accepted) / static_cast<double>(drafted) : 0;
+  }
+  double tokens_per_round() const {
+    return rounds > 0 ? 1 + static_cast<double>(accepted) / static_cast<double>(rounds) : 1;
+  }
 };
 
 struct Setting {
@@ -49,7 +58,10 @@ constexpr Setting kSettings[] = {{"greedy", 0.0f, 1.0f}, {"seeded", 0.8f, 0.95f}
 constexpr std::uint64_t kSeed = 20260101;
 constexpr std::size_t kPromptsPerKind = 2;
 
-wire::ClientRequest request_for(const DemoPrompt& prompt, const Setting& setting, const CliOptions& options, bool plain) {
+wire::ClientRequest request_for(const DemoPrompt& prompt,
+                                const Setting& setting,
+                                const CliOptions& options,
+                                bool plain) {
   wire::ClientRequest request;
   request.prompt_kind = wire::PromptKind::kMessages;
   request.messages = prompt.messages;
@@ -61,8 +73,10 @@ wire::ClientRequest request_for(const DemoPrompt& prompt, const Setting& setting
   request.has_temperature = request.has_top_p = request.has_seed = request.has_max_tokens = true;
   request.timeout_ms = 120'000;
   request.stream = true;
-  if (plain) request.num_draft_tokens = 0;
-  else if (options.demo.num_draft_tokens) request.num_draft_tokens = static_cast<std::int32_t>(*options.demo.num_draft_tokens);
+  if (plain)
+    request.num_draft_tokens = 0;
+  else if (options.demo.num_draft_tokens)
+    request.num_draft_tokens = static_cast<std::int32_t>(*options.demo.num_draft_tokens);
   return request;
 }
 
@@ -74,8 +88,9 @@ Result<Run> run_once(Client& client, wire::ClientRequest request, bool show) {
     run.text += text;
     if (show) std::cerr << text << std::flush;
   };
-  const auto reply = client.generate(std::move(request), begun + 130s,
-                                     [&](const wire::ClientPiece& piece) { take(piece.token_ids, piece.text); });
+  const auto reply =
+      client.generate(std::move(request), begun + 130s,
+                      [&](const wire::ClientPiece& piece) { take(piece.token_ids, piece.text); });
   if (!reply.ok()) return reply.error();
   take(reply->token_ids, reply->text);
   run.seconds = std::chrono::duration<double>(SteadyClockTime::now() - begun).count();
@@ -124,13 +139,15 @@ void print_result(const DemoResult& result) {
     std::printf("      same text      yes, all %llu tokens, byte for byte (greedy and seeded)\n",
                 static_cast<unsigned long long>(all.n_tokens));
   else
-    std::printf("      same text      NO: %llu requests differ\n", static_cast<unsigned long long>(all.n_differing));
-  std::printf("      accepted       %.0f %% of %llu proposed   (%.2f tokens per round)\n", 100 * all.acceptance(),
-              static_cast<unsigned long long>(all.drafted), all.tokens_per_round());
+    std::printf("      same text      NO: %llu requests differ\n",
+                static_cast<unsigned long long>(all.n_differing));
+  std::printf("      accepted       %.0f %% of %llu proposed   (%.2f tokens per round)\n",
+              100 * all.acceptance(), static_cast<unsigned long long>(all.drafted),
+              all.tokens_per_round());
   std::printf("\n      by kind of text        speed-up   accepted   tokens per round\n");
   for (const auto& [kind, tally] : result.by_kind)
-    std::printf("      %-22s %6.2f×   %6.0f %%   %8.2f\n", kind.c_str(), tally.speedup(), 100 * tally.acceptance(),
-                tally.tokens_per_round());
+    std::printf("      %-22s %6.2f×   %6.0f %%   %8.2f\n", kind.c_str(), tally.speedup(),
+                100 * tally.acceptance(), tally.tokens_per_round());
   std::fflush(stdout);
 }
 
@@ -159,13 +176,18 @@ OrderedJson result_json(const DemoResult& result, const std::string& model) {
                           {"model", model},
                           {"passes", result.pass_speedups}};
   for (const auto& [kind, tally] : result.by_kind) document["by_kind"][kind] = tally_json(tally);
-  for (const auto& [setting, tally] : result.by_setting) document["by_setting"][setting] = tally_json(tally);
+  for (const auto& [setting, tally] : result.by_setting)
+    document["by_setting"][setting] = tally_json(tally);
   return document;
 }
 
-// Both ways of one request. Which goes first alternates, so that neither profits from what the other left warm.
-Result<std::pair<Run, Run>> run_pair(Client& client, const DemoPrompt& prompt, const Setting& setting,
-                                     const CliOptions& options, bool plain_first) {
+// Both ways of one request. Which goes first alternates, so that neither profits from what the
+// other left warm.
+Result<std::pair<Run, Run>> run_pair(Client& client,
+                                     const DemoPrompt& prompt,
+                                     const Setting& setting,
+                                     const CliOptions& options,
+                                     bool plain_first) {
   std::optional<Run> runs[2];
   for (int i = 0; i < 2; ++i) {
     const bool plain = (i == 0) == plain_first;
@@ -176,13 +198,15 @@ Result<std::pair<Run, Run>> run_pair(Client& client, const DemoPrompt& prompt, c
   return std::pair{std::move(*runs[0]), std::move(*runs[1])};
 }
 
-// On a terminal, one text is shown as it comes, both ways, so that the difference can be seen and not only read.
+// On a terminal, one text is shown as it comes, both ways, so that the difference can be seen and
+// not only read.
 Result<void> show_story(Client& client, const DemoPrompt& prompt, const CliOptions& options) {
   for (bool plain : {true, false}) {
     std::fprintf(stderr, "\n--- %s ---\n", plain ? "plain" : "speculative");
     const auto run = run_once(client, request_for(prompt, kSettings[0], options, plain), true);
     if (!run.ok()) return run.error();
-    std::fprintf(stderr, "\n--- %.0f tok/s ---\n", static_cast<double>(run->token_ids.size()) / run->seconds);
+    std::fprintf(stderr, "\n--- %.0f tok/s ---\n",
+                 static_cast<double>(run->token_ids.size()) / run->seconds);
   }
   std::fprintf(stderr, "\n");
   return {};
@@ -197,29 +221,35 @@ int run_demo(const CliOptions& options) {
   Client client(loaded->config.bus, {.say = say_note});
   const auto status = client.status(SteadyClockTime::now() + 3s);
   if (!status.ok()) return report_error(client.unreachable(status.error()));
-  if (!status->ready) return report_error({ErrorCode::kUnavailable, "the services are not ready to serve"});
+  if (!status->ready)
+    return report_error({ErrorCode::kUnavailable, "the services are not ready to serve"});
   // Warm-up: pages, pools and the step-cost table. Not counted.
   if (const auto warm = run_pair(client, prompts.front(), kSettings[0], options, true); !warm.ok())
     return report_error(warm.error());
   if (!options.output.json && !options.output.quiet && stderr_is_terminal())
-    if (const auto shown = show_story(client, prompts.front(), options); !shown.ok()) return report_error(shown.error());
+    if (const auto shown = show_story(client, prompts.front(), options); !shown.ok())
+      return report_error(shown.error());
 
   DemoResult result;
   for (int pass = 0; pass < options.demo.repeat; ++pass) {
     Tally this_pass;
     for (std::size_t i = 0; i < prompts.size(); ++i) {
       for (const Setting& setting : kSettings) {
-        const auto runs = run_pair(client, prompts[i], setting, options, (i + static_cast<std::size_t>(pass)) % 2 == 0);
+        const auto runs = run_pair(client, prompts[i], setting, options,
+                                   (i + static_cast<std::size_t>(pass)) % 2 == 0);
         if (!runs.ok()) return report_error(runs.error());
-        for (Tally* tally : {&this_pass, &result.all, &result.by_kind[prompts[i].kind], &result.by_setting[setting.name]})
+        for (Tally* tally : {&this_pass, &result.all, &result.by_kind[prompts[i].kind],
+                             &result.by_setting[setting.name]})
           add(*tally, runs->first, runs->second);
       }
     }
     result.pass_speedups.push_back(this_pass.speedup());
   }
   const std::string model = status->models.empty() ? "" : status->models.front();
-  if (options.output.json) std::cout << to_text(result_json(result, model), 2) << "\n";
-  else print_result(result);
+  if (options.output.json)
+    std::cout << to_text(result_json(result, model), 2) << "\n";
+  else
+    print_result(result);
   return result.all.n_differing == 0 ? kExitOk : kExitDiffers;
 }
 

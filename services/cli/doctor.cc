@@ -1,8 +1,8 @@
 // doctor, version: is this machine fit, and what is this program.
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <netinet/in.h>
-#include <arpa/inet.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -32,23 +32,26 @@ Finding cpu_finding() {
   std::ifstream info("/proc/cpuinfo");
   const std::string text{std::istreambuf_iterator<char>(info), {}};
   const bool fast = text.find("avx512_bf16") != std::string::npos;
-  return {fast ? Finding::Level::kOk : Finding::Level::kWarn, "cpu",
-          machine_description() + "; kernels: " + backend->numerics() +
-              (fast ? "" : "; without avx512_bf16 a 16-bit model decodes slower than memory allows")};
+  return {
+      fast ? Finding::Level::kOk : Finding::Level::kWarn, "cpu",
+      machine_description() + "; kernels: " + backend->numerics() +
+          (fast ? "" : "; without avx512_bf16 a 16-bit model decodes slower than memory allows")};
 }
 
 std::uint64_t meminfo_kib(const std::string& key) {
   std::ifstream file("/proc/meminfo");
   for (std::string line; std::getline(file, line);)
-    if (line.starts_with(key + ":")) return std::strtoull(line.c_str() + key.size() + 1, nullptr, 10);
+    if (line.starts_with(key + ":"))
+      return std::strtoull(line.c_str() + key.size() + 1, nullptr, 10);
   return 0;
 }
 
 Finding memory_finding() {
   const auto available = meminfo_kib("MemAvailable") >> 10;
   const bool enough = available >= 1024;
-  return {enough ? Finding::Level::kOk : Finding::Level::kBad, "memory",
-          std::to_string(available) + " MiB free" + (enough ? "" : "; the demo pair wants 1024 MiB")};
+  return {
+      enough ? Finding::Level::kOk : Finding::Level::kBad, "memory",
+      std::to_string(available) + " MiB free" + (enough ? "" : "; the demo pair wants 1024 MiB")};
 }
 
 Finding limits_finding() {
@@ -56,7 +59,8 @@ Finding limits_finding() {
   getrlimit(RLIMIT_NOFILE, &limit);
   const bool enough = limit.rlim_cur >= 1024;
   return {enough ? Finding::Level::kOk : Finding::Level::kWarn, "open files",
-          "limit " + std::to_string(limit.rlim_cur) + (enough ? "" : "; ZeroMQ needs one for every peer, raise it with ulimit -n")};
+          "limit " + std::to_string(limit.rlim_cur) +
+              (enough ? "" : "; ZeroMQ needs one for every peer, raise it with ulimit -n")};
 }
 
 Finding port_finding(const Config& config) {
@@ -64,7 +68,8 @@ Finding port_finding(const Config& config) {
   if (supervisor_pid(runtime_directory(config.bus)) != 0)
     return {Finding::Level::kOk, "client port", endpoint + " is served by this installation"};
   const auto colon = endpoint.rfind(':');
-  if (!endpoint.starts_with("tcp://") || colon == std::string::npos) return {Finding::Level::kOk, "client port", endpoint};
+  if (!endpoint.starts_with("tcp://") || colon == std::string::npos)
+    return {Finding::Level::kOk, "client port", endpoint};
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -74,32 +79,40 @@ Finding port_finding(const Config& config) {
   ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   const bool free = ::bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
   ::close(fd);
-  return {free ? Finding::Level::kOk : Finding::Level::kBad, "client port",
-          endpoint + (free ? " is free" : " is taken by another program; choose one with bus.client")};
+  return {
+      free ? Finding::Level::kOk : Finding::Level::kBad, "client port",
+      endpoint + (free ? " is free" : " is taken by another program; choose one with bus.client")};
 }
 
 Finding programs_finding() {
   for (const char* role : {"router", "tokenizer", "draft", "target"})
     if (!std::filesystem::exists(program_folder() + "/foretoken-" + role))
-      return {Finding::Level::kBad, "programs", "foretoken-" + std::string(role) + " is not beside this command"};
+      return {Finding::Level::kBad, "programs",
+              "foretoken-" + std::string(role) + " is not beside this command"};
   return {Finding::Level::kOk, "programs", "all four services are beside this command"};
 }
 
 // Variables of other libraries that change speed, and so every comparison.
 Finding environment_finding() {
   std::string found;
-  for (const char* name : {"OPENBLAS_CORETYPE", "OMP_NUM_THREADS", "GOMP_CPU_AFFINITY", "MALLOC_ARENA_MAX"})
-    if (const char* value = std::getenv(name)) found += std::string(found.empty() ? "" : ", ") + name + "=" + value;
+  for (const char* name :
+       {"OPENBLAS_CORETYPE", "OMP_NUM_THREADS", "GOMP_CPU_AFFINITY", "MALLOC_ARENA_MAX"})
+    if (const char* value = std::getenv(name))
+      found += std::string(found.empty() ? "" : ", ") + name + "=" + value;
   return {found.empty() ? Finding::Level::kOk : Finding::Level::kWarn, "environment",
-          found.empty() ? "nothing that changes speed" : found + " in force: changes the speed of libraries one might compare with"};
+          found.empty()
+              ? "nothing that changes speed"
+              : found + " in force: changes the speed of libraries one might compare with"};
 }
 
 Finding models_finding(const Config& config) {
-  for (const auto& [configured, role] : {std::pair{config.model.target, "target"}, std::pair{config.model.draft, "draft"}}) {
+  for (const auto& [configured, role] :
+       {std::pair{config.model.target, "target"}, std::pair{config.model.draft, "draft"}}) {
     if (configured.empty()) continue;
     const std::filesystem::path folder = model_folder(configured, role);
     if (!std::filesystem::exists(folder / "config.json"))
-      return {Finding::Level::kBad, "models", std::string("the ") + role + " " + folder.string() + " has no config.json"};
+      return {Finding::Level::kBad, "models",
+              std::string("the ") + role + " " + folder.string() + " has no config.json"};
   }
   return {Finding::Level::kOk, "models", "target and draft folders are there"};
 }
@@ -110,15 +123,20 @@ int run_doctor(const CliOptions& options) {
   const auto loaded = load_configuration(options.config);
   if (!loaded) return kExitUsage;
   const Config& config = loaded->config;
-  const std::vector<Finding> findings = {cpu_finding(),  memory_finding(),  limits_finding(), port_finding(config),
-                                         programs_finding(), models_finding(config), environment_finding()};
+  const std::vector<Finding> findings = {
+      cpu_finding(),      memory_finding(),       limits_finding(),     port_finding(config),
+      programs_finding(), models_finding(config), environment_finding()};
   bool fit = true;
   OrderedJson document = {{"schema", "foretoken.doctor/1"}, {"findings", OrderedJson::array()}};
   for (const auto& finding : findings) {
     fit = fit && finding.level != Finding::Level::kBad;
-    const char* level = finding.level == Finding::Level::kOk ? "ok" : finding.level == Finding::Level::kWarn ? "warning" : "bad";
-    document["findings"].push_back({{"subject", finding.subject}, {"level", level}, {"sentence", finding.sentence}});
-    if (!options.output.json) std::printf("%-8s %-12s %s\n", level, finding.subject.c_str(), finding.sentence.c_str());
+    const char* level = finding.level == Finding::Level::kOk     ? "ok"
+                        : finding.level == Finding::Level::kWarn ? "warning"
+                                                                 : "bad";
+    document["findings"].push_back(
+        {{"subject", finding.subject}, {"level", level}, {"sentence", finding.sentence}});
+    if (!options.output.json)
+      std::printf("%-8s %-12s %s\n", level, finding.subject.c_str(), finding.sentence.c_str());
   }
   document["fit"] = fit;
   if (options.output.json) std::cout << to_text(document, 2) << "\n";
@@ -128,7 +146,10 @@ int run_doctor(const CliOptions& options) {
 int run_version(const CliOptions& options) {
   const auto backend = make_backend({.n_threads = 1});
   if (options.output.json)
-    std::cout << to_text(OrderedJson{{"schema", "foretoken.version/1"}, {"build", build_text()}, {"numerics", backend->numerics()}}, 2)
+    std::cout << to_text(OrderedJson{{"schema", "foretoken.version/1"},
+                                     {"build", build_text()},
+                                     {"numerics", backend->numerics()}},
+                         2)
               << "\n";
   else
     std::cout << "foretoken " << build_text() << ", kernels " << backend->numerics() << "\n";

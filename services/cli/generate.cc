@@ -26,16 +26,18 @@ TimePoint deadline_for(const wire::ClientRequest& request) {
 void print_summary(const wire::ClientReply& reply) {
   const auto& m = reply.metrics;
   const auto& s = m.speculative_decoding;
-  std::cerr << "[" << reply.usage.completion_tokens << " tokens, " << static_cast<int>(m.tokens_per_second) << " tok/s, "
-            << reply.finish_reason;
+  std::cerr << "[" << reply.usage.completion_tokens << " tokens, "
+            << static_cast<int>(m.tokens_per_second) << " tok/s, " << reply.finish_reason;
   if (s.num_draft_tokens > 0)
-    std::cerr << "; " << s.proposer << ": " << static_cast<int>(100 * s.draft_acceptance_rate) << " % of "
-              << s.num_draft_tokens << " accepted, " << s.mean_acceptance_length << " tokens a round";
+    std::cerr << "; " << s.proposer << ": " << static_cast<int>(100 * s.draft_acceptance_rate)
+              << " % of " << s.num_draft_tokens << " accepted, " << s.mean_acceptance_length
+              << " tokens a round";
   if (!s.fallback_reason.empty()) std::cerr << "; not speculative: " << s.fallback_reason;
   std::cerr << "]\n";
 }
 
-// The socket takes a request for a router that is not there, and an answer may take minutes: ask first who is there.
+// The socket takes a request for a router that is not there, and an answer may take minutes: ask
+// first who is there.
 Result<void> find_router(Client& client) {
   const auto status = client.status(steady_now() + std::chrono::seconds(5));
   if (status.ok()) return {};
@@ -43,7 +45,8 @@ Result<void> find_router(Client& client) {
 }
 
 constexpr const char* kChatHelp =
-    "/help            this\n/clear           forget the conversation\n/system TEXT     set the system message\n"
+    "/help            this\n/clear           forget the conversation\n/system TEXT     set the "
+    "system message\n"
     "/spec on|off     speculation; the text is the same\n/quit            end (also Ctrl-D)\n"
     "Ctrl-C           stops an answer; twice in a row ends\n";
 
@@ -52,13 +55,15 @@ constexpr auto kCancelPatience = std::chrono::seconds(3);
 
 struct ChatAnswer {
   Result<wire::ClientReply> reply;
-  std::string text;       // all of it, pieces and end
+  std::string text;  // all of it, pieces and end
   bool interrupted = false;
 };
 
-// Streams one answer to stdout. Ctrl-C cancels the request at the router; a second one does not wait for that to be heard.
+// Streams one answer to stdout. Ctrl-C cancels the request at the router; a second one does not
+// wait for that to be heard.
 ChatAnswer answer_of(Client& client, wire::ClientRequest request, ChatInput& input) {
-  const Error late{ErrorCode::kDeadlineExceeded, "no answer from " + client.endpoint() + " in time"};
+  const Error late{ErrorCode::kDeadlineExceeded,
+                   "no answer from " + client.endpoint() + " in time"};
   TimePoint deadline = deadline_for(request);
   const auto sent = client.send(std::move(request), deadline);
   ChatAnswer answer{.reply = late, .text = {}};
@@ -67,7 +72,9 @@ ChatAnswer answer_of(Client& client, wire::ClientRequest request, ChatInput& inp
   while (steady_now() < deadline) {
     const auto received = client.receive(std::min(deadline, steady_now() + milliseconds(50)));
     if (input.interrupted()) {
-      if (answer.interrupted) return client.forget(*sent), answer.reply = Error{ErrorCode::kCancelled, "interrupted"}, answer;
+      if (answer.interrupted)
+        return client.forget(*sent), answer.reply = Error{ErrorCode::kCancelled, "interrupted"},
+                                     answer;
       answer.interrupted = true;
       wire::ClientRequest cancel;
       cancel.op = wire::ClientOp::kCancel;
@@ -78,7 +85,8 @@ ChatAnswer answer_of(Client& client, wire::ClientRequest request, ChatInput& inp
     if (!received) continue;
     if (!received->ok()) return answer.reply = received->error(), answer;
     if (answer_id(**received) != id) continue;
-    if (const auto* error = std::get_if<wire::ClientError>(&**received)) return answer.reply = error_from(*error), answer;
+    if (const auto* error = std::get_if<wire::ClientError>(&**received))
+      return answer.reply = error_from(*error), answer;
     if (const auto* piece = std::get_if<wire::ClientPiece>(&**received)) {
       answer.text += piece->text;
       std::cout << piece->text << std::flush;
@@ -102,13 +110,16 @@ int run_generate(const CliOptions& options) {
   if (!request.ok()) return report_error(request.error());
   std::string prompt = options.request.prompt;
   if (prompt.empty() && ::isatty(0) == 0) prompt = read_all_of_stdin();
-  if (prompt.empty()) return report_error({ErrorCode::kInvalidValue, "there is no prompt", "prompt"});
+  if (prompt.empty())
+    return report_error({ErrorCode::kInvalidValue, "there is no prompt", "prompt"});
   // JSON for the chat template would quietly replace the bytes.
   if (!wire::is_utf8(prompt) || !wire::is_utf8(options.request.system))
-    return report_error({ErrorCode::kInvalidValue, "the prompt or the system message is not valid UTF-8"});
+    return report_error(
+        {ErrorCode::kInvalidValue, "the prompt or the system message is not valid UTF-8"});
   if (options.request.raw) {
     if (!options.request.system.empty())
-      return report_error({ErrorCode::kInvalidValue, "--raw takes no chat template, so --system has no place", "--system"});
+      return report_error({ErrorCode::kInvalidValue,
+                           "--raw takes no chat template, so --system has no place", "--system"});
     request->prompt_kind = wire::PromptKind::kText;
     request->prompt = prompt;
   } else {
@@ -119,8 +130,9 @@ int run_generate(const CliOptions& options) {
   Client client(loaded->config.bus, {.say = say_note});
   if (const auto found = find_router(client); !found.ok()) return report_error(found.error());
   const TimePoint deadline = deadline_for(*request);
-  const auto reply = client.generate(std::move(*request), deadline,
-                                     [](const wire::ClientPiece& piece) { std::cout << piece.text << std::flush; });
+  const auto reply = client.generate(
+      std::move(*request), deadline,
+      [](const wire::ClientPiece& piece) { std::cout << piece.text << std::flush; });
   if (!reply.ok()) return report_error(reply.error());
   // The text so far is printed, but a script must see that the time was up before the end.
   const int exit_code = reply->finish_reason == "deadline" ? kExitDeadline : kExitOk;
@@ -194,7 +206,8 @@ int run_chat(const CliOptions& options) {
     interrupted_before = answer.interrupted;
     if (!answer.reply.ok()) {
       std::cout << std::flush;
-      if (answer.interrupted && answer.reply.error().code == ErrorCode::kCancelled) return std::cerr << "\n", kExitInterrupted;
+      if (answer.interrupted && answer.reply.error().code == ErrorCode::kCancelled)
+        return std::cerr << "\n", kExitInterrupted;
       const int code = report_error(answer.reply.error());
       if (answer.reply.error().code == ErrorCode::kUnavailable) return code;
       continue;

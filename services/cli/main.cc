@@ -1,4 +1,5 @@
-// foretoken: the command. Parses, picks the verb, turns what goes wrong into a sentence and an exit code.
+// foretoken: the command. Parses, picks the verb, turns what goes wrong into a sentence and an exit
+// code.
 #include <exception>
 #include <iostream>
 #include <string>
@@ -38,7 +39,8 @@ constexpr std::pair<std::string_view, int (*)(const CliOptions&)> kVerbs[] = {
 
 // The verbs that only read a folder.
 bool reads_a_model(std::string_view verb) {
-  return verb == "model info" || verb == "model check" || verb == "model pair" || verb == "tokenize" || verb == "detokenize";
+  return verb == "model info" || verb == "model check" || verb == "model pair" ||
+         verb == "tokenize" || verb == "detokenize";
 }
 
 // A full disk or a closed pipe must not look like success.

@@ -16,12 +16,16 @@ namespace {
 
 std::string as_size(std::uint64_t bytes) {
   char text[32];
-  if (bytes >= (1ull << 30)) std::snprintf(text, sizeof(text), "%.2f GiB", static_cast<double>(bytes) / (1ull << 30));
-  else std::snprintf(text, sizeof(text), "%.1f MiB", static_cast<double>(bytes) / (1ull << 20));
+  if (bytes >= (1ull << 30))
+    std::snprintf(text, sizeof(text), "%.2f GiB", static_cast<double>(bytes) / (1ull << 30));
+  else
+    std::snprintf(text, sizeof(text), "%.1f MiB", static_cast<double>(bytes) / (1ull << 20));
   return text;
 }
 
-OrderedJson info_json(const std::string& folder, const ModelInfo& info, const MemoryEstimate& memory) {
+OrderedJson info_json(const std::string& folder,
+                      const ModelInfo& info,
+                      const MemoryEstimate& memory) {
   const ModelConfig& c = info.config;
   return {{"schema", "foretoken.model_info/1"},
           {"folder", folder},
@@ -58,11 +62,15 @@ std::vector<std::string> vocabulary_findings(const Tokenizer& draft, const Token
     if (!draft.is_token(id) && !target.is_token(id)) continue;
     if (draft.token_text(id) == target.token_text(id)) continue;
     if (n_different++ == 0)
-      first = "first: id " + std::to_string(id) + " is \"" + std::string(draft.token_text(id)) + "\" for the draft and \"" +
-              std::string(target.token_text(id)) + "\" for the target";
+      first = "first: id " + std::to_string(id) + " is \"" + std::string(draft.token_text(id)) +
+              "\" for the draft and \"" + std::string(target.token_text(id)) + "\" for the target";
   }
-  if (n_different > 0) findings.push_back("draft and target disagree about " + std::to_string(n_different) + " tokens (" + first + ")");
-  else findings.push_back("draft and target have the same tokens but other special tokens or end tokens");
+  if (n_different > 0)
+    findings.push_back("draft and target disagree about " + std::to_string(n_different) +
+                       " tokens (" + first + ")");
+  else
+    findings.push_back(
+        "draft and target have the same tokens but other special tokens or end tokens");
   return findings;
 }
 
@@ -70,17 +78,20 @@ std::string weight_needs(const ModelInfo& info) {
   if (info.not_as_stored) return "model.dtype = \"bfloat16\": " + *info.not_as_stored;
   const bool fp8 = std::ranges::find(info.stored, DType::kF8E4M3) != info.stored.end();
   if (!fp8 || make_backend({.n_threads = 1})->holds(DType::kF8E4M3)) return {};
-  return std::string("a GPU, or model.dtype = \"bfloat16\": its weights are ") + dtype_name(DType::kF8E4M3) +
-         ", which CPUs do not multiply";
+  return std::string("a GPU, or model.dtype = \"bfloat16\": its weights are ") +
+         dtype_name(DType::kF8E4M3) + ", which CPUs do not multiply";
 }
 
 // What loading it takes beyond the defaults on a CPU; empty if nothing.
 std::string loading_needs(const ModelInfo& info, const Tokenizer& tokenizer) {
   std::string needs = weight_needs(info);
   if (!tokenizer.untested_pattern().empty())
-    needs += (needs.empty() ? "" : "; ") + std::string("model.patterns = \"any\": tokenizer.json has a pattern of no known tokenizer");
+    needs +=
+        (needs.empty() ? "" : "; ") +
+        std::string("model.patterns = \"any\": tokenizer.json has a pattern of no known tokenizer");
   if (!info.kv_scale_problems.empty())
-    needs += (needs.empty() ? "" : "; ") + std::string("a kv_cache.dtype other than float8_e4m3: ") +
+    needs += (needs.empty() ? "" : "; ") +
+             std::string("a kv_cache.dtype other than float8_e4m3: ") +
              info.kv_scale_problems.front();
   return needs;
 }
@@ -97,15 +108,20 @@ int run_model_info(const CliOptions& options) {
   }
   const ModelConfig& c = info.config;
   std::cout << folder << "\n"
-            << "  " << family_name(c.family) << " (" << c.architecture << "), " << static_cast<double>(info.n_parameters / 100'000) / 10
-            << " M parameters, " << dtype_name(c.checkpoint_dtype) << ", " << as_size(info.file_bytes) << " in " << info.n_files
-            << " files\n"
-            << "  " << c.n_layers << " layers, hidden " << c.n_hidden << ", " << c.n_heads << " heads (" << c.n_kv_heads
-            << " KV) of " << c.head_dim << ", ffn " << c.n_ffn << ", vocabulary " << c.vocab_size
-            << (c.tie_word_embeddings ? ", tied" : "") << "\n"
-            << "  context " << context_length(c) << (context_length(c) == c.sliding_window ? " tokens (its sliding window), RoPE " : " tokens, RoPE ") << rope_type_name(c.rope.type) << "\n"
-            << "  memory: weights " << as_size(memory.weight_bytes) << ", scratch " << as_size(memory.scratch_bytes) << ", KV "
-            << memory.kv_bytes_per_token << " bytes a token\n";
+            << "  " << family_name(c.family) << " (" << c.architecture << "), "
+            << static_cast<double>(info.n_parameters / 100'000) / 10 << " M parameters, "
+            << dtype_name(c.checkpoint_dtype) << ", " << as_size(info.file_bytes) << " in "
+            << info.n_files << " files\n"
+            << "  " << c.n_layers << " layers, hidden " << c.n_hidden << ", " << c.n_heads
+            << " heads (" << c.n_kv_heads << " KV) of " << c.head_dim << ", ffn " << c.n_ffn
+            << ", vocabulary " << c.vocab_size << (c.tie_word_embeddings ? ", tied" : "") << "\n"
+            << "  context " << context_length(c)
+            << (context_length(c) == c.sliding_window ? " tokens (its sliding window), RoPE "
+                                                      : " tokens, RoPE ")
+            << rope_type_name(c.rope.type) << "\n"
+            << "  memory: weights " << as_size(memory.weight_bytes) << ", scratch "
+            << as_size(memory.scratch_bytes) << ", KV " << memory.kv_bytes_per_token
+            << " bytes a token\n";
   return kExitOk;
 }
 
@@ -114,7 +130,8 @@ int run_model_check(const CliOptions& options) {
   const ModelInfo info = inspect_model(folder);
   const auto tokenizer = value_or_throw(Tokenizer::load(folder, {.patterns = RegexPolicy::kAny}));
   if (static_cast<std::int64_t>(tokenizer->vocab_size()) > info.config.vocab_size)
-    throw FatalError(ErrorCode::kUnsupportedModel, folder + ": the tokenizer has " + std::to_string(tokenizer->vocab_size()) +
+    throw FatalError(ErrorCode::kUnsupportedModel, folder + ": the tokenizer has " +
+                                                       std::to_string(tokenizer->vocab_size()) +
                                                        " tokens, the model's embedding only " +
                                                        std::to_string(info.config.vocab_size));
   const std::vector<std::string> findings = weights_not_finite(folder);
@@ -124,23 +141,28 @@ int run_model_check(const CliOptions& options) {
                                      {"ok", findings.empty()},
                                      {"folder", folder},
                                      {"findings", findings},
-                                     {"needs", needs}}, 2) << "\n";
+                                     {"needs", needs}},
+                         2)
+              << "\n";
   for (const auto& sentence : findings) std::cerr << "error: " << sentence << "\n";
   if (!findings.empty()) return kExitModel;
   if (!options.output.json)
-    std::cout << "ok: " << folder << " can be loaded (" << family_name(info.config.family) << ", " << info.n_tensors
-              << " tensors, tokenizer of " << tokenizer->vocab_size() << ")\n"
+    std::cout << "ok: " << folder << " can be loaded (" << family_name(info.config.family) << ", "
+              << info.n_tensors << " tensors, tokenizer of " << tokenizer->vocab_size() << ")\n"
               << (needs.empty() ? "" : "  needs " + needs + "\n");
   return kExitOk;
 }
 
 PairReport report_on_pair(const std::string& draft_folder, const std::string& target_folder) {
   const ModelInfo draft = inspect_model(draft_folder), target = inspect_model(target_folder);
-  PairReport report{.cost = static_cast<double>(draft.file_bytes) / static_cast<double>(target.file_bytes)};
+  PairReport report{.cost = static_cast<double>(draft.file_bytes) /
+                            static_cast<double>(target.file_bytes)};
   for (const auto& finding : check_pair(draft, target))
-    (finding.level == PairFinding::Level::kRefuse ? report.refusals : report.warnings).push_back(finding.sentence);
-  for (auto& sentence : vocabulary_findings(*value_or_throw(Tokenizer::load(draft_folder, {.patterns = RegexPolicy::kAny})),
-                                            *value_or_throw(Tokenizer::load(target_folder, {.patterns = RegexPolicy::kAny}))))
+    (finding.level == PairFinding::Level::kRefuse ? report.refusals : report.warnings)
+        .push_back(finding.sentence);
+  for (auto& sentence : vocabulary_findings(
+           *value_or_throw(Tokenizer::load(draft_folder, {.patterns = RegexPolicy::kAny})),
+           *value_or_throw(Tokenizer::load(target_folder, {.patterns = RegexPolicy::kAny}))))
     report.refusals.push_back(std::move(sentence));
   return report;
 }
@@ -150,8 +172,12 @@ int run_model_pair(const CliOptions& options) {
   const std::string target_folder = model_folder(options.model.other, "target");
   const auto [refusals, warnings, cost] = report_on_pair(draft_folder, target_folder);
   if (options.output.json) {
-    std::cout << to_text(OrderedJson{{"schema", "foretoken.model_pair/1"}, {"compatible", refusals.empty()},
-                                     {"refusals", refusals}, {"warnings", warnings}, {"draft_to_target_bytes", cost}}, 2)
+    std::cout << to_text(OrderedJson{{"schema", "foretoken.model_pair/1"},
+                                     {"compatible", refusals.empty()},
+                                     {"refusals", refusals},
+                                     {"warnings", warnings},
+                                     {"draft_to_target_bytes", cost}},
+                         2)
               << "\n";
     return refusals.empty() ? kExitOk : kExitModel;
   }
@@ -161,24 +187,30 @@ int run_model_pair(const CliOptions& options) {
     std::cerr << "  try: another draft, or foretoken up --draft \"\" --proposer ngram\n";
     return kExitModel;
   }
-  std::printf("compatible: one vocabulary, a draft step reads %.1f %% of a target step's bytes\n", 100 * cost);
+  std::printf("compatible: one vocabulary, a draft step reads %.1f %% of a target step's bytes\n",
+              100 * cost);
   return kExitOk;
 }
 
 int run_model_init_random(const CliOptions& options) {
   const ModelOptions& m = options.model;
-  if (std::filesystem::exists(m.folder)) throw FatalError(ErrorCode::kConfig, m.folder + " exists already");
+  if (std::filesystem::exists(m.folder))
+    throw FatalError(ErrorCode::kConfig, m.folder + " exists already");
   RandomModelRecipe recipe;
   bool known = false;
   for (Family family : {Family::kLlama, Family::kQwen2, Family::kQwen3, Family::kMistral})
     if (family_name(family) == m.family) recipe.config = tiny_config(family), known = true;
-  if (!known) throw FatalError(ErrorCode::kConfig, "family is \"" + m.family + "\"; it must be llama, qwen2, qwen3 or mistral");
+  if (!known)
+    throw FatalError(ErrorCode::kConfig,
+                     "family is \"" + m.family + "\"; it must be llama, qwen2, qwen3 or mistral");
   ModelConfig& c = recipe.config;
   if (m.shape == "1b") {
-    c.n_layers = 16, c.n_hidden = 2048, c.n_heads = 32, c.n_kv_heads = 8, c.head_dim = 64, c.n_ffn = 8192, c.vocab_size = 32000;
+    c.n_layers = 16, c.n_hidden = 2048, c.n_heads = 32, c.n_kv_heads = 8, c.head_dim = 64,
+    c.n_ffn = 8192, c.vocab_size = 32000;
     recipe.n_shards = 4;
   } else if (m.shape == "3b") {
-    c.n_layers = 28, c.n_hidden = 3072, c.n_heads = 24, c.n_kv_heads = 8, c.head_dim = 128, c.n_ffn = 8192, c.vocab_size = 32000;
+    c.n_layers = 28, c.n_hidden = 3072, c.n_heads = 24, c.n_kv_heads = 8, c.head_dim = 128,
+    c.n_ffn = 8192, c.vocab_size = 32000;
     recipe.n_shards = 4;
   } else if (m.shape != "tiny") {
     throw FatalError(ErrorCode::kConfig, "shape is \"" + m.shape + "\"; it must be tiny, 1b or 3b");
@@ -189,9 +221,11 @@ int run_model_init_random(const CliOptions& options) {
   if (m.kv_heads > 0) c.n_kv_heads = m.kv_heads;
   if (m.ffn > 0) c.n_ffn = m.ffn;
   if (!m.tokenizer.empty()) {  // a model that can be used with it, and beside others that are
-    const auto tokenizer = value_or_throw(Tokenizer::load(model_folder(m.tokenizer, "target"), {.patterns = RegexPolicy::kAny}));
+    const auto tokenizer = value_or_throw(
+        Tokenizer::load(model_folder(m.tokenizer, "target"), {.patterns = RegexPolicy::kAny}));
     c.vocab_size = static_cast<std::int32_t>(tokenizer->vocab_size());
-    if (const auto ends = tokenizer->eos_ids(); !ends.empty()) c.eos_token_ids.assign(ends.begin(), ends.end());
+    if (const auto ends = tokenizer->eos_ids(); !ends.empty())
+      c.eos_token_ids.assign(ends.begin(), ends.end());
   }
   if (m.vocab > 0) c.vocab_size = m.vocab;
   if (m.positions > 0) c.max_position_embeddings = c.max_model_len = m.positions;
@@ -199,16 +233,23 @@ int run_model_init_random(const CliOptions& options) {
   known = false;
   for (DType dtype : {DType::kF32, DType::kBf16, DType::kF16})
     if (m.dtype == dtype_name(dtype)) recipe.dtype = dtype, known = true;
-  if (!known) throw FatalError(ErrorCode::kConfig, "dtype is \"" + m.dtype + "\"; it must be float32, bfloat16 or float16");
+  if (!known)
+    throw FatalError(ErrorCode::kConfig,
+                     "dtype is \"" + m.dtype + "\"; it must be float32, bfloat16 or float16");
   recipe.seed = m.seed;
   write_random_model(m.folder, recipe);
   if (!m.tokenizer.empty())
-    for (const char* name : {"tokenizer.json", "tokenizer_config.json", "tokenizer.model", "chat_template.jinja"})
-      if (const auto file = std::filesystem::path(model_folder(m.tokenizer, "target")) / name; std::filesystem::exists(file))
+    for (const char* name :
+         {"tokenizer.json", "tokenizer_config.json", "tokenizer.model", "chat_template.jinja"})
+      if (const auto file = std::filesystem::path(model_folder(m.tokenizer, "target")) / name;
+          std::filesystem::exists(file))
         std::filesystem::copy_file(file, std::filesystem::path(m.folder) / name);
   const ModelInfo info = inspect_model(m.folder);
-  if (options.output.json) std::cout << to_text(info_json(m.folder, info, estimate_memory(info, {})), 2) << "\n";
-  else std::cout << "wrote " << m.folder << ": synthetic, " << info.n_parameters << " random parameters\n";
+  if (options.output.json)
+    std::cout << to_text(info_json(m.folder, info, estimate_memory(info, {})), 2) << "\n";
+  else
+    std::cout << "wrote " << m.folder << ": synthetic, " << info.n_parameters
+              << " random parameters\n";
   return kExitOk;
 }
 

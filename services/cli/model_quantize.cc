@@ -52,8 +52,11 @@ std::vector<TokenId> sample_tokens(const std::string& folder, const std::string&
     // A mistyped option, and not a model that is missing.
     if (!read.ok()) throw FatalError(ErrorCode::kConfig, "--text: " + read.error().message);
     text = std::move(*read);
-    if (text.empty()) throw FatalError(ErrorCode::kConfig, "--text: " + file + " is empty: there is nothing to compare on");
-    if (!wire::is_utf8(text)) throw FatalError(ErrorCode::kConfig, "--text: " + file + " is not UTF-8");
+    if (text.empty())
+      throw FatalError(ErrorCode::kConfig,
+                       "--text: " + file + " is empty: there is nothing to compare on");
+    if (!wire::is_utf8(text))
+      throw FatalError(ErrorCode::kConfig, "--text: " + file + " is not UTF-8");
   }
   const auto tokenizer = value_or_throw(Tokenizer::load(folder, {.patterns = RegexPolicy::kAny}));
   auto tokens = value_or_throw(tokenizer->encode(text, AddSpecialTokens::kYes));
@@ -70,7 +73,8 @@ void refuse_output(const std::string& source, const std::string& out) {
   if (std::filesystem::is_symlink(status) && !std::filesystem::exists(out, error))
     refuse(out + " is a link to something that does not exist; give a new name");
   if (std::filesystem::exists(status)) refuse(out + " exists already");
-  const auto from = std::filesystem::weakly_canonical(source, error), to = std::filesystem::weakly_canonical(out, error);
+  const auto from = std::filesystem::weakly_canonical(source, error),
+             to = std::filesystem::weakly_canonical(out, error);
   const auto [end, ignored] = std::mismatch(from.begin(), from.end(), to.begin(), to.end());
   if (end == from.end()) refuse(out + " lies inside the folder it is made from, " + source);
 }
@@ -80,9 +84,12 @@ struct LogitComparison {
   std::string held;  // what the quantised model was computed in
 };
 
-// The float folder as it is, the new one as it would be served here; where this device has no product
-// of that type, with its weights widened to float32: the error of the weights alone.
-LogitComparison compare(const std::string& source, const std::string& folder, DType to, const std::vector<TokenId>& tokens) {
+// The float folder as it is, the new one as it would be served here; where this device has no
+// product of that type, with its weights widened to float32: the error of the weights alone.
+LogitComparison compare(const std::string& source,
+                        const std::string& folder,
+                        DType to,
+                        const std::vector<TokenId>& tokens) {
   const auto backend = make_backend({});
   LoadOptions loading;
   loading.max_rows = 64;
@@ -92,7 +99,8 @@ LogitComparison compare(const std::string& source, const std::string& folder, DT
   if (widened) loading.dtype = WeightDType::kF32;
   const auto other = load_model(folder, *backend, loading);
   const auto n_tokens = static_cast<std::size_t>(reference->config().max_model_len);
-  return {compare_logits(*reference, *other, *backend, std::span(tokens).first(std::min(n_tokens, tokens.size()))),
+  return {compare_logits(*reference, *other, *backend,
+                         std::span(tokens).first(std::min(n_tokens, tokens.size()))),
           widened ? std::string("float32, widened from ") + dtype_name(to) : dtype_name(to)};
 }
 
@@ -120,15 +128,19 @@ int run_model_quantize(const CliOptions& options) {
   } catch (const FatalError& error) {
     return report_error({error.code(), error.what()}), kExitModel;
   }
-  if (!m.compare && !m.text.empty()) throw FatalError(ErrorCode::kConfig, "--text is what is compared on, and --no-compare compares nothing");
+  if (!m.compare && !m.text.empty())
+    throw FatalError(ErrorCode::kConfig,
+                     "--text is what is compared on, and --no-compare compares nothing");
   const MemoryEstimate before = estimate_memory(info, {});
   std::vector<TokenId> sample;  // first: an hour of writing is no time to hear of a mistyped name
   if (m.compare && !info.config.quantized) sample = sample_tokens(source, m.text);
-  QuantizeOptions quantize{.to = m.to == "int8" ? DType::kI8 : DType::kF8E4M3, .with_lm_head = m.lm_head};
+  QuantizeOptions quantize{.to = m.to == "int8" ? DType::kI8 : DType::kF8E4M3,
+                           .with_lm_head = m.lm_head};
   const bool shows = stderr_is_terminal() && !options.output.quiet;
   if (shows)
     quantize.on_progress = [](std::uint64_t done, std::uint64_t total) {
-      std::fprintf(stderr, "\rquantising, %3.0f %%", 100.0 * static_cast<double>(done) / static_cast<double>(total));
+      std::fprintf(stderr, "\rquantising, %3.0f %%",
+                   100.0 * static_cast<double>(done) / static_cast<double>(total));
     };
   const QuantizeResult result = quantize_model(source, m.other, quantize);
   if (shows) std::fprintf(stderr, "\r\x1b[K");
@@ -136,7 +148,8 @@ int run_model_quantize(const CliOptions& options) {
   std::optional<LogitComparison> comparison;
   if (m.compare) comparison = compare(source, m.other, quantize.to, sample);
 
-  const double share = static_cast<double>(after.weight_bytes) / static_cast<double>(before.weight_bytes);
+  const double share =
+      static_cast<double>(after.weight_bytes) / static_cast<double>(before.weight_bytes);
   if (options.output.json) {
     OrderedJson json{{"schema", "foretoken.model_quantize/1"},
                      {"folder", m.other},
@@ -151,15 +164,18 @@ int run_model_quantize(const CliOptions& options) {
     return kExitOk;
   }
   std::cout << "wrote " << m.other << ": " << result.n_quantised << " matrices in " << m.to << "\n"
-            << "  files " << mib(result.bytes_before) << " -> " << mib(result.bytes_after) << ", weights in memory "
-            << mib(before.weight_bytes) << " -> " << mib(after.weight_bytes);
+            << "  files " << mib(result.bytes_before) << " -> " << mib(result.bytes_after)
+            << ", weights in memory " << mib(before.weight_bytes) << " -> "
+            << mib(after.weight_bytes);
   std::printf(" (%.2f)\n", share);
   if (!comparison) return kExitOk;
   const LogitDifference& d = comparison->logits;
-  std::printf("  logits over %u positions, computed in %s: same likeliest token %u (%.1f %%), error %.4f rms beside logits of "
-              "%.2f rms, largest %.3f, KL %.5f nats\n",
-              d.n_positions, comparison->held.c_str(), d.n_same_top,
-              100.0 * d.n_same_top / std::max(1u, d.n_positions), d.rms, d.rms_reference, d.largest, d.mean_kl);
+  std::printf(
+      "  logits over %u positions, computed in %s: same likeliest token %u (%.1f %%), error %.4f "
+      "rms beside logits of %.2f rms, largest %.3f, KL %.5f nats\n",
+      d.n_positions, comparison->held.c_str(), d.n_same_top,
+      100.0 * d.n_same_top / std::max(1u, d.n_positions), d.rms, d.rms_reference, d.largest,
+      d.mean_kl);
   return kExitOk;
 }
 

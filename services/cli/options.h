@@ -1,4 +1,5 @@
-// What the command line says, as plain data: one struct a verb. options.cc is the only file that knows the parser.
+// What the command line says, as plain data: one struct a verb. options.cc is the only file that
+// knows the parser.
 #pragma once
 
 #include <cstdint>
@@ -14,19 +15,21 @@ enum ExitCode : int {
   kExitOk = 0,
   kExitFailed = 1,
   kExitUsage = 2,
-  kExitUnreachable = 3,   // no router answers
-  kExitModel = 4,         // model missing, unsupported, or pair incompatible
+  kExitUnreachable = 3,  // no router answers
+  kExitModel = 4,        // model missing, unsupported, or pair incompatible
   kExitDeadline = 5,
-  kExitEnvironment = 6,   // port, memory or CPU unfit
-  kExitDiffers = 7,       // results that must be equal differ
+  kExitEnvironment = 6,  // port, memory or CPU unfit
+  kExitDiffers = 7,      // results that must be equal differ
   kExitInterrupted = 130,
 };
 
 // Where the configuration comes from; every verb takes these.
 struct ConfigOptions {
-  std::string file;               // --config
-  std::vector<std::string> sets;  // --set section.key=value, and what other flags mean in those words
-  std::map<std::string, std::string> flags;  // "model.dtype" -> "--dtype": which of them came from such a flag
+  std::string file;  // --config
+  std::vector<std::string>
+      sets;  // --set section.key=value, and what other flags mean in those words
+  std::map<std::string, std::string>
+      flags;  // "model.dtype" -> "--dtype": which of them came from such a flag
 };
 
 struct OutputOptions {
@@ -39,7 +42,7 @@ struct UpOptions {
   bool supervise = false;  // internal: the detached half of --detach
   int n_drafts = 1;
   int n_targets = 1;
-  std::string ready_fd;    // internal: where --supervise reports
+  std::string ready_fd;  // internal: where --supervise reports
 };
 
 // One request's parameters, as flags; what is absent is left to the server.
@@ -48,7 +51,8 @@ struct RequestOptions {
   std::string system;
   bool raw = false;  // generate: the prompt as it is, no chat template
   std::optional<std::uint32_t> max_tokens;
-  std::optional<float> temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
+  std::optional<float> temperature, top_p, min_p, repetition_penalty, presence_penalty,
+      frequency_penalty;
   std::optional<std::uint32_t> top_k, num_draft_tokens;
   std::optional<std::uint64_t> seed;
   std::vector<std::string> stop;
@@ -75,7 +79,7 @@ struct BenchServeOptions {
   double request_rate = 0;  // 0 = as fast as concurrency allows
   std::string dataset;      // a prompts.json; empty = the demo prompts
   std::string out;
-  bool compare = false;     // plain against speculative
+  bool compare = false;  // plain against speculative
 };
 
 struct BenchMicroOptions {
@@ -93,7 +97,7 @@ struct TokenizeOptions {
 
 struct ModelOptions {
   std::string folder;
-  std::string other;   // pair: the target
+  std::string other;  // pair: the target
   std::string family = "llama";
   std::uint64_t seed = 0;
   std::string shape = "tiny";
@@ -121,7 +125,8 @@ struct CliOptions {
   bool config_origin = false;
 };
 
-// Parses argv. Returns nothing when all is said already (help, version, a usage error); *exit_code then says how to end.
+// Parses argv. Returns nothing when all is said already (help, version, a usage error); *exit_code
+// then says how to end.
 std::optional<CliOptions> parse_options(int argc, char** argv, int* exit_code);
 
 }  // namespace foretoken::cli

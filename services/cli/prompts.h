@@ -14,7 +14,8 @@ struct DemoPrompt {
   std::vector<wire::ChatMessage> messages;
 };
 
-// "" = the demo prompts beside the demo models. Throws FatalError naming the file and what is wrong.
+// "" = the demo prompts beside the demo models. Throws FatalError naming the file and what is
+// wrong.
 std::vector<DemoPrompt> load_prompts(const std::string& path);
 
 // At most `per_kind` of every kind, in file order.

@@ -41,7 +41,8 @@ void print_table(const std::vector<std::vector<std::string>>& rows) {
   for (const auto& row : rows) {
     std::ostringstream line;
     for (std::size_t i = 0; i < row.size(); ++i)
-      line << std::left << std::setw(static_cast<int>(i + 1 < row.size() ? widths[i] + 2 : 0)) << row[i];
+      line << std::left << std::setw(static_cast<int>(i + 1 < row.size() ? widths[i] + 2 : 0))
+           << row[i];
     std::cout << line.str() << "\n";
   }
 }
@@ -57,12 +58,15 @@ OrderedJson as_json(const wire::StatusReply& status) {
   return document;
 }
 
-// Who does not run does not register with the router: what the supervisor knows of those, and of restarts.
+// Who does not run does not register with the router: what the supervisor knows of those, and of
+// restarts.
 void add_supervised(wire::StatusReply& status, const std::vector<ServiceState>& supervised) {
   for (const auto& known : supervised) {
-    const auto same = std::find_if(status.services.begin(), status.services.end(), [&](const auto& s) { return s.name == known.name; });
+    const auto same = std::find_if(status.services.begin(), status.services.end(),
+                                   [&](const auto& s) { return s.name == known.name; });
     if (same == status.services.end()) {
-      if (known.state == "ready") continue;  // between the two clocks: the router will show it in a moment
+      if (known.state == "ready")
+        continue;  // between the two clocks: the router will show it in a moment
       wire::ServiceStatus missing;
       missing.role = known.role;
       missing.name = known.name;
@@ -84,10 +88,12 @@ int run_ps(const CliOptions& options) {
   Client client(loaded->config.bus);
   auto status = client.status(steady_now() + 3s);
   const std::filesystem::path folder = runtime_directory(loaded->config.bus);
-  const auto supervised = supervisor_pid(folder) != 0 ? supervisor_state(folder) : std::vector<ServiceState>{};
+  const auto supervised =
+      supervisor_pid(folder) != 0 ? supervisor_state(folder) : std::vector<ServiceState>{};
   if (!status.ok()) {
     for (const auto& service : supervised)
-      std::cerr << service.name << " " << service.state << (service.note.empty() ? "" : ": ") << service.note << "\n";
+      std::cerr << service.name << " " << service.state << (service.note.empty() ? "" : ": ")
+                << service.note << "\n";
     Error error = status.error();
     if (error.code == ErrorCode::kDeadlineExceeded) error.code = ErrorCode::kUnavailable;
     return report_error(error);
@@ -97,18 +103,22 @@ int run_ps(const CliOptions& options) {
     std::cout << to_text(as_json(*status), 2) << "\n";
     return kExitOk;
   }
-  std::vector<std::vector<std::string>> rows = {
-      {"SERVICE", "STATE", "MODEL", "ACTIVE", "QUEUED", "KV FREE", "ACCEPTED", "MEMORY", "UPTIME", "PID", "NOTE"}};
+  std::vector<std::vector<std::string>> rows = {{"SERVICE", "STATE", "MODEL", "ACTIVE", "QUEUED",
+                                                 "KV FREE", "ACCEPTED", "MEMORY", "UPTIME", "PID",
+                                                 "NOTE"}};
   for (const auto& s : status->services) {
     // Without memory it has registered and not reported yet.
-    rows.push_back({s.name, s.state, s.model.empty() ? "-" : s.model, std::to_string(s.active), std::to_string(s.queued),
-                    s.rss_bytes == 0 ? "-" : as_percent(s.kv_blocks_free, s.kv_blocks_total), as_percent(s.accepted_total, s.drafted_total),
-                    as_mebibytes(s.rss_bytes), as_duration(s.uptime_s), std::to_string(s.pid),
-                    s.links.empty() || s.note.empty() ? s.note + s.links : s.note + "; " + s.links});
+    rows.push_back(
+        {s.name, s.state, s.model.empty() ? "-" : s.model, std::to_string(s.active),
+         std::to_string(s.queued),
+         s.rss_bytes == 0 ? "-" : as_percent(s.kv_blocks_free, s.kv_blocks_total),
+         as_percent(s.accepted_total, s.drafted_total), as_mebibytes(s.rss_bytes),
+         as_duration(s.uptime_s), std::to_string(s.pid),
+         s.links.empty() || s.note.empty() ? s.note + s.links : s.note + "; " + s.links});
   }
   print_table(rows);
-  std::cout << (status->ready ? "ready" : "not ready") << ", " << status->requests_active << " active of "
-            << status->requests_total << " requests\n";
+  std::cout << (status->ready ? "ready" : "not ready") << ", " << status->requests_active
+            << " active of " << status->requests_total << " requests\n";
   return kExitOk;
 }
 

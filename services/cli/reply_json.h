@@ -12,7 +12,9 @@
 namespace foretoken::cli {
 
 template <class T>
-concept HasFields = requires(T& value) { T::fields(value, [](std::string_view, auto&, std::string_view) {}); };
+concept HasFields = requires(T& value) {
+  T::fields(value, [](std::string_view, auto&, std::string_view) {});
+};
 
 template <class T>
 OrderedJson struct_json(const T& value);
@@ -31,8 +33,7 @@ OrderedJson value_json(const T& value) {
 }
 
 template <class T>
-  requires HasFields<T>
-OrderedJson value_json(const std::vector<T>& values) {
+requires HasFields<T> OrderedJson value_json(const std::vector<T>& values) {
   OrderedJson list = OrderedJson::array();
   for (const auto& each : values) list.push_back(struct_json(each));
   return list;

@@ -1,5 +1,6 @@
-// When a service that ended is started again: later and later up to a limit, at once again after a long good run, and
-// for services that must not fail for ever, at some point never. Pure: time comes as an argument.
+// When a service that ended is started again: later and later up to a limit, at once again after a
+// long good run, and for services that must not fail for ever, at some point never. Pure: time
+// comes as an argument.
 #pragma once
 
 #include <chrono>
@@ -13,19 +14,20 @@ namespace foretoken::cli {
 struct RestartRules {
   std::chrono::milliseconds first{200};
   std::chrono::milliseconds longest{5000};
-  std::chrono::seconds good_run{30};         // ready for so long: what was before is forgotten
-  std::optional<std::size_t> most_restarts;  // in a row without a good run; nothing = as often as needed
+  std::chrono::seconds good_run{30};  // ready for so long: what was before is forgotten
+  std::optional<std::size_t>
+      most_restarts;  // in a row without a good run; nothing = as often as needed
 };
 
 class RestartBackoff {
  public:
   explicit RestartBackoff(RestartRules rules) : rules_(rules) {}
 
-  // The service ended at `now` after being ready since `ready_since` (nothing = it never was, this time).
-  // Returns when to start it again, or nothing if it has used up its restarts.
+  // The service ended at `now` after being ready since `ready_since` (nothing = it never was, this
+  // time). Returns when to start it again, or nothing if it has used up its restarts.
   std::optional<TimePoint> ended(TimePoint now, std::optional<TimePoint> ready_since);
 
-  std::size_t n_restarts() const { return n_restarts_; }  // ever
+  std::size_t n_restarts() const { return n_restarts_; }      // ever
   std::chrono::milliseconds delay() const { return delay_; }  // the last one
 
  private:

@@ -15,8 +15,8 @@ namespace foretoken::cli {
 
 namespace {
 
-// The configuration knows no flags: what it says about "--set model.dtype" is about the --dtype that somebody typed. And
-// inproc:// is for tests, within one process.
+// The configuration knows no flags: what it says about "--set model.dtype" is about the --dtype
+// that somebody typed. And inproc:// is for tests, within one process.
 std::string in_words_of_flags(std::string sentence, const ConfigOptions& options) {
   for (const auto& [key, flag] : options.flags)
     if (const std::string prefix = "--set " + key + ": "; sentence.starts_with(prefix))
@@ -35,7 +35,8 @@ std::optional<LoadedConfig> load_configuration(const ConfigOptions& options) {
   sources.environment = process_environment();
   sources.settings = options.sets;
   LoadedConfig loaded = load_config(sources);
-  for (const auto& error : loaded.errors) std::cerr << "error: " << in_words_of_flags(error, options) << "\n";
+  for (const auto& error : loaded.errors)
+    std::cerr << "error: " << in_words_of_flags(error, options) << "\n";
   if (!loaded.errors.empty()) {
     std::cerr << "  try: foretoken config init, which shows every key with its default\n";
     return std::nullopt;
@@ -46,28 +47,36 @@ std::optional<LoadedConfig> load_configuration(const ConfigOptions& options) {
 int exit_code_of(ErrorCode code) {
   switch (code) {
     case ErrorCode::kUnavailable:
-    case ErrorCode::kDraining: return kExitUnreachable;
+    case ErrorCode::kDraining:
+      return kExitUnreachable;
     case ErrorCode::kModelNotFound:
     case ErrorCode::kNotFound:
     case ErrorCode::kMalformed:
     case ErrorCode::kUnsupportedModel:
-    case ErrorCode::kIncompatible: return kExitModel;
-    case ErrorCode::kDeadlineExceeded: return kExitDeadline;
-    case ErrorCode::kOutOfMemory: return kExitEnvironment;
+    case ErrorCode::kIncompatible:
+      return kExitModel;
+    case ErrorCode::kDeadlineExceeded:
+      return kExitDeadline;
+    case ErrorCode::kOutOfMemory:
+      return kExitEnvironment;
     case ErrorCode::kConfig:
     case ErrorCode::kInvalidRequest:
     case ErrorCode::kInvalidValue:
     case ErrorCode::kUnsupportedParameter:
-    case ErrorCode::kContextLengthExceeded: return kExitUsage;
-    case ErrorCode::kCancelled: return kExitInterrupted;
-    default: return kExitFailed;
+    case ErrorCode::kContextLengthExceeded:
+      return kExitUsage;
+    case ErrorCode::kCancelled:
+      return kExitInterrupted;
+    default:
+      return kExitFailed;
   }
 }
 
 int report_error(const Error& error) {
   std::cerr << "error: " << error.message << "\n";
   if (!error.param.empty()) std::cerr << "  in: " << error.param << "\n";
-  if (error.code == ErrorCode::kUnavailable) std::cerr << "  try: foretoken up --detach, then foretoken ps\n";
+  if (error.code == ErrorCode::kUnavailable)
+    std::cerr << "  try: foretoken up --detach, then foretoken ps\n";
   return exit_code_of(error.code);
 }
 
@@ -77,7 +86,8 @@ Result<wire::ClientRequest> request_from(const RequestOptions& options) {
   wire::ClientRequest request;
   SamplingParams& params = request.params;
   if (options.max_tokens) params.max_tokens = *options.max_tokens, request.has_max_tokens = true;
-  if (options.temperature) params.temperature = *options.temperature, request.has_temperature = true;
+  if (options.temperature)
+    params.temperature = *options.temperature, request.has_temperature = true;
   if (options.top_p) params.top_p = *options.top_p, request.has_top_p = true;
   if (options.top_k) params.top_k = *options.top_k, request.has_top_k = true;
   if (options.min_p) params.min_p = *options.min_p, request.has_min_p = true;
@@ -92,22 +102,28 @@ Result<wire::ClientRequest> request_from(const RequestOptions& options) {
   request.adaptive = !options.fixed;
   // Written so that NaN fails too.
   if (!(options.timeout_s >= 0.001 && options.timeout_s <= 3600))
-    return Error{ErrorCode::kInvalidValue, "timeout is " + std::to_string(options.timeout_s) + " s; it must be from 0.001 to 3600",
-                 "--timeout"};
+    return Error{
+        ErrorCode::kInvalidValue,
+        "timeout is " + std::to_string(options.timeout_s) + " s; it must be from 0.001 to 3600",
+        "--timeout"};
   request.timeout_ms = static_cast<std::uint32_t>(options.timeout_s * 1000);
-  if (options.num_draft_tokens) request.num_draft_tokens = static_cast<std::int32_t>(*options.num_draft_tokens);
+  if (options.num_draft_tokens)
+    request.num_draft_tokens = static_cast<std::int32_t>(*options.num_draft_tokens);
   if (options.prediction) request.prediction = *options.prediction;
   if (options.no_spec) request.num_draft_tokens = 0;
   if (options.proposer) {
     bool known = false;
-    for (auto kind : {wire::ProposerKind::kDraft, wire::ProposerKind::kNgram, wire::ProposerKind::kPrediction,
-                      wire::ProposerKind::kNone})
+    for (auto kind : {wire::ProposerKind::kDraft, wire::ProposerKind::kNgram,
+                      wire::ProposerKind::kPrediction, wire::ProposerKind::kNone})
       if (wire::name_of(kind) == *options.proposer) request.proposer = kind, known = true;
     if (!known)
-      return Error{ErrorCode::kInvalidValue,
-                   "proposer is \"" + *options.proposer + "\"; it must be draft, ngram, prediction or none", "--proposer"};
+      return Error{
+          ErrorCode::kInvalidValue,
+          "proposer is \"" + *options.proposer + "\"; it must be draft, ngram, prediction or none",
+          "--proposer"};
     if (request.proposer == wire::ProposerKind::kPrediction && request.prediction.empty())
-      return Error{ErrorCode::kInvalidValue, "the prediction proposer has nothing to guess from: give it the expected answer",
+      return Error{ErrorCode::kInvalidValue,
+                   "the prediction proposer has nothing to guess from: give it the expected answer",
                    "--prediction"};
   } else if (options.prediction) {
     request.proposer = wire::ProposerKind::kPrediction;
@@ -123,14 +139,17 @@ std::vector<wire::ChatMessage> chat_messages(const std::string& system, const st
   return messages;
 }
 
-std::string program_folder() { return std::filesystem::read_symlink("/proc/self/exe").parent_path().string(); }
+std::string program_folder() {
+  return std::filesystem::read_symlink("/proc/self/exe").parent_path().string();
+}
 
 std::string machine_description() {
   std::ifstream info("/proc/cpuinfo");
   std::string model = "unknown CPU";
   for (std::string line; std::getline(info, line);) {
     if (!line.starts_with("model name")) continue;
-    if (const auto colon = line.find(": "); colon != std::string::npos) model = line.substr(colon + 2);
+    if (const auto colon = line.find(": "); colon != std::string::npos)
+      model = line.substr(colon + 2);
     break;
   }
   return std::to_string(std::thread::hardware_concurrency()) + " x " + model;

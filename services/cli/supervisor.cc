@@ -60,7 +60,8 @@ std::string last_lines(const std::filesystem::path& path, std::size_t n_lines) {
 }
 
 std::string how_it_ended(int status) {
-  if (WIFSIGNALED(status)) return std::string("was ended by signal ") + std::to_string(WTERMSIG(status));
+  if (WIFSIGNALED(status))
+    return std::string("was ended by signal ") + std::to_string(WTERMSIG(status));
   return "ended with exit code " + std::to_string(WEXITSTATUS(status));
 }
 
@@ -68,9 +69,12 @@ FailureKind kind_of(int status) {
   if (!WIFEXITED(status)) return FailureKind::kCrash;
   switch (WEXITSTATUS(status)) {
     case kServiceUsage:
-    case kServiceConfiguration: return FailureKind::kConfiguration;
-    case kServiceGone: return FailureKind::kEnvironment;
-    default: return FailureKind::kCrash;
+    case kServiceConfiguration:
+      return FailureKind::kConfiguration;
+    case kServiceGone:
+      return FailureKind::kEnvironment;
+    default:
+      return FailureKind::kCrash;
   }
 }
 
@@ -80,17 +84,22 @@ std::optional<std::uint64_t> number_after(std::string_view key, std::string_view
   line.remove_prefix(key.size());
   std::uint64_t value = 0;
   const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), value);
-  return error == std::errc() && end == line.data() + line.size() ? std::optional(value) : std::nullopt;
+  return error == std::errc() && end == line.data() + line.size() ? std::optional(value)
+                                                                  : std::nullopt;
 }
 
 std::string in_seconds(milliseconds time) {
   const auto tenths = time.count() / 100;
-  return std::to_string(tenths / 10) + (tenths % 10 == 0 ? "" : "." + std::to_string(tenths % 10)) + " s";
+  return std::to_string(tenths / 10) + (tenths % 10 == 0 ? "" : "." + std::to_string(tenths % 10)) +
+         " s";
 }
 
 FatalError cannot_write(const std::filesystem::path& path, const std::string& why) {
-  return FatalError(ErrorCode::kIo, "up keeps its files and logs in bus.runtime_dir, and " + path.string() + " cannot be written: " + why +
-                                        "; make it writable, or name another folder (--set bus.runtime_dir=FOLDER)");
+  return FatalError(
+      ErrorCode::kIo,
+      "up keeps its files and logs in bus.runtime_dir, and " + path.string() +
+          " cannot be written: " + why +
+          "; make it writable, or name another folder (--set bus.runtime_dir=FOLDER)");
 }
 
 void make_folder(const std::filesystem::path& folder) {
@@ -105,10 +114,12 @@ int open_lock(const std::filesystem::path& folder) {
   if (fd < 0) throw cannot_write(path, std::strerror(errno));
   if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
     ::close(fd);
-    throw FatalError(ErrorCode::kIo, "already running here: " + path.string() + " is held by another foretoken up");
+    throw FatalError(ErrorCode::kIo,
+                     "already running here: " + path.string() + " is held by another foretoken up");
   }
   const std::string pid = std::to_string(::getpid()) + "\n";
-  if (::ftruncate(fd, 0) != 0 || ::write(fd, pid.data(), pid.size()) != static_cast<ssize_t>(pid.size()))
+  if (::ftruncate(fd, 0) != 0 ||
+      ::write(fd, pid.data(), pid.size()) != static_cast<ssize_t>(pid.size()))
     throw cannot_write(path, std::strerror(errno));
   return fd;
 }
@@ -119,7 +130,8 @@ int open_notify_socket(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof(address.sun_path))
-    throw std::runtime_error("the runtime folder's path is too long for a socket (107 bytes): " + path);
+    throw std::runtime_error("the runtime folder's path is too long for a socket (107 bytes): " +
+                             path);
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   ::unlink(path.c_str());
   if (::bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0)
@@ -137,12 +149,12 @@ struct Supervisor::Child {
   pid_t pid = 0;  // 0 = not running
   bool was_ever_ready = false;
   bool given_up = false;
-  bool stopping = false;      // it said so
+  bool stopping = false;       // it said so
   std::string ended_for = {};  // by us; not empty: SIGABRT was sent
   std::optional<TimePoint> ready_since = std::nullopt;
   TimePoint restart_at{};
-  TimePoint last_sign{};  // READY, or a watchdog ping
-  TimePoint deadline{};   // to be ready; once it is ended or stopped, for its end
+  TimePoint last_sign{};    // READY, or a watchdog ping
+  TimePoint deadline{};     // to be ready; once it is ended or stopped, for its end
   milliseconds patience{};  // that the deadline was set with
   std::string last_end = {};
 
@@ -157,7 +169,8 @@ struct Supervisor::Child {
   }
 };
 
-Supervisor::Supervisor(SupervisorOptions options, std::vector<ServiceSpec> services) : options_(std::move(options)) {
+Supervisor::Supervisor(SupervisorOptions options, std::vector<ServiceSpec> services)
+    : options_(std::move(options)) {
   make_folder(options_.runtime_folder);
   std::error_code error;
   std::filesystem::permissions(options_.runtime_folder, std::filesystem::perms::owner_all, error);
@@ -185,7 +198,8 @@ Supervisor::~Supervisor() {
   ::unlink((options_.runtime_folder / kStateFile).c_str());
   for (int fd : {notify_fd_, signal_fd_}) ::close(fd);
   // The file stays: unlinking a locked file would let two supervisors hold "the" lock.
-  if (::ftruncate(lock_fd_, 0) != 0) std::fprintf(stderr, "cannot empty the pid file: %s\n", std::strerror(errno));
+  if (::ftruncate(lock_fd_, 0) != 0)
+    std::fprintf(stderr, "cannot empty the pid file: %s\n", std::strerror(errno));
   ::close(lock_fd_);
 }
 
@@ -196,7 +210,8 @@ void Supervisor::spawn(Child& child) {
   argv.push_back(nullptr);
   std::vector<std::string> environment;
   for (char** entry = environ; *entry != nullptr; ++entry)
-    if (std::strncmp(*entry, "NOTIFY_SOCKET=", 14) != 0 && std::strncmp(*entry, "WATCHDOG_", 9) != 0)
+    if (std::strncmp(*entry, "NOTIFY_SOCKET=", 14) != 0 &&
+        std::strncmp(*entry, "WATCHDOG_", 9) != 0)
       environment.emplace_back(*entry);
   environment.push_back("NOTIFY_SOCKET=" + notify_path_);
   if (options_.watchdog > milliseconds(0)) {
@@ -209,7 +224,8 @@ void Supervisor::spawn(Child& child) {
   envp.push_back(nullptr);
   // A log begins with its run: what an earlier one said would be shown as the reason of a failure.
   const int keep = child.backoff.n_restarts() == 0 ? O_TRUNC : O_APPEND;
-  const int log = ::open(log_path(options_, child.spec.name).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | keep, 0600);
+  const int log = ::open(log_path(options_, child.spec.name).c_str(),
+                         O_WRONLY | O_CREAT | O_CLOEXEC | keep, 0600);
   if (log < 0) throw system_error("cannot open the log of " + child.spec.name);
   const pid_t parent = ::getpid();
 
@@ -220,7 +236,8 @@ void Supervisor::spawn(Child& child) {
     throw error;
   }
   if (pid == 0) {
-    // Its own group, so that a Ctrl-C at the terminal reaches the supervisor alone; and no life without it.
+    // Its own group, so that a Ctrl-C at the terminal reaches the supervisor alone; and no life
+    // without it.
     ::setpgid(0, 0);
     ::prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (::getppid() != parent) ::_exit(1);
@@ -232,7 +249,8 @@ void Supervisor::spawn(Child& child) {
     ::dup2(log, 1);
     ::dup2(log, 2);
     std::string& pid_entry = environment.back();
-    std::to_chars(pid_entry.data() + std::strlen(pid_entry.data()), pid_entry.data() + pid_entry.size(), ::getpid());
+    std::to_chars(pid_entry.data() + std::strlen(pid_entry.data()),
+                  pid_entry.data() + pid_entry.size(), ::getpid());
     ::execve(argv[0], argv.data(), envp.data());
     ::dprintf(2, "cannot start %s: %s\n", argv[0], std::strerror(errno));
     ::_exit(127);
@@ -318,14 +336,19 @@ void Supervisor::reap(const Progress& progress) {
   }
 }
 
-void Supervisor::start_again_or_give_up(Child& child, FailureKind kind, std::optional<TimePoint> ready_since,
+void Supervisor::start_again_or_give_up(Child& child,
+                                        FailureKind kind,
+                                        std::optional<TimePoint> ready_since,
                                         const Progress& progress) {
-  // What is wrong with its settings stays wrong; and a service that never came up will not come up the next time.
+  // What is wrong with its settings stays wrong; and a service that never came up will not come up
+  // the next time.
   std::optional<TimePoint> again;
-  if (kind != FailureKind::kConfiguration && child.was_ever_ready) again = child.backoff.ended(steady_now(), ready_since);
+  if (kind != FailureKind::kConfiguration && child.was_ever_ready)
+    again = child.backoff.ended(steady_now(), ready_since);
   if (again) {
     child.restart_at = *again;
-    progress(child.spec.name, child.last_end + "; starts again in " + in_seconds(child.backoff.delay()) + " (restart " +
+    progress(child.spec.name, child.last_end + "; starts again in " +
+                                  in_seconds(child.backoff.delay()) + " (restart " +
                                   std::to_string(child.backoff.n_restarts()) + ")");
   } else {
     give_up(child, kind, progress);
@@ -356,8 +379,8 @@ void Supervisor::end_hung() {
   }
 }
 
-// Waits for what happens, and looks at all that did. A supervisor that was itself stopped or starved
-// has heard nobody in that time: it counts for none.
+// Waits for what happens, and looks at all that did. A supervisor that was itself stopped or
+// starved has heard nobody in that time: it counts for none.
 void Supervisor::turn(milliseconds at_most, const Progress& progress) {
   constexpr auto kOwnPause = std::chrono::seconds(1);
   wait_for_event(at_most);
@@ -373,7 +396,8 @@ void Supervisor::turn(milliseconds at_most, const Progress& progress) {
   end_hung();
 }
 
-// Drafts only cost speed, and of several targets one is enough; without any other service nothing can be served.
+// Drafts only cost speed, and of several targets one is enough; without any other service nothing
+// can be served.
 bool Supervisor::can_serve_without(const Child& child) const {
   if (!started_) return false;  // who asked for it should hear that it does not start
   if (child.spec.optional) return true;
@@ -385,12 +409,15 @@ bool Supervisor::can_serve_without(const Child& child) const {
 void Supervisor::give_up(Child& child, FailureKind kind, const Progress& progress) {
   child.given_up = true;
   if (can_serve_without(child)) {
-    progress(child.spec.name, child.last_end + "; it is not started again and the others serve on without it; its log: " +
-                                  log_path(options_, child.spec.name).string());
+    progress(child.spec.name,
+             child.last_end +
+                 "; it is not started again and the others serve on without it; its log: " +
+                 log_path(options_, child.spec.name).string());
     return;
   }
   const std::size_t n = child.backoff.n_restarts();
-  failure_ = child.spec.name + " " + child.last_end + (n > 0 ? " after " + std::to_string(n) + " restarts" : "") +
+  failure_ = child.spec.name + " " + child.last_end +
+             (n > 0 ? " after " + std::to_string(n) + " restarts" : "") +
              "; the end of its log:" + last_lines(log_path(options_, child.spec.name), 8);
   failure_kind_ = kind;
 }
@@ -414,17 +441,30 @@ void Supervisor::restart_due(const Progress& progress) {
 void Supervisor::write_state() const {
   OrderedJson services = OrderedJson::array();
   for (const auto& child : children_) {
-    const char* state = child.given_up ? "given up" : child.pid == 0 ? "waiting" : child.ready() ? "ready" : "starting";
+    const char* state = child.given_up   ? "given up"
+                        : child.pid == 0 ? "waiting"
+                        : child.ready()  ? "ready"
+                                         : "starting";
     const std::size_t n = child.backoff.n_restarts();
     std::string note;
-    if (!child.last_end.empty()) note = (child.given_up ? "" : "restarted " + std::to_string(n) + (n == 1 ? " time; " : " times; ")) + child.last_end;
-    if (child.given_up) note += "; not started again: see " + log_path(options_, child.spec.name).string();
-    services.push_back({{"name", child.spec.name}, {"role", child.spec.role}, {"state", state}, {"pid", child.pid},
-                        {"restarts", n}, {"note", note}});
+    if (!child.last_end.empty())
+      note =
+          (child.given_up ? ""
+                          : "restarted " + std::to_string(n) + (n == 1 ? " time; " : " times; ")) +
+          child.last_end;
+    if (child.given_up)
+      note += "; not started again: see " + log_path(options_, child.spec.name).string();
+    services.push_back({{"name", child.spec.name},
+                        {"role", child.spec.role},
+                        {"state", state},
+                        {"pid", child.pid},
+                        {"restarts", n},
+                        {"note", note}});
   }
   const auto path = options_.runtime_folder / kStateFile;
   const auto fresh = path.string() + ".new";
-  std::ofstream(fresh) << to_text(OrderedJson{{"schema", "foretoken.up/1"}, {"services", services}}) << "\n";
+  std::ofstream(fresh) << to_text(OrderedJson{{"schema", "foretoken.up/1"}, {"services", services}})
+                       << "\n";
   // A full disk costs `ps` a note and nobody anything else.
   std::error_code ignored;
   std::filesystem::rename(fresh, path, ignored);
@@ -471,7 +511,9 @@ void Supervisor::stop(const Progress& progress) {
       // Whoever stops this process may have stopped all at once: a second signal would cut short.
       if (!child.stopping) ::kill(child.pid, SIGTERM);
     }
-    const auto is_running = [&](const Child& child) { return child.pid != 0 && child.duty() == duty; };
+    const auto is_running = [&](const Child& child) {
+      return child.pid != 0 && child.duty() == duty;
+    };
     while (std::any_of(children_.begin(), children_.end(), is_running)) {
       turn(milliseconds(50), progress);
       if (!at_once && n_stop_signals_ > n_signals) {
@@ -510,12 +552,17 @@ std::vector<ServiceState> supervisor_state(const std::filesystem::path& runtime_
   std::ifstream file(runtime_folder / kStateFile);
   const auto parsed = parse_json(std::string(std::istreambuf_iterator<char>(file), {}));
   std::vector<ServiceState> states;
-  if (!parsed.ok() || !parsed->is_object() || !parsed->contains("services") || !(*parsed)["services"].is_array()) return states;
+  if (!parsed.ok() || !parsed->is_object() || !parsed->contains("services") ||
+      !(*parsed)["services"].is_array())
+    return states;
   for (const auto& each : (*parsed)["services"]) {
     const auto text = [&](const char* key) {
-      return each.is_object() && each.contains(key) && each[key].is_string() ? each[key].get<std::string>() : "";
+      return each.is_object() && each.contains(key) && each[key].is_string()
+                 ? each[key].get<std::string>()
+                 : "";
     };
-    states.push_back({.name = text("name"), .role = text("role"), .state = text("state"), .note = text("note")});
+    states.push_back(
+        {.name = text("name"), .role = text("role"), .state = text("state"), .note = text("note")});
   }
   return states;
 }

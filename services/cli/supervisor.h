@@ -24,9 +24,9 @@ struct ServiceSpec {
 };
 
 struct SupervisorOptions {
-  std::filesystem::path runtime_folder;  // pid file, notify socket; created 0700
-  std::filesystem::path log_folder;      // one <name>.log a service
-  std::chrono::seconds ready_timeout{60};  // EXTEND_TIMEOUT_USEC gives more, as at systemd
+  std::filesystem::path runtime_folder;        // pid file, notify socket; created 0700
+  std::filesystem::path log_folder;            // one <name>.log a service
+  std::chrono::seconds ready_timeout{60};      // EXTEND_TIMEOUT_USEC gives more, as at systemd
   std::chrono::milliseconds watchdog{10'000};  // longest silence of one that is ready; 0 = any
   std::chrono::seconds abort_timeout{5};       // from SIGABRT to SIGKILL
   std::chrono::seconds stop_timeout{40};       // above limits.drain_s
@@ -49,16 +49,18 @@ using Progress = std::function<void(const std::string& service, const std::strin
 
 class Supervisor {
  public:
-  // Blocks SIGTERM, SIGINT and SIGCHLD for the process. Throws FatalError when the runtime folder is held by another
-  // supervisor or cannot be written to.
+  // Blocks SIGTERM, SIGINT and SIGCHLD for the process. Throws FatalError when the runtime folder
+  // is held by another supervisor or cannot be written to.
   Supervisor(SupervisorOptions options, std::vector<ServiceSpec> services);
   ~Supervisor();
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
 
-  // Starts everything and waits until all are ready, one has failed for good, or a signal asks to stop.
+  // Starts everything and waits until all are ready, one has failed for good, or a signal asks to
+  // stop.
   StartReport start(const Progress& progress);
-  // Restarts what fails until SIGTERM or SIGINT, or until a service that the others need cannot be kept alive.
+  // Restarts what fails until SIGTERM or SIGINT, or until a service that the others need cannot be
+  // kept alive.
   StartReport run(const Progress& progress);
   // SIGTERM to each in order of duty, SIGKILL to what is left after stop_timeout; after one more
   // SIGTERM or SIGINT all end at once. Idempotent.
@@ -72,7 +74,9 @@ class Supervisor {
   void read_notifications(const Progress& progress);
   void take(Child& child, const std::string& line, const Progress& progress);
   void reap(const Progress& progress);
-  void start_again_or_give_up(Child& child, FailureKind kind, std::optional<TimePoint> ready_since,
+  void start_again_or_give_up(Child& child,
+                              FailureKind kind,
+                              std::optional<TimePoint> ready_since,
                               const Progress& progress);
   void end_hung();
   void end_at_once();

@@ -29,10 +29,12 @@ int run_tokenize(const CliOptions& options) {
   std::string text = options.tokenize.text;
   if (text.empty() && ::isatty(0) == 0) text = read_all_of_stdin();
   const auto tokenizer = load_tokenizer(options);
-  const auto ids = tokenizer->encode(text, options.tokenize.no_special ? AddSpecialTokens::kNo : AddSpecialTokens::kYes);
+  const auto ids = tokenizer->encode(
+      text, options.tokenize.no_special ? AddSpecialTokens::kNo : AddSpecialTokens::kYes);
   if (!ids.ok()) return report_error(ids.error());
   if (options.output.json) {
-    OrderedJson document = {{"schema", "foretoken.tokenize/1"}, {"ids", *ids}, {"tokens", OrderedJson::array()}};
+    OrderedJson document = {
+        {"schema", "foretoken.tokenize/1"}, {"ids", *ids}, {"tokens", OrderedJson::array()}};
     for (TokenId id : *ids) document["tokens"].push_back(std::string(tokenizer->token_text(id)));
     std::cout << to_text(document, 2) << "\n";
     return kExitOk;
@@ -47,13 +49,18 @@ int run_detokenize(const CliOptions& options) {
   std::vector<TokenId> ids;
   for (std::int64_t id : options.tokenize.ids) {
     if (id < 0 || id >= static_cast<std::int64_t>(tokenizer->vocab_size()))
-      return report_error({ErrorCode::kInvalidValue, "token id " + std::to_string(id) + " is not in the vocabulary of " +
-                                                         std::to_string(tokenizer->vocab_size()) + " tokens", "ids"});
+      return report_error({ErrorCode::kInvalidValue,
+                           "token id " + std::to_string(id) + " is not in the vocabulary of " +
+                               std::to_string(tokenizer->vocab_size()) + " tokens",
+                           "ids"});
     ids.push_back(static_cast<TokenId>(id));
   }
   const std::string text = tokenizer->decode(ids, SkipSpecialTokens::kNo);
-  if (options.output.json) std::cout << to_text(OrderedJson{{"schema", "foretoken.detokenize/1"}, {"text", text}}, 2) << "\n";
-  else std::cout << text << "\n";
+  if (options.output.json)
+    std::cout << to_text(OrderedJson{{"schema", "foretoken.detokenize/1"}, {"text", text}}, 2)
+              << "\n";
+  else
+    std::cout << text << "\n";
   return kExitOk;
 }
 

@@ -53,7 +53,9 @@ std::vector<ServiceSpec> service_specs(const CliOptions& options, const Config& 
 }
 
 // Beyond it a service is killed: what its last answers and its end may take on top of draining.
-std::chrono::seconds stop_timeout(std::uint32_t drain_s) { return std::chrono::seconds(drain_s) + 10s; }
+std::chrono::seconds stop_timeout(std::uint32_t drain_s) {
+  return std::chrono::seconds(drain_s) + 10s;
+}
 
 SupervisorOptions supervisor_options(const Config& config) {
   const std::filesystem::path folder = runtime_directory(config.bus);
@@ -78,7 +80,9 @@ std::string served_endpoint(const std::filesystem::path& folder) {
 // There for as long as the supervisor: written once its lock is held, gone before it is given back.
 class Note {
  public:
-  Note(std::filesystem::path path, const std::string& text) : path_(std::move(path)) { std::ofstream(path_) << text; }
+  Note(std::filesystem::path path, const std::string& text) : path_(std::move(path)) {
+    std::ofstream(path_) << text;
+  }
   ~Note() {
     std::error_code ignored;
     std::filesystem::remove(path_, ignored);
@@ -90,18 +94,22 @@ class Note {
   std::filesystem::path path_;
 };
 
-// "model.dtype" -> its value as a file would hold it; wherever each comes from, equal systems have equal ones. Without the
-// runtime folder and the client's address: they say which system is meant, and there are several words for one.
+// "model.dtype" -> its value as a file would hold it; wherever each comes from, equal systems have
+// equal ones. Without the runtime folder and the client's address: they say which system is meant,
+// and there are several words for one.
 using Settings = std::map<std::string, std::string>;
 Settings settings_of(const CliOptions& options, const LoadedConfig& loaded) {
   Settings settings = {{"--targets", std::to_string(options.up.n_targets)}};
-  if (!loaded.config.model.draft.empty()) settings["--drafts"] = std::to_string(options.up.n_drafts);
+  if (!loaded.config.model.draft.empty())
+    settings["--drafts"] = std::to_string(options.up.n_drafts);
   std::istringstream text(config_without_origins(loaded));
   std::string section;
   for (std::string line; std::getline(text, line);) {
     const auto equals = line.find(" = ");
-    if (line.starts_with('[')) section = line.substr(1, line.size() - 2) + ".";
-    else if (equals != std::string::npos && !line.starts_with('#')) settings[section + line.substr(0, equals)] = line.substr(equals + 3);
+    if (line.starts_with('['))
+      section = line.substr(1, line.size() - 2) + ".";
+    else if (equals != std::string::npos && !line.starts_with('#'))
+      settings[section + line.substr(0, equals)] = line.substr(equals + 3);
   }
   settings.erase("bus.runtime_dir");
   settings.erase("bus.client");
@@ -114,8 +122,8 @@ std::string lines_of(const Settings& settings) {
   return text;
 }
 
-// One line for each setting that the running system was started with otherwise; keys that only one of two versions of the
-// program knows do not count.
+// One line for each setting that the running system was started with otherwise; keys that only one
+// of two versions of the program knows do not count.
 std::string differences(const std::filesystem::path& folder, const Settings& given) {
   std::ifstream file(folder / kSettingsFile);
   std::string text;
@@ -124,7 +132,8 @@ std::string differences(const std::filesystem::path& folder, const Settings& giv
     if (equals == std::string::npos) continue;
     const auto here = given.find(line.substr(0, equals));
     if (here != given.end() && here->second != line.substr(equals + 3))
-      text += "  " + here->first + ": it runs with " + line.substr(equals + 3) + ", not " + here->second + "\n";
+      text += "  " + here->first + ": it runs with " + line.substr(equals + 3) + ", not " +
+              here->second + "\n";
   }
   return text;
 }
@@ -134,7 +143,8 @@ std::uint32_t running_drain_s(const std::filesystem::path& folder, const Config&
   std::ifstream file(folder / kSettingsFile);
   constexpr std::string_view kKey = "limits.drain_s = ";
   for (std::string line; std::getline(file, line);)
-    if (line.starts_with(kKey)) return static_cast<std::uint32_t>(std::atoi(line.c_str() + kKey.size()));
+    if (line.starts_with(kKey))
+      return static_cast<std::uint32_t>(std::atoi(line.c_str() + kKey.size()));
   return otherwise.limits.drain_s;
 }
 
@@ -148,27 +158,37 @@ bool wait_until_serving(Client& client, TimePoint deadline) {
   return false;
 }
 
-// The folders as far as they can be judged without loading weights, or also their tokenizers. Throws FatalError.
+// The folders as far as they can be judged without loading weights, or also their tokenizers.
+// Throws FatalError.
 enum class Depth { kFiles, kTokenizers };
 void inspect_folders(const Config& config, Depth depth) {
-  for (const auto& [configured, role] : {std::pair{config.model.target, "target"}, std::pair{config.model.draft, "draft"}}) {
+  for (const auto& [configured, role] :
+       {std::pair{config.model.target, "target"}, std::pair{config.model.draft, "draft"}}) {
     if (configured.empty()) continue;
     const std::string folder = model_folder(configured, role);
     (void)inspect_model(folder);
-    if (depth == Depth::kTokenizers) (void)value_or_throw(Tokenizer::load(folder, {.patterns = regex_policy_from_name(config.model.patterns)}));
+    if (depth == Depth::kTokenizers)
+      (void)value_or_throw(
+          Tokenizer::load(folder, {.patterns = regex_policy_from_name(config.model.patterns)}));
   }
 }
 
-// The exit code of a service says that its settings or its model are at fault; which of them, its last line says, or a
-// look at the model.
+// The exit code of a service says that its settings or its model are at fault; which of them, its
+// last line says, or a look at the model.
 int exit_code_for(const StartReport& report, const Config& config) {
   switch (report.kind) {
-    case FailureKind::kInterrupted: return kExitInterrupted;
-    case FailureKind::kEnvironment: return kExitEnvironment;
-    case FailureKind::kCrash: return kExitFailed;
-    case FailureKind::kConfiguration: break;
+    case FailureKind::kInterrupted:
+      return kExitInterrupted;
+    case FailureKind::kEnvironment:
+      return kExitEnvironment;
+    case FailureKind::kCrash:
+      return kExitFailed;
+    case FailureKind::kConfiguration:
+      break;
   }
-  if (report.failure.find("code=" + std::string(error_code_name(ErrorCode::kUnsupportedModel))) != std::string::npos) return kExitModel;
+  if (report.failure.find("code=" + std::string(error_code_name(ErrorCode::kUnsupportedModel))) !=
+      std::string::npos)
+    return kExitModel;
   try {
     inspect_folders(config, Depth::kTokenizers);
   } catch (const FatalError&) {
@@ -180,18 +200,23 @@ int exit_code_for(const StartReport& report, const Config& config) {
 // What happened when, for the log of the detached half, where nobody watches a line move.
 Progress dated_log() {
   return [](const std::string& service, const std::string& status) {
-    if (status.find('%') != std::string::npos) return;  // how far it has loaded: in the service's own log
+    if (status.find('%') != std::string::npos)
+      return;  // how far it has loaded: in the service's own log
     const std::time_t now = std::time(nullptr);
     std::tm utc{};
     ::gmtime_r(&now, &utc);
     char time[32];
     std::strftime(time, sizeof(time), "%Y-%m-%dT%H:%M:%SZ", &utc);
-    std::cerr << time << " " << (service.empty() ? "foretoken" : service) << " " << status << std::endl;
+    std::cerr << time << " " << (service.empty() ? "foretoken" : service) << " " << status
+              << std::endl;
   };
 }
 
 // Starts and keeps everything; runs in the foreground, or as the detached half.
-int supervise(const CliOptions& options, const LoadedConfig& loaded, const Progress& progress, int ready_fd) {
+int supervise(const CliOptions& options,
+              const LoadedConfig& loaded,
+              const Progress& progress,
+              int ready_fd) {
   const Config& config = loaded.config;
   std::optional<Supervisor> made;
   try {
@@ -213,22 +238,25 @@ int supervise(const CliOptions& options, const LoadedConfig& loaded, const Progr
   if (!report.ready) return fail(report.failure, exit_code_for(report, config));
   Client client(config.bus);
   if (!wait_until_serving(client, steady_now() + 30s))
-    return fail("the services run but no request could be served within 30 s\n  try: foretoken ps", kExitFailed);
+    return fail("the services run but no request could be served within 30 s\n  try: foretoken ps",
+                kExitFailed);
   progress("", "serving at " + client_endpoint(config.bus));
   if (ready_fd >= 0) {
     const int ok = kExitOk;
     if (::write(ready_fd, &ok, sizeof(ok)) < 0) std::cerr << "cannot report\n";
     ::close(ready_fd);
     // From here on nobody reads our words; the terminal belongs to its user.
-    const int log = ::open((supervisor_options(config).log_folder / "up.log").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+    const int log = ::open((supervisor_options(config).log_folder / "up.log").c_str(),
+                           O_WRONLY | O_CREAT | O_APPEND, 0600);
     ::dup2(log, 1);
     ::dup2(log, 2);
     ::close(log);
   }
   const Progress told = ready_fd >= 0 ? dated_log() : progress;
   const StartReport ending = supervisor.run(told);
-  if (ending.ready) told("", "stopping: running requests may take " + std::to_string(config.limits.drain_s) +
-                                 " s (limits.drain_s); a second signal ends them at once");
+  if (ending.ready)
+    told("", "stopping: running requests may take " + std::to_string(config.limits.drain_s) +
+                 " s (limits.drain_s); a second signal ends them at once");
   supervisor.stop(told);
   if (ending.ready) return kExitOk;
   std::cerr << "error: " << ending.failure << std::endl;
@@ -238,10 +266,17 @@ int supervise(const CliOptions& options, const LoadedConfig& loaded, const Progr
 // Starts this program again as a session of its own and waits for its verdict.
 int detach(const CliOptions& options) {
   int fds[2];
-  if (::pipe(fds) != 0) throw std::runtime_error(std::string("cannot make a pipe: ") + std::strerror(errno));
-  std::vector<std::string> words = {program_folder() + "/foretoken", "up", "--supervise", "--ready-fd",
-                                    std::to_string(fds[1]), "--drafts", std::to_string(options.up.n_drafts),
-                                    "--targets", std::to_string(options.up.n_targets)};
+  if (::pipe(fds) != 0)
+    throw std::runtime_error(std::string("cannot make a pipe: ") + std::strerror(errno));
+  std::vector<std::string> words = {program_folder() + "/foretoken",
+                                    "up",
+                                    "--supervise",
+                                    "--ready-fd",
+                                    std::to_string(fds[1]),
+                                    "--drafts",
+                                    std::to_string(options.up.n_drafts),
+                                    "--targets",
+                                    std::to_string(options.up.n_targets)};
   if (options.output.quiet) words.push_back("--quiet");
   if (!options.config.file.empty()) words.insert(words.end(), {"--config", options.config.file});
   for (const auto& setting : options.config.sets) words.insert(words.end(), {"--set", setting});
@@ -251,7 +286,8 @@ int detach(const CliOptions& options) {
   const pid_t pid = ::fork();
   if (pid < 0) throw std::runtime_error(std::string("cannot fork: ") + std::strerror(errno));
   if (pid == 0) {
-    // What the caller has open is not ours to keep: a lock of its would stay taken as long as we serve.
+    // What the caller has open is not ours to keep: a lock of its would stay taken as long as we
+    // serve.
     if (fds[1] > 3) ::close_range(3, static_cast<unsigned>(fds[1]) - 1, 0);
     ::close_range(static_cast<unsigned>(fds[1]) + 1, ~0U, 0);
     ::setsid();
@@ -273,17 +309,19 @@ int detach(const CliOptions& options) {
   return verdict;
 }
 
-// A line for every change; on a terminal the percentages overwrite one another, elsewhere only the words count.
+// A line for every change; on a terminal the percentages overwrite one another, elsewhere only the
+// words count.
 Progress printer(bool quiet) {
-  return [quiet, last = std::map<std::string, std::string>()](const std::string& service, const std::string& status) mutable {
+  return [quiet, last = std::map<std::string, std::string>()](const std::string& service,
+                                                              const std::string& status) mutable {
     const bool terminal = stderr_is_terminal();
     const std::string shown = terminal ? status : status.substr(0, status.find(','));
     if (quiet || last[service] == shown) return;
     last[service] = shown;
     const std::string name = service.empty() ? "foretoken" : service;
     const bool passing = terminal && status.find('%') != std::string::npos;
-    std::cerr << "      " << name << std::string(name.size() < 14 ? 14 - name.size() : 1, ' ') << shown
-              << (terminal ? "\033[K" : "") << (passing ? "\r" : "\n") << std::flush;
+    std::cerr << "      " << name << std::string(name.size() < 14 ? 14 - name.size() : 1, ' ')
+              << shown << (terminal ? "\033[K" : "") << (passing ? "\r" : "\n") << std::flush;
   };
 }
 
@@ -294,10 +332,12 @@ int refuse_unreadable_models(const Config& config) {
       inspect_folders(config, Depth::kFiles);
       return kExitOk;
     }
-    const auto report = report_on_pair(model_folder(config.model.draft, "draft"), model_folder(config.model.target, "target"));
+    const auto report = report_on_pair(model_folder(config.model.draft, "draft"),
+                                       model_folder(config.model.target, "target"));
     for (const auto& sentence : report.refusals) std::cerr << "error: " << sentence << "\n";
     if (report.refusals.empty()) return kExitOk;
-    std::cerr << "  try: another draft, or --draft \"\" --proposer ngram (foretoken model pair DRAFT TARGET says more)\n";
+    std::cerr << "  try: another draft, or --draft \"\" --proposer ngram (foretoken model pair "
+                 "DRAFT TARGET says more)\n";
     return kExitModel;
   } catch (const FatalError& error) {
     report_error({error.code(), error.what(), "--target or --draft (model.target, model.draft)"});
@@ -318,19 +358,25 @@ int run_up(const CliOptions& options) {
     return supervise(options, *loaded, printer(options.output.quiet), ready_fd);
   }
   if (const int pid = supervisor_pid(folder); pid != 0) {
-    if (const std::string there = served_endpoint(folder); !there.empty() && there != client_endpoint(config.bus)) {
-      std::cerr << "error: pid " << pid << " serves at " << there << " from this runtime folder, " << folder.string() << "\n"
-                << "  try: --set bus.runtime_dir=FOLDER, for a second system needs a runtime folder of its own\n";
+    if (const std::string there = served_endpoint(folder);
+        !there.empty() && there != client_endpoint(config.bus)) {
+      std::cerr << "error: pid " << pid << " serves at " << there << " from this runtime folder, "
+                << folder.string() << "\n"
+                << "  try: --set bus.runtime_dir=FOLDER, for a second system needs a runtime "
+                   "folder of its own\n";
       return kExitEnvironment;
     }
-    if (const std::string differing = differences(folder, settings_of(options, *loaded)); !differing.empty()) {
-      std::cerr << "error: pid " << pid << " already serves at " << client_endpoint(config.bus) << " with other settings\n"
+    if (const std::string differing = differences(folder, settings_of(options, *loaded));
+        !differing.empty()) {
+      std::cerr << "error: pid " << pid << " already serves at " << client_endpoint(config.bus)
+                << " with other settings\n"
                 << differing << "  try: foretoken down, then again\n";
       return kExitEnvironment;
     }
     Client client(config.bus);
     if (const auto status = client.status(steady_now() + 2s); status.ok() && status->ready) {
-      std::cerr << "      already serving at " << client_endpoint(config.bus) << " (pid " << pid << ")\n";
+      std::cerr << "      already serving at " << client_endpoint(config.bus) << " (pid " << pid
+                << ")\n";
       return kExitOk;
     }
     std::cerr << "error: pid " << pid << " holds " << folder.string() << " and does not serve\n"
@@ -353,12 +399,15 @@ int run_down(const CliOptions& options) {
     return kExitOk;
   }
   const std::string there = served_endpoint(folder), meant = client_endpoint(loaded->config.bus);
-  // Who names an address means the system at that address; who names none means the one of this runtime folder.
-  if (const auto origin = loaded->origin.find("bus.client");
-      !there.empty() && there != meant && origin != loaded->origin.end() && origin->second != "default") {
-    std::cerr << "error: pid " << pid << ", of the runtime folder " << folder.string() << ", serves at " << there << " and not at "
-              << meant << "; nothing was stopped\n"
-              << "  try: foretoken down --set bus.client=" << there << ", or --set bus.runtime_dir=FOLDER for the other one\n";
+  // Who names an address means the system at that address; who names none means the one of this
+  // runtime folder.
+  if (const auto origin = loaded->origin.find("bus.client"); !there.empty() && there != meant &&
+                                                             origin != loaded->origin.end() &&
+                                                             origin->second != "default") {
+    std::cerr << "error: pid " << pid << ", of the runtime folder " << folder.string()
+              << ", serves at " << there << " and not at " << meant << "; nothing was stopped\n"
+              << "  try: foretoken down --set bus.client=" << there
+              << ", or --set bus.runtime_dir=FOLDER for the other one\n";
     return kExitUsage;
   }
   const std::uint32_t drain_s = running_drain_s(folder, loaded->config);
@@ -366,7 +415,8 @@ int run_down(const CliOptions& options) {
   if (!stop_supervisor(pid, 2s)) {
     if (tell)
       std::cerr << "      running requests may take " << drain_s
-                << " s to end (limits.drain_s); foretoken down again ends them at once" << std::endl;
+                << " s to end (limits.drain_s); foretoken down again ends them at once"
+                << std::endl;
     // On top: what may be left of each of three turns, and be killed.
     const auto longest = stop_timeout(drain_s) + 30s;
     if (!await_supervisor(pid, longest)) {
@@ -374,7 +424,8 @@ int run_down(const CliOptions& options) {
       return kExitFailed;
     }
   }
-  if (!options.output.quiet) std::cerr << "stopped" << (there.empty() ? "" : " what served at " + there) << "\n";
+  if (!options.output.quiet)
+    std::cerr << "stopped" << (there.empty() ? "" : " what served at " + there) << "\n";
   return kExitOk;
 }
 

@@ -9,7 +9,9 @@
 namespace foretoken::cli {
 namespace {
 
-Error trouble(const std::string& why, const std::string& key) { return {ErrorCode::kConfig, why, key}; }
+Error trouble(const std::string& why, const std::string& key) {
+  return {ErrorCode::kConfig, why, key};
+}
 
 bool uses_keys(const std::string& endpoint) {
   const auto parsed = parse_endpoint(endpoint);
@@ -24,8 +26,11 @@ std::optional<Error> key_trouble(const BusSection& bus) {
   internal.push_back(bus.router);
   for (const auto& endpoint : internal)
     if (endpoint.starts_with("tcp://"))
-      return trouble("over " + endpoint + " every service needs a key of its own, and `up` gives all of them " + bus.curve_secret +
-                         ": leave bus.router and bus.draft at ipc://, or start each service by itself (docs/operations.md)",
+      return trouble("over " + endpoint +
+                         " every service needs a key of its own, and `up` gives all of them " +
+                         bus.curve_secret +
+                         ": leave bus.router and bus.draft at ipc://, or start each service by "
+                         "itself (docs/operations.md)",
                      "bus.curve_secret");
   const std::string client = client_endpoint(bus);
   if (!uses_keys(client)) return std::nullopt;
@@ -35,17 +40,25 @@ std::optional<Error> key_trouble(const BusSection& bus) {
   const auto peers = read_curve_peers(bus.curve_peers);
   if (!peers.ok()) return peers.error();
   const std::string line = keys->public_key + " tool:up " + client;
-  const auto own = std::find_if(peers->begin(), peers->end(), [&](const CurvePeer& p) { return p.key == keys->public_key; });
-  if (own == peers->end() || !role_may_enter(own->user.substr(0, own->user.find(':')), Door::kClient))
-    return trouble("`up` asks its router as a client does, with " + bus.curve_secret + ", and " + bus.curve_peers + " " +
-                       (own == peers->end() ? "does not list that key" : "lists that key as " + own->user + ", which is no client") +
-                       "; the line must be: " + line,
-                   "bus.curve_peers");
-  const auto door = std::find_if(peers->begin(), peers->end(), [&](const CurvePeer& p) { return p.endpoint == client; });
+  const auto own = std::find_if(peers->begin(), peers->end(),
+                                [&](const CurvePeer& p) { return p.key == keys->public_key; });
+  if (own == peers->end() ||
+      !role_may_enter(own->user.substr(0, own->user.find(':')), Door::kClient))
+    return trouble(
+        "`up` asks its router as a client does, with " + bus.curve_secret + ", and " +
+            bus.curve_peers + " " +
+            (own == peers->end() ? "does not list that key"
+                                 : "lists that key as " + own->user + ", which is no client") +
+            "; the line must be: " + line,
+        "bus.curve_peers");
+  const auto door = std::find_if(peers->begin(), peers->end(),
+                                 [&](const CurvePeer& p) { return p.endpoint == client; });
   if (door == peers->end() || door->key != keys->public_key)
-    return trouble(bus.curve_peers + (door == peers->end() ? " lists no key for " : " lists another key for ") + client +
-                       ", by which `up` and other clients know the router; the line must be: " + line,
-                   "bus.curve_peers");
+    return trouble(
+        bus.curve_peers +
+            (door == peers->end() ? " lists no key for " : " lists another key for ") + client +
+            ", by which `up` and other clients know the router; the line must be: " + line,
+        "bus.curve_peers");
   return std::nullopt;
 }
 

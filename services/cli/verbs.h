@@ -35,7 +35,8 @@ int run_config_init(const CliOptions& options);
 int run_doctor(const CliOptions& options);
 int run_version(const CliOptions& options);
 
-// --- what verbs share -------------------------------------------------------------------------------------------
+// --- what verbs share
+// -------------------------------------------------------------------------------------------
 
 // The configuration in force. Prints all errors and returns nothing if there are any.
 std::optional<LoadedConfig> load_configuration(const ConfigOptions& options);
@@ -43,7 +44,8 @@ std::optional<LoadedConfig> load_configuration(const ConfigOptions& options);
 // Every value in force, as a configuration file would hold it.
 std::string config_without_origins(const LoadedConfig& loaded);
 
-// Prints "error: ..." with its second and third line, and returns the exit code that belongs to the error.
+// Prints "error: ..." with its second and third line, and returns the exit code that belongs to the
+// error.
 int report_error(const Error& error);
 int exit_code_of(ErrorCode code);
 // A line to stderr about what is going on, for people.
@@ -54,8 +56,8 @@ Result<wire::ClientRequest> request_from(const RequestOptions& options);
 // [{"role": "system", ...}, {"role": "user", ...}] as JSON.
 std::vector<wire::ChatMessage> chat_messages(const std::string& system, const std::string& user);
 
-// Whether a draft fits a target, in sentences: what keeps them apart, and what should be known. Throws FatalError where a
-// folder cannot be read.
+// Whether a draft fits a target, in sentences: what keeps them apart, and what should be known.
+// Throws FatalError where a folder cannot be read.
 struct PairReport {
   std::vector<std::string> refusals = {}, warnings = {};
   double cost = 0;  // bytes that a draft step reads, of those of a target step
@@ -67,10 +69,14 @@ std::string program_folder();
 // "2 x Intel(R) Xeon(R) Processor", for reports.
 std::string machine_description();
 
-// Writes `text` into a file beside `path` and moves it there: afterwards the file is whole, or as it was before, a full disk
-// included. kKeep: an existing one stays, and that is an error (kConfig). Errors blame --out.
+// Writes `text` into a file beside `path` and moves it there: afterwards the file is whole, or as
+// it was before, a full disk included. kKeep: an existing one stays, and that is an error
+// (kConfig). Errors blame --out.
 enum class Existing { kReplace, kKeep };
-Result<void> write_whole_file(const std::string& path, std::string_view text, Existing existing, unsigned mode = 0666);
+Result<void> write_whole_file(const std::string& path,
+                              std::string_view text,
+                              Existing existing,
+                              unsigned mode = 0666);
 
 bool stdout_is_terminal();
 bool stderr_is_terminal();

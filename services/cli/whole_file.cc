@@ -25,8 +25,13 @@ int write_all(int fd, std::string_view text) {
 
 }  // namespace
 
-Result<void> write_whole_file(const std::string& path, std::string_view text, Existing existing, unsigned mode) {
-  const auto cannot = [&](int why) { return Error{ErrorCode::kIo, "cannot write " + path + ": " + std::strerror(why), "--out"}; };
+Result<void> write_whole_file(const std::string& path,
+                              std::string_view text,
+                              Existing existing,
+                              unsigned mode) {
+  const auto cannot = [&](int why) {
+    return Error{ErrorCode::kIo, "cannot write " + path + ": " + std::strerror(why), "--out"};
+  };
   const auto exists = [&] { return Error{ErrorCode::kConfig, path + " exists already", "--out"}; };
   struct stat info {};
   const bool found = ::lstat(path.c_str(), &info) == 0;
@@ -45,8 +50,10 @@ Result<void> write_whole_file(const std::string& path, std::string_view text, Ex
   int wrong = write_all(fd, text);
   if (::close(fd) != 0 && wrong == 0) wrong = errno;
   // link() does not replace what somebody else has put there meanwhile, rename() does.
-  if (wrong == 0 && existing == Existing::kKeep && ::link(fresh.c_str(), path.c_str()) != 0) wrong = errno;
-  if (wrong == 0 && existing == Existing::kReplace && std::rename(fresh.c_str(), path.c_str()) != 0) wrong = errno;
+  if (wrong == 0 && existing == Existing::kKeep && ::link(fresh.c_str(), path.c_str()) != 0)
+    wrong = errno;
+  if (wrong == 0 && existing == Existing::kReplace && std::rename(fresh.c_str(), path.c_str()) != 0)
+    wrong = errno;
   ::unlink(fresh.c_str());
   if (wrong == EEXIST) return exists();
   if (wrong != 0) return cannot(wrong);

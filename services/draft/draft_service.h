@@ -56,9 +56,9 @@ class DraftService final : public Service {
     Peer peer;
     std::string user;  // role:name of its key; empty where connections have none
     TimePoint heard{};
-    bool was_refused = false;         // and it was said in the log
-    std::uint64_t token = 0;          // of the offer it has not taken yet
-    std::optional<Peer> beside = {};  // its link through memory
+    bool was_refused = false;              // and it was said in the log
+    std::uint64_t token = 0;               // of the offer it has not taken yet
+    std::optional<Peer> beside = {};       // its link through memory
     std::optional<std::string> said = {};  // in the log, of its board: why it is not read
   };
   using Targets = std::map<TargetKey, Target>;

@@ -32,8 +32,8 @@ int main(int argc, char** argv) {
         if (n_ranks > 1) join_launcher(*rank);
         const auto ranks = n_ranks > 1 ? make_mpi_collective(n_ranks) : make_self_collective();
         if (n_ranks > 1 && rank == 0) runtime.progress("all ranks have met");
-        const auto tokenizer = value_or_throw(Tokenizer::load(
-            folder, {.patterns = regex_policy_from_name(config.model.patterns)}));
+        const auto tokenizer = value_or_throw(
+            Tokenizer::load(folder, {.patterns = regex_policy_from_name(config.model.patterns)}));
         LoadOptions loading = draft_loading(config);
         const auto estimate = estimate_memory(inspect_model(folder), loading);
         const BackendOptions backend_options =

@@ -35,7 +35,9 @@ RankLaunch draft_ranks(const DraftSection& draft, const std::string& name) {
           .deadline = std::chrono::milliseconds(draft.rank_deadline_ms)};
 }
 
-BackendOptions draft_backend(const DraftSection& draft, std::uint64_t weight_bytes, const RankSeat& seat) {
+BackendOptions draft_backend(const DraftSection& draft,
+                             std::uint64_t weight_bytes,
+                             const RankSeat& seat) {
   constexpr std::uint64_t kMostThreads = 1024;
   return {.device = rank_device(draft.device, "draft.device",
                                 {seat.index_here, seat.n_here, visible_devices()}),

@@ -25,7 +25,9 @@ struct DraftVocabulary {
 
 // `weight_bytes`: of the model in memory, for the number of threads it pays for.
 RankLaunch draft_ranks(const DraftSection& draft, const std::string& name);
-BackendOptions draft_backend(const DraftSection& draft, std::uint64_t weight_bytes, const RankSeat& seat);
+BackendOptions draft_backend(const DraftSection& draft,
+                             std::uint64_t weight_bytes,
+                             const RankSeat& seat);
 LoadOptions draft_loading(const Config& config);
 DraftEngineOptions draft_engine_options(const Config& config,
                                         const Model& model,

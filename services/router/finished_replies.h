@@ -1,8 +1,8 @@
 // Replies that were given a while ago, for clients that lost them and ask again with the same id;
 // and for as long what was asked under each id whose request ended in any way, for an id means one
-// request: what its workers still say may arrive late. Bounded in number, bytes and time. A reply is
-// kept packed: one piece of memory and few bytes, where the values of one with log-probabilities are
-// hundreds of pieces. One thread.
+// request: what its workers still say may arrive late. Bounded in number, bytes and time. A reply
+// is kept packed: one piece of memory and few bytes, where the values of one with log-probabilities
+// are hundreds of pieces. One thread.
 #pragma once
 
 #include <cstdint>

@@ -95,8 +95,8 @@ std::string why_not_one_model(const wire::Hello& target, const wire::Hello& othe
   if (!have_equal_tokens(target, other)) return both + advice;
   if (target.max_model_len != other.max_model_len)
     return both + " in model.max_model_len (" + std::to_string(target.max_model_len) + " and " +
-           std::to_string(other.max_model_len) + " tokens); give both the same, or one of them another " +
-           "model.name and model.alias";
+           std::to_string(other.max_model_len) +
+           " tokens); give both the same, or one of them another " + "model.name and model.alias";
   if (target.fingerprints.text != other.fingerprints.text)
     return both + " in their tokenizer files or chat templates" + advice;
   if (target.end_tokens != other.end_tokens)
@@ -112,9 +112,7 @@ bool Pool::holds_names(const Worker& worker, TimePoint now) const {
           now - worker.last_heard <= kPatiencesHeld * patience_);
 }
 
-std::string Pool::why_names_are_taken(WorkerId id,
-                                      const wire::Hello& hello,
-                                      TimePoint now) const {
+std::string Pool::why_names_are_taken(WorkerId id, const wire::Hello& hello, TimePoint now) const {
   if (hello.role != wire::Role::kTarget) return {};
   for (const auto& [other_id, other] : workers_) {
     if (other_id == id || !holds_names(other, now)) continue;  // a new life replaces its former one
@@ -267,9 +265,10 @@ void Pool::begin(TimePoint now, Duration registration) {
 
 void Pool::listened(TimePoint heard_until) {
   // A router that was stopped finds its clients' requests before services have connected again.
-  if (!all_here()) all_here_by_ += std::max(Duration{}, heard_until - listened_until_ - kListensAtOnce);
-  // At most a quarter of the patience at a time: what came while the router did not run may not have been
-  // taken from its sockets yet.
+  if (!all_here())
+    all_here_by_ += std::max(Duration{}, heard_until - listened_until_ - kListensAtOnce);
+  // At most a quarter of the patience at a time: what came while the router did not run may not
+  // have been taken from its sockets yet.
   const Duration more = std::clamp(heard_until - listened_until_, Duration{}, patience_ / 4);
   listened_until_ = std::max(listened_until_, heard_until);
   for (auto& [id, worker] : workers_)
@@ -289,9 +288,10 @@ std::vector<Pool::Loss> Pool::expire(TimePoint now) {
       it = now - worker.last_heard > kRemembered * patience_ ? workers_.erase(it) : std::next(it);
       continue;
     }
-    const std::string why = worker.silent > patience_ ? std::to_string(kMissed) + " heartbeats are missing"
-                            : is_stuck(worker.load)   ? why_stuck(worker.load)
-                                                      : "";
+    const std::string why = worker.silent > patience_
+                                ? std::to_string(kMissed) + " heartbeats are missing"
+                            : is_stuck(worker.load) ? why_stuck(worker.load)
+                                                    : "";
     if (!why.empty()) {
       lost.push_back({worker, why});
       worker.state = WorkerState::kLost;
@@ -366,8 +366,7 @@ std::vector<const Worker*> Pool::draining(wire::Role role) const {
 
 std::vector<const Worker*> Pool::in_state(wire::Role role, WorkerState state) const {
   auto list = all();
-  std::erase_if(list,
-                [&](const Worker* w) { return w->hello.role != role || w->state != state; });
+  std::erase_if(list, [&](const Worker* w) { return w->hello.role != role || w->state != state; });
   return list;
 }
 

@@ -32,9 +32,9 @@ struct Worker {
   std::string note;  // why it is not (fully) used, for people
   TimePoint joined{};
   TimePoint last_heard{};
-  Duration silent{};  // for how long the router has listened since and heard nothing
-  Duration next_probe{};  // the silence after which it is probed again
-  TimePoint draining_since{};  // in state kDraining
+  Duration silent{};                // for how long the router has listened since and heard nothing
+  Duration next_probe{};            // the silence after which it is probed again
+  TimePoint draining_since{};       // in state kDraining
   std::uint32_t n_placed = 0;       // requests of this router there now
   std::uint64_t placed_tokens = 0;  // prompt tokens placed since its last heartbeat
   std::uint32_t n_started = 0;      // requests that wait there no more, since its last heartbeat
@@ -52,13 +52,13 @@ std::string why_not_one_model(const wire::Hello& target, const wire::Hello& othe
 
 class Pool {
  public:
-  // A worker that is silent for so many heartbeats is lost. A thread of a busy machine may be late by
-  // most of a second; that a process has ended is noticed long before, by probes.
+  // A worker that is silent for so many heartbeats is lost. A thread of a busy machine may be late
+  // by most of a second; that a process has ended is noticed long before, by probes.
   static constexpr int kMissed = 8;
   explicit Pool(Duration heartbeat) : heartbeat_(heartbeat), patience_(kMissed * heartbeat) {}
 
-  // The router has just started to listen: once it has listened for this long, every service that runs has
-  // said hello. Until then the targets that are here say nothing about others.
+  // The router has just started to listen: once it has listened for this long, every service that
+  // runs has said hello. Until then the targets that are here say nothing about others.
   void begin(TimePoint now, Duration registration);
   bool all_here() const { return listened_until_ >= all_here_by_; }
   TimePoint all_here_after(TimePoint now) const {  // when to look again, while they are not
@@ -87,8 +87,8 @@ class Pool {
   bool end(WorkerId id, Incarnation incarnation);
   // Its connection is gone; the same life may say hello again.
   void lose(WorkerId id);
-  // The router has heard everything that arrived before `heard_until`. Silence is counted only while
-  // it listens: a router that was stopped, or has a queue to read, has missed nothing yet.
+  // The router has heard everything that arrived before `heard_until`. Silence is counted only
+  // while it listens: a router that was stopped, or has a queue to read, has missed nothing yet.
   void listened(TimePoint heard_until);
   // A worker that is no longer used, as it was, and why.
   struct Loss {
@@ -115,9 +115,9 @@ class Pool {
   // Alive, and about to stop: they finish what was accepted before.
   std::vector<const Worker*> draining(wire::Role role) const;
 
-  // What targets serve or just served, by model name. One that was lost counts until it is forgotten
-  // and one that left for a while: it may be restarting, and requests that mean it are not for the
-  // others. Valid until the next call that changes the pool.
+  // What targets serve or just served, by model name. One that was lost counts until it is
+  // forgotten and one that left for a while: it may be restarting, and requests that mean it are
+  // not for the others. Valid until the next call that changes the pool.
   std::vector<const wire::Hello*> models(TimePoint now) const;
 
  private:

@@ -46,11 +46,12 @@ struct RequestRow {
   std::optional<wire::Hello> target_hello;  // of the first one: where else it may go on
   wire::Fingerprints encoding;              // vocabulary and text of the tokenizer it needs
   WorkerQuestion to_tokenizer, to_target;
-  bool came_early = false;    // before all services had registered: its model is settled when they have
-  bool encode_taken = false;  // the tokenizer has said that it has the prompt
-  bool encode_moved = false;  // since then, to one that was idle: once is enough
+  bool came_early =
+      false;  // before all services had registered: its model is settled when they have
+  bool encode_taken = false;                  // the tokenizer has said that it has the prompt
+  bool encode_moved = false;                  // since then, to one that was idle: once is enough
   std::optional<TimePoint> encode_elsewhere;  // when that may be
-  bool started = false;       // the target has shown tokens since it was given the request
+  bool started = false;  // the target has shown tokens since it was given the request
   std::uint32_t migrations = 0;
   std::optional<wire::Busy> refusal;
 

@@ -44,7 +44,8 @@ std::string prompt_key(const wire::ClientRequest& request) {
 }
 
 // What the request left open is as the model's makers would have it.
-SamplingParams params_with(const wire::SamplingDefaults& model, const wire::ClientRequest& request) {
+SamplingParams params_with(const wire::SamplingDefaults& model,
+                           const wire::ClientRequest& request) {
   SamplingParams params = request.params;
   if (!request.has_temperature) params.temperature = model.temperature;
   if (!request.has_top_k) params.top_k = model.top_k;
@@ -56,8 +57,8 @@ SamplingParams params_with(const wire::SamplingDefaults& model, const wire::Clie
 
 // It waits at a tokenizer that has said so.
 bool may_move_prompt(const RequestRow& row) {
-  return row.phase == RequestPhase::kEncoding && row.encode_taken && row.tokenizer && row.encode_elsewhere &&
-         !row.encode_moved;
+  return row.phase == RequestPhase::kEncoding && row.encode_taken && row.tokenizer &&
+         row.encode_elsewhere && !row.encode_moved;
 }
 
 wire::ClientError cancelled_error(RequestId id, const std::string& message) {
@@ -102,8 +103,8 @@ void RequestTable::submit(const Peer& peer,
   };
   finished_.forget_old(now);
   const auto running = rows_.find(id);
-  // One id means one request: what workers still send for the first could otherwise be taken for the
-  // second, even if the first was cancelled or failed.
+  // One id means one request: what workers still send for the first could otherwise be taken for
+  // the second, even if the first was cancelled or failed.
   if (running != rows_.end() ? running->second.content != content
                              : finished_.content_of(id).value_or(content) != content)
     return refuse(ErrorCode::kInvalidValue,
@@ -127,8 +128,8 @@ void RequestTable::submit(const Peer& peer,
       rows_.size() + kept_free >= rules_.max_requests)
     return refuse(ErrorCode::kQueueFull,
                   "the router holds " + std::to_string(rows_.size()) + " requests, " +
-                      std::to_string(held->second) +
-                      " of this tenant or connection; the last " + std::to_string(kept_free) +
+                      std::to_string(held->second) + " of this tenant or connection; the last " +
+                      std::to_string(kept_free) +
                       " of limits.max_running + limits.max_waiting are for others",
                   "", 1000);
   if (const auto client = per_client_.find(connection_of(peer));
@@ -299,8 +300,7 @@ void RequestTable::assign_target(Row& row, std::optional<WorkerId> to) {
 }
 
 void RequestTable::encode(RequestId id, Row& row, TimePoint now, Actions& out) {
-  const auto failed_us =
-      row.to_tokenizer.open && !row.encode_taken ? row.tokenizer : std::nullopt;
+  const auto failed_us = row.to_tokenizer.open && !row.encode_taken ? row.tokenizer : std::nullopt;
   ask_again(row.to_tokenizer, now);
   if (row.request.model.empty())
     if (auto settled = settle_model(row, now); !settled.ok())
@@ -319,12 +319,10 @@ void RequestTable::encode(RequestId id, Row& row, TimePoint now, Actions& out) {
   encode_at(id, row, stays ? row.tokenizer : place_tokenizer(pool_, row.encoding, failed_us), out);
 }
 
-void RequestTable::encode_at(RequestId id,
-                             Row& row,
-                             std::optional<WorkerId> chosen,
-                             Actions& out) {
+void RequestTable::encode_at(RequestId id, Row& row, std::optional<WorkerId> chosen, Actions& out) {
   if (row.tokenizer && row.tokenizer != chosen)
-    out.push_back(ToWorker{*row.tokenizer, id, wire::StreamClose{.reason = CloseReason::kMigrated}});
+    out.push_back(
+        ToWorker{*row.tokenizer, id, wire::StreamClose{.reason = CloseReason::kMigrated}});
   assign_tokenizer(row, chosen);
   row.encode_taken = false;
   if (!row.tokenizer) return;
@@ -342,21 +340,23 @@ void RequestTable::encode_at(RequestId id,
   out.push_back(ToWorker{*row.tokenizer, id, std::move(message)});
 }
 
-// Another than the row's that would do and encodes nothing, neither by its last heartbeat nor by what
-// it was given since.
+// Another than the row's that would do and encodes nothing, neither by its last heartbeat nor by
+// what it was given since.
 std::optional<WorkerId> RequestTable::idle_tokenizer(const Row& row) const {
   auto idle = pool_.ready(wire::Role::kTokenizer);
   std::erase_if(idle, [&](const Worker* tokenizer) {
     return tokenizer->id == row.tokenizer || tokenizer->load.queued > 0 ||
            std::any_of(rows_.begin(), rows_.end(), [&](const auto& entry) {
-             return entry.second.phase == Phase::kEncoding && entry.second.tokenizer == tokenizer->id;
+             return entry.second.phase == Phase::kEncoding &&
+                    entry.second.tokenizer == tokenizer->id;
            });
   });
   return place_tokenizer(idle, row.encoding, std::nullopt);
 }
 
 // What only the model can tell: how it likes to be sampled, context length, size of its vocabulary.
-// Of the request as it came, for the first target that was looked at need not be the one that begins.
+// Of the request as it came, for the first target that was looked at need not be the one that
+// begins.
 Result<SamplingParams> RequestTable::params_at(const Row& row, const wire::Hello& target) {
   SamplingParams params = params_with(target.sampling, row.request);
   const auto n_prompt = static_cast<std::uint32_t>(row.encoded.tokens.size());
@@ -408,10 +408,10 @@ void RequestTable::place(RequestId id, Row& row, TimePoint now, Actions& out) {
       row.encoded.tokens.size() +
       (row.request.has_max_tokens ? row.request.params.max_tokens : wire::kDefaultMaxTokens);
   in_order_.push({.id = id,
-               .flow = row.flow,
-               .weight = weight_of(row.request.tenant),
-               .priority = row.request.priority,
-               .cost = static_cast<double>(std::max(kLeastTokens, n_tokens))});
+                  .flow = row.flow,
+                  .weight = weight_of(row.request.tenant),
+                  .priority = row.request.priority,
+                  .cost = static_cast<double>(std::max(kLeastTokens, n_tokens))});
   room_ = true;
   wake_at(now + rules_.silence);
 }
@@ -448,8 +448,7 @@ bool RequestTable::is_for(
   return true;
 }
 
-void RequestTable::start_at(
-    RequestId id, Row& row, WorkerId target, TimePoint now, Actions& out) {
+void RequestTable::start_at(RequestId id, Row& row, WorkerId target, TimePoint now, Actions& out) {
   const wire::Hello& hello = pool_.find(target)->hello;
   if (!is_for(id, row, hello, now, out)) return;
   if (!row.target_hello) {
@@ -462,9 +461,9 @@ void RequestTable::start_at(
   open(id, row, now, out);
 }
 
-// A target's own queue is short: it is given what it runs at a time, and the others wait here, where flows
-// are served in order. Its last places are kept for flows that have few there: they need not
-// wait until one of the others' requests ends.
+// A target's own queue is short: it is given what it runs at a time, and the others wait here,
+// where flows are served in order. Its last places are kept for flows that have few there: they
+// need not wait until one of the others' requests ends.
 bool RequestTable::has_room_for(const Worker& target, FlowId flow) const {
   const std::uint32_t places = target.hello.max_sequences;
   const auto working = working_.find(target.id);
@@ -836,8 +835,8 @@ bool RequestTable::needs(const Worker& worker) const {
     const bool waits = row.phase == Phase::kEncoding || row.phase == Phase::kPlacing;
     if (is_target && waits) return choose_target(row) == worker.id;
     if (is_target) return row.target == worker.id && row.phase != Phase::kFlushing;
-    return (row.tokenizer ? row.tokenizer
-                          : place_tokenizer(pool_, row.encoding, std::nullopt)) == worker.id;
+    return (row.tokenizer ? row.tokenizer : place_tokenizer(pool_, row.encoding, std::nullopt)) ==
+           worker.id;
   });
 }
 
@@ -870,15 +869,14 @@ void RequestTable::tick_row(RequestId id, Row& row, TimePoint now, Actions& out)
   if (now >= row.deadline + grace) {
     if (row.texted > 0 || row.delivered_tokens > 0)
       return reply(id, now, FinishReason::kDeadline, out);
-    return fail(
-        id,
-        Error{ErrorCode::kDeadlineExceeded,
-              "no token within " +
-                  std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(
-                                     row.deadline - row.arrived)
-                                     .count()) +
-                  " ms (timeout_ms, limits.request_timeout_s)"},
-        0, now, out);
+    return fail(id,
+                Error{ErrorCode::kDeadlineExceeded,
+                      "no token within " +
+                          std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(
+                                             row.deadline - row.arrived)
+                                             .count()) +
+                          " ms (timeout_ms, limits.request_timeout_s)"},
+                0, now, out);
   }
   const bool waits_for_model = row.phase == Phase::kEncoding && !row.tokenizer;
   if (waits_for_model && row.came_early && pool_.all_here()) {
@@ -893,15 +891,18 @@ void RequestTable::tick_row(RequestId id, Row& row, TimePoint now, Actions& out)
       row.output.empty() && (row.phase == Phase::kEncoding || row.phase == Phase::kPlacing);
   if (never_placed && has_taker(id, row)) row.waiting_since = now;
   if (never_placed && now >= row.waiting_since + rules_.first_placement && !may_return(row)) {
-    if (auto settled = settle_model(row, now); !settled.ok())  // it was waited for, and is not there
+    if (auto settled = settle_model(row, now);
+        !settled.ok())  // it was waited for, and is not there
       return fail(id, settled.error(), 0, now, out);
     const bool no_tokenizer = row.phase == Phase::kEncoding && has_target(row);
-    return fail(id,
-                Error{ErrorCode::kUnavailable,
-                      no_tokenizer ? "no tokenizer of the model's vocabulary and chat template answers"
-                      : pool_.alive(wire::Role::kTarget).empty() ? "no target is there to answer"
-                                        : "no target of model \"" + row.request.model + "\" answers"},
-                1000, now, out);
+    return fail(
+        id,
+        Error{ErrorCode::kUnavailable,
+              no_tokenizer ? "no tokenizer of the model's vocabulary and chat template answers"
+              : pool_.alive(wire::Role::kTarget).empty()
+                  ? "no target is there to answer"
+                  : "no target of model \"" + row.request.model + "\" answers"},
+        1000, now, out);
   }
   if (row.client_refused_since != TimePoint{} && row.delivered_bytes == row.text.size())
     row.client_refused_since = {};  // nothing came back since: it reads again

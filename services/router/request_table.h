@@ -79,7 +79,8 @@ FlowId flow_of(const std::string& tenant, const Peer& peer);
 // How long a worker that has taken a question, behind so many others, may be silent about it.
 Duration silence_behind(std::uint32_t n_waiting, Duration silence);
 
-// How long to wait before a question is asked again that was last asked after `before`: twice as long.
+// How long to wait before a question is asked again that was last asked after `before`: twice as
+// long.
 Duration longer_silence(Duration before, Duration silence, Duration longest);
 
 class RequestTable {
@@ -200,13 +201,13 @@ class RequestTable {
   Pool& pool_;
   std::unordered_map<RequestId, Row> rows_;
   FinishedReplies finished_;
-  FairQueue in_order_;                                   // those that wait for a place
+  FairQueue in_order_;  // those that wait for a place
   struct AtTarget {
     std::uint32_t n = 0;
     std::unordered_map<FlowId, std::uint32_t> of_flow;
   };
-  std::unordered_map<WorkerId, AtTarget> working_;       // requests that a target runs or queues
-  bool room_ = false;                                    // a place may have become free
+  std::unordered_map<WorkerId, AtTarget> working_;  // requests that a target runs or queues
+  bool room_ = false;                               // a place may have become free
   std::unordered_map<FlowId, std::size_t> per_flow_;
   std::map<Peer, std::size_t> per_client_;
   TimePoint next_due_ = TimePoint::max();

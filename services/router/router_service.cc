@@ -21,7 +21,7 @@ constexpr Duration kPairAgain = std::chrono::seconds(2);
 constexpr Duration kMetricsPatience = std::chrono::milliseconds(500);
 constexpr std::size_t kMaxQuestions = 64;
 constexpr Duration kStatusMoment = std::chrono::milliseconds(50);
-constexpr int kFreshStatuses = 16;  // within such a moment
+constexpr int kFreshStatuses = 16;                // within such a moment
 constexpr std::uint64_t kLongTurnUs = 2'000'000;  // people are told of a turn that lasts longer
 constexpr std::size_t kMaxRefused = 64;
 constexpr Duration kRefusedShown = std::chrono::seconds(15);  // a refused worker asks every 5 s
@@ -49,11 +49,12 @@ std::string_view state_name(const Worker& worker) {
 
 }  // namespace
 
-// The time in which every running service registers: it connects again, the reply to its next heartbeat
-// says that the router does not know it, and it sends HELLO. A thread of a busy machine may be late by
-// most of a second (see Pool).
+// The time in which every running service registers: it connects again, the reply to its next
+// heartbeat says that the router does not know it, and it sends HELLO. A thread of a busy machine
+// may be late by most of a second (see Pool).
 Duration registration_time(const std::string& router, Duration heartbeat) {
-  return back_within(value_or_throw(parse_endpoint(router))) + heartbeat * 9 / 8 + std::chrono::seconds(1);
+  return back_within(value_or_throw(parse_endpoint(router))) + heartbeat * 9 / 8 +
+         std::chrono::seconds(1);
 }
 
 RouterServiceOptions router_options(const Config& config, const std::string& name) {
@@ -79,9 +80,9 @@ RouterService::RouterService(const RouterServiceOptions& options,
       metrics_(metrics),
       pool_(options.heartbeat),
       table_(options.rules, pool_),
-      token_questions_(pool_,
-                       {.timeout = options.rules.timeout,
-                        .default_model = options.rules.default_model}) {}
+      token_questions_(
+          pool_, {.timeout = options.rules.timeout, .default_model = options.rules.default_model}) {
+}
 
 void RouterService::start(Bus& bus) {
   bus_ = &bus;
@@ -134,20 +135,21 @@ void RouterService::on_dropped(const Peer& peer, const Frames& frames) {
   if (!said.ok()) return;
   const auto* piece = std::get_if<wire::ClientPiece>(&*said);
   if (piece == nullptr) {  // the end of a request must arrive; a status is old by the time it could
-    if (std::holds_alternative<wire::StatusReply>(*said) || !unsent_.keep(peer, std::move(*said), now)) ++dropped_;
+    if (std::holds_alternative<wire::StatusReply>(*said) ||
+        !unsent_.keep(peer, std::move(*said), now))
+      ++dropped_;
     return;
   }
   // Later pieces may have passed already, so the text has a hole: an honest end instead.
   const auto id = wire::request_id_from_hex(piece->id);
   if (!id) return;
-  const Error too_slow{ErrorCode::kCancelled,
-                       "the client reads its pieces too slowly: at most " +
-                           std::to_string(kMaxWaitingBytes >> 20) +
-                           " MiB wait for it, and at most " +
-                           std::to_string(std::chrono::duration_cast<std::chrono::seconds>(
-                                              kWaitingPatience)
-                                              .count()) +
-                           " s while it takes none"};
+  const Error too_slow{
+      ErrorCode::kCancelled,
+      "the client reads its pieces too slowly: at most " + std::to_string(kMaxWaitingBytes >> 20) +
+          " MiB wait for it, and at most " +
+          std::to_string(
+              std::chrono::duration_cast<std::chrono::seconds>(kWaitingPatience).count()) +
+          " s while it takes none"};
   if (!table_.contains(*id))
     unsent_.spoil(peer, piece->id, wire::client_error(*id, too_slow, 0), now);
   Actions actions;
@@ -174,7 +176,7 @@ void RouterService::on_client(const Peer& peer, const Frames& frames, TimePoint 
             {}, {ErrorCode::kInvalidRequest, "a request is one frame; this one has " + found}, 0));
   }
   auto outcome = wire::read_client_request(frames[0]);
-  const RequestId id = outcome.request_id ? *outcome.request_id
+  const RequestId id = outcome.request_id     ? *outcome.request_id
                        : outcome.request.ok() ? new_id()
                                               : RequestId{};  // an error without one says so
   const auto refuse = [&](const Error& error, std::uint32_t retry_after_ms) {
@@ -198,8 +200,8 @@ void RouterService::on_client(const Peer& peer, const Frames& frames, TimePoint 
     case wire::ClientOp::kTokenize:
     case wire::ClientOp::kDetokenize:
       if (draining_) return refuse(leaving(), kAskAgainMs);
-      token_questions_.submit(peer, flow_of(request.tenant, peer), id, new_id(),
-                              std::move(request), now, actions);
+      token_questions_.submit(peer, flow_of(request.tenant, peer), id, new_id(), std::move(request),
+                              now, actions);
       return act(std::move(actions), now);
     case wire::ClientOp::kGenerate:
       break;
@@ -268,33 +270,33 @@ wire::StatusReply RouterService::status_reply(RequestId id, TimePoint now) const
   for (const Worker* worker : pool_.all()) {
     const wire::Hello& hello = worker->hello;
     const wire::Heartbeat& load = worker->load;
-    reply.services.push_back({.role = std::string(name_of(hello.role)),
-                              .name = hello.name,
-                              .state = std::string(state_name(*worker)),
-                              .endpoint = hello.endpoint,
-                              .model = hello.model_name,
-                              .build = hello.build,
-                              .pid = hello.pid,
-                              .uptime_s = load.uptime_s,
-                              .rss_bytes = load.rss_bytes,
-                              .active = load.active,
-                              .queued = load.queued,
-                              .kv_blocks_total = hello.kv_blocks_total,
-                              .kv_blocks_free = load.kv_blocks_free,
-                              .tokens_total = load.tokens_total,
-                              .drafted_total = load.drafted_total,
-                              .accepted_total = load.accepted_total,
-                              .note = complaints_about(*worker),
-                              .links = worker->state == WorkerState::kLost
-                                           ? std::string()
-                                           : load.links});
+    reply.services.push_back(
+        {.role = std::string(name_of(hello.role)),
+         .name = hello.name,
+         .state = std::string(state_name(*worker)),
+         .endpoint = hello.endpoint,
+         .model = hello.model_name,
+         .build = hello.build,
+         .pid = hello.pid,
+         .uptime_s = load.uptime_s,
+         .rss_bytes = load.rss_bytes,
+         .active = load.active,
+         .queued = load.queued,
+         .kv_blocks_total = hello.kv_blocks_total,
+         .kv_blocks_free = load.kv_blocks_free,
+         .tokens_total = load.tokens_total,
+         .drafted_total = load.drafted_total,
+         .accepted_total = load.accepted_total,
+         .note = complaints_about(*worker),
+         .links = worker->state == WorkerState::kLost ? std::string() : load.links});
   }
   for (const auto& [refused, what] : refused_) {
     const auto has_its_name = [&](const Worker* worker) {
       return worker->hello.name == what.hello.name && worker->state != WorkerState::kLost;
     };
     const auto all = pool_.all();
-    if (now - what.at > kRefusedShown || std::any_of(all.begin(), all.end(), has_its_name)) continue;
+    if (now - what.at > kRefusedShown || std::any_of(all.begin(), all.end(), has_its_name))
+      continue;
     std::erase_if(reply.services,
                   [&](const wire::ServiceStatus& s) { return s.name == what.hello.name; });
     reply.services.push_back({.role = std::string(name_of(what.hello.role)),

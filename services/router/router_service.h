@@ -32,7 +32,8 @@ struct RouterServiceOptions {
   RequestRules rules;
 };
 
-// For how long a router that was just started waits for services that run, before it decides what they serve.
+// For how long a router that was just started waits for services that run, before it decides what
+// they serve.
 Duration registration_time(const std::string& router, Duration heartbeat);
 
 RouterServiceOptions router_options(const Config& config, const std::string& name);
@@ -71,7 +72,10 @@ class RouterService final : public Service {
                 const wire::Header& header,
                 const wire::Hello& hello,
                 TimePoint now);
-  void remember_refused(WorkerId id, const wire::Hello& hello, const std::string& reason, TimePoint now);
+  void remember_refused(WorkerId id,
+                        const wire::Hello& hello,
+                        const std::string& reason,
+                        TimePoint now);
   void gone(const Worker& worker, const std::string& why, TimePoint now);
   void probe_silent();
   void pair_all();

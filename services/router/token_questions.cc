@@ -41,7 +41,8 @@ void TokenQuestions::submit(const Peer& peer,
                             Actions& out) {
   const std::size_t bytes = size_of(request);
   const Held held = held_.contains(flow) ? held_.at(flow) : Held{};
-  if (held.open + 1 > rules_.max_open - open_.size() || held.bytes + bytes > rules_.max_bytes - bytes_) {
+  if (held.open + 1 > rules_.max_open - open_.size() ||
+      held.bytes + bytes > rules_.max_bytes - bytes_) {
     out.push_back(ToClient{
         peer, id,
         wire::client_error(
@@ -56,7 +57,8 @@ void TokenQuestions::submit(const Peer& peer,
     return;
   }
   if (open_.contains(own)) return;
-  Question question{.peer = peer, .id = id, .flow = flow, .bytes = bytes, .request = std::move(request)};
+  Question question{
+      .peer = peer, .id = id, .flow = flow, .bytes = bytes, .request = std::move(request)};
   const Duration said = std::chrono::milliseconds(question.request.timeout_ms);
   question.until = now + (said > Duration{0} ? said : rules_.timeout);
   waiting_.push({.id = own,
@@ -75,8 +77,9 @@ void TokenQuestions::submit(const Peer& peer,
 void TokenQuestions::ask_next(TimePoint now, Actions& out) {
   const auto fits = [&](const FairQueue::Item& item) {
     const Held& held = held_.at(item.flow);
-    return held.asked == 0 || (held.asked < rules_.max_asked &&
-                               held.asked_bytes + open_.at(item.id).bytes <= rules_.max_asked_bytes);
+    return held.asked == 0 ||
+           (held.asked < rules_.max_asked &&
+            held.asked_bytes + open_.at(item.id).bytes <= rules_.max_asked_bytes);
   };
   while (const auto next = waiting_.take(fits)) {
     Entry& entry = *open_.find(next->id);
@@ -125,15 +128,14 @@ void TokenQuestions::ask(Entry& entry, TimePoint now, Actions& out) {
   const Worker* same = question.tokenizer ? pool_.find(*question.tokenizer) : nullptr;
   const bool stays = question.acknowledged && same != nullptr && same->state != WorkerState::kLost;
   if (question.acknowledged) question.patience = now + rules_.patience;
-  auto chosen =
-      stays ? Result<std::optional<WorkerId>>(question.tokenizer) : choose(question, now);
+  auto chosen = stays ? Result<std::optional<WorkerId>>(question.tokenizer) : choose(question, now);
   if (!chosen.ok()) return answer(own, wire::client_error(question.id, chosen.error(), 0), out);
   if (question.tokenizer != *chosen) forget_at_tokenizer(entry, out);
   question.tokenizer = *chosen;
-  if (!*chosen && !pool_.all_here()) question.again = std::min(question.again, pool_.all_here_after(now));
+  if (!*chosen && !pool_.all_here())
+    question.again = std::min(question.again, pool_.all_here_after(now));
   question.acknowledged = false;
-  if (*chosen)
-    out.push_back(ToWorker{**chosen, own, encode_of(question.request, question.flow)});
+  if (*chosen) out.push_back(ToWorker{**chosen, own, encode_of(question.request, question.flow)});
 }
 
 void TokenQuestions::forget_at_tokenizer(const Entry& entry, Actions& out) const {
@@ -195,7 +197,8 @@ void TokenQuestions::on_message(RequestId own,
   } else if (const auto* busy = std::get_if<wire::Busy>(&message)) {
     question.acknowledged = true;  // it lives, and has no room
     question.interval = {};
-    question.again = now + std::max(rules_.silence, Duration(std::chrono::milliseconds(busy->retry_after_ms)));
+    question.again =
+        now + std::max(rules_.silence, Duration(std::chrono::milliseconds(busy->retry_after_ms)));
   } else if (const auto* encoded = std::get_if<wire::Encoded>(&message)) {
     if (question.request.op == wire::ClientOp::kTokenize) {
       answer(own,
@@ -207,11 +210,11 @@ void TokenQuestions::on_message(RequestId own,
     }
     if (!question.tokenizer) return;
     question.again = now + std::max(rules_.silence, question.interval);
-    out.push_back(ToWorker{
-        *question.tokenizer, own,
-        wire::StreamOpen{.skip_special_tokens = question.request.skip_special_tokens}});
-    out.push_back(ToWorker{*question.tokenizer, own,
-                           wire::Decode{.ids = encoded->tokens, .final = true}});
+    out.push_back(
+        ToWorker{*question.tokenizer, own,
+                 wire::StreamOpen{.skip_special_tokens = question.request.skip_special_tokens}});
+    out.push_back(
+        ToWorker{*question.tokenizer, own, wire::Decode{.ids = encoded->tokens, .final = true}});
   } else if (const auto* text = std::get_if<wire::Text>(&message)) {
     if (question.request.op != wire::ClientOp::kDetokenize) return;
     if (!text->final)  // the first of several: one string does not hold it
@@ -223,8 +226,7 @@ void TokenQuestions::on_message(RequestId own,
                      now, out);
     const auto n = static_cast<std::uint32_t>(question.request.token_ids.size());
     answer(own,
-           wire::TokensReply{
-               .id = wire::hex_of(question.id), .text = text->text, .n_tokens = n},
+           wire::TokensReply{.id = wire::hex_of(question.id), .text = text->text, .n_tokens = n},
            out);
     ask_next(now, out);
   } else if (const auto* failed = std::get_if<wire::Failed>(&message)) {
@@ -285,12 +287,14 @@ TimePoint TokenQuestions::tick(TimePoint now, Actions& out) {
       continue;
     }
     forget_at_tokenizer(entry, out);
-    const std::string message = unanswered ? "no tokenizer of the model's vocabulary and chat template answers"
-                                           : "no tokens within timeout_ms or limits.request_timeout_s";
+    const std::string message =
+        unanswered ? "no tokenizer of the model's vocabulary and chat template answers"
+                   : "no tokens within timeout_ms or limits.request_timeout_s";
     answer(own,
-           wire::client_error(question.id,
-                              {unanswered ? ErrorCode::kUnavailable : ErrorCode::kDeadlineExceeded, message},
-                              unanswered ? 1000 : 0),
+           wire::client_error(
+               question.id,
+               {unanswered ? ErrorCode::kUnavailable : ErrorCode::kDeadlineExceeded, message},
+               unanswered ? 1000 : 0),
            out);
   }
   ask_next(now, out);

@@ -26,13 +26,13 @@ struct TokenQuestionRules {
   // Of these, as many of one client are at a tokenizer; its others wait here.
   std::size_t max_asked = 4;
   std::size_t max_asked_bytes = std::size_t{2} << 20;  // one question may be larger
-  // For the first sign of a tokenizer, or what the client says, if that is less. A question that waits in
-  // a queue has the time of a request.
+  // For the first sign of a tokenizer, or what the client says, if that is less. A question that
+  // waits in a queue has the time of a request.
   Duration patience = std::chrono::seconds(10);
   Duration timeout = std::chrono::seconds(600);
   std::string default_model;  // router.default_model: of questions that name none
-  // Then it is asked again, of another if any; and each time it waits twice as long, from the beginning
-  // after a sign of a tokenizer.
+  // Then it is asked again, of another if any; and each time it waits twice as long, from the
+  // beginning after a sign of a tokenizer.
   Duration silence = std::chrono::milliseconds(500);
   Duration longest_silence = std::chrono::seconds(4);
 };
@@ -42,7 +42,8 @@ class TokenQuestions {
   explicit TokenQuestions(Pool& pool, const TokenQuestionRules& rules = {})
       : rules_(rules), pool_(pool) {}
 
-  // `own` is the id under which the tokenizer is asked: clients may choose equal ones. Flows take turns.
+  // `own` is the id under which the tokenizer is asked: clients may choose equal ones. Flows take
+  // turns.
   void submit(const Peer& peer,
               FlowId flow,
               RequestId id,

@@ -1,7 +1,7 @@
-// Final answers that a client's connection did not take: they are tried again for half a minute, and
-// a connection that gives the same answer back again and again has no more time than one that never
-// took it. Not at once again: a connection that was full a moment ago is full still. Bounded. One
-// thread.
+// Final answers that a client's connection did not take: they are tried again for half a minute,
+// and a connection that gives the same answer back again and again has no more time than one that
+// never took it. Not at once again: a connection that was full a moment ago is full still. Bounded.
+// One thread.
 #pragma once
 
 #include <cstdint>

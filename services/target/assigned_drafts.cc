@@ -87,11 +87,11 @@ std::vector<wire::DraftSetAside> AssignedDrafts::set_aside(TimePoint now) const 
   std::vector<wire::DraftSetAside> list;
   for (const auto& [id, draft] : drafts_)
     if (draft.record.is_aside(now))
-      list.push_back({.draft = id,
-                      .reason = draft.record.reason(),
-                      .again_in_s = static_cast<std::uint32_t>(
-                          std::chrono::ceil<std::chrono::seconds>(draft.record.pause_left(now))
-                              .count())});
+      list.push_back(
+          {.draft = id,
+           .reason = draft.record.reason(),
+           .again_in_s = static_cast<std::uint32_t>(
+               std::chrono::ceil<std::chrono::seconds>(draft.record.pause_left(now)).count())});
   return list;
 }
 

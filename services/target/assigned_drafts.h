@@ -30,8 +30,8 @@ struct AssignedDraft {
   bool refuses = false;       // answered NEED(refused): used no more in this life
   TimePoint suspect_until{};  // let go by a sequence a moment ago: others first
   DraftRecord record;         // it may be set aside for a while
-  // From ATTACH to the first answer, for each token of the sequences that were opening then: a guess
-  // on the slow side until it was measured.
+  // From ATTACH to the first answer, for each token of the sequences that were opening then: a
+  // guess on the slow side until it was measured.
   static constexpr Duration kQuickPrefill = std::chrono::microseconds(500);
   Duration prefill_per_token = kQuickPrefill;
   TimePoint renewed{};  // a PROPOSE was sent last

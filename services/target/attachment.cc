@@ -10,8 +10,7 @@ bool Attachment::is_attached() const {
 }
 
 Duration Attachment::patience() const {
-  return std::clamp(std::max(4 * answer_ewma_, 2 * step_), rules_.miss_floor,
-                    rules_.miss_ceiling);
+  return std::clamp(std::max(4 * answer_ewma_, 2 * step_), rules_.miss_floor, rules_.miss_ceiling);
 }
 
 bool Attachment::may_wait(TimePoint now) const {

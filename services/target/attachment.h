@@ -36,8 +36,8 @@ struct AttachmentRules {
   Duration opening_grace = std::chrono::seconds(2);
   Duration longest_grace = std::chrono::seconds(64);
   Duration probe_after = std::chrono::seconds(1);  // or 2 steps of the target
-  std::uint32_t max_misses = 3;      // in a row; then the draft is let go
-  std::uint32_t max_malformed = 16;  // records of one attachment
+  std::uint32_t max_misses = 3;                    // in a row; then the draft is let go
+  std::uint32_t max_malformed = 16;                // records of one attachment
   // A draft that lacks tokens is sent them again, at first at once; then not before this pause, and
   // one twice as long after each time that brought no usable record.
   Duration resend_floor = std::chrono::milliseconds(20);
@@ -112,8 +112,8 @@ class Attachment {
   std::uint32_t malformed_ = 0;
   std::uint32_t needs_ = 0;  // resent since the last usable record
   TimePoint resend_at_{};    // not before
-  bool probing_ = false;  // detached after misses: the same draft is tried again
-  Epoch last_asked_{0};   // with a budget
+  bool probing_ = false;     // detached after misses: the same draft is tried again
+  Epoch last_asked_{0};      // with a budget
   Epoch last_answered_{0};
   TimePoint last_asked_at_{};
   bool waiting_ = false;  // an ask with a budget is unanswered
@@ -122,7 +122,7 @@ class Attachment {
   TimePoint probe_at_{};
   TimePoint busy_until_{};
   Duration answer_ewma_{0};
-  Duration step_{0};               // of the target
+  Duration step_{0};                // of the target
   std::uint32_t n_unanswered_ = 0;  // openings in a row that ended without an answer, at any draft
   std::array<AskedAt, kRememberedAsks> asks_{};  // to time answers that come late, too
 };

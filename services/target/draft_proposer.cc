@@ -17,7 +17,8 @@ constexpr Duration kLongestPause = std::chrono::seconds(10);  // that a busy dra
 // A draft frees what it has not heard of for ten seconds. While prompts are read nobody asks it
 // anything for longer than that.
 constexpr Duration kRenewAfter = std::chrono::seconds(2);
-// Answers take longer than they usually do: prefill is waited for so many times its measured length.
+// Answers take longer than they usually do: prefill is waited for so many times its measured
+// length.
 constexpr int kPrefillMargin = 2;
 // Of fewer tokens the time says little: most of it the draft was busy with others.
 constexpr std::size_t kLeastMeasured = 64;
@@ -124,7 +125,8 @@ AttachmentPace DraftProposer::pace_of(const Sequence& sequence) const {
   const AssignedDraft* draft = sequence.draft ? drafts_.find(*sequence.draft) : nullptr;
   if (draft == nullptr) return pace;
   std::size_t n_tokens = n_opening(draft->id);
-  if (sequence.attachment.state() != AttachmentState::kOpening) n_tokens += sequence.told.n_tokens();
+  if (sequence.attachment.state() != AttachmentState::kOpening)
+    n_tokens += sequence.told.n_tokens();
   pace.prefill = static_cast<std::int64_t>(kPrefillMargin * n_tokens) * draft->prefill_per_token;
   return pace;
 }
@@ -137,11 +139,11 @@ void DraftProposer::note_opening(Sequence& sequence, TimePoint now) {
 void DraftProposer::learn_prefill(const Sequence& sequence, TimePoint answered) {
   AssignedDraft* draft = drafts_.find(*sequence.draft);
   if (draft == nullptr || sequence.n_opening == 0) return;
-  const Duration sample =
-      (answered - sequence.opened) /
-      static_cast<std::int64_t>(std::max(sequence.n_opening, kLeastMeasured));
+  const Duration sample = (answered - sequence.opened) /
+                          static_cast<std::int64_t>(std::max(sequence.n_opening, kLeastMeasured));
   Duration& known = draft->prefill_per_token;
-  known = sample > known ? sample : std::max(AssignedDraft::kQuickPrefill, (7 * known + sample) / 8);
+  known =
+      sample > known ? sample : std::max(AssignedDraft::kQuickPrefill, (7 * known + sample) / 8);
 }
 
 void DraftProposer::attach_somewhere(Sequence& sequence, TimePoint now) {
@@ -254,8 +256,10 @@ void DraftProposer::ask(std::span<const Ask> asks) {
     sequence.is_wanted = true;
     if (!sequence.draft) attach_somewhere(sequence, now);
     const bool is_attached = sequence.attachment.is_attached();
-    apply(sequence, sequence.attachment.tick(now, is_attached ? AttachmentPace{.step = step_}
-                                                       : pace_of(sequence)), now);
+    apply(sequence,
+          sequence.attachment.tick(now,
+                                   is_attached ? AttachmentPace{.step = step_} : pace_of(sequence)),
+          now);
     if (!sequence.draft || !sequence.attachment.is_attached()) continue;
     if (sequence.attach_due) send_attach(sequence);
     if (!sequence.attach_due) add_record(sequence, now);

@@ -95,7 +95,7 @@ class DraftProposer final : public Proposer, public DraftWatch, public RunAhead 
     bool attach_due = false;
     bool tail_due = false;
     std::optional<WorkerId> asked = {};  // whose guesses the round since then verified
-    TimePoint opened{};          // ATTACH was due
+    TimePoint opened{};                  // ATTACH was due
     std::size_t n_opening = 0;  // tokens that its draft had to read then, other sequences' too
   };
   struct Arrived {

@@ -37,7 +37,7 @@ class DraftRecord {
  private:
   DraftRecordRules rules_;
   std::uint64_t n_guesses_ = 0, n_accepted_ = 0, n_malformed_ = 0;  // since it was last judged
-  std::uint32_t n_times_ = 0;  // set aside in a row
+  std::uint32_t n_times_ = 0;                                       // set aside in a row
   TimePoint aside_until_{};
   std::string reason_;
 };

@@ -27,14 +27,15 @@ int main(int argc, char** argv) {
         if (n_ranks > 1 && config.target.pin)
           throw FatalError(ErrorCode::kConfig,
                            "target.pin: ranks of one host would take the same cores");
-        (void)link_choice(config.target);  // what cannot be is said before ranks or a model are there
+        (void)link_choice(
+            config.target);  // what cannot be is said before ranks or a model are there
         const std::optional<int> rank = started_rank();
         if (n_ranks > 1 && !rank) return launch_ranks(target_ranks(config.target, runtime.name()));
         if (n_ranks > 1) join_launcher(*rank);
         const auto ranks = n_ranks > 1 ? make_mpi_collective(n_ranks) : make_self_collective();
         if (n_ranks > 1 && rank == 0) runtime.progress("all ranks have met");
-        const auto tokenizer = value_or_throw(Tokenizer::load(
-            folder, {.patterns = regex_policy_from_name(config.model.patterns)}));
+        const auto tokenizer = value_or_throw(
+            Tokenizer::load(folder, {.patterns = regex_policy_from_name(config.model.patterns)}));
         const BackendOptions backend_options =
             target_backend(config.target, find_seat(*ranks, host_name()));
         const auto backend = make_backend(backend_options);

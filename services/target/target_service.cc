@@ -199,15 +199,18 @@ void TargetService::on_closed(const Peer& peer, const std::string& why) {
   drafts_.on_closed(peer.socket, why);
 }
 
-// What an OPEN asks for that the sequence under its id is not; empty if that sequence is its answer.
-// All that the text depends on counts, and what the answer carries; not how fast it is wanted.
+// What an OPEN asks for that the sequence under its id is not; empty if that sequence is its
+// answer. All that the text depends on counts, and what the answer carries; not how fast it is
+// wanted.
 std::string_view TargetService::what_differs(const Answer& answer, const wire::Open& open) {
-  if (answer.n_prompt != open.n_prompt || answer.prompt != prompt_hash(open)) return "another prompt";
+  if (answer.n_prompt != open.n_prompt || answer.prompt != prompt_hash(open))
+    return "another prompt";
   if (answer.params != open.params) return "other sampling parameters";
   if (answer.end_tokens != open.end_tokens) return "other end tokens";
   const auto resumed = std::span(open.tokens).subspan(open.n_prompt);
   const std::size_t n_both = std::min(resumed.size(), answer.output.size());
-  return std::equal(resumed.begin(), resumed.begin() + static_cast<std::ptrdiff_t>(n_both), answer.output.begin())
+  return std::equal(resumed.begin(), resumed.begin() + static_cast<std::ptrdiff_t>(n_both),
+                    answer.output.begin())
              ? ""
              : "another answer";
 }
@@ -520,8 +523,9 @@ std::string TargetService::metrics_text() {
         "Passes after which no draft was asked: asking had cost more than it brought.",
         counted_.n_silent_steps, now.n_silent_steps);
   metrics_
-      .gauge("spec_decode_asking_gain",
-             "Tokens per second with drafts asked, of those without, when last compared; 0 = never.")
+      .gauge(
+          "spec_decode_asking_gain",
+          "Tokens per second with drafts asked, of those without, when last compared; 0 = never.")
       .set(engine_.drafting_gate().gain());
   for (std::size_t i = 0; i < now.spec.by_depth.size(); ++i) {
     if (now.spec.by_depth[i].n_drafted == 0) break;
@@ -559,8 +563,7 @@ void TargetService::count_links() {
                        "Messages that a link did not take: sent over ZeroMQ."),
       former.fallbacks, counted_drafts_.fallbacks);
   const auto run_ahead = [&](const char* outcome) {
-    return metrics_.counter("run_ahead_total",
-                            "Notices of verdicts on their way to a board.",
+    return metrics_.counter("run_ahead_total", "Notices of verdicts on their way to a board.",
                             {{"outcome", outcome}});
   };
   add(metrics_.counter("drafts_set_aside_total",

@@ -55,8 +55,8 @@ class TargetService final : public Service {
   struct Answer {
     SeqId seq;
     std::uint32_t n_prompt = 0;
-    PrefixHash prompt = 0;        // of its tokens
-    SamplingParams params;        // as asked for, as the next one is
+    PrefixHash prompt = 0;  // of its tokens
+    SamplingParams params;  // as asked for, as the next one is
     std::vector<TokenId> end_tokens;
     std::vector<TokenId> output;  // resumed tokens included
     std::vector<std::uint8_t> guessed;

@@ -16,18 +16,23 @@ constexpr double kLeastCost = 256;  // bytes: a message and a turn cost somethin
 }  // namespace
 
 std::uint64_t EncodeQueue::content_of(const wire::Encode& encode) {
-  std::uint64_t hash = mix64((static_cast<std::uint64_t>(encode.kind) << 2) |
-                             (encode.add_special_tokens ? 2u : 0u) |
-                             (encode.add_generation_prompt ? 1u : 0u));
-  const auto add = [&](std::string_view bytes) { hash = mix64(hash ^ fnv1a(bytes)) + bytes.size(); };
+  std::uint64_t hash =
+      mix64((static_cast<std::uint64_t>(encode.kind) << 2) | (encode.add_special_tokens ? 2u : 0u) |
+            (encode.add_generation_prompt ? 1u : 0u));
+  const auto add = [&](std::string_view bytes) {
+    hash = mix64(hash ^ fnv1a(bytes)) + bytes.size();
+  };
   add(encode.text);
-  add({reinterpret_cast<const char*>(encode.tokens.data()), encode.tokens.size() * sizeof(TokenId)});
+  add({reinterpret_cast<const char*>(encode.tokens.data()),
+       encode.tokens.size() * sizeof(TokenId)});
   add(encode.prediction);
   for (const std::string& word : encode.bad_words) add(word);
   return hash;
 }
 
-Result<EncodeQueue::Added> EncodeQueue::add(RequestId id, std::uint64_t content, wire::Encode encode) {
+Result<EncodeQueue::Added> EncodeQueue::add(RequestId id,
+                                            std::uint64_t content,
+                                            wire::Encode encode) {
   if (const auto it = waiting_.find(id); it != waiting_.end()) {
     if (it->second.content == content) return Added::kKnown;
     drop(id);
@@ -40,8 +45,9 @@ Result<EncodeQueue::Added> EncodeQueue::add(RequestId id, std::uint64_t content,
                  "the tokenizer holds " + std::to_string(waiting_.size()) + " prompts with " +
                      std::to_string(bytes_) + " bytes, of this tenant or connection " +
                      std::to_string(held.questions) + " with " + std::to_string(held.bytes) +
-                     "; one may hold as much as is free of " + std::to_string(limits_.max_questions) +
-                     " with " + std::to_string(limits_.max_bytes) + " bytes"};
+                     "; one may hold as much as is free of " +
+                     std::to_string(limits_.max_questions) + " with " +
+                     std::to_string(limits_.max_bytes) + " bytes"};
   const FlowId flow = encode.flow;
   held_[flow] = {held.questions + 1, held.bytes + bytes};
   bytes_ += bytes;

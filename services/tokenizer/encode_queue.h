@@ -1,6 +1,7 @@
 // Prompts that wait to be encoded, each once however often it is asked for. Flows (tenants,
-// connections) take turns by bytes (common/base/fair_queue.h). Bounded: a flow may hold as many bytes and
-// questions as are still free, so that one alone never takes the room of the others. Pure. One thread.
+// connections) take turns by bytes (common/base/fair_queue.h). Bounded: a flow may hold as many
+// bytes and questions as are still free, so that one alone never takes the room of the others.
+// Pure. One thread.
 #pragma once
 
 #include <cstddef>
@@ -33,7 +34,8 @@ class EncodeQueue {
 
   static std::uint64_t content_of(const wire::Encode& encode);
 
-  // An id that waits with other content is another question now: the old one is dropped. An error: no room.
+  // An id that waits with other content is another question now: the old one is dropped. An error:
+  // no room.
   Result<Added> add(RequestId id, std::uint64_t content, wire::Encode encode);
   // The next in turn of those that fit.
   std::optional<Question> take(const std::function<bool(const Question&)>& fits);

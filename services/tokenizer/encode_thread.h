@@ -1,6 +1,6 @@
-// One encoding at a time on a thread of its own, so that decoding goes on beside it. The thread owns no
-// state of the service: a question goes in, an answer comes out. Everything but the work itself is
-// called from the work thread.
+// One encoding at a time on a thread of its own, so that decoding goes on beside it. The thread
+// owns no state of the service: a question goes in, an answer comes out. Everything but the work
+// itself is called from the work thread.
 #pragma once
 
 #include <condition_variable>

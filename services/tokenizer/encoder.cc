@@ -110,8 +110,8 @@ Result<std::vector<TokenId>> Encoder::prompt_of(const wire::Encode& encode) cons
 }
 
 std::size_t Encoder::size_of(const wire::Encode& encode) {
-  std::size_t bytes = encode.text.size() + encode.prediction.size() +
-                      encode.tokens.size() * sizeof(TokenId);
+  std::size_t bytes =
+      encode.text.size() + encode.prediction.size() + encode.tokens.size() * sizeof(TokenId);
   for (const std::string& word : encode.bad_words) bytes += word.size();
   return bytes;
 }

@@ -1,5 +1,5 @@
-// What a tokenizer service does to a prompt: chat template, then ids; bad words and prediction beside
-// it. A function of its argument alone, safe to call from any thread.
+// What a tokenizer service does to a prompt: chat template, then ids; bad words and prediction
+// beside it. A function of its argument alone, safe to call from any thread.
 #pragma once
 
 #include <atomic>

@@ -10,9 +10,9 @@ int main(int argc, char** argv) {
   return service_main(
       {"tokenizer", argc, argv, "Turns text into tokens and tokens into text."},
       [](const Config& config, Runtime& runtime) {
-        const auto tokenizer =
-            value_or_throw(Tokenizer::load(model_folder(config.model.target, "target"),
-                                           {.patterns = regex_policy_from_name(config.model.patterns)}));
+        const auto tokenizer = value_or_throw(
+            Tokenizer::load(model_folder(config.model.target, "target"),
+                            {.patterns = regex_policy_from_name(config.model.patterns)}));
         if (!tokenizer->untested_pattern().empty())
           log_warning("a pattern of the tokenizer has not been compared with the reference",
                       {{"pattern", tokenizer->untested_pattern()}});

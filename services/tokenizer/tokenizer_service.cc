@@ -13,7 +13,8 @@ namespace {
 
 constexpr Duration kSweep = std::chrono::seconds(10);
 constexpr Duration kLastWords = std::chrono::milliseconds(250);
-// What a turn encodes itself: 16 KiB of text take about a millisecond, and text of running answers waits.
+// What a turn encodes itself: 16 KiB of text take about a millisecond, and text of running answers
+// waits.
 constexpr std::size_t kShortBytes = std::size_t{16} << 10;
 constexpr std::size_t kBytesPerTurn = std::size_t{16} << 10;
 constexpr std::size_t kQuestionsPerTurn = 64;
@@ -108,8 +109,7 @@ void TokenizerService::on_message(Delivery delivery) {
         .gauge("tokenizer_prompts_repeated",
                "Prompts asked for again while they waited or soon after: not encoded again.")
         .set(static_cast<double>(n_repeated_));
-    metrics_
-        .gauge("tokenizer_prompts_unwanted", "Prompts whose request ended before their answer.")
+    metrics_.gauge("tokenizer_prompts_unwanted", "Prompts whose request ended before their answer.")
         .set(static_cast<double>(n_unwanted_));
     metrics_.gauge("tokenizer_prompt_tokens", "Prompt tokens encoded since start.")
         .set(static_cast<double>(n_prompt_tokens_));
@@ -180,9 +180,8 @@ void TokenizerService::encode_some(TimePoint now) {
 
 bool TokenizerService::is_short(const EncodeQueue::Question& question) const {
   // One template renders at a time: this thread does not wait for the other's.
-  return question.bytes <= kShortBytes &&
-         !(running_ && running_->holds_template &&
-           question.encode.kind == wire::PromptKind::kMessages);
+  return question.bytes <= kShortBytes && !(running_ && running_->holds_template &&
+                                            question.encode.kind == wire::PromptKind::kMessages);
 }
 
 void TokenizerService::encode_short(TimePoint now) {
@@ -199,8 +198,7 @@ void TokenizerService::encode_long(TimePoint now) {
   if (running_ || (now < rest_until_ && !streams_.empty())) return;
   auto question = questions_.take([](const auto& waiting) { return waiting.bytes > kShortBytes; });
   if (!question) return;
-  if (!thread_)
-    return answer(question->id, question->content, encoder_(question->encode), now);
+  if (!thread_) return answer(question->id, question->content, encoder_(question->encode), now);
   running_ = {.id = question->id,
               .content = question->content,
               .holds_template = question->encode.kind == wire::PromptKind::kMessages,
@@ -376,7 +374,8 @@ wire::Heartbeat TokenizerService::load() const {
 
 std::string TokenizerService::status() const {
   return std::to_string(streams_.size()) + " streams" +
-         (questions_.size() == 0 ? "" : ", " + std::to_string(questions_.size()) + " prompts waiting");
+         (questions_.size() == 0 ? ""
+                                 : ", " + std::to_string(questions_.size()) + " prompts waiting");
 }
 
 }  // namespace foretoken

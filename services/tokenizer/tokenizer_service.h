@@ -120,8 +120,8 @@ class TokenizerService final : public Service {
   TimePoint rest_until_{};  // of the thread
   bool more_short_ = false;
   TimePoint next_sweep_{};
-  std::uint64_t n_encoded_ = 0, n_repeated_ = 0, n_unwanted_ = 0, n_prompt_tokens_ = 0, n_decoded_ = 0, n_stops_ = 0, n_lost_ = 0,
-                malformed_ = 0;
+  std::uint64_t n_encoded_ = 0, n_repeated_ = 0, n_unwanted_ = 0, n_prompt_tokens_ = 0,
+                n_decoded_ = 0, n_stops_ = 0, n_lost_ = 0, malformed_ = 0;
   bool draining_ = false;
   TimePoint drain_deadline_{};
   bool said_goodbye_ = false;

@@ -1,6 +1,6 @@
-// The order of service: shares by weight, no flow waits beyond its bound, nothing waits while something
-// fits, priority within a flow alone. Random histories with fixed seeds; the bounds are those of start-time
-// fair queueing, computed here from what was pushed.
+// The order of service: shares by weight, no flow waits beyond its bound, nothing waits while
+// something fits, priority within a flow alone. Random histories with fixed seeds; the bounds are
+// those of start-time fair queueing, computed here from what was pushed.
 #include "common/base/fair_queue.h"
 
 #include <gtest/gtest.h>
@@ -28,7 +28,8 @@ std::vector<std::uint64_t> served(FairQueue& queue) {
 
 TEST(FairQueue, ServesOneFlowInOrderOfArrival) {
   FairQueue queue;
-  for (std::uint64_t i = 1; i <= 4; ++i) queue.push({.id = id_of(i), .flow = 1, .cost = 9.0 - static_cast<double>(i)});
+  for (std::uint64_t i = 1; i <= 4; ++i)
+    queue.push({.id = id_of(i), .flow = 1, .cost = 9.0 - static_cast<double>(i)});
   EXPECT_EQ((std::vector<std::uint64_t>{1, 2, 3, 4}), served(queue));
   EXPECT_TRUE(queue.empty());
 }
@@ -141,8 +142,8 @@ TEST(FairQueue, OfTooManyFlowsItForgetsThoseThatHadLeast) {
   EXPECT_EQ((std::vector<std::uint64_t>{3, 1, 2}), served(queue));
 }
 
-// All flows wait all the time: at every moment the cost served to two of them, by weight, differs by at most
-// the largest item of each.
+// All flows wait all the time: at every moment the cost served to two of them, by weight, differs
+// by at most the largest item of each.
 TEST(FairQueue, SharesAreThoseOfTheWeights) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     std::mt19937_64 dice(seed);
@@ -158,7 +159,11 @@ TEST(FairQueue, SharesAreThoseOfTheWeights) {
     const auto push = [&](std::size_t f) {
       const double cost = within(1, 1000);
       largest[f] = std::max(largest[f], cost / weight[f]);
-      queue.push({.id = id_of(++n), .flow = f, .weight = weight[f], .priority = within(0, 2), .cost = cost});
+      queue.push({.id = id_of(++n),
+                  .flow = f,
+                  .weight = weight[f],
+                  .priority = within(0, 2),
+                  .cost = cost});
     };
     for (std::size_t f = 0; f < weight.size(); ++f)
       for (int i = 0; i < 5; ++i) push(f);
@@ -169,13 +174,15 @@ TEST(FairQueue, SharesAreThoseOfTheWeights) {
       push(item->flow);
       for (std::size_t a = 0; a < weight.size(); ++a)
         for (std::size_t b = 0; b < weight.size(); ++b)
-          ASSERT_LE(got[a] - got[b], largest[a] + largest[b] + 1e-6) << "seed " << seed << " turn " << turn;
+          ASSERT_LE(got[a] - got[b], largest[a] + largest[b] + 1e-6)
+              << "seed " << seed << " turn " << turn;
     }
   }
 }
 
-// Whatever others do, a flow's first item is served before each other flow had more than two items' worth
-// by weight, counted from when it came: it cannot starve. And a take never fails while something waits.
+// Whatever others do, a flow's first item is served before each other flow had more than two items'
+// worth by weight, counted from when it came: it cannot starve. And a take never fails while
+// something waits.
 TEST(FairQueue, NobodyWaitsBeyondTheBoundAndNoTurnIsWasted) {
   for (std::uint64_t seed = 100; seed < 120; ++seed) {
     std::mt19937_64 dice(seed);
@@ -187,13 +194,17 @@ TEST(FairQueue, NobodyWaitsBeyondTheBoundAndNoTurnIsWasted) {
     std::map<std::uint64_t, double> weight;
     for (std::uint64_t f = 0; f < 6; ++f) weight[f] = within(1, 4);
     std::uint64_t n = 0;
-    std::map<std::uint64_t, std::map<std::uint64_t, double>> since;  // flow that waits -> others' service
+    std::map<std::uint64_t, std::map<std::uint64_t, double>>
+        since;  // flow that waits -> others' service
     for (int turn = 0; turn < 4000; ++turn) {
       for (int i = within(0, 2); i > 0; --i) {
         const auto f = static_cast<std::uint64_t>(within(0, 5));
         // Flow 5 comes seldom.
         if (f == 5 && within(0, 20) > 0) continue;
-        queue.push({.id = id_of(++n), .flow = f, .weight = weight[f], .cost = static_cast<double>(within(1, 100))});
+        queue.push({.id = id_of(++n),
+                    .flow = f,
+                    .weight = weight[f],
+                    .cost = static_cast<double>(within(1, 100))});
         since.try_emplace(f);
       }
       const bool some = !queue.empty();
@@ -220,7 +231,9 @@ TEST(FairQueue, EqualHistoriesGiveEqualOrders) {
     std::mt19937_64 dice(5);
     FairQueue queue;
     for (std::uint64_t i = 0; i < 300; ++i)
-      queue.push({.id = id_of(i), .flow = dice() % 9, .priority = static_cast<std::int32_t>(dice() % 3),
+      queue.push({.id = id_of(i),
+                  .flow = dice() % 9,
+                  .priority = static_cast<std::int32_t>(dice() % 3),
                   .cost = static_cast<double>(1 + dice() % 50)});
     orders.push_back(served(queue));
   }

@@ -53,7 +53,8 @@ TEST(Log, ReplacesWhatIsNotUtf8) {
       {"\xed\xa0\x80 half", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd half"},
       {"\xf5\x80\x80\x80 beyond", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd beyond"}};
   for (const auto& [name, shown] : cases) {
-    const std::string line = logged(LogFormat::kJson, LogLevel::kInfo, "worker joined", {{"worker", name}});
+    const std::string line =
+        logged(LogFormat::kJson, LogLevel::kInfo, "worker joined", {{"worker", name}});
     const auto parsed = parse_json(line.substr(0, line.size() - 1));
     ASSERT_TRUE(parsed.ok()) << line;
     EXPECT_EQ((*parsed)["worker"], shown);

@@ -55,7 +55,8 @@ TEST(SamplingParams, EveryNumberHasBoundsThatItsRefusalNames) {
       ASSERT_FALSE(checked.ok()) << value;
       EXPECT_EQ(checked.error().code, ErrorCode::kInvalidValue);
       EXPECT_EQ(checked.error().param, bound.field);
-      EXPECT_THAT(checked.error().message, testing::AllOf(HasSubstr(bound.field), HasSubstr(bound.limit)));
+      EXPECT_THAT(checked.error().message,
+                  testing::AllOf(HasSubstr(bound.field), HasSubstr(bound.limit)));
     }
   }
 }

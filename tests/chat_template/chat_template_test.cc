@@ -18,13 +18,15 @@ using ::testing::HasSubstr;
 const ChatTemplate::SpecialTokens kTokens{{"bos_token", "<s>"}, {"eos_token", "</s>"}};
 
 std::string read(const std::string& name) {
-  std::ifstream stream(std::string(FORETOKEN_SOURCE_DIR) + "/tests/chat_template/" + name, std::ios::binary);
+  std::ifstream stream(std::string(FORETOKEN_SOURCE_DIR) + "/tests/chat_template/" + name,
+                       std::ios::binary);
   std::stringstream bytes;
   bytes << stream.rdbuf();
   return bytes.str();
 }
 
-std::unique_ptr<ChatTemplate> compile(std::string_view source, const ChatTemplateLimits& limits = {}) {
+std::unique_ptr<ChatTemplate> compile(std::string_view source,
+                                      const ChatTemplateLimits& limits = {}) {
   auto compiled = ChatTemplate::compile(source, kTokens, limits);
   EXPECT_TRUE(compiled.ok()) << compiled.error().message;
   return compiled.ok() ? std::move(*compiled) : nullptr;
@@ -32,7 +34,9 @@ std::unique_ptr<ChatTemplate> compile(std::string_view source, const ChatTemplat
 
 constexpr std::string_view kHello = R"([{"role":"user","content":"Hello"}])";
 
-Error refusal(std::string_view source, std::string_view messages = kHello, const ChatTemplateLimits& limits = {}) {
+Error refusal(std::string_view source,
+              std::string_view messages = kHello,
+              const ChatTemplateLimits& limits = {}) {
   auto compiled = ChatTemplate::compile(source, kTokens, limits);
   if (!compiled.ok()) return compiled.error();
   const auto text = (*compiled)->render(messages, true);
@@ -53,7 +57,8 @@ TEST(ChatTemplate, RendersLikeTransformers) {
     const std::string messages = entry.at("messages");
     const std::string extra = entry.at("extra");
     const std::string what = name + " " + messages;
-    const auto text = compiled->render(messages, entry.at("add_generation_prompt").get<bool>(), extra);
+    const auto text =
+        compiled->render(messages, entry.at("add_generation_prompt").get<bool>(), extra);
     if (entry.contains("text")) {
       ASSERT_TRUE(text.ok()) << what << "\n" << text.error().message;
       EXPECT_EQ(*text, entry.at("text").get<std::string>()) << what;
@@ -83,7 +88,8 @@ TEST(ChatTemplate, SaysWhatATemplateRaises) {
 }
 
 TEST(ChatTemplate, RefusesASourceThatIsNotATemplate) {
-  for (const char* source : {"{% for %}", "{{ ", "{% endif %}", "{% unknown_tag %}", "{{ 1 | no_such_filter }}"}) {
+  for (const char* source :
+       {"{% for %}", "{{ ", "{% endif %}", "{% unknown_tag %}", "{{ 1 | no_such_filter }}"}) {
     const auto compiled = ChatTemplate::compile(source, kTokens);
     ASSERT_FALSE(compiled.ok()) << source;
     EXPECT_EQ(compiled.error().code, ErrorCode::kMalformed) << source;
@@ -94,13 +100,14 @@ TEST(ChatTemplate, RefusesASourceThatIsNotATemplate) {
 }
 
 TEST(ChatTemplate, RefusesMessagesThatAreNot) {
-  for (const char* messages : {"", "{}", "[1]", "[", "null", "\"x\"", "[{\"a\":NaN}]", "[{\"role\":\"user\",\"content\":\"\\ud800\"}]",
-                               "\xff\xfe"}) {
+  for (const char* messages : {"", "{}", "[1]", "[", "null", "\"x\"", "[{\"a\":NaN}]",
+                               "[{\"role\":\"user\",\"content\":\"\\ud800\"}]", "\xff\xfe"}) {
     const Error error = refusal("{{ messages[0].content }}", messages);
     EXPECT_EQ(error.code, ErrorCode::kInvalidValue) << messages;
     EXPECT_FALSE(error.message.empty()) << messages;
   }
-  EXPECT_EQ(refusal("x", std::string(200000, '[') + std::string(200000, ']')).code, ErrorCode::kInvalidValue);
+  EXPECT_EQ(refusal("x", std::string(200000, '[') + std::string(200000, ']')).code,
+            ErrorCode::kInvalidValue);
 }
 
 TEST(ChatTemplate, ShutsTheSandbox) {
@@ -110,7 +117,8 @@ TEST(ChatTemplate, ShutsTheSandbox) {
            "{{ raise_exception.__globals__ }}",
            "{{ namespace.__init__.__globals__ }}",
            "{{ '{0.__class__}'.format(messages) }}",
-           "{{ ('{0.__class__.__init__.__globals__}' | format(messages)) ~ cycler.__init__.__globals__ }}",
+           "{{ ('{0.__class__.__init__.__globals__}' | format(messages)) ~ "
+           "cycler.__init__.__globals__ }}",
            "{% set ns = namespace() %}{% set ns.__class__ = 1 %}",
            "{{ messages.append(1) }}",
            "{{ messages[0].update({'role': 'x'}) }}",
@@ -134,8 +142,10 @@ TEST(ChatTemplate, StopsATemplateThatRunsTooLong) {
   for (const char* source : {
            "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
            "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
-           "{% for a in range(99999) %}{% for b in range(99999) %}{% if b == 0 %}x{% endif %}{% endfor %}{% endfor %}",
-           "{% set n = namespace(x=1) %}{% for i in range(99999) %}{% set n.x = n.x + 1 %}{{ n.x | string | length }}{% endfor %}"
+           "{% for a in range(99999) %}{% for b in range(99999) %}{% if b == 0 %}x{% endif %}{% "
+           "endfor %}{% endfor %}",
+           "{% set n = namespace(x=1) %}{% for i in range(99999) %}{% set n.x = n.x + 1 %}{{ n.x | "
+           "string | length }}{% endfor %}"
            "{% for i in range(99999) %}{{ i }}{% endfor %}",
        })
     EXPECT_EQ(refusal(source, kHello, limits).code, ErrorCode::kInvalidValue) << source;
@@ -163,9 +173,12 @@ TEST(ChatTemplate, RefusesToMakeMuchOutOfLittle) {
            "{{ ('a' * 10000) | replace('a', 'b' * 1000000) }}",
            "{{ (['a'] * 100000) | join('b' * 1000000) }}",
            "{{ messages | tojson(indent=1000000000) }}",
-           "{% set n = namespace(x='aaaaaaaaaa') %}{% for i in range(60) %}{% set n.x = n.x + n.x %}{% endfor %}{{ n.x }}",
-           "{% set n = namespace(x='aaaaaaaaaa') %}{% for i in range(60) %}{% set n.x = n.x ~ n.x %}{% endfor %}{{ n.x }}",
-           "{% set n = namespace(x=3) %}{% for i in range(60) %}{% set n.x = n.x * n.x %}{% endfor %}{{ n.x }}",
+           "{% set n = namespace(x='aaaaaaaaaa') %}{% for i in range(60) %}{% set n.x = n.x + n.x "
+           "%}{% endfor %}{{ n.x }}",
+           "{% set n = namespace(x='aaaaaaaaaa') %}{% for i in range(60) %}{% set n.x = n.x ~ n.x "
+           "%}{% endfor %}{{ n.x }}",
+           "{% set n = namespace(x=3) %}{% for i in range(60) %}{% set n.x = n.x * n.x %}{% endfor "
+           "%}{{ n.x }}",
            "{% for i in range(20) %}{{ 'a' * 1000000 }}{% endfor %}",
            "{{ 'a\n' * 10000 | indent(1000000000) }}",
            "{{ strftime_now('%1000000000d') }}",
@@ -186,7 +199,8 @@ TEST(ChatTemplate, CountsSizeInBytes) {
 }
 
 TEST(ChatTemplate, RendersTheSameAgainAndFromManyThreads) {
-  const auto compiled = compile("{% for m in messages %}{{ m.content }}{% endfor %}{{ add_generation_prompt }}");
+  const auto compiled =
+      compile("{% for m in messages %}{{ m.content }}{% endfor %}{{ add_generation_prompt }}");
   ASSERT_NE(compiled, nullptr);
   std::vector<std::thread> threads;
   std::vector<int> wrong(4, 0);
@@ -205,8 +219,10 @@ TEST(ChatTemplate, RendersTheSameAgainAndFromManyThreads) {
 TEST(ChatTemplate, AfterARefusalTheNextRenderIsUntouched) {
   ChatTemplateLimits limits;
   limits.max_steps = 100'000;
-  const auto compiled = compile("{% if messages[0].content == 'loop' %}{% for a in range(99999) %}{% for b in range(99999) %}"
-                                "{% endfor %}{% endfor %}{% endif %}fine", limits);
+  const auto compiled = compile(
+      "{% if messages[0].content == 'loop' %}{% for a in range(99999) %}{% for b in range(99999) %}"
+      "{% endfor %}{% endfor %}{% endif %}fine",
+      limits);
   ASSERT_NE(compiled, nullptr);
   for (int i = 0; i < 3; ++i) {
     EXPECT_FALSE(compiled->render(R"([{"content":"loop"}])", false).ok());

@@ -1,5 +1,5 @@
-// The command's connection: which keys it uses where, how soon it knows that nobody is there, and what becomes of a request
-// whose router goes away.
+// The command's connection: which keys it uses where, how soon it knows that nobody is there, and
+// what becomes of a request whose router goes away.
 #include "services/cli/client.h"
 
 #include <gmock/gmock.h>
@@ -42,7 +42,8 @@ TEST(Client, RefusesToSpeakBeyondThisHostWithoutKeys) {
 TEST(Client, KnowsThatNobodyListens) {
   test::TempFolder folder;
   BusSection bus;
-  for (const std::string& nobody : {std::string("tcp://127.0.0.1:1"), "ipc://" + (folder.path() / "none").string()}) {
+  for (const std::string& nobody :
+       {std::string("tcp://127.0.0.1:1"), "ipc://" + (folder.path() / "none").string()}) {
     bus.client = nobody;
     Client client(bus);
     const auto status = client.status(std::chrono::steady_clock::now() + 1h);
@@ -74,9 +75,10 @@ TEST(Client, SaysThatTheDoorWantsAKeyOrAnother) {
     std::jthread serving([&](const std::stop_token& stop) {
       while (!stop.stop_requested()) (void)door.receive(std::chrono::steady_clock::now() + 10ms);
     });
-    for (const auto& [key, words] : {std::pair{"", "takes only clients with a key; set bus.curve_secret"},
-                                     std::pair{"stranger.key", "must list that key as client:NAME or tool:NAME"},
-                                     std::pair{"draft.key", "must list that key as client:NAME or tool:NAME"}}) {
+    for (const auto& [key, words] :
+         {std::pair{"", "takes only clients with a key; set bus.curve_secret"},
+          std::pair{"stranger.key", "must list that key as client:NAME or tool:NAME"},
+          std::pair{"draft.key", "must list that key as client:NAME or tool:NAME"}}) {
       bus.curve_secret = *key == '\0' ? "" : in(key);
       bus.curve_peers = *key == '\0' ? "" : in("client.peers");
       Client client(bus);
@@ -89,7 +91,8 @@ TEST(Client, SaysThatTheDoorWantsAKeyOrAnother) {
   }
 }
 
-// A router's client door that can be killed and brought back at the same address, in the client's own thread.
+// A router's client door that can be killed and brought back at the same address, in the client's
+// own thread.
 class Door {
  public:
   explicit Door(std::string endpoint) : endpoint_(std::move(endpoint)) { open(); }
@@ -113,7 +116,8 @@ class Door {
     return {};
   }
   void answer(const wire::ClientAnswer& answer) {
-    EXPECT_EQ(transport_->send(peer_, Frames{wire::write_client_answer(answer)}), SendResult::kSent);
+    EXPECT_EQ(transport_->send(peer_, Frames{wire::write_client_answer(answer)}),
+              SendResult::kSent);
   }
 
  private:
@@ -133,10 +137,15 @@ struct LostConnection : ::testing::Test {
     return {.id = wire::hex_of(id), .text = std::move(text), .token_ids = std::move(tokens)};
   }
   static wire::ClientReply reply(RequestId id, std::string text, std::vector<TokenId> tokens) {
-    return {.id = wire::hex_of(id), .text = std::move(text), .token_ids = std::move(tokens), .finish_reason = "stop"};
+    return {.id = wire::hex_of(id),
+            .text = std::move(text),
+            .token_ids = std::move(tokens),
+            .finish_reason = "stop"};
   }
   // Reads until the last answer; pieces go to `text` and `tokens`.
-  static wire::ClientAnswer last_answer(Client& client, std::string& text, std::vector<TokenId>& tokens) {
+  static wire::ClientAnswer last_answer(Client& client,
+                                        std::string& text,
+                                        std::vector<TokenId>& tokens) {
     while (auto answer = client.receive(soon())) {
       if (!answer->ok()) break;
       const auto add = [&](const auto& part) {
@@ -253,7 +262,9 @@ TEST_F(LostConnection, OnlyWhatHasNoLastAnswerIsAskedAgainAndNothingThatWasCance
 TEST_F(LostConnection, WithoutARouterItSaysWhatIsWaitedForAndEnds) {
   Door door(bus().client);
   std::vector<std::string> said;
-  Client client(bus(), {.longest = 200ms, .silent = 0ms, .say = [&](const std::string& words) { said.push_back(words); }});
+  Client client(bus(), {.longest = 200ms, .silent = 0ms, .say = [&](const std::string& words) {
+                          said.push_back(words);
+                        }});
   const auto id = client.send(question, soon());
   ASSERT_TRUE(id.ok());
   (void)door.request(client);
@@ -288,7 +299,8 @@ TEST_F(LostConnection, ARequestThatLosesEveryRouterEnds) {
   EXPECT_EQ(error_from(std::get<wire::ClientError>(end)).code, ErrorCode::kUnavailable);
 }
 
-// One id asked twice on one connection: pieces of the first telling are under way before the second begins.
+// One id asked twice on one connection: pieces of the first telling are under way before the second
+// begins.
 struct SameConnection : LostConnection {
   template <class Part>
   static Part placed(Part part, std::uint32_t position, std::uint32_t offset) {

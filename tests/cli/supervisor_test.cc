@@ -1,4 +1,5 @@
-// The supervisor with small scripts as services: what it restarts, what ends it, and what it leaves for `ps`.
+// The supervisor with small scripts as services: what it restarts, what ends it, and what it leaves
+// for `ps`.
 #include "services/cli/supervisor.h"
 
 #include <gmock/gmock.h>
@@ -32,7 +33,8 @@ TEST(AwaitSupervisor, AProcessThatNobodyWaitedForHasEnded) {
 TEST(RestartBackoff, WaitsTwiceAsLongEachTimeUpToItsLimit) {
   RestartBackoff backoff({.first = 200ms, .longest = 1000ms});
   const TimePoint t{};
-  for (const auto expected : {200ms, 400ms, 800ms, 1000ms, 1000ms}) EXPECT_EQ(*backoff.ended(t, t), t + expected);
+  for (const auto expected : {200ms, 400ms, 800ms, 1000ms, 1000ms})
+    EXPECT_EQ(*backoff.ended(t, t), t + expected);
   EXPECT_EQ(backoff.n_restarts(), 5u);
 }
 
@@ -62,9 +64,11 @@ TEST(RestartBackoff, WithoutALimitNeverEnds) {
 std::vector<std::string> script(const std::string& rest) {
   return {"/usr/bin/python3", "-S", "-c",
           "import os, socket, sys, signal, time\n"
-          "def say(text): socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(text, os.environ['NOTIFY_SOCKET'])\n"
+          "def say(text): socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(text, "
+          "os.environ['NOTIFY_SOCKET'])\n"
           "say(b'READY=1')\n"
-          "while not os.path.exists(os.path.dirname(os.environ['NOTIFY_SOCKET']) + '/all-ready'): time.sleep(0.002)\n" +
+          "while not os.path.exists(os.path.dirname(os.environ['NOTIFY_SOCKET']) + '/all-ready'): "
+          "time.sleep(0.002)\n" +
               rest};
 }
 const std::string kStays = "signal.pause()";
@@ -101,8 +105,11 @@ class SupervisorTest : public ::testing::Test {
 };
 
 TEST_F(SupervisorTest, AServiceThatOthersNeedEndsEverythingAfterItsRestarts) {
-  Supervisor supervisor(options(), {{.name = "target-0", .argv = script(kCrashes), .role = "target"}});
-  const Progress progress = [&](const std::string&, const std::string& status) { said_ += status + "\n"; };
+  Supervisor supervisor(options(),
+                        {{.name = "target-0", .argv = script(kCrashes), .role = "target"}});
+  const Progress progress = [&](const std::string&, const std::string& status) {
+    said_ += status + "\n";
+  };
   ASSERT_TRUE(supervisor.start(progress).ready);
   const StartReport ending = run(supervisor, progress);
   EXPECT_FALSE(ending.ready);
@@ -112,8 +119,10 @@ TEST_F(SupervisorTest, AServiceThatOthersNeedEndsEverythingAfterItsRestarts) {
 }
 
 TEST_F(SupervisorTest, ADraftThatKeepsDyingNeverEndsTheOthers) {
-  Supervisor supervisor(options(), {{.name = "target-0", .argv = script(kStays), .role = "target"},
-                                    {.name = "draft-0", .argv = script(kCrashes), .role = "draft", .optional = true}});
+  Supervisor supervisor(
+      options(),
+      {{.name = "target-0", .argv = script(kStays), .role = "target"},
+       {.name = "draft-0", .argv = script(kCrashes), .role = "draft", .optional = true}});
   // More often than a service may that others need.
   const Progress progress = stop_after("draft-0", "starts again", 8);
   ASSERT_TRUE(supervisor.start(progress).ready) << said_;
@@ -127,32 +136,38 @@ TEST_F(SupervisorTest, ADraftThatKeepsDyingNeverEndsTheOthers) {
 
 TEST_F(SupervisorTest, ADraftWithWrongSettingsIsLeftAloneAndTheOthersServeOn) {
   // Good the first time; afterwards it refuses its settings.
-  const std::string once = "mark = os.environ['NOTIFY_SOCKET'] + '.mark'\n"
-                           "if os.path.exists(mark): sys.exit(78)\n"
-                           "open(mark, 'w').close()\n"
-                           "sys.exit(70)";
-  Supervisor supervisor(options(), {{.name = "target-0", .argv = script(kStays), .role = "target"},
-                                    {.name = "draft-0", .argv = script(once), .role = "draft", .optional = true}});
+  const std::string once =
+      "mark = os.environ['NOTIFY_SOCKET'] + '.mark'\n"
+      "if os.path.exists(mark): sys.exit(78)\n"
+      "open(mark, 'w').close()\n"
+      "sys.exit(70)";
+  Supervisor supervisor(
+      options(), {{.name = "target-0", .argv = script(kStays), .role = "target"},
+                  {.name = "draft-0", .argv = script(once), .role = "draft", .optional = true}});
   const Progress progress = stop_after("draft-0", "not started again", 1);
   ASSERT_TRUE(supervisor.start(progress).ready) << said_;
   EXPECT_TRUE(run(supervisor, progress).ready);
-  EXPECT_THAT(said_, HasSubstr("draft-0: ended with exit code 78; it is not started again and the others serve on without it"));
+  EXPECT_THAT(said_, HasSubstr("draft-0: ended with exit code 78; it is not started again and the "
+                               "others serve on without it"));
   const auto left = supervisor_state(folder_.path());
   ASSERT_EQ(left.size(), 2u);
   EXPECT_EQ(left[1].state, "given up");
 }
 
 TEST_F(SupervisorTest, ADraftThatHangsWhileItLoadsAgainIsEnded) {
-  const std::string once = "import os, signal\n"
-                           "mark = os.environ['NOTIFY_SOCKET'] + '.mark'\n"
-                           "if os.path.exists(mark): signal.pause()\n"
-                           "open(mark, 'w').close()\n";
+  const std::string once =
+      "import os, signal\n"
+      "mark = os.environ['NOTIFY_SOCKET'] + '.mark'\n"
+      "if os.path.exists(mark): signal.pause()\n"
+      "open(mark, 'w').close()\n";
   auto argv = script(kCrashes);
   argv.back() = once + argv.back();
   SupervisorOptions impatient = options();
   impatient.ready_timeout = 2s;
-  Supervisor supervisor(impatient, {{.name = "draft-0", .argv = argv, .role = "draft", .optional = true}});
-  const Progress progress = stop_after("draft-0", "was ended: not ready and no sign for 2 s; starts again", 1);
+  Supervisor supervisor(impatient,
+                        {{.name = "draft-0", .argv = argv, .role = "draft", .optional = true}});
+  const Progress progress =
+      stop_after("draft-0", "was ended: not ready and no sign for 2 s; starts again", 1);
   ASSERT_TRUE(supervisor.start(progress).ready) << said_;
   EXPECT_TRUE(run(supervisor, progress).ready) << said_;
 }
@@ -160,19 +175,25 @@ TEST_F(SupervisorTest, ADraftThatHangsWhileItLoadsAgainIsEnded) {
 TEST_F(SupervisorTest, ADraftWhoseLogCannotBeOpenedIsTriedAgain) {
   // Its log is in the way of the second start, and gone before a later one.
   const auto log = folder_.path() / "log" / "draft-0.log";
-  const std::string takes_its_log = "mark = os.environ['NOTIFY_SOCKET'] + '.mark'\n"
-                                    "if os.path.exists(mark): signal.pause()\n"
-                                    "open(mark, 'w').close()\n"
-                                    "os.unlink('" + log.string() + "'); os.mkdir('" + log.string() + "')\n"
-                                    "sys.exit(70)";
-  Supervisor supervisor(options(), {{.name = "target-0", .argv = script(kStays), .role = "target"},
-                                    {.name = "draft-0", .argv = script(takes_its_log), .role = "draft", .optional = true}});
+  const std::string takes_its_log =
+      "mark = os.environ['NOTIFY_SOCKET'] + '.mark'\n"
+      "if os.path.exists(mark): signal.pause()\n"
+      "open(mark, 'w').close()\n"
+      "os.unlink('" +
+      log.string() + "'); os.mkdir('" + log.string() +
+      "')\n"
+      "sys.exit(70)";
+  Supervisor supervisor(
+      options(),
+      {{.name = "target-0", .argv = script(kStays), .role = "target"},
+       {.name = "draft-0", .argv = script(takes_its_log), .role = "draft", .optional = true}});
   int n_failed = 0;
   bool cured = false;
   const Progress progress = [&](const std::string& service, const std::string& status) {
     said_ += service + ": " + status + "\n";
     if (service != "draft-0") return;
-    if (status.find("could not be started: cannot open the log") != std::string::npos && ++n_failed == 3) {
+    if (status.find("could not be started: cannot open the log") != std::string::npos &&
+        ++n_failed == 3) {
       std::filesystem::remove(log);
       cured = true;
     }
@@ -184,8 +205,9 @@ TEST_F(SupervisorTest, ADraftWhoseLogCannotBeOpenedIsTriedAgain) {
 }
 
 TEST_F(SupervisorTest, OfTwoTargetsOneIsEnough) {
-  Supervisor supervisor(options(), {{.name = "target-0", .argv = script(kStays), .role = "target"},
-                                    {.name = "target-1", .argv = script(kCrashes), .role = "target"}});
+  Supervisor supervisor(options(),
+                        {{.name = "target-0", .argv = script(kStays), .role = "target"},
+                         {.name = "target-1", .argv = script(kCrashes), .role = "target"}});
   const Progress progress = stop_after("target-1", "not started again", 1);
   ASSERT_TRUE(supervisor.start(progress).ready) << said_;
   EXPECT_TRUE(run(supervisor, progress).ready);
@@ -196,14 +218,18 @@ TEST_F(SupervisorTest, AStartThatFailsSaysWhoAndWhy) {
     int exit_code;
     FailureKind kind;
   };
-  for (const auto& [exit_code, kind] : {Case{78, FailureKind::kConfiguration}, Case{64, FailureKind::kConfiguration},
-                                        Case{75, FailureKind::kEnvironment}, Case{1, FailureKind::kCrash}}) {
+  for (const auto& [exit_code, kind] :
+       {Case{78, FailureKind::kConfiguration}, Case{64, FailureKind::kConfiguration},
+        Case{75, FailureKind::kEnvironment}, Case{1, FailureKind::kCrash}}) {
     const std::string words = "echo no such thing >&2; exit " + std::to_string(exit_code);
-    Supervisor supervisor(options(), {{.name = "draft-0", .argv = {"/bin/sh", "-c", words}, .role = "draft", .optional = true}});
+    Supervisor supervisor(
+        options(),
+        {{.name = "draft-0", .argv = {"/bin/sh", "-c", words}, .role = "draft", .optional = true}});
     const StartReport report = supervisor.start([](const std::string&, const std::string&) {});
     EXPECT_FALSE(report.ready);
     EXPECT_EQ(report.kind, kind) << exit_code;
-    EXPECT_THAT(report.failure, HasSubstr("draft-0 ended with exit code " + std::to_string(exit_code)));
+    EXPECT_THAT(report.failure,
+                HasSubstr("draft-0 ended with exit code " + std::to_string(exit_code)));
     EXPECT_THAT(report.failure, HasSubstr("no such thing"));
   }
 }
@@ -260,7 +286,9 @@ INSTANTIATE_TEST_SUITE_P(
 TEST_F(SupervisorTest, WithoutAWatchdogNobodyIsAskedForPings) {
   SupervisorOptions patient = options();
   patient.watchdog = 0ms;
-  Supervisor supervisor(patient, {{.name = "target-0", .argv = script("sys.exit('WATCHDOG_USEC' in os.environ)"), .role = "target"}});
+  Supervisor supervisor(patient, {{.name = "target-0",
+                                   .argv = script("sys.exit('WATCHDOG_USEC' in os.environ)"),
+                                   .role = "target"}});
   const Progress progress = stop_after("target-0", "ended with exit code 0", 1);
   ASSERT_TRUE(supervisor.start(progress).ready);
   EXPECT_TRUE(run(supervisor, progress).ready) << said_;
@@ -268,11 +296,13 @@ TEST_F(SupervisorTest, WithoutAWatchdogNobodyIsAskedForPings) {
 
 // While it loads no ping is due; what counts is that it asks for more time.
 TEST_F(SupervisorTest, LoadingTakesAsLongAsItIsExtended) {
-  const std::string loads = "import os, socket, time\n"
-                            "for i in range(8):\n"
-                            "  socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b'EXTEND_TIMEOUT_USEC=2000000\\nSTATUS=loading',"
-                            " os.environ['NOTIFY_SOCKET'])\n"
-                            "  time.sleep(0.5)\n";
+  const std::string loads =
+      "import os, socket, time\n"
+      "for i in range(8):\n"
+      "  socket.socket(socket.AF_UNIX, "
+      "socket.SOCK_DGRAM).sendto(b'EXTEND_TIMEOUT_USEC=2000000\\nSTATUS=loading',"
+      " os.environ['NOTIFY_SOCKET'])\n"
+      "  time.sleep(0.5)\n";
   auto argv = script(kPings + "while True: ping()");
   argv.back() = loads + argv.back();
   SupervisorOptions impatient = options();
@@ -286,14 +316,18 @@ TEST_F(SupervisorTest, LoadingTakesAsLongAsItIsExtended) {
 TEST_F(SupervisorTest, AStartThatHangsIsGivenUp) {
   SupervisorOptions impatient = options();
   impatient.ready_timeout = 1s;
-  Supervisor supervisor(impatient, {{.name = "target-0", .argv = {"/bin/sh", "-c", "echo so far >&2; sleep 100"}, .role = "target"}});
+  Supervisor supervisor(impatient, {{.name = "target-0",
+                                     .argv = {"/bin/sh", "-c", "echo so far >&2; sleep 100"},
+                                     .role = "target"}});
   const StartReport report = supervisor.start([](const std::string&, const std::string&) {});
   EXPECT_FALSE(report.ready);
-  EXPECT_THAT(report.failure, HasSubstr("target-0 was ended: not ready and no sign for 1 s; the end of its log:"));
+  EXPECT_THAT(report.failure,
+              HasSubstr("target-0 was ended: not ready and no sign for 1 s; the end of its log:"));
   EXPECT_THAT(report.failure, HasSubstr("so far"));
 }
 
-// Keeps a record of when it was asked to stop and ended, `seconds` later; asked again it ends at once.
+// Keeps a record of when it was asked to stop and ended, `seconds` later; asked again it ends at
+// once.
 std::string stops_in(const std::string& name, const std::string& seconds) {
   return "name, folder, asked = '" + name +
          "', os.path.dirname(os.environ['NOTIFY_SOCKET']), []\n"
@@ -320,7 +354,8 @@ class StopTest : public SupervisorTest {
   static std::vector<ServiceSpec> services(const std::string& seconds) {
     std::vector<ServiceSpec> specs;
     for (const std::string role : {"draft", "target", "tokenizer", "router"})
-      specs.push_back({.name = role + "-0", .argv = script(stops_in(role + "-0", seconds)), .role = role});
+      specs.push_back(
+          {.name = role + "-0", .argv = script(stops_in(role + "-0", seconds)), .role = role});
     return specs;
   }
   // Until each would hear a signal.
@@ -383,7 +418,8 @@ TEST_F(StopTest, WhatDoesNotEndInTimeIsKilledAndTheOthersAreAskedAllTheSame) {
   SupervisorOptions impatient = options();
   impatient.stop_timeout = 1s;
   auto specs = services("0");
-  specs.back() = {.name = "router-0", .argv = script(stops_in("router-0", "600")), .role = "router"};
+  specs.back() = {
+      .name = "router-0", .argv = script(stops_in("router-0", "600")), .role = "router"};
   Supervisor supervisor(impatient, specs);
   start(supervisor);
   supervisor.stop();
@@ -400,7 +436,8 @@ TEST_F(SupervisorTest, ASecondOneInTheSameFolderIsRefused) {
 
 TEST_F(SupervisorTest, LeavesNoStateBehind) {
   {
-    Supervisor supervisor(options(), {{.name = "target-0", .argv = script(kStays), .role = "target"}});
+    Supervisor supervisor(options(),
+                          {{.name = "target-0", .argv = script(kStays), .role = "target"}});
     ASSERT_TRUE(supervisor.start([](const std::string&, const std::string&) {}).ready);
     EXPECT_EQ(supervisor_state(folder_.path()).size(), 1u);
     EXPECT_EQ(supervisor_pid(folder_.path()), ::getpid());

@@ -103,12 +103,12 @@ TEST_P(CollectiveContract, MaximumTakesTheHighestScoreAndOfEqualOnesTheSmallerId
     const int r = ranks.rank();
     const double infinity = std::numeric_limits<double>::infinity();
     std::vector<ScoredId> rows{
-        {1.0 + r, 100 + r},                       // the last rank has the highest
-        {2.5, 100 - r},                           // equal: the last rank has the smallest id
-        {2.5, 100 + r},                           // equal: the first has
-        {r == 0 ? 9.0 : 0.0, r == 0 ? -1 : r},    // nothing at rank 0, whatever its score says
-        {0.0, -1},                                // nothing anywhere
-        {-infinity, 7 + r},                       // a score may be anything
+        {1.0 + r, 100 + r},                     // the last rank has the highest
+        {2.5, 100 - r},                         // equal: the last rank has the smallest id
+        {2.5, 100 + r},                         // equal: the first has
+        {r == 0 ? 9.0 : 0.0, r == 0 ? -1 : r},  // nothing at rank 0, whatever its score says
+        {0.0, -1},                              // nothing anywhere
+        {-infinity, 7 + r},                     // a score may be anything
     };
     ranks.max_rows(rows);
     const int last = ranks.size() - 1;
@@ -147,7 +147,9 @@ TEST_P(CollectiveContract, NothingIsLegal) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, CollectiveContract, testing::ValuesIn(rank_counts()),
+INSTANTIATE_TEST_SUITE_P(Ranks,
+                         CollectiveContract,
+                         testing::ValuesIn(rank_counts()),
                          testing::PrintToStringParamName());
 
 }  // namespace

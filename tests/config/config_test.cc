@@ -132,9 +132,9 @@ TEST_F(ConfigTest, RefusesEndpointsThatNoServiceCouldTake) {
   for (const char* key : {"bus.router", "bus.client", "bus.draft"})
     for (const char* bad :
          {"", "router", "tcp://", "tcp://127.0.0.1", "tcp://127.0.0.1:", "tcp://127.0.0.1:0",
-          "tcp://127.0.0.1:65536", "tcp://127.0.0.1:x", "tcp://127.0.0.1:-5", "tcp://localhost:5555",
-          "tcp://*:5555", "tcp://1.2.3:5555", "tcp://[::1:5555", "ipc://", "ipc://@name", "udp://127.0.0.1:5",
-          "http://127.0.0.1:80"})
+          "tcp://127.0.0.1:65536", "tcp://127.0.0.1:x", "tcp://127.0.0.1:-5",
+          "tcp://localhost:5555", "tcp://*:5555", "tcp://1.2.3:5555", "tcp://[::1:5555", "ipc://",
+          "ipc://@name", "udp://127.0.0.1:5", "http://127.0.0.1:80"})
       EXPECT_THAT(load("", {}, {std::string(key) + "=" + bad}).errors,
                   ElementsAre(HasSubstr(std::string("--set ") + key + ": " + key + " is ")))
           << bad;
@@ -143,10 +143,12 @@ TEST_F(ConfigTest, RefusesEndpointsThatNoServiceCouldTake) {
 }
 
 TEST_F(ConfigTest, TakesTheEndpointsThatServicesTake) {
-  for (const char* good : {"ipc://router", "ipc:///run/foretoken/router", "tcp://127.0.0.1:1", "tcp://10.1.2.3:65535",
-                           "tcp://127.0.0.1:*", "tcp://[::1]:5555", "tcp://0.0.0.0:5555", "inproc://x"})
+  for (const char* good :
+       {"ipc://router", "ipc:///run/foretoken/router", "tcp://127.0.0.1:1", "tcp://10.1.2.3:65535",
+        "tcp://127.0.0.1:*", "tcp://[::1]:5555", "tcp://0.0.0.0:5555", "inproc://x"})
     EXPECT_THAT(load("", {}, {std::string("bus.router=") + good}).errors, IsEmpty()) << good;
-  EXPECT_THAT(load("", {}, {"bus.draft=ipc://draft-{id},tcp://10.0.0.1:570{id}"}).errors, IsEmpty());
+  EXPECT_THAT(load("", {}, {"bus.draft=ipc://draft-{id},tcp://10.0.0.1:570{id}"}).errors,
+              IsEmpty());
 }
 
 TEST_F(ConfigTest, RefusesAFractionForAWholeNumber) {
@@ -215,8 +217,7 @@ TEST_F(ConfigTest, RecordsPassesOfOneRankOnly) {
     for (const char* record : {"auto", "off"}) EXPECT_THAT(with(record, 2), IsEmpty());
     EXPECT_THAT(with("on", 2), ElementsAre(AllOf(HasSubstr(section + ".record is \"on\""),
                                                  HasSubstr(section + ".tensor_parallel is 2"))));
-    EXPECT_THAT(with("always", 1),
-                ElementsAre(HasSubstr(section + ".record is \"always\"")));
+    EXPECT_THAT(with("always", 1), ElementsAre(HasSubstr(section + ".record is \"always\"")));
   }
 }
 
@@ -255,11 +256,12 @@ TEST_F(ConfigTest, WeightsOfTenantsAreNamesAndNumbers) {
   const auto weights = weights_of(good.config.limits.tenant_weights);
   ASSERT_TRUE(weights.ok());
   EXPECT_EQ((std::map<std::string, double>{{"gold", 4}, {"a=b", 0.5}}), *weights);
-  for (const char* bad : {"gold", "gold=", "=2", "gold=0", "gold=-1", "gold=101", "gold=nan", "gold=2x"}) {
-    const auto errors =
-        load("[limits]\ntenant_weights = [\"" + std::string(bad) + "\"]\n").errors;
+  for (const char* bad :
+       {"gold", "gold=", "=2", "gold=0", "gold=-1", "gold=101", "gold=nan", "gold=2x"}) {
+    const auto errors = load("[limits]\ntenant_weights = [\"" + std::string(bad) + "\"]\n").errors;
     ASSERT_EQ(1u, errors.size()) << bad;
-    EXPECT_THAT(errors[0], HasSubstr("tenant_weights has \"" + std::string(bad) + "\"; each must be"));
+    EXPECT_THAT(errors[0],
+                HasSubstr("tenant_weights has \"" + std::string(bad) + "\"; each must be"));
   }
   const auto twice = load("[limits]\ntenant_weights = [\"a=1\", \"a=2\"]\n").errors;
   ASSERT_EQ(1u, twice.size());
@@ -375,8 +377,9 @@ TEST(VisibleDevices, AreCountedAsCudaCountsThem) {
 }
 
 TEST_F(ConfigTest, TakesACacheSizeInTokens) {
-  EXPECT_THAT(load("[kv_cache]\nmemory = \"56000 tokens\"\n[draft]\nmemory = \"1 tokens\"\n").errors,
-              IsEmpty());
+  EXPECT_THAT(
+      load("[kv_cache]\nmemory = \"56000 tokens\"\n[draft]\nmemory = \"1 tokens\"\n").errors,
+      IsEmpty());
   for (const char* bad : {"0 tokens", "-1 tokens", "tokens", "5tokens", "1.5 tokens", "5 token"})
     EXPECT_THAT(load(std::string("[kv_cache]\nmemory = \"") + bad + "\"\n").errors,
                 ElementsAre(HasSubstr("a number of tokens such as")))
@@ -399,18 +402,22 @@ std::string repeated(const std::string& text, std::size_t n) {
 }
 
 TEST_F(ConfigTest, RefusesBracketsNestedTooDeep) {
-  for (const std::string& deep :
-       {"a=" + repeated("[", 100'000), "a=" + repeated("{a=", 20'000),
-        "a=" + repeated("[{a=", 20'000), repeated("[", 100'000)})
+  for (const std::string& deep : {"a=" + repeated("[", 100'000), "a=" + repeated("{a=", 20'000),
+                                  "a=" + repeated("[{a=", 20'000), repeated("[", 100'000)})
     EXPECT_THAT(load("[model]\nname = \"x\"\n" + deep).errors,
                 ElementsAre(HasSubstr("f.toml:3: brackets nested more than 16 deep")))
         << deep.substr(0, 20);
 }
 
 TEST_F(ConfigTest, BracketsThatCloseOnlyInStringsAndCommentsAreNestedTooDeep) {
-  for (const std::string open :
-       {"[ # ]\n", "[\"]\",\n", "[']',\n", "['\\',[[],\n", "[\"\\\"]\",\n", "['''']''',\n",
-        "[''''']''''',\n", R"(["""\"""]""""",)" "\n", R"(["""]""]"""",)" "\n", R"(["]\\",)" "\n"})
+  for (const std::string open : {"[ # ]\n", "[\"]\",\n", "[']',\n", "['\\',[[],\n", "[\"\\\"]\",\n",
+                                 "['''']''',\n", "[''''']''''',\n",
+                                 R"(["""\"""]""""",)"
+                                 "\n",
+                                 R"(["""]""]"""",)"
+                                 "\n",
+                                 R"(["]\\",)"
+                                 "\n"})
     EXPECT_THAT(load("a=" + repeated(open, 20'000)).errors,
                 ElementsAre(HasSubstr(": brackets nested more than 16 deep")))
         << open;
@@ -495,7 +502,8 @@ TEST_F(ConfigTest, RefusesARuntimeFolderThatOthersCouldChange) {
   };
   const fs::path open = folder_ / "open";
   fs::create_directory(open);
-  for (const auto& [mode, shown] : {std::pair{0777u, "mode 0777"}, {0770u, "mode 0770"}, {01777u, "mode 1777"}}) {
+  for (const auto& [mode, shown] :
+       {std::pair{0777u, "mode 0777"}, {0770u, "mode 0770"}, {01777u, "mode 1777"}}) {
     ASSERT_EQ(::chmod(open.c_str(), mode), 0);
     EXPECT_THAT(refusal(open), HasSubstr(shown));
   }
@@ -510,7 +518,8 @@ TEST_F(ConfigTest, RefusesARuntimeFolderThatOthersCouldChange) {
   ASSERT_EQ(::chmod(open.c_str(), 0700), 0);
   if (::geteuid() != 0) GTEST_SKIP() << "only root can give a folder away";
   ASSERT_EQ(::chown(open.c_str(), 4321, 4321), 0);
-  EXPECT_THAT(refusal(folder_ / "mine"), HasSubstr("is a link to a folder that belongs to another user"));
+  EXPECT_THAT(refusal(folder_ / "mine"),
+              HasSubstr("is a link to a folder that belongs to another user"));
   EXPECT_THAT(refusal(open), HasSubstr("belongs to another user"));
 }
 

@@ -190,8 +190,8 @@ TEST_P(Choose, RowDoesNotDependOnItsNeighbours) {
       runner, 64, [&](int t) -> Backend& { return backend(t); }, rng);
 }
 
-// What ranks do: each describes its slice of every row, all merge the descriptions, and ask for more
-// candidates where these do not decide. n_first: how many they begin with.
+// What ranks do: each describes its slice of every row, all merge the descriptions, and ask for
+// more candidates where these do not decide. n_first: how many they begin with.
 Outcome by_slices(Backend& backend,
                   const Rows& rows,
                   const std::vector<std::int32_t>& begins,
@@ -240,9 +240,8 @@ Outcome by_slices(Backend& backend,
     bool done = true;
     for (std::size_t row = 0; row < n_rows; ++row) {
       if (!decided[row])
-        decided[row] =
-            merge_row(all, static_cast<std::int32_t>(row), rows.rules[row], rows.n_valid,
-                      out.choices[row], out.top.data() + row * kMaxTopLogprobs);
+        decided[row] = merge_row(all, static_cast<std::int32_t>(row), rows.rules[row], rows.n_valid,
+                                 out.choices[row], out.top.data() + row * kMaxTopLogprobs);
       done = done && decided[row];
     }
     if (done || n > rows.n_valid) return out;
@@ -252,17 +251,19 @@ Outcome by_slices(Backend& backend,
 TEST_P(Choose, SlicesOfTheVocabularyGiveTheChoiceOfTheWholeRow) {
   const int n_rounds = on_cpu() ? 30 : 1;  // emulated threads are slow
   int n_asked_again = 0;
-  for (const std::vector<std::int32_t>& begins :
-       {std::vector<std::int32_t>{0, 300}, {0, 128, 300}, {0, 64, 128, 192, 300}, {0, 4, 296, 300},
-        {0, 1024, 3000}, {0, 704, 1472, 2240, 3000}})
+  for (const std::vector<std::int32_t>& begins : {std::vector<std::int32_t>{0, 300},
+                                                  {0, 128, 300},
+                                                  {0, 64, 128, 192, 300},
+                                                  {0, 4, 296, 300},
+                                                  {0, 1024, 3000},
+                                                  {0, 704, 1472, 2240, 3000}})
     for (int round = 0; round < n_rounds; ++round)
       for (const std::int32_t n_first : {1, 16}) {
         SCOPED_TRACE(testing::Message() << begins.size() - 1 << " slices of " << begins.back()
                                         << ", round " << round << ", at first " << n_first);
         const Rows rows = random_rows(rng, {5, begins.back(), begins.back() - 3});
         int n_exchanges = 0;
-        const Outcome got =
-            by_slices(backend(1 + round % 3), rows, begins, n_first, n_exchanges);
+        const Outcome got = by_slices(backend(1 + round % 3), rows, begins, n_first, n_exchanges);
         n_asked_again += n_exchanges > 1 ? 1 : 0;
         ASSERT_NO_FATAL_FAILURE(expect_same(rows, got, by_reference(rows)));
         if (HasFailure()) return;

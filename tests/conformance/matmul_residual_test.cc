@@ -51,11 +51,8 @@ TEST_P(MatmulResidual, TheEmptyBatchWritesNothing) {
   const Untouched residual(backend(), 70), partial(backend(), 70);
   backend().matmul_residual({});
   for (float* const to : {static_cast<float*>(nullptr), partial.get()})
-    backend().matmul_residual({.x = x.get(),
-                               .n_rows = 0,
-                               .weight = &packed,
-                               .residual = residual.get(),
-                               .partial = to});
+    backend().matmul_residual(
+        {.x = x.get(), .n_rows = 0, .weight = &packed, .residual = residual.get(), .partial = to});
   EXPECT_TRUE(residual.intact());
   EXPECT_TRUE(partial.intact());
 }

@@ -76,8 +76,9 @@ TEST(Rounds, WriteThePlainTextHoweverMuchIsAccepted) {
   double least = 0;
   for (const double acceptance : {0.0, 1.0}) {
     bool same_text = false;
-    const bench::Iteration one = bench::measure_rounds(
-        *backend, target, draft, kept, {.context = 0, .n_drafted = 2, .acceptance = acceptance}, same_text);
+    const bench::Iteration one =
+        bench::measure_rounds(*backend, target, draft, kept,
+                              {.context = 0, .n_drafted = 2, .acceptance = acceptance}, same_text);
     EXPECT_TRUE(same_text) << acceptance;
     EXPECT_GE(one.tokens_per_round, least);
     least = one.tokens_per_round;
@@ -106,8 +107,8 @@ TEST(Table, HasAtMostTwentyFourLinesAndNamesWhatFailed) {
   report.device = "device";
   for (int i = 0; i < 50; ++i)
     for (const int rows : {1, 11})
-      report.rows.push_back(
-          {"thing " + std::to_string(i), "bfloat16", "ring", rows, i < 20 ? 1024 : 0, 10.0 + rows, 0.01, 100, 0.5});
+      report.rows.push_back({"thing " + std::to_string(i), "bfloat16", "ring", rows,
+                             i < 20 ? 1024 : 0, 10.0 + rows, 0.01, 100, 0.5});
   for (int i = 0; i < 5; ++i) report.checks.push_back({"promise " + std::to_string(i), i > 3});
   report.not_run = {"more"};
   const std::string table = report.to_table();

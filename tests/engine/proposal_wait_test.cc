@@ -66,7 +66,6 @@ TEST_F(ProposalWaitTest, NeverWaitsLongerThanItsLimit) {
   EXPECT_EQ(short_of_time.begin({owed}, 1, kBegin), milliseconds(15)) << "a step and a half";
   const Expected late{.arrives_in = milliseconds(30), .n_tokens = 100};
   EXPECT_EQ(wait.begin({late}, 1, kBegin), kStep) << "not worth it: a trial";
-
 }
 
 TEST_F(ProposalWaitTest, TriesWhatSeemsNotToPayOnceInAWhile) {

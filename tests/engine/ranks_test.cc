@@ -62,8 +62,8 @@ class Team {
        WeightDType dtype,
        const Body& others,
        const MakeBackend& make = on_the_cpu) {
-    ranks_ = n_ranks > 1 ? make_thread_collectives(n_ranks)
-                         : std::vector<std::unique_ptr<Collective>>();
+    ranks_ =
+        n_ranks > 1 ? make_thread_collectives(n_ranks) : std::vector<std::unique_ptr<Collective>>();
     const auto load = [folder, dtype](Backend& backend, Collective* ranks) {
       if (ranks != nullptr) ranks->set_patience(kPatience);
       return load_model(
@@ -142,10 +142,13 @@ std::vector<PlainAnswer> by_whole_logits(const std::filesystem::path& folder,
     for (const OpenRequest& request : requests)
       into.push_back(plain_decode(whole, backend, request, kMaxLen, kValidIds));
   };
-  Team team(folder, n_ranks, dtype, [&](Model& model, Backend& backend) {
-    std::vector<PlainAnswer> same;
-    decode_all(model, backend, same);
-  }, make);
+  Team team(
+      folder, n_ranks, dtype,
+      [&](Model& model, Backend& backend) {
+        std::vector<PlainAnswer> same;
+        decode_all(model, backend, same);
+      },
+      make);
   decode_all(team.model(), team.backend(), answers);
   return answers;
 }
@@ -257,7 +260,8 @@ TEST(OverRanksOnDevices, SpeculativeTextIsTheTextOfOneProcessWithTheWholeLogits)
   write_random_model(folder / "target", {.config = config_of(Family::kLlama, 1), .seed = 11});
   write_perturbed_model(folder / "target", folder / "draft", 0.05f, 5);
   const std::vector<OpenRequest> all = some_requests(21);
-  std::vector<OpenRequest> requests{all[0], all[3], all[5]};  // greedy; top-p; all three truncations
+  std::vector<OpenRequest> requests{all[0], all[3],
+                                    all[5]};  // greedy; top-p; all three truncations
   for (OpenRequest& request : requests) {
     request.prompt.resize(std::min<std::size_t>(request.prompt.size(), 6));
     request.params.max_tokens = 8;
@@ -267,8 +271,8 @@ TEST(OverRanksOnDevices, SpeculativeTextIsTheTextOfOneProcessWithTheWholeLogits)
   const MakeBackend make = [] { return emu::make_backend(9, CudaPath::kSimple); };
   const auto plain = by_whole_logits(folder / "target", 2, WeightDType::kBf16, requests, make);
   SpecStats spec;
-  const auto got = by_engine(folder / "target", folder / "draft", 2, WeightDType::kBf16, requests,
-                             spec, make);
+  const auto got =
+      by_engine(folder / "target", folder / "draft", 2, WeightDType::kBf16, requests, spec, make);
   for (std::size_t i = 0; i < requests.size(); ++i)
     EXPECT_EQ(got.at(requests[i].seq).ids, plain[i].ids) << "request " << i;
   EXPECT_GT(spec.n_accepted, 0u) << "guesses must have been worth something";

@@ -28,9 +28,9 @@ constexpr double kRowCost = 0.01;  // of a step, for every further row
 const TimePoint kStart{std::chrono::hours(1)};
 
 struct Scene {
-  double c = 0.05;      // draft step / target step
-  double error = 0.25;  // of the draft's logits
-  double slowdown = 1;  // of the draft while the target computes: they share cores
+  double c = 0.05;             // draft step / target step
+  double error = 0.25;         // of the draft's logits
+  double slowdown = 1;         // of the draft while the target computes: they share cores
   double target_slowdown = 1;  // of the target while the draft computes
   Duration round_trip = microseconds(50);
   bool is_dead = false;
@@ -117,8 +117,8 @@ class SimulatedDraft final : public Proposer, public DraftWatch {
   DraftOutlook outlook(SeqId seq, TimePoint now) const override {
     const Sequence& sequence = sequences_.at(seq);
     const bool under_way = sequence.asked > sequence.answered;
-    const Duration patience = std::max<Duration>(
-        {milliseconds(20), 4 * sequence.usual, 2 * scene_.step});
+    const Duration patience =
+        std::max<Duration>({milliseconds(20), 4 * sequence.usual, 2 * scene_.step});
     DraftOutlook outlook{.state = DraftState::kActive, .is_under_way = under_way};
     if (!sequence.has_answered && !scene_.is_dead) outlook.state = DraftState::kOpening;
     if (sequence.unsent) outlook.state = DraftState::kUnasked;
@@ -248,8 +248,8 @@ Outcome play(const Scene& scene) {
     const StepOutput& output = engine.step(now);
     n_tokens += output.n_committed;
     if (output.n_rows == 0) continue;
-    Duration took = scaled(
-        scene.step, 1 + kRowCost * (static_cast<double>(output.n_rows) - scene.n_sequences));
+    Duration took =
+        scaled(scene.step, 1 + kRowCost * (static_cast<double>(output.n_rows) - scene.n_sequences));
     if (scene.target_hiccups > 0 && ++n_steps % scene.target_hiccups == 0) {
       took += kHiccup;
       disturbed += kHiccup;
@@ -260,13 +260,12 @@ Outcome play(const Scene& scene) {
     engine.record_step_time(took);
   }
   const TargetSnapshot snapshot = engine.snapshot();
-  return {
-      .tokens_per_step = static_cast<double>(n_tokens) * static_cast<double>(scene.step.count()) /
-                         static_cast<double>((now - kStart - disturbed).count()) /
-                         scene.n_sequences,
-      .per_round =
-          static_cast<double>(n_tokens) / static_cast<double>(snapshot.n_steps) / scene.n_sequences,
-      .acceptance = snapshot.spec.acceptance_rate()};
+  return {.tokens_per_step =
+              static_cast<double>(n_tokens) * static_cast<double>(scene.step.count()) /
+              static_cast<double>((now - kStart - disturbed).count()) / scene.n_sequences,
+          .per_round = static_cast<double>(n_tokens) / static_cast<double>(snapshot.n_steps) /
+                       scene.n_sequences,
+          .acceptance = snapshot.spec.acceptance_rate()};
 }
 
 // Tokens per plain step of a draft that is waited for and answers with K tokens every time.
@@ -365,7 +364,7 @@ TEST(Waiting, IsNotSlowerThanPlainWhereCoresAreShared) {
                                      .n_sequences = n_sequences})
                                    .tokens_per_step;
           EXPECT_GE(speed, 0.9) << "c " << c << ", error " << error << ", round trip "
-                                 << round_trip.count() << " us, " << n_sequences << " sequences";
+                                << round_trip.count() << " us, " << n_sequences << " sequences";
         }
 }
 

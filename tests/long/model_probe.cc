@@ -1,8 +1,8 @@
 // What our decoder makes of token ids in float32, for comparison with a reference:
 //   model_probe FOLDER QUESTIONS ANSWERS
-// QUESTIONS is JSON, [{"prompt": [id...], "chunk": n, "greedy": n}...]. For each, ANSWERS (raw little-endian)
-// gets the logits of every position of the prompt as float32 and then the greedy ids as int32. A folder that
-// is refused: the sentence on stdout and exit code 3.
+// QUESTIONS is JSON, [{"prompt": [id...], "chunk": n, "greedy": n}...]. For each, ANSWERS (raw
+// little-endian) gets the logits of every position of the prompt as float32 and then the greedy ids
+// as int32. A folder that is refused: the sentence on stdout and exit code 3.
 #include <cstddef>
 #include <fstream>
 #include <iostream>
@@ -19,18 +19,21 @@ namespace {
 template <class T>
 void write(std::ofstream& out, const std::vector<T>& values) {
   const auto bytes = std::as_bytes(std::span(values));
-  out.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  out.write(reinterpret_cast<const char*>(bytes.data()),
+            static_cast<std::streamsize>(bytes.size()));
 }
 
 void answer(Model& model, Backend& backend, const Json& question, std::ofstream& out) {
   const auto prompt = question["prompt"].get<std::vector<TokenId>>();
   const auto chunk = question["chunk"].get<std::size_t>();
   const auto n_greedy = question["greedy"].get<std::size_t>();
-  test::Runner runner(model, backend, {.n_blocks = static_cast<std::int32_t>((prompt.size() + n_greedy) / 16 + 2)});
+  test::Runner runner(model, backend,
+                      {.n_blocks = static_cast<std::int32_t>((prompt.size() + n_greedy) / 16 + 2)});
   test::Runner::Sequence sequence;
   TokenId next = 0;
   for (std::size_t begin = 0; begin < prompt.size(); begin += chunk) {
-    const test::Runner::Part part{&sequence, std::span(prompt).subspan(begin, std::min(chunk, prompt.size() - begin))};
+    const test::Runner::Part part{
+        &sequence, std::span(prompt).subspan(begin, std::min(chunk, prompt.size() - begin))};
     for (const auto& row : runner.pass(std::span(&part, 1))) {
       write(out, row);
       next = test::argmax(row);

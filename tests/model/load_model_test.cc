@@ -133,8 +133,9 @@ TEST_F(LoadModel, RefusesOptionsThatCannotBe) {
       << R"({"model_type":"mistral","hidden_size":64,"num_attention_heads":4,"num_key_value_heads":2,
              "num_hidden_layers":2,"intermediate_size":160,"vocab_size":256,"head_dim":16,
              "max_position_embeddings":2048,"sliding_window":100})";
-  EXPECT_THAT(problem(windowed, {.max_model_len = 101}),
-              HasSubstr("has a sliding window, and beyond it is not supported: at most 100 positions"));
+  EXPECT_THAT(
+      problem(windowed, {.max_model_len = 101}),
+      HasSubstr("has a sliding window, and beyond it is not supported: at most 100 positions"));
   EXPECT_EQ(problem(windowed), "accepted");
 }
 

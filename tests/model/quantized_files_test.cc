@@ -121,11 +121,13 @@ TEST_F(QuantisedFiles, PackedRowsThatEndWithinAWordHaveTheCodesOfTheUnpacked) {
         if (tensor.type == TensorType::kI8) names.push_back(n);
       for (const std::string& n : names) pack(tensors, n);
       Tensor& shape = tensors.at(std::string(kDown) + "_shape");  // others write 32 bits
-      shape = {TensorType::kI32, {2}, as_bytes(std::vector<std::int32_t>{64, [&] {
-                 std::int64_t n = 0;
-                 std::memcpy(&n, shape.bytes.data() + 8, 8);
-                 return static_cast<std::int32_t>(n);
-               }()})};
+      shape = {TensorType::kI32,
+               {2},
+               as_bytes(std::vector<std::int32_t>{64, [&] {
+                                                    std::int64_t n = 0;
+                                                    std::memcpy(&n, shape.bytes.data() + 8, 8);
+                                                    return static_cast<std::int32_t>(n);
+                                                  }()})};
       ASSERT_TRUE(tensors.contains("lm_head.weight_packed")) << "the head too";
     });
     auto one = load_model(plain, *backend_), two = load_model(packed, *backend_);
@@ -163,8 +165,8 @@ TEST_F(QuantisedFiles, PackedCodesOfAnotherShapeAreRefused) {
     packed.shape[1] = 16;
     packed.bytes.resize(64 * 16 * 4);
   });
-  EXPECT_THAT(load(path), AllOf(HasSubstr(down + "_packed has shape [64, 16]"),
-                                HasSubstr("implies [64, 17]")));
+  EXPECT_THAT(load(path),
+              AllOf(HasSubstr(down + "_packed has shape [64, 16]"), HasSubstr("implies [64, 17]")));
 }
 
 TEST_F(QuantisedFiles, ScalesAreOnePerRowOrOne) {
@@ -271,9 +273,9 @@ TEST_F(QuantisedFiles, AStackOfWhichHalfIsQuantisedLoadsInOneType) {
     tensors.erase(std::string(kGate) + "_scale");
     tensors.at(kGate) = {TensorType::kBf16, {160, 64}, std::vector<std::byte>(160 * 64 * 2)};
   });
-  const auto refused = AllOf(HasSubstr("mlp.gate_proj is stored as bfloat16"),
-                             HasSubstr("mlp.up_proj as int8"), HasSubstr("model.dtype"),
-                             HasSubstr("model.safetensors"));
+  const auto refused =
+      AllOf(HasSubstr("mlp.gate_proj is stored as bfloat16"), HasSubstr("mlp.up_proj as int8"),
+            HasSubstr("model.dtype"), HasSubstr("model.safetensors"));
   EXPECT_THAT(load(path), refused);
   EXPECT_THAT(inspect_model(path).not_as_stored.value_or(""), refused);
   for (WeightDType dtype : {WeightDType::kF32, WeightDType::kBf16, WeightDType::kI8})
@@ -330,10 +332,37 @@ TEST_F(QuantisedFiles, APartialFolderOfSomebodyElseIsNotTouched) {
 
 // Values a hand or a faulty writer could have put there.
 Json another(const Json& value, std::mt19937& random) {
-  const Json pool[] = {nullptr, true, false, 0, 1, -1, 2, 3, 64, 65537, 2147483648LL, -2147483649LL,
-                       1LL << 62, 0.5, -1e308, 1e308, "", "int", "float", "group", "I8", "F8_E4M3",
-                       "BF16", "F32", "I64", Json::array(), Json::object(), Json::array({1}),
-                       Json::array({64, 64}), Json::array({0, 1LL << 40}), Json::array({-8, 8})};
+  const Json pool[] = {nullptr,
+                       true,
+                       false,
+                       0,
+                       1,
+                       -1,
+                       2,
+                       3,
+                       64,
+                       65537,
+                       2147483648LL,
+                       -2147483649LL,
+                       1LL << 62,
+                       0.5,
+                       -1e308,
+                       1e308,
+                       "",
+                       "int",
+                       "float",
+                       "group",
+                       "I8",
+                       "F8_E4M3",
+                       "BF16",
+                       "F32",
+                       "I64",
+                       Json::array(),
+                       Json::object(),
+                       Json::array({1}),
+                       Json::array({64, 64}),
+                       Json::array({0, 1LL << 40}),
+                       Json::array({-8, 8})};
   switch (random() % 4) {
     case 0:
       if (value.is_number_integer()) return value.get<std::int64_t>() + 1;
@@ -398,9 +427,8 @@ TEST_F(QuantisedFiles, MutatedHeadersAndConfigsLoadOrAreRefused) {
   std::mt19937 random(kSeed);
   int n_loaded = 0, n_refused = 0;
   const fs::path fixtures = fs::path(FORETOKEN_SOURCE_DIR) / "tests/fixtures";
-  for (const char* name : {"quantized/int8_channel", "quantized/int8_w8a8",
-                           "quantized/fp8_channel", "quantized/fp8_tensor", "kv_scales/by_layer",
-                           "kv_scales/by_head"}) {
+  for (const char* name : {"quantized/int8_channel", "quantized/int8_w8a8", "quantized/fp8_channel",
+                           "quantized/fp8_tensor", "kv_scales/by_layer", "kv_scales/by_head"}) {
     const auto path = folder_ / fs::path(name).filename().string();
     fs::copy(fixtures / name, path);
     const std::string config = text_of(path / "config.json");

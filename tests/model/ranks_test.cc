@@ -95,10 +95,13 @@ Rows logits_over(const std::filesystem::path& folder,
                  const LoadOptions& options,
                  const MakeBackend& make = on_the_cpu) {
   std::vector<Rows> of(static_cast<std::size_t>(n_ranks));
-  on_ranks(folder, n_ranks, options, [&](Collective& rank, Model& model, Backend& backend) {
-    test::WholeView whole(model, backend);
-    of[static_cast<std::size_t>(rank.rank())] = Runner(whole, backend).run(tokens, chunk);
-  }, make);
+  on_ranks(
+      folder, n_ranks, options,
+      [&](Collective& rank, Model& model, Backend& backend) {
+        test::WholeView whole(model, backend);
+        of[static_cast<std::size_t>(rank.rank())] = Runner(whole, backend).run(tokens, chunk);
+      },
+      make);
   for (const Rows& rows : of) EXPECT_EQ(rows, of[0]);
   return of[0];
 }
@@ -151,9 +154,10 @@ TEST_P(ModelOverRanks, LogitsStayWithinWhatRoundingAllows) {
   }
   EXPECT_LT(widest, 1e-4 * size) << "so wide a bound would say nothing";
   EXPECT_GT(largest[2], 0.0) << "ranks that add in the order of one process are not tested";
-  std::printf("%s: logits up to %.2f; bound %.2g; two ranks off by %.2g (%.1f deviations), four by %.2g (%.1f)\n",
-              name_of(GetParam()).c_str(), size, widest, largest[2], worst[2],
-              largest[4], worst[4]);
+  std::printf(
+      "%s: logits up to %.2f; bound %.2g; two ranks off by %.2g (%.1f deviations), four by %.2g "
+      "(%.1f)\n",
+      name_of(GetParam()).c_str(), size, widest, largest[2], worst[2], largest[4], worst[4]);
 }
 
 TEST_P(ModelOverRanks, ARowsBitsAreItsOwnAtEveryNumberOfRanks) {
@@ -192,15 +196,19 @@ TEST_P(ModelOverRanks, ATooLargeNumberOfRanksIsRefusedOnEachOfThem) {
 
 INSTANTIATE_TEST_SUITE_P(Families,
                          ModelOverRanks,
-                         testing::Values(Shape{Family::kLlama}, Shape{Family::kQwen2},
-                                         Shape{Family::kQwen3}, Shape{Family::kMistral},
-                                         Shape{Family::kLlama, 2}, Shape{Family::kLlama, 1},
-                                         Shape{Family::kQwen3, 2}, Shape{Family::kQwen3, 1},
+                         testing::Values(Shape{Family::kLlama},
+                                         Shape{Family::kQwen2},
+                                         Shape{Family::kQwen3},
+                                         Shape{Family::kMistral},
+                                         Shape{Family::kLlama, 2},
+                                         Shape{Family::kLlama, 1},
+                                         Shape{Family::kQwen3, 2},
+                                         Shape{Family::kQwen3, 1},
                                          Shape{Family::kQwen2, 1, 6, 150}),
                          [](const auto& one) { return name_of(one.param); });
 
-// Scales are cut with the rows they belong to: the same numbers whatever the ranks, so that only the
-// order of additions is left (read: below 1e-5).
+// Scales are cut with the rows they belong to: the same numbers whatever the ranks, so that only
+// the order of additions is left (read: below 1e-5).
 TEST(SharesOfAModel, AQuantisedFolderGivesEachRankItsRowsScales) {
   const test::TempFolder folder;
   write_random_model(folder / "float", {.config = config_of({}), .seed = 3});
@@ -221,16 +229,16 @@ TEST(SharesOfAModel, AQuantisedFolderGivesEachRankItsRowsScales) {
             logits_over(folder / "int8", 2, tokens, 7, as_stored));
 }
 
-// Scales of the KV cache that differ by head, so that a rank with another's would round, or cut off,
-// otherwise. One layer: every key and value is made before ranks have added anything, and has the
-// same code everywhere.
+// Scales of the KV cache that differ by head, so that a rank with another's would round, or cut
+// off, otherwise. One layer: every key and value is made before ranks have added anything, and has
+// the same code everywhere.
 constexpr float kKeyScales[] = {0.003f, 0.011f, 0.041f, 0.15f};
 constexpr float kValueScales[] = {0.17f, 0.051f, 0.013f, 0.005f};
 
 void write_with_kv_scales(const std::filesystem::path& folder, ModelConfig config, bool reversed) {
   config.n_layers = 1;
   write_random_model(folder, {.config = config, .seed = 3});
-  const auto of = [&](const float (&all)[4]) {
+  const auto of = [&](const float(&all)[4]) {
     std::vector<float> scales(all, all + config.n_kv_heads);
     if (reversed) std::reverse(scales.begin(), scales.end());
     return test::Tensor{TensorType::kF32, {config.n_kv_heads, 1, 1}, test::as_bytes(scales)};
@@ -245,8 +253,8 @@ double largest_difference(const Rows& one, const Rows& other) {
   double largest = 0;
   for (std::size_t t = 0; t < one.size(); ++t)
     for (std::size_t id = 0; id < one[t].size(); ++id)
-      largest = std::max(largest, std::fabs(static_cast<double>(one[t][id]) -
-                                            static_cast<double>(other[t][id])));
+      largest = std::max(
+          largest, std::fabs(static_cast<double>(one[t][id]) - static_cast<double>(other[t][id])));
   return largest;
 }
 
@@ -319,8 +327,8 @@ TEST(RanksOnDevices, HaveTheKvScalesOfTheirHeads) {
   }
 }
 
-// The CUDA backend on emulated devices, one a rank, sums through the host: float32 within the bound,
-// and at 16 bits a row's bits still its own.
+// The CUDA backend on emulated devices, one a rank, sums through the host: float32 within the
+// bound, and at 16 bits a row's bits still its own.
 TEST(RanksOnDevices, GiveTheLogitsOfOneWithinWhatRoundingAllows) {
   const test::TempFolder folder;
   ModelConfig config = config_of({Family::kLlama, 1, 4, 96});
@@ -418,7 +426,8 @@ TEST(SharesOfAModel, WeightsOfARankAreItsShare) {
   write_random_model(folder.path(), {.config = config, .seed = 3});
   const LoadOptions options{.max_rows = 8, .max_model_len = 128};
   const auto backend = make_backend({.device = "cpu", .n_threads = 1});
-  const auto whole = static_cast<double>(load_model(folder.path(), *backend, options)->weight_bytes());
+  const auto whole =
+      static_cast<double>(load_model(folder.path(), *backend, options)->weight_bytes());
   on_ranks(folder.path(), 4, options, [&](Collective&, Model& model, Backend&) {
     EXPECT_LT(static_cast<double>(model.weight_bytes()), 0.35 * whole);
   });

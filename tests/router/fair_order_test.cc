@@ -1,5 +1,6 @@
-// Who gets a target's places: flows (tenants, connections) in turn, by weight; few wait at the target itself;
-// a tokenizer that has a prompt is not asked for it again and again. The test plays workers and clients.
+// Who gets a target's places: flows (tenants, connections) in turn, by weight; few wait at the
+// target itself; a tokenizer that has a prompt is not asked for it again and again. The test plays
+// workers and clients.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -45,7 +46,9 @@ class FairOrderTest : public testing::Test {
     pool.heartbeat(header, {.socket = 1, .routing = "w2"}, {.queued = queued}, now);
   }
   // One request with its prompt encoded: it waits for a place, or has one.
-  RequestId ask(const std::string& tenant, std::uint32_t max_tokens = 60, std::uint8_t priority = 0) {
+  RequestId ask(const std::string& tenant,
+                std::uint32_t max_tokens = 60,
+                std::uint8_t priority = 0) {
     const RequestId id{5, ++n_};
     wire::ClientRequest request;
     request.prompt = "p";
@@ -65,7 +68,8 @@ class FairOrderTest : public testing::Test {
             std::find(opened.begin(), opened.end(), to->request) == opened.end())
           opened.push_back(to->request);
         ++n_sent[to->message.index()];
-      } else if (const auto* error = std::get_if<wire::ClientError>(&std::get<ToClient>(action).answer)) {
+      } else if (const auto* error =
+                     std::get_if<wire::ClientError>(&std::get<ToClient>(action).answer)) {
         errors.push_back(*error);
       }
     }
@@ -268,7 +272,6 @@ TEST_F(FairOrderTest, OneTenantNeverHasTheLastPlacesOfTheTable) {
   EXPECT_EQ(320u, table.size());
 }
 
-
 // ---- prompts at a tokenizer
 
 class PromptsTest : public FairOrderTest {
@@ -333,7 +336,8 @@ TEST_F(PromptsTest, PromptsOfOneTenantAreOfOneFlow) {
   std::vector<FlowId> flows;
   for (const Action& action : out)
     if (const auto* to = std::get_if<ToWorker>(&action))
-      if (const auto* encode = std::get_if<wire::Encode>(&to->message)) flows.push_back(encode->flow);
+      if (const auto* encode = std::get_if<wire::Encode>(&to->message))
+        flows.push_back(encode->flow);
   ASSERT_EQ(4u, flows.size());
   EXPECT_EQ(flows[0], flows[1]);
   EXPECT_NE(flows[0], flows[2]);

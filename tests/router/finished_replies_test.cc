@@ -66,8 +66,9 @@ TEST(FinishedReplies, ComeBackWithEveryByteTheyWereGivenWith) {
                           .offset = 0};
   whole.usage = {.prompt_tokens = 7, .completion_tokens = 3, .total_tokens = 10};
   whole.metrics.speculative_decoding.draft_acceptance_rate = 1.0 / 3;
-  whole.logprobs = {{.token_id = 3, .logprob = -0.1, .top_ids = {3, 9}, .top_logprobs = {-0.1, -2.3}},
-                    {.token_id = 70'000, .logprob = -1e-7}};
+  whole.logprobs = {
+      {.token_id = 3, .logprob = -0.1, .top_ids = {3, 9}, .top_logprobs = {-0.1, -2.3}},
+      {.token_id = 70'000, .logprob = -1e-7}};
   FinishedReplies finished({});
   finished.keep({0, 1}, 5, whole, kBegin);
   const auto again = finished.find({0, 1});
@@ -83,7 +84,8 @@ TEST(FinishedReplies, OneWithMoreTextThanAMessageMayHoldComesBack) {
 }
 
 TEST(FinishedReplies, TakeFewBytesEach) {
-  wire::ClientReply reply{.id = wire::hex_of(RequestId{0, 1}), .model = "demo", .finish_reason = "length"};
+  wire::ClientReply reply{
+      .id = wire::hex_of(RequestId{0, 1}), .model = "demo", .finish_reason = "length"};
   for (TokenId token = 200; token < 232; ++token) {
     reply.text += "snow";
     reply.token_ids.push_back(token);

@@ -20,7 +20,8 @@ Worker target(std::uint64_t id,
   return worker;
 }
 
-std::optional<WorkerId> place(const std::vector<Worker>& workers, const Need& need = {.model = "m"}) {
+std::optional<WorkerId> place(const std::vector<Worker>& workers,
+                              const Need& need = {.model = "m"}) {
   std::vector<const Worker*> list;
   for (const Worker& worker : workers) list.push_back(&worker);
   return place_target(list, need);
@@ -68,12 +69,14 @@ TEST(Placement, NotTheOneThatJustRefused) {
 class DrainingPool : public testing::Test {
  protected:
   void join(std::uint64_t id, wire::Role role) {
-    wire::Hello hello{.role = role, .name = std::to_string(id), .fingerprints = {7, 1, 1, 1}, .model_name = "m"};
+    wire::Hello hello{
+        .role = role, .name = std::to_string(id), .fingerprints = {7, 1, 1, 1}, .model_name = "m"};
     pool.hello(header(id), {.socket = 1, .routing = hello.name}, hello, now);
   }
   void drain(std::uint64_t id) {
     now += std::chrono::milliseconds(10);
-    pool.heartbeat(header(id), {.socket = 1, .routing = std::to_string(id)}, {.draining = true}, now);
+    pool.heartbeat(header(id), {.socket = 1, .routing = std::to_string(id)}, {.draining = true},
+                   now);
   }
   static wire::Header header(std::uint64_t id) {
     wire::Header header;
@@ -96,8 +99,10 @@ TEST_F(DrainingPool, ATargetThatDrainsTakesWhatWasAcceptedBeforeIfNoOtherWould) 
       << "the other one would do, later";
   drain(2);
   EXPECT_EQ(WorkerId{1}, place_target(pool, {.model = "m", .accepted = before}));
-  EXPECT_EQ(WorkerId{2}, place_target(pool, {.model = "m", .accepted = now})) << "accepted after 1 began to drain";
-  EXPECT_EQ(std::nullopt, place_target(pool, {.model = "m", .accepted = now + std::chrono::seconds(1)}));
+  EXPECT_EQ(WorkerId{2}, place_target(pool, {.model = "m", .accepted = now}))
+      << "accepted after 1 began to drain";
+  EXPECT_EQ(std::nullopt,
+            place_target(pool, {.model = "m", .accepted = now + std::chrono::seconds(1)}));
 }
 
 TEST_F(DrainingPool, ATokenizerThatDrainsServesWhileItIsTheOnlyOne) {
@@ -107,7 +112,8 @@ TEST_F(DrainingPool, ATokenizerThatDrainsServesWhileItIsTheOnlyOne) {
   EXPECT_EQ(std::nullopt, place_tokenizer(pool, {.vocabulary = 8}, std::nullopt));
   join(2, wire::Role::kTokenizer);
   EXPECT_EQ(WorkerId{2}, place_tokenizer(pool, {.vocabulary = 7}, std::nullopt));
-  EXPECT_EQ(WorkerId{2}, place_tokenizer(pool, {.vocabulary = 7}, WorkerId{2})) << "rather than one that leaves";
+  EXPECT_EQ(WorkerId{2}, place_tokenizer(pool, {.vocabulary = 7}, WorkerId{2}))
+      << "rather than one that leaves";
 }
 
 TEST(Placement, ATokenizerOfTheVocabularyAndAnotherThanTheOneThatFailedIfThereIsOne) {
@@ -119,7 +125,8 @@ TEST(Placement, ATokenizerOfTheVocabularyAndAnotherThanTheOneThatFailedIfThereIs
   const std::vector<const Worker*> both{&a, &b};
   EXPECT_EQ(WorkerId{1}, place_tokenizer(both, {.vocabulary = 7}, std::nullopt));
   EXPECT_EQ(WorkerId{2}, place_tokenizer(both, {.vocabulary = 7}, WorkerId{1}));
-  EXPECT_EQ(WorkerId{1}, place_tokenizer(std::vector<const Worker*>{&a}, {.vocabulary = 7}, WorkerId{1}));
+  EXPECT_EQ(WorkerId{1},
+            place_tokenizer(std::vector<const Worker*>{&a}, {.vocabulary = 7}, WorkerId{1}));
   EXPECT_EQ(std::nullopt, place_tokenizer(both, {.vocabulary = 8}, std::nullopt));
   EXPECT_EQ(WorkerId{2}, place_tokenizer(both, {.vocabulary = 7, .text = 71}, std::nullopt))
       << "another chat template makes another prompt";

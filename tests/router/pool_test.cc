@@ -122,7 +122,8 @@ TEST(Pool, ASilentWorkerIsLostAfterThePatienceAndMayComeBack) {
   EXPECT_TRUE(listen(pool, kStart, kStart + kPatience).empty());
   EXPECT_TRUE(pool.heartbeat(header(1, 1), peer("a"), {}, kStart + kPatience));
   EXPECT_TRUE(listen(pool, kStart + kPatience, kStart + 2 * kPatience).empty());
-  const auto lost = listen(pool, kStart + 2 * kPatience, kStart + 2 * kPatience + milliseconds(100));
+  const auto lost =
+      listen(pool, kStart + 2 * kPatience, kStart + 2 * kPatience + milliseconds(100));
   ASSERT_EQ(1u, lost.size());
   EXPECT_EQ("8 heartbeats are missing", lost[0].why);
   EXPECT_TRUE(listen(pool, kStart + 2 * kPatience, kStart + 3 * kPatience).empty())
@@ -286,7 +287,8 @@ TEST(Pool, TargetsOfOneNameTakePromptsOfOneLengthAndBothLengthsAreNamed) {
   ASSERT_TRUE(pool.hello(header(1, 1), peer("a"), longer, kStart).accepted);
   const auto refused = pool.hello(header(2, 1), peer("b"), shorter, kStart);
   EXPECT_FALSE(refused.accepted);
-  for (const char* part : {"\"m\"", "target-0", "target-1", "model.max_model_len (4096 and 8192 tokens)"})
+  for (const char* part :
+       {"\"m\"", "target-0", "target-1", "model.max_model_len (4096 and 8192 tokens)"})
     EXPECT_NE(std::string::npos, refused.message.find(part)) << refused.message;
 }
 
@@ -315,7 +317,8 @@ TEST(Pool, ANameIsFreeAgainWhenItsTargetLeftAtOnceOrWasLostForAWhile) {
   EXPECT_FALSE(pool.hello(header(3, 1), peer("c"), target("target-2"), kStart).accepted)
       << "the name means the new one now";
   pool.lose(WorkerId{2});
-  EXPECT_FALSE(pool.hello(header(3, 1), peer("c"), target("target-2"), kStart + seconds(5)).accepted)
+  EXPECT_FALSE(
+      pool.hello(header(3, 1), peer("c"), target("target-2"), kStart + seconds(5)).accepted)
       << "it may be back in a moment";
   const TimePoint later = kStart + seconds(31);
   EXPECT_TRUE(pool.hello(header(3, 1), peer("c"), target("target-2"), later).accepted);

@@ -127,7 +127,8 @@ class RequestTableTest : public testing::Test {
   Actions out;
 };
 
-// The id was asked again after its deadline, and what the tokenizer said of the first run comes late.
+// The id was asked again after its deadline, and what the tokenizer said of the first run comes
+// late.
 TEST_F(RequestTableTest, AStreamThatATokenizerLacksIsNoAnswerToAnEncode) {
   submit();
   hear(kTokenizer, wire::Failed{.code = ErrorCode::kNotFound, .message = "no such stream"});
@@ -158,7 +159,10 @@ class ModelThatSaysHow : public RequestTableTest {
   void SetUp() override {
     join(kTokenizer, wire::Role::kTokenizer, "tokenizer-0");
     join(kTarget, wire::Role::kTarget, "target-0", 1, 4,
-         {.temperature = 0.5f, .top_k = 20, .top_p = 0.75f, .min_p = 0.25f,
+         {.temperature = 0.5f,
+          .top_k = 20,
+          .top_p = 0.75f,
+          .min_p = 0.25f,
           .repetition_penalty = 1.5f});
   }
   SamplingParams opened_with(wire::ClientRequest request) {
@@ -489,12 +493,14 @@ TEST_F(RequestTableTest, TheSameIdJoinsTheRunningRequestAndIsToldFromTheBeginnin
   EXPECT_EQ(1u, table.size());
 }
 
-// Pieces of the first telling may still be on their way to the client: it places each by what it says.
+// Pieces of the first telling may still be on their way to the client: it places each by what it
+// says.
 TEST_F(RequestTableTest, APieceSaysWhereItBegins) {
   auto request = ask();
   request.stream = true;
   run_to_target(request);
-  const auto say = [&](const std::string& bytes, TokenId token, Position next, std::uint32_t offset) {
+  const auto say = [&](const std::string& bytes, TokenId token, Position next,
+                       std::uint32_t offset) {
     tokens(next - 1, {token});
     text(next, bytes, offset);
   };
@@ -726,7 +732,8 @@ TEST_F(RequestTableTest, AModelMayRegisterALittleLaterThanTheOthersAfterARestart
 TEST(RegistrationTime, CoversTheHeartbeatByWhichAServiceNoticesANewRouter) {
   const Duration here = registration_time("ipc:///run/foretoken/router", milliseconds(250));
   EXPECT_GT(here, milliseconds(600 + 250));
-  EXPECT_GE(registration_time("ipc:///run/foretoken/router", seconds(10)), here + milliseconds(9750));
+  EXPECT_GE(registration_time("ipc:///run/foretoken/router", seconds(10)),
+            here + milliseconds(9750));
   EXPECT_GE(registration_time("tcp://10.1.2.3:5554", milliseconds(250)), here + seconds(2));
 }
 
@@ -773,7 +780,8 @@ TEST_F(NewRouter, ThatIsStoppedAtOnceWaitsForItsServicesAllTheSame) {
   EXPECT_EQ(1u, sent<wire::Encode>().size());
 }
 
-// The end of registration passes while the router waits for messages: it has not listened until then yet.
+// The end of registration passes while the router waits for messages: it has not listened until
+// then yet.
 TEST_F(NewRouter, ARequestThatIsReadBeforeTheFirstTurnAfterRegistrationIsSettledInThatTurn) {
   listen(milliseconds(2900));
   now += milliseconds(150);
@@ -1046,7 +1054,8 @@ TEST_F(RequestTableTest, WhatCameAfterATargetBeganToDrainWaitsForTheNextOneOrFor
   submit();
   hear(kTokenizer, wire::Encoded{.tokens = {10, 11, 12}});
   EXPECT_TRUE(sent<wire::Open>().empty());
-  EXPECT_FALSE(needs(kTarget)) << "or a restart of the only target would take as long as requests come";
+  EXPECT_FALSE(needs(kTarget))
+      << "or a restart of the only target would take as long as requests come";
   join(kOther, wire::Role::kTarget, "target-1");
   table.workers_changed(now, out);
   EXPECT_EQ(kOther, sent<wire::Open>().at(0).first);

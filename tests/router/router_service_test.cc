@@ -190,7 +190,8 @@ TEST_F(RouterServiceTest, AFloodOfStatusRequestsIsAnsweredFromAMomentAgo) {
 TEST_F(RouterServiceTest, ADraftThatATargetSetAsideIsNamedInItsNote) {
   wire::Speaker draft{WorkerId{5}, Incarnation{1}};
   ASSERT_TRUE(hello(target, "", wire::Role::kTarget, "target-0").accepted);
-  hear(draft, "", wire::Hello{.role = wire::Role::kDraft, .name = "draft-0", .endpoint = "ipc://d"});
+  hear(draft, "",
+       wire::Hello{.role = wire::Role::kDraft, .name = "draft-0", .endpoint = "ipc://d"});
   hear(target, "",
        wire::Heartbeat{.set_aside = {{WorkerId{5}, "4 of 13360 proposals accepted", 30}}});
   bus.sent.clear();
@@ -203,7 +204,8 @@ TEST_F(RouterServiceTest, ADraftThatATargetSetAsideIsNamedInItsNote) {
   service.on_message(std::move(delivery));
   std::map<std::string, std::string> notes;
   for (const auto& [to, frames] : bus.sent)
-    if (const auto answer = wire::read_client_answer(frames.at(0)); to.socket == kClients && answer.ok())
+    if (const auto answer = wire::read_client_answer(frames.at(0));
+        to.socket == kClients && answer.ok())
       for (const auto& one : std::get<wire::StatusReply>(*answer).services)
         notes[one.name] = one.note;
   EXPECT_EQ("set aside by target-0: 4 of 13360 proposals accepted; tried again in 30 s",
@@ -424,7 +426,8 @@ TEST_F(RouterServiceTest, APieceThatFindsNoRoomEndsItsRequestInWords) {
   }
   ASSERT_EQ(1u, errors.size());
   EXPECT_EQ("cancelled", errors[0].code);
-  EXPECT_NE(errors[0].message.find("reads its pieces too slowly: at most 4 MiB"), std::string::npos);
+  EXPECT_NE(errors[0].message.find("reads its pieces too slowly: at most 4 MiB"),
+            std::string::npos);
   EXPECT_EQ(1u, n_closed);
 }
 

@@ -41,7 +41,8 @@ class TokenQuestionsTest : public testing::Test {
     return request;
   }
   void submit(wire::ClientRequest request, RequestId own = kOwn, FlowId flow = kFlow) {
-    questions.submit({.socket = 2, .routing = "c"}, flow, kAskedId, own, std::move(request), now, out);
+    questions.submit({.socket = 2, .routing = "c"}, flow, kAskedId, own, std::move(request), now,
+                     out);
   }
   // How many messages of a kind went to workers; all actions are forgotten.
   template <class M>
@@ -197,7 +198,8 @@ TEST_F(TokenQuestionsTest, OneClientHoldsAsMuchAsIsFreeAndAnotherFindsRoom) {
   ASSERT_TRUE(error.has_value());
   EXPECT_EQ("queue_full", error->code);
   EXPECT_GT(error->retry_after_ms, 0u);
-  EXPECT_NE(std::string::npos, error->message.find("of this tenant or connection 4")) << error->message;
+  EXPECT_NE(std::string::npos, error->message.find("of this tenant or connection 4"))
+      << error->message;
   EXPECT_FALSE(refused(2, 0).has_value());
 }
 
@@ -245,7 +247,8 @@ TEST_F(TokenQuestionsTest, OneThatIsInAQueueIsNotAskedAgainAndAgain) {
   std::vector<WorkerId> told, asked_of;
   for (const Action& action : std::exchange(out, {}))
     if (const auto* to = std::get_if<ToWorker>(&action))
-      (std::holds_alternative<wire::StreamClose>(to->message) ? told : asked_of).push_back(to->worker);
+      (std::holds_alternative<wire::StreamClose>(to->message) ? told : asked_of)
+          .push_back(to->worker);
   EXPECT_EQ(std::vector<WorkerId>{kFirst}, told);
   EXPECT_EQ(std::vector<WorkerId>{kSecond}, asked_of);
 }

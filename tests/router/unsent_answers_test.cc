@@ -125,8 +125,8 @@ TEST(UnsentAnswers, AnAnswerWithAHoleEndsInAnErrorInstead) {
     const auto first = wire::read_client_answer(door.took[0].front());
     ASSERT_TRUE(std::holds_alternative<wire::ClientError>(*first)) << waits;
     EXPECT_EQ("cancelled", std::get<wire::ClientError>(*first).code);
-    EXPECT_TRUE(std::holds_alternative<wire::ClientReply>(
-        *wire::read_client_answer(door.took[1].front())));
+    EXPECT_TRUE(
+        std::holds_alternative<wire::ClientReply>(*wire::read_client_answer(door.took[1].front())));
     // Another answer under that id, later, is whole.
     ASSERT_TRUE(unsent.keep(kClient, answer("1"), kKeptAt + seconds(2)));
     unsent.send_again(door, kKeptAt + seconds(2));

@@ -48,7 +48,8 @@ TEST(Metrics, IgnoresHandlesOfNothing) {
   histogram = metrics.histogram("z", "Z.", {1});
   use_all();
   const std::string text = metrics.text();
-  EXPECT_THAT(text, HasSubstr("foretoken_x_total 2\n")) << "what nothing was given is not made up for";
+  EXPECT_THAT(text, HasSubstr("foretoken_x_total 2\n"))
+      << "what nothing was given is not made up for";
   EXPECT_THAT(text, HasSubstr("foretoken_y 3\n"));
   EXPECT_THAT(text, HasSubstr("foretoken_z_count 1\n"));
 }

@@ -50,7 +50,8 @@ class OutboxTest : public testing::Test {
   }
   // As a service does: reports as they come, and a flush in each turn.
   void run(Duration time) {
-    for (const TimePoint end = bus.now() + time; bus.now() < end; bus.clock.advance(milliseconds(1))) {
+    for (const TimePoint end = bus.now() + time; bus.now() < end;
+         bus.clock.advance(milliseconds(1))) {
       report();
       outbox.flush(bus, kPeer);
     }

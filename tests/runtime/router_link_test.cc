@@ -29,7 +29,9 @@ class LinkBus final : public Bus {
   }
   std::optional<Delivery> receive(TimePoint) override { return std::nullopt; }
   void add_pulse(Pulse pulse) override { pulses.push_back(std::move(pulse)); }
-  void add_observer(SocketId, Observer observer) override { observers.push_back(std::move(observer)); }
+  void add_observer(SocketId, Observer observer) override {
+    observers.push_back(std::move(observer));
+  }
 
   // How many heartbeats leave within this time while the work thread computes.
   int beats_within(Duration time) {
@@ -67,12 +69,14 @@ class RouterLinkTest : public testing::Test {
   // It arrives while the work thread computes. By when the pulses are to be called.
   TimePoint arrive(const wire::Message& message) {
     wire::Speaker router(WorkerId{1}, Incarnation{3});
-    const Delivery delivery{.peer = {.socket = 1, .routing = {}}, .frames = wire::encode(router, {}, message)};
+    const Delivery delivery{.peer = {.socket = 1, .routing = {}},
+                            .frames = wire::encode(router, {}, message)};
     TimePoint due = TimePoint::max();
     for (const Bus::Observer& observer : bus.observers)
-      due = std::min(due, observer(delivery, bus.now(), [this](const Peer& to, const Frames& frames) {
-                       return bus.send(to, frames);
-                     }));
+      due =
+          std::min(due, observer(delivery, bus.now(), [this](const Peer& to, const Frames& frames) {
+                     return bus.send(to, frames);
+                   }));
     return due;
   }
   // A router that was started meanwhile answers each heartbeat of that time; the hellos it gets.
@@ -82,7 +86,8 @@ class RouterLinkTest : public testing::Test {
       if (bus.beats_within(milliseconds(10)) > 0) arrive(wire::HeartbeatReply{.known = false});
       const int said = bus.n_sent<wire::Hello>();
       n += said;
-      if (said > 0 && refuses) arrive(wire::HelloReply{.accepted = false, .message = "another life"});
+      if (said > 0 && refuses)
+        arrive(wire::HelloReply{.accepted = false, .message = "another life"});
     }
     return n;
   }
@@ -123,7 +128,8 @@ TEST_F(RouterLinkTest, ALongTurnGreetsARouterThatWasStartedMeanwhile) {
   bus.progress().set_floor(seconds(30));
   bus.progress().begin(bus.now());
   arrive(wire::HeartbeatReply{.known = false});
-  EXPECT_EQ(bus.n_sent<wire::Hello>(), 1) << "the one of its start: the work thread comes to it at once";
+  EXPECT_EQ(bus.n_sent<wire::Hello>(), 1)
+      << "the one of its start: the work thread comes to it at once";
   EXPECT_EQ(hellos_within(milliseconds(300), false), 1) << "with the answer to the first heartbeat";
   EXPECT_GE(hellos_within(seconds(4), false), 4) << "until one arrives";
   bus.sent.clear();
@@ -134,8 +140,8 @@ TEST_F(RouterLinkTest, ALongTurnGreetsARouterThatWasStartedMeanwhile) {
   EXPECT_EQ(hellos_within(seconds(4), false), 0) << "it is stuck, and of no use to anybody";
 }
 
-// A heartbeat leaves just before a long step, and the answer comes just after the step has begun. The next
-// heartbeat may be a minute away.
+// A heartbeat leaves just before a long step, and the answer comes just after the step has begun.
+// The next heartbeat may be a minute away.
 TEST_F(RouterLinkTest, ALongTurnGreetsARouterWhoseAnswerCameAtItsBeginning) {
   turn();
   hear(wire::HelloReply{.accepted = true});

@@ -270,8 +270,10 @@ TEST(ThreadedBus, PulsesAreCalledWhenAnObserverWantsThem) {
   });
   const SocketId dialled = client->connect(server->endpoint(bound));
   const auto wait_for = [&](int n) {
-    // Pulses run on the bus's own thread, which has nothing to wait on from here: poll, 20 s at most.
-    for (const TimePoint until = client->now() + seconds(20); n_pulses < n && client->now() < until;)
+    // Pulses run on the bus's own thread, which has nothing to wait on from here: poll, 20 s at
+    // most.
+    for (const TimePoint until = client->now() + seconds(20);
+         n_pulses < n && client->now() < until;)
       std::this_thread::sleep_for(milliseconds(1));
     return n_pulses >= n;
   };
@@ -390,8 +392,8 @@ TEST(ThreadedBus, LosesNoReportHoweverFewAreTaken) {
     const auto take_one = [&] {
       const auto report = scripted.bus->receive(scripted.bus->now() + seconds(20));
       ASSERT_TRUE(report.has_value()) << "of " << n_reports;
-      EXPECT_EQ(report->kind, outcome == SendResult::kBusy ? DeliveryKind::kDropped
-                                                           : DeliveryKind::kUndelivered);
+      EXPECT_EQ(report->kind,
+                outcome == SendResult::kBusy ? DeliveryKind::kDropped : DeliveryKind::kUndelivered);
       EXPECT_EQ(report->frames, (Frames{std::to_string(n_reports)}));
       ++n_reports;
     };
@@ -462,8 +464,7 @@ TEST(ThreadedBus, ThrowsToTheWorkThreadWhatEndedTheSocketThread) {
   ScriptedBus scripted(2);
   scripted.transport->has_no_memory = true;
   scripted.transport->let_come(1);
-  EXPECT_THROW(
-      while (scripted.bus->receive(scripted.bus->now() + seconds(60))) {}, std::bad_alloc);
+  EXPECT_THROW(while (scripted.bus->receive(scripted.bus->now() + seconds(60))){}, std::bad_alloc);
   EXPECT_THROW(scripted.bus->bind("tcp://127.0.0.1:*", Door::kInternal), std::bad_alloc);
 }
 

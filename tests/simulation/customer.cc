@@ -38,8 +38,8 @@ void Customer::want(Wish wish, Promise promise) {
 }
 
 bool Customer::is_content() const {
-  return transport_ == nullptr || std::all_of(wishes_.begin(), wishes_.end(),
-                                              [](const Open& open) { return open.over; });
+  return transport_ == nullptr ||
+         std::all_of(wishes_.begin(), wishes_.end(), [](const Open& open) { return open.over; });
 }
 
 bool Customer::reads() const {
@@ -150,7 +150,8 @@ void Customer::take(const Delivery& delivery) {
   });
   if (of != wishes_.end() && !of->over) {
     of->again = world_.now() + habits_.patience;
-    // An answer to the cancel alone: what it was to cancel may be unknown there, and known elsewhere.
+    // An answer to the cancel alone: what it was to cancel may be unknown there, and known
+    // elsewhere.
     const bool is_of_cancel = of->cancelled && sight.code == "not_found";
     const Promise& promise = history_.promises[of->promise];
     const bool is_final = sight.what == Saw::kReply ||

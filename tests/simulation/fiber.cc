@@ -50,7 +50,8 @@ struct Fiber::Stack {
     FORETOKEN_CHECK(::mprotect(memory, 4096, PROT_NONE) == 0);
   }
   ~Stack() {
-    if (__asan_unpoison_memory_region != nullptr) __asan_unpoison_memory_region(memory, kStackBytes);
+    if (__asan_unpoison_memory_region != nullptr)
+      __asan_unpoison_memory_region(memory, kStackBytes);
     spare_stacks().push_back(memory);
   }
   Stack(const Stack&) = delete;

@@ -63,15 +63,16 @@ class Checker {
     }
     if (lane.n_asks == 0) return complain(sight, "it was not asked over this connection");
     if (lane.n_ends >= lane.n_asks)
-      return complain(sight, sight.what == Saw::kPiece ? "a piece after the end"
-                                                       : "more ends than asks");
+      return complain(sight,
+                      sight.what == Saw::kPiece ? "a piece after the end" : "more ends than asks");
     switch (sight.what) {
       case Saw::kPiece:
         if (!promise.is_stream) complain(sight, "a piece of an answer that was asked for whole");
         take(sight, promise, lane);
         return;
       case Saw::kReply:
-        ++lane.n_ends;  // of an error, too: it may be of an earlier ask, and a later telling goes on
+        ++lane.n_ends;  // of an error, too: it may be of an earlier ask, and a later telling goes
+                        // on
         return on_reply(sight, promise, lane);
       case Saw::kError:
         ++lane.n_ends;
@@ -101,8 +102,8 @@ class Checker {
     if (lane.is_wrong) return false;
     const bool is_end = sight.what == Saw::kReply;
     // A whole answer begins at its first token, and so does the answer to a cancel alone.
-    const bool is_whole = is_end && !sight.position &&
-                          (!promise.is_stream || sight.finish_reason == "cancelled");
+    const bool is_whole =
+        is_end && !sight.position && (!promise.is_stream || sight.finish_reason == "cancelled");
     if (is_whole) lane.n_ids = lane.n_bytes = 0;
     const std::size_t position = sight.position.value_or(lane.n_ids);
     const std::size_t offset = sight.offset.value_or(lane.n_bytes);
@@ -123,17 +124,16 @@ class Checker {
       return false;
     }
     const auto ids_left = static_cast<std::size_t>(promise.ids.size() - lane.n_ids);
-    const bool same_ids =
-        sight.ids.size() <= ids_left &&
-        std::equal(sight.ids.begin(), sight.ids.end(),
-                   promise.ids.begin() + static_cast<std::ptrdiff_t>(lane.n_ids));
+    const bool same_ids = sight.ids.size() <= ids_left &&
+                          std::equal(sight.ids.begin(), sight.ids.end(),
+                                     promise.ids.begin() + static_cast<std::ptrdiff_t>(lane.n_ids));
     if (!same_ids)
       complain(sight, "tokens from position " + std::to_string(lane.n_ids) +
                           " are not those of plain decoding");
     const bool same_text = promise.text.compare(lane.n_bytes, sight.text.size(), sight.text) == 0;
     if (!same_text)
-      complain(sight, "text from byte " + std::to_string(lane.n_bytes) +
-                          " is not that of plain decoding");
+      complain(sight,
+               "text from byte " + std::to_string(lane.n_bytes) + " is not that of plain decoding");
     lane.is_wrong = !same_ids || !same_text;
     if (lane.is_wrong) return false;
     lane.n_ids += sight.ids.size();

@@ -4,7 +4,8 @@
 // The unit is an *ask*: one map sent over one connection. A request is asked at least once under
 // its id, and again when an answer does not come.
 //
-// - On a connection, an id has at most as many ends (a reply or an error) as asks before it. Several
+// - On a connection, an id has at most as many ends (a reply or an error) as asks before it.
+// Several
 //   asks over one connection while the request runs join it and share one end.
 // - An ask over another connection takes the answer over: the connection that asked before hears no
 //   more of it, and no end. So an end is owed to the request, not to each connection.
@@ -12,11 +13,13 @@
 // - Tokens and text of a stream, pieces and last reply put together, are the reference from its
 //   first token on, each position once and in order, and each part says where it belongs. A stream
 //   begins anew, at 0, at most once for each time that the request is asked again over that
-//   connection. A piece from beyond what has come is left out, as clients do: one before it was lost
-//   in a full queue, and the end is an error then, for an answer that lacks a part is none.
-// - A cancel may be answered by itself, with not_found or an empty cancelled reply, beside the end of
+//   connection. A piece from beyond what has come is left out, as clients do: one before it was
+//   lost in a full queue, and the end is an error then, for an answer that lacks a part is none.
+// - A cancel may be answered by itself, with not_found or an empty cancelled reply, beside the end
+// of
 //   what it cancels.
-// - A whole answer equals the reference: ids, text, finish reason, usage. One that was cut short, by
+// - A whole answer equals the reference: ids, text, finish reason, usage. One that was cut short,
+// by
 //   a deadline or a cancel that its client sent, is where the reference begins.
 // - An error carries a code that this request may get.
 // - Unless its client left, a request has a final end: an answer, or the refusal that it deserves.
@@ -47,7 +50,7 @@ struct Sight {
   std::string text;
   // Where it says that it belongs: tokens and bytes of the answer before it.
   std::optional<std::uint32_t> position = {}, offset = {};
-  std::string finish_reason;                   // of a reply
+  std::string finish_reason;  // of a reply
   std::uint32_t completion_tokens = 0;
   std::string code;  // of an error
 };
@@ -59,9 +62,9 @@ struct Promise {
   std::vector<TokenId> ids;  // the reference
   std::string text;
   std::string finish_reason;
-  std::string refusal;       // the code that it deserves instead; empty: it is a good request
-  bool may_be_cut = false;   // it has a deadline; one that its client cancels may be, too
-  bool is_abandoned = false; // its client left
+  std::string refusal;           // the code that it deserves instead; empty: it is a good request
+  bool may_be_cut = false;       // it has a deadline; one that its client cancels may be, too
+  bool is_abandoned = false;     // its client left
   std::set<std::string> errors;  // codes after which its client asks again
 };
 

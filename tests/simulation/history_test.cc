@@ -35,15 +35,20 @@ Sight error(const std::string& id, const std::string& code) {
 
 // A whole answer, a stream of two pieces, a refusal.
 History good() {
-  return {
-      .promises = {{.id = "a", .ids = {1, 2, 3}, .text = "abc", .finish_reason = "length",
-                    .errors = {"unavailable"}},
-                   {.id = "s", .is_stream = true, .ids = {1, 2, 3, 4}, .text = "abcd",
-                    .finish_reason = "length"},
-                   {.id = "bad", .refusal = "invalid_value", .errors = {"unavailable"}}},
-      .sights = {asked("a"), asked("s"), asked("bad"), error("bad", "invalid_value"),
-                 piece("s", {1}, "a"), reply("a", {1, 2, 3}, "abc", 3), piece("s", {2, 3}, "bc"),
-                 reply("s", {4}, "d", 4)}};
+  return {.promises = {{.id = "a",
+                        .ids = {1, 2, 3},
+                        .text = "abc",
+                        .finish_reason = "length",
+                        .errors = {"unavailable"}},
+                       {.id = "s",
+                        .is_stream = true,
+                        .ids = {1, 2, 3, 4},
+                        .text = "abcd",
+                        .finish_reason = "length"},
+                       {.id = "bad", .refusal = "invalid_value", .errors = {"unavailable"}}},
+          .sights = {asked("a"), asked("s"), asked("bad"), error("bad", "invalid_value"),
+                     piece("s", {1}, "a"), reply("a", {1, 2, 3}, "abc", 3),
+                     piece("s", {2, 3}, "bc"), reply("s", {4}, "d", 4)}};
 }
 
 Promise& promise_of(History& history, const std::string& id) {
@@ -185,8 +190,8 @@ TEST(History, LetsAnErrorOfAnEarlierAskComeInTheMiddleOfALaterTelling) {
   history.sights.insert(history.sights.end() - 1, error("s", "cancelled"));
   EXPECT_THAT(violations(history), IsEmpty());
   history.sights.insert(history.sights.end() - 1, error("s", "cancelled"));
-  EXPECT_THAT(violations(history), ElementsAre(HasSubstr("more ends than asks"),
-                                               "request s has no end"));
+  EXPECT_THAT(violations(history),
+              ElementsAre(HasSubstr("more ends than asks"), "request s has no end"));
 }
 
 TEST(History, AllowsAStreamThatWasAskedAgainToBeginAnewOnce) {

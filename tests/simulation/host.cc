@@ -90,7 +90,8 @@ void Host::add_pulse(Pulse pulse) {
 }
 
 TimePoint Host::heard_until() const {
-  const auto arrival = inbox_.empty() ? transport_->next_arrival() : std::optional(inbox_.front().arrived);
+  const auto arrival =
+      inbox_.empty() ? transport_->next_arrival() : std::optional(inbox_.front().arrived);
   return arrival && *arrival < clock_.now() ? *arrival + ahead_ : now();
 }
 

@@ -1,7 +1,8 @@
 // A simulated process: a service on a fiber of its own, with its wire, its clock and its pace. It
 // turns as the service loop turns: messages, a turn of work, a wait. A step takes simulated time
-// while others go on, and while its own pulses (heartbeats) leave, as from the thread of the sockets. It can be stopped and continued, its clock can jump ahead; it is killed by
-// being destroyed, wherever it is.
+// while others go on, and while its own pulses (heartbeats) leave, as from the thread of the
+// sockets. It can be stopped and continued, its clock can jump ahead; it is killed by being
+// destroyed, wherever it is.
 #pragma once
 
 #include <cstdint>
@@ -94,7 +95,7 @@ class Host final : public Bus {
   const DirectSend send_directly_;  // as from the thread of the sockets
   std::vector<Pulse> pulses_;
   std::vector<std::pair<SocketId, Observer>> observers_;
-  std::deque<Delivery> inbox_;  // arrived while the work thread computes
+  std::deque<Delivery> inbox_;               // arrived while the work thread computes
   TimePoint next_pulse_ = TimePoint::max();  // in its own
   std::optional<TimePoint> stopped_at_;
   std::optional<Duration> drain_within_;

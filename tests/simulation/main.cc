@@ -61,9 +61,10 @@ bool holds(std::uint64_t seed) {
   int status = 0;
   ::waitpid(child, &status, 0);
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return true;
-  std::printf("FAILED seed %" PRIu64 "%s\n%s", seed,
-              WIFSIGNALED(status) ? (": " + std::string(::strsignal(WTERMSIG(status)))).c_str() : "",
-              said.c_str());
+  std::printf(
+      "FAILED seed %" PRIu64 "%s\n%s", seed,
+      WIFSIGNALED(status) ? (": " + std::string(::strsignal(WTERMSIG(status)))).c_str() : "",
+      said.c_str());
   std::printf("  again: simulation_test --seed %" PRIu64 " --trace\n", seed);
   std::fflush(stdout);
   return false;

@@ -90,14 +90,12 @@ std::string tokenizer_json() {
          vocab + R"(},"merges":[]}})";
 }
 
-ScriptedOptions target_text() {
-  return {.vocab_size = kVocabulary, .max_model_len = kMaxLen};
-}
+ScriptedOptions target_text() { return {.vocab_size = kVocabulary, .max_model_len = kMaxLen}; }
 
 void PacedModel::forward(const StagedBatch& batch, const PagedKv& kv, float* logits) {
   std::uniform_real_distribution<double> chance(0, 1);
-  auto took = std::chrono::duration_cast<Duration>(
-      pace_.factor * (pace_.pass + batch.n_rows * pace_.row));
+  auto took =
+      std::chrono::duration_cast<Duration>(pace_.factor * (pace_.pass + batch.n_rows * pace_.row));
   if (pace_.slow_chance > 0 && chance(dice_) < pace_.slow_chance)
     took += std::chrono::duration_cast<Duration>(chance(dice_) * pace_.slowest);
   host_.work(std::min<Duration>(took, kLongestPass));
@@ -152,12 +150,11 @@ DraftProgram::DraftProgram(wire::Speaker me,
              .vocabulary = ground.tokenizer.vocabulary_fingerprint(),
              .memory_endpoint = settings.has_link ? "shm:///world/" + name : "",
              .machine = "world",
-             .open_board =
-                 settings.has_board
-                     ? OpenBoard([backend = &ground.backend](auto card, auto& why) {
-                         return backend->open_board(card, why);
-                       })
-                     : OpenBoard()},
+             .open_board = settings.has_board
+                               ? OpenBoard([backend = &ground.backend](auto card, auto& why) {
+                                   return backend->open_board(card, why);
+                                 })
+                               : OpenBoard()},
             hello_of(wire::Role::kDraft, name, ground.tokenizer, &model),
             engine,
             speaker,

@@ -102,8 +102,11 @@ struct TokenizerProgram final : Program {
 };
 
 struct DraftProgram final : Program {
-  DraftProgram(
-      wire::Speaker me, const std::string& name, const Ground& ground, const Settings& settings, Host& host);
+  DraftProgram(wire::Speaker me,
+               const std::string& name,
+               const Ground& ground,
+               const Settings& settings,
+               Host& host);
   Service& service() override { return draft; }
   std::string leftovers() override;
   std::string broken_rule() override;
@@ -115,8 +118,11 @@ struct DraftProgram final : Program {
 };
 
 struct TargetProgram final : Program {
-  TargetProgram(
-      wire::Speaker me, const std::string& name, const Ground& ground, const Settings& settings, Host& host);
+  TargetProgram(wire::Speaker me,
+                const std::string& name,
+                const Ground& ground,
+                const Settings& settings,
+                Host& host);
   Service& service() override { return target; }
   std::string leftovers() override;
   std::string broken_rule() override;

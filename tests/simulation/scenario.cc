@@ -105,8 +105,9 @@ class Trace {
     const auto header = wire::read_header(first);
     if (header.ok()) {
       char text[96];
-      std::snprintf(text, sizeof text, "%s %" PRIx64 "%s", std::string(name_of(header->type)).c_str(),
-                    header->request.low, (" #" + std::to_string(header->sequence)).c_str());
+      std::snprintf(text, sizeof text, "%s %" PRIx64 "%s",
+                    std::string(name_of(header->type)).c_str(), header->request.low,
+                    (" #" + std::to_string(header->sequence)).c_str());
       using wire::MessageType;
       const bool differs =
           header->type == MessageType::kHeartbeat || header->type == MessageType::kMetricsReply ||
@@ -116,11 +117,11 @@ class Trace {
     }
     if (event.to == "router" && event.from != "router") {
       const auto outcome = wire::read_client_request(first);
-      return {"request " + (outcome.request_id ? tail_of(wire::hex_of(*outcome.request_id)) : "") +
-                  (outcome.request.ok()
-                       ? " op " + std::to_string(static_cast<int>(outcome.request->op))
-                       : " bad: " + outcome.request.error().message),
-              true};
+      return {
+          "request " + (outcome.request_id ? tail_of(wire::hex_of(*outcome.request_id)) : "") +
+              (outcome.request.ok() ? " op " + std::to_string(static_cast<int>(outcome.request->op))
+                                    : " bad: " + outcome.request.error().message),
+          true};
     }
     if (auto answer = wire::read_client_answer(first); answer.ok()) {
       if (std::holds_alternative<wire::StatusReply>(*answer)) return {"status", false};
@@ -128,8 +129,9 @@ class Trace {
       if (const auto* piece = std::get_if<wire::ClientPiece>(&*answer))
         return {"piece " + tail_of(piece->id) + " \"" + piece->text + "\"", true};
       if (const auto* reply = std::get_if<wire::ClientReply>(&*answer))
-        return {"reply " + tail_of(reply->id) + " " + reply->finish_reason + " \"" + reply->text + "\"",
-                true};
+        return {
+            "reply " + tail_of(reply->id) + " " + reply->finish_reason + " \"" + reply->text + "\"",
+            true};
       if (const auto* error = std::get_if<wire::ClientError>(&*answer))
         return {"error " + tail_of(error->id) + " " + error->code + ": " + error->message, true};
       return {"tokens", true};
@@ -186,7 +188,8 @@ class Scenario {
     RequestRules rules;
     if (dice_.chance(0.1)) rules.max_requests = static_cast<std::size_t>(dice_.number(3, 8));
     world_.set_rules(rules);
-    const bool is_slow = dice_.chance(0.3);  // real models: steps of tens of ms, now and then seconds
+    const bool is_slow =
+        dice_.chance(0.3);  // real models: steps of tens of ms, now and then seconds
     for (const std::string& name : names_) {
       Settings& settings = world_.settings(name);
       settings.pace.pass = is_slow ? dice_.time(milliseconds(2), milliseconds(20))
@@ -199,8 +202,8 @@ class Scenario {
         ++outcome_.counts.slow;
       }
       // One sequence of the longest length needs 50 blocks.
-      settings.n_blocks = static_cast<std::int32_t>(
-          dice_.chance(0.5) ? dice_.number(51, 80) : dice_.number(100, 400));
+      settings.n_blocks = static_cast<std::int32_t>(dice_.chance(0.5) ? dice_.number(51, 80)
+                                                                      : dice_.number(100, 400));
       settings.max_running = static_cast<std::int32_t>(dice_.number(2, 8));
       settings.max_waiting = static_cast<std::int32_t>(dice_.chance(0.1) ? 2 : 64);
       settings.prefill_chunk = static_cast<std::int32_t>(dice_.number(4, 64));
@@ -214,7 +217,8 @@ class Scenario {
     // In any order, some much later.
     std::vector<std::string> order = names_;
     for (std::size_t i = order.size(); i > 1; --i)
-      std::swap(order[i - 1], order[static_cast<std::size_t>(dice_.number(0, static_cast<int>(i) - 1))]);
+      std::swap(order[i - 1],
+                order[static_cast<std::size_t>(dice_.number(0, static_cast<int>(i) - 1))]);
     for (const std::string& name : order)
       at(dice_.chance(0.8) ? Duration{} : dice_.time({}, seconds(3)), [this, name] {
         trace_.say("start " + name);
@@ -227,8 +231,8 @@ class Scenario {
   void draw_network() {
     LoopbackFaults faults;
     faults.min_delay = microseconds(dice_.number(20, 200));
-    faults.max_delay = faults.min_delay + dice_.time({}, dice_.chance(0.3) ? milliseconds(40)
-                                                                           : milliseconds(2));
+    faults.max_delay =
+        faults.min_delay + dice_.time({}, dice_.chance(0.3) ? milliseconds(40) : milliseconds(2));
     if (dice_.chance(0.5)) faults.drop = 0.001 * static_cast<double>(dice_.number(1, 60));
     if (dice_.chance(0.5)) faults.duplicate = 0.001 * static_cast<double>(dice_.number(1, 60));
     faults.in_order = dice_.chance(0.4);
@@ -307,7 +311,8 @@ class Scenario {
     if (dice_.chance(0.2)) request.params.presence_penalty = 0.7f;
     request.has_top_k = dice_.chance(0.1);
     if (request.has_top_k) request.params.top_k = 5;
-    if (dice_.chance(0.2)) request.params.n_logprobs = static_cast<std::int32_t>(dice_.number(0, 3));
+    if (dice_.chance(0.2))
+      request.params.n_logprobs = static_cast<std::int32_t>(dice_.number(0, 3));
     request.has_seed = dice_.chance(0.5);
     if (request.has_seed) request.params.seed = dice_.bits();
     if (dice_.chance(0.3))
@@ -319,7 +324,8 @@ class Scenario {
         wire::ProposerKind::kNone});
     request.adaptive = dice_.chance(0.5);
     request.stream = dice_.chance(0.5);
-    if (dice_.chance(0.4)) request.tenant = std::string("tenant-") + (dice_.chance(0.5) ? "a" : "b");
+    if (dice_.chance(0.4))
+      request.tenant = std::string("tenant-") + (dice_.chance(0.5) ? "a" : "b");
     if (dice_.chance(0.2)) request.priority = static_cast<std::uint8_t>(dice_.number(0, 3));
   }
 
@@ -552,9 +558,8 @@ class Scenario {
     for (const std::string& name : names_) world_.host(name).drain(2 * kDrainWithin);
     const bool all = world_.run_until(
         [&] {
-          return std::all_of(names_.begin(), names_.end(), [&](const std::string& name) {
-            return world_.host(name).is_over();
-          });
+          return std::all_of(names_.begin(), names_.end(),
+                             [&](const std::string& name) { return world_.host(name).is_over(); });
         },
         kDrainWithin);
     if (all) return;
@@ -576,7 +581,9 @@ class Scenario {
     outcome_.trace = trace_.hash();
   }
 
-  void at(Duration after, std::function<void()> what) { world_.at(begin_ + after, std::move(what)); }
+  void at(Duration after, std::function<void()> what) {
+    world_.at(begin_ + after, std::move(what));
+  }
 
   static std::vector<Customer*> raw(const std::vector<std::unique_ptr<Customer>>& clients) {
     std::vector<Customer*> list;

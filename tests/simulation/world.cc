@@ -66,13 +66,12 @@ void World::start(const std::string& name) {
   const wire::Speaker me(WorkerId{fnv1a(name)}, Incarnation{++n_lives_});
   const Ground ground{*tokenizer_, *backend_};
   const Settings& settings = settings_[name];
-  auto host = std::make_unique<Host>(
-      clock_, network_, name, std::chrono::microseconds(dice_() % 3'600'000'000));
+  auto host = std::make_unique<Host>(clock_, network_, name,
+                                     std::chrono::microseconds(dice_() % 3'600'000'000));
   std::unique_ptr<Program> program;
   if (role == "router") program = std::make_unique<RouterProgram>(me, rules_);
   if (role == "tokenizer") program = std::make_unique<TokenizerProgram>(me, name, ground);
-  if (role == "draft")
-    program = std::make_unique<DraftProgram>(me, name, ground, settings, *host);
+  if (role == "draft") program = std::make_unique<DraftProgram>(me, name, ground, settings, *host);
   if (role == "target")
     program = std::make_unique<TargetProgram>(me, name, ground, settings, *host);
   host->run(std::move(program));

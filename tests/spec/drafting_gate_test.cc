@@ -15,10 +15,10 @@ using std::chrono::milliseconds;
 class World {
  public:
   struct Truth {
-    double tokens = 4;             // of a sequence in a pass with proposals
-    double slowdown = 2;           // of a pass while drafts are asked
-    std::uint32_t n_late = 0;      // passes until an answer comes
-    double scatter = 0.1;          // of the time of a pass
+    double tokens = 4;               // of a sequence in a pass with proposals
+    double slowdown = 2;             // of a pass while drafts are asked
+    std::uint32_t n_late = 0;        // passes until an answer comes
+    double scatter = 0.1;            // of the time of a pass
     std::uint32_t hiccup_every = 0;  // passes; then one takes ten times its time
     std::uint32_t n_sequences = 1;
     std::uint32_t most_proposals = 8;
@@ -39,8 +39,7 @@ class World {
     owed_tokens_ += (has_proposals ? truth.tokens : 1) * truth.n_sequences;
     const auto n_committed = static_cast<std::uint32_t>(owed_tokens_);
     owed_tokens_ -= n_committed;
-    const double noise =
-        1 + truth.scatter * std::uniform_real_distribution<double>(-1, 1)(random_);
+    const double noise = 1 + truth.scatter * std::uniform_real_distribution<double>(-1, 1)(random_);
     const double factor = (draft_works ? truth.slowdown : 1) * noise;
     Duration took(static_cast<Duration::rep>(static_cast<double>(truth.plain.count()) * factor));
     tokens += n_committed;

@@ -30,12 +30,12 @@ TEST(PrefillRates, TheWorkOfAChunkIsThatOfItsRows) {
 
 // A model in simulated time, read in chunks as the cost says.
 struct Reading {
-  double plain_s = 0.07;     // a pass without prompts
-  double row_s = 0.0015;     // each row beyond
-  double context = 1500;     // at which attention doubles that
-  double slow_from = 1e9;    // tokens from which everything takes `slowdown` times as long
+  double plain_s = 0.07;   // a pass without prompts
+  double row_s = 0.0015;   // each row beyond
+  double context = 1500;   // at which attention doubles that
+  double slow_from = 1e9;  // tokens from which everything takes `slowdown` times as long
   double slowdown = 1;
-  double jitter = 0;         // each pass up to so much longer
+  double jitter = 0;  // each pass up to so much longer
 
   static constexpr std::uint32_t kPrompt = 8000;
   static constexpr double kPass = 0.25;
@@ -50,11 +50,13 @@ struct Reading {
     Outcome outcome;
     std::mt19937 random(3);
     const double planned = std::max(kPass, 2 * plain_s);
-    const auto planned_time = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(planned));
+    const auto planned_time =
+        std::chrono::duration_cast<Duration>(std::chrono::duration<double>(planned));
     for (std::uint32_t at = 0; at < kPrompt; ++outcome.n_passes) {
       const double most = cost.rates().work_within(planned_time);
       const auto least = static_cast<std::uint32_t>(kLeastPrefillRows);
-      const std::uint32_t n = std::min({std::max(least, cost.rates().rows_within(most, at)), kPrompt - at, 256u});
+      const std::uint32_t n =
+          std::min({std::max(least, cost.rates().rows_within(most, at)), kPrompt - at, 256u});
       double took = plain_s + row_s * PrefillRates{.context = context}.work(at, n);
       if (at >= slow_from) took *= slowdown;
       took *= 1 + jitter * std::uniform_real_distribution<double>(0, 1)(random);
@@ -88,8 +90,8 @@ TEST(PrefillCost, UsesTheTimeThatItHas) {
   EXPECT_LE(outcome.n_passes * Reading::kPass, 1.15 * outcome.seconds);
 }
 
-// A neighbour takes half of the cores in the middle of a prompt: the pass under way is twice as long,
-// the next a little, as its fixed part has doubled, too.
+// A neighbour takes half of the cores in the middle of a prompt: the pass under way is twice as
+// long, the next a little, as its fixed part has doubled, too.
 TEST(PrefillCost, BelievesASlowPassAtOnce) {
   PrefillCost cost(1500);
   const Reading reading{.slow_from = 4000, .slowdown = 2};

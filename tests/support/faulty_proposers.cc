@@ -114,7 +114,8 @@ void LinkedDraft::attend() {
   for (const ToDraft& message : to_draft_.receive()) deliver(message, now_, said_);
   for (int i = 0; i < 64 && engine_.has_work(); ++i) {
     const DraftOutput& output = engine_.step(now_);
-    if (!output.has_waited) engine_.record_step_time(std::chrono::microseconds(50 + 997 * ++n_steps_ % 5000));
+    if (!output.has_waited)
+      engine_.record_step_time(std::chrono::microseconds(50 + 997 * ++n_steps_ % 5000));
     said_.proposals.insert(said_.proposals.end(), output.proposals.begin(), output.proposals.end());
   }
 }

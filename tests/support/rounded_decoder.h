@@ -1,9 +1,9 @@
 // A decoder in double precision that also says how far an fp32 one may be from it: every number
-// carries the variance of the rounding errors it has inherited and made, in whatever order sums were
-// taken. First order; single roundings count as independent, of variance u^2 / 3 with u = 2^-24
-// relative to what was rounded (docs/tensor_parallel.md). Written from
-// the formulas, one token after another, from the tensors of a folder; shares nothing with the
-// decoder but the RoPE table. Float32 folders.
+// carries the variance of the rounding errors it has inherited and made, in whatever order sums
+// were taken. First order; single roundings count as independent, of variance u^2 / 3 with u =
+// 2^-24 relative to what was rounded (docs/tensor_parallel.md). Written from the formulas, one
+// token after another, from the tensors of a folder; shares nothing with the decoder but the RoPE
+// table. Float32 folders.
 #pragma once
 
 #include <algorithm>
@@ -63,8 +63,8 @@ class RoundedDecoder {
     return {reinterpret_cast<const float*>(bytes.data()), bytes.size() / sizeof(float)};
   }
 
-  // Sums of n products: partial sums are about as large as the root of the sum of squares, or as the
-  // result; each is rounded once, each product at most once.
+  // Sums of n products: partial sums are about as large as the root of the sum of squares, or as
+  // the result; each is rounded once, each product at most once.
   static Row product(const Row& x, std::span<const float> w, std::span<const float> bias) {
     const std::size_t n = x.size();
     Row out(w.size() / n);
@@ -151,7 +151,9 @@ class RoundedDecoder {
     return linear(out, at + "self_attn.o_proj", c_.o_bias);
   }
 
-  void attend(std::size_t layer, std::span<const Uncertain> q, std::size_t from,
+  void attend(std::size_t layer,
+              std::span<const Uncertain> q,
+              std::size_t from,
               std::span<Uncertain> out) const {
     const std::size_t n = keys_[layer].size(), d = q.size();
     const double scale = 1 / std::sqrt(static_cast<double>(d));
@@ -182,8 +184,8 @@ class RoundedDecoder {
       for (std::size_t t = 0; t < n; ++t) {
         const double weight = p[t].value / total;
         const Uncertain& v = values_[layer][t][from + i];
-        variance += weight * weight *
-                    (v.variance + (v.value - sum) * (v.value - sum) * p[t].variance);
+        variance +=
+            weight * weight * (v.variance + (v.value - sum) * (v.value - sum) * p[t].variance);
       }
       out[i] = {sum, variance + kRounding * static_cast<double>(n + 4) * (squares + sum * sum)};
     }

@@ -1,5 +1,5 @@
-// A model spread over ranks, seen as if one process had it: every rank's forward runs, the slices of
-// the logits are put together. What choosing without whole logits must agree with. All ranks use
+// A model spread over ranks, seen as if one process had it: every rank's forward runs, the slices
+// of the logits are put together. What choosing without whole logits must agree with. All ranks use
 // theirs in step.
 #pragma once
 
@@ -30,7 +30,8 @@ class WholeView final : public Model {
     const auto width = static_cast<std::size_t>(model_.vocabulary_slice().n_ids);
     const auto vocab = static_cast<std::size_t>(config().vocab_size);
     const auto n_rows = static_cast<std::size_t>(batch.n_logit_rows);
-    const Buffer device = backend_.allocate(std::max<std::size_t>(1, n_rows * width) * sizeof(float));
+    const Buffer device =
+        backend_.allocate(std::max<std::size_t>(1, n_rows * width) * sizeof(float));
     model_.forward(batch, kv, device.as<float>());
     std::vector<float> mine(n_rows * width);
     if (n_rows > 0) backend_.download(mine.data(), device.as<float>(), mine.size() * sizeof(float));

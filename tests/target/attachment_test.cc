@@ -178,7 +178,8 @@ TEST(Attachment, PatienceIsTwoStepsOfTheTargetAtLeast) {
   EXPECT_EQ(milliseconds(20), attachment.patience());
 }
 
-// A draft that needs three steps of its target for each answer, and a target that asks at each step.
+// A draft that needs three steps of its target for each answer, and a target that asks at each
+// step.
 TEST(Attachment, ASlowDraftIsNotLetGo) {
   Attachment attachment = in(State::kActive);
   constexpr Duration kStep = milliseconds(500);

@@ -186,8 +186,8 @@ TEST_F(DraftProposerTest, AUsableRecordFillsTheStoreAndActivates) {
   EXPECT_EQ(DraftState::kActive, state());
 }
 
-// A target that reads a long prompt asks nothing, and a draft frees what it has not heard of for ten
-// seconds.
+// A target that reads a long prompt asks nothing, and a draft frees what it has not heard of for
+// ten seconds.
 TEST_F(DraftProposerTest, RenewsTheLeasesOfSequencesThatNobodyAsksFor) {
   assign(1);
   assign(2);
@@ -206,7 +206,8 @@ TEST_F(DraftProposerTest, RenewsTheLeasesOfSequencesThatNobodyAsksFor) {
   EXPECT_TRUE(bus.take<wire::Propose>(endpoint(2)).empty()) << "it has no sequence";
 }
 
-// Eight prompts at once at a draft that needs 20 ms for a token, as far as a prompt of three can tell.
+// Eight prompts at once at a draft that needs 20 ms for a token, as far as a prompt of three can
+// tell.
 TEST_F(DraftProposerTest, WaitsForThePrefillOfAllThatOpenAsLongAsItWasMeasuredToTake) {
   assign(1, 1, 16);
   open(1);
@@ -715,8 +716,9 @@ TEST_F(LinkedDraftTest, GivesUpADoorThatNeverGreetsOrNeverAnswers) {
 }
 
 TEST_F(LinkedDraftTest, OpensNoDoorOutsideItsFolder) {
-  for (const char* where : {"tcp://10.0.0.1:22", "ipc:///run/x/draft-1.memory", "shm:///run/dbus/system",
-                            "shm:///run/x/../dbus/system", "shm:///run/xy/draft", "shm://"}) {
+  for (const char* where :
+       {"tcp://10.0.0.1:22", "ipc:///run/x/draft-1.memory", "shm:///run/dbus/system",
+        "shm:///run/x/../dbus/system", "shm:///run/xy/draft", "shm://"}) {
     use(LinkChoice::kAuto);
     bus.sockets.clear();
     assign(1);

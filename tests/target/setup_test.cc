@@ -109,9 +109,8 @@ TEST(SamplingOf, IsWhatTheModelSaysAndTheUsualElse) {
   EXPECT_EQ(sampling_defaults({}, model),
             (wire::SamplingDefaults{.temperature = 0.5f, .top_k = 20}));
   model.generation = {.top_p = 0.5f, .min_p = 0.25f, .repetition_penalty = 1.5f};
-  EXPECT_EQ(
-      sampling_defaults({}, model),
-      (wire::SamplingDefaults{.top_p = 0.5f, .min_p = 0.25f, .repetition_penalty = 1.5f}));
+  EXPECT_EQ(sampling_defaults({}, model),
+            (wire::SamplingDefaults{.top_p = 0.5f, .min_p = 0.25f, .repetition_penalty = 1.5f}));
 }
 
 TEST(SamplingOf, IsTheUsualWhereTheFileIsNotWanted) {

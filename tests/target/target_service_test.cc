@@ -139,13 +139,18 @@ struct Change {
 TEST_F(TargetServiceTest, AnotherRequestUnderAnIdThatIsInUseIsRefused) {
   const Change changes[] = {
       {"another prompt", [](wire::Open& o) { o.tokens[1] = 9; }},
-      {"another prompt", [](wire::Open& o) { o.tokens.insert(o.tokens.begin(), 9), o.n_prompt = 4; }},
-      {"another prompt", [](wire::Open& o) { o.tokens.insert(o.tokens.begin() + 3, 9), o.n_prompt = 4; }},
+      {"another prompt",
+       [](wire::Open& o) { o.tokens.insert(o.tokens.begin(), 9), o.n_prompt = 4; }},
+      {"another prompt",
+       [](wire::Open& o) { o.tokens.insert(o.tokens.begin() + 3, 9), o.n_prompt = 4; }},
       {"other sampling parameters", [](wire::Open& o) { o.params.seed = 1; }},
       {"other sampling parameters", [](wire::Open& o) { o.params.choice = 1; }},
       {"other sampling parameters", [](wire::Open& o) { o.params.temperature = 1; }},
       {"other sampling parameters", [](wire::Open& o) { o.params.max_tokens = 9; }},
-      {"other sampling parameters", [](wire::Open& o) { o.params.logit_bias = {{5, 1.0f}}; }},
+      {"other sampling parameters",
+       [](wire::Open& o) {
+         o.params.logit_bias = {{5, 1.0f}};
+       }},
       {"other sampling parameters", [](wire::Open& o) { o.params.bad_words = {{5}}; }},
       {"other sampling parameters", [](wire::Open& o) { o.params.stop_token_ids = {5}; }},
       {"other sampling parameters", [](wire::Open& o) { o.params.n_logprobs = 0; }},

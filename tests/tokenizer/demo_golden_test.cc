@@ -7,12 +7,14 @@ namespace foretoken {
 namespace {
 
 TEST(DemoTokenizer, EncodesAndDecodesLikeTheReference) {
-  const std::filesystem::path folder = std::filesystem::path(FORETOKEN_SOURCE_DIR) / "models/demo-target";
+  const std::filesystem::path folder =
+      std::filesystem::path(FORETOKEN_SOURCE_DIR) / "models/demo-target";
   if (!std::filesystem::exists(folder / "tokenizer.json") ||
       !std::filesystem::exists(testing::fixture_folder("demo_target_golden.json")))
     GTEST_SKIP() << "no demo model or no golden ids of it";
   if (testing::file_hash(folder / "tokenizer.json") != testing::demo_golden_hash())
-    GTEST_SKIP() << "models/demo-target/tokenizer.json has changed: run tests/tokenizer/make_fixtures.py --only demo";
+    GTEST_SKIP() << "models/demo-target/tokenizer.json has changed: run "
+                    "tests/tokenizer/make_fixtures.py --only demo";
   const auto loaded = Tokenizer::load(folder);
   ASSERT_TRUE(loaded.ok()) << loaded.error().message;
   const auto golden = testing::read_golden_file(testing::fixture_folder("demo_target_golden.json"));

@@ -19,8 +19,11 @@ struct Fingerprints {
 
 class FingerprintOf : public ::testing::Test {
  protected:
-  Json tokenizer_ = Json::parse(testing::read_file(testing::fixture_folder("llama3") / "tokenizer.json"));
-  Json config_ = {{"bos_token", "<|begin_of_text|>"}, {"eos_token", "<|eot_id|>"}, {"chat_template", "{{ messages }}"}};
+  Json tokenizer_ =
+      Json::parse(testing::read_file(testing::fixture_folder("llama3") / "tokenizer.json"));
+  Json config_ = {{"bos_token", "<|begin_of_text|>"},
+                  {"eos_token", "<|eot_id|>"},
+                  {"chat_template", "{{ messages }}"}};
 
   Fingerprints fingerprints(const std::string& extra_file = "", const std::string& extra = "") {
     TemporaryFolder folder;
@@ -36,14 +39,16 @@ class FingerprintOf : public ::testing::Test {
 TEST_F(FingerprintOf, DoesNotDependOnSpellingOrOrder) {
   const Fingerprints before = fingerprints();
   TemporaryFolder folder;
-  folder.write("tokenizer.json", testing::read_file(testing::fixture_folder("llama3") / "tokenizer.json"));  // file order
+  folder.write("tokenizer.json", testing::read_file(testing::fixture_folder("llama3") /
+                                                    "tokenizer.json"));  // file order
   folder.write("tokenizer_config.json", config_.dump(4));
   const auto loaded = Tokenizer::load(folder.path());
   ASSERT_TRUE(loaded.ok());
   EXPECT_EQ((*loaded)->vocabulary_fingerprint(), before.vocabulary);
   EXPECT_EQ((*loaded)->text_fingerprint(), before.text);
   for (Json& merge : tokenizer_["model"]["merges"])
-    merge = merge[0].get<std::string>() + " " + merge[1].get<std::string>();  // as older files write them
+    merge = merge[0].get<std::string>() + " " +
+            merge[1].get<std::string>();  // as older files write them
   tokenizer_["truncation"] = {{"max_length", 5}};
   EXPECT_EQ(fingerprints().text, before.text);
 }
@@ -57,7 +62,8 @@ TEST_F(FingerprintOf, BothNoticeWhatIdsMean) {
       [](Json& j) { j["model"]["vocab"]["entirely new"] = 2000; },
       [](Json& j) { j["added_tokens"][1]["special"] = false; },
       [](Json& j) {
-        j["added_tokens"].push_back({{"id", 1500}, {"content", "<new>"}, {"special", true}, {"normalized", false}});
+        j["added_tokens"].push_back(
+            {{"id", 1500}, {"content", "<new>"}, {"special", true}, {"normalized", false}});
       },
   };
   const Fingerprints before = fingerprints();
@@ -75,7 +81,8 @@ TEST_F(FingerprintOf, VocabularyNoticesTheEndsOfText) {
   const Fingerprints before = fingerprints();
   const Fingerprints after = fingerprints("generation_config.json", R"({"eos_token_id": [1, 2]})");
   EXPECT_NE(after.vocabulary, before.vocabulary);
-  EXPECT_EQ(fingerprints("generation_config.json", R"({"eos_token_id": 2})").vocabulary, before.vocabulary);
+  EXPECT_EQ(fingerprints("generation_config.json", R"({"eos_token_id": 2})").vocabulary,
+            before.vocabulary);
 }
 
 TEST_F(FingerprintOf, TextAloneNoticesHowTextBecomesIds) {
@@ -84,7 +91,9 @@ TEST_F(FingerprintOf, TextAloneNoticesHowTextBecomesIds) {
       [](Json& j) { std::swap(j["model"]["merges"][0], j["model"]["merges"][1]); },
       [](Json& j) { j["model"]["merges"].erase(j["model"]["merges"].size() - 1); },
       [](Json& j) { j["pre_tokenizer"]["pretokenizers"][0]["behavior"] = "Removed"; },
-      [](Json& j) { j["normalizer"] = {{"type", "NFC"}}; },
+      [](Json& j) {
+        j["normalizer"] = {{"type", "NFC"}};
+      },
       [](Json& j) { j["post_processor"] = nullptr; },
       [](Json& j) { j["added_tokens"][1]["lstrip"] = true; },
   };
@@ -100,7 +109,8 @@ TEST_F(FingerprintOf, TextAloneNoticesHowTextBecomesIds) {
   config_["chat_template"] = "{{ messages[0] }}";
   EXPECT_NE(fingerprints().text, before.text);
   EXPECT_EQ(fingerprints().vocabulary, before.vocabulary);
-  EXPECT_NE(fingerprints("chat_template.jinja", "other").text, fingerprints().text);  // the file wins
+  EXPECT_NE(fingerprints("chat_template.jinja", "other").text,
+            fingerprints().text);  // the file wins
 }
 
 TEST(Fingerprints, DifferBetweenAllFamilies) {

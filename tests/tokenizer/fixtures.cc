@@ -26,7 +26,8 @@ TokenId digit(char c) {
 
 std::vector<TokenId> unpack(const std::string& packed) {
   std::vector<TokenId> ids;
-  for (std::size_t i = 0; i + 1 < packed.size(); i += 2) ids.push_back(digit(packed[i]) * 64 + digit(packed[i + 1]));
+  for (std::size_t i = 0; i + 1 < packed.size(); i += 2)
+    ids.push_back(digit(packed[i]) * 64 + digit(packed[i + 1]));
   return ids;
 }
 
@@ -39,19 +40,23 @@ std::filesystem::path fixture_folder(const std::string& name) {
 std::vector<std::string> fixture_families() {
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(fixture_folder()))
-    if (std::filesystem::exists(entry.path() / "golden.json")) names.push_back(entry.path().filename().string());
+    if (std::filesystem::exists(entry.path() / "golden.json"))
+      names.push_back(entry.path().filename().string());
   std::sort(names.begin(), names.end());
   return names;
 }
 
 const std::vector<std::string>& fixture_strings() {
-  static const std::vector<std::string> strings = read(fixture_folder("strings.json")).get<std::vector<std::string>>();
+  static const std::vector<std::string> strings =
+      read(fixture_folder("strings.json")).get<std::vector<std::string>>();
   return strings;
 }
 
-std::unique_ptr<Tokenizer> load_fixture(const std::string& family, const TokenizerOptions& options) {
+std::unique_ptr<Tokenizer> load_fixture(const std::string& family,
+                                        const TokenizerOptions& options) {
   auto loaded = Tokenizer::load(fixture_folder(family), options);
-  if (!loaded.ok()) std::fprintf(stderr, "%s: %s\n", family.c_str(), loaded.error().message.c_str());
+  if (!loaded.ok())
+    std::fprintf(stderr, "%s: %s\n", family.c_str(), loaded.error().message.c_str());
   FORETOKEN_CHECK(loaded.ok(), "a fixture does not load");
   return std::move(*loaded);
 }
@@ -81,25 +86,32 @@ void TemporaryFolder::write(const std::string& name, std::string_view bytes) con
 
 std::string file_hash(const std::filesystem::path& path) {
   std::uint64_t value = 0xCBF29CE484222325ull;
-  for (const char byte : read_file(path)) value = (value ^ static_cast<unsigned char>(byte)) * 0x100000001B3ull;
+  for (const char byte : read_file(path))
+    value = (value ^ static_cast<unsigned char>(byte)) * 0x100000001B3ull;
   char text[17];
   std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(value));
   return text;
 }
 
-std::string demo_golden_hash() { return read(fixture_folder("demo_target_golden.json")).at("file_hash"); }
+std::string demo_golden_hash() {
+  return read(fixture_folder("demo_target_golden.json")).at("file_hash");
+}
 
 SentencePieceGolden read_sentencepiece_golden(const std::string& family) {
   const Json json = read(fixture_folder(family) / "golden_sentencepiece.json");
   SentencePieceGolden golden;
   for (const auto& [index, entry] : json.at("cases").items())
-    golden.texts.push_back({std::stoul(index), unpack(entry.at(0).get<std::string>()), entry.at(1)});
+    golden.texts.push_back(
+        {std::stoul(index), unpack(entry.at(0).get<std::string>()), entry.at(1)});
   for (const Json& entry : json.at("sequences"))
-    golden.sequences.emplace_back(unpack(entry.at(0).get<std::string>()), entry.at(1).get<std::string>());
+    golden.sequences.emplace_back(unpack(entry.at(0).get<std::string>()),
+                                  entry.at(1).get<std::string>());
   return golden;
 }
 
-Golden read_golden(const std::string& family) { return read_golden_file(fixture_folder(family) / "golden.json"); }
+Golden read_golden(const std::string& family) {
+  return read_golden_file(fixture_folder(family) / "golden.json");
+}
 
 Golden read_golden_file(const std::filesystem::path& path) {
   const Json json = read(path);
@@ -107,7 +119,8 @@ Golden read_golden_file(const std::filesystem::path& path) {
   for (const Json& ids : json.at("ids")) golden.ids.push_back(unpack(ids.get<std::string>()));
   for (const auto& [index, ids] : json.at("ids_with_special").items())
     golden.ids_with_special[std::stoul(index)] = unpack(ids.get<std::string>());
-  for (const auto& [index, text] : json.at("decoded").items()) golden.decoded[std::stoul(index)] = text.get<std::string>();
+  for (const auto& [index, text] : json.at("decoded").items())
+    golden.decoded[std::stoul(index)] = text.get<std::string>();
   for (const auto& [index, text] : json.at("decoded_without_special").items())
     golden.decoded_without_special[std::stoul(index)] = text.get<std::string>();
   for (const Json& entry : json.at("sequences"))
@@ -119,7 +132,8 @@ std::string escaped(std::string_view text) {
   std::string out = "\"";
   for (const char c : text.substr(0, 200)) {
     char buffer[8];
-    std::snprintf(buffer, sizeof buffer, c >= 0x20 && c < 0x7F ? "%c" : "\\x%02x", static_cast<unsigned char>(c));
+    std::snprintf(buffer, sizeof buffer, c >= 0x20 && c < 0x7F ? "%c" : "\\x%02x",
+                  static_cast<unsigned char>(c));
     out += buffer;
   }
   return out + (text.size() > 200 ? "…\"" : "\"");

@@ -1,4 +1,5 @@
-// The committed fixtures of make_fixtures.py: small tokenizers and what the reference made of many texts with them.
+// The committed fixtures of make_fixtures.py: small tokenizers and what the reference made of many
+// texts with them.
 #pragma once
 
 #include <filesystem>
@@ -14,7 +15,8 @@ namespace foretoken::testing {
 std::filesystem::path fixture_folder(const std::string& name = "");
 std::vector<std::string> fixture_families();
 const std::vector<std::string>& fixture_strings();
-std::unique_ptr<Tokenizer> load_fixture(const std::string& family, const TokenizerOptions& options = {});
+std::unique_ptr<Tokenizer> load_fixture(const std::string& family,
+                                        const TokenizerOptions& options = {});
 
 struct Golden {
   struct Sequence {
@@ -22,7 +24,7 @@ struct Golden {
     std::string text;
     std::string text_without_special;
   };
-  std::vector<std::vector<TokenId>> ids;                        // of each string
+  std::vector<std::vector<TokenId>> ids;                         // of each string
   std::map<std::size_t, std::vector<TokenId>> ids_with_special;  // of every fifth
   std::map<std::size_t, std::string> decoded;                    // where it differs from the string
   std::map<std::size_t, std::string> decoded_without_special;    // where it differs from `decoded`
@@ -52,7 +54,8 @@ struct SentencePieceGolden {
 };
 SentencePieceGolden read_sentencepiece_golden(const std::string& family);
 
-// The hash that make_fixtures.py stores of a file, as hexadecimal digits; and the one stored in demo_target_golden.json.
+// The hash that make_fixtures.py stores of a file, as hexadecimal digits; and the one stored in
+// demo_target_golden.json.
 std::string file_hash(const std::filesystem::path& path);
 std::string demo_golden_hash();
 

@@ -45,7 +45,8 @@ TEST_P(GoldenTokenizer, EncodesLikeTheReference) {
     ASSERT_TRUE(ids.ok()) << ids.error().message;
     if (*ids == golden_.ids[i]) continue;
     ADD_FAILURE() << "string " << i << " " << escaped(fixture_strings()[i]) << "\n ours "
-                  << ::testing::PrintToString(*ids) << "\n reference " << ::testing::PrintToString(golden_.ids[i]);
+                  << ::testing::PrintToString(*ids) << "\n reference "
+                  << ::testing::PrintToString(golden_.ids[i]);
     if (failures.enough()) return;
   }
 }
@@ -64,13 +65,15 @@ TEST_P(GoldenTokenizer, DecodesLikeTheReference) {
   ASSERT_FALSE(golden_.ids.empty());
   ASSERT_FALSE(golden_.sequences.empty());
   FewFailures failures;
-  const auto check = [&](std::span<const TokenId> ids, const std::string& text, const std::string& without_special) {
+  const auto check = [&](std::span<const TokenId> ids, const std::string& text,
+                         const std::string& without_special) {
     const std::string ours = tokenizer_->decode(ids, SkipSpecialTokens::kNo);
     const std::string ours_without = tokenizer_->decode(ids, SkipSpecialTokens::kYes);
     if (ours == text && ours_without == without_special) return true;
-    ADD_FAILURE() << "ids " << ::testing::PrintToString(std::vector<TokenId>(ids.begin(), ids.end())) << "\n ours "
-                  << escaped(ours) << " and " << escaped(ours_without) << "\n reference " << escaped(text) << " and "
-                  << escaped(without_special);
+    ADD_FAILURE() << "ids "
+                  << ::testing::PrintToString(std::vector<TokenId>(ids.begin(), ids.end()))
+                  << "\n ours " << escaped(ours) << " and " << escaped(ours_without)
+                  << "\n reference " << escaped(text) << " and " << escaped(without_special);
     return !failures.enough();
   };
   for (std::size_t i = 0; i < golden_.ids.size(); ++i)
@@ -82,13 +85,15 @@ TEST_P(GoldenTokenizer, DecodesLikeTheReference) {
 std::vector<Case> cases() {
   std::vector<Case> all;
   for (const std::string& family : testing::fixture_families())
-    for (const RegexJit jit : {RegexJit::kWherePossible, RegexJit::kOff}) all.push_back({family, jit});
+    for (const RegexJit jit : {RegexJit::kWherePossible, RegexJit::kOff})
+      all.push_back({family, jit});
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, GoldenTokenizer, ::testing::ValuesIn(cases()), [](const auto& instance) {
-  return instance.param.family + (instance.param.jit == RegexJit::kOff ? "_interpreted" : "");
-});
+INSTANTIATE_TEST_SUITE_P(
+    Families, GoldenTokenizer, ::testing::ValuesIn(cases()), [](const auto& instance) {
+      return instance.param.family + (instance.param.jit == RegexJit::kOff ? "_interpreted" : "");
+    });
 
 }  // namespace
 }  // namespace foretoken

@@ -19,12 +19,14 @@ using ::testing::ElementsAre;
 std::string lossy(std::string_view bytes, std::size_t chunk) {
   utf8::LossyDecoder decoder;
   std::string text;
-  for (std::size_t at = 0; at < bytes.size(); at += chunk) decoder.push(bytes.substr(at, chunk), text);
+  for (std::size_t at = 0; at < bytes.size(); at += chunk)
+    decoder.push(bytes.substr(at, chunk), text);
   decoder.finish(text);
   return text;
 }
 
-// Expected values from the Unicode Standard, section 3.9, tables 3-8 to 3-11: one U+FFFD for each maximal subpart.
+// Expected values from the Unicode Standard, section 3.9, tables 3-8 to 3-11: one U+FFFD for each
+// maximal subpart.
 TEST(Utf8, ReplacesEachMaximalBrokenPartOnce) {
   const std::string r(utf8::kReplacement);
   const std::vector<std::pair<std::string, std::string>> cases{
@@ -37,7 +39,8 @@ TEST(Utf8, ReplacesEachMaximalBrokenPartOnce) {
       {"", ""},
   };
   for (const auto& [bytes, text] : cases)
-    for (const std::size_t chunk : {1u, 2u, 3u, 100u}) EXPECT_EQ(lossy(bytes, chunk), text) << testing::escaped(bytes);
+    for (const std::size_t chunk : {1u, 2u, 3u, 100u})
+      EXPECT_EQ(lossy(bytes, chunk), text) << testing::escaped(bytes);
 }
 
 TEST(Utf8, FindsTheFirstInvalidByte) {
@@ -69,12 +72,13 @@ TEST(Unicode, NormalizesAndLowercases) {
   EXPECT_EQ(unicode::lowercase("ÀΣİẞ"), "àσi\u0307ß");
 }
 
-// What `tokenizers` 0.23 says of them (tests/long/code_points.py): its Punctuation has the tables of Unicode 8, its
-// normalization those of Unicode 9.
+// What `tokenizers` 0.23 says of them (tests/long/code_points.py): its Punctuation has the tables
+// of Unicode 8, its normalization those of Unicode 9.
 TEST(Unicode, FollowsTheReferenceBackToItsTables) {
   for (const char32_t point : {U'!', U'§', U'$', U'¿', U'、', char32_t{0x166D}, char32_t{0x111C9}})
     EXPECT_TRUE(unicode::is_punctuation(point)) << static_cast<unsigned>(point);
-  for (const char32_t point : {char32_t{0x61D}, char32_t{0x2E4B}, char32_t{0x2E43}, char32_t{0x11F43}, char32_t{0x1E95F}, U'€', U'a'})
+  for (const char32_t point : {char32_t{0x61D}, char32_t{0x2E4B}, char32_t{0x2E43},
+                               char32_t{0x11F43}, char32_t{0x1E95F}, U'€', U'a'})
     EXPECT_FALSE(unicode::is_punctuation(point)) << static_cast<unsigned>(point);
   EXPECT_EQ(unicode::normalize("\U0001E030", unicode::Form::kNfkc), "\U0001E030");
   EXPECT_EQ(unicode::normalize("a\u0301\U0001E4EC", unicode::Form::kNfd), "a\u0301\U0001E4EC");
@@ -114,16 +118,19 @@ TEST(AddedTokens, OfSpacesCountUnlessAllOfThemWereTakenBefore) {
   EXPECT_THAT(segments(matcher_of({both}), "a    b"), ElementsAre("0-1", "1-5=7", "5-6"));
   EXPECT_THAT(segments(matcher_of({both}), "        "), ElementsAre("0-8=7"));
   EXPECT_THAT(segments(matcher_of({right}), "a    b"), ElementsAre("0-1", "1-5=7", "3-5=7", "5-6"));
-  EXPECT_THAT(segments(matcher_of({right}), "        "), ElementsAre("0-8=7", "2-8=7", "4-8=7", "6-8=7"));
+  EXPECT_THAT(segments(matcher_of({right}), "        "),
+              ElementsAre("0-8=7", "2-8=7", "4-8=7", "6-8=7"));
   EXPECT_THAT(segments(matcher_of({left}), "a   b"), ElementsAre("0-1", "1-3=7", "3-5"));
   EXPECT_THAT(segments(matcher_of({word, left}), "ab  c"), ElementsAre("0-4=8", "4-5"));
   EXPECT_THAT(segments(matcher_of({word, both}), "ab     c"), ElementsAre("0-7=8", "7-8"));
   EXPECT_THAT(segments(matcher_of({word, plain}), "ab  c"), ElementsAre("0-4=8", "2-4=7", "4-5"));
 }
 
-// The reference fails at these texts ("AddedVocabulary bad split"); to us the token has nothing left, either.
+// The reference fails at these texts ("AddedVocabulary bad split"); to us the token has nothing
+// left, either.
 TEST(AddedTokens, ThatEndWithinTakenSpacesDoNotCount) {
-  const AddedTokenMatcher matcher = matcher_of({{.id = 8, .content = "ab", .rstrip = true}, {.id = 7, .content = "  ", .lstrip = true}});
+  const AddedTokenMatcher matcher = matcher_of(
+      {{.id = 8, .content = "ab", .rstrip = true}, {.id = 7, .content = "  ", .lstrip = true}});
   EXPECT_THAT(segments(matcher, "ab   c"), ElementsAre("0-5=8", "5-6"));
   EXPECT_THAT(segments(matcher, "ab     c"), ElementsAre("0-7=8", "7-8"));
 }
@@ -135,23 +142,29 @@ std::vector<std::string> matches(std::string_view pattern, std::string_view text
   std::vector<TextRange> found;
   EXPECT_TRUE(regex->find_all(text, scratch, found).ok());
   std::vector<std::string> texts;
-  for (const TextRange& range : found) texts.emplace_back(text.substr(range.begin, range.end - range.begin));
+  for (const TextRange& range : found)
+    texts.emplace_back(text.substr(range.begin, range.end - range.begin));
   return texts;
 }
 
 TEST(Regexes, MatchCompiledAndInterpreted) {
   for (const RegexJit jit : {RegexJit::kWherePossible, RegexJit::kOff}) {
-    EXPECT_THAT(matches(gpt2_pattern(), "I'm  fine, 世界 12", jit), ElementsAre("I", "'m", " ", " fine", ",", " 世界", " 12"));
-    EXPECT_THAT(matches("(?=b)|a", "ab", jit), ElementsAre("a"));  // an empty match where the last one ended is none
+    EXPECT_THAT(matches(gpt2_pattern(), "I'm  fine, 世界 12", jit),
+                ElementsAre("I", "'m", " ", " fine", ",", " 世界", " 12"));
+    EXPECT_THAT(matches("(?=b)|a", "ab", jit),
+                ElementsAre("a"));  // an empty match where the last one ended is none
     EXPECT_THAT(matches("b*", "abbc", jit), ElementsAre("", "bb", ""));
   }
 }
 
 // U+180E stopped being a space in Unicode 6.3; U+0085 is one.
 TEST(Regexes, KnowWhatASpaceIs) {
-  EXPECT_THAT(matches("\\s+", "a\u0085\u3000b\u180Ec", RegexJit::kWherePossible), ElementsAre("\u0085\u3000"));
-  EXPECT_THAT(matches("[^\\s]+", "a\u00A0\u180E", RegexJit::kWherePossible), ElementsAre("a", "\u180E"));
-  EXPECT_THAT(matches("\\S+", "a\u2028\u180E", RegexJit::kWherePossible), ElementsAre("a", "\u180E"));
+  EXPECT_THAT(matches("\\s+", "a\u0085\u3000b\u180Ec", RegexJit::kWherePossible),
+              ElementsAre("\u0085\u3000"));
+  EXPECT_THAT(matches("[^\\s]+", "a\u00A0\u180E", RegexJit::kWherePossible),
+              ElementsAre("a", "\u180E"));
+  EXPECT_THAT(matches("\\S+", "a\u2028\u180E", RegexJit::kWherePossible),
+              ElementsAre("a", "\u180E"));
 }
 
 TEST(Decoding, StripsTheEndOfAFusedStream) {
@@ -166,8 +179,11 @@ TEST(Decoding, StripsTheEndOfAFusedStream) {
 
 TEST(Folder, SaysWhereTextBeginsAndEnds) {
   testing::TemporaryFolder folder;
-  folder.write("tokenizer.json", testing::read_file(testing::fixture_folder("llama3") / "tokenizer.json"));
-  folder.write("special_tokens_map.json", R"({"bos_token": "<|begin_of_text|>", "eos_token": {"content": "<|end_of_text|>"}})");
+  folder.write("tokenizer.json",
+               testing::read_file(testing::fixture_folder("llama3") / "tokenizer.json"));
+  folder.write(
+      "special_tokens_map.json",
+      R"({"bos_token": "<|begin_of_text|>", "eos_token": {"content": "<|end_of_text|>"}})");
   folder.write("config.json", R"({"eos_token_id": 1})");
   auto loaded = Tokenizer::load(folder.path());
   ASSERT_TRUE(loaded.ok()) << loaded.error().message;
@@ -177,8 +193,10 @@ TEST(Folder, SaysWhereTextBeginsAndEnds) {
   EXPECT_THAT((*loaded)->eos_ids(), ElementsAre(1));
   EXPECT_FALSE((*loaded)->chat_template());
 
-  folder.write("generation_config.json", R"({"eos_token_id": [2, 1, 2]})");  // overrides config.json
-  folder.write("tokenizer_config.json", R"({"bos_token": null, "chat_template": [{"name": "tool_use", "template": "t"},
+  folder.write("generation_config.json",
+               R"({"eos_token_id": [2, 1, 2]})");  // overrides config.json
+  folder.write("tokenizer_config.json",
+               R"({"bos_token": null, "chat_template": [{"name": "tool_use", "template": "t"},
                                             {"name": "default", "template": "d"}]})");
   loaded = Tokenizer::load(folder.path());
   ASSERT_TRUE(loaded.ok()) << loaded.error().message;
@@ -195,9 +213,11 @@ TEST(Folder, SaysWhereTextBeginsAndEnds) {
 
 TEST(Folder, AddsBosWhereThePostProcessorIsSilent) {
   testing::TemporaryFolder folder;
-  folder.write("tokenizer.json", testing::read_file(testing::fixture_folder("gpt2") / "tokenizer.json"));
-  folder.write("tokenizer_config.json",
-               R"({"bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>", "add_bos_token": true, "add_eos_token": true})");
+  folder.write("tokenizer.json",
+               testing::read_file(testing::fixture_folder("gpt2") / "tokenizer.json"));
+  folder.write(
+      "tokenizer_config.json",
+      R"({"bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>", "add_bos_token": true, "add_eos_token": true})");
   const auto loaded = Tokenizer::load(folder.path());
   ASSERT_TRUE(loaded.ok());
   EXPECT_TRUE((*loaded)->adds_bos());
@@ -210,7 +230,8 @@ TEST(Tokenizers, ServeManyThreadsAtOnce) {
     const auto tokenizer = testing::load_fixture(family);
     const auto& strings = testing::fixture_strings();
     std::vector<std::vector<TokenId>> expected;
-    for (std::size_t i = 0; i < 100; ++i) expected.push_back(*tokenizer->encode(strings[i], AddSpecialTokens::kYes));
+    for (std::size_t i = 0; i < 100; ++i)
+      expected.push_back(*tokenizer->encode(strings[i], AddSpecialTokens::kYes));
     std::vector<int> n_wrong(4, 0);
     std::vector<std::thread> threads;
     for (int& wrong : n_wrong)

@@ -27,7 +27,8 @@ TEST_P(SentencePieceModel, EncodesAndDecodesLikeTheLibrary) {
     ASSERT_EQ(tokenizer_->decode(*ids, SkipSpecialTokens::kNo), text.decoded) << escaped(string);
   }
   for (const auto& [ids, text] : golden_.sequences)
-    ASSERT_EQ(tokenizer_->decode(ids, SkipSpecialTokens::kNo), text) << ::testing::PrintToString(ids);
+    ASSERT_EQ(tokenizer_->decode(ids, SkipSpecialTokens::kNo), text)
+        << ::testing::PrintToString(ids);
 }
 
 TEST_P(SentencePieceModel, PutsBosFirstAndFindsControlTokensInText) {
@@ -42,15 +43,19 @@ TEST_P(SentencePieceModel, PutsBosFirstAndFindsControlTokensInText) {
   EXPECT_EQ(tokenizer_->decode(*special, SkipSpecialTokens::kYes).find("</s>"), std::string::npos);
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, SentencePieceModel,
-                         ::testing::Values("sentencepiece_bpe", "sentencepiece_unigram", "sentencepiece_spaces",
+INSTANTIATE_TEST_SUITE_P(Kinds,
+                         SentencePieceModel,
+                         ::testing::Values("sentencepiece_bpe",
+                                           "sentencepiece_unigram",
+                                           "sentencepiece_spaces",
                                            "sentencepiece_no_prefix"),
                          [](const auto& instance) { return instance.param; });
 
 TEST(SentencePiece, RefusesWhatIsNotAModel) {
-  const std::string good = testing::read_file(testing::fixture_folder("sentencepiece_bpe") / "tokenizer.model");
-  for (const std::string& bytes : {std::string(), std::string("not a model"), good.substr(0, good.size() / 2),
-                                   std::string(10000, '\xFF')}) {
+  const std::string good =
+      testing::read_file(testing::fixture_folder("sentencepiece_bpe") / "tokenizer.model");
+  for (const std::string& bytes : {std::string(), std::string("not a model"),
+                                   good.substr(0, good.size() / 2), std::string(10000, '\xFF')}) {
     testing::TemporaryFolder folder;
     folder.write("tokenizer.model", bytes);
     const auto loaded = Tokenizer::load(folder.path());
@@ -61,7 +66,8 @@ TEST(SentencePiece, RefusesWhatIsNotAModel) {
 
 TEST(SentencePiece, AddedTokensExtendTheModel) {
   testing::TemporaryFolder folder;
-  folder.write("tokenizer.model", testing::read_file(testing::fixture_folder("sentencepiece_bpe") / "tokenizer.model"));
+  folder.write("tokenizer.model", testing::read_file(testing::fixture_folder("sentencepiece_bpe") /
+                                                     "tokenizer.model"));
   folder.write("added_tokens.json", R"({"<extra>": 640, "[PAD]": 645})");
   const auto loaded = Tokenizer::load(folder.path());
   ASSERT_TRUE(loaded.ok()) << loaded.error().message;

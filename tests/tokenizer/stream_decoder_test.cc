@@ -1,4 +1,5 @@
-// Text as it comes: equal to decoding at once, cut before stop strings, nothing leaked and nothing held too long.
+// Text as it comes: equal to decoding at once, cut before stop strings, nothing leaked and nothing
+// held too long.
 #include "common/tokenizer/stream_decoder.h"
 
 #include <gmock/gmock.h>
@@ -17,7 +18,8 @@ using Ids = std::vector<TokenId>;
 
 constexpr std::uint32_t kStreamSeed = 20261121;
 
-// The first place where a stop string is complete, and the longest that is complete there. By definition, not by speed.
+// The first place where a stop string is complete, and the longest that is complete there. By
+// definition, not by speed.
 struct Expected {
   std::string text;
   std::optional<std::size_t> stop_index;
@@ -31,7 +33,8 @@ Expected cut_at_stop(const std::string& text, const StreamOptions& options) {
           (!longest || options.stop[i].size() > options.stop[*longest].size()))
         longest = i;
     if (!longest) continue;
-    const std::size_t cut = options.include_stop == IncludeStop::kYes ? 0 : options.stop[*longest].size();
+    const std::size_t cut =
+        options.include_stop == IncludeStop::kYes ? 0 : options.stop[*longest].size();
     return {text.substr(0, end - cut), longest};
   }
   return {text, std::nullopt};
@@ -70,14 +73,16 @@ void check_stream(const Tokenizer& tokenizer, const Ids& ids, const StreamOption
       ASSERT_EQ(plain_text.size() - text.size(), open_suffix(plain_text, options.stop))
           << "held back of " << escaped(plain_text);
     } else {
-      ASSERT_TRUE(cut_at_stop(plain_text, options).stop_index) << "stopped too early in " << escaped(plain_text);
+      ASSERT_TRUE(cut_at_stop(plain_text, options).stop_index)
+          << "stopped too early in " << escaped(plain_text);
     }
   }
   plain_text += plain.finish().text;
   const StreamDecoder::Piece last = with_stops.finish();
   text += last.text;
   EXPECT_EQ(plain_text, whole);
-  EXPECT_EQ(text, expected.text) << "of " << escaped(whole) << " stops " << ::testing::PrintToString(options.stop);
+  EXPECT_EQ(text, expected.text) << "of " << escaped(whole) << " stops "
+                                 << ::testing::PrintToString(options.stop);
   EXPECT_EQ(last.stop_index, expected.stop_index);
   EXPECT_EQ(last.stopped, expected.stop_index.has_value());
 }
@@ -100,13 +105,16 @@ TEST_P(StreamOfFamily, EqualsDecodingAtOnce) {
   for (std::size_t i = 0; i < strings.size() && !HasFailure(); i += 3) {
     const auto ids = tokenizer_->encode(strings[i], AddSpecialTokens::kYes);
     ASSERT_TRUE(ids.ok());
-    check_stream(*tokenizer_, *ids, {.skip_special = i % 2 == 0 ? SkipSpecialTokens::kNo : SkipSpecialTokens::kYes});
+    check_stream(*tokenizer_, *ids,
+                 {.skip_special = i % 2 == 0 ? SkipSpecialTokens::kNo : SkipSpecialTokens::kYes});
   }
 }
 
 TEST_P(StreamOfFamily, EqualsDecodingAtOnceForAnyIdsAndStops) {
   std::mt19937 random(kStreamSeed);
-  const auto below = [&random](std::size_t n) { return std::uniform_int_distribution<std::size_t>(0, n - 1)(random); };
+  const auto below = [&random](std::size_t n) {
+    return std::uniform_int_distribution<std::size_t>(0, n - 1)(random);
+  };
   for (int round = 0; round < 700 && !HasFailure(); ++round) {
     Ids ids(below(20) + 1);
     // Low ids are bytes in most families: half of the rounds make broken characters.
@@ -118,7 +126,9 @@ TEST_P(StreamOfFamily, EqualsDecodingAtOnceForAnyIdsAndStops) {
     const std::string whole = tokenizer_->decode(ids, options.skip_special);
     for (std::size_t n = below(4); n > 0; --n) {
       std::size_t begin = below(whole.size() + 1);
-      while (begin > 0 && begin < whole.size() && (static_cast<unsigned char>(whole[begin]) & 0xC0u) == 0x80u) --begin;
+      while (begin > 0 && begin < whole.size() &&
+             (static_cast<unsigned char>(whole[begin]) & 0xC0u) == 0x80u)
+        --begin;
       std::size_t end = std::min(whole.size(), begin + below(9) + 1);
       while (end < whole.size() && (static_cast<unsigned char>(whole[end]) & 0xC0u) == 0x80u) ++end;
       std::string stop = whole.substr(begin, end - begin);
@@ -130,7 +140,9 @@ TEST_P(StreamOfFamily, EqualsDecodingAtOnceForAnyIdsAndStops) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, StreamOfFamily, ::testing::ValuesIn(all_families()),
+INSTANTIATE_TEST_SUITE_P(Families,
+                         StreamOfFamily,
+                         ::testing::ValuesIn(all_families()),
                          [](const auto& instance) { return instance.param; });
 
 class Streams : public ::testing::Test {
@@ -158,7 +170,8 @@ class Streams : public ::testing::Test {
 };
 
 TEST_F(Streams, NeverSplitACodePoint) {
-  const std::string text = "é漢👩‍👩‍👧‍👦🏳️‍🌈🇩🇪 e\u0301 \U0010FFFF";
+  const std::string text =
+      "é漢👩‍👩‍👧‍👦🏳️‍🌈🇩🇪 e\u0301 \U0010FFFF";
   StreamDecoder decoder(*tokenizer_, {});
   std::string joined;
   for (const TokenId id : bytes_of(text)) {
@@ -172,18 +185,32 @@ TEST_F(Streams, NeverSplitACodePoint) {
 
 TEST_F(Streams, ReplaceBrokenBytesAsSoonAsTheyAreKnownToBeBroken) {
   StreamDecoder decoder(*tokenizer_, {});
-  const Ids ids = bytes_of("a\xE6\xBC" "b\xFF" "c\xF0\x9F\x98");
+  const Ids ids = bytes_of(
+      "a\xE6\xBC"
+      "b\xFF"
+      "c\xF0\x9F\x98");
   std::vector<std::string> pieces;
   for (const TokenId id : ids) pieces.push_back(decoder.push(id).text);
-  EXPECT_THAT(pieces, ::testing::ElementsAre("a", "", "", "\uFFFD" "b", "\uFFFD", "c", "", "", ""));
+  EXPECT_THAT(pieces, ::testing::ElementsAre("a", "", "",
+                                             "\uFFFD"
+                                             "b",
+                                             "\uFFFD", "c", "", "", ""));
   EXPECT_EQ(decoder.finish().text, "\uFFFD");
 }
 
 TEST_F(Streams, StopAcrossTokensAtEveryOverlap) {
-  for (const char* text : {"aaab", "ababac", "xyxyxz", "one STOP two", "STSTOP", "STOSTOP", "漢字漢字\n\n字", "\n\n\n"})
-    for (const std::vector<std::string>& stops :
-         {std::vector<std::string>{"aab"}, {"abac", "bac"}, {"xyxz", "y"}, {"STOP"}, {"字\n", "\n\n"}, {"\n\n\n\n", "\n\n"},
-          {"a", "ab", "abc"}, {"c"}, {"漢字漢字\n\n字!"}, {"b", "b"}})
+  for (const char* text : {"aaab", "ababac", "xyxyxz", "one STOP two", "STSTOP", "STOSTOP",
+                           "漢字漢字\n\n字", "\n\n\n"})
+    for (const std::vector<std::string>& stops : {std::vector<std::string>{"aab"},
+                                                  {"abac", "bac"},
+                                                  {"xyxz", "y"},
+                                                  {"STOP"},
+                                                  {"字\n", "\n\n"},
+                                                  {"\n\n\n\n", "\n\n"},
+                                                  {"a", "ab", "abc"},
+                                                  {"c"},
+                                                  {"漢字漢字\n\n字!"},
+                                                  {"b", "b"}})
       check_stream(*tokenizer_, bytes_of(text), {.stop = stops});
 }
 
@@ -225,7 +252,8 @@ TEST_F(Streams, LetStopStringsPassThatTheFirstTokensComplete) {
 }
 
 TEST_F(Streams, KeepTheStopStringWhenAsked) {
-  EXPECT_EQ(run(bytes_of("one two three"), {.stop = {"two"}, .include_stop = IncludeStop::kYes}), "one two");
+  EXPECT_EQ(run(bytes_of("one two three"), {.stop = {"two"}, .include_stop = IncludeStop::kYes}),
+            "one two");
   EXPECT_EQ(run(bytes_of("one two three"), {.stop = {"two"}}), "one ");
 }
 
@@ -234,7 +262,10 @@ TEST_F(Streams, ReleaseWhatWasHeldAtTheEnd) {
 }
 
 TEST_F(Streams, RefuseStopStringsThatCannotBe) {
-  const std::vector<std::vector<std::string>> bad{{""}, {"\xFF"}, {"a", "\xE6\xBC"}, {std::string(5000, 'x')},
+  const std::vector<std::vector<std::string>> bad{{""},
+                                                  {"\xFF"},
+                                                  {"a", "\xE6\xBC"},
+                                                  {std::string(5000, 'x')},
                                                   std::vector<std::string>(65, "x")};
   for (const auto& stops : bad) {
     const auto checked = StreamDecoder::check_stops(stops);

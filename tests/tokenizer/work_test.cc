@@ -1,4 +1,5 @@
-// Adversarial texts cost n log n, counted in operations rather than seconds; and cutting long pieces changes no token.
+// Adversarial texts cost n log n, counted in operations rather than seconds; and cutting long
+// pieces changes no token.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -32,18 +33,25 @@ class WorkOfFamily : public ::testing::TestWithParam<std::string> {
 };
 
 TEST_P(WorkOfFamily, GrowsHardlyFasterThanTheText) {
-  for (const std::string_view unit : {"a", "^", " ", "_", "=", "\n", "the", "ab", "0", "é", "漢", "\u0301", "😀", "'s", "x ", "\t \n"}) {
+  for (const std::string_view unit : {"a", "^", " ", "_", "=", "\n", "the", "ab", "0", "é", "漢",
+                                      "\u0301", "😀", "'s", "x ", "\t \n"}) {
     const std::string half = repeated(unit, kMegabyte / 16);
     const std::string whole = repeated(unit, kMegabyte / 8);
     const auto n_half = operations(half);
     const auto n_whole = operations(whole);
-    EXPECT_LE(static_cast<double>(n_whole), 2.3 * static_cast<double>(n_half) + 64) << testing::escaped(unit);
-    EXPECT_LE(static_cast<double>(n_whole), 4.0 * static_cast<double>(whole.size()) * std::log2(whole.size())) << testing::escaped(unit);
+    EXPECT_LE(static_cast<double>(n_whole), 2.3 * static_cast<double>(n_half) + 64)
+        << testing::escaped(unit);
+    EXPECT_LE(static_cast<double>(n_whole),
+              4.0 * static_cast<double>(whole.size()) * std::log2(whole.size()))
+        << testing::escaped(unit);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, WorkOfFamily, ::testing::Values("gpt2", "llama3", "qwen2", "llama2", "metaspace_fused", "suffix"),
-                         [](const auto& instance) { return instance.param; });
+INSTANTIATE_TEST_SUITE_P(
+    Families,
+    WorkOfFamily,
+    ::testing::Values("gpt2", "llama3", "qwen2", "llama2", "metaspace_fused", "suffix"),
+    [](const auto& instance) { return instance.param; });
 
 TEST(Work, AMillionCaretsAndAMegabyteOfOneLetter) {
   for (const char* family : {"gpt2", "cl100k", "llama2", "mixture"}) {
@@ -61,15 +69,20 @@ TEST(Work, AMillionCaretsAndAMegabyteOfOneLetter) {
 
 TEST(Work, TextBeyondTheLimitIsRefused) {
   const auto tokenizer = testing::load_fixture("gpt2");
-  const auto ids = tokenizer->encode(std::string(tokenizer_limits::kMaxTextBytes + 1, 'a'), AddSpecialTokens::kNo);
+  const auto ids = tokenizer->encode(std::string(tokenizer_limits::kMaxTextBytes + 1, 'a'),
+                                     AddSpecialTokens::kNo);
   ASSERT_FALSE(ids.ok());
   EXPECT_EQ(ids.error().code, ErrorCode::kInvalidValue);
 }
 
 TEST(Work, TextThatIsNotUtf8IsRefusedAtItsByte) {
   const auto tokenizer = testing::load_fixture("gpt2");
-  for (const auto& [text, at] : std::vector<std::pair<std::string, std::string>>{
-           {"abc\xFF", "byte 3"}, {"\xE6\xBC", "byte 0"}, {"a\xC0\x80", "byte 1"}, {"é\xED\xA0\x80", "byte 2"}, {"\xF4\x90\x80\x80", "byte 0"}}) {
+  for (const auto& [text, at] :
+       std::vector<std::pair<std::string, std::string>>{{"abc\xFF", "byte 3"},
+                                                        {"\xE6\xBC", "byte 0"},
+                                                        {"a\xC0\x80", "byte 1"},
+                                                        {"é\xED\xA0\x80", "byte 2"},
+                                                        {"\xF4\x90\x80\x80", "byte 0"}}) {
     const auto ids = tokenizer->encode(text, AddSpecialTokens::kNo);
     ASSERT_FALSE(ids.ok());
     EXPECT_EQ(ids.error().code, ErrorCode::kInvalidValue);
@@ -78,8 +91,10 @@ TEST(Work, TextThatIsNotUtf8IsRefusedAtItsByte) {
 }
 
 // The textbook: rank by rank, left to right, whole pieces. The oracle for heap, scan and cuts.
-std::vector<TokenId> merge_by_definition(std::vector<std::string> symbols, const std::vector<std::pair<std::string, std::string>>& merges,
-                                         const Vocabulary& vocabulary) {
+std::vector<TokenId> merge_by_definition(
+    std::vector<std::string> symbols,
+    const std::vector<std::pair<std::string, std::string>>& merges,
+    const Vocabulary& vocabulary) {
   for (bool changed = true; changed;) {
     changed = false;
     for (const auto& [left, right] : merges) {
@@ -100,19 +115,24 @@ std::vector<TokenId> merge_by_definition(std::vector<std::string> symbols, const
 TEST(Bpe, EqualsItsDefinitionOnRandomMerges) {
   constexpr std::uint32_t kSeed = 5;
   std::mt19937 random(kSeed);
-  const auto below = [&random](std::size_t n) { return std::uniform_int_distribution<std::size_t>(0, n - 1)(random); };
+  const auto below = [&random](std::size_t n) {
+    return std::uniform_int_distribution<std::size_t>(0, n - 1)(random);
+  };
   for (int round = 0; round < 150; ++round) {
     std::vector<std::string> tokens{"a", "b", "c", "d"};
     std::vector<std::pair<std::string, std::string>> merges;
     while (tokens.size() < 24) {
       const std::string left = tokens[below(tokens.size())], right = tokens[below(tokens.size())];
-      if (left.size() + right.size() > 8 || std::find(tokens.begin(), tokens.end(), left + right) != tokens.end()) continue;
+      if (left.size() + right.size() > 8 ||
+          std::find(tokens.begin(), tokens.end(), left + right) != tokens.end())
+        continue;
       merges.emplace_back(left, right);
       tokens.push_back(left + right);
     }
     std::shuffle(merges.begin(), merges.end(), random);
     std::vector<std::pair<std::string, TokenId>> entries;
-    for (std::size_t i = 0; i < tokens.size(); ++i) entries.emplace_back(tokens[i], static_cast<TokenId>(i));
+    for (std::size_t i = 0; i < tokens.size(); ++i)
+      entries.emplace_back(tokens[i], static_cast<TokenId>(i));
     const Vocabulary vocabulary(entries);
     const auto bpe = Bpe::build(vocabulary, merges, {}, "test");
     ASSERT_TRUE(bpe.ok());
@@ -126,14 +146,16 @@ TEST(Bpe, EqualsItsDefinitionOnRandomMerges) {
       }
       std::vector<TokenId> ids;
       bpe->encode(piece, scratch, ids);
-      ASSERT_EQ(ids, merge_by_definition(symbols, merges, vocabulary)) << "seed " << kSeed << " round " << round << " " << piece;
+      ASSERT_EQ(ids, merge_by_definition(symbols, merges, vocabulary))
+          << "seed " << kSeed << " round " << round << " " << piece;
     }
   }
 }
 
 // Long pieces are cut where no merge can join: the ids are those of the uncut piece, put together.
 TEST(Bpe, CutsLongPiecesWithoutChangingATokenId) {
-  const std::vector<std::pair<std::string, TokenId>> entries{{"a", 0}, {"b", 1}, {"c", 2}, {"ab", 3}, {"bc", 4}, {"abc", 5}};
+  const std::vector<std::pair<std::string, TokenId>> entries{{"a", 0},  {"b", 1},  {"c", 2},
+                                                             {"ab", 3}, {"bc", 4}, {"abc", 5}};
   const Vocabulary vocabulary(entries);
   const auto bpe = Bpe::build(vocabulary, {{"b", "c"}, {"a", "b"}, {"a", "bc"}}, {}, "test");
   ASSERT_TRUE(bpe.ok());

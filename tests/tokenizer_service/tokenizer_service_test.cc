@@ -1,5 +1,5 @@
-// The tokenizer's duties towards the router, with the demo tokenizer and without sockets: what it answers, what it
-// forgets, and that repeated, early and foreign messages change nothing.
+// The tokenizer's duties towards the router, with the demo tokenizer and without sockets: what it
+// answers, what it forgets, and that repeated, early and foreign messages change nothing.
 #include "services/tokenizer/tokenizer_service.h"
 
 #include <gmock/gmock.h>
@@ -48,7 +48,8 @@ class RouterBus final : public Bus {
 };
 
 const Tokenizer& demo_tokenizer() {
-  static const auto tokenizer = value_or_throw(Tokenizer::load(std::string(FORETOKEN_SOURCE_DIR) + "/models/demo-target"));
+  static const auto tokenizer =
+      value_or_throw(Tokenizer::load(std::string(FORETOKEN_SOURCE_DIR) + "/models/demo-target"));
   return *tokenizer;
 }
 
@@ -60,14 +61,16 @@ class TokenizerServiceTest : public testing::Test {
     configure_log(LogLevel::kError, LogFormat::kText, "test");
     options.router = "ipc://router";
     bus.clock.set(TimePoint{} + seconds(100));
-    service.emplace(options, wire::Hello{.role = wire::Role::kTokenizer}, demo_tokenizer(), std::move(render), speaker, metrics);
+    service.emplace(options, wire::Hello{.role = wire::Role::kTokenizer}, demo_tokenizer(),
+                    std::move(render), speaker, metrics);
     service->start(bus);
     hear(wire::HelloReply{.accepted = true}, {});
     bus.sent.clear();
   }
   void hear(const wire::Message& message, RequestId id = kId, std::uint64_t router = 1) {
     wire::Speaker them(WorkerId{1}, Incarnation{router});
-    service->on_message({.peer = {.socket = 1, .routing = {}}, .frames = wire::encode(them, id, message)});
+    service->on_message(
+        {.peer = {.socket = 1, .routing = {}}, .frames = wire::encode(them, id, message)});
     service->on_turn(bus.clock.now());
   }
   void wait(Duration time) {
@@ -95,7 +98,8 @@ class TokenizerServiceTest : public testing::Test {
       if (std::holds_alternative<wire::Goodbye>(message)) return true;
     return false;
   }
-  static std::vector<TokenId> ids_of(const std::string& text, AddSpecialTokens add = AddSpecialTokens::kNo) {
+  static std::vector<TokenId> ids_of(const std::string& text,
+                                     AddSpecialTokens add = AddSpecialTokens::kNo) {
     return value_or_throw(demo_tokenizer().encode(text, add));
   }
 
@@ -107,26 +111,34 @@ class TokenizerServiceTest : public testing::Test {
 
 TEST_F(TokenizerServiceTest, APromptIsEncodedAsTheTokenizerDoes) {
   const std::string text = "Once upon a time, \xF0\x9F\xA6\x8A said {\"a\": 1}.\n";
-  EXPECT_EQ(ask<wire::Encoded>(wire::Encode{.text = text}).tokens, ids_of(text, AddSpecialTokens::kYes));
-  EXPECT_EQ(ask<wire::Encoded>(wire::Encode{.text = text, .add_special_tokens = false}).tokens, ids_of(text));
+  EXPECT_EQ(ask<wire::Encoded>(wire::Encode{.text = text}).tokens,
+            ids_of(text, AddSpecialTokens::kYes));
+  EXPECT_EQ(ask<wire::Encoded>(wire::Encode{.text = text, .add_special_tokens = false}).tokens,
+            ids_of(text));
 }
 
 TEST_F(TokenizerServiceTest, CodePointsBeyondOurTablesAreCounted) {
   ask<wire::Encoded>(wire::Encode{.text = "Grüße"});
-  EXPECT_THAT(ask<wire::MetricsReply>(wire::MetricsRequest{}).text, HasSubstr("foretoken_tokenizer_unassigned_code_points 0"));
+  EXPECT_THAT(ask<wire::MetricsReply>(wire::MetricsRequest{}).text,
+              HasSubstr("foretoken_tokenizer_unassigned_code_points 0"));
   ask<wire::Encoded>(wire::Encode{.text = "a\u0378b\U0001FFF0"});
-  EXPECT_THAT(ask<wire::MetricsReply>(wire::MetricsRequest{}).text, HasSubstr("foretoken_tokenizer_unassigned_code_points 2"));
+  EXPECT_THAT(ask<wire::MetricsReply>(wire::MetricsRequest{}).text,
+              HasSubstr("foretoken_tokenizer_unassigned_code_points 2"));
 }
 
 TEST_F(TokenizerServiceTest, APromptThatIsNotTextIsRefusedByName) {
-  const auto failed = ask<wire::Failed>(wire::Encode{.kind = wire::PromptKind::kTokens, .tokens = {5, 6, 999'999}});
+  const auto failed =
+      ask<wire::Failed>(wire::Encode{.kind = wire::PromptKind::kTokens, .tokens = {5, 6, 999'999}});
   EXPECT_EQ(failed.code, ErrorCode::kInvalidValue);
   EXPECT_EQ(failed.param, "token_ids");
   EXPECT_THAT(failed.message, HasSubstr("token_ids[2] is 999999"));
 }
 
 TEST_F(TokenizerServiceTest, TokenIdsPassAsTheyAre) {
-  EXPECT_THAT(ask<wire::Encoded>(wire::Encode{.kind = wire::PromptKind::kTokens, .tokens = {5, 6, 7}}).tokens, ElementsAre(5, 6, 7));
+  EXPECT_THAT(
+      ask<wire::Encoded>(wire::Encode{.kind = wire::PromptKind::kTokens, .tokens = {5, 6, 7}})
+          .tokens,
+      ElementsAre(5, 6, 7));
 }
 
 // ---- decoding before encoding, each prompt once
@@ -141,7 +153,8 @@ class EncodingTurns : public TokenizerServiceTest {
   // Arrives, without a turn.
   void arrive(const wire::Message& message, RequestId id) {
     wire::Speaker them(WorkerId{1}, Incarnation{1});
-    service->on_message({.peer = {.socket = 1, .routing = {}}, .frames = wire::encode(them, id, message)});
+    service->on_message(
+        {.peer = {.socket = 1, .routing = {}}, .frames = wire::encode(them, id, message)});
   }
   // Ids of the answers of a kind, in order; what was sent is forgotten.
   template <class M>
@@ -207,12 +220,14 @@ TEST_F(EncodingTurns, AnotherPromptUnderAnIdIsAnotherPrompt) {
   turn();
   turn();
   EXPECT_EQ(answer<wire::Encoded>({1, 1}).tokens, ids_of("hello", AddSpecialTokens::kYes));
-  EXPECT_EQ(ask<wire::Encoded>(wire::Encode{.text = "other"}, {1, 1}).tokens, ids_of("other", AddSpecialTokens::kYes));
+  EXPECT_EQ(ask<wire::Encoded>(wire::Encode{.text = "other"}, {1, 1}).tokens,
+            ids_of("other", AddSpecialTokens::kYes));
   EXPECT_EQ(2, metric("tokenizer_prompts "));
 }
 
 TEST_F(EncodingTurns, WhatNobodyWantsAnyMoreIsNotEncoded) {
-  for (std::uint64_t i = 1; i <= 3; ++i) arrive(wire::Encode{.text = words(20'000), .flow = i}, {1, i});
+  for (std::uint64_t i = 1; i <= 3; ++i)
+    arrive(wire::Encode{.text = words(20'000), .flow = i}, {1, i});
   arrive(wire::StreamClose{}, {1, 1});
   turn();
   turn();
@@ -221,7 +236,8 @@ TEST_F(EncodingTurns, WhatNobodyWantsAnyMoreIsNotEncoded) {
 }
 
 TEST_F(EncodingTurns, FlowsTakeTurnsAndTheSmallGoFirst) {
-  for (std::uint64_t i = 0; i < 6; ++i) arrive(wire::Encode{.text = words(40'000), .flow = 1}, {1, i});
+  for (std::uint64_t i = 0; i < 6; ++i)
+    arrive(wire::Encode{.text = words(40'000), .flow = 1}, {1, i});
   arrive(wire::Encode{.text = words(20'000), .flow = 2}, {1, 100});
   arrive(wire::Encode{.text = "hello", .flow = 1}, {1, 200});
   std::vector<std::uint64_t> order;
@@ -236,7 +252,8 @@ TEST_F(EncodingTurns, AFullQueueSaysWhenToAskAgain) {
   TokenizerServiceOptions options;
   options.encode_queue = {.max_questions = 4, .max_bytes = 1'000'000};
   make(options, {});
-  for (std::uint64_t i = 0; i < 3; ++i) arrive(wire::Encode{.text = words(20'000), .flow = 1}, {1, i});
+  for (std::uint64_t i = 0; i < 3; ++i)
+    arrive(wire::Encode{.text = words(20'000), .flow = 1}, {1, i});
   const auto busy = answer<wire::Busy>({1, 2});
   EXPECT_EQ(busy.code, ErrorCode::kQueueFull);
   EXPECT_GT(busy.retry_after_ms, 0u);
@@ -277,20 +294,24 @@ TEST_F(EncodingTurns, TheThreadAnswersAsATurnWould) {
   WokenBus woken;
   TokenizerServiceOptions options;
   options.long_encodings = LongEncodings::kOnThread;
-  TokenizerService threaded(options, wire::Hello{.role = wire::Role::kTokenizer}, demo_tokenizer(), {}, speaker, metrics);
+  TokenizerService threaded(options, wire::Hello{.role = wire::Role::kTokenizer}, demo_tokenizer(),
+                            {}, speaker, metrics);
   threaded.start(woken);
   wire::Speaker them(WorkerId{1}, Incarnation{1});
   const auto hear_it = [&](const wire::Message& message, RequestId id) {
-    threaded.on_message({.peer = {.socket = 1, .routing = {}}, .frames = wire::encode(them, id, message)});
+    threaded.on_message(
+        {.peer = {.socket = 1, .routing = {}}, .frames = wire::encode(them, id, message)});
   };
   hear_it(wire::HelloReply{.accepted = true}, {});
   const std::string text = words(200'000);
-  for (std::uint64_t i = 0; i < 4; ++i) hear_it(wire::Encode{.text = text, .add_special_tokens = false}, {1, i});
+  for (std::uint64_t i = 0; i < 4; ++i)
+    hear_it(wire::Encode{.text = text, .add_special_tokens = false}, {1, i});
   hear_it(wire::StreamClose{}, {1, 3});
   int n_encoded = 0;
   for (int n = 1; n <= 3; ++n) {
     threaded.on_turn(woken.now());
-    hear_it(wire::Encode{.text = text, .add_special_tokens = false}, {1, static_cast<std::uint64_t>(n) - 1});  // again
+    hear_it(wire::Encode{.text = text, .add_special_tokens = false},
+            {1, static_cast<std::uint64_t>(n) - 1});  // again
     ASSERT_TRUE(woken.wait_until_woken(n));
   }
   threaded.on_turn(woken.now());
@@ -308,13 +329,16 @@ class EncodingThread : public TokenizerServiceTest {
   void start(ChatRenderer render) {
     TokenizerServiceOptions options;
     options.long_encodings = LongEncodings::kOnThread;
-    threaded.emplace(options, wire::Hello{.role = wire::Role::kTokenizer}, demo_tokenizer(), std::move(render), speaker,
-                     metrics);
+    threaded.emplace(options, wire::Hello{.role = wire::Role::kTokenizer}, demo_tokenizer(),
+                     std::move(render), speaker, metrics);
     threaded->start(woken);
     wire::Speaker them(WorkerId{1}, Incarnation{1});
-    const wire::Encode prompt{.kind = wire::PromptKind::kMessages, .text = std::string(100'000, ' ')};
-    threaded->on_message({.peer = {.socket = 1, .routing = {}}, .frames = wire::encode(them, {}, wire::HelloReply{.accepted = true})});
-    threaded->on_message({.peer = {.socket = 1, .routing = {}}, .frames = wire::encode(them, kId, prompt)});
+    const wire::Encode prompt{.kind = wire::PromptKind::kMessages,
+                              .text = std::string(100'000, ' ')};
+    threaded->on_message({.peer = {.socket = 1, .routing = {}},
+                          .frames = wire::encode(them, {}, wire::HelloReply{.accepted = true})});
+    threaded->on_message(
+        {.peer = {.socket = 1, .routing = {}}, .frames = wire::encode(them, kId, prompt)});
     threaded->on_turn(woken.now());
   }
   WokenBus woken;
@@ -343,17 +367,22 @@ TEST_F(EncodingThread, HasEndedBeforeTheBusDoes) {
 }
 
 TEST_F(EncodingThread, WhatItThrowsEndsTheServiceFromTheWorkThread) {
-  start([](const std::string&, bool, const std::string&) -> Result<std::string> { throw std::runtime_error("broken"); });
+  start([](const std::string&, bool, const std::string&) -> Result<std::string> {
+    throw std::runtime_error("broken");
+  });
   ASSERT_TRUE(woken.wait_until_woken(1));
   EXPECT_THROW(threaded->on_turn(woken.now()), std::runtime_error);
 }
 
 TEST_F(EncodingThread, APromptWithoutMemoryFailsAlone) {
-  start([](const std::string&, bool, const std::string&) -> Result<std::string> { throw std::bad_alloc(); });
+  start([](const std::string&, bool, const std::string&) -> Result<std::string> {
+    throw std::bad_alloc();
+  });
   ASSERT_TRUE(woken.wait_until_woken(1));
   threaded->on_turn(woken.now());
-  const auto failed = std::find_if(woken.sent.begin(), woken.sent.end(),
-                                   [](const wire::Message& m) { return std::holds_alternative<wire::Failed>(m); });
+  const auto failed =
+      std::find_if(woken.sent.begin(), woken.sent.end(),
+                   [](const wire::Message& m) { return std::holds_alternative<wire::Failed>(m); });
   ASSERT_NE(failed, woken.sent.end());
   EXPECT_EQ(ErrorCode::kOutOfMemory, std::get<wire::Failed>(*failed).code);
   EXPECT_THAT(std::get<wire::Failed>(*failed).message, testing::HasSubstr("100000 bytes"));
@@ -361,9 +390,12 @@ TEST_F(EncodingThread, APromptWithoutMemoryFailsAlone) {
 
 TEST_F(TokenizerServiceTest, MoreTokensThanAMessageHoldsAreTooLongAContext) {
   const std::vector<TokenId> most(wire::kMaxRequestTokens, 5);
-  EXPECT_EQ(ask<wire::Encoded>(wire::Encode{.kind = wire::PromptKind::kTokens, .tokens = most}).tokens.size(), most.size());
+  EXPECT_EQ(ask<wire::Encoded>(wire::Encode{.kind = wire::PromptKind::kTokens, .tokens = most})
+                .tokens.size(),
+            most.size());
   // The prediction counts, too.
-  const auto failed = ask<wire::Failed>(wire::Encode{.kind = wire::PromptKind::kTokens, .tokens = most, .prediction = "a"});
+  const auto failed = ask<wire::Failed>(
+      wire::Encode{.kind = wire::PromptKind::kTokens, .tokens = most, .prediction = "a"});
   EXPECT_EQ(failed.code, ErrorCode::kContextLengthExceeded);
   EXPECT_EQ(failed.param, "token_ids");
 }
@@ -401,7 +433,8 @@ TEST_F(TokenizerServiceTest, ATextBeyondOneStringComesInSeveral) {
 }
 
 TEST_F(TokenizerServiceTest, MessagesNeedATemplate) {
-  const auto failed = ask<wire::Failed>(wire::Encode{.kind = wire::PromptKind::kMessages, .text = "[]"});
+  const auto failed =
+      ask<wire::Failed>(wire::Encode{.kind = wire::PromptKind::kMessages, .text = "[]"});
   EXPECT_EQ(failed.code, ErrorCode::kUnsupportedParameter);
   EXPECT_EQ(failed.param, "messages");
 }
@@ -411,24 +444,30 @@ TEST_F(TokenizerServiceTest, MessagesGoThroughTheTemplate) {
     if (messages == "bad") return Error{ErrorCode::kInvalidValue, "no such role"};
     return messages + (open ? "<open>" : "");
   });
-  EXPECT_EQ(ask<wire::Encoded>(wire::Encode{.kind = wire::PromptKind::kMessages, .text = "hello"}).tokens, ids_of("hello<open>"));
-  EXPECT_EQ(ask<wire::Encoded>(
-                wire::Encode{.kind = wire::PromptKind::kMessages, .text = "hello", .add_generation_prompt = false})
+  EXPECT_EQ(
+      ask<wire::Encoded>(wire::Encode{.kind = wire::PromptKind::kMessages, .text = "hello"}).tokens,
+      ids_of("hello<open>"));
+  EXPECT_EQ(ask<wire::Encoded>(wire::Encode{.kind = wire::PromptKind::kMessages,
+                                            .text = "hello",
+                                            .add_generation_prompt = false})
                 .tokens,
             ids_of("hello"));
-  const auto failed = ask<wire::Failed>(wire::Encode{.kind = wire::PromptKind::kMessages, .text = "bad"});
+  const auto failed =
+      ask<wire::Failed>(wire::Encode{.kind = wire::PromptKind::kMessages, .text = "bad"});
   EXPECT_EQ(failed.param, "messages");
   EXPECT_EQ(failed.message, "no such role");
 }
 
 TEST_F(TokenizerServiceTest, ABadWordIsBannedAtTheBeginningAndAfterASpace) {
-  const auto encoded = ask<wire::Encoded>(wire::Encode{.text = "x", .bad_words = {"fox"}, .prediction = "The fox"});
+  const auto encoded =
+      ask<wire::Encoded>(wire::Encode{.text = "x", .bad_words = {"fox"}, .prediction = "The fox"});
   EXPECT_THAT(encoded.bad_word_tokens, ElementsAre(ids_of("fox"), ids_of(" fox")));
   EXPECT_EQ(encoded.prediction_tokens, ids_of("The fox"));
 }
 
 TEST_F(TokenizerServiceTest, TooManyAndTooLongBadWordsAreRefused) {
-  for (const auto& words : {std::vector<std::string>(kMaxBadWords + 1, "fox"), std::vector<std::string>{std::string(2000, 'q')}}) {
+  for (const auto& words : {std::vector<std::string>(kMaxBadWords + 1, "fox"),
+                            std::vector<std::string>{std::string(2000, 'q')}}) {
     const auto failed = ask<wire::Failed>(wire::Encode{.text = "x", .bad_words = words});
     EXPECT_EQ(failed.code, ErrorCode::kInvalidValue);
     EXPECT_EQ(failed.param, "bad_words");
@@ -449,7 +488,8 @@ TEST_F(TokenizerServiceTest, PiecesJoinedAreTheDecodedText) {
     joined += piece.text;
   }
   EXPECT_EQ(joined, text);
-  EXPECT_EQ(ask<wire::Failed>(wire::Decode{.position = 10, .ids = {ids[0]}}).code, ErrorCode::kNotFound)
+  EXPECT_EQ(ask<wire::Failed>(wire::Decode{.position = 10, .ids = {ids[0]}}).code,
+            ErrorCode::kNotFound)
       << "a stream that ended is forgotten";
 }
 
@@ -463,15 +503,18 @@ TEST_F(TokenizerServiceTest, TheSameTokensTwiceAddNothing) {
   EXPECT_EQ(again.offset, first.text.size());
   EXPECT_EQ(again.next, 2);
   // Half known, half new: only the new half gives text.
-  const auto rest = ask<wire::Text>(wire::Decode{.position = 1, .ids = {ids.begin() + 1, ids.end()}, .final = true});
+  const auto rest = ask<wire::Text>(
+      wire::Decode{.position = 1, .ids = {ids.begin() + 1, ids.end()}, .final = true});
   EXPECT_EQ(first.text + rest.text, "Once upon a time");
 }
 
 TEST_F(TokenizerServiceTest, AGapIsRefusedAndTheStreamKept) {
   const auto ids = ids_of("Once upon a time");
   hear(wire::StreamOpen{});
-  EXPECT_EQ(ask<wire::Failed>(wire::Decode{.position = 1, .ids = {ids[1]}}).code, ErrorCode::kNotFound);
-  EXPECT_EQ(ask<wire::Text>(wire::Decode{.position = 0, .ids = ids, .final = true}).text, "Once upon a time");
+  EXPECT_EQ(ask<wire::Failed>(wire::Decode{.position = 1, .ids = {ids[1]}}).code,
+            ErrorCode::kNotFound);
+  EXPECT_EQ(ask<wire::Text>(wire::Decode{.position = 0, .ids = ids, .final = true}).text,
+            "Once upon a time");
 }
 
 TEST_F(TokenizerServiceTest, AStopStringEndsTheStreamWhereItBegins) {
@@ -487,7 +530,8 @@ TEST_F(TokenizerServiceTest, AStopStringEndsTheStreamWhereItBegins) {
 
 TEST_F(TokenizerServiceTest, AStopStringThatTheFirstMinTokensCompleteIsText) {
   const auto ids = ids_of("Once upon a time there was a time");
-  hear(wire::StreamOpen{.stop = {" time"}, .min_tokens = static_cast<std::uint32_t>(ids.size() - 1)});
+  hear(wire::StreamOpen{.stop = {" time"},
+                        .min_tokens = static_cast<std::uint32_t>(ids.size() - 1)});
   const auto piece = ask<wire::Text>(wire::Decode{.position = 0, .ids = ids});
   EXPECT_TRUE(piece.stopped);
   EXPECT_EQ(piece.text, "Once upon a time there was a");
@@ -517,7 +561,8 @@ TEST_F(TokenizerServiceTest, TheStreamUntouchedLongestMakesRoom) {
   hear(wire::StreamOpen{}, c);
   EXPECT_EQ(service->status(), "2 streams");
   ask<wire::Text>(wire::Decode{.position = 1, .ids = {300}}, a);
-  EXPECT_EQ(ask<wire::Failed>(wire::Decode{.position = 0, .ids = {300}}, b).code, ErrorCode::kNotFound);
+  EXPECT_EQ(ask<wire::Failed>(wire::Decode{.position = 0, .ids = {300}}, b).code,
+            ErrorCode::kNotFound);
 }
 
 TEST_F(TokenizerServiceTest, AStreamNobodyTouchesIsForgotten) {
@@ -541,7 +586,8 @@ TEST_F(TokenizerServiceTest, GarbageIsCountedAndNotAnswered) {
   service->on_message({.peer = {.socket = 1, .routing = {}}, .frames = {}});
   hear(wire::Tokens{.position = 0, .ids = {1}});  // well-formed, and not for a tokenizer
   EXPECT_THAT(bus.sent, IsEmpty());
-  EXPECT_THAT(ask<wire::MetricsReply>(wire::MetricsRequest{}).text, HasSubstr("foretoken_frames_dropped 3"));
+  EXPECT_THAT(ask<wire::MetricsReply>(wire::MetricsRequest{}).text,
+              HasSubstr("foretoken_frames_dropped 3"));
 }
 
 TEST_F(TokenizerServiceTest, ADrainServesUntilTheRouterNeedsItNoMore) {
@@ -556,7 +602,8 @@ TEST_F(TokenizerServiceTest, ADrainServesUntilTheRouterNeedsItNoMore) {
     hear(wire::HeartbeatReply{.known = true, .needed = true}, {});
     ASSERT_FALSE(service->drained()) << i;
   }
-  EXPECT_EQ(ask<wire::Encoded>(wire::Encode{.text = "a"}, {9, 9}).tokens, ids_of("a", AddSpecialTokens::kYes))
+  EXPECT_EQ(ask<wire::Encoded>(wire::Encode{.text = "a"}, {9, 9}).tokens,
+            ids_of("a", AddSpecialTokens::kYes))
       << "accepted before, not encoded yet";
   hear(wire::HeartbeatReply{.known = true, .needed = false}, {});
   wait(milliseconds(0));

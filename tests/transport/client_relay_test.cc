@@ -176,8 +176,8 @@ TEST(ClientRelay, CarriesEveryByteBothWaysAndThenTheEnd) {
        {std::pair{client.get(), inner.get()}, {inner.get(), client.get()}}) {
     std::thread sender([&, fd = from] {
       for (std::size_t at = 0; at < many.size();)
-        at += static_cast<std::size_t>(
-            ::send(fd, many.data() + at, many.size() - at, MSG_NOSIGNAL));
+        at +=
+            static_cast<std::size_t>(::send(fd, many.data() + at, many.size() - at, MSG_NOSIGNAL));
     });
     std::string got(many.size(), '\0');
     EXPECT_EQ(::recv(to, got.data(), got.size(), MSG_WAITALL), static_cast<ssize_t>(many.size()));

@@ -68,7 +68,8 @@ TEST(WaitingAnswers, AreTriedMoreAndMoreRarelyWhileNoneIsTaken) {
   ASSERT_TRUE(waiting.keep(client("y"), {"b"}, kStart + seconds(1)));
   waiting.send_again(wire.send(), kStart + seconds(2));
   EXPECT_EQ(wire.taken.size(), 1u);
-  EXPECT_EQ(waiting.due(), kStart + seconds(2) + WaitingAnswers::kFirstPause) << "there may be more room";
+  EXPECT_EQ(waiting.due(), kStart + seconds(2) + WaitingAnswers::kFirstPause)
+      << "there may be more room";
 }
 
 TEST(WaitingAnswers, AreBoundedInBytesForEachClient) {

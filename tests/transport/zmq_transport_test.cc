@@ -97,7 +97,8 @@ TEST(ZmqTransport, DeliversAClientsMessageOfAnyShape) {
     const auto empty = server.receive(later());
     ASSERT_TRUE(empty.has_value()) << n_parts;
     EXPECT_EQ(empty->peer.delimited, n_parts > 1);
-    EXPECT_EQ(empty->frames.size(), std::min<std::size_t>(std::max<std::size_t>(n_parts - 1, 1), 8));
+    EXPECT_EQ(empty->frames.size(),
+              std::min<std::size_t>(std::max<std::size_t>(n_parts - 1, 1), 8));
     send(n_parts, "x");
     const auto full = server.receive(later());
     ASSERT_TRUE(full.has_value()) << n_parts;
@@ -132,7 +133,8 @@ TEST(ZmqTransport, ReturnsInTimeWhateverNoMessageArrives) {
   RawClient client(zmq::socket_type::dealer, server.endpoint(bound));
   const auto send_malformed = [&] {
     for (int i = 0; i < 40; ++i)
-      client.socket.send(zmq::str_buffer("x"), i < 39 ? zmq::send_flags::sndmore : zmq::send_flags::none);
+      client.socket.send(zmq::str_buffer("x"),
+                         i < 39 ? zmq::send_flags::sndmore : zmq::send_flags::none);
   };
   for (int i = 0; i < 100; ++i) send_malformed();
   const LinkCounters& link = server.counters()->of(Door::kInternal);
@@ -176,13 +178,16 @@ TEST(ZmqTransport, KeepsASecondOfAnswersForAClientThatIsBusyAndNoMore) {
   ASSERT_TRUE(asked);
   const Frames piece{std::string(1024, 'x')};  // it reads none of them
   std::size_t n_bytes = 0;
-  while (server.send(asked->peer, piece) == SendResult::kSent && n_bytes < 16 * kMaxWaitingBytes) n_bytes += 1024;
+  while (server.send(asked->peer, piece) == SendResult::kSent && n_bytes < 16 * kMaxWaitingBytes)
+    n_bytes += 1024;
   EXPECT_GE(n_bytes, kMaxWaitingBytes * 3 / 4);
-  EXPECT_LT(n_bytes, 4 * kMaxWaitingBytes);  // the client's own queue and the kernel's buffers on top
+  EXPECT_LT(n_bytes,
+            4 * kMaxWaitingBytes);  // the client's own queue and the kernel's buffers on top
   // It reads after all: everything arrives, in order of sending.
   for (std::size_t n = 0; n < n_bytes / 1024; ++n) {
     zmq::message_t got;
-    while (!client.socket.recv(got, zmq::recv_flags::dontwait)) (void)server.receive(steady_now() + milliseconds(1));
+    while (!client.socket.recv(got, zmq::recv_flags::dontwait))
+      (void)server.receive(steady_now() + milliseconds(1));
     ASSERT_EQ(got.size(), 1024u);
   }
 }
@@ -196,10 +201,12 @@ TEST(ZmqTransport, SendsWhatWaitsForAClientInOrder) {
   const auto asked = server.receive(later());
   ASSERT_TRUE(asked);
   constexpr int kMany = 5000;  // more than libzmq keeps
-  for (int i = 0; i < kMany; ++i) ASSERT_EQ(server.send(asked->peer, {std::to_string(i)}), SendResult::kSent);
+  for (int i = 0; i < kMany; ++i)
+    ASSERT_EQ(server.send(asked->peer, {std::to_string(i)}), SendResult::kSent);
   for (int i = 0; i < kMany; ++i) {
     zmq::message_t got;
-    while (!client.socket.recv(got, zmq::recv_flags::dontwait)) (void)server.receive(steady_now() + milliseconds(1));
+    while (!client.socket.recv(got, zmq::recv_flags::dontwait))
+      (void)server.receive(steady_now() + milliseconds(1));
     ASSERT_EQ(got.to_string(), std::to_string(i));
   }
 }
@@ -247,8 +254,10 @@ TEST(ZmqTransport, OutlivesConnectionsThatBreakWhileNobodyReads) {
   {
     std::vector<std::unique_ptr<RawClient>> clients;
     for (int i = 0; i < 8; ++i) {
-      auto& socket =
-          clients.emplace_back(std::make_unique<RawClient>(zmq::socket_type::dealer, server.endpoint(bound)))->socket;
+      auto& socket = clients
+                         .emplace_back(std::make_unique<RawClient>(zmq::socket_type::dealer,
+                                                                   server.endpoint(bound)))
+                         ->socket;
       socket.set(zmq::sockopt::linger, 0);
       const auto give_up = steady_now() + milliseconds(200);
       while (steady_now() < give_up)  // until nothing more goes in anywhere
@@ -261,8 +270,8 @@ TEST(ZmqTransport, OutlivesConnectionsThatBreakWhileNobodyReads) {
   EXPECT_GE(n, 8 * 16) << "their queues were not full";
 }
 
-// A port of this host at which the kernel drops every SYN, as a network that is cut does: the queue of
-// those to be accepted is full.
+// A port of this host at which the kernel drops every SYN, as a network that is cut does: the queue
+// of those to be accepted is full.
 class DeafPort {
  public:
   DeafPort() : listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -275,7 +284,8 @@ class DeafPort {
       throw std::runtime_error("no port of our own");
     for (bool taken = true; taken;) {
       if (fillers_.size() == 16)
-        throw std::runtime_error("the kernel answers 16 connections at a port whose queue holds one: it is not deaf");
+        throw std::runtime_error(
+            "the kernel answers 16 connections at a port whose queue holds one: it is not deaf");
       fillers_.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
       (void)::connect(fillers_.back().get(), address, size);
       pollfd connected{fillers_.back().get(), POLLOUT, 0};
@@ -283,7 +293,9 @@ class DeafPort {
     }
     fillers_.pop_back();  // the one that was not taken
   }
-  std::string endpoint() const { return "tcp://127.0.0.1:" + std::to_string(ntohs(address_.sin_port)); }
+  std::string endpoint() const {
+    return "tcp://127.0.0.1:" + std::to_string(ntohs(address_.sin_port));
+  }
   // The ports from which somebody tries to connect now.
   std::set<std::string> callers() const {
     std::ostringstream here;
@@ -306,8 +318,8 @@ class DeafPort {
   std::vector<Fd> fillers_;
 };
 
-// The kernel pauses twice as long after each SYN without an answer, for up to a minute: a peer would be
-// back that much later than its network.
+// The kernel pauses twice as long after each SYN without an answer, for up to a minute: a peer
+// would be back that much later than its network.
 TEST(ZmqTransport, BeginsAConnectionAnewThatIsNotAnsweredInTime) {
   const DeafPort port;
   ZmqTransport client;
@@ -368,12 +380,15 @@ TEST(ZmqTransport, RefusesTcpBeyondLoopbackWithoutKeys) {
   }
 }
 
-// A server that closes each connection before it has said a word, as one does that ends while it starts.
+// A server that closes each connection before it has said a word, as one does that ends while it
+// starts.
 class Closing {
  public:
   template <class Address>
   explicit Closing(const Address& address)
-      : fd_(::socket(reinterpret_cast<const sockaddr&>(address).sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
+      : fd_(::socket(reinterpret_cast<const sockaddr&>(address).sa_family,
+                     SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK,
+                     0)) {
     const int on = 1;
     ::setsockopt(fd_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     EXPECT_EQ(::bind(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
@@ -410,7 +425,8 @@ bool comes_true(ZmqTransport& transport, const Condition& condition) {
 }
 
 TEST(ZmqTransport, CallsADoorThatCutsGreetingsRefusingUntilItLetsItIn) {
-  auto closing = std::make_unique<Closing>(sockaddr_in{.sin_family = AF_INET, .sin_port = 0, .sin_addr = {htonl(INADDR_LOOPBACK)}, .sin_zero = {}});
+  auto closing = std::make_unique<Closing>(sockaddr_in{
+      .sin_family = AF_INET, .sin_port = 0, .sin_addr = {htonl(INADDR_LOOPBACK)}, .sin_zero = {}});
   const std::string endpoint = "tcp://127.0.0.1:" + std::to_string(closing->port());
   ZmqTransport client(ZmqOptions{.watch_connections = true});
   const SocketId socket = client.connect(endpoint);
@@ -499,9 +515,7 @@ class Curve : public ::testing::Test {
     return std::nullopt;
   }
 
-  std::uint64_t refused() const {
-    return server_->counters()->of(door_).handshakes_refused;
-  }
+  std::uint64_t refused() const { return server_->counters()->of(door_).handshakes_refused; }
 
   Folder folder_;
   CurveKeys server_keys_;
@@ -570,7 +584,8 @@ TEST_F(Curve, KnowsNoKeyForAnEndpointThatIsNotListed) {
 TEST(CurveFiles, WithASecretMustNotBeOpenToOthers) {
   const Folder folder;
   const std::string file = folder.write("k", curve_key_file(new_curve_keys()));
-  for (const auto& [mode, good] : {std::pair{0600u, true}, {0400u, true}, {0640u, false}, {0604u, false}, {0666u, false}}) {
+  for (const auto& [mode, good] :
+       {std::pair{0600u, true}, {0400u, true}, {0640u, false}, {0604u, false}, {0666u, false}}) {
     ASSERT_EQ(::chmod(file.c_str(), mode), 0);
     const auto keys = read_curve_keys(file);
     EXPECT_EQ(keys.ok(), good) << std::oct << mode;

@@ -95,7 +95,8 @@ std::vector<HostileCase> hostile_cases() {
       {"UnknownKey", with("temprature", real(1)), kRequest, "temprature",
        "did you mean \"temperature\"?"},
       {"UnknownKeyFarFromAny", with("zzzzzzzzzz", real(1)), kRequest, "zzzzzzzzzz", "unknown key"},
-      {"EmptyKey", with("", real(1)), kRequest, "", "unknown key \"\": a key of the request is empty"},
+      {"EmptyKey", with("", real(1)), kRequest, "",
+       "unknown key \"\": a key of the request is empty"},
       {"MaxTokensBelowItsLeast", with("max_tokens", num(-1)), kValue, "max_tokens",
        "is -1; it must be from 1 to 4294967295"},
       {"DraftTokensBelowTheirLeast", with("num_draft_tokens", num(-3)), kValue, "num_draft_tokens",
@@ -343,8 +344,10 @@ TEST(ClientCodec, NamesARequestWithTooManyOrStrangeKeys) {
 }
 
 TEST(ClientCodec, MessagesTravelOnAsJson) {
-  EXPECT_EQ(messages_json(std::vector<ChatMessage>{{"user", "one\ntwo\t\"three\" \\ é"}, {"assistant", ""}}),
-            R"([{"role":"user","content":"one\ntwo\t\"three\" \\ é"},{"role":"assistant","content":""}])");
+  EXPECT_EQ(
+      messages_json(
+          std::vector<ChatMessage>{{"user", "one\ntwo\t\"three\" \\ é"}, {"assistant", ""}}),
+      R"([{"role":"user","content":"one\ntwo\t\"three\" \\ é"},{"role":"assistant","content":""}])");
 }
 
 TEST(ClientCodec, RefusesMessagesThatQuotingMakesTooLong) {
@@ -409,8 +412,9 @@ TEST(ClientCodec, ReadsWhatItWrites) {
   r.request_id = RequestId{1, 2};
   r.model = "demo";
   r.prompt_kind = PromptKind::kMessages;
-  r.messages = {{"system", ""},
-                {"user", "a \"quoted\" line\nand \ttab, \\n, \\ and é, \x01 and [{\"role\":\"user\"}]"}};
+  r.messages = {
+      {"system", ""},
+      {"user", "a \"quoted\" line\nand \ttab, \\n, \\ and é, \x01 and [{\"role\":\"user\"}]"}};
   r.params.max_tokens = 5;
   r.params.min_tokens = 1;
   r.params.temperature = 0;

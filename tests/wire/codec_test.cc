@@ -151,8 +151,11 @@ TEST(Codec, RefusesToSendWhatNobodyWouldRead) {
       << text.error().message;
   EXPECT_FALSE(try_encode(test_header(), Encode{.bad_words = {most + "x"}}).ok());
 
-  EXPECT_TRUE(decode(*try_encode(test_header(), Hello{.aliases = std::vector<std::string>(kMaxArray)})).ok());
-  EXPECT_FALSE(try_encode(test_header(), Hello{.aliases = std::vector<std::string>(kMaxArray + 1)}).ok());
+  EXPECT_TRUE(
+      decode(*try_encode(test_header(), Hello{.aliases = std::vector<std::string>(kMaxArray)}))
+          .ok());
+  EXPECT_FALSE(
+      try_encode(test_header(), Hello{.aliases = std::vector<std::string>(kMaxArray + 1)}).ok());
 
   const std::vector<TokenId> many(kMaxInternalPartBytes / sizeof(TokenId));
   const auto ids = try_encode(test_header(), Encoded{.tokens = many});

@@ -84,9 +84,8 @@ TEST(Golden, AClientRequestInAnotherLanguageIsUnderstood) {
   const ClientRequest& r = *outcome.request;
   EXPECT_EQ(r.op, ClientOp::kGenerate);
   EXPECT_EQ(r.prompt_kind, PromptKind::kMessages);
-  EXPECT_EQ(
-      r.messages,
-      (std::vector<ChatMessage>{{"system", "Be brief."}, {"user", "Say \"é\"\nnow"}}));
+  EXPECT_EQ(r.messages,
+            (std::vector<ChatMessage>{{"system", "Be brief."}, {"user", "Say \"é\"\nnow"}}));
   EXPECT_EQ(r.model, "demo");
   SamplingParams p;
   p.max_tokens = 64;

@@ -13,8 +13,8 @@ struct Oniguruma::Impl {
 Oniguruma::Oniguruma(std::string_view pattern) : impl_(std::make_unique<Impl>()) {
   const auto* begin = reinterpret_cast<const OnigUChar*>(pattern.data());
   OnigErrorInfo error;
-  const int code = onig_new(&impl_->regex, begin, begin + pattern.size(), ONIG_OPTION_NONE, ONIG_ENCODING_UTF8,
-                            ONIG_SYNTAX_RUBY, &error);
+  const int code = onig_new(&impl_->regex, begin, begin + pattern.size(), ONIG_OPTION_NONE,
+                            ONIG_ENCODING_UTF8, ONIG_SYNTAX_RUBY, &error);
   FORETOKEN_CHECK(code == ONIG_NORMAL, "a tested pattern that the reference refuses");
 }
 
@@ -27,7 +27,8 @@ std::vector<TextRange> Oniguruma::find_all(std::string_view text) const {
   std::vector<TextRange> matches;
   for (std::size_t at = 0; at <= text.size();) {
     if (onig_search(impl_->regex, begin, end, begin + at, end, region, ONIG_OPTION_NONE) < 0) break;
-    const TextRange match{static_cast<std::size_t>(region->beg[0]), static_cast<std::size_t>(region->end[0])};
+    const TextRange match{static_cast<std::size_t>(region->beg[0]),
+                          static_cast<std::size_t>(region->end[0])};
     FORETOKEN_CHECK(match.begin < match.end, "a tested pattern that matches nothing");
     matches.push_back(match);
     at = match.end;
