@@ -85,16 +85,6 @@ void Backend::advance(const AdvanceArgs& args) {
   if (args.n_sequences > 0) do_advance(args);
 }
 
-void Backend::post_verdicts(const PostVerdictsArgs& args) {
-  contract::check(args);
-  if (args.n > 0) do_post_verdicts(args);
-}
-
-void Backend::take_verdicts(const TakeVerdictsArgs& args) {
-  contract::check(args);
-  if (args.n_sequences > 0) do_take_verdicts(args);
-}
-
 std::unique_ptr<Recording> Backend::record(const std::function<void()>& calls) {
   return do_record(calls);
 }
@@ -104,15 +94,6 @@ void Backend::replay(Recording& recording) { do_replay(recording); }
 std::unique_ptr<RankSums> Backend::join_ranks(const RankLinks& links) {
   FORETOKEN_CHECK(links.n_ranks > 1 && links.rank >= 0 && links.rank < links.n_ranks);
   return do_join_ranks(links);
-}
-
-std::unique_ptr<VerdictBoard> Backend::make_board(std::int32_t n_entries, std::string& why) {
-  FORETOKEN_CHECK(n_entries > 0 && n_entries <= VerdictBoard::kMostEntries);
-  return do_make_board(n_entries, why);
-}
-
-std::unique_ptr<BoardView> Backend::open_board(std::span<const std::byte> card, std::string& why) {
-  return do_open_board(card, why);
 }
 
 std::optional<RankTier> rank_tier_from_name(std::string_view name) {

@@ -132,28 +132,6 @@ void check(const AdvanceArgs& args) {
   FORETOKEN_CHECK(args.slots != nullptr && args.n_left != nullptr);
 }
 
-void check(const PostVerdictsArgs& args) {
-  FORETOKEN_CHECK(args.n >= 0);
-  if (args.n == 0) return;
-  FORETOKEN_CHECK(args.verdicts != nullptr && args.which != nullptr);
-  FORETOKEN_CHECK(args.entries != nullptr && args.tags != nullptr);
-  FORETOKEN_CHECK(args.board != nullptr && args.n_entries > 0);
-}
-
-void check(const TakeVerdictsArgs& args) {
-  FORETOKEN_CHECK(args.n_sequences >= 0 && args.n_ahead >= 0);
-  if (args.n_sequences == 0) return;
-  FORETOKEN_CHECK(args.board != nullptr && args.n_entries > 0 && args.n_ids > 0);
-  FORETOKEN_CHECK(args.entries != nullptr && args.tags != nullptr && args.n_drafted != nullptr);
-  FORETOKEN_CHECK(args.row_begin != nullptr && args.tokens != nullptr);
-  FORETOKEN_CHECK(args.logit_rows != nullptr && args.rules != nullptr && args.taken != nullptr);
-  if (args.n_ahead == 0) return;
-  FORETOKEN_CHECK(args.positions != nullptr && args.slots != nullptr);
-  FORETOKEN_CHECK(args.rules_ahead != nullptr && args.n_left != nullptr);
-  FORETOKEN_CHECK(args.next_tokens != nullptr && args.next_positions != nullptr &&
-                  args.next_slots != nullptr);
-}
-
 void check_contents(const EmbedArgs& args) {
   for (std::int32_t r = 0; r < args.n_rows; ++r)
     FORETOKEN_CHECK(args.tokens[r] >= 0 && args.tokens[r] < args.table->n_out,
@@ -222,27 +200,6 @@ void check_contents(const AdvanceArgs& args) {
     FORETOKEN_CHECK(args.positions[s] >= 0 && args.n_left[s] >= 0);
   }
   FORETOKEN_CHECK(args.end_begin[args.n_sequences] == 0 || args.end_tokens != nullptr);
-}
-
-void check_contents(const PostVerdictsArgs& args) {
-  for (std::int32_t i = 0; i < args.n; ++i) {
-    FORETOKEN_CHECK(args.which[i] >= 0);
-    FORETOKEN_CHECK(args.entries[i] >= 0 && args.entries[i] < args.n_entries,
-                    "entry outside the board");
-  }
-}
-
-// What stands on the board is not ours to check: whatever it is, it is judged, not believed.
-void check_contents(const TakeVerdictsArgs& args) {
-  FORETOKEN_CHECK(args.row_begin[0] == 0);
-  for (std::int32_t s = 0; s < args.n_sequences; ++s) {
-    FORETOKEN_CHECK(args.entries[s] >= 0 && args.entries[s] < args.n_entries,
-                    "entry outside the board");
-    FORETOKEN_CHECK(
-        args.n_drafted[s] >= 0 && args.n_drafted[s] < args.row_begin[s + 1] - args.row_begin[s],
-        "a sequence needs a row more than it has drafted tokens");
-    FORETOKEN_CHECK(args.n_ahead == 0 || args.n_left[s] >= 0);
-  }
 }
 
 }  // namespace foretoken::contract

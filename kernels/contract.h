@@ -21,8 +21,6 @@ void check(const LmHeadArgs& args);
 void check(const ChooseArgs& args);
 void check(const AcceptArgs& args);
 void check(const AdvanceArgs& args);
-void check(const PostVerdictsArgs& args);
-void check(const TakeVerdictsArgs& args);
 
 void check_contents(const EmbedArgs& args);
 void check_contents(const QkvRopeAppendArgs& args);
@@ -30,7 +28,5 @@ void check_contents(const AttnPagedArgs& args);
 void check_contents(const ChooseArgs& args);
 void check_contents(const AcceptArgs& args);
 void check_contents(const AdvanceArgs& args);
-void check_contents(const PostVerdictsArgs& args);
-void check_contents(const TakeVerdictsArgs& args);
 
 }  // namespace foretoken::contract

@@ -380,16 +380,6 @@ void check_together(const Config& c, std::vector<std::string>& errors) {
                        std::to_string(s.tensor_parallel) +
                        ": passes of several ranks are not recorded");
   };
-  // Of several ranks no device has a verdict before the host, and each would have to begin with the
-  // same rows.
-  const auto boards_alone = [&](const std::string& section, const auto& s) {
-    if (c.target.draft_link == "device_memory" && s.tensor_parallel > 1)
-      errors.push_back("target.draft_link is \"device_memory\", and " + section +
-                       ".tensor_parallel is " + std::to_string(s.tensor_parallel) +
-                       ": verdicts pass from device to device between single ranks only");
-  };
-  boards_alone("target", c.target);
-  boards_alone("draft", c.draft);
   sums_on_a_device("target", c.target);
   sums_on_a_device("draft", c.draft);
   records_alone("target", c.target);

@@ -59,10 +59,8 @@ struct DraftEngine::Attachment {
   bool has_guessed = false;        // since it last answered
   std::optional<Epoch> overtaken;  // a record whose answer was not complete when the next one came
   bool is_stuck = false;           // no token may follow: until the next record
-  std::optional<ExpectRequest> expected;  // until the next record, or an early step
-  std::optional<Position> told;           // where the chain has a token that its target chose
-  std::uint32_t n_emitted = 0;            // chain length last sent
-  std::uint64_t turn = 0;                 // when it last had rows
+  std::uint32_t n_emitted = 0;     // chain length last sent
+  std::uint64_t turn = 0;          // when it last had rows
   TimePoint heard{};
   TimePoint busy_until{};
 };

@@ -47,7 +47,6 @@ DraftEngine::DraftEngine(Model& model, Backend& backend, const DraftEngineOption
   // Ranks choose on the host, so there they are asked step by step.
   may_chain_ =
       options_.max_chained > 1 && model.ranks() == nullptr && options_.emission == Emission::kWhole;
-  may_expect_ = model.ranks() == nullptr && options_.emission == Emission::kWhole;
 }
 
 DraftEngine::~DraftEngine() = default;
@@ -78,7 +77,7 @@ bool DraftEngine::wants_rows(const Attachment& attachment) const {
 
 bool DraftEngine::has_work() const {
   return std::any_of(attachments_.begin(), attachments_.end(), [&](const auto& entry) {
-    return entry.second->owes_answer || wants_rows(*entry.second) || entry.second->expected;
+    return entry.second->owes_answer || wants_rows(*entry.second);
   });
 }
 
@@ -86,17 +85,12 @@ const DraftOutput& DraftEngine::step(TimePoint now) {
   output_.proposals.clear();
   output_.busy.clear();
   output_.n_rows = output_.n_steps = output_.n_drafted = 0;
-  output_.has_waited = false;
   expire(now);
   if (emit_overtaken()) return output_;  // these have waited a whole round
   fill_step(now);
-  std::shared_ptr<BoardView> board;
-  if (step_.n_slices() == 0 && !has_answer()) board = fill_early_step();
   if (step_.n_slices() > 0) {
-    step_.run(board.get());
-    output_.has_waited = board != nullptr;
-    for (std::size_t i = 0; i < in_step_.size(); ++i)
-      board == nullptr ? extend(*in_step_[i], i) : extend_early(*in_step_[i], i);
+    step_.run();
+    for (std::size_t i = 0; i < in_step_.size(); ++i) extend(*in_step_[i], i);
     output_.n_rows = static_cast<std::uint32_t>(step_.plan().tokens.size());
     output_.n_steps = 1 + step_.plan().n_ahead;
     output_.n_rows += step_.plan().n_ahead * static_cast<std::uint32_t>(step_.n_slices());
@@ -300,12 +294,6 @@ std::uint32_t DraftEngine::append_choices(Attachment& attachment,
 }
 
 // ---- telling ----
-
-bool DraftEngine::has_answer() const {
-  return std::any_of(attachments_.begin(), attachments_.end(), [&](const auto& entry) {
-    return entry.second->owes_answer && !can_grow(*entry.second);
-  });
-}
 
 // A record that came before the chain was complete: the target has taken its step without. It is
 // told how far the chain is nevertheless, or a draft that is slower than its target would seem

@@ -63,21 +63,6 @@ struct FollowRequest {
   std::uint32_t budget = 0;
 };
 
-// A target's step is under way, and its device will leave the verdict on a board: of n_drafted
-// tokens of this draft's own chain after the first `base` of the sequence.
-struct ExpectRequest {
-  DraftKey key;
-  Lease lease{};
-  Position base = 0;
-  PrefixHash prefix = 0;  // of the tokens before base
-  std::uint32_t n_drafted = 0;
-  PrefixHash drafted = 0;  // of these and the drafted ones
-  std::int32_t entry = 0;
-  std::uint64_t tag = 0;
-  std::uint32_t budget = 0;        // tokens wanted after the verdict's
-  std::weak_ptr<BoardView> board;  // whoever has it may drop it: then nothing is expected of it
-};
-
 enum class DraftNeed : std::uint8_t { kUnknown, kGap, kMismatch, kEvicted };
 
 // What the engine must be told before it can go on: tokens from `known`, or everything.
@@ -120,7 +105,6 @@ struct DraftOutput {
   std::uint32_t n_rows = 0;       // 0: nothing was run
   std::uint32_t n_steps = 0;      // one after another in this pass
   std::uint32_t n_drafted = 0;
-  bool has_waited = false;  // for a verdict: the pass took as long as the target's step
 };
 
 struct DraftSnapshot {
@@ -139,9 +123,6 @@ struct DraftSnapshot {
   std::uint64_t n_drafted = 0;  // tokens guessed
   std::uint64_t n_kept = 0;     // guesses that a later tail confirmed
   std::uint64_t n_cut = 0;      // guesses thrown away
-  std::uint64_t n_expected =
-      0;  // verdicts that a step began to wait for before anybody here knew them,
-  std::uint64_t n_taken = 0;  // and those that came
 };
 
 class DraftEngine {
@@ -153,10 +134,6 @@ class DraftEngine {
   // like a record from position 0; an older one is ignored.
   DraftOutcome attach(AttachRequest request, TimePoint now);
   DraftOutcome follow(const FollowRequest& request, TimePoint now);
-  // A hint: if there is nothing else to do, the next step begins where the verdict will end, before
-  // anybody here knows it. False if it is of no use; the record that follows says the same anyhow.
-  // What was guessed early is a chain like any other.
-  bool expect(const ExpectRequest& request);
   // Forgets a sequence; unknown ones and other leases are ignored.
   void detach(const DraftKey& key, Lease lease);
   // Forgets everything of a target that is gone, or of its former lives.
@@ -169,8 +146,8 @@ class DraftEngine {
   // are behind; or several steps at once on the device, until the first attachment has what it
   // wants. Also frees attachments whose lease has run out. Valid until the next call.
   const DraftOutput& step(TimePoint now);
-  // What the step before took, measured by the caller, if it ran anything and waited for no
-  // verdict: later prompts are cut by it.
+  // What the step before took, measured by the caller, if it ran anything: later prompts are cut by
+  // it.
   void record_step_time(Duration took);
 
   DraftSnapshot snapshot() const;
@@ -202,10 +179,6 @@ class DraftEngine {
   void plan_prompts();
   std::uint32_t rows_in_time(const Attachment& attachment, std::uint32_t n_rows) const;
   void note_prompt_work(const Attachment& attachment, std::uint32_t n_rows);
-  bool has_answer() const;
-  std::shared_ptr<BoardView> fill_early_step();
-  void add_early_slice(Attachment& attachment);
-  void extend_early(Attachment& attachment, std::size_t slice);
   bool add_slice(Attachment& attachment, std::uint32_t n_rows);
   bool take_blocks_from_another(const Attachment& beneficiary, TimePoint now);
   void set_busy(Attachment& attachment, TimePoint now);
@@ -220,7 +193,6 @@ class DraftEngine {
   Position max_len_ = 0;
   TokenId n_ids_ = 0;
   bool may_chain_ = false;
-  bool may_expect_ = false;
   KvCache kv_;
   Step step_;
   Attachments attachments_;
@@ -228,7 +200,6 @@ class DraftEngine {
   std::uint64_t n_turns_ = 0;
   std::vector<Attachment*> in_step_;  // beside the step's slices
   std::vector<Attachment*> order_;
-  std::vector<TokenId> fed_;  // of an early slice
 
   // What passes cost, and how much prompt the one under way may have.
   StepCost cost_;

@@ -113,7 +113,6 @@ DraftOutcome DraftEngine::apply(Attachment& attachment,
     return need(attachment, DraftNeed::kMismatch);
 
   ++totals_.n_follows;
-  attachment.expected.reset();
   if (attachment.owes_answer && attachment.has_guessed && request.epoch > attachment.epoch)
     attachment.overtaken = attachment.epoch;
   attachment.epoch = std::max(attachment.epoch, request.epoch);
@@ -143,16 +142,11 @@ void DraftEngine::take_in(Attachment& attachment, std::span<const TokenId> commi
       std::mismatch(committed.begin(), committed.end(), chain.begin(), chain.end());
   const auto n_agreed = static_cast<std::uint32_t>(differs.first - committed.begin());
   totals_.n_kept += n_agreed;
-  if (attachment.told && *attachment.told < attachment.known + n_agreed) {
-    --totals_.n_kept;  // the target's own
-    attachment.told.reset();
-  }
   if (n_agreed == committed.size()) {
     attachment.confidences.erase(attachment.confidences.begin(),
                                  attachment.confidences.begin() + n_agreed);
   } else {
     totals_.n_cut += chain.size() - n_agreed;
-    attachment.told.reset();
     const std::uint32_t n_valid = attachment.known + n_agreed;
     attachment.tokens.resize(n_valid);
     if (attachment.has_cache && kv_.length(attachment.cache_name) > n_valid)
@@ -201,7 +195,6 @@ void DraftEngine::forget(Attachments::iterator at) {
 }
 
 void DraftEngine::drop_cache(Attachment& attachment) {
-  attachment.expected.reset();
   if (attachment.has_cache) kv_.close(attachment.cache_name);
   attachment.has_cache = false;
 }

@@ -1,7 +1,6 @@
 #include "common/engine/plan_runner.h"
 
 #include <algorithm>
-#include <chrono>
 #include <limits>
 #include <numeric>
 #include <string>
@@ -12,13 +11,6 @@
 #include "kernels/include/layout.h"
 
 namespace foretoken {
-
-namespace {
-
-// Long for a step that verifies; less than a service manager's patience.
-constexpr std::chrono::seconds kVerdictLimit{3};
-
-}  // namespace
 
 void* PlanRunner::Staging::reserve(Backend& backend, std::size_t n_bytes) {
   if (n_bytes > buffer_.size_bytes()) {
@@ -45,11 +37,11 @@ PlanRunner::PlanRunner(Model& model, Backend& backend, const CacheShape& shape)
   paged_.blocks = memory_.as<std::byte>();
 }
 
-void PlanRunner::run(const StepPlan& plan, const PlanBoards& boards) {
+void PlanRunner::run(const StepPlan& plan) {
   copy_blocks(plan);
   const StagedBatch batch = stage(plan);
   if (ranks_ == nullptr) {
-    run_recorded(plan, batch, boards);
+    run_recorded(plan, batch);
   } else {
     model_.forward(batch, paged_, logits_room(plan));
     choose_with_ranks(plan);
@@ -85,14 +77,11 @@ float* PlanRunner::logits_room(const StepPlan& plan) {
 
 // ---- without ranks: uploads, then one recording or two, then one download ----
 
-void PlanRunner::run_recorded(const StepPlan& plan,
-                              const StagedBatch& batch,
-                              const PlanBoards& boards) {
+void PlanRunner::run_recorded(const StepPlan& plan, const StagedBatch& batch) {
   put_inputs(plan);
   lay_out_results(plan);
   const Pass pass = make_pass(plan, batch);
   forget_recordings_of_moved_memory();
-  if (!plan.takes.empty()) take_verdicts(pass, *boards.from);
   float* logits = logits_.room<float>(backend_, 0);
   PassShape shape{.n_rows = batch.n_rows,
                   .n_sequences = batch.n_sequences,
@@ -110,12 +99,6 @@ void PlanRunner::run_recorded(const StepPlan& plan,
     shape.n_steps = pass.n_ahead;
     recordings_.run(shape, [&] { run_chain(pass); });
   }
-  if (!plan.posts.empty()) post_verdicts(plan, pass, boards);
-  if (!plan.takes.empty() && !boards.from->settled(kVerdictLimit))
-    throw FatalError(ErrorCode::kUnavailable, "a verdict did not come within " +
-                                                  std::to_string(kVerdictLimit.count()) +
-                                                  " s of its announcement, and the device waits "
-                                                  "for it: its target died, or stands still");
   fetch();
 }
 
@@ -134,7 +117,6 @@ void PlanRunner::put_inputs(const StepPlan& plan) {
   in_.judged = inputs_.add(judged);
   in_.judged_begin = inputs_.add(judged_begin);
   if (plan.n_ahead > 0) put_chain(plan);
-  if (!plan.posts.empty() || !plan.takes.empty()) put_boards(plan);
 }
 
 // Every sequence starts from its last row, which it may repeat without harm.
@@ -165,30 +147,6 @@ void PlanRunner::put_chain(const StepPlan& plan) {
   in_.rules_ahead = inputs_.add(rules);
 }
 
-// Last, so that no recording names what follows them.
-void PlanRunner::put_boards(const StepPlan& plan) {
-  FORETOKEN_CHECK(plan.posts.empty() != plan.takes.empty());
-  FORETOKEN_CHECK(plan.takes.empty() || plan.takes.size() == plan.slices.size());
-  std::vector<std::int32_t> entries, which;
-  std::vector<std::uint64_t> tags;
-  for (const PlanTake& take : plan.takes) {
-    entries.push_back(take.entry);
-    which.push_back(static_cast<std::int32_t>(take.n_drafted));
-    tags.push_back(take.tag);
-  }
-  for (const PlanPost& post : plan.posts) {
-    const auto judged_before =
-        std::count_if(plan.slices.begin(), plan.slices.begin() + post.slice,
-                      [](const PlanSlice& slice) { return slice.n_choices > 0; });
-    entries.push_back(post.entry);
-    which.push_back(static_cast<std::int32_t>(judged_before));
-    tags.push_back(post.tag);
-  }
-  in_.board_entries = inputs_.add(entries);
-  in_.board_which = inputs_.add(which);
-  in_.board_tags = inputs_.add(tags);
-}
-
 void PlanRunner::lay_out_results(const StepPlan& plan) {
   const std::size_t n = plan.rules.size();
   const bool wants_top = std::any_of(plan.rules.begin(), plan.rules.end(),
@@ -200,19 +158,14 @@ void PlanRunner::lay_out_results(const StepPlan& plan) {
   out_.verdicts = aligned(n * sizeof(Choice));
   out_.top = aligned(out_.verdicts + verdicts_.size() * sizeof(Verdict));
   out_.ahead = aligned(out_.top + top_.size() * sizeof(TopLogprob));
-  taken_.assign(plan.takes.size(), {});
-  out_.taken = aligned(out_.ahead + ahead_.size() * sizeof(Choice));
-  out_.end = out_.taken + taken_.size() * sizeof(Verdict);
+  out_.end = out_.ahead + ahead_.size() * sizeof(Choice);
 }
 
 PlanRunner::Pass PlanRunner::make_pass(const StepPlan& plan, const StagedBatch& batch) {
   const std::byte* inputs = device_inputs_.fill(backend_, inputs_.bytes());
   auto* results = device_results_.room<std::byte>(backend_, out_.end);
   const auto n_choices = static_cast<std::int32_t>(choices_.size());
-  Pass pass{.batch = batch,
-            .n_ahead = static_cast<std::int32_t>(plan.n_ahead),
-            .taken = reinterpret_cast<Verdict*>(results + out_.taken),
-            .inputs = inputs};
+  Pass pass{.batch = batch, .n_ahead = static_cast<std::int32_t>(plan.n_ahead)};
   pass.choose = {.logits = logits_room(plan),
                  .n_rows = n_choices,
                  .vocab = slice_.n_ids,
@@ -287,55 +240,6 @@ void PlanRunner::run_chain(const Pass& pass) {
   }
 }
 
-// ---- boards ----
-
-void PlanRunner::take_verdicts(const Pass& pass, BoardView& board) {
-  const StagedBatch& batch = pass.batch;
-  const bool has_chain = pass.n_ahead > 0;
-  const auto rules = [&](const RowRule* at) { return const_cast<RowRule*>(at); };
-  const auto ints = [&](std::size_t at) {
-    return reinterpret_cast<const std::int32_t*>(pass.inputs + at);
-  };
-  board.wait();
-  backend_.take_verdicts(
-      {.board = board.entries(),
-       .n_entries = board.n_entries(),
-       .n_sequences = batch.n_sequences,
-       .entries = ints(in_.board_entries),
-       .tags = reinterpret_cast<const std::uint64_t*>(pass.inputs + in_.board_tags),
-       .n_drafted = ints(in_.board_which),
-       .n_ids = n_valid_,
-       .row_begin = batch.row_begin,
-       .positions = batch.positions,
-       .slots = batch.slots,
-       .tokens = const_cast<std::int32_t*>(batch.tokens),
-       .logit_rows = const_cast<std::int32_t*>(batch.logit_rows),
-       .rules = rules(pass.choose.rules),
-       .taken = pass.taken,
-       .n_ahead = pass.n_ahead,
-       .rules_ahead = has_chain ? rules(pass.rules_ahead) : nullptr,
-       .next_tokens = pass.advance.tokens,
-       .next_positions = pass.advance.positions,
-       .next_slots = pass.advance.slots,
-       .n_left = pass.advance.n_left});
-}
-
-void PlanRunner::post_verdicts(const StepPlan& plan, const Pass& pass, const PlanBoards& boards) {
-  const auto ints = [&](std::size_t at) {
-    return reinterpret_cast<const std::int32_t*>(pass.inputs + at);
-  };
-  backend_.post_verdicts(
-      {.verdicts = pass.accept.verdicts,
-       .n = static_cast<std::int32_t>(plan.posts.size()),
-       .which = ints(in_.board_which),
-       .entries = ints(in_.board_entries),
-       .tags = reinterpret_cast<const std::uint64_t*>(pass.inputs + in_.board_tags),
-       .board = boards.to->entries(),
-       .n_entries = boards.to->n_entries()});
-  boards.to->mark();
-  (*boards.queued)();
-}
-
 void PlanRunner::fetch() {
   if (choices_.empty()) return;
   results_.resize(out_.end);
@@ -348,7 +252,6 @@ void PlanRunner::fetch() {
   take(verdicts_, out_.verdicts);
   take(top_, out_.top);
   take(ahead_, out_.ahead);
-  take(taken_, out_.taken);
 }
 
 // Without ranks the device has judged; with them the choices were put together here.

@@ -9,7 +9,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <functional>
 #include <span>
 #include <vector>
 
@@ -29,30 +28,16 @@ struct CacheShape {
   std::int32_t n_valid_ids = 0;  // ids from here on are never chosen; 0 = all of the model's
 };
 
-// Where the verdicts of a plan go and come from.
-struct PlanBoards {
-  VerdictBoard* to = nullptr;  // of plan.posts
-  BoardView* from = nullptr;   // of plan.takes
-  const std::function<void()>* queued =
-      nullptr;  // called when the posts are queued, before anybody waits
-};
-
 class PlanRunner {
  public:
   PlanRunner(Model& model, Backend& backend, const CacheShape& shape);
 
-  // Throws FatalError(kUnavailable) where a verdict to be taken does not come within kVerdictLimit:
-  // the device's queue stands still then.
-  void run(const StepPlan& plan, const PlanBoards& boards = {});
+  void run(const StepPlan& plan);
   std::span<const Choice> choices() const { return choices_; }  // [n_choices]
   std::span<const TopLogprob> top() const { return top_; }  // [n_choices, kMaxTopLogprobs] or empty
   std::span<const Choice> ahead() const { return ahead_; }  // [n_ahead, slices]
-  std::span<const std::uint32_t> accepted() const {
-    return accepted_;
-  }  // [slices]: proposals that stand
-  std::span<const Verdict> taken() const {
-    return taken_;
-  }  // [slices]; n_accepted -1: there was none
+  // [slices]: proposals that stand
+  std::span<const std::uint32_t> accepted() const { return accepted_; }
   const RecordingStats& recordings() const { return recordings_.stats(); }
   std::int32_t n_valid() const { return n_valid_; }
 
@@ -100,11 +85,9 @@ class PlanRunner {
   struct InputLayout {
     std::size_t rules, judged, judged_begin;
     std::size_t rows, tokens, positions, slots, n_left, end_begin, rules_ahead;
-    std::size_t board_entries, board_tags,
-        board_which;  // which: of a post its verdict, of a take n_drafted
   };
   struct ResultLayout {
-    std::size_t choices, verdicts, top, ahead, taken, end;
+    std::size_t choices, verdicts, top, ahead, end;
   };
   struct Pass {               // device addresses
     StagedBatch batch, next;  // next: of a chain's steps, a row a sequence
@@ -114,19 +97,14 @@ class PlanRunner {
     std::int32_t n_ahead = 0;
     const RowRule* rules_ahead = nullptr;  // [n_ahead, sequences]
     Choice* ahead = nullptr;               // [n_ahead, sequences]
-    Verdict* taken = nullptr;              // [sequences]
-    const std::byte* inputs = nullptr;
   };
 
   void copy_blocks(const StepPlan& plan);
   StagedBatch stage(const StepPlan& plan);
   float* logits_room(const StepPlan& plan);
-  void run_recorded(const StepPlan& plan, const StagedBatch& batch, const PlanBoards& boards);
+  void run_recorded(const StepPlan& plan, const StagedBatch& batch);
   void put_inputs(const StepPlan& plan);
   void put_chain(const StepPlan& plan);
-  void put_boards(const StepPlan& plan);
-  void take_verdicts(const Pass& pass, BoardView& board);
-  void post_verdicts(const StepPlan& plan, const Pass& pass, const PlanBoards& boards);
   void lay_out_results(const StepPlan& plan);
   Pass make_pass(const StepPlan& plan, const StagedBatch& batch);
   void add_chain(const StepPlan& plan, const std::byte* inputs, std::byte* results, Pass& pass);
@@ -163,7 +141,6 @@ class PlanRunner {
   std::vector<Choice> choices_, ahead_;
   std::vector<Verdict> verdicts_;  // of the slices that choose, in order; without ranks
   std::vector<std::uint32_t> accepted_;
-  std::vector<Verdict> taken_;
   std::vector<TopLogprob> top_;
 };
 

@@ -65,7 +65,6 @@ struct Sequence {
   float usual_accepted = 0;         // fading average over rounds with proposals; begins hopeful
   std::uint32_t told = 0;           // tokens its proposer was told of
   std::uint32_t told_fallback = 0;  // and the n-gram proposer beside it
-  std::int32_t place = -1;          // on the board of verdicts, while it runs
   SequenceStats stats;
 };
 

@@ -48,11 +48,6 @@ Result<std::size_t> Step::add(const SliceRequest& request) {
     for (std::uint32_t row = first_wanted; row <= first_wanted + n_proposed; ++row)
       plan_.logit_rows.push_back(static_cast<std::int32_t>(row));
   }
-  if (request.take) {
-    FORETOKEN_CHECK(request.take->n_drafted < n_known && request.guessed.size() == 1 &&
-                    request.rules != nullptr && request.rules->is_steady());
-    plan_.takes.push_back(*request.take);
-  }
   plan_.slices.push_back(slice);
   reservations_.push_back(std::move(*reserved));
   return plan_.slices.size() - 1;
@@ -75,20 +70,9 @@ void Step::append_rules(const SliceRequest& request) {
   plan_.endings.insert(plan_.endings.end(), request.endings.begin(), request.endings.end());
 }
 
-void Step::use_board(VerdictBoard& board, std::function<void()> queued) {
-  board_ = &board;
-  queued_ = std::move(queued);
-}
-
-void Step::post(std::size_t slice, std::int32_t entry, std::uint64_t tag) {
-  FORETOKEN_CHECK(board_ != nullptr && plan_.slices[slice].n_choices > 0);
-  plan_.posts.push_back({static_cast<std::uint32_t>(slice), entry, tag});
-}
-
-void Step::run(BoardView* from) {
-  FORETOKEN_CHECK(plan_.takes.empty() || from != nullptr);
+void Step::run() {
   leader_.send(plan_);
-  runner_.run(plan_, {.to = board_, .from = from, .queued = &queued_});
+  runner_.run(plan_);
   const auto choices = runner_.choices();
   chosen_.resize(choices.size());
   std::transform(choices.begin(), choices.end(), chosen_.begin(),

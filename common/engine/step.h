@@ -8,8 +8,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -32,10 +30,6 @@ struct SliceRequest {
   std::span<const TokenId>
       guessed;  // tokens up to the end of `known` that `rules` has not seen; excludes `proposed`
   std::span<const TokenId> endings;  // after which a chain feeds it no more
-  // In a step that takes verdicts: the last take->n_drafted + 1 of `known` wait for this one, the
-  // last of them in the place of the token that it will say; `guessed` has one token more than
-  // `rules` has seen, any. One choice, of rules that do not change from token to token.
-  std::optional<PlanTake> take = {};
 };
 
 class Step {
@@ -48,13 +42,7 @@ class Step {
   void begin(std::uint32_t n_ahead = 0);
   // The index of the slice, or kOutOfMemory when blocks lack (nothing has changed then).
   Result<std::size_t> add(const SliceRequest& request);
-  // `from`: the board of a step that takes verdicts.
-  void run(BoardView* from = nullptr);
-
-  // Verdicts of slices that say so go to this board; `queued` is called when they are on their way,
-  // before run() waits for anything. Without ranks only.
-  void use_board(VerdictBoard& board, std::function<void()> queued);
-  void post(std::size_t slice, std::int32_t entry, std::uint64_t tag);
+  void run();
 
   const StepPlan& plan() const { return plan_; }
   std::size_t n_slices() const { return plan_.slices.size(); }
@@ -65,8 +53,6 @@ class Step {
                                   std::size_t choice) const;  // as many as its rule wants
   // How many of its proposed tokens were what the rows before them chose.
   std::uint32_t n_accepted(std::size_t slice) const { return runner_.accepted()[slice]; }
-  // Of a step that takes verdicts: the slice's; n_accepted -1 where there was none.
-  const Verdict& taken(std::size_t slice) const { return runner_.taken()[slice]; }
   // Of a chain: the choice of the slice's own rows (k = 0) and of the k-th step after; meaningless
   // after an end token.
   const Choice& chained(std::size_t slice, std::uint32_t k) const;
@@ -89,8 +75,6 @@ class Step {
   StepPlan plan_;
   std::vector<Reservation> reservations_;  // beside plan_.slices
   std::vector<TokenId> chosen_;
-  VerdictBoard* board_ = nullptr;
-  std::function<void()> queued_;
 };
 
 }  // namespace foretoken

@@ -27,20 +27,6 @@ struct PlanSlice {
   std::uint32_t n_blocks = 0;
 };
 
-// A slice's verdict goes to a board when it is known.
-struct PlanPost {
-  std::uint32_t slice = 0;
-  std::int32_t entry = 0;
-  std::uint64_t tag = 0;
-};
-
-// A slice's last n_drafted + 1 rows wait for a verdict from a board (ops.h, TakeVerdictsArgs).
-struct PlanTake {
-  std::int32_t entry = 0;
-  std::uint32_t n_drafted = 0;
-  std::uint64_t tag = 0;
-};
-
 struct StepPlan {
   std::vector<TokenId> tokens;  // [n_rows]
   std::vector<PlanSlice> slices;
@@ -57,10 +43,6 @@ struct StepPlan {
   std::vector<std::uint32_t> n_endings;  // [slices]
   std::vector<TokenId> endings;          // one after another
 
-  // Boards, without ranks only.
-  std::vector<PlanPost> posts;
-  std::vector<PlanTake> takes;  // [slices], or empty
-
   void clear() {
     tokens.clear();
     slices.clear();
@@ -73,8 +55,6 @@ struct StepPlan {
     rules_ahead.clear();
     n_endings.clear();
     endings.clear();
-    posts.clear();
-    takes.clear();
   }
 };
 

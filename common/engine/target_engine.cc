@@ -149,7 +149,6 @@ const StepOutput& TargetEngine::step(TimePoint now) {
   cut_proposals();
   fill_step();
   if (step_.n_slices() > 0) {
-    post_verdicts();
     step_.run();
     ++totals_.n_steps;
     output_.n_rows = static_cast<std::uint32_t>(step_.plan().tokens.size());
@@ -262,17 +261,12 @@ void TargetEngine::admit(Sequence& sequence, TimePoint now) {
   }
   sequence.is_running = true;
   sequence.is_decoding = false;
-  if (!free_places_.empty()) {
-    sequence.place = free_places_.back();
-    free_places_.pop_back();
-  }
   std::erase(waiting_, &sequence);
   insert_in_turn(running_, &sequence);
 }
 
 void TargetEngine::preempt(Sequence& sequence) {
   kv_.close(sequence.id);
-  leave_place(sequence);
   sequence.is_running = sequence.is_decoding = false;
   ++sequence.stats.n_preemptions;
   ++totals_.n_preemptions;

@@ -23,7 +23,6 @@
 #include "common/engine/engine_options.h"
 #include "common/engine/fair_rows.h"
 #include "common/engine/proposal_wait.h"
-#include "common/engine/run_ahead.h"
 #include "common/engine/scheduler.h"
 #include "common/engine/sequence.h"
 #include "common/engine/step.h"
@@ -87,12 +86,6 @@ class TargetEngine {
   // What the step before took, measured by the caller; feeds the draft-length controller.
   void record_step_time(Duration took);
 
-  // From now on the device posts verdicts for drafts that read the board, and they are told as soon
-  // as a step is queued. Needs kBoardEntriesPerSequence entries for each of max_running sequences;
-  // not with ranks, whose choices are put together on the host. Both are borrowed.
-  void use_board(VerdictBoard& board, RunAhead& ahead);
-  static constexpr std::int32_t kBoardEntriesPerSequence = 4;  // so far may a reader lag behind
-
   void begin_drain() { draining_ = true; }
   TargetSnapshot snapshot() const;
   // Where the model is spread over ranks: between steps, whether all are still there (FatalError if
@@ -146,8 +139,6 @@ class TargetEngine {
   bool add_slice(const ScheduledRows& rows, Sequence& sequence);
   std::uint32_t rows_in_time(const ScheduledRows& rows, Position start) const;
   void note_prompt_work();
-  void post_verdicts();
-  void leave_place(Sequence& sequence);
 
   void commit_slice(std::size_t slice, Sequence& sequence, TimePoint now);
   void deliver(std::size_t slice,
@@ -181,10 +172,6 @@ class TargetEngine {
   ProposalWait wait_;
   DraftingGate gate_;
   PrefillCost prefill_;
-  VerdictBoard* board_ = nullptr;
-  RunAhead* ahead_ = nullptr;
-  std::vector<std::int32_t> free_places_;  // of the board
-  std::uint64_t n_posted_steps_ = 0;       // the tag of their verdicts
   bool draining_ = false;
 
   std::unordered_map<SeqId, std::unique_ptr<Sequence>> sequences_;
@@ -219,7 +206,6 @@ class TargetEngine {
   std::vector<Candidate> candidates_;
   std::vector<TokenId> drafted_;
   Kinds asks_;
-  std::vector<VerdictNotice> notices_;
 };
 
 }  // namespace foretoken

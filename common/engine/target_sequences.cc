@@ -124,7 +124,6 @@ void TargetEngine::fail(Sequence& sequence, Error error) {
 SequenceStats TargetEngine::release(Sequence& sequence) {
   const SeqId seq = sequence.id;
   if (sequence.is_running) kv_.close(seq);
-  leave_place(sequence);
   std::erase(sequence.is_running ? running_ : waiting_, &sequence);
   store_.close(seq);
   if (Proposer* proposer = proposer_of(sequence.proposer)) proposer->close(seq);

@@ -34,9 +34,6 @@ class RowRules {
   // Whether a row's rule depends on which tokens come before it, not only on how many.
   bool looks_at_tokens() const { return has_penalties_ || !bad_words_.empty(); }
 
-  // The rules of all rows from the next on differ in their positions only.
-  bool is_steady() const { return !looks_at_tokens() && n_output_ >= params_.min_tokens; }
-
   Position position() const { return n_prompt_ + n_output_; }  // of the token that row 0 chooses
 
  private:

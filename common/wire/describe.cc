@@ -195,8 +195,10 @@ std::string document() {
          "| 32–39 | sender | worker id: the same after a restart |\n| 40–47 | incarnation | one "
          "life of the sender; random |\n"
          "| 48–55 | sequence | number of the frame in that life |\n"
-         "\n## Messages\n"
-      << documenter.out.str() << "\n## Records\n";
+         "\n## Messages\n\nNumbers that are not given again:";
+  for (const char* comma = " "; const MessageType type : kRetiredTypes)
+    out << std::exchange(comma, ", ") << static_cast<int>(type);
+  out << ".\n" << documenter.out.str() << "\n## Records\n";
   for (const auto& [name, rows] : documenter.records) out << "\n### " << name << "\n" << rows;
   return out.str();
 }

@@ -19,9 +19,6 @@ inline constexpr std::size_t kMaxInternalPartBytes = std::size_t{4} << 20;
 // or attacks.
 inline constexpr std::size_t kMaxClientPartBytes = std::size_t{1} << 20;
 
-// What says where a board of verdicts is: a handle of the device and a few numbers.
-inline constexpr std::size_t kMaxCardBytes = 256;
-
 // Deepest legal body is record > params > bad words > ids; twice that leaves room to grow.
 inline constexpr int kMaxDepth = 8;
 inline constexpr std::size_t kMaxArray =

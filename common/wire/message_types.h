@@ -42,10 +42,10 @@ enum class MessageType : std::uint16_t {
   kLinkAsk = 70,
   kLinkOffer = 71,
   kLinkOpen = 72,
-  kBoardOffer = 73,
-  kBoardReply = 74,
-  kRunAhead = 75,
 };
+// Of messages that are gone: a number is never given twice.
+inline constexpr MessageType kRetiredTypes[] = {
+    static_cast<MessageType>(73), static_cast<MessageType>(74), static_cast<MessageType>(75)};
 
 enum class Role : std::uint8_t { kRouter, kTokenizer, kDraft, kTarget, kEdge, kTool };
 enum class FinishReason : std::uint8_t { kStop, kLength, kCancelled, kDeadline };

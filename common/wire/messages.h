@@ -48,9 +48,6 @@ using Message = std::variant<Hello,
                              DraftBusy,
                              LinkAsk,
                              LinkOffer,
-                             LinkOpen,
-                             BoardOffer,
-                             BoardReply,
-                             RunAhead>;
+                             LinkOpen>;
 
 }  // namespace foretoken::wire

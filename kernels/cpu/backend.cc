@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "common/base/result.h"
-#include "kernels/cpu/board.h"
 
 namespace foretoken::cpu {
 namespace {
@@ -128,14 +127,6 @@ void CpuBackend::do_advance(const AdvanceArgs& args) {
   submit([this, args] { advance_now(args); });
 }
 
-void CpuBackend::do_post_verdicts(const PostVerdictsArgs& args) {
-  submit([this, args] { post_verdicts_now(args); });
-}
-
-void CpuBackend::do_take_verdicts(const TakeVerdictsArgs& args) {
-  submit([this, args] { take_verdicts_now(args); });
-}
-
 std::unique_ptr<Recording> CpuBackend::do_record(const std::function<void()>& calls) {
   FORETOKEN_CHECK(recorded_ == nullptr, "record() inside record()");
   auto recording = std::make_unique<CpuRecording>();
@@ -150,15 +141,6 @@ void CpuBackend::do_replay(Recording& recording) {
   auto* mine = dynamic_cast<CpuRecording*>(&recording);
   FORETOKEN_CHECK(mine != nullptr, "a recording of another backend");
   for (const std::function<void()>& call : mine->calls) call();
-}
-
-std::unique_ptr<VerdictBoard> CpuBackend::do_make_board(std::int32_t n_entries, std::string& why) {
-  return cpu::make_board(n_entries, why);
-}
-
-std::unique_ptr<BoardView> CpuBackend::do_open_board(std::span<const std::byte> card,
-                                                     std::string& why) {
-  return cpu::open_board(card, why);
 }
 
 }  // namespace foretoken::cpu

@@ -49,13 +49,8 @@ class CpuBackend final : public Backend {
   void do_choose(const ChooseArgs& args) override;
   void do_accept(const AcceptArgs& args) override;
   void do_advance(const AdvanceArgs& args) override;
-  void do_post_verdicts(const PostVerdictsArgs& args) override;
-  void do_take_verdicts(const TakeVerdictsArgs& args) override;
   std::unique_ptr<Recording> do_record(const std::function<void()>& calls) override;
   void do_replay(Recording& recording) override;
-  std::unique_ptr<VerdictBoard> do_make_board(std::int32_t n_entries, std::string& why) override;
-  std::unique_ptr<BoardView> do_open_board(std::span<const std::byte> card,
-                                           std::string& why) override;
 
   // Each in the file of its name.
   void embed_now(const EmbedArgs& args);
@@ -67,8 +62,6 @@ class CpuBackend final : public Backend {
   void choose_now(const ChooseArgs& args);
   void accept_now(const AcceptArgs& args);
   void advance_now(const AdvanceArgs& args);
-  void post_verdicts_now(const PostVerdictsArgs& args);
-  void take_verdicts_now(const TakeVerdictsArgs& args);
 
   // Runs `call` now, or keeps it if record() is on.
   template <class Call>

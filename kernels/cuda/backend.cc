@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "common/base/result.h"
-#include "kernels/cuda/boards.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/rank_sums.h"
 
@@ -129,15 +128,6 @@ void CudaBackend::do_replay(Recording& recording) {
 
 std::unique_ptr<RankSums> CudaBackend::do_join_ranks(const RankLinks& links) {
   return cuda::join_ranks(*runtime_, links);
-}
-
-std::unique_ptr<VerdictBoard> CudaBackend::do_make_board(std::int32_t n_entries, std::string& why) {
-  return cuda::make_board(*runtime_, recording_, n_entries, why);
-}
-
-std::unique_ptr<BoardView> CudaBackend::do_open_board(std::span<const std::byte> card,
-                                                      std::string& why) {
-  return cuda::open_board(*runtime_, recording_, card, why);
 }
 
 // --- Ops
@@ -353,16 +343,6 @@ void CudaBackend::do_accept(const AcceptArgs& args) {
 
 void CudaBackend::do_advance(const AdvanceArgs& args) {
   cuda::advance(Launch{.runtime = *runtime_, .overlap = path_ >= CudaPath::kRingOverlap}, args);
-}
-
-void CudaBackend::do_post_verdicts(const PostVerdictsArgs& args) {
-  cuda::post_verdicts(Launch{.runtime = *runtime_, .overlap = path_ >= CudaPath::kRingOverlap},
-                      args);
-}
-
-void CudaBackend::do_take_verdicts(const TakeVerdictsArgs& args) {
-  // Not overlapping: what comes before it is a wait for another process, not a kernel.
-  cuda::take_verdicts(Launch{.runtime = *runtime_}, args);
 }
 
 }  // namespace foretoken::cuda

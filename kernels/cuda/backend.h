@@ -65,14 +65,9 @@ class CudaBackend final : public Backend {
   void do_choose(const ChooseArgs& args) override;
   void do_accept(const AcceptArgs& args) override;
   void do_advance(const AdvanceArgs& args) override;
-  void do_post_verdicts(const PostVerdictsArgs& args) override;
-  void do_take_verdicts(const TakeVerdictsArgs& args) override;
   std::unique_ptr<Recording> do_record(const std::function<void()>& calls) override;
   void do_replay(Recording& recording) override;
   std::unique_ptr<RankSums> do_join_ranks(const RankLinks& links) override;
-  std::unique_ptr<VerdictBoard> do_make_board(std::int32_t n_entries, std::string& why) override;
-  std::unique_ptr<BoardView> do_open_board(std::span<const std::byte> card,
-                                           std::string& why) override;
 
   // Rows normalised (norm not null), picked (rows not null) and rounded, then multiplied, in
   // passes of at most kPassRows; `finish` says what becomes of the products.

@@ -138,7 +138,5 @@ std::int64_t choose_space_bytes(const ChooseArgs& args);
 void choose(const Launch& launch, const ChooseArgs& args, void* space);
 void accept(const Launch& launch, const AcceptArgs& args);
 void advance(const Launch& launch, const AdvanceArgs& args);
-void post_verdicts(const Launch& launch, const PostVerdictsArgs& args);
-void take_verdicts(const Launch& launch, const TakeVerdictsArgs& args);
 
 }  // namespace foretoken::cuda

@@ -39,9 +39,6 @@ class Runtime {
   virtual void synchronize() = 0;
   virtual std::unique_ptr<Graph> capture(const std::function<void()>& calls) = 0;
   virtual void replay(Graph& graph) = 0;
-  // What is queued may never end: from now on nothing here waits for it, not even the end of the
-  // process. Memory stays taken, and whoever asks for results is told that there are none.
-  virtual void abandon() noexcept = 0;
   // A cudaStream_t, for launch(); nothing to anybody else.
   virtual void* stream() const = 0;
 };

@@ -2,10 +2,6 @@
 // What a pass brings and takes is small and goes through pinned memory of the Runtime's own: from
 // and to the caller's pageable memory the driver would copy it too, and wait where it need not.
 // Larger things, and all where there is nothing to pin, go as they are.
-#include <unistd.h>
-
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <string>
 
@@ -62,7 +58,6 @@ class CudaRuntime final : public Runtime {
       cudaGetLastError();  // it is not an error of later calls
   }
   ~CudaRuntime() override {
-    if (is_abandoned_) return;
     cudaStreamSynchronize(stream_);
     cudaStreamDestroy(stream_);
     cudaStreamDestroy(setup_);
@@ -97,7 +92,6 @@ class CudaRuntime final : public Runtime {
     return address;
   }
   void free(void* address) noexcept override {
-    if (is_abandoned_) return;
     cudaStreamSynchronize(stream_);
     cudaFree(address);
   }
@@ -124,7 +118,6 @@ class CudaRuntime final : public Runtime {
                "cudaMemcpyAsync");
   }
   void synchronize() override {
-    if (is_abandoned_) unavailable(device() + " was given up: what it waits for never came");
     bind();
     cuda_check(cudaStreamSynchronize(stream_), "queued work", "cudaStreamSynchronize");
   }
@@ -146,17 +139,6 @@ class CudaRuntime final : public Runtime {
     bind();
     cuda_check(cudaGraphLaunch(static_cast<CudaGraph&>(graph).exec(), stream_), "a recording",
                "cudaGraphLaunch");
-  }
-  // The driver, too, may wait for its queues when a process ends.
-  void abandon() noexcept override {
-    if (is_abandoned_) return;
-    is_abandoned_ = true;
-    on_exit(
-        [](int status, void*) {
-          std::fflush(nullptr);
-          _exit(status);
-        },
-        nullptr);
   }
   void* stream() const override { return stream_; }
 
@@ -180,7 +162,6 @@ class CudaRuntime final : public Runtime {
   std::byte* pinned_ = nullptr;  // null: none could be had
   UploadRing uploads_{kUploadBytes};
   cudaEvent_t marks_[2] = {};  // of its halves
-  bool is_abandoned_ = false;
 };
 
 }  // namespace

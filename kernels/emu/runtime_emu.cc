@@ -47,7 +47,6 @@ class EmulatedRuntime final : public cuda::Runtime {
   void replay(cuda::Graph& graph) override {
     for (const auto& call : static_cast<EmulatedGraph&>(graph).calls) call();
   }
-  void abandon() noexcept override {}
   void* stream() const override { return nullptr; }
   bool is_watched() const { return is_watched_; }
   void submit(std::function<void()> call) {

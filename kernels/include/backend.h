@@ -15,7 +15,6 @@
 
 #include "kernels/include/ops.h"
 #include "kernels/include/types.h"
-#include "kernels/include/verdict_board.h"
 
 namespace foretoken {
 
@@ -96,8 +95,6 @@ class Backend {
   void choose(const ChooseArgs& args);
   void accept(const AcceptArgs& args);
   void advance(const AdvanceArgs& args);
-  void post_verdicts(const PostVerdictsArgs& args);
-  void take_verdicts(const TakeVerdictsArgs& args);
 
   // Keeps what `calls` asks for, which may only be ops and copies of this backend, without doing
   // it; replay does it with the same addresses and counts. The contents of memory are read at
@@ -111,12 +108,6 @@ class Backend {
   // Null: sums over ranks go through the host. Throws FatalError where links.tier asks for what
   // cannot be.
   std::unique_ptr<RankSums> join_ranks(const RankLinks& links);
-
-  // Boards. Null where this device shares no memory with other processes, with `why` in words.
-  std::unique_ptr<VerdictBoard> make_board(std::int32_t n_entries, std::string& why);
-  // Of a board of another process, or of this one, on this machine. Null where it cannot be
-  // reached. A card may be any bytes.
-  std::unique_ptr<BoardView> open_board(std::span<const std::byte> card, std::string& why);
 
  private:
   friend class Buffer;
@@ -136,14 +127,9 @@ class Backend {
   virtual void do_choose(const ChooseArgs& args) = 0;
   virtual void do_accept(const AcceptArgs& args) = 0;
   virtual void do_advance(const AdvanceArgs& args) = 0;
-  virtual void do_post_verdicts(const PostVerdictsArgs& args) = 0;
-  virtual void do_take_verdicts(const TakeVerdictsArgs& args) = 0;
   virtual std::unique_ptr<Recording> do_record(const std::function<void()>& calls) = 0;
   virtual void do_replay(Recording& recording) = 0;
   virtual std::unique_ptr<RankSums> do_join_ranks(const RankLinks&) { return nullptr; }
-  virtual std::unique_ptr<VerdictBoard> do_make_board(std::int32_t n_entries, std::string& why) = 0;
-  virtual std::unique_ptr<BoardView> do_open_board(std::span<const std::byte> card,
-                                                   std::string& why) = 0;
 };
 
 // Which instructions the CPU backend may use; kAuto takes the best the machine has. The others pin

@@ -7,7 +7,6 @@
 #include <cstdint>
 
 #include "kernels/include/types.h"
-#include "kernels/include/verdict_board.h"
 
 namespace foretoken {
 
@@ -227,49 +226,6 @@ struct AdvanceArgs {
   std::int32_t* positions = nullptr;  // [n_sequences]
   std::int32_t* slots = nullptr;      // [n_sequences]: block * block_tokens + offset
   std::int32_t* n_left = nullptr;     // [n_sequences]: steps it may yet take; 0: it rests
-};
-
-// Leaves verdicts on a board, tag last: entry entries[i] becomes verdicts[i] under tags[i].
-struct PostVerdictsArgs {
-  const Verdict* verdicts = nullptr;  // as accept left them
-  std::int32_t n = 0;
-  const std::int32_t* which = nullptr;    // [n]: index into verdicts
-  const std::int32_t* entries = nullptr;  // [n], each < n_entries
-  const std::uint64_t* tags = nullptr;    // [n]
-  BoardEntry* board = nullptr;            // [n_entries]
-  std::int32_t n_entries = 0;
-};
-
-// Makes rows that were laid out before the verdict was known what the verdict says. The last rows
-// of a sequence are the drafted tokens that a target verifies, in order, and one more. Of a verdict
-// with n accepted the row after the n-th gets its next token and is the one whose logits are
-// wanted; rules move n positions on; a chain starts from that row. Rows behind it are of no use and
-// do no harm: what they leave in the cache lies beyond the chain's start. Nothing is believed that
-// cannot be: another tag, n outside 0 .. n_drafted, a token outside 0 .. n_ids - 1. Then `taken`
-// says n_accepted = -1, the rows stay what they were, and the chain rests.
-struct TakeVerdictsArgs {
-  const BoardEntry* board = nullptr;  // [n_entries], written by another process
-  std::int32_t n_entries = 0;
-  std::int32_t n_sequences = 0;
-  const std::int32_t* entries = nullptr;  // [n_sequences], each < n_entries
-  const std::uint64_t* tags =
-      nullptr;  // [n_sequences]: what stands there if it is the one expected
-  const std::int32_t* n_drafted = nullptr;  // [n_sequences], each less than the sequence's rows
-  std::int32_t n_ids = 0;
-  const std::int32_t* row_begin = nullptr;  // [n_sequences + 1]
-  const std::int32_t* positions = nullptr;  // [n_rows]
-  const std::int32_t* slots = nullptr;      // [n_rows]
-  std::int32_t* tokens = nullptr;           // [n_rows], in and out, as all below
-  std::int32_t* logit_rows = nullptr;       // [n_sequences]: in: any row of the sequence
-  RowRule* rules = nullptr;                 // [n_sequences]: in: as if nothing were accepted
-  Verdict* taken = nullptr;                 // [n_sequences]: out
-  // The chain after it, as advance has it; n_ahead = 0: none, and these are null.
-  std::int32_t n_ahead = 0;
-  RowRule* rules_ahead = nullptr;       // [n_ahead, n_sequences]: in: as if nothing were accepted
-  std::int32_t* next_tokens = nullptr;  // [n_sequences]
-  std::int32_t* next_positions = nullptr;  // [n_sequences]
-  std::int32_t* next_slots = nullptr;      // [n_sequences]
-  std::int32_t* n_left = nullptr;          // [n_sequences]: 0 where nothing was taken
 };
 
 }  // namespace foretoken

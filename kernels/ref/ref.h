@@ -59,8 +59,6 @@ void choose(const ChooseArgs& args);
 
 void accept(const AcceptArgs& args);
 void advance(const AdvanceArgs& args);
-void post_verdicts(const PostVerdictsArgs& args);
-void take_verdicts(const TakeVerdictsArgs& args);
 
 // Element i of the vector at byte `offset` of a KV cache, widened; before its scale.
 double kv_element(const PagedKv& kv, std::size_t offset, std::int32_t i);

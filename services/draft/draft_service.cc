@@ -61,8 +61,7 @@ DraftService::DraftService(const DraftServiceOptions& options,
       engine_(engine),
       speaker_(speaker),
       metrics_(metrics),
-      link_(speaker, with_noise(hello), options.heartbeat),
-      boards_(options.open_board, engine) {}
+      link_(speaker, with_noise(hello), options.heartbeat) {}
 
 void DraftService::start(Bus& bus) {
   bus_ = &bus;
@@ -114,12 +113,7 @@ void DraftService::on_message(Delivery delivery) {
   if (auto* attach = std::get_if<wire::Attach>(&message)) return on_attach(from, *attach, now);
   if (const auto* close = std::get_if<wire::CloseSequence>(&message))
     return engine_.detach({from.first, from.second, close->seq}, close->lease);
-  // Over another way than the link it would be too late to be of use.
-  if (const auto* ahead = std::get_if<wire::RunAhead>(&message); ahead != nullptr && is_beside)
-    return boards_.run_ahead(from, *ahead);
   if (const auto* ask = std::get_if<wire::LinkAsk>(&message)) return on_link_ask(from, *ask);
-  if (const auto* offer = std::get_if<wire::BoardOffer>(&message); offer != nullptr && !is_beside)
-    return on_board_offer(from, *offer);
   if (std::holds_alternative<wire::Goodbye>(message)) {
     engine_.detach_all(from.first);
     forget(targets_.find(from));
@@ -154,7 +148,6 @@ DraftService::Targets::iterator DraftService::forget(Targets::iterator target) {
     links_.erase(*target->second.beside);
     bus_->hang_up(*target->second.beside);
   }
-  boards_.drop(target->first);
   return targets_.erase(target);
 }
 
@@ -201,7 +194,6 @@ void DraftService::on_link_open(const TargetKey& from,
   if (target.beside) {
     links_.erase(*target.beside);
     bus_->hang_up(*target.beside);
-    boards_.drop(from);
   }
   target.token = 0;
   target.beside = peer;
@@ -213,28 +205,10 @@ void DraftService::on_link_open(const TargetKey& from,
 void DraftService::on_closed(const Peer& peer, const std::string& why) {
   const auto link = links_.find(peer);
   if (link == links_.end()) return;
-  boards_.drop(link->second);
   if (const auto it = targets_.find(link->second); it != targets_.end()) it->second.beside.reset();
   log_info("a link through shared memory is over",
            {{"target", link->second.first.value}, {"reason", why}});
   links_.erase(link);
-}
-
-// Without a link nobody would say what stands on a board, or that its owner is gone.
-void DraftService::on_board_offer(const TargetKey& from, const wire::BoardOffer& offer) {
-  if (offer.card.empty()) return boards_.drop(from);
-  wire::BoardReply reply{.token = offer.token, .reason = "it is not linked through shared memory"};
-  Target& target = targets_.at(from);
-  if (target.beside) reply = boards_.open(from, offer);
-  const bool is_news = target.said != reply.reason;
-  target.said = reply.reason;
-  if (!is_news) return send(from, reply, Way::kConnection);
-  if (reply.opened)
-    log_info("the board of a target is read", {{"target", from.first.value}});
-  else
-    log_info("the board of a target is not read",
-             {{"target", from.first.value}, {"reason", reply.reason}});
-  send(from, reply, Way::kConnection);
 }
 
 void DraftService::on_attach(const TargetKey& from, wire::Attach& attach, TimePoint now) {
@@ -334,7 +308,7 @@ void DraftService::step() {
   bus_->progress().doing(wire::Activity::kStep);
   const DraftOutput& output = engine_.step(begin);
   const TimePoint end = bus_->now();
-  if (output.n_rows > 0 && !output.has_waited) {
+  if (output.n_rows > 0) {
     engine_.record_step_time(end - begin);
     const std::uint32_t took = micros(end - begin) / output.n_steps;
     step_us_ = step_us_ == 0 ? took : (step_us_ * 7 + took) / 8;
@@ -389,8 +363,7 @@ wire::Heartbeat DraftService::load() const {
           .step_us_p99 = step_us_,
           .tokens_total = now.n_drafted,
           .accepted_total = now.n_kept,
-          .dropped_total = malformed_ + refused_ + boards_.counters().refused + not_sent_ +
-                           now.n_ignored + link_.n_dropped(),
+          .dropped_total = malformed_ + refused_ + not_sent_ + now.n_ignored + link_.n_dropped(),
           .state = draining_ ? "draining" : "ready"};
 }
 
@@ -416,9 +389,6 @@ std::string DraftService::metrics_text() {
   count("draft_tokens_cut_total", "Guesses thrown away.", counted_.n_cut, now.n_cut);
   count("draft_needs_total", "Times tokens had to be asked for.", counted_.n_needs, now.n_needs);
   count("draft_busy_total", "Times there was no room.", counted_.n_busy, now.n_busy);
-  count("run_ahead_waits_total", "Verdicts that a pass was queued behind.", counted_.n_expected,
-        now.n_expected);
-  count("run_ahead_taken_total", "Verdicts that such a pass found.", counted_.n_taken, now.n_taken);
   counted_ = now;
   return metrics_.text();
 }
@@ -426,21 +396,9 @@ std::string DraftService::metrics_text() {
 void DraftService::count_ways() {
   metrics_.gauge("draft_links", "Targets linked through shared memory.")
       .set(static_cast<double>(links_.size()));
-  metrics_.gauge("draft_boards", "Targets whose board of verdicts is read.")
-      .set(static_cast<double>(boards_.size()));
   metrics_
       .counter("draft_link_fallbacks_total", "Messages that a link did not take: sent over ZeroMQ.")
       .add(static_cast<double>(n_fallbacks_ - std::exchange(counted_fallbacks_, n_fallbacks_)));
-  const BoardReader::Counters former = std::exchange(counted_ahead_, boards_.counters());
-  const auto count = [&](const char* outcome, std::uint64_t before, std::uint64_t after) {
-    metrics_
-        .counter("run_ahead_total", "Notices of verdicts on their way to a board.",
-                 {{"outcome", outcome}})
-        .add(static_cast<double>(after - before));
-  };
-  count("used", former.used, counted_ahead_.used);
-  count("useless", former.useless, counted_ahead_.useless);
-  count("refused", former.refused, counted_ahead_.refused);
 }
 
 }  // namespace foretoken

@@ -3,8 +3,7 @@
 // again. Work thread only; the engine is borrowed.
 //
 // A target on this machine that asks is shown a door for a link through shared memory, with a token
-// that says on the link whose it is. Answers take the link where there is one and it has room. As
-// long as it is up the target's board of verdicts may be read, too (BoardReader).
+// that says on the link whose it is. Answers take the link where there is one and it has room.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +17,6 @@
 #include "common/runtime/router_link.h"
 #include "common/runtime/service.h"
 #include "common/wire/codec.h"
-#include "services/draft/board_reader.h"
 
 namespace foretoken {
 
@@ -29,7 +27,6 @@ struct DraftServiceOptions {
   Fingerprint vocabulary = 0;
   std::string memory_endpoint;  // shm:///PATH, the door for links through memory; empty = none
   std::string machine;          // its boot id; empty = not known
-  OpenBoard open_board = {};    // empty = it reads no board
 };
 
 class DraftService final : public Service {
@@ -51,15 +48,14 @@ class DraftService final : public Service {
   std::string status() const override;
 
  private:
-  using TargetKey = BoardReader::TargetKey;
+  using TargetKey = std::pair<WorkerId, Incarnation>;
   struct Target {
     Peer peer;
     std::string user;  // role:name of its key; empty where connections have none
     TimePoint heard{};
-    bool was_refused = false;              // and it was said in the log
-    std::uint64_t token = 0;               // of the offer it has not taken yet
-    std::optional<Peer> beside = {};       // its link through memory
-    std::optional<std::string> said = {};  // in the log, of its board: why it is not read
+    bool was_refused = false;         // and it was said in the log
+    std::uint64_t token = 0;          // of the offer it has not taken yet
+    std::optional<Peer> beside = {};  // its link through memory
   };
   using Targets = std::map<TargetKey, Target>;
 
@@ -72,7 +68,6 @@ class DraftService final : public Service {
   void on_link_ask(const TargetKey& from, const wire::LinkAsk& ask);
   void on_link_open(const TargetKey& from, const Peer& peer, const wire::LinkOpen& open);
   Targets::iterator forget(Targets::iterator target);
-  void on_board_offer(const TargetKey& from, const wire::BoardOffer& offer);
   void on_attach(const TargetKey& from, wire::Attach& attach, TimePoint now);
   void on_propose(const TargetKey& from, const wire::Propose& propose, TimePoint now);
   void answer(const TargetKey& to, const DraftOutcome& outcome);
@@ -98,7 +93,6 @@ class DraftService final : public Service {
   std::optional<SocketId> door_;  // for links through memory
   std::string why_no_door_ = "it opens no door for one";
   std::map<Peer, TargetKey> links_;
-  BoardReader boards_;
   std::uint64_t n_fallbacks_ = 0;  // answers that a link did not take
   std::uint64_t malformed_ = 0;
   std::uint64_t refused_ = 0;  // attachments of another vocabulary, speakers with another's key
@@ -109,7 +103,6 @@ class DraftService final : public Service {
   TimePoint drain_deadline_{};
   DraftSnapshot counted_;
   std::uint64_t counted_fallbacks_ = 0;
-  BoardReader::Counters counted_ahead_;
 };
 
 }  // namespace foretoken

@@ -73,10 +73,7 @@ int main(int argc, char** argv) {
         const DraftEngineOptions options =
             draft_engine_options(config, *model, free_bytes, vocabulary);
         DraftEngine engine(*model, *backend, options);
-        DraftServiceOptions service_options =
-            draft_service_options(config, runtime.id(), vocabulary);
-        service_options.open_board = board_opener(*backend, n_ranks);
-        DraftService service(service_options,
+        DraftService service(draft_service_options(config, runtime.id(), vocabulary),
                              draft_hello(folder, runtime.name(), *model, vocabulary, options),
                              engine, speaker, runtime.metrics());
         ranks->set_patience(patience);

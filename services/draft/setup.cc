@@ -84,16 +84,6 @@ DraftEngineOptions draft_engine_options(const Config& config,
           .n_valid_ids = vocabulary.n_ids};
 }
 
-// Of several ranks each would have to begin with the same rows, and rank 0 tells them by the host.
-OpenBoard board_opener(Backend& backend, int n_ranks) {
-  return [&backend, n_ranks](std::span<const std::byte> card,
-                             std::string& why) -> std::shared_ptr<BoardView> {
-    if (n_ranks == 1) return backend.open_board(card, why);
-    why = "its model is on " + std::to_string(n_ranks) + " ranks";
-    return nullptr;
-  };
-}
-
 DraftServiceOptions draft_service_options(const Config& config,
                                           const std::string& id,
                                           const DraftVocabulary& vocabulary) {

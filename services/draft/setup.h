@@ -33,8 +33,6 @@ DraftEngineOptions draft_engine_options(const Config& config,
                                         const Model& model,
                                         std::uint64_t free_bytes,
                                         const DraftVocabulary& vocabulary);
-// Views of targets' boards, on this draft's device. Says why not for a draft that cannot use one.
-OpenBoard board_opener(Backend& backend, int n_ranks);
 DraftServiceOptions draft_service_options(const Config& config,
                                           const std::string& id,
                                           const DraftVocabulary& vocabulary);

@@ -139,8 +139,4 @@ void AssignedDrafts::renew_leases(TimePoint now, Duration silence) {
   }
 }
 
-void AssignedDrafts::flush_ahead() {
-  for (auto& [id, draft] : drafts_) draft.connection.flush_ahead();
-}
-
 }  // namespace foretoken

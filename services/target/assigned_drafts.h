@@ -68,9 +68,8 @@ class AssignedDrafts {
 
   // Links, and what waits for room. Returns when it wants to be called again.
   TimePoint tend(TimePoint now);
-  // Sends the records that were added to connections; of verdicts under way, where it can.
+  // Sends the records that were added to connections.
   void flush(TimePoint now);
-  void flush_ahead();
   // A PROPOSE without records to drafts that have sequences and have not heard of them for so long.
   void renew_leases(TimePoint now, Duration silence);
 

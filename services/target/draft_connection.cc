@@ -22,14 +22,9 @@ DraftConnection::DraftConnection(const Surroundings& around,
     : around_(around),
       name_(std::move(name)),
       socket_(around.bus.connect(endpoint, Door::kDraft)),
-      link_(around.options.choice),
-      board_(around.options.card.empty() ? DraftBoard::Presence::kNone
-                                         : DraftBoard::Presence::kThere) {}
+      link_(around.options.choice) {}
 
-// The board goes with its target: a draft that still maps it is better told than left to find out.
 void DraftConnection::close() {
-  if (board_.is_read() || board_.state() == DraftBoard::State::kOffered)
-    hand_over(socket_, wire::BoardOffer{});
   around_.bus.close(socket_);
   if (beside_ != 0) around_.bus.close(beside_);
 }
@@ -38,8 +33,6 @@ bool DraftConnection::owns(SocketId socket) const { return socket == socket_ || 
 
 bool DraftConnection::may_be_used() const {
   switch (around_.options.choice) {
-    case LinkChoice::kDeviceMemory:
-      return reads_board();
     case LinkChoice::kSharedMemory:
       return link_.is_up();
     case LinkChoice::kAuto:
@@ -94,23 +87,14 @@ void DraftConnection::send_frame(wire::Propose& frame, Way way) {
   frame.records.clear();
 }
 
-void DraftConnection::flush_ahead() {
-  if (frame_ahead_.records.empty()) return;
-  const bool left = hand_over(beside_, frame_ahead_);
-  (left ? around_.counters.run_ahead_sent : around_.counters.run_ahead_dropped) +=
-      frame_ahead_.records.size();
-  frame_ahead_.records.clear();
-}
-
-// ---- the link and the board
+// ---- the link
 
 TimePoint DraftConnection::tend(TimePoint now) {
   tend_link(now);
   if (link_.state() == DraftLink::State::kOpening && !has_opened_)
     return std::min(link_.due(), now + kOpenAgain);
-  tend_board(now);
-  if (!why_not().empty()) say_tier();
-  return std::min(link_.due(), board_.due());
+  if (!link_.why_not().empty()) say_tier();
+  return link_.due();
 }
 
 // The first word before the timers: a step of ours that took longer than their patience is not the
@@ -131,25 +115,6 @@ void DraftConnection::tend_link(TimePoint now) {
       if (beside_ != 0) around_.bus.close(std::exchange(beside_, 0));
       break;
   }
-}
-
-void DraftConnection::tend_board(TimePoint now) {
-  if (!board_.tick(now)) return;
-  const std::uint64_t token = ++around_.counters.board_offers;
-  if (hand_over(socket_, wire::BoardOffer{.card = around_.options.card, .token = token}))
-    board_.offered(now, token);
-  else
-    board_.not_offered(now);
-}
-
-void DraftConnection::on_board_reply(const wire::BoardReply& reply, TimePoint now) {
-  const bool counts = reply.opened
-                          ? board_.opened(reply.token)
-                          : board_.refused(now, reply.token, reply.reason.substr(0, kMostReason));
-  if (!counts)
-    ++around_.counters.stale;
-  else
-    say_tier();
 }
 
 void DraftConnection::say_first_word(TimePoint now) {
@@ -181,31 +146,22 @@ void DraftConnection::on_offer(const wire::LinkOffer& offer, TimePoint now) {
 void DraftConnection::on_opened(SocketId socket, const wire::LinkOpen& opened, TimePoint now) {
   if (socket != beside_ || opened.token != token_ || !link_.confirmed(now))
     return void(++around_.counters.stale);
-  board_.link_up(now);
   say_tier();
 }
 
 void DraftConnection::on_closed(const std::string& why, TimePoint now) {
   beside_ = 0;
   link_.failed(now, why);
-  board_.link_down();
   say_tier();
 }
 
 std::string_view DraftConnection::tier() const {
   if (!may_be_used()) return "none";
-  if (reads_board()) return "device_memory";
   return link_.is_up() ? "shared_memory" : "zeromq";
 }
 
-// The better one that there is not, first what it would stand on.
-std::string DraftConnection::why_not() const {
-  return link_.is_up() ? board_.why_not() : link_.why_not();
-}
-
 void DraftConnection::say_tier() {
-  if (link_.is_up() && board_.is_pending()) return;  // soon known
-  const std::string why = why_not();
+  const std::string& why = link_.why_not();
   const std::string now = std::string(tier()) + " " + why;
   if (std::exchange(said_, now) == now) return;
   if (!may_be_used()) {

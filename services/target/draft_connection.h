@@ -1,9 +1,8 @@
 // The ways from a target to one draft: its connection, and beside it a link through shared memory
 // where both run on one machine. It asks for the link, opens it, gives it up and tries again as
-// DraftLink says, offers the board of verdicts beside it as DraftBoard says, and tells the log
-// which tier the guesses take; what the link does not take goes over the connection, except news of
-// a step under way, which would come too late. Order between the two ways is not kept: whoever
-// sends says what may overtake. It knows messages, not which sequences they are of. Work thread;
+// DraftLink says, and tells the log which tier the guesses take; what the link does not take goes
+// over the connection. Order between the two ways is not kept: whoever sends says what may
+// overtake. It knows messages, not which sequences they are of. Work thread;
 // bus, speaker, options and counters are borrowed.
 #pragma once
 
@@ -14,16 +13,14 @@
 
 #include "common/runtime/service.h"
 #include "common/wire/codec.h"
-#include "services/target/draft_board.h"
 #include "services/target/draft_link.h"
 
 namespace foretoken {
 
 struct DraftLinkOptions {
   LinkChoice choice = LinkChoice::kZeroMq;
-  std::string machine;                  // its boot id; empty = not known
-  std::string folder;                   // the only one where a draft's door is looked for
-  std::vector<std::uint8_t> card = {};  // of this target's board; empty = it has none
+  std::string machine;  // its boot id; empty = not known
+  std::string folder;   // the only one where a draft's door is looked for
 };
 
 // Since start, of all drafts of this target.
@@ -32,10 +29,7 @@ struct DraftCounters {
                 divergent = 0, misses = 0, not_sent = 0, busy = 0, needs = 0;
   // Frames that left through shared memory, and those that would have and went the other way.
   std::uint64_t sent_beside = 0, fallbacks = 0;
-  std::uint64_t board_offers = 0;  // and their tokens
-  std::uint64_t set_aside = 0;     // drafts whose guesses were worth nothing, each time
-  // Verdicts on their way that drafts were told of, and those for which the link had no room.
-  std::uint64_t run_ahead_sent = 0, run_ahead_dropped = 0;
+  std::uint64_t set_aside = 0;  // drafts whose guesses were worth nothing, each time
 };
 
 class DraftConnection {
@@ -57,7 +51,7 @@ class DraftConnection {
   bool owns(SocketId socket) const;
   // False: a tier is pinned that is not to be had.
   bool may_be_used() const;
-  // "device_memory", "shared_memory", "zeromq", or "none" where a pinned tier is not to be had.
+  // "shared_memory", "zeromq", or "none" where a pinned tier is not to be had.
   std::string_view tier() const;
 
   // False: there was no room, try again. What is too large for any way is dropped.
@@ -66,22 +60,11 @@ class DraftConnection {
   void add(wire::ProposeRecord record, Way way);
   bool flush();  // false: there was nothing
 
-  // Whether the draft reads our board, and can be told of a step that is under way.
-  bool reads_board() const { return link_.is_up() && board_.is_read(); }
-  // Of a draft that reads it: into the frame that leaves with flush_ahead(), over the link or not
-  // at all.
-  void add(const wire::RunAheadRecord& record) { frame_ahead_.records.push_back(record); }
-  void flush_ahead();
-
   // The link's timers and first word. Returns when it wants to be called again.
   TimePoint tend(TimePoint now);
   void on_offer(const wire::LinkOffer& offer, TimePoint now);
   void on_opened(SocketId socket, const wire::LinkOpen& opened, TimePoint now);
   void on_ask_dropped(TimePoint now) { link_.not_asked(now); }
-  void on_board_reply(const wire::BoardReply& reply, TimePoint now);
-  void on_board_offer_dropped(const wire::BoardOffer& offer, TimePoint now) {
-    board_.offer_dropped(now, offer.token);
-  }
   void on_closed(const std::string& why, TimePoint now);  // the link
   bool is_link(SocketId socket) const { return beside_ != 0 && socket == beside_; }
 
@@ -89,8 +72,6 @@ class DraftConnection {
   bool hand_over(SocketId socket, const wire::Message& message);
   void say_first_word(TimePoint now);
   void tend_link(TimePoint now);
-  void tend_board(TimePoint now);
-  std::string why_not() const;
   void say_tier();
   void send_frame(wire::Propose& frame, Way way);
 
@@ -98,7 +79,6 @@ class DraftConnection {
   std::string name_;
   SocketId socket_ = 0;
   DraftLink link_;
-  DraftBoard board_;
   SocketId beside_ = 0;  // the link's, while there is one
   std::uint64_t token_ = 0;
   bool has_opened_ = false;     // the first word has left
@@ -106,7 +86,6 @@ class DraftConnection {
   bool was_used_ = false;       // in this life of the draft
   wire::Propose frame_;         // of records that may not overtake
   wire::Propose frame_beside_;  // of the others
-  wire::RunAhead frame_ahead_;
 };
 
 }  // namespace foretoken

@@ -9,8 +9,6 @@ std::string_view name_of(LinkChoice choice) {
   switch (choice) {
     case LinkChoice::kAuto:
       return "auto";
-    case LinkChoice::kDeviceMemory:
-      return "device_memory";
     case LinkChoice::kSharedMemory:
       return "shared_memory";
     case LinkChoice::kZeroMq:

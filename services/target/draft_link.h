@@ -11,9 +11,8 @@
 
 namespace foretoken {
 
-// target.draft_link. A draft that cannot be reached by a pinned tier is not used. Device memory is
-// a board beside a link through shared memory.
-enum class LinkChoice : std::uint8_t { kAuto, kDeviceMemory, kSharedMemory, kZeroMq };
+// target.draft_link. A draft that cannot be reached by a pinned tier is not used.
+enum class LinkChoice : std::uint8_t { kAuto, kSharedMemory, kZeroMq };
 std::string_view name_of(LinkChoice choice);  // as the configuration spells it
 
 class DraftLink {

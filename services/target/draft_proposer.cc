@@ -316,8 +316,6 @@ void DraftProposer::on_message(SocketId socket, const wire::Header& header, wire
     draft->connection.on_offer(*offer, now);
   else if (const auto* opened = std::get_if<wire::LinkOpen>(&message))
     draft->connection.on_opened(socket, *opened, now);
-  else if (const auto* reply = std::get_if<wire::BoardReply>(&message))
-    draft->connection.on_board_reply(*reply, now);
   else if (std::holds_alternative<wire::Goodbye>(message))
     unassign(draft->id, header.incarnation);
   else
@@ -336,8 +334,6 @@ void DraftProposer::on_dropped(SocketId socket, const Frames& frames) {
   if (draft == nullptr || !sent.ok()) return;
   if (std::holds_alternative<wire::LinkAsk>(sent->message))
     return draft->connection.on_ask_dropped(bus_->now());
-  if (const auto* offer = std::get_if<wire::BoardOffer>(&sent->message))
-    return draft->connection.on_board_offer_dropped(*offer, bus_->now());
   if (const auto* close = std::get_if<wire::CloseSequence>(&sent->message))
     return drafts_.end_later(draft->id, *close, bus_->now());
   const auto* attach = std::get_if<wire::Attach>(&sent->message);
@@ -451,37 +447,6 @@ DraftOutlook DraftProposer::outlook(SeqId seq, TimePoint now) const {
     outlook.arrives_in =
         std::max(Duration{0}, attachment.asked_at() + attachment.usual_answer() - now);
   return outlook;
-}
-
-// A draft that is opening, lagging or pausing would not begin early.
-bool DraftProposer::reads_board(SeqId seq) const {
-  const auto it = sequences_.find(seq);
-  if (it == sequences_.end() || !it->second.draft) return false;
-  const Attachment& attachment = it->second.attachment;
-  const AssignedDraft* draft = drafts_.find(*it->second.draft);
-  return draft != nullptr && draft->connection.reads_board() &&
-         attachment.state() == AttachmentState::kActive && attachment.may_ask(bus_->now());
-}
-
-void DraftProposer::announce(std::span<const VerdictNotice> notices) {
-  for (const VerdictNotice& notice : notices) {
-    if (!reads_board(notice.seq)) {
-      ++counters_.run_ahead_dropped;
-      continue;
-    }
-    const Sequence& sequence = sequences_.at(notice.seq);
-    drafts_.at(*sequence.draft)
-        .connection.add({.seq = notice.seq,
-                         .lease = sequence.attachment.lease(),
-                         .base = notice.base,
-                         .prefix = notice.prefix,
-                         .n_drafted = notice.n_drafted,
-                         .drafted = notice.drafted,
-                         .entry = notice.entry,
-                         .tag = notice.tag,
-                         .budget = notice.budget});
-  }
-  drafts_.flush_ahead();
 }
 
 std::vector<wire::DraftLost> DraftProposer::take_lost() { return std::exchange(lost_, {}); }

@@ -10,9 +10,6 @@
 // PROPOSE for a sequence that the draft is known to have, and its answers. Everything else goes
 // over the connection. So an ATTACH is not overtaken by the PROPOSE after it, and what else changes
 // places the epochs and leases sort out.
-//
-// Where a draft reads the board of this target's device the engine also says, in the middle of a
-// step, which verdicts are on their way there. That is told over the link at once or never.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +21,6 @@
 #include <vector>
 
 #include "common/engine/draft_watch.h"
-#include "common/engine/run_ahead.h"
 #include "common/runtime/service.h"
 #include "common/spec/proposer.h"
 #include "common/wire/codec.h"
@@ -44,7 +40,7 @@ struct DraftPoolOptions {
   DraftLinkOptions link;
 };
 
-class DraftProposer final : public Proposer, public DraftWatch, public RunAhead {
+class DraftProposer final : public Proposer, public DraftWatch {
  public:
   DraftProposer(const DraftPoolOptions& options, wire::Speaker& speaker)
       : options_(options), speaker_(speaker) {}
@@ -72,8 +68,6 @@ class DraftProposer final : public Proposer, public DraftWatch, public RunAhead 
   void collect(TimePoint now, ProposalStore& into) override;
   void close(SeqId seq) override;
   DraftOutlook outlook(SeqId seq, TimePoint now) const override;
-  bool reads_board(SeqId seq) const override;
-  void announce(std::span<const VerdictNotice> notices) override;
 
   // Drafts that were let go since the last call: for the router and the log.
   std::vector<wire::DraftLost> take_lost();

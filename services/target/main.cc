@@ -58,7 +58,6 @@ int main(int argc, char** argv) {
           log_info("ranks add", {{"ranks", n_ranks}, {"by", model->rank_sums()}});
         if (ranks->rank() == 0 && !model->config().kv_scales.empty())
           log_info("KV scales", {{"are", model->config().kv_scales}});
-        const auto board = make_draft_board(config, *backend);
         const std::uint64_t free_bytes = least_of(*ranks, backend->free_bytes());
         const Duration patience = std::chrono::milliseconds(config.target.rank_deadline_ms);
         if (ranks->rank() != 0) {
@@ -72,13 +71,12 @@ int main(int argc, char** argv) {
                               model->config().vocab_size)};
 
         wire::Speaker speaker = runtime.speaker();
-        DraftProposer drafts(draft_pool_options(config, *model, vocabulary, board.get()), speaker);
+        DraftProposer drafts(draft_pool_options(config, *model, vocabulary), speaker);
         NgramProposer ngram(ngram_config(config.speculation));
         PredictionProposer prediction;
         const TargetEngineOptions options =
             target_engine_options(config, *model, free_bytes, vocabulary);
         TargetEngine engine(*model, *backend, {&drafts, &ngram, &prediction, &drafts}, options);
-        if (board != nullptr) engine.use_board(*board, drafts);
         TargetService service(
             target_service_options(config),
             target_hello(config, runtime.name(), *model, *backend, vocabulary, options), engine,

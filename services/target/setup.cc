@@ -93,30 +93,16 @@ TargetEngineOptions target_engine_options(const Config& config,
 
 LinkChoice link_choice(const TargetSection& target) {
   if (target.draft_link == "zeromq") return LinkChoice::kZeroMq;
-  const bool on_device = target.draft_link == "device_memory";
-  if (!on_device && target.draft_link != "shared_memory") return LinkChoice::kAuto;
+  if (target.draft_link != "shared_memory") return LinkChoice::kAuto;
   const std::string key = "target.draft_link = \"" + target.draft_link + "\"";
   if (const std::string why = MemoryLinks::why_unavailable(); !why.empty())
     throw FatalError(ErrorCode::kUnavailable, key + " is not to be had on this machine: " + why);
-  return on_device ? LinkChoice::kDeviceMemory : LinkChoice::kSharedMemory;
-}
-
-std::unique_ptr<VerdictBoard> make_draft_board(const Config& config, Backend& backend) {
-  if (link_choice(config.target) != LinkChoice::kDeviceMemory) return nullptr;
-  std::string why;
-  const auto places = static_cast<std::int32_t>(n_places(config.limits));
-  auto board = backend.make_board(TargetEngine::kBoardEntriesPerSequence * places, why);
-  if (board == nullptr)
-    throw FatalError(
-        ErrorCode::kUnavailable,
-        "target.draft_link = \"device_memory\" is not to be had on this device: " + why);
-  return board;
+  return LinkChoice::kSharedMemory;
 }
 
 DraftPoolOptions draft_pool_options(const Config& config,
                                     const Model& model,
-                                    const TargetVocabulary& vocabulary,
-                                    const VerdictBoard* board) {
+                                    const TargetVocabulary& vocabulary) {
   DraftPoolOptions options{.vocabulary = vocabulary.vocabulary,
                            .prefix_root = root_of(model, vocabulary),
                            .end_tokens = model.config().eos_token_ids,
@@ -124,9 +110,6 @@ DraftPoolOptions draft_pool_options(const Config& config,
                            .link = {.choice = link_choice(config.target),
                                     .machine = boot_id(),
                                     .folder = runtime_directory(config.bus)}};
-  if (board != nullptr)
-    for (const std::byte byte : board->card())
-      options.link.card.push_back(std::to_integer<std::uint8_t>(byte));
   if (config.speculation.draft_deadline_ms != 0) {
     const auto deadline = std::chrono::milliseconds(config.speculation.draft_deadline_ms);
     options.rules.miss_floor = options.rules.miss_ceiling = deadline;

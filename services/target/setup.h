@@ -1,5 +1,5 @@
 // From configuration and a loaded model to what the target's parts are made with. Pure arithmetic
-// over facts; main calls it once. It makes nothing itself but the board.
+// over facts; main calls it once. It makes nothing itself.
 #pragma once
 
 #include <memory>
@@ -36,14 +36,9 @@ TargetEngineOptions target_engine_options(const Config& config,
                                           const TargetVocabulary& vocabulary);
 // FatalError where target.draft_link pins what this build or machine has not.
 LinkChoice link_choice(const TargetSection& target);
-// Where this target's device leaves verdicts for drafts beside it; null unless that is pinned.
-// FatalError where it is and cannot be.
-std::unique_ptr<VerdictBoard> make_draft_board(const Config& config, Backend& backend);
-// `board` may be null.
 DraftPoolOptions draft_pool_options(const Config& config,
                                     const Model& model,
-                                    const TargetVocabulary& vocabulary,
-                                    const VerdictBoard* board);
+                                    const TargetVocabulary& vocabulary);
 NgramConfig ngram_config(const SpeculationSection& speculation);
 // What a request gets that does not say, unless model.generation_config is "none".
 wire::SamplingDefaults sampling_defaults(const Config& config, const ModelConfig& model);

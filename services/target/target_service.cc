@@ -562,17 +562,11 @@ void TargetService::count_links() {
   add(metrics_.counter("draft_link_fallbacks_total",
                        "Messages that a link did not take: sent over ZeroMQ."),
       former.fallbacks, counted_drafts_.fallbacks);
-  const auto run_ahead = [&](const char* outcome) {
-    return metrics_.counter("run_ahead_total", "Notices of verdicts on their way to a board.",
-                            {{"outcome", outcome}});
-  };
   add(metrics_.counter("drafts_set_aside_total",
                        "Times that a draft was set aside, as its guesses were worth nothing."),
       former.set_aside, counted_drafts_.set_aside);
   metrics_.gauge("drafts_aside", "Assigned drafts that are set aside now.")
       .set(static_cast<double>(drafts_.set_aside().size()));
-  add(run_ahead("sent"), former.run_ahead_sent, counted_drafts_.run_ahead_sent);
-  add(run_ahead("dropped"), former.run_ahead_dropped, counted_drafts_.run_ahead_dropped);
 }
 
 }  // namespace foretoken

@@ -112,20 +112,12 @@ TEST_F(ConfigTest, ReportsEveryErrorWithItsPlace) {
 }
 
 TEST_F(ConfigTest, NamesTheWaysToADraftForAWordThatIsNone) {
-  for (const char* good : {"auto", "device_memory", "shared_memory", "zeromq"})
+  for (const char* good : {"auto", "shared_memory", "zeromq"})
     EXPECT_THAT(load("", {}, {std::string("target.draft_link=") + good}).errors, IsEmpty()) << good;
   EXPECT_THAT(load("", {}, {"target.draft_link=cuda_ipc"}).errors,
-              ElementsAre(AllOf(HasSubstr("target.draft_link"), HasSubstr("device_memory"))));
-  EXPECT_THAT(load("", {}, {"target.draft_link=device_memry"}).errors,
-              ElementsAre(HasSubstr("did you mean \"device_memory\"?")));
-}
-
-TEST_F(ConfigTest, VerdictsPassFromDeviceToDeviceBetweenSingleRanks) {
-  EXPECT_THAT(load("", {}, {"target.draft_link=shared_memory", "draft.tensor_parallel=2"}).errors,
-              IsEmpty());
-  for (const std::string key : {"target.tensor_parallel", "draft.tensor_parallel"})
-    EXPECT_THAT(load("", {}, {"target.draft_link=device_memory", key + "=2"}).errors,
-                ElementsAre(AllOf(HasSubstr("target.draft_link"), HasSubstr(key + " is 2"))));
+              ElementsAre(AllOf(HasSubstr("target.draft_link"), HasSubstr("shared_memory"))));
+  EXPECT_THAT(load("", {}, {"target.draft_link=shared_memry"}).errors,
+              ElementsAre(HasSubstr("did you mean \"shared_memory\"?")));
 }
 
 TEST_F(ConfigTest, RefusesEndpointsThatNoServiceCouldTake) {

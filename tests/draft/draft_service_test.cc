@@ -57,18 +57,6 @@ class DraftBus final : public Bus {
   bool is_full = false;
 };
 
-// A board of four entries that nobody writes to.
-class StandInView final : public BoardView {
- public:
-  const BoardEntry* entries() const override { return entries_; }
-  std::int32_t n_entries() const override { return 4; }
-  void wait() override {}
-  bool settled(std::chrono::nanoseconds) override { return true; }
-
- private:
-  BoardEntry entries_[4];
-};
-
 class DraftServiceTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -101,16 +89,6 @@ class DraftServiceTest : public testing::Test {
     attach.prefix = prefix_hash_extend(attach.root, attach.tokens);
     return attach;
   }
-  std::shared_ptr<BoardView> open(std::span<const std::byte> card, std::string& why) {
-    opened_cards.emplace_back(card.begin(), card.end());
-    if (opened_cards.back().back() == std::byte{0}) {
-      why = "no such board";
-      return nullptr;
-    }
-    auto fresh = std::make_shared<StandInView>();
-    view = fresh;
-    return fresh;
-  }
   // Why it will not serve this; empty if it guesses.
   std::string answer_to(const wire::Attach& message) {
     bus.sent.clear();
@@ -126,8 +104,6 @@ class DraftServiceTest : public testing::Test {
     return "nothing";
   }
 
-  std::vector<std::vector<std::byte>> opened_cards;
-  std::weak_ptr<BoardView> view;  // the last one
   DraftBus bus;
   std::unique_ptr<Backend> backend = make_backend({.n_threads = 1});
   ScriptedModel model{ScriptedOptions{}};
@@ -139,8 +115,7 @@ class DraftServiceTest : public testing::Test {
                         .endpoint = "ipc://d",
                         .vocabulary = kVocabulary,
                         .memory_endpoint = kDoorEndpoint,
-                        .machine = "here",
-                        .open_board = [this](auto card, auto& why) { return open(card, why); }},
+                        .machine = "here"},
                        {.role = wire::Role::kDraft},
                        engine,
                        speaker,
@@ -335,140 +310,6 @@ TEST_F(LinkedDraftServiceTest, SaysWhyThereIsNoDoor) {
   ASSERT_NE(offer, nullptr);
   EXPECT_EQ(offer->endpoint, "");
   EXPECT_EQ(offer->reason, "no memory today");
-}
-
-// ---- boards
-
-class BoardedDraftServiceTest : public LinkedDraftServiceTest {
- protected:
-  wire::BoardReply offer_board(std::vector<std::uint8_t> card, std::uint64_t token = 5) {
-    bus.sent.clear();
-    hear(wire::BoardOffer{.card = std::move(card), .token = token});
-    for (const wire::Message& answer : bus.sent)
-      if (const auto* reply = std::get_if<wire::BoardReply>(&answer)) return *reply;
-    return {.reason = "no answer"};
-  }
-  void read_board() {
-    link();
-    ASSERT_TRUE(offer_board({1, 2, 3}).opened);
-    ASSERT_FALSE(view.expired());
-  }
-  static wire::RunAhead ahead(std::int32_t entry = 0) {
-    return {.records = {{.seq = SeqId{1},
-                         .lease = Lease{3},
-                         .base = 3,
-                         .prefix = attach().prefix,
-                         .drafted = attach().prefix,
-                         .entry = entry,
-                         .tag = 9,
-                         .budget = 4}}};
-  }
-  double count(const std::string& what) {
-    service.on_message({.peer = {.socket = kRouter},
-                        .frames = wire::encode(stranger, {}, wire::MetricsRequest{})});
-    std::istringstream lines(metrics.text());
-    for (std::string line; std::getline(lines, line);)
-      if (line.find("foretoken_" + what) == 0) return std::stod(line.substr(line.rfind(' ')));
-    return 0;
-  }
-  double n_boards() { return count("draft_boards"); }
-  double n_ahead(const std::string& outcome) {
-    return count("run_ahead_total{outcome=\"" + outcome + "\"}");
-  }
-};
-
-TEST_F(BoardedDraftServiceTest, OpensTheBoardOfALinkedTarget) {
-  read_board();
-  EXPECT_EQ(opened_cards,
-            (std::vector<std::vector<std::byte>>{{std::byte{1}, std::byte{2}, std::byte{3}}}));
-  EXPECT_EQ(offer_board({1}, 77).token, 77u);
-  EXPECT_EQ(n_boards(), 1) << "in the place of the other";
-}
-
-TEST_F(BoardedDraftServiceTest, RefusesABoardWithoutALinkAndCardsThatAreNone) {
-  EXPECT_FALSE(offer_board({1, 2, 3}).opened);
-  EXPECT_NE(offer_board({1, 2, 3}).reason.find("not linked"), std::string::npos);
-  link();
-  EXPECT_NE(offer_board(std::vector<std::uint8_t>(257, 1)).reason.find("256"), std::string::npos);
-  EXPECT_TRUE(opened_cards.empty()) << "the device is not asked";
-  const wire::BoardReply reply = offer_board({1, 0}, 6);
-  EXPECT_EQ(reply, (wire::BoardReply{.token = 6, .reason = "no such board"}));
-  EXPECT_EQ(n_boards(), 0);
-  EXPECT_TRUE(offer_board(std::vector<std::uint8_t>(256, 1)).opened);
-}
-
-TEST_F(BoardedDraftServiceTest, ARefusedOfferEndsTheOneBefore) {
-  read_board();
-  EXPECT_FALSE(offer_board({0}).opened);
-  EXPECT_TRUE(view.expired());
-}
-
-TEST_F(BoardedDraftServiceTest, AnEmptyCardTakesTheBoardBackWithoutAnAnswer) {
-  read_board();
-  EXPECT_EQ(offer_board({}).reason, "no answer");
-  EXPECT_TRUE(view.expired());
-}
-
-TEST_F(BoardedDraftServiceTest, TheViewGoesWithTheLinkOrItsTarget) {
-  read_board();
-  service.on_closed({.socket = kDoor, .routing = "l"}, "it died");
-  EXPECT_TRUE(view.expired());
-  ASSERT_NO_FATAL_FAILURE(read_board());
-  link("new");
-  EXPECT_TRUE(view.expired()) << "it is offered again on the next";
-  ASSERT_TRUE(offer_board({1}).opened);
-  hear(wire::Goodbye{});
-  EXPECT_TRUE(view.expired());
-}
-
-TEST_F(BoardedDraftServiceTest, TakesNewsOfAStepFromTheLinkAlone) {
-  read_board();
-  hear(attach());
-  hear_beside(ahead(), "l", target);
-  EXPECT_EQ(n_ahead("used") + n_ahead("useless"), 1);
-  hear(ahead());
-  EXPECT_EQ(n_ahead("used") + n_ahead("useless"), 1) << "over the connection it is nothing";
-  EXPECT_EQ(n_ahead("refused"), 0);
-}
-
-TEST_F(BoardedDraftServiceTest, RefusesPlacesThatTheBoardHasNotAndWhatCannotBe) {
-  read_board();
-  hear_beside(ahead(4), "l", target);
-  hear_beside(ahead(-1), "l", target);
-  EXPECT_EQ(n_ahead("refused"), 2);
-  wire::RunAhead without_tag = ahead();
-  without_tag.records[0].tag = 0;
-  hear_beside(without_tag, "l", target);
-  wire::RunAhead too_many = ahead();
-  too_many.records[0].n_drafted = kMaxDraftTokens + 1;
-  hear_beside(too_many, "l", target);
-  EXPECT_EQ(n_ahead("refused"), 4);
-  hear_beside(ahead(3), "l", target);
-  EXPECT_EQ(n_ahead("refused"), 4);
-  offer_board({});
-  hear_beside(ahead(3), "l", target);
-  EXPECT_EQ(n_ahead("refused"), 5) << "there is no board any more";
-  EXPECT_TRUE(bus.hung_up.empty()) << "a hint too late is nobody's fault";
-}
-
-TEST_F(BoardedDraftServiceTest, WhateverIsAnnouncedTheRecordThatFollowsIsAnswered) {
-  read_board();
-  hear(attach());
-  for (int i = 0; i < 8; ++i) hear_beside(ahead(i % 4), "l", target);
-  bus.sent_beside.clear();
-  wire::ProposeRecord record{
-      .seq = SeqId{1}, .lease = Lease{3}, .epoch = Epoch{1}, .from = 3, .tail = {8}, .budget = 4};
-  record.prefix = prefix_hash_extend(attach().prefix, record.tail);
-  hear_beside(wire::Propose{{record}}, "l", target);
-  EXPECT_GT(n_proposals(bus.sent_beside), 0u);
-}
-
-TEST_F(BoardedDraftServiceTest, ADraftThatReadsNoneSaysSo) {
-  BoardReader none({}, engine);
-  const wire::BoardReply reply =
-      none.open({WorkerId{1}, Incarnation{1}}, {.card = {1}, .token = 3});
-  EXPECT_FALSE(reply.opened);
-  EXPECT_NE(reply.reason, "");
 }
 
 TEST_F(DraftServiceTest, ADrainGuessesOnWhileTheRouterWantsIt) {

@@ -2,9 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <cstddef>
 #include <cstdlib>
-#include <vector>
 
 namespace foretoken {
 namespace {
@@ -31,27 +29,6 @@ TEST(DraftBackend, RecordsAsIsConfigured) {
     draft.record = word;
     EXPECT_EQ(draft_backend(draft, 1, {}).record, record) << word;
   }
-}
-
-TEST(BoardOpener, SaysWhyADraftOnSeveralRanksReadsNone) {
-  const auto backend = make_backend({.n_threads = 1});
-  std::string why;
-  EXPECT_EQ(board_opener(*backend, 2)(std::vector<std::byte>(8), why), nullptr);
-  EXPECT_NE(why.find("2 ranks"), std::string::npos);
-}
-
-TEST(BoardOpener, OpensTheBoardOfAnotherBackendAndNothingElse) {
-  const auto target = make_backend({.n_threads = 1});
-  const auto draft = make_backend({.n_threads = 1});
-  std::string why;
-  const auto board = target->make_board(8, why);
-  ASSERT_NE(board, nullptr) << why;
-  const OpenBoard open = board_opener(*draft, 1);
-  const auto view = open(board->card(), why);
-  ASSERT_NE(view, nullptr) << why;
-  EXPECT_EQ(view->n_entries(), 8);
-  EXPECT_EQ(open(std::vector<std::byte>(8), why), nullptr);
-  EXPECT_NE(why, "");
 }
 
 }  // namespace

@@ -69,37 +69,8 @@ class PuppetDraft final : public Proposer, public DraftWatch {
   std::vector<std::pair<SeqId, Proposal>> ready;
 };
 
-// Reads the board as soon as it is told that something is on its way there.
-class Reader final : public RunAhead {
- public:
-  explicit Reader(const VerdictBoard& board) : board_(board) {}
-  bool reads_board(SeqId) const override { return reads; }
-  void announce(std::span<const VerdictNotice> notices) override {
-    for (const VerdictNotice& notice : notices) {
-      all.push_back(notice);
-      found.push_back(board_.entries()[notice.entry]);
-    }
-  }
-
-  bool reads = true;
-  std::vector<VerdictNotice> all;
-  std::vector<BoardEntry> found;  // beside all; the CPU has done its step when it announces it
-
- private:
-  const VerdictBoard& board_;
-};
-
 class TargetEngineTest : public ::testing::Test {
  protected:
-  void use_board() {
-    std::string why;
-    board_ = backend_->make_board(
-        default_options().max_running * TargetEngine::kBoardEntriesPerSequence, why);
-    ASSERT_NE(board_, nullptr) << why;
-    reader_ = std::make_unique<Reader>(*board_);
-    engine_->use_board(*board_, *reader_);
-  }
-
   void start(TargetEngineOptions options = default_options()) {
     engine_ = std::make_unique<TargetEngine>(
         model_, *backend_,
@@ -163,8 +134,6 @@ class TargetEngineTest : public ::testing::Test {
   ScriptedModel model_{{.vocab_size = 40, .max_model_len = 512, .eos_token_ids = {}}};
   PuppetDraft draft_;
   NgramProposer ngram_;
-  std::unique_ptr<VerdictBoard> board_;
-  std::unique_ptr<Reader> reader_;
   std::unique_ptr<TargetEngine> engine_;
   TimePoint now_ = kStart;
   std::map<std::uint64_t, std::vector<TokenId>> text_;
@@ -839,80 +808,6 @@ TEST_F(TargetEngineTest, StopsWaitingWhenTheAnswerIsThere) {
   engine_->step(now_);
   EXPECT_TRUE(engine_->proposals_complete(now_)) << "a whole proposal is at hand";
   EXPECT_EQ(engine_->wait_hint(now_), Duration{});
-}
-
-// What a draft needs to begin, and nothing it could not use.
-TEST_F(TargetEngineTest, AnnouncesVerdictsOfWhatItsDraftProposed) {
-  start();
-  use_board();
-  OpenRequest r = request(1, {1, 2, 3}, 40);
-  draft_.script = r.prompt;
-  const auto answer = plain(r);
-  draft_.script.insert(draft_.script.end(), answer.begin(), answer.end());
-  for (std::size_t i = 6; i < draft_.script.size(); i += 5)  // some guesses are wrong
-    draft_.script[i] = draft_.script[i] == 7 ? 8 : 7;
-  ASSERT_TRUE(engine_->open(r, now_).ok());
-  run();
-  EXPECT_EQ(text_[1], answer);
-  std::vector<TokenId> text = r.prompt;
-  text.insert(text.end(), answer.begin(), answer.end());
-  ASSERT_GT(reader_->all.size(), 5u);
-  std::uint32_t n_drafted = 0;
-  for (std::size_t i = 0; i < reader_->all.size(); ++i) {
-    const VerdictNotice& notice = reader_->all[i];
-    const BoardEntry& entry = reader_->found[i];
-    const auto before = std::span<const TokenId>(text).first(notice.base);
-    const auto drafted =
-        std::span<const TokenId>(draft_.script).subspan(notice.base, notice.n_drafted);
-    EXPECT_EQ(notice.prefix, prefix_hash_extend(3, before));
-    EXPECT_EQ(notice.drafted, prefix_hash_extend(notice.prefix, drafted));
-    EXPECT_EQ(entry.tag, notice.tag);
-    EXPECT_EQ(notice.budget, 4u);
-    const auto n = static_cast<Position>(entry.n_accepted);
-    ASSERT_LE(n, notice.n_drafted);
-    EXPECT_TRUE(std::equal(drafted.begin(), drafted.begin() + n, text.begin() + notice.base));
-    EXPECT_EQ(entry.next_token, text[notice.base + n]);
-    EXPECT_LT(notice.base + notice.n_drafted + 2, text.size()) << "an answer that surely ends";
-    n_drafted += notice.n_drafted;
-    if (i > 0) {
-      EXPECT_NE(notice.entry, reader_->all[i - 1].entry);
-      EXPECT_GT(notice.tag, reader_->all[i - 1].tag);
-    }
-  }
-  EXPECT_GT(n_drafted, 10u);
-}
-
-TEST_F(TargetEngineTest, AnnouncesNothingToWhoDoesNotReadTheBoard) {
-  start();
-  use_board();
-  reader_->reads = false;
-  ASSERT_TRUE(engine_->open(request(1, {1, 2, 3}, 30), now_).ok());
-  run();
-  EXPECT_TRUE(reader_->all.empty());
-  reader_->reads = true;
-  OpenRequest ngrams = request(2, {1, 2, 3, 1, 2, 3, 1, 2, 3}, 30);
-  ngrams.proposer = ProposerKind::kNgram;
-  ASSERT_TRUE(engine_->open(ngrams, now_).ok());
-  OpenRequest nobodys = request(3, {1, 2, 3}, 30);
-  nobodys.draft_len = 0;
-  ASSERT_TRUE(engine_->open(nobodys, now_).ok());
-  run();
-  EXPECT_TRUE(reader_->all.empty());
-}
-
-// Each running sequence has a place of its own, also after others have left.
-TEST_F(TargetEngineTest, SequencesDoNotShareEntriesOfTheBoard) {
-  start();
-  use_board();
-  for (std::uint64_t seq = 1; seq <= 6; ++seq)
-    ASSERT_TRUE(engine_->open(request(seq, {1, 2, static_cast<TokenId>(seq)}, 20), now_).ok());
-  run();
-  std::map<std::pair<std::uint64_t, std::int32_t>, SeqId> owners;  // of (tag, entry)
-  for (const VerdictNotice& notice : reader_->all) {
-    EXPECT_TRUE(owners.try_emplace({notice.tag, notice.entry}, notice.seq).second);
-    EXPECT_LT(notice.entry, board_->n_entries());
-  }
-  EXPECT_GT(owners.size(), 30u);
 }
 
 TEST_F(TargetEngineTest, CountsWhatItDid) {

@@ -149,16 +149,10 @@ class Links(unittest.TestCase):
         with open(os.path.join(system.folder, f"{name}.log"), errors="replace") as lines:
             return lines.read()
 
-    def run_ahead(self, client, service, outcome):
-        """Verdicts of which a target told its drafts before they existed, or a draft heard."""
-        return sum(float(line.rsplit(" ", 1)[1]) for line in client.ask(op="metrics")["metrics_text"].split("\n")
-                   if line.startswith("foretoken_run_ahead_total") and f'outcome="{outcome}"' in line and f'"{service}"' in line)
-
     # ---- tiers
 
     def test_every_tier_gives_the_plain_text_and_is_shown(self):
-        for choice, shown in (("auto", "shared_memory"), ("device_memory", "device_memory"),
-                              ("shared_memory", "shared_memory"), ("zeromq", "zeromq")):
+        for choice, shown in (("auto", "shared_memory"), ("shared_memory", "shared_memory"), ("zeromq", "zeromq")):
             with self.subTest(choice):
                 system = self.system(f"target.draft_link={choice}")
                 system.start("router", "tokenizer", "draft", "target")
@@ -169,13 +163,6 @@ class Links(unittest.TestCase):
                 for service in ("draft-0", "target-0"):
                     sent = self.sent_beside(client, service)
                     (self.assertEqual if shown == "zeromq" else self.assertGreater)(sent, 0, service)
-                for service, outcome in (("target-0", "sent"), ("draft-0", "used")):
-                    told = self.run_ahead(client, service, outcome)
-                    (self.assertGreater if shown == "device_memory" else self.assertEqual)(told, 0, service)
-                self.assertEqual(0, self.run_ahead(client, "draft-0", "refused"))
-                if shown == "device_memory":
-                    wait_for(lambda: self.same_as_plain(system) and self.metric(client, "foretoken_run_ahead_taken_total", "draft-0"),
-                             "a pass of the draft that began before anybody told it the verdict")
                 self.assertEqual(1, sum(1 for line in client.ask(op="metrics")["metrics_text"].split("\n")
                                         if line.startswith("foretoken_draft_link{") and f'tier="{shown}"' in line and line.endswith(" 1")))
                 client.close()
@@ -183,15 +170,14 @@ class Links(unittest.TestCase):
                 for name in ("target", "draft", "tokenizer", "router"):
                     self.assertEqual(0, system.kill(name, signal.SIGTERM), name)
 
-    def test_a_pinned_tier_that_cannot_be_had_is_refused_at_start(self):
+    def test_a_tier_that_there_is_not_is_refused_at_start(self):
         system = self.system()
         command = [os.path.join(BIN, "foretoken-target"), "--config", "/dev/null"]
-        for setting in (*system.settings, "target.draft_link=device_memory", "target.tensor_parallel=2"):
+        for setting in (*system.settings, "target.draft_link=device_memory"):
             command += ["--set", setting]
         ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
         self.assertEqual(78, ended.returncode)
-        self.assertIn("target.draft_link", ended.stderr)
-        self.assertIn("target.tensor_parallel", ended.stderr)
+        self.assertRegex(ended.stderr, "target.draft_link.*device_memory.*one of: auto, shared_memory, zeromq")
 
     def test_a_draft_that_the_pinned_tier_does_not_reach_is_not_used(self):
         router, draft = (f"tcp://127.0.0.1:{free_port()}" for _ in range(2))
@@ -217,20 +203,15 @@ class Links(unittest.TestCase):
     # ---- deaths
 
     def test_killing_the_draft_twenty_times_changes_nothing(self):
-        self.kill_the_draft("shared_memory", KILLS, self.system())
-
-    def test_killing_a_draft_that_waits_for_verdicts_changes_nothing(self):
-        self.kill_the_draft("device_memory", max(1, KILLS // 4), self.system("target.draft_link=device_memory"))
-
-    def kill_the_draft(self, tier, kills, system):
+        system = self.system()
         chance = random.Random(SEED)
         system.start("router", "tokenizer", "draft", "target")
         system.wait_ready()
-        self.linked(system, f"draft-0 {tier}")
+        self.linked(system, "draft-0 shared_memory")
         client = Client(system)
         truth = plain_answers(client, STREAMS, max_tokens=512)
         met = links = 0
-        for _ in range(kills):
+        for _ in range(KILLS):
             ids = [client.send(request(i, max_tokens=512, stream=True)) for i in range(STREAMS)]
             wait_for(lambda: list(client.pump(0.002)), "the first piece")
             end = time.monotonic() + chance.uniform(0.0, 0.1)
@@ -241,56 +222,39 @@ class Links(unittest.TestCase):
             system.start("draft")
             for plain, one in zip(truth, ids):
                 self.assertEqual((plain["text"], plain["token_ids"]), text_of(client.wait(one, patience=120)))
-            self.linked(system, f"draft-0 {tier}")
+            self.linked(system, "draft-0 shared_memory")
             links += 1
-        self.assertGreater(met, kills, "the kills must meet running streams")
+        self.assertGreater(met, KILLS, "the kills must meet running streams")
         self.assertNotIn("pins another tier", self.log(system, "target"), "a death is no fault of a setting")
         self.same_as_plain(system)
-        if tier == "device_memory":
-            def has_begun_early():  # whether a hint is in time is a matter of who has the cores
-                self.same_as_plain(system)
-                return self.run_ahead(client, "draft-0", "used") > 0
-            wait_for(has_begun_early, "the last life of the draft reads the board, too", 60)
-        print(f"seed {SEED}: {kills} kills met {met} running streams; the link came back {links} times")
+        print(f"seed {SEED}: {KILLS} kills met {met} running streams; the link came back {links} times")
         client.close()
-
-    def kill_the_target(self, system, tier, label, n_mapped):
-        """Three times, with streams running: each time the draft lets go of its n_mapped pieces of memory of that label."""
-        def mapped():
-            with open(f"/proc/{system.processes['draft'].pid}/maps") as maps:
-                return [line for line in maps if label in line]
-        for _ in range(3):
-            self.linked(system, f"draft-0 {tier}")
-            client = Client(system)
-            ids = [client.send(request(i, max_tokens=512, stream=True)) for i in range(STREAMS)]
-            wait_for(lambda: list(client.pump()), "the first piece")
-            self.assertEqual(n_mapped, len(mapped()))
-            system.kill("target")
-            wait_for(lambda: not mapped(), "the draft has let go of the memory of the dead target")
-            system.start("target")
-            for one in ids:
-                self.assertIn("finish_reason", client.wait(one, patience=120)[-1])
-            client.close()
 
     def test_a_target_that_is_killed_leaves_nothing_behind(self):
         before = set(os.listdir("/dev/shm"))
         system = self.system()
         system.start("router", "tokenizer", "draft", "target")
         system.wait_ready()
-        self.kill_the_target(system, "shared_memory", "foretoken-link", 2)
+
+        def mapped():
+            with open(f"/proc/{system.processes['draft'].pid}/maps") as maps:
+                return [line for line in maps if "foretoken-link" in line]
+        for _ in range(3):  # each time with streams running
+            self.linked(system, "draft-0 shared_memory")
+            client = Client(system)
+            ids = [client.send(request(i, max_tokens=512, stream=True)) for i in range(STREAMS)]
+            wait_for(lambda: list(client.pump()), "the first piece")
+            self.assertEqual(2, len(mapped()), "one ring a direction")
+            system.kill("target")
+            wait_for(lambda: not mapped(), "the draft has let go of the memory of the dead target")
+            system.start("target")
+            for one in ids:
+                self.assertIn("finish_reason", client.wait(one, patience=120)[-1])
+            client.close()
         new = {name for name in set(os.listdir("/dev/shm")) - before if not re.match("(vader|sm)_segment|ompi|osc", name)}
         self.assertEqual(set(), new)  # what MPI has there belongs to somebody else
         names = set(os.listdir(os.path.join(system.folder, "r")))
         self.assertEqual({"router", "router.lock", "draft-0", "draft-0.lock", "draft-0.memory", "draft-0.memory.lock"}, names)
-
-    def test_a_board_goes_with_the_target_that_was_killed_and_the_next_is_read(self):
-        system = self.system("target.draft_link=device_memory")
-        system.start("router", "tokenizer", "draft", "target")
-        system.wait_ready()
-        self.kill_the_target(system, "device_memory", "foretoken-board", 1)
-        self.linked(system, "draft-0 device_memory")
-        self.same_as_plain(system)
-        system.assert_alive()
 
     def test_a_stopped_draft_costs_speed_only(self):
         system = self.system()

@@ -39,21 +39,6 @@ wire::Hello hello_of(wire::Role role,
   return hello;
 }
 
-std::unique_ptr<VerdictBoard> board_of(Backend& backend, const Settings& settings) {
-  if (!settings.has_board) return nullptr;
-  std::string why;
-  auto board =
-      backend.make_board(TargetEngine::kBoardEntriesPerSequence * settings.max_running, why);
-  FORETOKEN_CHECK(board != nullptr, "a board between CPUs is memory");
-  return board;
-}
-
-std::vector<std::uint8_t> card_of(const VerdictBoard* board) {
-  if (board == nullptr) return {};
-  const auto* bytes = reinterpret_cast<const std::uint8_t*>(board->card().data());
-  return {bytes, bytes + board->card().size()};
-}
-
 // A draft that is let go takes its blocks with it, a finished sequence too: what is left in the
 // cache is what prefix reuse keeps, and can be taken from.
 std::string blocks_left(const KvCache& kv) {
@@ -149,12 +134,7 @@ DraftProgram::DraftProgram(wire::Speaker me,
              .endpoint = "ipc://" + name,
              .vocabulary = ground.tokenizer.vocabulary_fingerprint(),
              .memory_endpoint = settings.has_link ? "shm:///world/" + name : "",
-             .machine = "world",
-             .open_board = settings.has_board
-                               ? OpenBoard([backend = &ground.backend](auto card, auto& why) {
-                                   return backend->open_board(card, why);
-                                 })
-                               : OpenBoard()},
+             .machine = "world"},
             hello_of(wire::Role::kDraft, name, ground.tokenizer, &model),
             engine,
             speaker,
@@ -178,14 +158,12 @@ TargetProgram::TargetProgram(wire::Speaker me,
                              Host& host)
     : speaker(me),
       model(target_text(), settings.pace, host, me.incarnation().value),
-      board(board_of(ground.backend, settings)),
       drafts({.vocabulary = ground.tokenizer.vocabulary_fingerprint(),
               .prefix_root = root_of(model, ground.tokenizer.vocabulary_fingerprint()),
               .end_tokens = model.config().eos_token_ids,
               .link = {.choice = settings.has_link ? LinkChoice::kAuto : LinkChoice::kZeroMq,
                        .machine = "world",
-                       .folder = "/world",
-                       .card = card_of(board.get())}},
+                       .folder = "/world"}},
              speaker),
       engine(model,
              ground.backend,
@@ -203,9 +181,7 @@ TargetProgram::TargetProgram(wire::Speaker me,
              engine,
              drafts,
              speaker,
-             metrics) {
-  if (board != nullptr) engine.use_board(*board, drafts);
-}
+             metrics) {}
 
 std::string TargetProgram::leftovers() {
   const TargetSnapshot now = engine.snapshot();

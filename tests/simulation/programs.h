@@ -50,8 +50,7 @@ struct Settings {
   LocalFallback fallback = LocalFallback::kPlain;
   float draft_error = 0.4f;
   std::uint32_t max_chained = 1;
-  bool has_link = true;   // a second way, with delays and losses of its own
-  bool has_board = true;  // verdicts on a board, of which drafts are told in time, late or never
+  bool has_link = true;  // a second way, with delays and losses of its own
 };
 
 // What all of them share. Borrowed.
@@ -129,7 +128,6 @@ struct TargetProgram final : Program {
   Metrics metrics;
   wire::Speaker speaker;
   PacedModel model;
-  std::unique_ptr<VerdictBoard> board;
   DraftProposer drafts;
   NgramProposer ngram;
   PredictionProposer prediction;

@@ -111,8 +111,7 @@ class Trace {
       using wire::MessageType;
       const bool differs =
           header->type == MessageType::kHeartbeat || header->type == MessageType::kMetricsReply ||
-          header->type == MessageType::kLinkOffer || header->type == MessageType::kLinkOpen ||
-          header->type == MessageType::kBoardOffer || header->type == MessageType::kBoardReply;
+          header->type == MessageType::kLinkOffer || header->type == MessageType::kLinkOpen;
       return {text, !differs};
     }
     if (event.to == "router" && event.from != "router") {
@@ -212,7 +211,6 @@ class Scenario {
       settings.draft_error = dice_.chance(0.2) ? 3.0f : 0.4f;
       settings.max_chained = dice_.chance(0.5) ? 1 : kMaxDraftTokens;
       settings.has_link = dice_.chance(0.6);
-      settings.has_board = settings.has_link && dice_.chance(0.5);
     }
     // In any order, some much later.
     std::vector<std::string> order = names_;

@@ -46,14 +46,6 @@ std::uint64_t World::sent_beside() const {
   return sum;
 }
 
-std::uint64_t World::taken_early() const {
-  std::uint64_t sum = 0;
-  for (const auto& [name, host] : hosts_)
-    if (name.starts_with("draft"))
-      sum += static_cast<const DraftProgram&>(host->program()).engine.snapshot().n_taken;
-  return sum;
-}
-
 std::vector<std::string> World::names() const {
   std::vector<std::string> names;
   for (const auto& [name, host] : hosts_) names.push_back(name);

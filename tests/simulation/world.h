@@ -68,8 +68,6 @@ class World {
   Counts counts() const;
   // Frames to drafts that took the second way, of targets that run.
   std::uint64_t sent_beside() const;
-  // Verdicts from boards with which the drafts that run now began a pass before a PROPOSE said so.
-  std::uint64_t taken_early() const;
   const Tokenizer& tokenizer() const { return *tokenizer_; }
   struct Reference {
     std::vector<TokenId> ids;

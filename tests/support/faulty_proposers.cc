@@ -92,10 +92,6 @@ void LinkedDraft::tell(SeqId seq, Known& known) {
 }
 
 void LinkedDraft::deliver(const ToDraft& message, TimePoint now, ToTarget& answers) {
-  if (message.expected) {
-    (void)engine_.expect(*message.expected);
-    return;
-  }
   if (message.is_close) return engine_.detach(message.attach.key, message.attach.lease);
   const DraftOutcome outcome = message.is_attach ? engine_.attach(message.attach, now)
                                                  : engine_.follow({.key = message.attach.key,
@@ -114,8 +110,7 @@ void LinkedDraft::attend() {
   for (const ToDraft& message : to_draft_.receive()) deliver(message, now_, said_);
   for (int i = 0; i < 64 && engine_.has_work(); ++i) {
     const DraftOutput& output = engine_.step(now_);
-    if (!output.has_waited)
-      engine_.record_step_time(std::chrono::microseconds(50 + 997 * ++n_steps_ % 5000));
+    engine_.record_step_time(std::chrono::microseconds(50 + 997 * ++n_steps_ % 5000));
     said_.proposals.insert(said_.proposals.end(), output.proposals.begin(), output.proposals.end());
   }
 }
@@ -160,31 +155,6 @@ void LinkedDraft::close(SeqId seq) {
   to_draft_.send(std::move(message));
   sequences_.erase(at);
   answered_.erase(seq);
-}
-
-bool LinkedDraft::reads_board(SeqId seq) const {
-  return board_ != nullptr && sequences_.contains(seq);
-}
-
-void LinkedDraft::announce(std::span<const VerdictNotice> notices) {
-  for (const VerdictNotice& notice : notices) {
-    ToDraft message;
-    message.expected = {
-        .key = {.target = kTarget, .incarnation = Incarnation{1}, .seq = notice.seq},
-        .lease = sequences_.at(notice.seq).lease,
-        .base = notice.base,
-        .prefix = notice.prefix,
-        .n_drafted = notice.n_drafted,
-        .drafted = notice.drafted,
-        .entry = notice.entry,
-        .tag = notice.tag,
-        .budget = notice.budget,
-        .board = board_};
-    to_draft_.send(std::move(message));
-  }
-  if (rng_() % 4 == 0) return;
-  disturb_();
-  attend();
 }
 
 DraftOutlook LinkedDraft::outlook(SeqId seq, TimePoint) const {

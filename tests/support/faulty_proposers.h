@@ -3,17 +3,14 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
-#include <optional>
 #include <random>
 #include <unordered_map>
 #include <vector>
 
 #include "common/engine/draft_engine.h"
 #include "common/engine/draft_watch.h"
-#include "common/engine/run_ahead.h"
 #include "common/spec/proposer.h"
 
 namespace foretoken {
@@ -74,29 +71,16 @@ class Liar final : public Proposer {
 // A draft engine in the same process behind a faulty link: the protocol of a draft service in
 // small. Each message may be lost, repeated, late or overtaken, and the draft may vanish with all
 // it knows.
-class LinkedDraft final : public Proposer, public DraftWatch, public RunAhead {
+class LinkedDraft final : public Proposer, public DraftWatch {
  public:
   LinkedDraft(DraftEngine& engine, PrefixHash root, const LinkFaults& faults, std::uint64_t seed)
-      : engine_(engine),
-        root_(root),
-        to_draft_(faults, seed),
-        to_target_(faults, seed + 1),
-        rng_(seed + 2) {}
+      : engine_(engine), root_(root), to_draft_(faults, seed), to_target_(faults, seed + 1) {}
   ProposerKind kind() const override { return ProposerKind::kDraft; }
   void open(const Opening& opening) override;
   void ask(std::span<const Ask> asks) override;
   void collect(TimePoint now, ProposalStore& into) override;
   void close(SeqId seq) override;
   DraftOutlook outlook(SeqId seq, TimePoint now) const override;
-
-  // From now on the draft hears of verdicts on their way to this board, and now and then acts
-  // before it hears more: notices go over the same faulty link. `disturb` is called before it acts.
-  void read_board(std::shared_ptr<BoardView> board, std::function<void()> disturb) {
-    board_ = std::move(board);
-    disturb_ = std::move(disturb);
-  }
-  bool reads_board(SeqId seq) const override;
-  void announce(std::span<const VerdictNotice> notices) override;
 
   void vanish() { engine_.detach_all(kTarget); }
   static constexpr WorkerId kTarget{7};
@@ -119,7 +103,6 @@ class LinkedDraft final : public Proposer, public DraftWatch, public RunAhead {
     AttachRequest attach;  // key and lease of every message; tokens are the tail
     Epoch epoch{};
     Position from = 0;
-    std::optional<ExpectRequest> expected = {};
   };
   struct ToTarget {
     std::vector<ReadyProposal> proposals;
@@ -135,10 +118,7 @@ class LinkedDraft final : public Proposer, public DraftWatch, public RunAhead {
   FaultyLink<ToTarget> to_target_;
   std::unordered_map<SeqId, Known> sequences_;
   std::unordered_map<SeqId, Epoch> answered_;
-  std::shared_ptr<BoardView> board_;
-  std::function<void()> disturb_;
   std::uint64_t n_steps_ = 0;
-  std::mt19937_64 rng_;
   TimePoint now_{};
   ToTarget said_;
 };

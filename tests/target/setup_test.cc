@@ -52,36 +52,6 @@ TEST(LinkChoice, PinsWhatIsThereAndRefusesByNameWhatIsNot) {
     EXPECT_EQ(link_choice(target), LinkChoice::kSharedMemory);
   else
     EXPECT_THROW(link_choice(target), FatalError);
-  target.draft_link = "device_memory";
-  if (MemoryLinks::why_unavailable().empty()) {
-    EXPECT_EQ(link_choice(target), LinkChoice::kDeviceMemory);
-  }
-}
-
-TEST(DraftBoardOf, IsMadeWhereItIsPinned) {
-  const auto backend = make_backend({.n_threads = 1});
-  Config config;
-  config.limits.max_running = 3;
-  for (const char* word : {"zeromq", "shared_memory", "auto"}) {
-    config.target.draft_link = word;
-    EXPECT_EQ(make_draft_board(config, *backend), nullptr) << word;
-  }
-  config.target.draft_link = "device_memory";
-  const auto board = make_draft_board(config, *backend);
-  ASSERT_NE(board, nullptr);
-  EXPECT_EQ(board->n_entries(), 16) << "four for each of three places and the one kept";
-}
-
-TEST(DraftBoardOf, ItsCardIsWhatDraftsAreOffered) {
-  const auto backend = make_backend({.n_threads = 1});
-  Config config;
-  config.target.draft_link = "device_memory";
-  const auto board = make_draft_board(config, *backend);
-  const ScriptedModel model{ScriptedOptions{}};
-  const DraftPoolOptions options = draft_pool_options(config, model, {}, board.get());
-  ASSERT_EQ(options.link.card.size(), board->card().size());
-  EXPECT_EQ(std::memcmp(options.link.card.data(), board->card().data(), board->card().size()), 0);
-  EXPECT_TRUE(draft_pool_options(config, model, {}, nullptr).link.card.empty());
 }
 
 TEST(EngineOf, BoundsItsPassesAsConfigured) {
@@ -97,7 +67,7 @@ TEST(DraftsOf, AreGivenTheTimeThatIsConfigured) {
   const ScriptedModel model{ScriptedOptions{}};
   Config config;
   config.speculation.draft_deadline_ms = 3000;
-  const AttachmentRules rules = draft_pool_options(config, model, {}, nullptr).rules;
+  const AttachmentRules rules = draft_pool_options(config, model, {}).rules;
   EXPECT_EQ(rules.miss_floor, std::chrono::seconds(3));
   EXPECT_EQ(rules.miss_ceiling, std::chrono::seconds(3));
 }

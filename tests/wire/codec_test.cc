@@ -57,6 +57,10 @@ TEST(Codec, HasOneNumberPerMessage) {
   });
   EXPECT_EQ(numbers.size(), std::variant_size_v<Message>);
   EXPECT_EQ(names.size(), std::variant_size_v<Message>);
+  for (const MessageType retired : kRetiredTypes) {
+    EXPECT_FALSE(numbers.contains(retired)) << static_cast<int>(retired) << " had another meaning";
+    EXPECT_FALSE(read_body(retired, "\x90").ok());
+  }
 }
 
 Bytes packed(const std::function<void(MsgpackWriter&)>& write) {

@@ -23,7 +23,6 @@ RECORDS = {
     "DraftSetAside": "u64 text u32",
     "ProposeRecord": "u64 u32 u32 u32 ids u64 u32",
     "ProposalRecord": "u64 u32 u32 u32 u64 ids u16s u8s u32",
-    "RunAheadRecord": "u64 u32 u32 u64 u32 u64 i32 u64 u32",
 }
 MESSAGES = {
     "Hello": (1, "enum6 text text Fingerprints u8 text texts u32 ids u32 u32 u32 u32 u32 text u64 "
@@ -60,9 +59,6 @@ MESSAGES = {
     "LinkAsk": (70, "text"),
     "LinkOffer": (71, "text u64 text"),
     "LinkOpen": (72, "u64"),
-    "BoardOffer": (73, "u8s u64"),
-    "BoardReply": (74, "u64 bool text"),
-    "RunAhead": (75, "[RunAheadRecord]"),
 }
 
 
