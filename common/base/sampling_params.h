@@ -32,13 +32,13 @@ struct SamplingParams {
   float presence_penalty = 0.0f;                      // [-2, 2]
   float frequency_penalty = 0.0f;                     // [-2, 2]
   std::vector<std::pair<TokenId, float>> logit_bias;  // token -> added to its logit, -100 .. 100
-  std::vector<std::vector<TokenId>>
-      bad_words;  // token sequences that must not appear in the answer
+  // Token sequences that must not appear in the answer.
+  std::vector<std::vector<TokenId>> bad_words;
   std::uint64_t seed = 0;
   std::uint32_t choice = 0;       // index among n parallel answers: part of the noise key
   std::uint32_t max_tokens = 16;  // >= 1
-  std::uint32_t min_tokens =
-      0;  // end and stop tokens are masked before; stop strings that these complete are text
+  // End and stop tokens are masked before; stop strings that these complete are text.
+  std::uint32_t min_tokens = 0;
   std::vector<TokenId> stop_token_ids;  // besides the model's own end tokens
   bool ignore_eos = false;              // the model's end tokens do not end the answer
   std::int32_t n_logprobs = -1;  // -1 none, 0 the chosen token's, n <= 20 also the n likeliest

@@ -16,18 +16,18 @@ namespace foretoken {
 
 struct ConfigSources {
   std::optional<std::string> file;  // --config; nothing = the usual places, see find_config_file()
-  std::map<std::string, std::string>
-      environment;  // all variables; only FORETOKEN_SECTION_KEY of known sections are read
+  // All variables; only FORETOKEN_SECTION_KEY of known sections are read.
+  std::map<std::string, std::string> environment;
   std::vector<std::string> settings;  // "section.key=value", as on the command line
 };
 
 struct LoadedConfig {
   Config config;
   std::string file;  // the one read, empty if none
-  std::map<std::string, std::string>
-      origin;  // "speculation.draft_len" -> "flag", "environment", "file:LINE" or "default"
-  std::vector<std::string>
-      errors;  // one sentence each, with file and line where there is one; empty = good
+  // "speculation.draft_len" -> "flag", "environment", "file:LINE" or "default".
+  std::map<std::string, std::string> origin;
+  // One sentence each, with file and line where there is one; empty = good.
+  std::vector<std::string> errors;
 };
 
 LoadedConfig load_config(const ConfigSources& sources);

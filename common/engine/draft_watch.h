@@ -19,8 +19,8 @@ enum class DraftState : std::uint8_t {
 
 struct DraftOutlook {
   DraftState state = DraftState::kDetached;
-  bool is_under_way =
-      false;              // the last ask with a budget has no answer yet; an empty answer is one
+  // The last ask with a budget has no answer yet; an empty answer is one.
+  bool is_under_way = false;
   Duration arrives_in{};  // when the answer is expected, from now
 };
 

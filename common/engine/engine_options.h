@@ -20,8 +20,8 @@ struct TargetEngineOptions {
   std::int32_t prefill_chunk = 256;   // of which prompt rows
   Duration max_step{};                // with prompts beside answers, see pass_time(); 0: no bound
   AdmissionPolicy policy = AdmissionPolicy::kMaxUtilization;
-  Position max_model_len =
-      0;  // prompt and answer; 0 = the model's. One such sequence must fit the cache
+  // Prompt and answer; 0 = the model's. One such sequence must fit the cache.
+  Position max_model_len = 0;
   std::int32_t n_valid_ids = 0;  // ids from here on are padding of the model's rows; 0 = none are
   PrefixHash prefix_root = 0;    // prefix_hash_root(model, vocabulary) of this target
   DraftLengthConfig draft_length;

@@ -27,8 +27,8 @@ struct SliceRequest {
   std::span<const TokenId> known;     // [>= 1] tokens from the end of its cache on
   std::span<const TokenId> proposed;  // guesses after them
   const RowRules* rules = nullptr;    // of the known tokens; null: no choices are wanted
-  std::span<const TokenId>
-      guessed;  // tokens up to the end of `known` that `rules` has not seen; excludes `proposed`
+  // Tokens up to the end of `known` that `rules` has not seen; excludes `proposed`.
+  std::span<const TokenId> guessed;
   std::span<const TokenId> endings;  // after which a chain feeds it no more
 };
 

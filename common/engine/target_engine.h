@@ -42,8 +42,8 @@ struct Proposers {
   Proposer* draft = nullptr;
   Proposer* ngram = nullptr;
   Proposer* prediction = nullptr;
-  const DraftWatch* watch =
-      nullptr;  // beside `draft` where that is remote; null: its answers are immediate
+  // Beside `draft` where that is remote; null: its answers are immediate.
+  const DraftWatch* watch = nullptr;
 };
 
 enum class CloseCause : std::uint8_t {

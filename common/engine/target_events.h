@@ -23,8 +23,8 @@ enum class LocalFallback : std::uint8_t { kPlain, kNgram };  // who proposes whi
 struct OpenRequest {
   SeqId seq{};
   std::vector<TokenId> prompt;
-  std::vector<TokenId>
-      resume;  // tokens of the answer delivered elsewhere; they count, and are not sent again
+  // Tokens of the answer delivered elsewhere; they count, and are not sent again.
+  std::vector<TokenId> resume;
   SamplingParams params;  // params.choice tells n parallel answers apart: open each of them
   std::vector<TokenId> end_tokens;  // empty: the model's own
   ProposerKind proposer = ProposerKind::kDraft;

@@ -69,12 +69,10 @@ class Reservation {
   SeqId seq() const { return seq_; }
   Position first_position() const { return first_; }
   std::uint32_t size() const { return static_cast<std::uint32_t>(slots_.size()); }
-  std::span<const std::int32_t> slots() const {
-    return slots_;
-  }  // [size()]: block * block_tokens + offset
-  std::span<const BlockCopy> copies() const {
-    return copies_;
-  }  // to be done before the forward writes
+  // [size()]: block * block_tokens + offset.
+  std::span<const std::int32_t> slots() const { return slots_; }
+  // To be done before the forward writes.
+  std::span<const BlockCopy> copies() const { return copies_; }
   explicit operator bool() const { return cache_ != nullptr; }
 
  private:
@@ -85,8 +83,8 @@ class Reservation {
   Position first_ = 0;
   std::vector<std::int32_t> slots_;
   std::vector<BlockCopy> copies_;
-  Block
-      before_copy_;  // the shared block that copies_[0] replaces: its contents live until this ends
+  // The shared block that copies_[0] replaces: its contents live until this ends.
+  Block before_copy_;
 };
 
 // What the validator of invariants.h looks at: plain values.
@@ -136,9 +134,8 @@ class KvCache {
   std::int32_t blocks_needed(SeqId seq, std::uint32_t n) const;  // that reserve(seq, n) would take
   std::int32_t blocks_for(std::uint64_t n_tokens) const;         // of a sequence alone
   std::int32_t blocks_held_alone(SeqId seq) const;  // that close(seq) would make available
-  std::int32_t free_blocks() const {
-    return pool_.n_free() + pool_.n_cached();
-  }  // that a reserve could have
+  // That a reserve could have.
+  std::int32_t free_blocks() const { return pool_.n_free() + pool_.n_cached(); }
   const KvCacheConfig& config() const { return config_; }
   KvStats stats() const;
   KvSnapshot snapshot() const;

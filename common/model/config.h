@@ -34,8 +34,8 @@ struct RopeSpec {
   std::int64_t original_max_position_embeddings = 0;  // llama3, yarn
   double beta_fast = 32.0;                            // yarn
   double beta_slow = 1.0;                             // yarn
-  std::optional<double> attention_factor =
-      {};                       // yarn: given outright, else from factor and the mscales
+  // yarn: given outright, else from factor and the mscales.
+  std::optional<double> attention_factor = {};
   double mscale = 0.0;          // yarn, 0 = not given
   double mscale_all_dim = 0.0;  // yarn, 0 = not given
   bool truncate = true;         // yarn: correction range rounded to whole dimensions
@@ -55,8 +55,8 @@ struct GenerationDefaults {
 // What quantization_config.kv_cache_scheme says of the scales in the folder.
 struct KvScheme {
   bool is_given = false;
-  std::string unfit =
-      {};  // why they are not for a cache in E4M3: "kv_cache_scheme.type is \"int\""
+  // Why they are not for a cache in E4M3: "kv_cache_scheme.type is \"int\"".
+  std::string unfit = {};
   bool operator==(const KvScheme&) const = default;
 };
 
@@ -86,8 +86,8 @@ struct ModelConfig {
   DType checkpoint_dtype = DType::kF32;  // what config.json says; tensors themselves decide
 
   std::optional<TokenId> bos_token_id = {};
-  std::vector<TokenId>
-      eos_token_ids;  // generation_config.json's if it names any, else config.json's; ascending
+  // generation_config.json's if it names any, else config.json's; ascending.
+  std::vector<TokenId> eos_token_ids;
   GenerationDefaults generation;
 
   // Longest sequence this load serves; load_model may lower it. See context_length().

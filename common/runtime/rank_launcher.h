@@ -15,8 +15,8 @@ struct RankLaunch {
   std::string name;  // "target-0": in messages and in the name of the group's folder
   int n_ranks = 2;
   std::string hostfile;  // "": all ranks on this host
-  Duration
-      deadline{};  // how long rank 0 may be silent once it serves, or a rank stopped before that
+  // How long rank 0 may be silent once it serves, or a rank stopped before that.
+  Duration deadline{};
 };
 
 // Runs this very command line once more on every rank and returns when all have ended, with the

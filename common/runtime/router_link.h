@@ -57,9 +57,8 @@ class RouterLink {
   static constexpr Duration kRouterSilence = std::chrono::seconds(5);
 
   bool is_registered() const { return registered_; }
-  const std::string& refusal() const {
-    return refusal_;
-  }  // why the router does not want us; empty if it does
+  // Why the router does not want us; empty if it does.
+  const std::string& refusal() const { return refusal_; }
   std::size_t n_queued() const { return outbox_.size(); }
   std::uint64_t n_dropped() const { return dropped_; }
 

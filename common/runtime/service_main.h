@@ -40,9 +40,8 @@ class Runtime {
   virtual const std::string& name() const = 0;  // "draft-0"
   virtual WorkerId worker() const = 0;  // the same after a restart, different on another host
   virtual Incarnation incarnation() const = 0;  // random for each process
-  wire::Speaker speaker() const {
-    return {worker(), incarnation()};
-  }  // one per service: it numbers frames
+  // One per service: it numbers frames.
+  wire::Speaker speaker() const { return {worker(), incarnation()}; }
   virtual Metrics& metrics() = 0;
   // While loading: the text goes to STATUS= and the log (a percentage once a second), and the start
   // timeout begins anew.

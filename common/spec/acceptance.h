@@ -17,8 +17,8 @@ namespace foretoken {
 
 struct Acceptance {
   std::uint32_t n_accepted = 0;  // proposed tokens that stand
-  std::span<const TokenId>
-      committed;  // [n_accepted + 1]: these, then the correction or, if all stand, the bonus
+  // [n_accepted + 1]: these, then the correction or, if all stand, the bonus.
+  std::span<const TokenId> committed;
 };
 
 // `drafted` [n] are the proposed tokens, `chosen` [n + 1] the target's own of rows 0 .. n. Borrows

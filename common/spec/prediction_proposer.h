@@ -13,8 +13,8 @@
 namespace foretoken {
 
 struct PredictionConfig {
-  std::uint32_t min_match =
-      2;  // answer tokens that must agree before it goes on after a divergence
+  // Answer tokens that must agree before it goes on after a divergence.
+  std::uint32_t min_match = 2;
   std::uint32_t max_match = 16;  // and how many are compared
 };
 

@@ -14,8 +14,8 @@ namespace foretoken {
 // A snapshot for the code that divides rows.
 struct PrefillRates {
   double row_s = 0;  // of a row with nothing before it; 0: no prompt row was measured yet
-  double context =
-      0;  // tokens before a row that cost as much as the row itself; 0: they cost nothing
+  // Tokens before a row that cost as much as the row itself; 0: they cost nothing.
+  double context = 0;
 
   // The work of n rows after n_cached tokens.
   double work(std::uint32_t n_cached, std::uint32_t n_rows) const {

@@ -114,8 +114,8 @@ Insertion ProposalStore::insert(SeqId seq, const Proposal& proposal) {
 struct ProposalStore::Walk {
   const Sequence& sequence;
   const Calibration& calibration;
-  std::size_t visits_left =
-      kMaxEdges;  // a tree has no more edges; colliding hashes could pretend it has
+  // A tree has no more edges; colliding hashes could pretend it has.
+  std::size_t visits_left = kMaxEdges;
 
   double best(PrefixHash prefix,
               Position position,

@@ -8,8 +8,8 @@ namespace foretoken {
 namespace {
 
 constexpr double kNewShare = 1.0 / 32;  // of an observation in its bucket's average
-constexpr std::uint32_t kSettled =
-    16;  // observations until a bucket's changes are changes of the world
+// Observations until a bucket's changes are changes of the world.
+constexpr std::uint32_t kSettled = 16;
 constexpr double kMostSurprise = 2;  // a sample counts as at most so many times the average
 // Observations until a bucket is believed whatever it says; before, it may exceed what the shorter
 // steps suggest by kDoubted only.

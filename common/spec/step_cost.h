@@ -23,9 +23,8 @@ class StepCost {
   // The most rows, at most `most`, of which seconds() does not exceed `limit`; 0 if one row does.
   std::uint32_t rows_within(double limit, std::uint32_t most) const;
   bool knows_anything() const { return !curve_.empty(); }
-  double most_rows() const {
-    return curve_.empty() ? 0 : curve_.back().rows;
-  }  // of the longest kind of step seen
+  // Of the longest kind of step seen.
+  double most_rows() const { return curve_.empty() ? 0 : curve_.back().rows; }
 
  private:
   static constexpr std::size_t kBuckets = 96;  // 1 .. 16 each alone, then eight per doubling

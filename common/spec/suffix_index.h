@@ -41,8 +41,8 @@ class SuffixIndex {
 
   std::uint32_t max_match_;
   std::vector<TokenId> text_;
-  std::array<std::unordered_map<std::uint64_t, std::uint32_t>, kOrders>
-      latest_;                                               // key of last tokens -> end
+  // Key of last tokens -> end.
+  std::array<std::unordered_map<std::uint64_t, std::uint32_t>, kOrders> latest_;
   std::array<std::vector<std::uint32_t>, kOrders> earlier_;  // end -> the end before, same key
 };
 

@@ -11,8 +11,8 @@
 namespace foretoken {
 namespace {
 
-constexpr std::size_t kLowCharacters =
-    0x3000;                               // covers the byte alphabet and most alphabetic scripts
+// Covers the byte alphabet and most alphabetic scripts.
+constexpr std::size_t kLowCharacters = 0x3000;
 constexpr std::size_t kLongPiece = 1024;  // above this, looking for places to cut pays
 constexpr std::size_t kFewSymbols = 24;   // below this, scanning beats a heap
 

@@ -110,8 +110,8 @@ class Bpe {
   std::vector<TokenId> low_characters_;  // id of each code point below the table's size
   TokenId byte_ids_[256];                // of <0x00> … <0xFF>, for byte fallback
   std::vector<Merge> merges_;            // open addressing, a power of two
-  std::unordered_set<std::uint64_t>
-      junctions_;  // (last character of a left side, first of its right side)
+  // (last character of a left side, first of its right side).
+  std::unordered_set<std::uint64_t> junctions_;
 };
 
 }  // namespace foretoken

@@ -50,9 +50,8 @@ class JsonCursor {
   JsonCursor operator[](std::string_view name) const;
   std::vector<JsonCursor> elements() const;  // of an array; otherwise none
 
-  bool present() const {
-    return value_ != nullptr && value_->kind != JsonTree::Kind::kNull;
-  }  // null counts as absent
+  // Null counts as absent.
+  bool present() const { return value_ != nullptr && value_->kind != JsonTree::Kind::kNull; }
   bool is(JsonTree::Kind kind) const { return value_ != nullptr && value_->kind == kind; }
   bool is_zero() const {
     return (is(JsonTree::Kind::kInteger) && value_->integer == 0) ||

@@ -18,8 +18,8 @@ struct TokenizerJson {
   JsonTree tree;                                            // without model.vocab and model.merges
   std::vector<std::pair<std::string, TokenId>> vocab;       // no text and no id twice
   std::vector<std::pair<std::string, std::string>> merges;  // in order of rank
-  std::uint64_t canonical_hash =
-      0;  // does not depend on spacing, order of names, or how merges are spelled
+  // Does not depend on spacing, order of names, or how merges are spelled.
+  std::uint64_t canonical_hash = 0;
 };
 
 Result<TokenizerJson> read_tokenizer_json(const std::filesystem::path& path);

@@ -24,8 +24,8 @@ struct Peer {
   SocketId socket = 0;
   std::string routing;     // empty on a connected socket
   bool delimited = false;  // a REQ client: an empty part goes before the answer
-  std::string correlation =
-      {};  // and before that the part ZMQ_REQ_CORRELATE asks back, if the client set it
+  // And before that the part ZMQ_REQ_CORRELATE asks back, if the client set it.
+  std::string correlation = {};
   auto operator<=>(const Peer&) const = default;
 };
 

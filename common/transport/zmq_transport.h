@@ -25,8 +25,8 @@ struct ZmqOptions {
 struct ConnectionState {
   bool up = false;           // greeted on both sides: what is sent goes to a peer
   std::uint64_t losses = 0;  // how often it was up and then gone
-  bool refused =
-      false;  // the door wants a key, or another one: not since it was last up, and never on ipc
+  // The door wants a key, or another one: not since it was last up, and never on ipc.
+  bool refused = false;
 };
 
 // Counts since start, written by the owning thread, readable from any.

@@ -21,8 +21,8 @@ inline constexpr std::size_t kMaxClientPartBytes = std::size_t{1} << 20;
 
 // Deepest legal body is record > params > bad words > ids; twice that leaves room to grow.
 inline constexpr int kMaxDepth = 8;
-inline constexpr std::size_t kMaxArray =
-    65536;  // elements of a msgpack array: records of a batch, strings of a list
+// Elements of a msgpack array: records of a batch, strings of a list.
+inline constexpr std::size_t kMaxArray = 65536;
 inline constexpr std::size_t kMaxMap = 64;  // keys of a client's map: twice those we know
 inline constexpr std::size_t kMaxStringBytes = std::size_t{1} << 20;
 inline constexpr std::size_t kMaxBinBytes = kMaxInternalPartBytes;

@@ -36,8 +36,8 @@ struct DotF16 : DotF32 {
   }
 };
 
-inline constexpr std::int64_t kStreamAhead =
-    2048;  // bytes; far enough for memory, near enough for the first cache
+// Bytes; far enough for memory, near enough for the first cache.
+inline constexpr std::int64_t kStreamAhead = 2048;
 inline constexpr std::int64_t kLine = 64;
 // 8 KiB: the chunk in work and the one that is asked for share the first cache.
 inline constexpr int kStreamSteps = 32;

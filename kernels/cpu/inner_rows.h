@@ -78,8 +78,8 @@ float to_i8(const float* x, std::int64_t n, std::int8_t* out, std::int32_t* sum)
     const float magnitude = x[i] < 0 ? -x[i] : x[i];
     largest = magnitude > largest ? magnitude : largest;
   }
-  std::uint32_t highest =
-      0;  // bits of magnitudes order like the magnitudes, infinities and NaNs last
+  // Bits of magnitudes order like the magnitudes, infinities and NaNs last.
+  std::uint32_t highest = 0;
   for (i = 0; i < n; ++i) {
     const std::uint32_t magnitude = bits_as<std::uint32_t>(x[i]) & 0x7fffffffu;
     highest = magnitude > highest ? magnitude : highest;

@@ -14,8 +14,8 @@
 namespace foretoken::cpu {
 
 inline constexpr int kPanel = 64;  // outputs side by side in packed weights
-inline constexpr int kStepBytes =
-    256;  // what a panel reads in one step: 1, 2 or 4 values of k for 64 outputs
+// What a panel reads in one step: 1, 2 or 4 values of k for 64 outputs.
+inline constexpr int kStepBytes = 256;
 inline constexpr int kTileRows = 6;  // rows that share a weight while it is in vector registers
 inline constexpr int kMostTileRows = 32;  // and in a matrix unit
 
@@ -82,8 +82,8 @@ struct AttentionItem {
   float value_scale = 1;
   float* scratch = nullptr;  // attention_scratch_floats()
 };
-inline constexpr int kSpan =
-    16;  // positions that share one step of the online softmax, whatever the block size
+// Positions that share one step of the online softmax, whatever the block size.
+inline constexpr int kSpan = 16;
 constexpr std::int64_t attention_scratch_floats(std::int32_t n_rows,
                                                 std::int32_t group,
                                                 std::int32_t head_dim) {

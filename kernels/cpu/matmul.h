@@ -87,8 +87,8 @@ void norm_and_prepare(const Isa& isa,
 }
 
 inline constexpr std::int32_t kMaxBlockRows = 512;  // rows that pass over a panel together
-inline constexpr int kWidePanels =
-    4;  // panels that share a pass over many rows, which are then read less often
+// Panels that share a pass over many rows, which are then read less often.
+inline constexpr int kWidePanels = 4;
 inline constexpr std::int32_t kManyRows = 64;
 
 constexpr int panels_at_once(std::int32_t n_rows, int group) {

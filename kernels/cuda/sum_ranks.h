@@ -27,9 +27,9 @@ struct SumRanksArgs {
   int rank = 0;
   int n_ranks = 1;
   Packet* const* inboxes = nullptr;  // [n_ranks], as this device sees them
-  std::uint32_t* turn = nullptr;  // of this rank: how many sums were taken; on the device, so that
-  std::uint32_t* n_done =
-      nullptr;  // recordings may repeat it. n_done: blocks through with this one
+  // How many sums this rank has taken; on the device, so that recordings may repeat it.
+  std::uint32_t* turn = nullptr;
+  std::uint32_t* n_done = nullptr;  // blocks through with this one
 };
 void sum_ranks(const Launch& launch, const SumRanksArgs& args);
 

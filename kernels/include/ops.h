@@ -124,8 +124,8 @@ struct RowRule {
   std::uint32_t position = 0;     // absolute position of the token being chosen
   std::int32_t adjust_begin = 0;  // this row's range in ChooseArgs::adjustments
   std::int32_t adjust_end = 0;
-  std::int32_t n_top_logprobs =
-      -1;  // -1: no log probabilities; 0: of the chosen token; n: and the n likeliest
+  // -1: no log probabilities; 0: of the chosen token; n: and the n likeliest.
+  std::int32_t n_top_logprobs = -1;
 };
 
 // l' = (l > 0 ? l / repetition : l * repetition) + add. A mask is add = -infinity. At most one per
@@ -138,8 +138,8 @@ struct Adjustment {
 
 // What was chosen. Log probabilities are the log-softmax of the row's raw logits, before any rule.
 struct Choice {
-  double score =
-      0;  // logit / temperature + noise, or the logit: ranks take the maximum of (score, -token)
+  // Logit / temperature + noise, or the logit: ranks take the maximum of (score, -token).
+  double score = 0;
   std::int32_t token = -1;  // -1: every token was masked
   float logprob = 0;        // only with n_top_logprobs >= 0
 };
@@ -158,8 +158,8 @@ struct SliceChoice {
   std::int32_t token = -1;  // -1: every token of the slice was masked
   float logit = 0;          // its raw logit
   double total = 0;  // sum of exp(raw logit - highest), ids in order; with n_top_logprobs >= 0
-  double adjusted_total =
-      0;  // sum of exp((adjusted logit - adjusted_highest) / temperature); with top_p < 1
+  // Sum of exp((adjusted logit - adjusted_highest) / temperature); with top_p < 1.
+  double adjusted_total = 0;
   float highest = 0;           // of the raw logits, -infinity for none
   float adjusted_highest = 0;  // after the adjustments
 };
@@ -186,10 +186,10 @@ struct ChooseArgs {
   SliceChoice* slices = nullptr;  // [n_rows], or null: the whole vocabulary
   std::int32_t first_id = 0;      // a multiple of 4
   std::int32_t n_candidates = 0;  // of each row with top-k, top-p or min-p
-  SliceCandidate* candidates =
-      nullptr;  // [n_rows, n_candidates], by adjusted logit; null if n_candidates is 0
-  SliceCandidate* likeliest =
-      nullptr;  // [n_rows, kMaxTopLogprobs], by raw logit; null if no row wants any
+  // [n_rows, n_candidates], by adjusted logit; null if n_candidates is 0.
+  SliceCandidate* candidates = nullptr;
+  // [n_rows, kMaxTopLogprobs], by raw logit; null if no row wants any.
+  SliceCandidate* likeliest = nullptr;
 };
 
 // Which of a sequence's proposed tokens stand. Its rows are the last committed token and the
@@ -197,8 +197,8 @@ struct ChooseArgs {
 // given.
 struct Verdict {
   std::int32_t n_accepted = 0;  // proposals that stand: a prefix
-  std::int32_t next_token =
-      -1;  // the choice after them: correction or bonus; -1: every token was masked
+  // The choice after them: correction or bonus; -1: every token was masked.
+  std::int32_t next_token = -1;
 };
 
 struct AcceptArgs {

@@ -308,8 +308,8 @@ void print_block(const Samples& s) {
 // The same load both ways, in an order in which neither profits from what the other left warm.
 struct Comparison {
   Samples plain, speculative;
-  std::size_t n_differing =
-      0;  // requests that did not get the same tokens every time; a failed one has none
+  // Requests that did not get the same tokens every time; a failed one has none.
+  std::size_t n_differing = 0;
 
   // Ratios and equality are claims about whole answers.
   bool complete() const { return plain.n_failed + speculative.n_failed == 0; }

@@ -26,10 +26,10 @@ enum ExitCode : int {
 // Where the configuration comes from; every verb takes these.
 struct ConfigOptions {
   std::string file;  // --config
-  std::vector<std::string>
-      sets;  // --set section.key=value, and what other flags mean in those words
-  std::map<std::string, std::string>
-      flags;  // "model.dtype" -> "--dtype": which of them came from such a flag
+  // --set section.key=value, and what other flags mean in those words.
+  std::vector<std::string> sets;
+  // "model.dtype" -> "--dtype": which of them came from such a flag.
+  std::map<std::string, std::string> flags;
 };
 
 struct OutputOptions {

@@ -15,8 +15,8 @@ struct RestartRules {
   std::chrono::milliseconds first{200};
   std::chrono::milliseconds longest{5000};
   std::chrono::seconds good_run{30};  // ready for so long: what was before is forgotten
-  std::optional<std::size_t>
-      most_restarts;  // in a row without a good run; nothing = as often as needed
+  // In a row without a good run; nothing = as often as needed.
+  std::optional<std::size_t> most_restarts;
 };
 
 class RestartBackoff {

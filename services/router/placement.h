@@ -17,8 +17,8 @@ namespace foretoken {
 // What a request needs of its target.
 struct Need {
   std::string_view model;  // a name or an alias
-  const wire::Hello* like =
-      nullptr;  // a migration: only targets that continue with the same tokens
+  // A migration: only targets that continue with the same tokens.
+  const wire::Hello* like = nullptr;
   std::span<const WorkerId> not_these = {};  // those that have just refused
   // When the request was accepted. A target that drains finishes what was accepted before.
   TimePoint accepted = TimePoint::min();

@@ -46,8 +46,8 @@ struct RequestRow {
   std::optional<wire::Hello> target_hello;  // of the first one: where else it may go on
   wire::Fingerprints encoding;              // vocabulary and text of the tokenizer it needs
   WorkerQuestion to_tokenizer, to_target;
-  bool came_early =
-      false;  // before all services had registered: its model is settled when they have
+  // Before all services had registered: its model is settled when they have.
+  bool came_early = false;
   bool encode_taken = false;                  // the tokenizer has said that it has the prompt
   bool encode_moved = false;                  // since then, to one that was idle: once is enough
   std::optional<TimePoint> encode_elsewhere;  // when that may be

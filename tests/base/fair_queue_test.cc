@@ -194,8 +194,8 @@ TEST(FairQueue, NobodyWaitsBeyondTheBoundAndNoTurnIsWasted) {
     std::map<std::uint64_t, double> weight;
     for (std::uint64_t f = 0; f < 6; ++f) weight[f] = within(1, 4);
     std::uint64_t n = 0;
-    std::map<std::uint64_t, std::map<std::uint64_t, double>>
-        since;  // flow that waits -> others' service
+    // Flow that waits -> others' service.
+    std::map<std::uint64_t, std::map<std::uint64_t, double>> since;
     for (int turn = 0; turn < 4000; ++turn) {
       for (int i = within(0, 2); i > 0; --i) {
         const auto f = static_cast<std::uint64_t>(within(0, 5));

@@ -211,8 +211,8 @@ TEST_F(DraftEngineTest, CutsIntoABlockThatAnotherSequenceShares) {
   start();
   (void)engine_->attach(attach_request(1, kPrompt, 10), kStart);
   const auto chain = run().at(0).tokens;
-  std::vector<TokenId> whole =
-      kPrompt;  // a neighbour whose text is what 1 only guessed: it finds 1's blocks
+  // A neighbour whose text is what 1 only guessed: it finds 1's blocks.
+  std::vector<TokenId> whole = kPrompt;
   whole.insert(whole.end(), chain.begin(), chain.end());
   (void)engine_->attach(attach_request(2, whole, 2), kStart);
   EXPECT_EQ(run().at(0).tokens, plain(whole, 2));

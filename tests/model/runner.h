@@ -17,8 +17,8 @@ namespace foretoken::test {
 struct RunnerOptions {
   std::int32_t block_tokens = 16;
   std::int32_t n_blocks = 64;
-  std::int32_t stride =
-      1;  // sequence blocks lie `stride` apart (modulo n_blocks, coprime): any layout is legal
+  // Sequence blocks lie `stride` apart (modulo n_blocks, coprime): any layout is legal.
+  std::int32_t stride = 1;
 };
 
 class Runner {
