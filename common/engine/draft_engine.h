@@ -21,6 +21,7 @@
 #include "common/base/ids.h"
 #include "common/base/result.h"
 #include "common/base/sampling_params.h"
+#include "common/base/vocabulary.h"
 #include "common/engine/engine_options.h"
 #include "common/engine/step.h"
 #include "common/kv/kv_cache.h"
@@ -63,15 +64,13 @@ struct FollowRequest {
   std::uint32_t budget = 0;
 };
 
-enum class DraftNeed : std::uint8_t { kUnknown, kGap, kMismatch, kEvicted };
-
 // What the engine must be told before it can go on: tokens from `known`, or everything.
 struct NeedOutcome {
   DraftKey key;
   Lease lease{};
   Position known = 0;
   PrefixHash prefix = 0;
-  DraftNeed reason = DraftNeed::kUnknown;
+  NeedReason reason = NeedReason::kUnknown;
 };
 
 struct BusyOutcome {
@@ -164,7 +163,7 @@ class DraftEngine {
   DraftOutcome attach_anew(AttachRequest& request, TimePoint now);
   DraftOutcome apply(Attachment& attachment, const FollowRequest& request, TimePoint now);
   void take_in(Attachment& attachment, std::span<const TokenId> committed);
-  NeedOutcome need(const Attachment& attachment, DraftNeed reason);
+  NeedOutcome need(const Attachment& attachment, NeedReason reason);
   void forget(Attachments::iterator at);
   void drop_cache(Attachment& attachment);
   void outgrow_if_due(Attachment& attachment);

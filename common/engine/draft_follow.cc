@@ -47,7 +47,7 @@ DraftOutcome DraftEngine::attach_anew(AttachRequest& request, TimePoint now) {
                        .lease = request.lease,
                        .known = 0,
                        .prefix = request.root,
-                       .reason = DraftNeed::kMismatch};
+                       .reason = NeedReason::kMismatch};
   }
   if (attachments_.size() >= static_cast<std::size_t>(options_.max_sequences)) {
     expire(now);
@@ -83,7 +83,7 @@ DraftOutcome DraftEngine::follow(const FollowRequest& request, TimePoint now) {
   return apply(*at->second, request, now);
 }
 
-NeedOutcome DraftEngine::need(const Attachment& attachment, DraftNeed reason) {
+NeedOutcome DraftEngine::need(const Attachment& attachment, NeedReason reason) {
   ++totals_.n_needs;
   return {.key = attachment.key,
           .lease = attachment.lease,
@@ -97,20 +97,20 @@ DraftOutcome DraftEngine::apply(Attachment& attachment,
                                 const FollowRequest& request,
                                 TimePoint now) {
   attachment.heard = now;
-  if (request.from > attachment.known) return need(attachment, DraftNeed::kGap);
+  if (request.from > attachment.known) return need(attachment, NeedReason::kGap);
   const std::size_t n_old =
       std::min<std::size_t>(attachment.known - request.from, request.tail.size());
   if (!attachment.is_outgrown &&
       !std::equal(request.tail.begin(), request.tail.begin() + static_cast<std::ptrdiff_t>(n_old),
                   attachment.tokens.begin() + static_cast<std::ptrdiff_t>(request.from)))
-    return need(attachment, DraftNeed::kMismatch);
+    return need(attachment, NeedReason::kMismatch);
   const std::span<const TokenId> committed = request.tail.subspan(n_old);
   const bool reaches_known = request.from + request.tail.size() >= attachment.known;
   const bool is_sound = std::all_of(committed.begin(), committed.end(),
                                     [&](TokenId t) { return t >= 0 && t < n_ids_; });
   if (!is_sound ||
       (reaches_known && prefix_hash_extend(attachment.prefix, committed) != request.prefix))
-    return need(attachment, DraftNeed::kMismatch);
+    return need(attachment, NeedReason::kMismatch);
 
   ++totals_.n_follows;
   if (attachment.owes_answer && attachment.has_guessed && request.epoch > attachment.epoch)

@@ -31,7 +31,7 @@ Sequence::Sequence(OpenRequest request,
   told = told_fallback = n_prompt;
   usual_accepted = 0.6f * static_cast<float>(draft_len);
   for (const TokenId token : request.resume) {
-    if (finish.reason() != FinishReason::kNone) break;  // the engine refuses what follows an end
+    if (finish.reason()) break;  // the engine refuses what follows an end
     commit(token);
   }
 }
@@ -41,7 +41,7 @@ std::uint32_t Sequence::proposal_cap() const {
   return remaining <= 1 ? 0 : std::min(draft_len, remaining - 1);
 }
 
-FinishReason Sequence::commit(TokenId token) {
+std::optional<FinishReason> Sequence::commit(TokenId token) {
   tokens.push_back(token);
   rules.commit(token);
   ++stats.n_output;

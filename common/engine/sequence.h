@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -29,7 +30,7 @@ struct Sequence {
   // Most proposed tokens that could be of use in the next round: the round always yields one more.
   std::uint32_t proposal_cap() const;
   // One more token of the answer. Returns the verdict of the finish rules.
-  FinishReason commit(TokenId token);
+  std::optional<FinishReason> commit(TokenId token);
 
   SeqId id{};
   SamplingParams params;

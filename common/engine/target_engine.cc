@@ -79,6 +79,7 @@ Proposer* TargetEngine::proposer_of(ProposerKind kind) const {
       return proposers_.ngram;
     case ProposerKind::kPrediction:
       return proposers_.prediction;
+    case ProposerKind::kDefault:
     case ProposerKind::kNone:
       return nullptr;
   }
@@ -244,7 +245,7 @@ void TargetEngine::make_plan(TimePoint now) {
     waiting_views_.push_back(view_of(*sequence, index(sequence), scarce));
   make_schedule(limits_, pass_costs(), running_views_, waiting_views_, n_free, now, schedule_);
   for (const std::uint32_t expired : schedule_.expired)
-    finish(*handles_[expired], EndReason::kDeadline);
+    finish(*handles_[expired], FinishReason::kDeadline);
   for (const std::uint32_t preempted : schedule_.preempted) preempt(*handles_[preempted]);
   for (const ScheduledRows& rows : schedule_.rows)
     if (rows.admitted) admit(*handles_[rows.index], now);
@@ -379,9 +380,7 @@ void TargetEngine::commit_slice(std::size_t slice, Sequence& sequence, TimePoint
   output_.n_committed += n_delivered;
   committed_value_ += token_value(sequence) * n_delivered;
 
-  if (sequence.finish.reason() == FinishReason::kStop) return finish(sequence, EndReason::kStop);
-  if (sequence.finish.reason() == FinishReason::kLength)
-    return finish(sequence, EndReason::kLength);
+  if (const auto reason = sequence.finish.reason()) return finish(sequence, *reason);
   if (n_delivered < verdict.committed.size())
     return fail(
         sequence,
@@ -408,7 +407,7 @@ void TargetEngine::deliver(std::size_t slice,
       const auto top = step_.top(slice, i);
       event.logprobs.push_back({.logprob = choices[i].logprob, .top = {top.begin(), top.end()}});
     }
-    if (sequence.commit(committed[i]) != FinishReason::kNone) break;
+    if (sequence.commit(committed[i])) break;
   }
   if (!event.ids.empty()) output_.tokens.push_back(std::move(event));
 }

@@ -46,12 +46,6 @@ struct Proposers {
   const DraftWatch* watch = nullptr;
 };
 
-enum class CloseCause : std::uint8_t {
-  kCancelled,
-  kStop,  // a stop string was found in the text: a good end
-  kDeadline,
-};
-
 class TargetEngine {
  public:
   // Allocates the cache. FatalError if one sequence of max_model_len does not fit it, or limits
@@ -69,7 +63,7 @@ class TargetEngine {
 
   // Ends a sequence now; its Done comes with the next step. False if it is not known (already
   // ended).
-  bool close(SeqId seq, CloseCause cause);
+  bool close(SeqId seq, CloseReason reason);
 
   // Whether step() would do anything: sequences, or events not yet handed out.
   bool has_work() const;
@@ -157,7 +151,7 @@ class TargetEngine {
   std::uint32_t budget_of(const Sequence& sequence) const;
   void add_ask(ProposerKind kind, Sequence& sequence, std::uint32_t& told, std::uint32_t budget);
 
-  void finish(Sequence& sequence, EndReason reason);
+  void finish(Sequence& sequence, FinishReason reason);
   void fail(Sequence& sequence, Error error);
   SequenceStats release(Sequence& sequence);
 

@@ -10,6 +10,7 @@
 #include "common/base/ids.h"
 #include "common/base/result.h"
 #include "common/base/sampling_params.h"
+#include "common/base/vocabulary.h"
 #include "common/kv/kv_cache.h"
 #include "common/spec/draft_length.h"
 #include "common/spec/proposal.h"
@@ -38,8 +39,6 @@ struct OpenRequest {
   std::uint64_t flow = 0;         // flows share a pass, see fair_rows()
   double flow_weight = 1;         // above 0
 };
-
-enum class EndReason : std::uint8_t { kStop, kLength, kCancelled, kDeadline };
 
 // Log probability of a delivered token under the model's raw logits, and the likeliest tokens with
 // theirs.
@@ -70,7 +69,7 @@ struct TokensEvent {
 
 struct DoneEvent {
   SeqId seq{};
-  EndReason reason = EndReason::kStop;
+  FinishReason reason = FinishReason::kStop;
   TokenId stop_token = -1;  // the id that ended it, if one did
   SequenceStats stats;
 };

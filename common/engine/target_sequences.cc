@@ -63,9 +63,7 @@ Result<void> TargetEngine::open(OpenRequest request, TimePoint now) {
   store_.open(sequence.id, sequence.tokens);
   insert_in_turn(waiting_, &sequence);
   if (running_.size() < static_cast<std::size_t>(options_.max_running)) is_prefilling_ = true;
-  if (sequence.finish.reason() != FinishReason::kNone)
-    finish(sequence,
-           sequence.finish.reason() == FinishReason::kStop ? EndReason::kStop : EndReason::kLength);
+  if (const auto reason = sequence.finish.reason()) finish(sequence, *reason);
   return {};
 }
 
@@ -88,24 +86,16 @@ void TargetEngine::open_proposers(Sequence& sequence) {
     proposers_.ngram->open(opening);
 }
 
-bool TargetEngine::close(SeqId seq, CloseCause cause) {
+bool TargetEngine::close(SeqId seq, CloseReason reason) {
   const auto at = sequences_.find(seq);
   if (at == sequences_.end()) return false;
-  switch (cause) {
-    case CloseCause::kCancelled:
-      finish(*at->second, EndReason::kCancelled);
-      break;
-    case CloseCause::kStop:
-      finish(*at->second, EndReason::kStop);
-      break;
-    case CloseCause::kDeadline:
-      finish(*at->second, EndReason::kDeadline);
-      break;
-  }
+  finish(*at->second, reason == CloseReason::kStop       ? FinishReason::kStop
+                      : reason == CloseReason::kDeadline ? FinishReason::kDeadline
+                                                         : FinishReason::kCancelled);
   return true;
 }
 
-void TargetEngine::finish(Sequence& sequence, EndReason reason) {
+void TargetEngine::finish(Sequence& sequence, FinishReason reason) {
   const bool by_token = sequence.finish.reason() == FinishReason::kStop;
   const TokenId stop_token = by_token ? sequence.tokens.back() : -1;
   const SeqId seq = sequence.id;

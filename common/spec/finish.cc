@@ -30,8 +30,8 @@ FinishRules::FinishRules(const SamplingParams& params,
       limit_(std::min(params.max_tokens, max_model_len > n_prompt ? max_model_len - n_prompt : 0)) {
 }
 
-FinishReason FinishRules::on_token(TokenId token) {
-  FORETOKEN_CHECK(reason_ == FinishReason::kNone, "no token is committed after the finish");
+std::optional<FinishReason> FinishRules::on_token(TokenId token) {
+  FORETOKEN_CHECK(!reason_, "no token is committed after the finish");
   ++n_output_;
   // A stop that is also the last allowed token is a stop: the earlier rule names the reason.
   if (std::binary_search(endings_.begin(), endings_.end(), token)) {

@@ -5,19 +5,15 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "common/base/ids.h"
 #include "common/base/sampling_params.h"
+#include "common/base/vocabulary.h"
 
 namespace foretoken {
-
-enum class FinishReason : std::uint8_t {
-  kNone,    // goes on
-  kStop,    // the model's end token or one of stop_token_ids
-  kLength,  // max_tokens, or the model's longest sequence
-};
 
 // The tokens that end an answer under these parameters: stop_token_ids, and the model's end tokens
 // unless ignored. Sorted, each once. min_tokens masks exactly these.
@@ -35,11 +31,11 @@ class FinishRules {
               Position n_prompt,
               Position max_model_len);
 
-  // The verdict on the next committed token, which is part of the answer whatever the verdict. Not
-  // after a finish.
-  FinishReason on_token(TokenId token);
+  // Whether the next committed token, which is part of the answer in any case, is the last one:
+  // kStop or kLength if it is. Not after a finish.
+  std::optional<FinishReason> on_token(TokenId token);
 
-  FinishReason reason() const { return reason_; }
+  std::optional<FinishReason> reason() const { return reason_; }
   std::uint32_t n_output() const { return n_output_; }
   std::uint32_t n_remaining() const { return n_output_ < limit_ ? limit_ - n_output_ : 0; }
 
@@ -47,7 +43,7 @@ class FinishRules {
   std::vector<TokenId> endings_;
   std::uint32_t limit_ = 0;
   std::uint32_t n_output_ = 0;
-  FinishReason reason_ = FinishReason::kNone;
+  std::optional<FinishReason> reason_;
 };
 
 }  // namespace foretoken

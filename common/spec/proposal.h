@@ -1,23 +1,13 @@
 // What a proposer says: tokens that may follow a prefix. Plain data.
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <string_view>
 #include <vector>
 
 #include "common/base/ids.h"
+#include "common/base/vocabulary.h"
 
 namespace foretoken {
-
-enum class ProposerKind : std::uint8_t { kNone, kDraft, kNgram, kPrediction };
-inline constexpr std::size_t kProposerKinds = 4;
-inline constexpr std::array<std::string_view, kProposerKinds> kProposerNames{"none", "draft",
-                                                                             "ngram", "prediction"};
-
-constexpr std::string_view proposer_name(ProposerKind kind) {
-  return kProposerNames[static_cast<std::size_t>(kind)];
-}
 
 inline constexpr std::uint16_t kParentIsBase = 0xFFFF;  // the node continues the base itself
 

@@ -23,7 +23,7 @@ struct Attach {
   SeqId seq;
   Lease lease;
   Fingerprint vocabulary = 0;
-  Acceptance acceptance = Acceptance::kCoupled;
+  AcceptanceRule acceptance = AcceptanceRule::kCoupled;
   std::uint8_t noise_version = 0;
   SamplingParams params;
   std::uint32_t n_prompt = 0;

@@ -419,7 +419,7 @@ int run_bench_serve(const CliOptions& options) {
   if (!base->has_temperature) base->params.temperature = 0, base->has_temperature = true;
   base->stream = true;
   if (options.bench_serve.compare &&
-      (base->num_draft_tokens == 0 || base->proposer == wire::ProposerKind::kNone))
+      (base->num_draft_tokens == 0 || base->proposer == ProposerKind::kNone))
     return report_error(
         {ErrorCode::kInvalidValue, "plain decoding is what --compare compares with", "--compare"});
   Client client(loaded->config.bus, {.say = say_note});

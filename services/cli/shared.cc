@@ -113,20 +113,20 @@ Result<wire::ClientRequest> request_from(const RequestOptions& options) {
   if (options.no_spec) request.num_draft_tokens = 0;
   if (options.proposer) {
     bool known = false;
-    for (auto kind : {wire::ProposerKind::kDraft, wire::ProposerKind::kNgram,
-                      wire::ProposerKind::kPrediction, wire::ProposerKind::kNone})
+    for (auto kind : {ProposerKind::kDraft, ProposerKind::kNgram, ProposerKind::kPrediction,
+                      ProposerKind::kNone})
       if (wire::name_of(kind) == *options.proposer) request.proposer = kind, known = true;
     if (!known)
       return Error{
           ErrorCode::kInvalidValue,
           "proposer is \"" + *options.proposer + "\"; it must be draft, ngram, prediction or none",
           "--proposer"};
-    if (request.proposer == wire::ProposerKind::kPrediction && request.prediction.empty())
+    if (request.proposer == ProposerKind::kPrediction && request.prediction.empty())
       return Error{ErrorCode::kInvalidValue,
                    "the prediction proposer has nothing to guess from: give it the expected answer",
                    "--prediction"};
   } else if (options.prediction) {
-    request.proposer = wire::ProposerKind::kPrediction;
+    request.proposer = ProposerKind::kPrediction;
   }
   if (auto valid = validate(params, 0); !valid.ok()) return valid.error();
   return request;

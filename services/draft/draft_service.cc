@@ -19,20 +19,6 @@ std::uint32_t micros(Duration duration) {
   return static_cast<std::uint32_t>(std::clamp<std::int64_t>(count, 0, 0xFFFFFFFF));
 }
 
-wire::NeedReason wire_reason(DraftNeed reason) {
-  switch (reason) {
-    case DraftNeed::kUnknown:
-      return wire::NeedReason::kUnknown;
-    case DraftNeed::kGap:
-      return wire::NeedReason::kGap;
-    case DraftNeed::kMismatch:
-      return wire::NeedReason::kMismatch;
-    case DraftNeed::kEvicted:
-      return wire::NeedReason::kEvicted;
-  }
-  return wire::NeedReason::kUnknown;
-}
-
 wire::Hello with_noise(wire::Hello hello) {
   hello.noise_version = kNoiseVersion;
   return hello;
@@ -44,7 +30,7 @@ std::string why_not_served(const wire::Attach& attach, Fingerprint vocabulary) {
   if (attach.noise_version != kNoiseVersion)
     return "its noise version is " + std::to_string(attach.noise_version) + ", ours is " +
            std::to_string(kNoiseVersion);
-  if (attach.acceptance != wire::Acceptance::kCoupled)
+  if (attach.acceptance != AcceptanceRule::kCoupled)
     return "it wants acceptance " + std::string(wire::name_of(attach.acceptance)) +
            ", this draft guesses for coupled";
   return {};
@@ -218,8 +204,7 @@ void DraftService::on_attach(const TargetKey& from, wire::Attach& attach, TimePo
     if (!std::exchange(target.was_refused, true))
       log_warning("refused a target's sequences", {{"target", from.first.value}, {"reason", why}});
     return send(
-        from,
-        wire::Need{.seq = attach.seq, .lease = attach.lease, .reason = wire::NeedReason::kRefused});
+        from, wire::Need{.seq = attach.seq, .lease = attach.lease, .reason = NeedReason::kRefused});
   }
   if (attach.tokens.empty() || attach.n_prompt > attach.tokens.size()) {
     ++malformed_;
@@ -257,7 +242,7 @@ void DraftService::answer(const TargetKey& to, const DraftOutcome& outcome) {
                                .lease = need->lease,
                                .known = need->known,
                                .prefix = need->prefix,
-                               .reason = wire_reason(need->reason)});
+                               .reason = need->reason});
   if (const auto* busy = std::get_if<BusyOutcome>(&outcome))
     return send(to, wire::DraftBusy{.seq = busy->key.seq,
                                     .lease = busy->lease,

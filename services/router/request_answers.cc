@@ -88,7 +88,7 @@ wire::ClientPiece next_piece(RequestId id, const RequestRow& row) {
 
 wire::ClientReply whole_reply(RequestId id,
                               const RequestRow& row,
-                              wire::FinishReason reason,
+                              FinishReason reason,
                               std::uint32_t default_draft_len) {
   wire::ClientReply reply{.id = wire::hex_of(id),
                           .text = row.text,

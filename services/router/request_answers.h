@@ -15,7 +15,7 @@ wire::ClientPiece next_piece(RequestId id, const RequestRow& row);
 // All of the answer with its counts. default_draft_len: of requests that did not say one.
 wire::ClientReply whole_reply(RequestId id,
                               const RequestRow& row,
-                              wire::FinishReason reason,
+                              FinishReason reason,
                               std::uint32_t default_draft_len);
 
 // The same for a client that has had the row's pieces: text, tokens and logprobs are those after

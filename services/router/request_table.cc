@@ -9,9 +9,6 @@
 namespace foretoken {
 namespace {
 
-using wire::CloseReason;
-using wire::FinishReason;
-
 constexpr std::size_t kLeastTokens = 32;  // what a turn costs at least
 constexpr std::size_t kKeptFree = 16;     // one of so many requests is kept for flows that have few
 

@@ -189,13 +189,10 @@ class RequestTable {
   void wake_at(TimePoint when) { next_due_ = std::min(next_due_, when); }
 
   // The end of a request: exactly one of these per row.
-  void reply(RequestId id,
-             TimePoint now,
-             std::optional<wire::FinishReason> cut_short,
-             Actions& out);
+  void reply(RequestId id, TimePoint now, std::optional<FinishReason> cut_short, Actions& out);
   void fail(
       RequestId id, const Error& error, std::uint32_t retry_after_ms, TimePoint now, Actions& out);
-  void drop(RequestId id, wire::CloseReason reason, TimePoint now, Actions& out);
+  void drop(RequestId id, CloseReason reason, TimePoint now, Actions& out);
 
   RequestRules rules_;
   Pool& pool_;

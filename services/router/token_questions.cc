@@ -141,7 +141,7 @@ void TokenQuestions::ask(Entry& entry, TimePoint now, Actions& out) {
 void TokenQuestions::forget_at_tokenizer(const Entry& entry, Actions& out) const {
   if (entry.second.tokenizer)
     out.push_back(ToWorker{*entry.second.tokenizer, entry.first,
-                           wire::StreamClose{.reason = wire::CloseReason::kCancelled}});
+                           wire::StreamClose{.reason = CloseReason::kCancelled}});
 }
 
 void TokenQuestions::answer(RequestId own, wire::ClientAnswer answer, Actions& out) {

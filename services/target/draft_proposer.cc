@@ -354,16 +354,15 @@ void DraftProposer::on_need(AssignedDraft& draft, const wire::Need& need, TimePo
   ++counters_.needs;
   Sequence* sequence = find(need.seq, draft.id, need.lease);
   if (sequence == nullptr) return;
-  if (need.reason == wire::NeedReason::kRefused) {
+  if (need.reason == NeedReason::kRefused) {
     // What differs is the same for every sequence, for as long as it lives.
     if (!std::exchange(draft.refuses, true))
       log_warning("a draft refuses our sequences: another vocabulary, noise or acceptance",
                   {{"draft", draft.connection.name()}});
     return apply(*sequence, sequence->attachment.refused(now), now);
   }
-  const bool has_part =
-      (need.reason == wire::NeedReason::kGap || need.reason == wire::NeedReason::kMismatch) &&
-      sequence->told.begins_with(need.known, need.prefix);
+  const bool has_part = (need.reason == NeedReason::kGap || need.reason == NeedReason::kMismatch) &&
+                        sequence->told.begins_with(need.known, need.prefix);
   if (has_part) {
     const AttachmentAction action = sequence->attachment.needs_tail(now);
     if (action == AttachmentAction::kSendPropose) sequence->told.fall_back_to(need.known);

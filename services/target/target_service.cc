@@ -27,49 +27,10 @@ std::uint32_t short_micros(Duration duration) {
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(micros(duration), 0xFFFFFFFF));
 }
 
-wire::FinishReason wire_reason(EndReason reason) {
-  switch (reason) {
-    case EndReason::kStop:
-      return wire::FinishReason::kStop;
-    case EndReason::kLength:
-      return wire::FinishReason::kLength;
-    case EndReason::kCancelled:
-      return wire::FinishReason::kCancelled;
-    case EndReason::kDeadline:
-      return wire::FinishReason::kDeadline;
-  }
-  return wire::FinishReason::kStop;
-}
-
-wire::ProposerKind wire_kind(ProposerKind kind) {
-  switch (kind) {
-    case ProposerKind::kNone:
-      return wire::ProposerKind::kNone;
-    case ProposerKind::kDraft:
-      return wire::ProposerKind::kDraft;
-    case ProposerKind::kNgram:
-      return wire::ProposerKind::kNgram;
-    case ProposerKind::kPrediction:
-      return wire::ProposerKind::kPrediction;
-  }
-  return wire::ProposerKind::kNone;
-}
-
 ProposerKind proposer_of(const wire::Open& open, const TargetServiceOptions& options) {
-  switch (open.proposer) {
-    case wire::ProposerKind::kDefault:
-      return open.prediction.empty() || !options.allow_prediction ? options.proposer
-                                                                  : ProposerKind::kPrediction;
-    case wire::ProposerKind::kDraft:
-      return ProposerKind::kDraft;
-    case wire::ProposerKind::kNgram:
-      return ProposerKind::kNgram;
-    case wire::ProposerKind::kPrediction:
-      return ProposerKind::kPrediction;
-    case wire::ProposerKind::kNone:
-      return ProposerKind::kNone;
-  }
-  return options.proposer;
+  if (open.proposer != ProposerKind::kDefault) return open.proposer;
+  return open.prediction.empty() || !options.allow_prediction ? options.proposer
+                                                              : ProposerKind::kPrediction;
 }
 
 PrefixHash prompt_hash(const wire::Open& open) {
@@ -86,7 +47,7 @@ std::string fallback_of(const SpecStats& spec) {
 
 wire::Done done_of(const DoneEvent& event, TimePoint now) {
   const SequenceStats& stats = event.stats;
-  wire::Done done{.reason = wire_reason(event.reason),
+  wire::Done done{.reason = event.reason,
                   .stop_token = event.stop_token,
                   .n_generated = stats.n_output,
                   .n_cached = stats.n_cached,
@@ -94,7 +55,7 @@ wire::Done done_of(const DoneEvent& event, TimePoint now) {
   for (std::size_t i = 0; i < kProposerKinds; ++i) {
     const SpecStats::Tally& tally = stats.spec.by_proposer[i];
     if (tally.n_drafted == 0) continue;
-    done.proposers.push_back({.proposer = wire_kind(static_cast<ProposerKind>(i)),
+    done.proposers.push_back({.proposer = static_cast<ProposerKind>(i),
                               .rounds = static_cast<std::uint32_t>(stats.spec.n_rounds),
                               .drafted = static_cast<std::uint32_t>(tally.n_drafted),
                               .accepted = static_cast<std::uint32_t>(tally.n_accepted)});
@@ -316,16 +277,13 @@ void TargetService::on_close(RequestId id, const wire::Close& close) {
   if (answer.end) {
     // The router knows the end unless it cut the answer short itself: then it still wants the
     // counts.
-    if (close.reason == wire::CloseReason::kStop) link_.send(id, *answer.end);
+    if (close.reason == CloseReason::kStop) link_.send(id, *answer.end);
     requests_.erase(answer.seq);
     answers_.erase(it);
     return;
   }
   answer.closing = true;
-  engine_.close(answer.seq, close.reason == wire::CloseReason::kStop ? CloseCause::kStop
-                            : close.reason == wire::CloseReason::kDeadline
-                                ? CloseCause::kDeadline
-                                : CloseCause::kCancelled);
+  engine_.close(answer.seq, close.reason);
 }
 
 // ---- work
@@ -439,7 +397,7 @@ void TargetService::end(SeqId seq, wire::Message message, TimePoint now) {
 void TargetService::forget_all(const std::string& why) {
   log_warning("dropping all sequences", {{"reason", why}, {"sequences", answers_.size()}});
   for (const auto& [id, answer] : answers_)
-    if (!answer.end) engine_.close(answer.seq, CloseCause::kCancelled);
+    if (!answer.end) engine_.close(answer.seq, CloseReason::kCancelled);
   answers_.clear();
   requests_.clear();
 }

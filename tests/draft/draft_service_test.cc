@@ -135,7 +135,7 @@ TEST_F(DraftServiceTest, RefusesByNameWhatItWouldGuessForInVain) {
   unknown_noise.noise_version = 0;
   EXPECT_EQ(answer_to(unknown_noise), "refused");
   wire::Attach rejection = attach();
-  rejection.acceptance = wire::Acceptance::kRejection;
+  rejection.acceptance = AcceptanceRule::kRejection;
   EXPECT_EQ(answer_to(rejection), "refused");
   EXPECT_EQ(engine.snapshot().n_attached, 0u);
   EXPECT_EQ(answer_to(attach()), "") << "the same target, once it means the same";

@@ -245,7 +245,7 @@ TEST_F(DraftEngineTest, AsksForWhatItLacks) {
   start();
   const auto unknown = follow(1, kPrompt, 0, 4, 1);
   ASSERT_TRUE(std::holds_alternative<NeedOutcome>(unknown));
-  EXPECT_EQ(std::get<NeedOutcome>(unknown).reason, DraftNeed::kUnknown);
+  EXPECT_EQ(std::get<NeedOutcome>(unknown).reason, NeedReason::kUnknown);
 
   (void)engine_->attach(attach_request(1, kPrompt, 2), kStart);
   (void)run();
@@ -253,7 +253,7 @@ TEST_F(DraftEngineTest, AsksForWhatItLacks) {
   committed.insert(committed.end(), {1, 2, 3});
   const auto gap = follow(1, committed, kPromptEnd + 1, 4, 1);
   ASSERT_TRUE(std::holds_alternative<NeedOutcome>(gap));
-  EXPECT_EQ(std::get<NeedOutcome>(gap).reason, DraftNeed::kGap);
+  EXPECT_EQ(std::get<NeedOutcome>(gap).reason, NeedReason::kGap);
   EXPECT_EQ(std::get<NeedOutcome>(gap).known, kPrompt.size());
   EXPECT_EQ(std::get<NeedOutcome>(gap).prefix, prefix_hash_extend(kRoot, kPrompt));
 
@@ -261,7 +261,7 @@ TEST_F(DraftEngineTest, AsksForWhatItLacks) {
   other[2] = 30;
   const auto mismatch = follow(1, other, 0, 4, 2);
   ASSERT_TRUE(std::holds_alternative<NeedOutcome>(mismatch));
-  EXPECT_EQ(std::get<NeedOutcome>(mismatch).reason, DraftNeed::kMismatch);
+  EXPECT_EQ(std::get<NeedOutcome>(mismatch).reason, NeedReason::kMismatch);
 
   // Right tokens under a wrong hash: the earlier text must differ somewhere.
   const auto wrong_hash =

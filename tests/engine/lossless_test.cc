@@ -254,7 +254,7 @@ class Case {
         ASSERT_TRUE(opened.ok()) << opened.error().message;
       }
       if (e.cancelled_at == step) {
-        EXPECT_EQ(engine.close(e.request.seq, CloseCause::kCancelled), !e.has_ended);
+        EXPECT_EQ(engine.close(e.request.seq, CloseReason::kCancelled), !e.has_ended);
       }
     }
   }
@@ -287,12 +287,12 @@ class Case {
       ASSERT_FALSE(e.has_ended) << "ended twice";
       e.has_ended = true;
       check_counts(e, event.stats);
-      if (event.reason == EndReason::kCancelled) {
+      if (event.reason == FinishReason::kCancelled) {
         ASSERT_GE(e.cancelled_at, 0);
         ++coverage_.n_cancelled;
         continue;
       }
-      if (event.reason == EndReason::kDeadline) {
+      if (event.reason == FinishReason::kDeadline) {
         ASSERT_GE(now_, e.request.deadline);
         ++coverage_.n_late;
         continue;
@@ -300,7 +300,7 @@ class Case {
       EXPECT_FALSE(e.answer.is_blocked);
       EXPECT_EQ(event.reason, e.answer.reason);
       EXPECT_EQ(event.stats.n_output, e.answer.ids.size());
-      if (event.reason == EndReason::kStop) {
+      if (event.reason == FinishReason::kStop) {
         EXPECT_EQ(event.stop_token, e.answer.ids.back());
         ++coverage_.n_stops;
       }
@@ -417,7 +417,7 @@ TEST(Lossless, EveryProposerGivesThePlainTextOfAScriptedModel) {
   for (const ProposerKind kind :
        {ProposerKind::kDraft, ProposerKind::kNgram, ProposerKind::kPrediction})
     EXPECT_GT(coverage.spec.by_proposer[static_cast<std::size_t>(kind)].n_accepted, 200u)
-        << proposer_name(kind);
+        << name_of(kind);
   EXPECT_GT(coverage.n_preemptions, 50u);
   EXPECT_GT(coverage.n_hit_tokens, 500u);
   EXPECT_GT(coverage.n_stops, 50u);

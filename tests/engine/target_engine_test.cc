@@ -152,7 +152,7 @@ TEST_F(TargetEngineTest, WritesThePlainTextInFewerStepsWithAGoodDraft) {
   run();
   EXPECT_EQ(text_[1], text);
   ASSERT_EQ(done_.size(), 1u);
-  EXPECT_EQ(done_[0].reason, EndReason::kLength);
+  EXPECT_EQ(done_[0].reason, FinishReason::kLength);
   EXPECT_EQ(done_[0].stats.n_steps, 1u + 4u);  // the first token, then 5 + 5 + 5 + 4
   EXPECT_EQ(done_[0].stats.spec.n_accepted, 15u);
   EXPECT_EQ(done_[0].stats.spec.acceptance_rate(), 1.0);
@@ -563,7 +563,7 @@ TEST_F(TargetEngineTest, EndsAnAnswerAtTheModelsLongestSequence) {
   open(r);
   run();
   EXPECT_EQ(text_[1].size(), 3u);
-  EXPECT_EQ(done_.at(0).reason, EndReason::kLength);
+  EXPECT_EQ(done_.at(0).reason, FinishReason::kLength);
 }
 
 TEST_F(TargetEngineTest, StopsInsideAnAcceptedRunWherePlainDecodingWould) {
@@ -578,7 +578,7 @@ TEST_F(TargetEngineTest, StopsInsideAnAcceptedRunWherePlainDecodingWould) {
   open(r);
   run();
   EXPECT_EQ(text_[1], stopped);
-  EXPECT_EQ(done_.at(0).reason, EndReason::kStop);
+  EXPECT_EQ(done_.at(0).reason, FinishReason::kStop);
   EXPECT_EQ(done_.at(0).stop_token, text[3]);
 }
 
@@ -630,16 +630,16 @@ TEST_F(TargetEngineTest, CancelsOnceAndFreesEverything) {
   open(request(1, {1, 2, 3}, 50));
   open(request(2, {1, 2, 3}, 50));
   for (int i = 0; i < 5; ++i) take(engine_->step(now_));
-  EXPECT_TRUE(engine_->close(SeqId{1}, CloseCause::kCancelled));
-  EXPECT_FALSE(engine_->close(SeqId{1}, CloseCause::kCancelled));
-  EXPECT_TRUE(engine_->close(SeqId{2}, CloseCause::kStop));
-  EXPECT_FALSE(engine_->close(SeqId{9}, CloseCause::kStop));
+  EXPECT_TRUE(engine_->close(SeqId{1}, CloseReason::kCancelled));
+  EXPECT_FALSE(engine_->close(SeqId{1}, CloseReason::kCancelled));
+  EXPECT_TRUE(engine_->close(SeqId{2}, CloseReason::kStop));
+  EXPECT_FALSE(engine_->close(SeqId{9}, CloseReason::kStop));
   EXPECT_EQ(engine_->snapshot().kv.n_used, 0);
   EXPECT_TRUE(engine_->has_work()) << "the events are still to be handed out";
   run();
   ASSERT_EQ(done_.size(), 2u);
-  EXPECT_EQ(done_[0].reason, EndReason::kCancelled);
-  EXPECT_EQ(done_[1].reason, EndReason::kStop);
+  EXPECT_EQ(done_[0].reason, FinishReason::kCancelled);
+  EXPECT_EQ(done_[1].reason, FinishReason::kStop);
   EXPECT_EQ(draft_.closed.size(), 2u);
 }
 
@@ -656,8 +656,8 @@ TEST_F(TargetEngineTest, EndsByTheDeadlineRunningOrWaiting) {
   run();
   ASSERT_EQ(done_.size(), 2u);
   EXPECT_EQ(done_[0].seq, SeqId{2});
-  EXPECT_EQ(done_[0].reason, EndReason::kDeadline);
-  EXPECT_EQ(done_[1].reason, EndReason::kDeadline);
+  EXPECT_EQ(done_[0].reason, FinishReason::kDeadline);
+  EXPECT_EQ(done_[1].reason, FinishReason::kDeadline);
   EXPECT_EQ(text_[1].size(), 5u);
 }
 
@@ -696,7 +696,7 @@ TEST_F(TargetEngineTest, ResumesAnAnswerThatHadEndedWithItsEnd) {
   open(r);
   run();
   ASSERT_EQ(done_.size(), 1u);
-  EXPECT_EQ(done_[0].reason, EndReason::kLength);
+  EXPECT_EQ(done_[0].reason, FinishReason::kLength);
   EXPECT_TRUE(text_[1].empty());
   r.seq = SeqId{2};
   r.resume.push_back(1);

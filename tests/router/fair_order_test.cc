@@ -83,8 +83,8 @@ class FairOrderTest : public testing::Test {
   }
   void finish(RequestId id) {
     start(id);
-    table.on_message(kTarget, id,
-                     wire::Done{.reason = wire::FinishReason::kLength, .n_generated = 1}, now, out);
+    table.on_message(kTarget, id, wire::Done{.reason = FinishReason::kLength, .n_generated = 1},
+                     now, out);
     take();
   }
   void tick(Duration by) {

@@ -242,7 +242,7 @@ TEST_F(RequestTableTest, ARequestGoesFromMapToReply) {
   EXPECT_EQ(3u, decodes[0].second.position);
   text(5, "ab", 0);
   tokens(5, {22});
-  hear(kTarget, wire::Done{.reason = wire::FinishReason::kLength, .n_generated = 3});
+  hear(kTarget, wire::Done{.reason = FinishReason::kLength, .n_generated = 3});
   EXPECT_EQ(1u, sent<wire::Close>().size()) << "the target may forget it";
   text(6, "c", 2);
   EXPECT_TRUE(answers<wire::ClientReply>().empty()) << "the last text is not here";
@@ -413,7 +413,7 @@ TEST_F(RequestTableTest, ALostTextIsReplayed) {
   ASSERT_EQ(1u, decodes.size());
   EXPECT_EQ(3u, decodes[0].second.position);
   text(5, "ab", 0);
-  hear(kTarget, wire::Done{.reason = wire::FinishReason::kLength, .n_generated = 2});
+  hear(kTarget, wire::Done{.reason = FinishReason::kLength, .n_generated = 2});
   text(5, "", 2, true);
   const auto replies = answers<wire::ClientReply>();
   ASSERT_EQ(1u, replies.size());
@@ -437,9 +437,9 @@ TEST_F(RequestTableTest, AStopStringCutsEverythingBehindItAndClosesTheSequence) 
                               .final = true});
   const auto closes = sent<wire::Close>();
   ASSERT_EQ(1u, closes.size());
-  EXPECT_EQ(wire::CloseReason::kStop, closes[0].second.reason);
+  EXPECT_EQ(CloseReason::kStop, closes[0].second.reason);
   tokens(7, {24});
-  hear(kTarget, wire::Done{.reason = wire::FinishReason::kStop, .n_generated = 5});
+  hear(kTarget, wire::Done{.reason = FinishReason::kStop, .n_generated = 5});
   const auto replies = answers<wire::ClientReply>();
   ASSERT_EQ(1u, replies.size());
   EXPECT_EQ("a", replies[0].text);
@@ -460,7 +460,7 @@ TEST_F(RequestTableTest, AStopStringBeforeWhatWasDeliveredTakesNothingBack) {
   text(5, "ab", 0);
   EXPECT_EQ(1u, answers<wire::ClientPiece>().size());
   hear(kTokenizer, wire::Text{.next = 6, .stopped = true, .stop_string = "b", .offset = 2});
-  hear(kTarget, wire::Done{.reason = wire::FinishReason::kStop, .n_generated = 3});
+  hear(kTarget, wire::Done{.reason = FinishReason::kStop, .n_generated = 3});
   const auto replies = answers<wire::ClientReply>();
   ASSERT_EQ(1u, replies.size());
   EXPECT_TRUE(replies[0].token_ids.empty());
@@ -508,7 +508,7 @@ TEST_F(RequestTableTest, APieceSaysWhereItBegins) {
   say("b", 21, 5, 2);
   submit(request);  // a retry on the same connection
   tokens(5, {22});
-  hear(kTarget, wire::Done{.reason = wire::FinishReason::kLength, .n_generated = 3});
+  hear(kTarget, wire::Done{.reason = FinishReason::kLength, .n_generated = 3});
   text(6, "c", 3, true);
   std::vector<std::pair<std::uint32_t, std::uint32_t>> places;
   for (const auto& piece : answers<wire::ClientPiece>())
@@ -530,7 +530,7 @@ TEST_F(RequestTableTest, APieceSaysWhereItBegins) {
 TEST_F(RequestTableTest, AFinishedRequestIsAnsweredAgainForAMinute) {
   run_to_target();
   tokens(3, {20});
-  hear(kTarget, wire::Done{.reason = wire::FinishReason::kLength, .n_generated = 1});
+  hear(kTarget, wire::Done{.reason = FinishReason::kLength, .n_generated = 1});
   text(4, "a", 0, true);
   const auto first = answers<wire::ClientReply>();
   out.clear();
@@ -890,7 +890,7 @@ TEST_F(RequestTableTest, ARequestThatWasCancelledRunsAnewWhenItIsAskedAgain) {
   EXPECT_TRUE(answers<wire::ClientReply>().empty());
   text(4, "a", 0);
   tokens(4, {21, 22});
-  hear(kTarget, wire::Done{.reason = wire::FinishReason::kLength, .n_generated = 3});
+  hear(kTarget, wire::Done{.reason = FinishReason::kLength, .n_generated = 3});
   text(6, "bc", 1, true);
   const auto replies = answers<wire::ClientReply>();
   ASSERT_EQ(1u, replies.size());
@@ -909,14 +909,14 @@ TEST_F(RequestTableTest, TheDeadlineOfAnEarlierRunEndsNoLaterOne) {
   tokens(3, {20});
   advance(seconds(1));
   out.clear();
-  hear(kTarget, wire::Done{.reason = wire::FinishReason::kDeadline, .n_generated = 1});
+  hear(kTarget, wire::Done{.reason = FinishReason::kDeadline, .n_generated = 1});
   text(4, "a", 0, true);
   EXPECT_TRUE(answers<wire::ClientReply>().empty());
   EXPECT_EQ(1u, sent<wire::Close>().size()) << "if it has ended there all the same, it begins anew";
   advance(milliseconds(100));
   EXPECT_EQ(1u, sent<wire::Open>().size());
   now += seconds(4);
-  hear(kTarget, wire::Done{.reason = wire::FinishReason::kDeadline, .n_generated = 1});
+  hear(kTarget, wire::Done{.reason = FinishReason::kDeadline, .n_generated = 1});
   text(4, "a", 0, true);
   const auto replies = answers<wire::ClientReply>();
   ASSERT_EQ(1u, replies.size());
@@ -1029,7 +1029,7 @@ TEST_F(RequestTableTest, WhatWasAcceptedBeforeAWorkerDrainsIsFinishedThere) {
   tokens(3, {20, 21});
   EXPECT_EQ(1u, sent<wire::Decode>().size());
   EXPECT_TRUE(needs(kTarget));
-  hear(kTarget, wire::Done{.reason = wire::FinishReason::kLength, .n_generated = 2});
+  hear(kTarget, wire::Done{.reason = FinishReason::kLength, .n_generated = 2});
   EXPECT_FALSE(needs(kTarget)) << "all tokens are here";
   EXPECT_TRUE(needs(kTokenizer)) << "the last text is not";
   text(5, "ab", 0, true);

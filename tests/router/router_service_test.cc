@@ -333,7 +333,7 @@ TEST_F(RouterServiceTest, ADrainEndsWhatWasAcceptedWithWorkersThatDrainThemselve
   from_worker(tokenizer, id, wire::Encoded{.tokens = {1, 2}});
   from_worker(target, id, wire::Opened{});
   from_worker(target, id, wire::Tokens{.position = 2, .ids = {3}});
-  from_worker(target, id, wire::Done{.reason = wire::FinishReason::kLength, .n_generated = 1});
+  from_worker(target, id, wire::Done{.reason = FinishReason::kLength, .n_generated = 1});
   EXPECT_FALSE(is_needed(target, true));
   EXPECT_TRUE(is_needed(tokenizer, true));
   bus.sent.clear();

@@ -316,10 +316,9 @@ class Scenario {
     if (dice_.chance(0.3))
       request.stop = {std::string(1, static_cast<char>('a' + dice_.number(0, 25))) + "b", "cde"};
     request.num_draft_tokens = static_cast<std::int32_t>(dice_.number(-1, 8));
-    request.proposer = dice_.one_of(std::vector<wire::ProposerKind>{
-        wire::ProposerKind::kDefault, wire::ProposerKind::kDefault, wire::ProposerKind::kDraft,
-        wire::ProposerKind::kDraft, wire::ProposerKind::kNgram, wire::ProposerKind::kPrediction,
-        wire::ProposerKind::kNone});
+    request.proposer = dice_.one_of(std::vector<ProposerKind>{
+        ProposerKind::kDefault, ProposerKind::kDefault, ProposerKind::kDraft, ProposerKind::kDraft,
+        ProposerKind::kNgram, ProposerKind::kPrediction, ProposerKind::kNone});
     request.adaptive = dice_.chance(0.5);
     request.stream = dice_.chance(0.5);
     if (dice_.chance(0.4))
@@ -333,7 +332,7 @@ class Scenario {
     promise.ids = plain.ids;
     promise.text = plain.text;
     promise.finish_reason = plain.finish_reason;
-    if (request.proposer == wire::ProposerKind::kPrediction) {
+    if (request.proposer == ProposerKind::kPrediction) {
       request.prediction = plain.text;
       if (request.prediction.size() > 4 && dice_.chance(0.6))
         request.prediction[request.prediction.size() / 2] = 'q';

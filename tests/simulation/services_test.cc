@@ -35,7 +35,7 @@ wire::ClientRequest random_request(World& world) {
   if (within(world, 0, 2) == 0)
     request.stop = {std::string(1, static_cast<char>('a' + within(world, 0, 25))) + "b", "cde"};
   request.num_draft_tokens = within(world, -1, 8);
-  if (within(world, 0, 4) == 0) request.proposer = wire::ProposerKind::kNgram;
+  if (within(world, 0, 4) == 0) request.proposer = ProposerKind::kNgram;
   return request;
 }
 

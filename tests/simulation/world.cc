@@ -125,7 +125,7 @@ World::Reference World::reference(const wire::ClientRequest& request, RequestId 
     return reference;
   }
   reference.text += decoder.finish().text;
-  reference.finish_reason = answer.reason == EndReason::kStop ? "stop" : "length";
+  reference.finish_reason = answer.reason == FinishReason::kStop ? "stop" : "length";
   return reference;
 }
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <random>
 
 #include "common/spec/acceptance.h"
@@ -61,7 +62,7 @@ TokenId choose(std::vector<float> logits, std::span<const Adjustment> row, const
 
 struct Answer {
   std::vector<TokenId> tokens;
-  FinishReason reason = FinishReason::kNone;
+  std::optional<FinishReason> reason;
   bool operator==(const Answer&) const = default;
 };
 
@@ -79,7 +80,7 @@ std::vector<TokenId> joined(std::span<const TokenId> a, std::span<const TokenId>
 
 Answer plain(const Request& request) {
   Answer answer;
-  while (answer.reason == FinishReason::kNone) {
+  while (!answer.reason) {
     const auto text = joined(request.prompt, answer.tokens);
     const Row row =
         row_by_definition(request.params, kEosIds, request.prompt, answer.tokens, kVocab);
@@ -95,7 +96,7 @@ Answer plain(const Request& request) {
                       std::find(stops.begin(), stops.end(), token) != stops.end();
     const bool full = answer.tokens.size() == request.params.max_tokens ||
                       text.size() + 1 == request.max_model_len;
-    answer.reason = ends ? FinishReason::kStop : full ? FinishReason::kLength : FinishReason::kNone;
+    if (ends || full) answer.reason = ends ? FinishReason::kStop : FinishReason::kLength;
   }
   return answer;
 }
@@ -162,7 +163,7 @@ Answer speculative(const Request& request,
 
   Answer answer;
   std::vector<TokenId> tail;
-  while (answer.reason == FinishReason::kNone) {
+  while (!answer.reason) {
     const auto text = joined(request.prompt, answer.tokens);
     const Ask ask{.seq = kSeq,
                   .from = static_cast<Position>(text.size() - tail.size()),
@@ -200,7 +201,7 @@ Answer speculative(const Request& request,
       answer.tokens.push_back(token);
       rules.commit(token);
       answer.reason = finish.on_token(token);
-      if (answer.reason != FinishReason::kNone) break;
+      if (answer.reason) break;
     }
     store.commit(kSeq, tail);
     length.observe_round(std::span(path).first(n), accepted.n_accepted);
@@ -259,8 +260,7 @@ TEST(CoupledDecoding, WritesWhatPlainDecodingWritesWhateverIsProposed) {
   EXPECT_GT(n_tokens, 10000u);
   for (const ProposerKind kind :
        {ProposerKind::kDraft, ProposerKind::kNgram, ProposerKind::kPrediction})
-    EXPECT_GT(stats.by_proposer[static_cast<std::size_t>(kind)].n_accepted, 50u)
-        << proposer_name(kind);
+    EXPECT_GT(stats.by_proposer[static_cast<std::size_t>(kind)].n_accepted, 50u) << name_of(kind);
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <optional>
+
 namespace foretoken {
 namespace {
 
@@ -18,7 +20,7 @@ SamplingParams params(std::uint32_t max_tokens) {
 TEST(FinishRules, EndAtTheModelsEndTokenAndAtStopTokens) {
   for (const TokenId ending : {kEos, 40, 50}) {
     FinishRules rules(params(10), kEosIds, 5, 100);
-    EXPECT_EQ(rules.on_token(7), FinishReason::kNone);
+    EXPECT_EQ(rules.on_token(7), std::nullopt);
     EXPECT_EQ(rules.on_token(ending), FinishReason::kStop) << ending;
     EXPECT_EQ(rules.n_output(), 2u);
   }
@@ -28,15 +30,15 @@ TEST(FinishRules, IgnoreEosKeepsTheRequestsOwnStopTokens) {
   SamplingParams ignoring = params(10);
   ignoring.ignore_eos = true;
   FinishRules rules(ignoring, kEosIds, 5, 100);
-  EXPECT_EQ(rules.on_token(kEos), FinishReason::kNone);
+  EXPECT_EQ(rules.on_token(kEos), std::nullopt);
   EXPECT_EQ(rules.on_token(40), FinishReason::kStop);
 }
 
 TEST(FinishRules, DeliverExactlyMaxTokens) {
   FinishRules rules(params(3), kEosIds, 5, 100);
   EXPECT_EQ(rules.n_remaining(), 3u);
-  EXPECT_EQ(rules.on_token(7), FinishReason::kNone);
-  EXPECT_EQ(rules.on_token(7), FinishReason::kNone);
+  EXPECT_EQ(rules.on_token(7), std::nullopt);
+  EXPECT_EQ(rules.on_token(7), std::nullopt);
   EXPECT_EQ(rules.n_remaining(), 1u);
   EXPECT_EQ(rules.on_token(7), FinishReason::kLength);
   EXPECT_EQ(rules.n_remaining(), 0u);
@@ -49,7 +51,7 @@ TEST(FinishRules, AStopOnTheLastAllowedTokenIsAStop) {
 
 TEST(FinishRules, TheModelsLengthCountsThePrompt) {
   FinishRules rules(params(1000), kEosIds, 98, 100);
-  EXPECT_EQ(rules.on_token(7), FinishReason::kNone);
+  EXPECT_EQ(rules.on_token(7), std::nullopt);
   EXPECT_EQ(rules.on_token(7), FinishReason::kLength);
 }
 

@@ -138,8 +138,8 @@ void LinkedDraft::collect(TimePoint now, ProposalStore& into) {
       if (at == sequences_.end() || need.lease != at->second.lease) continue;
       Known& known = at->second;
       known.confirmed = std::min(known.confirmed, need.known);
-      known.needs_attach = need.reason != DraftNeed::kGap;
-      if (need.reason == DraftNeed::kMismatch) known.lease = Lease{known.lease.value + 1};
+      known.needs_attach = need.reason != NeedReason::kGap;
+      if (need.reason == NeedReason::kMismatch) known.lease = Lease{known.lease.value + 1};
       known.epoch = Epoch{known.epoch.value + 1};
       tell(need.key.seq, known);
     }

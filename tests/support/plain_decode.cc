@@ -68,9 +68,9 @@ PlainAnswer plain_decode(Model& model,
     if (request.params.n_logprobs >= 0) answer.logprobs.push_back(choice.logprob);
     tokens.push_back(choice.token);
     rules.commit(choice.token);
-    const FinishReason reason = finish.on_token(choice.token);
-    if (reason == FinishReason::kNone) continue;
-    answer.reason = reason == FinishReason::kStop ? EndReason::kStop : EndReason::kLength;
+    const auto reason = finish.on_token(choice.token);
+    if (!reason) continue;
+    answer.reason = *reason;
     return answer;
   }
 }

@@ -14,7 +14,7 @@ namespace foretoken {
 struct PlainAnswer {
   std::vector<TokenId> ids;
   std::vector<float> logprobs;  // of the ids, if asked for
-  EndReason reason = EndReason::kLength;
+  FinishReason reason = FinishReason::kLength;
   bool is_blocked = false;  // no token could follow
 };
 

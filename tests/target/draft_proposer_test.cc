@@ -360,7 +360,7 @@ TEST_F(DraftProposerTest, NeedGapIsAnsweredFromWhatTheDraftKnows) {
                      .lease = Lease{1},
                      .known = 2,
                      .prefix = prefix_hash_extend(kRoot, std::span(prompt).first(2)),
-                     .reason = wire::NeedReason::kGap});
+                     .reason = NeedReason::kGap});
   drafts.turn(bus.now());
   const auto frames = bus.take<wire::Propose>(endpoint(1));
   ASSERT_EQ(1u, frames.size());
@@ -373,7 +373,7 @@ TEST_F(DraftProposerTest, NeedUnknownIsAnsweredWithEverything) {
   open(1);
   ask(1, {8});
   bus.sent.clear();
-  tell(1, wire::Need{.seq = SeqId{1}, .lease = Lease{1}, .reason = wire::NeedReason::kUnknown});
+  tell(1, wire::Need{.seq = SeqId{1}, .lease = Lease{1}, .reason = NeedReason::kUnknown});
   const auto attaches = bus.take<wire::Attach>(endpoint(1));
   ASSERT_EQ(1u, attaches.size());
   EXPECT_EQ((std::vector<TokenId>{5, 6, 7, 8}), attaches[0].tokens);
@@ -399,13 +399,13 @@ TEST_F(DraftProposerTest, ADraftThatAlwaysNeedsMoreDoesNotGetThePromptAtEachStep
   std::size_t n_attaches = 0, n_tokens = 0;
   for (int step = 0; step < 1000; ++step) {
     ask(1, {});
-    tell(1, wire::Need{.seq = SeqId{1}, .lease = Lease{1}, .reason = wire::NeedReason::kEvicted});
+    tell(1, wire::Need{.seq = SeqId{1}, .lease = Lease{1}, .reason = NeedReason::kEvicted});
     // It has one token, it says: then all the others are the tail.
     tell(1, wire::Need{.seq = SeqId{1},
                        .lease = Lease{1},
                        .known = 1,
                        .prefix = prefix_hash_extend(kRoot, std::span(prompt).first(1)),
-                       .reason = wire::NeedReason::kGap});
+                       .reason = NeedReason::kGap});
     drafts.turn(bus.now());
     n_attaches += bus.take<wire::Attach>(endpoint(1)).size();
     for (const wire::Propose& propose : bus.take<wire::Propose>(endpoint(1)))
@@ -420,7 +420,7 @@ TEST_F(DraftProposerTest, ADraftThatAlwaysNeedsMoreDoesNotGetThePromptAtEachStep
 TEST_F(DraftProposerTest, ADraftThatRefusesIsLeftAlone) {
   assign(1);
   open(1);
-  tell(1, wire::Need{.seq = SeqId{1}, .lease = Lease{1}, .reason = wire::NeedReason::kRefused});
+  tell(1, wire::Need{.seq = SeqId{1}, .lease = Lease{1}, .reason = NeedReason::kRefused});
   EXPECT_EQ(DraftState::kDetached, state());
   bus.sent.clear();
   for (int i = 0; i < 100; ++i) {
@@ -440,7 +440,7 @@ TEST_F(DraftProposerTest, ASequenceThatADraftRefusesGoesToAnother) {
   assign(1);
   open(1);
   assign(2);
-  tell(1, wire::Need{.seq = SeqId{1}, .lease = Lease{1}, .reason = wire::NeedReason::kRefused});
+  tell(1, wire::Need{.seq = SeqId{1}, .lease = Lease{1}, .reason = NeedReason::kRefused});
   EXPECT_EQ(1u, bus.take<wire::Attach>(endpoint(2)).size());
   EXPECT_TRUE(drafts.take_lost().empty());
 }

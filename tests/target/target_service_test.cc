@@ -113,7 +113,7 @@ TEST_F(TargetServiceTest, AnOpenedRequestEndsInTokensAndOneDone) {
   EXPECT_EQ(3u, tokens.at(0).position);
   const auto done = bus.take<wire::Done>();
   ASSERT_EQ(1u, done.size());
-  EXPECT_EQ(wire::FinishReason::kLength, done[0].reason);
+  EXPECT_EQ(FinishReason::kLength, done[0].reason);
   EXPECT_EQ(8u, done[0].n_generated);
 }
 
@@ -220,7 +220,7 @@ TEST_F(TargetServiceTest, AMigratedRequestGoesOnBehindItsTokens) {
 TEST_F(TargetServiceTest, AFinishedAnswerIsKeptUntilClosedOrForTenSeconds) {
   hear(open());
   turn(20);
-  hear(wire::Close{.reason = wire::CloseReason::kFinished});
+  hear(wire::Close{.reason = CloseReason::kFinished});
   bus.sent.clear();
   hear(open());
   EXPECT_EQ(1u, bus.take<wire::Opened>().size()) << "closed: a new sequence";
@@ -235,7 +235,7 @@ TEST_F(TargetServiceTest, AFinishedAnswerIsKeptUntilClosedOrForTenSeconds) {
 TEST_F(TargetServiceTest, CloseEndsARunningSequenceWithItsCounts) {
   hear(open(400));
   turn(5);
-  hear(wire::Close{.reason = wire::CloseReason::kStop});
+  hear(wire::Close{.reason = CloseReason::kStop});
   turn(2);
   EXPECT_EQ(1u, bus.take<wire::Done>().size());
   EXPECT_EQ(0u, engine.snapshot().n_running);
@@ -305,8 +305,8 @@ TEST_F(TargetServiceTest, ADrainFinishesWhatTheRouterAcceptedAndWaitsUntilItHasI
   hear(wire::HeartbeatReply{.known = true, .needed = false}, {});
   turn();
   EXPECT_FALSE(service.drained());
-  hear(wire::Close{.reason = wire::CloseReason::kFinished});
-  hear(wire::Close{.reason = wire::CloseReason::kFinished}, {5, 5});
+  hear(wire::Close{.reason = CloseReason::kFinished});
+  hear(wire::Close{.reason = CloseReason::kFinished}, {5, 5});
   turn();
   EXPECT_TRUE(service.drained());
   EXPECT_EQ(1u, bus.take<wire::Goodbye>().size());
