@@ -404,8 +404,12 @@ void TargetEngine::deliver(std::size_t slice,
     event.ids.push_back(committed[i]);
     event.proposed.push_back(i < n_accepted ? 1 : 0);
     if (sequence.params.n_logprobs >= 0) {
-      const auto top = step_.top(slice, i);
-      event.logprobs.push_back({.logprob = choices[i].logprob, .top = {top.begin(), top.end()}});
+      TokenLogprobs& logprobs = event.logprobs.emplace_back();
+      logprobs.logprob = choices[i].logprob;
+      for (const TopLogprob& top : step_.top(slice, i)) {
+        logprobs.top_ids.push_back(top.token);
+        logprobs.top_logprobs.push_back(top.logprob);
+      }
     }
     if (sequence.commit(committed[i])) break;
   }

@@ -10,6 +10,7 @@
 #include "common/base/ids.h"
 #include "common/base/result.h"
 #include "common/base/sampling_params.h"
+#include "common/base/token_logprobs.h"
 #include "common/base/vocabulary.h"
 #include "common/kv/kv_cache.h"
 #include "common/spec/draft_length.h"
@@ -38,13 +39,6 @@ struct OpenRequest {
   std::uint64_t tenant_salt = 0;  // separates prefix caches
   std::uint64_t flow = 0;         // flows share a pass, see fair_rows()
   double flow_weight = 1;         // above 0
-};
-
-// Log probability of a delivered token under the model's raw logits, and the likeliest tokens with
-// theirs.
-struct TokenLogprobs {
-  float logprob = 0;
-  std::vector<TopLogprob> top;  // n_logprobs of them, likeliest first
 };
 
 struct SequenceStats {

@@ -10,6 +10,7 @@
 #include "common/base/error_code.h"
 #include "common/base/ids.h"
 #include "common/base/sampling_params.h"
+#include "common/base/token_logprobs.h"
 #include "common/wire/message_types.h"
 
 namespace foretoken::wire {
@@ -139,22 +140,6 @@ struct Busy {
     v(1, "code", m.code, "queue_full, out_of_memory or draining");
     v(2, "message", m.message, "which limit");
     v(3, "retry_after_ms", m.retry_after_ms, "when it is worth trying again; 0 = unknown");
-  }
-};
-
-// Log-probability of one delivered token, and of the likeliest ones.
-struct TokenLogprobs {
-  static constexpr std::string_view kName = "TokenLogprobs";
-  float logprob = 0;
-  std::vector<TokenId> top_ids;
-  std::vector<float> top_logprobs;
-  bool operator==(const TokenLogprobs&) const = default;
-
-  template <class Self, class Visitor>
-  static void fields(Self& m, Visitor&& v) {
-    v(1, "logprob", m.logprob, "natural log, from the target's raw logits");
-    v(2, "top_ids", m.top_ids, "likeliest ids, best first");
-    v(3, "top_logprobs", m.top_logprobs, "theirs, same order");
   }
 };
 

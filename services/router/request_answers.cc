@@ -13,7 +13,7 @@ double millis(Duration duration) {
   return std::chrono::duration<double, std::milli>(duration).count();
 }
 
-wire::LogprobEntry entry_of(TokenId token, const wire::TokenLogprobs& from) {
+wire::LogprobEntry entry_of(TokenId token, const TokenLogprobs& from) {
   return {.token_id = token,
           .logprob = static_cast<double>(from.logprob),
           .top_ids = from.top_ids,
@@ -22,7 +22,7 @@ wire::LogprobEntry entry_of(TokenId token, const wire::TokenLogprobs& from) {
 
 void add(std::vector<wire::LogprobEntry>& to,
          const std::vector<TokenId>& output,
-         const std::vector<wire::TokenLogprobs>& logprobs,
+         const std::vector<TokenLogprobs>& logprobs,
          std::uint32_t from,
          std::uint32_t until) {
   for (std::uint32_t i = from; i < until && i < logprobs.size(); ++i)

@@ -57,7 +57,7 @@ struct RequestRow {
 
   wire::Encoded encoded;  // prompt, bad words, prediction
   std::vector<TokenId> output;
-  std::vector<wire::TokenLogprobs> logprobs;
+  std::vector<TokenLogprobs> logprobs;
   std::vector<std::uint8_t> guessed;  // per output token
 
   std::string text;            // all of it so far

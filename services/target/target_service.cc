@@ -72,15 +72,6 @@ wire::Done done_of(const DoneEvent& event, TimePoint now) {
   return done;
 }
 
-wire::TokenLogprobs wire_logprobs(const TokenLogprobs& from) {
-  wire::TokenLogprobs to{.logprob = from.logprob};
-  for (const TopLogprob& top : from.top) {
-    to.top_ids.push_back(top.token);
-    to.top_logprobs.push_back(top.logprob);
-  }
-  return to;
-}
-
 // For people, who have few drafts; the metrics have them all.
 std::string links_text(const std::vector<std::pair<std::string, std::string_view>>& links) {
   constexpr std::size_t kMost = 512;
@@ -369,9 +360,10 @@ void TargetService::send_tokens(const TokensEvent& event) {
   const auto it = requests_.find(event.seq);
   if (it == requests_.end()) return;  // forgotten meanwhile
   Answer& answer = answers_.at(it->second);
-  wire::Tokens tokens{.position = event.position, .ids = event.ids, .accepted = event.proposed};
-  for (const TokenLogprobs& logprobs : event.logprobs)
-    tokens.logprobs.push_back(wire_logprobs(logprobs));
+  const wire::Tokens tokens{.position = event.position,
+                            .ids = event.ids,
+                            .accepted = event.proposed,
+                            .logprobs = event.logprobs};
   answer.output.insert(answer.output.end(), event.ids.begin(), event.ids.end());
   answer.guessed.insert(answer.guessed.end(), event.proposed.begin(), event.proposed.end());
   answer.guessed.resize(answer.output.size(), 0);

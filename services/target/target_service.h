@@ -60,7 +60,7 @@ class TargetService final : public Service {
     std::vector<TokenId> end_tokens;
     std::vector<TokenId> output;  // resumed tokens included
     std::vector<std::uint8_t> guessed;
-    std::vector<wire::TokenLogprobs> logprobs;
+    std::vector<TokenLogprobs> logprobs;
     bool with_logprobs = false;
     std::uint32_t first_logprob = 0;   // resumed tokens have none here
     bool closing = false;              // the router wants nothing but the end

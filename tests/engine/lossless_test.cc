@@ -279,7 +279,7 @@ class Case {
       ASSERT_EQ(event.logprobs.size(), e.request.params.n_logprobs >= 0 ? event.ids.size() : 0u);
       for (const TokenLogprobs& logprobs : event.logprobs) {
         e.logprobs.push_back(logprobs.logprob);
-        ASSERT_EQ(logprobs.top.size(), static_cast<std::size_t>(e.request.params.n_logprobs));
+        ASSERT_EQ(logprobs.top_ids.size(), static_cast<std::size_t>(e.request.params.n_logprobs));
       }
     }
     for (const DoneEvent& event : output.done) {

@@ -427,7 +427,7 @@ TEST_F(RequestTableTest, AStopStringCutsEverythingBehindItAndClosesTheSequence) 
   hear(kTarget, wire::Tokens{.position = 3,
                              .ids = {20, 21, 22, 23},
                              .accepted = {},
-                             .logprobs = std::vector<wire::TokenLogprobs>(4)});
+                             .logprobs = std::vector<TokenLogprobs>(4)});
   out.clear();
   hear(kTokenizer, wire::Text{.next = 5,
                               .text = "a",
