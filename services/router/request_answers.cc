@@ -79,7 +79,7 @@ wire::ClientPiece next_piece(RequestId id, const RequestRow& row) {
                           .position = row.delivered_tokens,
                           .offset = static_cast<std::uint32_t>(row.delivered_bytes)};
   const std::uint32_t from = row.delivered_tokens;
-  const std::uint32_t until = std::max(from, row.texted);
+  const std::uint32_t until = std::max(from, row.n_detokenized);
   piece.token_ids.assign(row.output.begin() + from, row.output.begin() + until);
   for (std::uint32_t i = from; i < until; ++i) piece.accepted += row.guessed[i];
   add(piece.logprobs, row.output, row.logprobs, from, until);

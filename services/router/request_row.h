@@ -24,9 +24,9 @@ enum class RequestPhase : std::uint8_t {
 };
 
 // Something asked of a worker that may have got lost, and when to ask again.
-struct WorkerQuestion {
+struct Retry {
   bool open = false;
-  bool hurried = false;  // it is known that something got lost
+  bool loss_suspected = false;  // it is known that something got lost
   TimePoint again{};
   Duration interval{};
 };
@@ -45,7 +45,7 @@ struct RequestRow {
   std::vector<WorkerId> refused_by;         // since it was last placed or told to wait
   std::optional<wire::Hello> target_hello;  // of the first one: where else it may go on
   wire::Fingerprints encoding;              // vocabulary and text of the tokenizer it needs
-  WorkerQuestion to_tokenizer, to_target;
+  Retry tokenizer_retry, target_retry;
   // Before all services had registered: its model is settled when they have.
   bool came_early = false;
   bool encode_taken = false;                  // the tokenizer has said that it has the prompt
@@ -60,9 +60,9 @@ struct RequestRow {
   std::vector<TokenLogprobs> logprobs;
   std::vector<std::uint8_t> guessed;  // per output token
 
-  std::string text;            // all of it so far
-  std::uint32_t texted = 0;    // output tokens the tokenizer has confirmed
-  std::uint32_t decoding = 0;  // output tokens it was sent
+  std::string text;                       // all of it so far
+  std::uint32_t n_detokenized = 0;        // output tokens the tokenizer has confirmed
+  std::uint32_t n_sent_to_tokenizer = 0;  // output tokens it was sent
   bool final_sent = false, final_confirmed = false;
   std::size_t delivered_bytes = 0;  // of text, in pieces
   std::uint32_t delivered_tokens = 0;

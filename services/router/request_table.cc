@@ -229,7 +229,7 @@ void RequestTable::give_up(RequestId id, const Error& error, TimePoint now, Acti
   fill_room(now, out);
 }
 
-void RequestTable::take_back(RequestId id, const wire::ClientPiece& piece, TimePoint now) {
+void RequestTable::undo_delivery(RequestId id, const wire::ClientPiece& piece, TimePoint now) {
   const auto it = rows_.find(id);
   if (it == rows_.end()) return;
   Row& row = it->second;
@@ -242,27 +242,29 @@ void RequestTable::take_back(RequestId id, const wire::ClientPiece& piece, TimeP
 
 // ---- questions to workers
 
-void RequestTable::ask(WorkerQuestion& question, TimePoint now) {
-  question = {
-      .open = true, .hurried = false, .again = now + rules_.silence, .interval = rules_.silence};
-  wake_at(question.again);
+void RequestTable::ask(Retry& retry, TimePoint now) {
+  retry = {.open = true,
+           .loss_suspected = false,
+           .again = now + rules_.silence,
+           .interval = rules_.silence};
+  wake_at(retry.again);
 }
 
-void RequestTable::ask_again(WorkerQuestion& question, TimePoint now) {
-  question.open = true;
-  question.hurried = false;
-  question.interval = longer_silence(question.interval, rules_.silence, rules_.longest_silence);
-  question.again = now + question.interval;
-  wake_at(question.again);
+void RequestTable::ask_again(Retry& retry, TimePoint now) {
+  retry.open = true;
+  retry.loss_suspected = false;
+  retry.interval = longer_silence(retry.interval, rules_.silence, rules_.longest_silence);
+  retry.again = now + retry.interval;
+  wake_at(retry.again);
 }
 
 // Something is known to be lost. Not at once: it may only have been overtaken, and one question
 // heals many losses.
-void RequestTable::hurry(WorkerQuestion& question, TimePoint now) {
-  if (question.hurried) return;
-  question.open = question.hurried = true;
-  question.again = now + rules_.silence / 16;
-  wake_at(question.again);
+void RequestTable::suspect_loss(Retry& retry, TimePoint now) {
+  if (retry.loss_suspected) return;
+  retry.open = retry.loss_suspected = true;
+  retry.again = now + rules_.silence / 16;
+  wake_at(retry.again);
 }
 
 void RequestTable::assign_tokenizer(Row& row, std::optional<WorkerId> to) {
@@ -297,8 +299,9 @@ void RequestTable::assign_target(Row& row, std::optional<WorkerId> to) {
 }
 
 void RequestTable::encode(RequestId id, Row& row, TimePoint now, Actions& out) {
-  const auto failed_us = row.to_tokenizer.open && !row.encode_taken ? row.tokenizer : std::nullopt;
-  ask_again(row.to_tokenizer, now);
+  const auto failed_us =
+      row.tokenizer_retry.open && !row.encode_taken ? row.tokenizer : std::nullopt;
+  ask_again(row.tokenizer_retry, now);
   if (row.request.model.empty())
     if (auto settled = settle_model(row, now); !settled.ok())
       return fail(id, settled.error(), 0, now, out);
@@ -422,7 +425,7 @@ void RequestTable::place_at_once(RequestId id, Row& row, TimePoint now, Actions&
       return fail(id, Error{row.refusal->code, row.refusal->message},
                   std::max(1u, row.refusal->retry_after_ms), now, out);
     row.refused_by.clear();
-    return ask_again(row.to_target, now);
+    return ask_again(row.target_retry, now);
   }
   start_at(id, row, *chosen, now, out);
 }
@@ -454,7 +457,7 @@ void RequestTable::start_at(RequestId id, Row& row, WorkerId target, TimePoint n
   }
   assign_target(row, target);
   row.phase = Phase::kRunning;
-  ask(row.to_target, now);
+  ask(row.target_retry, now);
   open(id, row, now, out);
 }
 
@@ -536,10 +539,10 @@ void RequestTable::open(RequestId id, Row& row, TimePoint now, Actions& out) {
 // Sends the tokenizer what it does not have. Positions are those of the whole sequence.
 void RequestTable::decode(RequestId id, Row& row, TimePoint now, Actions& out) {
   const bool final = row.done.has_value();
-  if (row.decoding == row.output.size() && (!final || row.final_sent)) return;
+  if (row.n_sent_to_tokenizer == row.output.size() && (!final || row.final_sent)) return;
   if (!row.tokenizer) return replay(id, row, now, out);
   const auto n_prompt = static_cast<Position>(row.encoded.tokens.size());
-  if (row.decoding == 0 && !row.final_sent) {
+  if (row.n_sent_to_tokenizer == 0 && !row.final_sent) {
     out.push_back(ToWorker{*row.tokenizer, id,
                            wire::StreamOpen{.stop = row.request.stop,
                                             .include_stop = row.request.include_stop_str_in_output,
@@ -547,23 +550,24 @@ void RequestTable::decode(RequestId id, Row& row, TimePoint now, Actions& out) {
                                             .position = n_prompt,
                                             .min_tokens = row.request.params.min_tokens}});
   }
-  out.push_back(ToWorker{*row.tokenizer, id,
-                         wire::Decode{.position = n_prompt + row.decoding,
-                                      .ids = {row.output.begin() + row.decoding, row.output.end()},
-                                      .final = final}});
-  row.decoding = static_cast<std::uint32_t>(row.output.size());
+  out.push_back(
+      ToWorker{*row.tokenizer, id,
+               wire::Decode{.position = n_prompt + row.n_sent_to_tokenizer,
+                            .ids = {row.output.begin() + row.n_sent_to_tokenizer, row.output.end()},
+                            .final = final}});
+  row.n_sent_to_tokenizer = static_cast<std::uint32_t>(row.output.size());
   row.final_sent = final;
-  if (!row.to_tokenizer.open) ask(row.to_tokenizer, now);
+  if (!row.tokenizer_retry.open) ask(row.tokenizer_retry, now);
 }
 
 // The stream from its first token, at whichever tokenizer there is. Bytes that came before are
 // recognised by offset.
 void RequestTable::replay(RequestId id, Row& row, TimePoint now, Actions& out) {
   ++counters_.replayed;
-  ask_again(row.to_tokenizer, now);
+  ask_again(row.tokenizer_retry, now);
   const auto failed_us = row.tokenizer;
   assign_tokenizer(row, place_tokenizer(pool_, row.encoding, failed_us));
-  row.decoding = 0;
+  row.n_sent_to_tokenizer = 0;
   row.final_sent = false;
   if (row.tokenizer) decode(id, row, now, out);
 }
@@ -578,7 +582,7 @@ void RequestTable::migrate(RequestId id, Row& row, TimePoint now, Actions& out) 
                 1000, now, out);
   ++counters_.migrated;
   row.waiting_since = now;
-  row.to_target = {};
+  row.target_retry = {};
   place(id, row, now, out);
 }
 
@@ -613,7 +617,8 @@ void RequestTable::hear(
     return;
   }
   if (by_target) {
-    if (!row.to_target.hurried) ask(row.to_target, now);  // it lives: the next silence begins now
+    if (!row.target_retry.loss_suspected)
+      ask(row.target_retry, now);  // it lives: the next silence begins now
     if (auto* tokens = std::get_if<wire::Tokens>(&message))
       return on_tokens(id, row, *tokens, now, out);
     if (auto* done = std::get_if<wire::Done>(&message))
@@ -639,12 +644,12 @@ void RequestTable::hear(
       row.encode_taken = true;  // or it lives, and has no room yet
       if (!row.encode_elsewhere) row.encode_elsewhere = now + rules_.encode_patience;
       wake_at(*row.encode_elsewhere);
-      row.to_tokenizer.again =
+      row.tokenizer_retry.again =
           now + (opened != nullptr
                      ? silence_behind(opened->n_waiting, rules_.silence)
                      : std::max(rules_.silence,
                                 Duration(std::chrono::milliseconds(busy->retry_after_ms))));
-      return wake_at(row.to_tokenizer.again);
+      return wake_at(row.tokenizer_retry.again);
     }
   }
   if (auto* failed = std::get_if<wire::Failed>(&message)) {
@@ -656,14 +661,14 @@ void RequestTable::hear(
     }
     // It lost the stream. Not at once again: a lost StreamOpen makes every Decode behind it fail,
     // too.
-    hurry(row.to_tokenizer, now);
+    suspect_loss(row.tokenizer_retry, now);
   }
 }
 
 void RequestTable::on_encoded(
     RequestId id, Row& row, wire::Encoded encoded, TimePoint now, Actions& out) {
   if (row.phase != Phase::kEncoding) return;  // an answer to a question asked twice
-  row.to_tokenizer = {};
+  row.tokenizer_retry = {};
   row.encoded = std::move(encoded);
   if (row.encoded.tokens.empty())
     return fail(id,
@@ -684,7 +689,8 @@ void RequestTable::on_tokens(
       room_ = true;
     }
   const std::size_t have = row.encoded.tokens.size() + row.output.size();
-  if (tokens.position > have) return hurry(row.to_target, now);  // a gap: from here, please
+  if (tokens.position > have)
+    return suspect_loss(row.target_retry, now);  // a gap: from here, please
   const std::size_t known = have - tokens.position;
   if (known >= tokens.ids.size()) return;
   const bool with_logprobs =
@@ -709,13 +715,13 @@ void RequestTable::on_done(RequestId id, Row& row, wire::Done done, TimePoint no
   // Its time is not over: that was said of an earlier run of the same request.
   if (done.reason == FinishReason::kDeadline && now + rules_.deadline_grace < row.deadline) {
     out.push_back(ToWorker{*row.target, id, wire::Close{.reason = CloseReason::kMigrated}});
-    return hurry(row.to_target, now);
+    return suspect_loss(row.target_retry, now);
   }
   if (done.n_generated > row.output.size())
-    return hurry(row.to_target, now);  // tokens were lost on the way
+    return suspect_loss(row.target_retry, now);  // tokens were lost on the way
   row.done = std::move(done);
   row.phase = Phase::kFlushing;
-  row.to_target = {};
+  row.target_retry = {};
   out.push_back(ToWorker{*row.target, id, wire::Close{.reason = CloseReason::kFinished}});
   assign_target(row, std::nullopt);  // its place is free
   decode(id, row, now, out);
@@ -725,22 +731,23 @@ void RequestTable::on_text(
     RequestId id, Row& row, const wire::Text& text, TimePoint now, Actions& out) {
   if (row.phase != Phase::kRunning && row.phase != Phase::kFlushing) return;
   if (text.offset > row.text.size()) {  // text was lost on the way
-    return hurry(row.to_tokenizer, now);
+    return suspect_loss(row.tokenizer_retry, now);
   }
   const auto n_prompt = static_cast<Position>(row.encoded.tokens.size());
-  if (text.next < n_prompt + row.texted) return;  // overtaken by a replay
+  if (text.next < n_prompt + row.n_detokenized) return;  // overtaken by a replay
   // Of tokens that this run has not sent: said to an earlier run of the same request.
-  if (text.next > n_prompt + row.decoding) return;
+  if (text.next > n_prompt + row.n_sent_to_tokenizer) return;
   const std::size_t known = row.text.size() - text.offset;
   if (known < text.text.size()) row.text.append(text.text, known);
-  row.texted = std::min(static_cast<std::uint32_t>(row.output.size()), text.next - n_prompt);
+  row.n_detokenized = std::min(static_cast<std::uint32_t>(row.output.size()), text.next - n_prompt);
   if (text.stopped) return on_stop_string(id, row, text, now, out);
-  row.final_confirmed = text.final && row.done.has_value() && row.texted == row.output.size();
+  row.final_confirmed =
+      text.final && row.done.has_value() && row.n_detokenized == row.output.size();
   if (row.final_confirmed) return reply(id, now, std::nullopt, out);
-  if (row.texted == row.decoding && !row.final_sent)
-    row.to_tokenizer = {};
+  if (row.n_detokenized == row.n_sent_to_tokenizer && !row.final_sent)
+    row.tokenizer_retry = {};
   else
-    ask(row.to_tokenizer, now);
+    ask(row.tokenizer_retry, now);
   deliver(id, row, out);
 }
 
@@ -754,8 +761,8 @@ void RequestTable::on_stop_string(
   row.output.resize(n);
   row.guessed.resize(n);
   if (row.logprobs.size() > n) row.logprobs.resize(n);
-  row.texted = n;
-  row.to_tokenizer = {};
+  row.n_detokenized = n;
+  row.tokenizer_retry = {};
   if (row.done || !row.target) return reply(id, now, std::nullopt, out);
   row.phase = Phase::kCounting;
   row.counting_until = now + rules_.stats_patience;
@@ -767,7 +774,7 @@ void RequestTable::on_busy(RequestId id, Row& row, wire::Busy busy, TimePoint no
   if (row.phase != Phase::kRunning) return;
   row.refused_by.push_back(*row.target);
   row.refusal = std::move(busy);
-  row.to_target = {};
+  row.target_retry = {};
   place(id, row, now, out);
 }
 
@@ -792,7 +799,7 @@ void RequestTable::worker_lost(WorkerId worker, TimePoint now, Actions& out) {
     row.tokenizer.reset();
     if (row.phase == Phase::kEncoding)
       encode(id, row, now, out);
-    else if (row.phase != Phase::kCounting && (row.texted < row.output.size() || row.done))
+    else if (row.phase != Phase::kCounting && (row.n_detokenized < row.output.size() || row.done))
       replay(id, row, now, out);
   }
   fill_room(now, out);
@@ -802,7 +809,8 @@ void RequestTable::workers_changed(TimePoint now, Actions& out) {
   std::vector<RequestId> waiting;
   for (const auto& [id, row] : rows_)
     if ((row.phase == Phase::kPlacing && !in_order_.contains(id)) ||
-        ((row.phase == Phase::kEncoding || row.texted < row.output.size()) && !row.tokenizer))
+        ((row.phase == Phase::kEncoding || row.n_detokenized < row.output.size()) &&
+         !row.tokenizer))
       waiting.push_back(id);
   std::sort(waiting.begin(), waiting.end(), [&](RequestId a, RequestId b) {
     return std::pair(rows_.at(a).arrived, a) < std::pair(rows_.at(b).arrived, b);
@@ -864,7 +872,7 @@ bool RequestTable::has_taker(RequestId id, const Row& row) const {
 void RequestTable::tick_row(RequestId id, Row& row, TimePoint now, Actions& out) {
   const Duration grace = row.target || row.done ? rules_.deadline_grace : Duration{0};
   if (now >= row.deadline + grace) {
-    if (row.texted > 0 || row.delivered_tokens > 0)
+    if (row.n_detokenized > 0 || row.delivered_tokens > 0)
       return reply(id, now, FinishReason::kDeadline, out);
     return fail(id,
                 Error{ErrorCode::kDeadlineExceeded,
@@ -880,7 +888,7 @@ void RequestTable::tick_row(RequestId id, Row& row, TimePoint now, Actions& out)
     const bool was_open = row.request.model.empty();
     if (auto settled = settle_model(row, now); !settled.ok())
       return fail(id, settled.error(), 0, now, out);
-    if (was_open && !row.request.model.empty()) row.to_tokenizer.again = now;
+    if (was_open && !row.request.model.empty()) row.tokenizer_retry.again = now;
   }
   // No service could take it for a while: an error soon, and not at its deadline. One that was lost
   // not long ago may be loading its model again.
@@ -918,22 +926,22 @@ void RequestTable::tick_row(RequestId id, Row& row, TimePoint now, Actions& out)
   if (may_move_prompt(row) && now >= *row.encode_elsewhere) {
     if (const auto idle = idle_tokenizer(row)) {
       encode_at(id, row, idle, out);
-      ask(row.to_tokenizer, now);
+      ask(row.tokenizer_retry, now);
       row.encode_moved = true;
     } else {
       row.encode_elsewhere = now + rules_.silence;
     }
   }
-  if (row.to_tokenizer.open && now >= row.to_tokenizer.again) {
+  if (row.tokenizer_retry.open && now >= row.tokenizer_retry.again) {
     if (row.phase == Phase::kEncoding)
       encode(id, row, now, out);
     else
       replay(id, row, now, out);
-  } else if (row.to_target.open && now >= row.to_target.again) {
+  } else if (row.target_retry.open && now >= row.target_retry.again) {
     if (row.phase == Phase::kPlacing) {
       place(id, row, now, out);
     } else if (row.phase == Phase::kRunning) {
-      ask_again(row.to_target, now);
+      ask_again(row.target_retry, now);
       open(id, row, now, out);
     }
   }
@@ -943,9 +951,9 @@ void RequestTable::tick_row(RequestId id, Row& row, TimePoint now, Actions& out)
     if (!pool_.all_here()) wake_at(pool_.all_here_after(now));
     if (left.output.empty() && (left.phase == Phase::kEncoding || left.phase == Phase::kPlacing))
       wake_at(std::max(now + rules_.silence, left.waiting_since + rules_.first_placement));
-    if (left.to_tokenizer.open) wake_at(left.to_tokenizer.again);
+    if (left.tokenizer_retry.open) wake_at(left.tokenizer_retry.again);
     if (may_move_prompt(left)) wake_at(*left.encode_elsewhere);
-    if (left.to_target.open) wake_at(left.to_target.again);
+    if (left.target_retry.open) wake_at(left.target_retry.again);
   }
 }
 
@@ -988,7 +996,7 @@ void RequestTable::reply(RequestId id,
                          Actions& out) {
   Row& row = rows_.at(id);
   if (cut_short) {  // tokens whose text is not known were never delivered
-    row.output.resize(std::max(row.texted, row.delivered_tokens));
+    row.output.resize(std::max(row.n_detokenized, row.delivered_tokens));
     if (row.logprobs.size() > row.output.size()) row.logprobs.resize(row.output.size());
   }
   const FinishReason reason = cut_short         ? *cut_short
@@ -1028,7 +1036,7 @@ void RequestTable::drop(RequestId id, CloseReason reason, TimePoint now, Actions
     out.push_back(ToWorker{*row.target, id, wire::Close{.reason = reason}});
   in_order_.erase(id);
   if (row.tokenizer &&
-      (row.phase == Phase::kEncoding || (row.decoding > 0 && !row.final_confirmed)))
+      (row.phase == Phase::kEncoding || (row.n_sent_to_tokenizer > 0 && !row.final_confirmed)))
     out.push_back(ToWorker{*row.tokenizer, id, wire::StreamClose{.reason = reason}});
   assign_target(row, std::nullopt);
   assign_tokenizer(row, std::nullopt);

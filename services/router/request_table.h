@@ -108,7 +108,7 @@ class RequestTable {
   // Ends a running request with this error.
   void give_up(RequestId id, const Error& error, TimePoint now, Actions& out);
   // A piece could not be handed over: what it carried goes out with later text.
-  void take_back(RequestId id, const wire::ClientPiece& piece, TimePoint now);
+  void undo_delivery(RequestId id, const wire::ClientPiece& piece, TimePoint now);
 
   // Whatever a registered worker sends about a request.
   void on_message(WorkerId from, RequestId id, wire::Message message, TimePoint now, Actions& out);
@@ -183,9 +183,9 @@ class RequestTable {
 
   void assign_tokenizer(Row& row, std::optional<WorkerId> to);
   void assign_target(Row& row, std::optional<WorkerId> to);
-  void ask(WorkerQuestion& question, TimePoint now);
-  void ask_again(WorkerQuestion& question, TimePoint now);
-  void hurry(WorkerQuestion& question, TimePoint now);
+  void ask(Retry& retry, TimePoint now);
+  void ask_again(Retry& retry, TimePoint now);
+  void suspect_loss(Retry& retry, TimePoint now);
   void wake_at(TimePoint when) { next_due_ = std::min(next_due_, when); }
 
   // The end of a request: exactly one of these per row.

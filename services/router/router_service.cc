@@ -230,7 +230,7 @@ void RouterService::send_answer(const ToClient& to, TimePoint now) {
   }
   // Pieces merge with later text; the end of a request must arrive as it is.
   if (const auto* piece = std::get_if<wire::ClientPiece>(&to.answer))
-    return table_.take_back(to.request, *piece, now);
+    return table_.undo_delivery(to.request, *piece, now);
   if (!unsent_.keep(to.peer, to.answer, now)) ++dropped_;
 }
 

@@ -938,7 +938,7 @@ TEST_F(RequestTableTest, APieceThatCouldNotLeaveGoesOutWithTheNext) {
   tokens(3, {20});
   text(4, "a", 0);
   const auto piece = answers<wire::ClientPiece>().at(0);
-  table.take_back(kId, piece, now);
+  table.undo_delivery(kId, piece, now);
   tokens(4, {21});
   text(5, "b", 1);
   const auto pieces = answers<wire::ClientPiece>();
@@ -954,12 +954,12 @@ TEST_F(RequestTableTest, AClientThatAcceptsNothingForHalfAMinuteIsCancelled) {
   tokens(3, {20});
   text(4, "a", 0);
   for (int i = 0; i < 29 && table.size() == 1; ++i) {
-    for (const auto& piece : answers<wire::ClientPiece>()) table.take_back(kId, piece, now);
+    for (const auto& piece : answers<wire::ClientPiece>()) table.undo_delivery(kId, piece, now);
     advance(seconds(1));
   }
   EXPECT_EQ(1u, table.size());
   for (int i = 0; i < 3; ++i) {
-    for (const auto& piece : answers<wire::ClientPiece>()) table.take_back(kId, piece, now);
+    for (const auto& piece : answers<wire::ClientPiece>()) table.undo_delivery(kId, piece, now);
     advance(seconds(1));
   }
   EXPECT_EQ(0u, table.size());
@@ -972,7 +972,7 @@ TEST_F(RequestTableTest, AClientThatReadsAgainIsNoLongerStalled) {
   run_to_target(request);
   tokens(3, {20});
   text(4, "a", 0);
-  table.take_back(kId, answers<wire::ClientPiece>().at(0), now);
+  table.undo_delivery(kId, answers<wire::ClientPiece>().at(0), now);
   for (int i = 0; i < 40; ++i) advance(seconds(1));
   EXPECT_EQ(1u, answers<wire::ClientPiece>().size());
   EXPECT_EQ(1u, table.size());
