@@ -31,7 +31,7 @@ MemoryLink::MemoryLink(const MemoryLinkOptions& options,
       socket_(std::move(socket)),
       since_(options.now()) {}
 
-void MemoryLink::doom(End end, std::string why) {
+void MemoryLink::mark_failed(End end, std::string why) {
   end_ = end;
   why_ = std::move(why);
 }
@@ -59,8 +59,8 @@ void MemoryLink::greet_first(const std::string& endpoint) {
 
 void MemoryLink::greet_back() {
   if (const Result<void> made = make_own(); !made.ok())
-    return doom(End::kBroken, made.error().message);
-  if (!hand_over_own()) doom(End::kLeft, "it left before it was greeted");
+    return mark_failed(End::kBroken, made.error().message);
+  if (!hand_over_own()) mark_failed(End::kLeft, "it left before it was greeted");
 }
 
 void MemoryLink::on_readable() {
@@ -70,9 +70,9 @@ void MemoryLink::on_readable() {
     case MemoryGreeting::Kind::kNotYet:
       return;
     case MemoryGreeting::Kind::kLeft:
-      return doom(End::kLeft, "it left before greeting");
+      return mark_failed(End::kLeft, "it left before greeting");
     case MemoryGreeting::Kind::kWrong:
-      return doom(End::kBroken, "it greeted in another way");
+      return mark_failed(End::kBroken, "it greeted in another way");
     case MemoryGreeting::Kind::kSound:
       return open(std::move(greeting.region), greeting.ring_bytes);
   }
@@ -80,7 +80,7 @@ void MemoryLink::on_readable() {
 
 void MemoryLink::open(Fd region, std::uint32_t ring_bytes) {
   auto other = SharedRegion::adopt(std::move(region), kRingHeadBytes + ring_bytes);
-  if (!other.ok()) return doom(End::kBroken, other.error().message);
+  if (!other.ok()) return mark_failed(End::kBroken, other.error().message);
   other_ = std::move(other).value();
   if (!is_dialled_) greet_back();
   if (end_) return;
@@ -115,7 +115,7 @@ SendResult MemoryLink::send(const Frames& frames) {
       was_full(options_.now());
       return SendResult::kBusy;
     case RingWriter::Outcome::kTorn:
-      doom(End::kBroken, "it claims to have read what was never written");
+      mark_failed(End::kBroken, "it claims to have read what was never written");
       return SendResult::kUnknown;
     case RingWriter::Outcome::kWritten:
       break;
@@ -131,7 +131,7 @@ std::optional<Frames> MemoryLink::receive() {
   const RingReader::Outcome outcome = reader_->read(frames);
   if (outcome == RingReader::Outcome::kNothing) return std::nullopt;
   if (outcome == RingReader::Outcome::kTorn) {
-    doom(End::kBroken, std::string("its ring is torn: it ") + reader_->why_torn());
+    mark_failed(End::kBroken, std::string("its ring is torn: it ") + reader_->why_torn());
     return std::nullopt;
   }
   ++counters_.received;
@@ -151,13 +151,13 @@ void MemoryLink::was_full(TimePoint now) {
 
 void MemoryLink::check_patience(TimePoint now) {
   if (now - since_ > options_.patience && !is_open_)
-    doom(End::kBroken, "it did not greet in time");
-  else if (now - since_ > options_.patience && is_silent_guest())
-    doom(End::kBroken, "it connected and said nothing");
+    mark_failed(End::kBroken, "it did not greet in time");
+  else if (now - since_ > options_.patience && has_not_spoken())
+    mark_failed(End::kBroken, "it connected and said nothing");
   else if (full_since_ && writer_->read_to() != full_read_to_)
     full_since_.reset();  // it reads, though nobody has written since
   else if (full_since_ && now - *full_since_ > options_.patience)
-    doom(End::kBroken, "it does not read");
+    mark_failed(End::kBroken, "it does not read");
 }
 
 // ---- the bell
@@ -168,7 +168,7 @@ bool MemoryLink::ring_bell() {
   if (::send(socket_.get(), &ring, 1, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0 || errno == EAGAIN ||
       errno == EINTR)
     return true;
-  doom(End::kLeft, bell_failure());
+  mark_failed(End::kLeft, bell_failure());
   return false;
 }
 
@@ -176,13 +176,13 @@ void MemoryLink::listen_to_bell() {
   std::array<char, 256> rings{};
   // Without a place for them the kernel throws away what else may be attached.
   const ssize_t n = ::recv(socket_.get(), rings.data(), rings.size(), MSG_DONTWAIT);
-  if (n == 0) return doom(End::kLeft, "it closed the link or died");
+  if (n == 0) return mark_failed(End::kLeft, "it closed the link or died");
   if (n < 0) {
-    if (errno != EAGAIN && errno != EINTR) doom(End::kLeft, bell_failure());
+    if (errno != EAGAIN && errno != EINTR) mark_failed(End::kLeft, bell_failure());
     return;
   }
   idle_bells_ += static_cast<std::size_t>(n);
-  if (idle_bells_ > kMostIdleBells) doom(End::kBroken, "it rings without a message");
+  if (idle_bells_ > kMostIdleBells) mark_failed(End::kBroken, "it rings without a message");
 }
 
 bool MemoryLink::fall_asleep(std::uint32_t sleeps) {

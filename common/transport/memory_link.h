@@ -68,11 +68,11 @@ class MemoryLink {
   bool is_known() const { return is_dialled_ || has_spoken_; }
   // Somebody came to our door and has said nothing. One that is open may only be unheard: we had
   // no time for its ring.
-  bool is_silent_guest() const { return !is_known() && !(is_open_ && reader_->has_something()); }
+  bool has_not_spoken() const { return !is_known() && !(is_open_ && reader_->has_something()); }
 
   void on_readable();  // its socket has a greeting, a ring of the bell, or its end
   void check_patience(TimePoint now);
-  void doom(End end, std::string why);
+  void mark_failed(End end, std::string why);
   // kUnknown: it is over now.
   [[nodiscard]] SendResult send(const Frames& frames);
   std::optional<Frames> receive();

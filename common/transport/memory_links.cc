@@ -85,12 +85,13 @@ void MemoryLinks::accept_from(SocketId id, const MemoryDoor& door) {
 bool MemoryLinks::make_room() {
   MemoryLink* longest = nullptr;
   for (const auto& link : links_)
-    if (!link->end() && link->is_silent_guest() &&
+    if (!link->end() && link->has_not_spoken() &&
         (longest == nullptr || link->since() < longest->since()))
       longest = link.get();
   if (longest == nullptr) return false;
-  longest->doom(MemoryLink::End::kBroken, "others waited for its place, and it said nothing");
-  bury();
+  longest->mark_failed(MemoryLink::End::kBroken,
+                       "others waited for its place, and it said nothing");
+  remove_closed();
   return true;
 }
 
@@ -113,12 +114,12 @@ void MemoryLinks::look(TimePoint now) {
       if ((polled++)->revents != 0) accept_from(id, door);
   for (const auto& link : links_)
     if (!link->end()) link->check_patience(now);
-  bury();
+  remove_closed();
 }
 
 // A link that a service knows of ends with an event; nobody knows of one that never opened at a
 // door.
-void MemoryLinks::bury() {
+void MemoryLinks::remove_closed() {
   for (const auto& link : links_) {
     if (!link->end()) continue;
     if (!link->is_open())
@@ -142,7 +143,7 @@ SendResult MemoryLinks::send(const Peer& to, const Frames& frames) {
   MemoryLink* link = find(to);
   if (link == nullptr) return SendResult::kUnknown;
   const SendResult result = link->send(frames);
-  if (link->end()) bury();
+  if (link->end()) remove_closed();
   return result;
 }
 
@@ -158,7 +159,7 @@ std::optional<Delivery> MemoryLinks::read_rings() {
     delivery.frames = std::move(*frames);
     return delivery;
   }
-  bury();
+  remove_closed();
   return std::nullopt;
 }
 

@@ -72,7 +72,7 @@ class MemoryLinks {
   bool make_room();
   std::unique_ptr<MemoryLink> new_link(Peer peer, MemoryLink::Origin origin, Fd socket) const;
   std::optional<Delivery> read_rings();
-  void bury();  // links that are over
+  void remove_closed();  // links that are over
 
   MemoryLinkOptions options_;
   std::shared_ptr<MemoryLinkCounters> counters_ = std::make_shared<MemoryLinkCounters>();
