@@ -116,7 +116,7 @@ Result<RequestId> Client::send(wire::ClientRequest request, TimePoint deadline) 
       if (const auto open = asked_.find(id); open != asked_.end() && open->second.bytes == bytes)
         open->second.again = false;
       else if (request.op != wire::ClientOp::kCancel)
-        asked_[id] = Question{.bytes = bytes, .told = {}};
+        asked_[id] = Question{.bytes = bytes, .resumed = {}};
       return *request.request_id;
     }
     if (const auto refusal = refused()) return *refusal;
@@ -162,7 +162,7 @@ void Client::take(const Delivery& delivery) {
   auto answer = wire::read_client_answer(delivery.frames.back());
   const auto found = answer.ok() ? asked_.find(answer_id(*answer)) : asked_.end();
   if (found != asked_.end()) {
-    auto news = found->second.told.news_in(std::move(*answer));
+    auto news = found->second.resumed.new_part(std::move(*answer));
     if (!news) return;
     answer = std::move(*news);
     if (!std::holds_alternative<wire::ClientPiece>(*answer)) asked_.erase(found);
@@ -210,7 +210,7 @@ void Client::ask_again() {
     }
     if (transport_->send(Peer{.socket = socket_}, Frames{question.bytes}) != SendResult::kSent)
       return;
-    question.told.begin_again();
+    question.resumed.begin_again();
     question.again = false;
     ++question.n_again;
     ++n_asked_again_;

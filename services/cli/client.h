@@ -16,7 +16,7 @@
 #include "common/config/sections.h"
 #include "common/transport/zmq_transport.h"
 #include "common/wire/client_codec.h"
-#include "services/cli/retelling.h"
+#include "services/cli/resumed_answer.h"
 
 namespace foretoken::cli {
 
@@ -76,7 +76,7 @@ class Client {
  private:
   struct Question {
     Bytes bytes;
-    Retelling told;
+    ResumedAnswer resumed;
     bool again = false;      // its connection is lost
     bool cancelled = false;  // and so not to be asked again
     int n_again = 0;

@@ -13,14 +13,14 @@
 
 namespace foretoken::cli {
 
-class Retelling {
+class ResumedAnswer {
  public:
   // The request was sent on a new connection: what comes from here on begins at the first token. It
   // matters for routers that give no positions only.
   void begin_again();
   // What is new in a piece or a reply; nothing if a piece holds nothing new. An error where it
   // differs from what was told before. Errors pass as they are.
-  std::optional<wire::ClientAnswer> news_in(wire::ClientAnswer answer);
+  std::optional<wire::ClientAnswer> new_part(wire::ClientAnswer answer);
 
  private:
   enum class Placed : std::uint8_t { kTaken, kDiffers, kBeyond };

@@ -1,4 +1,4 @@
-#include "services/cli/retelling.h"
+#include "services/cli/resumed_answer.h"
 
 #include <algorithm>
 #include <iterator>
@@ -7,10 +7,10 @@
 
 namespace foretoken::cli {
 
-void Retelling::begin_again() { text_at_ = tokens_at_ = logprobs_at_ = 0; }
+void ResumedAnswer::begin_again() { text_at_ = tokens_at_ = logprobs_at_ = 0; }
 
 template <class Part>
-Retelling::Placed Retelling::take(Part& part) {
+ResumedAnswer::Placed ResumedAnswer::take(Part& part) {
   const auto at = [](auto& sequence, std::size_t n) {
     return sequence.begin() + static_cast<std::ptrdiff_t>(n);
   };
@@ -46,7 +46,7 @@ Retelling::Placed Retelling::take(Part& part) {
   return Placed::kTaken;
 }
 
-std::optional<wire::ClientAnswer> Retelling::news_in(wire::ClientAnswer answer) {
+std::optional<wire::ClientAnswer> ResumedAnswer::new_part(wire::ClientAnswer answer) {
   auto* piece = std::get_if<wire::ClientPiece>(&answer);
   auto* reply = std::get_if<wire::ClientReply>(&answer);
   const Placed placed = piece != nullptr   ? take(*piece)
