@@ -45,7 +45,7 @@ int main(int argc, char** argv) {
         check_alike(*ranks, "arithmetic (draft.isa)", backend->numerics());
         if (ranks->rank() == 0)
           log_info("kernels",
-                   {{"run on", backend->description()}, {"numerics", backend->numerics()}});
+                   {{"backend", backend->description()}, {"numerics", backend->numerics()}});
         loading.ranks = ranks.get();
         if (ranks->rank() == 0)
           loading.on_progress = [&](std::uint64_t done, std::uint64_t total) {
@@ -54,9 +54,9 @@ int main(int argc, char** argv) {
           };
         const auto model = load_model(folder, *backend, loading);
         if (n_ranks > 1 && ranks->rank() == 0)
-          log_info("ranks add", {{"ranks", n_ranks}, {"by", model->rank_sums()}});
+          log_info("ranks add", {{"ranks", n_ranks}, {"rank_sums", model->rank_sums()}});
         if (ranks->rank() == 0 && !model->config().kv_scales.empty())
-          log_info("KV scales", {{"are", model->config().kv_scales}});
+          log_info("KV scales", {{"kv_scales", model->config().kv_scales}});
         const std::uint64_t free_bytes = least_of(*ranks, backend->free_bytes());
         const Duration patience = std::chrono::milliseconds(config.draft.rank_deadline_ms);
         if (ranks->rank() != 0) {
