@@ -121,7 +121,7 @@ std::uint32_t DraftEngine::n_chainable() const {
   for (const Attachment* attachment : order_) {
     const bool is_ready = attachment->has_cache && can_grow(*attachment) &&
                           n_pending(*attachment) <= kFewBehind &&
-                          !attachment->rules.looks_at_tokens();
+                          !attachment->rules.depends_on_history();
     if (!is_ready) return 0;
     n_steps = std::min(n_steps, n_wanted(*attachment));
     n_rows += n_pending(*attachment);

@@ -152,7 +152,7 @@ class DraftEngine {
   DraftSnapshot snapshot() const;
   // Where the model is spread over ranks: between steps, whether all are still there (FatalError if
   // not), and at the very end, that they may go.
-  void roll_call(TimePoint now) { step_.leader().roll_call(now); }
+  void check_ranks(TimePoint now) { step_.leader().check_ranks(now); }
   void release_ranks() { step_.leader().end(); }
   const KvCache& kv() const { return kv_; }
 

@@ -94,7 +94,7 @@ void Leader::send(const StepPlan& plan) {
   ranks_->broadcast(message_);
 }
 
-void Leader::roll_call(TimePoint now) {
+void Leader::check_ranks(TimePoint now) {
   if (ranks_ == nullptr || now - last_call_ < kRollCallEvery) return;
   last_call_ = now;
   say(RankWord::kRollCall);

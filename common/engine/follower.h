@@ -33,7 +33,7 @@ class Leader {
   void send(const StepPlan& plan);
   // Between steps, as often as the caller likes. Throws FatalError(kUnavailable) if a rank is
   // silent for longer than the patience of the collective.
-  void roll_call(TimePoint now);
+  void check_ranks(TimePoint now);
   // Followers return from follow(). Nothing may be sent afterwards.
   void end();
 

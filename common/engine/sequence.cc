@@ -29,7 +29,7 @@ Sequence::Sequence(OpenRequest request,
   stats.n_prompt = n_prompt;
   stats.opened = now;
   told = told_fallback = n_prompt;
-  usual_accepted = 0.6f * static_cast<float>(draft_len);
+  accepted_ewma = 0.6f * static_cast<float>(draft_len);
   for (const TokenId token : request.resume) {
     if (finish.reason()) break;  // the engine refuses what follows an end
     commit(token);

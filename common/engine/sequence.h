@@ -63,7 +63,7 @@ struct Sequence {
   bool lacked_room = false;      // rows or blocks cut them to nothing
   std::uint32_t n_verified = 0;  // of the last round
   std::uint32_t n_accepted = 0;
-  float usual_accepted = 0;         // fading average over rounds with proposals; begins hopeful
+  float accepted_ewma = 0;          // fading average over rounds with proposals; begins hopeful
   std::uint32_t told = 0;           // tokens its proposer was told of
   std::uint32_t told_fallback = 0;  // and the n-gram proposer beside it
   SequenceStats stats;

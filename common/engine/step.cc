@@ -23,7 +23,7 @@ Result<std::size_t> Step::add(const SliceRequest& request) {
   const auto n_known = static_cast<std::uint32_t>(request.known.size());
   const auto n_proposed = static_cast<std::uint32_t>(request.proposed.size());
   FORETOKEN_CHECK(plan_.n_ahead == 0 || (n_proposed == 0 && request.rules != nullptr &&
-                                         !request.rules->looks_at_tokens()));
+                                         !request.rules->depends_on_history()));
   auto reserved = kv_.reserve(request.seq, n_known + n_proposed + plan_.n_ahead);
   if (!reserved.ok()) return reserved.error();
 

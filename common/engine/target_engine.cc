@@ -119,7 +119,7 @@ Duration TargetEngine::wait_hint(TimePoint now) {
     if (!draft) continue;
     if (sequence->length == LengthMode::kFixed) return wait_.begin_longest(n_running, now);
     expected.push_back({.arrives_in = draft->arrives_in,
-                        .n_tokens = token_value(*sequence) * sequence->usual_accepted});
+                        .n_tokens = token_value(*sequence) * sequence->accepted_ewma});
   }
   return wait_.begin(std::move(expected), n_running, now);
 }
@@ -425,7 +425,7 @@ void TargetEngine::note_round(Sequence& sequence,
   if (sequence.n_verified > 0) {
     const std::uint32_t n_kept = std::min(n_accepted, n_delivered);
     length_.observe_round(sequence.path, n_accepted);
-    sequence.usual_accepted += (static_cast<float>(n_accepted) - sequence.usual_accepted) / 8;
+    sequence.accepted_ewma += (static_cast<float>(n_accepted) - sequence.accepted_ewma) / 8;
     sequence.stats.spec.record_round(sequence.path, n_kept);
     totals_.spec.record_round(sequence.path, n_kept);
   } else if (sequence.is_decoding && sequence.finish.n_remaining() > 0) {  // not the last token's

@@ -84,7 +84,7 @@ class TargetEngine {
   TargetSnapshot snapshot() const;
   // Where the model is spread over ranks: between steps, whether all are still there (FatalError if
   // not), and at the very end, that they may go.
-  void roll_call(TimePoint now) { step_.leader().roll_call(now); }
+  void check_ranks(TimePoint now) { step_.leader().check_ranks(now); }
   void release_ranks() { step_.leader().end(); }
   const KvCache& kv() const { return kv_; }
   const DraftLength& draft_length() const { return length_; }

@@ -32,7 +32,7 @@ class RowRules {
                    std::vector<Adjustment>& adjustments) const;
 
   // Whether a row's rule depends on which tokens come before it, not only on how many.
-  bool looks_at_tokens() const { return has_penalties_ || !bad_words_.empty(); }
+  bool depends_on_history() const { return has_penalties_ || !bad_words_.empty(); }
 
   Position position() const { return n_prompt_ + n_output_; }  // of the token that row 0 chooses
 

@@ -74,7 +74,7 @@ void DraftService::on_message(Delivery delivery) {
   if (!incoming.ok()) {
     ++malformed_;
     // Whoever has no token is heard once at most: nobody keeps a place at the door with nonsense.
-    if (is_beside) show_out(delivery.peer, "it speaks no message");
+    if (is_beside) disconnect(delivery.peer, "it speaks no message");
     return;
   }
   const wire::Header& header = incoming->header;
@@ -139,7 +139,7 @@ DraftService::Targets::iterator DraftService::forget(Targets::iterator target) {
 
 // ---- the shorter way
 
-void DraftService::show_out(const Peer& peer, const std::string& why) {
+void DraftService::disconnect(const Peer& peer, const std::string& why) {
   bus_->hang_up(peer);
   on_closed(peer, why);
 }
@@ -147,7 +147,7 @@ void DraftService::show_out(const Peer& peer, const std::string& why) {
 bool DraftService::admit_beside(const TargetKey& from, const Delivery& delivery, TimePoint now) {
   const auto link = links_.find(delivery.peer);
   if (link == links_.end() || link->second != from) {
-    show_out(delivery.peer, "somebody else spoke on it");
+    disconnect(delivery.peer, "somebody else spoke on it");
     return false;
   }
   targets_.at(from).heard = now;
@@ -174,7 +174,7 @@ void DraftService::on_link_open(const TargetKey& from,
   if (it == targets_.end() || open.token == 0 || it->second.token != open.token ||
       links_.contains(peer)) {
     ++refused_;
-    return show_out(peer, "its token opens nothing");
+    return disconnect(peer, "its token opens nothing");
   }
   Target& target = it->second;
   if (target.beside) {
@@ -278,7 +278,7 @@ void DraftService::on_undelivered(const Peer& peer, const Frames&) {
 
 TimePoint DraftService::on_turn(TimePoint now) {
   const TimePoint due = link_.turn(now, [this] { return load(); });
-  engine_.roll_call(now);
+  engine_.check_ranks(now);
   // Without work a step still frees what has expired, a few times a second.
   if (engine_.has_work() || engine_.snapshot().n_attached > 0) step();
   // One that is idle says nothing; a link says itself when it ends.

@@ -62,7 +62,7 @@ class DraftService final : public Service {
   void open_door();
   bool admit(const TargetKey& from, const Delivery& delivery, TimePoint now);
   // Hangs up on a link, whether it is somebody's or not yet.
-  void show_out(const Peer& peer, const std::string& why);
+  void disconnect(const Peer& peer, const std::string& why);
   // What comes through memory: from whom, by the link; nothing if it is nobody's.
   bool admit_beside(const TargetKey& from, const Delivery& delivery, TimePoint now);
   void on_link_ask(const TargetKey& from, const wire::LinkAsk& ask);

@@ -114,7 +114,7 @@ void AssignedDrafts::end_later(WorkerId id, const wire::CloseSequence& close, Ti
   if (closes_.size() < kMaxCloses) closes_.push_back({id, close, now + kCloseRetry});
 }
 
-TimePoint AssignedDrafts::tend(TimePoint now) {
+TimePoint AssignedDrafts::poll(TimePoint now) {
   TimePoint due = TimePoint::max();
   for (std::size_t n = closes_.size(); n > 0 && closes_.front().not_before <= now; --n) {
     const LateClose late = closes_.front();
@@ -122,7 +122,7 @@ TimePoint AssignedDrafts::tend(TimePoint now) {
     if (AssignedDraft* draft = find(late.draft)) end_sequence(*draft, late.close, now);
   }
   if (!closes_.empty()) due = std::min(due, closes_.front().not_before);
-  for (auto& [id, draft] : drafts_) due = std::min(due, draft.connection.tend(now));
+  for (auto& [id, draft] : drafts_) due = std::min(due, draft.connection.poll(now));
   return due;
 }
 

@@ -67,7 +67,7 @@ class AssignedDrafts {
   void end_later(WorkerId id, const wire::CloseSequence& close, TimePoint now);
 
   // Links, and what waits for room. Returns when it wants to be called again.
-  TimePoint tend(TimePoint now);
+  TimePoint poll(TimePoint now);
   // Sends the records that were added to connections.
   void flush(TimePoint now);
   // A PROPOSE without records to drafts that have sequences and have not heard of them for so long.

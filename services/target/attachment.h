@@ -68,7 +68,7 @@ class Attachment {
   // How long an answer may take before it counts as a miss.
   Duration patience() const;
   // Expected time from asking to a usable answer; zero before the first.
-  Duration usual_answer() const { return answer_ewma_; }
+  Duration answer_ewma() const { return answer_ewma_; }
   // The last ask with a budget has no answer yet; it was asked at asked_at().
   bool is_under_way() const { return is_attached() && last_asked_ > last_answered_; }
   TimePoint asked_at() const { return last_asked_at_; }

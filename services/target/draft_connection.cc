@@ -26,7 +26,7 @@ DraftConnection::DraftConnection(const Surroundings& around,
 
 void DraftConnection::close() {
   around_.bus.close(socket_);
-  if (beside_ != 0) around_.bus.close(beside_);
+  if (memory_socket_ != 0) around_.bus.close(memory_socket_);
 }
 
 bool DraftConnection::owns(SocketId socket) const { return socket == socket_ || is_link(socket); }
@@ -48,7 +48,7 @@ bool DraftConnection::send(const wire::Message& message, Way way) {
   auto frames = wire::try_encode(around_.speaker, {}, message);
   const bool too_large = !frames.ok();  // it stays so: nothing to be tried again
   if (way == Way::kShortest && !too_large && link_.is_up()) {
-    if (around_.bus.send(peer_at(beside_), *frames) == SendResult::kSent) {
+    if (around_.bus.send(peer_at(memory_socket_), *frames) == SendResult::kSent) {
       ++around_.counters.sent_beside;
       return true;
     }
@@ -89,7 +89,7 @@ void DraftConnection::send_frame(wire::Propose& frame, Way way) {
 
 // ---- the link
 
-TimePoint DraftConnection::tend(TimePoint now) {
+TimePoint DraftConnection::poll(TimePoint now) {
   tend_link(now);
   if (link_.state() == DraftLink::State::kOpening && !has_opened_)
     return std::min(link_.due(), now + kOpenAgain);
@@ -112,14 +112,14 @@ void DraftConnection::tend_link(TimePoint now) {
         link_.not_asked(now);
       break;
     case DraftLink::Action::kGiveUp:
-      if (beside_ != 0) around_.bus.close(std::exchange(beside_, 0));
+      if (memory_socket_ != 0) around_.bus.close(std::exchange(memory_socket_, 0));
       break;
   }
 }
 
 void DraftConnection::say_first_word(TimePoint now) {
   if (link_.state() != DraftLink::State::kOpening || has_opened_) return;
-  has_opened_ = hand_over(beside_, wire::LinkOpen{token_});
+  has_opened_ = hand_over(memory_socket_, wire::LinkOpen{token_});
   if (has_opened_) link_.said(now);
 }
 
@@ -135,7 +135,7 @@ void DraftConnection::on_offer(const wire::LinkOffer& offer, TimePoint now) {
       offer.endpoint.find('/', folder.size()) != std::string::npos)
     return link_.failed(now, "its door is not in this target's bus.runtime_dir");
   try {
-    beside_ = around_.bus.connect(offer.endpoint, Door::kDraft);
+    memory_socket_ = around_.bus.connect(offer.endpoint, Door::kDraft);
     token_ = offer.token;
     has_opened_ = false;
   } catch (const FatalError& error) {
@@ -144,13 +144,13 @@ void DraftConnection::on_offer(const wire::LinkOffer& offer, TimePoint now) {
 }
 
 void DraftConnection::on_opened(SocketId socket, const wire::LinkOpen& opened, TimePoint now) {
-  if (socket != beside_ || opened.token != token_ || !link_.confirmed(now))
+  if (socket != memory_socket_ || opened.token != token_ || !link_.confirmed(now))
     return void(++around_.counters.stale);
   say_tier();
 }
 
 void DraftConnection::on_closed(const std::string& why, TimePoint now) {
-  beside_ = 0;
+  memory_socket_ = 0;
   link_.failed(now, why);
   say_tier();
 }

@@ -61,12 +61,12 @@ class DraftConnection {
   bool flush();  // false: there was nothing
 
   // The link's timers and first word. Returns when it wants to be called again.
-  TimePoint tend(TimePoint now);
+  TimePoint poll(TimePoint now);
   void on_offer(const wire::LinkOffer& offer, TimePoint now);
   void on_opened(SocketId socket, const wire::LinkOpen& opened, TimePoint now);
   void on_ask_dropped(TimePoint now) { link_.not_asked(now); }
   void on_closed(const std::string& why, TimePoint now);  // the link
-  bool is_link(SocketId socket) const { return beside_ != 0 && socket == beside_; }
+  bool is_link(SocketId socket) const { return memory_socket_ != 0 && socket == memory_socket_; }
 
  private:
   bool hand_over(SocketId socket, const wire::Message& message);
@@ -79,7 +79,7 @@ class DraftConnection {
   std::string name_;
   SocketId socket_ = 0;
   DraftLink link_;
-  SocketId beside_ = 0;  // the link's, while there is one
+  SocketId memory_socket_ = 0;  // the link's, while there is one
   std::uint64_t token_ = 0;
   bool has_opened_ = false;     // the first word has left
   std::string said_;            // about its tier, in the log

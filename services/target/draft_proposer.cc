@@ -278,7 +278,7 @@ void DraftProposer::close(SeqId seq) {
 
 TimePoint DraftProposer::turn(TimePoint now) {
   drafts_.judge(now, [&](AssignedDraft& draft) { set_aside(draft, now); });
-  TimePoint due = drafts_.tend(now);
+  TimePoint due = drafts_.poll(now);
   for (auto& [seq, sequence] : sequences_) {
     if (!sequence.draft) {
       attach_somewhere(sequence, now);
@@ -444,7 +444,7 @@ DraftOutlook DraftProposer::outlook(SeqId seq, TimePoint now) const {
   outlook.is_under_way = attachment.is_under_way() && !is_here;
   if (outlook.is_under_way)
     outlook.arrives_in =
-        std::max(Duration{0}, attachment.asked_at() + attachment.usual_answer() - now);
+        std::max(Duration{0}, attachment.asked_at() + attachment.answer_ewma() - now);
   return outlook;
 }
 

@@ -298,7 +298,7 @@ TimePoint TargetService::on_turn(TimePoint now) {
     wait_for_proposals();
     step();
   }
-  engine_.roll_call(now);
+  engine_.check_ranks(now);
   leave_if_drained(now);
   return engine_.has_work() ? now : std::min(due, next_sweep_);
 }

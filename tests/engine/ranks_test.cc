@@ -183,8 +183,8 @@ std::map<SeqId, Answer> by_engine(const std::filesystem::path& target_folder,
   std::map<SeqId, Answer> answers;
   for (int step = 0; engine.has_work() && step < 5000; ++step) {
     now += std::chrono::milliseconds(400);  // so that ranks are counted now and then, too
-    engine.roll_call(now);
-    draft_engine.roll_call(now);
+    engine.check_ranks(now);
+    draft_engine.check_ranks(now);
     const StepOutput& output = engine.step(now);
     for (const TokensEvent& event : output.tokens) {
       Answer& answer = answers[event.seq];
