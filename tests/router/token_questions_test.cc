@@ -288,9 +288,9 @@ TEST_F(TokenQuestionsTest, ATokenizerHearsThatNobodyWaitsAnyMore) {
   out.clear();
   questions.client_gone({.socket = 2, .routing = "c"}, now, out);
   EXPECT_EQ(1, n_asked<wire::StreamClose>());
-  auto hurried = tokenize();
-  hurried.timeout_ms = 50;
-  submit(std::move(hurried));
+  auto urgent = tokenize();
+  urgent.timeout_ms = 50;
+  submit(std::move(urgent));
   questions.on_message(kOwn, wire::Opened{}, now, out);
   out.clear();
   questions.tick(now += milliseconds(50), out);
