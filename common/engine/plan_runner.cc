@@ -8,6 +8,7 @@
 #include "common/base/check.h"
 #include "common/collective/collective.h"
 #include "common/model/config.h"
+#include "common/spec/acceptance.h"
 #include "kernels/include/layout.h"
 
 namespace foretoken {
@@ -256,6 +257,9 @@ void PlanRunner::fetch() {
 
 // Without ranks the device has judged; with them the choices were put together here.
 void PlanRunner::judge(const StepPlan& plan) {
+  chosen_.resize(choices_.size());
+  std::transform(choices_.begin(), choices_.end(), chosen_.begin(),
+                 [](const Choice& choice) { return choice.token; });
   accepted_.assign(plan.slices.size(), 0);
   auto verdict = verdicts_.begin();
   for (std::size_t i = 0; i < plan.slices.size(); ++i) {
@@ -267,9 +271,8 @@ void PlanRunner::judge(const StepPlan& plan) {
     }
     const auto drafted =
         std::span<const TokenId>(plan.tokens).subspan(s.first_row + s.n_known, s.n_proposed);
-    while (accepted_[i] < s.n_proposed &&
-           drafted[accepted_[i]] == choices_[s.first_choice + accepted_[i]].token)
-      ++accepted_[i];
+    const auto chosen = std::span<const TokenId>(chosen_).subspan(s.first_choice, s.n_choices);
+    accepted_[i] = accept(drafted, chosen).n_accepted;
   }
 }
 

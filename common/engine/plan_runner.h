@@ -34,6 +34,7 @@ class PlanRunner {
 
   void run(const StepPlan& plan);
   std::span<const Choice> choices() const { return choices_; }  // [n_choices]
+  std::span<const TokenId> chosen() const { return chosen_; }   // [n_choices]: their tokens
   std::span<const TopLogprob> top() const { return top_; }  // [n_choices, kMaxTopLogprobs] or empty
   std::span<const Choice> ahead() const { return ahead_; }  // [n_ahead, slices]
   // [slices]: proposals that stand
@@ -139,6 +140,7 @@ class PlanRunner {
   std::vector<SliceCandidate> own_candidates_, own_likeliest_;
   GatheredSlices gathered_;
   std::vector<Choice> choices_, ahead_;
+  std::vector<TokenId> chosen_;
   std::vector<Verdict> verdicts_;  // of the slices that choose, in order; without ranks
   std::vector<std::uint32_t> accepted_;
   std::vector<TopLogprob> top_;

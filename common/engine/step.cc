@@ -73,10 +73,6 @@ void Step::append_rules(const SliceRequest& request) {
 void Step::run() {
   leader_.send(plan_);
   runner_.run(plan_);
-  const auto choices = runner_.choices();
-  chosen_.resize(choices.size());
-  std::transform(choices.begin(), choices.end(), chosen_.begin(),
-                 [](const Choice& choice) { return choice.token; });
 }
 
 std::span<const Choice> Step::choices(std::size_t slice) const {
@@ -86,7 +82,7 @@ std::span<const Choice> Step::choices(std::size_t slice) const {
 
 std::span<const TokenId> Step::chosen(std::size_t slice) const {
   const PlanSlice& s = plan_.slices[slice];
-  return std::span(chosen_).subspan(s.first_choice, s.n_choices);
+  return runner_.chosen().subspan(s.first_choice, s.n_choices);
 }
 
 std::span<const TopLogprob> Step::top(std::size_t slice, std::size_t choice) const {

@@ -74,7 +74,6 @@ class Step {
   PlanRunner runner_;
   StepPlan plan_;
   std::vector<Reservation> reservations_;  // beside plan_.slices
-  std::vector<TokenId> chosen_;
 };
 
 }  // namespace foretoken
