@@ -9,7 +9,7 @@ namespace foretoken {
 Result<std::string> read_text_file(const std::filesystem::path& path, std::size_t max_bytes) {
   std::error_code status;
   const bool exists = std::filesystem::exists(path, status);
-  // A folder on the way that may not be entered: nobody can say what is in it.
+  // A folder on the way may not be entered: what is in it cannot be known.
   if (status) return Error{ErrorCode::kIo, path.string() + ": cannot be read: " + status.message()};
   if (!exists) return Error{ErrorCode::kNotFound, path.string() + ": no such file"};
   if (!std::filesystem::is_regular_file(path, status))

@@ -12,7 +12,7 @@
 namespace foretoken {
 namespace {
 
-constexpr std::int64_t kLinesPerSecond = 100;  // beyond, journald would drop lines of everybody
+constexpr std::int64_t kLinesPerSecond = 100;  // beyond, journald would drop lines of all services
 
 struct State {
   std::shared_ptr<spdlog::logger> logger;

@@ -43,7 +43,7 @@ Result<SharedRegion> SharedRegion::make(const char* label, std::size_t n_bytes) 
   SharedRegion region(static_cast<std::byte*>(data), n_bytes, std::move(file));
   if (::fcntl(region.fd(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0)
     return cannot("sealing a memfd");
-  // Nobody but us needs to write; a kernel without this seal only leaves the other side free to
+  // No other process needs to write; a kernel without this seal only leaves the other side free to
   // spoil what it is sent itself.
   (void)::fcntl(region.fd(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE);
   (void)::fcntl(region.fd(), F_ADD_SEALS, F_SEAL_SEAL);

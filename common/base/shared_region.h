@@ -1,5 +1,5 @@
 // Memory that two processes of one machine see: an anonymous file (memfd), so it has no name that
-// could outlive both, and sealed, so that whoever receives it can neither cut it short under a
+// could outlive both, and sealed, so that its receiver can neither cut it short under a
 // reader's feet (SIGBUS) nor, where the kernel knows that seal, write to it. Page-aligned. Owns its
 // mapping and descriptor; any thread.
 #pragma once
@@ -15,10 +15,10 @@ namespace foretoken {
 class SharedRegion {
  public:
   // Ours: mapped for reading and writing, all zero. `label`: what the system calls it in lists of
-  // mappings; nobody finds it by that. kIo.
+  // mappings; it cannot be opened by that. kIo.
   static Result<SharedRegion> make(const char* label, std::size_t n_bytes);
   // Another's, received as a descriptor: mapped for reading. Refused unless it is such a file of
-  // exactly this size that nobody can shrink any more: kMalformed, or kIo.
+  // exactly this size that cannot be shrunk any more: kMalformed, or kIo.
   static Result<SharedRegion> adopt(Fd file, std::size_t n_bytes);
 
   SharedRegion() = default;

@@ -51,7 +51,7 @@ class Collective {
   void broadcast(std::vector<std::byte>& bytes);
   void barrier();
 
-  // The longest that one wait may take, from now on. Ten minutes until somebody says otherwise:
+  // The longest that one wait may take, from now on. Ten minutes until it is set:
   // ranks load at different speeds. Zero: no limit, for a rank that waits to be told what to do.
   void set_patience(Duration patience) { patience_ = patience; }
   Duration patience() const { return patience_; }

@@ -8,17 +8,17 @@
 namespace foretoken {
 namespace {
 
-// What the ranks share: a meeting place that all must reach before anybody leaves, and a board
+// What the ranks share: a barrier that all must reach before any leaves, and a table
 // where each shows what it brought.
 class Meeting {
  public:
-  explicit Meeting(int n_ranks) : n_ranks_(n_ranks), board_(static_cast<std::size_t>(n_ranks)) {}
+  explicit Meeting(int n_ranks) : n_ranks_(n_ranks), table_(static_cast<std::size_t>(n_ranks)) {}
 
   void show(int rank, std::span<const std::byte> bytes) {
-    board_[static_cast<std::size_t>(rank)] = bytes;
+    table_[static_cast<std::size_t>(rank)] = bytes;
   }
   std::span<const std::byte> shown(int rank) const {
-    return board_[static_cast<std::size_t>(rank)];
+    return table_[static_cast<std::size_t>(rank)];
   }
   int n_ranks() const { return n_ranks_; }
 
@@ -39,7 +39,7 @@ class Meeting {
 
  private:
   const int n_ranks_;
-  std::vector<std::span<const std::byte>> board_;
+  std::vector<std::span<const std::byte>> table_;
   std::mutex mutex_;
   std::condition_variable all_here_;
   int n_here_ = 0;

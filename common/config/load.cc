@@ -387,7 +387,8 @@ void check_together(const Config& c, std::vector<std::string>& errors) {
   each_its_device("target", c.target);
   each_its_device("draft", c.draft);
   if (!c.bus.curve_secret.empty() && c.bus.curve_peers.empty())
-    errors.push_back("bus.curve_secret is set and bus.curve_peers is not: nobody would be let in");
+    errors.push_back(
+        "bus.curve_secret is set and bus.curve_peers is not: every peer would be refused");
 }
 
 }  // namespace

@@ -14,7 +14,7 @@
 namespace foretoken {
 
 // Folder of ipc names; created with mode 0700 if missing. Throws FatalError if it cannot be, or
-// belongs to somebody else.
+// belongs to another user.
 std::string runtime_directory(const BusSection& bus);
 // Full endpoints, as the transport takes them. `id` is the instance: "0".
 std::string router_endpoint(const BusSection& bus);

@@ -11,9 +11,9 @@
 namespace foretoken {
 namespace {
 
-// An attachment nobody wants guesses from is brought up to date only when that fills a pass of some
-// size: the rows cost little together, and a draft that shares its cores with the target should be
-// quiet when it is not wanted.
+// An attachment of which no guesses are wanted is brought up to date only when that fills a pass of
+// some size: the rows cost little together, and a draft that shares its cores with the target
+// should be quiet when it is not wanted.
 constexpr std::uint32_t kIdleCatchUp = 32;
 // More than this many tokens behind is a prompt, and goes through in chunks.
 constexpr std::uint32_t kFewBehind = 64;
@@ -111,9 +111,9 @@ std::uint32_t DraftEngine::n_wanted(const Attachment& attachment) const {
 }
 
 // Steps that may follow the next one without the host: until the first of all has its guesses, so
-// that nobody waits for another's. None where a prompt is to be read, where a rule looks at the
-// tokens that were chosen (penalties and bad words of several tokens are counted by the host), and
-// where rows or blocks are scarce.
+// that no attachment waits for another's. None where a prompt is to be read, where a rule looks at
+// the tokens that were chosen (penalties and bad words of several tokens are counted by the host),
+// and where rows or blocks are scarce.
 std::uint32_t DraftEngine::n_chainable() const {
   if (!may_chain_ || order_.empty()) return 0;
   std::uint32_t n_steps = options_.max_chained;
@@ -177,7 +177,7 @@ void DraftEngine::record_step_time(Duration took) {
                 took / output_.n_steps);
 }
 
-// Whoever has waited longest goes first, so that nobody starves however small a pass is.
+// Longest wait first, so that no attachment starves however small a pass is.
 void DraftEngine::fill_step(TimePoint now) {
   in_step_.clear();
   order_.clear();

@@ -23,7 +23,7 @@ std::uint64_t least_of(Collective& ranks, std::uint64_t mine);
 // Throws FatalError(kConfig) on every rank if one of them says something else. `what` names it:
 // "build", "arithmetic".
 void check_alike(Collective& ranks, std::string_view what, std::string_view words);
-// And this one if two of them say the same; "" is said by whoever has nothing to keep apart.
+// And this one if two of them say the same; "" = nothing to keep apart.
 void check_apart(Collective& ranks, std::string_view what, std::string_view words);
 
 }  // namespace foretoken

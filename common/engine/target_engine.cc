@@ -315,7 +315,7 @@ void TargetEngine::fill_step() {
     if (add_slice(rows, sequence)) in_step_.push_back(&sequence);
   }
   note_prompt_work();
-  // The plan counts blocks as if a prompt were shared with nobody; where that was wrong for all,
+  // The plan counts blocks as if no prompt were shared; where that was wrong for all,
   // the youngest yields.
   if (in_step_.empty() && !schedule_.rows.empty()) {
     FORETOKEN_CHECK(running_.size() > 1, "one sequence alone does not fit the cache");

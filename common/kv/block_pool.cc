@@ -39,7 +39,7 @@ Block BlockPool::allocate() {
 
 Block BlockPool::hold(std::int32_t index) {
   Entry& held = entry(index);
-  FORETOKEN_CHECK(held.n_holders > 0 || held.keep, "a free block has contents nobody knows");
+  FORETOKEN_CHECK(held.n_holders > 0 || held.keep, "a free block has contents that are not known");
   if (held.n_holders == 0) unlink(index);
   ++held.n_holders;
   return Block(*this, index);

@@ -1,10 +1,10 @@
-// Blocks of a paged KV cache as values: whoever holds a Block holds the block, and the last holder
+// Blocks of a paged KV cache as values: a holder of a Block holds the block, and the last holder
 // to die gives it back. Knows numbers only: no memory, no tokens, no sequences. The pool must
 // outlive its blocks. One thread.
 //
-// A block is in one of three places: used (somebody holds it), cached (nobody holds it but keep()
+// A block is in one of three places: used (it has a holder), cached (it has none, but keep()
 // was called for it, its contents may still be wanted), or free. Cached blocks leave oldest first,
-// and only when somebody asks.
+// and only when a block is asked for.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ class Block {
   ~Block();
 
   Block share() const;
-  bool is_shared() const;  // somebody else holds it too
+  bool is_shared() const;  // it has another holder
   std::int32_t index() const { return index_; }
   explicit operator bool() const { return pool_ != nullptr; }
 

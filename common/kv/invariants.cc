@@ -65,7 +65,7 @@ class Validator {
       const int places =
           (unheld.contains(block) ? unheld[block] : 0) + (state(block).n_holders > 0 ? 1 : 0);
       if (places == 0)
-        say(name(block) + " leaked: nobody holds it and it is neither free nor cached");
+        say(name(block) + " leaked: it has no holder and is neither free nor cached");
       if (places > 1) say(name(block) + " is in " + std::to_string(places) + " places");
     }
   }
@@ -131,7 +131,8 @@ class Validator {
     }
   }
 
-  // Reserved positions are about to be written: their blocks are nobody else's and not published.
+  // Reserved positions are about to be written: their blocks have no other holder and are not
+  // published.
   void check_writable() {
     for (const auto& sequence : snapshot_.sequences) {
       if (sequence.reserved == 0) continue;

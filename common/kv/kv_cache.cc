@@ -74,7 +74,7 @@ Result<std::uint32_t> KvCache::open(SeqId seq,
   const auto block_tokens = static_cast<std::size_t>(config_.block_tokens);
   PrefixLink parent = PrefixIndex::root(salt);
   std::size_t n_found = 0;
-  // Strictly fewer than all: somebody must compute the last prompt token's logits.
+  // Strictly fewer than all: the last prompt token's logits must be computed.
   while (n_found + block_tokens < tokens.size()) {
     const PrefixEntry* entry = index_.find(parent, salt, tokens.subspan(n_found, block_tokens));
     if (entry == nullptr) break;
@@ -88,7 +88,7 @@ Result<std::uint32_t> KvCache::open(SeqId seq,
   return static_cast<std::uint32_t>(n_found);
 }
 
-// A block that is partly ours and partly about to be written must be nobody else's.
+// A block that is partly ours and partly about to be written must have no other holder.
 bool KvCache::last_block_needs_copy(const Sequence& sequence) const {
   const bool is_partly_filled =
       sequence.tokens.size() % static_cast<std::size_t>(config_.block_tokens) != 0;
@@ -164,8 +164,8 @@ void KvCache::finish(Reservation& reservation, std::span<const TokenId> committe
   sequence.n_reserved = 0;
   sequence.copy_source = -1;
   drop_blocks_above(sequence, static_cast<std::size_t>(blocks_for(sequence.tokens.size())));
-  // Nothing kept: nobody says that the copy was made, so the block goes back to the one that surely
-  // holds the head.
+  // Nothing kept: it is not known that the copy was made, so the block goes back to the one that
+  // surely holds the head.
   if (committed.empty() && reservation.before_copy_) {
     sequence.blocks.back() = std::move(reservation.before_copy_);
     sequence.table.back() = sequence.blocks.back().index();

@@ -120,7 +120,7 @@ void read_layer(const ModelConfig& config,
   }
 }
 
-// A scale under a name that nobody here knows would be one silently not used.
+// A scale under an unknown name would silently not be used.
 void find_strangers(const ModelConfig& config, const Checkpoint& checkpoint, KvScales& out) {
   const std::vector<std::string> known = kv_scale_names(config);
   const std::set<std::string, std::less<>> names(known.begin(), known.end());

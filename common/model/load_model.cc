@@ -238,7 +238,7 @@ void WeightLoader::round_to(DType to,
                             const std::string& name,
                             Held& held) {
   if (is_quantised(to)) {
-    // Where it was another rank's turn to read the tensor, nobody here has looked.
+    // Where it was another rank's turn to read the tensor, this one has not looked.
     if (!quantise_rows(DType::kF32, std::as_bytes(values), held.source.n_out, held.source.n_in, to,
                        held.quantised))
       throw FatalError(ErrorCode::kMalformed,

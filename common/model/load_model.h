@@ -1,6 +1,7 @@
 // A Hugging Face folder becomes a Model on a Backend. Reads, validates, packs, and closes every
-// file again; the map is gone when this returns. Main alone calls it (and tests): nobody else makes
-// concrete choices. Blocks for as long as the disk takes; the callback runs on the calling thread.
+// file again; the map is gone when this returns. Main alone calls it (and tests): no other code
+// makes concrete choices. Blocks for as long as the disk takes; the callback runs on the calling
+// thread.
 #pragma once
 
 #include <cstdint>

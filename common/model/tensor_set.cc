@@ -21,7 +21,7 @@ constexpr std::array kFloats{TensorType::kF32, TensorType::kBf16, TensorType::kF
 
 std::string packed_name(std::string_view weight) { return std::string(weight) + "_packed"; }
 
-// The embedding is looked up, not multiplied: nobody stores it in eight bits.
+// The embedding is looked up, not multiplied: it is never stored in eight bits.
 bool is_stored_quantised(const ModelConfig& config,
                          const Checkpoint& checkpoint,
                          const ExpectedTensor& tensor) {

@@ -1,7 +1,7 @@
 // Is NVIDIA's Multi-Process Service there? Looked for where the driver looks for it, by the
-// daemon's files alone: nobody is spoken to, and nothing of CUDA is needed. It is for the log: with
-// it two processes share a GPU without switching contexts, and a fatal fault of one reaches the
-// other; without it everything works as well.
+// daemon's files alone: no connection is made, and nothing of CUDA is needed. It is for the log:
+// with it two processes share a GPU without switching contexts, and a fatal fault of one reaches
+// the other; without it everything works as well.
 #pragma once
 
 #include <cstdint>

@@ -23,7 +23,7 @@ class WatchedProcess {
   explicit WatchedProcess(pid_t pid);
   int fd() const { return fd_.get(); }  // readable once it has ended
   bool has_ended() const;
-  // How long it has been seen stopped (SIGSTOP) without a break. Nobody hears of that by itself.
+  // How long it has been seen stopped (SIGSTOP) without a break. No signal reports that.
   Duration stopped_for(TimePoint now);
   void kill() const;
   void await_end(Duration patience) const;
@@ -34,7 +34,7 @@ class WatchedProcess {
   std::optional<TimePoint> stopped_since_;
 };
 
-// What a rank tells whoever looks after it, one a line: who it is, and with which code it leaves.
+// What a rank tells its launcher, one a line: who it is, and with which code it leaves.
 inline constexpr std::string_view kRankWord = "FORETOKEN_RANK=";
 inline constexpr std::string_view kExitWord = "EXIT_STATUS=";
 // From a rank's own end, the task done, to that of all; and after any other end, for its last words

@@ -55,7 +55,7 @@ class RankHost {
       wait();
       while (const auto report = reports_.next()) take(*report);
       for (auto& [pid, rank] : ranks_) {
-        // kLastWords also lets the daemon tell mpirun of it. Nobody else can tell here that a rank
+        // kLastWords also lets the daemon tell mpirun of it. Nothing else tells here that a rank
         // is stopped when the host of rank 0 is out of reach.
         if (rank.process.has_ended())
           end_by(steady_now() + (rank.left_well ? Duration(kGoodbye) : Duration(kLastWords)));

@@ -214,7 +214,8 @@ RouterLink::Event RouterLink::on_message(const wire::Header& header, const wire:
       log_error("the router refuses this service", {{"reason", reply->message}});
     registered_ = reply->accepted;
     refusal_ = reply->accepted ? "" : reply->message;
-    // Whoever counts the missing ones says how often; its configuration may be another file.
+    // The router, which counts the missing ones, says how often; its configuration may be another
+    // file.
     if (reply->accepted && reply->heartbeat_ms > 0)
       heartbeat_ = std::min<Duration>(heartbeat_, std::chrono::milliseconds(reply->heartbeat_ms));
     beat_->set_registered(registered_, heartbeat_);
@@ -250,7 +251,7 @@ void RouterLink::send(RequestId request, const wire::Message& message) {
   if (!frames.ok()) {
     log_error("an answer is too large to be sent", {{"reason", frames.error().message}});
     ++dropped_;
-    // Asked again it would be as large: whoever asked should hear that no answer comes.
+    // Asked again it would be as large: the asker gets an error.
     frames = wire::try_encode(
         speaker_, request,
         wire::Failed{.code = frames.error().code, .message = frames.error().message});

@@ -31,7 +31,8 @@ class RouterLink {
   enum class Event : std::uint8_t {
     kNotMine,  // a message for the service
     kHandled,
-    kNewRouter,  // another life of the router: what its former life asked for is wanted by nobody
+    kNewRouter,  // another life of the router: what its former life asked for is not wanted any
+                 // more
   };
   // Give it every message that came over socket(), first.
   Event on_message(const wire::Header& header, const wire::Message& message);

@@ -94,8 +94,8 @@ void ThreadedBus::run() {
     for (int moved = 0; moved < 64 && may_read(); ++moved) {
       TimePoint deadline = TimePoint::min();
       if (moved == 0) {
-        // Say that we sleep, then look once more: whoever adds after that look sees it and wakes
-        // us.
+        // Set the flag of sleep, then look once more: a sender that adds after that look sees it
+        // and wakes us.
         socket_sleeps_ = SocketSleep::kInTransport;
         if (outbox_.empty() && !stop_ && !has_command())
           deadline = std::min(steady_now() + kLongWait, next_pulse_);
@@ -178,7 +178,7 @@ void ThreadedBus::wait_for_room() {
 }
 
 // Each message may come back as a report, so none is taken for which there would be no room. Only
-// at the end all go: nobody is left to read a report.
+// at the end all go: no thread is left to read a report.
 void ThreadedBus::flush_outbox() {
   while (stop_ || !inbox_.full()) {
     auto outgoing = outbox_.pop();
@@ -193,7 +193,7 @@ void ThreadedBus::flush_outbox() {
   }
 }
 
-// Only where there is room: nobody else adds.
+// Only where there is room: no other thread adds.
 void ThreadedBus::deliver(Delivery delivery) {
   delivery.arrived = steady_now();
   FORETOKEN_CHECK(inbox_.push(delivery), "the inbox has room for what is delivered");
@@ -304,7 +304,8 @@ std::optional<Delivery> ThreadedBus::receive(TimePoint deadline) {
 void ThreadedBus::wake() { signal(inbox_fd_); }
 
 void ThreadedBus::wait(TimePoint deadline, int also) {
-  // Both say that we sleep before they look once more: whoever adds after that look sees it.
+  // Both set the flag of sleep before they look once more: a sender that adds after that look sees
+  // it.
   work_sleeps_ = true;
   const bool quiet = memory_.fall_asleep() && inbox_.empty();
   if (quiet) {

@@ -63,7 +63,7 @@ class ThreadedBus final : public Bus {
     Frames frames;
   };
 
-  // Where the socket thread sleeps, if it does: whoever has work for it wakes it there.
+  // Where the socket thread sleeps, if it does: new work for it wakes it there.
   enum class SocketSleep : std::uint8_t { kAwake, kInTransport, kForRoom };
 
   void run();  // the socket thread

@@ -1,5 +1,5 @@
 // What the links of a process carried, lost and refused, as metrics. The thread that owns them
-// counts, the work thread reads when somebody asks.
+// counts, the work thread reads when metrics are asked for.
 #pragma once
 
 #include <memory>

@@ -22,7 +22,7 @@ struct Item {
   std::uint32_t sequence = 0;
 };
 
-// Fixed lengths under a row budget: first tokens first, so that everybody gets some.
+// Fixed lengths under a row budget: first tokens first, so that every sequence gets some.
 std::vector<std::uint32_t> all_available(std::span<const Candidate> candidates,
                                          std::uint32_t max_drafted) {
   std::vector<std::uint32_t> lengths(candidates.size(), 0);

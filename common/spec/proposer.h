@@ -1,6 +1,6 @@
-// Whoever guesses what comes next. A proposer never blocks, never owns truth and may always stay
-// silent; what it says can change how fast tokens come, never which. It must not know the target
-// model or the batch. The engine's thread makes all four calls.
+// A source of guesses at what comes next. A proposer never blocks, never owns truth and may always
+// stay silent; what it says can change how fast tokens come, never which. It must not know the
+// target model or the batch. The engine's thread makes all four calls.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // The tokenizer of a folder with a tokenizer.json: added tokens, normalizer, splitter, BPE and
-// post-processor in the order of the reference. Built by Tokenizer::load; nobody else needs the
+// post-processor in the order of the reference. Built by Tokenizer::load; no other code needs the
 // type, tests excepted.
 #pragma once
 

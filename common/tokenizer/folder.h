@@ -1,5 +1,5 @@
 // What the small files of a model folder say about text: which tokens begin and end one, and the
-// chat template. The large file, tokenizer.json or tokenizer.model, is somebody else's.
+// chat template. The large file, tokenizer.json or tokenizer.model, is read elsewhere.
 #pragma once
 
 #include <cstdint>

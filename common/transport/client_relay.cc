@@ -346,7 +346,7 @@ class ClientRelay::Loop {
   bool copy(Side& from, Side& to) {
     bool took = false;
     if (!to.unsent.empty()) took = give(to, to.unsent.data(), to.unsent.size());
-    // The last bytes for somebody who takes none go at once: no event will tell of them.
+    // The last bytes for a client that takes none go at once: no event reports them.
     const bool discard = from.hung && to.deaf;
     if (from.left == 0) from.ended = true;
     for (int i = 0; (i < kRounds || discard) && to.unsent.empty() && !from.ended; ++i) {

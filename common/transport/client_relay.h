@@ -42,7 +42,8 @@ class ClientRelay {
   static constexpr std::size_t kChunk = std::size_t{64} << 10;
 
   // Listens where clients connect, tcp or ipc; each of them is led to the abstract Unix socket of
-  // this name, where somebody listens already. Throws FatalError, with `text` for the endpoint.
+  // this name, where another process listens already. Throws FatalError, with `text` for the
+  // endpoint.
   ClientRelay(const Endpoint& where,
               const std::string& text,
               std::string inner_name,

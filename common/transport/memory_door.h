@@ -1,7 +1,7 @@
 // Where a link through shared memory begins: the socket file of shm:///PATH. One process serves a
 // door and is called by others. The file is for this user alone and goes with its door; the lock
-// beside it keeps a door that somebody serves from being taken away, and tells one that was left by
-// a dead process. It knows no link; descriptors belong to whoever is handed them. Never waits.
+// beside it keeps a door that a process serves from being taken away, and tells one that was left
+// by a dead process. It knows no link; descriptors belong to their receiver. Never waits.
 #pragma once
 
 #include <string>
@@ -21,14 +21,14 @@ class MemoryDoor {
   MemoryDoor(const MemoryDoor&) = delete;
   MemoryDoor& operator=(const MemoryDoor&) = delete;
 
-  // A connection to another's door. Throws FatalError: nobody there.
+  // A connection to another's door. Throws FatalError: no process serves it.
   static Fd call(const std::string& endpoint);
 
-  int fd() const { return socket_.get(); }  // readable when somebody has come
+  int fd() const { return socket_.get(); }  // readable when a connection waits
   Fd accept() const;                        // the next of those who came; none if there is none
 
  private:
-  FileLock lock_;  // nobody else's door is taken away, and nobody takes ours
+  FileLock lock_;  // no process takes another's door
   std::string path_;
   Fd socket_;
 };

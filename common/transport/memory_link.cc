@@ -155,7 +155,7 @@ void MemoryLink::check_patience(TimePoint now) {
   else if (now - since_ > options_.patience && has_not_spoken())
     mark_failed(End::kBroken, "it connected and said nothing");
   else if (full_since_ && writer_->read_to() != full_read_to_)
-    full_since_.reset();  // it reads, though nobody has written since
+    full_since_.reset();  // it reads, though nothing was written since
   else if (full_since_ && now - *full_since_ > options_.patience)
     mark_failed(End::kBroken, "it does not read");
 }

@@ -54,7 +54,8 @@ class MemoryLink {
   MemoryLink(const MemoryLink&) = delete;
   MemoryLink& operator=(const MemoryLink&) = delete;
 
-  // Whoever dials greets first, `endpoint`. Throws FatalError: it left at once, or no memory.
+  // The side that connects greets first, `endpoint`. Throws FatalError: it left at once, or no
+  // memory.
   void greet_first(const std::string& endpoint);
 
   const Peer& peer() const { return peer_; }
@@ -66,7 +67,7 @@ class MemoryLink {
   const std::string& why() const { return why_; }
   // The service behind us has heard of it.
   bool is_known() const { return is_dialled_ || has_spoken_; }
-  // Somebody came to our door and has said nothing. One that is open may only be unheard: we had
+  // A connection to our door that has sent nothing. One that is open may only be unheard: we had
   // no time for its ring.
   bool has_not_spoken() const { return !is_known() && !(is_open_ && reader_->has_something()); }
 
@@ -80,7 +81,7 @@ class MemoryLink {
   [[nodiscard]] bool fall_asleep(std::uint32_t sleeps);
   void wake_up(std::uint32_t sleeps);
 
-  // Unread records towards whoever was bound: questions of the past are worth nothing. The answers
+  // Unread records towards the bound side: questions of the past are worth nothing. The answers
   // of several sequences come one by one.
   static constexpr std::size_t kMostQuestions = 16;
   static constexpr std::size_t kMostAnswers = 256;

@@ -81,7 +81,7 @@ void MemoryLinks::accept_from(SocketId id, const MemoryDoor& door) {
   }
 }
 
-// Whoever has been silent for longest goes: people who only stand there shut nobody out.
+// The one that has been silent for longest goes: silent connections keep no other out.
 bool MemoryLinks::make_room() {
   MemoryLink* longest = nullptr;
   for (const auto& link : links_)
@@ -117,7 +117,7 @@ void MemoryLinks::look(TimePoint now) {
   remove_closed();
 }
 
-// A link that a service knows of ends with an event; nobody knows of one that never opened at a
+// A link that a service knows of ends with an event; no service knows of one that never opened at a
 // door.
 void MemoryLinks::remove_closed() {
   for (const auto& link : links_) {

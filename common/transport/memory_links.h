@@ -1,14 +1,14 @@
 // Links through shared memory, between processes of one machine: the short way beside ZeroMQ for
-// messages that somebody waits for. A connection is a Unix socket over which each side hands the
+// messages that a peer waits for. A connection is a Unix socket over which each side hands the
 // other a SharedRegion with its ring; afterwards the socket is the bell that wakes a sleeping peer,
 // and its end is the peer's end, noticed at once. Nothing here has a name but the door's socket
 // file and the lock beside it, so no memory is left behind by a process that is killed.
 //
-// Messages may be lost with their link, and a link with its peer: whoever needs them sends them by
+// Messages may be lost with their link, and a link with its peer: their sender sends them by
 // another way. A peer that scribbles, does not read, or rings without a word loses its link, and
-// costs nobody else theirs. Everything runs on the caller's thread and never waits; a sleeper adds
-// the descriptors to its own poll. It knows no message. This is the table: who is at which door,
-// whose turn it is to be read, who goes when all places are taken; MemoryLink is one of them.
+// costs no other peer its own. Everything runs on the caller's thread and never waits; a sleeper
+// adds the descriptors to its own poll. It knows no message. This is the table: who is at which
+// door, whose turn it is to be read, who goes when all places are taken; MemoryLink is one of them.
 #pragma once
 
 #include <poll.h>
@@ -44,8 +44,9 @@ class MemoryLinks {
   // Why this system has no such links; empty if it has. Tries one out.
   static std::string why_unavailable();
 
-  SocketId bind(const std::string& endpoint);     // throws FatalError: another serves it
-  SocketId connect(const std::string& endpoint);  // throws FatalError: nobody there, or no memory
+  SocketId bind(const std::string& endpoint);  // throws FatalError: another serves it
+  SocketId connect(
+      const std::string& endpoint);  // throws FatalError: no process serves it, or no memory
   void close(SocketId socket);
   void hang_up(const Peer& peer);  // one connection of a bound socket
   // kSent: in the ring. kBusy: no room, too large, or not greeted yet. kUnknown: that link is over.

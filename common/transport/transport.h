@@ -1,6 +1,6 @@
 // Transport: moves frames between processes and knows nothing of what is in them. Sending never
 // blocks, and its outcome cannot be ignored; receiving waits until a deadline. Queues are bounded,
-// parts and sizes limited, by whoever implements it. One thread owns a transport and calls
+// parts and sizes limited, by its implementation. One thread owns a transport and calls
 // everything but wake().
 #pragma once
 
@@ -50,8 +50,8 @@ struct Delivery {
 
 enum class Door : std::uint8_t {
   kInternal,  // other services: parts up to 4 MiB
-  kClient,    // anybody: parts up to 1 MiB, REQ clients welcome; a message of a wrong shape is
-              // delivered, cut to kMaxParts, so that somebody can say what is wrong with it
+  kClient,    // any client: parts up to 1 MiB, REQ clients welcome; a message of a wrong shape is
+              // delivered, cut to kMaxParts, so that an error can say what is wrong with it
   kDraft,     // a draft's targets: as kInternal, with a short queue to send, for what is late is
               // worthless
 };

@@ -31,7 +31,7 @@ bool WaitingAnswers::keep(const Peer& peer, const Frames& frames, TimePoint now)
   at->second.messages.emplace_back(peer, frames);
   at->second.n_bytes += n_bytes;
   n_bytes_ += n_bytes;
-  // Whoever holds most of it makes room for all.
+  // The client that holds most of it makes room for all.
   while (n_bytes_ > limits_.bytes_of_all)
     lose(std::max_element(clients_.begin(), clients_.end(), [](const auto& a, const auto& b) {
       return a.second.n_bytes < b.second.n_bytes;

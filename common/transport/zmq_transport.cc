@@ -82,8 +82,8 @@ struct ZmqTransport::State {
     Socket(Socket&&) = default;
     Socket& operator=(Socket&&) = default;
     ~Socket() { stop_monitor(); }
-    // Before either socket is closed: a monitor that nobody reads would hold up whoever writes to
-    // it.
+    // Before either socket is closed: a monitor that is not read would hold up the thread that
+    // writes to it.
     void stop_monitor() const {
       if (monitor && socket)
         zmq_socket_monitor(const_cast<void*>(static_cast<const void*>(socket.handle())), nullptr,
@@ -178,7 +178,7 @@ struct ZmqTransport::State {
     socket.set(zmq::sockopt::curve_serverkey, server->key);
   }
 
-  // The way inside is open to this process alone, whoever learns its name.
+  // The way inside is open to this process alone, though its name may be known.
   void bind_behind_relay(Socket& socket, const Endpoint& where, const std::string& text) {
     std::uint64_t secret = 0;
     if (::getrandom(&secret, sizeof secret, 0) != sizeof secret)
@@ -245,10 +245,11 @@ ZmqTransport::ZmqTransport(const ZmqOptions& options) : state_(std::make_unique<
   if (options.curve_secret_file.empty()) return;
   state_->keys = value_or_throw(read_curve_keys(options.curve_secret_file));
   if (options.curve_peers_file.empty())
-    fatal(ErrorCode::kConfig, "bus.curve_secret without bus.curve_peers: nobody would be let in");
+    fatal(ErrorCode::kConfig,
+          "bus.curve_secret without bus.curve_peers: every peer would be refused");
   state_->peers = value_or_throw(read_curve_peers(options.curve_peers_file));
   state_->curve = true;
-  // CURVE alone authenticates nobody: without a handler here any key pair would be let in.
+  // CURVE alone authenticates no peer: without a handler here any key pair would be let in.
   state_->zap.emplace(state_->context, zmq::socket_type::router);
   state_->zap->set(zmq::sockopt::linger, 0);
   state_->zap->bind(kZapEndpoint);
@@ -286,9 +287,9 @@ SocketId ZmqTransport::bind(const std::string& endpoint, Door door) {
     socket.socket.set(zmq::sockopt::router_mandatory,
                       1);  // an unknown peer or a full queue is an answer, not silence
     socket.socket.set(zmq::sockopt::router_handover,
-                      0);  // nobody takes over another's connection by naming it
+                      0);  // no peer takes over another's connection by naming it
     state_->secure(socket.socket, where, endpoint, true, door);
-    // A peer without a key, or with another mechanism, fails before anybody is asked about it.
+    // A peer without a key, or with another mechanism, fails before the handler is asked about it.
     if (socket.socket.get(zmq::sockopt::mechanism) == ZMQ_CURVE)
       state_->watch(socket,
                     ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL);

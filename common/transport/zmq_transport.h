@@ -64,7 +64,7 @@ class ZmqTransport final : public Transport {
   // Only with ZmqOptions::watch_connections, where receive() returns early, with nothing, when one
   // of these changed. What the lost connection had brought is still delivered.
   ConnectionState connection(SocketId socket) const;
-  // Lives as long as whoever holds it.
+  // Lives as long as its holder.
   std::shared_ptr<const TransportCounters> counters() const;
 
  private:

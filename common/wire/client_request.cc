@@ -334,7 +334,7 @@ const std::vector<RequestKey>& table() {
       {"ignore_eos", "boolean", "false", "the model's end tokens do not end the answer",
        [](In& in, Request& r) { return in.boolean(r.params.ignore_eos); }},
       {"seed", "integer", "from the request id",
-       "same seed and request, same answer, whoever guesses", seed},
+       "same seed and request, same answer, with any draft", seed},
       {"n", "integer", "1", "number of answers: 1 in this release", one_choice},
       {"logprobs", "integer or boolean", "none",
        "0 … 20: log-probability of each token, and of so many likeliest; true = 0", logprobs},

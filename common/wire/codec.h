@@ -25,12 +25,12 @@ struct Incoming {
 };
 
 // Fills in type and body size. What the receiver's decode would refuse for its size is an Error
-// here (limits.h): how large a message grows is often for somebody outside to say.
+// here (limits.h): a client often decides how large a message grows.
 Result<Frames> try_encode(Header header, const Message& message);
 inline Result<Frames> try_encode(Speaker& speaker, RequestId request, const Message& message) {
   return try_encode(speaker.next(request), message);
 }
-// For what is small whatever anybody says, and for tests: one too large ends the process.
+// For messages whose size no peer decides, and for tests: one too large ends the process.
 Frames encode(Header header, const Message& message);
 inline Frames encode(Speaker& speaker, RequestId request, const Message& message) {
   return encode(speaker.next(request), message);

@@ -233,7 +233,7 @@ struct Failed {
   static constexpr MessageType kType = MessageType::kFailed;
   static constexpr std::string_view kName = "Failed";
   static constexpr std::string_view kDuty =
-      "Any -> whoever asked, last of a request that could not be done. No answer.";
+      "Any -> its asker, last of a request that could not be done. No answer.";
   ErrorCode code = ErrorCode::kInternal;
   std::string message;
   std::string param;

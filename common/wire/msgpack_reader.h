@@ -51,7 +51,7 @@ class MsgpackReader {
   bool array(std::size_t& size, std::size_t most = kMaxArray);
   bool map(std::size_t& size, std::size_t most = kMaxMap);
   void leave() { --depth_; }
-  // One value of any kind. What nobody reads is not judged: it may be no finite number, or have
+  // One value of any kind. What is not read is not judged: it may be no finite number, or have
   // more elements than any reader takes.
   bool skip();
 

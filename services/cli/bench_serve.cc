@@ -37,7 +37,7 @@ struct Samples {
   std::vector<double> ttft_ms, tpot_ms, itl_ms;
   std::uint64_t n_done = 0, n_failed = 0;
   std::uint64_t n_asked_again = 0;  // after a lost connection: their times hold the wait
-  std::uint64_t n_cut_off = 0;  // of those that failed: the time was up, or somebody cancelled them
+  std::uint64_t n_cut_off = 0;      // of those that failed: the time was up, or they were cancelled
   std::uint64_t prompt_tokens = 0, output_tokens = 0;
   std::uint64_t rounds = 0, drafted = 0, accepted = 0;
   std::vector<std::uint64_t> histogram;         // rounds that accepted 0, 1, 2 ... tokens

@@ -33,7 +33,7 @@ ChatInput::ChatInput(bool at_terminal) {
 
 ChatInput::~ChatInput() {
   if (signal_fd_ < 0) return;
-  (void)interrupted();  // one that nobody asked about must not end the process now
+  (void)interrupted();  // one that was not handled must not end the process now
   ::close(signal_fd_);
   const sigset_t set = interrupts();
   ::pthread_sigmask(SIG_UNBLOCK, &set, nullptr);

@@ -21,14 +21,14 @@
 namespace foretoken::cli {
 namespace {
 
-// An answer may take minutes; that nobody is there must not.
+// An answer may take minutes; to find that no router listens must not.
 constexpr auto kConnectPatience = std::chrono::seconds(5);
 
 // A router that is being restarted is back within this.
 constexpr auto kRestartPatience = std::chrono::milliseconds(800);
 
-// Whether the kernel says that nobody listens there. ZeroMQ tries for ever and never says so. What
-// is not known (another kind of address, a host that does not answer) counts as somebody.
+// Whether the kernel says that no process listens there. ZeroMQ tries for ever and never says so.
+// What is not known (another kind of address, a host that does not answer) counts as listening.
 bool refuses_connections(const std::string& endpoint) {
   sockaddr_storage storage{};
   socklen_t size = 0;

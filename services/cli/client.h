@@ -52,7 +52,7 @@ class Client {
   // The next answer of any request; nothing by the deadline. An answer that cannot be read is an
   // Error.
   std::optional<Result<wire::ClientAnswer>> receive(TimePoint deadline);
-  // Nobody waits for this one any more: it is not asked again.
+  // This one is not waited for any more: it is not asked again.
   void forget(RequestId id) { asked_.erase(wire::hex_of(id)); }
   // Requests sent again after a lost connection, each time it happened.
   std::uint64_t n_asked_again() const { return n_asked_again_; }
@@ -66,7 +66,7 @@ class Client {
   Result<wire::ClientReply> generate(wire::ClientRequest request,
                                      TimePoint deadline,
                                      const OnPiece& on_piece = {});
-  // Says at once that nobody is there when the address refuses connections, and not only when the
+  // Fails at once when the address refuses connections, and not only when the
   // deadline has passed.
   Result<wire::StatusReply> status(TimePoint deadline);
   // Turns the error of a status question into one for the request to be sent: no answer, or

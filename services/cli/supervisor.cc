@@ -380,7 +380,7 @@ void Supervisor::end_hung() {
 }
 
 // Waits for what happens, and looks at all that did. A supervisor that was itself stopped or
-// starved has heard nobody in that time: it counts for none.
+// starved has read no ping in that time: it counts for none.
 void Supervisor::turn(milliseconds at_most, const Progress& progress) {
   constexpr auto kOwnPause = std::chrono::seconds(1);
   wait_for_event(at_most);
@@ -465,7 +465,7 @@ void Supervisor::write_state() const {
   const auto fresh = path.string() + ".new";
   std::ofstream(fresh) << to_text(OrderedJson{{"schema", "foretoken.up/1"}, {"services", services}})
                        << "\n";
-  // A full disk costs `ps` a note and nobody anything else.
+  // A full disk costs `ps` a note and nothing else.
   std::error_code ignored;
   std::filesystem::rename(fresh, path, ignored);
 }
@@ -508,7 +508,7 @@ void Supervisor::stop(const Progress& progress) {
     for (auto& child : children_) {
       if (at_once || child.pid == 0 || child.duty() != duty) continue;
       child.give(std::chrono::ceil<milliseconds>(std::max<Duration>(whole - steady_now(), kLeast)));
-      // Whoever stops this process may have stopped all at once: a second signal would cut short.
+      // What stopped this process may have stopped all at once: a second signal would cut short.
       if (!child.stopping) ::kill(child.pid, SIGTERM);
     }
     const auto is_running = [&](const Child& child) {
@@ -540,7 +540,7 @@ int supervisor_pid(const std::filesystem::path& runtime_folder) {
   const auto path = runtime_folder / kPidFile;
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return 0;
-  // Only a held lock means a live one: a pid in a file may belong to anybody by now.
+  // Only a held lock means a live one: a pid in a file may belong to any process by now.
   const bool held = ::flock(fd, LOCK_SH | LOCK_NB) != 0;
   char text[32] = {};
   const ssize_t size = ::read(fd, text, sizeof(text) - 1);

@@ -65,7 +65,7 @@ SupervisorOptions supervisor_options(const Config& config) {
           .stop_timeout = stop_timeout(config.limits.drain_s)};
 }
 
-// What the supervisor of a folder leaves there for whoever finds it running.
+// What the supervisor of a folder leaves there for other commands.
 constexpr auto kAddressFile = "up.client";     // one line: where it serves
 constexpr auto kSettingsFile = "up.settings";  // a setting a line, as settings_of() has them
 
@@ -197,7 +197,7 @@ int exit_code_for(const StartReport& report, const Config& config) {
   return kExitUsage;
 }
 
-// What happened when, for the log of the detached half, where nobody watches a line move.
+// What happened when, for the log of the detached half, where no terminal shows a moving line.
 Progress dated_log() {
   return [](const std::string& service, const std::string& status) {
     if (status.find('%') != std::string::npos)
@@ -245,7 +245,7 @@ int supervise(const CliOptions& options,
     const int ok = kExitOk;
     if (::write(ready_fd, &ok, sizeof(ok)) < 0) std::cerr << "cannot report\n";
     ::close(ready_fd);
-    // From here on nobody reads our words; the terminal belongs to its user.
+    // From here on nothing is printed; the terminal belongs to its user.
     const int log = ::open((supervisor_options(config).log_folder / "up.log").c_str(),
                            O_WRONLY | O_CREAT | O_APPEND, 0600);
     ::dup2(log, 1);

@@ -49,7 +49,7 @@ Result<void> write_whole_file(const std::string& path,
   if (fd < 0) return cannot(errno);
   int wrong = write_all(fd, text);
   if (::close(fd) != 0 && wrong == 0) wrong = errno;
-  // link() does not replace what somebody else has put there meanwhile, rename() does.
+  // link() does not replace what another process has put there meanwhile, rename() does.
   if (wrong == 0 && existing == Existing::kKeep && ::link(fresh.c_str(), path.c_str()) != 0)
     wrong = errno;
   if (wrong == 0 && existing == Existing::kReplace && std::rename(fresh.c_str(), path.c_str()) != 0)

@@ -73,7 +73,7 @@ void DraftService::on_message(Delivery delivery) {
   auto incoming = wire::decode(delivery.frames);
   if (!incoming.ok()) {
     ++malformed_;
-    // Whoever has no token is heard once at most: nobody keeps a place at the door with nonsense.
+    // A connection without a token is read once at most: nonsense keeps no place at the door.
     if (is_beside) disconnect(delivery.peer, "it speaks no message");
     return;
   }
@@ -108,7 +108,7 @@ void DraftService::on_message(Delivery delivery) {
   ++malformed_;
 }
 
-// Where connections have keys only a target's may speak as one, and nobody with another's name.
+// Where connections have keys only a target's may speak as one, and none with another's name.
 bool DraftService::admit(const TargetKey& from, const Delivery& delivery, TimePoint now) {
   if (!delivery.user.empty() && !delivery.user.starts_with("target:")) return false;
   for (const auto& [key, target] : targets_)
@@ -147,7 +147,7 @@ void DraftService::disconnect(const Peer& peer, const std::string& why) {
 bool DraftService::admit_beside(const TargetKey& from, const Delivery& delivery, TimePoint now) {
   const auto link = links_.find(delivery.peer);
   if (link == links_.end() || link->second != from) {
-    disconnect(delivery.peer, "somebody else spoke on it");
+    disconnect(delivery.peer, "another sender's name was in a header on it");
     return false;
   }
   targets_.at(from).heard = now;

@@ -1,6 +1,6 @@
 // The draft as a service: attachments of many targets in, proposals out, batched into one frame per
-// target and step. It owns nothing of value: everything here may vanish, and whoever misses it asks
-// again. Work thread only; the engine is borrowed.
+// target and step. It owns nothing of value: everything here may vanish, and a target that misses
+// it asks again. Work thread only; the engine is borrowed.
 //
 // A target on this machine that asks is shown a door for a link through shared memory, with a token
 // that says on the link whose it is. Answers take the link where there is one and it has room.
@@ -61,9 +61,9 @@ class DraftService final : public Service {
 
   void open_door();
   bool admit(const TargetKey& from, const Delivery& delivery, TimePoint now);
-  // Hangs up on a link, whether it is somebody's or not yet.
+  // Hangs up on a link, whether it belongs to a target yet or not.
   void disconnect(const Peer& peer, const std::string& why);
-  // What comes through memory: from whom, by the link; nothing if it is nobody's.
+  // What comes through memory: its sender, by the link; nothing if it belongs to no target.
   bool admit_beside(const TargetKey& from, const Delivery& delivery, TimePoint now);
   void on_link_ask(const TargetKey& from, const wire::LinkAsk& ask);
   void on_link_open(const TargetKey& from, const Peer& peer, const wire::LinkOpen& open);

@@ -101,7 +101,7 @@ class Pool {
   // Those that are silent for long enough that their connections may be broken: a message to them
   // would come back. Again after each further half of a heartbeat.
   std::vector<Peer> to_probe();
-  // How long, if nothing arrives, until expire() or to_probe() would find somebody.
+  // How long, if nothing arrives, until expire() or to_probe() would find a worker.
   Duration until_next_check() const;
 
   Worker* find(WorkerId id);
@@ -149,8 +149,8 @@ class Pool {
   TimePoint all_here_by_{};  // or later, if the router is kept from listening
   std::map<WorkerId, Worker> workers_;
   std::map<std::string, FormerModel> former_models_;  // of lives that ended, by name
-  Lives left_;      // said goodbye: a hello of theirs that comes late revives nobody
-  Lives replaced_;  // may return once whoever replaced them is gone
+  Lives left_;      // said goodbye: a hello of theirs that comes late revives none
+  Lives replaced_;  // may return once their replacement is gone
 };
 
 }  // namespace foretoken

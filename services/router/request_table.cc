@@ -16,7 +16,7 @@ std::uint64_t salt_of(const std::string& tenant) {
   if (tenant.empty()) return 0;
   std::uint64_t hash = 0x9ae16a3b2f90404full;
   for (const char c : tenant) hash = mix64(hash ^ (static_cast<unsigned char>(c) + 1));
-  return hash | 1;  // never the salt of nobody
+  return hash | 1;  // 0 is reserved for no tenant
 }
 
 // A connection, whichever of its questions this is.
@@ -309,7 +309,7 @@ void RequestTable::encode(RequestId id, Row& row, TimePoint now, Actions& out) {
   const auto it = std::find_if(targets.begin(), targets.end(), [&](const Worker* w) {
     return answers_to(w->hello, row.request.model);
   });
-  if (it == targets.end()) return;  // nobody to write an answer yet
+  if (it == targets.end()) return;  // no target yet
   const wire::Fingerprints& of_target = (*it)->hello.fingerprints;
   row.encoding = {.vocabulary = of_target.vocabulary, .text = of_target.text};
   // One that has said that it has the prompt keeps it: asked again it does not encode again.
@@ -599,7 +599,7 @@ void RequestTable::hear(
   const auto it = rows_.find(id);
   if (it == rows_.end()) {
     ++counters_.stale;
-    // A sequence nobody waits for: its CLOSE was lost.
+    // A sequence that is not waited for: its CLOSE was lost.
     if (std::holds_alternative<wire::Tokens>(message) ||
         std::holds_alternative<wire::Done>(message))
       out.push_back(ToWorker{from, id, wire::Close{.reason = CloseReason::kFinished}});
@@ -1028,7 +1028,7 @@ void RequestTable::fail(
   drop(id, CloseReason::kCancelled, now, out);
 }
 
-// Takes the row out and tells whoever may still work on it.
+// Takes the row out and tells the workers that may still have it.
 void RequestTable::drop(RequestId id, CloseReason reason, TimePoint now, Actions& out) {
   const auto it = rows_.find(id);
   Row& row = it->second;

@@ -103,7 +103,7 @@ class RequestTable {
               Actions& out);
   // `by` asks that a request end; it is answered, too, unless the request is its own.
   void cancel(const Peer& by, RequestId id, TimePoint now, Actions& out);
-  // A client's connection is gone: what it waited for is cancelled, and nobody is told.
+  // A client's connection is gone: what it waited for is cancelled without an answer.
   void client_gone(const Peer& peer, TimePoint now, Actions& out);
   // Ends a running request with this error.
   void give_up(RequestId id, const Error& error, TimePoint now, Actions& out);

@@ -108,8 +108,8 @@ void AssignedDrafts::end_sequence(AssignedDraft& draft,
   if (!draft.connection.send(close)) end_later(draft.id, close, now);
 }
 
-// A place at a draft that nobody uses is one less for the others for ten seconds: worth a second
-// try, as a burst of sequences that end together does not fit a link's short queue.
+// A place at a draft that no sequence uses is one less for the others for ten seconds: worth a
+// second try, as a burst of sequences that end together does not fit a link's short queue.
 void AssignedDrafts::end_later(WorkerId id, const wire::CloseSequence& close, TimePoint now) {
   if (closes_.size() < kMaxCloses) closes_.push_back({id, close, now + kCloseRetry});
 }

@@ -1,7 +1,7 @@
 // The drafts that the router has assigned to this target: which life of each, how it is reached,
-// how many of our sequences have a place there, and where the next one goes. A place that nobody
-// uses is given back even if the draft has no room to hear of it now. It knows how many sequences a
-// draft has, not which. Work thread.
+// how many of our sequences have a place there, and where the next one goes. A place that no
+// sequence uses is given back even if the draft has no room to hear of it now. It knows how many
+// sequences a draft has, not which. Work thread.
 #pragma once
 
 #include <cstdint>
@@ -53,7 +53,8 @@ class AssignedDrafts {
   const AssignedDraft* find(WorkerId id) const;
   AssignedDraft* find(SocketId socket);
   bool owns(SocketId socket) const;
-  // The emptiest draft with room, one that has not just failed somebody; nothing if there is none.
+  // The emptiest draft with room, one that has not just failed a sequence; nothing if there is
+  // none.
   AssignedDraft* choose(TimePoint now);
   bool has_room(TimePoint now) const;  // choose() would find one
   // Calls back for each one that is set aside from now on.
