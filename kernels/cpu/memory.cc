@@ -59,7 +59,7 @@ struct GroupFiles {
   std::string folder;
   const char* limit;
   const char* used;
-  const char* reclaimable;  // a word of memory.stat: pages of files that nobody used lately
+  const char* reclaimable;  // a word of memory.stat: pages of files that were not used lately
 };
 
 // Every group from ours up to the root may have a limit of its own.

@@ -13,7 +13,7 @@ namespace foretoken::cpu {
 namespace {
 
 // Pauses before a waiting member sleeps: about 50 us, longer than the gap between two ops of a step
-// and far shorter than a step of somebody else.
+// and far shorter than a time slice of another process.
 constexpr int kSpins = 1500;
 
 void relax() {
@@ -23,7 +23,7 @@ void relax() {
 }
 
 // Returns when `word` no longer holds `old`. A sleeper is woken by notify_all, which costs nothing
-// when nobody sleeps.
+// when no worker sleeps.
 void wait_for_change(const std::atomic<std::uint32_t>& word, std::uint32_t old) {
   for (int i = 0; i < kSpins; ++i) {
     if (word.load(std::memory_order_acquire) != old) return;

@@ -474,7 +474,7 @@ __device__ __forceinline__ bool comes_last(std::uint32_t* arrivals, std::int32_t
   sync_block();
   if (threadIdx.x == 0) {
     last = arrive(arrivals) + 1 == static_cast<std::uint32_t>(n);
-    if (last) *arrivals = 0;  // everybody has been here
+    if (last) *arrivals = 0;  // all have been here
   }
   sync_block();
   return last;

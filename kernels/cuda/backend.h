@@ -89,7 +89,7 @@ class CudaBackend final : public Backend {
   Scratch rows_;   // prepared rows, and rows moved out of a product's way
   Scratch parts_;  // partial sums of products and of attention
   Scratch qkv_;
-  Scratch squares_;   // of rows whose squares nobody left
+  Scratch squares_;   // of rows whose squares no op left
   Scratch arrivals_;  // counters of attention, zero between launches
   Scratch choose_;
 };

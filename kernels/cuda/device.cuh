@@ -51,7 +51,7 @@ __device__ __forceinline__ Words4 load_words(const void* at) {
   return {{v.x, v.y, v.z, v.w}};
 }
 // Between blocks of one launch: what a thread wrote before publish() may be read, by
-// load_published(), by whoever has seen a later arrive().
+// load_published(), by a thread that has seen a later arrive().
 __device__ __forceinline__ void publish() { __threadfence(); }
 __device__ __forceinline__ std::uint32_t arrive(std::uint32_t* count) {
   const std::uint32_t before = atomicAdd(count, 1u);

@@ -214,7 +214,7 @@ __device__ __forceinline__ void consume(int n, const Shared<S>& shared) {
 }
 
 // Tokens are dealt to the blocks of the cluster, then to their warps: a warp has all columns of a
-// token, so what needs a whole head or a piece of squares needs nobody else. Parts in order.
+// token, so what needs a whole head or a piece of squares needs no other block. Parts in order.
 template <Finish kFinish, class S>
 __device__ __forceinline__ void finish_tile(const MatmulArgs& p,
                                             const FinishArgs& f,
@@ -270,7 +270,7 @@ __global__ void __launch_bounds__(kThreads, 2) matmul_ring_kernel(RingArgs args)
   else
     sync_block();
   finish_tile<kFinish>(p, args.finish, shared);
-  if (p.n_parts > 1) sync_cluster();  // nobody leaves while his sums are read
+  if (p.n_parts > 1) sync_cluster();  // no block leaves while its sums are read
 #endif
 }
 

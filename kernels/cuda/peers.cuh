@@ -1,4 +1,4 @@
-// Packets between devices: three floats and a tag, so that whoever reads the tag has the floats.
+// Packets between devices: three floats and a tag, so that a reader of the tag has the floats.
 // Beside whole.cuh; the emulator's meaning is at the end.
 #pragma once
 

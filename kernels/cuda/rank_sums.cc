@@ -91,7 +91,7 @@ class OneShot {
     args_.inboxes = reinterpret_cast<Packet* const*>(behind);
     args_.turn = reinterpret_cast<std::uint32_t*>(behind + 128);
     args_.n_done = args_.turn + 1;
-    return first_complaint(links, complaint);  // and nobody writes before all are here
+    return first_complaint(links, complaint);  // and no rank writes before all are here
   }
 
   void add(const float* part, float* residual, std::int64_t n) {

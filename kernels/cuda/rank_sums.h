@@ -1,6 +1,6 @@
 // How the CUDA backends of several ranks come to sum on the device: memory that each opens to the
 // others (one host), or NCCL, a library that is loaded where it is found and never linked. Neither
-// has run on several devices yet: nobody gets them without asking.
+// has run on several devices yet: they are used only where the configuration asks for them.
 #pragma once
 
 #include <functional>

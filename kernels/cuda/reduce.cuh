@@ -17,7 +17,7 @@ __device__ __forceinline__ T warp_sum(T x) {
 template <class T>
 __device__ __forceinline__ T block_sum(T x, T* room, int n_warps) {
   x = warp_sum(x);
-  sync_block();  // whoever still reads an earlier result
+  sync_block();  // threads that still read an earlier result
   if (lane_id() == 0) room[warp_id()] = x;
   sync_block();
   T sum = room[0];

@@ -39,7 +39,7 @@ class Runtime {
   virtual void synchronize() = 0;
   virtual std::unique_ptr<Graph> capture(const std::function<void()>& calls) = 0;
   virtual void replay(Graph& graph) = 0;
-  // A cudaStream_t, for launch(); nothing to anybody else.
+  // A cudaStream_t, for launch() alone.
   virtual void* stream() const = 0;
 };
 

@@ -1,4 +1,4 @@
-// The sum of squares of a row in one fixed order, whoever takes it: the product that ends the row
+// The sum of squares of a row in one fixed order, in any op: the product that ends the row
 // as it writes it, or a kernel that reads it later. Pieces of 128 columns: a lane sums four, 32
 // apart, then lanes by halving; then the pieces: a lane every 32nd, then lanes by halving. All of
 // it by one warp.

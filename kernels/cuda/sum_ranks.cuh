@@ -10,7 +10,7 @@ namespace foretoken::cuda {
 constexpr int kSumThreads = 256;
 
 // Block `block` of n_blocks. All its packets leave before it waits for any, so whatever the order
-// in which ranks come, nobody waits for one who waits for him.
+// in which ranks come, no rank waits for one that waits for it.
 __device__ inline void sum_ranks_block(const SumRanksArgs& p, int block, int n_blocks) {
   const std::uint32_t turn = *p.turn, tag = turn + 1;
   const std::int64_t n_packets = (p.n + 2) / 3;

@@ -1,8 +1,8 @@
 // Values of 16 bytes, stored and loaded as one access at the scope of the system: by the PTX memory
 // model it is whole or not there, for other devices and other processes too, it is not held back by
-// what a cache that is not coherent has, and whoever sees one part sees the rest, so that no fence
-// is needed. Addresses are multiples of 16. Beside device.cuh; the emulator's meaning is at the
-// end.
+// what a cache that is not coherent has, and a reader that sees one part sees the rest, so that no
+// fence is needed. Addresses are multiples of 16. Beside device.cuh; the emulator's meaning is at
+// the end.
 #pragma once
 
 #include <cstring>

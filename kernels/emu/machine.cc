@@ -81,7 +81,7 @@ struct Fiber {
 
 struct Warp {
   Meeting meeting;
-  std::uint64_t shown[2][32] = {};  // by turns: somebody may still read what was shown last
+  std::uint64_t shown[2][32] = {};  // by turns: a thread may still read what was shown last
   std::uint32_t a[32][4] = {}, b[32][2] = {};
   double product[16][8] = {};
 };
@@ -101,21 +101,21 @@ Meeting cluster_meeting;
 const std::function<void()>* body = nullptr;
 void* main_stack = nullptr;
 std::size_t current = 0;
-std::uint64_t progress = 0;  // raised by whatever may let somebody go on
+std::uint64_t progress = 0;  // raised by whatever may let a thread go on
 std::int64_t launch_count = 0, prefetched = 0;
 std::set<const void*> places_prefetched;
 std::uint64_t schedule_seed = 1;
 std::mt19937_64 rng;
 Watch* early = nullptr;    // while kernels in front are under way, for all we know
 std::int64_t n_waits = 0;  // for them, in this launch
-std::uint64_t frozen = 0;  // warps that have no turn until everybody else waits
+std::uint64_t frozen = 0;  // warps that have no turn until all others wait
 
 void leave() { foretoken_emu_switch(&fibers[current].stack_pointer, main_stack); }
 
 void entry() {
   (*body)();
   fibers[current].alive = false;
-  // The memory of a block that has left belongs to somebody else.
+  // The memory of a block that has left belongs to another.
   Block& block = blocks[static_cast<std::size_t>(here.rank)];
   if (--block.n_alive == 0) std::memset(block.shared, 0xff, block.shared_bytes);
   ++progress;
@@ -302,7 +302,7 @@ void product(
   for (int i = 0; i < 4; ++i) {
     const Cell at = c_cell(lane, i);
     c[i] = static_cast<float>(static_cast<double>(c[i]) + warp.product[at.line][at.k]);
-  }  // nobody can multiply again before all have read
+  }  // no warp can multiply again before all have read
 }
 
 std::byte* shared_of_rank(int rank) { return blocks[static_cast<std::size_t>(rank)].shared; }
@@ -377,7 +377,8 @@ void run(const Grid& grid, const std::function<void()>& kernel) {
       block.shared_bytes = grid.shared_bytes;
       block.warps.resize(n_threads / 32);
       for (Warp& warp : block.warps) warp.meeting = {32, 0, 0};
-      block.memory.assign(grid.shared_bytes + 128, std::byte{0xff});  // NaN to whoever reads early
+      block.memory.assign(grid.shared_bytes + 128,
+                          std::byte{0xff});  // NaN to a thread that reads early
       auto at = reinterpret_cast<std::uintptr_t>(block.memory.data());
       block.shared = reinterpret_cast<std::byte*>((at + 127) & ~std::uintptr_t{127});
       for (std::size_t t = 0; t < n_threads; ++t) {
@@ -397,7 +398,8 @@ void run(const Grid& grid, const std::function<void()>& kernel) {
     run_fibers();
     let_through();
   }
-  if (grid.overlaps && n_waits == 0) die("overlaps others, but nobody waits for earlier kernels");
+  if (grid.overlaps && n_waits == 0)
+    die("overlaps others, but no thread waits for earlier kernels");
 }
 
 }  // namespace foretoken::emu

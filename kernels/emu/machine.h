@@ -7,9 +7,9 @@
 // threads take turns; tests only.
 //
 // A watched launch that overlaps runs each of its blocks as if everything in front of it were still
-// under way: whoever comes to the wait stays there until nobody else can go on, and until then only
-// memory that no kernel ever writes may be read (kernels/emu/memory.h). And somebody has to wait,
-// or the next kernel's wait for this one would not be one for those before.
+// under way: a thread that comes to the wait stays there until no other can go on, and until then
+// only memory that no kernel ever writes may be read (kernels/emu/memory.h). And some thread has to
+// wait, or the next kernel's wait for this one would not be one for those before.
 #pragma once
 
 #include <cmath>

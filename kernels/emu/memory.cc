@@ -75,7 +75,7 @@ void judge(std::byte* at) {
   const std::lock_guard lock(mutex);
   auto found = pieces.upper_bound(at);
   if (found == pieces.begin() || at >= (--found)->first + found->second.span())
-    die("touches memory that nobody has allocated");
+    die("touches memory that was not allocated");
   Piece& piece = found->second;
   const auto open_for = [&](int how) { protect(found->first, found->first + piece.span(), how); };
   if (is_closed) {

@@ -5,7 +5,7 @@
 //
 // It works by the pages of allocations: closed, nothing can be touched, and an allocation that no
 // kernel has written opens for reading when it is read; open, an allocation opens for writing when
-// it is first written, unless somebody has read it early. All emulated devices of a process share
+// it is first written, unless a thread has read it early. All emulated devices of a process share
 // one arena, since tests hand memory from one to another; a thread that meets a page closed for
 // another's kernel comes back when that one has ended. Under AddressSanitizer memory is the heap's,
 // whose ends it sees, and nothing is watched. For machine.cc and runtime_emu.cc; tests only.

@@ -1,4 +1,4 @@
-// The emulated device has one process: there is nobody to share memory with.
+// The emulated device has one process: there is no other to share memory with.
 #include "kernels/cuda/peer_memory.h"
 
 namespace foretoken::cuda {

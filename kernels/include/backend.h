@@ -38,7 +38,7 @@ struct RankLinks {
   int n_ranks = 1;
   std::int64_t most_floats = 0;  // of one sum
   RankTier tier = RankTier::kAuto;
-  // Everybody's bytes in rank order, of equal size everywhere; used while joining only.
+  // All ranks' bytes in rank order, of equal size everywhere; used while joining only.
   std::function<std::vector<std::byte>(std::span<const std::byte> mine)> gather = {};
 };
 // "auto", "host", "one_shot", "nccl"; nothing for any other word.

@@ -12,7 +12,7 @@ namespace foretoken {
 
 // Working space in which a device may hand a row's sum of squares from the op that ends the row to
 // the ops that normalise it: `squares`, [n_rows, squares_per_row(n_hidden)] f32 or null, opaque to
-// callers. embed and matmul_residual leave there what belongs to the rows they wrote; whoever
+// callers. embed and matmul_residual leave there what belongs to the rows they wrote; an op that
 // changes a row in another way passes null to the ops that read it next. Never changes a bit.
 inline constexpr std::int32_t kSquaresPiece = 128;
 constexpr std::int64_t squares_per_row(std::int64_t n) {
@@ -98,7 +98,7 @@ struct GateUpSwigluArgs {
   const Linear* next = nullptr;
 };
 
-// logits[i] = (rms_norm(hidden[rows[i]]) * norm) Wᵀ for the rows that somebody wants.
+// logits[i] = (rms_norm(hidden[rows[i]]) * norm) Wᵀ for the rows that are wanted.
 struct LmHeadArgs {
   const float* hidden = nullptr;       // [n_hidden_rows, n_hidden]
   const std::int32_t* rows = nullptr;  // [n_rows] indices into hidden

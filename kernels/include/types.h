@@ -100,8 +100,7 @@ enum class Stacking : std::uint8_t {
   kGateUp,  // exactly two of equal shape, for gate_up_swiglu; the backend may interleave them
 };
 
-// A weight matrix as its backend likes it: packed once at load, immutable, opaque to everybody
-// else.
+// A weight matrix in its backend's layout: packed once at load, immutable, opaque to callers.
 struct Linear {
   DType dtype = DType::kF32;
   Stacking stacking = Stacking::kRows;

@@ -44,7 +44,7 @@ void write_early_what_was_read(float* in) {
   in[place()] += 1;
   wait_for_earlier_kernels();
 }
-void wait_for_nobody() { let_next_kernel_start(); }
+void wait_for_none() { let_next_kernel_start(); }
 void wait_but_for_one_thread(const float* in, float* out) {
   if (threadIdx.x != 37) wait_for_earlier_kernels();
   out[place()] = in[place()] + 1;
@@ -163,7 +163,7 @@ TEST_F(OverlapDeathTest, NothingMayBeWrittenEarly) {
 }
 
 TEST_F(OverlapDeathTest, SomebodyHasToWait) {
-  EXPECT_DEATH(start("wait_for_nobody", wait_for_nobody), "nobody waits for earlier kernels");
+  EXPECT_DEATH(start("wait_for_none", wait_for_none), "no thread waits for earlier kernels");
 }
 
 TEST_F(OverlapDeathTest, WaitingIsNotDoneForOthers) {
@@ -177,7 +177,7 @@ TEST_F(Overlap, WithoutItAllIsAllowed) {
   start("right", right, a(), b());
   start("read_early", read_early, b(), c());
   start("write_early", write_early, c(), b());
-  start("wait_for_nobody", wait_for_nobody);
+  start("wait_for_none", wait_for_none);
   EXPECT_EQ(added_to(b()), 3);
 }
 
