@@ -36,9 +36,6 @@ void configure_log(LogLevel least, LogFormat format, std::string_view name);
 void log(LogLevel level, std::string_view sentence, LogFields fields = {});
 std::uint64_t dropped_log_lines();
 
-inline void log_debug(std::string_view sentence, LogFields fields = {}) {
-  log(LogLevel::kDebug, sentence, fields);
-}
 inline void log_info(std::string_view sentence, LogFields fields = {}) {
   log(LogLevel::kInfo, sentence, fields);
 }

@@ -20,8 +20,6 @@ double KvStats::usage() const {
                static_cast<std::uint64_t>(n_used + n_cached + n_free));
 }
 
-double KvStats::hit_rate() const { return ratio(n_hit_tokens, n_queried_tokens); }
-
 Reservation::~Reservation() {
   if (cache_ != nullptr) cache_->finish(*this, {});
 }

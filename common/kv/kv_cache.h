@@ -42,8 +42,7 @@ struct KvStats {
   std::int32_t n_used = 0;
   std::int32_t n_cached = 0;
   std::int32_t n_free = 0;
-  double usage() const;     // used / all, 0 when there are none
-  double hit_rate() const;  // hit / queried, 0 when nothing was queried
+  double usage() const;  // used / all, 0 when there are none
 };
 
 class KvCache;

@@ -57,7 +57,6 @@ class RouterLink {
   bool is_needed() const { return has_router() && needed_; }
   static constexpr Duration kRouterSilence = std::chrono::seconds(5);
 
-  bool is_registered() const { return registered_; }
   // Why the router does not want us; empty if it does.
   const std::string& refusal() const { return refusal_; }
   std::size_t n_queued() const { return outbox_.size(); }

@@ -69,9 +69,6 @@ struct SpecStats {
   }
 
   double acceptance_rate() const { return n_drafted == 0 ? 0.0 : ratio(n_accepted, n_drafted); }
-  double mean_acceptance_length() const {
-    return n_rounds == 0 ? 1.0 : 1.0 + ratio(n_accepted, n_rounds);
-  }
 
  private:
   static void add(Tally& into, const Tally& other) {

@@ -87,9 +87,4 @@ Result<bool> JsonCursor::boolean_or(bool fallback) const {
   return boolean();
 }
 
-Result<void> JsonCursor::require(JsonTree::Kind kind) const {
-  if (!is(kind)) return unexpected(json_kind_name(kind));
-  return {};
-}
-
 }  // namespace foretoken

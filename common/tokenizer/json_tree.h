@@ -65,7 +65,6 @@ class JsonCursor {
   Result<std::int64_t> integer(std::int64_t low, std::int64_t high) const;
   Result<bool> boolean() const;
   Result<bool> boolean_or(bool fallback) const;
-  Result<void> require(JsonTree::Kind kind) const;
 
   Error error(std::string_view expected,
               std::string_view found,

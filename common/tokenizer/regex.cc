@@ -96,7 +96,6 @@ struct Regex::Impl {
   Impl& operator=(const Impl&) = delete;
 
   pcre2_code* code;
-  bool jit = false;
   std::string pattern;
 };
 
@@ -119,12 +118,9 @@ Result<Regex> Regex::compile(std::string_view pattern, RegexJit jit) {
   auto impl = std::make_unique<Impl>(compiled);
   impl->pattern = pattern;
   // A kernel that forbids writable code refuses this; the interpreter then gives the same matches.
-  if (jit == RegexJit::kWherePossible)
-    impl->jit = pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE) == 0;
+  if (jit == RegexJit::kWherePossible) (void)pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE);
   return Regex(std::move(impl));
 }
-
-bool Regex::compiled_to_machine_code() const { return impl_->jit; }
 
 Result<void> Regex::find_all(std::string_view text,
                              RegexScratch& scratch,

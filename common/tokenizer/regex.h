@@ -46,7 +46,6 @@ class Regex {
   Result<void> find_all(std::string_view text,
                         RegexScratch& scratch,
                         std::vector<TextRange>& matches) const;
-  bool compiled_to_machine_code() const;
 
  private:
   struct Impl;

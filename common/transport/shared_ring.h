@@ -51,8 +51,6 @@ class RingWriter {
   bool must_wake();
   // How far the reader says it has read, in bytes; only good for comparing.
   std::uint64_t read_to() const { return other_.consumed.load(std::memory_order_acquire); }
-  // Records written and, by what the reader said last, not read.
-  std::size_t n_unread() const { return ends_.size(); }
 
  private:
   void put(std::uint64_t at, const void* from, std::size_t n_bytes);

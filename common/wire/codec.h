@@ -36,7 +36,7 @@ inline Frames encode(Speaker& speaker, RequestId request, const Message& message
   return encode(speaker.next(request), message);
 }
 
-// Parts: header, body, at most kMaxBlobs blobs.
+// Parts: header, body, at most kMaxParts - 2 blobs.
 Result<Incoming> decode(const Frames& frames);
 // The body alone, for tests and golden bytes.
 Bytes pack_body(const Message& message);

@@ -5,13 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "common/base/bytes.h"
-
 namespace foretoken::wire {
 
 inline constexpr std::size_t kHeaderBytes = 56;  // fixed for major version 1
-
-inline constexpr std::size_t kMaxBlobs = kMaxParts - 2;  // after header and body
 
 // A million tokens of 4 bytes: the longest context any supported family has, in one ATTACH or OPEN.
 inline constexpr std::size_t kMaxInternalPartBytes = std::size_t{4} << 20;

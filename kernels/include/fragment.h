@@ -39,7 +39,6 @@ FORETOKEN_HD constexpr int b_value(int k) { return k % 2 + k / 8 * 2; }
 
 inline constexpr int kBlockRows = 128;
 inline constexpr int kBlockK = 64;
-inline constexpr int kRowTiles = kBlockRows / kTileRows;
 inline constexpr int kLaneBytes = 16;
 inline constexpr int kWarpBytes = 32 * kLaneBytes;
 

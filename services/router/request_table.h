@@ -63,7 +63,6 @@ struct ToClient {
   Peer peer;
   RequestId request;
   wire::ClientAnswer answer;
-  bool is_piece() const { return std::holds_alternative<wire::ClientPiece>(answer); }
 };
 
 using Action = std::variant<ToWorker, ToClient>;

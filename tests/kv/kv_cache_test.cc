@@ -192,9 +192,8 @@ TEST(KvCache, ErrorsNameTheSequence) {
   EXPECT_EQ(cache.fork(kA, kA).error().code, ErrorCode::kInvalidRequest);
 }
 
-TEST(KvStats, RatesAreNumbersFromTheStart) {
+TEST(KvStats, UsageIsANumberFromTheStart) {
   EXPECT_EQ(KvStats{}.usage(), 0.0);
-  EXPECT_EQ(KvStats{}.hit_rate(), 0.0);
   KvCache cache(small(4));
   ASSERT_TRUE(cache.open(kA, {}, 0).ok());
   feed(cache, kA, tokens(4));
