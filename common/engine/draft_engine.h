@@ -111,8 +111,6 @@ struct DraftSnapshot {
   std::uint32_t n_behind = 0;      // now: attachments with work to do
   std::uint64_t n_remembered = 0;  // now: tokens kept of all of them, own guesses included
   KvStats kv;
-  std::uint64_t n_attaches = 0;
-  std::uint64_t n_follows = 0;
   std::uint64_t n_ignored = 0;
   std::uint64_t n_needs = 0;
   std::uint64_t n_busy = 0;

@@ -56,7 +56,6 @@ DraftOutcome DraftEngine::attach_anew(AttachRequest& request, TimePoint now) {
       return BusyOutcome{request.key, request.lease, options_.retry_after};
     }
   }
-  ++totals_.n_attaches;
   const std::vector<TokenId> end_tokens =
       choosable(request.end_tokens.empty() ? eos_ids_ : request.end_tokens, n_ids_);
   auto attachment = std::make_unique<Attachment>(request, end_tokens);
@@ -112,7 +111,6 @@ DraftOutcome DraftEngine::apply(Attachment& attachment,
       (reaches_known && prefix_hash_extend(attachment.prefix, committed) != request.prefix))
     return need(attachment, NeedReason::kMismatch);
 
-  ++totals_.n_follows;
   if (attachment.owes_answer && attachment.has_guessed && request.epoch > attachment.epoch)
     attachment.overtaken = attachment.epoch;
   attachment.epoch = std::max(attachment.epoch, request.epoch);

@@ -29,7 +29,6 @@ struct PassShape {
 };
 
 struct RecordingStats {
-  std::uint64_t n_called = 0;
   std::uint64_t n_recorded = 0;
   std::uint64_t n_replayed = 0;
   std::uint64_t n_forgotten = 0;  // for room

@@ -140,7 +140,6 @@ bool TargetEngine::proposals_complete(TimePoint now) {
 
 const StepOutput& TargetEngine::step(TimePoint now) {
   output_.tokens.clear();
-  output_.preempted.clear();
   output_.n_rows = output_.n_committed = 0;
   committed_value_ = 0;
   step_began_ = now;
@@ -271,7 +270,6 @@ void TargetEngine::preempt(Sequence& sequence) {
   sequence.is_running = sequence.is_decoding = false;
   ++sequence.stats.n_preemptions;
   ++totals_.n_preemptions;
-  output_.preempted.push_back(sequence.id);
   std::erase(running_, &sequence);
   insert_in_turn(waiting_, &sequence);
 }

@@ -78,8 +78,7 @@ struct StepOutput {
   std::vector<TokensEvent> tokens;  // before the Done of the same sequence
   std::vector<DoneEvent> done;
   std::vector<FailedEvent> failed;
-  std::vector<SeqId> preempted;  // for the log: they go on by themselves
-  std::uint32_t n_rows = 0;      // 0: nothing was run
+  std::uint32_t n_rows = 0;  // 0: nothing was run
   std::uint32_t n_committed = 0;
 };
 
