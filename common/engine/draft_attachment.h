@@ -59,7 +59,6 @@ struct DraftEngine::Attachment {
   bool has_guessed = false;        // since it last answered
   std::optional<Epoch> overtaken;  // a record whose answer was not complete when the next one came
   bool is_stuck = false;           // no token may follow: until the next record
-  std::uint32_t n_emitted = 0;     // chain length last sent
   std::uint64_t turn = 0;          // when it last had rows
   TimePoint heard{};
   TimePoint busy_until{};

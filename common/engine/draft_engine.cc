@@ -45,8 +45,7 @@ DraftEngine::DraftEngine(Model& model, Backend& backend, const DraftEngineOption
   if (options_.max_chained == 0)
     options_.max_chained = backend.gains_by_recording() ? options_.max_ahead : 1;
   // Ranks choose on the host, so there they are asked step by step.
-  may_chain_ =
-      options_.max_chained > 1 && model.ranks() == nullptr && options_.emission == Emission::kWhole;
+  may_chain_ = options_.max_chained > 1 && model.ranks() == nullptr;
 }
 
 DraftEngine::~DraftEngine() = default;
@@ -310,13 +309,9 @@ bool DraftEngine::emit_overtaken() {
 void DraftEngine::emit_ready() {
   for (const auto& [key, attachment] : attachments_) {
     Attachment& a = *attachment;
-    if (!a.owes_answer) continue;
-    const bool is_complete = !can_grow(a);
-    const bool has_grown = a.n_chain() > a.n_emitted;
-    if (!is_complete && !(options_.emission == Emission::kEachStep && has_grown)) continue;
+    if (!a.owes_answer || can_grow(a)) continue;
     emit(a, a.epoch);
-    a.n_emitted = a.n_chain();
-    a.owes_answer = !is_complete;
+    a.owes_answer = false;
   }
 }
 

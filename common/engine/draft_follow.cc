@@ -124,7 +124,6 @@ DraftOutcome DraftEngine::apply(Attachment& attachment,
   if (!reaches_known) return Applied{};  // overtaken by a later one, whose budget stands
   attachment.budget = std::min(request.budget, options_.max_ahead);
   attachment.owes_answer = request.budget > 0;
-  attachment.n_emitted = 0;
   return Applied{};
 }
 

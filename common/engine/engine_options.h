@@ -29,12 +29,6 @@ struct TargetEngineOptions {
   Duration wait_limit = std::chrono::milliseconds(20);
 };
 
-// How a draft sends a chain that is still growing.
-enum class Emission : std::uint8_t {
-  kWhole,     // once, when it is as long as asked for or cannot grow
-  kEachStep,  // after every step that lengthened it
-};
-
 struct DraftEngineOptions {
   KvCacheConfig kv;
   std::int32_t max_sequences = 64;  // attachments held
@@ -47,7 +41,6 @@ struct DraftEngineOptions {
   // Most steps the device takes before the host listens again; 0: max_ahead where steps are
   // recorded, 1 elsewhere, since there a step costs what it costs and a correction can save one.
   std::uint32_t max_chained = 0;
-  Emission emission = Emission::kWhole;
   Duration lease =
       std::chrono::seconds(10);  // without a word from its target an attachment is freed
   Duration retry_after = std::chrono::milliseconds(250);  // said with Busy

@@ -536,17 +536,6 @@ TEST_F(DraftEngineTest, TellsHowFarItIsWhenTheNextRecordOvertakesItsAnswer) {
   EXPECT_EQ(run().size(), 1u);
 }
 
-TEST_F(DraftEngineTest, SendsAGrowingChainWhereAskedTo) {
-  auto options = engine_options();
-  options.emission = Emission::kEachStep;
-  start(options);
-  (void)engine_->attach(attach_request(1, kPrompt, 3), kStart);
-  const auto said = run();
-  ASSERT_EQ(said.size(), 3u);
-  for (std::size_t i = 0; i < said.size(); ++i)
-    EXPECT_EQ(said[i].tokens, plain(kPrompt, static_cast<std::uint32_t>(i + 1)));
-}
-
 // A random life of one sequence, as a target would tell it: how much of the chain stood, what came
 // instead, how far to look, and which records were lost, repeated or late.
 struct Life {

@@ -235,7 +235,6 @@ class Case {
     options.max_model_len = dice_.pick({20u, 100u, 200u});
     options.max_sequences = dice_.within(1, 8);
     options.max_ahead = static_cast<std::uint32_t>(dice_.within(1, 12));
-    options.emission = dice_.pick({Emission::kWhole, Emission::kEachStep});
     options.retry_after = std::chrono::milliseconds(dice_.within(1, 20));
     options.max_chained = dice_.pick({1u, 1u, 3u, 16u});
     draft_engine_ = std::make_unique<DraftEngine>(draft_, backend_, options);
