@@ -223,7 +223,7 @@ class Ranks(unittest.TestCase):
     def test_a_rank_that_stops_while_the_group_starts_is_noticed(self):
         system = self.system_of(["router", "tokenizer"], targets=None, settings=["target.tensor_parallel=2"])
         for rank in (0, 1):
-            launcher = self.start_again(system, "target", "rank has come", 2, faults=f"rank.{rank}.comes=stop")
+            launcher = self.start_again(system, "target", "rank has come", 2, fault=f"{rank}=stop")
             pids = family(launcher.pid)
             self.ended(system, "target", pids, STOP_LIMIT)
             self.assertIn(f"rank {rank} is stopped", self.said(system, "target"))
@@ -232,7 +232,7 @@ class Ranks(unittest.TestCase):
     def test_a_rank_that_aborts_before_it_meets_the_others_ends_the_group(self):
         system = self.system_of(["router", "tokenizer"], targets=None, settings=["target.tensor_parallel=2"])
         for rank in (0, 1):
-            launcher = self.start_again(system, "target", "a rank is gone", faults=f"rank.{rank}.comes=abort")
+            launcher = self.start_again(system, "target", "a rank is gone", fault=f"{rank}=abort")
             self.ended(system, "target", family(launcher.pid), KILL_LIMIT)
             self.assertNotIn("all ranks have met", self.said(system, "target"))
 
@@ -241,18 +241,18 @@ class Ranks(unittest.TestCase):
         system = self.system_of(["router", "tokenizer"], targets=None,
                                 settings=["target.tensor_parallel=2", "target.rank_deadline_ms=600000"])
         for rank in (0, 1):
-            launcher = self.start_again(system, "target", "rank has come", 2, faults=f"rank.{rank}.comes=stop")
+            launcher = self.start_again(system, "target", "rank has come", 2, fault=f"{rank}=stop")
             pids = family(launcher.pid)
             launcher.send_signal(signal.SIGTERM)
             self.ended(system, "target", pids, KILL_LIMIT, code=0)
             self.assertIn("stopped while starting", self.said(system, "target"))
             self.assertNotIn("all ranks have met", self.said(system, "target"))
 
-    def start_again(self, system, name, sign, count=1, faults=""):
+    def start_again(self, system, name, sign, count=1, fault=""):
         """The launcher, once it has logged the sign so many times: the router may still list the group before this."""
         log = os.path.join(system.folder, f"{name}.log")
         self.seen = os.path.getsize(log) if os.path.exists(log) else 0
-        launcher = system.start(name, environment={"FORETOKEN_FAILPOINTS": faults}).processes[name]
+        launcher = system.start(name, environment={"FORETOKEN_TEST_RANK_FAULT": fault}).processes[name]
         wait_for(lambda: self.said(system, name).count(sign) == count, f"{name}: {sign}")
         return launcher
 
