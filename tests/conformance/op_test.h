@@ -17,11 +17,11 @@
 #include <vector>
 
 #include "common/base/result.h"
-#include "kernels/cases.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/include/backend.h"
 #include "kernels/include/numerics.h"
 #include "kernels/ref/ref.h"
+#include "tests/conformance/cases.h"
 #include "tests/support/close.h"
 #if defined(FORETOKEN_EMU)
 #include "kernels/emu/runtime_emu.h"

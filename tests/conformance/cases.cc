@@ -1,4 +1,4 @@
-#include "kernels/cases.h"
+#include "tests/conformance/cases.h"
 
 namespace foretoken::cases {
 

@@ -1,5 +1,5 @@
-// The shapes each op is tested and timed with, once for every device. Sizes sit on both sides of
-// what kernels like: vectors of 16, panels of 64, tiles of 6, chunks of 32 to 256 steps.
+// The shapes each op is tested with, once for every device. Sizes sit on both sides of what kernels
+// like: vectors of 16, panels of 64, tiles of 6, chunks of 32 to 256 steps.
 #pragma once
 
 #include <cstdint>
