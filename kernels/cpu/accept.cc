@@ -1,5 +1,5 @@
-#include "kernels/contract.h"
 #include "kernels/cpu/backend.h"
+#include "kernels/shared/contract.h"
 
 namespace foretoken::cpu {
 

@@ -1,7 +1,7 @@
 #include <cstdint>
 
-#include "kernels/contract.h"
 #include "kernels/cpu/backend.h"
+#include "kernels/shared/contract.h"
 
 namespace foretoken::cpu {
 namespace {

@@ -1,8 +1,8 @@
 #include <atomic>
 
-#include "kernels/contract.h"
 #include "kernels/cpu/backend.h"
 #include "kernels/include/layout.h"
+#include "kernels/shared/contract.h"
 
 namespace foretoken::cpu {
 namespace {

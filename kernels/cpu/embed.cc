@@ -1,6 +1,6 @@
-#include "kernels/contract.h"
 #include "kernels/cpu/backend.h"
 #include "kernels/include/numerics.h"
+#include "kernels/shared/contract.h"
 
 namespace foretoken::cpu {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "common/base/result.h"
 #include "kernels/cpu/backend.h"
-#include "kernels/unpacked.h"
+#include "kernels/shared/unpacked.h"
 
 namespace foretoken::cpu {
 namespace {

@@ -1,7 +1,7 @@
-#include "kernels/contract.h"
 #include "kernels/cpu/backend.h"
 #include "kernels/include/layout.h"
 #include "kernels/include/numerics.h"
+#include "kernels/shared/contract.h"
 
 namespace foretoken::cpu {
 namespace {

@@ -9,7 +9,7 @@
 #include "common/base/result.h"
 #include "kernels/cuda/backend.h"
 #include "kernels/include/fragment.h"
-#include "kernels/unpacked.h"
+#include "kernels/shared/unpacked.h"
 
 namespace foretoken::cuda {
 namespace {

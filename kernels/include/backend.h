@@ -1,7 +1,7 @@
-// A device: its memory and its ops. Public calls check the contract (kernels/contract.h) and hand
-// on to private virtuals that do the work, so that no backend can forget a precondition. Calls are
-// queued in order on the device; results are on the host only after download(). One thread uses a
-// backend. Blind to layers, requests and ranks.
+// A device: its memory and its ops. Public calls check the contract (kernels/shared/contract.h) and
+// hand on to private virtuals that do the work, so that no backend can forget a precondition. Calls
+// are queued in order on the device; results are on the host only after download(). One thread uses
+// a backend. Blind to layers, requests and ranks.
 #pragma once
 
 #include <cstddef>

@@ -114,7 +114,7 @@ class IncludeRules(unittest.TestCase):
     def test_the_rules_can_fail(self):
         upward = violations(pathlib.PurePosixPath("kernels/x.cc"), '#include "common/kv/kv_cache.h"\n')
         spread = violations(pathlib.PurePosixPath("services/router/x.cc"), "#include <zmq.hpp>\n")
-        inside = violations(pathlib.PurePosixPath("common/kv/x.cc"), '#include "kernels/contract.h"\n')
+        inside = violations(pathlib.PurePosixPath("common/kv/x.cc"), '#include "kernels/shared/contract.h"\n')
         seeing = violations(pathlib.PurePosixPath("services/router/x.cc"), '#include "common/transport/zmq_transport.h"\n')
         self.assertEqual([1, 1, 1, 1], [len(upward), len(spread), len(inside), len(seeing)])
 

@@ -1,4 +1,4 @@
-#include "kernels/contract.h"
+#include "kernels/shared/contract.h"
 
 #include <cmath>
 

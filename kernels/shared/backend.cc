@@ -2,7 +2,7 @@
 #include "kernels/include/backend.h"
 
 #include "common/base/check.h"
-#include "kernels/contract.h"
+#include "kernels/shared/contract.h"
 
 namespace foretoken {
 
