@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cuda/runtime.h"
+#include "kernels/device/runtime.h"
 #include "kernels/include/backend.h"
 
 namespace foretoken::cuda {

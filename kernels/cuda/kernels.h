@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/runtime.h"
+#include "kernels/device/runtime.h"
 #include "kernels/include/fragment.h"
 #include "kernels/include/ops.h"
 

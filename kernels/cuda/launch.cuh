@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "kernels/cuda/device.cuh"
-#include "kernels/cuda/runtime.h"
+#include "kernels/device/runtime.h"
 
 #if defined(__CUDACC__)
 #include "kernels/cuda/cuda_check.h"

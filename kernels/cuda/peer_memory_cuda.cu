@@ -2,7 +2,7 @@
 #include <cstring>
 
 #include "kernels/cuda/cuda_check.h"
-#include "kernels/cuda/peer_memory.h"
+#include "kernels/device/peer_memory.h"
 
 namespace foretoken::cuda {
 

@@ -11,8 +11,8 @@
 
 #include "common/base/result.h"
 #include "kernels/cuda/nccl.h"
-#include "kernels/cuda/peer_memory.h"
 #include "kernels/cuda/sum_ranks.h"
+#include "kernels/device/peer_memory.h"
 
 namespace foretoken::cuda {
 namespace {

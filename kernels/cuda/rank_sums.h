@@ -6,7 +6,7 @@
 #include <functional>
 #include <memory>
 
-#include "kernels/cuda/runtime.h"
+#include "kernels/device/runtime.h"
 #include "kernels/include/backend.h"
 
 namespace foretoken::cuda {

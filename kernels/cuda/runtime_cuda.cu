@@ -7,8 +7,8 @@
 
 #include "kernels/cuda/cuda_check.h"
 #include "kernels/cuda/identity.h"
-#include "kernels/cuda/runtime.h"
 #include "kernels/cuda/upload_ring.h"
+#include "kernels/device/runtime.h"
 
 namespace foretoken::cuda {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/runtime.h"
+#include "kernels/device/runtime.h"
 
 namespace foretoken::cuda {
 

@@ -1,5 +1,5 @@
 // The emulated device has one process: there is no other to share memory with.
-#include "kernels/cuda/peer_memory.h"
+#include "kernels/device/peer_memory.h"
 
 namespace foretoken::cuda {
 

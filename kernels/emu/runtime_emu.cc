@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "common/base/check.h"
-#include "kernels/cuda/backend.h"
 #include "kernels/emu/machine.h"
 #include "kernels/emu/memory.h"
 
@@ -74,11 +73,6 @@ bool is_watched(const cuda::Runtime& runtime) {
 
 void submit(cuda::Runtime& runtime, std::function<void()> call) {
   static_cast<EmulatedRuntime&>(runtime).submit(std::move(call));
-}
-
-std::unique_ptr<Backend> make_backend(int major, CudaPath path, Record record) {
-  return std::make_unique<cuda::CudaBackend>(make_runtime(major, path >= CudaPath::kRingOverlap),
-                                             path, record);
 }
 
 }  // namespace foretoken::emu

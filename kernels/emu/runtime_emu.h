@@ -5,8 +5,7 @@
 #include <functional>
 #include <memory>
 
-#include "kernels/cuda/runtime.h"
-#include "kernels/include/backend.h"
+#include "kernels/device/runtime.h"
 
 namespace foretoken::emu {
 
@@ -14,9 +13,5 @@ namespace foretoken::emu {
 std::unique_ptr<cuda::Runtime> make_runtime(int major, bool is_watched = false);
 bool is_watched(const cuda::Runtime& runtime);
 void submit(cuda::Runtime& runtime, std::function<void()> call);
-
-// The CUDA backend on an emulated device of compute capability major.0; watched where launches
-// overlap.
-std::unique_ptr<Backend> make_backend(int major, CudaPath path, Record record = Record::kAuto);
 
 }  // namespace foretoken::emu

@@ -24,7 +24,7 @@
 #include "tests/conformance/cases.h"
 #include "tests/support/close.h"
 #if defined(FORETOKEN_EMU)
-#include "kernels/emu/runtime_emu.h"
+#include "kernels/cuda/emulated.h"
 #endif
 
 namespace foretoken::test {

@@ -8,8 +8,8 @@
 #include "bench/gpu/report.h"
 #include "bench/gpu/step.h"
 #include "common/base/result.h"
+#include "kernels/cuda/emulated.h"
 #include "kernels/emu/machine.h"
-#include "kernels/emu/runtime_emu.h"
 
 namespace foretoken {
 namespace {

@@ -20,7 +20,7 @@
 #include "tests/support/scripted_model.h"
 #include "tests/support/temp_folder.h"
 #if defined(FORETOKEN_EMU)
-#include "kernels/emu/runtime_emu.h"
+#include "kernels/cuda/emulated.h"
 #endif
 
 namespace foretoken {

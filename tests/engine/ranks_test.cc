@@ -25,7 +25,7 @@
 #include "tests/support/temp_folder.h"
 #include "tests/support/whole_view.h"
 #if defined(FORETOKEN_EMU)
-#include "kernels/emu/runtime_emu.h"
+#include "kernels/cuda/emulated.h"
 #endif
 
 namespace foretoken {

@@ -15,7 +15,7 @@
 #include "common/model/load_model.h"
 #include "tests/support/temp_folder.h"
 #if defined(FORETOKEN_EMU)
-#include "kernels/emu/runtime_emu.h"
+#include "kernels/cuda/emulated.h"
 #endif
 
 namespace foretoken {

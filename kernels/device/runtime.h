@@ -1,6 +1,7 @@
 // What the CUDA backend asks of a device, as a class: memory, copies, launches, graphs. One
-// implementation speaks to the CUDA runtime (runtime_cuda.cu), one runs kernels on the CPU for the
-// tests (kernels/emu/runtime_emu.cc). Calls are queued in order; one thread uses a Runtime.
+// implementation speaks to the CUDA runtime (kernels/cuda/runtime_cuda.cu), one runs kernels on the
+// CPU for the tests (kernels/emu/runtime_emu.cc). Calls are queued in order; one thread uses a
+// Runtime.
 #pragma once
 
 #include <cstddef>

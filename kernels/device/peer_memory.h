@@ -1,11 +1,12 @@
-// Device memory that processes of one host share. Two halves: peer_memory_cuda.cu, and for the
-// emulator, which has one process, kernels/emu/peer_memory_emu.cc.
+// Device memory that processes of one host share. Two implementations:
+// kernels/cuda/peer_memory_cuda.cu, and for the emulator, which has one process,
+// kernels/emu/peer_memory_emu.cc.
 #pragma once
 
 #include <array>
 #include <cstddef>
 
-#include "kernels/cuda/runtime.h"
+#include "kernels/device/runtime.h"
 
 namespace foretoken::cuda {
 
