@@ -117,8 +117,8 @@ void MemoryLinks::look(TimePoint now) {
   remove_closed();
 }
 
-// A link that a service knows of ends with an event; no service knows of one that never opened at a
-// door.
+// The end of a link that a service has used is an event. One that never opened at a door is only
+// counted.
 void MemoryLinks::remove_closed() {
   for (const auto& link : links_) {
     if (!link->end()) continue;

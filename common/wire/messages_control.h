@@ -104,7 +104,7 @@ struct HelloReply {
   static constexpr MessageType kType = MessageType::kHelloReply;
   static constexpr std::string_view kName = "HelloReply";
   static constexpr std::string_view kDuty =
-      "Answer to Hello. A refused peer is told why and stays unused.";
+      "Answer to Hello. It gives a refused peer the reason; that peer is not used.";
   bool accepted = false;
   ErrorCode code = ErrorCode::kIncompatible;
   std::string message;

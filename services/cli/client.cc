@@ -27,8 +27,8 @@ constexpr auto kConnectPatience = std::chrono::seconds(5);
 // A router that is being restarted is back within this.
 constexpr auto kRestartPatience = std::chrono::milliseconds(800);
 
-// Whether the kernel says that no process listens there. ZeroMQ tries for ever and never says so.
-// What is not known (another kind of address, a host that does not answer) counts as listening.
+// Whether the kernel refuses a connection there. ZeroMQ tries again without end and does not report
+// it. What is not known (another kind of address, a host that does not answer) counts as listening.
 bool refuses_connections(const std::string& endpoint) {
   sockaddr_storage storage{};
   socklen_t size = 0;

@@ -31,7 +31,8 @@ ZmqOptions client_options(const BusSection& bus);
 struct Patience {
   Duration longest =
       std::chrono::seconds(30);  // for a router to be back; then the requests end as kUnavailable
-  Duration silent = std::chrono::seconds(1);  // before `say` is told, once, what is waited for
+  // Of silence, after which `say` is called once with what is waited for.
+  Duration silent = std::chrono::seconds(1);
   std::function<void(const std::string&)> say = {};
 };
 // One that takes a router with it would take the next one too.

@@ -1,5 +1,5 @@
 // When a service that ended is started again: later and later up to a limit, at once again after a
-// long good run, and for services that must not fail for ever, at some point never. Pure: time
+// long good run, and no more after a number of failures where one is set. Pure: time
 // comes as an argument.
 #pragma once
 

@@ -1,7 +1,7 @@
 // The ways from a target to one draft: its connection, and beside it a link through shared memory
 // where both run on one machine. It asks for the link, opens it, gives it up and tries again as
 // DraftLink says, and tells the log which tier the guesses take; what the link does not take goes
-// over the connection. Order between the two ways is not kept: whoever sends says what may
+// over the connection. Order between the two ways is not kept: the sender says what may
 // overtake. It knows messages, not which sequences they are of. Work thread;
 // bus, speaker, options and counters are borrowed.
 #pragma once
@@ -49,9 +49,9 @@ class DraftConnection {
 
   const std::string& name() const { return name_; }
   bool owns(SocketId socket) const;
-  // False: a tier is pinned that is not to be had.
+  // False: the pinned tier does not work.
   bool may_be_used() const;
-  // "shared_memory", "zeromq", or "none" where a pinned tier is not to be had.
+  // "shared_memory", "zeromq", or "none" where the pinned tier does not work.
   std::string_view tier() const;
 
   // False: there was no room, try again. What is too large for any way is dropped.
