@@ -1,14 +1,17 @@
-// How a request wants its tokens chosen and when it ends. Plain data with one validator, because
-// the front door, the wire, the target and the draft must all mean the same thing. Defaults are "as
-// the model says, nothing special".
+// How a request wants its tokens chosen and when it ends: what the front door, the wire, the target
+// and the draft must all mean alike. A parameter is one line of the listing: from it come the
+// field of the record on the wire, the key of a client's request, its check, the reference pages
+// and the flag of the command. Defaults are "as the model says, nothing special".
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "common/base/ids.h"
+#include "common/base/limit.h"
 #include "common/base/result.h"
 
 namespace foretoken {
@@ -22,27 +25,80 @@ inline constexpr std::size_t kMaxBadWords = 64;  // as a client gives them
 inline constexpr std::size_t kMaxBadWordForms =
     2 * kMaxBadWords;  // each as it is and behind a space
 inline constexpr std::size_t kMaxBadWordTokens = 16;
+inline constexpr std::uint32_t kDefaultMaxTokens = 128;
 
 struct SamplingParams {
-  float temperature = 1.0f;                           // 0 = greedy; 0 .. 100
-  std::uint32_t top_k = 0;                            // 0 = off
-  float top_p = 1.0f;                                 // (0, 1]
-  float min_p = 0.0f;                                 // [0, 1)
-  float repetition_penalty = 1.0f;                    // (0, 100]
-  float presence_penalty = 0.0f;                      // [-2, 2]
-  float frequency_penalty = 0.0f;                     // [-2, 2]
-  std::vector<std::pair<TokenId, float>> logit_bias;  // token -> added to its logit, -100 .. 100
-  // Token sequences that must not appear in the answer.
+  static constexpr std::string_view kName = "SamplingParams";
+  float temperature = 1;
+  std::uint32_t top_k = 0;
+  float top_p = 1;
+  float min_p = 0;
+  float repetition_penalty = 1;
+  float presence_penalty = 0;
+  float frequency_penalty = 0;
+  std::vector<std::pair<TokenId, float>> logit_bias;
   std::vector<std::vector<TokenId>> bad_words;
   std::uint64_t seed = 0;
-  std::uint32_t choice = 0;       // index among n parallel answers: part of the noise key
-  std::uint32_t max_tokens = 16;  // >= 1
-  // End and stop tokens are masked before; stop strings that these complete are text.
+  std::uint32_t choice = 0;  // part of the noise key
+  std::uint32_t max_tokens = kDefaultMaxTokens;
   std::uint32_t min_tokens = 0;
-  std::vector<TokenId> stop_token_ids;  // besides the model's own end tokens
-  bool ignore_eos = false;              // the model's end tokens do not end the answer
-  std::int32_t n_logprobs = -1;  // -1 none, 0 the chosen token's, n <= 20 also the n likeliest
+  std::vector<TokenId> stop_token_ids;
+  bool ignore_eos = false;
+  std::int32_t n_logprobs = -1;
   bool operator==(const SamplingParams&) const = default;
+
+  // v(number on the wire, key, member, Limit, sentence)
+  template <class Self, class Visitor>
+  static void fields(Self& m, Visitor&& v) {
+    v(1, "temperature", m.temperature, from_to(0, 100), "randomness of the choice; 0 = greedy");
+    v(2, "top_k", m.top_k, from_to(0, 0x7fffffff), "only the k likeliest tokens; 0 = off");
+    v(3, "top_p", m.top_p, above_to(0, 1),
+      "only the likeliest tokens that together have this probability; 1 = off");
+    v(4, "min_p", m.min_p, from_below(0, 1),
+      "only tokens at least this likely, relative to the likeliest; 0 = off");
+    v(5, "repetition_penalty", m.repetition_penalty, above_to(0, 100),
+      "for tokens that prompt or answer has; 1 = off");
+    v(6, "presence_penalty", m.presence_penalty, from_to(-2, 2),
+      "for tokens that the answer has; 0 = off");
+    v(7, "frequency_penalty", m.frequency_penalty, from_to(-2, 2),
+      "for each time the answer has a token; 0 = off");
+    v(8, "logit_bias", m.logit_bias, from_to(-100, 100).at_most(kMaxLogitBias),
+      "token id -> what is added to its logit");
+    v(9, "bad_words", m.bad_words, InternalLimit{entries(kMaxBadWordForms, kMaxBadWordTokens)},
+      "token sequences that must not appear");
+    v(10, "seed", m.seed, any_value().unless_given("from the request id"),
+      "same seed and request, same answer, with any draft");
+    v(11, "choice", m.choice, InternalLimit{}, "index among parallel answers");
+    v(12, "max_tokens", m.max_tokens, from_to(1, 0xffffffff), "longest answer in tokens");
+    v(13, "min_tokens", m.min_tokens, from_to(0, 0xffffffff),
+      "end and stop tokens are masked before so many; a stop string they complete is text");
+    v(14, "stop_token_ids", m.stop_token_ids, entries(kMaxStopTokens),
+      "token ids that end the answer, besides the model's own");
+    v(15, "ignore_eos", m.ignore_eos, any_value(), "the model's end tokens do not end the answer");
+    v(16, "logprobs", m.n_logprobs, from_to(0, 20).or_bool().unless_given(-1, "none"),
+      "log-probability of each token, and of so many likeliest ones");
+  }
+};
+
+// What holds for a request that does not say: of the model's generation_config.json.
+struct SamplingDefaults {
+  static constexpr std::string_view kName = "SamplingDefaults";
+  float temperature = 1;
+  std::uint32_t top_k = 0;
+  float top_p = 1;
+  float min_p = 0;
+  float repetition_penalty = 1;
+  bool operator==(const SamplingDefaults&) const = default;
+
+  // v(number on the wire, key of SamplingParams, member, sentence)
+  template <class Self, class Visitor>
+  static void fields(Self& m, Visitor&& v) {
+    v(1, "temperature", m.temperature, "0 = greedy");
+    v(2, "top_k", m.top_k, "0 = off");
+    v(3, "top_p", m.top_p, "1 = off");
+    v(4, "min_p", m.min_p, "0 = off");
+    v(5, "repetition_penalty", m.repetition_penalty, "1 = off");
+  }
 };
 
 // Range checks that need no model. vocab_size > 0 also checks every token id. The error names

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/base/ids.h"
+#include "common/base/sampling_params.h"
 #include "kernels/include/types.h"
 
 namespace foretoken {
@@ -40,16 +41,6 @@ struct RopeSpec {
   double mscale_all_dim = 0.0;  // yarn, 0 = not given
   bool truncate = true;         // yarn: correction range rounded to whole dimensions
   bool operator==(const RopeSpec&) const = default;
-};
-
-// generation_config.json: what a request gets that says nothing.
-struct GenerationDefaults {
-  std::optional<float> temperature = {};  // do_sample: false reads as 0
-  std::optional<std::uint32_t> top_k = {};
-  std::optional<float> top_p = {};
-  std::optional<float> min_p = {};
-  std::optional<float> repetition_penalty = {};
-  bool operator==(const GenerationDefaults&) const = default;
 };
 
 // What quantization_config.kv_cache_scheme says of the scales in the folder.
@@ -88,7 +79,7 @@ struct ModelConfig {
   std::optional<TokenId> bos_token_id = {};
   // generation_config.json's if it names any, else config.json's; ascending.
   std::vector<TokenId> eos_token_ids;
-  GenerationDefaults generation;
+  SamplingDefaults generation;  // of generation_config.json
 
   // Longest sequence this load serves; load_model may lower it. See context_length().
   std::int64_t max_model_len = 0;

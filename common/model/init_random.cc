@@ -121,12 +121,13 @@ std::string generation_json(const ModelConfig& c) {
   OrderedJson json = OrderedJson::object();
   if (c.bos_token_id) json["bos_token_id"] = *c.bos_token_id;
   if (!c.eos_token_ids.empty()) json["eos_token_id"] = c.eos_token_ids;
-  if (c.generation.temperature) json["temperature"] = shortest(*c.generation.temperature);
-  if (c.generation.top_k) json["top_k"] = *c.generation.top_k;
-  if (c.generation.top_p) json["top_p"] = shortest(*c.generation.top_p);
-  if (c.generation.min_p) json["min_p"] = shortest(*c.generation.min_p);
-  if (c.generation.repetition_penalty)
-    json["repetition_penalty"] = shortest(*c.generation.repetition_penalty);
+  if (c.generation != SamplingDefaults{})
+    SamplingDefaults::fields(c.generation, [&](int, const char* key, auto value, const char*) {
+      if constexpr (std::is_floating_point_v<decltype(value)>)
+        json[key] = shortest(value);
+      else
+        json[key] = value;
+    });
   return to_text(json, 2) + "\n";
 }
 

@@ -1,18 +1,24 @@
-// What clients say and hear: a request is one msgpack map with string keys, an answer is one map.
-// Structs with one listing each (key, member, sentence); client_codec.h reads and writes them,
+// What clients send and receive: a request is one msgpack map with string keys, an answer is one
+// map. Structs with one listing each (key, member, sentence); client_codec.h reads and writes them,
 // docs/reference/client.md is generated from them.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
 #include "common/base/ids.h"
+#include "common/base/limit.h"
 #include "common/base/result.h"
 #include "common/base/sampling_params.h"
+#include "common/wire/limits.h"
 #include "common/wire/message_types.h"
 
 namespace foretoken::wire {
@@ -25,6 +31,9 @@ enum class ClientOp : std::uint8_t {
   kTokenize,
   kDetokenize
 };
+inline constexpr std::array<std::string_view, 6> kClientOpNames{
+    "generate", "cancel", "status", "metrics", "tokenize", "detokenize"};
+constexpr const auto& names_of(ClientOp) { return kClientOpNames; }
 
 // A message of a conversation, for the model's chat template.
 struct ChatMessage {
@@ -33,38 +42,104 @@ struct ChatMessage {
   bool operator==(const ChatMessage&) const = default;
 };
 
+// What a key of a request is about: the order of the flags in help.
+enum class Topic : std::uint8_t { kRequest, kSampling, kSpeculation };
+
+// The keys that a request gave, where "given" and "equal to the default" differ. A word that is no
+// key of a request is our own mistake and aborts.
+class GivenKeys {
+ public:
+  GivenKeys() = default;
+  GivenKeys(std::initializer_list<std::string_view> keys) {
+    for (const auto key : keys) insert(key);
+  }
+  bool contains(std::string_view key) const;
+  void insert(std::string_view key);
+  bool operator==(const GivenKeys&) const = default;
+
+ private:
+  std::set<std::string_view> keys_;  // the listing's own literals
+};
+
 // A request, read and checked; what needs the model (vocabulary, context length) is still to be
 // checked.
 struct ClientRequest {
   ClientOp op = ClientOp::kGenerate;
-  std::optional<RequestId> request_id;  // the client's own; a retry under the same id is harmless
-  std::string model;                    // empty = whatever is served
-  PromptKind prompt_kind = PromptKind::kText;
-  std::string prompt;                 // text
-  std::vector<ChatMessage> messages;  // kMessages
-  std::vector<TokenId> token_ids;     // kTokens
+  std::string prompt;
+  std::vector<ChatMessage> messages;
+  std::vector<TokenId> token_ids;
+  PromptKind prompt_kind = PromptKind::kText;  // which of the three is meant
+  std::string model;
+  SamplingParams params;  // without bad_words, which are text until encoded
+  std::vector<std::string> bad_words;
+  std::vector<std::string> stop;
+  bool include_stop_str_in_output = false;
+  std::uint32_t n = 1;
+  bool stream = false;
+  std::int32_t num_draft_tokens = -1;
+  ProposerKind proposer = ProposerKind::kDefault;
+  bool adaptive = true;
+  AcceptanceRule acceptance = AcceptanceRule::kCoupled;
+  std::string prediction;
+  std::uint32_t timeout_ms = 0;
+  std::optional<RequestId> request_id;
+  bool skip_special_tokens = true;
   bool add_special_tokens = true;
   bool add_generation_prompt = true;
-  SamplingParams params;  // seed, stop_token_ids and so on; bad_words stay text until encoded
-  bool has_seed = false;  // false: derive it from the request id
-  bool has_temperature = false;  // false: the model's generation_config may say; likewise below
-  bool has_top_p = false;
-  bool has_top_k = false;
-  bool has_min_p = false;
-  bool has_repetition_penalty = false;
-  bool has_max_tokens = false;  // false: kDefaultMaxTokens
-  std::vector<std::string> stop;
-  std::vector<std::string> bad_words;
-  bool skip_special_tokens = true;
-  bool include_stop_str_in_output = false;
-  bool stream = false;
-  ProposerKind proposer = ProposerKind::kDefault;
-  std::int32_t num_draft_tokens = -1;  // 0 = plain; -1 = as configured
-  bool adaptive = true;
-  std::string prediction;        // expected answer, for the prediction proposer
-  std::uint32_t timeout_ms = 0;  // 0 = as configured
-  std::string tenant;            // takes turns with others; separates prefix caches
+  std::string tenant;
   std::uint8_t priority = 0;
+  GivenKeys given;
+
+  // v(key, member, Limit, topic, sentence). A parameter of sampling is a line of SamplingParams.
+  template <class Self, class Visitor>
+  static void fields(Self& m, Visitor&& v) {
+    using enum Topic;
+    v("op", m.op, any_value(), kRequest,
+      "what to do; cancel needs request_id, tokenize prompt or messages, detokenize token_ids");
+    v("prompt", m.prompt, bytes(kMaxStringBytes), kRequest,
+      "text to continue; one of prompt, messages and token_ids is required");
+    v("messages", m.messages, entries(kMaxChatMessages), kRequest,
+      "a conversation: {role, content} each; the model's chat template is applied");
+    v("token_ids", m.token_ids, entries(kMaxTokenIds), kRequest, "the prompt as token ids");
+    v("model", m.model, bytes(kMaxNameBytes).unless_given("the one served"), kRequest,
+      "which model; an unknown name is refused");
+    SamplingParams::fields(
+        m.params, [&](int, const char* key, auto& member, const auto& limit, const char* sentence) {
+          if constexpr (!kIsInternal<decltype(limit)>) v(key, member, limit, kSampling, sentence);
+        });
+    v("bad_words", m.bad_words, entries(kMaxBadWords, kMaxStopStringBytes), kSampling,
+      "texts that must not appear");
+    v("stop", m.stop, entries(kMaxStopStrings, kMaxStopStringBytes), kSampling,
+      "texts that end the answer");
+    v("include_stop_str_in_output", m.include_stop_str_in_output, any_value(), kSampling,
+      "the stop text belongs to the answer");
+    v("n", m.n, from_to(1, 128), kSampling, "number of answers: 1 in this release");
+    v("stream", m.stream, any_value(), kRequest, "answer in pieces; needs a DEALER socket");
+    v("num_draft_tokens", m.num_draft_tokens,
+      from_to(0, kMaxDraftTokens).unless_given(-1, "as configured"), kSpeculation,
+      "most guessed tokens per round; 0 = plain decoding");
+    v("proposer", m.proposer, any_value(), kSpeculation,
+      "who guesses: draft, ngram or prediction; default = as configured, none = plain decoding");
+    v("adaptive", m.adaptive, any_value(), kSpeculation, "guess less when it does not pay");
+    v("acceptance", m.acceptance, any_value(), kSpeculation,
+      "how guesses are judged: coupled in this release");
+    v("prediction", m.prediction, bytes(kMaxStringBytes), kSpeculation,
+      "text the answer is expected to resemble, used as guesses");
+    v("timeout_ms", m.timeout_ms, from_to(1, kMaxTimeoutMs).unless_given(0, "as configured"),
+      kRequest, "the request ends after this");
+    v("request_id", m.request_id, any_value().unless_given("chosen by the router"), kRequest,
+      "asking again under the same id is harmless");
+    v("skip_special_tokens", m.skip_special_tokens, any_value(), kRequest,
+      "special tokens give no text");
+    v("add_special_tokens", m.add_special_tokens, any_value(), kRequest,
+      "prompt only: begin as the tokenizer does by default");
+    v("add_generation_prompt", m.add_generation_prompt, any_value(), kRequest,
+      "messages only: open the assistant's turn");
+    v("tenant", m.tenant, bytes(kMaxNameBytes), kRequest,
+      "whose request it is: tenants take turns by limits.tenant_weights and share no prefix cache");
+    v("priority", m.priority, from_to(0, 255), kRequest,
+      "higher goes first among the waiting requests of its tenant, or of its connection");
+  }
 };
 
 struct Usage {
@@ -329,7 +404,5 @@ struct TokensReply {
 
 using ClientAnswer =
     std::variant<ClientPiece, ClientReply, ClientError, StatusReply, MetricsText, TokensReply>;
-
-inline constexpr std::uint32_t kDefaultMaxTokens = 128;
 
 }  // namespace foretoken::wire

@@ -3,11 +3,10 @@
 #include <concepts>
 #include <cstdint>
 #include <limits>
-#include <sstream>
 #include <type_traits>
 #include <utility>
 
-#include "common/wire/client_keys.h"
+#include "common/wire/error_answer.h"
 #include "common/wire/limits.h"
 #include "common/wire/msgpack_reader.h"
 #include "common/wire/msgpack_writer.h"
@@ -143,35 +142,6 @@ class MapReader {
   MsgpackReader& in_;
 };
 
-// What stands under "error".
-struct ErrorMap {
-  std::string code;
-  std::string message;
-  std::string param;
-  std::uint32_t retry_after_ms = 0;
-
-  template <class Self, class Visitor>
-  static void fields(Self& m, Visitor&& v) {
-    v("code", m.code, "one of a closed list, see below");
-    v("message", m.message, "what, which one and the limit");
-    v("param", m.param, "the key to blame, or empty");
-    v("retry_after_ms", m.retry_after_ms, "when it is worth asking again; 0 = not");
-  }
-};
-
-struct ErrorAnswer {
-  std::string id;
-  bool done = true;
-  ErrorMap error;
-
-  template <class Self, class Visitor>
-  static void fields(Self& m, Visitor&& v) {
-    v("id", m.id, "the request id, empty if it could not be read");
-    v("done", m.done, "true: nothing follows");
-    v("error", m.error, "why");
-  }
-};
-
 template <class T>
 Result<ClientAnswer> read_answer(std::string_view bytes) {
   MsgpackReader in(bytes);
@@ -187,130 +157,7 @@ Result<ClientAnswer> read_answer(std::string_view bytes) {
     return ClientAnswer(std::move(answer));
 }
 
-bool nearly_default(float a, float b) { return !(a < b) && !(b < a); }
-
-// Collects the pairs of a request before their number is known.
-class PairWriter {
- public:
-  MsgpackWriter& key(std::string_view name) {
-    ++n_;
-    out_.str(name);
-    return out_;
-  }
-  void strings(std::string_view name, const std::vector<std::string>& list) {
-    if (list.empty()) return;
-    key(name).array(list.size());
-    for (const auto& text : list) out_.str(text);
-  }
-  void tokens(std::string_view name, const std::vector<TokenId>& list) {
-    if (list.empty()) return;
-    key(name).array(list.size());
-    for (const TokenId id : list) out_.integer(id);
-  }
-  void number(std::string_view name, float value, float standard) {
-    if (!nearly_default(value, standard)) key(name).float64(static_cast<double>(value));
-  }
-  void flag(std::string_view name, bool value, bool standard) {
-    if (value != standard) key(name).boolean(value);
-  }
-  Bytes finish() {
-    Bytes all;
-    MsgpackWriter(all).map(n_);
-    return all + pairs_;
-  }
-
- private:
-  Bytes pairs_;
-  MsgpackWriter out_{pairs_};
-  std::size_t n_ = 0;
-};
-
-void write_prompt(const ClientRequest& r, PairWriter& out) {
-  if (r.prompt_kind == PromptKind::kText) return out.key("prompt").str(r.prompt);
-  if (r.prompt_kind == PromptKind::kTokens) return out.tokens("token_ids", r.token_ids);
-  MsgpackWriter& list = out.key("messages");
-  list.array(r.messages.size());
-  for (const auto& [role, content] : r.messages) {
-    list.map(2);
-    list.str("role");
-    list.str(role);
-    list.str("content");
-    list.str(content);
-  }
-}
-
-void write_sampling(const ClientRequest& r, PairWriter& out) {
-  const SamplingParams standard;
-  const SamplingParams& p = r.params;
-  if (r.has_max_tokens) out.key("max_tokens").uint(p.max_tokens);
-  if (p.min_tokens != 0) out.key("min_tokens").uint(p.min_tokens);
-  if (r.has_temperature) out.key("temperature").float64(static_cast<double>(p.temperature));
-  if (r.has_top_k) out.key("top_k").uint(p.top_k);
-  if (r.has_top_p) out.key("top_p").float64(static_cast<double>(p.top_p));
-  if (r.has_min_p) out.key("min_p").float64(static_cast<double>(p.min_p));
-  if (r.has_repetition_penalty)
-    out.key("repetition_penalty").float64(static_cast<double>(p.repetition_penalty));
-  out.number("presence_penalty", p.presence_penalty, standard.presence_penalty);
-  out.number("frequency_penalty", p.frequency_penalty, standard.frequency_penalty);
-  if (!p.logit_bias.empty()) {
-    MsgpackWriter& map = out.key("logit_bias");
-    map.map(p.logit_bias.size());
-    for (const auto& [id, bias] : p.logit_bias) {
-      map.integer(id);
-      map.float64(static_cast<double>(bias));
-    }
-  }
-  out.strings("bad_words", r.bad_words);
-  out.strings("stop", r.stop);
-  out.tokens("stop_token_ids", p.stop_token_ids);
-  out.flag("include_stop_str_in_output", r.include_stop_str_in_output, false);
-  out.flag("ignore_eos", p.ignore_eos, false);
-  if (r.has_seed) out.key("seed").uint(p.seed);
-  if (p.n_logprobs >= 0) out.key("logprobs").integer(p.n_logprobs);
-}
-
-void write_table(std::ostringstream& out, const char* title, const auto& rows) {
-  out << "\n### " << title << "\n\n| key | meaning |\n|---|---|\n";
-  rows([&](const char* key, const auto&, const char* sentence) {
-    out << "| `" << key << "` | " << sentence << " |\n";
-  });
-}
-
-template <class T>
-void write_table_of(std::ostringstream& out, const char* title) {
-  const T example{};
-  write_table(out, title, [&](const auto& row) { T::fields(example, row); });
-}
-
 }  // namespace
-
-Bytes write_client_request(const ClientRequest& r) {
-  PairWriter out;
-  if (r.request_id) out.key("request_id").str(hex_of(*r.request_id));
-  if (r.op != ClientOp::kGenerate)
-    out.key("op").str(r.op == ClientOp::kCancel     ? "cancel"
-                      : r.op == ClientOp::kStatus   ? "status"
-                      : r.op == ClientOp::kMetrics  ? "metrics"
-                      : r.op == ClientOp::kTokenize ? "tokenize"
-                                                    : "detokenize");
-  if (r.op == ClientOp::kCancel || r.op == ClientOp::kStatus || r.op == ClientOp::kMetrics)
-    return out.finish();
-  write_prompt(r, out);
-  if (!r.model.empty()) out.key("model").str(r.model);
-  write_sampling(r, out);
-  out.flag("stream", r.stream, false);
-  if (r.num_draft_tokens >= 0) out.key("num_draft_tokens").integer(r.num_draft_tokens);
-  if (r.proposer != ProposerKind::kDefault) out.key("proposer").str(name_of(r.proposer));
-  out.flag("adaptive", r.adaptive, true);
-  if (!r.prediction.empty()) out.key("prediction").str(r.prediction);
-  if (r.timeout_ms != 0) out.key("timeout_ms").uint(r.timeout_ms);
-  out.flag("skip_special_tokens", r.skip_special_tokens, true);
-  out.flag("add_special_tokens", r.add_special_tokens, true);
-  out.flag("add_generation_prompt", r.add_generation_prompt, true);
-  if (!r.tenant.empty()) out.key("tenant").str(r.tenant);
-  if (r.priority != 0) out.key("priority").uint(r.priority);
-  return out.finish();
-}
 
 Bytes write_client_answer(const ClientAnswer& answer) {
   Bytes bytes;
@@ -391,42 +238,6 @@ std::optional<RequestId> request_id_from_hex(std::string_view hex) {
   }
   if (digits != 32) return std::nullopt;
   return id;
-}
-
-std::string client_document() {
-  std::ostringstream out;
-  out << "<!-- Generated from common/wire/client.h and client_request.cc; a test compares. Rewrite "
-         "with FORETOKEN_UPDATE_GOLDEN=1. -->\n"
-         "# What clients say and hear\n\n"
-         "Connect a REQ or DEALER socket to `bus.client` (default `tcp://127.0.0.1:5555`). A "
-         "request is one frame: a msgpack map "
-         "with string keys, at most 1 MiB. A REQ socket gets one frame back. A DEALER may send the "
-         "empty delimiter frame first, "
-         "and then gets one before each answer; with `stream` it gets pieces, each a frame, the "
-         "last of which has `done: true`. "
-         "Any number of requests may be under way on one DEALER: answers carry `id`. A key that is "
-         "nil counts as not given; an "
-         "unknown key is an error.\n\n"
-         "## Request\n\n| key | type | default | meaning |\n|---|---|---|---|\n";
-  for (const auto& key : request_keys())
-    out << "| `" << key.name << "` | " << key.type << " | "
-        << (key.default_value.empty() ? "–" : key.default_value) << " | " << key.sentence << " |\n";
-  out << "\n## Answers\n";
-  write_table_of<ClientReply>(out, "The answer, or the last piece of a stream");
-  write_table_of<ClientPiece>(out, "A piece of a stream");
-  write_table_of<Usage>(out, "usage");
-  write_table_of<ReplyMetrics>(out, "metrics");
-  write_table_of<SpeculativeDecoding>(out, "metrics.speculative_decoding");
-  write_table_of<LogprobEntry>(out, "an entry of logprobs");
-  write_table_of<ErrorAnswer>(out, "When it could not be done");
-  write_table_of<ErrorMap>(out, "error");
-  write_table_of<StatusReply>(out, "Answer to op status");
-  write_table_of<ServiceStatus>(out, "an entry of services");
-  write_table_of<MetricsText>(out, "Answer to op metrics");
-  write_table_of<TokensReply>(out, "Answer to op tokenize and op detokenize");
-  out << "\n## Error codes\n\n";
-  for (const auto& [code, name] : kErrorCodeNames) out << "- `" << name << "`\n";
-  return out.str();
 }
 
 }  // namespace foretoken::wire

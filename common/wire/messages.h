@@ -10,10 +10,10 @@
 
 #include <variant>
 
+#include "common/wire/listing.h"
 #include "common/wire/messages_control.h"
 #include "common/wire/messages_draft.h"
 #include "common/wire/messages_request.h"
-#include "common/wire/params_fields.h"
 
 namespace foretoken::wire {
 

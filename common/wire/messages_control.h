@@ -9,6 +9,7 @@
 
 #include "common/base/error_code.h"
 #include "common/base/ids.h"
+#include "common/base/sampling_params.h"
 #include "common/wire/message_types.h"
 
 namespace foretoken::wire {
@@ -29,26 +30,6 @@ struct Fingerprints {
     v(2, "text", m.text, "of the tokenizer with its chat template");
     v(3, "model", m.model, "of configuration and weights");
     v(4, "numerics", m.numerics, "of backend, dtype, kernel version, ranks and noise version");
-  }
-};
-
-// What a request gets that says nothing: of the model's generation_config.json.
-struct SamplingDefaults {
-  static constexpr std::string_view kName = "SamplingDefaults";
-  float temperature = 1;
-  std::uint32_t top_k = 0;
-  float top_p = 1;
-  float min_p = 0;
-  float repetition_penalty = 1;
-  bool operator==(const SamplingDefaults&) const = default;
-
-  template <class Self, class Visitor>
-  static void fields(Self& m, Visitor&& v) {
-    v(1, "temperature", m.temperature, "0 = greedy");
-    v(2, "top_k", m.top_k, "0 = off");
-    v(3, "top_p", m.top_p, "1 = off");
-    v(4, "min_p", m.min_p, "0 = off");
-    v(5, "repetition_penalty", m.repetition_penalty, "1 = off");
   }
 };
 

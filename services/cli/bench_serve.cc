@@ -131,7 +131,7 @@ class Load {
       wire::ClientRequest request = base_;
       request.messages = prompts_[n_sent_ % prompts_.size()].messages;
       request.params.seed = base_.params.seed + n_sent_;
-      request.has_seed = true;
+      request.given.insert("seed");
       const std::size_t index = n_sent_++;
       if (bench.request_rate > 0)
         next_arrival_ += std::chrono::duration_cast<Duration>(
@@ -415,8 +415,9 @@ int run_bench_serve(const CliOptions& options) {
   base->prompt_kind = wire::PromptKind::kMessages;
   base->params.max_tokens = options.bench_serve.output_len;
   base->params.ignore_eos = true;
-  base->has_max_tokens = true;
-  if (!base->has_temperature) base->params.temperature = 0, base->has_temperature = true;
+  if (!base->given.contains("temperature")) base->params.temperature = 0;
+  base->given.insert("max_tokens");
+  base->given.insert("temperature");
   base->stream = true;
   if (options.bench_serve.compare &&
       (base->num_draft_tokens == 0 || base->proposer == ProposerKind::kNone))

@@ -70,7 +70,7 @@ wire::ClientRequest request_for(const DemoPrompt& prompt,
   request.params.seed = kSeed;
   request.params.max_tokens = options.demo.max_tokens;
   request.params.ignore_eos = true;  // the same number of tokens for every prompt
-  request.has_temperature = request.has_top_p = request.has_seed = request.has_max_tokens = true;
+  request.given = {"temperature", "top_p", "seed", "max_tokens"};
   request.timeout_ms = 120'000;
   request.stream = true;
   if (plain)

@@ -2,13 +2,15 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <charconv>
 #include <iostream>
 #include <limits>
+#include <set>
 #include <utility>
 #include <vector>
 
 #include "common/base/nearest.h"
+#include "services/cli/flag_checks.h"
+#include "services/cli/request_flags.h"
 
 namespace foretoken::cli {
 namespace {
@@ -37,51 +39,6 @@ constexpr KeyFlag kKeyFlags[] = {
 std::string name_of(const KeyFlag& flag) {
   const std::string_view flags = flag.flags;
   return std::string(flags.substr(0, flags.find(',')));
-}
-
-// Which numbers an option takes. The parser's own ranges let NaN through and its own conversions do
-// not say the limit.
-CLI::Validator refuse_unless(const std::string& limit,
-                             const std::function<bool(const std::string&)>& good) {
-  return CLI::Validator(
-      [limit, good](std::string& text) {
-        return good(text) ? "" : "\"" + text + "\" is not " + limit;
-      },
-      "");
-}
-
-CLI::Validator whole(std::uint64_t low, std::uint64_t high) {
-  const std::string limit =
-      "a whole number from " + std::to_string(low) + " to " + std::to_string(high);
-  return refuse_unless(limit, [low, high](const std::string& text) {
-    std::uint64_t value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    return error == std::errc{} && end == text.data() + text.size() && value >= low &&
-           value <= high;
-  });
-}
-
-// limit: "from 0 to 100", "above 0 and at most 1"; `good` is false for NaN, as every comparison
-// with it is.
-CLI::Validator number(const std::string& limit, bool (*good)(double)) {
-  return refuse_unless("a number " + limit, [good](const std::string& text) {
-    double value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    return error == std::errc{} && end == text.data() + text.size() && good(value);
-  });
-}
-
-CLI::Validator one_of(const std::vector<std::string>& known) {
-  return CLI::Validator(
-      [known](std::string& text) {
-        if (std::find(known.begin(), known.end(), text) != known.end()) return std::string();
-        std::string list;
-        for (const auto& each : known)
-          list += (list.empty() ? "" : &each == &known.back() ? " or " : ", ") + each;
-        const auto near = nearest(text, known);
-        return "\"" + text + "\" is not " + list + (near ? " (did you mean " + *near + "?)" : "");
-      },
-      "");
 }
 
 constexpr std::uint64_t kMostTokens = 1'048'576;
@@ -250,49 +207,14 @@ class Parser {
               "  foretoken ps\n  foretoken ps --json\n"));
   }
 
-  // `length`: bench serve decides itself how long answers are.
-  enum class Length { kChosen, kFixed };
-  void sampling(CLI::App* sub, Length length = Length::kChosen) {
+  // `without`: keys that the verb decides itself.
+  void request(CLI::App* sub, const std::set<std::string_view>& without) {
     RequestOptions& r = options_.request;
-    const auto group = [](CLI::Option* option) { option->group("Sampling"); };
-    const auto from_minus_2_to_2 =
-        number("from -2 to 2", [](double v) { return v >= -2 && v <= 2; });
-    if (length == Length::kChosen)
-      group(sub->add_option("-n,--max-tokens", r.max_tokens, "longest answer in tokens")
-                ->check(whole(1, kMostTokens)));
-    group(sub->add_option("-t,--temperature", r.temperature, "0 = greedy")
-              ->check(number("from 0 to 100", [](double v) { return v >= 0 && v <= 100; })));
-    group(sub->add_option("--top-k", r.top_k, "0 = off")->check(whole(0, 0x7fffffff)));
-    group(sub->add_option("--top-p", r.top_p, "1 = off")
-              ->check(number("above 0 and at most 1", [](double v) { return v > 0 && v <= 1; })));
-    group(sub->add_option("--min-p", r.min_p, "0 = off")
-              ->check(number("from 0 and below 1", [](double v) { return v >= 0 && v < 1; })));
-    group(
-        sub->add_option("--repetition-penalty", r.repetition_penalty, "1 = off")
-            ->check(number("above 0 and at most 100", [](double v) { return v > 0 && v <= 100; })));
-    group(sub->add_option("--presence-penalty", r.presence_penalty, "0 = off")
-              ->check(from_minus_2_to_2));
-    group(sub->add_option("--frequency-penalty", r.frequency_penalty, "0 = off")
-              ->check(from_minus_2_to_2));
-    group(sub->add_option("--seed", r.seed, "same seed, same text")
-              ->check(whole(0, std::numeric_limits<std::uint64_t>::max())));
-    group(
-        sub->add_option("--stop", r.stop, "stop string; may be repeated")->allow_extra_args(false));
-    if (length == Length::kChosen)
-      group(sub->add_flag("--ignore-eos", r.ignore_eos, "go on to max-tokens"));
-    const auto speculation = [](CLI::Option* option) { option->group("Speculation"); };
-    speculation(sub->add_option("-k,--draft-len", r.num_draft_tokens,
-                                "most guessed tokens per round; 0 = plain")
-                    ->check(whole(0, 32)));
-    speculation(sub->add_option("--proposer", r.proposer, "draft, ngram, prediction or none")
-                    ->check(one_of({"draft", "ngram", "prediction", "none"})));
-    speculation(sub->add_option("--prediction", r.prediction,
-                                "expected answer, for the prediction proposer"));
-    speculation(
-        sub->add_flag("--fixed", r.fixed, "do not shorten the draft length when it does not pay"));
-    speculation(sub->add_flag("--no-spec", r.no_spec, "plain decoding; the text is the same"));
+    add_request_flags(sub, r.request, without);
+    sub->add_flag("--no-spec", r.no_spec, "plain decoding; the text is the same")
+        ->group("Speculation");
     sub->add_option("--timeout", r.timeout_s, "seconds until the request is given up")
-        ->check(number("from 0.001 to 3600", [](double v) { return v >= 0.001 && v <= 3600; }));
+        ->check(number(from_to(0.001, 3600)));
   }
 
   void clients() {
@@ -305,18 +227,14 @@ class Parser {
                          "system message (implies the chat template)");
     generate->add_flag("--raw", options_.request.raw,
                        "the prompt as it is, without the chat template");
-    generate
-        ->add_option("--logprobs", options_.request.logprobs,
-                     "log probabilities and the n likeliest tokens")
-        ->check(whole(0, 20));
     generate->add_flag("--no-stream", options_.request.no_stream, "print when it is complete");
-    sampling(generate);
+    request(generate, {});
     json(generate);
     quiet(generate);
     CLI::App* chat = verb(&app_, "chat", "talk in the terminal; /help shows what it understands",
                           "  foretoken chat\n  foretoken chat --system \"Answer briefly.\"\n");
     chat->add_option("--system", options_.request.system, "system message");
-    sampling(chat);
+    request(chat, {"logprobs", "request_id", "add_special_tokens", "add_generation_prompt"});
     quiet(chat);
     CLI::App* tokenize = verb(&app_, "tokenize", "text to token ids",
                               "  foretoken tokenize \"Hello\" --model models/demo-target\n");
@@ -376,11 +294,12 @@ class Parser {
     serve
         ->add_option("--request-rate", options_.bench_serve.request_rate,
                      "requests per second (Poisson); 0 = no pause")
-        ->check(number("from 0 to 10000", [](double v) { return v >= 0 && v <= 10000; }));
+        ->check(number(from_to(0, 10000)));
     serve->add_option("--dataset", options_.bench_serve.dataset,
                       "prompts.json; default: the demo prompts");
     serve->add_option("--out", options_.bench_serve.out, "also write the JSON here");
-    sampling(serve, Length::kFixed);
+    request(serve, {"max_tokens", "ignore_eos", "logprobs", "request_id", "add_special_tokens",
+                    "add_generation_prompt"});
     json(serve);
     quiet(serve);
     CLI::App* micro =

@@ -1,5 +1,5 @@
-// What the command line says, as plain data: one struct a verb. options.cc is the only file that
-// knows the parser.
+// What the command line says, as plain data: one struct a verb. Only options.cc and the
+// files of flags know the parser.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,8 @@
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "common/wire/client.h"
 
 namespace foretoken::cli {
 
@@ -45,24 +47,14 @@ struct UpOptions {
   std::string ready_fd;  // internal: where --supervise reports
 };
 
-// One request's parameters, as flags; what is absent is left to the server.
+// What the flags say of a request; the server decides what they leave open.
 struct RequestOptions {
   std::string prompt;
   std::string system;
   bool raw = false;  // generate: the prompt as it is, no chat template
-  std::optional<std::uint32_t> max_tokens;
-  std::optional<float> temperature, top_p, min_p, repetition_penalty, presence_penalty,
-      frequency_penalty;
-  std::optional<std::uint32_t> top_k, num_draft_tokens;
-  std::optional<std::uint64_t> seed;
-  std::vector<std::string> stop;
-  std::optional<std::string> proposer;
-  std::optional<std::string> prediction;
-  std::optional<int> logprobs;
-  bool ignore_eos = false;
+  wire::ClientRequest request;
   bool no_spec = false;
   bool no_stream = false;
-  bool fixed = false;  // keep the draft length as it is, do not adapt
   double timeout_s = 600;
 };
 

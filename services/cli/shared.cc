@@ -83,52 +83,18 @@ int report_error(const Error& error) {
 void say_note(const std::string& sentence) { std::cerr << "note: " << sentence << std::endl; }
 
 Result<wire::ClientRequest> request_from(const RequestOptions& options) {
-  wire::ClientRequest request;
-  SamplingParams& params = request.params;
-  if (options.max_tokens) params.max_tokens = *options.max_tokens, request.has_max_tokens = true;
-  if (options.temperature)
-    params.temperature = *options.temperature, request.has_temperature = true;
-  if (options.top_p) params.top_p = *options.top_p, request.has_top_p = true;
-  if (options.top_k) params.top_k = *options.top_k, request.has_top_k = true;
-  if (options.min_p) params.min_p = *options.min_p, request.has_min_p = true;
-  if (options.repetition_penalty)
-    params.repetition_penalty = *options.repetition_penalty, request.has_repetition_penalty = true;
-  if (options.presence_penalty) params.presence_penalty = *options.presence_penalty;
-  if (options.frequency_penalty) params.frequency_penalty = *options.frequency_penalty;
-  if (options.seed) params.seed = *options.seed, request.has_seed = true;
-  if (options.logprobs) params.n_logprobs = *options.logprobs;
-  params.ignore_eos = options.ignore_eos;
-  request.stop = options.stop;
-  request.adaptive = !options.fixed;
-  // Written so that NaN fails too.
-  if (!(options.timeout_s >= 0.001 && options.timeout_s <= 3600))
-    return Error{
-        ErrorCode::kInvalidValue,
-        "timeout is " + std::to_string(options.timeout_s) + " s; it must be from 0.001 to 3600",
-        "--timeout"};
+  wire::ClientRequest request = options.request;
   request.timeout_ms = static_cast<std::uint32_t>(options.timeout_s * 1000);
-  if (options.num_draft_tokens)
-    request.num_draft_tokens = static_cast<std::int32_t>(*options.num_draft_tokens);
-  if (options.prediction) request.prediction = *options.prediction;
   if (options.no_spec) request.num_draft_tokens = 0;
-  if (options.proposer) {
-    bool known = false;
-    for (auto kind : {ProposerKind::kDraft, ProposerKind::kNgram, ProposerKind::kPrediction,
-                      ProposerKind::kNone})
-      if (wire::name_of(kind) == *options.proposer) request.proposer = kind, known = true;
-    if (!known)
-      return Error{
-          ErrorCode::kInvalidValue,
-          "proposer is \"" + *options.proposer + "\"; it must be draft, ngram, prediction or none",
-          "--proposer"};
-    if (request.proposer == ProposerKind::kPrediction && request.prediction.empty())
-      return Error{ErrorCode::kInvalidValue,
-                   "the prediction proposer has nothing to guess from: give it the expected answer",
-                   "--prediction"};
-  } else if (options.prediction) {
+  if (request.given.contains("prediction") && !request.given.contains("proposer"))
     request.proposer = ProposerKind::kPrediction;
-  }
-  if (auto valid = validate(params, 0); !valid.ok()) return valid.error();
+  if (request.proposer == ProposerKind::kPrediction && request.prediction.empty())
+    return Error{ErrorCode::kInvalidValue,
+                 "the prediction proposer has nothing to guess from: give it the expected answer",
+                 "--prediction"};
+  if (!request.given.contains("max_tokens"))
+    request.params.max_tokens = std::max(kDefaultMaxTokens, request.params.min_tokens);
+  if (auto valid = validate(request.params, 0); !valid.ok()) return valid.error();
   return request;
 }
 

@@ -41,14 +41,16 @@ std::string prompt_key(const wire::ClientRequest& request) {
 }
 
 // What the request left open is as the model's makers would have it.
-SamplingParams params_with(const wire::SamplingDefaults& model,
-                           const wire::ClientRequest& request) {
+SamplingParams params_with(const SamplingDefaults& model, const wire::ClientRequest& request) {
   SamplingParams params = request.params;
-  if (!request.has_temperature) params.temperature = model.temperature;
-  if (!request.has_top_k) params.top_k = model.top_k;
-  if (!request.has_top_p) params.top_p = model.top_p;
-  if (!request.has_min_p) params.min_p = model.min_p;
-  if (!request.has_repetition_penalty) params.repetition_penalty = model.repetition_penalty;
+  SamplingDefaults::fields(model, [&](int, const char* key, const auto& value, const char*) {
+    if (request.given.contains(key)) return;
+    SamplingParams::fields(
+        params, [&](int, std::string_view name, auto& member, const Limit&, const char*) {
+          if constexpr (std::same_as<decltype(member), std::decay_t<decltype(value)>&>)
+            if (name == key) member = value;
+        });
+  });
   return params;
 }
 
@@ -145,7 +147,7 @@ void RequestTable::submit(const Peer& peer,
   row.deadline = now + (request.timeout_ms == 0 ? rules_.timeout
                                                 : std::chrono::milliseconds(request.timeout_ms));
   row.request = std::move(request);
-  if (!row.request.has_seed) row.request.params.seed = seed_of(id);
+  if (!row.request.given.contains("seed")) row.request.params.seed = seed_of(id);
   if (auto settled = settle_model(row, now); !settled.ok())
     return refuse(settled.error().code, settled.error().message, settled.error().param, 0);
   ++per_client_[connection_of(peer)];
@@ -366,9 +368,9 @@ Result<SamplingParams> RequestTable::params_at(const Row& row, const wire::Hello
                  "prompt has " + std::to_string(n_prompt) + " tokens; the limit is " +
                      std::to_string(limit - 1) + " (model.max_model_len leaves one for the answer)",
                  prompt_key(row.request)};
-  if (!row.request.has_max_tokens)
+  if (!row.request.given.contains("max_tokens"))
     params.max_tokens =
-        limit == 0 ? wire::kDefaultMaxTokens : std::min(wire::kDefaultMaxTokens, limit - n_prompt);
+        limit == 0 ? kDefaultMaxTokens : std::min(kDefaultMaxTokens, limit - n_prompt);
   if (limit != 0 && params.max_tokens > limit - n_prompt)
     return Error{ErrorCode::kContextLengthExceeded,
                  "prompt has " + std::to_string(n_prompt) + " tokens and max_tokens is " +
@@ -404,9 +406,9 @@ void RequestTable::place(RequestId id, Row& row, TimePoint now, Actions& out) {
   // What a model does not allow is said at once, whatever is before it.
   if (const auto first = choose_target(row))
     if (!is_for(id, row, pool_.find(*first)->hello, now, out)) return;
-  const std::size_t n_tokens =
-      row.encoded.tokens.size() +
-      (row.request.has_max_tokens ? row.request.params.max_tokens : wire::kDefaultMaxTokens);
+  const std::size_t n_tokens = row.encoded.tokens.size() + (row.request.given.contains("max_tokens")
+                                                                ? row.request.params.max_tokens
+                                                                : kDefaultMaxTokens);
   in_order_.push({.id = id,
                   .flow = row.flow,
                   .weight = weight_of(row.request.tenant),

@@ -122,15 +122,8 @@ NgramConfig ngram_config(const SpeculationSection& speculation) {
           .max_match = std::max(speculation.ngram_min, speculation.ngram_max)};
 }
 
-wire::SamplingDefaults sampling_defaults(const Config& config, const ModelConfig& model) {
-  wire::SamplingDefaults defaults;
-  if (config.model.generation_config == "none") return defaults;
-  const GenerationDefaults& said = model.generation;
-  return {.temperature = said.temperature.value_or(defaults.temperature),
-          .top_k = said.top_k.value_or(defaults.top_k),
-          .top_p = said.top_p.value_or(defaults.top_p),
-          .min_p = said.min_p.value_or(defaults.min_p),
-          .repetition_penalty = said.repetition_penalty.value_or(defaults.repetition_penalty)};
+SamplingDefaults sampling_defaults(const Config& config, const ModelConfig& model) {
+  return config.model.generation_config == "none" ? SamplingDefaults{} : model.generation;
 }
 
 TargetServiceOptions target_service_options(const Config& config) {

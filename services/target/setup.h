@@ -41,7 +41,7 @@ DraftPoolOptions draft_pool_options(const Config& config,
                                     const TargetVocabulary& vocabulary);
 NgramConfig ngram_config(const SpeculationSection& speculation);
 // What a request gets that does not say, unless model.generation_config is "none".
-wire::SamplingDefaults sampling_defaults(const Config& config, const ModelConfig& model);
+SamplingDefaults sampling_defaults(const Config& config, const ModelConfig& model);
 TargetServiceOptions target_service_options(const Config& config);
 // All that decides the bits of a row besides the model, in words: the kernels that were chosen, the
 // dtypes in memory (never "auto"), the ranks that share a row's sums, and the noise. Targets of

@@ -130,7 +130,7 @@ class Verbs(unittest.TestCase):
 
     def test_a_bad_number_is_refused_with_option_and_range(self):
         for words, option, limit in (
-                (["generate", "-n", "-5", "x"], "--max-tokens", "from 1 to 1048576"),
+                (["generate", "-n", "-5", "x"], "--max-tokens", "from 1 to 4294967295"),
                 (["generate", "-n", "1.5", "x"], "--max-tokens", "whole number"),
                 (["generate", "--seed", "-1", "x"], "--seed", "from 0 to 18446744073709551615"),
                 (["generate", "-t", "nan", "x"], "--temperature", "from 0 to 100"),
@@ -140,6 +140,11 @@ class Verbs(unittest.TestCase):
                 (["generate", "--min-p", "1", "x"], "--min-p", "from 0 and below 1"),
                 (["generate", "--frequency-penalty", "3", "x"], "--frequency-penalty", "from -2 to 2"),
                 (["generate", "-k", "33", "x"], "--draft-len", "from 0 to 32"),
+                (["generate", "--logit-bias", "5", "x"], "--logit-bias", "ID=BIAS"),
+                (["generate", "--logit-bias", "5=101", "x"], "--logit-bias", "from -100 to 100"),
+                (["generate", "--stop-token-ids", "-4", "x"], "--stop-token-ids", "from 0 to 2147483647"),
+                (["generate", "--priority", "256", "x"], "--priority", "from 0 to 255"),
+                (["generate", "--request-id", "abc", "x"], "--request-id", "32 hexadecimal digits"),
                 (["generate", "--timeout", "0", "x"], "--timeout", "from 0.001 to 3600"),
                 (["bench", "serve", "--request-rate", "nan"], "--request-rate", "from 0 to 10000"),
                 (["bench", "serve", "--concurrency", "0"], "--concurrency", "from 1 to 256"),

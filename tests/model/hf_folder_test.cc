@@ -161,7 +161,7 @@ TEST(HfFolder, GenerationConfigOverridesEndTokensAndGivesDefaults) {
   EXPECT_EQ(c.generation.top_p, 0.8f);
   EXPECT_EQ(c.generation.top_k, 20u);
   EXPECT_EQ(c.generation.repetition_penalty, 1.1f);
-  EXPECT_EQ(c.generation.min_p, std::nullopt);
+  EXPECT_EQ(c.generation.min_p, 0.0f);
   EXPECT_EQ(parse_model_config(kQwen25, R"({"do_sample":false,"temperature":0.6})", "f")
                 .generation.temperature,
             0.0f);

@@ -55,7 +55,7 @@ class FairOrderTest : public testing::Test {
     request.tenant = tenant;
     request.priority = priority;
     request.params.max_tokens = max_tokens;
-    request.has_max_tokens = true;
+    request.given.insert("max_tokens");
     table.submit({.socket = 2, .routing = "c"}, id, std::move(request), n_, now, out);
     table.on_message(kTokenizer, id, wire::Encoded{.tokens = {1, 2, 3, 4}}, now, out);
     take();

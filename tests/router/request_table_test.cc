@@ -31,7 +31,7 @@ class RequestTableTest : public testing::Test {
             const std::string& name,
             std::uint64_t incarnation = 1,
             Fingerprint numerics = 4,
-            const wire::SamplingDefaults& sampling = {},
+            const SamplingDefaults& sampling = {},
             std::uint32_t max_model_len = 100) {
     wire::Header header;
     header.sender = id;
@@ -53,7 +53,7 @@ class RequestTableTest : public testing::Test {
     wire::ClientRequest request;
     request.prompt = "hello";
     request.params.max_tokens = max_tokens;
-    request.has_max_tokens = true;
+    request.given.insert("max_tokens");
     return request;
   }
   void submit(wire::ClientRequest request = ask(),
@@ -186,8 +186,7 @@ TEST_F(ModelThatSaysHow, DecidesWhatTheRequestLeftOpen) {
 TEST_F(ModelThatSaysHow, LeavesWhatTheRequestSaidEvenIfThatIsTheUsual) {
   wire::ClientRequest request = ask();
   const SamplingParams usual;
-  request.has_temperature = request.has_top_k = request.has_top_p = request.has_min_p =
-      request.has_repetition_penalty = true;
+  request.given = {"temperature", "top_k", "top_p", "min_p", "repetition_penalty"};
   const SamplingParams params = opened_with(std::move(request));
   EXPECT_EQ(usual.temperature, params.temperature);
   EXPECT_EQ(usual.top_k, params.top_k);
@@ -198,7 +197,7 @@ TEST_F(ModelThatSaysHow, LeavesWhatTheRequestSaidEvenIfThatIsTheUsual) {
 
 TEST_F(ModelThatSaysHow, TheTargetThatBeginsDecidesAndNotOneThatWasLookedAtBefore) {
   auto request = ask();
-  request.has_max_tokens = false;
+  request.given = {};
   request.params.min_tokens = 120;
   submit(request);
   pool.find(kTarget)->load.queued = 100;
@@ -1092,7 +1091,7 @@ TEST_F(RequestTableTest, AMissingSeedFollowsFromTheRequestIdAlone) {
   EXPECT_EQ(seed_of(kId), seed);
   EXPECT_NE(seed_of({77, 0}), seed);
   auto request = ask();
-  request.has_seed = true;
+  request.given.insert("seed");
   request.params.seed = 42;
   submit(request, {9, 9});
   hear(kTokenizer, wire::Encoded{.tokens = {10}}, {9, 9});

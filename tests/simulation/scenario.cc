@@ -301,18 +301,21 @@ class Scenario {
     const std::int64_t length = dice_.chance(0.2) ? dice_.number(60, 250) : dice_.number(1, 40);
     for (std::int64_t i = 0; i < length; ++i)
       request.prompt += static_cast<char>('a' + dice_.number(0, dice_.chance(0.5) ? 3 : 25));
-    request.has_max_tokens = true;
+    request.given = {"max_tokens", "temperature"};
     request.params.max_tokens = static_cast<std::uint32_t>(dice_.number(1, 100));
-    request.has_temperature = true;
     request.params.temperature = dice_.chance(0.5) ? 0.0f : 0.9f;
     request.params.ignore_eos = dice_.chance(0.7);
     if (dice_.chance(0.2)) request.params.presence_penalty = 0.7f;
-    request.has_top_k = dice_.chance(0.1);
-    if (request.has_top_k) request.params.top_k = 5;
+    if (dice_.chance(0.1)) {
+      request.given.insert("top_k");
+      request.params.top_k = 5;
+    }
     if (dice_.chance(0.2))
       request.params.n_logprobs = static_cast<std::int32_t>(dice_.number(0, 3));
-    request.has_seed = dice_.chance(0.5);
-    if (request.has_seed) request.params.seed = dice_.bits();
+    if (dice_.chance(0.5)) {
+      request.given.insert("seed");
+      request.params.seed = dice_.bits();
+    }
     if (dice_.chance(0.3))
       request.stop = {std::string(1, static_cast<char>('a' + dice_.number(0, 25))) + "b", "cde"};
     request.num_draft_tokens = static_cast<std::int32_t>(dice_.number(-1, 8));

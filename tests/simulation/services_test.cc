@@ -24,13 +24,12 @@ wire::ClientRequest random_request(World& world) {
   const int n = within(world, 1, 60);
   for (int i = 0; i < n; ++i) request.prompt += static_cast<char>('a' + within(world, 0, 25));
   request.params.max_tokens = static_cast<std::uint32_t>(within(world, 1, 120));
-  request.has_max_tokens = true;
+  request.given = {"max_tokens", "temperature"};
   request.params.temperature = within(world, 0, 1) == 0 ? 0.0f : 0.9f;
-  request.has_temperature = true;
   request.params.ignore_eos = within(world, 0, 1) == 0;
   if (within(world, 0, 1) == 0) {
     request.params.seed = world.dice()();
-    request.has_seed = true;
+    request.given.insert("seed");
   }
   if (within(world, 0, 2) == 0)
     request.stop = {std::string(1, static_cast<char>('a' + within(world, 0, 25))) + "b", "cde"};

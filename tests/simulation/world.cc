@@ -112,7 +112,7 @@ World::Reference World::reference(const wire::ClientRequest& request, RequestId 
   ScriptedModel model(target_text());
   OpenRequest plain{.seq = SeqId{1}, .params = request.params};
   plain.prompt = *tokenizer_->encode(request.prompt, AddSpecialTokens::kYes);
-  if (!request.has_seed) plain.params.seed = seed_of(id);
+  if (!request.given.contains("seed")) plain.params.seed = seed_of(id);
   PlainAnswer answer = plain_decode(model, *backend_, plain, kMaxLen);
   StreamDecoder decoder(*tokenizer_, {.stop = request.stop});
   Reference reference;

@@ -74,13 +74,12 @@ TEST(DraftsOf, AreGivenTheTimeThatIsConfigured) {
 
 TEST(SamplingOf, IsWhatTheModelSaysAndTheUsualElse) {
   ModelConfig model;
-  EXPECT_EQ(sampling_defaults({}, model), wire::SamplingDefaults{});
+  EXPECT_EQ(sampling_defaults({}, model), SamplingDefaults{});
   model.generation = {.temperature = 0.5f, .top_k = 20};
-  EXPECT_EQ(sampling_defaults({}, model),
-            (wire::SamplingDefaults{.temperature = 0.5f, .top_k = 20}));
+  EXPECT_EQ(sampling_defaults({}, model), (SamplingDefaults{.temperature = 0.5f, .top_k = 20}));
   model.generation = {.top_p = 0.5f, .min_p = 0.25f, .repetition_penalty = 1.5f};
   EXPECT_EQ(sampling_defaults({}, model),
-            (wire::SamplingDefaults{.top_p = 0.5f, .min_p = 0.25f, .repetition_penalty = 1.5f}));
+            (SamplingDefaults{.top_p = 0.5f, .min_p = 0.25f, .repetition_penalty = 1.5f}));
 }
 
 TEST(SamplingOf, IsTheUsualWhereTheFileIsNotWanted) {
@@ -88,7 +87,7 @@ TEST(SamplingOf, IsTheUsualWhereTheFileIsNotWanted) {
   config.model.generation_config = "none";
   ModelConfig model;
   model.generation = {.temperature = 0.5f, .top_k = 20};
-  EXPECT_EQ(sampling_defaults(config, model), wire::SamplingDefaults{});
+  EXPECT_EQ(sampling_defaults(config, model), SamplingDefaults{});
 }
 
 TEST(BackendOf, TheConfiguredInstructionSetIsTheBackends) {

@@ -105,7 +105,7 @@ std::vector<HostileCase> hostile_cases() {
        "is -1; it must be from 0 to 255"},
       {"TimeoutNegative", with("timeout_ms", num(-1)), kValue, "timeout_ms",
        "is -1; it must be from 1 to 3600000"},
-      {"NNegative", with("n", num(-1)), kUnsupported, "n", "is -1; this release gives 1 answer"},
+      {"NNegative", with("n", num(-1)), kValue, "n", "is -1; it must be from 1 to 128"},
       {"DuplicateKey",
        {prompt, {"top_k", num(1)}, {"top_k", num(2)}},
        kRequest,
@@ -114,7 +114,7 @@ std::vector<HostileCase> hostile_cases() {
       {"Echo", with("echo", flag(true)), kUnsupported, "echo", "not supported"},
       {"Tools", with("tools", list({})), kUnsupported, "tools", "not supported"},
       {"NTwo", with("n", num(2)), kUnsupported, "n", "gives 1 answer"},
-      {"NHuge", with("n", big(~0ull)), kUnsupported, "n", "gives 1 answer"},
+      {"NHuge", with("n", big(~0ull)), kValue, "n", "from 1 to 128"},
       {"Rejection", with("acceptance", str("rejection")), kUnsupported, "acceptance", "coupled"},
       {"PromptNotText",
        {{"prompt", num(3)}},
@@ -196,7 +196,8 @@ std::vector<HostileCase> hostile_cases() {
        "not a finite number"},
       {"TemperatureNegative", with("temperature", real(-0.1)), kValue, "temperature",
        "from 0 to 100"},
-      {"TemperatureHuge", with("temperature", real(1e300)), kValue, "temperature", "too large"},
+      {"TemperatureHuge", with("temperature", real(1e300)), kValue, "temperature",
+       "is 1e+300; it must be from 0 to 100"},
       {"TemperatureText", with("temperature", str("hot")), kValue, "temperature",
        "expected a number"},
       {"TopPZero", with("top_p", real(0)), kValue, "top_p", "above 0 and at most 1"},
@@ -395,10 +396,25 @@ TEST(ClientCodec, FillsInDefaults) {
   ASSERT_TRUE(outcome.request.ok());
   ClientRequest expected;
   EXPECT_EQ(outcome.request->params.max_tokens, kDefaultMaxTokens);
-  EXPECT_FALSE(outcome.request->has_seed || outcome.request->has_top_k ||
-               outcome.request->has_temperature);
+  EXPECT_EQ(outcome.request->given, GivenKeys{"prompt"});
   EXPECT_EQ(outcome.request->num_draft_tokens, -1);
   EXPECT_EQ(outcome.request->proposer, ProposerKind::kDefault);
+}
+
+TEST(ClientCodec, ARequestOfDefaultsIsItsPromptAlone) {
+  EXPECT_EQ(write_client_request({.prompt = "x"}), map_of({{"prompt", str("x")}}));
+}
+
+TEST(ClientCodec, AKeyThatWasGivenTravelsEvenIfItSaysTheDefault) {
+  ClientRequest request{.prompt = "x"};
+  request.given = {"temperature"};
+  EXPECT_EQ(write_client_request(request),
+            map_of({{"prompt", str("x")}, {"temperature", real(1)}}));
+}
+
+TEST(ClientCodecDeathTest, AWordThatIsNoKeyIsNeverGiven) {
+  EXPECT_DEATH(GivenKeys{"temprature"}, "internal error");
+  EXPECT_DEATH(static_cast<void>(GivenKeys{}.contains("temprature")), "internal error");
 }
 
 TEST(ClientCodec, LetsMinTokensRaiseTheDefaultLength) {
@@ -429,8 +445,6 @@ TEST(ClientCodec, ReadsWhatItWrites) {
   r.params.ignore_eos = true;
   r.params.seed = ~0ull;
   r.params.n_logprobs = 2;
-  r.has_seed = r.has_temperature = r.has_top_p = r.has_top_k = r.has_max_tokens = r.has_min_p =
-      r.has_repetition_penalty = true;
   r.stop = {"s"};
   r.bad_words = {"b"};
   r.skip_special_tokens = r.add_special_tokens = r.add_generation_prompt = r.adaptive = false;

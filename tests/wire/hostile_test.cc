@@ -143,7 +143,7 @@ TEST(Hostile, MutatedClientRequestsGiveARequestOrAnError) {
   request.params.logit_bias = {{5, 1.0f}, {6, -2.0f}};
   request.params.stop_token_ids = {1, 2, 3};
   request.request_id = RequestId{1, 2};
-  request.has_seed = true;
+  request.given.insert("seed");
   request.stream = true;
   const Bytes text = write_client_request(request);
   request.prompt_kind = PromptKind::kMessages;

@@ -1,0 +1,51 @@
+#include "services/cli/flag_checks.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "common/base/nearest.h"
+
+namespace foretoken::cli {
+namespace {
+
+CLI::Validator refuse_unless(const std::string& limit,
+                             const std::function<bool(const std::string&)>& good) {
+  return CLI::Validator(
+      [limit, good](std::string& text) {
+        return good(text) ? "" : "\"" + text + "\" is not " + limit;
+      },
+      "");
+}
+
+}  // namespace
+
+CLI::Validator whole(std::uint64_t low, std::uint64_t high) {
+  const std::string limit =
+      "a whole number from " + std::to_string(low) + " to " + std::to_string(high);
+  return refuse_unless(limit, [low, high](const std::string& text) {
+    const auto value = parsed<std::uint64_t>(text);
+    return value && *value >= low && *value <= high;
+  });
+}
+
+CLI::Validator number(const Limit& limit) {
+  return refuse_unless("a number " + range_text(limit), [limit](const std::string& text) {
+    const auto value = parsed<double>(text);
+    return value && limit.contains(*value);
+  });
+}
+
+CLI::Validator one_of(const std::vector<std::string>& known) {
+  return CLI::Validator(
+      [known](std::string& text) {
+        if (std::find(known.begin(), known.end(), text) != known.end()) return std::string();
+        std::string list;
+        for (const auto& each : known)
+          list += (list.empty() ? "" : &each == &known.back() ? " or " : ", ") + each;
+        const auto near = nearest(text, known);
+        return "\"" + text + "\" is not " + list + (near ? " (did you mean " + *near + "?)" : "");
+      },
+      "");
+}
+
+}  // namespace foretoken::cli
