@@ -19,7 +19,7 @@ float read_all(const std::byte* p, std::size_t bytes) {
 
 // Operands come from memory the compiler cannot see into and may have changed in every round, each
 // chain has its own activation and its own start, and every output is kept: else the compiler works
-// out once what is equal, and drops the half of a sum that nobody reads.
+// out once what is equal, and drops the half of a sum that is not read.
 template <class Dot, int kChains>
 double peak(std::int64_t n, double operations) {
   alignas(64) std::byte weights[64], activations[kChains][16];

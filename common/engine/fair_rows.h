@@ -2,7 +2,7 @@
 // pass lasts at most as long as the rows of any one of its flows alone would, divided by that
 // flow's share of the weights: of two flows of equal weight each keeps at least half of the pace it
 // would have alone, however many sequences the other has. Where a pass costs little more with the
-// rows of all, nothing is taken from anyone. Pure.
+// rows of all, no flow is cut. Pure.
 #pragma once
 
 #include <cstdint>

@@ -105,8 +105,8 @@ std::int32_t blocks_wanted(const SequenceView& view,
                            std::uint32_t n_more,
                            std::int32_t block_tokens);
 
-// `running` and `waiting` are in order of service. n_free: blocks to be had without preempting
-// anyone. Reuses the vectors of `into`.
+// `running` and `waiting` are in order of service. n_free: blocks available without preempting
+// a sequence. Reuses the vectors of `into`.
 void make_schedule(const SchedulerLimits& limits,
                    const PassCosts& costs,
                    std::span<const SequenceView> running,

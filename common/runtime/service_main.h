@@ -3,7 +3,7 @@
 // runtime.serve(service).
 //
 // Exit codes: 0 drained or asked for help · 64 usage · 70 we are wrong · 75 a peer, rank or device
-// is gone, or a file or address is not to be had now · 78 configuration or model. Nothing fatal
+// is gone, or a file or address is not available now · 78 configuration or model. Nothing fatal
 // exits 0.
 #pragma once
 

@@ -94,7 +94,7 @@ void ThreadedBus::run() {
     for (int moved = 0; moved < 64 && may_read(); ++moved) {
       TimePoint deadline = TimePoint::min();
       if (moved == 0) {
-        // Set the flag of sleep, then look once more: a sender that adds after that look sees it
+        // Set the sleep flag, then check once more: a sender that adds after that look sees it
         // and wakes us.
         socket_sleeps_ = SocketSleep::kInTransport;
         if (outbox_.empty() && !stop_ && !has_command())
@@ -304,7 +304,7 @@ std::optional<Delivery> ThreadedBus::receive(TimePoint deadline) {
 void ThreadedBus::wake() { signal(inbox_fd_); }
 
 void ThreadedBus::wait(TimePoint deadline, int also) {
-  // Both set the flag of sleep before they look once more: a sender that adds after that look sees
+  // Both set the sleep flag before they check once more: a sender that adds after that look sees
   // it.
   work_sleeps_ = true;
   const bool quiet = memory_.fall_asleep() && inbox_.empty();

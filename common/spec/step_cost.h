@@ -1,8 +1,8 @@
 // How long a step with so many rows takes: fading averages per bucket of rows, made to rise with
 // rows, what lies between by interpolation. A step may take fifty times its time because another
-// process else had the cores: what enters an average is the median of the last three, and a kind of
+// process had the cores: what enters an average is the median of the last three, and a kind of
 // step seen less than that often cannot look much dearer than the shorter ones suggest, so that it
-// is taken again. Pure: durations are told, never measured here. One thread.
+// is taken again. Pure: durations are arguments, never measured here. One thread.
 #pragma once
 
 #include <array>

@@ -20,7 +20,7 @@ install_packages() {
   fi
   if [ "$may_assume" != 1 ]; then
     if [ ! -t 0 ]; then
-      echo "error: packages are missing and nobody can be asked; run again with --yes" >&2
+      echo "error: packages are missing and there is no terminal to ask on; run again with --yes" >&2
       exit 1
     fi
     printf '      install them now? [Y/n] '

@@ -21,7 +21,7 @@ client=tcp://127.0.0.1:$(free_port)
 pids=''
 job=''
 stop() {
-  if [ -n "$job" ]; then  # Slurm's daemons must live until it is gone: nobody else ends its tasks
+  if [ -n "$job" ]; then  # Slurm's daemons must live until it is gone: nothing else ends its tasks
     scancel --full --signal=KILL "$job" 2>/dev/null || true
     scancel "$job" 2>/dev/null || true
     for _ in $(seq 100); do

@@ -9,7 +9,7 @@
 //
 // Launches overlap: q, new keys and values come from the kernel in front, so every thread waits
 // before its first access to memory and reads nothing early. Counters of arrivals are zero between
-// launches: who merges puts his back, so a recording can be replayed.
+// launches: the block that merges resets its counter, so a recording can be replayed.
 #include <algorithm>
 #include <type_traits>
 

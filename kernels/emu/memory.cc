@@ -103,7 +103,7 @@ void on_fault(int signal, siginfo_t* info, void* context) {
     if (at < arena_end) return;
   }
   if ((earlier.sa_flags & SA_SIGINFO) != 0) return earlier.sa_sigaction(signal, info, context);
-  sigaction(SIGSEGV, &earlier, nullptr);  // who comes next is told what he would have been told
+  sigaction(SIGSEGV, &earlier, nullptr);  // the next handler gets the signal as without us
 }
 
 void reserve() {

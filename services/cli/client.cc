@@ -21,7 +21,7 @@
 namespace foretoken::cli {
 namespace {
 
-// An answer may take minutes; to find that no router listens must not.
+// An answer may take minutes; a missing router must be reported sooner.
 constexpr auto kConnectPatience = std::chrono::seconds(5);
 
 // A router that is being restarted is back within this.

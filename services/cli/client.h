@@ -31,7 +31,7 @@ ZmqOptions client_options(const BusSection& bus);
 struct Patience {
   Duration longest =
       std::chrono::seconds(30);  // for a router to be back; then the requests end as kUnavailable
-  // Of silence, after which `say` is called once with what is waited for.
+  // Silence after which `say` is called once, with the reason for the wait.
   Duration silent = std::chrono::seconds(1);
   std::function<void(const std::string&)> say = {};
 };

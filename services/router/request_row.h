@@ -23,10 +23,10 @@ enum class RequestPhase : std::uint8_t {
   kCounting,  // a stop string cut it; the target's counts are awaited for a moment
 };
 
-// Something asked of a worker that may have got lost, and when to ask again.
+// The retry timer of a message to a worker: whether one runs, and when it fires.
 struct Retry {
   bool open = false;
-  bool loss_suspected = false;  // it is known that something got lost
+  bool loss_suspected = false;  // something seems to be lost: ask soon
   TimePoint again{};
   Duration interval{};
 };

@@ -242,7 +242,7 @@ void RequestTable::undo_delivery(RequestId id, const wire::ClientPiece& piece, T
   wake_at(now + rules_.silence);
 }
 
-// ---- questions to workers
+// ---- retries
 
 void RequestTable::ask(Retry& retry, TimePoint now) {
   retry = {.open = true,
@@ -260,8 +260,8 @@ void RequestTable::ask_again(Retry& retry, TimePoint now) {
   wake_at(retry.again);
 }
 
-// Something is known to be lost. Not at once: it may only have been overtaken, and one question
-// heals many losses.
+// A gap shows that a message was lost. Not asked for at once: it may only have been overtaken, and
+// one question heals many losses.
 void RequestTable::suspect_loss(Retry& retry, TimePoint now) {
   if (retry.loss_suspected) return;
   retry.open = retry.loss_suspected = true;

@@ -56,7 +56,7 @@ AttachmentAction Attachment::lost(TimePoint now) {
   if (state_ == AttachmentState::kClosed) return AttachmentAction::kNone;
   const bool was_attached = is_attached();
   release(now);
-  probing_ = false;  // nobody is there to be probed: wait for an assignment
+  probing_ = false;  // no draft to probe: wait for an assignment
   return was_attached ? AttachmentAction::kRelease : AttachmentAction::kNone;
 }
 

@@ -23,7 +23,7 @@ enum class AttachmentAction : std::uint8_t {
   kSendPropose,
   kSendClose,
   kRelease,
-  kLeave  // as a release, but it did answer: nobody needs to be told that it does not
+  kLeave  // as a release, but the draft did answer: not reported as one that does not
 };
 
 struct AttachmentRules {
@@ -83,7 +83,7 @@ class Attachment {
   // let go for its silence is back with it.
   AttachmentAction answered(Epoch epoch, TimePoint now);
   // The draft lacks the sequence (evicted, unknown) or only some tokens of it (gap, mismatch).
-  // What is asked for again too soon is not sent: whoever still lacks it then says so again.
+  // What is asked for again too soon is not sent: a draft that still lacks it asks again.
   AttachmentAction needs_everything(TimePoint now, const AttachmentPace& pace);
   AttachmentAction needs_tail(TimePoint now);
   // It will never serve this sequence: let go, and not tried again.

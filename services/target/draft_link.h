@@ -1,4 +1,4 @@
-// The shorter way to one draft, as its target sees it: a state machine without clock, socket or
+// The link to one draft, as its target sees it: a state machine without clock, socket or
 // log. Events come in with the time, what is to be done goes out as an action; the draft proposer
 // owns one per draft and does it. While it is not up everything travels as if it did not exist.
 #pragma once
@@ -37,11 +37,11 @@ class DraftLink {
   void asked(TimePoint now);
   // The question did not leave: the connection is not there yet.
   void not_asked(TimePoint now);
-  // An offer came. False: nobody asked.
+  // An offer came. False: there was no question.
   bool offered(TimePoint now);
   // Our first word has left: the draft's time to answer begins.
   void said(TimePoint now);
-  // The first word came back. False: nobody waits for it.
+  // The first word came back. False: it is not waited for.
   bool confirmed(TimePoint now);
   // Denied, out of reach, or over. Tried again after a pause that grows.
   void failed(TimePoint now, std::string why);

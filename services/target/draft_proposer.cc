@@ -14,8 +14,8 @@ using std::chrono::seconds;
 constexpr Duration kSuspect = seconds(1);
 constexpr Duration kRetry = std::chrono::milliseconds(20);
 constexpr Duration kLongestPause = std::chrono::seconds(10);  // that a busy draft may ask for
-// A draft frees what it has not heard of for ten seconds. While prompts are read nobody asks it
-// anything for longer than that.
+// A draft frees what it has not heard of for ten seconds. While prompts are read it is not
+// asked anything for longer than that.
 constexpr Duration kRenewAfter = std::chrono::seconds(2);
 // Answers take longer than they usually do: prefill is waited for so many times its measured
 // length.
@@ -435,7 +435,7 @@ DraftOutlook DraftProposer::outlook(SeqId seq, TimePoint now) const {
   DraftOutlook outlook;
   outlook.state = state_of(attachment, now);
   if (!it->second.is_wanted && drafts_.has_room(now)) outlook.state = DraftState::kUnasked;
-  // What lies in the inbox is here, although nobody has looked into it yet: waiting on would bring
+  // What lies in the inbox is here, although it is not processed yet: waiting on would bring
   // nothing.
   const bool is_here = std::any_of(arrived_.begin(), arrived_.end(), [&](const Arrived& arrived) {
     return arrived.record.seq == seq && arrived.record.lease == attachment.lease() &&

@@ -4,12 +4,12 @@
 // next PROPOSE, what has not arrived is simply not there. Owned by the target service, called by
 // its work thread; the engine sees a Proposer and a DraftWatch. Below it, and knowing nothing of
 // each other's business: AssignedDrafts (who is there, who has room), DraftConnection (how one is
-// reached), DraftedSequence (what one is told), Attachment (how a sequence stands with its draft).
+// reached), DraftedSequence (what was sent of a sequence), Attachment (its state at its draft).
 //
-// What somebody waits for takes the shortest way, a link through shared memory where there is one:
-// PROPOSE for a sequence that the draft is known to have, and its answers. Everything else goes
-// over the connection. So an ATTACH is not overtaken by the PROPOSE after it, and what else changes
-// places the epochs and leases sort out.
+// Messages that a peer waits for take the shortest way, a link through shared memory where there is
+// one: PROPOSE for a sequence that the draft is known to have, and its answers. Everything else
+// goes over the connection. So an ATTACH is not overtaken by the PROPOSE after it, and what else
+// changes places the epochs and leases sort out.
 #pragma once
 
 #include <cstdint>

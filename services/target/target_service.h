@@ -1,6 +1,6 @@
 // The target as a service: requests in, steps of the engine, tokens out. It keeps what each
 // sequence has said until the router closes it, so that a repeated OPEN is answered and nothing
-// that got lost is lost. It waits for proposals only as long as the engine says, and for nobody
+// that got lost is lost. It waits for proposals only as long as the engine says, and for nothing
 // else. Work thread only; engine and proposer are borrowed.
 #pragma once
 

@@ -43,7 +43,7 @@ TEST(Log, WritesOneJsonObjectPerLineWhateverTheValues) {
   EXPECT_EQ((*parsed)["service"], "draft-0");
 }
 
-// A name that somebody chose: bytes that are no UTF-8 would make the line no JSON.
+// A name that a user chose: bytes that are no UTF-8 would make the line no JSON.
 TEST(Log, ReplacesWhatIsNotUtf8) {
   const std::pair<const char*, const char*> cases[] = {
       {"caf\xc3\xa9 \xf0\x9f\x8e\x89", "caf\xc3\xa9 \xf0\x9f\x8e\x89"},  // is

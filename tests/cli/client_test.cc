@@ -1,5 +1,5 @@
-// The command's connection: which keys it uses where, how soon it knows that nobody is there, and
-// what becomes of a request whose router goes away.
+// The command's connection: which keys it uses where, how soon it knows that no router is there,
+// and what becomes of a request whose router goes away.
 #include "services/cli/client.h"
 
 #include <gmock/gmock.h>

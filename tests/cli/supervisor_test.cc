@@ -21,7 +21,7 @@ namespace {
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 
-// As of a container whose first process waits for nobody.
+// As of a container whose first process waits for no child.
 TEST(AwaitSupervisor, AProcessThatNobodyWaitedForHasEnded) {
   const pid_t child = ::fork();
   if (child == 0) ::_exit(0);

@@ -45,7 +45,7 @@ class Detached(unittest.TestCase):
         self.addCleanup(lambda: subprocess.run([str(BIN / "foretoken"), "down", *settings], env=environment, capture_output=True))
         self.assertEqual(0, done.returncode, done.stderr)
         with open(folder / "lock", "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # nobody else has it
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # no other process has it
 
 
 class WithKeys(unittest.TestCase):

@@ -1,5 +1,5 @@
 #!/bin/sh
-# mpirun.sh MPIRUN RANKS PROGRAM [ARGUMENT...]: on this host, as whoever we are.
+# mpirun.sh MPIRUN RANKS PROGRAM [ARGUMENT...]: on this host, as the current user.
 set -eu
 mpirun=$1 ranks=$2
 shift 2

@@ -341,7 +341,7 @@ TEST(RankDevice, IsRefusedWhereFewerAreShown) {
         "target.device is \"cuda:0,1\", and 1 device is shown (CUDA_VISIBLE_DEVICES): numbers "
         "begin at 0, there is no 1; where each rank is shown a device of its own, it must be "
         "\"cuda\"");
-  EXPECT_EQ(device_of("cuda:0,1", {0, 1, 1}), "cuda:0");  // nobody takes the other
+  EXPECT_EQ(device_of("cuda:0,1", {0, 1, 1}), "cuda:0");  // the other is not taken
   EXPECT_EQ(device_of("cuda:4,2", {1, 2, 5}), "cuda:2");
   EXPECT_THAT(device_of("cuda:4,2", {1, 2, 4}), HasSubstr("there is no 4"));
 }

@@ -52,7 +52,8 @@ inline const Device kCudaDevices[] = {
 #if defined(FORETOKEN_EMU)
 inline const Device kEmulatedDevices[] = {
     {"simple", Device::kEmulated, CpuIsa::kAuto, CudaPath::kSimple},
-    // The ring's kernels, and watched: whoever touches too much before he waits ends the program.
+    // The ring's kernels, and watched: a thread that touches too much before its wait ends the
+    // program.
     {"ring_overlap", Device::kEmulated, CpuIsa::kAuto, CudaPath::kRingOverlap},
 };
 #endif

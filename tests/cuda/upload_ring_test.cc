@@ -12,7 +12,7 @@
 namespace foretoken::cuda {
 namespace {
 
-// Copies and marks in the order in which they were queued; runs only when somebody waits.
+// Copies and marks in the order in which they were queued; runs only when the host waits.
 class LateDevice {
  public:
   explicit LateDevice(std::size_t bytes) : pinned_(bytes), ring_(bytes) {}
@@ -80,7 +80,7 @@ TEST(UploadRing, WhatArrivesIsWhatWasGiven) {
   }
 }
 
-// Two halves: nobody waits before both were filled, and then only for the older one.
+// Two halves: there is no wait before both were filled, and then only for the older one.
 TEST(UploadRing, WaitsOnlyForTheHalfItIsAboutToFill) {
   UploadRing ring(2048);
   std::vector<int> marks, waits;

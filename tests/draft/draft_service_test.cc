@@ -150,7 +150,7 @@ TEST_F(DraftServiceTest, AnswersNothingToAnAttachThatCannotBe) {
   EXPECT_EQ(answer_to(long_prompt), "nothing");
 }
 
-// ---- the shorter way
+// ---- the link
 
 class LinkedDraftServiceTest : public DraftServiceTest {
  protected:
@@ -273,7 +273,7 @@ TEST_F(LinkedDraftServiceTest, ALinkEndsWithItsTarget) {
   EXPECT_EQ(bus.hung_up, std::vector<std::string>{"l"});
 }
 
-// Nobody writes for an hour: that is no reason to part.
+// No message for an hour: that is no reason to close the link.
 TEST_F(LinkedDraftServiceTest, AnIdleLinkStays) {
   link();
   for (int i = 0; i < 60; ++i) {

@@ -359,7 +359,7 @@ TEST_F(ChainTest, AGuessThatAMaskForbidsIsAskedForAgainWhenItIsLifted) {
   EXPECT_EQ(said[1].tokens.size(), 1u) << "one, for it is an end";
 }
 
-// A chain takes blocks for guesses to come only where nobody has to give any up.
+// A chain takes blocks for guesses to come only where no sequence has to give any up.
 TEST_F(ChainTest, ScarceBlocksMakeItShort) {
   auto options = draft_options(16, 4);
   options.kv.n_blocks = 3;

@@ -1,4 +1,4 @@
-// Speculation changes speed, never text: whoever proposes, however it behaves, and whatever the
+// Speculation changes speed, never text: whatever proposes, however it behaves, and whatever the
 // batch, the chunks, the cache and the schedule, every request gets the tokens of plain decoding,
 // once each and in order.
 #include <gtest/gtest.h>
@@ -314,7 +314,7 @@ class Case {
   }
 
   // What speculation is said to have done is what it did here: tokens that another target had
-  // delivered before are nobody's guesses, and nothing counts twice.
+  // delivered before are no proposer's guesses, and nothing counts twice.
   void check_counts(const Expectation& e, const SequenceStats& stats) {
     const SpecStats& spec = stats.spec;
     EXPECT_EQ(stats.n_output, e.request.resume.size() + e.delivered.size());

@@ -1,5 +1,5 @@
 // Tensor parallelism, whole: the model of every family over 1, 2 and 4 ranks, target and draft each
-// with ranks of their own. Whoever proposes, the text is the one that a single process would have
+// with ranks of their own. Whatever proposes, the text is the one that a single process would have
 // chosen from the whole logits of these ranks; and no rank has them.
 #include <gtest/gtest.h>
 

@@ -802,7 +802,7 @@ TEST_F(TargetEngineTest, StopsWaitingWhenTheAnswerIsThere) {
   draft_.says = {
       .state = DraftState::kActive, .is_under_way = true, .arrives_in = microseconds(50)};
   EXPECT_FALSE(engine_->proposals_complete(now_));
-  // The answer is with the proposer, but nobody has collected it yet.
+  // The answer is with the proposer, but it is not collected yet.
   ASSERT_FALSE(draft_.budgets.empty());
   draft_.script.assign(40, 7);
   engine_->step(now_);

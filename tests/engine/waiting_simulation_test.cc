@@ -38,7 +38,7 @@ struct Scene {
   std::uint32_t draft_len = 5;
   std::uint32_t n_sequences = 1;
   Duration step = kTargetStep;
-  // Somebody else has the cores for 50 ms, in every so manieth step; 0 = never.
+  // Another process has the cores for 50 ms, in every so manieth step; 0 = never.
   int target_hiccups = 0;
   int draft_hiccups = 0;
 };
@@ -331,7 +331,7 @@ TEST(Waiting, LosesLittleToADraftAsSlowAsTheTarget) {
   EXPECT_GE(play({.c = 1.0}).tokens_per_step, 0.95);
 }
 
-// Speed is that of the time in which nobody disturbs the target; a draft's hiccups cost what they
+// Speed is that of the time in which nothing disturbs the target; a draft's hiccups cost what they
 // cost, and may not cost more by what is learnt from them.
 TEST(Waiting, KeepsItsSpeedThroughHiccups) {
   for (const double c : {0.02, 0.05, 0.1}) {

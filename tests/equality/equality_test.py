@@ -132,7 +132,7 @@ def main():
     print(f"{compared} answers compared with plain decoding, {len(differing)} differ, {time.monotonic() - begun:.0f} s")
     for case in differing[:10]:
         print("differs: chunk, proposer, K, batch, prompt, setting =", case)
-    # Equality would be worth nothing if nobody had guessed.
+    # Equality would be worth nothing if nothing had been guessed.
     silent = [p for p in PROPOSERS if p != "none" and totals[p][1] == 0]
     if silent:
         print("nothing was accepted from:", ", ".join(silent))

@@ -3,7 +3,7 @@
 
   random_models.py --probes build/release/tests [--seed S] [--n PER_FAMILY] [--family NAME] [--only NUMBER]
 
-Each folder has a config.json in one of the spellings that are in use, random weights, and sizes that nobody would choose.
+Each folder has a config.json in one of the spellings that are in use, random weights, and unusual sizes.
 Both read the same files. Logits must agree within 1e-4 and greedy ids must be equal; where the reference's two best logits
 are closer than that, either is right and the comparison of that sequence ends there. Some folders more have what we do not
 compute: they must be refused with a sentence that names the field. Needs the packages of requirements.txt; no network.

@@ -358,7 +358,7 @@ TEST(RanksOnDevices, GiveTheLogitsOfOneWithinWhatRoundingAllows) {
   }
 }
 
-// The emulated device shares memory with nobody: the first rank's reason is every rank's.
+// The emulated device shares memory with no process: the first rank's reason is every rank's.
 TEST(RanksOnDevices, SayOnEveryRankWhyTheyCannotAddThere) {
   const test::TempFolder folder;
   ModelConfig config = config_of({});

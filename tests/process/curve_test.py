@@ -1,4 +1,4 @@
-"""Services that speak TCP with keys, also to their clients on this host: a request is served; whoever has no key, or one that
+"""Services that speak TCP with keys, also to their clients on this host: a request is served; a client that has no key, or one that
 is not listed, gets nothing and is counted."""
 import json
 import os

@@ -1,4 +1,4 @@
-"""What a client sees when services die: nothing. Every text equals plain decoding, whoever was killed and when."""
+"""What a client sees when services die: nothing. Every text equals plain decoding, whichever service was killed, and when."""
 import os
 import random
 import signal

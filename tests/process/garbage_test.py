@@ -1,4 +1,4 @@
-"""Mutated frames at every live socket: nobody dies, memory stays flat, and the next real request is answered."""
+"""Mutated frames at every live socket: no service dies, memory stays flat, and the next real request is answered."""
 import errno
 import os
 import random

@@ -1,7 +1,7 @@
 """Two hosts on one machine: network, hostname, /dev/shm, /run and /etc/hosts of their own, a cable between them, sshd in each.
 
 Needs root, iproute2, util-linux and openssh-server. Processes and files under /tmp are shared, as a network file system would;
-whoever has a host's network is on that host. All is gone when the context ends."""
+what has a host's network is on that host. All is gone when the context ends."""
 import os
 import shutil
 import signal

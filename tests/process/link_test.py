@@ -1,4 +1,4 @@
-"""Links through shared memory between real processes: the text is that of plain decoding on every tier, whoever is killed or lies,
+"""Links through shared memory between real processes: the text is that of plain decoding on every tier, whichever side is killed or lies,
 and nothing is left behind."""
 import fcntl
 import mmap
@@ -170,7 +170,7 @@ class Links(unittest.TestCase):
                 for name in ("target", "draft", "tokenizer", "router"):
                     self.assertEqual(0, system.kill(name, signal.SIGTERM), name)
 
-    def test_a_tier_that_there_is_not_is_refused_at_start(self):
+    def test_an_unknown_tier_is_refused_at_start(self):
         system = self.system()
         command = [os.path.join(BIN, "foretoken-target"), "--config", "/dev/null"]
         for setting in (*system.settings, "target.draft_link=device_memory"):
@@ -252,7 +252,7 @@ class Links(unittest.TestCase):
                 self.assertIn("finish_reason", client.wait(one, patience=120)[-1])
             client.close()
         new = {name for name in set(os.listdir("/dev/shm")) - before if not re.match("(vader|sm)_segment|ompi|osc", name)}
-        self.assertEqual(set(), new)  # what MPI has there belongs to somebody else
+        self.assertEqual(set(), new)  # what MPI has there belongs to another process
         names = set(os.listdir(os.path.join(system.folder, "r")))
         self.assertEqual({"router", "router.lock", "draft-0", "draft-0.lock", "draft-0.memory", "draft-0.memory.lock"}, names)
 
@@ -311,7 +311,7 @@ class Links(unittest.TestCase):
         door = os.path.join(system.folder, "r", "draft-0.memory")
         wait_for(lambda: os.path.exists(door), "the door")
         with socket.socket(socket.AF_UNIX) as connection:
-            wait_for(lambda: connection.connect_ex(door) == 0, "somebody at the door")
+            wait_for(lambda: connection.connect_ex(door) == 0, "a listener at the door")
             peer = MemoryPeer(connection)
             peer.say_hello()
             peer.hear_hello()
@@ -320,7 +320,7 @@ class Links(unittest.TestCase):
         system.assert_alive()
 
     def test_a_target_outlives_a_draft_that_scribbles(self):
-        """Somebody sits in the draft's door and speaks for it: first well, then anyhow."""
+        """Another process binds the draft's door and speaks for it: first correctly, then not."""
         chance = random.Random(SEED + 2)
         system = self.system()
         system.start("router", "tokenizer", "draft")

@@ -19,7 +19,7 @@ using std::chrono::seconds;
 
 constexpr SocketId kWorkers = 1, kClients = 2;
 
-// Both doors of a router; the test is everybody outside.
+// Both doors of a router; the test is every peer.
 class DoorsBus final : public Bus {
  public:
   TimePoint now() const override { return clock.now(); }

@@ -99,7 +99,7 @@ TEST(ThreadedBus, HoldsPeersBackWhenTheInboxIsFullAndLosesNothing) {
   }
 }
 
-// A client with as many messages as anybody reads, and a service with a few.
+// A client with as many messages as a peer reads, and a service with a few.
 class Crowd final : public Transport {
  public:
   enum class Waits : std::uint8_t { kUntilTheDeadline, kUntilItIsWoken };

@@ -502,7 +502,7 @@ class Scenario {
     });
   }
 
-  // Somebody looks at how things are.
+  // A client asks for the status.
   void question(Duration when) {
     auto asker = std::make_shared<std::unique_ptr<LoopbackTransport>>(
         world_.network().make_transport("watcher"));

@@ -1,5 +1,6 @@
-// The crown test of the services: whatever the network loses, repeats, delays and reorders, whoever
-// crashes and comes back, every request ends exactly once, and its text is that of plain decoding.
+// The crown test of the services: whatever the network loses, repeats, delays and reorders,
+// whatever crashes and comes back, every request ends exactly once, and its text is that of plain
+// decoding.
 #include <gtest/gtest.h>
 
 #include <string>

@@ -20,7 +20,7 @@ double roofline(std::uint32_t rows) { return 0.020 * std::cbrt(1 + std::pow(rows
 double linear(std::uint32_t rows) { return 0.004 + 0.004 * rows; }
 double flat(std::uint32_t rows) { return 0.006 * (1 + 0.01 * rows); }
 
-// Of the best length for somebody who knows truth and cost. What is given up: acceptance enters as
+// Of the best length, with truth and cost known. What is given up: acceptance enters as
 // the lower end of its interval, and step times scatter by 5 %, so tokens that are worth little
 // more than their rows are left alone.
 constexpr double kClose = 0.90;
@@ -59,7 +59,7 @@ class World {
     const bool is_disturbed = random_() % 100 < hiccup_percent;
     const double took = (is_disturbed ? 50 : 1) * cost_(rows) * jitter;
     controller.observe_step(rows, committed, Duration(static_cast<std::int64_t>(took * 1e9)));
-    if (is_disturbed) return;  // what is measured is speed while nobody disturbs
+    if (is_disturbed) return;  // what is measured is speed without disturbance
     seconds += took;
     tokens += committed;
   }
@@ -77,7 +77,7 @@ class World {
   }
 
   DraftLength controller{DraftLengthConfig{}};
-  std::uint32_t hiccup_percent = 0;  // steps in which somebody else has the cores
+  std::uint32_t hiccup_percent = 0;  // steps in which another process has the cores
   std::vector<std::uint32_t> lengths;
   double tokens = 0;
   double seconds = 0;
@@ -91,7 +91,7 @@ class World {
 
 double expected_tokens(double a, std::uint32_t k) { return (1 - std::pow(a, k + 1)) / (1 - a); }
 
-// The best gain of one length for all, for somebody who knows the truth.
+// The best gain of one length for all, with the truth known.
 double best_fixed_gain(double a, std::uint32_t batch, const Cost& cost, std::uint32_t cap) {
   double best = 1;
   for (std::uint32_t k = 0; k <= cap; ++k)

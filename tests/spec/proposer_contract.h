@@ -30,7 +30,7 @@ class ProposerContract : public testing::TestWithParam<ProposerCase> {
   static constexpr PrefixHash kRoot = prefix_hash_root(1, 2);
   static constexpr std::int32_t kVocab = 50;
 
-  // A text that repeats itself, so that whoever can guess has something to say.
+  // A text that repeats itself, so that each proposer has something to guess from.
   static std::vector<TokenId> text(std::uint32_t n, TokenId first = 0) {
     std::vector<TokenId> out;
     for (std::uint32_t i = 0; i < n; ++i) out.push_back(first + static_cast<TokenId>(i % 7));

@@ -70,7 +70,7 @@ TEST(StepCost, FollowsAChangeAndShrugsOffAHiccup) {
   EXPECT_NEAR(cost.seconds(2), 0.002, 0.0001);
 }
 
-// Somebody else had the cores during the very first step of its length: it must not look so dear
+// Another process had the cores during the very first step of its length: it must not look so dear
 // that such a step is never taken again.
 TEST(StepCost, AHiccupInTheFirstStepOfItsLengthIsDoubted) {
   StepCost cost;

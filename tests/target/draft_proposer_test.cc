@@ -555,7 +555,7 @@ TEST_F(DraftProposerTest, ABusyDraftIsAskedForNothingUntilItIsNot) {
   EXPECT_EQ(4u, bus.take<wire::Propose>(endpoint(1)).at(0).records.at(0).budget);
 }
 
-// ---- the shorter way
+// ---- the link
 
 class LinkedDraftTest : public DraftProposerTest {
  protected:

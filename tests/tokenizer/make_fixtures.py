@@ -17,7 +17,7 @@ import unicodedata
 
 FOLDER = pathlib.Path(__file__).resolve().parent / "fixtures"
 
-# Blocks of letters, for words of scripts nobody needs to read here.
+# Blocks of letters, for words of scripts that need not be read here.
 SCRIPTS = {
     "Latin": (0x61, 0x7A), "LatinExtended": (0xC0, 0x17F), "Vietnamese": (0x1EA0, 0x1EF9), "Greek": (0x391, 0x3C9),
     "GreekExtended": (0x1F00, 0x1FFC), "Cyrillic": (0x410, 0x44F), "CyrillicExtended": (0x460, 0x4FF),

@@ -116,7 +116,7 @@ TEST_P(Flood, WithHeartbeatsThatVanishesEndsNobody) {
   int n = 0;
   while (server.receive(steady_now() + milliseconds(100))) ++n;
   EXPECT_GE(n, 4 * 64) << "no queue was full: this proves nothing";
-  // And somebody else is served.
+  // And another client is served.
   ZmqTransport client;
   const SocketId dialled = client.connect(server.endpoint(door), Door::kClient);
   const TimePoint until = later();
@@ -215,7 +215,7 @@ TEST(ClientRelay, NeverReportsAnEndInsideThatNobodyReads) {
   pollfd waiting{inner.get(), POLLRDHUP, 0};
   ASSERT_EQ(::poll(&waiting, 1, 10'000), 1);
   EXPECT_EQ(waiting.revents & (POLLHUP | POLLERR), 0);
-  // Answers on their way go nowhere, and hold up nobody.
+  // Answers on their way are discarded, and hold up no other client.
   for (int i = 0; i < 3000; ++i)
     ASSERT_EQ(::send(inner.get(), words.data(), words.size(), MSG_NOSIGNAL), 1000)
         << std::strerror(errno);
@@ -272,7 +272,7 @@ TEST(ClientRelay, LetsAFurtherClientWaitUntilOneLeaves) {
   EXPECT_TRUE(relayed.accept());
 }
 
-// The inner address is abstract: everybody on this machine can find it.
+// The inner address is abstract: every process of this machine can find it.
 TEST(ClientRelay, LeadsNobodyInsideButItself) {
   ZmqTransport server;
   server.bind("tcp://127.0.0.1:*", Door::kClient);

@@ -65,7 +65,7 @@ class MemoryLinksTest : public testing::Test {
 
   Folder folder;
   std::string endpoint = "shm://" + (folder / "door");
-  // Stands still until a test lets somebody lose patience.
+  // Stands still until a test lets a deadline pass.
   std::shared_ptr<ManualClock> clock = std::make_shared<ManualClock>();
   void lose_patience() { clock->advance(options.patience + milliseconds(1)); }
   MemoryLinkOptions options{.ring_bytes = 16384, .patience = seconds(2), .clock = clock};
@@ -151,7 +151,7 @@ TEST_F(MemoryLinksTest, HavePatienceWithAPeerThatHasReadAFullRingSince) {
   }
   for (std::size_t i = 0; i < MemoryLink::kMostQuestions; ++i)
     ASSERT_TRUE(receive(server).has_value());
-  lose_patience();  // nobody has anything to say
+  lose_patience();  // neither side has anything to send
   EXPECT_FALSE(receive(client, milliseconds(5)).has_value());
   EXPECT_EQ(client.send(dialled, {"q"}), SendResult::kSent);
   EXPECT_EQ(client.counters()->broken, 0u);
@@ -388,7 +388,7 @@ TEST_F(MemoryLinksTest, OutliveAPeerThatScribbles) {
   EXPECT_GT(server.counters()->broken + server.counters()->refused, 25u);
 }
 
-// The same from the other side: who answers at the door is nobody's friend.
+// The same from the other side: what answers at the door may be any process.
 TEST_F(MemoryLinksTest, OutliveADoorThatScribbles) {
   std::mt19937_64 random(20261122);
   std::size_t n_ended = 0;

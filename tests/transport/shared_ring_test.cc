@@ -205,7 +205,7 @@ TEST(SharedRing, NeverBelievesThatMoreWasReadThanWritten) {
     sides.reader_head.consumed = consumed;
     EXPECT_EQ(sides.writer.write({"x"}), RingWriter::Outcome::kTorn) << consumed;
   }
-  // Whoever claims to have read less only leaves itself less room.
+  // A reader that claims to have read less only leaves less room.
   Sides sides;
   Frames got;
   for (int i = 0; i < 1000; ++i) {

@@ -82,7 +82,7 @@ TEST(ZmqTransport, AnswersDealersWithAndWithoutDelimiterInKind) {
   EXPECT_EQ(part.to_string(), "re delimited");
 }
 
-// Whoever answers clients says what is wrong; the transport only cuts and counts.
+// The service that answers clients says what is wrong; the transport only cuts and counts.
 TEST(ZmqTransport, DeliversAClientsMessageOfAnyShape) {
   ZmqTransport server;
   const SocketId bound = server.bind("tcp://127.0.0.1:*", Door::kClient);
@@ -296,7 +296,7 @@ class DeafPort {
   std::string endpoint() const {
     return "tcp://127.0.0.1:" + std::to_string(ntohs(address_.sin_port));
   }
-  // The ports from which somebody tries to connect now.
+  // The ports from which a peer tries to connect now.
   std::set<std::string> callers() const {
     std::ostringstream here;
     here << "0100007F:" << std::hex << std::uppercase << std::setfill('0') << std::setw(4)

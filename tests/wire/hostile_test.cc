@@ -1,4 +1,4 @@
-// Bytes from somebody who means harm, or from a broken wire: refused, cheaply, without a crash.
+// Bytes from an attacker, or from a broken wire: refused, cheaply, without a crash.
 #include <gtest/gtest.h>
 
 #include <atomic>

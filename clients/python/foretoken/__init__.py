@@ -8,7 +8,7 @@
 
 Needs pyzmq and msgpack. A Client belongs to one thread; an AsyncClient to one event loop, and any number of its calls may
 be under way at once. A connection that breaks is made again and what is unanswered is asked again under the same
-request_id, which gives the same text: nobody notices but by the time it takes. timeout_s is the bound of each call.
+request_id, which gives the same text: it only takes longer. timeout_s is the bound of each call.
 Every keyword of a request is described in docs/reference/client.md and passed on as it is.
 """
 
@@ -30,7 +30,7 @@ from zmq.utils.monitor import parse_monitor_message
 DEFAULT_ENDPOINT = "tcp://127.0.0.1:5555"  # unless FORETOKEN_BUS_CLIENT names another
 DEFAULT_TIMEOUT_S = 600.0
 MAX_REQUEST_BYTES = 1 << 20  # the router's socket drops a larger one without a word
-MAX_WAITING_PIECES = 1024  # of one stream that nobody reads; later ones are added to the last
+MAX_WAITING_PIECES = 1024  # of one stream that is not read; later ones are added to the last
 MAX_LEFT_IDS = 4096        # requests left early whose late answers are known as such
 REOPEN_PAUSE_S = 0.1       # least time between two connections
 CurveKeys = tuple[Union[bytes, str], Union[bytes, str], Union[bytes, str]]  # the router's public key, one's own public and secret key
