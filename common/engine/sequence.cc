@@ -7,6 +7,7 @@
 namespace foretoken {
 
 Sequence::Sequence(OpenRequest request,
+                   PrefixHash root,
                    std::span<const TokenId> eos_ids,
                    Position max_model_len,
                    TimePoint now)
@@ -21,14 +22,13 @@ Sequence::Sequence(OpenRequest request,
       tenant_salt(request.tenant_salt),
       flow(request.flow),
       flow_weight(request.flow_weight),
-      tokens(std::move(request.prompt)),
-      n_prompt(static_cast<std::uint32_t>(tokens.size())),
-      rules(params, eos_ids, tokens),
+      text(root, std::move(request.prompt)),
+      n_prompt(text.size()),
+      rules(params, eos_ids, text.tokens()),
       finish(params, eos_ids, n_prompt, max_model_len),
       prediction(std::move(request.prediction)) {
   stats.n_prompt = n_prompt;
   stats.opened = now;
-  told = told_fallback = n_prompt;
   accepted_ewma = 0.6f * static_cast<float>(draft_len);
   for (const TokenId token : request.resume) {
     if (finish.reason()) break;  // the engine refuses what follows an end
@@ -42,7 +42,7 @@ std::uint32_t Sequence::proposal_cap() const {
 }
 
 std::optional<FinishReason> Sequence::commit(TokenId token) {
-  tokens.push_back(token);
+  text.append(token);
   rules.commit(token);
   ++stats.n_output;
   return finish.on_token(token);

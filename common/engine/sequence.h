@@ -3,7 +3,7 @@
 //
 //   waiting --admitted--> running: prefilling --its last token fed--> decoding --> gone
 //      ^------------- preempted -----------'---------------------------'
-// `tokens` is the committed truth and never shrinks. A decoding sequence has K and V of all tokens
+// `text` is the committed truth and never shrinks. A decoding sequence has K and V of all tokens
 // but the last.
 #pragma once
 
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "common/engine/target_events.h"
+#include "common/spec/committed_tokens.h"
 #include "common/spec/finish.h"
 #include "common/spec/proposal.h"
 #include "common/spec/row_rules.h"
@@ -22,11 +23,12 @@ namespace foretoken {
 struct Sequence {
   // Takes the request over; its resumed tokens are replayed through rules and finish.
   Sequence(OpenRequest request,
+           PrefixHash root,
            std::span<const TokenId> eos_ids,
            Position max_model_len,
            TimePoint now);
 
-  std::uint32_t n_tokens() const { return static_cast<std::uint32_t>(tokens.size()); }
+  std::uint32_t n_tokens() const { return text.size(); }
   // Most proposed tokens that could be of use in the next round: the round always yields one more.
   std::uint32_t proposal_cap() const;
   // One more token of the answer. Returns the verdict of the finish rules.
@@ -48,7 +50,7 @@ struct Sequence {
   double flow_weight = 1;
   std::uint32_t flow_index = UINT32_MAX;  // of the pass; before the first one none
 
-  std::vector<TokenId> tokens;  // prompt, then answer
+  CommittedTokens text;  // prompt, then answer
   std::uint32_t n_prompt = 0;
   RowRules rules;
   FinishRules finish;
@@ -63,9 +65,7 @@ struct Sequence {
   bool lacked_room = false;      // rows or blocks cut them to nothing
   std::uint32_t n_verified = 0;  // of the last round
   std::uint32_t n_accepted = 0;
-  float accepted_ewma = 0;          // fading average over rounds with proposals; begins hopeful
-  std::uint32_t told = 0;           // tokens its proposer was told of
-  std::uint32_t told_fallback = 0;  // and the n-gram proposer beside it
+  float accepted_ewma = 0;  // fading average over rounds with proposals; begins hopeful
   SequenceStats stats;
 };
 

@@ -17,11 +17,11 @@ void TargetEngine::ask_all(TimePoint now) {
     // an ATTACH: the draft would be let go as silent. It gets the tokens with the next question.
     if (most_proposals(*sequence) == 0) continue;
     const bool is_asked = may_ask(*sequence);
-    if (is_asked) add_ask(sequence->proposer, *sequence, sequence->told, budget);
+    if (is_asked) add_ask(sequence->proposer, *sequence, budget);
     if (sequence->proposer == ProposerKind::kDraft && sequence->fallback == LocalFallback::kNgram &&
         proposers_.ngram != nullptr &&
         (!is_asked || outlook(*sequence, now).state != DraftState::kActive))
-      add_ask(ProposerKind::kNgram, *sequence, sequence->told_fallback, budget);
+      add_ask(ProposerKind::kNgram, *sequence, budget);
   }
   for (std::size_t kind = 0; kind < kProposerKinds; ++kind)
     if (!asks_[kind].empty()) proposer_of(static_cast<ProposerKind>(kind))->ask(asks_[kind]);
@@ -32,10 +32,7 @@ std::uint32_t TargetEngine::budget_of(const Sequence& sequence) const {
   return sequence.length == LengthMode::kFixed ? cap : std::min(cap, length_.budget(cap));
 }
 
-void TargetEngine::add_ask(ProposerKind kind,
-                           Sequence& sequence,
-                           std::uint32_t& told,
-                           std::uint32_t budget) {
+void TargetEngine::add_ask(ProposerKind kind, const Sequence& sequence, std::uint32_t budget) {
   const std::span<const PathToken> path = sequence.path;
   const auto count = [&](std::span<const PathToken> tokens) {
     return static_cast<std::uint32_t>(std::count_if(
@@ -43,14 +40,10 @@ void TargetEngine::add_ask(ProposerKind kind,
   };
   asks_[static_cast<std::size_t>(kind)].push_back(
       {.seq = sequence.id,
-       .from = told,
-       .tail = std::span<const TokenId>(sequence.tokens).subspan(told),
-       .prefix = store_.prefix(sequence.id),
        .budget = budget,
        .n_verified = count(path),
        .n_accepted = count(path.first(std::min<std::size_t>(path.size(), sequence.n_accepted))),
        .step = last_took_});
-  told = sequence.n_tokens();
 }
 
 // Whether the controller decides if drafts are asked for it.

@@ -60,7 +60,7 @@ TargetEngine::TargetEngine(Model& model,
               .max_step = options_.max_step},
       kv_(checked(options_.kv, options_.max_model_len)),
       step_(model, backend, kv_, options_.n_valid_ids),
-      store_(options_.prefix_root, n_ids()),
+      store_(n_ids()),
       length_(options_.draft_length),
       wait_(length_, options_.wait_limit),
       prefill_(equal_attention_context(model.config())) {}
@@ -251,7 +251,7 @@ void TargetEngine::make_plan(TimePoint now) {
 }
 
 void TargetEngine::admit(Sequence& sequence, TimePoint now) {
-  auto hit = kv_.open(sequence.id, sequence.tokens, sequence.tenant_salt);
+  auto hit = kv_.open(sequence.id, sequence.text.tokens(), sequence.tenant_salt);
   FORETOKEN_CHECK(hit.ok());
   if (!sequence.was_admitted) {  // a clock may begin at zero, so the time does not tell
     sequence.was_admitted = true;
@@ -349,7 +349,7 @@ bool TargetEngine::add_slice(const ScheduledRows& rows, Sequence& sequence) {
   if (samples)
     for (const PathToken& token : sequence.path) drafted_.push_back(token.token);
   SliceRequest request{.seq = sequence.id,
-                       .known = std::span<const TokenId>(sequence.tokens).subspan(start, n_known),
+                       .known = sequence.text.tokens().subspan(start, n_known),
                        .proposed = drafted_,
                        .rules = samples ? &sequence.rules : nullptr};
   if (step_.add(request).ok()) return true;
@@ -385,7 +385,7 @@ void TargetEngine::commit_slice(std::size_t slice, Sequence& sequence, TimePoint
         {ErrorCode::kInvalidValue,
          "no token may follow: logit_bias, bad_words and min_tokens exclude the whole vocabulary",
          "logit_bias"});
-  store_.commit(sequence.id, std::span<const TokenId>(sequence.tokens).subspan(n_before));
+  store_.drop_committed(sequence.id);
 }
 
 // Token by token through the finish rules, as plain decoding would; what lies behind an end is

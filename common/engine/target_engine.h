@@ -149,7 +149,7 @@ class TargetEngine {
   void note_yield(Duration took);
   void ask_all(TimePoint now);
   std::uint32_t budget_of(const Sequence& sequence) const;
-  void add_ask(ProposerKind kind, Sequence& sequence, std::uint32_t& told, std::uint32_t budget);
+  void add_ask(ProposerKind kind, const Sequence& sequence, std::uint32_t budget);
 
   void finish(Sequence& sequence, FinishReason reason);
   void fail(Sequence& sequence, Error error);

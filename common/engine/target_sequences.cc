@@ -48,10 +48,10 @@ Result<void> TargetEngine::open(OpenRequest request, TimePoint now) {
   const std::vector<TokenId> end_tokens = choosable(
       request.end_tokens.empty() ? model_.config().eos_token_ids : request.end_tokens, n_ids());
   const std::size_t n_given = request.prompt.size() + request.resume.size();
-  auto owned =
-      std::make_unique<Sequence>(std::move(request), end_tokens, options_.max_model_len, now);
+  auto owned = std::make_unique<Sequence>(std::move(request), options_.prefix_root, end_tokens,
+                                          options_.max_model_len, now);
   Sequence& sequence = *owned;
-  if (sequence.tokens.size() != n_given) {
+  if (sequence.n_tokens() != n_given) {
     ++totals_.n_refused;
     return Error{ErrorCode::kInvalidRequest, "the resumed answer goes on after its end", "resume"};
   }
@@ -60,7 +60,7 @@ Result<void> TargetEngine::open(OpenRequest request, TimePoint now) {
   sequence.wanted_proposer = sequence.draft_len > 0 && sequence.proposer != ProposerKind::kNone;
   if (!sequence.wanted_proposer) sequence.proposer = ProposerKind::kNone;
   sequences_.emplace(sequence.id, std::move(owned));
-  store_.open(sequence.id, sequence.tokens);
+  store_.open(sequence.id, sequence.text);
   insert_in_turn(waiting_, &sequence);
   if (running_.size() < static_cast<std::size_t>(options_.max_running)) is_prefilling_ = true;
   if (const auto reason = sequence.finish.reason()) finish(sequence, *reason);
@@ -75,7 +75,8 @@ void TargetEngine::open_proposers(Sequence& sequence) {
   if (sequence.proposal_cap() == 0) return;
   const Opening opening{
       .seq = sequence.id,
-      .prompt = std::span(sequence.tokens).first(sequence.n_prompt),
+      .text = sequence.text,
+      .n_prompt = sequence.n_prompt,
       .params = sequence.params,
       .prediction = prediction,
       .tenant_salt = sequence.tenant_salt,
@@ -97,7 +98,7 @@ bool TargetEngine::close(SeqId seq, CloseReason reason) {
 
 void TargetEngine::finish(Sequence& sequence, FinishReason reason) {
   const bool by_token = sequence.finish.reason() == FinishReason::kStop;
-  const TokenId stop_token = by_token ? sequence.tokens.back() : -1;
+  const TokenId stop_token = by_token ? sequence.text.back() : -1;
   const SeqId seq = sequence.id;
   ended_.push_back(
       {.seq = seq, .reason = reason, .stop_token = stop_token, .stats = release(sequence)});

@@ -1,8 +1,7 @@
 #include "common/spec/ngram_proposer.h"
 
 #include <algorithm>
-
-#include "common/base/check.h"
+#include <utility>
 
 namespace foretoken {
 
@@ -14,24 +13,23 @@ std::uint8_t match_confidence(std::uint32_t match_length) {
 }
 
 void NgramProposer::open(const Opening& opening) {
-  SuffixIndex text(config_.max_match);
-  for (const TokenId token : opening.prompt) text.append(token);
-  texts_.insert_or_assign(opening.seq, std::move(text));
+  Indexed indexed{.text = &opening.text, .index = SuffixIndex(config_.max_match)};
+  indexed.index.extend(opening.text.tokens());
+  texts_.insert_or_assign(opening.seq, std::move(indexed));
 }
 
 void NgramProposer::ask(std::span<const Ask> asks) {
   for (const Ask& ask : asks) {
     const auto found = texts_.find(ask.seq);
     if (found == texts_.end()) continue;
-    SuffixIndex& text = found->second;
-    const std::size_t known = text.text().size();
-    FORETOKEN_CHECK(ask.from <= known, "a tail begins where the text ends, or earlier");
-    for (std::size_t i = known - ask.from; i < ask.tail.size(); ++i) text.append(ask.tail[i]);
+    const std::span<const TokenId> text = found->second.text->tokens();
+    SuffixIndex& index = found->second.index;
+    index.extend(text);
     if (ask.budget == 0) continue;
-    const SuffixIndex::Match match = text.find(text.text());
+    const SuffixIndex::Match match = index.find(text, text);
     if (match.length < std::max(config_.min_match, 1u)) continue;
-    Proposal proposal{.base = static_cast<Position>(text.text().size()),
-                      .prefix = ask.prefix,
+    Proposal proposal{.base = static_cast<Position>(text.size()),
+                      .prefix = found->second.text->prefix(),
                       .tokens = {},
                       .parents = {},
                       .confidences = {},
@@ -39,8 +37,7 @@ void NgramProposer::ask(std::span<const Ask> asks) {
     // The text repeats from match.next on; past its end it repeats what was just proposed.
     for (std::uint32_t i = 0; i < ask.budget; ++i) {
       const std::size_t at = match.next + i;
-      const auto n = text.text().size();
-      proposal.tokens.push_back(at < n ? text.text()[at] : proposal.tokens[at - n]);
+      proposal.tokens.push_back(at < text.size() ? text[at] : proposal.tokens[at - text.size()]);
       proposal.confidences.push_back(match_confidence(match.length + i));
     }
     ready_.add(ask.seq, std::move(proposal));

@@ -30,7 +30,11 @@ class NgramProposer final : public Proposer {
 
  private:
   NgramConfig config_;
-  std::unordered_map<SeqId, SuffixIndex> texts_;
+  struct Indexed {
+    const CommittedTokens* text;
+    SuffixIndex index;
+  };
+  std::unordered_map<SeqId, Indexed> texts_;
   ReadyProposals ready_;
 };
 

@@ -2,33 +2,36 @@
 
 #include <algorithm>
 
-#include "common/base/check.h"
 #include "common/spec/ngram_proposer.h"
 
 namespace foretoken {
 
 void PredictionProposer::open(const Opening& opening) {
-  Text text{.prediction = SuffixIndex(config_.max_match),
-            .recent = {},
-            .known = static_cast<Position>(opening.prompt.size()),
+  Text text{.committed = &opening.text,
+            .n_prompt = opening.n_prompt,
+            .prediction = {opening.prediction.begin(), opening.prediction.end()},
+            .index = SuffixIndex(config_.max_match),
+            .known = opening.n_prompt,
             .next = 0,
             // The client says that the answer begins so: worth as much as a good match.
             .agreed = config_.max_match};
-  for (const TokenId token : opening.prediction) text.prediction.append(token);
+  text.index.extend(text.prediction);
   texts_.insert_or_assign(opening.seq, std::move(text));
 }
 
-void PredictionProposer::follow(Text& text, TokenId token) const {
-  text.recent.push_back(token);
-  if (text.recent.size() > config_.max_match) text.recent.erase(text.recent.begin());
-  const auto predicted = text.prediction.text();
-  if (text.agreed > 0 && text.next < predicted.size() && predicted[text.next] == token) {
+// One more token of the answer.
+void PredictionProposer::follow(Text& text) const {
+  const TokenId token = text.committed->tokens()[text.known++];
+  if (text.agreed > 0 && text.next < text.prediction.size() &&
+      text.prediction[text.next] == token) {
     ++text.next;
     ++text.agreed;
     return;
   }
+  const std::uint32_t n_recent = std::min(text.known - text.n_prompt, config_.max_match);
+  const auto recent = text.committed->tokens().first(text.known).last(n_recent);
   // Beyond the token that was not said: a replacement is likelier than the same passage once more.
-  const SuffixIndex::Match match = text.prediction.find(text.recent, text.next + 1);
+  const SuffixIndex::Match match = text.index.find(text.prediction, recent, text.next + 1);
   text.agreed = match.length >= config_.min_match ? match.length : 0;
   if (text.agreed > 0) text.next = match.next;
 }
@@ -38,14 +41,12 @@ void PredictionProposer::ask(std::span<const Ask> asks) {
     const auto found = texts_.find(ask.seq);
     if (found == texts_.end()) continue;
     Text& text = found->second;
-    FORETOKEN_CHECK(ask.from <= text.known, "a tail begins where the text ends, or earlier");
-    for (std::size_t i = text.known - ask.from; i < ask.tail.size(); ++i, ++text.known)
-      follow(text, ask.tail[i]);
-    const auto rest = text.prediction.text().subspan(text.next);
+    while (text.known < text.committed->size()) follow(text);
+    const auto rest = std::span<const TokenId>(text.prediction).subspan(text.next);
     const std::size_t n = std::min<std::size_t>(ask.budget, rest.size());
     if (text.agreed == 0 || n == 0) continue;
     Proposal proposal{.base = text.known,
-                      .prefix = ask.prefix,
+                      .prefix = text.committed->prefix(),
                       .tokens = {},
                       .parents = {},
                       .confidences = {},

@@ -29,13 +29,15 @@ class PredictionProposer final : public Proposer {
 
  private:
   struct Text {
-    SuffixIndex prediction;
-    std::vector<TokenId> recent;  // the last answer tokens
-    Position known = 0;           // tokens seen, prompt included
-    std::size_t next = 0;         // index of the expected token
-    std::uint32_t agreed = 0;     // answer tokens in a row that were as predicted; 0: lost
+    const CommittedTokens* committed;
+    std::uint32_t n_prompt = 0;
+    std::vector<TokenId> prediction;
+    SuffixIndex index;         // of the prediction
+    Position known = 0;        // tokens seen, prompt included
+    std::size_t next = 0;      // index of the expected token
+    std::uint32_t agreed = 0;  // answer tokens in a row that were as predicted; 0: lost
   };
-  void follow(Text& text, TokenId token) const;
+  void follow(Text& text) const;
 
   PredictionConfig config_;
   std::unordered_map<SeqId, Text> texts_;

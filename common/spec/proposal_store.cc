@@ -41,21 +41,14 @@ ProposalStore::Sequence& ProposalStore::find(SeqId seq) {
   return const_cast<Sequence&>(std::as_const(*this).find(seq));
 }
 
-void ProposalStore::open(SeqId seq, std::span<const TokenId> committed) {
-  Sequence sequence;
-  sequence.hashes.reserve(committed.size() + 1);
-  sequence.hashes.push_back(root_);
-  for (const TokenId token : committed)
-    sequence.hashes.push_back(prefix_hash_next(sequence.hashes.back(), token));
-  sequences_.insert_or_assign(seq, std::move(sequence));
+void ProposalStore::open(SeqId seq, const CommittedTokens& text) {
+  sequences_.insert_or_assign(seq, Sequence{.text = &text, .edges = {}});
 }
 
-void ProposalStore::commit(SeqId seq, std::span<const TokenId> tokens) {
+void ProposalStore::drop_committed(SeqId seq) {
   Sequence& sequence = find(seq);
-  for (const TokenId token : tokens)
-    sequence.hashes.push_back(prefix_hash_next(sequence.hashes.back(), token));
-  const auto length = static_cast<Position>(sequence.hashes.size() - 1);
-  std::erase_if(sequence.edges, [&](const Edge& edge) { return edge.position < length; });
+  std::erase_if(sequence.edges,
+                [&](const Edge& edge) { return edge.position < sequence.text->size(); });
 }
 
 void ProposalStore::close(SeqId seq) { sequences_.erase(seq); }
@@ -87,9 +80,9 @@ Insertion ProposalStore::insert(SeqId seq, const Proposal& proposal) {
   if (found == sequences_.end()) return Insertion::kUnknownSequence;
   if (!well_formed(proposal)) return Insertion::kMalformed;
   Sequence& sequence = found->second;
-  const auto length = static_cast<Position>(sequence.hashes.size() - 1);
+  const Position length = sequence.text->size();
   if (proposal.base > length) return Insertion::kAhead;
-  if (sequence.hashes[proposal.base] != proposal.prefix) return Insertion::kDivergent;
+  if (sequence.text->prefix(proposal.base) != proposal.prefix) return Insertion::kDivergent;
 
   struct Node {
     PrefixHash after = 0;  // hash of the tokens up to and including the node
@@ -150,19 +143,11 @@ std::vector<PathToken> ProposalStore::best_path(SeqId seq,
   const Sequence& sequence = find(seq);
   std::vector<PathToken> path;
   Walk walk{sequence, calibration};
-  walk.best(sequence.hashes.back(), static_cast<Position>(sequence.hashes.size() - 1), n, 0, path);
+  walk.best(sequence.text->prefix(), sequence.text->size(), n, 0, path);
   std::reverse(path.begin(), path.end());
   return path;
 }
 
-Position ProposalStore::length(SeqId seq) const {
-  return static_cast<Position>(find(seq).hashes.size() - 1);
-}
-PrefixHash ProposalStore::prefix(SeqId seq) const { return find(seq).hashes.back(); }
-PrefixHash ProposalStore::prefix(SeqId seq, Position at) const {
-  FORETOKEN_CHECK(at < find(seq).hashes.size());
-  return find(seq).hashes[at];
-}
 std::size_t ProposalStore::n_edges(SeqId seq) const { return find(seq).edges.size(); }
 std::span<const ProposalStore::Edge> ProposalStore::edges(SeqId seq) const {
   return find(seq).edges;

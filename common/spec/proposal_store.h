@@ -11,6 +11,7 @@
 
 #include "common/base/ids.h"
 #include "common/spec/calibration.h"
+#include "common/spec/committed_tokens.h"
 #include "common/spec/proposal.h"
 
 namespace foretoken {
@@ -27,11 +28,10 @@ class ProposalStore {
  public:
   static constexpr std::size_t kMaxEdges = 4096;  // per sequence; the least confident go first
 
-  ProposalStore(PrefixHash root, std::int32_t vocab_size) : root_(root), vocab_size_(vocab_size) {}
+  explicit ProposalStore(std::int32_t vocab_size) : vocab_size_(vocab_size) {}
 
-  void open(SeqId seq, std::span<const TokenId> committed);
-  void commit(SeqId seq,
-              std::span<const TokenId> tokens);  // edges below the new length are dropped
+  void open(SeqId seq, const CommittedTokens& text);  // lent until close()
+  void drop_committed(SeqId seq);                     // edges below the length of its text
   void close(SeqId seq);
   bool contains(SeqId seq) const { return sequences_.contains(seq); }
 
@@ -43,9 +43,6 @@ class ProposalStore {
                                    std::uint32_t n,
                                    const Calibration& calibration) const;
 
-  Position length(SeqId seq) const;                 // committed tokens
-  PrefixHash prefix(SeqId seq) const;               // their hash
-  PrefixHash prefix(SeqId seq, Position at) const;  // of the first `at` <= length
   std::size_t n_edges(SeqId seq) const;
 
   struct Edge {
@@ -60,7 +57,7 @@ class ProposalStore {
 
  private:
   struct Sequence {
-    std::vector<PrefixHash> hashes;  // [length + 1]
+    const CommittedTokens* text = nullptr;
     std::vector<Edge> edges;
   };
   struct Walk;
@@ -69,7 +66,6 @@ class ProposalStore {
   bool well_formed(const Proposal& proposal) const;
   static void add_edge(Sequence& sequence, const Edge& edge);
 
-  PrefixHash root_;
   std::int32_t vocab_size_;
   std::unordered_map<SeqId, Sequence> sequences_;
 };

@@ -1,7 +1,8 @@
 // Finds where a text has been seen before: for the last tokens of one text, the place in an indexed
 // text where the longest run of equal tokens ends. Chains of places by their last one, two and
-// three tokens, each place compared token by token, so nothing is found that is not there. Grows by
-// appending. Pure; one thread.
+// three tokens, each place compared token by token, so nothing is found that is not there. It holds
+// no tokens: the caller gives the indexed text with each call, and it may only grow. Pure; one
+// thread.
 #pragma once
 
 #include <array>
@@ -22,25 +23,24 @@ class SuffixIndex {
   // Longest run worth telling apart.
   explicit SuffixIndex(std::uint32_t max_match) : max_match_(max_match) {}
 
-  void append(TokenId token);
-  std::span<const TokenId> text() const { return text_; }
+  // Indexes what `text` has beyond the last call.
+  void extend(std::span<const TokenId> text);
 
   struct Match {
-    std::size_t next = 0;      // index in text() of the token that followed
+    std::size_t next = 0;      // index in the text of the token that followed
     std::uint32_t length = 0;  // equal tokens before it; 0: nothing found
   };
   // The best place for the end of `query`: longest run, then the continuation seen most often after
   // runs of that length, then the latest (or, with `near`, the first at or after it). Only places
   // with a token after them.
-  Match find(std::span<const TokenId> query) const;
-  Match find(std::span<const TokenId> query, std::size_t near) const;
+  Match find(std::span<const TokenId> text, std::span<const TokenId> query) const;
+  Match find(std::span<const TokenId> text, std::span<const TokenId> query, std::size_t near) const;
 
  private:
   static constexpr std::uint32_t kNowhere = 0xFFFFFFFFu;
-  std::vector<Match> places(std::span<const TokenId> query) const;
+  std::vector<Match> places(std::span<const TokenId> text, std::span<const TokenId> query) const;
 
   std::uint32_t max_match_;
-  std::vector<TokenId> text_;
   // Key of last tokens -> end.
   std::array<std::unordered_map<std::uint64_t, std::uint32_t>, kOrders> latest_;
   std::array<std::vector<std::uint32_t>, kOrders> earlier_;  // end -> the end before, same key

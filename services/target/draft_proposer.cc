@@ -234,7 +234,7 @@ void DraftProposer::add_record(Sequence& sequence, TimePoint now) {
 
 void DraftProposer::open(const Opening& opening) {
   close(opening.seq);
-  Sequence fresh{.told = DraftedSequence(opening, options_.prefix_root, options_.first_budget),
+  Sequence fresh{.told = DraftedSequence(opening, options_.first_budget),
                  .attachment = Attachment(options_.rules),
                  .is_wanted = opening.is_asked_soon};
   Sequence& sequence = sequences_.try_emplace(opening.seq, std::move(fresh)).first->second;
@@ -247,8 +247,8 @@ void DraftProposer::ask(std::span<const Ask> asks) {
     const auto it = sequences_.find(ask.seq);
     if (it == sequences_.end()) continue;
     Sequence& sequence = it->second;
-    const std::size_t n_before = sequence.told.n_tokens();
-    sequence.told.extend(ask);
+    const Position n_before = std::exchange(sequence.n_asked, sequence.told.n_tokens());
+    sequence.told.want(ask.budget);
     if (AssignedDraft* draft = sequence.asked ? drafts_.find(*sequence.asked) : nullptr;
         draft != nullptr && sequence.asked == sequence.draft && sequence.told.n_tokens() > n_before)
       draft->record.verified(ask.n_verified, ask.n_accepted);

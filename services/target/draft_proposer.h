@@ -33,7 +33,6 @@ namespace foretoken {
 
 struct DraftPoolOptions {
   Fingerprint vocabulary = 0;  // of this target: a draft of another is refused
-  PrefixHash prefix_root = 0;  // H(0)
   std::vector<TokenId> end_tokens;
   std::uint32_t first_budget = 4;  // asked for with ATTACH, before the engine asks
   AttachmentRules rules;
@@ -89,6 +88,7 @@ class DraftProposer final : public Proposer, public DraftWatch {
     bool attach_due = false;
     bool tail_due = false;
     std::optional<WorkerId> asked = {};  // whose guesses the round since then verified
+    Position n_asked = 0;                // tokens at the last ask
     TimePoint opened{};                  // ATTACH was due
     std::size_t n_opening = 0;  // tokens that its draft had to read then, other sequences' too
   };

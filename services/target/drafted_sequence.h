@@ -1,7 +1,7 @@
-// What a draft is told of one sequence: ATTACH with everything, then PROPOSE with what the draft
+// What a draft is sent of one sequence: ATTACH with everything, then PROPOSE with what the draft
 // may lack. A tail is counted from what the draft confirmed, not from what was sent last, so the
-// next one heals whatever got lost. It knows which tokens, not which draft and not when: no clock,
-// no socket, no attachment. One thread.
+// next one replaces what got lost. It knows which tokens, not which draft and not when: no clock,
+// no socket, no attachment. The engine's text is borrowed. One thread.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,12 @@ namespace foretoken {
 
 class DraftedSequence {
  public:
-  // `root` is H(0); the budget is asked for with ATTACH, before the engine asks.
-  DraftedSequence(const Opening& opening, PrefixHash root, std::uint32_t first_budget);
+  // The budget is asked for with ATTACH, before the engine asks.
+  DraftedSequence(const Opening& opening, std::uint32_t first_budget);
 
-  // The engine committed more, and wants this many ahead.
-  void extend(const Ask& ask);
+  void want(std::uint32_t budget) { budget_ = budget; }  // so many tokens ahead
   SeqId seq() const { return seq_; }
-  std::size_t n_tokens() const { return tokens_.size(); }
+  Position n_tokens() const { return text_->size(); }
   Epoch epoch() const { return epoch_; }  // of the last PROPOSE
 
   // Everything, which counts as known from now on. What the target says of itself is for the caller
@@ -39,9 +38,7 @@ class DraftedSequence {
   SeqId seq_;
   SamplingParams params_;
   std::uint32_t n_prompt_;
-  std::vector<TokenId> tokens_;  // all committed
-  PrefixHash root_;
-  PrefixHash prefix_;  // of all tokens
+  const CommittedTokens* text_;
   std::uint64_t tenant_salt_;
   std::uint32_t budget_;
   Epoch epoch_{0};

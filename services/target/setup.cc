@@ -104,7 +104,6 @@ DraftPoolOptions draft_pool_options(const Config& config,
                                     const Model& model,
                                     const TargetVocabulary& vocabulary) {
   DraftPoolOptions options{.vocabulary = vocabulary.vocabulary,
-                           .prefix_root = root_of(model, vocabulary),
                            .end_tokens = model.config().eos_token_ids,
                            .first_budget = config.speculation.draft_len,
                            .link = {.choice = link_choice(config.target),

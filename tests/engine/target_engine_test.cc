@@ -35,16 +35,18 @@ class PuppetDraft final : public Proposer, public DraftWatch {
   void open(const Opening& opening) override {
     opened.push_back(opening.seq);
     salts.push_back(opening.tenant_salt);
+    texts[opening.seq] = &opening.text;
   }
   void ask(std::span<const Ask> asks) override {
     for (const Ask& ask : asks) {
       budgets.push_back(ask.budget);
       last_budget[ask.seq.value] = ask.budget;
-      const auto base = ask.from + static_cast<Position>(ask.tail.size());
+      const CommittedTokens& text = *texts.at(ask.seq);
+      const Position base = text.size();
       const auto own = script_of.find(ask.seq.value);
       const std::vector<TokenId>& foreseen = own == script_of.end() ? script : own->second;
       if (foreseen.size() <= base) continue;
-      Proposal proposal{.base = base, .prefix = ask.prefix, .source = kind()};
+      Proposal proposal{.base = base, .prefix = text.prefix(), .source = kind()};
       for (Position i = base; i < foreseen.size() && proposal.tokens.size() < ask.budget; ++i) {
         proposal.tokens.push_back(foreseen[i]);
         proposal.confidences.push_back(250);
@@ -62,6 +64,7 @@ class PuppetDraft final : public Proposer, public DraftWatch {
   std::vector<TokenId> script;  // prompt and answer as this draft foresees them
   std::map<std::uint64_t, std::vector<TokenId>> script_of;  // of single sequences instead
   DraftOutlook says{.state = DraftState::kActive};
+  std::map<SeqId, const CommittedTokens*> texts;
   std::vector<SeqId> opened, closed;
   std::vector<std::uint64_t> salts;  // beside opened
   std::vector<std::uint32_t> budgets;

@@ -64,6 +64,8 @@ class SimulatedDraft final : public Proposer, public DraftWatch {
   void open(const Opening& opening) override {
     Message message = attach_message(opening);
     Sequence& sequence = sequences_[opening.seq] = {};
+    sequence.text = &opening.text;
+    sequence.n_told = opening.n_prompt;
     if (opening.is_asked_soon)
       to_send_.push_back(std::move(message));
     else
@@ -74,8 +76,9 @@ class SimulatedDraft final : public Proposer, public DraftWatch {
                          .lease = Lease{1},
                          .root = kRoot,
                          .params = opening.params};
-    attach.n_prompt = static_cast<std::uint32_t>(opening.prompt.size());
-    attach.tokens.assign(opening.prompt.begin(), opening.prompt.end());
+    const auto prompt = opening.text.tokens().first(opening.n_prompt);
+    attach.n_prompt = opening.n_prompt;
+    attach.tokens.assign(prompt.begin(), prompt.end());
     attach.prefix = prefix_hash_extend(kRoot, attach.tokens);
     return {.attach = attach};
   }
@@ -83,11 +86,12 @@ class SimulatedDraft final : public Proposer, public DraftWatch {
     for (const Ask& ask : asks) {
       Sequence& sequence = sequences_[ask.seq];
       if (sequence.unsent) to_send_.push_back(*std::exchange(sequence.unsent, std::nullopt));
-      Message message{.epoch = Epoch{++sequences_[ask.seq].asked}, .from = ask.from};
+      Message message{.epoch = Epoch{++sequence.asked}, .from = sequence.n_told};
+      const auto tail = sequence.text->from(std::exchange(sequence.n_told, sequence.text->size()));
       message.attach.key = {.target = WorkerId{1}, .seq = ask.seq};
       message.attach.lease = Lease{1};
-      message.attach.tokens.assign(ask.tail.begin(), ask.tail.end());
-      message.attach.prefix = ask.prefix;
+      message.attach.tokens.assign(tail.begin(), tail.end());
+      message.attach.prefix = sequence.text->prefix();
       message.attach.budget = ask.budget;
       message.is_follow = true;
       to_send_.push_back(std::move(message));
@@ -179,6 +183,8 @@ class SimulatedDraft final : public Proposer, public DraftWatch {
 
  private:
   struct Sequence {
+    const CommittedTokens* text = nullptr;
+    Position n_told = 0;
     std::uint32_t asked = 0;
     std::uint32_t answered = 0;
     TimePoint asked_at{};

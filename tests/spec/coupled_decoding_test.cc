@@ -106,9 +106,12 @@ Answer plain(const Request& request) {
 class BadDraft {
  public:
   BadDraft(std::mt19937& random, double noise) : random_(random), noise_(noise) {}
-  void propose(std::span<const TokenId> text, ProposalStore& store, const SamplingParams& params) {
+  void propose(const CommittedTokens& committed,
+               ProposalStore& store,
+               const SamplingParams& params) {
+    const std::span<const TokenId> text = committed.tokens();
     Proposal proposal{.base = static_cast<Position>(text.size()),
-                      .prefix = store.prefix(kSeq),
+                      .prefix = committed.prefix(),
                       .tokens = {},
                       .parents = {},
                       .confidences = {},
@@ -145,7 +148,8 @@ Answer speculative(const Request& request,
                    const std::vector<TokenId>& prediction,
                    std::mt19937& random,
                    SpecStats& stats) {
-  ProposalStore store(123, kVocab);
+  ProposalStore store(kVocab);
+  CommittedTokens committed(123, request.prompt);
   NgramProposer ngram;
   PredictionProposer predicted;
   BadDraft draft(random, 2.0 * unit(random()));
@@ -155,26 +159,24 @@ Answer speculative(const Request& request,
                      request.max_model_len);
   const bool use_ngram = random() % 2 == 0, use_prediction = random() % 2 == 0,
              use_draft = random() % 4 != 0;
-  store.open(kSeq, request.prompt);
-  const Opening opening{
-      .seq = kSeq, .prompt = request.prompt, .params = request.params, .prediction = prediction};
+  store.open(kSeq, committed);
+  const Opening opening{.seq = kSeq,
+                        .text = committed,
+                        .n_prompt = committed.size(),
+                        .params = request.params,
+                        .prediction = prediction};
   ngram.open(opening);
   predicted.open(opening);
 
   Answer answer;
-  std::vector<TokenId> tail;
   while (!answer.reason) {
     const auto text = joined(request.prompt, answer.tokens);
-    const Ask ask{.seq = kSeq,
-                  .from = static_cast<Position>(text.size() - tail.size()),
-                  .tail = tail,
-                  .prefix = store.prefix(kSeq),
-                  .budget = 6};
+    const Ask ask{.seq = kSeq, .budget = 6};
     ngram.ask(std::span(&ask, 1));
     predicted.ask(std::span(&ask, 1));
     if (use_ngram) ngram.collect(TimePoint{}, store);
     if (use_prediction) predicted.collect(TimePoint{}, store);
-    if (use_draft) draft.propose(text, store, request.params);
+    if (use_draft) draft.propose(committed, store, request.params);
 
     const auto path = store.best_path(kSeq, 8, length.calibration());
     const std::vector<Candidate> batch{{path, static_cast<std::uint32_t>(random() % 9)}};
@@ -194,18 +196,18 @@ Answer speculative(const Request& request,
       chosen.push_back(choose(logits_after(seen, 0, 0), row, row_rules[k]));
     }
     const Acceptance accepted = accept(drafted, chosen);
-    tail.clear();
+    const Position n_before = committed.size();
     for (const TokenId token : accepted.committed) {
       if (token < 0) return answer;
-      tail.push_back(token);
+      committed.append(token);
       answer.tokens.push_back(token);
       rules.commit(token);
       answer.reason = finish.on_token(token);
       if (answer.reason) break;
     }
-    store.commit(kSeq, tail);
+    store.drop_committed(kSeq);
     length.observe_round(std::span(path).first(n), accepted.n_accepted);
-    length.observe_step(n + 1, static_cast<std::uint32_t>(tail.size()),
+    length.observe_step(n + 1, committed.size() - n_before,
                         std::chrono::microseconds(1000 + 10 * n));
     if (n > 0) stats.record_round(std::span(path).first(n), accepted.n_accepted);
   }

@@ -26,19 +26,18 @@ class Driver {
   Driver(Proposer& proposer,
          const std::vector<TokenId>& prompt,
          const std::vector<TokenId>& prediction)
-      : proposer_(proposer), length_(static_cast<Position>(prompt.size())) {
-    store_.open(kProposedSeq, prompt);
-    proposer_.open(
-        {.seq = kProposedSeq, .prompt = prompt, .params = params_, .prediction = prediction});
+      : proposer_(proposer), text_(7, prompt) {
+    store_.open(kProposedSeq, text_);
+    proposer_.open({.seq = kProposedSeq,
+                    .text = text_,
+                    .n_prompt = text_.size(),
+                    .params = params_,
+                    .prediction = prediction});
   }
   std::vector<PathToken> path(const std::vector<TokenId>& tail, std::uint32_t budget = 4) {
-    store_.commit(kProposedSeq, tail);
-    const Ask one{.seq = kProposedSeq,
-                  .from = length_,
-                  .tail = tail,
-                  .prefix = store_.prefix(kProposedSeq),
-                  .budget = budget};
-    length_ += static_cast<Position>(tail.size());
+    for (const TokenId token : tail) text_.append(token);
+    store_.drop_committed(kProposedSeq);
+    const Ask one{.seq = kProposedSeq, .budget = budget};
     proposer_.ask(std::span<const Ask>(&one, 1));
     proposer_.collect(TimePoint{}, store_);
     return store_.best_path(kProposedSeq, budget, Calibration{});
@@ -51,9 +50,9 @@ class Driver {
 
  private:
   Proposer& proposer_;
-  Position length_;
+  CommittedTokens text_;
   SamplingParams params_;
-  ProposalStore store_{7, 1000};
+  ProposalStore store_{1000};
 };
 
 TEST(NgramProposer, ProposesWhatFollowedBefore) {

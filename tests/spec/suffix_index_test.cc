@@ -7,24 +7,43 @@
 namespace foretoken {
 namespace {
 
-SuffixIndex indexed(const std::vector<TokenId>& text, std::uint32_t max_match = 8) {
-  SuffixIndex index(max_match);
-  for (const TokenId token : text) index.append(token);
-  return index;
+// An index and its text.
+class Indexed {
+ public:
+  explicit Indexed(std::vector<TokenId> text, std::uint32_t max_match = 8)
+      : text_(std::move(text)), index_(max_match) {
+    for (std::size_t n = 0; n <= text_.size(); n += 3) index_.extend(std::span(text_).first(n));
+    index_.extend(text_);
+  }
+  std::span<const TokenId> text() const { return text_; }
+  SuffixIndex::Match find(std::span<const TokenId> query) const {
+    return index_.find(text_, query);
+  }
+  SuffixIndex::Match find(std::span<const TokenId> query, std::size_t near) const {
+    return index_.find(text_, query, near);
+  }
+
+ private:
+  std::vector<TokenId> text_;
+  SuffixIndex index_;
+};
+
+Indexed indexed(std::vector<TokenId> text, std::uint32_t max_match = 8) {
+  return Indexed(std::move(text), max_match);
 }
 
 TEST(SuffixIndex, PrefersTheLongestRun) {
-  const SuffixIndex index = indexed({1, 2, 3, 40, 9, 2, 3, 50, 1, 2, 3});
+  const Indexed index = indexed({1, 2, 3, 40, 9, 2, 3, 50, 1, 2, 3});
   const auto match = index.find(index.text());
   EXPECT_EQ(match.length, 3u);
   EXPECT_EQ(index.text()[match.next], 40);
 }
 
 TEST(SuffixIndex, PrefersTheFrequentContinuationThenTheLatest) {
-  const SuffixIndex frequent = indexed({5, 10, 5, 10, 5, 20, 5});
+  const Indexed frequent = indexed({5, 10, 5, 10, 5, 20, 5});
   EXPECT_EQ(frequent.text()[frequent.find(std::vector<TokenId>{5}).next], 10);
   EXPECT_EQ(frequent.find(std::vector<TokenId>{5}).next, 3u);
-  const SuffixIndex latest = indexed({5, 10, 5, 20, 5});
+  const Indexed latest = indexed({5, 10, 5, 20, 5});
   EXPECT_EQ(latest.text()[latest.find(std::vector<TokenId>{5}).next], 20);
 }
 
@@ -41,7 +60,7 @@ TEST(SuffixIndex, ComparesAtMostSoManyTokens) {
 }
 
 TEST(SuffixIndex, NearPrefersWhatLiesAhead) {
-  const SuffixIndex index = indexed({7, 8, 1, 7, 8, 2, 7, 8, 3});
+  const Indexed index = indexed({7, 8, 1, 7, 8, 2, 7, 8, 3});
   const std::vector<TokenId> query{7, 8};
   EXPECT_EQ(index.find(query, 0).next, 2u);
   EXPECT_EQ(index.find(query, 3).next, 5u);
@@ -56,7 +75,7 @@ TEST(SuffixIndex, FindsTheLongestRunOfAnyRandomText) {
   for (int round = 0; round < 300; ++round) {
     std::vector<TokenId> text(2 + random() % 60);  // fewer occurrences than are looked at
     for (TokenId& token : text) token = static_cast<TokenId>(random() % 4);
-    const SuffixIndex index = indexed(text, 6);
+    const Indexed index = indexed(text, 6);
     std::uint32_t longest = 0;
     for (std::size_t end = 1; end < text.size(); ++end) {
       std::uint32_t length = 0;

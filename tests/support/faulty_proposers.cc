@@ -10,9 +10,8 @@ namespace foretoken {
 void Liar::ask(std::span<const Ask> asks) {
   for (const Ask& ask : asks) {
     if (rng_() % 8 == 0) continue;
-    Proposal lie{.base = ask.from + static_cast<Position>(ask.tail.size()),
-                 .prefix = ask.prefix,
-                 .source = kind()};
+    const CommittedTokens& text = *texts_.at(ask.seq);
+    Proposal lie{.base = text.size(), .prefix = text.prefix(), .source = kind()};
     const std::size_t n = rng_() % 12;
     for (std::size_t i = 0; i < n; ++i) {
       lie.tokens.push_back(static_cast<TokenId>(rng_() % static_cast<std::uint64_t>(vocab_size_)));
@@ -53,10 +52,7 @@ void Liar::collect(TimePoint, ProposalStore& into) {
 }
 
 void LinkedDraft::open(const Opening& opening) {
-  Known known{.params = opening.params,
-              .n_prompt = static_cast<std::uint32_t>(opening.prompt.size()),
-              .tokens = {opening.prompt.begin(), opening.prompt.end()}};
-  known.prefix = prefix_hash_extend(root_, known.tokens);
+  Known known{.params = opening.params, .n_prompt = opening.n_prompt, .text = &opening.text};
   Known& kept = sequences_[opening.seq] = std::move(known);
   tell(opening.seq, kept);
 }
@@ -64,9 +60,6 @@ void LinkedDraft::open(const Opening& opening) {
 void LinkedDraft::ask(std::span<const Ask> asks) {
   for (const Ask& ask : asks) {
     Known& known = sequences_.at(ask.seq);
-    known.tokens.resize(ask.from);
-    known.tokens.insert(known.tokens.end(), ask.tail.begin(), ask.tail.end());
-    known.prefix = ask.prefix;
     known.budget = ask.budget;
     known.epoch = Epoch{known.epoch.value + 1};
     tell(ask.seq, known);
@@ -75,15 +68,15 @@ void LinkedDraft::ask(std::span<const Ask> asks) {
 
 void LinkedDraft::tell(SeqId seq, Known& known) {
   const Position from = known.needs_attach ? 0 : known.confirmed;
+  const auto tail = known.text->from(from);
   ToDraft message{.is_attach = known.needs_attach,
                   .attach = {.key = {.target = kTarget, .incarnation = Incarnation{1}, .seq = seq},
                              .lease = known.lease,
                              .root = root_,
                              .params = known.params,
                              .n_prompt = known.n_prompt,
-                             .tokens = {known.tokens.begin() + static_cast<std::ptrdiff_t>(from),
-                                        known.tokens.end()},
-                             .prefix = known.prefix,
+                             .tokens = {tail.begin(), tail.end()},
+                             .prefix = known.text->prefix(),
                              .budget = known.budget},
                   .epoch = known.epoch,
                   .from = from};

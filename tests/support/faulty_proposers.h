@@ -57,14 +57,15 @@ class Liar final : public Proposer {
  public:
   Liar(std::int32_t vocab_size, std::uint64_t seed) : vocab_size_(vocab_size), rng_(seed) {}
   ProposerKind kind() const override { return ProposerKind::kDraft; }
-  void open(const Opening&) override {}
+  void open(const Opening& opening) override { texts_[opening.seq] = &opening.text; }
   void ask(std::span<const Ask> asks) override;
   void collect(TimePoint now, ProposalStore& into) override;
-  void close(SeqId) override {}
+  void close(SeqId seq) override { texts_.erase(seq); }
 
  private:
   std::int32_t vocab_size_;
   std::mt19937_64 rng_;
+  std::unordered_map<SeqId, const CommittedTokens*> texts_;
   std::vector<std::pair<SeqId, Proposal>> said_;
 };
 
@@ -89,8 +90,7 @@ class LinkedDraft final : public Proposer, public DraftWatch {
   struct Known {
     SamplingParams params;
     std::uint32_t n_prompt = 0;
-    std::vector<TokenId> tokens;
-    PrefixHash prefix = 0;
+    const CommittedTokens* text = nullptr;
     Lease lease{1};
     Epoch epoch{0};
     Position confirmed = 0;

@@ -67,7 +67,7 @@ class DraftProposerTest : public testing::Test {
   void SetUp() override {
     bus.clock.set(TimePoint{} + seconds(100));
     drafts.start(bus);
-    store.open(SeqId{1}, prompt);
+    store.open(SeqId{1}, stored);
   }
   void assign(std::uint64_t id,
               std::uint64_t incarnation = 1,
@@ -81,23 +81,22 @@ class DraftProposerTest : public testing::Test {
                    .max_sequences = places});
   }
   static std::string endpoint(std::uint64_t id) { return "ipc://draft-" + std::to_string(id); }
-  void open(std::uint64_t seq) {
-    drafts.open({.seq = SeqId{seq},
-                 .prompt = prompt,
-                 .params = params,
-                 .prediction = {},
-                 .tenant_salt = 77});
+  void open(std::uint64_t seq) { drafts.open(opening(seq)); }
+  Opening opening(std::uint64_t seq) {
+    texts.insert_or_assign(seq, CommittedTokens(kRoot, prompt));
+    return {.seq = SeqId{seq},
+            .text = texts.at(seq),
+            .n_prompt = static_cast<std::uint32_t>(prompt.size()),
+            .params = params,
+            .prediction = {},
+            .tenant_salt = 77};
   }
-  void ask(std::uint64_t seq, std::vector<TokenId> tail, std::uint32_t budget = 4) {
-    tails.push_back(std::move(tail));
-    const auto from = static_cast<Position>(prompt.size());
-    PrefixHash hash = prefix_hash_extend(prefix_hash_extend(kRoot, prompt), tails.back());
-    const Ask one{.seq = SeqId{seq},
-                  .from = from,
-                  .tail = tails.back(),
-                  .prefix = hash,
-                  .budget = budget,
-                  .step = target_step};
+  // `answer`: all committed tokens after the prompt.
+  void ask(std::uint64_t seq, const std::vector<TokenId>& answer, std::uint32_t budget = 4) {
+    CommittedTokens& text = texts.at(seq);
+    for (std::size_t i = text.size() - prompt.size(); i < answer.size(); ++i)
+      text.append(answer[i]);
+    const Ask one{.seq = SeqId{seq}, .budget = budget, .step = target_step};
     drafts.ask(std::span(&one, 1));
   }
   // What a draft says about sequence 1.
@@ -129,13 +128,13 @@ class DraftProposerTest : public testing::Test {
 
   RecordingBus bus;
   wire::Speaker speaker{WorkerId{9}, Incarnation{9}};
-  DraftProposer drafts{
-      {.vocabulary = kVocabulary, .prefix_root = kRoot, .end_tokens = {}, .rules = {}}, speaker};
+  DraftProposer drafts{{.vocabulary = kVocabulary, .end_tokens = {}, .rules = {}}, speaker};
   std::vector<TokenId> prompt{5, 6, 7};
   SamplingParams params;
-  std::vector<std::vector<TokenId>> tails;
+  CommittedTokens stored{kRoot, prompt};
+  std::map<std::uint64_t, CommittedTokens> texts;
   Duration target_step{};
-  ProposalStore store{kRoot, 100};
+  ProposalStore store{100};
 };
 
 TEST_F(DraftProposerTest, AttachesAtOnceWithEverythingTheDraftNeeds) {
@@ -160,11 +159,9 @@ TEST_F(DraftProposerTest, ASequenceWithoutADraftIsDetachedUntilOneIsAssigned) {
 }
 
 TEST_F(DraftProposerTest, WhatIsNotAskedSoonIsAttachedByTheFirstAsk) {
-  drafts.open({.seq = SeqId{1},
-               .prompt = prompt,
-               .params = params,
-               .prediction = {},
-               .is_asked_soon = false});
+  Opening later = opening(1);
+  later.is_asked_soon = false;
+  drafts.open(later);
   EXPECT_EQ(DraftState::kDetached, state()) << "there is no draft";
   assign(1);
   drafts.turn(bus.now());
@@ -481,17 +478,9 @@ TEST_F(DraftProposerTest, ADraftWhoseGuessesAreNeverRightIsSetAsideAndTriedAgain
   open(1);
   assign(2);
   bus.sent.clear();
-  std::vector<TokenId> tail;
   const auto round = [&](std::uint32_t n_verified) {
-    tail.push_back(9);
-    tails.push_back(tail);
-    const PrefixHash prefix = prefix_hash_extend(prefix_hash_extend(kRoot, prompt), tail);
-    const Ask one{.seq = SeqId{1},
-                  .from = static_cast<Position>(prompt.size()),
-                  .tail = tails.back(),
-                  .prefix = prefix,
-                  .budget = 4,
-                  .n_verified = n_verified};
+    texts.at(1).append(9);
+    const Ask one{.seq = SeqId{1}, .budget = 4, .n_verified = n_verified};
     drafts.ask(std::span(&one, 1));
     drafts.ask(std::span(&one, 1));  // asked twice: the round counts once
     drafts.turn(bus.now());
@@ -567,7 +556,6 @@ class LinkedDraftTest : public DraftProposerTest {
     drafts.~DraftProposer();
     bus.sockets.clear();
     new (&drafts) DraftProposer({.vocabulary = kVocabulary,
-                                 .prefix_root = kRoot,
                                  .link = {.choice = choice, .machine = "here", .folder = "/run/x"}},
                                 speaker);
     drafts.start(bus);
