@@ -95,9 +95,9 @@ void Leader::send(const StepPlan& plan) {
 }
 
 void Leader::check_ranks(TimePoint now) {
-  if (ranks_ == nullptr || now - last_call_ < kRollCallEvery) return;
+  if (ranks_ == nullptr || now - last_call_ < kCheckRanksEvery) return;
   last_call_ = now;
-  say(RankWord::kRollCall);
+  say(RankWord::kCheckRanks);
   ranks_->barrier();
 }
 
@@ -130,7 +130,7 @@ void follow(Model& model, Backend& backend, Duration patience) {
           throw FatalError(plain.error());
         runner.run(plan);
         break;
-      case RankWord::kRollCall:
+      case RankWord::kCheckRanks:
         ranks.barrier();
         break;
       case RankWord::kEnd:

@@ -17,7 +17,7 @@
 
 namespace foretoken {
 
-enum class RankWord : std::uint32_t { kCache, kPlan, kRollCall, kEnd };
+enum class RankWord : std::uint32_t { kCache, kPlan, kCheckRanks, kEnd };
 
 // [word][counts][arrays as they lie in memory]: all ranks are the same executable.
 std::vector<std::byte> pack_plan(const StepPlan& plan);
@@ -27,7 +27,7 @@ Result<void> unpack_plan(std::span<const std::byte> bytes, StepPlan& plan);
 // Rank 0's side. Without ranks it does nothing.
 class Leader {
  public:
-  static constexpr Duration kRollCallEvery = std::chrono::seconds(1);
+  static constexpr Duration kCheckRanksEvery = std::chrono::seconds(1);
 
   Leader(Collective* ranks, const CacheShape& shape);
   void send(const StepPlan& plan);

@@ -145,7 +145,7 @@ TEST(Attachment, AskingWithoutABudgetCanNotBeMissed) {
   EXPECT_EQ(State::kActive, attachment.state());
 }
 
-TEST(Attachment, PatienceFollowsTheUsualAnswer) {
+TEST(Attachment, PatienceFollowsTheAverageAnswer) {
   Attachment attachment = in(State::kActive);
   EXPECT_EQ(milliseconds(20), attachment.patience());
   for (std::uint32_t epoch = 2; epoch < 100; ++epoch) {
