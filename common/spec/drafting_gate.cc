@@ -24,16 +24,20 @@ constexpr std::uint32_t kLeastPatience = 8;
 constexpr double kTrialShare = 0.01;
 constexpr std::uint32_t kMostDoublings = 7;
 constexpr std::uint32_t kLongestPause = 4096;  // passes
-// A pass counts with at most so many times the median of its window.
+// A pass counts with at most so many times the median of a window.
 constexpr double kMostOfMedian = 3;
 
 std::uint32_t most_settling(bool tries_silence, std::uint32_t most_proposals) {
   return tries_silence ? kMostSettling : std::max(kLeastPatience, most_proposals);
 }
 
+Duration in_duration(double seconds) {
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
+}
+
 }  // namespace
 
-double DraftingGate::Window::yield(const StepCost& cost) const {
+DraftingGate::Rate DraftingGate::Window::rate(const StepCost& cost) const {
   std::vector<double> took;
   took.reserve(size());
   double n_tokens = 0;
@@ -44,10 +48,10 @@ double DraftingGate::Window::yield(const StepCost& cost) const {
   }
   const auto middle = took.begin() + static_cast<std::ptrdiff_t>(took.size() / 2);
   std::nth_element(took.begin(), middle, took.end());
-  const double most = kMostOfMedian * *middle;
+  const double longest = kMostOfMedian * *middle;
   double time = 0;
-  for (const double each : took) time += std::min(each, most);
-  return n_tokens / time;
+  for (const double each : took) time += std::min(each, longest);
+  return {.yield = n_tokens / time, .longest = longest};
 }
 
 DraftingGate::Asking DraftingGate::asking() const {
@@ -64,7 +68,10 @@ DraftingGate::Asking DraftingGate::asking() const {
 
 void DraftingGate::observe(const PassYield& pass, const StepCost& cost) {
   if (pass.n_decoding == 0 || pass.interval <= Duration::zero() || cost.seconds(1) <= 0) return;
-  in_phase_ += pass.interval;
+  if (phase_ == Phase::kSteady)
+    in_phase_ += pass.interval;
+  else
+    note_trial(pass, cost);
   if (pass.is_opening) return;
   ++n_passes_;
   switch (phase_) {
@@ -96,6 +103,21 @@ void DraftingGate::observe(const PassYield& pass, const StepCost& cost) {
   }
 }
 
+void DraftingGate::note_trial(const PassYield& pass, const StepCost& cost) {
+  const Rate steady = steady_.rate(cost);
+  const double plain = cost.seconds(pass.n_decoding);
+  const double took = in_seconds(pass.interval) / plain;
+  // Other processes may cause a single long pass. Drafts that slow the target down do so in several
+  // passes in a row.
+  const double counted = std::min(took, std::max(steady.longest, took_before_));
+  took_before_ = took;
+  // Within kBetter the two ways are the same: the time of many passes in which drafts read must not
+  // turn the scatter of the window into a loss.
+  const double worth = kBetter * pass.n_committed / pass.n_decoding / steady.yield;
+  lost_ += (counted - worth) * plain;
+  if (!pass.is_opening) in_phase_ += in_duration(counted * plain);
+}
+
 bool DraftingGate::is_pause_over() const {
   return in_phase_ >= least_pause_ && (in_phase_ >= pause_ || n_passes_ >= kLongestPause);
 }
@@ -116,6 +138,7 @@ void DraftingGate::begin_trial() {
   trial_.clear();
   n_passes_ = 0;
   in_phase_ = {};
+  took_before_ = lost_ = 0;
 }
 
 void DraftingGate::end_trial(bool is_answered, const StepCost& cost) {
@@ -132,9 +155,7 @@ void DraftingGate::end_trial(bool is_answered, const StepCost& cost) {
     n_kept_ = 0;
   } else {
     kept_yield_ = steady;
-    const double lost = std::max(0.0, 1 - tried / steady) * in_seconds(trial_took);
-    const std::chrono::duration<double> least(lost / kTrialShare);
-    least_pause_ = std::chrono::duration_cast<Duration>(least);
+    least_pause_ = in_duration(std::max(0.0, lost_) / kTrialShare);
     pause_ = trial_took * (1u << std::min(n_kept_, kMostDoublings));
     ++n_kept_;
   }
