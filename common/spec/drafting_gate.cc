@@ -17,8 +17,7 @@ constexpr std::uint32_t kLeastPasses = 6;
 constexpr double kFallen = 0.8;
 // Passes for which answers to what was asked before are waited for before silence is tried.
 constexpr std::uint32_t kMostSettling = 32;
-// An answer may take so many passes even where chains are shorter: where it is worth it, a pass
-// waits.
+// An answer may take so many passes even where chains are shorter: no pass waits for it.
 constexpr std::uint32_t kLeastPatience = 8;
 // Of all time, that trials may cost.
 constexpr double kTrialShare = 0.01;
