@@ -111,13 +111,14 @@ std::optional<DraftOutlook> TargetEngine::owed(const Sequence& sequence, TimePoi
 }
 
 Duration TargetEngine::wait_hint(TimePoint now) {
-  if (is_prefilling_ || proposers_.draft == nullptr || gate_.is_probing()) return {};
+  if (is_prefilling_ || proposers_.draft == nullptr) return {};
   const auto n_running = static_cast<std::uint32_t>(running_.size());
   std::vector<Expected> expected;
   for (const Sequence* sequence : running_) {
     const auto draft = owed(*sequence, now);
     if (!draft) continue;
     if (sequence->length == LengthMode::kFixed) return wait_.begin_longest(n_running, now);
+    if (gate_.is_probing()) continue;
     expected.push_back({.arrives_in = draft->arrives_in,
                         .n_tokens = token_value(*sequence) * sequence->accepted_ewma});
   }
@@ -132,8 +133,10 @@ bool TargetEngine::is_owed_adaptively(TimePoint now) const {
 
 bool TargetEngine::proposals_complete(TimePoint now) {
   if (proposers_.draft != nullptr) proposers_.draft->collect(now, store_);
-  return std::none_of(running_.begin(), running_.end(),
-                      [&](const Sequence* sequence) { return owed(*sequence, now).has_value(); });
+  return std::none_of(running_.begin(), running_.end(), [&](const Sequence* sequence) {
+    const bool is_probed = gate_.is_probing() && is_gated(*sequence);
+    return !is_probed && owed(*sequence, now).has_value();
+  });
 }
 
 // ---- a step ----

@@ -59,12 +59,16 @@ class PuppetDraft final : public Proposer, public DraftWatch {
     ready.clear();
   }
   void close(SeqId seq) override { closed.push_back(seq); }
-  DraftOutlook outlook(SeqId, TimePoint) const override { return says; }
+  DraftOutlook outlook(SeqId seq, TimePoint) const override {
+    const auto own = says_of.find(seq.value);
+    return own == says_of.end() ? says : own->second;
+  }
 
   std::vector<TokenId> script;  // prompt and answer as this draft foresees them
   std::map<std::uint64_t, std::vector<TokenId>> script_of;  // of single sequences instead
   DraftOutlook says{.state = DraftState::kActive};
   std::map<SeqId, const CommittedTokens*> texts;
+  std::map<std::uint64_t, DraftOutlook> says_of;  // of single sequences instead
   std::vector<SeqId> opened, closed;
   std::vector<std::uint64_t> salts;  // beside opened
   std::vector<std::uint32_t> budgets;
@@ -795,6 +799,79 @@ TEST_F(TargetEngineTest, WaitsForAdaptiveRequestsOnlyAsLongAsItPays) {
     if (engine_->wait_hint(now_) > Duration{}) ++n_trials;
   }
   EXPECT_EQ(n_trials, 2);
+}
+
+// What waits for a single question that is tried, and what does not.
+class ProbedDraft : public TargetEngineTest {
+ protected:
+  static constexpr DraftOutlook kOwes{
+      .state = DraftState::kActive, .is_under_way = true, .arrives_in = microseconds(500)};
+
+  void start_with(std::vector<LengthMode> lengths) {
+    auto options = default_options();
+    options.max_model_len = 512;
+    start(options);
+    for (std::size_t i = 0; i < lengths.size(); ++i) open_one(i + 1, lengths[i]);
+  }
+  void open_one(std::uint64_t seq, LengthMode length) {
+    OpenRequest r = request(seq, {1, 2, 3}, 500);
+    r.length = length;
+    open(r);
+  }
+  const DraftingGate& gate() const { return engine_->drafting_gate(); }
+  // Passes take ten times as long while drafts are asked.
+  void pass() {
+    if (gate().asking() != DraftingGate::Asking::kNone) now_ += milliseconds(36);
+    engine_->step(now_);
+    engine_->record_step_time(milliseconds(4));
+    now_ += milliseconds(4);
+  }
+  void run_into_probe() {
+    for (int i = 0; i < 300 && !gate().is_probing(); ++i) pass();
+    ASSERT_TRUE(gate().is_probing());
+  }
+};
+
+TEST_F(ProbedDraft, IsNotWaitedForByAnAdaptiveRequest) {
+  start_with({LengthMode::kAdaptive});
+  for (int i = 0; i < 5; ++i) pass();
+  draft_.says = kOwes;
+  EXPECT_GE(engine_->wait_hint(now_), microseconds(500)) << "before drafts were silenced";
+  draft_.says = {.state = DraftState::kActive};
+  run_into_probe();
+  draft_.says = kOwes;
+  EXPECT_EQ(engine_->wait_hint(now_), Duration{});
+  EXPECT_TRUE(engine_->proposals_complete(now_));
+}
+
+TEST_F(ProbedDraft, IsWaitedForByARequestOfFixedLength) {
+  start_with({LengthMode::kAdaptive, LengthMode::kFixed});
+  run_into_probe();
+  draft_.says_of = {{1, kOwes}, {2, kOwes}};
+  EXPECT_GT(engine_->wait_hint(now_), Duration{});
+  EXPECT_FALSE(engine_->proposals_complete(now_));
+  draft_.says_of.erase(2);
+  EXPECT_TRUE(engine_->proposals_complete(now_)) << "what is probed holds no pass up";
+}
+
+// The probe goes on until the next adaptive request; requests of fixed length are not held up.
+TEST_F(ProbedDraft, HoldsUpNoPassWhereItsRequestEnds) {
+  start_with({LengthMode::kAdaptive, LengthMode::kFixed});
+  run_into_probe();
+  draft_.says_of[1] = kOwes;
+  pass();
+  ASSERT_TRUE(gate().is_probing());
+  ASSERT_TRUE(engine_->close(SeqId{1}, CloseReason::kCancelled));
+  for (int i = 0; i < 200; ++i) {
+    draft_.says = kOwes;
+    ASSERT_GT(engine_->wait_hint(now_), Duration{}) << i;
+    draft_.says.is_under_way = false;
+    pass();
+  }
+  EXPECT_TRUE(gate().is_probing());
+  open_one(3, LengthMode::kAdaptive);
+  for (int i = 0; i < 3; ++i) pass();
+  EXPECT_FALSE(gate().is_probing());
 }
 
 TEST_F(TargetEngineTest, StopsWaitingWhenTheAnswerIsThere) {
