@@ -197,6 +197,11 @@ void TargetEngine::collect(TimePoint now) {
   }
 }
 
+// The tokens that it can end with.
+std::uint32_t TargetEngine::n_longest(const Sequence& sequence) const {
+  return std::min(sequence.n_tokens() + sequence.finish.n_remaining(), options_.max_model_len);
+}
+
 SequenceView TargetEngine::view_of(const Sequence& sequence,
                                    std::uint32_t index,
                                    bool blocks_are_scarce) const {
@@ -204,9 +209,8 @@ SequenceView TargetEngine::view_of(const Sequence& sequence,
                     .flow = sequence.flow_index,
                     .last_pass = sequence.last_pass,
                     .n_tokens = sequence.n_tokens(),
+                    .n_longest = n_longest(sequence),
                     .deadline = sequence.deadline};
-  view.n_longest =
-      std::min(sequence.n_tokens() + sequence.finish.n_remaining(), options_.max_model_len);
   if (!sequence.is_running) return view;
   view.n_cached = kv_.length(sequence.id);
   view.n_wanted =

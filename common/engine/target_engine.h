@@ -125,6 +125,7 @@ class TargetEngine {
   void set_token_values();
   std::uint32_t most_proposals(const Sequence& sequence) const;
   double token_value(const Sequence& sequence) const;
+  std::uint32_t n_longest(const Sequence& sequence) const;
   SequenceView view_of(const Sequence& sequence, std::uint32_t index, bool blocks_are_scarce) const;
   void admit(Sequence& sequence, TimePoint now);
   void preempt(Sequence& sequence);

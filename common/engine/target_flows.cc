@@ -21,9 +21,15 @@ void TargetEngine::share_flows() {
   flow_rows_.clear();
   for (Sequence* sequence : running_) add_to_flow(*sequence, kv_.length(sequence->id));
   auto n_places = limits_.max_running - static_cast<std::int32_t>(running_.size());
-  std::int32_t n_free = kv_.free_blocks();
+  const bool by_longest = limits_.policy == AdmissionPolicy::kGuaranteedNoEvict;
+  const auto blocks = [&](std::uint32_t n_tokens) {
+    return static_cast<std::int32_t>(n_tokens) / limits_.block_tokens + 1;
+  };
+  std::int32_t n_free = by_longest ? limits_.n_blocks : kv_.free_blocks();
+  if (by_longest)
+    for (const Sequence* sequence : running_) n_free -= blocks(n_longest(*sequence) - 1);
   for (Sequence* sequence : waiting_) {
-    n_free -= static_cast<std::int32_t>(sequence->n_tokens()) / limits_.block_tokens + 1;
+    n_free -= by_longest ? blocks(n_longest(*sequence) - 1) : blocks(sequence->n_tokens());
     // What cannot be admitted brings no rows, and takes no share.
     const bool fits = n_places-- > 0 && (n_free >= 0 || running_.empty());
     add_to_flow(*sequence, fits ? 0 : sequence->n_tokens());

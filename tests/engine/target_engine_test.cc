@@ -190,9 +190,10 @@ class SharedTarget : public testing::Test {
     Duration fixed;
     Duration row;
   };
-  void start(Cost cost) {
+  void start(Cost cost, AdmissionPolicy policy = AdmissionPolicy::kMaxUtilization) {
     cost_ = cost;
-    TargetEngineOptions options{.kv = {.n_blocks = 900, .block_tokens = 8}, .prefix_root = 3};
+    TargetEngineOptions options{
+        .kv = {.n_blocks = 900, .block_tokens = 8}, .policy = policy, .prefix_root = 3};
     options.max_running = 40;
     options.max_waiting = 100;
     engine_ = std::make_unique<TargetEngine>(
@@ -241,7 +242,7 @@ class SharedTarget : public testing::Test {
   }
 
   std::unique_ptr<Backend> backend_ = make_backend({.device = "cpu", .n_threads = 1});
-  ScriptedModel model_{{.vocab_size = 40, .max_model_len = 512, .eos_token_ids = {}}};
+  ScriptedModel model_{{.vocab_size = 40, .max_model_len = 2048, .eos_token_ids = {}}};
   Cost cost_{};
   TimePoint now_ = kStart;
   PuppetDraft draft_;
@@ -336,6 +337,23 @@ TEST_F(SharedTarget, ProposalsOfALoneSequenceAreWaitedForBesideMany) {
     }
     draft_.says = {.state = DraftState::kActive};
   }
+}
+
+// Six answers of 1,000 tokens may fill 6 x 126 blocks of 900; a seventh, which may fill 151, waits
+// until one ends, though its prompt needs a single one.
+TEST_F(SharedTarget, APromptWhoseLongestAnswerDoesNotFitTakesNoShare) {
+  start({.fixed = microseconds(200), .row = microseconds(300)},
+        AdmissionPolicy::kGuaranteedNoEvict);
+  for (std::uint64_t seq = 100; seq < 106; ++seq) open(seq, 8, 1000);
+  for (int i = 0; i < 5; ++i) step();
+  open(1, 7, 1200);
+  n_events_.clear();
+  const std::uint64_t n_cut = engine_->snapshot().n_cut_steps;
+  for (int i = 0; i < 40; ++i) step();
+  EXPECT_EQ(n_cut, engine_->snapshot().n_cut_steps);
+  for (std::uint64_t seq = 100; seq < 106; ++seq) EXPECT_EQ(40u, n_events_[seq]) << seq;
+  while (!done_.contains(1)) step();
+  EXPECT_EQ(1200u, n_events_[1]);
 }
 
 // One sequence of a flow gets five tokens in a pass, sixteen of another one each. Passes with
