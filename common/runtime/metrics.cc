@@ -11,15 +11,22 @@ namespace foretoken {
 struct Metrics::Registry {
   prometheus::Registry registry;
   Labels constant_labels;
-  std::vector<std::function<void()>> refreshers;
+  std::vector<std::function<void()>> lists;
+
+  template <class Builder, class... More>
+  auto& metric(Builder builder,
+               const std::string& name,
+               const std::string& help,
+               const Labels& labels,
+               const More&... more) {
+    return builder.Name("foretoken_" + name)
+        .Help(help)
+        .Labels(constant_labels)
+        .Register(registry)
+        .Add(labels, more...);
+  }
 };
 
-void Counter::add(double by) {
-  if (counter_ != nullptr) counter_->Increment(by);
-}
-void Gauge::set(double to) {
-  if (gauge_ != nullptr) gauge_->Set(to);
-}
 void Histogram::observe(double value) {
   if (histogram_ != nullptr) histogram_->Observe(value);
 }
@@ -29,42 +36,34 @@ Metrics::Metrics(Labels constant_labels) : registry_(std::make_unique<Registry>(
 }
 Metrics::~Metrics() = default;
 
-Counter Metrics::counter(const std::string& name, const std::string& help, const Labels& labels) {
-  auto& family = prometheus::BuildCounter()
-                     .Name("foretoken_" + name)
-                     .Help(help)
-                     .Labels(registry_->constant_labels)
-                     .Register(registry_->registry);
-  return Counter(&family.Add(labels));
+void Metrics::set_counter(const std::string& name,
+                          double total,
+                          const std::string& help,
+                          const Labels& labels) {
+  auto& counter = registry_->metric(prometheus::BuildCounter(), name, help, labels);
+  counter.Increment(total - counter.Value());
 }
 
-Gauge Metrics::gauge(const std::string& name, const std::string& help, const Labels& labels) {
-  auto& family = prometheus::BuildGauge()
-                     .Name("foretoken_" + name)
-                     .Help(help)
-                     .Labels(registry_->constant_labels)
-                     .Register(registry_->registry);
-  return Gauge(&family.Add(labels));
+void Metrics::set_gauge(const std::string& name,
+                        double value,
+                        const std::string& help,
+                        const Labels& labels) {
+  registry_->metric(prometheus::BuildGauge(), name, help, labels).Set(value);
 }
 
 Histogram Metrics::histogram(const std::string& name,
                              const std::string& help,
                              const std::vector<double>& buckets,
                              const Labels& labels) {
-  auto& family = prometheus::BuildHistogram()
-                     .Name("foretoken_" + name)
-                     .Help(help)
-                     .Labels(registry_->constant_labels)
-                     .Register(registry_->registry);
-  return Histogram(&family.Add(labels, buckets));
+  return Histogram(&registry_->metric(prometheus::BuildHistogram(), name, help, labels, buckets));
 }
 
-void Metrics::before_text(std::function<void()> refresh) {
-  registry_->refreshers.push_back(std::move(refresh));
+void Metrics::before_text(std::function<void()> list) {
+  registry_->lists.push_back(std::move(list));
 }
 
 std::string Metrics::text() const {
-  for (const auto& refresh : registry_->refreshers) refresh();
+  for (const auto& list : registry_->lists) list();
   return prometheus::TextSerializer().Serialize(registry_->registry.Collect());
 }
 

@@ -1,6 +1,7 @@
-// Counters, gauges and histograms named foretoken_..., as Prometheus text. Handles are cheap to
-// copy, live as long as their Metrics and may be used from any thread. Core rooms count nothing:
-// services count what core calls return.
+// Counters, gauges and histograms named foretoken_..., as Prometheus text. Whoever keeps a figure
+// lists it when the text is asked for, one line each, as configuration lists its keys:
+// `metrics.counter("draft_steps_total", now.n_steps, "Batched passes.")`. Core rooms list nothing:
+// services list what core calls return. May be used from any thread.
 #pragma once
 
 #include <functional>
@@ -10,8 +11,6 @@
 #include <vector>
 
 namespace prometheus {
-class Counter;
-class Gauge;
 class Histogram;
 }  // namespace prometheus
 
@@ -19,24 +18,7 @@ namespace foretoken {
 
 using Labels = std::map<std::string, std::string>;
 
-class Counter {
- public:
-  explicit Counter(prometheus::Counter* counter = nullptr) : counter_(counter) {}
-  void add(double by = 1);
-
- private:
-  prometheus::Counter* counter_;
-};
-
-class Gauge {
- public:
-  explicit Gauge(prometheus::Gauge* gauge = nullptr) : gauge_(gauge) {}
-  void set(double to);
-
- private:
-  prometheus::Gauge* gauge_;
-};
-
+// A handle: cheap to copy, lives as long as its Metrics.
 class Histogram {
  public:
   explicit Histogram(prometheus::Histogram* histogram = nullptr) : histogram_(histogram) {}
@@ -53,19 +35,40 @@ class Metrics {
   Metrics(const Metrics&) = delete;
   Metrics& operator=(const Metrics&) = delete;
 
-  // `name` without the prefix: "spec_decode_num_drafts_total". The same name and labels give the
-  // same counter.
-  Counter counter(const std::string& name, const std::string& help, const Labels& labels = {});
-  Gauge gauge(const std::string& name, const std::string& help, const Labels& labels = {});
+  // `name` without the prefix: "spec_decode_num_drafts_total". The same name and labels are the
+  // same metric. A counter is given its total since start; a smaller one than before is ignored.
+  template <class Number>
+  void counter(const std::string& name,
+               Number total,
+               const std::string& help,
+               const Labels& labels = {}) {
+    set_counter(name, static_cast<double>(total), help, labels);
+  }
+  template <class Number>
+  void gauge(const std::string& name,
+             Number value,
+             const std::string& help,
+             const Labels& labels = {}) {
+    set_gauge(name, static_cast<double>(value), help, labels);
+  }
   Histogram histogram(const std::string& name,
                       const std::string& help,
                       const std::vector<double>& buckets,
                       const Labels& labels = {});
-  // `refresh` is called before each text(): counts what others keep. It must own what it reads.
-  void before_text(std::function<void()> refresh);
+  // `list` is called by each text(), for figures that are no service's. It must own what it reads.
+  void before_text(std::function<void()> list);
   std::string text() const;
 
  private:
+  void set_counter(const std::string& name,
+                   double total,
+                   const std::string& help,
+                   const Labels& labels);
+  void set_gauge(const std::string& name,
+                 double value,
+                 const std::string& help,
+                 const Labels& labels);
+
   struct Registry;
   std::unique_ptr<Registry> registry_;
 };

@@ -233,7 +233,7 @@ RouterLink::Event RouterLink::on_message(const wire::Header& header, const wire:
   return Event::kNotMine;
 }
 
-TimePoint RouterLink::turn(TimePoint now, const std::function<wire::Heartbeat()>& load) {
+void RouterLink::turn(TimePoint now, const std::function<wire::Heartbeat()>& load) {
   outbox_.flush(*bus_, router());
   if (!registered_ && beat_->pace.take(now)) say_hello();
   if (now >= beat_->due()) {
@@ -242,8 +242,11 @@ TimePoint RouterLink::turn(TimePoint now, const std::function<wire::Heartbeat()>
         frames && bus_->send(router(), *frames) != SendResult::kSent)
       ++dropped_;
   }
-  TimePoint due = registered_ ? beat_->due() : std::min(beat_->due(), beat_->pace.next());
-  return std::min(due, outbox_.due(now));
+}
+
+TimePoint RouterLink::due(TimePoint now) const {
+  const TimePoint hello = registered_ ? TimePoint::max() : beat_->pace.next();
+  return std::min({beat_->due(), hello, outbox_.due(now)});
 }
 
 void RouterLink::send(RequestId request, const wire::Message& message) {

@@ -26,7 +26,7 @@ class RouterLink {
 
   void start(Bus& bus, const std::string& endpoint);
   SocketId socket() const { return socket_; }
-  void set_endpoint(const std::string& endpoint) { hello_.endpoint = endpoint; }  // before start()
+  wire::Hello& hello() { return hello_; }  // before start()
 
   enum class Event : std::uint8_t {
     kNotMine,  // a message for the service
@@ -37,9 +37,10 @@ class RouterLink {
   // Give it every message that came over socket(), first.
   Event on_message(const wire::Header& header, const wire::Message& message);
 
-  // Sends what is due; `load` is filled in by the caller when a heartbeat is due. Returns the next
-  // due time.
-  TimePoint turn(TimePoint now, const std::function<wire::Heartbeat()>& load);
+  // Sends what is due; `load` is called when that is a heartbeat.
+  void turn(TimePoint now, const std::function<wire::Heartbeat()>& load);
+  // When something is due next, what could not leave at once included.
+  TimePoint due(TimePoint now) const;
   void send(RequestId request, const wire::Message& message);
   // The socket did not take these frames: what belongs to a request goes again, greetings are said
   // anew anyway.

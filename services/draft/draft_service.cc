@@ -19,11 +19,6 @@ std::uint32_t micros(Duration duration) {
   return static_cast<std::uint32_t>(std::clamp<std::int64_t>(count, 0, 0xFFFFFFFF));
 }
 
-wire::Hello with_noise(wire::Hello hello) {
-  hello.noise_version = kNoiseVersion;
-  return hello;
-}
-
 // What this draft would guess in vain; empty if it can follow.
 std::string why_not_served(const wire::Attach& attach, Fingerprint vocabulary) {
   if (attach.vocabulary != vocabulary) return "its vocabulary is not ours";
@@ -43,55 +38,43 @@ DraftService::DraftService(const DraftServiceOptions& options,
                            DraftEngine& engine,
                            wire::Speaker& speaker,
                            Metrics& metrics)
-    : options_(options),
+    : WorkerService({options.router, options.heartbeat, kLastWords}, hello, speaker, metrics),
+      options_(options),
       engine_(engine),
-      speaker_(speaker),
-      metrics_(metrics),
-      link_(speaker, with_noise(hello), options.heartbeat) {}
+      speaker_(speaker) {}
 
-void DraftService::start(Bus& bus) {
-  bus_ = &bus;
-  socket_ = bus.bind(options_.endpoint, Door::kDraft);
+void DraftService::open(Bus& bus, wire::Hello& hello) {
+  hello.noise_version = kNoiseVersion;
+  hello.endpoint = bus.endpoint(bus.bind(options_.endpoint, Door::kDraft));
   open_door();
-  link_.set_endpoint(bus.endpoint(socket_));
-  link_.start(bus, options_.router);
 }
 
 // Without it the targets come over the connection, as all others do.
 void DraftService::open_door() {
   if (options_.memory_endpoint.empty()) return;
   try {
-    door_ = bus_->bind(options_.memory_endpoint, Door::kDraft);
+    door_ = bus().bind(options_.memory_endpoint, Door::kDraft);
   } catch (const FatalError& error) {
     why_no_door_ = error.what();
     log_warning("no links through shared memory", {{"reason", why_no_door_}});
   }
 }
 
-void DraftService::on_message(Delivery delivery) {
-  const bool is_beside = door_ && delivery.peer.socket == *door_;
-  auto incoming = wire::decode(delivery.frames);
-  if (!incoming.ok()) {
-    ++malformed_;
-    // A connection without a token is read once at most: nonsense keeps no place at the door.
-    if (is_beside) disconnect(delivery.peer, "it speaks no message");
-    return;
-  }
-  const wire::Header& header = incoming->header;
-  wire::Message& message = incoming->message;
-  if (delivery.peer.socket == link_.socket()) {
-    // A new router will tell the targets of us; their attachments live on.
-    if (link_.on_message(header, message) != RouterLink::Event::kNotMine) return;
-    if (std::holds_alternative<wire::MetricsRequest>(message))
-      return link_.send(header.request, wire::MetricsReply{.text = metrics_text()});
-    ++malformed_;
-    return;
-  }
+void DraftService::on_malformed(const Peer& peer) {
+  count_malformed();
+  // A connection without a token is read once at most: nonsense keeps no place at the door.
+  if (is_beside(peer)) disconnect(peer, "it speaks no message");
+}
+
+void DraftService::on_peer_message(const Delivery& delivery,
+                                   const wire::Header& header,
+                                   wire::Message& message) {
   const TargetKey from{header.sender, header.incarnation};
-  const TimePoint now = bus_->now();
-  if (const auto* open = std::get_if<wire::LinkOpen>(&message); open != nullptr && is_beside)
+  const TimePoint now = bus().now();
+  const bool beside = is_beside(delivery.peer);
+  if (const auto* open = std::get_if<wire::LinkOpen>(&message); open != nullptr && beside)
     return on_link_open(from, delivery.peer, *open);
-  if (!(is_beside ? admit_beside(from, delivery, now) : admit(from, delivery, now))) {
+  if (!(beside ? admit_beside(from, delivery, now) : admit(from, delivery, now))) {
     ++refused_;
     return;
   }
@@ -105,7 +88,7 @@ void DraftService::on_message(Delivery delivery) {
     forget(targets_.find(from));
     return;
   }
-  ++malformed_;
+  count_malformed();
 }
 
 // Where connections have keys only a target's may speak as one, and none with another's name.
@@ -132,7 +115,7 @@ bool DraftService::admit(const TargetKey& from, const Delivery& delivery, TimePo
 DraftService::Targets::iterator DraftService::forget(Targets::iterator target) {
   if (target->second.beside) {
     links_.erase(*target->second.beside);
-    bus_->hang_up(*target->second.beside);
+    bus().hang_up(*target->second.beside);
   }
   return targets_.erase(target);
 }
@@ -140,7 +123,7 @@ DraftService::Targets::iterator DraftService::forget(Targets::iterator target) {
 // ---- the shorter way
 
 void DraftService::disconnect(const Peer& peer, const std::string& why) {
-  bus_->hang_up(peer);
+  bus().hang_up(peer);
   on_closed(peer, why);
 }
 
@@ -179,7 +162,7 @@ void DraftService::on_link_open(const TargetKey& from,
   Target& target = it->second;
   if (target.beside) {
     links_.erase(*target.beside);
-    bus_->hang_up(*target.beside);
+    bus().hang_up(*target.beside);
   }
   target.token = 0;
   target.beside = peer;
@@ -206,10 +189,7 @@ void DraftService::on_attach(const TargetKey& from, wire::Attach& attach, TimePo
     return send(
         from, wire::Need{.seq = attach.seq, .lease = attach.lease, .reason = NeedReason::kRefused});
   }
-  if (attach.tokens.empty() || attach.n_prompt > attach.tokens.size()) {
-    ++malformed_;
-    return;
-  }
+  if (attach.tokens.empty() || attach.n_prompt > attach.tokens.size()) return count_malformed();
   answer(from, engine_.attach({.key = {from.first, from.second, attach.seq},
                                .lease = attach.lease,
                                .root = attach.root,
@@ -256,17 +236,12 @@ void DraftService::send(const TargetKey& to, const wire::Message& message, Way w
   const auto frames = wire::try_encode(speaker_, {}, message);
   if (way == Way::kShortest && frames.ok() && it->second.beside) {
     const Peer beside = *it->second.beside;
-    const SendResult result = bus_->send(beside, *frames);
+    const SendResult result = bus().send(beside, *frames);
     if (result == SendResult::kSent) return;
     ++n_fallbacks_;
     if (result == SendResult::kUnknown) on_closed(beside, "it is gone");
   }
-  if (!frames.ok() || bus_->send(it->second.peer, *frames) != SendResult::kSent) ++not_sent_;
-}
-
-void DraftService::on_dropped(const Peer& peer, const Frames& frames) {
-  if (peer.socket == link_.socket()) return link_.on_dropped(frames);
-  ++not_sent_;
+  if (!frames.ok() || bus().send(it->second.peer, *frames) != SendResult::kSent) ++not_sent_;
 }
 
 void DraftService::on_undelivered(const Peer& peer, const Frames&) {
@@ -276,23 +251,21 @@ void DraftService::on_undelivered(const Peer& peer, const Frames&) {
     it = it->second.peer == peer ? forget(it) : std::next(it);
 }
 
-TimePoint DraftService::on_turn(TimePoint now) {
-  const TimePoint due = link_.turn(now, [this] { return load(); });
+TimePoint DraftService::work(TimePoint now) {
   engine_.check_ranks(now);
   // Without work a step still frees what has expired, a few times a second.
   if (engine_.has_work() || engine_.snapshot().n_attached > 0) step();
   // One that is idle says nothing; a link says itself when it ends.
   for (auto it = targets_.begin(); it != targets_.end();)
     it = !it->second.beside && now - it->second.heard > kForgotten ? forget(it) : std::next(it);
-  leave_if_drained(now);
-  return engine_.has_work() ? now : due;
+  return engine_.has_work() ? now : TimePoint::max();
 }
 
 void DraftService::step() {
-  const TimePoint begin = bus_->now();
-  bus_->progress().doing(wire::Activity::kStep);
+  const TimePoint begin = bus().now();
+  bus().progress().doing(wire::Activity::kStep);
   const DraftOutput& output = engine_.step(begin);
-  const TimePoint end = bus_->now();
+  const TimePoint end = bus().now();
   if (output.n_rows > 0) {
     engine_.record_step_time(end - begin);
     const std::uint32_t took = micros(end - begin) / output.n_steps;
@@ -315,41 +288,27 @@ void DraftService::step() {
   for (const BusyOutcome& busy : output.busy) answer({busy.key.target, busy.key.incarnation}, busy);
 }
 
-void DraftService::drain(TimePoint deadline) {
-  draining_ = true;
-  drain_deadline_ = deadline;
-  const TimePoint now = bus_->now();
-  link_.beat_soon();
-  link_.turn(now, [this] { return load(); });
-  leave_if_drained(now);
-}
-
 // Where everything stops the drafts are the last: without them what runs would end later. Where
 // this one stops alone the router says that it is not needed, and its targets use others or none.
-void DraftService::leave_if_drained(TimePoint now) {
-  if (!draining_ || said_goodbye_) return;
-  const bool in_use = engine_.snapshot().n_attached > 0 && link_.is_needed();
-  if (in_use && now < drain_deadline_ - kLastWords) return;
-  said_goodbye_ = true;
-  link_.goodbye("drained");
+bool DraftService::has_to_stay() const {
+  return engine_.snapshot().n_attached > 0 && router().is_needed();
+}
+
+void DraftService::leave() {
   for (const auto& [key, target] : targets_)
     send(key, wire::Goodbye{.reason = "drained"}, Way::kConnection);
 }
 
-bool DraftService::drained() const { return said_goodbye_ && link_.n_queued() == 0; }
-
-wire::Heartbeat DraftService::load() const {
+wire::Heartbeat DraftService::own_load() const {
   const DraftSnapshot now = engine_.snapshot();
   return {.active = now.n_attached,
           .queued = now.n_behind,
           .kv_blocks_free = static_cast<std::uint32_t>(now.kv.n_free + now.kv.n_cached),
-          .draining = draining_,
           .step_us_p50 = step_us_,
           .step_us_p99 = step_us_,
           .tokens_total = now.n_drafted,
           .accepted_total = now.n_kept,
-          .dropped_total = malformed_ + refused_ + not_sent_ + now.n_ignored + link_.n_dropped(),
-          .state = draining_ ? "draining" : "ready"};
+          .dropped_total = refused_ + not_sent_ + now.n_ignored};
 }
 
 std::string DraftService::status() const {
@@ -357,33 +316,19 @@ std::string DraftService::status() const {
          std::to_string(targets_.size()) + " targets";
 }
 
-std::string DraftService::metrics_text() {
+void DraftService::list_metrics(Metrics& metrics) {
   const DraftSnapshot now = engine_.snapshot();
-  const auto count = [&](const char* name, const char* help, std::uint64_t before,
-                         std::uint64_t after) {
-    metrics_.counter(name, help).add(static_cast<double>(after - before));
-  };
-  metrics_.gauge("draft_sequences", "Sequences attached.").set(now.n_attached);
-  count_ways();
-  metrics_.gauge("kv_cache_usage_perc", "Share of KV blocks in use.").set(now.kv.usage());
-  metrics_.gauge("frames_dropped", "Frames dropped since start: malformed, stale or without room.")
-      .set(static_cast<double>(load().dropped_total));
-  count("draft_steps_total", "Batched passes.", counted_.n_steps, now.n_steps);
-  count("draft_tokens_total", "Tokens guessed.", counted_.n_drafted, now.n_drafted);
-  count("draft_tokens_kept_total", "Guesses that a target committed.", counted_.n_kept, now.n_kept);
-  count("draft_tokens_cut_total", "Guesses thrown away.", counted_.n_cut, now.n_cut);
-  count("draft_needs_total", "Times tokens had to be asked for.", counted_.n_needs, now.n_needs);
-  count("draft_busy_total", "Times there was no room.", counted_.n_busy, now.n_busy);
-  counted_ = now;
-  return metrics_.text();
-}
-
-void DraftService::count_ways() {
-  metrics_.gauge("draft_links", "Targets linked through shared memory.")
-      .set(static_cast<double>(links_.size()));
-  metrics_
-      .counter("draft_link_fallbacks_total", "Messages that a link did not take: sent over ZeroMQ.")
-      .add(static_cast<double>(n_fallbacks_ - std::exchange(counted_fallbacks_, n_fallbacks_)));
+  metrics.gauge("draft_sequences", now.n_attached, "Sequences attached.");
+  metrics.gauge("draft_links", links_.size(), "Targets linked through shared memory.");
+  metrics.counter("draft_link_fallbacks_total", n_fallbacks_,
+                  "Messages that a link did not take: sent over ZeroMQ.");
+  metrics.gauge("kv_cache_usage_perc", now.kv.usage(), "Share of KV blocks in use.");
+  metrics.counter("draft_steps_total", now.n_steps, "Batched passes.");
+  metrics.counter("draft_tokens_total", now.n_drafted, "Tokens guessed.");
+  metrics.counter("draft_tokens_kept_total", now.n_kept, "Guesses that a target committed.");
+  metrics.counter("draft_tokens_cut_total", now.n_cut, "Guesses thrown away.");
+  metrics.counter("draft_needs_total", now.n_needs, "Times tokens had to be asked for.");
+  metrics.counter("draft_busy_total", now.n_busy, "Times there was no room.");
 }
 
 }  // namespace foretoken

@@ -13,9 +13,7 @@
 #include <utility>
 
 #include "common/engine/draft_engine.h"
-#include "common/runtime/metrics.h"
-#include "common/runtime/router_link.h"
-#include "common/runtime/service.h"
+#include "common/runtime/worker_service.h"
 #include "common/wire/codec.h"
 
 namespace foretoken {
@@ -29,7 +27,7 @@ struct DraftServiceOptions {
   std::string machine;          // its boot id; empty = not known
 };
 
-class DraftService final : public Service {
+class DraftService final : public WorkerService {
  public:
   DraftService(const DraftServiceOptions& options,
                const wire::Hello& hello,
@@ -37,14 +35,8 @@ class DraftService final : public Service {
                wire::Speaker& speaker,
                Metrics& metrics);
 
-  void start(Bus& bus) override;
-  void on_message(Delivery delivery) override;
   void on_undelivered(const Peer& peer, const Frames& frames) override;
-  void on_dropped(const Peer& peer, const Frames& frames) override;
   void on_closed(const Peer& peer, const std::string& why) override;
-  TimePoint on_turn(TimePoint now) override;
-  void drain(TimePoint deadline) override;
-  bool drained() const override;
   std::string status() const override;
 
  private:
@@ -59,7 +51,21 @@ class DraftService final : public Service {
   };
   using Targets = std::map<TargetKey, Target>;
 
+  void open(Bus& bus, wire::Hello& hello) override;
+  bool on_router_message(const wire::Header&, wire::Message&) override { return false; }
+  void on_peer_message(const Delivery& from,
+                       const wire::Header& header,
+                       wire::Message& message) override;
+  void on_peer_dropped(const Peer&, const Frames&) override { ++not_sent_; }
+  void on_malformed(const Peer& peer) override;
+  TimePoint work(TimePoint now) override;
+  bool has_to_stay() const override;
+  void leave() override;
+  wire::Heartbeat own_load() const override;
+  void list_metrics(Metrics& metrics) override;
+
   void open_door();
+  bool is_beside(const Peer& peer) const { return door_ && peer.socket == *door_; }
   bool admit(const TargetKey& from, const Delivery& delivery, TimePoint now);
   // Hangs up on a link, whether it belongs to a target yet or not.
   void disconnect(const Peer& peer, const std::string& why);
@@ -74,10 +80,6 @@ class DraftService final : public Service {
   enum class Way : std::uint8_t { kConnection, kShortest };
   void send(const TargetKey& to, const wire::Message& message, Way way = Way::kShortest);
   void step();
-  void leave_if_drained(TimePoint now);
-  wire::Heartbeat load() const;
-  std::string metrics_text();
-  void count_ways();
 
   static constexpr std::size_t kMaxTargets = 1024;
   static constexpr Duration kForgotten = std::chrono::minutes(1);  // a target without a link
@@ -85,24 +87,14 @@ class DraftService final : public Service {
   DraftServiceOptions options_;
   DraftEngine& engine_;
   wire::Speaker& speaker_;
-  Metrics& metrics_;
-  RouterLink link_;
-  Bus* bus_ = nullptr;
-  SocketId socket_ = 0;
   Targets targets_;
   std::optional<SocketId> door_;  // for links through memory
   std::string why_no_door_ = "it opens no door for one";
   std::map<Peer, TargetKey> links_;
   std::uint64_t n_fallbacks_ = 0;  // answers that a link did not take
-  std::uint64_t malformed_ = 0;
-  std::uint64_t refused_ = 0;  // attachments of another vocabulary, speakers with another's key
+  std::uint64_t refused_ = 0;      // attachments of another vocabulary, speakers with another's key
   std::uint64_t not_sent_ = 0;
   std::uint32_t step_us_ = 0;  // fading average
-  bool draining_ = false;
-  bool said_goodbye_ = false;
-  TimePoint drain_deadline_{};
-  DraftSnapshot counted_;
-  std::uint64_t counted_fallbacks_ = 0;
 };
 
 }  // namespace foretoken

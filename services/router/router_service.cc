@@ -354,34 +354,26 @@ void RouterService::finish_metrics(RequestId id) {
 
 std::string RouterService::own_metrics() {
   const RequestTable::Counters& now = table_.counters();
-  const auto count = [&](const char* name, const char* help, std::uint64_t before,
-                         std::uint64_t after) {
-    metrics_.counter(name, help).add(static_cast<double>(after - before));
-  };
-  metrics_.gauge("router_requests", "Requests in work.").set(static_cast<double>(table_.size()));
-  count("requests_total", "Requests accepted.", counted_.accepted, now.accepted);
-  count("request_success_total", "Requests answered.", counted_.replied, now.replied);
-  count("request_errors_total", "Accepted requests that ended in an error.", counted_.failed,
-        now.failed);
-  count("request_refused_total", "Requests refused at the door.", counted_.refused, now.refused);
-  count("request_cancelled_total", "Requests cancelled.", counted_.cancelled, now.cancelled);
-  count("request_joined_total", "Repeated requests joined or answered again.", counted_.joined,
-        now.joined);
-  count("request_migrations_total", "Moves to another target.", counted_.migrated, now.migrated);
-  count("stream_replays_total", "Text streams replayed.", counted_.replayed, now.replayed);
-  count("router_stale_total", "Messages about requests that are over.", counted_.stale, now.stale);
-  counted_ = now;
-  metrics_.gauge("frames_dropped", "Frames dropped since start: malformed, stale or without room.")
-      .set(static_cast<double>(malformed_ + stale_ + dropped_));
-  metrics_.gauge("bad_requests", "Requests that could not be read.")
-      .set(static_cast<double>(bad_requests_));
+  metrics_.gauge("router_requests", table_.size(), "Requests in work.");
+  metrics_.counter("requests_total", now.accepted, "Requests accepted.");
+  metrics_.counter("request_success_total", now.replied, "Requests answered.");
+  metrics_.counter("request_errors_total", now.failed, "Accepted requests that ended in an error.");
+  metrics_.counter("request_refused_total", now.refused, "Requests refused at the door.");
+  metrics_.counter("request_cancelled_total", now.cancelled, "Requests cancelled.");
+  metrics_.counter("request_joined_total", now.joined,
+                   "Repeated requests joined or answered again.");
+  metrics_.counter("request_migrations_total", now.migrated, "Moves to another target.");
+  metrics_.counter("stream_replays_total", now.replayed, "Text streams replayed.");
+  metrics_.counter("router_stale_total", now.stale, "Messages about requests that are over.");
+  metrics_.gauge("frames_dropped", malformed_ + stale_ + dropped_,
+                 "Frames dropped since start: malformed, stale or without room.");
+  metrics_.gauge("bad_requests", bad_requests_, "Requests that could not be read.");
   for (const auto role : {wire::Role::kTokenizer, wire::Role::kDraft, wire::Role::kTarget})
     for (const Worker* worker : pool_.all())
       if (worker->hello.role == role)
-        metrics_
-            .gauge("peer_up", "1 while the service answers.",
-                   {{"role", std::string(name_of(role))}, {"peer", worker->hello.name}})
-            .set(worker->state == WorkerState::kLost ? 0 : 1);
+        metrics_.gauge("peer_up", worker->state == WorkerState::kLost ? 0 : 1,
+                       "1 while the service answers.",
+                       {{"role", std::string(name_of(role))}, {"peer", worker->hello.name}});
   return metrics_.text();
 }
 

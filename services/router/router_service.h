@@ -127,7 +127,6 @@ class RouterService final : public Service {
   };
   std::map<WorkerId, Refused> refused_;  // for people: those that asked in the last while
   std::uint64_t malformed_ = 0, stale_ = 0, dropped_ = 0, bad_requests_ = 0;
-  RequestTable::Counters counted_;
 };
 
 }  // namespace foretoken

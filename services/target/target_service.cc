@@ -81,11 +81,6 @@ std::string links_text(const std::vector<std::pair<std::string, std::string_view
   return text;
 }
 
-wire::Hello with_noise(wire::Hello hello) {
-  hello.noise_version = kNoiseVersion;
-  return hello;
-}
-
 }  // namespace
 
 TargetService::TargetService(const TargetServiceOptions& options,
@@ -94,56 +89,46 @@ TargetService::TargetService(const TargetServiceOptions& options,
                              DraftProposer& drafts,
                              wire::Speaker& speaker,
                              Metrics& metrics)
-    : options_(options),
-      hello_(with_noise(hello)),
+    : WorkerService({options.router, options.heartbeat, kLastWords}, hello, speaker, metrics),
+      options_(options),
       engine_(engine),
       drafts_(drafts),
-      metrics_(metrics),
-      link_(speaker, hello_, options.heartbeat),
       step_us_(kRecentSteps, 0) {}
 
-void TargetService::start(Bus& bus) {
-  bus_ = &bus;
+void TargetService::open(Bus& bus, wire::Hello& hello) {
+  hello.noise_version = kNoiseVersion;
   drafts_.start(bus);
-  link_.start(bus, options_.router);
   next_sweep_ = bus.now() + kSweep;
 }
 
 // ---- messages
 
-void TargetService::on_message(Delivery delivery) {
-  auto incoming = wire::decode(delivery.frames);
-  if (!incoming.ok()) {
-    if (drafts_.owns(delivery.peer.socket)) return drafts_.on_malformed(delivery.peer.socket);
-    ++malformed_;
-    return;
-  }
-  wire::Header& header = incoming->header;
-  wire::Message& message = incoming->message;
-  if (delivery.peer.socket != link_.socket())
-    return drafts_.on_message(delivery.peer.socket, header, std::move(message));
-  switch (link_.on_message(header, message)) {
-    case RouterLink::Event::kHandled:
-      return;
-    case RouterLink::Event::kNewRouter:
-      return forget_all("the router restarted");
-    case RouterLink::Event::kNotMine:
-      break;
-  }
+bool TargetService::on_router_message(const wire::Header& header, wire::Message& message) {
   if (const auto* open = std::get_if<wire::Open>(&message))
-    return on_open(header.request, *open, bus_->now());
-  if (const auto* close = std::get_if<wire::Close>(&message))
-    return on_close(header.request, *close);
-  if (const auto* assign = std::get_if<wire::Assign>(&message)) return drafts_.assign(*assign);
-  if (const auto* unassign = std::get_if<wire::Unassign>(&message))
-    return drafts_.unassign(unassign->draft, unassign->incarnation);
-  if (std::holds_alternative<wire::MetricsRequest>(message))
-    return link_.send(header.request, wire::MetricsReply{.text = metrics_text()});
-  ++malformed_;
+    on_open(header.request, *open, bus().now());
+  else if (const auto* close = std::get_if<wire::Close>(&message))
+    on_close(header.request, *close);
+  else if (const auto* assign = std::get_if<wire::Assign>(&message))
+    drafts_.assign(*assign);
+  else if (const auto* unassign = std::get_if<wire::Unassign>(&message))
+    drafts_.unassign(unassign->draft, unassign->incarnation);
+  else
+    return false;
+  return true;
 }
 
-void TargetService::on_dropped(const Peer& peer, const Frames& frames) {
-  if (peer.socket == link_.socket()) return link_.on_dropped(frames);
+void TargetService::on_peer_message(const Delivery& from,
+                                    const wire::Header& header,
+                                    wire::Message& message) {
+  drafts_.on_message(from.peer.socket, header, std::move(message));
+}
+
+void TargetService::on_malformed(const Peer& peer) {
+  if (drafts_.owns(peer.socket)) return drafts_.on_malformed(peer.socket);
+  count_malformed();
+}
+
+void TargetService::on_peer_dropped(const Peer& peer, const Frames& frames) {
   drafts_.on_dropped(peer.socket, frames);
 }
 
@@ -217,7 +202,7 @@ void TargetService::on_open(RequestId id, const wire::Open& open, TimePoint now)
     return refuse(id, opened.error());
   requests_.emplace(answer.seq, id);
   answers_.emplace(id, std::move(answer));
-  link_.send(id, wire::Opened{.n_waiting = engine_.snapshot().n_waiting});
+  router().send(id, wire::Opened{.n_waiting = engine_.snapshot().n_waiting});
 }
 
 void TargetService::refuse(RequestId id, const Error& error) {
@@ -225,9 +210,10 @@ void TargetService::refuse(RequestId id, const Error& error) {
                              error.code == ErrorCode::kDraining ||
                              error.code == ErrorCode::kOutOfMemory;
   if (try_elsewhere)
-    return link_.send(
+    return router().send(
         id, wire::Busy{.code = error.code, .message = error.message, .retry_after_ms = 500});
-  link_.send(id, wire::Failed{.code = error.code, .message = error.message, .param = error.param});
+  router().send(id,
+                wire::Failed{.code = error.code, .message = error.message, .param = error.param});
 }
 
 wire::Tokens TargetService::tokens_of(const Answer& answer,
@@ -254,11 +240,12 @@ void TargetService::repeat_from(RequestId id, const Answer& answer, Position pos
     const std::size_t end = answer.output.size();
     const bool with_logprobs = answer.with_logprobs && begin >= answer.first_logprob;
     for (std::size_t from = begin; from < end; from += kRepeatedTokens)
-      link_.send(id, tokens_of(answer, from, std::min(from + kRepeatedTokens, end), with_logprobs));
+      router().send(id,
+                    tokens_of(answer, from, std::min(from + kRepeatedTokens, end), with_logprobs));
   } else {
-    link_.send(id, wire::Opened{});
+    router().send(id, wire::Opened{});
   }
-  if (answer.end) link_.send(id, *answer.end);
+  if (answer.end) router().send(id, *answer.end);
 }
 
 void TargetService::on_close(RequestId id, const wire::Close& close) {
@@ -268,7 +255,7 @@ void TargetService::on_close(RequestId id, const wire::Close& close) {
   if (answer.end) {
     // The router knows the end unless it cut the answer short itself: then it still wants the
     // counts.
-    if (close.reason == CloseReason::kStop) link_.send(id, *answer.end);
+    if (close.reason == CloseReason::kStop) router().send(id, *answer.end);
     requests_.erase(answer.seq);
     answers_.erase(it);
     return;
@@ -279,12 +266,11 @@ void TargetService::on_close(RequestId id, const wire::Close& close) {
 
 // ---- work
 
-TimePoint TargetService::on_turn(TimePoint now) {
-  TimePoint due = link_.turn(now, [this] { return load(); });
-  due = std::min(due, drafts_.turn(now));
+TimePoint TargetService::work(TimePoint now) {
+  const TimePoint due = drafts_.turn(now);
   for (const wire::DraftLost& lost : drafts_.take_lost()) {
     log_warning("a draft does not answer", {{"draft", lost.draft.value}});
-    link_.send({}, lost);
+    router().send({}, lost);
   }
   if (now >= next_sweep_) {
     next_sweep_ = now + kSweep;
@@ -299,49 +285,47 @@ TimePoint TargetService::on_turn(TimePoint now) {
     step();
   }
   engine_.check_ranks(now);
-  leave_if_drained(now);
   return engine_.has_work() ? now : std::min(due, next_sweep_);
+}
+
+// A finished answer stays until the router closes it: only then is it known to have arrived. And
+// the router may have requests that it accepted and has not placed yet.
+bool TargetService::has_to_stay() const {
+  const bool awaited = router().has_router() && (!answers_.empty() || router().is_needed());
+  return !router().router_left() && (engine_.has_work() || awaited);
 }
 
 // The goodbye moves whatever is unfinished to another target, so it is said while there is still
 // time for it.
-void TargetService::leave_if_drained(TimePoint now) {
-  if (!draining_ || said_goodbye_) return;
-  // A finished answer stays until the router closes it: only then is it known to have arrived. And
-  // the router may have requests that it accepted and has not placed yet.
-  const bool awaited = link_.has_router() && (!answers_.empty() || link_.is_needed());
-  const bool unfinished = !link_.router_left() && (engine_.has_work() || awaited);
-  if (unfinished && now < drain_deadline_ - kLastWords) return;
+void TargetService::leave() {
   if (!answers_.empty()) forget_all("stopping");
   engine_.begin_drain();
-  link_.goodbye("drained");
-  said_goodbye_ = true;
 }
 
 // As long as the engine says, and not a moment longer than until the last proposal that matters has
 // come.
 void TargetService::wait_for_proposals() {
-  const TimePoint begin = bus_->now();
+  const TimePoint begin = bus().now();
   const TimePoint until = begin + engine_.wait_hint(begin);
   // A flood may cost this step its guesses, but not the step.
   for (int i = 0; i < kMessagesPerStep; ++i) {
-    auto delivery = bus_->receive(begin);
+    auto delivery = bus().receive(begin);
     if (!delivery) break;
     dispatch(*this, std::move(*delivery));
   }
-  for (TimePoint now = bus_->now(); now < until && !engine_.proposals_complete(now);
-       now = bus_->now()) {
-    auto delivery = bus_->receive(until);
+  for (TimePoint now = bus().now(); now < until && !engine_.proposals_complete(now);
+       now = bus().now()) {
+    auto delivery = bus().receive(until);
     if (!delivery) break;
     dispatch(*this, std::move(*delivery));
   }
 }
 
 void TargetService::step() {
-  const TimePoint begin = bus_->now();
-  bus_->progress().doing(wire::Activity::kStep);
+  const TimePoint begin = bus().now();
+  bus().progress().doing(wire::Activity::kStep);
   const StepOutput& output = engine_.step(begin);
-  const TimePoint end_of_step = bus_->now();
+  const TimePoint end_of_step = bus().now();
   if (output.n_rows > 0) {
     engine_.record_step_time(end_of_step - begin);
     step_us_[n_steps_++ % kRecentSteps] = short_micros(end_of_step - begin);
@@ -368,7 +352,7 @@ void TargetService::send_tokens(const TokensEvent& event) {
   answer.guessed.insert(answer.guessed.end(), event.proposed.begin(), event.proposed.end());
   answer.guessed.resize(answer.output.size(), 0);
   answer.logprobs.insert(answer.logprobs.end(), tokens.logprobs.begin(), tokens.logprobs.end());
-  if (!answer.closing) link_.send(it->second, tokens);
+  if (!answer.closing) router().send(it->second, tokens);
 }
 
 void TargetService::end(SeqId seq, wire::Message message, TimePoint now) {
@@ -376,7 +360,7 @@ void TargetService::end(SeqId seq, wire::Message message, TimePoint now) {
   if (it == requests_.end()) return;
   const RequestId id = it->second;
   Answer& answer = answers_.at(id);
-  link_.send(id, message);
+  router().send(id, message);
   if (answer.closing) {
     answers_.erase(id);
     requests_.erase(it);
@@ -394,31 +378,20 @@ void TargetService::forget_all(const std::string& why) {
   requests_.clear();
 }
 
-// ---- draining, load, people
+// ---- load, people
 
-void TargetService::drain(TimePoint deadline) {
-  draining_ = true;
-  drain_deadline_ = deadline;
-  link_.beat_soon();
-  link_.turn(bus_->now(), [this] { return load(); });
-}
-
-bool TargetService::drained() const { return said_goodbye_ && link_.n_queued() == 0; }
-
-wire::Heartbeat TargetService::load() const {
+wire::Heartbeat TargetService::own_load() const {
   const TargetSnapshot now = engine_.snapshot();
   wire::Heartbeat beat{
       .active = now.n_running,
       .queued = now.n_waiting,
       .queued_tokens = now.n_waiting_tokens,
       .kv_blocks_free = static_cast<std::uint32_t>(now.kv.n_free + now.kv.n_cached),
-      .draining = draining_,
       .tokens_total = now.n_tokens,
       .drafted_total = now.spec.n_drafted,
       .accepted_total = now.spec.n_accepted,
-      .dropped_total = malformed_ + link_.n_dropped() + drafts_.counters().stale +
-                       drafts_.counters().malformed + drafts_.counters().not_sent,
-      .state = draining_ ? "draining" : "ready",
+      .dropped_total =
+          drafts_.counters().stale + drafts_.counters().malformed + drafts_.counters().not_sent,
       .links = links_text(drafts_.links()),
       .set_aside = drafts_.set_aside()};
   if (n_steps_ > 0) {
@@ -438,85 +411,55 @@ std::string TargetService::status() const {
          " waiting, " + std::to_string(drafts_.n_drafts()) + " drafts";
 }
 
-// Counters are counted here, from the engine's totals, when somebody asks: nothing on the path of a
-// token.
-std::string TargetService::metrics_text() {
+// From the engine's totals, when somebody asks: nothing on the path of a token.
+void TargetService::list_metrics(Metrics& metrics) {
   const TargetSnapshot now = engine_.snapshot();
-  const auto count = [&](const char* name, const char* help, std::uint64_t before,
-                         std::uint64_t after) {
-    metrics_.counter(name, help).add(static_cast<double>(after - before));
-  };
-  metrics_.gauge("num_requests_running", "Sequences in the batch.").set(now.n_running);
-  metrics_.gauge("num_requests_waiting", "Sequences waiting for a place.").set(now.n_waiting);
-  metrics_.gauge("kv_cache_usage_perc", "Share of KV blocks in use.").set(now.kv.usage());
-  metrics_.gauge("drafts_assigned", "Drafts this target may use.")
-      .set(static_cast<double>(drafts_.n_drafts()));
-  count_links();
-  metrics_.gauge("frames_dropped", "Frames dropped since start: malformed, stale or without room.")
-      .set(static_cast<double>(load().dropped_total));
-  count("generation_tokens_total", "Tokens committed.", counted_.n_tokens, now.n_tokens);
-  count("prompt_tokens_total", "Prompt tokens prefilled.", counted_.n_prompt_rows,
-        now.n_prompt_rows);
-  count("num_preemptions_total", "Sequences whose blocks were taken.", counted_.n_preemptions,
-        now.n_preemptions);
-  count("prefix_cache_queries_total", "Prompt tokens looked up.", counted_.kv.n_queried_tokens,
-        now.kv.n_queried_tokens);
-  count("prefix_cache_hits_total", "Prompt tokens found.", counted_.kv.n_hit_tokens,
-        now.kv.n_hit_tokens);
-  count("spec_decode_num_drafts_total", "Rounds that verified guesses.", counted_.spec.n_rounds,
-        now.spec.n_rounds);
-  count("spec_decode_num_draft_tokens_total", "Guesses verified.", counted_.spec.n_drafted,
-        now.spec.n_drafted);
-  count("spec_decode_num_accepted_tokens_total", "Guesses accepted.", counted_.spec.n_accepted,
-        now.spec.n_accepted);
-  count("spec_decode_silent_passes_total",
-        "Passes after which no draft was asked: asking had cost more than it brought.",
-        counted_.n_silent_steps, now.n_silent_steps);
-  metrics_
-      .gauge(
-          "spec_decode_asking_gain",
-          "Tokens per second with drafts asked, of those without, when last compared; 0 = never.")
-      .set(engine_.drafting_gate().gain());
-  for (std::size_t i = 0; i < now.spec.by_depth.size(); ++i) {
-    if (now.spec.by_depth[i].n_drafted == 0) break;
-    metrics_
-        .counter("spec_decode_num_accepted_tokens_per_pos_total", "Guesses accepted, by position.",
-                 {{"position", std::to_string(i)}})
-        .add(static_cast<double>(now.spec.by_depth[i].n_accepted -
-                                 counted_.spec.by_depth[i].n_accepted));
-  }
+  metrics.gauge("num_requests_running", now.n_running, "Sequences in the batch.");
+  metrics.gauge("num_requests_waiting", now.n_waiting, "Sequences waiting for a place.");
+  metrics.gauge("kv_cache_usage_perc", now.kv.usage(), "Share of KV blocks in use.");
+  metrics.gauge("drafts_assigned", drafts_.n_drafts(), "Drafts this target may use.");
+  list_links(metrics);
+  metrics.counter("generation_tokens_total", now.n_tokens, "Tokens committed.");
+  metrics.counter("prompt_tokens_total", now.n_prompt_rows, "Prompt tokens prefilled.");
+  metrics.counter("num_preemptions_total", now.n_preemptions, "Sequences whose blocks were taken.");
+  metrics.counter("prefix_cache_queries_total", now.kv.n_queried_tokens,
+                  "Prompt tokens looked up.");
+  metrics.counter("prefix_cache_hits_total", now.kv.n_hit_tokens, "Prompt tokens found.");
+  metrics.counter("spec_decode_num_drafts_total", now.spec.n_rounds,
+                  "Rounds that verified guesses.");
+  metrics.counter("spec_decode_num_draft_tokens_total", now.spec.n_drafted, "Guesses verified.");
+  metrics.counter("spec_decode_num_accepted_tokens_total", now.spec.n_accepted,
+                  "Guesses accepted.");
+  metrics.counter("spec_decode_silent_passes_total", now.n_silent_steps,
+                  "Passes after which no draft was asked: asking had cost more than it brought.");
+  metrics.gauge(
+      "spec_decode_asking_gain", engine_.drafting_gate().gain(),
+      "Tokens per second with drafts asked, of those without, when last compared; 0 = never.");
+  for (std::size_t i = 0; i < now.spec.by_depth.size() && now.spec.by_depth[i].n_drafted > 0; ++i)
+    metrics.counter("spec_decode_num_accepted_tokens_per_pos_total",
+                    now.spec.by_depth[i].n_accepted, "Guesses accepted, by position.",
+                    {{"position", std::to_string(i)}});
   for (std::size_t i = 0; i < kFallbackReasons; ++i)
-    metrics_
-        .counter("spec_decode_fallback_total", "Rounds without guesses, by reason.",
-                 {{"reason", std::string(kFallbackNames[i])}})
-        .add(static_cast<double>(now.spec.fallbacks[i] - counted_.spec.fallbacks[i]));
-  counted_ = now;
-  return metrics_.text();
+    metrics.counter("spec_decode_fallback_total", now.spec.fallbacks[i],
+                    "Rounds without guesses, by reason.",
+                    {{"reason", std::string(kFallbackNames[i])}});
 }
 
-// A draft that is gone, or has another tier, is at zero.
-void TargetService::count_links() {
-  std::map<std::pair<std::string, std::string>, double> now = links_seen_;
-  for (auto& [key, value] : now) value = 0;
-  for (const auto& [draft, tier] : drafts_.links()) now[{draft, std::string(tier)}] = 1;
-  for (const auto& [key, value] : now)
-    metrics_
-        .gauge("draft_link", "1 for the tier that guesses of this draft take.",
-               {{"draft", key.first}, {"tier", key.second}})
-        .set(value);
-  links_seen_ = std::move(now);
-  const DraftCounters former = std::exchange(counted_drafts_, drafts_.counters());
-  const auto add = [](Counter counter, std::uint64_t before, std::uint64_t after) {
-    counter.add(static_cast<double>(after - before));
-  };
-  add(metrics_.counter("draft_link_fallbacks_total",
-                       "Messages that a link did not take: sent over ZeroMQ."),
-      former.fallbacks, counted_drafts_.fallbacks);
-  add(metrics_.counter("drafts_set_aside_total",
-                       "Times that a draft was set aside, as its guesses were worth nothing."),
-      former.set_aside, counted_drafts_.set_aside);
-  metrics_.gauge("drafts_aside", "Assigned drafts that are set aside now.")
-      .set(static_cast<double>(drafts_.set_aside().size()));
+void TargetService::list_links(Metrics& metrics) {
+  // A draft that is gone, or has another tier, is at zero.
+  const auto links = drafts_.links();
+  const std::set<std::pair<std::string, std::string>> now(links.begin(), links.end());
+  links_seen_.insert(now.begin(), now.end());
+  for (const auto& link : links_seen_)
+    metrics.gauge("draft_link", now.contains(link) ? 1 : 0,
+                  "1 for the tier that guesses of this draft take.",
+                  {{"draft", link.first}, {"tier", link.second}});
+  metrics.counter("draft_link_fallbacks_total", drafts_.counters().fallbacks,
+                  "Messages that a link did not take: sent over ZeroMQ.");
+  metrics.counter("drafts_set_aside_total", drafts_.counters().set_aside,
+                  "Times that a draft was set aside, as its guesses were worth nothing.");
+  metrics.gauge("drafts_aside", drafts_.set_aside().size(),
+                "Assigned drafts that are set aside now.");
 }
 
 }  // namespace foretoken

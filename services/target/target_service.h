@@ -5,7 +5,7 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -14,9 +14,7 @@
 
 #include "common/config/sections.h"
 #include "common/engine/target_engine.h"
-#include "common/runtime/metrics.h"
-#include "common/runtime/router_link.h"
-#include "common/runtime/service.h"
+#include "common/runtime/worker_service.h"
 #include "common/wire/codec.h"
 #include "services/target/draft_proposer.h"
 
@@ -33,7 +31,7 @@ struct TargetServiceOptions {
   Duration keep_finished = std::chrono::seconds(10);  // for a router that missed the end
 };
 
-class TargetService final : public Service {
+class TargetService final : public WorkerService {
  public:
   TargetService(const TargetServiceOptions& options,
                 const wire::Hello& hello,
@@ -42,13 +40,7 @@ class TargetService final : public Service {
                 wire::Speaker& speaker,
                 Metrics& metrics);
 
-  void start(Bus& bus) override;
-  void on_message(Delivery delivery) override;
-  void on_dropped(const Peer& peer, const Frames& frames) override;
   void on_closed(const Peer& peer, const std::string& why) override;
-  TimePoint on_turn(TimePoint now) override;
-  void drain(TimePoint deadline) override;
-  bool drained() const override;
   std::string status() const override;
 
  private:
@@ -68,6 +60,20 @@ class TargetService final : public Service {
     TimePoint ended{};
   };
 
+  void open(Bus& bus, wire::Hello& hello) override;
+  bool on_router_message(const wire::Header& header, wire::Message& message) override;
+  void on_new_router() override { forget_all("the router restarted"); }
+  void on_peer_message(const Delivery& from,
+                       const wire::Header& header,
+                       wire::Message& message) override;
+  void on_peer_dropped(const Peer& peer, const Frames& frames) override;
+  void on_malformed(const Peer& peer) override;
+  TimePoint work(TimePoint now) override;
+  bool has_to_stay() const override;
+  void leave() override;
+  wire::Heartbeat own_load() const override;
+  void list_metrics(Metrics& metrics) override;
+
   static std::string_view what_differs(const Answer& answer, const wire::Open& open);
   void on_open(RequestId id, const wire::Open& open, TimePoint now);
   void on_close(RequestId id, const wire::Close& close);
@@ -82,31 +88,18 @@ class TargetService final : public Service {
   void send_tokens(const TokensEvent& event);
   void end(SeqId seq, wire::Message message, TimePoint now);
   void forget_all(const std::string& why);
-  void leave_if_drained(TimePoint now);
-  wire::Heartbeat load() const;
-  std::string metrics_text();
-  void count_links();
+  void list_links(Metrics& metrics);
 
   TargetServiceOptions options_;
-  wire::Hello hello_;
   TargetEngine& engine_;
   DraftProposer& drafts_;
-  Metrics& metrics_;
-  RouterLink link_;
-  Bus* bus_ = nullptr;
   std::unordered_map<RequestId, Answer> answers_;
   std::unordered_map<SeqId, RequestId> requests_;
   std::uint64_t last_seq_ = 0;
-  std::uint64_t malformed_ = 0;
   TimePoint next_sweep_{};
-  bool draining_ = false;
-  bool said_goodbye_ = false;
-  TimePoint drain_deadline_{};
   std::vector<std::uint32_t> step_us_;  // of recent steps, a ring
   std::size_t n_steps_ = 0;
-  TargetSnapshot counted_;  // what the metrics have counted so far
-  DraftCounters counted_drafts_;
-  std::map<std::pair<std::string, std::string>, double> links_seen_;  // by draft and tier
+  std::set<std::pair<std::string, std::string>> links_seen_;  // by draft and tier
 };
 
 }  // namespace foretoken

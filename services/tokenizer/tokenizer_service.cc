@@ -51,82 +51,38 @@ TokenizerService::TokenizerService(const TokenizerServiceOptions& options,
                                    ChatRenderer render,
                                    wire::Speaker& speaker,
                                    Metrics& metrics)
-    : options_(options),
+    : WorkerService({options.router, options.heartbeat, kLastWords}, hello, speaker, metrics),
+      options_(options),
       tokenizer_(tokenizer),
       encoder_(tokenizer, std::move(render)),
-      metrics_(metrics),
-      link_(speaker, hello, options.heartbeat),
       questions_(options.encode_queue) {}
 
-void TokenizerService::start(Bus& bus) {
-  bus_ = &bus;
+void TokenizerService::open(Bus& bus, wire::Hello&) {
   if (options_.long_encodings == LongEncodings::kOnThread)
     thread_ = std::make_unique<EncodeThread>(encoder_, [&bus] { bus.wake(); });
-  link_.start(bus, options_.router);
 }
 
-void TokenizerService::on_message(Delivery delivery) {
-  auto incoming = wire::decode(delivery.frames);
-  if (!incoming.ok()) {
-    ++malformed_;
-    return;
-  }
-  const wire::Header& header = incoming->header;
-  wire::Message& message = incoming->message;
-  switch (link_.on_message(header, message)) {
-    case RouterLink::Event::kHandled:
-      return;
-    case RouterLink::Event::kNewRouter:
-      streams_.clear();
-      forget_questions();
-      return;
-    case RouterLink::Event::kNotMine:
-      break;
-  }
-  const TimePoint now = bus_->now();
-  if (const auto* decode = std::get_if<wire::Decode>(&message))
-    return on_decode(header.request, *decode, now);
-  if (auto* encode = std::get_if<wire::Encode>(&message))
-    return on_encode(header.request, std::move(*encode), now);
-  if (const auto* open = std::get_if<wire::StreamOpen>(&message))
-    return on_stream_open(header.request, *open, now);
-  if (std::holds_alternative<wire::StreamClose>(message)) {
+bool TokenizerService::on_router_message(const wire::Header& header, wire::Message& message) {
+  const TimePoint now = bus().now();
+  if (const auto* decode = std::get_if<wire::Decode>(&message)) {
+    on_decode(header.request, *decode, now);
+  } else if (auto* encode = std::get_if<wire::Encode>(&message)) {
+    on_encode(header.request, std::move(*encode), now);
+  } else if (const auto* open = std::get_if<wire::StreamOpen>(&message)) {
+    on_stream_open(header.request, *open, now);
+  } else if (std::holds_alternative<wire::StreamClose>(message)) {
     streams_.erase(header.request);
     forget_question(header.request);
-    return;
+  } else {
+    return false;
   }
-  if (std::holds_alternative<wire::MetricsRequest>(message)) {
-    metrics_
-        .gauge("frames_dropped", "Frames dropped since start: malformed, stale or without room.")
-        .set(static_cast<double>(load().dropped_total));
-    metrics_.gauge("tokenizer_streams", "Streams being decoded.")
-        .set(static_cast<double>(streams_.size()));
-    metrics_.gauge("tokenizer_prompts", "Prompts encoded since start.")
-        .set(static_cast<double>(n_encoded_));
-    metrics_.gauge("tokenizer_prompts_waiting", "Prompts that wait to be encoded.")
-        .set(static_cast<double>(questions_.size() + (running_ ? 1 : 0)));
-    metrics_
-        .gauge("tokenizer_prompts_repeated",
-               "Prompts asked for again while they waited or soon after: not encoded again.")
-        .set(static_cast<double>(n_repeated_));
-    metrics_.gauge("tokenizer_prompts_unwanted", "Prompts whose request ended before their answer.")
-        .set(static_cast<double>(n_unwanted_));
-    metrics_.gauge("tokenizer_prompt_tokens", "Prompt tokens encoded since start.")
-        .set(static_cast<double>(n_prompt_tokens_));
-    metrics_
-        .gauge("tokenizer_unassigned_code_points",
-               "Code points in prompts since start that our Unicode tables do not know.")
-        .set(static_cast<double>(encoder_.n_unassigned()));
-    metrics_.gauge("tokenizer_decoded_tokens", "Tokens decoded since start.")
-        .set(static_cast<double>(n_decoded_));
-    metrics_.gauge("tokenizer_stop_strings", "Stop strings found since start.")
-        .set(static_cast<double>(n_stops_));
-    return link_.send(header.request, wire::MetricsReply{.text = metrics_.text()});
-  }
-  ++malformed_;
+  return true;
 }
 
-void TokenizerService::on_dropped(const Peer&, const Frames& frames) { link_.on_dropped(frames); }
+void TokenizerService::on_new_router() {
+  streams_.clear();
+  forget_questions();
+}
 
 // ---- prompts
 
@@ -136,7 +92,7 @@ void TokenizerService::on_encode(RequestId id, wire::Encode encode, TimePoint no
     running_->wanted = running_->content == content;
     if (running_->wanted) {
       ++n_repeated_;
-      return link_.send(id, wire::Opened{});
+      return router().send(id, wire::Opened{});
     }
   }
   const auto before = std::find_if(answered_.begin(), answered_.end(),
@@ -145,16 +101,16 @@ void TokenizerService::on_encode(RequestId id, wire::Encode encode, TimePoint no
     if (before->content == content) {
       ++n_repeated_;
       before->at = now;
-      return link_.send(id, before->answer);
+      return router().send(id, before->answer);
     }
     answered_bytes_ -= before->bytes;
     answered_.erase(before);
   }
   const auto added = questions_.add(id, content, std::move(encode));
   if (!added.ok())
-    return link_.send(id, wire::Busy{.code = added.error().code,
-                                     .message = added.error().message,
-                                     .retry_after_ms = kRetryAfterMs});
+    return router().send(id, wire::Busy{.code = added.error().code,
+                                        .message = added.error().message,
+                                        .retry_after_ms = kRetryAfterMs});
   if (*added == EncodeQueue::Added::kKnown) ++n_repeated_;
   unacknowledged_.push_back(id);
 }
@@ -175,7 +131,7 @@ void TokenizerService::encode_some(TimePoint now) {
   encode_long(now);
   for (const RequestId id : std::exchange(unacknowledged_, {}))
     if (questions_.contains(id) || (running_ && running_->id == id))
-      link_.send(id, wire::Opened{.n_waiting = static_cast<std::uint32_t>(questions_.size())});
+      router().send(id, wire::Opened{.n_waiting = static_cast<std::uint32_t>(questions_.size())});
 }
 
 bool TokenizerService::is_short(const EncodeQueue::Question& question) const {
@@ -221,7 +177,7 @@ void TokenizerService::answer(RequestId id,
                                    .message = result.error().message,
                                    .param = result.error().param};
   }
-  link_.send(id, answered.answer);
+  router().send(id, answered.answer);
   answered_bytes_ += answered.bytes;
   answered_.push_back(std::move(answered));
   while (answered_.size() > kMaxAnswered || answered_bytes_ > kMaxAnsweredBytes) {
@@ -252,7 +208,7 @@ void TokenizerService::forget_questions() {
 
 void TokenizerService::on_stream_open(RequestId id, const wire::StreamOpen& open, TimePoint now) {
   if (const auto good = StreamDecoder::check_stops(open.stop); !good.ok())
-    return link_.send(
+    return router().send(
         id,
         wire::Failed{.code = good.error().code, .message = good.error().message, .param = "stop"});
   if (streams_.size() >= options_.max_streams && !streams_.contains(id)) {
@@ -279,7 +235,7 @@ void TokenizerService::on_decode(RequestId id, const wire::Decode& decode, TimeP
   const auto it = streams_.find(id);
   if (it == streams_.end() || decode.position > it->second.next) {
     ++n_lost_;
-    return link_.send(
+    return router().send(
         id, wire::Failed{.code = ErrorCode::kNotFound,
                          .message = it == streams_.end() ? "no such stream"
                                                          : "tokens are missing before these"});
@@ -292,7 +248,7 @@ void TokenizerService::on_decode(RequestId id, const wire::Decode& decode, TimeP
     if (answer.text.size() + piece.text.size() > wire::kMaxStringBytes) {
       answer.next = stream.next;
       stream.n_bytes += static_cast<std::uint32_t>(answer.text.size());
-      link_.send(id, answer);
+      router().send(id, answer);
       answer.text.clear();
       answer.offset = stream.n_bytes;
     }
@@ -315,7 +271,7 @@ void TokenizerService::on_decode(RequestId id, const wire::Decode& decode, TimeP
   if (answer.stopped) ++n_stops_;
   if (answer.final)
     streams_.erase(it);  // should this answer get lost, the router replays the stream
-  link_.send(id, answer);
+  router().send(id, answer);
 }
 
 void TokenizerService::forget_old(TimePoint now) {
@@ -330,46 +286,39 @@ void TokenizerService::forget_old(TimePoint now) {
 
 // ---- time
 
-TimePoint TokenizerService::on_turn(TimePoint now) {
+TimePoint TokenizerService::work(TimePoint now) {
   more_short_ = false;
   encode_some(now);
   if (now >= next_sweep_) {
     next_sweep_ = now + kSweep;
     forget_old(now);
   }
-  leave_if_drained(now);
-  TimePoint due = std::min(link_.turn(now, [this] { return load(); }), next_sweep_);
   if (more_short_ || (!thread_ && questions_.size() > 0)) return now;
-  if (questions_.size() > 0 && !running_) due = std::min(due, std::max(now, rest_until_));
-  return due;
+  return questions_.size() > 0 && !running_ ? std::min(next_sweep_, std::max(now, rest_until_))
+                                            : next_sweep_;
 }
 
-void TokenizerService::drain(TimePoint deadline) {
-  draining_ = true;
-  drain_deadline_ = deadline;
-  link_.beat_soon();
-  link_.turn(bus_->now(), [this] { return load(); });
-}
-
-// It serves until the router needs it no more; the router knows its streams better than this does,
-// where the end of one may have been lost. The goodbye moves what is unfinished at the deadline
-// to another tokenizer, where the router replays it.
-void TokenizerService::leave_if_drained(TimePoint now) {
-  if (!draining_ || said_goodbye_) return;
-  if (link_.is_needed() && now < drain_deadline_ - kLastWords) return;
-  link_.goodbye("drained");
-  said_goodbye_ = true;
-}
-
-bool TokenizerService::drained() const { return said_goodbye_ && link_.n_queued() == 0; }
-
-wire::Heartbeat TokenizerService::load() const {
+wire::Heartbeat TokenizerService::own_load() const {
   return {.active = static_cast<std::uint32_t>(streams_.size()),
           .queued = static_cast<std::uint32_t>(questions_.size() + (running_ ? 1 : 0)),
-          .draining = draining_,
           .tokens_total = n_decoded_,
-          .dropped_total = malformed_ + n_lost_ + link_.n_dropped(),
-          .state = draining_ ? "draining" : "ready"};
+          .dropped_total = n_lost_};
+}
+
+void TokenizerService::list_metrics(Metrics& metrics) {
+  metrics.gauge("tokenizer_streams", streams_.size(), "Streams being decoded.");
+  metrics.gauge("tokenizer_prompts", n_encoded_, "Prompts encoded since start.");
+  metrics.gauge("tokenizer_prompts_waiting", questions_.size() + (running_ ? 1 : 0),
+                "Prompts that wait to be encoded.");
+  metrics.gauge("tokenizer_prompts_repeated", n_repeated_,
+                "Prompts asked for again while they waited or soon after: not encoded again.");
+  metrics.gauge("tokenizer_prompts_unwanted", n_unwanted_,
+                "Prompts whose request ended before their answer.");
+  metrics.gauge("tokenizer_prompt_tokens", n_prompt_tokens_, "Prompt tokens encoded since start.");
+  metrics.gauge("tokenizer_unassigned_code_points", encoder_.n_unassigned(),
+                "Code points in prompts since start that our Unicode tables do not know.");
+  metrics.gauge("tokenizer_decoded_tokens", n_decoded_, "Tokens decoded since start.");
+  metrics.gauge("tokenizer_stop_strings", n_stops_, "Stop strings found since start.");
 }
 
 std::string TokenizerService::status() const {

@@ -16,9 +16,7 @@
 #include <vector>
 
 #include "common/config/sections.h"
-#include "common/runtime/metrics.h"
-#include "common/runtime/router_link.h"
-#include "common/runtime/service.h"
+#include "common/runtime/worker_service.h"
 #include "common/tokenizer/stream_decoder.h"
 #include "common/tokenizer/tokenizer.h"
 #include "common/wire/codec.h"
@@ -47,7 +45,7 @@ wire::Hello tokenizer_hello(const Config& config,
                             const std::string& name,
                             const Tokenizer& tokenizer);
 
-class TokenizerService final : public Service {
+class TokenizerService final : public WorkerService {
  public:
   TokenizerService(const TokenizerServiceOptions& options,
                    const wire::Hello& hello,
@@ -56,12 +54,6 @@ class TokenizerService final : public Service {
                    wire::Speaker& speaker,
                    Metrics& metrics);
 
-  void start(Bus& bus) override;
-  void on_message(Delivery delivery) override;
-  void on_dropped(const Peer& peer, const Frames& frames) override;
-  TimePoint on_turn(TimePoint now) override;
-  void drain(TimePoint deadline) override;
-  bool drained() const override;
   void on_end() override { thread_.reset(); }
   std::string status() const override;
 
@@ -91,6 +83,13 @@ class TokenizerService final : public Service {
     TimePoint at{};
   };
 
+  void open(Bus& bus, wire::Hello& hello) override;
+  bool on_router_message(const wire::Header& header, wire::Message& message) override;
+  void on_new_router() override;
+  TimePoint work(TimePoint now) override;
+  wire::Heartbeat own_load() const override;
+  void list_metrics(Metrics& metrics) override;
+
   void on_encode(RequestId id, wire::Encode encode, TimePoint now);
   void encode_some(TimePoint now);
   bool is_short(const EncodeQueue::Question& question) const;
@@ -102,15 +101,10 @@ class TokenizerService final : public Service {
   void on_stream_open(RequestId id, const wire::StreamOpen& open, TimePoint now);
   void on_decode(RequestId id, const wire::Decode& decode, TimePoint now);
   void forget_old(TimePoint now);
-  void leave_if_drained(TimePoint now);
-  wire::Heartbeat load() const;
 
   TokenizerServiceOptions options_;
   const Tokenizer& tokenizer_;
   Encoder encoder_;
-  Metrics& metrics_;
-  RouterLink link_;
-  Bus* bus_ = nullptr;
   std::unordered_map<RequestId, Stream> streams_;
   EncodeQueue questions_;
   std::vector<RequestId> unacknowledged_;  // of this turn, perhaps waiting
@@ -121,10 +115,7 @@ class TokenizerService final : public Service {
   bool more_short_ = false;
   TimePoint next_sweep_{};
   std::uint64_t n_encoded_ = 0, n_repeated_ = 0, n_unwanted_ = 0, n_prompt_tokens_ = 0,
-                n_decoded_ = 0, n_stops_ = 0, n_lost_ = 0, malformed_ = 0;
-  bool draining_ = false;
-  TimePoint drain_deadline_{};
-  bool said_goodbye_ = false;
+                n_decoded_ = 0, n_stops_ = 0, n_lost_ = 0;
   std::unique_ptr<EncodeThread> thread_;  // last: it uses the encoder until it ends, and the bus
 };
 

@@ -14,8 +14,8 @@ using ::testing::HasSubstr;
 
 TEST(Metrics, WritesPrometheusTextWithPrefixAndConstantLabels) {
   Metrics metrics(Labels{{"service", "draft-0"}});
-  metrics.counter("tokens_total", "Tokens.", {{"kind", "drafted"}}).add(3);
-  metrics.gauge("sequences", "Sequences.").set(2);
+  metrics.counter("tokens_total", 3, "Tokens.", {{"kind", "drafted"}});
+  metrics.gauge("sequences", 2, "Sequences.");
   metrics.histogram("step_seconds", "Steps.", {0.1, 1}).observe(0.5);
   const std::string text = metrics.text();
   EXPECT_THAT(text, HasSubstr("# TYPE foretoken_tokens_total counter"));
@@ -24,40 +24,38 @@ TEST(Metrics, WritesPrometheusTextWithPrefixAndConstantLabels) {
   EXPECT_THAT(text, HasSubstr("foretoken_step_seconds_bucket{service=\"draft-0\",le=\"1\"} 1"));
 }
 
-TEST(Metrics, GivesTheSameCounterForTheSameNameAndLabels) {
+TEST(Metrics, ACounterStandsAtTheLargestTotalItWasGivenAndAGaugeAtTheLastValue) {
   Metrics metrics;
-  metrics.counter("x_total", "X.").add();
-  metrics.counter("x_total", "X.").add();
-  EXPECT_THAT(metrics.text(), HasSubstr("foretoken_x_total 2"));
+  for (const int figure : {2, 5, 4}) {
+    metrics.counter("x_total", figure, "X.");
+    metrics.gauge("y", figure, "Y.");
+  }
+  EXPECT_THAT(metrics.text(), HasSubstr("foretoken_x_total 5\n"));
+  EXPECT_THAT(metrics.text(), HasSubstr("foretoken_y 4\n"));
 }
 
-TEST(Metrics, IgnoresHandlesOfNothing) {
+TEST(Metrics, MetricsOfOtherLabelsAreOthers) {
   Metrics metrics;
-  Counter counter;
-  Gauge gauge;
+  metrics.counter("x_total", 2, "X.", {{"kind", "a"}});
+  metrics.counter("x_total", 7, "X.", {{"kind", "b"}});
+  EXPECT_THAT(metrics.text(), HasSubstr("foretoken_x_total{kind=\"a\"} 2\n"));
+  EXPECT_THAT(metrics.text(), HasSubstr("foretoken_x_total{kind=\"b\"} 7\n"));
+}
+
+TEST(Metrics, WritesWhatWasNeverObservedAsNothing) {
+  Metrics metrics;
   Histogram histogram;
-  const auto use_all = [&] {
-    counter.add(2);
-    gauge.set(3);
-    histogram.observe(0.5);
-  };
-  use_all();
+  histogram.observe(0.5);
   EXPECT_EQ(metrics.text(), "");
-  counter = metrics.counter("x_total", "X.");
-  gauge = metrics.gauge("y", "Y.");
   histogram = metrics.histogram("z", "Z.", {1});
-  use_all();
-  const std::string text = metrics.text();
-  EXPECT_THAT(text, HasSubstr("foretoken_x_total 2\n"))
-      << "what nothing was given is not made up for";
-  EXPECT_THAT(text, HasSubstr("foretoken_y 3\n"));
-  EXPECT_THAT(text, HasSubstr("foretoken_z_count 1\n"));
+  histogram.observe(0.5);
+  EXPECT_THAT(metrics.text(), HasSubstr("foretoken_z_count 1\n"));
 }
 
 TEST(Metrics, AsksWhoKeepsCountsBeforeItWrites) {
   Metrics metrics;
   int n_asked = 0;
-  metrics.before_text([&] { metrics.gauge("asked", "Asked.").set(++n_asked); });
+  metrics.before_text([&] { metrics.gauge("asked", ++n_asked, "Asked."); });
   EXPECT_THAT(metrics.text(), HasSubstr("foretoken_asked 1\n"));
   EXPECT_THAT(metrics.text(), HasSubstr("foretoken_asked 2\n"));
 }

@@ -1,0 +1,84 @@
+#include "common/runtime/worker_service.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace foretoken {
+
+void WorkerService::start(Bus& bus) {
+  bus_ = &bus;
+  open(bus, router_.hello());
+  router_.start(bus, duties_.router);
+}
+
+void WorkerService::on_message(Delivery delivery) {
+  auto incoming = wire::decode(delivery.frames);
+  if (!incoming.ok()) return on_malformed(delivery.peer);
+  const wire::Header& header = incoming->header;
+  wire::Message& message = incoming->message;
+  if (delivery.peer.socket != router_.socket()) return on_peer_message(delivery, header, message);
+  switch (router_.on_message(header, message)) {
+    case RouterLink::Event::kHandled:
+      return;
+    case RouterLink::Event::kNewRouter:
+      return on_new_router();
+    case RouterLink::Event::kNotMine:
+      break;
+  }
+  if (std::holds_alternative<wire::MetricsRequest>(message))
+    return router_.send(header.request, wire::MetricsReply{.text = metrics_text()});
+  if (!on_router_message(header, message)) count_malformed();
+}
+
+void WorkerService::on_dropped(const Peer& peer, const Frames& frames) {
+  if (peer.socket == router_.socket()) return router_.on_dropped(frames);
+  on_peer_dropped(peer, frames);
+}
+
+// A hello or heartbeat that is due leaves before the work, which may take long; what the work sent
+// and the socket did not take is due by what is known after it.
+TimePoint WorkerService::on_turn(TimePoint now) {
+  send_due(now);
+  const TimePoint due = work(now);
+  leave_if_drained(now);
+  return std::min(due, router_.due(now));
+}
+
+void WorkerService::send_due(TimePoint now) {
+  router_.turn(now, [this] { return load(); });
+}
+
+void WorkerService::drain(TimePoint deadline) {
+  drain_until_ = deadline;
+  router_.beat_soon();
+  const TimePoint now = bus_->now();
+  send_due(now);
+  leave_if_drained(now);
+}
+
+void WorkerService::leave_if_drained(TimePoint now) {
+  if (!drain_until_ || has_left_) return;
+  if (has_to_stay() && now < *drain_until_ - duties_.last_words) return;
+  leave();
+  router_.goodbye("drained");
+  has_left_ = true;
+}
+
+bool WorkerService::drained() const { return has_left_ && router_.n_queued() == 0; }
+
+wire::Heartbeat WorkerService::load() const {
+  wire::Heartbeat load = own_load();
+  load.draining = drain_until_.has_value();
+  load.state = load.draining ? "draining" : "ready";
+  load.dropped_total += n_malformed_ + router_.n_dropped();
+  return load;
+}
+
+std::string WorkerService::metrics_text() {
+  list_metrics(metrics_);
+  metrics_.gauge("frames_dropped", load().dropped_total,
+                 "Frames dropped since start: malformed, stale or without room.");
+  return metrics_.text();
+}
+
+}  // namespace foretoken
