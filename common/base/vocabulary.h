@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 namespace foretoken {
@@ -55,6 +56,16 @@ requires requires(E value) { names_of(value); }
 constexpr std::string_view name_of(E value) {
   const auto index = static_cast<std::size_t>(value);
   return index < names_of(value).size() ? names_of(value)[index] : "unknown";
+}
+
+// The value of a list that is spelled so.
+template <class E>
+requires requires(E value) { names_of(value); }
+constexpr std::optional<E> value_named(std::string_view name) {
+  const auto& names = names_of(E{});
+  for (std::size_t i = 0; i < names.size(); ++i)
+    if (names[i] == name) return static_cast<E>(i);
+  return {};
 }
 
 inline constexpr std::size_t kProposerKinds = kProposerNames.size();

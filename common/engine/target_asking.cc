@@ -19,7 +19,7 @@ void TargetEngine::ask_all(TimePoint now) {
     const bool is_asked = may_ask(*sequence);
     if (is_asked) add_ask(sequence->proposer, *sequence, budget);
     if (sequence->proposer == ProposerKind::kDraft && sequence->fallback == LocalFallback::kNgram &&
-        proposers_.ngram != nullptr &&
+        proposer_of(ProposerKind::kNgram) != nullptr &&
         (!is_asked || outlook(*sequence, now).state != DraftState::kActive))
       add_ask(ProposerKind::kNgram, *sequence, budget);
   }
@@ -64,7 +64,7 @@ bool TargetEngine::may_ask(const Sequence& sequence) const {
 void TargetEngine::note_yield(Duration took) {
   const TimePoint ended = step_began_ + took;
   const Duration interval = ended - std::exchange(step_ended_, ended);
-  if (prompt_work_ > 0 || proposers_.watch == nullptr) return;
+  if (prompt_work_ > 0 || watch_ == nullptr) return;
   std::uint32_t n_gated = 0, n_opening = 0, n_served = 0, most_proposals = 0;
   bool is_owed = false;
   for (const Sequence* sequence : running_) {

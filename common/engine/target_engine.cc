@@ -49,7 +49,7 @@ TargetEngine::TargetEngine(Model& model,
                            const Proposers& proposers,
                            const TargetEngineOptions& options)
     : model_(model),
-      proposers_(proposers),
+      watch_(proposers.watch),
       options_(completed(options, model)),
       limits_{.max_rows = options_.max_batch_rows,
               .prefill_chunk = options_.prefill_chunk,
@@ -63,7 +63,13 @@ TargetEngine::TargetEngine(Model& model,
       store_(n_ids()),
       length_(options_.draft_length),
       wait_(length_, options_.wait_limit),
-      prefill_(equal_attention_context(model.config())) {}
+      prefill_(equal_attention_context(model.config())) {
+  for (Proposer* proposer : proposers.each) {
+    Proposer*& place = proposers_[static_cast<std::size_t>(proposer->kind())];
+    FORETOKEN_CHECK(place == nullptr, "two proposers of one kind");
+    place = proposer;
+  }
+}
 
 TargetEngine::~TargetEngine() = default;
 
@@ -72,18 +78,7 @@ TokenId TargetEngine::n_ids() const {
 }
 
 Proposer* TargetEngine::proposer_of(ProposerKind kind) const {
-  switch (kind) {
-    case ProposerKind::kDraft:
-      return proposers_.draft;
-    case ProposerKind::kNgram:
-      return proposers_.ngram;
-    case ProposerKind::kPrediction:
-      return proposers_.prediction;
-    case ProposerKind::kDefault:
-    case ProposerKind::kNone:
-      return nullptr;
-  }
-  return nullptr;
+  return proposers_[static_cast<std::size_t>(kind)];
 }
 
 bool TargetEngine::has_work() const {
@@ -93,9 +88,9 @@ bool TargetEngine::has_work() const {
 // ---- waiting for proposals ----
 
 DraftOutlook TargetEngine::outlook(const Sequence& sequence, TimePoint now) const {
-  if (proposers_.draft == nullptr) return {};
-  if (proposers_.watch == nullptr) return {.state = DraftState::kActive};
-  return proposers_.watch->outlook(sequence.id, now);
+  if (proposer_of(ProposerKind::kDraft) == nullptr) return {};
+  if (watch_ == nullptr) return {.state = DraftState::kActive};
+  return watch_->outlook(sequence.id, now);
 }
 
 // An active draft owes the sequence an answer, and what is at hand already does not do without it.
@@ -111,7 +106,7 @@ std::optional<DraftOutlook> TargetEngine::owed(const Sequence& sequence, TimePoi
 }
 
 Duration TargetEngine::wait_hint(TimePoint now) {
-  if (is_prefilling_ || proposers_.draft == nullptr) return {};
+  if (is_prefilling_ || proposer_of(ProposerKind::kDraft) == nullptr) return {};
   const auto n_running = static_cast<std::uint32_t>(running_.size());
   std::vector<Expected> expected;
   for (const Sequence* sequence : running_) {
@@ -132,7 +127,7 @@ bool TargetEngine::is_owed_adaptively(TimePoint now) const {
 }
 
 bool TargetEngine::proposals_complete(TimePoint now) {
-  if (proposers_.draft != nullptr) proposers_.draft->collect(now, store_);
+  if (Proposer* draft = proposer_of(ProposerKind::kDraft)) draft->collect(now, store_);
   return std::none_of(running_.begin(), running_.end(), [&](const Sequence* sequence) {
     const bool is_probed = gate_.is_probing() && is_gated(*sequence);
     return !is_probed && owed(*sequence, now).has_value();
@@ -184,7 +179,7 @@ void TargetEngine::record_step_time(Duration took) {
 }
 
 void TargetEngine::collect(TimePoint now) {
-  for (Proposer* proposer : {proposers_.draft, proposers_.prediction, proposers_.ngram})
+  for (Proposer* proposer : proposers_)
     if (proposer != nullptr) proposer->collect(now, store_);
   for (Sequence* sequence : running_) {
     sequence->path.clear();

@@ -39,10 +39,8 @@ namespace foretoken {
 
 // Who proposes. Borrowed; any may be absent, and requests that name an absent one decode plainly.
 struct Proposers {
-  Proposer* draft = nullptr;
-  Proposer* ngram = nullptr;
-  Proposer* prediction = nullptr;
-  // Beside `draft` where that is remote; null: its answers are immediate.
+  std::vector<Proposer*> each;  // at most one of a kind
+  // Of the draft proposer where drafts are remote; null: its answers are immediate.
   const DraftWatch* watch = nullptr;
 };
 
@@ -157,7 +155,8 @@ class TargetEngine {
   SequenceStats release(Sequence& sequence);
 
   Model& model_;
-  Proposers proposers_;
+  std::array<Proposer*, kProposerKinds> proposers_{};  // by kind
+  const DraftWatch* watch_;
   TargetEngineOptions options_;
   SchedulerLimits limits_;
   KvCache kv_;

@@ -83,8 +83,8 @@ void TargetEngine::open_proposers(Sequence& sequence) {
       .is_asked_soon = !is_gated(sequence) || gate_.asking() == DraftingGate::Asking::kAll};
   if (Proposer* proposer = proposer_of(sequence.proposer)) proposer->open(opening);
   if (sequence.proposer == ProposerKind::kDraft && sequence.fallback == LocalFallback::kNgram &&
-      proposers_.ngram != nullptr)
-    proposers_.ngram->open(opening);
+      proposer_of(ProposerKind::kNgram) != nullptr)
+    proposer_of(ProposerKind::kNgram)->open(opening);
 }
 
 bool TargetEngine::close(SeqId seq, CloseReason reason) {
@@ -118,8 +118,9 @@ SequenceStats TargetEngine::release(Sequence& sequence) {
   std::erase(sequence.is_running ? running_ : waiting_, &sequence);
   store_.close(seq);
   if (Proposer* proposer = proposer_of(sequence.proposer)) proposer->close(seq);
-  if (sequence.fallback == LocalFallback::kNgram && proposers_.ngram != nullptr)
-    proposers_.ngram->close(seq);
+  if (Proposer* ngram = proposer_of(ProposerKind::kNgram);
+      ngram != nullptr && sequence.fallback == LocalFallback::kNgram)
+    ngram->close(seq);
   SequenceStats stats = sequence.stats;
   sequences_.erase(seq);
   return stats;

@@ -117,13 +117,11 @@ bool read(In& in, std::vector<std::string>& list, const Limit& limit) {
 template <class E>
 requires std::is_enum_v<E>
 bool read(In& in, E& value, const Limit&) {
-  const auto& names = names_of(E{});
   std::string name;
   if (!text(in, name, kMaxNameBytes)) return false;
-  const auto found = std::find(names.begin(), names.end(), name);
-  if (found == names.end())
-    return in.fail("is \"" + name + "\"; it must be " + alternatives(names));
-  value = static_cast<E>(found - names.begin());
+  const auto named = value_named<E>(name);
+  if (!named) return in.fail("is \"" + name + "\"; it must be " + alternatives(names_of(E{})));
+  value = *named;
   return true;
 }
 

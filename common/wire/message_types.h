@@ -66,5 +66,6 @@ constexpr const auto& names_of(PromptKind) { return kPromptNames; }
 constexpr const auto& names_of(Activity) { return kActivityNames; }
 using foretoken::enum_count;
 using foretoken::name_of;
+using foretoken::value_named;
 
 }  // namespace foretoken::wire

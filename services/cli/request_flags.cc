@@ -102,7 +102,7 @@ class FlagMaker {
   requires std::is_enum_v<E> CLI::Option* make(E& member) const {
     static const std::vector<std::string> names(names_of(E{}).begin(), names_of(E{}).end());
     const auto set = [&member](const std::string& text) {
-      member = static_cast<E>(std::find(names.begin(), names.end(), text) - names.begin());
+      member = value_named<E>(text).value_or(member);
     };
     return option<std::string>(set)->check(one_of(names))->type_name("NAME");
   }

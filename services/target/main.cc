@@ -76,7 +76,7 @@ int main(int argc, char** argv) {
         PredictionProposer prediction;
         const TargetEngineOptions options =
             target_engine_options(config, *model, free_bytes, vocabulary);
-        TargetEngine engine(*model, *backend, {&drafts, &ngram, &prediction, &drafts}, options);
+        TargetEngine engine(*model, *backend, {{&drafts, &ngram, &prediction}, &drafts}, options);
         TargetService service(
             target_service_options(config),
             target_hello(config, runtime.name(), *model, *backend, vocabulary, options), engine,

@@ -127,14 +127,13 @@ SamplingDefaults sampling_defaults(const Config& config, const ModelConfig& mode
 
 TargetServiceOptions target_service_options(const Config& config) {
   const SpeculationSection& speculation = config.speculation;
-  return {.router = router_endpoint(config.bus),
-          .heartbeat = std::chrono::milliseconds(config.bus.heartbeat_ms),
-          .proposer = speculation.proposer == "ngram"  ? ProposerKind::kNgram
-                      : speculation.proposer == "none" ? ProposerKind::kNone
-                                                       : ProposerKind::kDraft,
-          .draft_len = speculation.draft_len,
-          .adaptive = speculation.adaptive,
-          .allow_prediction = speculation.allow_prediction};
+  return {
+      .router = router_endpoint(config.bus),
+      .heartbeat = std::chrono::milliseconds(config.bus.heartbeat_ms),
+      .proposer = value_named<ProposerKind>(speculation.proposer).value_or(ProposerKind::kDraft),
+      .draft_len = speculation.draft_len,
+      .adaptive = speculation.adaptive,
+      .allow_prediction = speculation.allow_prediction};
 }
 
 std::string target_numerics(const Model& model, const Backend& backend, std::int32_t block_tokens) {

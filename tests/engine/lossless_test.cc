@@ -119,10 +119,9 @@ class Case {
   void run() {
     make_requests();
     make_draft();
-    Proposers proposers{.draft = draft_proposer_,
-                        .ngram = dice_.one_in(5) ? nullptr : &ngram_,
-                        .prediction = &prediction_,
-                        .watch = linked_.get()};
+    Proposers proposers{.each = {&prediction_}, .watch = linked_.get()};
+    if (draft_proposer_ != nullptr) proposers.each.push_back(draft_proposer_);
+    if (!dice_.one_in(5)) proposers.each.push_back(&ngram_);
     rows_cost_ = bounds_.one_in(2);
     TargetEngine engine(target_, backend_, proposers, target_options());
     for (int step = 0; !all_ended(engine); ++step) {

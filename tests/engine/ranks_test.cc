@@ -177,7 +177,7 @@ std::map<SeqId, Answer> by_engine(const std::filesystem::path& target_folder,
   options.n_valid_ids = kValidIds;
   options.prefix_root = kRoot;
   TargetEngine engine(target.model(), target.backend(),
-                      {.draft = &linked, .ngram = &ngram, .watch = &linked}, options);
+                      {.each = {&linked, &ngram}, .watch = &linked}, options);
   TimePoint now{std::chrono::hours(1)};
   for (const OpenRequest& request : requests) EXPECT_TRUE(engine.open(request, now).ok());
   std::map<SeqId, Answer> answers;

@@ -80,9 +80,7 @@ class TargetEngineTest : public ::testing::Test {
  protected:
   void start(TargetEngineOptions options = default_options()) {
     engine_ = std::make_unique<TargetEngine>(
-        model_, *backend_,
-        Proposers{.draft = &draft_, .ngram = &ngram_, .prediction = nullptr, .watch = &draft_},
-        options);
+        model_, *backend_, Proposers{.each = {&draft_, &ngram_}, .watch = &draft_}, options);
   }
   static TargetEngineOptions default_options() {
     TargetEngineOptions options;
@@ -197,7 +195,7 @@ class SharedTarget : public testing::Test {
     options.max_running = 40;
     options.max_waiting = 100;
     engine_ = std::make_unique<TargetEngine>(
-        model_, *backend_, Proposers{.draft = &draft_, .watch = &draft_}, options);
+        model_, *backend_, Proposers{.each = {&draft_}, .watch = &draft_}, options);
     n_events_.clear();
     for (std::uint64_t seq = 1; seq <= 64; seq *= 2) {  // steps of many sizes, to be measured
       for (std::uint64_t i = 0; i < std::min<std::uint64_t>(seq, 40); ++i)

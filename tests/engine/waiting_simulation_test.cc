@@ -232,7 +232,7 @@ Outcome play(const Scene& scene) {
   const auto backend = make_backend({.device = "cpu", .n_threads = 1});
   DraftEngine draft_engine(draft_model, *backend, {.kv = {.n_blocks = 1000, .block_tokens = 16}});
   SimulatedDraft draft(draft_engine, scene);
-  TargetEngine engine(target_model, *backend, {.draft = &draft, .watch = &draft},
+  TargetEngine engine(target_model, *backend, {.each = {&draft}, .watch = &draft},
                       {.kv = {.n_blocks = 1000, .block_tokens = 16}, .prefix_root = kRoot});
   for (std::uint64_t seq = 1; seq <= scene.n_sequences; ++seq) {
     OpenRequest request{.seq = SeqId{seq}, .prompt = {static_cast<TokenId>(seq), 2, 3}};

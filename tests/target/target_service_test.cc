@@ -97,7 +97,7 @@ class TargetServiceTest : public testing::Test {
   DraftProposer drafts{DraftPoolOptions{}, speaker};
   TargetEngine engine{model,
                       *backend,
-                      {.draft = &drafts, .watch = &drafts},
+                      {.each = {&drafts}, .watch = &drafts},
                       {.kv = {.n_blocks = 64}, .max_running = 2, .max_waiting = 1}};
   Metrics metrics;
   TargetService service{
