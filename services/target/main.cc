@@ -11,7 +11,6 @@
 #include "common/runtime/rank_launcher.h"
 #include "common/runtime/service_main.h"
 #include "common/spec/prediction_proposer.h"
-#include "common/spec/repeat_proposer.h"
 #include "common/tokenizer/tokenizer.h"
 #include "kernels/include/backend.h"
 #include "kernels/include/device_identity.h"
@@ -75,11 +74,9 @@ int main(int argc, char** argv) {
         DraftProposer drafts(draft_pool_options(config, *model, vocabulary), speaker);
         NgramProposer ngram(ngram_config(config.speculation));
         PredictionProposer prediction;
-        RepeatProposer repeat;
         const TargetEngineOptions options =
             target_engine_options(config, *model, free_bytes, vocabulary);
-        TargetEngine engine(*model, *backend, {{&drafts, &ngram, &prediction, &repeat}, &drafts},
-                            options);
+        TargetEngine engine(*model, *backend, {{&drafts, &ngram, &prediction}, &drafts}, options);
         TargetService service(
             target_service_options(config),
             target_hello(config, runtime.name(), *model, *backend, vocabulary, options), engine,

@@ -2,7 +2,6 @@
 
 #include "common/spec/ngram_proposer.h"
 #include "common/spec/prediction_proposer.h"
-#include "common/spec/repeat_proposer.h"
 #include "tests/spec/proposer_contract.h"
 
 namespace foretoken {
@@ -16,8 +15,7 @@ INSTANTIATE_TEST_SUITE_P(
     ProposerContract,
     testing::Values(ProposerCase{"ngram", [] { return std::make_unique<NgramProposer>(); }},
                     ProposerCase{"prediction",
-                                 [] { return std::make_unique<PredictionProposer>(); }},
-                    ProposerCase{"repeat", [] { return std::make_unique<RepeatProposer>(); }}),
+                                 [] { return std::make_unique<PredictionProposer>(); }}),
     [](const auto& each) { return each.param.name; });
 
 constexpr SeqId kProposedSeq{1};
