@@ -65,8 +65,10 @@ int main(int argc, char** argv) {
     return kExitUsage;
   } catch (const foretoken::FatalError& error) {
     const int code = report_error({error.code(), error.what()});
-    // A folder that cannot be read is, for these verbs, a model that is missing.
-    return reads_a_model(verb) && error.code() == foretoken::ErrorCode::kIo ? kExitModel : code;
+    if (error.code() != foretoken::ErrorCode::kIo) return code;
+    // A folder that cannot be read is, for these verbs, a model that is missing; for the others it
+    // is the runtime folder.
+    return reads_a_model(verb) ? kExitModel : kExitEnvironment;
   } catch (const std::exception& error) {
     std::cerr << "error: " << error.what() << "\n";
     return kExitFailed;

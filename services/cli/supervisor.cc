@@ -130,8 +130,9 @@ int open_notify_socket(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof(address.sun_path))
-    throw std::runtime_error("the runtime folder's path is too long for a socket (107 bytes): " +
-                             path);
+    throw FatalError(ErrorCode::kIo, "bus.runtime_dir: " + path + " has " +
+                                         std::to_string(path.size()) +
+                                         " bytes; a socket's path has at most 107");
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   ::unlink(path.c_str());
   if (::bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0)

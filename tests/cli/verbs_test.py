@@ -256,6 +256,16 @@ class Verbs(unittest.TestCase):
             self.assertRegex(done.stderr, rf"^error: up keeps its files and logs in bus.runtime_dir, and {folder}\S* cannot be written: "
                                           r"[^;]+; make it writable, or name another folder \(--set bus.runtime_dir=FOLDER\)\n$")
 
+    def test_a_runtime_folder_that_is_unfit_is_the_environments_fault(self):
+        open_to_all = pathlib.Path(self.folder) / "open"
+        open_to_all.mkdir()
+        open_to_all.chmod(0o777)
+        for folder in ("/proc/none", str(open_to_all), f"{self.folder}/{'x' * 200}"):
+            for verb in ("up", "up --detach"):
+                done = run(*verb.split(), *self.quiet_port, "--set", f"bus.runtime_dir={folder}")
+                self.assertEqual((6, ""), (done.returncode, done.stdout), done.stderr)
+                self.assertIn("runtime_dir", done.stderr)
+
     def test_an_unknown_key_names_the_nearest(self):
         done = run("ps", "--set", "speculation.draft_length=3")
         self.assertIn("draft_len", done.stderr)
