@@ -22,9 +22,9 @@ Sequence::Sequence(OpenRequest request,
       tenant_salt(request.tenant_salt),
       flow(request.flow),
       flow_weight(request.flow_weight),
-      text(root, std::move(request.prompt)),
-      n_prompt(text.size()),
-      rules(params, eos_ids, text.tokens()),
+      committed(std::make_shared<CommittedTokens>(root, std::move(request.prompt))),
+      n_prompt(n_tokens()),
+      rules(params, eos_ids, text().tokens()),
       finish(params, eos_ids, n_prompt, max_model_len),
       prediction(std::move(request.prediction)) {
   stats.n_prompt = n_prompt;
@@ -42,7 +42,7 @@ std::uint32_t Sequence::proposal_cap() const {
 }
 
 std::optional<FinishReason> Sequence::commit(TokenId token) {
-  text.append(token);
+  committed->append(token);
   rules.commit(token);
   ++stats.n_output;
   return finish.on_token(token);

@@ -3,11 +3,12 @@
 //
 //   waiting --admitted--> running: prefilling --its last token fed--> decoding --> gone
 //      ^------------- preempted -----------'---------------------------'
-// `text` is the committed truth and never shrinks. A decoding sequence has K and V of all tokens
+// Its text is the committed truth and never shrinks. A decoding sequence has K and V of all tokens
 // but the last.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -28,7 +29,8 @@ struct Sequence {
            Position max_model_len,
            TimePoint now);
 
-  std::uint32_t n_tokens() const { return text.size(); }
+  const CommittedTokens& text() const { return *committed; }
+  std::uint32_t n_tokens() const { return committed->size(); }
   // Most proposed tokens that could be of use in the next round: the round always yields one more.
   std::uint32_t proposal_cap() const;
   // One more token of the answer. Returns the verdict of the finish rules.
@@ -50,7 +52,7 @@ struct Sequence {
   double flow_weight = 1;
   std::uint32_t flow_index = UINT32_MAX;  // of the pass; before the first one none
 
-  CommittedTokens text;  // prompt, then answer
+  const std::shared_ptr<CommittedTokens> committed;  // prompt, then answer
   std::uint32_t n_prompt = 0;
   RowRules rules;
   FinishRules finish;

@@ -253,7 +253,7 @@ void TargetEngine::make_plan(TimePoint now) {
 }
 
 void TargetEngine::admit(Sequence& sequence, TimePoint now) {
-  auto hit = kv_.open(sequence.id, sequence.text.tokens(), sequence.tenant_salt);
+  auto hit = kv_.open(sequence.id, sequence.text().tokens(), sequence.tenant_salt);
   FORETOKEN_CHECK(hit.ok());
   if (!sequence.was_admitted) {  // a clock may begin at zero, so the time does not tell
     sequence.was_admitted = true;
@@ -351,7 +351,7 @@ bool TargetEngine::add_slice(const ScheduledRows& rows, Sequence& sequence) {
   if (samples)
     for (const PathToken& token : sequence.path) drafted_.push_back(token.token);
   SliceRequest request{.seq = sequence.id,
-                       .known = sequence.text.tokens().subspan(start, n_known),
+                       .known = sequence.text().tokens().subspan(start, n_known),
                        .proposed = drafted_,
                        .rules = samples ? &sequence.rules : nullptr};
   if (step_.add(request).ok()) return true;

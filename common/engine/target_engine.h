@@ -56,8 +56,8 @@ class TargetEngine {
 
   // Queues a sequence, or says why not: kQueueFull, kDraining, kContextLengthExceeded,
   // kInvalidValue, kInvalidRequest (the id is in use). An error leaves nothing behind and no event
-  // follows.
-  Result<void> open(OpenRequest request, TimePoint now);
+  // follows. Returns its text, which grows as it is committed and outlives the sequence.
+  Result<std::shared_ptr<const CommittedTokens>> open(OpenRequest request, TimePoint now);
 
   // Ends a sequence now; its Done comes with the next step. False if it is not known (already
   // ended).

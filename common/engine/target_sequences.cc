@@ -40,10 +40,11 @@ Result<void> TargetEngine::admissible(const OpenRequest& request) const {
   return validate(request.params, n_ids());
 }
 
-Result<void> TargetEngine::open(OpenRequest request, TimePoint now) {
+Result<std::shared_ptr<const CommittedTokens>> TargetEngine::open(OpenRequest request,
+                                                                  TimePoint now) {
   if (auto admitted = admissible(request); !admitted.ok()) {
     ++totals_.n_refused;
-    return admitted;
+    return admitted.error();
   }
   const std::vector<TokenId> end_tokens = choosable(
       request.end_tokens.empty() ? model_.config().eos_token_ids : request.end_tokens, n_ids());
@@ -60,11 +61,12 @@ Result<void> TargetEngine::open(OpenRequest request, TimePoint now) {
   sequence.wanted_proposer = sequence.draft_len > 0 && sequence.proposer != ProposerKind::kNone;
   if (!sequence.wanted_proposer) sequence.proposer = ProposerKind::kNone;
   sequences_.emplace(sequence.id, std::move(owned));
-  store_.open(sequence.id, sequence.text);
+  store_.open(sequence.id, sequence.text());
+  std::shared_ptr<const CommittedTokens> text = sequence.committed;
   insert_in_turn(waiting_, &sequence);
   if (running_.size() < static_cast<std::size_t>(options_.max_running)) is_prefilling_ = true;
   if (const auto reason = sequence.finish.reason()) finish(sequence, *reason);
-  return {};
+  return text;
 }
 
 // On admission, before the first rows: a draft prefills while the target does, and one that serves
@@ -75,7 +77,7 @@ void TargetEngine::open_proposers(Sequence& sequence) {
   if (sequence.proposal_cap() == 0) return;
   const Opening opening{
       .seq = sequence.id,
-      .text = sequence.text,
+      .text = sequence.text(),
       .n_prompt = sequence.n_prompt,
       .params = sequence.params,
       .prediction = prediction,
@@ -98,7 +100,7 @@ bool TargetEngine::close(SeqId seq, CloseReason reason) {
 
 void TargetEngine::finish(Sequence& sequence, FinishReason reason) {
   const bool by_token = sequence.finish.reason() == FinishReason::kStop;
-  const TokenId stop_token = by_token ? sequence.text.back() : -1;
+  const TokenId stop_token = by_token ? sequence.text().back() : -1;
   const SeqId seq = sequence.id;
   ended_.push_back(
       {.seq = seq, .reason = reason, .stop_token = stop_token, .stats = release(sequence)});

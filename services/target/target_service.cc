@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "common/base/log.h"
-#include "common/spec/prefix_hash.h"
 #include "kernels/include/numerics.h"
 
 namespace foretoken {
@@ -31,10 +30,6 @@ ProposerKind proposer_of(const wire::Open& open, const TargetServiceOptions& opt
   if (open.proposer != ProposerKind::kDefault) return open.proposer;
   return open.prediction.empty() || !options.allow_prediction ? options.proposer
                                                               : ProposerKind::kPrediction;
-}
-
-PrefixHash prompt_hash(const wire::Open& open) {
-  return prefix_hash_extend(0, std::span(open.tokens).first(open.n_prompt));
 }
 
 std::string fallback_of(const SpecStats& spec) {
@@ -140,14 +135,14 @@ void TargetService::on_closed(const Peer& peer, const std::string& why) {
 // answer. All that the text depends on counts, and what the answer carries; not how fast it is
 // wanted.
 std::string_view TargetService::what_differs(const Answer& answer, const wire::Open& open) {
-  if (answer.n_prompt != open.n_prompt || answer.prompt != prompt_hash(open))
+  const auto prompt = std::span(open.tokens).first(open.n_prompt);
+  if (!std::ranges::equal(prompt, answer.text->tokens().first(answer.n_prompt)))
     return "another prompt";
   if (answer.params != open.params) return "other sampling parameters";
   if (answer.end_tokens != open.end_tokens) return "other end tokens";
   const auto resumed = std::span(open.tokens).subspan(open.n_prompt);
-  const std::size_t n_both = std::min(resumed.size(), answer.output.size());
-  return std::equal(resumed.begin(), resumed.begin() + static_cast<std::ptrdiff_t>(n_both),
-                    answer.output.begin())
+  const std::size_t n_both = std::min(resumed.size(), answer.n_output());
+  return std::ranges::equal(resumed.first(n_both), answer.text->from(answer.n_prompt).first(n_both))
              ? ""
              : "another answer";
 }
@@ -189,17 +184,18 @@ void TargetService::on_open(RequestId id, const wire::Open& open, TimePoint now)
         now + std::min<Duration>(
                   std::chrono::microseconds(std::min<std::uint64_t>(open.deadline_us, 1ull << 42)),
                   std::chrono::hours(24));
-  Answer answer{.seq = request.seq,
+  const SeqId seq = request.seq;
+  const auto n_resumed = static_cast<std::uint32_t>(request.resume.size());
+  auto opened = engine_.open(std::move(request), now);
+  if (!opened.ok()) return refuse(id, opened.error());
+  Answer answer{.seq = seq,
                 .n_prompt = open.n_prompt,
-                .prompt = prompt_hash(open),
                 .params = open.params,
                 .end_tokens = open.end_tokens,
-                .output = request.resume};
-  answer.guessed.assign(answer.output.size(), 0);
-  answer.with_logprobs = open.params.n_logprobs >= 0;
-  answer.first_logprob = static_cast<std::uint32_t>(answer.output.size());
-  if (auto opened = engine_.open(std::move(request), now); !opened.ok())
-    return refuse(id, opened.error());
+                .text = std::move(*opened),
+                .guessed = std::vector<std::uint8_t>(n_resumed, 0),
+                .with_logprobs = open.params.n_logprobs >= 0,
+                .first_logprob = n_resumed};
   requests_.emplace(answer.seq, id);
   answers_.emplace(id, std::move(answer));
   router().send(id, wire::Opened{.n_waiting = engine_.snapshot().n_waiting});
@@ -221,23 +217,21 @@ wire::Tokens TargetService::tokens_of(const Answer& answer,
                                       std::size_t until,
                                       bool with_logprobs) {
   const auto part = [&](const auto& list, std::size_t skipped) {
-    const auto begin = list.begin() - static_cast<std::ptrdiff_t>(skipped);
-    return std::decay_t<decltype(list)>(begin + static_cast<std::ptrdiff_t>(from),
-                                        begin + static_cast<std::ptrdiff_t>(until));
+    const auto within = std::span(list).subspan(from - skipped, until - from);
+    return std::vector(within.begin(), within.end());
   };
   wire::Tokens tokens{.position = static_cast<Position>(answer.n_prompt + from),
-                      .ids = part(answer.output, 0),
+                      .ids = part(answer.text->from(answer.n_prompt), 0),
                       .accepted = part(answer.guessed, 0)};
   if (with_logprobs) tokens.logprobs = part(answer.logprobs, answer.first_logprob);
   return tokens;
 }
 
 void TargetService::repeat_from(RequestId id, const Answer& answer, Position position) {
-  const std::size_t total = answer.n_prompt + answer.output.size();
-  if (position >= answer.n_prompt && position < total) {
+  if (position >= answer.n_prompt && position < answer.text->size()) {
     // In parts: a whole answer with log probabilities can be more than a message holds.
     const std::size_t begin = position - answer.n_prompt;
-    const std::size_t end = answer.output.size();
+    const std::size_t end = answer.n_output();
     const bool with_logprobs = answer.with_logprobs && begin >= answer.first_logprob;
     for (std::size_t from = begin; from < end; from += kRepeatedTokens)
       router().send(id,
@@ -348,9 +342,8 @@ void TargetService::send_tokens(const TokensEvent& event) {
                             .ids = event.ids,
                             .accepted = event.proposed,
                             .logprobs = event.logprobs};
-  answer.output.insert(answer.output.end(), event.ids.begin(), event.ids.end());
   answer.guessed.insert(answer.guessed.end(), event.proposed.begin(), event.proposed.end());
-  answer.guessed.resize(answer.output.size(), 0);
+  answer.guessed.resize(event.position + event.ids.size() - answer.n_prompt, 0);
   answer.logprobs.insert(answer.logprobs.end(), tokens.logprobs.begin(), tokens.logprobs.end());
   if (!answer.closing) router().send(it->second, tokens);
 }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <set>
 #include <string>
 #include <string_view>
@@ -47,10 +48,11 @@ class TargetService final : public WorkerService {
   struct Answer {
     SeqId seq;
     std::uint32_t n_prompt = 0;
-    PrefixHash prompt = 0;  // of its tokens
     SamplingParams params;  // as asked for, as the next one is
     std::vector<TokenId> end_tokens;
-    std::vector<TokenId> output;  // resumed tokens included
+    // The engine's; resumed tokens included.
+    std::shared_ptr<const CommittedTokens> text = {};
+    std::size_t n_output() const { return text->size() - n_prompt; }
     std::vector<std::uint8_t> guessed;
     std::vector<TokenLogprobs> logprobs;
     bool with_logprobs = false;
