@@ -1,7 +1,8 @@
 // The requests of this router, each a state machine from its first map to its one reply or one
 // error. Pure: events come in with the time, messages to workers and answers to clients go out as
 // actions; the router service moves them. Whatever was lost is asked for again after a silence
-// (docs/protocol.md), so nothing here depends on a message arriving. One thread.
+// (docs/protocol.md), so nothing here depends on a message arriving. What each event does in each
+// state stands in a table there; request_states_test holds it. One thread.
 #pragma once
 
 #include <cstdint>
