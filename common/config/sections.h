@@ -134,7 +134,8 @@ struct KvCacheSection {
   }
 };
 
-struct TargetSection {
+// The keys that [target] and [draft] both have: where a model runs, and over how many ranks.
+struct ComputeSection {
   std::string device = "cpu";
   std::uint32_t threads = 0;
   bool pin = false;
@@ -142,9 +143,12 @@ struct TargetSection {
   std::uint32_t tensor_parallel = 1;
   std::string hostfile;
   std::uint32_t rank_deadline_ms = 5000;
-  std::string draft_link = "auto";
   std::string rank_sums = "auto";
   std::string record = "auto";
+};
+
+struct TargetSection : ComputeSection {
+  std::string draft_link = "auto";
 
   template <class Self, class Visitor>
   static void fields(Self& s, Visitor&& v) {
@@ -173,18 +177,9 @@ struct TargetSection {
   }
 };
 
-struct DraftSection {
-  std::string device = "cpu";
-  std::uint32_t threads = 0;
-  bool pin = false;
-  std::string isa = "auto";
+struct DraftSection : ComputeSection {
   std::string memory = "20%";
   std::uint32_t max_sequences = 64;
-  std::uint32_t tensor_parallel = 1;
-  std::string hostfile;
-  std::uint32_t rank_deadline_ms = 5000;
-  std::string rank_sums = "auto";
-  std::string record = "auto";
 
   template <class Self, class Visitor>
   static void fields(Self& s, Visitor&& v) {

@@ -7,38 +7,27 @@
 
 #include "common/config/sections.h"
 #include "common/engine/engine_options.h"
-#include "common/engine/rank_setup.h"
-#include "common/model/load_model.h"
 #include "common/model/model.h"
-#include "common/runtime/rank_launcher.h"
 #include "common/spec/ngram_proposer.h"
 #include "common/wire/messages.h"
 #include "kernels/include/backend.h"
+#include "services/served_model/served_model.h"
 #include "services/target/draft_proposer.h"
 #include "services/target/target_service.h"
 
 namespace foretoken {
 
-// What the model's tokenizer says; main asks it.
-struct TargetVocabulary {
-  Fingerprint vocabulary = 0;
-  Fingerprint text = 0;
-  std::int32_t n_ids = 0;
-};
-
-RankLaunch target_ranks(const TargetSection& target, const std::string& name);
-BackendOptions target_backend(const TargetSection& target, const RankSeat& seat);
-LoadOptions target_loading(const Config& config);
+ModelPlan target_plan(const Config& config);
 // Sizes the cache by what the backend has free. FatalError naming the key where it cannot be.
 TargetEngineOptions target_engine_options(const Config& config,
                                           const Model& model,
                                           std::uint64_t free_bytes,
-                                          const TargetVocabulary& vocabulary);
+                                          const ModelVocabulary& vocabulary);
 // FatalError where target.draft_link pins what this build or machine has not.
 LinkChoice link_choice(const TargetSection& target);
 DraftPoolOptions draft_pool_options(const Config& config,
                                     const Model& model,
-                                    const TargetVocabulary& vocabulary);
+                                    const ModelVocabulary& vocabulary);
 NgramConfig ngram_config(const SpeculationSection& speculation);
 // What a request gets that does not say, unless model.generation_config is "none".
 SamplingDefaults sampling_defaults(const Config& config, const ModelConfig& model);
@@ -51,7 +40,7 @@ wire::Hello target_hello(const Config& config,
                          const std::string& name,
                          const Model& model,
                          const Backend& backend,
-                         const TargetVocabulary& vocabulary,
+                         const ModelVocabulary& vocabulary,
                          const TargetEngineOptions& engine);
 
 }  // namespace foretoken

@@ -41,18 +41,18 @@ ALLOWED = {
     "services/chat_template": {"common/base"},
     "services/router": {"common/base", "common/config", "common/wire", "common/transport", "common/runtime"},
     "services/tokenizer": {"common/base", "common/config", "common/wire", "common/runtime", "common/tokenizer"},
-    "services/draft": {"common/base", "common/config", "common/wire", "common/runtime", "common/kv", "common/model",
-                       "common/engine", "kernels/include"},
-    "services/target": {"common/base", "common/config", "common/wire", "common/transport", "common/runtime", "common/kv",
-                        "common/spec", "common/model", "common/engine", "kernels/include"},
+    "services/served_model": {"common/base", "common/config", "common/wire", "common/runtime", "common/tokenizer",
+                              "common/collective", "common/kv", "common/model", "common/engine", "kernels/include"},
+    "services/draft": {"common/base", "common/config", "common/wire", "common/runtime", "common/model", "common/engine",
+                       "kernels/include", "services/served_model"},
+    "services/target": {"common/base", "common/config", "common/wire", "common/transport", "common/runtime",
+                        "common/spec", "common/model", "common/engine", "kernels/include", "services/served_model"},
     "services/cli": {"common/base", "common/config", "common/wire", "common/transport", "common/runtime", "common/tokenizer",
                      "common/model", "kernels/include", "bench"},
 }
 # Of the folder's main.cc alone, which makes the concrete choices.
 MAIN = {
     "services/tokenizer": {"services/chat_template"},
-    "services/draft": {"common/tokenizer"},
-    "services/target": {"common/tokenizer"},
 }
 
 # library header (regular expression) -> the only files that may include it.
@@ -163,8 +163,8 @@ class IncludeRules(unittest.TestCase):
         self.assertEqual(1, one("common/kv/x.cc", '#include "kernels/shared/contract.h"\n'))
         self.assertEqual(1, one("kernels/emu/x.cc", '#include "kernels/cuda/backend.h"\n'))
         self.assertEqual(1, one("services/router/x.cc", '#include "common/transport/zmq_transport.h"\n'))
-        self.assertEqual(1, one("services/draft/x.cc", '#include "common/tokenizer/tokenizer.h"\n'))
-        self.assertEqual(0, one("services/draft/main.cc", '#include "common/tokenizer/tokenizer.h"\n'))
+        self.assertEqual(1, one("services/tokenizer/x.cc", '#include "services/chat_template/chat_template.h"\n'))
+        self.assertEqual(0, one("services/tokenizer/main.cc", '#include "services/chat_template/chat_template.h"\n'))
         all_but_engine = [(path, text) for path, text in self.files if folder_of(path) != "common/engine"]
         self.assertIn("common/engine -> common/kv", unused(all_but_engine))
         self.assertTrue(cycle({"a": {"b"}, "b": {"c"}, "c": {"a"}}))

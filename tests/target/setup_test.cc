@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <cstring>
 
 #include "common/model/init_random.h"
@@ -90,59 +89,17 @@ TEST(SamplingOf, IsTheUsualWhereTheFileIsNotWanted) {
   EXPECT_EQ(sampling_defaults(config, model), SamplingDefaults{});
 }
 
-TEST(BackendOf, TheConfiguredInstructionSetIsTheBackends) {
-  TargetSection target;
-  for (const auto& [word, isa] : {std::pair{"auto", CpuIsa::kAuto},
-                                  {"scalar", CpuIsa::kScalar},
-                                  {"avx2", CpuIsa::kAvx2},
-                                  {"avx512", CpuIsa::kAvx512}}) {
-    target.isa = word;
-    EXPECT_EQ(target_backend(target, {}).isa, isa) << word;
-  }
-  EXPECT_EQ(cpu_isa_from_name("amx"), CpuIsa::kAmx);
-  EXPECT_EQ(cpu_isa_from_name("avx512_bf16"), CpuIsa::kAvx512Bf16);
-  EXPECT_EQ(cpu_isa_from_name("sse"), std::nullopt);
-}
-
-TEST(BackendOf, ARankTakesItsDeviceByItsNumberOnItsHostOrTheOnlyOneItIsShown) {
-  TargetSection target;
-  target.device = "cuda";
-  unsetenv("CUDA_VISIBLE_DEVICES");
-  EXPECT_EQ(target_backend(target, {.n_here = 2, .index_here = 1}).device, "cuda:1");
-  setenv("CUDA_VISIBLE_DEVICES", "1", 1);
-  EXPECT_EQ(target_backend(target, {.n_here = 2, .index_here = 1}).device, "cuda:0");
-  setenv("CUDA_VISIBLE_DEVICES", "6,7", 1);
-  target.device = "cuda:1,0";
-  EXPECT_EQ(target_backend(target, {.n_here = 2, .index_here = 1}).device, "cuda:0");
-  EXPECT_THROW(target_backend(target, {.n_here = 3, .index_here = 1}), FatalError);
-  unsetenv("CUDA_VISIBLE_DEVICES");
-}
-
-TEST(RanksOf, AreNotStartedWhereTheyCannotHaveADeviceEach) {
-  TargetSection target;
-  target.tensor_parallel = 4;
-  target.device = "cuda:0,1";
-  unsetenv("CUDA_VISIBLE_DEVICES");
-  EXPECT_THROW(target_ranks(target, "target-0"), FatalError);
-  target.hostfile = "/h";  // there may be two hosts
-  EXPECT_EQ(target_ranks(target, "target-0").n_ranks, 4);
-  target.hostfile.clear();
-  target.device = "cuda";
-  EXPECT_EQ(target_ranks(target, "target-0").n_ranks, 4);
-  setenv("CUDA_VISIBLE_DEVICES", "3", 1);  // all four would be shown this one
-  EXPECT_THROW(target_ranks(target, "target-0"), FatalError);
-  unsetenv("CUDA_VISIBLE_DEVICES");
-}
-
-TEST(BackendOf, RecordsAsIsConfigured) {
-  TargetSection target;
-  for (const auto& [word, gains] : {std::pair{"auto", false}, {"on", true}, {"off", false}}) {
-    target.record = word;
-    BackendOptions options = target_backend(target, {});
-    options.n_threads = 1;
-    EXPECT_EQ(make_backend(options)->gains_by_recording(), gains) << word;
-  }
-  EXPECT_EQ(record_from_name("always"), std::nullopt);
+TEST(PlanOf, NamesTheTargetsFolderKeysAndLongestSequence) {
+  Config config;
+  config.model.target = "/t";
+  config.model.max_model_len = 99;
+  config.target.isa = "scalar";
+  const ModelPlan plan = target_plan(config);
+  EXPECT_EQ(plan.role, "target");
+  EXPECT_EQ(plan.folder, "/t");
+  EXPECT_EQ(plan.compute.isa, "scalar");
+  EXPECT_EQ(plan.loading.max_model_len, 99);
+  EXPECT_EQ(plan.bytes_per_thread, 0u);
 }
 
 }  // namespace

@@ -1,0 +1,149 @@
+#include "services/served_model/served_model.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+
+#include "common/base/log.h"
+#include "common/config/resolve.h"
+#include "common/engine/follower.h"
+#include "common/model/config.h"
+#include "common/model/pair.h"
+#include "common/runtime/mps.h"
+#include "common/runtime/process.h"
+#include "common/tokenizer/tokenizer.h"
+#include "kernels/include/device_identity.h"
+
+namespace foretoken {
+
+int serve_model(const ModelPlan& plan,
+                Runtime& runtime,
+                const std::function<int(const ServedModel&)>& serve) {
+  const ComputeSection& compute = plan.compute;
+  const auto n_ranks = static_cast<int>(compute.tensor_parallel);
+  if (n_ranks > 1 && compute.pin)
+    throw FatalError(ErrorCode::kConfig,
+                     plan.role + ".pin: ranks of one host would take the same cores");
+  const std::optional<int> started_as = started_rank();
+  if (n_ranks > 1 && !started_as) return launch_ranks(rank_launch(plan, runtime.name()));
+  if (n_ranks > 1) join_launcher(*started_as);
+  const auto ranks = n_ranks > 1 ? make_mpi_collective(n_ranks) : make_self_collective();
+  const bool is_first = ranks->rank() == 0;
+  if (n_ranks > 1 && is_first) runtime.progress("all ranks have met");
+
+  const auto tokenizer = value_or_throw(Tokenizer::load(
+      plan.folder, {.patterns = regex_policy_from_name(runtime.loaded().config.model.patterns)}));
+  const std::uint64_t weight_bytes =
+      plan.bytes_per_thread == 0
+          ? 0
+          : estimate_memory(inspect_model(plan.folder), plan.loading).weight_bytes;
+  const BackendOptions options =
+      backend_options(plan, find_seat(*ranks, host_name()), weight_bytes);
+  const auto backend = make_backend(options);
+  check_apart(*ranks, "device (" + plan.role + ".device)", device_identity(options.device));
+  if (compute.device != "cpu" && is_first) log_mps();
+  check_alike(*ranks, "build", build_text());
+  check_alike(*ranks, "arithmetic (" + plan.role + ".isa)", backend->numerics());
+  if (is_first)
+    log_info("kernels", {{"backend", backend->description()}, {"numerics", backend->numerics()}});
+
+  LoadOptions loading = plan.loading;
+  loading.ranks = ranks.get();
+  if (is_first)
+    loading.on_progress = [&](std::uint64_t done, std::uint64_t total) {
+      runtime.progress("loading the " + plan.role + ", " +
+                       std::to_string(100 * done / std::max<std::uint64_t>(1, total)) + " %");
+    };
+  const auto model = load_model(plan.folder, *backend, loading);
+  if (n_ranks > 1 && is_first)
+    log_info("ranks add", {{"ranks", n_ranks}, {"rank_sums", model->rank_sums()}});
+  if (is_first && !model->config().kv_scales.empty())
+    log_info("KV scales", {{"kv_scales", model->config().kv_scales}});
+  const std::uint64_t free_bytes = least_of(*ranks, backend->free_bytes());
+  const Duration patience = std::chrono::milliseconds(compute.rank_deadline_ms);
+  if (!is_first) {
+    follow(*model, *backend, patience);
+    return kExitOk;
+  }
+  return serve({.model = *model,
+                .backend = *backend,
+                .vocabulary = {.vocabulary = tokenizer->vocabulary_fingerprint(),
+                               .text = tokenizer->text_fingerprint(),
+                               .n_ids = std::min(static_cast<std::int32_t>(tokenizer->vocab_size()),
+                                                 model->config().vocab_size)},
+                .free_bytes = free_bytes,
+                .ranks = *ranks,
+                .runtime = runtime,
+                .patience = patience});
+}
+
+RankLaunch rank_launch(const ModelPlan& plan, const std::string& name) {
+  const ComputeSection& compute = plan.compute;
+  const auto n_ranks = static_cast<int>(compute.tensor_parallel);
+  if (compute.hostfile.empty())  // all of them here, and all will see what this process sees
+    check_devices(compute.device, plan.role + ".device", n_ranks, visible_devices());
+  return {.name = name,
+          .n_ranks = n_ranks,
+          .hostfile = compute.hostfile,
+          .deadline = std::chrono::milliseconds(compute.rank_deadline_ms)};
+}
+
+BackendOptions backend_options(const ModelPlan& plan,
+                               const RankSeat& seat,
+                               std::uint64_t weight_bytes) {
+  constexpr std::uint64_t kMostThreads = 1024;
+  const ComputeSection& compute = plan.compute;
+  BackendOptions options{.device = rank_device(compute.device, plan.role + ".device",
+                                               {seat.index_here, seat.n_here, visible_devices()}),
+                         .n_threads = static_cast<int>(compute.threads),
+                         .pin = compute.pin,
+                         .isa = cpu_isa_from_name(compute.isa).value_or(CpuIsa::kAuto),
+                         .sharers = seat.n_here,
+                         .record = record_from_name(compute.record).value_or(Record::kAuto)};
+  if (plan.bytes_per_thread > 0)
+    options.max_threads = static_cast<int>(
+        std::clamp<std::uint64_t>(weight_bytes / plan.bytes_per_thread, 1, kMostThreads));
+  return options;
+}
+
+LoadOptions load_options(const Config& config, const ComputeSection& compute) {
+  return {.dtype = weight_dtype_from_name(config.model.dtype).value_or(WeightDType::kAuto),
+          .kv_dtype = kv_dtype_from_name(config.kv_cache.dtype),
+          .max_rows = static_cast<std::int32_t>(config.limits.max_batch_rows),
+          .rank_tier = rank_tier_from_name(compute.rank_sums).value_or(RankTier::kAuto)};
+}
+
+std::int32_t cache_blocks(KvSizeRequest request,
+                          const Model& model,
+                          std::int32_t block_tokens,
+                          std::int64_t n_full) {
+  const std::int64_t max_len = model.config().max_model_len;
+  request.geometry = model.kv_geometry(block_tokens);
+  request.max_sequence_tokens = static_cast<std::uint64_t>(max_len);
+  const std::int64_t fitting = value_or_throw(kv_blocks(request));
+  const std::int64_t useful = n_full * ((max_len + block_tokens - 1) / block_tokens);
+  return static_cast<std::int32_t>(std::min(fitting, useful));
+}
+
+wire::Hello model_hello(wire::Role role,
+                        const std::string& name,
+                        const Model& model,
+                        const ModelVocabulary& vocabulary,
+                        const KvCacheConfig& kv) {
+  return {.role = role,
+          .name = name,
+          .fingerprints = {.vocabulary = vocabulary.vocabulary,
+                           .text = vocabulary.text,
+                           .model = model.fingerprint()},
+          .vocab_size = static_cast<std::uint32_t>(vocabulary.n_ids),
+          .end_tokens = model.config().eos_token_ids,
+          .max_model_len = static_cast<std::uint32_t>(model.config().max_model_len),
+          .block_tokens = static_cast<std::uint32_t>(kv.block_tokens),
+          .kv_blocks_total = static_cast<std::uint32_t>(kv.n_blocks),
+          .build = build_text(),
+          .pid = static_cast<std::uint64_t>(getpid())};
+}
+
+}  // namespace foretoken

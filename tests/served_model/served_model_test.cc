@@ -1,0 +1,208 @@
+#include "services/served_model/served_model.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "common/base/log.h"
+#include "common/tokenizer/tokenizer.h"
+#include "tests/support/scripted_model.h"
+
+namespace foretoken {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+
+const std::string kFolder = std::string(FORETOKEN_SOURCE_DIR) + "/models/demo-draft";
+
+ModelPlan plan_of(const std::string& role) { return {.role = role, .folder = kFolder}; }
+
+std::string what_is_wrong(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const FatalError& error) {
+    return error.what();
+  }
+  return "nothing";
+}
+
+class FakeRuntime final : public Runtime {
+ public:
+  const LoadedConfig& loaded() const override { return loaded_; }
+  const std::string& id() const override { return name_; }
+  const std::string& name() const override { return name_; }
+  WorkerId worker() const override { return {}; }
+  Incarnation incarnation() const override { return {}; }
+  Metrics& metrics() override { return metrics_; }
+  void progress(const std::string& text) override { said.push_back(text); }
+  int serve(Service&) override {
+    said.push_back("serve");
+    return 17;
+  }
+
+  std::vector<std::string> said;
+
+ private:
+  LoadedConfig loaded_;
+  std::string name_ = "draft-0";
+  Metrics metrics_;
+};
+
+class Idle final : public Service {
+ public:
+  void start(Bus&) override {}
+  void on_message(Delivery) override {}
+  TimePoint on_turn(TimePoint) override { return TimePoint::max(); }
+  void drain(TimePoint) override {}
+  bool drained() const override { return true; }
+  std::string status() const override { return ""; }
+};
+
+struct Engine {
+  FakeRuntime& runtime;
+  void release_ranks() { runtime.said.push_back("release"); }
+};
+
+TEST(ServeModel, LoadsSaysSoAndHandsOverWhatTheTokenizerAndTheModelHave) {
+  configure_log(LogLevel::kError, LogFormat::kText, "test");
+  FakeRuntime runtime;
+  ModelPlan plan = plan_of("draft");
+  plan.compute.threads = 1;
+  const int code = serve_model(plan, runtime, [&](const ServedModel& served) {
+    const auto tokenizer = value_or_throw(Tokenizer::load(kFolder));
+    EXPECT_EQ(served.vocabulary.vocabulary, tokenizer->vocabulary_fingerprint());
+    EXPECT_EQ(served.vocabulary.text, tokenizer->text_fingerprint());
+    EXPECT_EQ(served.vocabulary.n_ids,
+              std::min<std::int64_t>(static_cast<std::int64_t>(tokenizer->vocab_size()),
+                                     served.model.config().vocab_size));
+    EXPECT_GT(served.free_bytes, 0u);
+    EXPECT_EQ(served.ranks.size(), 1);
+    return 5;
+  });
+  EXPECT_EQ(code, 5);
+  EXPECT_EQ(runtime.said.back(), "loading the draft, 100 %");
+}
+
+TEST(ServeModel, RunsTheServiceWithTheConfiguredPatienceAndThenLetsTheRanksGo) {
+  FakeRuntime runtime;
+  ModelPlan plan = plan_of("draft");
+  plan.compute.threads = 1;
+  plan.compute.rank_deadline_ms = 321;
+  const int code = serve_model(plan, runtime, [&](const ServedModel& served) {
+    EXPECT_NE(served.ranks.patience(), milliseconds(321)) << "engines are made after loading";
+    runtime.said.clear();
+    Idle service;
+    Engine engine{runtime};
+    const int served_code = served.run(service, engine);
+    EXPECT_EQ(served.ranks.patience(), milliseconds(321));
+    return served_code;
+  });
+  EXPECT_EQ(code, 17);
+  EXPECT_THAT(runtime.said, ::testing::ElementsAre("serve", "release"));
+}
+
+TEST(ServeModel, RefusesPinnedRanksByTheKeyOfTheRole) {
+  FakeRuntime runtime;
+  for (const char* role : {"draft", "target"}) {
+    ModelPlan plan = plan_of(role);
+    plan.compute.tensor_parallel = 2;
+    plan.compute.pin = true;
+    EXPECT_THAT(
+        what_is_wrong([&] { serve_model(plan, runtime, [](const ServedModel&) { return 0; }); }),
+        HasSubstr(std::string(role) + ".pin"));
+  }
+}
+
+// ---- from configuration
+
+TEST(BackendOf, TheConfiguredInstructionSetIsTheBackends) {
+  ModelPlan plan = plan_of("target");
+  for (const auto& [word, isa] : {std::pair{"auto", CpuIsa::kAuto},
+                                  {"scalar", CpuIsa::kScalar},
+                                  {"avx2", CpuIsa::kAvx2},
+                                  {"avx512", CpuIsa::kAvx512}}) {
+    plan.compute.isa = word;
+    EXPECT_EQ(backend_options(plan, {}).isa, isa) << word;
+  }
+  EXPECT_EQ(cpu_isa_from_name("amx"), CpuIsa::kAmx);
+  EXPECT_EQ(cpu_isa_from_name("avx512_bf16"), CpuIsa::kAvx512Bf16);
+  EXPECT_EQ(cpu_isa_from_name("sse"), std::nullopt);
+}
+
+TEST(BackendOf, ARankTakesItsDeviceByItsNumberOnItsHostOrTheOnlyOneItIsShown) {
+  ModelPlan plan = plan_of("target");
+  plan.compute.device = "cuda";
+  unsetenv("CUDA_VISIBLE_DEVICES");
+  EXPECT_EQ(backend_options(plan, {.n_here = 2, .index_here = 1}).device, "cuda:1");
+  setenv("CUDA_VISIBLE_DEVICES", "1", 1);
+  EXPECT_EQ(backend_options(plan, {.n_here = 2, .index_here = 1}).device, "cuda:0");
+  setenv("CUDA_VISIBLE_DEVICES", "6,7", 1);
+  plan.compute.device = "cuda:1,0";
+  EXPECT_EQ(backend_options(plan, {.n_here = 2, .index_here = 1}).device, "cuda:0");
+  EXPECT_THAT(what_is_wrong([&] { backend_options(plan, {.n_here = 3, .index_here = 1}); }),
+              HasSubstr("target.device"));
+  unsetenv("CUDA_VISIBLE_DEVICES");
+}
+
+TEST(BackendOf, RecordsAsIsConfigured) {
+  ModelPlan plan = plan_of("target");
+  for (const auto& [word, record, gains] : {std::tuple{"auto", Record::kAuto, false},
+                                            {"on", Record::kOn, true},
+                                            {"off", Record::kOff, false}}) {
+    plan.compute.record = word;
+    BackendOptions options = backend_options(plan, {});
+    EXPECT_EQ(options.record, record) << word;
+    options.n_threads = 1;
+    EXPECT_EQ(make_backend(options)->gains_by_recording(), gains) << word;
+  }
+  EXPECT_EQ(record_from_name("always"), std::nullopt);
+}
+
+TEST(BackendOf, WeightsPayForThreadsWhereTheyMust) {
+  ModelPlan plan = plan_of("draft");
+  EXPECT_EQ(backend_options(plan, {}, 1).max_threads, 0) << "no limit";
+  plan.bytes_per_thread = 100;
+  EXPECT_EQ(backend_options(plan, {}, 99).max_threads, 1);
+  EXPECT_EQ(backend_options(plan, {}, 350).max_threads, 3);
+  EXPECT_EQ(backend_options(plan, {}, 1'000'000).max_threads, 1024);
+}
+
+TEST(RanksOf, AreNotStartedWhereTheyCannotHaveADeviceEach) {
+  ModelPlan plan = plan_of("target");
+  plan.compute.tensor_parallel = 4;
+  plan.compute.device = "cuda:0,1";
+  unsetenv("CUDA_VISIBLE_DEVICES");
+  EXPECT_THAT(what_is_wrong([&] { rank_launch(plan, "target-0"); }), HasSubstr("target.device"));
+  plan.compute.hostfile = "/h";  // there may be two hosts
+  EXPECT_EQ(rank_launch(plan, "target-0").n_ranks, 4);
+  plan.compute.hostfile.clear();
+  plan.compute.device = "cuda";
+  EXPECT_EQ(rank_launch(plan, "target-0").n_ranks, 4);
+  setenv("CUDA_VISIBLE_DEVICES", "3", 1);  // all four would be shown this one
+  EXPECT_THROW(rank_launch(plan, "target-0"), FatalError);
+  unsetenv("CUDA_VISIBLE_DEVICES");
+}
+
+TEST(CacheBlocks, AreAsManyAsFitAndNoMoreThanTheLongestSequencesFill) {
+  const ScriptedModel model{ScriptedOptions{}};
+  const std::int64_t a_sequence = (model.config().max_model_len + 15) / 16;
+  EXPECT_EQ(cache_blocks({.memory = "100%", .free_bytes = 1ull << 40}, model, 16, 3),
+            3 * a_sequence);
+  EXPECT_LT(cache_blocks({.memory = std::to_string(2 * a_sequence * 16) + " tokens",
+                          .free_bytes = 1ull << 40},
+                         model, 16, 3),
+            3 * a_sequence);
+  EXPECT_THAT(
+      what_is_wrong([&] { cache_blocks({.memory = "much", .key = "draft.memory"}, model, 16, 3); }),
+      HasSubstr("draft.memory"));
+}
+
+}  // namespace
+}  // namespace foretoken
