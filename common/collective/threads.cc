@@ -8,21 +8,19 @@
 namespace foretoken {
 namespace {
 
-// What the ranks share: a barrier that all must reach before any leaves, and a table
-// where each shows what it brought.
-class Meeting {
+// What the ranks share: a barrier that all must reach before any leaves, and a table in which each
+// puts its bytes.
+class Barrier {
  public:
-  explicit Meeting(int n_ranks) : n_ranks_(n_ranks), table_(static_cast<std::size_t>(n_ranks)) {}
+  explicit Barrier(int n_ranks) : n_ranks_(n_ranks), table_(static_cast<std::size_t>(n_ranks)) {}
 
-  void show(int rank, std::span<const std::byte> bytes) {
+  void put(int rank, std::span<const std::byte> bytes) {
     table_[static_cast<std::size_t>(rank)] = bytes;
   }
-  std::span<const std::byte> shown(int rank) const {
-    return table_[static_cast<std::size_t>(rank)];
-  }
+  std::span<const std::byte> at(int rank) const { return table_[static_cast<std::size_t>(rank)]; }
   int n_ranks() const { return n_ranks_; }
 
-  void meet(Duration patience) {
+  void wait_for_all(Duration patience) {
     std::unique_lock lock(mutex_);
     const std::uint64_t turn = turn_;
     if (++n_here_ == n_ranks_) {
@@ -34,7 +32,7 @@ class Meeting {
     const auto has_turned = [&] { return turn_ != turn; };
     if (patience == Duration{}) return all_here_.wait(lock, has_turned);
     if (!all_here_.wait_for(lock, patience, has_turned))
-      throw FatalError(ErrorCode::kUnavailable, "a rank did not come in time");
+      throw FatalError(ErrorCode::kUnavailable, "a rank did not arrive in time");
   }
 
  private:
@@ -48,38 +46,38 @@ class Meeting {
 
 class ThreadRank final : public Collective {
  public:
-  ThreadRank(std::shared_ptr<Meeting> meeting, int rank)
-      : meeting_(std::move(meeting)), rank_(rank) {}
+  ThreadRank(std::shared_ptr<Barrier> barrier, int rank)
+      : barrier_(std::move(barrier)), rank_(rank) {}
   int rank() const override { return rank_; }
-  int size() const override { return meeting_->n_ranks(); }
+  int size() const override { return barrier_->n_ranks(); }
 
  private:
   void do_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
-    meeting_->show(rank_, mine);
-    meeting_->meet(patience());
+    barrier_->put(rank_, mine);
+    barrier_->wait_for_all(patience());
     for (int r = 0; r < size(); ++r)
-      std::memcpy(all.data() + static_cast<std::size_t>(r) * mine.size(), meeting_->shown(r).data(),
+      std::memcpy(all.data() + static_cast<std::size_t>(r) * mine.size(), barrier_->at(r).data(),
                   mine.size());
-    meeting_->meet(patience());
+    barrier_->wait_for_all(patience());
   }
 
   void do_broadcast(std::vector<std::byte>& bytes) override {
-    if (rank_ == 0) meeting_->show(0, bytes);
-    meeting_->meet(patience());
-    if (rank_ != 0) bytes.assign(meeting_->shown(0).begin(), meeting_->shown(0).end());
-    meeting_->meet(patience());
+    if (rank_ == 0) barrier_->put(0, bytes);
+    barrier_->wait_for_all(patience());
+    if (rank_ != 0) bytes.assign(barrier_->at(0).begin(), barrier_->at(0).end());
+    barrier_->wait_for_all(patience());
   }
 
-  std::shared_ptr<Meeting> meeting_;  // shared: no rank knows who leaves last
+  std::shared_ptr<Barrier> barrier_;  // shared: no rank knows who leaves last
   const int rank_;
 };
 
 }  // namespace
 
 std::vector<std::unique_ptr<Collective>> make_thread_collectives(int n_ranks) {
-  const auto meeting = std::make_shared<Meeting>(n_ranks);
+  const auto barrier = std::make_shared<Barrier>(n_ranks);
   std::vector<std::unique_ptr<Collective>> ranks;
-  for (int r = 0; r < n_ranks; ++r) ranks.push_back(std::make_unique<ThreadRank>(meeting, r));
+  for (int r = 0; r < n_ranks; ++r) ranks.push_back(std::make_unique<ThreadRank>(barrier, r));
   return ranks;
 }
 

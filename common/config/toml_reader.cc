@@ -5,7 +5,6 @@
 #include <fstream>
 #include <optional>
 #include <sstream>
-#include <string_view>
 #include <toml.hpp>
 
 namespace foretoken {

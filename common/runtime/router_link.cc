@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/base/log.h"
+#include "common/base/micros.h"
 #include "common/runtime/process.h"
 
 namespace foretoken {
@@ -16,11 +17,6 @@ constexpr Duration kRefusedHelloAgain =
 // In a turn that lasts longer the thread of the sockets says hello to a router that does not know
 // this service: one that was started again meanwhile would know it only after the turn.
 constexpr Duration kLongTurn = std::chrono::milliseconds(100);
-
-std::uint64_t micros(Duration time) {
-  return static_cast<std::uint64_t>(
-      std::chrono::duration_cast<std::chrono::microseconds>(time).count());
-}
 
 }  // namespace
 

@@ -33,7 +33,6 @@ struct Ask {
   std::uint32_t n_verified = 0;  // of the round before: this proposer's tokens that were verified
   std::uint32_t n_accepted = 0;  // and of those, accepted
   Duration step{};               // how long the target's last step took
-  Duration next_in{};            // expected start of the next verification, from now
 };
 
 class Proposer {

@@ -137,7 +137,6 @@ Result<void> BpeTokenizer::surround(const FolderText& text, std::string_view fil
       if (!is_token(id))
         return field_error(file, "post_processor.special_tokens", "ids of tokens",
                            std::to_string(id));
-  adds_bos_ = bos_id_ && !spec.before.empty() && spec.before.front() == *bos_id_;
   return {};
 }
 

@@ -237,7 +237,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   AddedTokenMatcher matcher_;
   DecoderSpec decoder_;
   std::unordered_map<std::string, TokenId> ids_;
-  bool adds_eos_ = false;
+  bool adds_bos_ = false, adds_eos_ = false;
 };
 
 }  // namespace

@@ -67,7 +67,6 @@ class Tokenizer {
 
   std::span<const TokenId> eos_ids() const { return eos_ids_; }  // ascending
   std::optional<TokenId> bos_id() const { return bos_id_; }
-  bool adds_bos() const { return adds_bos_; }  // encode(…, kYes) puts BOS first
 
   // The first pattern of the file that we have not compared with the reference; empty: there is
   // none.
@@ -104,7 +103,6 @@ class Tokenizer {
   std::vector<TokenId> eos_ids_;
   std::optional<TokenId> bos_id_;
   std::optional<TokenId> eos_token_id_;
-  bool adds_bos_ = false;
   std::optional<std::string> chat_template_;
   std::string untested_pattern_;
   Fingerprint vocabulary_fingerprint_ = 0;

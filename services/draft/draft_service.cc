@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/base/log.h"
+#include "common/base/micros.h"
 #include "common/runtime/process.h"
 #include "kernels/include/numerics.h"
 
@@ -13,11 +14,6 @@ namespace foretoken {
 namespace {
 
 constexpr Duration kLastWords = std::chrono::milliseconds(250);
-
-std::uint32_t micros(Duration duration) {
-  const auto count = std::chrono::duration_cast<std::chrono::microseconds>(duration).count();
-  return static_cast<std::uint32_t>(std::clamp<std::int64_t>(count, 0, 0xFFFFFFFF));
-}
 
 // What this draft would guess in vain; empty if it can follow.
 std::string why_not_served(const wire::Attach& attach, Fingerprint vocabulary) {
@@ -226,7 +222,7 @@ void DraftService::answer(const TargetKey& to, const DraftOutcome& outcome) {
   if (const auto* busy = std::get_if<BusyOutcome>(&outcome))
     return send(to, wire::DraftBusy{.seq = busy->key.seq,
                                     .lease = busy->lease,
-                                    .retry_after_us = micros(busy->retry_after)});
+                                    .retry_after_us = short_micros(busy->retry_after)});
 }
 
 // Everything towards a target is a hint: what cannot leave now is dropped and counted.
@@ -268,7 +264,7 @@ void DraftService::step() {
   const TimePoint end = bus().now();
   if (output.n_rows > 0) {
     engine_.record_step_time(end - begin);
-    const std::uint32_t took = micros(end - begin) / output.n_steps;
+    const std::uint32_t took = short_micros(end - begin) / output.n_steps;
     step_us_ = step_us_ == 0 ? took : (step_us_ * 7 + took) / 8;
   }
   std::map<TargetKey, wire::Proposal> frames;

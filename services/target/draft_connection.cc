@@ -90,7 +90,7 @@ void DraftConnection::send_frame(wire::Propose& frame, Way way) {
 // ---- the link
 
 TimePoint DraftConnection::poll(TimePoint now) {
-  tend_link(now);
+  poll_link(now);
   if (link_.state() == DraftLink::State::kOpening && !has_opened_)
     return std::min(link_.due(), now + kOpenAgain);
   if (!link_.why_not().empty()) say_tier();
@@ -99,7 +99,7 @@ TimePoint DraftConnection::poll(TimePoint now) {
 
 // The first word before the timers: a step of ours that took longer than their patience is not the
 // draft's silence.
-void DraftConnection::tend_link(TimePoint now) {
+void DraftConnection::poll_link(TimePoint now) {
   say_first_word(now);
   switch (link_.tick(now)) {
     case DraftLink::Action::kNone:

@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "common/runtime/service.h"
 #include "common/wire/codec.h"
@@ -71,7 +70,7 @@ class DraftConnection {
  private:
   bool hand_over(SocketId socket, const wire::Message& message);
   void say_first_word(TimePoint now);
-  void tend_link(TimePoint now);
+  void poll_link(TimePoint now);
   void say_tier();
   void send_frame(wire::Propose& frame, Way way);
 

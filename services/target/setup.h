@@ -2,7 +2,6 @@
 // over facts; main calls it once. It makes nothing itself.
 #pragma once
 
-#include <memory>
 #include <string>
 
 #include "common/config/sections.h"

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/base/log.h"
+#include "common/base/micros.h"
 #include "kernels/include/numerics.h"
 
 namespace foretoken {
@@ -16,15 +17,6 @@ constexpr int kMessagesPerStep = 256;
 constexpr std::size_t kRepeatedTokens = 256;  // with 20 log probabilities each 45 KiB
 constexpr Duration kSweep = std::chrono::seconds(1);
 constexpr Duration kLastWords = std::chrono::milliseconds(500);
-
-std::uint64_t micros(Duration duration) {
-  return static_cast<std::uint64_t>(std::max<std::int64_t>(
-      0, std::chrono::duration_cast<std::chrono::microseconds>(duration).count()));
-}
-
-std::uint32_t short_micros(Duration duration) {
-  return static_cast<std::uint32_t>(std::min<std::uint64_t>(micros(duration), 0xFFFFFFFF));
-}
 
 ProposerKind proposer_of(const wire::Open& open, const TargetServiceOptions& options) {
   if (open.proposer != ProposerKind::kDefault) return open.proposer;
