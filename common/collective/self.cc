@@ -12,7 +12,7 @@ class Self final : public Collective {
  private:
   void do_gather(std::span<const std::byte>, std::span<std::byte>) override { never(); }
   void do_broadcast(std::vector<std::byte>&) override { never(); }
-  [[noreturn]] static void never() { FORETOKEN_CHECK(false, "one rank has nobody to talk to"); }
+  [[noreturn]] static void never() { FORETOKEN_CHECK(false, "one rank exchanges nothing"); }
 };
 
 }  // namespace

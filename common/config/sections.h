@@ -27,7 +27,7 @@ struct ModelSection {
     v("target", s.target, anything(), "the model that writes: \"demo\" or a Hugging Face folder");
     v("draft", s.draft, anything(),
       "the model that guesses ahead: \"demo\", a folder, or \"\" for none");
-    v("name", s.name, anything(), "what clients call the target; \"\" = the name of its folder");
+    v("name", s.name, anything(), "name of the target in requests; \"\" = the name of its folder");
     v("alias", s.alias, anything(), "other names clients may use");
     v("max_model_len", s.max_model_len, in_range(0, 1'048'576),
       "longest prompt and answer in tokens; 0 = what the model allows");
@@ -53,9 +53,9 @@ struct SpeculationSection {
   template <class Self, class Visitor>
   static void fields(Self& s, Visitor&& v) {
     v("proposer", s.proposer, one_of({"draft", "ngram", "none"}),
-      "who guesses unless a request chooses");
+      "the proposer of requests that name none");
     v("draft_len", s.draft_len, in_range(0, 32),
-      "most tokens proposed per sequence and round; an upper bound, not a wish");
+      "most tokens proposed per sequence and round; an upper bound");
     v("adaptive", s.adaptive, anything(),
       "shorten guesses, or stop guessing, when it does not pay");
     v("draft_deadline_ms", s.draft_deadline_ms, in_range(0, 60'000),
@@ -259,7 +259,7 @@ struct LogSection {
   template <class Self, class Visitor>
   static void fields(Self& s, Visitor&& v) {
     v("level", s.level, one_of({"debug", "info", "warning", "error"}),
-      "the least important line that is written");
+      "lowest level that is written");
     v("format", s.format, one_of({"auto", "text", "json"}),
       "auto = text on a terminal, json otherwise");
   }
@@ -279,7 +279,7 @@ struct Config {
   template <class Self, class Visitor>
   static void sections(Self& c, Visitor&& v) {
     v("model", c.model, "which models");
-    v("speculation", c.speculation, "how far to guess ahead, and who guesses");
+    v("speculation", c.speculation, "which proposer, and how many tokens it proposes");
     v("limits", c.limits, "how much at a time");
     v("kv_cache", c.kv_cache, "the target's paged cache");
     v("target", c.target, "the service that writes the text");

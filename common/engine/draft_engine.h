@@ -31,7 +31,7 @@
 
 namespace foretoken {
 
-// Whose sequence. A target that restarts has another incarnation, so nothing of its former life is
+// Whose sequence. A target that restarts has another incarnation, so nothing of its former one is
 // confused with it.
 struct DraftKey {
   WorkerId target{};
@@ -133,7 +133,7 @@ class DraftEngine {
   DraftOutcome follow(const FollowRequest& request, TimePoint now);
   // Forgets a sequence; unknown ones and other leases are ignored.
   void detach(const DraftKey& key, Lease lease);
-  // Forgets everything of a target that is gone, or of its former lives.
+  // Forgets everything of a target that is gone, or of its former incarnations.
   void detach_all(WorkerId target, Incarnation except = {});
   // Renews the leases of a target that was heard of.
   void renew(WorkerId target, Incarnation incarnation, TimePoint now);

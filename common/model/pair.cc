@@ -132,7 +132,7 @@ std::vector<PairFinding> check_pair(const ModelInfo& draft, const ModelInfo& tar
   } else if (share > 0.2) {
     add(PairFinding::Level::kWarn,
         "the draft has " + std::to_string(static_cast<int>(share * 100 + 0.5)) +
-            " % of the target's parameters; above 20 % little speed can be won");
+            " % of the target's parameters; above 20 % little speed can be gained");
   }
   if (draft.config.eos_token_ids != target.config.eos_token_ids) {
     add(PairFinding::Level::kWarn,

@@ -157,7 +157,7 @@ std::optional<std::string> what_is_not_finite(const Checkpoint::Tensor& tensor) 
   const DType dtype = *dtype_of(tensor.info->type);
   if (all_finite(dtype, tensor.bytes)) return std::nullopt;
   const auto found = first_not_finite(dtype, tensor.bytes);
-  FORETOKEN_CHECK(found.has_value(), "the quick question and the search disagree");
+  FORETOKEN_CHECK(found.has_value(), "the quick check and the search disagree");
   // Rows of matrices, as one would look for it with other tools.
   std::string place = "[" + std::to_string(found->index) + "]";
   if (tensor.info->shape.size() == 2) {

@@ -45,8 +45,7 @@ std::string_view name_of(MpsState state) {
 
 void log_mps() {
   const Mps mps = find_mps();
-  log_info("MPS, looked for and not needed",
-           {{"state", std::string(name_of(mps.state))}, {"folder", mps.folder}});
+  log_info("MPS (optional)", {{"state", std::string(name_of(mps.state))}, {"folder", mps.folder}});
 }
 
 }  // namespace foretoken

@@ -21,8 +21,8 @@ std::optional<std::string> RankClock::overdue(TimePoint now, std::size_t n_here)
     return std::nullopt;
   }
   if (!have_met_ && now - start_ > kMeeting)
-    return "the ranks have not met within " + std::to_string(kMeeting.count()) +
-           " s of the start; here came " + std::to_string(n_here) + " of " +
+    return "the ranks have not connected within " + std::to_string(kMeeting.count()) +
+           " s of the start; on this host connected: " + std::to_string(n_here) + " of " +
            std::to_string(n_ranks_);
   // Rank 0 gives signs four times within the deadline, and none while it waits for another rank:
   // that wait ends first, and its message names the rank.

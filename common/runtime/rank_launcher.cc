@@ -39,7 +39,7 @@ std::vector<std::string> own_command() {
   std::error_code ignored;
   const fs::path self = fs::read_symlink("/proc/self/exe", ignored);
   if (command.empty() || self.empty())
-    throw FatalError(ErrorCode::kIo, "/proc does not tell this process's command line");
+    throw FatalError(ErrorCode::kIo, "/proc does not show this process's command line");
   command.front() = self.string();
   return command;
 }
@@ -167,7 +167,7 @@ class Launcher {
       Rank rank{.number = std::atoi(line.c_str() + kRankWord.size()),
                 .process = WatchedProcess(pid)};
       if (rank.number == 0) first_ = pid;
-      log_info("rank has come", {{"rank", rank.number}, {"pid", pid}});
+      log_info("a rank has connected", {{"rank", rank.number}, {"pid", pid}});
       ranks_.insert_or_assign(pid, std::move(rank));
       return;
     }
@@ -213,7 +213,7 @@ class Launcher {
     read_reports();
     const int code = WIFEXITED(status) ? WEXITSTATUS(status) : kExitGone;
     if (code == 127 && ranks_.empty())
-      verdict_ = complain(kExitConfig, "mpirun is not to be found; install openmpi-bin");
+      verdict_ = complain(kExitConfig, "mpirun was not found; install openmpi-bin");
     else if (code == 0)
       verdict_ = bad_code_.value_or(kExitOk);
     else

@@ -31,8 +31,8 @@ class RouterLink {
   enum class Event : std::uint8_t {
     kNotMine,  // a message for the service
     kHandled,
-    kNewRouter,  // another life of the router: what its former life asked for is not wanted any
-                 // more
+    kNewRouter,  // another incarnation of the router: what the former asked for is not wanted
+                 // any more
   };
   // Give it every message that came over socket(), first.
   Event on_message(const wire::Header& header, const wire::Message& message);
@@ -80,7 +80,7 @@ class RouterLink {
   std::string refusal_;
   Incarnation router_life_{};
   TimePoint last_heard_{};    // of the router
-  bool router_left_ = false;  // with a goodbye, and no other life of it has come since
+  bool router_left_ = false;  // with a goodbye, and no new incarnation of it has come since
   bool needed_ = true;        // as it said last
   Outbox outbox_;
   std::uint64_t dropped_ = 0;

@@ -101,7 +101,7 @@ Fd listen_ipc(const Endpoint& where, const std::string& text) {
   std::memcpy(address.sun_path, where.place.data(), where.place.size());
   Fd listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!listener) fatal(text);
-  ::unlink(where.place.c_str());   // of a former life: the caller holds the lock of this address
+  ::unlink(where.place.c_str());   // of an ended process: the caller holds the lock of this address
   ::fchmod(listener.get(), 0700);  // before binding: it is never open to others
   if (::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
       ::listen(listener.get(), kClientBacklog) != 0)
@@ -250,7 +250,7 @@ class ClientRelay::Loop {
       if (!client) {
         if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return;
         if (!refused_)
-          log_warning("clients cannot be let in",
+          log_warning("cannot accept clients",
                       {{"endpoint", text_}, {"reason", std::strerror(errno)}});
         refused_ = true;
         accept_again_ = steady_now() + kAcceptPause;

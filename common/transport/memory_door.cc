@@ -42,7 +42,7 @@ MemoryDoor::MemoryDoor(const std::string& endpoint) {
   socket_ = new_socket();
   path_ = address.sun_path;
   lock_ = FileLock(path_ + ".lock");
-  // No process serves it: a file of a former life is in the way.
+  // No process serves it: a file of an ended process is in the way.
   ::unlink(path_.c_str());
   // Before binding: the file is never open to others, whatever the umask.
   ::fchmod(socket_.get(), 0600);

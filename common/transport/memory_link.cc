@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kMostIdleBells = 4096;  // rings without a message, in a row
 
-std::string bell_failure() { return std::string("its bell: ") + std::strerror(errno); }
+std::string bell_failure() { return std::string("its socket: ") + std::strerror(errno); }
 
 }  // namespace
 
@@ -60,7 +60,7 @@ void MemoryLink::greet_first(const std::string& endpoint) {
 void MemoryLink::greet_back() {
   if (const Result<void> made = make_own(); !made.ok())
     return mark_failed(End::kBroken, made.error().message);
-  if (!hand_over_own()) mark_failed(End::kLeft, "it left before it was greeted");
+  if (!hand_over_own()) mark_failed(End::kLeft, "it left before our greeting");
 }
 
 void MemoryLink::on_readable() {
@@ -70,9 +70,9 @@ void MemoryLink::on_readable() {
     case MemoryGreeting::Kind::kNotYet:
       return;
     case MemoryGreeting::Kind::kLeft:
-      return mark_failed(End::kLeft, "it left before greeting");
+      return mark_failed(End::kLeft, "it left before its greeting");
     case MemoryGreeting::Kind::kWrong:
-      return mark_failed(End::kBroken, "it greeted in another way");
+      return mark_failed(End::kBroken, "its greeting is malformed");
     case MemoryGreeting::Kind::kSound:
       return open(std::move(greeting.region), greeting.ring_bytes);
   }
@@ -151,9 +151,9 @@ void MemoryLink::was_full(TimePoint now) {
 
 void MemoryLink::check_patience(TimePoint now) {
   if (now - since_ > options_.patience && !is_open_)
-    mark_failed(End::kBroken, "it did not greet in time");
+    mark_failed(End::kBroken, "its greeting did not come in time");
   else if (now - since_ > options_.patience && has_not_spoken())
-    mark_failed(End::kBroken, "it connected and said nothing");
+    mark_failed(End::kBroken, "it connected and sent nothing");
   else if (full_since_ && writer_->read_to() != full_read_to_)
     full_since_.reset();  // it reads, though nothing was written since
   else if (full_since_ && now - *full_since_ > options_.patience)
@@ -164,7 +164,7 @@ void MemoryLink::check_patience(TimePoint now) {
 
 bool MemoryLink::ring_bell() {
   const char ring = 1;
-  // A full socket has rings in it that the peer has not heard yet: it will wake.
+  // A full socket holds bytes that the peer has not read yet: it will wake.
   if (::send(socket_.get(), &ring, 1, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0 || errno == EAGAIN ||
       errno == EINTR)
     return true;
@@ -182,7 +182,9 @@ void MemoryLink::listen_to_bell() {
     return;
   }
   idle_bells_ += static_cast<std::size_t>(n);
-  if (idle_bells_ > kMostIdleBells) mark_failed(End::kBroken, "it rings without a message");
+  if (idle_bells_ > kMostIdleBells)
+    mark_failed(End::kBroken,
+                "it woke us " + std::to_string(kMostIdleBells) + " times without a message");
 }
 
 bool MemoryLink::fall_asleep(std::uint32_t sleeps) {

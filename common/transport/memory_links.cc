@@ -89,8 +89,7 @@ bool MemoryLinks::make_room() {
         (longest == nullptr || link->since() < longest->since()))
       longest = link.get();
   if (longest == nullptr) return false;
-  longest->mark_failed(MemoryLink::End::kBroken,
-                       "others waited for its place, and it said nothing");
+  longest->mark_failed(MemoryLink::End::kBroken, "closed to make room: it had sent nothing");
   remove_closed();
   return true;
 }

@@ -193,8 +193,8 @@ std::string document() {
          "size of the second part |\n"
          "| 16–31 | request id | two u64, high then low; zero where no single request is meant |\n"
          "| 32–39 | sender | worker id: the same after a restart |\n| 40–47 | incarnation | one "
-         "life of the sender; random |\n"
-         "| 48–55 | sequence | number of the frame in that life |\n"
+         "run of the sender; random |\n"
+         "| 48–55 | sequence | number of the frame in that run |\n"
          "\n## Messages\n\nNumbers that are not given again:";
   for (const char* comma = " "; const MessageType type : kRetiredTypes)
     out << std::exchange(comma, ", ") << static_cast<int>(type);

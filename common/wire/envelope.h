@@ -40,7 +40,7 @@ Bytes pack_header(const Header& header);
 // codec's to refuse.
 Result<Header> read_header(std::string_view bytes);
 
-// Who is speaking: a worker in one of its lives, numbering its frames. next() may be called from
+// Who is speaking: one incarnation of a worker, numbering its frames. next() may be called from
 // any thread.
 class Speaker {
  public:

@@ -226,7 +226,7 @@ struct Assign {
   template <class Self, class Visitor>
   static void fields(Self& m, Visitor&& v) {
     v(1, "draft", m.draft, "the draft's worker id");
-    v(2, "incarnation", m.incarnation, "the life of it that is meant");
+    v(2, "incarnation", m.incarnation, "the incarnation that is meant");
     v(3, "name", m.name, "for people");
     v(4, "endpoint", m.endpoint, "where to connect");
     v(5, "fingerprints", m.fingerprints, "of the draft");
@@ -246,7 +246,7 @@ struct Unassign {
   template <class Self, class Visitor>
   static void fields(Self& m, Visitor&& v) {
     v(1, "draft", m.draft, "the draft's worker id");
-    v(2, "incarnation", m.incarnation, "the life of it that is meant; 0 = any");
+    v(2, "incarnation", m.incarnation, "the incarnation that is meant; 0 = any");
     v(3, "reason", m.reason, "for the log");
   }
 };
@@ -264,7 +264,7 @@ struct DraftLost {
   template <class Self, class Visitor>
   static void fields(Self& m, Visitor&& v) {
     v(1, "draft", m.draft, "the draft's worker id");
-    v(2, "incarnation", m.incarnation, "the life of it that is meant");
+    v(2, "incarnation", m.incarnation, "the incarnation that is meant");
     v(3, "reason", m.reason, "for the log");
   }
 };

@@ -198,7 +198,7 @@ struct LinkAsk {
   static constexpr MessageType kType = MessageType::kLinkAsk;
   static constexpr std::string_view kName = "LinkAsk";
   static constexpr std::string_view kDuty =
-      "target -> draft: is there a shorter way to you than this connection? Answer: LinkOffer. "
+      "target -> draft. Asks for a link through shared memory. Answer: LinkOffer. "
       "Asked again after a silence.";
   std::string machine;
   bool operator==(const LinkAsk&) const = default;
@@ -231,7 +231,7 @@ struct LinkOpen {
   static constexpr MessageType kType = MessageType::kLinkOpen;
   static constexpr std::string_view kName = "LinkOpen";
   static constexpr std::string_view kDuty =
-      "target -> draft, first on a new link: who is speaking. Answer on the link: the same, from "
+      "target -> draft, first on a new link: names the sender. Answer on the link: the same, from "
       "then on it is used.";
   std::uint64_t token = 0;
   bool operator==(const LinkOpen&) const = default;

@@ -94,7 +94,7 @@ struct Open {
       "how many of tokens are the prompt; the rest count towards max_tokens");
     v(3, "params", m.params, "how tokens are chosen and when the answer ends");
     v(4, "end_tokens", m.end_tokens, "ids that end the answer; empty = the model's own");
-    v(5, "proposer", m.proposer, "who guesses ahead: default, draft, ngram, prediction or none");
+    v(5, "proposer", m.proposer, "the proposer: default, draft, ngram, prediction or none");
     v(6, "draft_len", m.draft_len,
       "most guessed tokens per round; 0 = plain decoding, -1 = as configured");
     v(7, "adaptive", m.adaptive, "draft_len may be shortened when it does not pay");
@@ -175,7 +175,7 @@ struct ProposerStats {
 
   template <class Self, class Visitor>
   static void fields(Self& m, Visitor&& v) {
-    v(1, "proposer", m.proposer, "whose guesses");
+    v(1, "proposer", m.proposer, "the proposer");
     v(2, "rounds", m.rounds, "rounds that verified at least one of its tokens");
     v(3, "drafted", m.drafted, "its tokens verified");
     v(4, "accepted", m.accepted, "of those, accepted and delivered");
@@ -233,7 +233,7 @@ struct Failed {
   static constexpr MessageType kType = MessageType::kFailed;
   static constexpr std::string_view kName = "Failed";
   static constexpr std::string_view kDuty =
-      "Any -> its asker, last of a request that could not be done. No answer.";
+      "Any service -> the sender of the request, last of one that failed. No answer.";
   ErrorCode code = ErrorCode::kInternal;
   std::string message;
   std::string param;

@@ -59,7 +59,7 @@ void DraftService::open_door() {
 void DraftService::on_malformed(const Peer& peer) {
   count_malformed();
   // A connection without a token is read once at most: nonsense keeps no place at the door.
-  if (is_beside(peer)) disconnect(peer, "it speaks no message");
+  if (is_beside(peer)) disconnect(peer, "not a message of the protocol");
 }
 
 void DraftService::on_peer_message(const Delivery& delivery,
@@ -100,7 +100,7 @@ bool DraftService::admit(const TargetKey& from, const Delivery& delivery, TimePo
       forget(std::min_element(targets_.begin(), targets_.end(), [](const auto& a, const auto& b) {
         return a.second.heard < b.second.heard;
       }));
-    engine_.detach_all(from.first, from.second);  // its former lives are over
+    engine_.detach_all(from.first, from.second);  // its former incarnations are over
     it = targets_.emplace(from, Target{.peer = {}, .user = delivery.user}).first;
   }
   it->second.peer = delivery.peer;
@@ -116,7 +116,7 @@ DraftService::Targets::iterator DraftService::forget(Targets::iterator target) {
   return targets_.erase(target);
 }
 
-// ---- the shorter way
+// ---- the link
 
 void DraftService::disconnect(const Peer& peer, const std::string& why) {
   bus().hang_up(peer);
@@ -126,7 +126,7 @@ void DraftService::disconnect(const Peer& peer, const std::string& why) {
 bool DraftService::admit_beside(const TargetKey& from, const Delivery& delivery, TimePoint now) {
   const auto link = links_.find(delivery.peer);
   if (link == links_.end() || link->second != from) {
-    disconnect(delivery.peer, "another sender's name was in a header on it");
+    disconnect(delivery.peer, "a header has another sender's id");
     return false;
   }
   targets_.at(from).heard = now;
@@ -153,7 +153,7 @@ void DraftService::on_link_open(const TargetKey& from,
   if (it == targets_.end() || open.token == 0 || it->second.token != open.token ||
       links_.contains(peer)) {
     ++refused_;
-    return disconnect(peer, "its token opens nothing");
+    return disconnect(peer, "unknown token");
   }
   Target& target = it->second;
   if (target.beside) {
@@ -323,8 +323,8 @@ void DraftService::list_metrics(Metrics& metrics) {
   metrics.counter("draft_tokens_total", now.n_drafted, "Tokens guessed.");
   metrics.counter("draft_tokens_kept_total", now.n_kept, "Guesses that a target committed.");
   metrics.counter("draft_tokens_cut_total", now.n_cut, "Guesses thrown away.");
-  metrics.counter("draft_needs_total", now.n_needs, "Times tokens had to be asked for.");
-  metrics.counter("draft_busy_total", now.n_busy, "Times there was no room.");
+  metrics.counter("draft_needs_total", now.n_needs, "Times that missing tokens were asked for.");
+  metrics.counter("draft_busy_total", now.n_busy, "Times that there was no room.");
 }
 
 }  // namespace foretoken

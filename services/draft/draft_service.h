@@ -89,7 +89,7 @@ class DraftService final : public WorkerService {
   wire::Speaker& speaker_;
   Targets targets_;
   std::optional<SocketId> door_;  // for links through memory
-  std::string why_no_door_ = "it opens no door for one";
+  std::string why_no_door_ = "it opens no door for links";
   std::map<Peer, TargetKey> links_;
   std::uint64_t n_fallbacks_ = 0;  // answers that a link did not take
   std::uint64_t refused_ = 0;      // attachments of another vocabulary, speakers with another's key

@@ -190,7 +190,7 @@ Pool::Arrival Pool::hello(const wire::Header& header,
   if (other_is_here && is_among(replaced_, header.sender, header.incarnation)) {
     remember(replaced_, header.sender, header.incarnation);  // it runs: others are forgotten first
     return {.code = ErrorCode::kInvalidRequest,
-            .message = "another life of " + hello.name + " has taken its place"};
+            .message = "another process named " + hello.name + " has taken its place"};
   }
   if (it == workers_.end() && workers_.size() >= kMaxWorkers)
     return {.code = ErrorCode::kQueueFull,

@@ -354,11 +354,11 @@ void RouterService::finish_metrics(RequestId id) {
 
 std::string RouterService::own_metrics() {
   const RequestTable::Counters& now = table_.counters();
-  metrics_.gauge("router_requests", table_.size(), "Requests in work.");
+  metrics_.gauge("router_requests", table_.size(), "Requests under way.");
   metrics_.counter("requests_total", now.accepted, "Requests accepted.");
   metrics_.counter("request_success_total", now.replied, "Requests answered.");
   metrics_.counter("request_errors_total", now.failed, "Accepted requests that ended in an error.");
-  metrics_.counter("request_refused_total", now.refused, "Requests refused at the door.");
+  metrics_.counter("request_refused_total", now.refused, "Requests refused on arrival.");
   metrics_.counter("request_cancelled_total", now.cancelled, "Requests cancelled.");
   metrics_.counter("request_joined_total", now.joined,
                    "Repeated requests joined or answered again.");
@@ -477,7 +477,7 @@ void RouterService::on_hello(const Delivery& delivery,
   pool_.find(header.sender)->user = delivery.user;
   reply.message = complaints_about(*pool_.find(header.sender));
   reply_to(peer, reply);
-  if (arrival.replaced) gone(*former, "it was replaced by a new life", now);
+  if (arrival.replaced) gone(*former, "a new process of its name replaced it", now);
   if (!arrival.is_new) return;
   outboxes_.erase(header.sender);
   log_info("worker joined",

@@ -31,7 +31,7 @@ int serve_model(const ModelPlan& plan,
   if (n_ranks > 1) join_launcher(*started_as);
   const auto ranks = n_ranks > 1 ? make_mpi_collective(n_ranks) : make_self_collective();
   const bool is_first = ranks->rank() == 0;
-  if (n_ranks > 1 && is_first) runtime.progress("all ranks have met");
+  if (n_ranks > 1 && is_first) runtime.progress("all ranks are connected");
 
   const auto tokenizer = value_or_throw(Tokenizer::load(
       plan.folder, {.patterns = regex_policy_from_name(runtime.loaded().config.model.patterns)}));
@@ -58,9 +58,9 @@ int serve_model(const ModelPlan& plan,
     };
   const auto model = load_model(plan.folder, *backend, loading);
   if (n_ranks > 1 && is_first)
-    log_info("ranks add", {{"ranks", n_ranks}, {"rank_sums", model->rank_sums()}});
+    log_info("rank sums", {{"ranks", n_ranks}, {"rank_sums", model->rank_sums()}});
   if (is_first && !model->config().kv_scales.empty())
-    log_info("KV scales", {{"kv_scales", model->config().kv_scales}});
+    log_info("KV scales of the checkpoint", {{"kv_scales", model->config().kv_scales}});
   const std::uint64_t free_bytes = least_of(*ranks, backend->free_bytes());
   const Duration patience = std::chrono::milliseconds(compute.rank_deadline_ms);
   if (!is_first) {

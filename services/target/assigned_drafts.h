@@ -1,6 +1,6 @@
-// The drafts that the router has assigned to this target: which life of each, how it is reached,
-// how many of our sequences have a place there, and where the next one goes. A place that no
-// sequence uses is given back even if the draft has no room to hear of it now. It knows how many
+// The drafts that the router has assigned to this target: which incarnation of each, how it is
+// reached, how many of our sequences have a place there, and where the next one goes. A place that
+// no sequence uses is given back even if the draft has no room for the CLOSE now. It knows how many
 // sequences a draft has, not which. Work thread.
 #pragma once
 
@@ -27,7 +27,7 @@ struct AssignedDraft {
   std::uint32_t max_sequences = 0;
   DraftConnection connection;
   std::uint32_t n_sequences = 0;
-  bool refuses = false;       // answered NEED(refused): used no more in this life
+  bool refuses = false;       // answered NEED(refused): used no more in this incarnation
   TimePoint suspect_until{};  // let go by a sequence a moment ago: others first
   DraftRecord record;         // it may be set aside for a while
   // From ATTACH to the first answer, for each token of the sequences that were opening then: a

@@ -73,8 +73,8 @@ class Attachment {
   bool is_under_way() const { return is_attached() && last_asked_ > last_answered_; }
   TimePoint asked_at() const { return last_asked_at_; }
 
-  // A different draft, or the same in a new life: a new lease. Earlier leases are dead by their
-  // number.
+  // A different draft, or the same in a new incarnation: a new lease. Earlier leases are dead by
+  // their number.
   AttachmentAction assigned(TimePoint now, const AttachmentPace& pace);
   // The draft went away: unassigned, disconnected, silent, or restarted.
   AttachmentAction lost(TimePoint now);

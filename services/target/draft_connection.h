@@ -82,7 +82,7 @@ class DraftConnection {
   std::uint64_t token_ = 0;
   bool has_opened_ = false;     // the first word has left
   std::string said_;            // about its tier, in the log
-  bool was_used_ = false;       // in this life of the draft
+  bool was_used_ = false;       // in this incarnation of the draft
   wire::Propose frame_;         // of records that may not overtake
   wire::Propose frame_beside_;  // of the others
 };

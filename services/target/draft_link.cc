@@ -23,7 +23,7 @@ DraftLink::Action DraftLink::tick(TimePoint now) {
     case State::kWaiting:
       return Action::kAsk;
     case State::kAsked:
-      failed(now, "it does not answer the question for one");
+      failed(now, "it does not answer LINK_ASK");
       return Action::kNone;
     case State::kOpening:
       failed(now, "it did not confirm the link");

@@ -68,7 +68,7 @@ LinkChoice link_choice(const TargetSection& target) {
   if (target.draft_link != "shared_memory") return LinkChoice::kAuto;
   const std::string key = "target.draft_link = \"" + target.draft_link + "\"";
   if (const std::string why = MemoryLinks::why_unavailable(); !why.empty())
-    throw FatalError(ErrorCode::kUnavailable, key + " is not to be had on this machine: " + why);
+    throw FatalError(ErrorCode::kUnavailable, key + " does not work on this machine: " + why);
   return LinkChoice::kSharedMemory;
 }
 

@@ -396,7 +396,7 @@ std::string TargetService::status() const {
          " waiting, " + std::to_string(drafts_.n_drafts()) + " drafts";
 }
 
-// From the engine's totals, when somebody asks: nothing on the path of a token.
+// From the engine's totals, when metrics are read: nothing on the path of a token.
 void TargetService::list_metrics(Metrics& metrics) {
   const TargetSnapshot now = engine_.snapshot();
   metrics.gauge("num_requests_running", now.n_running, "Sequences in the batch.");

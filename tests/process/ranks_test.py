@@ -209,7 +209,7 @@ class Ranks(unittest.TestCase):
         system = self.system_of(["router", "tokenizer"], targets=None, settings=["target.tensor_parallel=2"])
         for turn in range(8 * TIMES):
             which = signal.SIGABRT if turn % 4 else signal.SIGKILL
-            launcher = self.start_again(system, "target", "rank has come", 2)
+            launcher = self.start_again(system, "target", "a rank has connected", 2)
             # To meet, to load and to register takes about that long. The first moments are the worst: mpirun itself
             # may hang for good when a rank dies while it connects.
             end = time.monotonic() + 0.3 * chance.random() ** 3
@@ -223,30 +223,30 @@ class Ranks(unittest.TestCase):
     def test_a_rank_that_stops_while_the_group_starts_is_noticed(self):
         system = self.system_of(["router", "tokenizer"], targets=None, settings=["target.tensor_parallel=2"])
         for rank in (0, 1):
-            launcher = self.start_again(system, "target", "rank has come", 2, fault=f"{rank}=stop")
+            launcher = self.start_again(system, "target", "a rank has connected", 2, fault=f"{rank}=stop")
             pids = family(launcher.pid)
             self.ended(system, "target", pids, STOP_LIMIT)
             self.assertIn(f"rank {rank} is stopped", self.said(system, "target"))
-            self.assertNotIn("all ranks have met", self.said(system, "target"))
+            self.assertNotIn("all ranks are connected", self.said(system, "target"))
 
     def test_a_rank_that_aborts_before_it_meets_the_others_ends_the_group(self):
         system = self.system_of(["router", "tokenizer"], targets=None, settings=["target.tensor_parallel=2"])
         for rank in (0, 1):
             launcher = self.start_again(system, "target", "a rank is gone", fault=f"{rank}=abort")
             self.ended(system, "target", family(launcher.pid), KILL_LIMIT)
-            self.assertNotIn("all ranks have met", self.said(system, "target"))
+            self.assertNotIn("all ranks are connected", self.said(system, "target"))
 
     def test_a_group_that_is_asked_to_stop_while_it_starts_leaves_with_0(self):
         # A rank that stops itself before it looks for the others: they cannot be faster than the signal, however late it is.
         system = self.system_of(["router", "tokenizer"], targets=None,
                                 settings=["target.tensor_parallel=2", "target.rank_deadline_ms=600000"])
         for rank in (0, 1):
-            launcher = self.start_again(system, "target", "rank has come", 2, fault=f"{rank}=stop")
+            launcher = self.start_again(system, "target", "a rank has connected", 2, fault=f"{rank}=stop")
             pids = family(launcher.pid)
             launcher.send_signal(signal.SIGTERM)
             self.ended(system, "target", pids, KILL_LIMIT, code=0)
             self.assertIn("stopped while starting", self.said(system, "target"))
-            self.assertNotIn("all ranks have met", self.said(system, "target"))
+            self.assertNotIn("all ranks are connected", self.said(system, "target"))
 
     def start_again(self, system, name, sign, count=1, fault=""):
         """The launcher, once it has logged the sign so many times: the router may still list the group before this."""

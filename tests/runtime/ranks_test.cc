@@ -40,12 +40,14 @@ TEST_F(RankClockTest, RanksHaveFiftySecondsToMeet) {
   time_.advance(seconds(50));
   EXPECT_EQ(overdue(1), "");
   time_.advance(kInstant);
-  EXPECT_EQ(overdue(1), "the ranks have not met within 50 s of the start; here came 1 of 4");
+  EXPECT_EQ(
+      overdue(1),
+      "the ranks have not connected within 50 s of the start; on this host connected: 1 of 4");
 }
 
 TEST_F(RankClockTest, RanksThatHaveMetMayLoadForAsLongAsTheyLike) {
   time_.advance(seconds(50));
-  say("STATUS=all ranks have met");
+  say("STATUS=all ranks are connected");
   EXPECT_FALSE(clock_.is_serving());
   time_.advance(kAges);
   EXPECT_EQ(overdue(), "");
