@@ -23,6 +23,9 @@ constexpr std::uint32_t kLeastPatience = 8;
 constexpr double kTrialShare = 0.01;
 constexpr std::uint32_t kMostDoublings = 7;
 constexpr std::uint32_t kLongestPause = 4096;  // passes
+// Of the passes in which drafts read, so many count as time of the trial: a question that is
+// answered too late costs what its draft computes on cores that both may share.
+constexpr std::uint32_t kMostOpening = 64;
 // A pass counts with at most so many times the median of a window.
 constexpr double kMostOfMedian = 3;
 
@@ -110,11 +113,12 @@ void DraftingGate::note_trial(const PassYield& pass, const StepCost& cost) {
   // passes in a row.
   const double counted = std::min(took, std::max(steady.longest, took_before_));
   took_before_ = took;
-  // Within kBetter the two ways are the same: the time of many passes in which drafts read must not
-  // turn the scatter of the window into a loss.
-  const double worth = kBetter * pass.n_committed / pass.n_decoding / steady.yield;
+  // While drafts read, differences within kBetter are no loss: over very many passes the scatter of
+  // the window would become one.
+  const double margin = pass.is_opening ? kBetter : 1;
+  const double worth = margin * pass.n_committed / pass.n_decoding / steady.yield;
   lost_ += (counted - worth) * plain;
-  if (!pass.is_opening) in_phase_ += in_duration(counted * plain);
+  if (!pass.is_opening || n_opening_++ < kMostOpening) in_phase_ += in_duration(counted * plain);
 }
 
 bool DraftingGate::is_pause_over() const {
@@ -138,6 +142,7 @@ void DraftingGate::begin_trial() {
   n_passes_ = 0;
   in_phase_ = {};
   took_before_ = lost_ = 0;
+  n_opening_ = 0;
 }
 
 void DraftingGate::end_trial(bool is_answered, const StepCost& cost) {

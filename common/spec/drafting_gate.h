@@ -83,13 +83,14 @@ class DraftingGate {
   std::uint32_t n_passes_ = 0;   // of this phase
   std::uint32_t n_to_fill_ = 0;  // passes of the trial that do not count yet
   std::uint32_t n_kept_ = 0;     // trials in a row that changed nothing
-  // Time of the steady phase, or of the trial with its settling, as its passes count; there without
-  // those in which drafts read.
+  // Time of the steady phase, or of the trial with its settling, as its passes count; of those in
+  // which drafts read the first ones.
   Duration in_phase_{};
-  double took_before_ = 0;  // plain passes, of the trial's last pass
-  double lost_ = 0;         // seconds, by the trial's passes: those in which drafts read too
-  Duration least_pause_{};  // of time, so that the last trial's loss is a small part of it
-  Duration pause_{};        // of time, until the next trial, unless that is very many passes
+  std::uint32_t n_opening_ = 0;  // passes of the trial in which drafts read
+  double took_before_ = 0;       // plain passes, of the trial's last pass
+  double lost_ = 0;              // seconds, by the trial's passes: those in which drafts read too
+  Duration least_pause_{};       // of time, so that the last trial's loss is a small part of it
+  Duration pause_{};             // of time, until the next trial, unless that is very many passes
 };
 
 }  // namespace foretoken
