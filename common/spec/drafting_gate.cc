@@ -8,6 +8,8 @@ namespace {
 
 // The other way has to be better by this much: windows scatter.
 constexpr double kBetter = 1.03;
+// The mean of a window scatters by about this much.
+constexpr double kScatter = 1.01;
 // A trial ends early when it yields less than this part of the steady way; from twice
 // so many passes on, less than the second.
 constexpr double kLost = 0.7;
@@ -113,9 +115,9 @@ void DraftingGate::note_trial(const PassYield& pass, const StepCost& cost) {
   // passes in a row.
   const double counted = std::min(took, std::max(steady.longest, took_before_));
   took_before_ = took;
-  // While drafts read, differences within kBetter are no loss: over very many passes the scatter of
-  // the window would become one.
-  const double margin = pass.is_opening ? kBetter : 1;
+  // Within what windows scatter by there is no loss; over the very many passes that drafts may read
+  // for, scatter would become one.
+  const double margin = pass.is_opening ? kBetter : kScatter;
   const double worth = margin * pass.n_committed / pass.n_decoding / steady.yield;
   lost_ += (counted - worth) * plain;
   if (!pass.is_opening || n_opening_++ < kMostOpening) in_phase_ += in_duration(counted * plain);
