@@ -8,8 +8,6 @@ namespace {
 
 // The other way has to be better by this much: windows scatter.
 constexpr double kBetter = 1.03;
-// The mean of a window scatters by about this much.
-constexpr double kScatter = 1.01;
 // A trial ends early when it yields less than this part of the steady way; from twice
 // so many passes on, less than the second.
 constexpr double kLost = 0.7;
@@ -25,23 +23,17 @@ constexpr std::uint32_t kLeastPatience = 8;
 constexpr double kTrialShare = 0.01;
 constexpr std::uint32_t kMostDoublings = 7;
 constexpr std::uint32_t kLongestPause = 4096;  // passes
-// Of the passes in which drafts read, so many count as time of the trial: a question that is
-// answered too late costs what its draft computes on cores that both may share.
-constexpr std::uint32_t kMostOpening = 64;
-// A pass counts with at most so many times the median of a window.
+constexpr double kLongestLossPause = 60;       // seconds, or as many passes as the longest pause
+// A pass counts with at most so many times the median of its window.
 constexpr double kMostOfMedian = 3;
 
 std::uint32_t most_settling(bool tries_silence, std::uint32_t most_proposals) {
   return tries_silence ? kMostSettling : std::max(kLeastPatience, most_proposals);
 }
 
-Duration in_duration(double seconds) {
-  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
-}
-
 }  // namespace
 
-DraftingGate::Rate DraftingGate::Window::rate(const StepCost& cost) const {
+double DraftingGate::Window::yield(const StepCost& cost) const {
   std::vector<double> took;
   took.reserve(size());
   double n_tokens = 0;
@@ -52,10 +44,10 @@ DraftingGate::Rate DraftingGate::Window::rate(const StepCost& cost) const {
   }
   const auto middle = took.begin() + static_cast<std::ptrdiff_t>(took.size() / 2);
   std::nth_element(took.begin(), middle, took.end());
-  const double longest = kMostOfMedian * *middle;
+  const double most = kMostOfMedian * *middle;
   double time = 0;
-  for (const double each : took) time += std::min(each, longest);
-  return {.yield = n_tokens / time, .longest = longest};
+  for (const double each : took) time += std::min(each, most);
+  return n_tokens / time;
 }
 
 DraftingGate::Asking DraftingGate::asking() const {
@@ -72,10 +64,7 @@ DraftingGate::Asking DraftingGate::asking() const {
 
 void DraftingGate::observe(const PassYield& pass, const StepCost& cost) {
   if (pass.n_decoding == 0 || pass.interval <= Duration::zero() || cost.seconds(1) <= 0) return;
-  if (phase_ == Phase::kSteady)
-    in_phase_ += pass.interval;
-  else
-    note_trial(pass, cost);
+  in_phase_ += pass.interval;
   if (pass.is_opening) return;
   ++n_passes_;
   switch (phase_) {
@@ -107,22 +96,6 @@ void DraftingGate::observe(const PassYield& pass, const StepCost& cost) {
   }
 }
 
-void DraftingGate::note_trial(const PassYield& pass, const StepCost& cost) {
-  const Rate steady = steady_.rate(cost);
-  const double plain = cost.seconds(pass.n_decoding);
-  const double took = in_seconds(pass.interval) / plain;
-  // Other processes may cause a single long pass. Drafts that slow the target down do so in several
-  // passes in a row.
-  const double counted = std::min(took, std::max(steady.longest, took_before_));
-  took_before_ = took;
-  // Within what windows scatter by there is no loss; over the very many passes that drafts may read
-  // for, scatter would become one.
-  const double margin = pass.is_opening ? kBetter : kScatter;
-  const double worth = margin * pass.n_committed / pass.n_decoding / steady.yield;
-  lost_ += (counted - worth) * plain;
-  if (!pass.is_opening || n_opening_++ < kMostOpening) in_phase_ += in_duration(counted * plain);
-}
-
 bool DraftingGate::is_pause_over() const {
   return in_phase_ >= least_pause_ && (in_phase_ >= pause_ || n_passes_ >= kLongestPause);
 }
@@ -143,8 +116,6 @@ void DraftingGate::begin_trial() {
   trial_.clear();
   n_passes_ = 0;
   in_phase_ = {};
-  took_before_ = lost_ = 0;
-  n_opening_ = 0;
 }
 
 void DraftingGate::end_trial(bool is_answered, const StepCost& cost) {
@@ -161,7 +132,12 @@ void DraftingGate::end_trial(bool is_answered, const StepCost& cost) {
     n_kept_ = 0;
   } else {
     kept_yield_ = steady;
-    least_pause_ = in_duration(std::max(0.0, lost_) / kTrialShare);
+    const double lost = std::max(0.0, 1 - tried / steady) * in_seconds(trial_took);
+    // A process that was stopped within the trial, or a prompt that a draft read for long
+    // elsewhere, looks like a loss of all that time: it must not silence drafts for long.
+    const double longest = std::max(kLongestLossPause, kLongestPause * cost.seconds(1));
+    const std::chrono::duration<double> least(std::min(lost / kTrialShare, longest));
+    least_pause_ = std::chrono::duration_cast<Duration>(least);
     pause_ = trial_took * (1u << std::min(n_kept_, kMostDoublings));
     ++n_kept_;
   }

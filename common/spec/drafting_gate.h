@@ -47,20 +47,15 @@ class DraftingGate {
   };
   static constexpr std::size_t kWindow = 24;
 
-  struct Rate {
-    double yield = 0;    // tokens of a sequence in the time of a plain pass
-    double longest = 0;  // plain passes that a pass counts with
-  };
   // The last passes of one way.
   class Window {
    public:
     void clear() { n_ = 0; }
     void add(const PassYield& pass) { passes_[n_++ % kWindow] = pass; }
     std::size_t size() const { return n_ < kWindow ? n_ : kWindow; }
-    // By the time that `cost` gives for a plain pass. A pass counts with at most three times the
-    // median: other processes may have used the cores.
-    Rate rate(const StepCost& cost) const;
-    double yield(const StepCost& cost) const { return rate(cost).yield; }
+    // Tokens of a sequence in the time that `cost` gives for a plain pass. A pass counts with at
+    // most three times the median: other processes may have used the cores.
+    double yield(const StepCost& cost) const;
 
    private:
     std::array<PassYield, kWindow> passes_{};
@@ -68,7 +63,6 @@ class DraftingGate {
   };
 
   void begin_trial();
-  void note_trial(const PassYield& pass, const StepCost& cost);
   void end_trial(bool is_answered, const StepCost& cost);
   bool is_lost(const StepCost& cost) const;
   bool is_pause_over() const;
@@ -83,12 +77,7 @@ class DraftingGate {
   std::uint32_t n_passes_ = 0;   // of this phase
   std::uint32_t n_to_fill_ = 0;  // passes of the trial that do not count yet
   std::uint32_t n_kept_ = 0;     // trials in a row that changed nothing
-  // Time of the steady phase, or of the trial with its settling, as its passes count; of those in
-  // which drafts read the first ones.
-  Duration in_phase_{};
-  std::uint32_t n_opening_ = 0;  // passes of the trial in which drafts read
-  double took_before_ = 0;       // plain passes, of the trial's last pass
-  double lost_ = 0;              // seconds, by the trial's passes: those in which drafts read too
+  Duration in_phase_{};          // time of the steady phase, or of the trial with its settling
   Duration least_pause_{};       // of time, so that the last trial's loss is a small part of it
   Duration pause_{};             // of time, until the next trial, unless that is very many passes
 };
