@@ -1,5 +1,5 @@
-// Counters, gauges and histograms named foretoken_..., as Prometheus text. Whoever keeps a figure
-// lists it when the text is asked for, one line each, as configuration lists its keys:
+// Counters, gauges and histograms named foretoken_..., as Prometheus text. A service lists its
+// metrics each time the text is built, one line a metric, as configuration lists its keys:
 // `metrics.counter("draft_steps_total", now.n_steps, "Batched passes.")`. Core rooms list nothing:
 // services list what core calls return. May be used from any thread.
 #pragma once

@@ -2,8 +2,8 @@
 // one that is far away may answer too late each time; neither shows in what steps of so many rows
 // cost. So the two ways are compared by their yield: a window of passes with asks against one of
 // silent passes right beside it. The better one is kept, and the other is tried again after a
-// pause. The pause is so long that trials cost about 1 % of the time. No clock: the caller passes
-// durations. For one thread.
+// pause. The pause is so long that trials cost about 1 % of the time, but bounded. No clock: the
+// caller passes durations. For one thread.
 #pragma once
 
 #include <array>

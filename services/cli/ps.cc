@@ -58,8 +58,8 @@ OrderedJson as_json(const wire::StatusReply& status) {
   return document;
 }
 
-// A service that does not run is not registered with the router: what the supervisor knows of
-// those, and of restarts.
+// The router lists running services only. The supervisor's state file adds the stopped ones and the
+// restarts of each.
 void add_supervised(wire::StatusReply& status, const std::vector<ServiceState>& supervised) {
   for (const auto& known : supervised) {
     const auto same = std::find_if(status.services.begin(), status.services.end(),

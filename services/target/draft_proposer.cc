@@ -14,7 +14,7 @@ using std::chrono::seconds;
 constexpr Duration kSuspect = seconds(1);
 constexpr Duration kRetry = std::chrono::milliseconds(20);
 constexpr Duration kLongestPause = std::chrono::seconds(10);  // that a busy draft may ask for
-// A draft frees what it has not heard of for ten seconds. While prompts are read it is not
+// A draft frees a sequence that no message named for ten seconds. While prompts are read it is not
 // asked anything for longer than that.
 constexpr Duration kRenewAfter = std::chrono::seconds(2);
 // Answers take longer than they usually do: prefill is waited for so many times its measured
