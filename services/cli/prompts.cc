@@ -37,7 +37,8 @@ std::vector<DemoPrompt> load_prompts(const std::string& path) {
           ? std::filesystem::path(model_folder("demo", "target")).parent_path() / "prompts.json"
           : std::filesystem::path(path);
   std::ifstream in(file);
-  if (!in) throw FatalError(ErrorCode::kInvalidValue, "cannot read the prompts in " + file.string());
+  if (!in)
+    throw FatalError(ErrorCode::kInvalidValue, "cannot read the prompts in " + file.string());
   const auto parsed = parse_json(std::string(std::istreambuf_iterator<char>(in), {}));
   if (!parsed.ok())
     throw FatalError(ErrorCode::kMalformed, file.string() + ": " + parsed.error().message);
