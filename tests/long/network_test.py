@@ -1,7 +1,8 @@
 """Draft and target in two network namespaces, over TCP with keys and a cable with delay, loss and cuts.
 
-In each cell: no text changes, and the median of pairs, speculative against plain in turns, is at least 0.97. After a cut the
-draft is used again within seconds, however long the cut was."""
+In each cell: no text changes, and the median of pairs, speculative against plain in turns, is at least 0.97. How far the figures
+can be trusted is read from a cell in which both sides are plain. After a cut the draft is used again within seconds, however long
+the cut was."""
 import os
 import statistics
 import sys
@@ -18,6 +19,8 @@ from harness import System, free_port, request, wait_for
 N_PAIRS = int(os.environ.get("FORETOKEN_TEST_PAIRS", "5"))
 N_STREAMS = int(os.environ.get("FORETOKEN_TEST_STREAMS", "4"))
 N_TOKENS = int(os.environ.get("FORETOKEN_TEST_TOKENS", "768"))
+# So many times each side answers in a pair without a cut: with two, pairs in which no guess was accepted scattered by 5 %.
+N_ANSWERS = int(os.environ.get("FORETOKEN_TEST_ANSWERS", "6"))
 MOST_TOKENS = 960  # the demo pair's context is 1,024
 CELLS = os.environ.get("FORETOKEN_TEST_CELLS", "")  # those whose name has this word
 LEAST = 0.97
@@ -63,7 +66,7 @@ class Network(unittest.TestCase):
             self.truth[tokens] = self.ask(tokens, plain=True)[0]
         return self.truth[tokens]
 
-    def cell(self, name, tokens=N_TOKENS, cut_s=None):
+    def cell(self, name, tokens=N_TOKENS, cut_s=None, both_plain=False):
         if CELLS not in name:
             self.skipTest(f"not asked for: {name}")
         ratios, n_errors, n_changed, accepted = [], 0, 0, 0
@@ -72,14 +75,16 @@ class Network(unittest.TestCase):
         for pair in range(N_PAIRS):
             # Both orders, so that a machine that slows down in the middle of a pair favours neither side. With a cut, whose answers are
             # long, they alternate from pair to pair.
-            order = (True, False, False, True) if cut_s is None else (True, False) if pair % 2 == 0 else (False, True)
+            order = (True, False, False, True) * (N_ANSWERS // 2)
+            if cut_s is not None:
+                order = (True, False) if pair % 2 == 0 else (False, True)
             spent_s = {True: 0.0, False: 0.0}
             for plain in order:
                 timers = [] if plain or cut_s is None else [threading.Timer(0.3, self.cable.set, kwargs={"cut": True}),
                                                             threading.Timer(0.3 + cut_s, self.cable.set)]
                 for timer in timers:
                     timer.start()
-                results, took_s = self.ask(tokens, plain)
+                results, took_s = self.ask(tokens, plain or both_plain)
                 for timer in timers:
                     timer.join()
                 spent_s[plain] += took_s
@@ -90,10 +95,11 @@ class Network(unittest.TestCase):
                     print(words)
             ratios.append(spent_s[True] / spent_s[False])
         median = statistics.median(ratios)
-        print(f"{name}: {median:.2f} x plain ({min(ratios):.2f} to {max(ratios):.2f}), {accepted} guesses accepted, "
+        print(f"{name}: {median:.3f} x plain ({min(ratios):.2f} to {max(ratios):.2f}), {accepted} guesses accepted, "
               f"{n_errors} errors, {n_changed} changed", flush=True)
         self.assertEqual((0, 0), (n_errors, n_changed))
-        self.assertGreaterEqual(median, LEAST)
+        if not both_plain:
+            self.assertGreaterEqual(median, LEAST)
 
     def n_accepted(self, index, tokens):
         results = run_streams(self.system.client, [request(index, tokens, stream=False)], curve=self.system.curve)
@@ -118,6 +124,9 @@ class Network(unittest.TestCase):
         print(f"{name}: drafted again {back_s:.1f} s after its end, {n_errors} errors, {n_changed} changed{words}", flush=True)
         self.assertEqual((0, 0), (n_errors, n_changed))
         self.assertLess(back_s, LONGEST_RETURN_S)
+
+    def test_both_plain(self):
+        self.cell("both plain", both_plain=True)
 
     def test_a_cable_delays_and_cuts(self):
         self.cable.set(delay_s=0.1)
