@@ -1,8 +1,9 @@
 // How flows share a pass, so that one with many sequences does not take the pace of one with few. A
 // pass lasts at most as long as the rows of any one of its flows alone would, divided by that
 // flow's share of the weights: of two flows of equal weight each keeps at least half of the pace it
-// would have alone, however many sequences the other has. Where a pass costs little more with the
-// rows of all, no flow is cut. Pure.
+// would have alone, however many sequences the other has. Where one brings more than the others by
+// weight, four fifths of that, as a pass is not all the time of a request. Where a pass costs
+// little more with the rows of all, no flow is cut. Pure.
 #pragma once
 
 #include <cstdint>

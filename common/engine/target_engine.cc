@@ -106,6 +106,12 @@ std::optional<DraftOutlook> TargetEngine::owed(const Sequence& sequence, TimePoi
 }
 
 Duration TargetEngine::wait_hint(TimePoint now) {
+  const Duration longest = longest_wait(now);
+  if (longest > Duration::zero()) is_next_at_once_ = false;
+  return longest;
+}
+
+Duration TargetEngine::longest_wait(TimePoint now) {
   if (is_prefilling_ || proposer_of(ProposerKind::kDraft) == nullptr) return {};
   const auto n_running = static_cast<std::uint32_t>(running_.size());
   std::vector<Expected> expected;
@@ -141,6 +147,7 @@ const StepOutput& TargetEngine::step(TimePoint now) {
   output_.n_rows = output_.n_committed = 0;
   committed_value_ = 0;
   step_began_ = now;
+  if (std::exchange(is_next_at_once_, false)) pause_cost_.observe(n_decoded_, now - step_ended_);
   collect(now);
   wait_.end(is_owed_adaptively(now), now);
   make_plan(now);
@@ -156,6 +163,7 @@ const StepOutput& TargetEngine::step(TimePoint now) {
     for (std::size_t i = 0; i < in_step_.size(); ++i) commit_slice(i, *in_step_[i], now);
     totals_.n_tokens += output_.n_committed;
     is_timed_ = false;
+    is_next_at_once_ = !running_.empty();
   }
   step_.begin();
   is_prefilling_ = std::any_of(running_.begin(), running_.end(),
@@ -175,6 +183,8 @@ void TargetEngine::record_step_time(Duration took) {
   prefill_.observe(prompt_work_, schedule_.most_work, schedule_.planned, took);
   const auto n_rows = output_.n_rows + static_cast<std::uint32_t>(attention_rows_);
   length_.observe_step(n_rows, output_.n_committed, took);
+  const std::chrono::duration<double> pause(pause_cost_.seconds(n_decoded_));
+  pass_cost_.observe(n_rows, took + std::chrono::duration_cast<Duration>(pause));
   note_yield(took);
 }
 

@@ -145,6 +145,7 @@ class TargetEngine {
   FallbackReason why_plain(const Sequence& sequence, TimePoint now) const;
   bool is_gated(const Sequence& sequence) const;
   bool may_ask(const Sequence& sequence) const;
+  Duration longest_wait(TimePoint now);
   void note_yield(Duration took);
   void ask_all(TimePoint now);
   std::uint32_t budget_of(const Sequence& sequence) const;
@@ -174,6 +175,10 @@ class TargetEngine {
   std::uint64_t n_arrived_ = 0;
   bool is_prefilling_ = false;  // a prompt was under way after the last step, or has come since
   Duration last_took_{};
+  // From the end of a pass to the beginning of the next, by sequences that had tokens in it, where
+  // nothing is waited for; and a pass with its pause: what rows cost the flows that share it.
+  StepCost pause_cost_, pass_cost_{/*follow=*/0.5};
+  bool is_next_at_once_ = false;  // the next pass begins as soon as the last one's tokens are sent
   TimePoint step_began_{};
   TimePoint step_ended_{};       // of the last one that ran anything
   std::uint32_t n_decoded_ = 0;  // sequences in the last step

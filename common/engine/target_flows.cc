@@ -69,7 +69,7 @@ void TargetEngine::divide_rows() {
                        .rows = flow.n_fixed_rows + length_.rows_alone(flow.candidates) +
                                static_cast<std::uint32_t>(std::ceil(prompt))});
   }
-  flow_rows_ = fair_rows(demands, length_.step_cost());
+  flow_rows_ = fair_rows(demands, pass_cost_);
   if (!flow_rows_.empty()) ++totals_.n_cut_steps;
   for (std::size_t i = 0; i < flows_.size(); ++i) {
     FlowOfPass& flow = flows_[i];

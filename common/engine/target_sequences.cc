@@ -118,6 +118,7 @@ SequenceStats TargetEngine::release(Sequence& sequence) {
   const SeqId seq = sequence.id;
   if (sequence.is_running) kv_.close(seq);
   std::erase(sequence.is_running ? running_ : waiting_, &sequence);
+  if (running_.empty()) is_next_at_once_ = false;
   store_.close(seq);
   if (Proposer* proposer = proposer_of(sequence.proposer)) proposer->close(seq);
   if (Proposer* ngram = proposer_of(ProposerKind::kNgram);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <utility>
 
 namespace foretoken {
@@ -62,9 +63,11 @@ void StepCost::observe(std::uint32_t n_rows, Duration took) {
     bucket.seconds += share * (believed - bucket.seconds);
     // Longer texts make every step dearer: what a settled bucket learns, the others follow in
     // proportion.
-    if (bucket.n_seen >= kSettled)
+    if (bucket.n_seen >= kSettled) {
+      const double change = std::pow(bucket.seconds / before, follow_);
       for (Bucket& other : buckets_)
-        if (&other != &bucket) other.seconds *= bucket.seconds / before;
+        if (&other != &bucket) other.seconds *= change;
+    }
     bucket.n_seen = std::min(bucket.n_seen + 1, 1000u);
   }
   rebuild();

@@ -15,6 +15,11 @@ namespace foretoken {
 
 class StepCost {
  public:
+  // What a kind of step that is known well changes by, in proportion, changes the others by its
+  // power `follow`. With 1 the proportions stay as they were first seen; with less they become what
+  // is seen in turns, but steps not taken for long are a little behind.
+  explicit StepCost(double follow = 1) : follow_(follow) {}
+
   void observe(std::uint32_t n_rows, Duration took);
 
   // Seconds, never falling with n_rows. Beyond what was seen, a guess a little dearer per row than
@@ -42,6 +47,7 @@ class StepCost {
     double seconds = 0;
   };
   static double beyond(const Point& last, double n_rows);
+  double follow_;
   std::array<Bucket, kBuckets> buckets_{};
   std::vector<Point> curve_;  // rising in both
 };

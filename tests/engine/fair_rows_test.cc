@@ -36,12 +36,29 @@ TEST(FairRows, EqualFlowsHaveNoBound) {
   EXPECT_TRUE(fair_rows(flows, measured(1, 0.5)).empty());
 }
 
-// A row alone takes 2 ms, so a pass may take 4 ms, which 3 rows do; and each flow has its least. A
-// row alone takes 1.55 ms: 16 rows.
+// A row alone takes 2 ms, so a pass may take 3.2 ms of the 4, which 2 rows do; and each flow has
+// its least. A row alone takes 1.55 ms: 2.48 ms, which 10 rows do.
 TEST(FairRows, ManyRowsAreCutToTheShareOfOne) {
   const std::vector<FlowDemand> two{{.rows = 64}, {.rows = 1}};
   EXPECT_EQ(fair_rows(two, measured(1, 1)), (std::vector<std::uint32_t>{2, 2}));
-  EXPECT_EQ(fair_rows(two, measured(1.45, 0.1)), (std::vector<std::uint32_t>{15, 2}));
+  EXPECT_EQ(fair_rows(two, measured(1.45, 0.1)), (std::vector<std::uint32_t>{9, 2}));
+}
+
+// Nine rows take 1.9 times as long as one: within the share of one, but no time is left of it.
+TEST(FairRows, APassTakesNotAllOfAShareFromTheOneWithFewRows) {
+  const std::vector<FlowDemand> two{{.rows = 8}, {.rows = 1}};
+  const StepCost cost = measured(0.8, 0.1);
+  const auto rows = fair_rows(two, cost);
+  ASSERT_EQ(2u, rows.size());
+  EXPECT_LT(rows[0], 8u);
+  EXPECT_LE(cost.seconds(rows[0] + 1), 0.8 * 2 * cost.seconds(1) + 1e-9);
+}
+
+// Where rows cost all of a pass, two equal flows take twice the time of one, and nothing would be
+// gained by fewer rows for both.
+TEST(FairRows, EqualFlowsAreNotCutWhateverRowsCost) {
+  const std::vector<FlowDemand> two{{.rows = 8}, {.rows = 8}};
+  EXPECT_TRUE(fair_rows(two, measured(0, 1)).empty());
 }
 
 TEST(FairRows, AWeightIsAShare) {

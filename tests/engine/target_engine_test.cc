@@ -187,6 +187,7 @@ class SharedTarget : public testing::Test {
   struct Cost {
     Duration fixed;
     Duration row;
+    Duration message{};  // after a pass, for each sequence that had tokens
   };
   void start(Cost cost, AdmissionPolicy policy = AdmissionPolicy::kMaxUtilization) {
     cost_ = cost;
@@ -227,6 +228,7 @@ class SharedTarget : public testing::Test {
     engine_->record_step_time(took);
     for (const TokensEvent& event : output.tokens) n_events_[event.seq.value] += event.ids.size();
     for (const DoneEvent& event : output.done) done_[event.seq.value] = now_;
+    now_ += output.tokens.size() * cost_.message;
   }
   Duration time_of(std::uint64_t seq, std::uint64_t flow) {
     const TimePoint begin = now_;
@@ -264,6 +266,15 @@ TEST_F(SharedTarget, OneSequenceBesideManyOfAnotherFlowKeepsHalfItsPace) {
   }
   EXPECT_GE(least, 20u + 3u) << "the many move, too";
   EXPECT_LE(most - least, 3u) << "and none of them is ahead of the others";
+}
+
+// Rows are nearly free, but what is sent for each sequence takes its time before the next step.
+TEST_F(SharedTarget, TimeBetweenStepsIsSharedToo) {
+  start({.fixed = microseconds(1700), .row = microseconds(20), .message = microseconds(300)});
+  const Duration alone = time_of(1, 7);
+  for (std::uint64_t seq = 100; seq < 132; ++seq) open(seq, 8, 400);
+  for (int i = 0; i < 20; ++i) step();
+  EXPECT_LE(time_of(2, 7), 2 * alone);
 }
 
 TEST_F(SharedTarget, AHeavierFlowKeepsMore) {
@@ -305,7 +316,7 @@ TEST_F(SharedTarget, SequencesOfAFlowThatIsCutAreNotDraftedWhileThereAreOthers) 
 
 // Four sequences of one flow, with proposals, beside one that has none: they lose some, not all.
 TEST_F(SharedTarget, AFlowThatIsCutALittleKeepsProposals) {
-  start({.fixed = microseconds(1700), .row = microseconds(90)});
+  start({.fixed = microseconds(1700), .row = microseconds(60)});
   for (std::uint64_t seq = 100; seq < 104; ++seq) open(seq, 8, 400, 1, 8);
   open(1, 7, 400);
   for (int i = 0; i < 40; ++i) step();

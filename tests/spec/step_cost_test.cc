@@ -117,6 +117,22 @@ TEST(StepCost, WhatMakesAllStepsDearerReachesThoseNotTaken) {
   EXPECT_LE(cost.seconds(1), cost.seconds(5));
 }
 
+// One row and seventeen in turns, as a flow with one sequence alone and beside another: what was
+// first seen of the seventeen was wrong.
+TEST(StepCost, ProportionsThatWereWrongAtFirstAreCorrectedByTurns) {
+  StepCost cost(0.5);
+  const auto see = [&](std::uint32_t n_rows, int micros, int times) {
+    for (int i = 0; i < times; ++i) cost.observe(n_rows, std::chrono::microseconds(micros));
+  };
+  see(1, 1700, 100);
+  see(17, 2000, 30);
+  for (int turn = 0; turn < 4; ++turn) {
+    see(17, 4000, 300);
+    see(1, 1700, 300);
+  }
+  EXPECT_NEAR(4000 / 1700.0, cost.seconds(17) / cost.seconds(1), 0.1);
+}
+
 TEST(StepCost, AnyNumberOfRowsHasAPlace) {
   StepCost cost;
   for (const std::uint32_t rows : {0u, 1u, 16u, 17u, 32u, 33u, 1000000u, 0xFFFFFFFFu})
