@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #include "common/base/clock.h"
-#include "common/wire/message_types.h"
+#include "common/messages/types.h"
 
 namespace foretoken {
 

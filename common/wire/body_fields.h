@@ -14,7 +14,8 @@
 #include <vector>
 
 #include "common/base/check.h"
-#include "common/wire/messages.h"
+#include "common/messages/messages.h"
+#include "common/wire/listing.h"
 #include "common/wire/msgpack_reader.h"
 #include "common/wire/msgpack_writer.h"
 #include "common/wire/version.h"

@@ -6,8 +6,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "common/messages/limits.h"
 #include "common/wire/error_answer.h"
-#include "common/wire/limits.h"
 #include "common/wire/msgpack_reader.h"
 #include "common/wire/msgpack_writer.h"
 #include "common/wire/packed_reply.h"

@@ -9,7 +9,7 @@
 
 #include "common/base/bytes.h"
 #include "common/base/result.h"
-#include "common/wire/client.h"
+#include "common/messages/client.h"
 
 namespace foretoken::wire {
 

@@ -105,7 +105,7 @@ void write_table_of(std::ostringstream& out, const char* title) {
 
 std::string client_document() {
   std::ostringstream out;
-  out << "<!-- Generated from common/wire/client.h and common/base/sampling_params.h; a test "
+  out << "<!-- Generated from common/messages/client.h and common/base/sampling_params.h; a test "
          "compares. "
          "Rewrite with FORETOKEN_UPDATE_GOLDEN=1. -->\n"
          "# What clients send and receive\n\n"

@@ -10,8 +10,8 @@
 
 #include "common/base/check.h"
 #include "common/base/nearest.h"
+#include "common/messages/limits.h"
 #include "common/wire/client_codec.h"
-#include "common/wire/limits.h"
 #include "common/wire/msgpack_reader.h"
 #include "common/wire/msgpack_writer.h"
 
@@ -248,20 +248,9 @@ bool read(In& in, std::optional<RequestId>& id, const Limit&) {
   return id.has_value() || in.fail("must be 16 bytes or 32 hexadecimal digits");
 }
 
-// Every key of a request, in the order of the listing.
-const std::vector<std::string>& keys() {
-  static const auto all = [] {
-    std::vector<std::string> names;
-    const ClientRequest example;
-    ClientRequest::fields(example, [&](const char* key, const auto&, const Limit&, Topic,
-                                       const char*) { names.emplace_back(key); });
-    return names;
-  }();
-  return all;
-}
-
 bool is_key(std::string_view name) {
-  return std::find(keys().begin(), keys().end(), name) != keys().end();
+  const auto& keys = request_keys();
+  return std::find(keys.begin(), keys.end(), name) != keys.end();
 }
 
 bool read_key(In& in, ClientRequest& request, std::string_view name) {
@@ -286,7 +275,7 @@ Error unknown_key(const std::string& key) {
     return bad(ErrorCode::kUnsupportedParameter, key + " is not supported by this release", key);
   if (key.empty())
     return bad(ErrorCode::kInvalidRequest, "unknown key \"\": a key of the request is empty");
-  const auto near = nearest(key, keys());
+  const auto near = nearest(key, request_keys());
   return bad(ErrorCode::kInvalidRequest,
              "unknown key \"" + key + "\"" + (near ? "; did you mean \"" + *near + "\"?" : ""),
              key);
@@ -353,17 +342,6 @@ Result<ClientRequest> checked(ClientRequest r) {
 }
 
 }  // namespace
-
-bool GivenKeys::contains(std::string_view key) const {
-  FORETOKEN_CHECK(is_key(key));
-  return keys_.contains(key);
-}
-
-void GivenKeys::insert(std::string_view key) {
-  const auto known = std::find(keys().begin(), keys().end(), key);
-  FORETOKEN_CHECK(known != keys().end());
-  keys_.insert(*known);
-}
 
 // The id of a request that cannot be read otherwise, wherever in the map it stands: the client
 // sorts answers by it.

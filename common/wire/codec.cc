@@ -72,7 +72,7 @@ Result<Frames> try_encode(Header header, const Message& message) {
 
 Frames encode(Header header, const Message& message) {
   auto frames = try_encode(header, message);
-  FORETOKEN_CHECK(frames.ok(), "a message beyond wire/limits.h: use try_encode");
+  FORETOKEN_CHECK(frames.ok(), "a message beyond messages/limits.h: use try_encode");
   return std::move(frames).value();
 }
 

@@ -13,8 +13,8 @@
 
 #include "common/base/bytes.h"
 #include "common/base/result.h"
+#include "common/messages/messages.h"
 #include "common/wire/envelope.h"
-#include "common/wire/messages.h"
 
 namespace foretoken::wire {
 

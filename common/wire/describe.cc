@@ -177,7 +177,7 @@ std::string document() {
   Documenter documenter;
   document_messages(documenter, std::make_index_sequence<std::variant_size_v<Message>>{});
   std::ostringstream out;
-  out << "<!-- Generated from common/wire/messages.h; a test compares. Rewrite with "
+  out << "<!-- Generated from common/messages/messages.h; a test compares. Rewrite with "
          "FORETOKEN_UPDATE_GOLDEN=1. -->\n"
          "# Messages between services, version "
       << int{kVersionMajor} << "." << int{kVersionMinor} << "\n\nA message is two to " << kMaxParts

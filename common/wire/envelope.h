@@ -14,8 +14,8 @@
 #include "common/base/bytes.h"
 #include "common/base/ids.h"
 #include "common/base/result.h"
-#include "common/wire/limits.h"
-#include "common/wire/message_types.h"
+#include "common/messages/limits.h"
+#include "common/messages/types.h"
 #include "common/wire/version.h"
 
 namespace foretoken::wire {

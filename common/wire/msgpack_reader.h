@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "common/wire/limits.h"
+#include "common/messages/limits.h"
 
 namespace foretoken::wire {
 

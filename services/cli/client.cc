@@ -15,8 +15,8 @@
 #include <utility>
 
 #include "common/config/resolve.h"
+#include "common/messages/limits.h"
 #include "common/transport/endpoint.h"
-#include "common/wire/limits.h"
 
 namespace foretoken::cli {
 namespace {

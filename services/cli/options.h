@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "common/wire/client.h"
+#include "common/messages/client.h"
 
 namespace foretoken::cli {
 

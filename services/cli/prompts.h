@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "common/base/result.h"
-#include "common/wire/client.h"
+#include "common/messages/client.h"
 
 namespace foretoken::cli {
 

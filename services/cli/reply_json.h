@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/base/json.h"
-#include "common/wire/client.h"
+#include "common/messages/client.h"
 
 namespace foretoken::cli {
 

@@ -1,4 +1,4 @@
-// The flags of a request: one for each key of its listing (common/wire/client.h), so that a new
+// The flags of a request: one for each key of its listing (common/messages/client.h), so that a new
 // parameter has its flag at once.
 #pragma once
 
@@ -6,7 +6,7 @@
 #include <set>
 #include <string_view>
 
-#include "common/wire/client.h"
+#include "common/messages/client.h"
 
 namespace foretoken::cli {
 

@@ -8,7 +8,7 @@
 
 #include "common/base/result.h"
 #include "common/config/load.h"
-#include "common/wire/client.h"
+#include "common/messages/client.h"
 #include "services/cli/options.h"
 
 namespace foretoken::cli {

@@ -6,8 +6,8 @@
 
 #include "common/config/sections.h"
 #include "common/engine/engine_options.h"
+#include "common/messages/messages.h"
 #include "common/model/model.h"
-#include "common/wire/messages.h"
 #include "services/draft/draft_service.h"
 #include "services/served_model/served_model.h"
 

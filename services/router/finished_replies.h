@@ -14,7 +14,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/ids.h"
-#include "common/wire/client.h"
+#include "common/messages/client.h"
 
 namespace foretoken {
 

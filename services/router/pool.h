@@ -13,9 +13,9 @@
 
 #include "common/base/clock.h"
 #include "common/base/ids.h"
+#include "common/messages/messages.h"
 #include "common/transport/transport.h"
 #include "common/wire/envelope.h"
-#include "common/wire/messages.h"
 
 namespace foretoken {
 

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "common/wire/client.h"
-#include "common/wire/messages.h"
+#include "common/messages/client.h"
+#include "common/messages/messages.h"
 #include "services/router/request_row.h"
 
 namespace foretoken {

@@ -9,9 +9,9 @@
 #include "common/base/clock.h"
 #include "common/base/fair_queue.h"
 #include "common/base/ids.h"
+#include "common/messages/client.h"
+#include "common/messages/messages.h"
 #include "common/transport/transport.h"
-#include "common/wire/client.h"
-#include "common/wire/messages.h"
 
 namespace foretoken {
 

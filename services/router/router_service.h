@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "common/config/sections.h"
+#include "common/messages/client.h"
 #include "common/runtime/metrics.h"
 #include "common/runtime/outbox.h"
 #include "common/runtime/service.h"
-#include "common/wire/client.h"
 #include "common/wire/codec.h"
 #include "services/router/pool.h"
 #include "services/router/request_table.h"

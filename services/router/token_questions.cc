@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/messages/limits.h"
 #include "common/wire/client_codec.h"
-#include "common/wire/limits.h"
 #include "services/router/placement.h"
 
 namespace foretoken {

@@ -12,8 +12,8 @@
 #include "common/base/clock.h"
 #include "common/base/fair_queue.h"
 #include "common/base/ids.h"
-#include "common/wire/client.h"
-#include "common/wire/messages.h"
+#include "common/messages/client.h"
+#include "common/messages/messages.h"
 #include "services/router/pool.h"
 #include "services/router/request_table.h"
 

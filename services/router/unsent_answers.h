@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "common/base/clock.h"
+#include "common/messages/client.h"
 #include "common/runtime/service.h"
-#include "common/wire/client.h"
 
 namespace foretoken {
 

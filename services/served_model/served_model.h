@@ -12,11 +12,11 @@
 #include "common/engine/rank_setup.h"
 #include "common/kv/kv_cache.h"
 #include "common/kv/kv_size.h"
+#include "common/messages/messages.h"
 #include "common/model/load_model.h"
 #include "common/model/model.h"
 #include "common/runtime/rank_launcher.h"
 #include "common/runtime/service_main.h"
-#include "common/wire/messages.h"
 #include "kernels/include/backend.h"
 
 namespace foretoken {

@@ -6,9 +6,9 @@
 
 #include "common/config/sections.h"
 #include "common/engine/engine_options.h"
+#include "common/messages/messages.h"
 #include "common/model/model.h"
 #include "common/spec/ngram_proposer.h"
-#include "common/wire/messages.h"
 #include "kernels/include/backend.h"
 #include "services/served_model/served_model.h"
 #include "services/target/draft_proposer.h"

@@ -12,7 +12,7 @@
 
 #include "common/base/fair_queue.h"
 #include "common/base/result.h"
-#include "common/wire/messages.h"
+#include "common/messages/messages.h"
 
 namespace foretoken {
 

@@ -10,7 +10,7 @@
 #include <optional>
 #include <thread>
 
-#include "common/wire/messages.h"
+#include "common/messages/messages.h"
 #include "services/tokenizer/encoder.h"
 
 namespace foretoken {

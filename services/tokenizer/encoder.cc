@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "common/base/sampling_params.h"
+#include "common/messages/limits.h"
 #include "common/tokenizer/regex.h"
-#include "common/wire/limits.h"
 
 namespace foretoken {
 

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "common/messages/messages.h"
 #include "common/tokenizer/tokenizer.h"
-#include "common/wire/messages.h"
 
 namespace foretoken {
 

@@ -14,11 +14,13 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 ALLOWED = {
     "common/base": set(),
     "common/config": {"common/base"},
-    "common/wire": {"common/base"},
+    # What messages say is below the wire, so that engines take and give them; their bytes are the wire's.
+    "common/messages": {"common/base"},
+    "common/wire": {"common/base", "common/messages"},
     "common/transport": {"common/base"},
     "common/tokenizer": {"common/base"},
     "common/collective": {"common/base"},
-    "common/runtime": {"common/base", "common/config", "common/wire", "common/transport"},
+    "common/runtime": {"common/base", "common/config", "common/messages", "common/wire", "common/transport"},
     # Of the kernels, kernels/include is for all. Inside, what backends share lies below them; the CUDA kernels include the
     # emulator where they are compiled as C++.
     "kernels/include": set(),
@@ -39,16 +41,16 @@ ALLOWED = {
     "bench/gpu": {"common/base", "kernels/include"},
     "bench/handoff": {"common/wire", "common/transport", "common/runtime"},
     "services/chat_template": {"common/base"},
-    "services/router": {"common/base", "common/config", "common/wire", "common/transport", "common/runtime"},
-    "services/tokenizer": {"common/base", "common/config", "common/wire", "common/runtime", "common/tokenizer"},
-    "services/served_model": {"common/base", "common/config", "common/wire", "common/runtime", "common/tokenizer",
+    "services/router": {"common/base", "common/config", "common/messages", "common/wire", "common/transport", "common/runtime"},
+    "services/tokenizer": {"common/base", "common/config", "common/messages", "common/wire", "common/runtime", "common/tokenizer"},
+    "services/served_model": {"common/base", "common/config", "common/messages", "common/runtime", "common/tokenizer",
                               "common/collective", "common/kv", "common/model", "common/engine", "kernels/include"},
-    "services/draft": {"common/base", "common/config", "common/wire", "common/runtime", "common/model", "common/engine",
-                       "kernels/include", "services/served_model"},
-    "services/target": {"common/base", "common/config", "common/wire", "common/transport", "common/runtime",
+    "services/draft": {"common/base", "common/config", "common/messages", "common/wire", "common/runtime", "common/model",
+                       "common/engine", "kernels/include", "services/served_model"},
+    "services/target": {"common/base", "common/config", "common/messages", "common/wire", "common/transport", "common/runtime",
                         "common/spec", "common/model", "common/engine", "kernels/include", "services/served_model"},
-    "services/cli": {"common/base", "common/config", "common/wire", "common/transport", "common/runtime", "common/tokenizer",
-                     "common/model", "kernels/include", "bench"},
+    "services/cli": {"common/base", "common/config", "common/messages", "common/wire", "common/transport", "common/runtime",
+                     "common/tokenizer", "common/model", "kernels/include", "bench"},
 }
 # Of the folder's main.cc alone, which makes the concrete choices.
 MAIN = {
@@ -161,6 +163,8 @@ class IncludeRules(unittest.TestCase):
         self.assertEqual(1, one("kernels/x.cc", '#include "common/kv/kv_cache.h"\n'))
         self.assertEqual(1, one("services/router/x.cc", "#include <zmq.hpp>\n"))
         self.assertEqual(1, one("common/kv/x.cc", '#include "kernels/shared/contract.h"\n'))
+        self.assertEqual(1, one("common/engine/x.cc", '#include "common/wire/codec.h"\n'))
+        self.assertEqual(1, one("common/messages/x.h", "#include <msgpack.hpp>\n"))
         self.assertEqual(1, one("kernels/emu/x.cc", '#include "kernels/cuda/backend.h"\n'))
         self.assertEqual(1, one("services/router/x.cc", '#include "common/transport/zmq_transport.h"\n'))
         self.assertEqual(1, one("services/tokenizer/x.cc", '#include "services/chat_template/chat_template.h"\n'))

@@ -4,8 +4,8 @@
 
 #include <string>
 
+#include "common/messages/limits.h"
 #include "common/wire/client_codec.h"
-#include "common/wire/limits.h"
 
 namespace foretoken {
 namespace {

@@ -1,5 +1,5 @@
 #include "common/wire/client_codec.h"
-#include "common/wire/limits.h"
+#include "common/messages/limits.h"
 
 #include <gmock/gmock.h>
 

@@ -11,7 +11,7 @@
 #include "common/base/ids.h"
 #include "common/base/sampling_params.h"
 #include "common/base/token_logprobs.h"
-#include "common/wire/message_types.h"
+#include "common/messages/types.h"
 
 namespace foretoken::wire {
 

@@ -1,6 +1,6 @@
-// What clients send and receive: a request is one msgpack map with string keys, an answer is one
-// map. Structs with one listing each (key, member, sentence); client_codec.h reads and writes them,
-// docs/reference/client.md is generated from them.
+// What clients send and receive: a request is one map with string keys, an answer is one map.
+// Structs with one listing each (key, member, sentence); common/wire/client_codec.h reads and
+// writes them, docs/reference/client.md is generated from them.
 #pragma once
 
 #include <array>
@@ -18,8 +18,8 @@
 #include "common/base/limit.h"
 #include "common/base/result.h"
 #include "common/base/sampling_params.h"
-#include "common/wire/limits.h"
-#include "common/wire/message_types.h"
+#include "common/messages/limits.h"
+#include "common/messages/types.h"
 
 namespace foretoken::wire {
 
@@ -141,6 +141,9 @@ struct ClientRequest {
       "higher goes first among the waiting requests of its tenant, or of its connection");
   }
 };
+
+// Every key of a request, in the order of the listing.
+const std::vector<std::string>& request_keys();
 
 struct Usage {
   std::uint32_t prompt_tokens = 0;

@@ -10,7 +10,7 @@
 #include "common/base/error_code.h"
 #include "common/base/ids.h"
 #include "common/base/sampling_params.h"
-#include "common/wire/message_types.h"
+#include "common/messages/types.h"
 
 namespace foretoken::wire {
 
