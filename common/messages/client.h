@@ -295,14 +295,35 @@ struct ClientPiece {
   }
 };
 
-struct ClientError {
-  std::string id;
-  bool done = true;
+// What stands under "error".
+struct ErrorDetail {
   std::string code;
   std::string message;
   std::string param;
   std::uint32_t retry_after_ms = 0;
+  bool operator==(const ErrorDetail&) const = default;
+
+  template <class Self, class Visitor>
+  static void fields(Self& m, Visitor&& v) {
+    v("code", m.code, "one of a closed list, see below");
+    v("message", m.message, "what, which one and the limit");
+    v("param", m.param, "the key to blame, or empty");
+    v("retry_after_ms", m.retry_after_ms, "when it is worth asking again; 0 = not");
+  }
+};
+
+struct ClientError {
+  std::string id;
+  bool done = true;
+  ErrorDetail error;
   bool operator==(const ClientError&) const = default;
+
+  template <class Self, class Visitor>
+  static void fields(Self& m, Visitor&& v) {
+    v("id", m.id, "the request id, empty if it could not be read");
+    v("done", m.done, "true: nothing follows");
+    v("error", m.error, "why");
+  }
 };
 
 // One service, as `foretoken ps` shows it.

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "common/messages/limits.h"
-#include "common/wire/error_answer.h"
 #include "common/wire/msgpack_reader.h"
 #include "common/wire/msgpack_writer.h"
 #include "common/wire/packed_reply.h"
@@ -150,11 +149,7 @@ Result<ClientAnswer> read_answer(std::string_view bytes) {
     return Error{
         ErrorCode::kMalformed,
         "the answer " + (in.failed() ? in.error() : std::string("is followed by more bytes"))};
-  if constexpr (std::same_as<T, ErrorAnswer>)
-    return ClientAnswer(ClientError{answer.id, answer.done, answer.error.code, answer.error.message,
-                                    answer.error.param, answer.error.retry_after_ms});
-  else
-    return ClientAnswer(std::move(answer));
+  return ClientAnswer(std::move(answer));
 }
 
 }  // namespace
@@ -163,14 +158,7 @@ Bytes write_client_answer(const ClientAnswer& answer) {
   Bytes bytes;
   MsgpackWriter out(bytes);
   MapWriter writer(out);
-  std::visit(
-      [&](const auto& a) {
-        if constexpr (std::same_as<std::decay_t<decltype(a)>, ClientError>)
-          writer.value(ErrorAnswer{a.id, a.done, {a.code, a.message, a.param, a.retry_after_ms}});
-        else
-          writer.value(a);
-      },
-      answer);
+  std::visit([&](const auto& a) { writer.value(a); }, answer);
   return bytes;
 }
 
@@ -182,7 +170,7 @@ Result<ClientAnswer> read_client_answer(std::string_view bytes) {
   for (std::size_t i = 0; i < size; ++i) {
     std::string_view key;
     if (!in.str(key)) return Error{ErrorCode::kMalformed, "a key of the answer " + in.error()};
-    if (key == "error") return read_answer<ErrorAnswer>(bytes);
+    if (key == "error") return read_answer<ClientError>(bytes);
     if (key == "services") return read_answer<StatusReply>(bytes);
     if (key == "metrics_text") return read_answer<MetricsText>(bytes);
     if (key == "n_tokens") return read_answer<TokensReply>(bytes);
@@ -210,8 +198,11 @@ Result<ClientReply> unpack_reply(std::string_view bytes) {
 
 ClientError client_error(RequestId id, const Error& error, std::uint32_t retry_after_ms) {
   const bool known = id != RequestId{};
-  return {known ? hex_of(id) : "", true,        std::string(error_code_name(error.code)),
-          error.message,           error.param, retry_after_ms};
+  return {.id = known ? hex_of(id) : "",
+          .error = {.code = std::string(error_code_name(error.code)),
+                    .message = error.message,
+                    .param = error.param,
+                    .retry_after_ms = retry_after_ms}};
 }
 
 std::string hex_of(std::uint64_t value) {

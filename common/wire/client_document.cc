@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "common/wire/client_codec.h"
-#include "common/wire/error_answer.h"
 
 namespace foretoken::wire {
 namespace {
@@ -127,8 +126,8 @@ std::string client_document() {
   write_table_of<ReplyMetrics>(out, "metrics");
   write_table_of<SpeculativeDecoding>(out, "metrics.speculative_decoding");
   write_table_of<LogprobEntry>(out, "an entry of logprobs");
-  write_table_of<ErrorAnswer>(out, "When it could not be done");
-  write_table_of<ErrorMap>(out, "error");
+  write_table_of<ClientError>(out, "When it could not be done");
+  write_table_of<ErrorDetail>(out, "error");
   write_table_of<StatusReply>(out, "Answer to op status");
   write_table_of<ServiceStatus>(out, "an entry of services");
   write_table_of<MetricsText>(out, "Answer to op metrics");

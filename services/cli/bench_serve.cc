@@ -154,9 +154,9 @@ class Load {
     const TimePoint now = Wall::now();
     if (const auto* error = std::get_if<wire::ClientError>(&*answer)) {
       samples_.token_ids[request.index].clear();
-      fail(error->code + ": " + error->message,
-           error->code == error_code_name(ErrorCode::kDeadlineExceeded) ? CutOff::kYes
-                                                                        : CutOff::kNo);
+      fail(error->error.code + ": " + error->error.message,
+           error->error.code == error_code_name(ErrorCode::kDeadlineExceeded) ? CutOff::kYes
+                                                                              : CutOff::kNo);
       outstanding_.erase(found);
       return;
     }

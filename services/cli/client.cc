@@ -222,7 +222,8 @@ void Client::ask_again() {
 void Client::end(const std::string& id, const std::string& why) {
   asked_.erase(id);
   answers_.push_back(wire::ClientAnswer(wire::ClientError{
-      .id = id, .code = std::string(error_code_name(ErrorCode::kUnavailable)), .message = why}));
+      .id = id,
+      .error = {.code = std::string(error_code_name(ErrorCode::kUnavailable)), .message = why}}));
 }
 
 Result<wire::ClientAnswer> Client::ask(wire::ClientRequest request,
@@ -277,8 +278,8 @@ Error Client::unreachable(const Error& error) const {
 Error error_from(const wire::ClientError& error) {
   ErrorCode code = ErrorCode::kInternal;
   for (const auto& [known, name] : kErrorCodeNames)
-    if (name == error.code) code = known;
-  return {code, error.message, error.param};
+    if (name == error.error.code) code = known;
+  return {code, error.error.message, error.error.param};
 }
 
 const std::string& answer_id(const wire::ClientAnswer& answer) {

@@ -55,11 +55,12 @@ std::optional<wire::ClientAnswer> ResumedAnswer::new_part(wire::ClientAnswer ans
   // A piece of a telling that began before we were asking: ours begins at the first token.
   if (placed == Placed::kBeyond && piece != nullptr) return std::nullopt;
   if (placed != Placed::kTaken)
-    return wire::ClientError{.id = piece != nullptr ? piece->id : reply->id,
-                             .code = std::string(error_code_name(ErrorCode::kInternal)),
-                             .message = placed == Placed::kBeyond
-                                            ? "a part of the answer is missing"
-                                            : "the request asked again began with another text"};
+    return wire::ClientError{
+        .id = piece != nullptr ? piece->id : reply->id,
+        .error = {.code = std::string(error_code_name(ErrorCode::kInternal)),
+                  .message = placed == Placed::kBeyond
+                                 ? "a part of the answer is missing"
+                                 : "the request asked again began with another text"}};
   if (piece != nullptr && piece->text.empty() && piece->token_ids.empty()) return std::nullopt;
   if (piece != nullptr)
     piece->accepted =

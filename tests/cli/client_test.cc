@@ -231,7 +231,7 @@ TEST_F(LostConnection, AnotherTextIsAnErrorAndNotSplicedIn) {
   std::vector<TokenId> tokens;
   const auto end = last_answer(client, text, tokens);
   ASSERT_TRUE(std::holds_alternative<wire::ClientError>(end));
-  EXPECT_EQ(std::get<wire::ClientError>(end).code, "internal");
+  EXPECT_EQ(std::get<wire::ClientError>(end).error.code, "internal");
 }
 
 TEST_F(LostConnection, OnlyWhatHasNoLastAnswerIsAskedAgainAndNothingThatWasCancelledOrForgotten) {
@@ -275,7 +275,7 @@ TEST_F(LostConnection, WithoutARouterItSaysWhatIsWaitedForAndEnds) {
   ASSERT_NE(error, nullptr);
   EXPECT_EQ(error->id, wire::hex_of(*id));
   EXPECT_EQ(error_from(*error).code, ErrorCode::kUnavailable);
-  EXPECT_THAT(error->message, ::testing::HasSubstr(bus().client));
+  EXPECT_THAT(error->error.message, ::testing::HasSubstr(bus().client));
   EXPECT_THAT(said, ::testing::ElementsAre(::testing::HasSubstr("was lost; waiting")));
 }
 
@@ -351,7 +351,7 @@ TEST_F(SameConnection, WhatBeginsBehindWhatWeHaveIsNotTaken) {
   const auto end = last_answer(client, text, tokens);
   EXPECT_EQ(text, "ab");
   ASSERT_TRUE(std::holds_alternative<wire::ClientError>(end)) << "token 3 never came";
-  EXPECT_EQ(std::get<wire::ClientError>(end).code, "internal");
+  EXPECT_EQ(std::get<wire::ClientError>(end).error.code, "internal");
 }
 
 }  // namespace

@@ -264,8 +264,8 @@ TEST_F(FairOrderTest, OneTenantNeverHasTheLastPlacesOfTheTable) {
   for (int i = 0; i < 320; ++i) ask("many");
   EXPECT_EQ(300u, table.size()) << "a sixteenth is left";
   ASSERT_FALSE(errors.empty());
-  EXPECT_EQ("queue_full", errors.back().code);
-  EXPECT_GT(errors.back().retry_after_ms, 0u);
+  EXPECT_EQ("queue_full", errors.back().error.code);
+  EXPECT_GT(errors.back().error.retry_after_ms, 0u);
   errors.clear();
   for (int i = 0; i < 20; ++i) ask("few");
   EXPECT_TRUE(errors.empty());

@@ -136,7 +136,7 @@ TEST_F(RequestTableTest, AStreamThatATokenizerLacksIsNoAnswerToAnEncode) {
   hear(kTokenizer, wire::Failed{.code = ErrorCode::kInvalidValue, .message = "not a token"});
   const auto errors = answers<wire::ClientError>();
   ASSERT_EQ(1u, errors.size());
-  EXPECT_EQ("invalid_value", errors[0].code);
+  EXPECT_EQ("invalid_value", errors[0].error.code);
 }
 
 TEST_F(RequestTableTest, TheTokenizerIsToldWhatAStopStringMustWaitFor) {
@@ -374,7 +374,7 @@ TEST_F(RequestTableTest, TheFourthLostTargetIsOneTooMany) {
   }
   const auto errors = answers<wire::ClientError>();
   ASSERT_EQ(1u, errors.size());
-  EXPECT_EQ("unavailable", errors[0].code);
+  EXPECT_EQ("unavailable", errors[0].error.code);
   EXPECT_EQ(0u, table.size());
 }
 
@@ -538,7 +538,7 @@ TEST_F(RequestTableTest, AFinishedRequestIsAnsweredAgainForAMinute) {
   submit(ask(), kId, client(), 6);
   const auto errors = answers<wire::ClientError>();
   ASSERT_EQ(1u, errors.size());
-  EXPECT_EQ("request_id", errors[0].param) << "another content under the same id";
+  EXPECT_EQ("request_id", errors[0].error.param) << "another content under the same id";
   now += seconds(61);
   submit(ask(), kId, client(), 6);
   EXPECT_EQ(1u, sent<wire::Encode>().size()) << "forgotten: a new request";
@@ -550,8 +550,8 @@ TEST_F(RequestTableTest, AFullTableRefusesAtOnce) {
   submit(ask(), {1, 4});
   const auto errors = answers<wire::ClientError>();
   ASSERT_EQ(1u, errors.size());
-  EXPECT_EQ("queue_full", errors[0].code);
-  EXPECT_GT(errors[0].retry_after_ms, 0u);
+  EXPECT_EQ("queue_full", errors[0].error.code);
+  EXPECT_GT(errors[0].error.retry_after_ms, 0u);
 }
 
 TEST_F(RequestTableTest, ABusyTargetMeansTheOtherOneOrARefusalAtOnce) {
@@ -559,7 +559,7 @@ TEST_F(RequestTableTest, ABusyTargetMeansTheOtherOneOrARefusalAtOnce) {
   hear(kTarget, wire::Busy{.code = ErrorCode::kQueueFull, .message = "full"});
   const auto errors = answers<wire::ClientError>();
   ASSERT_EQ(1u, errors.size());
-  EXPECT_EQ("queue_full", errors[0].code);
+  EXPECT_EQ("queue_full", errors[0].error.code);
   join(kOther, wire::Role::kTarget, "target-1");
   pool.find(kTarget)->placed_tokens = 0;  // as its next heartbeat will say
   run_to_target();
@@ -578,7 +578,7 @@ TEST_F(RequestTableTest, TwoFullTargetsAreAskedOnceEachAndTheClientIsTold) {
   EXPECT_TRUE(sent<wire::Open>().empty());
   const auto errors = answers<wire::ClientError>();
   ASSERT_EQ(1u, errors.size());
-  EXPECT_EQ("queue_full", errors[0].code);
+  EXPECT_EQ("queue_full", errors[0].error.code);
   EXPECT_EQ(0u, table.size());
 }
 
@@ -587,13 +587,13 @@ TEST_F(RequestTableTest, PromptAndAnswerMustFitTheModel) {
   hear(kTokenizer, wire::Encoded{.tokens = {10, 11, 12}});
   auto errors = answers<wire::ClientError>();
   ASSERT_EQ(1u, errors.size());
-  EXPECT_EQ("context_length_exceeded", errors[0].code);
-  EXPECT_EQ("max_tokens", errors[0].param);
+  EXPECT_EQ("context_length_exceeded", errors[0].error.code);
+  EXPECT_EQ("max_tokens", errors[0].error.param);
   submit(ask(1), {2, 2});
   hear(kTokenizer, wire::Encoded{.tokens = std::vector<TokenId>(100, 1)}, {2, 2});
   errors = answers<wire::ClientError>();
   ASSERT_EQ(1u, errors.size());
-  EXPECT_EQ("prompt", errors[0].param);
+  EXPECT_EQ("prompt", errors[0].error.param);
 }
 
 TEST_F(RequestTableTest, APromptThatDoesNotFitIsBlamedOnTheKeyThatHeldIt) {
@@ -609,7 +609,7 @@ TEST_F(RequestTableTest, APromptThatDoesNotFitIsBlamedOnTheKeyThatHeldIt) {
       hear(kTokenizer, wire::Encoded{.tokens = std::vector<TokenId>(n_tokens, 1)}, {3, 3});
       const auto errors = answers<wire::ClientError>();
       ASSERT_EQ(1u, errors.size());
-      EXPECT_EQ(key, errors[0].param) << n_tokens;
+      EXPECT_EQ(key, errors[0].error.param) << n_tokens;
     }
   }
 }
@@ -620,8 +620,8 @@ TEST_F(RequestTableTest, AnUnknownModelIsRefusedNamingThoseThereAre) {
   submit(request);
   const auto errors = answers<wire::ClientError>();
   ASSERT_EQ(1u, errors.size());
-  EXPECT_EQ("model_not_found", errors[0].code);
-  EXPECT_NE(std::string::npos, errors[0].message.find("there is m"));
+  EXPECT_EQ("model_not_found", errors[0].error.code);
+  EXPECT_NE(std::string::npos, errors[0].error.message.find("there is m"));
 }
 
 // ---- requests that name no model
@@ -649,9 +649,9 @@ TEST_F(TwoModels, ARequestThatNamesNoneIsRefusedWithTheNamesOfBoth) {
   submit();
   const auto errors = answers<wire::ClientError>();
   ASSERT_EQ(1u, errors.size());
-  EXPECT_EQ("invalid_value", errors[0].code);
-  EXPECT_EQ("model", errors[0].param);
-  EXPECT_NE(std::string::npos, errors[0].message.find("m, n")) << errors[0].message;
+  EXPECT_EQ("invalid_value", errors[0].error.code);
+  EXPECT_EQ("model", errors[0].error.param);
+  EXPECT_NE(std::string::npos, errors[0].error.message.find("m, n")) << errors[0].error.message;
   EXPECT_EQ(0u, table.size());
 }
 
@@ -723,9 +723,10 @@ TEST_F(RequestTableTest, AModelMayRegisterALittleLaterThanTheOthersAfterARestart
   EXPECT_TRUE(answers<wire::ClientError>().empty());
   listen(milliseconds(1));
   fresh.tick(now, out);
-  EXPECT_EQ("model_not_found", answers<wire::ClientError>().at(0).code) << "by now all are there";
+  EXPECT_EQ("model_not_found", answers<wire::ClientError>().at(0).error.code)
+      << "by now all are there";
   fresh.submit(client(), {7, 7}, request, 5, now, out);
-  EXPECT_EQ("model_not_found", answers<wire::ClientError>().at(0).code) << "at once";
+  EXPECT_EQ("model_not_found", answers<wire::ClientError>().at(0).error.code) << "at once";
 }
 
 TEST(RegistrationTime, CoversTheHeartbeatByWhichAServiceNoticesANewRouter) {
@@ -794,7 +795,7 @@ TEST_F(NewRouter, ARequestThatIsReadBeforeTheFirstTurnAfterRegistrationIsSettled
   EXPECT_EQ(1u, sent<wire::Encode>().size());
   const auto errors = answers<wire::ClientError>();
   ASSERT_EQ(1u, errors.size());
-  EXPECT_EQ("model_not_found", errors[0].code);
+  EXPECT_EQ("model_not_found", errors[0].error.code);
 }
 
 TEST_F(NewRouter, ARequestWithoutAModelIsRefusedWhenTheSecondModelRegisters) {
@@ -804,7 +805,7 @@ TEST_F(NewRouter, ARequestWithoutAModelIsRefusedWhenTheSecondModelRegisters) {
   fresh.workers_changed(now, out);
   const auto errors = answers<wire::ClientError>();
   ASSERT_EQ(1u, errors.size());
-  EXPECT_EQ("invalid_value", errors[0].code);
+  EXPECT_EQ("invalid_value", errors[0].error.code);
   EXPECT_TRUE(sent<wire::Encode>().empty());
 }
 
@@ -826,7 +827,7 @@ TEST_F(NewRouter, ARequestWaitsForItsModelNoLongerThanItsDeadline) {
   fresh.submit(client(), kId, request, 5, now, out);
   now += seconds(1);
   fresh.tick(now, out);
-  EXPECT_EQ("deadline_exceeded", answers<wire::ClientError>().at(0).code);
+  EXPECT_EQ("deadline_exceeded", answers<wire::ClientError>().at(0).error.code);
 }
 
 TEST_F(RequestTableTest, CancelEndsItWithWhatThereIs) {
@@ -852,7 +853,8 @@ TEST_F(RequestTableTest, AnIdMeansOneRequestForAMinuteAfterItsEndWhateverThatWas
   const auto is_refused_then = [&](std::uint64_t content) {
     submit(ask(), kId, client(), content);
     const auto errors = answers<wire::ClientError>();
-    return errors.size() == 1 && errors[0].param == "request_id" && sent<wire::Encode>().empty();
+    return errors.size() == 1 && errors[0].error.param == "request_id" &&
+           sent<wire::Encode>().empty();
   };
   run_to_target();
   table.cancel(client(), kId, now, out);
@@ -982,7 +984,7 @@ TEST_F(RequestTableTest, TheDeadlineEndsItWithWhatThereIsOrWithAnError) {
   request.timeout_ms = 1000;
   run_to_target(request);
   advance(milliseconds(1500));
-  EXPECT_EQ("deadline_exceeded", answers<wire::ClientError>().at(0).code);
+  EXPECT_EQ("deadline_exceeded", answers<wire::ClientError>().at(0).error.code);
   EXPECT_EQ(1u, sent<wire::Close>().size());
 }
 
@@ -999,7 +1001,7 @@ TEST_F(RequestTableTest, WithoutAnyTargetItWaitsALittleForOneToStart) {
   advance(seconds(15));
   const auto errors = answers<wire::ClientError>();
   ASSERT_GE(errors.size(), 1u);
-  EXPECT_EQ("unavailable", errors.back().code);
+  EXPECT_EQ("unavailable", errors.back().error.code);
 }
 
 TEST_F(RequestTableTest, ATargetThatWasLostIsWaitedForUntilTheDeadline) {
@@ -1105,7 +1107,7 @@ TEST_F(RequestTableTest, PlacesAreCountedUpAndDown) {
   table.fail_all({ErrorCode::kDraining, "stopping"}, now, out);
   EXPECT_EQ(0u, pool.find(kTarget)->n_placed);
   EXPECT_EQ(0u, pool.find(kTokenizer)->n_placed);
-  EXPECT_EQ("draining", answers<wire::ClientError>().at(0).code);
+  EXPECT_EQ("draining", answers<wire::ClientError>().at(0).error.code);
 }
 
 }  // namespace

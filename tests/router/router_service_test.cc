@@ -258,9 +258,10 @@ wire::ClientError error_to(DoorsBus& bus, RouterService& service, Frames frames)
 }
 
 TEST_F(RouterServiceTest, AMessageThatIsNoRequestIsAnsweredInWords) {
-  EXPECT_NE(error_to(bus, service, {""}).message.find("end of the data"), std::string::npos);
-  EXPECT_EQ(error_to(bus, service, {"a", "b"}).message, "a request is one frame; this one has 2");
-  EXPECT_EQ(error_to(bus, service, Frames(8, "")).message,
+  EXPECT_NE(error_to(bus, service, {""}).error.message.find("end of the data"), std::string::npos);
+  EXPECT_EQ(error_to(bus, service, {"a", "b"}).error.message,
+            "a request is one frame; this one has 2");
+  EXPECT_EQ(error_to(bus, service, Frames(8, "")).error.message,
             "a request is one frame; this one has 8 or more");
 }
 
@@ -323,8 +324,8 @@ TEST_F(RouterServiceTest, ADrainEndsWhatWasAcceptedWithWorkersThatDrainThemselve
   from_client(tokenize);
   ASSERT_EQ(2u, answers<wire::ClientError>().size());
   for (const auto& refused : answers<wire::ClientError>()) {
-    EXPECT_EQ("draining", refused.code);
-    EXPECT_GT(refused.retry_after_ms, 0u);
+    EXPECT_EQ("draining", refused.error.code);
+    EXPECT_GT(refused.error.retry_after_ms, 0u);
   }
   bus.clock.advance(seconds(2));
   EXPECT_TRUE(is_needed(draft, true)) << "the last to leave, or what runs would end later";
@@ -382,8 +383,8 @@ TEST_F(RouterServiceTest, WhatDoesNotFitIntoTheDrainEndsInWordsBeforeTheEnd) {
   service.on_turn(bus.now());
   ASSERT_EQ(2u, answers<wire::ClientError>().size());
   for (const auto& cut : answers<wire::ClientError>()) {
-    EXPECT_EQ("draining", cut.code);
-    EXPECT_EQ(1000u, cut.retry_after_ms);
+    EXPECT_EQ("draining", cut.error.code);
+    EXPECT_EQ(1000u, cut.error.retry_after_ms);
   }
   EXPECT_TRUE(service.drained());
 }
@@ -425,8 +426,8 @@ TEST_F(RouterServiceTest, APieceThatFindsNoRoomEndsItsRequestInWords) {
     }
   }
   ASSERT_EQ(1u, errors.size());
-  EXPECT_EQ("cancelled", errors[0].code);
-  EXPECT_NE(errors[0].message.find("reads its pieces too slowly: at most 4 MiB"),
+  EXPECT_EQ("cancelled", errors[0].error.code);
+  EXPECT_NE(errors[0].error.message.find("reads its pieces too slowly: at most 4 MiB"),
             std::string::npos);
   EXPECT_EQ(1u, n_closed);
 }

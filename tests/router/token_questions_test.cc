@@ -101,7 +101,8 @@ TEST_F(TokenQuestionsTest, WhichModelIsMeantIsDecidedWhenAllHaveRegistered) {
   pool.listened(now += milliseconds(1));
   questions.tick(now, out);
   ASSERT_EQ(2u, out.size());
-  EXPECT_EQ("model_not_found", std::get<wire::ClientError>(std::get<ToClient>(out[0]).answer).code);
+  EXPECT_EQ("model_not_found",
+            std::get<wire::ClientError>(std::get<ToClient>(out[0]).answer).error.code);
   EXPECT_EQ(1, n_asked<wire::Encode>());
 }
 
@@ -120,7 +121,7 @@ TEST_F(TokenQuestionsTest, TokensAreCheckedThenDecodedInOneFinalPiece) {
   questions.on_message(
       kOwn, wire::Failed{.code = ErrorCode::kInvalidValue, .message = "no", .param = "token_ids"},
       now, out);
-  EXPECT_EQ("token_ids", answered<wire::ClientError>()->param);
+  EXPECT_EQ("token_ids", answered<wire::ClientError>()->error.param);
 }
 
 TEST_F(TokenQuestionsTest, ALostQuestionGoesToAnotherAndEndsInTime) {
@@ -136,7 +137,7 @@ TEST_F(TokenQuestionsTest, ALostQuestionGoesToAnotherAndEndsInTime) {
   questions.worker_lost(kSecond, now, out);
   EXPECT_EQ(kFirst, asked<wire::Encode>()->first);
   for (int i = 0; i < 19; ++i) questions.tick(now += milliseconds(500), out);
-  EXPECT_EQ("unavailable", answered<wire::ClientError>()->code);
+  EXPECT_EQ("unavailable", answered<wire::ClientError>()->error.code);
   EXPECT_EQ(0u, questions.size());
 }
 
@@ -144,7 +145,7 @@ TEST_F(TokenQuestionsTest, IsBoundedAndForgetsClientsThatAreGone) {
   join(kFirst, wire::Role::kTokenizer, "m");
   for (std::uint64_t i = 0; i < 3; ++i) submit(tokenize(), {1, i}, i);
   EXPECT_EQ(2u, questions.size());
-  EXPECT_EQ("queue_full", answered<wire::ClientError>()->code);
+  EXPECT_EQ("queue_full", answered<wire::ClientError>()->error.code);
   questions.client_gone({.socket = 2, .routing = "c"}, now, out);
   EXPECT_EQ(0u, questions.size());
 }
@@ -156,8 +157,8 @@ TEST_F(TokenQuestionsTest, ATextOfMoreThanOneStringIsRefused) {
   questions.on_message(kOwn, wire::Text{.text = "half"}, now, out);
   const auto error = answered<wire::ClientError>();
   ASSERT_TRUE(error.has_value());
-  EXPECT_EQ("invalid_value", error->code);
-  EXPECT_EQ("token_ids", error->param);
+  EXPECT_EQ("invalid_value", error->error.code);
+  EXPECT_EQ("token_ids", error->error.param);
   EXPECT_EQ(0u, questions.size());
 }
 
@@ -179,7 +180,7 @@ TEST_F(TokenQuestionsTest, HoldsSoManyBytesAndNoMore) {
   few.submit(client, kFlow, kAskedId, {1, 1}, tokenize(), now, out);
   EXPECT_FALSE(answered<wire::ClientError>().has_value());
   few.submit(client, kFlow, kAskedId, {1, 2}, tokenize(), now, out);
-  EXPECT_EQ("queue_full", answered<wire::ClientError>()->code);
+  EXPECT_EQ("queue_full", answered<wire::ClientError>()->error.code);
   few.on_message({1, 1}, wire::Encoded{.tokens = {5}}, now, out);
   // The first is over and holds nothing.
   few.submit(client, kFlow, kAskedId, {1, 3}, tokenize(), now, out);
@@ -196,10 +197,10 @@ TEST_F(TokenQuestionsTest, OneClientHoldsAsMuchAsIsFreeAndAnotherFindsRoom) {
   for (std::uint64_t n = 0; n < 4; ++n) EXPECT_FALSE(refused(1, n).has_value()) << n;
   const auto error = refused(1, 4);
   ASSERT_TRUE(error.has_value());
-  EXPECT_EQ("queue_full", error->code);
-  EXPECT_GT(error->retry_after_ms, 0u);
-  EXPECT_NE(std::string::npos, error->message.find("of this tenant or connection 4"))
-      << error->message;
+  EXPECT_EQ("queue_full", error->error.code);
+  EXPECT_GT(error->error.retry_after_ms, 0u);
+  EXPECT_NE(std::string::npos, error->error.message.find("of this tenant or connection 4"))
+      << error->error.message;
   EXPECT_FALSE(refused(2, 0).has_value());
 }
 
@@ -300,7 +301,7 @@ TEST_F(TokenQuestionsTest, ATokenizerHearsThatNobodyWaitsAnyMore) {
     if (const auto* to = std::get_if<ToWorker>(&action))
       closes += std::holds_alternative<wire::StreamClose>(to->message) ? 1 : 0;
     if (const auto* to = std::get_if<ToClient>(&action))
-      if (const auto* error = std::get_if<wire::ClientError>(&to->answer)) code = error->code;
+      if (const auto* error = std::get_if<wire::ClientError>(&to->answer)) code = error->error.code;
   }
   EXPECT_EQ(1, closes);
   EXPECT_EQ("deadline_exceeded", code);
@@ -321,7 +322,7 @@ TEST_F(TokenQuestionsTest, AQuestionThatCannotBeAskedEnds) {
   questions.give_up({1, 1}, {ErrorCode::kInternal, "another"}, now, out);
   EXPECT_EQ(1u, questions.size());
   questions.give_up(kOwn, {ErrorCode::kInternal, "too large"}, now, out);
-  EXPECT_EQ("internal", answered<wire::ClientError>()->code);
+  EXPECT_EQ("internal", answered<wire::ClientError>()->error.code);
   EXPECT_EQ(0u, questions.size());
 }
 
@@ -329,7 +330,7 @@ TEST_F(TokenQuestionsTest, AnUnknownModelIsRefusedAndNobodyIsAsked) {
   join(kFirst, wire::Role::kTokenizer, "m");
   join(kLoneTarget, wire::Role::kTarget, "m");
   submit(tokenize("other"));
-  EXPECT_EQ("model", answered<wire::ClientError>()->param);
+  EXPECT_EQ("model", answered<wire::ClientError>()->error.param);
   submit(tokenize("m"));
   EXPECT_TRUE(asked<wire::Encode>().has_value());
 }
@@ -352,8 +353,8 @@ TEST_F(TokenQuestionsTest, WithoutANameAndSeveralModelsItIsRefusedWithTheNames) 
   submit(tokenize());
   const auto error = answered<wire::ClientError>();
   ASSERT_TRUE(error.has_value());
-  EXPECT_EQ("invalid_value", error->code);
-  EXPECT_NE(std::string::npos, error->message.find("m, n")) << error->message;
+  EXPECT_EQ("invalid_value", error->error.code);
+  EXPECT_NE(std::string::npos, error->error.message.find("m, n")) << error->error.message;
   submit(tokenize("n"), {0, 100});
   EXPECT_TRUE(asked<wire::Encode>().has_value());
   TokenQuestions with_default{pool, {.default_model = "m"}};

@@ -111,7 +111,7 @@ TEST(UnsentAnswers, WaitBeforeTheyAreTriedAgain) {
 
 // Its last piece was lost, and the end of it waits or is on its way back.
 TEST(UnsentAnswers, AnAnswerWithAHoleEndsInAnErrorInstead) {
-  const wire::ClientError error{.id = "1", .code = "cancelled"};
+  const wire::ClientError error{.id = "1", .error = {.code = "cancelled"}};
   for (const bool waits : {true, false}) {
     OneDoor door;
     UnsentAnswers unsent;
@@ -124,7 +124,7 @@ TEST(UnsentAnswers, AnAnswerWithAHoleEndsInAnErrorInstead) {
     ASSERT_EQ(2u, door.took.size());
     const auto first = wire::read_client_answer(door.took[0].front());
     ASSERT_TRUE(std::holds_alternative<wire::ClientError>(*first)) << waits;
-    EXPECT_EQ("cancelled", std::get<wire::ClientError>(*first).code);
+    EXPECT_EQ("cancelled", std::get<wire::ClientError>(*first).error.code);
     EXPECT_TRUE(
         std::holds_alternative<wire::ClientReply>(*wire::read_client_answer(door.took[1].front())));
     // Another answer under that id, later, is whole.

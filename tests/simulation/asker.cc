@@ -68,7 +68,7 @@ void Asker::act() {
       if (Asked* asked = unanswered(error->id)) {
         asked->answered = true;
         ++asked->n_finals;
-        asked->error = error->code;
+        asked->error = error->error.code;
       }
     }
   }

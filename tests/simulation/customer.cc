@@ -141,7 +141,7 @@ void Customer::take(const Delivery& delivery) {
     sight.text = std::move(tokens->text);
   } else if (auto* error = std::get_if<wire::ClientError>(&*answer)) {
     sight.what = Saw::kError;
-    sight.code = error->code;
+    sight.code = error->error.code;
   } else {
     return;  // status and metrics are asked for to be in the way, and promise nothing
   }

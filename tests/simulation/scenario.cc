@@ -132,7 +132,9 @@ class Trace {
             "reply " + tail_of(reply->id) + " " + reply->finish_reason + " \"" + reply->text + "\"",
             true};
       if (const auto* error = std::get_if<wire::ClientError>(&*answer))
-        return {"error " + tail_of(error->id) + " " + error->code + ": " + error->message, true};
+        return {
+            "error " + tail_of(error->id) + " " + error->error.code + ": " + error->error.message,
+            true};
       return {"tokens", true};
     }
     return {"unreadable", true};
