@@ -14,18 +14,19 @@
 namespace foretoken {
 
 struct DraftEngine::Attachment {
-  Attachment(AttachRequest& request, std::span<const TokenId> eos_ids)
-      : key(request.key),
-        lease(request.lease),
-        tenant_salt(request.tenant_salt),
-        endings(ending_tokens(request.params, eos_ids)),
-        rules(with_own_logprob(request.params),
+  // Takes the tokens over.
+  Attachment(const DraftKey& whose, wire::Attach& attach, std::span<const TokenId> eos_ids)
+      : key(whose),
+        lease(attach.lease),
+        tenant_salt(attach.tenant_salt),
+        endings(ending_tokens(attach.params, eos_ids)),
+        rules(with_own_logprob(attach.params),
               eos_ids,
-              std::span(request.tokens).first(request.n_prompt)),
-        tokens(std::move(request.tokens)),
+              std::span(attach.tokens).first(attach.n_prompt)),
+        tokens(std::move(attach.tokens)),
         known(static_cast<std::uint32_t>(tokens.size())),
-        prefix(request.prefix) {
-    for (std::uint32_t i = request.n_prompt; i < known; ++i) rules.commit(tokens[i]);
+        prefix(attach.prefix) {
+    for (std::uint32_t i = attach.n_prompt; i < known; ++i) rules.commit(tokens[i]);
   }
 
   static SamplingParams with_own_logprob(SamplingParams params) {

@@ -263,7 +263,7 @@ void DraftEngine::set_busy(Attachment& attachment, TimePoint now) {
   attachment.owes_answer = false;
   attachment.busy_until = now + options_.retry_after;
   ++totals_.n_busy;
-  output_.busy.push_back({attachment.key, attachment.lease, options_.retry_after});
+  output_.busy.push_back({attachment.key.target, busy(attachment, options_.retry_after)});
 }
 
 void DraftEngine::extend(Attachment& attachment, std::size_t slice) {
@@ -318,13 +318,15 @@ void DraftEngine::emit_ready() {
 void DraftEngine::emit(Attachment& attachment, Epoch epoch) {
   const auto chain = attachment.chain();
   attachment.has_guessed = false;
-  output_.proposals.push_back({.key = attachment.key,
-                               .lease = attachment.lease,
-                               .epoch = epoch,
-                               .base = attachment.known,
-                               .prefix = attachment.prefix,
-                               .tokens = {chain.begin(), chain.end()},
-                               .confidences = attachment.confidences});
+  output_.proposals.push_back({.to = attachment.key.target,
+                               .record = {.seq = attachment.key.seq,
+                                          .lease = attachment.lease,
+                                          .epoch = epoch,
+                                          .base = attachment.known,
+                                          .prefix = attachment.prefix,
+                                          .tokens = {chain.begin(), chain.end()},
+                                          .confidence = attachment.confidences,
+                                          .known = attachment.known}});
 }
 
 DraftSnapshot DraftEngine::snapshot() const {

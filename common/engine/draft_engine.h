@@ -20,89 +20,49 @@
 #include "common/base/clock.h"
 #include "common/base/ids.h"
 #include "common/base/result.h"
-#include "common/base/sampling_params.h"
-#include "common/base/vocabulary.h"
 #include "common/engine/engine_options.h"
 #include "common/engine/step.h"
 #include "common/kv/kv_cache.h"
+#include "common/messages/draft.h"
 #include "common/spec/prefill_cost.h"
 #include "common/spec/row_rules.h"
 #include "common/spec/step_cost.h"
 
 namespace foretoken {
 
-// Whose sequence. A target that restarts has another incarnation, so nothing of its former one is
+// One run of a target. One that restarts has another incarnation, so nothing of its former one is
 // confused with it.
-struct DraftKey {
+struct TargetKey {
   WorkerId target{};
   Incarnation incarnation{};
-  SeqId seq{};
-  auto operator<=>(const DraftKey&) const = default;
-};
-
-struct AttachRequest {
-  DraftKey key;
-  Lease lease{};
-  PrefixHash root = 0;  // H(0) of the target: prefix_hash_root(its model, vocabulary)
-  SamplingParams params;
-  std::vector<TokenId> end_tokens;  // empty: the draft model's own
-  std::uint32_t n_prompt = 0;       // how many of tokens are the prompt
-  std::vector<TokenId> tokens;      // all committed tokens, at least one
-  PrefixHash prefix = 0;            // of all of them
-  std::uint32_t budget = 0;         // tokens wanted ahead; 0: only stay current
-  std::uint64_t tenant_salt = 0;
-};
-
-// One record of a PROPOSE.
-struct FollowRequest {
-  DraftKey key;
-  Lease lease{};
-  Epoch epoch{};
-  Position from = 0;
-  std::span<const TokenId> tail;
-  PrefixHash prefix = 0;
-  std::uint32_t budget = 0;
-};
-
-// What the engine must be told before it can go on: tokens from `known`, or everything.
-struct NeedOutcome {
-  DraftKey key;
-  Lease lease{};
-  Position known = 0;
-  PrefixHash prefix = 0;
-  NeedReason reason = NeedReason::kUnknown;
-};
-
-struct BusyOutcome {
-  DraftKey key;
-  Lease lease{};
-  Duration retry_after{};
+  auto operator<=>(const TargetKey&) const = default;
 };
 
 struct Applied {};  // taken in
 struct Ignored {};  // of a dead lease, or a record older than one applied: drop and count
 
-using DraftOutcome = std::variant<Applied, Ignored, NeedOutcome, BusyOutcome>;
+using DraftOutcome = std::variant<Applied, Ignored, wire::Need, wire::DraftBusy>;
 
 // A chain ready to be sent, complete or as far as it was when the next record overtook it (then the
-// epoch is that of the record before, and an answer to the later one follows): guesses for
-// positions base, base + 1, ... May be empty: there is nothing to say beyond the draft's longest
-// context or after an end token, and the target need not wait.
+// epoch is that of the record before, and an answer to the later one follows). May be empty: there
+// is nothing to say beyond the draft's longest context or after an end token, and the target need
+// not wait.
 struct ReadyProposal {
-  DraftKey key;
-  Lease lease{};
-  Epoch epoch{};          // of the last record applied; 0 before the first
-  Position base = 0;      // = known
-  PrefixHash prefix = 0;  // of the tokens before base
-  std::vector<TokenId> tokens;
-  std::vector<std::uint8_t> confidences;  // 255 * P(token | the ones before)
+  TargetKey to;
+  wire::ProposalRecord record;
+};
+
+// A sequence that lost its blocks to others.
+struct BusySequence {
+  TargetKey of;
+  wire::DraftBusy busy;
 };
 
 struct DraftOutput {
   std::vector<ReadyProposal> proposals;
-  std::vector<BusyOutcome> busy;  // lost their blocks to others
-  std::uint32_t n_rows = 0;       // 0: nothing was run
-  std::uint32_t n_steps = 0;      // one after another in this pass
+  std::vector<BusySequence> busy;
+  std::uint32_t n_rows = 0;   // 0: nothing was run
+  std::uint32_t n_steps = 0;  // one after another in this pass
   std::uint32_t n_drafted = 0;
 };
 
@@ -129,14 +89,16 @@ class DraftEngine {
 
   // Opens or refreshes an attachment. A newer lease forgets the old one; the same lease is followed
   // like a record from position 0; an older one is ignored.
-  DraftOutcome attach(AttachRequest request, TimePoint now);
-  DraftOutcome follow(const FollowRequest& request, TimePoint now);
+  // Whether this draft can serve the target at all is for the caller to check: vocabulary,
+  // acceptance and noise version are not looked at.
+  DraftOutcome attach(const TargetKey& from, wire::Attach attach, TimePoint now);
+  DraftOutcome follow(const TargetKey& from, const wire::ProposeRecord& record, TimePoint now);
   // Forgets a sequence; unknown ones and other leases are ignored.
-  void detach(const DraftKey& key, Lease lease);
+  void detach(const TargetKey& from, const wire::CloseSequence& close);
   // Forgets everything of a target that is gone, or of its former incarnations.
   void detach_all(WorkerId target, Incarnation except = {});
   // Renews the leases of a target that was heard of.
-  void renew(WorkerId target, Incarnation incarnation, TimePoint now);
+  void renew(const TargetKey& target, TimePoint now);
 
   bool has_work() const;
   // One batched pass: a row for every attachment that wants a longer chain, chunks for those that
@@ -156,12 +118,17 @@ class DraftEngine {
 
  private:
   struct Attachment;
+  struct DraftKey {
+    TargetKey target;
+    SeqId seq{};
+    auto operator<=>(const DraftKey&) const = default;
+  };
   using Attachments = std::map<DraftKey, std::unique_ptr<Attachment>>;
 
-  DraftOutcome attach_anew(AttachRequest& request, TimePoint now);
-  DraftOutcome apply(Attachment& attachment, const FollowRequest& request, TimePoint now);
+  DraftOutcome attach_anew(const TargetKey& from, wire::Attach& attach, TimePoint now);
+  DraftOutcome apply(Attachment& attachment, const wire::ProposeRecord& record, TimePoint now);
   void take_in(Attachment& attachment, std::span<const TokenId> committed);
-  NeedOutcome need(const Attachment& attachment, NeedReason reason);
+  wire::Need need(const Attachment& attachment, NeedReason reason);
   void forget(Attachments::iterator at);
   void drop_cache(Attachment& attachment);
   void outgrow_if_due(Attachment& attachment);
@@ -179,6 +146,7 @@ class DraftEngine {
   bool add_slice(Attachment& attachment, std::uint32_t n_rows);
   bool take_blocks_from_another(const Attachment& beneficiary, TimePoint now);
   void set_busy(Attachment& attachment, TimePoint now);
+  static wire::DraftBusy busy(const Attachment& attachment, Duration retry_after);
   void extend(Attachment& attachment, std::size_t slice);
   std::uint32_t append_choices(Attachment& attachment, std::size_t slice, std::uint32_t n_fed);
   bool emit_overtaken();

@@ -406,15 +406,15 @@ void TargetEngine::deliver(std::size_t slice,
                            Sequence& sequence,
                            std::span<const TokenId> committed,
                            std::uint32_t n_accepted) {
-  TokensEvent event{.seq = sequence.id, .position = sequence.n_tokens()};
-  event.ids.reserve(committed.size());
-  event.proposed.reserve(committed.size());
+  wire::Tokens tokens{.position = sequence.n_tokens()};
+  tokens.ids.reserve(committed.size());
+  tokens.accepted.reserve(committed.size());
   const auto choices = step_.choices(slice);
   for (std::size_t i = 0; i < committed.size() && committed[i] >= 0; ++i) {
-    event.ids.push_back(committed[i]);
-    event.proposed.push_back(i < n_accepted ? 1 : 0);
+    tokens.ids.push_back(committed[i]);
+    tokens.accepted.push_back(i < n_accepted ? 1 : 0);
     if (sequence.params.n_logprobs >= 0) {
-      TokenLogprobs& logprobs = event.logprobs.emplace_back();
+      TokenLogprobs& logprobs = tokens.logprobs.emplace_back();
       logprobs.logprob = choices[i].logprob;
       for (const TopLogprob& top : step_.top(slice, i)) {
         logprobs.top_ids.push_back(top.token);
@@ -423,7 +423,7 @@ void TargetEngine::deliver(std::size_t slice,
     }
     if (sequence.commit(committed[i])) break;
   }
-  if (!event.ids.empty()) output_.tokens.push_back(std::move(event));
+  if (!tokens.ids.empty()) output_.tokens.push_back({sequence.id, std::move(tokens)});
 }
 
 void TargetEngine::note_round(Sequence& sequence,

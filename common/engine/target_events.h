@@ -10,9 +10,9 @@
 #include "common/base/ids.h"
 #include "common/base/result.h"
 #include "common/base/sampling_params.h"
-#include "common/base/token_logprobs.h"
 #include "common/base/vocabulary.h"
 #include "common/kv/kv_cache.h"
+#include "common/messages/request.h"
 #include "common/spec/draft_length.h"
 #include "common/spec/proposal.h"
 #include "common/spec/spec_stats.h"
@@ -55,10 +55,7 @@ struct SequenceStats {
 
 struct TokensEvent {
   SeqId seq{};
-  Position position = 0;  // of ids[0], from the first prompt token
-  std::vector<TokenId> ids;
-  std::vector<std::uint8_t> proposed;   // one per id: 1 = a proposal that stood
-  std::vector<TokenLogprobs> logprobs;  // one per id if asked for, else empty
+  wire::Tokens tokens;  // what the router is sent of them
 };
 
 struct DoneEvent {

@@ -77,10 +77,10 @@ void DraftService::on_peer_message(const Delivery& delivery,
   if (auto* propose = std::get_if<wire::Propose>(&message)) return on_propose(from, *propose, now);
   if (auto* attach = std::get_if<wire::Attach>(&message)) return on_attach(from, *attach, now);
   if (const auto* close = std::get_if<wire::CloseSequence>(&message))
-    return engine_.detach({from.first, from.second, close->seq}, close->lease);
+    return engine_.detach(from, *close);
   if (const auto* ask = std::get_if<wire::LinkAsk>(&message)) return on_link_ask(from, *ask);
   if (std::holds_alternative<wire::Goodbye>(message)) {
-    engine_.detach_all(from.first);
+    engine_.detach_all(from.target);
     forget(targets_.find(from));
     return;
   }
@@ -91,7 +91,7 @@ void DraftService::on_peer_message(const Delivery& delivery,
 bool DraftService::admit(const TargetKey& from, const Delivery& delivery, TimePoint now) {
   if (!delivery.user.empty() && !delivery.user.starts_with("target:")) return false;
   for (const auto& [key, target] : targets_)
-    if (key.first == from.first && target.user != delivery.user) return false;
+    if (key.target == from.target && target.user != delivery.user) return false;
   auto it = targets_.find(from);
   if (it == targets_.end()) {
     // Strangers come and go; one of them makes room, not a target that speaks every few
@@ -100,7 +100,7 @@ bool DraftService::admit(const TargetKey& from, const Delivery& delivery, TimePo
       forget(std::min_element(targets_.begin(), targets_.end(), [](const auto& a, const auto& b) {
         return a.second.heard < b.second.heard;
       }));
-    engine_.detach_all(from.first, from.second);  // its former incarnations are over
+    engine_.detach_all(from.target, from.incarnation);  // its former incarnations are over
     it = targets_.emplace(from, Target{.peer = {}, .user = delivery.user}).first;
   }
   it->second.peer = delivery.peer;
@@ -163,7 +163,7 @@ void DraftService::on_link_open(const TargetKey& from,
   target.token = 0;
   target.beside = peer;
   links_.emplace(peer, from);
-  log_info("a target is linked through shared memory", {{"target", from.first.value}});
+  log_info("a target is linked through shared memory", {{"target", from.target.value}});
   send(from, open);
 }
 
@@ -172,7 +172,7 @@ void DraftService::on_closed(const Peer& peer, const std::string& why) {
   if (link == links_.end()) return;
   if (const auto it = targets_.find(link->second); it != targets_.end()) it->second.beside.reset();
   log_info("a link through shared memory is over",
-           {{"target", link->second.first.value}, {"reason", why}});
+           {{"target", link->second.target.value}, {"reason", why}});
   links_.erase(link);
 }
 
@@ -181,48 +181,23 @@ void DraftService::on_attach(const TargetKey& from, wire::Attach& attach, TimePo
     ++refused_;
     Target& target = targets_.at(from);
     if (!std::exchange(target.was_refused, true))
-      log_warning("refused a target's sequences", {{"target", from.first.value}, {"reason", why}});
+      log_warning("refused a target's sequences", {{"target", from.target.value}, {"reason", why}});
     return send(
         from, wire::Need{.seq = attach.seq, .lease = attach.lease, .reason = NeedReason::kRefused});
   }
   if (attach.tokens.empty() || attach.n_prompt > attach.tokens.size()) return count_malformed();
-  answer(from, engine_.attach({.key = {from.first, from.second, attach.seq},
-                               .lease = attach.lease,
-                               .root = attach.root,
-                               .params = std::move(attach.params),
-                               .end_tokens = std::move(attach.end_tokens),
-                               .n_prompt = attach.n_prompt,
-                               .tokens = std::move(attach.tokens),
-                               .prefix = attach.prefix,
-                               .budget = std::min(attach.budget, kMaxDraftTokens),
-                               .tenant_salt = attach.tenant_salt},
-                              now));
+  answer(from, engine_.attach(from, std::move(attach), now));
 }
 
 void DraftService::on_propose(const TargetKey& from, const wire::Propose& propose, TimePoint now) {
-  engine_.renew(from.first, from.second, now);
+  engine_.renew(from, now);
   for (const wire::ProposeRecord& record : propose.records)
-    answer(from, engine_.follow({.key = {from.first, from.second, record.seq},
-                                 .lease = record.lease,
-                                 .epoch = record.epoch,
-                                 .from = record.from,
-                                 .tail = record.tail,
-                                 .prefix = record.prefix,
-                                 .budget = std::min(record.budget, kMaxDraftTokens)},
-                                now));
+    answer(from, engine_.follow(from, record, now));
 }
 
 void DraftService::answer(const TargetKey& to, const DraftOutcome& outcome) {
-  if (const auto* need = std::get_if<NeedOutcome>(&outcome))
-    return send(to, wire::Need{.seq = need->key.seq,
-                               .lease = need->lease,
-                               .known = need->known,
-                               .prefix = need->prefix,
-                               .reason = need->reason});
-  if (const auto* busy = std::get_if<BusyOutcome>(&outcome))
-    return send(to, wire::DraftBusy{.seq = busy->key.seq,
-                                    .lease = busy->lease,
-                                    .retry_after_us = short_micros(busy->retry_after)});
+  if (const auto* need = std::get_if<wire::Need>(&outcome)) return send(to, *need);
+  if (const auto* busy = std::get_if<wire::DraftBusy>(&outcome)) return send(to, *busy);
 }
 
 // Everything towards a target is a hint: what cannot leave now is dropped and counted.
@@ -268,20 +243,10 @@ void DraftService::step() {
     step_us_ = step_us_ == 0 ? took : (step_us_ * 7 + took) / 8;
   }
   std::map<TargetKey, wire::Proposal> frames;
-  for (const ReadyProposal& ready : output.proposals) {
-    const TargetKey to{ready.key.target, ready.key.incarnation};
-    if (!targets_.contains(to)) continue;
-    frames[to].records.push_back({.seq = ready.key.seq,
-                                  .lease = ready.lease,
-                                  .epoch = ready.epoch,
-                                  .base = ready.base,
-                                  .prefix = ready.prefix,
-                                  .tokens = ready.tokens,
-                                  .confidence = ready.confidences,
-                                  .known = ready.base});
-  }
+  for (const ReadyProposal& ready : output.proposals)
+    if (targets_.contains(ready.to)) frames[ready.to].records.push_back(ready.record);
   for (const auto& [to, frame] : frames) send(to, frame);
-  for (const BusyOutcome& busy : output.busy) answer({busy.key.target, busy.key.incarnation}, busy);
+  for (const BusySequence& lost : output.busy) send(lost.of, lost.busy);
 }
 
 // Where everything stops the drafts are the last: without them what runs would end later. Where

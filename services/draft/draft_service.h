@@ -40,7 +40,6 @@ class DraftService final : public WorkerService {
   std::string status() const override;
 
  private:
-  using TargetKey = std::pair<WorkerId, Incarnation>;
   struct Target {
     Peer peer;
     std::string user;  // role:name of its key; empty where connections have none

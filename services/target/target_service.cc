@@ -330,12 +330,9 @@ void TargetService::send_tokens(const TokensEvent& event) {
   const auto it = requests_.find(event.seq);
   if (it == requests_.end()) return;  // forgotten meanwhile
   Answer& answer = answers_.at(it->second);
-  const wire::Tokens tokens{.position = event.position,
-                            .ids = event.ids,
-                            .accepted = event.proposed,
-                            .logprobs = event.logprobs};
-  answer.guessed.insert(answer.guessed.end(), event.proposed.begin(), event.proposed.end());
-  answer.guessed.resize(event.position + event.ids.size() - answer.n_prompt, 0);
+  const wire::Tokens& tokens = event.tokens;
+  answer.guessed.insert(answer.guessed.end(), tokens.accepted.begin(), tokens.accepted.end());
+  answer.guessed.resize(tokens.position + tokens.ids.size() - answer.n_prompt, 0);
   answer.logprobs.insert(answer.logprobs.end(), tokens.logprobs.begin(), tokens.logprobs.end());
   if (!answer.closing) router().send(it->second, tokens);
 }

@@ -1,4 +1,4 @@
-// A target's ATTACH as the tests of the draft engine say it.
+// A target's messages as the tests of the draft engine say them.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +11,17 @@
 namespace foretoken::test {
 
 // All tokens are the prompt; they go with the request and need no commit.
-inline AttachRequest attach_request(const DraftKey& key,
-                                    PrefixHash root,
-                                    std::vector<TokenId> tokens,
-                                    std::uint32_t budget,
-                                    const SamplingParams& params) {
-  AttachRequest request{.key = key, .lease = Lease{1}, .root = root, .params = params};
-  request.n_prompt = static_cast<std::uint32_t>(tokens.size());
-  request.prefix = prefix_hash_extend(root, tokens);
-  request.tokens = std::move(tokens);
-  request.budget = budget;
-  return request;
+inline wire::Attach attach_message(SeqId seq,
+                                   PrefixHash root,
+                                   std::vector<TokenId> tokens,
+                                   std::uint32_t budget,
+                                   const SamplingParams& params) {
+  wire::Attach attach{.seq = seq, .lease = Lease{1}, .params = params, .root = root};
+  attach.n_prompt = static_cast<std::uint32_t>(tokens.size());
+  attach.prefix = prefix_hash_extend(root, tokens);
+  attach.tokens = std::move(tokens);
+  attach.budget = budget;
+  return attach;
 }
 
 }  // namespace foretoken::test

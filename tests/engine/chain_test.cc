@@ -26,8 +26,8 @@
 namespace foretoken {
 namespace {
 
-using test::draft_key, test::draft_options, test::keep_what_was_asked_for, test::kRoot,
-    test::kStart, test::run, test::Said, test::SaidOf, test::step;
+using test::draft_options, test::keep_what_was_asked_for, test::kRoot, test::kTarget, test::kStart,
+    test::run, test::Said, test::SaidOf, test::step;
 
 // Two engines hear the same words; one of them chains.
 class Pair {
@@ -86,7 +86,7 @@ class Pair {
     const std::uint64_t seq = ++n_joined_;
     Text text;
     for (std::uint64_t n = 1 + dice_() % 20; n > 0; --n) text.tokens.push_back(token());
-    AttachRequest request{.key = draft_key(seq), .lease = Lease{1}, .root = kRoot};
+    wire::Attach request{.seq = SeqId{seq}, .lease = Lease{1}, .root = kRoot};
     SamplingParams& p = request.params;
     p.temperature = one_in(2) ? 0.0f : 1.0f;
     p.seed = dice_();
@@ -105,16 +105,16 @@ class Pair {
     request.tokens = text.tokens;
     request.prefix = prefix_hash_extend(kRoot, text.tokens);
     request.budget = text.budget = static_cast<std::uint32_t>(dice_() % 12);
-    AttachRequest same = request;
-    (void)stepwise_.attach(std::move(request), kStart);
-    (void)chaining_.attach(std::move(same), kStart);
+    wire::Attach same = request;
+    (void)stepwise_.attach(kTarget, std::move(request), kStart);
+    (void)chaining_.attach(kTarget, std::move(same), kStart);
     texts_[seq] = std::move(text);
   }
 
   void leave() {
     const auto at = std::next(texts_.begin(), static_cast<std::ptrdiff_t>(dice_() % texts_.size()));
-    stepwise_.detach(draft_key(at->first), Lease{1});
-    chaining_.detach(draft_key(at->first), Lease{1});
+    stepwise_.detach(kTarget, {SeqId{at->first}, Lease{1}});
+    chaining_.detach(kTarget, {SeqId{at->first}, Lease{1}});
     last_.erase(at->first);
     texts_.erase(at);
   }
@@ -132,15 +132,15 @@ class Pair {
       last_[seq] = {};
       text.epoch = Epoch{text.epoch.value + 1};
       text.budget = static_cast<std::uint32_t>(dice_() % 14);
-      const FollowRequest request{.key = draft_key(seq),
-                                  .lease = Lease{1},
-                                  .epoch = text.epoch,
-                                  .from = from,
-                                  .tail = std::span<const TokenId>(text.tokens).subspan(from),
-                                  .prefix = prefix_hash_extend(kRoot, text.tokens),
-                                  .budget = text.budget};
-      (void)stepwise_.follow(request, kStart);
-      (void)chaining_.follow(request, kStart);
+      const wire::ProposeRecord request{.seq = SeqId{seq},
+                                        .lease = Lease{1},
+                                        .epoch = text.epoch,
+                                        .from = from,
+                                        .tail = {text.tokens.begin() + from, text.tokens.end()},
+                                        .prefix = prefix_hash_extend(kRoot, text.tokens),
+                                        .budget = text.budget};
+      (void)stepwise_.follow(kTarget, request, kStart);
+      (void)chaining_.follow(kTarget, request, kStart);
     }
   }
 
@@ -209,11 +209,11 @@ TEST(Chain, OnAnEmulatedDeviceIsWhatItsStepsAre) {
 }
 #endif
 
-AttachRequest request_of(std::uint64_t seq,
-                         std::vector<TokenId> tokens,
-                         std::uint32_t budget,
-                         const SamplingParams& params) {
-  return test::attach_request(draft_key(seq), kRoot, std::move(tokens), budget, params);
+wire::Attach request_of(std::uint64_t seq,
+                        std::vector<TokenId> tokens,
+                        std::uint32_t budget,
+                        const SamplingParams& params) {
+  return test::attach_message(SeqId{seq}, kRoot, std::move(tokens), budget, params);
 }
 
 class ChainTest : public ::testing::Test {
@@ -221,7 +221,7 @@ class ChainTest : public ::testing::Test {
   void attach(std::uint64_t seq, std::uint32_t budget, SamplingParams params) {
     params.max_tokens = 1000;
     ASSERT_TRUE(std::holds_alternative<Applied>(engine_.attach(
-        request_of(seq, {3, 1, 4, static_cast<TokenId>(seq)}, budget, params), kStart)));
+        kTarget, request_of(seq, {3, 1, 4, static_cast<TokenId>(seq)}, budget, params), kStart)));
   }
   std::vector<std::uint32_t> steps_of_passes() {
     std::vector<std::uint32_t> steps;
@@ -256,7 +256,7 @@ TEST_F(ChainTest, RulesThatLookAtTokensAreAskedStepByStep) {
         {SamplingParams{.temperature = 1, .top_k = 5, .top_p = 0.9f, .min_p = 0.01f}, chained}}) {
     attach(++seq, 5, params);
     EXPECT_EQ(steps_of_passes(), want) << "sequence " << seq;
-    engine_.detach(draft_key(seq), Lease{1});
+    engine_.detach(kTarget, {SeqId{seq}, Lease{1}});
   }
 }
 
@@ -267,7 +267,7 @@ TEST_F(ChainTest, TheCpuStepsOneByOneUnlessAsked) {
   const auto recording = make_backend({.device = "cpu", .n_threads = 1, .record = Record::kOn});
   DraftEngine other(model_, *recording, draft_options(0, 4));
   for (DraftEngine* one : {&engine, &other}) {
-    (void)one->attach(request_of(1, {1, 2, 3}, 6, {.temperature = 0}), kStart);
+    (void)one->attach(kTarget, request_of(1, {1, 2, 3}, 6, {.temperature = 0}), kStart);
     std::uint32_t most = 0;
     while (one->has_work()) most = std::max(most, one->step(kStart).n_steps);
     EXPECT_EQ(most, one == &engine ? 1u : 5u);
@@ -308,7 +308,8 @@ TEST_F(ChainTest, AGuessThatCouldNotBeMadeIsAskedForAgain) {
     DraftEngine engine(model, *backend_, draft_options(max_chained, 4));
     std::uint64_t n_chained = 0;
     const auto says = [&](DraftEngine& one) {
-      (void)one.attach(request_of(1, {3, 1, 4}, 9, {.temperature = 0, .max_tokens = 100}), kStart);
+      (void)one.attach(kTarget, request_of(1, {3, 1, 4}, 9, {.temperature = 0, .max_tokens = 100}),
+                       kStart);
       SaidOf said;
       n_chained += run(one, said);
       EXPECT_TRUE(said.contains(1)) << "an answer is owed";
@@ -340,18 +341,19 @@ TEST_F(ChainTest, AGuessThatAMaskForbidsIsAskedForAgainWhenItIsLifted) {
   for (TokenId token = 0; token < 40; ++token) params.stop_token_ids.push_back(token);
   for (int i = 0; i < 2; ++i) {
     SaidOf said;
-    (void)engine_.attach(request_of(1, {3, 1, 4}, 5, params), kStart);
+    (void)engine_.attach(kTarget, request_of(1, {3, 1, 4}, 5, params), kStart);
     (void)run(engine_, said);
     ASSERT_TRUE(said.contains(1)) << "an answer is owed";
     EXPECT_TRUE(said[1].tokens.empty()) << "nothing but end tokens, and these are forbidden";
   }
   const std::vector<TokenId> text{3, 1, 4, 7, 8};
   SaidOf said;
-  (void)engine_.follow({.key = draft_key(1),
+  (void)engine_.follow(kTarget,
+                       {.seq = SeqId{1},
                         .lease = Lease{1},
                         .epoch = Epoch{1},
                         .from = 3,
-                        .tail = std::span(text).subspan(3),
+                        .tail = {text.begin() + 3, text.end()},
                         .prefix = prefix_hash_extend(kRoot, text),
                         .budget = 5},
                        kStart);
@@ -364,11 +366,11 @@ TEST_F(ChainTest, ScarceBlocksMakeItShort) {
   auto options = draft_options(16, 4);
   options.kv.n_blocks = 3;
   DraftEngine engine(model_, *backend_, options);
-  (void)engine.attach(request_of(1, {1, 2, 3, 4, 5}, 20, {.temperature = 0}), kStart);
+  (void)engine.attach(kTarget, request_of(1, {1, 2, 3, 4, 5}, 20, {.temperature = 0}), kStart);
   std::size_t n_said = 0, n_busy = 0;
   for (int i = 0; i < 50 && engine.has_work(); ++i) {
     const DraftOutput& output = engine.step(kStart);
-    for (const ReadyProposal& one : output.proposals) n_said = one.tokens.size();
+    for (const ReadyProposal& one : output.proposals) n_said = one.record.tokens.size();
     n_busy += output.busy.size();
   }
   EXPECT_EQ(n_busy, 1u) << "as a stepwise one would";

@@ -36,15 +36,13 @@ DraftEngineOptions engine_options() {
   return options;
 }
 
-DraftKey key(std::uint64_t seq, std::uint64_t target = 1) {
-  return {.target = WorkerId{target}, .incarnation = Incarnation{5}, .seq = SeqId{seq}};
-}
+constexpr TargetKey kTarget{WorkerId{1}, Incarnation{5}};
 
-AttachRequest attach_request(std::uint64_t seq,
-                             std::vector<TokenId> tokens,
-                             std::uint32_t budget,
-                             const SamplingParams& params = {.temperature = 0, .max_tokens = 100}) {
-  return test::attach_request(key(seq), kRoot, std::move(tokens), budget, params);
+wire::Attach attach_request(std::uint64_t seq,
+                            std::vector<TokenId> tokens,
+                            std::uint32_t budget,
+                            const SamplingParams& params = {.temperature = 0, .max_tokens = 100}) {
+  return test::attach_message(SeqId{seq}, kRoot, std::move(tokens), budget, params);
 }
 
 class DraftEngineTest : public ::testing::Test {
@@ -54,14 +52,20 @@ class DraftEngineTest : public ::testing::Test {
   }
 
   // Runs until nothing is left to do, and returns everything that was said.
-  std::vector<ReadyProposal> run(TimePoint now = kStart) {
-    std::vector<ReadyProposal> said;
+  std::vector<wire::ProposalRecord> run(TimePoint now = kStart) {
+    std::vector<wire::ProposalRecord> said;
     for (int i = 0; engine_->has_work(); ++i) {
       EXPECT_LT(i, 1000) << "no end";
       if (i >= 1000) break;
       const DraftOutput& output = engine_->step(now);
-      said.insert(said.end(), output.proposals.begin(), output.proposals.end());
-      busy_.insert(busy_.end(), output.busy.begin(), output.busy.end());
+      for (const auto& [to, record] : output.proposals) {
+        EXPECT_EQ(to, kTarget);
+        said.push_back(record);
+      }
+      for (const auto& [of, busy] : output.busy) {
+        EXPECT_EQ(of, kTarget);
+        busy_.push_back(busy);
+      }
       most_rows_ = std::max(most_rows_, output.n_rows);
     }
     const auto violations = kv_violations(engine_->kv().snapshot());
@@ -75,12 +79,12 @@ class DraftEngineTest : public ::testing::Test {
                       std::uint32_t budget,
                       std::uint32_t epoch,
                       std::uint32_t lease = 1) {
-    const auto tail = std::span<const TokenId>(committed).subspan(from);
-    return engine_->follow({.key = key(seq),
+    return engine_->follow(kTarget,
+                           {.seq = SeqId{seq},
                             .lease = Lease{lease},
                             .epoch = Epoch{epoch},
                             .from = from,
-                            .tail = tail,
+                            .tail = {committed.begin() + from, committed.end()},
                             .prefix = prefix_hash_extend(kRoot, committed),
                             .budget = budget},
                            kStart);
@@ -97,7 +101,7 @@ class DraftEngineTest : public ::testing::Test {
   std::unique_ptr<Backend> backend_ = make_backend({.device = "cpu", .n_threads = 1});
   ScriptedModel model_{model_options()};
   std::unique_ptr<DraftEngine> engine_;
-  std::vector<BusyOutcome> busy_;
+  std::vector<wire::DraftBusy> busy_;
   std::uint32_t most_rows_ = 0;
 };
 
@@ -111,13 +115,13 @@ TEST_F(DraftEngineTest, GuessesAsItsModelWouldWrite) {
         .temperature = temperature, .repetition_penalty = 1.3f, .seed = 9, .max_tokens = 100};
     const auto seq = temperature > 0 ? 2u : 1u;
     ASSERT_TRUE(std::holds_alternative<Applied>(
-        engine_->attach(attach_request(seq, kPrompt, 6, params), kStart)));
+        engine_->attach(kTarget, attach_request(seq, kPrompt, 6, params), kStart)));
     const auto said = run();
     ASSERT_EQ(said.size(), 1u);
     EXPECT_EQ(said[0].base, kPrompt.size());
     EXPECT_EQ(said[0].prefix, prefix_hash_extend(kRoot, kPrompt));
     EXPECT_EQ(said[0].tokens, plain(kPrompt, 6, params));
-    EXPECT_EQ(said[0].confidences.size(), 6u);
+    EXPECT_EQ(said[0].confidence.size(), 6u);
   }
 }
 
@@ -137,12 +141,12 @@ TEST_F(DraftEngineTest, AChainBesideALongPromptTakesTwiceItsTimeAtMost) {
     return output;
   };
   std::vector<TokenId> committed = kPrompt;
-  (void)engine_->attach(attach_request(1, committed, 6), now);
+  (void)engine_->attach(kTarget, attach_request(1, committed, 6), now);
   std::vector<TokenId> chain;
   while (chain.empty())
-    for (const auto& said : step().proposals) chain = said.tokens;
+    for (const auto& said : step().proposals) chain = said.record.tokens;
   const auto text = plain(kPrompt, 60);
-  (void)engine_->attach(attach_request(2, std::vector<TokenId>(180, 7), 4), now);
+  (void)engine_->attach(kTarget, attach_request(2, std::vector<TokenId>(180, 7), 4), now);
   bool is_read = false;
   Duration longest{};
   for (std::uint32_t epoch = 1; !is_read; ++epoch) {
@@ -152,8 +156,8 @@ TEST_F(DraftEngineTest, AChainBesideALongPromptTakesTwiceItsTimeAtMost) {
     const TimePoint asked = now;
     for (bool is_answered = false; !is_answered;)
       for (const auto& said : step().proposals) {
-        is_answered = is_answered || said.key.seq == SeqId{1};
-        is_read = is_read || said.key.seq == SeqId{2};
+        is_answered = is_answered || said.record.seq == SeqId{1};
+        is_read = is_read || said.record.seq == SeqId{2};
       }
     longest = std::max(longest, now - asked);
   }
@@ -165,7 +169,7 @@ TEST_F(DraftEngineTest, ReadsAPromptInPassesOfTheBound) {
   DraftEngineOptions options = engine_options();
   options.max_step = milliseconds(20);
   start(options);
-  (void)engine_->attach(attach_request(1, std::vector<TokenId>(190, 7), 1), kStart);
+  (void)engine_->attach(kTarget, attach_request(1, std::vector<TokenId>(190, 7), 1), kStart);
   std::vector<std::uint32_t> rows;
   while (engine_->has_work()) {
     rows.push_back(engine_->step(kStart).n_rows);
@@ -177,7 +181,7 @@ TEST_F(DraftEngineTest, ReadsAPromptInPassesOfTheBound) {
 
 TEST_F(DraftEngineTest, KeepsItsChainWhereTheTargetAgreesAndCutsItWhereNot) {
   start();
-  (void)engine_->attach(attach_request(1, kPrompt, 6), kStart);
+  (void)engine_->attach(kTarget, attach_request(1, kPrompt, 6), kStart);
   const auto chain = run().at(0).tokens;
   std::vector<TokenId> committed = kPrompt;
   committed.insert(committed.end(), {chain[0], chain[1], chain[2] == 7 ? 8 : 7});
@@ -196,7 +200,7 @@ TEST_F(DraftEngineTest, KeepsItsChainWhereTheTargetAgreesAndCutsItWhereNot) {
 
 TEST_F(DraftEngineTest, IsTwoTokensBehindAfterARoundThatAcceptedAll) {
   start();
-  (void)engine_->attach(attach_request(1, kPrompt, 4), kStart);
+  (void)engine_->attach(kTarget, attach_request(1, kPrompt, 4), kStart);
   std::vector<TokenId> committed = kPrompt;
   const auto chain = run().at(0).tokens;
   committed.insert(committed.end(), chain.begin(), chain.end());
@@ -209,12 +213,12 @@ TEST_F(DraftEngineTest, IsTwoTokensBehindAfterARoundThatAcceptedAll) {
 
 TEST_F(DraftEngineTest, CutsIntoABlockThatAnotherSequenceShares) {
   start();
-  (void)engine_->attach(attach_request(1, kPrompt, 10), kStart);
+  (void)engine_->attach(kTarget, attach_request(1, kPrompt, 10), kStart);
   const auto chain = run().at(0).tokens;
   // A neighbour whose text is what 1 only guessed: it finds 1's blocks.
   std::vector<TokenId> whole = kPrompt;
   whole.insert(whole.end(), chain.begin(), chain.end());
-  (void)engine_->attach(attach_request(2, whole, 2), kStart);
+  (void)engine_->attach(kTarget, attach_request(2, whole, 2), kStart);
   EXPECT_EQ(run().at(0).tokens, plain(whole, 2));
   ASSERT_GE(engine_->snapshot().kv.n_hit_tokens, 16u);
 
@@ -230,7 +234,7 @@ TEST_F(DraftEngineTest, CutsIntoABlockThatAnotherSequenceShares) {
 
 TEST_F(DraftEngineTest, AnswersAtOnceWhatItsChainAlreadyHolds) {
   start();
-  (void)engine_->attach(attach_request(1, kPrompt, 8), kStart);
+  (void)engine_->attach(kTarget, attach_request(1, kPrompt, 8), kStart);
   const auto chain = run().at(0).tokens;
   std::vector<TokenId> committed = kPrompt;
   committed.insert(committed.end(), chain.begin(), chain.begin() + 3);
@@ -238,42 +242,44 @@ TEST_F(DraftEngineTest, AnswersAtOnceWhatItsChainAlreadyHolds) {
   const DraftOutput& output = engine_->step(kStart);
   EXPECT_EQ(output.n_rows, 0u);
   ASSERT_EQ(output.proposals.size(), 1u);
-  EXPECT_EQ(output.proposals[0].tokens, (std::vector<TokenId>(chain.begin() + 3, chain.end())));
+  EXPECT_EQ(output.proposals[0].record.tokens,
+            (std::vector<TokenId>(chain.begin() + 3, chain.end())));
 }
 
 TEST_F(DraftEngineTest, AsksForWhatItLacks) {
   start();
   const auto unknown = follow(1, kPrompt, 0, 4, 1);
-  ASSERT_TRUE(std::holds_alternative<NeedOutcome>(unknown));
-  EXPECT_EQ(std::get<NeedOutcome>(unknown).reason, NeedReason::kUnknown);
+  ASSERT_TRUE(std::holds_alternative<wire::Need>(unknown));
+  EXPECT_EQ(std::get<wire::Need>(unknown).reason, NeedReason::kUnknown);
 
-  (void)engine_->attach(attach_request(1, kPrompt, 2), kStart);
+  (void)engine_->attach(kTarget, attach_request(1, kPrompt, 2), kStart);
   (void)run();
   std::vector<TokenId> committed = kPrompt;
   committed.insert(committed.end(), {1, 2, 3});
   const auto gap = follow(1, committed, kPromptEnd + 1, 4, 1);
-  ASSERT_TRUE(std::holds_alternative<NeedOutcome>(gap));
-  EXPECT_EQ(std::get<NeedOutcome>(gap).reason, NeedReason::kGap);
-  EXPECT_EQ(std::get<NeedOutcome>(gap).known, kPrompt.size());
-  EXPECT_EQ(std::get<NeedOutcome>(gap).prefix, prefix_hash_extend(kRoot, kPrompt));
+  ASSERT_TRUE(std::holds_alternative<wire::Need>(gap));
+  EXPECT_EQ(std::get<wire::Need>(gap).reason, NeedReason::kGap);
+  EXPECT_EQ(std::get<wire::Need>(gap).known, kPrompt.size());
+  EXPECT_EQ(std::get<wire::Need>(gap).prefix, prefix_hash_extend(kRoot, kPrompt));
 
   std::vector<TokenId> other = kPrompt;
   other[2] = 30;
   const auto mismatch = follow(1, other, 0, 4, 2);
-  ASSERT_TRUE(std::holds_alternative<NeedOutcome>(mismatch));
-  EXPECT_EQ(std::get<NeedOutcome>(mismatch).reason, NeedReason::kMismatch);
+  ASSERT_TRUE(std::holds_alternative<wire::Need>(mismatch));
+  EXPECT_EQ(std::get<wire::Need>(mismatch).reason, NeedReason::kMismatch);
 
   // Right tokens under a wrong hash: the earlier text must differ somewhere.
   const auto wrong_hash =
-      engine_->follow({.key = key(1),
+      engine_->follow(kTarget,
+                      {.seq = SeqId{1},
                        .lease = Lease{1},
                        .epoch = Epoch{3},
                        .from = static_cast<Position>(kPromptEnd),
-                       .tail = std::span<const TokenId>(committed).subspan(kPrompt.size()),
+                       .tail = {committed.begin() + kPromptEnd, committed.end()},
                        .prefix = 1,
                        .budget = 4},
                       kStart);
-  ASSERT_TRUE(std::holds_alternative<NeedOutcome>(wrong_hash));
+  ASSERT_TRUE(std::holds_alternative<wire::Need>(wrong_hash));
 
   // None of these changed anything.
   ASSERT_TRUE(std::holds_alternative<Applied>(follow(1, committed, kPromptEnd, 4, 4)));
@@ -282,7 +288,7 @@ TEST_F(DraftEngineTest, AsksForWhatItLacks) {
 
 TEST_F(DraftEngineTest, TakesRepeatedAndOvertakenRecordsWithoutHarm) {
   start();
-  (void)engine_->attach(attach_request(1, kPrompt, 3), kStart);
+  (void)engine_->attach(kTarget, attach_request(1, kPrompt, 3), kStart);
   std::vector<TokenId> one = kPrompt, two;
   one.push_back(7);
   two = one;
@@ -291,8 +297,8 @@ TEST_F(DraftEngineTest, TakesRepeatedAndOvertakenRecordsWithoutHarm) {
   EXPECT_TRUE(std::holds_alternative<Ignored>(follow(1, one, kPromptEnd, 0, 1)));
   EXPECT_TRUE(std::holds_alternative<Applied>(follow(1, two, kPromptEnd, 3, 2)));
   // A late copy of the ATTACH, under the same lease: its text is a prefix of what is known.
-  EXPECT_TRUE(
-      std::holds_alternative<Applied>(engine_->attach(attach_request(1, kPrompt, 0), kStart)));
+  EXPECT_TRUE(std::holds_alternative<Applied>(
+      engine_->attach(kTarget, attach_request(1, kPrompt, 0), kStart)));
   const auto said = run();
   ASSERT_EQ(said.size(), 1u);
   EXPECT_EQ(said[0].tokens, plain(two, 3));
@@ -302,31 +308,32 @@ TEST_F(DraftEngineTest, LeasesFenceOffTheDead) {
   start();
   auto second = attach_request(1, {1, 2, 3}, 2);
   second.lease = Lease{2};
-  (void)engine_->attach(attach_request(1, kPrompt, 2), kStart);
-  ASSERT_TRUE(std::holds_alternative<Applied>(engine_->attach(second, kStart)));
-  EXPECT_TRUE(
-      std::holds_alternative<Ignored>(engine_->attach(attach_request(1, kPrompt, 2), kStart)));
+  (void)engine_->attach(kTarget, attach_request(1, kPrompt, 2), kStart);
+  ASSERT_TRUE(std::holds_alternative<Applied>(engine_->attach(kTarget, second, kStart)));
+  EXPECT_TRUE(std::holds_alternative<Ignored>(
+      engine_->attach(kTarget, attach_request(1, kPrompt, 2), kStart)));
   EXPECT_TRUE(std::holds_alternative<Ignored>(follow(1, kPrompt, 0, 2, 9, 1)));
-  EXPECT_TRUE(std::holds_alternative<NeedOutcome>(follow(1, {1, 2, 3}, 0, 2, 1, 3)));
-  engine_->detach(key(1), Lease{1});
+  EXPECT_TRUE(std::holds_alternative<wire::Need>(follow(1, {1, 2, 3}, 0, 2, 1, 3)));
+  engine_->detach(kTarget, {SeqId{1}, Lease{1}});
   EXPECT_EQ(engine_->snapshot().n_attached, 1u);
   const auto said = run();
   ASSERT_EQ(said.size(), 1u);
   EXPECT_EQ(said[0].lease, Lease{2});
   EXPECT_EQ(said[0].tokens, plain({1, 2, 3}, 2));
-  engine_->detach(key(1), Lease{2});
+  engine_->detach(kTarget, {SeqId{1}, Lease{2}});
   EXPECT_EQ(engine_->snapshot().n_attached, 0u);
   EXPECT_EQ(engine_->snapshot().kv.n_used, 0);
 }
 
 TEST_F(DraftEngineTest, ForgetsWhoIsSilentForALease) {
   start();
-  (void)engine_->attach(attach_request(1, kPrompt, 2), kStart);
+  (void)engine_->attach(kTarget, attach_request(1, kPrompt, 2), kStart);
   (void)run();
-  engine_->renew(WorkerId{1}, Incarnation{5}, kStart + seconds(6));
+  engine_->renew(kTarget, kStart + seconds(6));
   engine_->step(kStart + seconds(15));
   EXPECT_EQ(engine_->snapshot().n_attached, 1u);
-  engine_->renew(WorkerId{1}, Incarnation{4}, kStart + seconds(15));  // a former life of the target
+  // A former incarnation of the target.
+  engine_->renew({WorkerId{1}, Incarnation{4}}, kStart + seconds(15));
   engine_->step(kStart + seconds(16));
   EXPECT_EQ(engine_->snapshot().n_attached, 0u);
   EXPECT_EQ(engine_->snapshot().n_expired, 1u);
@@ -335,13 +342,10 @@ TEST_F(DraftEngineTest, ForgetsWhoIsSilentForALease) {
 
 TEST_F(DraftEngineTest, ForgetsATargetThatIsGoneAndItsFormerLives) {
   start();
-  (void)engine_->attach(attach_request(1, kPrompt, 2), kStart);
-  auto reborn = attach_request(1, kPrompt, 2);
-  reborn.key.incarnation = Incarnation{6};
-  (void)engine_->attach(reborn, kStart);
-  auto neighbour = attach_request(1, kPrompt, 2);
-  neighbour.key.target = WorkerId{2};
-  (void)engine_->attach(neighbour, kStart);
+  (void)engine_->attach(kTarget, attach_request(1, kPrompt, 2), kStart);
+  const TargetKey reborn{WorkerId{1}, Incarnation{6}}, neighbour{WorkerId{2}, Incarnation{5}};
+  (void)engine_->attach(reborn, attach_request(1, kPrompt, 2), kStart);
+  (void)engine_->attach(neighbour, attach_request(1, kPrompt, 2), kStart);
   engine_->detach_all(WorkerId{1}, Incarnation{6});
   EXPECT_EQ(engine_->snapshot().n_attached, 2u);
   engine_->detach_all(WorkerId{1});
@@ -352,26 +356,27 @@ TEST_F(DraftEngineTest, RefusesMoreThanItHolds) {
   auto options = engine_options();
   options.max_sequences = 1;
   start(options);
-  (void)engine_->attach(attach_request(1, kPrompt, 2), kStart);
-  const auto refused = engine_->attach(attach_request(2, kPrompt, 2), kStart);
-  ASSERT_TRUE(std::holds_alternative<BusyOutcome>(refused));
-  EXPECT_GT(std::get<BusyOutcome>(refused).retry_after, Duration{});
+  (void)engine_->attach(kTarget, attach_request(1, kPrompt, 2), kStart);
+  const auto refused = engine_->attach(kTarget, attach_request(2, kPrompt, 2), kStart);
+  ASSERT_TRUE(std::holds_alternative<wire::DraftBusy>(refused));
+  EXPECT_EQ(std::get<wire::DraftBusy>(refused).retry_after_us, 250'000u);
   // Those whose lease is over make room.
   EXPECT_TRUE(std::holds_alternative<Applied>(
-      engine_->attach(attach_request(2, kPrompt, 2), kStart + seconds(10))));
+      engine_->attach(kTarget, attach_request(2, kPrompt, 2), kStart + seconds(10))));
 }
 
 TEST_F(DraftEngineTest, IgnoresWhatCannotBe) {
   start();
   auto bad_token = attach_request(1, {1, 99}, 2);
-  EXPECT_TRUE(std::holds_alternative<Ignored>(engine_->attach(bad_token, kStart)));
+  EXPECT_TRUE(std::holds_alternative<Ignored>(engine_->attach(kTarget, bad_token, kStart)));
   auto bad_split = attach_request(1, kPrompt, 2);
   bad_split.n_prompt = 50;
-  EXPECT_TRUE(std::holds_alternative<Ignored>(engine_->attach(bad_split, kStart)));
+  EXPECT_TRUE(std::holds_alternative<Ignored>(engine_->attach(kTarget, bad_split, kStart)));
   auto bad_hash = attach_request(1, kPrompt, 2);
   bad_hash.prefix ^= 1;
-  EXPECT_TRUE(std::holds_alternative<NeedOutcome>(engine_->attach(bad_hash, kStart)));
-  EXPECT_TRUE(std::holds_alternative<Ignored>(engine_->attach(attach_request(1, {}, 2), kStart)));
+  EXPECT_TRUE(std::holds_alternative<wire::Need>(engine_->attach(kTarget, bad_hash, kStart)));
+  EXPECT_TRUE(
+      std::holds_alternative<Ignored>(engine_->attach(kTarget, attach_request(1, {}, 2), kStart)));
   EXPECT_EQ(engine_->snapshot().n_attached, 0u);
 }
 
@@ -379,9 +384,10 @@ TEST_F(DraftEngineTest, FindsAPromptsBlocksAgainButNotAnotherTenants) {
   start();
   const auto n_hits_of = [&](std::uint64_t seq, std::uint64_t salt) {
     const auto before = engine_->snapshot().kv.n_hit_tokens;
-    AttachRequest request = attach_request(seq, kPrompt, 2);
+    wire::Attach request = attach_request(seq, kPrompt, 2);
     request.tenant_salt = salt;
-    EXPECT_TRUE(std::holds_alternative<Applied>(engine_->attach(std::move(request), kStart)));
+    EXPECT_TRUE(
+        std::holds_alternative<Applied>(engine_->attach(kTarget, std::move(request), kStart)));
     run();
     return engine_->snapshot().kv.n_hit_tokens - before;
   };
@@ -392,10 +398,11 @@ TEST_F(DraftEngineTest, FindsAPromptsBlocksAgainButNotAnotherTenants) {
 
 TEST_F(DraftEngineTest, AnEndTokenBeyondItsVocabularyEndsNothing) {
   start();
-  AttachRequest request =
+  wire::Attach request =
       attach_request(1, kPrompt, 6, {.temperature = 0, .max_tokens = 100, .min_tokens = 50});
   request.end_tokens = {40, -1, 1 << 20};
-  ASSERT_TRUE(std::holds_alternative<Applied>(engine_->attach(std::move(request), kStart)));
+  ASSERT_TRUE(
+      std::holds_alternative<Applied>(engine_->attach(kTarget, std::move(request), kStart)));
   const auto said = run();
   ASSERT_EQ(said.size(), 1u);
   EXPECT_EQ(said[0].tokens, plain(kPrompt, 6));
@@ -405,7 +412,7 @@ TEST_F(DraftEngineTest, FallsSilentAtItsLongestContext) {
   auto options = engine_options();
   options.max_model_len = kPromptEnd + 2;
   start(options);
-  (void)engine_->attach(attach_request(1, kPrompt, 5), kStart);
+  (void)engine_->attach(kTarget, attach_request(1, kPrompt, 5), kStart);
   EXPECT_EQ(run().at(0).tokens.size(), 2u);
   std::vector<TokenId> committed = kPrompt;
   committed.insert(committed.end(), {1, 2, 3});
@@ -421,7 +428,7 @@ TEST_F(DraftEngineTest, KeepsNoTokensOfASequenceThatHasOutgrownIt) {
   auto options = engine_options();
   options.max_model_len = 32;
   start(options);
-  (void)engine_->attach(attach_request(1, kPrompt, 0), kStart);
+  (void)engine_->attach(kTarget, attach_request(1, kPrompt, 0), kStart);
   std::vector<TokenId> committed = kPrompt;
   Position sent = kPromptEnd;
   for (std::uint32_t epoch = 1; epoch <= 300; ++epoch) {
@@ -439,11 +446,11 @@ TEST_F(DraftEngineTest, KeepsNoTokensOfASequenceThatHasOutgrownIt) {
   EXPECT_TRUE(std::holds_alternative<Applied>(follow(1, committed, sent - 5, 4, 301)));
   committed.push_back(3);
   committed[sent - 1] ^= 1;
-  EXPECT_TRUE(std::holds_alternative<NeedOutcome>(follow(1, committed, sent - 5, 4, 302)));
+  EXPECT_TRUE(std::holds_alternative<wire::Need>(follow(1, committed, sent - 5, 4, 302)));
   std::vector<TokenId> gap(committed.size() + 3, 1);
-  EXPECT_TRUE(std::holds_alternative<NeedOutcome>(follow(1, gap, sent + 1, 4, 303)));
+  EXPECT_TRUE(std::holds_alternative<wire::Need>(follow(1, gap, sent + 1, 4, 303)));
   // And one that is too long from the beginning.
-  (void)engine_->attach(attach_request(2, std::vector<TokenId>(500, 1), 4), kStart);
+  (void)engine_->attach(kTarget, attach_request(2, std::vector<TokenId>(500, 1), 4), kStart);
   EXPECT_EQ(run().at(0).tokens.size(), 0u);
   EXPECT_EQ(engine_->snapshot().n_remembered, 0u);
 }
@@ -452,7 +459,7 @@ TEST_F(DraftEngineTest, StopsBehindAnEndToken) {
   const auto text = plain(kPrompt, 8);
   const SamplingParams params{.temperature = 0, .max_tokens = 100, .stop_token_ids = {text[2]}};
   start();
-  (void)engine_->attach(attach_request(1, kPrompt, 8, params), kStart);
+  (void)engine_->attach(kTarget, attach_request(1, kPrompt, 8, params), kStart);
   const auto said = run();
   ASSERT_EQ(said.size(), 1u);
   const auto first = std::find(text.begin(), text.end(), text[2]);
@@ -464,7 +471,8 @@ TEST_F(DraftEngineTest, GivesEveryoneItsTurnHoweverSmallAPass) {
   options.max_batch_rows = 1;
   start(options);
   for (std::uint64_t seq = 1; seq <= 6; ++seq)
-    (void)engine_->attach(attach_request(seq, {static_cast<TokenId>(seq), 2, 3}, 100), kStart);
+    (void)engine_->attach(kTarget, attach_request(seq, {static_cast<TokenId>(seq), 2, 3}, 100),
+                          kStart);
   std::vector<std::uint32_t> n_guesses(7, 0);
   for (int i = 0; i < 6 * 13; ++i) engine_->step(kStart);
   // Three rows of prompt and ten guesses each.
@@ -475,7 +483,7 @@ TEST_F(DraftEngineTest, GivesEveryoneItsTurnHoweverSmallAPass) {
 TEST_F(DraftEngineTest, PrefillsAPromptBeforeAnythingIsAskedAndThenKeepsQuiet) {
   start();
   const std::vector<TokenId> prompt(100, 3);
-  (void)engine_->attach(attach_request(1, prompt, 0), kStart);
+  (void)engine_->attach(kTarget, attach_request(1, prompt, 0), kStart);
   EXPECT_TRUE(run().empty());
   const auto rows = engine_->snapshot().n_rows;
   EXPECT_EQ(rows, 99u);
@@ -491,30 +499,31 @@ TEST_F(DraftEngineTest, TheOldestGoesOnWhenBlocksRunOutAndOthersComeBackLater) {
   auto options = engine_options();
   options.kv.n_blocks = 6;  // 24 tokens
   start(options);
-  (void)engine_->attach(attach_request(1, std::vector<TokenId>(12, 1), 6), kStart);
-  (void)engine_->attach(attach_request(2, std::vector<TokenId>(12, 2), 6), kStart);
+  (void)engine_->attach(kTarget, attach_request(1, std::vector<TokenId>(12, 1), 6), kStart);
+  (void)engine_->attach(kTarget, attach_request(2, std::vector<TokenId>(12, 2), 6), kStart);
   const auto said = run();
   ASSERT_EQ(said.size(), 1u);
-  EXPECT_EQ(said[0].key, key(1));
+  EXPECT_EQ(said[0].seq, SeqId{1});
   ASSERT_EQ(busy_.size(), 1u);
-  EXPECT_EQ(busy_[0].key, key(2));
+  EXPECT_EQ(busy_[0].seq, SeqId{2});
 
   const std::vector<TokenId> two(12, 2);
-  EXPECT_TRUE(std::holds_alternative<BusyOutcome>(follow(2, two, 12, 6, 1)));
-  const FollowRequest again{.key = key(2),
-                            .lease = Lease{1},
-                            .epoch = Epoch{2},
-                            .from = 12,
-                            .tail = {},
-                            .prefix = prefix_hash_extend(kRoot, two),
-                            .budget = 6};
-  ASSERT_TRUE(std::holds_alternative<Applied>(engine_->follow(again, kStart + seconds(1))));
+  EXPECT_TRUE(std::holds_alternative<wire::DraftBusy>(follow(2, two, 12, 6, 1)));
+  const wire::ProposeRecord again{.seq = SeqId{2},
+                                  .lease = Lease{1},
+                                  .epoch = Epoch{2},
+                                  .from = 12,
+                                  .tail = {},
+                                  .prefix = prefix_hash_extend(kRoot, two),
+                                  .budget = 6};
+  ASSERT_TRUE(
+      std::holds_alternative<Applied>(engine_->follow(kTarget, again, kStart + seconds(1))));
   EXPECT_EQ(run(kStart + seconds(1)).at(0).tokens, plain(two, 6));
 }
 
 TEST_F(DraftEngineTest, TellsHowFarItIsWhenTheNextRecordOvertakesItsAnswer) {
   start();
-  (void)engine_->attach(attach_request(1, kPrompt, 0), kStart);
+  (void)engine_->attach(kTarget, attach_request(1, kPrompt, 0), kStart);
   const auto text = plain(kPrompt, 8);
   std::vector<TokenId> committed = kPrompt;
   (void)follow(1, committed, kPromptEnd, 6, 1);
@@ -539,7 +548,7 @@ TEST_F(DraftEngineTest, TellsHowFarItIsWhenTheNextRecordOvertakesItsAnswer) {
 // A random life of one sequence, as a target would tell it: how much of the chain stood, what came
 // instead, how far to look, and which records were lost, repeated or late.
 struct Life {
-  AttachRequest attach;
+  wire::Attach attach;
   struct Move {
     std::vector<TokenId> committed;
     Position from = 0;
@@ -591,7 +600,7 @@ TEST_F(DraftEngineTest, ItsCacheIsThatOfAFreshPrefillWhateverItFollowed) {
     options.kv.block_tokens = static_cast<std::int32_t>(1 + rng() % 8);
     start(options);
     const Life life = random_life(1, rng, shared);
-    (void)engine_->attach(life.attach, kStart);
+    (void)engine_->attach(kTarget, life.attach, kStart);
     (void)run();
     for (std::uint32_t i = 0; i < life.moves.size(); ++i) {
       const auto& move = life.moves[i];
@@ -605,19 +614,17 @@ TEST_F(DraftEngineTest, ItsCacheIsThatOfAFreshPrefillWhateverItFollowed) {
       DraftEngine fresh(model_, *backend_, engine_options());
       auto attach = attach_request(1, move.committed, move.budget, life.attach.params);
       attach.n_prompt = life.attach.n_prompt;
-      (void)fresh.attach(attach, kStart);
-      std::vector<ReadyProposal> expected;
-      while (fresh.has_work()) {
-        const auto& proposals = fresh.step(kStart).proposals;
-        expected.insert(expected.end(), proposals.begin(), proposals.end());
-      }
+      (void)fresh.attach(kTarget, attach, kStart);
+      std::vector<wire::ProposalRecord> expected;
+      while (fresh.has_work())
+        for (const auto& [to, record] : fresh.step(kStart).proposals) expected.push_back(record);
       ASSERT_EQ(expected.size(), 1u);
       ASSERT_EQ(said.size(), 1u);
       ASSERT_GE(said[0].tokens.size(), expected[0].tokens.size());
       ASSERT_TRUE(
           std::equal(expected[0].tokens.begin(), expected[0].tokens.end(), said[0].tokens.begin()));
-      ASSERT_TRUE(std::equal(expected[0].confidences.begin(), expected[0].confidences.end(),
-                             said[0].confidences.begin()));
+      ASSERT_TRUE(std::equal(expected[0].confidence.begin(), expected[0].confidence.end(),
+                             said[0].confidence.begin()));
       if (has_computed) {  // both ended with the logits of the last guess
         ASSERT_EQ(said[0].tokens.size(), expected[0].tokens.size());
         const auto fresh_logits = model_.last_logits();
@@ -639,17 +646,17 @@ TEST_F(DraftEngineTest, ManyTogetherSayWhatEachSaysAlone) {
     std::vector<Life> lives;
     for (std::uint64_t seq = 1; seq <= 5; ++seq) lives.push_back(random_life(seq, rng, shared));
 
-    std::vector<std::vector<ReadyProposal>> alone(6), together(6);
-    const auto keep = [](std::vector<std::vector<ReadyProposal>>& into,
-                         const std::vector<ReadyProposal>& said) {
-      for (const auto& proposal : said) into[proposal.key.seq.value].push_back(proposal);
+    std::vector<std::vector<wire::ProposalRecord>> alone(6), together(6);
+    const auto keep = [](std::vector<std::vector<wire::ProposalRecord>>& into,
+                         const std::vector<wire::ProposalRecord>& said) {
+      for (const auto& proposal : said) into[proposal.seq.value].push_back(proposal);
     };
     for (const Life& life : lives) {
       start();
-      (void)engine_->attach(life.attach, kStart);
+      (void)engine_->attach(kTarget, life.attach, kStart);
       keep(alone, run());
       for (std::uint32_t i = 0; i < life.moves.size(); ++i) {
-        (void)follow(life.attach.key.seq.value, life.moves[i].committed, life.moves[i].from,
+        (void)follow(life.attach.seq.value, life.moves[i].committed, life.moves[i].from,
                      life.moves[i].budget, i + 1);
         keep(alone, run());
       }
@@ -658,12 +665,12 @@ TEST_F(DraftEngineTest, ManyTogetherSayWhatEachSaysAlone) {
     options.max_batch_rows = static_cast<std::int32_t>(1 + rng() % 40);
     options.prefill_chunk = static_cast<std::int32_t>(1 + rng() % 20);
     start(options);
-    for (const Life& life : lives) (void)engine_->attach(life.attach, kStart);
+    for (const Life& life : lives) (void)engine_->attach(kTarget, life.attach, kStart);
     keep(together, run());
     for (std::uint32_t i = 0; i < 12; ++i) {
       for (const Life& life : lives)
         if (i < life.moves.size())
-          (void)follow(life.attach.key.seq.value, life.moves[i].committed, life.moves[i].from,
+          (void)follow(life.attach.seq.value, life.moves[i].committed, life.moves[i].from,
                        life.moves[i].budget, i + 1);
       keep(together, run());
     }
@@ -671,7 +678,7 @@ TEST_F(DraftEngineTest, ManyTogetherSayWhatEachSaysAlone) {
       ASSERT_EQ(together[seq].size(), alone[seq].size());
       for (std::size_t i = 0; i < alone[seq].size(); ++i) {
         EXPECT_EQ(together[seq][i].tokens, alone[seq][i].tokens);
-        EXPECT_EQ(together[seq][i].confidences, alone[seq][i].confidences);
+        EXPECT_EQ(together[seq][i].confidence, alone[seq][i].confidence);
         EXPECT_EQ(together[seq][i].prefix, alone[seq][i].prefix);
       }
     }

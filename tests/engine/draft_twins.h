@@ -18,9 +18,7 @@ namespace foretoken::test {
 inline constexpr PrefixHash kRoot = 42;
 inline const TimePoint kStart{std::chrono::hours(1)};
 
-inline DraftKey draft_key(std::uint64_t seq, std::uint64_t target = 1) {
-  return {.target = WorkerId{target}, .incarnation = Incarnation{1}, .seq = SeqId{seq}};
-}
+inline constexpr TargetKey kTarget{WorkerId{1}, Incarnation{1}};
 
 inline DraftEngineOptions draft_options(std::uint32_t max_chained, std::int32_t block_tokens) {
   DraftEngineOptions options;
@@ -46,8 +44,8 @@ using SaidOf = std::map<std::uint64_t, Said>;  // by sequence
 // Returns how many steps the device took without the host in between; 0 for a single one.
 inline std::uint64_t step(DraftEngine& engine, SaidOf& said) {
   const DraftOutput& output = engine.step(kStart);
-  for (const ReadyProposal& one : output.proposals)
-    said[one.key.seq.value] = {one.tokens, one.confidences};
+  for (const auto& [to, record] : output.proposals)
+    said[record.seq.value] = {record.tokens, record.confidence};
   EXPECT_TRUE(output.busy.empty());
   return output.n_steps > 1 ? output.n_steps : 0;
 }

@@ -268,14 +268,15 @@ class Case {
     for (const TokensEvent& event : output.tokens) {
       Expectation& e = of(event.seq);
       ASSERT_FALSE(e.has_ended) << "tokens after the end";
-      ASSERT_EQ(event.position,
+      ASSERT_EQ(event.tokens.position,
                 e.request.prompt.size() + e.request.resume.size() + e.delivered.size());
-      ASSERT_EQ(event.proposed.size(), event.ids.size());
-      e.delivered.insert(e.delivered.end(), event.ids.begin(), event.ids.end());
+      ASSERT_EQ(event.tokens.accepted.size(), event.tokens.ids.size());
+      e.delivered.insert(e.delivered.end(), event.tokens.ids.begin(), event.tokens.ids.end());
       e.n_guessed += static_cast<std::uint64_t>(
-          std::count(event.proposed.begin(), event.proposed.end(), std::uint8_t{1}));
-      ASSERT_EQ(event.logprobs.size(), e.request.params.n_logprobs >= 0 ? event.ids.size() : 0u);
-      for (const TokenLogprobs& logprobs : event.logprobs) {
+          std::count(event.tokens.accepted.begin(), event.tokens.accepted.end(), std::uint8_t{1}));
+      ASSERT_EQ(event.tokens.logprobs.size(),
+                e.request.params.n_logprobs >= 0 ? event.tokens.ids.size() : 0u);
+      for (const TokenLogprobs& logprobs : event.tokens.logprobs) {
         e.logprobs.push_back(logprobs.logprob);
         ASSERT_EQ(logprobs.top_ids.size(), static_cast<std::size_t>(e.request.params.n_logprobs));
       }

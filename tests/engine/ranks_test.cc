@@ -188,8 +188,8 @@ std::map<SeqId, Answer> by_engine(const std::filesystem::path& target_folder,
     const StepOutput& output = engine.step(now);
     for (const TokensEvent& event : output.tokens) {
       Answer& answer = answers[event.seq];
-      answer.ids.insert(answer.ids.end(), event.ids.begin(), event.ids.end());
-      for (const TokenLogprobs& one : event.logprobs) answer.logprobs.push_back(one.logprob);
+      answer.ids.insert(answer.ids.end(), event.tokens.ids.begin(), event.tokens.ids.end());
+      for (const TokenLogprobs& one : event.tokens.logprobs) answer.logprobs.push_back(one.logprob);
     }
     EXPECT_TRUE(output.failed.empty());
   }

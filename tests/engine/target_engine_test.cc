@@ -117,7 +117,7 @@ class TargetEngineTest : public ::testing::Test {
   void take(const StepOutput& output) {
     for (const auto& event : output.tokens) {
       auto& ids = text_[event.seq.value];
-      ids.insert(ids.end(), event.ids.begin(), event.ids.end());
+      ids.insert(ids.end(), event.tokens.ids.begin(), event.tokens.ids.end());
       first_seen_.push_back(event.seq);
     }
     done_.insert(done_.end(), output.done.begin(), output.done.end());
@@ -226,7 +226,8 @@ class SharedTarget : public testing::Test {
     const Duration took = cost_.fixed + output.n_rows * cost_.row;
     now_ += took;
     engine_->record_step_time(took);
-    for (const TokensEvent& event : output.tokens) n_events_[event.seq.value] += event.ids.size();
+    for (const TokensEvent& event : output.tokens)
+      n_events_[event.seq.value] += event.tokens.ids.size();
     for (const DoneEvent& event : output.done) done_[event.seq.value] = now_;
     now_ += output.tokens.size() * cost_.message;
   }
@@ -408,7 +409,7 @@ class LongPrompts : public testing::Test {
     engine_->record_step_time(took);
     for (const TokensEvent& event : output.tokens) {
       auto& text = text_[event.seq.value];
-      text.insert(text.end(), event.ids.begin(), event.ids.end());
+      text.insert(text.end(), event.tokens.ids.begin(), event.tokens.ids.end());
       first_.try_emplace(event.seq.value, now_);
     }
   }

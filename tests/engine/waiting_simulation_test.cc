@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <utility>
+#include <variant>
 
 #include "common/engine/draft_engine.h"
 #include "common/engine/target_engine.h"
@@ -26,6 +27,8 @@ constexpr PrefixHash kRoot = 11;
 constexpr Duration kTargetStep = milliseconds(6);
 constexpr double kRowCost = 0.01;  // of a step, for every further row
 const TimePoint kStart{std::chrono::hours(1)};
+
+constexpr TargetKey kTarget{WorkerId{1}, Incarnation{}};
 
 struct Scene {
   double c = 0.05;             // draft step / target step
@@ -51,18 +54,13 @@ Duration scaled(Duration duration, double by) {
 // A draft service on a simulated clock, with the little of an attachment's state that waiting
 // depends on.
 class SimulatedDraft final : public Proposer, public DraftWatch {
-  struct Message {
-    AttachRequest attach;
-    Epoch epoch{};
-    Position from = 0;
-    bool is_follow = false;
-  };
+  using Message = std::variant<wire::Attach, wire::ProposeRecord>;
 
  public:
   SimulatedDraft(DraftEngine& engine, const Scene& scene) : engine_(engine), scene_(scene) {}
   ProposerKind kind() const override { return ProposerKind::kDraft; }
   void open(const Opening& opening) override {
-    Message message = attach_message(opening);
+    wire::Attach message = attach_message(opening);
     Sequence& sequence = sequences_[opening.seq] = {};
     sequence.text = &opening.text;
     sequence.n_told = opening.n_prompt;
@@ -71,42 +69,40 @@ class SimulatedDraft final : public Proposer, public DraftWatch {
     else
       sequence.unsent = std::move(message);
   }
-  static Message attach_message(const Opening& opening) {
-    AttachRequest attach{.key = {.target = WorkerId{1}, .seq = opening.seq},
-                         .lease = Lease{1},
-                         .root = kRoot,
-                         .params = opening.params};
+  static wire::Attach attach_message(const Opening& opening) {
+    wire::Attach attach{
+        .seq = opening.seq, .lease = Lease{1}, .params = opening.params, .root = kRoot};
     const auto prompt = opening.text.tokens().first(opening.n_prompt);
     attach.n_prompt = opening.n_prompt;
     attach.tokens.assign(prompt.begin(), prompt.end());
     attach.prefix = prefix_hash_extend(kRoot, attach.tokens);
-    return {.attach = attach};
+    return attach;
   }
   void ask(std::span<const Ask> asks) override {
     for (const Ask& ask : asks) {
       Sequence& sequence = sequences_[ask.seq];
       if (sequence.unsent) to_send_.push_back(*std::exchange(sequence.unsent, std::nullopt));
-      Message message{.epoch = Epoch{++sequence.asked}, .from = sequence.n_told};
-      const auto tail = sequence.text->from(std::exchange(sequence.n_told, sequence.text->size()));
-      message.attach.key = {.target = WorkerId{1}, .seq = ask.seq};
-      message.attach.lease = Lease{1};
-      message.attach.tokens.assign(tail.begin(), tail.end());
-      message.attach.prefix = sequence.text->prefix();
-      message.attach.budget = ask.budget;
-      message.is_follow = true;
-      to_send_.push_back(std::move(message));
+      const Position from = std::exchange(sequence.n_told, sequence.text->size());
+      const auto tail = sequence.text->from(from);
+      to_send_.push_back(wire::ProposeRecord{.seq = ask.seq,
+                                             .lease = Lease{1},
+                                             .epoch = Epoch{++sequence.asked},
+                                             .from = from,
+                                             .tail = {tail.begin(), tail.end()},
+                                             .prefix = sequence.text->prefix(),
+                                             .budget = ask.budget});
     }
   }
   void collect(TimePoint now, ProposalStore& into) override {
     while (!arriving_.empty() && arriving_.begin()->first <= now) {
-      const ReadyProposal& ready = arriving_.begin()->second;
-      Sequence& sequence = sequences_[ready.key.seq];
-      into.insert(ready.key.seq, {.base = ready.base,
-                                  .prefix = ready.prefix,
-                                  .tokens = ready.tokens,
-                                  .parents = {},
-                                  .confidences = ready.confidences,
-                                  .source = kind()});
+      const wire::ProposalRecord& ready = arriving_.begin()->second;
+      Sequence& sequence = sequences_[ready.seq];
+      into.insert(ready.seq, {.base = ready.base,
+                              .prefix = ready.prefix,
+                              .tokens = ready.tokens,
+                              .parents = {},
+                              .confidences = ready.confidence,
+                              .source = kind()});
       if (ready.epoch.value > sequence.answered) {
         sequence.answered = ready.epoch.value;
         const Duration took = arriving_.begin()->first - sequence.asked_when[ready.epoch.value];
@@ -134,10 +130,10 @@ class SimulatedDraft final : public Proposer, public DraftWatch {
   // What was said in a step leaves when the step ends.
   void send(TimePoint at) {
     for (Message& message : to_send_) {
-      Sequence& sequence = sequences_[message.attach.key.seq];
-      if (message.is_follow) {
+      if (const auto* record = std::get_if<wire::ProposeRecord>(&message)) {
+        Sequence& sequence = sequences_[record->seq];
         if (sequence.asked == sequence.answered + 1) sequence.waiting_since = at;
-        sequence.asked_at = sequence.asked_when[message.epoch.value] = at;
+        sequence.asked_at = sequence.asked_when[record->epoch.value] = at;
       }
       if (!scene_.is_dead) inbox_.emplace_back(at + scene_.round_trip / 2, std::move(message));
     }
@@ -148,19 +144,11 @@ class SimulatedDraft final : public Proposer, public DraftWatch {
   void run(TimePoint until, double slowdown) {
     while (time_ < until) {
       while (!inbox_.empty() && inbox_.front().first <= time_) {
-        const Message& m = inbox_.front().second;
-        if (m.is_follow) {
-          (void)engine_.follow({.key = m.attach.key,
-                                .lease = m.attach.lease,
-                                .epoch = m.epoch,
-                                .from = m.from,
-                                .tail = m.attach.tokens,
-                                .prefix = m.attach.prefix,
-                                .budget = m.attach.budget},
-                               time_);
-        } else {
-          (void)engine_.attach(m.attach, time_);
-        }
+        const Message& message = inbox_.front().second;
+        if (const auto* attach = std::get_if<wire::Attach>(&message))
+          (void)engine_.attach(kTarget, *attach, time_);
+        else
+          (void)engine_.follow(kTarget, std::get<wire::ProposeRecord>(message), time_);
         inbox_.pop_front();
       }
       if (!engine_.has_work()) {
@@ -173,7 +161,7 @@ class SimulatedDraft final : public Proposer, public DraftWatch {
         if (scene_.draft_hiccups > 0 && ++n_steps_ % scene_.draft_hiccups == 0) time_ += kHiccup;
       }
       for (const ReadyProposal& ready : output.proposals)
-        arriving_.emplace(time_ + scene_.round_trip / 2, ready);
+        arriving_.emplace(time_ + scene_.round_trip / 2, ready.record);
     }
   }
   bool is_working() const {
@@ -192,13 +180,13 @@ class SimulatedDraft final : public Proposer, public DraftWatch {
     TimePoint waiting_since{};
     Duration usual{};
     bool has_answered = false;
-    std::optional<Message> unsent;  // ATTACH, until something is asked
+    std::optional<wire::Attach> unsent;  // ATTACH, until something is asked
   };
   DraftEngine& engine_;
   const Scene& scene_;
   std::vector<Message> to_send_;
   std::deque<std::pair<TimePoint, Message>> inbox_;
-  std::multimap<TimePoint, ReadyProposal> arriving_;
+  std::multimap<TimePoint, wire::ProposalRecord> arriving_;
   std::map<SeqId, Sequence> sequences_;
   TimePoint time_ = kStart;
   int n_steps_ = 0;

@@ -69,33 +69,33 @@ void LinkedDraft::ask(std::span<const Ask> asks) {
 void LinkedDraft::tell(SeqId seq, Known& known) {
   const Position from = known.needs_attach ? 0 : known.confirmed;
   const auto tail = known.text->from(from);
-  ToDraft message{.is_attach = known.needs_attach,
-                  .attach = {.key = {.target = kTarget, .incarnation = Incarnation{1}, .seq = seq},
-                             .lease = known.lease,
-                             .root = root_,
-                             .params = known.params,
-                             .n_prompt = known.n_prompt,
-                             .tokens = {tail.begin(), tail.end()},
-                             .prefix = known.text->prefix(),
-                             .budget = known.budget},
-                  .epoch = known.epoch,
-                  .from = from};
-  known.needs_attach = false;
-  to_draft_.send(std::move(message));
+  if (std::exchange(known.needs_attach, false))
+    to_draft_.send(wire::Attach{.seq = seq,
+                                .lease = known.lease,
+                                .params = known.params,
+                                .n_prompt = known.n_prompt,
+                                .tokens = {tail.begin(), tail.end()},
+                                .prefix = known.text->prefix(),
+                                .budget = known.budget,
+                                .root = root_});
+  else
+    to_draft_.send(wire::ProposeRecord{.seq = seq,
+                                       .lease = known.lease,
+                                       .epoch = known.epoch,
+                                       .from = from,
+                                       .tail = {tail.begin(), tail.end()},
+                                       .prefix = known.text->prefix(),
+                                       .budget = known.budget});
 }
 
 void LinkedDraft::deliver(const ToDraft& message, TimePoint now, ToTarget& answers) {
-  if (message.is_close) return engine_.detach(message.attach.key, message.attach.lease);
-  const DraftOutcome outcome = message.is_attach ? engine_.attach(message.attach, now)
-                                                 : engine_.follow({.key = message.attach.key,
-                                                                   .lease = message.attach.lease,
-                                                                   .epoch = message.epoch,
-                                                                   .from = message.from,
-                                                                   .tail = message.attach.tokens,
-                                                                   .prefix = message.attach.prefix,
-                                                                   .budget = message.attach.budget},
-                                                                  now);
-  if (const auto* need = std::get_if<NeedOutcome>(&outcome)) answers.needs.push_back(*need);
+  if (const auto* close = std::get_if<wire::CloseSequence>(&message))
+    return engine_.detach(kTarget, *close);
+  const auto* attach = std::get_if<wire::Attach>(&message);
+  const DraftOutcome outcome =
+      attach != nullptr ? engine_.attach(kTarget, *attach, now)
+                        : engine_.follow(kTarget, std::get<wire::ProposeRecord>(message), now);
+  if (const auto* need = std::get_if<wire::Need>(&outcome)) answers.needs.push_back(*need);
 }
 
 // What has reached the draft, and what it does then.
@@ -104,7 +104,7 @@ void LinkedDraft::attend() {
   for (int i = 0; i < 64 && engine_.has_work(); ++i) {
     const DraftOutput& output = engine_.step(now_);
     engine_.record_step_time(std::chrono::microseconds(50 + 997 * ++n_steps_ % 5000));
-    said_.proposals.insert(said_.proposals.end(), output.proposals.begin(), output.proposals.end());
+    for (const ReadyProposal& ready : output.proposals) said_.proposals.push_back(ready.record);
   }
 }
 
@@ -113,28 +113,28 @@ void LinkedDraft::collect(TimePoint now, ProposalStore& into) {
   attend();
   to_target_.send(std::exchange(said_, {}));
   for (const ToTarget& message : to_target_.receive()) {
-    for (const ReadyProposal& ready : message.proposals) {
-      const auto at = sequences_.find(ready.key.seq);
+    for (const wire::ProposalRecord& ready : message.proposals) {
+      const auto at = sequences_.find(ready.seq);
       if (at == sequences_.end() || ready.lease != at->second.lease) continue;
       at->second.confirmed = std::max(at->second.confirmed, ready.base);
-      Epoch& answered = answered_[ready.key.seq];
+      Epoch& answered = answered_[ready.seq];
       answered = std::max(answered, ready.epoch);
-      into.insert(ready.key.seq, {.base = ready.base,
-                                  .prefix = ready.prefix,
-                                  .tokens = ready.tokens,
-                                  .parents = {},
-                                  .confidences = ready.confidences,
-                                  .source = kind()});
+      into.insert(ready.seq, {.base = ready.base,
+                              .prefix = ready.prefix,
+                              .tokens = ready.tokens,
+                              .parents = {},
+                              .confidences = ready.confidence,
+                              .source = kind()});
     }
-    for (const NeedOutcome& need : message.needs) {
-      const auto at = sequences_.find(need.key.seq);
+    for (const wire::Need& need : message.needs) {
+      const auto at = sequences_.find(need.seq);
       if (at == sequences_.end() || need.lease != at->second.lease) continue;
       Known& known = at->second;
       known.confirmed = std::min(known.confirmed, need.known);
       known.needs_attach = need.reason != NeedReason::kGap;
       if (need.reason == NeedReason::kMismatch) known.lease = Lease{known.lease.value + 1};
       known.epoch = Epoch{known.epoch.value + 1};
-      tell(need.key.seq, known);
+      tell(need.seq, known);
     }
   }
 }
@@ -142,10 +142,7 @@ void LinkedDraft::collect(TimePoint now, ProposalStore& into) {
 void LinkedDraft::close(SeqId seq) {
   const auto at = sequences_.find(seq);
   if (at == sequences_.end()) return;
-  ToDraft message{.is_close = true};
-  message.attach.key = {.target = kTarget, .incarnation = Incarnation{1}, .seq = seq};
-  message.attach.lease = at->second.lease;
-  to_draft_.send(std::move(message));
+  to_draft_.send(wire::CloseSequence{.seq = seq, .lease = at->second.lease});
   sequences_.erase(at);
   answered_.erase(seq);
 }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <random>
 #include <unordered_map>
+#include <variant>
 #include <vector>
 
 #include "common/engine/draft_engine.h"
@@ -83,8 +84,8 @@ class LinkedDraft final : public Proposer, public DraftWatch {
   void close(SeqId seq) override;
   DraftOutlook outlook(SeqId seq, TimePoint now) const override;
 
-  void vanish() { engine_.detach_all(kTarget); }
-  static constexpr WorkerId kTarget{7};
+  void vanish() { engine_.detach_all(kTarget.target); }
+  static constexpr TargetKey kTarget{WorkerId{7}, Incarnation{1}};
 
  private:
   struct Known {
@@ -97,16 +98,10 @@ class LinkedDraft final : public Proposer, public DraftWatch {
     std::uint32_t budget = 0;
     bool needs_attach = true;
   };
-  struct ToDraft {
-    bool is_close = false;
-    bool is_attach = false;
-    AttachRequest attach;  // key and lease of every message; tokens are the tail
-    Epoch epoch{};
-    Position from = 0;
-  };
+  using ToDraft = std::variant<wire::Attach, wire::ProposeRecord, wire::CloseSequence>;
   struct ToTarget {
-    std::vector<ReadyProposal> proposals;
-    std::vector<NeedOutcome> needs;
+    std::vector<wire::ProposalRecord> proposals;
+    std::vector<wire::Need> needs;
   };
   void tell(SeqId seq, Known& known);
   void attend();
