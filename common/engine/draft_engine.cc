@@ -5,13 +5,13 @@
 #include <memory>
 
 #include "common/base/check.h"
-#include "common/engine/draft_attachment.h"
+#include "common/engine/leased_sequence.h"
 #include "common/model/config.h"
 
 namespace foretoken {
 namespace {
 
-// An attachment of which no guesses are wanted is brought up to date only when that fills a pass of
+// A sequence of which no guesses are wanted is brought up to date only when that fills a pass of
 // some size: the rows cost little together, and a draft that shares its cores with the target
 // should be quiet when it is not wanted.
 constexpr std::uint32_t kIdleCatchUp = 32;
@@ -52,30 +52,29 @@ DraftEngine::~DraftEngine() = default;
 
 // ---- guessing ----
 
-bool DraftEngine::can_grow(const Attachment& attachment) const {
-  if (attachment.is_stuck || attachment.is_outgrown || attachment.n_chain() >= attachment.budget ||
-      attachment.tokens.size() >= max_len_)
+bool DraftEngine::can_grow(const LeasedSequence& sequence) const {
+  if (sequence.is_stuck || sequence.is_outgrown || sequence.n_chain() >= sequence.budget ||
+      sequence.tokens.size() >= max_len_)
     return false;
-  const auto& endings = attachment.endings;
-  const bool has_ended =
-      attachment.n_chain() > 0 &&
-      std::binary_search(endings.begin(), endings.end(), attachment.tokens.back());
+  const auto& endings = sequence.endings;
+  const bool has_ended = sequence.n_chain() > 0 &&
+                         std::binary_search(endings.begin(), endings.end(), sequence.tokens.back());
   return !has_ended;
 }
 
-std::uint32_t DraftEngine::n_pending(const Attachment& attachment) const {
-  const Position n_cached = attachment.has_cache ? kv_.length(attachment.cache_name) : 0;
-  return static_cast<std::uint32_t>(attachment.tokens.size()) - n_cached;
+std::uint32_t DraftEngine::n_pending(const LeasedSequence& sequence) const {
+  const Position n_cached = sequence.has_cache ? kv_.length(sequence.cache_name) : 0;
+  return static_cast<std::uint32_t>(sequence.tokens.size()) - n_cached;
 }
 
-bool DraftEngine::wants_rows(const Attachment& attachment) const {
-  if (can_grow(attachment)) return true;
-  if (attachment.budget > 0 || attachment.is_outgrown) return false;
-  return (attachment.has_cache || attachment.is_fresh) && n_pending(attachment) > kIdleCatchUp;
+bool DraftEngine::wants_rows(const LeasedSequence& sequence) const {
+  if (can_grow(sequence)) return true;
+  if (sequence.budget > 0 || sequence.is_outgrown) return false;
+  return (sequence.has_cache || sequence.is_fresh) && n_pending(sequence) > kIdleCatchUp;
 }
 
 bool DraftEngine::has_work() const {
-  return std::any_of(attachments_.begin(), attachments_.end(), [&](const auto& entry) {
+  return std::any_of(sequences_.begin(), sequences_.end(), [&](const auto& entry) {
     return entry.second->owes_answer || wants_rows(*entry.second);
   });
 }
@@ -103,32 +102,32 @@ const DraftOutput& DraftEngine::step(TimePoint now) {
 }
 
 // How many more guesses it wants and may make.
-std::uint32_t DraftEngine::n_wanted(const Attachment& attachment) const {
-  if (!can_grow(attachment)) return 0;
-  return std::min(attachment.budget - attachment.n_chain(),
-                  max_len_ - static_cast<Position>(attachment.tokens.size()));
+std::uint32_t DraftEngine::n_wanted(const LeasedSequence& sequence) const {
+  if (!can_grow(sequence)) return 0;
+  return std::min(sequence.budget - sequence.n_chain(),
+                  max_len_ - static_cast<Position>(sequence.tokens.size()));
 }
 
 // Steps that may follow the next one without the host: until the first of all has its guesses, so
-// that no attachment waits for another's. None where a prompt is to be read, where a rule looks at
+// that no sequence waits for another's. None where a prompt is to be read, where a rule looks at
 // the tokens that were chosen (penalties and bad words of several tokens are counted by the host),
 // and where rows or blocks are scarce.
 std::uint32_t DraftEngine::n_chainable() const {
   if (!may_chain_ || order_.empty()) return 0;
   std::uint32_t n_steps = options_.max_chained;
   std::size_t n_rows = 0;
-  for (const Attachment* attachment : order_) {
-    const bool is_ready = attachment->has_cache && can_grow(*attachment) &&
-                          n_pending(*attachment) <= kFewBehind &&
-                          !attachment->rules.depends_on_history();
+  for (const LeasedSequence* sequence : order_) {
+    const bool is_ready = sequence->has_cache && can_grow(*sequence) &&
+                          n_pending(*sequence) <= kFewBehind &&
+                          !sequence->rules.depends_on_history();
     if (!is_ready) return 0;
-    n_steps = std::min(n_steps, n_wanted(*attachment));
-    n_rows += n_pending(*attachment);
+    n_steps = std::min(n_steps, n_wanted(*sequence));
+    n_rows += n_pending(*sequence);
   }
   if (n_rows > static_cast<std::size_t>(options_.max_batch_rows)) return 0;
   std::int64_t n_blocks = 0;
-  for (const Attachment* attachment : order_)
-    n_blocks += kv_.blocks_needed(attachment->cache_name, n_pending(*attachment) + n_steps - 1);
+  for (const LeasedSequence* sequence : order_)
+    n_blocks += kv_.blocks_needed(sequence->cache_name, n_pending(*sequence) + n_steps - 1);
   return n_blocks <= kv_.free_blocks() ? n_steps - 1 : 0;
 }
 
@@ -141,30 +140,31 @@ void DraftEngine::plan_prompts() {
   prompt_work_ = attention_rows_ = 0;
   if (options_.max_step <= Duration::zero()) return;
   const auto n_chains = static_cast<std::uint32_t>(
-      std::count_if(order_.begin(), order_.end(), [&](const Attachment* attachment) {
-        return can_grow(*attachment) && n_pending(*attachment) <= kLeastPrefillRows;
+      std::count_if(order_.begin(), order_.end(), [&](const LeasedSequence* sequence) {
+        return can_grow(*sequence) && n_pending(*sequence) <= kLeastPrefillRows;
       }));
   const std::chrono::duration<double> plain(cost_.seconds(std::max(1u, n_chains)));
   planned_ = std::max<Duration>(2 * std::chrono::duration_cast<Duration>(plain), kShortestPass);
   if (n_chains == 0)
-    planned_ = std::max(planned_, options_.max_step * (attachments_.size() > 1 ? 1 : 2));
+    planned_ = std::max(planned_, options_.max_step * (sequences_.size() > 1 ? 1 : 2));
   most_work_ = prefill_.rates().work_within(planned_);
 }
 
 // Of n rows those that this pass has time for. A few are always taken, and the first of several
 // sequences gets a few more in any case.
-std::uint32_t DraftEngine::rows_in_time(const Attachment& attachment, std::uint32_t n_rows) const {
+std::uint32_t DraftEngine::rows_in_time(const LeasedSequence& sequence,
+                                        std::uint32_t n_rows) const {
   const bool is_chain = step_.plan().n_ahead > 0;
   if (planned_ == Duration::zero() || n_rows <= kLeastPrefillRows || is_chain) return n_rows;
   const auto least = prompt_work_ == 0 ? static_cast<std::uint32_t>(kLeastPrefillRows) : 0u;
   const std::uint32_t in_time =
-      prefill_.rates().rows_within(most_work_ - prompt_work_, kv_.length(attachment.cache_name));
+      prefill_.rates().rows_within(most_work_ - prompt_work_, kv_.length(sequence.cache_name));
   return std::min(n_rows, std::max(least, in_time));
 }
 
-void DraftEngine::note_prompt_work(const Attachment& attachment, std::uint32_t n_rows) {
+void DraftEngine::note_prompt_work(const LeasedSequence& sequence, std::uint32_t n_rows) {
   if (n_rows < kLeastPrefillRows) return;
-  const double work = prefill_.rates().work(kv_.length(attachment.cache_name), n_rows);
+  const double work = prefill_.rates().work(kv_.length(sequence.cache_name), n_rows);
   prompt_work_ += work;
   attention_rows_ += work - n_rows;
 }
@@ -176,67 +176,65 @@ void DraftEngine::record_step_time(Duration took) {
                 took / output_.n_steps);
 }
 
-// Longest wait first, so that no attachment starves however small a pass is.
+// Longest wait first, so that no sequence starves however small a pass is.
 void DraftEngine::fill_step(TimePoint now) {
   in_step_.clear();
   order_.clear();
-  for (const auto& [key, attachment] : attachments_)
-    if (wants_rows(*attachment)) order_.push_back(attachment.get());
+  for (const auto& [key, sequence] : sequences_)
+    if (wants_rows(*sequence)) order_.push_back(sequence.get());
   step_.begin(n_chainable());
   std::sort(order_.begin(), order_.end(),
-            [](const Attachment* a, const Attachment* b) { return a->turn < b->turn; });
+            [](const LeasedSequence* a, const LeasedSequence* b) { return a->turn < b->turn; });
   plan_prompts();
   auto rows_left = static_cast<std::uint32_t>(options_.max_batch_rows);
   auto chunk_left = static_cast<std::uint32_t>(options_.prefill_chunk);
-  for (Attachment* attachment : order_) {
-    if (!wants_rows(*attachment)) continue;  // lost its blocks to one before it
-    if (!attachment->has_cache) {
-      const auto hit =
-          kv_.open(attachment->cache_name, attachment->tokens, attachment->tenant_salt);
+  for (LeasedSequence* sequence : order_) {
+    if (!wants_rows(*sequence)) continue;  // lost its blocks to one before it
+    if (!sequence->has_cache) {
+      const auto hit = kv_.open(sequence->cache_name, sequence->tokens, sequence->tenant_salt);
       FORETOKEN_CHECK(hit.ok());
-      attachment->has_cache = true;
-      attachment->is_fresh = false;
+      sequence->has_cache = true;
+      sequence->is_fresh = false;
     }
     // The last token is fed only with a choice to be made: its row gives the next guess.
-    const std::uint32_t n_missing = n_pending(*attachment) - (can_grow(*attachment) ? 0 : 1);
+    const std::uint32_t n_missing = n_pending(*sequence) - (can_grow(*sequence) ? 0 : 1);
     const bool is_prompt = n_missing > kFewBehind;
     const std::uint32_t n_rows = rows_in_time(
-        *attachment, std::min({n_missing, rows_left, is_prompt ? chunk_left : rows_left}));
+        *sequence, std::min({n_missing, rows_left, is_prompt ? chunk_left : rows_left}));
     if (n_rows == 0) continue;
-    bool added = add_slice(*attachment, n_rows);
-    while (!added && take_blocks_from_another(*attachment, now))
-      added = add_slice(*attachment, n_rows);
+    bool added = add_slice(*sequence, n_rows);
+    while (!added && take_blocks_from_another(*sequence, now)) added = add_slice(*sequence, n_rows);
     if (!added) {
-      set_busy(*attachment, now);
+      set_busy(*sequence, now);
       continue;
     }
-    attachment->turn = ++n_turns_;
-    note_prompt_work(*attachment, n_rows);
-    in_step_.push_back(attachment);
+    sequence->turn = ++n_turns_;
+    note_prompt_work(*sequence, n_rows);
+    in_step_.push_back(sequence);
     rows_left -= n_rows;
     if (is_prompt) chunk_left -= n_rows;
   }
   if (rows_left == 0 || chunk_left == 0) most_work_ = prompt_work_;  // rows were the limit
 }
 
-bool DraftEngine::add_slice(Attachment& attachment, std::uint32_t n_rows) {
-  const Position start = kv_.length(attachment.cache_name);
-  const bool chooses = start + n_rows == attachment.tokens.size() && can_grow(attachment);
+bool DraftEngine::add_slice(LeasedSequence& sequence, std::uint32_t n_rows) {
+  const Position start = kv_.length(sequence.cache_name);
+  const bool chooses = start + n_rows == sequence.tokens.size() && can_grow(sequence);
   return step_
-      .add({.seq = attachment.cache_name,
-            .known = std::span<const TokenId>(attachment.tokens).subspan(start, n_rows),
-            .rules = chooses ? &attachment.rules : nullptr,
-            .guessed = chooses ? attachment.chain() : std::span<const TokenId>{},
-            .endings = attachment.endings})
+      .add({.seq = sequence.cache_name,
+            .known = std::span<const TokenId>(sequence.tokens).subspan(start, n_rows),
+            .rules = chooses ? &sequence.rules : nullptr,
+            .guessed = chooses ? sequence.chain() : std::span<const TokenId>{},
+            .endings = sequence.endings})
       .ok();
 }
 
-// Idle attachments lose their blocks first, then younger ones than the beneficiary; never those in
+// Idle sequences lose their blocks first, then younger ones than the beneficiary; never those in
 // this step.
-bool DraftEngine::take_blocks_from_another(const Attachment& beneficiary, TimePoint now) {
-  Attachment* victim = nullptr;
-  for (const auto& [key, attachment] : attachments_) {
-    Attachment* candidate = attachment.get();
+bool DraftEngine::take_blocks_from_another(const LeasedSequence& beneficiary, TimePoint now) {
+  LeasedSequence* victim = nullptr;
+  for (const auto& [key, sequence] : sequences_) {
+    LeasedSequence* candidate = sequence.get();
     if (!candidate->has_cache || candidate == &beneficiary ||
         kv_.length(candidate->cache_name) == 0 ||
         std::find(in_step_.begin(), in_step_.end(), candidate) != in_step_.end())
@@ -257,38 +255,38 @@ bool DraftEngine::take_blocks_from_another(const Attachment& beneficiary, TimePo
   return true;
 }
 
-void DraftEngine::set_busy(Attachment& attachment, TimePoint now) {
-  drop_cache(attachment);
-  attachment.budget = 0;
-  attachment.owes_answer = false;
-  attachment.busy_until = now + options_.retry_after;
+void DraftEngine::set_busy(LeasedSequence& sequence, TimePoint now) {
+  drop_cache(sequence);
+  sequence.budget = 0;
+  sequence.owes_answer = false;
+  sequence.busy_until = now + options_.retry_after;
   ++totals_.n_busy;
-  output_.busy.push_back({attachment.key.target, busy(attachment, options_.retry_after)});
+  output_.busy.push_back({sequence.key.target, busy(sequence, options_.retry_after)});
 }
 
-void DraftEngine::extend(Attachment& attachment, std::size_t slice) {
+void DraftEngine::extend(LeasedSequence& sequence, std::size_t slice) {
   const PlanSlice& plan = step_.plan().slices[slice];
   if (plan.n_choices == 0) {
-    attachment.is_stuck = false;
+    sequence.is_stuck = false;
     return step_.commit(slice, plan.n_known);
   }
-  const std::uint32_t n_fed = append_choices(attachment, slice, plan.n_known);
-  step_.commit(slice, std::span<const TokenId>(attachment.tokens).subspan(plan.start, n_fed));
+  const std::uint32_t n_fed = append_choices(sequence, slice, plan.n_known);
+  step_.commit(slice, std::span<const TokenId>(sequence.tokens).subspan(plan.start, n_fed));
 }
 
 // The choices after the n_fed tokens that its rows were given. Returns how many it was given then.
-std::uint32_t DraftEngine::append_choices(Attachment& attachment,
+std::uint32_t DraftEngine::append_choices(LeasedSequence& sequence,
                                           std::size_t slice,
                                           std::uint32_t n_fed) {
   for (std::uint32_t k = 0;; ++k, ++n_fed) {
     const Choice& choice = step_.chained(slice, k);
-    attachment.is_stuck = choice.token < 0;
-    if (attachment.is_stuck) return n_fed - 1;  // its row is asked again when something has changed
-    attachment.tokens.push_back(choice.token);
-    attachment.confidences.push_back(confidence_byte(choice.logprob));
-    attachment.has_guessed = true;
+    sequence.is_stuck = choice.token < 0;
+    if (sequence.is_stuck) return n_fed - 1;  // its row is asked again when something has changed
+    sequence.tokens.push_back(choice.token);
+    sequence.confidences.push_back(confidence_byte(choice.logprob));
+    sequence.has_guessed = true;
     ++output_.n_drafted;
-    if (k == step_.plan().n_ahead || !can_grow(attachment)) return n_fed;
+    if (k == step_.plan().n_ahead || !can_grow(sequence)) return n_fed;
   }
 }
 
@@ -298,43 +296,43 @@ std::uint32_t DraftEngine::append_choices(Attachment& attachment,
 // told how far the chain is nevertheless, or a draft that is slower than its target would seem
 // dead.
 bool DraftEngine::emit_overtaken() {
-  for (const auto& [key, attachment] : attachments_) {
-    if (!attachment->overtaken) continue;
-    emit(*attachment, *attachment->overtaken);
-    attachment->overtaken.reset();
+  for (const auto& [key, sequence] : sequences_) {
+    if (!sequence->overtaken) continue;
+    emit(*sequence, *sequence->overtaken);
+    sequence->overtaken.reset();
   }
   return !output_.proposals.empty();
 }
 
 void DraftEngine::emit_ready() {
-  for (const auto& [key, attachment] : attachments_) {
-    Attachment& a = *attachment;
+  for (const auto& [key, sequence] : sequences_) {
+    LeasedSequence& a = *sequence;
     if (!a.owes_answer || can_grow(a)) continue;
     emit(a, a.epoch);
     a.owes_answer = false;
   }
 }
 
-void DraftEngine::emit(Attachment& attachment, Epoch epoch) {
-  const auto chain = attachment.chain();
-  attachment.has_guessed = false;
-  output_.proposals.push_back({.to = attachment.key.target,
-                               .record = {.seq = attachment.key.seq,
-                                          .lease = attachment.lease,
+void DraftEngine::emit(LeasedSequence& sequence, Epoch epoch) {
+  const auto chain = sequence.chain();
+  sequence.has_guessed = false;
+  output_.proposals.push_back({.to = sequence.key.target,
+                               .record = {.seq = sequence.key.seq,
+                                          .lease = sequence.lease,
                                           .epoch = epoch,
-                                          .base = attachment.known,
-                                          .prefix = attachment.prefix,
+                                          .base = sequence.known,
+                                          .prefix = sequence.prefix,
                                           .tokens = {chain.begin(), chain.end()},
-                                          .confidence = attachment.confidences,
-                                          .known = attachment.known}});
+                                          .confidence = sequence.confidences,
+                                          .known = sequence.known}});
 }
 
 DraftSnapshot DraftEngine::snapshot() const {
   DraftSnapshot snapshot = totals_;
-  snapshot.n_attached = static_cast<std::uint32_t>(attachments_.size());
-  for (const auto& [key, attachment] : attachments_) {
-    if (wants_rows(*attachment)) ++snapshot.n_behind;
-    snapshot.n_remembered += attachment->tokens.size();
+  snapshot.n_attached = static_cast<std::uint32_t>(sequences_.size());
+  for (const auto& [key, sequence] : sequences_) {
+    if (wants_rows(*sequence)) ++snapshot.n_behind;
+    snapshot.n_remembered += sequence->tokens.size();
   }
   snapshot.kv = kv_.stats();
   return snapshot;

@@ -3,7 +3,7 @@
 // can change how fast a target is, never what it writes. Pure: no clock, no I/O, no lock. Blind to
 // links, and to what became of a proposal beyond the next tail. One thread.
 //
-// An attachment knows the tokens its target committed (`known` of them) and its own chain of
+// A leased sequence has the tokens its target committed (`known` of them) and its own chain of
 // guesses after them. A record that agrees with the chain moves `known` along it; one that does not
 // cuts chain and cache at the first differing token, never at a block's edge. Guesses are drawn by
 // the target's own rule: same parameters, same noise. Of a sequence that has outgrown the draft's
@@ -68,7 +68,7 @@ struct DraftOutput {
 
 struct DraftSnapshot {
   std::uint32_t n_attached = 0;    // now
-  std::uint32_t n_behind = 0;      // now: attachments with work to do
+  std::uint32_t n_behind = 0;      // now: sequences with work to do
   std::uint64_t n_remembered = 0;  // now: tokens kept of all of them, own guesses included
   KvStats kv;
   std::uint64_t n_ignored = 0;
@@ -87,7 +87,7 @@ class DraftEngine {
   DraftEngine(Model& model, Backend& backend, const DraftEngineOptions& options);
   ~DraftEngine();
 
-  // Opens or refreshes an attachment. A newer lease forgets the old one; the same lease is followed
+  // Opens or refreshes a sequence. A newer lease forgets the old one; the same lease is followed
   // like a record from position 0; an older one is ignored.
   // Whether this draft can serve the target at all is for the caller to check: vocabulary,
   // acceptance and noise version are not looked at.
@@ -101,9 +101,9 @@ class DraftEngine {
   void renew(const TargetKey& target, TimePoint now);
 
   bool has_work() const;
-  // One batched pass: a row for every attachment that wants a longer chain, chunks for those that
-  // are behind; or several steps at once on the device, until the first attachment has what it
-  // wants. Also frees attachments whose lease has run out. Valid until the next call.
+  // One batched pass: a row for every sequence that wants a longer chain, chunks for those that
+  // are behind; or several steps at once on the device, until the first sequence has what it
+  // wants. Also frees sequences whose lease has run out. Valid until the next call.
   const DraftOutput& step(TimePoint now);
   // What the step before took, measured by the caller, if it ran anything: later prompts are cut by
   // it.
@@ -117,41 +117,41 @@ class DraftEngine {
   const KvCache& kv() const { return kv_; }
 
  private:
-  struct Attachment;
+  struct LeasedSequence;
   struct DraftKey {
     TargetKey target;
     SeqId seq{};
     auto operator<=>(const DraftKey&) const = default;
   };
-  using Attachments = std::map<DraftKey, std::unique_ptr<Attachment>>;
+  using LeasedSequences = std::map<DraftKey, std::unique_ptr<LeasedSequence>>;
 
   DraftOutcome attach_anew(const TargetKey& from, wire::Attach& attach, TimePoint now);
-  DraftOutcome apply(Attachment& attachment, const wire::ProposeRecord& record, TimePoint now);
-  void take_in(Attachment& attachment, std::span<const TokenId> committed);
-  wire::Need need(const Attachment& attachment, NeedReason reason);
-  void forget(Attachments::iterator at);
-  void drop_cache(Attachment& attachment);
-  void outgrow_if_due(Attachment& attachment);
+  DraftOutcome apply(LeasedSequence& sequence, const wire::ProposeRecord& record, TimePoint now);
+  void take_in(LeasedSequence& sequence, std::span<const TokenId> committed);
+  wire::Need need(const LeasedSequence& sequence, NeedReason reason);
+  void forget(LeasedSequences::iterator at);
+  void drop_cache(LeasedSequence& sequence);
+  void outgrow_if_due(LeasedSequence& sequence);
   void expire(TimePoint now);
 
-  bool can_grow(const Attachment& attachment) const;
-  bool wants_rows(const Attachment& attachment) const;
-  std::uint32_t n_pending(const Attachment& attachment) const;
-  std::uint32_t n_wanted(const Attachment& attachment) const;
+  bool can_grow(const LeasedSequence& sequence) const;
+  bool wants_rows(const LeasedSequence& sequence) const;
+  std::uint32_t n_pending(const LeasedSequence& sequence) const;
+  std::uint32_t n_wanted(const LeasedSequence& sequence) const;
   std::uint32_t n_chainable() const;
   void fill_step(TimePoint now);
   void plan_prompts();
-  std::uint32_t rows_in_time(const Attachment& attachment, std::uint32_t n_rows) const;
-  void note_prompt_work(const Attachment& attachment, std::uint32_t n_rows);
-  bool add_slice(Attachment& attachment, std::uint32_t n_rows);
-  bool take_blocks_from_another(const Attachment& beneficiary, TimePoint now);
-  void set_busy(Attachment& attachment, TimePoint now);
-  static wire::DraftBusy busy(const Attachment& attachment, Duration retry_after);
-  void extend(Attachment& attachment, std::size_t slice);
-  std::uint32_t append_choices(Attachment& attachment, std::size_t slice, std::uint32_t n_fed);
+  std::uint32_t rows_in_time(const LeasedSequence& sequence, std::uint32_t n_rows) const;
+  void note_prompt_work(const LeasedSequence& sequence, std::uint32_t n_rows);
+  bool add_slice(LeasedSequence& sequence, std::uint32_t n_rows);
+  bool take_blocks_from_another(const LeasedSequence& beneficiary, TimePoint now);
+  void set_busy(LeasedSequence& sequence, TimePoint now);
+  static wire::DraftBusy busy(const LeasedSequence& sequence, Duration retry_after);
+  void extend(LeasedSequence& sequence, std::size_t slice);
+  std::uint32_t append_choices(LeasedSequence& sequence, std::size_t slice, std::uint32_t n_fed);
   bool emit_overtaken();
   void emit_ready();
-  void emit(Attachment& attachment, Epoch epoch);
+  void emit(LeasedSequence& sequence, Epoch epoch);
 
   DraftEngineOptions options_;
   std::vector<TokenId> eos_ids_;
@@ -160,11 +160,11 @@ class DraftEngine {
   bool may_chain_ = false;
   KvCache kv_;
   Step step_;
-  Attachments attachments_;
+  LeasedSequences sequences_;
   std::uint64_t n_opened_ = 0;  // names sequences in kv_
   std::uint64_t n_turns_ = 0;
-  std::vector<Attachment*> in_step_;  // beside the step's slices
-  std::vector<Attachment*> order_;
+  std::vector<LeasedSequence*> in_step_;  // beside the step's slices
+  std::vector<LeasedSequence*> order_;
 
   // What passes cost, and how much prompt the one under way may have.
   StepCost cost_;

@@ -31,7 +31,7 @@ struct TargetEngineOptions {
 
 struct DraftEngineOptions {
   KvCacheConfig kv;
-  std::int32_t max_sequences = 64;  // attachments held
+  std::int32_t max_sequences = 64;  // sequences held
   std::int32_t max_batch_rows = 512;
   std::int32_t prefill_chunk = 256;
   Duration max_step{};           // of a pass with a prompt; 0: no bound
@@ -41,8 +41,7 @@ struct DraftEngineOptions {
   // Most steps the device takes before the host listens again; 0: max_ahead where steps are
   // recorded, 1 elsewhere, since there a step costs what it costs and a correction can save one.
   std::uint32_t max_chained = 0;
-  Duration lease =
-      std::chrono::seconds(10);  // without a word from its target an attachment is freed
+  Duration lease = std::chrono::seconds(10);  // without a word from its target a sequence is freed
   Duration retry_after = std::chrono::milliseconds(250);  // said with Busy
 };
 

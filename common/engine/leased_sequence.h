@@ -13,9 +13,9 @@
 
 namespace foretoken {
 
-struct DraftEngine::Attachment {
+struct DraftEngine::LeasedSequence {
   // Takes the tokens over.
-  Attachment(const DraftKey& whose, wire::Attach& attach, std::span<const TokenId> eos_ids)
+  LeasedSequence(const DraftKey& whose, wire::Attach& attach, std::span<const TokenId> eos_ids)
       : key(whose),
         lease(attach.lease),
         tenant_salt(attach.tenant_salt),
