@@ -49,7 +49,8 @@ std::string names_of(std::span<const wire::Hello* const> models) {
   return list;
 }
 
-std::optional<WorkerId> place_target(std::span<const Worker* const> targets, const Need& need) {
+std::optional<WorkerId> place_target(std::span<const Worker* const> targets,
+                                     const TargetNeed& need) {
   const Worker* best = nullptr;
   for (const Worker* target : targets) {
     if (!answers_to(target->hello, need.model)) continue;
@@ -61,10 +62,10 @@ std::optional<WorkerId> place_target(std::span<const Worker* const> targets, con
   return best == nullptr ? std::nullopt : std::optional(best->id);
 }
 
-std::optional<WorkerId> place_target(const Pool& pool, const Need& need) {
+std::optional<WorkerId> place_target(const Pool& pool, const TargetNeed& need) {
   const auto ready = pool.ready(wire::Role::kTarget);
   if (const auto chosen = place_target(ready, need)) return chosen;
-  Need any = need;
+  TargetNeed any = need;
   any.not_these = {};
   if (place_target(ready, any)) return std::nullopt;
   auto draining = pool.draining(wire::Role::kTarget);

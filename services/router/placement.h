@@ -15,7 +15,7 @@
 namespace foretoken {
 
 // What a request needs of its target.
-struct Need {
+struct TargetNeed {
   std::string_view model;  // a name or an alias
   // A migration: only targets that continue with the same tokens.
   const wire::Hello* like = nullptr;
@@ -36,10 +36,11 @@ std::string names_of(std::span<const wire::Hello* const> models);
 
 // Among ready targets that fit: fewest queued tokens (placed ones included), then the emptiest,
 // then the lowest id, so that equal facts give equal choices. Nothing: none fits now.
-std::optional<WorkerId> place_target(std::span<const Worker* const> targets, const Need& need);
+std::optional<WorkerId> place_target(std::span<const Worker* const> targets,
+                                     const TargetNeed& need);
 // Among the ready targets; where none would do, refusals apart, among those that have begun to
 // drain since the request was accepted.
-std::optional<WorkerId> place_target(const Pool& pool, const Need& need);
+std::optional<WorkerId> place_target(const Pool& pool, const TargetNeed& need);
 
 // A tokenizer of the wanted vocabulary and text (0: any), the one with the fewest streams; not the
 // one that has just failed, if there is another.

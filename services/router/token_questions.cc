@@ -123,7 +123,7 @@ Result<std::optional<WorkerId>> TokenQuestions::choose(Question& question, TimeP
 
 void TokenQuestions::ask(Entry& entry, TimePoint now, Actions& out) {
   auto& [own, question] = entry;
-  question.interval = longer_silence(question.interval, rules_.silence, rules_.longest_silence);
+  question.interval = longer_silence(question.interval, rules_.silence);
   question.again = now + question.interval;
   const Worker* same = question.tokenizer ? pool_.find(*question.tokenizer) : nullptr;
   const bool stays = question.acknowledged && same != nullptr && same->state != WorkerState::kLost;
@@ -193,12 +193,12 @@ void TokenQuestions::on_message(RequestId own,
   if (const auto* opened = std::get_if<wire::Opened>(&message)) {
     question.acknowledged = true;
     question.interval = {};
-    question.again = now + silence_behind(opened->n_waiting, rules_.silence);
+    question.again = now + silence_behind(opened->n_waiting, rules_.silence.first);
   } else if (const auto* busy = std::get_if<wire::Busy>(&message)) {
     question.acknowledged = true;  // it lives, and has no room
     question.interval = {};
-    question.again =
-        now + std::max(rules_.silence, Duration(std::chrono::milliseconds(busy->retry_after_ms)));
+    question.again = now + std::max(rules_.silence.first,
+                                    Duration(std::chrono::milliseconds(busy->retry_after_ms)));
   } else if (const auto* encoded = std::get_if<wire::Encoded>(&message)) {
     if (question.request.op == wire::ClientOp::kTokenize) {
       answer(own,
@@ -209,7 +209,7 @@ void TokenQuestions::on_message(RequestId own,
       return ask_next(now, out);
     }
     if (!question.tokenizer) return;
-    question.again = now + std::max(rules_.silence, question.interval);
+    question.again = now + std::max(rules_.silence.first, question.interval);
     out.push_back(
         ToWorker{*question.tokenizer, own,
                  wire::StreamOpen{.skip_special_tokens = question.request.skip_special_tokens}});

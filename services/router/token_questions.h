@@ -15,7 +15,8 @@
 #include "common/messages/client.h"
 #include "common/messages/messages.h"
 #include "services/router/pool.h"
-#include "services/router/request_table.h"
+#include "services/router/request.h"
+#include "services/router/retry.h"
 
 namespace foretoken {
 
@@ -33,8 +34,7 @@ struct TokenQuestionRules {
   std::string default_model;  // router.default_model: of questions that name none
   // Then it is asked again, of another if any; and each time it waits twice as long, from the
   // beginning after a sign of a tokenizer.
-  Duration silence = std::chrono::milliseconds(500);
-  Duration longest_silence = std::chrono::seconds(4);
+  Silence silence;
 };
 
 class TokenQuestions {

@@ -21,7 +21,7 @@ Worker target(std::uint64_t id,
 }
 
 std::optional<WorkerId> place(const std::vector<Worker>& workers,
-                              const Need& need = {.model = "m"}) {
+                              const TargetNeed& need = {.model = "m"}) {
   std::vector<const Worker*> list;
   for (const Worker& worker : workers) list.push_back(&worker);
   return place_target(list, need);

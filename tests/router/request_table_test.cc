@@ -1081,7 +1081,7 @@ TEST_F(RequestTableTest, OfTwoTargetsTheOneThatDrainsIsNeededForItsOwnAlone) {
   EXPECT_FALSE(needs(kTarget));
 }
 
-TEST_F(RequestTableTest, ASequenceNobodyWaitsForIsClosed) {
+TEST_F(RequestTableTest, ASequenceThatIsNotWaitedForIsClosed) {
   tokens(3, {20});
   EXPECT_EQ(1u, sent<wire::Close>().size());
 }

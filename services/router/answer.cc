@@ -1,0 +1,181 @@
+#include "services/router/answer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/hash.h"
+#include "common/wire/client_codec.h"
+
+namespace foretoken {
+namespace {
+
+double millis(Duration duration) {
+  return std::chrono::duration<double, std::milli>(duration).count();
+}
+
+// The counts of the target, as a client reads them.
+void add_counts(const wire::Done& done, wire::SpeculativeDecoding& spec) {
+  spec.fallback_reason = done.fallback_reason;
+  spec.acceptance_histogram = done.acceptance_histogram;
+  std::string names;
+  std::uint32_t rounds = 0;
+  for (const wire::ProposerStats& proposer : done.proposers) {
+    spec.num_draft_tokens += proposer.drafted;
+    spec.num_accepted_draft_tokens += proposer.accepted;
+    rounds = std::max(rounds, proposer.rounds);
+    if (proposer.rounds > 0)
+      names += (names.empty() ? "" : "+") + std::string(name_of(proposer.proposer));
+  }
+  for (const std::uint32_t count : spec.acceptance_histogram) spec.num_spec_steps += count;
+  spec.num_spec_steps = std::max(spec.num_spec_steps, rounds);
+  if (!names.empty()) spec.proposer = names;
+}
+
+double ratio(std::uint64_t part, std::uint64_t whole) {
+  return whole == 0 ? 0.0 : static_cast<double>(part) / static_cast<double>(whole);
+}
+
+}  // namespace
+
+void Answer::begin(std::size_t n_prompt, bool with_logprobs) {
+  n_prompt_ = static_cast<std::uint32_t>(n_prompt);
+  with_logprobs_ = with_logprobs;
+}
+
+Answer::News Answer::add_tokens(const wire::Tokens& tokens, TimePoint now) {
+  const std::size_t have = n_prompt_ + tokens_.size();
+  if (tokens.position > have) return News::kGap;
+  const std::size_t known = have - tokens.position;
+  if (known >= tokens.ids.size()) return News::kNone;
+  const bool with_logprobs = with_logprobs_ && tokens.logprobs.size() == tokens.ids.size();
+  for (std::size_t i = known; i < tokens.ids.size(); ++i) {
+    tokens_.push_back(tokens.ids[i]);
+    guessed_.push_back(i < tokens.accepted.size() ? tokens.accepted[i] : std::uint8_t{0});
+    if (with_logprobs) logprobs_.push_back(tokens.logprobs[i]);
+  }
+  if (first_token_ == TimePoint{}) first_token_ = now;
+  last_token_ = now;
+  return News::kSome;
+}
+
+Answer::News Answer::add_text(const wire::Text& text, std::uint32_t n_sent) {
+  if (text.offset > text_.size()) return News::kGap;
+  if (text.next < n_prompt_ + n_detokenized_) return News::kNone;  // overtaken by a replay
+  if (text.next > n_prompt_ + n_sent) return News::kNone;
+  const std::size_t known = text_.size() - text.offset;
+  if (known < text.text.size()) text_.append(text.text, known);
+  n_detokenized_ = std::min(n_tokens(), text.next - n_prompt_);
+  return News::kSome;
+}
+
+void Answer::end_at_stop_string(const wire::Text& text) {
+  const std::uint32_t n = std::clamp(text.n_tokens, n_delivered_, n_tokens());
+  stop_string_ = text.stop_string;
+  tokens_.resize(n);
+  guessed_.resize(n);
+  if (logprobs_.size() > n) logprobs_.resize(n);
+  n_detokenized_ = n;
+}
+
+std::optional<wire::ClientPiece> Answer::next_piece(RequestId id) {
+  if (is_delivered()) return std::nullopt;
+  wire::ClientPiece piece{.id = wire::hex_of(id),
+                          .text = text_.substr(n_delivered_bytes_),
+                          .position = n_delivered_,
+                          .offset = static_cast<std::uint32_t>(n_delivered_bytes_)};
+  const std::uint32_t from = n_delivered_, until = std::min(n_detokenized_, n_tokens());
+  if (from < until) piece.token_ids.assign(tokens_.begin() + from, tokens_.begin() + until);
+  for (std::uint32_t i = from; i < until; ++i) piece.accepted += guessed_[i];
+  add_logprobs(piece.logprobs, from, until);
+  n_delivered_bytes_ += piece.text.size();
+  n_delivered_ += static_cast<std::uint32_t>(piece.token_ids.size());
+  return piece;
+}
+
+// Exactly to where the piece began: after restart_delivery() it may be one of those before.
+void Answer::undo_delivery(const wire::ClientPiece& piece) {
+  n_delivered_bytes_ = std::min<std::size_t>(n_delivered_bytes_, piece.offset);
+  n_delivered_ = std::min(n_delivered_, piece.position);
+}
+
+void Answer::restart_delivery() {
+  n_delivered_bytes_ = 0;
+  n_delivered_ = 0;
+}
+
+FinishReason Answer::reason_of(const Ending& ending) const {
+  if (ending.cut_short) return *ending.cut_short;
+  return stop_string_ || !done_ ? FinishReason::kStop : done_->reason;
+}
+
+wire::ClientReply Answer::whole_reply(RequestId id, const Ending& ending) {
+  if (ending.cut_short) {  // tokens whose text is not known were never delivered
+    tokens_.resize(std::max(n_detokenized_, n_delivered_));
+    if (logprobs_.size() > tokens_.size()) logprobs_.resize(tokens_.size());
+  }
+  wire::ClientReply reply{
+      .id = wire::hex_of(id), .text = text_, .token_ids = tokens_, .position = 0, .offset = 0};
+  reply.finish_reason = std::string(name_of(reason_of(ending)));
+  if (stop_string_)
+    reply.stop_reason = *stop_string_;
+  else if (done_ && done_->stop_token >= 0 && ending.target != nullptr &&
+           std::find(ending.target->end_tokens.begin(), ending.target->end_tokens.end(),
+                     done_->stop_token) == ending.target->end_tokens.end())
+    reply.stop_reason = done_->stop_token;
+  reply.usage.prompt_tokens = n_prompt_;
+  reply.usage.completion_tokens = n_tokens();
+  reply.usage.total_tokens = n_prompt_ + n_tokens();
+  if (done_) reply.usage.cached_tokens = done_->n_cached;
+  add_logprobs(reply.logprobs, 0, n_tokens());
+  if (ending.target != nullptr) {
+    const wire::Fingerprints& prints = ending.target->fingerprints;
+    reply.model = ending.target->model_name;
+    reply.system_fingerprint = wire::hex_of(mix64(prints.model ^ mix64(prints.numerics)));
+  }
+  reply.metrics = metrics(ending.n_draft);
+  return reply;
+}
+
+wire::ClientReply Answer::without_pieces(wire::ClientReply whole) const {
+  whole.position = n_delivered_;
+  whole.offset = static_cast<std::uint32_t>(n_delivered_bytes_);
+  whole.text.erase(0, n_delivered_bytes_);
+  whole.token_ids.erase(whole.token_ids.begin(), whole.token_ids.begin() + n_delivered_);
+  // A target may have left some out.
+  const auto n_logprobs = std::min<std::size_t>(whole.logprobs.size(), n_delivered_);
+  whole.logprobs.erase(whole.logprobs.begin(),
+                       whole.logprobs.begin() + static_cast<std::ptrdiff_t>(n_logprobs));
+  return whole;
+}
+
+void Answer::add_logprobs(std::vector<wire::LogprobEntry>& to,
+                          std::uint32_t from,
+                          std::uint32_t until) const {
+  for (std::uint32_t i = from; i < until && i < logprobs_.size(); ++i)
+    to.push_back(
+        {.token_id = tokens_[i],
+         .logprob = static_cast<double>(logprobs_[i].logprob),
+         .top_ids = logprobs_[i].top_ids,
+         .top_logprobs = {logprobs_[i].top_logprobs.begin(), logprobs_[i].top_logprobs.end()}});
+}
+
+wire::ReplyMetrics Answer::metrics(std::uint32_t n_draft) const {
+  wire::ReplyMetrics metrics;
+  if (first_token_ != TimePoint{}) metrics.time_to_first_token_ms = millis(first_token_ - arrived_);
+  metrics.generation_time_ms = millis(last_token_ - first_token_);
+  wire::SpeculativeDecoding& spec = metrics.speculative_decoding;
+  spec.num_spec_tokens = n_draft;
+  if (done_) {
+    metrics.queue_time_ms = done_->queue_us / 1e3;
+    if (done_->decode_us > 0)
+      metrics.generation_time_ms = static_cast<double>(done_->decode_us) / 1e3;
+    add_counts(*done_, spec);
+  }
+  if (metrics.generation_time_ms > 0 && n_tokens() > 1)
+    metrics.tokens_per_second = (n_tokens() - 1) / metrics.generation_time_ms * 1e3;
+  spec.mean_acceptance_length = 1.0 + ratio(spec.num_accepted_draft_tokens, spec.num_spec_steps);
+  spec.draft_acceptance_rate = ratio(spec.num_accepted_draft_tokens, spec.num_draft_tokens);
+  return metrics;
+}
+
+}  // namespace foretoken

@@ -1,0 +1,90 @@
+// What has come of the answer to one request, and what its client has had of it: tokens from the
+// target, their text from the tokenizer, pieces to the client. All three may be late, lost or said
+// twice. Plain bookkeeping: it knows no worker and sends nothing. One thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/base/ids.h"
+#include "common/messages/client.h"
+#include "common/messages/messages.h"
+
+namespace foretoken {
+
+class Answer {
+ public:
+  explicit Answer(TimePoint arrived) : arrived_(arrived) {}
+
+  // The prompt's length, before the first token. Positions count from the prompt's first token.
+  void begin(std::size_t n_prompt, bool with_logprobs);
+
+  enum class News : std::uint8_t { kNone, kSome, kGap };  // kGap: what is before it was lost
+  News add_tokens(const wire::Tokens& tokens, TimePoint now);
+  // Text of the first n_sent tokens, which the tokenizer was sent in this run of the stream. Text
+  // of more tokens was said to an earlier run.
+  News add_text(const wire::Text& text, std::uint32_t n_sent);
+  // The answer ends at a stop string, whatever the target has committed meanwhile. What the client
+  // has been given stays given.
+  void end_at_stop_string(const wire::Text& text);
+  // The target's last word.
+  void finish(wire::Done done) { done_ = std::move(done); }
+
+  const std::vector<TokenId>& tokens() const { return tokens_; }
+  std::uint32_t n_tokens() const { return static_cast<std::uint32_t>(tokens_.size()); }
+  std::uint32_t n_prompt() const { return n_prompt_; }
+  std::uint32_t n_detokenized() const { return n_detokenized_; }
+  bool has_all_text() const { return n_detokenized_ == n_tokens(); }
+  bool is_finished() const { return done_.has_value(); }
+  // The client has, or could be given, something of it.
+  bool has_something_for_client() const { return n_detokenized_ > 0 || n_delivered_ > 0; }
+  bool is_delivered() const { return n_delivered_bytes_ == text_.size(); }
+
+  // The text that no piece has carried yet, with the tokens whose text is in it; from now on they
+  // count as delivered. Nothing: there is no such text.
+  std::optional<wire::ClientPiece> next_piece(RequestId id);
+  // A piece was not delivered: what it carried goes out with later text.
+  void undo_delivery(const wire::ClientPiece& piece);
+  // The client has lost what it had.
+  void restart_delivery();
+
+  // How the answer ends.
+  struct Ending {
+    std::optional<FinishReason> cut_short;  // cancelled, late: tokens without text are left out
+    const wire::Hello* target = nullptr;    // that began it, if one has
+    std::uint32_t n_draft = 0;              // the draft length asked for
+  };
+  // All of the answer with its counts.
+  wire::ClientReply whole_reply(RequestId id, const Ending& ending);
+  // The same for a client that has had the pieces: text, tokens and logprobs are those after them.
+  wire::ClientReply without_pieces(wire::ClientReply whole) const;
+
+ private:
+  void add_logprobs(std::vector<wire::LogprobEntry>& to,
+                    std::uint32_t from,
+                    std::uint32_t until) const;
+  FinishReason reason_of(const Ending& ending) const;
+  wire::ReplyMetrics metrics(std::uint32_t n_draft) const;
+
+  TimePoint arrived_{}, first_token_{}, last_token_{};
+  std::uint32_t n_prompt_ = 0;
+  bool with_logprobs_ = false;
+
+  std::vector<TokenId> tokens_;
+  std::vector<TokenLogprobs> logprobs_;
+  std::vector<std::uint8_t> guessed_;  // per token: 1 if a draft had guessed it
+  std::optional<wire::Done> done_;
+
+  std::string text_;                 // all of it so far
+  std::uint32_t n_detokenized_ = 0;  // tokens whose text is in it
+  std::optional<std::string> stop_string_;
+
+  std::size_t n_delivered_bytes_ = 0;  // of the text, in pieces
+  std::uint32_t n_delivered_ = 0;      // tokens in them
+};
+
+}  // namespace foretoken

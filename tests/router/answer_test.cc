@@ -1,0 +1,148 @@
+// An answer is whole and each part is given to the client once, whatever is lost, late or repeated
+// on the way.
+#include "services/router/answer.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace foretoken {
+namespace {
+
+constexpr std::uint32_t kPromptTokens = 5;
+constexpr RequestId kAnswered{0, 7};
+const TimePoint kReceived = TimePoint{} + std::chrono::seconds(9);
+
+// Token i of the truth is 100 + i; its text is one to three letters long.
+struct WholeAnswer {
+  explicit WholeAnswer(std::uint32_t n_tokens) {
+    for (std::uint32_t i = 0; i < n_tokens; ++i) {
+      tokens.push_back(static_cast<TokenId>(100 + i));
+      text += std::string(1 + i % 3, static_cast<char>('a' + i % 26));
+      ends.push_back(text.size());
+    }
+  }
+  wire::Tokens some_tokens(std::uint32_t from, std::uint32_t until) const {
+    return {.position = kPromptTokens + from,
+            .ids = {tokens.begin() + from, tokens.begin() + until}};
+  }
+  wire::Text some_text(std::uint32_t from, std::uint32_t until) const {
+    const std::size_t begin = from == 0 ? 0 : ends[from - 1];
+    const std::size_t end = until == 0 ? 0 : ends[until - 1];
+    return {.next = kPromptTokens + until,
+            .text = text.substr(begin, end - begin),
+            .offset = static_cast<std::uint32_t>(begin)};
+  }
+  std::vector<TokenId> tokens;
+  std::string text;
+  std::vector<std::size_t> ends;
+};
+
+TEST(Answer, AGapAddsNothing) {
+  const WholeAnswer truth(8);
+  Answer answer(kReceived);
+  answer.begin(kPromptTokens, false);
+  EXPECT_EQ(Answer::News::kGap, answer.add_tokens(truth.some_tokens(1, 3), kReceived));
+  EXPECT_EQ(0u, answer.n_tokens());
+  EXPECT_EQ(Answer::News::kSome, answer.add_tokens(truth.some_tokens(0, 3), kReceived));
+  EXPECT_EQ(Answer::News::kNone, answer.add_tokens(truth.some_tokens(0, 2), kReceived));
+  EXPECT_EQ(Answer::News::kGap, answer.add_text(truth.some_text(1, 2), 3));
+  EXPECT_FALSE(answer.next_piece(kAnswered));
+}
+
+TEST(Answer, TextOfTokensThatWereNotSentIsOfAnEarlierRun) {
+  const WholeAnswer truth(8);
+  Answer answer(kReceived);
+  answer.begin(kPromptTokens, false);
+  answer.add_tokens(truth.some_tokens(0, 8), kReceived);
+  EXPECT_EQ(Answer::News::kNone, answer.add_text(truth.some_text(0, 5), 4));
+  EXPECT_EQ(0u, answer.n_detokenized());
+  EXPECT_EQ(Answer::News::kSome, answer.add_text(truth.some_text(0, 5), 5));
+  EXPECT_EQ(5u, answer.n_detokenized());
+}
+
+TEST(Answer, EachPartIsGivenToTheClientOnceWhateverIsRepeatedOrRefused) {
+  for (std::uint32_t seed = 0; seed < 400; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937 random(seed);
+    const auto below = [&](std::uint32_t n) {
+      return std::uniform_int_distribution<std::uint32_t>(0, n)(random);
+    };
+    const WholeAnswer truth(1 + below(40));
+    const auto n = static_cast<std::uint32_t>(truth.tokens.size());
+    Answer answer(kReceived);
+    answer.begin(kPromptTokens, false);
+    std::string had;  // of the client
+    std::vector<TokenId> had_tokens;
+    for (int step = 0; step < 300; ++step) {
+      const std::uint32_t from = below(n), until = from + below(n - from);
+      if (below(1) == 0) {
+        const std::uint32_t before = answer.n_tokens();
+        const auto news = answer.add_tokens(truth.some_tokens(from, until), kReceived);
+        EXPECT_EQ(from > before     ? Answer::News::kGap
+                  : until <= before ? Answer::News::kNone
+                                    : Answer::News::kSome,
+                  news);
+      } else if (until <= answer.n_tokens()) {
+        answer.add_text(truth.some_text(from, until), answer.n_tokens());
+      }
+      if (below(9) == 0) {  // the client lost all of it
+        answer.restart_delivery();
+        had.clear();
+        had_tokens.clear();
+      }
+      if (auto piece = answer.next_piece(kAnswered)) {
+        if (below(3) == 0) {
+          answer.undo_delivery(*piece);
+          continue;
+        }
+        EXPECT_EQ(had.size(), piece->offset);
+        EXPECT_EQ(had_tokens.size(), piece->position);
+        had += piece->text;
+        had_tokens.insert(had_tokens.end(), piece->token_ids.begin(), piece->token_ids.end());
+      }
+    }
+    answer.add_tokens(truth.some_tokens(0, n), kReceived);
+    answer.add_text(truth.some_text(0, n), n);
+    EXPECT_TRUE(answer.has_all_text());
+    const wire::ClientReply whole = answer.whole_reply(kAnswered, {});
+    EXPECT_EQ(truth.text, whole.text);
+    EXPECT_EQ(truth.tokens, whole.token_ids);
+    const wire::ClientReply rest = answer.without_pieces(whole);
+    EXPECT_EQ(truth.text, had + rest.text);
+    had_tokens.insert(had_tokens.end(), rest.token_ids.begin(), rest.token_ids.end());
+    EXPECT_EQ(truth.tokens, had_tokens);
+  }
+}
+
+TEST(Answer, AStopStringTakesNothingBackThatTheClientHas) {
+  const WholeAnswer truth(8);
+  Answer answer(kReceived);
+  answer.begin(kPromptTokens, false);
+  answer.add_tokens(truth.some_tokens(0, 8), kReceived);
+  answer.add_text(truth.some_text(0, 6), 8);
+  ASSERT_TRUE(answer.next_piece(kAnswered));
+  answer.end_at_stop_string({.stop_string = "x", .n_tokens = 3});
+  EXPECT_EQ(6u, answer.n_tokens());
+  const wire::ClientReply reply = answer.whole_reply(kAnswered, {});
+  EXPECT_EQ("stop", reply.finish_reason);
+  EXPECT_EQ(6u, reply.usage.completion_tokens);
+}
+
+TEST(Answer, OneThatIsCutShortHasNoTokensWithoutText) {
+  const WholeAnswer truth(8);
+  Answer answer(kReceived);
+  answer.begin(kPromptTokens, false);
+  answer.add_tokens(truth.some_tokens(0, 8), kReceived);
+  answer.add_text(truth.some_text(0, 2), 8);
+  const wire::ClientReply reply =
+      answer.whole_reply(kAnswered, {.cut_short = FinishReason::kDeadline});
+  EXPECT_EQ("deadline", reply.finish_reason);
+  EXPECT_EQ(2u, reply.token_ids.size());
+}
+
+}  // namespace
+}  // namespace foretoken
