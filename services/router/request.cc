@@ -311,9 +311,13 @@ void Request::on_tokenizer(wire::Message message, TimePoint now, Actions& out) {
   }
   const auto* failed = std::get_if<wire::Failed>(&message);
   if (failed == nullptr) return;
-  // It lost the stream. Not at once again: a lost StreamOpen makes every Decode behind it fail,
-  // too.
-  if (state_ != State::kEncoding) return tokenizer_retry_.suspect_loss(now, rules.silence);
+  if (state_ != State::kEncoding) {
+    // It lost the stream. Not at once again: a lost StreamOpen makes every Decode behind it fail,
+    // too.
+    const bool has_stream = stream_.n_sent > 0 || stream_.final_sent;
+    if (has_stream && state_ != State::kCounting) tokenizer_retry_.suspect_loss(now, rules.silence);
+    return;
+  }
   // Of a stream, so of a run of this id that is over: no answer to ENCODE.
   if (failed->code == ErrorCode::kNotFound) return;
   fail(Error{failed->code, failed->message, failed->param}, failed->retry_after_ms, out);
@@ -369,9 +373,9 @@ void Request::place(TimePoint now, Actions& out) {
 
 void Request::place_at_once(TimePoint now, Actions& out) {
   if (const auto chosen = place_target(context_.pool, need())) return start_at(*chosen, now, out);
-  // Refused by all there are: the client is told at once, unless it has an answer half read
-  // already.
-  if (!placing_.refused_by.empty() && placing_.n_migrations == 0 && placing_.refusal)
+  // Refused by all there are: an error at once, unless a target had begun the answer.
+  const bool had_begun = placing_.n_migrations > 0 || answer_.n_tokens() > 0;
+  if (!had_begun && placing_.refusal && !placing_.refused_by.empty())
     return fail(Error{placing_.refusal->code, placing_.refusal->message},
                 std::max(1u, placing_.refusal->retry_after_ms), out);
   placing_.refused_by.clear();
