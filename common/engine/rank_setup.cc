@@ -39,11 +39,11 @@ void check_alike(Collective& ranks, std::string_view what, std::string_view word
 }
 
 void check_apart(Collective& ranks, std::string_view what, std::string_view words) {
-  const std::uint64_t nobodys = fnv1a("");
+  const std::uint64_t of_none = fnv1a("");
   const auto all = all_of(ranks, fnv1a(words));
   for (auto one = all.begin(); one != all.end(); ++one) {
     const auto other = std::find(one + 1, all.end(), *one);
-    if (*one == nobodys || other == all.end()) continue;
+    if (*one == of_none || other == all.end()) continue;
     throw FatalError(ErrorCode::kConfig, "ranks " + std::to_string(one - all.begin()) + " and " +
                                              std::to_string(other - all.begin()) +
                                              " have the same " + std::string(what) +

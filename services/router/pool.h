@@ -107,7 +107,7 @@ class Pool {
   Worker* find(WorkerId id);
   const Worker* find(WorkerId id) const;
   const Worker* find(const Peer& peer) const;
-  // Everyone, lost ones included until they are forgotten; by role, then name.
+  // All, lost ones included until they are forgotten; by role, then name.
   std::vector<const Worker*> all() const;
   std::vector<const Worker*> alive(wire::Role role) const;
   // Ready ones: alive and taking new work.

@@ -59,7 +59,7 @@ class RequestTable {
   // A life ended or was lost: its requests move. The pool must still have the worker, in its new
   // state.
   void worker_lost(WorkerId id, TimePoint now, Actions& out);
-  // Someone came or changed: requests may have waited for it.
+  // A worker came or changed: requests may have waited for it.
   void workers_changed(TimePoint now, Actions& out);
   // No request comes any more: those that are here may be placed on targets that drain.
   void begin_drain(TimePoint now, Actions& out);

@@ -39,7 +39,7 @@ TEST(Client, RefusesToSpeakBeyondThisHostWithoutKeys) {
 }
 
 // The deadline is an hour: only the kernel's refusal can end this.
-TEST(Client, KnowsThatNobodyListens) {
+TEST(Client, KnowsThatNoRouterListens) {
   test::TempFolder folder;
   BusSection bus;
   for (const std::string& nobody :

@@ -22,7 +22,7 @@ using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 
 // As of a container whose first process waits for no child.
-TEST(AwaitSupervisor, AProcessThatNobodyWaitedForHasEnded) {
+TEST(AwaitSupervisor, AProcessThatWasNotWaitedForHasEnded) {
   const pid_t child = ::fork();
   if (child == 0) ::_exit(0);
   EXPECT_TRUE(await_supervisor(child, std::chrono::seconds(60)));
@@ -283,7 +283,7 @@ INSTANTIATE_TEST_SUITE_P(
                     "signal.pause()",
                     "signal.signal(signal.SIGABRT, signal.SIG_IGN); time.sleep(1000)"));
 
-TEST_F(SupervisorTest, WithoutAWatchdogNobodyIsAskedForPings) {
+TEST_F(SupervisorTest, WithoutAWatchdogNoServiceIsAskedForPings) {
   SupervisorOptions patient = options();
   patient.watchdog = 0ms;
   Supervisor supervisor(patient, {{.name = "target-0",

@@ -48,7 +48,7 @@ TEST(CudaLibrary, AFileThatIsNoLibraryIsRefused) {
   EXPECT_TRUE(has(refusal, "README.md") && has(refusal, "cannot be loaded")) << refusal.sentence;
 }
 
-TEST(CudaLibrary, ALibraryOfSomebodyElseIsRefused) {
+TEST(CudaLibrary, ALibraryOfAnotherProjectIsRefused) {
   const Refusal refusal = ask("cuda", "libm.so.6");
   EXPECT_EQ(refusal.code, ErrorCode::kUnavailable);
   EXPECT_TRUE(has(refusal, "is not a CUDA backend of this project")) << refusal.sentence;

@@ -162,7 +162,7 @@ TEST_F(OverlapDeathTest, NothingMayBeWrittenEarly) {
                "write_early: writes byte .* before it has waited");
 }
 
-TEST_F(OverlapDeathTest, SomebodyHasToWait) {
+TEST_F(OverlapDeathTest, SomeThreadHasToWait) {
   EXPECT_DEATH(start("wait_for_none", wait_for_none), "no thread waits for earlier kernels");
 }
 

@@ -418,7 +418,7 @@ TEST_F(DraftEngineTest, FallsSilentAtItsLongestContext) {
   committed.insert(committed.end(), {1, 2, 3});
   (void)follow(1, committed, kPromptEnd, 5, 1);
   const auto said = run();
-  ASSERT_EQ(said.size(), 1u) << "an empty answer, so that nobody waits";
+  ASSERT_EQ(said.size(), 1u) << "an empty answer, so that no target waits";
   EXPECT_TRUE(said[0].tokens.empty());
   EXPECT_EQ(engine_->snapshot().kv.n_used, 0);
 }

@@ -27,7 +27,7 @@ class ProposalWaitTest : public ::testing::Test {
   ProposalWait wait{length, kLimit};
 };
 
-TEST_F(ProposalWaitTest, WaitsForNobodyWhereNothingIsOwed) {
+TEST_F(ProposalWaitTest, DoesNotWaitWhereNothingIsOwed) {
   EXPECT_EQ(wait.begin({}, 1, kBegin), Duration::zero());
 }
 

@@ -66,7 +66,7 @@ std::vector<Row> rows_of(const Schedule& plan) {
   return rows;
 }
 
-TEST(Scheduler, PlansNothingForNobody) {
+TEST(Scheduler, PlansNothingWithoutSequences) {
   const Schedule plan = schedule(limits(), {}, {}, 100);
   EXPECT_TRUE(plan.rows.empty());
   EXPECT_EQ(plan.n_rows, 0);
@@ -131,7 +131,7 @@ TEST(Scheduler, CutsPromptsToTheTimeOfAPass) {
   const PassCosts very_slow{.prefill = {.row_s = 10}, .plain = milliseconds(300)};
   EXPECT_EQ(rows(known, {decoding(1, 9), prompt(2, 4000)}), 25u);
   EXPECT_EQ(rows(slow, {decoding(1, 9), prompt(2, 4000)}), 60u) << "twice the pass without";
-  EXPECT_EQ(rows(known, {prompt(2, 4000)}), 50u) << "nobody waits for a token";
+  EXPECT_EQ(rows(known, {prompt(2, 4000)}), 50u) << "no sequence waits for a token";
   EXPECT_EQ(rows(slow, {prompt(2, 4000)}), 120u);
   EXPECT_EQ(rows(very_slow, {decoding(1, 9), prompt(2, 4000)}), 8u) << "a prompt moves";
   EXPECT_EQ(rows({}, {decoding(1, 9), prompt(2, 4000)}), 16u) << "before anything is known";
@@ -202,14 +202,14 @@ TEST(Scheduler, ShrinksAChunkBeforeItPreempts) {
   EXPECT_EQ(plan.preempted, (std::vector<std::uint32_t>{2}));
 }
 
-TEST(Scheduler, AdmitsInTurnAndLetsNobodyOvertake) {
+TEST(Scheduler, AdmitsInTurnAndNoneOvertakes) {
   // 1 needs 10 blocks of 8 free: 2, which would fit, waits behind it.
   EXPECT_TRUE(schedule(limits(), {}, {prompt(1, 40), prompt(2, 4)}, 8).rows.size() == 1);
   const Schedule plan = schedule(limits(), {decoding(9, 5)}, {prompt(1, 40), prompt(2, 4)}, 8);
   EXPECT_EQ(rows_of(plan), (std::vector<Row>{{9, 1, 0, true}}));
 }
 
-TEST(Scheduler, AdmitsNobodyWhileItPreempts) {
+TEST(Scheduler, AdmitsNoneWhileItPreempts) {
   const Schedule plan = schedule(limits(), {decoding(1, 9), decoding(2, 9)}, {prompt(3, 2)}, 1);
   EXPECT_EQ(plan.preempted, (std::vector<std::uint32_t>{2}));
   EXPECT_EQ(rows_of(plan), (std::vector<Row>{{1, 1, 0, true}}));

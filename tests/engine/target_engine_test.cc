@@ -798,7 +798,7 @@ TEST_F(TargetEngineTest, WaitsOnlyForAnActiveDraftThatOwesAnAnswer) {
   open(request(1, std::vector<TokenId>(20, 1), 50));
   draft_.says = {
       .state = DraftState::kActive, .is_under_way = true, .arrives_in = microseconds(50)};
-  EXPECT_EQ(engine_->wait_hint(now_), Duration{}) << "the first token waits for nobody";
+  EXPECT_EQ(engine_->wait_hint(now_), Duration{}) << "the first token waits for no draft";
   engine_->step(now_);
   EXPECT_EQ(engine_->wait_hint(now_), Duration{}) << "nor does a prompt";
   engine_->step(now_);

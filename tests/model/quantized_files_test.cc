@@ -321,7 +321,7 @@ TEST_F(QuantisedFiles, WhatFailsMidwayLeavesNothingAndCanBeTriedAgain) {
   EXPECT_FALSE(fs::exists(folder_ / "b.partial"));
 }
 
-TEST_F(QuantisedFiles, APartialFolderOfSomebodyElseIsNotTouched) {
+TEST_F(QuantisedFiles, APartialFolderThatWasThereIsNotTouched) {
   const auto source = random("a");
   fs::create_directory(folder_ / "b.partial");
   write_text(folder_ / "b.partial" / "notes", "mine");

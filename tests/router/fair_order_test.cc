@@ -221,7 +221,7 @@ TEST_F(FairOrderTest, AShortQueueSaidByAHeartbeatIsUsedSoon) {
   EXPECT_EQ(5u, opened.size());
 }
 
-TEST_F(FairOrderTest, OneThatWaitsForItsTurnIsNotToldThatNobodyIsThere) {
+TEST_F(FairOrderTest, OneThatWaitsForItsTurnIsNotToldThatNoTargetIsThere) {
   for (int i = 0; i < 30; ++i) ask("a");
   for (int i = 0; i < 60; ++i) {
     tick(seconds(1));
@@ -321,7 +321,7 @@ TEST_F(PromptsTest, AFullTokenizerIsAskedWhenItSaidAndTheRequestLives) {
   EXPECT_TRUE(errors.empty());
 }
 
-TEST_F(PromptsTest, ATokenizerHearsThatNobodyWaitsForAPromptAnyMore) {
+TEST_F(PromptsTest, ATokenizerHearsThatAPromptIsNotWaitedForAnyMore) {
   const RequestId id = submit();
   table.cancel({.socket = 2, .routing = "c"}, id, now, out);
   take();

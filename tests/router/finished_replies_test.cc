@@ -46,7 +46,7 @@ TEST(FinishedReplies, TheOldestGoFirstWhereTheyAreTooLarge) {
   EXPECT_TRUE(finished.has({0, 2}));
 }
 
-TEST(FinishedReplies, OneThatIsTooLargeForAllOfItIsNotKeptAndDrivesNobodyOut) {
+TEST(FinishedReplies, OneThatIsTooLargeForAllOfItIsNotKeptAndDrivesNoneOut) {
   FinishedReplies finished({.n_bytes = 10'000});
   finished.keep({0, 1}, 5, reply(1000), kBegin);
   finished.keep({0, 2}, 5, reply(20'000), kBegin);

@@ -168,7 +168,7 @@ TEST(ModelOfARequestWithout, IsAnErrorWithAllNamesWhereThereAreSeveral) {
   EXPECT_NE(std::string::npos, several.error().message.find("router.default_model"));
 }
 
-TEST(ModelOfARequestWithout, IsTheConfiguredOneWhoeverIsThere) {
+TEST(ModelOfARequestWithout, IsTheConfiguredOneWhateverTargetsAreThere) {
   const wire::Hello a = target(1, 0).hello;
   for (const auto& models : {std::vector<wire::Hello>{}, std::vector<wire::Hello>{a}}) {
     const auto configured = model_of_request_without(pointers(models), "big");

@@ -202,7 +202,7 @@ TEST(Pool, ADrainingWorkerIsAliveButNotReady) {
 TEST(Pool, AGoodbyeEndsThatLifeForGood) {
   Pool pool(kHeartbeat);
   pool.hello(header(1, 1), peer("a"), target(), kStart);
-  EXPECT_FALSE(pool.end(WorkerId{1}, Incarnation{9})) << "somebody else's goodbye";
+  EXPECT_FALSE(pool.end(WorkerId{1}, Incarnation{9})) << "the goodbye of another life";
   EXPECT_TRUE(pool.end(WorkerId{1}, Incarnation{1}));
   EXPECT_EQ(nullptr, pool.find(WorkerId{1}));
   EXPECT_FALSE(pool.hello(header(1, 1), peer("a"), target(), kStart).accepted);

@@ -809,7 +809,7 @@ TEST_F(NewRouter, ARequestWithoutAModelIsRefusedWhenTheSecondModelRegisters) {
   EXPECT_TRUE(sent<wire::Encode>().empty());
 }
 
-TEST_F(NewRouter, ARequestThatSaysItsModelOrHasADefaultWaitsForNobody) {
+TEST_F(NewRouter, ARequestThatSaysItsModelOrHasADefaultDoesNotWait) {
   auto request = ask();
   request.model = "m";
   fresh.submit(client(), kId, request, 5, now, out);

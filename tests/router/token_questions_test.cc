@@ -283,7 +283,7 @@ TEST_F(TokenQuestionsTest, ALostQuestionIsAskedAgainSoonHoweverOftenItWasAsked) 
   EXPECT_EQ(1u, questions.size());
 }
 
-TEST_F(TokenQuestionsTest, ATokenizerHearsThatNobodyWaitsAnyMore) {
+TEST_F(TokenQuestionsTest, ATokenizerHearsThatAQuestionHasEnded) {
   join(kFirst, wire::Role::kTokenizer, "m");
   submit(tokenize());
   out.clear();
@@ -326,7 +326,7 @@ TEST_F(TokenQuestionsTest, AQuestionThatCannotBeAskedEnds) {
   EXPECT_EQ(0u, questions.size());
 }
 
-TEST_F(TokenQuestionsTest, AnUnknownModelIsRefusedAndNobodyIsAsked) {
+TEST_F(TokenQuestionsTest, AnUnknownModelIsRefusedAndNoTokenizerIsAsked) {
   join(kFirst, wire::Role::kTokenizer, "m");
   join(kLoneTarget, wire::Role::kTarget, "m");
   submit(tokenize("other"));

@@ -71,7 +71,7 @@ TEST_F(RouterLinkTest, HeartbeatsWaitForARouter) {
 
 // The router that takes a worker back counts its heartbeats from that moment, and the worker may be
 // in the middle of a long turn by then.
-TEST_F(RouterLinkTest, HeartbeatsGoOnFromTheSecondHelloWhoeverReadsItsAnswerLater) {
+TEST_F(RouterLinkTest, HeartbeatsGoOnFromTheSecondHelloHoweverLateItsAnswerIsRead) {
   turn();
   hear(wire::HelloReply{.accepted = true});
   hear(wire::HeartbeatReply{.known = false});

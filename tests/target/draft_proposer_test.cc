@@ -185,7 +185,7 @@ TEST_F(DraftProposerTest, AUsableRecordFillsTheStoreAndActivates) {
 
 // A target that reads a long prompt asks nothing, and a draft frees what it has not heard of for
 // ten seconds.
-TEST_F(DraftProposerTest, RenewsTheLeasesOfSequencesThatNobodyAsksFor) {
+TEST_F(DraftProposerTest, RenewsTheLeasesOfSequencesThatAreNotAskedFor) {
   assign(1);
   assign(2);
   open(1);
@@ -764,7 +764,7 @@ TEST_F(LinkedDraftTest, APinnedTierAttachesWhenTheLinkIsUpAndLetsGoWhenItIsOver)
   EXPECT_EQ(Lease{2}, attaches[0].lease);
 }
 
-TEST_F(LinkedDraftTest, NobodyIsAskedWhereZeroMqIsPinned) {
+TEST_F(LinkedDraftTest, NoLinkIsAskedForWhereZeroMqIsPinned) {
   use(LinkChoice::kZeroMq);
   assign(1);
   open(1);

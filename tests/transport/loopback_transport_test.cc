@@ -149,7 +149,7 @@ TEST(LoopbackNetwork, BoundsWhatIsOnItsWayOverAConnectionAndSaysSoAtOnceOrAfterw
   EXPECT_EQ(pair.arrived(), std::vector<std::string>{"4"});
 }
 
-TEST(LoopbackNetwork, BreaksAConnectionWithWhatIsOnItsWayAndTheOldNameIsNobodys) {
+TEST(LoopbackNetwork, BreaksAConnectionWithWhatIsOnItsWayAndFreesItsName) {
   Pair pair({.late_report = 1});
   ASSERT_EQ(pair.send("hello"), SendResult::kSent);
   const Peer before = pair.server->receive(TimePoint::min())->peer;

@@ -47,11 +47,11 @@ TEST_F(MemoryDoorTest, LeavesNoFileBehindAndTakesThePlaceOfADeadOne) {
   EXPECT_THROW(MemoryDoor::call("shm:///" + std::string(200, 'x')), FatalError);
 }
 
-TEST_F(MemoryDoorTest, IsNotTakenWhileSomebodyServesIt) {
+TEST_F(MemoryDoorTest, IsNotTakenWhileAnotherServesIt) {
   const MemoryDoor door(endpoint);
   EXPECT_THROW(MemoryDoor{endpoint}, FatalError);
   EXPECT_TRUE(std::filesystem::exists(path));
-  EXPECT_FALSE(door.accept()) << "nobody has come";
+  EXPECT_FALSE(door.accept()) << "no peer has come";
   const Fd caller = MemoryDoor::call(endpoint);
   EXPECT_TRUE(door.accept());
   EXPECT_FALSE(door.accept());

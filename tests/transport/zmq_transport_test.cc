@@ -247,7 +247,7 @@ TEST(ZmqTransport, DeliversWhatWaitsBeforeItEnds) {
 
 // libzmq ends the process if one of its own heartbeats is due on a connection that broke while its
 // full queue had stopped it. So none may be asked for: this waits longer than any would.
-TEST(ZmqTransport, OutlivesConnectionsThatBreakWhileNobodyReads) {
+TEST(ZmqTransport, OutlivesConnectionsThatBreakWhileNothingIsRead) {
   const Folder folder;
   ZmqTransport server;
   const SocketId bound = server.bind("ipc://" + (folder / "a"), Door::kClient);
