@@ -10,16 +10,16 @@ namespace {
 
 constexpr double kRounding = 1e-9;
 
-// A pass is not all the time of a request: encoding, prompts of others and messages take longer
-// beside others, too. So rows beyond an even pass lengthen it to this part of the share only.
-constexpr double kOfShare = 0.8;
+// Of the time that a share leaves beyond an even pass, for the rows of others. A pass is not all
+// the time of a request: encoding, prompts of others and messages take longer beside others, too.
+constexpr double kForRows = 0.5;
 
 // Rows of a pass to which no flow brings more, by weight, than this one.
 std::uint32_t even_rows(std::span<const FlowDemand> flows, const FlowDemand& one) {
   double rows = 0;
   for (const FlowDemand& flow : flows)
     rows += std::min<double>(flow.rows, flow.weight / one.weight * one.rows);
-  return static_cast<std::uint32_t>(rows);
+  return static_cast<std::uint32_t>(rows + kRounding);
 }
 
 // Seconds that a pass may take so that each flow keeps its share of its own pace.
@@ -29,7 +29,7 @@ double longest_pass(std::span<const FlowDemand> flows, const StepCost& cost, dou
     if (flow.rows == 0) continue;
     const double share = all_weights / flow.weight * cost.seconds(flow.rows);
     const double even = cost.seconds(even_rows(flows, flow));
-    longest = std::min({longest, share, std::max(even, kOfShare * share)});
+    longest = std::min({longest, share, even + kForRows * std::max(0.0, share - even)});
   }
   return longest;
 }

@@ -1,9 +1,10 @@
 // How flows share a pass, so that one with many sequences does not take the pace of one with few. A
 // pass lasts at most as long as the rows of any one of its flows alone would, divided by that
-// flow's share of the weights: of two flows of equal weight each keeps at least half of the pace it
-// would have alone, however many sequences the other has. Where one brings more than the others by
-// weight, four fifths of that, as a pass is not all the time of a request. Where a pass costs
-// little more with the rows of all, no flow is cut. Pure.
+// flow's share of the weights: of two flows of equal weight the one with fewer rows keeps at least
+// half of the pace it would have alone, however many sequences the other has. Rows beyond an even
+// pass, in which no flow has more than another by weight, get half of the time that this leaves:
+// what is not a pass takes its part, too. Where a pass costs little more with the rows of all, no
+// flow is cut. Pure.
 #pragma once
 
 #include <cstdint>

@@ -177,7 +177,7 @@ class TargetEngine {
   Duration last_took_{};
   // From the end of a pass to the beginning of the next, by sequences that had tokens in it, where
   // nothing is waited for; and a pass with its pause: what rows cost the flows that share it.
-  StepCost pause_cost_, pass_cost_{/*follow=*/0.5};
+  StepCost pause_cost_{/*follow=*/0.5}, pass_cost_{/*follow=*/0.5};
   bool is_next_at_once_ = false;  // the next pass begins as soon as the last one's tokens are sent
   TimePoint step_began_{};
   TimePoint step_ended_{};       // of the last one that ran anything

@@ -15,9 +15,9 @@ namespace foretoken {
 
 class StepCost {
  public:
-  // What a kind of step that is known well changes by, in proportion, changes the others by its
-  // power `follow`. With 1 the proportions stay as they were first seen; with less they become what
-  // is seen in turns, but steps not taken for long are a little behind.
+  // A change of a kind of step that is known well changes the others by its power `follow`. With 1
+  // the proportions stay as they were first seen. With less they become what is seen where kinds
+  // take turns; one that is not taken for long follows a part of the way only.
   explicit StepCost(double follow = 1) : follow_(follow) {}
 
   void observe(std::uint32_t n_rows, Duration took);

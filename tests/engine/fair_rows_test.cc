@@ -36,22 +36,33 @@ TEST(FairRows, EqualFlowsHaveNoBound) {
   EXPECT_TRUE(fair_rows(flows, measured(1, 0.5)).empty());
 }
 
-// A row alone takes 2 ms, so a pass may take 3.2 ms of the 4, which 2 rows do; and each flow has
-// its least. A row alone takes 1.55 ms: 2.48 ms, which 10 rows do.
+// A row alone takes 2 ms and an even pass of two rows 3, so a pass may take 3.5 ms of the 4, which
+// 2 rows do; and each flow has its least. A row alone takes 1.55 ms, two take 1.65: 2.375 ms
+// of 3.1, which 9 rows do.
 TEST(FairRows, ManyRowsAreCutToTheShareOfOne) {
   const std::vector<FlowDemand> two{{.rows = 64}, {.rows = 1}};
   EXPECT_EQ(fair_rows(two, measured(1, 1)), (std::vector<std::uint32_t>{2, 2}));
-  EXPECT_EQ(fair_rows(two, measured(1.45, 0.1)), (std::vector<std::uint32_t>{9, 2}));
+  EXPECT_EQ(fair_rows(two, measured(1.45, 0.1)), (std::vector<std::uint32_t>{8, 2}));
 }
 
-// Nine rows take 1.9 times as long as one: within the share of one, but no time is left of it.
-TEST(FairRows, APassTakesNotAllOfAShareFromTheOneWithFewRows) {
+// Nine rows take 1.9 times as long as one: within the share of one, but that leaves no time for
+// what is not a pass.
+TEST(FairRows, HalfOfTheTimeBeyondAnEvenPassIsNotForRows) {
   const std::vector<FlowDemand> two{{.rows = 8}, {.rows = 1}};
   const StepCost cost = measured(0.8, 0.1);
   const auto rows = fair_rows(two, cost);
   ASSERT_EQ(2u, rows.size());
   EXPECT_LT(rows[0], 8u);
-  EXPECT_LE(cost.seconds(rows[0] + 1), 0.8 * 2 * cost.seconds(1) + 1e-9);
+  EXPECT_LE(cost.seconds(rows[0] + 1), 1.0e-3 + 0.5 * (1.8e-3 - 1.0e-3) + 1e-9);
+}
+
+// A weight of four leaves the other a fifth, not nothing: 65 rows take 6 % longer than one.
+TEST(FairRows, AHeavyFlowLeavesRoomForCheapRows) {
+  const std::vector<FlowDemand> flows{{.weight = 4, .rows = 1}, {.weight = 1, .rows = 64}};
+  EXPECT_TRUE(fair_rows(flows, measured(10, 0.01)).empty());
+  const auto rows = fair_rows(flows, measured(10, 0.1));
+  ASSERT_EQ(2u, rows.size());
+  EXPECT_GE(rows[1], 10u);
 }
 
 // Where rows cost all of a pass, two equal flows take twice the time of one, and nothing would be

@@ -317,7 +317,7 @@ TEST_F(SharedTarget, SequencesOfAFlowThatIsCutAreNotDraftedWhileThereAreOthers) 
 
 // Four sequences of one flow, with proposals, beside one that has none: they lose some, not all.
 TEST_F(SharedTarget, AFlowThatIsCutALittleKeepsProposals) {
-  start({.fixed = microseconds(1700), .row = microseconds(60)});
+  start({.fixed = microseconds(1700), .row = microseconds(45)});
   for (std::uint64_t seq = 100; seq < 104; ++seq) open(seq, 8, 400, 1, 8);
   open(1, 7, 400);
   for (int i = 0; i < 40; ++i) step();

@@ -19,7 +19,8 @@ from harness import System, free_port, request, wait_for
 N_PAIRS = int(os.environ.get("FORETOKEN_TEST_PAIRS", "5"))
 N_STREAMS = int(os.environ.get("FORETOKEN_TEST_STREAMS", "4"))
 N_TOKENS = int(os.environ.get("FORETOKEN_TEST_TOKENS", "768"))
-# So many times each side answers in a pair without a cut: with two, pairs in which no guess was accepted scattered by 5 %.
+# So many times each side answers in a pair without a cut, an even number. With two, pairs in which no guess was accepted scattered
+# by 5 %.
 N_ANSWERS = int(os.environ.get("FORETOKEN_TEST_ANSWERS", "6"))
 MOST_TOKENS = 960  # the demo pair's context is 1,024
 CELLS = os.environ.get("FORETOKEN_TEST_CELLS", "")  # those whose name has this word
