@@ -1,99 +1,121 @@
-// Frames for one peer that could not leave at once, bounded, in order: what the socket gave back
-// goes before what came later, and not at once, for a connection that was full a moment ago is full
-// still. Nothing says when it has room, so that is tried with one message, after a pause that
-// doubles as long as it comes back; then with twice as many each time. Work thread only.
+// Messages that a full socket refused: the one place where they wait, in order for each peer, until
+// the socket takes them. Bounded in bytes for each peer and for all of a door, and by the patience
+// of each message. Each message is taken by the socket, or reported as lost with its ticket; of a
+// series the messages behind a lost one are lost with it, in one report, so that no peer gets a
+// series with a hole. It knows no message, and reads no clock. One thread: the one of the sockets.
+//
+// A message without patience waits for none and none waits for it: it may overtake.
 #pragma once
 
-#include <algorithm>
+#include <array>
 #include <chrono>
-#include <cstdint>
+#include <cstddef>
 #include <deque>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "common/base/clock.h"
-#include "common/runtime/service.h"
+#include "common/runtime/posting.h"
+#include "common/transport/transport.h"
 
 namespace foretoken {
 
+struct WaitingLimits {
+  std::size_t of_one = 0;  // bytes that wait for one peer; twice as much of Room::kReserved
+  std::size_t of_all = 0;  // for all peers of such doors
+};
+
+// A client that does not read: hundreds of streams share a connection, and a round of them is one
+// burst: room for a second or so of that, some 16,384 pieces without log probabilities.
+inline constexpr WaitingLimits kClientLimits{std::size_t{4} << 20, std::size_t{64} << 20};
+inline constexpr WaitingLimits kWorkerLimits{std::size_t{32} << 20, std::size_t{256} << 20};
+inline constexpr WaitingLimits kDraftLimits{std::size_t{1} << 20, std::size_t{16} << 20};
+
 class Outbox {
  public:
-  static constexpr std::size_t kMaxFrames = 8192;
-  static constexpr std::size_t kMaxBytes = std::size_t{32} << 20;
-  static constexpr Duration kPause = std::chrono::milliseconds(2);  // after the socket refused
-  static constexpr Duration kLongestPause = std::chrono::milliseconds(64);
-  static constexpr std::size_t kMostAtOnce = 256;  // what a connection between services queues
+  using Send = std::function<SendResult(const Peer&, const Frames&)>;
+  using Limits = std::array<WaitingLimits, kDoors>;  // by door
 
-  // Sends, or keeps for later. False: there is no room, the frames are lost.
-  bool send(Bus& bus, const Peer& peer, Frames frames) {
-    if (n_at_once_ == kMostAtOnce && flush(bus, peer)) {
-      handed_over_ = true;
-      const SendResult result = bus.send(peer, frames);
-      if (result == SendResult::kSent) return true;
-      if (result == SendResult::kUnknown) return false;
-    }
-    if (!keep(std::move(frames), frames_.size())) return false;
-    flush(bus, peer);
-    return true;
-  }
+  explicit Outbox(Send send, const Limits& limits = {kWorkerLimits, kClientLimits, kDraftLimits})
+      : send_(std::move(send)), limits_(limits) {}
 
-  // The socket gave these back: they go first, in the order they come back in. False: no room.
-  bool came_back(Frames frames, TimePoint now) {
-    if (std::exchange(handed_over_, false)) {  // the first of those that were handed over last
-      pause_ = n_at_once_ == 1 ? std::min(2 * pause_, kLongestPause) : kPause;
-      n_at_once_ = 1;
-    }
-    not_before_ = now + pause_;
-    if (!keep(std::move(frames), n_returned_)) return false;
-    ++n_returned_;
-    return true;
-  }
+  // A socket was bound or connected. One that was never named counts as internal.
+  void add(SocketId socket, Door door) { doors_[socket] = door; }
+  // It was closed, or its peer is not sent to any more: what waits is forgotten, without a report.
+  void remove(SocketId socket);
+  void forget(const Peer& peer);
 
-  // True if nothing waits any more.
-  bool flush(Bus& bus, const Peer& peer) {
-    if (frames_.empty()) return true;
-    const TimePoint now = bus.now();
-    if (now < not_before_) return false;
-    if (handed_over_) n_at_once_ = std::min(2 * n_at_once_, kMostAtOnce);  // none came back
-    handed_over_ = true;
-    n_returned_ = 0;  // what comes back from now on goes before those that stay
-    if (n_at_once_ < kMostAtOnce) not_before_ = now + kPause;
-    for (std::size_t n = n_at_once_; n > 0 && !frames_.empty(); --n) {
-      if (bus.send(peer, frames_.front()) == SendResult::kBusy) return false;
-      bytes_ -= size_of(frames_.front());
-      frames_.pop_front();
-    }
-    return frames_.empty();
-  }
-  // When to flush again.
-  TimePoint due(TimePoint now) const {
-    if (frames_.empty()) return TimePoint::max();
-    return now < not_before_ ? not_before_ : now + kPause;
-  }
+  void send(const Peer& to, Frames frames, const Posting& posting, TimePoint now);
+  // It was lost before it came here.
+  void lose(const Peer& to, const Posting& posting);
 
-  std::size_t size() const { return frames_.size(); }
+  // Tries what waits for the peers that are due. No socket says when a single connection has room,
+  // so a full one is tried again after a pause that doubles from kFirstPause to kLongestPause, and
+  // one that took something after kFirstPause.
+  void send_again(TimePoint now);
+  static constexpr Duration kFirstPause = std::chrono::milliseconds(1);
+  static constexpr Duration kLongestPause = std::chrono::milliseconds(32);
+  // When send_again() has something to do.
+  TimePoint due() const { return due_.empty() ? TimePoint::max() : due_.begin()->first; }
+
+  // The next report: kDropped, or kUndelivered where the peer is gone, and with it all that waited.
+  std::optional<Delivery> lost();
+  bool has_lost() const { return !lost_.empty(); }
+
+  std::size_t n_waiting(SocketId socket) const;
+  bool empty() const { return queues_.empty(); }  // nothing waits
+  std::size_t n_bytes(Door door) const { return n_bytes_[static_cast<std::size_t>(door)]; }
 
  private:
-  static std::size_t size_of(const Frames& frames) {
-    std::size_t bytes = 0;
-    for (const Bytes& part : frames) bytes += part.size();
-    return bytes;
-  }
+  using Connection = std::pair<SocketId, std::string>;
+  using Series = std::pair<Connection, Ticket>;
+  struct Message {
+    Peer to;
+    Frames frames;
+    Posting posting;
+    TimePoint since{};
+  };
+  struct Queue {
+    std::deque<Message> messages;
+    std::size_t n_bytes = 0;
+    TimePoint took_last{};
+    TimePoint again{};
+    TimePoint first_expiry = TimePoint::max();  // or earlier
+    Duration pause = kFirstPause;
+  };
+  using Queues = std::map<Connection, Queue>;
 
-  bool keep(Frames frames, std::size_t at) {
-    const std::size_t bytes = size_of(frames);
-    if (frames_.size() >= kMaxFrames || bytes_ + bytes > kMaxBytes) return false;
-    bytes_ += bytes;
-    frames_.insert(frames_.begin() + static_cast<std::ptrdiff_t>(at), std::move(frames));
-    return true;
-  }
+  static Connection connection_of(const Peer& peer) { return {peer.socket, peer.routing}; }
+  static TimePoint expiry_of(const Queue& queue, const Message& message);
+  Door door_of(SocketId socket) const;
+  std::size_t& bytes_of(SocketId socket);
+  bool keep(Message message, TimePoint now);
+  // True if nothing waits there any more.
+  bool send_some(Queues::iterator queue, TimePoint now);
+  void lose_if(Queues::iterator queue, const std::function<bool(const Message&)>& is_lost);
+  void make_room(Door door);
+  void peer_is_gone(const Peer& peer, Ticket ticket);
+  void report(DeliveryKind kind, const Peer& peer, Ticket ticket);
+  void remember_hole(const Series& series);
+  void erase(Queues::iterator queue);
+  void forget_holes(const Connection& connection);
 
-  std::deque<Frames> frames_;
-  std::size_t n_returned_ = 0;  // of them, at the front, since the last that were handed over
-  std::size_t bytes_ = 0;
-  std::size_t n_at_once_ = kMostAtOnce;
-  bool handed_over_ = false;  // and none of it came back yet
-  Duration pause_ = kPause;
-  TimePoint not_before_{};
+  static constexpr std::size_t kMaxHoles = 4096;
+
+  Send send_;
+  Limits limits_;
+  std::map<SocketId, Door> doors_;
+  Queues queues_;
+  std::set<std::pair<TimePoint, Connection>> due_;  // each of them, by `again`
+  std::array<std::size_t, kDoors> n_bytes_{};
+  std::set<Series> holes_;  // a message was lost, and no first one came since
+  std::deque<Series> holes_by_age_;
+  std::deque<Delivery> lost_;
 };
 
 }  // namespace foretoken

@@ -17,6 +17,7 @@ constexpr Duration kRefusedHelloAgain =
 // In a turn that lasts longer the thread of the sockets says hello to a router that does not know
 // this service: one that was started again meanwhile would know it only after the turn.
 constexpr Duration kLongTurn = std::chrono::milliseconds(100);
+constexpr Duration kGoodbyePatience = std::chrono::milliseconds(250);  // of a router that is gone
 
 }  // namespace
 
@@ -183,10 +184,16 @@ void RouterLink::start(Bus& bus, const std::string& endpoint) {
   });
 }
 
+void RouterLink::post(Frames frames, Duration patience) {
+  bus_->send(router(), std::move(frames), {.patience = patience});
+}
+
 void RouterLink::say_hello() {
   // A hello that cannot leave now is said again anyway: it must not wait behind itself.
-  const auto frames = wire::try_encode(speaker_, {}, hello_);
-  if (!frames.ok() || bus_->send(router(), *frames) != SendResult::kSent) ++dropped_;
+  if (const auto frames = wire::try_encode(speaker_, {}, hello_); frames.ok())
+    post(*frames, Duration{});
+  else
+    ++dropped_;
   // The router counts from here on, but the answer may have to wait for the end of a long turn.
   if (router_life_ != Incarnation{} && refusal_.empty()) beat_->set_registered(true, heartbeat_);
 }
@@ -230,19 +237,15 @@ RouterLink::Event RouterLink::on_message(const wire::Header& header, const wire:
 }
 
 void RouterLink::turn(TimePoint now, const std::function<wire::Heartbeat()>& load) {
-  outbox_.flush(*bus_, router());
   if (!registered_ && beat_->pace.take(now)) say_hello();
   if (now >= beat_->due()) {
     beat_->set_load(load());
-    if (const auto frames = beat_->next(now);
-        frames && bus_->send(router(), *frames) != SendResult::kSent)
-      ++dropped_;
+    if (const auto frames = beat_->next(now)) post(*frames, Duration{});
   }
 }
 
-TimePoint RouterLink::due(TimePoint now) const {
-  const TimePoint hello = registered_ ? TimePoint::max() : beat_->pace.next();
-  return std::min({beat_->due(), hello, outbox_.due(now)});
+TimePoint RouterLink::due() const {
+  return std::min(beat_->due(), registered_ ? TimePoint::max() : beat_->pace.next());
 }
 
 void RouterLink::send(RequestId request, const wire::Message& message) {
@@ -256,14 +259,10 @@ void RouterLink::send(RequestId request, const wire::Message& message) {
         wire::Failed{.code = frames.error().code, .message = frames.error().message});
   }
   // What is lost here is asked for again: by position, or by the question being repeated.
-  if (!frames.ok() || !outbox_.send(*bus_, router(), std::move(frames).value())) ++dropped_;
-}
-
-void RouterLink::on_dropped(const Frames& frames) {
-  const auto header =
-      frames.empty() ? Result<wire::Header>(Error{}) : wire::read_header(frames.front());
-  const bool of_a_request = header.ok() && header->type >= wire::MessageType::kEncode;
-  if (!of_a_request || !registered_ || !outbox_.came_back(frames, bus_->now())) ++dropped_;
+  if (frames.ok())
+    post(std::move(frames).value(), kAsLongAsItTakes);
+  else
+    ++dropped_;
 }
 
 void RouterLink::beat_soon() { beat_->hurry(); }
@@ -274,7 +273,11 @@ bool RouterLink::has_router() const {
 }
 
 void RouterLink::goodbye(const std::string& reason) {
-  if (bus_ != nullptr && registered_) send({}, wire::Goodbye{.reason = reason});
+  if (bus_ == nullptr || !registered_) return;
+  // Behind what was sent before, or the router would not hear of that.
+  if (const auto frames = wire::try_encode(speaker_, {}, wire::Goodbye{.reason = reason});
+      frames.ok())
+    post(*frames, kGoodbyePatience);
 }
 
 }  // namespace foretoken

@@ -1,9 +1,9 @@
 // A worker's side of its link to the router: hello, heartbeats, hello again when the router forgot
-// or restarted, and a bounded queue for what could not leave at once. Services own one and pass it
-// what arrives; it knows no request. It sends through the Bus it was started with. Work thread
-// only. The thread of the sockets sends heartbeats while the work thread computes, so that a long
-// step is no silence, and in a long turn a hello when the router asks for one, so that a router
-// that was restarted during the turn can register this service.
+// or restarted. What belongs to a request waits for a full socket; greetings are said anew.
+// Services own one and pass it what arrives; it knows no request. It sends through the Bus it was
+// started with. Work thread only. The thread of the sockets sends heartbeats while the work thread
+// computes, so that a long step is no silence, and in a long turn a hello when the router asks for
+// one, so that a router that was restarted during the turn can register this service.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,6 @@
 #include <string>
 
 #include "common/base/clock.h"
-#include "common/runtime/outbox.h"
 #include "common/runtime/service.h"
 #include "common/wire/codec.h"
 
@@ -39,12 +38,10 @@ class RouterLink {
 
   // Sends what is due; `load` is called when that is a heartbeat.
   void turn(TimePoint now, const std::function<wire::Heartbeat()>& load);
-  // When something is due next, what could not leave at once included.
-  TimePoint due(TimePoint now) const;
+  // When something is due next.
+  TimePoint due() const;
   void send(RequestId request, const wire::Message& message);
-  // The socket did not take these frames: what belongs to a request goes again, greetings are said
-  // anew anyway.
-  void on_dropped(const Frames& frames);
+  void on_dropped() { ++dropped_; }
   void goodbye(const std::string& reason);
 
   // The next turn() sends a heartbeat, whenever the next one was due: what it says is news.
@@ -60,13 +57,14 @@ class RouterLink {
 
   // Why the router does not want us; empty if it does.
   const std::string& refusal() const { return refusal_; }
-  std::size_t n_queued() const { return outbox_.size(); }
+  std::size_t n_waiting() const { return bus_->n_waiting(socket_); }
   std::uint64_t n_dropped() const { return dropped_; }
 
  private:
   // What a heartbeat is made of, for both threads.
   struct Beat;
   void say_hello();
+  void post(Frames frames, Duration patience);
   Peer router() const { return {.socket = socket_, .routing = {}}; }
 
   wire::Speaker& speaker_;
@@ -82,7 +80,6 @@ class RouterLink {
   TimePoint last_heard_{};    // of the router
   bool router_left_ = false;  // with a goodbye, and no new incarnation of it has come since
   bool needed_ = true;        // as it said last
-  Outbox outbox_;
   std::uint64_t dropped_ = 0;
 };
 

@@ -3,18 +3,21 @@
 // with a manual clock. Messages in, calls, messages out.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "common/runtime/posting.h"
 #include "common/runtime/progress.h"
 #include "common/transport/transport.h"
 
 namespace foretoken {
 
-// A service's way out, used from the work thread only. Bounded: send() says kBusy rather than grow.
-// What the socket made of a message may come later, as Service::on_undelivered or on_dropped.
+// A service's way out, used from the work thread only. Bounded: what a full socket refuses waits as
+// its posting says; what is lost comes back as its ticket, as Service::on_undelivered or
+// on_dropped.
 class Bus {
  public:
   // What goes on whatever the work thread computes: called on the thread that owns the sockets,
@@ -37,7 +40,16 @@ class Bus {
   // Ends one connection of a bound socket, where the transport can.
   virtual void hang_up(const Peer& /*peer*/) {}
   virtual std::string endpoint(SocketId socket) const = 0;
-  [[nodiscard]] virtual SendResult send(const Peer& to, Frames frames) = 0;
+  virtual void send(const Peer& to, Frames frames, const Posting& posting) = 0;
+  // At once or not at all, without a report: over a link through shared memory, beside which its
+  // sender has another way.
+  [[nodiscard]] virtual SendResult try_send(const Peer& /*to*/, const Frames& /*frames*/) {
+    return SendResult::kUnknown;
+  }
+  // What still waits for this peer is not sent any more, and not reported.
+  virtual void forget(const Peer& /*peer*/) {}
+  // Of what was sent over this socket: what it has not taken yet.
+  virtual std::size_t n_waiting(SocketId /*socket*/) { return 0; }
   // Whatever arrived; waits until the deadline for it (one in the past: does not wait). For work
   // that needs answers while on_turn runs, such as a step that waits a little for proposals: pass
   // what it is not interested in to dispatch().
@@ -64,11 +76,11 @@ class Service {
   virtual void start(Bus& bus) = 0;
   virtual bool ready() const { return true; }
   virtual void on_message(Delivery delivery) = 0;
-  // The peer these frames were for is gone.
-  virtual void on_undelivered(const Peer& /*peer*/, const Frames& /*frames*/) {}
-  // It reads too slowly, or its connection is not up yet: these frames are lost, later ones may
-  // pass.
-  virtual void on_dropped(const Peer& /*peer*/, const Frames& /*frames*/) {}
+  // The peer is gone, and with it all that waited for it.
+  virtual void on_undelivered(const Peer& /*peer*/, Ticket /*ticket*/) {}
+  // It reads too slowly, or its connection is not up yet: the message of this ticket is lost, and
+  // those of its series behind it; others may pass.
+  virtual void on_dropped(const Peer& /*peer*/, Ticket /*ticket*/) {}
   // A link through shared memory is over, and why; its peer may live on and be reached as before.
   virtual void on_closed(const Peer& /*peer*/, const std::string& /*why*/) {}
   // One turn of work: a step, timers, heartbeats. Returns when it wants the next turn: `now` = at
@@ -87,9 +99,9 @@ class Service {
 
 inline void dispatch(Service& service, Delivery delivery) {
   if (delivery.kind == DeliveryKind::kUndelivered)
-    return service.on_undelivered(delivery.peer, delivery.frames);
+    return service.on_undelivered(delivery.peer, delivery.ticket);
   if (delivery.kind == DeliveryKind::kDropped)
-    return service.on_dropped(delivery.peer, delivery.frames);
+    return service.on_dropped(delivery.peer, delivery.ticket);
   if (delivery.kind == DeliveryKind::kClosed)
     return service.on_closed(delivery.peer, delivery.frames.front());
   service.on_message(std::move(delivery));

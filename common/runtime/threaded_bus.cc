@@ -17,6 +17,10 @@ namespace {
 
 constexpr std::size_t kClientShare = 64;  // of the inbox: beyond, clients wait
 constexpr auto kLongWait = std::chrono::seconds(1);
+constexpr auto kBehindWait = std::chrono::milliseconds(1);  // for room on the way to the sockets
+// At the end: for what the sockets refused until now. As long as libzmq waits for what it has.
+constexpr auto kLinger = std::chrono::milliseconds(500);
+constexpr std::size_t kMessageBytes = 128;  // what a message takes beside its frames
 
 int new_eventfd() {
   const int fd = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -34,6 +38,12 @@ void clear(int fd) {
   (void)!::read(fd, &count, sizeof count);
 }
 
+std::size_t size_of(const Frames& frames) {
+  std::size_t bytes = kMessageBytes;
+  for (const Bytes& part : frames) bytes += part.size();
+  return bytes;
+}
+
 }  // namespace
 
 ThreadedBus::ThreadedBus(std::unique_ptr<Transport> transport,
@@ -42,9 +52,10 @@ ThreadedBus::ThreadedBus(std::unique_ptr<Transport> transport,
     : transport_(std::move(transport)),
       queue_capacity_(queue_capacity),
       inbox_(2 * queue_capacity),
-      outbox_(queue_capacity),
+      to_sockets_(queue_capacity),
       send_directly_(
           [this](const Peer& to, const Frames& frames) { return transport_->send(to, frames); }),
+      outbox_(send_directly_),
       memory_(std::move(memory)) {
   inbox_fd_ = new_eventfd();
   room_fd_ = new_eventfd();
@@ -62,6 +73,13 @@ ThreadedBus::~ThreadedBus() {
   transport_->wake();
   signal(room_fd_);
   thread_.join();
+  if (!failed_) hand_over_all();
+  // No socket signals that one of its peers has room again.
+  for (const TimePoint until = steady_now() + kLinger;
+       !failed_ && !outbox_.empty() && steady_now() < until;) {
+    std::this_thread::sleep_for(Outbox::kFirstPause);
+    outbox_.send_again(steady_now());
+  }
   ::close(inbox_fd_);
   ::close(room_fd_);
 }
@@ -83,9 +101,8 @@ void ThreadedBus::rethrow_failure() const {
 void ThreadedBus::run() {
   while (true) {
     run_command();
-    const bool last = stop_;
-    flush_outbox();
-    if (last) return;
+    if (stop_) return;
+    hand_over_some();
     beat();
     if (!may_read()) {
       wait_for_room();
@@ -97,8 +114,8 @@ void ThreadedBus::run() {
         // Set the sleep flag, then check once more: a sender that adds after that look sees it
         // and wakes us.
         socket_sleeps_ = SocketSleep::kInTransport;
-        if (outbox_.empty() && !stop_ && !has_command())
-          deadline = std::min(steady_now() + kLongWait, next_pulse_);
+        if (to_sockets_.empty() && !stop_ && !has_command())
+          deadline = std::min({steady_now() + kLongWait, next_pulse_, outbox_.due()});
       }
       transport_->hold_clients(must_hold_clients());
       auto delivery = transport_->receive(deadline);
@@ -166,10 +183,11 @@ bool ThreadedBus::must_hold_clients() {
 // something else.
 void ThreadedBus::wait_for_room() {
   socket_sleeps_ = SocketSleep::kForRoom;
-  const bool can_send = !outbox_.empty() && !inbox_.full();
+  const bool can_send = (!to_sockets_.empty() || outbox_.has_lost()) && !inbox_.full();
   if (!may_read() && !can_send && !stop_ && !has_command()) {
     pollfd waiting{room_fd_, POLLIN, 0};
-    const Duration left = std::min(next_pulse_ - steady_now(), Duration(kLongWait));
+    const Duration left =
+        std::min(std::min(next_pulse_, outbox_.due()) - steady_now(), Duration(kLongWait));
     const auto wait = std::chrono::ceil<std::chrono::milliseconds>(std::max(left, Duration{}));
     ::poll(&waiting, 1, static_cast<int>(wait.count()));
   }
@@ -177,20 +195,37 @@ void ThreadedBus::wait_for_room() {
   clear(room_fd_);
 }
 
-// Each message may come back as a report, so none is taken for which there would be no room. Only
-// at the end all go: no thread is left to read a report.
-void ThreadedBus::flush_outbox() {
-  while (stop_ || !inbox_.full()) {
-    auto outgoing = outbox_.pop();
-    if (!outgoing) return;
-    const SendResult result = transport_->send(outgoing->to, outgoing->frames);
-    if (result == SendResult::kSent || inbox_.full()) continue;
-    Delivery report;
-    report.kind = result == SendResult::kBusy ? DeliveryKind::kDropped : DeliveryKind::kUndelivered;
-    report.peer = std::move(outgoing->to);
-    report.frames = std::move(outgoing->frames);
-    deliver(std::move(report));
+void ThreadedBus::hand_over(Outgoing outgoing) {
+  switch (outgoing.what) {
+    case Outgoing::What::kMessage:
+      return outbox_.send(outgoing.to, std::move(outgoing.frames), outgoing.posting, steady_now());
+    case Outgoing::What::kLost:
+      return outbox_.lose(outgoing.to, outgoing.posting);
+    case Outgoing::What::kForget:
+      return outbox_.forget(outgoing.to);
   }
+}
+
+// Each message may come back as a report, so none is taken for which there would be no room.
+void ThreadedBus::hand_over_some() {
+  outbox_.send_again(steady_now());
+  report_lost();
+  while (!inbox_.full() && !outbox_.has_lost()) {
+    auto outgoing = to_sockets_.pop();
+    if (!outgoing) return;
+    hand_over(std::move(*outgoing));
+    report_lost();
+  }
+}
+
+void ThreadedBus::hand_over_all() {
+  while (auto outgoing = to_sockets_.pop()) hand_over(std::move(*outgoing));
+  for (Outgoing& outgoing : std::exchange(behind_, {})) hand_over(std::move(outgoing));
+  behind_bytes_ = 0;
+}
+
+void ThreadedBus::report_lost() {
+  while (!inbox_.full() && outbox_.has_lost()) deliver(*outbox_.lost());
 }
 
 // Only where there is room: no other thread adds.
@@ -244,24 +279,30 @@ void ThreadedBus::on_socket_thread(const std::function<void(Transport&)>& what) 
 SocketId ThreadedBus::bind(const std::string& endpoint, Door door) {
   if (MemoryLinks::is_endpoint(endpoint)) return memory_.bind(endpoint);
   SocketId id = 0;
-  on_socket_thread([&](Transport& transport) { id = transport.bind(endpoint, door); });
+  on_socket_thread([&](Transport& transport) {
+    id = transport.bind(endpoint, door);
+    outbox_.add(id, door);
+  });
   return id;
 }
 
 SocketId ThreadedBus::connect(const std::string& endpoint, Door door) {
   if (MemoryLinks::is_endpoint(endpoint)) return memory_.connect(endpoint);
   SocketId id = 0;
-  on_socket_thread([&](Transport& transport) { id = transport.connect(endpoint, door); });
+  on_socket_thread([&](Transport& transport) {
+    id = transport.connect(endpoint, door);
+    outbox_.add(id, door);
+  });
   return id;
 }
 
 void ThreadedBus::close(SocketId socket) {
   if (MemoryLinks::is_socket(socket)) return memory_.close(socket);
-  // What was sent before must leave before: commands overtake the outbox otherwise. What cannot
-  // leave now comes back as undelivered.
+  // What was sent before must leave before: commands overtake the queue otherwise.
   on_socket_thread([&](Transport& transport) {
-    flush_outbox();
+    hand_over_all();
     transport.close(socket);
+    outbox_.remove(socket);
   });
 }
 
@@ -271,12 +312,45 @@ std::string ThreadedBus::endpoint(SocketId socket) const {
   return text;
 }
 
-SendResult ThreadedBus::send(const Peer& to, Frames frames) {
-  if (MemoryLinks::is_socket(to.socket)) return memory_.send(to, frames);
-  Outgoing outgoing{to, std::move(frames)};
-  if (!outbox_.push(outgoing)) return SendResult::kBusy;
-  wake_socket_thread();
-  return SendResult::kSent;
+void ThreadedBus::send(const Peer& to, Frames frames, const Posting& posting) {
+  FORETOKEN_CHECK(!MemoryLinks::is_socket(to.socket), "over a link through memory: try_send");
+  pass_on({Outgoing::What::kMessage, to, std::move(frames), posting});
+}
+
+void ThreadedBus::forget(const Peer& peer) { pass_on({Outgoing::What::kForget, peer, {}, {}}); }
+
+std::size_t ThreadedBus::n_waiting(SocketId socket) {
+  std::size_t n = 0;
+  on_socket_thread([&](Transport&) {
+    hand_over_all();
+    n = outbox_.n_waiting(socket);
+  });
+  return n;
+}
+
+void ThreadedBus::pass_on(Outgoing outgoing) {
+  pass_on_behind();
+  if (behind_.empty() && to_sockets_.push(outgoing)) return wake_socket_thread();
+  std::size_t n_bytes = size_of(outgoing.frames);
+  if (outgoing.what == Outgoing::What::kMessage && behind_bytes_ + n_bytes > kMaxBehindBytes) {
+    outgoing.what = Outgoing::What::kLost;
+    outgoing.frames.clear();
+    n_bytes = kMessageBytes;
+  }
+  behind_bytes_ += n_bytes;
+  behind_.push_back(std::move(outgoing));
+}
+
+void ThreadedBus::pass_on_behind() {
+  bool has_moved = false;
+  while (!behind_.empty()) {
+    const std::size_t n_bytes = size_of(behind_.front().frames);
+    if (!to_sockets_.push(behind_.front())) break;
+    behind_bytes_ -= n_bytes;
+    behind_.pop_front();
+    has_moved = true;
+  }
+  if (has_moved) wake_socket_thread();
 }
 
 // By turns: a flood on the one may not starve the other.
@@ -290,6 +364,7 @@ std::optional<Delivery> ThreadedBus::next() {
 
 std::optional<Delivery> ThreadedBus::receive(TimePoint deadline) {
   rethrow_failure();
+  pass_on_behind();
   // Again until then: a signal for a message that was taken without sleeping may come late, and
   // end a wait for the next one.
   while (true) {
@@ -304,6 +379,8 @@ std::optional<Delivery> ThreadedBus::receive(TimePoint deadline) {
 void ThreadedBus::wake() { signal(inbox_fd_); }
 
 void ThreadedBus::wait(TimePoint deadline, int also) {
+  pass_on_behind();
+  if (!behind_.empty()) deadline = std::min(deadline, now() + kBehindWait);
   // Both set the sleep flag before they check once more: a sender that adds after that look sees
   // it.
   work_sleeps_ = true;

@@ -30,18 +30,17 @@ void WorkerService::on_message(Delivery delivery) {
   if (!on_router_message(header, message)) count_malformed();
 }
 
-void WorkerService::on_dropped(const Peer& peer, const Frames& frames) {
-  if (peer.socket == router_.socket()) return router_.on_dropped(frames);
-  on_peer_dropped(peer, frames);
+void WorkerService::on_dropped(const Peer& peer, Ticket ticket) {
+  if (peer.socket == router_.socket()) return router_.on_dropped();
+  on_peer_dropped(peer, ticket);
 }
 
-// A hello or heartbeat that is due leaves before the work, which may take long; what the work sent
-// and the socket did not take is due by what is known after it.
+// A hello or heartbeat that is due leaves before the work, which may take long.
 TimePoint WorkerService::on_turn(TimePoint now) {
   send_due(now);
   const TimePoint due = work(now);
   leave_if_drained(now);
-  return std::min(due, router_.due(now));
+  return std::min(due, router_.due());
 }
 
 void WorkerService::send_due(TimePoint now) {
@@ -64,7 +63,7 @@ void WorkerService::leave_if_drained(TimePoint now) {
   has_left_ = true;
 }
 
-bool WorkerService::drained() const { return has_left_ && router_.n_queued() == 0; }
+bool WorkerService::drained() const { return has_left_ && router_.n_waiting() == 0; }
 
 wire::Heartbeat WorkerService::load() const {
   wire::Heartbeat load = own_load();

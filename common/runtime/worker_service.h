@@ -19,7 +19,7 @@ class WorkerService : public Service {
  public:
   void start(Bus& bus) final;
   void on_message(Delivery delivery) final;
-  void on_dropped(const Peer& peer, const Frames& frames) final;
+  void on_dropped(const Peer& peer, Ticket ticket) final;
   TimePoint on_turn(TimePoint now) final;
   void drain(TimePoint deadline) final;
   bool drained() const final;
@@ -49,9 +49,9 @@ class WorkerService : public Service {
   virtual bool on_router_message(const wire::Header& header, wire::Message& message) = 0;
   // Another life of the router: what the former one asked for is not wanted any more.
   virtual void on_new_router() {}
-  // What comes over its own sockets, and what the socket gave back there.
+  // What comes over its own sockets, and the tickets of what was lost there.
   virtual void on_peer_message(const Delivery& /*from*/, const wire::Header&, wire::Message&) {}
-  virtual void on_peer_dropped(const Peer& /*peer*/, const Frames& /*frames*/) {}
+  virtual void on_peer_dropped(const Peer& /*peer*/, Ticket /*ticket*/) {}
   // Bytes that are no message.
   virtual void on_malformed(const Peer& /*peer*/) { count_malformed(); }
   // A turn of its own work; returns when it wants the next.

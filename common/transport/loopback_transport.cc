@@ -41,14 +41,13 @@ void LoopbackNetwork::note(const std::string& from,
 }
 
 SendResult LoopbackNetwork::launch(LoopbackTransport& from,
-                                   const Peer& as_sent,
                                    LoopbackTransport& to,
                                    Lane lane,
                                    const Delivery& delivery) {
   const LoopbackFaults& faults = faults_of(from.host_, to.host_);
   LaneState& state = lanes_[lane];
   if (faults.capacity > 0 && state.n >= faults.capacity)
-    return refuse(from, as_sent, delivery.frames, SendResult::kBusy);
+    return refuse(from, delivery.frames, SendResult::kBusy);
   if (cut_.contains({from.host_, to.host_})) {
     note(from.host_, to.host_, LoopbackFate::kLost, delivery.frames);
     return SendResult::kSent;
@@ -73,26 +72,12 @@ SendResult LoopbackNetwork::launch(LoopbackTransport& from,
   return SendResult::kSent;
 }
 
-// A bus with a socket thread says so afterwards, one without says so at once.
-SendResult LoopbackNetwork::refuse(LoopbackTransport& from,
-                                   const Peer& to,
+SendResult LoopbackNetwork::refuse(const LoopbackTransport& from,
                                    const Frames& frames,
                                    SendResult why) {
-  const bool is_late = faults_.late_report > 0 &&
-                       std::uniform_real_distribution<double>(0, 1)(random_) < faults_.late_report;
   note(from.host_, from.host_,
-       why == SendResult::kUnknown ? LoopbackFate::kNoPeer
-       : is_late                   ? LoopbackFate::kDropped
-                                   : LoopbackFate::kBusy,
-       frames);
-  if (!is_late) return why;
-  Delivery report{
-      .kind = why == SendResult::kBusy ? DeliveryKind::kDropped : DeliveryKind::kUndelivered,
-      .peer = to,
-      .frames = frames};
-  from.flights_.insert({{clock_.now(), ++last_order_}, {std::nullopt, std::move(report)}});
-  ++n_in_flight_;
-  return SendResult::kSent;
+       why == SendResult::kUnknown ? LoopbackFate::kNoPeer : LoopbackFate::kBusy, frames);
+  return why;
 }
 
 void LoopbackNetwork::renumber(std::uint64_t number) {
@@ -101,7 +86,7 @@ void LoopbackNetwork::renumber(std::uint64_t number) {
   connections_.erase(found);
   for (LoopbackTransport* transport : transports_)
     for (auto f = transport->flights_.begin(); f != transport->flights_.end();)
-      f = f->second.lane && f->second.lane->first == number ? transport->forget(f) : std::next(f);
+      f = f->second.lane.first == number ? transport->forget(f) : std::next(f);
   lanes_.erase({number, false});
   lanes_.erase({number, true});
   connections_[++last_number_] = connection;
@@ -134,9 +119,8 @@ LoopbackTransport::~LoopbackTransport() {
 }
 
 LoopbackTransport::Flights::iterator LoopbackTransport::forget(Flights::iterator flight) {
-  if (flight->second.lane)
-    if (const auto lane = network_.lanes_.find(*flight->second.lane); lane != network_.lanes_.end())
-      --lane->second.n;
+  if (const auto lane = network_.lanes_.find(flight->second.lane); lane != network_.lanes_.end())
+    --lane->second.n;
   --network_.n_in_flight_;
   return flights_.erase(flight);
 }
@@ -185,26 +169,26 @@ std::string LoopbackTransport::endpoint(SocketId socket) const {
 SendResult LoopbackTransport::send(const Peer& to, const Frames& frames) {
   FORETOKEN_CHECK(!frames.empty() && frames.size() <= kMaxParts, "a message has 1 to 8 parts");
   const auto socket = sockets_.find(to.socket);
-  if (socket == sockets_.end()) return network_.refuse(*this, to, frames, SendResult::kUnknown);
+  if (socket == sockets_.end()) return network_.refuse(*this, frames, SendResult::kUnknown);
   if (network_.n_in_flight_ >= kMaxInFlight)
-    return network_.refuse(*this, to, frames, SendResult::kBusy);
+    return network_.refuse(*this, frames, SendResult::kBusy);
   Delivery delivery;
   delivery.frames = frames;
   if (const auto number = socket->second.connection; number != 0) {
     const auto listener = network_.listeners_.find(socket->second.endpoint);
     if (listener == network_.listeners_.end())  // not connected yet
-      return network_.refuse(*this, to, frames, SendResult::kBusy);
+      return network_.refuse(*this, frames, SendResult::kBusy);
     delivery.peer = {listener->second.socket, std::to_string(number), false};
-    return network_.launch(*this, to, *listener->second.owner, {number, false}, delivery);
+    return network_.launch(*this, *listener->second.owner, {number, false}, delivery);
   }
   std::uint64_t number = 0;
   std::from_chars(to.routing.data(), to.routing.data() + to.routing.size(), number);
   const auto connection = network_.connections_.find(number);
   if (connection == network_.connections_.end() ||
       connection->second.name != socket->second.endpoint)
-    return network_.refuse(*this, to, frames, SendResult::kUnknown);
+    return network_.refuse(*this, frames, SendResult::kUnknown);
   delivery.peer = {connection->second.dial_socket, "", false};
-  return network_.launch(*this, to, *connection->second.dialler, {number, true}, delivery);
+  return network_.launch(*this, *connection->second.dialler, {number, true}, delivery);
 }
 
 std::optional<TimePoint> LoopbackTransport::next_arrival() const {
@@ -218,8 +202,7 @@ std::optional<Delivery> LoopbackTransport::receive(TimePoint deadline) {
   if (const auto due = next_arrival(); due && (*due <= now || (may_wait && *due <= deadline))) {
     if (*due > now) network_.clock_.set(*due);
     Delivery delivery = std::move(flights_.begin()->second.delivery);
-    if (delivery.kind == DeliveryKind::kMessage)
-      network_.note({}, host_, LoopbackFate::kArrived, delivery.frames);
+    network_.note({}, host_, LoopbackFate::kArrived, delivery.frames);
     forget(flights_.begin());
     return delivery;
   }

@@ -28,11 +28,10 @@ struct LoopbackFaults {
   Duration max_delay{};
   bool in_order = false;
   std::size_t capacity = 0;  // messages on their way over a connection, one direction; 0: no bound
-  double late_report = 0;    // of what is refused: reported afterwards, as kDropped or kUndelivered
 };
 
 // What became of one send(), or one delivery.
-enum class LoopbackFate : std::uint8_t { kSent, kLost, kTwice, kBusy, kDropped, kNoPeer, kArrived };
+enum class LoopbackFate : std::uint8_t { kSent, kLost, kTwice, kBusy, kNoPeer, kArrived };
 
 struct LoopbackEvent {
   TimePoint at;
@@ -92,11 +91,10 @@ class LoopbackNetwork {
   };
 
   SendResult launch(LoopbackTransport& from,
-                    const Peer& as_sent,
                     LoopbackTransport& to,
                     Lane lane,
                     const Delivery& delivery);
-  SendResult refuse(LoopbackTransport& from, const Peer& to, const Frames& frames, SendResult why);
+  SendResult refuse(const LoopbackTransport& from, const Frames& frames, SendResult why);
   const LoopbackFaults& faults_of(const std::string& from, const std::string& to) const;
   void renumber(std::uint64_t number);
   void note(const std::string& from,
@@ -146,7 +144,7 @@ class LoopbackTransport final : public Transport {
     std::uint64_t connection = 0;  // 0 on a bound socket
   };
   struct Flight {
-    std::optional<LoopbackNetwork::Lane> lane;  // none: a report of our own
+    LoopbackNetwork::Lane lane;
     Delivery delivery;
   };
   using Flights = std::map<std::pair<TimePoint, std::uint64_t>, Flight>;  // by arrival and order

@@ -32,11 +32,18 @@ struct Peer {
 // What happened to a message. kUnknown: that connection is gone.
 enum class SendResult : std::uint8_t { kSent, kBusy, kUnknown };
 
+// What a message is about, for the report that it was lost: opaque, chosen by its sender. Two
+// words, so that the id of a request is one. {}: its sender has nothing to say about it.
+struct Ticket {
+  std::uint64_t high = 0, low = 0;
+  auto operator<=>(const Ticket&) const = default;
+};
+
 enum class DeliveryKind : std::uint8_t {
   kMessage,
-  kUndelivered,  // these frames, handed over earlier, found no connection: the peer is gone
-  kDropped,      // these frames, handed over earlier, found the connection's queue full, or not yet
-                 // connected
+  // Reports of a bus (common/runtime/outbox.h), with the ticket of a message and no frames:
+  kUndelivered,  // it found no connection: the peer is gone, and with it all that waited for it
+  kDropped,      // it was lost: no room, or the peer took nothing for too long
   kClosed,       // a link through shared memory is over; its only frame says why
 };
 
@@ -44,6 +51,7 @@ struct Delivery {
   DeliveryKind kind = DeliveryKind::kMessage;
   Peer peer;
   Frames frames;
+  Ticket ticket = {};
   std::string user;  // name of the key it authenticated with ("draft:draft-0"); empty without CURVE
   TimePoint arrived{};  // when the thread of the sockets took it; not set by transports
 };
@@ -56,12 +64,6 @@ enum class Door : std::uint8_t {
               // worthless
 };
 inline constexpr std::size_t kDoors = 3;
-// What may wait for one client that does not read, beyond what its connection holds. Hundreds of
-// streams share a connection, and a round of them is one burst: room for a second or so of that,
-// some 16,384 pieces without log probabilities.
-inline constexpr std::size_t kMaxWaitingBytes = std::size_t{4} << 20;
-// How long it may take none of it.
-inline constexpr Duration kWaitingPatience = std::chrono::seconds(10);
 
 constexpr std::string_view name_of(Door door) {
   return door == Door::kClient ? "client" : door == Door::kDraft ? "draft" : "internal";

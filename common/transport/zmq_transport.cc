@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <thread>
 #include <utility>
 #include <vector>
 #include <zmq.hpp>
@@ -18,7 +17,6 @@
 #include "common/transport/client_relay.h"
 #include "common/transport/endpoint.h"
 #include "common/transport/file_lock.h"
-#include "common/transport/waiting_answers.h"
 #include "common/transport/zmq_auth.h"
 
 namespace foretoken {
@@ -28,7 +26,7 @@ constexpr std::int64_t kInternalPartBytes = std::int64_t{4} << 20;
 constexpr std::int64_t kClientPartBytes = std::int64_t{1} << 20;
 constexpr int kInternalQueue = 256;  // messages per connection and direction
 constexpr int kClientQueue = 64;
-// Answers inside libzmq, which counts messages and not bytes: the others wait in WaitingAnswers.
+// Answers inside libzmq, which counts messages and not bytes: the others wait outside (outbox.h).
 constexpr int kClientAnswers = 128;
 constexpr int kLingerMs = 500;
 // Between target and draft: every message is a hint or cumulative, and replaced by the next after a
@@ -99,8 +97,6 @@ struct ZmqTransport::State {
   std::optional<zmq::socket_t> zap;
   std::vector<Socket> sockets;
   std::vector<std::unique_ptr<ClientRelay>> closed_relays;  // that have last words to deliver
-  WaitingAnswers waiting;
-  bool reports_lost = false;  // this turn
   bool clients_held = false;
   bool is_held(const Socket& socket) const { return clients_held && socket.door == Door::kClient; }
   std::size_t turn = 0;  // whose turn it is to be read first
@@ -209,22 +205,8 @@ struct ZmqTransport::State {
   }
 
   static SendResult send_now(Socket& socket, const Peer& to, const Frames& frames);
-  void send_waiting() {
-    const TimePoint now = steady_now();
-    if (now < waiting.due()) return;
-    waiting.send_again(
-        [this](const Peer& to, const Frames& frames) {
-          Socket* socket = find(to.socket);
-          if (socket == nullptr) return SendResult::kUnknown;
-          const SendResult result = send_now(*socket, to, frames);
-          if (result == SendResult::kSent) ++counters->of(socket->door).sent;
-          return result;
-        },
-        now);
-  }
 
   void retire(Socket& socket) {
-    waiting.forget(socket.id);
     if (!socket.relay) return;
     socket.relay->stop_listening();
     closed_relays.push_back(std::move(socket.relay));
@@ -256,15 +238,6 @@ ZmqTransport::ZmqTransport(const ZmqOptions& options) : state_(std::make_unique<
 }
 
 ZmqTransport::~ZmqTransport() {
-  // As long as libzmq would wait for what it has.
-  const TimePoint until = steady_now() + std::chrono::milliseconds(kLingerMs);
-  while (!state_->waiting.empty() && steady_now() < until) {
-    state_->send_waiting();
-    while (state_->waiting.lost()) {
-    }
-    // No socket signals that one of its peers has room again.
-    std::this_thread::sleep_for(WaitingAnswers::kFirstPause);
-  }
   for (State::Socket& socket : state_->sockets) state_->retire(socket);
   state_->sockets.clear();
   state_->zap.reset();
@@ -360,12 +333,9 @@ SendResult ZmqTransport::send(const Peer& to, const Frames& frames) {
   State::Socket* socket = s.find(to.socket);
   LinkCounters& counters = s.counters->of(socket ? socket->door : Door::kInternal);
   if (socket == nullptr) return ++counters.unknown_peer, SendResult::kUnknown;
-  const bool waits = s.waiting.waits(to);
-  const SendResult result = waits ? SendResult::kBusy : State::send_now(*socket, to, frames);
+  const SendResult result = State::send_now(*socket, to, frames);
   if (result == SendResult::kSent) return ++counters.sent, result;
   if (result == SendResult::kUnknown) return ++counters.unknown_peer, result;
-  if (socket->routed && socket->door == Door::kClient && s.waiting.keep(to, frames, steady_now()))
-    return SendResult::kSent;
   return ++counters.busy, SendResult::kBusy;
 }
 
@@ -497,14 +467,6 @@ std::optional<Delivery> ZmqTransport::receive(TimePoint deadline) {
   // second look at every socket.
   bool looked = false;
   while (true) {
-    s.send_waiting();
-    // By turns with what arrives: a flood of lost answers may not starve the others.
-    if (s.reports_lost = !s.reports_lost; s.reports_lost) {
-      if (auto lost = s.waiting.lost()) {
-        ++s.counters->of(Door::kClient).busy;
-        return lost;
-      }
-    }
     for (std::size_t i = 0; i < s.sockets.size(); ++i) {
       Delivery delivery;
       State::Socket& from = s.sockets[(s.turn + i) % s.sockets.size()];
@@ -517,9 +479,8 @@ std::optional<Delivery> ZmqTransport::receive(TimePoint deadline) {
     const TimePoint now = steady_now();
     const bool was_late = looked && now >= deadline;
     looked = true;
-    const TimePoint until = s.waiting.has_lost() ? now : std::min(deadline, s.waiting.due());
-    const auto left =
-        std::chrono::ceil<std::chrono::milliseconds>(until > now ? until - now : Duration::zero());
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(
+        deadline > now ? deadline - now : Duration::zero());
     const auto timeout = std::min<std::int64_t>(left.count(), 60'000);
     std::vector<zmq::pollitem_t> items;
     items.push_back({nullptr, s.wake_fd, ZMQ_POLLIN, 0});

@@ -200,22 +200,26 @@ void DraftService::answer(const TargetKey& to, const DraftOutcome& outcome) {
   if (const auto* busy = std::get_if<wire::DraftBusy>(&outcome)) return send(to, *busy);
 }
 
-// Everything towards a target is a hint: what cannot leave now is dropped and counted.
+// Everything towards a target is a hint, worthless when it is late: it has no patience and no
+// ticket, and what cannot leave now is counted.
 void DraftService::send(const TargetKey& to, const wire::Message& message, Way way) {
   const auto it = targets_.find(to);
   if (it == targets_.end()) return;
   const auto frames = wire::try_encode(speaker_, {}, message);
   if (way == Way::kShortest && frames.ok() && it->second.beside) {
     const Peer beside = *it->second.beside;
-    const SendResult result = bus().send(beside, *frames);
+    const SendResult result = bus().try_send(beside, *frames);
     if (result == SendResult::kSent) return;
     ++n_fallbacks_;
     if (result == SendResult::kUnknown) on_closed(beside, "it is gone");
   }
-  if (!frames.ok() || bus().send(it->second.peer, *frames) != SendResult::kSent) ++not_sent_;
+  if (frames.ok())
+    bus().send(it->second.peer, *frames, {});
+  else
+    ++not_sent_;
 }
 
-void DraftService::on_undelivered(const Peer& peer, const Frames&) {
+void DraftService::on_undelivered(const Peer& peer, Ticket) {
   ++not_sent_;
   // Its leases run out by themselves if it does not come back.
   for (auto it = targets_.begin(); it != targets_.end();)

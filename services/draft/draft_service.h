@@ -35,7 +35,7 @@ class DraftService final : public WorkerService {
                wire::Speaker& speaker,
                Metrics& metrics);
 
-  void on_undelivered(const Peer& peer, const Frames& frames) override;
+  void on_undelivered(const Peer& peer, Ticket ticket) override;
   void on_closed(const Peer& peer, const std::string& why) override;
   std::string status() const override;
 
@@ -55,7 +55,7 @@ class DraftService final : public WorkerService {
   void on_peer_message(const Delivery& from,
                        const wire::Header& header,
                        wire::Message& message) override;
-  void on_peer_dropped(const Peer&, const Frames&) override { ++not_sent_; }
+  void on_peer_dropped(const Peer&, Ticket) override { ++not_sent_; }
   void on_malformed(const Peer& peer) override;
   TimePoint work(TimePoint now) override;
   bool has_to_stay() const override;

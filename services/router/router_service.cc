@@ -8,6 +8,7 @@
 #include "common/base/hash.h"
 #include "common/base/log.h"
 #include "common/config/resolve.h"
+#include "common/runtime/outbox.h"
 #include "common/runtime/process.h"
 #include "common/runtime/service_main.h"
 #include "common/transport/endpoint.h"
@@ -30,9 +31,41 @@ constexpr std::uint32_t kAskAgainMs = 1000;
 // A draft that drains is used a little longer while requests run: if everything is being stopped,
 // this router is told so within that time, and then the draft serves on until they have ended.
 constexpr Duration kDraftGrace = std::chrono::seconds(1);
+// What waits for a client that takes nothing: pieces, which come without end, for less long than
+// what ends a request.
+constexpr Duration kPiecePatience = std::chrono::seconds(10);
+constexpr Duration kEndPatience = std::chrono::seconds(30);
 
 Error leaving() {
   return {ErrorCode::kDraining, "this router is about to stop and takes no new requests"};
+}
+
+// The messages of an answer are a series under the id of its request: a stream with a hole is worse
+// than none. An error stands for itself, as it may say that the series has one. A status is old by
+// the time at which it could be sent.
+Posting posting_of(const ToClient& to) {
+  const Ticket ticket{to.request.high, to.request.low};
+  const auto part_at = [](std::uint32_t offset) {
+    return offset == 0 || offset == wire::kNoPosition ? Part::kFirst : Part::kNext;
+  };
+  if (const auto* piece = std::get_if<wire::ClientPiece>(&to.answer))
+    return {.ticket = ticket, .patience = kPiecePatience, .part = part_at(piece->offset)};
+  if (const auto* reply = std::get_if<wire::ClientReply>(&to.answer))
+    return {.ticket = ticket,
+            .patience = kEndPatience,
+            .part = part_at(reply->offset),
+            .room = Room::kReserved};
+  if (std::holds_alternative<wire::StatusReply>(to.answer)) return {};
+  return {.patience = kEndPatience, .room = Room::kReserved};
+}
+
+Error too_slow() {
+  return {
+      ErrorCode::kCancelled,
+      "the client reads its pieces too slowly: at most " +
+          std::to_string(kClientLimits.of_one >> 20) + " MiB wait for it, and at most " +
+          std::to_string(std::chrono::duration_cast<std::chrono::seconds>(kPiecePatience).count()) +
+          " s while it takes none"};
 }
 
 std::string_view state_name(const Worker& worker) {
@@ -101,13 +134,12 @@ void RouterService::on_message(Delivery delivery) {
   on_worker(delivery, now);
 }
 
-void RouterService::on_undelivered(const Peer& peer, const Frames&) {
+void RouterService::on_undelivered(const Peer& peer, Ticket) {
   const TimePoint now = bus_->now();
   if (peer.socket == client_socket_) {
     Actions actions;
     table_.client_gone(peer, now, actions);
     token_questions_.client_gone(peer, now, actions);
-    unsent_.client_gone(peer);
     return act(std::move(actions), now);
   }
   // That connection is gone. If the worker lives it is back, and says hello, within a heartbeat.
@@ -118,42 +150,14 @@ void RouterService::on_undelivered(const Peer& peer, const Frames&) {
   }
 }
 
-void RouterService::on_dropped(const Peer& peer, const Frames& frames) {
+// The rest of the answer was lost with it, or will be: an honest end instead.
+void RouterService::on_dropped(const Peer& peer, Ticket ticket) {
+  if (peer.socket != client_socket_ || ticket == Ticket{}) return void(++dropped_);
   const TimePoint now = bus_->now();
-  if (peer.socket != client_socket_) {
-    const Worker* worker = pool_.find(peer);
-    const auto header =
-        frames.empty() ? Result<wire::Header>(Error{}) : wire::read_header(frames.front());
-    // Greetings are said again anyway; what belongs to a request goes as soon as there is room.
-    const bool of_a_request = header.ok() && header->type >= wire::MessageType::kEncode;
-    if (worker == nullptr || !of_a_request || !outboxes_[worker->id].came_back(frames, now))
-      ++dropped_;
-    return;
-  }
-  auto said = frames.empty() ? Result<wire::ClientAnswer>(Error{})
-                             : wire::read_client_answer(frames.front());
-  if (!said.ok()) return;
-  const auto* piece = std::get_if<wire::ClientPiece>(&*said);
-  if (piece == nullptr) {  // the end of a request must arrive; a status is old by the time it could
-    if (std::holds_alternative<wire::StatusReply>(*said) ||
-        !unsent_.keep(peer, std::move(*said), now))
-      ++dropped_;
-    return;
-  }
-  // Later pieces may have passed already, so the text has a hole: an honest end instead.
-  const auto id = wire::request_id_from_hex(piece->id);
-  if (!id) return;
-  const Error too_slow{
-      ErrorCode::kCancelled,
-      "the client reads its pieces too slowly: at most " + std::to_string(kMaxWaitingBytes >> 20) +
-          " MiB wait for it, and at most " +
-          std::to_string(
-              std::chrono::duration_cast<std::chrono::seconds>(kWaitingPatience).count()) +
-          " s while it takes none"};
-  if (!table_.contains(*id))
-    unsent_.spoil(peer, piece->id, wire::client_error(*id, too_slow, 0), now);
+  const RequestId id{ticket.high, ticket.low};
+  if (!table_.contains(id)) return answer(peer, id, wire::client_error(id, too_slow(), 0));
   Actions actions;
-  table_.give_up(*id, too_slow, now, actions);
+  table_.give_up(id, too_slow(), now, actions);
   act(std::move(actions), now);
 }
 
@@ -217,21 +221,11 @@ void RouterService::on_client(const Peer& peer, const Frames& frames, TimePoint 
 }
 
 void RouterService::answer(const Peer& peer, RequestId id, wire::ClientAnswer reply) {
-  send_answer({peer, id, std::move(reply)}, bus_->now());
+  send_answer({peer, id, std::move(reply)});
 }
 
-void RouterService::send_answer(const ToClient& to, TimePoint now) {
-  const SendResult result = bus_->send(to.peer, {wire::write_client_answer(to.answer)});
-  if (result == SendResult::kSent) return;
-  if (result == SendResult::kUnknown) {
-    Actions actions;
-    table_.client_gone(to.peer, now, actions);
-    return act(std::move(actions), now);
-  }
-  // Pieces merge with later text; the end of a request must arrive as it is.
-  if (const auto* piece = std::get_if<wire::ClientPiece>(&to.answer))
-    return table_.undo_delivery(to.request, *piece, now);
-  if (!unsent_.keep(to.peer, to.answer, now)) ++dropped_;
+void RouterService::send_answer(const ToClient& to) {
+  bus_->send(to.peer, {wire::write_client_answer(to.answer)}, posting_of(to));
 }
 
 // A flood of questions may not take the time that requests need: beyond a few of them within a
@@ -379,9 +373,11 @@ std::string RouterService::own_metrics() {
 
 // ---- workers
 
+// Greetings are said again anyway: they do not wait.
 void RouterService::reply_to(const Peer& peer, const wire::Message& message) {
-  const auto frames = wire::try_encode(speaker_, {}, message);
-  if (!frames.ok() || bus_->send(peer, *frames) != SendResult::kSent) ++dropped_;
+  auto frames = wire::try_encode(speaker_, {}, message);
+  if (!frames.ok()) return void(++dropped_);
+  bus_->send(peer, std::move(frames).value(), {});
 }
 
 void RouterService::on_worker(const Delivery& delivery, TimePoint now) {
@@ -479,7 +475,6 @@ void RouterService::on_hello(const Delivery& delivery,
   reply_to(peer, reply);
   if (arrival.replaced) gone(*former, "a new process of its name replaced it", now);
   if (!arrival.is_new) return;
-  outboxes_.erase(header.sender);
   log_info("worker joined",
            {{"worker", hello.name}, {"model", hello.model_name}, {"endpoint", hello.endpoint}});
   pair_all();
@@ -504,7 +499,7 @@ void RouterService::remember_refused(WorkerId id,
 // Unassigns its peers and moves its requests.
 void RouterService::gone(const Worker& worker, const std::string& why, TimePoint now) {
   log_warning("worker gone", {{"worker", worker.hello.name}, {"reason", why}});
-  outboxes_.erase(worker.id);
+  bus_->forget(worker.peer);
   if (worker.hello.role == wire::Role::kDraft)
     for (const Worker* target : pool_.alive(wire::Role::kTarget))
       send_worker(
@@ -607,17 +602,9 @@ void RouterService::send_worker(WorkerId id, RequestId request, const wire::Mess
     table_.give_up(request, frames.error(), now, actions);
     return act(std::move(actions), now);
   }
-  // What does not leave is asked for again after a silence; a worker that is gone is missed by its
+  // What is lost is asked for again after a silence; a worker that is gone is missed by its
   // heartbeats.
-  if (!outboxes_[id].send(*bus_, worker->peer, std::move(frames).value())) ++dropped_;
-}
-
-// True if nothing waits for this worker any more.
-bool RouterService::flush(WorkerId id) {
-  const auto it = outboxes_.find(id);
-  const Worker* worker = pool_.find(id);
-  if (it == outboxes_.end() || worker == nullptr) return true;
-  return it->second.flush(*bus_, worker->peer);
+  bus_->send(worker->peer, std::move(frames).value(), {.patience = kAsLongAsItTakes});
 }
 
 void RouterService::act(Actions actions, TimePoint now) {
@@ -625,7 +612,7 @@ void RouterService::act(Actions actions, TimePoint now) {
     if (const auto* worker = std::get_if<ToWorker>(&action))
       send_worker(worker->worker, worker->request, worker->message);
     else
-      send_answer(std::get<ToClient>(action), now);
+      send_answer(std::get<ToClient>(action));
   }
 }
 
@@ -642,12 +629,6 @@ TimePoint RouterService::on_turn(TimePoint now) {
   due = std::min({due, next_pairing_, now + pool_.until_next_check()});
   if (!pool_.all_here()) due = std::min(due, now + kListenAgain);
 
-  std::vector<WorkerId> waiting;
-  for (const auto& [id, outbox] : outboxes_) waiting.push_back(id);
-  for (const WorkerId id : waiting)
-    if (!flush(id)) due = std::min(due, outboxes_.at(id).due(now));
-  dropped_ += unsent_.send_again(*bus_, now);
-  due = std::min(due, unsent_.due());
   std::vector<RequestId> late;
   for (const auto& [id, question] : questions_) {
     if (now >= question.until) late.push_back(id);
@@ -680,11 +661,10 @@ void RouterService::drain(TimePoint deadline) {
   leave_if_drained();
 }
 
-// Every request and question has its end, and every message to a worker has left.
+// Every request and question has its end, and every message has left.
 bool RouterService::has_finished() const {
-  return table_.size() == 0 && token_questions_.size() == 0 && unsent_.empty() &&
-         std::all_of(outboxes_.begin(), outboxes_.end(),
-                     [](const auto& entry) { return entry.second.size() == 0; });
+  return table_.size() == 0 && token_questions_.size() == 0 &&
+         bus_->n_waiting(client_socket_) + bus_->n_waiting(worker_socket_) == 0;
 }
 
 // Workers that drain wait for this; others look for the next router anyway.

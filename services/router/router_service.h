@@ -13,13 +13,11 @@
 #include "common/config/sections.h"
 #include "common/messages/client.h"
 #include "common/runtime/metrics.h"
-#include "common/runtime/outbox.h"
 #include "common/runtime/service.h"
 #include "common/wire/codec.h"
 #include "services/router/pool.h"
 #include "services/router/request_table.h"
 #include "services/router/token_questions.h"
-#include "services/router/unsent_answers.h"
 
 namespace foretoken {
 
@@ -44,8 +42,8 @@ class RouterService final : public Service {
 
   void start(Bus& bus) override;
   void on_message(Delivery delivery) override;
-  void on_undelivered(const Peer& peer, const Frames& frames) override;
-  void on_dropped(const Peer& peer, const Frames& frames) override;
+  void on_undelivered(const Peer& peer, Ticket ticket) override;
+  void on_dropped(const Peer& peer, Ticket ticket) override;
   TimePoint on_turn(TimePoint now) override;
   void drain(TimePoint deadline) override;
   bool drained() const override;
@@ -59,7 +57,7 @@ class RouterService final : public Service {
   // clients
   void on_client(const Peer& peer, const Frames& frames, TimePoint now);
   void answer(const Peer& peer, RequestId id, wire::ClientAnswer answer);
-  void send_answer(const ToClient& to, TimePoint now);
+  void send_answer(const ToClient& to);
   wire::StatusReply status_reply(RequestId id, TimePoint now) const;
   const wire::StatusReply& recent_status(RequestId id, TimePoint now);
   void ask_metrics(const Peer& peer, RequestId id, TimePoint now);
@@ -82,7 +80,6 @@ class RouterService final : public Service {
   std::string complaints_about(const Worker& worker) const;
   void send_worker(WorkerId worker, RequestId request, const wire::Message& message);
   void reply_to(const Peer& peer, const wire::Message& message);
-  bool flush(WorkerId worker);
   bool is_needed(const Worker& worker, TimePoint now) const;
   bool has_finished() const;
   void leave_if_drained();
@@ -116,8 +113,6 @@ class RouterService final : public Service {
   bool said_goodbye_ = false;
   TimePoint drain_deadline_{};
   std::uint64_t n_ids_ = 0;
-  std::map<WorkerId, Outbox> outboxes_;
-  UnsentAnswers unsent_;
   std::map<RequestId, MetricsQuestion> questions_;
   std::set<std::string> complained_;  // pairs refused by name, logged once
   struct Refused {

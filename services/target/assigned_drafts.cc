@@ -8,7 +8,7 @@
 namespace foretoken {
 namespace {
 
-constexpr Duration kCloseRetry = std::chrono::milliseconds(20);
+constexpr Duration kLeasePatience = std::chrono::seconds(10);  // then the draft has ended it itself
 
 }  // namespace
 
@@ -102,26 +102,14 @@ std::vector<std::pair<std::string, std::string_view>> AssignedDrafts::links() co
   return found;
 }
 
-void AssignedDrafts::end_sequence(AssignedDraft& draft,
-                                  const wire::CloseSequence& close,
-                                  TimePoint now) {
-  if (!draft.connection.send(close)) end_later(draft.id, close, now);
-}
-
 // A place at a draft that no sequence uses is one less for the others for ten seconds: worth a
-// second try, as a burst of sequences that end together does not fit a link's short queue.
-void AssignedDrafts::end_later(WorkerId id, const wire::CloseSequence& close, TimePoint now) {
-  if (closes_.size() < kMaxCloses) closes_.push_back({id, close, now + kCloseRetry});
+// wait, as a burst of sequences that end together does not fit a link's short queue.
+void AssignedDrafts::end_sequence(AssignedDraft& draft, const wire::CloseSequence& close) {
+  draft.connection.send(close, {.patience = kLeasePatience});
 }
 
 TimePoint AssignedDrafts::poll(TimePoint now) {
   TimePoint due = TimePoint::max();
-  for (std::size_t n = closes_.size(); n > 0 && closes_.front().not_before <= now; --n) {
-    const LateClose late = closes_.front();
-    closes_.pop_front();
-    if (AssignedDraft* draft = find(late.draft)) end_sequence(*draft, late.close, now);
-  }
-  if (!closes_.empty()) due = std::min(due, closes_.front().not_before);
   for (auto& [id, draft] : drafts_) due = std::min(due, draft.connection.poll(now));
   return due;
 }

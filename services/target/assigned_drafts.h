@@ -1,11 +1,9 @@
 // The drafts that the router has assigned to this target: which incarnation of each, how it is
-// reached, how many of our sequences have a place there, and where the next one goes. A place that
-// no sequence uses is given back even if the draft has no room for the CLOSE now. It knows how many
-// sequences a draft has, not which. Work thread.
+// reached, how many of our sequences have a place there, and where the next one goes. It knows how
+// many sequences a draft has, not which. Work thread.
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <string>
@@ -64,10 +62,9 @@ class AssignedDrafts {
   std::vector<std::pair<std::string, std::string_view>> links() const;
 
   // CLOSE, now or as soon as there is room.
-  void end_sequence(AssignedDraft& draft, const wire::CloseSequence& close, TimePoint now);
-  void end_later(WorkerId id, const wire::CloseSequence& close, TimePoint now);
+  static void end_sequence(AssignedDraft& draft, const wire::CloseSequence& close);
 
-  // Links, and what waits for room. Returns when it wants to be called again.
+  // Links. Returns when it wants to be called again.
   TimePoint poll(TimePoint now);
   // Sends the records that were added to connections.
   void flush(TimePoint now);
@@ -75,18 +72,9 @@ class AssignedDrafts {
   void renew_leases(TimePoint now, Duration silence);
 
  private:
-  struct LateClose {
-    WorkerId draft;
-    wire::CloseSequence close;
-    TimePoint not_before{};
-  };
-
-  static constexpr std::size_t kMaxCloses = 1024;
-
   static bool may_be_chosen(const AssignedDraft& draft, TimePoint now);
 
   std::map<WorkerId, AssignedDraft> drafts_;
-  std::deque<LateClose> closes_;  // found no room; the lease's patience heals those beyond
 };
 
 }  // namespace foretoken

@@ -12,6 +12,8 @@ namespace {
 constexpr Duration kOpenAgain = std::chrono::milliseconds(2);
 constexpr std::size_t kMostReason = 200;  // of what a draft says, in our log
 
+constexpr Ticket kAskTicket{.high = 1, .low = 0};
+
 Peer peer_at(SocketId socket) { return {.socket = socket, .routing = {}}; }
 
 }  // namespace
@@ -44,27 +46,21 @@ bool DraftConnection::may_be_used() const {
 
 // ---- messages
 
-bool DraftConnection::send(const wire::Message& message, Way way) {
-  auto frames = wire::try_encode(around_.speaker, {}, message);
-  const bool too_large = !frames.ok();  // it stays so: nothing to be tried again
-  if (way == Way::kShortest && !too_large && link_.is_up()) {
-    if (around_.bus.send(peer_at(memory_socket_), *frames) == SendResult::kSent) {
-      ++around_.counters.sent_beside;
-      return true;
-    }
-    ++around_.counters.fallbacks;
-  }
-  if (!too_large &&
-      around_.bus.send(peer_at(socket_), std::move(frames).value()) == SendResult::kSent)
-    return true;
-  ++around_.counters.not_sent;
-  return too_large;
+void DraftConnection::send(const wire::Message& message, const Posting& posting) {
+  send_frames(wire::try_encode(around_.speaker, {}, message), posting);
 }
 
-bool DraftConnection::hand_over(SocketId socket, const wire::Message& message) {
-  auto frames = wire::try_encode(around_.speaker, {}, message);
-  return frames.ok() &&
-         around_.bus.send(peer_at(socket), std::move(frames).value()) == SendResult::kSent;
+void DraftConnection::send_frames(Result<Frames> frames, const Posting& posting) {
+  if (frames.ok())
+    around_.bus.send(peer_at(socket_), std::move(frames).value(), posting);
+  else
+    ++around_.counters.not_sent;
+}
+
+bool DraftConnection::on_dropped(Ticket ticket, TimePoint now) {
+  if (ticket != kAskTicket) return false;
+  link_.not_asked(now);
+  return true;
 }
 
 void DraftConnection::add(wire::ProposeRecord record, Way way) {
@@ -83,8 +79,14 @@ void DraftConnection::send_frame(wire::Propose& frame, Way way) {
   if (frame.records.empty()) return;
   around_.counters.records += frame.records.size();
   ++around_.counters.proposes;
-  send(frame, way);
+  auto frames = wire::try_encode(around_.speaker, {}, frame);
   frame.records.clear();
+  if (way == Way::kShortest && frames.ok() && link_.is_up()) {
+    if (around_.bus.try_send(peer_at(memory_socket_), *frames) == SendResult::kSent)
+      return void(++around_.counters.sent_beside);
+    ++around_.counters.fallbacks;
+  }
+  send_frames(std::move(frames), {});
 }
 
 // ---- the link
@@ -105,11 +107,8 @@ void DraftConnection::poll_link(TimePoint now) {
     case DraftLink::Action::kNone:
       break;
     case DraftLink::Action::kAsk:
-      // A busy connection is one that is not up yet: nothing to count.
-      if (hand_over(socket_, wire::LinkAsk{around_.options.machine}))
-        link_.asked(now);
-      else
-        link_.not_asked(now);
+      link_.asked(now);
+      send(wire::LinkAsk{around_.options.machine}, {.ticket = kAskTicket});
       break;
     case DraftLink::Action::kGiveUp:
       if (memory_socket_ != 0) around_.bus.close(std::exchange(memory_socket_, 0));
@@ -119,7 +118,9 @@ void DraftConnection::poll_link(TimePoint now) {
 
 void DraftConnection::say_first_word(TimePoint now) {
   if (link_.state() != DraftLink::State::kOpening || has_opened_) return;
-  has_opened_ = hand_over(memory_socket_, wire::LinkOpen{token_});
+  const auto frames = wire::try_encode(around_.speaker, {}, wire::LinkOpen{token_});
+  has_opened_ =
+      frames.ok() && around_.bus.try_send(peer_at(memory_socket_), *frames) == SendResult::kSent;
   if (has_opened_) link_.said(now);
 }
 

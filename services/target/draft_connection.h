@@ -53,8 +53,9 @@ class DraftConnection {
   // "shared_memory", "zeromq", or "none" where the pinned tier does not work.
   std::string_view tier() const;
 
-  // False: there was no room, try again. What is too large for any way is dropped.
-  bool send(const wire::Message& message, Way way = Way::kConnection);
+  // Over the connection, where it waits or is lost as its posting says; what is too large is
+  // dropped.
+  void send(const wire::Message& message, const Posting& posting = {});
   // Into the frame for this way that leaves with flush().
   void add(wire::ProposeRecord record, Way way);
   bool flush();  // false: there was nothing
@@ -63,12 +64,13 @@ class DraftConnection {
   TimePoint poll(TimePoint now);
   void on_offer(const wire::LinkOffer& offer, TimePoint now);
   void on_opened(SocketId socket, const wire::LinkOpen& opened, TimePoint now);
-  void on_ask_dropped(TimePoint now) { link_.not_asked(now); }
+  // True if what was lost is the question for a link: it is asked again.
+  bool on_dropped(Ticket ticket, TimePoint now);
   void on_closed(const std::string& why, TimePoint now);  // the link
   bool is_link(SocketId socket) const { return memory_socket_ != 0 && socket == memory_socket_; }
 
  private:
-  bool hand_over(SocketId socket, const wire::Message& message);
+  void send_frames(Result<Frames> frames, const Posting& posting);
   void say_first_word(TimePoint now);
   void poll_link(TimePoint now);
   void say_tier();

@@ -12,7 +12,8 @@ namespace {
 using std::chrono::seconds;
 
 constexpr Duration kSuspect = seconds(1);
-constexpr Duration kRetry = std::chrono::milliseconds(20);
+constexpr Duration kRetry = std::chrono::milliseconds(2);
+constexpr std::uint64_t kAttachTickets = 2;                   // those of connections are apart
 constexpr Duration kLongestPause = std::chrono::seconds(10);  // that a busy draft may ask for
 // A draft frees a sequence that no message named for ten seconds. While prompts are read it is not
 // asked anything for longer than that.
@@ -91,7 +92,7 @@ void DraftProposer::let_go_all(WorkerId id, TimePoint now) {
     if (sequence.draft != id) continue;
     sequence.attachment.lost(now);
     leave_draft(sequence);
-    sequence.attach_due = sequence.tail_due = false;
+    sequence.no_message_is_due();
     attach_somewhere(sequence, now);
   }
   std::erase_if(arrived_, [&](const Arrived& arrived) { return arrived.draft == id; });
@@ -105,7 +106,7 @@ void DraftProposer::set_aside(AssignedDraft& draft, TimePoint now) {
                {"again_in_s", std::chrono::ceil<seconds>(draft.record.pause_left(now)).count()}});
   for (auto& [seq, sequence] : sequences_)
     if (sequence.draft == draft.id)
-      drafts_.end_sequence(draft, {.seq = seq, .lease = sequence.attachment.lease()}, now);
+      AssignedDrafts::end_sequence(draft, {.seq = seq, .lease = sequence.attachment.lease()});
   let_go_all(draft.id, now);
 }
 
@@ -179,14 +180,14 @@ void DraftProposer::apply(Sequence& sequence, AttachmentAction action, TimePoint
       return;
     case AttachmentAction::kSendClose:
       if (draft == nullptr) return;
-      return drafts_.end_sequence(
-          *draft, {.seq = sequence.told.seq(), .lease = sequence.attachment.lease()}, now);
+      return AssignedDrafts::end_sequence(
+          *draft, {.seq = sequence.told.seq(), .lease = sequence.attachment.lease()});
     case AttachmentAction::kLeave:
-      sequence.attach_due = sequence.tail_due = false;
+      sequence.no_message_is_due();
       return attach_somewhere(sequence, now);
     case AttachmentAction::kRelease:
       if (draft == nullptr) return;
-      sequence.attach_due = sequence.tail_due = false;
+      sequence.no_message_is_due();
       if (!draft->is_suspect(now))
         lost_.push_back(
             {.draft = draft->id, .incarnation = draft->incarnation, .reason = "does not answer"});
@@ -214,8 +215,14 @@ void DraftProposer::send_attach(Sequence& sequence) {
   attach.vocabulary = options_.vocabulary;
   attach.noise_version = kNoiseVersion;
   attach.end_tokens = options_.end_tokens;
-  sequence.attach_due = !drafts_.at(*sequence.draft).connection.send(std::move(attach));
-  sequence.tail_due = false;
+  sequence.no_message_is_due();
+  sequence.attach_ticket = {.high = kAttachTickets, .low = ++n_tickets_};
+  drafts_.at(*sequence.draft).connection.send(attach, {.ticket = sequence.attach_ticket});
+}
+
+bool DraftProposer::send_due_attach(Sequence& sequence, TimePoint now) {
+  if (sequence.attach_at && now >= *sequence.attach_at) send_attach(sequence);
+  return !sequence.attach_at;
 }
 
 void DraftProposer::add_record(Sequence& sequence, TimePoint now) {
@@ -261,8 +268,7 @@ void DraftProposer::ask(std::span<const Ask> asks) {
                                    is_attached ? AttachmentPace{.step = step_} : pace_of(sequence)),
           now);
     if (!sequence.draft || !sequence.attachment.is_attached()) continue;
-    if (sequence.attach_due) send_attach(sequence);
-    if (!sequence.attach_due) add_record(sequence, now);
+    if (send_due_attach(sequence, now)) add_record(sequence, now);
     sequence.asked = sequence.draft;
   }
   drafts_.flush(now);
@@ -285,12 +291,10 @@ TimePoint DraftProposer::turn(TimePoint now) {
       continue;
     }
     if (!sequence.attachment.is_attached()) continue;
-    if (sequence.attach_due) send_attach(sequence);
-    if (sequence.attach_due) {
-      due = std::min(due, now + kRetry);
-    } else if (sequence.tail_due) {
+    if (!send_due_attach(sequence, now))
+      due = std::min(due, *sequence.attach_at);
+    else if (sequence.tail_due)
       add_record(sequence, now);
-    }
   }
   drafts_.flush(now);
   drafts_.renew_leases(now, kRenewAfter);
@@ -327,19 +331,16 @@ void DraftProposer::on_malformed(SocketId socket) {
   if (AssignedDraft* draft = drafts_.find(socket)) draft->record.malformed();
 }
 
-void DraftProposer::on_dropped(SocketId socket, const Frames& frames) {
-  ++counters_.not_sent;
-  const auto sent = wire::decode(frames);
+void DraftProposer::on_dropped(SocketId socket, Ticket ticket) {
+  const TimePoint now = bus_->now();
   AssignedDraft* draft = drafts_.find(socket);
-  if (draft == nullptr || !sent.ok()) return;
-  if (std::holds_alternative<wire::LinkAsk>(sent->message))
-    return draft->connection.on_ask_dropped(bus_->now());
-  if (const auto* close = std::get_if<wire::CloseSequence>(&sent->message))
-    return drafts_.end_later(draft->id, *close, bus_->now());
-  const auto* attach = std::get_if<wire::Attach>(&sent->message);
-  if (attach == nullptr) return;
-  if (Sequence* sequence = find(attach->seq, draft->id, attach->lease))
-    sequence->attach_due = sequence->attachment.is_attached();
+  // A connection that is not up yet has no room for a question either: nothing to count.
+  if (draft != nullptr && draft->connection.on_dropped(ticket, now)) return;
+  ++counters_.not_sent;
+  if (ticket == Ticket{}) return;
+  for (auto& [seq, sequence] : sequences_)
+    if (sequence.attach_ticket == ticket && sequence.attachment.is_attached())
+      sequence.attach_at = now + kRetry;
 }
 
 void DraftProposer::on_closed(SocketId socket, const std::string& why) {

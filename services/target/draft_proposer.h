@@ -53,9 +53,10 @@ class DraftProposer final : public Proposer, public DraftWatch {
   // True if the socket is one of ours. Whatever a draft says is kept until collect().
   bool owns(SocketId socket) const { return drafts_.owns(socket); }
   void on_message(SocketId socket, const wire::Header& header, wire::Message message);
-  // The connection did not take these frames: a PROPOSE is healed by the next, an ATTACH is sent
-  // again.
-  void on_dropped(SocketId socket, const Frames& frames);
+  // The connection did not take the message of this ticket. Only what is said anew has one: an
+  // ATTACH, with the tokens that there are by then, and the question for a link. A PROPOSE is
+  // healed by the next, and a CLOSE that waited for as long as a lease is heard without its draft.
+  void on_dropped(SocketId socket, Ticket ticket);
   // A link through shared memory is over.
   void on_closed(SocketId socket, const std::string& why);
   // Attachments that have to be sent again, probes. Returns when it wants to be called again.
@@ -85,12 +86,19 @@ class DraftProposer final : public Proposer, public DraftWatch {
     Attachment attachment;
     std::optional<WorkerId> draft = {};
     bool is_wanted = true;  // it is attached as soon as there is a draft with room
-    bool attach_due = false;
+    std::optional<TimePoint> attach_at = {};  // it has to be sent, not before this
+    Ticket attach_ticket = {};                // of the last one
     bool tail_due = false;
     std::optional<WorkerId> asked = {};  // whose guesses the round since then verified
     Position n_asked = 0;                // tokens at the last ask
     TimePoint opened{};                  // ATTACH was due
     std::size_t n_opening = 0;  // tokens that its draft had to read then, other sequences' too
+
+    void no_message_is_due() {
+      attach_at.reset();
+      attach_ticket = {};
+      tail_due = false;
+    }
   };
   struct Arrived {
     WorkerId draft;
@@ -109,6 +117,8 @@ class DraftProposer final : public Proposer, public DraftWatch {
   void attach_to(AssignedDraft& draft, Sequence& sequence, TimePoint now);
   void leave_draft(Sequence& sequence);
   void apply(Sequence& sequence, AttachmentAction action, TimePoint now);
+  // True if it is not due any more.
+  bool send_due_attach(Sequence& sequence, TimePoint now);
   void send_attach(Sequence& sequence);
   // Into the frame that is due to its draft.
   void add_record(Sequence& sequence, TimePoint now);
@@ -129,6 +139,7 @@ class DraftProposer final : public Proposer, public DraftWatch {
   std::map<SeqId, Sequence> sequences_;
   std::vector<Arrived> arrived_;
   std::vector<wire::DraftLost> lost_;
+  std::uint64_t n_tickets_ = 0;
   Duration step_{};  // of the target, the last one
 };
 

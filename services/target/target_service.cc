@@ -115,8 +115,8 @@ void TargetService::on_malformed(const Peer& peer) {
   count_malformed();
 }
 
-void TargetService::on_peer_dropped(const Peer& peer, const Frames& frames) {
-  drafts_.on_dropped(peer.socket, frames);
+void TargetService::on_peer_dropped(const Peer& peer, Ticket ticket) {
+  drafts_.on_dropped(peer.socket, ticket);
 }
 
 void TargetService::on_closed(const Peer& peer, const std::string& why) {

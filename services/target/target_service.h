@@ -68,7 +68,7 @@ class TargetService final : public WorkerService {
   void on_peer_message(const Delivery& from,
                        const wire::Header& header,
                        wire::Message& message) override;
-  void on_peer_dropped(const Peer& peer, const Frames& frames) override;
+  void on_peer_dropped(const Peer& peer, Ticket ticket) override;
   void on_malformed(const Peer& peer) override;
   TimePoint work(TimePoint now) override;
   bool has_to_stay() const override;

@@ -2,6 +2,7 @@
 // worker says to its router on a manual clock.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <utility>
@@ -21,24 +22,30 @@ class LinkBus final : public Bus {
   SocketId connect(const std::string&) override { return 1; }
   void close(SocketId) override {}
   std::string endpoint(SocketId) const override { return {}; }
-  SendResult send(const Peer&, Frames frames) override {
-    if (is_full) return SendResult::kBusy;
+  void send(const Peer&, Frames frames, const Posting& posting) override {
     sent.push_back(value_or_throw(wire::decode(frames)).message);
-    return SendResult::kSent;
+    postings.push_back(posting);
   }
+  std::size_t n_waiting(SocketId) override { return waiting; }
   std::optional<Delivery> receive(TimePoint) override { return std::nullopt; }
   void add_pulse(Pulse pulse) override { pulses.push_back(std::move(pulse)); }
   void add_observer(SocketId, Observer observer) override {
     observers.push_back(std::move(observer));
   }
 
+  // As the thread of the sockets does.
+  SendResult send_directly(const Peer& to, const Frames& frames) {
+    send(to, frames, {});
+    return SendResult::kSent;
+  }
   // How many heartbeats leave within this time while the work thread computes.
   int beats_within(Duration time) {
     sent.clear();
     for (const TimePoint end = now() + time; now() < end;
          clock.advance(std::chrono::milliseconds(10)))
       for (const Pulse& pulse : pulses)
-        pulse(now(), [this](const Peer& to, const Frames& frames) { return send(to, frames); });
+        pulse(now(),
+              [this](const Peer& to, const Frames& frames) { return send_directly(to, frames); });
     return n_sent<wire::Heartbeat>();
   }
   template <class M>
@@ -49,8 +56,9 @@ class LinkBus final : public Bus {
   }
 
   ManualClock clock;
-  bool is_full = false;
+  std::size_t waiting = 0;
   std::vector<wire::Message> sent;
+  std::vector<Posting> postings;  // of all that was sent
   std::vector<Pulse> pulses;
   std::vector<Observer> observers;
 };

@@ -37,7 +37,7 @@ class RouterLinkTest : public testing::Test {
     for (const Bus::Observer& observer : bus.observers)
       due =
           std::min(due, observer(delivery, bus.now(), [this](const Peer& to, const Frames& frames) {
-                     return bus.send(to, frames);
+                     return bus.send_directly(to, frames);
                    }));
     return due;
   }

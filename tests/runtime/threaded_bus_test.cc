@@ -24,14 +24,23 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
+constexpr Posting kWaits{.patience = kAsLongAsItTakes};
+
 std::unique_ptr<ThreadedBus> make_bus(std::size_t capacity = 64) {
   return std::make_unique<ThreadedBus>(std::make_unique<ZmqTransport>(), capacity);
+}
+
+void send_either_way(ThreadedBus& from, const Peer& to, const Frames& frames) {
+  if (MemoryLinks::is_socket(to.socket))
+    (void)from.try_send(to, frames);
+  else
+    from.send(to, frames, {});
 }
 
 // Sends until the connection is up, throwing away the reports of messages that came too early.
 Delivery exchange(ThreadedBus& from, const Peer& to, const Frames& frames, ThreadedBus& at) {
   for (int i = 0; i < 2000; ++i) {
-    (void)from.send(to, frames);
+    send_either_way(from, to, frames);
     if (auto got = at.receive(at.now() + milliseconds(5))) return *got;
   }
   ADD_FAILURE() << "nothing arrived";
@@ -47,7 +56,7 @@ TEST(ThreadedBus, CarriesMessagesBothWays) {
   EXPECT_EQ(question.frames, (Frames{"q", "1"}));
   while (client->receive(TimePoint::min())) {
   }
-  ASSERT_EQ(server->send(question.peer, {"a", "1"}), SendResult::kSent);
+  server->send(question.peer, {"a", "1"}, {});
   std::optional<Delivery> answer;
   do {
     answer = client->receive(client->now() + seconds(10));
@@ -59,21 +68,23 @@ TEST(ThreadedBus, CarriesMessagesBothWays) {
 TEST(ThreadedBus, ReportsAPeerThatIsGone) {
   const auto server = make_bus();
   const SocketId bound = server->bind("tcp://127.0.0.1:*", Door::kInternal);
-  ASSERT_EQ(server->send({bound, "nobody", false}, {"x", "y"}), SendResult::kSent);
+  server->send({bound, "nobody", false}, {"x", "y"}, {.ticket = {3, 4}});
   const auto report = server->receive(server->now() + seconds(10));
   ASSERT_TRUE(report.has_value());
   EXPECT_EQ(report->kind, DeliveryKind::kUndelivered);
   EXPECT_EQ(report->peer.routing, "nobody");
-  EXPECT_EQ(report->frames, (Frames{"x", "y"}));
+  EXPECT_EQ(report->ticket, (Ticket{3, 4}));
+  EXPECT_TRUE(report->frames.empty());
 }
 
 TEST(ThreadedBus, ReportsWhatWasDropped) {
   const auto client = make_bus();
   const SocketId dialled = client->connect("ipc:///tmp/foretoken-nobody-serves-this");
-  ASSERT_EQ(client->send({dialled, "", false}, {"x", "y"}), SendResult::kSent);
+  client->send({dialled, "", false}, {"x", "y"}, {.ticket = {3, 4}});
   const auto report = client->receive(client->now() + seconds(10));
   ASSERT_TRUE(report.has_value());
   EXPECT_EQ(report->kind, DeliveryKind::kDropped);
+  EXPECT_EQ(report->ticket, (Ticket{3, 4}));
 }
 
 TEST(ThreadedBus, ThrowsWhereTheServiceAsked) {
@@ -90,8 +101,7 @@ TEST(ThreadedBus, HoldsPeersBackWhenTheInboxIsFullAndLosesNothing) {
   (void)exchange(*client, {dialled, "", false}, {"up?"}, *server);
   while (server->receive(server->now() + milliseconds(50))) {
   }
-  for (int i = 0; i < 200; ++i)
-    ASSERT_EQ(client->send({dialled, "", false}, {std::to_string(i)}), SendResult::kSent);
+  for (int i = 0; i < 200; ++i) client->send({dialled, "", false}, {std::to_string(i)}, kWaits);
   for (int i = 0; i < 200; ++i) {
     const auto got = server->receive(server->now() + seconds(10));
     ASSERT_TRUE(got.has_value());
@@ -189,7 +199,7 @@ TEST(ThreadedBus, SendsWhatIsInTheOutboxBeforeItEnds) {
   const SocketId bound = server->bind("tcp://127.0.0.1:*", Door::kInternal);
   const SocketId dialled = client->connect(server->endpoint(bound));
   (void)exchange(*client, {dialled, "", false}, {"up?"}, *server);
-  ASSERT_EQ(client->send({dialled, "", false}, {"goodbye"}), SendResult::kSent);
+  client->send({dialled, "", false}, {"goodbye"}, {});
   client.reset();
   std::optional<Delivery> got;
   do {
@@ -206,7 +216,7 @@ TEST(ThreadedBus, PulsesGoOnWhileTheWorkThreadComputesAndWhileTheInboxIsFull) {
   const SocketId dialled = client->connect(server->endpoint(bound));
   const Peer back = exchange(*client, {dialled, "", false}, {"up?"}, *server).peer;
   for (int i = 0; i < 40; ++i)  // more than the server's inbox holds; its work thread reads nothing
-    ASSERT_EQ(client->send({dialled, "", false}, {"x"}), SendResult::kSent);
+    client->send({dialled, "", false}, {"x"}, {});
   server->add_pulse([&](TimePoint now, const Bus::DirectSend& send) {
     ++n_pulses;
     EXPECT_EQ(send(back, {"pulse"}), SendResult::kSent);
@@ -239,8 +249,8 @@ TEST(ThreadedBus, AnObserverSeesItsSocketWhileTheWorkThreadReceivesNothing) {
   std::optional<Delivery> got;
   // Few, and with pauses: an observer sees nothing while the inbox is full.
   for (int i = 0; !got && client->now() < until; ++i) {
-    if (i < 4) (void)client->send({unseen, "", false}, {"one"});
-    (void)client->send({dialled, "", false}, {"two"});
+    if (i < 4) client->send({unseen, "", false}, {"one"}, {});
+    client->send({dialled, "", false}, {"two"}, {});
     const TimePoint next = client->now() + milliseconds(50);
     while (!got && client->now() < next) {
       got = client->receive(next);
@@ -293,8 +303,7 @@ TEST(ThreadedBus, SaysUntilWhenItHasHeard) {
   }
   const TimePoint quiet = server->now();
   EXPECT_GE(server->heard_until(), quiet) << "nothing waits";
-  for (int i = 0; i < 2; ++i)
-    ASSERT_EQ(client->send({dialled, "", false}, {"x"}), SendResult::kSent);
+  for (int i = 0; i < 2; ++i) client->send({dialled, "", false}, {"x"}, {});
   const auto first = server->receive(server->now() + seconds(20));
   ASSERT_TRUE(first.has_value());
   server->wait(server->now() + seconds(20), -1);  // the second is there
@@ -326,6 +335,70 @@ TEST(ThreadedBus, WaitsForAnotherDescriptorToo) {
   bus->wait(late, fd);
   EXPECT_LT(bus->now(), late);
   ::close(fd);
+}
+
+// A client that is connected to a bus and reads when the test says so.
+struct SlowClient {
+  explicit SlowClient(ThreadedBus& server)
+      : peer{.socket = transport->connect(
+                 server.endpoint(server.bind("tcp://127.0.0.1:*", Door::kClient)))} {
+    std::optional<Delivery> hello;
+    for (int i = 0; i < 2000 && !hello; ++i) {
+      (void)transport->send(peer, {"hello"});
+      hello = server.receive(server.now() + milliseconds(5));
+    }
+    if (hello) seen = hello->peer;
+  }
+  std::optional<Delivery> read() { return transport->receive(steady_now() + seconds(20)); }
+
+  std::unique_ptr<ZmqTransport> transport = std::make_unique<ZmqTransport>();
+  Peer peer;
+  Peer seen;  // as the server knows it
+};
+
+TEST(ThreadedBus, KeepsASecondOfAnswersForAClientThatIsBusyAndNoMore) {
+  const auto server = make_bus(4096);
+  SlowClient client(*server);
+  const Frames piece{std::string(1024, 'x')};  // it reads none of them
+  std::size_t n_sent = 0;
+  std::optional<Delivery> lost;
+  while (!lost && n_sent < 64 * 1024) {
+    for (int i = 0; i < 64; ++i, ++n_sent)
+      server->send(client.seen, piece,
+                   {.ticket = {0, 7},
+                    .patience = seconds(20),
+                    .part = n_sent == 0 ? Part::kFirst : Part::kNext});
+    while ((lost = server->receive(server->now() + milliseconds(1))) &&
+           lost->kind == DeliveryKind::kMessage) {
+    }
+  }
+  ASSERT_TRUE(lost);
+  EXPECT_EQ(lost->ticket, (Ticket{0, 7}));
+  server->send(client.seen, {"end"}, {.patience = seconds(20), .room = Room::kReserved});
+  // It reads after all: what is before the hole, and the end.
+  std::size_t n_read = 0;
+  std::optional<Delivery> got;
+  while ((got = client.read()) && got->frames == piece) ++n_read;
+  ASSERT_TRUE(got);
+  EXPECT_EQ(got->frames, Frames{"end"});
+  EXPECT_GE(n_read * 1024, kClientLimits.of_one * 3 / 4);
+  EXPECT_LE(n_read, n_sent);
+  EXPECT_LT(n_read * 1024, 4 * kClientLimits.of_one)
+      << "the client's own queue and the kernel's buffers on top";
+  EXPECT_FALSE(server->receive(TimePoint::min())) << "one report for all of them";
+}
+
+TEST(ThreadedBus, SendsWhatWaitsForAClientInOrderEvenWhenItEnds) {
+  auto server = make_bus(4096);
+  SlowClient client(*server);
+  constexpr int kMany = 5000;  // more than libzmq keeps
+  for (int i = 0; i < kMany; ++i) server->send(client.seen, {std::to_string(i)}, kWaits);
+  std::jthread end([&] { server.reset(); });
+  for (int i = 0; i < kMany; ++i) {
+    const auto got = client.read();
+    ASSERT_TRUE(got) << i;
+    ASSERT_EQ(got->frames, Frames{std::to_string(i)});
+  }
 }
 
 // Nothing arrives until the test says so; what is sent has the outcome the test chose.
@@ -387,29 +460,56 @@ TEST(ThreadedBus, LosesNoReportHoweverFewAreTaken) {
   for (const auto outcome : {SendResult::kBusy, SendResult::kUnknown}) {
     const ScriptedBus scripted(4);
     scripted.transport->outcome = outcome;
-    int n_reports = 0;
-    bool was_busy = false;
-    const auto take_one = [&] {
+    for (std::uint64_t i = 1; i <= 200; ++i)
+      scripted.bus->send({1, "", false}, {"x"}, {.ticket = {0, i}});
+    for (std::uint64_t i = 1; i <= 200; ++i) {
       const auto report = scripted.bus->receive(scripted.bus->now() + seconds(20));
-      ASSERT_TRUE(report.has_value()) << "of " << n_reports;
+      ASSERT_TRUE(report.has_value()) << "of " << i;
       EXPECT_EQ(report->kind,
                 outcome == SendResult::kBusy ? DeliveryKind::kDropped : DeliveryKind::kUndelivered);
-      EXPECT_EQ(report->frames, (Frames{std::to_string(n_reports)}));
-      ++n_reports;
-    };
-    for (int i = 0; i < 200; ++i) {
-      while (scripted.bus->send({1, "", false}, {std::to_string(i)}) == SendResult::kBusy) {
-        was_busy = true;
-        take_one();
-        if (HasFatalFailure()) return;
-      }
-    }
-    EXPECT_TRUE(was_busy) << "what waits for its report is bounded";
-    while (n_reports < 200) {
-      take_one();
-      if (HasFatalFailure()) return;
+      EXPECT_EQ(report->ticket, (Ticket{0, i}));
+      EXPECT_TRUE(report->frames.empty());
     }
   }
+}
+
+TEST(ThreadedBus, KeepsWhatHasPatienceUntilTheSocketTakesIt) {
+  const ScriptedBus scripted(4);
+  scripted.transport->outcome = SendResult::kBusy;
+  for (int i = 0; i < 100; ++i)
+    scripted.bus->send({1, "", false}, {"x"}, {.patience = kAsLongAsItTakes});
+  EXPECT_EQ(scripted.bus->n_waiting(1), 100u);
+  EXPECT_EQ(scripted.bus->n_waiting(2), 0u);
+  scripted.transport->outcome = SendResult::kSent;
+  const TimePoint until = scripted.bus->now() + seconds(20);
+  while (scripted.bus->n_waiting(1) > 0) {
+    ASSERT_LT(scripted.bus->now(), until);
+    EXPECT_FALSE(scripted.bus->receive(scripted.bus->now() + milliseconds(1)));
+  }
+  scripted.transport->outcome = SendResult::kBusy;
+  scripted.bus->send({1, "", false}, {"x"}, {.patience = kAsLongAsItTakes});
+  EXPECT_EQ(scripted.bus->n_waiting(1), 1u);
+  scripted.bus->forget({1, "", false});
+  EXPECT_EQ(scripted.bus->n_waiting(1), 0u);
+}
+
+// A work thread that sends and does not receive: what does not fit is bounded and reported.
+TEST(ThreadedBus, BoundsWhatWaitsForItsOwnQueue) {
+  const ScriptedBus scripted(1);
+  scripted.transport->let_come(10);
+  scripted.bus->wait(scripted.bus->now() + seconds(20), -1);
+  scripted.transport->outcome = SendResult::kBusy;
+  const Frames large{std::string(std::size_t{16} << 20, 'x')};
+  for (std::uint64_t i = 1; i <= 12; ++i)
+    scripted.bus->send({1, "", false}, large, {.ticket = {0, i}});
+  std::uint64_t n_reports = 0;
+  for (int i = 0; i < 22; ++i) {
+    const auto got = scripted.bus->receive(scripted.bus->now() + seconds(20));
+    ASSERT_TRUE(got.has_value()) << i;
+    if (got->kind != DeliveryKind::kDropped) continue;
+    EXPECT_EQ(got->ticket, (Ticket{0, ++n_reports})) << "in order, whatever lost it";
+  }
+  EXPECT_EQ(n_reports, 12u);
 }
 
 TEST(ThreadedBus, SendsAndClosesWhileTheInboxIsFull) {
@@ -417,7 +517,7 @@ TEST(ThreadedBus, SendsAndClosesWhileTheInboxIsFull) {
   scripted.transport->let_come(100);
   scripted.bus->wait(scripted.bus->now() + seconds(20), -1);
   while (*scripted.transport->n_sends < 50)  // more than any queue here holds
-    (void)scripted.bus->send({1, "", false}, {"x"});
+    scripted.bus->send({1, "", false}, {"x"}, {});
   scripted.bus->close(1);
   EXPECT_TRUE(scripted.transport->closed);
   for (int i = 0; i < 100; ++i) {
@@ -452,11 +552,9 @@ TEST(ThreadedBus, EndsWhateverIsFull) {
   scripted.transport->outcome = SendResult::kBusy;
   scripted.transport->let_come(100);
   const auto n_sends = scripted.transport->n_sends;
-  int n_taken = 0;
-  for (int i = 0; i < 1000; ++i)
-    if (scripted.bus->send({1, "", false}, {"x"}) == SendResult::kSent) ++n_taken;
+  for (int i = 0; i < 1000; ++i) scripted.bus->send({1, "", false}, {"x"}, {});
   scripted.bus.reset();  // or the test's time limit says so
-  EXPECT_EQ(*n_sends, n_taken) << "what was taken was tried";
+  EXPECT_EQ(*n_sends, 1000) << "each was tried";
 }
 
 // Thrown there it would end the process without a sentence.
@@ -521,7 +619,7 @@ TEST(ThreadedBus, CarriesMessagesThroughMemoryBothWaysAndWakesSleepers) {
     for (int i = 0; i < kRounds; ++i) {
       const auto question = server->receive(server->now() + seconds(20));
       if (!question || question->kind != DeliveryKind::kMessage) return;
-      EXPECT_EQ(server->send(question->peer, {question->frames.at(0), "answer"}),
+      EXPECT_EQ(server->try_send(question->peer, {question->frames.at(0), "answer"}),
                 SendResult::kSent);
     }
   });
@@ -531,7 +629,7 @@ TEST(ThreadedBus, CarriesMessagesThroughMemoryBothWaysAndWakesSleepers) {
   const TimePoint until = client->now() + seconds(20);
   int i = 0;
   while (i < kRounds && client->now() < until) {
-    if (client->send(peer, {std::to_string(i)}) != SendResult::kSent) {
+    if (client->try_send(peer, {std::to_string(i)}) != SendResult::kSent) {
       (void)client->receive(client->now() + milliseconds(1));  // it greets
       continue;
     }
@@ -546,7 +644,7 @@ TEST(ThreadedBus, CarriesMessagesThroughMemoryBothWaysAndWakesSleepers) {
   const auto end = client->receive(until);
   ASSERT_TRUE(end.has_value());
   EXPECT_EQ(end->kind, DeliveryKind::kClosed) << "the other bus is gone";
-  EXPECT_EQ(client->send(peer, {"x"}), SendResult::kUnknown);
+  EXPECT_EQ(client->try_send(peer, {"x"}), SendResult::kUnknown);
 }
 
 TEST(ThreadedBus, WaitsForBothWaysAtOnceAndPrefersNeither) {
@@ -559,16 +657,16 @@ TEST(ThreadedBus, WaitsForBothWaysAtOnceAndPrefersNeither) {
   const Peer beside{.socket = client->connect(door, Door::kDraft), .routing = {}};
   exchange(*client, {dialled, "", false}, {"up", ""}, *server);
   const TimePoint until = client->now() + seconds(20);
-  while (client->send(beside, {"up", ""}) != SendResult::kSent && client->now() < until) {
+  while (client->try_send(beside, {"up", ""}) != SendResult::kSent && client->now() < until) {
     (void)client->receive(client->now() + milliseconds(1));
     (void)server->receive(server->now() + milliseconds(1));
   }
   int by_memory = 0, by_zmq = 0;
   while ((by_memory < 50 || by_zmq < 50) && client->now() < until) {
     // A flood on either is no reason not to hear the other.
-    while (client->send(beside, {"m", ""}) == SendResult::kSent) {
+    while (client->try_send(beside, {"m", ""}) == SendResult::kSent) {
     }
-    for (int i = 0; i < 4; ++i) (void)client->send({dialled, "", false}, {"z", ""});
+    for (int i = 0; i < 4; ++i) client->send({dialled, "", false}, {"z", ""}, {});
     for (int i = 0; i < 8; ++i) {
       const auto got = server->receive(server->now() + milliseconds(20));
       if (!got || got->kind != DeliveryKind::kMessage) break;

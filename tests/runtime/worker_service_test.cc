@@ -52,7 +52,7 @@ class Apprentice final : public WorkerService {
   void on_peer_message(const Delivery&, const wire::Header&, wire::Message&) override {
     said.push_back("peer");
   }
-  void on_peer_dropped(const Peer&, const Frames&) override { said.push_back("peer dropped"); }
+  void on_peer_dropped(const Peer&, Ticket) override { said.push_back("peer dropped"); }
   TimePoint work(TimePoint) override {
     at_work();
     return next;
@@ -149,7 +149,7 @@ TEST_F(WorkerServiceTest, EachMessageGoesWhereItBelongs) {
   hear(wire::Open{});
   EXPECT_EQ(bus.n_sent<wire::Opened>(), 1);
   hear(wire::Open{}, 9, kOther);
-  worker.on_dropped({.socket = kOther, .routing = {}}, {});
+  worker.on_dropped({.socket = kOther, .routing = {}}, Ticket{});
   EXPECT_THAT(worker.said, ElementsAre("open", "peer", "peer dropped"));
 }
 
@@ -161,7 +161,7 @@ TEST_F(WorkerServiceTest, AHeartbeatHasItsKindsLoadAndWhatWasDropped) {
   EXPECT_EQ(last_beat().state, "ready");
   worker.on_message({.peer = {.socket = 1, .routing = {}}, .frames = {"garbage"}});
   hear(wire::Text{});  // well-formed, and not for it
-  worker.on_dropped({.socket = 1, .routing = {}}, {});
+  worker.on_dropped({.socket = 1, .routing = {}}, Ticket{});
   EXPECT_EQ(next_beat().dropped_total, 13u);
 }
 
@@ -176,18 +176,19 @@ TEST_F(WorkerServiceTest, AnswersWithItsListingAndTheFramesDropped) {
   EXPECT_THAT(text, HasSubstr("foretoken_frames_dropped 11\n"));
 }
 
-TEST_F(WorkerServiceTest, WhatAFullSocketRefusedInATurnIsDueBeforeTheNextHeartbeat) {
+TEST_F(WorkerServiceTest, WhatBelongsToARequestWaitsForAFullSocketAndGreetingsDoNot) {
   register_it();
-  EXPECT_GT(worker.on_turn(bus.now()), bus.now() + milliseconds(200));
-  bus.is_full = true;
+  bus.sent.clear();
+  bus.postings.clear();
   worker.at_work = [&] { worker.answer(); };
-  const TimePoint due = worker.on_turn(bus.now());
-  worker.at_work = [] {};
-  EXPECT_LE(due, bus.now() + milliseconds(2));
-  bus.is_full = false;
-  bus.clock.set(due);
+  bus.clock.advance(seconds(1));
   worker.on_turn(bus.now());
-  EXPECT_EQ(bus.n_sent<wire::Opened>(), 1);
+  worker.at_work = [] {};
+  ASSERT_EQ(bus.sent.size(), 2u);
+  EXPECT_TRUE(std::holds_alternative<wire::Heartbeat>(bus.sent[0]));
+  EXPECT_EQ(bus.postings[0].patience, Duration{});
+  EXPECT_TRUE(std::holds_alternative<wire::Opened>(bus.sent[1]));
+  EXPECT_EQ(bus.postings[1].patience, kAsLongAsItTakes);
 }
 
 TEST_F(WorkerServiceTest, WhatIsDueLeavesBeforeTheWorkThatMayTakeLong) {
@@ -280,12 +281,13 @@ TEST_F(WorkerServiceTest, ADrainWaitsForNoRouterThatIsSilentOrHasLeft) {
 
 TEST_F(WorkerServiceTest, ADrainEndsWhenAllThatItHasToSendHasLeft) {
   register_it();
-  bus.is_full = true;
+  bus.waiting = 1;
   worker.drain(bus.now() + seconds(30));
   EXPECT_THAT(worker.said, ElementsAre("leave"));
+  EXPECT_EQ(bus.n_sent<wire::Goodbye>(), 1);
+  EXPECT_GT(bus.postings.back().patience, Duration{}) << "behind what was sent before";
   EXPECT_FALSE(worker.drained());
-  bus.is_full = false;
-  EXPECT_EQ(n_within<wire::Goodbye>(milliseconds(100)), 1);
+  bus.waiting = 0;
   EXPECT_TRUE(worker.drained());
 }
 

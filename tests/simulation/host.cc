@@ -23,7 +23,9 @@ Host::Host(ManualClock& clock,
       ahead_(clock_ahead),
       transport_(network.make_transport(name)),
       work_until_(clock.now()),
-      send_directly_([this](const Peer& to, const Frames& frames) { return send(to, frames); }) {}
+      send_directly_(
+          [this](const Peer& to, const Frames& frames) { return transport_->send(to, frames); }),
+      outbox_(send_directly_) {}
 
 Host::~Host() {
   fiber_.reset();    // unwinds out of the program before the program goes
@@ -41,8 +43,8 @@ std::optional<TimePoint> Host::due() const {
   TimePoint due = works_ ? work_until_ : in_world(wait_until_);
   if (const auto arrival = transport_->next_arrival(); arrival && inbox_.size() < kInbox)
     due = std::min(due, *arrival);
-  if (!works_ && !inbox_.empty()) due = clock_.now();
-  return std::max(std::min(due, in_world(next_pulse_)), clock_.now());
+  if (!works_ && (!inbox_.empty() || outbox_.has_lost())) due = clock_.now();
+  return std::max(std::min({due, in_world(next_pulse_), in_world(outbox_.due())}), clock_.now());
 }
 
 TimePoint Host::in_world(TimePoint own) const {
@@ -51,20 +53,24 @@ TimePoint Host::in_world(TimePoint own) const {
 
 void Host::go_on() {
   if (next_pulse_ <= now()) return beat();
+  if (outbox_.due() <= now()) return outbox_.send_again(now());
   if (works_ && clock_.now() < work_until_) return listen();
   fiber_->resume();
 }
 
 // What arrives while the work thread computes: the thread of the sockets takes it and looks at it.
 void Host::listen() {
+  while (inbox_.size() < kInbox && outbox_.has_lost()) {
+    inbox_.push_back(*outbox_.lost());
+    inbox_.back().arrived = clock_.now();
+  }
   while (inbox_.size() < kInbox) {
     auto delivery = transport_->receive(TimePoint::min());
     if (!delivery) return;
     delivery->arrived = clock_.now();
-    if (delivery->kind == DeliveryKind::kMessage)
-      for (const auto& [socket, observer] : observers_)
-        if (socket == delivery->peer.socket)
-          next_pulse_ = std::min(next_pulse_, observer(*delivery, now(), send_directly_));
+    for (const auto& [socket, observer] : observers_)
+      if (socket == delivery->peer.socket)
+        next_pulse_ = std::min(next_pulse_, observer(*delivery, now(), send_directly_));
     inbox_.push_back(std::move(*delivery));
   }
 }
@@ -93,6 +99,23 @@ TimePoint Host::heard_until() const {
   const auto arrival =
       inbox_.empty() ? transport_->next_arrival() : std::optional(inbox_.front().arrived);
   return arrival && *arrival < clock_.now() ? *arrival + ahead_ : now();
+}
+
+SocketId Host::bind(const std::string& endpoint, Door door) {
+  const SocketId id = transport_->bind(endpoint, door);
+  outbox_.add(id, door);
+  return id;
+}
+
+SocketId Host::connect(const std::string& endpoint, Door door) {
+  const SocketId id = transport_->connect(endpoint);
+  outbox_.add(id, door);
+  return id;
+}
+
+void Host::close(SocketId socket) {
+  transport_->close(socket);
+  outbox_.remove(socket);
 }
 
 void Host::stop() {

@@ -5,6 +5,7 @@
 // destroyed, wherever it is.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "common/base/clock.h"
+#include "common/runtime/outbox.h"
 #include "common/runtime/service.h"
 #include "common/transport/loopback_transport.h"
 #include "tests/simulation/fiber.h"
@@ -59,15 +61,18 @@ class Host final : public Bus {
 
   // Bus
   TimePoint now() const override { return clock_.now() + ahead_; }
-  SocketId bind(const std::string& endpoint, Door door) override {
-    return transport_->bind(endpoint, door);
+  SocketId bind(const std::string& endpoint, Door door) override;
+  SocketId connect(const std::string& endpoint) override {
+    return connect(endpoint, Door::kInternal);
   }
-  SocketId connect(const std::string& endpoint) override { return transport_->connect(endpoint); }
-  void close(SocketId socket) override { transport_->close(socket); }
+  SocketId connect(const std::string& endpoint, Door door) override;
+  void close(SocketId socket) override;
   std::string endpoint(SocketId socket) const override { return transport_->endpoint(socket); }
-  [[nodiscard]] SendResult send(const Peer& to, Frames frames) override {
-    return transport_->send(to, frames);
+  void send(const Peer& to, Frames frames, const Posting& posting) override {
+    outbox_.send(to, std::move(frames), posting, now());
   }
+  void forget(const Peer& peer) override { outbox_.forget(peer); }
+  std::size_t n_waiting(SocketId socket) override { return outbox_.n_waiting(socket); }
   std::optional<Delivery> receive(TimePoint deadline) override;
   void add_pulse(Pulse pulse) override;
   void add_observer(SocketId socket, Observer observer) override {
@@ -92,7 +97,8 @@ class Host final : public Bus {
   bool works_ = true;     // until work_until_, whatever arrives; else it waits for a message
   TimePoint work_until_;  // in the world's time
   TimePoint wait_until_;  // in its own
-  const DirectSend send_directly_;  // as from the thread of the sockets
+  const DirectSend send_directly_;  // as from the thread of the sockets, as what follows
+  Outbox outbox_;
   std::vector<Pulse> pulses_;
   std::vector<std::pair<SocketId, Observer>> observers_;
   std::deque<Delivery> inbox_;               // arrived while the work thread computes

@@ -26,13 +26,12 @@ int usage() {
 int run_one(std::uint64_t seed, bool with_trace) {
   const Outcome outcome = run_seed(seed, with_trace ? stdout : nullptr);
   const Outcome::Counts& met = outcome.counts;
-  std::printf("seed %" PRIu64 ": trace %016" PRIx64 ", %" PRIu64 " requests, %" PRIu64
-              " asks, %" PRIu64 " messages sent, %" PRIu64 " lost, %" PRIu64 " refused, %" PRIu64
-              " moves, %" PRIu64 " replays, %" PRIu64 " joins, %" PRIu64
-              " guesses delivered, %.1f s simulated\n",
-              seed, outcome.trace, met.requests, met.asks, met.sent, met.lost,
-              met.busy + met.dropped + met.no_peer, met.migrated, met.replayed, met.joined,
-              met.accepted, met.simulated_s);
+  std::printf(
+      "seed %" PRIu64 ": trace %016" PRIx64 ", %" PRIu64 " requests, %" PRIu64 " asks, %" PRIu64
+      " messages sent, %" PRIu64 " lost, %" PRIu64 " refused, %" PRIu64 " moves, %" PRIu64
+      " replays, %" PRIu64 " joins, %" PRIu64 " guesses delivered, %.1f s simulated\n",
+      seed, outcome.trace, met.requests, met.asks, met.sent, met.lost, met.busy + met.no_peer,
+      met.migrated, met.replayed, met.joined, met.accepted, met.simulated_s);
   for (const std::string& violation : outcome.violations)
     std::printf("seed %" PRIu64 ": %s\n", seed, violation.c_str());
   return outcome.violations.empty() ? 0 : 1;

@@ -77,9 +77,6 @@ class Trace {
       case LoopbackFate::kBusy:
         ++counts_.busy;
         break;
-      case LoopbackFate::kDropped:
-        ++counts_.dropped;
-        break;
       case LoopbackFate::kNoPeer:
         ++counts_.no_peer;
         break;
@@ -237,7 +234,6 @@ class Scenario {
     if (dice_.chance(0.5)) faults.duplicate = 0.001 * static_cast<double>(dice_.number(1, 60));
     faults.in_order = dice_.chance(0.4);
     if (dice_.chance(0.3)) faults.capacity = static_cast<std::size_t>(dice_.number(2, 24));
-    faults.late_report = dice_.chance(0.7) ? 1 : 0.5;
     world_.set_faults(faults);
     calm_ = faults;
     calm_.drop = calm_.duplicate = 0;
@@ -248,8 +244,7 @@ class Scenario {
   void draw_client_wire(const std::string& name) {
     LoopbackFaults faults{.min_delay = microseconds(50),
                           .max_delay = dice_.time(microseconds(50), milliseconds(5)),
-                          .in_order = true,
-                          .late_report = 1};
+                          .in_order = true};
     world_.network().set_faults(name, "router", faults);
     if (dice_.chance(0.2)) faults.capacity = static_cast<std::size_t>(dice_.number(3, 40));
     world_.network().set_faults("router", name, faults);

@@ -15,7 +15,7 @@ struct Outcome {
   std::uint64_t trace = 0;  // hash of every message sent and received, with time and fate
   // What happened, so that a set of seeds can be seen to have met what it is to meet.
   struct Counts {
-    std::uint64_t requests = 0, asks = 0, sent = 0, lost = 0, busy = 0, dropped = 0, no_peer = 0;
+    std::uint64_t requests = 0, asks = 0, sent = 0, lost = 0, busy = 0, no_peer = 0;
     std::uint64_t kills = 0, stops = 0, cuts = 0, breaks = 0, jumps = 0, slow = 0;
     std::uint64_t migrated = 0, replayed = 0, joined = 0, accepted = 0;
     double simulated_s = 0;

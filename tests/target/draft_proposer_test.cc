@@ -30,13 +30,23 @@ class RecordingBus final : public Bus {
   }
   void close(SocketId socket) override { sockets.erase(socket); }
   std::string endpoint(SocketId) const override { return {}; }
-  SendResult send(const Peer& to, Frames frames) override {
-    if (refuse || sockets.at(to.socket) == full) return SendResult::kBusy;
+  void send(const Peer& to, Frames frames, const Posting& posting) override {
+    EXPECT_FALSE(is_door(sockets.at(to.socket)));
+    auto decoded = wire::decode(frames);
+    EXPECT_TRUE(decoded.ok());
+    sent.emplace_back(sockets.at(to.socket), decoded->message);
+    last_socket = to.socket;
+    last_posting = posting;
+  }
+  SendResult try_send(const Peer& to, const Frames& frames) override {
+    EXPECT_TRUE(is_door(sockets.at(to.socket)));
+    if (sockets.at(to.socket) == full) return SendResult::kBusy;
     auto decoded = wire::decode(frames);
     EXPECT_TRUE(decoded.ok());
     sent.emplace_back(sockets.at(to.socket), decoded->message);
     return SendResult::kSent;
   }
+  static bool is_door(const std::string& endpoint) { return endpoint.starts_with("shm://"); }
   std::optional<Delivery> receive(TimePoint) override { return std::nullopt; }
 
   // The messages of one type sent to one draft, which are then forgotten.
@@ -55,7 +65,8 @@ class RecordingBus final : public Bus {
   ManualClock clock;
   std::map<SocketId, std::string> sockets;
   std::vector<std::pair<std::string, wire::Message>> sent;
-  bool refuse = false;
+  SocketId last_socket = 0;  // of send()
+  Posting last_posting;
   std::string full;  // an endpoint that takes nothing
 
  private:
@@ -379,12 +390,26 @@ TEST_F(DraftProposerTest, NeedUnknownIsAnsweredWithEverything) {
 
 TEST_F(DraftProposerTest, AnAttachThatCouldNotLeaveIsSentAgain) {
   assign(1);
-  bus.refuse = true;
   open(1);
-  bus.refuse = false;
-  EXPECT_TRUE(bus.take<wire::Attach>(endpoint(1)).empty());
-  drafts.turn(bus.now());
   EXPECT_EQ(1u, bus.take<wire::Attach>(endpoint(1)).size());
+  const Posting lost = bus.last_posting;
+  ASSERT_NE(lost.ticket, Ticket{});
+  EXPECT_EQ(lost.patience, Duration{}) << "said anew, with the tokens that there are by then";
+  drafts.on_dropped(bus.last_socket, lost.ticket);
+  drafts.turn(bus.now());
+  EXPECT_TRUE(bus.take<wire::Attach>(endpoint(1)).empty()) << "not at once";
+  ask(1, {8});
+  EXPECT_TRUE(bus.take<wire::Propose>(endpoint(1)).empty()) << "it is not attached";
+  bus.clock.advance(milliseconds(2));
+  drafts.turn(bus.now());
+  const auto attaches = bus.take<wire::Attach>(endpoint(1));
+  ASSERT_EQ(1u, attaches.size());
+  EXPECT_EQ((std::vector<TokenId>{5, 6, 7, 8}), attaches[0].tokens);
+  // What is known of an earlier one is no news.
+  drafts.on_dropped(bus.last_socket, lost.ticket);
+  bus.clock.advance(milliseconds(2));
+  drafts.turn(bus.now());
+  EXPECT_TRUE(bus.take<wire::Attach>(endpoint(1)).empty());
 }
 
 TEST_F(DraftProposerTest, ADraftThatAlwaysNeedsMoreDoesNotGetThePromptAtEachStep) {
@@ -442,26 +467,14 @@ TEST_F(DraftProposerTest, ASequenceThatADraftRefusesGoesToAnother) {
   EXPECT_TRUE(drafts.take_lost().empty());
 }
 
-TEST_F(DraftProposerTest, ACloseThatFoundNoRoomIsSentAgain) {
+TEST_F(DraftProposerTest, ACloseWaitsForAFullDraftForAsLongAsItHoldsThePlace) {
   assign(1);
   open(1);
-  bus.refuse = true;
   drafts.close(SeqId{1});
-  drafts.turn(bus.now());
-  bus.refuse = false;
-  drafts.turn(bus.now());
-  EXPECT_TRUE(bus.take<wire::CloseSequence>(endpoint(1)).empty()) << "not at once";
-  bus.clock.advance(milliseconds(20));
-  drafts.turn(bus.now());
   const auto closes = bus.take<wire::CloseSequence>(endpoint(1));
   ASSERT_EQ(1u, closes.size());
   EXPECT_EQ(Lease{1}, closes[0].lease);
-  // The bus took it, the connection did not.
-  wire::Speaker own{WorkerId{9}, Incarnation{9}};
-  drafts.on_dropped(bus.sockets.begin()->first, wire::encode(own, {}, closes[0]));
-  bus.clock.advance(milliseconds(20));
-  drafts.turn(bus.now());
-  EXPECT_EQ(1u, bus.take<wire::CloseSequence>(endpoint(1)).size());
+  EXPECT_EQ(bus.last_posting.patience, seconds(10));
 }
 
 TEST_F(DraftProposerTest, ALyingDraftIsReleasedAfterSixteenMalformedRecords) {
@@ -782,8 +795,7 @@ TEST_F(LinkedDraftTest, AsksAgainSoonWhereTheConnectionWasNotUpYet) {
   drafts.turn(bus.now());
   const auto asks = bus.take<wire::LinkAsk>(endpoint(1));
   ASSERT_EQ(1u, asks.size());
-  wire::Speaker own{WorkerId{9}, Incarnation{9}};
-  drafts.on_dropped(bus.sockets.begin()->first, wire::encode(own, {}, asks[0]));
+  drafts.on_dropped(bus.last_socket, bus.last_posting.ticket);
   bus.clock.advance(DraftLink::kAskAgain);
   link();
 }

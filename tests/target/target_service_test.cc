@@ -26,11 +26,10 @@ class RouterBus final : public Bus {
   SocketId connect(const std::string&) override { return 1; }
   void close(SocketId) override {}
   std::string endpoint(SocketId) const override { return {}; }
-  SendResult send(const Peer&, Frames frames) override {
+  void send(const Peer&, Frames frames, const Posting&) override {
     auto decoded = wire::decode(frames);
     EXPECT_TRUE(decoded.ok());
     sent.push_back(std::move(decoded->message));
-    return SendResult::kSent;
   }
   std::optional<Delivery> receive(TimePoint) override {
     if (flood.empty()) return std::nullopt;

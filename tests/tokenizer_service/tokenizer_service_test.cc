@@ -35,11 +35,10 @@ class RouterBus final : public Bus {
   SocketId connect(const std::string&) override { return 1; }
   void close(SocketId) override {}
   std::string endpoint(SocketId) const override { return {}; }
-  SendResult send(const Peer&, Frames frames) override {
+  void send(const Peer&, Frames frames, const Posting&) override {
     auto decoded = wire::decode(frames);
     EXPECT_TRUE(decoded.ok());
     sent.emplace_back(decoded->header.request, std::move(decoded->message));
-    return SendResult::kSent;
   }
   std::optional<Delivery> receive(TimePoint) override { return std::nullopt; }
 
@@ -270,9 +269,8 @@ class WokenBus final : public Bus {
   SocketId connect(const std::string&) override { return 1; }
   void close(SocketId) override {}
   std::string endpoint(SocketId) const override { return {}; }
-  SendResult send(const Peer&, Frames frames) override {
+  void send(const Peer&, Frames frames, const Posting&) override {
     sent.push_back(std::move(wire::decode(frames)->message));
-    return SendResult::kSent;
   }
   std::optional<Delivery> receive(TimePoint) override { return std::nullopt; }
   void wake() override {

@@ -169,48 +169,6 @@ TEST(ZmqTransport, KeepsLittleWaitingOnALinkOfADraft) {
   EXPECT_LE(waiting(Door::kDraft, "d"), 16 + 256 + 4);  // 16 to send, and what the receiver takes
 }
 
-TEST(ZmqTransport, KeepsASecondOfAnswersForAClientThatIsBusyAndNoMore) {
-  ZmqTransport server;
-  const SocketId door = server.bind("tcp://127.0.0.1:*", Door::kClient);
-  RawClient client(zmq::socket_type::dealer, server.endpoint(door));
-  client.socket.send(zmq::str_buffer("hello"));
-  const auto asked = server.receive(later());
-  ASSERT_TRUE(asked);
-  const Frames piece{std::string(1024, 'x')};  // it reads none of them
-  std::size_t n_bytes = 0;
-  while (server.send(asked->peer, piece) == SendResult::kSent && n_bytes < 16 * kMaxWaitingBytes)
-    n_bytes += 1024;
-  EXPECT_GE(n_bytes, kMaxWaitingBytes * 3 / 4);
-  EXPECT_LT(n_bytes,
-            4 * kMaxWaitingBytes);  // the client's own queue and the kernel's buffers on top
-  // It reads after all: everything arrives, in order of sending.
-  for (std::size_t n = 0; n < n_bytes / 1024; ++n) {
-    zmq::message_t got;
-    while (!client.socket.recv(got, zmq::recv_flags::dontwait))
-      (void)server.receive(steady_now() + milliseconds(1));
-    ASSERT_EQ(got.size(), 1024u);
-  }
-}
-
-// Words for a client that a burst of others waits before do not overtake it.
-TEST(ZmqTransport, SendsWhatWaitsForAClientInOrder) {
-  ZmqTransport server;
-  const SocketId door = server.bind("tcp://127.0.0.1:*", Door::kClient);
-  RawClient client(zmq::socket_type::dealer, server.endpoint(door));
-  client.socket.send(zmq::str_buffer("hello"));
-  const auto asked = server.receive(later());
-  ASSERT_TRUE(asked);
-  constexpr int kMany = 5000;  // more than libzmq keeps
-  for (int i = 0; i < kMany; ++i)
-    ASSERT_EQ(server.send(asked->peer, {std::to_string(i)}), SendResult::kSent);
-  for (int i = 0; i < kMany; ++i) {
-    zmq::message_t got;
-    while (!client.socket.recv(got, zmq::recv_flags::dontwait))
-      (void)server.receive(steady_now() + milliseconds(1));
-    ASSERT_EQ(got.to_string(), std::to_string(i));
-  }
-}
-
 TEST(ZmqTransport, LeavesWhatClientsSendInTheirConnectionsWhileTheyAreHeld) {
   ZmqTransport server;
   const SocketId door = server.bind("tcp://127.0.0.1:*", Door::kClient);
@@ -232,17 +190,18 @@ TEST(ZmqTransport, LeavesWhatClientsSendInTheirConnectionsWhileTheyAreHeld) {
   EXPECT_EQ(got->frames, Frames{"2"});
 }
 
-TEST(ZmqTransport, DeliversWhatWaitsBeforeItEnds) {
+TEST(ZmqTransport, DeliversWhatItTookBeforeItEnds) {
   auto server = std::make_unique<ZmqTransport>();
   const SocketId door = server->bind("tcp://127.0.0.1:*", Door::kClient);
   RawClient client(zmq::socket_type::dealer, server->endpoint(door));
   client.socket.send(zmq::str_buffer("hello"));
   const auto asked = server->receive(later());
   ASSERT_TRUE(asked);
-  for (int i = 0; i < 2000; ++i) ASSERT_EQ(server->send(asked->peer, {"x"}), SendResult::kSent);
+  int n = 0;
+  while (n < 2000 && server->send(asked->peer, {"x"}) == SendResult::kSent) ++n;
   server.reset();
   zmq::message_t got;
-  for (int i = 0; i < 2000; ++i) ASSERT_TRUE(client.socket.recv(got)) << i;
+  for (int i = 0; i < n; ++i) ASSERT_TRUE(client.socket.recv(got)) << i;
 }
 
 // libzmq ends the process if one of its own heartbeats is due on a connection that broke while its

@@ -1,0 +1,240 @@
+#include "common/runtime/outbox.h"
+
+#include <algorithm>
+#include <iterator>
+
+namespace foretoken {
+namespace {
+
+// What a message takes beside its bytes, so that empty ones have a bound, too.
+constexpr std::size_t kMessageBytes = 128;
+
+std::size_t size_of(const Frames& frames) {
+  std::size_t bytes = kMessageBytes;
+  for (const Bytes& part : frames) bytes += part.size();
+  return bytes;
+}
+
+}  // namespace
+
+Door Outbox::door_of(SocketId socket) const {
+  const auto found = doors_.find(socket);
+  return found == doors_.end() ? Door::kInternal : found->second;
+}
+
+std::size_t& Outbox::bytes_of(SocketId socket) {
+  return n_bytes_[static_cast<std::size_t>(door_of(socket))];
+}
+
+TimePoint Outbox::expiry_of(const Queue& queue, const Message& message) {
+  if (message.posting.patience == kAsLongAsItTakes) return TimePoint::max();
+  return std::max(queue.took_last, message.since) + message.posting.patience;
+}
+
+// ---- a message comes
+
+void Outbox::send(const Peer& to, Frames frames, const Posting& posting, TimePoint now) {
+  const Series series{connection_of(to), posting.ticket};
+  if (posting.part == Part::kFirst)
+    holes_.erase(series);
+  else if (holes_.contains(series))
+    return;  // its sender has the report
+  const bool may_wait = posting.patience > Duration{};
+  const bool is_behind = may_wait && queues_.contains(series.first);
+  const SendResult result = is_behind ? SendResult::kBusy : send_(to, frames);
+  if (result == SendResult::kSent) return;
+  if (result == SendResult::kUnknown) return peer_is_gone(to, posting.ticket);
+  if (!may_wait || !keep({to, std::move(frames), posting, now}, now)) lose(to, posting);
+}
+
+void Outbox::lose(const Peer& to, const Posting& posting) {
+  const Series series{connection_of(to), posting.ticket};
+  if (posting.part == Part::kNext && holes_.contains(series)) return;
+  remember_hole(series);
+  report(DeliveryKind::kDropped, to, posting.ticket);
+}
+
+bool Outbox::keep(Message message, TimePoint now) {
+  const SocketId socket = message.to.socket;
+  const Door door = door_of(socket);
+  const std::size_t n_bytes = size_of(message.frames);
+  const auto [at, is_new] = queues_.try_emplace(connection_of(message.to));
+  Queue& queue = at->second;
+  const std::size_t limit = limits_[static_cast<std::size_t>(door)].of_one *
+                            (message.posting.room == Room::kReserved ? 2 : 1);
+  if (queue.n_bytes + n_bytes > limit) {
+    if (is_new) queues_.erase(at);
+    return false;
+  }
+  if (is_new) {
+    queue.took_last = now;
+    queue.again = now + kFirstPause;
+    due_.emplace(queue.again, at->first);
+  }
+  queue.first_expiry = std::min(queue.first_expiry, expiry_of(queue, message));
+  queue.messages.push_back(std::move(message));
+  queue.n_bytes += n_bytes;
+  bytes_of(socket) += n_bytes;
+  make_room(door);
+  return true;
+}
+
+// The peer for which most waits makes room for all.
+void Outbox::make_room(Door door) {
+  while (n_bytes(door) > limits_[static_cast<std::size_t>(door)].of_all) {
+    auto largest = queues_.end();
+    for (auto at = queues_.begin(); at != queues_.end(); ++at)
+      if (door_of(at->first.first) == door &&
+          (largest == queues_.end() || at->second.n_bytes > largest->second.n_bytes))
+        largest = at;
+    const std::size_t n_before = n_bytes(door);
+    lose_if(largest, [](const Message& m) { return m.posting.room == Room::kShared; });
+    if (n_bytes(door) == n_before) lose_if(largest, [](const Message&) { return true; });
+    if (largest->second.messages.empty()) erase(largest);
+  }
+}
+
+// ---- what waits
+
+void Outbox::send_again(TimePoint now) {
+  while (due() <= now) {
+    const auto at = queues_.find(due_.begin()->second);
+    Queue& queue = at->second;
+    const std::size_t n_before = queue.messages.size();
+    if (send_some(at, now)) continue;
+    const bool took_some = queue.messages.size() < n_before;
+    if (now >= queue.first_expiry) {
+      lose_if(at, [&](const Message& message) { return now >= expiry_of(queue, message); });
+      if (queue.messages.empty()) {
+        erase(at);
+        continue;
+      }
+    }
+    queue.pause = took_some ? kFirstPause : std::min(2 * queue.pause, kLongestPause);
+    due_.erase({queue.again, at->first});
+    queue.again = now + queue.pause;
+    due_.emplace(queue.again, at->first);
+  }
+}
+
+bool Outbox::send_some(Queues::iterator at, TimePoint now) {
+  Queue& queue = at->second;
+  while (!queue.messages.empty()) {
+    const Message& message = queue.messages.front();
+    const SendResult result = send_(message.to, message.frames);
+    if (result == SendResult::kBusy) return false;
+    if (result == SendResult::kUnknown) {
+      peer_is_gone(message.to, message.posting.ticket);
+      return true;
+    }
+    const std::size_t n_bytes = size_of(message.frames);
+    queue.n_bytes -= n_bytes;
+    bytes_of(message.to.socket) -= n_bytes;
+    queue.took_last = now;
+    queue.messages.pop_front();
+  }
+  erase(at);
+  return true;
+}
+
+// Takes them out in order, and with each of a series those behind it.
+void Outbox::lose_if(Queues::iterator at, const std::function<bool(const Message&)>& is_lost) {
+  Queue& queue = at->second;
+  std::set<Ticket> holes;
+  std::deque<Message> left;
+  queue.first_expiry = TimePoint::max();
+  for (Message& message : queue.messages) {
+    const Posting& posting = message.posting;
+    const bool is_first = posting.part == Part::kFirst;
+    const bool is_behind_hole = !is_first && holes.contains(posting.ticket);
+    if (!is_behind_hole && !is_lost(message)) {
+      if (is_first) holes.erase(posting.ticket);
+      queue.first_expiry = std::min(queue.first_expiry, expiry_of(queue, message));
+      left.push_back(std::move(message));
+      continue;
+    }
+    const std::size_t n_bytes = size_of(message.frames);
+    queue.n_bytes -= n_bytes;
+    bytes_of(message.to.socket) -= n_bytes;
+    if (is_behind_hole) continue;
+    if (posting.ticket != Ticket{}) holes.insert(posting.ticket);
+    report(DeliveryKind::kDropped, message.to, posting.ticket);
+  }
+  queue.messages = std::move(left);
+  for (const Ticket& ticket : holes) remember_hole({at->first, ticket});
+}
+
+// One report is enough: the rest goes with the peer. Should there be one of its name again before
+// the sender has heard of it, it gets no rest of a series.
+void Outbox::peer_is_gone(const Peer& peer, Ticket ticket) {
+  report(DeliveryKind::kUndelivered, peer, ticket);
+  const Connection connection = connection_of(peer);
+  remember_hole({connection, ticket});
+  const auto at = queues_.find(connection);
+  if (at == queues_.end()) return;
+  for (const Message& message : at->second.messages)
+    remember_hole({connection, message.posting.ticket});
+  erase(at);
+}
+
+void Outbox::forget(const Peer& peer) {
+  const Connection connection = connection_of(peer);
+  if (const auto at = queues_.find(connection); at != queues_.end()) erase(at);
+  forget_holes(connection);
+}
+
+void Outbox::remove(SocketId socket) {
+  for (auto at = queues_.begin(); at != queues_.end();) {
+    const auto queue = at++;
+    if (queue->first.first == socket) erase(queue);
+  }
+  std::erase_if(holes_, [&](const Series& series) { return series.first.first == socket; });
+  doors_.erase(socket);
+}
+
+void Outbox::erase(Queues::iterator at) {
+  bytes_of(at->first.first) -= at->second.n_bytes;
+  due_.erase({at->second.again, at->first});
+  queues_.erase(at);
+}
+
+// ---- what was lost
+
+void Outbox::remember_hole(const Series& series) {
+  if (series.second == Ticket{} || !holes_.insert(series).second) return;
+  holes_by_age_.push_back(series);
+  if (holes_by_age_.size() <= kMaxHoles) return;
+  holes_.erase(holes_by_age_.front());
+  holes_by_age_.pop_front();
+}
+
+void Outbox::forget_holes(const Connection& connection) {
+  const auto begin = holes_.lower_bound({connection, Ticket{}});
+  auto end = begin;
+  while (end != holes_.end() && end->first == connection) ++end;
+  holes_.erase(begin, end);
+}
+
+void Outbox::report(DeliveryKind kind, const Peer& peer, Ticket ticket) {
+  Delivery delivery;
+  delivery.kind = kind;
+  delivery.peer = peer;
+  delivery.ticket = ticket;
+  lost_.push_back(std::move(delivery));
+}
+
+std::optional<Delivery> Outbox::lost() {
+  if (lost_.empty()) return std::nullopt;
+  Delivery report = std::move(lost_.front());
+  lost_.pop_front();
+  return report;
+}
+
+std::size_t Outbox::n_waiting(SocketId socket) const {
+  std::size_t n = 0;
+  for (const auto& [connection, queue] : queues_)
+    if (connection.first == socket) n += queue.messages.size();
+  return n;
+}
+
+}  // namespace foretoken

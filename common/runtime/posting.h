@@ -1,0 +1,32 @@
+// How a message is handed to the sockets: what it is about, how long it may wait for a socket that
+// is full, and whether it is of use without those before it. Plain data.
+#pragma once
+
+#include <cstdint>
+
+#include "common/transport/transport.h"
+
+namespace foretoken {
+
+// Messages under one ticket to one peer are a series.
+enum class Part : std::uint8_t {
+  kFirst,  // begins one: what was lost under this ticket before is known
+  kNext,   // of no use without those before it
+};
+
+enum class Room : std::uint8_t {
+  kShared,
+  kReserved,  // as much again for one peer: for what ends a request, however much of others waits
+};
+
+struct Posting {
+  Ticket ticket = {};
+  // While its peer takes nothing. 0: it is tried once, before all that waits.
+  Duration patience{};
+  Part part = Part::kFirst;
+  Room room = Room::kShared;
+};
+
+inline constexpr Duration kAsLongAsItTakes = Duration::max();
+
+}  // namespace foretoken
