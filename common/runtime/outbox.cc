@@ -60,8 +60,10 @@ bool Outbox::keep(Message message, TimePoint now) {
   const std::size_t n_bytes = size_of(message.frames);
   const auto [at, is_new] = queues_.try_emplace(connection_of(message.to));
   Queue& queue = at->second;
-  const std::size_t limit = limits_[static_cast<std::size_t>(door)].of_one *
-                            (message.posting.room == Room::kReserved ? 2 : 1);
+  const WaitingLimits& limits = limits_[static_cast<std::size_t>(door)];
+  const std::size_t limit = message.posting.room == Room::kReserved
+                                ? std::max(2 * limits.of_one, limits.of_all / 2)
+                                : limits.of_one;
   if (queue.n_bytes + n_bytes > limit) {
     if (is_new) queues_.erase(at);
     return false;

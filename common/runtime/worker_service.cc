@@ -63,7 +63,9 @@ void WorkerService::leave_if_drained(TimePoint now) {
   has_left_ = true;
 }
 
-bool WorkerService::drained() const { return has_left_ && router_.n_waiting() == 0; }
+bool WorkerService::drained() const {
+  return has_left_ && (!router_.has_router() || router_.n_waiting() == 0);
+}
 
 wire::Heartbeat WorkerService::load() const {
   wire::Heartbeat load = own_load();
