@@ -26,7 +26,7 @@
 namespace foretoken {
 
 struct WaitingLimits {
-  std::size_t of_one = 0;  // bytes that wait for one peer; twice as much of Room::kReserved
+  std::size_t of_one = 0;  // bytes that wait for one peer; see Outbox::keep for Room::kReserved
   std::size_t of_all = 0;  // for all peers of such doors
 };
 

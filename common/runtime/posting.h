@@ -16,7 +16,8 @@ enum class Part : std::uint8_t {
 
 enum class Room : std::uint8_t {
   kShared,
-  kReserved,  // as much again for one peer: for what ends a request, however much of others waits
+  // For what ends a request: more room for one peer than the shared messages have.
+  kReserved,
 };
 
 struct Posting {

@@ -92,12 +92,6 @@ std::optional<wire::ClientPiece> Answer::next_piece(RequestId id) {
   return piece;
 }
 
-// Exactly to where the piece began: after restart_delivery() it may be one of those before.
-void Answer::undo_delivery(const wire::ClientPiece& piece) {
-  n_delivered_bytes_ = std::min<std::size_t>(n_delivered_bytes_, piece.offset);
-  n_delivered_ = std::min(n_delivered_, piece.position);
-}
-
 void Answer::restart_delivery() {
   n_delivered_bytes_ = 0;
   n_delivered_ = 0;

@@ -47,8 +47,6 @@ class Answer {
   // The text that no piece has carried yet, with the tokens whose text is in it; from now on they
   // count as delivered. Nothing: there is no such text.
   std::optional<wire::ClientPiece> next_piece(RequestId id);
-  // A piece was not delivered: what it carried goes out with later text.
-  void undo_delivery(const wire::ClientPiece& piece);
   // The client has lost what it had.
   void restart_delivery();
 

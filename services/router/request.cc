@@ -105,18 +105,12 @@ bool Request::has_target_of_model() const {
 void Request::join(const Peer& peer, Actions& out) {
   peer_ = peer;
   answer_.restart_delivery();
-  client_refused_since_.reset();
   deliver(out);
 }
 
 void Request::deliver(Actions& out) {
   if (!asked_.stream) return;
   if (auto piece = answer_.next_piece(id_)) out.push_back(ToClient{peer_, id_, std::move(*piece)});
-}
-
-void Request::undo_delivery(const wire::ClientPiece& piece, TimePoint now) {
-  answer_.undo_delivery(piece);
-  if (!client_refused_since_) client_refused_since_ = now;
 }
 
 void Request::reply(std::optional<FinishReason> cut_short, Actions& out) {
@@ -589,7 +583,7 @@ TimePoint Request::due(TimePoint now) const {
   if (state_ == State::kPlacing || state_ == State::kRunning)
     due = std::min(due, target_retry_.due());
   if (!context_.pool.all_here()) due = std::min(due, context_.pool.all_here_after(now));
-  if (is_never_placed() || client_refused_since_) due = std::min(due, now + silence);
+  if (is_never_placed()) due = std::min(due, now + silence);
   if (counting_until_) due = std::min(due, *counting_until_);
   if (prompt_may_move()) due = std::min(due, *prompt_.moves_from);
   return due;
@@ -599,7 +593,6 @@ void Request::tick(TimePoint now, Actions& out) {
   if (now >= last_moment()) return end_late(out);
   settle_early_model(now, out);
   if (!has_ended_) give_up_unplaced(now, out);
-  if (!has_ended_) serve_slow_client(now, out);
   if (has_ended_) return;
   if (state_ == State::kCounting && now >= *counting_until_) return reply(std::nullopt, out);
   ask_silent_worker(now, out);
@@ -654,15 +647,6 @@ void Request::give_up_unplaced(TimePoint now, Actions& out) {
                  ? "no target is there to answer"
                  : "no target of model \"" + asked_.model + "\" answers"},
        1000, out);
-}
-
-void Request::serve_slow_client(TimePoint now, Actions& out) {
-  // Nothing came back since: it reads again.
-  if (answer_.is_delivered()) client_refused_since_.reset();
-  if (!client_refused_since_) return;
-  if (now < *client_refused_since_ + context_.rules.stalled_client) return deliver(out);
-  ++context_.counters.cancelled;
-  end(CloseReason::kCancelled, out);
 }
 
 void Request::ask_silent_worker(TimePoint now, Actions& out) {

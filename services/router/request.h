@@ -84,7 +84,6 @@ class Request {
   // From its client. It asks again, maybe on another connection: it gets the answer from the
   // beginning.
   void join(const Peer& peer, Actions& out);
-  void undo_delivery(const wire::ClientPiece& piece, TimePoint now);
   // Ends it with what there is.
   void cut_short(FinishReason reason, Actions& out) { reply(reason, out); }
   void fail(const Error& error, std::uint32_t retry_after_ms, Actions& out);
@@ -153,7 +152,6 @@ class Request {
   void end_late(Actions& out);
   void settle_early_model(TimePoint now, Actions& out);
   void give_up_unplaced(TimePoint now, Actions& out);
-  void serve_slow_client(TimePoint now, Actions& out);
   void ask_silent_worker(TimePoint now, Actions& out);
 
   void assign_tokenizer(std::optional<WorkerId> to);
@@ -176,7 +174,7 @@ class Request {
   TimePoint arrived_, waiting_since_, deadline_;
   // Before all services had registered: its model is settled when they have.
   bool came_early_;
-  std::optional<TimePoint> counting_until_, client_refused_since_;
+  std::optional<TimePoint> counting_until_;
 
   std::optional<WorkerId> tokenizer_, target_;
   Retry tokenizer_retry_, target_retry_;

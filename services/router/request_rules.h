@@ -30,7 +30,6 @@ struct RequestRules {
   Duration first_placement = std::chrono::seconds(15);  // for services that are still starting
   // After begin(): which models are served is not known yet. A request waits if that matters to it.
   Duration registration{};
-  Duration stalled_client = std::chrono::seconds(30);
   std::map<std::string, double> tenant_weights;  // limits.tenant_weights; 1 where none is said
 
   double weight_of(const std::string& tenant) const {

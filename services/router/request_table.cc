@@ -178,13 +178,14 @@ void RequestTable::client_gone(const Peer& peer, TimePoint now, Actions& out) {
   give_places(now, out);
 }
 
+bool RequestTable::answers(RequestId id, const Peer& peer) const {
+  const auto at = requests_.find(id);
+  return at != requests_.end() && connection_of(at->second.request.peer()) == connection_of(peer);
+}
+
 void RequestTable::give_up(RequestId id, const Error& error, TimePoint now, Actions& out) {
   apply(id, now, [&](Request& request) { request.fail(error, 0, out); });
   give_places(now, out);
-}
-
-void RequestTable::undo_delivery(RequestId id, const wire::ClientPiece& piece, TimePoint now) {
-  apply(id, now, [&](Request& request) { request.undo_delivery(piece, now); });
 }
 
 // ---- from workers

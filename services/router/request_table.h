@@ -51,8 +51,6 @@ class RequestTable {
   void client_gone(const Peer& peer, TimePoint now, Actions& out);
   // Ends a running request with this error.
   void give_up(RequestId id, const Error& error, TimePoint now, Actions& out);
-  // A piece could not be handed over: what it carried goes out with later text.
-  void undo_delivery(RequestId id, const wire::ClientPiece& piece, TimePoint now);
 
   // Whatever a registered worker sends about a request.
   void on_message(WorkerId from, RequestId id, wire::Message message, TimePoint now, Actions& out);
@@ -74,6 +72,8 @@ class RequestTable {
   std::size_t size() const { return requests_.size(); }
   std::size_t n_waiting() const;  // without a target yet
   bool contains(RequestId id) const { return requests_.contains(id); }
+  // It runs, and its answer goes to this connection.
+  bool answers(RequestId id, const Peer& peer) const;
   // Running, or answered a short while ago.
   bool knows(RequestId id) const { return contains(id) || finished_.has(id); }
 

@@ -140,7 +140,7 @@ void RouterService::on_undelivered(const Peer& peer, Ticket) {
     Actions actions;
     table_.client_gone(peer, now, actions);
     token_questions_.client_gone(peer, now, actions);
-    return act(std::move(actions), now);
+    return act(std::move(actions));
   }
   // That connection is gone. If the worker lives it is back, and says hello, within a heartbeat.
   if (const Worker* found = pool_.find(peer)) {
@@ -150,15 +150,16 @@ void RouterService::on_undelivered(const Peer& peer, Ticket) {
   }
 }
 
-// The rest of the answer was lost with it, or will be: an honest end instead.
+// The rest of the answer was lost with it, or will be: an error instead. A request that its client
+// has joined from another connection goes on there.
 void RouterService::on_dropped(const Peer& peer, Ticket ticket) {
   if (peer.socket != client_socket_ || ticket == Ticket{}) return void(++dropped_);
   const TimePoint now = bus_->now();
   const RequestId id{ticket.high, ticket.low};
-  if (!table_.contains(id)) return answer(peer, id, wire::client_error(id, too_slow(), 0));
+  if (!table_.answers(id, peer)) return answer(peer, id, wire::client_error(id, too_slow(), 0));
   Actions actions;
   table_.give_up(id, too_slow(), now, actions);
-  act(std::move(actions), now);
+  act(std::move(actions));
 }
 
 // ---- clients
@@ -200,13 +201,13 @@ void RouterService::on_client(const Peer& peer, const Frames& frames, TimePoint 
         return refuse(
             {ErrorCode::kInvalidValue, "which request? request_id is missing", "request_id"}, 0);
       table_.cancel(peer, id, now, actions);
-      return act(std::move(actions), now);
+      return act(std::move(actions));
     case wire::ClientOp::kTokenize:
     case wire::ClientOp::kDetokenize:
       if (draining_) return refuse(leaving(), kAskAgainMs);
       token_questions_.submit(peer, flow_of(request.tenant, peer), id, new_id(), std::move(request),
                               now, actions);
-      return act(std::move(actions), now);
+      return act(std::move(actions));
     case wire::ClientOp::kGenerate:
       break;
   }
@@ -217,7 +218,7 @@ void RouterService::on_client(const Peer& peer, const Frames& frames, TimePoint 
   if (draining_ && !table_.knows(id)) return refuse(leaving(), kAskAgainMs);
   // Of everything the client said: two requests under one id are the same if this is equal.
   table_.submit(peer, id, std::move(request), fnv1a(frames[0]), now, actions);
-  act(std::move(actions), now);
+  act(std::move(actions));
 }
 
 void RouterService::answer(const Peer& peer, RequestId id, wire::ClientAnswer reply) {
@@ -435,10 +436,10 @@ void RouterService::on_worker(const Delivery& delivery, TimePoint now) {
   Actions actions;
   if (token_questions_.is_mine(header.sender, header.request)) {
     token_questions_.on_message(header.request, message, now, actions);
-    return act(std::move(actions), now);
+    return act(std::move(actions));
   }
   table_.on_message(header.sender, header.request, std::move(message), now, actions);
-  act(std::move(actions), now);
+  act(std::move(actions));
 }
 
 void RouterService::on_hello(const Delivery& delivery,
@@ -480,7 +481,7 @@ void RouterService::on_hello(const Delivery& delivery,
   pair_all();
   Actions actions;
   table_.workers_changed(now, actions);
-  act(std::move(actions), now);
+  act(std::move(actions));
 }
 
 // A process that was killed is noticed by what is sent to it, long before its silence says so.
@@ -513,7 +514,7 @@ void RouterService::gone(const Worker& worker, const std::string& why, TimePoint
   Actions actions;
   table_.worker_lost(worker.id, now, actions);
   token_questions_.worker_lost(worker.id, now, actions);
-  act(std::move(actions), now);
+  act(std::move(actions));
 }
 
 // Every draft for every target of its vocabulary; ASSIGN may be repeated, so a lost one is healed
@@ -600,14 +601,14 @@ void RouterService::send_worker(WorkerId id, RequestId request, const wire::Mess
     Actions actions;
     token_questions_.give_up(request, frames.error(), now, actions);
     table_.give_up(request, frames.error(), now, actions);
-    return act(std::move(actions), now);
+    return act(std::move(actions));
   }
   // What is lost is asked for again after a silence; a worker that is gone is missed by its
   // heartbeats.
   bus_->send(worker->peer, std::move(frames).value(), {.patience = kAsLongAsItTakes});
 }
 
-void RouterService::act(Actions actions, TimePoint now) {
+void RouterService::act(Actions actions) {
   for (const Action& action : actions) {
     if (const auto* worker = std::get_if<ToWorker>(&action))
       send_worker(worker->worker, worker->request, worker->message);
@@ -624,7 +625,7 @@ TimePoint RouterService::on_turn(TimePoint now) {
   probe_silent();
   Actions actions;
   TimePoint due = std::min(table_.tick(now, actions), token_questions_.tick(now, actions));
-  act(std::move(actions), now);
+  act(std::move(actions));
   if (now >= next_pairing_) pair_all();
   due = std::min({due, next_pairing_, now + pool_.until_next_check()});
   if (!pool_.all_here()) due = std::min(due, now + kListenAgain);
@@ -643,7 +644,7 @@ TimePoint RouterService::on_turn(TimePoint now) {
           {ErrorCode::kDraining, "the router stops; ask again under the same request_id"}, now,
           last);
       token_questions_.fail_all(leaving(), kAskAgainMs, last);
-      act(std::move(last), now);
+      act(std::move(last));
     }
     due = std::min(due, now + std::chrono::milliseconds(20));
   }
@@ -657,7 +658,7 @@ void RouterService::drain(TimePoint deadline) {
   const TimePoint now = bus_->now();
   Actions actions;
   table_.begin_drain(now, actions);
-  act(std::move(actions), now);
+  act(std::move(actions));
   leave_if_drained();
 }
 

@@ -932,53 +932,6 @@ TEST_F(RequestTableTest, AClientThatIsGoneFreesWhatItHeld) {
   EXPECT_EQ(0u, pool.find(kTarget)->n_placed);
 }
 
-TEST_F(RequestTableTest, APieceThatCouldNotLeaveGoesOutWithTheNext) {
-  auto request = ask();
-  request.stream = true;
-  run_to_target(request);
-  tokens(3, {20});
-  text(4, "a", 0);
-  const auto piece = answers<wire::ClientPiece>().at(0);
-  table.undo_delivery(kId, piece, now);
-  tokens(4, {21});
-  text(5, "b", 1);
-  const auto pieces = answers<wire::ClientPiece>();
-  ASSERT_EQ(1u, pieces.size());
-  EXPECT_EQ("ab", pieces[0].text);
-  EXPECT_EQ((std::vector<TokenId>{20, 21}), pieces[0].token_ids);
-}
-
-TEST_F(RequestTableTest, AClientThatAcceptsNothingForHalfAMinuteIsCancelled) {
-  auto request = ask();
-  request.stream = true;
-  run_to_target(request);
-  tokens(3, {20});
-  text(4, "a", 0);
-  for (int i = 0; i < 29 && table.size() == 1; ++i) {
-    for (const auto& piece : answers<wire::ClientPiece>()) table.undo_delivery(kId, piece, now);
-    advance(seconds(1));
-  }
-  EXPECT_EQ(1u, table.size());
-  for (int i = 0; i < 3; ++i) {
-    for (const auto& piece : answers<wire::ClientPiece>()) table.undo_delivery(kId, piece, now);
-    advance(seconds(1));
-  }
-  EXPECT_EQ(0u, table.size());
-  EXPECT_FALSE(sent<wire::Close>().empty());
-}
-
-TEST_F(RequestTableTest, AClientThatReadsAgainIsNoLongerStalled) {
-  auto request = ask();
-  request.stream = true;
-  run_to_target(request);
-  tokens(3, {20});
-  text(4, "a", 0);
-  table.undo_delivery(kId, answers<wire::ClientPiece>().at(0), now);
-  for (int i = 0; i < 40; ++i) advance(seconds(1));
-  EXPECT_EQ(1u, answers<wire::ClientPiece>().size());
-  EXPECT_EQ(1u, table.size());
-}
-
 TEST_F(RequestTableTest, TheDeadlineEndsItWithWhatThereIsOrWithAnError) {
   auto request = ask();
   request.timeout_ms = 1000;

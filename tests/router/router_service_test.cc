@@ -387,32 +387,46 @@ TEST_F(RouterServiceTest, WhatDoesNotFitIntoTheDrainEndsInWordsBeforeTheEnd) {
   EXPECT_TRUE(service.drained());
 }
 
-// A stream with a hole is worse than none.
-TEST_F(RouterServiceTest, APieceThatFindsNoRoomEndsItsRequestInWords) {
-  wire::Speaker tokenizer{WorkerId{2}, Incarnation{1}};
-  ASSERT_TRUE(hello(tokenizer, "", wire::Role::kTokenizer, "tokenizer-0").accepted);
-  ASSERT_TRUE(hello(target, "", wire::Role::kTarget, "target-0").accepted);
+// A streamed request of one client, with one piece on its way to it.
+class RouterServiceStreamTest : public RouterServiceTest {
+ protected:
   const RequestId id{0, 7};
-  wire::ClientRequest request;
-  request.prompt = "hello";
-  request.stream = true;
-  request.request_id = id;
   const Peer client{.socket = kClients, .routing = "a"};
-  Delivery delivery;
-  delivery.peer = client;
-  delivery.frames = {wire::write_client_request(request)};
-  service.on_message(std::move(delivery));
-  delivery.peer = {.socket = kWorkers, .routing = ""};
-  delivery.frames = wire::encode(tokenizer, id, wire::Encoded{.tokens = {1, 2}});
-  service.on_message(std::move(delivery));
-  delivery.frames = wire::encode(target, id, wire::Opened{});
-  service.on_message(std::move(delivery));
+  wire::Speaker tokenizer{WorkerId{2}, Incarnation{1}};
 
-  delivery.frames = wire::encode(target, id, wire::Tokens{.position = 2, .ids = {3}});
-  service.on_message(std::move(delivery));
-  delivery.frames = wire::encode(tokenizer, id, wire::Text{.next = 3, .text = "x"});
-  service.on_message(std::move(delivery));
-  ASSERT_EQ(answers<wire::ClientPiece>().size(), 1u);
+  void SetUp() override {
+    RouterServiceTest::SetUp();
+    ASSERT_TRUE(hello(tokenizer, "", wire::Role::kTokenizer, "tokenizer-0").accepted);
+    ASSERT_TRUE(hello(target, "", wire::Role::kTarget, "target-0").accepted);
+    ask(client);
+    from_worker(wire::encode(tokenizer, id, wire::Encoded{.tokens = {1, 2}}));
+    from_worker(wire::encode(target, id, wire::Opened{}));
+    from_worker(wire::encode(target, id, wire::Tokens{.position = 2, .ids = {3}}));
+    from_worker(wire::encode(tokenizer, id, wire::Text{.next = 3, .text = "x"}));
+    ASSERT_EQ(answers<wire::ClientPiece>().size(), 1u);
+  }
+
+  void ask(const Peer& peer) {
+    wire::ClientRequest request;
+    request.prompt = "hello";
+    request.stream = true;
+    request.request_id = id;
+    Delivery delivery;
+    delivery.peer = peer;
+    delivery.frames = {wire::write_client_request(request)};
+    service.on_message(std::move(delivery));
+  }
+
+  void from_worker(Frames frames) {
+    Delivery delivery;
+    delivery.peer = {.socket = kWorkers, .routing = ""};
+    delivery.frames = std::move(frames);
+    service.on_message(std::move(delivery));
+  }
+};
+
+// A stream with a hole is worse than none.
+TEST_F(RouterServiceStreamTest, APieceThatFindsNoRoomEndsItsRequestInWords) {
   const Posting piece = bus.postings.back();
   EXPECT_EQ(piece.ticket, (Ticket{0, 7}));
   EXPECT_EQ(piece.patience, seconds(10));
@@ -438,13 +452,23 @@ TEST_F(RouterServiceTest, APieceThatFindsNoRoomEndsItsRequestInWords) {
   EXPECT_EQ(1u, n_closed);
 }
 
+TEST_F(RouterServiceStreamTest, APieceLostOnAFormerConnectionDoesNotEndTheRequest) {
+  const Peer other{.socket = kClients, .routing = "b"};
+  ask(other);
+  bus.sent.clear();
+  service.on_dropped(client, {0, 7});
+  EXPECT_EQ(1u, service.table().size());
+  ASSERT_EQ(1u, bus.sent.size());
+  EXPECT_EQ("a", bus.sent[0].first.routing) << "an error for the series that has a hole";
+}
+
 // Its last message has been sent, and goes with what was lost before it.
 TEST_F(RouterServiceTest, AnAnswerThatIsLostAfterItsEndWasSentEndsInAnError) {
   const Peer client{.socket = kClients, .routing = "a"};
   service.on_dropped(client, {0, 7});
   const auto errors = answers<wire::ClientError>();
   ASSERT_EQ(1u, errors.size());
-  EXPECT_EQ("cancelled", errors[0].code);
+  EXPECT_EQ("cancelled", errors[0].error.code);
   EXPECT_EQ(wire::hex_of(RequestId{0, 7}), errors[0].id);
   EXPECT_EQ(bus.postings.back().ticket, Ticket{}) << "should that one be lost, it is only counted";
 }

@@ -15,18 +15,18 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr TimePoint kStart{std::chrono::hours(1)};
+constexpr TimePoint kBegin{std::chrono::hours(1)};
 constexpr SocketId kClients = 1;
 
 Peer client(const std::string& name) { return {.socket = kClients, .routing = name}; }
 
-constexpr Posting kWaits{.patience = kAsLongAsItTakes};
+constexpr Posting kPatient{.patience = kAsLongAsItTakes};
 
 // A socket for clients whose connections take as many as they are told.
 class OutboxTest : public testing::Test {
  protected:
   OutboxTest() { outbox.add(kClients, Door::kClient); }
-  void send(const std::string& name, const std::string& text, const Posting& posting = kWaits) {
+  void send(const std::string& name, const std::string& text, const Posting& posting = kPatient) {
     outbox.send(client(name), {text}, posting, now);
   }
   void run(Duration time) {
@@ -39,7 +39,7 @@ class OutboxTest : public testing::Test {
     return all;
   }
 
-  TimePoint now = kStart;
+  TimePoint now = kBegin;
   std::map<std::string, int> room;  // of a connection; none = 0
   SendResult otherwise = SendResult::kBusy;
   int n_tries = 0;
@@ -231,7 +231,7 @@ TEST_F(OutboxTest, APeerThatIsGoneTakesAllWithItInOneReport) {
 TEST_F(OutboxTest, APeerOrASocketThatIsGivenUpIsForgottenWithoutAReport) {
   send("x", "a");
   send("y", "b");
-  outbox.send({.socket = 2, .routing = "x"}, {"c"}, kWaits, now);
+  outbox.send({.socket = 2, .routing = "x"}, {"c"}, kPatient, now);
   outbox.forget(client("x"));
   EXPECT_EQ(outbox.n_waiting(kClients), 1u);
   outbox.remove(kClients);
@@ -375,7 +375,7 @@ class History {
   }
 
   std::mt19937_64 random_;
-  TimePoint now_ = kStart;
+  TimePoint now_ = kBegin;
   std::map<std::string, std::uint64_t> room_;
   std::string is_gone_;
   std::uint64_t n_sent_ = 0;

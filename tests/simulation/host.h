@@ -71,6 +71,9 @@ class Host final : public Bus {
   void send(const Peer& to, Frames frames, const Posting& posting) override {
     outbox_.send(to, std::move(frames), posting, now());
   }
+  [[nodiscard]] SendResult try_send(const Peer& to, const Frames& frames) override {
+    return transport_->send(to, frames);
+  }
   void forget(const Peer& peer) override { outbox_.forget(peer); }
   std::size_t n_waiting(SocketId socket) override { return outbox_.n_waiting(socket); }
   std::optional<Delivery> receive(TimePoint deadline) override;
