@@ -1,6 +1,6 @@
 // Measures the CUDA backend through the door every model uses: kernels x shapes x rows as a share
 // of this run's own copy bandwidth, whole steps, and the equality of all paths. Weights are
-// synthetic and say so. Knows no CUDA; host clocks around replayed recordings are its only
+// synthetic and say so. Uses no CUDA; host clocks around replayed recordings are its only
 // stopwatch.
 #pragma once
 

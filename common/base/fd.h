@@ -1,4 +1,5 @@
-// A file descriptor and who owns it: closed with its owner. It knows nothing of what is behind it.
+// A file descriptor and who owns it: closed with its owner. It does not depend on what is behind
+// it.
 #pragma once
 
 #include <unistd.h>

@@ -1,5 +1,5 @@
 // Ranks over OpenMPI, by messages between pairs: with a handful of ranks that is as fast as its
-// collectives, and a wait that takes too long can say for whom. MPI is told of nothing but bytes.
+// collectives, and a wait that takes too long can say for whom. MPI sees nothing but bytes.
 // Once a wait has failed, MPI is not spoken to again; the process is expected to end.
 #include <mpi.h>
 #include <sched.h>

@@ -1,4 +1,4 @@
-// The one door to toml11: a file's keys as plain settings with their lines. Knows no sections.
+// The one door to toml11: a file's keys as plain settings with their lines. Uses no sections.
 #pragma once
 
 #include <cstdint>

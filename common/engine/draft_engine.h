@@ -97,7 +97,7 @@ class DraftEngine {
   void detach(const TargetKey& from, const wire::CloseSequence& close);
   // Forgets everything of a target that is gone, or of its former incarnations.
   void detach_all(WorkerId target, Incarnation except = {});
-  // Renews the leases of a target that was heard of.
+  // Renews the leases of a target that has sent something.
   void renew(const TargetKey& target, TimePoint now);
 
   bool has_work() const;

@@ -65,7 +65,7 @@ DraftOutcome DraftEngine::attach_anew(const TargetKey& from, wire::Attach& attac
   auto sequence = std::make_unique<LeasedSequence>(key, attach, end_tokens);
   sequence->cache_name = SeqId{++n_opened_};
   sequence->turn = ++n_turns_;
-  sequence->heard = now;
+  sequence->renewed = now;
   sequence->budget = std::min(attach.budget, options_.max_ahead);
   sequence->owes_answer = attach.budget > 0;
   outgrow_if_due(*sequence);
@@ -108,7 +108,7 @@ DraftOutcome DraftEngine::apply(LeasedSequence& sequence,
                                 const wire::ProposeRecord& record,
                                 TimePoint now) {
   const std::span<const TokenId> tail(record.tail);
-  sequence.heard = now;
+  sequence.renewed = now;
   if (record.from > sequence.known) return need(sequence, NeedReason::kGap);
   const std::size_t n_old = std::min<std::size_t>(sequence.known - record.from, tail.size());
   if (!sequence.is_outgrown &&
@@ -193,7 +193,7 @@ void DraftEngine::detach_all(WorkerId target, Incarnation except) {
 void DraftEngine::renew(const TargetKey& target, TimePoint now) {
   for (auto at = sequences_.lower_bound({.target = target});
        at != sequences_.end() && at->first.target == target; ++at)
-    at->second->heard = now;
+    at->second->renewed = now;
 }
 
 void DraftEngine::forget(LeasedSequences::iterator at) {
@@ -209,7 +209,7 @@ void DraftEngine::drop_cache(LeasedSequence& sequence) {
 void DraftEngine::expire(TimePoint now) {
   for (auto at = sequences_.begin(); at != sequences_.end();) {
     const auto next = std::next(at);
-    if (at->second->heard + options_.lease <= now) {
+    if (at->second->renewed + options_.lease <= now) {
       ++totals_.n_expired;
       forget(at);
     }

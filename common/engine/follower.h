@@ -45,7 +45,7 @@ class Leader {
   TimePoint last_call_{};
 };
 
-// The life of every other rank: returns when rank 0 says so, throws when it is not heard of for
+// The life of every other rank: returns when rank 0 says so, throws when it says nothing for
 // longer than `patience`, counted from its first word.
 void follow(Model& model, Backend& backend, Duration patience);
 

@@ -1,4 +1,4 @@
-// What DraftEngine knows of one sequence: the tokens its target committed, and its own chain of
+// The state of one sequence in DraftEngine: the tokens its target committed, and its own chain of
 // guesses after them. For the files of that class only.
 #pragma once
 
@@ -61,7 +61,7 @@ struct DraftEngine::LeasedSequence {
   std::optional<Epoch> overtaken;  // a record whose answer was not complete when the next one came
   bool is_stuck = false;           // no token may follow: until the next record
   std::uint64_t turn = 0;          // when it last had rows
-  TimePoint heard{};
+  TimePoint renewed{};
   TimePoint busy_until{};
 };
 

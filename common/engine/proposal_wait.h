@@ -1,7 +1,7 @@
 // How long a step is held back for answers that drafts owe: as long as that pays, by what steps
 // cost and by what waiting has shown. Where none seems worth it one is tried now and then, because
-// what a draft needs while it is waited for cannot be learnt otherwise. Pure: time is told. One
-// thread.
+// what a draft needs while it is waited for cannot be learnt otherwise. Pure: times come as
+// arguments. One thread.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ namespace foretoken {
 
 class ProposalWait {
  public:
-  // Borrows `length`, which says what waiting is worth and is told how long it was. None is longer
-  // than `limit`, or than a step and a half where that is more.
+  // Borrows `length`, which says what waiting is worth and learns from how long it was. None is
+  // longer than `limit`, or than a step and a half where that is more.
   ProposalWait(DraftLength& length, Duration limit) : length_(length), limit_(limit) {}
 
   // Before a step: the longest wait for these answers that is worth it; 0 where there are none.

@@ -1,5 +1,5 @@
 // One pass as plain, ragged data: what rank 0 sends to its ranks so that all of them run the same
-// forward and choose. Holds no pointer and knows no policy. step.h builds it, follower code may
+// forward and choose. Holds no pointer and uses no policy. step.h builds it, follower code may
 // replay it.
 #pragma once
 

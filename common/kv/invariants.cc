@@ -29,7 +29,7 @@ class Validator {
 
  private:
   void say(std::string sentence) { found_.push_back(std::move(sentence)); }
-  static std::string name(const KvSnapshot::Sequence& sequence) {
+  static std::string name(const KvSnapshot::SequenceState& sequence) {
     return "sequence " + std::to_string(sequence.seq.value);
   }
   static std::string name(std::int32_t block) { return "block " + std::to_string(block); }
@@ -110,7 +110,7 @@ class Validator {
   // Two sequences share a block only at the same place after the same tokens.
   void check_shared_contents() {
     struct Use {
-      const KvSnapshot::Sequence* sequence;
+      const KvSnapshot::SequenceState* sequence;
       std::size_t at;
     };
     std::map<std::int32_t, Use> first_use;
@@ -166,7 +166,7 @@ class Validator {
     for (const auto& sequence : snapshot_.sequences) check_published_contents(sequence, by_block);
   }
 
-  void check_published_contents(const KvSnapshot::Sequence& sequence,
+  void check_published_contents(const KvSnapshot::SequenceState& sequence,
                                 const std::map<std::int32_t, const PrefixEntry*>& by_block) {
     for (std::size_t at = 0; at < sequence.blocks.size(); ++at) {
       const auto entry = by_block.find(sequence.blocks[at]);

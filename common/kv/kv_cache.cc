@@ -43,13 +43,13 @@ KvCache::KvCache(const KvCacheConfig& config) : config_(config), pool_(config.n_
   FORETOKEN_CHECK(config.block_tokens > 0);
 }
 
-KvCache::Sequence& KvCache::find(SeqId seq) {
+KvCache::CachedSequence& KvCache::find(SeqId seq) {
   const auto found = sequences_.find(seq);
   FORETOKEN_CHECK(found != sequences_.end(), "no such sequence in the KV cache");
   return found->second;
 }
 
-const KvCache::Sequence& KvCache::find(SeqId seq) const {
+const KvCache::CachedSequence& KvCache::find(SeqId seq) const {
   return const_cast<KvCache*>(this)->find(seq);
 }
 
@@ -64,7 +64,7 @@ Result<std::uint32_t> KvCache::open(SeqId seq,
   if (contains(seq))
     return Error{ErrorCode::kInvalidRequest,
                  "sequence " + std::to_string(seq.value) + " is open already"};
-  Sequence& sequence = sequences_[seq];
+  CachedSequence& sequence = sequences_[seq];
   sequence.salt = salt;
   totals_.n_queried_tokens += tokens.size();
   if (config_.prefix_cache == PrefixCaching::kOff) return std::uint32_t{0};
@@ -87,14 +87,14 @@ Result<std::uint32_t> KvCache::open(SeqId seq,
 }
 
 // A block that is partly ours and partly about to be written must have no other holder.
-bool KvCache::last_block_needs_copy(const Sequence& sequence) const {
+bool KvCache::last_block_needs_copy(const CachedSequence& sequence) const {
   const bool is_partly_filled =
       sequence.tokens.size() % static_cast<std::size_t>(config_.block_tokens) != 0;
   return is_partly_filled && sequence.blocks.back().is_shared();
 }
 
 std::int32_t KvCache::blocks_needed(SeqId seq, std::uint32_t n) const {
-  const Sequence& sequence = find(seq);
+  const CachedSequence& sequence = find(seq);
   if (n == 0) return 0;
   return blocks_for(sequence.tokens.size() + n) -
          static_cast<std::int32_t>(sequence.blocks.size()) +
@@ -118,7 +118,7 @@ Block KvCache::take_block() {
 }
 
 Result<Reservation> KvCache::reserve(SeqId seq, std::uint32_t n) {
-  Sequence& sequence = find(seq);
+  CachedSequence& sequence = find(seq);
   FORETOKEN_CHECK(n > 0 && sequence.n_reserved == 0,
                   "one reservation of at least one token at a time");
   const std::int32_t needed = blocks_needed(seq, n);
@@ -157,7 +157,7 @@ Result<Reservation> KvCache::reserve(SeqId seq, std::uint32_t n) {
 }
 
 void KvCache::finish(Reservation& reservation, std::span<const TokenId> committed) {
-  Sequence& sequence = find(reservation.seq_);
+  CachedSequence& sequence = find(reservation.seq_);
   sequence.tokens.insert(sequence.tokens.end(), committed.begin(), committed.end());
   sequence.n_reserved = 0;
   sequence.copy_source = -1;
@@ -173,7 +173,7 @@ void KvCache::finish(Reservation& reservation, std::span<const TokenId> committe
   if (config_.prefix_cache == PrefixCaching::kOn) publish_full_blocks(sequence);
 }
 
-void KvCache::publish_full_blocks(Sequence& sequence) {
+void KvCache::publish_full_blocks(CachedSequence& sequence) {
   const auto block_tokens = static_cast<std::size_t>(config_.block_tokens);
   while ((sequence.links.size() + 1) * block_tokens <= sequence.tokens.size()) {
     const std::size_t at = sequence.links.size();
@@ -187,7 +187,7 @@ void KvCache::publish_full_blocks(Sequence& sequence) {
 }
 
 // From the tail, so that of a cached text the end is evicted before the beginning it depends on.
-void KvCache::drop_blocks_above(Sequence& sequence, std::size_t n_blocks) {
+void KvCache::drop_blocks_above(CachedSequence& sequence, std::size_t n_blocks) {
   while (sequence.blocks.size() > n_blocks) {
     sequence.blocks.pop_back();
     sequence.table.pop_back();
@@ -195,7 +195,7 @@ void KvCache::drop_blocks_above(Sequence& sequence, std::size_t n_blocks) {
 }
 
 void KvCache::truncate(SeqId seq, Position length) {
-  Sequence& sequence = find(seq);
+  CachedSequence& sequence = find(seq);
   FORETOKEN_CHECK(sequence.n_reserved == 0, "a reserved sequence is not truncated");
   FORETOKEN_CHECK(length <= sequence.tokens.size());
   sequence.tokens.resize(length);
@@ -210,9 +210,9 @@ Result<void> KvCache::fork(SeqId parent, SeqId child) {
   if (contains(child))
     return Error{ErrorCode::kInvalidRequest,
                  "sequence " + std::to_string(child.value) + " is open already"};
-  Sequence copy;
+  CachedSequence copy;
   {
-    const Sequence& source = find(parent);
+    const CachedSequence& source = find(parent);
     FORETOKEN_CHECK(source.n_reserved == 0, "a reserved sequence is not forked");
     copy.salt = source.salt;
     copy.tokens = source.tokens;
@@ -225,7 +225,7 @@ Result<void> KvCache::fork(SeqId parent, SeqId child) {
 }
 
 void KvCache::close(SeqId seq) {
-  Sequence& sequence = find(seq);
+  CachedSequence& sequence = find(seq);
   FORETOKEN_CHECK(sequence.n_reserved == 0, "a reserved sequence is not closed");
   drop_blocks_above(sequence, 0);
   sequences_.erase(seq);
@@ -251,7 +251,7 @@ KvSnapshot KvCache::snapshot() const {
   snapshot.free_list = pool_.free_list();
   snapshot.cached = pool_.cached_oldest_first();
   for (const auto& [seq, sequence] : sequences_) {
-    KvSnapshot::Sequence& out = snapshot.sequences.emplace_back();
+    KvSnapshot::SequenceState& out = snapshot.sequences.emplace_back();
     out.seq = seq;
     out.length = static_cast<Position>(sequence.tokens.size());
     out.reserved = sequence.n_reserved;

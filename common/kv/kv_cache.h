@@ -92,7 +92,7 @@ struct KvSnapshot {
     std::int32_t n_holders = 0;
     bool is_kept = false;
   };
-  struct Sequence {
+  struct SequenceState {
     SeqId seq{};
     Position length = 0;
     Position reserved = 0;             // positions beyond length
@@ -104,7 +104,7 @@ struct KvSnapshot {
   std::vector<BlockState> blocks;  // [n_blocks]
   std::vector<std::int32_t> free_list;
   std::vector<std::int32_t> cached;  // oldest first
-  std::vector<Sequence> sequences;
+  std::vector<SequenceState> sequences;
   std::vector<PrefixEntry> prefixes;
 };
 
@@ -141,7 +141,7 @@ class KvCache {
 
  private:
   friend class Reservation;
-  struct Sequence {
+  struct CachedSequence {
     std::uint64_t salt = 0;
     std::vector<TokenId> tokens;  // [length]
     std::vector<Block> blocks;
@@ -150,18 +150,18 @@ class KvCache {
     std::uint32_t n_reserved = 0;
     std::int32_t copy_source = -1;
   };
-  Sequence& find(SeqId seq);
-  const Sequence& find(SeqId seq) const;
+  CachedSequence& find(SeqId seq);
+  const CachedSequence& find(SeqId seq) const;
   Block take_block();
-  bool last_block_needs_copy(const Sequence& sequence) const;
-  void drop_blocks_above(Sequence& sequence, std::size_t n_blocks);
-  void publish_full_blocks(Sequence& sequence);
+  bool last_block_needs_copy(const CachedSequence& sequence) const;
+  void drop_blocks_above(CachedSequence& sequence, std::size_t n_blocks);
+  void publish_full_blocks(CachedSequence& sequence);
   void finish(Reservation& reservation, std::span<const TokenId> committed);
 
   KvCacheConfig config_;
   BlockPool pool_;
   PrefixIndex index_;
-  std::unordered_map<SeqId, Sequence> sequences_;  // destroyed before the pool
+  std::unordered_map<SeqId, CachedSequence> sequences_;  // destroyed before the pool
   KvStats totals_;
 };
 

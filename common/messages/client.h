@@ -119,7 +119,8 @@ struct ClientRequest {
       from_to(0, kMaxDraftTokens).unless_given(-1, "as configured"), kSpeculation,
       "most guessed tokens per round; 0 = plain decoding");
     v("proposer", m.proposer, any_value(), kSpeculation,
-      "who guesses: draft, ngram or prediction; default = as configured, none = plain decoding");
+      "source of proposals: draft, ngram or prediction; default = as configured, none = plain "
+      "decoding");
     v("adaptive", m.adaptive, any_value(), kSpeculation, "guess less when it does not pay");
     v("acceptance", m.acceptance, any_value(), kSpeculation,
       "how guesses are judged: coupled in this release");

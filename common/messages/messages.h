@@ -1,7 +1,7 @@
 // Every message between services, every field, once. This is the specification of form;
 // docs/protocol.md says who owes what to whom. From the same listing come packing, unpacking,
 // printing, documentation and random messages; they are in common/wire. A message is plain data: it
-// knows no bytes, and engines take and give it as it is. The namespace is that of the protocol.
+// holds no bytes, and engines take and give it as it is. The namespace is that of the protocol.
 //
 // A body is a msgpack array; a field's number is its place, starting at 1. Growing: append with a
 // default and the minor version it came with (`v(8, "x", m.x, "...", 1)`); never renumber, never

@@ -1,5 +1,5 @@
 // What a model is, as data: every number and switch of a config.json that changes the arithmetic,
-// read once and validated (hf_folder.cc), then never changed. Knows no file, no tensor and no
+// read once and validated (hf_folder.cc), then never changed. Uses no file, no tensor and no
 // device. Plain values; copy freely.
 #pragma once
 

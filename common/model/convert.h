@@ -1,5 +1,5 @@
 // Weights from one element type to another on the host, once, at load. Rounds to nearest even.
-// Knows no file and no device; eight bits are quantization.h's.
+// Uses no file and no device; eight bits are quantization.h's.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 // config.json and generation_config.json of a Hugging Face folder, in the old spelling and the new,
-// into a validated ModelConfig. Knows no tensor. Every refusal names file, field, expectation and
+// into a validated ModelConfig. Uses no tensor. Every refusal names file, field, expectation and
 // finding.
 #pragma once
 

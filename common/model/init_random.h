@@ -1,6 +1,6 @@
 // Writes Hugging Face folders with random weights, for tests and benches: the same bytes for the
 // same recipe, on every machine. Any shape: kilobytes for tests, a 1B shape for a bench. Such a
-// model knows nothing; say "synthetic" beside every number that comes from one.
+// model has learnt nothing; say "synthetic" beside every number that comes from one.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // The scales of a KV cache in eight bits (E4M3) that a checkpoint holds: of each layer one for keys
 // and one for values, or one for each KV head, as the names and shapes of several writers have
-// them. An element of the cache is its code times the scale. Reads a checkpoint; knows no device.
+// them. An element of the cache is its code times the scale. Reads a checkpoint; uses no device.
 #pragma once
 
 #include <string>

@@ -1,7 +1,7 @@
 // Matrices in eight bits, as a checkpoint stores them (quantization_config.h reads what config.json
 // says of them). The layout is that of compressed-tensors
 // (github.com/vllm-project/compressed-tensors), which llm-compressor writes: beside each `X.weight`
-// an `X.weight_scale`, per output channel or one for the matrix, w = code * scale. Knows no file
+// an `X.weight_scale`, per output channel or one for the matrix, w = code * scale. Uses no file
 // and no device.
 #pragma once
 

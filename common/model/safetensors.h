@@ -1,7 +1,7 @@
 // Weights on disk: safetensors files, alone or behind an index. A file is from outside, so the
 // header is read and checked to the last byte before anything is mapped; then a tensor is asked for
 // with the dtypes and the shape that the config implies, and comes as a read-only span that lives
-// as long as the Checkpoint. Knows no model.
+// as long as the Checkpoint. Uses no model.
 #pragma once
 
 #include <cstddef>

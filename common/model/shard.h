@@ -1,7 +1,7 @@
 // Which part of each tensor a rank holds: one table for all families, as Hugging Face publishes it.
 // q, k, v, gate and up by rows, o and down by columns, the head by slices of the vocabulary, the
 // rest whole. Where there are more ranks than KV heads, several ranks hold the same one, each with
-// its part of the query heads that read it. Pure arithmetic; knows no file and no device.
+// its part of the query heads that read it. Pure arithmetic; uses no file and no device.
 #pragma once
 
 #include <cstdint>

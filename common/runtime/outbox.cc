@@ -167,7 +167,7 @@ void Outbox::lose_if(Queues::iterator at, const std::function<bool(const Message
 }
 
 // One report is enough: the rest goes with the peer. Should there be one of its name again before
-// the sender has heard of it, it gets no rest of a series.
+// the sender has the report, it gets no rest of a series.
 void Outbox::peer_is_gone(const Peer& peer, Ticket ticket) {
   report(DeliveryKind::kUndelivered, peer, ticket);
   const Connection connection = connection_of(peer);

@@ -2,7 +2,7 @@
 // the socket takes them. Bounded in bytes for each peer and for all of a door, and by the patience
 // of each message. Each message is taken by the socket, or reported as lost with its ticket; of a
 // series the messages behind a lost one are lost with it, in one report, so that no peer gets a
-// series with a hole. It knows no message, and reads no clock. One thread: the one of the sockets.
+// series with a hole. It uses no message, and reads no clock. One thread: the one of the sockets.
 //
 // A message without patience waits for none and none waits for it: it may overtake.
 #pragma once

@@ -28,6 +28,10 @@ struct Posting {
   Room room = Room::kShared;
 };
 
+// Between a draft and a target: their connection, or the link beside it where there is one and it
+// has room.
+enum class Way : std::uint8_t { kConnection, kShortest };
+
 inline constexpr Duration kAsLongAsItTakes = Duration::max();
 
 }  // namespace foretoken

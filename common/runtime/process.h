@@ -1,4 +1,4 @@
-// This process among others: signals as data, and what systemd is told. Everything is harmless
+// This process among others: signals as data, and the notices to systemd. Everything is harmless
 // without systemd.
 #pragma once
 

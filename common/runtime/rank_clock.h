@@ -1,6 +1,6 @@
 // How long a group of ranks may take: to meet, between two signs of life of rank 0 once it serves,
-// and to leave. It is told what has happened and says when time is up. Pure: it knows no processes
-// and no clock, times come as arguments. For rank_launcher.cc alone.
+// and to leave. Its owner passes it what has happened; it says when time is up. Pure: it uses no
+// process and no clock, times come as arguments. For rank_launcher.cc alone.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 // The ranks of a group on a host other than the launcher's. There ssh starts this program, and this
 // program OpenMPI's daemon, which starts the ranks: so that a host that is cut off, or whose ranks
 // die, ends its part of the group by itself and leaves nothing, as the launcher does on its own
-// host. It knows nothing of models and speaks no MPI. One thread.
+// host. It uses no model and no MPI. One thread.
 #pragma once
 
 #include <string>

@@ -2,7 +2,7 @@
 // that systemd started: it starts mpirun, passes on what rank 0 says of readiness and life, passes
 // SIGTERM to rank 0 as a wish to drain, and sees to it that ranks live and die as one: when one is
 // gone, or rank 0 falls silent, or they do not find each other, all are ended at once and nothing
-// of them is left. It knows nothing of models and speaks no MPI. One thread.
+// of them is left. It uses no model and no MPI. One thread.
 #pragma once
 
 #include <string>
@@ -24,8 +24,8 @@ struct RankLaunch {
 // Throws FatalError if there is no mpirun.
 int launch_ranks(const RankLaunch& launch);
 
-// In each rank, before it looks for the others: the launcher is told, and if what started this rank
-// ends, this rank does too.
+// In each rank, before it looks for the others: the launcher gets its name, and if what started
+// this rank ends, this rank does too.
 void join_launcher(int rank);
 
 // The last word of any process of a group, for the launcher. Harmless elsewhere.

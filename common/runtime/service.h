@@ -60,7 +60,7 @@ class Bus {
   virtual void add_pulse(Pulse /*pulse*/) {}
   // Whatever arrived before this has been received: what a silence is measured against, for
   // messages that wait to be read are no silence.
-  virtual TimePoint heard_until() const { return now(); }
+  virtual TimePoint received_until() const { return now(); }
   // A bus without a socket thread has nothing to call earlier.
   virtual void add_observer(SocketId /*socket*/, Observer /*observer*/) {}
   Progress& progress() { return progress_; }

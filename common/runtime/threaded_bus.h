@@ -58,7 +58,7 @@ class ThreadedBus final : public Bus {
   std::optional<Delivery> receive(TimePoint deadline) override;
   void add_pulse(Pulse pulse) override;
   void add_observer(SocketId socket, Observer observer) override;
-  TimePoint heard_until() const override { return inbox_.empty() ? now() : last_arrival_; }
+  TimePoint received_until() const override { return inbox_.empty() ? now() : last_arrival_; }
   void wake() override;
 
   // Waits for a message, for `also` to become readable, or for the deadline; may end before any of

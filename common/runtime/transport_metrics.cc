@@ -10,26 +10,26 @@ namespace {
 
 struct Outcome {
   const char* name;
-  std::atomic<std::uint64_t> LinkCounters::*count;
+  std::atomic<std::uint64_t> DoorCounters::*count;
 };
-constexpr std::array<Outcome, 5> kOutcomes{{{"received", &LinkCounters::received},
-                                            {"sent", &LinkCounters::sent},
-                                            {"busy", &LinkCounters::busy},
-                                            {"unknown_peer", &LinkCounters::unknown_peer},
-                                            {"malformed", &LinkCounters::malformed}}};
+constexpr std::array<Outcome, 5> kOutcomes{{{"received", &DoorCounters::received},
+                                            {"sent", &DoorCounters::sent},
+                                            {"busy", &DoorCounters::busy},
+                                            {"unknown_peer", &DoorCounters::unknown_peer},
+                                            {"malformed", &DoorCounters::malformed}}};
 
 }  // namespace
 
 void publish_transport(Metrics& metrics, std::shared_ptr<const TransportCounters> counters) {
   metrics.before_text([&metrics, counters = std::move(counters)] {
     for (std::size_t i = 0; i < kDoors; ++i) {
-      const LinkCounters& link = counters->links[i];
+      const DoorCounters& counts = counters->doors[i];
       const std::string name(name_of(static_cast<Door>(i)));
       for (const Outcome& outcome : kOutcomes)
-        metrics.counter("transport_messages_total", (link.*outcome.count).load(),
+        metrics.counter("transport_messages_total", (counts.*outcome.count).load(),
                         "Messages, by kind of link and outcome.",
                         {{"link", name}, {"outcome", outcome.name}});
-      metrics.counter("transport_handshakes_refused_total", link.handshakes_refused.load(),
+      metrics.counter("transport_handshakes_refused_total", counts.handshakes_refused.load(),
                       "Connections without a key that is listed.", {{"link", name}});
     }
   });

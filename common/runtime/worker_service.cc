@@ -18,11 +18,11 @@ void WorkerService::on_message(Delivery delivery) {
   wire::Message& message = incoming->message;
   if (delivery.peer.socket != router_.socket()) return on_peer_message(delivery, header, message);
   switch (router_.on_message(header, message)) {
-    case RouterLink::Event::kHandled:
+    case RouterConnection::Event::kHandled:
       return;
-    case RouterLink::Event::kNewRouter:
+    case RouterConnection::Event::kNewRouter:
       return on_new_router();
-    case RouterLink::Event::kNotMine:
+    case RouterConnection::Event::kNotMine:
       break;
   }
   if (std::holds_alternative<wire::MetricsRequest>(message))

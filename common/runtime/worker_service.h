@@ -1,7 +1,7 @@
 // What tokenizer, draft and target owe the router, whatever else they do (docs/protocol.md,
 // "Registration" and "Leaving"): they register, send heartbeats with their load, answer
 // METRICS_REQUEST, and drain. A derived class has what is its own: its messages, its work, its
-// load and its listing of metrics. It knows no engine and no request. Work thread only.
+// load and its listing of metrics. It uses no engine and no request. Work thread only.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 #include <string>
 
 #include "common/runtime/metrics.h"
-#include "common/runtime/router_link.h"
+#include "common/runtime/router_connection.h"
 #include "common/runtime/service.h"
 #include "common/wire/codec.h"
 
@@ -38,8 +38,8 @@ class WorkerService : public Service {
       : duties_(duties), metrics_(metrics), router_(speaker, hello, duties.heartbeat) {}
 
   Bus& bus() const { return *bus_; }
-  RouterLink& router() { return router_; }
-  const RouterLink& router() const { return router_; }
+  RouterConnection& router() { return router_; }
+  const RouterConnection& router() const { return router_; }
   void count_malformed() { ++n_malformed_; }
 
  private:
@@ -72,7 +72,7 @@ class WorkerService : public Service {
 
   const Duties duties_;
   Metrics& metrics_;
-  RouterLink router_;
+  RouterConnection router_;
   Bus* bus_ = nullptr;
   std::uint64_t n_malformed_ = 0;
   std::optional<TimePoint> drain_until_;

@@ -1,7 +1,7 @@
 // How many proposed tokens are worth verifying now, for a whole batch at once, and whether waiting
 // for more pays. Uses measured step times and measured acceptance; may say 0 everywhere, and then a
 // step is the plain step. While it says 0 it tries two sequences now and then, so that it comes
-// back when the text gets easier. Pure: time is told. One thread.
+// back when the text gets easier. Pure: times come as arguments. One thread.
 #pragma once
 
 #include <cstdint>

@@ -31,24 +31,23 @@ void drop_least_confident(std::vector<Edge>& edges) {
 
 }  // namespace
 
-const ProposalStore::Sequence& ProposalStore::find(SeqId seq) const {
+const ProposalStore::Continuations& ProposalStore::find(SeqId seq) const {
   const auto found = sequences_.find(seq);
   FORETOKEN_CHECK(found != sequences_.end(), "no such sequence in the proposal store");
   return found->second;
 }
 
-ProposalStore::Sequence& ProposalStore::find(SeqId seq) {
-  return const_cast<Sequence&>(std::as_const(*this).find(seq));
+ProposalStore::Continuations& ProposalStore::find(SeqId seq) {
+  return const_cast<Continuations&>(std::as_const(*this).find(seq));
 }
 
 void ProposalStore::open(SeqId seq, const CommittedTokens& text) {
-  sequences_.insert_or_assign(seq, Sequence{.text = &text, .edges = {}});
+  sequences_.insert_or_assign(seq, Continuations{.text = &text, .edges = {}});
 }
 
 void ProposalStore::drop_committed(SeqId seq) {
-  Sequence& sequence = find(seq);
-  std::erase_if(sequence.edges,
-                [&](const Edge& edge) { return edge.position < sequence.text->size(); });
+  Continuations& known = find(seq);
+  std::erase_if(known.edges, [&](const Edge& edge) { return edge.position < known.text->size(); });
 }
 
 void ProposalStore::close(SeqId seq) { sequences_.erase(seq); }
@@ -64,25 +63,25 @@ bool ProposalStore::well_formed(const Proposal& proposal) const {
   return true;
 }
 
-void ProposalStore::add_edge(Sequence& sequence, const Edge& edge) {
-  auto at = std::lower_bound(sequence.edges.begin(), sequence.edges.end(), edge, by_content);
-  if (at != sequence.edges.end() && !by_content(edge, *at)) {
+void ProposalStore::add_edge(Continuations& known, const Edge& edge) {
+  auto at = std::lower_bound(known.edges.begin(), known.edges.end(), edge, by_content);
+  if (at != known.edges.end() && !by_content(edge, *at)) {
     if (std::tie(at->confidence, at->source) < std::tie(edge.confidence, edge.source))
       std::tie(at->confidence, at->source) = std::tie(edge.confidence, edge.source);
     return;
   }
-  sequence.edges.insert(at, edge);
-  if (sequence.edges.size() > kMaxEdges) drop_least_confident(sequence.edges);
+  known.edges.insert(at, edge);
+  if (known.edges.size() > kMaxEdges) drop_least_confident(known.edges);
 }
 
 Insertion ProposalStore::insert(SeqId seq, const Proposal& proposal) {
   const auto found = sequences_.find(seq);
   if (found == sequences_.end()) return Insertion::kUnknownSequence;
   if (!well_formed(proposal)) return Insertion::kMalformed;
-  Sequence& sequence = found->second;
-  const Position length = sequence.text->size();
+  Continuations& known = found->second;
+  const Position length = known.text->size();
   if (proposal.base > length) return Insertion::kAhead;
-  if (sequence.text->prefix(proposal.base) != proposal.prefix) return Insertion::kDivergent;
+  if (known.text->prefix(proposal.base) != proposal.prefix) return Insertion::kDivergent;
 
   struct Node {
     PrefixHash after = 0;  // hash of the tokens up to and including the node
@@ -96,8 +95,8 @@ Insertion ProposalStore::insert(SeqId seq, const Proposal& proposal) {
                                 : nodes[is_chain ? i - 1 : proposal.parents[i]];
     nodes[i] = {prefix_hash_next(parent.after, proposal.tokens[i]), parent.end + 1};
     if (parent.end >= length)
-      add_edge(sequence, {parent.after, parent.end, proposal.tokens[i], proposal.confidences[i],
-                          proposal.source});
+      add_edge(known, {parent.after, parent.end, proposal.tokens[i], proposal.confidences[i],
+                       proposal.source});
   }
   return Insertion::kInserted;
 }
@@ -105,7 +104,7 @@ Insertion ProposalStore::insert(SeqId seq, const Proposal& proposal) {
 // Depth-first over the tree of edges. The best path maximises the expected number of accepted
 // tokens, a1 + a1 a2 + ... = a1 (1 + a2 (1 + ...)), which is computed from the leaves up.
 struct ProposalStore::Walk {
-  const Sequence& sequence;
+  const Continuations& known;
   const Calibration& calibration;
   // A tree has no more edges; colliding hashes could pretend it has.
   std::size_t visits_left = kMaxEdges;
@@ -119,9 +118,9 @@ struct ProposalStore::Walk {
     if (n == 0) return 0;
     double best_value = 0;
     const Edge first{prefix, 0, -1, 0, ProposerKind::kNone};
-    auto edge = std::lower_bound(sequence.edges.begin(), sequence.edges.end(), first, by_content);
+    auto edge = std::lower_bound(known.edges.begin(), known.edges.end(), first, by_content);
     std::vector<PathToken> below;
-    for (; edge != sequence.edges.end() && edge->prefix == prefix; ++edge) {
+    for (; edge != known.edges.end() && edge->prefix == prefix; ++edge) {
       if (edge->position != position || visits_left == 0) continue;
       --visits_left;
       const PathToken token{edge->token, edge->confidence, edge->source};
@@ -140,10 +139,10 @@ struct ProposalStore::Walk {
 std::vector<PathToken> ProposalStore::best_path(SeqId seq,
                                                 std::uint32_t n,
                                                 const Calibration& calibration) const {
-  const Sequence& sequence = find(seq);
+  const Continuations& known = find(seq);
   std::vector<PathToken> path;
-  Walk walk{sequence, calibration};
-  walk.best(sequence.text->prefix(), sequence.text->size(), n, 0, path);
+  Walk walk{known, calibration};
+  walk.best(known.text->prefix(), known.text->size(), n, 0, path);
   std::reverse(path.begin(), path.end());
   return path;
 }

@@ -56,18 +56,18 @@ class ProposalStore {
   std::span<const Edge> edges(SeqId seq) const;  // by (prefix, token): equal sets are equal spans
 
  private:
-  struct Sequence {
+  struct Continuations {
     const CommittedTokens* text = nullptr;
     std::vector<Edge> edges;
   };
   struct Walk;
-  const Sequence& find(SeqId seq) const;
-  Sequence& find(SeqId seq);
+  const Continuations& find(SeqId seq) const;
+  Continuations& find(SeqId seq);
   bool well_formed(const Proposal& proposal) const;
-  static void add_edge(Sequence& sequence, const Edge& edge);
+  static void add_edge(Continuations& known, const Edge& edge);
 
   std::int32_t vocab_size_;
-  std::unordered_map<SeqId, Sequence> sequences_;
+  std::unordered_map<SeqId, Continuations> sequences_;
 };
 
 }  // namespace foretoken

@@ -6,7 +6,7 @@
 namespace foretoken {
 namespace {
 
-// Of the last `order` tokens; unequal tokens with equal keys are told apart by comparison.
+// Of the last `order` tokens; unequal tokens with equal keys differ by comparison.
 std::uint64_t key_of(std::span<const TokenId> tokens, std::size_t order) {
   std::uint64_t key = order;
   for (const TokenId token : tokens.last(order))

@@ -1,6 +1,6 @@
 // UTF-8, as much of it as a tokenizer needs: finding the first bad byte, walking code points of
 // text known to be valid, and turning arbitrary bytes into text the way lossy decoders do (one
-// U+FFFD for each maximal broken part). Knows nothing of tokens. Pure functions and one small value
+// U+FFFD for each maximal broken part). Uses no tokens. Pure functions and one small value
 // type; any thread.
 #pragma once
 

@@ -9,7 +9,7 @@
 // 2. What a client costs is bounded here: connections, bytes held for one, and the time in which it
 //    takes none of them.
 //
-// The relay knows nothing of ZMTP or CURVE. One thread of its own; everything else is called by the
+// The relay does not read ZMTP or CURVE. One thread of its own; everything else is called by the
 // thread that owns the transport.
 #pragma once
 

@@ -1,6 +1,6 @@
 // Two processes may bind one socket file: the second takes it away silently. A lock on a file
 // beside it says no, and ends with the process that holds it, however that ends. The file stays.
-// It knows no socket; the owner of a bound socket holds one for as long as it serves.
+// It uses no socket; the owner of a bound socket holds one for as long as it serves.
 #pragma once
 
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 // Where a link through shared memory begins: the socket file of shm:///PATH. One process serves a
 // door and is called by others. The file is for this user alone and goes with its door; the lock
 // beside it keeps a door that a process serves from being taken away, and tells one that was left
-// by a dead process. It knows no link; descriptors belong to their receiver. Never waits.
+// by a dead process. It uses no link; descriptors belong to their receiver. Never waits.
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
 // How the two sides of a link through shared memory hand each other their memory: once, a greeting
 // over their Unix socket, with the descriptor of the sender's region. A stranger may send anything:
-// what is not a greeting to the letter is told apart here, and every descriptor that came with it
+// what is not a greeting to the letter is refused here, and every descriptor that came with it
 // is closed. Whether the memory is what it seems is SharedRegion's to judge. Never waits.
 #pragma once
 

@@ -2,7 +2,7 @@
 // then over. Its two regions carry the rings, each written by its owner alone; its Unix socket is
 // the bell that wakes a sleeping peer, and the end of that is the peer's end. What the peer may do
 // wrong (greet in another way, tear a ring, ring without a word, stay silent, not read) ends the
-// link with a sentence, and nothing else. It knows no other link and never waits; options and
+// link with a sentence, and nothing else. It uses no other link and never waits; options and
 // counters are borrowed. One thread.
 #pragma once
 
@@ -65,9 +65,9 @@ class MemoryLink {
   // Nothing comes or goes any more.
   const std::optional<End>& end() const { return end_; }
   const std::string& why() const { return why_; }
-  // The service behind us has heard of it.
+  // The service behind us has its first message.
   bool is_known() const { return is_dialled_ || has_spoken_; }
-  // A connection to our door that has sent nothing. One that is open may only be unheard: we had
+  // A connection to our door that has sent nothing. One that is open may only be unread: we had
   // no time for its ring.
   bool has_not_spoken() const { return !is_known() && !(is_open_ && reader_->has_something()); }
 

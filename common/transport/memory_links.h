@@ -7,7 +7,7 @@
 // Messages may be lost with their link, and a link with its peer: their sender sends them by
 // another way. A peer that scribbles, does not read, or rings without a word loses its link, and
 // costs no other peer its own. Everything runs on the caller's thread and never waits; a sleeper
-// adds the descriptors to its own poll. It knows no message. This is the table: who is at which
+// adds the descriptors to its own poll. It uses no message. This is the table: who is at which
 // door, whose turn it is to be read, who goes when all places are taken; MemoryLink is one of them.
 #pragma once
 
@@ -54,7 +54,7 @@ class MemoryLinks {
   // A message, or the end of a link (kClosed, the reason is its only frame). Never waits.
   std::optional<Delivery> receive();
 
-  // Before sleeping: peers are told to ring. False: there is something to receive, don't sleep.
+  // Before sleeping: asks peers to ring. False: there is something to receive, don't sleep.
   [[nodiscard]] bool fall_asleep();
   void add_to(std::vector<pollfd>& waiting) const;
   void wake_up();  // after sleeping

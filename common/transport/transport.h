@@ -1,4 +1,4 @@
-// Transport: moves frames between processes and knows nothing of what is in them. Sending never
+// Transport: moves frames between processes and does not read them. Sending never
 // blocks, and its outcome cannot be ignored; receiving waits until a deadline. Queues are bounded,
 // parts and sizes limited, by its implementation. One thread owns a transport and calls
 // everything but wake().

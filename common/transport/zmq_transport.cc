@@ -331,7 +331,7 @@ SendResult ZmqTransport::send(const Peer& to, const Frames& frames) {
   FORETOKEN_CHECK(!frames.empty() && frames.size() <= kMaxParts, "a message has 1 to 8 parts");
   State& s = *state_;
   State::Socket* socket = s.find(to.socket);
-  LinkCounters& counters = s.counters->of(socket ? socket->door : Door::kInternal);
+  DoorCounters& counters = s.counters->of(socket ? socket->door : Door::kInternal);
   if (socket == nullptr) return ++counters.unknown_peer, SendResult::kUnknown;
   const SendResult result = State::send_now(*socket, to, frames);
   if (result == SendResult::kSent) return ++counters.sent, result;
@@ -401,12 +401,13 @@ Outcome ZmqTransport::State::read(Socket& from, Delivery& delivery) {
   return judge(from, delivery, too_many);
 }
 
-// A client is told what is wrong with its message; between services it is only counted.
+// A client gets an error that says what is wrong with its message; between services it is only
+// counted.
 Outcome ZmqTransport::State::judge(Socket& from, Delivery& delivery, bool too_many) {
-  LinkCounters& link = counters->of(from.door);
+  DoorCounters& counts = counters->of(from.door);
   if (!too_many && delivery.frames.size() <= kMaxParts && !delivery.frames.empty())
-    return ++link.received, Outcome::kMessage;
-  ++link.malformed;
+    return ++counts.received, Outcome::kMessage;
+  ++counts.malformed;
   if (from.door != Door::kClient || delivery.frames.empty()) return Outcome::kDropped;
   delivery.frames.resize(std::min(delivery.frames.size(), kMaxParts));
   return Outcome::kMessage;

@@ -30,7 +30,7 @@ struct ConnectionState {
 };
 
 // Counts since start, written by the owning thread, readable from any.
-struct LinkCounters {
+struct DoorCounters {
   std::atomic<std::uint64_t> received{0};
   std::atomic<std::uint64_t> sent{0};
   std::atomic<std::uint64_t> busy{0};                // not sent: no room, or not connected yet
@@ -40,9 +40,9 @@ struct LinkCounters {
 };
 
 struct TransportCounters {
-  std::array<LinkCounters, kDoors> links;
-  LinkCounters& of(Door door) { return links[static_cast<std::size_t>(door)]; }
-  const LinkCounters& of(Door door) const { return links[static_cast<std::size_t>(door)]; }
+  std::array<DoorCounters, kDoors> doors;
+  DoorCounters& of(Door door) { return doors[static_cast<std::size_t>(door)]; }
+  const DoorCounters& of(Door door) const { return doors[static_cast<std::size_t>(door)]; }
 };
 
 class ZmqTransport final : public Transport {

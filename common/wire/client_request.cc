@@ -20,15 +20,6 @@ namespace {
 
 using In = MsgpackReader;
 
-// "a, b or c"
-template <std::size_t kSize>
-std::string alternatives(const std::array<std::string_view, kSize>& names) {
-  std::string text;
-  for (std::size_t i = 0; i < kSize; ++i)
-    text += (i == 0 ? "" : i + 1 == kSize ? " or " : ", ") + std::string(names[i]);
-  return text;
-}
-
 bool text(In& in, std::string& value, std::size_t most) {
   std::string_view view;
   if (!in.str(view)) return false;

@@ -1,5 +1,5 @@
 // Message <-> frames. Total: any bytes give a message or an Error, never an exception, and nothing
-// is reserved for a length that the bytes at hand do not back. Pure: knows no socket and no clock.
+// is reserved for a length that the bytes at hand do not back. Pure: uses no socket and no clock.
 // The one door of msgpack-cxx, which packs; reading is our own (body_reader.h), because a receiver
 // must judge before it believes.
 //

@@ -1,5 +1,5 @@
 // The CUDA backend with its kernels on an emulated device, for tests. In a file of its own, above
-// the emulator, which knows no backend.
+// the emulator, which has no backend.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,6 @@
 // Which part of a pinned buffer the next upload goes through. Two halves by turns: the device reads
 // one while the host fills the other, and a half is filled anew only when a mark that was queued
-// behind its last copy has been passed. Knows nothing of CUDA: the caller marks and waits. One
+// behind its last copy has been passed. Uses no CUDA: the caller marks and waits. One
 // thread.
 #pragma once
 

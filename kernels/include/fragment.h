@@ -1,6 +1,6 @@
 // How a matrix unit's operands lie in memory and in the registers of a warp: packed weights, packed
 // activations, fragment maps of m16n8k16, runs of the KV cache and the cut of K. Constexpr index
-// arithmetic for packers, kernels and the emulator alike; knows no device and holds no data.
+// arithmetic for packers, kernels and the emulator alike; uses no device and holds no data.
 #pragma once
 
 #include <cstdint>

@@ -39,11 +39,9 @@ CLI::Validator one_of(const std::vector<std::string>& known) {
   return CLI::Validator(
       [known](std::string& text) {
         if (std::find(known.begin(), known.end(), text) != known.end()) return std::string();
-        std::string list;
-        for (const auto& each : known)
-          list += (list.empty() ? "" : &each == &known.back() ? " or " : ", ") + each;
         const auto near = nearest(text, known);
-        return "\"" + text + "\" is not " + list + (near ? " (did you mean " + *near + "?)" : "");
+        return "\"" + text + "\" is not " + alternatives(known) +
+               (near ? " (did you mean " + *near + "?)" : "");
       },
       "");
 }

@@ -25,7 +25,7 @@ constexpr KeyFlag kKeyFlags[] = {
     {"--target,-m,--model", "model.target", "target: a Hugging Face folder, or demo"},
     {"--draft,--md,--model-draft", "model.draft", "draft: a folder, demo, or \"\" for none"},
     {"--alias,--served-model-name", "model.alias", "name that clients use for the model"},
-    {"--proposer", "speculation.proposer", "who guesses ahead: draft, ngram, none"},
+    {"--proposer", "speculation.proposer", "source of proposals: draft, ngram, none"},
     {"--draft-len,-k,--num-speculative-tokens", "speculation.draft_len",
      "most guessed tokens per round, 0..32"},
     {"--ctx-size,--max-model-len", "model.max_model_len",

@@ -15,7 +15,7 @@ namespace foretoken::cli {
 
 namespace {
 
-// The configuration knows no flags: what it says about "--set model.dtype" is about the --dtype
+// The configuration has no flags: what it says about "--set model.dtype" is about the --dtype
 // that a user typed. And inproc:// is for tests, within one process.
 std::string in_words_of_flags(std::string sentence, const ConfigOptions& options) {
   for (const auto& [key, flag] : options.flags)

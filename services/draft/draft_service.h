@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "common/engine/draft_engine.h"
+#include "common/runtime/posting.h"
 #include "common/runtime/worker_service.h"
 #include "common/wire/codec.h"
 
@@ -76,7 +77,6 @@ class DraftService final : public WorkerService {
   void on_attach(const TargetKey& from, wire::Attach& attach, TimePoint now);
   void on_propose(const TargetKey& from, const wire::Propose& propose, TimePoint now);
   void answer(const TargetKey& to, const DraftOutcome& outcome);
-  enum class Way : std::uint8_t { kConnection, kShortest };
   void send(const TargetKey& to, const wire::Message& message, Way way = Way::kShortest);
   void step();
 

@@ -1,6 +1,6 @@
 // What has come of the answer to one request, and what its client has had of it: tokens from the
 // target, their text from the tokenizer, pieces to the client. All three may be late, lost or said
-// twice. Plain bookkeeping: it knows no worker and sends nothing. One thread.
+// twice. Plain bookkeeping: it uses no worker and sends nothing. One thread.
 #pragma once
 
 #include <cstddef>

@@ -109,7 +109,7 @@ std::string why_not_one_model(const wire::Hello& target, const wire::Hello& othe
 bool Pool::holds_names(const Worker& worker, TimePoint now) const {
   return worker.hello.role == wire::Role::kTarget &&
          (worker.state != WorkerState::kLost ||
-          now - worker.last_heard <= kPatiencesHeld * patience_);
+          now - worker.last_seen <= kPatiencesHeld * patience_);
 }
 
 std::string Pool::why_names_are_taken(WorkerId id, const wire::Hello& hello, TimePoint now) const {
@@ -124,7 +124,7 @@ std::string Pool::why_names_are_taken(WorkerId id, const wire::Hello& hello, Tim
 void Pool::remember_model(const Worker& worker) {
   if (worker.hello.role != wire::Role::kTarget) return;
   if (former_models_.size() >= kMaxWorkers) former_models_.erase(former_models_.begin());
-  former_models_[worker.hello.model_name] = {worker.hello, worker.last_heard};
+  former_models_[worker.hello.model_name] = {worker.hello, worker.last_seen};
 }
 
 std::vector<const wire::Hello*> Pool::models(TimePoint now) const {
@@ -141,7 +141,7 @@ std::vector<const wire::Hello*> Pool::models(TimePoint now) const {
         !names.contains(worker.hello.model_name))
       list.push_back(&worker.hello);
   for (const auto& [name, former] : former_models_)
-    if (now - former.last_heard <= kPatiencesHeld * patience_ && !names.contains(name))
+    if (now - former.last_seen <= kPatiencesHeld * patience_ && !names.contains(name))
       list.push_back(&former.hello);
   std::stable_sort(list.begin(), list.end(), [](const wire::Hello* a, const wire::Hello* b) {
     return a->model_name < b->model_name;
@@ -177,7 +177,7 @@ Pool::Arrival Pool::hello(const wire::Header& header,
       it->second.incarnation == header.incarnation) {
     it->second.peer = peer;
     it->second.hello = hello;
-    is_heard(it->second, now);
+    mark_seen(it->second, now);
     return {.accepted = true};
   }
   // A life that was thought lost but speaks may come back; one that said goodbye may not. One that
@@ -186,7 +186,7 @@ Pool::Arrival Pool::hello(const wire::Header& header,
   if (is_among(left_, header.sender, header.incarnation))
     return {.code = ErrorCode::kInvalidRequest, .message = hello.name + " has said goodbye"};
   const bool other_is_here = it != workers_.end() && it->second.incarnation != header.incarnation &&
-                             now - it->second.last_heard <= patience_;
+                             now - it->second.last_seen <= patience_;
   if (other_is_here && is_among(replaced_, header.sender, header.incarnation)) {
     remember(replaced_, header.sender, header.incarnation);  // it runs: others are forgotten first
     return {.code = ErrorCode::kInvalidRequest,
@@ -209,7 +209,7 @@ Pool::Arrival Pool::hello(const wire::Header& header,
                                    .peer = peer,
                                    .hello = hello,
                                    .joined = now,
-                                   .last_heard = now};
+                                   .last_seen = now};
   return arrival;
 }
 
@@ -217,7 +217,7 @@ bool Pool::heartbeat(const wire::Header& header,
                      const Peer& peer,
                      const wire::Heartbeat& beat,
                      TimePoint now) {
-  Worker* worker = heard(header, now);
+  Worker* worker = find_sender(header, now);
   if (worker == nullptr) return false;
   worker->peer = peer;
   worker->load = beat;
@@ -228,17 +228,17 @@ bool Pool::heartbeat(const wire::Header& header,
   return true;
 }
 
-void Pool::is_heard(Worker& worker, TimePoint now) {
-  worker.last_heard = now;
+void Pool::mark_seen(Worker& worker, TimePoint now) {
+  worker.last_seen = now;
   worker.silent = worker.next_probe = {};
 }
 
-Worker* Pool::heard(const wire::Header& header, TimePoint now) {
+Worker* Pool::find_sender(const wire::Header& header, TimePoint now) {
   Worker* worker = find(header.sender);
   if (worker == nullptr || worker->incarnation != header.incarnation ||
       worker->state == WorkerState::kLost)
     return nullptr;
-  is_heard(*worker, now);
+  mark_seen(*worker, now);
   return worker;
 }
 
@@ -259,33 +259,33 @@ void Pool::lose(WorkerId id) {
 }
 
 void Pool::begin(TimePoint now, Duration registration) {
-  listened_until_ = now;
+  counted_until_ = now;
   all_here_by_ = now + registration;
 }
 
-void Pool::listened(TimePoint heard_until) {
+void Pool::count_silence(TimePoint received_until) {
   // A router that was stopped finds its clients' requests before services have connected again.
   if (!all_here())
-    all_here_by_ += std::max(Duration{}, heard_until - listened_until_ - kListensAtOnce);
+    all_here_by_ += std::max(Duration{}, received_until - counted_until_ - kListensAtOnce);
   // At most a quarter of the patience at a time: what came while the router did not run may not
   // have been taken from its sockets yet.
-  const Duration more = std::clamp(heard_until - listened_until_, Duration{}, patience_ / 4);
-  listened_until_ = std::max(listened_until_, heard_until);
+  const Duration more = std::clamp(received_until - counted_until_, Duration{}, patience_ / 4);
+  counted_until_ = std::max(counted_until_, received_until);
   for (auto& [id, worker] : workers_)
-    if (worker.state != WorkerState::kLost && worker.last_heard < heard_until)
-      worker.silent += std::min(more, heard_until - worker.last_heard);
+    if (worker.state != WorkerState::kLost && worker.last_seen < received_until)
+      worker.silent += std::min(more, received_until - worker.last_seen);
 }
 
 std::vector<Pool::Loss> Pool::expire(TimePoint now) {
   std::vector<Loss> lost;
   std::erase_if(former_models_, [&](const auto& entry) {
-    return now - entry.second.last_heard > kPatiencesHeld * patience_;
+    return now - entry.second.last_seen > kPatiencesHeld * patience_;
   });
   for (auto it = workers_.begin(); it != workers_.end();) {
     Worker& worker = it->second;
     if (worker.state == WorkerState::kLost) {
       // Shown to people for a while, then forgotten.
-      it = now - worker.last_heard > kRemembered * patience_ ? workers_.erase(it) : std::next(it);
+      it = now - worker.last_seen > kRemembered * patience_ ? workers_.erase(it) : std::next(it);
       continue;
     }
     const std::string why = worker.silent > patience_

@@ -31,7 +31,7 @@ struct Worker {
   WorkerState state = WorkerState::kReady;
   std::string note;  // why it is not (fully) used, for people
   TimePoint joined{};
-  TimePoint last_heard{};
+  TimePoint last_seen{};
   Duration silent{};                // for how long the router has listened since and heard nothing
   Duration next_probe{};            // the silence after which it is probed again
   TimePoint draining_since{};       // in state kDraining
@@ -60,7 +60,7 @@ class Pool {
   // The router has just started to listen: once it has listened for this long, every service that
   // runs has said hello. Until then the targets that are here say nothing about others.
   void begin(TimePoint now, Duration registration);
-  bool all_here() const { return listened_until_ >= all_here_by_; }
+  bool all_here() const { return counted_until_ >= all_here_by_; }
   TimePoint all_here_after(TimePoint now) const {  // when to look again, while they are not
     return std::max(all_here_by_, now + std::chrono::milliseconds(1));
   }
@@ -82,14 +82,15 @@ class Pool {
                  const wire::Heartbeat& beat,
                  TimePoint now);
   // Any other message of a worker is a sign of life, too. Null: unknown, a dead life, or lost.
-  Worker* heard(const wire::Header& header, TimePoint now);
+  Worker* find_sender(const wire::Header& header, TimePoint now);
   // Ends a life: it said goodbye, or its connection is gone. False if there was nothing to end.
   bool end(WorkerId id, Incarnation incarnation);
   // Its connection is gone; the same life may say hello again.
   void lose(WorkerId id);
-  // The router has heard everything that arrived before `heard_until`. Silence is counted only
-  // while it listens: a router that was stopped, or has a queue to read, has missed nothing yet.
-  void listened(TimePoint heard_until);
+  // The router has received everything that arrived before `received_until`. Silence is counted
+  // only while it listens: a router that was stopped, or has a queue to read, has missed nothing
+  // yet.
+  void count_silence(TimePoint received_until);
   // A worker that is no longer used, as it was, and why.
   struct Loss {
     Worker worker;
@@ -131,7 +132,7 @@ class Pool {
   static bool is_among(const Lives& lives, WorkerId id, Incarnation incarnation);
   static void remember(Lives& lives, WorkerId id, Incarnation incarnation);
 
-  static void is_heard(Worker& worker, TimePoint now);
+  static void mark_seen(Worker& worker, TimePoint now);
   Duration probe_after() const { return heartbeat_ * 3 / 2; }
   bool holds_names(const Worker& worker, TimePoint now) const;
   // Why this target may not have the names it wants; empty if it may.
@@ -140,12 +141,12 @@ class Pool {
 
   struct FormerModel {
     wire::Hello hello;
-    TimePoint last_heard{};
+    TimePoint last_seen{};
   };
 
   Duration heartbeat_;
   Duration patience_;
-  TimePoint listened_until_{};
+  TimePoint counted_until_{};
   TimePoint all_here_by_{};  // or later, if the router is kept from listening
   std::map<WorkerId, Worker> workers_;
   std::map<std::string, FormerModel> former_models_;  // of lives that ended, by name

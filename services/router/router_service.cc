@@ -23,13 +23,13 @@ constexpr Duration kMetricsPatience = std::chrono::milliseconds(500);
 constexpr std::size_t kMaxQuestions = 64;
 constexpr Duration kStatusMoment = std::chrono::milliseconds(50);
 constexpr int kFreshStatuses = 16;                // within such a moment
-constexpr std::uint64_t kLongTurnUs = 2'000'000;  // people are told of a turn that lasts longer
+constexpr std::uint64_t kLongTurnUs = 2'000'000;  // a longer turn is shown in the status
 constexpr std::size_t kMaxRefused = 64;
 constexpr Duration kRefusedShown = std::chrono::seconds(15);  // a refused worker asks every 5 s
 constexpr Duration kListenAgain = std::chrono::milliseconds(250);  // while services register
 constexpr std::uint32_t kAskAgainMs = 1000;
 // A draft that drains is used a little longer while requests run: if everything is being stopped,
-// this router is told so within that time, and then the draft serves on until they have ended.
+// this router gets its signal within that time, and then the draft serves on until they have ended.
 constexpr Duration kDraftGrace = std::chrono::seconds(1);
 // What waits for a client that takes nothing: pieces, which come without end, for less long than
 // what ends a request.
@@ -408,7 +408,7 @@ void RouterService::on_worker(const Delivery& delivery, TimePoint now) {
     if (known && was_ready != !beat->draining) pair_all();
     return;
   }
-  const Worker* worker = pool_.heard(header, now);
+  const Worker* worker = pool_.find_sender(header, now);
   if (worker == nullptr) {
     ++stale_;
     if (!std::holds_alternative<wire::Goodbye>(message))
@@ -620,7 +620,7 @@ void RouterService::act(Actions actions) {
 // ---- time
 
 TimePoint RouterService::on_turn(TimePoint now) {
-  pool_.listened(bus_->heard_until());
+  pool_.count_silence(bus_->received_until());
   for (const Pool::Loss& lost : pool_.expire(now)) gone(lost.worker, lost.why, now);
   probe_silent();
   Actions actions;

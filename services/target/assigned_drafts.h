@@ -68,7 +68,7 @@ class AssignedDrafts {
   TimePoint poll(TimePoint now);
   // Sends the records that were added to connections.
   void flush(TimePoint now);
-  // A PROPOSE without records to drafts that have sequences and have not heard of them for so long.
+  // A PROPOSE without records to drafts that have sequences and got nothing about them for so long.
   void renew_leases(TimePoint now, Duration silence);
 
  private:

@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 
+#include "common/runtime/posting.h"
 #include "common/runtime/service.h"
 #include "common/wire/codec.h"
 #include "services/target/draft_link.h"
@@ -33,9 +34,6 @@ struct DraftCounters {
 
 class DraftConnection {
  public:
-  // kShortest: on the link, where there is one and it has room.
-  enum class Way : std::uint8_t { kConnection, kShortest };
-
   struct Surroundings {
     Bus& bus;
     wire::Speaker& speaker;

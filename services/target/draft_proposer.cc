@@ -121,7 +121,7 @@ std::size_t DraftProposer::n_opening(WorkerId draft) const {
   return n;
 }
 
-AttachmentPace DraftProposer::pace_of(const Sequence& sequence) const {
+AttachmentPace DraftProposer::pace_of(const AttachedSequence& sequence) const {
   AttachmentPace pace{.step = step_};
   const AssignedDraft* draft = sequence.draft ? drafts_.find(*sequence.draft) : nullptr;
   if (draft == nullptr) return pace;
@@ -132,12 +132,12 @@ AttachmentPace DraftProposer::pace_of(const Sequence& sequence) const {
   return pace;
 }
 
-void DraftProposer::note_opening(Sequence& sequence, TimePoint now) {
+void DraftProposer::note_opening(AttachedSequence& sequence, TimePoint now) {
   sequence.opened = now;
   sequence.n_opening = n_opening(*sequence.draft);
 }
 
-void DraftProposer::learn_prefill(const Sequence& sequence, TimePoint answered) {
+void DraftProposer::learn_prefill(const AttachedSequence& sequence, TimePoint answered) {
   AssignedDraft* draft = drafts_.find(*sequence.draft);
   if (draft == nullptr || sequence.n_opening == 0) return;
   const Duration sample = (answered - sequence.opened) /
@@ -147,19 +147,19 @@ void DraftProposer::learn_prefill(const Sequence& sequence, TimePoint answered) 
       sample > known ? sample : std::max(AssignedDraft::kQuickPrefill, (7 * known + sample) / 8);
 }
 
-void DraftProposer::attach_somewhere(Sequence& sequence, TimePoint now) {
+void DraftProposer::attach_somewhere(AttachedSequence& sequence, TimePoint now) {
   if (!sequence.is_wanted) return;
   if (AssignedDraft* draft = drafts_.choose(now)) attach_to(*draft, sequence, now);
 }
 
-void DraftProposer::attach_to(AssignedDraft& draft, Sequence& sequence, TimePoint now) {
+void DraftProposer::attach_to(AssignedDraft& draft, AttachedSequence& sequence, TimePoint now) {
   leave_draft(sequence);
   sequence.draft = draft.id;
   if (draft.n_sequences++ == 0) draft.renewed = now;
   apply(sequence, sequence.attachment.assigned(now, pace_of(sequence)), now);
 }
 
-void DraftProposer::leave_draft(Sequence& sequence) {
+void DraftProposer::leave_draft(AttachedSequence& sequence) {
   if (!sequence.draft) return;
   if (AssignedDraft* draft = drafts_.find(*sequence.draft);
       draft != nullptr && draft->n_sequences > 0)
@@ -167,7 +167,7 @@ void DraftProposer::leave_draft(Sequence& sequence) {
   sequence.draft.reset();
 }
 
-void DraftProposer::apply(Sequence& sequence, AttachmentAction action, TimePoint now) {
+void DraftProposer::apply(AttachedSequence& sequence, AttachmentAction action, TimePoint now) {
   AssignedDraft* draft = sequence.draft ? drafts_.find(*sequence.draft) : nullptr;
   switch (action) {
     case AttachmentAction::kNone:
@@ -199,7 +199,7 @@ void DraftProposer::apply(Sequence& sequence, AttachmentAction action, TimePoint
   }
 }
 
-DraftProposer::Sequence* DraftProposer::find(SeqId seq, WorkerId draft, Lease lease) {
+DraftProposer::AttachedSequence* DraftProposer::find(SeqId seq, WorkerId draft, Lease lease) {
   const auto it = sequences_.find(seq);
   return it != sequences_.end() && it->second.draft == draft &&
                  it->second.attachment.lease() == lease
@@ -209,7 +209,7 @@ DraftProposer::Sequence* DraftProposer::find(SeqId seq, WorkerId draft, Lease le
 
 // ---- to the drafts
 
-void DraftProposer::send_attach(Sequence& sequence) {
+void DraftProposer::send_attach(AttachedSequence& sequence) {
   ++counters_.attaches;
   wire::Attach attach = sequence.told.attach(sequence.attachment.lease());
   attach.vocabulary = options_.vocabulary;
@@ -220,12 +220,12 @@ void DraftProposer::send_attach(Sequence& sequence) {
   drafts_.at(*sequence.draft).connection.send(attach, {.ticket = sequence.attach_ticket});
 }
 
-bool DraftProposer::send_due_attach(Sequence& sequence, TimePoint now) {
+bool DraftProposer::send_due_attach(AttachedSequence& sequence, TimePoint now) {
   if (sequence.attach_at && now >= *sequence.attach_at) send_attach(sequence);
   return !sequence.attach_at;
 }
 
-void DraftProposer::add_record(Sequence& sequence, TimePoint now) {
+void DraftProposer::add_record(AttachedSequence& sequence, TimePoint now) {
   Attachment& attachment = sequence.attachment;
   wire::ProposeRecord record = sequence.told.propose(
       attachment.lease(), attachment.may_ask(now) ? DraftedSequence::Asking::kBudget
@@ -233,18 +233,17 @@ void DraftProposer::add_record(Sequence& sequence, TimePoint now) {
   sequence.tail_due = false;
   attachment.asked(record.epoch, record.budget, now);
   // The ATTACH of one that is opening may still be under way.
-  const auto way = attachment.state() == AttachmentState::kOpening
-                       ? DraftConnection::Way::kConnection
-                       : DraftConnection::Way::kShortest;
+  const auto way =
+      attachment.state() == AttachmentState::kOpening ? Way::kConnection : Way::kShortest;
   drafts_.at(*sequence.draft).connection.add(std::move(record), way);
 }
 
 void DraftProposer::open(const Opening& opening) {
   close(opening.seq);
-  Sequence fresh{.told = DraftedSequence(opening, options_.first_budget),
-                 .attachment = Attachment(options_.rules),
-                 .is_wanted = opening.is_asked_soon};
-  Sequence& sequence = sequences_.try_emplace(opening.seq, std::move(fresh)).first->second;
+  AttachedSequence fresh{.told = DraftedSequence(opening, options_.first_budget),
+                         .attachment = Attachment(options_.rules),
+                         .is_wanted = opening.is_asked_soon};
+  AttachedSequence& sequence = sequences_.try_emplace(opening.seq, std::move(fresh)).first->second;
   attach_somewhere(sequence, bus_->now());
 }
 
@@ -253,7 +252,7 @@ void DraftProposer::ask(std::span<const Ask> asks) {
   for (const Ask& ask : asks) {
     const auto it = sequences_.find(ask.seq);
     if (it == sequences_.end()) continue;
-    Sequence& sequence = it->second;
+    AttachedSequence& sequence = it->second;
     const Position n_before = std::exchange(sequence.n_asked, sequence.told.n_tokens());
     sequence.told.want(ask.budget);
     if (AssignedDraft* draft = sequence.asked ? drafts_.find(*sequence.asked) : nullptr;
@@ -353,7 +352,7 @@ void DraftProposer::on_closed(SocketId socket, const std::string& why) {
 
 void DraftProposer::on_need(AssignedDraft& draft, const wire::Need& need, TimePoint now) {
   ++counters_.needs;
-  Sequence* sequence = find(need.seq, draft.id, need.lease);
+  AttachedSequence* sequence = find(need.seq, draft.id, need.lease);
   if (sequence == nullptr) return;
   if (need.reason == NeedReason::kRefused) {
     // What differs is the same for every sequence, for as long as it lives.
@@ -374,7 +373,7 @@ void DraftProposer::on_need(AssignedDraft& draft, const wire::Need& need, TimePo
 
 void DraftProposer::on_busy(WorkerId draft, const wire::DraftBusy& busy, TimePoint now) {
   ++counters_.busy;
-  if (Sequence* sequence = find(busy.seq, draft, busy.lease))
+  if (AttachedSequence* sequence = find(busy.seq, draft, busy.lease))
     sequence->attachment.busy(
         now, std::min<Duration>(std::chrono::microseconds(busy.retry_after_us), kLongestPause));
 }
@@ -397,7 +396,7 @@ void DraftProposer::collect(TimePoint now, ProposalStore& into) {
 
 void DraftProposer::use(const Arrived& arrived, TimePoint now, ProposalStore& into) {
   const wire::ProposalRecord& record = arrived.record;
-  Sequence* sequence = find(record.seq, arrived.draft, record.lease);
+  AttachedSequence* sequence = find(record.seq, arrived.draft, record.lease);
   if (sequence == nullptr) {
     ++counters_.stale;
     return;

@@ -81,7 +81,7 @@ class DraftProposer final : public Proposer, public DraftWatch {
   void on_malformed(SocketId socket);
 
  private:
-  struct Sequence {
+  struct AttachedSequence {
     DraftedSequence told;
     Attachment attachment;
     std::optional<WorkerId> draft = {};
@@ -108,22 +108,22 @@ class DraftProposer final : public Proposer, public DraftWatch {
 
   void end_draft(WorkerId id, TimePoint now);
   std::size_t n_opening(WorkerId draft) const;
-  AttachmentPace pace_of(const Sequence& sequence) const;
-  void note_opening(Sequence& sequence, TimePoint now);
-  void learn_prefill(const Sequence& sequence, TimePoint answered);
+  AttachmentPace pace_of(const AttachedSequence& sequence) const;
+  void note_opening(AttachedSequence& sequence, TimePoint now);
+  void learn_prefill(const AttachedSequence& sequence, TimePoint answered);
   void let_go_all(WorkerId id, TimePoint now);
   void set_aside(AssignedDraft& draft, TimePoint now);
-  void attach_somewhere(Sequence& sequence, TimePoint now);
-  void attach_to(AssignedDraft& draft, Sequence& sequence, TimePoint now);
-  void leave_draft(Sequence& sequence);
-  void apply(Sequence& sequence, AttachmentAction action, TimePoint now);
+  void attach_somewhere(AttachedSequence& sequence, TimePoint now);
+  void attach_to(AssignedDraft& draft, AttachedSequence& sequence, TimePoint now);
+  void leave_draft(AttachedSequence& sequence);
+  void apply(AttachedSequence& sequence, AttachmentAction action, TimePoint now);
   // True if it is not due any more.
-  bool send_due_attach(Sequence& sequence, TimePoint now);
-  void send_attach(Sequence& sequence);
+  bool send_due_attach(AttachedSequence& sequence, TimePoint now);
+  void send_attach(AttachedSequence& sequence);
   // Into the frame that is due to its draft.
-  void add_record(Sequence& sequence, TimePoint now);
+  void add_record(AttachedSequence& sequence, TimePoint now);
   // The sequence that a draft means; nothing if it has it no more, or had it under another lease.
-  Sequence* find(SeqId seq, WorkerId draft, Lease lease);
+  AttachedSequence* find(SeqId seq, WorkerId draft, Lease lease);
   void keep(WorkerId draft, std::vector<wire::ProposalRecord>& records, TimePoint now);
   void use(const Arrived& arrived, TimePoint now, ProposalStore& into);
   void on_need(AssignedDraft& draft, const wire::Need& need, TimePoint now);
@@ -136,7 +136,7 @@ class DraftProposer final : public Proposer, public DraftWatch {
   Bus* bus_ = nullptr;
   DraftCounters counters_;
   AssignedDrafts drafts_;
-  std::map<SeqId, Sequence> sequences_;
+  std::map<SeqId, AttachedSequence> sequences_;
   std::vector<Arrived> arrived_;
   std::vector<wire::DraftLost> lost_;
   std::uint64_t n_tickets_ = 0;

@@ -30,7 +30,7 @@ ModelPlan target_plan(const Config& config) {
   return plan;
 }
 
-// Those that clients are told of, and those kept for clients that have few.
+// The places that clients see, and those kept for clients that have few.
 std::uint32_t n_places(const LimitsSection& limits) {
   const std::uint32_t all = limits.max_running + wire::kept_places(limits.max_running);
   return std::min(all, std::max(limits.max_running, limits.max_batch_rows));

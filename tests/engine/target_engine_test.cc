@@ -28,7 +28,7 @@ using testing::Pair;
 const TimePoint kStart{std::chrono::hours(1)};
 constexpr Position kMaxLen = 128;
 
-// Offers what it is told to, and claims the outlook it is told to.
+// Offers what the test says, and claims the outlook that the test says.
 class PuppetDraft final : public Proposer, public DraftWatch {
  public:
   ProposerKind kind() const override { return ProposerKind::kDraft; }

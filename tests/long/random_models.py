@@ -105,7 +105,7 @@ def draw_window(rng, family, config):
             config["layer_types"] = types
             return window if "sliding_attention" in types else None
         return window if slides and first < layers else None
-    if rng.random() < 0.3:  # Llama knows no window
+    if rng.random() < 0.3:  # Llama has no window
         config["sliding_window"] = window
     return None
 

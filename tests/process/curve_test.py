@@ -88,7 +88,7 @@ class Curve(unittest.TestCase):
                 self.assertEqual((2, ""), (done.returncode, done.stdout), done.stderr)
                 self.assertIn(words, done.stderr)
 
-    def test_a_service_whose_key_is_not_listed_serves_nobody(self):
+    def test_a_service_whose_key_is_not_listed_serves_no_request(self):
         self.system.start("router", "tokenizer", "target")
         self.system.wait_ready(drafts=0)
         client = Client(self.system)

@@ -37,7 +37,7 @@ class Fairness(unittest.TestCase):
             self.assertGreater(reply["n_tokens"], 100_000)
         self.assertEqual(len(asked) + n_streams, self.metric("tokenizer_prompts") - before)
 
-    def test_what_nobody_waits_for_is_not_encoded(self):
+    def test_a_prompt_that_was_cancelled_is_not_encoded(self):
         self.client.ask(op="tokenize", prompt="short")  # from now on the router knows which model is meant
         before = self.metric("tokenizer_prompts_unwanted")
         gone = Client(self.system)

@@ -43,7 +43,7 @@ class Flood(unittest.TestCase):
         host, port = self.system.client[len("tcp://"):].split(":")
         return self.spawn(os.path.join(HERE, "flooding_client.py"), kind, host, port, str(seed))
 
-    def test_a_flood_with_heartbeats_that_vanishes_ends_nobody(self):
+    def test_a_flood_with_heartbeats_that_vanishes_ends_no_service(self):
         chance = random.Random(SEED)
         client = Client(self.system)
         truth = plain_answers(client, 4)

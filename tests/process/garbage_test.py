@@ -105,7 +105,7 @@ class Garbage(unittest.TestCase):
         return sent
 
     def impersonate(self, role, make, count, chance):
-        """A router for those who connect to one: the worker is told nonsense by the peer it trusts."""
+        """A router for those who connect to one: the worker gets nonsense from the peer it trusts."""
         system = System()
         system.__enter__()
         self.addCleanup(lambda: system.__exit__(None, None, None))
@@ -131,7 +131,7 @@ class Garbage(unittest.TestCase):
         self.assertLess(system.rss(role) - grown_from, GROWTH, f"{role} grew")
         return count
 
-    def test_mutated_frames_hurt_nobody(self):
+    def test_mutated_frames_change_no_other_answer(self):
         chance = random.Random(SEED)
         folder = self.system.folder
         doors = [(self.system.client, client_maps), (self.system.client, real_messages), (f"ipc://{folder}/r/router", real_messages),
@@ -159,7 +159,7 @@ class Garbage(unittest.TestCase):
             self.assertGreater(seen["foretoken_" + name + "}"], least * FRAMES / 2, seen)
         client.close()
 
-    def test_a_legal_request_of_any_size_hurts_nobody(self):
+    def test_a_legal_request_of_any_size_changes_no_other_answer(self):
         client = Client(self.system)
 
         def refused(param, code="invalid_value", **what):

@@ -21,7 +21,7 @@ def ids(tokens):
 
 
 class Liar:
-    """A draft in a thread of its own. It echoes the hash of whatever it is told, so its records are of the right place."""
+    """A draft in a thread of its own. It echoes the hash of what it gets, so its records are of the right place."""
 
     def __init__(self, system, hello, guess):
         self.system, self.guess, self.n_records = system, guess, 0

@@ -89,7 +89,7 @@ class FairOrderTest : public testing::Test {
   }
   void tick(Duration by) {
     now += by;
-    for (const Worker* worker : pool.all()) pool.find(worker->id)->last_heard = now;
+    for (const Worker* worker : pool.all()) pool.find(worker->id)->last_seen = now;
     table.tick(now, out);
     take();
   }

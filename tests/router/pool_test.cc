@@ -110,7 +110,7 @@ TEST(Pool, AReplacedLifeThatReturnsIsReplacedByTheNextAtOnce) {
 std::vector<Pool::Loss> listen(Pool& pool, TimePoint from, TimePoint until) {
   std::vector<Pool::Loss> lost;
   for (TimePoint now = from; now <= until; now += milliseconds(100)) {
-    pool.listened(now);
+    pool.count_silence(now);
     for (Pool::Loss& loss : pool.expire(now)) lost.push_back(std::move(loss));
   }
   return lost;
@@ -138,8 +138,8 @@ TEST(Pool, ASilentWorkerIsLostAfterThePatienceAndMayComeBack) {
 TEST(Pool, ARouterThatDidNotRunHasMissedNothing) {
   Pool pool(kHeartbeat);
   pool.hello(header(1, 1), peer("a"), target(), kStart);
-  pool.listened(kStart);
-  pool.listened(kStart + seconds(30));  // stopped and continued
+  pool.count_silence(kStart);
+  pool.count_silence(kStart + seconds(30));  // stopped and continued
   EXPECT_TRUE(pool.expire(kStart + seconds(30)).empty());
   EXPECT_TRUE(pool.heartbeat(header(1, 1), peer("a"), {}, kStart + seconds(30)));
 }
@@ -149,7 +149,7 @@ TEST(Pool, WhatWaitsToBeReadIsNoSilence) {
   pool.hello(header(1, 1), peer("a"), target(), kStart);
   // The router is busy with messages that arrived in the first half second.
   for (int ms = 0; ms <= 20'000; ms += 100) {
-    pool.listened(kStart + milliseconds(std::min(ms, 500)));
+    pool.count_silence(kStart + milliseconds(std::min(ms, 500)));
     ASSERT_TRUE(pool.expire(kStart + milliseconds(ms)).empty()) << ms;
   }
 }
@@ -179,7 +179,7 @@ TEST(Pool, ASilenceIsProbedAFewTimesBeforeTheWorkerIsLost) {
   int n_probes = 0;
   Duration first{};
   for (int ms = 0; ms <= 2000; ms += 5) {
-    pool.listened(kStart + milliseconds(ms));
+    pool.count_silence(kStart + milliseconds(ms));
     const auto probes = pool.to_probe();
     if (!probes.empty() && n_probes == 0) first = milliseconds(ms);
     n_probes += static_cast<int>(probes.size());
@@ -187,7 +187,7 @@ TEST(Pool, ASilenceIsProbedAFewTimesBeforeTheWorkerIsLost) {
   EXPECT_EQ(milliseconds(375), first) << "one and a half heartbeats";
   EXPECT_EQ(14, n_probes) << "and then one every half of a heartbeat";
   ASSERT_TRUE(pool.heartbeat(header(1, 1), peer("a"), {}, kStart + kPatience));
-  pool.listened(kStart + kPatience + milliseconds(5));
+  pool.count_silence(kStart + kPatience + milliseconds(5));
   EXPECT_TRUE(pool.to_probe().empty());
 }
 

@@ -73,7 +73,7 @@ class RequestTableTest : public testing::Test {
   void listen(Duration time) {
     for (const TimePoint end = now + time; now < end;) {
       now += std::min<Duration>(milliseconds(250), end - now);
-      pool.listened(now);
+      pool.count_silence(now);
     }
   }
   // Messages of a type among the actions, which are then forgotten.
@@ -768,7 +768,7 @@ TEST_F(NewRouter, ThatIsStoppedAtOnceWaitsForItsServicesAllTheSame) {
   now += seconds(60);
   fresh.submit(client(), kId, ask(), 5, now, out);
   EXPECT_TRUE(out.empty()) << "read before anything else";
-  pool.listened(now);
+  pool.count_silence(now);
   fresh.tick(now, out);
   EXPECT_TRUE(out.empty());
   listen(milliseconds(2399));
@@ -790,7 +790,7 @@ TEST_F(NewRouter, ARequestThatIsReadBeforeTheFirstTurnAfterRegistrationIsSettled
   unknown.model = "late";
   fresh.submit(client(), {7, 7}, unknown, 5, now, out);
   EXPECT_TRUE(out.empty());
-  pool.listened(now);
+  pool.count_silence(now);
   fresh.tick(now += milliseconds(1), out);
   EXPECT_EQ(1u, sent<wire::Encode>().size());
   const auto errors = answers<wire::ClientError>();

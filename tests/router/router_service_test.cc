@@ -81,7 +81,7 @@ class RouterServiceTest : public testing::Test {
     service.on_message(std::move(delivery));
   }
 
-  // What a worker is told in answer to its heartbeat, as to whether it is needed.
+  // The answer to a worker's heartbeat: whether it is needed.
   bool is_needed(wire::Speaker& from, bool draining) {
     bus.sent.clear();
     hear(from, "", wire::Heartbeat{.draining = draining});
@@ -355,7 +355,7 @@ TEST_F(RouterServiceTest, ADraftThatIsStoppedAloneLeavesSoon) {
   ASSERT_TRUE(hello(draft, "", wire::Role::kDraft, "draft-0").accepted);
   EXPECT_FALSE(is_needed(draft, true)) << "nothing runs";
   from_client(generate({0, 7}));
-  EXPECT_TRUE(is_needed(draft, true)) << "perhaps the router is told to stop in a moment, too";
+  EXPECT_TRUE(is_needed(draft, true)) << "perhaps the router has to stop in a moment, too";
   bus.clock.advance(milliseconds(900));
   hear(target, "", wire::Heartbeat{});
   hear(tokenizer, "", wire::Heartbeat{});

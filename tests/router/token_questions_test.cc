@@ -95,10 +95,10 @@ TEST_F(TokenQuestionsTest, WhichModelIsMeantIsDecidedWhenAllHaveRegistered) {
   join(kFirst, wire::Role::kTokenizer, "m");
   submit(tokenize());
   submit(tokenize("n"), {0, 98}, kFlow + 1);
-  for (int i = 0; i < 6; ++i) pool.listened(now += milliseconds(i < 5 ? 500 : 499));
+  for (int i = 0; i < 6; ++i) pool.count_silence(now += milliseconds(i < 5 ? 500 : 499));
   EXPECT_LE(questions.tick(now, out), now + milliseconds(1));
   EXPECT_TRUE(out.empty());
-  pool.listened(now += milliseconds(1));
+  pool.count_silence(now += milliseconds(1));
   questions.tick(now, out);
   ASSERT_EQ(2u, out.size());
   EXPECT_EQ("model_not_found",
@@ -243,7 +243,7 @@ TEST_F(TokenQuestionsTest, OneThatIsInAQueueIsNotAskedAgainAndAgain) {
   const auto again = asked<wire::Encode>();
   ASSERT_TRUE(again.has_value());
   EXPECT_EQ(kFirst, again->first) << "it has it: another would begin anew";
-  // It says nothing more: the other one, and the first is told.
+  // It says nothing more: the other one, and the first gets a CLOSE.
   questions.tick(now += seconds(4), out);
   std::vector<WorkerId> told, asked_of;
   for (const Action& action : std::exchange(out, {}))

@@ -32,7 +32,7 @@ class EchoService final : public foretoken::Service {
       foretoken::log_info("a message that takes an hour");
       std::this_thread::sleep_for(std::chrono::hours(1));
     }
-    (void)bus_->send(delivery.peer, std::move(delivery.frames));
+    bus_->send(delivery.peer, std::move(delivery.frames), {});
   }
   TimePoint on_turn(TimePoint now) override { return now + std::chrono::hours(1); }
   void drain(TimePoint) override { draining_ = true; }

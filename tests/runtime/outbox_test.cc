@@ -22,7 +22,7 @@ Peer client(const std::string& name) { return {.socket = kClients, .routing = na
 
 constexpr Posting kPatient{.patience = kAsLongAsItTakes};
 
-// A socket for clients whose connections take as many as they are told.
+// A socket for clients whose connections take as many as the test says.
 class OutboxTest : public testing::Test {
  protected:
   OutboxTest() { outbox.add(kClients, Door::kClient); }

@@ -1,5 +1,5 @@
 // What the launcher of ranks decides by itself: when time is up, who is stopped, what a remote
-// shell is told. With a clock that stands still until it is told otherwise.
+// shell is told. With a clock that stands still until the test moves it.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/prctl.h>

@@ -302,12 +302,12 @@ TEST(ThreadedBus, SaysUntilWhenItHasHeard) {
   while (server->receive(server->now() + milliseconds(50))) {
   }
   const TimePoint quiet = server->now();
-  EXPECT_GE(server->heard_until(), quiet) << "nothing waits";
+  EXPECT_GE(server->received_until(), quiet) << "nothing waits";
   for (int i = 0; i < 2; ++i) client->send({dialled, "", false}, {"x"}, {});
   const auto first = server->receive(server->now() + seconds(20));
   ASSERT_TRUE(first.has_value());
   server->wait(server->now() + seconds(20), -1);  // the second is there
-  EXPECT_EQ(server->heard_until(), first->arrived);
+  EXPECT_EQ(server->received_until(), first->arrived);
   EXPECT_GE(first->arrived, quiet);
 }
 

@@ -11,14 +11,14 @@
 #include <vector>
 
 #include "common/base/log.h"
-#include "tests/runtime/link_bus.h"
+#include "tests/runtime/router_bus.h"
 
 namespace foretoken {
 namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using test::LinkBus;
+using test::RouterBus;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -105,7 +105,7 @@ class WorkerServiceTest : public testing::Test {
     return last;
   }
 
-  LinkBus bus;
+  RouterBus bus;
   wire::Speaker speaker{WorkerId{2}, Incarnation{2}};
   Metrics metrics;
   Apprentice worker{speaker, metrics};
@@ -265,7 +265,7 @@ TEST_F(WorkerServiceTest, ADrainWaitsForNoRouterThatIsSilentOrHasLeft) {
   register_it();
   worker.is_busy = true;
   worker.drain(bus.now() + seconds(30));
-  bus.clock.advance(RouterLink::kRouterSilence);
+  bus.clock.advance(RouterConnection::kRouterSilence);
   worker.on_turn(bus.now());
   EXPECT_FALSE(worker.drained());
   bus.clock.advance(milliseconds(1));

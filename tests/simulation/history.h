@@ -1,5 +1,5 @@
 // What clients asked and saw in one run, and the rules that it must obey, as one pure function: a
-// history in, every violation out, a sentence each. It knows no service, no clock and no dice.
+// history in, every violation out, a sentence each. It uses no service, no clock and no dice.
 //
 // The unit is an *ask*: one map sent over one connection. A request is asked at least once under
 // its id, and again when an answer does not come.

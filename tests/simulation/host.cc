@@ -95,7 +95,7 @@ void Host::add_pulse(Pulse pulse) {
   next_pulse_ = now();
 }
 
-TimePoint Host::heard_until() const {
+TimePoint Host::received_until() const {
   const auto arrival =
       inbox_.empty() ? transport_->next_arrival() : std::optional(inbox_.front().arrived);
   return arrival && *arrival < clock_.now() ? *arrival + ahead_ : now();

@@ -81,7 +81,7 @@ class Host final : public Bus {
   void add_observer(SocketId socket, Observer observer) override {
     observers_.emplace_back(socket, std::move(observer));
   }
-  TimePoint heard_until() const override;
+  TimePoint received_until() const override;
 
  private:
   void loop();

@@ -178,7 +178,7 @@ TEST_F(TargetServiceTest, AnotherRequestUnderAnIdThatIsInUseIsRefused) {
   EXPECT_EQ(1u, engine.snapshot().n_opened);
 }
 
-// How soon an answer is wanted and who guesses ahead changes no text.
+// How soon an answer is wanted and where guesses come from changes no text.
 TEST_F(TargetServiceTest, TheSameRequestWithLessTimeLeftIsTheSame) {
   hear(open());
   turn(3);

@@ -626,7 +626,7 @@ TEST_F(TokenizerServiceTest, ADrainWaitsForNoRouterThatIsGone) {
   wait(seconds(4));
   EXPECT_FALSE(service->drained());
   wait(seconds(2));
-  EXPECT_TRUE(service->drained()) << "silent for longer than RouterLink::kRouterSilence";
+  EXPECT_TRUE(service->drained()) << "silent for longer than RouterConnection::kRouterSilence";
 
   make({}, {});
   hear(wire::StreamOpen{});

@@ -121,9 +121,9 @@ TEST(ZmqTransport, DropsMessagesOfTooManyPartsBetweenServicesAndCountsThem) {
   const auto good = server.receive(later());
   ASSERT_TRUE(good.has_value());
   EXPECT_EQ(good->frames, Frames{"good"});
-  const LinkCounters& link = server.counters()->of(Door::kInternal);
-  EXPECT_EQ(link.malformed, 1u);
-  EXPECT_EQ(link.received, 1u);
+  const DoorCounters& counts = server.counters()->of(Door::kInternal);
+  EXPECT_EQ(counts.malformed, 1u);
+  EXPECT_EQ(counts.received, 1u);
   EXPECT_EQ(server.counters()->of(Door::kClient).received, 0u);
 }
 
@@ -137,11 +137,11 @@ TEST(ZmqTransport, ReturnsInTimeWhateverNoMessageArrives) {
                          i < 39 ? zmq::send_flags::sndmore : zmq::send_flags::none);
   };
   for (int i = 0; i < 100; ++i) send_malformed();
-  const LinkCounters& link = server.counters()->of(Door::kInternal);
-  while (link.malformed < 100) {
-    const std::uint64_t before = link.malformed;
+  const DoorCounters& counts = server.counters()->of(Door::kInternal);
+  while (counts.malformed < 100) {
+    const std::uint64_t before = counts.malformed;
     EXPECT_FALSE(server.receive(TimePoint::min()).has_value());
-    ASSERT_LE(link.malformed, before + 2) << "a look, and one more";
+    ASSERT_LE(counts.malformed, before + 2) << "a look, and one more";
   }
 }
 
@@ -438,7 +438,7 @@ TEST(Endpoint, TakesOnlyWhatIsNumericAndKnown) {
   EXPECT_TRUE(parse_endpoint("tcp://[::1]:5")->loopback);
 }
 
-// One server with keys, and a peers file that lists whom it is told to.
+// One server with keys, and a peers file that lists those that the test says.
 class Curve : public ::testing::Test {
  protected:
   Curve()

@@ -1,6 +1,6 @@
-// A worker's side of its link to the router: hello, heartbeats, hello again when the router forgot
-// or restarted. What belongs to a request waits for a full socket; greetings are said anew.
-// Services own one and pass it what arrives; it knows no request. It sends through the Bus it was
+// A worker's side of its connection to the router: hello, heartbeats, hello again when the router
+// forgot or restarted. What belongs to a request waits for a full socket; greetings are said anew.
+// Services own one and pass it what arrives; it uses no request. It sends through the Bus it was
 // started with. Work thread only. The thread of the sockets sends heartbeats while the work thread
 // computes, so that a long step is no silence, and in a long turn a hello when the router asks for
 // one, so that a router that was restarted during the turn can register this service.
@@ -18,9 +18,9 @@
 
 namespace foretoken {
 
-class RouterLink {
+class RouterConnection {
  public:
-  RouterLink(wire::Speaker& speaker, wire::Hello hello, Duration heartbeat)
+  RouterConnection(wire::Speaker& speaker, wire::Hello hello, Duration heartbeat)
       : speaker_(speaker), hello_(std::move(hello)), heartbeat_(heartbeat) {}
 
   void start(Bus& bus, const std::string& endpoint);
@@ -47,7 +47,7 @@ class RouterLink {
   // The next turn() sends a heartbeat, whenever the next one was due: what it says is news.
   void beat_soon();
   // There is a router, and it wants this service: it accepted the last HELLO, has not said goodbye
-  // and has been heard within the last kRouterSilence.
+  // and has sent something within the last kRouterSilence.
   bool has_router() const;
   // The router has ended, and all it had with it.
   bool router_left() const { return router_left_; }
@@ -77,7 +77,7 @@ class RouterLink {
   bool registered_ = false;
   std::string refusal_;
   Incarnation router_life_{};
-  TimePoint last_heard_{};    // of the router
+  TimePoint last_seen_{};     // of the router
   bool router_left_ = false;  // with a goodbye, and no new incarnation of it has come since
   bool needed_ = true;        // as it said last
   std::uint64_t dropped_ = 0;

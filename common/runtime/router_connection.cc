@@ -1,4 +1,4 @@
-#include "common/runtime/router_link.h"
+#include "common/runtime/router_connection.h"
 
 #include <algorithm>
 #include <mutex>
@@ -21,7 +21,7 @@ constexpr Duration kGoodbyePatience = std::chrono::milliseconds(250);  // of a r
 
 }  // namespace
 
-struct RouterLink::Beat {
+struct RouterConnection::Beat {
   // When this service may say hello, from whichever thread: not again before the answer to the last
   // one can be here, and seldom to a router that refused it. Any thread may ask and tell.
   class HelloPace {
@@ -170,7 +170,7 @@ struct RouterLink::Beat {
   std::optional<std::uint64_t> unknown_in_turn_;
 };
 
-void RouterLink::start(Bus& bus, const std::string& endpoint) {
+void RouterConnection::start(Bus& bus, const std::string& endpoint) {
   bus_ = &bus;
   socket_ = bus.connect(endpoint);
   started_ = bus.now();
@@ -184,11 +184,11 @@ void RouterLink::start(Bus& bus, const std::string& endpoint) {
   });
 }
 
-void RouterLink::post(Frames frames, Duration patience) {
+void RouterConnection::post(Frames frames, Duration patience) {
   bus_->send(router(), std::move(frames), {.patience = patience});
 }
 
-void RouterLink::say_hello() {
+void RouterConnection::say_hello() {
   // A hello that cannot leave now is said again anyway: it must not wait behind itself.
   if (const auto frames = wire::try_encode(speaker_, {}, hello_); frames.ok())
     post(*frames, Duration{});
@@ -198,8 +198,9 @@ void RouterLink::say_hello() {
   if (router_life_ != Incarnation{} && refusal_.empty()) beat_->set_registered(true, heartbeat_);
 }
 
-RouterLink::Event RouterLink::on_message(const wire::Header& header, const wire::Message& message) {
-  last_heard_ = bus_->now();
+RouterConnection::Event RouterConnection::on_message(const wire::Header& header,
+                                                     const wire::Message& message) {
+  last_seen_ = bus_->now();
   if (std::holds_alternative<wire::Goodbye>(message)) {
     router_left_ = header.incarnation == router_life_;
     return Event::kHandled;
@@ -236,7 +237,7 @@ RouterLink::Event RouterLink::on_message(const wire::Header& header, const wire:
   return Event::kNotMine;
 }
 
-void RouterLink::turn(TimePoint now, const std::function<wire::Heartbeat()>& load) {
+void RouterConnection::turn(TimePoint now, const std::function<wire::Heartbeat()>& load) {
   if (!registered_ && beat_->pace.take(now)) say_hello();
   if (now >= beat_->due()) {
     beat_->set_load(load());
@@ -244,11 +245,11 @@ void RouterLink::turn(TimePoint now, const std::function<wire::Heartbeat()>& loa
   }
 }
 
-TimePoint RouterLink::due() const {
+TimePoint RouterConnection::due() const {
   return std::min(beat_->due(), registered_ ? TimePoint::max() : beat_->pace.next());
 }
 
-void RouterLink::send(RequestId request, const wire::Message& message) {
+void RouterConnection::send(RequestId request, const wire::Message& message) {
   auto frames = wire::try_encode(speaker_, request, message);
   if (!frames.ok()) {
     log_error("an answer is too large to be sent", {{"reason", frames.error().message}});
@@ -265,14 +266,14 @@ void RouterLink::send(RequestId request, const wire::Message& message) {
     ++dropped_;
 }
 
-void RouterLink::beat_soon() { beat_->hurry(); }
+void RouterConnection::beat_soon() { beat_->hurry(); }
 
-bool RouterLink::has_router() const {
+bool RouterConnection::has_router() const {
   return router_life_ != Incarnation{} && refusal_.empty() && !router_left_ &&
-         bus_->heard_until() - last_heard_ <= kRouterSilence;
+         bus_->received_until() - last_seen_ <= kRouterSilence;
 }
 
-void RouterLink::goodbye(const std::string& reason) {
+void RouterConnection::goodbye(const std::string& reason) {
   if (bus_ == nullptr || !registered_) return;
   // Behind what was sent before, or the router would not hear of that.
   if (const auto frames = wire::try_encode(speaker_, {}, wire::Goodbye{.reason = reason});

@@ -1,4 +1,4 @@
-#include "common/runtime/router_link.h"
+#include "common/runtime/router_connection.h"
 
 #include <gtest/gtest.h>
 
@@ -7,26 +7,26 @@
 #include <vector>
 
 #include "common/base/log.h"
-#include "tests/runtime/link_bus.h"
+#include "tests/runtime/router_bus.h"
 
 namespace foretoken {
 namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using test::LinkBus;
+using test::RouterBus;
 
-class RouterLinkTest : public testing::Test {
+class RouterConnectionTest : public testing::Test {
  protected:
-  RouterLinkTest() {
+  RouterConnectionTest() {
     configure_log(LogLevel::kError, LogFormat::kText, "test");
     bus.clock.set(TimePoint{} + seconds(100));
-    link.start(bus, "ipc://router");
+    connection.start(bus, "ipc://router");
   }
   void hear(const wire::Message& message) {
     wire::Speaker router(WorkerId{1}, Incarnation{1});
     const auto decoded = value_or_throw(wire::decode(wire::encode(router, {}, message)));
-    link.on_message(decoded.header, decoded.message);
+    connection.on_message(decoded.header, decoded.message);
   }
   // It arrives while the work thread computes. By when the pulses are to be called.
   TimePoint arrive(const wire::Message& message) {
@@ -54,15 +54,15 @@ class RouterLinkTest : public testing::Test {
     return n;
   }
   void turn() {
-    link.turn(bus.now(), [] { return wire::Heartbeat{}; });
+    connection.turn(bus.now(), [] { return wire::Heartbeat{}; });
   }
 
-  LinkBus bus;
+  RouterBus bus;
   wire::Speaker speaker{WorkerId{2}, Incarnation{2}};
-  RouterLink link{speaker, wire::Hello{.role = wire::Role::kTarget}, milliseconds(250)};
+  RouterConnection connection{speaker, wire::Hello{.role = wire::Role::kTarget}, milliseconds(250)};
 };
 
-TEST_F(RouterLinkTest, HeartbeatsWaitForARouter) {
+TEST_F(RouterConnectionTest, HeartbeatsWaitForARouter) {
   turn();
   EXPECT_EQ(bus.beats_within(seconds(5)), 0);
   hear(wire::HelloReply{.accepted = true});
@@ -71,7 +71,7 @@ TEST_F(RouterLinkTest, HeartbeatsWaitForARouter) {
 
 // The router that takes a worker back counts its heartbeats from that moment, and the worker may be
 // in the middle of a long turn by then.
-TEST_F(RouterLinkTest, HeartbeatsGoOnFromTheSecondHelloHoweverLateItsAnswerIsRead) {
+TEST_F(RouterConnectionTest, HeartbeatsGoOnFromTheSecondHelloHoweverLateItsAnswerIsRead) {
   turn();
   hear(wire::HelloReply{.accepted = true});
   hear(wire::HeartbeatReply{.known = false});
@@ -83,7 +83,7 @@ TEST_F(RouterLinkTest, HeartbeatsGoOnFromTheSecondHelloHoweverLateItsAnswerIsRea
   EXPECT_EQ(bus.beats_within(seconds(20)), 0) << "it refused";
 }
 
-TEST_F(RouterLinkTest, ALongTurnGreetsARouterThatWasStartedMeanwhile) {
+TEST_F(RouterConnectionTest, ALongTurnGreetsARouterThatWasStartedMeanwhile) {
   turn();
   hear(wire::HelloReply{.accepted = true});
   bus.clock.advance(seconds(1));
@@ -104,7 +104,7 @@ TEST_F(RouterLinkTest, ALongTurnGreetsARouterThatWasStartedMeanwhile) {
 
 // A heartbeat leaves just before a long step, and the answer comes just after the step has begun.
 // The next heartbeat may be a minute away.
-TEST_F(RouterLinkTest, ALongTurnGreetsARouterWhoseAnswerCameAtItsBeginning) {
+TEST_F(RouterConnectionTest, ALongTurnGreetsARouterWhoseAnswerCameAtItsBeginning) {
   turn();
   hear(wire::HelloReply{.accepted = true});
   bus.clock.advance(seconds(1));
@@ -124,7 +124,7 @@ TEST_F(RouterLinkTest, ALongTurnGreetsARouterWhoseAnswerCameAtItsBeginning) {
   EXPECT_EQ(hellos_within(seconds(1), false), 0) << "the work thread says it itself";
 }
 
-TEST_F(RouterLinkTest, ARefusedServiceInALongTurnAsksEveryFiveSeconds) {
+TEST_F(RouterConnectionTest, ARefusedServiceInALongTurnAsksEveryFiveSeconds) {
   turn();
   hear(wire::HelloReply{.accepted = true});
   bus.progress().set_floor(seconds(60));

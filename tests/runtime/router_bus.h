@@ -15,7 +15,7 @@
 
 namespace foretoken::test {
 
-class LinkBus final : public Bus {
+class RouterBus final : public Bus {
  public:
   TimePoint now() const override { return clock.now(); }
   SocketId bind(const std::string&, Door) override { return 1; }
