@@ -62,10 +62,10 @@ struct Checker {
 
 Result<void> validate(const SamplingParams& params, std::int64_t vocab_size) {
   std::optional<Error> error;
-  SamplingParams::fields(
-      params, [&](int, const char* key, const auto& value, const Limit& limit, const char*) {
-        if (!error) error = Checker{key, limit, vocab_size}.check(value);
-      });
+  SamplingParams::fields(params, [&](int, const char* key, const auto& value, const Limit& limit,
+                                     const char*, int = 0) {
+    if (!error) error = Checker{key, limit, vocab_size}.check(value);
+  });
   if (error) return *error;
   if (params.min_tokens > params.max_tokens)
     return out_of_range("min_tokens", std::to_string(params.min_tokens), "at most max_tokens");

@@ -47,7 +47,8 @@ struct SamplingParams {
   std::int32_t n_logprobs = -1;
   bool operator==(const SamplingParams&) const = default;
 
-  // v(number on the wire, key, member, Limit, sentence)
+  // v(number on the wire, key, member, Limit, sentence); of one that was added, then the minor
+  // version of the protocol that has it first
   template <class Self, class Visitor>
   static void fields(Self& m, Visitor&& v) {
     v(1, "temperature", m.temperature, from_to(0, 100), "randomness of the choice; 0 = greedy");

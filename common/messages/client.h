@@ -103,10 +103,10 @@ struct ClientRequest {
     v("token_ids", m.token_ids, entries(kMaxTokenIds), kRequest, "the prompt as token ids");
     v("model", m.model, bytes(kMaxNameBytes).unless_given("the one served"), kRequest,
       "which model; an unknown name is refused");
-    SamplingParams::fields(
-        m.params, [&](int, const char* key, auto& member, const auto& limit, const char* sentence) {
-          if constexpr (!kIsInternal<decltype(limit)>) v(key, member, limit, kSampling, sentence);
-        });
+    SamplingParams::fields(m.params, [&](int, const char* key, auto& member, const auto& limit,
+                                         const char* sentence, int = 0) {
+      if constexpr (!kIsInternal<decltype(limit)>) v(key, member, limit, kSampling, sentence);
+    });
     v("bad_words", m.bad_words, entries(kMaxBadWords, kMaxStopStringBytes), kSampling,
       "texts that must not appear");
     v("stop", m.stop, entries(kMaxStopStrings, kMaxStopStringBytes), kSampling,

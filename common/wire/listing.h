@@ -26,8 +26,9 @@ struct Listing<SamplingParams> {
   static constexpr std::string_view kName = SamplingParams::kName;
   template <class Self, class Visitor>
   static void fields(Self& m, Visitor&& v) {
-    SamplingParams::fields(m, [&](int number, const char* key, auto& member, const Limit&,
-                                  const char* sentence) { v(number, key, member, sentence); });
+    SamplingParams::fields(
+        m, [&](int number, const char* key, auto& member, const Limit&, const char* sentence,
+               int since_minor = 0) { v(number, key, member, sentence, since_minor); });
   }
 };
 

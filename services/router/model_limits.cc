@@ -15,7 +15,7 @@ SamplingParams with_defaults_of_model(const SamplingDefaults& model,
   SamplingDefaults::fields(model, [&](int, const char* key, const auto& value, const char*) {
     if (request.given.contains(key)) return;
     SamplingParams::fields(
-        params, [&](int, std::string_view name, auto& member, const Limit&, const char*) {
+        params, [&](int, std::string_view name, auto& member, const Limit&, const char*, int = 0) {
           if constexpr (std::same_as<decltype(member), std::decay_t<decltype(value)>&>)
             if (name == key) member = value;
         });
