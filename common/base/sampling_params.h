@@ -45,7 +45,6 @@ struct SamplingParams {
   std::vector<TokenId> stop_token_ids;
   bool ignore_eos = false;
   std::int32_t n_logprobs = -1;
-  std::vector<TokenId> bad_token_ids;
   bool operator==(const SamplingParams&) const = default;
 
   // v(number on the wire, key, member, Limit, sentence); of one that was added, then the minor
@@ -79,8 +78,6 @@ struct SamplingParams {
     v(15, "ignore_eos", m.ignore_eos, any_value(), "the model's end tokens do not end the answer");
     v(16, "logprobs", m.n_logprobs, from_to(0, 20).or_bool().unless_given(-1, "none"),
       "log-probability of each token, and of so many likeliest ones");
-    v(17, "bad_token_ids", m.bad_token_ids, entries(kMaxStopTokens),
-      "token ids that must not appear", 1);
   }
 };
 

@@ -56,7 +56,6 @@ RowRules::RowRules(const SamplingParams& params,
       endings_(ending_tokens(params, eos_ids)),
       n_prompt_(static_cast<Position>(prompt.size())) {
   for (const auto& [id, bias] : params.logit_bias) bias_[id] += bias;
-  for (const TokenId id : params.bad_token_ids) bias_[id] = kMasked;
   for (const auto& word : params.bad_words) {
     if (word.size() == 1) bias_[word[0]] = kMasked;
     if (word.size() > 1) bad_words_.push_back(word);

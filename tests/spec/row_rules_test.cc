@@ -49,15 +49,6 @@ Row with_masks_normalised(Row row) {
   return row;
 }
 
-TEST(RowRules, MaskBadTokenIds) {
-  SamplingParams params;
-  params.bad_token_ids = {7};
-  const Row row = rows_of(RowRules(params, kRowEosIds, {}), {}).row(0);
-  ASSERT_EQ(1u, row.size());
-  EXPECT_EQ(7, row[0].id);
-  EXPECT_EQ(kMasked, row[0].add);
-}
-
 TEST(RowRules, CarryTheParametersAndThePositionOfEachRow) {
   SamplingParams params;
   params.temperature = 0.7f;

@@ -39,9 +39,7 @@ void leave_out_what_came_later(Encode& m) { m.flow = Encode{}.flow; }
 void leave_out_what_came_later(Open& m) {
   m.flow = Open{}.flow;
   m.flow_weight = Open{}.flow_weight;
-  m.params.bad_token_ids.clear();
 }
-void leave_out_what_came_later(Attach& m) { m.params.bad_token_ids.clear(); }
 template <class M>
 void leave_out_what_came_later(M&) {}
 

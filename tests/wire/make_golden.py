@@ -17,7 +17,7 @@ LIMITS = {"u8": 0xFF, "u16": 0xFFFF, "u32": 0xFFFFFFFF, "u64": 0xFFFFFFFFFFFFFFF
 RECORDS = {
     "Fingerprints": "u64 u64 u64 u64",
     "SamplingDefaults": "f32 u32 f32 f32 f32",
-    "SamplingParams": "f32 u32 f32 f32 f32 f32 f32 pairs idlists u64 u32 u32 u32 ids bool i32 ids",
+    "SamplingParams": "f32 u32 f32 f32 f32 f32 f32 pairs idlists u64 u32 u32 u32 ids bool i32",
     "TokenLogprobs": "f32 ids f32s",
     "ProposerStats": "enum5 u32 u32 u32",
     "DraftSetAside": "u64 text u32",
