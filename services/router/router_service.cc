@@ -140,7 +140,7 @@ void RouterService::on_undelivered(const Peer& peer, Ticket) {
     Actions actions;
     table_.client_gone(peer, now, actions);
     token_questions_.client_gone(peer, now, actions);
-    return act(std::move(actions));
+    return act(actions);
   }
   // That connection is gone. If the worker lives it is back, and says hello, within a heartbeat.
   if (const Worker* found = pool_.find(peer)) {
@@ -159,7 +159,7 @@ void RouterService::on_dropped(const Peer& peer, Ticket ticket) {
   if (!table_.answers(id, peer)) return answer(peer, id, wire::client_error(id, too_slow(), 0));
   Actions actions;
   table_.give_up(id, too_slow(), now, actions);
-  act(std::move(actions));
+  act(actions);
 }
 
 // ---- clients
@@ -201,13 +201,14 @@ void RouterService::on_client(const Peer& peer, const Frames& frames, TimePoint 
         return refuse(
             {ErrorCode::kInvalidValue, "which request? request_id is missing", "request_id"}, 0);
       table_.cancel(peer, id, now, actions);
-      return act(std::move(actions));
+      return act(actions);
     case wire::ClientOp::kTokenize:
-    case wire::ClientOp::kDetokenize:
+    case wire::ClientOp::kDetokenize: {
       if (draining_) return refuse(leaving(), kAskAgainMs);
-      token_questions_.submit(peer, flow_of(request.tenant, peer), id, new_id(), std::move(request),
-                              now, actions);
-      return act(std::move(actions));
+      const FlowId flow = flow_of(request.tenant, peer);
+      token_questions_.submit(peer, flow, id, new_id(), std::move(request), now, actions);
+      return act(actions);
+    }
     case wire::ClientOp::kGenerate:
       break;
   }
@@ -218,7 +219,7 @@ void RouterService::on_client(const Peer& peer, const Frames& frames, TimePoint 
   if (draining_ && !table_.knows(id)) return refuse(leaving(), kAskAgainMs);
   // Of everything the client said: two requests under one id are the same if this is equal.
   table_.submit(peer, id, std::move(request), fnv1a(frames[0]), now, actions);
-  act(std::move(actions));
+  act(actions);
 }
 
 void RouterService::answer(const Peer& peer, RequestId id, wire::ClientAnswer reply) {
@@ -285,7 +286,8 @@ wire::StatusReply RouterService::status_reply(RequestId id, TimePoint now) const
          .note = complaints_about(*worker),
          .links = worker->state == WorkerState::kLost ? std::string() : load.links});
   }
-  for (const auto& [refused, what] : refused_) {
+  for (const auto& entry : refused_) {
+    const Refused& what = entry.second;
     const auto has_its_name = [&](const Worker* worker) {
       return worker->hello.name == what.hello.name && worker->state != WorkerState::kLost;
     };
@@ -436,10 +438,10 @@ void RouterService::on_worker(const Delivery& delivery, TimePoint now) {
   Actions actions;
   if (token_questions_.is_mine(header.sender, header.request)) {
     token_questions_.on_message(header.request, message, now, actions);
-    return act(std::move(actions));
+    return act(actions);
   }
   table_.on_message(header.sender, header.request, std::move(message), now, actions);
-  act(std::move(actions));
+  act(actions);
 }
 
 void RouterService::on_hello(const Delivery& delivery,
@@ -481,7 +483,7 @@ void RouterService::on_hello(const Delivery& delivery,
   pair_all();
   Actions actions;
   table_.workers_changed(now, actions);
-  act(std::move(actions));
+  act(actions);
 }
 
 // A process that was killed is noticed by what is sent to it, long before its silence says so.
@@ -514,7 +516,7 @@ void RouterService::gone(const Worker& worker, const std::string& why, TimePoint
   Actions actions;
   table_.worker_lost(worker.id, now, actions);
   token_questions_.worker_lost(worker.id, now, actions);
-  act(std::move(actions));
+  act(actions);
 }
 
 // Every draft for every target of its vocabulary; ASSIGN may be repeated, so a lost one is healed
@@ -601,14 +603,14 @@ void RouterService::send_worker(WorkerId id, RequestId request, const wire::Mess
     Actions actions;
     token_questions_.give_up(request, frames.error(), now, actions);
     table_.give_up(request, frames.error(), now, actions);
-    return act(std::move(actions));
+    return act(actions);
   }
   // What is lost is asked for again after a silence; a worker that is gone is missed by its
   // heartbeats.
   bus_->send(worker->peer, std::move(frames).value(), {.patience = kAsLongAsItTakes});
 }
 
-void RouterService::act(Actions actions) {
+void RouterService::act(const Actions& actions) {
   for (const Action& action : actions) {
     if (const auto* worker = std::get_if<ToWorker>(&action))
       send_worker(worker->worker, worker->request, worker->message);
@@ -625,7 +627,7 @@ TimePoint RouterService::on_turn(TimePoint now) {
   probe_silent();
   Actions actions;
   TimePoint due = std::min(table_.tick(now, actions), token_questions_.tick(now, actions));
-  act(std::move(actions));
+  act(actions);
   if (now >= next_pairing_) pair_all();
   due = std::min({due, next_pairing_, now + pool_.until_next_check()});
   if (!pool_.all_here()) due = std::min(due, now + kListenAgain);
@@ -644,7 +646,7 @@ TimePoint RouterService::on_turn(TimePoint now) {
           {ErrorCode::kDraining, "the router stops; ask again under the same request_id"}, now,
           last);
       token_questions_.fail_all(leaving(), kAskAgainMs, last);
-      act(std::move(last));
+      act(last);
     }
     due = std::min(due, now + std::chrono::milliseconds(20));
   }
@@ -658,7 +660,7 @@ void RouterService::drain(TimePoint deadline) {
   const TimePoint now = bus_->now();
   Actions actions;
   table_.begin_drain(now, actions);
-  act(std::move(actions));
+  act(actions);
   leave_if_drained();
 }
 

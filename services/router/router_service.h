@@ -84,7 +84,7 @@ class RouterService final : public Service {
   bool has_finished() const;
   void leave_if_drained();
 
-  void act(Actions actions);
+  void act(const Actions& actions);
   std::string own_metrics();
 
   struct MetricsQuestion {

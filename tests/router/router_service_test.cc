@@ -94,9 +94,10 @@ class RouterServiceTest : public testing::Test {
     ADD_FAILURE() << "no HEARTBEAT_REPLY";
     return false;
   }
-  void from_client(const wire::ClientRequest& request) {
+  void from_client(const wire::ClientRequest& request,
+                   const Peer& peer = {.socket = kClients, .routing = "a"}) {
     Delivery delivery;
-    delivery.peer = {.socket = kClients, .routing = "a"};
+    delivery.peer = peer;
     delivery.frames = {wire::write_client_request(request)};
     service.on_message(std::move(delivery));
   }
@@ -300,6 +301,23 @@ TEST_F(RouterServiceTest, WhatWaitsForAWorkerThatIsGoneIsForgotten) {
   EXPECT_EQ(bus.forgotten[0].routing, "target:target-0");
 }
 
+TEST_F(RouterServiceTest, AQuestionWaitsInTheFlowOfItsTenant) {
+  wire::Speaker tokenizer{WorkerId{2}, Incarnation{1}};
+  ASSERT_TRUE(hello(tokenizer, "", wire::Role::kTokenizer, "tokenizer-0").accepted);
+  ASSERT_TRUE(hello(target, "", wire::Role::kTarget, "target-0").accepted);
+  bus.sent.clear();
+  wire::ClientRequest tokenize = generate({0, 9});
+  tokenize.op = wire::ClientOp::kTokenize;
+  tokenize.tenant = "acme";
+  from_client(tokenize);
+  std::vector<FlowId> flows;
+  for (const auto& [to, frames] : bus.sent)
+    if (const auto sent = wire::decode(frames); to.socket == kWorkers && sent.ok())
+      if (const auto* encode = std::get_if<wire::Encode>(&sent->message))
+        flows.push_back(encode->flow);
+  EXPECT_EQ(flows, std::vector<FlowId>{flow_of("acme", {})});
+}
+
 // All services are asked to stop at the same moment: the workers say so before the router does.
 TEST_F(RouterServiceTest, ADrainEndsWhatWasAcceptedWithWorkersThatDrainThemselves) {
   wire::Speaker tokenizer{WorkerId{2}, Incarnation{1}}, draft{WorkerId{3}, Incarnation{1}};
@@ -399,29 +417,17 @@ class RouterServiceStreamTest : public RouterServiceTest {
     ASSERT_TRUE(hello(tokenizer, "", wire::Role::kTokenizer, "tokenizer-0").accepted);
     ASSERT_TRUE(hello(target, "", wire::Role::kTarget, "target-0").accepted);
     ask(client);
-    from_worker(wire::encode(tokenizer, id, wire::Encoded{.tokens = {1, 2}}));
-    from_worker(wire::encode(target, id, wire::Opened{}));
-    from_worker(wire::encode(target, id, wire::Tokens{.position = 2, .ids = {3}}));
-    from_worker(wire::encode(tokenizer, id, wire::Text{.next = 3, .text = "x"}));
+    from_worker(tokenizer, id, wire::Encoded{.tokens = {1, 2}});
+    from_worker(target, id, wire::Opened{});
+    from_worker(target, id, wire::Tokens{.position = 2, .ids = {3}});
+    from_worker(tokenizer, id, wire::Text{.next = 3, .text = "x"});
     ASSERT_EQ(answers<wire::ClientPiece>().size(), 1u);
   }
 
   void ask(const Peer& peer) {
-    wire::ClientRequest request;
-    request.prompt = "hello";
+    wire::ClientRequest request = generate(id);
     request.stream = true;
-    request.request_id = id;
-    Delivery delivery;
-    delivery.peer = peer;
-    delivery.frames = {wire::write_client_request(request)};
-    service.on_message(std::move(delivery));
-  }
-
-  void from_worker(Frames frames) {
-    Delivery delivery;
-    delivery.peer = {.socket = kWorkers, .routing = ""};
-    delivery.frames = std::move(frames);
-    service.on_message(std::move(delivery));
+    from_client(request, peer);
   }
 };
 
