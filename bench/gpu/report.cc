@@ -158,7 +158,9 @@ class Bench {
     const auto same = [](const std::vector<float>& a, const std::vector<float>& b) {
       return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
     };
-    const auto [ids, logits] = text(plain(), false);
+    const auto first = text(plain(), false);
+    const std::vector<std::int32_t>& ids = first.first;
+    const std::vector<float>& logits = first.second;
     const std::string name = dtype_name(dtype);
     const std::size_t n_different = static_cast<std::size_t>(
         std::count_if(ids.begin(), ids.end(), [&](std::int32_t id) { return id != ids.back(); }));

@@ -57,7 +57,7 @@ std::string counted(int n, const std::string& what) {
 }  // namespace
 
 std::string runtime_directory(const BusSection& bus) {
-  const std::string dir = bus.runtime_dir.empty() ? default_runtime_directory() : bus.runtime_dir;
+  std::string dir = bus.runtime_dir.empty() ? default_runtime_directory() : bus.runtime_dir;
   std::error_code error;
   if (!fs::exists(dir, error)) {
     fs::create_directories(fs::path(dir).parent_path(), error);

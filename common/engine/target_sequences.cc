@@ -15,7 +15,8 @@ Result<void> TargetEngine::admissible(const OpenRequest& request) const {
   if (sequences_.contains(request.seq))
     return Error{ErrorCode::kInvalidRequest,
                  "sequence " + std::to_string(request.seq.value) + " is open already"};
-  if (sequences_.size() >= static_cast<std::size_t>(options_.max_running + options_.max_waiting))
+  if (sequences_.size() >= static_cast<std::size_t>(options_.max_running) +
+                               static_cast<std::size_t>(options_.max_waiting))
     return Error{ErrorCode::kQueueFull,
                  std::to_string(running_.size()) + " requests run and " +
                      std::to_string(waiting_.size()) + " wait; the limit is " +

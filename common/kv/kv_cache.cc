@@ -16,8 +16,9 @@ double ratio(std::uint64_t part, std::uint64_t whole) {
 }  // namespace
 
 double KvStats::usage() const {
-  return ratio(static_cast<std::uint64_t>(n_used),
-               static_cast<std::uint64_t>(n_used + n_cached + n_free));
+  return ratio(static_cast<std::uint64_t>(n_used), static_cast<std::uint64_t>(n_used) +
+                                                       static_cast<std::uint64_t>(n_cached) +
+                                                       static_cast<std::uint64_t>(n_free));
 }
 
 Reservation::~Reservation() {

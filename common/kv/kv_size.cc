@@ -79,11 +79,10 @@ Result<std::int32_t> kv_blocks(const KvSizeRequest& request) {
   if (block_bytes == 0 || block_tokens == 0)
     return Error{ErrorCode::kInternal, "a KV cache without layers, heads or tokens", key};
   const auto free_bytes = static_cast<double>(request.free_bytes);
-  const double wanted =
-      memory->n_tokens > 0
-          ? static_cast<double>((memory->n_tokens + block_tokens - 1) / block_tokens * block_bytes)
-      : memory->share > 0 ? memory->share * free_bytes
-                          : static_cast<double>(memory->n_bytes);
+  const std::uint64_t token_blocks = (memory->n_tokens + block_tokens - 1) / block_tokens;
+  const double wanted = memory->n_tokens > 0 ? static_cast<double>(token_blocks * block_bytes)
+                        : memory->share > 0  ? memory->share * free_bytes
+                                             : static_cast<double>(memory->n_bytes);
   if (wanted > free_bytes)
     return Error{ErrorCode::kOutOfMemory,
                  key + " asks for " + in_mib(wanted) + ", and " + in_mib(free_bytes) + " are free",

@@ -1,5 +1,7 @@
 #include "common/model/pair.h"
 
+#include <cmath>
+
 #include "common/base/check.h"
 #include "common/model/decoder.h"
 #include "common/model/families.h"
@@ -131,7 +133,7 @@ std::vector<PairFinding> check_pair(const ModelInfo& draft, const ModelInfo& tar
             std::to_string(target.n_parameters) + ": guessing would cost more than it saves");
   } else if (share > 0.2) {
     add(PairFinding::Level::kWarn,
-        "the draft has " + std::to_string(static_cast<int>(share * 100 + 0.5)) +
+        "the draft has " + std::to_string(std::lround(share * 100)) +
             " % of the target's parameters; above 20 % little speed can be gained");
   }
   if (draft.config.eos_token_ids != target.config.eos_token_ids) {

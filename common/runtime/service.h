@@ -57,11 +57,13 @@ class Bus {
   // From any thread: the work thread's wait ends, or its next one does.
   virtual void wake() {}
   // A bus without a thread of its own leaves it to the work thread to be on time.
+  // NOLINTNEXTLINE(performance-unnecessary-value-param): buses with one keep it
   virtual void add_pulse(Pulse /*pulse*/) {}
   // Whatever arrived before this has been received: what a silence is measured against, for
   // messages that wait to be read are no silence.
   virtual TimePoint received_until() const { return now(); }
   // A bus without a socket thread has nothing to call earlier.
+  // NOLINTNEXTLINE(performance-unnecessary-value-param): buses with one keep it
   virtual void add_observer(SocketId /*socket*/, Observer /*observer*/) {}
   Progress& progress() { return progress_; }
 

@@ -18,7 +18,7 @@ struct BpeTokenizer::Work {
   std::vector<TokenId> ids;
 };
 
-Result<std::unique_ptr<Tokenizer>> BpeTokenizer::build(TokenizerJson json,
+Result<std::unique_ptr<Tokenizer>> BpeTokenizer::build(const TokenizerJson& json,
                                                        FolderText text,
                                                        std::string_view file,
                                                        const TokenizerOptions& options) {

@@ -21,7 +21,7 @@ namespace foretoken {
 
 class BpeTokenizer final : public Tokenizer {
  public:
-  static Result<std::unique_ptr<Tokenizer>> build(TokenizerJson json,
+  static Result<std::unique_ptr<Tokenizer>> build(const TokenizerJson& json,
                                                   FolderText text,
                                                   std::string_view file,
                                                   const TokenizerOptions& options);

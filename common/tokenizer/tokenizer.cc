@@ -30,7 +30,7 @@ Result<std::unique_ptr<Tokenizer>> load_folder(const std::filesystem::path& fold
       return Error{ErrorCode::kNotFound, "no tokenizer.json and no tokenizer.model"};
     return json.error();
   }
-  return BpeTokenizer::build(std::move(*json), std::move(*text), kFile, options);
+  return BpeTokenizer::build(*json, std::move(*text), kFile, options);
 }
 
 Error too_large_for_memory(const std::filesystem::path& folder) {

@@ -36,7 +36,7 @@ class MapWriter {
         out_.map(n);
       else
         out_.array(n);
-      T::fields(v, [&](const char* key, const auto& field, const char*) {
+      T::fields(v, [&]([[maybe_unused]] const char* key, const auto& field, const char*) {
         if constexpr (kKeys == Keys::kWritten) out_.str(key);
         value(field);
       });

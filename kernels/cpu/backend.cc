@@ -27,7 +27,7 @@ int physical_cores() {
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
   if (sched_getaffinity(0, sizeof allowed, &allowed) != 0)
-    return std::max(1u, std::thread::hardware_concurrency());
+    return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   std::set<std::pair<int, int>> cores;
   int n_unknown = 0;
   for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {

@@ -30,6 +30,13 @@ bool ask_for_amx() {
   return granted;
 }
 
+// As AMX below: not every compiler knows its name in __builtin_cpu_supports.
+bool cpuid_has_f16c() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  constexpr unsigned kF16c = 1u << 29;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & kF16c) != 0;
+}
+
 bool cpuid_has_amx() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
@@ -54,8 +61,8 @@ constexpr Known kKnown[] = {
 bool machine_has(CpuIsa isa) {
   if (isa == CpuIsa::kScalar || isa == CpuIsa::kAuto) return true;
 #if defined(FORETOKEN_X86)
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                    __builtin_cpu_supports("f16c");
+  const bool avx2 =
+      __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && cpuid_has_f16c();
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
                       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
                       __builtin_cpu_supports("avx512vl");

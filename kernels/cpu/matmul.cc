@@ -123,7 +123,7 @@ void prepare_row(const Isa& isa,
       std::fill(out + view.n_in, out + padded, std::int8_t{0});
       if (view.product->activation == Activation::kI8) break;
       for (std::int64_t i = padded; i-- > 0;) {  // in place, so from the end
-        const std::int16_t wide = out[i];
+        const std::int16_t wide = out[i];  // NOLINT(bugprone-signed-char-misuse): codes have signs
         std::memcpy(to + 2 * i, &wide, sizeof wide);
       }
       break;

@@ -30,11 +30,11 @@ void* map_large(std::size_t bytes) {
       mmap(nullptr, size + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (raw == MAP_FAILED) return nullptr;
   const auto start = reinterpret_cast<std::uintptr_t>(raw);
-  const std::uintptr_t aligned = round_up(start, kHugePage);
-  if (aligned > start) munmap(raw, aligned - start);
-  const std::uintptr_t tail = start + kHugePage - aligned;
-  if (tail > 0) munmap(reinterpret_cast<void*>(aligned + size), tail);
-  void* address = reinterpret_cast<void*>(aligned);
+  const std::size_t lead = round_up(start, kHugePage) - start;
+  if (lead > 0) munmap(raw, lead);
+  std::byte* address = static_cast<std::byte*>(raw) + lead;
+  const std::size_t tail = kHugePage - lead;
+  if (tail > 0) munmap(address + size, tail);
   madvise(address, size, MADV_HUGEPAGE);  // a wish; without it things are only slower
   return address;
 }

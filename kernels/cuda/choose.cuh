@@ -42,6 +42,7 @@ __device__ __forceinline__ Best block_best(Best x, Best* room, int n_warps) {
 // Shared memory holds no objects with initial values; this is room for kWarps of them.
 #define FORETOKEN_SHARED_BESTS(name, n_warps)                                \
   __shared__ double name##_bytes[(n_warps) * sizeof(Best) / sizeof(double)]; \
+  /* NOLINTNEXTLINE(bugprone-macro-parentheses): a name */                   \
   Best* name = reinterpret_cast<Best*>(name##_bytes)
 
 struct ChooseKernelArgs {

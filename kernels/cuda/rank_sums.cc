@@ -186,7 +186,7 @@ class DeviceSums final : public RankSums {
     gathered_->add(part, residual, n);
   }
   std::string description() const override {
-    const std::string above = gathered_ != nullptr ? gathered_->description() : "";
+    std::string above = gathered_ != nullptr ? gathered_->description() : "";
     if (one_shot_ == nullptr) return above;
     return "one-shot through peers' memory" +
            (above.empty() ? "" : ", " + above + " above 512 KiB");

@@ -125,8 +125,8 @@ void entry() {
 
 void start(Fiber& fiber) {
   if (!fiber.stack) fiber.stack = std::make_unique_for_overwrite<std::byte[]>(kStackBytes);
-  auto top =
-      reinterpret_cast<std::uintptr_t>(fiber.stack.get() + kStackBytes) & ~std::uintptr_t{63};
+  std::byte* top = fiber.stack.get() + kStackBytes;
+  top -= reinterpret_cast<std::uintptr_t>(top) % 64;
   auto* slot = reinterpret_cast<void**>(top);
   *--slot = nullptr;  // what entry() would return to; also what aligns its frame
   *--slot = reinterpret_cast<void*>(&entry);
@@ -154,7 +154,8 @@ void meet(Meeting& meeting) {
     ++progress;
     // The moment after a barrier is when one that is missing further on shows: some warps run
     // ahead.
-    if (schedule_seed > 1 && meeting.expected > 32) frozen = rng() & rng();
+    if (schedule_seed > 1 && meeting.expected > 32)
+      frozen = rng() & rng();  // NOLINT(misc-redundant-expression): two draws
     return;
   }
   const std::uint64_t generation = meeting.generation;
@@ -379,8 +380,8 @@ void run(const Grid& grid, const std::function<void()>& kernel) {
       for (Warp& warp : block.warps) warp.meeting = {32, 0, 0};
       block.memory.assign(grid.shared_bytes + 128,
                           std::byte{0xff});  // NaN to a thread that reads early
-      auto at = reinterpret_cast<std::uintptr_t>(block.memory.data());
-      block.shared = reinterpret_cast<std::byte*>((at + 127) & ~std::uintptr_t{127});
+      const auto at = reinterpret_cast<std::uintptr_t>(block.memory.data());
+      block.shared = block.memory.data() + (128 - at % 128) % 128;
       for (std::size_t t = 0; t < n_threads; ++t) {
         Fiber& fiber = fibers[rank * n_threads + t];
         fiber.place = {{static_cast<unsigned>(t), 0, 0},

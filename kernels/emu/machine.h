@@ -21,12 +21,14 @@
 
 #include "kernels/include/numerics.h"
 
+// NOLINTBEGIN(bugprone-reserved-identifier): CUDA's words
 #define __global__
 #define __device__
 #define __shared__ static
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 #define __restrict__
+// NOLINTEND(bugprone-reserved-identifier)
 
 namespace foretoken::emu {
 

@@ -70,8 +70,8 @@ void attend(const Place& place, const float* q, std::int32_t position, Real* out
   for (double& s : score) total += s = std::exp(s - highest);
   // Subtracting the maximum rounds too, by a unit of the distance; beyond 100 the weight is
   // nothing.
-  const double weight_error =
-      std::expm1(2 * worst + 100 * kF32Unit) + 8 * kF32Unit + 4 * (n / 8 + 2) * kF32Unit;
+  const double weight_error = std::expm1(2 * worst + 100 * kF32Unit) + 8 * kF32Unit +
+                              4 * (std::floor(static_cast<double>(n) / 8) + 2) * kF32Unit;
   const double relative = 2 * weight_error + 2 * (n + 4) * kF32Unit;
   for (std::int32_t d = 0; d < head_dim; ++d) {
     double sum = 0, magnitude = 0;

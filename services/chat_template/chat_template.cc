@@ -132,7 +132,7 @@ thread_local StepLimit* StepLimit::active_ = nullptr;
 // What a person needs of a Python exception: the message, with the kind where that says more than
 // the message.
 std::string describe(py::error_already_set& error) {
-  const std::string kind = py::str(error.type().attr("__name__"));
+  std::string kind = py::str(error.type().attr("__name__"));
   std::string text = error.value() ? std::string(py::str(error.value())) : std::string();
   if (text.empty()) return kind;
   return kind == "TemplateError" || kind == "BadInput" ? text : kind + ": " + text;

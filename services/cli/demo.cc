@@ -2,6 +2,7 @@
 // client and compared token by token. The baseline is the system's own plain path: same services,
 // same kernels, same threads.
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <iostream>
 #include <map>
@@ -122,7 +123,7 @@ double median(std::vector<double> values) {
 
 void bar(const char* label, double rate, double largest, const std::string& note) {
   constexpr double kWidth = 28;
-  const int n = largest > 0 ? static_cast<int>(kWidth * rate / largest + 0.5) : 0;
+  const int n = largest > 0 ? static_cast<int>(std::lround(kWidth * rate / largest)) : 0;
   std::string blocks;
   for (int i = 0; i < n; ++i) blocks += "█";
   std::printf("      %-14s %6.0f tok/s  %s  %s\n", label, rate, blocks.c_str(), note.c_str());

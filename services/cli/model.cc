@@ -1,5 +1,6 @@
 // model info, check, pair, init-random: model folders, without any service.
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <iostream>
 
@@ -109,7 +110,7 @@ int run_model_info(const CliOptions& options) {
   const ModelConfig& c = info.config;
   std::cout << folder << "\n"
             << "  " << family_name(c.family) << " (" << c.architecture << "), "
-            << static_cast<double>(info.n_parameters / 100'000) / 10 << " M parameters, "
+            << std::floor(static_cast<double>(info.n_parameters) / 1e5) / 10 << " M parameters, "
             << dtype_name(c.checkpoint_dtype) << ", " << as_size(info.file_bytes) << " in "
             << info.n_files << " files\n"
             << "  " << c.n_layers << " layers, hidden " << c.n_hidden << ", " << c.n_heads

@@ -25,7 +25,7 @@ constexpr std::uint64_t kBytesPerThread = std::uint64_t{16} << 20;
 ModelPlan draft_plan(const Config& config) {
   ModelPlan plan{.role = "draft",
                  .folder = model_folder(config.model.draft, "draft"),
-                 .compute = config.draft,
+                 .compute = static_cast<const ComputeSection&>(config.draft),
                  .loading = load_options(config, config.draft),
                  .bytes_per_thread = kBytesPerThread};
   plan.loading.most_model_len = config.model.max_model_len;

@@ -401,8 +401,8 @@ void DraftProposer::use(const Arrived& arrived, TimePoint now, ProposalStore& in
     ++counters_.stale;
     return;
   }
-  const bool sized =
-      record.tokens.size() <= kMaxDraftTokens * 16 && record.known <= sequence->told.n_tokens();
+  const bool sized = record.tokens.size() <= std::size_t{kMaxDraftTokens} * 16 &&
+                     record.known <= sequence->told.n_tokens();
   const Insertion insertion =
       sized ? into.insert(record.seq, proposal_of(record)) : Insertion::kMalformed;
   switch (insertion) {

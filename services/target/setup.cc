@@ -24,7 +24,7 @@ PrefixHash root_of(const Model& model, const ModelVocabulary& vocabulary) {
 ModelPlan target_plan(const Config& config) {
   ModelPlan plan{.role = "target",
                  .folder = model_folder(config.model.target, "target"),
-                 .compute = config.target,
+                 .compute = static_cast<const ComputeSection&>(config.target),
                  .loading = load_options(config, config.target)};
   plan.loading.max_model_len = config.model.max_model_len;
   return plan;
