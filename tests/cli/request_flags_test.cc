@@ -27,7 +27,7 @@ class RequestFlags : public ::testing::Test {
 TEST_F(RequestFlags, EveryKeyButAFewHasOne) {
   std::vector<std::string> without;
   wire::ClientRequest::fields(
-      request, [&](const std::string key, const auto&, const Limit&, wire::Topic, const char*) {
+      request, [&](const std::string& key, const auto&, const Limit&, wire::Topic, const char*) {
         std::string words = key;
         std::replace(words.begin(), words.end(), '_', '-');
         if (app.get_option_no_throw("--" + words) == nullptr &&

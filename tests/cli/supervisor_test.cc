@@ -85,7 +85,7 @@ class SupervisorTest : public ::testing::Test {
             .optional_restarts = {.first = 1ms, .longest = 4ms}};
   }
   StartReport run(Supervisor& supervisor, const Progress& progress) {
-    std::ofstream(folder_.path() / "all-ready");
+    const std::ofstream made(folder_.path() / "all-ready");
     return supervisor.run(progress);
   }
   // Counts what is said; asks the supervisor to stop when `name` has said `words` so often.
@@ -361,7 +361,7 @@ class StopTest : public SupervisorTest {
   // Until each would hear a signal.
   void start(Supervisor& supervisor) {
     ASSERT_TRUE(supervisor.start([](const std::string&, const std::string&) {}).ready);
-    std::ofstream(folder_.path() / "all-ready");
+    const std::ofstream made(folder_.path() / "all-ready");
     for (const std::string role : {"draft", "target", "tokenizer", "router"})
       while (lines_of("pid-" + role + "-0").empty()) ::usleep(2000);
   }

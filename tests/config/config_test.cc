@@ -22,13 +22,14 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 class ConfigTest : public ::testing::Test {
- protected:
+ public:
   ConfigTest() {
     char name[] = "/tmp/foretoken-test-XXXXXX";
     folder_ = ::mkdtemp(name);
   }
   ~ConfigTest() override { std::filesystem::remove_all(folder_); }
 
+ protected:
   std::string write(const std::string& text, const std::string& name = "f.toml") {
     std::ofstream(folder_ / name) << text;
     return (folder_ / name).string();

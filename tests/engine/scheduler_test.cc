@@ -123,7 +123,7 @@ TEST(Scheduler, CutsPromptsToTheTimeOfAPass) {
   l.max_rows = 512;
   l.prefill_chunk = 256;
   l.max_step = milliseconds(250);
-  const auto rows = [&](const PassCosts& costs, std::vector<SequenceView> running) {
+  const auto rows = [&](const PassCosts& costs, const std::vector<SequenceView>& running) {
     return schedule(l, running, {}, 9000, kStart, costs).rows.back().n_known;
   };
   const PassCosts known{.prefill = {.row_s = 0.010}, .plain = milliseconds(20)};

@@ -131,7 +131,7 @@ constexpr char kValues[] = "self_attn.v_scale";
 Tensor one_number(float value, std::vector<std::int64_t> shape = {1}) {
   return {TensorType::kF32, std::move(shape), as_bytes(std::vector<float>{value})};
 }
-Tensor by_head(std::vector<float> values) {
+Tensor by_head(const std::vector<float>& values) {
   const auto n = static_cast<std::int64_t>(values.size());
   return {TensorType::kF32, {n, 1, 1}, as_bytes(values)};
 }
@@ -147,7 +147,7 @@ class KvScaleFiles : public testing::Test {
 
   // The model with these tensors in every layer; a name is what follows the layer's.
   fs::path with(const std::map<std::string, Tensor>& of_each_layer) {
-    const fs::path path = folder_ / ("m" + std::to_string(++n_made_));
+    fs::path path = folder_ / ("m" + std::to_string(++n_made_));
     fs::copy(folder_ / "bare", path);
     edit(path / "model.safetensors", [&](Tensors& tensors) {
       for (std::int32_t layer : {0, 1})

@@ -18,7 +18,6 @@ namespace foretoken {
 namespace {
 
 using test::Runner;
-using test::RunnerOptions;
 
 constexpr std::size_t kLength = 45;
 

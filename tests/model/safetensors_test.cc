@@ -16,7 +16,7 @@ using test::TempFolder;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-std::string with_length(std::string header, std::size_t data_bytes) {
+std::string with_length(const std::string& header, std::size_t data_bytes) {
   const std::uint64_t length = header.size();
   std::string file(8, '\0');
   std::memcpy(file.data(), &length, 8);
@@ -26,7 +26,7 @@ std::string with_length(std::string header, std::size_t data_bytes) {
 // A file with this header, padded as writers pad it.
 std::string file_of(std::string header, std::size_t data_bytes) {
   header.resize((header.size() + 7) / 8 * 8, ' ');
-  return with_length(std::move(header), data_bytes);
+  return with_length(header, data_bytes);
 }
 
 std::string refusal(const TempFolder& folder, const std::string& bytes) {

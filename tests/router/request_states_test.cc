@@ -38,7 +38,7 @@ std::string name_of_action(const Action& action) {
   return std::holds_alternative<wire::Decode>(message) ? "DECODE" : "another message";
 }
 
-std::string joined(std::set<std::string> words) {
+std::string joined(const std::set<std::string>& words) {
   std::string text;
   for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
   return text;

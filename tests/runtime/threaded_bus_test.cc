@@ -122,7 +122,7 @@ class Crowd final : public Transport {
   std::optional<Delivery> receive(TimePoint deadline) override {
     std::unique_lock lock(mutex_);
     ++n_waits_;
-    const auto may_give = [&] { return (!held_ && n_of_client > 0) || n_of_service > 0; };
+    const auto may_give = [&] { return (!held_ && n_of_client_ > 0) || n_of_service_ > 0; };
     const auto is_over = [&] { return may_give() || awake_; };
     if (deadline > steady_now() && waits_ == Waits::kUntilTheDeadline)
       changed_.wait_until(lock, deadline, is_over);
@@ -131,8 +131,8 @@ class Crowd final : public Transport {
     awake_ = false;
     if (!may_give()) return std::nullopt;
     Delivery delivery;
-    delivery.frames = {n_of_service > 0 ? "service" : "client"};
-    --(n_of_service > 0 ? n_of_service : n_of_client);
+    delivery.frames = {n_of_service_ > 0 ? "service" : "client"};
+    --(n_of_service_ > 0 ? n_of_service_ : n_of_client_);
     return delivery;
   }
   void hold_clients(bool held) override {
@@ -146,7 +146,7 @@ class Crowd final : public Transport {
   }
   void serve(int n) {
     const std::lock_guard lock(mutex_);
-    n_of_service += n;
+    n_of_service_ += n;
     changed_.notify_all();
   }
   int n_waits() {
@@ -155,7 +155,7 @@ class Crowd final : public Transport {
   }
   int n_left() {
     const std::lock_guard lock(mutex_);
-    return n_of_client;
+    return n_of_client_;
   }
 
  private:
@@ -163,7 +163,7 @@ class Crowd final : public Transport {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool held_ = false, awake_ = false;
-  int n_of_client = 1000, n_of_service = 0, n_waits_ = 0;
+  int n_of_client_ = 1000, n_of_service_ = 0, n_waits_ = 0;
 };
 
 TEST(ThreadedBus, HoldsClientsBehindAFewOfTheirMessagesAndServicesPass) {

@@ -9,6 +9,7 @@
 #include "common/base/check.h"
 
 // Present where a sanitizer is linked, whether or not this file is instrumented.
+// NOLINTBEGIN(bugprone-reserved-identifier, readability-identifier-naming): the sanitizers' names
 extern "C" {
 __attribute__((weak)) void __sanitizer_start_switch_fiber(void** fake_stack_save,
                                                           const void* bottom,
@@ -22,6 +23,7 @@ __attribute__((weak)) void* __tsan_create_fiber(unsigned flags);
 __attribute__((weak)) void __tsan_destroy_fiber(void* fiber);
 __attribute__((weak)) void __tsan_switch_to_fiber(void* fiber, unsigned flags);
 }
+// NOLINTEND(bugprone-reserved-identifier, readability-identifier-naming)
 
 namespace foretoken::test {
 namespace {
@@ -81,6 +83,7 @@ Fiber::~Fiber() {
 }
 
 void Fiber::enter(unsigned high, unsigned low) {
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): makecontext passes ints alone
   reinterpret_cast<Fiber*>((std::uintptr_t{high} << 32) | low)->run();
 }
 

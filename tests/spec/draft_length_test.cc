@@ -184,7 +184,7 @@ TEST(DraftLength, TriesTwoSequencesNowAndThenWhileOff) {
     length.observe_step(3 + n_verified, 3, microseconds(1000 + 500 * (2 + n_verified)));
   }
   EXPECT_TRUE(length.is_off());
-  EXPECT_NEAR(n_trials, 1000 / 64 + 4, 2) << "the first ones after 4, 8, 16 and 32 steps";
+  EXPECT_NEAR(n_trials, 1000.0 / 64 + 4, 2) << "the first ones after 4, 8, 16 and 32 steps";
   EXPECT_EQ(length.budget(8), 4u);
   EXPECT_EQ(length.budget(2), 2u);
 }

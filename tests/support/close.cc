@@ -1,7 +1,8 @@
 #include "tests/support/close.h"
 
+#include <bit>
 #include <cmath>
-#include <cstring>
+#include <cstdint>
 
 namespace foretoken::test {
 namespace {
@@ -41,7 +42,7 @@ constexpr double kUseless = 0.5;
   if (got.size() != want.size())
     return ::testing::AssertionFailure() << got.size() << " values, expected " << want.size();
   for (std::size_t i = 0; i < got.size(); ++i)
-    if (std::memcmp(&got[i], &want[i], sizeof(float)) != 0)
+    if (std::bit_cast<std::uint32_t>(got[i]) != std::bit_cast<std::uint32_t>(want[i]))
       return ::testing::AssertionFailure()
              << "element " << i << " is " << got[i] << ", expected the bits of " << want[i];
   return ::testing::AssertionSuccess();

@@ -42,8 +42,10 @@ struct Row {
 };
 
 std::vector<Row> table() {
+  // NOLINTBEGIN(readability-identifier-naming): the table's columns
   const auto D = State::kDetached, O = State::kOpening, A = State::kActive, L = State::kLagging,
              C = State::kClosed;
+  // NOLINTEND(readability-identifier-naming)
   const auto none = Action::kNone;
   return {
       {"assigned",

@@ -114,7 +114,7 @@ class DraftProposerTest : public testing::Test {
   void propose(std::uint64_t draft,
                std::uint32_t lease,
                std::uint32_t epoch,
-               std::vector<TokenId> tokens,
+               const std::vector<TokenId>& tokens,
                Position base = 3,
                std::uint64_t incarnation = 1) {
     wire::Proposal proposal;

@@ -442,23 +442,23 @@ class Mutator {
   explicit Mutator(std::uint32_t seed) : random_(seed) {}
 
   std::string mutate(std::string bytes) {
-    static const std::vector<std::string> kPieces{"null",
-                                                  "true",
-                                                  "-1",
-                                                  "1e9",
-                                                  "\"\"",
-                                                  "[]",
-                                                  "{}",
-                                                  "4294967296",
-                                                  "\"a\"",
-                                                  "0",
-                                                  ",",
-                                                  ":",
-                                                  "\"type\"",
-                                                  "\"BPE\"",
-                                                  "\\u0000",
-                                                  "\xC3\xA9",
-                                                  "99999999999999999999"};
+    static const std::vector<std::string> pieces{"null",
+                                                 "true",
+                                                 "-1",
+                                                 "1e9",
+                                                 "\"\"",
+                                                 "[]",
+                                                 "{}",
+                                                 "4294967296",
+                                                 "\"a\"",
+                                                 "0",
+                                                 ",",
+                                                 ":",
+                                                 "\"type\"",
+                                                 "\"BPE\"",
+                                                 "\\u0000",
+                                                 "\xC3\xA9",
+                                                 "99999999999999999999"};
     for (std::size_t n = below(4) == 0 ? 3 : 1; n > 0 && !bytes.empty(); --n) {
       const std::size_t at = below(bytes.size());
       const std::size_t length = std::min(bytes.size() - at, below(24) + 1);
@@ -473,13 +473,13 @@ class Mutator {
           bytes.insert(at, bytes.substr(below(bytes.size()), length));
           break;
         case 3:
-          bytes.insert(at, kPieces[below(kPieces.size())]);
+          bytes.insert(at, pieces[below(pieces.size())]);
           break;
         case 4:
           bytes.resize(at);
           break;
         case 5:
-          replace_value(bytes, at, kPieces[below(kPieces.size())]);
+          replace_value(bytes, at, pieces[below(pieces.size())]);
           break;
         default:
           replace_value(bytes, at, std::to_string(below(20)));
@@ -517,7 +517,7 @@ TEST(HostileFiles, TwentyThousandMutationsNeverCrash) {
       ASSERT_FALSE(json.error().message.empty());
       continue;
     }
-    const auto built = BpeTokenizer::build(std::move(*json), {}, "tokenizer.json", {});
+    const auto built = BpeTokenizer::build(*json, {}, "tokenizer.json", {});
     if (!built.ok()) {
       ASSERT_FALSE(built.error().message.empty());
       continue;

@@ -281,7 +281,7 @@ TEST_F(MemoryLinksTest, TurnAwayWhoeverGreetsInAnotherWay) {
     return file;
   };
   const std::size_t good = kRingHeadBytes + 16384;
-  const auto refused = [&](const char* what, std::uint32_t ring, std::vector<int> fds,
+  const auto refused = [&](const char* what, std::uint32_t ring, const std::vector<int>& fds,
                            const char* magic = "FTKNSHM1") {
     Stranger stranger(path);
     ASSERT_TRUE(stranger.connected());

@@ -30,7 +30,7 @@ Bytes map_of(const std::vector<Pair>& pairs) {
   return bytes;
 }
 
-Write str(std::string text) {
+Write str(const std::string& text) {
   return [text](MsgpackWriter& out) { out.str(text); };
 }
 Write num(std::int64_t n) {
@@ -45,19 +45,19 @@ Write real(double d) {
 Write flag(bool b) {
   return [b](MsgpackWriter& out) { out.boolean(b); };
 }
-Write bin(std::string b) {
+Write bin(const std::string& b) {
   return [b](MsgpackWriter& out) { out.bin(b); };
 }
 Write nil() {
   return [](MsgpackWriter& out) { out.nil(); };
 }
-Write list(std::vector<Write> elements) {
+Write list(const std::vector<Write>& elements) {
   return [elements](MsgpackWriter& out) {
     out.array(elements.size());
     for (const auto& element : elements) element(out);
   };
 }
-Write map(std::vector<Pair> pairs) {
+Write map(const std::vector<Pair>& pairs) {
   return [pairs](MsgpackWriter& out) {
     out.map(pairs.size());
     for (const auto& [key, value] : pairs) {
@@ -78,9 +78,9 @@ struct HostileCase {
 
 std::vector<HostileCase> hostile_cases() {
   const Pair prompt{"prompt", str("x")};
-  const auto kValue = ErrorCode::kInvalidValue;
-  const auto kRequest = ErrorCode::kInvalidRequest;
-  const auto kUnsupported = ErrorCode::kUnsupportedParameter;
+  constexpr auto kValue = ErrorCode::kInvalidValue;
+  constexpr auto kRequest = ErrorCode::kInvalidRequest;
+  constexpr auto kUnsupported = ErrorCode::kUnsupportedParameter;
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const double inf = std::numeric_limits<double>::infinity();
   const auto with = [&](std::string key, Write value) {
