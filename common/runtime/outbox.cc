@@ -190,7 +190,7 @@ void Outbox::remove(SocketId socket) {
     const auto queue = at++;
     if (queue->first.first == socket) erase(queue);
   }
-  std::erase_if(holes_, [&](const Series& series) { return series.first.first == socket; });
+  std::erase_if(holes_, [&](const auto& hole) { return hole.first.first.first == socket; });
   doors_.erase(socket);
 }
 
@@ -203,17 +203,20 @@ void Outbox::erase(Queues::iterator at) {
 // ---- what was lost
 
 void Outbox::remember_hole(const Series& series) {
-  if (series.second == Ticket{} || !holes_.insert(series).second) return;
-  holes_by_age_.push_back(series);
+  if (series.second == Ticket{} || !holes_.try_emplace(series, n_holes_).second) return;
+  holes_by_age_.emplace_back(series, n_holes_++);
   if (holes_by_age_.size() <= kMaxHoles) return;
-  holes_.erase(holes_by_age_.front());
+  // Unless it was filled, and another has come since.
+  const auto& [oldest, at] = holes_by_age_.front();
+  if (const auto hole = holes_.find(oldest); hole != holes_.end() && hole->second == at)
+    holes_.erase(hole);
   holes_by_age_.pop_front();
 }
 
 void Outbox::forget_holes(const Connection& connection) {
   const auto begin = holes_.lower_bound({connection, Ticket{}});
   auto end = begin;
-  while (end != holes_.end() && end->first == connection) ++end;
+  while (end != holes_.end() && end->first.first == connection) ++end;
   holes_.erase(begin, end);
 }
 

@@ -10,6 +10,7 @@
 #include <array>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
@@ -113,8 +114,10 @@ class Outbox {
   Queues queues_;
   std::set<std::pair<TimePoint, Connection>> due_;  // each of them, by `again`
   std::array<std::size_t, kDoors> n_bytes_{};
-  std::set<Series> holes_;  // a message was lost, and no first one came since
-  std::deque<Series> holes_by_age_;
+  // A message was lost, and no first one came since: when, in the order of holes.
+  std::map<Series, std::uint64_t> holes_;
+  std::deque<std::pair<Series, std::uint64_t>> holes_by_age_;
+  std::uint64_t n_holes_ = 0;  // since start
   std::deque<Delivery> lost_;
 };
 

@@ -401,5 +401,19 @@ TEST(OutboxProperty, EachMessageIsTakenInOrderOrItsSenderLearnsThatItIsNot) {
   EXPECT_GT(n_single_lost, 500);
 }
 
+// The oldest of very many holes are forgotten: not one that was filled and is there again.
+TEST_F(OutboxTest, AHoleIsAsOldAsItsLastLoss) {
+  const Ticket ticket{1, 2};
+  outbox.lose(client("x"), {.ticket = ticket});
+  room["x"] = 1;
+  send("x", "first", {.ticket = ticket});
+  for (std::uint64_t i = 0; i < 4095; ++i) outbox.lose(client("y"), {.ticket = {3, i}});
+  outbox.lose(client("x"), {.ticket = ticket});
+  lost();
+  room["x"] = 1;
+  send("x", "behind a hole", {.ticket = ticket, .part = Part::kNext});
+  EXPECT_EQ(taken, std::vector<std::string>{"first"});
+}
+
 }  // namespace
 }  // namespace foretoken
