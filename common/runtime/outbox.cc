@@ -105,7 +105,9 @@ void Outbox::send_again(TimePoint now) {
     const std::size_t n_before = queue.messages.size();
     if (send_some(at, now)) continue;
     const bool took_some = queue.messages.size() < n_before;
-    if (now >= queue.first_expiry) {
+    // Each look is at all that waits: one in a while is enough, as no patience is that exact.
+    if (now >= queue.first_expiry && now >= queue.next_look) {
+      queue.next_look = now + kLookPause;
       lose_if(at, [&](const Message& message) { return now >= expiry_of(queue, message); });
       if (queue.messages.empty()) {
         erase(at);
@@ -143,11 +145,14 @@ bool Outbox::send_some(Queues::iterator at, TimePoint now) {
 void Outbox::lose_if(Queues::iterator at, const std::function<bool(const Message&)>& is_lost) {
   Queue& queue = at->second;
   std::set<Ticket> holes;
+  std::map<std::pair<std::uint64_t, std::uint64_t>, Message> reported;  // by what it is about
   std::deque<Message> left;
   queue.first_expiry = TimePoint::max();
   for (Message& message : queue.messages) {
     const Posting& posting = message.posting;
     const bool is_first = posting.part == Part::kFirst;
+    const std::pair subject{posting.ticket.high, posting.ticket.low};
+    if (is_first) reported.erase(subject);  // a newer series takes its place
     const bool is_behind_hole = !is_first && holes.contains(posting.ticket);
     if (!is_behind_hole && !is_lost(message)) {
       if (is_first) holes.erase(posting.ticket);
@@ -159,10 +164,17 @@ void Outbox::lose_if(Queues::iterator at, const std::function<bool(const Message
     queue.n_bytes -= n_bytes;
     bytes_of(message.to.socket) -= n_bytes;
     if (is_behind_hole) continue;
-    if (posting.ticket != Ticket{}) holes.insert(posting.ticket);
-    report(DeliveryKind::kDropped, message.to, posting.ticket);
+    if (posting.ticket == Ticket{}) {
+      report(DeliveryKind::kDropped, message.to, posting.ticket);
+      continue;
+    }
+    holes.insert(posting.ticket);
+    const bool is_known = holes_.contains({at->first, posting.ticket});
+    if (!is_known) reported.emplace(subject, std::move(message));
   }
   queue.messages = std::move(left);
+  for (const auto& [subject, message] : reported)
+    report(DeliveryKind::kDropped, message.to, message.posting.ticket);
   for (const Ticket& ticket : holes) remember_hole({at->first, ticket});
 }
 

@@ -61,6 +61,7 @@ class Outbox {
   void send_again(TimePoint now);
   static constexpr Duration kFirstPause = std::chrono::milliseconds(1);
   static constexpr Duration kLongestPause = std::chrono::milliseconds(32);
+  static constexpr Duration kLookPause = std::chrono::milliseconds(500);
   // When send_again() has something to do.
   TimePoint due() const { return due_.empty() ? TimePoint::max() : due_.begin()->first; }
 
@@ -87,6 +88,7 @@ class Outbox {
     TimePoint took_last{};
     TimePoint again{};
     TimePoint first_expiry = TimePoint::max();  // or earlier
+    TimePoint next_look{};                      // for messages whose patience is over
     Duration pause = kFirstPause;
   };
   using Queues = std::map<Connection, Queue>;

@@ -10,7 +10,7 @@ namespace foretoken {
 
 // Messages under one ticket to one peer are a series.
 enum class Part : std::uint8_t {
-  kFirst,  // begins one: what was lost under this ticket before is known
+  kFirst,  // begins one, and takes the place of all that was sent about the same before
   kNext,   // of no use without those before it
 };
 

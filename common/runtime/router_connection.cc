@@ -275,7 +275,7 @@ bool RouterConnection::has_router() const {
 
 void RouterConnection::goodbye(const std::string& reason) {
   if (bus_ == nullptr || !registered_) return;
-  // Behind what was sent before, or the router would not hear of that.
+  // With patience: it goes out behind what was sent before, and the router gets that first.
   if (const auto frames = wire::try_encode(speaker_, {}, wire::Goodbye{.reason = reason});
       frames.ok())
     post(*frames, kGoodbyePatience);

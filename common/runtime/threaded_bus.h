@@ -1,9 +1,10 @@
 // The bus of a real service: a socket thread that owns the transport and only moves frames, two
-// bounded queues, and the work thread, which calls everything here. Nothing is lost between them:
-// when the inbox is full the socket thread stops reading, and ZeroMQ's own bounded queues hold the
-// peers back; the inbox keeps as much room again for reports of what was lost. What the sockets
-// refuse waits in the Outbox of the socket thread. While the inbox has no room for reports, or the
-// queue to the sockets none for messages, they wait on the work thread's side, bounded in bytes.
+// bounded queues, and the work thread, which calls everything here. Nothing is lost between them
+// but what is beyond 64 MiB, which is reported: when the inbox is full the socket thread stops
+// reading, and ZeroMQ's own bounded queues hold the peers back; the inbox keeps as much room again
+// for reports of what was lost. What the sockets refuse waits in the Outbox of the socket thread.
+// While the inbox has no room for reports, or the queue to the sockets none for messages, they wait
+// on the work thread's side, bounded in bytes.
 //
 // Links through shared memory (shm:// endpoints) have no socket thread: the work thread writes to
 // and reads from their rings itself, and sleeps where either can wake it.

@@ -33,9 +33,11 @@ struct Peer {
 enum class SendResult : std::uint8_t { kSent, kBusy, kUnknown };
 
 // What a message is about, for the report that it was lost: opaque, chosen by its sender. Two
-// words, so that the id of a request is one. {}: its sender has nothing to say about it.
+// words, so that the id of a request fits, and which of several series about it. {}: its sender
+// needs no report.
 struct Ticket {
   std::uint64_t high = 0, low = 0;
+  std::uint32_t series = 0;
   auto operator<=>(const Ticket&) const = default;
 };
 

@@ -63,7 +63,8 @@ Request::Request(RequestContext& context,
       deadline_(now + (asked_.timeout_ms == 0 ? context.rules.timeout
                                               : std::chrono::milliseconds(asked_.timeout_ms))),
       came_early_(!context.pool.all_here()),
-      answer_(now) {
+      answer_(now),
+      series_(++context.n_series) {
   if (!asked_.given.contains("seed")) asked_.params.seed = seed_of(id);
 }
 
@@ -105,12 +106,21 @@ bool Request::has_target_of_model() const {
 void Request::join(const Peer& peer, Actions& out) {
   peer_ = peer;
   answer_.restart_delivery();
+  series_ = ++context_.n_series;
   deliver(out);
 }
 
 void Request::deliver(Actions& out) {
   if (!asked_.stream) return;
-  if (auto piece = answer_.next_piece(id_)) out.push_back(ToClient{peer_, id_, std::move(*piece)});
+  if (auto piece = answer_.next_piece(id_)) send_client(std::move(*piece), out);
+}
+
+void Request::send_client(wire::ClientAnswer answer, Actions& out) const {
+  out.push_back(ToClient{.peer = peer_,
+                         .request = id_,
+                         .answer = std::move(answer),
+                         .is_accepted = true,
+                         .series = series()});
 }
 
 void Request::reply(std::optional<FinishReason> cut_short, Actions& out) {
@@ -128,7 +138,7 @@ void Request::reply(std::optional<FinishReason> cut_short, Actions& out) {
   counters.rounds += spec.num_spec_steps;
   counters.drafted += spec.num_draft_tokens;
   counters.guessed_right += spec.num_accepted_draft_tokens;
-  out.push_back(ToClient{peer_, id_, asked_.stream ? answer_.without_pieces(whole) : whole});
+  send_client(asked_.stream ? answer_.without_pieces(whole) : whole, out);
   // A cancelled or late answer is no answer to a client that asks again.
   if (!cut_short) final_reply_ = std::move(whole);
   end(close_reason_of(cut_short), out);
@@ -136,7 +146,7 @@ void Request::reply(std::optional<FinishReason> cut_short, Actions& out) {
 
 void Request::fail(const Error& error, std::uint32_t retry_after_ms, Actions& out) {
   ++context_.counters.failed;
-  out.push_back(ToClient{peer_, id_, wire::client_error(id_, error, retry_after_ms)});
+  send_client(wire::client_error(id_, error, retry_after_ms), out);
   end(CloseReason::kCancelled, out);
 }
 

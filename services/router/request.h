@@ -38,6 +38,8 @@ struct ToClient {
   Peer peer;
   RequestId request;
   wire::ClientAnswer answer;
+  bool is_accepted = false;  // of a request that was accepted, not a refusal or a question
+  std::uint32_t series = 0;  // which answer: the router numbers them, also where one begins anew
 };
 
 using Action = std::variant<ToWorker, ToClient>;
@@ -55,7 +57,8 @@ struct RequestContext {
   Pool& pool;
   TargetPlaces& places;
   RequestCounters& counters;
-  bool draining = false;  // no request comes any more: these may use targets that drain
+  std::uint32_t n_series = 0;  // answers that were begun, or begun anew
+  bool draining = false;       // no request comes any more: these may use targets that drain
 };
 
 class Request {
@@ -116,6 +119,7 @@ class Request {
   State state() const { return state_; }
   bool waits_for_target() const { return state_ == State::kEncoding || state_ == State::kPlacing; }
   const Peer& peer() const { return peer_; }
+  std::uint32_t series() const { return series_; }
   FlowId flow() const { return flow_; }
   std::uint64_t content() const { return content_; }
   TimePoint arrived() const { return arrived_; }
@@ -137,6 +141,7 @@ class Request {
   void decode(TimePoint now, Actions& out);
   void replay(TimePoint now, Actions& out);
   void deliver(Actions& out);
+  void send_client(wire::ClientAnswer answer, Actions& out) const;
   void reply(std::optional<FinishReason> cut_short, Actions& out);
 
   void on_tokenizer(wire::Message message, TimePoint now, Actions& out);
@@ -197,6 +202,7 @@ class Request {
     bool final_sent = false, final_confirmed = false;
   } stream_;
   Answer answer_;
+  std::uint32_t series_;
 
   bool has_ended_ = false;
   std::optional<wire::ClientReply> final_reply_;

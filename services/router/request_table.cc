@@ -129,7 +129,11 @@ void RequestTable::submit(const Peer& peer,
   if (running != requests_.end()) return join(running->second.request, peer, out);
   if (auto finished = finished_.find(id)) {
     ++counters_.joined;
-    out.push_back(ToClient{peer, id, std::move(*finished)});
+    out.push_back(ToClient{.peer = peer,
+                           .request = id,
+                           .answer = std::move(*finished),
+                           .is_accepted = true,
+                           .series = ++context_.n_series});
     return;
   }
   const FlowId flow = flow_of(asked.tenant, peer);
@@ -178,9 +182,11 @@ void RequestTable::client_gone(const Peer& peer, TimePoint now, Actions& out) {
   give_places(now, out);
 }
 
-bool RequestTable::answers(RequestId id, const Peer& peer) const {
+std::optional<std::uint32_t> RequestTable::series_at(RequestId id, const Peer& peer) const {
   const auto at = requests_.find(id);
-  return at != requests_.end() && connection_of(at->second.request.peer()) == connection_of(peer);
+  if (at == requests_.end() || connection_of(at->second.request.peer()) != connection_of(peer))
+    return std::nullopt;
+  return at->second.request.series();
 }
 
 void RequestTable::give_up(RequestId id, const Error& error, TimePoint now, Actions& out) {

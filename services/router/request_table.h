@@ -72,8 +72,8 @@ class RequestTable {
   std::size_t size() const { return requests_.size(); }
   std::size_t n_waiting() const;  // without a target yet
   bool contains(RequestId id) const { return requests_.contains(id); }
-  // It runs, and its answer goes to this connection.
-  bool answers(RequestId id, const Peer& peer) const;
+  // Of a request that runs, and whose answer goes to this connection: which answer that is.
+  std::optional<std::uint32_t> series_at(RequestId id, const Peer& peer) const;
   // Running, or answered a short while ago.
   bool knows(RequestId id) const { return contains(id) || finished_.has(id); }
 

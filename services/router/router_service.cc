@@ -31,6 +31,8 @@ constexpr std::uint32_t kAskAgainMs = 1000;
 // A draft that drains is used a little longer while requests run: if everything is being stopped,
 // this router gets its signal within that time, and then the draft serves on until they have ended.
 constexpr Duration kDraftGrace = std::chrono::seconds(1);
+// For how long a router that drains waits for clients to read their last answers.
+constexpr Duration kClientsRead = std::chrono::seconds(3);
 // What waits for a client that takes nothing: pieces, which come without end, for less long than
 // what ends a request.
 constexpr Duration kPiecePatience = std::chrono::seconds(10);
@@ -41,22 +43,21 @@ Error leaving() {
 }
 
 // The messages of an answer are a series under the id of its request: a stream with a hole is worse
-// than none. An error stands for itself, as it may say that the series has one. A status is old by
-// the time at which it could be sent.
+// than none. An error stands for itself, as it may say that the series has one. The reserve is for
+// what ends a request that was accepted: what is refused needs no more than a client's own room.
 Posting posting_of(const ToClient& to) {
-  const Ticket ticket{to.request.high, to.request.low};
+  const Ticket ticket{to.request.high, to.request.low, to.series};
+  const Room room = to.is_accepted ? Room::kReserved : Room::kShared;
   const auto part_at = [](std::uint32_t offset) {
     return offset == 0 || offset == wire::kNoPosition ? Part::kFirst : Part::kNext;
   };
   if (const auto* piece = std::get_if<wire::ClientPiece>(&to.answer))
     return {.ticket = ticket, .patience = kPiecePatience, .part = part_at(piece->offset)};
   if (const auto* reply = std::get_if<wire::ClientReply>(&to.answer))
-    return {.ticket = ticket,
-            .patience = kEndPatience,
-            .part = part_at(reply->offset),
-            .room = Room::kReserved};
-  if (std::holds_alternative<wire::StatusReply>(to.answer)) return {};
-  return {.patience = kEndPatience, .room = Room::kReserved};
+    return {
+        .ticket = ticket, .patience = kEndPatience, .part = part_at(reply->offset), .room = room};
+  if (std::holds_alternative<wire::StatusReply>(to.answer)) return {.patience = kPiecePatience};
+  return {.patience = kEndPatience, .room = room};
 }
 
 Error too_slow() {
@@ -150,13 +151,19 @@ void RouterService::on_undelivered(const Peer& peer, Ticket) {
   }
 }
 
-// The rest of the answer was lost with it, or will be: an error instead. A request that its client
-// has joined from another connection goes on there.
+// The rest of the answer was lost with it, or will be: an error instead. An answer that has begun
+// anew since, here or on another connection, goes on.
 void RouterService::on_dropped(const Peer& peer, Ticket ticket) {
   if (peer.socket != client_socket_ || ticket == Ticket{}) return void(++dropped_);
   const TimePoint now = bus_->now();
   const RequestId id{ticket.high, ticket.low};
-  if (!table_.answers(id, peer)) return answer(peer, id, wire::client_error(id, too_slow(), 0));
+  const auto series = table_.series_at(id, peer);
+  if (!series)
+    return send_answer({.peer = peer,
+                        .request = id,
+                        .answer = wire::client_error(id, too_slow(), 0),
+                        .is_accepted = true});
+  if (*series != ticket.series) return;
   Actions actions;
   table_.give_up(id, too_slow(), now, actions);
   act(actions);
@@ -223,7 +230,7 @@ void RouterService::on_client(const Peer& peer, const Frames& frames, TimePoint 
 }
 
 void RouterService::answer(const Peer& peer, RequestId id, wire::ClientAnswer reply) {
-  send_answer({peer, id, std::move(reply)});
+  send_answer({.peer = peer, .request = id, .answer = std::move(reply)});
 }
 
 void RouterService::send_answer(const ToClient& to) {
@@ -650,7 +657,7 @@ TimePoint RouterService::on_turn(TimePoint now) {
     }
     due = std::min(due, now + std::chrono::milliseconds(20));
   }
-  leave_if_drained();
+  leave_if_drained(now);
   return due;
 }
 
@@ -661,25 +668,28 @@ void RouterService::drain(TimePoint deadline) {
   Actions actions;
   table_.begin_drain(now, actions);
   act(actions);
-  leave_if_drained();
+  leave_if_drained(now);
 }
 
-// Every request and question has its end, and every message has left.
+// Every request and question has its end, and the workers have every message.
 bool RouterService::has_finished() const {
-  return table_.size() == 0 && token_questions_.size() == 0 &&
-         bus_->n_waiting(client_socket_) + bus_->n_waiting(worker_socket_) == 0;
+  return table_.size() == 0 && token_questions_.size() == 0 && bus_->n_waiting(worker_socket_) == 0;
 }
 
 // Workers that drain wait for this; others look for the next router anyway.
-void RouterService::leave_if_drained() {
-  if (!draining_ || said_goodbye_ || !has_finished()) return;
-  said_goodbye_ = true;
+void RouterService::leave_if_drained(TimePoint now) {
+  if (!draining_ || finished_at_ || !has_finished()) return;
+  finished_at_ = now;
   for (const Worker* worker : pool_.all())
     if (worker->state != WorkerState::kLost)
       reply_to(worker->peer, wire::Goodbye{.reason = "drained"});
 }
 
-bool RouterService::drained() const { return draining_ && has_finished(); }
+// One client that does not read holds it up for a moment, and no longer.
+bool RouterService::drained() const {
+  return finished_at_ && has_finished() &&
+         (bus_->n_waiting(client_socket_) == 0 || bus_->now() >= *finished_at_ + kClientsRead);
+}
 
 std::string RouterService::status() const {
   return std::to_string(table_.size()) + " requests, " +

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -82,7 +83,7 @@ class RouterService final : public Service {
   void reply_to(const Peer& peer, const wire::Message& message);
   bool is_needed(const Worker& worker, TimePoint now) const;
   bool has_finished() const;
-  void leave_if_drained();
+  void leave_if_drained(TimePoint now);
 
   void act(const Actions& actions);
   std::string own_metrics();
@@ -110,7 +111,7 @@ class RouterService final : public Service {
   TimePoint started_{};
   TimePoint next_pairing_{};
   bool draining_ = false;
-  bool said_goodbye_ = false;
+  std::optional<TimePoint> finished_at_;  // of one that drains: when it said goodbye
   TimePoint drain_deadline_{};
   std::uint64_t n_ids_ = 0;
   std::map<RequestId, MetricsQuestion> questions_;

@@ -55,7 +55,7 @@ class DraftProposer final : public Proposer, public DraftWatch {
   void on_message(SocketId socket, const wire::Header& header, wire::Message message);
   // The connection did not take the message of this ticket. Only what is said anew has one: an
   // ATTACH, with the tokens that there are by then, and the question for a link. A PROPOSE is
-  // healed by the next, and a CLOSE that waited for as long as a lease is heard without its draft.
+  // healed by the next, and a CLOSE waits for as long as the draft's lease lasts.
   void on_dropped(SocketId socket, Ticket ticket);
   // A link through shared memory is over.
   void on_closed(SocketId socket, const std::string& why);

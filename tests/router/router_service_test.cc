@@ -282,15 +282,28 @@ TEST_F(RouterServiceTest, ADrainEndsWhenAllThatItHasToSendHasLeft) {
 }
 
 // What ends a request waits for half a minute, in a reserve; a status is old by then.
-TEST_F(RouterServiceTest, AnErrorWaitsForAClientThatDoesNotReadAndAStatusDoesNot) {
+TEST_F(RouterServiceTest, WhatIsRefusedWaitsForAClientWithoutTheReserve) {
   (void)error_to(bus, service, {"a", "b"});
   EXPECT_EQ(bus.postings.back().patience, seconds(30));
-  EXPECT_EQ(bus.postings.back().room, Room::kReserved);
+  EXPECT_EQ(bus.postings.back().room, Room::kShared);
   EXPECT_EQ(bus.postings.back().ticket, Ticket{});
   wire::ClientRequest request{.op = wire::ClientOp::kStatus};
   request.request_id = RequestId{0, 7};
   from_client(request);
-  EXPECT_EQ(bus.postings.back().patience, Duration{});
+  EXPECT_EQ(bus.postings.back().patience, seconds(10));
+  EXPECT_EQ(bus.postings.back().room, Room::kShared);
+}
+
+// The last answers of a client that does not read wait for half a minute.
+TEST_F(RouterServiceTest, ADrainWaitsAMomentForClientsThatDoNotRead) {
+  ASSERT_TRUE(hello(target, "", wire::Role::kTarget, "target-0").accepted);
+  bus.waiting[kClients] = 1;
+  service.drain(bus.now() + seconds(30));
+  EXPECT_EQ(1u, n_goodbyes()) << "workers need not wait for clients";
+  bus.clock.advance(milliseconds(2900));
+  EXPECT_FALSE(service.drained());
+  bus.clock.advance(milliseconds(100));
+  EXPECT_TRUE(service.drained());
 }
 
 TEST_F(RouterServiceTest, WhatWaitsForAWorkerThatIsGoneIsForgotten) {
@@ -434,7 +447,7 @@ class RouterServiceStreamTest : public RouterServiceTest {
 // A stream with a hole is worse than none.
 TEST_F(RouterServiceStreamTest, APieceThatFindsNoRoomEndsItsRequestInWords) {
   const Posting piece = bus.postings.back();
-  EXPECT_EQ(piece.ticket, (Ticket{0, 7}));
+  EXPECT_EQ(piece.ticket.low, 7u);
   EXPECT_EQ(piece.patience, seconds(10));
   EXPECT_EQ(piece.part, Part::kFirst);
 
@@ -458,11 +471,27 @@ TEST_F(RouterServiceStreamTest, APieceThatFindsNoRoomEndsItsRequestInWords) {
   EXPECT_EQ(1u, n_closed);
 }
 
+// It asks again before the loss is known: the answer begins anew.
+TEST_F(RouterServiceStreamTest, APieceLostOfAFormerSeriesDoesNotEndTheRequest) {
+  const Ticket former = bus.postings.back().ticket;
+  ask(client);
+  const Ticket current = bus.postings.back().ticket;
+  ASSERT_NE(former, current);
+  bus.sent.clear();
+  service.on_dropped(client, former);
+  EXPECT_EQ(1u, service.table().size());
+  EXPECT_TRUE(bus.sent.empty());
+  service.on_dropped(client, current);
+  EXPECT_EQ(0u, service.table().size());
+  EXPECT_EQ(1u, answers<wire::ClientError>().size());
+}
+
 TEST_F(RouterServiceStreamTest, APieceLostOnAFormerConnectionDoesNotEndTheRequest) {
   const Peer other{.socket = kClients, .routing = "b"};
+  const Ticket former = bus.postings.back().ticket;
   ask(other);
   bus.sent.clear();
-  service.on_dropped(client, {0, 7});
+  service.on_dropped(client, former);
   EXPECT_EQ(1u, service.table().size());
   ASSERT_EQ(1u, bus.sent.size());
   EXPECT_EQ("a", bus.sent[0].first.routing) << "an error for the series that has a hole";

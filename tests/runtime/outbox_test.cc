@@ -198,11 +198,22 @@ TEST_F(OutboxTest, ASeriesThatBeginsAnewLosesNothingToTheFormer) {
   run(seconds(1));
   send("x", "new", {.ticket = ticket, .patience = seconds(30)});
   send("x", "next", {.ticket = ticket, .patience = seconds(30), .part = Part::kNext});
-  run(seconds(5));
-  EXPECT_EQ(lost().size(), 1u);
+  run(seconds(6));
+  EXPECT_EQ(outbox.n_waiting(kClients), 2u);
+  EXPECT_TRUE(lost().empty()) << "what was lost is in the new series";
   room["x"] = 9;
   run(milliseconds(40));
   EXPECT_EQ(taken, (std::vector<std::string>{"new", "next"}));
+}
+
+TEST_F(OutboxTest, ASeriesIsReportedOnceThoughMoreOfItIsLostLater) {
+  const Posting next{.ticket = {1, 1}, .patience = seconds(5), .part = Part::kNext};
+  send("x", "waits", {.ticket = {1, 1}, .patience = seconds(5)});
+  send("x", std::string(10'000, 'a'), next);
+  EXPECT_EQ(lost().size(), 1u);
+  run(seconds(6));
+  EXPECT_TRUE(outbox.empty());
+  EXPECT_TRUE(lost().empty());
 }
 
 TEST_F(OutboxTest, WhatWasLostOnItsWayHereIsAHoleToo) {
@@ -360,7 +371,8 @@ class History {
         std::size_t n = 0;
         while (n < run.numbers.size() && sent_.at(run.numbers[n]).n_taken == 1) ++n;
         (n == run.numbers.size() ? n_whole : n_broken) += 1;
-        EXPECT_TRUE(n == run.numbers.size() || run.is_reported)
+        const bool is_last = &run == &runs.back();
+        EXPECT_TRUE(n == run.numbers.size() || run.is_reported || !is_last)
             << "of " << series.first << series.second << " number " << run.numbers[n];
         for (; n < run.numbers.size(); ++n)
           EXPECT_EQ(sent_.at(run.numbers[n]).n_taken, 0) << "behind a hole: " << run.numbers[n];

@@ -17,7 +17,8 @@ constexpr Duration kTurn = std::chrono::microseconds(20);
 Host::Host(ManualClock& clock,
            LoopbackNetwork& network,
            const std::string& name,
-           Duration clock_ahead)
+           Duration clock_ahead,
+           const WaitingLimits& client_limits)
     : clock_(clock),
       name_(name),
       ahead_(clock_ahead),
@@ -25,7 +26,7 @@ Host::Host(ManualClock& clock,
       work_until_(clock.now()),
       send_directly_(
           [this](const Peer& to, const Frames& frames) { return transport_->send(to, frames); }),
-      outbox_(send_directly_) {}
+      outbox_(send_directly_, {kWorkerLimits, client_limits, kDraftLimits}) {}
 
 Host::~Host() {
   fiber_.reset();    // unwinds out of the program before the program goes
@@ -63,6 +64,8 @@ void Host::listen() {
   while (inbox_.size() < kInbox && outbox_.has_lost()) {
     inbox_.push_back(*outbox_.lost());
     inbox_.back().arrived = clock_.now();
+    n_lost_series_ +=
+        inbox_.back().kind == DeliveryKind::kDropped && inbox_.back().ticket != Ticket{} ? 1 : 0;
   }
   while (inbox_.size() < kInbox) {
     auto delivery = transport_->receive(TimePoint::min());

@@ -38,7 +38,11 @@ class Program {
 class Host final : public Bus {
  public:
   // `clock_ahead`: of the world's clock; what two hosts call now has nothing in common.
-  Host(ManualClock& clock, LoopbackNetwork& network, const std::string& name, Duration clock_ahead);
+  Host(ManualClock& clock,
+       LoopbackNetwork& network,
+       const std::string& name,
+       Duration clock_ahead,
+       const WaitingLimits& client_limits);
   ~Host() override;
 
   void run(std::unique_ptr<Program> program);
@@ -58,6 +62,9 @@ class Host final : public Bus {
 
   // From inside the program: this much simulated time passes, messages pile up meanwhile.
   void work(Duration took);
+
+  // Reports of a lost message that had a ticket.
+  std::uint64_t n_lost_series() const { return n_lost_series_; }
 
   // Bus
   TimePoint now() const override { return clock_.now() + ahead_; }
@@ -102,6 +109,7 @@ class Host final : public Bus {
   TimePoint wait_until_;  // in its own
   const DirectSend send_directly_;  // as from the thread of the sockets, as what follows
   Outbox outbox_;
+  std::uint64_t n_lost_series_ = 0;
   std::vector<Pulse> pulses_;
   std::vector<std::pair<SocketId, Observer>> observers_;
   std::deque<Delivery> inbox_;               // arrived while the work thread computes

@@ -68,8 +68,8 @@ class Trace {
   void mix(std::uint64_t value) { hash_ = mix64(hash_ ^ value) + value; }
 
   void on_message(const LoopbackEvent& event) {
-    static constexpr std::string_view kFates[] = {"sent",    "LOST",          "twice",  "BUSY",
-                                                  "DROPPED", "NO CONNECTION", "arrived"};
+    static constexpr std::string_view kFates[] = {"sent", "LOST",          "twice",
+                                                  "BUSY", "NO CONNECTION", "arrived"};
     switch (event.fate) {
       case LoopbackFate::kLost:
         ++counts_.lost;
@@ -235,6 +235,10 @@ class Scenario {
     faults.in_order = dice_.chance(0.4);
     if (dice_.chance(0.3)) faults.capacity = static_cast<std::size_t>(dice_.number(2, 24));
     world_.set_faults(faults);
+    if (dice_.chance(0.5)) {
+      const auto room = static_cast<std::size_t>(dice_.number(200, 2000));
+      world_.set_client_limits({room, 2 * room});
+    }
     calm_ = faults;
     calm_.drop = calm_.duplicate = 0;
     calm_.capacity = 0;
@@ -246,7 +250,7 @@ class Scenario {
                           .max_delay = dice_.time(microseconds(50), milliseconds(5)),
                           .in_order = true};
     world_.network().set_faults(name, "router", faults);
-    if (dice_.chance(0.2)) faults.capacity = static_cast<std::size_t>(dice_.number(3, 40));
+    if (dice_.chance(0.5)) faults.capacity = static_cast<std::size_t>(dice_.number(2, 20));
     world_.network().set_faults("router", name, faults);
     faults.capacity = 0;
     calm_of_clients_[name] = faults;
@@ -262,7 +266,7 @@ class Scenario {
       draw_client_wire(name);
       Habits habits{.patience = dice_.time(milliseconds(800), seconds(6))};
       if (dice_.chance(0.2)) habits.leaves = begin_ + dice_.time(seconds(1), seconds(10));
-      if (dice_.chance(0.2)) {
+      if (dice_.chance(0.4)) {
         habits.reads_not_from = begin_ + dice_.time({}, seconds(4));
         habits.reads_not_until = habits.reads_not_from + dice_.time(milliseconds(100), seconds(8));
       }
@@ -571,6 +575,7 @@ class Scenario {
     for (const Sight& sight : history_.sights) counts.asks += sight.what == Saw::kAsked;
     const World::Counts router = world_.counts();
     counts.migrated = router.migrated;
+    counts.cut = router.cut;
     counts.replayed = router.replayed;
     counts.joined = router.joined;
     counts.accepted = history_.n_accepted;

@@ -47,6 +47,7 @@ class Seeds : public testing::TestWithParam<std::uint64_t> {
     EXPECT_GT(met_.migrated, n_seeds_ / 10);
     EXPECT_GT(met_.replayed, n_seeds_ / 2);
     EXPECT_GT(met_.joined, n_seeds_ / 4);
+    EXPECT_GT(met_.cut, n_seeds_ / 4);
     EXPECT_GT(met_.asks, met_.requests);
     EXPECT_GT(met_.accepted, 10 * n_seeds_);
   }
@@ -56,7 +57,7 @@ class Seeds : public testing::TestWithParam<std::uint64_t> {
     met_.breaks += counts.breaks, met_.jumps += counts.jumps, met_.slow += counts.slow;
     met_.lost += counts.lost, met_.busy += counts.busy;
     met_.no_peer += counts.no_peer, met_.migrated += counts.migrated;
-    met_.replayed += counts.replayed, met_.joined += counts.joined;
+    met_.replayed += counts.replayed, met_.joined += counts.joined, met_.cut += counts.cut;
     met_.asks += counts.asks, met_.requests += counts.requests, met_.accepted += counts.accepted;
   }
   static inline Outcome::Counts met_;

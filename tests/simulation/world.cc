@@ -29,13 +29,13 @@ World::Counts World::counts_of_running_router() const {
   if (it == hosts_.end()) return {};
   const auto& counters =
       static_cast<RouterProgram&>(it->second->program()).router.table().counters();
-  return {counters.migrated, counters.replayed, counters.joined};
+  return {counters.migrated, counters.replayed, counters.joined, it->second->n_lost_series()};
 }
 
 World::Counts World::counts() const {
   const Counts running = counts_of_running_router();
   return {counts_.migrated + running.migrated, counts_.replayed + running.replayed,
-          counts_.joined + running.joined};
+          counts_.joined + running.joined, counts_.cut + running.cut};
 }
 
 std::uint64_t World::sent_beside() const {
@@ -58,8 +58,8 @@ void World::start(const std::string& name) {
   const wire::Speaker me(WorkerId{fnv1a(name)}, Incarnation{++n_lives_});
   const Ground ground{*tokenizer_, *backend_};
   const Settings& settings = settings_[name];
-  auto host = std::make_unique<Host>(clock_, network_, name,
-                                     std::chrono::microseconds(dice_() % 3'600'000'000));
+  auto host = std::make_unique<Host>(
+      clock_, network_, name, std::chrono::microseconds(dice_() % 3'600'000'000), client_limits_);
   std::unique_ptr<Program> program;
   if (role == "router") program = std::make_unique<RouterProgram>(me, rules_);
   if (role == "tokenizer") program = std::make_unique<TokenizerProgram>(me, name, ground);

@@ -48,6 +48,8 @@ class World {
   void set_rules(const RequestRules& rules) { rules_ = rules; }
 
   void set_faults(const LoopbackFaults& faults) { network_.set_faults(faults); }
+  // What waits for clients that do not read, of routers that start later.
+  void set_client_limits(const WaitingLimits& limits) { client_limits_ = limits; }
   LoopbackNetwork& network() { return network_; }
   // Called at this time, or as soon as the world goes on.
   void at(TimePoint when, std::function<void()> what) { events_.emplace(when, std::move(what)); }
@@ -64,6 +66,7 @@ class World {
   // Of all lives of the router together.
   struct Counts {
     std::uint64_t migrated = 0, replayed = 0, joined = 0;
+    std::uint64_t cut = 0;  // answers of which a message was lost, as a client did not read
   };
   Counts counts() const;
   // Frames to drafts that took the second way, of targets that run.
@@ -96,6 +99,7 @@ class World {
   std::vector<Actor*> actors_;
   std::uint64_t n_lives_ = 0;
   Counts counts_;  // of routers that crashed
+  WaitingLimits client_limits_ = kClientLimits;
 };
 
 }  // namespace foretoken::test
