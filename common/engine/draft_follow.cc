@@ -190,7 +190,9 @@ void DraftEngine::detach_all(WorkerId target, Incarnation except) {
   }
 }
 
+// Of a draft that was stopped the leases may have run out meanwhile: these stay ended.
 void DraftEngine::renew(const TargetKey& target, TimePoint now) {
+  expire(now);
   for (auto at = sequences_.lower_bound({.target = target});
        at != sequences_.end() && at->first.target == target; ++at)
     at->second->renewed = now;

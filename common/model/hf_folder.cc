@@ -341,7 +341,7 @@ std::vector<TokenId> read_token_ids(const Fields& fields,
     ids.push_back(id.get<TokenId>());
   }
   std::ranges::sort(ids);
-  ids.erase(std::ranges::unique(ids).begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
   return ids;
 }
 

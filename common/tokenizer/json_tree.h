@@ -13,6 +13,8 @@
 
 namespace foretoken {
 
+struct JsonMember;
+
 struct JsonTree {
   enum class Kind { kNull, kBool, kInteger, kNumber, kString, kArray, kObject };
   Kind kind = Kind::kNull;
@@ -20,15 +22,22 @@ struct JsonTree {
   std::int64_t integer = 0;
   double number = 0;
   std::string string;
-  std::vector<JsonTree> items;                            // of an array
-  std::vector<std::pair<std::string, JsonTree>> members;  // of an object, no name twice
+  std::vector<JsonTree> items;      // of an array
+  std::vector<JsonMember> members;  // of an object, no name twice
 
-  const JsonTree* find(std::string_view name) const {
-    for (const auto& [key, value] : members)
-      if (key == name) return &value;
-    return nullptr;
-  }
+  const JsonTree* find(std::string_view name) const;
 };
+
+struct JsonMember {
+  std::string name;
+  JsonTree value;
+};
+
+inline const JsonTree* JsonTree::find(std::string_view name) const {
+  for (const JsonMember& member : members)
+    if (member.name == name) return &member.value;
+  return nullptr;
+}
 
 std::string_view json_kind_name(JsonTree::Kind kind);
 

@@ -147,7 +147,7 @@ class TreeBuilder {
       Result<JsonTree> child =
           build(item, path.empty() ? std::string(name) : path + "." + std::string(name));
       if (!child.ok()) return child;
-      json.members.emplace_back(name, std::move(*child));
+      json.members.push_back({std::string(name), std::move(*child)});
     }
     if (const std::string* twice = repeated_name(json))
       return field_error(file_, path, "each name once", "\"" + printable(*twice) + "\" twice");
@@ -169,7 +169,7 @@ class TreeBuilder {
   static const std::string* repeated_name(const JsonTree& object) {
     std::unordered_set<std::string_view> seen;
     for (const auto& member : object.members)
-      if (!seen.insert(member.first).second) return &member.first;
+      if (!seen.insert(member.name).second) return &member.name;
     return nullptr;
   }
 
@@ -342,7 +342,7 @@ Result<TokenizerJson> parse_tokenizer_json(std::string_view bytes, std::string_v
       builder.build_object(parsed.root, "", has_model ? std::span(kModel) : std::span(kModel, 0));
   if (!tree.ok()) return tree.error();
   result.tree = std::move(*tree);
-  if (has_model) result.tree.members.emplace_back("model", std::move(model_tree));
+  if (has_model) result.tree.members.push_back({"model", std::move(model_tree)});
   result.canonical_hash = mix64(sum);
   return result;
 }

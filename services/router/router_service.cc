@@ -57,6 +57,8 @@ Posting posting_of(const ToClient& to) {
     return {
         .ticket = ticket, .patience = kEndPatience, .part = part_at(reply->offset), .room = room};
   if (std::holds_alternative<wire::StatusReply>(to.answer)) return {.patience = kPiecePatience};
+  // It takes the place of the pieces before it, should these be lost later.
+  if (to.series != 0) return {.ticket = ticket, .patience = kEndPatience, .room = room};
   return {.patience = kEndPatience, .room = room};
 }
 

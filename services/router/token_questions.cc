@@ -146,7 +146,10 @@ void TokenQuestions::forget_at_tokenizer(const Entry& entry, Actions& out) const
 
 void TokenQuestions::answer(RequestId own, wire::ClientAnswer answer, Actions& out) {
   const auto it = open_.find(own);
-  out.push_back(ToClient{it->second.peer, it->second.id, std::move(answer)});
+  out.push_back(ToClient{.peer = it->second.peer,
+                         .request = it->second.id,
+                         .answer = std::move(answer),
+                         .is_accepted = true});
   erase(it);
 }
 

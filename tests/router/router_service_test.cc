@@ -469,6 +469,12 @@ TEST_F(RouterServiceStreamTest, APieceThatFindsNoRoomEndsItsRequestInWords) {
   EXPECT_NE(errors[0].error.message.find("reads its pieces too slowly: at most 4 MiB"),
             std::string::npos);
   EXPECT_EQ(1u, n_closed);
+  const auto is_end = [&](const Posting& posting) {
+    return posting.ticket == piece.ticket && posting.room == Room::kReserved &&
+           posting.part == Part::kFirst;
+  };
+  EXPECT_EQ(1, std::count_if(bus.postings.begin(), bus.postings.end(), is_end))
+      << "the error takes the place of pieces that wait";
 }
 
 // It asks again before the loss is known: the answer begins anew.
