@@ -1,7 +1,7 @@
 // Message <-> frames. Total: any bytes give a message or an Error, never an exception, and nothing
 // is reserved for a length that the bytes at hand do not back. Pure: uses no socket and no clock.
-// The one door of msgpack-cxx, which packs; reading is our own (body_reader.h), because a receiver
-// must judge before it believes.
+// The one door of msgpack-cxx, which packs; reading is our own (msgpack_reader.h), because a
+// receiver must judge before it believes.
 //
 //   auto frames = try_encode(speaker, request, Tokens{.position = 7, .ids = {1, 2}});
 //   if (frames.ok()) bus.send(peer, *frames);

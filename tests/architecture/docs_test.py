@@ -26,6 +26,17 @@ def missing_targets(page, text):
     return found
 
 
+def names_of_code(text):
+    """What stands in backquotes and is a class or a function of one: `Request::on_text`, `ProposalStore`."""
+    return set(re.findall(r"`((?:[A-Z][a-z]+)+[A-Za-z]*(?:::\w+)?)`", text))
+
+
+def unknown_names(names, code):
+    """Those whose class, or whose function, no source has."""
+    words = set(re.findall(r"\w+", code))
+    return sorted(name for name in names if not set(name.split("::")) <= words)
+
+
 def unknown_commands(text):
     """Scripts that do not exist and verbs that the program does not have, in the lines that begin with "$ "."""
     verbs = re.findall(r'^    \{"([a-z -]+)",', (ROOT / "services/cli/main.cc").read_text("utf-8"), re.MULTILINE)
@@ -45,6 +56,14 @@ class Docs(unittest.TestCase):
         text = (ROOT / "README.md").read_text("utf-8")
         self.assertEqual([], unknown_commands(text))
         self.assertEqual(["./begin", "foretoken dream x"], unknown_commands("$ ./begin --yes\n$ ./check\n$ foretoken dream x\n$ foretoken ps"))
+
+    def test_names_in_the_walk_through_the_code_exist(self):
+        names = names_of_code((ROOT / "docs/architecture.md").read_text("utf-8"))
+        sources = [path for folder in ("common", "services", "kernels") for path in (ROOT / folder).rglob("*") if path.suffix in {".h", ".cc"}]
+        code = "".join(path.read_text("utf-8") for path in sources)
+        self.assertGreater(len(names), 50)
+        self.assertEqual([], unknown_names(names, code))
+        self.assertEqual(["Answer::no_piece", "NoClass"], unknown_names(names_of_code("`Answer::next_piece` `Answer::no_piece` `NoClass`"), code))
 
     def test_a_broken_link_is_found(self):
         broken = missing_targets(ROOT / "README.md", "[x](docs/none.md) and `common/none/none.h`")
