@@ -51,9 +51,12 @@ class Retries(unittest.TestCase):
     def test_asked_again_on_one_connection_the_places_make_exactly_the_answer(self):
         client, dice, n_again = Client(self.system), random.Random(13), 0
         self.addCleanup(client.close)
-        for begin in range(0, RETRIES, 8):
+        # How many retries find their stream unfinished is a matter of speed: batches go on until a quarter of RETRIES did.
+        for begin in range(0, 20 * RETRIES, 8):
+            if begin >= RETRIES and n_again > RETRIES // 4:
+                break
             asked = []
-            for i in range(begin, min(begin + 8, RETRIES)):
+            for i in range(begin, begin + 8):
                 own = os.urandom(16).hex()
                 asked.append((i, own, request(i % 8, TOKENS, stream=True)))
                 client.send(asked[-1][2], own)
