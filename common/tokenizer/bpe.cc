@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <array>
 
+#include "common/base/utf8.h"
 #include "common/tokenizer/hash.h"
 #include "common/tokenizer/json_tree.h"
 #include "common/tokenizer/limits.h"
-#include "common/tokenizer/utf8.h"
 
 namespace foretoken {
 namespace {

@@ -4,8 +4,8 @@
 #include <optional>
 #include <utility>
 
+#include "common/base/utf8.h"
 #include "common/tokenizer/pre_tokenizer.h"
-#include "common/tokenizer/utf8.h"
 
 namespace foretoken {
 

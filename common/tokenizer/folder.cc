@@ -3,9 +3,9 @@
 #include <utility>
 
 #include "common/base/file.h"
+#include "common/base/utf8.h"
 #include "common/tokenizer/limits.h"
 #include "common/tokenizer/tokenizer_json.h"
-#include "common/tokenizer/utf8.h"
 
 namespace foretoken {
 namespace {

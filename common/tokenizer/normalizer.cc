@@ -2,8 +2,8 @@
 
 #include <utility>
 
+#include "common/base/utf8.h"
 #include "common/tokenizer/limits.h"
-#include "common/tokenizer/utf8.h"
 
 namespace foretoken {
 namespace {

@@ -4,7 +4,7 @@
 #include <array>
 #include <utility>
 
-#include "common/tokenizer/utf8.h"
+#include "common/base/utf8.h"
 
 namespace foretoken {
 namespace {

@@ -9,10 +9,10 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/utf8.h"
 #include "common/tokenizer/json_tree.h"
 #include "common/tokenizer/limits.h"
 #include "common/tokenizer/tokenizer.h"
-#include "common/tokenizer/utf8.h"
 
 namespace foretoken {
 namespace {

@@ -4,9 +4,9 @@
 #include <unordered_set>
 #include <utility>
 
+#include "common/base/utf8.h"
 #include "common/tokenizer/limits.h"
 #include "common/tokenizer/regex.h"
-#include "common/tokenizer/utf8.h"
 
 namespace foretoken {
 namespace {

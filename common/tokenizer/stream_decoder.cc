@@ -1,9 +1,9 @@
 #include "common/tokenizer/stream_decoder.h"
 
 #include "common/base/check.h"
+#include "common/base/utf8.h"
 #include "common/tokenizer/decode_pipeline.h"
 #include "common/tokenizer/limits.h"
-#include "common/tokenizer/utf8.h"
 
 namespace foretoken {
 

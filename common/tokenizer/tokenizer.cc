@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <new>
 
+#include "common/base/utf8.h"
 #include "common/tokenizer/bpe_tokenizer.h"
 #include "common/tokenizer/decode_pipeline.h"
 #include "common/tokenizer/folder.h"
@@ -10,7 +11,6 @@
 #include "common/tokenizer/limits.h"
 #include "common/tokenizer/sentencepiece.h"
 #include "common/tokenizer/tokenizer_json.h"
-#include "common/tokenizer/utf8.h"
 
 namespace foretoken {
 namespace {

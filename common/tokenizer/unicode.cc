@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/base/check.h"
-#include "common/tokenizer/utf8.h"
+#include "common/base/utf8.h"
 
 namespace foretoken::unicode {
 namespace {

@@ -7,10 +7,10 @@
 #include <random>
 
 #include "common/base/json.h"
+#include "common/base/utf8.h"
 #include "common/tokenizer/bpe_tokenizer.h"
 #include "common/tokenizer/decode_pipeline.h"
 #include "common/tokenizer/regex.h"
-#include "common/tokenizer/utf8.h"
 #include "tests/tokenizer/fixtures.h"
 
 namespace foretoken {

@@ -4,11 +4,11 @@
 
 #include <thread>
 
+#include "common/base/utf8.h"
 #include "common/tokenizer/added_tokens.h"
 #include "common/tokenizer/decode_pipeline.h"
 #include "common/tokenizer/regex.h"
 #include "common/tokenizer/unicode.h"
-#include "common/tokenizer/utf8.h"
 #include "tests/tokenizer/fixtures.h"
 
 namespace foretoken {

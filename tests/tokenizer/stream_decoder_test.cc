@@ -7,7 +7,7 @@
 
 #include <random>
 
-#include "common/tokenizer/utf8.h"
+#include "common/base/utf8.h"
 #include "tests/tokenizer/fixtures.h"
 
 namespace foretoken {

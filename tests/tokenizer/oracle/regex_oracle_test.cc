@@ -4,9 +4,9 @@
 
 #include <random>
 
+#include "common/base/utf8.h"
 #include "common/tokenizer/regex.h"
 #include "common/tokenizer/tokenizer.h"
-#include "common/tokenizer/utf8.h"
 #include "tests/tokenizer/oracle/oniguruma.h"
 
 namespace foretoken {
