@@ -28,6 +28,7 @@ Sequence::Sequence(OpenRequest request,
       finish(params, eos_ids, n_prompt, max_model_len),
       prediction(std::move(request.prediction)) {
   stats.n_prompt = n_prompt;
+  stats.draft_len = draft_len;
   stats.opened = now;
   accepted_ewma = 0.6f * static_cast<float>(draft_len);
   for (const TokenId token : request.resume) {

@@ -47,6 +47,7 @@ struct SequenceStats {
   std::uint32_t n_cached = 0;  // prompt tokens found in the prefix cache when it was first admitted
   std::uint32_t n_steps = 0;   // passes that committed tokens of it
   std::uint32_t n_preemptions = 0;
+  std::uint32_t draft_len = 0;  // most proposed tokens per round that it was allowed
   TimePoint opened{};
   TimePoint admitted{};     // first rows; zero if never
   TimePoint first_token{};  // start of the step that committed it; zero if none

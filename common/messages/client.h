@@ -180,8 +180,10 @@ struct SpeculativeDecoding {
       "1 + accepted / rounds; tokens per round");
     v("draft_acceptance_rate", m.draft_acceptance_rate,
       "accepted / drafted; 0 if nothing was drafted");
-    v("acceptance_histogram", m.acceptance_histogram, "rounds that accepted 0, 1, 2 ... tokens");
-    v("num_spec_steps", m.num_spec_steps, "rounds that verified at least one guess");
+    v("acceptance_histogram", m.acceptance_histogram,
+      "rounds that accepted 0, 1, 2 ... num_spec_tokens tokens; zeros without rounds");
+    v("num_spec_steps", m.num_spec_steps,
+      "rounds that verified at least one guess: the sum of acceptance_histogram");
     v("num_accepted_draft_tokens", m.num_accepted_draft_tokens, "guesses that were delivered");
     v("num_draft_tokens", m.num_draft_tokens, "guesses verified");
     v("num_spec_tokens", m.num_spec_tokens, "most guesses per round this request allowed");

@@ -196,6 +196,7 @@ struct Done {
   std::uint32_t queue_us = 0;
   std::uint64_t decode_us = 0;
   std::string fallback_reason;
+  std::int32_t draft_len = -1;
   bool operator==(const Done&) const = default;
 
   template <class Self, class Visitor>
@@ -210,6 +211,8 @@ struct Done {
     v(8, "decode_us", m.decode_us, "first token to last");
     v(9, "fallback_reason", m.fallback_reason,
       "why speculation was not or no longer used; empty = it was");
+    v(10, "draft_len", m.draft_len,
+      "most guessed tokens per round that it was allowed; -1 = the sender does not say", 2);
   }
 };
 

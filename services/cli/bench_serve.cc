@@ -299,6 +299,7 @@ void print_block(const Samples& s) {
   std::uint64_t reached = s.rounds;
   for (std::size_t i = 1; i < s.histogram.size(); ++i) {
     reached -= std::min(reached, s.histogram[i - 1]);
+    if (reached == 0) break;
     std::printf("Position %zu (%%):%*s%-10.2f\n", i, i < 10 ? 27 : 26, "",
                 s.rounds ? 100 * static_cast<double>(reached) / static_cast<double>(s.rounds) : 0);
   }

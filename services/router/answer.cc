@@ -17,18 +17,27 @@ double millis(Duration duration) {
 void add_counts(const wire::Done& done, wire::SpeculativeDecoding& spec) {
   spec.fallback_reason = done.fallback_reason;
   spec.acceptance_histogram = done.acceptance_histogram;
+  if (done.draft_len >= 0) spec.num_spec_tokens = static_cast<std::uint32_t>(done.draft_len);
   std::string names;
-  std::uint32_t rounds = 0;
   for (const wire::ProposerStats& proposer : done.proposers) {
     spec.num_draft_tokens += proposer.drafted;
     spec.num_accepted_draft_tokens += proposer.accepted;
-    rounds = std::max(rounds, proposer.rounds);
     if (proposer.rounds > 0)
       names += (names.empty() ? "" : "+") + std::string(name_of(proposer.proposer));
   }
   for (const std::uint32_t count : spec.acceptance_histogram) spec.num_spec_steps += count;
-  spec.num_spec_steps = std::max(spec.num_spec_steps, rounds);
   if (!names.empty()) spec.proposer = names;
+}
+
+// One number for each count of tokens that a round may accept, as vLLM's clients expect. A target
+// that does not say its bound may have had a higher one than this router's configuration.
+void pad_histogram(wire::SpeculativeDecoding& spec) {
+  std::vector<std::uint32_t>& histogram = spec.acceptance_histogram;
+  while (!histogram.empty() && histogram.back() == 0) histogram.pop_back();
+  if (!histogram.empty())
+    spec.num_spec_tokens =
+        std::max(spec.num_spec_tokens, static_cast<std::uint32_t>(histogram.size() - 1));
+  histogram.resize(std::size_t{spec.num_spec_tokens} + 1);
 }
 
 double ratio(std::uint64_t part, std::uint64_t whole) {
@@ -165,6 +174,7 @@ wire::ReplyMetrics Answer::metrics(std::uint32_t n_draft) const {
       metrics.generation_time_ms = static_cast<double>(done_->decode_us) / 1e3;
     add_counts(*done_, spec);
   }
+  pad_histogram(spec);
   if (metrics.generation_time_ms > 0 && n_tokens() > 1)
     metrics.tokens_per_second = (n_tokens() - 1) / metrics.generation_time_ms * 1e3;
   spec.mean_acceptance_length = 1.0 + ratio(spec.num_accepted_draft_tokens, spec.num_spec_steps);

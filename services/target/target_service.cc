@@ -38,7 +38,8 @@ wire::Done done_of(const DoneEvent& event, TimePoint now) {
                   .stop_token = event.stop_token,
                   .n_generated = stats.n_output,
                   .n_cached = stats.n_cached,
-                  .fallback_reason = fallback_of(stats.spec)};
+                  .fallback_reason = fallback_of(stats.spec),
+                  .draft_len = static_cast<std::int32_t>(stats.draft_len)};
   for (std::size_t i = 0; i < kProposerKinds; ++i) {
     const SpecStats::Tally& tally = stats.spec.by_proposer[i];
     if (tally.n_drafted == 0) continue;

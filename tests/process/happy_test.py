@@ -48,7 +48,13 @@ class Happy(unittest.TestCase):
         for more in ({}, {"num_draft_tokens": 1}, {"num_draft_tokens": 8}, {"proposer": "ngram"}, {"proposer": "none"}):
             ids = [self.client.send(request(i, **more)) for i in range(8)]
             for plain, one in zip(truth, ids):
-                self.assertEqual(plain["token_ids"], self.client.wait(one)[-1]["token_ids"], more)
+                reply = self.client.wait(one)[-1]
+                self.assertEqual(plain["token_ids"], reply["token_ids"], more)
+                spec = reply["metrics"]["speculative_decoding"]
+                histogram = spec["acceptance_histogram"]
+                self.assertEqual(spec["num_spec_tokens"] + 1, len(histogram), more)
+                self.assertEqual(spec["num_spec_steps"], sum(histogram), more)
+                self.assertEqual(spec["num_accepted_draft_tokens"], sum(i * n for i, n in enumerate(histogram)), more)
 
     def test_the_draft_is_really_used(self):
         def used():

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -126,6 +127,78 @@ TEST(Answer, AStopStringTakesNothingBackThatTheClientHas) {
   const wire::ClientReply reply = answer.whole_reply(kAnswered, {});
   EXPECT_EQ("stop", reply.finish_reason);
   EXPECT_EQ(6u, reply.usage.completion_tokens);
+}
+
+// What clients of vLLM check before they take the counts of an answer.
+void expect_consistent_counts(const wire::SpeculativeDecoding& spec) {
+  ASSERT_EQ(spec.num_spec_tokens + 1, spec.acceptance_histogram.size());
+  std::uint32_t n_rounds = 0, n_accepted = 0;
+  for (std::uint32_t i = 0; i <= spec.num_spec_tokens; ++i) {
+    n_rounds += spec.acceptance_histogram[i];
+    n_accepted += i * spec.acceptance_histogram[i];
+  }
+  EXPECT_EQ(spec.num_spec_steps, n_rounds);
+  EXPECT_EQ(spec.num_accepted_draft_tokens, n_accepted);
+  EXPECT_LE(spec.num_accepted_draft_tokens, spec.num_draft_tokens);
+}
+
+TEST(Answer, ItsHistogramHasAPlaceForEachCountThatARoundMayAccept) {
+  struct Case {
+    const char* what;
+    std::optional<wire::Done> done;
+    std::uint32_t asked;  // what the router believes
+    std::vector<std::uint32_t> histogram;
+  };
+  using enum ProposerKind;
+  const std::vector<Case> cases{
+      {"no counts came", std::nullopt, 3, {0, 0, 0, 0}},
+      {"no rounds", wire::Done{.draft_len = 2}, 2, {0, 0, 0}},
+      {"plain decoding", wire::Done{.draft_len = 0}, 0, {0}},
+      {"fewer were accepted than allowed",
+       wire::Done{
+           .proposers = {{kDraft, 5, 12, 4}}, .acceptance_histogram = {2, 2, 1}, .draft_len = 4},
+       4,
+       {2, 2, 1, 0, 0}},
+      {"nothing was accepted",
+       wire::Done{.proposers = {{kNgram, 2, 3, 0}}, .acceptance_histogram = {2}, .draft_len = 1},
+       1,
+       {2, 0}},
+      {"the target is configured with a higher bound",
+       wire::Done{.proposers = {{kDraft, 2, 9, 1}}, .acceptance_histogram = {1, 1}, .draft_len = 5},
+       2,
+       {1, 1, 0, 0, 0, 0}},
+      {"the target is configured with a lower bound",
+       wire::Done{.proposers = {{kDraft, 2, 2, 1}}, .acceptance_histogram = {1, 1}, .draft_len = 1},
+       8,
+       {1, 1}},
+      {"a target that does not say its bound had the router's",
+       wire::Done{.proposers = {{kDraft, 2, 4, 1}}, .acceptance_histogram = {1, 1}},
+       3,
+       {1, 1, 0, 0}},
+      {"a target that does not say its bound had a higher one",
+       wire::Done{.proposers = {{kDraft, 2, 7, 4}}, .acceptance_histogram = {1, 0, 0, 0, 1}},
+       2,
+       {1, 0, 0, 0, 1}},
+      {"two proposers",
+       wire::Done{.proposers = {{kDraft, 3, 4, 2}, {kPrediction, 3, 5, 3}},
+                  .acceptance_histogram = {0, 2, 0, 1, 0, 0},
+                  .draft_len = 4},
+       4,
+       {0, 2, 0, 1, 0}},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.what);
+    const WholeAnswer truth(8);
+    Answer answer(kReceived);
+    answer.begin(kPromptTokens, false);
+    answer.add_tokens(truth.some_tokens(0, 8), kReceived);
+    answer.add_text(truth.some_text(0, 8), 8);
+    if (c.done) answer.finish(*c.done);
+    const wire::SpeculativeDecoding spec =
+        answer.whole_reply(kAnswered, {.n_draft = c.asked}).metrics.speculative_decoding;
+    EXPECT_EQ(c.histogram, spec.acceptance_histogram);
+    expect_consistent_counts(spec);
+  }
 }
 
 TEST(Answer, OneThatIsCutShortHasNoTokensWithoutText) {

@@ -116,6 +116,21 @@ TEST_F(TargetServiceTest, AnOpenedRequestEndsInTokensAndOneDone) {
   EXPECT_EQ(8u, done[0].n_generated);
 }
 
+TEST_F(TargetServiceTest, ADoneSaysHowManyGuessesARoundWasAllowed) {
+  const std::vector<std::pair<std::int32_t, std::int32_t>> asked_and_allowed{
+      {-1, 4}, {0, 0}, {3, 3}, {1000, kMaxDraftTokens}};
+  std::uint64_t n = 0;
+  for (const auto& [asked, allowed] : asked_and_allowed) {
+    wire::Open request = open();
+    request.draft_len = asked;
+    hear(request, RequestId{1, ++n});
+    turn(20);
+    const auto done = bus.take<wire::Done>();
+    ASSERT_EQ(1u, done.size());
+    EXPECT_EQ(allowed, done[0].draft_len) << "asked " << asked;
+  }
+}
+
 TEST_F(TargetServiceTest, ARepeatedOpenIsAnsweredFromWhereItStands) {
   hear(open());
   turn(20);

@@ -1,4 +1,4 @@
-"""Golden bytes of every message of protocol 1.1, by an independent packer and an independent listing of the fields.
+"""Golden bytes of every message of protocol 1.2, by an independent packer and an independent listing of the fields.
 
 usage: make_golden.py FOLDER     writes <message>.hex: header and body, one line each, and client_request.hex
 
@@ -43,7 +43,7 @@ MESSAGES = {
     "Opened": (35, "u32"),
     "Busy": (36, "code text u32"),
     "Tokens": (37, "u32 ids u8s [TokenLogprobs]"),
-    "Done": (38, "enum4 i32 u32 u32 [ProposerStats] u32s u32 u64 text"),
+    "Done": (38, "enum4 i32 u32 u32 [ProposerStats] u32s u32 u64 text i32"),
     "Close": (39, "enum6"),
     "Failed": (40, "code text text u32"),
     "StreamOpen": (48, "texts bool bool u32 u32"),
@@ -98,7 +98,7 @@ def pack(item):
 
 
 def header(number, body):
-    return struct.pack("<4sBBHIIQQQQQ", b"FTKN", 1, 1, number, 0, len(body), 0x1122334455667788, 0x99AABBCCDDEEFF00,
+    return struct.pack("<4sBBHIIQQQQQ", b"FTKN", 1, 2, number, 0, len(body), 0x1122334455667788, 0x99AABBCCDDEEFF00,
                        0x0102030405060708, 0xF1F2F3F4F5F6F7F8, 42)
 
 
