@@ -131,4 +131,12 @@ void LossyDecoder::finish(std::string& out) {
   n_pending_ = 0;
 }
 
+std::string text_of(std::string_view bytes) {
+  LossyDecoder decoder;
+  std::string text;
+  decoder.push(bytes, text);
+  decoder.finish(text);
+  return text;
+}
+
 }  // namespace foretoken::utf8

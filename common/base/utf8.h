@@ -51,4 +51,7 @@ class LossyDecoder {
   unsigned char high_ = 0xBF;
 };
 
+// Bytes as text: all of them through a LossyDecoder.
+std::string text_of(std::string_view bytes);
+
 }  // namespace foretoken::utf8

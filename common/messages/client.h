@@ -217,6 +217,10 @@ struct LogprobEntry {
   double logprob = 0;
   std::vector<TokenId> top_ids;
   std::vector<double> top_logprobs;
+  std::string token;
+  std::vector<std::uint8_t> bytes;
+  std::vector<std::string> top_tokens;
+  std::vector<std::vector<std::uint8_t>> top_bytes;
   bool operator==(const LogprobEntry&) const = default;
 
   template <class Self, class Visitor>
@@ -225,6 +229,12 @@ struct LogprobEntry {
     v("logprob", m.logprob, "its natural log-probability, from the target's raw logits");
     v("top_ids", m.top_ids, "the likeliest ids, best first");
     v("top_logprobs", m.top_logprobs, "theirs, same order");
+    v("token", m.token, "the delivered token's own text; bytes that are no UTF-8 become U+FFFD");
+    v("bytes", m.bytes,
+      "its bytes as they are, part of a character too (msgpack bin); empty from a tokenizer of "
+      "protocol 1.1");
+    v("top_tokens", m.top_tokens, "texts of the likeliest, same order");
+    v("top_bytes", m.top_bytes, "bytes of the likeliest, same order");
   }
 };
 

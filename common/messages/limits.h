@@ -38,6 +38,8 @@ inline constexpr std::size_t kMaxTokenIds = std::size_t{1}
 inline constexpr std::size_t kMaxRequestTokens = 1'000'000;
 // Tokens to be turned into text at once: at four bytes each, what one string holds.
 inline constexpr std::size_t kMaxDetokenizeIds = kMaxStringBytes / 4;
+// Tokens whose bytes one DECODE asks for: with 20 likeliest each, those of 3,000 tokens at once.
+inline constexpr std::size_t kMaxBytesOf = std::size_t{1} << 16;
 inline constexpr std::size_t kMaxNameBytes = 128;  // model, tenant, proposer: names people type
 inline constexpr std::uint32_t kMaxTimeoutMs = 3'600'000;  // an hour: longer is a leak with a date
 inline constexpr std::uint32_t kMaxChoices = 1;  // parallel answers; more come with a later release

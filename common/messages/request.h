@@ -283,6 +283,7 @@ struct Decode {
   Position position = 0;
   std::vector<TokenId> ids;
   bool final = false;
+  std::vector<TokenId> bytes_of;
   bool operator==(const Decode&) const = default;
 
   template <class Self, class Visitor>
@@ -290,6 +291,7 @@ struct Decode {
     v(1, "position", m.position, "absolute position of the first id; must follow the one before");
     v(2, "ids", m.ids, "tokens to decode");
     v(3, "final", m.final, "nothing follows: release what is held back and forget the stream");
+    v(4, "bytes_of", m.bytes_of, "ids whose own bytes are wanted, for log probabilities", 2);
   }
 };
 
@@ -304,6 +306,9 @@ struct Text {
   std::uint32_t n_tokens = 0;
   bool final = false;
   std::uint32_t offset = 0;
+  std::vector<TokenId> bytes_of;
+  std::vector<std::uint32_t> n_bytes;
+  std::vector<std::uint8_t> bytes;
   bool operator==(const Text&) const = default;
 
   template <class Self, class Visitor>
@@ -317,6 +322,9 @@ struct Text {
     v(6, "final", m.final, "the stream is forgotten");
     v(7, "offset", m.offset,
       "bytes of the answer's text before this: what a receiver has already is skipped");
+    v(8, "bytes_of", m.bytes_of, "ids whose own bytes follow, as DECODE wanted", 2);
+    v(9, "n_bytes", m.n_bytes, "how many bytes each of them has", 2);
+    v(10, "bytes", m.bytes, "their bytes, one after the other", 2);
   }
 };
 

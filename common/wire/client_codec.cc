@@ -50,6 +50,8 @@ class MapWriter {
       out_.float64(static_cast<double>(v));
     } else if constexpr (std::same_as<T, std::string>) {
       out_.str(v);
+    } else if constexpr (std::same_as<T, std::vector<std::uint8_t>>) {
+      out_.bin({reinterpret_cast<const char*>(v.data()), v.size()});
     } else if constexpr (std::same_as<T, StopReason>) {
       if (const auto* id = std::get_if<TokenId>(&v)) return out_.integer(*id);
       if (const auto* text = std::get_if<std::string>(&v)) return out_.str(*text);
@@ -121,6 +123,11 @@ class MapReader {
       std::string_view text;
       if (!in_.str(text, kMostBytes)) return false;
       v = text;
+      return true;
+    } else if constexpr (std::same_as<T, std::vector<std::uint8_t>>) {
+      std::string_view bytes;
+      if (!in_.bin(bytes, kMostBytes)) return false;
+      v.assign(bytes.begin(), bytes.end());
       return true;
     } else if constexpr (std::same_as<T, StopReason>) {
       if (in_.peek() == MsgpackKind::kNil) return v = std::monostate{}, in_.nil();

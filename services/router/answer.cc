@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "common/base/hash.h"
+#include "common/base/utf8.h"
+#include "common/messages/limits.h"
 #include "common/wire/client_codec.h"
 
 namespace foretoken {
@@ -68,6 +70,7 @@ Answer::News Answer::add_tokens(const wire::Tokens& tokens, TimePoint now) {
 }
 
 Answer::News Answer::add_text(const wire::Text& text, std::uint32_t n_sent) {
+  if (with_logprobs_) add_bytes(text);
   if (text.offset > text_.size()) return News::kGap;
   if (text.next < n_prompt_ + n_detokenized_) return News::kNone;  // overtaken by a replay
   if (text.next > n_prompt_ + n_sent) return News::kNone;
@@ -75,6 +78,31 @@ Answer::News Answer::add_text(const wire::Text& text, std::uint32_t n_sent) {
   if (known < text.text.size()) text_.append(text.text, known);
   n_detokenized_ = std::min(n_tokens(), text.next - n_prompt_);
   return News::kSome;
+}
+
+void Answer::add_bytes(const wire::Text& text) {
+  if (text.bytes_of.size() != text.n_bytes.size()) return;
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < text.bytes_of.size(); ++i) {
+    const std::size_t n = text.n_bytes[i];
+    if (n > text.bytes.size() - at) return;
+    const auto begin = text.bytes.begin() + static_cast<std::ptrdiff_t>(at);
+    bytes_of_.try_emplace(text.bytes_of[i], begin, begin + static_cast<std::ptrdiff_t>(n));
+    at += n;
+  }
+}
+
+std::vector<TokenId> Answer::without_bytes() const {
+  std::vector<TokenId> ids;
+  for (std::size_t i = n_detokenized_; i < logprobs_.size() && i < tokens_.size(); ++i) {
+    ids.push_back(tokens_[i]);
+    ids.insert(ids.end(), logprobs_[i].top_ids.begin(), logprobs_[i].top_ids.end());
+  }
+  std::erase_if(ids, [&](TokenId id) { return bytes_of_.contains(id); });
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  if (ids.size() > wire::kMaxBytesOf) ids.resize(wire::kMaxBytesOf);
+  return ids;
 }
 
 void Answer::end_at_stop_string(const wire::Text& text) {
@@ -155,11 +183,30 @@ void Answer::add_logprobs(std::vector<wire::LogprobEntry>& to,
                           std::uint32_t from,
                           std::uint32_t until) const {
   for (std::uint32_t i = from; i < until && i < logprobs_.size(); ++i)
-    to.push_back(
-        {.token_id = tokens_[i],
-         .logprob = static_cast<double>(logprobs_[i].logprob),
-         .top_ids = logprobs_[i].top_ids,
-         .top_logprobs = {logprobs_[i].top_logprobs.begin(), logprobs_[i].top_logprobs.end()}});
+    to.push_back(logprob_entry(i));
+}
+
+wire::LogprobEntry Answer::logprob_entry(std::uint32_t i) const {
+  const TokenLogprobs& of_target = logprobs_[i];
+  wire::LogprobEntry entry{
+      .token_id = tokens_[i],
+      .logprob = static_cast<double>(of_target.logprob),
+      .top_ids = of_target.top_ids,
+      .top_logprobs = {of_target.top_logprobs.begin(), of_target.top_logprobs.end()}};
+  const auto bytes_of = [&](TokenId id) {
+    const auto it = bytes_of_.find(id);
+    return it == bytes_of_.end() ? std::vector<std::uint8_t>() : it->second;
+  };
+  const auto text_of = [](const std::vector<std::uint8_t>& bytes) {
+    return utf8::text_of({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  };
+  entry.bytes = bytes_of(entry.token_id);
+  entry.token = text_of(entry.bytes);
+  for (const TokenId id : entry.top_ids) {
+    entry.top_bytes.push_back(bytes_of(id));
+    entry.top_tokens.push_back(text_of(entry.top_bytes.back()));
+  }
+  return entry;
 }
 
 wire::ReplyMetrics Answer::metrics(std::uint32_t n_draft) const {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "common/base/clock.h"
@@ -26,8 +27,12 @@ class Answer {
   enum class News : std::uint8_t { kNone, kSome, kGap };  // kGap: what is before it was lost
   News add_tokens(const wire::Tokens& tokens, TimePoint now);
   // Text of the first n_sent tokens, which the tokenizer was sent in this run of the stream. Text
-  // of more tokens was said to an earlier run.
+  // of more tokens was said to an earlier run. What it says of the bytes of tokens is kept.
   News add_text(const wire::Text& text, std::uint32_t n_sent);
+  // For log probabilities: the tokens without text yet, and those likeliest in their places, whose
+  // bytes are not known. To be asked for together with that text, so that whoever has the text
+  // has the bytes.
+  std::vector<TokenId> without_bytes() const;
   // The answer ends at a stop string, whatever the target has committed meanwhile. What the client
   // has been given stays given.
   void end_at_stop_string(const wire::Text& text);
@@ -62,6 +67,8 @@ class Answer {
   wire::ClientReply without_pieces(wire::ClientReply whole) const;
 
  private:
+  void add_bytes(const wire::Text& text);
+  wire::LogprobEntry logprob_entry(std::uint32_t i) const;
   void add_logprobs(std::vector<wire::LogprobEntry>& to,
                     std::uint32_t from,
                     std::uint32_t until) const;
@@ -74,6 +81,7 @@ class Answer {
 
   std::vector<TokenId> tokens_;
   std::vector<TokenLogprobs> logprobs_;
+  std::unordered_map<TokenId, std::vector<std::uint8_t>> bytes_of_;  // with log probabilities
   std::vector<std::uint8_t> guessed_;  // per token: 1 if a draft had guessed it
   std::optional<wire::Done> done_;
 

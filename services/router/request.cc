@@ -531,7 +531,8 @@ void Request::decode(TimePoint now, Actions& out) {
   out.push_back(ToWorker{*tokenizer_, id_,
                          wire::Decode{.position = n_prompt + stream_.n_sent,
                                       .ids = {tokens.begin() + stream_.n_sent, tokens.end()},
-                                      .final = final}});
+                                      .final = final,
+                                      .bytes_of = answer_.without_bytes()}});
   stream_.n_sent = answer_.n_tokens();
   stream_.final_sent = final;
   if (!tokenizer_retry_.is_open()) tokenizer_retry_.ask(now, context_.rules.silence);

@@ -24,6 +24,19 @@ constexpr std::size_t kMaxAnswered = 256;
 constexpr std::size_t kMaxAnsweredBytes = std::size_t{8} << 20;
 constexpr Duration kKeepAnswered = std::chrono::seconds(10);
 
+// What the message has no room for is left out: its token has no bytes at the client.
+void add_bytes(const Tokenizer& tokenizer, const std::vector<TokenId>& ids, wire::Text& answer) {
+  for (const TokenId id : ids) {
+    const std::string_view bytes = tokenizer.token_bytes(id);
+    if (answer.bytes_of.size() == wire::kMaxBytesOf ||
+        answer.bytes.size() + bytes.size() > wire::kMaxStringBytes)
+      return;
+    answer.bytes_of.push_back(id);
+    answer.n_bytes.push_back(static_cast<std::uint32_t>(bytes.size()));
+    answer.bytes.insert(answer.bytes.end(), bytes.begin(), bytes.end());
+  }
+}
+
 }  // namespace
 
 TokenizerServiceOptions tokenizer_options(const Config& config) {
@@ -243,14 +256,14 @@ void TokenizerService::on_decode(RequestId id, const wire::Decode& decode, TimeP
   Stream& stream = it->second;
   stream.touched = now;
   wire::Text answer{.offset = stream.n_bytes};
+  add_bytes(tokenizer_, decode.bytes_of, answer);
   const auto take = [&](StreamDecoder::Piece piece) {
     // A string has a limit and many tokens have more text: then it goes in several answers.
     if (answer.text.size() + piece.text.size() > wire::kMaxStringBytes) {
       answer.next = stream.next;
       stream.n_bytes += static_cast<std::uint32_t>(answer.text.size());
       router().send(id, answer);
-      answer.text.clear();
-      answer.offset = stream.n_bytes;
+      answer = {.n_tokens = answer.n_tokens, .offset = stream.n_bytes};
     }
     answer.text += piece.text;
     answer.n_tokens = static_cast<std::uint32_t>(piece.n_tokens);

@@ -152,6 +152,18 @@ class System(unittest.TestCase):
         self.assertGreater(spec["metrics"]["speculative_decoding"]["num_accepted_draft_tokens"], 0)
         self.assertEqual(0, plain["metrics"]["speculative_decoding"]["num_draft_tokens"])
 
+    def test_generate_shows_the_bytes_of_tokens_with_their_log_probabilities(self):
+        reply = json.loads(self.run_verb("generate", "--json", "-n", "8", "-t", "0", "--logprobs", "2", "Tell me a story.").stdout)
+        self.assertEqual(8, len(reply["logprobs"]))
+        self.assertEqual(reply["text"], b"".join(bytes(entry["bytes"]) for entry in reply["logprobs"]).decode())
+        self.assertEqual(reply["text"], "".join(entry["token"] for entry in reply["logprobs"]))
+        for entry in reply["logprobs"]:  # greedy: the likeliest
+            self.assertEqual((entry["bytes"], entry["token"]), (entry["top_bytes"][0], entry["top_tokens"][0]))
+        with foretoken.Client(self.endpoint, timeout_s=60) as client:
+            other = client.generate([{"role": "user", "content": "Tell me a story."}], max_tokens=8, temperature=0, logprobs=2)
+        self.assertEqual([bytes(entry["bytes"]) for entry in reply["logprobs"]], [entry["bytes"] for entry in other.logprobs])
+        self.assertEqual([entry["top_tokens"] for entry in reply["logprobs"]], [entry["top_tokens"] for entry in other.logprobs])
+
     def test_generate_reads_stdin_and_streams(self):
         whole = self.run_verb("generate", "--raw", "-n", "16", "-t", "0", "--no-stream", stdin="Once upon a time")
         streamed = self.run_verb("generate", "--raw", "-n", "16", "-t", "0", stdin="Once upon a time")

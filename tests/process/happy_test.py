@@ -87,6 +87,20 @@ class Happy(unittest.TestCase):
             self.assertEqual(count, len(reply["logprobs"]))
             self.assertLess(count, 64)
 
+    def test_logprobs_have_the_bytes_of_their_tokens_in_pieces_and_in_whole(self):
+        asked = request(3, max_tokens=48, skip_special_tokens=False, logprobs=3)
+        whole = self.client.ask(**asked)
+        maps = self.client.wait(self.client.send({**asked, "stream": True}))
+        self.assertGreater(len(maps), 2)
+        self.assertEqual(whole["logprobs"], [entry for each in maps for entry in each["logprobs"]])
+        self.assertEqual(whole["text"], b"".join(entry["bytes"] for entry in whole["logprobs"]).decode(errors="replace"))
+        for token, entry in zip(whole["token_ids"], whole["logprobs"]):
+            self.assertEqual((token, 3, 3), (entry["token_id"], len(entry["top_bytes"]), len(entry["top_tokens"])))
+            self.assertEqual(entry["token"], entry["bytes"].decode(errors="replace"))
+            self.assertEqual(entry["top_tokens"], [each.decode(errors="replace") for each in entry["top_bytes"]])
+            if token in entry["top_ids"]:
+                self.assertEqual(entry["bytes"], entry["top_bytes"][entry["top_ids"].index(token)])
+
     def test_chat_messages_pass_through_the_template(self):
         chat = self.client.ask(messages=[{"role": "user", "content": "the thing"}], max_tokens=4, temperature=0.0)
         text = self.client.ask(prompt="user: the thing\nassistant: ", max_tokens=4, temperature=0.0)

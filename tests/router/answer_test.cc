@@ -115,6 +115,109 @@ TEST(Answer, EachPartIsGivenToTheClientOnceWhateverIsRepeated) {
   }
 }
 
+// What a tokenizer says that is asked for these.
+std::string bytes_of_token(TokenId id) { return "\xc3" + std::to_string(id); }  // half a character
+wire::Text with_bytes(wire::Text text, const std::vector<TokenId>& ids) {
+  for (const TokenId id : ids) {
+    const std::string bytes = bytes_of_token(id);
+    text.bytes_of.push_back(id);
+    text.n_bytes.push_back(static_cast<std::uint32_t>(bytes.size()));
+    text.bytes.insert(text.bytes.end(), bytes.begin(), bytes.end());
+  }
+  return text;
+}
+
+void expect_bytes(const std::vector<wire::LogprobEntry>& entries) {
+  const auto as_text = [](const std::vector<std::uint8_t>& bytes) {
+    return std::string(bytes.begin(), bytes.end());
+  };
+  for (const wire::LogprobEntry& entry : entries) {
+    EXPECT_EQ(bytes_of_token(entry.token_id), as_text(entry.bytes));
+    EXPECT_EQ("\xef\xbf\xbd" + std::to_string(entry.token_id), entry.token);
+    ASSERT_EQ(entry.top_ids.size(), entry.top_bytes.size());
+    ASSERT_EQ(entry.top_ids.size(), entry.top_tokens.size());
+    for (std::size_t i = 0; i < entry.top_ids.size(); ++i) {
+      EXPECT_EQ(bytes_of_token(entry.top_ids[i]), as_text(entry.top_bytes[i]));
+      EXPECT_EQ("\xef\xbf\xbd" + std::to_string(entry.top_ids[i]), entry.top_tokens[i]);
+    }
+  }
+}
+
+// Answers of the tokenizer get lost, those without text unnoticed.
+TEST(Answer, WhereTokensHaveTextTheirLogprobsHaveBytes) {
+  for (std::uint32_t seed = 0; seed < 200; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937 random(seed);
+    const auto below = [&](std::uint32_t n) {
+      return std::uniform_int_distribution<std::uint32_t>(0, n)(random);
+    };
+    const WholeAnswer truth(1 + below(30));
+    const auto n = static_cast<std::uint32_t>(truth.tokens.size());
+    Answer answer(kReceived);
+    answer.begin(kPromptTokens, true);
+    std::vector<wire::LogprobEntry> had;
+    for (std::uint32_t have = 0; have < n;) {
+      const std::uint32_t until = std::min(n, have + 1 + below(4));
+      wire::Tokens tokens = truth.some_tokens(have, until);
+      for (std::uint32_t i = have; i < until; ++i)
+        tokens.logprobs.push_back({.logprob = -1,
+                                   .top_ids = {static_cast<TokenId>(below(5)), truth.tokens[i]},
+                                   .top_logprobs = {-1, -2}});
+      answer.add_tokens(tokens, kReceived);
+      have = until;
+      const std::vector<TokenId> wanted = answer.without_bytes();
+      if (have < n && below(2) == 0) continue;  // lost
+      const std::uint32_t from = answer.n_detokenized();
+      answer.add_text(with_bytes(truth.some_text(from, until), wanted), until);
+      EXPECT_TRUE(answer.without_bytes().empty());
+      if (auto piece = answer.next_piece(kAnswered)) {
+        EXPECT_EQ(piece->token_ids.size(), piece->logprobs.size());
+        had.insert(had.end(), piece->logprobs.begin(), piece->logprobs.end());
+      }
+    }
+    const wire::ClientReply whole = answer.whole_reply(kAnswered, {});
+    EXPECT_EQ(n, whole.logprobs.size());
+    expect_bytes(whole.logprobs);
+    EXPECT_EQ(whole.logprobs, had);
+  }
+}
+
+TEST(Answer, BytesAreAskedForOnlyWithLogprobs) {
+  const WholeAnswer truth(3);
+  for (const bool with_logprobs : {false, true}) {
+    Answer answer(kReceived);
+    answer.begin(kPromptTokens, with_logprobs);
+    wire::Tokens tokens = truth.some_tokens(0, 3);
+    tokens.logprobs.assign(3, {.logprob = -1, .top_ids = {7}, .top_logprobs = {-1}});
+    answer.add_tokens(tokens, kReceived);
+    EXPECT_EQ(with_logprobs ? std::vector<TokenId>({7, 100, 101, 102}) : std::vector<TokenId>(),
+              answer.without_bytes());
+  }
+}
+
+TEST(Answer, ATokenizerThatKnowsNoBytesLeavesThemEmpty) {
+  const WholeAnswer truth(2);
+  for (const auto& broken : {wire::Text{}, wire::Text{.bytes_of = {100}},
+                             wire::Text{.bytes_of = {100}, .n_bytes = {9}}}) {
+    Answer answer(kReceived);
+    answer.begin(kPromptTokens, true);
+    wire::Tokens tokens = truth.some_tokens(0, 2);
+    tokens.logprobs.assign(2, {.logprob = -1, .top_ids = {7}, .top_logprobs = {-1}});
+    answer.add_tokens(tokens, kReceived);
+    wire::Text text = truth.some_text(0, 2);
+    text.bytes_of = broken.bytes_of;
+    text.n_bytes = broken.n_bytes;
+    answer.add_text(text, 2);
+    const auto piece = answer.next_piece(kAnswered);
+    ASSERT_TRUE(piece);
+    EXPECT_EQ(truth.text.substr(0, piece->text.size()), piece->text);
+    ASSERT_EQ(2u, piece->logprobs.size());
+    EXPECT_EQ("", piece->logprobs[0].token);
+    EXPECT_TRUE(piece->logprobs[0].bytes.empty());
+    EXPECT_EQ(std::vector<std::string>{""}, piece->logprobs[0].top_tokens);
+  }
+}
+
 TEST(Answer, AStopStringTakesNothingBackThatTheClientHas) {
   const WholeAnswer truth(8);
   Answer answer(kReceived);

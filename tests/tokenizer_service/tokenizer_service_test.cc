@@ -491,6 +491,24 @@ TEST_F(TokenizerServiceTest, PiecesJoinedAreTheDecodedText) {
       << "a stream that ended is forgotten";
 }
 
+TEST_F(TokenizerServiceTest, BytesOfTokensAreTheirOwnWhateverTheTextHoldsBack) {
+  const auto half = demo_tokenizer().token_to_id("Ã");  // one byte of two
+  const auto padding = static_cast<TokenId>(demo_tokenizer().vocab_size());
+  ASSERT_TRUE(half);
+  const TokenId end = demo_tokenizer().eos_ids().front();
+  const std::vector<TokenId> the = ids_of(" the");
+  ASSERT_EQ(1u, the.size());
+  hear(wire::StreamOpen{});
+  const auto text = ask<wire::Text>(
+      wire::Decode{.position = 0, .ids = {*half}, .bytes_of = {the[0], *half, padding, end}});
+  EXPECT_EQ("", text.text);
+  EXPECT_EQ(1u, text.next);
+  EXPECT_EQ((std::vector<TokenId>{the[0], *half, padding, end}), text.bytes_of);
+  const std::string end_text(demo_tokenizer().token_text(end));
+  EXPECT_THAT(text.n_bytes, ElementsAre(4u, 1u, 0u, end_text.size()));
+  EXPECT_EQ(" the\xC3" + end_text, std::string(text.bytes.begin(), text.bytes.end()));
+}
+
 TEST_F(TokenizerServiceTest, TheSameTokensTwiceAddNothing) {
   const auto ids = ids_of("Once upon a time");
   ASSERT_GE(ids.size(), 3u);

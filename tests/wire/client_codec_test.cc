@@ -486,7 +486,8 @@ TEST(ClientCodec, RoundTripsAnswers) {
   reply.metrics.time_to_first_token_ms = 1.5;
   reply.metrics.speculative_decoding.acceptance_histogram = {0, 1, 2};
   reply.metrics.speculative_decoding.proposer = "draft";
-  reply.logprobs = {{7, -0.5, {7, 8}, {-0.5, -1.5}}};
+  reply.logprobs = {
+      {7, -0.5, {7, 8}, {-0.5, -1.5}, "\xef\xbf\xbd", {0xc3}, {"a", ""}, {{0x61}, {}}}};
   for (const StopReason& reason :
        {StopReason{}, StopReason{TokenId{5}}, StopReason{std::string("\n")}}) {
     reply.stop_reason = reason;
