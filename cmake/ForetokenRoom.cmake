@@ -100,7 +100,7 @@ function(foretoken_service)
   add_executable(${SERVICE_EXECUTABLE} main.cc)
   target_link_libraries(${SERVICE_EXECUTABLE} PRIVATE foretoken_options foretoken::service_${SERVICE_NAME} ${SERVICE_MAIN_DEPENDS})
   set_property(GLOBAL APPEND PROPERTY FORETOKEN_EXECUTABLES ${SERVICE_EXECUTABLE})
-  install(TARGETS ${SERVICE_EXECUTABLE} RUNTIME)
+  install(TARGETS ${SERVICE_EXECUTABLE} RUNTIME COMPONENT foretoken)
 endfunction()
 
 # foretoken_test(NAME kv_test SOURCES a_test.cc ... DEPENDS kv [LIBRARIES ...] [LABELS unit] [TIMEOUT 60] [HEADERS_ONLY])

@@ -1,8 +1,10 @@
-"""The systemd units as systemd sees them: verified without a warning, and as hard as operations says.
+"""The installed systemd units: they name files of the prefix that are there, systemd verifies them without a warning, and
+they are as hard as operations says.
 
-usage: units_test.py FOLDER_WITH_UNITS
+usage: units_test.py BUILD_FOLDER
 """
 
+import os
 import pathlib
 import re
 import shutil
@@ -11,32 +13,86 @@ import sys
 import tempfile
 import unittest
 
-UNITS = pathlib.Path(sys.argv.pop(1))
-ROLES = ("router", "tokenizer", "draft", "target")
+BUILD = pathlib.Path(sys.argv.pop(1))
 # Highest exposure that systemd-analyze security may report; lower is better, a bare unit scores 9.6. The tokenizer
-# pays 0.1 for its regular-expression compiler, the router for its TCP port.
+# pays 0.1 for its regular-expression compiler, router and edge for their TCP ports.
 EXPOSURE = {"router": 1.2, "tokenizer": 0.5, "draft": 0.5, "target": 0.5}
+if (BUILD / "bin/foretoken-edge").exists():
+    EXPOSURE["edge"] = 1.2
+ROLES = tuple(EXPOSURE)
+
+
+def unit_of(role):
+    return "foretoken-edge.service" if role == "edge" else f"foretoken-{role}@.service"
+
+
+def instance_of(role):
+    return unit_of(role).replace("@", "@0")
+
+
+def install(prefix, root=None):
+    """Installs what a plain `cmake --install` does; root is DESTDIR."""
+    environment = {**os.environ, "DESTDIR": str(root)} if root else os.environ
+    subprocess.run(["cmake", "--install", str(BUILD), "--prefix", str(prefix)], check=True, capture_output=True,
+                   text=True, timeout=120, env=environment)
 
 
 class Units(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.prefix = pathlib.Path(tempfile.mkdtemp(prefix="foretoken-prefix-"))
+        cls.addClassCleanup(shutil.rmtree, cls.prefix)
+        install(cls.prefix)
+        cls.units = cls.prefix / "lib/systemd/system"
+
     def setUp(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="foretoken-units-"))
         self.addCleanup(shutil.rmtree, self.folder)
-        shutil.copytree(UNITS, self.folder, dirs_exist_ok=True)
-        # verify wants the programs to exist, and an instance name.
-        for role in ROLES:
-            unit = self.folder / f"foretoken-{role}@.service"
-            text = re.sub(r"^ExecStart=\S+", "ExecStart=/bin/true", unit.read_text(), flags=re.M)
-            (self.folder / f"foretoken-{role}@0.service").write_text(text)
-            unit.write_text(text)
+        shutil.copytree(self.units, self.folder, dirs_exist_ok=True)
+        for role in ROLES:  # verify wants an instance name
+            if unit_of(role) != instance_of(role):
+                shutil.copy(self.folder / unit_of(role), self.folder / instance_of(role))
 
     def verify(self, *names):
         done = subprocess.run(["systemd-analyze", "verify", "--man=no", *[str(self.folder / n) for n in names]],
                               capture_output=True, text=True, timeout=60)
         return done.returncode, [line for line in done.stderr.splitlines() if "foretoken" in line]
 
+    def named_files(self, unit):
+        """The program and the page that a unit names."""
+        settings = dict(self.settings(unit))
+        return settings["ExecStart"].split()[0], settings["Documentation"].removeprefix("file:")
+
+    def test_units_name_files_of_the_prefix(self):
+        for role in ROLES:
+            program, page = self.named_files(unit_of(role))
+            self.assertEqual(str(self.prefix / f"bin/foretoken-{role}"), program)
+            self.assertTrue(os.access(program, os.X_OK), program)
+            self.assertTrue(pathlib.Path(page).is_relative_to(self.prefix) and pathlib.Path(page).is_file(), page)
+        leftover = [path for path in self.units.rglob("*") if path.is_file() and re.search(r"@[A-Z]+@", path.read_text())]
+        self.assertEqual([], leftover)
+
+    def test_units_in_a_staging_root_name_the_prefix_alone(self):
+        root = pathlib.Path(tempfile.mkdtemp(prefix="foretoken-root-"))
+        self.addCleanup(shutil.rmtree, root)
+        install("/usr", root)
+        self.assertFalse((root / "etc").exists(), "a site's configuration is its own")
+        for role in ROLES:
+            text = (root / "usr/lib/systemd/system" / unit_of(role)).read_text()
+            self.assertIn(f"\nExecStart=/usr/bin/foretoken-{role} ", text)
+            self.assertIn("\nDocumentation=file:/usr/share/doc/foretoken/operations.md\n", text)
+            self.assertTrue((root / f"usr/bin/foretoken-{role}").is_file())
+        self.assertTrue((root / "usr/share/doc/foretoken/operations.md").is_file())
+
+    def test_a_unit_is_there_if_its_program_is(self):
+        programs = {path.name for path in (self.prefix / "bin").iterdir()} - {"foretoken"}
+        services = {re.sub(r"@?\.service$", "", path.name) for path in self.units.glob("foretoken-*.service")}
+        self.assertEqual(programs, services)
+        drop_ins = {re.sub(r"@?\.service\.d$", "", path.name) for path in self.units.glob("foretoken-?*.service.d")}
+        self.assertLessEqual(drop_ins, services)
+
     def test_units_verify_without_a_warning(self):
-        names = [f"foretoken-{role}@0.service" for role in ROLES] + ["foretoken.target"]
+        names = [instance_of(role) for role in ROLES] + ["foretoken.target"]
         self.assertEqual((0, []), self.verify(*names))
 
     def test_verify_would_notice(self):
@@ -48,7 +104,7 @@ class Units(unittest.TestCase):
         for role, limit in EXPOSURE.items():
             done = subprocess.run(
                 ["systemd-analyze", "security", "--offline=yes", "--no-pager",
-                 str(self.folder / f"foretoken-{role}@0.service")], capture_output=True, text=True, timeout=60)
+                 str(self.folder / instance_of(role))], capture_output=True, text=True, timeout=60)
             match = re.search(r"exposure level for \S+: ([\d.]+)", done.stdout)
             self.assertIsNotNone(match, done.stdout + done.stderr)
             self.assertLessEqual(float(match.group(1)), limit, role)
@@ -67,7 +123,7 @@ class Units(unittest.TestCase):
 
     def test_every_service_promises_the_same_contract(self):
         for role in ROLES:
-            text = (UNITS / f"foretoken-{role}@.service").read_text()
+            text = (self.units / unit_of(role)).read_text()
             for line in ("Type=notify", "WatchdogSec=10", "Restart=on-failure", "RestartPreventExitStatus=64 78",
                          "KillMode=mixed"):
                 self.assertIn(line, text, role)
@@ -75,25 +131,28 @@ class Units(unittest.TestCase):
 
     def settings(self, unit):
         """(key, value) of each line that systemd reads."""
-        lines = (UNITS / unit).read_text().splitlines()
+        lines = (self.units / unit).read_text().splitlines()
         return [tuple(line.split("=", 1)) for line in lines if "=" in line and not line.startswith("#")]
 
     def test_stopping_all_asks_all_at_once(self):
         # The services leave by duty themselves. An order between them would be reversed on stop: workers that
         # start after the router would be stopped before it has closed its door.
         for role in ROLES:
-            ordered = [value for key, value in self.settings(f"foretoken-{role}@.service")
+            ordered = [value for key, value in self.settings(unit_of(role))
                        if key in ("After", "Before") and "foretoken" in value]
             self.assertEqual([], ordered, role)
             # A stop of foretoken.target reaches the service over its role's target.
-            self.assertIn(("PartOf", f"foretoken-{role}.target"), self.settings(f"foretoken-{role}@.service"))
+            if role == "edge":  # one a host, so it has no target of its own
+                self.assertIn(("PartOf", "foretoken.target"), self.settings(unit_of(role)))
+                continue
+            self.assertIn(("PartOf", f"foretoken-{role}.target"), self.settings(unit_of(role)))
             self.assertIn(("PartOf", "foretoken.target"), self.settings(f"foretoken-{role}.target"))
 
     def test_a_drain_fits_into_the_stop_timeout(self):
         sections = (pathlib.Path(__file__).resolve().parents[2] / "common/config/sections.h").read_text()
         drain_s = int(re.search(r"drain_s = (\d+);", sections).group(1))
         for role in ROLES:
-            stop_s = int(dict(self.settings(f"foretoken-{role}@.service"))["TimeoutStopSec"])
+            stop_s = int(dict(self.settings(unit_of(role)))["TimeoutStopSec"])
             self.assertGreaterEqual(stop_s, drain_s + 10, role)
 
 

@@ -1,0 +1,17 @@
+# Runs at install time: writes the units with the paths of this prefix and installs them under it. The variables
+# FORETOKEN_... come from deploy/CMakeLists.txt.
+cmake_policy(VERSION 3.25)
+get_filename_component(prefix "${CMAKE_INSTALL_PREFIX}" ABSOLUTE)
+cmake_path(ABSOLUTE_PATH FORETOKEN_BINDIR BASE_DIRECTORY "${prefix}" OUTPUT_VARIABLE BINDIR)
+cmake_path(ABSOLUTE_PATH FORETOKEN_DOCDIR BASE_DIRECTORY "${prefix}" OUTPUT_VARIABLE DOCDIR)
+set(sources "${CMAKE_CURRENT_LIST_DIR}/systemd")
+file(GLOB_RECURSE files RELATIVE "${sources}" "${sources}/*")
+file(REMOVE_RECURSE "${FORETOKEN_UNITS_SCRATCH}")
+foreach(file IN LISTS files)
+  string(REGEX MATCH "^[a-z-]+" unit "${file}")
+  if(NOT unit IN_LIST FORETOKEN_ABSENT_UNITS)
+    string(REGEX REPLACE "\\.in$" "" name "${file}")
+    configure_file("${sources}/${file}" "${FORETOKEN_UNITS_SCRATCH}/${name}" @ONLY)
+  endif()
+endforeach()
+file(INSTALL DESTINATION "${prefix}/lib/systemd/system" TYPE DIRECTORY FILES "${FORETOKEN_UNITS_SCRATCH}/")
