@@ -5,6 +5,8 @@
 #include <sstream>
 #include <type_traits>
 
+#include "common/base/roff.h"
+
 namespace foretoken {
 namespace {
 
@@ -75,6 +77,23 @@ std::string allowed(const Constraint& constraint) {
   return out.str();
 }
 
+std::string capitalised(std::string text) {
+  text[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(text[0])));
+  return text;
+}
+
+// What a manual page says of a key: the cells of the reference page, without its marks.
+std::string manual_of(const char* says,
+                      const std::string& type,
+                      const std::string& value,
+                      std::string limit) {
+  std::erase(limit, '`');
+  if (const auto dots = limit.find("…"); dots != std::string::npos)
+    limit.replace(dots, std::string_view("…").size(), "to");
+  return std::string(says) + " (" + type + (limit.empty() ? "" : ": " + limit) + "; default " +
+         value + ")";
+}
+
 }  // namespace
 
 std::string default_config_toml() {
@@ -121,7 +140,7 @@ std::string configuration_page() {
   const Config defaults;
   Config::sections(defaults, [&](const char* section, const auto& s, const char* sentence) {
     out << "\n## [" << section << "]\n\n"
-        << static_cast<char>(std::toupper(static_cast<unsigned char>(sentence[0]))) << sentence + 1
+        << capitalised(sentence)
         << ".\n\n| key | type | default | allowed | meaning |\n|---|---|---|---|---|\n";
     std::decay_t<decltype(s)>::fields(
         s, [&](const char* key, const auto& value, const Constraint& constraint, const char* says) {
@@ -130,6 +149,57 @@ std::string configuration_page() {
         });
   });
   return out.str();
+}
+
+std::string configuration_manual(std::string_view release) {
+  RoffPage page("foretoken.toml", 5, release, "configuration of Foretoken");
+  page.section("Description");
+  page.paragraph(
+      "One file serves a whole installation: every service knows all keys and reads what it needs. "
+      "The file is the one named by --config or $FORETOKEN_CONFIG, else "
+      "$XDG_CONFIG_HOME/foretoken/foretoken.toml, else /etc/foretoken/foretoken.toml. It is TOML; "
+      "keys that it leaves out have their defaults. An unknown key is an error, and all errors are "
+      "reported at once.");
+  page.paragraph(
+      "A key can be given as a flag, --set speculation.draft_len=6, or as a variable, "
+      "FORETOKEN_SPECULATION_DRAFT_LEN=6. Flag beats variable beats file beats default.");
+  const Config defaults;
+  Config::sections(defaults, [&](const char* section, const auto& s, const char* says) {
+    page.section("[" + std::string(section) + "]");
+    page.paragraph(capitalised(says) + ".");
+    std::decay_t<decltype(s)>::fields(s, [&](const char* key, const auto& value,
+                                             const Constraint& constraint, const char* meaning) {
+      page.item(key, "", manual_of(meaning, type_of(value), toml_of(value), allowed(constraint)));
+    });
+  });
+  page.section("Examples");
+  page.example(
+      "[model]\ntarget = \"/srv/models/large\"\ndraft = \"/srv/models/small\"\n\n"
+      "[speculation]\ndraft_len = 6");
+  page.section("Files");
+  page.item("/etc/foretoken/foretoken.toml", "", "The file of the services that systemd runs.");
+  page.section("See also");
+  page.reference("foretoken", 1, false);
+  page.reference("foretoken-config-check", 1, false);
+  page.reference("foretoken-config-init", 1, true);
+  return page.text();
+}
+
+std::vector<KeyChoices> keys_with_choices() {
+  std::vector<KeyChoices> keys;
+  const Config defaults;
+  Config::sections(defaults, [&](const char* section, const auto& s, const char*) {
+    std::decay_t<decltype(s)>::fields(
+        s, [&](const char* key, const auto& value, const Constraint& constraint, const char*) {
+          KeyChoices found{std::string(section) + "." + key, {}};
+          if constexpr (std::same_as<std::decay_t<decltype(value)>, bool>)
+            found.choices = {"true", "false"};
+          found.choices.insert(found.choices.end(), constraint.choices.begin(),
+                               constraint.choices.end());
+          keys.push_back(std::move(found));
+        });
+  });
+  return keys;
 }
 
 std::string print_config(const LoadedConfig& loaded) {

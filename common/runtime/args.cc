@@ -6,10 +6,11 @@
 #include <algorithm>
 #include <iostream>
 
+#include "common/runtime/manual.h"
+#include "common/runtime/service_main.h"
+
 namespace foretoken {
 namespace {
-
-constexpr int kUsage = 64;
 
 // An instance name becomes part of file names and logs.
 std::string check_id(const std::string& id) {
@@ -44,12 +45,24 @@ ParsedArgs parse_args(const std::string& program,
   app.add_flag("--check-config", args.check_config, "check the configuration and stop");
   app.add_flag("--print-config", args.print_config, "print every value with its origin and stop");
   app.add_flag("--version", args.version, "print version and build and stop");
+  bool manual = false;
+  app.add_flag("--man", manual, "print the manual page, for man(1), and stop");
   app.footer("Keys can also be given as FORETOKEN_SECTION_KEY. SIGTERM drains and ends.");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     const int code = app.exit(error, std::cout, std::cerr);
-    return {std::nullopt, code == 0 ? 0 : kUsage};
+    return {std::nullopt, code == 0 ? 0 : kExitUsage};
+  }
+  if (manual) {
+    std::cout << manual_page(app, {.name = program,
+                                   .command = program,
+                                   .section = 8,
+                                   .see_also = {{"foretoken", 1}, {"foretoken.toml", 5}}})
+              << std::flush;
+    if (std::cout) return {std::nullopt, 0};
+    std::cerr << program << ": could not write to standard output\n";
+    return {std::nullopt, kExitGone};
   }
   if (!file.empty()) args.config_file = file;
   return {args, 0};

@@ -227,11 +227,12 @@ int service_main(const ServiceInfo& info, const std::function<int(const Config&,
   return code;
 }
 
+std::string version_text() { return FORETOKEN_VERSION; }
+
 std::string build_text() {
-  return std::string(FORETOKEN_VERSION) + " commit " + FORETOKEN_COMMIT + " g++ " +
-         std::to_string(__GNUC__) + "." + std::to_string(__GNUC_MINOR__) + " " + instruction_set() +
-         " protocol " + std::to_string(wire::kVersionMajor) + "." +
-         std::to_string(wire::kVersionMinor);
+  return version_text() + " commit " + FORETOKEN_COMMIT + " g++ " + std::to_string(__GNUC__) + "." +
+         std::to_string(__GNUC_MINOR__) + " " + instruction_set() + " protocol " +
+         std::to_string(wire::kVersionMajor) + "." + std::to_string(wire::kVersionMinor);
 }
 
 }  // namespace foretoken

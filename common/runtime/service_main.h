@@ -52,6 +52,7 @@ class Runtime {
 
 int service_main(const ServiceInfo& info, const std::function<int(const Config&, Runtime&)>& body);
 
+std::string version_text();  // "0.1.0"
 // Version, commit, compiler and instruction set, for --version and Hello.
 std::string build_text();
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <sstream>
 
 #include "common/base/nearest.h"
 
@@ -15,6 +16,15 @@ CLI::Validator refuse_unless(const std::string& limit,
         return good(text) ? "" : "\"" + text + "\" is not " + limit;
       },
       "");
+}
+
+// The parser keeps a name with each check and prints it nowhere: completion reads the words there.
+constexpr std::string_view kListed = "one of:";
+
+std::string listed(const std::vector<std::string>& known) {
+  std::string name(kListed);
+  for (const auto& word : known) name += word + "\n";
+  return name;
 }
 
 }  // namespace
@@ -43,7 +53,25 @@ CLI::Validator one_of(const std::vector<std::string>& known) {
         return "\"" + text + "\" is not " + alternatives(known) +
                (near ? " (did you mean " + *near + "?)" : "");
       },
-      "");
+      "", listed(known));
+}
+
+CLI::Validator offered(const std::vector<std::string>& known) {
+  return CLI::Validator([](std::string&) { return std::string(); }, "", listed(known));
+}
+
+std::vector<std::string> choices_of(CLI::Option& option) {
+  std::string name;
+  try {
+    name = option.get_validator(0)->get_name();
+  } catch (const CLI::OptionNotFound&) {
+    return {};
+  }
+  if (!name.starts_with(kListed)) return {};
+  std::vector<std::string> words;
+  std::istringstream lines(name.substr(kListed.size()));
+  for (std::string word; std::getline(lines, word);) words.push_back(word);
+  return words;
 }
 
 }  // namespace foretoken::cli

@@ -26,5 +26,12 @@ std::optional<T> parsed(std::string_view text) {
 CLI::Validator whole(std::uint64_t low, std::uint64_t high);
 CLI::Validator number(const Limit& limit);
 CLI::Validator one_of(const std::vector<std::string>& known);
+// Refuses nothing: the configuration checks the value. For completion.
+CLI::Validator offered(const std::vector<std::string>& known);
+// What one_of() or offered() lists, for completion; empty where an option has neither.
+std::vector<std::string> choices_of(CLI::Option& option);
+
+// The type of a flag whose value is a model that is served.
+inline constexpr const char* kModelName = "MODEL";
 
 }  // namespace foretoken::cli

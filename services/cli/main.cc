@@ -35,6 +35,7 @@ constexpr std::pair<std::string_view, int (*)(const CliOptions&)> kVerbs[] = {
     {"config new-key", run_config_new_key},
     {"doctor", run_doctor},
     {"version", run_version},
+    {"completion", run_completion},
 };
 
 // The verbs that only read a folder.

@@ -9,7 +9,10 @@
 #include <vector>
 
 #include "common/base/nearest.h"
+#include "common/config/describe.h"
+#include "services/cli/completion.h"
 #include "services/cli/flag_checks.h"
+#include "services/cli/manual.h"
 #include "services/cli/request_flags.h"
 
 namespace foretoken::cli {
@@ -35,6 +38,12 @@ constexpr KeyFlag kKeyFlags[] = {
     {"--client", "bus.client", "where ZeroMQ clients connect, e.g. tcp://127.0.0.1:5555"},
 };
 
+std::vector<std::string> choices_of_key(std::string_view key) {
+  for (auto& known : keys_with_choices())
+    if (known.key == key) return std::move(known.choices);
+  return {};
+}
+
 // The spelling that help shows first.
 std::string name_of(const KeyFlag& flag) {
   const std::string_view flags = flag.flags;
@@ -56,7 +65,8 @@ class Parser {
         "--seed 7\n\n"
         "Exit codes: 0 ok, 1 failed, 2 usage, 3 not reachable, 4 model, 5 deadline, 6 "
         "environment,\n"
-        "7 results differ, 130 interrupted.\nMore: foretoken help VERB; docs/cli.md");
+        "7 results differ, 130 interrupted.\nMore: foretoken help VERB, foretoken help --man VERB; "
+        "docs/cli.md");
     services();
     clients();
     measuring();
@@ -82,6 +92,16 @@ class Parser {
     }
     std::vector<std::string> words(argv + 1, argv + argc);
     if (words.front() == "--version") words.front() = "version";
+    // Tab: what the shell's script asks, with "--" before the words of the line.
+    if (words.front() == "complete") {
+      words.erase(words.begin(), words.begin() + (words.size() > 1 && words[1] == "--" ? 2 : 1));
+      *exit_code = run_complete(app_, words);
+      return std::nullopt;
+    }
+    if (words.front() == "help" && words.size() > 1 && words[1] == "--man") {
+      *exit_code = print_manual(app_, {words.begin() + 2, words.end()});
+      return std::nullopt;
+    }
     // "help model pair" is "model pair --help".
     if (words.front() == "help")
       std::rotate(words.begin(), words.begin() + 1, words.end()), words.back() = "--help";
@@ -199,6 +219,7 @@ class Parser {
             flag.flags,
             [this, &flag](const std::string& value) { key_values_.emplace_back(&flag, value); },
             std::string(flag.help) + " (" + flag.key + ")")
+          ->check(offered(choices_of_key(flag.key)))
           ->group("Configuration");
     }
     CLI::App* down = verb(&app_, "down", "stop what `up --detach` started", "  foretoken down\n");
@@ -406,6 +427,12 @@ class Parser {
               "  foretoken doctor\n"));
     json(verb(&app_, "version", "version, compiler, libraries, instruction set",
               "  foretoken version --json\n"));
+    verb(&app_, "completion", "what a shell reads to complete this command at Tab",
+         "  source <(foretoken completion bash)\n"
+         "  foretoken completion zsh > ~/.zfunc/_foretoken\n")
+        ->add_option("shell", options_.shell, "bash, zsh or fish")
+        ->required()
+        ->check(one_of({"bash", "zsh", "fish"}));
   }
 
   CliOptions& options_;

@@ -115,6 +115,7 @@ struct CliOptions {
   ModelOptions model;
   std::string config_out;  // config init, config new-key
   bool config_origin = false;
+  std::string shell;  // completion: "bash", "zsh" or "fish"
 };
 
 // Parses argv. Returns nothing when all is said already (help, version, a usage error); *exit_code

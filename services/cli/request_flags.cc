@@ -96,7 +96,8 @@ class FlagMaker {
         ->type_name("INTEGER");
   }
   CLI::Option* make(std::string& member) const {
-    return option<std::string>([&member](const std::string& text) { member = text; });
+    CLI::Option* made = option<std::string>([&member](const std::string& text) { member = text; });
+    return key_ == "model" ? made->type_name(kModelName) : made;
   }
   template <class E>
   requires std::is_enum_v<E> CLI::Option* make(E& member) const {

@@ -34,6 +34,7 @@ int run_config_new_key(const CliOptions& options);
 int run_config_init(const CliOptions& options);
 int run_doctor(const CliOptions& options);
 int run_version(const CliOptions& options);
+int run_completion(const CliOptions& options);
 
 // --- what verbs share
 // -------------------------------------------------------------------------------------------

@@ -63,7 +63,7 @@ DOORS = {
     r"zmq(\.hpp|_addon\.hpp|\.h)": ["common/transport/*.cc"],
     r"msgpack(\.hpp|/.*)": ["common/wire/*.cc"],
     r"toml(\.hpp|11/.*)?": ["common/config/toml_reader.cc"],
-    r"CLI/.*": ["common/runtime/args.cc", "services/cli/*.cc", "services/cli/*flag*.h"],
+    r"CLI/.*": ["common/runtime/args.cc", "common/runtime/manual.cc", "services/cli/*.cc", "services/cli/*flag*.h"],
     r"(spdlog|fmt)/.*": ["common/base/log.cc"],
     r"nlohmann/.*": ["common/base/json.h", "common/base/json.cc"],
     r"simdjson\.h": ["common/tokenizer/tokenizer_json.cc"],

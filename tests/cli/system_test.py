@@ -108,6 +108,11 @@ class System(unittest.TestCase):
         return subprocess.run([str(BIN / "foretoken"), *words, *cls.settings], capture_output=True, text=True,
                               timeout=200, input=stdin)
 
+    def test_tab_offers_the_models_that_are_served(self):
+        done = subprocess.run([str(BIN / "foretoken"), "complete", "--", "generate", *self.settings, "--model", ""],
+                              capture_output=True, text=True, timeout=60)
+        self.assertEqual((0, "demo\n", ""), (done.returncode, done.stdout, done.stderr))
+
     def test_up_again_is_idempotent(self):
         done = self.run_verb("up", "--detach")
         self.assertEqual(0, done.returncode, done.stderr)

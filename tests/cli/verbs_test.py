@@ -19,7 +19,7 @@ BIN = pathlib.Path(sys.argv.pop(1))
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 VERBS = ["up", "down", "ps", "generate", "chat", "demo", "tokenize", "detokenize", "doctor", "version",
          "bench serve", "bench micro", "model info", "model check", "model pair", "model init-random", "model quantize",
-         "config show", "config check", "config init", "config new-key"]
+         "config show", "config check", "config init", "config new-key", "completion"]
 
 
 def run(*words, stdin=""):
