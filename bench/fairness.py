@@ -94,7 +94,7 @@ def long_prompts(context, endpoint, rounds):
         seconds, gap, _ = stream(one)
         alone.append(seconds)
         gaps.append(gap)
-        before = metric(one, "tokenizer_prompts")
+        before = metric(one, "tokenizer_prompts_total")
         begin = time.monotonic()
         for text in texts:
             other.send(op="tokenize", prompt=text)
@@ -111,7 +111,7 @@ def long_prompts(context, endpoint, rounds):
                     raise SystemExit(f"an error: {answer}")
                 open_ -= 1
         spans.append(time.monotonic() - begin)
-        encoded.append(metric(one, "tokenizer_prompts") - before - n)
+        encoded.append(metric(one, "tokenizer_prompts_total") - before - n)
     print(f"30 prompts of 1 MB: answered in {statistics.median(spans):.1f} s, encodings {[int(e) for e in encoded]}")
     line("a stream of 256 tokens", alone, beside)
     line("its longest gap", gaps, gaps_beside)

@@ -102,7 +102,15 @@ class RealRuntime final : public Runtime {
         name_(info.role + "-" + id_),
         worker_{mix64(fnv1a(info.role + "-" + id_ + "@" + host_name()))},
         incarnation_{random_u64() | 1},
-        metrics_(Labels{{"service", name_}}) {}
+        metrics_(Labels{{"service", name_}}) {
+    metrics_.before_text([this] {
+      metrics_.gauge("build_info", 1,
+                     {{"version", FORETOKEN_VERSION},
+                      {"commit", FORETOKEN_COMMIT},
+                      {"isa", instruction_set()}});
+      metrics_.counter("dropped_log_lines_total", dropped_log_lines());
+    });
+  }
 
   const LoadedConfig& loaded() const override { return loaded_; }
   const std::string& id() const override { return id_; }

@@ -27,10 +27,9 @@ void publish_transport(Metrics& metrics, std::shared_ptr<const TransportCounters
       const std::string name(name_of(static_cast<Door>(i)));
       for (const Outcome& outcome : kOutcomes)
         metrics.counter("transport_messages_total", (counts.*outcome.count).load(),
-                        "Messages, by kind of link and outcome; busy: tries that found no room.",
                         {{"link", name}, {"outcome", outcome.name}});
       metrics.counter("transport_handshakes_refused_total", counts.handshakes_refused.load(),
-                      "Connections without a key that is listed.", {{"link", name}});
+                      {{"link", name}});
     }
   });
 }
@@ -50,7 +49,6 @@ void publish_memory_links(Metrics& metrics, std::shared_ptr<const MemoryLinkCoun
   metrics.before_text([&metrics, counters = std::move(counters)] {
     for (const Event& event : kEvents)
       metrics.counter("memory_links_total", ((*counters).*event.count).load(),
-                      "Links through shared memory and their messages, by event.",
                       {{"event", event.name}});
   });
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/wire/client_codec.h"
+
 namespace foretoken {
 
 void WorkerService::start(Bus& bus) {
@@ -75,10 +77,21 @@ wire::Heartbeat WorkerService::load() const {
   return load;
 }
 
+// Services of one model that differ in its fingerprints do not give the same text.
+void WorkerService::list_model() {
+  const wire::Hello& hello = router_.hello();
+  if (hello.fingerprints.model == 0) return;  // it runs none
+  metrics_.gauge("model_info", 1,
+                 {{"fingerprint", wire::hex_of(hello.fingerprints.model)},
+                  {"numerics", wire::hex_of(hello.fingerprints.numerics)},
+                  {"max_model_len", std::to_string(hello.max_model_len)},
+                  {"vocab_size", std::to_string(hello.vocab_size)}});
+}
+
 std::string WorkerService::metrics_text() {
   list_metrics(metrics_);
-  metrics_.gauge("frames_dropped", load().dropped_total,
-                 "Frames dropped since start: malformed, stale or without room.");
+  list_model();
+  metrics_.counter("frames_dropped_total", load().dropped_total);
   return metrics_.text();
 }
 

@@ -35,7 +35,9 @@ class WorkerService : public Service {
                 const wire::Hello& hello,
                 wire::Speaker& speaker,
                 Metrics& metrics)
-      : duties_(duties), metrics_(metrics), router_(speaker, hello, duties.heartbeat) {}
+      : duties_(duties), metrics_(metrics), router_(speaker, hello, duties.heartbeat) {
+    if (!hello.model_name.empty()) metrics.add_constant_label("model_name", hello.model_name);
+  }
 
   Bus& bus() const { return *bus_; }
   RouterConnection& router() { return router_; }
@@ -68,6 +70,7 @@ class WorkerService : public Service {
   void send_due(TimePoint now);
   void leave_if_drained(TimePoint now);
   wire::Heartbeat load() const;
+  void list_model();
   std::string metrics_text();
 
   const Duties duties_;

@@ -283,17 +283,19 @@ std::string DraftService::status() const {
 
 void DraftService::list_metrics(Metrics& metrics) {
   const DraftSnapshot now = engine_.snapshot();
-  metrics.gauge("draft_sequences", now.n_attached, "Sequences attached.");
-  metrics.gauge("draft_links", links_.size(), "Targets linked through shared memory.");
-  metrics.counter("draft_link_fallbacks_total", n_fallbacks_,
-                  "Messages that a link did not take: sent over ZeroMQ.");
-  metrics.gauge("kv_cache_usage_perc", now.kv.usage(), "Share of KV blocks in use.");
-  metrics.counter("draft_steps_total", now.n_steps, "Batched passes.");
-  metrics.counter("draft_tokens_total", now.n_drafted, "Tokens guessed.");
-  metrics.counter("draft_tokens_kept_total", now.n_kept, "Guesses that a target committed.");
-  metrics.counter("draft_tokens_cut_total", now.n_cut, "Guesses thrown away.");
-  metrics.counter("draft_needs_total", now.n_needs, "Times that missing tokens were asked for.");
-  metrics.counter("draft_busy_total", now.n_busy, "Times that there was no room.");
+  metrics.gauge("draft_sequences", now.n_attached);
+  metrics.gauge("draft_links", links_.size());
+  metrics.counter("draft_link_fallbacks_total", n_fallbacks_);
+  metrics.gauge("draft_kv_cache_usage_perc", now.kv.usage());
+  metrics.gauge("draft_kv_cache_blocks", now.kv.n_free, {{"state", "free"}});
+  metrics.gauge("draft_kv_cache_blocks", now.kv.n_used, {{"state", "used"}});
+  metrics.gauge("draft_kv_cache_blocks", now.kv.n_cached, {{"state", "cached"}});
+  metrics.counter("draft_steps_total", now.n_steps);
+  metrics.counter("draft_tokens_total", now.n_drafted);
+  metrics.counter("draft_tokens_kept_total", now.n_kept);
+  metrics.counter("draft_tokens_cut_total", now.n_cut);
+  metrics.counter("draft_needs_total", now.n_needs);
+  metrics.counter("draft_busy_total", now.n_busy);
 }
 
 }  // namespace foretoken

@@ -360,25 +360,23 @@ void RouterService::finish_metrics(RequestId id) {
 
 std::string RouterService::own_metrics() {
   const RequestTable::Counters& now = table_.counters();
-  metrics_.gauge("router_requests", table_.size(), "Requests under way.");
-  metrics_.counter("requests_total", now.accepted, "Requests accepted.");
-  metrics_.counter("request_success_total", now.replied, "Requests answered.");
-  metrics_.counter("request_errors_total", now.failed, "Accepted requests that ended in an error.");
-  metrics_.counter("request_refused_total", now.refused, "Requests refused on arrival.");
-  metrics_.counter("request_cancelled_total", now.cancelled, "Requests cancelled.");
-  metrics_.counter("request_joined_total", now.joined,
-                   "Repeated requests joined or answered again.");
-  metrics_.counter("request_migrations_total", now.migrated, "Moves to another target.");
-  metrics_.counter("stream_replays_total", now.replayed, "Text streams replayed.");
-  metrics_.counter("router_stale_total", now.stale, "Messages about requests that are over.");
-  metrics_.gauge("frames_dropped", malformed_ + stale_ + dropped_,
-                 "Frames dropped since start: malformed, stale or without room.");
-  metrics_.gauge("bad_requests", bad_requests_, "Requests that could not be read.");
+  metrics_.gauge("router_requests", table_.size());
+  metrics_.gauge("num_requests_waiting", table_.n_waiting());
+  metrics_.counter("requests_total", now.accepted);
+  metrics_.counter("request_success_total", now.replied);
+  metrics_.counter("request_errors_total", now.failed);
+  metrics_.counter("request_refused_total", now.refused);
+  metrics_.counter("request_cancelled_total", now.cancelled);
+  metrics_.counter("request_joined_total", now.joined);
+  metrics_.counter("request_migrations_total", now.migrated);
+  metrics_.counter("stream_replays_total", now.replayed);
+  metrics_.counter("router_stale_total", now.stale);
+  metrics_.counter("frames_dropped_total", malformed_ + stale_ + dropped_);
+  metrics_.counter("bad_requests_total", bad_requests_);
   for (const auto role : {wire::Role::kTokenizer, wire::Role::kDraft, wire::Role::kTarget})
     for (const Worker* worker : pool_.all())
       if (worker->hello.role == role)
         metrics_.gauge("peer_up", worker->state == WorkerState::kLost ? 0 : 1,
-                       "1 while the service answers.",
                        {{"role", std::string(name_of(role))}, {"peer", worker->hello.name}});
   return metrics_.text();
 }

@@ -397,34 +397,29 @@ std::string TargetService::status() const {
 // From the engine's totals, when metrics are read: nothing on the path of a token.
 void TargetService::list_metrics(Metrics& metrics) {
   const TargetSnapshot now = engine_.snapshot();
-  metrics.gauge("num_requests_running", now.n_running, "Sequences in the batch.");
-  metrics.gauge("num_requests_waiting", now.n_waiting, "Sequences waiting for a place.");
-  metrics.gauge("kv_cache_usage_perc", now.kv.usage(), "Share of KV blocks in use.");
-  metrics.gauge("drafts_assigned", drafts_.n_drafts(), "Drafts this target may use.");
+  metrics.gauge("num_requests_running", now.n_running);
+  metrics.gauge("num_requests_waiting", now.n_waiting);
+  metrics.gauge("kv_cache_usage_perc", now.kv.usage());
+  metrics.gauge("kv_cache_blocks", now.kv.n_free, {{"state", "free"}});
+  metrics.gauge("kv_cache_blocks", now.kv.n_used, {{"state", "used"}});
+  metrics.gauge("kv_cache_blocks", now.kv.n_cached, {{"state", "cached"}});
+  metrics.gauge("drafts_assigned", drafts_.n_drafts());
   list_links(metrics);
-  metrics.counter("generation_tokens_total", now.n_tokens, "Tokens committed.");
-  metrics.counter("prompt_tokens_total", now.n_prompt_rows, "Prompt tokens prefilled.");
-  metrics.counter("num_preemptions_total", now.n_preemptions, "Sequences whose blocks were taken.");
-  metrics.counter("prefix_cache_queries_total", now.kv.n_queried_tokens,
-                  "Prompt tokens looked up.");
-  metrics.counter("prefix_cache_hits_total", now.kv.n_hit_tokens, "Prompt tokens found.");
-  metrics.counter("spec_decode_num_drafts_total", now.spec.n_rounds,
-                  "Rounds that verified guesses.");
-  metrics.counter("spec_decode_num_draft_tokens_total", now.spec.n_drafted, "Guesses verified.");
-  metrics.counter("spec_decode_num_accepted_tokens_total", now.spec.n_accepted,
-                  "Guesses accepted.");
-  metrics.counter("spec_decode_silent_passes_total", now.n_silent_steps,
-                  "Passes after which no draft was asked: asking had cost more than it brought.");
-  metrics.gauge(
-      "spec_decode_asking_gain", engine_.drafting_gate().gain(),
-      "Tokens per second with drafts asked, of those without, when last compared; 0 = never.");
+  metrics.counter("generation_tokens_total", now.n_tokens);
+  metrics.counter("prompt_tokens_total", now.n_prompt_rows);
+  metrics.counter("num_preemptions_total", now.n_preemptions);
+  metrics.counter("prefix_cache_queries_total", now.kv.n_queried_tokens);
+  metrics.counter("prefix_cache_hits_total", now.kv.n_hit_tokens);
+  metrics.counter("spec_decode_num_drafts_total", now.spec.n_rounds);
+  metrics.counter("spec_decode_num_draft_tokens_total", now.spec.n_drafted);
+  metrics.counter("spec_decode_num_accepted_tokens_total", now.spec.n_accepted);
+  metrics.counter("spec_decode_silent_passes_total", now.n_silent_steps);
+  metrics.gauge("spec_decode_asking_gain", engine_.drafting_gate().gain());
   for (std::size_t i = 0; i < now.spec.by_depth.size() && now.spec.by_depth[i].n_drafted > 0; ++i)
     metrics.counter("spec_decode_num_accepted_tokens_per_pos_total",
-                    now.spec.by_depth[i].n_accepted, "Guesses accepted, by position.",
-                    {{"position", std::to_string(i)}});
+                    now.spec.by_depth[i].n_accepted, {{"position", std::to_string(i)}});
   for (std::size_t i = 0; i < kFallbackReasons; ++i)
     metrics.counter("spec_decode_fallback_total", now.spec.fallbacks[i],
-                    "Rounds without guesses, by reason.",
                     {{"reason", std::string(kFallbackNames[i])}});
 }
 
@@ -435,14 +430,10 @@ void TargetService::list_links(Metrics& metrics) {
   links_seen_.insert(now.begin(), now.end());
   for (const auto& link : links_seen_)
     metrics.gauge("draft_link", now.contains(link) ? 1 : 0,
-                  "1 for the tier that guesses of this draft take.",
                   {{"draft", link.first}, {"tier", link.second}});
-  metrics.counter("draft_link_fallbacks_total", drafts_.counters().fallbacks,
-                  "Messages that a link did not take: sent over ZeroMQ.");
-  metrics.counter("drafts_set_aside_total", drafts_.counters().set_aside,
-                  "Times that a draft was set aside, as its guesses were worth nothing.");
-  metrics.gauge("drafts_aside", drafts_.set_aside().size(),
-                "Assigned drafts that are set aside now.");
+  metrics.counter("draft_link_fallbacks_total", drafts_.counters().fallbacks);
+  metrics.counter("drafts_set_aside_total", drafts_.counters().set_aside);
+  metrics.gauge("drafts_aside", drafts_.set_aside().size());
 }
 
 }  // namespace foretoken

@@ -319,19 +319,15 @@ wire::Heartbeat TokenizerService::own_load() const {
 }
 
 void TokenizerService::list_metrics(Metrics& metrics) {
-  metrics.gauge("tokenizer_streams", streams_.size(), "Streams being decoded.");
-  metrics.gauge("tokenizer_prompts", n_encoded_, "Prompts encoded since start.");
-  metrics.gauge("tokenizer_prompts_waiting", questions_.size() + (running_ ? 1 : 0),
-                "Prompts that wait to be encoded.");
-  metrics.gauge("tokenizer_prompts_repeated", n_repeated_,
-                "Prompts asked for again while they waited or soon after: not encoded again.");
-  metrics.gauge("tokenizer_prompts_unwanted", n_unwanted_,
-                "Prompts whose request ended before their answer.");
-  metrics.gauge("tokenizer_prompt_tokens", n_prompt_tokens_, "Prompt tokens encoded since start.");
-  metrics.gauge("tokenizer_unassigned_code_points", encoder_.n_unassigned(),
-                "Code points in prompts since start that our Unicode tables do not know.");
-  metrics.gauge("tokenizer_decoded_tokens", n_decoded_, "Tokens decoded since start.");
-  metrics.gauge("tokenizer_stop_strings", n_stops_, "Stop strings found since start.");
+  metrics.gauge("tokenizer_streams", streams_.size());
+  metrics.counter("tokenizer_prompts_total", n_encoded_);
+  metrics.gauge("tokenizer_prompts_waiting", questions_.size() + (running_ ? 1 : 0));
+  metrics.counter("tokenizer_prompts_repeated_total", n_repeated_);
+  metrics.counter("tokenizer_prompts_unwanted_total", n_unwanted_);
+  metrics.counter("tokenizer_prompt_tokens_total", n_prompt_tokens_);
+  metrics.counter("tokenizer_unassigned_code_points_total", encoder_.n_unassigned());
+  metrics.counter("tokenizer_decoded_tokens_total", n_decoded_);
+  metrics.counter("tokenizer_stop_strings_total", n_stops_);
 }
 
 std::string TokenizerService::status() const {

@@ -11,6 +11,7 @@
 #include "common/config/describe.h"
 #include "common/config/load.h"
 #include "common/config/resolve.h"
+#include "tests/support/generated_page.h"
 
 namespace foretoken {
 namespace {
@@ -269,23 +270,11 @@ TEST_F(ConfigTest, EveryShippedConfigurationIsGood) {
   }
 }
 
-void expect_page(const std::string& path, const std::string& text) {
-  const std::filesystem::path file = std::filesystem::path(FORETOKEN_SOURCE_DIR) / path;
-  if (std::getenv("FORETOKEN_UPDATE_GOLDEN") != nullptr) {
-    std::filesystem::create_directories(file.parent_path());
-    std::ofstream(file) << text;
-  }
-  std::ostringstream found;
-  found << std::ifstream(file).rdbuf();
-  EXPECT_EQ(found.str(), text)
-      << path << " is not what the listing says; FORETOKEN_UPDATE_GOLDEN=1 rewrites it";
-}
-
 TEST(ConfigPages, DefaultFileIsTheListing) {
-  expect_page("configs/foretoken.toml", default_config_toml());
+  test::expect_page("configs/foretoken.toml", default_config_toml());
 }
 TEST(ConfigPages, ReferenceIsTheListing) {
-  expect_page("docs/reference/configuration.md", configuration_page());
+  test::expect_page("docs/reference/configuration.md", configuration_page());
 }
 
 TEST_F(ConfigTest, NamesWhatIsWrongWithAListOfDevices) {

@@ -23,7 +23,7 @@ class Fairness(unittest.TestCase):
 
     def test_long_prompts_are_encoded_once_each_and_streams_go_on(self):
         alone = text_of(self.client.wait(self.client.send(request(1, stream=True))))
-        before = self.metric("tokenizer_prompts")
+        before = self.metric("tokenizer_prompts_total")
         asked = [self.other.send({"op": "tokenize", "prompt": f"{i} " + LONG[:999_000]}) for i in range(12)]
         n_streams = 0
         while any(not self.other.inbox[one] for one in asked):
@@ -35,11 +35,11 @@ class Fairness(unittest.TestCase):
             reply = self.other.wait(one)[-1]
             self.assertEqual(reply["n_tokens"], len(reply["token_ids"]))
             self.assertGreater(reply["n_tokens"], 100_000)
-        self.assertEqual(len(asked) + n_streams, self.metric("tokenizer_prompts") - before)
+        self.assertEqual(len(asked) + n_streams, self.metric("tokenizer_prompts_total") - before)
 
     def test_a_prompt_that_was_cancelled_is_not_encoded(self):
         self.client.ask(op="tokenize", prompt="short")  # from now on the router knows which model is meant
-        before = self.metric("tokenizer_prompts_unwanted")
+        before = self.metric("tokenizer_prompts_unwanted_total")
         gone = Client(self.system)
         for i in range(8):
             gone.send({"op": "tokenize", "prompt": f"{i} " + LONG[:999_000], "timeout_ms": 1})
@@ -47,7 +47,7 @@ class Fairness(unittest.TestCase):
             self.assertEqual("deadline_exceeded", gone.wait(list(gone.inbox)[0])[-1]["error"]["code"])
         gone.close()
         self.client.ask(op="tokenize", prompt="short")
-        self.assertGreater(self.metric("tokenizer_prompts_unwanted"), before)
+        self.assertGreater(self.metric("tokenizer_prompts_unwanted_total"), before)
 
     def test_another_tenant_goes_before_the_many_that_wait(self):
         truth = plain_answers(self.client, 3, max_tokens=32)

@@ -28,7 +28,12 @@ class Apprentice final : public WorkerService {
  public:
   Apprentice(wire::Speaker& speaker, Metrics& metrics)
       : WorkerService({"ipc://router", milliseconds(250), milliseconds(400)},
-                      {.role = wire::Role::kTarget, .name = "target-0"},
+                      {.role = wire::Role::kTarget,
+                       .name = "target-0",
+                       .fingerprints = {.model = 0xab, .numerics = 0xcd},
+                       .model_name = "m",
+                       .vocab_size = 49,
+                       .max_model_len = 2048},
                       speaker,
                       metrics) {}
   std::string status() const override { return "busy"; }
@@ -63,7 +68,7 @@ class Apprentice final : public WorkerService {
     said.push_back("leave");
   }
   wire::Heartbeat own_load() const override { return {.active = 3, .dropped_total = 10}; }
-  void list_metrics(Metrics& metrics) override { metrics.gauge("lessons", 5, "Lessons."); }
+  void list_metrics(Metrics& metrics) override { metrics.gauge("tokenizer_streams", 5); }
 };
 
 class WorkerServiceTest : public testing::Test {
@@ -171,9 +176,13 @@ TEST_F(WorkerServiceTest, AnswersWithItsListingAndTheFramesDropped) {
   hear(wire::MetricsRequest{});
   ASSERT_EQ(bus.n_sent<wire::MetricsReply>(), 1);
   const std::string text = std::get<wire::MetricsReply>(bus.sent.back()).text;
-  EXPECT_THAT(text, HasSubstr("# HELP foretoken_lessons Lessons.\n"));
-  EXPECT_THAT(text, HasSubstr("foretoken_lessons 5\n"));
-  EXPECT_THAT(text, HasSubstr("foretoken_frames_dropped 11\n"));
+  EXPECT_THAT(text, HasSubstr("# HELP foretoken_tokenizer_streams Streams being decoded.\n"));
+  EXPECT_THAT(text, HasSubstr("foretoken_tokenizer_streams{model_name=\"m\"} 5\n"));
+  EXPECT_THAT(text, HasSubstr("foretoken_frames_dropped_total{model_name=\"m\"} 11\n"));
+  EXPECT_THAT(text,
+              HasSubstr(R"(foretoken_model_info{model_name="m",fingerprint="00000000000000ab",)"
+                        R"(max_model_len="2048",numerics="00000000000000cd",vocab_size="49"} 1)"
+                        "\n"));
 }
 
 TEST_F(WorkerServiceTest, WhatBelongsToARequestWaitsForAFullSocketAndGreetingsDoNot) {

@@ -119,10 +119,10 @@ TEST_F(TokenizerServiceTest, APromptIsEncodedAsTheTokenizerDoes) {
 TEST_F(TokenizerServiceTest, CodePointsBeyondOurTablesAreCounted) {
   ask<wire::Encoded>(wire::Encode{.text = "Grüße"});
   EXPECT_THAT(ask<wire::MetricsReply>(wire::MetricsRequest{}).text,
-              HasSubstr("foretoken_tokenizer_unassigned_code_points 0"));
+              HasSubstr("foretoken_tokenizer_unassigned_code_points_total 0"));
   ask<wire::Encoded>(wire::Encode{.text = "a\u0378b\U0001FFF0"});
   EXPECT_THAT(ask<wire::MetricsReply>(wire::MetricsRequest{}).text,
-              HasSubstr("foretoken_tokenizer_unassigned_code_points 2"));
+              HasSubstr("foretoken_tokenizer_unassigned_code_points_total 2"));
 }
 
 TEST_F(TokenizerServiceTest, APromptThatIsNotTextIsRefusedByName) {
@@ -209,8 +209,8 @@ TEST_F(EncodingTurns, APromptAskedForTwiceIsEncodedOnce) {
   arrive(long_one, {1, 1});  // its answer may have got lost
   turn();
   EXPECT_THAT(answered<wire::Encoded>(), ElementsAre(1));
-  EXPECT_EQ(1, metric("tokenizer_prompts "));
-  EXPECT_EQ(2, metric("tokenizer_prompts_repeated "));
+  EXPECT_EQ(1, metric("tokenizer_prompts_total "));
+  EXPECT_EQ(2, metric("tokenizer_prompts_repeated_total "));
 }
 
 TEST_F(EncodingTurns, AnotherPromptUnderAnIdIsAnotherPrompt) {
@@ -221,7 +221,7 @@ TEST_F(EncodingTurns, AnotherPromptUnderAnIdIsAnotherPrompt) {
   EXPECT_EQ(answer<wire::Encoded>({1, 1}).tokens, ids_of("hello", AddSpecialTokens::kYes));
   EXPECT_EQ(ask<wire::Encoded>(wire::Encode{.text = "other"}, {1, 1}).tokens,
             ids_of("other", AddSpecialTokens::kYes));
-  EXPECT_EQ(2, metric("tokenizer_prompts "));
+  EXPECT_EQ(2, metric("tokenizer_prompts_total "));
 }
 
 TEST_F(EncodingTurns, WhatNobodyWantsAnyMoreIsNotEncoded) {
@@ -231,7 +231,7 @@ TEST_F(EncodingTurns, WhatNobodyWantsAnyMoreIsNotEncoded) {
   turn();
   turn();
   EXPECT_THAT(answered<wire::Encoded>(), ElementsAre(2, 3));
-  EXPECT_EQ(1, metric("tokenizer_prompts_unwanted "));
+  EXPECT_EQ(1, metric("tokenizer_prompts_unwanted_total "));
 }
 
 TEST_F(EncodingTurns, FlowsTakeTurnsAndTheSmallGoFirst) {
@@ -603,7 +603,7 @@ TEST_F(TokenizerServiceTest, GarbageIsCountedAndNotAnswered) {
   hear(wire::Tokens{.position = 0, .ids = {1}});  // well-formed, and not for a tokenizer
   EXPECT_THAT(bus.sent, IsEmpty());
   EXPECT_THAT(ask<wire::MetricsReply>(wire::MetricsRequest{}).text,
-              HasSubstr("foretoken_frames_dropped 3"));
+              HasSubstr("foretoken_frames_dropped_total 3"));
 }
 
 TEST_F(TokenizerServiceTest, ADrainServesUntilTheRouterNeedsItNoMore) {
