@@ -135,6 +135,21 @@ std::optional<std::string> endpoint_problem(const std::string& text) {
   return is + "it must be ipc://NAME, tcp://ADDRESS:PORT or inproc://NAME";
 }
 
+std::optional<std::string> not_one_of(const std::string& value, const Constraint& constraint) {
+  if (std::find(constraint.choices.begin(), constraint.choices.end(), value) !=
+      constraint.choices.end())
+    return std::nullopt;
+  std::string list;
+  std::vector<std::string> known;
+  for (const auto choice : constraint.choices) {
+    list += (list.empty() ? "" : ", ") + std::string(choice);
+    known.emplace_back(choice);
+  }
+  const auto near = nearest(value, known);
+  return "\"" + value + "\"; it must be one of: " + list +
+         (near ? " (did you mean \"" + *near + "\"?)" : "");
+}
+
 // The sentence that says what is wrong, or nothing.
 template <class T>
 std::optional<std::string> problem(const T& value, const Constraint& constraint) {
@@ -145,19 +160,8 @@ std::optional<std::string> problem(const T& value, const Constraint& constraint)
       return "is " + plain_number(number) + "; it must be from " + plain_number(constraint.low) +
              " to " + plain_number(constraint.high);
   } else if constexpr (std::same_as<T, std::string>) {
-    if (constraint.kind == Constraint::Kind::kOneOf &&
-        std::find(constraint.choices.begin(), constraint.choices.end(), value) ==
-            constraint.choices.end()) {
-      std::string list;
-      std::vector<std::string> known;
-      for (const auto choice : constraint.choices) {
-        list += (list.empty() ? "" : ", ") + std::string(choice);
-        known.emplace_back(choice);
-      }
-      const auto near = nearest(value, known);
-      return "is \"" + value + "\"; it must be one of: " + list +
-             (near ? " (did you mean \"" + *near + "\"?)" : "");
-    }
+    if (constraint.kind == Constraint::Kind::kOneOf)
+      if (const auto wrong = not_one_of(value, constraint)) return "is " + *wrong;
     if (constraint.kind == Constraint::Kind::kMemory) {
       if (is_token_count(value)) return std::nullopt;
       if (auto bytes = memory_bytes(value, std::uint64_t{1} << 40); !bytes.ok())
@@ -173,6 +177,9 @@ std::optional<std::string> problem(const T& value, const Constraint& constraint)
       for (const auto& text : value)
         if (auto wrong = endpoint_problem(text)) return wrong;
     }
+    if (constraint.kind == Constraint::Kind::kOneOf)
+      for (const auto& text : value)
+        if (const auto wrong = not_one_of(text, constraint)) return "has " + *wrong;
     if (constraint.kind == Constraint::Kind::kWeights)
       if (auto weights = weights_of(value); !weights.ok()) return weights.error().message;
   }

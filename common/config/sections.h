@@ -265,6 +265,16 @@ struct LogSection {
   }
 };
 
+struct MetricsSection {
+  std::vector<std::string> compat;
+
+  template <class Self, class Visitor>
+  static void fields(Self& s, Visitor&& v) {
+    v("compat", s.compat, one_of({"vllm"}),
+      "whose names metrics have beside their own: vllm = those that vLLM has too, as vllm:NAME");
+  }
+};
+
 struct Config {
   ModelSection model;
   SpeculationSection speculation;
@@ -275,6 +285,7 @@ struct Config {
   BusSection bus;
   RouterSection router;
   LogSection log;
+  MetricsSection metrics;
 
   template <class Self, class Visitor>
   static void sections(Self& c, Visitor&& v) {
@@ -287,6 +298,7 @@ struct Config {
     v("bus", c.bus, "how services find one another");
     v("router", c.router, "the service that clients ask");
     v("log", c.log, "what is written to standard error");
+    v("metrics", c.metrics, "what services count");
   }
 };
 

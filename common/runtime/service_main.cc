@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <csignal>
 #include <cstdio>
@@ -103,6 +104,9 @@ class RealRuntime final : public Runtime {
         worker_{mix64(fnv1a(info.role + "-" + id_ + "@" + host_name()))},
         incarnation_{random_u64() | 1},
         metrics_(Labels{{"service", name_}}) {
+    const auto& compat = loaded_.config.metrics.compat;
+    if (std::find(compat.begin(), compat.end(), "vllm") != compat.end())
+      metrics_.set_names(MetricNames::kOwnAndVllm);
     metrics_.before_text([this] {
       metrics_.gauge("build_info", 1,
                      {{"version", FORETOKEN_VERSION},

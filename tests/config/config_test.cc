@@ -270,6 +270,13 @@ TEST_F(ConfigTest, EveryShippedConfigurationIsGood) {
   }
 }
 
+TEST_F(ConfigTest, EachOfAListOfChoicesIsOneOfThem) {
+  EXPECT_THAT(load("[metrics]\ncompat = [\"vllm\"]\n").config.metrics.compat, ElementsAre("vllm"));
+  EXPECT_THAT(load("[metrics]\ncompat = [\"vllm\", \"vlm\"]\n").errors,
+              ElementsAre(AllOf(HasSubstr("metrics.compat has \"vlm\"; it must be one of: vllm"),
+                                HasSubstr("did you mean \"vllm\""))));
+}
+
 TEST(ConfigPages, DefaultFileIsTheListing) {
   test::expect_page("configs/foretoken.toml", default_config_toml());
 }
