@@ -298,7 +298,7 @@ std::uint32_t DraftEngine::append_choices(LeasedSequence& sequence,
 bool DraftEngine::emit_overtaken() {
   for (const auto& [key, sequence] : sequences_) {
     if (!sequence->overtaken) continue;
-    emit(*sequence, *sequence->overtaken);
+    emit(*sequence, *sequence->overtaken, sequence->overtaken_asked);
     sequence->overtaken.reset();
   }
   return !output_.proposals.empty();
@@ -308,12 +308,12 @@ void DraftEngine::emit_ready() {
   for (const auto& [key, sequence] : sequences_) {
     LeasedSequence& a = *sequence;
     if (!a.owes_answer || can_grow(a)) continue;
-    emit(a, a.epoch);
+    emit(a, a.epoch, a.asked);
     a.owes_answer = false;
   }
 }
 
-void DraftEngine::emit(LeasedSequence& sequence, Epoch epoch) {
+void DraftEngine::emit(LeasedSequence& sequence, Epoch epoch, TimePoint asked) {
   const auto chain = sequence.chain();
   sequence.has_guessed = false;
   output_.proposals.push_back({.to = sequence.key.target,
@@ -324,7 +324,8 @@ void DraftEngine::emit(LeasedSequence& sequence, Epoch epoch) {
                                           .prefix = sequence.prefix,
                                           .tokens = {chain.begin(), chain.end()},
                                           .confidence = sequence.confidences,
-                                          .known = sequence.known}});
+                                          .known = sequence.known},
+                               .asked = asked});
 }
 
 DraftSnapshot DraftEngine::snapshot() const {

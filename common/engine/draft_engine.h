@@ -50,6 +50,7 @@ using DraftOutcome = std::variant<Applied, Ignored, wire::Need, wire::DraftBusy>
 struct ReadyProposal {
   TargetKey to;
   wire::ProposalRecord record;
+  TimePoint asked{};  // when the record came that it answers
 };
 
 // A sequence that lost its blocks to others.
@@ -151,7 +152,7 @@ class DraftEngine {
   std::uint32_t append_choices(LeasedSequence& sequence, std::size_t slice, std::uint32_t n_fed);
   bool emit_overtaken();
   void emit_ready();
-  void emit(LeasedSequence& sequence, Epoch epoch);
+  void emit(LeasedSequence& sequence, Epoch epoch, TimePoint asked);
 
   DraftEngineOptions options_;
   std::vector<TokenId> eos_ids_;

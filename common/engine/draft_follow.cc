@@ -68,6 +68,7 @@ DraftOutcome DraftEngine::attach_anew(const TargetKey& from, wire::Attach& attac
   sequence->renewed = now;
   sequence->budget = std::min(attach.budget, options_.max_ahead);
   sequence->owes_answer = attach.budget > 0;
+  sequence->asked = now;
   outgrow_if_due(*sequence);
   sequences_.emplace(key, std::move(sequence));
   return Applied{};
@@ -123,8 +124,10 @@ DraftOutcome DraftEngine::apply(LeasedSequence& sequence,
       (reaches_known && prefix_hash_extend(sequence.prefix, committed) != record.prefix))
     return need(sequence, NeedReason::kMismatch);
 
-  if (sequence.owes_answer && sequence.has_guessed && record.epoch > sequence.epoch)
+  if (sequence.owes_answer && sequence.has_guessed && record.epoch > sequence.epoch) {
     sequence.overtaken = sequence.epoch;
+    sequence.overtaken_asked = sequence.asked;
+  }
   sequence.epoch = std::max(sequence.epoch, record.epoch);
   sequence.is_stuck = false;
   if (!committed.empty()) take_in(sequence, committed);
@@ -136,6 +139,7 @@ DraftOutcome DraftEngine::apply(LeasedSequence& sequence,
   if (!reaches_known) return Applied{};  // overtaken by a later one, whose budget stands
   sequence.budget = std::min(record.budget, options_.max_ahead);
   sequence.owes_answer = record.budget > 0;
+  sequence.asked = now;
   return Applied{};
 }
 

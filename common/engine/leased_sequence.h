@@ -58,9 +58,11 @@ struct DraftEngine::LeasedSequence {
   std::uint32_t budget = 0;               // chain length wanted
   bool owes_answer = false;
   bool has_guessed = false;        // since it last answered
+  TimePoint asked{};               // when the record came that it owes the answer to
   std::optional<Epoch> overtaken;  // a record whose answer was not complete when the next one came
-  bool is_stuck = false;           // no token may follow: until the next record
-  std::uint64_t turn = 0;          // when it last had rows
+  TimePoint overtaken_asked{};
+  bool is_stuck = false;   // no token may follow: until the next record
+  std::uint64_t turn = 0;  // when it last had rows
   TimePoint renewed{};
   TimePoint busy_until{};
 };

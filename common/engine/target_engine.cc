@@ -142,9 +142,9 @@ bool TargetEngine::proposals_complete(TimePoint now) {
 
 // ---- a step ----
 
-const StepOutput& TargetEngine::step(TimePoint now) {
+void TargetEngine::verify(TimePoint now) {
   output_.tokens.clear();
-  output_.n_rows = output_.n_committed = 0;
+  output_.n_rows = output_.n_committed = output_.n_verified = 0;
   committed_value_ = 0;
   step_began_ = now;
   if (std::exchange(is_next_at_once_, false)) pause_cost_.observe(n_decoded_, now - step_ended_);
@@ -153,8 +153,12 @@ const StepOutput& TargetEngine::step(TimePoint now) {
   make_plan(now);
   cut_proposals();
   fill_step();
+  if (step_.n_slices() > 0) step_.run();
+}
+
+const StepOutput& TargetEngine::commit() {
+  const TimePoint now = step_began_;
   if (step_.n_slices() > 0) {
-    step_.run();
     ++totals_.n_steps;
     output_.n_rows = static_cast<std::uint32_t>(step_.plan().tokens.size());
     totals_.n_rows += output_.n_rows;
@@ -380,7 +384,6 @@ void TargetEngine::commit_slice(std::size_t slice, Sequence& sequence, TimePoint
   const std::uint32_t n_accepted = step_.n_accepted(slice);
   const Acceptance verdict{n_accepted, step_.chosen(slice).first(n_accepted + 1)};
   const std::uint32_t n_before = sequence.n_tokens();
-  if (sequence.stats.first_token == TimePoint{}) sequence.stats.first_token = now;
   ++sequence.stats.n_steps;
   deliver(slice, sequence, verdict.committed, verdict.n_accepted);
   const std::uint32_t n_delivered = sequence.n_tokens() - n_before;
@@ -432,11 +435,13 @@ void TargetEngine::note_round(Sequence& sequence,
                               TimePoint now) {
   sequence.n_verified = static_cast<std::uint32_t>(sequence.path.size());
   sequence.n_accepted = n_accepted;
+  output_.n_verified += sequence.n_verified;
   if (sequence.n_verified > 0) {
     const std::uint32_t n_kept = std::min(n_accepted, n_delivered);
     length_.observe_round(sequence.path, n_accepted);
     sequence.accepted_ewma += (static_cast<float>(n_accepted) - sequence.accepted_ewma) / 8;
     sequence.stats.spec.record_round(sequence.path, n_kept);
+    sequence.stats.record_length(sequence.n_verified, n_kept);
     totals_.spec.record_round(sequence.path, n_kept);
   } else if (sequence.is_decoding && sequence.finish.n_remaining() > 0) {  // not the last token's
     const FallbackReason reason = why_plain(sequence, now);

@@ -73,8 +73,15 @@ class TargetEngine {
   // so that waiting longer brings nothing.
   bool proposals_complete(TimePoint now);
 
-  // One pass over the batch. The events are the caller's; valid until the next call.
-  const StepOutput& step(TimePoint now);
+  // One pass over the batch. The events are the caller's; valid until the next call. Its halves
+  // are for a caller that times them: verify() takes in what was proposed, plans the pass and runs
+  // it, commit() takes the tokens that stand and asks for more.
+  const StepOutput& step(TimePoint now) {
+    verify(now);
+    return commit();
+  }
+  void verify(TimePoint now);
+  const StepOutput& commit();
   // What the step before took, measured by the caller; feeds the draft-length controller.
   void record_step_time(Duration took);
 

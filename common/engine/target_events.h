@@ -49,9 +49,16 @@ struct SequenceStats {
   std::uint32_t n_preemptions = 0;
   std::uint32_t draft_len = 0;  // most proposed tokens per round that it was allowed
   TimePoint opened{};
-  TimePoint admitted{};     // first rows; zero if never
-  TimePoint first_token{};  // start of the step that committed it; zero if none
+  TimePoint admitted{};  // first rows; zero if never
   SpecStats spec;
+  // Its rounds, by verified tokens and by accepted ones of these: [n_verified][n_accepted].
+  std::vector<std::vector<std::uint32_t>> rounds_by_length;
+
+  void record_length(std::size_t n_verified, std::size_t n_accepted) {
+    if (rounds_by_length.size() <= n_verified) rounds_by_length.resize(n_verified + 1);
+    rounds_by_length[n_verified].resize(n_verified + 1);
+    ++rounds_by_length[n_verified][n_accepted];
+  }
 };
 
 struct TokensEvent {
@@ -78,6 +85,7 @@ struct StepOutput {
   std::vector<FailedEvent> failed;
   std::uint32_t n_rows = 0;  // 0: nothing was run
   std::uint32_t n_committed = 0;
+  std::uint32_t n_verified = 0;  // proposed tokens that the pass had rows for
 };
 
 // Totals since the engine was made, except where "now".

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <initializer_list>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -166,6 +167,7 @@ struct SpeculativeDecoding {
   double mean_acceptance_length = 0;
   double draft_acceptance_rate = 0;
   std::vector<std::uint32_t> acceptance_histogram;
+  std::map<std::string, std::vector<std::uint32_t>> acceptance_histogram_by_draft_length;
   std::uint32_t num_spec_steps = 0;
   std::uint32_t num_accepted_draft_tokens = 0;
   std::uint32_t num_draft_tokens = 0;
@@ -182,6 +184,9 @@ struct SpeculativeDecoding {
       "accepted / drafted; 0 if nothing was drafted");
     v("acceptance_histogram", m.acceptance_histogram,
       "rounds that accepted 0, 1, 2 ... num_spec_tokens tokens; zeros without rounds");
+    v("acceptance_histogram_by_draft_length", m.acceptance_histogram_by_draft_length,
+      "a map: by the guesses that rounds verified (1, 2 ...), those rounds that accepted 0, 1, 2 "
+      "... of them; together acceptance_histogram");
     v("num_spec_steps", m.num_spec_steps,
       "rounds that verified at least one guess: the sum of acceptance_histogram");
     v("num_accepted_draft_tokens", m.num_accepted_draft_tokens, "guesses that were delivered");
@@ -205,7 +210,8 @@ struct ReplyMetrics {
   static void fields(Self& m, Visitor&& v) {
     v("time_to_first_token_ms", m.time_to_first_token_ms, "arrival at the router to first token");
     v("generation_time_ms", m.generation_time_ms, "first token to last, at the target");
-    v("queue_time_ms", m.queue_time_ms, "waiting at the target");
+    v("queue_time_ms", m.queue_time_ms,
+      "waiting for a place at a target, in the router and then in the target");
     v("tokens_per_second", m.tokens_per_second,
       "completion tokens after the first / generation time");
     v("speculative_decoding", m.speculative_decoding, "what guessing ahead did");

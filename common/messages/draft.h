@@ -106,6 +106,7 @@ struct ProposalRecord {
   std::vector<std::uint16_t> parents;
   std::vector<std::uint8_t> confidence;
   Position known = 0;
+  std::uint32_t took_us = 0;
   bool operator==(const ProposalRecord&) const = default;
 
   template <class Self, class Visitor>
@@ -120,6 +121,9 @@ struct ProposalRecord {
     v(8, "confidence", m.confidence,
       "per guess, 255 x probability that it is right given its parent; may be empty");
     v(9, "known", m.known, "committed length the draft has applied");
+    v(10, "took_us", m.took_us,
+      "from the record it answers coming to the draft until this left; 0 = the sender does not say",
+      2);
   }
 };
 

@@ -182,6 +182,20 @@ struct ProposerStats {
   }
 };
 
+// The rounds of one request that verified so many tokens.
+struct RoundsOfLength {
+  static constexpr std::string_view kName = "RoundsOfLength";
+  std::uint32_t n_verified = 0;
+  std::vector<std::uint32_t> histogram;
+  bool operator==(const RoundsOfLength&) const = default;
+
+  template <class Self, class Visitor>
+  static void fields(Self& m, Visitor&& v) {
+    v(1, "n_verified", m.n_verified, "guessed tokens that each of them verified");
+    v(2, "histogram", m.histogram, "of these rounds, those that accepted 0, 1 ... n_verified");
+  }
+};
+
 struct Done {
   static constexpr MessageType kType = MessageType::kDone;
   static constexpr std::string_view kName = "Done";
@@ -197,6 +211,7 @@ struct Done {
   std::uint64_t decode_us = 0;
   std::string fallback_reason;
   std::int32_t draft_len = -1;
+  std::vector<RoundsOfLength> rounds_by_length;
   bool operator==(const Done&) const = default;
 
   template <class Self, class Visitor>
@@ -208,11 +223,13 @@ struct Done {
     v(5, "proposers", m.proposers, "per proposer that was used");
     v(6, "acceptance_histogram", m.acceptance_histogram, "rounds that accepted 0, 1, 2 ... tokens");
     v(7, "queue_us", m.queue_us, "waiting before the first prefill");
-    v(8, "decode_us", m.decode_us, "first token to last");
+    v(8, "decode_us", m.decode_us, "end of the pass of the first token to that of the last");
     v(9, "fallback_reason", m.fallback_reason,
       "why speculation was not or no longer used; empty = it was");
     v(10, "draft_len", m.draft_len,
       "most guessed tokens per round that it was allowed; -1 = the sender does not say", 2);
+    v(11, "rounds_by_length", m.rounds_by_length,
+      "acceptance_histogram by the guessed tokens that rounds verified", 2);
   }
 };
 

@@ -56,7 +56,9 @@ constexpr MetricInfo kTable[] = {
      kAlsoVllm},
     {"requests_total", kCounter, "router", "", "Requests accepted."},
     {"request_success_total", kCounter, "router", "finished_reason",
-     "Requests answered, by how the answer ended: stop, length, cancelled or deadline.", kAlsoVllm},
+     "Requests that a target had begun and that were answered, by how the answer ended: stop, "
+     "length, cancelled or deadline.",
+     kAlsoVllm},
     {"request_errors_total", kCounter, "router", "", "Accepted requests that ended in an error."},
     {"request_refused_total", kCounter, "router", "", "Requests refused on arrival."},
     {"request_cancelled_total", kCounter, "router", "", "Requests cancelled."},
@@ -88,7 +90,8 @@ constexpr MetricInfo kTable[] = {
      "Guesses accepted, by position.", kAlsoVllm},
     {"spec_decode_round_seconds", kHistogram, "draft, target", "phase",
      "Parts of a round, each timed by one process. propose: a draft, from taking in a question to "
-     "its answer. transport: a target, from a question to its answer, less what the draft took. "
+     "its answer. transport: a target, from a question until it took in the answer, less what the "
+     "draft took; the time that messages wait while either computes is in it. "
      "wait: a target, for how long a pass was held back for answers. verify: a target, planning "
      "and running a pass that verified guesses. commit: a target, from there until its tokens were "
      "sent."},

@@ -3,6 +3,7 @@
 #include <concepts>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <type_traits>
 #include <utility>
 
@@ -18,6 +19,9 @@ template <class T>
 concept MapRecord = requires(T& m) {
   T::fields(m, [](const char*, auto&, const char*) {});
 };
+
+template <class T>
+concept NumbersByName = std::same_as<T, std::map<std::string, std::vector<std::uint32_t>>>;
 
 // Records with their keys, as clients read them, or the fields alone in their order.
 enum class Keys : std::uint8_t { kWritten, kLeftOut };
@@ -52,6 +56,12 @@ class MapWriter {
       out_.str(v);
     } else if constexpr (std::same_as<T, std::vector<std::uint8_t>>) {
       out_.bin({reinterpret_cast<const char*>(v.data()), v.size()});
+    } else if constexpr (NumbersByName<T>) {
+      out_.map(v.size());
+      for (const auto& [name, numbers] : v) {
+        out_.str(name);
+        value(numbers);
+      }
     } else if constexpr (std::same_as<T, StopReason>) {
       if (const auto* id = std::get_if<TokenId>(&v)) return out_.integer(*id);
       if (const auto* text = std::get_if<std::string>(&v)) return out_.str(*text);
@@ -128,6 +138,16 @@ class MapReader {
       std::string_view bytes;
       if (!in_.bin(bytes, kMostBytes)) return false;
       v.assign(bytes.begin(), bytes.end());
+      return true;
+    } else if constexpr (NumbersByName<T>) {
+      std::size_t size = 0;
+      if (!in_.map(size)) return false;
+      v.clear();
+      for (std::size_t i = 0; i < size; ++i) {
+        std::string_view name;
+        if (!in_.str(name, kMostBytes) || !value(v[std::string(name)])) return false;
+      }
+      in_.leave();
       return true;
     } else if constexpr (std::same_as<T, StopReason>) {
       if (in_.peek() == MsgpackKind::kNil) return v = std::monostate{}, in_.nil();

@@ -248,7 +248,11 @@ void DraftService::step() {
   }
   std::map<TargetKey, wire::Proposal> frames;
   for (const ReadyProposal& ready : output.proposals)
-    if (targets_.contains(ready.to)) frames[ready.to].records.push_back(ready.record);
+    if (targets_.contains(ready.to)) {
+      wire::ProposalRecord& record = frames[ready.to].records.emplace_back(ready.record);
+      record.took_us = std::max(1u, short_micros(end - ready.asked));
+      propose_.observe(end - ready.asked);
+    }
   for (const auto& [to, frame] : frames) send(to, frame);
   for (const BusySequence& lost : output.busy) send(lost.of, lost.busy);
 }
@@ -290,6 +294,7 @@ void DraftService::list_metrics(Metrics& metrics) {
   metrics.gauge("draft_kv_cache_blocks", now.kv.n_free, {{"state", "free"}});
   metrics.gauge("draft_kv_cache_blocks", now.kv.n_used, {{"state", "used"}});
   metrics.gauge("draft_kv_cache_blocks", now.kv.n_cached, {{"state", "cached"}});
+  metrics.histogram("spec_decode_round_seconds", propose_, {{"phase", "propose"}});
   metrics.counter("draft_steps_total", now.n_steps);
   metrics.counter("draft_tokens_total", now.n_drafted);
   metrics.counter("draft_tokens_kept_total", now.n_kept);

@@ -94,6 +94,7 @@ class DraftService final : public WorkerService {
   std::uint64_t refused_ = 0;      // attachments of another vocabulary, speakers with another's key
   std::uint64_t not_sent_ = 0;
   std::uint32_t step_us_ = 0;  // fading average
+  Histogram propose_{round_bounds()};
 };
 
 }  // namespace foretoken

@@ -1,6 +1,7 @@
 #include "services/router/answer.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "common/base/hash.h"
@@ -19,6 +20,8 @@ double millis(Duration duration) {
 void add_counts(const wire::Done& done, wire::SpeculativeDecoding& spec) {
   spec.fallback_reason = done.fallback_reason;
   spec.acceptance_histogram = done.acceptance_histogram;
+  for (const wire::RoundsOfLength& rounds : done.rounds_by_length)
+    spec.acceptance_histogram_by_draft_length[std::to_string(rounds.n_verified)] = rounds.histogram;
   if (done.draft_len >= 0) spec.num_spec_tokens = static_cast<std::uint32_t>(done.draft_len);
   std::string names;
   for (const wire::ProposerStats& proposer : done.proposers) {
@@ -163,7 +166,7 @@ wire::ClientReply Answer::whole_reply(RequestId id, const Ending& ending) {
     reply.model = ending.target->model_name;
     reply.system_fingerprint = wire::hex_of(mix64(prints.model ^ mix64(prints.numerics)));
   }
-  reply.metrics = metrics(ending.n_draft);
+  reply.metrics = metrics(ending);
   return reply;
 }
 
@@ -209,14 +212,15 @@ wire::LogprobEntry Answer::logprob_entry(std::uint32_t i) const {
   return entry;
 }
 
-wire::ReplyMetrics Answer::metrics(std::uint32_t n_draft) const {
+wire::ReplyMetrics Answer::metrics(const Ending& ending) const {
   wire::ReplyMetrics metrics;
   if (first_token_ != TimePoint{}) metrics.time_to_first_token_ms = millis(first_token_ - arrived_);
   metrics.generation_time_ms = millis(last_token_ - first_token_);
   wire::SpeculativeDecoding& spec = metrics.speculative_decoding;
-  spec.num_spec_tokens = n_draft;
+  spec.num_spec_tokens = ending.n_draft;
+  metrics.queue_time_ms = millis(ending.waited);
   if (done_) {
-    metrics.queue_time_ms = done_->queue_us / 1e3;
+    metrics.queue_time_ms += done_->queue_us / 1e3;
     if (done_->decode_us > 0)
       metrics.generation_time_ms = static_cast<double>(done_->decode_us) / 1e3;
     add_counts(*done_, spec);

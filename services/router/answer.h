@@ -44,6 +44,7 @@ class Answer {
   std::uint32_t n_prompt() const { return n_prompt_; }
   std::uint32_t n_detokenized() const { return n_detokenized_; }
   bool has_all_text() const { return n_detokenized_ == n_tokens(); }
+  TimePoint last_token() const { return last_token_; }  // when it came, if one has
   bool is_finished() const { return done_.has_value(); }
   // The client has, or could be given, something of it.
   bool has_something_for_client() const { return n_detokenized_ > 0 || n_delivered_ > 0; }
@@ -59,6 +60,7 @@ class Answer {
   struct Ending {
     std::optional<FinishReason> cut_short;  // cancelled, late: tokens without text are left out
     const wire::Hello* target = nullptr;    // that began it, if one has
+    Duration waited{};                      // for a place at a target
     std::uint32_t n_draft = 0;              // the draft length asked for
   };
   // All of the answer with its counts.
@@ -73,7 +75,7 @@ class Answer {
                     std::uint32_t from,
                     std::uint32_t until) const;
   FinishReason reason_of(const Ending& ending) const;
-  wire::ReplyMetrics metrics(std::uint32_t n_draft) const;
+  wire::ReplyMetrics metrics(const Ending& ending) const;
 
   TimePoint arrived_{}, first_token_{}, last_token_{};
   std::uint32_t n_prompt_ = 0;

@@ -123,11 +123,12 @@ void Request::send_client(wire::ClientAnswer answer, Actions& out) const {
                          .series = series()});
 }
 
-void Request::reply(std::optional<FinishReason> cut_short, Actions& out) {
+void Request::reply(std::optional<FinishReason> cut_short, TimePoint now, Actions& out) {
   const RequestRules& rules = context_.rules;
   wire::ClientReply whole = answer_.whole_reply(
       id_, {.cut_short = cut_short,
             .target = placing_.first ? &*placing_.first : nullptr,
+            .waited = placing_.waited,
             .n_draft = asked_.num_draft_tokens < 0
                            ? rules.default_draft_len
                            : static_cast<std::uint32_t>(asked_.num_draft_tokens)});
@@ -138,10 +139,23 @@ void Request::reply(std::optional<FinishReason> cut_short, Actions& out) {
   counters.rounds += spec.num_spec_steps;
   counters.drafted += spec.num_draft_tokens;
   counters.guessed_right += spec.num_accepted_draft_tokens;
+  if (const auto reason = value_named<FinishReason>(whole.finish_reason))
+    tally_answer(whole, *reason, now);
   send_client(asked_.stream ? answer_.without_pieces(whole) : whole, out);
   // A cancelled or late answer is no answer to a client that asks again.
   if (!cut_short) final_reply_ = std::move(whole);
   end(close_reason_of(cut_short), out);
+}
+
+// One that was cancelled took as long as its client wanted.
+void Request::tally_answer(const wire::ClientReply& whole, FinishReason reason, TimePoint now) {
+  if (tally_ == nullptr) return;
+  ++tally_->n_ended[static_cast<std::size_t>(reason)];
+  if (reason == FinishReason::kCancelled) return;
+  tally_->whole_answer.observe(now - arrived_);
+  tally_->queueing.observe(whole.metrics.queue_time_ms / 1e3);
+  tally_->prompt_tokens.observe(answer_.n_prompt());
+  tally_->answer_tokens.observe(answer_.n_tokens());
 }
 
 void Request::fail(const Error& error, std::uint32_t retry_after_ms, Actions& out) {
@@ -206,7 +220,7 @@ void Request::worker_lost(WorkerId worker, TimePoint now, Actions& out) {
   if (target_ == worker) {
     if (state_ == State::kRunning) return migrate(now, out);
     assign_target(std::nullopt);
-    if (state_ == State::kCounting) reply(std::nullopt, out);
+    if (state_ == State::kCounting) reply(std::nullopt, now, out);
   } else if (tokenizer_ == worker) {
     assign_tokenizer(std::nullopt);
     if (state_ == State::kEncoding)
@@ -360,6 +374,7 @@ TargetNeed Request::need() const {
 // One that was moved or refused waits for no others; a new one is served in the order of the flows.
 void Request::place(TimePoint now, Actions& out) {
   state_ = State::kPlacing;
+  if (!placing_.waits_since) placing_.waits_since = now;
   assign_target(std::nullopt);
   if (placing_.first || !placing_.refused_by.empty()) return place_at_once(now, out);
   // What a model does not allow is said at once, whatever is before it.
@@ -411,7 +426,10 @@ void Request::start_at(WorkerId target, TimePoint now, Actions& out) {
   if (!placing_.first) {
     asked_.params = value_or_throw(params_at(hello, asked_, prompt_.encoded.tokens.size()));
     placing_.first = hello;
+    tally_ = &context_.tallies[hello.model_name];
   }
+  if (placing_.waits_since) placing_.waited += now - *placing_.waits_since;
+  placing_.waits_since.reset();
   assign_target(target);
   state_ = State::kRunning;
   target_retry_.ask(now, context_.rules.silence);
@@ -479,12 +497,18 @@ void Request::on_tokens(const wire::Tokens& tokens, TimePoint now, Actions& out)
       ++target->n_started;
       context_.places.look_again();
     }
+  const bool is_first = answer_.n_tokens() == 0;
+  const TimePoint before = answer_.last_token();
   switch (answer_.add_tokens(tokens, now)) {
     case Answer::News::kGap:
       return target_retry_.suspect_loss(now, context_.rules.silence);
     case Answer::News::kNone:
       return;
     case Answer::News::kSome:
+      if (is_first)
+        tally_->first_token.observe(now - arrived_);
+      else
+        tally_->inter_token.observe(now - before);
       return decode(now, out);
   }
 }
@@ -493,7 +517,7 @@ void Request::on_done(wire::Done done, TimePoint now, Actions& out) {
   const RequestRules& rules = context_.rules;
   if (state_ == State::kCounting) {
     answer_.finish(std::move(done));
-    return reply(std::nullopt, out);
+    return reply(std::nullopt, now, out);
   }
   if (state_ != State::kRunning) return;
   if (done.reason == FinishReason::kCancelled) return migrate(now, out);  // not by us
@@ -561,7 +585,7 @@ void Request::on_text(const wire::Text& text, TimePoint now, Actions& out) {
   }
   if (text.stopped) return on_stop_string(text, now, out);
   stream_.final_confirmed = text.final && answer_.is_finished() && answer_.has_all_text();
-  if (stream_.final_confirmed) return reply(std::nullopt, out);
+  if (stream_.final_confirmed) return reply(std::nullopt, now, out);
   if (answer_.n_detokenized() == stream_.n_sent && !stream_.final_sent)
     tokenizer_retry_.close();
   else
@@ -572,7 +596,7 @@ void Request::on_text(const wire::Text& text, TimePoint now, Actions& out) {
 void Request::on_stop_string(const wire::Text& text, TimePoint now, Actions& out) {
   answer_.end_at_stop_string(text);
   tokenizer_retry_.close();
-  if (answer_.is_finished() || !target_) return reply(std::nullopt, out);
+  if (answer_.is_finished() || !target_) return reply(std::nullopt, now, out);
   state_ = State::kCounting;
   counting_until_ = now + context_.rules.stats_patience;
   out.push_back(ToWorker{*target_, id_, wire::Close{.reason = CloseReason::kStop}});
@@ -601,16 +625,16 @@ TimePoint Request::due(TimePoint now) const {
 }
 
 void Request::tick(TimePoint now, Actions& out) {
-  if (now >= last_moment()) return end_late(out);
+  if (now >= last_moment()) return end_late(now, out);
   settle_early_model(now, out);
   if (!has_ended_) give_up_unplaced(now, out);
   if (has_ended_) return;
-  if (state_ == State::kCounting && now >= *counting_until_) return reply(std::nullopt, out);
+  if (state_ == State::kCounting && now >= *counting_until_) return reply(std::nullopt, now, out);
   ask_silent_worker(now, out);
 }
 
-void Request::end_late(Actions& out) {
-  if (answer_.has_something_for_client()) return reply(FinishReason::kDeadline, out);
+void Request::end_late(TimePoint now, Actions& out) {
+  if (answer_.has_something_for_client()) return reply(FinishReason::kDeadline, now, out);
   const auto allowed = std::chrono::duration_cast<std::chrono::milliseconds>(deadline_ - arrived_);
   fail(Error{ErrorCode::kDeadlineExceeded, "no token within " + std::to_string(allowed.count()) +
                                                " ms (timeout_ms, limits.request_timeout_s)"},

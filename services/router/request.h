@@ -18,6 +18,7 @@
 #include "common/messages/messages.h"
 #include "common/transport/transport.h"
 #include "services/router/answer.h"
+#include "services/router/model_tally.h"
 #include "services/router/placement.h"
 #include "services/router/pool.h"
 #include "services/router/request_rules.h"
@@ -57,6 +58,7 @@ struct RequestContext {
   Pool& pool;
   TargetPlaces& places;
   RequestCounters& counters;
+  ModelTallies& tallies;
   std::uint32_t n_series = 0;  // answers that were begun, or begun anew
   bool draining = false;       // no request comes any more: these may use targets that drain
 };
@@ -88,7 +90,7 @@ class Request {
   // beginning.
   void join(const Peer& peer, Actions& out);
   // Ends it with what there is.
-  void cut_short(FinishReason reason, Actions& out) { reply(reason, out); }
+  void cut_short(FinishReason reason, TimePoint now, Actions& out) { reply(reason, now, out); }
   void fail(const Error& error, std::uint32_t retry_after_ms, Actions& out);
   // Ends it without an answer.
   void end(CloseReason reason, Actions& out);
@@ -142,7 +144,8 @@ class Request {
   void replay(TimePoint now, Actions& out);
   void deliver(Actions& out);
   void send_client(wire::ClientAnswer answer, Actions& out) const;
-  void reply(std::optional<FinishReason> cut_short, Actions& out);
+  void reply(std::optional<FinishReason> cut_short, TimePoint now, Actions& out);
+  void tally_answer(const wire::ClientReply& whole, FinishReason reason, TimePoint now);
 
   void on_tokenizer(wire::Message message, TimePoint now, Actions& out);
   void on_encoded(wire::Encoded encoded, TimePoint now, Actions& out);
@@ -154,7 +157,7 @@ class Request {
   void on_done(wire::Done done, TimePoint now, Actions& out);
   void on_failed_target(const wire::Failed& failed, TimePoint now, Actions& out);
 
-  void end_late(Actions& out);
+  void end_late(TimePoint now, Actions& out);
   void settle_early_model(TimePoint now, Actions& out);
   void give_up_unplaced(TimePoint now, Actions& out);
   void ask_silent_worker(TimePoint now, Actions& out);
@@ -196,12 +199,15 @@ class Request {
     std::optional<wire::Busy> refusal;
     std::uint32_t n_migrations = 0;
     bool has_started = false;  // the target has shown tokens since it was given the request
+    std::optional<TimePoint> waits_since;  // for a place
+    Duration waited{};                     // before that
   } placing_;
   struct Stream {
     std::uint32_t n_sent = 0;  // tokens of the answer that the tokenizer was sent in this run
     bool final_sent = false, final_confirmed = false;
   } stream_;
   Answer answer_;
+  ModelTally* tally_ = nullptr;  // of the model of the target that began it, once there is one
   std::uint32_t series_;
 
   bool has_ended_ = false;

@@ -24,7 +24,11 @@ void count_down(Counts& counts, const Key& key) {
 RequestTable::RequestTable(const RequestRules& rules, Pool& pool)
     : rules_(rules),
       places_(pool),
-      context_{.rules = rules_, .pool = pool, .places = places_, .counters = counters_},
+      context_{.rules = rules_,
+               .pool = pool,
+               .places = places_,
+               .counters = counters_,
+               .tallies = tallies_},
       finished_(rules.finished) {}
 
 // ---- events
@@ -159,7 +163,7 @@ void RequestTable::cancel(const Peer& by, RequestId id, TimePoint now, Actions& 
   const bool found = apply(id, now, [&](Request& request) {
     is_own = request.peer() == by;
     ++counters_.cancelled;
-    request.cut_short(FinishReason::kCancelled, out);
+    request.cut_short(FinishReason::kCancelled, now, out);
   });
   if (!found)
     return answer_error(

@@ -79,6 +79,9 @@ class RequestTable {
 
   using Counters = RequestCounters;
   const Counters& counters() const { return counters_; }
+  const ModelTallies& tallies() const { return tallies_; }
+  // A model whose metrics are there before its first request.
+  void expect_model(const std::string& name) { tallies_.try_emplace(name); }
 
  private:
   struct Entry {
@@ -102,8 +105,9 @@ class RequestTable {
 
   RequestRules rules_;
   RequestCounters counters_;
+  ModelTallies tallies_;
   TargetPlaces places_;
-  RequestContext context_;  // of the three above and the pool
+  RequestContext context_;  // of the four above and the pool
   std::unordered_map<RequestId, Entry> requests_;
   std::set<std::pair<TimePoint, RequestId>> due_;
   TimePoint places_due_ = TimePoint::max();  // to be looked at again, while requests wait

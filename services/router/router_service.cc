@@ -363,7 +363,6 @@ std::string RouterService::own_metrics() {
   metrics_.gauge("router_requests", table_.size());
   metrics_.gauge("num_requests_waiting", table_.n_waiting());
   metrics_.counter("requests_total", now.accepted);
-  metrics_.counter("request_success_total", now.replied);
   metrics_.counter("request_errors_total", now.failed);
   metrics_.counter("request_refused_total", now.refused);
   metrics_.counter("request_cancelled_total", now.cancelled);
@@ -373,12 +372,31 @@ std::string RouterService::own_metrics() {
   metrics_.counter("router_stale_total", now.stale);
   metrics_.counter("frames_dropped_total", malformed_ + stale_ + dropped_);
   metrics_.counter("bad_requests_total", bad_requests_);
+  list_models();
   for (const auto role : {wire::Role::kTokenizer, wire::Role::kDraft, wire::Role::kTarget})
     for (const Worker* worker : pool_.all())
       if (worker->hello.role == role)
         metrics_.gauge("peer_up", worker->state == WorkerState::kLost ? 0 : 1,
                        {{"role", std::string(name_of(role))}, {"peer", worker->hello.name}});
   return metrics_.text();
+}
+
+// A model that has a target is there with zeros before its first request.
+void RouterService::list_models() {
+  for (const Worker* target : pool_.alive(wire::Role::kTarget))
+    table_.expect_model(target->hello.model_name);
+  for (const auto& [name, tally] : table_.tallies()) {
+    const Labels model{{"model_name", name}};
+    metrics_.histogram("time_to_first_token_seconds", tally.first_token, model);
+    metrics_.histogram("inter_token_latency_seconds", tally.inter_token, model);
+    metrics_.histogram("e2e_request_latency_seconds", tally.whole_answer, model);
+    metrics_.histogram("request_queue_time_seconds", tally.queueing, model);
+    metrics_.histogram("request_prompt_tokens", tally.prompt_tokens, model);
+    metrics_.histogram("request_generation_tokens", tally.answer_tokens, model);
+    for (std::size_t i = 0; i < tally.n_ended.size(); ++i)
+      metrics_.counter("request_success_total", tally.n_ended[i],
+                       {{"model_name", name}, {"finished_reason", std::string(kFinishNames[i])}});
+  }
 }
 
 // ---- workers

@@ -87,6 +87,7 @@ class RouterService final : public Service {
 
   void act(const Actions& actions);
   std::string own_metrics();
+  void list_models();
 
   struct MetricsQuestion {
     Peer peer;

@@ -70,12 +70,17 @@ void Attachment::asked(Epoch epoch, std::uint32_t budget, TimePoint now) {
   waiting_since_ = now;
 }
 
+std::optional<TimePoint> Attachment::asked_at(Epoch epoch) const {
+  const AskedAt& ask = asks_[epoch.value % kRememberedAsks];
+  if (ask.epoch != epoch || ask.at == TimePoint{}) return std::nullopt;
+  return ask.at;
+}
+
 AttachmentAction Attachment::answered(Epoch epoch, TimePoint now) {
   const bool is_back = state_ == AttachmentState::kDetached && probing_;
   if (!is_attached() && !is_back) return AttachmentAction::kNone;
-  const AskedAt& ask = asks_[epoch.value % kRememberedAsks];
-  if (ask.epoch == epoch && ask.at != TimePoint{} && now >= ask.at) {
-    const Duration took = now - ask.at;
+  if (const auto asked = asked_at(epoch); asked && now >= *asked) {
+    const Duration took = now - *asked;
     answer_ewma_ = answer_ewma_ == Duration{0} ? took : (answer_ewma_ * 7 + took) / 8;
   }
   state_ = AttachmentState::kActive;

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 
 #include "common/base/clock.h"
 #include "common/base/ids.h"
@@ -72,6 +73,8 @@ class Attachment {
   // The last ask with a budget has no answer yet; it was asked at asked_at().
   bool is_under_way() const { return is_attached() && last_asked_ > last_answered_; }
   TimePoint asked_at() const { return last_asked_at_; }
+  // When this was asked; nothing: it was not, or too many asks ago.
+  std::optional<TimePoint> asked_at(Epoch epoch) const;
 
   // A different draft, or the same in a new incarnation: a new lease. Earlier leases are dead by
   // their number.

@@ -394,6 +394,13 @@ void DraftProposer::collect(TimePoint now, ProposalStore& into) {
   arrived_.clear();
 }
 
+// Of both durations each is one process's own; only what is left between them is the way.
+void DraftProposer::note_transport(const Attachment& attachment, const Arrived& arrived) {
+  const auto asked = attachment.asked_at(arrived.record.epoch);
+  if (!asked || arrived.record.took_us == 0) return;
+  transport_.observe(arrived.at - *asked - std::chrono::microseconds(arrived.record.took_us));
+}
+
 void DraftProposer::use(const Arrived& arrived, TimePoint now, ProposalStore& into) {
   const wire::ProposalRecord& record = arrived.record;
   AttachedSequence* sequence = find(record.seq, arrived.draft, record.lease);
@@ -411,6 +418,7 @@ void DraftProposer::use(const Arrived& arrived, TimePoint now, ProposalStore& in
       sequence->told.confirm(record.known);
       if (sequence->attachment.state() == AttachmentState::kOpening)
         learn_prefill(*sequence, arrived.at);
+      note_transport(sequence->attachment, arrived);
       return apply(*sequence, sequence->attachment.answered(record.epoch, arrived.at), now);
     case Insertion::kMalformed:
       ++counters_.malformed;

@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/histogram.h"
 #include "common/engine/draft_watch.h"
 #include "common/runtime/service.h"
 #include "common/spec/proposer.h"
@@ -75,6 +76,8 @@ class DraftProposer final : public Proposer, public DraftWatch {
   // Each draft's name and the tier that its guesses take.
   std::vector<std::pair<std::string, std::string_view>> links() const { return drafts_.links(); }
   const DraftCounters& counters() const { return counters_; }
+  // From questions to their answers, less what the draft took.
+  const Histogram& transport() const { return transport_; }
   // Those that are not used for a while, as their guesses were worth nothing.
   std::vector<wire::DraftSetAside> set_aside() const { return drafts_.set_aside(bus_->now()); }
   // Of one of our drafts: bytes that are no message.
@@ -126,6 +129,7 @@ class DraftProposer final : public Proposer, public DraftWatch {
   AttachedSequence* find(SeqId seq, WorkerId draft, Lease lease);
   void keep(WorkerId draft, std::vector<wire::ProposalRecord>& records, TimePoint now);
   void use(const Arrived& arrived, TimePoint now, ProposalStore& into);
+  void note_transport(const Attachment& attachment, const Arrived& arrived);
   void on_need(AssignedDraft& draft, const wire::Need& need, TimePoint now);
   void on_busy(WorkerId draft, const wire::DraftBusy& busy, TimePoint now);
 
@@ -135,6 +139,7 @@ class DraftProposer final : public Proposer, public DraftWatch {
   wire::Speaker& speaker_;
   Bus* bus_ = nullptr;
   DraftCounters counters_;
+  Histogram transport_{round_bounds()};
   AssignedDrafts drafts_;
   std::map<SeqId, AttachedSequence> sequences_;
   std::vector<Arrived> arrived_;

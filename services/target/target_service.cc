@@ -32,7 +32,7 @@ std::string fallback_of(const SpecStats& spec) {
              : std::string(kFallbackNames[static_cast<std::size_t>(most - spec.fallbacks.begin())]);
 }
 
-wire::Done done_of(const DoneEvent& event, TimePoint now) {
+wire::Done done_of(const DoneEvent& event, Duration decoding) {
   const SequenceStats& stats = event.stats;
   wire::Done done{.reason = event.reason,
                   .stop_token = event.stop_token,
@@ -55,8 +55,12 @@ wire::Done done_of(const DoneEvent& event, TimePoint now) {
     for (std::size_t i = 0; i < n; ++i)
       done.acceptance_histogram.push_back(static_cast<std::uint32_t>(histogram[i]));
   }
+  for (std::size_t n = 0; n < stats.rounds_by_length.size(); ++n)
+    if (!stats.rounds_by_length[n].empty())
+      done.rounds_by_length.push_back(
+          {.n_verified = static_cast<std::uint32_t>(n), .histogram = stats.rounds_by_length[n]});
   if (stats.admitted != TimePoint{}) done.queue_us = short_micros(stats.admitted - stats.opened);
-  if (stats.first_token != TimePoint{}) done.decode_us = micros(now - stats.first_token);
+  done.decode_us = micros(decoding);
   return done;
 }
 
@@ -268,8 +272,8 @@ TimePoint TargetService::work(TimePoint now) {
     });
   }
   if (engine_.has_work()) {
-    wait_for_proposals();
-    step();
+    const Duration waited = wait_for_proposals();
+    step(waited);
   }
   engine_.check_ranks(now);
   return engine_.has_work() ? now : std::min(due, next_sweep_);
@@ -290,8 +294,8 @@ void TargetService::leave() {
 }
 
 // As long as the engine says, and not a moment longer than until the last proposal that matters has
-// come.
-void TargetService::wait_for_proposals() {
+// come. Returns how long that was.
+Duration TargetService::wait_for_proposals() {
   const TimePoint begin = bus().now();
   const TimePoint until = begin + engine_.wait_hint(begin);
   // A flood may cost this step its guesses, but not the step.
@@ -300,38 +304,64 @@ void TargetService::wait_for_proposals() {
     if (!delivery) break;
     dispatch(*this, std::move(*delivery));
   }
-  for (TimePoint now = bus().now(); now < until && !engine_.proposals_complete(now);
-       now = bus().now()) {
+  const TimePoint waits_since = bus().now();
+  TimePoint now = waits_since;
+  for (; now < until && !engine_.proposals_complete(now); now = bus().now()) {
     auto delivery = bus().receive(until);
     if (!delivery) break;
     dispatch(*this, std::move(*delivery));
   }
+  return waits_since < until ? bus().now() - waits_since : Duration::zero();
 }
 
-void TargetService::step() {
+void TargetService::step(Duration waited) {
   const TimePoint begin = bus().now();
   bus().progress().doing(wire::Activity::kStep);
-  const StepOutput& output = engine_.step(begin);
+  engine_.verify(begin);
+  const TimePoint verified = bus().now();
+  const StepOutput& output = engine_.commit();
   const TimePoint end_of_step = bus().now();
   if (output.n_rows > 0) {
     engine_.record_step_time(end_of_step - begin);
     step_us_[n_steps_++ % kRecentSteps] = short_micros(end_of_step - begin);
   }
-  for (const TokensEvent& event : output.tokens) send_tokens(event);
-  for (const DoneEvent& event : output.done)
-    end(event.seq, done_of(event, end_of_step), end_of_step);
+  for (const TokensEvent& event : output.tokens) send_tokens(event, end_of_step);
+  for (const DoneEvent& event : output.done) done(event, end_of_step);
   for (const FailedEvent& event : output.failed)
     end(event.seq,
         wire::Failed{
             .code = event.error.code, .message = event.error.message, .param = event.error.param},
         end_of_step);
+  // A pass that was held back for nothing is seen in what was waited.
+  if (output.n_verified > 0 || waited > Duration::zero()) tally_.wait.observe(waited);
+  if (output.n_verified == 0) return;
+  tally_.verify.observe(verified - begin);
+  tally_.commit.observe(bus().now() - verified);
 }
 
-void TargetService::send_tokens(const TokensEvent& event) {
+void TargetService::done(const DoneEvent& event, TimePoint now) {
+  const auto it = requests_.find(event.seq);
+  if (it == requests_.end()) return;
+  const Answer& answer = answers_.at(it->second);
+  const Duration decoding = answer.last_token - answer.first_token.value_or(answer.last_token);
+  if (event.reason != FinishReason::kCancelled && answer.first_token) {
+    tally_.prefill.observe(*answer.first_token - event.stats.admitted);
+    tally_.decode.observe(decoding);
+    if (answer.n_later > 0) tally_.per_token.observe(decoding / answer.n_later);
+  }
+  end(event.seq, done_of(event, decoding), now);
+}
+
+void TargetService::send_tokens(const TokensEvent& event, TimePoint now) {
   const auto it = requests_.find(event.seq);
   if (it == requests_.end()) return;  // forgotten meanwhile
   Answer& answer = answers_.at(it->second);
   const wire::Tokens& tokens = event.tokens;
+  answer.last_token = now;
+  if (answer.first_token)
+    answer.n_later += static_cast<std::uint32_t>(tokens.ids.size());
+  else
+    answer.first_token = now;
   answer.guessed.insert(answer.guessed.end(), tokens.accepted.begin(), tokens.accepted.end());
   answer.guessed.resize(tokens.position + tokens.ids.size() - answer.n_prompt, 0);
   answer.logprobs.insert(answer.logprobs.end(), tokens.logprobs.begin(), tokens.logprobs.end());
@@ -407,6 +437,17 @@ void TargetService::list_metrics(Metrics& metrics) {
   list_links(metrics);
   metrics.counter("generation_tokens_total", now.n_tokens);
   metrics.counter("prompt_tokens_total", now.n_prompt_rows);
+  const wire::Hello& hello = router().hello();
+  metrics.gauge("cache_config_info", 1,
+                {{"block_size", std::to_string(hello.block_tokens)},
+                 {"num_gpu_blocks", std::to_string(hello.kv_blocks_total)}});
+  metrics.histogram("request_prefill_time_seconds", tally_.prefill);
+  metrics.histogram("request_decode_time_seconds", tally_.decode);
+  metrics.histogram("request_time_per_output_token_seconds", tally_.per_token);
+  metrics.histogram("spec_decode_round_seconds", drafts_.transport(), {{"phase", "transport"}});
+  metrics.histogram("spec_decode_round_seconds", tally_.wait, {{"phase", "wait"}});
+  metrics.histogram("spec_decode_round_seconds", tally_.verify, {{"phase", "verify"}});
+  metrics.histogram("spec_decode_round_seconds", tally_.commit, {{"phase", "commit"}});
   metrics.counter("num_preemptions_total", now.n_preemptions);
   metrics.counter("prefix_cache_queries_total", now.kv.n_queried_tokens);
   metrics.counter("prefix_cache_hits_total", now.kv.n_hit_tokens);

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -13,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/histogram.h"
 #include "common/config/sections.h"
 #include "common/engine/target_engine.h"
 #include "common/runtime/worker_service.h"
@@ -56,7 +58,11 @@ class TargetService final : public WorkerService {
     std::vector<std::uint8_t> guessed;
     std::vector<TokenLogprobs> logprobs;
     bool with_logprobs = false;
-    std::uint32_t first_logprob = 0;   // resumed tokens have none here
+    std::uint32_t first_logprob = 0;  // resumed tokens have none here
+    // Ends of the passes that committed its first tokens and its latest.
+    std::optional<TimePoint> first_token = {};
+    TimePoint last_token{};
+    std::uint32_t n_later = 0;         // tokens after those of the first pass
     bool closing = false;              // the router wants nothing but the end
     std::optional<wire::Message> end;  // Done or Failed, once it has ended
     TimePoint ended{};
@@ -85,12 +91,19 @@ class TargetService final : public WorkerService {
                                 std::size_t until,
                                 bool with_logprobs);
   void repeat_from(RequestId id, const Answer& answer, Position position);
-  void wait_for_proposals();
-  void step();
-  void send_tokens(const TokensEvent& event);
+  Duration wait_for_proposals();
+  void step(Duration waited);
+  void send_tokens(const TokensEvent& event, TimePoint now);
+  void done(const DoneEvent& event, TimePoint now);
   void end(SeqId seq, wire::Message message, TimePoint now);
   void forget_all(const std::string& why);
   void list_links(Metrics& metrics);
+
+  // Since start, for the metrics: of requests, and of rounds.
+  struct Tally {
+    Histogram prefill{latency_bounds()}, decode{latency_bounds()}, per_token{latency_bounds()};
+    Histogram wait{round_bounds()}, verify{round_bounds()}, commit{round_bounds()};
+  };
 
   TargetServiceOptions options_;
   TargetEngine& engine_;
@@ -101,6 +114,7 @@ class TargetService final : public WorkerService {
   TimePoint next_sweep_{};
   std::vector<std::uint32_t> step_us_;  // of recent steps, a ring
   std::size_t n_steps_ = 0;
+  Tally tally_;
   std::set<std::pair<std::string, std::string>> links_seen_;  // by draft and tier
 };
 

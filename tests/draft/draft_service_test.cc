@@ -130,6 +130,20 @@ class DraftServiceTest : public testing::Test {
 
 TEST_F(DraftServiceTest, GuessesForATargetThatMeansTheSame) { EXPECT_EQ(answer_to(attach()), ""); }
 
+TEST_F(DraftServiceTest, SaysHowLongItTookForItsAnswer) {
+  service.on_message(
+      {.peer = {.socket = kTargets, .routing = "t"}, .frames = wire::encode(target, {}, attach())});
+  bus.clock.advance(milliseconds(3));
+  for (int i = 0; i < 10; ++i) service.on_turn(bus.now());
+  const auto* answer = std::get_if<wire::Proposal>(&bus.sent.back());
+  ASSERT_NE(nullptr, answer);
+  EXPECT_EQ(3'000u, answer->records.at(0).took_us);
+  hear_router(wire::MetricsRequest{});
+  EXPECT_NE(metrics.text().find("spec_decode_round_seconds_sum{phase=\"propose\"} 0.003\n"),
+            std::string::npos)
+      << metrics.text();
+}
+
 TEST_F(DraftServiceTest, RefusesByNameWhatItWouldGuessForInVain) {
   wire::Attach vocabulary = attach();
   vocabulary.vocabulary = 78;

@@ -58,9 +58,9 @@ class DraftEngineTest : public ::testing::Test {
       EXPECT_LT(i, 1000) << "no end";
       if (i >= 1000) break;
       const DraftOutput& output = engine_->step(now);
-      for (const auto& [to, record] : output.proposals) {
-        EXPECT_EQ(to, kTarget);
-        said.push_back(record);
+      for (const ReadyProposal& ready : output.proposals) {
+        EXPECT_EQ(ready.to, kTarget);
+        said.push_back(ready.record);
       }
       for (const auto& [of, busy] : output.busy) {
         EXPECT_EQ(of, kTarget);
@@ -617,7 +617,8 @@ TEST_F(DraftEngineTest, ItsCacheIsThatOfAFreshPrefillWhateverItFollowed) {
       (void)fresh.attach(kTarget, attach, kStart);
       std::vector<wire::ProposalRecord> expected;
       while (fresh.has_work())
-        for (const auto& [to, record] : fresh.step(kStart).proposals) expected.push_back(record);
+        for (const ReadyProposal& ready : fresh.step(kStart).proposals)
+          expected.push_back(ready.record);
       ASSERT_EQ(expected.size(), 1u);
       ASSERT_EQ(said.size(), 1u);
       ASSERT_GE(said[0].tokens.size(), expected[0].tokens.size());

@@ -44,8 +44,8 @@ using SaidOf = std::map<std::uint64_t, Said>;  // by sequence
 // Returns how many steps the device took without the host in between; 0 for a single one.
 inline std::uint64_t step(DraftEngine& engine, SaidOf& said) {
   const DraftOutput& output = engine.step(kStart);
-  for (const auto& [to, record] : output.proposals)
-    said[record.seq.value] = {record.tokens, record.confidence};
+  for (const ReadyProposal& ready : output.proposals)
+    said[ready.record.seq.value] = {ready.record.tokens, ready.record.confidence};
   EXPECT_TRUE(output.busy.empty());
   return output.n_steps > 1 ? output.n_steps : 0;
 }

@@ -165,6 +165,39 @@ TEST_F(TargetEngineTest, WritesThePlainTextInFewerStepsWithAGoodDraft) {
   EXPECT_EQ(draft_.closed, std::vector<SeqId>{SeqId{1}});
 }
 
+TEST_F(TargetEngineTest, RoundsByLengthAreTheSameRoundsAndPassesSayWhatTheyVerified) {
+  start();
+  OpenRequest r = request(1, {1, 2, 3}, 20);
+  const auto text = plain(r);
+  draft_.script = r.prompt;
+  draft_.script.insert(draft_.script.end(), text.begin(), text.end());
+  draft_.script[10] ^= 1;
+  open(r);
+  std::uint32_t n_verified = 0;
+  while (engine_->has_work()) {
+    engine_->verify(now_);
+    const StepOutput& output = engine_->commit();
+    n_verified += output.n_verified;
+    take(output);
+    now_ += milliseconds(1);
+  }
+  EXPECT_EQ(text_[1], text);
+  ASSERT_EQ(done_.size(), 1u);
+  const SequenceStats& stats = done_[0].stats;
+  EXPECT_EQ(n_verified, stats.spec.n_drafted);
+  std::vector<std::uint64_t> sums(stats.spec.accepted_histogram.size());
+  std::size_t n_lengths = 0;
+  for (std::size_t n = 0; n < stats.rounds_by_length.size(); ++n) {
+    const auto& rounds = stats.rounds_by_length[n];
+    if (rounds.empty()) continue;
+    ++n_lengths;
+    EXPECT_EQ(n + 1, rounds.size());
+    for (std::size_t i = 0; i < rounds.size(); ++i) sums[i] += rounds[i];
+  }
+  EXPECT_GT(n_lengths, 1u) << "the last round is shorter than the others";
+  EXPECT_THAT(stats.spec.accepted_histogram, testing::ElementsAreArray(sums));
+}
+
 TEST_F(TargetEngineTest, NeverAsksForMoreThanCouldBeUsed) {
   start();
   open(request(1, {1, 2, 3}, 6));

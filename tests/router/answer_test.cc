@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <random>
 #include <string>
@@ -302,6 +303,20 @@ TEST(Answer, ItsHistogramHasAPlaceForEachCountThatARoundMayAccept) {
     EXPECT_EQ(c.histogram, spec.acceptance_histogram);
     expect_consistent_counts(spec);
   }
+}
+
+TEST(Answer, ItsHistogramByDraftLengthIsTheSameRounds) {
+  Answer answer(kReceived);
+  answer.begin(kPromptTokens, false);
+  answer.finish({.proposers = {{ProposerKind::kDraft, 8, 20, 8}},
+                 .acceptance_histogram = {3, 3, 1, 1},
+                 .draft_len = 4,
+                 .rounds_by_length = {{1, {2, 2}}, {3, {0, 1, 1, 1}}, {10, {1}}}});
+  const wire::SpeculativeDecoding spec =
+      answer.whole_reply(kAnswered, {}).metrics.speculative_decoding;
+  EXPECT_EQ((std::map<std::string, std::vector<std::uint32_t>>{
+                {"1", {2, 2}}, {"3", {0, 1, 1, 1}}, {"10", {1}}}),
+            spec.acceptance_histogram_by_draft_length);
 }
 
 TEST(Answer, OneThatIsCutShortHasNoTokensWithoutText) {

@@ -66,6 +66,7 @@ TEST(FinishedReplies, ComeBackWithEveryByteTheyWereGivenWith) {
                           .offset = 0};
   whole.usage = {.prompt_tokens = 7, .completion_tokens = 3, .total_tokens = 10};
   whole.metrics.speculative_decoding.draft_acceptance_rate = 1.0 / 3;
+  whole.metrics.speculative_decoding.acceptance_histogram_by_draft_length = {{"2", {0, 4, 70'000}}};
   whole.logprobs = {
       {.token_id = 3, .logprob = -0.1, .top_ids = {3, 9}, .top_logprobs = {-0.1, -2.3}},
       {.token_id = 70'000, .logprob = -1e-7}};

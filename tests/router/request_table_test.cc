@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <vector>
 
@@ -253,6 +254,62 @@ TEST_F(RequestTableTest, ARequestGoesFromMapToReply) {
   EXPECT_EQ("length", replies[0].finish_reason);
   EXPECT_EQ(3u, replies[0].usage.completion_tokens);
   EXPECT_EQ(0u, table.size());
+}
+
+TEST_F(RequestTableTest, WhatARequestTookIsCountedForItsModel) {
+  submit();
+  now += milliseconds(100);
+  hear(kTokenizer, wire::Encoded{.tokens = {10, 11, 12}});
+  hear(kTarget, wire::Opened{});
+  now += milliseconds(50);
+  tokens(3, {20});
+  now += milliseconds(20);
+  tokens(4, {21, 22});
+  tokens(3, {20, 21});  // said again
+  hear(kTarget, wire::Done{.reason = FinishReason::kLength, .n_generated = 3, .queue_us = 30'000});
+  now += milliseconds(10);
+  text(6, "abc", 0, true);
+  ASSERT_EQ(1u, answers<wire::ClientReply>().size());
+  ASSERT_EQ(1u, table.tallies().size());
+  const ModelTally& tally = table.tallies().at("m");
+  EXPECT_EQ(1u, tally.first_token.count());
+  EXPECT_DOUBLE_EQ(0.150, tally.first_token.sum());
+  EXPECT_EQ(1u, tally.inter_token.count()) << "two tokens that came together are one arrival";
+  EXPECT_DOUBLE_EQ(0.020, tally.inter_token.sum());
+  EXPECT_DOUBLE_EQ(0.180, tally.whole_answer.sum());
+  EXPECT_DOUBLE_EQ(0.030, tally.queueing.sum());
+  EXPECT_DOUBLE_EQ(3, tally.prompt_tokens.sum());
+  EXPECT_DOUBLE_EQ(3, tally.answer_tokens.sum());
+  EXPECT_EQ((std::array<std::uint64_t, 4>{0, 1, 0, 0}), tally.n_ended);
+}
+
+TEST_F(RequestTableTest, WaitingForAPlaceIsQueueingTimeInTheReplyToo) {
+  pool.find(kTarget)->load.queued = 100;
+  submit();
+  hear(kTokenizer, wire::Encoded{.tokens = {10, 11, 12}});
+  EXPECT_TRUE(sent<wire::Open>().empty()) << "its queue is long enough";
+  now += milliseconds(40);
+  pool.find(kTarget)->load.queued = 0;
+  table.workers_changed(now, out);
+  ASSERT_EQ(1u, sent<wire::Open>().size());
+  now += milliseconds(5);
+  tokens(3, {20});
+  hear(kTarget, wire::Done{.reason = FinishReason::kStop, .n_generated = 1, .queue_us = 2'000});
+  text(4, "a", 0, true);
+  const auto replies = answers<wire::ClientReply>();
+  ASSERT_EQ(1u, replies.size());
+  EXPECT_DOUBLE_EQ(42, replies[0].metrics.queue_time_ms);
+  EXPECT_DOUBLE_EQ(0.042, table.tallies().at("m").queueing.sum());
+}
+
+TEST_F(RequestTableTest, ACancelledRequestTookAsLongAsItsClientWanted) {
+  run_to_target();
+  tokens(3, {20});
+  table.cancel(client(), kId, now, out);
+  const ModelTally& tally = table.tallies().at("m");
+  EXPECT_EQ(1u, tally.first_token.count());
+  EXPECT_EQ(0u, tally.whole_answer.count());
+  EXPECT_EQ(1u, tally.n_ended[static_cast<std::size_t>(FinishReason::kCancelled)]);
 }
 
 TEST_F(RequestTableTest, RepeatedAndOvertakenTokensAddNothing) {

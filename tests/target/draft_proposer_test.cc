@@ -116,7 +116,8 @@ class DraftProposerTest : public testing::Test {
                std::uint32_t epoch,
                const std::vector<TokenId>& tokens,
                Position base = 3,
-               std::uint64_t incarnation = 1) {
+               std::uint64_t incarnation = 1,
+               std::uint32_t took_us = 0) {
     wire::Proposal proposal;
     proposal.records.push_back({.seq = SeqId{1},
                                 .lease = Lease{lease},
@@ -125,7 +126,8 @@ class DraftProposerTest : public testing::Test {
                                 .prefix = prefix_hash_extend(kRoot, std::span(prompt).first(base)),
                                 .tokens = tokens,
                                 .confidence = std::vector<std::uint8_t>(tokens.size(), 200),
-                                .known = base});
+                                .known = base,
+                                .took_us = took_us});
     tell(draft, proposal, incarnation);
   }
   void tell(std::uint64_t draft, wire::Message message, std::uint64_t incarnation = 1) {
@@ -250,6 +252,23 @@ TEST_F(DraftProposerTest, ATargetOfLongStepsWaitsLongerForAnAnswer) {
   bus.clock.advance(seconds(1));
   ask(1, {8});
   EXPECT_EQ(DraftState::kLagging, state());
+}
+
+TEST_F(DraftProposerTest, TransportIsWhatIsLeftOfTheWayToAnAnswer) {
+  assign(1);
+  open(1);
+  ask(1, {8});
+  bus.clock.advance(milliseconds(10));
+  propose(1, 1, 1, {8, 9}, 3, 1, /*took_us=*/4'000);
+  bus.clock.advance(milliseconds(5));  // in the engine's pass
+  drafts.collect(bus.now(), store);
+  EXPECT_EQ(1u, drafts.transport().count());
+  EXPECT_DOUBLE_EQ(0.006, drafts.transport().sum());
+  ask(1, {8});
+  propose(1, 1, 2, {8, 9});                // a draft that does not say how long it took
+  propose(1, 1, 77, {8, 9}, 3, 1, 4'000);  // that was never asked
+  drafts.collect(bus.now(), store);
+  EXPECT_EQ(1u, drafts.transport().count());
 }
 
 TEST_F(DraftProposerTest, TailsAreCumulativeFromWhatTheDraftConfirmed) {

@@ -116,6 +116,23 @@ TEST_F(TargetServiceTest, AnOpenedRequestEndsInTokensAndOneDone) {
   EXPECT_EQ(8u, done[0].n_generated);
 }
 
+TEST_F(TargetServiceTest, DecodingIsFromTheFirstTokenToTheLast) {
+  hear(open());
+  turn(20);
+  EXPECT_EQ(7'000u, bus.take<wire::Done>().at(0).decode_us) << "seven passes, a millisecond apart";
+  hear(open(400), RequestId{3, 4});
+  turn(5);
+  hear(wire::Close{.reason = CloseReason::kCancelled}, RequestId{3, 4});
+  turn(2);
+  hear(wire::MetricsRequest{});
+  const std::string text = bus.take<wire::MetricsReply>().at(0).text;
+  EXPECT_NE(text.find("foretoken_request_decode_time_seconds_count 1\n"), text.npos) << text;
+  EXPECT_NE(text.find("foretoken_request_decode_time_seconds_sum 0.007\n"), text.npos) << text;
+  EXPECT_NE(text.find("foretoken_request_prefill_time_seconds_count 1\n"), text.npos) << text;
+  EXPECT_NE(text.find("foretoken_request_time_per_output_token_seconds_sum 0.001\n"), text.npos)
+      << text;
+}
+
 TEST_F(TargetServiceTest, ADoneSaysHowManyGuessesARoundWasAllowed) {
   const std::vector<std::pair<std::int32_t, std::int32_t>> asked_and_allowed{
       {-1, 4}, {0, 0}, {3, 3}, {1000, kMaxDraftTokens}};

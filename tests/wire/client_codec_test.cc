@@ -485,6 +485,8 @@ TEST(ClientCodec, RoundTripsAnswers) {
   reply.usage = {5, 3, 8, 2};
   reply.metrics.time_to_first_token_ms = 1.5;
   reply.metrics.speculative_decoding.acceptance_histogram = {0, 1, 2};
+  reply.metrics.speculative_decoding.acceptance_histogram_by_draft_length = {{"1", {0, 1}},
+                                                                             {"2", {0, 0, 2}}};
   reply.metrics.speculative_decoding.proposer = "draft";
   reply.logprobs = {
       {7, -0.5, {7, 8}, {-0.5, -1.5}, "\xef\xbf\xbd", {0xc3}, {"a", ""}, {{0x61}, {}}}};

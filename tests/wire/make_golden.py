@@ -20,9 +20,10 @@ RECORDS = {
     "SamplingParams": "f32 u32 f32 f32 f32 f32 f32 pairs idlists u64 u32 u32 u32 ids bool i32",
     "TokenLogprobs": "f32 ids f32s",
     "ProposerStats": "enum5 u32 u32 u32",
+    "RoundsOfLength": "u32 u32s",
     "DraftSetAside": "u64 text u32",
     "ProposeRecord": "u64 u32 u32 u32 ids u64 u32",
-    "ProposalRecord": "u64 u32 u32 u32 u64 ids u16s u8s u32",
+    "ProposalRecord": "u64 u32 u32 u32 u64 ids u16s u8s u32 u32",
 }
 MESSAGES = {
     "Hello": (1, "enum6 text text Fingerprints u8 text texts u32 ids u32 u32 u32 u32 u32 text u64 "
@@ -43,7 +44,7 @@ MESSAGES = {
     "Opened": (35, "u32"),
     "Busy": (36, "code text u32"),
     "Tokens": (37, "u32 ids u8s [TokenLogprobs]"),
-    "Done": (38, "enum4 i32 u32 u32 [ProposerStats] u32s u32 u64 text i32"),
+    "Done": (38, "enum4 i32 u32 u32 [ProposerStats] u32s u32 u64 text i32 [RoundsOfLength]"),
     "Close": (39, "enum6"),
     "Failed": (40, "code text text u32"),
     "StreamOpen": (48, "texts bool bool u32 u32"),
