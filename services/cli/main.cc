@@ -17,6 +17,7 @@ constexpr std::pair<std::string_view, int (*)(const CliOptions&)> kVerbs[] = {
     {"up", run_up},
     {"down", run_down},
     {"ps", run_ps},
+    {"metrics", run_metrics},
     {"generate", run_generate},
     {"chat", run_chat},
     {"demo", run_demo},

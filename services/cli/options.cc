@@ -226,6 +226,17 @@ class Parser {
     quiet(down);
     json(verb(&app_, "ps", "services: state, endpoint, model, load",
               "  foretoken ps\n  foretoken ps --json\n"));
+    CLI::App* metrics =
+        verb(&app_, "metrics", "Prometheus text of all services; dashboard, alert rules",
+             "  foretoken metrics | grep time_to_first_token\n"
+             "  foretoken metrics --grafana > dashboard.json\n");
+    CLI::Option* grafana =
+        metrics->add_flag("--grafana", options_.metrics.grafana,
+                          "a Grafana dashboard of them, as JSON; asks no service");
+    metrics
+        ->add_flag("--alerts", options_.metrics.alerts,
+                   "Prometheus alert rules over them, as YAML; asks no service")
+        ->excludes(grafana);
   }
 
   // `without`: keys that the verb decides itself.

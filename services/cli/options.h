@@ -102,11 +102,17 @@ struct ModelOptions {
   std::string text;       // quantize: file whose text they read
 };
 
+struct MetricsOptions {
+  bool grafana = false;
+  bool alerts = false;
+};
+
 struct CliOptions {
   std::string verb;  // "up", "bench serve", "model info", ...
   ConfigOptions config;
   OutputOptions output;
   UpOptions up;
+  MetricsOptions metrics;
   RequestOptions request;
   DemoOptions demo;
   BenchServeOptions bench_serve;

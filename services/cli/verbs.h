@@ -16,6 +16,7 @@ namespace foretoken::cli {
 int run_up(const CliOptions& options);
 int run_down(const CliOptions& options);
 int run_ps(const CliOptions& options);
+int run_metrics(const CliOptions& options);
 int run_generate(const CliOptions& options);
 int run_chat(const CliOptions& options);
 int run_demo(const CliOptions& options);
