@@ -62,8 +62,8 @@ class MetricsOfASystem(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.system = System(settings=["metrics.compat=vllm"]).__enter__()
-        cls.system.start("router", "tokenizer", "draft", "target")
-        cls.system.wait_ready()
+        cls.system.start("router", "tokenizer", "draft", "target", "target-1")
+        cls.system.wait_ready(targets=2)
         client = Client(cls.system)
         # Until some guesses came in time: without load a draft has every time that it needs.
         wait_for(lambda: client.ask(**request(0, max_tokens=TOKENS))["metrics"]["speculative_decoding"]["num_spec_steps"] > 0,
@@ -158,6 +158,13 @@ class MetricsOfASystem(unittest.TestCase):
             self.assertGreater(self.of("spec_decode_round_seconds_count", phase), 0, phase)
             self.assertGreater(self.of("spec_decode_round_seconds_sum", phase), 0, phase)
 
+    def test_targets_of_one_model_are_told_apart(self):
+        passes = {labels["service"] for name, labels, value in self.samples
+                  if name == "foretoken_request_decode_time_seconds_count" and value > 0}
+        self.assertEqual({"target-0", "target-1"}, passes)
+        keys = [(name, tuple(sorted(labels.items()))) for name, labels, _ in self.samples]
+        self.assertEqual(len(set(keys)), len(keys), "each sample once")
+
     def test_buckets_only_grow_up_to_the_count(self):
         series = {}
         for name, labels, value in self.samples:
@@ -171,10 +178,12 @@ class MetricsOfASystem(unittest.TestCase):
             self.assertEqual(float("inf"), max(le for le, _ in buckets), key)
 
     def test_blocks_add_up_to_those_there_are(self):
-        blocks = {labels["state"]: value for name, labels, value in self.samples if name == "foretoken_kv_cache_blocks"}
-        info = next(labels for name, labels, _ in self.samples if name == "foretoken_cache_config_info")
-        self.assertEqual({"free", "used", "cached"}, set(blocks))
-        self.assertEqual(int(info["num_gpu_blocks"]), sum(blocks.values()))
+        for service in ("target-0", "target-1"):
+            own = [(name, labels, value) for name, labels, value in self.samples if labels["service"] == service]
+            blocks = {labels["state"]: value for name, labels, value in own if name == "foretoken_kv_cache_blocks"}
+            info = next(labels for name, labels, _ in own if name == "foretoken_cache_config_info")
+            self.assertEqual({"free", "used", "cached"}, set(blocks))
+            self.assertEqual(int(info["num_gpu_blocks"]), sum(blocks.values()))
 
     def test_rounds_by_draft_length_are_the_rounds(self):
         for reply in self.replies:

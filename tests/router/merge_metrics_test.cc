@@ -16,6 +16,19 @@ TEST(MergeMetrics, EachFamilyOnceWithAllItsSamples) {
       merge_metrics({a, b}));
 }
 
+TEST(MergeMetrics, HistogramsOfSeveralServicesKeepTheirLabelsApart) {
+  const auto text = [](const std::string& service) {
+    return "# HELP t Time.\n# TYPE t histogram\nt_count{service=\"" + service +
+           "\"} 1\nt_sum{service=\"" + service + "\"} 0.5\nt_bucket{service=\"" + service +
+           "\",le=\"+Inf\"} 1\n";
+  };
+  EXPECT_EQ(
+      "# HELP t Time.\n# TYPE t histogram\n"
+      "t_count{service=\"a\"} 1\nt_sum{service=\"a\"} 0.5\nt_bucket{service=\"a\",le=\"+Inf\"} 1\n"
+      "t_count{service=\"b\"} 1\nt_sum{service=\"b\"} 0.5\nt_bucket{service=\"b\",le=\"+Inf\"} 1\n",
+      merge_metrics({text("a"), text("b")}));
+}
+
 TEST(MergeMetrics, TextWithoutAnEndOfLineOrWithoutAnythingIsHarmless) {
   EXPECT_EQ("", merge_metrics({}));
   EXPECT_EQ("", merge_metrics({"", "\n\n"}));
