@@ -67,6 +67,8 @@ Result<void> validate(const SamplingParams& params, std::int64_t vocab_size) {
     if (!error) error = Checker{key, limit, vocab_size}.check(value);
   });
   if (error) return *error;
+  if (params.max_tokens == 0 && params.n_prompt_logprobs < 0)
+    return out_of_range("max_tokens", "0", "at least 1 without prompt_logprobs");
   if (params.min_tokens > params.max_tokens)
     return out_of_range("min_tokens", std::to_string(params.min_tokens), "at most max_tokens");
   return {};

@@ -45,6 +45,7 @@ struct SamplingParams {
   std::vector<TokenId> stop_token_ids;
   bool ignore_eos = false;
   std::int32_t n_logprobs = -1;
+  std::int32_t n_prompt_logprobs = -1;
   bool operator==(const SamplingParams&) const = default;
 
   // v(number on the wire, key, member, Limit, sentence); of one that was added, then the minor
@@ -70,7 +71,8 @@ struct SamplingParams {
     v(10, "seed", m.seed, any_value().unless_given("from the request id"),
       "same seed and request, same answer, with any draft");
     v(11, "choice", m.choice, InternalLimit{}, "index among parallel answers");
-    v(12, "max_tokens", m.max_tokens, from_to(1, 0xffffffff), "longest answer in tokens");
+    v(12, "max_tokens", m.max_tokens, from_to(0, 0xffffffff),
+      "longest answer in tokens; 0, no answer, only with prompt_logprobs");
     v(13, "min_tokens", m.min_tokens, from_to(0, 0xffffffff),
       "end and stop tokens are masked before so many; a stop string they complete is text");
     v(14, "stop_token_ids", m.stop_token_ids, entries(kMaxStopTokens),
@@ -78,6 +80,9 @@ struct SamplingParams {
     v(15, "ignore_eos", m.ignore_eos, any_value(), "the model's end tokens do not end the answer");
     v(16, "logprobs", m.n_logprobs, from_to(0, 20).or_bool().unless_given(-1, "none"),
       "log-probability of each token, and of so many likeliest ones");
+    v(17, "prompt_logprobs", m.n_prompt_logprobs, from_to(0, 20).or_bool().unless_given(-1, "none"),
+      "log-probability of each token of the prompt but the first, and of so many likeliest ones",
+      2);
   }
 };
 

@@ -18,7 +18,9 @@ struct TargetEngineOptions {
   std::int32_t max_waiting = 256;
   std::int32_t max_batch_rows = 512;  // rows of one pass
   std::int32_t prefill_chunk = 256;   // of which prompt rows
-  Duration max_step{};                // with prompts beside answers, see pass_time(); 0: no bound
+  // Of which rows whose log-probability is asked for; 0 = those whose logits take 64 MiB.
+  std::int32_t max_forced_rows = 0;
+  Duration max_step{};  // with prompts beside answers, see pass_time(); 0: no bound
   AdmissionPolicy policy = AdmissionPolicy::kMaxUtilization;
   // Prompt and answer; 0 = the model's. One such sequence must fit the cache.
   Position max_model_len = 0;

@@ -92,12 +92,12 @@ void PlanRunner::run_recorded(const StepPlan& plan, const StagedBatch& batch) {
 
 void PlanRunner::put_inputs(const StepPlan& plan) {
   std::vector<std::int32_t> judged, judged_begin{0};
-  for (const PlanSlice& slice : plan.slices) {
-    if (slice.n_choices == 0) continue;
-    const auto first = plan.tokens.begin() + slice.first_row + slice.n_known - 1;
-    judged.insert(judged.end(), first, first + slice.n_choices);
-    judged_begin.push_back(static_cast<std::int32_t>(judged.size()));
-  }
+  for (const std::int32_t row : plan.logit_rows)
+    judged.push_back(plan.tokens[static_cast<std::size_t>(row)]);
+  // Every row is some sequence's to be judged; what is said of forced ones has no meaning.
+  for (const PlanSlice& slice : plan.slices)
+    for (const std::uint32_t n : {slice.n_forced, slice.n_choices})
+      if (n > 0) judged_begin.push_back(judged_begin.back() + static_cast<std::int32_t>(n));
   verdicts_.resize(judged_begin.size() - 1);
   inputs_.clear();
   in_ = {};
@@ -251,6 +251,7 @@ void PlanRunner::judge(const StepPlan& plan) {
   auto verdict = verdicts_.begin();
   for (std::size_t i = 0; i < plan.slices.size(); ++i) {
     const PlanSlice& s = plan.slices[i];
+    if (!slices_ && s.n_forced > 0) ++verdict;
     if (s.n_choices == 0) continue;
     if (!slices_) {
       accepted_[i] = static_cast<std::uint32_t>((verdict++)->n_accepted);

@@ -34,9 +34,10 @@ class PlanRunner {
   PlanRunner(Model& model, Backend& backend, const CacheShape& shape);
 
   void run(const StepPlan& plan);
-  std::span<const Choice> choices() const { return choices_; }  // [n_choices]
-  std::span<const TokenId> chosen() const { return chosen_; }   // [n_choices]: their tokens
-  std::span<const TopLogprob> top() const { return top_; }  // [n_choices, kMaxTopLogprobs] or empty
+  // Forced choices and others, as plan.rules.
+  std::span<const Choice> choices() const { return choices_; }
+  std::span<const TokenId> chosen() const { return chosen_; }  // their tokens
+  std::span<const TopLogprob> top() const { return top_; }  // [choices, kMaxTopLogprobs] or empty
   std::span<const Choice> ahead() const { return ahead_; }  // [n_ahead, slices]
   // [slices]: proposals that stand
   std::span<const std::uint32_t> accepted() const { return accepted_; }
@@ -95,7 +96,8 @@ class PlanRunner {
   Staging logits_, device_inputs_, device_results_, adjustments_, endings_;
   std::vector<Choice> choices_, ahead_;
   std::vector<TokenId> chosen_;
-  std::vector<Verdict> verdicts_;  // of the slices that choose, in order; without ranks
+  // Of the slices' forced choices and their others, where they have any, in order; without ranks.
+  std::vector<Verdict> verdicts_;
   std::vector<std::uint32_t> accepted_;
   std::vector<TopLogprob> top_;
 };

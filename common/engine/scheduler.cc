@@ -156,13 +156,15 @@ class Planner {
     for (const auto& view : waiting_)
       if (!expired(view)) sharers_.push_back({.view = &view, .needs_place = true});
     std::int32_t n_places = limits_.max_running - static_cast<std::int32_t>(running_.size());
-    std::int32_t n_given = 0;
+    std::int32_t n_given = 0, n_forced = 0;
     double work = 0;
     std::vector<double> left = flow_left_;
     for (bool gave = true; gave;) {
       gave = false;
       for (Sharer& sharer : sharers_) {
         if (n_given >= chunk_left_ || sharer.n_rows >= pending(*sharer.view)) continue;
+        const bool is_forced = n_forced_rows(*sharer.view, sharer.n_rows, 1) > 0;
+        if (is_forced && n_forced >= limits_.max_forced_rows) continue;
         const double more = costs_.prefill.row_work(sharer.view->n_cached + sharer.n_rows);
         if (!has_time(work + more, n_given) || !has_flow_left(*sharer.view, left)) continue;
         if (sharer.needs_place && n_places <= 0) continue;
@@ -170,11 +172,25 @@ class Planner {
         sharer.needs_place = false;
         charge(*sharer.view, more, left);
         work += more;
+        n_forced += is_forced ? 1 : 0;
         ++n_given;
         ++sharer.n_rows;
         gave = true;
       }
     }
+  }
+
+  // Of n_more rows after n_before of the pass.
+  static std::int32_t n_forced_rows(const SequenceView& view,
+                                    std::uint32_t n_before,
+                                    std::uint32_t n_more) {
+    const std::uint32_t begin = view.n_cached + n_before;
+    return view.n_forced <= begin
+               ? 0
+               : static_cast<std::int32_t>(std::min(n_more, view.n_forced - begin));
+  }
+  bool has_logits_room(const SequenceView& view, std::uint32_t n_before) const {
+    return n_forced_rows_ + n_forced_rows(view, n_before, 1) <= limits_.max_forced_rows;
   }
 
   // Whether a row that brings the work of all prompts to so much is one of those every pass has, or
@@ -247,6 +263,7 @@ class Planner {
   void note_prompt(const SequenceView& view, std::uint32_t n_before, std::uint32_t n_more) {
     chunk_left_ -= static_cast<std::int32_t>(n_more);
     n_prompt_rows_ += static_cast<std::int32_t>(n_more);
+    n_forced_rows_ += n_forced_rows(view, n_before, n_more);
     const double work = costs_.prefill.work(view.n_cached + n_before, n_more);
     charge(view, work, flow_left_);
     plan_.prompt_work += work;
@@ -292,6 +309,7 @@ class Planner {
       ScheduledRows& rows = plan_.rows[i];
       if (!rows.admitted && !is_prompt(view)) continue;
       while (rows.n_known < pending(view) && chunk_left_ > 0 && has_flow_left(view, flow_left_) &&
+             has_logits_room(view, rows.n_known) &&
              has_time(plan_.prompt_work + costs_.prefill.row_work(view.n_cached + rows.n_known),
                       n_prompt_rows_)) {
         const std::int32_t more = blocks_wanted(view, rows.n_known + 1, limits_.block_tokens) -
@@ -351,6 +369,7 @@ class Planner {
   std::vector<double> flow_left_;        // of PassCosts::flow_rows
   std::int32_t chunk_left_ = 0;          // prompt rows
   std::int32_t n_prompt_rows_ = 0;
+  std::int32_t n_forced_rows_ = 0;
   double work_budget_ = 0;       // of prompts, where time is bounded
   std::vector<Sharer> sharers_;  // prompts, in order of service
   std::size_t next_sharer_ = 0;

@@ -31,10 +31,11 @@ enum class AdmissionPolicy : std::uint8_t {
 };
 
 struct SchedulerLimits {
-  std::int32_t max_rows = 512;       // rows of one pass, all sequences together
-  std::int32_t prefill_chunk = 256;  // of which prompt rows, all sequences together
-  std::int32_t max_running = 64;     // sequences holding blocks; at most max_rows
-  std::int32_t n_blocks = 0;         // of the whole cache
+  std::int32_t max_rows = 512;         // rows of one pass, all sequences together
+  std::int32_t prefill_chunk = 256;    // of which prompt rows, all sequences together
+  std::int32_t max_forced_rows = 256;  // of which rows with a forced choice: each needs its logits
+  std::int32_t max_running = 64;       // sequences holding blocks; at most max_rows
+  std::int32_t n_blocks = 0;           // of the whole cache
   std::int32_t block_tokens = 16;
   AdmissionPolicy policy = AdmissionPolicy::kMaxUtilization;
   Duration max_step{};  // that prompts may make a pass take, see pass_time(); 0: no bound
@@ -60,6 +61,7 @@ struct SequenceView {
   std::uint32_t n_cached = 0;   // of which K and V are in the cache; less than n_tokens
   std::uint32_t n_longest = 0;  // n_tokens it can end with
   std::uint32_t n_wanted = 0;   // proposed tokens it would like verified
+  std::uint32_t n_forced = 0;   // rows before this position have a forced choice; see PlanSlice
   std::int32_t n_blocks = 0;    // blocks in its table
   std::int32_t n_returned = 0;  // blocks that become free if it is preempted
   bool copies_tail = false;     // its last block is shared: the next write costs a block more

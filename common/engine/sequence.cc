@@ -27,6 +27,10 @@ Sequence::Sequence(OpenRequest request,
       rules(params, eos_ids, text().tokens()),
       finish(params, eos_ids, n_prompt, max_model_len),
       prediction(std::move(request.prediction)) {
+  // The first token follows on nothing.
+  next_forced = params.n_prompt_logprobs < 0
+                    ? n_prompt
+                    : std::clamp<Position>(request.prompt_logprobs_from, 1, n_prompt);
   stats.n_prompt = n_prompt;
   stats.draft_len = draft_len;
   stats.opened = now;

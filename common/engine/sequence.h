@@ -35,6 +35,10 @@ struct Sequence {
   std::uint32_t proposal_cap() const;
   // One more token of the answer. Returns the verdict of the finish rules.
   std::optional<FinishReason> commit(TokenId token);
+  // Log-probabilities of the prompt are owed still.
+  bool owes_prompt() const { return next_forced < n_prompt; }
+  // Nothing is to come of it any more.
+  std::optional<FinishReason> end() const { return owes_prompt() ? std::nullopt : finish.reason(); }
 
   SeqId id{};
   SamplingParams params;
@@ -54,6 +58,9 @@ struct Sequence {
 
   const std::shared_ptr<CommittedTokens> committed;  // prompt, then answer
   std::uint32_t n_prompt = 0;
+  // The first token of the prompt whose log-probability is owed: the row before it has a forced
+  // choice. n_prompt: none.
+  Position next_forced = 0;
   RowRules rules;
   FinishRules finish;
   std::vector<TokenId> prediction;  // until its proposers are opened

@@ -6,6 +6,12 @@
 #include "common/base/check.h"
 
 namespace foretoken {
+namespace {
+
+// Above every logit, and finite: with minus infinity it must not make a number that is none.
+constexpr float kForced = 1e30f;
+
+}  // namespace
 
 Step::Step(Model& model, Backend& backend, KvCache& kv, std::int32_t n_valid_ids)
     : kv_(kv),
@@ -22,8 +28,11 @@ Result<std::size_t> Step::add(const SliceRequest& request) {
   FORETOKEN_CHECK(!request.known.empty() && (request.proposed.empty() || request.guessed.empty()));
   const auto n_known = static_cast<std::uint32_t>(request.known.size());
   const auto n_proposed = static_cast<std::uint32_t>(request.proposed.size());
-  FORETOKEN_CHECK(plan_.n_ahead == 0 || (n_proposed == 0 && request.rules != nullptr &&
-                                         !request.rules->depends_on_history()));
+  FORETOKEN_CHECK(
+      request.first_forced + request.forced.size() + (request.rules != nullptr ? 1 : 0) <= n_known);
+  FORETOKEN_CHECK(plan_.n_ahead == 0 ||
+                  (n_proposed == 0 && request.rules != nullptr && request.forced.empty() &&
+                   !request.rules->depends_on_history()));
   auto reserved = kv_.reserve(request.seq, n_known + n_proposed + plan_.n_ahead);
   if (!reserved.ok()) return reserved.error();
 
@@ -40,8 +49,10 @@ Result<std::size_t> Step::add(const SliceRequest& request) {
   plan_.block_tables.insert(plan_.block_tables.end(), table.begin(), table.end());
   const auto copies = reserved->copies();
   plan_.copies.insert(plan_.copies.end(), copies.begin(), copies.end());
+  slice.n_forced = static_cast<std::uint32_t>(request.forced.size());
+  append_forced(request, slice.first_row);
+  slice.first_choice = static_cast<std::uint32_t>(plan_.rules.size());
   if (request.rules != nullptr) {
-    slice.first_choice = static_cast<std::uint32_t>(plan_.rules.size());
     slice.n_choices = n_proposed + 1;
     append_rules(request);
     const std::uint32_t first_wanted = slice.first_row + n_known - 1;
@@ -51,6 +62,18 @@ Result<std::size_t> Step::add(const SliceRequest& request) {
   plan_.slices.push_back(slice);
   reservations_.push_back(std::move(*reserved));
   return plan_.slices.size() - 1;
+}
+
+// A greedy choice under a bias that nothing reaches. Its log-probability is of the raw logits, as
+// every choice's.
+void Step::append_forced(const SliceRequest& request, std::uint32_t first_row) {
+  for (std::uint32_t i = 0; i < request.forced.size(); ++i) {
+    const auto at = static_cast<std::int32_t>(plan_.adjustments.size());
+    plan_.adjustments.push_back({.id = request.forced[i], .add = kForced});
+    plan_.rules.push_back(
+        {.adjust_begin = at, .adjust_end = at + 1, .n_top_logprobs = request.n_forced_top});
+    plan_.logit_rows.push_back(static_cast<std::int32_t>(first_row + request.first_forced + i));
+  }
 }
 
 // Where the sequence's rules lag behind its guesses, they make rows for all of these, and only the
@@ -86,7 +109,20 @@ std::span<const TokenId> Step::chosen(std::size_t slice) const {
 }
 
 std::span<const TopLogprob> Step::top(std::size_t slice, std::size_t choice) const {
-  const std::size_t row = plan_.slices[slice].first_choice + choice;
+  return top_of_row(plan_.slices[slice].first_choice + choice);
+}
+
+std::span<const Choice> Step::forced(std::size_t slice) const {
+  const PlanSlice& s = plan_.slices[slice];
+  return runner_.choices().subspan(s.first_choice - s.n_forced, s.n_forced);
+}
+
+std::span<const TopLogprob> Step::forced_top(std::size_t slice, std::size_t choice) const {
+  const PlanSlice& s = plan_.slices[slice];
+  return top_of_row(s.first_choice - s.n_forced + choice);
+}
+
+std::span<const TopLogprob> Step::top_of_row(std::size_t row) const {
   const std::int32_t n = plan_.rules[row].n_top_logprobs;
   if (n <= 0) return {};
   return runner_.top().subspan(

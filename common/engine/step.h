@@ -30,6 +30,11 @@ struct SliceRequest {
   // Tokens up to the end of `known` that `rules` has not seen; excludes `proposed`.
   std::span<const TokenId> guessed;
   std::span<const TokenId> endings;  // after which a chain feeds it no more
+  // Row first_forced + i of `known` chooses forced[i], whatever its logits: for the log-probability
+  // of that token, and the n_forced_top likeliest.
+  std::span<const TokenId> forced;
+  std::uint32_t first_forced = 0;
+  std::int32_t n_forced_top = 0;
 };
 
 class Step {
@@ -51,6 +56,8 @@ class Step {
       std::size_t slice) const;  // their tokens; -1 where every token was masked
   std::span<const TopLogprob> top(std::size_t slice,
                                   std::size_t choice) const;  // as many as its rule wants
+  std::span<const Choice> forced(std::size_t slice) const;    // [n_forced]
+  std::span<const TopLogprob> forced_top(std::size_t slice, std::size_t choice) const;
   // How many of its proposed tokens were what the rows before them chose.
   std::uint32_t n_accepted(std::size_t slice) const { return runner_.accepted()[slice]; }
   // Of a chain: the choice of the slice's own rows (k = 0) and of the k-th step after; meaningless
@@ -68,6 +75,8 @@ class Step {
 
  private:
   void append_rules(const SliceRequest& request);
+  void append_forced(const SliceRequest& request, std::uint32_t first_row);
+  std::span<const TopLogprob> top_of_row(std::size_t row) const;
 
   KvCache& kv_;
   Leader leader_;  // first: followers make their caches while this one does

@@ -14,13 +14,15 @@ namespace foretoken {
 
 // One sequence's rows: tokens from position `start` on, n_known of them known, then n_proposed
 // guessed. Where choices are wanted, the last known row and every proposed row choose the token
-// after themselves.
+// after themselves. Rows before these may have a forced choice: the token that follows in the
+// prompt, for its log-probability.
 struct PlanSlice {
   SeqId seq{};
   Position start = 0;
   std::uint32_t first_row = 0;
   std::uint32_t n_known = 0;
   std::uint32_t n_proposed = 0;
+  std::uint32_t n_forced = 0;  // forced choices, right before first_choice
   std::uint32_t first_choice = 0;
   std::uint32_t n_choices = 0;  // n_proposed + 1, or 0 inside a prompt
   std::uint32_t first_block = 0;
@@ -32,8 +34,8 @@ struct StepPlan {
   std::vector<PlanSlice> slices;
   std::vector<std::int32_t> block_tables;  // one after another
   std::vector<BlockCopy> copies;           // before the forward
-  std::vector<std::int32_t> logit_rows;    // [n_choices], ascending
-  std::vector<RowRule> rules;              // [n_choices]
+  std::vector<std::int32_t> logit_rows;    // [forced and other choices], ascending
+  std::vector<RowRule> rules;              // beside logit_rows
   std::vector<Adjustment> adjustments;
 
   // A chain, without ranks only: each slice, which chooses one token, is fed its choice, and the

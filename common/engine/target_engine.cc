@@ -12,6 +12,18 @@
 namespace foretoken {
 namespace {
 
+// Logits of rows with a forced choice, which may be as many as a pass has rows, take no more.
+constexpr std::int32_t kForcedLogitsBytes = 64 << 20;
+
+TokenLogprobs logprobs_of(const Choice& choice, std::span<const TopLogprob> likeliest) {
+  TokenLogprobs logprobs{.logprob = choice.logprob};
+  for (const TopLogprob& top : likeliest) {
+    logprobs.top_ids.push_back(top.token);
+    logprobs.top_logprobs.push_back(top.logprob);
+  }
+  return logprobs;
+}
+
 KvCacheConfig checked(const KvCacheConfig& kv, Position max_model_len) {
   const auto per_block = static_cast<Position>(kv.block_tokens);
   const Position n_needed = (max_model_len + per_block - 1) / per_block;
@@ -39,6 +51,8 @@ TargetEngineOptions completed(TargetEngineOptions options, const Model& model) {
                          "; it must be at most limits.max_batch_rows, which is " +
                          std::to_string(options.max_batch_rows));
   options.prefill_chunk = std::clamp(options.prefill_chunk, 1, options.max_batch_rows);
+  if (options.max_forced_rows == 0)
+    options.max_forced_rows = std::max(1, kForcedLogitsBytes / 4 / model.config().vocab_size);
   return options;
 }
 
@@ -53,6 +67,7 @@ TargetEngine::TargetEngine(Model& model,
       options_(completed(options, model)),
       limits_{.max_rows = options_.max_batch_rows,
               .prefill_chunk = options_.prefill_chunk,
+              .max_forced_rows = options_.max_forced_rows,
               .max_running = options_.max_running,
               .n_blocks = options_.kv.n_blocks,
               .block_tokens = options_.kv.block_tokens,
@@ -143,6 +158,7 @@ bool TargetEngine::proposals_complete(TimePoint now) {
 // ---- a step ----
 
 void TargetEngine::verify(TimePoint now) {
+  output_.prompts.clear();
   output_.tokens.clear();
   output_.n_rows = output_.n_committed = output_.n_verified = 0;
   committed_value_ = 0;
@@ -219,6 +235,7 @@ SequenceView TargetEngine::view_of(const Sequence& sequence,
                     .last_pass = sequence.last_pass,
                     .n_tokens = sequence.n_tokens(),
                     .n_longest = n_longest(sequence),
+                    .n_forced = sequence.owes_prompt() ? sequence.n_prompt - 1 : 0,
                     .deadline = sequence.deadline};
   if (!sequence.is_running) return view;
   view.n_cached = kv_.length(sequence.id);
@@ -267,7 +284,10 @@ void TargetEngine::make_plan(TimePoint now) {
 }
 
 void TargetEngine::admit(Sequence& sequence, TimePoint now) {
-  auto hit = kv_.open(sequence.id, sequence.text().tokens(), sequence.tenant_salt);
+  // Rows that are to choose must run, and the cache has no logits: what it has of them is not used.
+  const auto usable = sequence.owes_prompt() ? sequence.text().tokens().first(sequence.next_forced)
+                                             : sequence.text().tokens();
+  auto hit = kv_.open(sequence.id, usable, sequence.tenant_salt);
   FORETOKEN_CHECK(hit.ok());
   if (!sequence.was_admitted) {  // a clock may begin at zero, so the time does not tell
     sequence.was_admitted = true;
@@ -360,7 +380,7 @@ std::uint32_t TargetEngine::rows_in_time(const ScheduledRows& rows, Position sta
 bool TargetEngine::add_slice(const ScheduledRows& rows, Sequence& sequence) {
   const Position start = kv_.length(sequence.id);
   const std::uint32_t n_known = std::min(rows_in_time(rows, start), sequence.n_tokens() - start);
-  const bool samples = start + n_known == sequence.n_tokens();
+  const bool samples = start + n_known == sequence.n_tokens() && !sequence.finish.reason();
   drafted_.clear();
   if (samples)
     for (const PathToken& token : sequence.path) drafted_.push_back(token.token);
@@ -368,6 +388,15 @@ bool TargetEngine::add_slice(const ScheduledRows& rows, Sequence& sequence) {
                        .known = sequence.text().tokens().subspan(start, n_known),
                        .proposed = drafted_,
                        .rules = samples ? &sequence.rules : nullptr};
+  if (sequence.owes_prompt()) {
+    const Position end = std::min<Position>(start + n_known + 1, sequence.n_prompt);
+    if (sequence.next_forced < end) {
+      const auto tokens = sequence.text().tokens().first(end);
+      request.forced = tokens.subspan(sequence.next_forced);
+      request.first_forced = sequence.next_forced - 1 - start;
+      request.n_forced_top = sequence.params.n_prompt_logprobs;
+    }
+  }
   if (step_.add(request).ok()) return true;
   sequence.path.clear();
   sequence.lacked_room = sequence.had_path;
@@ -380,7 +409,12 @@ bool TargetEngine::add_slice(const ScheduledRows& rows, Sequence& sequence) {
 void TargetEngine::commit_slice(std::size_t slice, Sequence& sequence, TimePoint now) {
   const PlanSlice& plan = step_.plan().slices[slice];
   if (!sequence.is_decoding) totals_.n_prompt_rows += plan.n_known;
-  if (plan.n_choices == 0) return step_.commit(slice, plan.n_known);
+  if (plan.n_forced > 0) deliver_prompt(slice, sequence);
+  if (plan.n_choices == 0) {
+    step_.commit(slice, plan.n_known);
+    if (const auto reason = sequence.end()) finish(sequence, *reason);
+    return;
+  }
   const std::uint32_t n_accepted = step_.n_accepted(slice);
   const Acceptance verdict{n_accepted, step_.chosen(slice).first(n_accepted + 1)};
   const std::uint32_t n_before = sequence.n_tokens();
@@ -403,6 +437,16 @@ void TargetEngine::commit_slice(std::size_t slice, Sequence& sequence, TimePoint
   store_.drop_committed(sequence.id);
 }
 
+void TargetEngine::deliver_prompt(std::size_t slice, Sequence& sequence) {
+  const auto choices = step_.forced(slice);
+  wire::Tokens tokens{.position = sequence.next_forced};
+  for (std::size_t i = 0; i < choices.size(); ++i) {
+    tokens.ids.push_back(sequence.text().tokens()[sequence.next_forced++]);
+    tokens.logprobs.push_back(logprobs_of(choices[i], step_.forced_top(slice, i)));
+  }
+  output_.prompts.push_back({sequence.id, std::move(tokens)});
+}
+
 // Token by token through the finish rules, as plain decoding would; what lies behind an end is
 // dropped.
 void TargetEngine::deliver(std::size_t slice,
@@ -416,14 +460,8 @@ void TargetEngine::deliver(std::size_t slice,
   for (std::size_t i = 0; i < committed.size() && committed[i] >= 0; ++i) {
     tokens.ids.push_back(committed[i]);
     tokens.accepted.push_back(i < n_accepted ? 1 : 0);
-    if (sequence.params.n_logprobs >= 0) {
-      TokenLogprobs& logprobs = tokens.logprobs.emplace_back();
-      logprobs.logprob = choices[i].logprob;
-      for (const TopLogprob& top : step_.top(slice, i)) {
-        logprobs.top_ids.push_back(top.token);
-        logprobs.top_logprobs.push_back(top.logprob);
-      }
-    }
+    if (sequence.params.n_logprobs >= 0)
+      tokens.logprobs.push_back(logprobs_of(choices[i], step_.top(slice, i)));
     if (sequence.commit(committed[i])) break;
   }
   if (!tokens.ids.empty()) output_.tokens.push_back({sequence.id, std::move(tokens)});

@@ -141,6 +141,7 @@ class TargetEngine {
   void note_prompt_work();
 
   void commit_slice(std::size_t slice, Sequence& sequence, TimePoint now);
+  void deliver_prompt(std::size_t slice, Sequence& sequence);
   void deliver(std::size_t slice,
                Sequence& sequence,
                std::span<const TokenId> committed,

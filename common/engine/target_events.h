@@ -28,6 +28,8 @@ struct OpenRequest {
   // Tokens of the answer delivered elsewhere; they count, and are not sent again.
   std::vector<TokenId> resume;
   SamplingParams params;  // params.choice tells n parallel answers apart: open each of them
+  // With params.n_prompt_logprobs: tokens of the prompt before this position need none.
+  Position prompt_logprobs_from = 0;
   std::vector<TokenId> end_tokens;  // empty: the model's own
   ProposerKind proposer = ProposerKind::kDraft;
   LocalFallback fallback = LocalFallback::kPlain;
@@ -80,6 +82,9 @@ struct FailedEvent {
 };
 
 struct StepOutput {
+  // Tokens of prompts whose log-probabilities were asked for, in order, with these; before the
+  // first tokens of the same sequence.
+  std::vector<TokensEvent> prompts;
   std::vector<TokensEvent> tokens;  // before the Done of the same sequence
   std::vector<DoneEvent> done;
   std::vector<FailedEvent> failed;

@@ -66,7 +66,7 @@ Result<std::shared_ptr<const CommittedTokens>> TargetEngine::open(OpenRequest re
   std::shared_ptr<const CommittedTokens> text = sequence.committed;
   insert_in_turn(waiting_, &sequence);
   if (running_.size() < static_cast<std::size_t>(options_.max_running)) is_prefilling_ = true;
-  if (const auto reason = sequence.finish.reason()) finish(sequence, *reason);
+  if (const auto reason = sequence.end()) finish(sequence, *reason);
   return text;
 }
 

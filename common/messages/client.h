@@ -220,7 +220,7 @@ struct ReplyMetrics {
 
 struct LogprobEntry {
   TokenId token_id = 0;
-  double logprob = 0;
+  std::optional<double> logprob;
   std::vector<TokenId> top_ids;
   std::vector<double> top_logprobs;
   std::string token;
@@ -231,8 +231,9 @@ struct LogprobEntry {
 
   template <class Self, class Visitor>
   static void fields(Self& m, Visitor&& v) {
-    v("token_id", m.token_id, "the delivered token");
-    v("logprob", m.logprob, "its natural log-probability, from the target's raw logits");
+    v("token_id", m.token_id, "the token, of the answer or the prompt");
+    v("logprob", m.logprob,
+      "its natural log-probability, from the target's raw logits; nil for a prompt's first token");
     v("top_ids", m.top_ids, "the likeliest ids, best first");
     v("top_logprobs", m.top_logprobs, "theirs, same order");
     v("token", m.token, "the delivered token's own text; bytes that are no UTF-8 become U+FFFD");
@@ -267,6 +268,7 @@ struct ClientReply {
   std::string system_fingerprint;
   std::uint32_t position = kNoPosition;
   std::uint32_t offset = kNoPosition;
+  std::vector<LogprobEntry> prompt_logprobs;
   bool operator==(const ClientReply&) const = default;
 
   template <class Self, class Visitor>
@@ -285,6 +287,8 @@ struct ClientReply {
     v("system_fingerprint", m.system_fingerprint, "equal = same model, numerics and build");
     v("position", m.position, "tokens of the answer before token_ids; 0 unless streamed");
     v("offset", m.offset, "bytes of the answer before text, as UTF-8; 0 unless streamed");
+    v("prompt_logprobs", m.prompt_logprobs,
+      "one per token of the prompt if asked for, else empty; streamed: if no piece came before");
   }
 };
 
@@ -298,6 +302,7 @@ struct ClientPiece {
   std::vector<LogprobEntry> logprobs;
   std::uint32_t position = kNoPosition;
   std::uint32_t offset = kNoPosition;
+  std::vector<LogprobEntry> prompt_logprobs;
   bool operator==(const ClientPiece&) const = default;
 
   template <class Self, class Visitor>
@@ -311,6 +316,8 @@ struct ClientPiece {
     v("logprobs", m.logprobs, "one per token if asked for, else empty");
     v("position", m.position, "tokens of the answer before these");
     v("offset", m.offset, "bytes of the answer before this text, as UTF-8");
+    v("prompt_logprobs", m.prompt_logprobs,
+      "in the first piece: one per token of the prompt if asked for, else empty");
   }
 };
 

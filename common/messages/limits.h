@@ -41,6 +41,11 @@ inline constexpr std::size_t kMaxDetokenizeIds = kMaxStringBytes / 4;
 // Tokens whose bytes one DECODE asks for: with 20 likeliest each, those of 3,000 tokens at once.
 inline constexpr std::size_t kMaxBytesOf = std::size_t{1} << 16;
 inline constexpr std::size_t kMaxNameBytes = 128;  // model, tenant, proposer: names people type
+// Log-probabilities of a prompt come in one answer: of its tokens, with so many likeliest ones of
+// each, as many as 4 MiB hold: numbers, keys, and short texts and bytes of tokens.
+constexpr std::size_t max_prompt_with_logprobs(std::size_t n_likeliest) {
+  return (std::size_t{4} << 20) / (128 + 32 * n_likeliest);
+}
 inline constexpr std::uint32_t kMaxTimeoutMs = 3'600'000;  // an hour: longer is a leak with a date
 inline constexpr std::uint32_t kMaxChoices = 1;  // parallel answers; more come with a later release
 

@@ -85,6 +85,7 @@ struct Open {
   std::uint64_t tenant_salt = 0;
   std::uint64_t flow = 0;
   float flow_weight = 0;
+  Position prompt_logprobs_from = 0;
   bool operator==(const Open&) const = default;
 
   template <class Self, class Visitor>
@@ -107,6 +108,8 @@ struct Open {
     v(12, "flow", m.flow,
       "whose it is, a tenant's or a connection's number: flows share the passes", 1);
     v(13, "flow_weight", m.flow_weight, "of the flow, its share against the others'; 0 = 1", 1);
+    v(14, "prompt_logprobs_from", m.prompt_logprobs_from,
+      "with params.prompt_logprobs: the sender has those of the prompt before this position", 2);
   }
 };
 
@@ -147,8 +150,9 @@ struct Tokens {
   static constexpr MessageType kType = MessageType::kTokens;
   static constexpr std::string_view kName = "Tokens";
   static constexpr std::string_view kDuty =
-      "target -> router, after each commit. Each position once per target; a receiver drops "
-      "positions it has. No answer.";
+      "target -> router, after each commit; and with params.prompt_logprobs of the prompt, before "
+      "the first token of the answer. Each position once per target; a receiver drops positions it "
+      "has. No answer.";
   Position position = 0;
   std::vector<TokenId> ids;
   std::vector<std::uint8_t> accepted;
@@ -158,7 +162,7 @@ struct Tokens {
   template <class Self, class Visitor>
   static void fields(Self& m, Visitor&& v) {
     v(1, "position", m.position, "absolute position of the first id; the first prompt token is 0");
-    v(2, "ids", m.ids, "committed tokens");
+    v(2, "ids", m.ids, "committed tokens, or tokens of the prompt: never both");
     v(3, "accepted", m.accepted, "one byte per id: 1 = had been guessed; empty = none");
     v(4, "logprobs", m.logprobs, "one per id if asked for, else empty");
   }
@@ -212,6 +216,7 @@ struct Done {
   std::string fallback_reason;
   std::int32_t draft_len = -1;
   std::vector<RoundsOfLength> rounds_by_length;
+  Position prompt_logprobs_until = 0;
   bool operator==(const Done&) const = default;
 
   template <class Self, class Visitor>
@@ -230,6 +235,8 @@ struct Done {
       "most guessed tokens per round that it was allowed; -1 = the sender does not say", 2);
     v(11, "rounds_by_length", m.rounds_by_length,
       "acceptance_histogram by the guessed tokens that rounds verified", 2);
+    v(12, "prompt_logprobs_until", m.prompt_logprobs_until,
+      "the position of the prompt up to which log-probabilities were given; 0 = none were", 2);
   }
 };
 

@@ -28,6 +28,7 @@ FinishRules::FinishRules(const SamplingParams& params,
                          Position max_model_len)
     : endings_(ending_tokens(params, eos_ids)),
       limit_(std::min(params.max_tokens, max_model_len > n_prompt ? max_model_len - n_prompt : 0)) {
+  if (limit_ == 0) reason_ = FinishReason::kLength;
 }
 
 std::optional<FinishReason> FinishRules::on_token(TokenId token) {

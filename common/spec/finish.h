@@ -25,7 +25,7 @@ std::vector<TokenId> choosable(std::span<const TokenId> ids, TokenId n_ids);
 
 class FinishRules {
  public:
-  // max_model_len counts prompt and answer together.
+  // max_model_len counts prompt and answer together. An answer of no tokens has ended.
   FinishRules(const SamplingParams& params,
               std::span<const TokenId> eos_ids,
               Position n_prompt,

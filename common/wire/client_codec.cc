@@ -62,6 +62,8 @@ class MapWriter {
         out_.str(name);
         value(numbers);
       }
+    } else if constexpr (std::same_as<T, std::optional<double>>) {
+      v ? out_.float64(*v) : out_.nil();
     } else if constexpr (std::same_as<T, StopReason>) {
       if (const auto* id = std::get_if<TokenId>(&v)) return out_.integer(*id);
       if (const auto* text = std::get_if<std::string>(&v)) return out_.str(*text);
@@ -149,6 +151,9 @@ class MapReader {
       }
       in_.leave();
       return true;
+    } else if constexpr (std::same_as<T, std::optional<double>>) {
+      if (in_.peek() == MsgpackKind::kNil) return v = std::nullopt, in_.nil();
+      return in_.number(v.emplace());
     } else if constexpr (std::same_as<T, StopReason>) {
       if (in_.peek() == MsgpackKind::kNil) return v = std::monostate{}, in_.nil();
       if (in_.peek() == MsgpackKind::kStr) return value(v.template emplace<std::string>());

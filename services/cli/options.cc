@@ -266,7 +266,8 @@ class Parser {
     CLI::App* chat = verb(&app_, "chat", "talk in the terminal; /help shows what it understands",
                           "  foretoken chat\n  foretoken chat --system \"Answer briefly.\"\n");
     chat->add_option("--system", options_.request.system, "system message");
-    request(chat, {"logprobs", "request_id", "add_special_tokens", "add_generation_prompt"});
+    request(chat, {"logprobs", "prompt_logprobs", "request_id", "add_special_tokens",
+                   "add_generation_prompt"});
     quiet(chat);
     CLI::App* tokenize = verb(&app_, "tokenize", "text to token ids",
                               "  foretoken tokenize \"Hello\" --model models/demo-target\n");
@@ -330,8 +331,8 @@ class Parser {
     serve->add_option("--dataset", options_.bench_serve.dataset,
                       "prompts.json; default: the demo prompts");
     serve->add_option("--out", options_.bench_serve.out, "also write the JSON here");
-    request(serve, {"max_tokens", "ignore_eos", "logprobs", "request_id", "add_special_tokens",
-                    "add_generation_prompt"});
+    request(serve, {"max_tokens", "ignore_eos", "logprobs", "prompt_logprobs", "request_id",
+                    "add_special_tokens", "add_generation_prompt"});
     json(serve);
     quiet(serve);
     CLI::App* micro =

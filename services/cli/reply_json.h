@@ -1,6 +1,7 @@
 // Replies as JSON documents, by the one listing of their fields.
 #pragma once
 
+#include <optional>
 #include <string_view>
 #include <type_traits>
 #include <variant>
@@ -25,6 +26,8 @@ OrderedJson value_json(const T& value) {
     if (const auto* id = std::get_if<TokenId>(&value)) return *id;
     if (const auto* text = std::get_if<std::string>(&value)) return *text;
     return nullptr;
+  } else if constexpr (std::is_same_v<T, std::optional<double>>) {
+    return value ? OrderedJson(*value) : OrderedJson(nullptr);
   } else if constexpr (HasFields<T>) {
     return struct_json(value);
   } else {

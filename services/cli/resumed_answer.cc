@@ -37,6 +37,8 @@ ResumedAnswer::Placed ResumedAnswer::take(Part& part) {
     part.position = static_cast<std::uint32_t>(tokens_at_);
     part.offset = static_cast<std::uint32_t>(text_at_);
   }
+  if (has_prompt_logprobs_) part.prompt_logprobs.clear();
+  has_prompt_logprobs_ = has_prompt_logprobs_ || !part.prompt_logprobs.empty();
   text_ += part.text;
   token_ids_.insert(token_ids_.end(), part.token_ids.begin(), part.token_ids.end());
   n_logprobs_ += part.logprobs.size();

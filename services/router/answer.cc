@@ -51,14 +51,34 @@ double ratio(std::uint64_t part, std::uint64_t whole) {
 
 }  // namespace
 
-void Answer::begin(std::size_t n_prompt, bool with_logprobs) {
-  n_prompt_ = static_cast<std::uint32_t>(n_prompt);
-  with_logprobs_ = with_logprobs;
+void Answer::begin(const std::vector<TokenId>& prompt, const SamplingParams& params) {
+  n_prompt_ = static_cast<std::uint32_t>(prompt.size());
+  with_logprobs_ = params.n_logprobs >= 0;
+  if (params.n_prompt_logprobs >= 0) prompt_ = prompt;
+}
+
+Position Answer::prompt_logprobs_from() const {
+  return prompt_.empty() ? 0 : static_cast<Position>(1 + prompt_logprobs_.size());
+}
+
+Answer::News Answer::add_prompt(const wire::Tokens& tokens) {
+  const Position have = prompt_logprobs_from();
+  if (tokens.position > have) return have < prompt_.size() ? News::kGap : News::kNone;
+  const std::size_t until =
+      std::min<std::size_t>({tokens.position + tokens.logprobs.size(),
+                             tokens.position + tokens.ids.size(), prompt_.size()});
+  if (until <= have) return News::kNone;
+  prompt_logprobs_.insert(
+      prompt_logprobs_.end(),
+      tokens.logprobs.begin() + static_cast<std::ptrdiff_t>(have - tokens.position),
+      tokens.logprobs.begin() + static_cast<std::ptrdiff_t>(until - tokens.position));
+  return News::kSome;
 }
 
 Answer::News Answer::add_tokens(const wire::Tokens& tokens, TimePoint now) {
+  if (tokens.position < n_prompt_) return add_prompt(tokens);
   const std::size_t have = n_prompt_ + tokens_.size();
-  if (tokens.position > have) return News::kGap;
+  if (tokens.position > have || !has_all_of_prompt()) return News::kGap;
   const std::size_t known = have - tokens.position;
   if (known >= tokens.ids.size()) return News::kNone;
   const bool with_logprobs = with_logprobs_ && tokens.logprobs.size() == tokens.ids.size();
@@ -73,7 +93,7 @@ Answer::News Answer::add_tokens(const wire::Tokens& tokens, TimePoint now) {
 }
 
 Answer::News Answer::add_text(const wire::Text& text, std::uint32_t n_sent) {
-  if (with_logprobs_) add_bytes(text);
+  if (with_logprobs_ || !prompt_.empty()) add_bytes(text);
   if (text.offset > text_.size()) return News::kGap;
   if (text.next < n_prompt_ + n_detokenized_) return News::kNone;  // overtaken by a replay
   if (text.next > n_prompt_ + n_sent) return News::kNone;
@@ -97,6 +117,11 @@ void Answer::add_bytes(const wire::Text& text) {
 
 std::vector<TokenId> Answer::without_bytes() const {
   std::vector<TokenId> ids;
+  if (n_detokenized_ == 0) {
+    ids = prompt_;
+    for (const TokenLogprobs& each : prompt_logprobs_)
+      ids.insert(ids.end(), each.top_ids.begin(), each.top_ids.end());
+  }
   for (std::size_t i = n_detokenized_; i < logprobs_.size() && i < tokens_.size(); ++i) {
     ids.push_back(tokens_[i]);
     ids.insert(ids.end(), logprobs_[i].top_ids.begin(), logprobs_[i].top_ids.end());
@@ -127,6 +152,7 @@ std::optional<wire::ClientPiece> Answer::next_piece(RequestId id) {
   if (from < until) piece.token_ids.assign(tokens_.begin() + from, tokens_.begin() + until);
   for (std::uint32_t i = from; i < until; ++i) piece.accepted += guessed_[i];
   add_logprobs(piece.logprobs, from, until);
+  if (!std::exchange(is_prompt_delivered_, true)) piece.prompt_logprobs = prompt_entries();
   n_delivered_bytes_ += piece.text.size();
   n_delivered_ += static_cast<std::uint32_t>(piece.token_ids.size());
   return piece;
@@ -135,6 +161,7 @@ std::optional<wire::ClientPiece> Answer::next_piece(RequestId id) {
 void Answer::restart_delivery() {
   n_delivered_bytes_ = 0;
   n_delivered_ = 0;
+  is_prompt_delivered_ = false;
 }
 
 FinishReason Answer::reason_of(const Ending& ending) const {
@@ -161,6 +188,7 @@ wire::ClientReply Answer::whole_reply(RequestId id, const Ending& ending) {
   reply.usage.total_tokens = n_prompt_ + n_tokens();
   if (done_) reply.usage.cached_tokens = done_->n_cached;
   add_logprobs(reply.logprobs, 0, n_tokens());
+  reply.prompt_logprobs = prompt_entries();
   if (ending.target != nullptr) {
     const wire::Fingerprints& prints = ending.target->fingerprints;
     reply.model = ending.target->model_name;
@@ -179,6 +207,7 @@ wire::ClientReply Answer::without_pieces(wire::ClientReply whole) const {
   const auto n_logprobs = std::min<std::size_t>(whole.logprobs.size(), n_delivered_);
   whole.logprobs.erase(whole.logprobs.begin(),
                        whole.logprobs.begin() + static_cast<std::ptrdiff_t>(n_logprobs));
+  if (is_prompt_delivered_) whole.prompt_logprobs.clear();
   return whole;
 }
 
@@ -186,16 +215,26 @@ void Answer::add_logprobs(std::vector<wire::LogprobEntry>& to,
                           std::uint32_t from,
                           std::uint32_t until) const {
   for (std::uint32_t i = from; i < until && i < logprobs_.size(); ++i)
-    to.push_back(logprob_entry(i));
+    to.push_back(logprob_entry(tokens_[i], &logprobs_[i]));
 }
 
-wire::LogprobEntry Answer::logprob_entry(std::uint32_t i) const {
-  const TokenLogprobs& of_target = logprobs_[i];
-  wire::LogprobEntry entry{
-      .token_id = tokens_[i],
-      .logprob = static_cast<double>(of_target.logprob),
-      .top_ids = of_target.top_ids,
-      .top_logprobs = {of_target.top_logprobs.begin(), of_target.top_logprobs.end()}};
+// All or none: an answer that was cut short may have come with a part of them.
+std::vector<wire::LogprobEntry> Answer::prompt_entries() const {
+  std::vector<wire::LogprobEntry> entries;
+  if (prompt_.empty() || !has_all_of_prompt()) return entries;
+  for (std::size_t i = 0; i < prompt_.size(); ++i)
+    entries.push_back(logprob_entry(prompt_[i], i == 0 ? nullptr : &prompt_logprobs_[i - 1]));
+  return entries;
+}
+
+// of_target: null for a token that follows on nothing.
+wire::LogprobEntry Answer::logprob_entry(TokenId token, const TokenLogprobs* of_target) const {
+  wire::LogprobEntry entry{.token_id = token};
+  if (of_target != nullptr) {
+    entry.logprob = static_cast<double>(of_target->logprob);
+    entry.top_ids = of_target->top_ids;
+    entry.top_logprobs = {of_target->top_logprobs.begin(), of_target->top_logprobs.end()};
+  }
   const auto bytes_of = [&](TokenId id) {
     const auto it = bytes_of_.find(id);
     return it == bytes_of_.end() ? std::vector<std::uint8_t>() : it->second;

@@ -21,17 +21,19 @@ class Answer {
  public:
   explicit Answer(TimePoint arrived) : arrived_(arrived) {}
 
-  // The prompt's length, before the first token. Positions count from the prompt's first token.
-  void begin(std::size_t n_prompt, bool with_logprobs);
+  // Before the first token. Positions count from the prompt's first token.
+  void begin(const std::vector<TokenId>& prompt, const SamplingParams& params);
 
   enum class News : std::uint8_t { kNone, kSome, kGap };  // kGap: what is before it was lost
+  // Tokens of the answer, or of the prompt with the log-probabilities that were asked for: without
+  // all of these, what is behind them is a gap.
   News add_tokens(const wire::Tokens& tokens, TimePoint now);
   // Text of the first n_sent tokens, which the tokenizer was sent in this run of the stream. Text
   // of more tokens was said to an earlier run. What it says of the bytes of tokens is kept.
   News add_text(const wire::Text& text, std::uint32_t n_sent);
-  // For log probabilities: the tokens without text yet, and those likeliest in their places, whose
-  // bytes are not known. To be asked for together with that text, so that whoever has the text
-  // has the bytes.
+  // For log probabilities: the tokens without text yet (before the first, those of the prompt,
+  // too), and those likeliest in their places, whose bytes are not known. To be asked for together
+  // with that text, so that whoever has the text has the bytes.
   std::vector<TokenId> without_bytes() const;
   // The answer ends at a stop string, whatever the target has committed meanwhile. What the client
   // has been given stays given.
@@ -43,6 +45,9 @@ class Answer {
   std::uint32_t n_tokens() const { return static_cast<std::uint32_t>(tokens_.size()); }
   std::uint32_t n_prompt() const { return n_prompt_; }
   std::uint32_t n_detokenized() const { return n_detokenized_; }
+  // Log-probabilities of the prompt: what the target is to begin with, and whether that is nothing.
+  Position prompt_logprobs_from() const;
+  bool has_all_of_prompt() const { return prompt_logprobs_from() >= prompt_.size(); }
   bool has_all_text() const { return n_detokenized_ == n_tokens(); }
   TimePoint last_token() const { return last_token_; }  // when it came, if one has
   bool is_finished() const { return done_.has_value(); }
@@ -70,7 +75,9 @@ class Answer {
 
  private:
   void add_bytes(const wire::Text& text);
-  wire::LogprobEntry logprob_entry(std::uint32_t i) const;
+  News add_prompt(const wire::Tokens& tokens);
+  wire::LogprobEntry logprob_entry(TokenId token, const TokenLogprobs* of_target) const;
+  std::vector<wire::LogprobEntry> prompt_entries() const;
   void add_logprobs(std::vector<wire::LogprobEntry>& to,
                     std::uint32_t from,
                     std::uint32_t until) const;
@@ -79,6 +86,8 @@ class Answer {
 
   TimePoint arrived_{}, first_token_{}, last_token_{};
   std::uint32_t n_prompt_ = 0;
+  std::vector<TokenId> prompt_;                 // if its log-probabilities are asked for
+  std::vector<TokenLogprobs> prompt_logprobs_;  // from its second token on
   bool with_logprobs_ = false;
 
   std::vector<TokenId> tokens_;
@@ -93,6 +102,7 @@ class Answer {
 
   std::size_t n_delivered_bytes_ = 0;  // of the text, in pieces
   std::uint32_t n_delivered_ = 0;      // tokens in them
+  bool is_prompt_delivered_ = false;   // its log-probabilities, with the first of them
 };
 
 }  // namespace foretoken

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <concepts>
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <type_traits>
 
@@ -48,6 +49,16 @@ Result<SamplingParams> params_at(const wire::Hello& target,
                  "prompt has " + std::to_string(n_prompt) + " tokens; the limit is " +
                      std::to_string(limit - 1) + " (model.max_model_len leaves one for the answer)",
                  prompt_key(request)};
+  if (params.n_prompt_logprobs >= 0) {
+    const auto n_likeliest = static_cast<std::size_t>(params.n_prompt_logprobs);
+    if (const std::size_t most = wire::max_prompt_with_logprobs(n_likeliest);
+        n_prompt_tokens > most)
+      return Error{ErrorCode::kInvalidValue,
+                   "prompt has " + std::to_string(n_prompt) +
+                       " tokens; the limit with prompt_logprobs = " + std::to_string(n_likeliest) +
+                       " is " + std::to_string(most),
+                   "prompt_logprobs"};
+  }
   if (!request.given.contains("max_tokens"))
     params.max_tokens =
         limit == 0 ? kDefaultMaxTokens : std::min(kDefaultMaxTokens, limit - n_prompt);

@@ -357,7 +357,7 @@ void Request::on_encoded(wire::Encoded encoded, TimePoint now, Actions& out) {
                       prompt_key(asked_)},
                 0, out);
   asked_.params.bad_words = prompt_.encoded.bad_word_tokens;
-  answer_.begin(n_tokens, asked_.params.n_logprobs >= 0);
+  answer_.begin(prompt_.encoded.tokens, asked_.params);
   context_.counters.prompt_tokens += n_tokens;
   place(now, out);
 }
@@ -449,7 +449,8 @@ void Request::open(TimePoint now, Actions& out) {
                      .deadline_us = micros_until(deadline_, now),
                      .tenant_salt = salt_of(asked_.tenant),
                      .flow = flow_,
-                     .flow_weight = static_cast<float>(context_.rules.weight_of(asked_.tenant))};
+                     .flow_weight = static_cast<float>(context_.rules.weight_of(asked_.tenant)),
+                     .prompt_logprobs_from = answer_.prompt_logprobs_from()};
   message.tokens.insert(message.tokens.end(), answer_.tokens().begin(), answer_.tokens().end());
   out.push_back(ToWorker{*target_, id_, std::move(message)});
 }
@@ -526,7 +527,14 @@ void Request::on_done(wire::Done done, TimePoint now, Actions& out) {
     out.push_back(ToWorker{*target_, id_, wire::Close{.reason = CloseReason::kMigrated}});
     return target_retry_.suspect_loss(now, rules.silence);
   }
-  if (done.n_generated > answer_.n_tokens())  // tokens were lost on the way
+  const bool is_whole = done.reason == FinishReason::kStop || done.reason == FinishReason::kLength;
+  if (is_whole && !answer_.has_all_of_prompt() && done.prompt_logprobs_until < answer_.n_prompt())
+    return fail(Error{ErrorCode::kUnsupportedParameter,
+                      "the target gives no prompt_logprobs: it is older than the router",
+                      "prompt_logprobs"},
+                0, out);
+  if (done.n_generated > answer_.n_tokens() ||
+      (is_whole && !answer_.has_all_of_prompt()))  // tokens were lost on the way
     return target_retry_.suspect_loss(now, rules.silence);
   answer_.finish(std::move(done));
   state_ = State::kFlushing;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kRecentSteps = 256;
 constexpr int kMessagesPerStep = 256;
-constexpr std::size_t kRepeatedTokens = 256;  // with 20 log probabilities each 45 KiB
+constexpr std::size_t kTokensAtOnce = 256;  // with 20 log probabilities each 45 KiB
 constexpr Duration kSweep = std::chrono::seconds(1);
 constexpr Duration kLastWords = std::chrono::milliseconds(500);
 
@@ -137,6 +137,8 @@ std::string_view TargetService::what_differs(const Answer& answer, const wire::O
     return "another prompt";
   if (answer.params != open.params) return "other sampling parameters";
   if (answer.end_tokens != open.end_tokens) return "other end tokens";
+  if (open.params.n_prompt_logprobs >= 0 && open.prompt_logprobs_from < answer.first_prompt_logprob)
+    return "log-probabilities of less of the prompt";
   const auto resumed = std::span(open.tokens).subspan(open.n_prompt);
   const std::size_t n_both = std::min(resumed.size(), answer.n_output());
   return std::ranges::equal(resumed.first(n_both), answer.text->from(answer.n_prompt).first(n_both))
@@ -156,7 +158,7 @@ void TargetService::on_open(RequestId id, const wire::Open& open, TimePoint now)
                          "this request id has a sequence with " + std::string(what) +
                              " here; one id is one request",
                          "request_id"});
-    return repeat_from(id, it->second, static_cast<Position>(open.tokens.size()));
+    return repeat_from(id, it->second, open);
   }
   const auto prompt_end = open.tokens.begin() + open.n_prompt;
   OpenRequest request{
@@ -164,6 +166,7 @@ void TargetService::on_open(RequestId id, const wire::Open& open, TimePoint now)
       .prompt = {open.tokens.begin(), prompt_end},
       .resume = {prompt_end, open.tokens.end()},
       .params = open.params,
+      .prompt_logprobs_from = open.prompt_logprobs_from,
       .end_tokens = open.end_tokens,
       .proposer = proposer_of(open, options_),
       .fallback = options_.fallback,
@@ -191,6 +194,7 @@ void TargetService::on_open(RequestId id, const wire::Open& open, TimePoint now)
                 .end_tokens = open.end_tokens,
                 .text = std::move(*opened),
                 .guessed = std::vector<std::uint8_t>(n_resumed, 0),
+                .first_prompt_logprob = std::max<Position>(1, open.prompt_logprobs_from),
                 .with_logprobs = open.params.n_logprobs >= 0,
                 .first_logprob = n_resumed};
   requests_.emplace(answer.seq, id);
@@ -224,19 +228,36 @@ wire::Tokens TargetService::tokens_of(const Answer& answer,
   return tokens;
 }
 
-void TargetService::repeat_from(RequestId id, const Answer& answer, Position position) {
+// In parts: a whole answer with log probabilities can be more than a message holds, and a prompt's.
+void TargetService::repeat_from(RequestId id, const Answer& answer, const wire::Open& open) {
+  const auto position = static_cast<Position>(open.tokens.size());
+  const bool owes_prompt = answer.prompt_logprobs_until() >
+                           std::max(open.prompt_logprobs_from, answer.first_prompt_logprob);
+  if (owes_prompt) send_prompt(id, answer, open.prompt_logprobs_from);
   if (position >= answer.n_prompt && position < answer.text->size()) {
-    // In parts: a whole answer with log probabilities can be more than a message holds.
     const std::size_t begin = position - answer.n_prompt;
     const std::size_t end = answer.n_output();
     const bool with_logprobs = answer.with_logprobs && begin >= answer.first_logprob;
-    for (std::size_t from = begin; from < end; from += kRepeatedTokens)
+    for (std::size_t from = begin; from < end; from += kTokensAtOnce)
       router().send(id,
-                    tokens_of(answer, from, std::min(from + kRepeatedTokens, end), with_logprobs));
-  } else {
+                    tokens_of(answer, from, std::min(from + kTokensAtOnce, end), with_logprobs));
+  } else if (!owes_prompt) {
     router().send(id, wire::Opened{});
   }
   if (answer.end) router().send(id, *answer.end);
+}
+
+void TargetService::send_prompt(RequestId id, const Answer& answer, Position from) {
+  const Position first = answer.first_prompt_logprob;
+  const Position end = answer.prompt_logprobs_until();
+  for (Position at = std::max(from, first); at < end; at += kTokensAtOnce) {
+    const Position until = std::min<Position>(at + kTokensAtOnce, end);
+    const auto ids = answer.text->tokens().subspan(at, until - at);
+    const auto logprobs = std::span(answer.prompt_logprobs).subspan(at - first, until - at);
+    router().send(id, wire::Tokens{.position = at,
+                                   .ids = {ids.begin(), ids.end()},
+                                   .logprobs = {logprobs.begin(), logprobs.end()}});
+  }
 }
 
 void TargetService::on_close(RequestId id, const wire::Close& close) {
@@ -325,6 +346,7 @@ void TargetService::step(Duration waited) {
     engine_.record_step_time(end_of_step - begin);
     step_us_[n_steps_++ % kRecentSteps] = short_micros(end_of_step - begin);
   }
+  for (const TokensEvent& event : output.prompts) send_prompt(event);
   for (const TokensEvent& event : output.tokens) send_tokens(event, end_of_step);
   for (const DoneEvent& event : output.done) done(event, end_of_step);
   for (const FailedEvent& event : output.failed)
@@ -352,6 +374,15 @@ void TargetService::done(const DoneEvent& event, TimePoint now) {
   end(event.seq, done_of(event, decoding), now);
 }
 
+void TargetService::send_prompt(const TokensEvent& event) {
+  const auto it = requests_.find(event.seq);
+  if (it == requests_.end()) return;  // forgotten meanwhile
+  Answer& answer = answers_.at(it->second);
+  const auto& logprobs = event.tokens.logprobs;
+  answer.prompt_logprobs.insert(answer.prompt_logprobs.end(), logprobs.begin(), logprobs.end());
+  if (!answer.closing) send_prompt(it->second, answer, event.tokens.position);
+}
+
 void TargetService::send_tokens(const TokensEvent& event, TimePoint now) {
   const auto it = requests_.find(event.seq);
   if (it == requests_.end()) return;  // forgotten meanwhile
@@ -373,6 +404,9 @@ void TargetService::end(SeqId seq, wire::Message message, TimePoint now) {
   if (it == requests_.end()) return;
   const RequestId id = it->second;
   Answer& answer = answers_.at(id);
+  if (auto* done = std::get_if<wire::Done>(&message);
+      done != nullptr && answer.params.n_prompt_logprobs >= 0)
+    done->prompt_logprobs_until = answer.prompt_logprobs_until();
   router().send(id, message);
   if (answer.closing) {
     answers_.erase(id);

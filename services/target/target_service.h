@@ -57,6 +57,11 @@ class TargetService final : public WorkerService {
     std::size_t n_output() const { return text->size() - n_prompt; }
     std::vector<std::uint8_t> guessed;
     std::vector<TokenLogprobs> logprobs;
+    std::vector<TokenLogprobs> prompt_logprobs;
+    Position first_prompt_logprob = 1;  // the position of the first of these
+    Position prompt_logprobs_until() const {
+      return static_cast<Position>(first_prompt_logprob + prompt_logprobs.size());
+    }
     bool with_logprobs = false;
     std::uint32_t first_logprob = 0;  // resumed tokens have none here
     // Ends of the passes that committed its first tokens and its latest.
@@ -90,9 +95,11 @@ class TargetService final : public WorkerService {
                                 std::size_t from,
                                 std::size_t until,
                                 bool with_logprobs);
-  void repeat_from(RequestId id, const Answer& answer, Position position);
+  void repeat_from(RequestId id, const Answer& answer, const wire::Open& open);
+  void send_prompt(RequestId id, const Answer& answer, Position from);
   Duration wait_for_proposals();
   void step(Duration waited);
+  void send_prompt(const TokensEvent& event);
   void send_tokens(const TokensEvent& event, TimePoint now);
   void done(const DoneEvent& event, TimePoint now);
   void end(SeqId seq, wire::Message message, TimePoint now);

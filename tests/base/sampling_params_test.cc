@@ -73,6 +73,8 @@ TEST(SamplingParams, AnAnswerHasRoomForItsLeast) {
   EXPECT_TRUE(validate({.max_tokens = 5, .min_tokens = 5}, 0).ok());
   EXPECT_FALSE(validate({.max_tokens = 5, .min_tokens = 6}, 0).ok());
   EXPECT_FALSE(validate({.max_tokens = 0}, 0).ok());
+  EXPECT_FALSE(validate({.max_tokens = 0, .n_logprobs = 2}, 0).ok());
+  EXPECT_TRUE(validate({.max_tokens = 0, .n_prompt_logprobs = 0}, 0).ok());
 }
 
 }  // namespace

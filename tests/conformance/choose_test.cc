@@ -287,6 +287,30 @@ TEST_P(Choose, FindsTheWinnerInALargeVocabulary) {
   }
 }
 
+// A forced choice, as rows of a prompt have it.
+TEST_P(Choose, ABiasBeyondAllLogitsForcesATokenAndLeavesItsLogProbability) {
+  for (const cases::Vocabulary& c : cases::vocabularies()) {
+    Rows rows = random_rows(rng, c);
+    rows.adjustments.clear();
+    std::vector<std::int32_t> forced;
+    for (RowRule& rule : rows.rules) {
+      forced.push_back(static_cast<std::int32_t>(rng() % static_cast<std::uint32_t>(c.n_valid)));
+      const auto at = static_cast<std::int32_t>(rows.adjustments.size());
+      rows.adjustments.push_back({.id = forced.back(), .add = 1e30f});
+      rule = {.adjust_begin = at, .adjust_end = at + 1, .n_top_logprobs = 5};
+    }
+    const Outcome got = by_backend(backend(), rows);
+    ASSERT_NO_FATAL_FAILURE(expect_same(rows, got, by_reference(rows)));
+    for (std::size_t r = 0; r < rows.rules.size(); ++r) {
+      EXPECT_EQ(got.choices[r].token, forced[r]);
+      for (std::size_t i = 0; i < 5; ++i)
+        if (const TopLogprob& top = got.top[r * kMaxTopLogprobs + i]; top.token == forced[r]) {
+          EXPECT_EQ(top.logprob, got.choices[r].logprob);
+        }
+    }
+  }
+}
+
 TEST_P(Choose, TiesGoToTheSmallerId) {
   Rows rows{std::vector<float>(20000, 1.5f), 20000, 20000, {RowRule{}}, {}};
   rows.logits[0] = rows.logits[1] = 1;

@@ -58,6 +58,8 @@ struct Coverage {
   std::uint64_t n_draft_busy = 0;
   std::uint64_t n_draft_cut = 0;
   std::uint64_t n_cut_steps = 0;
+  std::uint64_t n_prompt_logprobs = 0;
+  std::uint64_t n_only_prompt = 0;  // requests
 };
 
 SamplingParams random_params(Dice& dice, std::int32_t vocab) {
@@ -102,6 +104,7 @@ struct Expectation {
   int cancelled_at = -1;  // step, or never
   std::vector<TokenId> delivered;
   std::vector<float> logprobs;
+  std::vector<TokenLogprobs> prompt_logprobs;
   std::uint64_t n_guessed = 0;  // delivered tokens marked as proposals that stood
   bool has_ended = false;
 };
@@ -111,6 +114,7 @@ class Case {
   Case(std::uint64_t seed, Backend& backend, Model& target, Model& draft, Coverage& coverage)
       : dice_(seed),
         bounds_(~seed),
+        prompts_(seed + 0x9e3779b97f4a7c15),
         backend_(backend),
         target_(target),
         draft_(draft),
@@ -177,6 +181,7 @@ class Case {
       e.request.tenant_salt = static_cast<std::uint64_t>(dice_.within(0, 1));
       e.request.flow = static_cast<std::uint64_t>(bounds_.within(0, 2));
       e.request.flow_weight = 0.5 * bounds_.within(1, 4);
+      ask_for_prompt(e.request);
       e.answer = plain_decode(target_, backend_, e.request, kMaxLen, options_.n_valid_ids);
       e.opens_at = dice_.one_in(2) ? 0 : dice_.within(0, 30);
       if (dice_.one_in(10)) e.cancelled_at = e.opens_at + dice_.within(0, 20);
@@ -194,6 +199,16 @@ class Case {
     }
   }
 
+  void ask_for_prompt(OpenRequest& request) {
+    if (!prompts_.one_in(3)) return;
+    SamplingParams& p = request.params;
+    p.n_prompt_logprobs = prompts_.within(0, 3);
+    if (prompts_.one_in(8)) p.max_tokens = p.min_tokens = 0;
+    if (prompts_.one_in(3))
+      request.prompt_logprobs_from =
+          static_cast<Position>(prompts_.within(0, static_cast<int>(request.prompt.size())));
+  }
+
   // With the random times of steps it makes chunks of ever other sizes.
   Duration random_bound() {
     return bounds_.one_in(2) ? Duration{} : std::chrono::microseconds(bounds_.within(100, 20000));
@@ -208,6 +223,7 @@ class Case {
     options_.max_running = dice_.within(1, 8);
     options_.max_batch_rows = dice_.pick({8, 16, 64, 512});
     options_.prefill_chunk = dice_.pick({1, 5, 16, 512});
+    options_.max_forced_rows = prompts_.pick({0, 1, 3, 17});
     options_.max_step = random_bound();
     options_.policy =
         dice_.pick({AdmissionPolicy::kMaxUtilization, AdmissionPolicy::kGuaranteedNoEvict});
@@ -264,7 +280,24 @@ class Case {
 
   Expectation& of(SeqId seq) { return requests_.at(seq.value - 1); }
 
+  static Position first_owed(const Expectation& e) {
+    return std::max<Position>(1, e.request.prompt_logprobs_from);
+  }
+
   void take_events(const StepOutput& output) {
+    for (const TokensEvent& event : output.prompts) {
+      Expectation& e = of(event.seq);
+      ASSERT_FALSE(e.has_ended) << "a prompt after the end";
+      ASSERT_TRUE(e.delivered.empty()) << "a prompt after its answer";
+      const wire::Tokens& tokens = event.tokens;
+      ASSERT_EQ(tokens.position, first_owed(e) + e.prompt_logprobs.size());
+      ASSERT_LE(tokens.position + tokens.ids.size(), e.request.prompt.size());
+      ASSERT_EQ(tokens.logprobs.size(), tokens.ids.size());
+      for (std::size_t i = 0; i < tokens.ids.size(); ++i)
+        ASSERT_EQ(tokens.ids[i], e.request.prompt[tokens.position + i]);
+      e.prompt_logprobs.insert(e.prompt_logprobs.end(), tokens.logprobs.begin(),
+                               tokens.logprobs.end());
+    }
     for (const TokensEvent& event : output.tokens) {
       Expectation& e = of(event.seq);
       ASSERT_FALSE(e.has_ended) << "tokens after the end";
@@ -304,6 +337,13 @@ class Case {
         ++coverage_.n_stops;
       }
       EXPECT_EQ(e.delivered.size() + e.request.resume.size(), e.answer.ids.size());
+      if (e.request.params.n_prompt_logprobs >= 0) {
+        EXPECT_EQ(e.prompt_logprobs.size() +
+                      std::min<std::size_t>(first_owed(e), e.request.prompt.size()),
+                  e.request.prompt.size());
+        coverage_.n_prompt_logprobs += e.prompt_logprobs.size();
+        if (e.request.params.max_tokens == 0) ++coverage_.n_only_prompt;
+      }
     }
     for (const FailedEvent& event : output.failed) {
       Expectation& e = of(event.seq);
@@ -358,6 +398,23 @@ class Case {
         EXPECT_TRUE(std::equal(e.logprobs.begin(), e.logprobs.end(), from))
             << "logprobs of " << e.request.seq.value;
       }
+      check_prompt(e);
+    }
+  }
+
+  // Those of rows that ran alone.
+  static void check_prompt(const Expectation& e) {
+    const auto from =
+        e.answer.prompt_logprobs.begin() + static_cast<std::ptrdiff_t>(first_owed(e)) - 1;
+    if (e.prompt_logprobs.empty()) return;
+    EXPECT_TRUE(std::equal(e.prompt_logprobs.begin(), e.prompt_logprobs.end(), from))
+        << "the prompt of " << e.request.seq.value;
+    for (std::size_t i = 0; i < e.prompt_logprobs.size(); ++i) {
+      const TokenLogprobs& got = e.prompt_logprobs[i];
+      const TokenId token = e.request.prompt.at(first_owed(e) + i);
+      const auto top = std::find(got.top_ids.begin(), got.top_ids.end(), token);
+      if (top == got.top_ids.end()) continue;
+      EXPECT_EQ(got.top_logprobs[static_cast<std::size_t>(top - got.top_ids.begin())], got.logprob);
     }
   }
 
@@ -375,7 +432,8 @@ class Case {
   }
 
   Dice dice_;
-  Dice bounds_;  // of passes
+  Dice bounds_;   // of passes
+  Dice prompts_;  // whose log-probabilities are asked for
   Backend& backend_;
   Model& target_;
   Model& draft_;
@@ -426,6 +484,8 @@ TEST(Lossless, EveryProposerGivesThePlainTextOfAScriptedModel) {
   EXPECT_GT(coverage.n_draft_busy, 10u);
   EXPECT_GT(coverage.n_draft_cut, 500u);
   EXPECT_GT(coverage.n_cut_steps, 500u);
+  EXPECT_GT(coverage.n_prompt_logprobs, 5000u);
+  EXPECT_GT(coverage.n_only_prompt, 20u);
 }
 
 // The same with real decoders: what they compute for a row does not depend on its company, or this
@@ -444,7 +504,7 @@ TEST(Lossless, EveryProposerGivesThePlainTextOfARandomDecoder) {
       const LoadOptions options{.dtype = dtype, .max_rows = 512, .max_model_len = 256};
       const auto target = load_model(folder / "target", *backend, options);
       const auto draft = load_model(folder / "draft", *backend, options);
-      for (int i = 0; i < (in_threads ? 2 : 6); ++i) {
+      for (int i = 0; i < (in_threads ? 2 : 8); ++i) {
         SCOPED_TRACE(::testing::Message() << "seed " << ++seed);
         Case(seed, *backend, *target, *draft, coverage).run();
         if (HasFatalFailure() || HasNonfatalFailure()) return;
@@ -455,6 +515,7 @@ TEST(Lossless, EveryProposerGivesThePlainTextOfARandomDecoder) {
             100u);
   EXPECT_GT(coverage.spec.n_accepted, 500u);
   EXPECT_GT(coverage.n_preemptions, 0u);
+  EXPECT_GT(coverage.n_prompt_logprobs, 300u);
   EXPECT_GT(coverage.n_hit_tokens, 50u);
 }
 

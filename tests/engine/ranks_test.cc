@@ -117,6 +117,7 @@ std::vector<OpenRequest> some_requests(std::uint64_t seed) {
     if (i >= 5) p.repetition_penalty = 1.2f, p.presence_penalty = 0.3f;
     if (i == 6) p.logit_bias = {{token(), 4.0f}, {token(), -100.0f}}, p.top_p = 0.999f;
     if (i % 2 == 1) p.n_logprobs = static_cast<std::int32_t>(i % 4);
+    if (i % 3 == 0) p.n_prompt_logprobs = static_cast<std::int32_t>(i);
     request.draft_len = 5;
     request.length = LengthMode::kFixed;
     request.proposer = i % 3 == 1 ? ProposerKind::kNgram : ProposerKind::kDraft;
@@ -127,6 +128,7 @@ std::vector<OpenRequest> some_requests(std::uint64_t seed) {
 struct Answer {
   std::vector<TokenId> ids;
   std::vector<float> logprobs;
+  std::vector<TokenLogprobs> prompt_logprobs;
 };
 
 // What one process with all logits of these ranks would write.
@@ -186,6 +188,10 @@ std::map<SeqId, Answer> by_engine(const std::filesystem::path& target_folder,
     engine.check_ranks(now);
     draft_engine.check_ranks(now);
     const StepOutput& output = engine.step(now);
+    for (const TokensEvent& event : output.prompts) {
+      auto& all = answers[event.seq].prompt_logprobs;
+      all.insert(all.end(), event.tokens.logprobs.begin(), event.tokens.logprobs.end());
+    }
     for (const TokensEvent& event : output.tokens) {
       Answer& answer = answers[event.seq];
       answer.ids.insert(answer.ids.end(), event.tokens.ids.begin(), event.tokens.ids.end());
@@ -207,6 +213,15 @@ struct Case {
   std::int32_t n_kv_heads = 4;
 };
 
+// But for the order in which totals are added.
+void expect_alike(const TokenLogprobs& got, const TokenLogprobs& wanted) {
+  EXPECT_FLOAT_EQ(got.logprob, wanted.logprob);
+  EXPECT_EQ(got.top_ids, wanted.top_ids);
+  ASSERT_EQ(got.top_logprobs.size(), wanted.top_logprobs.size());
+  for (std::size_t i = 0; i < got.top_logprobs.size(); ++i)
+    EXPECT_FLOAT_EQ(got.top_logprobs[i], wanted.top_logprobs[i]);
+}
+
 class OverRanks : public testing::TestWithParam<Case> {};
 
 TEST_P(OverRanks, SpeculativeTextIsTheTextOfOneProcessWithTheWholeLogits) {
@@ -223,6 +238,9 @@ TEST_P(OverRanks, SpeculativeTextIsTheTextOfOneProcessWithTheWholeLogits) {
     SCOPED_TRACE(testing::Message() << "request " << i);
     const Answer& answer = got.at(requests[i].seq);
     EXPECT_EQ(answer.ids, plain[i].ids);
+    ASSERT_EQ(answer.prompt_logprobs.size(), plain[i].prompt_logprobs.size());
+    for (std::size_t t = 0; t < answer.prompt_logprobs.size(); ++t)
+      expect_alike(answer.prompt_logprobs[t], plain[i].prompt_logprobs[t]);
     if (requests[i].params.n_logprobs < 0) continue;
     ASSERT_EQ(answer.logprobs.size(), plain[i].logprobs.size());
     for (std::size_t t = 0; t < answer.logprobs.size(); ++t)
@@ -273,8 +291,14 @@ TEST(OverRanksOnDevices, SpeculativeTextIsTheTextOfOneProcessWithTheWholeLogits)
   SpecStats spec;
   const auto got =
       by_engine(folder / "target", folder / "draft", 2, WeightDType::kBf16, requests, spec, make);
-  for (std::size_t i = 0; i < requests.size(); ++i)
-    EXPECT_EQ(got.at(requests[i].seq).ids, plain[i].ids) << "request " << i;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    SCOPED_TRACE(testing::Message() << "request " << i);
+    const Answer& answer = got.at(requests[i].seq);
+    EXPECT_EQ(answer.ids, plain[i].ids);
+    ASSERT_EQ(answer.prompt_logprobs.size(), plain[i].prompt_logprobs.size());
+    for (std::size_t t = 0; t < answer.prompt_logprobs.size(); ++t)
+      expect_alike(answer.prompt_logprobs[t], plain[i].prompt_logprobs[t]);
+  }
   EXPECT_GT(spec.n_accepted, 0u) << "guesses must have been worth something";
 }
 #endif

@@ -344,6 +344,21 @@ TEST(Scheduler, TurnLetsPriorityOvertakeForABoundedTime) {
   EXPECT_GT(turn_of(kStart + seconds(15), 1), turn_of(kStart, 0));
 }
 
+// Their logits take memory: the bound is for all of them together, and each prompt has its part.
+TEST(Scheduler, RowsWithForcedChoicesShareTheirBoundAndOthersTakeWhatItLeaves) {
+  auto l = limits();
+  l.max_rows = 64;
+  l.prefill_chunk = 40;
+  l.max_forced_rows = 10;
+  std::vector<SequenceView> running{prompt(0, 40), prompt(1, 40), prompt(2, 40)};
+  running[0].n_forced = running[1].n_forced = 39;
+  const Schedule plan = schedule(l, running, {}, 100);
+  ASSERT_EQ(plan.rows.size(), 3u);
+  EXPECT_EQ(plan.rows[0].n_known, 5u);
+  EXPECT_EQ(plan.rows[1].n_known, 5u);
+  EXPECT_EQ(plan.rows[2].n_known, 30u);
+}
+
 // Whatever the state: rows within budget, blocks within what is free, the oldest always moves.
 TEST(Scheduler, KeepsItsBudgetsInRandomStates) {
   for (std::uint32_t seed = 1; seed <= 400; ++seed) {
@@ -356,6 +371,7 @@ TEST(Scheduler, KeepsItsBudgetsInRandomStates) {
     l.policy = draw(0, 1) ? AdmissionPolicy::kMaxUtilization : AdmissionPolicy::kGuaranteedNoEvict;
     l.max_rows = draw(8, 40);
     l.prefill_chunk = draw(1, 40);
+    l.max_forced_rows = 1 + static_cast<std::int32_t>(seed % 20);
     if (draw(0, 1)) l.max_step = milliseconds(draw(1, 100));
     PassCosts costs{.prefill = {.row_s = 0.001 * draw(0, 20), .context = 10.0 * draw(0, 3)},
                     .plain = milliseconds(draw(0, 60))};
@@ -385,11 +401,13 @@ TEST(Scheduler, KeepsItsBudgetsInRandomStates) {
       for (SequenceView& view : *list) {
         view.flow = static_cast<std::uint32_t>(draw(0, 2));
         view.last_pass = static_cast<std::uint64_t>(draw(0, 5));
+        if (seed % 3 == 0 && view.n_tokens - view.n_cached > 1) view.n_forced = view.n_tokens - 1;
       }
     costs.flow_rows = flow_rows;
     const Schedule plan = schedule(l, running, waiting, n_free, kStart, costs);
 
     std::int32_t n_rows = 0, n_blocks = 0, returned = 0, n_prompt_rows = 0;
+    std::uint32_t n_forced_rows = 0;
     double work = 0;
     for (const auto& r : plan.rows) {
       n_rows += static_cast<std::int32_t>(r.n_known + r.n_proposed);
@@ -404,6 +422,8 @@ TEST(Scheduler, KeepsItsBudgetsInRandomStates) {
       EXPECT_EQ(std::count(plan.preempted.begin(), plan.preempted.end(), r.index), 0);
       if (r.admitted || view->n_tokens - view->n_cached > 1) {
         n_prompt_rows += static_cast<std::int32_t>(r.n_known);
+        if (view->n_forced > 0)
+          n_forced_rows += std::min(r.n_known, view->n_forced - view->n_cached);
         work += costs.prefill.work(view->n_cached, r.n_known);
       }
       n_blocks += blocks_wanted(*view, r.n_known + r.n_proposed, l.block_tokens);
@@ -411,6 +431,7 @@ TEST(Scheduler, KeepsItsBudgetsInRandomStates) {
     for (std::uint32_t index : plan.preempted) returned += running[index].n_returned;
     EXPECT_EQ(n_rows, plan.n_rows);
     EXPECT_LE(n_rows, l.max_rows);
+    EXPECT_LE(n_forced_rows, static_cast<std::uint32_t>(l.max_forced_rows));
     EXPECT_LE(n_prompt_rows, l.prefill_chunk);
     EXPECT_NEAR(work, plan.prompt_work, 1e-9);
     if (l.max_step > Duration::zero() && n_prompt_rows > kLeastPrefillRows) {

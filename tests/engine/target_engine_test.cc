@@ -102,6 +102,11 @@ class TargetEngineTest : public ::testing::Test {
     r.length = LengthMode::kFixed;
     return r;
   }
+  static std::vector<TokenId> some_tokens(std::uint32_t n) {
+    std::vector<TokenId> tokens;
+    for (std::uint32_t i = 0; i < n; ++i) tokens.push_back(static_cast<TokenId>(i * i % 37));
+    return tokens;
+  }
   std::vector<TokenId> plain(const OpenRequest& r) {
     return plain_decode(model_, *backend_, r, kMaxLen).ids;
   }
@@ -115,6 +120,11 @@ class TargetEngineTest : public ::testing::Test {
     }
   }
   void take(const StepOutput& output) {
+    for (const auto& event : output.prompts) {
+      auto& all = prompt_[event.seq.value];
+      EXPECT_TRUE(text_[event.seq.value].empty()) << "a prompt comes before its answer";
+      all.insert(all.end(), event.tokens.logprobs.begin(), event.tokens.logprobs.end());
+    }
     for (const auto& event : output.tokens) {
       auto& ids = text_[event.seq.value];
       ids.insert(ids.end(), event.tokens.ids.begin(), event.tokens.ids.end());
@@ -142,6 +152,7 @@ class TargetEngineTest : public ::testing::Test {
   std::unique_ptr<TargetEngine> engine_;
   TimePoint now_ = kStart;
   std::map<std::uint64_t, std::vector<TokenId>> text_;
+  std::map<std::uint64_t, std::vector<TokenLogprobs>> prompt_;
   std::vector<SeqId> first_seen_;
   std::vector<DoneEvent> done_;
   std::vector<FailedEvent> failed_;
@@ -196,6 +207,79 @@ TEST_F(TargetEngineTest, RoundsByLengthAreTheSameRoundsAndPassesSayWhatTheyVerif
   }
   EXPECT_GT(n_lengths, 1u) << "the last round is shorter than the others";
   EXPECT_THAT(stats.spec.accepted_histogram, testing::ElementsAreArray(sums));
+}
+
+TEST_F(TargetEngineTest, APromptThatIsCachedIsComputedAgainForItsLogProbabilities) {
+  start();
+  OpenRequest r = request(1, some_tokens(50), 3);
+  r.params.n_prompt_logprobs = 2;
+  const PlainAnswer alone = plain_decode(model_, *backend_, r, kMaxLen);
+  for (const std::uint64_t seq : {1, 2}) {
+    r.seq = SeqId{seq};
+    open(r);
+    run();
+    EXPECT_EQ(prompt_[seq], alone.prompt_logprobs);
+    EXPECT_EQ(text_[seq], alone.ids);
+    EXPECT_EQ(done_.back().stats.n_cached, 0u);
+  }
+  r.seq = SeqId{3};
+  r.params.n_prompt_logprobs = -1;
+  open(r);
+  run();
+  EXPECT_TRUE(prompt_[3].empty());
+  EXPECT_EQ(done_.back().stats.n_cached, 48u);
+}
+
+TEST_F(TargetEngineTest, LogProbabilitiesFromAPositionOnUseTheCacheBeforeIt) {
+  start();
+  OpenRequest r = request(1, some_tokens(50), 3);
+  open(r);
+  run();
+  r.seq = SeqId{2};
+  r.params.n_prompt_logprobs = 1;
+  r.prompt_logprobs_from = 33;
+  open(r);
+  run();
+  const PlainAnswer alone = plain_decode(model_, *backend_, r, kMaxLen);
+  EXPECT_EQ(prompt_[2],
+            std::vector(alone.prompt_logprobs.begin() + 32, alone.prompt_logprobs.end()));
+  EXPECT_EQ(done_.back().stats.n_cached, 32u);
+}
+
+TEST_F(TargetEngineTest, AnAnswerOfNoTokensEndsWithThePrompt) {
+  start();
+  for (const std::uint32_t n_prompt : {1, 2, 17, 40}) {
+    SCOPED_TRACE(n_prompt);
+    OpenRequest r = request(n_prompt, some_tokens(n_prompt), 0);
+    r.params.n_prompt_logprobs = 0;
+    open(r);
+    run();
+    EXPECT_TRUE(text_[n_prompt].empty());
+    EXPECT_EQ(prompt_[n_prompt].size(), n_prompt - 1);
+    EXPECT_EQ(done_.back().reason, FinishReason::kLength);
+    EXPECT_EQ(done_.back().stats.n_output, 0u);
+  }
+  OpenRequest r = request(99, {1, 2}, 0);
+  EXPECT_EQ(refusal(r), ErrorCode::kInvalidValue) << "nothing is asked for";
+}
+
+TEST_F(TargetEngineTest, LogitsOfAPromptAreBoundedInEachPass) {
+  auto options = default_options();
+  options.max_forced_rows = 3;
+  start(options);
+  OpenRequest r = request(1, some_tokens(40), 2);
+  r.params.n_prompt_logprobs = 0;
+  open(r);
+  std::size_t n_all = 0;
+  while (engine_->has_work()) {
+    engine_->verify(now_);
+    const StepOutput& output = engine_->commit();
+    std::size_t n = 0;
+    for (const TokensEvent& event : output.prompts) n += event.tokens.ids.size();
+    EXPECT_LE(n, 3u);
+    n_all += n;
+  }
+  EXPECT_EQ(n_all, 39u);
 }
 
 TEST_F(TargetEngineTest, NeverAsksForMoreThanCouldBeUsed) {

@@ -97,6 +97,24 @@ class Faults(unittest.TestCase):
         self.compare(truth, client, ids)
         client.close()
 
+    def test_a_target_dies_and_the_logprobs_of_prompts_are_the_same(self):
+        system = self.system_of(["router", "tokenizer", "target"], drafts=0)
+        client = Client(system)
+        chance = random.Random(SEED + 2)
+        asks = [{"token_ids": [chance.randrange(256) for _ in range(1500)], "prompt_logprobs": 2, "max_tokens": i % 2}
+                for i in range(12)]
+        truth = [client.ask(**ask)["prompt_logprobs"] for ask in asks]
+        self.assertEqual([1500] * len(asks), [len(each) for each in truth])
+        ids = [client.send(ask) for ask in asks]
+        wait_for(lambda: list(client.pump(0.005)), "the first answer")
+        unfinished = self.unfinished(client, ids)
+        system.kill("target")
+        system.start("target")
+        for one, expected in zip(ids, truth):
+            self.assertEqual(expected, client.wait(one)[-1]["prompt_logprobs"])
+        self.assertGreater(unfinished, 0, "the kill must meet prompts that are read")
+        client.close()
+
     def test_a_target_that_hangs_is_left_and_wakes_up_to_nothing(self):
         system = self.system_of(["router", "tokenizer", "target-0", "target-1"], targets=2, drafts=0)
         client = Client(system)

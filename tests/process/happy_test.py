@@ -101,6 +101,39 @@ class Happy(unittest.TestCase):
             if token in entry["top_ids"]:
                 self.assertEqual(entry["bytes"], entry["top_bytes"][entry["top_ids"].index(token)])
 
+    def test_a_prompt_has_the_logprobs_that_its_tokens_had_in_the_answer(self):
+        told = self.client.ask(**request(4, max_tokens=64, logprobs=3))
+        begin = self.client.ask(op="tokenize", prompt=request(4)["prompt"])["token_ids"]
+        scored = {"token_ids": begin + told["token_ids"], "prompt_logprobs": 3, "max_tokens": 0}
+        first = self.client.ask(**scored)
+        self.assertEqual(("length", [], ""), (first["finish_reason"], first["token_ids"], first["text"]))
+        entries = first["prompt_logprobs"]
+        self.assertEqual(scored["token_ids"], [entry["token_id"] for entry in entries])
+        self.assertIsNone(entries[0]["logprob"])
+        self.assertEqual(told["logprobs"], entries[len(begin):])
+        for entry in entries[1:]:
+            if entry["token_id"] in entry["top_ids"]:
+                self.assertEqual(entry["logprob"], entry["top_logprobs"][entry["top_ids"].index(entry["token_id"])])
+        for more in ({}, {"num_draft_tokens": 0}, {"max_tokens": 1}, {"max_tokens": 20, "num_draft_tokens": 8}, {"logprobs": 2}):
+            again = self.client.ask(**{**scored, "ignore_eos": True, **more})
+            self.assertEqual(entries, again["prompt_logprobs"], more)
+            self.assertEqual(0, again["usage"]["cached_tokens"], "what is cached has no logits")
+        cached = self.client.ask(token_ids=scored["token_ids"], max_tokens=1)
+        self.assertEqual([], cached["prompt_logprobs"])
+        self.assertGreater(cached["usage"]["cached_tokens"], 0)
+
+    def test_the_logprobs_of_a_prompt_are_in_the_first_map_of_a_stream(self):
+        asked = request(5, max_tokens=48, prompt_logprobs=1)
+        whole = self.client.ask(**asked)
+        maps = self.client.wait(self.client.send({**asked, "stream": True}))
+        self.assertGreater(len(maps), 2)
+        self.assertEqual(whole["usage"]["prompt_tokens"], len(whole["prompt_logprobs"]))
+        self.assertEqual(whole["prompt_logprobs"], maps[0]["prompt_logprobs"])
+        self.assertFalse(any(each["prompt_logprobs"] for each in maps[1:]))
+        only = self.client.wait(self.client.send({**asked, "stream": True, "max_tokens": 0}))
+        self.assertEqual(1, len(only))
+        self.assertEqual(whole["prompt_logprobs"], only[0]["prompt_logprobs"])
+
     def test_chat_messages_pass_through_the_template(self):
         chat = self.client.ask(messages=[{"role": "user", "content": "the thing"}], max_tokens=4, temperature=0.0)
         text = self.client.ask(prompt="user: the thing\nassistant: ", max_tokens=4, temperature=0.0)

@@ -15,6 +15,7 @@ namespace foretoken {
 namespace {
 
 constexpr std::uint32_t kPromptTokens = 5;
+const std::vector<TokenId> kPrompt{11, 12, 13, 14, 15};
 constexpr RequestId kAnswered{0, 7};
 const TimePoint kReceived = TimePoint{} + std::chrono::seconds(9);
 
@@ -46,7 +47,7 @@ struct WholeAnswer {
 TEST(Answer, AGapAddsNothing) {
   const WholeAnswer truth(8);
   Answer answer(kReceived);
-  answer.begin(kPromptTokens, false);
+  answer.begin(kPrompt, {});
   EXPECT_EQ(Answer::News::kGap, answer.add_tokens(truth.some_tokens(1, 3), kReceived));
   EXPECT_EQ(0u, answer.n_tokens());
   EXPECT_EQ(Answer::News::kSome, answer.add_tokens(truth.some_tokens(0, 3), kReceived));
@@ -58,7 +59,7 @@ TEST(Answer, AGapAddsNothing) {
 TEST(Answer, TextOfTokensThatWereNotSentIsOfAnEarlierRun) {
   const WholeAnswer truth(8);
   Answer answer(kReceived);
-  answer.begin(kPromptTokens, false);
+  answer.begin(kPrompt, {});
   answer.add_tokens(truth.some_tokens(0, 8), kReceived);
   EXPECT_EQ(Answer::News::kNone, answer.add_text(truth.some_text(0, 5), 4));
   EXPECT_EQ(0u, answer.n_detokenized());
@@ -76,7 +77,7 @@ TEST(Answer, EachPartIsGivenToTheClientOnceWhateverIsRepeated) {
     const WholeAnswer truth(1 + below(40));
     const auto n = static_cast<std::uint32_t>(truth.tokens.size());
     Answer answer(kReceived);
-    answer.begin(kPromptTokens, false);
+    answer.begin(kPrompt, {});
     std::string had;  // of the client
     std::vector<TokenId> had_tokens;
     for (int step = 0; step < 300; ++step) {
@@ -155,7 +156,7 @@ TEST(Answer, WhereTokensHaveTextTheirLogprobsHaveBytes) {
     const WholeAnswer truth(1 + below(30));
     const auto n = static_cast<std::uint32_t>(truth.tokens.size());
     Answer answer(kReceived);
-    answer.begin(kPromptTokens, true);
+    answer.begin(kPrompt, {.n_logprobs = 0});
     std::vector<wire::LogprobEntry> had;
     for (std::uint32_t have = 0; have < n;) {
       const std::uint32_t until = std::min(n, have + 1 + below(4));
@@ -183,11 +184,80 @@ TEST(Answer, WhereTokensHaveTextTheirLogprobsHaveBytes) {
   }
 }
 
+// Tokens [from, until) of kPrompt as a target says them.
+wire::Tokens some_prompt(Position from, Position until) {
+  wire::Tokens tokens{.position = from, .ids = {kPrompt.begin() + from, kPrompt.begin() + until}};
+  for (Position i = from; i < until; ++i)
+    tokens.logprobs.push_back({.logprob = -0.5f * static_cast<float>(i),
+                               .top_ids = {static_cast<TokenId>(200 + i)},
+                               .top_logprobs = {-0.25f}});
+  return tokens;
+}
+
+void expect_prompt(const std::vector<wire::LogprobEntry>& entries) {
+  ASSERT_EQ(kPrompt.size(), entries.size());
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    EXPECT_EQ(kPrompt[i], entries[i].token_id);
+    if (i == 0) {
+      EXPECT_FALSE(entries[i].logprob);
+      EXPECT_TRUE(entries[i].top_ids.empty());
+      continue;
+    }
+    EXPECT_EQ(-0.5 * static_cast<double>(i), entries[i].logprob);
+    EXPECT_EQ(std::vector{static_cast<TokenId>(200 + i)}, entries[i].top_ids);
+  }
+  expect_bytes(entries);
+}
+
+TEST(Answer, ThePromptsLogProbabilitiesComeInAnyPartsAndBeforeTheAnswer) {
+  const WholeAnswer truth(3);
+  Answer answer(kReceived);
+  answer.begin(kPrompt, {.n_prompt_logprobs = 1});
+  EXPECT_EQ(1u, answer.prompt_logprobs_from());
+  EXPECT_EQ(Answer::News::kSome, answer.add_tokens(some_prompt(1, 3), kReceived));
+  EXPECT_EQ(3u, answer.prompt_logprobs_from());
+  EXPECT_EQ(Answer::News::kNone, answer.add_tokens(some_prompt(1, 3), kReceived)) << "repeated";
+  EXPECT_EQ(Answer::News::kGap, answer.add_tokens(some_prompt(4, 5), kReceived));
+  EXPECT_EQ(Answer::News::kGap, answer.add_tokens(truth.some_tokens(0, 3), kReceived));
+  EXPECT_EQ(0u, answer.n_tokens());
+  EXPECT_FALSE(answer.has_all_of_prompt());
+  EXPECT_TRUE(answer.whole_reply(kAnswered, {}).prompt_logprobs.empty()) << "all or none";
+  EXPECT_EQ(Answer::News::kSome, answer.add_tokens(some_prompt(2, 5), kReceived));
+  EXPECT_TRUE(answer.has_all_of_prompt());
+  EXPECT_EQ(Answer::News::kNone, answer.add_tokens(some_prompt(1, 5), kReceived));
+  EXPECT_EQ(Answer::News::kSome, answer.add_tokens(truth.some_tokens(0, 3), kReceived));
+  answer.add_text(with_bytes(truth.some_text(0, 3), answer.without_bytes()), 3);
+  expect_prompt(answer.whole_reply(kAnswered, {}).prompt_logprobs);
+}
+
+TEST(Answer, ThePromptsLogProbabilitiesAreInTheFirstPieceOrInTheLastMap) {
+  const WholeAnswer truth(3);
+  for (const bool has_pieces : {false, true}) {
+    Answer answer(kReceived);
+    answer.begin(kPrompt, {.n_prompt_logprobs = 1});
+    answer.add_tokens(some_prompt(1, 5), kReceived);
+    if (has_pieces) answer.add_tokens(truth.some_tokens(0, 2), kReceived);
+    answer.add_text(with_bytes(truth.some_text(0, has_pieces ? 1 : 0), answer.without_bytes()), 1);
+    for (int telling = 0; has_pieces && telling < 2; ++telling) {
+      answer.restart_delivery();
+      expect_prompt(answer.next_piece(kAnswered).value_or(wire::ClientPiece{}).prompt_logprobs);
+    }
+    if (has_pieces) {
+      answer.add_text(truth.some_text(1, 2), 2);
+      EXPECT_TRUE(
+          answer.next_piece(kAnswered).value_or(wire::ClientPiece{}).prompt_logprobs.empty());
+    }
+    const wire::ClientReply whole = answer.whole_reply(kAnswered, {});
+    expect_prompt(whole.prompt_logprobs);
+    EXPECT_EQ(has_pieces, answer.without_pieces(whole).prompt_logprobs.empty());
+  }
+}
+
 TEST(Answer, BytesAreAskedForOnlyWithLogprobs) {
   const WholeAnswer truth(3);
   for (const bool with_logprobs : {false, true}) {
     Answer answer(kReceived);
-    answer.begin(kPromptTokens, with_logprobs);
+    answer.begin(kPrompt, {.n_logprobs = with_logprobs ? 0 : -1});
     wire::Tokens tokens = truth.some_tokens(0, 3);
     tokens.logprobs.assign(3, {.logprob = -1, .top_ids = {7}, .top_logprobs = {-1}});
     answer.add_tokens(tokens, kReceived);
@@ -201,7 +271,7 @@ TEST(Answer, ATokenizerThatKnowsNoBytesLeavesThemEmpty) {
   for (const auto& broken : {wire::Text{}, wire::Text{.bytes_of = {100}},
                              wire::Text{.bytes_of = {100}, .n_bytes = {9}}}) {
     Answer answer(kReceived);
-    answer.begin(kPromptTokens, true);
+    answer.begin(kPrompt, {.n_logprobs = 0});
     wire::Tokens tokens = truth.some_tokens(0, 2);
     tokens.logprobs.assign(2, {.logprob = -1, .top_ids = {7}, .top_logprobs = {-1}});
     answer.add_tokens(tokens, kReceived);
@@ -222,7 +292,7 @@ TEST(Answer, ATokenizerThatKnowsNoBytesLeavesThemEmpty) {
 TEST(Answer, AStopStringTakesNothingBackThatTheClientHas) {
   const WholeAnswer truth(8);
   Answer answer(kReceived);
-  answer.begin(kPromptTokens, false);
+  answer.begin(kPrompt, {});
   answer.add_tokens(truth.some_tokens(0, 8), kReceived);
   answer.add_text(truth.some_text(0, 6), 8);
   ASSERT_TRUE(answer.next_piece(kAnswered));
@@ -294,7 +364,7 @@ TEST(Answer, ItsHistogramHasAPlaceForEachCountThatARoundMayAccept) {
     SCOPED_TRACE(c.what);
     const WholeAnswer truth(8);
     Answer answer(kReceived);
-    answer.begin(kPromptTokens, false);
+    answer.begin(kPrompt, {});
     answer.add_tokens(truth.some_tokens(0, 8), kReceived);
     answer.add_text(truth.some_text(0, 8), 8);
     if (c.done) answer.finish(*c.done);
@@ -307,7 +377,7 @@ TEST(Answer, ItsHistogramHasAPlaceForEachCountThatARoundMayAccept) {
 
 TEST(Answer, ItsHistogramByDraftLengthIsTheSameRounds) {
   Answer answer(kReceived);
-  answer.begin(kPromptTokens, false);
+  answer.begin(kPrompt, {});
   answer.finish({.proposers = {{ProposerKind::kDraft, 8, 20, 8}},
                  .acceptance_histogram = {3, 3, 1, 1},
                  .draft_len = 4,
@@ -322,7 +392,7 @@ TEST(Answer, ItsHistogramByDraftLengthIsTheSameRounds) {
 TEST(Answer, OneThatIsCutShortHasNoTokensWithoutText) {
   const WholeAnswer truth(8);
   Answer answer(kReceived);
-  answer.begin(kPromptTokens, false);
+  answer.begin(kPrompt, {});
   answer.add_tokens(truth.some_tokens(0, 8), kReceived);
   answer.add_text(truth.some_text(0, 2), 8);
   const wire::ClientReply reply =

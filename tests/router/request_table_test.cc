@@ -155,6 +155,81 @@ TEST_F(RequestTableTest, TheTokenizerIsToldWhatAStopStringMustWaitFor) {
   EXPECT_EQ(std::vector<std::string>{"b"}, opened[0].second.stop);
 }
 
+class AskedForThePrompt : public RequestTableTest {
+ protected:
+  static wire::ClientRequest ask_for_prompt(std::int32_t n_likeliest = 0) {
+    auto request = ask();
+    request.params.n_prompt_logprobs = n_likeliest;
+    return request;
+  }
+  void prompt(Position position, std::vector<TokenId> ids) {
+    wire::Tokens tokens{.position = position, .ids = std::move(ids)};
+    tokens.logprobs.assign(tokens.ids.size(), {.logprob = -1});
+    hear(kTarget, std::move(tokens));
+  }
+  Position asked_from() {
+    const auto opens = sent<wire::Open>();
+    EXPECT_EQ(1u, opens.size());
+    return opens.empty() ? 0 : opens[0].second.prompt_logprobs_from;
+  }
+};
+
+TEST_F(AskedForThePrompt, WhatIsLostOfItIsAskedForFromWhereItEnds) {
+  submit(ask_for_prompt());
+  hear(kTokenizer, wire::Encoded{.tokens = {10, 11, 12}});
+  EXPECT_EQ(1u, asked_from());
+  prompt(1, {11});
+  tokens(3, {20});  // what was between them is lost
+  EXPECT_TRUE(sent<wire::Decode>().empty());
+  advance(seconds(1));
+  EXPECT_EQ(2u, asked_from());
+  prompt(2, {12});
+  tokens(3, {20});
+  EXPECT_EQ(1u, sent<wire::Decode>().size());
+  join(kTarget, wire::Role::kTarget, "target-0", 2);
+  table.worker_lost(kTarget, now, out);
+  EXPECT_EQ(3u, asked_from()) << "another target computes none of it again";
+}
+
+TEST_F(AskedForThePrompt, DoneWithoutAllOfItIsNoEnd) {
+  run_to_target(ask_for_prompt());
+  hear(kTarget, wire::Done{.reason = FinishReason::kLength, .prompt_logprobs_until = 3});
+  EXPECT_TRUE(answers<wire::ClientReply>().empty());
+  advance(seconds(1));
+  EXPECT_EQ(1u, asked_from());
+  prompt(1, {11, 12});
+  hear(kTarget, wire::Done{.reason = FinishReason::kLength, .prompt_logprobs_until = 3});
+  const auto decodes = sent<wire::Decode>();
+  ASSERT_EQ(1u, decodes.size());
+  EXPECT_TRUE(decodes[0].second.final);
+  text(3, "", 0, true);
+  const auto replies = answers<wire::ClientReply>();
+  ASSERT_EQ(1u, replies.size());
+  EXPECT_EQ(3u, replies[0].prompt_logprobs.size());
+}
+
+TEST_F(AskedForThePrompt, ATargetThatDoesNotKnowItFailsTheRequest) {
+  run_to_target(ask_for_prompt());
+  hear(kTarget, wire::Done{.reason = FinishReason::kLength});
+  const auto errors = answers<wire::ClientError>();
+  ASSERT_EQ(1u, errors.size());
+  EXPECT_EQ("unsupported_parameter", errors[0].error.code);
+  EXPECT_EQ("prompt_logprobs", errors[0].error.param);
+}
+
+TEST_F(AskedForThePrompt, OneThatIsTooLongIsRefusedWithItsLimit) {
+  join(kTarget, wire::Role::kTarget, "target-0", 2, 4, {}, 20'000);
+  submit(ask_for_prompt(20));
+  hear(kTokenizer, wire::Encoded{.tokens = std::vector<TokenId>(5462, 10)});
+  const auto errors = answers<wire::ClientError>();
+  ASSERT_EQ(1u, errors.size());
+  EXPECT_EQ("prompt_logprobs", errors[0].error.param);
+  EXPECT_NE(
+      errors[0].error.message.find("5462 tokens; the limit with prompt_logprobs = 20 is 5461"),
+      std::string::npos)
+      << errors[0].error.message;
+}
+
 class ModelThatSaysHow : public RequestTableTest {
  protected:
   void SetUp() override {

@@ -1,5 +1,6 @@
 #include "tests/support/plain_decode.h"
 
+#include <limits>
 #include <numeric>
 
 #include "common/model/batch_stage.h"
@@ -30,6 +31,41 @@ PlainAnswer plain_decode(Model& model,
   const Buffer device_choice = backend.allocate(sizeof(Choice));
   const Buffer device_top = backend.allocate(sizeof(TopLogprob) * kMaxTopLogprobs);
 
+  const std::int32_t n_valid = n_valid_ids > 0 ? n_valid_ids : model.config().vocab_size;
+  const auto choose = [&](const RowRule& rule, const std::vector<Adjustment>& adjustments) {
+    backend.upload(device_rule.as<void>(), &rule, sizeof(RowRule));
+    backend.upload(device_adjustments.as<void>(), adjustments.data(),
+                   adjustments.size() * sizeof(Adjustment));
+    backend.choose({.logits = logits.as<float>(),
+                    .n_rows = 1,
+                    .vocab = model.config().vocab_size,
+                    .n_valid = n_valid,
+                    .rules = device_rule.as<RowRule>(),
+                    .adjustments = device_adjustments.as<Adjustment>(),
+                    .choices = device_choice.as<Choice>(),
+                    .top = device_top.as<TopLogprob>()});
+    Choice choice;
+    backend.download(&choice, device_choice.as<void>(), sizeof(choice));
+    return choice;
+  };
+  // Of a token that is chosen because every other is masked.
+  const auto logprobs_of = [&](TokenId token) {
+    std::vector<Adjustment> masks;
+    for (TokenId id = 0; id < n_valid; ++id)
+      if (id != token) masks.push_back({.id = id, .add = -std::numeric_limits<float>::infinity()});
+    const std::int32_t n_top = request.params.n_prompt_logprobs;
+    const RowRule rule{.adjust_end = static_cast<std::int32_t>(masks.size()),
+                       .n_top_logprobs = n_top};
+    TokenLogprobs out{.logprob = choose(rule, masks).logprob};
+    std::vector<TopLogprob> top(static_cast<std::size_t>(n_top));
+    backend.download(top.data(), device_top.as<void>(), top.size() * sizeof(TopLogprob));
+    for (const TopLogprob& one : top) {
+      out.top_ids.push_back(one.token);
+      out.top_logprobs.push_back(one.logprob);
+    }
+    return out;
+  };
+
   BatchStage stage(model, backend);
   RowRules rules(request.params, end_tokens, request.prompt);
   FinishRules finish(request.params, end_tokens, static_cast<Position>(request.prompt.size()),
@@ -41,25 +77,19 @@ PlainAnswer plain_decode(Model& model,
                        .slices = {{.first_row = 0, .n_rows = 1, .start = at, .block_table = table}},
                        .logit_rows = {}};
     const bool samples = at + 1 == tokens.size();
-    if (samples) batch.logit_rows = {0};
+    const bool is_forced = at + 1 < request.prompt.size() && request.params.n_prompt_logprobs >= 0;
+    if (samples || is_forced) batch.logit_rows = {0};
     model.forward(stage.upload(batch, kv), kv, logits.as<float>());
+    if (is_forced) answer.prompt_logprobs.push_back(logprobs_of(request.prompt[at + 1]));
     if (!samples) continue;
+    if (finish.reason()) {
+      answer.reason = *finish.reason();
+      return answer;
+    }
     std::vector<RowRule> row;
     std::vector<Adjustment> adjustments;
     rules.append_rows({}, row, adjustments);
-    backend.upload(device_rule.as<void>(), row.data(), sizeof(RowRule));
-    backend.upload(device_adjustments.as<void>(), adjustments.data(),
-                   adjustments.size() * sizeof(Adjustment));
-    backend.choose({.logits = logits.as<float>(),
-                    .n_rows = 1,
-                    .vocab = model.config().vocab_size,
-                    .n_valid = n_valid_ids > 0 ? n_valid_ids : model.config().vocab_size,
-                    .rules = device_rule.as<RowRule>(),
-                    .adjustments = device_adjustments.as<Adjustment>(),
-                    .choices = device_choice.as<Choice>(),
-                    .top = device_top.as<TopLogprob>()});
-    Choice choice;
-    backend.download(&choice, device_choice.as<void>(), sizeof(choice));
+    const Choice choice = choose(row[0], adjustments);
     if (choice.token < 0) {
       answer.is_blocked = true;
       return answer;

@@ -13,7 +13,8 @@ namespace foretoken {
 
 struct PlainAnswer {
   std::vector<TokenId> ids;
-  std::vector<float> logprobs;  // of the ids, if asked for
+  std::vector<float> logprobs;                 // of the ids, if asked for
+  std::vector<TokenLogprobs> prompt_logprobs;  // of the prompt from its second token, likewise
   FinishReason reason = FinishReason::kLength;
   bool is_blocked = false;  // no token could follow
 };

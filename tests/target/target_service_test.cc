@@ -248,6 +248,64 @@ TEST_F(TargetServiceTest, AMigratedRequestGoesOnBehindItsTokens) {
   EXPECT_EQ(8u, bus.take<wire::Done>().at(0).n_generated);
 }
 
+// Tokens of the prompt among all that was sent, with their positions in order.
+std::vector<wire::Tokens> prompts_of(const std::vector<wire::Tokens>& all, Position n_prompt) {
+  std::vector<wire::Tokens> prompts;
+  for (const wire::Tokens& tokens : all)
+    if (tokens.position < n_prompt) prompts.push_back(tokens);
+  return prompts;
+}
+
+TEST_F(TargetServiceTest, LogProbabilitiesOfAPromptComeBeforeItsAnswerAndInParts) {
+  wire::Open asked = open(4);
+  asked.tokens.resize(300, 9);
+  asked.n_prompt = 300;
+  asked.params.n_prompt_logprobs = 1;
+  hear(asked);
+  turn(20);
+  const auto all = bus.take<wire::Tokens>();
+  const auto prompts = prompts_of(all, 300);
+  Position next = 1;
+  for (const wire::Tokens& part : prompts) {
+    EXPECT_EQ(next, part.position);
+    EXPECT_EQ(part.ids.size(), part.logprobs.size());
+    EXPECT_LE(part.ids.size(), 256u);
+    next += static_cast<Position>(part.ids.size());
+  }
+  EXPECT_EQ(300u, next);
+  ASSERT_LT(prompts.size(), all.size());
+  EXPECT_EQ(prompts.back(), all[prompts.size() - 1]) << "the answer follows";
+  EXPECT_EQ(300u, bus.take<wire::Done>().at(0).prompt_logprobs_until);
+
+  asked.prompt_logprobs_from = 20;
+  hear(asked);  // those before came, the others were lost
+  const auto again = prompts_of(bus.take<wire::Tokens>(), 300);
+  ASSERT_EQ(2u, again.size());
+  EXPECT_EQ(20u, again[0].position);
+  EXPECT_EQ(256u, again[0].ids.size());
+  EXPECT_EQ(24u, again[1].ids.size());
+  EXPECT_EQ(prompts.back().logprobs.back(), again[1].logprobs.back());
+  EXPECT_EQ(1u, engine.snapshot().n_opened) << "nothing is computed twice";
+}
+
+TEST_F(TargetServiceTest, AMigratedPromptGoesOnWhereItsLogProbabilitiesEnd) {
+  wire::Open asked = open(4);
+  asked.tokens.resize(40, 9);
+  asked.n_prompt = 40;
+  asked.params.n_prompt_logprobs = 0;
+  asked.prompt_logprobs_from = 30;
+  hear(asked);
+  turn(20);
+  const auto prompts = prompts_of(bus.take<wire::Tokens>(), 40);
+  ASSERT_EQ(1u, prompts.size());
+  EXPECT_EQ(30u, prompts[0].position);
+  EXPECT_EQ(10u, prompts[0].ids.size());
+  EXPECT_EQ(40u, bus.take<wire::Done>().at(0).prompt_logprobs_until);
+  asked.prompt_logprobs_from = 29;
+  hear(asked);
+  EXPECT_EQ(1u, bus.take<wire::Failed>().size()) << "it does not have those";
+}
+
 TEST_F(TargetServiceTest, AFinishedAnswerIsKeptUntilClosedOrForTenSeconds) {
   hear(open());
   turn(20);

@@ -29,9 +29,18 @@ std::vector<Bytes> golden(const std::string& name, const std::string& version = 
 // defaults.
 template <class M>
 void leave_out_what_came_after_one_one(M&) {}
+void leave_out_what_came_after_one_one(SamplingParams& p) {
+  p.n_prompt_logprobs = SamplingParams{}.n_prompt_logprobs;
+}
+void leave_out_what_came_after_one_one(Open& m) {
+  leave_out_what_came_after_one_one(m.params);
+  m.prompt_logprobs_from = Open{}.prompt_logprobs_from;
+}
+void leave_out_what_came_after_one_one(Attach& m) { leave_out_what_came_after_one_one(m.params); }
 void leave_out_what_came_after_one_one(Done& m) {
   m.draft_len = Done{}.draft_len;
   m.rounds_by_length = {};
+  m.prompt_logprobs_until = Done{}.prompt_logprobs_until;
 }
 void leave_out_what_came_after_one_one(Proposal& m) {
   for (ProposalRecord& record : m.records) record.took_us = {};
@@ -126,6 +135,7 @@ TEST(Golden, AClientRequestInAnotherLanguageIsUnderstood) {
   p.ignore_eos = true;
   p.seed = ~std::uint64_t{0};
   p.n_logprobs = 0;
+  p.n_prompt_logprobs = 4;
   EXPECT_EQ(r.params, p);
   EXPECT_EQ(r.bad_words, std::vector<std::string>{"damn"});
   EXPECT_EQ(r.stop, std::vector<std::string>{"\n\n"});

@@ -54,13 +54,17 @@ class ForetokenTimeout(ForetokenError):
 
 @dataclass
 class Piece:
-    """A part of a streamed answer. `accepted` of its tokens had been guessed ahead; `position` tokens came before it."""
+    """A part of a streamed answer. `accepted` of its tokens had been guessed ahead; `position` tokens came before it.
+
+    `prompt_logprobs` are in the first one, if they were asked for.
+    """
 
     text: str
     token_ids: list[int]
     accepted: int = 0
     logprobs: list[dict] = field(default_factory=list)
     position: int = 0
+    prompt_logprobs: list[dict] = field(default_factory=list)
 
 
 @dataclass
@@ -77,6 +81,7 @@ class Reply:
     model: str
     logprobs: list[dict] = field(default_factory=list)
     system_fingerprint: str = ""
+    prompt_logprobs: list[dict] = field(default_factory=list)
 
     @property
     def speculative_decoding(self) -> dict[str, Any]:
@@ -164,12 +169,14 @@ def checked(answer: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
-def reply_of(answer: dict[str, Any], text: str = "", token_ids: Sequence[int] = (), logprobs: Sequence[dict] = ()) -> Reply:
+def reply_of(answer: dict[str, Any], text: str = "", token_ids: Sequence[int] = (), logprobs: Sequence[dict] = (),
+             prompt_logprobs: Sequence[dict] = ()) -> Reply:
     return Reply(
         id=answer["id"], text=text + answer["text"], token_ids=[*token_ids, *answer["token_ids"]],
         finish_reason=answer["finish_reason"], stop_reason=answer.get("stop_reason"), usage=answer["usage"],
         metrics=answer["metrics"], model=answer.get("model", ""),
-        logprobs=[*logprobs, *answer.get("logprobs", [])], system_fingerprint=answer.get("system_fingerprint", ""))
+        logprobs=[*logprobs, *answer.get("logprobs", [])], system_fingerprint=answer.get("system_fingerprint", ""),
+        prompt_logprobs=[*(prompt_logprobs or answer.get("prompt_logprobs", []))])
 
 
 def is_last(answer: dict[str, Any]) -> bool:
@@ -184,7 +191,7 @@ def answers_a_cancel(answer: dict[str, Any]) -> bool:
 
 def piece_of(answer: dict[str, Any]) -> Piece:
     return Piece(answer["text"], list(answer["token_ids"]), answer.get("accepted", 0), answer.get("logprobs", []),
-                 answer.get("position") or 0)
+                 answer.get("position") or 0, answer.get("prompt_logprobs", []))
 
 
 class _Stream:
@@ -194,16 +201,18 @@ class _Stream:
         self.text = ""
         self.token_ids: list[int] = []
         self.logprobs: list[dict] = []
+        self.prompt_logprobs: list[dict] = []
         self.reply: Optional[Reply] = None
 
     def take(self, answer: dict[str, Any]) -> Optional[Piece]:
         last = is_last(answer)
         piece = piece_of(answer)
         if last:
-            self.reply = reply_of(answer, self.text, self.token_ids, self.logprobs)
+            self.reply = reply_of(answer, self.text, self.token_ids, self.logprobs, self.prompt_logprobs)
         self.text += piece.text
         self.token_ids += piece.token_ids
         self.logprobs += piece.logprobs
+        self.prompt_logprobs = self.prompt_logprobs or piece.prompt_logprobs
         return piece if piece.text or piece.token_ids or not last else None
 
 
@@ -263,6 +272,7 @@ class _Exchange:
         answer.update(text=text[n_bytes:].decode(), token_ids=tokens[n_tokens:], position=position + n_tokens)
         if "logprobs" in answer:
             answer["logprobs"] = answer["logprobs"][n_tokens:]
+        answer.pop("prompt_logprobs", None)  # came with what was cut
         if "accepted" in answer:
             answer["accepted"] = min(answer["accepted"], len(tokens) - n_tokens)
         return self.done or bool(answer["text"] or answer["token_ids"])
