@@ -139,6 +139,11 @@ constexpr MetricInfo kTable[] = {
 
     // ---- services and what joins them
     {"peer_up", kGauge, "router", "role, peer", "1 while the service answers."},
+    {"process_cpu_seconds_total", kCounter, "all", "",
+     "Processor time of the process, all threads; ranks beside it are processes of their own."},
+    {"process_resident_memory_bytes", kGauge, "all", "", "Memory of the process."},
+    {"process_start_time_seconds", kGauge, "all", "",
+     "When the process started, seconds since 1970."},
     {"build_info", kGauge, "all", "version, commit, isa",
      "1; version, commit, and what this processor has: avx512, avx2 or baseline."},
     {"model_info", kGauge, "draft, target", "fingerprint, numerics, max_model_len, vocab_size",

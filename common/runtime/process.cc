@@ -1,6 +1,7 @@
 #include "common/runtime/process.h"
 
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -93,6 +94,15 @@ std::uint64_t resident_bytes() {
   std::uint64_t pages_resident = 0;
   in >> pages_all >> pages_resident;
   return pages_resident * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+}
+
+double cpu_seconds() {
+  rusage used{};
+  ::getrusage(RUSAGE_SELF, &used);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
+  };
+  return seconds(used.ru_utime) + seconds(used.ru_stime);
 }
 
 std::uint64_t random_u64() {

@@ -52,6 +52,7 @@ class Notifier {
 };
 
 std::uint64_t resident_bytes();  // of this process
+double cpu_seconds();            // that this process has had, on all its threads
 std::uint64_t random_u64();      // from the kernel
 std::string host_name();
 std::string boot_id();  // of the running kernel, the same in its containers; "" where it is hidden

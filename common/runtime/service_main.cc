@@ -113,6 +113,9 @@ class RealRuntime final : public Runtime {
                       {"commit", FORETOKEN_COMMIT},
                       {"isa", instruction_set()}});
       metrics_.counter("dropped_log_lines_total", dropped_log_lines());
+      metrics_.counter("process_cpu_seconds_total", cpu_seconds());
+      metrics_.gauge("process_resident_memory_bytes", resident_bytes());
+      metrics_.gauge("process_start_time_seconds", started_);
     });
   }
 
@@ -163,6 +166,8 @@ class RealRuntime final : public Runtime {
   std::optional<LoadingPulse> loading_;  // from the first progress() until serve()
   std::string progress_;
   TimePoint progress_logged_;
+  const double started_ =
+      std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 };
 
 void start_log(const LogSection& section, const std::string& name) {

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import time
 import unittest
 
 from harness import BIN, Client, System, request, wait_for
@@ -157,6 +158,13 @@ class MetricsOfASystem(unittest.TestCase):
         for phase in ("propose", "transport", "verify", "commit"):
             self.assertGreater(self.of("spec_decode_round_seconds_count", phase), 0, phase)
             self.assertGreater(self.of("spec_decode_round_seconds_sum", phase), 0, phase)
+
+    def test_processes_say_what_they_use(self):
+        for service in ("router-0", "tokenizer-0", "draft-0", "target-0", "target-1"):
+            own = {name: value for name, labels, value in self.samples if labels["service"] == service}
+            self.assertGreater(own["foretoken_process_cpu_seconds_total"], 0, service)
+            self.assertGreater(own["foretoken_process_resident_memory_bytes"], 1 << 20, service)
+            self.assertLess(abs(own["foretoken_process_start_time_seconds"] - time.time()), 3600, service)
 
     def test_targets_of_one_model_are_told_apart(self):
         passes = {labels["service"] for name, labels, value in self.samples
