@@ -8,6 +8,7 @@
 #include <iostream>
 
 #include "common/base/result.h"
+#include "common/engine/target_engine.h"
 #include "common/model/load_model.h"
 #include "common/model/safetensors.h"
 #include "tests/model/cpu_backend.h"
@@ -151,6 +152,58 @@ TEST_P(FamilyGolden, Float32GreedyIdsAreTheReferences) {
       ids.push_back(argmax(runner.pass(std::span(&part, 1)).back()));
     }
     EXPECT_EQ(ids, answer.greedy);
+  }
+}
+
+// Of prompt and greedy ids, as one prompt that is read in parts.
+std::vector<TokenLogprobs> logprobs_of(Model& model, Backend& backend, const FamilyAnswer& answer) {
+  TargetEngineOptions options{.kv = {.n_blocks = 64}, .prefill_chunk = 7};
+  TargetEngine engine(model, backend, {}, options);
+  OpenRequest request{.seq = SeqId{1}, .prompt = answer.all()};
+  request.params.n_prompt_logprobs = 1;
+  request.params.max_tokens = 0;
+  EXPECT_TRUE(engine.open(request, TimePoint{}).ok());
+  std::vector<TokenLogprobs> logprobs(1);  // of the first token: none
+  while (engine.has_work())
+    for (const TokensEvent& event : engine.step(TimePoint{}).prompts)
+      logprobs.insert(logprobs.end(), event.tokens.logprobs.begin(), event.tokens.logprobs.end());
+  return logprobs;
+}
+
+// By the definition, of one row of logits.
+double log_softmax(std::span<const float> logits, TokenId token) {
+  const auto most = static_cast<double>(*std::max_element(logits.begin(), logits.end()));
+  double total = 0;
+  for (const float logit : logits) total += std::exp(static_cast<double>(logit) - most);
+  return static_cast<double>(logits[static_cast<std::size_t>(token)]) - most - std::log(total);
+}
+
+// The logarithm of a sum of exponentials moves by no more than its terms do, so a log-probability
+// by twice what a logit may.
+TEST_P(FamilyGolden, LogProbabilitiesOfAPromptAreTheReferences) {
+  auto backend = make_backend({.n_threads = 2});
+  auto model = load_model(folder_of(GetParam()), *backend, {.dtype = WeightDType::kF32});
+  const auto answers = answers_of(GetParam());
+  const Agreement a = compare(*model, *backend, answers);
+  const double limit = 2 * bound(model->config(), a, float32_epsilon(model->config()));
+  const auto vocab = static_cast<std::size_t>(model->config().vocab_size);
+  for (const FamilyAnswer& answer : answers) {
+    const std::vector<TokenId> tokens = answer.all();
+    const auto got = logprobs_of(*model, *backend, answer);
+    ASSERT_EQ(got.size(), tokens.size());
+    int n_compared = 0;
+    for (std::size_t r = 0; r < answer.rows.size(); ++r) {
+      const auto next = static_cast<std::size_t>(answer.rows[r]) + 1;
+      if (next == tokens.size()) continue;
+      const auto row = std::span(answer.logits).subspan(r * vocab, vocab);
+      EXPECT_NEAR(static_cast<double>(got[next].logprob), log_softmax(row, tokens[next]), limit);
+      ++n_compared;
+    }
+    EXPECT_GT(n_compared, 0);
+    for (std::size_t i = answer.prompt.size(); i < tokens.size(); ++i) {
+      EXPECT_EQ(got[i].top_ids, std::vector{tokens[i]}) << "a greedy id is the likeliest";
+      EXPECT_EQ(got[i].top_logprobs, std::vector{got[i].logprob});
+    }
   }
 }
 
