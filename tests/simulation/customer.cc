@@ -8,6 +8,16 @@ namespace {
 
 constexpr Duration kAfterAnError = std::chrono::milliseconds(300);
 
+// Texts come with the tokens of an answer, from another service, and are not judged here.
+std::vector<wire::LogprobEntry> without_texts(std::vector<wire::LogprobEntry> entries) {
+  for (wire::LogprobEntry& entry : entries)
+    entry = {.token_id = entry.token_id,
+             .logprob = entry.logprob,
+             .top_ids = std::move(entry.top_ids),
+             .top_logprobs = std::move(entry.top_logprobs)};
+  return entries;
+}
+
 void place(Sight& sight, std::uint32_t position, std::uint32_t offset) {
   if (position != wire::kNoPosition) sight.position = position;
   if (offset != wire::kNoPosition) sight.offset = offset;
@@ -125,11 +135,13 @@ void Customer::take(const Delivery& delivery) {
     sight.what = Saw::kPiece;
     sight.ids = std::move(piece->token_ids);
     sight.text = std::move(piece->text);
+    sight.prompt = without_texts(std::move(piece->prompt_logprobs));
     place(sight, piece->position, piece->offset);
   } else if (auto* reply = std::get_if<wire::ClientReply>(&*answer)) {
     sight.what = Saw::kReply;
     sight.ids = std::move(reply->token_ids);
     sight.text = std::move(reply->text);
+    sight.prompt = without_texts(std::move(reply->prompt_logprobs));
     place(sight, reply->position, reply->offset);
     sight.finish_reason = reply->finish_reason;
     sight.completion_tokens = reply->usage.completion_tokens;

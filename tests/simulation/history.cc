@@ -134,7 +134,16 @@ class Checker {
     if (!same_text)
       complain(sight,
                "text from byte " + std::to_string(lane.n_bytes) + " is not that of plain decoding");
-    lane.is_wrong = !same_ids || !same_text;
+    const bool is_cut =
+        is_end && (sight.finish_reason == "cancelled" || sight.finish_reason == "deadline");
+    const bool begins = position == 0 && offset == 0;
+    const bool same_prompt =
+        sight.prompt == (begins ? promise.prompt : std::vector<wire::LogprobEntry>()) ||
+        (is_cut && sight.prompt.empty());
+    if (!same_prompt)
+      complain(sight, "it has log-probabilities of " + std::to_string(sight.prompt.size()) +
+                          " tokens of the prompt that are not the reference's, or not due here");
+    lane.is_wrong = !same_ids || !same_text || !same_prompt;
     if (lane.is_wrong) return false;
     lane.n_ids += sight.ids.size();
     lane.n_bytes += sight.text.size();

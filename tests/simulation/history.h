@@ -15,6 +15,8 @@
 //   begins anew, at 0, at most once for each time that the request is asked again over that
 //   connection. A piece from beyond what has come is left out, as clients do: one before it was
 //   lost in a full queue, and the end is an error then, for an answer that lacks a part is none.
+// - Log-probabilities of the prompt, if they are asked for, are the reference, in the part where an
+//   answer begins and in no other. An answer that was cut short may lack them.
 // - A cancel may be answered by itself, with not_found or an empty cancelled reply, beside the end
 // of
 //   what it cancels.
@@ -35,6 +37,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/ids.h"
+#include "common/messages/client.h"
 
 namespace foretoken::test {
 
@@ -50,7 +53,8 @@ struct Sight {
   std::string text;
   // Where it says that it belongs: tokens and bytes of the answer before it.
   std::optional<std::uint32_t> position = {}, offset = {};
-  std::string finish_reason;  // of a reply
+  std::vector<wire::LogprobEntry> prompt = {};  // without texts
+  std::string finish_reason;                    // of a reply
   std::uint32_t completion_tokens = 0;
   std::string code;  // of an error
 };
@@ -62,6 +66,7 @@ struct Promise {
   std::vector<TokenId> ids;  // the reference
   std::string text;
   std::string finish_reason;
+  std::vector<wire::LogprobEntry> prompt = {};  // log-probabilities, if they are asked for
   std::string refusal;           // the code that it deserves instead; empty: it is a good request
   bool may_be_cut = false;       // it has a deadline; one that its client cancels may be, too
   bool is_abandoned = false;     // its client left

@@ -69,6 +69,22 @@ auto complains_of(const std::string& what) { return testing::Contains(HasSubstr(
 
 TEST(History, OfAGoodRunBreaksNoRule) { EXPECT_THAT(violations(good()), IsEmpty()); }
 
+// In the first piece and in none after it.
+TEST(History, CatchesLogProbabilitiesOfAPromptThatAreWrongMissingOrTwice) {
+  const std::vector<wire::LogprobEntry> prompt{{.token_id = 7}, {.token_id = 8, .logprob = -1.5}};
+  History history = good();
+  promise_of(history, "s").prompt = prompt;
+  EXPECT_THAT(violations(history), complains_of("log-probabilities of 0 tokens of the prompt"));
+  Sight& first = history.sights[4];
+  first.prompt = prompt;
+  EXPECT_THAT(violations(history), IsEmpty());
+  first.prompt[1].logprob = -1.25;
+  EXPECT_THAT(violations(history), complains_of("log-probabilities of 2 tokens of the prompt"));
+  first.prompt = prompt;
+  history.sights[6].prompt = prompt;
+  EXPECT_THAT(violations(history), complains_of("log-probabilities of 2 tokens of the prompt"));
+}
+
 TEST(History, CatchesAnAnswerThatNobodyAskedFor) {
   History history = good();
   history.sights.push_back(reply("x", {1}, "a", 1));

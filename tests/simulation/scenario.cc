@@ -313,6 +313,10 @@ class Scenario {
     }
     if (dice_.chance(0.2))
       request.params.n_logprobs = static_cast<std::int32_t>(dice_.number(0, 3));
+    if (dice_.chance(0.2)) {
+      request.params.n_prompt_logprobs = static_cast<std::int32_t>(dice_.number(0, 3));
+      if (dice_.chance(0.2)) request.params.max_tokens = 0;
+    }
     if (dice_.chance(0.5)) {
       request.given.insert("seed");
       request.params.seed = dice_.bits();
@@ -336,6 +340,8 @@ class Scenario {
     promise.ids = plain.ids;
     promise.text = plain.text;
     promise.finish_reason = plain.finish_reason;
+    promise.prompt = plain.prompt;
+    outcome_.counts.scored += plain.prompt.empty() ? 0 : 1;
     if (request.proposer == ProposerKind::kPrediction) {
       request.prediction = plain.text;
       if (request.prediction.size() > 4 && dice_.chance(0.6))

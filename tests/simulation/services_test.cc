@@ -44,7 +44,7 @@ void expect_all_as_plain(const World& world, const Asker& asker) {
     const Asked& asked = asker.asked(i);
     EXPECT_EQ("", asked.error) << "request " << i;
     EXPECT_EQ(1, asked.n_finals) << "request " << i;
-    const auto [ids, text, reason] = world.reference(asked.request, asked.id);
+    const auto [ids, text, reason, prompt] = world.reference(asked.request, asked.id);
     EXPECT_EQ(ids, asked.reply.token_ids) << "request " << i;
     EXPECT_EQ(text, asked.reply.text) << "request " << i;
     EXPECT_EQ(ids.size(), asked.reply.usage.completion_tokens) << "request " << i;

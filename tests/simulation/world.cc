@@ -116,6 +116,16 @@ World::Reference World::reference(const wire::ClientRequest& request, RequestId 
   PlainAnswer answer = plain_decode(model, *backend_, plain, kMaxLen);
   StreamDecoder decoder(*tokenizer_, {.stop = request.stop});
   Reference reference;
+  if (plain.params.n_prompt_logprobs >= 0)
+    reference.prompt.push_back({.token_id = plain.prompt.front()});
+  for (std::size_t i = 0; i < answer.prompt_logprobs.size(); ++i) {
+    const TokenLogprobs& one = answer.prompt_logprobs[i];
+    reference.prompt.push_back(
+        {.token_id = plain.prompt[i + 1],
+         .logprob = static_cast<double>(one.logprob),
+         .top_ids = one.top_ids,
+         .top_logprobs = {one.top_logprobs.begin(), one.top_logprobs.end()}});
+  }
   for (std::size_t i = 0; i < answer.ids.size(); ++i) {
     const StreamDecoder::Piece piece = decoder.push(answer.ids[i]);
     reference.ids.push_back(answer.ids[i]);

@@ -76,6 +76,7 @@ class World {
     std::vector<TokenId> ids;
     std::string text;
     std::string finish_reason;
+    std::vector<wire::LogprobEntry> prompt;  // if its log-probabilities were asked for
   };
   // What plain decoding gives, stop strings applied.
   Reference reference(const wire::ClientRequest& request, RequestId id) const;
