@@ -234,6 +234,19 @@ class SameConnection(unittest.TestCase):
         self.assertEqual(("Once üpon", [1, 2, 3, 4, 5]), (reply.text, reply.token_ids))
         self.assertEqual([1, 2, 3, 4, 5], [entry["token_id"] for entry in reply.logprobs])
 
+    def test_logprobs_of_a_prompt_that_are_told_twice_are_kept_once(self):
+        prompt = [{"token_id": 7, "logprob": None}, {"token_id": 8, "logprob": -1.5}]
+
+        def script(double):
+            peer, _, request = double.hear()
+            double.say(peer, **placed({**piece(request, "On", [1]), "prompt_logprobs": prompt}, 0, 0))
+            double.say(peer, **placed({**piece(request, "Once", [1, 2]), "prompt_logprobs": prompt}, 0, 0))
+            double.say(peer, **placed(final(request, "."), 2, 4))
+
+        pieces, reply = self.read(script)
+        self.assertEqual([prompt, []], [each.prompt_logprobs for each in pieces[:2]])
+        self.assertEqual(prompt, reply.prompt_logprobs)
+
     def test_pieces_of_a_telling_whose_beginning_went_elsewhere_are_not_taken(self):
         def script(double):
             peer, _, request = double.hear()

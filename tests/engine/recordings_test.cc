@@ -106,12 +106,15 @@ class Verifier {
     for (std::size_t i = 0; i < sequences_.size(); ++i) {
       Sequence& s = sequences_[i];
       const Position start = kv_.length(s.id);
-      EXPECT_TRUE(step_
-                      .add({.seq = s.id,
-                            .known = std::span<const TokenId>(s.tokens).subspan(start),
-                            .proposed = proposed[i],
-                            .rules = s.rules.get()})
-                      .ok());
+      const auto known = std::span<const TokenId>(s.tokens).subspan(start);
+      SliceRequest request{
+          .seq = s.id, .known = known, .proposed = proposed[i], .rules = s.rules.get()};
+      if (s.id.value % 2 == 1 && known.size() > 2) {  // its prompt, but for the first row
+        request.first_forced = 1;
+        request.forced = known.subspan(2);
+        request.n_forced_top = 2;
+      }
+      EXPECT_TRUE(step_.add(request).ok());
     }
     step_.run();
     std::vector<std::byte> all;
@@ -127,6 +130,14 @@ class Verifier {
         keep(std::span(&c.logprob, 1));
       }
       for (std::size_t k = 0; k < step_.choices(i).size(); ++k) keep(step_.top(i, k));
+      const PlanSlice& slice = step_.plan().slices[i];
+      for (std::uint32_t k = 0; k < slice.n_forced; ++k) {
+        const Choice& forced = step_.forced(i)[k];
+        EXPECT_EQ(forced.token, s.tokens[slice.start + slice.n_known - slice.n_forced + k]);
+        keep(std::span(&forced.logprob, 1));
+        keep(step_.forced_top(i, k));
+        ++n_forced;
+      }
       const std::uint32_t n = step_.n_accepted(i);
       keep(std::span(&n, 1));
       // What the device says is what the rule says.
@@ -143,7 +154,7 @@ class Verifier {
     }
     return all;
   }
-  std::uint64_t n_accepted = 0;
+  std::uint64_t n_accepted = 0, n_forced = 0;
   std::vector<Sequence>& sequences() { return sequences_; }
   const RecordingStats& stats() const { return step_.recordings(); }
 
@@ -206,6 +217,7 @@ void expect_equal_bits(BackendMaker make,
   }
   EXPECT_EQ(called.stats().n_replayed, 0u);
   EXPECT_GT(recorded.n_accepted, 20u);
+  EXPECT_GT(recorded.n_forced, 5u);
   EXPECT_GT(recorded.stats().n_recorded, 5u);
   EXPECT_GT(recorded.stats().n_replayed, static_cast<std::uint64_t>(n_rounds) / 4);
 }
