@@ -147,7 +147,7 @@ void Request::reply(std::optional<FinishReason> cut_short, TimePoint now, Action
   end(close_reason_of(cut_short), out);
 }
 
-// One that was cancelled took as long as its client wanted.
+// When a client cancels says nothing about this system's latency.
 void Request::tally_answer(const wire::ClientReply& whole, FinishReason reason, TimePoint now) {
   if (tally_ == nullptr) return;
   ++tally_->n_ended[static_cast<std::size_t>(reason)];

@@ -394,7 +394,7 @@ void DraftProposer::collect(TimePoint now, ProposalStore& into) {
   arrived_.clear();
 }
 
-// Of both durations each is one process's own; only what is left between them is the way.
+// Each of the two durations is measured by one process; the way is their difference.
 void DraftProposer::note_transport(const Attachment& attachment, const Arrived& arrived) {
   const auto asked = attachment.asked_at(arrived.record.epoch);
   if (!asked || arrived.record.took_us == 0) return;

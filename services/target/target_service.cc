@@ -354,7 +354,7 @@ void TargetService::step(Duration waited) {
         wire::Failed{
             .code = event.error.code, .message = event.error.message, .param = event.error.param},
         end_of_step);
-  // A pass that was held back for nothing is seen in what was waited.
+  // A wait that brought no guesses counts, too: it cost the same.
   if (output.n_verified > 0 || waited > Duration::zero()) tally_.wait.observe(waited);
   if (output.n_verified == 0) return;
   tally_.verify.observe(verified - begin);

@@ -221,11 +221,11 @@ class MetricsOfASystem(unittest.TestCase):
         promtool = shutil.which("promtool")
         if promtool is None:
             self.skipTest("no promtool (package prometheus)")
-        # Colons in names are vLLM's choice, which promtool rightly dislikes.
+        # promtool reports colons in names, and those of vLLM have one.
         own = "".join(line + "\n" for line in self.text.splitlines() if "vllm:" not in line)
         checked = subprocess.run([promtool, "check", "metrics"], input=own, capture_output=True, text=True)
         self.assertEqual((0, "", ""), (checked.returncode, checked.stdout, checked.stderr))
-        # Rules of the dashboard's expressions, too: what promtool reads, Prometheus does.
+        # The expressions of the dashboard as rules, so that promtool parses them as Prometheus would.
         rules = tool("metrics", "--alerts") + "  - name: dashboard\n    rules:\n" + "".join(
             "      - record: panel\n        expr: " + json.dumps(expr.replace("$__rate_interval", "5m").replace("$model", ".*")) +
             f"\n        labels: {{n: \"{i}\"}}\n" for i, (_, expr) in enumerate(dashboard_exprs()))

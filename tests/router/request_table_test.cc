@@ -377,7 +377,7 @@ TEST_F(RequestTableTest, WaitingForAPlaceIsQueueingTimeInTheReplyToo) {
   EXPECT_DOUBLE_EQ(0.042, table.tallies().at("m").queueing.sum());
 }
 
-TEST_F(RequestTableTest, ACancelledRequestTookAsLongAsItsClientWanted) {
+TEST_F(RequestTableTest, OfACancelledRequestOnlyTheFirstTokenIsTimed) {
   run_to_target();
   tokens(3, {20});
   table.cancel(client(), kId, now, out);
