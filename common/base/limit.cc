@@ -27,7 +27,7 @@ std::string range_text(const Limit& limit) {
          (limit.is_high_out  ? " and below "
           : limit.is_low_out ? " and at most "
                              : " to ") +
-         number_text(limit.high);
+         number_text(limit.high) + (limit.off ? ", or " + number_text(*limit.off) : "");
 }
 
 }  // namespace foretoken

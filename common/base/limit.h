@@ -23,6 +23,8 @@ struct Limit {
   std::optional<double> none = {};
   std::string_view otherwise = {};
   bool takes_bool = false;  // true = low, false = not given
+  // A value beside the range that a client may send for low, where that means off.
+  std::optional<double> off = {};
 
   constexpr Limit unless_given(std::string_view words) const {
     Limit limit = *this;
@@ -45,7 +47,13 @@ struct Limit {
     limit.takes_bool = true;
     return limit;
   }
+  constexpr Limit or_off(double value) const {
+    Limit limit = *this;
+    limit.off = value;
+    return limit;
+  }
   constexpr bool is_none(double value) const { return none && value >= *none && value <= *none; }
+  constexpr bool is_off(double value) const { return off && value >= *off && value <= *off; }
   // False for NaN, as every comparison with it is.
   constexpr bool contains(double value) const {
     return (is_low_out ? value > low : value >= low) &&
@@ -71,7 +79,8 @@ constexpr Limit entries(std::size_t most, std::size_t each = 0) {
 }
 constexpr Limit bytes(std::size_t most) { return {.most_each = most}; }
 
-// "from 0 to 100", "above 0 and at most 1", "from 0 and below 1"; "" without a range.
+// "from 0 to 100", "above 0 and at most 1", "from 0 and below 1", "from 0 to 9, or -1"; "" without
+// a range.
 std::string range_text(const Limit& limit);
 // A number as people write it: 0.5, 100, 1e+10.
 std::string number_text(double value);

@@ -26,6 +26,7 @@ inline constexpr std::size_t kMaxBadWordForms =
     2 * kMaxBadWords;  // each as it is and behind a space
 inline constexpr std::size_t kMaxBadWordTokens = 16;
 inline constexpr std::uint32_t kDefaultMaxTokens = 128;
+inline constexpr std::uint32_t kMaxChoice = 127;  // OpenAI's n is at most 128
 
 struct SamplingParams {
   static constexpr std::string_view kName = "SamplingParams";
@@ -39,7 +40,7 @@ struct SamplingParams {
   std::vector<std::pair<TokenId, float>> logit_bias;
   std::vector<std::vector<TokenId>> bad_words;
   std::uint64_t seed = 0;
-  std::uint32_t choice = 0;  // part of the noise key
+  std::uint32_t choice = 0;
   std::uint32_t max_tokens = kDefaultMaxTokens;
   std::uint32_t min_tokens = 0;
   std::vector<TokenId> stop_token_ids;
@@ -53,7 +54,8 @@ struct SamplingParams {
   template <class Self, class Visitor>
   static void fields(Self& m, Visitor&& v) {
     v(1, "temperature", m.temperature, from_to(0, 100), "randomness of the choice; 0 = greedy");
-    v(2, "top_k", m.top_k, from_to(0, 0x7fffffff), "only the k likeliest tokens; 0 = off");
+    v(2, "top_k", m.top_k, from_to(0, 0x7fffffff).or_off(-1),
+      "only the k likeliest tokens; 0 and -1 = off");
     v(3, "top_p", m.top_p, above_to(0, 1),
       "only the likeliest tokens that together have this probability; 1 = off");
     v(4, "min_p", m.min_p, from_below(0, 1),
@@ -70,7 +72,9 @@ struct SamplingParams {
       "token sequences that must not appear");
     v(10, "seed", m.seed, any_value().unless_given("from the request id"),
       "same seed and request, same answer, with any draft");
-    v(11, "choice", m.choice, InternalLimit{}, "index among parallel answers");
+    v(11, "choice", m.choice, from_to(0, kMaxChoice),
+      "which of several answers to one prompt with one seed; each is as reproducible as the first, "
+      "0");
     v(12, "max_tokens", m.max_tokens, from_to(0, 0xffffffff),
       "longest answer in tokens; 0, no answer, only with prompt_logprobs");
     v(13, "min_tokens", m.min_tokens, from_to(0, 0xffffffff),

@@ -128,7 +128,9 @@ struct ClientRequest {
     v("prediction", m.prediction, bytes(kMaxStringBytes), kSpeculation,
       "text the answer is expected to resemble, used as guesses");
     v("timeout_ms", m.timeout_ms, from_to(1, kMaxTimeoutMs).unless_given(0, "as configured"),
-      kRequest, "the request ends after this");
+      kRequest,
+      "after this the request ends with what there is (finish_reason deadline), or with "
+      "deadline_exceeded without a token; a pass of the target under way is finished first");
     v("request_id", m.request_id, any_value().unless_given("chosen by the router"), kRequest,
       "asking again under the same id is harmless");
     v("skip_special_tokens", m.skip_special_tokens, any_value(), kRequest,
@@ -276,7 +278,7 @@ struct ClientReply {
     v("id", m.id, "the request id, 32 hexadecimal digits");
     v("model", m.model, "the model that answered");
     v("done", m.done, "true: nothing follows");
-    v("index", m.index, "which of several answers");
+    v("index", m.index, "which of several answers: the choice of the request");
     v("text", m.text, "the answer; streamed: its last part");
     v("token_ids", m.token_ids, "its tokens; streamed: those of the last part");
     v("finish_reason", m.finish_reason, "stop, length, cancelled or deadline");
@@ -309,7 +311,7 @@ struct ClientPiece {
   static void fields(Self& m, Visitor&& v) {
     v("id", m.id, "the request id");
     v("done", m.done, "false: more follows");
-    v("index", m.index, "which of several answers");
+    v("index", m.index, "which of several answers: the choice of the request");
     v("text", m.text, "new text, whole characters");
     v("token_ids", m.token_ids, "tokens decoded into it, or held back in it");
     v("accepted", m.accepted, "how many of them had been guessed");

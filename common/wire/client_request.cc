@@ -57,8 +57,9 @@ bool read(In& in, T& value, const Limit& limit) {
   }
   MsgpackInteger wide;
   if (!in.integer(wide)) return false;
-  const auto number = static_cast<double>(wide.magnitude);
-  if (!limit.contains(wide.negative ? -number : number))
+  const double number = (wide.negative ? -1 : 1) * static_cast<double>(wide.magnitude);
+  if (limit.is_off(number)) return value = static_cast<T>(limit.low), true;
+  if (!limit.contains(number))
     return in.fail("is " + std::string(wide.negative ? "-" : "") + std::to_string(wide.magnitude) +
                    "; it must be " + range_text(limit));
   value = static_cast<T>(wide.magnitude);
@@ -316,6 +317,14 @@ std::optional<Error> check_supported(const ClientRequest& r) {
   return {};
 }
 
+// A proposer without what it proposes would leave the request to plain decoding without a word.
+std::optional<Error> check_prediction(const ClientRequest& r) {
+  if (r.proposer != ProposerKind::kPrediction || !r.prediction.empty()) return {};
+  return bad(ErrorCode::kInvalidValue,
+             "proposer is \"prediction\", which needs the expected answer under prediction",
+             "prediction");
+}
+
 Result<ClientRequest> checked(ClientRequest r) {
   if (auto error = check_supported(r)) return *error;
   if (r.op == ClientOp::kCancel && !r.request_id)
@@ -323,6 +332,7 @@ Result<ClientRequest> checked(ClientRequest r) {
   if (r.op == ClientOp::kStatus || r.op == ClientOp::kMetrics || r.op == ClientOp::kCancel)
     return r;
   if (auto error = check_prompt(r)) return *error;
+  if (auto error = check_prediction(r)) return *error;
   r.prompt_kind = r.given.contains("prompt")     ? PromptKind::kText
                   : r.given.contains("messages") ? PromptKind::kMessages
                                                  : PromptKind::kTokens;

@@ -29,12 +29,13 @@ std::string listed(const std::vector<std::string>& known) {
 
 }  // namespace
 
-CLI::Validator whole(std::uint64_t low, std::uint64_t high) {
-  const std::string limit =
-      "a whole number from " + std::to_string(low) + " to " + std::to_string(high);
-  return refuse_unless(limit, [low, high](const std::string& text) {
+CLI::Validator whole(std::uint64_t low, std::uint64_t high, std::optional<std::int64_t> also) {
+  const std::string limit = "a whole number from " + std::to_string(low) + " to " +
+                            std::to_string(high) + (also ? ", or " + std::to_string(*also) : "");
+  return refuse_unless(limit, [low, high, also](const std::string& text) {
     const auto value = parsed<std::uint64_t>(text);
-    return value && *value >= low && *value <= high;
+    return (value && *value >= low && *value <= high) ||
+           (also && parsed<std::int64_t>(text) == also);
   });
 }
 

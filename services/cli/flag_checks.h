@@ -23,7 +23,10 @@ std::optional<T> parsed(std::string_view text) {
   return value;
 }
 
-CLI::Validator whole(std::uint64_t low, std::uint64_t high);
+// `also`: a value beside the range.
+CLI::Validator whole(std::uint64_t low,
+                     std::uint64_t high,
+                     std::optional<std::int64_t> also = std::nullopt);
 CLI::Validator number(const Limit& limit);
 CLI::Validator one_of(const std::vector<std::string>& known);
 // Refuses nothing: the configuration checks the value. For completion.

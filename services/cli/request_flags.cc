@@ -91,6 +91,13 @@ class FlagMaker {
     const auto low = is_any ? 0 : static_cast<std::uint64_t>(limit_.low);
     const auto high =
         is_any ? std::numeric_limits<T>::max() : static_cast<std::uint64_t>(limit_.high);
+    if (limit_.off) {
+      const auto off = static_cast<std::int64_t>(*limit_.off);
+      const auto set = [&member, low, off](std::int64_t value) {
+        member = static_cast<T>(value == off ? static_cast<std::int64_t>(low) : value);
+      };
+      return option<std::int64_t>(set)->check(whole(low, high, off))->type_name("INTEGER");
+    }
     return option<T>([&member](T value) { member = value; })
         ->check(whole(low, high))
         ->type_name("INTEGER");

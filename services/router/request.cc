@@ -112,7 +112,10 @@ void Request::join(const Peer& peer, Actions& out) {
 
 void Request::deliver(Actions& out) {
   if (!asked_.stream) return;
-  if (auto piece = answer_.next_piece(id_)) send_client(std::move(*piece), out);
+  if (auto piece = answer_.next_piece(id_)) {
+    piece->index = asked_.params.choice;
+    send_client(std::move(*piece), out);
+  }
 }
 
 void Request::send_client(wire::ClientAnswer answer, Actions& out) const {
@@ -132,6 +135,7 @@ void Request::reply(std::optional<FinishReason> cut_short, TimePoint now, Action
             .n_draft = asked_.num_draft_tokens < 0
                            ? rules.default_draft_len
                            : static_cast<std::uint32_t>(asked_.num_draft_tokens)});
+  whole.index = asked_.params.choice;
   RequestCounters& counters = context_.counters;
   const wire::SpeculativeDecoding& spec = whole.metrics.speculative_decoding;
   ++counters.replied;

@@ -22,6 +22,7 @@ TEST(Limit, IsSaidAsASentenceGoesOn) {
   EXPECT_EQ(range_text(from_to(1, 4294967295)), "from 1 to 4294967295");
   EXPECT_EQ(range_text(above_to(0, 1)), "above 0 and at most 1");
   EXPECT_EQ(range_text(from_below(0, 1)), "from 0 and below 1");
+  EXPECT_EQ(range_text(from_to(0, 9).or_off(-1)), "from 0 to 9, or -1");
   EXPECT_EQ(range_text(entries(16, 256)), "");
 }
 
@@ -37,6 +38,8 @@ TEST(Limit, OnlyItsOwnValueStandsForNothing) {
   const Limit limit = from_to(0, 20).unless_given(-1, "none");
   EXPECT_TRUE(limit.is_none(-1));
   EXPECT_FALSE(limit.is_none(0) || from_to(0, 20).is_none(-1));
+  EXPECT_TRUE(from_to(0, 20).or_off(-1).is_off(-1));
+  EXPECT_FALSE(from_to(0, 20).or_off(-1).is_off(0) || from_to(0, 20).is_off(-1));
 }
 
 }  // namespace

@@ -93,6 +93,14 @@ TEST_F(RequestFlags, EachTypeIsReadIntoItsMember) {
   EXPECT_FALSE(got.given.contains("top_p"));
 }
 
+TEST_F(RequestFlags, ATopKOfMinusOneIsOff) {
+  request.params.top_k = 9;
+  EXPECT_EQ(with({"--top-k", "-1", "--choice", "127"}).params.top_k, 0u);
+  EXPECT_EQ(request.params.choice, 127u);
+  EXPECT_THROW(with({"--top-k", "-2"}), CLI::ParseError);
+  EXPECT_THROW(with({"--choice", "128"}), CLI::ParseError);
+}
+
 TEST_F(RequestFlags, OtherNamesMeanTheSame) {
   EXPECT_EQ(with({"--draft-len", "4", "-n", "9", "--fixed"}).num_draft_tokens, 4);
   EXPECT_EQ(request.params.max_tokens, 9u);

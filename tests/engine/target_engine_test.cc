@@ -811,6 +811,17 @@ TEST_F(TargetEngineTest, CancelsOnceAndFreesEverything) {
   EXPECT_EQ(draft_.closed.size(), 2u);
 }
 
+TEST_F(TargetEngineTest, APassThatBeganBeforeTheDeadlineIsFinishedAndDelivered) {
+  start();
+  OpenRequest short_lived = request(1, {1, 2, 3}, 100);
+  short_lived.deadline = now_ + microseconds(1);  // long before the end of the first pass
+  open(short_lived);
+  run();
+  ASSERT_EQ(done_.size(), 1u);
+  EXPECT_EQ(done_[0].reason, FinishReason::kDeadline);
+  EXPECT_EQ(text_[1].size(), 1u);
+}
+
 TEST_F(TargetEngineTest, EndsByTheDeadlineRunningOrWaiting) {
   auto options = default_options();
   options.max_running = 1;

@@ -56,6 +56,18 @@ class Happy(unittest.TestCase):
                 self.assertEqual(spec["num_spec_steps"], sum(histogram), more)
                 self.assertEqual(spec["num_accepted_draft_tokens"], sum(i * n for i, n in enumerate(histogram)), more)
 
+    def test_choices_of_one_seed_differ_and_each_is_reproducible(self):
+        asked = {**request(1, max_tokens=48), "temperature": 1.0}
+        first = self.client.ask(**asked)
+        answers = [self.client.ask(**asked, choice=choice) for choice in range(4)]
+        self.assertEqual(first["token_ids"], answers[0]["token_ids"])
+        self.assertEqual([0, 1, 2, 3], [answer["index"] for answer in answers])
+        self.assertEqual(4, len({tuple(answer["token_ids"]) for answer in answers}))
+        for choice, answer in enumerate(answers):
+            for more in ({}, {"num_draft_tokens": 0}, {"num_draft_tokens": 8}, {"proposer": "ngram"}):
+                again = self.client.ask(**asked, choice=choice, **more)
+                self.assertEqual(answer["token_ids"], again["token_ids"], (choice, more))
+
     def test_the_draft_is_really_used(self):
         def used():
             reply = self.client.ask(**request(0, max_tokens=512, num_draft_tokens=4))

@@ -658,6 +658,22 @@ TEST_F(RequestTableTest, APieceSaysWhereItBegins) {
   EXPECT_EQ("äbc", kept[0].text);
 }
 
+TEST_F(RequestTableTest, AnswersSayWhichChoiceTheyAre) {
+  auto request = ask();
+  request.stream = true;
+  request.params.choice = 5;
+  submit(std::move(request));
+  hear(kTokenizer, wire::Encoded{.tokens = {10, 11, 12}});
+  EXPECT_EQ(5u, sent<wire::Open>().at(0).second.params.choice);
+  hear(kTarget, wire::Opened{});
+  tokens(3, {100, 101, 102});
+  text(6, "abc", 0);
+  EXPECT_EQ(5u, answers<wire::ClientPiece>().at(0).index);
+  hear(kTarget, wire::Done{.reason = FinishReason::kLength, .n_generated = 3});
+  text(6, "", 3, true);
+  EXPECT_EQ(5u, answers<wire::ClientReply>().at(0).index);
+}
+
 TEST_F(RequestTableTest, AFinishedRequestIsAnsweredAgainForAMinute) {
   run_to_target();
   tokens(3, {20});
@@ -754,6 +770,16 @@ TEST_F(RequestTableTest, AnUnknownModelIsRefusedNamingThoseThereAre) {
   ASSERT_EQ(1u, errors.size());
   EXPECT_EQ("model_not_found", errors[0].error.code);
   EXPECT_NE(std::string::npos, errors[0].error.message.find("there is m"));
+}
+
+TEST_F(RequestTableTest, AnUnknownModelIsRefusedNamingEachOnceHoweverManyTargetsHaveIt) {
+  join(kOther, wire::Role::kTarget, "target-1");
+  auto request = ask();
+  request.model = "gpt";
+  submit(request);
+  const auto errors = answers<wire::ClientError>();
+  ASSERT_EQ(1u, errors.size());
+  EXPECT_EQ("model \"gpt\" is not served; there is m", errors[0].error.message);
 }
 
 // ---- requests that name no model

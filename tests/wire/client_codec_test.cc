@@ -204,7 +204,13 @@ std::vector<HostileCase> hostile_cases() {
       {"TopPZero", with("top_p", real(0)), kValue, "top_p", "above 0 and at most 1"},
       {"TopPAboveOne", with("top_p", real(1.0001)), kValue, "top_p", "above 0 and at most 1"},
       {"TopPNan", with("top_p", real(nan)), kValue, "top_p", "not a finite number"},
-      {"TopKNegative", with("top_k", num(-1)), kValue, "top_k", "is -1"},
+      {"TopKNegative", with("top_k", num(-2)), kValue, "top_k",
+       "is -2; it must be from 0 to 2147483647, or -1"},
+      {"ChoiceNegative", with("choice", num(-1)), kValue, "choice", "from 0 to 127"},
+      {"ChoiceHuge", with("choice", num(128)), kValue, "choice",
+       "is 128; it must be from 0 to 127"},
+      {"PredictionMissing", with("proposer", str("prediction")), kValue, "prediction",
+       "needs the expected answer under prediction"},
       {"TopKHuge", with("top_k", big(1ull << 31)), kValue, "top_k", "to 2147483647"},
       {"MinPOne", with("min_p", real(1)), kValue, "min_p", "below 1"},
       {"RepetitionZero", with("repetition_penalty", real(0)), kValue, "repetition_penalty",
@@ -402,6 +408,13 @@ TEST(ClientCodec, FillsInDefaults) {
   EXPECT_EQ(outcome.request->proposer, ProposerKind::kDefault);
 }
 
+TEST(ClientCodec, ATopKOfMinusOneIsOff) {
+  const auto outcome = read_client_request(map_of({{"prompt", str("x")}, {"top_k", num(-1)}}));
+  ASSERT_TRUE(outcome.request.ok()) << outcome.request.error().message;
+  EXPECT_EQ(outcome.request->params.top_k, 0u);
+  EXPECT_TRUE(outcome.request->given.contains("top_k")) << "the model's own default does not hold";
+}
+
 TEST(ClientCodec, ARequestOfDefaultsIsItsPromptAlone) {
   EXPECT_EQ(write_client_request({.prompt = "x"}), map_of({{"prompt", str("x")}}));
 }
@@ -446,6 +459,7 @@ TEST(ClientCodec, ReadsWhatItWrites) {
   r.params.ignore_eos = true;
   r.params.seed = ~0ull;
   r.params.n_logprobs = 2;
+  r.params.choice = 5;
   r.stop = {"s"};
   r.bad_words = {"b"};
   r.skip_special_tokens = r.add_special_tokens = r.add_generation_prompt = r.adaptive = false;

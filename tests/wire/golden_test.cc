@@ -134,6 +134,7 @@ TEST(Golden, AClientRequestInAnotherLanguageIsUnderstood) {
   p.stop_token_ids = {3, 5};
   p.ignore_eos = true;
   p.seed = ~std::uint64_t{0};
+  p.choice = 7;
   p.n_logprobs = 0;
   p.n_prompt_logprobs = 4;
   EXPECT_EQ(r.params, p);

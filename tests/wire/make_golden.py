@@ -110,7 +110,7 @@ CLIENT_REQUEST = {
     "repetition_penalty": 1.5, "presence_penalty": -0.5, "frequency_penalty": 0.5, "logit_bias": {7: -100, "9": 2.5},
     "bad_words": ["damn"], "stop": "\n\n", "stop_token_ids": [3, 5], "ignore_eos": True, "seed": -1, "n": 1, "logprobs": True,
     "prompt_logprobs": 4,
-    "stream": True, "num_draft_tokens": 0, "proposer": "ngram", "adaptive": False, "prediction": "yes", "timeout_ms": 5000,
+    "stream": True, "num_draft_tokens": 0, "proposer": "ngram", "adaptive": False, "prediction": "yes", "choice": 7, "timeout_ms": 5000,
     "request_id": bytes(range(16)), "skip_special_tokens": False, "include_stop_str_in_output": True,
     "add_generation_prompt": False, "add_special_tokens": False, "tenant": "acme", "priority": 9, "acceptance": "coupled",
     "op": None,
