@@ -23,7 +23,9 @@ using SocketId = std::uint32_t;
 struct Peer {
   SocketId socket = 0;
   std::string routing;     // empty on a connected socket
-  bool delimited = false;  // a REQ client: an empty part goes before the answer
+  bool delimited = false;  // it sent an empty part first: one goes before the answer
+  // A REQ client, or one that does not say what it is and may be one: an answer is one message.
+  bool takes_one = false;
   // And before that the part ZMQ_REQ_CORRELATE asks back, if the client set it.
   std::string correlation = {};
   auto operator<=>(const Peer&) const = default;

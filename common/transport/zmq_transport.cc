@@ -362,6 +362,7 @@ Outcome ZmqTransport::State::read(Socket& from, Delivery& delivery) {
   Frames parts;
   bool more = true;
   bool too_many = false;
+  bool may_be_req = true;  // inproc, and clients of before ZMTP 3, do not say
   std::string user;
   while (more) {
     zmq::message_t part;
@@ -381,6 +382,8 @@ Outcome ZmqTransport::State::read(Socket& from, Delivery& delivery) {
       const char* id = zmq_msg_gets(part.handle(), "User-Id");
       if (id != nullptr) user = id;
     }
+    if (const char* type = zmq_msg_gets(part.handle(), "Socket-Type"))
+      may_be_req = std::string_view(type) == "REQ";
     parts.emplace_back(static_cast<const char*>(part.data()), part.size());
   }
   auto body = parts.begin();
@@ -394,6 +397,7 @@ Outcome ZmqTransport::State::read(Socket& from, Delivery& delivery) {
   // A delimiter comes before something: alone it is an empty request.
   if (from.door == Door::kClient && left >= 2 && body->empty()) {
     delivery.peer.delimited = true;
+    delivery.peer.takes_one = may_be_req;
     ++body;
   }
   delivery.frames.assign(std::make_move_iterator(body), std::make_move_iterator(parts.end()));

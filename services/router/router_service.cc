@@ -221,7 +221,7 @@ void RouterService::on_client(const Peer& peer, const Frames& frames, TimePoint 
     case wire::ClientOp::kGenerate:
       break;
   }
-  if (request.stream && peer.delimited)
+  if (request.stream && peer.takes_one)
     return refuse({ErrorCode::kInvalidValue,
                    "a REQ socket takes one answer; use a DEALER for stream", "stream"},
                   0);

@@ -84,6 +84,21 @@ class Happy(unittest.TestCase):
         self.assertEqual(whole["text"], text)
         self.assertEqual(whole["token_ids"], ids)
 
+    def test_a_dealer_that_sends_the_delimiter_gets_pieces_behind_one(self):
+        whole = self.client.ask(**request(1))
+        dealer = self.system.context.socket(zmq.DEALER)
+        self.addCleanup(dealer.close, 0)
+        dealer.setsockopt(zmq.RCVTIMEO, 30000)
+        dealer.connect(self.system.client)
+        dealer.send_multipart([b"", msgpack.packb(request(1, stream=True))])
+        maps = []
+        while not (maps and maps[-1]["done"]):
+            delimiter, answer = dealer.recv_multipart()
+            self.assertEqual(b"", delimiter)
+            maps.append(msgpack.unpackb(answer))
+        self.assertGreater(len(maps), 2)
+        self.assertEqual((whole["text"], whole["token_ids"]), text_of(maps))
+
     def test_a_stop_string_cuts_text_ids_logprobs_and_usage(self):
         whole = self.client.ask(**request(2, max_tokens=64))
         stop = whole["text"][20:23]

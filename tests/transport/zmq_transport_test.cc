@@ -55,6 +55,7 @@ TEST(ZmqTransport, AnswersReqClients) {
   ASSERT_TRUE(question.has_value());
   EXPECT_EQ(question->frames, Frames{"question"});
   EXPECT_TRUE(question->peer.delimited);
+  EXPECT_TRUE(question->peer.takes_one);
   ASSERT_EQ(server.send(question->peer, {"answer"}), SendResult::kSent);
   zmq::message_t answer;
   ASSERT_TRUE(client.socket.recv(answer).has_value());
@@ -71,6 +72,7 @@ TEST(ZmqTransport, AnswersDealersWithAndWithoutDelimiterInKind) {
   for (int i = 0; i < 2; ++i) {
     const auto question = server.receive(later());
     ASSERT_TRUE(question.has_value());
+    EXPECT_FALSE(question->peer.takes_one) << "a DEALER takes a stream, delimited or not";
     ASSERT_EQ(server.send(question->peer, {"re " + question->frames[0]}), SendResult::kSent);
   }
   zmq::message_t part;
