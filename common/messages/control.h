@@ -221,6 +221,7 @@ struct Assign {
   std::string endpoint;
   Fingerprints fingerprints;
   std::uint32_t max_sequences = 0;
+  std::uint32_t order = 0;
   bool operator==(const Assign&) const = default;
 
   template <class Self, class Visitor>
@@ -231,6 +232,10 @@ struct Assign {
     v(4, "endpoint", m.endpoint, "where to connect");
     v(5, "fingerprints", m.fingerprints, "of the draft");
     v(6, "max_sequences", m.max_sequences, "the draft's places, for all its targets");
+    v(7, "order", m.order,
+      "of drafts with as many of its sequences the target takes the lowest; another one for each "
+      "target",
+      2);
   }
 };
 

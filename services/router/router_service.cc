@@ -548,8 +548,11 @@ void RouterService::gone(const Worker& worker, const std::string& why, TimePoint
 // by the next round.
 void RouterService::pair_all() {
   const auto drafts = pool_.alive(wire::Role::kDraft);
-  for (const Worker* target : pool_.alive(wire::Role::kTarget)) {
-    for (const Worker* draft : drafts) {
+  const auto targets = pool_.alive(wire::Role::kTarget);
+  for (std::size_t t = 0; t < targets.size(); ++t) {
+    const Worker* target = targets[t];
+    for (std::size_t d = 0; d < drafts.size(); ++d) {
+      const Worker* draft = drafts[d];
       const std::string why_not = why_not_paired(target->hello, draft->hello);
       if (!why_not.empty()) {
         if (complained_.size() < 1024 && complained_.insert(why_not).second)
@@ -563,7 +566,10 @@ void RouterService::pair_all() {
                                  .name = draft->hello.name,
                                  .endpoint = draft->hello.endpoint,
                                  .fingerprints = draft->hello.fingerprints,
-                                 .max_sequences = draft->hello.max_sequences});
+                                 .max_sequences = draft->hello.max_sequences,
+                                 // Each target begins with another draft.
+                                 .order = static_cast<std::uint32_t>(
+                                     (d + drafts.size() - t % drafts.size()) % drafts.size())});
       } else {
         send_worker(
             target->id, {},

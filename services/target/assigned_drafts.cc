@@ -19,6 +19,7 @@ bool AssignedDrafts::add(const wire::Assign& assign, const DraftConnection::Surr
                                   .incarnation = assign.incarnation,
                                   .endpoint = assign.endpoint,
                                   .max_sequences = assign.max_sequences,
+                                  .order = assign.order,
                                   .connection = {around, assign.name, assign.endpoint}});
   } catch (const FatalError& error) {
     // The endpoint came over the wire: a bad one is that draft's problem, not the end of this
@@ -69,7 +70,7 @@ bool AssignedDrafts::has_room(TimePoint now) const {
 AssignedDraft* AssignedDrafts::choose(TimePoint now) {
   AssignedDraft* best = nullptr;
   const auto rank = [&](const AssignedDraft& draft) {
-    return std::tuple(draft.is_suspect(now), draft.n_sequences, draft.id);
+    return std::tuple(draft.is_suspect(now), draft.n_sequences, draft.order, draft.id);
   };
   for (auto& [id, draft] : drafts_) {
     if (!may_be_chosen(draft, now)) continue;

@@ -23,6 +23,7 @@ struct AssignedDraft {
   Incarnation incarnation;
   std::string endpoint;
   std::uint32_t max_sequences = 0;
+  std::uint32_t order = 0;  // among drafts with as many sequences of ours
   DraftConnection connection;
   std::uint32_t n_sequences = 0;
   bool refuses = false;       // answered NEED(refused): used no more in this incarnation
@@ -51,8 +52,9 @@ class AssignedDrafts {
   const AssignedDraft* find(WorkerId id) const;
   AssignedDraft* find(SocketId socket);
   bool owns(SocketId socket) const;
-  // The emptiest draft with room, one that has not just failed a sequence; nothing if there is
-  // none.
+  // Of the drafts with room one that has not just failed a sequence, then the one with fewest of
+  // ours, then as the router orders them: targets that have one sequence each do not meet at one
+  // draft. Nothing if there is none.
   AssignedDraft* choose(TimePoint now);
   bool has_room(TimePoint now) const;  // choose() would find one
   // Calls back for each one that is set aside from now on.

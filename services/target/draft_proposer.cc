@@ -61,7 +61,8 @@ void DraftProposer::assign(const wire::Assign& assign) {
     log_warning("refused a draft: its vocabulary is not ours", {{"draft", assign.name}});
     return;
   }
-  if (const AssignedDraft* known = drafts_.find(assign.draft)) {
+  if (AssignedDraft* known = drafts_.find(assign.draft)) {
+    known->order = assign.order;
     if (known->incarnation == assign.incarnation && known->endpoint == assign.endpoint) return;
     end_draft(assign.draft, now);
   }

@@ -219,6 +219,29 @@ TEST_F(RouterServiceTest, ADraftThatATargetSetAsideIsNamedInItsNote) {
   EXPECT_EQ("", notes["target-0"]);
 }
 
+TEST_F(RouterServiceTest, EachTargetBeginsWithAnotherDraft) {
+  std::map<std::string, std::map<std::uint64_t, std::uint32_t>> order;  // by target, by draft
+  for (std::uint64_t i = 0; i < 3; ++i) {
+    const std::string name = "target-" + std::to_string(i);
+    wire::Speaker speaker{WorkerId{10 + i}, Incarnation{1}};
+    hear(speaker, "target:" + name,
+         wire::Hello{.role = wire::Role::kTarget, .name = name, .model_name = "m"});
+  }
+  for (std::uint64_t i = 0; i < 2; ++i) {
+    const std::string name = "draft-" + std::to_string(i);
+    wire::Speaker speaker{WorkerId{20 + i}, Incarnation{1}};
+    hear(speaker, "draft:" + name,
+         wire::Hello{.role = wire::Role::kDraft, .name = name, .endpoint = "ipc://" + name});
+  }
+  for (const auto& [to, frames] : bus.sent)
+    if (const auto decoded = wire::decode(frames); to.socket == kWorkers && decoded.ok())
+      if (const auto* assign = std::get_if<wire::Assign>(&decoded->message))
+        order[to.routing][assign->draft.value] = assign->order;
+  EXPECT_EQ((std::map<std::uint64_t, std::uint32_t>{{20, 0}, {21, 1}}), order["target:target-0"]);
+  EXPECT_EQ((std::map<std::uint64_t, std::uint32_t>{{20, 1}, {21, 0}}), order["target:target-1"]);
+  EXPECT_EQ(order["target:target-0"], order["target:target-2"]);
+}
+
 TEST_F(RouterServiceTest, TheLinksOfAServiceThatIsGoneAreNotShown) {
   const auto shown = [&]() -> wire::ServiceStatus {
     bus.sent.clear();

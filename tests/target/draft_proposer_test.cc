@@ -83,13 +83,15 @@ class DraftProposerTest : public testing::Test {
   void assign(std::uint64_t id,
               std::uint64_t incarnation = 1,
               std::uint32_t places = 8,
-              Fingerprint vocabulary = kVocabulary) {
+              Fingerprint vocabulary = kVocabulary,
+              std::uint32_t order = 0) {
     drafts.assign({.draft = WorkerId{id},
                    .incarnation = Incarnation{incarnation},
                    .name = "draft-" + std::to_string(id),
                    .endpoint = endpoint(id),
                    .fingerprints = {.vocabulary = vocabulary},
-                   .max_sequences = places});
+                   .max_sequences = places,
+                   .order = order});
   }
   static std::string endpoint(std::uint64_t id) { return "ipc://draft-" + std::to_string(id); }
   void open(std::uint64_t seq) { drafts.open(opening(seq)); }
@@ -307,6 +309,20 @@ TEST_F(DraftProposerTest, SequencesAreSpreadOverDrafts) {
   for (std::uint64_t seq = 1; seq <= 4; ++seq) open(seq);
   EXPECT_EQ(2u, bus.take<wire::Attach>(endpoint(1)).size());
   EXPECT_EQ(2u, bus.take<wire::Attach>(endpoint(2)).size());
+}
+
+TEST_F(DraftProposerTest, OfEquallyFreeDraftsTheRoutersOrderDecides) {
+  assign(1, 1, 8, kVocabulary, 1);
+  assign(2, 1, 8, kVocabulary, 0);
+  open(1);
+  EXPECT_EQ(1u, bus.take<wire::Attach>(endpoint(2)).size());
+  open(2);
+  EXPECT_EQ(1u, bus.take<wire::Attach>(endpoint(1)).size());
+  // A repeated ASSIGN may say another one: a target has come or gone.
+  assign(1, 1, 8, kVocabulary, 0);
+  assign(2, 1, 8, kVocabulary, 1);
+  open(3);
+  EXPECT_EQ(1u, bus.take<wire::Attach>(endpoint(1)).size());
 }
 
 TEST_F(DraftProposerTest, AFullDraftGetsNoMore) {

@@ -33,7 +33,7 @@ MESSAGES = {
                   "enum3 u64 u64 [DraftSetAside]"),
     "HeartbeatReply": (4, "u64 bool bool"),
     "Goodbye": (5, "text"),
-    "Assign": (6, "u64 u64 text text Fingerprints u32"),
+    "Assign": (6, "u64 u64 text text Fingerprints u32 u32"),
     "Unassign": (7, "u64 u64 text"),
     "DraftLost": (8, "u64 u64 text"),
     "MetricsRequest": (9, "u64"),
