@@ -422,24 +422,30 @@ bool ZmqTransport::State::read_monitor(Socket& socket) {
   bool changed = false;
   zmq::message_t part;
   while (socket.monitor.recv(part, zmq::recv_flags::dontwait)) {
-    // An event is two parts: what happened, 16 bits before a value, and where.
+    // An event is two parts: what happened, 16 bits before a value of 32, and where.
     std::uint16_t event = 0;
-    if (!part.more() || part.size() < sizeof event) continue;
+    std::uint32_t value = 0;
+    if (!part.more() || part.size() < sizeof event + sizeof value) continue;
     std::memcpy(&event, part.data(), sizeof event);
+    std::memcpy(&value, part.data<char>() + sizeof event, sizeof value);
     if (event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
       changed = connection.up = true;
-      connection.refused = false;
+      connection.refused = Refusal::kNone;
       socket.n_cut_short = 0;
     } else if (event == ZMQ_EVENT_DISCONNECTED) {
       changed = true;
       if (std::exchange(connection.up, false))
         ++connection.losses;
-      else if (socket.may_need_key && ++socket.n_cut_short >= kCutShort)
-        connection.refused = true;
+      else if (socket.may_need_key && ++socket.n_cut_short >= kCutShort &&
+               connection.refused == Refusal::kNone)
+        connection.refused = Refusal::kUnsaid;
     } else if (socket.routed) {
       ++counters->of(socket.door).handshakes_refused;
     } else if (socket.may_need_key) {
-      changed = connection.refused = true;
+      changed = true;
+      const bool other_mechanism = event == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL &&
+                                   value == ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH;
+      connection.refused = curve && other_mechanism ? Refusal::kNoKeys : Refusal::kKey;
     }
   }
   return changed;

@@ -21,12 +21,19 @@ struct ZmqOptions {
   bool watch_connections = false;  // of connected sockets: see connection()
 };
 
+// Why a door takes no connection of ours: each try would end in the same way.
+enum class Refusal : std::uint8_t {
+  kNone,
+  kUnsaid,  // it ends each connection in the greeting, as one may that wants another key or none
+  kKey,     // it wants a key, or another one
+  kNoKeys,  // it has no keys, and we have one
+};
+
 // A connected socket as far as receive() has seen it.
 struct ConnectionState {
-  bool up = false;           // greeted on both sides: what is sent goes to a peer
-  std::uint64_t losses = 0;  // how often it was up and then gone
-  // The door wants a key, or another one: not since it was last up, and never on ipc.
-  bool refused = false;
+  bool up = false;                   // greeted on both sides: what is sent goes to a peer
+  std::uint64_t losses = 0;          // how often it was up and then gone
+  Refusal refused = Refusal::kNone;  // since it was last up; never on ipc
 };
 
 // Counts since start, written by the owning thread, readable from any.

@@ -129,7 +129,12 @@ Result<RequestId> Client::send(wire::ClientRequest request, TimePoint deadline) 
 // The door closes the connection of a client whose key it does not take, and would each time again.
 std::optional<Error> Client::refused() const {
   const ConnectionState connection = transport_->connection(socket_);
-  if (connection.up || !connection.refused) return std::nullopt;
+  if (connection.up || connection.refused == Refusal::kNone) return std::nullopt;
+  if (connection.refused == Refusal::kNoKeys)
+    return Error{ErrorCode::kConfig, "the router at " + endpoint_ +
+                                         " has no keys and takes no client with one: ask it "
+                                         "without bus.curve_secret, which is " +
+                                         key_file_ + ", or start it with a key"};
   if (key_file_.empty())
     return Error{ErrorCode::kConfig,
                  "the router at " + endpoint_ +
@@ -138,7 +143,8 @@ std::optional<Error> Client::refused() const {
       ErrorCode::kConfig,
       "the router at " + endpoint_ + " refuses the key of " + key_file_ +
           ": its bus.curve_peers must list that key as client:NAME or tool:NAME, and the one here "
-          "must give the router's own key for this address"};
+          "must give the router's own key for this address" +
+          (connection.refused == Refusal::kUnsaid ? "; or it has no keys" : "")};
 }
 
 std::optional<Result<wire::ClientAnswer>> Client::receive(TimePoint deadline) {

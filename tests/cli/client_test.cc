@@ -91,6 +91,29 @@ TEST(Client, SaysThatTheDoorWantsAKeyOrAnother) {
   }
 }
 
+TEST(Client, SaysThatTheDoorHasNoKeys) {
+  test::TempFolder folder;
+  const auto in = [&](const char* name) { return (folder.path() / name).string(); };
+  const CurveKeys own = new_curve_keys();
+  ZmqTransport door;
+  BusSection bus;
+  bus.client = door.endpoint(door.bind("tcp://127.0.0.1:*", foretoken::Door::kClient));
+  std::ofstream(in("own.key")) << curve_key_file(own);
+  std::ofstream(in("peers")) << new_curve_keys().public_key << " router:router-0 " << bus.client
+                             << "\n";
+  for (const char* name : {"own.key", "peers"}) ::chmod(in(name).c_str(), 0600);
+  bus.curve_secret = in("own.key");
+  bus.curve_peers = in("peers");
+  std::jthread serving([&](const std::stop_token& stop) {
+    while (!stop.stop_requested()) (void)door.receive(std::chrono::steady_clock::now() + 10ms);
+  });
+  Client client(bus);
+  const auto status = client.status(std::chrono::steady_clock::now() + 1h);
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.error().code, ErrorCode::kConfig);
+  EXPECT_THAT(status.error().message, ::testing::HasSubstr("has no keys"));
+}
+
 // A router's client door that can be killed and brought back at the same address, in the client's
 // own thread.
 class Door {

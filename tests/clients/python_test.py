@@ -23,10 +23,10 @@ PATIENCE = 30.0  # only a hang reaches it
 class Double:
     """The router's client door, played by a function in a thread of its own."""
 
-    def __init__(self):
+    def __init__(self, endpoint):
         self.context = zmq.Context()
         self.socket = None
-        self.endpoint = "tcp://127.0.0.1:*"
+        self.endpoint = endpoint
         self.open()
 
     def open(self):
@@ -71,9 +71,9 @@ def final(request, text, tokens=()):
 
 
 @contextlib.contextmanager
-def played(script):
+def played(script, endpoint="tcp://127.0.0.1:*"):
     """Runs script(double) beside the test; what fails in it fails the test."""
-    double, failed = Double(), []
+    double, failed = Double(endpoint), []
 
     def run():
         try:
@@ -441,6 +441,78 @@ class Answers(unittest.TestCase):
             self.assertEqual("cancelled", ended.exception.code)
 
         asyncio.run(use())
+
+
+class Keys(unittest.TestCase):
+    """A door that takes no connection says so at once; patience here is that of a hang."""
+
+    def setUp(self):
+        self.sockets = []  # a door that nothing refers to would be closed
+
+    def refusal(self, endpoint, **options):
+        async def use():
+            async with foretoken.AsyncClient(endpoint, timeout_s=PATIENCE, **options) as client:
+                return await asyncio.gather(*(client.generate("x") for _ in range(3)), return_exceptions=True)
+
+        errors = asyncio.run(use())
+        with foretoken.Client(endpoint, timeout_s=PATIENCE, **options) as client:
+            for _ in range(2):  # asked again it is tried again
+                with self.assertRaises(foretoken.ForetokenError) as refused:
+                    client.generate("x")
+                errors.append(refused.exception)
+            with self.assertRaises(foretoken.ForetokenError) as refused:
+                list(client.stream("x"))
+            errors.append(refused.exception)
+        for error in errors:
+            self.assertIsInstance(error, foretoken.ForetokenError)
+            self.assertEqual("config", error.code, error)
+            self.assertIn(endpoint, str(error))
+        return " ".join(map(str, errors))
+
+    def door(self, **options):
+        context = zmq.Context()
+        self.addCleanup(context.destroy, 0)
+        socket = context.socket(zmq.ROUTER)
+        self.sockets.append(socket)
+        for name, value in options.items():
+            setattr(socket, name, value)
+        socket.bind("tcp://127.0.0.1:*")
+        return socket.getsockopt(zmq.LAST_ENDPOINT).decode()
+
+    def test_a_client_with_a_key_is_told_that_the_router_has_none(self):
+        server, own = zmq.curve_keypair(), zmq.curve_keypair()
+        self.assertIn("has no keys", self.refusal(self.door(), curve=(server[0], *own)))
+
+    def test_a_client_without_a_key_is_told_that_the_router_wants_one(self):
+        public, secret = zmq.curve_keypair()
+        self.assertIn("takes only clients with a key",
+                      self.refusal(self.door(curve_server=True, curve_publickey=public, curve_secretkey=secret)))
+
+    def test_a_client_that_does_not_have_the_routers_key_is_told(self):
+        public, secret = zmq.curve_keypair()
+        another, own = zmq.curve_keypair(), zmq.curve_keypair()
+        self.assertIn("has another one than curve= says",
+                      self.refusal(self.door(curve_server=True, curve_publickey=public, curve_secretkey=secret),
+                                   curve=(another[0], *own)))
+
+    def test_a_client_that_was_refused_works_when_the_router_has_changed(self):
+        def script(double):
+            peer, _, request = double.hear()
+            double.say(peer, **final(request, "a"))
+
+        public, secret = zmq.curve_keypair()
+        context = zmq.Context()
+        door = context.socket(zmq.ROUTER)
+        door.curve_server, door.curve_publickey, door.curve_secretkey = True, public, secret
+        door.bind("tcp://127.0.0.1:*")
+        endpoint = door.getsockopt(zmq.LAST_ENDPOINT).decode()
+        with foretoken.Client(endpoint, timeout_s=PATIENCE) as client:
+            with self.assertRaises(foretoken.ForetokenError) as refused:
+                client.generate("x")
+            self.assertEqual("config", refused.exception.code)
+            context.destroy(0)
+            with played(script, endpoint):
+                self.assertEqual("a", client.generate("x").text)
 
 
 class Arguments(unittest.TestCase):

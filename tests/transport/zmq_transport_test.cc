@@ -393,15 +393,15 @@ TEST(ZmqTransport, CallsADoorThatCutsGreetingsRefusingUntilItLetsItIn) {
   const SocketId socket = client.connect(endpoint);
   const auto state = [&] { return client.connection(socket); };
   for (int i = 0; i < 3; ++i) closing->turn_away(client);
-  EXPECT_TRUE(comes_true(client, [&] { return state().refused; }));
+  EXPECT_TRUE(comes_true(client, [&] { return state().refused == Refusal::kUnsaid; }));
   closing.reset();
   auto server = std::make_unique<ZmqTransport>();
   const SocketId bound = server->bind(endpoint, Door::kInternal);
   EXPECT_TRUE(comes_true(client, [&] { return state().up; }));
-  EXPECT_FALSE(state().refused) << "it was a server that ended while it started";
+  EXPECT_EQ(state().refused, Refusal::kNone) << "it was a server that ended while it started";
   server->close(bound);
   EXPECT_TRUE(comes_true(client, [&] { return state().losses == 1; }));
-  EXPECT_FALSE(state().refused) << "this loss is the first of its kind";
+  EXPECT_EQ(state().refused, Refusal::kNone) << "this loss is the first of its kind";
 }
 
 TEST(ZmqTransport, NoDoorOnIpcWantsAKey) {
@@ -414,7 +414,7 @@ TEST(ZmqTransport, NoDoorOnIpcWantsAKey) {
   ZmqTransport client(ZmqOptions{.watch_connections = true});
   const SocketId socket = client.connect("ipc://" + path);
   for (int i = 0; i < 5; ++i) closing.turn_away(client);
-  EXPECT_FALSE(client.connection(socket).refused);
+  EXPECT_EQ(client.connection(socket).refused, Refusal::kNone);
 }
 
 TEST(ZmqTransport, WakesFromAnotherThread) {

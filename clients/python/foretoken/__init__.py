@@ -33,6 +33,10 @@ MAX_REQUEST_BYTES = 1 << 20  # the router's socket drops a larger one without a 
 MAX_WAITING_PIECES = 1024  # of one stream that is not read; later ones are added to the last
 MAX_LEFT_IDS = 4096        # requests left early whose late answers are known as such
 REOPEN_PAUSE_S = 0.1       # least time between two connections
+MOST_CUT_SHORT = 3         # connections in a row that end in the greeting; one or two may be of a router that was just ended
+MECHANISM_MISMATCH = 0x11000002  # ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH: one side has keys and the other has none
+WATCHED_EVENTS = (zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+                  | zmq.EVENT_HANDSHAKE_FAILED_AUTH)
 CurveKeys = tuple[Union[bytes, str], Union[bytes, str], Union[bytes, str]]  # the router's public key, one's own public and secret key
 Prompt = Union[str, Sequence[int], Sequence[dict]]
 
@@ -301,6 +305,7 @@ class _Connection:
         self._left: OrderedDict[str, int] = OrderedDict()  # how many cancels of each are unanswered
         self._socket: Any = None
         self._closed = False
+        self._refused = False  # and therefore without a socket, until the next request
         self.last_reply: Optional[Reply] = None  # of the last stream that was read to its end
         self._open()
 
@@ -323,8 +328,8 @@ class _Connection:
         socket.setsockopt(zmq.SNDHWM, 0)  # sending never waits: what may wait here is what the caller asked
         if self._curve:
             socket.curve_serverkey, socket.curve_publickey, socket.curve_secretkey = self._curve
-        self._monitor = socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
-        self._established, self._opened_at = False, time.monotonic()
+        self._monitor = socket.get_monitor_socket(WATCHED_EVENTS)
+        self._established, self._opened_at, self._n_cut_short, self._refused = False, time.monotonic(), 0, False
         self._socket = socket
         socket.connect(self._endpoint)
         self._left = OrderedDict.fromkeys(self._left, 0)  # nothing of the connection before comes any more
@@ -352,7 +357,10 @@ class _Connection:
         self._turn()  # a connection may have broken since the last request
         exchange.cancels_unanswered = self._left.pop(exchange.id, 0)
         self._under_way[exchange.id] = exchange
-        self._send(exchange.data)
+        if self._refused:  # the router may be another one by now
+            self._reconnect()
+        else:
+            self._send(exchange.data)
         return exchange
 
     def _leave(self, exchange: _Exchange, cancel: bool) -> None:
@@ -374,15 +382,47 @@ class _Connection:
             return
         for frames in self._received(self._socket):
             self._take(unpack_answer(frames[-1]))
-        lost = False
+        lost, refusal = False, ""
         for frames in self._received(self._monitor):
-            if parse_monitor_message(frames)["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED:
-                self._established = True
-            else:
-                lost = lost or self._established  # before that, nothing was sent, and ZeroMQ tries again
-        if lost:
+            event = parse_monitor_message(frames)
+            if event["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                self._established, self._n_cut_short = True, 0
+            elif event["event"] != zmq.EVENT_DISCONNECTED:
+                refusal = self._why_refused(event["event"], event["value"])
+            elif self._established:
+                lost = True
+            else:  # nothing was sent, and ZeroMQ tries again
+                self._n_cut_short += 1
+        if self._n_cut_short >= MOST_CUT_SHORT and not refusal:
+            refusal = "ends each connection in the greeting: it " + (
+                "has no keys, has another one than curve= says, or does not list this client's" if self._curve else
+                "takes only clients with a key (curve=)") + ", or it is no router"
+        if refusal:
+            self._refuse(f"the router at {self._endpoint} {refusal}")
+        elif lost:
             self._shut()
             self._recover(max(0.0, self._opened_at + REOPEN_PAUSE_S - time.monotonic()))
+
+    def _why_refused(self, event: int, value: int) -> str:
+        if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
+            return "refuses this client's key: its bus.curve_peers must list the key as client:NAME"
+        if value != MECHANISM_MISMATCH:
+            return "does not understand this client's greeting, or does not have the public key that curve= says"
+        if self._curve:
+            return "has no keys and takes no client with one: ask it without curve=, or start it with a key"
+        return "takes only clients with a key: pass curve=(its public key, one's own public key, one's own secret key)"
+
+    def _refuse(self, message: str) -> None:
+        """Each further try would end in the same way: what is under way ends with an error."""
+        self._shut()
+        self._refused = True
+        for exchange in list(self._under_way.values()):
+            if not exchange.done:
+                exchange.asked_again()
+                exchange.take(error_answer("config", message))
+
+    def _reconnect(self) -> None:
+        self._open()
 
     @staticmethod
     def _received(socket: Any) -> Iterator[list[bytes]]:
@@ -549,3 +589,6 @@ class AsyncClient(_Connection):
     def _reopen(self, loop: asyncio.AbstractEventLoop) -> None:
         self._open()
         self._watch(loop)
+
+    def _reconnect(self) -> None:
+        self._reopen(asyncio.get_running_loop())
