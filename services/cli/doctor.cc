@@ -15,6 +15,7 @@
 #include "common/config/resolve.h"
 #include "common/runtime/service_main.h"
 #include "kernels/include/backend.h"
+#include "kernels/include/device_identity.h"
 #include "services/cli/supervisor.h"
 #include "services/cli/verbs.h"
 
@@ -117,6 +118,27 @@ Finding models_finding(const Config& config) {
   return {Finding::Level::kOk, "models", "target and draft folders are there"};
 }
 
+// Whether each configured device is there, with the library that drives it.
+Finding devices_finding(const Config& config) {
+  std::string found;
+  const auto look = [&](const std::string& role, const std::string& configured) {
+    const DeviceList devices = value_or_throw(device_list_of(configured));
+    if (!found.empty()) found += "; ";
+    found += role + ": " + configured;
+    if (!devices.is_cuda) return;
+    const std::vector<int> first{0};
+    for (const int number : devices.numbers.empty() ? first : devices.numbers)
+      found += " " + device_identity("cuda:" + std::to_string(number));
+  };
+  try {
+    look("target", config.target.device);
+    if (!config.model.draft.empty()) look("draft", config.draft.device);
+  } catch (const FatalError& error) {
+    return {Finding::Level::kBad, "devices", error.what()};
+  }
+  return {Finding::Level::kOk, "devices", found};
+}
+
 }  // namespace
 
 int run_doctor(const CliOptions& options) {
@@ -124,8 +146,8 @@ int run_doctor(const CliOptions& options) {
   if (!loaded) return kExitUsage;
   const Config& config = loaded->config;
   const std::vector<Finding> findings = {
-      cpu_finding(),      memory_finding(),       limits_finding(),     port_finding(config),
-      programs_finding(), models_finding(config), environment_finding()};
+      cpu_finding(),      memory_finding(),       limits_finding(),        port_finding(config),
+      programs_finding(), models_finding(config), devices_finding(config), environment_finding()};
   bool fit = true;
   OrderedJson document = {{"schema", "foretoken.doctor/1"}, {"findings", OrderedJson::array()}};
   for (const auto& finding : findings) {

@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <ctime>
@@ -15,6 +16,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <utility>
+#include <vector>
 
 #include "common/config/resolve.h"
 #include "common/model/pair.h"
@@ -148,14 +150,36 @@ std::uint32_t running_drain_s(const std::filesystem::path& folder, const Config&
   return otherwise.limits.drain_s;
 }
 
-// Ready means that a request could be served now, not that processes run.
-bool wait_until_serving(Client& client, TimePoint deadline) {
+// Services that run and that the router does not list yet: one says that it is ready when it can
+// serve, a moment before the router has heard of it.
+std::vector<std::string> not_listed(const std::filesystem::path& folder,
+                                    const wire::StatusReply& status) {
+  std::vector<std::string> missing;
+  for (const ServiceState& service : supervisor_state(folder))
+    if (service.state == "ready" && std::none_of(status.services.begin(), status.services.end(),
+                                                 [&](const wire::ServiceStatus& listed) {
+                                                   return listed.name == service.name &&
+                                                          listed.state != "gone";
+                                                 }))
+      missing.push_back(service.name);
+  return missing;
+}
+
+// Ready means that a request could be served now, by all that was started, not that processes run.
+// Nothing: no request could be served by the deadline. Otherwise what is still not listed then.
+std::optional<std::vector<std::string>> wait_until_serving(Client& client,
+                                                           const std::filesystem::path& folder,
+                                                           TimePoint deadline) {
+  std::optional<std::vector<std::string>> missing;
   while (steady_now() < deadline) {
     const auto attempt = std::min(deadline, steady_now() + 2s);
-    if (const auto status = client.status(attempt); status.ok() && status->ready) return true;
+    if (const auto status = client.status(attempt); status.ok() && status->ready) {
+      missing = not_listed(folder, *status);
+      if (missing->empty()) break;
+    }
     ::usleep(20'000);
   }
-  return false;
+  return missing;
 }
 
 // The folders as far as they can be judged without loading weights, or also their tokenizers.
@@ -237,9 +261,12 @@ int supervise(const CliOptions& options,
   const StartReport report = supervisor.start(progress);
   if (!report.ready) return fail(report.failure, exit_code_for(report, config));
   Client client(config.bus);
-  if (!wait_until_serving(client, steady_now() + 30s))
+  const auto missing = wait_until_serving(client, folder, steady_now() + 30s);
+  if (!missing)
     return fail("the services run but no request could be served within 30 s\n  try: foretoken ps",
                 kExitFailed);
+  for (const std::string& name : *missing)
+    progress(name, "is not listed by the router after 30 s (foretoken ps)");
   progress("", "serving at " + client_endpoint(config.bus));
   if (ready_fd >= 0) {
     const int ok = kExitOk;

@@ -76,6 +76,27 @@ class WithKeys(unittest.TestCase):
         self.assertIn(f"the router at {door} takes only clients with a key", done.stderr)
 
 
+class Several(unittest.TestCase):
+    def test_up_is_done_when_all_that_it_started_is_listed(self):
+        folder = pathlib.Path(tempfile.mkdtemp(prefix="foretoken-several-"))
+        self.addCleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("FORETOKEN_")}
+        settings = ["--set", f"bus.client=tcp://127.0.0.1:{free_port()}", "--set", f"bus.runtime_dir={folder}"]
+
+        def run_verb(*words):
+            return subprocess.run([str(BIN / "foretoken"), *words, *settings], env=environment, capture_output=True, text=True,
+                                  timeout=200)
+        self.addCleanup(lambda: run_verb("down"))
+        for _ in range(2):
+            done = run_verb("up", "--detach", "--targets", "2", "--drafts", "2")
+            self.assertEqual(0, done.returncode, done.stderr)
+            services = json.loads(run_verb("ps", "--json").stdout)["services"]
+            self.assertEqual(["draft-0", "draft-1", "router-0", "target-0", "target-1", "tokenizer-0"],
+                             sorted(service["name"] for service in services))
+            self.assertEqual({"ready"}, {service["state"] for service in services})
+            self.assertEqual(0, run_verb("down").returncode)
+
+
 class System(unittest.TestCase):
     @classmethod
     def setUpClass(cls):

@@ -403,6 +403,18 @@ class Verbs(unittest.TestCase):
             self.assertIn(f"cannot write {path}: ", done.stderr)
             self.assertEqual([], list(self.folder.iterdir()), words)
 
+    def test_doctor_names_what_a_device_lacks(self):
+        missing = str(self.folder / "libforetoken_cuda.so")
+        environment = {**os.environ, "FORETOKEN_CUDA_LIBRARY": missing}
+        for setting, fit in (("target.device=cuda", False), ("draft.device=cuda:1", False), ("target.device=cpu", True)):
+            done = subprocess.run([str(BIN / "foretoken"), "doctor", "--json", "--set", setting, *self.quiet_port], cwd=ROOT,
+                                  env=environment, capture_output=True, text=True, timeout=60)
+            [devices] = [f for f in json.loads(done.stdout)["findings"] if f["subject"] == "devices"]
+            self.assertEqual("ok" if fit else "bad", devices["level"], setting)
+            if not fit:
+                self.assertEqual(6, done.returncode, setting)
+                self.assertIn(missing, devices["sentence"], setting)
+
     def test_json_documents_name_their_schema(self):
         for words in (["version", "--json"], ["doctor", "--json"],
                       ["model", "pair", "--json", "models/demo-draft", "models/demo-target"]):
