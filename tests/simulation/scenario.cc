@@ -327,6 +327,7 @@ class Scenario {
     request.proposer = dice_.one_of(std::vector<ProposerKind>{
         ProposerKind::kDefault, ProposerKind::kDefault, ProposerKind::kDraft, ProposerKind::kDraft,
         ProposerKind::kNgram, ProposerKind::kPrediction, ProposerKind::kNone});
+    if (request.proposer == ProposerKind::kPrediction) request.prediction = "q";  // never without
     request.adaptive = dice_.chance(0.5);
     request.stream = dice_.chance(0.5);
     if (dice_.chance(0.4))
@@ -342,7 +343,7 @@ class Scenario {
     promise.finish_reason = plain.finish_reason;
     promise.prompt = plain.prompt;
     outcome_.counts.scored += plain.prompt.empty() ? 0 : 1;
-    if (request.proposer == ProposerKind::kPrediction) {
+    if (request.proposer == ProposerKind::kPrediction && !plain.text.empty()) {
       request.prediction = plain.text;
       if (request.prediction.size() > 4 && dice_.chance(0.6))
         request.prediction[request.prediction.size() / 2] = 'q';
