@@ -360,6 +360,29 @@ TEST_F(SameConnection, AskedAgainInTheMiddleItIsExactlyTheAnswer) {
   EXPECT_EQ(tokens, (std::vector<TokenId>{1, 2, 3, 4, 5}));
 }
 
+TEST_F(SameConnection, LogProbabilitiesOfAPromptThatAreToldTwiceComeOnce) {
+  Door door(bus().client);
+  Client client(bus());
+  const auto id = client.send(question, soon());
+  ASSERT_TRUE(id.ok());
+  (void)door.request(client);
+  for (const char* text : {" up", " upon"}) {
+    auto first = placed(piece(*id, text, {1, 2}), 0, 0);
+    first.prompt_logprobs = {{.token_id = 7}, {.token_id = 8, .logprob = -1.5}};
+    door.answer(first);
+  }
+  door.answer(placed(reply(*id, " a time", {5}), 2, 5));
+  std::size_t n_told = 0;
+  while (true) {
+    const auto part = client.receive(soon());
+    ASSERT_TRUE(part && part->ok());
+    const auto* some = std::get_if<wire::ClientPiece>(&**part);
+    if (some == nullptr) break;
+    n_told += some->prompt_logprobs.size();
+  }
+  EXPECT_EQ(n_told, 2U);
+}
+
 TEST_F(SameConnection, WhatBeginsBehindWhatWeHaveIsNotTaken) {
   Door door(bus().client);
   Client client(bus());
