@@ -211,7 +211,8 @@ struct ReplyMetrics {
   template <class Self, class Visitor>
   static void fields(Self& m, Visitor&& v) {
     v("time_to_first_token_ms", m.time_to_first_token_ms, "arrival at the router to first token");
-    v("generation_time_ms", m.generation_time_ms, "first token to last, at the target");
+    v("generation_time_ms", m.generation_time_ms,
+      "first token to last, at the target; at the router where the answer moved to another");
     v("queue_time_ms", m.queue_time_ms,
       "waiting for a place at a target, in the router and then in the target");
     v("tokens_per_second", m.tokens_per_second,

@@ -260,7 +260,7 @@ wire::ReplyMetrics Answer::metrics(const Ending& ending) const {
   metrics.queue_time_ms = millis(ending.waited);
   if (done_) {
     metrics.queue_time_ms += done_->queue_us / 1e3;
-    if (done_->decode_us > 0)
+    if (done_->decode_us > 0 && ending.n_migrations == 0)
       metrics.generation_time_ms = static_cast<double>(done_->decode_us) / 1e3;
     add_counts(*done_, spec);
   }

@@ -66,6 +66,7 @@ class Answer {
     std::optional<FinishReason> cut_short;  // cancelled, late: tokens without text are left out
     const wire::Hello* target = nullptr;    // that began it, if one has
     Duration waited{};                      // for a place at a target
+    std::uint32_t n_migrations = 0;         // the last target decoded a part of it, if any
     std::uint32_t n_draft = 0;              // the draft length asked for
   };
   // All of the answer with its counts.

@@ -132,6 +132,7 @@ void Request::reply(std::optional<FinishReason> cut_short, TimePoint now, Action
       id_, {.cut_short = cut_short,
             .target = placing_.first ? &*placing_.first : nullptr,
             .waited = placing_.waited,
+            .n_migrations = placing_.n_migrations,
             .n_draft = asked_.num_draft_tokens < 0
                            ? rules.default_draft_len
                            : static_cast<std::uint32_t>(asked_.num_draft_tokens)});

@@ -389,6 +389,22 @@ TEST(Answer, ItsHistogramByDraftLengthIsTheSameRounds) {
             spec.acceptance_histogram_by_draft_length);
 }
 
+TEST(Answer, DecodingIsTimedByTheTargetUnlessItDecodedAPartOnly) {
+  const WholeAnswer truth(5);
+  Answer answer(kReceived);
+  answer.begin(kPrompt, {});
+  answer.add_tokens(truth.some_tokens(0, 1), kReceived + std::chrono::milliseconds(10));
+  answer.add_tokens(truth.some_tokens(1, 5), kReceived + std::chrono::milliseconds(90));
+  answer.add_text(truth.some_text(0, 5), 5);
+  answer.finish({.decode_us = 40'000});
+  const wire::ReplyMetrics here = answer.whole_reply(kAnswered, {}).metrics;
+  EXPECT_DOUBLE_EQ(40, here.generation_time_ms);
+  EXPECT_DOUBLE_EQ(100, here.tokens_per_second);
+  const wire::ReplyMetrics moved = answer.whole_reply(kAnswered, {.n_migrations = 1}).metrics;
+  EXPECT_DOUBLE_EQ(80, moved.generation_time_ms);
+  EXPECT_DOUBLE_EQ(50, moved.tokens_per_second);
+}
+
 TEST(Answer, OneThatIsCutShortHasNoTokensWithoutText) {
   const WholeAnswer truth(8);
   Answer answer(kReceived);
