@@ -1,0 +1,64 @@
+"""Foretoken's services as Ray actors: each actor runs one program, and a pool of them grows and shrinks while the others
+serve. Ray decides on which node a service runs, shows it its GPUs, and starts it again when its program or its node fails.
+What the services say to one another stays ZeroMQ's. Over several nodes bus.router and bus.draft are TCP addresses with keys
+(docs/operations.md); on one node the defaults do. Start Ray with RAY_worker_niceness=0 in the environment: it gives its
+workers, and so these programs, a niceness of 15 otherwise, and every other process of the node goes first.
+"""
+
+import ctypes
+import os
+import signal
+import subprocess
+import threading
+
+import ray
+
+PR_SET_PDEATHSIG = 1
+# Drained, or a mistake of usage or configuration that a new start would not mend.
+FINAL_EXIT_CODES = (0, 64, 78)
+
+
+def _end_with_the_actor():
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+@ray.remote(max_restarts=-1)
+class Service:
+    """One program, `foretoken-ROLE --id ID`."""
+
+    def __init__(self, role, number, arguments=(), programs="", environment=None):
+        self.process = subprocess.Popen([os.path.join(programs, f"foretoken-{role}"), "--id", str(number), *arguments],
+                                        env={**os.environ, **(environment or {})}, preexec_fn=_end_with_the_actor)
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def _watch(self):
+        if self.process.wait() not in FINAL_EXIT_CODES:
+            os._exit(1)  # Ray starts the actor, and so the program, again
+
+    def exit_code(self):
+        """None while it runs."""
+        return self.process.poll()
+
+    def drain(self):
+        """SIGTERM: what runs ends first, within limits.drain_s. The exit code."""
+        self.process.terminate()
+        return self.process.wait()
+
+
+class Pool:
+    """The services of one role, numbered from 0. resources: what ray.remote takes, such as num_gpus=1."""
+
+    def __init__(self, role, arguments=(), programs="", environment=None, **resources):
+        self.made_of = (tuple(arguments), programs, environment)
+        self.role, self.resources, self.services = role, {"num_cpus": 0, **resources}, []
+
+    def scale(self, n):
+        """Starts services, or drains those with the highest numbers. The others serve on."""
+        while len(self.services) < n:
+            actor = Service.options(**self.resources, name=f"foretoken-{self.role}-{len(self.services)}")
+            self.services.append(actor.remote(self.role, len(self.services), *self.made_of))
+        leaving, self.services = self.services[n:], self.services[:n]
+        exit_codes = ray.get([service.drain.remote() for service in leaving])
+        for service in leaving:
+            ray.kill(service)
+        return exit_codes
