@@ -9,6 +9,10 @@ set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin")
 set(CMAKE_CXX_FLAGS_RELEASE "")  # properties instead, so that a target can do without (foretoken_test_options)
 set(CMAKE_CXX_FLAGS_DEBUG "")
+if(FORETOKEN_PACKAGE)  # what Debian's own packages are compiled with, in addition to its compiler's defaults
+  add_compile_options(-D_FORTIFY_SOURCE=2 -fstack-protector-strong "-ffile-prefix-map=${CMAKE_SOURCE_DIR}=.")
+  add_link_options(-pie -Wl,-z,relro,-z,now)
+endif()
 add_compile_options(-g1 $<$<CONFIG:Release>:-O2> $<$<CONFIG:Debug>:-O0>)
 
 if(NOT FORETOKEN_KERNELS_ONLY)

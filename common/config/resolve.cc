@@ -121,10 +121,12 @@ std::string model_folder(const std::string& configured, const std::string& role)
   if (const auto dir = variable("FORETOKEN_MODELS"); !dir.empty()) places.emplace_back(dir);
   std::error_code error;
   const fs::path self = fs::read_symlink("/proc/self/exe", error).parent_path();
-  // build/<preset>/bin/foretoken-target -> the source tree; <prefix>/bin -> <prefix>/share.
-  places.push_back(self / "../../../models");
+  // <prefix>/bin -> <prefix>/share; build/<preset>/bin/foretoken-target -> the source tree.
   places.push_back(self / "../share/foretoken/models");
+#ifdef FORETOKEN_SOURCE_MODELS
+  places.push_back(self / "../../../models");
   places.emplace_back(FORETOKEN_SOURCE_MODELS);
+#endif
   std::string tried;
   for (const auto& place : places) {
     const fs::path folder = (place / name).lexically_normal();

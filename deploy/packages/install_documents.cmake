@@ -1,0 +1,17 @@
+# Runs at install time: what every Debian package has under /usr/share/doc. The variables FORETOKEN_... come from cpack.cmake.
+cmake_policy(VERSION 3.25)
+find_program(FORETOKEN_GZIP gzip REQUIRED)
+set(folder "${FORETOKEN_SCRATCH}/${FORETOKEN_PACKAGE}")
+file(REMOVE_RECURSE "${folder}")
+file(MAKE_DIRECTORY "${folder}")
+configure_file("${CMAKE_CURRENT_LIST_DIR}/changelog" "${folder}/changelog.Debian" @ONLY)
+set(compressed changelog.Debian)
+if(FORETOKEN_PACKAGE STREQUAL "foretoken")
+  configure_file("${CMAKE_CURRENT_LIST_DIR}/../../CHANGELOG.md" "${folder}/changelog" COPYONLY)
+  list(APPEND compressed changelog)
+endif()
+execute_process(COMMAND "${FORETOKEN_GZIP}" -9n ${compressed} WORKING_DIRECTORY "${folder}" COMMAND_ERROR_IS_FATAL ANY)
+configure_file("${CMAKE_CURRENT_LIST_DIR}/copyright" "${folder}/copyright" COPYONLY)
+file(INSTALL DESTINATION "${CMAKE_INSTALL_PREFIX}/share/lintian/overrides" TYPE FILE RENAME "${FORETOKEN_PACKAGE}"
+  FILES "${CMAKE_CURRENT_LIST_DIR}/${FORETOKEN_PACKAGE}/lintian-overrides")
+file(INSTALL DESTINATION "${CMAKE_INSTALL_PREFIX}/share/doc/${FORETOKEN_PACKAGE}" TYPE DIRECTORY FILES "${folder}/")

@@ -1,0 +1,21 @@
+# Runs when cpack has written the packages. In CMake's package of debug symbols (.ddeb) md5sums names files of the machine that
+# built it, and there is no copyright; this puts both right.
+cmake_policy(VERSION 3.25)
+foreach(file IN LISTS CPACK_PACKAGE_FILES)
+  if(file MATCHES "[.]ddeb$")
+    string(REGEX REPLACE "[.]ddeb$" "" base "${file}")
+    execute_process(COMMAND dpkg-deb -R "${file}" "${base}" COMMAND_ERROR_IS_FATAL ANY)
+    file(READ "${base}/DEBIAN/md5sums" sums)
+    string(REGEX REPLACE "(  )[^\n]*/(usr/lib/debug/)" "\\1\\2" sums "${sums}")
+    file(WRITE "${base}/DEBIAN/md5sums" "${sums}")
+    file(READ "${base}/DEBIAN/control" control)
+    string(REPLACE "Package-Type: ddeb\n" "" control "${control}")
+    file(WRITE "${base}/DEBIAN/control" "${control}")
+    # It depends on exactly this version of the programs, whose copyright and changelog are its own.
+    string(REGEX MATCH "/([^/_]+)-dbgsym_[^/]*$" matched "${base}")
+    file(MAKE_DIRECTORY "${base}/usr/share/doc")
+    file(CREATE_LINK "${CMAKE_MATCH_1}" "${base}/usr/share/doc/${CMAKE_MATCH_1}-dbgsym" SYMBOLIC)
+    execute_process(COMMAND dpkg-deb --root-owner-group -Z${CPACK_DEBIAN_COMPRESSION_TYPE} -b "${base}" "${file}" OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)
+    file(REMOVE_RECURSE "${base}")
+  endif()
+endforeach()
