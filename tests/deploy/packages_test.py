@@ -85,7 +85,7 @@ class Packages(unittest.TestCase):
     def test_there_are_these(self):
         wanted = {"foretoken", "foretoken-dbgsym", "foretoken-demo-models", "python3-foretoken"}
         if (BUILD / "lib/libforetoken_cuda.so").exists():
-            wanted.add("foretoken-cuda")
+            wanted |= {"foretoken-cuda", "foretoken-cuda-dbgsym"}
         self.assertEqual(wanted, set(self.first))
 
     def test_packing_twice_gives_the_same_bytes(self):
