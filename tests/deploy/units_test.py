@@ -121,6 +121,20 @@ class Units(unittest.TestCase):
         self.assertLessEqual(exposure, 0.8)
         self.assertGreater(exposure, 0.5, "the drop-in is read")
 
+    def test_a_target_on_a_gpu_sees_devices_and_little_else(self):
+        unit = self.folder / "foretoken-target@0.service"
+        exposures = []
+        for drop_in in (None, "gpu/60-gpu.conf"):
+            if drop_in:
+                shutil.copy(pathlib.Path(__file__).resolve().parents[2] / "deploy" / drop_in, self.folder / "foretoken-target@.service.d")
+            self.assertEqual((0, []), self.verify(unit.name))
+            done = subprocess.run(["systemd-analyze", "security", "--offline=yes", "--no-pager", str(unit)],
+                                  capture_output=True, text=True, timeout=60)
+            exposures.append(float(re.search(r"exposure level for \S+: ([\d.]+)", done.stdout).group(1)))
+            self.assertRegex(done.stdout, f"{'✗' if drop_in else '✓'} PrivateDevices=")
+        self.assertLess(exposures[0], exposures[1])
+        self.assertLessEqual(exposures[1], 1.3)
+
     def test_every_service_promises_the_same_contract(self):
         for role in ROLES:
             text = (self.units / unit_of(role)).read_text()
