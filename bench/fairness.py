@@ -155,7 +155,7 @@ def main():
     endpoint = f"tcp://127.0.0.1:{arguments.port}"
     folder = tempfile.mkdtemp(prefix="ftk-fair-")
     os.makedirs(os.path.join(folder, "run"))
-    command = [os.path.join(arguments.bin, "foretoken"), "up", "--set", f"bus.client={endpoint}", "--set",
+    command = [os.path.join(arguments.bin, "foretoken"), "up", "--set", "edge.port=0", "--set", f"bus.client={endpoint}", "--set",
                f"bus.runtime_dir={folder}/run"]
     for setting in arguments.set:
         command += ["--set", setting]

@@ -27,6 +27,8 @@ inline constexpr std::size_t kMaxBadWordForms =
 inline constexpr std::size_t kMaxBadWordTokens = 16;
 inline constexpr std::uint32_t kDefaultMaxTokens = 128;
 inline constexpr std::uint32_t kMaxChoice = 127;  // OpenAI's n is at most 128
+// As max_tokens: as many as the model's context has room for.
+inline constexpr std::uint32_t kToEndOfContext = 0xffffffff;
 
 struct SamplingParams {
   static constexpr std::string_view kName = "SamplingParams";
@@ -76,7 +78,9 @@ struct SamplingParams {
       "which of several answers to one prompt with one seed; each is as reproducible as the first, "
       "0");
     v(12, "max_tokens", m.max_tokens, from_to(0, 0xffffffff),
-      "longest answer in tokens; 0, no answer, only with prompt_logprobs");
+      "longest answer in tokens; 0, no answer, only with prompt_logprobs; 4294967295 = to the end "
+      "of "
+      "the context");
     v(13, "min_tokens", m.min_tokens, from_to(0, 0xffffffff),
       "end and stop tokens are masked before so many; a stop string they complete is text");
     v(14, "stop_token_ids", m.stop_token_ids, entries(kMaxStopTokens),

@@ -252,6 +252,36 @@ struct RouterSection {
   }
 };
 
+struct EdgeSection {
+  std::string host = "127.0.0.1";
+  std::uint32_t port = 8000;
+  std::string key_file;
+  std::vector<std::string> cors_origins = {"http://localhost:*", "http://127.0.0.1:*"};
+  bool strict = false;
+  std::uint32_t ping_s = 15;
+  std::uint32_t max_connections = 4096;
+
+  template <class Self, class Visitor>
+  static void fields(Self& s, Visitor&& v) {
+    v("host", s.host, anything(),
+      "numeric address where it takes HTTP, or localhost; one that other machines reach needs "
+      "key_file");
+    v("port", s.port, in_range(0, 65'535), "port of HTTP; 0 = any free one, which the log names");
+    v("key_file", s.key_file, anything(),
+      "clients' keys, a line NAME SHA256 each; NAME is the tenant of its requests; \"\" = any "
+      "client on this machine may ask");
+    v("cors_origins", s.cors_origins, anything(),
+      "web pages of these origins may ask; * stands for any port, or for all origins");
+    v("strict", s.strict, anything(),
+      "a field of a request that the endpoint does not have is an error, and not only named in "
+      "x-foretoken-ignored");
+    v("ping_s", s.ping_s, in_range(1, 3600),
+      "a stream that has nothing to say sends a comment this often");
+    v("max_connections", s.max_connections, in_range(1, 65'536),
+      "connections at a time; more are closed at once");
+  }
+};
+
 struct LogSection {
   std::string level = "info";
   std::string format = "auto";
@@ -284,6 +314,7 @@ struct Config {
   DraftSection draft;
   BusSection bus;
   RouterSection router;
+  EdgeSection edge;
   LogSection log;
   MetricsSection metrics;
 
@@ -297,6 +328,7 @@ struct Config {
     v("draft", c.draft, "the service that guesses ahead");
     v("bus", c.bus, "how services find one another");
     v("router", c.router, "the service that clients ask");
+    v("edge", c.edge, "the service that speaks HTTP");
     v("log", c.log, "what is written to standard error");
     v("metrics", c.metrics, "what services count");
   }

@@ -379,7 +379,7 @@ struct ServiceStatus {
 
   template <class Self, class Visitor>
   static void fields(Self& m, Visitor&& v) {
-    v("role", m.role, "router, tokenizer, draft or target");
+    v("role", m.role, "router, tokenizer, draft, target or edge");
     v("name", m.name, "such as draft-0");
     v("state", m.state, "ready, loading, draining, refused or gone");
     v("endpoint", m.endpoint, "where it takes connections, if it does");

@@ -123,6 +123,18 @@ constexpr MetricInfo kTable[] = {
     {"draft_needs_total", kCounter, "draft", "", "Times that missing tokens were asked for."},
     {"draft_busy_total", kCounter, "draft", "", "Times that there was no room."},
 
+    // ---- edge
+    {"http_connections", kGauge, "edge", "", "Connections of HTTP clients."},
+    {"http_requests_running", kGauge, "edge", "", "HTTP requests whose answer is not whole."},
+    {"http_connections_total", kCounter, "edge", "", "Connections taken."},
+    {"http_connections_refused_total", kCounter, "edge", "",
+     "Connections closed at once, at edge.max_connections."},
+    {"http_requests_total", kCounter, "edge", "", "HTTP requests read whole."},
+    {"http_malformed_total", kCounter, "edge", "", "What was no HTTP request, or beyond a limit."},
+    {"http_timeouts_total", kCounter, "edge", "",
+     "Connections closed as a header or body came too slowly."},
+    {"http_abandoned_total", kCounter, "edge", "",
+     "Answers whose client went away before the end."},
     // ---- tokenizer
     {"tokenizer_streams", kGauge, "tokenizer", "", "Streams being decoded."},
     {"tokenizer_prompts_waiting", kGauge, "tokenizer", "", "Prompts that wait to be encoded."},

@@ -43,6 +43,7 @@ class WorkerService : public Service {
   RouterConnection& router() { return router_; }
   const RouterConnection& router() const { return router_; }
   void count_malformed() { ++n_malformed_; }
+  bool is_draining() const { return drain_until_.has_value(); }
 
  private:
   // At start: binds and connects what is its own, and completes the hello.

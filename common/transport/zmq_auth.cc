@@ -116,8 +116,8 @@ std::string curve_key_file(const CurveKeys& keys) {
 }
 
 bool role_may_enter(std::string_view role, Door door) {
-  static constexpr std::array<std::string_view, 5> kInternal{"router", "tokenizer", "draft",
-                                                             "target", "tool"};
+  static constexpr std::array<std::string_view, 6> kInternal{"router", "tokenizer", "draft",
+                                                             "target", "edge",      "tool"};
   static constexpr std::array<std::string_view, 3> kClient{"client", "edge", "tool"};
   const auto among = [&](const auto& roles) {
     return std::find(roles.begin(), roles.end(), role) != roles.end();

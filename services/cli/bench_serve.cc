@@ -9,10 +9,10 @@
 #include <random>
 #include <unordered_map>
 
+#include "common/client/answer_json.h"
+#include "common/client/client.h"
 #include "common/config/resolve.h"
-#include "services/cli/client.h"
 #include "services/cli/prompts.h"
-#include "services/cli/reply_json.h"
 #include "services/cli/verbs.h"
 
 namespace foretoken::cli {

@@ -4,8 +4,8 @@
 #include <exception>
 #include <iostream>
 
+#include "common/client/client.h"
 #include "common/config/describe.h"
-#include "services/cli/client.h"
 #include "services/cli/flag_checks.h"
 #include "services/cli/manual.h"
 #include "services/cli/verbs.h"

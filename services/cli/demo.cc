@@ -7,10 +7,10 @@
 #include <iostream>
 #include <map>
 
+#include "common/client/answer_json.h"
+#include "common/client/client.h"
 #include "common/config/resolve.h"
-#include "services/cli/client.h"
 #include "services/cli/prompts.h"
-#include "services/cli/reply_json.h"
 #include "services/cli/verbs.h"
 
 namespace foretoken::cli {

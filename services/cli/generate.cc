@@ -6,11 +6,11 @@
 #include <utility>
 
 #include "common/base/json.h"
+#include "common/client/answer_json.h"
+#include "common/client/client.h"
 #include "common/config/resolve.h"
 #include "common/wire/msgpack_reader.h"
 #include "services/cli/chat_input.h"
-#include "services/cli/client.h"
-#include "services/cli/reply_json.h"
 #include "services/cli/verbs.h"
 
 namespace foretoken::cli {

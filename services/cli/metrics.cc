@@ -1,7 +1,7 @@
 // metrics: what all services count, and what Grafana and Prometheus make of it.
 #include <iostream>
 
-#include "services/cli/client.h"
+#include "common/client/client.h"
 #include "services/cli/metrics_pages.h"
 #include "services/cli/verbs.h"
 

@@ -4,9 +4,9 @@
 #include <iostream>
 #include <sstream>
 
+#include "common/client/answer_json.h"
+#include "common/client/client.h"
 #include "common/config/resolve.h"
-#include "services/cli/client.h"
-#include "services/cli/reply_json.h"
 #include "services/cli/supervisor.h"
 #include "services/cli/verbs.h"
 

@@ -165,7 +165,7 @@ struct Supervisor::Child {
     deadline = steady_now() + time;
   }
   Duty duty() const {
-    if (spec.role == "router") return Duty::kDoor;
+    if (spec.role == "router" || spec.role == "edge") return Duty::kDoor;
     return spec.role == "draft" ? Duty::kSpeed : Duty::kWork;
   }
 };

@@ -18,10 +18,10 @@
 #include <utility>
 #include <vector>
 
+#include "common/client/client.h"
 #include "common/config/resolve.h"
 #include "common/model/pair.h"
 #include "common/tokenizer/tokenizer.h"
-#include "services/cli/client.h"
 #include "services/cli/supervisor.h"
 #include "services/cli/up_keys.h"
 #include "services/cli/verbs.h"
@@ -51,6 +51,7 @@ std::vector<ServiceSpec> service_specs(const CliOptions& options, const Config& 
   add("tokenizer", 1);
   add("target", options.up.n_targets);
   if (!config.model.draft.empty()) add("draft", options.up.n_drafts);
+  add("edge", 1);
   return specs;
 }
 
@@ -236,6 +237,14 @@ Progress dated_log() {
   };
 }
 
+// " and http://..."; nothing for a port that the edge itself chooses.
+std::string http_address(const EdgeSection& edge) {
+  if (edge.port == 0) return {};
+  const bool is_v6 = edge.host.find(':') != std::string::npos;
+  return " and http://" + (is_v6 ? "[" + edge.host + "]" : edge.host) + ":" +
+         std::to_string(edge.port);
+}
+
 // Starts and keeps everything; runs in the foreground, or as the detached half.
 int supervise(const CliOptions& options,
               const LoadedConfig& loaded,
@@ -267,7 +276,7 @@ int supervise(const CliOptions& options,
                 kExitFailed);
   for (const std::string& name : *missing)
     progress(name, "is not listed by the router after 30 s (foretoken ps)");
-  progress("", "serving at " + client_endpoint(config.bus));
+  progress("", "serving at " + client_endpoint(config.bus) + http_address(config.edge));
   if (ready_fd >= 0) {
     const int ok = kExitOk;
     if (::write(ready_fd, &ok, sizeof(ok)) < 0) std::cerr << "cannot report\n";

@@ -169,7 +169,8 @@ Pool::Arrival Pool::hello(const wire::Header& header,
                           const wire::Hello& hello,
                           TimePoint now) {
   using wire::Role;
-  if (hello.role != Role::kTokenizer && hello.role != Role::kDraft && hello.role != Role::kTarget)
+  if (hello.role != Role::kTokenizer && hello.role != Role::kDraft && hello.role != Role::kTarget &&
+      hello.role != Role::kEdge)
     return {.code = ErrorCode::kInvalidRequest,
             .message = "a " + std::string(name_of(hello.role)) + " cannot register as a worker"};
   auto it = workers_.find(header.sender);

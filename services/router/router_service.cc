@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "common/base/hash.h"
@@ -17,6 +18,10 @@
 
 namespace foretoken {
 namespace {
+
+// Of services that register.
+constexpr std::array kWorkerRoles{wire::Role::kTokenizer, wire::Role::kDraft, wire::Role::kTarget,
+                                  wire::Role::kEdge};
 
 constexpr Duration kPairAgain = std::chrono::seconds(2);
 constexpr Duration kMetricsPatience = std::chrono::milliseconds(500);
@@ -340,7 +345,7 @@ void RouterService::ask_metrics(const Peer& peer, RequestId id, TimePoint now) {
                            500));
   MetricsQuestion question{.peer = peer, .asked = id, .until = now + kMetricsPatience};
   question.texts.push_back(own_metrics());
-  for (const auto role : {wire::Role::kTokenizer, wire::Role::kDraft, wire::Role::kTarget})
+  for (const auto role : kWorkerRoles)
     for (const Worker* worker : pool_.alive(role)) question.awaited.insert(worker->id);
   const auto awaited = question.awaited;
   const RequestId own = new_id();
@@ -373,7 +378,7 @@ std::string RouterService::own_metrics() {
   metrics_.counter("frames_dropped_total", malformed_ + stale_ + dropped_);
   metrics_.counter("bad_requests_total", bad_requests_);
   list_models();
-  for (const auto role : {wire::Role::kTokenizer, wire::Role::kDraft, wire::Role::kTarget})
+  for (const auto role : kWorkerRoles)
     for (const Worker* worker : pool_.all())
       if (worker->hello.role == role)
         metrics_.gauge("peer_up", worker->state == WorkerState::kLost ? 0 : 1,
@@ -587,6 +592,8 @@ bool RouterService::is_needed(const Worker& worker, TimePoint now) const {
   switch (worker.hello.role) {
     case wire::Role::kTokenizer:
       return table_.needs(worker) || token_questions_.needs(worker.id);
+    case wire::Role::kEdge:
+      return false;
     case wire::Role::kDraft:
       return table_.size() > 0 && (draining_ || now - worker.draining_since < kDraftGrace);
     default:

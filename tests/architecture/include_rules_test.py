@@ -21,6 +21,8 @@ ALLOWED = {
     "common/tokenizer": {"common/base"},
     "common/collective": {"common/base"},
     "common/runtime": {"common/base", "common/config", "common/messages", "common/wire", "common/transport"},
+    # A client of the router: the command, and the edge on behalf of HTTP clients.
+    "common/client": {"common/base", "common/config", "common/messages", "common/wire", "common/transport"},
     # Of the kernels, kernels/include is for all. Inside, what backends share lies below them; the CUDA kernels include the
     # emulator where they are compiled as C++.
     "kernels/include": set(),
@@ -50,8 +52,9 @@ ALLOWED = {
                        "common/engine", "kernels/include", "services/served_model"},
     "services/target": {"common/base", "common/config", "common/messages", "common/wire", "common/transport", "common/runtime",
                         "common/spec", "common/model", "common/engine", "kernels/include", "services/served_model"},
-    "services/cli": {"common/base", "common/config", "common/messages", "common/wire", "common/transport", "common/runtime",
-                     "common/tokenizer", "common/model", "kernels/include", "bench"},
+    "services/edge": {"common/base", "common/client", "common/config", "common/messages", "common/runtime", "common/wire"},
+    "services/cli": {"common/base", "common/client", "common/config", "common/messages", "common/wire", "common/transport",
+                     "common/runtime", "common/tokenizer", "common/model", "kernels/include", "bench"},
 }
 # Of the folder's main.cc alone, which makes the concrete choices.
 MAIN = {
@@ -73,6 +76,9 @@ DOORS = {
     r"prometheus/.*": ["common/runtime/metrics.cc"],
     r"systemd/.*": ["common/runtime/process.cc", "common/runtime/rank_launcher.cc"],
     r"pybind11/.*": ["services/chat_template/*.cc"],
+    r"boost/asio/.*": ["services/edge/asio.h"],
+    r"boost/beast/.*": ["services/edge/http_server.cc"],
+    r"sodium\.h": ["services/edge/api_keys.cc", "services/edge/web_page.cc"],
     r"mpi\.h": ["common/collective/mpi.cc"],
     r"cuda.*": ["kernels/cuda/*", "bench/gpu/handoff.cu"],
 }

@@ -36,7 +36,7 @@ class Detached(unittest.TestCase):
     def test_keeps_nothing_that_its_caller_had_open(self):
         folder = pathlib.Path(tempfile.mkdtemp(prefix="foretoken-fd-"))
         self.addCleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
-        settings = ["--set", f"bus.client=tcp://127.0.0.1:{free_port()}", "--set", f"bus.runtime_dir={folder}/r"]
+        settings = ["--set", "edge.port=0", "--set", f"bus.client=tcp://127.0.0.1:{free_port()}", "--set", f"bus.runtime_dir={folder}/r"]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("FORETOKEN_")}
         with open(folder / "lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -54,7 +54,7 @@ class WithKeys(unittest.TestCase):
         self.addCleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
         door = f"tcp://127.0.0.1:{free_port()}"
         environment = {name: value for name, value in os.environ.items() if not name.startswith("FORETOKEN_")}
-        plain = ["--set", f"bus.client={door}", "--set", f"bus.runtime_dir={folder}/r"]
+        plain = ["--set", "edge.port=0", "--set", f"bus.client={door}", "--set", f"bus.runtime_dir={folder}/r"]
 
         def run_verb(*words, settings, **more):
             return subprocess.run([str(BIN / "foretoken"), *words, *settings], env=environment, capture_output=True, text=True,
@@ -91,7 +91,7 @@ class Several(unittest.TestCase):
             done = run_verb("up", "--detach", "--targets", "2", "--drafts", "2")
             self.assertEqual(0, done.returncode, done.stderr)
             services = json.loads(run_verb("ps", "--json").stdout)["services"]
-            self.assertEqual(["draft-0", "draft-1", "router-0", "target-0", "target-1", "tokenizer-0"],
+            self.assertEqual(["draft-0", "draft-1", "edge-0", "router-0", "target-0", "target-1", "tokenizer-0"],
                              sorted(service["name"] for service in services))
             self.assertEqual({"ready"}, {service["state"] for service in services})
             self.assertEqual(0, run_verb("down").returncode)
@@ -102,7 +102,7 @@ class System(unittest.TestCase):
     def setUpClass(cls):
         cls.folder = pathlib.Path(tempfile.mkdtemp(prefix="foretoken-up-"))
         cls.endpoint = f"tcp://127.0.0.1:{free_port()}"
-        cls.settings = ["--set", f"bus.client={cls.endpoint}", "--set", f"bus.runtime_dir={cls.folder}"]
+        cls.settings = ["--set", "edge.port=0", "--set", f"bus.client={cls.endpoint}", "--set", f"bus.runtime_dir={cls.folder}"]
         done = cls.run_verb("up", "--detach")
         if done.returncode != 0:
             raise AssertionError(f"up failed: {done.stderr}")
@@ -147,7 +147,8 @@ class System(unittest.TestCase):
             self.assertRegex(done.stderr, f"  {name}: it runs with .*{values}\n  try: foretoken down")
             self.assertTrue(json.loads(self.run_verb("ps", "--json").stdout)["ready"])
         # The same settings in other words: by variable, and said though they are the default.
-        environment = {**os.environ, "FORETOKEN_BUS_CLIENT": self.endpoint, "FORETOKEN_BUS_RUNTIME_DIR": str(self.folder) + "/"}
+        environment = {**os.environ, "FORETOKEN_BUS_CLIENT": self.endpoint, "FORETOKEN_BUS_RUNTIME_DIR": str(self.folder) + "/",
+                       "FORETOKEN_EDGE_PORT": "0"}
         done = subprocess.run([str(BIN / "foretoken"), "up", "--detach", "--drafts", "1"], env=environment, capture_output=True,
                               text=True, timeout=60)
         self.assertEqual((0, True), (done.returncode, "already serving" in done.stderr), done.stderr)
@@ -162,10 +163,10 @@ class System(unittest.TestCase):
             self.assertIn("bus.runtime_dir", done.stderr)
             self.assertTrue(json.loads(self.run_verb("ps", "--json").stdout)["ready"])
 
-    def test_ps_shows_four_ready_services(self):
+    def test_ps_shows_five_ready_services(self):
         status = json.loads(self.run_verb("ps", "--json").stdout)
         self.assertTrue(status["ready"])
-        self.assertEqual({"router": "ready", "tokenizer": "ready", "draft": "ready", "target": "ready"},
+        self.assertEqual({"router": "ready", "tokenizer": "ready", "draft": "ready", "target": "ready", "edge": "ready"},
                          {s["role"]: s["state"] for s in status["services"]})
         self.assertIn("target-0", self.run_verb("ps").stdout)
 
@@ -330,14 +331,14 @@ class System(unittest.TestCase):
     def test_a_start_that_cannot_work_says_why_and_leaves_nothing(self):
         elsewhere = self.folder / "elsewhere"
         # This system's port is taken; then there is a model without a tokenizer.
-        done = subprocess.run([str(BIN / "foretoken"), "up", "--detach", "--set", f"bus.client={self.endpoint}",
+        done = subprocess.run([str(BIN / "foretoken"), "up", "--detach", "--set", "edge.port=0", "--set", f"bus.client={self.endpoint}",
                                "--set", f"bus.runtime_dir={elsewhere}"], capture_output=True, text=True, timeout=120)
         self.assertEqual(6, done.returncode, done.stderr)
         self.assertIn(self.endpoint, done.stderr)
         bare = self.folder / "bare"
         self.assertEqual(0, self.run_verb("model", "init-random", str(bare)).returncode)
         done = subprocess.run([str(BIN / "foretoken"), "up", "--detach", "--target", str(bare), "--draft", "",
-                               "--set", f"bus.client=tcp://127.0.0.1:{free_port()}", "--set", f"bus.runtime_dir={elsewhere}"],
+                               "--set", "edge.port=0", "--set", f"bus.client=tcp://127.0.0.1:{free_port()}", "--set", f"bus.runtime_dir={elsewhere}"],
                               capture_output=True, text=True, timeout=120)
         self.assertEqual(4, done.returncode, done.stderr)
         self.assertIn("tokenizer.json", done.stderr)
@@ -350,7 +351,7 @@ class System(unittest.TestCase):
         vocab[a], vocab[b] = vocab[b], vocab[a]
         (stranger / "tokenizer.json").write_text(json.dumps(tokenizer))
         done = subprocess.run([str(BIN / "foretoken"), "up", "--detach", "--draft", str(stranger),
-                               "--set", f"bus.client=tcp://127.0.0.1:{free_port()}", "--set", f"bus.runtime_dir={elsewhere}"],
+                               "--set", "edge.port=0", "--set", f"bus.client=tcp://127.0.0.1:{free_port()}", "--set", f"bus.runtime_dir={elsewhere}"],
                               capture_output=True, text=True, timeout=120)
         self.assertEqual(4, done.returncode, done.stderr)
         self.assertIn("disagree about 2 tokens", done.stderr)
@@ -358,7 +359,7 @@ class System(unittest.TestCase):
         fp8 = self.folder / "fp8"
         self.assertEqual(0, self.run_verb("model", "quantize", str(ROOT / "models/demo-draft"), str(fp8), "--to", "fp8", "--no-compare").returncode)
         done = subprocess.run([str(BIN / "foretoken"), "up", "--detach", "--target", str(fp8), "--draft", "",
-                               "--set", f"bus.client=tcp://127.0.0.1:{free_port()}", "--set", f"bus.runtime_dir={elsewhere}"],
+                               "--set", "edge.port=0", "--set", f"bus.client=tcp://127.0.0.1:{free_port()}", "--set", f"bus.runtime_dir={elsewhere}"],
                               capture_output=True, text=True, timeout=120)
         self.assertEqual(4, done.returncode, done.stderr)
         self.assertIn("does not multiply", done.stderr)

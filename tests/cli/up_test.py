@@ -62,7 +62,7 @@ class Up(unittest.TestCase):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="foretoken-up-"))
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
         self.endpoint = f"tcp://127.0.0.1:{free_port()}"
-        self.settings = ["--set", f"bus.client={self.endpoint}", "--set", f"bus.runtime_dir={self.folder}",
+        self.settings = ["--set", "edge.port=0", "--set", f"bus.client={self.endpoint}", "--set", f"bus.runtime_dir={self.folder}",
                          "--set", f"limits.watchdog_s={WATCHDOG_S}", "--set", "limits.drain_s=150", "--set", "limits.max_running=64"]
         done = self.run_verb("up", "--detach")
         self.assertEqual(0, done.returncode, done.stderr)

@@ -130,7 +130,7 @@ class Verbs(unittest.TestCase):
 
     def test_a_bad_number_is_refused_with_option_and_range(self):
         for words, option, limit in (
-                (["generate", "-n", "-5", "x"], "--max-tokens", "from 1 to 4294967295"),
+                (["generate", "-n", "-5", "x"], "--max-tokens", "from 0 to 4294967295"),
                 (["generate", "-n", "1.5", "x"], "--max-tokens", "whole number"),
                 (["generate", "--seed", "-1", "x"], "--seed", "from 0 to 18446744073709551615"),
                 (["generate", "-t", "nan", "x"], "--temperature", "from 0 to 100"),

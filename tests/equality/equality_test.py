@@ -41,7 +41,7 @@ class Services:
             self.endpoint = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
         self.command = str(pathlib.Path(programs) / "foretoken")
         self.settings = []
-        for setting in (f"bus.client={self.endpoint}", f"bus.runtime_dir={self.folder}", *settings):
+        for setting in ("edge.port=0", f"bus.client={self.endpoint}", f"bus.runtime_dir={self.folder}", *settings):
             self.settings += ["--set", setting]
 
     def __enter__(self):

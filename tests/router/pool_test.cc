@@ -44,9 +44,9 @@ TEST(Pool, HelloTwiceIsOnce) {
   EXPECT_EQ("b", pool.find(WorkerId{1})->peer.routing) << "it answers where it spoke last";
 }
 
-TEST(Pool, ClientsAndToolsCannotRegister) {
+TEST(Pool, RoutersAndToolsCannotRegister) {
   Pool pool(kHeartbeat);
-  for (const auto role : {wire::Role::kRouter, wire::Role::kEdge, wire::Role::kTool})
+  for (const auto role : {wire::Role::kRouter, wire::Role::kTool})
     EXPECT_FALSE(pool.hello(header(1, 1), peer("a"), {.role = role}, kStart).accepted);
   EXPECT_TRUE(pool.all().empty());
 }

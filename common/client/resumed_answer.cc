@@ -1,11 +1,11 @@
-#include "services/cli/resumed_answer.h"
+#include "common/client/resumed_answer.h"
 
 #include <algorithm>
 #include <iterator>
 
 #include "common/base/result.h"
 
-namespace foretoken::cli {
+namespace foretoken {
 
 void ResumedAnswer::begin_again() { text_at_ = tokens_at_ = logprobs_at_ = 0; }
 
@@ -70,4 +70,4 @@ std::optional<wire::ClientAnswer> ResumedAnswer::new_part(wire::ClientAnswer ans
   return answer;
 }
 
-}  // namespace foretoken::cli
+}  // namespace foretoken

@@ -1,7 +1,8 @@
 // A connection to the router's client door: requests out, answers back, matched by request id, any
 // number at a time. When the connection is lost, what has no last answer yet is asked again under
 // the same id as soon as a router is back, and what was passed on already is not passed on again.
-// One thread. Knows the wire, not the verbs.
+// One thread calls everything but wake(). It waits for answers (the command), or posts requests
+// and takes what is there (the edge).
 #pragma once
 
 #include <deque>
@@ -13,12 +14,12 @@
 
 #include "common/base/clock.h"
 #include "common/base/result.h"
+#include "common/client/resumed_answer.h"
 #include "common/config/sections.h"
 #include "common/transport/zmq_transport.h"
 #include "common/wire/client_codec.h"
-#include "services/cli/resumed_answer.h"
 
-namespace foretoken::cli {
+namespace foretoken {
 
 // A fresh random 128-bit id.
 RequestId new_request_id();
@@ -53,6 +54,20 @@ class Client {
   // The next answer of any request; nothing by the deadline. An answer that cannot be read is an
   // Error.
   std::optional<Result<wire::ClientAnswer>> receive(TimePoint deadline);
+
+  // As send(), without waiting for a connection: the request leaves as soon as there is one. If
+  // there is none within Patience::longest, it ends as kUnavailable. An Error: it is too large.
+  Result<RequestId> post(wire::ClientRequest request);
+  // Ends a request at the router, which answers it with what there is; one that has not left yet
+  // ends here, as kCancelled.
+  void cancel(RequestId id);
+  // The next answer that is there; never waits.
+  std::optional<Result<wire::ClientAnswer>> next();
+  // Waits once: for something to arrive, for a change of the connection, for wake() or the
+  // deadline.
+  void wait(TimePoint deadline);
+  // From any thread: a waiting wait() returns, or the next one does.
+  void wake() { transport_->wake(); }
   // This one is not waited for any more: it is not asked again.
   void forget(RequestId id) { asked_.erase(wire::hex_of(id)); }
   // Requests sent again after a lost connection, each time it happened.
@@ -78,19 +93,19 @@ class Client {
   struct Question {
     Bytes bytes;
     ResumedAnswer resumed;
-    bool again = false;      // its connection is lost
+    bool again = false;      // to be sent: its connection is lost, or there was none yet
     bool cancelled = false;  // and so not to be asked again
     int n_again = 0;
   };
 
   // Why no request will ever be taken, once the door has refused us.
   std::optional<Error> refused() const;
-  // Waits for one message or change of the connection, at most until the deadline.
-  void wait(TimePoint deadline);
+  bool is_up() const { return transport_->connection(socket_).up; }
   void take(const Delivery& delivery);
   void look_after_connection();
   void ask_again();
-  void end(const std::string& id, const std::string& why);
+  void end(const std::string& id, ErrorCode code, const std::string& why);
+  void end_waiting(ErrorCode code, const std::string& why);
 
   std::string endpoint_;
   std::string key_file_;  // empty: without a key
@@ -111,4 +126,4 @@ Error error_from(const wire::ClientError& error);
 // The id an answer belongs to, as hex.
 const std::string& answer_id(const wire::ClientAnswer& answer);
 
-}  // namespace foretoken::cli
+}  // namespace foretoken

@@ -10,7 +10,7 @@
 #include "common/base/json.h"
 #include "common/messages/client.h"
 
-namespace foretoken::cli {
+namespace foretoken {
 
 template <class T>
 concept HasFields = requires(T& value) {
@@ -57,4 +57,4 @@ inline OrderedJson reply_json(const wire::ClientReply& reply) {
   return document;
 }
 
-}  // namespace foretoken::cli
+}  // namespace foretoken

@@ -1,4 +1,4 @@
-#include "services/cli/client.h"
+#include "common/client/client.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -13,12 +13,13 @@
 #include <cstring>
 #include <random>
 #include <utility>
+#include <vector>
 
 #include "common/config/resolve.h"
 #include "common/messages/limits.h"
 #include "common/transport/endpoint.h"
 
-namespace foretoken::cli {
+namespace foretoken {
 namespace {
 
 // An answer may take minutes; a missing router must be reported sooner.
@@ -67,6 +68,16 @@ bool refuses_connections(const std::string& endpoint) {
   return why == ECONNREFUSED || why == ENOENT;
 }
 
+Result<Bytes> bytes_of(const wire::ClientRequest& request) {
+  Bytes bytes = wire::write_client_request(request);
+  // The router's socket drops a larger one without a word.
+  if (bytes.size() > wire::kMaxClientPartBytes)
+    return Error{ErrorCode::kInvalidValue, "the request has " + std::to_string(bytes.size()) +
+                                               " bytes; the limit is " +
+                                               std::to_string(wire::kMaxClientPartBytes)};
+  return bytes;
+}
+
 }  // namespace
 
 RequestId new_request_id() {
@@ -97,12 +108,9 @@ Client::~Client() = default;
 
 Result<RequestId> Client::send(wire::ClientRequest request, TimePoint deadline) {
   if (!request.request_id) request.request_id = new_request_id();
-  const Bytes bytes = wire::write_client_request(request);
-  // The router's socket drops a larger one without a word.
-  if (bytes.size() > wire::kMaxClientPartBytes)
-    return Error{ErrorCode::kInvalidValue, "the request has " + std::to_string(bytes.size()) +
-                                               " bytes; the limit is " +
-                                               std::to_string(wire::kMaxClientPartBytes)};
+  const auto packed = bytes_of(request);
+  if (!packed.ok()) return packed.error();
+  const Bytes& bytes = *packed;
   const TimePoint give_up = std::min(deadline, steady_now() + kConnectPatience);
   const std::string id = wire::hex_of(*request.request_id);
   if (request.op == wire::ClientOp::kCancel)
@@ -110,8 +118,7 @@ Result<RequestId> Client::send(wire::ClientRequest request, TimePoint deadline) 
   // The connection is made in the background. A send into one that is known to be lost would be
   // forgotten.
   for (;;) {
-    if (transport_->connection(socket_).up &&
-        transport_->send(Peer{.socket = socket_}, Frames{bytes}) == SendResult::kSent) {
+    if (is_up() && transport_->send(Peer{.socket = socket_}, Frames{bytes}) == SendResult::kSent) {
       // Asked again on this connection: what was passed on already is not passed on again.
       if (const auto open = asked_.find(id); open != asked_.end() && open->second.bytes == bytes)
         open->second.again = false;
@@ -152,6 +159,40 @@ std::optional<Result<wire::ClientAnswer>> Client::receive(TimePoint deadline) {
     if (waited && steady_now() >= deadline) return std::nullopt;
     wait(deadline);
   }
+  return next();
+}
+
+Result<RequestId> Client::post(wire::ClientRequest request) {
+  if (!request.request_id) request.request_id = new_request_id();
+  auto bytes = bytes_of(request);
+  if (!bytes.ok()) return bytes.error();
+  // Behind requests that wait it waits too: first come, first sent.
+  const bool is_sent =
+      is_up() && !lost_since_ &&
+      transport_->send(Peer{.socket = socket_}, Frames{*bytes}) == SendResult::kSent;
+  if (!is_sent && !lost_since_) lost_since_ = steady_now();
+  asked_[wire::hex_of(*request.request_id)] =
+      Question{.bytes = std::move(*bytes), .again = !is_sent, .n_again = is_sent ? 0 : -1};
+  return *request.request_id;
+}
+
+void Client::cancel(RequestId id) {
+  const std::string hex = wire::hex_of(id);
+  const auto found = asked_.find(hex);
+  if (found == asked_.end()) return;
+  wire::ClientRequest cancel;
+  cancel.op = wire::ClientOp::kCancel;
+  cancel.request_id = id;
+  const bool is_sent =
+      !found->second.again && is_up() &&
+      transport_->send(Peer{.socket = socket_}, Frames{wire::write_client_request(cancel)}) ==
+          SendResult::kSent;
+  if (!is_sent) return end(hex, ErrorCode::kCancelled, "cancelled");
+  found->second.cancelled = true;
+}
+
+std::optional<Result<wire::ClientAnswer>> Client::next() {
+  if (answers_.empty()) return std::nullopt;
   auto answer = std::move(answers_.front());
   answers_.pop_front();
   return answer;
@@ -186,11 +227,13 @@ void Client::look_after_connection() {
   if (!lost_since_) return;
   if (connection.up) return ask_again();
   if (asked_.empty()) return;
+  if (const auto refusal = refused()) return end_waiting(refusal->code, refusal->message);
   const Duration waited = steady_now() - *lost_since_;
   if (waited >= patience_.longest) {
-    while (!asked_.empty())
-      end(std::string(asked_.begin()->first),
-          "the connection was lost, and no router answers at " + endpoint_);
+    end_waiting(ErrorCode::kUnavailable,
+                connection.losses > 0
+                    ? "the connection was lost, and no router answers at " + endpoint_
+                    : "no router answers at " + endpoint_);
   } else if (waited >= patience_.silent && patience_.say && !std::exchange(said_, true)) {
     patience_.say("the connection to the router at " + endpoint_ + " was lost; waiting " +
                   std::to_string(
@@ -209,9 +252,9 @@ void Client::ask_again() {
     Question& question = here->second;
     if (!question.again) continue;
     if (question.n_again == kMostTimesAskedAgain) {
-      end(std::string(here->first), "the connection to the router at " + endpoint_ + " was lost " +
-                                        std::to_string(question.n_again + 1) +
-                                        " times before the answer was whole");
+      end(std::string(here->first), ErrorCode::kUnavailable,
+          "the connection to the router at " + endpoint_ + " was lost " +
+              std::to_string(question.n_again + 1) + " times before the answer was whole");
       continue;
     }
     if (transport_->send(Peer{.socket = socket_}, Frames{question.bytes}) != SendResult::kSent)
@@ -225,11 +268,17 @@ void Client::ask_again() {
   said_ = false;
 }
 
-void Client::end(const std::string& id, const std::string& why) {
-  asked_.erase(id);
+void Client::end(const std::string& id, ErrorCode code, const std::string& why) {
   answers_.push_back(wire::ClientAnswer(wire::ClientError{
-      .id = id,
-      .error = {.code = std::string(error_code_name(ErrorCode::kUnavailable)), .message = why}}));
+      .id = id, .error = {.code = std::string(error_code_name(code)), .message = why}}));
+  asked_.erase(asked_.find(id));
+}
+
+void Client::end_waiting(ErrorCode code, const std::string& why) {
+  std::vector<std::string> waiting;
+  for (const auto& [id, question] : asked_)
+    if (question.again || question.cancelled) waiting.push_back(id);
+  for (const auto& id : waiting) end(id, code, why);
 }
 
 Result<wire::ClientAnswer> Client::ask(wire::ClientRequest request,
@@ -292,4 +341,4 @@ const std::string& answer_id(const wire::ClientAnswer& answer) {
   return std::visit([](const auto& each) -> const std::string& { return each.id; }, answer);
 }
 
-}  // namespace foretoken::cli
+}  // namespace foretoken

@@ -1,6 +1,6 @@
-// The command's connection: which keys it uses where, how soon it knows that no router is there,
+// A client's connection: which keys it uses where, how soon it knows that no router is there,
 // and what becomes of a request whose router goes away.
-#include "services/cli/client.h"
+#include "common/client/client.h"
 
 #include <gmock/gmock.h>
 #include <sys/stat.h>
@@ -12,7 +12,7 @@
 #include "common/transport/zmq_auth.h"
 #include "tests/support/temp_folder.h"
 
-namespace foretoken::cli {
+namespace foretoken {
 namespace {
 
 using namespace std::chrono_literals;
@@ -400,5 +400,70 @@ TEST_F(SameConnection, WhatBeginsBehindWhatWeHaveIsNotTaken) {
   EXPECT_EQ(std::get<wire::ClientError>(end).error.code, "internal");
 }
 
+// The edge posts and goes on: nothing there waits for a connection.
+using Posted = LostConnection;
+
+TEST_F(Posted, LeavesWhenTheRouterComes) {
+  Client client(bus());
+  const auto id = client.post(question);
+  ASSERT_TRUE(id.ok());
+  EXPECT_FALSE(client.next());
+  Door door(bus().client);
+  (void)door.request(client);
+  door.answer(reply(*id, "a", {1}));
+  const auto end = client.receive(soon());
+  ASSERT_TRUE(end && end->ok());
+  EXPECT_TRUE(std::holds_alternative<wire::ClientReply>(**end));
+}
+
+TEST_F(Posted, EndsAsUnavailableWhereNoRouterComes) {
+  Client client(bus(), {.longest = 50ms});
+  const auto id = client.post(question);
+  ASSERT_TRUE(id.ok());
+  const auto end = client.receive(soon());
+  ASSERT_TRUE(end && end->ok());
+  ASSERT_TRUE(std::holds_alternative<wire::ClientError>(**end));
+  EXPECT_EQ(std::get<wire::ClientError>(**end).id, wire::hex_of(*id));
+  EXPECT_EQ(error_from(std::get<wire::ClientError>(**end)).code, ErrorCode::kUnavailable);
+}
+
+TEST_F(Posted, CancelledBeforeItLeftNeverLeaves) {
+  Client client(bus());
+  const auto first = client.post(question);
+  const auto second = client.post(question);
+  ASSERT_TRUE(first.ok() && second.ok());
+  client.cancel(*first);
+  const auto end = client.receive(soon());
+  ASSERT_TRUE(end && end->ok());
+  EXPECT_EQ(error_from(std::get<wire::ClientError>(**end)).code, ErrorCode::kCancelled);
+  Door door(bus().client);
+  const auto sent = wire::read_client_request(door.request(client));
+  EXPECT_EQ(sent.request_id, *second);
+}
+
+TEST_F(Posted, CancelledAtTheRouterItEndsWithTheRoutersAnswer) {
+  Door door(bus().client);
+  Client client(bus());
+  const auto id = client.post(question);
+  ASSERT_TRUE(id.ok());
+  (void)door.request(client);
+  client.cancel(*id);
+  const auto cancel = wire::read_client_request(door.request(client));
+  ASSERT_TRUE(cancel.request.ok());
+  EXPECT_EQ(cancel.request->op, wire::ClientOp::kCancel);
+  EXPECT_EQ(cancel.request_id, *id);
+  door.answer(reply(*id, "half", {1}));
+  const auto end = client.receive(soon());
+  ASSERT_TRUE(end && end->ok());
+  EXPECT_EQ(std::get<wire::ClientReply>(**end).text, "half");
+}
+
+TEST_F(Posted, TooLargeIsRefusedAtOnce) {
+  Client client(bus());
+  wire::ClientRequest large = question;
+  large.prompt.assign(2 << 20, 'x');
+  EXPECT_FALSE(client.post(large).ok());
+}
+
 }  // namespace
-}  // namespace foretoken::cli
+}  // namespace foretoken

@@ -11,7 +11,7 @@
 
 #include "common/messages/client.h"
 
-namespace foretoken::cli {
+namespace foretoken {
 
 class ResumedAnswer {
  public:
@@ -35,4 +35,4 @@ class ResumedAnswer {
   std::size_t text_at_ = 0, tokens_at_ = 0, logprobs_at_ = 0;  // how much of it was told again
 };
 
-}  // namespace foretoken::cli
+}  // namespace foretoken

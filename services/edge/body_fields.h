@@ -1,0 +1,42 @@
+// What an endpoint does with each field of a JSON body: one line a field. From these lines come the
+// refusals, what is named as ignored, and docs/reference/http.md.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/base/json.h"
+#include "common/base/result.h"
+
+namespace foretoken::edge {
+
+enum class FieldUse : std::uint8_t {
+  kHonoured,
+  kIgnored,  // accepted, without an effect on the answer
+  kRefused,  // an error if it says anything
+};
+
+struct BodyField {
+  std::string_view name;
+  FieldUse use = FieldUse::kHonoured;
+  // kHonoured: the key of a request to the router that takes the value as it is; "" = the endpoint
+  // reads it itself.
+  std::string_view key = {};
+  std::string_view note = {};  // for the page; of a refused one, the error says it too
+};
+
+// The fields of a body, sorted by their use.
+struct BodyOutcome {
+  Json request = Json::object();     // key of a request to the router -> value
+  std::vector<std::string> ignored;  // unknown names
+};
+// `body` is an object. A null counts as not given. With `strict` an unknown name is an error.
+Result<BodyOutcome> sort_fields(const Json& body, std::span<const BodyField> fields, bool strict);
+
+// The field that gives a key of the request to the router, for an error about that key.
+std::string field_of(std::string_view key, std::span<const BodyField> fields);
+
+}  // namespace foretoken::edge

@@ -1,0 +1,93 @@
+// The routes of the edge, and what holds for all of them: keys, request ids, CORS, health.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/json.h"
+#include "common/config/sections.h"
+#include "services/edge/api_keys.h"
+#include "services/edge/asio.h"
+#include "services/edge/calls.h"
+#include "services/edge/generation.h"
+#include "services/edge/http_server.h"
+
+namespace foretoken::edge {
+
+// What an endpoint was asked for, and what writes the answer in its protocol.
+struct HttpAsk {
+  Generation generation;
+  std::vector<std::string> ignored;  // fields that it does not have
+  std::unique_ptr<Encoder> encoder;
+};
+
+struct EdgeOptions {
+  EdgeSection section;
+  std::string build;
+};
+
+class Edge {
+ public:
+  // Throws FatalError for keys that cannot be read, and for an address beyond this machine without
+  // any.
+  Edge(boost::asio::io_context& context, Calls& calls, EdgeOptions options);
+
+  boost::asio::awaitable<void> handle(HttpExchange& exchange);
+  // Until one token has gone through all services: /health says "loading" before.
+  boost::asio::awaitable<void> warm_up();
+  void drain() { draining_ = true; }
+
+ private:
+  using Reply = boost::asio::awaitable<void>;
+  struct Route;
+  static const std::vector<Route>& routes();
+
+  Reply dispatch(HttpExchange& exchange);
+  Reply chat(HttpExchange& exchange);
+  Reply completions(HttpExchange& exchange);
+  Reply models(HttpExchange& exchange);
+  Reply model(HttpExchange& exchange);
+  Reply messages(HttpExchange& exchange);
+  Reply count_tokens(HttpExchange& exchange);
+  Reply triton_model(HttpExchange& exchange);
+  Reply triton_generate(HttpExchange& exchange);
+  Reply triton_ready(HttpExchange& exchange);
+  Reply triton_server(HttpExchange& exchange);
+  Reply page(HttpExchange& exchange);
+  Reply alive(HttpExchange& exchange);
+  Reply health(HttpExchange& exchange);
+  Reply live(HttpExchange& exchange);
+  Reply version(HttpExchange& exchange);
+  Reply props(HttpExchange& exchange);
+  Reply metrics(HttpExchange& exchange);
+  Reply tokenize(HttpExchange& exchange);
+  Reply detokenize(HttpExchange& exchange);
+  Reply tokens(HttpExchange& exchange, const char* op);
+
+  Reply answer(HttpExchange& exchange, Result<HttpAsk> ask);
+  Reply fail(HttpExchange& exchange, const HttpError& error);
+  Reply send(HttpExchange& exchange, const Json& body, unsigned status = 200);
+  HttpHeaders headers_for(const HttpRequest& request) const;
+  Result<Json> body_of(const HttpRequest& request) const;
+  boost::asio::awaitable<Result<wire::ClientAnswer>> ask(wire::ClientRequest request);
+  boost::asio::awaitable<Result<wire::StatusReply>> status();
+  // A request whose answer counts tokens or is their text; nothing if the client is gone.
+  boost::asio::awaitable<std::optional<Result<wire::TokensReply>>> ask_tokens(
+      HttpExchange& exchange, Result<wire::ClientRequest> request);
+
+  boost::asio::io_context& context_;
+  Calls& calls_;
+  const EdgeOptions options_;
+  const ApiKeys keys_;
+  const std::int64_t started_;  // seconds since 1970
+  bool warm_ = false;
+  bool draining_ = false;
+};
+
+// Whether only this machine can reach an address of edge.host.
+bool is_loopback(const std::string& host);
+
+}  // namespace foretoken::edge

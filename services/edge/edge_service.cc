@@ -1,0 +1,100 @@
+#include "services/edge/edge_service.h"
+
+#include <unistd.h>
+
+#include <utility>
+
+#include "common/base/log.h"
+#include "common/config/resolve.h"
+#include "common/runtime/process.h"
+#include "common/runtime/service_main.h"
+#include "services/edge/openai.h"
+
+namespace foretoken::edge {
+namespace {
+
+// How long one turn runs the loop: signals, heartbeats and the drain are looked at in between.
+constexpr auto kTurn = std::chrono::milliseconds(50);
+constexpr auto kLastWords = std::chrono::milliseconds(250);
+
+wire::Hello hello_of(const std::string& name) {
+  return {.role = wire::Role::kEdge,
+          .name = name,
+          .build = build_text(),
+          .pid = static_cast<std::uint64_t>(::getpid())};
+}
+
+}  // namespace
+
+EdgeService::EdgeService(const Config& config,
+                         const std::string& name,
+                         wire::Speaker& speaker,
+                         Metrics& metrics)
+    : WorkerService({router_endpoint(config.bus),
+                     std::chrono::milliseconds(config.bus.heartbeat_ms), kLastWords},
+                    hello_of(name),
+                    speaker,
+                    metrics),
+      options_{.section = config.edge, .build = build_text()},
+      bus_(config.bus),
+      context_(std::make_unique<boost::asio::io_context>(1)) {}
+
+EdgeService::~EdgeService() { on_end(); }
+
+void EdgeService::open(Bus& /*bus*/, wire::Hello& hello) {
+  calls_.emplace(*context_, bus_);
+  edge_.emplace(*context_, *calls_, options_);
+  HttpLimits limits;
+  limits.max_connections = options_.section.max_connections;
+  server_.emplace(
+      *context_, limits, [this](HttpExchange& exchange) { return edge_->handle(exchange); },
+      [](unsigned status, const std::string& why) {
+        return openai_error_body(http_error(status, why));
+      });
+  const std::uint16_t port =
+      server_->listen(options_.section.host, static_cast<std::uint16_t>(options_.section.port));
+  hello.endpoint = "http://" + options_.section.host + ":" + std::to_string(port);
+  log_info("takes HTTP", {{"address", hello.endpoint}});
+  boost::asio::co_spawn(*context_, edge_->warm_up(), boost::asio::detached);
+}
+
+TimePoint EdgeService::work(TimePoint now) {
+  if (is_draining()) {
+    edge_->drain();
+    server_->drain();
+  }
+  context_->run_until(now + kTurn);
+  return now;
+}
+
+bool EdgeService::has_to_stay() const { return server_->n_exchanges() > 0; }
+
+void EdgeService::on_end() {
+  if (calls_) calls_->stop();
+  context_.reset();
+}
+
+wire::Heartbeat EdgeService::own_load() const {
+  return {.active = static_cast<std::uint32_t>(server_->n_exchanges()),
+          .rss_bytes = resident_bytes()};
+}
+
+void EdgeService::list_metrics(Metrics& metrics) {
+  const HttpCounters& now = server_->counters();
+  metrics.gauge("http_connections", server_->n_connections());
+  metrics.gauge("http_requests_running", server_->n_exchanges());
+  metrics.counter("http_connections_total", now.accepted);
+  metrics.counter("http_connections_refused_total", now.turned_away);
+  metrics.counter("http_requests_total", now.requests);
+  metrics.counter("http_malformed_total", now.malformed);
+  metrics.counter("http_timeouts_total", now.timed_out);
+  metrics.counter("http_abandoned_total", now.abandoned);
+}
+
+std::string EdgeService::status() const {
+  if (!server_) return "starting";
+  return std::to_string(server_->n_connections()) + " connections, " +
+         std::to_string(server_->n_exchanges()) + " requests";
+}
+
+}  // namespace foretoken::edge

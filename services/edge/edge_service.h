@@ -1,0 +1,48 @@
+// The edge as a service: the runtime gives it a life (signals, readiness, watchdog, drain), it
+// registers at the router as every service does, and each of its turns runs the loop of HTTP for a
+// while. Its requests go another way, that of any client (router_thread.h).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "common/config/sections.h"
+#include "common/runtime/metrics.h"
+#include "common/runtime/worker_service.h"
+#include "services/edge/asio.h"
+#include "services/edge/edge.h"
+
+namespace foretoken::edge {
+
+class EdgeService final : public WorkerService {
+ public:
+  // Throws FatalError for an address beyond this machine without keys.
+  EdgeService(const Config& config,
+              const std::string& name,
+              wire::Speaker& speaker,
+              Metrics& metrics);
+  ~EdgeService() override;
+
+  void on_end() override;
+  std::string status() const override;
+
+ private:
+  void open(Bus& bus, wire::Hello& hello) override;
+  bool on_router_message(const wire::Header&, wire::Message&) override { return false; }
+  TimePoint work(TimePoint now) override;
+  bool has_to_stay() const override;
+  wire::Heartbeat own_load() const override;
+  void list_metrics(Metrics& metrics) override;
+
+  const EdgeOptions options_;
+  const BusSection bus_;
+  // What a coroutine uses outlives the context, which ends the coroutines.
+  std::optional<Calls> calls_;
+  std::optional<Edge> edge_;
+  std::optional<HttpServer> server_;
+  std::unique_ptr<boost::asio::io_context> context_;
+};
+
+}  // namespace foretoken::edge

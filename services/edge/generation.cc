@@ -1,0 +1,108 @@
+#include "services/edge/generation.h"
+
+#include <optional>
+#include <utility>
+#include <variant>
+
+namespace foretoken::edge {
+namespace {
+
+namespace asio = boost::asio;
+
+HttpHeaders joined(HttpHeaders a, HttpHeaders b) {
+  for (auto& each : b) a.push_back(std::move(each));
+  return a;
+}
+
+// An answer that ran out of time is no answer for a client that cannot see it.
+std::optional<HttpError> error_in(const wire::ClientAnswer& answer) {
+  if (const auto* error = std::get_if<wire::ClientError>(&answer)) return http_error(*error);
+  const auto* reply = std::get_if<wire::ClientReply>(&answer);
+  if (reply != nullptr && reply->finish_reason == "deadline")
+    return http_error(Error{ErrorCode::kDeadlineExceeded,
+                            "the request ran out of time after " +
+                                std::to_string(reply->usage.completion_tokens) + " tokens"});
+  if (reply != nullptr && reply->finish_reason == "cancelled")
+    return http_error(Error{ErrorCode::kCancelled, "the request was cancelled"});
+  return std::nullopt;
+}
+
+asio::awaitable<void> send_whole(HttpExchange& exchange,
+                                 Call& call,
+                                 Encoder& encoder,
+                                 HttpHeaders headers) {
+  std::vector<wire::ClientReply> replies(call.ids().size());
+  for (std::size_t n_whole = 0; n_whole < replies.size();) {
+    auto arrival = co_await call.next(TimePoint::max());
+    if (!arrival) co_return;
+    if (const auto error = error_in(arrival->answer)) {
+      HttpReply reply{.status = error->status,
+                      .body = encoder.error_body(*error),
+                      .headers = joined(std::move(headers), retry_headers(*error))};
+      co_return co_await exchange.reply(std::move(reply));
+    }
+    if (auto* reply = std::get_if<wire::ClientReply>(&arrival->answer)) {
+      replies[arrival->request] = std::move(*reply);
+      ++n_whole;
+    }
+  }
+  HttpReply reply{.body = encoder.whole(replies), .headers = std::move(headers)};
+  co_await exchange.reply(std::move(reply));
+}
+
+asio::awaitable<void> send_stream(HttpExchange& exchange,
+                                  Call& call,
+                                  Encoder& encoder,
+                                  GenerationRules rules,
+                                  HttpHeaders headers) {
+  bool has_begun = false;
+  for (std::size_t n_whole = 0; n_whole < call.ids().size();) {
+    auto arrival = co_await call.next(steady_now() + rules.ping_every);
+    if (!arrival && exchange.is_gone()) co_return;
+    std::optional<HttpError> error;
+    if (arrival) error = error_in(arrival->answer);
+    if (error && !has_begun) {
+      HttpReply reply{.status = error->status,
+                      .body = encoder.error_body(*error),
+                      .headers = joined(std::move(headers), retry_headers(*error))};
+      co_return co_await exchange.reply(std::move(reply));
+    }
+    // The header waits for the first answer, so that an error has its status.
+    if (!std::exchange(has_begun, true) && !co_await exchange.begin_stream(std::move(headers)))
+      co_return;
+    std::string events;
+    if (!arrival) {
+      events = encoder.ping();
+    } else if (error) {
+      events = encoder.error_event(*error);
+    } else if (const auto* piece = std::get_if<wire::ClientPiece>(&arrival->answer)) {
+      events = encoder.on_piece(arrival->request, *piece);
+    } else if (const auto* reply = std::get_if<wire::ClientReply>(&arrival->answer)) {
+      events = encoder.on_reply(arrival->request, *reply);
+      if (++n_whole == call.ids().size()) events += encoder.end();
+    }
+    if (!events.empty() && !co_await exchange.write(std::move(events))) co_return;
+    if (error) co_return co_await exchange.end_stream(false);
+  }
+  co_await exchange.end_stream(true);
+}
+
+}  // namespace
+
+asio::awaitable<void> generate(HttpExchange& exchange,
+                               Calls& calls,
+                               Generation generation,
+                               Encoder& encoder,
+                               GenerationRules rules,
+                               HttpHeaders headers) {
+  for (auto& choice : generation.choices) choice.stream = generation.stream;
+  const std::shared_ptr<Call> call = calls.start(std::move(generation.choices));
+  exchange.on_gone([&call = *call] { call.interrupt(); });
+  if (generation.stream)
+    co_await send_stream(exchange, *call, encoder, rules, std::move(headers));
+  else
+    co_await send_whole(exchange, *call, encoder, std::move(headers));
+  exchange.on_gone({});
+}
+
+}  // namespace foretoken::edge

@@ -1,0 +1,54 @@
+// One generation over HTTP, whatever the protocol: starts its requests at the router, passes what
+// comes to the protocol's encoder, and ends both when either side ends.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "services/edge/asio.h"
+#include "services/edge/calls.h"
+#include "services/edge/http_error.h"
+#include "services/edge/http_server.h"
+
+namespace foretoken::edge {
+
+struct Generation {
+  std::vector<wire::ClientRequest> choices;  // answers that are wanted, one request each
+  bool stream = false;
+};
+
+// How one protocol writes the answer to one generation. Its texts are bodies and event streams.
+class Encoder {
+ public:
+  virtual ~Encoder() = default;
+  // A reply instead of any answer.
+  virtual std::string error_body(const HttpError& error) const = 0;
+
+  // Not streamed: all answers, in order.
+  virtual std::string whole(const std::vector<wire::ClientReply>& replies) = 0;
+
+  // Streamed: events as they are sent, "" for none. The reply carries what no piece has.
+  virtual std::string on_piece(std::size_t choice, const wire::ClientPiece& piece) = 0;
+  virtual std::string on_reply(std::size_t choice, const wire::ClientReply& reply) = 0;
+  virtual std::string end() = 0;  // after the last reply
+  // In place of the rest; the connection is closed behind it.
+  virtual std::string error_event(const HttpError& error) const = 0;
+  virtual std::string ping() const { return ": ping\n\n"; }
+};
+
+struct GenerationRules {
+  Duration ping_every = std::chrono::seconds(15);
+};
+
+// Until the answer is whole, the client is gone, or an error ended it. `headers` go with every
+// reply.
+boost::asio::awaitable<void> generate(HttpExchange& exchange,
+                                      Calls& calls,
+                                      Generation generation,
+                                      Encoder& encoder,
+                                      GenerationRules rules,
+                                      HttpHeaders headers);
+
+}  // namespace foretoken::edge

@@ -1,0 +1,62 @@
+#include "services/edge/http_document.h"
+
+#include <span>
+
+#include "common/base/limit.h"
+#include "common/messages/client.h"
+#include "services/edge/anthropic.h"
+#include "services/edge/openai.h"
+#include "services/edge/triton.h"
+
+namespace foretoken::edge {
+namespace {
+
+std::string_view words_for(FieldUse use) {
+  return use == FieldUse::kHonoured  ? "honoured"
+         : use == FieldUse::kIgnored ? "no effect"
+                                     : "refused";
+}
+
+// What the router's own listing says about a key: its sentence and its range.
+std::string sentence_of(std::string_view key) {
+  std::string sentence;
+  wire::ClientRequest none;
+  wire::ClientRequest::fields(none, [&](std::string_view each, const auto&, const Limit& limit,
+                                        wire::Topic, const char* words) {
+    if (each != key) return;
+    sentence = words;
+    if (const std::string range = range_text(limit); !range.empty()) sentence += " (" + range + ")";
+  });
+  return sentence;
+}
+
+std::string section(const std::string& endpoint, std::span<const BodyField> fields) {
+  std::string text = "\n## " + endpoint + "\n\n| field | use | |\n|---|---|---|\n";
+  for (const BodyField& field : fields) {
+    const std::string note = field.note.empty() ? sentence_of(field.key) : std::string(field.note);
+    text += "| `" + std::string(field.name) + "` | " + std::string(words_for(field.use)) + " | " +
+            note + " |\n";
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string http_document() {
+  return "# Fields of HTTP requests\n\n"
+         "Generated from the tables of `services/edge`; `FORETOKEN_UPDATE_GOLDEN=1` and "
+         "`edge_test` write it anew. "
+         "*Honoured* fields do what they\nsay; those with *no effect* are taken and change "
+         "nothing; *refused* ones are an "
+         "error that names them, if they say anything. A field\nthat is not listed is named in "
+         "`x-foretoken-ignored`, or "
+         "refused with `edge.strict`. A `null` counts as not given.\n" +
+         section("POST /v1/chat/completions", chat_fields()) +
+         section("POST /v1/completions", completion_fields()) +
+         section("POST /v1/messages", message_fields()) +
+         section("POST /v2/models/NAME/generate, generate_stream", triton_fields()) +
+         section("POST /tokenize", tokenize_fields()) +
+         section("POST /detokenize", detokenize_fields());
+}
+
+}  // namespace foretoken::edge

@@ -1,0 +1,378 @@
+#include "services/edge/http_server.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <boost/beast/core.hpp>
+#include <boost/beast/http.hpp>
+#include <cerrno>
+#include <optional>
+#include <utility>
+
+#include "common/base/log.h"
+#include "common/base/result.h"
+
+namespace foretoken::edge {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+using asio::ip::tcp;
+using boost::system::error_code;
+
+constexpr auto kLingerTime = std::chrono::seconds(2);
+constexpr std::size_t kLingerBytes = std::size_t{4} << 20;
+constexpr auto kAcceptPause = std::chrono::milliseconds(100);
+
+auto into(error_code& error) { return asio::redirect_error(asio::use_awaitable, error); }
+
+// The status for what the parser refuses; 0: the client ended, or its connection broke.
+unsigned status_of(const error_code& error) {
+  if (error == http::error::header_limit) return 431;
+  if (error == http::error::body_limit) return 413;
+  if (error == http::error::end_of_stream || error == http::error::partial_message) return 0;
+  if (error.category() == http::make_error_code(http::error::bad_method).category()) return 400;
+  return 0;
+}
+
+}  // namespace
+
+class HttpServer::Connection final : public HttpExchange,
+                                     public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(HttpServer& server, tcp::socket socket) : server_(server), stream_(std::move(socket)) {
+    place_ = server_.connections_.insert(server_.connections_.end(), this);
+  }
+  ~Connection() override { server_.connections_.erase(place_); }
+
+  asio::awaitable<void> run() {
+    error_code ignored;
+    stream_.socket().set_option(tcp::no_delay(true), ignored);
+    while (keep_alive_ && !server_.draining_) {
+      if (!co_await wait_for_request()) break;
+      if (!co_await read_request()) break;
+      ++server_.counters_.requests;
+      is_open_ = true;
+      begin_watch();
+      co_await server_.handler_(*this);
+      end_watch();
+      is_open_ = false;
+      on_gone_ = {};
+      if (gone_) break;
+    }
+    co_await linger();
+  }
+
+  bool is_open() const { return is_open_; }
+  void close_if_idle() {
+    if (!is_open_) stream_.cancel();
+  }
+
+  const HttpRequest& request() const override { return request_; }
+  bool is_gone() const override { return gone_; }
+  void on_gone(std::function<void()> callback) override { on_gone_ = std::move(callback); }
+
+  asio::awaitable<void> reply(HttpReply reply) override {
+    http::response<http::string_body> response{static_cast<http::status>(reply.status), version_};
+    set_headers(response, reply.headers);
+    response.set(http::field::content_type, reply.content_type);
+    response.body() = std::move(reply.body);
+    if (server_.draining_) keep_alive_ = false;
+    response.keep_alive(keep_alive_);
+    response.prepare_payload();
+    if (is_head_) response.body().clear();
+    error_code error;
+    stream_.expires_after(server_.limits_.write_stall);
+    http::response_serializer<http::string_body> serializer{response};
+    if (is_head_)
+      co_await http::async_write_header(stream_, serializer, into(error));
+    else
+      co_await http::async_write(stream_, serializer, into(error));
+    if (error) lose();
+  }
+
+  asio::awaitable<bool> begin_stream(HttpHeaders headers) override {
+    http::response<http::empty_body> response{http::status::ok, version_};
+    set_headers(response, headers);
+    response.set(http::field::content_type, "text/event-stream; charset=utf-8");
+    response.set(http::field::cache_control, "no-cache");
+    response.set("X-Accel-Buffering", "no");
+    if (server_.draining_) keep_alive_ = false;
+    is_chunked_ = version_ >= 11;
+    keep_alive_ = keep_alive_ && is_chunked_;
+    response.keep_alive(keep_alive_);
+    if (is_chunked_) response.chunked(true);
+    error_code error;
+    stream_.expires_after(server_.limits_.write_stall);
+    http::response_serializer<http::empty_body> serializer{response};
+    co_await http::async_write_header(stream_, serializer, into(error));
+    if (error) lose();
+    co_return !gone_;
+  }
+
+  asio::awaitable<bool> write(std::string bytes) override {
+    if (gone_) co_return false;
+    error_code error;
+    stream_.expires_after(server_.limits_.write_stall);
+    if (is_chunked_)
+      co_await asio::async_write(stream_, http::make_chunk(asio::buffer(bytes)), into(error));
+    else
+      co_await asio::async_write(stream_, asio::buffer(bytes), into(error));
+    if (error) lose();
+    co_return !gone_;
+  }
+
+  asio::awaitable<void> end_stream(bool is_whole) override {
+    if (!is_whole) keep_alive_ = false;
+    if (gone_ || !is_whole || !is_chunked_) co_return;
+    error_code error;
+    stream_.expires_after(server_.limits_.write_stall);
+    co_await asio::async_write(stream_, http::make_chunk_last(), into(error));
+    if (error) lose();
+  }
+
+ private:
+  template <class Response>
+  static void set_headers(Response& response, const HttpHeaders& headers) {
+    response.set(http::field::server, "foretoken");
+    for (const auto& [name, value] : headers) response.set(name, value);
+  }
+
+  // Between two requests a connection costs no buffer. False: it ended, or nothing came.
+  asio::awaitable<bool> wait_for_request() {
+    if (buffer_.size() > 0) co_return true;
+    buffer_.shrink_to_fit();
+    request_ = {};
+    error_code error;
+    stream_.expires_after(server_.limits_.idle);
+    // Through the stream, so that its time limit holds: a read of no bytes ends when there are
+    // some.
+    char first = 0;
+    const std::size_t n = co_await stream_.async_read_some(asio::buffer(&first, 1), into(error));
+    if (error || n == 0) co_return false;
+    *static_cast<char*>(buffer_.prepare(1).data()) = first;
+    buffer_.commit(1);
+    co_return true;
+  }
+
+  asio::awaitable<bool> read_request() {
+    const HttpLimits& limits = server_.limits_;
+    http::request_parser<http::string_body> parser;
+    parser.header_limit(static_cast<std::uint32_t>(limits.max_header_bytes));
+    parser.body_limit(limits.max_body_bytes);
+    error_code error;
+    stream_.expires_after(limits.header);
+    co_await http::async_read_header(stream_, buffer_, parser, into(error));
+    if (error) co_return co_await refuse(error);
+    auto& message = parser.get();
+    version_ = message.version();
+    keep_alive_ = message.keep_alive();
+    is_head_ = message.method() == http::verb::head;
+    if (const unsigned status = problem_with(message); status != 0)
+      co_return co_await refuse(status);
+    if (beast::iequals(message[http::field::expect], "100-continue")) {
+      http::response<http::empty_body> go_on{http::status::continue_, version_};
+      co_await http::async_write(stream_, go_on, into(error));
+    }
+    stream_.expires_after(limits.body);
+    co_await http::async_read(stream_, buffer_, parser, into(error));
+    if (error) co_return co_await refuse(error);
+    co_return co_await take(parser.release());
+  }
+
+  // What the parser lets pass and we do not. 0: nothing.
+  unsigned problem_with(const http::request<http::string_body>& message) const {
+    if (message.target().size() > server_.limits_.max_target_bytes) return 414;
+    if (std::distance(message.begin(), message.end()) >
+        static_cast<std::ptrdiff_t>(server_.limits_.max_fields))
+      return 431;
+    if (message.version() != 10 && message.version() != 11) return 505;
+    // Where two parties may count a body differently, one request can hide in another.
+    if (message.count(http::field::content_length) > 1 ||
+        message.count(http::field::transfer_encoding) > 1 ||
+        (message.count(http::field::transfer_encoding) > 0 &&
+         (message.count(http::field::content_length) > 0 ||
+          !beast::iequals(message[http::field::transfer_encoding], "chunked"))) ||
+        (message.version() == 11 && message.count(http::field::host) != 1))
+      return 400;
+    const auto encoding = message[http::field::content_encoding];
+    return encoding.empty() || beast::iequals(encoding, "identity") ? 0 : 415;
+  }
+
+  asio::awaitable<bool> take(http::request<http::string_body> message) {
+    request_ = {};
+    request_.method = std::string(message.method_string());
+    const std::string target(message.target());
+    const std::size_t mark = target.find('?');
+    auto path = decoded_path(std::string_view(target).substr(0, mark));
+    if (!path || path->empty() || path->front() != '/') co_return co_await refuse(400);
+    request_.path = std::move(*path);
+    if (mark != std::string::npos) request_.query = target.substr(mark + 1);
+    for (const auto& field : message)
+      request_.headers.emplace_back(std::string(field.name_string()), std::string(field.value()));
+    request_.body = std::move(message.body());
+    request_.id = request_id_of(request_);
+    co_return true;
+  }
+
+  asio::awaitable<bool> refuse(error_code error) {
+    if (error == beast::error::timeout) ++server_.counters_.timed_out;
+    const unsigned status = status_of(error);
+    if (status == 0) {
+      gone_ = true;
+      co_return false;
+    }
+    why_ = error.message();
+    co_return co_await refuse(status);
+  }
+
+  asio::awaitable<bool> refuse(unsigned status) {
+    ++server_.counters_.malformed;
+    keep_alive_ = false;
+    if (why_.empty()) why_ = std::string(http::obsolete_reason(static_cast<http::status>(status)));
+    HttpReply error{.status = status, .body = server_.error_body_(status, why_)};
+    co_await reply(std::move(error));
+    co_return false;
+  }
+
+  // A request that was not read to its end would reset the connection, and with it the reply.
+  asio::awaitable<void> linger() {
+    error_code error;
+    if (gone_) {
+      stream_.close();
+      co_return;
+    }
+    stream_.socket().shutdown(tcp::socket::shutdown_send, error);
+    stream_.expires_after(kLingerTime);
+    std::vector<char> waste(4096);
+    for (std::size_t n = 0; !error && n < kLingerBytes;)
+      n += co_await stream_.async_read_some(asio::buffer(waste), into(error));
+    stream_.close();
+  }
+
+  // While an answer is made nothing is read, but a client that closes its connection is noticed.
+  void begin_watch() {
+    stream_.expires_never();
+    if (buffer_.size() > 0) return;  // the next request is here already
+    watching_ = true;
+    stream_.socket().async_wait(tcp::socket::wait_read,
+                                [self = shared_from_this()](const error_code& error) {
+                                  if (!error && self->watching_ && self->has_ended()) self->lose();
+                                });
+  }
+  void end_watch() {
+    if (!std::exchange(watching_, false)) return;
+    error_code ignored;
+    stream_.socket().cancel(ignored);
+  }
+  bool has_ended() {
+    char byte = 0;
+    const auto n = ::recv(stream_.socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    return n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+  }
+  void lose() {
+    if (std::exchange(gone_, true)) return;
+    keep_alive_ = false;
+    ++server_.counters_.abandoned;
+    if (auto callback = std::exchange(on_gone_, {})) callback();
+  }
+
+  HttpServer& server_;
+  beast::tcp_stream stream_;
+  beast::flat_buffer buffer_;
+  std::list<Connection*>::iterator place_;
+  HttpRequest request_;
+  unsigned version_ = 11;
+  bool keep_alive_ = true;
+  bool is_head_ = false;
+  bool is_chunked_ = false;
+  bool is_open_ = false;  // a request is being answered
+  bool watching_ = false;
+  bool gone_ = false;
+  std::string why_;
+  std::function<void()> on_gone_;
+};
+
+HttpServer::HttpServer(asio::io_context& context,
+                       HttpLimits limits,
+                       HttpHandler handler,
+                       HttpErrorBody error_body)
+    : context_(context),
+      limits_(limits),
+      handler_(std::move(handler)),
+      error_body_(std::move(error_body)) {}
+
+HttpServer::~HttpServer() = default;
+
+std::uint16_t HttpServer::listen(const std::string& host, std::uint16_t port) {
+  const bool is_local = host == "localhost";
+  for (const std::string& address :
+       is_local ? std::vector<std::string>{"127.0.0.1", "::1"} : std::vector<std::string>{host}) {
+    error_code error;
+    const auto ip = asio::ip::make_address(address, error);
+    if (error)
+      throw FatalError(ErrorCode::kConfig,
+                       "edge.host is \"" + host + "\"; it must be a numeric address or localhost");
+    auto acceptor = std::make_shared<tcp::acceptor>(context_);
+    const tcp::endpoint where(ip, port);
+    acceptor->open(where.protocol(), error);
+    if (!error && ip.is_v6()) acceptor->set_option(asio::ip::v6_only(is_local), error);
+    if (!error) acceptor->set_option(tcp::acceptor::reuse_address(true), error);
+    if (!error) acceptor->bind(where, error);
+    if (!error) acceptor->listen(1024, error);
+    if (error && is_local && ip.is_v6()) break;  // a machine without IPv6
+    if (error)
+      throw FatalError(ErrorCode::kIo, "cannot take HTTP connections at " + address + " port " +
+                                           std::to_string(port) + ": " + error.message());
+    port = acceptor->local_endpoint().port();
+    acceptors_.emplace_back(acceptor);
+    asio::co_spawn(context_, accept(acceptor), asio::detached);
+  }
+  return port;
+}
+
+asio::awaitable<void> HttpServer::accept(std::shared_ptr<tcp::acceptor> acceptor) {
+  asio::steady_timer pause(context_);
+  while (acceptor->is_open()) {
+    error_code error;
+    tcp::socket socket = co_await acceptor->async_accept(into(error));
+    if (error == asio::error::operation_aborted) co_return;
+    if (error) {  // no descriptors left, most likely: others may end
+      log_warning("a connection could not be taken", {{"why", error.message()}});
+      pause.expires_after(kAcceptPause);
+      co_await pause.async_wait(into(error));
+      continue;
+    }
+    if (connections_.size() >= limits_.max_connections) {
+      ++counters_.turned_away;
+      continue;  // closed
+    }
+    ++counters_.accepted;
+    auto connection = std::make_shared<Connection>(*this, std::move(socket));
+    asio::co_spawn(
+        context_, [connection]() -> asio::awaitable<void> { co_await connection->run(); },
+        [connection](const std::exception_ptr& failure) {
+          if (failure) std::rethrow_exception(failure);
+        });
+  }
+}
+
+void HttpServer::drain() {
+  if (std::exchange(draining_, true)) return;
+  for (const auto& each : acceptors_) {
+    error_code ignored;
+    if (const auto acceptor = each.lock()) acceptor->close(ignored);
+  }
+  for (Connection* connection : connections_) connection->close_if_idle();
+}
+
+std::size_t HttpServer::n_connections() const { return connections_.size(); }
+
+std::size_t HttpServer::n_exchanges() const {
+  return static_cast<std::size_t>(
+      std::count_if(connections_.begin(), connections_.end(),
+                    [](const Connection* connection) { return connection->is_open(); }));
+}
+
+}  // namespace foretoken::edge

@@ -1,0 +1,14 @@
+// foretoken-edge: HTTP for OpenAI's clients, curl, Prometheus and browsers.
+#include "common/runtime/service_main.h"
+#include "services/edge/edge_service.h"
+
+int main(int argc, char** argv) {
+  using namespace foretoken;
+  return service_main({"edge", argc, argv, "Speaks HTTP with clients, and with the router as one."},
+                      [](const Config& config, Runtime& runtime) {
+                        wire::Speaker speaker = runtime.speaker();
+                        edge::EdgeService service(config, runtime.name(), speaker,
+                                                  runtime.metrics());
+                        return runtime.serve(service);
+                      });
+}

@@ -1,0 +1,126 @@
+// OpenAI's bodies: what happens to each field.
+#include <vector>
+
+#include "services/edge/openai.h"
+
+namespace foretoken::edge {
+namespace {
+
+using enum FieldUse;
+
+// Of both endpoints.
+constexpr BodyField kCommon[] = {
+    {"model", kHonoured, "model", "a served name; another is 404"},
+    {"temperature", kHonoured, "temperature", "0 = greedy; absent = the model's generation_config"},
+    {"top_p", kHonoured, "top_p"},
+    {"n", kHonoured, "", "1 to 8 answers; answer i is the same for every n"},
+    {"stop", kHonoured, "stop", "a text or at most 16 of 256 bytes"},
+    {"seed", kHonoured, "seed", "same answer with or without speculation"},
+    {"logit_bias", kHonoured, "logit_bias", "token id -> -100 to 100, at most 300"},
+    {"presence_penalty", kHonoured, "presence_penalty"},
+    {"frequency_penalty", kHonoured, "frequency_penalty"},
+    {"stream", kHonoured, "", "server-sent events"},
+    {"stream_options", kHonoured, "", "include_usage, and vLLM's continuous_usage_stats"},
+    {"prediction", kHonoured, "", "text that the answer may resemble: used as guesses"},
+    {"speculation", kHonoured, "",
+     "of Foretoken: enabled, draft_len, proposer, adaptive; report: chunks have accepted_tokens"},
+    // vLLM's extensions
+    {"top_k", kHonoured, "top_k"},
+    {"min_p", kHonoured, "min_p"},
+    {"repetition_penalty", kHonoured, "repetition_penalty"},
+    {"min_tokens", kHonoured, "min_tokens"},
+    {"ignore_eos", kHonoured, "ignore_eos"},
+    {"stop_token_ids", kHonoured, "stop_token_ids"},
+    {"bad_words", kHonoured, "bad_words"},
+    {"skip_special_tokens", kHonoured, "skip_special_tokens"},
+    {"include_stop_str_in_output", kHonoured, "include_stop_str_in_output"},
+    {"add_special_tokens", kHonoured, "add_special_tokens"},
+    {"priority", kHonoured, "priority", "0 to 255; a higher one goes first within its tenant"},
+    // accepted, without an effect
+    {"user", kIgnored},
+    {"metadata", kIgnored},
+    {"store", kIgnored},
+    {"service_tier", kIgnored},
+    {"safety_identifier", kIgnored},
+    {"prompt_cache_key", kIgnored, "", "prefixes are found by their tokens"},
+    {"prompt_cache_retention", kIgnored},
+    {"suffix", kRefused, "", "these models continue a text"},
+    {"cache_salt", kRefused, "", "a key of its own separates prefix caches"},
+    {"guided_json", kRefused},
+    {"guided_regex", kRefused},
+    {"guided_choice", kRefused},
+    {"guided_grammar", kRefused},
+    {"structured_outputs", kRefused},
+    {"use_beam_search", kRefused},
+};
+
+constexpr BodyField kChatOnly[] = {
+    {"messages", kHonoured, "", "content: a string, or parts of type text"},
+    {"max_completion_tokens", kHonoured, "", "absent = to the end of the context"},
+    {"max_tokens", kHonoured, "", "the same, older; max_completion_tokens wins"},
+    {"logprobs", kHonoured, "", "true or false"},
+    {"top_logprobs", kHonoured, "", "0 to 20, with logprobs"},
+    {"add_generation_prompt", kHonoured, "add_generation_prompt"},
+    {"response_format", kHonoured, "", "{\"type\": \"text\"}; others are refused"},
+    {"tool_choice", kHonoured, "", "\"none\" or absent"},
+    {"tools", kRefused, "", "unless tool_choice is \"none\""},
+    {"parallel_tool_calls", kIgnored},
+    {"reasoning_effort", kIgnored},
+    {"verbosity", kIgnored},
+    {"chat_template_kwargs", kRefused},
+    {"continue_final_message", kRefused},
+    {"functions", kRefused, "", "tools replaced it"},
+    {"function_call", kRefused, "", "tool_choice replaced it"},
+    {"modalities", kHonoured, "", "[\"text\"]; others are refused"},
+    {"audio", kRefused},
+    {"web_search_options", kRefused},
+    {"moderation", kRefused},
+};
+
+constexpr BodyField kCompletionOnly[] = {
+    {"prompt", kHonoured, "",
+     "a text, texts, token ids or lists of token ids; at most 128 prompts"},
+    {"max_tokens", kHonoured, "", "absent = 16"},
+    {"logprobs", kHonoured, "", "0 to 20 likeliest tokens beside each"},
+    {"echo", kHonoured, "", "the prompt comes before the answer"},
+    {"best_of", kHonoured, "", "equal to n; others are refused"},
+};
+
+constexpr BodyField kTokenize[] = {
+    {"model", kHonoured, "model", "a served name; another is 404"},
+    {"prompt", kHonoured, "prompt", "a text; or messages"},
+    {"messages", kHonoured, "messages"},
+    {"add_special_tokens", kHonoured, "add_special_tokens"},
+    {"add_generation_prompt", kHonoured, "add_generation_prompt"},
+};
+
+constexpr BodyField kDetokenize[] = {
+    {"model", kHonoured, "model", "a served name; another is 404"},
+    {"tokens", kHonoured, "token_ids"},
+    {"skip_special_tokens", kHonoured, "skip_special_tokens"},
+};
+
+template <std::size_t N>
+std::vector<BodyField> with_common(const BodyField (&own)[N]) {
+  std::vector<BodyField> fields(std::begin(own), std::end(own));
+  fields.insert(fields.end(), std::begin(kCommon), std::end(kCommon));
+  return fields;
+}
+
+}  // namespace
+
+std::span<const BodyField> chat_fields() {
+  static const std::vector<BodyField> fields = with_common(kChatOnly);
+  return fields;
+}
+
+std::span<const BodyField> completion_fields() {
+  static const std::vector<BodyField> fields = with_common(kCompletionOnly);
+  return fields;
+}
+
+std::span<const BodyField> tokenize_fields() { return kTokenize; }
+
+std::span<const BodyField> detokenize_fields() { return kDetokenize; }
+
+}  // namespace foretoken::edge

@@ -1,0 +1,256 @@
+// OpenAI's bodies -> requests to the router. What a body says is put under the router's own keys,
+// and read as a ZeroMQ client's request is: one listing of limits for both doors.
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "common/base/limit.h"
+#include "common/client/client.h"
+#include "services/edge/openai.h"
+#include "services/edge/router_request.h"
+
+namespace foretoken::edge {
+namespace {
+
+constexpr std::uint32_t kDefaultCompletionTokens = 16;  // OpenAI's
+constexpr std::size_t kMaxAnswers = 8;                  // for one prompt
+constexpr std::size_t kMaxPrompts = 128;                // of one request
+
+Result<void> read_stream(const Json& body, OpenAiAsk& ask) {
+  const auto stream = flag(body, "stream");
+  if (!stream.ok()) return stream.error();
+  ask.generation.stream = *stream;
+  const Json* options = given(body, "stream_options");
+  if (options == nullptr) return {};
+  if (!options->is_object())
+    return invalid_value("stream_options must be an object", "stream_options");
+  if (!*stream) return invalid_value("stream_options needs stream: true", "stream_options");
+  const auto usage = flag(*options, "include_usage");
+  const auto continuous = flag(*options, "continuous_usage_stats");
+  if (!usage.ok()) return usage.error();
+  if (!continuous.ok()) return continuous.error();
+  ask.include_usage = *usage;
+  ask.continuous_usage = *usage && *continuous;
+  return {};
+}
+
+// {"type": "content", "content": a string or parts}: under one key of ours.
+Result<void> read_prediction(const Json& body, Json& request) {
+  const Json* prediction = given(body, "prediction");
+  if (prediction == nullptr) return {};
+  const auto bad = [] {
+    return invalid_value(
+        "prediction must be {\"type\": \"content\", \"content\": a text or parts of type text}",
+        "prediction");
+  };
+  if (!prediction->is_object() || prediction->value("type", Json()) != "content") return bad();
+  const Json content = prediction->value("content", Json());
+  std::string text;
+  if (content.is_string()) {
+    text = content.get<std::string>();
+  } else if (content.is_array()) {
+    for (const Json& part : content) {
+      if (!part.is_object() || part.value("type", Json()) != "text" ||
+          !part.value("text", Json()).is_string())
+        return bad();
+      text += part["text"].get<std::string>();
+    }
+  } else {
+    return bad();
+  }
+  if (!text.empty()) request["prediction"] = std::move(text);
+  return {};
+}
+
+// Each prompt n times. Without a seed all answers share one by chance, and differ by their number.
+Result<void> add_choices(const std::vector<Json>& prompts,
+                         Json request,
+                         std::span<const BodyField> fields,
+                         OpenAiAsk& ask) {
+  if (ask.n > 1 && !request.contains("seed")) request["seed"] = new_request_id().low;
+  for (const Json& prompt : prompts) {
+    Json one = request;
+    one.update(prompt);
+    for (std::size_t choice = 0; choice < ask.n; ++choice) {
+      if (choice > 0) one["choice"] = choice;
+      auto whole = router_request(one, fields);
+      if (!whole.ok()) return whole.error();
+      ask.generation.choices.push_back(std::move(*whole));
+    }
+  }
+  return {};
+}
+
+// What both endpoints read alike.
+Result<Json> read_common(const Json& body,
+                         std::span<const BodyField> fields,
+                         bool strict,
+                         OpenAiAsk& ask) {
+  auto sorted = sort_fields(body, fields, strict);
+  if (!sorted.ok()) return sorted.error();
+  ask.ignored = std::move(sorted->ignored);
+  Json request = std::move(sorted->request);
+  if (const Json* model = given(body, "model"); model != nullptr && model->is_string())
+    ask.model = model->get<std::string>();
+  if (const Json* speculation = given(body, "speculation");
+      speculation != nullptr && speculation->is_object()) {
+    const auto report = flag(*speculation, "report");
+    if (!report.ok())
+      return invalid_value("speculation.report must be true or false", "speculation.report");
+    ask.reports_guesses = *report;
+  }
+  const auto n = number(body, "n", 1, kMaxAnswers, 1);
+  if (!n.ok()) return n.error();
+  ask.n = static_cast<std::size_t>(*n);
+  // "" or [] is how some clients say "none".
+  if (const auto stop = request.find("stop");
+      stop != request.end() && (*stop == "" || (stop->is_array() && stop->empty())))
+    request.erase(stop);
+  // -1 is "off" for vLLM's clients.
+  if (request.value("top_k", Json()) == -1) request["top_k"] = 0;
+  if (const auto done = read_stream(body, ask); !done.ok()) return done.error();
+  if (const auto done = read_prediction(body, request); !done.ok()) return done.error();
+  if (const auto done = read_speculation(body, request); !done.ok()) return done.error();
+  return request;
+}
+
+Result<void> check_chat_options(const Json& body) {
+  const auto refused = [](std::string message, std::string param) {
+    return Error{ErrorCode::kUnsupportedParameter, std::move(message), std::move(param)};
+  };
+  if (const Json* format = given(body, "response_format"); format != nullptr) {
+    const Json type = format->is_object() ? format->value("type", Json()) : Json();
+    if (type != "text")
+      return refused(
+          "response_format " + to_text(type) + " is not supported; it may be {\"type\": \"text\"}",
+          "response_format");
+  }
+  if (const Json* choice = given(body, "tool_choice");
+      choice != nullptr && *choice != "none" && *choice != "auto")
+    return refused("tool_choice " + to_text(*choice) +
+                       " is not supported: there are no tools; it may be \"none\"",
+                   "tool_choice");
+  if (const Json* modalities = given(body, "modalities");
+      modalities != nullptr && *modalities != Json::array({"text"}))
+    return refused(
+        "modalities " + to_text(*modalities) + " are not supported; it may be [\"text\"]",
+        "modalities");
+  return {};
+}
+
+Result<void> read_chat_logprobs(const Json& body, Json& request, OpenAiAsk& ask) {
+  const auto wanted = flag(body, "logprobs");
+  if (!wanted.ok()) return wanted.error();
+  const auto top = number(body, "top_logprobs", 0, 20, 0);
+  if (!top.ok()) return top.error();
+  if (!*wanted && given(body, "top_logprobs") != nullptr && *top > 0)
+    return invalid_value("top_logprobs needs logprobs: true", "top_logprobs");
+  ask.wants_logprobs = *wanted;
+  ask.n_top_logprobs = static_cast<std::uint32_t>(*top);
+  if (*wanted) request["logprobs"] = *top;
+  return {};
+}
+
+// Texts, token ids, or one of them -> requests' prompts.
+Result<std::vector<Json>> read_prompts(const Json& body) {
+  const Json* prompt = given(body, "prompt");
+  if (prompt == nullptr) return Error{ErrorCode::kInvalidRequest, "prompt is required", "prompt"};
+  const auto one = [](const Json& value) {
+    return Json{{value.is_string() ? "prompt" : "token_ids", value}};
+  };
+  if (prompt->is_string()) return std::vector<Json>{one(*prompt)};
+  if (!prompt->is_array() || prompt->empty())
+    return invalid_value(
+        "prompt must be a text, a list of texts, a list of token ids, or a list of such lists, not "
+        "empty",
+        "prompt");
+  if (prompt->front().is_number()) return std::vector<Json>{one(*prompt)};
+  if (prompt->size() > kMaxPrompts)
+    return invalid_value("prompt has " + std::to_string(prompt->size()) +
+                             " entries; the limit is " + std::to_string(kMaxPrompts),
+                         "prompt");
+  std::vector<Json> prompts;
+  for (const Json& each : *prompt) {
+    if (!each.is_string() && !each.is_array())
+      return invalid_value("prompt entry " + std::to_string(prompts.size()) +
+                               " is neither a text nor a list of token ids",
+                           "prompt");
+    prompts.push_back(one(each));
+  }
+  return prompts;
+}
+
+}  // namespace
+
+Result<OpenAiAsk> read_chat(const Json& body, bool strict) {
+  OpenAiAsk ask;
+  if (const Json* tools = given(body, "tools");
+      tools != nullptr && !tools->empty() && body.value("tool_choice", Json()) == "none") {
+    Json without = body;
+    without.erase("tools");
+    return read_chat(without, strict);
+  }
+  if (const auto good = check_chat_options(body); !good.ok()) return good.error();
+  auto request = read_common(body, chat_fields(), strict, ask);
+  if (!request.ok()) return request.error();
+  if (const auto done = read_chat_logprobs(body, *request, ask); !done.ok()) return done.error();
+  const char* limit =
+      given(body, "max_completion_tokens") != nullptr ? "max_completion_tokens" : "max_tokens";
+  const auto max_tokens = number(body, limit, 1, 0x7fffffff, kToEndOfContext);
+  if (!max_tokens.ok()) return max_tokens.error();
+  (*request)["max_tokens"] = *max_tokens;
+  const Json* messages = given(body, "messages");
+  if (messages == nullptr)
+    return Error{ErrorCode::kInvalidRequest, "messages is required", "messages"};
+  if (const auto done =
+          add_choices({Json{{"messages", *messages}}}, std::move(*request), chat_fields(), ask);
+      !done.ok())
+    return done.error();
+  return ask;
+}
+
+Result<OpenAiAsk> read_completion(const Json& body, bool strict) {
+  OpenAiAsk ask;
+  auto request = read_common(body, completion_fields(), strict, ask);
+  if (!request.ok()) return request.error();
+  const auto best_of = number(body, "best_of", 1, 20, static_cast<std::int64_t>(ask.n));
+  if (!best_of.ok()) return best_of.error();
+  if (static_cast<std::size_t>(*best_of) != ask.n)
+    return Error{ErrorCode::kUnsupportedParameter,
+                 "best_of is " + std::to_string(*best_of) + "; it must be equal to n", "best_of"};
+  if (const Json* logprobs = given(body, "logprobs"); logprobs != nullptr && *logprobs != false) {
+    const auto top = number(body, "logprobs", 0, 20, 0);
+    if (!top.ok()) return top.error();
+    ask.wants_logprobs = true;
+    ask.n_top_logprobs = static_cast<std::uint32_t>(*top);
+    (*request)["logprobs"] = *top;
+  }
+  const auto echo = flag(body, "echo");
+  if (!echo.ok()) return echo.error();
+  ask.echo = *echo;
+  // Without an answer the prompt is only looked at.
+  const auto max_tokens =
+      number(body, "max_tokens", ask.echo ? 0 : 1, 0x7fffffff, kDefaultCompletionTokens);
+  if (!max_tokens.ok()) return max_tokens.error();
+  (*request)["max_tokens"] = *max_tokens;
+  const auto prompts = read_prompts(body);
+  if (!prompts.ok()) return prompts.error();
+  for (const Json& prompt : *prompts) ask.prompts.push_back(prompt.value("prompt", std::string()));
+  const bool has_ids = std::count(ask.prompts.begin(), ask.prompts.end(), std::string()) > 0;
+  if (ask.echo && (ask.wants_logprobs || has_ids || *max_tokens == 0))
+    (*request)["prompt_logprobs"] = ask.n_top_logprobs;
+  if (const auto done = add_choices(*prompts, std::move(*request), completion_fields(), ask);
+      !done.ok())
+    return done.error();
+  return ask;
+}
+
+Result<wire::ClientRequest> read_tokens(const Json& body, const std::string& op) {
+  const auto fields = op == "tokenize" ? tokenize_fields() : detokenize_fields();
+  auto sorted = sort_fields(body, fields, false);
+  if (!sorted.ok()) return sorted.error();
+  sorted->request["op"] = op;
+  return router_request(sorted->request, fields);
+}
+
+}  // namespace foretoken::edge

@@ -1,0 +1,95 @@
+#include "services/edge/router_request.h"
+
+#include <string>
+#include <utility>
+
+#include "common/wire/client_codec.h"
+
+namespace foretoken::edge {
+namespace {
+
+// The router names its own keys; a client reads about its fields.
+std::string param_of(const std::string& key, std::span<const BodyField> fields) {
+  if (key == "num_draft_tokens") return "speculation.draft_len";
+  if (key == "proposer" || key == "acceptance" || key == "adaptive") return "speculation." + key;
+  const std::string field = field_of(key, fields);
+  return field == "token_ids" ? "prompt" : field;
+}
+
+}  // namespace
+
+Error invalid_value(std::string message, std::string param) {
+  return {ErrorCode::kInvalidValue, std::move(message), std::move(param)};
+}
+
+Result<bool> flag(const Json& body, const char* name, bool otherwise) {
+  const auto found = body.find(name);
+  if (found == body.end() || found->is_null()) return otherwise;
+  if (!found->is_boolean())
+    return invalid_value(std::string(name) + " must be true or false", name);
+  return found->get<bool>();
+}
+
+Result<std::int64_t> number(const Json& body,
+                            const char* name,
+                            std::int64_t low,
+                            std::int64_t high,
+                            std::int64_t otherwise) {
+  const auto found = body.find(name);
+  if (found == body.end() || found->is_null()) return otherwise;
+  const std::string range =
+      "it must be an integer from " + std::to_string(low) + " to " + std::to_string(high);
+  if (!found->is_number_integer())
+    return invalid_value(std::string(name) + " is " + to_text(*found) + "; " + range, name);
+  const bool is_huge =
+      found->is_number_unsigned() && found->get<std::uint64_t>() > static_cast<std::uint64_t>(high);
+  if (is_huge || found->get<std::int64_t>() < low || found->get<std::int64_t>() > high)
+    return invalid_value(std::string(name) + " is " + to_text(*found) + "; " + range, name);
+  return found->get<std::int64_t>();
+}
+
+const Json* given(const Json& body, const char* name) {
+  const auto found = body.find(name);
+  return found == body.end() || found->is_null() ? nullptr : &*found;
+}
+
+Result<void> read_speculation(const Json& body, Json& request) {
+  const Json* speculation = given(body, "speculation");
+  if (speculation == nullptr) return {};
+  if (!speculation->is_object())
+    return invalid_value("speculation must be an object", "speculation");
+  for (const auto& [name, value] : speculation->items()) {
+    if (value.is_null() || name == "report") continue;
+    if (name == "enabled") {
+      if (!value.is_boolean())
+        return invalid_value("speculation.enabled must be true or false", "speculation.enabled");
+      if (!value.get<bool>()) request["num_draft_tokens"] = 0;
+    } else if (name == "draft_len") {
+      if (request.value("num_draft_tokens", Json()) != 0) request["num_draft_tokens"] = value;
+    } else if (name == "proposer" || name == "acceptance" || name == "adaptive") {
+      request[name] = value;
+    } else {
+      return Error{ErrorCode::kUnsupportedParameter,
+                   "speculation has no field " + name +
+                       "; it has enabled, draft_len, proposer, adaptive and acceptance",
+                   "speculation." + name};
+    }
+  }
+  return {};
+}
+
+Result<wire::ClientRequest> router_request(const Json& request, std::span<const BodyField> fields) {
+  const auto packed = Json::to_msgpack(request);
+  auto outcome =
+      wire::read_client_request({reinterpret_cast<const char*>(packed.data()), packed.size()});
+  if (outcome.request.ok()) return std::move(outcome.request);
+  Error error = outcome.request.error();
+  if (error.code == ErrorCode::kMalformed) error.code = ErrorCode::kInvalidRequest;
+  const std::string field = param_of(error.param, fields);
+  if (field != error.param && error.message.starts_with(error.param))
+    error.message = field + error.message.substr(error.param.size());
+  error.param = field;
+  return error;
+}
+
+}  // namespace foretoken::edge

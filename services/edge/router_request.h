@@ -1,0 +1,37 @@
+// What the readers of all protocols share: values of a JSON body, and a request to the router made
+// of the router's own keys.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "common/base/json.h"
+#include "common/base/result.h"
+#include "common/messages/client.h"
+#include "services/edge/body_fields.h"
+
+namespace foretoken::edge {
+
+// A value out of its range, or of another type than the field has.
+Error invalid_value(std::string message, std::string param);
+
+// The member of this name; nullptr where it is absent or null.
+const Json* given(const Json& body, const char* name);
+// true or false; the default where it is absent.
+Result<bool> flag(const Json& body, const char* name, bool otherwise = false);
+// An integer of this range.
+Result<std::int64_t> number(const Json& body,
+                            const char* name,
+                            std::int64_t low,
+                            std::int64_t high,
+                            std::int64_t otherwise);
+
+// {"enabled", "draft_len", "proposer", "adaptive", "acceptance"} of "speculation" -> keys of the
+// request.
+Result<void> read_speculation(const Json& body, Json& request);
+
+// Checked as the router checks it. An error names the field that gave the key.
+Result<wire::ClientRequest> router_request(const Json& request, std::span<const BodyField> fields);
+
+}  // namespace foretoken::edge

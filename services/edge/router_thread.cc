@@ -1,0 +1,71 @@
+#include "services/edge/router_thread.h"
+
+#include <utility>
+
+#include "common/base/log.h"
+
+namespace foretoken::edge {
+namespace {
+
+// A router that is being restarted is back within this; who waits longer is better told.
+constexpr auto kPatience = std::chrono::seconds(10);
+constexpr auto kLongestSleep = std::chrono::seconds(1);
+
+}  // namespace
+
+RouterThread::RouterThread(const BusSection& bus, OnAnswers on_answers)
+    : on_answers_(std::move(on_answers)),
+      client_(bus, {.longest = kPatience, .say = [](const std::string& why) { log_warning(why); }}),
+      thread_([this](const std::stop_token& stop) { run(stop); }) {}
+
+RouterThread::~RouterThread() { stop(); }
+
+void RouterThread::stop() {
+  if (!thread_.joinable()) return;
+  thread_.request_stop();
+  client_.wake();
+  thread_.join();
+}
+
+void RouterThread::post(wire::ClientRequest request) { give(std::move(request)); }
+
+void RouterThread::cancel(RequestId id) { give(id); }
+
+void RouterThread::give(Command command) {
+  {
+    const std::lock_guard lock(mutex_);
+    commands_.push_back(std::move(command));
+    if (commands_.size() > 1) return;  // the thread was woken for the first
+  }
+  client_.wake();
+}
+
+void RouterThread::run(const std::stop_token& stop) {
+  while (!stop.stop_requested()) {
+    client_.wait(steady_now() + kLongestSleep);
+    std::vector<Command> commands;
+    {
+      const std::lock_guard lock(mutex_);
+      commands.swap(commands_);
+    }
+    std::vector<wire::ClientAnswer> answers;
+    for (auto& command : commands) obey(std::move(command), answers);
+    while (auto answer = client_.next()) {
+      if (answer->ok())
+        answers.push_back(std::move(**answer));
+      else
+        log_warning("an answer of the router cannot be read", {{"why", answer->error().message}});
+    }
+    if (!answers.empty()) on_answers_(std::move(answers));
+  }
+}
+
+void RouterThread::obey(Command command, std::vector<wire::ClientAnswer>& answers) {
+  if (const auto* id = std::get_if<RequestId>(&command)) return client_.cancel(*id);
+  auto& request = std::get<wire::ClientRequest>(command);
+  const RequestId id = request.request_id.value_or(RequestId{});
+  if (const auto posted = client_.post(std::move(request)); !posted.ok())
+    answers.push_back(wire::client_error(id, posted.error(), 0));
+}
+
+}  // namespace foretoken::edge

@@ -1,0 +1,228 @@
+// HTTP from outside, over real sockets: what is answered, what is refused with which status, and
+// that one connection's end is no other's.
+#include "services/edge/http_server.h"
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <string>
+#include <thread>
+
+namespace foretoken::edge {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+namespace asio = boost::asio;
+
+// Answers with what it got; /stream with three events; /wait when the client is gone.
+struct Served : ::testing::Test {
+  void SetUp() override {
+    HttpLimits limits;
+    limits.header = 200ms;
+    limits.body = 200ms;
+    limits.idle = 30s;
+    limits.max_connections = 8;
+    server.emplace(
+        context, limits, [this](HttpExchange& exchange) { return handle(exchange); },
+        [](unsigned status, const std::string& why) { return std::to_string(status) + " " + why; });
+    port = server->listen("127.0.0.1", 0);
+    thread = std::thread([this] { context.run(); });
+  }
+  void TearDown() override {
+    asio::post(context, [this] { server->drain(); });
+    context.stop();
+    thread.join();
+  }
+
+  asio::awaitable<void> handle(HttpExchange& exchange) {
+    const HttpRequest& request = exchange.request();
+    if (request.path == "/stream") {
+      (void)co_await exchange.begin_stream({});
+      for (const char* each : {"data: 1\n\n", "data: 2\n\n", "data: 3\n\n"}) {
+        std::string event = each;
+        (void)co_await exchange.write(std::move(event));
+      }
+      co_return co_await exchange.end_stream(true);
+    }
+    if (request.path == "/wait") {
+      asio::steady_timer timer(context, 30s);
+      exchange.on_gone([&] {
+        ++n_gone;
+        timer.cancel();
+      });
+      ++n_waiting;
+      boost::system::error_code ignored;
+      co_await timer.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+      co_return;
+    }
+    HttpReply reply;
+    reply.body = request.method + " " + request.path + " " + request.query + " " + request.body;
+    reply.content_type = "text/plain";
+    co_await exchange.reply(std::move(reply));
+  }
+
+  int open() {
+    const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    return fd;
+  }
+  static void write(int fd, const std::string& bytes) {
+    std::size_t sent = 0;
+    while (sent < bytes.size()) {
+      const auto n = ::send(fd, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
+      if (n <= 0) return;
+      sent += static_cast<std::size_t>(n);
+    }
+  }
+  // Until the server closes the connection.
+  static std::string read_all(int fd) {
+    std::string bytes;
+    char some[4096];
+    for (ssize_t n = 0; (n = ::recv(fd, some, sizeof some, 0)) > 0;)
+      bytes.append(some, static_cast<std::size_t>(n));
+    ::close(fd);
+    return bytes;
+  }
+  std::string ask(const std::string& bytes) {
+    const int fd = open();
+    write(fd, bytes);
+    return read_all(fd);
+  }
+
+  std::optional<HttpServer> server;  // outlives the context
+  asio::io_context context{1};
+  std::uint16_t port = 0;
+  std::thread thread;
+  std::atomic<int> n_gone{0}, n_waiting{0};
+};
+
+const std::string kClose = "Host: x\r\nConnection: close\r\n";
+
+TEST_F(Served, ARequestIsReadWholeAndAnswered) {
+  const std::string answer =
+      ask("POST /a%2Fb?c=d HTTP/1.1\r\n" + kClose + "Content-Length: 4\r\n\r\nbody");
+  EXPECT_THAT(answer, StartsWith("HTTP/1.1 200 OK\r\n"));
+  EXPECT_THAT(answer, EndsWith("POST /a/b c=d body"));
+}
+
+TEST_F(Served, AChunkedBodyIsPutTogether) {
+  EXPECT_THAT(ask("POST / HTTP/1.1\r\n" + kClose +
+                  "Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n"),
+              EndsWith("POST /  abc"));
+}
+
+TEST_F(Served, RequestsOnOneConnectionAreAnsweredInOrder) {
+  const std::string answer =
+      ask("GET /1 HTTP/1.1\r\nHost: x\r\n\r\nGET /2 HTTP/1.1\r\n" + kClose + "\r\n");
+  EXPECT_LT(answer.find("GET /1"), answer.find("GET /2"));
+  EXPECT_NE(answer.find("GET /2"), std::string::npos);
+}
+
+TEST_F(Served, HeadHasTheHeaderAlone) {
+  const std::string answer = ask("HEAD /x HTTP/1.1\r\n" + kClose + "\r\n");
+  EXPECT_THAT(answer, HasSubstr("Content-Length: "));
+  EXPECT_THAT(answer, EndsWith("\r\n\r\n"));
+}
+
+TEST_F(Served, AStreamHasItsEventsInChunksAndAnEnd) {
+  const std::string answer = ask("GET /stream HTTP/1.1\r\n" + kClose + "\r\n");
+  EXPECT_THAT(answer, HasSubstr("Content-Type: text/event-stream"));
+  EXPECT_THAT(answer,
+              HasSubstr("9\r\ndata: 1\n\n\r\n9\r\ndata: 2\n\n\r\n9\r\ndata: 3\n\n\r\n0\r\n\r\n"));
+}
+
+TEST_F(Served, AStreamOfHttp10EndsWithItsConnection) {
+  const std::string answer = ask("GET /stream HTTP/1.0\r\n\r\n");
+  EXPECT_THAT(answer, EndsWith("data: 1\n\ndata: 2\n\ndata: 3\n\n"));
+  EXPECT_EQ(answer.find("chunked"), std::string::npos);
+}
+
+TEST_F(Served, WhatIsNoRequestIsRefusedWithItsStatus) {
+  const std::string long_line(20'000, 'a');
+  std::string many_fields;
+  for (int i = 0; i < 70; ++i) many_fields += "X-" + std::to_string(i) + ": 1\r\n";
+  for (const auto& [bytes, status] : {
+           std::pair<std::string, std::string>{"nonsense\r\n\r\n", "400"},
+           {"GET / HTTP/1.1\r\n\r\n", "400"},  // no host
+           {"GET / HTTP/3.0\r\nHost: x\r\n\r\n", "400"},
+           {"GET nowhere HTTP/1.1\r\nHost: x\r\n\r\n", "400"},
+           {"GET /%zz HTTP/1.1\r\nHost: x\r\n\r\n", "400"},
+           {"GET /%00 HTTP/1.1\r\nHost: x\r\n\r\n", "400"},
+           {"GET /" + long_line + " HTTP/1.1\r\nHost: x\r\n\r\n", "431"},
+           {"GET /" + long_line.substr(0, 9000) + " HTTP/1.1\r\nHost: x\r\n\r\n", "414"},
+           {"GET / HTTP/1.1\r\nHost: x\r\nX: " + long_line + "\r\n\r\n", "431"},
+           {"GET / HTTP/1.1\r\nHost: x\r\n" + many_fields + "\r\n", "431"},
+           {"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2000000\r\n\r\n", "413"},
+           {"POST / HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\nContent-Length: 1\r\n\r\nx",
+            "415"},
+           // one request inside another
+           {"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nTransfer-Encoding: "
+            "chunked\r\n\r\n0\r\n\r\n",
+            "400"},
+           {"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxy",
+            "400"},
+           {"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: "
+            "chunked\r\n\r\n0\r\n\r\n",
+            "400"},
+           {"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+            "400"},
+           {"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n", "400"},
+           {"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n", "400"},
+           {"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1x\r\n\r\nx", "400"},
+           {"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n\r\n", "400"},
+           {"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", "400"},
+           {"GET / HTTP/1.1\nHost: x\n\n", "400"},
+           {"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nX: a\r\n b\r\n\r\n", "200"},
+       }) {
+    const std::string answer = ask(bytes);
+    EXPECT_THAT(answer, StartsWith("HTTP/1.1 " + status)) << bytes.substr(0, 120);
+    EXPECT_TRUE(status == "200" || answer.find("Connection: close") != std::string::npos)
+        << bytes.substr(0, 120);
+  }
+}
+
+TEST_F(Served, AClientThatIsSlowWithItsHeaderIsClosed) {
+  const int fd = open();
+  write(fd, "GET / HT");
+  EXPECT_EQ(read_all(fd), "");
+  const int body = open();
+  write(body, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nab");
+  EXPECT_EQ(read_all(body), "");
+  EXPECT_THAT(ask("GET / HTTP/1.1\r\n" + kClose + "\r\n"), StartsWith("HTTP/1.1 200"));
+}
+
+TEST_F(Served, AClientThatLeavesWhileItWaitsIsNoticed) {
+  const int fd = open();
+  write(fd, "GET /wait HTTP/1.1\r\nHost: x\r\n\r\n");
+  while (n_waiting == 0) std::this_thread::yield();
+  EXPECT_EQ(n_gone, 0);
+  ::close(fd);
+  while (n_gone == 0) std::this_thread::yield();
+}
+
+TEST_F(Served, BeyondTheLimitConnectionsAreClosedAtOnce) {
+  std::vector<int> waiting;
+  for (int i = 0; i < 8; ++i) {
+    waiting.push_back(open());
+    write(waiting.back(), "GET /wait HTTP/1.1\r\nHost: x\r\n\r\n");
+  }
+  while (n_waiting < 8) std::this_thread::yield();
+  EXPECT_EQ(read_all(open()), "");
+  for (const int fd : waiting) ::close(fd);
+  while (n_gone < 8) std::this_thread::yield();
+  EXPECT_THAT(ask("GET / HTTP/1.1\r\n" + kClose + "\r\n"), StartsWith("HTTP/1.1 200"));
+}
+
+}  // namespace
+}  // namespace foretoken::edge

@@ -1,0 +1,184 @@
+// OpenAI's bodies: what reaches the router, what is refused and under which name.
+#include <gmock/gmock.h>
+
+#include "services/edge/openai.h"
+
+namespace foretoken::edge {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+Json chat(const std::string& more = "") {
+  return Json::parse(R"({"model": "demo", "messages": [{"role": "user", "content": "hi"}])" + more +
+                     "}");
+}
+Json text(const std::string& more = "") {
+  return Json::parse(R"({"model": "demo", "prompt": "hi")" + more + "}");
+}
+
+OpenAiAsk read(const Result<OpenAiAsk>& ask) {
+  EXPECT_TRUE(ask.ok()) << (ask.ok() ? "" : ask.error().message);
+  return ask.ok() ? *ask : OpenAiAsk{};
+}
+
+TEST(OpenAiChat, SaysToTheRouterWhatTheBodySays) {
+  const auto ask = read(read_chat(
+      chat(R"(, "temperature": 0.5, "seed": -3, "stop": ["a", "b"], "logit_bias": {"5": -100},
+               "max_completion_tokens": 7, "max_tokens": 9, "top_k": -1, "user": "u", "stop_token_ids": [4])"),
+      false));
+  ASSERT_EQ(ask.generation.choices.size(), 1U);
+  const auto& request = ask.generation.choices[0];
+  EXPECT_EQ(request.model, "demo");
+  EXPECT_EQ(request.messages, (std::vector<wire::ChatMessage>{{.role = "user", .content = "hi"}}));
+  EXPECT_FLOAT_EQ(request.params.temperature, 0.5F);
+  EXPECT_EQ(request.params.seed, static_cast<std::uint64_t>(-3));
+  EXPECT_THAT(request.stop, ElementsAre("a", "b"));
+  EXPECT_THAT(request.params.logit_bias, ElementsAre(std::pair<TokenId, float>(5, -100.0F)));
+  EXPECT_EQ(request.params.max_tokens, 7U);
+  EXPECT_EQ(request.params.top_k, 0U);
+  EXPECT_THAT(request.params.stop_token_ids, ElementsAre(4));
+  EXPECT_TRUE(ask.ignored.empty());
+}
+
+TEST(OpenAiChat, GoesToTheEndOfTheContextUnlessItSaysOtherwise) {
+  EXPECT_EQ(read(read_chat(chat(), false)).generation.choices[0].params.max_tokens,
+            kToEndOfContext);
+}
+
+TEST(OpenAiChat, NullsCountAsNotGiven) {
+  const auto ask = read(read_chat(
+      chat(
+          R"(, "temperature": null, "stop": null, "n": null, "stream": null, "tools": null, "prediction": null,
+               "stream_options": null, "max_tokens": null, "logprobs": null, "response_format": null)"),
+      true));
+  EXPECT_FALSE(ask.generation.choices[0].given.contains("temperature"));
+}
+
+TEST(OpenAiChat, AnswersOfOneRequestShareASeedAndDifferByTheirNumber) {
+  const auto ask = read(read_chat(chat(R"(, "n": 3)"), false));
+  ASSERT_EQ(ask.generation.choices.size(), 3U);
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(ask.generation.choices[i].params.choice, i);
+    EXPECT_EQ(ask.generation.choices[i].params.seed, ask.generation.choices[0].params.seed);
+    EXPECT_TRUE(ask.generation.choices[i].given.contains("seed"));
+  }
+}
+
+TEST(OpenAiChat, SpeculationAndPredictionReachTheRouter) {
+  const auto ask = read(
+      read_chat(chat(R"(, "speculation": {"draft_len": 3, "proposer": "ngram", "adaptive": false},
+               "prediction": {"type": "content", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]})"),
+                false));
+  const auto& request = ask.generation.choices[0];
+  EXPECT_EQ(request.num_draft_tokens, 3);
+  EXPECT_EQ(request.proposer, ProposerKind::kNgram);
+  EXPECT_FALSE(request.adaptive);
+  EXPECT_EQ(request.prediction, "ab");
+  const auto off =
+      read(read_chat(chat(R"(, "speculation": {"enabled": false, "draft_len": 3})"), false));
+  EXPECT_EQ(off.generation.choices[0].num_draft_tokens, 0);
+}
+
+TEST(OpenAiChat, UnknownFieldsAreNamedAndWithStrictRefused) {
+  EXPECT_THAT(read(read_chat(chat(R"(, "frobnicate": 1)"), false)).ignored,
+              ElementsAre("frobnicate"));
+  const auto strict = read_chat(chat(R"(, "frobnicate": 1)"), true);
+  ASSERT_FALSE(strict.ok());
+  EXPECT_EQ(strict.error().param, "frobnicate");
+}
+
+// Each with the field that the client knows, and never the router's name for it.
+TEST(OpenAiChat, RefusesByTheNameOfTheField) {
+  for (const auto& [more, param] : {
+           std::pair{R"(, "temperature": "hot")", "temperature"},
+           std::pair{R"(, "temperature": 1e400)", "temperature"},
+           std::pair{R"(, "n": 0)", "n"},
+           std::pair{R"(, "n": 9)", "n"},
+           std::pair{R"(, "n": 1.5)", "n"},
+           std::pair{R"(, "n": 18446744073709551615)", "n"},
+           std::pair{R"(, "max_tokens": 0)", "max_tokens"},
+           std::pair{R"(, "max_completion_tokens": -1)", "max_completion_tokens"},
+           std::pair{R"(, "stop": [""])", "stop"},
+           std::pair{R"(, "stream": 1)", "stream"},
+           std::pair{R"(, "stream_options": {"include_usage": true})", "stream_options"},
+           std::pair{R"(, "logit_bias": {"x": 1})", "logit_bias"},
+           std::pair{R"(, "logit_bias": {"5": 101})", "logit_bias"},
+           std::pair{R"(, "top_logprobs": 2)", "top_logprobs"},
+           std::pair{R"(, "logprobs": true, "top_logprobs": 21)", "top_logprobs"},
+           std::pair{R"(, "tools": [{"type": "function"}])", "tools"},
+           std::pair{R"(, "tool_choice": "required")", "tool_choice"},
+           std::pair{R"(, "response_format": {"type": "json_object"})", "response_format"},
+           std::pair{R"(, "modalities": ["audio"])", "modalities"},
+           std::pair{R"(, "prediction": {"type": "content", "content": 5})", "prediction"},
+           std::pair{R"(, "speculation": {"draft_len": 33})", "speculation.draft_len"},
+           std::pair{R"(, "speculation": {"proposer": "oracle"})", "speculation.proposer"},
+           std::pair{R"(, "speculation": {"depth": 3})", "speculation.depth"},
+           std::pair{R"(, "functions": [{}])", "functions"},
+       }) {
+    SCOPED_TRACE(more);
+    Json body;
+    if (std::string(more).find("1e400") != std::string::npos) continue;  // JSON itself refuses it
+    body = chat(more);
+    const auto ask = read_chat(body, false);
+    ASSERT_FALSE(ask.ok());
+    EXPECT_EQ(ask.error().param, param) << ask.error().message;
+    EXPECT_THAT(ask.error().message,
+                HasSubstr(std::string(param).substr(0, std::string(param).find('.'))));
+  }
+}
+
+TEST(OpenAiChat, ToolsAreTakenWhereNoneMayBeCalled) {
+  EXPECT_TRUE(
+      read_chat(chat(R"(, "tools": [{"type": "function"}], "tool_choice": "none")"), true).ok());
+}
+
+TEST(OpenAiCompletion, TakesEveryFormOfAPrompt) {
+  EXPECT_EQ(read(read_completion(text(), false)).generation.choices[0].prompt, "hi");
+  EXPECT_EQ(read(read_completion(text(), false)).generation.choices[0].params.max_tokens, 16U);
+  const auto texts = read(
+      read_completion(Json::parse(R"({"model": "demo", "prompt": ["a", "b"], "n": 2})"), false));
+  ASSERT_EQ(texts.generation.choices.size(), 4U);
+  EXPECT_EQ(texts.generation.choices[1].prompt, "a");
+  EXPECT_EQ(texts.generation.choices[1].params.choice, 1U);
+  EXPECT_EQ(texts.generation.choices[2].prompt, "b");
+  EXPECT_EQ(texts.generation.choices[2].params.choice, 0U);
+  const auto ids =
+      read(read_completion(Json::parse(R"({"model": "demo", "prompt": [5, 6]})"), false));
+  ASSERT_EQ(ids.generation.choices.size(), 1U);
+  EXPECT_THAT(ids.generation.choices[0].token_ids, ElementsAre(5, 6));
+  const auto lists =
+      read(read_completion(Json::parse(R"({"model": "demo", "prompt": [[5], [6, 7]]})"), false));
+  ASSERT_EQ(lists.generation.choices.size(), 2U);
+  EXPECT_THAT(lists.generation.choices[1].token_ids, ElementsAre(6, 7));
+}
+
+TEST(OpenAiCompletion, RefusesWhatIsNoPrompt) {
+  for (const char* prompt :
+       {"[]", "5", "{}", R"([5, "a"])", "[[]]", "[-1]", "[1.5]", "[[1], null]"}) {
+    const auto ask = read_completion(
+        Json::parse(std::string(R"({"model": "demo", "prompt": )") + prompt + "}"), false);
+    ASSERT_FALSE(ask.ok()) << prompt;
+    EXPECT_EQ(ask.error().param, "prompt") << prompt << ": " << ask.error().message;
+  }
+  EXPECT_FALSE(read_completion(Json::parse(R"({"model": "demo"})"), false).ok());
+}
+
+TEST(OpenAiCompletion, EchoAndBestOf) {
+  EXPECT_THAT(read(read_completion(text(R"(, "echo": true)"), false)).prompts, ElementsAre("hi"));
+  EXPECT_TRUE(read_completion(text(R"(, "best_of": 2, "n": 2)"), false).ok());
+  EXPECT_EQ(read_completion(text(R"(, "best_of": 2)"), false).error().param, "best_of");
+}
+
+// A field that no reader knows would be honoured in words only.
+TEST(OpenAiFields, EachHonouredFieldHasAKeyOrAReader) {
+  for (const auto fields : {chat_fields(), completion_fields()})
+    for (const auto& field : fields)
+      if (field.use == FieldUse::kHonoured && !field.key.empty()) {
+        const auto& keys = wire::request_keys();
+        EXPECT_NE(std::find(keys.begin(), keys.end(), field.key), keys.end()) << field.name;
+      }
+}
+
+}  // namespace
+}  // namespace foretoken::edge

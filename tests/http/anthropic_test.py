@@ -1,0 +1,91 @@
+"""Anthropic's own Python client against real services: messages, streams, counts and typed errors, with every proposer."""
+
+import sys
+import unittest
+
+import anthropic
+
+from edge_system import EdgeSystem
+
+SPECULATION = ({"enabled": False}, {"proposer": "draft", "draft_len": 4, "adaptive": False},
+               {"proposer": "ngram", "draft_len": 4, "adaptive": False})
+PROMPT = [{"role": "user", "content": "the cat sat on the mat and the cat"}]
+
+
+class Anthropic(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.system = EdgeSystem().__enter__().start_all()
+        cls.client = anthropic.Anthropic(base_url=cls.system.base.removesuffix("/v1"), api_key="any", max_retries=0)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.client.close()
+        cls.system.assert_alive()
+        cls.system.__exit__(None, None, None)
+
+    def create(self, speculation=SPECULATION[0], temperature=0, **more):
+        # This version of the client has no keyword for the temperature.
+        extra = {"speculation": speculation, "seed": 5, "temperature": temperature}
+        return self.client.messages.create(**{"model": "tiny", "messages": PROMPT, "max_tokens": 24, "extra_body": extra, **more})
+
+    def test_a_message_is_equal_with_every_proposer(self):
+        for request in ({}, {"temperature": 1}, {"system": "be brief"}, {"stop_sequences": ["e"]}):
+            with self.subTest(request=request):
+                answers = [self.create(speculation, **request) for speculation in SPECULATION]
+                self.assertEqual(1, len({(each.content[0].text, each.stop_reason, each.stop_sequence) for each in answers}))
+                self.assertEqual(("message", "assistant", "tiny"), (answers[0].type, answers[0].role, answers[0].model))
+
+    def test_what_ended_it_is_said(self):
+        whole = self.create()
+        self.assertEqual(("max_tokens", None, 24), (whole.stop_reason, whole.stop_sequence, whole.usage.output_tokens))
+        letter = whole.content[0].text.strip()[2]
+        cut = self.create(stop_sequences=[letter])
+        self.assertEqual(("stop_sequence", letter), (cut.stop_reason, cut.stop_sequence))
+        self.assertNotIn(letter, cut.content[0].text)
+
+    def test_a_stream_joins_to_the_message(self):
+        whole = self.create()
+        for speculation in SPECULATION:
+            with self.client.messages.stream(model="tiny", messages=PROMPT, max_tokens=24,
+                                             extra_body={"speculation": speculation, "seed": 5, "temperature": 0}) as stream:
+                joined = "".join(stream.text_stream)
+                final = stream.get_final_message()
+            self.assertEqual((whole.content[0].text,) * 2, (joined, final.content[0].text))
+            self.assertEqual((whole.stop_reason, whole.usage.output_tokens), (final.stop_reason, final.usage.output_tokens))
+
+    def test_events_come_in_their_order(self):
+        events = [event.type for event in self.create(stream=True)]
+        self.assertEqual(["message_start", "content_block_start"], events[:2])
+        self.assertEqual(["content_block_stop", "message_delta", "message_stop"], events[-3:])
+        self.assertEqual({"content_block_delta"}, set(events[2:-3]))
+
+    def test_tokens_are_counted_as_the_message_counts_them(self):
+        for request in ({}, {"system": [{"type": "text", "text": "be"}, {"type": "text", "text": "brief"}]}):
+            usage = self.create(**request).usage
+            counted = self.client.messages.count_tokens(model="tiny", messages=PROMPT, **request)
+            self.assertEqual(usage.input_tokens + usage.cache_read_input_tokens, counted.input_tokens)
+
+    def test_a_line_that_changes_with_every_request_is_left_out(self):
+        plain = self.client.messages.count_tokens(model="tiny", messages=PROMPT, system="be brief").input_tokens
+        billed = self.client.messages.count_tokens(model="tiny", messages=PROMPT, system=[
+            {"type": "text", "text": "x-anthropic-billing-header: cc_version=1; cch=123"}, {"type": "text", "text": "be brief"}])
+        self.assertEqual(plain, billed.input_tokens)
+
+    def test_errors_have_their_class(self):
+        with self.assertRaises(anthropic.NotFoundError) as caught:
+            self.create(model="other")
+        self.assertEqual("not_found_error", caught.exception.body["error"]["type"])
+        self.assertTrue(caught.exception.request_id)
+        picture = [{"role": "user", "content": [{"type": "text", "text": "see"}, {"type": "image", "source": {}}]}]
+        for request, words in (({"messages": picture}, "messages.0.content.1"), ({"max_tokens": 0}, "max_tokens"),
+                               ({"messages": [{"role": "robot", "content": ""}]}, "messages.0.role"),
+                               ({"tools": [{"name": "f", "input_schema": {}}]}, "tools"),
+                               ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, "thinking")):
+            with self.subTest(words=words), self.assertRaises(anthropic.BadRequestError) as caught:
+                self.create(**request)
+            self.assertIn(words, str(caught.exception))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

@@ -1,0 +1,180 @@
+"""HTTP without a library of any protocol: health, keys, origins, limits, clients that vanish, services that die."""
+
+import hashlib
+import json
+import os
+import socket
+import sys
+import threading
+import time
+import unittest
+
+from edge_system import EdgeSystem
+from harness import wait_for
+
+PROMPT = {"model": "tiny", "prompt": "the cat sat on the mat", "temperature": 0}
+STREAMS = int(os.environ.get("FORETOKEN_TEST_STREAMS", "64"))
+
+
+def blocks_free(system):
+    return sum(service["kv_blocks_free"] for service in system.status()["services"] if service["role"] == "target")
+
+
+class Raw(unittest.TestCase):
+    def setUp(self):
+        self.system = None
+
+    def start(self, *settings, **more):
+        self.system = EdgeSystem(settings, **more).__enter__()
+        self.addCleanup(lambda: self.system.__exit__(None, None, None))
+        return self.system.start_all()
+
+    def open_stream(self, **more):
+        """A socket behind which a stream has begun."""
+        body = json.dumps({**PROMPT, "stream": True, **more}).encode()
+        connection = socket.create_connection(("127.0.0.1", self.system.port), timeout=60)
+        connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        return connection
+
+    def test_before_the_models_are_there_health_says_loading(self):
+        self.system = EdgeSystem().__enter__()
+        self.addCleanup(lambda: self.system.__exit__(None, None, None))
+        self.system.start("edge")
+        wait_for(lambda: self.system.http("GET", "/live")[0] == 200, "the edge takes connections")
+        status, headers, text = self.system.http("GET", "/health")
+        self.assertEqual((503, "loading"), (status, json.loads(text)["status"]))
+        self.assertIn("Retry-After", headers)
+        self.system.start("router", "tokenizer", "draft", "target")
+        wait_for(lambda: self.system.http("GET", "/health")[0] == 200, "the edge is healthy")
+
+    def test_routes_methods_and_headers(self):
+        system = self.start()
+        status, headers, text = system.http("GET", "/nowhere")
+        self.assertEqual((404, "invalid_request_error"), (status, json.loads(text)["error"]["type"]))
+        self.assertTrue(headers["x-request-id"])
+        self.assertEqual("mine-1", system.http("GET", "/live", headers={"X-Request-Id": "mine-1"})[1]["x-request-id"])
+        self.assertEqual(405, system.http("GET", "/v1/completions")[0])
+        self.assertEqual((200, ""), system.http("HEAD", "/health")[::2])
+        for path in ("/v1/models", "/models", "/v1/models/tiny"):
+            self.assertEqual(200, system.http("GET", path)[0], path)
+        self.assertIn("foretoken_requests_total", system.http("GET", "/metrics")[2])
+        for body, code in (("{", "invalid_json"), ('{"a": 1, "a": 2}', "invalid_json"), ("[]", None), ("[" * 100, "invalid_json")):
+            status, _, text = system.http("POST", "/v1/completions", body)
+            self.assertEqual((400, code), (status, json.loads(text)["error"]["code"]), body)
+        _, headers, _ = system.http("POST", "/v1/completions", {**PROMPT, "max_tokens": 1, "frobnicate": 1, "zap": 2})
+        self.assertEqual("frobnicate, zap", headers["x-foretoken-ignored"])
+        tokens = system.post("/tokenize", {"model": "tiny", "prompt": "the cat"})[1]
+        self.assertEqual(tokens["count"], len(tokens["tokens"]))
+        self.assertIn("the cat", system.post("/detokenize", {"model": "tiny", "tokens": tokens["tokens"]})[1]["prompt"])
+
+    def test_web_pages_of_this_machine_may_ask_and_others_not(self):
+        system = self.start()
+        _, headers, _ = system.http("OPTIONS", "/v1/completions", headers={
+            "Origin": "http://localhost:3000", "Access-Control-Request-Headers": "authorization,x-stainless-os"})
+        self.assertEqual("http://localhost:3000", headers["Access-Control-Allow-Origin"])
+        self.assertEqual("authorization,x-stainless-os", headers["Access-Control-Allow-Headers"])
+        for origin in ("http://localhost.example:3000", "http://localhost:3000.example", "https://example.org", "http://localhos"):
+            self.assertNotIn("Access-Control-Allow-Origin", system.http("GET", "/health", headers={"Origin": origin})[1], origin)
+
+    def test_with_a_key_file_only_keys_open(self):
+        system = EdgeSystem().__enter__()
+        self.system = system
+        self.addCleanup(lambda: system.__exit__(None, None, None))
+        keys = os.path.join(system.folder, "keys")
+        with open(keys, "w", encoding="utf-8") as file:
+            file.write(f"alice {hashlib.sha256(b'secret').hexdigest()}\n")
+        system.settings.append(f"edge.key_file={keys}")
+        system.start_all()
+        self.assertEqual(401, system.http("GET", "/v1/models")[0])
+        for headers in ({"Authorization": "Bearer wrong"}, {"Authorization": "Bearer"}, {"x-api-key": ""}):
+            self.assertEqual(401, system.http("GET", "/v1/models", headers=headers)[0])
+        for headers in ({"Authorization": "Bearer secret"}, {"x-api-key": "secret"}):
+            self.assertEqual(200, system.http("GET", "/v1/models", headers=headers)[0])
+            self.assertEqual(200, system.http("POST", "/v1/completions", {**PROMPT, "max_tokens": 1}, headers)[0])
+        self.assertEqual(200, system.http("GET", "/health")[0])
+
+    def test_an_address_for_others_needs_keys(self):
+        system = EdgeSystem(("edge.host=0.0.0.0",)).__enter__()
+        self.addCleanup(lambda: system.__exit__(None, None, None))
+        system.start("edge")
+        self.assertEqual(78, system.processes.pop("edge").wait(60))
+        with open(os.path.join(system.folder, "edge.log"), encoding="utf-8") as log:
+            self.assertIn("edge.key_file", log.read())
+
+    def test_clients_that_vanish_leave_nothing_behind(self):
+        system = self.start("limits.max_running=64", "limits.max_waiting=256")
+        free = blocks_free(system)
+        for _ in range(3):
+            connections = [self.open_stream(max_tokens=400) for _ in range(16)]
+            for connection in connections:
+                connection.recv(100)
+            for connection in connections:
+                connection.close()
+            wait_for(lambda: system.status()["requests_active"] == 0, "the requests of the gone clients end")
+        wait_for(lambda: blocks_free(system) >= free - 16, "their blocks are free")  # but for what the prefix cache keeps
+        self.assertEqual(200, system.post("/v1/completions", {**PROMPT, "max_tokens": 4})[0])
+
+    def test_a_full_queue_says_when_to_come_back(self):
+        system = self.start("limits.max_running=1", "limits.max_waiting=0")
+        streams = [self.open_stream(max_tokens=400) for _ in range(6)]
+        answers = [stream.recv(12) for stream in streams]
+        self.assertIn(b"HTTP/1.1 429", answers)
+        status, headers, text = 200, {}, ""
+        while status == 200:
+            status, headers, text = system.http("POST", "/v1/completions", {**PROMPT, "max_tokens": 400})
+        self.assertEqual((429, "rate_limit_exceeded"), (status, json.loads(text)["error"]["code"]))
+        self.assertGreaterEqual(int(headers["Retry-After"]), 1)
+        for stream in streams:
+            stream.close()
+
+    def test_services_die_in_the_middle_and_no_text_changes(self):
+        system = self.start()
+        truth = system.post("/v1/completions", {**PROMPT, "max_tokens": 200, "speculation": {"enabled": False}})[1]["choices"][0]["text"]
+        for name in ("draft", "tokenizer", "router", "target"):
+            answers = []
+
+            def ask():
+                answers.append(system.post("/v1/completions", {**PROMPT, "max_tokens": 200}))
+            threads = [threading.Thread(target=ask) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            time.sleep(0.05)
+            system.kill(name)
+            system.start(name)
+            for thread in threads:
+                thread.join()
+            self.assertEqual([200] * 4, [status for status, _ in answers], (name, answers))
+            self.assertEqual({truth}, {answer["choices"][0]["text"] for _, answer in answers}, name)
+            system.wait_ready()
+
+    def test_many_streams_at_once_have_their_text(self):
+        system = self.start("limits.max_running=32", "limits.max_waiting=4096")
+        truth = system.post("/v1/completions", {**PROMPT, "max_tokens": 12})[1]["choices"][0]["text"]
+        streams = [self.open_stream(max_tokens=12) for _ in range(STREAMS)]
+        for stream in streams:
+            text = b""
+            while b"data: [DONE]" not in text:
+                more = stream.recv(65536)
+                self.assertTrue(more, text[-300:])
+                text += more
+            events = [json.loads(line[6:]) for line in text.decode().split("\n") if line.startswith("data: {")]
+            self.assertEqual(truth, "".join(event["choices"][0]["text"] for event in events))
+            stream.close()
+
+    def test_a_drain_lets_streams_end_and_takes_no_new_ones(self):
+        system = self.start()
+        stream = self.open_stream(max_tokens=400)
+        begun = stream.recv(100)
+        self.assertIn(b"200 OK", begun)
+        edge = system.processes["edge"]
+        edge.terminate()
+        text = begun
+        while more := stream.recv(65536):
+            text += more
+        self.assertIn(b"data: [DONE]", text)
+        self.assertEqual(0, system.processes.pop("edge").wait(60))
+        self.assertEqual(0, system.http("GET", "/live")[0])
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
