@@ -15,14 +15,15 @@ PROMPT = [{"role": "user", "content": "the cat sat on the mat and the cat"}]
 class Anthropic(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.system = EdgeSystem().__enter__().start_all()
+        cls.system = EdgeSystem().__enter__()
+        cls.addClassCleanup(lambda: cls.system.__exit__(None, None, None))
+        cls.system.start_all()
         cls.client = anthropic.Anthropic(base_url=cls.system.base.removesuffix("/v1"), api_key="any", max_retries=0)
 
     @classmethod
     def tearDownClass(cls):
         cls.client.close()
         cls.system.assert_alive()
-        cls.system.__exit__(None, None, None)
 
     def create(self, speculation=SPECULATION[0], temperature=0, **more):
         # This version of the client has no keyword for the temperature.

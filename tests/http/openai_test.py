@@ -17,14 +17,15 @@ PROMPT = [{"role": "user", "content": "the cat sat on the mat and the cat"}]
 class OpenAi(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.system = EdgeSystem().__enter__().start_all()
+        cls.system = EdgeSystem().__enter__()
+        cls.addClassCleanup(lambda: cls.system.__exit__(None, None, None))
+        cls.system.start_all()
         cls.client = openai.OpenAI(base_url=cls.system.base, api_key="any", max_retries=0)
 
     @classmethod
     def tearDownClass(cls):
         cls.client.close()
         cls.system.assert_alive()
-        cls.system.__exit__(None, None, None)
 
     def chat(self, how="off", **more):
         return self.client.chat.completions.create(model="tiny", messages=PROMPT, extra_body={"speculation": SPECULATION[how]},

@@ -33,6 +33,7 @@ class Raw(unittest.TestCase):
         """A socket behind which a stream has begun."""
         body = json.dumps({**PROMPT, "stream": True, **more}).encode()
         connection = socket.create_connection(("127.0.0.1", self.system.port), timeout=60)
+        self.addCleanup(connection.close)
         connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
         return connection
 

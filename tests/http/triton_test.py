@@ -15,14 +15,15 @@ PROMPT = "the cat sat on the mat"
 class Triton(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.system = EdgeSystem().__enter__().start_all()
+        cls.system = EdgeSystem().__enter__()
+        cls.addClassCleanup(lambda: cls.system.__exit__(None, None, None))
+        cls.system.start_all()
         cls.client = tritonclient.http.InferenceServerClient(f"127.0.0.1:{cls.system.port}")
 
     @classmethod
     def tearDownClass(cls):
         cls.client.close()
         cls.system.assert_alive()
-        cls.system.__exit__(None, None, None)
 
     def generate(self, model="tiny", verb="generate", **body):
         return self.system.post(f"/v2/models/{model}/{verb}", {"text_input": PROMPT, "max_tokens": 16, **body})
