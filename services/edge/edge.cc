@@ -324,7 +324,7 @@ Edge::Reply Edge::answer(HttpExchange& exchange, Result<HttpAsk> ask) {
   const HttpRequest& request = exchange.request();
   HttpHeaders headers = headers_for(request);
   if (is_anthropic(request.path)) headers.emplace_back("request-id", request.id);
-  if (!ask->ignored.empty()) headers.emplace_back("x-foretoken-ignored", joined(ask->ignored));
+  if (!ask->ignored.empty()) headers.emplace_back("x-foretoken-ignored", header_list(ask->ignored));
   if (const auto tenant = keys_.name_of(bearer_of(request)))
     for (auto& choice : ask->generation.choices) choice.tenant = *tenant;
   const GenerationRules rules{.ping_every = std::chrono::seconds(options_.section.ping_s)};

@@ -31,6 +31,18 @@ std::string_view HttpRequest::header(std::string_view name) const {
   return found == headers.end() ? std::string_view{} : found->second;
 }
 
+std::string header_list(const std::vector<std::string>& words) {
+  constexpr std::size_t kMost = 1024;
+  std::string text;
+  for (const auto& word : words) {
+    if (text.size() + word.size() > kMost) return text + (text.empty() ? "..." : ", ...");
+    text += (text.empty() ? "" : ", ") + word;
+  }
+  std::replace_if(
+      text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c >= 0x7f; }, '?');
+  return text;
+}
+
 std::string request_id_of(const HttpRequest& request) {
   constexpr std::size_t kMost = 128;
   const std::string_view own = request.header("x-request-id");

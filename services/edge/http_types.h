@@ -30,6 +30,10 @@ struct HttpReply {
   HttpHeaders headers = {};
 };
 
+// Words for a header: separated by commas, what is not printable ASCII as "?", cut after some. What
+// a client wrote never ends a line of a header.
+std::string header_list(const std::vector<std::string>& words);
+
 // The client's own id, if a log can show it.
 std::string request_id_of(const HttpRequest& request);
 

@@ -14,7 +14,7 @@ namespace foretoken {
 
 struct RequestRules {
   std::size_t max_requests = 272;     // limits.max_running + limits.max_waiting
-  std::size_t max_per_client = 1024;  // unanswered requests of one connection
+  std::size_t max_per_client = 4096;  // unanswered requests of one connection, such as an edge's
   FinishedReplies::Limits finished;
   std::string default_model;  // router.default_model: of requests that name none
   std::uint32_t default_draft_len = 4;

@@ -64,6 +64,11 @@ class Raw(unittest.TestCase):
             self.assertEqual((400, code), (status, json.loads(text)["error"]["code"]), body)
         _, headers, _ = system.http("POST", "/v1/completions", {**PROMPT, "max_tokens": 1, "frobnicate": 1, "zap": 2})
         self.assertEqual("frobnicate, zap", headers["x-foretoken-ignored"])
+        status, headers, _ = system.http("POST", "/v1/completions", {**PROMPT, "max_tokens": 1, "a\r\nx-injected: 1": 1, "é": 2})
+        self.assertEqual((200, "a??x-injected: 1, ??"), (status, headers["x-foretoken-ignored"]))
+        self.assertNotIn("x-injected", headers)
+        many = {f"field{i:05}": 1 for i in range(5000)}
+        self.assertLess(len(system.http("POST", "/v1/completions", {**PROMPT, "max_tokens": 1, **many})[1]["x-foretoken-ignored"]), 1100)
         tokens = system.post("/tokenize", {"model": "tiny", "prompt": "the cat"})[1]
         self.assertEqual(tokens["count"], len(tokens["tokens"]))
         self.assertIn("the cat", system.post("/detokenize", {"model": "tiny", "tokens": tokens["tokens"]})[1]["prompt"])
