@@ -23,7 +23,9 @@ void relax() {
 }
 
 // Returns when `word` no longer holds `old`. A sleeper is woken by notify_all, which costs nothing
-// when no worker sleeps.
+// when no worker sleeps: it looks at the number of sleepers first. So the new value is written with
+// seq_cst. With release alone the processor may read that number before the value is written, find
+// no sleeper, and leave one that has just seen the old value asleep for ever.
 void wait_for_change(const std::atomic<std::uint32_t>& word, std::uint32_t old) {
   for (int i = 0; i < kSpins; ++i) {
     if (word.load(std::memory_order_acquire) != old) return;
@@ -64,7 +66,7 @@ Team::Team(int n_threads, bool pin) : n_members_(n_threads) {
 
 Team::~Team() {
   stop_ = true;
-  round_.fetch_add(1, std::memory_order_release);
+  round_.fetch_add(1, std::memory_order_seq_cst);
   round_.notify_all();
   for (std::thread& thread : threads_) thread.join();
 }
@@ -73,7 +75,7 @@ void Team::run_erased(Job job, void* context) {
   if (n_members_ == 1) return job(context, 0);
   job_ = job;
   context_ = context;
-  round_.fetch_add(1, std::memory_order_release);
+  round_.fetch_add(1, std::memory_order_seq_cst);
   round_.notify_all();
   job(context, 0);
   barrier();  // the join
@@ -96,7 +98,7 @@ void Team::barrier() {
   if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 ==
       static_cast<std::uint32_t>(n_members_)) {
     arrived_.store(0, std::memory_order_relaxed);
-    phase_.store(phase + 1, std::memory_order_release);
+    phase_.store(phase + 1, std::memory_order_seq_cst);
     phase_.notify_all();
     return;
   }
