@@ -29,6 +29,8 @@ enum class CloseReason : std::uint8_t {
 // Why a draft needs more tokens of a sequence before it can go on: it does not know the sequence,
 // lacks tokens before the record's, has others, or lost its cache. kRefused: it will not serve it.
 enum class NeedReason : std::uint8_t { kUnknown, kGap, kMismatch, kEvicted, kRefused };
+// Whether an answer may, may not or must call a tool.
+enum class ToolChoice : std::uint8_t { kAuto, kNone, kRequired };
 
 inline constexpr std::array<std::string_view, 5> kProposerNames{"default", "draft", "ngram",
                                                                 "prediction", "none"};
@@ -39,12 +41,14 @@ inline constexpr std::array<std::string_view, 6> kCloseNames{"stop",     "cancel
                                                              "migrated", "draining",  "finished"};
 inline constexpr std::array<std::string_view, 5> kNeedNames{"unknown", "gap", "mismatch", "evicted",
                                                             "refused"};
+inline constexpr std::array<std::string_view, 3> kToolChoiceNames{"auto", "none", "required"};
 
 constexpr const auto& names_of(ProposerKind) { return kProposerNames; }
 constexpr const auto& names_of(AcceptanceRule) { return kAcceptanceRuleNames; }
 constexpr const auto& names_of(FinishReason) { return kFinishNames; }
 constexpr const auto& names_of(CloseReason) { return kCloseNames; }
 constexpr const auto& names_of(NeedReason) { return kNeedNames; }
+constexpr const auto& names_of(ToolChoice) { return kToolChoiceNames; }
 
 // How many values a list has: a number beyond it is malformed.
 template <class E>

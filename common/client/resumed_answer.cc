@@ -27,6 +27,8 @@ ResumedAnswer::Placed ResumedAnswer::take(Part& part) {
       !std::equal(part.token_ids.begin(), at(part.token_ids, n_tokens), at(token_ids_, tokens_at_)))
     return Placed::kDiffers;
   part.text.erase(0, n_text);
+  if (part.token_ends.size() == part.token_ids.size())
+    part.token_ends.erase(part.token_ends.begin(), at(part.token_ends, n_tokens));
   part.token_ids.erase(part.token_ids.begin(), at(part.token_ids, n_tokens));
   part.logprobs.erase(part.logprobs.begin(), at(part.logprobs, n_logprobs));
   // What is left is new, so all that was told before has been told again.
@@ -39,6 +41,8 @@ ResumedAnswer::Placed ResumedAnswer::take(Part& part) {
   }
   if (has_prompt_logprobs_) part.prompt_logprobs.clear();
   has_prompt_logprobs_ = has_prompt_logprobs_ || !part.prompt_logprobs.empty();
+  if (has_form_) part.form.reset();
+  has_form_ = has_form_ || part.form;
   text_ += part.text;
   token_ids_.insert(token_ids_.end(), part.token_ids.begin(), part.token_ids.end());
   n_logprobs_ += part.logprobs.size();

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "common/base/roff.h"
+#include "common/config/models.h"
 
 namespace foretoken {
 namespace {
@@ -94,6 +95,63 @@ std::string manual_of(const char* says,
          value + ")";
 }
 
+// The sections and keys that [SECTION.NAME] may hold, from their listing.
+std::string several_models_page() {
+  std::string sections, keys;
+  const Config defaults;
+  Config::sections(defaults, [&](const char* section, const auto& s, const char*) {
+    std::vector<std::string> own;
+    std::size_t n = 0;
+    std::decay_t<decltype(s)>::fields(
+        s, [&](const char* key, const auto&, const Constraint&, const char*) {
+          ++n;
+          if (may_differ_by_model(section, key))
+            own.push_back("`" + std::string(section) + "." + key + "`");
+        });
+    if (own.size() == n)
+      sections += (sections.empty() ? "" : ", ") + ("`[" + std::string(section)) + "]`";
+    if (own.size() < n)
+      for (const auto& key : own) keys += (keys.empty() ? "" : ", ") + key;
+  });
+  return "\n## Several models\n\n"
+         "A table `[model.NAME]` declares a model, and there may be several; `[model]` alone is "
+         "one without a NAME. A NAME has "
+         "letters, digits, `-` and `_`. It is a part of the `--id` of the model's services "
+         "(`target-NAME-0`), and what clients ask "
+         "for unless `name` says otherwise. `target`, `name` and `alias` then stand in the tables "
+         "of models alone; without `target` "
+         "the model is the demo pair, and without `draft` one that is not has none.\n\n"
+         "A section holds for all models, `[SECTION.NAME]` for one of them. Every key of " +
+         sections + " may stand there, and " + keys +
+         ". As a flag: `--set target.NAME.device=cuda:1`; there are no variables for one model. "
+         "Flag beats variable beats file; "
+         "within one of these, what names a model beats what does not.\n\n"
+         "`router.default_model` is the model of requests that name none, or `default`. A name or "
+         "an alias that means two models "
+         "is an error.\n";
+}
+
+constexpr std::string_view kSeveralModels = R"(
+# Several models: a table [model.NAME] each, and nothing in [model] that each has for itself (target, name, alias). NAME is
+# what clients ask for unless the table has a name, and a part of the --id of its services. Other sections hold for all
+# models; [SECTION.NAME] holds for one of them.
+#
+# [router]
+# default_model = "chat"
+#
+# [model.chat]
+# target = "/srv/models/chat"
+# draft = "/srv/models/chat-draft"
+# alias = ["gpt-4o-mini"]
+# targets = 2
+#
+# [model.code]
+# target = "/srv/models/code"
+#
+# [target.code]
+# device = "cuda:1"
+)";
+
 }  // namespace
 
 std::string default_config_toml() {
@@ -119,6 +177,7 @@ std::string default_config_toml() {
           out << "\n" << key << " = " << toml_of(value) << "\n";
         });
   });
+  out << kSeveralModels;
   return out.str();
 }
 
@@ -148,6 +207,7 @@ std::string configuration_page() {
               << allowed(constraint) << " | " << says << " |\n";
         });
   });
+  out << several_models_page();
   return out.str();
 }
 
@@ -176,6 +236,16 @@ std::string configuration_manual(std::string_view release) {
   page.example(
       "[model]\ntarget = \"/srv/models/large\"\ndraft = \"/srv/models/small\"\n\n"
       "[speculation]\ndraft_len = 6");
+  page.section("Several models");
+  page.paragraph(
+      "A table [model.NAME] declares a model; there may be several. [SECTION.NAME] holds for the "
+      "services of that model alone, [SECTION] for all. The --id of a tokenizer, draft or target "
+      "is "
+      "then NAME or NAME-NUMBER. router.default_model is the model of requests that name none.");
+  page.example(
+      "[router]\ndefault_model = \"chat\"\n\n[model.chat]\ntarget = \"/srv/models/chat\"\ntargets "
+      "= 2\n\n[model.code]\ntarget = \"/srv/models/code\"\n\n[target.code]\ndevice = "
+      "\"cuda:1\"");
   page.section("Files");
   page.item("/etc/foretoken/foretoken.toml", "", "The file of the services that systemd runs.");
   page.section("See also");
@@ -202,6 +272,44 @@ std::vector<KeyChoices> keys_with_choices() {
   return keys;
 }
 
+namespace {
+
+// "key = value        # origin", as print_config() has it.
+template <class T>
+void print_value(std::ostream& out,
+                 const std::string& section,
+                 const std::string& key,
+                 const T& value,
+                 const std::string& origin) {
+  std::string line = key + " = " + toml_of(value);
+  line.resize(std::max<std::size_t>(line.size() + 2, 40), ' ');
+  out << line << "# " << origin;
+  if (origin == "environment") out << " " << environment_variable(section, key);
+  out << "\n";
+}
+
+// Of [model.NAME] what tells it from others, and of each section what is the model's own.
+void print_model(std::ostream& out, const LoadedConfig& loaded, const std::string& name) {
+  Config::sections(loaded.models.at(name), [&](const char* section, const auto& s, const char*) {
+    bool has_head = std::string(section) == "model";
+    const std::string head = "\n[" + std::string(section) + "." + name + "]\n";
+    if (has_head) out << head;
+    std::decay_t<decltype(s)>::fields(
+        s, [&](const char* key, const auto& value, const Constraint&, const char*) {
+          const auto own = loaded.origin.find(std::string(section) + "." + name + "." + key);
+          const bool is_own = own != loaded.origin.end();
+          const bool is_always_there =
+              is_each_models_own(section, key) || std::string(section) + "." + key == "model.draft";
+          if (!is_own && !is_always_there) return;
+          if (!has_head) out << head;
+          has_head = true;
+          print_value(out, section, key, value, is_own ? own->second : "default");
+        });
+  });
+}
+
+}  // namespace
+
 std::string print_config(const LoadedConfig& loaded) {
   std::ostringstream out;
   out << "# "
@@ -211,15 +319,13 @@ std::string print_config(const LoadedConfig& loaded) {
     out << "\n[" << section << "]\n";
     std::decay_t<decltype(s)>::fields(
         s, [&](const char* key, const auto& value, const Constraint&, const char*) {
+          if (!loaded.models.empty() && is_each_models_own(section, key)) return;
           const auto origin = loaded.origin.find(std::string(section) + "." + key);
-          std::string line = std::string(key) + " = " + toml_of(value);
-          line.resize(std::max<std::size_t>(line.size() + 2, 40), ' ');
-          out << line << "# " << (origin == loaded.origin.end() ? "default" : origin->second);
-          if (origin != loaded.origin.end() && origin->second == "environment")
-            out << " " << environment_variable(section, key);
-          out << "\n";
+          print_value(out, section, key, value,
+                      origin == loaded.origin.end() ? "default" : origin->second);
         });
   });
+  for (const auto& [name, config] : loaded.models) print_model(out, loaded, name);
   return out.str();
 }
 

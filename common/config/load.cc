@@ -13,6 +13,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "common/config/check.h"
+#include "common/config/models.h"
 #include "common/config/resolve.h"
 #include "common/config/toml_reader.h"
 
@@ -22,15 +24,31 @@ namespace foretoken {
 namespace {
 
 // A value on its way into a member: typed from a file, or text from a variable or flag.
+enum class Source : std::uint8_t { kFile, kEnvironment, kFlag };  // the stronger the later
+
 struct Candidate {
   std::variant<SettingValue, std::string> value;
   std::string where;   // for messages: "file:3", "FORETOKEN_X_Y", "--set"
   std::string origin;  // for --print-config
+  Source source = Source::kFile;
 };
 
 constexpr std::size_t kMaxIpcPath = sizeof(sockaddr_un::sun_path) - 1;
 
-using Candidates = std::map<std::string, Candidate>;  // "section.key" -> the strongest
+// "section.key" or, of one model, "section.NAME.key" -> the strongest of that name.
+using Candidates = std::map<std::string, Candidate>;
+
+// What was said, before it is checked against the sections.
+struct Collected {
+  Candidates candidates;
+  std::map<std::string, std::string> models;     // declared ones -> "f.toml:3: [model.chat]"
+  std::map<std::string, std::string> mentioned;  // by other sections
+
+  void mention(const std::string& section, const std::string& model, const std::string& where) {
+    (section == "model" ? models : mentioned)
+        .try_emplace(model, where + ": [" + section + "." + model + "]");
+  }
+};
 
 std::vector<std::string> split_list(std::string text) {
   std::vector<std::string> list;
@@ -205,31 +223,57 @@ std::optional<T> convert(const SettingValue& value) {
 
 class Applier {
  public:
-  Applier(const Candidates& candidates, LoadedConfig& out) : candidates_(candidates), out_(out) {}
+  // For the model of this name; "" = for all.
+  Applier(const Candidates& candidates, std::string model, LoadedConfig& out)
+      : candidates_(candidates), model_(std::move(model)), out_(out) {}
 
   template <class Section>
   void operator()(const char* section, Section& s, const char*) {
     Section::fields(s,
                     [&](const char* key, auto& member, const Constraint& constraint, const char*) {
                       const std::string name = std::string(section) + "." + key;
-                      out_.origin[name] = "default";
-                      const auto found = candidates_.find(name);
-                      if (found != candidates_.end())
-                        assign(name, found->second, member, constraint);
+                      const Candidate* for_all = find(name);
+                      if (model_.empty()) {
+                        out_.origin[name] = "default";
+                        if (for_all != nullptr) assign(name, *for_all, member, constraint);
+                        return;
+                      }
+                      const std::string own_name = std::string(section) + "." + model_ + "." + key;
+                      const Candidate* own = find(own_name);
+                      if (own != nullptr && (for_all == nullptr || own->source >= for_all->source))
+                        assign(own_name, *own, member, constraint);
+                      else if (for_all != nullptr)
+                        copy(*for_all, member, constraint);
                     });
   }
 
  private:
+  const Candidate* find(const std::string& name) const {
+    const auto found = candidates_.find(name);
+    return found == candidates_.end() ? nullptr : &found->second;
+  }
+
+  template <class T>
+  static std::optional<SettingValue> value_of(const Candidate& candidate, const T& member) {
+    if (const auto* text = std::get_if<std::string>(&candidate.value))
+      return read_text(*text, member);
+    return std::get<SettingValue>(candidate.value);
+  }
+
+  // What holds for all has been checked, and its errors were said, before.
+  template <class T>
+  static void copy(const Candidate& candidate, T& member, const Constraint& constraint) {
+    const auto value = value_of(candidate, member);
+    std::optional<T> typed = value ? convert<T>(*value) : std::nullopt;
+    if (typed && !problem(*typed, constraint)) member = std::move(*typed);
+  }
+
   template <class T>
   void assign(const std::string& name,
               const Candidate& candidate,
               T& member,
               const Constraint& constraint) {
-    std::optional<SettingValue> value;
-    if (const auto* text = std::get_if<std::string>(&candidate.value))
-      value = read_text(*text, member);
-    else
-      value = std::get<SettingValue>(candidate.value);
+    const std::optional<SettingValue> value = value_of(candidate, member);
     const std::string start = candidate.where + ": " + name + " ";
     std::optional<T> typed = value ? convert<T>(*value) : std::nullopt;
     if constexpr (std::integral<T> && !std::same_as<T, bool>) {
@@ -253,6 +297,7 @@ class Applier {
   }
 
   const Candidates& candidates_;
+  std::string model_;
   LoadedConfig& out_;
 };
 
@@ -295,25 +340,56 @@ std::optional<std::string> unknown(const Names& names,
   return "unknown key " + section + "." + key + hint(near);
 }
 
-void collect_file(const std::string& file,
-                  const Names& names,
-                  Candidates& candidates,
-                  LoadedConfig& out) {
+// "draft_len" of [speculation], or of [speculation.model].
+struct Place {
+  std::string section, model, key;
+};
+
+// Keeps a value, or says why there is no such key.
+void take(const Place& place,
+          const Names& names,
+          Candidate candidate,
+          Collected& all,
+          std::vector<std::string>& errors) {
+  const auto& [section, model, key] = place;
+  const auto wrong = [&](const std::string& why) {
+    errors.push_back(candidate.where + ": " + why);
+  };
+  if (auto why = unknown(names, section, key)) return wrong(*why);
+  if (!model.empty() && !may_differ_by_model(section, key))
+    return wrong(section + "." + key + " holds for all models: it cannot stand in [" + section +
+                 "." + model + "]");
+  const std::string name = section + "." + (model.empty() ? "" : model + ".") + key;
+  if (!model.empty()) all.mention(section, model, candidate.where);
+  all.candidates[name] = std::move(candidate);
+}
+
+void collect_file(const std::string& file, const Names& names, Collected& all, LoadedConfig& out) {
   TomlFile toml = read_toml(file);
   out.file = file;
   out.errors.insert(out.errors.end(), toml.errors.begin(), toml.errors.end());
-  for (auto& setting : toml.settings) {
-    if (auto wrong = unknown(names, setting.section, setting.key))
-      out.errors.push_back(setting.where + ": " + *wrong);
-    else
-      candidates[setting.section + "." + setting.key] = {std::move(setting.value), setting.where,
-                                                         setting.where};
+  const auto is_key = [&](const std::string& section, const std::string& word) {
+    const auto keys = names.find(section);
+    return keys != names.end() &&
+           std::find(keys->second.begin(), keys->second.end(), word) != keys->second.end();
+  };
+  for (const ModelTable& table : toml.tables) {  // one may be empty
+    if (is_key(table.section, table.model))
+      out.errors.push_back(table.where + ": " + table.section + "." + table.model +
+                           " must be a boolean, a number, a string or a list of strings");
+    else if (names.contains(table.section))
+      all.mention(table.section, table.model, table.where);
   }
+  for (auto& setting : toml.settings)
+    if (!is_key(setting.section, setting.model))
+      take({setting.section, setting.model, setting.key}, names,
+           {std::move(setting.value), setting.where, setting.where, Source::kFile}, all,
+           out.errors);
 }
 
 void collect_environment(const std::map<std::string, std::string>& environment,
                          const Names& names,
-                         Candidates& candidates,
+                         Collected& all,
                          LoadedConfig& out) {
   for (const auto& [section, keys] : names) {
     const std::string prefix = environment_variable(section, "");
@@ -322,17 +398,15 @@ void collect_environment(const std::map<std::string, std::string>& environment,
       std::string key = variable.substr(prefix.size());
       std::transform(key.begin(), key.end(), key.begin(),
                      [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-      if (auto wrong = unknown(names, section, key))
-        out.errors.push_back(variable + ": " + *wrong);
-      else
-        candidates[section + "." + key] = {value, variable, "environment"};
+      take({section, "", key}, names, {value, variable, "environment", Source::kEnvironment}, all,
+           out.errors);
     }
   }
 }
 
 void collect_flags(const std::vector<std::string>& settings,
                    const Names& names,
-                   Candidates& candidates,
+                   Collected& all,
                    LoadedConfig& out) {
   for (const auto& text : settings) {
     const auto equals = text.find('=');
@@ -341,61 +415,46 @@ void collect_flags(const std::vector<std::string>& settings,
       out.errors.push_back("--set " + text + ": must be section.key=value");
       continue;
     }
-    const std::string section = text.substr(0, dot);
-    const std::string key = text.substr(dot + 1, equals - dot - 1);
-    if (auto wrong = unknown(names, section, key))
-      out.errors.push_back("--set " + text + ": " + *wrong);
-    else
-      candidates[section + "." + key] = {text.substr(equals + 1), "--set " + section + "." + key,
-                                         "flag"};
+    const std::string name = text.substr(0, equals);
+    const auto last = name.rfind('.');
+    const Place place{name.substr(0, dot), last == dot ? "" : name.substr(dot + 1, last - dot - 1),
+                      name.substr(last + 1)};
+    take(place, names, {text.substr(equals + 1), "--set " + name, "flag", Source::kFlag}, all,
+         out.errors);
   }
 }
 
-// What no single key can know.
-void check_together(const Config& c, std::vector<std::string>& errors) {
-  if (c.speculation.ngram_min > c.speculation.ngram_max)
-    errors.push_back("speculation.ngram_min is " + std::to_string(c.speculation.ngram_min) +
-                     ", above speculation.ngram_max, " + std::to_string(c.speculation.ngram_max));
-  if (c.limits.max_batch_rows < c.limits.max_running)
-    errors.push_back("limits.max_batch_rows is " + std::to_string(c.limits.max_batch_rows) +
-                     ", below limits.max_running, " + std::to_string(c.limits.max_running) +
-                     ": each sequence needs a row");
-  if (c.model.max_model_len == 1)
-    errors.push_back(
-        "model.max_model_len is 1: there is no room for an answer; 0 is what the model allows");
-  if (c.model.target.empty()) errors.push_back("model.target is empty: there is nothing to serve");
-  // A list serves the ranks of each host; how many those are is known when they are started, by
-  // hostfile or by Slurm.
-  const auto each_its_device = [&](const std::string& section, const auto& s) {
-    const auto devices = device_list_of(s.device);
-    if (!devices.ok() || devices->numbers.empty()) return;
-    const std::size_t n = devices->numbers.size();
-    if (n > s.tensor_parallel)
-      errors.push_back(section + ".device is \"" + s.device + "\", " + std::to_string(n) +
-                       (n == 1 ? " device" : " devices") + ", and " + section +
-                       ".tensor_parallel is " + std::to_string(s.tensor_parallel) +
-                       ": each rank takes one");
-  };
-  const auto sums_on_a_device = [&](const std::string& section, const auto& s) {
-    if (s.device == "cpu" && (s.rank_sums == "one_shot" || s.rank_sums == "nccl"))
-      errors.push_back(section + ".rank_sums is \"" + s.rank_sums + "\", and " + section +
-                       ".device is cpu: there ranks add in host memory");
-  };
-  const auto records_alone = [&](const std::string& section, const auto& s) {
-    if (s.record == "on" && s.tensor_parallel > 1)
-      errors.push_back(section + ".record is \"on\", and " + section + ".tensor_parallel is " +
-                       std::to_string(s.tensor_parallel) +
-                       ": passes of several ranks are not recorded");
-  };
-  sums_on_a_device("target", c.target);
-  sums_on_a_device("draft", c.draft);
-  records_alone("target", c.target);
-  records_alone("draft", c.draft);
-  each_its_device("target", c.target);
-  each_its_device("draft", c.draft);
-  if (!c.bus.curve_secret.empty() && c.bus.curve_peers.empty())
-    errors.push_back(
-        "bus.curve_secret is set and bus.curve_peers is not: every peer would be refused");
+// The Config of each declared model.
+void apply_models(const Collected& all, LoadedConfig& out) {
+  for (const auto& [name, where] : all.mentioned)
+    if (!all.models.contains(name)) {
+      std::vector<std::string> known;
+      for (const auto& [model, place] : all.models) known.push_back(model);
+      const auto near = nearest(name, known);
+      out.errors.push_back(where + " is for a model, and there is no [model." + name + "]" +
+                           (near ? " (did you mean " + *near + "?)" : ""));
+    }
+  for (const auto& [name, candidate] : all.candidates) {
+    const auto dot = name.find('.');
+    if (all.models.empty() || name.rfind('.') != dot ||
+        !is_each_models_own(name.substr(0, dot), name.substr(dot + 1)))
+      continue;
+    const std::string& first = all.models.begin()->first;
+    out.errors.push_back(candidate.where + ": " + name +
+                         " is what each model has for itself, and there is [model." + first +
+                         "]: it must be said of one model, as model." + first + name.substr(dot));
+  }
+  for (const auto& [name, where] : all.models) {
+    if (const auto why = why_no_model_name(name); !why.empty())
+      out.errors.push_back(where + " is no name of a model: " + why);
+    Config& config = out.models[name];
+    Config::sections(config, Applier(all.candidates, name, out));
+    if (config.model.name.empty()) config.model.name = name;
+    // The demo draft belongs to the demo target.
+    if (config.model.target != "demo" && !all.candidates.contains("model.draft") &&
+        !all.candidates.contains("model." + name + ".draft"))
+      config.model.draft.clear();
+  }
 }
 
 }  // namespace
@@ -410,13 +469,14 @@ std::string environment_variable(const std::string& section, const std::string& 
 LoadedConfig load_config(const ConfigSources& sources) {
   LoadedConfig out;
   const Names names = known_names();
-  Candidates candidates;
+  Collected all;
   const auto file = sources.file ? sources.file : find_config_file(sources.environment);
-  if (file) collect_file(*file, names, candidates, out);
-  collect_environment(sources.environment, names, candidates, out);
-  collect_flags(sources.settings, names, candidates, out);
-  Config::sections(out.config, Applier(candidates, out));
-  if (out.errors.empty()) check_together(out.config, out.errors);
+  if (file) collect_file(*file, names, all, out);
+  collect_environment(sources.environment, names, all, out);
+  collect_flags(sources.settings, names, all, out);
+  Config::sections(out.config, Applier(all.candidates, "", out));
+  apply_models(all, out);
+  if (out.errors.empty()) check_together(out, out.errors);
   return out;
 }
 

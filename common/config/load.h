@@ -1,6 +1,7 @@
 // File, environment and flags -> Config, or every error at once. Flag (--set
 // speculation.draft_len=6) beats variable (FORETOKEN_SPECULATION_DRAFT_LEN) beats file beats
-// default. Reads files and the environment; called once, at start.
+// default; and within one of these, what names a model (speculation.NAME.draft_len) beats what does
+// not. Reads files and the environment; called once, at start.
 #pragma once
 
 #include <functional>
@@ -22,9 +23,12 @@ struct ConfigSources {
 };
 
 struct LoadedConfig {
-  Config config;
+  Config config;  // with declared models: what holds for all of them
+  // By the NAME of [model.NAME]: what the services of that model read. Empty: the one of [model].
+  std::map<std::string, Config> models;
   std::string file;  // the one read, empty if none
-  // "speculation.draft_len" -> "flag", "environment", "file:LINE" or "default".
+  // "speculation.draft_len" -> "flag", "environment", "file:LINE" or "default"; and
+  // "speculation.NAME.draft_len", if the value of that model is its own.
   std::map<std::string, std::string> origin;
   // One sentence each, with file and line where there is one; empty = good.
   std::vector<std::string> errors;

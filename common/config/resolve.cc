@@ -104,7 +104,9 @@ std::string memory_endpoint(const BusSection& bus, const std::string& id) {
 
 std::string draft_endpoint(const BusSection& bus, const std::string& id) {
   std::size_t index = bus.draft.size();
-  std::from_chars(id.data(), id.data() + id.size(), index);
+  const bool is_number = std::from_chars(id.data(), id.data() + id.size(), index).ec == std::errc{};
+  // The one entry of an instance that has a name is its own.
+  if (!is_number && bus.draft.size() == 1) index = 0;
   if (index < bus.draft.size()) return full(bus, bus.draft[index], id);
   if (bus.draft.empty() || bus.draft.back().find("{id}") == std::string::npos)
     throw FatalError(ErrorCode::kConfig, "bus.draft has " + std::to_string(bus.draft.size()) +

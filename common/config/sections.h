@@ -1,6 +1,6 @@
 // Every key of every section, once. One file serves a whole installation: each service reads the
 // sections it needs and knows all keys. Sections go to rooms as they are. Read once at start, never
-// changed afterwards.
+// changed afterwards. Which keys may differ from model to model: common/config/models.h.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +21,9 @@ struct ModelSection {
   std::string dtype = "auto";
   std::string generation_config = "auto";
   std::string patterns = "tested";
+  std::string tool_format = "auto";
+  std::uint32_t targets = 1;
+  std::uint32_t drafts = 1;
 
   template <class Self, class Visitor>
   static void fields(Self& s, Visitor&& v) {
@@ -38,6 +41,11 @@ struct ModelSection {
     v("patterns", s.patterns, one_of({"tested", "any"}),
       "regular expressions of tokenizer.json: tested = those compared with the reference; any = "
       "all that compile");
+    v("tool_format", s.tool_format, one_of({"auto", "none", "hermes", "llama", "mistral"}),
+      "how the model writes calls of tools; auto = as the text of its chat template says");
+    v("targets", s.targets, in_range(1, 16), "target services that `foretoken up` starts for it");
+    v("drafts", s.drafts, in_range(0, 16),
+      "draft services that `foretoken up` starts for it, if it has a draft");
   }
 };
 
@@ -256,10 +264,15 @@ struct EdgeSection {
   std::string host = "127.0.0.1";
   std::uint32_t port = 8000;
   std::string key_file;
-  std::vector<std::string> cors_origins = {"http://localhost:*", "http://127.0.0.1:*"};
+  std::vector<std::string> cors_origins = {"http://localhost:*", "http://127.0.0.1:*",
+                                           "http://[::1]:*"};
   bool strict = false;
   std::uint32_t ping_s = 15;
   std::uint32_t max_connections = 4096;
+  std::uint32_t max_bodies_mib = 64;
+  bool triton_exclude_input = false;
+  bool ollama = false;
+  std::string traces_endpoint;
 
   template <class Self, class Visitor>
   static void fields(Self& s, Visitor&& v) {
@@ -271,7 +284,8 @@ struct EdgeSection {
       "clients' keys, a line NAME SHA256 each; NAME is the tenant of its requests; \"\" = any "
       "client on this machine may ask");
     v("cors_origins", s.cors_origins, anything(),
-      "web pages of these origins may ask; * stands for any port, or for all origins");
+      "web pages of these origins may ask; * stands for any port, or for all origins; without "
+      "key_file those of others are refused");
     v("strict", s.strict, anything(),
       "a field of a request that the endpoint does not have is an error, and not only named in "
       "x-foretoken-ignored");
@@ -279,6 +293,15 @@ struct EdgeSection {
       "a stream that has nothing to say sends a comment this often");
     v("max_connections", s.max_connections, in_range(1, 65'536),
       "connections at a time; more are closed at once");
+    v("max_bodies_mib", s.max_bodies_mib, in_range(1, 65'536),
+      "bodies of requests in work, together; beyond it one of more than 16 KiB is 503");
+    v("triton_exclude_input", s.triton_exclude_input, anything(),
+      "generate answers without the prompt, unless a request says otherwise");
+    v("ollama", s.ollama, anything(),
+      "answer Ollama's questions for the models too: /api/tags, /api/ps, /api/show, /api/version");
+    v("traces_endpoint", s.traces_endpoint, anything(),
+      "collector of OpenTelemetry that traces go to, as http://HOST:4318; \"\" = as "
+      "OTEL_EXPORTER_OTLP_ENDPOINT says, none = no traces");
   }
 };
 

@@ -54,6 +54,26 @@ std::string syntax_error(const std::string& file, const std::string& what) {
   return file + ":" + (number.empty() ? "1" : number) + ": not TOML: " + sentence;
 }
 
+// The keys of [section], or of [section.model].
+void read_table(const std::string& file,
+                const std::string& section,
+                const std::string& model,
+                const toml::value& table,
+                TomlFile& out) {
+  const std::string name = section + "." + (model.empty() ? "" : model + ".");
+  for (const auto& [key, value] : table.as_table()) {
+    if (model.empty() && value.is_table()) {
+      out.tables.push_back({section, key, at(file, value)});
+      read_table(file, section, key, value, out);
+    } else if (auto setting = plain(value)) {
+      out.settings.push_back({section, model, key, std::move(*setting), at(file, value)});
+    } else {
+      out.errors.push_back(at(file, value) + ": " + name + key +
+                           " must be a boolean, a number, a string or a list of strings");
+    }
+  }
+}
+
 }  // namespace
 
 TomlFile read_toml(const std::string& file) {
@@ -89,14 +109,7 @@ TomlFile read_toml(const std::string& file) {
         out.errors.push_back(at(file, table) + ": " + section + " stands outside a [section]");
         continue;
       }
-      for (const auto& [key, value] : table.as_table()) {
-        auto setting = plain(value);
-        if (setting)
-          out.settings.push_back({section, key, std::move(*setting), at(file, value)});
-        else
-          out.errors.push_back(at(file, value) + ": " + section + "." + key +
-                               " must be a boolean, a number, a string or a list of strings");
-      }
+      read_table(file, section, "", table, out);
     }
   } catch (const std::exception& error) {
     out.errors.push_back(syntax_error(file, error.what()));

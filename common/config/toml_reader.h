@@ -15,13 +15,22 @@ using SettingValue =
 
 struct Setting {
   std::string section;
+  std::string model;  // of [section.model]; "" = of [section]
   std::string key;
   SettingValue value;
   std::string where;  // "foretoken.toml:12"
 };
 
+// [section.model], with or without keys.
+struct ModelTable {
+  std::string section;
+  std::string model;
+  std::string where;
+};
+
 struct TomlFile {
   std::vector<Setting> settings;
+  std::vector<ModelTable> tables;
   std::vector<std::string> errors;  // "foretoken.toml:12: ..."
 };
 

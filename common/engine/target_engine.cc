@@ -161,6 +161,7 @@ void TargetEngine::verify(TimePoint now) {
   output_.prompts.clear();
   output_.tokens.clear();
   output_.n_rows = output_.n_committed = output_.n_verified = 0;
+  output_.n_accepted = output_.n_sequences = 0;
   committed_value_ = 0;
   step_began_ = now;
   if (std::exchange(is_next_at_once_, false)) pause_cost_.observe(n_decoded_, now - step_ended_);
@@ -180,6 +181,7 @@ const StepOutput& TargetEngine::commit() {
     totals_.n_rows += output_.n_rows;
     for (Sequence* sequence : in_step_) sequence->last_pass = totals_.n_steps;
     n_decoded_ = static_cast<std::uint32_t>(in_step_.size());
+    output_.n_sequences = n_decoded_;
     for (std::size_t i = 0; i < in_step_.size(); ++i) commit_slice(i, *in_step_[i], now);
     totals_.n_tokens += output_.n_committed;
     is_timed_ = false;
@@ -476,6 +478,7 @@ void TargetEngine::note_round(Sequence& sequence,
   output_.n_verified += sequence.n_verified;
   if (sequence.n_verified > 0) {
     const std::uint32_t n_kept = std::min(n_accepted, n_delivered);
+    output_.n_accepted += n_kept;
     length_.observe_round(sequence.path, n_accepted);
     sequence.accepted_ewma += (static_cast<float>(n_accepted) - sequence.accepted_ewma) / 8;
     sequence.stats.spec.record_round(sequence.path, n_kept);

@@ -91,6 +91,8 @@ struct StepOutput {
   std::uint32_t n_rows = 0;  // 0: nothing was run
   std::uint32_t n_committed = 0;
   std::uint32_t n_verified = 0;  // proposed tokens that the pass had rows for
+  std::uint32_t n_accepted = 0;  // of those, delivered
+  std::uint32_t n_sequences = 0;
 };
 
 // Totals since the engine was made, except where "now".

@@ -30,16 +30,28 @@ enum class ClientOp : std::uint8_t {
   kStatus,
   kMetrics,
   kTokenize,
-  kDetokenize
+  kDetokenize,
+  kPasses
 };
-inline constexpr std::array<std::string_view, 6> kClientOpNames{
-    "generate", "cancel", "status", "metrics", "tokenize", "detokenize"};
+inline constexpr std::array<std::string_view, 7> kClientOpNames{
+    "generate", "cancel", "status", "metrics", "tokenize", "detokenize", "passes"};
 constexpr const auto& names_of(ClientOp) { return kClientOpNames; }
+
+// A list and an object as JSON text: a template shows a model the keys in the order that they have.
+struct JsonList {
+  std::string text;
+  bool operator==(const JsonList&) const = default;
+};
+struct JsonObject {
+  std::string text;
+  bool operator==(const JsonObject&) const = default;
+};
 
 // A message of a conversation, for the model's chat template.
 struct ChatMessage {
   std::string role;  // system, user, assistant or tool
   std::string content;
+  JsonObject extra = {};  // what else the template sees of it; empty = nothing
   bool operator==(const ChatMessage&) const = default;
 };
 
@@ -87,6 +99,13 @@ struct ClientRequest {
   bool skip_special_tokens = true;
   bool add_special_tokens = true;
   bool add_generation_prompt = true;
+  bool continue_final_message = false;
+  JsonList tools;
+  ToolChoice tool_choice = ToolChoice::kAuto;
+  std::string tool_name;
+  JsonObject chat_template_kwargs;
+  bool token_ends = false;
+  bool return_prompt_token_ids = false;
   std::string tenant;
   std::uint8_t priority = 0;
   GivenKeys given;
@@ -100,7 +119,8 @@ struct ClientRequest {
     v("prompt", m.prompt, bytes(kMaxStringBytes), kRequest,
       "text to continue; one of prompt, messages and token_ids is required");
     v("messages", m.messages, entries(kMaxChatMessages), kRequest,
-      "a conversation: {role, content} each; the model's chat template is applied");
+      "a conversation: {role, content} each, and what else the model's chat template shall see, "
+      "as the JSON text of an object under extra; the template is applied");
     v("token_ids", m.token_ids, entries(kMaxTokenIds), kRequest, "the prompt as token ids");
     v("model", m.model, bytes(kMaxNameBytes).unless_given("the one served"), kRequest,
       "which model; an unknown name is refused");
@@ -139,6 +159,21 @@ struct ClientRequest {
       "prompt only: begin as the tokenizer does by default");
     v("add_generation_prompt", m.add_generation_prompt, any_value(), kRequest,
       "messages only: open the assistant's turn");
+    v("continue_final_message", m.continue_final_message, any_value(), kRequest,
+      "messages only: the answer continues the last one");
+    v("tools", m.tools, bytes(kMaxStringBytes), kRequest,
+      "messages only: JSON text of a list of tools, for the model's chat template");
+    v("tool_choice", m.tool_choice, any_value(), kRequest,
+      "with tools: whether the answer may, may not or must begin with a call");
+    v("tool_name", m.tool_name, bytes(kMaxNameBytes), kRequest,
+      "with tool_choice required: the tool that is called; empty = any");
+    v("chat_template_kwargs", m.chat_template_kwargs, bytes(kMaxStringBytes), kRequest,
+      "messages only: JSON text of an object of variables for the model's chat template");
+    v("token_ends", m.token_ends, any_value(), kRequest,
+      "answers say where the text of each token ends, and how calls of tools and thoughts are "
+      "marked; those markers leave their text");
+    v("return_prompt_token_ids", m.return_prompt_token_ids, any_value(), kRequest,
+      "the answer has the token ids of the prompt");
     v("tenant", m.tenant, bytes(kMaxNameBytes), kRequest,
       "whose request it is: tenants take turns by limits.tenant_weights and share no prefix cache");
     v("priority", m.priority, from_to(0, 255), kRequest,
@@ -206,6 +241,7 @@ struct ReplyMetrics {
   double queue_time_ms = 0;
   double tokens_per_second = 0;
   SpeculativeDecoding speculative_decoding;
+  double tokenize_time_ms = 0;
   bool operator==(const ReplyMetrics&) const = default;
 
   template <class Self, class Visitor>
@@ -218,6 +254,8 @@ struct ReplyMetrics {
     v("tokens_per_second", m.tokens_per_second,
       "completion tokens after the first / generation time");
     v("speculative_decoding", m.speculative_decoding, "what guessing ahead did");
+    v("tokenize_time_ms", m.tokenize_time_ms,
+      "arrival at the router to the prompt's tokens there, waiting for a tokenizer included");
   }
 };
 
@@ -251,6 +289,26 @@ struct LogprobEntry {
 // Of an answer that does not say where it begins: it is of a router that did not know of positions.
 inline constexpr std::uint32_t kNoPosition = 0xffffffff;
 
+// How an answer is to be read, where token_ends was asked for.
+struct AnswerForm {
+  std::string tool_format;
+  std::vector<std::string> marker_tokens;
+  bool reasons = false;
+  std::string begun;
+  bool operator==(const AnswerForm&) const = default;
+
+  template <class Self, class Visitor>
+  static void fields(Self& m, Visitor&& v) {
+    v("tool_format", m.tool_format,
+      "how the model writes calls of tools: none, hermes, llama or mistral");
+    v("marker_tokens", m.marker_tokens,
+      "the texts that mark calls and thoughts, of those that are one token: spelled in several "
+      "they are text");
+    v("reasons", m.reasons, "the model writes what it thinks, between <think> and </think>");
+    v("begun", m.begun, "what the end of the prompt has of the answer, before its first token");
+  }
+};
+
 // A matched stop string, a stop token's id, or nothing (end token, length).
 using StopReason = std::variant<std::monostate, TokenId, std::string>;
 
@@ -272,6 +330,9 @@ struct ClientReply {
   std::uint32_t position = kNoPosition;
   std::uint32_t offset = kNoPosition;
   std::vector<LogprobEntry> prompt_logprobs;
+  std::vector<std::uint32_t> token_ends;
+  std::optional<AnswerForm> form;
+  std::vector<TokenId> prompt_token_ids;
   bool operator==(const ClientReply&) const = default;
 
   template <class Self, class Visitor>
@@ -292,6 +353,12 @@ struct ClientReply {
     v("offset", m.offset, "bytes of the answer before text, as UTF-8; 0 unless streamed");
     v("prompt_logprobs", m.prompt_logprobs,
       "one per token of the prompt if asked for, else empty; streamed: if no piece came before");
+    v("token_ends", m.token_ends,
+      "one per token of token_ids if asked for, else empty: bytes of the answer up to its end, a "
+      "stop string's too");
+    v("form", m.form, "if token_ends was asked for, else nil; streamed: if no piece came before");
+    v("prompt_token_ids", m.prompt_token_ids,
+      "the prompt's tokens if asked for, else empty; streamed: if no piece came before");
   }
 };
 
@@ -306,6 +373,10 @@ struct ClientPiece {
   std::uint32_t position = kNoPosition;
   std::uint32_t offset = kNoPosition;
   std::vector<LogprobEntry> prompt_logprobs;
+  std::vector<std::uint32_t> token_ends;
+  std::optional<AnswerForm> form;
+  std::uint32_t prompt_tokens = 0;
+  std::vector<TokenId> prompt_token_ids;
   bool operator==(const ClientPiece&) const = default;
 
   template <class Self, class Visitor>
@@ -321,6 +392,13 @@ struct ClientPiece {
     v("offset", m.offset, "bytes of the answer before this text, as UTF-8");
     v("prompt_logprobs", m.prompt_logprobs,
       "in the first piece: one per token of the prompt if asked for, else empty");
+    v("token_ends", m.token_ends,
+      "one per token of token_ids if asked for, else empty: bytes of the answer up to its end, "
+      "a stop string's too");
+    v("form", m.form, "in the first piece, if token_ends was asked for, else nil");
+    v("prompt_tokens", m.prompt_tokens, "tokens of the prompt");
+    v("prompt_token_ids", m.prompt_token_ids,
+      "in the first piece: the prompt's tokens if asked for, else empty");
   }
 };
 
@@ -375,6 +453,13 @@ struct ServiceStatus {
   std::uint64_t accepted_total = 0;
   std::string note;
   std::string links;
+  std::string device;
+  std::string dtype;
+  std::string proposer;
+  std::uint32_t draft_len = 0;
+  std::string tool_format;
+  std::uint32_t max_model_len = 0;
+  std::string fingerprint;
   bool operator==(const ServiceStatus&) const = default;
 
   template <class Self, class Visitor>
@@ -397,6 +482,35 @@ struct ServiceStatus {
     v("accepted_total", m.accepted_total, "target: guesses accepted");
     v("note", m.note, "why it is not used, if it is not");
     v("links", m.links, "target: its drafts and how it reaches each: draft-0 shared_memory");
+    v("device", m.device, "where its model runs, if it has one: cpu, cuda:0");
+    v("dtype", m.dtype, "types of its weights in memory: bfloat16, int8");
+    v("proposer", m.proposer, "target: the proposer of requests that name none");
+    v("draft_len", m.draft_len, "target: most guessed tokens per round, unless a request says");
+    v("tool_format", m.tool_format,
+      "tokenizer: how its model writes calls of tools: none, hermes, llama or mistral");
+    v("max_model_len", m.max_model_len, "target: longest prompt and answer in tokens");
+    v("fingerprint", m.fingerprint, "of its model: equal = same weights, vocabulary and template");
+  }
+};
+
+// One model, as clients may ask for it.
+struct ModelStatus {
+  std::string name;
+  std::vector<std::string> aliases;
+  std::uint32_t max_model_len = 0;
+  std::uint32_t n_targets = 0;
+  bool ready = false;
+  bool is_default = false;
+  bool operator==(const ModelStatus&) const = default;
+
+  template <class Self, class Visitor>
+  static void fields(Self& m, Visitor&& v) {
+    v("name", m.name, "its name");
+    v("aliases", m.aliases, "other names for it");
+    v("max_model_len", m.max_model_len, "longest prompt and answer in tokens");
+    v("n_targets", m.n_targets, "targets that take requests for it now");
+    v("ready", m.ready, "one of them has a tokenizer, too");
+    v("is_default", m.is_default, "requests that name no model, or \"default\", mean this one");
   }
 };
 
@@ -408,6 +522,7 @@ struct StatusReply {
   std::vector<ServiceStatus> services;
   std::uint32_t requests_active = 0;
   std::uint64_t requests_total = 0;
+  std::vector<ModelStatus> model_states;
   bool operator==(const StatusReply&) const = default;
 
   template <class Self, class Visitor>
@@ -419,6 +534,7 @@ struct StatusReply {
     v("services", m.services, "every service, the router first");
     v("requests_active", m.requests_active, "requests in work");
     v("requests_total", m.requests_total, "requests accepted since the router started");
+    v("model_states", m.model_states, "every model that has a target, by name");
   }
 };
 
@@ -455,7 +571,63 @@ struct TokensReply {
   }
 };
 
-using ClientAnswer =
-    std::variant<ClientPiece, ClientReply, ClientError, StatusReply, MetricsText, TokensReply>;
+// The last passes of one service: entry i of each list is of pass first + i.
+struct ServicePasses {
+  std::string role;
+  std::string name;
+  std::string model;
+  std::uint64_t now_us = 0;
+  std::uint64_t first = 0;
+  std::vector<std::uint32_t> ago_us;
+  std::vector<std::uint32_t> wait_us;
+  std::vector<std::uint32_t> compute_us;
+  std::vector<std::uint32_t> commit_us;
+  std::vector<std::uint32_t> sequences;
+  std::vector<std::uint32_t> rows;
+  std::vector<std::uint32_t> drafted;
+  std::vector<std::uint32_t> accepted;
+  std::vector<std::uint32_t> tokens;
+  bool operator==(const ServicePasses&) const = default;
+
+  template <class Self, class Visitor>
+  static void fields(Self& m, Visitor&& v) {
+    v("role", m.role, "draft or target");
+    v("name", m.name, "such as draft-0");
+    v("model", m.model, "the model it runs");
+    v("now_us", m.now_us, "its wall clock when it answered, microseconds since 1970");
+    v("first", m.first, "number of the first pass, counted since it started");
+    v("ago_us", m.ago_us, "how long before now_us each pass began to compute");
+    v("wait_us", m.wait_us, "target: for how long it was held back before that, for guesses");
+    v("compute_us", m.compute_us, "target: planning and running it; draft: all of it");
+    v("commit_us", m.commit_us, "target: from there until its tokens were sent");
+    v("sequences", m.sequences, "target: sequences that had rows in it");
+    v("rows", m.rows, "token rows, those of prompts included");
+    v("drafted", m.drafted, "target: guesses verified; draft: guesses made");
+    v("accepted", m.accepted, "target: of those, accepted");
+    v("tokens", m.tokens, "target: tokens committed");
+  }
+};
+
+struct PassesReply {
+  std::string id;
+  bool done = true;
+  std::vector<ServicePasses> passes;
+  bool operator==(const PassesReply&) const = default;
+
+  template <class Self, class Visitor>
+  static void fields(Self& m, Visitor&& v) {
+    v("id", m.id, "the request id");
+    v("done", m.done, "true: nothing follows");
+    v("passes", m.passes, "the last passes of every target and draft, at most 2048 each");
+  }
+};
+
+using ClientAnswer = std::variant<ClientPiece,
+                                  ClientReply,
+                                  ClientError,
+                                  StatusReply,
+                                  MetricsText,
+                                  TokensReply,
+                                  PassesReply>;
 
 }  // namespace foretoken::wire

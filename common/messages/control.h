@@ -56,6 +56,12 @@ struct Hello {
   std::string build;
   std::uint64_t pid = 0;
   SamplingDefaults sampling;
+  std::string device;
+  std::string dtype;
+  ProposerKind proposer = ProposerKind::kNone;
+  std::uint32_t draft_len = 0;
+  std::string tool_format;
+  std::string drafts_for;
   bool operator==(const Hello&) const = default;
 
   template <class Self, class Visitor>
@@ -78,6 +84,17 @@ struct Hello {
     v(15, "build", m.build, "version, commit, instruction set: for people");
     v(16, "pid", m.pid, "process id on its host: for people");
     v(17, "sampling", m.sampling, "target: what a request gets that does not say");
+    v(18, "device", m.device, "where its model runs, for people: cpu, cuda:0", 2);
+    v(19, "dtype", m.dtype, "types of its weights in memory, for people: bfloat16, int8", 2);
+    v(20, "proposer", m.proposer, "target: the proposer of requests that name none", 2);
+    v(21, "draft_len", m.draft_len, "target: most guessed tokens per round, unless a request says",
+      2);
+    v(22, "tool_format", m.tool_format,
+      "tokenizer: how the model writes calls of tools: none, hermes, llama or mistral", 3);
+    v(23, "drafts_for", m.drafts_for,
+      "draft: the model_name of the target that it is configured with; others of its vocabulary "
+      "use it too",
+      3);
   }
 };
 
@@ -274,17 +291,51 @@ struct DraftLost {
   }
 };
 
+// The last passes of a target or draft, one entry of each list a pass, the oldest first.
+struct Passes {
+  static constexpr std::string_view kName = "Passes";
+  std::uint64_t now_us = 0;
+  std::uint64_t first = 0;
+  std::vector<std::uint32_t> ago_us;
+  std::vector<std::uint32_t> wait_us;
+  std::vector<std::uint32_t> compute_us;
+  std::vector<std::uint32_t> commit_us;
+  std::vector<std::uint32_t> sequences;
+  std::vector<std::uint32_t> rows;
+  std::vector<std::uint32_t> drafted;
+  std::vector<std::uint32_t> accepted;
+  std::vector<std::uint32_t> tokens;
+  bool operator==(const Passes&) const = default;
+
+  template <class Self, class Visitor>
+  static void fields(Self& m, Visitor&& v) {
+    v(1, "now_us", m.now_us, "the sender's wall clock, microseconds since 1970");
+    v(2, "first", m.first, "number of the first pass, counted since the sender's start");
+    v(3, "ago_us", m.ago_us, "how long before now_us it began to compute");
+    v(4, "wait_us", m.wait_us, "target: for how long it was held back before that");
+    v(5, "compute_us", m.compute_us, "target: planning and running it; draft: all of it");
+    v(6, "commit_us", m.commit_us, "target: from there until its tokens were sent");
+    v(7, "sequences", m.sequences, "target: sequences that had rows in it");
+    v(8, "rows", m.rows, "token rows, those of prompts included");
+    v(9, "drafted", m.drafted, "target: guesses verified; draft: guesses made");
+    v(10, "accepted", m.accepted, "target: of those, accepted");
+    v(11, "tokens", m.tokens, "target: tokens committed");
+  }
+};
+
 struct MetricsRequest {
   static constexpr MessageType kType = MessageType::kMetricsRequest;
   static constexpr std::string_view kName = "MetricsRequest";
   static constexpr std::string_view kDuty =
       "router -> worker. Answer: MetricsReply under the same request id.";
   std::uint64_t sent_us = 0;
+  bool passes = false;
   bool operator==(const MetricsRequest&) const = default;
 
   template <class Self, class Visitor>
   static void fields(Self& m, Visitor&& v) {
     v(1, "sent_us", m.sent_us, "sender's monotonic clock, for its own use");
+    v(2, "passes", m.passes, "the last passes instead of metrics", 3);
   }
 };
 
@@ -293,11 +344,13 @@ struct MetricsReply {
   static constexpr std::string_view kName = "MetricsReply";
   static constexpr std::string_view kDuty = "Answer to MetricsRequest.";
   std::string text;
+  Passes passes;
   bool operator==(const MetricsReply&) const = default;
 
   template <class Self, class Visitor>
   static void fields(Self& m, Visitor&& v) {
-    v(1, "text", m.text, "Prometheus text exposition");
+    v(1, "text", m.text, "Prometheus text exposition; empty if passes were asked for");
+    v(2, "passes", m.passes, "of a target or draft, if they were asked for", 3);
   }
 };
 

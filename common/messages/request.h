@@ -29,6 +29,10 @@ struct Encode {
   std::vector<std::string> bad_words;
   std::string prediction;
   std::uint64_t flow = 0;
+  std::string variables;
+  ToolChoice tool_choice = ToolChoice::kNone;
+  std::string tool_name;
+  bool continue_final_message = false;
   bool operator==(const Encode&) const = default;
 
   template <class Self, class Visitor>
@@ -45,6 +49,15 @@ struct Encode {
     v(7, "prediction", m.prediction,
       "expected answer, to be encoded without special tokens; may be empty");
     v(8, "flow", m.flow, "whose it is, a tenant's or a connection's number: flows take turns", 1);
+    v(9, "variables", m.variables,
+      "messages only: a JSON object of what the template sees beside them, tools among it", 3);
+    v(10, "tool_choice", m.tool_choice,
+      "with auto or required a model without a tool format is refused; required: the prompt ends "
+      "with the beginning of a call",
+      3);
+    v(11, "tool_name", m.tool_name, "with required: the tool that is called; empty = any", 3);
+    v(12, "continue_final_message", m.continue_final_message,
+      "messages only: the prompt ends with the text of the last one", 3);
   }
 };
 
@@ -55,6 +68,10 @@ struct Encoded {
   std::vector<TokenId> tokens;
   std::vector<std::vector<TokenId>> bad_word_tokens;
   std::vector<TokenId> prediction_tokens;
+  std::string tool_format;
+  std::vector<std::string> marker_tokens;
+  bool reasons = false;
+  std::string begun;
   bool operator==(const Encoded&) const = default;
 
   template <class Self, class Visitor>
@@ -63,6 +80,15 @@ struct Encoded {
     v(2, "bad_word_tokens", m.bad_word_tokens,
       "sequences for every bad word; a word may give several");
     v(3, "prediction_tokens", m.prediction_tokens, "the prediction");
+    v(4, "tool_format", m.tool_format,
+      "messages only: how the model writes calls of tools; empty = not said", 3);
+    v(5, "marker_tokens", m.marker_tokens,
+      "messages only: texts that mark calls and thoughts, of those that are one token", 3);
+    v(6, "reasons", m.reasons, "messages only: the model writes what it thinks", 3);
+    v(7, "begun", m.begun,
+      "messages only: what the end of the prompt has of the answer: the marker of a thought, or "
+      "the beginning of a call",
+      3);
   }
 };
 
@@ -286,6 +312,7 @@ struct StreamOpen {
   bool skip_special_tokens = true;
   Position position = 0;
   std::uint32_t min_tokens = 0;
+  bool token_ends = false;
   bool operator==(const StreamOpen&) const = default;
 
   template <class Self, class Visitor>
@@ -296,6 +323,10 @@ struct StreamOpen {
     v(4, "position", m.position, "absolute position of the first token that will come");
     v(5, "min_tokens", m.min_tokens,
       "a stop string that one of the first so many completes is text");
+    v(6, "token_ends", m.token_ends,
+      "TEXT says where the text of each token ends, and the markers of calls and thoughts leave "
+      "their text, special or not",
+      3);
   }
 };
 
@@ -333,6 +364,7 @@ struct Text {
   std::vector<TokenId> bytes_of;
   std::vector<std::uint32_t> n_bytes;
   std::vector<std::uint8_t> bytes;
+  std::vector<std::uint32_t> ends;
   bool operator==(const Text&) const = default;
 
   template <class Self, class Visitor>
@@ -349,6 +381,10 @@ struct Text {
     v(8, "bytes_of", m.bytes_of, "ids whose own bytes follow, as DECODE wanted", 2);
     v(9, "n_bytes", m.n_bytes, "how many bytes each of them has", 2);
     v(10, "bytes", m.bytes, "their bytes, one after the other", 2);
+    v(11, "ends", m.ends,
+      "as STREAM_OPEN wanted: bytes of the answer's text, stop strings included, up to the end of "
+      "each of the last tokens before next",
+      3);
   }
 };
 

@@ -135,6 +135,14 @@ constexpr MetricInfo kTable[] = {
      "Connections closed as a header or body came too slowly."},
     {"http_abandoned_total", kCounter, "edge", "",
      "Answers whose client went away before the end."},
+    {"http_overloaded_total", kCounter, "edge", "",
+     "Requests refused with 503, at edge.max_bodies_mib."},
+    {"http_body_bytes", kGauge, "edge", "",
+     "Bodies of more than 16 KiB of requests in work, in bytes."},
+    {"trace_spans_total", kCounter, "edge", "outcome",
+     "Spans of traces: sent to the collector, dropped as there was no room for them, or refused: "
+     "the collector did not take them."},
+
     // ---- tokenizer
     {"tokenizer_streams", kGauge, "tokenizer", "", "Streams being decoded."},
     {"tokenizer_prompts_waiting", kGauge, "tokenizer", "", "Prompts that wait to be encoded."},

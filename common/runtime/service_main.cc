@@ -19,6 +19,7 @@
 #include "common/base/hash.h"
 #include "common/base/log.h"
 #include "common/config/describe.h"
+#include "common/config/models.h"
 #include "common/runtime/args.h"
 #include "common/runtime/process.h"
 #include "common/runtime/process_limits.h"
@@ -237,6 +238,14 @@ int service_main(const ServiceInfo& info, const std::function<int(const Config&,
   LoadedConfig loaded = load_config({args.config_file, process_environment(), args.settings});
   for (const auto& error : loaded.errors) std::cerr << program << ": " << error << "\n";
   if (!loaded.errors.empty()) return kExitConfig;
+  if (info.serves_one_model) {
+    auto of_model = config_of_instance(loaded, args.id);
+    if (!of_model.ok()) {
+      std::cerr << program << ": " << of_model.error().message << "\n";
+      return kExitConfig;
+    }
+    loaded = std::move(*of_model);
+  }
   if (args.print_config) std::cout << print_config(loaded);
   if (args.print_config || args.check_config) return kExitOk;
   const int code = run_body(info, args, std::move(loaded), body);

@@ -30,6 +30,8 @@ struct ServiceInfo {
   int argc = 0;
   char** argv = nullptr;
   std::string summary;  // one sentence for --help
+  // Its configuration is that of the model which --id names, where several are declared.
+  bool serves_one_model = false;
 };
 
 class Runtime {

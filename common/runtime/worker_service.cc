@@ -27,8 +27,14 @@ void WorkerService::on_message(Delivery delivery) {
     case RouterConnection::Event::kNotMine:
       break;
   }
-  if (std::holds_alternative<wire::MetricsRequest>(message))
-    return router_.send(header.request, wire::MetricsReply{.text = metrics_text()});
+  if (const auto* request = std::get_if<wire::MetricsRequest>(&message)) {
+    wire::MetricsReply reply;
+    if (request->passes)
+      reply.passes = passes();
+    else
+      reply.text = metrics_text();
+    return router_.send(header.request, std::move(reply));
+  }
   if (!on_router_message(header, message)) count_malformed();
 }
 

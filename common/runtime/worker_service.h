@@ -65,6 +65,8 @@ class WorkerService : public Service {
   virtual void leave() {}
   // Its part of a heartbeat; `dropped_total`: beyond what is malformed or the router did not get.
   virtual wire::Heartbeat own_load() const = 0;
+  // Its last passes, if it runs a model.
+  virtual wire::Passes passes() const { return {}; }
   // One line a metric.
   virtual void list_metrics(Metrics& metrics) = 0;
 

@@ -1,5 +1,7 @@
 #include "common/tokenizer/stream_decoder.h"
 
+#include <algorithm>
+
 #include "common/base/check.h"
 #include "common/base/utf8.h"
 #include "common/tokenizer/decode_pipeline.h"
@@ -74,6 +76,7 @@ StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, const StreamOptions& op
       stops_(options.stop),
       include_stop_(options.include_stop),
       skip_special_(options.skip_special),
+      kept_(options.kept),
       min_tokens_(options.min_tokens) {
   FORETOKEN_CHECK(check_stops(options.stop).ok(), "stop strings must be checked first");
 }
@@ -86,8 +89,9 @@ StreamDecoder::Piece StreamDecoder::push(TokenId token) {
   if (stop_index_) return emit({});
   ++n_tokens_;
   std::string fresh;
-  const bool skip = !tokenizer_->is_token(token) ||
-                    (skip_special_ == SkipSpecialTokens::kYes && tokenizer_->is_skipped(token));
+  const bool is_kept = std::find(kept_.begin(), kept_.end(), token) != kept_.end();
+  const bool skip = !tokenizer_->is_token(token) || (skip_special_ == SkipSpecialTokens::kYes &&
+                                                     tokenizer_->is_skipped(token) && !is_kept);
   if (!skip) pipeline_->push(tokenizer_->decoder_input(token), fresh);
   return emit(fresh);
 }
@@ -106,6 +110,7 @@ StreamDecoder::Piece StreamDecoder::finish() {
 // string goes out.
 StreamDecoder::Piece StreamDecoder::emit(std::string_view fresh) {
   Piece piece;
+  n_made_ += fresh.size();
   if (stops_.empty()) {
     piece.text = fresh;
   } else if (!stop_index_) {
@@ -132,6 +137,7 @@ StreamDecoder::Piece StreamDecoder::emit(std::string_view fresh) {
   }
   piece.stopped = stop_index_.has_value();
   piece.stop_index = stop_index_;
+  piece.end = n_made_;
   piece.n_tokens = n_tokens_;
   return piece;
 }

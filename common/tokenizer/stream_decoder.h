@@ -25,6 +25,7 @@ struct StreamOptions {
   std::vector<std::string> stop = {};
   IncludeStop include_stop = IncludeStop::kNo;
   SkipSpecialTokens skip_special = SkipSpecialTokens::kYes;
+  std::vector<TokenId> kept = {};  // leave their text, special or not
   std::size_t min_tokens = 0;  // what the first so many tokens complete is text and ends nothing
 };
 
@@ -57,6 +58,7 @@ class StreamDecoder {
     std::string text;                       // whole code points
     bool stopped = false;                   // a stop string is complete: nothing follows
     std::optional<std::size_t> stop_index;  // which one, in the order given
+    std::size_t end = 0;  // bytes of text up to the end of the last token, what is held back too
     std::size_t n_tokens = 0;  // pushed up to now; after a stop, up to the one that completed it
   };
 
@@ -81,7 +83,9 @@ class StreamDecoder {
   std::vector<std::string> stops_;
   IncludeStop include_stop_;
   SkipSpecialTokens skip_special_;
+  std::vector<TokenId> kept_;
   std::size_t min_tokens_;
+  std::size_t n_made_ = 0;  // bytes of text so far, those of a stop string too
   std::string held_;
   bool finished_ = false;
   std::size_t n_tokens_ = 0;

@@ -21,6 +21,11 @@ concept MapRecord = requires(T& m) {
 };
 
 template <class T>
+constexpr bool kIsOptionalRecord = false;
+template <MapRecord T>
+constexpr bool kIsOptionalRecord<std::optional<T>> = true;
+
+template <class T>
 concept NumbersByName = std::same_as<T, std::map<std::string, std::vector<std::uint32_t>>>;
 
 // Records with their keys, as clients read them, or the fields alone in their order.
@@ -64,6 +69,8 @@ class MapWriter {
       }
     } else if constexpr (std::same_as<T, std::optional<double>>) {
       v ? out_.float64(*v) : out_.nil();
+    } else if constexpr (kIsOptionalRecord<T>) {
+      v ? value(*v) : out_.nil();
     } else if constexpr (std::same_as<T, StopReason>) {
       if (const auto* id = std::get_if<TokenId>(&v)) return out_.integer(*id);
       if (const auto* text = std::get_if<std::string>(&v)) return out_.str(*text);
@@ -81,8 +88,10 @@ class MapWriter {
 template <Keys kKeys = Keys::kWritten>
 class MapReader {
  public:
-  // What this process wrote for itself has no limit but its bytes.
-  static constexpr std::size_t kMostBytes = kKeys == Keys::kWritten ? kMaxStringBytes : SIZE_MAX;
+  // What this process wrote for itself has no limit but its bytes. A text of an answer is as large
+  // as the part it comes in: the metrics of many services are.
+  static constexpr std::size_t kMostBytes =
+      kKeys == Keys::kWritten ? kMaxInternalPartBytes : SIZE_MAX;
   static constexpr std::size_t kMostElements = kKeys == Keys::kWritten ? kMaxTokenIds : SIZE_MAX;
 
   explicit MapReader(MsgpackReader& in) : in_(in) {}
@@ -154,6 +163,9 @@ class MapReader {
     } else if constexpr (std::same_as<T, std::optional<double>>) {
       if (in_.peek() == MsgpackKind::kNil) return v = std::nullopt, in_.nil();
       return in_.number(v.emplace());
+    } else if constexpr (kIsOptionalRecord<T>) {
+      if (in_.peek() == MsgpackKind::kNil) return v = std::nullopt, in_.nil();
+      return value(v.emplace());
     } else if constexpr (std::same_as<T, StopReason>) {
       if (in_.peek() == MsgpackKind::kNil) return v = std::monostate{}, in_.nil();
       if (in_.peek() == MsgpackKind::kStr) return value(v.template emplace<std::string>());
@@ -205,6 +217,7 @@ Result<ClientAnswer> read_client_answer(std::string_view bytes) {
     if (key == "error") return read_answer<ClientError>(bytes);
     if (key == "services") return read_answer<StatusReply>(bytes);
     if (key == "metrics_text") return read_answer<MetricsText>(bytes);
+    if (key == "passes") return read_answer<PassesReply>(bytes);
     if (key == "n_tokens") return read_answer<TokensReply>(bytes);
     if (key == "usage") return read_answer<ClientReply>(bytes);
     if (!in.skip())

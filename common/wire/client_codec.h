@@ -27,13 +27,21 @@ Result<ClientAnswer> read_client_answer(std::string_view bytes);
 // An Error as the client sees it.
 ClientError client_error(RequestId id, const Error& error, std::uint32_t retry_after_ms);
 
-// [{"role": ..., "content": ...}, ...], as ENCODE carries messages to a chat template.
+// [{"role": ..., "content": ...}, ...], as ENCODE carries messages to a chat template, and what the
+// template sees beside them; "" = nothing.
 std::string messages_json(std::span<const ChatMessage> messages);
+std::string variables_json(const ClientRequest& request);
+// Without tools there is nothing to choose.
+ToolChoice tool_choice_of(const ClientRequest& request);
+// What is wrong with them, as the rest of a sentence.
+std::optional<std::string> problem_of(const JsonList& list);
+std::optional<std::string> problem_of(const JsonObject& object);
 
 std::string hex_of(std::uint64_t value);  // 16 digits; of a fingerprint
 std::string hex_of(RequestId id);         // 32 digits
 std::optional<RequestId> request_id_from_hex(std::string_view hex);
 
 std::string client_document();  // docs/reference/client.md
+std::string python_types();     // clients/python/foretoken/messages.py
 
 }  // namespace foretoken::wire

@@ -30,6 +30,8 @@ struct TypeName {
   static std::string_view of(const std::vector<ChatMessage>&, const Limit&) {
     return "list of maps";
   }
+  static std::string_view of(const JsonList&, const Limit&) { return "string: JSON"; }
+  static std::string_view of(const JsonObject&, const Limit&) { return "string: JSON"; }
   static std::string_view of(const std::vector<std::pair<TokenId, float>>&, const Limit&) {
     return "map";
   }
@@ -121,6 +123,7 @@ std::string client_document() {
   out << "\n## Answers\n";
   write_table_of<ClientReply>(out, "The answer, or the last piece of a stream");
   write_table_of<ClientPiece>(out, "A piece of a stream");
+  write_table_of<AnswerForm>(out, "form");
   write_table_of<Usage>(out, "usage");
   write_table_of<ReplyMetrics>(out, "metrics");
   write_table_of<SpeculativeDecoding>(out, "metrics.speculative_decoding");
@@ -129,7 +132,10 @@ std::string client_document() {
   write_table_of<ErrorDetail>(out, "error");
   write_table_of<StatusReply>(out, "Answer to op status");
   write_table_of<ServiceStatus>(out, "an entry of services");
+  write_table_of<ModelStatus>(out, "an entry of model_states");
   write_table_of<MetricsText>(out, "Answer to op metrics");
+  write_table_of<PassesReply>(out, "Answer to op passes");
+  write_table_of<ServicePasses>(out, "an entry of passes");
   write_table_of<TokensReply>(out, "Answer to op tokenize and op detokenize");
   out << "\n## Error codes\n\n";
   for (const auto& [code, name] : kErrorCodeNames) out << "- `" << name << "`\n";

@@ -146,12 +146,21 @@ bool content(In& in, std::string& value) {
   return true;
 }
 
+template <class T>
+requires std::same_as<T, JsonList> || std::same_as<T, JsonObject>
+bool read(In& in, T& json, const Limit& limit) {
+  if (!text(in, json.text, limit.most_each)) return false;
+  const auto problem = problem_of(json);
+  return !problem || in.fail(*problem);
+}
+
 bool message(In& in, ChatMessage& message) {
   static constexpr std::array<std::string_view, 5> kRoles{"system", "developer", "user",
                                                           "assistant", "tool"};
   std::size_t keys = 0;
   std::string role;
   std::string body;
+  JsonObject extra;
   bool has_content = false;
   if (!in.map(keys)) return false;
   for (std::size_t k = 0; k < keys; ++k) {
@@ -162,8 +171,11 @@ bool message(In& in, ChatMessage& message) {
     } else if (key == "content") {
       has_content = true;
       if (!content(in, body)) return false;
+    } else if (key == "extra") {
+      if (!read(in, extra, bytes(kMaxStringBytes))) return false;
     } else {
-      return in.fail("has a message with the key \"" + key + "\"; a message has role and content");
+      return in.fail("has a message with the key \"" + key +
+                     "\"; a message has role, content and extra");
     }
   }
   in.leave();
@@ -171,7 +183,9 @@ bool message(In& in, ChatMessage& message) {
     return in.fail("has a message with role \"" + role +
                    "\"; it must be system, developer, user, assistant or tool");
   if (!has_content) return in.fail("has a message without content");
-  message = {.role = role == "developer" ? "system" : std::move(role), .content = std::move(body)};
+  message = {.role = role == "developer" ? "system" : std::move(role),
+             .content = std::move(body),
+             .extra = std::move(extra)};
   return true;
 }
 
@@ -182,7 +196,7 @@ bool read(In& in, std::vector<ChatMessage>& messages, const Limit& limit) {
   std::size_t n_bytes = 0;
   for (std::size_t i = 0; i < size && n_bytes <= kMaxStringBytes; ++i) {
     if (!message(in, messages.emplace_back())) return false;
-    n_bytes += messages.back().content.size();
+    n_bytes += messages.back().content.size() + messages.back().extra.text.size();
   }
   // Quoting makes six bytes of one: what travels on is the JSON text.
   if (n_bytes > kMaxStringBytes || messages_json(messages).size() > kMaxStringBytes)
@@ -254,9 +268,8 @@ bool read_key(In& in, ClientRequest& request, std::string_view name) {
   return good;
 }
 
-constexpr std::array<std::string_view, 8> kRefused{
-    "echo",    "tools",  "tool_choice",     "functions",
-    "best_of", "suffix", "response_format", "guided_json"};
+constexpr std::array<std::string_view, 6> kRefused{"echo",   "functions",       "best_of",
+                                                   "suffix", "response_format", "guided_json"};
 
 Error bad(ErrorCode code, std::string sentence, std::string param = {}) {
   return {code, std::move(sentence), std::move(param)};
@@ -304,6 +317,15 @@ std::optional<Error> check_prompt(const ClientRequest& r) {
   return {};
 }
 
+// Only a chat template shows these to a model.
+std::optional<Error> check_for_messages(const ClientRequest& r) {
+  if (r.given.contains("messages")) return {};
+  for (const char* key : {"tools", "chat_template_kwargs", "continue_final_message"})
+    if (r.given.contains(key))
+      return bad(ErrorCode::kInvalidRequest, std::string(key) + " needs messages", key);
+  return {};
+}
+
 // What the listing knows and this release does not do.
 std::optional<Error> check_supported(const ClientRequest& r) {
   if (r.n > kMaxChoices)
@@ -329,10 +351,12 @@ Result<ClientRequest> checked(ClientRequest r) {
   if (auto error = check_supported(r)) return *error;
   if (r.op == ClientOp::kCancel && !r.request_id)
     return bad(ErrorCode::kInvalidRequest, "cancel needs request_id", "request_id");
-  if (r.op == ClientOp::kStatus || r.op == ClientOp::kMetrics || r.op == ClientOp::kCancel)
+  if (r.op == ClientOp::kStatus || r.op == ClientOp::kMetrics || r.op == ClientOp::kPasses ||
+      r.op == ClientOp::kCancel)
     return r;
   if (auto error = check_prompt(r)) return *error;
   if (auto error = check_prediction(r)) return *error;
+  if (auto error = check_for_messages(r)) return *error;
   r.prompt_kind = r.given.contains("prompt")     ? PromptKind::kText
                   : r.given.contains("messages") ? PromptKind::kMessages
                                                  : PromptKind::kTokens;

@@ -29,12 +29,18 @@ struct ValueWriter {
   template <class E>
   requires std::is_enum_v<E>
   void write(E value) { out.str(name_of(value)); }
+  void write(const JsonList& list) { out.str(list.text); }
+  void write(const JsonObject& object) { out.str(object.text); }
   void write(const ChatMessage& message) {
-    out.map(2);
+    const bool has_extra = !message.extra.text.empty();
+    out.map(has_extra ? 3 : 2);
     out.str("role");
     out.str(message.role);
     out.str("content");
     out.str(message.content);
+    if (!has_extra) return;
+    out.str("extra");
+    out.str(message.extra.text);
   }
   template <class T>
   void write(const std::optional<T>& value) {
@@ -64,7 +70,8 @@ bool is_key_of(PromptKind kind, std::string_view key) {
 // Whether the map needs this key: it was given, or says something else than its absence.
 bool is_written(const ClientRequest& r, std::string_view key, bool is_default) {
   if (key == "op" || key == "request_id") return !is_default;
-  if (r.op == ClientOp::kCancel || r.op == ClientOp::kStatus || r.op == ClientOp::kMetrics)
+  if (r.op == ClientOp::kCancel || r.op == ClientOp::kStatus || r.op == ClientOp::kMetrics ||
+      r.op == ClientOp::kPasses)
     return false;
   if (key == "prompt" || key == "messages" || key == "token_ids")
     return is_key_of(r.prompt_kind, key);

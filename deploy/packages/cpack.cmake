@@ -20,7 +20,7 @@ install(FILES "${CMAKE_CURRENT_BINARY_DIR}/etc/foretoken.toml" DESTINATION /etc/
 configure_file("${CMAKE_CURRENT_LIST_DIR}/python3-foretoken/PKG-INFO.in" "${CMAKE_CURRENT_BINARY_DIR}/PKG-INFO" @ONLY)
 set(python_packages lib/python3/dist-packages)
 install(DIRECTORY "${CMAKE_SOURCE_DIR}/clients/python/foretoken" DESTINATION ${python_packages} COMPONENT python EXCLUDE_FROM_ALL
-  FILES_MATCHING PATTERN "*.py")
+  FILES_MATCHING PATTERN "*.py" PATTERN py.typed)
 install(FILES "${CMAKE_CURRENT_BINARY_DIR}/PKG-INFO" DESTINATION ${python_packages} RENAME "foretoken-${PROJECT_VERSION}.egg-info"
   COMPONENT python EXCLUDE_FROM_ALL)
 
@@ -51,7 +51,7 @@ set(CPACK_DEBIAN_FORETOKEN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_FORETOKEN_DEBUGINFO_PACKAGE ON)
 set(CPACK_DEBIAN_FORETOKEN_PACKAGE_DEPENDS "python3-jinja2")  # chat templates
 set(CPACK_DEBIAN_FORETOKEN_PACKAGE_RECOMMENDS "foretoken-demo-models")
-set(CPACK_DEBIAN_FORETOKEN_PACKAGE_SUGGESTS "foretoken-cuda, openmpi-bin, python3-foretoken")
+set(CPACK_DEBIAN_FORETOKEN_PACKAGE_SUGGESTS "foretoken-cuda, gnuplot-nox, openmpi-bin, python3-foretoken")
 set(CPACK_DEBIAN_FORETOKEN_DESCRIPTION "speculative decoding of language models as separate services
 A small model guesses, a large model checks, and the text of the large model is
 there sooner. The same prompt, parameters and seed give the same text with or

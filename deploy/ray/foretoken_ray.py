@@ -46,17 +46,20 @@ class Service:
 
 
 class Pool:
-    """The services of one role, numbered from 0. resources: what ray.remote takes, such as num_gpus=1."""
+    """The services of one role, numbered from 0. model: NAME of [model.NAME], where the configuration has several, for a tokenizer,
+    draft or target. resources: what ray.remote takes, such as num_gpus=1."""
 
-    def __init__(self, role, arguments=(), programs="", environment=None, **resources):
+    def __init__(self, role, arguments=(), programs="", environment=None, model="", **resources):
         self.made_of = (tuple(arguments), programs, environment)
         self.role, self.resources, self.services = role, {"num_cpus": 0, **resources}, []
+        self.ids = f"{model}-" if model else ""
 
     def scale(self, n):
         """Starts services, or drains those with the highest numbers. The others serve on."""
         while len(self.services) < n:
-            actor = Service.options(**self.resources, name=f"foretoken-{self.role}-{len(self.services)}")
-            self.services.append(actor.remote(self.role, len(self.services), *self.made_of))
+            own = f"{self.ids}{len(self.services)}"
+            actor = Service.options(**self.resources, name=f"foretoken-{self.role}-{own}")
+            self.services.append(actor.remote(self.role, own, *self.made_of))
         leaving, self.services = self.services[n:], self.services[:n]
         exit_codes = ray.get([service.drain.remote() for service in leaving])
         for service in leaving:

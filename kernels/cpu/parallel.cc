@@ -25,7 +25,7 @@ void relax() {
 // Returns when `word` no longer holds `old`. A sleeper is woken by notify_all, which costs nothing
 // when no worker sleeps: it looks at the number of sleepers first. So the new value is written with
 // seq_cst. With release alone the processor may read that number before the value is written, find
-// no sleeper, and leave one that has just seen the old value asleep for ever.
+// no sleeper, and return: a thread that read the old value just before then never wakes.
 void wait_for_change(const std::atomic<std::uint32_t>& word, std::uint32_t old) {
   for (int i = 0; i < kSpins; ++i) {
     if (word.load(std::memory_order_acquire) != old) return;

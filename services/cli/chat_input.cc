@@ -2,64 +2,91 @@
 
 #include <poll.h>
 #include <signal.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
-#include <stdexcept>
+#include <cstdlib>
+#include <iostream>
+#include <string_view>
 #include <utility>
 
 namespace foretoken::cli {
 namespace {
 
-sigset_t interrupts() {
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, SIGINT);
-  return set;
-}
+constexpr const char* kPrompt = "> ";
+constexpr const char* kFurther = ". ";
+constexpr std::string_view kBlock = "\"\"\"";
 
 }  // namespace
 
-ChatInput::ChatInput(bool at_terminal) {
-  if (!at_terminal) return;
-  const sigset_t set = interrupts();
-  ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
-  signal_fd_ = ::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-  if (signal_fd_ < 0)
-    throw std::runtime_error(std::string("cannot create a signalfd: ") + std::strerror(errno));
-}
-
-ChatInput::~ChatInput() {
-  if (signal_fd_ < 0) return;
-  (void)interrupted();  // one that was not handled must not end the process now
-  ::close(signal_fd_);
-  const sigset_t set = interrupts();
-  ::pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+ChatInput::ChatInput(std::string history_file, LineEditor::Complete complete) {
+  if (::isatty(STDIN_FILENO) == 0) return;
+  signals_.emplace();
+  if (LineEditor::works_here())
+    editor_ = std::make_unique<LineEditor>(*signals_, std::move(history_file), std::move(complete));
 }
 
 bool ChatInput::interrupted() {
-  if (signal_fd_ < 0) return false;
+  if (!signals_) return false;
   bool any = false;
-  for (signalfd_siginfo info{}; ::read(signal_fd_, &info, sizeof(info)) == sizeof(info);)
-    any = true;
+  while (const auto signal = signals_->next()) {
+    if (*signal == SIGINT)
+      any = true;
+    else if (*signal != SIGWINCH && *signal != SIGCONT)
+      signals_->obey(*signal);
+  }
   return any;
 }
 
-ChatInput::What ChatInput::next_line(std::string& line) {
+ChatInput::What ChatInput::next_entry(std::string& entry) {
+  What what = next_line(kPrompt, entry);
+  if (what != What::kEntry) return what;
+  const bool is_block = entry.starts_with(kBlock);
+  if (is_block) entry.erase(0, kBlock.size());
+  const auto goes_on = [&] { return is_block ? !entry.ends_with(kBlock) : entry.ends_with('\\'); };
+  while (goes_on()) {
+    if (!is_block) entry.pop_back();
+    std::string line;
+    what = next_line(kFurther, line);
+    if (what == What::kInterrupt) return what;
+    if (what == What::kEnd) break;
+    entry += "\n" + line;
+  }
+  if (is_block && entry.ends_with(kBlock)) entry.erase(entry.size() - kBlock.size());
+  if (editor_ && !entry.starts_with(' ')) editor_->remember(entry);
+  return is_block ? What::kQuoted : What::kEntry;
+}
+
+ChatInput::What ChatInput::next_line(const char* prompt, std::string& line) {
+  if (editor_) {
+    switch (editor_->read(prompt, line)) {
+      case LineEditor::What::kLine:
+        return What::kEntry;
+      case LineEditor::What::kInterrupt:
+        return What::kInterrupt;
+      case LineEditor::What::kEnd:
+        break;
+    }
+    std::cerr << "\n";
+    return What::kEnd;
+  }
+  if (signals_) std::cerr << prompt << std::flush;
+  return next_plain_line(line);
+}
+
+ChatInput::What ChatInput::next_plain_line(std::string& line) {
   for (;;) {
     if (const auto end = read_.find('\n'); end != std::string::npos) {
       line = read_.substr(0, end);
       read_.erase(0, end + 1);
-      return What::kLine;
+      return What::kEntry;
     }
     if (ended_) {
       line = std::exchange(read_, {});
-      return line.empty() ? What::kEnd : What::kLine;
+      return line.empty() ? What::kEnd : What::kEntry;
     }
-    pollfd waiting[2] = {{0, POLLIN, 0},
-                         {signal_fd_, POLLIN, 0}};  // poll() passes over a negative one
+    pollfd waiting[2] = {{STDIN_FILENO, POLLIN, 0},
+                         {signals_ ? signals_->fd() : -1, POLLIN, 0}};  // -1 is passed over
     if (::poll(waiting, 2, -1) < 0 && errno != EINTR) return What::kEnd;
     if (interrupted()) {
       read_.clear();  // the terminal has dropped its half of the line, too
@@ -67,13 +94,24 @@ ChatInput::What ChatInput::next_line(std::string& line) {
     }
     if (waiting[0].revents == 0) continue;
     char bytes[4096];
-    const ssize_t n = ::read(0, bytes, sizeof(bytes));
+    const ssize_t n = ::read(STDIN_FILENO, bytes, sizeof(bytes));
     if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (n <= 0)
       ended_ = true;
     else
       read_.append(bytes, static_cast<std::size_t>(n));
   }
+}
+
+std::string chat_history_file() {
+  const auto variable = [](const char* name) {
+    const char* value = std::getenv(name);
+    return std::string(value != nullptr && *value == '/' ? value : "");
+  };
+  std::string folder = variable("XDG_STATE_HOME");
+  if (const std::string home = variable("HOME"); folder.empty() && !home.empty())
+    folder = home + "/.local/state";
+  return folder.empty() ? folder : folder + "/foretoken/chat_history";
 }
 
 }  // namespace foretoken::cli

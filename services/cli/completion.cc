@@ -7,6 +7,7 @@
 #include "common/client/client.h"
 #include "common/config/describe.h"
 #include "services/cli/flag_checks.h"
+#include "services/cli/host.h"
 #include "services/cli/manual.h"
 #include "services/cli/verbs.h"
 
@@ -53,6 +54,10 @@ Place place_of(CLI::App& app, const std::vector<std::string>& words) {
     if (value.empty()) continue;
     if (option->check_lname("config")) place.config.file = value;
     if (option->check_lname("set")) place.config.sets.push_back(value);
+    if (!option->check_lname("host")) continue;
+    // A name would have to be looked up, which may take longer than Tab waits.
+    if (const auto endpoint = endpoint_of_host(value, Names::kRefuse); endpoint.ok())
+      place.config.sets.push_back("bus.client=" + *endpoint);
   }
   return place;
 }

@@ -3,6 +3,7 @@
 #include <iostream>
 
 #include "common/config/describe.h"
+#include "common/config/resolve.h"
 #include "common/transport/zmq_auth.h"
 #include "services/cli/verbs.h"
 
@@ -32,6 +33,21 @@ int run_config_show(const CliOptions& options) {
   return kExitOk;
 }
 
+namespace {
+
+// "model chat: chat, gpt-4o-mini; tokenizer-chat-0, target-chat-0, draft-chat-0".
+void say_model(const std::string& name, const ModelSection& model) {
+  std::cout << "model " << name << ": " << served_model_name(model);
+  for (const auto& alias : model.alias) std::cout << ", " << alias;
+  std::cout << "; tokenizer-" << name << "-0";
+  for (std::uint32_t i = 0; i < model.targets; ++i) std::cout << ", target-" << name << "-" << i;
+  for (std::uint32_t i = 0; i < model.drafts && !model.draft.empty(); ++i)
+    std::cout << ", draft-" << name << "-" << i;
+  std::cout << "\n";
+}
+
+}  // namespace
+
 int run_config_check(const CliOptions& options) {
   const auto loaded = load_configuration(options.config);
   if (!loaded) return kExitUsage;
@@ -43,6 +59,7 @@ int run_config_check(const CliOptions& options) {
             << (n_set > 0 ? ", " + std::to_string(n_set) + " set by flag or environment"
                           : std::string(loaded->file.empty() ? ", all defaults" : ""))
             << "\n";
+  for (const auto& [name, config] : loaded->models) say_model(name, config.model);
   return kExitOk;
 }
 

@@ -64,6 +64,7 @@ wire::ClientRequest request_for(const DemoPrompt& prompt,
                                 const CliOptions& options,
                                 bool plain) {
   wire::ClientRequest request;
+  request.model = options.demo.model;
   request.prompt_kind = wire::PromptKind::kMessages;
   request.messages = prompt.messages;
   request.params.temperature = setting.temperature;
@@ -115,6 +116,14 @@ struct DemoResult {
   Tally all;
   std::vector<double> pass_speedups;  // one per repeat
 };
+
+// The name of the model that was asked.
+std::string model_shown(const wire::StatusReply& status, const std::string& asked) {
+  if (!asked.empty()) return asked;
+  for (const auto& model : status.model_states)
+    if (model.is_default) return model.name;
+  return {};
+}
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -246,7 +255,7 @@ int run_demo(const CliOptions& options) {
     }
     result.pass_speedups.push_back(this_pass.speedup());
   }
-  const std::string model = status->models.empty() ? "" : status->models.front();
+  const std::string model = model_shown(*status, options.demo.model);
   if (options.output.json)
     std::cout << to_text(result_json(result, model), 2) << "\n";
   else

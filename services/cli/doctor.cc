@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "common/base/json.h"
+#include "common/config/models.h"
 #include "common/config/resolve.h"
 #include "common/runtime/service_main.h"
 #include "kernels/include/backend.h"
@@ -106,20 +107,24 @@ Finding environment_finding() {
               : found + " in force: changes the speed of libraries one might compare with"};
 }
 
-Finding models_finding(const Config& config) {
-  for (const auto& [configured, role] :
-       {std::pair{config.model.target, "target"}, std::pair{config.model.draft, "draft"}}) {
-    if (configured.empty()) continue;
-    const std::filesystem::path folder = model_folder(configured, role);
-    if (!std::filesystem::exists(folder / "config.json"))
-      return {Finding::Level::kBad, "models",
-              std::string("the ") + role + " " + folder.string() + " has no config.json"};
+Finding models_finding(const LoadedConfig& loaded) {
+  for (const ModelInstances& model : models_of(loaded)) {
+    const ModelSection& section = model.config.model;
+    for (const auto& [configured, role] :
+         {std::pair{section.target, "target"}, std::pair{section.draft, "draft"}}) {
+      if (configured.empty()) continue;
+      const std::filesystem::path folder = model_folder(configured, role);
+      if (!std::filesystem::exists(folder / "config.json"))
+        return {Finding::Level::kBad, "models",
+                std::string("the ") + role + (model.name.empty() ? "" : " of model " + model.name) +
+                    " " + folder.string() + " has no config.json"};
+    }
   }
   return {Finding::Level::kOk, "models", "target and draft folders are there"};
 }
 
 // Whether each configured device is there, with the library that drives it.
-Finding devices_finding(const Config& config) {
+Finding devices_finding(const LoadedConfig& loaded) {
   std::string found;
   const auto look = [&](const std::string& role, const std::string& configured) {
     const DeviceList devices = value_or_throw(device_list_of(configured));
@@ -131,8 +136,11 @@ Finding devices_finding(const Config& config) {
       found += " " + device_identity("cuda:" + std::to_string(number));
   };
   try {
-    look("target", config.target.device);
-    if (!config.model.draft.empty()) look("draft", config.draft.device);
+    for (const ModelInstances& model : models_of(loaded)) {
+      const std::string of = model.name.empty() ? "" : model.name + " ";
+      look(of + "target", model.config.target.device);
+      if (!model.config.model.draft.empty()) look(of + "draft", model.config.draft.device);
+    }
   } catch (const FatalError& error) {
     return {Finding::Level::kBad, "devices", error.what()};
   }
@@ -146,8 +154,8 @@ int run_doctor(const CliOptions& options) {
   if (!loaded) return kExitUsage;
   const Config& config = loaded->config;
   const std::vector<Finding> findings = {
-      cpu_finding(),      memory_finding(),       limits_finding(),        port_finding(config),
-      programs_finding(), models_finding(config), devices_finding(config), environment_finding()};
+      cpu_finding(),      memory_finding(),        limits_finding(),         port_finding(config),
+      programs_finding(), models_finding(*loaded), devices_finding(*loaded), environment_finding()};
   bool fit = true;
   OrderedJson document = {{"schema", "foretoken.doctor/1"}, {"findings", OrderedJson::array()}};
   for (const auto& finding : findings) {

@@ -8,12 +8,15 @@
 #include <utility>
 #include <vector>
 
-#include "common/base/nearest.h"
 #include "common/config/describe.h"
 #include "services/cli/completion.h"
 #include "services/cli/flag_checks.h"
+#include "services/cli/host.h"
 #include "services/cli/manual.h"
+#include "services/cli/plot_script.h"
 #include "services/cli/request_flags.h"
+#include "services/cli/suggestions.h"
+#include "services/cli/verbs.h"
 
 namespace foretoken::cli {
 namespace {
@@ -35,6 +38,8 @@ constexpr KeyFlag kKeyFlags[] = {
      "longest prompt + answer in tokens; 0 = what the model allows"},
     {"--threads", "target.threads", "threads of the target; 0 = physical cores"},
     {"--dtype", "model.dtype", "weights in memory: auto, float32, bfloat16, float16, int8"},
+    {"--targets", "model.targets", "how many target services, of each model"},
+    {"--drafts", "model.drafts", "how many draft services, of each model that has a draft"},
     {"--client", "bus.client", "where ZeroMQ clients connect, e.g. tcp://127.0.0.1:5555"},
 };
 
@@ -105,13 +110,14 @@ class Parser {
     // "help model pair" is "model pair --help".
     if (words.front() == "help")
       std::rotate(words.begin(), words.begin() + 1, words.end()), words.back() = "--help";
-    if (unknown_verb(words)) {
+    if (report_unknown_verb(app_, words)) {
       *exit_code = kExitUsage;
       return std::nullopt;
     }
     try {
-      std::reverse(words.begin(), words.end());  // the parser takes them from the back
-      app_.parse(words);
+      // From the back, and the parser takes them out.
+      std::vector<std::string> reversed(words.rbegin(), words.rend());
+      app_.parse(reversed);
     } catch (const CLI::CallForHelp&) {
       std::cout << app_.help() << std::flush;  // of the verb that was named
       if (!std::cout) {
@@ -120,12 +126,22 @@ class Parser {
       }
       return std::nullopt;
     } catch (const CLI::ParseError& error) {
+      *exit_code = kExitUsage;
+      if (report_unknown_option(app_, words)) return std::nullopt;
       std::cerr << "error: " << error.what() << "\n  try: foretoken " << verb_of(&app_)
                 << (verb_of(&app_).empty() ? "" : " ") << "--help\n";
-      *exit_code = kExitUsage;
       return std::nullopt;
     }
     options_.verb = verb_of(&app_);
+    if (!options_.config.host.empty()) {
+      const auto endpoint = endpoint_of_host(options_.config.host);
+      if (!endpoint.ok()) {
+        *exit_code = report_error(endpoint.error());
+        return std::nullopt;
+      }
+      options_.config.sets.push_back("bus.client=" + *endpoint);
+      options_.config.flags["bus.client"] = "--host";
+    }
     for (const auto& [flag, value] : key_values_) {
       options_.config.sets.push_back(std::string(flag->key) + "=" + value);
       options_.config.flags[flag->key] = name_of(*flag);
@@ -134,49 +150,6 @@ class Parser {
   }
 
  private:
-  // "foretoken serv", "foretoken model inf": name the nearest verb instead of printing everything.
-  bool unknown_verb(const std::vector<std::string>& words) {
-    const CLI::App* parent = &app_;
-    std::string path = "foretoken";
-    for (const std::string& word : words) {
-      const auto verbs = parent->get_subcommands([](const CLI::App*) { return true; });
-      if (verbs.empty() || word.starts_with("-")) return false;
-      std::vector<std::string> known;
-      const CLI::App* found = nullptr;
-      for (const CLI::App* verb : verbs) {
-        known.push_back(verb->get_name());
-        if (verb->get_name() == word) found = verb;
-      }
-      if (found == nullptr) {
-        report_unknown(path, word, known);
-        return true;
-      }
-      parent = found;
-      path += " " + word;
-    }
-    return false;
-  }
-
-  static void report_unknown(const std::string& path,
-                             const std::string& word,
-                             const std::vector<std::string>& known) {
-    std::cerr << "error: " << path << " has no verb `" << word << "`\n";
-    const auto beginning = std::find_if(known.begin(), known.end(),
-                                        [&](const auto& verb) { return verb.starts_with(word); });
-    const auto near = beginning != known.end() ? std::optional(*beginning) : nearest(word, known);
-    if (near)
-      std::cerr << "  did you mean `" << path << " " << *near << "`?\n";
-    else
-      std::cerr << "  it has: " << joined(known) << "\n";
-    std::cerr << "  try: " << path << " --help\n";
-  }
-
-  static std::string joined(const std::vector<std::string>& words) {
-    std::string text;
-    for (const auto& word : words) text += (text.empty() ? "" : ", ") + word;
-    return text;
-  }
-
   static std::string verb_of(const CLI::App* app) {
     std::string verb;
     for (auto subs = app->get_subcommands(); !subs.empty(); subs = subs.front()->get_subcommands())
@@ -196,8 +169,18 @@ class Parser {
   void json(CLI::App* sub) {
     sub->add_flag("--json", options_.output.json, "one JSON document on stdout");
   }
+  CLI::Option* interval(CLI::App* sub) {
+    return sub->add_option("--interval", options_.watch.interval_s, "seconds between two looks")
+        ->check(number(from_to(0.1, 3600)))
+        ->capture_default_str();
+  }
   void quiet(CLI::App* sub) {
     sub->add_flag("-q,--quiet", options_.output.quiet, "no progress on stderr");
+  }
+
+  void bench_files(CLI::App* sub) {
+    sub->add_option("files", options_.bench_files.files, "files that bench serve --out wrote")
+        ->required();
   }
 
   void services() {
@@ -207,12 +190,6 @@ class Parser {
     up->add_flag("-d,--detach", options_.up.detach, "return when everything is ready");
     up->add_flag("--supervise", options_.up.supervise)->group("");
     up->add_option("--ready-fd", options_.up.ready_fd)->group("");
-    up->add_option("--drafts", options_.up.n_drafts, "how many draft services")
-        ->check(whole(0, 16))
-        ->capture_default_str();
-    up->add_option("--targets", options_.up.n_targets, "how many target services")
-        ->check(whole(1, 16))
-        ->capture_default_str();
     quiet(up);
     for (const KeyFlag& flag : kKeyFlags) {
       up->add_option_function<std::string>(
@@ -224,8 +201,33 @@ class Parser {
     }
     CLI::App* down = verb(&app_, "down", "stop what `up --detach` started", "  foretoken down\n");
     quiet(down);
-    json(verb(&app_, "ps", "services: state, endpoint, model, load",
-              "  foretoken ps\n  foretoken ps --json\n"));
+    CLI::App* ps = verb(&app_, "ps", "services: state, model, device, type, proposer, load",
+                        "  foretoken ps\n  foretoken ps --watch\n  foretoken ps --json\n");
+    CLI::Option* watch = ps->add_flag("-w,--watch", options_.watch.watch,
+                                      "look again and again, with tokens per second; Ctrl-C ends");
+    interval(ps)->needs(watch);
+    json(ps);
+    host(ps);
+    CLI::App* top =
+        verb(&app_, "top", "what the services do now: speed, acceptance, parts of a round",
+             "  foretoken top\n  foretoken top --once --json | jq .tokens_per_second\n");
+    top->add_flag("--once", options_.watch.once, "one interval, then end");
+    interval(top);
+    json(top);
+    host(top);
+    top->get_option("--json")->description("a JSON document of every number an interval");
+    CLI::App* trace = verb(
+        &app_, "trace", "passes of targets and drafts for some seconds, as a file for Perfetto",
+        "  foretoken trace --seconds 10 -o trace.json\n  foretoken trace --last --seconds 2\n");
+    trace->add_option("--seconds", options_.trace.seconds, "for how long")
+        ->check(number(from_to(0.1, 3600)))
+        ->capture_default_str();
+    trace->add_flag("--last", options_.trace.last,
+                    "the last seconds, as far as services keep them, and not the next");
+    trace
+        ->add_option("-o,--out", options_.trace.out, "file to be written, in place of an older one")
+        ->capture_default_str();
+    quiet(trace);
     CLI::App* metrics =
         verb(&app_, "metrics", "Prometheus text of all services; dashboard, alert rules",
              "  foretoken metrics | grep time_to_first_token\n"
@@ -237,6 +239,16 @@ class Parser {
         ->add_flag("--alerts", options_.metrics.alerts,
                    "Prometheus alert rules over them, as YAML; asks no service")
         ->excludes(grafana);
+    host(metrics);
+  }
+
+  // Of a client of the router.
+  void host(CLI::App* sub) {
+    sub->add_option("--host", options_.config.host,
+                    "the system to ask, as ADDRESS, NAME, either with :PORT, or ipc://PATH "
+                    "(bus.client); beyond this machine with the keys of bus.curve_secret and "
+                    "bus.curve_peers, or bus.insecure")
+        ->group("Configuration");
   }
 
   // `without`: keys that the verb decides itself.
@@ -247,6 +259,7 @@ class Parser {
         ->group("Speculation");
     sub->add_option("--timeout", r.timeout_s, "seconds until the request is given up")
         ->check(number(from_to(0.001, 3600)));
+    host(sub);
   }
 
   void clients() {
@@ -259,16 +272,27 @@ class Parser {
                          "system message (implies the chat template)");
     generate->add_flag("--raw", options_.request.raw,
                        "the prompt as it is, without the chat template");
+    generate->add_option("--messages", options_.request.messages_file,
+                         "file with a conversation instead of a prompt, as JSON: [{\"role\", "
+                         "\"content\"}, ...]; - is standard input");
+    generate
+        ->add_option("--token-ids", options_.request.request.token_ids,
+                     "token ids instead of a prompt, separated by commas")
+        ->delimiter(',')
+        ->allow_extra_args(false)
+        ->check(whole(0, std::numeric_limits<TokenId>::max()))
+        ->type_name("ID,ID,...");
     generate->add_flag("--no-stream", options_.request.no_stream, "print when it is complete");
     request(generate, {});
     json(generate);
     quiet(generate);
     CLI::App* chat = verb(&app_, "chat", "talk in the terminal; /help shows what it understands",
-                          "  foretoken chat\n  foretoken chat --system \"Answer briefly.\"\n");
+                          "  foretoken chat\n  foretoken chat --system \"Answer briefly.\" -t 0\n");
     chat->add_option("--system", options_.request.system, "system message");
-    request(chat, {"logprobs", "prompt_logprobs", "request_id", "add_special_tokens",
-                   "add_generation_prompt"});
+    chat->add_flag("--no-history", options_.no_history, "keep no file of what is typed");
+    request(chat, kNotInChat);
     quiet(chat);
+    run();
     CLI::App* tokenize = verb(&app_, "tokenize", "text to token ids",
                               "  foretoken tokenize \"Hello\" --model models/demo-target\n");
     tokenize->add_option("text", options_.tokenize.text, "the text; stdin if absent");
@@ -286,6 +310,28 @@ class Parser {
     json(detokenize);
   }
 
+  void run() {
+    CLI::App* run = verb(&app_, "run", "ask a file of requests, write a file of their answers",
+                         "  foretoken run prompts.jsonl -o answers.jsonl -t 0 -n 256\n"
+                         "  foretoken run batch.jsonl --concurrency 32   # again: goes on\n");
+    run->add_option("file", options_.run.file,
+                    "a request a line: {\"prompt\" or \"messages\": ...} with the keys of a "
+                    "client, or OpenAI's batch form {\"custom_id\", \"url\", \"body\"}")
+        ->required();
+    run->add_option("-o,--out", options_.run.out,
+                    "the answers, in the same order; default: FILE.answers.jsonl");
+    run->add_option("--concurrency", options_.run.concurrency, "requests at a time")
+        ->check(whole(1, 1024))
+        ->capture_default_str();
+    run->add_flag("--retry-failed", options_.run.retry_failed,
+                  "ask lines again that failed in an earlier run");
+    run->add_flag("--metrics", options_.run.metrics,
+                  "times and speculation in the answers, which differ from run to run");
+    request(run, {"n", "request_id"});
+    json(run);
+    quiet(run);
+  }
+
   void measuring() {
     CLI::App* demo =
         verb(&app_, "demo", "the same text twice, plain and speculative, timed and compared",
@@ -297,25 +343,30 @@ class Parser {
                      "passes over the prompts; medians are reported")
         ->check(whole(1, 100))
         ->capture_default_str();
+    demo->add_option("--model", options_.demo.model, "the model to ask, where several are served")
+        ->type_name(kModelName);
     demo->add_option("-k,--draft-len", options_.demo.num_draft_tokens,
                      "most guessed tokens per round")
         ->check(whole(1, 32));
+    host(demo);
     json(demo);
     quiet(demo);
-    CLI::App* bench = app_.add_subcommand("bench", "measure: serve, micro");
+    CLI::App* bench = app_.add_subcommand("bench", "measure: serve, compare, micro");
     bench->footer(
         "Examples:\n  foretoken bench serve --compare --concurrency 1\n  foretoken bench micro");
     bench->require_subcommand(1);
     CLI::App* serve =
         verb(bench, "serve", "load on a running system: throughput, latencies, acceptance",
              "  foretoken bench serve --concurrency 4 --num-prompts 32\n"
-             "  foretoken bench serve --compare --concurrency 1\n");
+             "  foretoken bench serve --compare --concurrency 1\n"
+             "  foretoken bench serve --http --request-rate 2 --dataset sharegpt.json\n");
     serve->add_flag("--compare", options_.bench_serve.compare,
                     "the same load plain, speculative, speculative, plain; the ratio, and whether "
                     "the texts are equal");
-    serve->add_option("--concurrency", options_.bench_serve.concurrency, "requests at a time")
-        ->check(whole(1, 256))
-        ->capture_default_str();
+    serve
+        ->add_option("--concurrency", options_.bench_serve.concurrency,
+                     "requests at a time; default: 4, or no bound with --request-rate")
+        ->check(whole(1, 4096));
     serve->add_option("--num-prompts", options_.bench_serve.n_prompts, "requests")
         ->check(whole(1, 100'000))
         ->capture_default_str();
@@ -326,15 +377,41 @@ class Parser {
         ->capture_default_str();
     serve
         ->add_option("--request-rate", options_.bench_serve.request_rate,
-                     "requests per second (Poisson); 0 = no pause")
+                     "open loop: requests arrive so many a second (Poisson); 0 = the next one "
+                     "when one ends")
         ->check(number(from_to(0, 10000)));
     serve->add_option("--dataset", options_.bench_serve.dataset,
-                      "prompts.json; default: the demo prompts");
+                      "prompts.json, ShareGPT's JSON or OpenAI's JSONL; default: the demo prompts");
+    serve->add_flag("--http", options_.bench_serve.http,
+                    "over HTTP, at edge.host and edge.port, and not over ZeroMQ");
+    serve->add_option("--url", options_.bench_serve.url,
+                      "over HTTP, at http://HOST:PORT: any server of OpenAI's chat completions; "
+                      "$OPENAI_API_KEY is its key");
     serve->add_option("--out", options_.bench_serve.out, "also write the JSON here");
     request(serve, {"max_tokens", "ignore_eos", "logprobs", "prompt_logprobs", "request_id",
-                    "add_special_tokens", "add_generation_prompt"});
+                    "add_special_tokens", "add_generation_prompt", "n"});
     json(serve);
     quiet(serve);
+    CLI::App* compare = verb(
+        bench, "compare", "two runs of bench serve: what the second gained, same answers or not",
+        "  foretoken bench compare plain.json speculative.json\n"
+        "  foretoken bench compare both.json      # of bench serve --compare --out\n");
+    bench_files(compare);
+    json(compare);
+    CLI::App* plot =
+        verb(&app_, "plot", "pictures of runs of bench serve, drawn by gnuplot",
+             "  foretoken plot --kind latency plain.json speculative.json\n"
+             "  foretoken plot --kind speedup -o speedup.svg k0.json k2.json k4.json\n");
+    bench_files(plot);
+    plot->add_option("--kind", options_.bench_files.kind,
+                     "speedup: over plain decoding, by the length of guesses; acceptance: by "
+                     "position; latency: distributions of the first token and of gaps; timeline: "
+                     "the requests of one run")
+        ->check(one_of({std::begin(kPlotKinds), std::end(kPlotKinds)}))
+        ->capture_default_str();
+    plot->add_option(
+        "-o,--out", options_.bench_files.out,
+        "NAME: NAME.svg and NAME.png; or one of them by its ending; default: the kind");
     CLI::App* micro =
         verb(bench, "micro", "kernels against the machine: bandwidth, decode, verify, prefill",
              "  foretoken bench micro\n");
@@ -435,6 +512,13 @@ class Parser {
     CLI::App* init = verb(config, "init", "print a file with every key and its default",
                           "  foretoken config init -o foretoken.toml\n");
     init->add_option("-o,--out", options_.config_out, "write it here; must not exist");
+    verb(
+        &app_, "import-triton",
+        "print the configuration that Triton's config.pbtxt files come to, and what they leave out",
+        "  foretoken import-triton tensorrt_llm/config.pbtxt > foretoken.toml\n"
+        "  foretoken import-triton repository/*/config.pbtxt\n")
+        ->add_option("files", options_.files, "config.pbtxt of the models of one pipeline")
+        ->required();
     json(verb(&app_, "doctor", "is this machine fit: CPU, memory, limits, ports, environment",
               "  foretoken doctor\n"));
     json(verb(&app_, "version", "version, compiler, libraries, instruction set",

@@ -28,6 +28,7 @@ enum ExitCode : int {
 // Where the configuration comes from; every verb takes these.
 struct ConfigOptions {
   std::string file;  // --config
+  std::string host;  // --host: a system elsewhere; in `sets` as bus.client
   // --set section.key=value, and what other flags mean in those words.
   std::vector<std::string> sets;
   // "model.dtype" -> "--dtype": which of them came from such a flag.
@@ -42,36 +43,53 @@ struct OutputOptions {
 struct UpOptions {
   bool detach = false;
   bool supervise = false;  // internal: the detached half of --detach
-  int n_drafts = 1;
-  int n_targets = 1;
-  std::string ready_fd;  // internal: where --supervise reports
+  std::string ready_fd;    // internal: where --supervise reports
 };
 
 // What the flags say of a request; the server decides what they leave open.
 struct RequestOptions {
   std::string prompt;
   std::string system;
-  bool raw = false;  // generate: the prompt as it is, no chat template
+  bool raw = false;           // generate: the prompt as it is, no chat template
+  std::string messages_file;  // generate: a conversation
   wire::ClientRequest request;
   bool no_spec = false;
   bool no_stream = false;
   double timeout_s = 600;
 };
 
+struct RunOptions {
+  std::string file;
+  std::string out;
+  int concurrency = 16;
+  bool retry_failed = false;
+  bool metrics = false;
+};
+
 struct DemoOptions {
+  std::string model;  // "" = the default one
   std::uint32_t max_tokens = 192;
   int repeat = 3;
   std::optional<std::uint32_t> num_draft_tokens;
 };
 
 struct BenchServeOptions {
-  int concurrency = 4;
+  int concurrency = 0;  // 0 = not said: some, or with a rate as many as arrive
   int n_prompts = 32;
   std::uint32_t output_len = 128;
   double request_rate = 0;  // 0 = as fast as concurrency allows
-  std::string dataset;      // a prompts.json; empty = the demo prompts
+  std::string dataset;      // empty = the demo prompts
   std::string out;
+  bool http = false;
+  std::string url;       // empty = edge.host and edge.port
   bool compare = false;  // plain against speculative
+};
+
+// bench compare and plot.
+struct BenchFilesOptions {
+  std::vector<std::string> files;
+  std::string kind = "latency";
+  std::string out;
 };
 
 struct BenchMicroOptions {
@@ -102,6 +120,19 @@ struct ModelOptions {
   std::string text;       // quantize: file whose text they read
 };
 
+// Looks at a system that are repeated.
+struct WatchOptions {
+  bool watch = false;  // ps
+  bool once = false;   // top
+  double interval_s = 2;
+};
+
+struct TraceOptions {
+  double seconds = 5;
+  bool last = false;  // those that were, and not those to come
+  std::string out = "foretoken-trace.json";
+};
+
 struct MetricsOptions {
   bool grafana = false;
   bool alerts = false;
@@ -112,16 +143,22 @@ struct CliOptions {
   ConfigOptions config;
   OutputOptions output;
   UpOptions up;
+  WatchOptions watch;
+  TraceOptions trace;
   MetricsOptions metrics;
   RequestOptions request;
+  bool no_history = false;  // chat
+  RunOptions run;
   DemoOptions demo;
   BenchServeOptions bench_serve;
+  BenchFilesOptions bench_files;
   BenchMicroOptions bench_micro;
   TokenizeOptions tokenize;
   ModelOptions model;
   std::string config_out;  // config init, config new-key
   bool config_origin = false;
-  std::string shell;  // completion: "bash", "zsh" or "fish"
+  std::vector<std::string> files;  // import-triton
+  std::string shell;               // completion: "bash", "zsh" or "fish"
 };
 
 // Parses argv. Returns nothing when all is said already (help, version, a usage error); *exit_code

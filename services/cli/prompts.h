@@ -1,4 +1,5 @@
-// Prompts by kind of text: models/prompts.json, or a file of the same form.
+// Prompts by kind of text: models/prompts.json or a file of the same form, conversations of
+// ShareGPT, or lines of OpenAI's requests.
 #pragma once
 
 #include <string>

@@ -1,13 +1,14 @@
-// ps: every service the router knows.
+// ps: every service the router knows, once or again and again.
 #include <algorithm>
-#include <iomanip>
 #include <iostream>
-#include <sstream>
+#include <thread>
 
 #include "common/client/answer_json.h"
 #include "common/client/client.h"
 #include "common/config/resolve.h"
+#include "services/cli/service_table.h"
 #include "services/cli/supervisor.h"
+#include "services/cli/terminal_size.h"
 #include "services/cli/verbs.h"
 
 namespace foretoken::cli {
@@ -15,46 +16,27 @@ namespace {
 
 using namespace std::chrono_literals;
 
-std::string as_duration(std::uint64_t seconds) {
-  std::ostringstream text;
-  if (seconds >= 86400) text << seconds / 86400 << "d ";
-  if (seconds >= 3600) text << seconds / 3600 % 24 << "h ";
-  if (seconds >= 60) text << seconds / 60 % 60 << "m ";
-  if (seconds < 3600) text << seconds % 60 << "s";
-  return text.str();
-}
-
-std::string as_mebibytes(std::uint64_t bytes) {
-  return bytes == 0 ? "-" : std::to_string(bytes >> 20) + " MiB";
-}
-
-std::string as_percent(std::uint64_t part, std::uint64_t whole) {
-  return whole == 0 ? "-" : std::to_string(100 * part / whole) + " %";
-}
-
-void print_table(const std::vector<std::vector<std::string>>& rows) {
-  std::vector<std::size_t> widths;
-  for (const auto& row : rows) {
-    widths.resize(std::max(widths.size(), row.size()));
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  }
-  for (const auto& row : rows) {
-    std::ostringstream line;
-    for (std::size_t i = 0; i < row.size(); ++i)
-      line << std::left << std::setw(static_cast<int>(i + 1 < row.size() ? widths[i] + 2 : 0))
-           << row[i];
-    std::cout << line.str() << "\n";
-  }
-}
-
 OrderedJson as_json(const wire::StatusReply& status) {
   OrderedJson document = {{"schema", "foretoken.ps/1"}};
   document["ready"] = status.ready;
   document["models"] = status.models;
   document["requests_active"] = status.requests_active;
   document["requests_total"] = status.requests_total;
+  document["model_states"] = OrderedJson::array();
+  for (const auto& model : status.model_states)
+    document["model_states"].push_back(struct_json(model));
   document["services"] = OrderedJson::array();
   for (const auto& service : status.services) document["services"].push_back(struct_json(service));
+  return document;
+}
+
+OrderedJson as_json(const wire::StatusReply& status, const TokenRates& rates) {
+  OrderedJson document = as_json(status);
+  for (auto& service : document["services"]) {
+    const auto found = rates.find(service["name"].get<std::string>());
+    service["tokens_per_second"] =
+        found == rates.end() ? OrderedJson(nullptr) : OrderedJson(found->second);
+  }
   return document;
 }
 
@@ -80,45 +62,92 @@ void add_supervised(wire::StatusReply& status, const std::vector<ServiceState>& 
   }
 }
 
+std::vector<ServiceState> supervised_in(const std::filesystem::path& folder) {
+  return !folder.empty() && supervisor_pid(folder) != 0 ? supervisor_state(folder)
+                                                        : std::vector<ServiceState>{};
+}
+
+Result<wire::StatusReply> ask_status(Client& client, const std::filesystem::path& folder) {
+  auto status = client.status(steady_now() + 3s);
+  if (status.ok()) {
+    add_supervised(*status, supervised_in(folder));
+    return status;
+  }
+  Error error = status.error();
+  if (error.code == ErrorCode::kDeadlineExceeded) error.code = ErrorCode::kUnavailable;
+  return error;
+}
+
+// On a terminal each look takes the place of the one before, cut to the screen; elsewhere one
+// follows the other.
+void show(std::vector<std::string> lines) {
+  const TerminalSize screen = terminal_size();
+  if (screen.columns == 0) {
+    for (const auto& line : lines) std::cout << line << "\n";
+    std::cout << std::endl;
+    return;
+  }
+  if (lines.size() > static_cast<std::size_t>(std::max(2, screen.rows - 1)))
+    lines.resize(static_cast<std::size_t>(std::max(2, screen.rows - 1)));
+  std::cout << "\x1b[H";
+  for (const auto& line : lines)
+    std::cout << line.substr(0, static_cast<std::size_t>(screen.columns)) << "\x1b[K\n";
+  std::cout << "\x1b[J" << std::flush;
+}
+
+int watch(Client& client,
+          const std::filesystem::path& folder,
+          wire::StatusReply status,
+          const CliOptions& options) {
+  if (!options.output.json && terminal_size().columns > 0) std::cout << "\x1b[2J";
+  const Duration interval =
+      std::chrono::duration_cast<Duration>(std::chrono::duration<double>(options.watch.interval_s));
+  TokenRates rates;
+  for (TimePoint seen = steady_now(); std::cout;) {
+    if (options.output.json) {
+      std::cout << to_text(as_json(status, rates)) << std::endl;
+    } else {
+      auto lines = service_table(status, rates, Rates::kShown);
+      lines.push_back(summary_of(status));
+      show(std::move(lines));
+    }
+    std::this_thread::sleep_until(seen + interval);
+    auto next = ask_status(client, folder);
+    while (!next.ok()) {  // a router that is started again answers later
+      say_note(next.error().message);
+      std::this_thread::sleep_for(interval);
+      next = ask_status(client, folder);
+    }
+    const TimePoint now = steady_now();
+    rates = token_rates(status, *next, std::chrono::duration<double>(now - seen).count());
+    status = std::move(*next);
+    seen = now;
+  }
+  return kExitFailed;  // stdout is closed
+}
+
 }  // namespace
 
 int run_ps(const CliOptions& options) {
   const auto loaded = load_configuration(options.config);
   if (!loaded) return kExitUsage;
   Client client(loaded->config.bus);
-  auto status = client.status(steady_now() + 3s);
-  const std::filesystem::path folder = runtime_directory(loaded->config.bus);
-  const auto supervised =
-      supervisor_pid(folder) != 0 ? supervisor_state(folder) : std::vector<ServiceState>{};
+  std::filesystem::path folder;  // empty: of a system elsewhere the router alone knows something
+  if (options.config.host.empty()) folder = runtime_directory(loaded->config.bus);
+  const auto status = ask_status(client, folder);
   if (!status.ok()) {
-    for (const auto& service : supervised)
+    for (const auto& service : supervised_in(folder))
       std::cerr << service.name << " " << service.state << (service.note.empty() ? "" : ": ")
                 << service.note << "\n";
-    Error error = status.error();
-    if (error.code == ErrorCode::kDeadlineExceeded) error.code = ErrorCode::kUnavailable;
-    return report_error(error);
+    return report_error(status.error());
   }
-  add_supervised(*status, supervised);
+  if (options.watch.watch) return watch(client, folder, *status, options);
   if (options.output.json) {
     std::cout << to_text(as_json(*status), 2) << "\n";
     return kExitOk;
   }
-  std::vector<std::vector<std::string>> rows = {{"SERVICE", "STATE", "MODEL", "ACTIVE", "QUEUED",
-                                                 "KV FREE", "ACCEPTED", "MEMORY", "UPTIME", "PID",
-                                                 "NOTE"}};
-  for (const auto& s : status->services) {
-    // Without memory it has registered and not reported yet.
-    rows.push_back(
-        {s.name, s.state, s.model.empty() ? "-" : s.model, std::to_string(s.active),
-         std::to_string(s.queued),
-         s.rss_bytes == 0 ? "-" : as_percent(s.kv_blocks_free, s.kv_blocks_total),
-         as_percent(s.accepted_total, s.drafted_total), as_mebibytes(s.rss_bytes),
-         as_duration(s.uptime_s), std::to_string(s.pid),
-         s.links.empty() || s.note.empty() ? s.note + s.links : s.note + "; " + s.links});
-  }
-  print_table(rows);
-  std::cout << (status->ready ? "ready" : "not ready") << ", " << status->requests_active
-            << " active of " << status->requests_total << " requests\n";
+  for (const auto& line : service_table(*status, {}, Rates::kLeftOut)) std::cout << line << "\n";
+  std::cout << summary_of(*status) << "\n";
   return kExitOk;
 }
 

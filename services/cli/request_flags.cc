@@ -14,11 +14,6 @@
 namespace foretoken::cli {
 namespace {
 
-// Keys whose flag is no flag of the command: the prompt is an argument, seconds are said in
-// --timeout, and the rest is the command's own business.
-const std::set<std::string_view> kNoFlags{"op",     "prompt", "messages",   "token_ids",
-                                          "stream", "n",      "acceptance", "timeout_ms"};
-
 // Shorter or older words for a flag.
 constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
     {"max_tokens", "-n,"},

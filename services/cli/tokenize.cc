@@ -4,6 +4,7 @@
 #include <iostream>
 
 #include "common/base/json.h"
+#include "common/config/models.h"
 #include "common/config/resolve.h"
 #include "common/tokenizer/tokenizer.h"
 #include "services/cli/verbs.h"
@@ -11,14 +12,23 @@
 namespace foretoken::cli {
 namespace {
 
+// The one that is configured. Throws FatalError where there are several: a folder must be named.
+const Config& only_model(const LoadedConfig& loaded) {
+  const auto models = models_of(loaded);
+  if (models.size() > 1)
+    throw FatalError(ErrorCode::kConfig, "several models are configured: say --model FOLDER");
+  return models.front().config;
+}
+
 std::unique_ptr<Tokenizer> load_tokenizer(const CliOptions& options) {
   std::string folder = options.tokenize.model;
   RegexPolicy patterns = RegexPolicy::kAny;  // of a folder that is named here
   if (folder.empty()) {
     const auto loaded = load_configuration(options.config);
     if (!loaded) throw FatalError(ErrorCode::kConfig, "the configuration has errors");
-    folder = loaded->config.model.target;
-    patterns = regex_policy_from_name(loaded->config.model.patterns);
+    const ModelSection& model = only_model(*loaded).model;
+    folder = model.target;
+    patterns = regex_policy_from_name(model.patterns);
   }
   return value_or_throw(Tokenizer::load(model_folder(folder, "target"), {.patterns = patterns}));
 }

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "common/client/client.h"
+#include "common/config/models.h"
 #include "common/config/resolve.h"
 #include "common/model/pair.h"
 #include "common/tokenizer/tokenizer.h"
@@ -31,27 +32,29 @@ namespace {
 
 using namespace std::chrono_literals;
 
-std::vector<ServiceSpec> service_specs(const CliOptions& options, const Config& config) {
+std::vector<ServiceSpec> service_specs(const CliOptions& options, const LoadedConfig& loaded) {
   // For people who read the log; a setting of their own comes later and wins.
   std::vector<std::string> shared = {"--set", "log.format=text"};
   if (!options.config.file.empty()) shared.insert(shared.end(), {"--config", options.config.file});
   for (const auto& setting : options.config.sets) shared.insert(shared.end(), {"--set", setting});
   std::vector<ServiceSpec> specs;
-  const auto add = [&](const std::string& role, int count) {
-    for (int i = 0; i < count; ++i) {
-      ServiceSpec spec{.name = role + "-" + std::to_string(i),
-                       .argv = {program_folder() + "/foretoken-" + role, "--id", std::to_string(i)},
-                       .role = role,
-                       .optional = role == "draft"};
-      spec.argv.insert(spec.argv.end(), shared.begin(), shared.end());
-      specs.push_back(std::move(spec));
-    }
+  const auto add = [&](const std::string& role, const std::string& id) {
+    ServiceSpec spec{.name = role + "-" + id,
+                     .argv = {program_folder() + "/foretoken-" + role, "--id", id},
+                     .role = role,
+                     .optional = role == "draft"};
+    spec.argv.insert(spec.argv.end(), shared.begin(), shared.end());
+    specs.push_back(std::move(spec));
   };
-  add("router", 1);
-  add("tokenizer", 1);
-  add("target", options.up.n_targets);
-  if (!config.model.draft.empty()) add("draft", options.up.n_drafts);
-  add("edge", 1);
+  add("router", "0");
+  for (const ModelInstances& model : models_of(loaded)) {
+    const ModelSection& section = model.config.model;
+    add("tokenizer", model.id(0));
+    for (std::uint32_t i = 0; i < section.targets; ++i) add("target", model.id(i));
+    for (std::uint32_t i = 0; i < section.drafts && !section.draft.empty(); ++i)
+      add("draft", model.id(i));
+  }
+  add("edge", "0");
   return specs;
 }
 
@@ -101,10 +104,10 @@ class Note {
 // equal ones. Without the runtime folder and the client's address: they say which system is meant,
 // and there are several words for one.
 using Settings = std::map<std::string, std::string>;
-Settings settings_of(const CliOptions& options, const LoadedConfig& loaded) {
-  Settings settings = {{"--targets", std::to_string(options.up.n_targets)}};
-  if (!loaded.config.model.draft.empty())
-    settings["--drafts"] = std::to_string(options.up.n_drafts);
+Settings settings_of(const LoadedConfig& loaded) {
+  std::string models;
+  for (const auto& [name, config] : loaded.models) models += (models.empty() ? "" : ", ") + name;
+  Settings settings = {{"models", "[" + models + "]"}};
   std::istringstream text(config_without_origins(loaded));
   std::string section;
   for (std::string line; std::getline(text, line);) {
@@ -186,21 +189,21 @@ std::optional<std::vector<std::string>> wait_until_serving(Client& client,
 // The folders as far as they can be judged without loading weights, or also their tokenizers.
 // Throws FatalError.
 enum class Depth { kFiles, kTokenizers };
-void inspect_folders(const Config& config, Depth depth) {
+void inspect_folders(const ModelSection& model, Depth depth) {
   for (const auto& [configured, role] :
-       {std::pair{config.model.target, "target"}, std::pair{config.model.draft, "draft"}}) {
+       {std::pair{model.target, "target"}, std::pair{model.draft, "draft"}}) {
     if (configured.empty()) continue;
     const std::string folder = model_folder(configured, role);
     (void)inspect_model(folder);
     if (depth == Depth::kTokenizers)
       (void)value_or_throw(
-          Tokenizer::load(folder, {.patterns = regex_policy_from_name(config.model.patterns)}));
+          Tokenizer::load(folder, {.patterns = regex_policy_from_name(model.patterns)}));
   }
 }
 
 // The exit code of a service says that its settings or its model are at fault; which of them, its
 // last line says, or a look at the model.
-int exit_code_for(const StartReport& report, const Config& config) {
+int exit_code_for(const StartReport& report, const LoadedConfig& loaded) {
   switch (report.kind) {
     case FailureKind::kInterrupted:
       return kExitInterrupted;
@@ -215,7 +218,8 @@ int exit_code_for(const StartReport& report, const Config& config) {
       std::string::npos)
     return kExitModel;
   try {
-    inspect_folders(config, Depth::kTokenizers);
+    for (const ModelInstances& model : models_of(loaded))
+      inspect_folders(model.config.model, Depth::kTokenizers);
   } catch (const FatalError&) {
     return kExitModel;
   }
@@ -253,7 +257,7 @@ int supervise(const CliOptions& options,
   const Config& config = loaded.config;
   std::optional<Supervisor> made;
   try {
-    made.emplace(supervisor_options(config), service_specs(options, config));
+    made.emplace(supervisor_options(config), service_specs(options, loaded));
   } catch (const FatalError& error) {
     report_error({error.code(), error.what()});
     return kExitEnvironment;
@@ -261,14 +265,14 @@ int supervise(const CliOptions& options,
   Supervisor& supervisor = *made;
   const std::filesystem::path folder = supervisor_options(config).runtime_folder;
   const Note address(folder / kAddressFile, client_endpoint(config.bus) + "\n");
-  const Note settings(folder / kSettingsFile, lines_of(settings_of(options, loaded)));
+  const Note settings(folder / kSettingsFile, lines_of(settings_of(loaded)));
   const auto fail = [&](const std::string& why, int code) {
     std::cerr << "error: " << why << std::endl;
     if (ready_fd >= 0 && ::write(ready_fd, &code, sizeof(code)) < 0) std::cerr << "cannot report\n";
     return code;
   };
   const StartReport report = supervisor.start(progress);
-  if (!report.ready) return fail(report.failure, exit_code_for(report, config));
+  if (!report.ready) return fail(report.failure, exit_code_for(report, loaded));
   Client client(config.bus);
   const auto missing = wait_until_serving(client, folder, steady_now() + 30s);
   if (!missing)
@@ -296,7 +300,7 @@ int supervise(const CliOptions& options,
   supervisor.stop(told);
   if (ending.ready) return kExitOk;
   std::cerr << "error: " << ending.failure << std::endl;
-  return exit_code_for(ending, config);
+  return exit_code_for(ending, loaded);
 }
 
 // Starts this program again as a session of its own and waits for its verdict.
@@ -304,15 +308,8 @@ int detach(const CliOptions& options) {
   int fds[2];
   if (::pipe(fds) != 0)
     throw std::runtime_error(std::string("cannot make a pipe: ") + std::strerror(errno));
-  std::vector<std::string> words = {program_folder() + "/foretoken",
-                                    "up",
-                                    "--supervise",
-                                    "--ready-fd",
-                                    std::to_string(fds[1]),
-                                    "--drafts",
-                                    std::to_string(options.up.n_drafts),
-                                    "--targets",
-                                    std::to_string(options.up.n_targets)};
+  std::vector<std::string> words = {program_folder() + "/foretoken", "up", "--supervise",
+                                    "--ready-fd", std::to_string(fds[1])};
   if (options.output.quiet) words.push_back("--quiet");
   if (!options.config.file.empty()) words.insert(words.end(), {"--config", options.config.file});
   for (const auto& setting : options.config.sets) words.insert(words.end(), {"--set", setting});
@@ -362,23 +359,36 @@ Progress printer(bool quiet) {
 }
 
 // Refuses what no service could start with, before any is started.
-int refuse_unreadable_models(const Config& config) {
+int refuse_unreadable(const ModelInstances& model) {
+  const ModelSection& section = model.config.model;
+  const std::string of_model = model.name.empty() ? "" : "model " + model.name + ": ";
   try {
-    if (config.model.draft.empty() || config.model.target.empty()) {
-      inspect_folders(config, Depth::kFiles);
+    if (section.draft.empty() || section.target.empty()) {
+      inspect_folders(section, Depth::kFiles);
       return kExitOk;
     }
-    const auto report = report_on_pair(model_folder(config.model.draft, "draft"),
-                                       model_folder(config.model.target, "target"));
-    for (const auto& sentence : report.refusals) std::cerr << "error: " << sentence << "\n";
+    const auto report = report_on_pair(model_folder(section.draft, "draft"),
+                                       model_folder(section.target, "target"));
+    for (const auto& sentence : report.refusals)
+      std::cerr << "error: " << of_model << sentence << "\n";
     if (report.refusals.empty()) return kExitOk;
     std::cerr << "  try: another draft, or --draft \"\" --proposer ngram (foretoken model pair "
                  "DRAFT TARGET says more)\n";
     return kExitModel;
   } catch (const FatalError& error) {
-    report_error({error.code(), error.what(), "--target or --draft (model.target, model.draft)"});
+    const std::string keys =
+        model.name.empty() ? "--target or --draft (model.target, model.draft)"
+                           : "model." + model.name + ".target, model." + model.name + ".draft";
+    report_error({error.code(), of_model + error.what(), keys});
     return kExitModel;
   }
+}
+
+int refuse_unreadable_models(const LoadedConfig& loaded) {
+  int code = kExitOk;
+  for (const ModelInstances& model : models_of(loaded))
+    code = std::max(code, refuse_unreadable(model));
+  return code;
 }
 
 }  // namespace
@@ -402,7 +412,7 @@ int run_up(const CliOptions& options) {
                    "folder of its own\n";
       return kExitEnvironment;
     }
-    if (const std::string differing = differences(folder, settings_of(options, *loaded));
+    if (const std::string differing = differences(folder, settings_of(*loaded));
         !differing.empty()) {
       std::cerr << "error: pid " << pid << " already serves at " << client_endpoint(config.bus)
                 << " with other settings\n"
@@ -420,7 +430,7 @@ int run_up(const CliOptions& options) {
     return kExitEnvironment;
   }
   if (const auto trouble = key_trouble(config.bus)) return report_error(*trouble);
-  if (const int code = refuse_unreadable_models(config); code != kExitOk) return code;
+  if (const int code = refuse_unreadable_models(*loaded); code != kExitOk) return code;
   if (!options.up.detach) return supervise(options, *loaded, printer(options.output.quiet), -1);
   return detach(options);
 }

@@ -245,6 +245,10 @@ void DraftService::step() {
     engine_.record_step_time(end - begin);
     const std::uint32_t took = short_micros(end - begin) / output.n_steps;
     step_us_ = step_us_ == 0 ? took : (step_us_ * 7 + took) / 8;
+    log_.add({.began = begin,
+              .computed = end - begin,
+              .n_rows = output.n_rows,
+              .n_drafted = output.n_drafted});
   }
   std::map<TargetKey, wire::Proposal> frames;
   for (const ReadyProposal& ready : output.proposals)

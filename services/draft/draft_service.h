@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "common/engine/draft_engine.h"
+#include "common/runtime/pass_log.h"
 #include "common/runtime/posting.h"
 #include "common/runtime/worker_service.h"
 #include "common/wire/codec.h"
@@ -62,6 +63,7 @@ class DraftService final : public WorkerService {
   bool has_to_stay() const override;
   void leave() override;
   wire::Heartbeat own_load() const override;
+  wire::Passes passes() const override { return log_.passes(bus().now(), wall_micros()); }
   void list_metrics(Metrics& metrics) override;
 
   void open_door();
@@ -95,6 +97,7 @@ class DraftService final : public WorkerService {
   std::uint64_t not_sent_ = 0;
   std::uint32_t step_us_ = 0;  // fading average
   Histogram propose_{round_bounds()};
+  PassLog log_;
 };
 
 }  // namespace foretoken

@@ -7,7 +7,7 @@
 int main(int argc, char** argv) {
   using namespace foretoken;
   return service_main(
-      {"draft", argc, argv, "Guesses ahead for targets, batched together."},
+      {"draft", argc, argv, "Guesses ahead for targets, batched together.", true},
       [](const Config& config, Runtime& runtime) {
         const ModelPlan plan = draft_plan(config);
         return serve_model(plan, runtime, [&](const ServedModel& served) {
@@ -17,7 +17,7 @@ int main(int argc, char** argv) {
           DraftEngine engine(served.model, served.backend, options);
           DraftService service(
               draft_service_options(config, runtime.id(), served.vocabulary),
-              draft_hello(plan.folder, runtime.name(), served.model, served.vocabulary, options),
+              draft_hello(config, plan, runtime.name(), served.model, served.vocabulary, options),
               engine, speaker, runtime.metrics());
           return served.run(service, engine);
         });

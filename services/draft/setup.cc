@@ -23,6 +23,8 @@ constexpr std::uint64_t kBytesPerThread = std::uint64_t{16} << 20;
 // The draft's context may end before the target's: there it falls silent, and the target goes on
 // without it.
 ModelPlan draft_plan(const Config& config) {
+  if (config.model.draft.empty())
+    throw FatalError(ErrorCode::kConfig, "model.draft is \"\": the model has no draft to run");
   ModelPlan plan{.role = "draft",
                  .folder = model_folder(config.model.draft, "draft"),
                  .compute = static_cast<const ComputeSection&>(config.draft),
@@ -60,13 +62,16 @@ DraftServiceOptions draft_service_options(const Config& config,
           .machine = boot_id()};
 }
 
-wire::Hello draft_hello(const std::string& folder,
+wire::Hello draft_hello(const Config& config,
+                        const ModelPlan& plan,
                         const std::string& name,
                         const Model& model,
                         const ModelVocabulary& vocabulary,
                         const DraftEngineOptions& engine) {
   wire::Hello hello = model_hello(wire::Role::kDraft, name, model, vocabulary, engine.kv);
-  hello.model_name = std::filesystem::path(folder).filename().string();
+  hello.model_name = std::filesystem::path(plan.folder).filename().string();
+  hello.device = plan.compute.device;
+  hello.drafts_for = served_model_name(config.model);
   hello.max_sequences = static_cast<std::uint32_t>(engine.max_sequences);
   return hello;
 }

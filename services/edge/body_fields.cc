@@ -30,10 +30,18 @@ Result<BodyOutcome> sort_fields(const Json& body, std::span<const BodyField> fie
           ErrorCode::kUnsupportedParameter,
           name + " is not supported" + (field->note.empty() ? "" : ": " + std::string(field->note)),
           name};
+    if (field->use == FieldUse::kIgnored) outcome.ignored.push_back(name);
     if (field->use == FieldUse::kHonoured && !field->key.empty())
       outcome.request[std::string(field->key)] = value;
   }
   return outcome;
+}
+
+std::vector<BodyField> joined_fields(std::span<const BodyField> own,
+                                     std::span<const BodyField> common) {
+  std::vector<BodyField> fields(own.begin(), own.end());
+  fields.insert(fields.end(), common.begin(), common.end());
+  return fields;
 }
 
 std::string field_of(std::string_view key, std::span<const BodyField> fields) {

@@ -15,7 +15,7 @@ namespace foretoken::edge {
 
 enum class FieldUse : std::uint8_t {
   kHonoured,
-  kIgnored,  // accepted, without an effect on the answer
+  kIgnored,  // accepted, without an effect on the answer, and named as ignored
   kRefused,  // an error if it says anything
 };
 
@@ -31,10 +31,14 @@ struct BodyField {
 // The fields of a body, sorted by their use.
 struct BodyOutcome {
   Json request = Json::object();     // key of a request to the router -> value
-  std::vector<std::string> ignored;  // unknown names
+  std::vector<std::string> ignored;  // unknown names, and known ones without an effect
 };
 // `body` is an object. A null counts as not given. With `strict` an unknown name is an error.
 Result<BodyOutcome> sort_fields(const Json& body, std::span<const BodyField> fields, bool strict);
+
+// The fields of an endpoint that has those of another and some of its own.
+std::vector<BodyField> joined_fields(std::span<const BodyField> own,
+                                     std::span<const BodyField> common);
 
 // The field that gives a key of the request to the router, for an error about that key.
 std::string field_of(std::string_view key, std::span<const BodyField> fields);

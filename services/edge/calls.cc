@@ -1,5 +1,7 @@
 #include "services/edge/calls.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace foretoken::edge {
@@ -19,6 +21,20 @@ std::size_t bytes_of(const wire::ClientAnswer& answer) {
   for (const auto& entry : piece->logprobs)
     bytes += sizeof entry + entry.top_ids.size() * (sizeof(TokenId) + sizeof(double));
   return bytes;
+}
+
+template <class T>
+void append(std::vector<T>& to, std::vector<T>& from) {
+  to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
+}
+
+// One piece of two that follow one another.
+void join(wire::ClientPiece& piece, wire::ClientPiece next) {
+  piece.text += next.text;
+  append(piece.token_ids, next.token_ids);
+  append(piece.token_ends, next.token_ends);
+  append(piece.logprobs, next.logprobs);
+  piece.accepted += next.accepted;
 }
 
 }  // namespace
@@ -41,6 +57,8 @@ asio::awaitable<std::optional<Call::Arrival>> Call::next(TimePoint deadline) {
     co_await signal_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
   }
   if (arrivals_.empty()) co_return std::nullopt;
+  wire::ClientPiece*& waiting = waiting_[arrivals_.front().request];
+  if (waiting == std::get_if<wire::ClientPiece>(&arrivals_.front().answer)) waiting = nullptr;
   std::optional<Arrival> arrival = std::move(arrivals_.front());
   arrivals_.pop_front();
   waiting_bytes_ -= bytes_of(arrival->answer);
@@ -54,10 +72,14 @@ void Call::interrupt() {
 
 void Call::take(std::size_t request, wire::ClientAnswer answer) {
   waiting_bytes_ += bytes_of(answer);
-  arrivals_.push_back({request, std::move(answer)});
+  if (!joins_waiting(request, answer)) {
+    arrivals_.push_back({request, std::move(answer)});
+    waiting_[request] = std::get_if<wire::ClientPiece>(&arrivals_.back().answer);
+  }
   if (waiting_bytes_ > kMaxWaitingBytes) {
     give_up();
     arrivals_.clear();
+    std::fill(waiting_.begin(), waiting_.end(), nullptr);
     waiting_bytes_ = 0;
     arrivals_.push_back({request, wire::client_error(ids_[request],
                                                      {ErrorCode::kCancelled,
@@ -67,6 +89,14 @@ void Call::take(std::size_t request, wire::ClientAnswer answer) {
                                                      0)});
   }
   signal_.cancel();
+}
+
+bool Call::joins_waiting(std::size_t request, wire::ClientAnswer& answer) {
+  auto* piece = std::get_if<wire::ClientPiece>(&answer);
+  if (piece == nullptr || waiting_[request] == nullptr) return false;
+  waiting_bytes_ -= sizeof *piece;  // that of the one it joins is counted
+  join(*waiting_[request], std::move(*piece));
+  return true;
 }
 
 Calls::Calls(asio::io_context& context, const BusSection& bus)

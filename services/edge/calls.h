@@ -30,7 +30,8 @@ class Call {
     wire::ClientAnswer answer;
   };
   // The next answer of any; nothing by the deadline, or after interrupt(). The last answer of a
-  // request is no piece.
+  // request is no piece. Pieces of a request that wait are one: a reader that is behind writes
+  // fewer and larger events, and so catches up.
   boost::asio::awaitable<std::optional<Arrival>> next(TimePoint deadline);
   // A waiting next() returns nothing, and from now on each that finds nothing.
   void interrupt();
@@ -39,13 +40,19 @@ class Call {
  private:
   friend class Calls;
   Call(boost::asio::io_context& context, class Calls& calls, std::size_t n_requests)
-      : calls_(calls), ids_(n_requests), over_(n_requests), signal_(context) {}
+      : calls_(calls),
+        ids_(n_requests),
+        over_(n_requests),
+        waiting_(n_requests),
+        signal_(context) {}
   void take(std::size_t request, wire::ClientAnswer answer);
   void give_up();
+  bool joins_waiting(std::size_t request, wire::ClientAnswer& answer);
 
   class Calls& calls_;
   std::vector<RequestId> ids_;
-  std::vector<bool> over_;  // its last answer is here
+  std::vector<bool> over_;                   // its last answer is here
+  std::vector<wire::ClientPiece*> waiting_;  // in arrivals_, where the last of a request is a piece
   boost::asio::steady_timer signal_;
   std::deque<Arrival> arrivals_;
   std::size_t waiting_bytes_ = 0;

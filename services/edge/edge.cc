@@ -4,13 +4,16 @@
 #include <array>
 #include <cctype>
 #include <chrono>
+#include <set>
 #include <utility>
 
 #include "common/base/log.h"
 #include "common/client/answer_json.h"
 #include "common/client/client.h"
 #include "services/edge/anthropic.h"
+#include "services/edge/ollama.h"
 #include "services/edge/openai.h"
+#include "services/edge/responses.h"
 #include "services/edge/triton.h"
 #include "services/edge/web_page.h"
 
@@ -21,14 +24,19 @@ namespace asio = boost::asio;
 
 constexpr auto kStatusTime = std::chrono::seconds(2);
 constexpr auto kWarmUpPause = std::chrono::milliseconds(250);
+constexpr const char* kLockedState =
+    "<p>The state of the services takes a key: <code>curl -H 'Authorization: Bearer "
+    "KEY'</code>.</p>";
 constexpr JsonLimits kBodyLimits{
     .max_bytes = std::size_t{1} << 20, .max_depth = 32, .max_nodes = 1'000'000};
 
-std::int64_t seconds_since_1970() {
-  return std::chrono::duration_cast<std::chrono::seconds>(
+std::int64_t nanoseconds_since_1970() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
              std::chrono::system_clock::now().time_since_epoch())
       .count();
 }
+
+std::int64_t seconds_since_1970() { return nanoseconds_since_1970() / 1'000'000'000; }
 
 std::string_view bearer_of(const HttpRequest& request) {
   constexpr std::string_view kBearer = "Bearer ";
@@ -59,16 +67,46 @@ std::string joined(const std::vector<std::string>& words) {
 }
 
 bool is_anthropic(std::string_view path) {
-  return path.find("/messages") != std::string_view::npos;
+  return path.ends_with("/messages") || path.ends_with("/messages/count_tokens");
+}
+
+// The model that a name means; null: none that takes requests now.
+const wire::ModelStatus* model_named(const Result<wire::StatusReply>& status,
+                                     const std::string& name) {
+  if (!status.ok()) return nullptr;
+  const auto is_meant = [&](const wire::ModelStatus& model) {
+    return model.n_targets > 0 &&
+           (model.name == name || (model.is_default && name == "default") ||
+            std::find(model.aliases.begin(), model.aliases.end(), name) != model.aliases.end());
+  };
+  const auto& models = status->model_states;
+  const auto found = std::find_if(models.begin(), models.end(), is_meant);
+  return found == models.end() ? nullptr : &*found;
+}
+
+Json default_model_of(const wire::StatusReply& status) {
+  for (const auto& model : status.model_states)
+    if (model.is_default) return model.name;
+  return nullptr;
+}
+
+void add_ignored(const std::vector<std::string>& fields, HttpHeaders& headers) {
+  if (!fields.empty()) headers.emplace_back("x-foretoken-ignored", header_list(fields));
+}
+
+std::vector<std::string> ignored_of(const Result<TokensAsk>& ask) {
+  return ask.ok() ? ask->ignored : std::vector<std::string>();
 }
 
 Json props_json(const wire::StatusReply& status, const std::string& build) {
   return {{"models", status.models},
+          {"default_model", default_model_of(status)},
+          {"model_states", Json(value_json(status.model_states))},
           {"build", build},
           {"same_text_with_speculation", true},
           {"ready", status.ready},
           {"requests_active", status.requests_active},
-          {"services", Json::parse(to_text(value_json(status.services)))}};
+          {"services", Json(value_json(status.services))}};
 }
 
 Json triton_model_json(const std::string& name) {
@@ -88,13 +126,58 @@ Json tokens_json(const wire::TokensReply& reply, std::string_view op) {
 // sides of a conditional there if they make temporaries.
 
 std::string error_body_of(std::string_view path, const HttpError& error) {
-  return path.starts_with("/v2") ? triton_error_body(error) : openai_error_body(error);
+  const bool is_plain = path.starts_with("/v2") || path.starts_with("/api/");
+  return is_plain ? triton_error_body(error) : openai_error_body(error);
+}
+
+// Anthropic's clients say which version of its protocol they speak.
+Json models_json(const HttpRequest& request, const wire::StatusReply& now, std::int64_t since) {
+  if (request.header("anthropic-version").empty()) return openai_models(now.model_states, since);
+  std::vector<ServedModel> models;
+  for (const auto& model : now.model_states) {
+    if (model.n_targets == 0) continue;
+    models.push_back({model.name, model.max_model_len, since});
+    for (const auto& alias : model.aliases) models.push_back({alias, model.max_model_len, since});
+  }
+  return anthropic_models(models);
+}
+
+Result<ShowAsk> show_ask(const Result<Json>& body, bool strict) {
+  if (!body.ok()) return body.error();
+  return read_show(*body, strict);
+}
+
+Result<Json> shown_model(const Result<ShowAsk>& ask,
+                         const Result<wire::StatusReply>& now,
+                         std::int64_t since) {
+  if (!ask.ok()) return ask.error();
+  if (!now.ok()) return now.error();
+  return ollama_show(*now, ask->model, since);
+}
+
+Json ollama_body(const std::string& path, const wire::StatusReply& now, std::int64_t since) {
+  if (path == "/api/tags") return ollama_tags(now, since);
+  if (path == "/api/ps") return ollama_ps(now, since);
+  return {{"version", kOllamaVersion}};
+}
+
+// A browser says so; programs that look for Ollama do not.
+bool wants_html(const HttpRequest& request) {
+  return request.header("accept").find("text/html") != std::string_view::npos;
 }
 
 HttpError no_route(const HttpRequest& request, const std::string& allowed) {
   return allowed.empty()
              ? http_error(404, "no such endpoint: " + request.method + " " + request.path)
              : http_error(405, request.path + " takes " + allowed + ", not " + request.method);
+}
+
+HttpError origin_refused(std::string_view origin) {
+  HttpError error =
+      http_error(403, "web pages of " + header_list({std::string(origin)}) +
+                          " may not ask here; edge.cors_origins names those that may");
+  error.code = "origin_not_allowed";
+  return error;
 }
 
 HttpError no_triton_verb(const TritonPath& path, const std::string& asked) {
@@ -118,18 +201,53 @@ HttpError loading(const Result<wire::StatusReply>& status) {
   return error;
 }
 
-Result<wire::ClientRequest> tokens_request(const Result<Json>& body, const std::string& op) {
-  if (!body.ok()) return body.error();
-  return read_tokens(*body, op);
+// A model that could answer and has not yet.
+std::optional<std::string> cold_model(const Result<wire::StatusReply>& status,
+                                      const std::set<std::string>& warm) {
+  if (!status.ok()) return std::nullopt;
+  for (const auto& model : status->model_states)
+    if (model.ready && !warm.contains(model.name)) return model.name;
+  return std::nullopt;
 }
 
-Result<wire::ClientRequest> count_request(const Result<Json>& body) {
+wire::ClientRequest one_token_of(const std::string& model) {
+  wire::ClientRequest request;
+  request.model = model;
+  request.prompt_kind = wire::PromptKind::kText;
+  request.prompt = "1";
+  request.params.max_tokens = 1;
+  request.given = {"prompt", "model", "max_tokens"};
+  return request;
+}
+
+Result<TokensAsk> tokens_ask(const Result<OrderedJson>& body, const std::string& op, bool strict) {
   if (!body.ok()) return body.error();
-  return read_count(*body);
+  return read_tokens(*body, op, strict);
+}
+
+Result<TokensAsk> count_ask(const Result<OrderedJson>& body, bool strict) {
+  if (!body.ok()) return body.error();
+  return read_count(*body, strict);
+}
+
+// The client finds its trace by the header.
+std::unique_ptr<RequestTrace> begin_trace(HttpExchange& exchange, const Tracer* tracer) {
+  auto trace = tracer == nullptr ? nullptr : tracer->begin(exchange.request());
+  if (trace) exchange.add_header("traceparent", write_traceparent(trace->context()));
+  return trace;
+}
+
+GenerationRules rules_of(const EdgeSection& section, RequestTrace* trace) {
+  GenerationRules rules{.ping_every = std::chrono::seconds(section.ping_s)};
+  if (trace != nullptr)
+    rules.watch = [trace](std::size_t choice, const wire::ClientAnswer& answer) {
+      trace->on_answer(choice, answer);
+    };
+  return rules;
 }
 
 // A body, read by its protocol, beside what writes the answer.
-Result<HttpAsk> chat_ask(const Result<Json>& body, bool strict) {
+Result<HttpAsk> chat_ask(const Result<OrderedJson>& body, bool strict) {
   if (!body.ok()) return body.error();
   auto ask = read_chat(*body, strict);
   if (!ask.ok()) return ask.error();
@@ -145,7 +263,9 @@ Result<HttpAsk> completion_ask(const Result<Json>& body, bool strict) {
   return HttpAsk{std::move(ask->generation), std::move(ask->ignored), std::move(encoder)};
 }
 
-Result<HttpAsk> message_ask(const Result<Json>& body, bool strict, const std::string& request_id) {
+Result<HttpAsk> message_ask(const Result<OrderedJson>& body,
+                            bool strict,
+                            const std::string& request_id) {
   if (!body.ok()) return body.error();
   auto ask = read_messages(*body, strict);
   if (!ask.ok()) return ask.error();
@@ -153,15 +273,61 @@ Result<HttpAsk> message_ask(const Result<Json>& body, bool strict, const std::st
   return HttpAsk{std::move(ask->generation), std::move(ask->ignored), std::move(encoder)};
 }
 
-Result<HttpAsk> triton_ask(const Result<Json>& body, const TritonPath& path, bool strict) {
+Result<HttpAsk> responses_ask(const Result<OrderedJson>& body, bool strict) {
+  if (!body.ok()) return body.error();
+  auto ask = read_responses(*body, strict);
+  if (!ask.ok()) return ask.error();
+  auto encoder = responses_encoder(*ask, wire::hex_of(new_request_id()), seconds_since_1970());
+  return HttpAsk{std::move(ask->generation), std::move(ask->ignored), std::move(encoder)};
+}
+
+std::optional<HttpError> memory_error(const Result<OrderedJson>& body) {
+  if (!body.ok()) return std::nullopt;
+  return needs_memory(*body);
+}
+
+Result<TritonAsk> triton_ask(const Result<Json>& body,
+                             const TritonPath& path,
+                             const EdgeSection& section) {
   if (!body.ok()) return body.error();
   // Names of the pipeline that clients of TensorRT-LLM ask for.
   const bool is_pipeline = path.model == "ensemble" || path.model == "tensorrt_llm_bls";
-  auto ask =
-      read_triton(*body, is_pipeline ? "" : path.model, path.verb == "generate_stream", strict);
+  return read_triton(*body, is_pipeline ? "" : path.model,
+                     {.stream = path.verb == "generate_stream",
+                      .strict = section.strict,
+                      .excludes_input = section.triton_exclude_input});
+}
+
+Result<HttpAsk> complete(Result<TritonAsk> ask, const Result<TokenLists>& tokens) {
   if (!ask.ok()) return ask.error();
-  auto encoder = triton_encoder(*ask);
+  if (!tokens.ok()) return tokens.error();
+  if (!tokens->empty()) {
+    const auto done = add_biases(ask->biased_words, *tokens, ask->generation.choices);
+    if (!done.ok()) return done.error();
+  }
+  auto encoder = triton_encoder(*ask, nanoseconds_since_1970());
   return HttpAsk{std::move(ask->generation), std::move(ask->ignored), std::move(encoder)};
+}
+
+std::vector<wire::ClientRequest> questions_of(const TritonAsk& ask, const std::string& tenant) {
+  std::vector<wire::ClientRequest> questions;
+  for (const BiasedWord& word : ask.biased_words) {
+    questions.push_back(tokens_of_word(word, ask.model));
+    questions.back().tenant = tenant;
+  }
+  return questions;
+}
+
+// The answer to one of several questions; false ends them.
+bool take_tokens(Call::Arrival arrival, Result<TokenLists>& lists) {
+  if (auto* tokens = std::get_if<wire::TokensReply>(&arrival.answer)) {
+    (*lists)[arrival.request] = std::move(tokens->token_ids);
+    return true;
+  }
+  const auto* error = std::get_if<wire::ClientError>(&arrival.answer);
+  lists = error != nullptr ? error_from(*error)
+                           : Error{ErrorCode::kInternal, "the router sent no tokens"};
+  return false;
 }
 
 }  // namespace
@@ -174,10 +340,11 @@ bool is_loopback(const std::string& host) {
 }
 
 struct Edge::Route {
-  std::string_view method;
-  std::string_view path;  // one that ends in "/" takes everything below it
+  std::string_view method;  // "" = any
+  std::string_view path;    // one that ends in "/" takes everything below it
   Reply (Edge::*handler)(HttpExchange&);
   bool is_open = false;  // without a key
+  bool is_ollama = false;
 };
 
 const std::vector<Edge::Route>& Edge::routes() {
@@ -190,6 +357,9 @@ const std::vector<Edge::Route>& Edge::routes() {
       {"POST", "/detokenize", &Edge::detokenize},
       {"POST", "/v1/messages", &Edge::messages},
       {"POST", "/v1/messages/count_tokens", &Edge::count_tokens},
+      {"POST", "/v1/responses", &Edge::responses},
+      {"POST", "/v1/responses/compact", &Edge::responses_compact},
+      {"", "/v1/responses/", &Edge::responses_stored},
       {"POST", "/v2/models/", &Edge::triton_generate},
       {"GET", "/v2/models/", &Edge::triton_model},
       {"GET", "/v2", &Edge::triton_server},
@@ -201,6 +371,11 @@ const std::vector<Edge::Route>& Edge::routes() {
       {"GET", "/version", &Edge::version},
       {"GET", "/props", &Edge::props},
       {"GET", "/metrics", &Edge::metrics},
+      {.method = "GET", .path = "/api/version", .handler = &Edge::ollama, .is_ollama = true},
+      {.method = "GET", .path = "/api/tags", .handler = &Edge::ollama, .is_ollama = true},
+      {.method = "GET", .path = "/api/ps", .handler = &Edge::ollama, .is_ollama = true},
+      {.method = "POST", .path = "/api/show", .handler = &Edge::ollama_show, .is_ollama = true},
+      {.method = "", .path = "/api/", .handler = &Edge::ollama_other, .is_ollama = true},
   };
   return routes;
 }
@@ -226,9 +401,14 @@ HttpHeaders Edge::headers_for(const HttpRequest& request) const {
   if (!origin.empty() && takes_origin(options_.section.cors_origins, origin)) {
     headers.emplace_back("Access-Control-Allow-Origin", std::string(origin));
     headers.emplace_back("Vary", "Origin");
-    headers.emplace_back("Access-Control-Expose-Headers", "x-request-id, x-foretoken-ignored");
+    headers.emplace_back("Access-Control-Expose-Headers",
+                         "x-request-id, x-foretoken-ignored, traceparent");
   }
   return headers;
+}
+
+std::string Edge::tenant_of(const HttpRequest& request) const {
+  return keys_.name_of(bearer_of(request)).value_or("");
 }
 
 Edge::Reply Edge::handle(HttpExchange& exchange) {
@@ -258,7 +438,7 @@ Edge::Reply Edge::handle(HttpExchange& exchange) {
 
 Edge::Reply Edge::dispatch(HttpExchange& exchange) {
   const HttpRequest& request = exchange.request();
-  // Clients whose base address lacks /v1, or has it where there is none.
+  // Of clients whose base address lacks /v1 too.
   const std::array<std::string, 2> paths{request.path, "/v1" + request.path};
   std::string allowed;
   for (const Route& route : routes()) {
@@ -267,9 +447,9 @@ Edge::Reply Edge::dispatch(HttpExchange& exchange) {
                  ? path.size() > route.path.size() && path.starts_with(route.path)
                  : path == route.path;
     });
-    if (!matches) continue;
-    const bool is_method =
-        request.method == route.method || (request.method == "HEAD" && route.method == "GET");
+    if (!matches || (route.is_ollama && !options_.section.ollama)) continue;
+    const bool is_method = route.method.empty() || request.method == route.method ||
+                           (request.method == "HEAD" && route.method == "GET");
     if (!is_method) {
       allowed = route.method;
       continue;
@@ -279,6 +459,14 @@ Edge::Reply Edge::dispatch(HttpExchange& exchange) {
       if (bearer_of(request).empty())
         error.message = "a key is needed: Authorization: Bearer KEY, or x-api-key";
       error.code = "invalid_api_key";
+      co_return co_await fail(exchange, error);
+    }
+    // A browser sends a plain POST of any page without asking first. Where a key is needed, the
+    // page of a stranger has none.
+    if (const std::string_view origin = request.header("origin");
+        keys_.empty() && !route.is_open && !origin.empty() &&
+        !takes_origin(options_.section.cors_origins, origin)) {
+      const HttpError error = origin_refused(origin);
       co_return co_await fail(exchange, error);
     }
     co_return co_await (this->*route.handler)(exchange);
@@ -301,9 +489,16 @@ Edge::Reply Edge::fail(HttpExchange& exchange, const HttpError& error) {
   co_await exchange.reply(std::move(reply));
 }
 
-Edge::Reply Edge::send(HttpExchange& exchange, const Json& body, unsigned status) {
-  HttpReply reply{
-      .status = status, .body = to_text(body), .headers = headers_for(exchange.request())};
+Edge::Reply Edge::send(HttpExchange& exchange, const Json& body) {
+  HttpReply reply{.body = to_text(body), .headers = headers_for(exchange.request())};
+  co_await exchange.reply(std::move(reply));
+}
+
+Edge::Reply Edge::send(HttpExchange& exchange,
+                       const Json& body,
+                       const std::vector<std::string>& ignored) {
+  HttpReply reply{.body = to_text(body), .headers = headers_for(exchange.request())};
+  add_ignored(ignored, reply.headers);
   co_await exchange.reply(std::move(reply));
 }
 
@@ -316,7 +511,20 @@ Result<Json> Edge::body_of(const HttpRequest& request) const {
   return body;
 }
 
+// Read twice: the strict reader keeps no order of keys.
+Result<OrderedJson> Edge::ordered_body_of(const HttpRequest& request) const {
+  const auto body = body_of(request);
+  if (!body.ok()) return body.error();
+  return OrderedJson::parse(request.body);
+}
+
 Edge::Reply Edge::answer(HttpExchange& exchange, Result<HttpAsk> ask) {
+  const auto trace = begin_trace(exchange, options_.tracer.get());
+  co_await answer(exchange, std::move(ask), trace.get());
+  if (trace) trace->end(exchange.status(), exchange.is_gone());
+}
+
+Edge::Reply Edge::answer(HttpExchange& exchange, Result<HttpAsk> ask, RequestTrace* trace) {
   if (!ask.ok()) {
     const HttpError error = http_error(ask.error());
     co_return co_await fail(exchange, error);
@@ -324,16 +532,17 @@ Edge::Reply Edge::answer(HttpExchange& exchange, Result<HttpAsk> ask) {
   const HttpRequest& request = exchange.request();
   HttpHeaders headers = headers_for(request);
   if (is_anthropic(request.path)) headers.emplace_back("request-id", request.id);
-  if (!ask->ignored.empty()) headers.emplace_back("x-foretoken-ignored", header_list(ask->ignored));
-  if (const auto tenant = keys_.name_of(bearer_of(request)))
-    for (auto& choice : ask->generation.choices) choice.tenant = *tenant;
-  const GenerationRules rules{.ping_every = std::chrono::seconds(options_.section.ping_s)};
+  add_ignored(ask->ignored, headers);
+  const std::string tenant = tenant_of(request);
+  for (auto& choice : ask->generation.choices) choice.tenant = tenant;
+  if (trace != nullptr) trace->ask(ask->generation);
+  const GenerationRules rules = rules_of(options_.section, trace);
   co_await generate(exchange, calls_, std::move(ask->generation), *ask->encoder, rules,
                     std::move(headers));
 }
 
 Edge::Reply Edge::chat(HttpExchange& exchange) {
-  const auto body = body_of(exchange.request());
+  const auto body = ordered_body_of(exchange.request());
   auto ask = chat_ask(body, options_.section.strict);
   co_await answer(exchange, std::move(ask));
 }
@@ -342,6 +551,24 @@ Edge::Reply Edge::completions(HttpExchange& exchange) {
   const auto body = body_of(exchange.request());
   auto ask = completion_ask(body, options_.section.strict);
   co_await answer(exchange, std::move(ask));
+}
+
+Edge::Reply Edge::responses(HttpExchange& exchange) {
+  const auto body = ordered_body_of(exchange.request());
+  if (const auto error = memory_error(body)) co_return co_await fail(exchange, *error);
+  auto ask = responses_ask(body, options_.section.strict);
+  co_await answer(exchange, std::move(ask));
+}
+
+Edge::Reply Edge::responses_compact(HttpExchange& exchange) {
+  const HttpError error =
+      http_error(400, "responses are not compacted here: nothing is kept between requests");
+  co_await fail(exchange, error);
+}
+
+Edge::Reply Edge::responses_stored(HttpExchange& exchange) {
+  const HttpError error = http_error(404, "no response is kept here");
+  co_await fail(exchange, error);
 }
 
 asio::awaitable<Result<wire::ClientAnswer>> Edge::ask(wire::ClientRequest request) {
@@ -364,7 +591,10 @@ asio::awaitable<Result<wire::StatusReply>> Edge::status() {
 
 Edge::Reply Edge::models(HttpExchange& exchange) {
   const auto now = co_await status();
-  if (now.ok()) co_return co_await send(exchange, openai_models(now->models, started_));
+  if (now.ok()) {
+    const Json list = models_json(exchange.request(), *now, started_);
+    co_return co_await send(exchange, list);
+  }
   const HttpError error = http_error(now.error());
   co_await fail(exchange, error);
 }
@@ -376,8 +606,9 @@ Edge::Reply Edge::model(HttpExchange& exchange) {
   HttpError error;
   if (!now.ok()) {
     error = http_error(now.error());
-  } else if (std::find(now->models.begin(), now->models.end(), name) != now->models.end()) {
-    co_return co_await send(exchange, openai_model(name, started_));
+  } else if (const auto* model = model_named(now, name); model != nullptr) {
+    const Json body = openai_model(name, *model, started_);
+    co_return co_await send(exchange, body);
   } else {
     error =
         http_error(Error{ErrorCode::kModelNotFound,
@@ -389,19 +620,20 @@ Edge::Reply Edge::model(HttpExchange& exchange) {
 asio::awaitable<void> Edge::warm_up() {
   asio::steady_timer pause(context_);
   boost::system::error_code error;
+  std::set<std::string> warm;
   while (!warm_ && !draining_) {
     const auto now = co_await status();
-    if (now.ok() && now->ready && !now->models.empty()) {
-      wire::ClientRequest request;
-      request.model = now->models.front();
-      request.prompt_kind = wire::PromptKind::kText;
-      request.prompt = "1";
-      request.params.max_tokens = 1;
-      request.given = {"prompt", "model", "max_tokens"};
-      const auto call = calls_.start(std::move(request));
+    const auto next = cold_model(now, warm);
+    if (next) {
+      const auto call = calls_.start(one_token_of(*next));
       const auto arrival = co_await call->next(TimePoint::max());
-      warm_ = arrival && std::holds_alternative<wire::ClientReply>(arrival->answer);
-      if (warm_) log_info("a token has gone through all services");
+      if (arrival && std::holds_alternative<wire::ClientReply>(arrival->answer)) {
+        log_info("a token has gone through all services", {{"model", *next}});
+        warm.insert(*next);
+        continue;
+      }
+    } else {
+      warm_ = now.ok() && !warm.empty();
     }
     pause.expires_after(kWarmUpPause);
     co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, error));
@@ -456,11 +688,12 @@ Edge::Reply Edge::metrics(HttpExchange& exchange) {
   co_await exchange.reply(std::move(reply));
 }
 
-asio::awaitable<std::optional<Result<wire::TokensReply>>> Edge::ask_tokens(
-    HttpExchange& exchange, Result<wire::ClientRequest> request) {
+asio::awaitable<std::optional<Result<wire::TokensReply>>> Edge::ask_tokens(HttpExchange& exchange,
+                                                                           Result<TokensAsk> ask) {
   using Outcome = std::optional<Result<wire::TokensReply>>;
-  if (!request.ok()) co_return Outcome(request.error());
-  const auto call = calls_.start(std::move(*request));
+  if (!ask.ok()) co_return Outcome(ask.error());
+  ask->request.tenant = tenant_of(exchange.request());
+  const auto call = calls_.start(std::move(ask->request));
   exchange.on_gone([&call = *call] { call.interrupt(); });
   const auto arrival = co_await call->next(TimePoint::max());
   exchange.on_gone({});
@@ -479,32 +712,34 @@ Edge::Reply Edge::tokenize(HttpExchange& exchange) { co_await tokens(exchange, "
 Edge::Reply Edge::detokenize(HttpExchange& exchange) { co_await tokens(exchange, "detokenize"); }
 
 Edge::Reply Edge::tokens(HttpExchange& exchange, const char* op) {
-  const auto body = body_of(exchange.request());
-  auto request = tokens_request(body, op);
-  const auto reply = co_await ask_tokens(exchange, std::move(request));
+  const auto body = ordered_body_of(exchange.request());
+  auto ask = tokens_ask(body, op, options_.section.strict);
+  const auto ignored = ignored_of(ask);
+  const auto reply = co_await ask_tokens(exchange, std::move(ask));
   if (!reply) co_return;
   if (reply->ok()) {
     const Json answer = tokens_json(**reply, op);
-    co_return co_await send(exchange, answer);
+    co_return co_await send(exchange, answer, ignored);
   }
   const HttpError error = http_error(reply->error());
   co_await fail(exchange, error);
 }
 
 Edge::Reply Edge::messages(HttpExchange& exchange) {
-  const auto body = body_of(exchange.request());
+  const auto body = ordered_body_of(exchange.request());
   auto ask = message_ask(body, options_.section.strict, exchange.request().id);
   co_await answer(exchange, std::move(ask));
 }
 
 Edge::Reply Edge::count_tokens(HttpExchange& exchange) {
-  const auto body = body_of(exchange.request());
-  auto request = count_request(body);
-  const auto reply = co_await ask_tokens(exchange, std::move(request));
+  const auto body = ordered_body_of(exchange.request());
+  auto ask = count_ask(body, options_.section.strict);
+  const auto ignored = ignored_of(ask);
+  const auto reply = co_await ask_tokens(exchange, std::move(ask));
   if (!reply) co_return;
   if (reply->ok()) {
     const Json answer = {{"input_tokens", (*reply)->n_tokens}};
-    co_return co_await send(exchange, answer);
+    co_return co_await send(exchange, answer, ignored);
   }
   const HttpError error = http_error(reply->error());
   co_await fail(exchange, error);
@@ -517,22 +752,43 @@ Edge::Reply Edge::triton_generate(HttpExchange& exchange) {
     co_return co_await fail(exchange, error);
   }
   const auto body = body_of(exchange.request());
-  auto ask = triton_ask(body, path, options_.section.strict);
-  co_await answer(exchange, std::move(ask));
+  auto ask = triton_ask(body, path, options_.section);
+  std::optional<Result<TokenLists>> tokens = TokenLists();
+  if (ask.ok() && !ask->biased_words.empty()) tokens = co_await tokens_of_words(exchange, *ask);
+  if (!tokens) co_return;
+  auto whole = complete(std::move(ask), *tokens);
+  co_await answer(exchange, std::move(whole));
+}
+
+asio::awaitable<std::optional<Result<TokenLists>>> Edge::tokens_of_words(HttpExchange& exchange,
+                                                                         const TritonAsk& ask) {
+  auto questions = questions_of(ask, tenant_of(exchange.request()));
+  std::optional<Result<TokenLists>> lists = TokenLists(questions.size());
+  const auto call = calls_.start(std::move(questions));
+  exchange.on_gone([&call = *call] { call.interrupt(); });
+  for (std::size_t i = 0; i < call->ids().size(); ++i) {
+    auto arrival = co_await call->next(TimePoint::max());
+    if (!arrival) lists.reset();
+    if (!arrival || !take_tokens(std::move(*arrival), *lists)) break;
+  }
+  exchange.on_gone({});
+  co_return lists;
 }
 
 Edge::Reply Edge::triton_model(HttpExchange& exchange) {
   const TritonPath path = triton_path(exchange.request().path);
   const auto now = co_await status();
+  const wire::ModelStatus* model = model_named(now, path.model);
   HttpError error;
   if (!now.ok()) {
     error = http_error(now.error());
-  } else if (std::find(now->models.begin(), now->models.end(), path.model) == now->models.end()) {
+  } else if (model == nullptr) {
     error =
         http_error(400, "unknown model \"" + path.model + "\"; there is " + joined(now->models));
   } else if (path.verb == "ready") {
-    HttpReply reply{
-        .status = now->ready ? 200u : 400u, .body = {}, .headers = headers_for(exchange.request())};
+    HttpReply reply{.status = model->ready ? 200u : 400u,
+                    .body = {},
+                    .headers = headers_for(exchange.request())};
     co_return co_await exchange.reply(std::move(reply));
   } else if (path.verb.empty()) {
     const Json body = triton_model_json(path.model);
@@ -551,11 +807,53 @@ Edge::Reply Edge::triton_server(HttpExchange& exchange) {
 
 Edge::Reply Edge::triton_ready(HttpExchange& exchange) { co_await health(exchange); }
 
+Edge::Reply Edge::ollama(HttpExchange& exchange) {
+  const std::string& path = exchange.request().path;
+  const auto now = co_await status();
+  if (!now.ok()) {
+    const HttpError error = http_error(now.error());
+    co_return co_await fail(exchange, error);
+  }
+  const Json body = ollama_body(path, *now, started_);
+  co_await send(exchange, body);
+}
+
+Edge::Reply Edge::ollama_show(HttpExchange& exchange) {
+  const auto body = body_of(exchange.request());
+  const auto ask = show_ask(body, options_.section.strict);
+  const auto now = co_await status();
+  const auto shown = shown_model(ask, now, started_);
+  if (!shown.ok()) {
+    const HttpError error = http_error(shown.error());
+    co_return co_await fail(exchange, error);
+  }
+  co_await send(exchange, *shown, ask->ignored);
+}
+
+Edge::Reply Edge::ollama_other(HttpExchange& exchange) {
+  const HttpError error = http_error(
+      501, exchange.request().path + " is not here; models are asked at /v1/chat/completions");
+  co_await fail(exchange, error);
+}
+
 Edge::Reply Edge::page(HttpExchange& exchange) {
-  HttpReply reply{.body = std::string(page_html()),
+  if (options_.section.ollama && !wants_html(exchange.request())) {
+    HttpReply words{.body = "Ollama is running",
+                    .content_type = "text/plain; charset=utf-8",
+                    .headers = headers_for(exchange.request())};
+    co_return co_await exchange.reply(std::move(words));
+  }
+  static const std::string policy = page_policy(page_html());
+  // The state of the services is for those who may ask for it: the page itself is open.
+  std::string state = kLockedState;
+  if (keys_.empty() || keys_.name_of(bearer_of(exchange.request()))) {
+    const auto now = co_await status();
+    state = status_html(now);
+  }
+  HttpReply reply{.body = page_with(page_html(), state),
                   .content_type = "text/html; charset=utf-8",
                   .headers = headers_for(exchange.request())};
-  reply.headers.emplace_back("Content-Security-Policy", page_policy(page_html()));
+  reply.headers.emplace_back("Content-Security-Policy", policy);
   reply.headers.emplace_back("X-Content-Type-Options", "nosniff");
   reply.headers.emplace_back("Referrer-Policy", "no-referrer");
   co_await exchange.reply(std::move(reply));

@@ -14,6 +14,9 @@
 #include "services/edge/calls.h"
 #include "services/edge/generation.h"
 #include "services/edge/http_server.h"
+#include "services/edge/router_request.h"
+#include "services/edge/tracer.h"
+#include "services/edge/triton.h"
 
 namespace foretoken::edge {
 
@@ -27,6 +30,7 @@ struct HttpAsk {
 struct EdgeOptions {
   EdgeSection section;
   std::string build;
+  std::shared_ptr<const Tracer> tracer = {};  // null: no traces
 };
 
 class Edge {
@@ -36,7 +40,8 @@ class Edge {
   Edge(boost::asio::io_context& context, Calls& calls, EdgeOptions options);
 
   boost::asio::awaitable<void> handle(HttpExchange& exchange);
-  // Until one token has gone through all services: /health says "loading" before.
+  // Until one token of each model that is ready has gone through all services: /health says
+  // "loading" before.
   boost::asio::awaitable<void> warm_up();
   void drain() { draining_ = true; }
 
@@ -48,6 +53,9 @@ class Edge {
   Reply dispatch(HttpExchange& exchange);
   Reply chat(HttpExchange& exchange);
   Reply completions(HttpExchange& exchange);
+  Reply responses(HttpExchange& exchange);
+  Reply responses_compact(HttpExchange& exchange);
+  Reply responses_stored(HttpExchange& exchange);
   Reply models(HttpExchange& exchange);
   Reply model(HttpExchange& exchange);
   Reply messages(HttpExchange& exchange);
@@ -56,6 +64,9 @@ class Edge {
   Reply triton_generate(HttpExchange& exchange);
   Reply triton_ready(HttpExchange& exchange);
   Reply triton_server(HttpExchange& exchange);
+  Reply ollama(HttpExchange& exchange);
+  Reply ollama_show(HttpExchange& exchange);
+  Reply ollama_other(HttpExchange& exchange);
   Reply page(HttpExchange& exchange);
   Reply alive(HttpExchange& exchange);
   Reply health(HttpExchange& exchange);
@@ -68,15 +79,22 @@ class Edge {
   Reply tokens(HttpExchange& exchange, const char* op);
 
   Reply answer(HttpExchange& exchange, Result<HttpAsk> ask);
+  Reply answer(HttpExchange& exchange, Result<HttpAsk> ask, RequestTrace* trace);
   Reply fail(HttpExchange& exchange, const HttpError& error);
-  Reply send(HttpExchange& exchange, const Json& body, unsigned status = 200);
+  Reply send(HttpExchange& exchange, const Json& body);
+  Reply send(HttpExchange& exchange, const Json& body, const std::vector<std::string>& ignored);
   HttpHeaders headers_for(const HttpRequest& request) const;
   Result<Json> body_of(const HttpRequest& request) const;
+  Result<OrderedJson> ordered_body_of(const HttpRequest& request) const;
+  std::string tenant_of(const HttpRequest& request) const;
   boost::asio::awaitable<Result<wire::ClientAnswer>> ask(wire::ClientRequest request);
   boost::asio::awaitable<Result<wire::StatusReply>> status();
   // A request whose answer counts tokens or is their text; nothing if the client is gone.
   boost::asio::awaitable<std::optional<Result<wire::TokensReply>>> ask_tokens(
-      HttpExchange& exchange, Result<wire::ClientRequest> request);
+      HttpExchange& exchange, Result<TokensAsk> ask);
+  // Of the biased words of a request, in their order; nothing if the client is gone.
+  boost::asio::awaitable<std::optional<Result<TokenLists>>> tokens_of_words(HttpExchange& exchange,
+                                                                            const TritonAsk& ask);
 
   boost::asio::io_context& context_;
   Calls& calls_;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/base/log.h"
+#include "common/config/load.h"
 #include "common/config/resolve.h"
 #include "common/runtime/process.h"
 #include "common/runtime/service_main.h"
@@ -15,6 +16,7 @@ namespace {
 
 // How long one turn runs the loop: signals, heartbeats and the drain are looked at in between.
 constexpr auto kTurn = std::chrono::milliseconds(50);
+constexpr std::uint32_t kOverloadedMs = 1000;  // until a large request is worth sending again
 constexpr auto kLastWords = std::chrono::milliseconds(250);
 
 wire::Hello hello_of(const std::string& name) {
@@ -22,6 +24,24 @@ wire::Hello hello_of(const std::string& name) {
           .name = name,
           .build = build_text(),
           .pid = static_cast<std::uint64_t>(::getpid())};
+}
+
+// Of a request that no route has seen.
+HttpReply error_reply(unsigned status, const std::string& why) {
+  HttpError error = http_error(status, why);
+  if (status == 503) error.code = "overloaded", error.retry_after_ms = kOverloadedMs;
+  return {.status = status, .body = openai_error_body(error), .headers = retry_headers(error)};
+}
+
+// What the configuration says and cannot be ends the start; what the environment says, which is
+// often that of a whole machine, is named in the log.
+TraceOptions traces_of(const EdgeSection& section) {
+  auto options = trace_options(section.traces_endpoint, process_environment());
+  if (options.ok()) return std::move(*options);
+  if (options.error().message.starts_with("edge."))
+    throw FatalError(ErrorCode::kConfig, options.error().message);
+  log_warning("no traces are sent", {{"why", options.error().message}});
+  return {};
 }
 
 }  // namespace
@@ -36,21 +56,30 @@ EdgeService::EdgeService(const Config& config,
                     speaker,
                     metrics),
       options_{.section = config.edge, .build = build_text()},
+      traces_(traces_of(config.edge)),
       bus_(config.bus),
       context_(std::make_unique<boost::asio::io_context>(1)) {}
 
 EdgeService::~EdgeService() { on_end(); }
 
 void EdgeService::open(Bus& /*bus*/, wire::Hello& hello) {
+  if (traces_.collector) {
+    exporter_.emplace(ExporterOptions{.collector = *traces_.collector,
+                                      .headers = traces_.headers,
+                                      .resource = traces_.resource,
+                                      .version = options_.build});
+    options_.tracer = std::make_shared<const Tracer>(
+        traces_, [this](std::vector<Span> spans) { exporter_->give(std::move(spans)); });
+    log_info("sends traces", {{"to", traces_.collector->host + ":" + traces_.collector->port}});
+  }
   calls_.emplace(*context_, bus_);
   edge_.emplace(*context_, *calls_, options_);
   HttpLimits limits;
   limits.max_connections = options_.section.max_connections;
+  limits.max_held_bytes = std::size_t{options_.section.max_bodies_mib} << 20;
   server_.emplace(
       *context_, limits, [this](HttpExchange& exchange) { return edge_->handle(exchange); },
-      [](unsigned status, const std::string& why) {
-        return openai_error_body(http_error(status, why));
-      });
+      error_reply);
   const std::uint16_t port =
       server_->listen(options_.section.host, static_cast<std::uint16_t>(options_.section.port));
   hello.endpoint = "http://" + options_.section.host + ":" + std::to_string(port);
@@ -72,6 +101,7 @@ bool EdgeService::has_to_stay() const { return server_->n_exchanges() > 0; }
 void EdgeService::on_end() {
   if (calls_) calls_->stop();
   context_.reset();
+  if (exporter_) exporter_->stop();
 }
 
 wire::Heartbeat EdgeService::own_load() const {
@@ -89,6 +119,12 @@ void EdgeService::list_metrics(Metrics& metrics) {
   metrics.counter("http_malformed_total", now.malformed);
   metrics.counter("http_timeouts_total", now.timed_out);
   metrics.counter("http_abandoned_total", now.abandoned);
+  metrics.counter("http_overloaded_total", now.overloaded);
+  metrics.gauge("http_body_bytes", server_->n_held_bytes());
+  const SpanCounts spans = exporter_ ? exporter_->counts() : SpanCounts{};
+  metrics.counter("trace_spans_total", spans.sent, {{"outcome", "sent"}});
+  metrics.counter("trace_spans_total", spans.dropped, {{"outcome", "dropped"}});
+  metrics.counter("trace_spans_total", spans.refused, {{"outcome", "refused"}});
 }
 
 std::string EdgeService::status() const {

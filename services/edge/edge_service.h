@@ -13,6 +13,8 @@
 #include "common/runtime/worker_service.h"
 #include "services/edge/asio.h"
 #include "services/edge/edge.h"
+#include "services/edge/span_exporter.h"
+#include "services/edge/tracer.h"
 
 namespace foretoken::edge {
 
@@ -36,9 +38,11 @@ class EdgeService final : public WorkerService {
   wire::Heartbeat own_load() const override;
   void list_metrics(Metrics& metrics) override;
 
-  const EdgeOptions options_;
+  EdgeOptions options_;
+  const TraceOptions traces_;
   const BusSection bus_;
   // What a coroutine uses outlives the context, which ends the coroutines.
+  std::optional<SpanExporter> exporter_;
   std::optional<Calls> calls_;
   std::optional<Edge> edge_;
   std::optional<HttpServer> server_;

@@ -30,15 +30,17 @@ std::optional<HttpError> error_in(const wire::ClientAnswer& answer) {
 asio::awaitable<void> send_whole(HttpExchange& exchange,
                                  Call& call,
                                  Encoder& encoder,
+                                 const GenerationRules& rules,
                                  HttpHeaders headers) {
   std::vector<wire::ClientReply> replies(call.ids().size());
   for (std::size_t n_whole = 0; n_whole < replies.size();) {
     auto arrival = co_await call.next(TimePoint::max());
     if (!arrival) co_return;
+    if (rules.watch) rules.watch(arrival->request, arrival->answer);
     if (const auto error = error_in(arrival->answer)) {
-      HttpReply reply{.status = error->status,
+      HttpReply reply{.status = encoder.error_status(*error),
                       .body = encoder.error_body(*error),
-                      .headers = joined(std::move(headers), retry_headers(*error))};
+                      .headers = joined(headers, retry_headers(*error))};
       co_return co_await exchange.reply(std::move(reply));
     }
     if (auto* reply = std::get_if<wire::ClientReply>(&arrival->answer)) {
@@ -53,18 +55,19 @@ asio::awaitable<void> send_whole(HttpExchange& exchange,
 asio::awaitable<void> send_stream(HttpExchange& exchange,
                                   Call& call,
                                   Encoder& encoder,
-                                  GenerationRules rules,
+                                  const GenerationRules& rules,
                                   HttpHeaders headers) {
   bool has_begun = false;
   for (std::size_t n_whole = 0; n_whole < call.ids().size();) {
     auto arrival = co_await call.next(steady_now() + rules.ping_every);
     if (!arrival && exchange.is_gone()) co_return;
     std::optional<HttpError> error;
+    if (arrival && rules.watch) rules.watch(arrival->request, arrival->answer);
     if (arrival) error = error_in(arrival->answer);
     if (error && !has_begun) {
-      HttpReply reply{.status = error->status,
+      HttpReply reply{.status = encoder.error_status(*error),
                       .body = encoder.error_body(*error),
-                      .headers = joined(std::move(headers), retry_headers(*error))};
+                      .headers = joined(headers, retry_headers(*error))};
       co_return co_await exchange.reply(std::move(reply));
     }
     // The header waits for the first answer, so that an error has its status.
@@ -101,7 +104,7 @@ asio::awaitable<void> generate(HttpExchange& exchange,
   if (generation.stream)
     co_await send_stream(exchange, *call, encoder, rules, std::move(headers));
   else
-    co_await send_whole(exchange, *call, encoder, std::move(headers));
+    co_await send_whole(exchange, *call, encoder, rules, std::move(headers));
   exchange.on_gone({});
 }
 

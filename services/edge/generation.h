@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -23,8 +24,9 @@ struct Generation {
 class Encoder {
  public:
   virtual ~Encoder() = default;
-  // A reply instead of any answer.
+  // A reply instead of any answer: its body, and the status that clients of the protocol know.
   virtual std::string error_body(const HttpError& error) const = 0;
+  virtual unsigned error_status(const HttpError& error) const { return error.status; }
 
   // Not streamed: all answers, in order.
   virtual std::string whole(const std::vector<wire::ClientReply>& replies) = 0;
@@ -40,6 +42,8 @@ class Encoder {
 
 struct GenerationRules {
   Duration ping_every = std::chrono::seconds(15);
+  // Sees each answer before the encoder does.
+  std::function<void(std::size_t choice, const wire::ClientAnswer& answer)> watch = {};
 };
 
 // Until the answer is whole, the client is gone, or an error ended it. `headers` go with every

@@ -5,7 +5,9 @@
 #include "common/base/limit.h"
 #include "common/messages/client.h"
 #include "services/edge/anthropic.h"
+#include "services/edge/ollama.h"
 #include "services/edge/openai.h"
+#include "services/edge/responses.h"
 #include "services/edge/triton.h"
 
 namespace foretoken::edge {
@@ -13,7 +15,7 @@ namespace {
 
 std::string_view words_for(FieldUse use) {
   return use == FieldUse::kHonoured  ? "honoured"
-         : use == FieldUse::kIgnored ? "no effect"
+         : use == FieldUse::kIgnored ? "ignored"
                                      : "refused";
 }
 
@@ -46,17 +48,21 @@ std::string http_document() {
   return "# Fields of HTTP requests\n\n"
          "Generated from the tables of `services/edge`; `FORETOKEN_UPDATE_GOLDEN=1` and "
          "`edge_test` write it anew. "
-         "*Honoured* fields do what they\nsay; those with *no effect* are taken and change "
-         "nothing; *refused* ones are an "
-         "error that names them, if they say anything. A field\nthat is not listed is named in "
-         "`x-foretoken-ignored`, or "
-         "refused with `edge.strict`. A `null` counts as not given.\n" +
+         "*Honoured* fields do what they\nsay; *ignored* ones change nothing and are named in the "
+         "header `x-foretoken-ignored`; *refused* ones are an error that names them, if they\n"
+         "say anything. A field that is not listed is ignored and named too, or refused with "
+         "`edge.strict`. A `null` counts as not given.\n"
+         "`tests/http/fields_test.py` sends every field to running services and sees what the "
+         "page says. Endpoints that are not here take no\nfields.\n" +
          section("POST /v1/chat/completions", chat_fields()) +
          section("POST /v1/completions", completion_fields()) +
+         section("POST /v1/responses", response_fields()) +
          section("POST /v1/messages", message_fields()) +
+         section("POST /v1/messages/count_tokens", count_fields()) +
          section("POST /v2/models/NAME/generate, generate_stream", triton_fields()) +
          section("POST /tokenize", tokenize_fields()) +
-         section("POST /detokenize", detokenize_fields());
+         section("POST /detokenize", detokenize_fields()) +
+         section("POST /api/show", show_fields());
 }
 
 }  // namespace foretoken::edge

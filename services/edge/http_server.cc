@@ -1,11 +1,12 @@
 #include "services/edge/http_server.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
-#include <cerrno>
 #include <optional>
 #include <utility>
 
@@ -24,6 +25,7 @@ using boost::system::error_code;
 constexpr auto kLingerTime = std::chrono::seconds(2);
 constexpr std::size_t kLingerBytes = std::size_t{4} << 20;
 constexpr auto kAcceptPause = std::chrono::milliseconds(100);
+constexpr auto kWatchPause = std::chrono::milliseconds(50);
 
 auto into(error_code& error) { return asio::redirect_error(asio::use_awaitable, error); }
 
@@ -41,10 +43,14 @@ unsigned status_of(const error_code& error) {
 class HttpServer::Connection final : public HttpExchange,
                                      public std::enable_shared_from_this<Connection> {
  public:
-  Connection(HttpServer& server, tcp::socket socket) : server_(server), stream_(std::move(socket)) {
+  Connection(HttpServer& server, tcp::socket socket)
+      : server_(server), stream_(std::move(socket)), watch_timer_(server.context_) {
     place_ = server_.connections_.insert(server_.connections_.end(), this);
   }
-  ~Connection() override { server_.connections_.erase(place_); }
+  ~Connection() override {
+    hold(0);
+    server_.connections_.erase(place_);
+  }
 
   asio::awaitable<void> run() {
     error_code ignored;
@@ -54,11 +60,14 @@ class HttpServer::Connection final : public HttpExchange,
       if (!co_await read_request()) break;
       ++server_.counters_.requests;
       is_open_ = true;
+      status_ = 0;
       begin_watch();
       co_await server_.handler_(*this);
       end_watch();
       is_open_ = false;
       on_gone_ = {};
+      hold(0);
+      more_headers_.clear();
       if (gone_) break;
     }
     co_await linger();
@@ -71,12 +80,17 @@ class HttpServer::Connection final : public HttpExchange,
 
   const HttpRequest& request() const override { return request_; }
   bool is_gone() const override { return gone_; }
+  unsigned status() const override { return status_; }
+  void add_header(std::string name, std::string value) override {
+    more_headers_.emplace_back(std::move(name), std::move(value));
+  }
   void on_gone(std::function<void()> callback) override { on_gone_ = std::move(callback); }
 
   asio::awaitable<void> reply(HttpReply reply) override {
     http::response<http::string_body> response{static_cast<http::status>(reply.status), version_};
+    status_ = reply.status;
     set_headers(response, reply.headers);
-    response.set(http::field::content_type, reply.content_type);
+    if (!reply.body.empty()) response.set(http::field::content_type, reply.content_type);
     response.body() = std::move(reply.body);
     if (server_.draining_) keep_alive_ = false;
     response.keep_alive(keep_alive_);
@@ -94,6 +108,7 @@ class HttpServer::Connection final : public HttpExchange,
 
   asio::awaitable<bool> begin_stream(HttpHeaders headers) override {
     http::response<http::empty_body> response{http::status::ok, version_};
+    status_ = 200;
     set_headers(response, headers);
     response.set(http::field::content_type, "text/event-stream; charset=utf-8");
     response.set(http::field::cache_control, "no-cache");
@@ -134,9 +149,10 @@ class HttpServer::Connection final : public HttpExchange,
 
  private:
   template <class Response>
-  static void set_headers(Response& response, const HttpHeaders& headers) {
+  void set_headers(Response& response, const HttpHeaders& headers) const {
     response.set(http::field::server, "foretoken");
-    for (const auto& [name, value] : headers) response.set(name, value);
+    for (const auto* each : {&headers, &more_headers_})
+      for (const auto& [name, value] : *each) response.set(name, value);
   }
 
   // Between two requests a connection costs no buffer. False: it ended, or nothing came.
@@ -164,21 +180,37 @@ class HttpServer::Connection final : public HttpExchange,
     error_code error;
     stream_.expires_after(limits.header);
     co_await http::async_read_header(stream_, buffer_, parser, into(error));
-    if (error) co_return co_await refuse(error);
     auto& message = parser.get();
+    is_head_ = message.method() == http::verb::head;  // of one with a broken header too
+    if (error) co_return co_await refuse(error);
     version_ = message.version();
     keep_alive_ = message.keep_alive();
-    is_head_ = message.method() == http::verb::head;
     if (const unsigned status = problem_with(message); status != 0)
       co_return co_await refuse(status);
     if (beast::iequals(message[http::field::expect], "100-continue")) {
       http::response<http::empty_body> go_on{http::status::continue_, version_};
       co_await http::async_write(stream_, go_on, into(error));
     }
+    // In pieces, so that what all connections hold is known whatever a header announces.
     stream_.expires_after(limits.body);
-    co_await http::async_read(stream_, buffer_, parser, into(error));
-    if (error) co_return co_await refuse(error);
+    while (!parser.is_done()) {
+      co_await http::async_read_some(stream_, buffer_, parser, into(error));
+      if (error) co_return co_await refuse(error);
+      if (!hold(parser.get().body().size())) {
+        ++server_.counters_.overloaded;
+        why_ = "too many large requests at a time; this one has room again in a moment";
+        co_return co_await refuse(503);
+      }
+    }
     co_return co_await take(parser.release());
+  }
+
+  // False: more bodies are held than max_held_bytes, this one among them.
+  bool hold(std::size_t n_bytes) {
+    const std::size_t counted = n_bytes > server_.limits_.small_body_bytes ? n_bytes : 0;
+    server_.held_bytes_ = server_.held_bytes_ - held_ + counted;
+    held_ = counted;
+    return counted == 0 || server_.held_bytes_ <= server_.limits_.max_held_bytes;
   }
 
   // What the parser lets pass and we do not. 0: nothing.
@@ -231,7 +263,7 @@ class HttpServer::Connection final : public HttpExchange,
     ++server_.counters_.malformed;
     keep_alive_ = false;
     if (why_.empty()) why_ = std::string(http::obsolete_reason(static_cast<http::status>(status)));
-    HttpReply error{.status = status, .body = server_.error_body_(status, why_)};
+    HttpReply error = server_.error_reply_(status, why_);
     co_await reply(std::move(error));
     co_return false;
   }
@@ -254,42 +286,58 @@ class HttpServer::Connection final : public HttpExchange,
   // While an answer is made nothing is read, but a client that closes its connection is noticed.
   void begin_watch() {
     stream_.expires_never();
-    if (buffer_.size() > 0) return;  // the next request is here already
-    watching_ = true;
-    stream_.socket().async_wait(tcp::socket::wait_read,
-                                [self = shared_from_this()](const error_code& error) {
-                                  if (!error && self->watching_ && self->has_ended()) self->lose();
-                                });
+    watch(++watch_round_, buffer_.size() > 0);
+  }
+  // One whose next request is here already has something to be read at any time, so its state is
+  // looked at every now and then.
+  void watch(std::uint64_t round, bool has_more) {
+    auto look = [self = shared_from_this(), round](const error_code& error) {
+      if (error || self->watch_round_ != round) return;
+      if (self->has_ended()) return self->lose();
+      self->watch(round, true);
+    };
+    if (!has_more) return stream_.socket().async_wait(tcp::socket::wait_read, std::move(look));
+    watch_timer_.expires_after(kWatchPause);
+    watch_timer_.async_wait(std::move(look));
   }
   void end_watch() {
-    if (!std::exchange(watching_, false)) return;
+    ++watch_round_;
+    watch_timer_.cancel();
     error_code ignored;
     stream_.socket().cancel(ignored);
   }
+  // The client has closed its side, or the connection is broken.
   bool has_ended() {
-    char byte = 0;
-    const auto n = ::recv(stream_.socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-    return n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+    tcp_info info{};
+    socklen_t size = sizeof info;
+    return ::getsockopt(stream_.socket().native_handle(), IPPROTO_TCP, TCP_INFO, &info, &size) !=
+               0 ||
+           info.tcpi_state != TCP_ESTABLISHED;
   }
   void lose() {
     if (std::exchange(gone_, true)) return;
     keep_alive_ = false;
     ++server_.counters_.abandoned;
+    stream_.cancel();  // what is being written has no reader
     if (auto callback = std::exchange(on_gone_, {})) callback();
   }
 
   HttpServer& server_;
   beast::tcp_stream stream_;
+  asio::steady_timer watch_timer_;
+  std::uint64_t watch_round_ = 0;
   beast::flat_buffer buffer_;
   std::list<Connection*>::iterator place_;
   HttpRequest request_;
   unsigned version_ = 11;
+  unsigned status_ = 0;
+  HttpHeaders more_headers_;
   bool keep_alive_ = true;
   bool is_head_ = false;
   bool is_chunked_ = false;
   bool is_open_ = false;  // a request is being answered
-  bool watching_ = false;
   bool gone_ = false;
+  std::size_t held_ = 0;
   std::string why_;
   std::function<void()> on_gone_;
 };
@@ -297,11 +345,11 @@ class HttpServer::Connection final : public HttpExchange,
 HttpServer::HttpServer(asio::io_context& context,
                        HttpLimits limits,
                        HttpHandler handler,
-                       HttpErrorBody error_body)
+                       HttpErrorReply error_reply)
     : context_(context),
       limits_(limits),
       handler_(std::move(handler)),
-      error_body_(std::move(error_body)) {}
+      error_reply_(std::move(error_reply)) {}
 
 HttpServer::~HttpServer() = default;
 

@@ -20,6 +20,10 @@ namespace foretoken::edge {
 struct HttpLimits {
   std::size_t max_connections = 4096;
   std::size_t max_body_bytes = std::size_t{1} << 20;
+  // Bodies that are held at a time, of all connections together; those of small_body_bytes or less
+  // are free, so that large ones cannot keep them out.
+  std::size_t max_held_bytes = std::size_t{64} << 20;
+  std::size_t small_body_bytes = std::size_t{16} << 10;
   std::size_t max_header_bytes = std::size_t{16} << 10;
   std::size_t max_target_bytes = std::size_t{8} << 10;
   std::size_t max_fields = 64;
@@ -33,6 +37,7 @@ struct HttpLimits {
 struct HttpCounters {
   std::uint64_t accepted = 0, turned_away = 0;  // connections; the latter at max_connections
   std::uint64_t requests = 0, malformed = 0, timed_out = 0, abandoned = 0;
+  std::uint64_t overloaded = 0;  // at max_held_bytes
 };
 
 // One request and the way to its answer: either one reply, or a stream of events.
@@ -41,6 +46,10 @@ class HttpExchange {
   virtual ~HttpExchange() = default;
   virtual const HttpRequest& request() const = 0;
   virtual boost::asio::awaitable<void> reply(HttpReply reply) = 0;
+  // A header that its reply will have, whichever that is.
+  virtual void add_header(std::string name, std::string value) = 0;
+  // Of the reply that was begun; 0: none was.
+  virtual unsigned status() const = 0;
   // Server-sent events: the header, any bytes, the end. False: the client is gone.
   virtual boost::asio::awaitable<bool> begin_stream(HttpHeaders headers) = 0;
   virtual boost::asio::awaitable<bool> write(std::string bytes) = 0;
@@ -52,8 +61,8 @@ class HttpExchange {
 };
 
 using HttpHandler = std::function<boost::asio::awaitable<void>(HttpExchange&)>;
-// The body of an error that the server itself finds, for the path that was asked for.
-using HttpErrorBody = std::function<std::string(unsigned status, const std::string& why)>;
+// What an error that the server itself finds is answered with.
+using HttpErrorReply = std::function<HttpReply(unsigned status, const std::string& why)>;
 
 // It outlives the context, whose end ends the connections.
 class HttpServer {
@@ -61,7 +70,7 @@ class HttpServer {
   HttpServer(boost::asio::io_context& context,
              HttpLimits limits,
              HttpHandler handler,
-             HttpErrorBody error_body);
+             HttpErrorReply error_reply);
   ~HttpServer();
 
   // Takes connections at a numeric address, or at "localhost": 127.0.0.1 and, where there is one,
@@ -71,6 +80,7 @@ class HttpServer {
   void drain();
   std::size_t n_connections() const;
   std::size_t n_exchanges() const;  // requests whose answer is not whole
+  std::size_t n_held_bytes() const { return held_bytes_; }
   const HttpCounters& counters() const { return counters_; }
 
  private:
@@ -80,11 +90,12 @@ class HttpServer {
   boost::asio::io_context& context_;
   const HttpLimits limits_;
   const HttpHandler handler_;
-  const HttpErrorBody error_body_;
+  const HttpErrorReply error_reply_;
   HttpCounters counters_;
   // The coroutines own them, and end with the context.
   std::vector<std::weak_ptr<boost::asio::ip::tcp::acceptor>> acceptors_;
   std::list<Connection*> connections_;
+  std::size_t held_bytes_ = 0;  // of bodies
   bool draining_ = false;
 };
 

@@ -29,7 +29,7 @@ OrderedJson stop_reason_json(const wire::StopReason& reason) {
 
 // Of all answers to one request: each prompt counts once, whatever n is.
 struct UsageSum {
-  std::uint64_t prompt = 0, completion = 0, cached = 0, accepted = 0, rejected = 0;
+  std::uint64_t prompt = 0, completion = 0, cached = 0, accepted = 0, rejected = 0, reasoning = 0;
 
   void add(const wire::ClientReply& reply, bool is_first_of_prompt) {
     if (is_first_of_prompt)
@@ -48,11 +48,21 @@ struct UsageSum {
             {"completion_tokens_details",
              {{"accepted_prediction_tokens", accepted},
               {"rejected_prediction_tokens", rejected},
-              {"reasoning_tokens", 0}}}};
+              {"reasoning_tokens", reasoning}}}};
   }
 };
 
-// vLLM's keys for what one answer took, which benchmarks read.
+OrderedJson logprob_json(const wire::LogprobEntry& entry) {
+  return entry.logprob ? OrderedJson(*entry.logprob) : OrderedJson(nullptr);
+}
+
+// The likeliest tokens that were asked for, of those that a tokenizer has named.
+std::size_t n_top_of(const wire::LogprobEntry& entry, std::size_t n_asked) {
+  return std::min({n_asked, entry.top_ids.size(), entry.top_tokens.size(), entry.top_bytes.size()});
+}
+
+}  // namespace
+
 OrderedJson metrics_json(const wire::ClientReply& reply) {
   const auto& m = reply.metrics;
   const auto& s = m.speculative_decoding;
@@ -74,18 +84,52 @@ OrderedJson metrics_json(const wire::ClientReply& reply) {
             {"fallback_reason", s.fallback_reason}}}};
 }
 
-OrderedJson logprob_json(const wire::LogprobEntry& entry) {
-  return entry.logprob ? OrderedJson(*entry.logprob) : OrderedJson(nullptr);
+OrderedJson logprobs_json(const std::vector<wire::LogprobEntry>& entries, std::size_t n_top) {
+  OrderedJson content = OrderedJson::array();
+  for (const auto& entry : entries) {
+    OrderedJson top = OrderedJson::array();
+    for (std::size_t i = 0; i < n_top_of(entry, n_top); ++i)
+      top.push_back({{"token", entry.top_tokens[i]},
+                     {"logprob", entry.top_logprobs[i]},
+                     {"bytes", entry.top_bytes[i]}});
+    content.push_back({{"token", entry.token},
+                       {"logprob", logprob_json(entry)},
+                       {"bytes", entry.bytes},
+                       {"top_logprobs", std::move(top)}});
+  }
+  return content;
+}
+
+namespace {
+
+// vLLM's form: null for the first token, then a map from ids, in which the prompt's own token
+// stands first. Its rank is known among the likeliest that were asked for.
+OrderedJson prompt_logprobs_json(const std::vector<wire::LogprobEntry>& prompt, std::size_t n_top) {
+  OrderedJson list = OrderedJson::array();
+  for (const auto& entry : prompt) {
+    if (!entry.logprob) {
+      list.push_back(nullptr);
+      continue;
+    }
+    OrderedJson tokens = {
+        {std::to_string(entry.token_id),
+         {{"logprob", *entry.logprob}, {"rank", nullptr}, {"decoded_token", entry.token}}}};
+    for (std::size_t i = 0; i < n_top_of(entry, n_top); ++i) {
+      OrderedJson& token = tokens[std::to_string(entry.top_ids[i])];
+      if (entry.top_ids[i] != entry.token_id)
+        token = {{"logprob", entry.top_logprobs[i]}, {"decoded_token", entry.top_tokens[i]}};
+      token["rank"] = i + 1;
+    }
+    list.push_back(std::move(tokens));
+  }
+  return list;
 }
 
 // What the two endpoints share: ids, usage, and the order of a stream.
 class OpenAiEncoder : public Encoder {
  public:
   OpenAiEncoder(const OpenAiAsk& ask, std::string id, std::int64_t created)
-      : ask_(ask),
-        id_(std::move(id)),
-        created_(created),
-        n_completion_(ask.generation.choices.size()) {}
+      : ask_(ask), id_(std::move(id)), created_(created) {}
 
   std::string error_body(const HttpError& error) const override { return openai_error_body(error); }
   std::string error_event(const HttpError& error) const override {
@@ -123,8 +167,9 @@ class OpenAiEncoder : public Encoder {
     return body;
   }
   // Of one choice; usage goes with every chunk if it was asked for.
-  std::string chunk(OrderedJson choice) const {
+  std::string chunk(OrderedJson choice, const std::vector<TokenId>& prompt = {}) const {
     OrderedJson body = head(chunk_object());
+    if (!prompt.empty()) body["prompt_token_ids"] = prompt;
     body["choices"] = OrderedJson::array({std::move(choice)});
     if (ask_.continuous_usage)
       body["usage"] = usage_.json();
@@ -139,10 +184,14 @@ class OpenAiEncoder : public Encoder {
     if (choice == 0) metrics_ = metrics_json(reply);
   }
 
-  // The likeliest tokens that were asked for, of those that a tokenizer has named.
-  std::size_t n_top_of(const wire::LogprobEntry& entry) const {
-    return std::min({std::size_t{ask_.n_top_logprobs}, entry.top_ids.size(),
-                     entry.top_tokens.size(), entry.top_bytes.size()});
+  void note_reasoning(std::uint32_t n_tokens) { usage_.reasoning += n_tokens; }
+
+  // vLLM's fields of the prompt, beside those of a whole answer.
+  void add_prompt(OrderedJson& body, const wire::ClientReply& reply) const {
+    if (ask_.returns_token_ids) body["prompt_token_ids"] = reply.prompt_token_ids;
+    if (ask_.n_prompt_logprobs >= 0)
+      body["prompt_logprobs"] = prompt_logprobs_json(
+          reply.prompt_logprobs, static_cast<std::size_t>(ask_.n_prompt_logprobs));
   }
 
   const OpenAiAsk ask_;
@@ -150,41 +199,106 @@ class OpenAiEncoder : public Encoder {
  private:
   std::string id_;
   std::int64_t created_;
-  std::vector<std::uint64_t> n_completion_;
   std::string model_, fingerprint_;
   UsageSum usage_;
   OrderedJson metrics_;
 };
 
+// One answer as a message: its events, joined.
+struct ChatMessageParts {
+  std::string content, reasoning;
+  OrderedJson calls = OrderedJson::array();
+
+  explicit ChatMessageParts(const AnswerEvents& events) {
+    for (const AnswerEvent& event : events.list()) {
+      if (const auto* text = std::get_if<TextEvent>(&event)) {
+        content += text->text;
+      } else if (const auto* thinking = std::get_if<ThinkingEvent>(&event)) {
+        reasoning += thinking->text;
+      } else if (const auto* call = std::get_if<CallBegin>(&event)) {
+        calls.push_back({{"id", call->id},
+                         {"type", "function"},
+                         {"function", {{"name", call->name}, {"arguments", ""}}}});
+      } else if (const auto* arguments = std::get_if<CallArguments>(&event)) {
+        auto& joined = calls.back()["function"]["arguments"].get_ref<std::string&>();
+        joined += arguments->text;
+      }
+    }
+  }
+  OrderedJson json() const {
+    OrderedJson message = {{"role", "assistant"}, {"content", content}, {"refusal", nullptr}};
+    if (content.empty() && (!calls.empty() || !reasoning.empty())) message["content"] = nullptr;
+    // Clients read one of the two names.
+    if (!reasoning.empty()) {
+      message["reasoning_content"] = reasoning;
+      message["reasoning"] = reasoning;
+    }
+    if (!calls.empty()) message["tool_calls"] = calls;
+    return message;
+  }
+};
+
+// What a streamed answer says of one event; null: nothing.
+OrderedJson chat_delta(const AnswerEvent& event) {
+  if (const auto* text = std::get_if<TextEvent>(&event)) return {{"content", text->text}};
+  if (const auto* thinking = std::get_if<ThinkingEvent>(&event))
+    return {{"reasoning_content", thinking->text}, {"reasoning", thinking->text}};
+  // Clients join the texts of all deltas of a call: its id, type and name are said once.
+  OrderedJson call;
+  if (const auto* begin = std::get_if<CallBegin>(&event))
+    call = {{"index", begin->index},
+            {"id", begin->id},
+            {"type", "function"},
+            {"function", {{"name", begin->name}, {"arguments", ""}}}};
+  else if (const auto* arguments = std::get_if<CallArguments>(&event))
+    call = {{"index", arguments->index}, {"function", {{"arguments", arguments->text}}}};
+  else
+    return nullptr;
+  return {{"tool_calls", OrderedJson::array({std::move(call)})}};
+}
+
 class ChatEncoder final : public OpenAiEncoder {
  public:
   ChatEncoder(const OpenAiAsk& ask, std::string id, std::int64_t created)
-      : OpenAiEncoder(ask, std::move(id), created), begun_(ask.generation.choices.size()) {}
+      : OpenAiEncoder(ask, std::move(id), created), begun_(ask.generation.choices.size()) {
+    for (const auto& request : ask.generation.choices) {
+      AnswerRules rules = ask.rules;
+      rules.key = answer_key(request);
+      readers_.emplace_back(std::move(rules));
+    }
+  }
 
   std::string whole(const std::vector<wire::ClientReply>& replies) override {
     OrderedJson choices = OrderedJson::array();
     for (std::size_t i = 0; i < replies.size(); ++i) {
+      const AnswerEvents events = readers_[i].on_reply(replies[i]);
       note(i, replies[i]);
-      choices.push_back(
-          {{"index", i},
-           {"message", {{"role", "assistant"}, {"content", replies[i].text}, {"refusal", nullptr}}},
-           {"logprobs", logprobs(replies[i].logprobs)},
-           {"finish_reason", replies[i].finish_reason},
-           {"stop_reason", stop_reason_json(replies[i].stop_reason)}});
+      note_reasoning(readers_[i].n_reasoning_tokens());
+      choices.push_back({{"index", i},
+                         {"message", ChatMessageParts(events).json()},
+                         {"logprobs", logprobs(replies[i].logprobs)},
+                         {"finish_reason", readers_[i].finish_reason(replies[i])},
+                         {"stop_reason", stop_reason_json(replies[i].stop_reason)}});
+      if (ask_.returns_token_ids) choices.back()["token_ids"] = replies[i].token_ids;
     }
-    return to_text(whole_body("chat.completion", std::move(choices)));
+    OrderedJson body = whole_body("chat.completion", std::move(choices));
+    add_prompt(body, replies.front());
+    return to_text(body);
   }
 
   std::string on_piece(std::size_t choice, const wire::ClientPiece& piece) override {
-    return role(choice) + text(choice, piece.text, piece.logprobs, piece.accepted);
+    std::string events = role(choice, piece.prompt_token_ids);
+    return events += deltas(choice, readers_[choice].on_piece(piece), piece, piece.accepted);
   }
   std::string on_reply(std::size_t choice, const wire::ClientReply& reply) override {
-    std::string events = role(choice) + text(choice, reply.text, reply.logprobs);
+    std::string events = role(choice, reply.prompt_token_ids);
+    events += deltas(choice, readers_[choice].on_reply(reply), reply, 0);
     note(choice, reply);
+    note_reasoning(readers_[choice].n_reasoning_tokens());
     return events + chunk({{"index", choice},
                            {"delta", OrderedJson::object()},
                            {"logprobs", nullptr},
-                           {"finish_reason", reply.finish_reason},
+                           {"finish_reason", readers_[choice].finish_reason(reply)},
                            {"stop_reason", stop_reason_json(reply.stop_reason)}});
   }
 
@@ -192,44 +306,47 @@ class ChatEncoder final : public OpenAiEncoder {
   const char* chunk_object() const override { return "chat.completion.chunk"; }
 
   // First of each choice, with its first token.
-  std::string role(std::size_t choice) {
+  std::string role(std::size_t choice, const std::vector<TokenId>& prompt) {
     if (std::exchange(begun_[choice], 1) != 0) return {};
     return chunk({{"index", choice},
                   {"delta", {{"role", "assistant"}, {"content", ""}, {"refusal", nullptr}}},
                   {"logprobs", nullptr},
-                  {"finish_reason", nullptr}});
+                  {"finish_reason", nullptr}},
+                 prompt);
   }
-  // `accepted`: of its tokens those that had been guessed; they come first.
-  std::string text(std::size_t choice,
-                   const std::string& text,
-                   const std::vector<wire::LogprobEntry>& entries,
-                   std::uint32_t accepted = 0) {
-    if (text.empty() && (entries.empty() || !ask_.wants_logprobs)) return {};
-    OrderedJson part = {{"index", choice},
-                        {"delta", {{"content", text}}},
-                        {"logprobs", logprobs(entries)},
-                        {"finish_reason", nullptr}};
-    if (ask_.reports_guesses) part["accepted_tokens"] = accepted;
-    return chunk(std::move(part));
+  // Of a piece, or of the reply that ends a stream. The first delta carries what is said of the
+  // tokens. `accepted`: of these those that had been guessed; they come first.
+  template <class Part>
+  std::string deltas(std::size_t choice,
+                     const AnswerEvents& events,
+                     const Part& said,
+                     std::uint32_t accepted) {
+    std::vector<OrderedJson> all;
+    for (const AnswerEvent& event : events.list())
+      if (OrderedJson delta = chat_delta(event); !delta.is_null()) all.push_back(std::move(delta));
+    const bool has_ids = ask_.returns_token_ids && !said.token_ids.empty();
+    if (all.empty() && (has_ids || (!said.logprobs.empty() && ask_.wants_logprobs)))
+      all.push_back({{"content", ""}});
+    std::string chunks;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      OrderedJson part = {{"index", choice},
+                          {"delta", std::move(all[i])},
+                          {"logprobs", i == 0 ? logprobs(said.logprobs) : OrderedJson(nullptr)},
+                          {"finish_reason", nullptr}};
+      if (ask_.reports_guesses) part["accepted_tokens"] = i == 0 ? accepted : 0;
+      if (ask_.reports_guesses || ask_.returns_token_ids)
+        part["token_ids"] = i == 0 ? OrderedJson(said.token_ids) : OrderedJson::array();
+      chunks += chunk(std::move(part));
+    }
+    return chunks;
   }
   OrderedJson logprobs(const std::vector<wire::LogprobEntry>& entries) const {
     if (!ask_.wants_logprobs) return nullptr;
-    OrderedJson content = OrderedJson::array();
-    for (const auto& entry : entries) {
-      OrderedJson top = OrderedJson::array();
-      for (std::size_t i = 0; i < n_top_of(entry); ++i)
-        top.push_back({{"token", entry.top_tokens[i]},
-                       {"logprob", entry.top_logprobs[i]},
-                       {"bytes", entry.top_bytes[i]}});
-      content.push_back({{"token", entry.token},
-                         {"logprob", logprob_json(entry)},
-                         {"bytes", entry.bytes},
-                         {"top_logprobs", std::move(top)}});
-    }
-    return {{"content", std::move(content)}, {"refusal", nullptr}};
+    return {{"content", logprobs_json(entries, ask_.n_top_logprobs)}, {"refusal", nullptr}};
   }
 
   std::vector<std::uint8_t> begun_;
+  std::vector<AnswerReader> readers_;
 };
 
 class CompletionEncoder final : public OpenAiEncoder {
@@ -249,18 +366,21 @@ class CompletionEncoder final : public OpenAiEncoder {
                          {"logprobs", logprobs(i, replies[i].prompt_logprobs, replies[i].logprobs)},
                          {"finish_reason", replies[i].finish_reason},
                          {"stop_reason", stop_reason_json(replies[i].stop_reason)}});
+      if (ask_.returns_token_ids) choices.back()["token_ids"] = replies[i].token_ids;
+      add_prompt(choices.back(), replies[i]);
     }
     return to_text(whole_body("text_completion", std::move(choices)));
   }
 
   std::string on_piece(std::size_t choice, const wire::ClientPiece& piece) override {
     const std::string text = echo(choice, piece.prompt_logprobs) + piece.text;
-    return part(choice, text, logprobs(choice, piece.prompt_logprobs, piece.logprobs));
+    return part(choice, text, logprobs(choice, piece.prompt_logprobs, piece.logprobs), piece);
   }
   std::string on_reply(std::size_t choice, const wire::ClientReply& reply) override {
     const std::string text = echo(choice, reply.prompt_logprobs) + reply.text;
     note(choice, reply);
-    return part(choice, text, logprobs(choice, reply.prompt_logprobs, reply.logprobs), &reply);
+    return part(choice, text, logprobs(choice, reply.prompt_logprobs, reply.logprobs), reply,
+                &reply);
   }
 
  private:
@@ -276,16 +396,23 @@ class CompletionEncoder final : public OpenAiEncoder {
     return text;
   }
   // With a reply it is the last one of its choice.
+  template <class PieceOrReply>
   std::string part(std::size_t choice,
                    const std::string& text,
                    OrderedJson logprobs,
+                   const PieceOrReply& of,
                    const wire::ClientReply* reply = nullptr) {
-    const bool is_empty = text.empty() && (logprobs.is_null() || logprobs["tokens"].empty());
+    const bool is_empty = text.empty() && (logprobs.is_null() || logprobs["tokens"].empty()) &&
+                          (of.token_ids.empty() || !ask_.returns_token_ids);
     if (is_empty && reply == nullptr) return {};
     OrderedJson body = {{"index", choice},
                         {"text", text},
                         {"logprobs", std::move(logprobs)},
                         {"finish_reason", nullptr}};
+    if (ask_.returns_token_ids) {
+      body["token_ids"] = of.token_ids;
+      if (!of.prompt_token_ids.empty()) body["prompt_token_ids"] = of.prompt_token_ids;
+    }
     if (reply != nullptr) {
       body["finish_reason"] = reply->finish_reason;
       body["stop_reason"] = stop_reason_json(reply->stop_reason);
@@ -315,7 +442,7 @@ class CompletionEncoder final : public OpenAiEncoder {
     if (entry.logprob) {
       top = {{entry.token, *entry.logprob}};
       // Two ids may have one text: the likelier one, which comes first, stays.
-      for (std::size_t i = 0; i < n_top_of(entry); ++i)
+      for (std::size_t i = 0; i < n_top_of(entry, ask_.n_top_logprobs); ++i)
         if (!top.contains(entry.top_tokens[i])) top[entry.top_tokens[i]] = entry.top_logprobs[i];
     }
     lists["top_logprobs"].push_back(std::move(top));
@@ -346,14 +473,23 @@ std::unique_ptr<Encoder> completion_encoder(const OpenAiAsk& ask,
 
 std::string openai_error_body(const HttpError& error) { return to_text(error_json(error)); }
 
-Json openai_model(const std::string& name, std::int64_t created) {
-  return {{"id", name},   {"object", "model"}, {"created", created}, {"owned_by", "foretoken"},
-          {"root", name}, {"parent", nullptr}};
+Json openai_model(const std::string& name, const wire::ModelStatus& model, std::int64_t created) {
+  return {{"id", name},
+          {"object", "model"},
+          {"created", created},
+          {"owned_by", "foretoken"},
+          {"root", model.name},
+          {"parent", nullptr},
+          {"max_model_len", model.max_model_len}};
 }
 
-Json openai_models(const std::vector<std::string>& names, std::int64_t created) {
+Json openai_models(const std::vector<wire::ModelStatus>& models, std::int64_t created) {
   Json data = Json::array();
-  for (const auto& name : names) data.push_back(openai_model(name, created));
+  for (const auto& model : models) {
+    if (model.n_targets == 0) continue;
+    data.push_back(openai_model(model.name, model, created));
+    for (const auto& alias : model.aliases) data.push_back(openai_model(alias, model, created));
+  }
   return {{"object", "list"}, {"data", std::move(data)}};
 }
 

@@ -23,7 +23,8 @@ constexpr BodyField kCommon[] = {
     {"stream_options", kHonoured, "", "include_usage, and vLLM's continuous_usage_stats"},
     {"prediction", kHonoured, "", "text that the answer may resemble: used as guesses"},
     {"speculation", kHonoured, "",
-     "of Foretoken: enabled, draft_len, proposer, adaptive; report: chunks have accepted_tokens"},
+     "of Foretoken: enabled, draft_len, proposer, adaptive; report: chunks of chat have "
+     "accepted_tokens and token_ids"},
     // vLLM's extensions
     {"top_k", kHonoured, "top_k"},
     {"min_p", kHonoured, "min_p"},
@@ -32,17 +33,25 @@ constexpr BodyField kCommon[] = {
     {"ignore_eos", kHonoured, "ignore_eos"},
     {"stop_token_ids", kHonoured, "stop_token_ids"},
     {"bad_words", kHonoured, "bad_words"},
+    {"prompt_logprobs", kHonoured, "",
+     "0 to 20 likeliest tokens beside each of the prompt; not with stream"},
+    {"return_token_ids", kHonoured, "return_prompt_token_ids",
+     "prompt_token_ids of the prompt, token_ids of each choice"},
     {"skip_special_tokens", kHonoured, "skip_special_tokens"},
     {"include_stop_str_in_output", kHonoured, "include_stop_str_in_output"},
-    {"add_special_tokens", kHonoured, "add_special_tokens"},
     {"priority", kHonoured, "priority", "0 to 255; a higher one goes first within its tenant"},
     // accepted, without an effect
+    {"length_penalty", kIgnored, "", "of beam search alone"},
+    {"early_stopping", kIgnored, "", "of beam search alone"},
+    {"spaces_between_special_tokens", kIgnored},
+    {"request_id", kIgnored, "", "send the header x-request-id"},
     {"user", kIgnored},
     {"metadata", kIgnored},
     {"store", kIgnored},
     {"service_tier", kIgnored},
     {"safety_identifier", kIgnored},
     {"prompt_cache_key", kIgnored, "", "prefixes are found by their tokens"},
+    {"prompt_cache_options", kIgnored},
     {"prompt_cache_retention", kIgnored},
     {"suffix", kRefused, "", "these models continue a text"},
     {"cache_salt", kRefused, "", "a key of its own separates prefix caches"},
@@ -52,29 +61,44 @@ constexpr BodyField kCommon[] = {
     {"guided_grammar", kRefused},
     {"structured_outputs", kRefused},
     {"use_beam_search", kRefused},
+    {"allowed_token_ids", kRefused, "", "use logit_bias"},
+    {"truncate_prompt_tokens", kRefused, "", "a prompt is read whole or refused"},
+    {"return_tokens_as_token_ids", kRefused},
+    {"logits_processors", kRefused},
+    {"kv_transfer_params", kRefused},
+    {"vllm_xargs", kRefused},
 };
 
 constexpr BodyField kChatOnly[] = {
-    {"messages", kHonoured, "", "content: a string, or parts of type text"},
+    {"messages", kHonoured, "",
+     "content: a string, or parts of type text; tool_calls, tool_call_id, reasoning_content"},
     {"max_completion_tokens", kHonoured, "", "absent = to the end of the context"},
     {"max_tokens", kHonoured, "", "the same, older; max_completion_tokens wins"},
     {"logprobs", kHonoured, "", "true or false"},
     {"top_logprobs", kHonoured, "", "0 to 20, with logprobs"},
     {"add_generation_prompt", kHonoured, "add_generation_prompt"},
     {"response_format", kHonoured, "", "{\"type\": \"text\"}; others are refused"},
-    {"tool_choice", kHonoured, "", "\"none\" or absent"},
-    {"tools", kRefused, "", "unless tool_choice is \"none\""},
-    {"parallel_tool_calls", kIgnored},
+    {"tools", kHonoured, "",
+     "at most 128 of type function; strict has no effect: arguments are the model's own"},
+    {"tool_choice", kHonoured, "",
+     "auto, none; required or a function: the answer begins with a call, without reasoning"},
+    {"parallel_tool_calls", kHonoured, "", "false: what follows the first call is left out"},
     {"reasoning_effort", kIgnored},
     {"verbosity", kIgnored},
-    {"chat_template_kwargs", kRefused},
-    {"continue_final_message", kRefused},
+    {"chat_template_kwargs", kHonoured, "", "variables of the template, such as enable_thinking"},
+    {"continue_final_message", kHonoured, "continue_final_message",
+     "the answer continues the last message"},
     {"functions", kRefused, "", "tools replaced it"},
     {"function_call", kRefused, "", "tool_choice replaced it"},
     {"modalities", kHonoured, "", "[\"text\"]; others are refused"},
     {"audio", kRefused},
     {"web_search_options", kRefused},
     {"moderation", kRefused},
+    {"add_special_tokens", kIgnored, "", "the chat template writes them"},
+    {"echo", kRefused, "", "use /v1/completions"},
+    {"chat_template", kRefused, "", "the model's own is used"},
+    {"documents", kRefused},
+    {"mm_processor_kwargs", kRefused},
 };
 
 constexpr BodyField kCompletionOnly[] = {
@@ -84,12 +108,18 @@ constexpr BodyField kCompletionOnly[] = {
     {"logprobs", kHonoured, "", "0 to 20 likeliest tokens beside each"},
     {"echo", kHonoured, "", "the prompt comes before the answer"},
     {"best_of", kHonoured, "", "equal to n; others are refused"},
+    {"add_special_tokens", kHonoured, "add_special_tokens"},
+    {"response_format", kHonoured, "", "{\"type\": \"text\"}; others are refused"},
+    {"prompt_embeds", kRefused, "", "a prompt is a text or token ids"},
 };
 
 constexpr BodyField kTokenize[] = {
     {"model", kHonoured, "model", "a served name; another is 404"},
     {"prompt", kHonoured, "prompt", "a text; or messages"},
-    {"messages", kHonoured, "messages"},
+    {"messages", kHonoured, "", "as for chat, with tools, tool_choice and chat_template_kwargs"},
+    {"tools", kHonoured},
+    {"tool_choice", kHonoured},
+    {"chat_template_kwargs", kHonoured},
     {"add_special_tokens", kHonoured, "add_special_tokens"},
     {"add_generation_prompt", kHonoured, "add_generation_prompt"},
 };
@@ -100,22 +130,15 @@ constexpr BodyField kDetokenize[] = {
     {"skip_special_tokens", kHonoured, "skip_special_tokens"},
 };
 
-template <std::size_t N>
-std::vector<BodyField> with_common(const BodyField (&own)[N]) {
-  std::vector<BodyField> fields(std::begin(own), std::end(own));
-  fields.insert(fields.end(), std::begin(kCommon), std::end(kCommon));
-  return fields;
-}
-
 }  // namespace
 
 std::span<const BodyField> chat_fields() {
-  static const std::vector<BodyField> fields = with_common(kChatOnly);
+  static const std::vector<BodyField> fields = joined_fields(kChatOnly, kCommon);
   return fields;
 }
 
 std::span<const BodyField> completion_fields() {
-  static const std::vector<BodyField> fields = with_common(kCompletionOnly);
+  static const std::vector<BodyField> fields = joined_fields(kCompletionOnly, kCommon);
   return fields;
 }
 

@@ -7,13 +7,13 @@
 #include "common/base/limit.h"
 #include "common/client/client.h"
 #include "services/edge/openai.h"
+#include "services/edge/openai_tools.h"
 #include "services/edge/router_request.h"
 
 namespace foretoken::edge {
 namespace {
 
 constexpr std::uint32_t kDefaultCompletionTokens = 16;  // OpenAI's
-constexpr std::size_t kMaxAnswers = 8;                  // for one prompt
 constexpr std::size_t kMaxPrompts = 128;                // of one request
 
 Result<void> read_stream(const Json& body, OpenAiAsk& ask) {
@@ -62,23 +62,46 @@ Result<void> read_prediction(const Json& body, Json& request) {
   return {};
 }
 
-// Each prompt n times. Without a seed all answers share one by chance, and differ by their number.
+// Each prompt n times.
 Result<void> add_choices(const std::vector<Json>& prompts,
-                         Json request,
+                         const Json& request,
                          std::span<const BodyField> fields,
                          OpenAiAsk& ask) {
-  if (ask.n > 1 && !request.contains("seed")) request["seed"] = new_request_id().low;
   for (const Json& prompt : prompts) {
     Json one = request;
     one.update(prompt);
-    for (std::size_t choice = 0; choice < ask.n; ++choice) {
-      if (choice > 0) one["choice"] = choice;
-      auto whole = router_request(one, fields);
-      if (!whole.ok()) return whole.error();
-      ask.generation.choices.push_back(std::move(*whole));
-    }
+    auto answers = router_requests(std::move(one), ask.n, fields);
+    if (!answers.ok()) return answers.error();
+    for (auto& answer : *answers) ask.generation.choices.push_back(std::move(answer));
   }
   return {};
+}
+
+// vLLM's fields about tokens.
+Result<void> read_token_reports(const Json& body, Json& request, OpenAiAsk& ask) {
+  const auto likeliest = number(body, "prompt_logprobs", 0, 20, -1);
+  const auto ids = flag(body, "return_token_ids");
+  if (!likeliest.ok()) return likeliest.error();
+  if (!ids.ok()) return ids.error();
+  ask.n_prompt_logprobs = static_cast<std::int32_t>(*likeliest);
+  ask.returns_token_ids = *ids;
+  if (*likeliest < 0) return {};
+  if (ask.generation.stream)
+    return invalid_value("prompt_logprobs are given with a whole answer alone, not with stream",
+                         "prompt_logprobs");
+  request["prompt_logprobs"] = *likeliest;
+  return {};
+}
+
+Result<void> check_format(const Json& body) {
+  const Json* format = given(body, "response_format");
+  if (format == nullptr) return {};
+  const Json type = format->is_object() ? format->value("type", Json()) : Json();
+  if (type == "text") return {};
+  return Error{
+      ErrorCode::kUnsupportedParameter,
+      "response_format " + to_text(type) + " is not supported; it may be {\"type\": \"text\"}",
+      "response_format"};
 }
 
 // What both endpoints read alike.
@@ -90,6 +113,7 @@ Result<Json> read_common(const Json& body,
   if (!sorted.ok()) return sorted.error();
   ask.ignored = std::move(sorted->ignored);
   Json request = std::move(sorted->request);
+  if (const auto good = check_format(body); !good.ok()) return good.error();
   if (const Json* model = given(body, "model"); model != nullptr && model->is_string())
     ask.model = model->get<std::string>();
   if (const Json* speculation = given(body, "speculation");
@@ -109,6 +133,7 @@ Result<Json> read_common(const Json& body,
   // -1 is "off" for vLLM's clients.
   if (request.value("top_k", Json()) == -1) request["top_k"] = 0;
   if (const auto done = read_stream(body, ask); !done.ok()) return done.error();
+  if (const auto done = read_token_reports(body, request, ask); !done.ok()) return done.error();
   if (const auto done = read_prediction(body, request); !done.ok()) return done.error();
   if (const auto done = read_speculation(body, request); !done.ok()) return done.error();
   return request;
@@ -118,18 +143,6 @@ Result<void> check_chat_options(const Json& body) {
   const auto refused = [](std::string message, std::string param) {
     return Error{ErrorCode::kUnsupportedParameter, std::move(message), std::move(param)};
   };
-  if (const Json* format = given(body, "response_format"); format != nullptr) {
-    const Json type = format->is_object() ? format->value("type", Json()) : Json();
-    if (type != "text")
-      return refused(
-          "response_format " + to_text(type) + " is not supported; it may be {\"type\": \"text\"}",
-          "response_format");
-  }
-  if (const Json* choice = given(body, "tool_choice");
-      choice != nullptr && *choice != "none" && *choice != "auto")
-    return refused("tool_choice " + to_text(*choice) +
-                       " is not supported: there are no tools; it may be \"none\"",
-                   "tool_choice");
   if (const Json* modalities = given(body, "modalities");
       modalities != nullptr && *modalities != Json::array({"text"}))
     return refused(
@@ -149,6 +162,34 @@ Result<void> read_chat_logprobs(const Json& body, Json& request, OpenAiAsk& ask)
   ask.n_top_logprobs = static_cast<std::uint32_t>(*top);
   if (*wanted) request["logprobs"] = *top;
   return {};
+}
+
+// Messages, tools, and the variables of the chat template.
+Result<AnswerRules> read_chat_prompt(const OrderedJson& body,
+                                     bool strict,
+                                     Json& request,
+                                     std::vector<std::string>& ignored) {
+  std::vector<std::string> without_effect;
+  const auto use = read_tool_use(body, without_effect);
+  if (!use.ok()) return use.error();
+  if (strict && !without_effect.empty())
+    return Error{ErrorCode::kUnsupportedParameter,
+                 without_effect.front() + " is not supported: arguments are the model's own",
+                 without_effect.front()};
+  ignored.insert(ignored.end(), without_effect.begin(), without_effect.end());
+  auto messages = read_conversation(body);
+  if (!messages.ok()) return messages.error();
+  request["messages"] = std::move(*messages);
+  if (const auto found = body.find("chat_template_kwargs");
+      found != body.end() && !found->is_null()) {
+    if (!found->is_object())
+      return invalid_value("chat_template_kwargs must be an object", "chat_template_kwargs");
+    request["chat_template_kwargs"] = to_text(*found);
+  }
+  if (use->choice == ToolChoice::kRequired && request.value("continue_final_message", false))
+    return invalid_value("a call cannot be asked for where the answer continues a message",
+                         "tool_choice");
+  return use_tools(*use, request);
 }
 
 // Texts, token ids, or one of them -> requests' prompts.
@@ -182,14 +223,9 @@ Result<std::vector<Json>> read_prompts(const Json& body) {
 
 }  // namespace
 
-Result<OpenAiAsk> read_chat(const Json& body, bool strict) {
+Result<OpenAiAsk> read_chat(const OrderedJson& in_order, bool strict) {
+  const Json body(in_order);
   OpenAiAsk ask;
-  if (const Json* tools = given(body, "tools");
-      tools != nullptr && !tools->empty() && body.value("tool_choice", Json()) == "none") {
-    Json without = body;
-    without.erase("tools");
-    return read_chat(without, strict);
-  }
   if (const auto good = check_chat_options(body); !good.ok()) return good.error();
   auto request = read_common(body, chat_fields(), strict, ask);
   if (!request.ok()) return request.error();
@@ -199,12 +235,10 @@ Result<OpenAiAsk> read_chat(const Json& body, bool strict) {
   const auto max_tokens = number(body, limit, 1, 0x7fffffff, kToEndOfContext);
   if (!max_tokens.ok()) return max_tokens.error();
   (*request)["max_tokens"] = *max_tokens;
-  const Json* messages = given(body, "messages");
-  if (messages == nullptr)
-    return Error{ErrorCode::kInvalidRequest, "messages is required", "messages"};
-  if (const auto done =
-          add_choices({Json{{"messages", *messages}}}, std::move(*request), chat_fields(), ask);
-      !done.ok())
+  auto rules = read_chat_prompt(in_order, strict, *request, ask.ignored);
+  if (!rules.ok()) return rules.error();
+  ask.rules = std::move(*rules);
+  if (const auto done = add_choices({Json::object()}, *request, chat_fields(), ask); !done.ok())
     return done.error();
   return ask;
 }
@@ -238,19 +272,27 @@ Result<OpenAiAsk> read_completion(const Json& body, bool strict) {
   for (const Json& prompt : *prompts) ask.prompts.push_back(prompt.value("prompt", std::string()));
   const bool has_ids = std::count(ask.prompts.begin(), ask.prompts.end(), std::string()) > 0;
   if (ask.echo && (ask.wants_logprobs || has_ids || *max_tokens == 0))
-    (*request)["prompt_logprobs"] = ask.n_top_logprobs;
-  if (const auto done = add_choices(*prompts, std::move(*request), completion_fields(), ask);
-      !done.ok())
+    (*request)["prompt_logprobs"] =
+        std::max(ask.n_prompt_logprobs, static_cast<std::int32_t>(ask.n_top_logprobs));
+  if (const auto done = add_choices(*prompts, *request, completion_fields(), ask); !done.ok())
     return done.error();
   return ask;
 }
 
-Result<wire::ClientRequest> read_tokens(const Json& body, const std::string& op) {
+Result<TokensAsk> read_tokens(const OrderedJson& in_order, const std::string& op, bool strict) {
+  const Json body(in_order);
   const auto fields = op == "tokenize" ? tokenize_fields() : detokenize_fields();
-  auto sorted = sort_fields(body, fields, false);
+  auto sorted = sort_fields(body, fields, strict);
   if (!sorted.ok()) return sorted.error();
   sorted->request["op"] = op;
-  return router_request(sorted->request, fields);
+  if (given(body, "messages") != nullptr) {
+    const auto rules = read_chat_prompt(in_order, strict, sorted->request, sorted->ignored);
+    if (!rules.ok()) return rules.error();
+    sorted->request.erase("token_ends");
+  }
+  auto request = router_request(sorted->request, fields);
+  if (!request.ok()) return request.error();
+  return TokensAsk{std::move(*request), std::move(sorted->ignored)};
 }
 
 }  // namespace foretoken::edge

@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "common/client/client.h"
 #include "common/wire/client_codec.h"
 
 namespace foretoken::edge {
@@ -53,6 +54,16 @@ const Json* given(const Json& body, const char* name) {
   return found == body.end() || found->is_null() ? nullptr : &*found;
 }
 
+const OrderedJson& member(const OrderedJson& object, const char* name) {
+  static const OrderedJson none;
+  const auto found = object.is_object() ? object.find(name) : object.end();
+  return found == object.end() ? none : *found;
+}
+
+std::string text_or_empty(const OrderedJson& value) {
+  return value.is_string() ? value.get<std::string>() : std::string();
+}
+
 Result<void> read_speculation(const Json& body, Json& request) {
   const Json* speculation = given(body, "speculation");
   if (speculation == nullptr) return {};
@@ -90,6 +101,20 @@ Result<wire::ClientRequest> router_request(const Json& request, std::span<const 
     error.message = field + error.message.substr(error.param.size());
   error.param = field;
   return error;
+}
+
+Result<std::vector<wire::ClientRequest>> router_requests(Json request,
+                                                         std::size_t n,
+                                                         std::span<const BodyField> fields) {
+  if (n > 1 && !request.contains("seed")) request["seed"] = new_request_id().low;
+  std::vector<wire::ClientRequest> requests;
+  for (std::size_t choice = 0; choice < n; ++choice) {
+    if (choice > 0) request["choice"] = choice;
+    auto whole = router_request(request, fields);
+    if (!whole.ok()) return whole.error();
+    requests.push_back(std::move(*whole));
+  }
+  return requests;
 }
 
 }  // namespace foretoken::edge

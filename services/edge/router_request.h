@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "common/base/json.h"
 #include "common/base/result.h"
@@ -18,6 +19,9 @@ Error invalid_value(std::string message, std::string param);
 
 // The member of this name; nullptr where it is absent or null.
 const Json* given(const Json& body, const char* name);
+// The same of a body in the order of its keys; null where it is absent.
+const OrderedJson& member(const OrderedJson& object, const char* name);
+std::string text_or_empty(const OrderedJson& value);  // "" of what is no text
 // true or false; the default where it is absent.
 Result<bool> flag(const Json& body, const char* name, bool otherwise = false);
 // An integer of this range.
@@ -31,7 +35,20 @@ Result<std::int64_t> number(const Json& body,
 // request.
 Result<void> read_speculation(const Json& body, Json& request);
 
+// A request whose answer counts tokens or is their text.
+struct TokensAsk {
+  wire::ClientRequest request;
+  std::vector<std::string> ignored;  // fields without an effect
+};
+
 // Checked as the router checks it. An error names the field that gave the key.
 Result<wire::ClientRequest> router_request(const Json& request, std::span<const BodyField> fields);
+
+// Several answers to one request, as reproducible as one: they share a seed and differ by their
+// number.
+inline constexpr std::size_t kMaxAnswers = 8;
+Result<std::vector<wire::ClientRequest>> router_requests(Json request,
+                                                         std::size_t n,
+                                                         std::span<const BodyField> fields);
 
 }  // namespace foretoken::edge

@@ -9,6 +9,7 @@ namespace {
 
 // A router that is being restarted is back within this; who waits longer is better told.
 constexpr auto kPatience = std::chrono::seconds(10);
+constexpr std::size_t kMostAtOnce = 1024;  // answers; then what is to be sent has its turn
 constexpr auto kLongestSleep = std::chrono::seconds(1);
 
 }  // namespace
@@ -50,13 +51,24 @@ void RouterThread::run(const std::stop_token& stop) {
     }
     std::vector<wire::ClientAnswer> answers;
     for (auto& command : commands) obey(std::move(command), answers);
-    while (auto answer = client_.next()) {
-      if (answer->ok())
-        answers.push_back(std::move(**answer));
-      else
-        log_warning("an answer of the router cannot be read", {{"why", answer->error().message}});
-    }
+    take_answers(answers);
     if (!answers.empty()) on_answers_(std::move(answers));
+  }
+}
+
+// All that is there: one turn of the HTTP thread is for many answers.
+void RouterThread::take_answers(std::vector<wire::ClientAnswer>& answers) {
+  while (answers.size() < kMostAtOnce) {
+    auto answer = client_.next();
+    if (!answer) {
+      client_.wait(TimePoint::min());
+      answer = client_.next();
+    }
+    if (!answer) return;
+    if (answer->ok())
+      answers.push_back(std::move(**answer));
+    else
+      log_warning("an answer of the router cannot be read", {{"why", answer->error().message}});
   }
 }
 

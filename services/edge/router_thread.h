@@ -32,6 +32,7 @@ class RouterThread {
  private:
   using Command = std::variant<wire::ClientRequest, RequestId>;
   void run(const std::stop_token& stop);
+  void take_answers(std::vector<wire::ClientAnswer>& answers);
   void obey(Command command, std::vector<wire::ClientAnswer>& answers);
   void give(Command command);
 

@@ -1,5 +1,6 @@
 #include "services/edge/triton.h"
 
+#include <map>
 #include <utility>
 
 #include "services/edge/router_request.h"
@@ -26,11 +27,18 @@ constexpr BodyField kTritonFields[] = {
     {"min_length", kHonoured, "min_tokens"},
     {"random_seed", kHonoured, "seed"},
     {"return_log_probs", kHonoured, "", "output_log_probs and cum_log_probs, with speculation too"},
-    {"return_perf_metrics", kHonoured, "", "acceptance_rate and the counts of draft tokens"},
+    {"return_perf_metrics", kHonoured, "",
+     "acceptance_rate, the counts of draft tokens, and times in ns since 1970; no counts of "
+     "blocks"},
     {"stream", kHonoured, "", "true belongs to generate_stream"},
     {"num_draft_tokens", kHonoured, "num_draft_tokens", "0 = no guesses; absent = as configured"},
-    {"exclude_input_in_output", kHonoured, "", "false: text_output begins with the prompt"},
-    {"num_return_sequences", kRefused, "", "use n of /v1/completions"},
+    {"exclude_input_in_output", kHonoured, "",
+     "false: text_output begins with the prompt; absent = edge.triton_exclude_input"},
+    {"num_return_sequences", kHonoured, "",
+     "1 to 8; of several, text_output is a list, and events of a stream have sequence_index"},
+    {"embedding_bias_words", kHonoured, "",
+     "a text or texts, at most 64, whose tokens get the weight beside them"},
+    {"embedding_bias_weights", kHonoured, "", "a number or numbers, one for each word"},
     {"pad_id", kIgnored, "", "nothing is padded"},
     {"len_penalty", kIgnored, "", "of beam search alone"},
     {"length_penalty", kIgnored, "", "of beam search alone"},
@@ -46,10 +54,9 @@ constexpr BodyField kTritonFields[] = {
     {"input_ids", kRefused, "", "use a prompt of token ids at /v1/completions"},
     {"guided_decoding_guide", kRefused},
     {"guided_decoding_guide_type", kRefused},
+    {"kv_cache_retention_config", kRefused},
     {"return_generation_logits", kRefused, "", "use return_log_probs"},
     {"return_context_logits", kRefused},
-    {"embedding_bias_words", kRefused, "", "use logit_bias of /v1/completions"},
-    {"embedding_bias_weights", kRefused, "", "use logit_bias of /v1/completions"},
     {"runtime_top_p_min", kRefused},
     {"runtime_top_p_decay", kRefused},
     {"runtime_top_p_reset_ids", kRefused},
@@ -115,13 +122,47 @@ Result<void> read_end_id(const Json& body, Json& request) {
   return {};
 }
 
+// A text or number, or a list of them, as a list.
+Json listed(const Json* value) {
+  if (value == nullptr || *value == "") return Json::array();
+  return value->is_array() ? *value : Json::array({*value});
+}
+
+Result<std::vector<BiasedWord>> read_biases(const Json& body) {
+  const Json words = listed(given(body, "embedding_bias_words"));
+  const Json weights = listed(given(body, "embedding_bias_weights"));
+  if (words.size() != weights.size())
+    return invalid_value("embedding_bias_words has " + std::to_string(words.size()) +
+                             " entries and embedding_bias_weights " +
+                             std::to_string(weights.size()) + "; each word needs one weight",
+                         "embedding_bias_words");
+  if (words.size() > kMaxBadWords)
+    return invalid_value("embedding_bias_words has " + std::to_string(words.size()) +
+                             " entries; the limit is " + std::to_string(kMaxBadWords),
+                         "embedding_bias_words");
+  std::vector<BiasedWord> biased;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (!words[i].is_string() || words[i] == "" ||
+        words[i].get_ref<const std::string&>().size() > kMaxStopStringBytes)
+      return invalid_value("embedding_bias_words must be texts of 1 to " +
+                               std::to_string(kMaxStopStringBytes) + " bytes",
+                           "embedding_bias_words");
+    if (!weights[i].is_number())
+      return invalid_value("embedding_bias_weights must be numbers", "embedding_bias_weights");
+    biased.push_back({words[i].get<std::string>(), weights[i].get<float>()});
+  }
+  return biased;
+}
+
+// One reply or event has the text of one answer; with several, a reply has lists of them.
 class TritonEncoder final : public Encoder {
  public:
-  explicit TritonEncoder(const TritonAsk& ask)
+  TritonEncoder(const TritonAsk& ask, std::int64_t arrived)
       : model_(ask.model),
-        prompt_(ask.includes_input ? ask.prompt : ""),
+        arrived_(arrived),
         wants_log_probs_(ask.wants_log_probs),
-        wants_metrics_(ask.wants_metrics) {}
+        wants_metrics_(ask.wants_metrics),
+        answers_(ask.generation.choices.size(), {ask.includes_input ? ask.prompt : "", {}, 0}) {}
 
   std::string error_body(const HttpError& error) const override { return triton_error_body(error); }
   std::string error_event(const HttpError& error) const override {
@@ -129,64 +170,88 @@ class TritonEncoder final : public Encoder {
   }
 
   std::string whole(const std::vector<wire::ClientReply>& replies) override {
-    return to_text(last(replies.front(), prompt_));
+    if (replies.size() == 1) return to_text(last(0, replies.front()));
+    OrderedJson all = body(replies.front().model, OrderedJson::array());
+    for (std::size_t i = 0; i < replies.size(); ++i) {
+      const OrderedJson one = last(i, replies[i]);
+      for (const auto& [key, value] : one.items())
+        if (!all.contains(key) || all[key].is_array()) all[key].push_back(value);
+    }
+    return to_text(all);
   }
-  std::string on_piece(std::size_t /*choice*/, const wire::ClientPiece& piece) override {
-    const std::string text = std::exchange(prompt_, {}) + piece.text;
-    note(piece.logprobs);
+  std::string on_piece(std::size_t choice, const wire::ClientPiece& piece) override {
+    const std::string text = std::exchange(answers_[choice].prompt, {}) + piece.text;
+    note(choice, piece.logprobs);
     if (text.empty()) return {};
-    return "data: " + to_text(body(model_, text)) + "\n\n";
+    return event(choice, body(model_, text));
   }
-  std::string on_reply(std::size_t /*choice*/, const wire::ClientReply& reply) override {
-    return "data: " + to_text(last(reply, std::exchange(prompt_, {}))) + "\n\n";
+  std::string on_reply(std::size_t choice, const wire::ClientReply& reply) override {
+    return event(choice, last(choice, reply));
   }
   std::string end() override { return {}; }
 
  private:
-  static OrderedJson body(const std::string& model, const std::string& text) {
-    return {{"model_name", model},     {"model_version", "1"},  {"sequence_id", 0},
-            {"sequence_start", false}, {"sequence_end", false}, {"batch_index", 0},
-            {"text_output", text}};
+  struct Answer {
+    std::string prompt;  // until its first event has it
+    std::vector<double> log_probs;
+    double sum = 0;
+  };
+
+  static OrderedJson body(const std::string& model, OrderedJson text) {
+    return {{"model_name", model},           {"model_version", "1"},  {"sequence_id", 0},
+            {"sequence_start", false},       {"sequence_end", false}, {"batch_index", 0},
+            {"text_output", std::move(text)}};
   }
-  void note(const std::vector<wire::LogprobEntry>& entries) {
+  std::string event(std::size_t choice, OrderedJson body) const {
+    if (answers_.size() > 1) body["sequence_index"] = choice;
+    return "data: " + to_text(body) + "\n\n";
+  }
+  void note(std::size_t choice, const std::vector<wire::LogprobEntry>& entries) {
+    Answer& answer = answers_[choice];
     for (const auto& entry : entries) {
-      log_probs_.push_back(entry.logprob.value_or(0));
-      sum_ += log_probs_.back();
+      answer.log_probs.push_back(entry.logprob.value_or(0));
+      answer.sum += answer.log_probs.back();
     }
   }
-  OrderedJson last(const wire::ClientReply& reply, const std::string& before) {
-    note(reply.logprobs);
-    OrderedJson whole = body(reply.model, before + reply.text);
+  std::int64_t after(double milliseconds) const {
+    return arrived_ + static_cast<std::int64_t>(milliseconds * 1e6);
+  }
+  OrderedJson last(std::size_t choice, const wire::ClientReply& reply) {
+    note(choice, reply.logprobs);
+    Answer& answer = answers_[choice];
+    OrderedJson whole = body(reply.model, std::exchange(answer.prompt, {}) + reply.text);
     if (wants_log_probs_) {
-      whole["output_log_probs"] = log_probs_;
-      whole["cum_log_probs"] = sum_;
+      whole["output_log_probs"] = answer.log_probs;
+      whole["cum_log_probs"] = answer.sum;
     }
     if (wants_metrics_) {
       const auto& speculation = reply.metrics.speculative_decoding;
       whole["acceptance_rate"] = speculation.draft_acceptance_rate;
       whole["total_accepted_draft_tokens"] = speculation.num_accepted_draft_tokens;
       whole["total_draft_tokens"] = speculation.num_draft_tokens;
+      const auto& times = reply.metrics;
+      whole["arrival_time_ns"] = arrived_;
+      whole["first_scheduled_time_ns"] = after(times.queue_time_ms);
+      whole["first_token_time_ns"] = after(times.time_to_first_token_ms);
+      whole["last_token_time_ns"] = after(times.time_to_first_token_ms + times.generation_time_ms);
     }
     return whole;
   }
 
-  std::string model_, prompt_;
+  std::string model_;
+  std::int64_t arrived_;
   bool wants_log_probs_, wants_metrics_;
-  std::vector<double> log_probs_;
-  double sum_ = 0;
+  std::vector<Answer> answers_;
 };
 
 }  // namespace
 
 std::span<const BodyField> triton_fields() { return kTritonFields; }
 
-Result<TritonAsk> read_triton(const Json& outer,
-                              const std::string& model,
-                              bool stream,
-                              bool strict) {
+Result<TritonAsk> read_triton(const Json& outer, const std::string& model, TritonRules rules) {
   const auto body = flattened(outer);
   if (!body.ok()) return body.error();
-  auto sorted = sort_fields(*body, kTritonFields, strict);
+  auto sorted = sort_fields(*body, kTritonFields, rules.strict);
   if (!sorted.ok()) return sorted.error();
   TritonAsk ask;
   ask.ignored = std::move(sorted->ignored);
@@ -201,13 +266,14 @@ Result<TritonAsk> read_triton(const Json& outer,
     return Error{ErrorCode::kInvalidRequest, "max_tokens is required", "max_tokens"};
   const auto beams = number(*body, "beam_width", 1, 1, 1);
   if (!beams.ok()) return beams.error();
-  const auto in_stream = flag(*body, "stream", stream);
-  const auto without_input = flag(*body, "exclude_input_in_output");
+  const auto in_stream = flag(*body, "stream", rules.stream);
+  const auto without_input = flag(*body, "exclude_input_in_output", rules.excludes_input);
   const auto log_probs = flag(*body, "return_log_probs");
   const auto metrics = flag(*body, "return_perf_metrics");
   for (const auto* each : {&in_stream, &without_input, &log_probs, &metrics})
     if (!each->ok()) return each->error();
-  if (*in_stream && !stream) return invalid_value("stream is true: use generate_stream", "stream");
+  if (*in_stream && !rules.stream)
+    return invalid_value("stream is true: use generate_stream", "stream");
   if (const auto done = read_sampling(*body, request); !done.ok()) return done.error();
   if (const auto done = read_end_id(*body, request); !done.ok()) return done.error();
   move_words(*body, "bad_words", "bad_words", request);
@@ -216,15 +282,20 @@ Result<TritonAsk> read_triton(const Json& outer,
   if (*log_probs) request["logprobs"] = 0;
   request["prompt"] = *text;
   if (!model.empty()) request["model"] = model;
-  auto whole = router_request(request, kTritonFields);
-  if (!whole.ok()) return whole.error();
+  const auto n = number(*body, "num_return_sequences", 1, kMaxAnswers, 1);
+  if (!n.ok()) return n.error();
+  auto biased = read_biases(*body);
+  if (!biased.ok()) return biased.error();
+  ask.biased_words = std::move(*biased);
+  auto answers = router_requests(std::move(request), static_cast<std::size_t>(*n), kTritonFields);
+  if (!answers.ok()) return answers.error();
   ask.model = model;
   ask.prompt = text->get<std::string>();
   ask.includes_input = !*without_input;
   ask.wants_log_probs = *log_probs;
   ask.wants_metrics = *metrics;
-  ask.generation.stream = stream;
-  ask.generation.choices.push_back(std::move(*whole));
+  ask.generation.stream = rules.stream;
+  ask.generation.choices = std::move(*answers);
   return ask;
 }
 
@@ -243,8 +314,35 @@ TritonPath triton_path(std::string_view path) {
   return parts;
 }
 
-std::unique_ptr<Encoder> triton_encoder(const TritonAsk& ask) {
-  return std::make_unique<TritonEncoder>(ask);
+wire::ClientRequest tokens_of_word(const BiasedWord& word, const std::string& model) {
+  wire::ClientRequest request;
+  request.op = wire::ClientOp::kTokenize;
+  request.prompt_kind = wire::PromptKind::kText;
+  request.prompt = word.text;
+  request.model = model;
+  request.add_special_tokens = false;
+  request.given = {"prompt", "model", "add_special_tokens"};
+  return request;
+}
+
+Result<void> add_biases(const std::vector<BiasedWord>& words,
+                        const TokenLists& tokens,
+                        std::vector<wire::ClientRequest>& requests) {
+  std::map<TokenId, float> biases;
+  for (std::size_t i = 0; i < words.size(); ++i)
+    for (const TokenId id : tokens[i]) biases[id] += words[i].weight;
+  for (wire::ClientRequest& request : requests) {
+    request.params.logit_bias.assign(biases.begin(), biases.end());
+    request.given.insert("logit_bias");
+    if (const auto valid = validate(request.params, 0); !valid.ok())
+      return Error{valid.error().code, "embedding_bias_weights: " + valid.error().message,
+                   "embedding_bias_weights"};
+  }
+  return {};
+}
+
+std::unique_ptr<Encoder> triton_encoder(const TritonAsk& ask, std::int64_t arrived) {
+  return std::make_unique<TritonEncoder>(ask, arrived);
 }
 
 std::string triton_error_body(const HttpError& error) {

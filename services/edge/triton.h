@@ -2,6 +2,7 @@
 // from there: /v2/models/NAME/generate and generate_stream.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -16,6 +17,14 @@ namespace foretoken::edge {
 
 std::span<const BodyField> triton_fields();
 
+// Texts whose tokens get a bias: they must be encoded before the requests are complete.
+struct BiasedWord {
+  std::string text;
+  float weight = 0;
+};
+
+using TokenLists = std::vector<std::vector<TokenId>>;
+
 struct TritonAsk {
   Generation generation;
   std::vector<std::string> ignored;
@@ -24,10 +33,17 @@ struct TritonAsk {
   bool includes_input = true;  // text_output begins with the prompt
   bool wants_log_probs = false;
   bool wants_metrics = false;
+  std::vector<BiasedWord> biased_words;
 };
 
+struct TritonRules {
+  bool stream = false;  // asked at generate_stream
+  bool strict = false;  // an unknown field is an error
+  bool excludes_input =
+      false;  // text_output is the answer alone, unless the request says otherwise
+};
 // `model` "" = the default one. Fields may stand in "parameters" too.
-Result<TritonAsk> read_triton(const Json& body, const std::string& model, bool stream, bool strict);
+Result<TritonAsk> read_triton(const Json& body, const std::string& model, TritonRules rules);
 
 // "/v2/models/a/b/versions/1/generate" -> the name "a/b" and what is asked of it.
 struct TritonPath {
@@ -35,7 +51,16 @@ struct TritonPath {
 };
 TritonPath triton_path(std::string_view path);
 
-std::unique_ptr<Encoder> triton_encoder(const TritonAsk& ask);
+// What asks for the tokens of one of them.
+wire::ClientRequest tokens_of_word(const BiasedWord& word, const std::string& model);
+// The biases of words whose tokens are known, in each request; a token of several words has their
+// sum.
+Result<void> add_biases(const std::vector<BiasedWord>& words,
+                        const TokenLists& tokens,
+                        std::vector<wire::ClientRequest>& requests);
+
+// `arrived` in nanoseconds since 1970.
+std::unique_ptr<Encoder> triton_encoder(const TritonAsk& ask, std::int64_t arrived);
 std::string triton_error_body(const HttpError& error);
 
 }  // namespace foretoken::edge

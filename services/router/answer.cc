@@ -99,8 +99,24 @@ Answer::News Answer::add_text(const wire::Text& text, std::uint32_t n_sent) {
   if (text.next > n_prompt_ + n_sent) return News::kNone;
   const std::size_t known = text_.size() - text.offset;
   if (known < text.text.size()) text_.append(text.text, known);
+  if (form_) add_ends(text);
   n_detokenized_ = std::min(n_tokens(), text.next - n_prompt_);
   return News::kSome;
+}
+
+// A tokenizer that says nothing of them: then they are not said at all.
+void Answer::add_ends(const wire::Text& text) {
+  const std::size_t until = text.next - n_prompt_;
+  if (text.ends.size() > until) return;
+  const std::size_t from = until - text.ends.size();
+  if (from > ends_.size()) return;
+  for (std::size_t i = ends_.size() - from; i < text.ends.size(); ++i)
+    ends_.push_back(text.ends[i]);
+}
+
+std::vector<std::uint32_t> Answer::ends_of(std::uint32_t from, std::uint32_t until) const {
+  if (until > ends_.size() || from >= until) return {};
+  return {ends_.begin() + from, ends_.begin() + until};
 }
 
 void Answer::add_bytes(const wire::Text& text) {
@@ -152,7 +168,13 @@ std::optional<wire::ClientPiece> Answer::next_piece(RequestId id) {
   if (from < until) piece.token_ids.assign(tokens_.begin() + from, tokens_.begin() + until);
   for (std::uint32_t i = from; i < until; ++i) piece.accepted += guessed_[i];
   add_logprobs(piece.logprobs, from, until);
-  if (!std::exchange(is_prompt_delivered_, true)) piece.prompt_logprobs = prompt_entries();
+  piece.token_ends = ends_of(from, until);
+  piece.prompt_tokens = n_prompt_;
+  if (!std::exchange(is_begun_, true)) {
+    piece.prompt_logprobs = prompt_entries();
+    piece.form = form_;
+    piece.prompt_token_ids = shown_prompt_;
+  }
   n_delivered_bytes_ += piece.text.size();
   n_delivered_ += static_cast<std::uint32_t>(piece.token_ids.size());
   return piece;
@@ -161,7 +183,7 @@ std::optional<wire::ClientPiece> Answer::next_piece(RequestId id) {
 void Answer::restart_delivery() {
   n_delivered_bytes_ = 0;
   n_delivered_ = 0;
-  is_prompt_delivered_ = false;
+  is_begun_ = false;
 }
 
 FinishReason Answer::reason_of(const Ending& ending) const {
@@ -189,6 +211,9 @@ wire::ClientReply Answer::whole_reply(RequestId id, const Ending& ending) {
   if (done_) reply.usage.cached_tokens = done_->n_cached;
   add_logprobs(reply.logprobs, 0, n_tokens());
   reply.prompt_logprobs = prompt_entries();
+  reply.token_ends = ends_of(0, n_tokens());
+  reply.form = form_;
+  reply.prompt_token_ids = shown_prompt_;
   if (ending.target != nullptr) {
     const wire::Fingerprints& prints = ending.target->fingerprints;
     reply.model = ending.target->model_name;
@@ -207,7 +232,13 @@ wire::ClientReply Answer::without_pieces(wire::ClientReply whole) const {
   const auto n_logprobs = std::min<std::size_t>(whole.logprobs.size(), n_delivered_);
   whole.logprobs.erase(whole.logprobs.begin(),
                        whole.logprobs.begin() + static_cast<std::ptrdiff_t>(n_logprobs));
-  if (is_prompt_delivered_) whole.prompt_logprobs.clear();
+  if (!whole.token_ends.empty())
+    whole.token_ends.erase(whole.token_ends.begin(), whole.token_ends.begin() + n_delivered_);
+  if (is_begun_) {
+    whole.prompt_logprobs.clear();
+    whole.form.reset();
+    whole.prompt_token_ids.clear();
+  }
   return whole;
 }
 
@@ -257,6 +288,7 @@ wire::ReplyMetrics Answer::metrics(const Ending& ending) const {
   metrics.generation_time_ms = millis(last_token_ - first_token_);
   wire::SpeculativeDecoding& spec = metrics.speculative_decoding;
   spec.num_spec_tokens = ending.n_draft;
+  metrics.tokenize_time_ms = millis(ending.tokenized);
   metrics.queue_time_ms = millis(ending.waited);
   if (done_) {
     metrics.queue_time_ms += done_->queue_us / 1e3;

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "common/base/clock.h"
@@ -23,6 +24,11 @@ class Answer {
 
   // Before the first token. Positions count from the prompt's first token.
   void begin(const std::vector<TokenId>& prompt, const SamplingParams& params);
+  // The client wants to see the ids of its prompt.
+  void show_prompt(const std::vector<TokenId>& prompt) { shown_prompt_ = prompt; }
+
+  // How the answer is to be read, for its first piece; and from now on, where its tokens end.
+  void set_form(wire::AnswerForm form) { form_ = std::move(form); }
 
   enum class News : std::uint8_t { kNone, kSome, kGap };  // kGap: what is before it was lost
   // Tokens of the answer, or of the prompt with the log-probabilities that were asked for: without
@@ -33,7 +39,7 @@ class Answer {
   News add_text(const wire::Text& text, std::uint32_t n_sent);
   // For log probabilities: the tokens without text yet (before the first, those of the prompt,
   // too), and those likeliest in their places, whose bytes are not known. To be asked for together
-  // with that text, so that whoever has the text has the bytes.
+  // with that text, so that a client that has the text has the bytes.
   std::vector<TokenId> without_bytes() const;
   // The answer ends at a stop string, whatever the target has committed meanwhile. What the client
   // has been given stays given.
@@ -65,6 +71,7 @@ class Answer {
   struct Ending {
     std::optional<FinishReason> cut_short;  // cancelled, late: tokens without text are left out
     const wire::Hello* target = nullptr;    // that began it, if one has
+    Duration tokenized{};                   // until the prompt's tokens were here
     Duration waited{};                      // for a place at a target
     std::uint32_t n_migrations = 0;         // the last target decoded a part of it, if any
     std::uint32_t n_draft = 0;              // the draft length asked for
@@ -76,6 +83,8 @@ class Answer {
 
  private:
   void add_bytes(const wire::Text& text);
+  void add_ends(const wire::Text& text);
+  std::vector<std::uint32_t> ends_of(std::uint32_t from, std::uint32_t until) const;
   News add_prompt(const wire::Tokens& tokens);
   wire::LogprobEntry logprob_entry(TokenId token, const TokenLogprobs* of_target) const;
   std::vector<wire::LogprobEntry> prompt_entries() const;
@@ -87,9 +96,11 @@ class Answer {
 
   TimePoint arrived_{}, first_token_{}, last_token_{};
   std::uint32_t n_prompt_ = 0;
+  std::vector<TokenId> shown_prompt_;           // empty unless asked for
   std::vector<TokenId> prompt_;                 // if its log-probabilities are asked for
   std::vector<TokenLogprobs> prompt_logprobs_;  // from its second token on
   bool with_logprobs_ = false;
+  std::optional<wire::AnswerForm> form_;
 
   std::vector<TokenId> tokens_;
   std::vector<TokenLogprobs> logprobs_;
@@ -99,11 +110,12 @@ class Answer {
 
   std::string text_;                 // all of it so far
   std::uint32_t n_detokenized_ = 0;  // tokens whose text is in it
+  std::vector<std::uint32_t> ends_;  // if a form is set: of these tokens, where their text ends
   std::optional<std::string> stop_string_;
 
   std::size_t n_delivered_bytes_ = 0;  // of the text, in pieces
   std::uint32_t n_delivered_ = 0;      // tokens in them
-  bool is_prompt_delivered_ = false;   // its log-probabilities, with the first of them
+  bool is_begun_ = false;              // with the first of them, what stands in it alone
 };
 
 }  // namespace foretoken

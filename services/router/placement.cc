@@ -30,6 +30,8 @@ Result<std::optional<std::string>> model_of_request_without(
     std::span<const wire::Hello* const> models, const std::string& configured) {
   if (!configured.empty()) return std::optional(configured);
   if (models.empty()) return std::optional<std::string>();
+  for (const wire::Hello* model : models)
+    if (answers_to(*model, kDefaultModel)) return std::optional(model->model_name);
   const bool is_one = std::all_of(models.begin(), models.end(), [&](const wire::Hello* model) {
     return can_continue(*models.front(), *model) &&
            models.front()->fingerprints.text == model->fingerprints.text;
@@ -47,6 +49,38 @@ std::string names_of(std::span<const wire::Hello* const> models) {
   std::string list;
   for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
   return list;
+}
+
+bool is_meant_for(const wire::Hello& draft, const wire::Hello& target) {
+  return draft.drafts_for.empty() || answers_to(target, draft.drafts_for);
+}
+
+std::string why_not_together(const wire::Hello& target,
+                             const wire::Hello& other,
+                             std::span<const Worker* const> targets) {
+  const bool is_draft = other.role == wire::Role::kDraft;
+  const auto why_not = [&](const wire::Hello& with) {
+    return is_draft ? why_not_paired(with, other) : why_not_served(other, with);
+  };
+  std::string why = why_not(target);
+  const bool is_of_its_model =
+      is_draft ? is_meant_for(other, target) : answers_to(target, other.model_name);
+  if (why.empty() || is_of_its_model) return why;
+  const bool works_elsewhere = std::any_of(targets.begin(), targets.end(), [&](const Worker* each) {
+    return why_not(each->hello).empty();
+  });
+  return works_elsewhere ? "" : why;
+}
+
+std::vector<const Worker*> drafts_of(const wire::Hello& target,
+                                     std::span<const Worker* const> drafts) {
+  std::vector<const Worker*> all, own;
+  for (const Worker* draft : drafts) {
+    if (!why_not_paired(target, draft->hello).empty()) continue;
+    all.push_back(draft);
+    if (is_meant_for(draft->hello, target)) own.push_back(draft);
+  }
+  return own.empty() ? all : own;
 }
 
 std::optional<WorkerId> place_target(std::span<const Worker* const> targets,

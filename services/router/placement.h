@@ -27,12 +27,29 @@ struct TargetNeed {
 // True for the model's name and its aliases.
 bool answers_to(const wire::Hello& hello, std::string_view model);
 
-// The name that a request without one means: the configured one, or that of the only model there
-// is. Nothing: no target is known yet. An error with all names: there are several.
+// What clients that must name a model write for one that they do not choose.
+inline constexpr std::string_view kDefaultModel = "default";
+
+// The name that a request without one means: the configured one, or that of the model that is
+// called "default", or that of the only model there is. Nothing: no target is known yet. An error
+// with all names: there are several.
 Result<std::optional<std::string>> model_of_request_without(
     std::span<const wire::Hello* const> models, const std::string& configured);
 // Their names, each once, joined by commas.
 std::string names_of(std::span<const wire::Hello* const> models);
+
+// Whether a draft was configured for the model of this target; one that does not say is for all.
+bool is_meant_for(const wire::Hello& draft, const wire::Hello& target);
+// Why a draft or tokenizer, `other`, does not work with a target, where that is worth a note.
+// Between two models it is expected, as long as there is one of all targets that the other works
+// with.
+std::string why_not_together(const wire::Hello& target,
+                             const wire::Hello& other,
+                             std::span<const Worker* const> targets);
+// Those that a target is to use, of the drafts of its vocabulary: the ones that are meant for its
+// model; where there is none of these, all. Of another model's draft fewer guesses are right.
+std::vector<const Worker*> drafts_of(const wire::Hello& target,
+                                     std::span<const Worker* const> drafts);
 
 // Among ready targets that fit: fewest queued tokens (placed ones included), then the emptiest,
 // then the lowest id, so that equal facts give equal choices. Nothing: none fits now.

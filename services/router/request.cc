@@ -131,6 +131,7 @@ void Request::reply(std::optional<FinishReason> cut_short, TimePoint now, Action
   wire::ClientReply whole = answer_.whole_reply(
       id_, {.cut_short = cut_short,
             .target = placing_.first ? &*placing_.first : nullptr,
+            .tokenized = prompt_.took,
             .waited = placing_.waited,
             .n_migrations = placing_.n_migrations,
             .n_draft = asked_.num_draft_tokens < 0
@@ -296,7 +297,11 @@ void Request::encode_at(std::optional<WorkerId> chosen, Actions& out) {
                                       .add_generation_prompt = asked_.add_generation_prompt,
                                       .bad_words = asked_.bad_words,
                                       .prediction = asked_.prediction,
-                                      .flow = flow_}});
+                                      .flow = flow_,
+                                      .variables = wire::variables_json(asked_),
+                                      .tool_choice = wire::tool_choice_of(asked_),
+                                      .tool_name = asked_.tool_name,
+                                      .continue_final_message = asked_.continue_final_message}});
 }
 
 // It waits at a tokenizer that has said so.
@@ -356,6 +361,7 @@ void Request::on_encoded(wire::Encoded encoded, TimePoint now, Actions& out) {
   if (state_ != State::kEncoding) return;  // an answer to a question asked twice
   tokenizer_retry_.close();
   prompt_.encoded = std::move(encoded);
+  prompt_.took = now - arrived_;
   const std::size_t n_tokens = prompt_.encoded.tokens.size();
   if (n_tokens == 0)
     return fail(Error{ErrorCode::kInvalidValue, "the prompt has no tokens; it needs at least one",
@@ -363,6 +369,12 @@ void Request::on_encoded(wire::Encoded encoded, TimePoint now, Actions& out) {
                 0, out);
   asked_.params.bad_words = prompt_.encoded.bad_word_tokens;
   answer_.begin(prompt_.encoded.tokens, asked_.params);
+  if (asked_.token_ends)
+    answer_.set_form({.tool_format = prompt_.encoded.tool_format,
+                      .marker_tokens = prompt_.encoded.marker_tokens,
+                      .reasons = prompt_.encoded.reasons,
+                      .begun = prompt_.encoded.begun});
+  if (asked_.return_prompt_token_ids) answer_.show_prompt(prompt_.encoded.tokens);
   context_.counters.prompt_tokens += n_tokens;
   place(now, out);
 }
@@ -563,7 +575,8 @@ void Request::decode(TimePoint now, Actions& out) {
                                             .include_stop = asked_.include_stop_str_in_output,
                                             .skip_special_tokens = asked_.skip_special_tokens,
                                             .position = n_prompt,
-                                            .min_tokens = asked_.params.min_tokens}});
+                                            .min_tokens = asked_.params.min_tokens,
+                                            .token_ends = asked_.token_ends}});
   const std::vector<TokenId>& tokens = answer_.tokens();
   out.push_back(ToWorker{*tokenizer_, id_,
                          wire::Decode{.position = n_prompt + stream_.n_sent,

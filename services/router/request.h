@@ -192,6 +192,7 @@ class Request {
     bool was_moved = false;               // since then, to one that was idle: once is enough
     std::optional<TimePoint> moves_from;  // when that may be
     wire::Encoded encoded;                // tokens, bad words, prediction
+    Duration took{};                      // from the arrival of the request until they were here
   } prompt_;
   struct Placing {
     std::optional<wire::Hello> first;  // the target that began it: where else it may go on

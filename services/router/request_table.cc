@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/wire/client_codec.h"
+#include "services/router/placement.h"
 
 namespace foretoken {
 namespace {
@@ -119,6 +120,7 @@ void RequestTable::submit(const Peer& peer,
     ++counters_.refused;
     answer_error(peer, id, error, retry_ms, out);
   };
+  if (asked.model == kDefaultModel) asked.model.clear();
   finished_.forget_old(now);
   const auto running = requests_.find(id);
   // One id means one request: what workers still send for the first could otherwise be taken for

@@ -15,6 +15,8 @@
 #include "common/transport/endpoint.h"
 #include "common/wire/client_codec.h"
 #include "services/router/merge_metrics.h"
+#include "services/router/model_states.h"
+#include "services/router/placement.h"
 
 namespace foretoken {
 namespace {
@@ -26,6 +28,8 @@ constexpr std::array kWorkerRoles{wire::Role::kTokenizer, wire::Role::kDraft, wi
 constexpr Duration kPairAgain = std::chrono::seconds(2);
 constexpr Duration kMetricsPatience = std::chrono::milliseconds(500);
 constexpr std::size_t kMaxQuestions = 64;
+// The part of an answer, less its other keys.
+constexpr std::size_t kMaxMetricsBytes = wire::kMaxInternalPartBytes - 1024;
 constexpr Duration kStatusMoment = std::chrono::milliseconds(50);
 constexpr int kFreshStatuses = 16;                // within such a moment
 constexpr std::uint64_t kLongTurnUs = 2'000'000;  // a longer turn is shown in the status
@@ -74,6 +78,27 @@ Error too_slow() {
           std::to_string(kClientLimits.of_one >> 20) + " MiB wait for it, and at most " +
           std::to_string(std::chrono::duration_cast<std::chrono::seconds>(kPiecePatience).count()) +
           " s while it takes none"};
+}
+
+std::string proposer_of(const wire::Hello& hello) {
+  return hello.role == wire::Role::kTarget ? std::string(name_of(hello.proposer)) : std::string();
+}
+
+wire::ServicePasses passes_of(const wire::Hello& hello, wire::Passes all) {
+  return {.role = std::string(name_of(hello.role)),
+          .name = hello.name,
+          .model = hello.model_name,
+          .now_us = all.now_us,
+          .first = all.first,
+          .ago_us = std::move(all.ago_us),
+          .wait_us = std::move(all.wait_us),
+          .compute_us = std::move(all.compute_us),
+          .commit_us = std::move(all.commit_us),
+          .sequences = std::move(all.sequences),
+          .rows = std::move(all.rows),
+          .drafted = std::move(all.drafted),
+          .accepted = std::move(all.accepted),
+          .tokens = std::move(all.tokens)};
 }
 
 std::string_view state_name(const Worker& worker) {
@@ -209,7 +234,9 @@ void RouterService::on_client(const Peer& peer, const Frames& frames, TimePoint 
     case wire::ClientOp::kStatus:
       return answer(peer, id, recent_status(id, now));
     case wire::ClientOp::kMetrics:
-      return ask_metrics(peer, id, now);
+      return ask_metrics(peer, id, Asked::kMetrics, now);
+    case wire::ClientOp::kPasses:
+      return ask_metrics(peer, id, Asked::kPasses, now);
     case wire::ClientOp::kCancel:
       if (!outcome.request_id)
         return refuse(
@@ -298,7 +325,14 @@ wire::StatusReply RouterService::status_reply(RequestId id, TimePoint now) const
          .drafted_total = load.drafted_total,
          .accepted_total = load.accepted_total,
          .note = complaints_about(*worker),
-         .links = worker->state == WorkerState::kLost ? std::string() : load.links});
+         .links = worker->state == WorkerState::kLost ? std::string() : load.links,
+         .device = hello.device,
+         .dtype = hello.dtype,
+         .proposer = proposer_of(hello),
+         .draft_len = hello.draft_len,
+         .tool_format = hello.tool_format,
+         .max_model_len = hello.max_model_len,
+         .fingerprint = hello.model_name.empty() ? "" : wire::hex_of(hello.fingerprints.model)});
   }
   for (const auto& entry : refused_) {
     const Refused& what = entry.second;
@@ -319,15 +353,12 @@ wire::StatusReply RouterService::status_reply(RequestId id, TimePoint now) const
                               .pid = what.hello.pid,
                               .note = what.reason});
   }
-  const auto tokenizers = pool_.ready(wire::Role::kTokenizer);
-  for (const Worker* target : pool_.ready(wire::Role::kTarget)) {
-    for (const auto* names : {&target->hello.aliases})
-      for (const std::string& alias : *names) reply.models.push_back(alias);
-    reply.models.push_back(target->hello.model_name);
-    reply.ready = reply.ready ||
-                  std::any_of(tokenizers.begin(), tokenizers.end(), [&](const Worker* tokenizer) {
-                    return why_not_served(tokenizer->hello, target->hello).empty();
-                  });
+  reply.model_states = model_states(pool_, options_.rules.default_model, now);
+  for (const wire::ModelStatus& model : reply.model_states) {
+    if (model.n_targets == 0) continue;
+    reply.models.push_back(model.name);
+    reply.models.insert(reply.models.end(), model.aliases.begin(), model.aliases.end());
+    reply.ready = reply.ready || model.ready;
   }
   std::sort(reply.models.begin(), reply.models.end());
   reply.models.erase(std::unique(reply.models.begin(), reply.models.end()), reply.models.end());
@@ -337,30 +368,46 @@ wire::StatusReply RouterService::status_reply(RequestId id, TimePoint now) const
 
 // ---- metrics of all services
 
-void RouterService::ask_metrics(const Peer& peer, RequestId id, TimePoint now) {
+void RouterService::ask_metrics(const Peer& peer, RequestId id, Asked what, TimePoint now) {
   if (questions_.size() >= kMaxQuestions)
     return answer(
         peer, id,
         wire::client_error(id, {ErrorCode::kQueueFull, "too many questions for metrics at a time"},
                            500));
-  MetricsQuestion question{.peer = peer, .asked = id, .until = now + kMetricsPatience};
-  question.texts.push_back(own_metrics());
+  MetricsQuestion question{
+      .peer = peer, .asked = id, .until = now + kMetricsPatience, .what = what};
+  if (what == Asked::kMetrics) question.texts.push_back(own_metrics());
   for (const auto role : kWorkerRoles)
-    for (const Worker* worker : pool_.alive(role)) question.awaited.insert(worker->id);
+    if (what == Asked::kMetrics || role == wire::Role::kTarget || role == wire::Role::kDraft)
+      for (const Worker* worker : pool_.alive(role)) question.awaited.insert(worker->id);
   const auto awaited = question.awaited;
   const RequestId own = new_id();
   questions_[own] = std::move(question);
-  for (const WorkerId worker : awaited) send_worker(worker, own, wire::MetricsRequest{});
+  const wire::MetricsRequest request{.passes = what == Asked::kPasses};
+  for (const WorkerId worker : awaited) send_worker(worker, own, request);
   if (awaited.empty()) finish_metrics(own);
 }
 
 void RouterService::finish_metrics(RequestId id) {
-  const auto node = questions_.extract(id);
+  auto node = questions_.extract(id);
   if (node.empty()) return;
-  const MetricsQuestion& question = node.mapped();
+  MetricsQuestion& question = node.mapped();
+  if (question.what == Asked::kPasses)
+    return answer(question.peer, question.asked,
+                  wire::PassesReply{.id = wire::hex_of(question.asked),
+                                    .passes = std::move(question.passes)});
+  std::string text = merge_metrics(question.texts);
+  if (text.size() > kMaxMetricsBytes)
+    return answer(question.peer, question.asked,
+                  wire::client_error(
+                      question.asked,
+                      {ErrorCode::kInternal,
+                       "the metrics of " + std::to_string(question.texts.size()) +
+                           " services have " + std::to_string(text.size()) +
+                           " bytes; the limit of an answer is " + std::to_string(kMaxMetricsBytes)},
+                      0));
   answer(question.peer, question.asked,
-         wire::MetricsText{.id = wire::hex_of(question.asked),
-                           .metrics_text = merge_metrics(question.texts)});
+         wire::MetricsText{.id = wire::hex_of(question.asked), .metrics_text = std::move(text)});
 }
 
 std::string RouterService::own_metrics() {
@@ -461,7 +508,10 @@ void RouterService::on_worker(const Delivery& delivery, TimePoint now) {
   if (auto* reply = std::get_if<wire::MetricsReply>(&message)) {
     const auto it = questions_.find(header.request);
     if (it == questions_.end() || it->second.awaited.erase(header.sender) == 0) return;
-    it->second.texts.push_back(std::move(reply->text));
+    if (it->second.what == Asked::kPasses)
+      it->second.passes.push_back(passes_of(worker->hello, std::move(reply->passes)));
+    else
+      it->second.texts.push_back(std::move(reply->text));
     if (it->second.awaited.empty()) finish_metrics(header.request);
     return;
   }
@@ -549,38 +599,41 @@ void RouterService::gone(const Worker& worker, const std::string& why, TimePoint
   act(actions);
 }
 
-// Every draft for every target of its vocabulary; ASSIGN may be repeated, so a lost one is healed
-// by the next round.
+// ASSIGN may be repeated, so a lost one is healed by the next round.
 void RouterService::pair_all() {
   const auto drafts = pool_.alive(wire::Role::kDraft);
   const auto targets = pool_.alive(wire::Role::kTarget);
+  std::vector<const Worker*> needed;
+  for (const Worker* draft : drafts)
+    if (is_needed(*draft, bus_->now())) needed.push_back(draft);
   for (std::size_t t = 0; t < targets.size(); ++t) {
     const Worker* target = targets[t];
-    for (std::size_t d = 0; d < drafts.size(); ++d) {
-      const Worker* draft = drafts[d];
-      const std::string why_not = why_not_paired(target->hello, draft->hello);
-      if (!why_not.empty()) {
-        if (complained_.size() < 1024 && complained_.insert(why_not).second)
-          log_warning(
-              "refused a pair",
-              {{"target", target->hello.name}, {"draft", draft->hello.name}, {"reason", why_not}});
-      } else if (is_needed(*draft, bus_->now())) {
+    const auto own = drafts_of(target->hello, needed);
+    for (std::size_t d = 0; d < own.size(); ++d)
+      send_worker(target->id, {},
+                  wire::Assign{.draft = own[d]->id,
+                               .incarnation = own[d]->incarnation,
+                               .name = own[d]->hello.name,
+                               .endpoint = own[d]->hello.endpoint,
+                               .fingerprints = own[d]->hello.fingerprints,
+                               .max_sequences = own[d]->hello.max_sequences,
+                               // Each target begins with another draft.
+                               .order = static_cast<std::uint32_t>(
+                                   (d + own.size() - t % own.size()) % own.size())});
+    for (const Worker* draft : drafts) {
+      if (std::find(own.begin(), own.end(), draft) != own.end()) continue;
+      if (why_not_paired(target->hello, draft->hello).empty())
         send_worker(target->id, {},
-                    wire::Assign{.draft = draft->id,
-                                 .incarnation = draft->incarnation,
-                                 .name = draft->hello.name,
-                                 .endpoint = draft->hello.endpoint,
-                                 .fingerprints = draft->hello.fingerprints,
-                                 .max_sequences = draft->hello.max_sequences,
-                                 // Each target begins with another draft.
-                                 .order = static_cast<std::uint32_t>(
-                                     (d + drafts.size() - t % drafts.size()) % drafts.size())});
-      } else {
-        send_worker(
-            target->id, {},
-            wire::Unassign{
-                .draft = draft->id, .incarnation = draft->incarnation, .reason = "draining"});
-      }
+                    wire::Unassign{.draft = draft->id,
+                                   .incarnation = draft->incarnation,
+                                   .reason = draft->state == WorkerState::kDraining
+                                                 ? "draining"
+                                                 : "there is one of its own model"});
+      else if (const auto reason = why_not_together(target->hello, draft->hello, targets);
+               !reason.empty() && complained_.size() < 1024 && complained_.insert(reason).second)
+        log_warning(
+            "refused a pair",
+            {{"target", target->hello.name}, {"draft", draft->hello.name}, {"reason", reason}});
     }
   }
   next_pairing_ = bus_->now() + kPairAgain;
@@ -611,22 +664,24 @@ std::string RouterService::complaints_about(const Worker& worker) const {
   if (worker.state != WorkerState::kLost && worker.load.busy_us >= kLongTurnUs)
     add("in one turn (" + std::string(name_of(worker.load.activity)) + ") for " +
         std::to_string(worker.load.busy_us / 1'000'000) + " s");
+  const auto tokenizers = pool_.alive(wire::Role::kTokenizer);
+  if (worker.hello.role == wire::Role::kTarget && !tokenizers.empty() &&
+      !place_tokenizer(tokenizers, worker.hello.fingerprints, std::nullopt))
+    add("no tokenizer has its vocabulary and chat template");
+  const auto targets = pool_.alive(wire::Role::kTarget);
   for (const Worker* other : pool_.all()) {
     if (other->state == WorkerState::kLost) continue;
     const wire::Role mine = worker.hello.role, theirs = other->hello.role;
-    if (mine == wire::Role::kTarget && theirs == wire::Role::kDraft)
-      add(why_not_paired(worker.hello, other->hello));
-    if (mine == wire::Role::kDraft && theirs == wire::Role::kTarget)
-      add(why_not_paired(other->hello, worker.hello));
+    const bool is_helper = theirs == wire::Role::kDraft || theirs == wire::Role::kTokenizer;
+    if (mine == wire::Role::kTarget && is_helper)
+      add(why_not_together(worker.hello, other->hello, targets));
+    if (mine != wire::Role::kEdge && theirs == wire::Role::kTarget && mine != theirs)
+      add(why_not_together(other->hello, worker.hello, targets));
     if (mine == wire::Role::kDraft && theirs == wire::Role::kTarget)
       for (const wire::DraftSetAside& aside : other->load.set_aside)
         if (aside.draft == worker.id)
           add("set aside by " + other->hello.name + ": " + aside.reason + "; tried again in " +
               std::to_string(aside.again_in_s) + " s");
-    if (mine == wire::Role::kTokenizer && theirs == wire::Role::kTarget)
-      add(why_not_served(worker.hello, other->hello));
-    if (mine == wire::Role::kTarget && theirs == wire::Role::kTokenizer)
-      add(why_not_served(other->hello, worker.hello));
   }
   return sentences;
 }

@@ -61,7 +61,8 @@ class RouterService final : public Service {
   void send_answer(const ToClient& to);
   wire::StatusReply status_reply(RequestId id, TimePoint now) const;
   const wire::StatusReply& recent_status(RequestId id, TimePoint now);
-  void ask_metrics(const Peer& peer, RequestId id, TimePoint now);
+  enum class Asked : std::uint8_t { kMetrics, kPasses };
+  void ask_metrics(const Peer& peer, RequestId id, Asked what, TimePoint now);
   void finish_metrics(RequestId id);
   RequestId new_id();
 
@@ -93,8 +94,10 @@ class RouterService final : public Service {
     Peer peer;
     RequestId asked;  // the client's id; two clients may have chosen the same
     TimePoint until{};
-    std::set<WorkerId> awaited;
-    std::vector<std::string> texts;
+    std::set<WorkerId> awaited = {};
+    Asked what = Asked::kMetrics;
+    std::vector<std::string> texts = {};
+    std::vector<wire::ServicePasses> passes = {};
   };
   RouterServiceOptions options_;
   wire::Speaker& speaker_;

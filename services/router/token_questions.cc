@@ -19,14 +19,20 @@ wire::Encode encode_of(const wire::ClientRequest& request, FlowId flow) {
           .tokens = request.token_ids,
           .add_special_tokens = request.add_special_tokens,
           .add_generation_prompt = request.add_generation_prompt,
-          .flow = flow};
+          .flow = flow,
+          .variables = wire::variables_json(request),
+          .tool_choice = wire::tool_choice_of(request),
+          .tool_name = request.tool_name,
+          .continue_final_message = request.continue_final_message};
 }
 
 constexpr double kLeastCost = 256;  // bytes: a message costs something, too
 
 std::size_t size_of(const wire::ClientRequest& request) {
   std::size_t n = request.prompt.size() + request.token_ids.size() * sizeof(TokenId);
-  for (const auto& [role, content] : request.messages) n += role.size() + content.size();
+  n += request.tools.text.size() + request.chat_template_kwargs.text.size();
+  for (const auto& message : request.messages)
+    n += message.role.size() + message.content.size() + message.extra.text.size();
   return n;
 }
 
@@ -57,6 +63,7 @@ void TokenQuestions::submit(const Peer& peer,
     return;
   }
   if (open_.contains(own)) return;
+  if (request.model == kDefaultModel) request.model.clear();
   Question question{
       .peer = peer, .id = id, .flow = flow, .bytes = bytes, .request = std::move(request)};
   const Duration said = std::chrono::milliseconds(question.request.timeout_ms);

@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <sstream>
 
 #include "common/base/log.h"
+#include "common/base/tool_formats.h"
 #include "common/config/resolve.h"
 #include "common/engine/follower.h"
 #include "common/model/config.h"
@@ -70,7 +72,8 @@ int serve_model(const ModelPlan& plan,
   return serve({.model = *model,
                 .backend = *backend,
                 .vocabulary = {.vocabulary = tokenizer->vocabulary_fingerprint(),
-                               .text = tokenizer->text_fingerprint(),
+                               .text = text_under_format(tokenizer->text_fingerprint(),
+                                                         runtime.loaded().config.model.tool_format),
                                .n_ids = std::min(static_cast<std::int32_t>(tokenizer->vocab_size()),
                                                  model->config().vocab_size)},
                 .free_bytes = free_bytes,
@@ -127,6 +130,14 @@ std::int32_t cache_blocks(KvSizeRequest request,
   return static_cast<std::int32_t>(std::min(fitting, useful));
 }
 
+std::string weight_dtypes(const std::string& counted) {
+  std::string types;
+  std::istringstream words(counted);
+  for (std::string type, count; words >> type >> count;)
+    types += (types.empty() ? "" : ", ") + type;
+  return types;
+}
+
 wire::Hello model_hello(wire::Role role,
                         const std::string& name,
                         const Model& model,
@@ -143,7 +154,8 @@ wire::Hello model_hello(wire::Role role,
           .block_tokens = static_cast<std::uint32_t>(kv.block_tokens),
           .kv_blocks_total = static_cast<std::uint32_t>(kv.n_blocks),
           .build = build_text(),
-          .pid = static_cast<std::uint64_t>(getpid())};
+          .pid = static_cast<std::uint64_t>(getpid()),
+          .dtype = weight_dtypes(model.config().weight_types)};
 }
 
 }  // namespace foretoken

@@ -74,6 +74,8 @@ std::int32_t cache_blocks(KvSizeRequest request,
                           const Model& model,
                           std::int32_t block_tokens,
                           std::int64_t n_full);
+// "bfloat16 2, int8 14" without the counts.
+std::string weight_dtypes(const std::string& counted);
 wire::Hello model_hello(wire::Role role,
                         const std::string& name,
                         const Model& model,

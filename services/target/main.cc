@@ -8,7 +8,7 @@
 int main(int argc, char** argv) {
   using namespace foretoken;
   return service_main(
-      {"target", argc, argv, "Runs the target model and judges what drafts propose."},
+      {"target", argc, argv, "Runs the target model and judges what drafts propose.", true},
       [](const Config& config, Runtime& runtime) {
         (void)link_choice(
             config.target);  // what cannot be is said before ranks or a model are there

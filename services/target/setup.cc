@@ -128,6 +128,9 @@ wire::Hello target_hello(const Config& config,
   hello.max_sequences = config.limits.max_running;
   hello.max_waiting = static_cast<std::uint32_t>(engine.max_waiting);
   hello.sampling = sampling_defaults(config, model.config());
+  hello.device = config.target.device;
+  hello.draft_len = config.speculation.draft_len;
+  hello.proposer = target_service_options(config).proposer;
   return hello;
 }
 

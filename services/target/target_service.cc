@@ -354,11 +354,22 @@ void TargetService::step(Duration waited) {
         wire::Failed{
             .code = event.error.code, .message = event.error.message, .param = event.error.param},
         end_of_step);
+  const TimePoint sent = bus().now();
+  if (output.n_rows > 0)
+    log_.add({.began = begin,
+              .waited = waited,
+              .computed = verified - begin,
+              .committed = sent - verified,
+              .n_sequences = output.n_sequences,
+              .n_rows = output.n_rows,
+              .n_drafted = output.n_verified,
+              .n_accepted = output.n_accepted,
+              .n_tokens = output.n_committed});
   // A wait that brought no guesses counts, too: it cost the same.
   if (output.n_verified > 0 || waited > Duration::zero()) tally_.wait.observe(waited);
   if (output.n_verified == 0) return;
   tally_.verify.observe(verified - begin);
-  tally_.commit.observe(bus().now() - verified);
+  tally_.commit.observe(sent - verified);
 }
 
 void TargetService::done(const DoneEvent& event, TimePoint now) {

@@ -17,6 +17,7 @@
 #include "common/base/histogram.h"
 #include "common/config/sections.h"
 #include "common/engine/target_engine.h"
+#include "common/runtime/pass_log.h"
 #include "common/runtime/worker_service.h"
 #include "common/wire/codec.h"
 #include "services/target/draft_proposer.h"
@@ -85,6 +86,7 @@ class TargetService final : public WorkerService {
   bool has_to_stay() const override;
   void leave() override;
   wire::Heartbeat own_load() const override;
+  wire::Passes passes() const override { return log_.passes(bus().now(), wall_micros()); }
   void list_metrics(Metrics& metrics) override;
 
   static std::string_view what_differs(const Answer& answer, const wire::Open& open);
@@ -122,6 +124,7 @@ class TargetService final : public WorkerService {
   std::vector<std::uint32_t> step_us_;  // of recent steps, a ring
   std::size_t n_steps_ = 0;
   Tally tally_;
+  PassLog log_;
   std::set<std::pair<std::string, std::string>> links_seen_;  // by draft and tier
 };
 

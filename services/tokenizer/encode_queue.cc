@@ -18,7 +18,9 @@ constexpr double kLeastCost = 256;  // bytes: a message and a turn cost somethin
 std::uint64_t EncodeQueue::content_of(const wire::Encode& encode) {
   std::uint64_t hash =
       mix64((static_cast<std::uint64_t>(encode.kind) << 2) | (encode.add_special_tokens ? 2u : 0u) |
-            (encode.add_generation_prompt ? 1u : 0u));
+            (encode.add_generation_prompt ? 1u : 0u)) ^
+      ((static_cast<std::uint64_t>(encode.tool_choice) << 1) |
+       (encode.continue_final_message ? 1u : 0u));
   const auto add = [&](std::string_view bytes) {
     hash = mix64(hash ^ fnv1a(bytes)) + bytes.size();
   };
@@ -26,6 +28,8 @@ std::uint64_t EncodeQueue::content_of(const wire::Encode& encode) {
   add({reinterpret_cast<const char*>(encode.tokens.data()),
        encode.tokens.size() * sizeof(TokenId)});
   add(encode.prediction);
+  add(encode.variables);
+  add(encode.tool_name);
   for (const std::string& word : encode.bad_words) add(word);
   return hash;
 }

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <new>
+#include <string_view>
 #include <utility>
 
+#include "common/base/json.h"
 #include "common/base/sampling_params.h"
 #include "common/messages/limits.h"
 #include "common/tokenizer/regex.h"
@@ -16,6 +18,45 @@ const char* prompt_param(const wire::Encode& encode) {
   return encode.kind == wire::PromptKind::kTokens     ? "token_ids"
          : encode.kind == wire::PromptKind::kMessages ? "messages"
                                                       : "prompt";
+}
+
+Error blame(const Error& error, const char* param) {
+  return {error.code, error.message, error.param.empty() ? param : error.param};
+}
+
+// Up to the white space behind it, which templates add.
+bool ends_with_marker(std::string_view text, std::string_view marker) {
+  const std::size_t last = text.find_last_not_of(" \n");
+  return last != std::string_view::npos && text.substr(0, last + 1).ends_with(marker);
+}
+
+// A call that is begun for the model has no thought before it. What is no object the template's
+// renderer refuses.
+std::string without_thinking(const std::string& variables) {
+  OrderedJson all =
+      variables.empty() ? OrderedJson::object() : OrderedJson::parse(variables, nullptr, false);
+  if (!all.is_object()) return variables;
+  all["enable_thinking"] = false;
+  return to_text(all);
+}
+
+// The prompt ends with the text of the last message, without what the template writes behind it.
+Result<void> cut_after_final(const std::string& messages, std::string& text) {
+  const auto all = parse_json(messages);
+  const Json last = all.ok() && all->is_array() && !all->empty() ? all->back() : Json();
+  std::string content = last.is_object() && last.value("content", Json()).is_string()
+                            ? last["content"].get<std::string>()
+                            : std::string();
+  content.erase(content.find_last_not_of(" \n\t\r") + 1);
+  content.erase(0, content.find_first_not_of(" \n\t\r"));
+  const std::size_t at = content.empty() ? std::string::npos : text.rfind(content);
+  if (at == std::string::npos)
+    return Error{ErrorCode::kInvalidValue,
+                 "the last message cannot be continued: it has no text, or the chat template "
+                 "changes it",
+                 "messages"};
+  text.erase(at + content.size());
+  return {};
 }
 
 }  // namespace
@@ -33,9 +74,7 @@ Result<wire::Encoded> Encoder::operator()(const wire::Encode& encode) const {
 
 Result<wire::Encoded> Encoder::encoded(const wire::Encode& encode) const {
   wire::Encoded result;
-  auto prompt = prompt_of(encode);
-  if (!prompt.ok()) return prompt.error();
-  result.tokens = std::move(*prompt);
+  if (const auto done = add_prompt(encode, result); !done.ok()) return done.error();
   n_unassigned_ += count_unassigned(encode.text);
   if (encode.bad_words.size() > kMaxBadWords)
     return Error{ErrorCode::kInvalidValue,
@@ -73,10 +112,7 @@ Result<wire::Encoded> Encoder::encoded(const wire::Encode& encode) const {
   return result;
 }
 
-Result<std::vector<TokenId>> Encoder::prompt_of(const wire::Encode& encode) const {
-  const auto blame = [](const Error& error, const char* param) {
-    return Error{error.code, error.message, error.param.empty() ? param : error.param};
-  };
+Result<void> Encoder::add_prompt(const wire::Encode& encode, wire::Encoded& result) const {
   switch (encode.kind) {
     case wire::PromptKind::kTokens:
       for (std::size_t i = 0; i < encode.tokens.size(); ++i)
@@ -87,31 +123,58 @@ Result<std::vector<TokenId>> Encoder::prompt_of(const wire::Encode& encode) cons
                            ", which names no token; ids go from 0 to " +
                            std::to_string(tokenizer_.vocab_size() - 1),
                        "token_ids"};
-      return encode.tokens;
+      result.tokens = encode.tokens;
+      return {};
     case wire::PromptKind::kText: {
       auto ids = tokenizer_.encode(
           encode.text, encode.add_special_tokens ? AddSpecialTokens::kYes : AddSpecialTokens::kNo);
       if (!ids.ok()) return blame(ids.error(), "prompt");
-      return ids;
+      result.tokens = std::move(*ids);
+      return {};
     }
-    case wire::PromptKind::kMessages: {
-      if (!render_)
-        return Error{ErrorCode::kUnsupportedParameter,
-                     "this model has no chat template; send a prompt", "messages"};
-      auto text = render_(encode.text, encode.add_generation_prompt, "");
-      if (!text.ok()) return blame(text.error(), "messages");
-      // The template writes BOS and the like itself: adding them again would double them.
-      auto ids = tokenizer_.encode(*text, AddSpecialTokens::kNo);
-      if (!ids.ok()) return blame(ids.error(), "messages");
-      return ids;
-    }
+    case wire::PromptKind::kMessages:
+      return add_messages(encode, result);
   }
   return Error{ErrorCode::kInvalidRequest, "unknown kind of prompt", "prompt"};
 }
 
+Result<void> Encoder::add_messages(const wire::Encode& encode, wire::Encoded& result) const {
+  if (!render_)
+    return Error{ErrorCode::kUnsupportedParameter, "this model has no chat template; send a prompt",
+                 "messages"};
+  if (encode.tool_choice != ToolChoice::kNone && form_.tool_format == ToolFormat::kNone)
+    return Error{ErrorCode::kUnsupportedParameter,
+                 "tools are not supported: the model's chat template has no calls that are read "
+                 "here (hermes, llama, mistral; model.tool_format names one); tool_choice may be "
+                 "\"none\"",
+                 "tools"};
+  const bool is_forced = encode.tool_choice == ToolChoice::kRequired;
+  auto text = render_(encode.text, encode.add_generation_prompt && !encode.continue_final_message,
+                      is_forced ? without_thinking(encode.variables) : encode.variables);
+  if (!text.ok()) return blame(text.error(), "messages");
+  if (encode.continue_final_message) {
+    if (const auto done = cut_after_final(encode.text, *text); !done.ok()) return done.error();
+  } else if (is_forced) {
+    if (ends_with_marker(*text, markers::kThink))
+      *text += "\n" + std::string(markers::kEndThink) + "\n\n";
+    result.begun = form_.before_name;
+    if (!encode.tool_name.empty()) result.begun += encode.tool_name + form_.after_name;
+    *text += result.begun;
+  }
+  if (form_.reasons && ends_with_marker(*text, markers::kThink)) result.begun = markers::kThink;
+  // The template writes BOS and the like itself: adding them again would double them.
+  auto ids = tokenizer_.encode(*text, AddSpecialTokens::kNo);
+  if (!ids.ok()) return blame(ids.error(), "messages");
+  result.tokens = std::move(*ids);
+  result.tool_format = name_of(form_.tool_format);
+  result.marker_tokens = form_.marker_tokens;
+  result.reasons = form_.reasons;
+  return {};
+}
+
 std::size_t Encoder::size_of(const wire::Encode& encode) {
-  std::size_t bytes =
-      encode.text.size() + encode.prediction.size() + encode.tokens.size() * sizeof(TokenId);
+  std::size_t bytes = encode.text.size() + encode.variables.size() + encode.prediction.size() +
+                      encode.tokens.size() * sizeof(TokenId);
   for (const std::string& word : encode.bad_words) bytes += word.size();
   return bytes;
 }

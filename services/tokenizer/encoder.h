@@ -12,6 +12,7 @@
 
 #include "common/messages/messages.h"
 #include "common/tokenizer/tokenizer.h"
+#include "services/tokenizer/model_form.h"
 
 namespace foretoken {
 
@@ -22,22 +23,26 @@ using ChatRenderer = std::function<Result<std::string>(
 
 class Encoder {
  public:
-  Encoder(const Tokenizer& tokenizer, ChatRenderer render)
-      : tokenizer_(tokenizer), render_(std::move(render)) {}
+  Encoder(const Tokenizer& tokenizer, ChatRenderer render, ModelForm form)
+      : tokenizer_(tokenizer), render_(std::move(render)), form_(std::move(form)) {}
 
   // One that takes more memory than there is fails by itself: kOutOfMemory.
   Result<wire::Encoded> operator()(const wire::Encode& encode) const;
   // Bytes to be encoded: what the work grows with.
   static std::size_t size_of(const wire::Encode& encode);
+  const ModelForm& form() const { return form_; }
   // Code points in prompts so far that our Unicode tables do not know.
   std::uint64_t n_unassigned() const { return n_unassigned_; }
 
  private:
   Result<wire::Encoded> encoded(const wire::Encode& encode) const;
-  Result<std::vector<TokenId>> prompt_of(const wire::Encode& encode) const;
+  // The prompt's tokens, and with messages how the answer is to be read.
+  Result<void> add_prompt(const wire::Encode& encode, wire::Encoded& result) const;
+  Result<void> add_messages(const wire::Encode& encode, wire::Encoded& result) const;
 
   const Tokenizer& tokenizer_;
   ChatRenderer render_;
+  ModelForm form_;
   mutable std::atomic<std::uint64_t> n_unassigned_{0};
 };
 

@@ -8,7 +8,7 @@
 int main(int argc, char** argv) {
   using namespace foretoken;
   return service_main(
-      {"tokenizer", argc, argv, "Turns text into tokens and tokens into text."},
+      {"tokenizer", argc, argv, "Turns text into tokens and tokens into text.", true},
       [](const Config& config, Runtime& runtime) {
         const auto tokenizer = value_or_throw(
             Tokenizer::load(model_folder(config.model.target, "target"),
@@ -29,10 +29,12 @@ int main(int argc, char** argv) {
         } else {
           log_warning("the model has no chat template: messages will be refused");
         }
+        TokenizerServiceOptions options = tokenizer_options(config);
+        options.form = ModelForm::of(*tokenizer, config.model.tool_format);
         wire::Speaker speaker = runtime.speaker();
-        TokenizerService service(tokenizer_options(config),
-                                 tokenizer_hello(config, runtime.name(), *tokenizer), *tokenizer,
-                                 render, speaker, runtime.metrics());
+        TokenizerService service(options,
+                                 tokenizer_hello(config, runtime.name(), *tokenizer, options.form),
+                                 *tokenizer, render, speaker, runtime.metrics());
         return runtime.serve(service);
       });
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/base/tool_formats.h"
 #include "common/config/resolve.h"
 #include "common/runtime/service_main.h"
 
@@ -47,15 +48,19 @@ TokenizerServiceOptions tokenizer_options(const Config& config) {
 
 wire::Hello tokenizer_hello(const Config& config,
                             const std::string& name,
-                            const Tokenizer& tokenizer) {
+                            const Tokenizer& tokenizer,
+                            const ModelForm& form) {
   return {.role = wire::Role::kTokenizer,
           .name = name,
           .fingerprints = {.vocabulary = tokenizer.vocabulary_fingerprint(),
-                           .text = tokenizer.text_fingerprint()},
+                           .text = text_under_format(tokenizer.text_fingerprint(),
+                                                     config.model.tool_format)},
           .model_name = served_model_name(config.model),
+          .aliases = config.model.alias,
           .vocab_size = static_cast<std::uint32_t>(tokenizer.vocab_size()),
           .build = build_text(),
-          .pid = static_cast<std::uint64_t>(getpid())};
+          .pid = static_cast<std::uint64_t>(getpid()),
+          .tool_format = std::string(name_of(form.tool_format))};
 }
 
 TokenizerService::TokenizerService(const TokenizerServiceOptions& options,
@@ -67,7 +72,7 @@ TokenizerService::TokenizerService(const TokenizerServiceOptions& options,
     : WorkerService({options.router, options.heartbeat, kLastWords}, hello, speaker, metrics),
       options_(options),
       tokenizer_(tokenizer),
-      encoder_(tokenizer, std::move(render)),
+      encoder_(tokenizer, std::move(render), options.form),
       questions_(options.encode_queue) {}
 
 void TokenizerService::open(Bus& bus, wire::Hello&) {
@@ -235,10 +240,12 @@ void TokenizerService::on_stream_open(RequestId id, const wire::StreamOpen& open
       .stop = open.stop,
       .include_stop = open.include_stop ? IncludeStop::kYes : IncludeStop::kNo,
       .skip_special = open.skip_special_tokens ? SkipSpecialTokens::kYes : SkipSpecialTokens::kNo,
+      .kept = open.token_ends ? encoder_.form().marker_ids : std::vector<TokenId>(),
       .min_tokens = open.min_tokens};
   streams_.erase(id);
   streams_.emplace(id, Stream{.decoder = StreamDecoder(tokenizer_, options),
                               .stops = open.stop,
+                              .with_ends = open.token_ends,
                               .next = open.position,
                               .n_bytes = 0,
                               .touched = now});
@@ -257,7 +264,7 @@ void TokenizerService::on_decode(RequestId id, const wire::Decode& decode, TimeP
   stream.touched = now;
   wire::Text answer{.offset = stream.n_bytes};
   add_bytes(tokenizer_, decode.bytes_of, answer);
-  const auto take = [&](StreamDecoder::Piece piece) {
+  const auto take = [&](const StreamDecoder::Piece& piece) {
     // A string has a limit and many tokens have more text: then it goes in several answers.
     if (answer.text.size() + piece.text.size() > wire::kMaxStringBytes) {
       answer.next = stream.next;
@@ -273,8 +280,10 @@ void TokenizerService::on_decode(RequestId id, const wire::Decode& decode, TimeP
   // Positions it has are skipped: the same DECODE twice adds nothing.
   for (std::size_t i = stream.next - decode.position; i < decode.ids.size() && !answer.stopped;
        ++i) {
-    take(stream.decoder.push(decode.ids[i]));
+    const auto piece = stream.decoder.push(decode.ids[i]);
+    take(piece);
     ++stream.next;
+    if (stream.with_ends) answer.ends.push_back(static_cast<std::uint32_t>(piece.end));
     ++n_decoded_;
   }
   if (decode.final && !answer.stopped) take(stream.decoder.finish());

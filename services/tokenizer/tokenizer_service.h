@@ -23,6 +23,7 @@
 #include "services/tokenizer/encode_queue.h"
 #include "services/tokenizer/encode_thread.h"
 #include "services/tokenizer/encoder.h"
+#include "services/tokenizer/model_form.h"
 
 namespace foretoken {
 
@@ -38,12 +39,14 @@ struct TokenizerServiceOptions {
       std::chrono::minutes(5);  // untouched; the router replays it should it still want it
   LongEncodings long_encodings = LongEncodings::kInTurns;
   EncodeQueue::Limits encode_queue;
+  ModelForm form;  // what the tokenizer's model writes
 };
 
 TokenizerServiceOptions tokenizer_options(const Config& config);
 wire::Hello tokenizer_hello(const Config& config,
                             const std::string& name,
-                            const Tokenizer& tokenizer);
+                            const Tokenizer& tokenizer,
+                            const ModelForm& form);
 
 class TokenizerService final : public WorkerService {
  public:
@@ -61,6 +64,7 @@ class TokenizerService final : public WorkerService {
   struct Stream {
     StreamDecoder decoder;
     std::vector<std::string> stops;
+    bool with_ends = false;     // TEXT says where each token's text ends
     Position next = 0;          // absolute position of the next token
     std::uint32_t n_bytes = 0;  // of text given out
     TimePoint touched{};

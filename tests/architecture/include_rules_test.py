@@ -53,8 +53,9 @@ ALLOWED = {
     "services/target": {"common/base", "common/config", "common/messages", "common/wire", "common/transport", "common/runtime",
                         "common/spec", "common/model", "common/engine", "kernels/include", "services/served_model"},
     "services/edge": {"common/base", "common/client", "common/config", "common/messages", "common/runtime", "common/wire"},
+    "services/import_triton": {"common/base", "common/config"},
     "services/cli": {"common/base", "common/client", "common/config", "common/messages", "common/wire", "common/transport",
-                     "common/runtime", "common/tokenizer", "common/model", "kernels/include", "bench"},
+                     "common/runtime", "common/tokenizer", "common/model", "kernels/include", "bench", "services/edge"},
 }
 # Of the folder's main.cc alone, which makes the concrete choices.
 MAIN = {
@@ -67,6 +68,8 @@ DOORS = {
     r"msgpack(\.hpp|/.*)": ["common/wire/*.cc"],
     r"toml(\.hpp|11/.*)?": ["common/config/toml_reader.cc"],
     r"CLI/.*": ["common/runtime/args.cc", "common/runtime/manual.cc", "services/cli/*.cc", "services/cli/*flag*.h"],
+    r"ncursesw/.*": ["services/cli/terminal_screen.cc"],
+    r"histedit\.h": ["services/cli/line_editor.cc"],
     r"(spdlog|fmt)/.*": ["common/base/log.cc"],
     r"nlohmann/.*": ["common/base/json.h", "common/base/json.cc"],
     r"simdjson\.h": ["common/tokenizer/tokenizer_json.cc"],
@@ -77,8 +80,9 @@ DOORS = {
     r"systemd/.*": ["common/runtime/process.cc", "common/runtime/rank_launcher.cc"],
     r"pybind11/.*": ["services/chat_template/*.cc"],
     r"boost/asio/.*": ["services/edge/asio.h"],
-    r"boost/beast/.*": ["services/edge/http_server.cc"],
-    r"sodium\.h": ["services/edge/api_keys.cc", "services/edge/web_page.cc"],
+    r"boost/beast/.*": ["services/edge/http_server.cc", "services/edge/http_client.cc", "services/cli/bench_http_door.cc"],
+    r"sodium\.h": ["services/edge/api_keys.cc", "services/edge/thought_signature.cc", "services/edge/web_page.cc"],
+    r"google/protobuf/.*": ["services/import_triton/triton_config.cc"],
     r"mpi\.h": ["common/collective/mpi.cc"],
     r"cuda.*": ["kernels/cuda/*", "bench/gpu/handoff.cu"],
 }

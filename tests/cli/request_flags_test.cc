@@ -34,8 +34,10 @@ TEST_F(RequestFlags, EveryKeyButAFewHasOne) {
             app.get_option_no_throw("--no-" + words) == nullptr)
           without.push_back(key);
       });
-  EXPECT_THAT(without, testing::ElementsAre("op", "prompt", "messages", "token_ids", "n", "stream",
-                                            "acceptance", "timeout_ms"));
+  EXPECT_THAT(without,
+              testing::ElementsAre("op", "prompt", "messages", "token_ids", "stream", "timeout_ms",
+                                   "continue_final_message", "tools", "tool_choice", "tool_name",
+                                   "chat_template_kwargs", "token_ends"));
 }
 
 TEST_F(RequestFlags, NothingSaidIsNothingGiven) {

@@ -140,7 +140,7 @@ class System(unittest.TestCase):
         self.assertIn("already serving", done.stderr)
 
     def test_up_again_with_other_settings_is_refused_by_their_names(self):
-        for words, name, values in ((["--targets", "2"], "--targets", "1, not 2"),
+        for words, name, values in ((["--targets", "2"], "model.targets", "1, not 2"),
                                     (["--set", "speculation.draft_len=3"], "speculation.draft_len", ", not 3")):
             done = self.run_verb("up", "--detach", *words)
             self.assertEqual(6, done.returncode, done.stderr)
@@ -214,6 +214,7 @@ class System(unittest.TestCase):
         context = json.loads(self.run_verb("model", "info", str(ROOT / "models/demo-target"), "--json").stdout)["context"]
         pid, terminal = pty.fork()
         if pid == 0:
+            os.environ["TERM"] = "dumb"  # plain lines; edited ones are in tests/process/chat_test.py
             os.execv(BIN / "foretoken", ["foretoken", "chat", "--no-spec", "--ignore-eos", "-t", "0", "-n", str(context - 300), *self.settings])
         self.addCleanup(os.close, terminal)
         seen = ""
@@ -313,6 +314,38 @@ class System(unittest.TestCase):
         ratio = report["speculative"]["output_throughput"] / report["plain"]["output_throughput"]
         self.assertAlmostEqual(ratio, report["throughput_ratio"])
         self.assertEqual(2, self.run_verb("bench", "serve", "--compare", "--no-spec").returncode)
+
+    def test_bench_serve_measures_over_http_what_it_measures_over_zeromq(self):
+        services = json.loads(self.run_verb("ps", "--json").stdout)["services"]
+        [url] = [service["endpoint"] for service in services if service["role"] == "edge"]
+        datasets = {"sharegpt.json": [{"id": "a", "conversations": [{"from": "human", "value": "Tell me of a fox."}, {"from": "gpt", "value": "Once"}]},
+                                      {"id": "b", "conversations": [{"from": "gpt", "value": "begins wrongly"}]}],
+                    "openai.jsonl": [{"custom_id": "1", "body": {"model": "x", "messages": [{"role": "user", "content": "Tell me of a fox."}]}},
+                                     {"messages": [{"role": "user", "content": [{"type": "text", "text": "Tell me of a fox."}]}]}]}
+        for name, entries in datasets.items():
+            path = self.folder / name
+            path.write_text(json.dumps(entries) if name.endswith("json") else "\n".join(json.dumps(entry) for entry in entries))
+            reports = {}
+            # Long enough that a draft is attached before the end, beside other work too.
+            for door, words in (("zeromq", ()), ("http", ("--url", url + "/v1"))):
+                done = self.run_verb("bench", "serve", "--json", "--num-prompts", "4", "--request-rate", "50", "--output-len", "96", "-t", "0.7",
+                                     "--dataset", str(path), *words, "--out", str(self.folder / f"{door}.json"))
+                self.assertEqual(0, done.returncode, done.stderr)
+                reports[door] = json.loads(done.stdout)
+                self.assertEqual((door, 4, 0, 384), tuple(reports[door][key] for key in ("door", "completed", "failed", "total_output_tokens")))
+                self.assertEqual(101, len(reports[door]["ttft_ms"]["quantiles"]))
+                self.assertGreater(reports[door]["speculative_decoding"]["draft_tokens"], 0)
+            self.assertEqual(reports["zeromq"]["total_input_tokens"], reports["http"]["total_input_tokens"])
+            done = self.run_verb("bench", "compare", str(self.folder / "zeromq.json"), str(self.folder / "http.json"))
+            self.assertEqual(0, done.returncode, done.stdout + done.stderr)
+            self.assertIn("The conditions differ in: door\n", done.stdout)
+            self.assertRegex(done.stdout, r"Same answers +yes\n")
+        done = self.run_verb("bench", "serve", "--compare", "--url", url, "--num-prompts", "4", "--output-len", "96", "--json")
+        self.assertTrue(json.loads(done.stdout)["identical"], done.stderr)
+        self.assertEqual(3, self.run_verb("bench", "serve", "--url", "http://127.0.0.1:1").returncode)
+        (self.folder / "bad.jsonl").write_text('{"prompt": "a"}\n{"prompt": 5}\n')
+        done = self.run_verb("bench", "serve", "--dataset", str(self.folder / "bad.jsonl"))
+        self.assertIn("bad.jsonl: entry 1 has neither", done.stderr)
 
     def test_bench_serve_claims_nothing_from_answers_that_were_cut_off(self):
         out = self.folder / "cut.json"

@@ -17,9 +17,9 @@ import unittest
 
 BIN = pathlib.Path(sys.argv.pop(1))
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-VERBS = ["up", "down", "ps", "generate", "chat", "demo", "tokenize", "detokenize", "doctor", "version",
-         "bench serve", "bench micro", "model info", "model check", "model pair", "model init-random", "model quantize",
-         "config show", "config check", "config init", "config new-key", "completion"]
+VERBS = ["up", "down", "ps", "top", "trace", "generate", "chat", "run", "demo", "tokenize", "detokenize", "doctor", "version",
+         "bench serve", "bench compare", "bench micro", "plot", "model info", "model check", "model pair", "model init-random", "model quantize",
+         "config show", "config check", "config init", "config new-key", "import-triton", "completion"]
 
 
 def run(*words, stdin=""):
@@ -55,11 +55,44 @@ class Verbs(unittest.TestCase):
     def test_a_mistyped_second_word_names_the_nearest(self):
         for words, hint in ((["model", "inf"], "did you mean `foretoken model info`?"),
                             (["bench", "server"], "did you mean `foretoken bench serve`?"),
-                            (["bench", "foo"], "it has: serve, micro"),
+                            (["bench", "foo"], "it has: serve, compare, micro"),
                             (["config", "chekc", "--json"], "did you mean `foretoken config check`?")):
             done = run(*words)
             self.assertEqual((2, ""), (done.returncode, done.stdout), words)
             self.assertIn(hint, done.stderr, words)
+
+    def test_a_mistyped_option_names_the_nearest_of_its_verb(self):
+        for words, name, hint in ((["generate", "--temprature", "0.5", "x"], "--temprature", "--temperature"),
+                                  (["generate", "--max-token=5", "x"], "--max-token", "--max-tokens"),
+                                  (["chat", "-t", "0", "--sytem", "x"], "--sytem", "--system"),
+                                  (["bench", "serve", "--num-prompt", "3"], "--num-prompt", "--num-prompts"),
+                                  (["model", "info", "--jsn"], "--jsn", "--json"), (["up", "--draft-lenght", "3"], "--draft-lenght", "--draft-len"),
+                                  (["ps", "--hots", "x"], "--hots", "--host")):
+            done = run(*words)
+            self.assertEqual((2, ""), (done.returncode, done.stdout), words)
+            verb = " ".join(words[:2] if words[0] in ("bench", "model") else words[:1])
+            self.assertEqual(f"error: foretoken {verb} has no option `{name}`\n  did you mean `{hint}`?\n  try: foretoken {verb} --help\n",
+                             done.stderr)
+        self.assertNotIn("did you mean", run("generate", "--zzzzzzzz", "x").stderr)
+        # A value is no option, whatever it begins with, and a known option is not blamed for its value.
+        self.assertIn("from 0 to 100", run("generate", "-t", "-5", "x").stderr)
+
+    def test_a_host_is_an_address_a_name_or_a_path(self):
+        for host, sentence in (("127.0.0.1:1", "no router answers at tcp://127.0.0.1:1\n"), ("localhost:1", "at tcp://127.0.0.1:1\n"),
+                               ("tcp://127.0.0.1:1", "at tcp://127.0.0.1:1\n"), ("[::1]:1", "at tcp://[::1]:1\n"),
+                               (f"ipc://{self.folder}/none", f"at ipc://{self.folder}/none\n")):
+            for verb in (["ps"], ["generate", "x"], ["metrics"], ["demo"], ["bench", "serve"]):
+                done = run(*verb, "--host", host, "--set", f"bus.runtime_dir={self.folder}")
+                self.assertEqual((3, ""), (done.returncode, done.stdout), done.stderr)
+                self.assertIn(sentence, done.stderr)
+        for host, sentence in (("no-such-host.invalid", "the host no-such-host.invalid has no address"), ("127.0.0.1:70000", "is no address of a system"),
+                               ("127.0.0.1:", "is no address"), ("127.0.0.1:*", "is no address"), ("10.255.255.1", "there are no keys")):
+            done = run("ps", "--host", host, "--set", f"bus.runtime_dir={self.folder}")
+            self.assertEqual(2, done.returncode, done.stderr)
+            self.assertIn(sentence, done.stderr)
+        # It is stronger than the rest, and says its own name.
+        done = run("ps", "--host", "127.0.0.1:1", "--set", "bus.client=tcp://127.0.0.1:2", "--set", f"bus.runtime_dir={self.folder}")
+        self.assertIn("at tcp://127.0.0.1:1\n", done.stderr)
 
     def test_quantize_reports_size_and_logits_and_the_folder_loads(self):
         out = self.folder / "int8"
@@ -76,6 +109,27 @@ class Verbs(unittest.TestCase):
         self.assertIn("is quantised already", again.stderr)
         self.assertNotEqual(0, again.returncode)
         self.assertEqual(2, run("model", "quantize", str(out), str(self.folder / "x"), "--to", "int4").returncode)
+
+    def test_tritons_files_become_a_configuration(self):
+        fixtures = ROOT / "tests/fixtures/triton"
+        done = run("import-triton", *map(str, sorted(fixtures.glob("*.pbtxt"))))
+        self.assertEqual((0, ""), (done.returncode, done.stderr))
+        written = self.folder / "foretoken.toml"
+        written.write_text(done.stdout)
+        shown = run("config", "show", "--config", str(written))
+        self.assertEqual(0, shown.returncode, shown.stderr)
+        self.assertIn('target = "/models/llama-8b"', shown.stdout)
+        broken = self.folder / "config.pbtxt"
+        for text, words in (("max_batch_size: ${n}", "must be filled in"), ("x: {", "line 1"), (" " * 1048577, "1048576 bytes")):
+            broken.write_text(text)
+            done = run("import-triton", str(broken))
+            self.assertEqual((2, ""), (done.returncode, done.stdout))
+            self.assertIn(str(broken), done.stderr)
+            self.assertIn(words, done.stderr)
+        broken.write_text("max_batch_size: 8")
+        self.assertIn(f"# From Triton's configuration of {self.folder.name}.", run("import-triton", str(broken)).stdout)
+        self.assertEqual(2, run("import-triton", str(self.folder / "absent")).returncode)
+        self.assertEqual(2, run("import-triton").returncode)
 
     def test_quantize_refuses_before_it_writes(self):
         source = self.folder / "source"
@@ -147,7 +201,8 @@ class Verbs(unittest.TestCase):
                 (["generate", "--request-id", "abc", "x"], "--request-id", "32 hexadecimal digits"),
                 (["generate", "--timeout", "0", "x"], "--timeout", "from 0.001 to 3600"),
                 (["bench", "serve", "--request-rate", "nan"], "--request-rate", "from 0 to 10000"),
-                (["bench", "serve", "--concurrency", "0"], "--concurrency", "from 1 to 256"),
+                (["bench", "serve", "--concurrency", "0"], "--concurrency", "from 1 to 4096"),
+                (["bench", "serve", "--url", "https://x"], "--url", "http://HOST:PORT"),
                 (["demo", "-n", "0"], "--max-tokens", "from 1 to"),
                 (["up", "--drafts", "17"], "--drafts", "from 0 to 16"),
                 (["detokenize", "--", "-3"], "ids", "from 0 to")):

@@ -7,6 +7,7 @@ import os
 import pathlib
 import sys
 import threading
+import types
 import unittest
 from unittest import mock
 
@@ -49,7 +50,7 @@ class Double:
         if not self.socket.poll(int(1000 * PATIENCE)):
             raise AssertionError("the client said nothing")
         peer, data = self.socket.recv_multipart()
-        return peer, data, msgpack.unpackb(data)
+        return peer, data, msgpack.unpackb(data, strict_map_key=False)
 
     def say(self, peer, **answer):
         self.socket.send_multipart([peer, msgpack.packb(answer)])
@@ -361,8 +362,8 @@ class SeveralAtOnce(unittest.TestCase):
             for peer, _, request in heard:
                 double.say(peer, **final(request, "."))
 
-        for limit in (foretoken.MAX_WAITING_PIECES, 2):  # within the queue, and beyond it
-            with mock.patch("foretoken.MAX_WAITING_PIECES", limit), played(script) as double:
+        for limit in (foretoken._connection.MAX_WAITING_PIECES, 2):  # within the queue, and beyond it
+            with mock.patch("foretoken._connection.MAX_WAITING_PIECES", limit), played(script) as double:
                 with foretoken.Client(double.endpoint, timeout_s=PATIENCE) as client:
                     one, two = client.stream("a"), client.stream("b")
                     text_one, text_two = next(one).text, next(two).text
@@ -529,7 +530,7 @@ class Arguments(unittest.TestCase):
 
     def test_what_is_a_prompt(self):
         for prompt, key in (("x", "prompt"), ([1, 2], "token_ids"), ((1, 2), "token_ids"), ([{"role": "user"}], "messages")):
-            self.assertIn(key, foretoken.request_map(prompt, {}))
+            self.assertIn(key, foretoken._requests.request_map(prompt, {}))
 
     def test_a_stream_is_not_asked_of_generate(self):
         with self.assertRaisesRegex(ValueError, r"call stream\(\)"):
@@ -542,6 +543,17 @@ class Arguments(unittest.TestCase):
             self.client.generate("x", stop={"a"})
         with self.assertRaisesRegex(ValueError, "^seed cannot be sent"):
             self.client.generate("x", seed=1 << 64)
+
+    def test_sequences_and_mappings_of_any_class_are_sent(self):
+        def script(double):
+            peer, _, request = double.hear()
+            self.assertEqual(([1, 2], {7: 0.5}, ["a"], [{"role": "user", "content": "x"}]),
+                             (request["stop_token_ids"], request["logit_bias"], request["stop"], request["messages"]))
+            double.say(peer, **final(request, ""))
+
+        with played(script) as double, foretoken.Client(double.endpoint, timeout_s=PATIENCE) as client:
+            client.generate((types.MappingProxyType({"role": "user", "content": "x"}),), stop_token_ids=range(1, 3), stop=("a",),
+                            logit_bias=types.MappingProxyType({7: 0.5}))
 
     def test_the_endpoint_is_that_of_the_environment(self):
         def script(double):

@@ -10,6 +10,7 @@
 
 #include "common/config/describe.h"
 #include "common/config/load.h"
+#include "common/config/models.h"
 #include "common/config/resolve.h"
 #include "tests/support/generated_page.h"
 
@@ -224,6 +225,188 @@ TEST_F(ConfigTest, FindsTheFileInItsPlaces) {
             "/x");
 }
 
+class ModelsTest : public ConfigTest {
+ public:
+  static constexpr const char* kTwo =
+      "[router]\ndefault_model = \"chat\"\n"
+      "[limits]\nmax_running = 8\n"
+      "[model.chat]\ntarget = \"/m/chat\"\ndraft = \"/m/chat-draft\"\nalias = [\"gpt\"]\n"
+      "targets = 2\n"
+      "[model.code]\ntarget = \"/m/code\"\nname = \"org/code-7b\"\ndtype = \"bfloat16\"\n"
+      "[target.code]\ndevice = \"cuda:1\"\n"
+      "[limits.code]\nmax_running = 4\n";
+
+  LoadedConfig instance(const LoadedConfig& loaded, const std::string& id) {
+    const auto one = config_of_instance(loaded, id);
+    EXPECT_TRUE(one.ok()) << one.error().message;
+    return one.ok() ? *one : LoadedConfig{};
+  }
+};
+
+TEST_F(ModelsTest, EachHasItsOwnAndWhatHoldsForAll) {
+  const auto loaded = load(kTwo);
+  ASSERT_THAT(loaded.errors, IsEmpty());
+  ASSERT_EQ(loaded.models.size(), 2u);
+  const Config& chat = loaded.models.at("chat");
+  EXPECT_EQ(chat.model.target, "/m/chat");
+  EXPECT_EQ(chat.model.draft, "/m/chat-draft");
+  EXPECT_EQ(served_model_name(chat.model), "chat");
+  EXPECT_THAT(chat.model.alias, ElementsAre("gpt"));
+  EXPECT_EQ(chat.model.targets, 2u);
+  EXPECT_EQ(chat.target.device, "cpu");
+  EXPECT_EQ(chat.limits.max_running, 8u);
+  const Config& code = loaded.models.at("code");
+  EXPECT_EQ(served_model_name(code.model), "org/code-7b");
+  EXPECT_EQ(code.model.dtype, "bfloat16");
+  EXPECT_EQ(code.model.draft, "");  // the demo draft is not of this target
+  EXPECT_EQ(code.target.device, "cuda:1");
+  EXPECT_EQ(code.limits.max_running, 4u);
+  EXPECT_EQ(loaded.config.limits.max_running, 8u);
+}
+
+TEST_F(ModelsTest, AnEmptyTableIsTheDemoPair) {
+  const auto loaded = load("[model.demo]\n[model.other]\ntarget = \"/m/other\"\n");
+  ASSERT_THAT(loaded.errors, IsEmpty());
+  EXPECT_EQ(loaded.models.at("demo").model.target, "demo");
+  EXPECT_EQ(loaded.models.at("demo").model.draft, "demo");
+}
+
+TEST_F(ModelsTest, AServiceReadsTheConfigurationOfTheModelThatItsIdNames) {
+  const auto loaded = load(kTwo);
+  for (const char* id : {"code", "code-0", "code-17"}) {
+    const auto one = instance(loaded, id);
+    EXPECT_THAT(one.models, IsEmpty());
+    EXPECT_EQ(one.config.model.target, "/m/code") << id;
+    EXPECT_THAT(one.origin.at("target.device"), HasSubstr("f.toml:15"));
+    EXPECT_THAT(one.origin.at("router.default_model"), HasSubstr("f.toml:2"));
+  }
+  for (const char* id : {"0", "chats", "chat-x", "chat-", "-1", "coder-1", "chat-00000"}) {
+    const auto none = config_of_instance(loaded, id);
+    ASSERT_FALSE(none.ok()) << id;
+    EXPECT_THAT(none.error().message,
+                AllOf(HasSubstr("--id is \"" + std::string(id) + "\""),
+                      HasSubstr("f.toml has several models"), HasSubstr("there is chat, code")));
+  }
+  const auto single = load("[model]\ntarget = \"/m/x\"\n");
+  for (const char* id : {"0", "chat-1", "east"})
+    EXPECT_EQ(instance(single, id).config.model.target, "/m/x");
+}
+
+TEST_F(ModelsTest, TheStrongerSourceWinsAndThenTheModelsOwnWord) {
+  const std::string file =
+      "[model.a]\n[target]\nthreads = 1\ndevice = \"cuda:0\"\n"
+      "[target.a]\nthreads = 2\ndevice = \"cuda:1\"\nisa = \"avx2\"\n";
+  EXPECT_EQ(load(file).models.at("a").target.threads, 2u);
+  const std::map<std::string, std::string> variable = {{"FORETOKEN_TARGET_THREADS", "3"}};
+  EXPECT_EQ(load(file, variable).models.at("a").target.threads, 3u);
+  EXPECT_EQ(load(file, variable, {"target.a.threads=4"}).models.at("a").target.threads, 4u);
+  EXPECT_EQ(
+      load(file, {}, {"target.threads=5", "target.a.threads=6"}).models.at("a").target.threads, 6u);
+  const auto cpu = load(file, {}, {"target.device=cpu"}).models.at("a").target;
+  EXPECT_EQ(cpu.device, "cpu");
+  EXPECT_EQ(cpu.isa, "avx2");
+}
+
+TEST_F(ModelsTest, FlagsDeclareOnesToo) {
+  const auto loaded =
+      load("", {}, {"model.a.target=/m/a", "model.b.target=/m/b", "draft.b.threads=3"});
+  ASSERT_THAT(loaded.errors, IsEmpty());
+  EXPECT_EQ(loaded.models.at("a").model.target, "/m/a");
+  EXPECT_EQ(loaded.models.at("b").draft.threads, 3u);
+}
+
+TEST_F(ModelsTest, ANameThatMeansTwoModelsIsRefused) {
+  const auto clash = [&](const std::string& a, const std::string& b) {
+    return load("[model.a]\n" + a + "\n[model.b]\n" + b + "\n").errors;
+  };
+  const auto means_two = [](const std::string& name) {
+    return ElementsAre(AllOf(HasSubstr("the name \"" + name + "\" means two models"),
+                             HasSubstr("[model.a]"), HasSubstr("[model.b]")));
+  };
+  EXPECT_THAT(clash("name = \"x\"", "name = \"x\""), means_two("x"));
+  EXPECT_THAT(clash("alias = [\"x\"]", "name = \"x\""), means_two("x"));
+  EXPECT_THAT(clash("alias = [\"x\", \"y\"]", "alias = [\"y\"]"), means_two("y"));
+  EXPECT_THAT(clash("alias = [\"b\"]", ""), means_two("b"));
+  EXPECT_THAT(clash("alias = [\"a\", \"x\", \"x\"]", "alias = [\"y\"]"), IsEmpty());
+}
+
+TEST_F(ModelsTest, TheDefaultIsOneOfThem) {
+  for (const char* good : {"chat", "gpt", "org/code-7b", ""})
+    EXPECT_THAT(load(kTwo, {}, {std::string("router.default_model=") + good}).errors, IsEmpty());
+  EXPECT_THAT(load(kTwo, {}, {"router.default_model=code-7b"}).errors,
+              ElementsAre(AllOf(HasSubstr("is \"code-7b\", which is no model's name or alias"),
+                                HasSubstr("there is chat, gpt, org/code-7b"))));
+  EXPECT_THAT(load(kTwo, {}, {"model.code.alias=default"}).errors,
+              ElementsAre(HasSubstr("[model.code] is called \"default\"")));
+  EXPECT_THAT(load(kTwo, {}, {"model.chat.alias=default"}).errors, IsEmpty());
+}
+
+TEST_F(ModelsTest, SaysWhatCannotStandInATableOfAModel) {
+  const std::string models = "[model.a]\n[model.b]\n";
+  EXPECT_THAT(load(models + "[target.c]\nthreads = 1\n").errors,
+              ElementsAre(AllOf(HasSubstr("f.toml:3"), HasSubstr("[target.c] is for a model"))));
+  EXPECT_THAT(load(models + "[edge.a]\nport = 1\n[limits.b]\ndrain_s = 1\n").errors,
+              Contains(AllOf(HasSubstr("f.toml:6"), HasSubstr("limits.drain_s holds for all"))));
+  EXPECT_THAT(load(models + "[model]\ntarget = \"x\"\n").errors,
+              ElementsAre(AllOf(HasSubstr("f.toml:4: model.target is what each model has"),
+                                HasSubstr("as model.a.target"))));
+  EXPECT_THAT(load(models, {{"FORETOKEN_MODEL_ALIAS", "x"}}).errors,
+              ElementsAre(HasSubstr("FORETOKEN_MODEL_ALIAS: model.alias is what each")));
+  EXPECT_THAT(load(models + "[target.b]\nthreds = 1\n").errors,
+              ElementsAre(HasSubstr("did you mean target.threads?")));
+  EXPECT_THAT(load("[model.a]\nmax_model_len = 1\n").errors,
+              ElementsAre(HasSubstr("model a: model.max_model_len is 1")));
+  EXPECT_THAT(load("[model.a]\ntargets = 17\n").errors,
+              ElementsAre(HasSubstr("f.toml:2: model.a.targets is 17; it must be from 1 to 16")));
+  for (const char* bad : {"\"a b\"", "\"\"", "7", "threads", "abcdefghijklmnopqrstuvwxy", "\"-a\""})
+    EXPECT_THAT(load(std::string("[model.") + bad + "]\n").errors,
+                ElementsAre(HasSubstr("is no name of a model: ")))
+        << bad;
+  EXPECT_THAT(load("[model.a]\n[model.a-2]\nname = \"x\"\n").errors,
+              ElementsAre(HasSubstr("[model.a-2] has the name of service number 2 of [model.a]")));
+  EXPECT_THAT(load("[model.name]\ntarget = \"x\"\n").errors,
+              ElementsAre(HasSubstr("f.toml:1: model.name must be a boolean")));
+}
+
+TEST_F(ModelsTest, DraftsOfAModelHaveEndpointsOfTheirOwn) {
+  const auto loaded =
+      load("[model.a]\n[model.b]\n[bus.b]\ndraft = [\"tcp://10.0.0.1:1\", \"tcp://10.0.0.1:2\"]\n");
+  ASSERT_THAT(loaded.errors, IsEmpty());
+  const auto endpoint = [&](const std::string& id) {
+    BusSection bus = instance(loaded, id).config.bus;
+    bus.runtime_dir = folder_.string();
+    return draft_endpoint(bus, id);
+  };
+  EXPECT_EQ(endpoint("a-0"), "ipc://" + folder_.string() + "/draft-a-0");
+  EXPECT_EQ(endpoint("a"), "ipc://" + folder_.string() + "/draft-a");
+  EXPECT_EQ(endpoint("b-0"), "tcp://10.0.0.1:1");
+  EXPECT_EQ(endpoint("b-1"), "tcp://10.0.0.1:2");
+  EXPECT_THROW(endpoint("b-2"), FatalError);
+}
+
+TEST_F(ModelsTest, ArePrintedAsTheyWouldBeRead) {
+  const auto first = load(kTwo, {}, {"kv_cache.code.memory=2GiB", "draft.threads=3"});
+  ASSERT_THAT(first.errors, IsEmpty());
+  const std::string text = print_config(first);
+  const auto second = load(text);
+  ASSERT_THAT(second.errors, IsEmpty()) << text;
+  EXPECT_EQ(second.models.at("code").kv_cache.memory, "2GiB");
+  EXPECT_EQ(second.models.at("chat").kv_cache.memory, "60%");
+  EXPECT_EQ(second.models.at("chat").draft.threads, 3u);
+  EXPECT_EQ(second.models.at("code").model.draft, "");
+  EXPECT_EQ(print_config(load(print_config(second))).size(), print_config(second).size());
+}
+
+TEST_F(ModelsTest, HaveIdsForTheirServices) {
+  const auto models = [](const LoadedConfig& loaded) {
+    std::vector<std::string> ids;
+    for (const auto& model : models_of(loaded)) ids.push_back(model.id(1));
+    return ids;
+  };
+  EXPECT_THAT(models(load(kTwo)), ElementsAre("chat-1", "code-1"));
+  EXPECT_THAT(models(load("")), ElementsAre("1"));
+}
+
 // What --print-config prints is a configuration with the same values.
 TEST_F(ConfigTest, PrintsWhatItWouldRead) {
   const auto first = load("[model]\nalias = [\"a \\\"b\\\"\"]\n[log]\nlevel = \"debug\"\n", {},
@@ -416,9 +599,10 @@ TEST_F(ConfigTest, NestingIsReadUpToItsLimits) {
   const auto tables = [&](std::size_t n) {
     return load("[model]\nname=" + repeated("{a=", n - 1) + "1" + repeated("}", n - 1)).errors;
   };
-  EXPECT_THAT(tables(256), ElementsAre(HasSubstr("model.name must be a boolean")));
-  EXPECT_THAT(load("[model]\nname" + repeated(".a", 1000) + "=1").errors,
-              ElementsAre(HasSubstr("model.name must be a boolean")));
+  const auto neither_is_a_value = ElementsAre(HasSubstr("model.name.a must be a boolean"),
+                                              HasSubstr("model.name must be a boolean"));
+  EXPECT_THAT(tables(256), neither_is_a_value);
+  EXPECT_THAT(load("[model]\nname" + repeated(".a", 1000) + "=1").errors, neither_is_a_value);
 }
 
 TEST_F(ConfigTest, ManyTablesNumbersAndTimesSideBySideAreNotNested) {

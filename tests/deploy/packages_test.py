@@ -21,6 +21,7 @@ BUILD = SOURCE / "build/package"
 UNITS_SCRIPT = r"""
 running() { systemctl list-units --plain --no-legend --state=running 'foretoken*'; }
 pids() { for unit in $units; do systemctl show -P MainPID $unit; done | sort; }
+# Until a fact, at most two minutes; then the states, which say why not.
 wait_until_ready() { for i in $(seq 240); do foretoken ps 2>/dev/null | grep -q '^ready' && return; sleep 0.5; done; foretoken ps; }
 echo '== enabled by the package'
 systemctl list-unit-files --no-legend --state=enabled 'foretoken*'
@@ -92,6 +93,11 @@ class Packages(unittest.TestCase):
     def test_packing_twice_gives_the_same_bytes(self):
         for name, path in self.first.items():
             self.assertEqual(path.read_bytes(), self.again[name].read_bytes(), name)
+
+    def test_the_python_package_says_that_it_has_types(self):
+        listing = must("dpkg-deb", "-c", str(self.first["python3-foretoken"]))
+        for name in ("py.typed", "messages.py", "__init__.py"):
+            self.assertRegex(listing, rf"-rw-r--r-- .*/usr/lib/python3/dist-packages/foretoken/{name}\n")
 
     def test_no_path_of_this_machine_and_no_rpath(self):
         tree = self.folder / "tree"

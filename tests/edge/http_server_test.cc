@@ -29,9 +29,13 @@ struct Served : ::testing::Test {
     limits.body = 200ms;
     limits.idle = 30s;
     limits.max_connections = 8;
+    limits.max_held_bytes = 100'000;
+    limits.small_body_bytes = 1000;
     server.emplace(
         context, limits, [this](HttpExchange& exchange) { return handle(exchange); },
-        [](unsigned status, const std::string& why) { return std::to_string(status) + " " + why; });
+        [](unsigned status, const std::string& why) {
+          return HttpReply{.status = status, .body = std::to_string(status) + " " + why};
+        });
     port = server->listen("127.0.0.1", 0);
     thread = std::thread([this] { context.run(); });
   }
@@ -209,6 +213,38 @@ TEST_F(Served, AClientThatLeavesWhileItWaitsIsNoticed) {
   EXPECT_EQ(n_gone, 0);
   ::close(fd);
   while (n_gone == 0) std::this_thread::yield();
+}
+
+TEST_F(Served, AClientThatLeavesBehindItsNextRequestIsNoticed) {
+  const int fd = open();
+  write(fd, "GET /wait HTTP/1.1\r\nHost: x\r\n\r\nGET / HTTP/1.1\r\nHost: x\r\n\r\n");
+  while (n_waiting == 0) std::this_thread::yield();
+  ::close(fd);
+  while (n_gone == 0) std::this_thread::yield();
+  const int later = open();
+  write(later, "GET /wait HTTP/1.1\r\nHost: x\r\n\r\n");
+  while (n_waiting == 1) std::this_thread::yield();
+  write(later, "GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+  ::close(later);
+  while (n_gone == 1) std::this_thread::yield();
+  EXPECT_EQ(n_waiting, 2);  // what stood behind the requests was not answered
+  EXPECT_THAT(ask("GET / HTTP/1.1\r\n" + kClose + "\r\n"), StartsWith("HTTP/1.1 200"));
+}
+
+TEST_F(Served, BodiesTogetherHaveALimitThatSmallOnesPass) {
+  const auto request = [](const std::string& path, std::size_t n_bytes) {
+    return "POST " + path + " HTTP/1.1\r\n" + kClose +
+           "Content-Length: " + std::to_string(n_bytes) + "\r\n\r\n" + std::string(n_bytes, 'x');
+  };
+  const int holder = open();
+  write(holder, request("/wait", 60'000));
+  while (n_waiting == 0) std::this_thread::yield();
+  EXPECT_THAT(ask(request("/", 60'000)), StartsWith("HTTP/1.1 503"));
+  EXPECT_THAT(ask(request("/", 1000)), StartsWith("HTTP/1.1 200"));
+  EXPECT_THAT(ask(request("/", 30'000)), StartsWith("HTTP/1.1 200"));
+  ::close(holder);
+  while (n_gone == 0) std::this_thread::yield();
+  EXPECT_THAT(ask(request("/", 60'000)), StartsWith("HTTP/1.1 200"));
 }
 
 TEST_F(Served, BeyondTheLimitConnectionsAreClosedAtOnce) {

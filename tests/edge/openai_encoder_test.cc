@@ -1,7 +1,9 @@
 // The bodies and events that OpenAI's clients read: required keys, their order, and what joins.
 #include <gmock/gmock.h>
 
+#include "services/edge/anthropic.h"
 #include "services/edge/openai.h"
+#include "services/edge/responses.h"
 
 namespace foretoken::edge {
 namespace {
@@ -82,6 +84,19 @@ TEST(ChatEncoder, AStreamBeginsWithTheRoleAndEndsWithUsageAndDone) {
   EXPECT_EQ(events[5], "[DONE]");
 }
 
+TEST(ChatEncoder, AReportSaysWhichTokensAChunkIsAndHowManyWereGuessed) {
+  OpenAiAsk ask = ask_for(1);
+  ask.reports_guesses = true;
+  const auto encoder = chat_encoder(ask, "1", 7);
+  const auto events =
+      events_in(encoder->on_piece(0, {.text = "he", .token_ids = {5, 6, 7}, .accepted = 2}) +
+                chat_encoder(ask_for(1), "1", 7)->on_piece(0, {.text = "he", .token_ids = {5}}));
+  ASSERT_EQ(events.size(), 4U);
+  EXPECT_EQ(events[1]["choices"][0]["token_ids"], Json({5, 6, 7}));
+  EXPECT_EQ(events[1]["choices"][0]["accepted_tokens"], 2);
+  EXPECT_FALSE(events[3]["choices"][0].contains("token_ids"));
+}
+
 TEST(ChatEncoder, WithoutIncludeUsageNoChunkHasTheKey) {
   const auto encoder = chat_encoder(ask_for(1), "1", 7);
   for (const auto& event : events_in(encoder->on_reply(0, reply("y")) + encoder->end()))
@@ -108,6 +123,74 @@ TEST(ChatEncoder, AnErrorHasFourKeysWhateverItSays) {
   EXPECT_TRUE(events[0]["error"]["param"].is_null() && events[0]["error"]["code"].is_null());
 }
 
+wire::ClientReply call_reply() {
+  wire::ClientReply call = reply("<think>hm</think>ok<tool_call>{\"name\":\"f\",\"arguments\":{}}");
+  call.form = wire::AnswerForm{"hermes", {}, true, ""};
+  call.stop_reason = {};
+  return call;
+}
+
+TEST(ChatEncoder, ACallIsSaidOnceAndThenItsArguments) {
+  OpenAiAsk ask = ask_for(1);
+  ask.rules.may_call = true;
+  const Json whole = Json::parse(chat_encoder(ask, "1", 7)->whole({call_reply()}));
+  const Json& message = whole["choices"][0]["message"];
+  EXPECT_EQ(message["content"], "ok");
+  EXPECT_EQ(message["reasoning"], "hm");
+  EXPECT_EQ(message["reasoning_content"], "hm");
+  EXPECT_EQ(message["tool_calls"][0]["function"],
+            Json::parse(R"({"name": "f", "arguments": "{}"})"));
+  EXPECT_EQ(whole["choices"][0]["finish_reason"], "tool_calls");
+  const auto events = events_in(chat_encoder(ask, "1", 7)->on_reply(0, call_reply()));
+  std::vector<std::string> deltas;
+  for (const auto& event : events) {
+    Json delta = event["choices"][0]["delta"];
+    if (delta.contains("tool_calls")) delta["tool_calls"][0].erase("id");
+    deltas.push_back(delta.dump());
+  }
+  EXPECT_THAT(
+      deltas,
+      testing::ElementsAre(
+          R"({"content":"","refusal":null,"role":"assistant"})",
+          R"({"reasoning":"hm","reasoning_content":"hm"})", R"({"content":"ok"})",
+          R"({"tool_calls":[{"function":{"arguments":"","name":"f"},"index":0,"type":"function"}]})",
+          R"({"tool_calls":[{"function":{"arguments":"{}"},"index":0}]})", "{}"));
+  EXPECT_EQ(events.back()["choices"][0]["finish_reason"], "tool_calls");
+}
+
+TEST(MessageEncoder, EachEventIsInTheBlockOfItsKind) {
+  AnthropicAsk ask;
+  ask.rules.may_call = true;
+  wire::ClientPiece piece;
+  piece.prompt_tokens = 9;
+  piece.form = call_reply().form;
+  const auto encoder = message_encoder(ask, "1", "req-1");
+  wire::ClientReply rest = call_reply();
+  rest.form.reset();
+  std::string stream = encoder->on_piece(0, piece);
+  stream += encoder->on_reply(0, rest);
+  std::string order;
+  for (std::size_t at = 0; (at = stream.find("data: ", at)) != std::string::npos; ++at) {
+    const Json event = Json::parse(stream.substr(at + 6, stream.find('\n', at) - at - 6));
+    const std::string type = event["type"];
+    if (type == "message_start")
+      order += "start" + std::to_string(event["message"]["usage"]["input_tokens"].get<int>());
+    if (type == "content_block_start")
+      order += " [" + event["content_block"]["type"].get<std::string>();
+    if (type == "content_block_delta") order += " " + event["delta"]["type"].get<std::string>();
+    if (type == "content_block_stop") order += "]" + std::to_string(event["index"].get<int>());
+    if (type == "message_delta") order += " " + event["delta"]["stop_reason"].get<std::string>();
+  }
+  EXPECT_EQ(order,
+            "start9 [thinking thinking_delta signature_delta]0 [text text_delta]1 [tool_use "
+            "input_json_delta]2 tool_use");
+  const Json whole = Json::parse(message_encoder(ask, "1", "req-1")->whole({call_reply()}));
+  EXPECT_EQ(whole["content"][0]["thinking"], "hm");
+  EXPECT_EQ(whole["content"][1]["text"], "ok");
+  EXPECT_EQ(whole["content"][2]["input"], Json::object());
+  EXPECT_EQ(whole["stop_reason"], "tool_use");
+}
+
 TEST(CompletionEncoder, AStreamJoinsToTheWholeWithItsEcho) {
   OpenAiAsk ask = ask_for(1);
   ask.echo = true;
@@ -122,6 +205,93 @@ TEST(CompletionEncoder, AStreamJoinsToTheWholeWithItsEcho) {
   for (const auto& event : events_in(stream))
     joined += event["choices"][0]["text"].get<std::string>();
   EXPECT_EQ(joined, "Once upon a");
+}
+
+wire::LogprobEntry entry_of(TokenId id, double logprob) {
+  wire::LogprobEntry entry{.token_id = id,
+                           .top_ids = {7, 8},
+                           .top_logprobs = {-0.5, -1.5},
+                           .token = "t" + std::to_string(id),
+                           .top_tokens = {"t7", "t8"},
+                           .top_bytes = {{'t', '7'}, {'t', '8'}}};
+  entry.logprob = logprob;
+  return entry;
+}
+
+// Its form is vLLM's: ids as keys, the prompt's own token first, with a rank where it is known.
+TEST(ChatEncoder, APromptHasItsProbabilitiesAndIdsIfAskedFor) {
+  OpenAiAsk ask = ask_for(1);
+  ask.n_prompt_logprobs = 2;
+  ask.returns_token_ids = true;
+  wire::ClientReply whole = reply("hi");
+  whole.token_ids = {5, 6};
+  whole.prompt_token_ids = {1, 8, 9};
+  whole.prompt_logprobs = {wire::LogprobEntry{.token_id = 1}, entry_of(8, -1.5), entry_of(9, -3.5)};
+  const Json body = Json::parse(chat_encoder(ask, "1", 7)->whole({whole}));
+  EXPECT_EQ(body["prompt_token_ids"], Json({1, 8, 9}));
+  EXPECT_EQ(body["choices"][0]["token_ids"], Json({5, 6}));
+  EXPECT_EQ(body["prompt_logprobs"], Json::parse(R"([null,
+              {"8": {"logprob": -1.5, "rank": 2, "decoded_token": "t8"},
+               "7": {"logprob": -0.5, "rank": 1, "decoded_token": "t7"}},
+              {"9": {"logprob": -3.5, "rank": null, "decoded_token": "t9"},
+               "7": {"logprob": -0.5, "rank": 1, "decoded_token": "t7"},
+               "8": {"logprob": -1.5, "rank": 2, "decoded_token": "t8"}}])"));
+  const Json without = Json::parse(chat_encoder(ask_for(1), "1", 7)->whole({whole}));
+  EXPECT_FALSE(without.contains("prompt_token_ids") || without.contains("prompt_logprobs") ||
+               without["choices"][0].contains("token_ids"));
+}
+
+ResponsesAsk responses_ask() {
+  auto ask = read_responses(OrderedJson::parse(R"({"model": "demo", "input": "hi"})"), true);
+  EXPECT_TRUE(ask.ok());
+  return ask.ok() ? *ask : ResponsesAsk{};
+}
+
+TEST(ResponsesEncoder, EventsAreNumberedAndEndWithTheWholeObject) {
+  const auto encoder = responses_encoder(responses_ask(), "1", 7);
+  std::string stream = encoder->on_piece(0, {.text = "he"});
+  stream += encoder->on_reply(0, reply("y"));
+  std::vector<Json> events;
+  for (std::size_t at = stream.find("data: "); at != std::string::npos;
+       at = stream.find("data: ", at + 1))
+    events.push_back(Json::parse(stream.substr(at + 6, stream.find('\n', at) - at - 6)));
+  ASSERT_EQ(events.size(), 10U);
+  for (std::size_t i = 0; i < events.size(); ++i) EXPECT_EQ(events[i]["sequence_number"], i);
+  EXPECT_EQ(events[0]["type"], "response.created");
+  EXPECT_EQ(events[9]["type"], "response.completed");
+  const Json& response = events[9]["response"];
+  EXPECT_EQ(response["output"][0]["content"][0]["text"], "hey");
+  EXPECT_EQ(response["output"][0]["id"], events[4]["item_id"]);
+  EXPECT_EQ(response["usage"]["total_tokens"], 5);
+  EXPECT_FALSE(response["store"].get<bool>());
+  EXPECT_EQ(encoder->end(), "data: [DONE]\n\n");
+}
+
+// OpenAI's client raises the nested form alone; others read the flat one.
+TEST(ResponsesEncoder, AnErrorEventHasBothForms) {
+  const auto encoder = responses_encoder(responses_ask(), "1", 7);
+  encoder->on_piece(0, {.text = "he"});
+  const std::string event =
+      encoder->error_event(http_error(Error{ErrorCode::kDeadlineExceeded, "too late"}));
+  EXPECT_EQ(event.rfind("event: error\ndata: ", 0), 0U);
+  const Json body = Json::parse(event.substr(event.find("data: ") + 6));
+  EXPECT_EQ(body["sequence_number"], 5);
+  EXPECT_EQ(body["message"], "too late");
+  EXPECT_EQ(body["error"]["message"], "too late");
+  EXPECT_EQ(body["code"], "deadline_exceeded");
+  EXPECT_EQ(body["error"]["code"], "deadline_exceeded");
+}
+
+// The body says overloaded_error, and a client asks again by the status alone.
+TEST(MessageEncoder, AnErrorHasTheStatusThatFitsItsType) {
+  AnthropicAsk ask;
+  const auto encoder = message_encoder(ask, "1", "req-1");
+  const auto full = http_error(Error{ErrorCode::kQueueFull, "full"});
+  EXPECT_EQ(encoder->error_status(full), 529U);
+  EXPECT_EQ(Json::parse(encoder->error_body(full))["error"]["type"], "overloaded_error");
+  const auto bad = http_error(Error{ErrorCode::kInvalidValue, "n is 0", "n"});
+  EXPECT_EQ(encoder->error_status(bad), 400U);
+  EXPECT_EQ(chat_encoder(ask_for(1), "1", 7)->error_status(full), 429U);
 }
 
 TEST(HttpErrors, SayWhetherToAskAgain) {

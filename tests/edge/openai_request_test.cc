@@ -9,9 +9,12 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-Json chat(const std::string& more = "") {
-  return Json::parse(R"({"model": "demo", "messages": [{"role": "user", "content": "hi"}])" + more +
-                     "}");
+OrderedJson chat(const std::string& more = "") {
+  return OrderedJson::parse(R"({"model": "demo", "messages": [{"role": "user", "content": "hi"}])" +
+                            more + "}");
+}
+OrderedJson conversation(const std::string& messages) {
+  return OrderedJson::parse(R"({"model": "demo", "messages": [)" + messages + "]}");
 }
 Json text(const std::string& more = "") {
   return Json::parse(R"({"model": "demo", "prompt": "hi")" + more + "}");
@@ -38,7 +41,7 @@ TEST(OpenAiChat, SaysToTheRouterWhatTheBodySays) {
   EXPECT_EQ(request.params.max_tokens, 7U);
   EXPECT_EQ(request.params.top_k, 0U);
   EXPECT_THAT(request.params.stop_token_ids, ElementsAre(4));
-  EXPECT_TRUE(ask.ignored.empty());
+  EXPECT_THAT(ask.ignored, ElementsAre("user"));
 }
 
 TEST(OpenAiChat, GoesToTheEndOfTheContextUnlessItSaysOtherwise) {
@@ -90,47 +93,138 @@ TEST(OpenAiChat, UnknownFieldsAreNamedAndWithStrictRefused) {
 
 // Each with the field that the client knows, and never the router's name for it.
 TEST(OpenAiChat, RefusesByTheNameOfTheField) {
-  for (const auto& [more, param] : {
-           std::pair{R"(, "temperature": "hot")", "temperature"},
-           std::pair{R"(, "temperature": 1e400)", "temperature"},
-           std::pair{R"(, "n": 0)", "n"},
-           std::pair{R"(, "n": 9)", "n"},
-           std::pair{R"(, "n": 1.5)", "n"},
-           std::pair{R"(, "n": 18446744073709551615)", "n"},
-           std::pair{R"(, "max_tokens": 0)", "max_tokens"},
-           std::pair{R"(, "max_completion_tokens": -1)", "max_completion_tokens"},
-           std::pair{R"(, "stop": [""])", "stop"},
-           std::pair{R"(, "stream": 1)", "stream"},
-           std::pair{R"(, "stream_options": {"include_usage": true})", "stream_options"},
-           std::pair{R"(, "logit_bias": {"x": 1})", "logit_bias"},
-           std::pair{R"(, "logit_bias": {"5": 101})", "logit_bias"},
-           std::pair{R"(, "top_logprobs": 2)", "top_logprobs"},
-           std::pair{R"(, "logprobs": true, "top_logprobs": 21)", "top_logprobs"},
-           std::pair{R"(, "tools": [{"type": "function"}])", "tools"},
-           std::pair{R"(, "tool_choice": "required")", "tool_choice"},
-           std::pair{R"(, "response_format": {"type": "json_object"})", "response_format"},
-           std::pair{R"(, "modalities": ["audio"])", "modalities"},
-           std::pair{R"(, "prediction": {"type": "content", "content": 5})", "prediction"},
-           std::pair{R"(, "speculation": {"draft_len": 33})", "speculation.draft_len"},
-           std::pair{R"(, "speculation": {"proposer": "oracle"})", "speculation.proposer"},
-           std::pair{R"(, "speculation": {"depth": 3})", "speculation.depth"},
-           std::pair{R"(, "functions": [{}])", "functions"},
-       }) {
+  for (
+      const auto& [more, param] : {
+          std::pair{R"(, "temperature": "hot")", "temperature"},
+          std::pair{R"(, "temperature": 1e400)", "temperature"},
+          std::pair{R"(, "n": 0)", "n"},
+          std::pair{R"(, "n": 9)", "n"},
+          std::pair{R"(, "n": 1.5)", "n"},
+          std::pair{R"(, "n": 18446744073709551615)", "n"},
+          std::pair{R"(, "max_tokens": 0)", "max_tokens"},
+          std::pair{R"(, "max_completion_tokens": -1)", "max_completion_tokens"},
+          std::pair{R"(, "stop": [""])", "stop"},
+          std::pair{R"(, "stream": 1)", "stream"},
+          std::pair{R"(, "stream_options": {"include_usage": true})", "stream_options"},
+          std::pair{R"(, "logit_bias": {"x": 1})", "logit_bias"},
+          std::pair{R"(, "logit_bias": {"5": 101})", "logit_bias"},
+          std::pair{R"(, "top_logprobs": 2)", "top_logprobs"},
+          std::pair{R"(, "logprobs": true, "top_logprobs": 21)", "top_logprobs"},
+          std::pair{R"(, "tools": {})", "tools"},
+          std::pair{R"(, "tools": [{"type": "function"}])", "tools[0]"},
+          std::pair{R"(, "tools": [{"type": "custom", "custom": {"name": "f"}}])", "tools[0]"},
+          std::pair{R"(, "tools": [{"type": "function", "function": {"name": "a b"}}])",
+                    "tools[0]"},
+          std::pair{
+              R"(, "tools": [{"type": "function", "function": {"name": "f"}}, {"type": "function", "function": {"name": "f"}}])",
+              "tools[1]"},
+          std::pair{
+              R"(, "tools": [{"type": "function", "function": {"name": "f", "parameters": 3}}])",
+              "tools[0].function.parameters"},
+          std::pair{R"(, "tool_choice": "required")", "tool_choice"},
+          std::pair{R"(, "tool_choice": "sometimes")", "tool_choice"},
+          std::pair{R"(, "tool_choice": {"type": "allowed_tools", "allowed_tools": {}})",
+                    "tool_choice"},
+          std::pair{
+              R"(, "tool_choice": {"type": "function", "function": {"name": "g"}}, "tools": [{"type": "function", "function": {"name": "f"}}])",
+              "tool_choice"},
+          std::pair{R"(, "parallel_tool_calls": 1)", "parallel_tool_calls"},
+          std::pair{R"(, "chat_template_kwargs": [])", "chat_template_kwargs"},
+          std::pair{R"(, "response_format": {"type": "json_object"})", "response_format"},
+          std::pair{R"(, "modalities": ["audio"])", "modalities"},
+          std::pair{R"(, "prediction": {"type": "content", "content": 5})", "prediction"},
+          std::pair{R"(, "speculation": {"draft_len": 33})", "speculation.draft_len"},
+          std::pair{R"(, "speculation": {"proposer": "oracle"})", "speculation.proposer"},
+          std::pair{R"(, "speculation": {"depth": 3})", "speculation.depth"},
+          std::pair{R"(, "functions": [{}])", "functions"},
+          std::pair{R"(, "prompt_logprobs": 21)", "prompt_logprobs"},
+          std::pair{R"(, "prompt_logprobs": 1, "stream": true)", "prompt_logprobs"},
+          std::pair{R"(, "return_token_ids": 1)", "return_token_ids"},
+      }) {
     SCOPED_TRACE(more);
-    Json body;
+    OrderedJson body;
     if (std::string(more).find("1e400") != std::string::npos) continue;  // JSON itself refuses it
     body = chat(more);
     const auto ask = read_chat(body, false);
     ASSERT_FALSE(ask.ok());
     EXPECT_EQ(ask.error().param, param) << ask.error().message;
     EXPECT_THAT(ask.error().message,
-                HasSubstr(std::string(param).substr(0, std::string(param).find('.'))));
+                HasSubstr(std::string(param).substr(0, std::string(param).find_first_of(".["))));
   }
 }
 
-TEST(OpenAiChat, ToolsAreTakenWhereNoneMayBeCalled) {
-  EXPECT_TRUE(
-      read_chat(chat(R"(, "tools": [{"type": "function"}], "tool_choice": "none")"), true).ok());
+constexpr const char* kTool =
+    R"(, "tools": [{"type": "function", "function": {"name": "f", "description": "d", "strict": true,
+       "parameters": {"type": "object", "properties": {"b": {}, "a": {}}}}}])";
+
+TEST(OpenAiChat, ToolsReachTheTemplateInTheirOrder) {
+  const auto ask = read(read_chat(chat(kTool), false));
+  EXPECT_EQ(
+      ask.generation.choices[0].tools.text,
+      R"([{"type":"function","function":{"name":"f","description":"d","parameters":{"type":"object","properties":{"b":{},"a":{}}}}}])");
+  EXPECT_EQ(ask.generation.choices[0].tool_choice, ToolChoice::kAuto);
+  EXPECT_TRUE(ask.rules.may_call && !ask.rules.one_call);
+  EXPECT_THAT(ask.rules.tool_names, ElementsAre("f"));
+  EXPECT_THAT(ask.ignored, ElementsAre("tools[0].function.strict"));
+  EXPECT_EQ(read_chat(chat(kTool), true).error().param, "tools[0].function.strict");
+}
+
+TEST(OpenAiChat, ToolsThatMayNotBeCalledStayInThePrompt) {
+  const auto ask = read(read_chat(chat(std::string(kTool) + R"(, "tool_choice": "none")"), false));
+  EXPECT_NE(ask.generation.choices[0].tools.text, "");
+  EXPECT_EQ(ask.generation.choices[0].tool_choice, ToolChoice::kNone);
+  EXPECT_FALSE(ask.rules.may_call);
+}
+
+TEST(OpenAiChat, ACallIsAskedForByItsName) {
+  const auto ask = read(read_chat(
+      chat(
+          std::string(kTool) +
+          R"(, "parallel_tool_calls": false, "tool_choice": {"type": "function", "function": {"name": "f"}})"),
+      false));
+  EXPECT_EQ(ask.generation.choices[0].tool_choice, ToolChoice::kRequired);
+  EXPECT_EQ(ask.generation.choices[0].tool_name, "f");
+  EXPECT_TRUE(ask.rules.one_call);
+}
+
+// A template gets the arguments of a call as an object: as a text it would quote them twice.
+TEST(OpenAiChat, AConversationWithCallsReachesTheTemplate) {
+  const auto ask = read(read_chat(conversation(
+                                      R"({"role": "user", "content": "hi"},
+             {"role": "assistant", "content": null, "refusal": null, "reasoning": "hm", "tool_calls": [
+               {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{\"b\": 1, \"a\": 2}"}},
+               {"id": "c2", "type": "function", "function": {"name": "g", "arguments": ""}}]},
+             {"role": "tool", "tool_call_id": "c1", "content": "3"})"),
+                                  false));
+  const auto& messages = ask.generation.choices[0].messages;
+  ASSERT_EQ(messages.size(), 3U);
+  EXPECT_EQ(
+      messages[1],
+      (wire::ChatMessage{
+          "assistant",
+          "",
+          {R"({"reasoning_content":"hm","tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":{"b":1,"a":2}}},{"id":"c2","type":"function","function":{"name":"g","arguments":{}}}]})"}}));
+  EXPECT_EQ(messages[2], (wire::ChatMessage{"tool", "3", {R"({"tool_call_id":"c1"})"}}));
+}
+
+TEST(OpenAiChat, RefusesAConversationThatDoesNotHoldTogether) {
+  const std::string call =
+      R"({"role": "assistant", "content": null, "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "f", "arguments": ")";
+  for (const auto& [messages, param] : {
+           std::pair{std::string(R"({"role": "tool", "tool_call_id": "c1", "content": "3"})"),
+                     "messages[0].tool_call_id"},
+           std::pair{call + R"(["}}]})", "messages[0].tool_calls[0].function.arguments"},
+           std::pair{call + R"([]"}}]})", "messages[0].tool_calls[0].function.arguments"},
+           std::pair{std::string(R"({"role": "user", "content": "a", "tool_calls": [{}]})"),
+                     "messages[0].tool_calls"},
+           std::pair{std::string(R"({"role": "user"})"), "messages[0].content"},
+           std::pair{std::string(R"({"role": "user", "content": "a", "mood": "good"})"),
+                     "messages[0].mood"},
+       }) {
+    const auto ask = read_chat(conversation(messages), false);
+    ASSERT_FALSE(ask.ok()) << messages;
+    EXPECT_EQ(ask.error().param, param) << ask.error().message;
+  }
 }
 
 TEST(OpenAiCompletion, TakesEveryFormOfAPrompt) {

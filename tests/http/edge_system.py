@@ -4,12 +4,18 @@ import http.client
 import json
 import os
 import pathlib
+import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests/process"), str(ROOT / "tests/support")]
 
 from harness import System, free_port, wait_for  # noqa: E402
+
+
+# Of the field `speculation`: the ways to guess that give one text.
+SPECULATION = {"off": {"enabled": False}, "draft": {"proposer": "draft", "draft_len": 4, "adaptive": False},
+               "ngram": {"proposer": "ngram", "draft_len": 4, "adaptive": False}}
 
 
 class EdgeSystem(System):
@@ -21,8 +27,9 @@ class EdgeSystem(System):
         self.base = f"http://127.0.0.1:{self.port}/v1"
 
     def start_all(self, *names):
-        self.start(*(names or ("router", "tokenizer", "draft", "target", "edge")))
-        self.wait_ready()
+        names = names or ("router", "tokenizer", "draft", "target", "edge")
+        self.start(*names)
+        self.wait_ready(drafts=sum(name.startswith("draft") for name in names))
         wait_for(lambda: self.http("GET", "/health")[0] == 200, "the edge is healthy")
         return self
 
@@ -39,15 +46,48 @@ class EdgeSystem(System):
         finally:
             connection.close()
 
+    def n_descriptors(self, name):
+        return len(os.listdir(f"/proc/{self.processes[name].pid}/fd"))
+
+    def peak_rss(self, name):
+        with open(f"/proc/{self.processes[name].pid}/status", encoding="ascii") as status:
+            return next(int(line.split()[1]) << 10 for line in status if line.startswith("VmHWM"))
+
+    def n_connections(self):
+        """HTTP connections, the one of this question among them."""
+        return int(gauge(self.http("GET", "/metrics")[2], "http_connections"))
+
+    def n_drafted(self):
+        """Guesses that the target has verified, as its heartbeats say."""
+        return self.services("target")[0]["drafted_total"]
+
     def post(self, path, body, **headers):
         status, _, text = self.http("POST", path, body, headers)
         return status, json.loads(text)
 
 
+def gauge(text, name, **labels):
+    """The sum of one metric's samples with these labels."""
+    wanted = [f'{key}="{value}"' for key, value in labels.items()]
+    return sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines()
+               if re.match(rf"foretoken_{name}[ {{]", line) and all(each in line for each in wanted))
+
+
+def used_blocks(system):
+    """KV blocks that requests hold at the targets, as of now; those of the prefix cache do not count."""
+    return gauge(system.http("GET", "/metrics")[2], "kv_cache_blocks", state="used")
+
+
+def use_demo_pair():
+    """From now on systems have the demo pair: its target takes long enough for a draft to guess whatever else runs."""
+    os.environ["FORETOKEN_TEST_MODELS"] = str(ROOT / "models")
+
+
 def without_times(value):
     """What must be equal whatever guessed: all but ids, times and what guessing did."""
     if isinstance(value, dict):
-        varying = ("id", "created", "metrics", "prompt_tokens_details", "completion_tokens_details")
+        varying = ("id", "created", "created_at", "completed_at", "metrics", "prompt_tokens_details", "completion_tokens_details",
+                   "input_tokens_details")
         return {key: without_times(each) for key, each in value.items() if key not in varying}
     return [without_times(each) for each in value] if isinstance(value, list) else value
 

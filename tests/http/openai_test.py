@@ -7,10 +7,8 @@ import unittest
 
 import openai
 
-from edge_system import EdgeSystem, without_times
+from edge_system import SPECULATION, EdgeSystem, without_times
 
-SPECULATION = {"off": {"enabled": False}, "draft": {"proposer": "draft", "draft_len": 4, "adaptive": False},
-               "ngram": {"proposer": "ngram", "draft_len": 4, "adaptive": False}}
 PROMPT = [{"role": "user", "content": "the cat sat on the mat and the cat"}]
 
 
@@ -108,7 +106,7 @@ class OpenAi(unittest.TestCase):
 
     def test_models_are_listed_and_looked_up(self):
         self.assertIn("tiny", [model.id for model in self.client.models.list()])
-        self.assertEqual("tiny", self.client.models.retrieve("tiny").id)
+        self.assertEqual(("tiny", 2048), (self.client.models.retrieve("tiny").id, self.client.models.retrieve("tiny").max_model_len))
         with self.assertRaises(openai.NotFoundError) as caught:
             self.client.models.retrieve("../etc/passwd")
         self.assertEqual("model_not_found", caught.exception.code)

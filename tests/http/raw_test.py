@@ -81,6 +81,12 @@ class Raw(unittest.TestCase):
         self.assertEqual("authorization,x-stainless-os", headers["Access-Control-Allow-Headers"])
         for origin in ("http://localhost.example:3000", "http://localhost:3000.example", "https://example.org", "http://localhos"):
             self.assertNotIn("Access-Control-Allow-Origin", system.http("GET", "/health", headers={"Origin": origin})[1], origin)
+        # A form that a browser sends without asking first.
+        asked = {**PROMPT, "max_tokens": 1}
+        for origin, status in (("https://example.org", 403), ("null", 403), ("http://[::1]:8000", 200), ("http://127.0.0.1", 200)):
+            answer = system.http("POST", "/v1/completions", asked, {"Origin": origin, "Content-Type": "text/plain"})
+            self.assertEqual(status, answer[0], (origin, answer))
+        self.assertEqual("origin_not_allowed", json.loads(system.http("GET", "/v1/models", headers={"Origin": "null"})[2])["error"]["code"])
 
     def test_with_a_key_file_only_keys_open(self):
         system = EdgeSystem().__enter__()

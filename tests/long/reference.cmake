@@ -1,5 +1,5 @@
 # Comparisons with the reference implementations on what seeds make: minutes each. The scripts run in a virtual environment
-# of pinned packages that reference_env.sh makes, and report SKIPPED where it cannot be made.
+# of pinned packages that python_env.sh makes, and report SKIPPED where it cannot be made.
 foreach(probe model_probe tokenizer_probe)
   add_executable(${probe} ${probe}.cc)
   set_target_properties(${probe} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
@@ -8,8 +8,8 @@ target_link_libraries(model_probe PRIVATE foretoken_options foretoken::model for
 target_link_libraries(tokenizer_probe PRIVATE foretoken_options foretoken::tokenizer foretoken::base)
 
 function(reference_test name timeout)
-  add_test(NAME long_${name} COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/reference_env.sh "${CMAKE_SOURCE_DIR}/build/reference-env"
-    ${CMAKE_CURRENT_SOURCE_DIR}/${name}.py --probes "${CMAKE_BINARY_DIR}/tests" ${ARGN})
+  add_test(NAME long_${name} COMMAND "${CMAKE_SOURCE_DIR}/tests/support/python_env.sh"
+    ${CMAKE_CURRENT_SOURCE_DIR}/requirements.txt "${CMAKE_SOURCE_DIR}/build/reference-env" ${CMAKE_CURRENT_SOURCE_DIR}/${name}.py --probes "${CMAKE_BINARY_DIR}/tests" ${ARGN})
   set_tests_properties(long_${name} PROPERTIES LABELS long TIMEOUT ${timeout} SKIP_RETURN_CODE 77
     ENVIRONMENT "PYTHONDONTWRITEBYTECODE=1")
 endfunction()

@@ -57,6 +57,31 @@ class PythonClient(unittest.TestCase):
             killer.join()
             self.assertEqual((own.hex(), whole.token_ids), (again.id, again.token_ids))
 
+    def test_tokens_states_and_metrics_of_both_clients(self):
+        text, talk = "the thing in there ü", [{"role": "user", "content": "the thing"}]
+        with foretoken.Client(self.system.client, timeout_s=PATIENCE) as client:
+            ids = client.tokenize(text)
+            self.assertEqual(text, client.detokenize(ids))
+            whole = client.generate(text, max_tokens=2)
+            self.assertEqual(whole.usage["prompt_tokens"], len(ids))
+            self.assertEqual(client.generate(talk, max_tokens=1).usage["prompt_tokens"], len(client.tokenize(talk)))
+            self.assertLess(len(client.tokenize(talk, add_generation_prompt=False)), len(client.tokenize(talk)))
+            with self.assertRaises(foretoken.ForetokenError) as refused:
+                client.tokenize(text, model="other")
+            self.assertEqual("model_not_found", refused.exception.code)
+            self.assertIn("# TYPE foretoken_", client.metrics())
+            states = {service["name"]: service["state"] for service in client.status()["services"]}
+            self.assertEqual("ready", states["target-0"])
+
+        async def ask():
+            async with foretoken.AsyncClient(self.system.client, timeout_s=PATIENCE) as client:
+                return await asyncio.gather(client.tokenize(text), client.detokenize(ids, model="tiny"), client.metrics(), client.status())
+
+        asked = asyncio.run(ask())
+        self.assertEqual([ids, text], asked[:2])
+        self.assertIn("# TYPE foretoken_", asked[2])
+        self.assertIn("tiny", asked[3]["models"])
+
     def is_at_work(self):
         status = self.system.status()
         return status and status["requests_active"] > 0

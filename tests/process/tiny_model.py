@@ -48,7 +48,7 @@ def write_tokenizer(folder, changed=False):
     with open(os.path.join(folder, "tokenizer.json"), "w", encoding="utf-8") as out:
         json.dump(tokenizer, out, ensure_ascii=False)
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|end|>",
-              "chat_template": "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}"
+              "chat_template": "{{ note or '' }}{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}"
                                "{% if add_generation_prompt %}assistant: {% endif %}"}
     with open(os.path.join(folder, "tokenizer_config.json"), "w", encoding="utf-8") as out:
         json.dump(config, out)

@@ -253,6 +253,37 @@ TEST(Answer, ThePromptsLogProbabilitiesAreInTheFirstPieceOrInTheLastMap) {
   }
 }
 
+// The form and the number of the prompt's tokens let a client begin before the answer is whole.
+TEST(Answer, EndsOfTokensGoWithThemAndTheFormWithTheFirst) {
+  const WholeAnswer truth(6);
+  Answer answer(kReceived);
+  answer.begin(kPrompt, {});
+  answer.set_form({.tool_format = "hermes"});
+  answer.add_tokens(truth.some_tokens(0, 6), kReceived);
+  const auto with_ends = [&](std::uint32_t from, std::uint32_t until) {
+    wire::Text text = truth.some_text(from, until);
+    for (std::uint32_t i = from; i < until; ++i)
+      text.ends.push_back(static_cast<std::uint32_t>(truth.ends[i]));
+    return text;
+  };
+  answer.add_text(with_ends(0, 2), 6);
+  const auto first = answer.next_piece(kAnswered).value_or(wire::ClientPiece{});
+  EXPECT_EQ(first.token_ends, (std::vector<std::uint32_t>{1, 3}));
+  EXPECT_EQ(first.prompt_tokens, kPromptTokens);
+  ASSERT_TRUE(first.form.has_value());
+  answer.add_text(with_ends(0, 4), 6);  // a replay says the first ones again
+  const auto second = answer.next_piece(kAnswered).value_or(wire::ClientPiece{});
+  EXPECT_EQ(second.token_ends, (std::vector<std::uint32_t>{6, 7}));
+  EXPECT_FALSE(second.form.has_value());
+  answer.add_text(with_ends(4, 6), 6);
+  const wire::ClientReply whole = answer.whole_reply(kAnswered, {});
+  EXPECT_EQ(whole.token_ends, (std::vector<std::uint32_t>{1, 3, 6, 7, 9, 12}));
+  EXPECT_TRUE(whole.form.has_value());
+  const wire::ClientReply rest = answer.without_pieces(whole);
+  EXPECT_EQ(rest.token_ends, (std::vector<std::uint32_t>{9, 12}));
+  EXPECT_FALSE(rest.form.has_value());
+}
+
 TEST(Answer, BytesAreAskedForOnlyWithLogprobs) {
   const WholeAnswer truth(3);
   for (const bool with_logprobs : {false, true}) {

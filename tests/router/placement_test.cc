@@ -177,5 +177,72 @@ TEST(ModelOfARequestWithout, IsTheConfiguredOneWhateverTargetsAreThere) {
   }
 }
 
+TEST(ModelOfARequestWithout, IsTheOneThatIsCalledDefault) {
+  const wire::Hello a = target(1, 0).hello;
+  wire::Hello b = a;
+  b.model_name = "big";
+  b.aliases = {"default"};
+  b.fingerprints.model = 9;
+  const auto meant = model_of_request_without(pointers({a, b}), "");
+  ASSERT_TRUE(meant.ok());
+  EXPECT_EQ("big", *meant);
+  EXPECT_EQ("m", *model_of_request_without(pointers({a, b}), "m"));
+}
+
+// ---- drafts of several models
+
+Worker draft(std::uint64_t id, const std::string& drafts_for, Fingerprint vocabulary = 1) {
+  Worker worker;
+  worker.id = WorkerId{id};
+  worker.hello = {.role = wire::Role::kDraft,
+                  .name = "draft-" + std::to_string(id),
+                  .endpoint = "ipc://draft",
+                  .fingerprints = {.vocabulary = vocabulary},
+                  .drafts_for = drafts_for};
+  return worker;
+}
+
+std::vector<std::uint64_t> drafts_used(const std::vector<Worker>& drafts) {
+  std::vector<const Worker*> list;
+  for (const Worker& worker : drafts) list.push_back(&worker);
+  std::vector<std::uint64_t> ids;
+  for (const Worker* used : drafts_of(target(1, 0).hello, list)) ids.push_back(used->id.value);
+  return ids;
+}
+
+TEST(DraftsOf, AreThoseOfItsModelAndTheOthersOfItsVocabularyWhereThereAreNone) {
+  using Ids = std::vector<std::uint64_t>;
+  EXPECT_EQ((Ids{1, 3}), drafts_used({draft(1, "m"), draft(2, "n"), draft(3, "alias")}));
+  EXPECT_EQ((Ids{2}), drafts_used({draft(1, "m", 5), draft(2, "n")})) << "another vocabulary";
+  EXPECT_EQ((Ids{1, 2}), drafts_used({draft(1, ""), draft(2, "m")})) << "one that does not say";
+  EXPECT_EQ((Ids{}), drafts_used({draft(1, "m", 5), draft(2, "n", 5)}));
+}
+
+TEST(WhyNotTogether, IsSaidOfWhatBelongsTogetherAndOfWhatWorksWithNone) {
+  const Worker mine = target(1, 0);
+  Worker other = target(2, 0);
+  other.hello.model_name = "n";
+  other.hello.aliases = {};
+  other.hello.fingerprints = {2, 2, 2, 2};
+  const std::vector<const Worker*> one{&mine}, both{&mine, &other};
+  const auto why = [&](const Worker& helper, const std::vector<const Worker*>& targets) {
+    return why_not_together(mine.hello, helper.hello, targets);
+  };
+  EXPECT_EQ("", why(draft(5, "m"), both));
+  EXPECT_EQ("", why(draft(5, "n"), both)) << "it would do";
+  EXPECT_EQ("", why(draft(5, "n", 2), both)) << "it works with its own model";
+  EXPECT_NE("", why(draft(5, "n", 2), one)) << "it works with none";
+  EXPECT_NE("", why(draft(5, "m", 2), both)) << "it is meant for this one";
+  Worker tokenizer;
+  tokenizer.hello = {.role = wire::Role::kTokenizer,
+                     .name = "tokenizer-0",
+                     .fingerprints = {.vocabulary = 2, .text = 2},
+                     .model_name = "n"};
+  EXPECT_EQ("", why(tokenizer, both));
+  EXPECT_NE("", why(tokenizer, one));
+  tokenizer.hello.model_name = "m";
+  EXPECT_NE("", why(tokenizer, both));
+}
+
 }  // namespace
 }  // namespace foretoken

@@ -361,6 +361,7 @@ TEST_F(RequestTableTest, WhatARequestTookIsCountedForItsModel) {
 TEST_F(RequestTableTest, WaitingForAPlaceIsQueueingTimeInTheReplyToo) {
   pool.find(kTarget)->load.queued = 100;
   submit();
+  now += milliseconds(7);
   hear(kTokenizer, wire::Encoded{.tokens = {10, 11, 12}});
   EXPECT_TRUE(sent<wire::Open>().empty()) << "its queue is long enough";
   now += milliseconds(40);
@@ -374,6 +375,8 @@ TEST_F(RequestTableTest, WaitingForAPlaceIsQueueingTimeInTheReplyToo) {
   const auto replies = answers<wire::ClientReply>();
   ASSERT_EQ(1u, replies.size());
   EXPECT_DOUBLE_EQ(42, replies[0].metrics.queue_time_ms);
+  EXPECT_DOUBLE_EQ(7, replies[0].metrics.tokenize_time_ms);
+  EXPECT_DOUBLE_EQ(7 + 40 + 5, replies[0].metrics.time_to_first_token_ms);
   EXPECT_DOUBLE_EQ(0.042, table.tallies().at("m").queueing.sum());
 }
 
@@ -863,6 +866,22 @@ TEST_F(TwoModels, TheConfiguredOneAnswersWhereTheRequestNamesNone) {
   join_other();
   RequestTable with_default{RequestRules{.max_requests = 4, .default_model = "n"}, pool};
   with_default.submit(client(), kId, ask(), 5, now, out);
+  with_default.on_message(kTokenizer, kId, wire::Encoded{.tokens = {10, 11, 12}}, now, out);
+  const auto opens = sent<wire::Open>();
+  ASSERT_EQ(1u, opens.size());
+  EXPECT_EQ(kOther, opens[0].first);
+}
+
+TEST_F(TwoModels, DefaultIsTheModelOfRequestsThatNameNone) {
+  join_other();
+  auto request = ask();
+  request.model = "default";
+  submit(request);
+  const auto errors = answers<wire::ClientError>();
+  ASSERT_EQ(1u, errors.size());
+  EXPECT_NE(std::string::npos, errors[0].error.message.find("m, n")) << errors[0].error.message;
+  RequestTable with_default{RequestRules{.max_requests = 4, .default_model = "n"}, pool};
+  with_default.submit(client(), kId, request, 5, now, out);
   with_default.on_message(kTokenizer, kId, wire::Encoded{.tokens = {10, 11, 12}}, now, out);
   const auto opens = sent<wire::Open>();
   ASSERT_EQ(1u, opens.size());

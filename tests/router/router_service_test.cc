@@ -171,6 +171,64 @@ TEST_F(RouterServiceTest, TwoClientsMayAskForMetricsUnderOneId) {
   EXPECT_EQ((std::vector<std::string>{"a", "b"}), answered);
 }
 
+// The metrics of dozens of services are more than a string of a request may be.
+TEST_F(RouterServiceTest, MetricsOfManyServicesAreOneAnswerUpToItsLimit) {
+  const auto ask_all = [&](std::uint64_t n_workers) {
+    for (std::uint64_t i = 1; i <= n_workers; ++i) {
+      wire::Speaker worker{WorkerId{100 + i}, Incarnation{1}};
+      ASSERT_TRUE(hello(worker, "", wire::Role::kTarget, "target-" + std::to_string(i)).accepted);
+    }
+    bus.sent.clear();
+    ask_metrics("a", {0, n_workers});
+    RequestId asked{};
+    for (const auto& [to, frames] : bus.sent)
+      if (const auto decoded = wire::decode(frames);
+          decoded.ok() && std::holds_alternative<wire::MetricsRequest>(decoded->message))
+        asked = decoded->header.request;
+    for (std::uint64_t i = 1; i <= n_workers; ++i) {
+      wire::Speaker worker{WorkerId{100 + i}, Incarnation{1}};
+      const std::string text = "many{service=\"" + std::to_string(i) + "\"} ";
+      from_worker(worker, asked, wire::MetricsReply{.text = text + std::string(900'000, '1')});
+    }
+  };
+  ask_all(3);
+  ASSERT_EQ(1u, answers<wire::MetricsText>().size());
+  EXPECT_GT(answers<wire::MetricsText>().front().metrics_text.size(), 2'700'000u);
+  ask_all(5);
+  EXPECT_TRUE(answers<wire::MetricsText>().empty());
+  ASSERT_EQ(1u, answers<wire::ClientError>().size());
+  EXPECT_NE(answers<wire::ClientError>().front().error.message.find("limit"), std::string::npos);
+}
+
+TEST_F(RouterServiceTest, PassesAreAskedOfTargetsAndDraftsAlone) {
+  wire::Speaker tokenizer{WorkerId{30}, Incarnation{1}};
+  ASSERT_TRUE(hello(target, "", wire::Role::kTarget, "target-0").accepted);
+  ASSERT_TRUE(hello(tokenizer, "", wire::Role::kTokenizer, "tokenizer-0").accepted);
+  bus.sent.clear();
+  wire::ClientRequest request{.op = wire::ClientOp::kPasses};
+  request.request_id = RequestId{0, 7};
+  from_client(request);
+  std::vector<RequestId> asked;
+  for (const auto& [to, frames] : bus.sent)
+    if (const auto decoded = wire::decode(frames); decoded.ok())
+      if (const auto* question = std::get_if<wire::MetricsRequest>(&decoded->message)) {
+        EXPECT_TRUE(question->passes);
+        asked.push_back(decoded->header.request);
+      }
+  ASSERT_EQ(1u, asked.size());
+  from_worker(
+      target, asked[0],
+      wire::MetricsReply{.passes = {.now_us = 9, .first = 2, .ago_us = {5}, .tokens = {3}}});
+  const auto replies = answers<wire::PassesReply>();
+  ASSERT_EQ(1u, replies.size());
+  ASSERT_EQ(1u, replies[0].passes.size());
+  const wire::ServicePasses& passes = replies[0].passes[0];
+  EXPECT_EQ("target target-0 m", passes.role + " " + passes.name + " " + passes.model);
+  EXPECT_EQ(2u, passes.first);
+  EXPECT_EQ((std::vector<std::uint32_t>{5}), passes.ago_us);
+  EXPECT_EQ((std::vector<std::uint32_t>{3}), passes.tokens);
+}
+
 // Beyond a few within a moment the answer is that of a moment ago, under the id that was asked.
 TEST_F(RouterServiceTest, AFloodOfStatusRequestsIsAnsweredFromAMomentAgo) {
   const auto n_services = [&](std::uint64_t id) {
@@ -240,6 +298,49 @@ TEST_F(RouterServiceTest, EachTargetBeginsWithAnotherDraft) {
   EXPECT_EQ((std::map<std::uint64_t, std::uint32_t>{{20, 0}, {21, 1}}), order["target:target-0"]);
   EXPECT_EQ((std::map<std::uint64_t, std::uint32_t>{{20, 1}, {21, 0}}), order["target:target-1"]);
   EXPECT_EQ(order["target:target-0"], order["target:target-2"]);
+}
+
+TEST_F(RouterServiceTest, TheStatusSaysOfEachModelWhatClientsNeed) {
+  wire::Speaker second{WorkerId{2}, Incarnation{1}}, third{WorkerId{3}, Incarnation{1}},
+      tokenizer{WorkerId{4}, Incarnation{1}};
+  const auto join = [&](wire::Speaker& from, const std::string& name, const std::string& model,
+                        const std::vector<std::string>& aliases, Fingerprint fingerprint) {
+    hear(from, "target:" + name,
+         wire::Hello{.role = wire::Role::kTarget,
+                     .name = name,
+                     .fingerprints = {fingerprint, 1, fingerprint, 1},
+                     .model_name = model,
+                     .aliases = aliases,
+                     .max_model_len = 100});
+  };
+  join(target, "target-a-0", "a", {"x"}, 7);
+  join(second, "target-a-1", "a", {"x", "y"}, 7);
+  join(third, "target-b-0", "b", {"default"}, 8);
+  hear(tokenizer, "tokenizer:tokenizer-a-0",
+       wire::Hello{.role = wire::Role::kTokenizer,
+                   .name = "tokenizer-a-0",
+                   .fingerprints = {.vocabulary = 7, .text = 1},
+                   .model_name = "a"});
+  bus.sent.clear();
+  wire::ClientRequest request{.op = wire::ClientOp::kStatus};
+  request.request_id = RequestId{0, 7};
+  from_client(request);
+  const auto statuses = answers<wire::StatusReply>();
+  ASSERT_EQ(1u, statuses.size());
+  EXPECT_EQ((std::vector<std::string>{"a", "b", "default", "x", "y"}), statuses[0].models);
+  EXPECT_EQ(
+      (std::vector<wire::ModelStatus>{
+          {.name = "a", .aliases = {"x", "y"}, .max_model_len = 100, .n_targets = 2, .ready = true},
+          {.name = "b",
+           .aliases = {"default"},
+           .max_model_len = 100,
+           .n_targets = 1,
+           .is_default = true}}),
+      statuses[0].model_states);
+  for (const auto& each : statuses[0].services)
+    EXPECT_EQ(each.name == "target-b-0" ? "no tokenizer has its vocabulary and chat template" : "",
+              each.note)
+        << each.name;
 }
 
 TEST_F(RouterServiceTest, TheLinksOfAServiceThatIsGoneAreNotShown) {

@@ -357,6 +357,8 @@ TEST_F(TokenQuestionsTest, WithoutANameAndSeveralModelsItIsRefusedWithTheNames) 
   EXPECT_NE(std::string::npos, error->error.message.find("m, n")) << error->error.message;
   submit(tokenize("n"), {0, 100});
   EXPECT_TRUE(asked<wire::Encode>().has_value());
+  submit(tokenize("default"), {0, 101});
+  EXPECT_TRUE(answered<wire::ClientError>().has_value());
   TokenQuestions with_default{pool, {.default_model = "m"}};
   with_default.submit({.socket = 2, .routing = "c"}, kFlow, kAskedId, kOwn, tokenize(), now, out);
   EXPECT_TRUE(asked<wire::Encode>().has_value());

@@ -204,5 +204,11 @@ TEST(CacheBlocks, AreAsManyAsFitAndNoMoreThanTheLongestSequencesFill) {
       HasSubstr("draft.memory"));
 }
 
+TEST(ServedModel, NamesTheTypesOfItsWeightsOnceEach) {
+  EXPECT_EQ("float32", weight_dtypes("float32 29"));
+  EXPECT_EQ("bfloat16, int8", weight_dtypes("bfloat16 2, int8 14"));
+  EXPECT_EQ("", weight_dtypes(""));
+}
+
 }  // namespace
 }  // namespace foretoken

@@ -133,6 +133,27 @@ TEST_F(TargetServiceTest, DecodingIsFromTheFirstTokenToTheLast) {
       << text;
 }
 
+TEST_F(TargetServiceTest, SaysItsLastPassesInsteadOfMetrics) {
+  hear(open());
+  turn(20);
+  bus.take<wire::MetricsReply>();
+  hear(wire::MetricsRequest{.passes = true});
+  const auto reply = bus.take<wire::MetricsReply>().at(0);
+  EXPECT_EQ("", reply.text);
+  const wire::Passes& passes = reply.passes;
+  EXPECT_EQ(0u, passes.first);
+  EXPECT_GT(passes.now_us, 0u);
+  ASSERT_EQ(8u, passes.tokens.size()) << "eight tokens, one a pass";
+  for (std::size_t i = 0; i < 8; ++i) {
+    EXPECT_EQ(1u, passes.tokens[i]);
+    EXPECT_EQ(1u, passes.sequences[i]);
+    EXPECT_EQ(0u, passes.drafted[i]);
+    if (i == 0) continue;
+    EXPECT_EQ(1'000u, passes.ago_us[i - 1] - passes.ago_us[i]) << "a millisecond apart";
+  }
+  EXPECT_EQ(3u, passes.rows[0]) << "the prompt";
+}
+
 TEST_F(TargetServiceTest, ADoneSaysHowManyGuessesARoundWasAllowed) {
   const std::vector<std::pair<std::int32_t, std::int32_t>> asked_and_allowed{
       {-1, 4}, {0, 0}, {3, 3}, {1000, kMaxDraftTokens}};

@@ -456,6 +456,114 @@ TEST_F(TokenizerServiceTest, MessagesGoThroughTheTemplate) {
   EXPECT_EQ(failed.message, "no such role");
 }
 
+ModelForm hermes() {
+  return {.tool_format = ToolFormat::kHermes,
+          .reasons = true,
+          .marker_tokens = {"<|im_end|>"},
+          .marker_ids = {*demo_tokenizer().token_to_id("<|im_end|>")},
+          .before_name = "<tool_call>\n{\"name\": \"",
+          .after_name = "\", \"arguments\":"};
+}
+
+TEST_F(TokenizerServiceTest, ToolsNeedAFormat) {
+  make({}, [](const std::string& messages, bool, const std::string&) { return messages; });
+  wire::Encode encode{.kind = wire::PromptKind::kMessages,
+                      .text = "[]",
+                      .variables = R"({"tools":[]})",
+                      .tool_choice = ToolChoice::kAuto};
+  const auto failed = ask<wire::Failed>(encode);
+  EXPECT_EQ(failed.code, ErrorCode::kUnsupportedParameter);
+  EXPECT_EQ(failed.param, "tools");
+  encode.tool_choice = ToolChoice::kNone;
+  EXPECT_EQ(ask<wire::Encoded>(encode).tool_format, "none");
+}
+
+TEST_F(TokenizerServiceTest, APromptEndsWithTheCallThatIsAskedFor) {
+  make({.form = hermes()}, [](const std::string&, bool, const std::string& variables) {
+    return variables + "<think>\n";
+  });
+  wire::Encode encode{.kind = wire::PromptKind::kMessages,
+                      .text = "[]",
+                      .variables = R"({"tools":[]})",
+                      .tool_choice = ToolChoice::kAuto};
+  const auto free = ask<wire::Encoded>(encode);
+  EXPECT_EQ(free.tokens, ids_of(R"({"tools":[]}<think>)"
+                                "\n"));
+  EXPECT_EQ(free.begun, "<think>");
+  EXPECT_EQ(free.tool_format, "hermes");
+  EXPECT_TRUE(free.reasons);
+  EXPECT_THAT(free.marker_tokens, ElementsAre("<|im_end|>"));
+  encode.tool_choice = ToolChoice::kRequired;
+  encode.tool_name = "f";
+  const auto named = ask<wire::Encoded>(encode, RequestId{3, 3});
+  EXPECT_EQ(named.begun, "<tool_call>\n{\"name\": \"f\", \"arguments\":");
+  EXPECT_EQ(named.tokens, ids_of("{\"tools\":[],\"enable_thinking\":false}<think>\n\n</think>\n\n" +
+                                 named.begun));
+}
+
+// Frames may come mutated: what is in them ends no service.
+TEST_F(TokenizerServiceTest, VariablesThatAreNoObjectAreTheRenderersToRefuse) {
+  make({.form = hermes()}, [](const std::string&, bool, const std::string& variables) {
+    return Result<std::string>(Error{ErrorCode::kInvalidValue, "seen: " + variables});
+  });
+  for (const char* variables : {"{", "[]", "\xff"}) {
+    const wire::Encode encode{.kind = wire::PromptKind::kMessages,
+                              .text = "[]",
+                              .variables = variables,
+                              .tool_choice = ToolChoice::kRequired};
+    EXPECT_EQ(ask<wire::Failed>(encode).message, std::string("seen: ") + variables);
+  }
+}
+
+TEST_F(TokenizerServiceTest, APromptEndsWithTheMessageThatIsContinued) {
+  make({}, [](const std::string&, bool open, const std::string&) {
+    return std::string("user: go on</s>assistant: go on</s>") + (open ? "assistant:" : "");
+  });
+  wire::Encode encode{.kind = wire::PromptKind::kMessages,
+                      .text = R"([{"role":"assistant","content":" go on \n"}])",
+                      .continue_final_message = true};
+  EXPECT_EQ(ask<wire::Encoded>(encode).tokens, ids_of("user: go on</s>assistant: go on"));
+  encode.text = R"([{"role":"assistant","content":"other"}])";
+  EXPECT_EQ(ask<wire::Failed>(encode, RequestId{3, 3}).param, "messages");
+}
+
+TEST_F(TokenizerServiceTest, TheEndOfEachTokenIsSaidAndItsMarkersLeaveText) {
+  make({.form = hermes()}, {});
+  const TokenId marker = *demo_tokenizer().token_to_id("<|im_end|>");
+  std::vector<TokenId> ids = ids_of("Once upon");
+  ids.push_back(marker);
+  std::string joined;
+  std::vector<std::uint32_t> expected;
+  for (const TokenId id : ids) {
+    joined += id == marker ? "<|im_end|>" : std::string(demo_tokenizer().token_bytes(id));
+    expected.push_back(static_cast<std::uint32_t>(joined.size()));
+  }
+  hear(wire::StreamOpen{.stop = {"onx"}, .token_ends = true});
+  const auto n_first = static_cast<Position>(ids.size() - 1);
+  const auto first =
+      ask<wire::Text>(wire::Decode{.position = 0, .ids = {ids.begin(), ids.end() - 1}});
+  EXPECT_EQ(first.text, "Once up") << "what may become a stop string is held back";
+  EXPECT_EQ(first.ends, (std::vector<std::uint32_t>{expected.begin(), expected.end() - 1}));
+  const auto last =
+      ask<wire::Text>(wire::Decode{.position = n_first, .ids = {marker}, .final = true});
+  EXPECT_EQ(first.text + last.text, joined);
+  EXPECT_THAT(last.ends, ElementsAre(expected.back()));
+  hear(wire::StreamOpen{});
+  EXPECT_EQ(ask<wire::Text>(wire::Decode{.ids = {marker}}).text, "");
+}
+
+TEST(ModelForm, IsFoundInTheTextOfATemplate) {
+  EXPECT_EQ(tool_format_in("a <tool_call>{} </tool_call>"), ToolFormat::kHermes);
+  EXPECT_EQ(tool_format_in("<tool_call>\n<function=f>"), ToolFormat::kNone);
+  EXPECT_EQ(tool_format_in("'[TOOL_CALLS] [' + tojson"), ToolFormat::kMistral);
+  EXPECT_EQ(tool_format_in("{{- '<|python_tag|>' }}"), ToolFormat::kLlama);
+  EXPECT_EQ(tool_format_in("{{ messages }}"), ToolFormat::kNone);
+  EXPECT_EQ(ModelForm::of(demo_tokenizer(), "auto").tool_format, ToolFormat::kNone);
+  const ModelForm named = ModelForm::of(demo_tokenizer(), "mistral");
+  EXPECT_EQ(named.before_name + "f" + named.after_name,
+            "[TOOL_CALLS][{\"name\": \"f\", \"arguments\":");
+}
+
 TEST_F(TokenizerServiceTest, ABadWordIsBannedAtTheBeginningAndAfterASpace) {
   const auto encoded =
       ask<wire::Encoded>(wire::Encode{.text = "x", .bad_words = {"fox"}, .prediction = "The fox"});

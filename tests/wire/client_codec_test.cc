@@ -112,7 +112,12 @@ std::vector<HostileCase> hostile_cases() {
        "top_k",
        "given twice"},
       {"Echo", with("echo", flag(true)), kUnsupported, "echo", "not supported"},
-      {"Tools", with("tools", list({})), kUnsupported, "tools", "not supported"},
+      {"ToolsNoText", with("tools", list({})), kValue, "tools", "expected a string"},
+      {"ToolsNoJson", with("tools", str("[")), kValue, "tools", "is no JSON"},
+      {"ToolsNoList", with("tools", str("{}")), kValue, "tools", "must be a JSON list"},
+      {"ToolsWithoutMessages", with("tools", str("[]")), kRequest, "tools", "needs messages"},
+      {"VariablesNoObject", with("chat_template_kwargs", str("[]")), kValue, "chat_template_kwargs",
+       "must be a JSON object"},
       {"NTwo", with("n", num(2)), kUnsupported, "n", "gives 1 answer"},
       {"NHuge", with("n", big(~0ull)), kValue, "n", "from 1 to 128"},
       {"Rejection", with("acceptance", str("rejection")), kUnsupported, "acceptance", "coupled"},
@@ -444,7 +449,13 @@ TEST(ClientCodec, ReadsWhatItWrites) {
   r.prompt_kind = PromptKind::kMessages;
   r.messages = {
       {"system", ""},
-      {"user", "a \"quoted\" line\nand \ttab, \\n, \\ and é, \x01 and [{\"role\":\"user\"}]"}};
+      {"user", "a \"quoted\" line\nand \ttab, \\n, \\ and é, \x01 and [{\"role\":\"user\"}]"},
+      {"tool", "3", {R"({"tool_call_id": "c1"})"}}};
+  r.tools = {"[{}]"};
+  r.tool_choice = ToolChoice::kRequired;
+  r.tool_name = "add";
+  r.chat_template_kwargs = {R"({"b": 1, "a": 2})"};
+  r.continue_final_message = r.token_ends = true;
   r.params.max_tokens = 5;
   r.params.min_tokens = 1;
   r.params.temperature = 0;
@@ -510,6 +521,9 @@ TEST(ClientCodec, RoundTripsAnswers) {
     reply.stop_reason = reason;
     expect_round_trip(reply);
   }
+  reply.token_ends = {1, 3, 70000};
+  reply.form = AnswerForm{"hermes", {"<think>"}, true, "<think>"};
+  expect_round_trip(reply);
   expect_round_trip(ClientPiece{"id", false, 0, "text", {4}, 1, {}, 7, 30});
   expect_round_trip(client_error({1, 2}, {ErrorCode::kQueueFull, "full", ""}, 100));
   StatusReply status;
@@ -517,6 +531,11 @@ TEST(ClientCodec, RoundTripsAnswers) {
   status.services = {{.role = "draft", .name = "draft-0", .state = "ready", .pid = 77}};
   expect_round_trip(status);
   expect_round_trip(MetricsText{"id", true, "# metrics"});
+  expect_round_trip(MetricsText{"id", true, std::string(std::size_t{4'000'000}, 'm')});
+  expect_round_trip(PassesReply{
+      "id",
+      true,
+      {{.role = "target", .name = "target-0", .first = 5, .ago_us = {9, 4}, .tokens = {1, 2}}}});
   expect_round_trip(TokensReply{"id", true, "text", {4, 5}, 2});
 }
 

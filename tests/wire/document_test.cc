@@ -14,6 +14,9 @@ TEST(Document, MessagesPageIsTheListing) {
 TEST(Document, ClientPageIsTheListing) {
   test::expect_page("docs/reference/client.md", client_document());
 }
+TEST(Document, TypesOfThePythonClientAreTheListing) {
+  test::expect_page("clients/python/foretoken/messages.py", python_types());
+}
 
 }  // namespace
 }  // namespace foretoken::wire

@@ -20,6 +20,7 @@ constexpr int n_values(AcceptanceRule) { return 2; }
 constexpr int n_values(FinishReason) { return 4; }
 constexpr int n_values(CloseReason) { return 6; }
 constexpr int n_values(NeedReason) { return 5; }
+constexpr int n_values(ToolChoice) { return 3; }
 
 class GoldenFiller {
  public:

@@ -1,4 +1,4 @@
-"""Golden bytes of every message of protocol 1.2, by an independent packer and an independent listing of the fields.
+"""Golden bytes of every message of protocol 1.3, by an independent packer and an independent listing of the fields.
 
 usage: make_golden.py FOLDER     writes <message>.hex: header and body, one line each, and client_request.hex
 
@@ -21,13 +21,14 @@ RECORDS = {
     "TokenLogprobs": "f32 ids f32s",
     "ProposerStats": "enum5 u32 u32 u32",
     "RoundsOfLength": "u32 u32s",
+    "Passes": "u64 u64 u32s u32s u32s u32s u32s u32s u32s u32s u32s",
     "DraftSetAside": "u64 text u32",
     "ProposeRecord": "u64 u32 u32 u32 ids u64 u32",
     "ProposalRecord": "u64 u32 u32 u32 u64 ids u16s u8s u32 u32",
 }
 MESSAGES = {
     "Hello": (1, "enum6 text text Fingerprints u8 text texts u32 ids u32 u32 u32 u32 u32 text u64 "
-              "SamplingDefaults"),
+              "SamplingDefaults text text enum5 u32 text text"),
     "HelloReply": (2, "bool code text u32"),
     "Heartbeat": (3, "u64 u32 u32 u64 u32 bool u32 u32 u64 u64 u64 u64 u64 u64 text text u64 "
                   "enum3 u64 u64 [DraftSetAside]"),
@@ -36,10 +37,10 @@ MESSAGES = {
     "Assign": (6, "u64 u64 text text Fingerprints u32 u32"),
     "Unassign": (7, "u64 u64 text"),
     "DraftLost": (8, "u64 u64 text"),
-    "MetricsRequest": (9, "u64"),
-    "MetricsReply": (10, "text"),
-    "Encode": (32, "enum3 text ids bool bool texts text u64"),
-    "Encoded": (33, "ids idlists ids"),
+    "MetricsRequest": (9, "u64 bool"),
+    "MetricsReply": (10, "text Passes"),
+    "Encode": (32, "enum3 text ids bool bool texts text u64 text enum3 text bool"),
+    "Encoded": (33, "ids idlists ids text texts bool text"),
     "Open": (34, "ids u32 SamplingParams ids enum5 i32 bool ids u64 u8 u64 u64 f32 u32"),
     "Opened": (35, "u32"),
     "Busy": (36, "code text u32"),
@@ -47,9 +48,9 @@ MESSAGES = {
     "Done": (38, "enum4 i32 u32 u32 [ProposerStats] u32s u32 u64 text i32 [RoundsOfLength] u32"),
     "Close": (39, "enum6"),
     "Failed": (40, "code text text u32"),
-    "StreamOpen": (48, "texts bool bool u32 u32"),
+    "StreamOpen": (48, "texts bool bool u32 u32 bool"),
     "Decode": (49, "u32 ids bool ids"),
-    "Text": (50, "u32 text bool text u32 bool u32 ids u32s u8s"),
+    "Text": (50, "u32 text bool text u32 bool u32 ids u32s u8s u32s"),
     "StreamClose": (51, "enum6"),
     "Attach": (64, "u64 u32 u64 enum2 u8 SamplingParams u32 ids u64 u32 u64 u64 ids"),
     "Propose": (65, "[ProposeRecord]"),
@@ -99,12 +100,12 @@ def pack(item):
 
 
 def header(number, body):
-    return struct.pack("<4sBBHIIQQQQQ", b"FTKN", 1, 2, number, 0, len(body), 0x1122334455667788, 0x99AABBCCDDEEFF00,
+    return struct.pack("<4sBBHIIQQQQQ", b"FTKN", 1, 3, number, 0, len(body), 0x1122334455667788, 0x99AABBCCDDEEFF00,
                        0x0102030405060708, 0xF1F2F3F4F5F6F7F8, 42)
 
 
 CLIENT_REQUEST = {
-    "messages": [{"role": "system", "content": "Be brief."},
+    "messages": [{"role": "system", "content": "Be brief.", "extra": "{\"name\": \"x\"}"},
                  {"role": "user", "content": [{"type": "text", "text": "Say \"é\"\n"}, {"type": "text", "text": "now"}]}],
     "model": "demo", "max_tokens": 64, "min_tokens": 2, "temperature": 0.75, "top_k": 40, "top_p": 0.5, "min_p": 0.25,
     "repetition_penalty": 1.5, "presence_penalty": -0.5, "frequency_penalty": 0.5, "logit_bias": {7: -100, "9": 2.5},
@@ -113,7 +114,8 @@ CLIENT_REQUEST = {
     "stream": True, "num_draft_tokens": 0, "proposer": "ngram", "adaptive": False, "prediction": "yes", "choice": 7, "timeout_ms": 5000,
     "request_id": bytes(range(16)), "skip_special_tokens": False, "include_stop_str_in_output": True,
     "add_generation_prompt": False, "add_special_tokens": False, "tenant": "acme", "priority": 9, "acceptance": "coupled",
-    "op": None,
+    "op": None, "tools": "[]", "tool_choice": "required", "tool_name": "add", "chat_template_kwargs": "{\"a\": 1}",
+    "continue_final_message": True, "token_ends": True,
 }
 
 

@@ -1,0 +1,64 @@
+#include "common/config/check.h"
+
+#include "common/config/models.h"
+#include "common/config/resolve.h"
+
+namespace foretoken {
+namespace {
+
+// Of one model; `name` is that of [model.NAME], if there is one.
+void check_model(const std::string& name, const Config& c, std::vector<std::string>& errors) {
+  const auto wrong = [&](const std::string& sentence) {
+    errors.push_back((name.empty() ? "" : "model " + name + ": ") + sentence);
+  };
+  if (c.speculation.ngram_min > c.speculation.ngram_max)
+    wrong("speculation.ngram_min is " + std::to_string(c.speculation.ngram_min) +
+          ", above speculation.ngram_max, " + std::to_string(c.speculation.ngram_max));
+  if (c.limits.max_batch_rows < c.limits.max_running)
+    wrong("limits.max_batch_rows is " + std::to_string(c.limits.max_batch_rows) +
+          ", below limits.max_running, " + std::to_string(c.limits.max_running) +
+          ": each sequence needs a row");
+  if (c.model.max_model_len == 1)
+    wrong("model.max_model_len is 1: there is no room for an answer; 0 is what the model allows");
+  if (c.model.target.empty()) wrong("model.target is empty: there is nothing to serve");
+  // A list serves the ranks of each host; how many those are is known when they are started, by
+  // hostfile or by Slurm.
+  const auto each_its_device = [&](const std::string& section, const auto& s) {
+    const auto devices = device_list_of(s.device);
+    if (!devices.ok() || devices->numbers.empty()) return;
+    const std::size_t n = devices->numbers.size();
+    if (n > s.tensor_parallel)
+      wrong(section + ".device is \"" + s.device + "\", " + std::to_string(n) +
+            (n == 1 ? " device" : " devices") + ", and " + section + ".tensor_parallel is " +
+            std::to_string(s.tensor_parallel) + ": each rank takes one");
+  };
+  const auto sums_on_a_device = [&](const std::string& section, const auto& s) {
+    if (s.device == "cpu" && (s.rank_sums == "one_shot" || s.rank_sums == "nccl"))
+      wrong(section + ".rank_sums is \"" + s.rank_sums + "\", and " + section +
+            ".device is cpu: there ranks add in host memory");
+  };
+  const auto records_alone = [&](const std::string& section, const auto& s) {
+    if (s.record == "on" && s.tensor_parallel > 1)
+      wrong(section + ".record is \"on\", and " + section + ".tensor_parallel is " +
+            std::to_string(s.tensor_parallel) + ": passes of several ranks are not recorded");
+  };
+  sums_on_a_device("target", c.target);
+  sums_on_a_device("draft", c.draft);
+  records_alone("target", c.target);
+  records_alone("draft", c.draft);
+  each_its_device("target", c.target);
+  each_its_device("draft", c.draft);
+}
+
+}  // namespace
+
+void check_together(const LoadedConfig& loaded, std::vector<std::string>& errors) {
+  for (const auto& model : models_of(loaded)) check_model(model.name, model.config, errors);
+  check_names(loaded.models, loaded.config.router.default_model, errors);
+  const BusSection& bus = loaded.config.bus;
+  if (!bus.curve_secret.empty() && bus.curve_peers.empty())
+    errors.push_back(
+        "bus.curve_secret is set and bus.curve_peers is not: every peer would be refused");
+}
+
+}  // namespace foretoken

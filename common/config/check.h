@@ -1,0 +1,14 @@
+// What no single key can know: keys that do not go together, and models that do not. Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/config/load.h"
+
+namespace foretoken {
+
+// One sentence each, for values that are good by themselves.
+void check_together(const LoadedConfig& loaded, std::vector<std::string>& errors);
+
+}  // namespace foretoken

@@ -1,0 +1,42 @@
+// Several models in one configuration: [model.NAME] declares one, and [SECTION.NAME] holds for its
+// services alone. Each service runs one model; the one it runs follows from its --id, and it reads
+// its configuration as if that were the only model. Pure.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/base/result.h"
+#include "common/config/load.h"
+
+namespace foretoken {
+
+// Whether [section.NAME] may hold this key: what a tokenizer, draft or target reads and the router
+// and the edge do not.
+bool may_differ_by_model(std::string_view section, std::string_view key);
+// Whether [section] may not hold it where models are declared: what each has for itself.
+bool is_each_models_own(std::string_view section, std::string_view key);
+
+// What is wrong with the names of declared models, alone and together: empty if nothing is.
+std::string why_no_model_name(const std::string& name);
+void check_names(const std::map<std::string, Config>& models,
+                 const std::string& default_model,
+                 std::vector<std::string>& errors);
+
+// The configuration of a tokenizer, draft or target, as if its model were the only one. Without
+// declared models that is all of it, whatever the id; with them the id is NAME or NAME-NUMBER.
+Result<LoadedConfig> config_of_instance(const LoadedConfig& loaded, const std::string& id);
+
+// A model and the ids of its services: "chat-0" and so on, or "0" where no models are declared.
+struct ModelInstances {
+  std::string name;  // of [model.NAME]; "" = of [model]
+  const Config& config;
+  std::string id(std::uint32_t number) const {
+    return (name.empty() ? "" : name + "-") + std::to_string(number);
+  }
+};
+std::vector<ModelInstances> models_of(const LoadedConfig& loaded);
+
+}  // namespace foretoken

@@ -1,0 +1,109 @@
+#include "services/cli/ask.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+
+#include "common/base/json.h"
+#include "common/base/utf8.h"
+#include "services/cli/verbs.h"
+
+namespace foretoken::cli {
+namespace {
+
+// In C0, DEL and C1, which terminals obey.
+bool is_control(char32_t point) {
+  return (point < 0x20 && point != '\n' && point != '\t') || (point >= 0x7f && point < 0xa0);
+}
+
+std::string percent(double logprob) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.1f %%", 100 * std::exp(logprob));
+  return text.data();
+}
+
+std::string fixed(double value, int decimals) {
+  std::array<char, 400> text{};
+  std::snprintf(text.data(), text.size(), "%.*f", decimals, value);
+  return text.data();
+}
+
+std::size_t n_characters(std::string_view text) {
+  return static_cast<std::size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
+}
+
+std::string likeliest_of(const wire::LogprobEntry& entry) {
+  std::string text;
+  for (std::size_t i = 0; i < entry.top_tokens.size() && i < entry.top_logprobs.size(); ++i)
+    text += (i == 0 ? "" : ", ") + to_text(Json(entry.top_tokens[i])) + " " +
+            percent(entry.top_logprobs[i]);
+  return text;
+}
+
+}  // namespace
+
+TimePoint deadline_for(const wire::ClientRequest& request) {
+  return steady_now() + std::chrono::milliseconds(request.timeout_ms) +
+         std::chrono::milliseconds(1000);
+}
+
+Result<void> find_router(Client& client) {
+  const auto status = client.status(steady_now() + std::chrono::seconds(5));
+  if (status.ok()) return {};
+  return client.unreachable(status.error());
+}
+
+std::string plain_number(double value) { return fixed(value, value < 99.95 ? 1 : 0); }
+
+std::string summary_of(const wire::ClientReply& reply) {
+  const auto& m = reply.metrics;
+  const auto& s = m.speculative_decoding;
+  const auto n_tokens = reply.usage.completion_tokens;
+  std::string text = std::to_string(n_tokens) + (n_tokens == 1 ? " token, " : " tokens, ") +
+                     plain_number(m.tokens_per_second) + " tok/s, " + reply.finish_reason;
+  if (s.num_draft_tokens > 0)
+    text += "; " + s.proposer + ": " + std::to_string(s.num_accepted_draft_tokens) + " of " +
+            std::to_string(s.num_draft_tokens) + " guesses right, " +
+            plain_number(s.mean_acceptance_length) + " tokens a round";
+  if (!s.fallback_reason.empty()) text += "; not speculative: " + s.fallback_reason;
+  return text;
+}
+
+std::string logprob_table(const std::vector<wire::LogprobEntry>& entries) {
+  struct Row {
+    std::string token, logprob, probability, likeliest;
+  };
+  std::vector<Row> rows{{"token", "logprob", "", ""}};
+  for (const auto& entry : entries)
+    rows.push_back({to_text(Json(entry.token)), entry.logprob ? fixed(*entry.logprob, 4) : "-",
+                    entry.logprob ? percent(*entry.logprob) : "-", likeliest_of(entry)});
+  if (std::any_of(rows.begin(), rows.end(), [](const Row& row) { return !row.likeliest.empty(); }))
+    rows.front().likeliest = "likeliest";
+  std::size_t widest = 0;
+  for (const auto& row : rows) widest = std::max(widest, n_characters(row.token));
+  std::string text;
+  for (const auto& row : rows) {
+    std::string line = row.token + std::string(widest - n_characters(row.token) + 2, ' ');
+    line += std::string(9 - std::min<std::size_t>(9, row.logprob.size()), ' ') + row.logprob;
+    line += std::string(10 - std::min<std::size_t>(10, row.probability.size()), ' ');
+    line += row.probability + "  " + row.likeliest;
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + "\n";
+  }
+  return text;
+}
+
+std::string for_stdout(std::string_view text) {
+  if (!stdout_is_terminal() || utf8::first_invalid(text)) return std::string(text);
+  std::string clean;
+  for (std::size_t at = 0; at < text.size();) {
+    const auto point = utf8::code_point_at(text, at);
+    clean += is_control(point.value) ? utf8::kReplacement : text.substr(at, point.length);
+    at += point.length;
+  }
+  return clean;
+}
+
+}  // namespace foretoken::cli

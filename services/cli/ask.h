@@ -1,0 +1,32 @@
+// What generate, chat and run share: is there a router, how long to wait, and what an answer says
+// of itself to a person.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/client/client.h"
+
+namespace foretoken::cli {
+
+// A little more than the server's own deadline, so that its answer about it arrives.
+TimePoint deadline_for(const wire::ClientRequest& request);
+
+// The socket takes a request for a router that is not there, and an answer may take minutes: ask
+// first whether there is one.
+Result<void> find_router(Client& client);
+
+// "24 tokens, 412 tok/s, stop; draft: 18 of 21 guesses right, 6.7 tokens a round"
+std::string summary_of(const wire::ClientReply& reply);
+// A number for people: one decimal below 100, none above.
+std::string plain_number(double value);
+
+// A table of them for people: the token, its probability, and the likeliest ones.
+std::string logprob_table(const std::vector<wire::LogprobEntry>& entries);
+
+// Text of a model on its way to a terminal, which takes control characters for commands: all but
+// ends of lines and tabs become U+FFFD. To a pipe or a file the text goes as it is.
+std::string for_stdout(std::string_view text);
+
+}  // namespace foretoken::cli

@@ -1,0 +1,51 @@
+// How bench serve asks a running system: over ZeroMQ as the command does, or over HTTP as any
+// client does. Requests are told apart by their number; what comes back is in the words of the
+// client door.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "common/base/clock.h"
+#include "common/base/result.h"
+#include "common/client/client.h"
+#include "common/messages/client.h"
+
+namespace foretoken::cli {
+
+struct BenchNews {
+  std::size_t request = 0;
+  wire::ClientAnswer answer;  // a piece, or a reply or an error as the last
+};
+
+class BenchDoor {
+ public:
+  virtual ~BenchDoor() = default;
+  virtual std::string name() const = 0;
+  // Hands a request over; an Error if nothing takes it by the deadline.
+  virtual Result<void> send(std::size_t request, wire::ClientRequest asked, TimePoint deadline) = 0;
+  // What comes next; nothing by the deadline. An Error belongs to no request that is known.
+  virtual std::optional<Result<BenchNews>> next(TimePoint deadline) = 0;
+  // It is not waited for any more.
+  virtual void forget(std::size_t request) = 0;
+  // Requests sent again after a lost connection.
+  virtual std::uint64_t n_asked_again() const { return 0; }
+};
+
+// The client outlives it.
+std::unique_ptr<BenchDoor> zeromq_door(Client& client);
+
+// Of any server that speaks OpenAI's chat completions. `url`: http://HOST:PORT, with or without
+// /v1. A key is taken from $OPENAI_API_KEY.
+struct HttpAddress {
+  std::string host, port;
+};
+Result<HttpAddress> read_url(const std::string& url);
+// The first model that /v1/models lists. An Error: no server answers there.
+Result<std::string> first_model(const HttpAddress& address);
+std::unique_ptr<BenchDoor> http_door(HttpAddress address);
+
+}  // namespace foretoken::cli

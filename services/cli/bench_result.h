@@ -1,0 +1,66 @@
+// What bench serve measured, request by request, and what follows from it: sums, percentiles, the
+// document and the block. Definitions: TTFT = sending to first piece; TPOT = (last piece - first
+// piece) / (tokens - 1); ITL = gaps between pieces, and a piece may carry several tokens, which is
+// why TPOT is the one to compare; E2EL = sending to the end.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/base/json.h"
+#include "common/messages/client.h"
+
+namespace foretoken::cli {
+
+struct BenchRecord {
+  std::string kind;  // of its prompt
+  bool is_done = false;
+  double at_ms = 0;  // sent, from the beginning of the pass
+  double ttft_ms = 0, e2el_ms = 0, tpot_ms = 0;
+  std::vector<double> itl_ms;
+  std::uint32_t prompt_tokens = 0, output_tokens = 0;
+  std::uint64_t rounds = 0, drafted = 0, accepted = 0;
+  // To be compared; empty where it failed. Over HTTP there are no token ids.
+  std::string answer;
+  std::vector<TokenId> token_ids;
+};
+
+struct BenchSamples {
+  std::vector<BenchRecord> records;
+  std::uint64_t n_failed = 0;
+  std::uint64_t n_asked_again = 0;       // after a lost connection: their times hold the wait
+  std::uint64_t n_cut_off = 0;           // of those that failed: time was up, or cancelled
+  std::vector<std::uint64_t> histogram;  // rounds that accepted 0, 1, 2 ... tokens
+  std::string first_error;
+  double seconds = 0;
+  int n_passes = 1;
+
+  std::uint64_t n_done() const;
+  std::uint64_t sum(std::uint64_t BenchRecord::*member) const;
+  std::uint64_t output_tokens() const;
+  double output_throughput() const;
+  std::vector<double> values(double BenchRecord::*member) const;  // of those that are done
+};
+
+// What the load was, for the document.
+struct BenchDescription {
+  std::string door, model, dataset, proposer;
+  int n_requests = 0, concurrency = 0;
+  std::uint32_t output_len = 0;
+  double request_rate = 0;
+  std::int32_t num_draft_tokens = -1;
+  Json request;  // what else was asked: sampling
+};
+
+// Two passes of the same requests as one.
+void add(BenchSamples& sum, const BenchSamples& more);
+
+double percentile(std::vector<double> values, double p);
+double mean(const std::vector<double>& values);
+
+OrderedJson bench_json(const BenchSamples& samples, const BenchDescription& load);
+void print_block(const BenchSamples& samples);
+
+}  // namespace foretoken::cli

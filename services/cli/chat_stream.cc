@@ -1,0 +1,127 @@
+#include "services/cli/chat_stream.h"
+
+#include <utility>
+
+#include "common/wire/client_codec.h"
+
+namespace foretoken::cli {
+namespace {
+
+// The member of this name; null if it is absent or this is no object.
+const Json& json_member(const Json& object, const char* name) {
+  static const Json none;
+  if (!object.is_object()) return none;
+  const auto found = object.find(name);
+  return found == object.end() ? none : *found;
+}
+
+std::uint32_t json_count(const Json& object, const char* name) {
+  const Json& value = json_member(object, name);
+  return value.is_number_unsigned() ? value.get<std::uint32_t>() : 0;
+}
+
+std::string json_text(const Json& object, const char* name) {
+  const Json& value = json_member(object, name);
+  return value.is_string() ? value.get<std::string>() : std::string();
+}
+
+// vLLM's keys, where a server has them.
+wire::SpeculativeDecoding speculation_of(const Json& metrics) {
+  const Json& said = json_member(metrics, "speculative_decoding");
+  wire::SpeculativeDecoding speculation;
+  speculation.num_spec_steps = json_count(said, "num_spec_steps");
+  speculation.num_draft_tokens = json_count(said, "num_draft_tokens");
+  speculation.num_accepted_draft_tokens = json_count(said, "num_accepted_draft_tokens");
+  if (const Json& histogram = json_member(said, "acceptance_histogram"); histogram.is_array())
+    for (const Json& each : histogram)
+      speculation.acceptance_histogram.push_back(
+          each.is_number_unsigned() ? each.get<std::uint32_t>() : 0);
+  return speculation;
+}
+
+}  // namespace
+
+Json chat_body(const wire::ClientRequest& request) {
+  Json body = Json::from_msgpack(wire::write_client_request(request));
+  Json speculation = Json::object();
+  const auto move = [&](const char* key, const char* name) {
+    if (const auto found = body.find(key); found != body.end()) {
+      speculation[name] = std::move(*found);
+      body.erase(found);
+    }
+  };
+  move("num_draft_tokens", "draft_len");
+  move("proposer", "proposer");
+  move("adaptive", "adaptive");
+  move("acceptance", "acceptance");
+  if (speculation.value("draft_len", Json()) == 0) speculation = {{"enabled", false}};
+  if (!speculation.empty()) body["speculation"] = std::move(speculation);
+  if (const auto found = body.find("prediction"); found != body.end())
+    *found = {{"type", "content"}, {"content", *found}};
+  // Of the client door alone. A server that gives up earlier than the client is not asked for.
+  for (const char* key : {"timeout_ms", "request_id", "tenant"}) body.erase(key);
+  body["stream"] = true;
+  body["stream_options"] = {{"include_usage", true}};
+  return body;
+}
+
+std::vector<wire::ClientAnswer> ChatStream::read(std::string_view bytes) {
+  constexpr std::string_view kData = "data:";
+  std::vector<wire::ClientAnswer> answers;
+  while (!is_over_ && !bytes.empty()) {
+    const std::size_t end = bytes.find('\n');
+    line_ += bytes.substr(0, end);
+    if (end == std::string_view::npos) break;
+    bytes.remove_prefix(end + 1);
+    if (!line_.empty() && line_.back() == '\r') line_.pop_back();
+    if (line_.starts_with(kData)) {
+      std::string_view data = std::string_view(line_).substr(kData.size());
+      if (data.starts_with(' ')) data.remove_prefix(1);
+      read_event(data, answers);
+    }
+    line_.clear();
+  }
+  return answers;
+}
+
+void ChatStream::read_event(std::string_view data, std::vector<wire::ClientAnswer>& answers) {
+  if (data == "[DONE]") return finish(answers);
+  const auto event = parse_json(data);
+  if (!event.ok() || !json_member(*event, "error").is_null()) {
+    is_over_ = true;
+    return answers.push_back(
+        wire::client_error({}, {ErrorCode::kInternal, error_message(data)}, 0));
+  }
+  if (const Json& usage = json_member(*event, "usage"); usage.is_object()) {
+    reply_.usage.prompt_tokens = json_count(usage, "prompt_tokens");
+    reply_.usage.completion_tokens = json_count(usage, "completion_tokens");
+  }
+  if (const Json& metrics = json_member(*event, "metrics"); metrics.is_object())
+    reply_.metrics.speculative_decoding = speculation_of(metrics);
+  const Json& choices = json_member(*event, "choices");
+  if (!choices.is_array() || choices.empty()) return;
+  if (std::string reason = json_text(choices.front(), "finish_reason"); !reason.empty())
+    reply_.finish_reason = std::move(reason);
+  // The first event of a choice has a role and no text: it is no token.
+  if (std::string piece = json_text(json_member(choices.front(), "delta"), "content");
+      !piece.empty()) {
+    ++n_pieces_;
+    answers.push_back(wire::ClientPiece{.id = {}, .text = std::move(piece), .token_ids = {}});
+  }
+}
+
+void ChatStream::finish(std::vector<wire::ClientAnswer>& answers) {
+  is_over_ = true;
+  if (reply_.usage.completion_tokens == 0) reply_.usage.completion_tokens = n_pieces_;
+  answers.push_back(std::move(reply_));
+}
+
+std::string error_message(std::string_view body) {
+  const auto parsed = parse_json(body);
+  if (parsed.ok())
+    if (std::string message = json_text(json_member(*parsed, "error"), "message"); !message.empty())
+      return message;
+  return std::string(body.substr(0, 200));
+}
+
+}  // namespace foretoken::cli

@@ -1,0 +1,98 @@
+#include "services/edge/ollama.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "services/edge/router_request.h"
+#include "services/edge/served_model.h"
+
+namespace foretoken::edge {
+namespace {
+
+using enum FieldUse;
+
+constexpr BodyField kShowFields[] = {
+    {"model", kHonoured, "", "a served name; another is 404"},
+    {"name", kHonoured, "", "the same, older"},
+    {"verbose", kIgnored},
+};
+
+// The target that runs a model; of an alias any.
+const wire::ServiceStatus* target_of(const wire::StatusReply& status, const std::string& model) {
+  const wire::ServiceStatus* any = nullptr;
+  for (const auto& service : status.services) {
+    if (service.role != "target" || service.state != "ready") continue;
+    if (service.model == model) return &service;
+    if (any == nullptr) any = &service;
+  }
+  return any;
+}
+
+// How many parameters it has is not known here.
+Json details(const wire::ServiceStatus* target) {
+  return {{"parent_model", ""},    {"format", "safetensors"},
+          {"family", "foretoken"}, {"families", {"foretoken"}},
+          {"parameter_size", ""},  {"quantization_level", target == nullptr ? "" : target->dtype}};
+}
+
+Json model_json(const wire::StatusReply& status, const std::string& name, std::int64_t since) {
+  const wire::ServiceStatus* target = target_of(status, name);
+  return {{"name", name},
+          {"model", name},
+          {"modified_at", rfc3339(since)},
+          {"size", target == nullptr ? 0 : target->rss_bytes},
+          {"digest", target == nullptr ? "" : target->fingerprint},
+          {"details", details(target)}};
+}
+
+}  // namespace
+
+std::span<const BodyField> show_fields() { return kShowFields; }
+
+Result<ShowAsk> read_show(const Json& body, bool strict) {
+  auto sorted = sort_fields(body, kShowFields, strict);
+  if (!sorted.ok()) return sorted.error();
+  const Json* model = given(body, "model");
+  if (model == nullptr) model = given(body, "name");
+  if (model == nullptr) return Error{ErrorCode::kInvalidRequest, "model is required", "model"};
+  if (!model->is_string()) return invalid_value("model must be a name", "model");
+  return ShowAsk{model->get<std::string>(), std::move(sorted->ignored)};
+}
+
+Json ollama_tags(const wire::StatusReply& status, std::int64_t since) {
+  Json models = Json::array();
+  for (const auto& name : status.models) models.push_back(model_json(status, name, since));
+  return {{"models", std::move(models)}};
+}
+
+Json ollama_ps(const wire::StatusReply& status, std::int64_t since) {
+  Json models = Json::array();
+  for (const auto& name : status.models) {
+    Json model = model_json(status, name, since);
+    const wire::ServiceStatus* target = target_of(status, name);
+    model["size_vram"] = 0;
+    model["expires_at"] = "9999-12-31T23:59:59Z";  // a model stays while its target runs
+    model["context_length"] = target == nullptr ? 0 : target->max_model_len;
+    models.push_back(std::move(model));
+  }
+  return {{"models", std::move(models)}};
+}
+
+Result<Json> ollama_show(const wire::StatusReply& status,
+                         const std::string& model,
+                         std::int64_t since) {
+  if (std::find(status.models.begin(), status.models.end(), model) == status.models.end())
+    return Error{ErrorCode::kModelNotFound, "model \"" + model + "\" not found", "model"};
+  const wire::ServiceStatus* target = target_of(status, model);
+  return Json{{"modelfile", ""},
+              {"parameters", ""},
+              {"template", ""},
+              {"details", details(target)},
+              {"model_info",
+               {{"general.architecture", "foretoken"},
+                {"foretoken.context_length", target == nullptr ? 0 : target->max_model_len}}},
+              {"capabilities", {"completion"}},
+              {"modified_at", rfc3339(since)}};
+}
+
+}  // namespace foretoken::edge

@@ -1,0 +1,163 @@
+#include "services/edge/openai_tools.h"
+
+#include <algorithm>
+#include <iterator>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "services/edge/router_request.h"
+
+namespace foretoken::edge {
+namespace {
+
+Result<PastCall> read_call(const OrderedJson& call, const std::string& where) {
+  const OrderedJson& type = member(call, "type");
+  if (!type.is_null() && type != "function")
+    return Error{ErrorCode::kUnsupportedParameter,
+                 where + " is of type " + to_text(type) + "; only function is read", where};
+  const OrderedJson& function = member(call, "function");
+  PastCall past{.id = text_or_empty(member(call, "id")),
+                .name = text_or_empty(member(function, "name")),
+                .arguments = OrderedJson::object()};
+  if (past.id.empty() || past.name.empty())
+    return invalid_value(where + " needs id, and function with name and arguments", where);
+  const OrderedJson& arguments = member(function, "arguments");
+  if (arguments.is_object()) {
+    past.arguments = arguments;
+  } else if (arguments.is_string()) {
+    auto object = arguments_object(arguments.get<std::string>(), where + ".function.arguments");
+    if (!object.ok()) return object.error();
+    past.arguments = std::move(*object);
+  } else if (!arguments.is_null()) {
+    return invalid_value(where + ".function.arguments must be the text of a JSON object",
+                         where + ".function.arguments");
+  }
+  return past;
+}
+
+// Of assistants' messages, as clients send them back; none changes the prompt.
+constexpr std::string_view kUnread[] = {"refusal",       "annotations", "audio",
+                                        "function_call", "id",          "index"};
+
+Result<void> check_keys(const OrderedJson& message, const std::string& where) {
+  const std::set<std::string_view> known{
+      "role", "content", "name", "tool_calls", "reasoning", "reasoning_content", "tool_call_id"};
+  for (const auto& [name, value] : message.items()) {
+    const bool is_empty = value.is_null() || value.empty();
+    if (known.contains(name) || is_empty ||
+        std::find(std::begin(kUnread), std::end(kUnread), name) != std::end(kUnread))
+      continue;
+    return Error{ErrorCode::kUnsupportedParameter,
+                 where + " has the key " + name + ", which is not supported", where + "." + name};
+  }
+  return {};
+}
+
+Result<Turn> read_turn(const OrderedJson& message,
+                       const std::string& where,
+                       std::set<std::string>& call_ids) {
+  if (!message.is_object()) return invalid_value(where + " is no message", where);
+  if (const auto good = check_keys(message, where); !good.ok()) return good.error();
+  Turn turn{.role = text_or_empty(member(message, "role")),
+            .content = Json(member(message, "content"))};
+  turn.name = text_or_empty(member(message, "name"));
+  turn.reasoning = text_or_empty(member(message, "reasoning_content"));
+  if (turn.reasoning.empty()) turn.reasoning = text_or_empty(member(message, "reasoning"));
+  const OrderedJson& calls = member(message, "tool_calls");
+  if (!calls.is_null() && !calls.is_array())
+    return invalid_value(where + ".tool_calls must be a list", where + ".tool_calls");
+  if (!calls.empty() && turn.role != "assistant")
+    return invalid_value(where + ".tool_calls are the assistant's alone", where + ".tool_calls");
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    auto call = read_call(calls[i], where + ".tool_calls[" + std::to_string(i) + "]");
+    if (!call.ok()) return call.error();
+    call_ids.insert(call->id);
+    turn.calls.push_back(std::move(*call));
+  }
+  if (turn.role == "tool") {
+    turn.tool_call_id = text_or_empty(member(message, "tool_call_id"));
+    if (!call_ids.contains(turn.tool_call_id))
+      return invalid_value(
+          where + ".tool_call_id is \"" + turn.tool_call_id + "\"; no call before it has this id",
+          where + ".tool_call_id");
+  }
+  if (!message.contains("content") && turn.calls.empty())
+    return invalid_value(where + " has no content", where + ".content");
+  return turn;
+}
+
+Result<Tool> read_tool(const OrderedJson& tool,
+                       const std::string& where,
+                       std::vector<std::string>& ignored) {
+  const OrderedJson& type = member(tool, "type");
+  const OrderedJson& function = member(tool, "function");
+  if (type != "function" || !function.is_object())
+    return Error{ErrorCode::kUnsupportedParameter,
+                 where + " is of type " + to_text(type) +
+                     "; only {\"type\": \"function\", \"function\": {...}} is supported",
+                 where};
+  const OrderedJson& parameters = member(function, "parameters");
+  if (!parameters.is_null() && !parameters.is_object())
+    return invalid_value(where + ".function.parameters must be a JSON schema",
+                         where + ".function.parameters");
+  if (member(function, "strict") == true) ignored.push_back(where + ".function.strict");
+  return Tool{.name = text_or_empty(member(function, "name")),
+              .description = text_or_empty(member(function, "description")),
+              .parameters = parameters};
+}
+
+Result<void> read_tool_choice(const OrderedJson& choice, ToolUse& use) {
+  if (choice.is_null()) return {};
+  const std::string word = text_or_empty(choice);
+  const OrderedJson& name = member(member(choice, "function"), "name");
+  if (const auto named = value_named<ToolChoice>(word)) {
+    use.choice = *named;
+    return {};
+  }
+  if (member(choice, "type") == "function" && name.is_string()) {
+    use.choice = ToolChoice::kRequired;
+    use.name = name.get<std::string>();
+    return {};
+  }
+  return Error{ErrorCode::kUnsupportedParameter,
+               "tool_choice " + to_text(choice) +
+                   " is not supported; it may be \"auto\", \"none\", \"required\" or {\"type\": "
+                   "\"function\", \"function\": {\"name\": ...}}",
+               "tool_choice"};
+}
+
+}  // namespace
+
+Result<Json> read_conversation(const OrderedJson& body) {
+  const OrderedJson& messages = member(body, "messages");
+  if (messages.is_null())
+    return Error{ErrorCode::kInvalidRequest, "messages is required", "messages"};
+  if (!messages.is_array()) return invalid_value("messages must be a list", "messages");
+  std::set<std::string> call_ids;
+  Json turns = Json::array();
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    const auto turn = read_turn(messages[i], "messages[" + std::to_string(i) + "]", call_ids);
+    if (!turn.ok()) return turn.error();
+    turns.push_back(turn_json(*turn));
+  }
+  return turns;
+}
+
+Result<ToolUse> read_tool_use(const OrderedJson& body, std::vector<std::string>& ignored) {
+  ToolUse use;
+  const OrderedJson& tools = member(body, "tools");
+  if (!tools.is_null() && !tools.is_array()) return invalid_value("tools must be a list", "tools");
+  for (std::size_t i = 0; i < tools.size(); ++i) {
+    auto tool = read_tool(tools[i], "tools[" + std::to_string(i) + "]", ignored);
+    if (!tool.ok()) return tool.error();
+    use.tools.push_back(std::move(*tool));
+  }
+  if (const auto done = read_tool_choice(member(body, "tool_choice"), use); !done.ok())
+    return done.error();
+  if (const auto done = read_parallel_calls(body, use); !done.ok()) return done.error();
+  if (const auto good = check_tools(use, "tools"); !good.ok()) return good.error();
+  return use;
+}
+
+}  // namespace foretoken::edge

@@ -1,0 +1,58 @@
+// What the protocols' requests share about tools: the tools that may be called, and the turns of a
+// conversation that called them. From these come keys of the request to the router, for the model's
+// chat template, and the rules by which the answer is read. Keys of JSON keep their order: a
+// template shows them to the model.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/json.h"
+#include "common/base/result.h"
+#include "common/base/vocabulary.h"
+#include "services/edge/answer_events.h"
+
+namespace foretoken::edge {
+
+struct Tool {
+  std::string name;
+  std::string description;
+  OrderedJson parameters;  // a schema; null = no arguments
+};
+
+struct ToolUse {
+  std::vector<Tool> tools;
+  ToolChoice choice = ToolChoice::kAuto;
+  std::string name;      // with kRequired: this one; "" = any
+  bool parallel = true;  // several calls in one answer
+};
+
+// "parallel_tool_calls" of OpenAI's bodies: true unless given.
+Result<void> read_parallel_calls(const OrderedJson& body, ToolUse& use);
+// Names of letters, digits, _ and -, each once. `where` names the list in errors.
+Result<void> check_tools(const ToolUse& use, const std::string& where);
+// Puts them into a request to the router, and says how its answer is read.
+AnswerRules use_tools(const ToolUse& use, Json& request);
+
+struct PastCall {
+  std::string id;
+  std::string name;
+  OrderedJson arguments;  // an object
+};
+
+// A turn of a conversation.
+struct Turn {
+  std::string role;  // system, user, assistant or tool
+  Json content;      // a text, parts of type text, or null
+  std::vector<PastCall> calls = {};
+  std::string tool_call_id = {};  // tool: the call it answers
+  std::string name = {};
+  std::string reasoning = {};
+};
+Json turn_json(const Turn& turn);
+
+// The text of a call's arguments -> an object: "" is an empty one.
+Result<OrderedJson> arguments_object(const std::string& text, const std::string& where);
+
+}  // namespace foretoken::edge

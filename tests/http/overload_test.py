@@ -1,0 +1,107 @@
+"""Errors when there is no room, no time or no service: OpenAI's own client raises the error class of its documentation and retries
+after the time of retry-after."""
+
+import json
+import signal
+import socket
+import sys
+import threading
+import unittest
+
+import openai
+
+from edge_system import EdgeSystem, gauge
+from harness import wait_for
+
+LONG = {"model": "tiny", "prompt": "the cat sat", "max_tokens": 1900}
+TO_THE_END = {"ignore_eos": True, "speculation": {"enabled": False}}
+
+
+class Overload(unittest.TestCase):
+    def start(self, *settings):
+        system = EdgeSystem(settings).__enter__()
+        self.addCleanup(lambda: system.__exit__(None, None, None))
+        self.system = system.start_all()
+
+    def client(self, retries):
+        client = openai.OpenAI(base_url=self.system.base, api_key="any", max_retries=retries)
+        self.addCleanup(client.close)
+        return client
+
+    def open_stream(self):
+        body = json.dumps({**LONG, **TO_THE_END, "stream": True}).encode()
+        connection = socket.create_connection(("127.0.0.1", self.system.port), timeout=60)
+        self.addCleanup(connection.close)
+        connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        self.assertIn(b"200 OK", connection.recv(100))
+        return connection
+
+    def n_refused(self):
+        return gauge(self.system.http("GET", "/metrics")[2], "request_refused_total")
+
+    def until_refused(self, **request):
+        """Asks again and again, until it is refused: what fills the queue may end at any moment. The error."""
+        client = self.client(0)
+        for _ in range(1000):
+            try:
+                client.completions.create(model="tiny", prompt="the cat", max_tokens=1, **request)
+            except openai.APIStatusError as error:
+                return error
+        self.fail("it was never refused")
+
+    def test_a_full_queue_is_a_rate_limit_that_ends(self):
+        self.start("limits.max_running=1", "limits.max_waiting=0")
+        over = threading.Event()
+
+        def fill():
+            while not over.is_set():
+                self.system.http("POST", "/v1/completions", {**LONG, **TO_THE_END})
+        answers = []
+        patient = self.client(20)  # retries until the queue has room
+        threads = [threading.Thread(target=fill) for _ in range(3)]
+        threads.append(threading.Thread(target=lambda: answers.append(
+            patient.completions.create(model="tiny", prompt="the cat", max_tokens=2))))
+        for thread in threads:
+            thread.start()
+        try:
+            wait_for(lambda: self.n_refused() > 0, "a request is refused")
+            error = self.until_refused()
+        finally:
+            over.set()
+            for thread in threads:
+                thread.join(120)
+        self.assertIsInstance(error, openai.RateLimitError)
+        self.assertEqual((429, "rate_limit_exceeded"), (error.status_code, error.code))
+        self.assertGreaterEqual(int(error.response.headers["retry-after"]), 1)
+        self.assertEqual(2, answers[0].usage.completion_tokens)
+
+    def test_one_that_runs_out_of_time_is_504_and_is_not_sent_again(self):
+        self.start("limits.request_timeout_s=1")
+        target = self.system.processes["target"]
+        target.send_signal(signal.SIGSTOP)  # it is slower than any deadline
+        self.addCleanup(target.send_signal, signal.SIGCONT)
+        with self.assertRaises(openai.InternalServerError) as caught:
+            self.client(5).completions.create(model="tiny", prompt="the cat", max_tokens=2)
+        self.assertEqual((504, "deadline_exceeded"), (caught.exception.status_code, caught.exception.code))
+        self.assertEqual("false", caught.exception.response.headers["x-should-retry"])
+
+    def test_a_router_that_drains_is_503(self):
+        self.start()
+        router, target = self.system.processes["router"], self.system.processes["target"]
+        holder = self.open_stream()
+        target.send_signal(signal.SIGSTOP)  # the stream does not end, however fast the machine is
+        try:
+            router.terminate()
+            wait_for(lambda: self.system.status()["state"] == "draining", "the router drains")
+            with self.assertRaises(openai.APIStatusError) as caught:
+                self.client(0).completions.create(model="tiny", prompt="the cat", max_tokens=1)
+        finally:
+            target.send_signal(signal.SIGCONT)
+        self.assertEqual((503, "draining"), (caught.exception.status_code, caught.exception.code))
+        self.assertIn("retry-after", caught.exception.response.headers)
+        holder.close()
+        self.assertEqual(0, self.system.processes.pop("router").wait(60))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
