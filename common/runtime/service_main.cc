@@ -75,13 +75,10 @@ int exit_code_of(ErrorCode code) {
 class LoadingPulse {
  public:
   explicit LoadingPulse(Notifier& notifier)
-      : thread_([this, &notifier](const std::stop_token& stop) {
-          std::unique_lock lock(mutex_);
-          while (!stop.stop_requested()) {
-            if (steady_now() - last_progress_ < kStuckLoading) notifier.extend_timeout(kExtension);
-            wake_.wait_for(lock, stop, kExtension / 4, [] { return false; });
-          }
-        }) {}
+      : notifier_(notifier), thread_([this](const std::stop_token& stop) { run(stop); }) {
+    // Not left to the thread: a small model is loaded before it runs.
+    notifier_.extend_timeout(kExtension);
+  }
   void progress() {
     const std::lock_guard lock(mutex_);
     last_progress_ = steady_now();
@@ -90,6 +87,17 @@ class LoadingPulse {
  private:
   static constexpr auto kExtension = std::chrono::seconds(20);
   static constexpr auto kStuckLoading = std::chrono::minutes(10);
+
+  void run(const std::stop_token& stop) {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      wake_.wait_for(lock, stop, kExtension / 4, [] { return false; });
+      if (stop.stop_requested()) return;
+      if (steady_now() - last_progress_ < kStuckLoading) notifier_.extend_timeout(kExtension);
+    }
+  }
+
+  Notifier& notifier_;
   std::mutex mutex_;
   std::condition_variable_any wake_;
   TimePoint last_progress_ = steady_now();
