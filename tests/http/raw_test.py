@@ -133,6 +133,7 @@ class Raw(unittest.TestCase):
         self.assertIn(b"HTTP/1.1 429", answers)
         status, headers, text = 200, {}, ""
         while status == 200:
+            streams.append(self.open_stream(max_tokens=400))
             status, headers, text = system.http("POST", "/v1/completions", {**PROMPT, "max_tokens": 400})
         self.assertEqual((429, "rate_limit_exceeded"), (status, json.loads(text)["error"]["code"]))
         self.assertGreaterEqual(int(headers["Retry-After"]), 1)
