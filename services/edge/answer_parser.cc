@@ -286,7 +286,6 @@ void AnswerParser::begin_call(const std::string& name) {
 void AnswerParser::end_call() {
   events_->add(CallEnd{n_calls_});
   leave_call(At::kCallNext);
-  ++n_calls_;
 }
 
 // An object whose last bracket is missing is a call if its arguments are there.
@@ -298,7 +297,8 @@ void AnswerParser::end_early() {
 }
 
 void AnswerParser::leave_call(At next) {
-  has_begun_call_ = false;
+  // One that broke has its number, too: clients join what has one number.
+  if (std::exchange(has_begun_call_, false)) ++n_calls_;
   raw_.clear();
   skips_space_ = true;
   at_ = next;

@@ -186,7 +186,8 @@ Result<AnswerRules> read_chat_prompt(const OrderedJson& body,
       return invalid_value("chat_template_kwargs must be an object", "chat_template_kwargs");
     request["chat_template_kwargs"] = to_text(*found);
   }
-  if (use->choice == ToolChoice::kRequired && request.value("continue_final_message", false))
+  if (use->choice == ToolChoice::kRequired &&
+      request.value("continue_final_message", Json()) == true)
     return invalid_value("a call cannot be asked for where the answer continues a message",
                          "tool_choice");
   return use_tools(*use, request);
