@@ -104,7 +104,11 @@ std::string memory_endpoint(const BusSection& bus, const std::string& id) {
 
 std::string draft_endpoint(const BusSection& bus, const std::string& id) {
   std::size_t index = bus.draft.size();
-  const bool is_number = std::from_chars(id.data(), id.data() + id.size(), index).ec == std::errc{};
+  const char* end = id.data() + id.size();
+  const auto read = std::from_chars(id.data(), end, index);
+  // "8b-0" is a name.
+  const bool is_number = read.ec == std::errc{} && read.ptr == end;
+  if (!is_number) index = bus.draft.size();
   // The one entry of an instance that has a name is its own.
   if (!is_number && bus.draft.size() == 1) index = 0;
   if (index < bus.draft.size()) return full(bus, bus.draft[index], id);

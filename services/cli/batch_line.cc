@@ -67,9 +67,8 @@ OrderedJson reply_line(const wire::ClientReply& reply, const BatchAnswers& how) 
 RequestId batch_line_id(std::string_view line, std::size_t occurrence, const Json& flags) {
   Json with_effect = flags;
   for (const auto& key : keys_without_effect()) with_effect.erase(key);
-  const std::string text =
-      to_text(with_effect) + "\n" + std::string(line) + "\n" + std::to_string(occurrence);
-  return {.high = mix64(fnv1a(text)), .low = mix64(fnv1a("low " + text))};
+  const std::string text = std::string(line) + "\n" + std::to_string(occurrence);
+  return {.high = mix64(fnv1a(to_text(with_effect) + "\n" + text)), .low = mix64(fnv1a(text))};
 }
 
 BatchLine::BatchLine(std::string_view text, RequestId id, const Json& flags)

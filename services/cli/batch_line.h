@@ -16,7 +16,7 @@
 namespace foretoken::cli {
 
 // Of a line: the same text with the same flags has the same id, its second occurrence another one.
-// Flags that cannot change an answer are not in it.
+// Flags that cannot change an answer are not in it. `low` is the same whatever the flags are.
 RequestId batch_line_id(std::string_view line, std::size_t occurrence, const Json& flags);
 
 struct BatchAnswers {
@@ -27,7 +27,7 @@ struct BatchAnswers {
 class BatchLine {
  public:
   // `flags`: what holds where the line does not say, as keys of a client's request. Without a seed
-  // the id is one.
+  // `id.low` is one: a flag that asks for more output leaves the text as it is.
   BatchLine(std::string_view text, RequestId id, const Json& flags);
 
   // What to ask the router for: an answer each, in this order. The error is that of the line.

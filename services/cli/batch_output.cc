@@ -94,7 +94,7 @@ Result<void> BatchOutput::read_both() {
     if (const auto read = this->read(whole_, false); !read.ok()) return read.error();
     struct stat info {};
     if (::fstat(whole_.get(), &info) != 0) return cannot(path_);
-    if (info.st_size > 0 && n_known_ == 0 && !places_.empty())
+    if (info.st_size > 0 && n_known_ == 0)
       return Error{ErrorCode::kConfig,
                    path_ +
                        " exists already and has no answer to any line of this batch, with these "
@@ -177,7 +177,7 @@ Result<void> BatchOutput::append(std::string_view line) {
 
 Result<void> BatchOutput::add(std::size_t line, std::string_view text, bool failed) {
   const Place place{.in_part = true, .at = part_size_, .size = text.size() + 1, .failed = failed};
-  if (const auto done = append(text); !done.ok()) return done;
+  if (auto done = append(text); !done.ok()) return done;
   set(line, place);
   return {};
 }
@@ -208,7 +208,7 @@ Result<void> BatchOutput::finish() {
   {
     const Fd to(::open(sorted.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
     if (!to) return cannot(sorted);
-    if (const auto done = copy_all(to); !done.ok()) {
+    if (auto done = copy_all(to); !done.ok()) {
       ::unlink(sorted.c_str());
       return done;
     }

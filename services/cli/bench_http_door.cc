@@ -79,10 +79,11 @@ Result<HttpSocket> connect_to(const HttpAddress& address) {
   int why = 0;
   for (const addrinfo* place = found; place != nullptr; place = place->ai_next) {
     HttpSocket socket(::socket(place->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    // Of connect(), too.
+    ::setsockopt(socket.fd(), SOL_SOCKET, SO_SNDTIMEO, &kHttpSendTime, sizeof kHttpSendTime);
     if (socket.fd() >= 0 && ::connect(socket.fd(), place->ai_addr, place->ai_addrlen) == 0) {
       const int yes = 1;
       ::setsockopt(socket.fd(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-      ::setsockopt(socket.fd(), SOL_SOCKET, SO_SNDTIMEO, &kHttpSendTime, sizeof kHttpSendTime);
       return socket;
     }
     why = errno;

@@ -114,7 +114,7 @@ class LoadRun {
     // The end brings what no piece has carried, if anything.
     const bool has_more = !reply.text.empty() || !reply.token_ids.empty();
     if (has_more || !outstanding_.at(index).first) add_piece(index, reply.text, reply.token_ids);
-    const Outstanding request = std::move(outstanding_.extract(index).mapped());
+    const Outstanding request = outstanding_.extract(index).mapped();
     BenchRecord& record = samples_.records[index];
     record.is_done = true;
     record.ttft_ms = milliseconds_between(request.sent, *request.first);

@@ -75,16 +75,21 @@ Result<void> Conversation::set(const std::string& key, const std::string& value)
   if (std::find(keys().begin(), keys().end(), key) == keys().end()) return unknown(key);
   Json tried = settings_;
   tried[key] = value_of(key, value);
-  Json request = tried;
-  request["prompt"] = "";
-  if (const auto good = request_of_json(request); !good.ok()) return good.error();
-  settings_ = std::move(tried);
-  return {};
+  return take_settings(std::move(tried));
 }
 
 Result<void> Conversation::unset(const std::string& key) {
   if (std::find(keys().begin(), keys().end(), key) == keys().end()) return unknown(key);
-  settings_.erase(key);
+  Json tried = settings_;
+  tried.erase(key);  // another setting may need it
+  return take_settings(std::move(tried));
+}
+
+Result<void> Conversation::take_settings(Json tried) {
+  Json request = tried;
+  request["prompt"] = "";
+  if (const auto good = request_of_json(request); !good.ok()) return good.error();
+  settings_ = std::move(tried);
   return {};
 }
 
@@ -131,6 +136,9 @@ Result<void> Conversation::load(const std::string& file) {
   Json request = json->value("settings", Json::object());
   if (!request.is_object()) return wrong("settings is not an object");
   Json settings = request;
+  request["prompt"] = "";  // the settings alone, as request_for() reads them
+  if (const auto good = request_of_json(request); !good.ok()) return wrong(good.error().message);
+  request.erase("prompt");
   request["messages"] = (*json)["messages"];
   auto read = request_of_json(request);
   if (!read.ok()) return wrong(read.error().message);

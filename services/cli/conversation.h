@@ -34,7 +34,7 @@ class Conversation {
   Result<void> load(const std::string& file);
 
  private:
-  Json request_json() const;
+  Result<void> take_settings(Json tried);  // if a request may have them
 
   Json settings_;  // of requests: key -> value
   std::string system_;

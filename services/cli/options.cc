@@ -228,6 +228,7 @@ class Parser {
         ->add_option("-o,--out", options_.trace.out, "file to be written, in place of an older one")
         ->capture_default_str();
     quiet(trace);
+    host(trace);
     CLI::App* metrics =
         verb(&app_, "metrics", "Prometheus text of all services; dashboard, alert rules",
              "  foretoken metrics | grep time_to_first_token\n"

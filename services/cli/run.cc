@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <map>
@@ -49,6 +50,9 @@ struct BatchInput {
 };
 
 Result<BatchInput> read_batch(const std::string& path, const Json& flags) {
+  if (std::error_code none;
+      std::filesystem::exists(path, none) && !std::filesystem::is_regular_file(path, none))
+    return Error{ErrorCode::kConfig, path + " is no regular file; its lines are read twice"};
   BatchInput input{.file = std::ifstream(path, std::ios::binary)};
   if (!input.file)
     return Error{ErrorCode::kConfig, path + " cannot be read: " + std::strerror(errno)};
@@ -224,7 +228,10 @@ void BatchRun::on_reply(const wire::ClientReply& reply) {
                 Error{ErrorCode::kDeadlineExceeded,
                       "the time was up after " + std::to_string(reply.usage.completion_tokens) +
                           " tokens (timeout_ms)"});
-  if (reply.finish_reason == "cancelled") return;  // by Ctrl-C
+  if (reply.finish_reason == "cancelled") {
+    if (interrupted_) return;
+    return fail(question.open, Error{ErrorCode::kCancelled, "another client cancelled it"});
+  }
   n_tokens_ += reply.usage.completion_tokens;
   n_rounds_ += reply.metrics.speculative_decoding.num_spec_steps;
   n_accepted_ += reply.metrics.speculative_decoding.num_accepted_draft_tokens;
@@ -322,7 +329,8 @@ int BatchRun::run() {
     progress.show(output_.n_done(), words(), steady_now());
   }
   if (stopped_) return report_error(*stopped_);
-  return interrupted_ ? kExitInterrupted : kExitOk;
+  if (interrupted_) return kExitInterrupted;
+  return output_.n_done() == output_.n_lines() ? kExitOk : kExitFailed;
 }
 
 OrderedJson BatchRun::report(Duration took) const {

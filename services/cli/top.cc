@@ -153,7 +153,8 @@ int run_top(const CliOptions& options) {
     if (error.code == ErrorCode::kDeadlineExceeded) error.code = ErrorCode::kUnavailable;
     return report_error(error);
   }
-  if (options.output.json || options.watch.once || !fits_page(terminal_size()))
+  const bool has_keys = ::isatty(STDIN_FILENO) == 1;
+  if (options.output.json || options.watch.once || !has_keys || !fits_page(terminal_size()))
     return in_lines(client, std::move(*first), options);
   return TopScreen(client, std::move(*first), interval_of(options)).run();
 }

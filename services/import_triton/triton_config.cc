@@ -73,6 +73,40 @@ message_type {
 )";
 constexpr int kFirstUnread = 7;  // of ModelConfig's fields
 
+// Each level is a call of the parser. Files for Triton have some six.
+constexpr int kMostLevels = 64;
+
+// The line of the first bracket that opens a level too many, from 1; 0: there is none.
+int line_too_deep(std::string_view text) {
+  int line = 1, level = 0;
+  char quote = 0;
+  bool is_comment = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '\n') {
+      ++line;
+      quote = 0;  // no text goes over a line
+      is_comment = false;
+    } else if (is_comment) {
+      continue;
+    } else if (quote != 0) {
+      if (c == '\\' && i + 1 < text.size() && text[i + 1] != '\n')
+        ++i;
+      else if (c == quote)
+        quote = 0;
+    } else if (c == '"' || c == '\'') {
+      quote = c;
+    } else if (c == '#') {
+      is_comment = true;
+    } else if (c == '{' || c == '[' || c == '<') {
+      if (++level > kMostLevels) return line;
+    } else if (c == '}' || c == ']' || c == '>') {
+      level = std::max(0, level - 1);
+    }
+  }
+  return 0;
+}
+
 class TritonSchema {
  public:
   TritonSchema() : factory_(&pool_) {
@@ -161,6 +195,9 @@ class MessageView {
 }  // namespace
 
 Result<TritonConfig> parse_triton_config(std::string_view text) {
+  if (const int line = line_too_deep(text); line > 0)
+    return Error{ErrorCode::kMalformed, "line " + std::to_string(line) + ": more than " +
+                                            std::to_string(kMostLevels) + " brackets are open"};
   TritonSchema schema;
   const auto message = schema.new_config();
   ParseReports reports;

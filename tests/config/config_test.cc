@@ -622,6 +622,8 @@ TEST_F(ConfigTest, ResolvesEndpoints) {
   EXPECT_EQ(draft_endpoint(bus, "1"), "ipc:///x/draft");
   EXPECT_THROW(draft_endpoint(bus, "2"), FatalError);
   EXPECT_THROW(draft_endpoint(bus, "blue"), FatalError);
+  bus.draft = {"tcp://10.0.0.1:1"};
+  EXPECT_EQ(draft_endpoint(bus, "8b-0"), "tcp://10.0.0.1:1");  // a name, and not the number 8
 }
 
 TEST_F(ConfigTest, MakesTheRuntimeFolderForThisUserOnly) {

@@ -67,6 +67,17 @@ TEST(TritonConfig, AnErrorSaysWhere) {
   EXPECT_FALSE(parse_triton_config("name: \"a").ok());
 }
 
+TEST(TritonConfig, BracketsBeyondTheLimitAreRefused) {
+  std::string fields, lists = "a: ";
+  for (int i = 0; i < 300'000; ++i) fields += "a{", lists += "[";
+  for (const std::string& text : {"name: \"{{{\" # {{{\n" + fields, lists}) {
+    const auto deep = parse_triton_config(text);
+    ASSERT_FALSE(deep.ok());
+    EXPECT_THAT(deep.error().message, HasSubstr("more than 64 brackets are open"));
+  }
+  EXPECT_TRUE(parse_triton_config("name: \"" + std::string(1000, '{') + "\"").ok());
+}
+
 TEST(ImportTriton, AWholePipelineWithADraftModel) {
   const std::string toml =
       imported_toml({fixture("ensemble"), fixture("preprocessing"), fixture("tensorrt_llm"),

@@ -4,6 +4,7 @@ what the page must never do. Packages from PyPI drive Debian's Chromium."""
 import hashlib
 import os
 import pathlib
+import signal
 import sys
 import unittest
 
@@ -173,8 +174,11 @@ class Page(PageTest):
         page.locator("#prompt").fill(PROMPT)
         page.keyboard.press("Enter")
         page.locator(".answer.busy > span").first.wait_for()
+        target = self.system.processes["target"]
+        target.send_signal(signal.SIGSTOP)  # the answer does not end before the key comes
         page.keyboard.press("Escape")
         page.get_by_text("stopped", exact=True).wait_for()
+        target.send_signal(signal.SIGCONT)
         page.locator("#fresh").click()
         page.locator("#tokens").fill("8")
         self.assertIn("8 tokens", self.ask(page).text_content())

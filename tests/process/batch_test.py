@@ -48,7 +48,7 @@ class Batch(unittest.TestCase):
         return subprocess.run(self.command(*flags), capture_output=True, text=True, timeout=200, **more)
 
     def answers(self, path=None):
-        return [json.loads(line) for line in (path or self.out).read_text(encoding="utf-8").splitlines()]
+        return [json.loads(line) for line in (path or self.out).read_bytes().splitlines()]
 
     def requests_total(self):
         return self.system.status()["requests_total"]
@@ -104,6 +104,15 @@ class Batch(unittest.TestCase):
         self.assertEqual(2, done.returncode)
         self.assertIn("batch.answers.jsonl exists already", done.stderr)
         self.assertFalse(self.part.exists())
+
+    def test_a_flag_that_asks_for_more_output_changes_no_text(self):
+        self.write([{"prompt": "the thing", "max_tokens": 12}] * 2 + [{"prompt": f"the {i}", "max_tokens": 12} for i in range(4)])
+        self.assertEqual(0, self.run_batch("-t", "1").returncode)
+        texts = [each["text"] for each in self.answers()]
+        self.assertNotEqual(texts[0], texts[1])  # the second occurrence has a seed of its own
+        self.out.unlink()
+        self.assertEqual(0, self.run_batch("-t", "1", "--logprobs", "1").returncode)
+        self.assertEqual(texts, [each["text"] for each in self.answers()])
 
     def test_a_bad_line_is_its_own_error_and_the_rest_is_answered(self):
         self.write([{"prompt": "the thing", "max_tokens": 2}, "not json", "[1]", {"max_tokens": 2}, {"prompt": "x", "temperature": 101},
@@ -259,7 +268,7 @@ class Batch(unittest.TestCase):
     def test_two_runs_do_not_write_one_file(self):
         self.write([{"prompt": f"{i}", "max_tokens": 1900} for i in range(8)])
         first = subprocess.Popen(self.command("--ignore-eos"), stderr=subprocess.DEVNULL)
-        harness.wait_for(self.part.exists, "the first to begin")
+        harness.wait_for(lambda: self.part.exists() and self.part.stat().st_size > 0, "the first to begin")
         done = self.run_batch("--ignore-eos")
         first.send_signal(signal.SIGTERM)
         self.assertEqual(130, first.wait(60))
@@ -290,6 +299,17 @@ class Batch(unittest.TestCase):
             done = self.run_batch(*flags)
             self.assertEqual(code, done.returncode, done.stderr)
             self.assertIn(words, done.stderr)
+        self.write([{"prompt": "x"}])
+        done = subprocess.run([PROGRAM, "run", "/dev/stdin", "-o", str(self.out)], input=self.batch.read_text(), capture_output=True,
+                              text=True, timeout=60)
+        self.assertEqual(2, done.returncode)
+        self.assertIn("/dev/stdin is no regular file", done.stderr)
+        # A batch without lines is no reason to empty a file.
+        self.write([])
+        other = self.folder / "other.txt"
+        other.write_text("something else")
+        done = self.run_batch("-o", str(other))
+        self.assertEqual((2, "something else"), (done.returncode, other.read_text()), done.stderr)
         self.batch.unlink()
         done = self.run_batch()
         self.assertEqual(2, done.returncode)
@@ -315,7 +335,7 @@ class WithoutRouter(unittest.TestCase):
             system.start("router").wait_ready()
             done = subprocess.run(command, capture_output=True, text=True, timeout=120)
             self.assertEqual(0, done.returncode, done.stderr)
-            self.assertEqual(30, len(batch.with_suffix(".answers.jsonl").read_text().splitlines()))
+            self.assertEqual(30, len(batch.with_suffix(".answers.jsonl").read_bytes().splitlines()))
 
 
 if __name__ == "__main__":

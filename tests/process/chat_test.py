@@ -128,7 +128,10 @@ class Chat(unittest.TestCase):
         terminal = self.chat("--ignore-eos", "--no-spec")
         terminal.type("the thing\r")
         terminal.wait_for(r"the thing\n.{8}")
+        target = self.system.processes["target"]
+        target.send_signal(signal.SIGSTOP)  # the answer does not end before the key comes
         terminal.type("\x03")
+        target.send_signal(signal.SIGCONT)
         terminal.wait_for(r"cancelled\]\n>\Z")
         saved = self.saved(terminal, "stopped")["messages"]
         self.assertEqual(["user", "assistant"], [m["role"] for m in saved])
@@ -164,6 +167,14 @@ class Chat(unittest.TestCase):
                              ("/spec maybe", "on or off"), ("/nonsense", "no command /nonsense")):
             terminal.type(words + "\r")
             terminal.wait_for(re.escape(words) + r"\n[^>]*" + error + r"[^>]*\n>\Z")
+        for words in ("/set prediction abc", "/set proposer prediction"):
+            terminal.type(words + "\r")
+            terminal.prompt()
+        terminal.type("/set prediction\r")  # the proposer needs it
+        terminal.wait_for(r"/set prediction\n[^>]*error[^>]*\n>\Z")
+        for words in ("/set proposer", "/set prediction"):
+            terminal.type(words + "\r")
+            terminal.prompt()
         self.ask(terminal, "the thing\r")
         self.assertIn("[3 tokens", terminal.text())
         saved = self.saved(terminal, "settings")
@@ -171,6 +182,10 @@ class Chat(unittest.TestCase):
         self.assertEqual([3, ["zq", "qz"], False], [saved["settings"][key] for key in ("max_tokens", "stop", "adaptive")])
         path = os.path.join(self.home, "settings")
         other = self.chat()
+        with open(path + ".bad", "w") as bad:  # fine beside messages, and no setting
+            json.dump({**saved, "settings": {"tools": "[]"}}, bad)
+        other.type(f"/load {path}.bad\r")
+        other.wait_for(r"is no conversation: tools[^>]*\n>\Z")
         other.type(f"/save {path}\r")  # not this chat's own
         other.wait_for(r"exists already.*>\Z")
         other.type(f"/load {path}\r")
