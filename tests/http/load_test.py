@@ -4,6 +4,7 @@ never end. FORETOKEN_TEST_STREAMS: how many streams."""
 import json
 import os
 import selectors
+import signal
 import socket
 import sys
 import unittest
@@ -49,10 +50,14 @@ class Load(unittest.TestCase):
         truth = system.post("/v1/completions", {**PROMPT, "max_tokens": TOKENS})[1]["choices"][0]["text"]
         empty = system.rss("edge")
         request = post("/v1/completions", {**PROMPT, "stream": True, "max_tokens": TOKENS})
-        # All requests are whole at nearly the same time, so that none has ended when the last begins.
-        streams = {self.connect(system, request[:-1]): bytearray() for _ in range(STREAMS)}
-        for connection in streams:
-            connection.sendall(request[-1:])
+        # The target waits until all requests are there, so that none has ended when the last begins.
+        target = system.processes["target"]
+        target.send_signal(signal.SIGSTOP)
+        try:
+            streams = {self.connect(system, request): bytearray() for _ in range(STREAMS)}
+            wait_for(lambda: (system.status() or {}).get("requests_active") == STREAMS, "all requests are there")
+        finally:
+            target.send_signal(signal.SIGCONT)
         selector = selectors.DefaultSelector()
         for connection in streams:
             connection.setblocking(False)
