@@ -40,22 +40,35 @@ std::string without_thinking(const std::string& variables) {
   return to_text(all);
 }
 
-// The prompt ends with the text of the last message, without what the template writes behind it.
-Result<void> cut_after_final(const std::string& messages, std::string& text) {
-  const auto all = parse_json(messages);
-  const Json last = all.ok() && all->is_array() && !all->empty() ? all->back() : Json();
-  std::string content = last.is_object() && last.value("content", Json()).is_string()
+Error cannot_be_continued(const char* why) {
+  return {ErrorCode::kInvalidValue, std::string("the last message cannot be continued: ") + why,
+          "messages"};
+}
+
+// Where a continued message ends in the rendered text. Its own words cannot say: they may stand
+// in what the template writes behind them. Characters of private use, which templates keep.
+constexpr std::string_view kEndOfFinal = "\uE0F0\uE0F1\uE0F0";
+
+// The messages with the mark behind the text of the last one, which ends without white space.
+Result<std::string> mark_end_of_final(const std::string& messages) {
+  OrderedJson all = OrderedJson::parse(messages, nullptr, false);
+  if (!all.is_array() || all.empty() || !all.back().is_object())
+    return cannot_be_continued("there is none");
+  OrderedJson& last = all.back();
+  if (last.contains("tool_calls")) return cannot_be_continued("it has calls behind its text");
+  std::string content = last.contains("content") && last["content"].is_string()
                             ? last["content"].get<std::string>()
                             : std::string();
   content.erase(content.find_last_not_of(" \n\t\r") + 1);
-  content.erase(0, content.find_first_not_of(" \n\t\r"));
-  const std::size_t at = content.empty() ? std::string::npos : text.rfind(content);
-  if (at == std::string::npos)
-    return Error{ErrorCode::kInvalidValue,
-                 "the last message cannot be continued: it has no text, or the chat template "
-                 "changes it",
-                 "messages"};
-  text.erase(at + content.size());
+  if (content.empty()) return cannot_be_continued("it has no text");
+  last["content"] = content.append(kEndOfFinal);
+  return to_text(all);
+}
+
+Result<void> cut_at_mark(std::string& text) {
+  const std::size_t at = text.rfind(kEndOfFinal);
+  if (at == std::string::npos) return cannot_be_continued("the chat template changes its text");
+  text.erase(at);
   return {};
 }
 
@@ -149,11 +162,17 @@ Result<void> Encoder::add_messages(const wire::Encode& encode, wire::Encoded& re
                  "\"none\"",
                  "tools"};
   const bool is_forced = encode.tool_choice == ToolChoice::kRequired;
-  auto text = render_(encode.text, encode.add_generation_prompt && !encode.continue_final_message,
+  std::string messages = encode.text;
+  if (encode.continue_final_message) {
+    auto marked = mark_end_of_final(encode.text);
+    if (!marked.ok()) return marked.error();
+    messages = std::move(*marked);
+  }
+  auto text = render_(messages, encode.add_generation_prompt && !encode.continue_final_message,
                       is_forced ? without_thinking(encode.variables) : encode.variables);
   if (!text.ok()) return blame(text.error(), "messages");
   if (encode.continue_final_message) {
-    if (const auto done = cut_after_final(encode.text, *text); !done.ok()) return done.error();
+    if (const auto done = cut_at_mark(*text); !done.ok()) return done.error();
   } else if (is_forced) {
     if (ends_with_marker(*text, markers::kThink))
       *text += "\n" + std::string(markers::kEndThink) + "\n\n";

@@ -516,15 +516,31 @@ TEST_F(TokenizerServiceTest, VariablesThatAreNoObjectAreTheRenderersToRefuse) {
 }
 
 TEST_F(TokenizerServiceTest, APromptEndsWithTheMessageThatIsContinued) {
-  make({}, [](const std::string&, bool open, const std::string&) {
-    return std::string("user: go on</s>assistant: go on</s>") + (open ? "assistant:" : "");
+  make({}, [](const std::string& messages, bool open, const std::string&) {
+    std::string text;
+    for (const Json& message : Json::parse(messages))
+      text += message["role"].get<std::string>() + ":" + message["content"].get<std::string>() +
+              "<|im_end|>";
+    return text + (open ? "assistant:" : "");
   });
-  wire::Encode encode{.kind = wire::PromptKind::kMessages,
-                      .text = R"([{"role":"assistant","content":" go on \n"}])",
-                      .continue_final_message = true};
-  EXPECT_EQ(ask<wire::Encoded>(encode).tokens, ids_of("user: go on</s>assistant: go on"));
-  encode.text = R"([{"role":"assistant","content":"other"}])";
-  EXPECT_EQ(ask<wire::Failed>(encode, RequestId{3, 3}).param, "messages");
+  const auto continued = [](const std::string& message) {
+    return wire::Encode{.kind = wire::PromptKind::kMessages,
+                        .text = R"([{"role":"user","content":"go on"},)" + message + "]",
+                        .continue_final_message = true};
+  };
+  const std::string before = "user:go on<|im_end|>assistant:";
+  std::uint64_t id = 2;
+  // The short ones stand in the marker behind the message, too.
+  for (const std::string content : {"go on", "e", "<", "im", "end|>"})
+    EXPECT_EQ(
+        ask<wire::Encoded>(continued(R"({"role":"assistant","content":")" + content + R"( \n"})"),
+                           RequestId{3, ++id})
+            .tokens,
+        ids_of(before + content));
+  for (const std::string message :
+       {R"({"role":"assistant","content":" "})", R"({"role":"assistant"})",
+        R"({"role":"assistant","content":"a","tool_calls":[{}]})"})
+    EXPECT_EQ(ask<wire::Failed>(continued(message), RequestId{3, ++id}).param, "messages");
 }
 
 TEST_F(TokenizerServiceTest, TheEndOfEachTokenIsSaidAndItsMarkersLeaveText) {
