@@ -27,12 +27,14 @@ class Service:
     """One program, `foretoken-ROLE --id ID`."""
 
     def __init__(self, role, number, arguments=(), programs="", environment=None):
+        self.draining = False
         self.process = subprocess.Popen([os.path.join(programs, f"foretoken-{role}"), "--id", str(number), *arguments],
                                         env={**os.environ, **(environment or {})}, preexec_fn=_end_with_the_actor)
         threading.Thread(target=self._watch, daemon=True).start()
 
     def _watch(self):
-        if self.process.wait() not in FINAL_EXIT_CODES:
+        # However it ends that was told to: what leaves is not started again.
+        if self.process.wait() not in FINAL_EXIT_CODES and not self.draining:
             os._exit(1)  # Ray starts the actor, and so the program, again
 
     def exit_code(self):
@@ -40,9 +42,17 @@ class Service:
         return self.process.poll()
 
     def drain(self):
-        """SIGTERM: what runs ends first, within limits.drain_s. The exit code."""
+        """SIGTERM: what runs ends first, within limits.drain_s. The exit code; it stays down, whatever that is."""
+        self.draining = True
         self.process.terminate()
         return self.process.wait()
+
+
+def _exit_code(drained):
+    try:
+        return ray.get(drained)
+    except ray.exceptions.RayActorError:  # its program failed just before, or its node did
+        return None
 
 
 class Pool:
@@ -55,13 +65,15 @@ class Pool:
         self.ids = f"{model}-" if model else ""
 
     def scale(self, n):
-        """Starts services, or drains those with the highest numbers. The others serve on."""
+        """Starts services, or drains those with the highest numbers. The others serve on. The exit codes of those that left;
+        None for one whose actor ended before it could tell."""
         while len(self.services) < n:
             own = f"{self.ids}{len(self.services)}"
             actor = Service.options(**self.resources, name=f"foretoken-{self.role}-{own}")
             self.services.append(actor.remote(self.role, own, *self.made_of))
         leaving, self.services = self.services[n:], self.services[:n]
-        exit_codes = ray.get([service.drain.remote() for service in leaving])
+        draining = [service.drain.remote() for service in leaving]
+        exit_codes = [_exit_code(code) for code in draining]
         for service in leaving:
             ray.kill(service)
         return exit_codes
