@@ -109,7 +109,7 @@ class Chat {
 };
 
 constexpr std::array<Chat::Command, 9> Chat::kCommands{{
-    {"/help", "", "this", &Chat::help},
+    {"/help", "", "show this help", &Chat::help},
     {"/clear", "", "forget the conversation", &Chat::clear},
     {"/system", "[TEXT]", "set the system message; none without TEXT", &Chat::system},
     {"/set", "[KEY [VALUE]]",
@@ -119,7 +119,7 @@ constexpr std::array<Chat::Command, 9> Chat::kCommands{{
     {"/save", "FILE", "write the conversation, as JSON", &Chat::save},
     {"/load", "FILE", "go on with a saved one", &Chat::load},
     {"/quit", "", "end (also Ctrl-D)", &Chat::quit},
-    {"/exit", "", "the same", &Chat::quit},
+    {"/exit", "", "the same as /quit", &Chat::quit},
 }};
 
 std::vector<std::string> Chat::complete(const std::string& before) {
@@ -191,7 +191,7 @@ void Chat::obey(const std::string& entry) {
   const auto command = std::find_if(kCommands.begin(), kCommands.end(),
                                     [&](const Command& each) { return each.name == name; });
   if (command == kCommands.end()) {
-    std::cerr << "no command " << name << "; /help shows them\n";
+    std::cerr << "error: no command " << name << "; /help shows them\n";
     return;
   }
   (this->*command->handler)(rest == std::string::npos ? "" : entry.substr(rest));

@@ -24,8 +24,11 @@ std::string expanded(const std::string& file) {
 
 Json json_of(const std::vector<wire::ChatMessage>& messages) {
   Json list = Json::array();
-  for (const auto& message : messages)
+  for (const auto& message : messages) {
     list.push_back({{"role", message.role}, {"content", message.content}});
+    // Of a conversation that was loaded: calls of tools, and what they answered.
+    if (!message.extra.text.empty()) list.back()["extra"] = message.extra.text;
+  }
   return list;
 }
 
@@ -62,9 +65,15 @@ const std::vector<std::string>& Conversation::keys() {
 }
 
 Conversation::Conversation(const wire::ClientRequest& flags, std::string system)
-    : settings_(json_of_request(flags)), system_(std::move(system)) {
+    : settings_(json_of_request(flags)) {
+  set_system(std::move(system));
   // What the flags of a verb leave out is not for a conversation.
   for (const char* key : {"prompt", "messages", "token_ids"}) settings_.erase(key);
+}
+
+void Conversation::set_system(std::string text) {
+  system_.reset();
+  if (!text.empty()) system_ = wire::ChatMessage{"system", std::move(text)};
 }
 
 void Conversation::add(std::string role, std::string content) {
@@ -102,18 +111,22 @@ wire::ClientRequest Conversation::request_for(const std::string& text) const {
     made.given.insert("max_tokens");
   }
   made.prompt_kind = wire::PromptKind::kMessages;
-  if (!system_.empty()) made.messages.push_back({"system", system_});
-  made.messages.insert(made.messages.end(), messages_.begin(), messages_.end());
+  made.messages = all_messages();
   made.messages.push_back({"user", text});
   made.stream = true;
   return made;
 }
 
+std::vector<wire::ChatMessage> Conversation::all_messages() const {
+  std::vector<wire::ChatMessage> all = messages_;
+  if (system_) all.insert(all.begin(), *system_);
+  return all;
+}
+
 Result<void> Conversation::save(const std::string& file) {
   const std::string path = expanded(file);
-  std::vector<wire::ChatMessage> all = messages_;
-  if (!system_.empty()) all.insert(all.begin(), {"system", system_});
-  const Json document = {{"schema", kSchema}, {"settings", settings_}, {"messages", json_of(all)}};
+  const Json document = {
+      {"schema", kSchema}, {"settings", settings_}, {"messages", json_of(all_messages())}};
   const auto existing = path == file_ ? Existing::kReplace : Existing::kKeep;
   if (const auto done = write_whole_file(path, to_text(document, 2) + "\n", existing, 0600);
       !done.ok())
@@ -144,9 +157,9 @@ Result<void> Conversation::load(const std::string& file) {
   if (!read.ok()) return wrong(read.error().message);
   settings_ = std::move(settings);
   messages_ = std::move(read->messages);
-  system_.clear();
+  system_.reset();
   if (!messages_.empty() && messages_.front().role == "system") {
-    system_ = messages_.front().content;
+    system_ = std::move(messages_.front());
     messages_.erase(messages_.begin());
   }
   file_ = path;

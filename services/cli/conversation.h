@@ -2,6 +2,7 @@
 // too. No terminal, no socket.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,7 +18,7 @@ class Conversation {
   Conversation(const wire::ClientRequest& flags, std::string system);
 
   void clear() { messages_.clear(); }
-  void set_system(std::string text) { system_ = std::move(text); }
+  void set_system(std::string text);  // none: ""
   void add(std::string role, std::string content);
 
   // A key of a request with its value as JSON, as text, or as on or off. The error says what the
@@ -34,10 +35,11 @@ class Conversation {
   Result<void> load(const std::string& file);
 
  private:
-  Result<void> take_settings(Json tried);  // if a request may have them
+  Result<void> take_settings(Json tried);               // if a request may have them
+  std::vector<wire::ChatMessage> all_messages() const;  // the system message first
 
   Json settings_;  // of requests: key -> value
-  std::string system_;
+  std::optional<wire::ChatMessage> system_;
   std::vector<wire::ChatMessage> messages_;
   std::string file_;  // saved to, or loaded from
 };
