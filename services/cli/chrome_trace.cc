@@ -89,13 +89,10 @@ void add_draft(Events& events, int process, const TracedPass& pass) {
 
 }  // namespace
 
-void PassRecord::begin(const std::vector<wire::ServicePasses>& answer, std::uint64_t back_us) {
-  for (const auto& each : answer)
-    from_us_[each.name] = each.now_us - std::min(each.now_us, back_us);
-}
-
-void PassRecord::add(const std::vector<wire::ServicePasses>& answer) {
+void PassRecord::add(const std::vector<wire::ServicePasses>& answer, std::uint64_t back_us) {
   for (const auto& each : answer) {
+    // A service that comes later began to be recorded when all did.
+    const auto from = from_us_.try_emplace(each.name, each.now_us - std::min(each.now_us, back_us));
     Service& service = services_[each.name];
     service.role = each.role;
     service.name = each.name;
@@ -106,8 +103,7 @@ void PassRecord::add(const std::vector<wire::ServicePasses>& answer) {
     for (std::size_t i = 0; i < n; ++i) {
       if (each.first + i < service.next) continue;
       const TracedPass pass = pass_of(each, i);
-      const auto from = from_us_.find(each.name);
-      if (from == from_us_.end() || pass.began_us >= from->second) service.passes.push_back(pass);
+      if (pass.began_us >= from.first->second) service.passes.push_back(pass);
     }
     service.next = std::max(service.next, each.first + n);
   }

@@ -28,15 +28,14 @@ class PassRecord {
     std::vector<TracedPass> passes;
   };
 
-  // Passes that began at or after a service's `from`, by its own clock, are kept.
-  void add(const std::vector<wire::ServicePasses>& answer);
-  // From now on, by each service's clock as the answer has it; what was before is left out.
-  void begin(const std::vector<wire::ServicePasses>& answer, std::uint64_t back_us);
+  // `back_us`: how long ago the record begins, at the time of this answer. The first answer that
+  // has a service says when that was by its own clock; its passes from before are left out.
+  void add(const std::vector<wire::ServicePasses>& answer, std::uint64_t back_us);
   const std::map<std::string, Service>& services() const { return services_; }
 
  private:
-  std::map<std::string, Service> services_;  // by name
-  std::map<std::string, std::uint64_t> from_us_;
+  std::map<std::string, Service> services_;       // by name
+  std::map<std::string, std::uint64_t> from_us_;  // by name
 };
 
 std::string chrome_trace(const PassRecord& record);

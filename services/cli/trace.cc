@@ -26,20 +26,24 @@ Result<std::vector<wire::ServicePasses>> ask_passes(Client& client) {
 
 Result<PassRecord> record_of(Client& client, const TraceOptions& options) {
   if (const auto status = client.status(steady_now() + 3s); !status.ok()) return status.error();
-  auto first = ask_passes(client);
+  const auto first = ask_passes(client);
   if (!first.ok()) return first.error();
+  const TimePoint answered = steady_now();
+  const auto seconds =
+      std::chrono::duration_cast<Duration>(std::chrono::duration<double>(options.seconds));
+  const TimePoint begin = options.last ? answered - seconds : answered;
+  const auto since_begin = [&](TimePoint now) {
+    return static_cast<std::uint64_t>(
+        std::chrono::duration_cast<std::chrono::microseconds>(now - begin).count());
+  };
   PassRecord record;
-  const auto back_us = static_cast<std::uint64_t>(options.last ? options.seconds * 1e6 : 0);
-  record.begin(*first, back_us);
-  record.add(*first);
+  record.add(*first, since_begin(answered));
   if (options.last) return record;
-  const TimePoint end = steady_now() + std::chrono::duration_cast<Duration>(
-                                           std::chrono::duration<double>(options.seconds));
-  while (steady_now() < end) {
+  for (const TimePoint end = begin + seconds; steady_now() < end;) {
     std::this_thread::sleep_until(std::min<TimePoint>(end, steady_now() + kAskAgain));
     const auto more = ask_passes(client);
     if (!more.ok()) return more.error();
-    record.add(*more);
+    record.add(*more, since_begin(steady_now()));
   }
   return record;
 }

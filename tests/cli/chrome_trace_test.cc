@@ -29,6 +29,8 @@ wire::ServicePasses passes(const std::string& role,
   return all;
 }
 
+constexpr std::uint64_t kAll = 60'000'000;  // of the record: longer ago than any pass
+
 std::vector<std::uint32_t> numbers(const PassRecord& record) {
   std::vector<std::uint32_t> tokens;
   for (const auto& pass : record.services().at("target-0").passes) tokens.push_back(pass.tokens);
@@ -37,16 +39,16 @@ std::vector<std::uint32_t> numbers(const PassRecord& record) {
 
 TEST(PassRecords, HaveEachPassOnce) {
   PassRecord record;
-  record.add({passes("target", 1'000'000, 10, 3)});
-  record.add({passes("target", 1'000'200, 11, 4)});
+  record.add({passes("target", 1'000'000, 10, 3)}, kAll);
+  record.add({passes("target", 1'000'200, 11, 4)}, kAll);
   EXPECT_EQ((std::vector<std::uint32_t>{10, 11, 12, 13, 14}), numbers(record));
   EXPECT_EQ(0u, record.services().at("target-0").n_lost);
 }
 
 TEST(PassRecords, CountWhatWasForgottenInBetween) {
   PassRecord record;
-  record.add({passes("target", 1'000'000, 10, 3)});
-  record.add({passes("target", 1'001'000, 20, 2)});
+  record.add({passes("target", 1'000'000, 10, 3)}, kAll);
+  record.add({passes("target", 1'001'000, 20, 2)}, kAll);
   EXPECT_EQ((std::vector<std::uint32_t>{10, 11, 12, 20, 21}), numbers(record));
   EXPECT_EQ(7u, record.services().at("target-0").n_lost);
 }
@@ -54,17 +56,24 @@ TEST(PassRecords, CountWhatWasForgottenInBetween) {
 TEST(PassRecords, BeginWhenTheyAreTold) {
   PassRecord record;
   const auto first = passes("target", 1'000'000, 10, 3);
-  record.begin({first}, 150);  // the last of them is 100 us old, the one before 200
-  record.add({first});
+  record.add({first}, 150);  // the last of them is 100 us old, the one before 200
   EXPECT_EQ((std::vector<std::uint32_t>{12}), numbers(record));
-  record.add({passes("target", 1'000'200, 12, 3)});
+  record.add({passes("target", 1'000'200, 12, 3)}, 350);
   EXPECT_EQ((std::vector<std::uint32_t>{12, 13, 14}), numbers(record));
+}
+
+TEST(PassRecords, LeaveOutWhatAServiceDidBeforeThatComesLater) {
+  PassRecord record;
+  record.add({passes("draft", 1'000'000, 0, 3)}, 0);
+  // By the clock of a host of its own; the record is 250 us old, and so are the last two passes.
+  record.add({passes("draft", 1'000'250, 2, 3), passes("target", 77'000'000, 5, 4)}, 250);
+  EXPECT_EQ((std::vector<std::uint32_t>{7, 8}), numbers(record));
 }
 
 TEST(PassRecords, GoOnWithAServiceThatWasStartedAgain) {
   PassRecord record;
-  record.add({passes("target", 1'000'000, 10, 3)});
-  record.add({passes("target", 2'000'000, 0, 2)});
+  record.add({passes("target", 1'000'000, 10, 3)}, kAll);
+  record.add({passes("target", 2'000'000, 0, 2)}, kAll);
   EXPECT_EQ((std::vector<std::uint32_t>{10, 11, 12, 0, 1}), numbers(record));
 }
 
@@ -72,13 +81,13 @@ TEST(PassRecords, TakeOfUnequalListsWhatAllHave) {
   PassRecord record;
   auto broken = passes("target", 1'000'000, 0, 3);
   broken.rows.pop_back();
-  record.add({broken});
+  record.add({broken}, kAll);
   EXPECT_EQ(2u, numbers(record).size());
 }
 
 TEST(ChromeTraces, AreSlicesOfEachService) {
   PassRecord record;
-  record.add({passes("target", 1'000'000, 0, 2), passes("draft", 1'000'000, 0, 2)});
+  record.add({passes("target", 1'000'000, 0, 2), passes("draft", 1'000'000, 0, 2)}, kAll);
   const auto json = parse_json(chrome_trace(record));
   ASSERT_TRUE(json.ok());
   std::vector<std::string> slices;
