@@ -162,6 +162,10 @@ bool is_word(char32_t code_point) {
          is_circled_letter(code_point);
 }
 
+int columns_of(char32_t code_point) {
+  return utf8proc_charwidth(static_cast<utf8proc_int32_t>(code_point));
+}
+
 std::string normalize(std::string_view text, Form form) {
   if (is_ascii(text)) return std::string(text);
   int options = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE;

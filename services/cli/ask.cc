@@ -7,6 +7,7 @@
 
 #include "common/base/json.h"
 #include "common/base/utf8.h"
+#include "services/cli/text_width.h"
 #include "services/cli/verbs.h"
 
 namespace foretoken::cli {
@@ -27,11 +28,6 @@ std::string fixed(double value, int decimals) {
   std::array<char, 400> text{};
   std::snprintf(text.data(), text.size(), "%.*f", decimals, value);
   return text.data();
-}
-
-std::size_t n_characters(std::string_view text) {
-  return static_cast<std::size_t>(
-      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
 }
 
 std::string likeliest_of(const wire::LogprobEntry& entry) {
@@ -82,13 +78,11 @@ std::string logprob_table(const std::vector<wire::LogprobEntry>& entries) {
   if (std::any_of(rows.begin(), rows.end(), [](const Row& row) { return !row.likeliest.empty(); }))
     rows.front().likeliest = "likeliest";
   std::size_t widest = 0;
-  for (const auto& row : rows) widest = std::max(widest, n_characters(row.token));
+  for (const auto& row : rows) widest = std::max(widest, width_of(row.token));
   std::string text;
   for (const auto& row : rows) {
-    std::string line = row.token + std::string(widest - n_characters(row.token) + 2, ' ');
-    line += std::string(9 - std::min<std::size_t>(9, row.logprob.size()), ' ') + row.logprob;
-    line += std::string(10 - std::min<std::size_t>(10, row.probability.size()), ' ');
-    line += row.probability + "  " + row.likeliest;
+    std::string line = filled_to(row.token, widest + 2) + right_aligned(row.logprob, 9) +
+                       right_aligned(row.probability, 10) + "  " + row.likeliest;
     line.erase(line.find_last_not_of(' ') + 1);
     text += line + "\n";
   }

@@ -9,6 +9,7 @@
 #include "services/cli/service_table.h"
 #include "services/cli/supervisor.h"
 #include "services/cli/terminal_size.h"
+#include "services/cli/text_width.h"
 #include "services/cli/verbs.h"
 
 namespace foretoken::cli {
@@ -91,7 +92,7 @@ void show(std::vector<std::string> lines) {
     lines.resize(static_cast<std::size_t>(std::max(2, screen.rows - 1)));
   std::cout << "\x1b[H";
   for (const auto& line : lines)
-    std::cout << line.substr(0, static_cast<std::size_t>(screen.columns)) << "\x1b[K\n";
+    std::cout << cut_to(line, static_cast<std::size_t>(screen.columns)) << "\x1b[K\n";
   std::cout << "\x1b[J" << std::flush;
 }
 

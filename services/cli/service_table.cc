@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "services/cli/text_width.h"
+
 namespace foretoken::cli {
 namespace {
 
@@ -44,12 +46,11 @@ Cells row_of(const wire::ServiceStatus& s, const TokenRates& rates, Rates shown)
 std::vector<std::string> aligned(const std::vector<Cells>& rows) {
   std::vector<std::size_t> widths(rows.front().size());
   for (const Cells& row : rows)
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width_of(row[i]));
   std::vector<std::string> lines;
   for (const Cells& row : rows) {
     std::string line;
-    for (std::size_t i = 0; i + 1 < row.size(); ++i)
-      line += row[i] + std::string(widths[i] + 2 - row[i].size(), ' ');
+    for (std::size_t i = 0; i + 1 < row.size(); ++i) line += filled_to(row[i], widths[i] + 2);
     lines.push_back(line + row.back());
   }
   return lines;

@@ -5,6 +5,7 @@
 
 #include "common/client/client.h"
 #include "services/cli/terminal_screen.h"
+#include "services/cli/text_width.h"
 #include "services/cli/top_figures.h"
 #include "services/cli/top_page.h"
 #include "services/cli/verbs.h"
@@ -88,11 +89,11 @@ class TopScreen {
     TimePoint next = before_.at + interval_;
     while (true) {
       draw();
-      const auto pressed = screen_.key(next);
-      if (pressed == TerminalScreen::kInterrupted) return kExitInterrupted;
-      if (pressed == 'q' || pressed == 'Q') return kExitOk;
-      if (pressed) {
-        obey(*pressed);
+      if (const auto pressed = screen_.key(next)) {
+        const int key = *pressed;
+        if (key == TerminalScreen::kInterrupted) return kExitInterrupted;
+        if (key == 'q' || key == 'Q') return kExitOk;
+        obey(key);
         continue;
       }
       next = steady_now() + interval_;
@@ -124,8 +125,7 @@ class TopScreen {
     if (fits_page(layout_.size))
       screen_.draw(top_page(figures_, layout_));
     else
-      screen_.draw(
-          {{top_line(figures_).substr(0, static_cast<std::size_t>(layout_.size.columns))}});
+      screen_.draw({{cut_to(top_line(figures_), static_cast<std::size_t>(layout_.size.columns))}});
   }
 
   std::string wait_text() const {

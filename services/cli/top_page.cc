@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "services/cli/service_table.h"
+#include "services/cli/text_width.h"
 
 namespace foretoken::cli {
 namespace {
@@ -21,25 +22,8 @@ std::string printed(const char* format, Values... values) {
   return {text, static_cast<std::size_t>(std::clamp(n, 0, static_cast<int>(sizeof text) - 1))};
 }
 
-bool begins_character(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) != 0x80; }
-
-// Cut or filled to so many characters.
 std::string fitted(const std::string& text, std::size_t columns) {
-  std::size_t n = 0, end = 0;
-  for (; end < text.size(); ++end)
-    if (begins_character(text[end]) && n++ == columns) break;
-  if (end < text.size()) return text.substr(0, end);
-  return text + std::string(columns - n, ' ');
-}
-
-std::string cut_to(const std::string& text, std::size_t columns) {
-  std::string line = fitted(text, columns);
-  line.erase(line.find_last_not_of(' ') + 1);
-  return line;
-}
-
-std::string right(const std::string& text, std::size_t columns) {
-  return text.size() >= columns ? text : std::string(columns - text.size(), ' ') + text;
+  return filled_to(cut_to(text, columns), columns);
 }
 
 std::string bar(double share, std::size_t columns, char rest = ' ') {
@@ -137,7 +121,7 @@ std::string service_line(const std::vector<std::string>& cells, const std::strin
   std::string line;
   for (std::size_t i = 0; i < cells.size(); ++i) {
     const bool is_word = i < 2 || i + 1 == cells.size();
-    line += is_word ? fitted(cells[i], kWidths[i]) : right(cells[i], kWidths[i]);
+    line += is_word ? fitted(cells[i], kWidths[i]) : right_aligned(cells[i], kWidths[i]);
     if (i + 2 == cells.size()) line += "  ";
   }
   return line + note;
@@ -173,13 +157,13 @@ std::vector<PageLine> panel_lines(const TopFigures& f) {
   for (std::size_t i = 0; i < kPanelRows; ++i) {
     std::string line;
     if (i < f.accepted_by_position.size())
-      line = right(std::to_string(i + 1), 2) + " " + bar(f.accepted_by_position[i], 18) + " " +
-             in_share(f.accepted_by_position[i]);
+      line = right_aligned(std::to_string(i + 1), 2) + " " + bar(f.accepted_by_position[i], 18) +
+             " " + in_share(f.accepted_by_position[i]);
     line = fitted(line, 30);
     if (i < f.phases.size()) {
       const double mean = f.phases[i].mean_s.value_or(0);
       line += fitted(f.phases[i].name, 10) + bar(longest > 0 ? mean / longest : 0, 8) +
-              right(in_ms(f.phases[i].mean_s), 8);
+              right_aligned(in_ms(f.phases[i].mean_s), 8);
     }
     lines.push_back({line});
   }
@@ -189,7 +173,7 @@ std::vector<PageLine> panel_lines(const TopFigures& f) {
 std::vector<PageLine> draft_lines(const TopFigures& f, std::size_t most) {
   const auto line = [](const std::vector<std::string>& cells) {
     std::string text = fitted(cells[0], 12);
-    for (std::size_t i = 1; i < cells.size(); ++i) text += right(cells[i], 8);
+    for (std::size_t i = 1; i < cells.size(); ++i) text += right_aligned(cells[i], 8);
     return text;
   };
   std::vector<PageLine> lines = {
@@ -264,7 +248,10 @@ std::vector<PageLine> top_page(const TopFigures& f, const TopLayout& layout) {
     lines.push_back({keys_of(layout)});
   }
   if (lines.size() > rows) lines.resize(rows);
-  for (PageLine& line : lines) line.text = cut_to(line.text, columns);
+  for (PageLine& line : lines) {
+    line.text = cut_to(line.text, columns);
+    line.text.erase(line.text.find_last_not_of(' ') + 1);
+  }
   return lines;
 }
 

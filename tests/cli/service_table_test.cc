@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include "services/cli/text_width.h"
+
 namespace foretoken::cli {
 namespace {
 
@@ -43,6 +45,19 @@ TEST(ServiceTable, CellsOfAColumnBeginBelowOneAnother) {
     EXPECT_EQ(lines[0].find(heading), lines[2].find(cell)) << heading;
   EXPECT_EQ('8', lines[2][lines[0].find(" K ") + 1]);
   EXPECT_THAT(lines[0], Not(HasSubstr("TOK/S")));
+}
+
+TEST(ServiceTable, ColumnsAreAsWideAsTheyAreShown) {
+  auto status = a_system();
+  status.services[0].model = "plain";
+  status.services[1].model = "déjà-漢字";  // 9 columns, 15 bytes
+  const auto lines = service_table(status, {}, Rates::kLeftOut);
+  const auto before = [](const std::string& line, const std::string& what) {
+    return width_of(line.substr(0, line.find(what)));
+  };
+  EXPECT_EQ(before(lines[0], "DEVICE"), before(lines[0], "MODEL") + 9 + 2);
+  EXPECT_EQ(before(lines[0], "DEVICE"), before(lines[2], "cuda:0"));
+  EXPECT_EQ(lines[0].find("DEVICE"), lines[1].find("- ", lines[1].find("plain")));
 }
 
 TEST(ServiceTable, AServiceWithoutAModelHasDashes) {

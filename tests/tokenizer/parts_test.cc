@@ -64,6 +64,13 @@ TEST(Utf8, WritesWhatItReads) {
   }
 }
 
+TEST(Unicode, ColumnsAreThoseOfATerminal) {
+  for (const auto& [code_point, columns] :
+       {std::pair(U'a', 1), std::pair(U'é', 1), std::pair(U'\u0301', 0), std::pair(U'漢', 2),
+        std::pair(U'ﾊ', 1), std::pair(U'🎉', 2)})
+    EXPECT_EQ(columns, unicode::columns_of(code_point)) << static_cast<std::uint32_t>(code_point);
+}
+
 TEST(Unicode, NormalizesAndLowercases) {
   EXPECT_EQ(unicode::normalize("e\u0301", unicode::Form::kNfc), "é");
   EXPECT_EQ(unicode::normalize("é", unicode::Form::kNfd), "e\u0301");
