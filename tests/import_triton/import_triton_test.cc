@@ -130,6 +130,14 @@ TEST(ImportTriton, ValuesBecomeOurs) {
   }
 }
 
+TEST(ImportTriton, ADecodingModeBesideADraftModelIsLeftOutByName) {
+  TritonConfig config = with_parameter("decoding_mode", "lookahead");
+  config.parameters.emplace_back("tensorrt_llm_draft_model_name", "small");
+  const std::string toml = imported_toml({config});
+  EXPECT_EQ(loaded(toml).speculation.proposer, "draft");
+  EXPECT_THAT(toml, HasSubstr("#   decoding_mode: a draft model is named, too\n"));
+}
+
 TEST(ImportTriton, WhatIsOutOfOurRangeIsLeftOutWithTheReason) {
   for (const auto& [key, value, reason] :
        {std::tuple{"max_num_tokens", "1000000", "limits.max_batch_rows"},

@@ -6,14 +6,11 @@ import pathlib
 import re
 import signal
 import subprocess
-import sys
 import time
 import unittest
 
 from harness import BIN, Client, System, request, wait_for
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
-from screen import Terminal  # noqa: E402
+from terminal import Terminal
 
 
 class Seeing(unittest.TestCase):
@@ -46,7 +43,7 @@ class Seeing(unittest.TestCase):
                 state["asked"] = self.client.send(request(state["n"], max_tokens=64))
             return fact(screen)
 
-        value = terminal.wait(look, what)
+        value = terminal.wait_until(look, what)
         self.client.wait(state["asked"])
         return value
 
@@ -60,15 +57,15 @@ class Seeing(unittest.TestCase):
 
     def test_ps_watch_shows_device_type_proposer_k_and_tokens_per_second(self):
         with Terminal(self.command("ps", "--watch", "--interval", "0.3"), columns=180) as terminal:
-            terminal.wait(lambda t: "ready, " in t.text(), "a first look")
+            terminal.wait_until(lambda t: "ready, " in t.text(), "a first look")
             self.assertEqual(["cpu", "float32", "draft", "8"],
                              [self.cell(terminal, "target-0", h) for h in ("DEVICE", "TYPE", "PROPOSER", "K ")], terminal.text())
             self.assertEqual(["cpu", "float32", "-", "-"],
                              [self.cell(terminal, "draft-0", h) for h in ("DEVICE", "TYPE", "PROPOSER", "K ")], terminal.text())
             self.load(terminal, lambda t: self.cell(t, "target-0", "TOK/S") not in ("-", "0", ""), "tokens per second of the target")
-            terminal.wait(lambda t: self.cell(t, "target-0", "TOK/S") == "0", "no tokens any more")
+            terminal.wait_until(lambda t: self.cell(t, "target-0", "TOK/S") == "0", "no tokens any more")
             self.assertEqual(1, sum(line.startswith("SERVICE") for line in terminal.lines()), "one table, not several")
-            terminal.send("\x03")
+            terminal.type("\x03")
             self.assertEqual(-signal.SIGINT, terminal.exit_code())
 
     def test_ps_watch_without_a_terminal_writes_one_document_a_look(self):
@@ -88,7 +85,7 @@ class Seeing(unittest.TestCase):
 
     def test_top_shows_speed_acceptance_and_rounds_and_obeys_its_keys(self):
         with Terminal(self.command("top", "--interval", "0.4"), columns=120, rows=20) as terminal:
-            terminal.wait(lambda t: "the first figures come after 0.4 s" in t.text(), "the first page")
+            terminal.wait_until(lambda t: "the first figures come after 0.4 s" in t.text(), "the first page")
             self.load(terminal, lambda t: re.search(r"\b[1-9]\d* tok/s", t.text()) and " 1 #" in t.text()
                       and re.search(r"round \d", t.text()) and re.search(r"tokens/round \d", t.text()), "figures of a round")
             text = terminal.text()
@@ -96,33 +93,38 @@ class Seeing(unittest.TestCase):
                 self.assertIn(part, text)
             if os.environ.get("FORETOKEN_SHOW_SCREENS"):
                 print("\n" + text)
-            terminal.send("s")
-            terminal.wait(lambda t: "s sort (cpu)" in t.text(), "another order")
-            terminal.send("d")
-            terminal.wait(lambda t: "guess/s" in t.text() and "accepted by position" not in t.text(), "the drafts")
-            terminal.send(" ")
-            terminal.wait(lambda t: "PAUSED" in t.text(), "a pause")
-            terminal.send(" d")
-            terminal.wait(lambda t: "PAUSED" not in t.text() and "accepted by position" in t.text(), "rounds again")
+            terminal.type("s")
+            terminal.wait_until(lambda t: "s sort (cpu)" in t.text(), "another order")
+            terminal.type("d")
+            terminal.wait_until(lambda t: "guess/s" in t.text() and "accepted by position" not in t.text(), "the drafts")
+            terminal.type(" ")
+            terminal.wait_until(lambda t: "PAUSED" in t.text(), "a pause")
+            terminal.type(" d")
+            terminal.wait_until(lambda t: "PAUSED" not in t.text() and "accepted by position" in t.text(), "rounds again")
             terminal.resize(80, 16)
-            terminal.wait(lambda t: t.lines()[1].startswith(tuple("0123456789")) and any(line.startswith("q quit") for line in t.lines()), "a smaller page")
+            terminal.wait_until(lambda t: t.lines()[1].startswith(tuple("0123456789")) and any(line.startswith("q quit") for line in t.lines()), "a smaller page")
             terminal.resize(60, 10)
-            terminal.wait(lambda t: "service" not in t.text() and t.text().startswith("tiny <- d"), "a line")
-            terminal.send("q")
+            terminal.wait_until(lambda t: "service" not in t.text() and t.text().startswith("tiny <- d"), "a line")
+            terminal.type("q")
             self.assertEqual(0, terminal.exit_code())
 
     def test_top_ends_with_130_at_ctrl_c_and_leaves_the_terminal_as_it_was(self):
         with Terminal(["/bin/sh", "-c", 'trap : INT; stty -a > before; "$@"; code=$?; stty -a > after; exit $code', "sh",
                        *self.command("top")], columns=100, rows=20, folder=self.system.folder) as terminal:
-            terminal.wait(lambda t: "q quit" in t.text(), "a page")
-            terminal.send("\x03")
+            terminal.wait_until(lambda t: "q quit" in t.text(), "a page")
+            terminal.type("\x03")
             self.assertEqual(130, terminal.exit_code())
         before, after = (pathlib.Path(self.system.folder, name).read_text() for name in ("before", "after"))
         self.assertEqual(before, after)
 
     def test_top_on_a_small_terminal_writes_a_line_an_interval(self):
         with Terminal(self.command("top", "--interval", "0.2"), columns=79, rows=16) as terminal:
-            terminal.wait(lambda t: t.text().count("running") >= 2, "two lines")
+            terminal.wait_until(lambda t: t.text().count("running") >= 2, "two lines")
+            self.assertNotIn("q quit", terminal.text())
+
+    def test_top_without_a_keyboard_writes_a_line_an_interval(self):
+        with Terminal(["/bin/sh", "-c", '"$@" < /dev/null', "sh", *self.command("top", "--interval", "0.2")], columns=120) as terminal:
+            terminal.wait_until(lambda t: t.text().count("running") >= 2, "two lines")
             self.assertNotIn("q quit", terminal.text())
 
     def test_top_once_and_as_json(self):

@@ -14,18 +14,23 @@ import pyte
 import harness
 
 
+def set_size(fd, columns, rows):
+    fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+
 class Terminal:
     """Use as a context manager. The screen is what pyte makes of all that was written."""
 
-    def __init__(self, command, environment=None, columns=80, rows=24):
+    def __init__(self, command, environment=None, columns=80, rows=24, folder="."):
         self.screen = pyte.HistoryScreen(columns, rows, history=10_000, ratio=0.5)
         self.stream = pyte.ByteStream(self.screen)
         self.raw = b""
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
+            set_size(0, columns, rows)  # before the program asks
+            os.chdir(folder)
             os.execvpe(command[0], command, {**os.environ, "TERM": "xterm-256color", **(environment or {})})
         self.attributes = termios.tcgetattr(self.fd)  # before the program looks at it
-        self.resize(columns, rows)
 
     def __enter__(self):
         return self
@@ -38,7 +43,7 @@ class Terminal:
 
     def resize(self, columns, rows):
         self.screen.resize(rows, columns)
-        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        set_size(self.fd, columns, rows)
 
     def type(self, keys):
         os.write(self.fd, keys if isinstance(keys, bytes) else keys.encode())
@@ -68,15 +73,19 @@ class Terminal:
     def text(self):
         return "\n".join(self.lines())
 
-    def wait_for(self, pattern, patience=harness.PATIENCE):
-        """Until the screen matches; returns the match."""
+    def wait_until(self, fact, what, patience=harness.PATIENCE):
+        """The first true value of fact(self)."""
         end = time.monotonic() + patience
         while True:
-            found = re.search(pattern, self.text(), re.S | re.M)
-            if found:
-                return found
+            value = fact(self)
+            if value:
+                return value
             if time.monotonic() > end or not self.pump():
-                raise AssertionError(f"the screen does not show {pattern!r}:\n{self.text()}")
+                raise AssertionError(f"the screen does not show {what}:\n{self.text()}")
+
+    def wait_for(self, pattern, patience=harness.PATIENCE):
+        """Until the screen matches; returns the match."""
+        return self.wait_until(lambda _: re.search(pattern, self.text(), re.S | re.M), repr(pattern), patience)
 
     def prompt(self, patience=harness.PATIENCE):
         """Until the last line is an empty prompt."""
