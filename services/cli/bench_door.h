@@ -39,9 +39,10 @@ class BenchDoor {
 std::unique_ptr<BenchDoor> zeromq_door(Client& client);
 
 // Of any server that speaks OpenAI's chat completions. `url`: http://HOST:PORT, with or without
-// /v1. A key is taken from $OPENAI_API_KEY.
+// /v1.
 struct HttpAddress {
   std::string host, port;
+  std::string key = {};  // what its server wants of clients; "" = nothing is sent
 };
 Result<HttpAddress> read_url(const std::string& url);
 // The first model that /v1/models lists. An Error: no server answers there.

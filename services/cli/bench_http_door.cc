@@ -12,7 +12,6 @@
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -21,6 +20,7 @@
 
 #include "services/cli/bench_door.h"
 #include "services/cli/chat_stream.h"
+#include "services/cli/host.h"
 
 namespace foretoken::cli {
 namespace {
@@ -29,7 +29,7 @@ namespace http = boost::beast::http;
 using ReplyParser = http::response_parser<http::string_body>;
 
 constexpr std::size_t kReadBytes = std::size_t{64} << 10;
-constexpr timeval kHttpSendTime{.tv_sec = 5, .tv_usec = 0};
+constexpr timeval kHttpPatience{.tv_sec = 5, .tv_usec = 0};
 
 class HttpSocket {
  public:
@@ -65,7 +65,7 @@ class HttpSocket {
 
 Error no_server(const HttpAddress& address, const std::string& why) {
   return {ErrorCode::kUnavailable,
-          "no HTTP server answers at " + address.host + " port " + address.port + ": " + why};
+          "no HTTP server answers at " + host_and_port(address.host, address.port) + ": " + why};
 }
 
 Result<HttpSocket> connect_to(const HttpAddress& address) {
@@ -80,7 +80,7 @@ Result<HttpSocket> connect_to(const HttpAddress& address) {
   for (const addrinfo* place = found; place != nullptr; place = place->ai_next) {
     HttpSocket socket(::socket(place->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
     // Of connect(), too.
-    ::setsockopt(socket.fd(), SOL_SOCKET, SO_SNDTIMEO, &kHttpSendTime, sizeof kHttpSendTime);
+    ::setsockopt(socket.fd(), SOL_SOCKET, SO_SNDTIMEO, &kHttpPatience, sizeof kHttpPatience);
     if (socket.fd() >= 0 && ::connect(socket.fd(), place->ai_addr, place->ai_addrlen) == 0) {
       const int yes = 1;
       ::setsockopt(socket.fd(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
@@ -88,7 +88,9 @@ Result<HttpSocket> connect_to(const HttpAddress& address) {
     }
     why = errno;
   }
-  return no_server(address, std::strerror(why));
+  // Of a connect() whose time is up.
+  return no_server(address,
+                   why == EINPROGRESS ? "it took no connection in time" : std::strerror(why));
 }
 
 // A whole request, as it is sent.
@@ -96,11 +98,10 @@ std::string request_text(const HttpAddress& address,
                          const std::string& method_and_path,
                          const std::string& body) {
   std::string text =
-      method_and_path + " HTTP/1.1\r\nHost: " + address.host + ":" + address.port +
+      method_and_path + " HTTP/1.1\r\nHost: " + host_and_port(address.host, address.port) +
       "\r\nContent-Type: application/json\r\nContent-Length: " + std::to_string(body.size()) +
       "\r\n";
-  if (const char* key = std::getenv("OPENAI_API_KEY"); key != nullptr && *key != '\0')
-    text += "Authorization: Bearer " + std::string(key) + "\r\n";
+  if (!address.key.empty()) text += "Authorization: Bearer " + address.key + "\r\n";
   return text + "\r\n" + body;
 }
 
@@ -243,27 +244,30 @@ Result<HttpAddress> read_url(const std::string& url) {
   if (colon == std::string::npos || colon == 0 || place.find('/') != std::string::npos)
     return refused();
   HttpAddress address{.host = place.substr(0, colon), .port = place.substr(colon + 1)};
-  if (address.host.front() == '[' && address.host.back() == ']')
+  // The colons of an address of IPv6 stand in brackets.
+  if (address.host.starts_with('[') && address.host.ends_with(']'))
     address.host = address.host.substr(1, address.host.size() - 2);
+  else if (address.host.find(':') != std::string::npos)
+    return refused();
   const bool is_number =
       !address.port.empty() && std::all_of(address.port.begin(), address.port.end(),
                                            [](char c) { return c >= '0' && c <= '9'; });
-  if (!is_number) return refused();
+  if (!is_number || address.host.empty()) return refused();
   return address;
 }
 
 Result<std::string> first_model(const HttpAddress& address) {
   auto socket = connect_to(address);
   if (!socket.ok()) return socket.error();
-  ::setsockopt(socket->fd(), SOL_SOCKET, SO_RCVTIMEO, &kHttpSendTime, sizeof kHttpSendTime);
+  ::setsockopt(socket->fd(), SOL_SOCKET, SO_RCVTIMEO, &kHttpPatience, sizeof kHttpPatience);
   if (!socket->send(request_text(address, "GET /v1/models", "")))
     return no_server(address, "it takes no request");
   HttpAsked exchange(std::move(*socket), 0);
   std::string bytes(kReadBytes, '\0');
   while (!exchange.parser->is_done()) {
     const ssize_t n = ::recv(exchange.socket.fd(), bytes.data(), bytes.size(), 0);
-    if (n < 0 || !exchange.take(std::string_view(bytes).substr(0, static_cast<std::size_t>(n))) ||
-        n == 0)
+    if (n < 0) return no_server(address, std::strerror(errno));
+    if (!exchange.take(std::string_view(bytes).substr(0, static_cast<std::size_t>(n))) || n == 0)
       return no_server(address, "its answer is no HTTP");
   }
   const auto& reply = exchange.parser->get();

@@ -2,6 +2,7 @@
 // speculative. The block has the lines and the order of `vllm bench serve`.
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <iostream>
 #include <utility>
 
@@ -69,8 +70,9 @@ int write_json(const std::string& json, const CliOptions& options) {
 
 int report_failures(const BenchSamples& samples) {
   if (samples.n_failed == 0) return kExitOk;
-  std::cerr << "error: " << samples.n_failed << " requests failed, " << samples.n_cut_off
-            << " of them cut off; the first: " << samples.first_error << "\n";
+  std::cerr << "error: " << samples.n_failed
+            << (samples.n_failed == 1 ? " request failed, " : " requests failed, ")
+            << samples.n_cut_off << " of them cut off; the first: " << samples.first_error << "\n";
   return samples.n_cut_off == samples.n_failed ? kExitDeadline : kExitFailed;
 }
 
@@ -169,10 +171,30 @@ int run_through(BenchDoor& door,
   return failed != kExitOk ? failed : written;
 }
 
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+// A key goes only where its owner meant it to: that of OpenAI to what --url names, as with other
+// clients of its interface, and not to whatever listens at edge.port.
+Result<HttpAddress> server_of(const std::string& url, const EdgeSection& edge) {
+  if (!url.empty()) {
+    auto address = read_url(url);
+    if (address.ok()) address->key = variable("OPENAI_API_KEY");
+    return address;
+  }
+  if (edge.port == 0)
+    return Error{ErrorCode::kInvalidValue,
+                 "edge.port is 0, any free port: say which one with --url (foretoken ps --json has "
+                 "it)",
+                 "--http"};
+  return HttpAddress{
+      .host = edge.host, .port = std::to_string(edge.port), .key = variable("FORETOKEN_API_KEY")};
+}
+
 int run_over_http(const CliOptions& options, const EdgeSection& edge, wire::ClientRequest base) {
-  const std::string& url = options.bench_serve.url;
-  const auto address =
-      read_url(url.empty() ? "http://" + edge.host + ":" + std::to_string(edge.port) : url);
+  const auto address = server_of(options.bench_serve.url, edge);
   if (!address.ok()) return report_error(address.error());
   const auto model = first_model(*address);
   if (!model.ok()) return report_error(model.error());

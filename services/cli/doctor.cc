@@ -1,24 +1,32 @@
 // doctor, version: is this machine fit, and what is this program.
-#include <arpa/inet.h>
-#include <netinet/in.h>
+#include <netdb.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <memory>
+#include <optional>
 #include <sstream>
 
+#include "common/base/fd.h"
 #include "common/base/json.h"
 #include "common/config/models.h"
 #include "common/config/resolve.h"
 #include "common/runtime/service_main.h"
+#include "common/transport/endpoint.h"
 #include "kernels/include/backend.h"
 #include "kernels/include/device_identity.h"
+#include "services/cli/host.h"
 #include "services/cli/supervisor.h"
 #include "services/cli/verbs.h"
+#include "services/edge/api_keys.h"
+#include "services/edge/edge.h"
 
 namespace foretoken::cli {
 namespace {
@@ -65,33 +73,83 @@ Finding limits_finding() {
               (enough ? "" : "; ZeroMQ needs one for every peer, raise it with ulimit -n")};
 }
 
-Finding port_finding(const Config& config) {
+// Nothing: a service could listen there now; else why not.
+std::optional<std::string> why_not_free(const std::string& address, const std::string& port) {
+  addrinfo wanted{};
+  wanted.ai_socktype = SOCK_STREAM;
+  wanted.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE;
+  addrinfo* found = nullptr;
+  if (::getaddrinfo(address.c_str(), port.c_str(), &wanted, &found) != 0)
+    return "is no numeric address";
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> place(found, ::freeaddrinfo);
+  const Fd probe(::socket(place->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int on = 1;
+  ::setsockopt(probe.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  if (::bind(probe.get(), place->ai_addr, place->ai_addrlen) == 0) return std::nullopt;
+  if (errno == EADDRINUSE) return "is taken by another program";
+  if (errno == EADDRNOTAVAIL) return "is no address of this machine";
+  return std::string("cannot be used: ") + std::strerror(errno);
+}
+
+// `shown`: the address as its user knows it, by the key it comes from.
+Finding port_finding(const std::string& subject,
+                     const std::string& shown,
+                     const std::string& key,
+                     const std::optional<std::string>& why_not) {
+  if (!why_not) return {Finding::Level::kOk, subject, shown + " is free"};
+  return {Finding::Level::kBad, subject, shown + " " + *why_not + "; choose another with " + key};
+}
+
+Finding client_port_finding(const Config& config) {
+  constexpr const char* kSubject = "client port";
   const std::string endpoint = client_endpoint(config.bus);
   if (supervisor_pid(runtime_directory(config.bus)) != 0)
-    return {Finding::Level::kOk, "client port", endpoint + " is served by this installation"};
-  const auto colon = endpoint.rfind(':');
-  if (!endpoint.starts_with("tcp://") || colon == std::string::npos)
-    return {Finding::Level::kOk, "client port", endpoint};
-  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<std::uint16_t>(std::atoi(endpoint.c_str() + colon + 1)));
-  ::inet_pton(AF_INET, endpoint.substr(6, colon - 6).c_str(), &address.sin_addr);
-  const int on = 1;
-  ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  const bool free = ::bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
-  ::close(fd);
-  return {
-      free ? Finding::Level::kOk : Finding::Level::kBad, "client port",
-      endpoint + (free ? " is free" : " is taken by another program; choose one with bus.client")};
+    return {Finding::Level::kOk, kSubject, endpoint + " is served by this installation"};
+  const auto parsed = parse_endpoint(endpoint);
+  if (!parsed.ok() || parsed->scheme != Scheme::kTcp || parsed->port == "*")
+    return {Finding::Level::kOk, kSubject, endpoint};
+  const std::string& place = parsed->place;
+  const bool is_v6 = place.starts_with('[');
+  return port_finding(
+      kSubject, endpoint, "bus.client",
+      why_not_free(is_v6 ? place.substr(1, place.size() - 2) : place, parsed->port));
+}
+
+Finding http_port_finding(const Config& config) {
+  constexpr const char* kSubject = "HTTP port";
+  const EdgeSection& edge = config.edge;
+  if (edge.port == 0)
+    return {Finding::Level::kOk, kSubject,
+            "any free one of " + edge.host + ", which the log names"};
+  const std::string url = "http://" + host_and_port(edge.host, std::to_string(edge.port));
+  if (supervisor_pid(runtime_directory(config.bus)) != 0)
+    return {Finding::Level::kOk, kSubject, url + " is served by this installation"};
+  const std::string address = edge.host == "localhost" ? "127.0.0.1" : edge.host;
+  return port_finding(kSubject, url, "edge.host and edge.port",
+                      why_not_free(address, std::to_string(edge.port)));
+}
+
+// Who may ask over HTTP; what the edge would refuse to start with.
+Finding http_keys_finding(const EdgeSection& edge) {
+  constexpr const char* kSubject = "HTTP keys";
+  if (!edge.key_file.empty()) {
+    const auto keys = edge::ApiKeys::read(edge.key_file);
+    if (!keys.ok()) return {Finding::Level::kBad, kSubject, keys.error().message};
+    return {Finding::Level::kOk, kSubject, "clients need a key of " + edge.key_file};
+  }
+  if (!edge::is_loopback(edge.host))
+    return {Finding::Level::kBad, kSubject,
+            "edge.host " + edge.host +
+                " is reachable from other machines and there are no keys: set edge.key_file"};
+  return {Finding::Level::kOk, kSubject, "none: any client on this machine may ask"};
 }
 
 Finding programs_finding() {
-  for (const char* role : {"router", "tokenizer", "draft", "target"})
+  for (const char* role : {"router", "tokenizer", "draft", "target", "edge"})
     if (!std::filesystem::exists(program_folder() + "/foretoken-" + role))
       return {Finding::Level::kBad, "programs",
               "foretoken-" + std::string(role) + " is not beside this command"};
-  return {Finding::Level::kOk, "programs", "all four services are beside this command"};
+  return {Finding::Level::kOk, "programs", "all five services are beside this command"};
 }
 
 // Variables of other libraries that change speed, and so every comparison.
@@ -153,9 +211,16 @@ int run_doctor(const CliOptions& options) {
   const auto loaded = load_configuration(options.config);
   if (!loaded) return kExitUsage;
   const Config& config = loaded->config;
-  const std::vector<Finding> findings = {
-      cpu_finding(),      memory_finding(),        limits_finding(),         port_finding(config),
-      programs_finding(), models_finding(*loaded), devices_finding(*loaded), environment_finding()};
+  const std::vector<Finding> findings = {cpu_finding(),
+                                         memory_finding(),
+                                         limits_finding(),
+                                         client_port_finding(config),
+                                         http_port_finding(config),
+                                         http_keys_finding(config.edge),
+                                         programs_finding(),
+                                         models_finding(*loaded),
+                                         devices_finding(*loaded),
+                                         environment_finding()};
   bool fit = true;
   OrderedJson document = {{"schema", "foretoken.doctor/1"}, {"findings", OrderedJson::array()}};
   for (const auto& finding : findings) {

@@ -184,9 +184,12 @@ class Parser {
   }
 
   void services() {
-    CLI::App* up = verb(&app_, "up", "start router, tokenizer, draft and target on this machine",
-                        "  foretoken up --detach\n  foretoken up --target models/big --draft "
-                        "models/small --draft-len 6\n");
+    CLI::App* up =
+        verb(&app_, "up",
+             "start router, tokenizer, draft, target and edge on this machine: ZeroMQ at "
+             "bus.client, HTTP at edge.host and edge.port",
+             "  foretoken up --detach\n  foretoken up --target models/big --draft models/small "
+             "--draft-len 6\n  foretoken up --detach --set edge.port=8080\n");
     up->add_flag("-d,--detach", options_.up.detach, "return when everything is ready");
     up->add_flag("--supervise", options_.up.supervise)->group("");
     up->add_option("--ready-fd", options_.up.ready_fd)->group("");
@@ -259,7 +262,8 @@ class Parser {
     sub->add_flag("--no-spec", r.no_spec, "plain decoding; the text is the same")
         ->group("Speculation");
     sub->add_option("--timeout", r.timeout_s, "seconds until the request is given up")
-        ->check(number(from_to(0.001, 3600)));
+        ->check(number(from_to(0.001, 3600)))
+        ->capture_default_str();
     host(sub);
   }
 
@@ -384,7 +388,8 @@ class Parser {
     serve->add_option("--dataset", options_.bench_serve.dataset,
                       "prompts.json, ShareGPT's JSON or OpenAI's JSONL; default: the demo prompts");
     serve->add_flag("--http", options_.bench_serve.http,
-                    "over HTTP, at edge.host and edge.port, and not over ZeroMQ");
+                    "over HTTP, at edge.host and edge.port, and not over ZeroMQ; "
+                    "$FORETOKEN_API_KEY is its key");
     serve->add_option("--url", options_.bench_serve.url,
                       "over HTTP, at http://HOST:PORT: any server of OpenAI's chat completions; "
                       "$OPENAI_API_KEY is its key");
@@ -520,7 +525,7 @@ class Parser {
         "  foretoken import-triton repository/*/config.pbtxt\n")
         ->add_option("files", options_.files, "config.pbtxt of the models of one pipeline")
         ->required();
-    json(verb(&app_, "doctor", "is this machine fit: CPU, memory, limits, ports, environment",
+    json(verb(&app_, "doctor", "is this machine fit: CPU, memory, limits, ports, keys, models",
               "  foretoken doctor\n"));
     json(verb(&app_, "version", "version, compiler, libraries, instruction set",
               "  foretoken version --json\n"));

@@ -106,7 +106,7 @@ bool report_unknown_option(CLI::App& app, const std::vector<std::string>& words)
       report_option(path, *verb, name);
       return true;
     }
-    if (option->get_type_size() != 0 && name == words[i]) ++i;  // its value
+    if (option->get_items_expected_max() != 0 && name == words[i]) ++i;  // its value
   }
   return false;
 }

@@ -23,6 +23,7 @@
 #include "common/config/resolve.h"
 #include "common/model/pair.h"
 #include "common/tokenizer/tokenizer.h"
+#include "services/cli/host.h"
 #include "services/cli/supervisor.h"
 #include "services/cli/up_keys.h"
 #include "services/cli/verbs.h"
@@ -244,9 +245,7 @@ Progress dated_log() {
 // " and http://..."; nothing for a port that the edge itself chooses.
 std::string http_address(const EdgeSection& edge) {
   if (edge.port == 0) return {};
-  const bool is_v6 = edge.host.find(':') != std::string::npos;
-  return " and http://" + (is_v6 ? "[" + edge.host + "]" : edge.host) + ":" +
-         std::to_string(edge.port);
+  return " and http://" + host_and_port(edge.host, std::to_string(edge.port));
 }
 
 // Starts and keeps everything; runs in the foreground, or as the detached half.

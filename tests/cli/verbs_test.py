@@ -3,6 +3,8 @@
 usage: verbs_test.py FOLDER_WITH_PROGRAMS
 """
 
+import hashlib
+import http.server
 import json
 import os
 import pathlib
@@ -10,9 +12,11 @@ import re
 import resource
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 
 BIN = pathlib.Path(sys.argv.pop(1))
@@ -67,6 +71,7 @@ class Verbs(unittest.TestCase):
                                   (["chat", "-t", "0", "--sytem", "x"], "--sytem", "--system"),
                                   (["bench", "serve", "--num-prompt", "3"], "--num-prompt", "--num-prompts"),
                                   (["model", "info", "--jsn"], "--jsn", "--json"), (["up", "--draft-lenght", "3"], "--draft-lenght", "--draft-len"),
+                                  (["up", "--detach", "--draft-lenght", "3"], "--draft-lenght", "--draft-len"),  # behind a flag
                                   (["ps", "--hots", "x"], "--hots", "--host")):
             done = run(*words)
             self.assertEqual((2, ""), (done.returncode, done.stdout), words)
@@ -81,7 +86,8 @@ class Verbs(unittest.TestCase):
         for host, sentence in (("127.0.0.1:1", "no router answers at tcp://127.0.0.1:1\n"), ("localhost:1", "at tcp://127.0.0.1:1\n"),
                                ("tcp://127.0.0.1:1", "at tcp://127.0.0.1:1\n"), ("[::1]:1", "at tcp://[::1]:1\n"),
                                (f"ipc://{self.folder}/none", f"at ipc://{self.folder}/none\n")):
-            for verb in (["ps"], ["generate", "x"], ["metrics"], ["demo"], ["bench", "serve"]):
+            for verb in (["ps"], ["top"], ["trace", "-o", str(self.folder / "trace.json")], ["generate", "x"], ["metrics"], ["demo"],
+                         ["bench", "serve"]):
                 done = run(*verb, "--host", host, "--set", f"bus.runtime_dir={self.folder}")
                 self.assertEqual((3, ""), (done.returncode, done.stdout), done.stderr)
                 self.assertIn(sentence, done.stderr)
@@ -469,6 +475,94 @@ class Verbs(unittest.TestCase):
             if not fit:
                 self.assertEqual(6, done.returncode, setting)
                 self.assertIn(missing, devices["sentence"], setting)
+
+    def findings(self, *settings):
+        """What `doctor` finds, subject -> (level, sentence), and its exit code."""
+        done = run("doctor", "--json", "--set", f"bus.runtime_dir={self.folder}", *(word for s in settings for word in ("--set", s)))
+        return {f["subject"]: (f["level"], f["sentence"]) for f in json.loads(done.stdout)["findings"]}, done.returncode
+
+    def test_doctor_looks_at_both_ports(self):
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            for subject, setting, address in (("client port", f"bus.client=tcp://127.0.0.1:{port}", f"tcp://127.0.0.1:{port}"),
+                                              ("HTTP port", f"edge.port={port}", f"http://127.0.0.1:{port}")):
+                found, code = self.findings(setting)
+                self.assertEqual(6, code)
+                self.assertEqual("bad", found[subject][0])
+                self.assertIn(f"{address} is taken by another program", found[subject][1])
+        found, _ = self.findings(f"edge.port={port}")
+        self.assertEqual(("ok", f"http://127.0.0.1:{port} is free"), found["HTTP port"])
+        found, code = self.findings("edge.host=192.0.2.1", f"edge.port={port}")
+        self.assertEqual(("bad", 6), (found["HTTP port"][0], code))
+        self.assertIn("is no address of this machine", found["HTTP port"][1])
+
+    def test_doctor_refuses_keys_that_the_edge_would_refuse(self):
+        keys = self.folder / "keys"
+        keys.write_text("me " + hashlib.sha256(b"secret").hexdigest() + "\n")
+        bad = self.folder / "bad"
+        bad.write_text("me secret\n")
+        for settings, level, sentence in (([], "ok", "any client on this machine may ask"), ([f"edge.key_file={keys}"], "ok", str(keys)),
+                                          (["edge.host=0.0.0.0"], "bad", "set edge.key_file"),
+                                          (["edge.host=0.0.0.0", f"edge.key_file={keys}"], "ok", str(keys)),
+                                          ([f"edge.key_file={bad}"], "bad", f"{bad} line 1: "),
+                                          ([f"edge.key_file={self.folder}/absent"], "bad", "/absent")):
+            found, code = self.findings("edge.port=0", *settings)
+            self.assertEqual(level, found["HTTP keys"][0], settings)
+            self.assertIn(sentence, found["HTTP keys"][1])
+            if level == "bad":
+                self.assertEqual(6, code)
+
+    def test_a_key_goes_only_to_the_server_it_is_meant_for(self):
+        asked = []
+
+        class Server(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                asked.append((self.headers["Host"], self.headers["Authorization"]))
+                self.send_error(404)
+
+            def log_message(self, *_):
+                pass
+
+        for family, address, host in ((socket.AF_INET, "127.0.0.1", "127.0.0.1"), (socket.AF_INET6, "::1", "[::1]")):
+            server = type("Family", (http.server.HTTPServer,), {"address_family": family})
+            try:
+                server = server((address, 0), Server)
+            except OSError:  # a machine without this version of IP
+                continue
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            self.addCleanup(server.server_close)
+            self.addCleanup(server.shutdown)
+            port = server.server_address[1]
+            ours = ["--http", "--set", f"edge.host={address}", "--set", f"edge.port={port}"]
+            theirs = ["--url", f"http://{host}:{port}/v1"]
+            both = {"OPENAI_API_KEY": "theirs", "FORETOKEN_API_KEY": "ours"}
+            for words, keys, sent in ((ours, both, "Bearer ours"), (theirs, both, "Bearer theirs"), (ours, {"OPENAI_API_KEY": "theirs"}, None),
+                                      (theirs, {"FORETOKEN_API_KEY": "ours"}, None)):
+                environment = {name: value for name, value in os.environ.items() if name not in both}
+                done = subprocess.run([str(BIN / "foretoken"), "bench", "serve", *words], env={**environment, **keys}, capture_output=True,
+                                      text=True, timeout=60)
+                self.assertEqual(3, done.returncode, done.stderr)
+                self.assertIn(f"at {host}:{port}: GET /v1/models is 404", done.stderr)
+                self.assertEqual([(f"{host}:{port}", sent)], asked)
+                asked.clear()
+
+    def test_an_http_server_that_takes_no_connection_is_not_waited_for(self):
+        with socket.create_server(("127.0.0.1", 0), backlog=0) as silent:
+            # The kernel answers no further ones: its queue is full.
+            waiting = [socket.socket() for _ in range(8)]
+            for each in waiting:
+                self.addCleanup(each.close)
+                each.setblocking(False)
+                each.connect_ex(silent.getsockname())
+            done = run("bench", "serve", "--url", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        self.assertEqual(3, done.returncode, done.stderr)
+        self.assertIn("it took no connection in time", done.stderr)
+
+    def test_an_address_of_ipv6_stands_in_brackets(self):
+        for url in ("http://::1:8000", "http://[::1:8000", "http://[::1]8000"):
+            done = run("bench", "serve", "--url", url)
+            self.assertEqual(2, done.returncode, done.stderr)
+            self.assertIn("it must be http://HOST:PORT", done.stderr)
 
     def test_json_documents_name_their_schema(self):
         for words in (["version", "--json"], ["doctor", "--json"],
