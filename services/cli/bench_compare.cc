@@ -103,9 +103,9 @@ void print_gain(const BenchRun& a, const BenchRun& b, const OrderedJson& documen
   };
   std::printf("\n");
   print_ratio("Decode speedup (median TPOT)", document["decode_speedup"]);
-  print_ratio("Latency speedup (median E2EL)", document["latency_speedup"]);
   for (const auto& [kind, value] : document["decode_speedup_by_kind"].items())
     print_ratio(("  of " + kind).c_str(), value);
+  print_ratio("Latency speedup (median E2EL)", document["latency_speedup"]);
   const OrderedJson& same = document["same_answers"];
   const std::string load = in_words(document["differing_load"]);
   std::printf("%-34s %12s\n", "Same answers",

@@ -243,8 +243,7 @@ void print_block(const BenchSamples& s) {
   for (std::size_t i = 1; i < s.histogram.size(); ++i) {
     reached -= std::min(reached, s.histogram[i - 1]);
     if (reached == 0) break;
-    std::printf("Position %zu (%%):%*s%-10.2f\n", i, i < 10 ? 27 : 26, "",
-                100 * share_of(reached, rounds));
+    line("Position " + std::to_string(i) + " (%):", 100 * share_of(reached, rounds));
   }
   std::printf("==================================================\n");
 }

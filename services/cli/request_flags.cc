@@ -22,6 +22,17 @@ constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
     {"adaptive", "--fixed,"},
 };
 
+// What a flag does that its key alone does not.
+constexpr std::pair<std::string_view, std::string_view> kOtherHelp[] = {
+    {"n", "number of answers, all of one seed; answer i is the same for every n"},
+};
+
+const char* help_of(std::string_view key, const char* sentence) {
+  for (const auto& [name, other] : kOtherHelp)
+    if (name == key) return other.data();
+  return sentence;
+}
+
 // max_tokens -> "-n,--max-tokens"; a switch that is on by default: "--no-adaptive".
 std::string flags_of(std::string_view key, bool is_on_by_default) {
   std::string flags;
@@ -178,7 +189,7 @@ void add_request_flags(CLI::App* sub,
     wire::ClientRequest::fields(request, [&](const char* key, auto& member, const Limit& limit,
                                              wire::Topic of, const char* sentence) {
       if (of != topic || kNoFlags.contains(key) || without.contains(key)) return;
-      const FlagMaker flag(sub, request, key, limit, sentence);
+      const FlagMaker flag(sub, request, key, limit, help_of(key, sentence));
       if constexpr (requires { flag.make(member); }) flag.make(member)->group(group_of(topic));
     });
 }
