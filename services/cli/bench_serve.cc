@@ -171,7 +171,7 @@ int run_through(BenchDoor& door,
   return failed != kExitOk ? failed : written;
 }
 
-std::string variable(const char* name) {
+std::string key_in(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
 }
@@ -181,7 +181,7 @@ std::string variable(const char* name) {
 Result<HttpAddress> server_of(const std::string& url, const EdgeSection& edge) {
   if (!url.empty()) {
     auto address = read_url(url);
-    if (address.ok()) address->key = variable("OPENAI_API_KEY");
+    if (address.ok()) address->key = key_in("OPENAI_API_KEY");
     return address;
   }
   if (edge.port == 0)
@@ -190,7 +190,7 @@ Result<HttpAddress> server_of(const std::string& url, const EdgeSection& edge) {
                  "it)",
                  "--http"};
   return HttpAddress{
-      .host = edge.host, .port = std::to_string(edge.port), .key = variable("FORETOKEN_API_KEY")};
+      .host = edge.host, .port = std::to_string(edge.port), .key = key_in("FORETOKEN_API_KEY")};
 }
 
 int run_over_http(const CliOptions& options, const EdgeSection& edge, wire::ClientRequest base) {
