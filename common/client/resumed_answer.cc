@@ -43,6 +43,8 @@ ResumedAnswer::Placed ResumedAnswer::take(Part& part) {
   has_prompt_logprobs_ = has_prompt_logprobs_ || !part.prompt_logprobs.empty();
   if (has_form_) part.form.reset();
   has_form_ = has_form_ || part.form;
+  if (has_prompt_token_ids_) part.prompt_token_ids.clear();
+  has_prompt_token_ids_ = has_prompt_token_ids_ || !part.prompt_token_ids.empty();
   text_ += part.text;
   token_ids_.insert(token_ids_.end(), part.token_ids.begin(), part.token_ids.end());
   n_logprobs_ += part.logprobs.size();

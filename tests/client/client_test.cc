@@ -360,7 +360,7 @@ TEST_F(SameConnection, AskedAgainInTheMiddleItIsExactlyTheAnswer) {
   EXPECT_EQ(tokens, (std::vector<TokenId>{1, 2, 3, 4, 5}));
 }
 
-TEST_F(SameConnection, LogProbabilitiesOfAPromptThatAreToldTwiceComeOnce) {
+TEST_F(SameConnection, WhatOnlyTheFirstPieceHasComesOnceIfItIsToldTwice) {
   Door door(bus().client);
   Client client(bus());
   const auto id = client.send(question, soon());
@@ -369,18 +369,24 @@ TEST_F(SameConnection, LogProbabilitiesOfAPromptThatAreToldTwiceComeOnce) {
   for (const char* text : {" up", " upon"}) {
     auto first = placed(piece(*id, text, {1, 2}), 0, 0);
     first.prompt_logprobs = {{.token_id = 7}, {.token_id = 8, .logprob = -1.5}};
+    first.prompt_token_ids = {7, 8};
+    first.form = wire::AnswerForm{.begun = "<think>"};
     door.answer(first);
   }
   door.answer(placed(reply(*id, " a time", {5}), 2, 5));
-  std::size_t n_told = 0;
+  std::size_t n_logprobs = 0, n_ids = 0, n_forms = 0;
   while (true) {
     const auto part = client.receive(soon());
     ASSERT_TRUE(part && part->ok());
     const auto* some = std::get_if<wire::ClientPiece>(&**part);
     if (some == nullptr) break;
-    n_told += some->prompt_logprobs.size();
+    n_logprobs += some->prompt_logprobs.size();
+    n_ids += some->prompt_token_ids.size();
+    n_forms += some->form ? 1 : 0;
   }
-  EXPECT_EQ(n_told, 2U);
+  EXPECT_EQ(n_logprobs, 2U);
+  EXPECT_EQ(n_ids, 2U);
+  EXPECT_EQ(n_forms, 1U);
 }
 
 TEST_F(SameConnection, WhatBeginsBehindWhatWeHaveIsNotTaken) {
