@@ -130,7 +130,9 @@ void check_names(const std::map<std::string, Config>& models,
   }
 }
 
-Result<LoadedConfig> config_of_instance(const LoadedConfig& loaded, const std::string& id) {
+Result<LoadedConfig> config_of_instance(const LoadedConfig& loaded,
+                                        const std::string& id,
+                                        std::string_view role) {
   if (loaded.models.empty()) return loaded;
   std::string model = id;
   std::size_t number = 0;
@@ -155,10 +157,18 @@ Result<LoadedConfig> config_of_instance(const LoadedConfig& loaded, const std::s
     else if (key.substr(first + 1, last - first - 1) == model)
       one.origin[key.substr(0, first) + key.substr(last)] = origin;
   }
-  // A list of the model's own has an entry for each of its services.
+  const std::string own_list = "bus." + model + ".draft";
+  if (role != "draft" || !loaded.origin.contains(own_list)) return one;
+  // It has an entry for each draft of the model, or ends in one for all others.
   std::vector<std::string>& drafts = one.config.bus.draft;
-  if (loaded.origin.contains("bus." + model + ".draft") && number < drafts.size())
-    drafts = {drafts[number]};
+  const bool ends_in_one_for_all =
+      !drafts.empty() && drafts.back().find("{id}") != std::string::npos;
+  if (number >= drafts.size() && !ends_in_one_for_all)
+    return Error{ErrorCode::kConfig,
+                 "--id is \"" + id + "\", number " + std::to_string(number) + " from 0, and " +
+                     own_list + " has " + std::to_string(drafts.size()) +
+                     " entries and none with {id}: there is no endpoint for it"};
+  drafts = {drafts[std::min(number, drafts.size() - 1)]};
   return one;
 }
 

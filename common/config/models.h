@@ -25,9 +25,12 @@ void check_names(const std::map<std::string, Config>& models,
                  const std::string& default_model,
                  std::vector<std::string>& errors);
 
-// The configuration of a tokenizer, draft or target, as if its model were the only one. Without
-// declared models that is all of it, whatever the id; with them the id is NAME or NAME-NUMBER.
-Result<LoadedConfig> config_of_instance(const LoadedConfig& loaded, const std::string& id);
+// The configuration of a tokenizer, draft or target (`role`), as if its model were the only one.
+// Without declared models that is all of it, whatever the id; with them the id is NAME or
+// NAME-NUMBER, and of a draft one that bus.NAME.draft has an entry for.
+Result<LoadedConfig> config_of_instance(const LoadedConfig& loaded,
+                                        const std::string& id,
+                                        std::string_view role);
 
 // A model and the ids of its services: "chat-0" and so on, or "0" where no models are declared.
 struct ModelInstances {

@@ -247,7 +247,7 @@ int service_main(const ServiceInfo& info, const std::function<int(const Config&,
   for (const auto& error : loaded.errors) std::cerr << program << ": " << error << "\n";
   if (!loaded.errors.empty()) return kExitConfig;
   if (info.serves_one_model) {
-    auto of_model = config_of_instance(loaded, args.id);
+    auto of_model = config_of_instance(loaded, args.id, info.role);
     if (!of_model.ok()) {
       std::cerr << program << ": " << of_model.error().message << "\n";
       return kExitConfig;

@@ -237,7 +237,7 @@ class ModelsTest : public ConfigTest {
       "[limits.code]\nmax_running = 4\n";
 
   LoadedConfig instance(const LoadedConfig& loaded, const std::string& id) {
-    const auto one = config_of_instance(loaded, id);
+    const auto one = config_of_instance(loaded, id, "draft");
     EXPECT_TRUE(one.ok()) << one.error().message;
     return one.ok() ? *one : LoadedConfig{};
   }
@@ -281,7 +281,7 @@ TEST_F(ModelsTest, AServiceReadsTheConfigurationOfTheModelThatItsIdNames) {
     EXPECT_THAT(one.origin.at("router.default_model"), HasSubstr("f.toml:2"));
   }
   for (const char* id : {"0", "chats", "chat-x", "chat-", "-1", "coder-1", "chat-00000"}) {
-    const auto none = config_of_instance(loaded, id);
+    const auto none = config_of_instance(loaded, id, "draft");
     ASSERT_FALSE(none.ok()) << id;
     EXPECT_THAT(none.error().message,
                 AllOf(HasSubstr("--id is \"" + std::string(id) + "\""),
@@ -369,8 +369,11 @@ TEST_F(ModelsTest, SaysWhatCannotStandInATableOfAModel) {
 }
 
 TEST_F(ModelsTest, DraftsOfAModelHaveEndpointsOfTheirOwn) {
-  const auto loaded =
-      load("[model.a]\n[model.b]\n[bus.b]\ndraft = [\"tcp://10.0.0.1:1\", \"tcp://10.0.0.1:2\"]\n");
+  const auto loaded = load(
+      "[model.a]\n[model.b]\n[model.c]\n[model.d]\n"
+      "[bus.b]\ndraft = [\"tcp://10.0.0.1:1\", \"tcp://10.0.0.1:2\"]\n"
+      "[bus.c]\ndraft = [\"tcp://10.0.0.1:3\"]\n"
+      "[bus.d]\ndraft = [\"tcp://10.0.0.1:4\", \"ipc:///x/draft-{id}\"]\n");
   ASSERT_THAT(loaded.errors, IsEmpty());
   const auto endpoint = [&](const std::string& id) {
     BusSection bus = instance(loaded, id).config.bus;
@@ -381,7 +384,17 @@ TEST_F(ModelsTest, DraftsOfAModelHaveEndpointsOfTheirOwn) {
   EXPECT_EQ(endpoint("a"), "ipc://" + folder_.string() + "/draft-a");
   EXPECT_EQ(endpoint("b-0"), "tcp://10.0.0.1:1");
   EXPECT_EQ(endpoint("b-1"), "tcp://10.0.0.1:2");
-  EXPECT_THROW(endpoint("b-2"), FatalError);
+  EXPECT_EQ(endpoint("c-0"), "tcp://10.0.0.1:3");
+  EXPECT_EQ(endpoint("d-0"), "tcp://10.0.0.1:4");
+  EXPECT_EQ(endpoint("d-2"), "ipc:///x/draft-d-2");
+  for (const auto& [id, why] :
+       {std::pair{"b-2", "number 2 from 0, and bus.b.draft has 2 entries"},
+        std::pair{"c-1", "number 1 from 0, and bus.c.draft has 1 entries"}}) {
+    const auto beyond = config_of_instance(loaded, id, "draft");
+    ASSERT_FALSE(beyond.ok()) << id;
+    EXPECT_THAT(beyond.error().message, HasSubstr(why));
+    EXPECT_TRUE(config_of_instance(loaded, id, "target").ok()) << "it has no endpoint of its own";
+  }
 }
 
 TEST_F(ModelsTest, ArePrintedAsTheyWouldBeRead) {
