@@ -22,8 +22,16 @@ Door Outbox::door_of(SocketId socket) const {
   return found == doors_.end() ? Door::kInternal : found->second;
 }
 
-std::size_t& Outbox::bytes_of(SocketId socket) {
-  return n_bytes_[static_cast<std::size_t>(door_of(socket))];
+void Outbox::set_bytes(Queues::iterator at, std::size_t n_bytes) {
+  if (n_bytes == at->second.n_bytes) return;
+  const auto door = static_cast<std::size_t>(door_of(at->first.first));
+  auto node = by_bytes_[door].extract(at);
+  n_bytes_[door] = n_bytes_[door] - at->second.n_bytes + n_bytes;
+  at->second.n_bytes = n_bytes;
+  if (node.empty())
+    by_bytes_[door].insert(at);
+  else
+    by_bytes_[door].insert(std::move(node));
 }
 
 TimePoint Outbox::expiry_of(const Queue& queue, const Message& message) {
@@ -55,8 +63,7 @@ void Outbox::lose(const Peer& to, const Posting& posting) {
 }
 
 bool Outbox::keep(Message message, TimePoint now) {
-  const SocketId socket = message.to.socket;
-  const Door door = door_of(socket);
+  const Door door = door_of(message.to.socket);
   const std::size_t n_bytes = size_of(message.frames);
   const auto [at, is_new] = queues_.try_emplace(connection_of(message.to));
   Queue& queue = at->second;
@@ -75,8 +82,7 @@ bool Outbox::keep(Message message, TimePoint now) {
   }
   queue.first_expiry = std::min(queue.first_expiry, expiry_of(queue, message));
   queue.messages.push_back(std::move(message));
-  queue.n_bytes += n_bytes;
-  bytes_of(socket) += n_bytes;
+  set_bytes(at, queue.n_bytes + n_bytes);
   make_room(door);
   return true;
 }
@@ -84,11 +90,7 @@ bool Outbox::keep(Message message, TimePoint now) {
 // The peer for which most waits makes room for all.
 void Outbox::make_room(Door door) {
   while (n_bytes(door) > limits_[static_cast<std::size_t>(door)].of_all) {
-    auto largest = queues_.end();
-    for (auto at = queues_.begin(); at != queues_.end(); ++at)
-      if (door_of(at->first.first) == door &&
-          (largest == queues_.end() || at->second.n_bytes > largest->second.n_bytes))
-        largest = at;
+    const auto largest = *by_bytes_[static_cast<std::size_t>(door)].begin();
     const std::size_t n_before = n_bytes(door);
     lose_if(largest, [](const Message& m) { return m.posting.room == Room::kShared; });
     if (n_bytes(door) == n_before) lose_if(largest, [](const Message&) { return true; });
@@ -123,17 +125,19 @@ void Outbox::send_again(TimePoint now) {
 
 bool Outbox::send_some(Queues::iterator at, TimePoint now) {
   Queue& queue = at->second;
+  std::size_t n_bytes = queue.n_bytes;
   while (!queue.messages.empty()) {
     const Message& message = queue.messages.front();
     const SendResult result = send_(message.to, message.frames);
-    if (result == SendResult::kBusy) return false;
+    if (result == SendResult::kBusy) {
+      set_bytes(at, n_bytes);
+      return false;
+    }
     if (result == SendResult::kUnknown) {
       peer_is_gone(message.to, message.posting.ticket);
       return true;
     }
-    const std::size_t n_bytes = size_of(message.frames);
-    queue.n_bytes -= n_bytes;
-    bytes_of(message.to.socket) -= n_bytes;
+    n_bytes -= size_of(message.frames);
     queue.took_last = now;
     queue.messages.pop_front();
   }
@@ -147,6 +151,7 @@ void Outbox::lose_if(Queues::iterator at, const std::function<bool(const Message
   std::set<Ticket> holes;
   std::map<std::pair<std::uint64_t, std::uint64_t>, Message> reported;  // by what it is about
   std::deque<Message> left;
+  std::size_t n_bytes = queue.n_bytes;
   queue.first_expiry = TimePoint::max();
   for (Message& message : queue.messages) {
     const Posting& posting = message.posting;
@@ -160,9 +165,7 @@ void Outbox::lose_if(Queues::iterator at, const std::function<bool(const Message
       left.push_back(std::move(message));
       continue;
     }
-    const std::size_t n_bytes = size_of(message.frames);
-    queue.n_bytes -= n_bytes;
-    bytes_of(message.to.socket) -= n_bytes;
+    n_bytes -= size_of(message.frames);
     if (is_behind_hole) continue;
     if (posting.ticket == Ticket{}) {
       report(DeliveryKind::kDropped, message.to, posting.ticket);
@@ -173,6 +176,7 @@ void Outbox::lose_if(Queues::iterator at, const std::function<bool(const Message
     if (!is_known) reported.emplace(subject, std::move(message));
   }
   queue.messages = std::move(left);
+  set_bytes(at, n_bytes);
   for (const auto& [subject, message] : reported)
     report(DeliveryKind::kDropped, message.to, message.posting.ticket);
   for (const Ticket& ticket : holes) remember_hole({at->first, ticket});
@@ -207,7 +211,9 @@ void Outbox::remove(SocketId socket) {
 }
 
 void Outbox::erase(Queues::iterator at) {
-  bytes_of(at->first.first) -= at->second.n_bytes;
+  const auto door = static_cast<std::size_t>(door_of(at->first.first));
+  n_bytes_[door] -= at->second.n_bytes;
+  by_bytes_[door].erase(at);
   due_.erase({at->second.again, at->first});
   queues_.erase(at);
 }

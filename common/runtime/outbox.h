@@ -92,11 +92,19 @@ class Outbox {
     Duration pause = kFirstPause;
   };
   using Queues = std::map<Connection, Queue>;
+  // The peer for which most waits comes first; of equal ones that with the lower connection.
+  struct MoreWaits {
+    bool operator()(Queues::const_iterator a, Queues::const_iterator b) const {
+      return a->second.n_bytes != b->second.n_bytes ? a->second.n_bytes > b->second.n_bytes
+                                                    : a->first < b->first;
+    }
+  };
 
   static Connection connection_of(const Peer& peer) { return {peer.socket, peer.routing}; }
   static TimePoint expiry_of(const Queue& queue, const Message& message);
   Door door_of(SocketId socket) const;
-  std::size_t& bytes_of(SocketId socket);
+  // The one way to change them: they are an order of the queues, too.
+  void set_bytes(Queues::iterator queue, std::size_t n_bytes);
   bool keep(Message message, TimePoint now);
   // True if nothing waits there any more.
   bool send_some(Queues::iterator queue, TimePoint now);
@@ -115,6 +123,7 @@ class Outbox {
   std::map<SocketId, Door> doors_;
   Queues queues_;
   std::set<std::pair<TimePoint, Connection>> due_;  // each of them, by `again`
+  std::array<std::set<Queues::iterator, MoreWaits>, kDoors> by_bytes_;
   std::array<std::size_t, kDoors> n_bytes_{};
   // A message was lost, and no first one came since: when, in the order of holes.
   std::map<Series, std::uint64_t> holes_;

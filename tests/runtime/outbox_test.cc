@@ -136,6 +136,30 @@ TEST_F(OutboxTest, AllTogetherAreBoundedAndThePeerWithMostLosesThemButForWhatEnd
   EXPECT_NE(std::find(taken.begin(), taken.end(), "end"), taken.end());
 }
 
+// By what waits now, however it came to that: taken, lost, or kept in another order.
+TEST_F(OutboxTest, RoomIsMadeByThePeerForWhichMostWaitsNow) {
+  const auto piece = [](std::uint64_t of) {
+    return Posting{.ticket = {1, of}, .patience = seconds(9)};
+  };
+  const std::string text(872, 'x');  // 1,000 bytes with what keeping one costs
+  for (const auto& [name, n] : std::map<std::string, int>{{"a", 5}, {"b", 4}, {"c", 3}})
+    for (int i = 0; i < n; ++i) send(name, text, piece(static_cast<std::uint64_t>(name[0])));
+  room["a"] = 3;  // 2 are left, and b has most
+  run(milliseconds(2));
+  for (int i = 0; i < 3; ++i) send("d", text, piece('d'));
+  EXPECT_TRUE(lost().empty());
+  send("c", text, piece('c'));  // 13: b and c have four each, and b goes
+  auto reports = lost();
+  ASSERT_EQ(reports.size(), 1u);
+  EXPECT_EQ(reports[0].peer.routing, "b");
+  EXPECT_EQ(outbox.n_bytes(Door::kClient), 9'000u);
+  for (int i = 0; i < 4; ++i) send("d", text, piece('d'));  // 13: seven of them
+  reports = lost();
+  ASSERT_EQ(reports.size(), 1u);
+  EXPECT_EQ(reports[0].peer.routing, "d");
+  EXPECT_EQ(outbox.n_bytes(Door::kClient), 6'000u);
+}
+
 TEST_F(OutboxTest, WhatAPeerTakesNoneOfIsLostWhenItsPatienceIsOver) {
   send("x", "a", {.ticket = {1, 1}, .patience = seconds(10)});
   send("x", "b", {.ticket = {1, 2}, .patience = seconds(30)});
