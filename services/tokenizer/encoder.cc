@@ -46,29 +46,55 @@ Error cannot_be_continued(const char* why) {
 }
 
 // Where a continued message ends in the rendered text. Its own words cannot say: they may stand
-// in what the template writes behind them. Characters of private use, which templates keep.
-constexpr std::string_view kEndOfFinal = "\uE0F0\uE0F1\uE0F0";
+// in what the template writes behind them. Characters of private use, which templates keep, in a
+// row that none of the messages has.
+std::string mark_that_is_not_in(std::string_view messages) {
+  constexpr std::string_view kEdge = "\uE0F0", kInner = "\uE0F1";
+  std::size_t longest = 0, run = 0, end = 0;
+  for (auto at = messages.find(kInner); at != std::string_view::npos;
+       at = messages.find(kInner, end)) {
+    run = at == end ? run + 1 : 1;
+    end = at + kInner.size();
+    longest = std::max(longest, run);
+  }
+  std::string mark(kEdge);
+  for (std::size_t i = 0; i <= longest; ++i) mark += kInner;
+  return mark.append(kEdge);
+}
 
-// The messages with the mark behind the text of the last one, which ends without white space.
-Result<std::string> mark_end_of_final(const std::string& messages) {
+bool has_calls(const OrderedJson& message) {
+  const auto calls = message.find("tool_calls");
+  return calls != message.end() && !calls->empty();  // null is empty, too
+}
+
+struct MarkedMessages {
+  std::string json, mark;
+};
+
+// The messages with a mark behind the text of the last one, which ends without white space.
+Result<MarkedMessages> mark_end_of_final(const std::string& messages) {
   OrderedJson all = OrderedJson::parse(messages, nullptr, false);
   if (!all.is_array() || all.empty() || !all.back().is_object())
     return cannot_be_continued("there is none");
   OrderedJson& last = all.back();
-  if (last.contains("tool_calls")) return cannot_be_continued("it has calls behind its text");
+  if (has_calls(last)) return cannot_be_continued("it has calls behind its text");
   std::string content = last.contains("content") && last["content"].is_string()
                             ? last["content"].get<std::string>()
                             : std::string();
   content.erase(content.find_last_not_of(" \n\t\r") + 1);
   if (content.empty()) return cannot_be_continued("it has no text");
-  last["content"] = content.append(kEndOfFinal);
-  return to_text(all);
+  std::string mark = mark_that_is_not_in(to_text(all));
+  last["content"] = content.append(mark);
+  return MarkedMessages{to_text(all), std::move(mark)};
 }
 
-Result<void> cut_at_mark(std::string& text) {
-  const std::size_t at = text.rfind(kEndOfFinal);
-  if (at == std::string::npos) return cannot_be_continued("the chat template changes its text");
-  text.erase(at);
+// A template may write the message more than once: it is continued where it was written last.
+Result<void> cut_at_mark(std::string& text, const std::string& mark) {
+  const std::size_t last = text.rfind(mark);
+  if (last == std::string::npos) return cannot_be_continued("the chat template changes its text");
+  text.erase(last);
+  for (std::size_t at = text.find(mark); at != std::string::npos; at = text.find(mark, at))
+    text.erase(at, mark.size());
   return {};
 }
 
@@ -162,17 +188,17 @@ Result<void> Encoder::add_messages(const wire::Encode& encode, wire::Encoded& re
                  "\"none\"",
                  "tools"};
   const bool is_forced = encode.tool_choice == ToolChoice::kRequired;
-  std::string messages = encode.text;
+  MarkedMessages messages{encode.text, {}};
   if (encode.continue_final_message) {
     auto marked = mark_end_of_final(encode.text);
     if (!marked.ok()) return marked.error();
     messages = std::move(*marked);
   }
-  auto text = render_(messages, encode.add_generation_prompt && !encode.continue_final_message,
+  auto text = render_(messages.json, encode.add_generation_prompt && !encode.continue_final_message,
                       is_forced ? without_thinking(encode.variables) : encode.variables);
   if (!text.ok()) return blame(text.error(), "messages");
   if (encode.continue_final_message) {
-    if (const auto done = cut_at_mark(*text); !done.ok()) return done.error();
+    if (const auto done = cut_at_mark(*text, messages.mark); !done.ok()) return done.error();
   } else if (is_forced) {
     if (ends_with_marker(*text, markers::kThink))
       *text += "\n" + std::string(markers::kEndThink) + "\n\n";

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <filesystem>
 #include <future>
 #include <mutex>
 #include <new>
@@ -13,7 +14,10 @@
 #include <string>
 #include <vector>
 
+#include "common/base/file.h"
+#include "common/base/json.h"
 #include "common/base/log.h"
+#include "services/chat_template/chat_template.h"
 
 namespace foretoken {
 namespace {
@@ -541,6 +545,77 @@ TEST_F(TokenizerServiceTest, APromptEndsWithTheMessageThatIsContinued) {
        {R"({"role":"assistant","content":" "})", R"({"role":"assistant"})",
         R"({"role":"assistant","content":"a","tool_calls":[{}]})"})
     EXPECT_EQ(ask<wire::Failed>(continued(message), RequestId{3, ++id}).param, "messages");
+}
+
+// Real templates of ten families: they trim, split and close what they write in many ways.
+TEST_F(TokenizerServiceTest, AMessageIsContinuedInTheTemplatesOfManyFamilies) {
+  std::vector<std::pair<std::string, std::string>> sources = {
+      {"smollm2",
+       "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}"
+       "{{ '<|im_start|>system\nYou are a helpful AI assistant<|im_end|>\n' }}{% endif %}"
+       "{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}"
+       "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"}};
+  for (const auto& entry : std::filesystem::directory_iterator(std::string(FORETOKEN_SOURCE_DIR) +
+                                                               "/tests/chat_template/templates"))
+    sources.emplace_back(entry.path().filename(),
+                         value_or_throw(read_text_file(entry.path(), 1 << 20)));
+  ASSERT_GE(sources.size(), 11U);
+  std::uint64_t id = 2;
+  for (const auto& [name, source] : sources) {
+    const auto chat_template = value_or_throw(
+        ChatTemplate::compile(source, {{"bos_token", "<s>"}, {"eos_token", "</s>"}}));
+    const auto render = [&](const std::string& messages, bool open, const std::string& variables) {
+      return chat_template->render(messages, open, variables);
+    };
+    make({}, render);
+    const auto messages_with = [](const std::string& content) {
+      return to_text(OrderedJson::array({{{"role", "user"}, {"content", "Hello e <"}},
+                                         {{"role", "assistant"}, {"content", content}}}));
+    };
+    const std::string variables = R"({"date_string":"today"})";
+    const std::string whole = value_or_throw(render(messages_with("XYZZY"), false, variables));
+    const std::string before = whole.substr(0, whole.rfind("XYZZY"));
+    for (const std::string content :
+         {"Sure", "e", "<", "</", "s", "end", "a \"b\" \\ {c}", "one\n\ntwo", "gr\u00fc\u00df",
+          "\uE0F0\uE0F1\uE0F0", "x\uE0F0\uE0F1", "<think>so"}) {
+      const wire::Encode encode{.kind = wire::PromptKind::kMessages,
+                                .text = messages_with(content + " \n"),
+                                .variables = variables,
+                                .continue_final_message = true};
+      EXPECT_EQ(ask<wire::Encoded>(encode, RequestId{3, ++id}).tokens, ids_of(before + content))
+          << name << " " << content;
+    }
+  }
+}
+
+TEST_F(TokenizerServiceTest, AMessageThatTheTemplateDoesNotWriteAsItIsCannotBeContinued) {
+  const auto continued = [](const std::string& content) {
+    return wire::Encode{.kind = wire::PromptKind::kMessages,
+                        .text = R"([{"role":"user","content":")" + content +
+                                R"("},{"role":"assistant","content":"Sure"}])",
+                        .continue_final_message = true};
+  };
+  make({}, [](const std::string& messages, bool, const std::string&) {  // the first one alone
+    return Json::parse(messages)[0]["content"].get<std::string>();
+  });
+  std::uint64_t id = 2;
+  for (const char* content : {"hi", "\uE0F0\uE0F1\uE0F0", "\uE0F0\uE0F1\uE0F1\uE0F0"})
+    EXPECT_EQ(ask<wire::Failed>(continued(content), RequestId{3, ++id}).param, "messages");
+  make({}, [](const std::string& messages, bool, const std::string&) {  // ASCII alone
+    return Json::parse(messages).dump(-1, ' ', true);
+  });
+  EXPECT_EQ(ask<wire::Failed>(continued("hi"), RequestId{3, ++id}).param, "messages");
+}
+
+TEST_F(TokenizerServiceTest, AMessageThatTheTemplateWritesTwiceHasNoMarkInThePrompt) {
+  make({}, [](const std::string& messages, bool, const std::string&) {
+    const auto content = Json::parse(messages)[0]["content"].get<std::string>();
+    return content + "|" + content + "</s>";
+  });
+  const wire::Encode encode{.kind = wire::PromptKind::kMessages,
+                            .text = R"([{"role":"assistant","content":"go","tool_calls":[]}])",
+                            .continue_final_message = true};
+  EXPECT_EQ(ask<wire::Encoded>(encode).tokens, ids_of("go|go"));
 }
 
 TEST_F(TokenizerServiceTest, TheEndOfEachTokenIsSaidAndItsMarkersLeaveText) {
