@@ -19,10 +19,22 @@ void FinishedReplies::keep(RequestId id,
   forget_old(now);
 }
 
-void FinishedReplies::end(RequestId id, std::uint64_t content, TimePoint now) {
-  ended_[id] = {content, now};
+void FinishedReplies::end(RequestId id,
+                          std::uint64_t content,
+                          std::uint32_t series,
+                          TimePoint now) {
+  ended_[id] = {content, series, now};
   ends_.emplace_back(id, now);
   forget_old(now);
+}
+
+void FinishedReplies::sent_again(RequestId id, std::uint32_t series) {
+  if (const auto at = ended_.find(id); at != ended_.end()) at->second.series = series;
+}
+
+std::optional<std::uint32_t> FinishedReplies::series_of(RequestId id) const {
+  const auto at = ended_.find(id);
+  return at == ended_.end() ? std::nullopt : std::optional(at->second.series);
 }
 
 void FinishedReplies::forget_old(TimePoint now) {

@@ -32,14 +32,18 @@ class FinishedReplies {
   // Keeps a reply under an id that has none yet, unless it alone is over the limit; older ones may
   // go for it. `content` is a hash of what was asked.
   void keep(RequestId id, std::uint64_t content, const wire::ClientReply& reply, TimePoint now);
-  // The request of this id is over.
-  void end(RequestId id, std::uint64_t content, TimePoint now);
+  // The request of this id is over; its client was sent its end in this series.
+  void end(RequestId id, std::uint64_t content, std::uint32_t series, TimePoint now);
+  // Its reply was sent once more, as this series.
+  void sent_again(RequestId id, std::uint32_t series);
   void forget_old(TimePoint now);
   bool has(RequestId id) const { return replies_.contains(id); }
   // Nothing: never given, or forgotten.
   std::optional<wire::ClientReply> find(RequestId id) const;
   // Of a request that ended a while ago. Known for as long as find() gives its reply.
   std::optional<std::uint64_t> content_of(RequestId id) const;
+  // Of a request that ended a while ago: the series in which its client was sent the end last.
+  std::optional<std::uint32_t> series_of(RequestId id) const;
 
  private:
   struct Finished {
@@ -51,6 +55,7 @@ class FinishedReplies {
   static constexpr std::size_t kEntryBytes = 192;  // what an entry takes beside its bytes
   struct Ended {
     std::uint64_t content = 0;
+    std::uint32_t series = 0;
     TimePoint at{};
   };
 

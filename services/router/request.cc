@@ -166,6 +166,8 @@ void Request::tally_answer(const wire::ClientReply& whole, FinishReason reason, 
 
 void Request::fail(const Error& error, std::uint32_t retry_after_ms, Actions& out) {
   ++context_.counters.failed;
+  // Whatever is lost of the answer before it needs no second error.
+  series_ = ++context_.n_series;
   send_client(wire::client_error(id_, error, retry_after_ms), out);
   end(CloseReason::kCancelled, out);
 }

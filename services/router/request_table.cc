@@ -60,7 +60,7 @@ void RequestTable::set_due(Entry& entry, TimePoint due) {
 void RequestTable::remove(const Request& request, TimePoint now) {
   if (const auto& reply = request.final_reply())
     finished_.keep(request.id(), request.content(), *reply, now);
-  finished_.end(request.id(), request.content(), now);
+  finished_.end(request.id(), request.content(), request.series(), now);
   count_down(per_client_, connection_of(request.peer()));
   count_down(per_flow_, request.flow());
 }
@@ -135,11 +135,12 @@ void RequestTable::submit(const Peer& peer,
   if (running != requests_.end()) return join(running->second.request, peer, out);
   if (auto finished = finished_.find(id)) {
     ++counters_.joined;
+    finished_.sent_again(id, ++context_.n_series);
     out.push_back(ToClient{.peer = peer,
                            .request = id,
                            .answer = std::move(*finished),
                            .is_accepted = true,
-                           .series = ++context_.n_series});
+                           .series = context_.n_series});
     return;
   }
   const FlowId flow = flow_of(asked.tenant, peer);
@@ -193,6 +194,10 @@ std::optional<std::uint32_t> RequestTable::series_at(RequestId id, const Peer& p
   if (at == requests_.end() || connection_of(at->second.request.peer()) != connection_of(peer))
     return std::nullopt;
   return at->second.request.series();
+}
+
+bool RequestTable::has_ended_since(RequestId id, std::uint32_t series) const {
+  return !contains(id) && series != 0 && finished_.series_of(id).value_or(series) != series;
 }
 
 void RequestTable::give_up(RequestId id, const Error& error, TimePoint now, Actions& out) {

@@ -189,6 +189,7 @@ void RouterService::on_dropped(const Peer& peer, Ticket ticket) {
   if (peer.socket != client_socket_ || ticket == Ticket{}) return void(++dropped_);
   const TimePoint now = bus_->now();
   const RequestId id{ticket.high, ticket.low};
+  if (table_.has_ended_since(id, ticket.series)) return;
   const auto series = table_.series_at(id, peer);
   if (!series)
     return send_answer({.peer = peer,

@@ -99,11 +99,11 @@ TEST(FinishedReplies, TakeFewBytesEach) {
 
 TEST(FinishedReplies, WhatAnIdMeantIsKnownForAWhileAfterItsLastEnd) {
   FinishedReplies finished({.age = seconds(60)});
-  finished.end({0, 1}, 77, kBegin);
+  finished.end({0, 1}, 77, 1, kBegin);
   EXPECT_EQ(77u, finished.content_of({0, 1}));
   EXPECT_EQ(std::nullopt, finished.content_of({1, 0}));
   EXPECT_FALSE(finished.has({0, 1}));
-  finished.end({0, 1}, 77, kBegin + seconds(30));
+  finished.end({0, 1}, 77, 1, kBegin + seconds(30));
   finished.forget_old(kBegin + seconds(90));
   EXPECT_EQ(77u, finished.content_of({0, 1}));
   finished.forget_old(kBegin + seconds(91));
@@ -113,14 +113,14 @@ TEST(FinishedReplies, WhatAnIdMeantIsKnownForAWhileAfterItsLastEnd) {
 TEST(FinishedReplies, WhatAnIdMeantIsKnownForAsLongAsItsReplyIsKept) {
   FinishedReplies finished({.n_ids = 2});
   finished.keep({0, 1}, 77, reply(3), kBegin);
-  for (std::uint64_t i = 1; i <= 3; ++i) finished.end({0, i}, 77, kBegin);
+  for (std::uint64_t i = 1; i <= 3; ++i) finished.end({0, i}, 77, 1, kBegin);
   ASSERT_TRUE(finished.has({0, 1}));
   EXPECT_EQ(77u, finished.content_of({0, 1}));
 }
 
 TEST(FinishedReplies, WhatTheOldestIdsMeantGoesFirstWhereThereAreTooMany) {
   FinishedReplies finished({.n_ids = 2});
-  for (std::uint64_t i = 1; i <= 3; ++i) finished.end({0, i}, i, kBegin);
+  for (std::uint64_t i = 1; i <= 3; ++i) finished.end({0, i}, i, 1, kBegin);
   EXPECT_EQ(std::nullopt, finished.content_of({0, 1}));
   EXPECT_EQ(2u, finished.content_of({0, 2}));
   EXPECT_EQ(3u, finished.content_of({0, 3}));

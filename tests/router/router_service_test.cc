@@ -561,6 +561,12 @@ class RouterServiceStreamTest : public RouterServiceTest {
     ASSERT_EQ(answers<wire::ClientPiece>().size(), 1u);
   }
 
+  Ticket ticket_of_last_answer() const {
+    const auto of_answer = [](const Posting& posting) { return posting.ticket.series != 0; };
+    const auto last = std::find_if(bus.postings.rbegin(), bus.postings.rend(), of_answer);
+    return last == bus.postings.rend() ? Ticket{} : last->ticket;
+  }
+
   void ask(const Peer& peer) {
     wire::ClientRequest request = generate(id);
     request.stream = true;
@@ -594,8 +600,8 @@ TEST_F(RouterServiceStreamTest, APieceThatFindsNoRoomEndsItsRequestInWords) {
             std::string::npos);
   EXPECT_EQ(1u, n_closed);
   const auto is_end = [&](const Posting& posting) {
-    return posting.ticket == piece.ticket && posting.room == Room::kReserved &&
-           posting.part == Part::kFirst;
+    return posting.ticket.high == piece.ticket.high && posting.ticket.low == piece.ticket.low &&
+           posting.room == Room::kReserved && posting.part == Part::kFirst;
   };
   EXPECT_EQ(1, std::count_if(bus.postings.begin(), bus.postings.end(), is_end))
       << "the error takes the place of pieces that wait";
@@ -625,6 +631,33 @@ TEST_F(RouterServiceStreamTest, APieceLostOnAFormerConnectionDoesNotEndTheReques
   EXPECT_EQ(1u, service.table().size());
   ASSERT_EQ(1u, bus.sent.size());
   EXPECT_EQ("a", bus.sent[0].first.routing) << "an error for the series that has a hole";
+}
+
+// The report was on its way when the request ended: an error is whole without what was before it.
+TEST_F(RouterServiceStreamTest, APieceLostBeforeAnErrorGivesNoSecondError) {
+  const Ticket former = bus.postings.back().ticket;
+  from_worker(target, id, wire::Failed{.code = ErrorCode::kInvalidValue, .message = "no"});
+  ASSERT_EQ(1u, answers<wire::ClientError>().size());
+  const Ticket end = ticket_of_last_answer();
+  service.on_dropped(client, former);
+  EXPECT_EQ(1u, answers<wire::ClientError>().size());
+  service.on_dropped(client, end);
+  EXPECT_EQ(2u, answers<wire::ClientError>().size()) << "the error itself was lost";
+}
+
+TEST_F(RouterServiceStreamTest, AReplyThatIsSentAgainOutlivesTheReportOfItsFormerLoss) {
+  from_worker(target, id, wire::Done{.reason = FinishReason::kStop, .n_generated = 1});
+  from_worker(tokenizer, id, wire::Text{.next = 3, .final = true, .offset = 1});
+  ASSERT_EQ(1u, answers<wire::ClientReply>().size());
+  const Ticket former = ticket_of_last_answer();
+  ask(client);
+  ASSERT_EQ(2u, answers<wire::ClientReply>().size());
+  const Ticket again = ticket_of_last_answer();
+  ASSERT_NE(former, again);
+  service.on_dropped(client, former);
+  EXPECT_TRUE(answers<wire::ClientError>().empty());
+  service.on_dropped(client, again);
+  EXPECT_EQ(1u, answers<wire::ClientError>().size());
 }
 
 // Its last message has been sent, and goes with what was lost before it.
