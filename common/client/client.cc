@@ -18,6 +18,7 @@
 #include "common/config/resolve.h"
 #include "common/messages/limits.h"
 #include "common/transport/endpoint.h"
+#include "common/wire/answer_limit.h"
 
 namespace foretoken {
 namespace {
@@ -88,12 +89,13 @@ RequestId new_request_id() {
 
 ZmqOptions client_options(const BusSection& bus) {
   const auto endpoint = parse_endpoint(client_endpoint(bus));
+  ZmqOptions options{.watch_connections = true, .max_part_bytes = wire::kMaxAnswerBytes};
   // There are no keys on ipc, and their files need not be readable.
-  if (endpoint.ok() && endpoint->scheme != Scheme::kTcp) return {.watch_connections = true};
-  return {.curve_secret_file = bus.curve_secret,
-          .curve_peers_file = bus.curve_peers,
-          .insecure = bus.insecure,
-          .watch_connections = true};
+  if (endpoint.ok() && endpoint->scheme != Scheme::kTcp) return options;
+  options.curve_secret_file = bus.curve_secret;
+  options.curve_peers_file = bus.curve_peers;
+  options.insecure = bus.insecure;
+  return options;
 }
 
 Client::Client(const BusSection& bus, Patience patience)

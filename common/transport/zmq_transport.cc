@@ -298,6 +298,7 @@ SocketId ZmqTransport::connect(const std::string& endpoint, Door door) {
   try {
     socket.socket = zmq::socket_t(state_->context, zmq::socket_type::dealer);
     state_->set_options(socket.socket, door);
+    socket.socket.set(zmq::sockopt::maxmsgsize, state_->options.max_part_bytes);
     socket.socket.set(zmq::sockopt::immediate,
                       1);  // queue only for connections that exist; else say busy
     state_->secure(socket.socket, where, endpoint, false, door);

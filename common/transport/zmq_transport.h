@@ -17,8 +17,9 @@ namespace foretoken {
 struct ZmqOptions {
   std::string curve_secret_file;  // empty = no CURVE
   std::string curve_peers_file;
-  bool insecure = false;           // tcp beyond loopback without CURVE
-  bool watch_connections = false;  // of connected sockets: see connection()
+  bool insecure = false;                                // tcp beyond loopback without CURVE
+  bool watch_connections = false;                       // of connected sockets: see connection()
+  std::int64_t max_part_bytes = std::int64_t{4} << 20;  // that a connected socket takes
 };
 
 // Why a door takes no connection of ours: each try would end in the same way.

@@ -14,6 +14,7 @@
 #include "common/runtime/service_main.h"
 #include "common/transport/endpoint.h"
 #include "common/wire/client_codec.h"
+#include "services/router/cut_passes.h"
 #include "services/router/merge_metrics.h"
 #include "services/router/model_states.h"
 #include "services/router/placement.h"
@@ -29,7 +30,7 @@ constexpr Duration kPairAgain = std::chrono::seconds(2);
 constexpr Duration kMetricsPatience = std::chrono::milliseconds(500);
 constexpr std::size_t kMaxQuestions = 64;
 // The part of an answer, less its other keys.
-constexpr std::size_t kMaxMetricsBytes = wire::kMaxInternalPartBytes - 1024;
+constexpr std::size_t kMaxListBytes = wire::kMaxInternalPartBytes - 1024;
 constexpr Duration kStatusMoment = std::chrono::milliseconds(50);
 constexpr int kFreshStatuses = 16;                // within such a moment
 constexpr std::uint64_t kLongTurnUs = 2'000'000;  // a longer turn is shown in the status
@@ -78,6 +79,12 @@ Error too_slow() {
           std::to_string(kClientLimits.of_one >> 20) + " MiB wait for it, and at most " +
           std::to_string(std::chrono::duration_cast<std::chrono::seconds>(kPiecePatience).count()) +
           " s while it takes none"};
+}
+
+Error too_large(std::size_t n_bytes, std::size_t limit) {
+  return {ErrorCode::kInternal, "the answer has " + std::to_string(n_bytes) +
+                                    " bytes; the limit is " + std::to_string(limit) +
+                                    ": ask for fewer tokens or log-probabilities, or with stream"};
 }
 
 std::string proposer_of(const wire::Hello& hello) {
@@ -269,7 +276,16 @@ void RouterService::answer(const Peer& peer, RequestId id, wire::ClientAnswer re
 }
 
 void RouterService::send_answer(const ToClient& to) {
-  bus_->send(to.peer, {wire::write_client_answer(to.answer)}, posting_of(to));
+  Bytes bytes = wire::write_client_answer(to.answer);
+  if (bytes.size() > options_.max_answer_bytes &&
+      !std::holds_alternative<wire::ClientError>(to.answer))
+    return send_answer({.peer = to.peer,
+                        .request = to.request,
+                        .answer = wire::client_error(
+                            to.request, too_large(bytes.size(), options_.max_answer_bytes), 0),
+                        .is_accepted = to.is_accepted,
+                        .series = to.series});
+  bus_->send(to.peer, {std::move(bytes)}, posting_of(to));
 }
 
 // A flood of questions may not take the time that requests need: beyond a few of them within a
@@ -393,20 +409,25 @@ void RouterService::finish_metrics(RequestId id) {
   auto node = questions_.extract(id);
   if (node.empty()) return;
   MetricsQuestion& question = node.mapped();
-  if (question.what == Asked::kPasses)
+  const auto refuse = [&](const std::string& what, std::size_t n_services, std::size_t n_bytes) {
+    answer(question.peer, question.asked,
+           wire::client_error(question.asked,
+                              {ErrorCode::kInternal,
+                               what + " of " + std::to_string(n_services) + " services have " +
+                                   std::to_string(n_bytes) + " bytes; the limit of an answer is " +
+                                   std::to_string(kMaxListBytes)},
+                              0));
+  };
+  if (question.what == Asked::kPasses) {
+    const std::size_t n_services = question.passes.size();
+    const std::size_t n_bytes = cut_passes(question.passes, kMaxListBytes);
+    if (n_bytes > kMaxListBytes) return refuse("the passes", n_services, n_bytes);
     return answer(question.peer, question.asked,
                   wire::PassesReply{.id = wire::hex_of(question.asked),
                                     .passes = std::move(question.passes)});
+  }
   std::string text = merge_metrics(question.texts);
-  if (text.size() > kMaxMetricsBytes)
-    return answer(question.peer, question.asked,
-                  wire::client_error(
-                      question.asked,
-                      {ErrorCode::kInternal,
-                       "the metrics of " + std::to_string(question.texts.size()) +
-                           " services have " + std::to_string(text.size()) +
-                           " bytes; the limit of an answer is " + std::to_string(kMaxMetricsBytes)},
-                      0));
+  if (text.size() > kMaxListBytes) return refuse("the metrics", question.texts.size(), text.size());
   answer(question.peer, question.asked,
          wire::MetricsText{.id = wire::hex_of(question.asked), .metrics_text = std::move(text)});
 }

@@ -15,6 +15,7 @@
 #include "common/messages/client.h"
 #include "common/runtime/metrics.h"
 #include "common/runtime/service.h"
+#include "common/wire/answer_limit.h"
 #include "common/wire/codec.h"
 #include "services/router/pool.h"
 #include "services/router/request_table.h"
@@ -28,6 +29,7 @@ struct RouterServiceOptions {
   std::string name = "router-0";
   std::string build;
   Duration heartbeat = std::chrono::milliseconds(250);  // eight missed = gone
+  std::size_t max_answer_bytes = wire::kMaxAnswerBytes;
   RequestRules rules;
 };
 

@@ -9,6 +9,7 @@
 #include <stop_token>
 #include <thread>
 
+#include "common/messages/limits.h"
 #include "common/transport/zmq_auth.h"
 #include "tests/support/temp_folder.h"
 
@@ -387,6 +388,24 @@ TEST_F(SameConnection, WhatOnlyTheFirstPieceHasComesOnceIfItIsToldTwice) {
   EXPECT_EQ(n_logprobs, 2U);
   EXPECT_EQ(n_ids, 2U);
   EXPECT_EQ(n_forms, 1U);
+}
+
+// Of a whole answer with log-probabilities; a message between services has at most 4 MiB.
+TEST_F(SameConnection, AnAnswerMayBeLargerThanAMessageBetweenServices) {
+  Door door(bus().client);
+  Client client(bus());
+  const auto id = client.send(question, soon());
+  ASSERT_TRUE(id.ok());
+  (void)door.request(client);
+  auto whole = reply(*id, "x", std::vector<TokenId>(50'000, 1));
+  whole.logprobs.assign(50'000, wire::LogprobEntry{.token_id = 1, .logprob = -1.5, .token = "x"});
+  ASSERT_GT(wire::write_client_answer(whole).size(), wire::kMaxInternalPartBytes);
+  door.answer(whole);
+  const auto end = client.receive(soon());
+  ASSERT_TRUE(end && end->ok());
+  ASSERT_TRUE(std::holds_alternative<wire::ClientReply>(**end));
+  EXPECT_EQ(std::get<wire::ClientReply>(**end).logprobs.size(), 50'000U);
+  EXPECT_EQ(client.n_asked_again(), 0U);
 }
 
 TEST_F(SameConnection, WhatBeginsBehindWhatWeHaveIsNotTaken) {

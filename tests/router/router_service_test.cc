@@ -200,6 +200,21 @@ TEST_F(RouterServiceTest, MetricsOfManyServicesAreOneAnswerUpToItsLimit) {
   EXPECT_NE(answers<wire::ClientError>().front().error.message.find("limit"), std::string::npos);
 }
 
+TEST_F(RouterServiceTest, AnAnswerThatIsTooLargeIsAnErrorThatSaysSo) {
+  RouterService small{
+      {.client = "inproc://c", .router = "inproc://r", .max_answer_bytes = 100}, router, metrics};
+  small.start(bus);
+  wire::ClientRequest request{.op = wire::ClientOp::kStatus};
+  request.request_id = RequestId{0, 7};
+  small.on_message({.peer = {.socket = kClients, .routing = "a"},
+                    .frames = {wire::write_client_request(request)}});
+  const auto errors = answers<wire::ClientError>();
+  ASSERT_EQ(1u, errors.size());
+  EXPECT_EQ(wire::hex_of(RequestId{0, 7}), errors[0].id);
+  EXPECT_NE(errors[0].error.message.find("bytes; the limit is 100"), std::string::npos);
+  EXPECT_TRUE(answers<wire::StatusReply>().empty());
+}
+
 TEST_F(RouterServiceTest, PassesAreAskedOfTargetsAndDraftsAlone) {
   wire::Speaker tokenizer{WorkerId{30}, Incarnation{1}};
   ASSERT_TRUE(hello(target, "", wire::Role::kTarget, "target-0").accepted);
