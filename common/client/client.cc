@@ -18,7 +18,6 @@
 #include "common/config/resolve.h"
 #include "common/messages/limits.h"
 #include "common/transport/endpoint.h"
-#include "common/wire/answer_limit.h"
 
 namespace foretoken {
 namespace {

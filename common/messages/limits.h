@@ -15,6 +15,11 @@ inline constexpr std::size_t kMaxInternalPartBytes = std::size_t{4} << 20;
 // or attacks.
 inline constexpr std::size_t kMaxClientPartBytes = std::size_t{1} << 20;
 
+// An answer to a client is larger than a message between services: a whole one has up to 20
+// log-probabilities for each token. As much as the router keeps of the end of an answer for a
+// client that does not read (common/runtime/outbox.h).
+inline constexpr std::size_t kMaxAnswerBytes = std::size_t{32} << 20;
+
 // Deepest legal body is record > params > bad words > ids; twice that leaves room to grow.
 inline constexpr int kMaxDepth = 8;
 // Elements of a msgpack array: records of a batch, strings of a list.

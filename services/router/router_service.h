@@ -13,9 +13,9 @@
 
 #include "common/config/sections.h"
 #include "common/messages/client.h"
+#include "common/messages/limits.h"
 #include "common/runtime/metrics.h"
 #include "common/runtime/service.h"
-#include "common/wire/answer_limit.h"
 #include "common/wire/codec.h"
 #include "services/router/pool.h"
 #include "services/router/request_table.h"
