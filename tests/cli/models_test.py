@@ -7,7 +7,6 @@ import json
 import os
 import pathlib
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -18,15 +17,10 @@ import urllib.request
 BIN = pathlib.Path(sys.argv.pop(1))
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("FORETOKEN_")}
-sys.path.insert(0, str(ROOT / "tests/process"))
+sys.path[:0] = [str(ROOT / "tests/process"), str(ROOT / "tests/support")]
 
 import tiny_model  # noqa: E402
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+from ports import free_port  # noqa: E402
 
 
 def run_verb(*words):

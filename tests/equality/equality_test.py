@@ -13,7 +13,6 @@ import json
 import os
 import pathlib
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -23,6 +22,9 @@ import msgpack
 import zmq
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/support"))
+from ports import free_port  # noqa: E402
+
 SETTINGS = {"greedy": {"temperature": 0.0}, "seeded": {"temperature": 0.8, "top_p": 0.95}}
 PROPOSERS = ("draft", "ngram", "prediction", "none")
 LENGTHS = (1, 4, 8)
@@ -36,9 +38,7 @@ class Services:
 
     def __init__(self, programs, *settings):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="foretoken-equality-"))
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.endpoint = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+        self.endpoint = f"tcp://127.0.0.1:{free_port()}"
         self.command = str(pathlib.Path(programs) / "foretoken")
         self.settings = []
         for setting in ("edge.port=0", f"bus.client={self.endpoint}", f"bus.runtime_dir={self.folder}", *settings):

@@ -10,7 +10,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests/process"), str(ROOT / "tests/support")]
 
-from harness import System, free_port, wait_for  # noqa: E402
+from harness import System, free_port, use_demo_pair, wait_for  # noqa: E402,F401
 
 
 # Of the field `speculation`: the ways to guess that give one text.
@@ -76,11 +76,6 @@ def gauge(text, name, **labels):
 def used_blocks(system):
     """KV blocks that requests hold at the targets, as of now; those of the prefix cache do not count."""
     return gauge(system.http("GET", "/metrics")[2], "kv_cache_blocks", state="used")
-
-
-def use_demo_pair():
-    """From now on systems have the demo pair: its target takes long enough for a draft to guess whatever else runs."""
-    os.environ["FORETOKEN_TEST_MODELS"] = str(ROOT / "models")
 
 
 def without_times(value):

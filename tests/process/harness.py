@@ -2,10 +2,10 @@
 
 Standard library, python3-zmq and python3-msgpack only. No sleeps as synchronisation: everything waits for a fact,
 with a deadline that only a hang can reach."""
+import contextlib
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -14,17 +14,13 @@ import time
 import msgpack
 import zmq
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.join(HERE, "../support")]
 import tiny_model  # noqa: E402
+from ports import free_port  # noqa: E402
 
 BIN = os.environ.get("FORETOKEN_BIN_DIR", "build/release/bin")
-PATIENCE = float(os.environ.get("FORETOKEN_TEST_PATIENCE", "60"))
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+PATIENCE = float(os.environ.get("FORETOKEN_TEST_PATIENCE", "120"))
 
 
 def wait_for(fact, what, patience=PATIENCE):
@@ -184,6 +180,16 @@ class System:
             process.wait()
             raise AssertionError(f"{name} did not end")
 
+    @contextlib.contextmanager
+    def stopped(self, name):
+        """The service stands still (SIGSTOP) for the length of a block: what it has been given has not ended, however fast the machine."""
+        process = self.processes[name]
+        process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            process.send_signal(signal.SIGCONT)  # nothing where a test has killed it
+
     def assert_alive(self):
         for name, process in self.processes.items():
             if process.poll() is not None:
@@ -191,13 +197,18 @@ class System:
         assert not self.crashed, f"ended by themselves: {self.crashed}"
 
     def status(self):
-        client = Client(self)
-        try:
-            return client.ask(patience=5, op="status")
-        except AssertionError:
-            return None
-        finally:
-            client.close()
+        """What the router says of the system; None where it says nothing for the whole patience. One that dies loses the question, so it
+        is asked again."""
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:
+            client = Client(self)
+            try:
+                return client.ask(patience=5, op="status")
+            except AssertionError:
+                pass
+            finally:
+                client.close()
+        return None
 
     def services(self, role, state="ready"):
         status = self.status()
@@ -229,6 +240,11 @@ class System:
     def rss(self, name):
         with open(f"/proc/{self.processes[name].pid}/statm") as statm:
             return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def use_demo_pair():
+    """From now on systems have the demo pair: its target takes long enough for a draft to guess, which the tiny one may not."""
+    os.environ["FORETOKEN_TEST_MODELS"] = os.path.join(HERE, "../../models")
 
 
 PROMPTS = ["the thing in there", "in the winter, when snow", "error: the file", "0123456789", "ß ü é 漢字 🎉 mixed",

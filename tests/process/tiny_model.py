@@ -2,6 +2,7 @@
 
 A draft made from the same seed with a little noise often agrees with its target. The text is nonsense; what counts
 here is that it is the same nonsense every time."""
+import functools
 import json
 import math
 import os
@@ -73,9 +74,11 @@ def shapes(vocab):
     yield "lm_head.weight", (vocab, HIDDEN)
 
 
-def write_weights(folder, vocab, seed, noise):
-    """noise 0: the model of `seed`. Otherwise that model with relative noise added: a draft that often agrees."""
-    weights, disturb = random.Random(seed), random.Random(seed * 7919 + 1)
+@functools.lru_cache(maxsize=None)
+def weights(vocab, seed, noise, _sizes):
+    """The file of weights. noise 0: the model of `seed`. Otherwise that model with relative noise added: a draft that often agrees. Kept,
+    because tests have many systems of one pair: _sizes are all that the shapes depend on."""
+    chance, disturb = random.Random(seed), random.Random(seed * 7919 + 1)
     header, blob, offset = {}, [], 0
     for name, shape in shapes(vocab):
         count = math.prod(shape)
@@ -83,7 +86,7 @@ def write_weights(folder, vocab, seed, noise):
             values = [1.0] * count
         else:
             scale = 1.0 if name.startswith("model.embed") else (2.5 if name.startswith("lm_head") else 1.0) / math.sqrt(shape[1])
-            values = [weights.gauss(0.0, scale) for _ in range(count)]
+            values = [chance.gauss(0.0, scale) for _ in range(count)]
             if noise:
                 values = [value + disturb.gauss(0.0, noise * scale) for value in values]
         data = struct.pack(f"<{count}f", *values)
@@ -92,8 +95,7 @@ def write_weights(folder, vocab, seed, noise):
         offset += len(data)
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    with open(os.path.join(folder, "model.safetensors"), "wb") as out:
-        out.write(struct.pack("<Q", len(text)) + text + b"".join(blob))
+    return struct.pack("<Q", len(text)) + text + b"".join(blob)
 
 
 def write_model(folder, seed=1, noise=0.0, changed_vocabulary=False):
@@ -109,7 +111,8 @@ def write_model(folder, seed=1, noise=0.0, changed_vocabulary=False):
         json.dump(config, out)
     with open(os.path.join(folder, "generation_config.json"), "w", encoding="utf-8") as out:
         json.dump({"eos_token_id": end}, out)
-    write_weights(folder, vocab, seed, noise)
+    with open(os.path.join(folder, "model.safetensors"), "wb") as out:
+        out.write(weights(vocab, seed, noise, (HIDDEN, LAYERS, HEADS, KV_HEADS, MLP)))
     return folder
 
 
