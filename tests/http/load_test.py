@@ -12,7 +12,7 @@ import unittest
 from edge_system import EdgeSystem
 from harness import wait_for
 
-STREAMS = int(os.environ.get("FORETOKEN_TEST_STREAMS", "300"))
+STREAMS = int(os.environ.get("FORETOKEN_TEST_STREAMS", "150"))
 TOKENS = 300 + STREAMS // 4  # so that the first is not over before the last has begun
 PROMPT = {"model": "tiny", "prompt": "the cat sat on the mat", "temperature": 0, "ignore_eos": True, "speculation": {"enabled": False}}
 MOST_RESIDENT = 64 << 20

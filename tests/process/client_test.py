@@ -51,10 +51,20 @@ class PythonClient(unittest.TestCase):
         with foretoken.Client(self.system.client, timeout_s=PATIENCE) as client:
             whole = client.generate("the thing", **parameters)
             self.restart_router()  # which has forgotten that one
-            killer = threading.Thread(target=lambda: (wait_for(self.is_at_work, "the request runs"), self.restart_router()))
+            met = []
+
+            def kill():
+                with self.system.stopped("target"):  # the request has not ended, however fast the machine is
+                    stopped.set()
+                    wait_for(self.is_at_work, "the request runs")
+                    self.restart_router()
+                    met.append("the request")
+            stopped, killer = threading.Event(), threading.Thread(target=kill)
             killer.start()
+            stopped.wait()
             again = client.generate("the thing", **parameters)
             killer.join()
+            self.assertEqual(["the request"], met)
             self.assertEqual((own.hex(), whole.token_ids), (again.id, again.token_ids))
 
     def test_tokens_states_and_metrics_of_both_clients(self):

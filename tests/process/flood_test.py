@@ -10,7 +10,7 @@ import unittest
 
 from harness import Client, System, plain_answers, request, text_of
 
-SECONDS = float(os.environ.get("FORETOKEN_TEST_FLOOD_S", "20"))
+SECONDS = float(os.environ.get("FORETOKEN_TEST_FLOOD_S", "6"))
 LOOPS = int(os.environ.get("FORETOKEN_TEST_FLOOD_LOOPS", "1"))
 SEED = 20261122
 # What the router may hold for these clients: 64 MiB of answers that wait; for each of 64 clients that have vanished and not been

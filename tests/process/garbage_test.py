@@ -10,7 +10,7 @@ import msgpack
 import zmq
 from harness import Client, System, request, wait_for
 
-FRAMES = int(os.environ.get("FORETOKEN_TEST_FRAMES", "100000"))
+FRAMES = int(os.environ.get("FORETOKEN_TEST_FRAMES", "20000"))
 SEED = int(os.environ.get("FORETOKEN_TEST_SEED", "20261121"))
 GROWTH = 24 << 20  # bytes a service may grow: queues that filled once and allocator slack, not a leak
 
@@ -202,11 +202,11 @@ class Garbage(unittest.TestCase):
                 raw.recv(64)
                 ready = b"\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER\x08Identity\x00\x00\x00\x00"
                 raw.sendall(b"\x04" + bytes([len(ready)]) + ready + b"\x02" + struct.pack(">Q", announced) + b"x" * 1000)
-                raw.settimeout(10)
+                raw.settimeout(60)
                 try:
                     while raw.recv(4096):
                         pass
-                except (ConnectionError, TimeoutError):
+                except ConnectionError:
                     pass
         self.system.assert_alive()
         self.assertLess(self.system.rss("router") - before, 4 << 20)

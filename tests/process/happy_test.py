@@ -26,7 +26,7 @@ class Happy(unittest.TestCase):
     def req(self, *options):
         socket = self.system.context.socket(zmq.REQ)
         socket.setsockopt(zmq.LINGER, 0)
-        socket.setsockopt(zmq.RCVTIMEO, 30000)
+        socket.setsockopt(zmq.RCVTIMEO, 60000)
         for option in options:
             socket.setsockopt(option, 1)
         socket.connect(self.system.client)
@@ -88,7 +88,7 @@ class Happy(unittest.TestCase):
         whole = self.client.ask(**request(1))
         dealer = self.system.context.socket(zmq.DEALER)
         self.addCleanup(dealer.close, 0)
-        dealer.setsockopt(zmq.RCVTIMEO, 30000)
+        dealer.setsockopt(zmq.RCVTIMEO, 60000)
         dealer.connect(self.system.client)
         dealer.send_multipart([b"", msgpack.packb(request(1, stream=True))])
         maps = []
@@ -195,7 +195,7 @@ class Happy(unittest.TestCase):
         ]
         for ask, param in cases:
             with self.subTest(ask=str(ask)[:60]):
-                reply = self.client.ask(patience=10, **ask)
+                reply = self.client.ask(**ask)
             self.assertIn("error", reply, ask)
             self.assertTrue(reply["error"]["message"], ask)
             if param is not None:
@@ -221,12 +221,12 @@ class Happy(unittest.TestCase):
         for ask, param in (({"op": "detokenize", "token_ids": [1, 10**6]}, "token_ids"), ({"op": "detokenize"}, "token_ids"),
                            ({"op": "tokenize", "token_ids": [1]}, "token_ids"), ({"op": "tokenize"}, "prompt"),
                            ({"op": "tokenize", "prompt": "x", "model": "another"}, "model")):
-            self.assertEqual(param, self.client.ask(patience=10, **ask)["error"]["param"], ask)
+            self.assertEqual(param, self.client.ask(**ask)["error"]["param"], ask)
 
     def test_messages_of_a_wrong_shape_are_answered_in_words(self):
         socket = self.system.context.socket(zmq.DEALER)
         socket.setsockopt(zmq.LINGER, 0)
-        socket.setsockopt(zmq.RCVTIMEO, 30000)
+        socket.setsockopt(zmq.RCVTIMEO, 60000)
         socket.connect(self.system.client)
         self.addCleanup(socket.close)
         for parts in ([b""], [b"a", b"b"], [b"x"] * 100, [b"x"] * 2000):

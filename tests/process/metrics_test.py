@@ -9,7 +9,7 @@ import tempfile
 import time
 import unittest
 
-from harness import BIN, Client, System, request, wait_for
+from harness import BIN, Client, System, request, use_demo_pair, wait_for
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SAMPLE = re.compile(r'^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)$')
@@ -62,6 +62,7 @@ def alert_exprs():
 class MetricsOfASystem(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
+        use_demo_pair()
         cls.system = System(settings=["metrics.compat=vllm", "edge.port=0"]).__enter__()
         cls.system.start("router", "tokenizer", "draft", "target", "target-1", "edge")
         cls.system.wait_ready(targets=2)
@@ -71,15 +72,15 @@ class MetricsOfASystem(unittest.TestCase):
         wait_for(lambda: client.ask(**request(0, max_tokens=TOKENS))["metrics"]["speculative_decoding"]["num_spec_steps"] > 0,
                  "guesses are verified")
         # Beside other work all guesses of a few requests may come too late: again, until some were verified.
-        for _ in range(20):
+        def guesses_were_verified():
             before = cls.read(client)
             ids = [client.send(request(i, max_tokens=TOKENS)) for i in range(REQUESTS)]
             cls.replies = [client.wait(one)[-1] for one in ids]
             cls.text = client.ask(op="metrics")["metrics_text"]
             cls.types, cls.samples = parse(cls.text)
             cls.grown = {key: value - before.get(key, 0) for key, value in cls.summed(cls.samples).items()}
-            if cls.grown[("foretoken_spec_decode_round_seconds_count", "verify")] > 0:
-                break
+            return all(cls.grown[("foretoken_spec_decode_round_seconds_count", phase)] > 0 for phase in ("propose", "transport", "verify"))
+        wait_for(guesses_were_verified, "guesses are verified", 120)
         client.close()
 
     @classmethod

@@ -101,28 +101,41 @@ class Several(unittest.TestCase):
                 "target-tiny-0": "draft-tiny-0"}
         wait_for(lambda: {name: [link.split()[0] for link in links if link] for name, links in self.links().items()} ==
                  {name: [draft] for name, draft in ways.items()}, f"each target has its draft: {ways}")
-        # Stopped, it has not answered what it is given when it is killed, however fast the machine is.
-        self.system.processes["target-demo-1"].send_signal(signal.SIGSTOP)
-        asked = []
-        for turn in range(2):
-            for number in range(REQUESTS):
-                for name, model in self.names.items():
-                    asked.append((name, number, self.client.send(request(number, TOKENS, model=model))))
-        given = lambda: [s for s in self.system.services("target") if s["name"] == "target-demo-0" and s["accepted_total"] > 0]
-        wait_for(given, "the requests are at the targets")
-        self.system.kill("target-demo-1", signal.SIGKILL)
-        replies = {name: [] for name in self.names}
-        for name, number, own in asked:
-            replies[name].append(self.client.wait(own)[-1])
-        self.check(replies)
+
+        def a_request_went_on_at_the_other_target():
+            # Stopped, it has answered nothing of what it is given when it is killed, however fast the machine is.
+            self.system.processes["target-demo-1"].send_signal(signal.SIGSTOP)
+            asked = [(name, number, self.client.send(request(number, TOKENS, model=model)))
+                     for _ in range(2) for number in range(REQUESTS) for name, model in self.names.items()]
+            # The router has placed all of the demo model when all that the other target of it has were answered.
+            answered = lambda: list(self.client.pump(0)) and any(self.client.inbox[own] for name, _, own in asked if name == "demo")
+            wait_for(answered, "the requests are at the targets")
+            self.system.kill("target-demo-1", signal.SIGKILL)
+            replies = {name: [] for name in self.names}
+            for name, number, own in asked:
+                replies[name].append(self.client.wait(own)[-1])
+            self.check(replies)
+            migrated = [line for line in self.client.ask(op="metrics")["metrics_text"].splitlines()
+                        if line.startswith("foretoken_request_migrations_total")]
+            if float(migrated[0].split()[-1]) > 0:
+                return True
+            # On a slow machine it counted as gone before it was given anything.
+            self.system.start("target-demo-1")
+            self.system.wait_ready(targets=4, drafts=2)
+            return False
+
+        wait_for(a_request_went_on_at_the_other_target, "a request went on at the other target", 200)
         self.system.assert_alive()
-        migrated = [line for line in self.client.ask(op="metrics")["metrics_text"].splitlines()
-                    if line.startswith("foretoken_request_migrations_total")]
-        self.assertGreater(float(migrated[0].split()[-1]), 0, "a request went on at the other target")
-        services = {s["name"]: s for s in self.system.services("target")}
-        for name in ("target-demo-0", "target-tiny-0"):
-            self.assertGreater(services[name]["accepted_total"], 0, name)
-        for service in services.values():
+
+        def guesses_of_each_own_draft_stood():
+            """Heartbeats say it later than the answers, and a tiny model may be faster than its draft: asked until they did."""
+            for name in ("demo", "tiny"):
+                self.client.ask(**request(0, 512, model=self.names[name]))
+            services = {s["name"]: s for s in self.system.services("target")}
+            return all(name in services and services[name]["accepted_total"] > 0 for name in ("target-demo-0", "target-tiny-0"))
+
+        wait_for(guesses_of_each_own_draft_stood, "guesses stood at target-demo-0 and target-tiny-0", 120)
+        for service in self.system.services("target"):
             self.assertNotIn("vocabularies", service["note"], "a draft of another model is nothing to complain about")
 
     def test_status_metrics_names_and_tokenizers_are_of_the_model_that_is_meant(self):
@@ -159,7 +172,7 @@ class Several(unittest.TestCase):
         self.system.settings.append(f"model.other.draft={self.models['other']['target']}")
         self.system.start("draft-other-0")
         self.system.wait_ready()
-        first = lambda: [link.split()[0] for link in self.links()["target-demo-0"] if link]
+        first = lambda: [link.split()[0] for link in self.links().get("target-demo-0", []) if link]
         wait_for(lambda: first() == ["draft-other-0"], "the only draft of the vocabulary is used")
         self.system.start("draft-demo-0")
         wait_for(lambda: first() == ["draft-demo-0"], "its own draft is used alone")
