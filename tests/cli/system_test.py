@@ -341,11 +341,11 @@ class System(unittest.TestCase):
                 def guessed():
                     file = self.folder / f"{door}.json"
                     file.unlink(missing_ok=True)
-                    done = self.run_verb("bench", "serve", "--json", "--num-prompts", "4", "--request-rate", "50", "--output-len", "96",
+                    done = self.run_verb("bench", "serve", "--json", "--num-prompts", "4", "--request-rate", "50", "--output-len", "48",
                                          "-t", "0.7", "--dataset", str(path), *words, "--out", str(file))
                     self.assertEqual(0, done.returncode, done.stderr)
                     reports[door] = json.loads(done.stdout)
-                    self.assertEqual((door, 4, 0, 384),
+                    self.assertEqual((door, 4, 0, 192),
                                      tuple(reports[door][key] for key in ("door", "completed", "failed", "total_output_tokens")))
                     self.assertEqual(101, len(reports[door]["ttft_ms"]["quantiles"]))
                     return reports[door]["speculative_decoding"]["draft_tokens"] > 0
@@ -355,7 +355,7 @@ class System(unittest.TestCase):
             self.assertEqual(0, done.returncode, done.stdout + done.stderr)
             self.assertIn("The conditions differ in: door\n", done.stdout)
             self.assertRegex(done.stdout, r"Same answers +yes\n")
-        done = self.run_verb("bench", "serve", "--compare", "--url", url, "--num-prompts", "4", "--output-len", "96", "--json")
+        done = self.run_verb("bench", "serve", "--compare", "--url", url, "--num-prompts", "4", "--output-len", "24", "--json")
         self.assertTrue(json.loads(done.stdout)["identical"], done.stderr)
         self.assertEqual(3, self.run_verb("bench", "serve", "--url", "http://127.0.0.1:1").returncode)
         (self.folder / "bad.jsonl").write_text('{"prompt": "a"}\n{"prompt": 5}\n')

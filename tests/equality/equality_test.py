@@ -79,7 +79,7 @@ def base_request(prompt, setting, index, max_tokens):
 
 def variants():
     for proposer in PROPOSERS:
-        for length in LENGTHS:
+        for length in LENGTHS if proposer != "none" else LENGTHS[-1:]:
             for batch in BATCHES:
                 yield proposer, length, batch
 
