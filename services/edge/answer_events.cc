@@ -47,7 +47,8 @@ std::uint32_t AnswerReader::n_reasoning_tokens() const {
 }
 
 std::string AnswerReader::finish_reason(const wire::ClientReply& reply) const {
-  return n_calls_ > 0 ? "tool_calls" : reply.finish_reason;
+  const bool is_cut = reply.finish_reason == "length" && !is_complete();
+  return n_calls_ > 0 && !is_cut ? "tool_calls" : reply.finish_reason;
 }
 
 void AnswerReader::take_form(const wire::AnswerForm& form, AnswerEvents& events) {
@@ -68,13 +69,16 @@ void AnswerReader::take(const std::string& text,
 }
 
 void AnswerReader::read_tokens(AnswerEvents& events) {
-  while (!ends_.empty() && ends_.front() <= n_read_ + text_.size()) {
-    const std::size_t n = ends_.front() - std::min<std::size_t>(n_read_, ends_.front());
+  const std::string_view text = text_;
+  std::size_t at = 0;
+  while (!ends_.empty() && ends_.front() <= n_read_ + text.size()) {
+    const std::size_t end = std::max<std::size_t>(n_read_ + at, ends_.front()) - n_read_;
     ends_.pop_front();
-    parser_->token(std::string_view(text_).substr(0, n), events);
-    text_.erase(0, n);
-    n_read_ += n;
+    parser_->token(text.substr(at, end - at), events);
+    at = end;
   }
+  text_.erase(0, at);
+  n_read_ += at;
 }
 
 AnswerEvents AnswerReader::on_piece(const wire::ClientPiece& piece) {
@@ -86,7 +90,7 @@ AnswerEvents AnswerReader::on_piece(const wire::ClientPiece& piece) {
   }
   take(piece.text, piece.token_ids, piece.token_ends);
   read_tokens(events);
-  return kept(std::move(events));
+  return kept(events);
 }
 
 AnswerEvents AnswerReader::on_reply(const wire::ClientReply& reply) {
@@ -102,14 +106,14 @@ AnswerEvents AnswerReader::on_reply(const wire::ClientReply& reply) {
   read_tokens(events);
   if (!text_.empty()) parser_->token(std::exchange(text_, {}), events);
   parser_->end(events);
-  return kept(std::move(events));
+  return kept(events);
 }
 
 // Counts calls, and leaves out what follows the first where the request wants one.
-AnswerEvents AnswerReader::kept(AnswerEvents events) {
+AnswerEvents AnswerReader::kept(const AnswerEvents& events) {
   AnswerEvents kept;
   for (const AnswerEvent& event : events.list()) {
-    if (rules_.one_call && n_calls_ > 0) break;
+    if (is_complete()) break;
     if (std::holds_alternative<CallEnd>(event)) ++n_calls_;
     kept.add(event);
   }

@@ -79,7 +79,8 @@ class AnswerReader {
   // Of what was read so far. Calls without an end do not count.
   std::size_t n_calls() const { return n_calls_; }
   std::uint32_t n_reasoning_tokens() const;
-  // stop, length ... as the router says it, or tool_calls.
+  // stop, length ... as the router says it, or tool_calls where an answer with whole calls was not
+  // cut.
   std::string finish_reason(const wire::ClientReply& reply) const;
 
  private:
@@ -88,7 +89,9 @@ class AnswerReader {
             const std::vector<TokenId>& tokens,
             const std::vector<std::uint32_t>& ends);
   void read_tokens(AnswerEvents& events);
-  AnswerEvents kept(AnswerEvents events);
+  AnswerEvents kept(const AnswerEvents& events);
+  // The one call that is wanted is there: a later cut takes nothing of the answer.
+  bool is_complete() const { return rules_.one_call && n_calls_ > 0; }
 
   AnswerRules rules_;
   std::unique_ptr<AnswerParser> parser_;  // none: all is text

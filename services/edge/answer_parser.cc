@@ -68,7 +68,7 @@ void AnswerParser::end(AnswerEvents& events) {
   if (at_ == At::kObject || at_ == At::kName || at_ == At::kCalls || at_ == At::kCallId ||
       at_ == At::kArguments) {
     end_early();
-  } else if (at_ == At::kText || at_ == At::kStart) {
+  } else if (at_ == At::kText || at_ == At::kStart || at_ == At::kBroken) {
     text({});
   }
 }
@@ -153,6 +153,7 @@ void AnswerParser::on_marker(std::string_view marker) {
       at_ = At::kCalls;
   } else if (marker == kEndToolCall) {
     if (at_ == At::kObject) raw_ += marker, end_early();
+    space_.clear();
     leave_call(At::kText);
   } else if (marker == kCallId) {
     raw_ += marker;
@@ -175,6 +176,7 @@ void AnswerParser::on_byte(char byte) {
       return on_text(byte);
     case At::kThinking:
     case At::kText:
+    case At::kBroken:
       return on_text(byte);
     case At::kObject:
       return on_object(byte);
@@ -189,7 +191,8 @@ void AnswerParser::on_byte(char byte) {
         start_object(At::kCallNext);
         return on_object(byte);
       }
-      if (at_ == At::kListNext) return leave_call(byte == ']' ? At::kCallNext : At::kBroken);
+      if (at_ == At::kListNext && byte == ']') return leave_call(At::kCallNext);
+      if (at_ == At::kListNext) return break_call(byte);
       name_.assign(1, byte);
       at_ = At::kName;
       return;
@@ -211,8 +214,6 @@ void AnswerParser::on_byte(char byte) {
       }
       at_ = At::kText;
       return on_text(byte);
-    case At::kBroken:
-      return;
   }
 }
 
@@ -252,12 +253,10 @@ void AnswerParser::on_object(char byte) {
   }
   if (state == CallObject::State::kOpen) return;
   if (!has_begun_call_) return give_up_call();
-  if (object_.arguments_are_whole() || state == CallObject::State::kWhole) {
-    end_call();
-    at_ = state == CallObject::State::kWhole ? after_object_ : At::kBroken;
-  } else {
-    leave_call(At::kBroken);
-  }
+  const bool is_whole = state == CallObject::State::kWhole;
+  if (is_whole || object_.arguments_are_whole()) end_call();
+  if (!is_whole) return break_call(byte);
+  at_ = after_object_;
 }
 
 void AnswerParser::on_arguments(char byte) {
@@ -269,7 +268,7 @@ void AnswerParser::on_arguments(char byte) {
     begin_call(name_);
   }
   const auto says = arguments_.feed(byte);
-  if (says == JsonValueEnd::Says::kBroken) return leave_call(At::kBroken);
+  if (says == JsonValueEnd::Says::kBroken) return break_call(byte);
   events_->add(CallArguments{n_calls_, std::string(1, byte)});
   if (says != JsonValueEnd::Says::kLast) return;
   end_call();
@@ -302,6 +301,12 @@ void AnswerParser::leave_call(At next) {
   raw_.clear();
   skips_space_ = true;
   at_ = next;
+}
+
+// What follows is text, from the byte on that cannot be read.
+void AnswerParser::break_call(char byte) {
+  leave_call(At::kBroken);
+  on_text(byte);
 }
 
 void AnswerParser::give_up_call() {

@@ -40,7 +40,7 @@ class AnswerParser {
     kArguments,  // Mistral, a call's arguments behind its name
     kListNext,   // behind a call of a list
     kCallNext,   // behind a call
-    kBroken,     // a call that is none any more, until its end
+    kBroken,     // text behind what broke a call, until the call's end marker
   };
 
   bool is_marker_token(std::string_view text) const;
@@ -58,6 +58,7 @@ class AnswerParser {
   void end_early();
   void give_up_call();  // what was read of it is text
   void leave_call(At next);
+  void break_call(char byte);
 
   bool is_tool(std::string_view name) const;
   void text(std::string_view text);

@@ -33,11 +33,11 @@ struct Stop {
   const char* reason;
   OrderedJson sequence;  // the text that was matched, or null
 };
-Stop stop_of(const wire::ClientReply& reply, bool has_calls) {
-  if (has_calls) return {"tool_use", nullptr};
+Stop stop_of(const wire::ClientReply& reply, const std::string& finish_reason) {
+  if (finish_reason == "tool_calls") return {"tool_use", nullptr};
   if (const auto* text = std::get_if<std::string>(&reply.stop_reason))
     return {"stop_sequence", *text};
-  return {reply.finish_reason == "length" ? "max_tokens" : "end_turn", nullptr};
+  return {finish_reason == "length" ? "max_tokens" : "end_turn", nullptr};
 }
 
 OrderedJson message_usage_json(const wire::Usage& usage) {
@@ -87,7 +87,7 @@ class MessageEncoder final : public Encoder {
   std::string whole(const std::vector<wire::ClientReply>& replies) override {
     const wire::ClientReply& reply = replies.front();
     const AnswerEvents events = reader_.on_reply(reply);
-    const Stop stop = stop_of(reply, reader_.n_calls() > 0);
+    const Stop stop = stop_of(reply, reader_.finish_reason(reply));
     OrderedJson body = message(reply.model);
     body["content"] = blocks_of(events);
     body["stop_reason"] = stop.reason;
@@ -106,7 +106,7 @@ class MessageEncoder final : public Encoder {
     events += write(reader_.on_reply(reply));
     if (n_blocks_ == 0) events += open(TextEvent{});
     events += close();
-    const Stop stop = stop_of(reply, reader_.n_calls() > 0);
+    const Stop stop = stop_of(reply, reader_.finish_reason(reply));
     events +=
         message_event("message_delta",
                       {{"delta", {{"stop_reason", stop.reason}, {"stop_sequence", stop.sequence}}},

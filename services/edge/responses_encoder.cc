@@ -119,7 +119,7 @@ class ResponsesEncoder final : public Encoder {
     std::string events = write(reader_.on_reply(reply), reply.logprobs);
     if (!item_ && output_.empty()) events += open(TextEvent{});
     const bool is_cut = reader_.finish_reason(reply) == "length";
-    return events += close(is_cut ? "incomplete" : "completed");
+    return events += close(is_cut ? "incomplete" : status_of_open());
   }
 
   std::string write(const AnswerEvents& list, const std::vector<wire::LogprobEntry>& entries) {
@@ -130,13 +130,17 @@ class ResponsesEncoder final : public Encoder {
     for (const AnswerEvent& each : list.list()) {
       const bool ends = std::holds_alternative<CallEnd>(each);
       if (!ends && (!item_ || kind_of(each) != item_->kind || is_call(each))) {
-        events += close("completed");
+        events += close(status_of_open());
         events += open(each);
       }
       if (item_) events += delta(each);
       if (ends) events += close("completed");
     }
     return events;
+  }
+  // A call that another item follows before its own end broke.
+  const char* status_of_open() const {
+    return item_ && item_->kind == Kind::kCall ? "incomplete" : "completed";
   }
   static bool is_call(const AnswerEvent& each) { return std::holds_alternative<CallBegin>(each); }
   static Kind kind_of(const AnswerEvent& each) {

@@ -73,6 +73,16 @@ const std::vector<Fixture>& fixtures() {
         "<tool_call>", "{\"name\":\"b\",\"arguments\":{}}", "</tool_call>"},
        "C0:a|A:{\"x\":1|C1:b|A:{}|E",
        "tool_calls"},
+      {"TextBehindABrokenCall",
+       kHermes,
+       {"<tool_call>", "{\"name\":\"a\",\"arguments\":{\"x\":1", "]", " sorry", "</tool_call>",
+        " more "},
+       "C0:a|A:{\"x\":1|T:] sorrymore "},
+      {"TextBehindACallWithoutItsLastBracket",
+       kHermes,
+       {"<tool_call>", "{\"name\":\"f\",\"arguments\":{}", "; so", " it is ", "</tool_call>"},
+       "C0:f|A:{}|E|T:; so it is",
+       "tool_calls"},
       {"OnlyTheFirstCall",
        kHermes,
        {"<tool_call>", "{\"name\":\"a\",\"arguments\":{}}", "</tool_call>", "\n", "<tool_call>",
@@ -200,6 +210,19 @@ const std::vector<Fixture>& fixtures() {
        kLlama,
        {"See ", "{\"name\": \"f\", \"parameters\": {}}"},
        "T:See {\"name\": \"f\", \"parameters\": {}}"},
+      {"LlamaTextBehindABrokenCall",
+       kLlama,
+       {"{\"name\": \"f\", \"parameters\": {\"a\": 1", "]}", "\n", "Sorry."},
+       "C0:f|A:{\"a\": 1|T:]}\nSorry."},
+      {"MistralTextBehindABrokenList",
+       kMistralList,
+       {"[TOOL_CALLS]", "[{\"name\": \"f\", \"arguments\": {}} ", "; no", "]"},
+       "C0:f|A:{}|E|T:; no]",
+       "tool_calls"},
+      {"MistralTextBehindBrokenArguments",
+       kMistral,
+       {"[TOOL_CALLS]", "f", "[ARGS]", "{\"a\": 1", "] no"},
+       "C0:f|A:{\"a\": 1|T:] no"},
       {"MistralList",
        kMistralList,
        {"[TOOL_CALLS]", " [{\"name\"", ": \"f\", \"arguments\": {\"a\": [1", "]}}, {",
@@ -339,6 +362,31 @@ TEST(AnswerReader, CallsHaveIdsOfTheRequestAndTheirNumber) {
   // Mistral's chat templates take no others.
   EXPECT_THAT(ids({"mistral", {}, false, ""}, "[TOOL_CALLS][{\"name\":\"f\",\"arguments\":{}}]", 1),
               testing::ElementsAre(testing::MatchesRegex("[A-Za-z0-9]{9}")));
+}
+
+wire::ClientReply cut_reply(const char* text) {
+  wire::ClientReply reply;
+  reply.form = kHermesByText;
+  reply.text = text;
+  reply.finish_reason = "length";
+  return reply;
+}
+
+TEST(AnswerReader, ACutAnswerSaysSoWhateverItHasCalled) {
+  const wire::ClientReply reply = cut_reply(
+      "<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call><tool_call>{\"name\":\"g\",\"ar");
+  AnswerReader reader({.may_call = true});
+  (void)reader.on_reply(reply);
+  EXPECT_EQ(reader.n_calls(), 1U);
+  EXPECT_EQ(reader.finish_reason(reply), "length");
+  // Where one call is wanted the cut took nothing of the answer.
+  AnswerReader one({.may_call = true, .one_call = true});
+  (void)one.on_reply(reply);
+  EXPECT_EQ(one.finish_reason(reply), "tool_calls");
+  const wire::ClientReply first = cut_reply("<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":");
+  AnswerReader none({.may_call = true, .one_call = true});
+  (void)none.on_reply(first);
+  EXPECT_EQ(none.finish_reason(first), "length");
 }
 
 TEST(AnswerReader, WhatAStopStringCutOffIsNotRead) {

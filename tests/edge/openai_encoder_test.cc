@@ -191,6 +191,38 @@ TEST(MessageEncoder, EachEventIsInTheBlockOfItsKind) {
   EXPECT_EQ(whole["stop_reason"], "tool_use");
 }
 
+// An answer that max_tokens cut in its second call.
+wire::ClientReply cut_reply() {
+  wire::ClientReply cut = reply(
+      "<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>"
+      "<tool_call>{\"name\":\"g\",\"arguments\":{\"a\"");
+  cut.form = wire::AnswerForm{"hermes", {}, true, ""};
+  cut.stop_reason = {};
+  cut.finish_reason = "length";
+  return cut;
+}
+
+TEST(Encoders, SayThatACutAnswerWasCutWhateverItHasCalled) {
+  OpenAiAsk chat = ask_for(1);
+  chat.rules.may_call = true;
+  const Json whole = Json::parse(chat_encoder(chat, "1", 7)->whole({cut_reply()}));
+  EXPECT_EQ(whole["choices"][0]["finish_reason"], "length");
+  EXPECT_EQ(whole["choices"][0]["message"]["tool_calls"].size(), 2U);
+  AnthropicAsk messages;
+  messages.rules.may_call = true;
+  const Json message = Json::parse(message_encoder(messages, "1", "req-1")->whole({cut_reply()}));
+  EXPECT_EQ(message["stop_reason"], "max_tokens");
+  EXPECT_EQ(message["content"].size(), 2U);
+  auto responses = read_responses(OrderedJson::parse(R"({"model": "demo", "input": "hi"})"), true);
+  ASSERT_TRUE(responses.ok());
+  responses->rules.may_call = true;
+  const Json response = Json::parse(responses_encoder(*responses, "1", 7)->whole({cut_reply()}));
+  EXPECT_EQ(response["status"], "incomplete");
+  EXPECT_EQ(response["incomplete_details"]["reason"], "max_output_tokens");
+  EXPECT_EQ(response["output"][0]["status"], "completed");
+  EXPECT_EQ(response["output"][1]["status"], "incomplete");
+}
+
 TEST(CompletionEncoder, AStreamJoinsToTheWholeWithItsEcho) {
   OpenAiAsk ask = ask_for(1);
   ask.echo = true;
