@@ -71,8 +71,10 @@ asio::awaitable<void> send_stream(HttpExchange& exchange,
       co_return co_await exchange.reply(std::move(reply));
     }
     // The header waits for the first answer, so that an error has its status.
-    if (!std::exchange(has_begun, true) && !co_await exchange.begin_stream(std::move(headers)))
-      co_return;
+    if (!std::exchange(has_begun, true)) {
+      HttpHeaders first = headers;
+      if (!co_await exchange.begin_stream(std::move(first))) co_return;
+    }
     std::string events;
     if (!arrival) {
       events = encoder.ping();

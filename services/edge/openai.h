@@ -48,9 +48,11 @@ std::span<const BodyField> detokenize_fields();
 Result<TokensAsk> read_tokens(const OrderedJson& body, const std::string& op, bool strict);
 
 // `created` in seconds since 1970.
-std::unique_ptr<Encoder> chat_encoder(const OpenAiAsk& ask, std::string id, std::int64_t created);
+std::unique_ptr<Encoder> chat_encoder(const OpenAiAsk& ask,
+                                      const std::string& id,
+                                      std::int64_t created);
 std::unique_ptr<Encoder> completion_encoder(const OpenAiAsk& ask,
-                                            std::string id,
+                                            const std::string& id,
                                             std::int64_t created);
 
 // vLLM's keys for what one answer took, which benchmarks read.

@@ -429,8 +429,9 @@ class CompletionEncoder final : public OpenAiEncoder {
                          {"token_logprobs", OrderedJson::array()},
                          {"top_logprobs", OrderedJson::array()},
                          {"text_offset", OrderedJson::array()}};
-    for (const auto* entries : {&prompt, &answer})
-      for (const auto& entry : *entries) add(lists, choice, entry);
+    if (ask_.echo)  // prompt_logprobs of a request bring the prompt's entries without it too
+      for (const auto& entry : prompt) add(lists, choice, entry);
+    for (const auto& entry : answer) add(lists, choice, entry);
     return lists;
   }
   void add(OrderedJson& lists, std::size_t choice, const wire::LogprobEntry& entry) {
@@ -461,12 +462,14 @@ class CompletionEncoder final : public OpenAiEncoder {
 
 }  // namespace
 
-std::unique_ptr<Encoder> chat_encoder(const OpenAiAsk& ask, std::string id, std::int64_t created) {
+std::unique_ptr<Encoder> chat_encoder(const OpenAiAsk& ask,
+                                      const std::string& id,
+                                      std::int64_t created) {
   return std::make_unique<ChatEncoder>(ask, "chatcmpl-" + id, created);
 }
 
 std::unique_ptr<Encoder> completion_encoder(const OpenAiAsk& ask,
-                                            std::string id,
+                                            const std::string& id,
                                             std::int64_t created) {
   return std::make_unique<CompletionEncoder>(ask, "cmpl-" + id, created);
 }

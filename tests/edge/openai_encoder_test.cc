@@ -250,6 +250,24 @@ wire::LogprobEntry entry_of(TokenId id, double logprob) {
   return entry;
 }
 
+TEST(CompletionEncoder, ListsThePromptsTokensWithItsEchoAlone) {
+  OpenAiAsk ask = ask_for(1);
+  ask.prompts = {"Once"};
+  ask.wants_logprobs = true;
+  ask.n_prompt_logprobs = 1;
+  wire::ClientReply whole = reply(" upon");
+  whole.prompt_logprobs = {wire::LogprobEntry{.token_id = 1, .token = "Once"}};
+  whole.logprobs = {entry_of(8, -1.5)};
+  const auto tokens = [&] {
+    const Json body = Json::parse(completion_encoder(ask, "1", 7)->whole({whole}));
+    EXPECT_EQ(body["choices"][0]["prompt_logprobs"].size(), 1U);
+    return body["choices"][0]["logprobs"]["tokens"];
+  };
+  EXPECT_EQ(tokens(), Json({"t8"}));
+  ask.echo = true;
+  EXPECT_EQ(tokens(), Json({"Once", "t8"}));
+}
+
 // Its form is vLLM's: ids as keys, the prompt's own token first, with a rank where it is known.
 TEST(ChatEncoder, APromptHasItsProbabilitiesAndIdsIfAskedFor) {
   OpenAiAsk ask = ask_for(1);
