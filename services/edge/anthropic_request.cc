@@ -212,9 +212,13 @@ Result<void> read_wanted_call(const OrderedJson& choice, ToolUse& use) {
   const std::string type = text_or_empty(member(choice, "type"));
   if (type == "none") {
     use.choice = ToolChoice::kNone;
-  } else if (type == "any" || type == "tool") {
+  } else if (type == "any") {
     use.choice = ToolChoice::kRequired;
-    if (type == "tool") use.name = text_or_empty(member(choice, "name"));
+  } else if (type == "tool") {
+    auto name = read_wanted_name(member(choice, "name"), "tool_choice.name");
+    if (!name.ok()) return name.error();
+    use.choice = ToolChoice::kRequired;
+    use.name = std::move(*name);
   } else if (type != "auto") {
     return invalid_value("tool_choice.type is " + to_text(member(choice, "type")) +
                              "; it must be auto, any, tool "

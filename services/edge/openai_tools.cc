@@ -110,14 +110,16 @@ Result<Tool> read_tool(const OrderedJson& tool,
 Result<void> read_tool_choice(const OrderedJson& choice, ToolUse& use) {
   if (choice.is_null()) return {};
   const std::string word = text_or_empty(choice);
-  const OrderedJson& name = member(member(choice, "function"), "name");
   if (const auto named = value_named<ToolChoice>(word)) {
     use.choice = *named;
     return {};
   }
-  if (member(choice, "type") == "function" && name.is_string()) {
+  if (member(choice, "type") == "function") {
+    auto name =
+        read_wanted_name(member(member(choice, "function"), "name"), "tool_choice.function.name");
+    if (!name.ok()) return name.error();
     use.choice = ToolChoice::kRequired;
-    use.name = name.get<std::string>();
+    use.name = std::move(*name);
     return {};
   }
   return Error{ErrorCode::kUnsupportedParameter,

@@ -194,9 +194,11 @@ Result<void> read_response_choice(const OrderedJson& choice, ToolUse& use) {
     use.choice = *named;
     return {};
   }
-  if (member(choice, "type") == "function" && member(choice, "name").is_string()) {
+  if (member(choice, "type") == "function") {
+    auto name = read_wanted_name(member(choice, "name"), "tool_choice.name");
+    if (!name.ok()) return name.error();
     use.choice = ToolChoice::kRequired;
-    use.name = text_or_empty(member(choice, "name"));
+    use.name = std::move(*name);
     return {};
   }
   return not_supported("tool_choice " + to_text(choice) +

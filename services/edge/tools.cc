@@ -39,6 +39,14 @@ Result<void> read_parallel_calls(const OrderedJson& body, ToolUse& use) {
   return {};
 }
 
+Result<std::string> read_wanted_name(const OrderedJson& name, const std::string& where) {
+  std::string text = text_or_empty(name);
+  if (text.empty())
+    return invalid_value("tool_choice asks for one tool and has no name in " + where,
+                         "tool_choice");
+  return text;
+}
+
 Result<void> check_tools(const ToolUse& use, const std::string& where) {
   if (use.tools.size() > kMaxTools)
     return invalid_value(where + " has " + std::to_string(use.tools.size()) +

@@ -30,6 +30,8 @@ struct ToolUse {
 
 // "parallel_tool_calls" of OpenAI's bodies: true unless given.
 Result<void> read_parallel_calls(const OrderedJson& body, ToolUse& use);
+// The name of the one tool that tool_choice asks for.
+Result<std::string> read_wanted_name(const OrderedJson& name, const std::string& where);
 // Names of letters, digits, _ and -, each once. `where` names the list in errors.
 Result<void> check_tools(const ToolUse& use, const std::string& where);
 // Puts them into a request to the router, and says how its answer is read.

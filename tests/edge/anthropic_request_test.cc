@@ -88,6 +88,11 @@ TEST(AnthropicMessages, RefusesByPlace) {
               "messages.0.content.0"},
           std::pair{body_with(kUser, R"(, "tools": [{"name": "f"}])"), "tools.0"},
           std::pair{body_with(kUser, R"(, "tool_choice": {"type": "any"})"), "tool_choice"},
+          std::pair{
+              body_with(
+                  kUser,
+                  R"(, "tool_choice": {"type": "tool"}, "tools": [{"name": "f", "input_schema": {"type": "object"}}])"),
+              "tool_choice"},
           std::pair{body_with(kUser, R"(, "thinking": {"type": "no"})"), "thinking"},
           std::pair{body_with(kUser, R"(, "output_config": {"format": {"type": "json_schema"}})"),
                     "output_config.format"},

@@ -128,6 +128,12 @@ TEST(OpenAiChat, RefusesByTheNameOfTheField) {
           std::pair{
               R"(, "tool_choice": {"type": "function", "function": {"name": "g"}}, "tools": [{"type": "function", "function": {"name": "f"}}])",
               "tool_choice"},
+          std::pair{
+              R"(, "tool_choice": {"type": "function", "function": {"name": ""}}, "tools": [{"type": "function", "function": {"name": "f"}}])",
+              "tool_choice"},
+          std::pair{
+              R"(, "tool_choice": {"type": "function"}, "tools": [{"type": "function", "function": {"name": "f"}}])",
+              "tool_choice"},
           std::pair{R"(, "parallel_tool_calls": 1)", "parallel_tool_calls"},
           std::pair{R"(, "chat_template_kwargs": [])", "chat_template_kwargs"},
           std::pair{R"(, "response_format": {"type": "json_object"})", "response_format"},
