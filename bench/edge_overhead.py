@@ -25,7 +25,7 @@ def over_http(system, tokens, seed):
                        "ignore_eos": True}).encode()
     begin = time.perf_counter()
     connection = socket.create_connection(("127.0.0.1", system.port))
-    connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+    connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
     first, tail = None, b""
     while b"data: [DONE]" not in tail:
         more = connection.recv(65536)

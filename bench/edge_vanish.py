@@ -33,7 +33,7 @@ while connection.recv(1 << 16): pass
 def request(system, seed):
     body = json.dumps({"model": system.served, "prompt": "Once upon a time there was a fox", "max_tokens": 1000, "seed": seed, "stream": True,
                        "ignore_eos": True}).encode()
-    return b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+    return b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body
 
 
 def leave(system, way, seed):

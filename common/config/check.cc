@@ -50,6 +50,14 @@ void check_model(const std::string& name, const Config& c, std::vector<std::stri
   each_its_device("draft", c.draft);
 }
 
+// What a request says of its host has a port and no scheme: an entry with either would never match.
+void check_hosts(const std::vector<std::string>& hosts, std::vector<std::string>& errors) {
+  for (const std::string& host : hosts)
+    if (host.empty() || host.find_first_of("/: ") != std::string::npos)
+      errors.push_back("edge.allowed_hosts has \"" + host +
+                       "\"; it must be the name of a host, without scheme and port, or *");
+}
+
 }  // namespace
 
 void check_together(const LoadedConfig& loaded, std::vector<std::string>& errors) {
@@ -59,6 +67,7 @@ void check_together(const LoadedConfig& loaded, std::vector<std::string>& errors
   if (!bus.curve_secret.empty() && bus.curve_peers.empty())
     errors.push_back(
         "bus.curve_secret is set and bus.curve_peers is not: every peer would be refused");
+  check_hosts(loaded.config.edge.allowed_hosts, errors);
 }
 
 }  // namespace foretoken

@@ -266,6 +266,7 @@ struct EdgeSection {
   std::string key_file;
   std::vector<std::string> cors_origins = {"http://localhost:*", "http://127.0.0.1:*",
                                            "http://[::1]:*"};
+  std::vector<std::string> allowed_hosts;
   bool strict = false;
   std::uint32_t ping_s = 15;
   std::uint32_t max_connections = 4096;
@@ -286,6 +287,10 @@ struct EdgeSection {
     v("cors_origins", s.cors_origins, anything(),
       "web pages of these origins may ask; * stands for any port, or for all origins; without "
       "key_file those of others are refused");
+    v("allowed_hosts", s.allowed_hosts, anything(),
+      "names that requests may be sent to without key_file, beside localhost and numeric "
+      "addresses: "
+      "those of a proxy in front, without port; * stands for all");
     v("strict", s.strict, anything(),
       "a field of a request that the endpoint does not have is an error, and not only named in "
       "x-foretoken-ignored");

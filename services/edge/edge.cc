@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <chrono>
 #include <set>
 #include <utility>
@@ -37,28 +36,6 @@ std::int64_t nanoseconds_since_1970() {
 }
 
 std::int64_t seconds_since_1970() { return nanoseconds_since_1970() / 1'000'000'000; }
-
-std::string_view bearer_of(const HttpRequest& request) {
-  constexpr std::string_view kBearer = "Bearer ";
-  const std::string_view authorization = request.header("authorization");
-  if (authorization.starts_with(kBearer)) return authorization.substr(kBearer.size());
-  return request.header("x-api-key");
-}
-
-// "http://localhost:*" takes every port of it; "*" takes all.
-bool takes_origin(const std::vector<std::string>& allowed, std::string_view origin) {
-  return std::any_of(allowed.begin(), allowed.end(), [&](std::string_view each) {
-    if (each == "*" || each == origin) return true;
-    if (!each.ends_with(":*")) return false;
-    each.remove_suffix(2);
-    if (!origin.starts_with(each)) return false;
-    const std::string_view rest = origin.substr(each.size());
-    return rest.empty() ||
-           (rest.front() == ':' && std::all_of(rest.begin() + 1, rest.end(), [](unsigned char c) {
-              return std::isdigit(c) != 0;
-            }));
-  });
-}
 
 std::string joined(const std::vector<std::string>& words) {
   std::string text;
@@ -170,14 +147,6 @@ HttpError no_route(const HttpRequest& request, const std::string& allowed) {
   return allowed.empty()
              ? http_error(404, "no such endpoint: " + request.method + " " + request.path)
              : http_error(405, request.path + " takes " + allowed + ", not " + request.method);
-}
-
-HttpError origin_refused(std::string_view origin) {
-  HttpError error =
-      http_error(403, "web pages of " + header_list({std::string(origin)}) +
-                          " may not ask here; edge.cors_origins names those that may");
-  error.code = "origin_not_allowed";
-  return error;
 }
 
 HttpError no_triton_verb(const TritonPath& path, const std::string& asked) {
@@ -332,13 +301,6 @@ bool take_tokens(Call::Arrival arrival, Result<TokenLists>& lists) {
 
 }  // namespace
 
-bool is_loopback(const std::string& host) {
-  if (host == "localhost") return true;
-  boost::system::error_code error;
-  const auto address = asio::ip::make_address(host, error);
-  return !error && address.is_loopback();
-}
-
 struct Edge::Route {
   std::string_view method;  // "" = any
   std::string_view path;    // one that ends in "/" takes everything below it
@@ -384,31 +346,19 @@ Edge::Edge(asio::io_context& context, Calls& calls, EdgeOptions options)
     : context_(context),
       calls_(calls),
       options_(std::move(options)),
-      keys_(options_.section.key_file.empty()
-                ? ApiKeys()
-                : value_or_throw(ApiKeys::read(options_.section.key_file))),
-      started_(seconds_since_1970()) {
-  if (keys_.empty() && !is_loopback(options_.section.host))
-    throw FatalError(
-        ErrorCode::kConfig,
-        "edge.host " + options_.section.host +
-            " is reachable from other machines and there are no keys: set edge.key_file");
-}
+      door_(options_.section),
+      started_(seconds_since_1970()) {}
 
 HttpHeaders Edge::headers_for(const HttpRequest& request) const {
   HttpHeaders headers{{"x-request-id", request.id}};
   const std::string_view origin = request.header("origin");
-  if (!origin.empty() && takes_origin(options_.section.cors_origins, origin)) {
+  if (!origin.empty() && door_.takes_origin(origin)) {
     headers.emplace_back("Access-Control-Allow-Origin", std::string(origin));
     headers.emplace_back("Vary", "Origin");
     headers.emplace_back("Access-Control-Expose-Headers",
                          "x-request-id, x-foretoken-ignored, traceparent");
   }
   return headers;
-}
-
-std::string Edge::tenant_of(const HttpRequest& request) const {
-  return keys_.name_of(bearer_of(request)).value_or("");
 }
 
 Edge::Reply Edge::handle(HttpExchange& exchange) {
@@ -454,21 +404,8 @@ Edge::Reply Edge::dispatch(HttpExchange& exchange) {
       allowed = route.method;
       continue;
     }
-    if (!keys_.empty() && !route.is_open && !keys_.name_of(bearer_of(request))) {
-      HttpError error = http_error(401, "this key is not one of edge.key_file");
-      if (bearer_of(request).empty())
-        error.message = "a key is needed: Authorization: Bearer KEY, or x-api-key";
-      error.code = "invalid_api_key";
-      co_return co_await fail(exchange, error);
-    }
-    // A browser sends a plain POST of any page without asking first. Where a key is needed, the
-    // page of a stranger has none.
-    if (const std::string_view origin = request.header("origin");
-        keys_.empty() && !route.is_open && !origin.empty() &&
-        !takes_origin(options_.section.cors_origins, origin)) {
-      const HttpError error = origin_refused(origin);
-      co_return co_await fail(exchange, error);
-    }
+    if (const auto refused = door_.refusal(request, route.is_open))
+      co_return co_await fail(exchange, *refused);
     co_return co_await (this->*route.handler)(exchange);
   }
   const HttpError error = no_route(request, allowed);
@@ -533,7 +470,7 @@ Edge::Reply Edge::answer(HttpExchange& exchange, Result<HttpAsk> ask, RequestTra
   HttpHeaders headers = headers_for(request);
   if (is_anthropic(request.path)) headers.emplace_back("request-id", request.id);
   add_ignored(ask->ignored, headers);
-  const std::string tenant = tenant_of(request);
+  const std::string tenant = door_.tenant_of(request);
   for (auto& choice : ask->generation.choices) choice.tenant = tenant;
   if (trace != nullptr) trace->ask(ask->generation);
   const GenerationRules rules = rules_of(options_.section, trace);
@@ -692,7 +629,7 @@ asio::awaitable<std::optional<Result<wire::TokensReply>>> Edge::ask_tokens(HttpE
                                                                            Result<TokensAsk> ask) {
   using Outcome = std::optional<Result<wire::TokensReply>>;
   if (!ask.ok()) co_return Outcome(ask.error());
-  ask->request.tenant = tenant_of(exchange.request());
+  ask->request.tenant = door_.tenant_of(exchange.request());
   const auto call = calls_.start(std::move(ask->request));
   exchange.on_gone([&call = *call] { call.interrupt(); });
   const auto arrival = co_await call->next(TimePoint::max());
@@ -762,7 +699,7 @@ Edge::Reply Edge::triton_generate(HttpExchange& exchange) {
 
 asio::awaitable<std::optional<Result<TokenLists>>> Edge::tokens_of_words(HttpExchange& exchange,
                                                                          const TritonAsk& ask) {
-  auto questions = questions_of(ask, tenant_of(exchange.request()));
+  auto questions = questions_of(ask, door_.tenant_of(exchange.request()));
   std::optional<Result<TokenLists>> lists = TokenLists(questions.size());
   const auto call = calls_.start(std::move(questions));
   exchange.on_gone([&call = *call] { call.interrupt(); });
@@ -846,7 +783,7 @@ Edge::Reply Edge::page(HttpExchange& exchange) {
   static const std::string policy = page_policy(page_html());
   // The state of the services is for those who may ask for it: the page itself is open.
   std::string state = kLockedState;
-  if (keys_.empty() || keys_.name_of(bearer_of(exchange.request()))) {
+  if (door_.knows(exchange.request())) {
     const auto now = co_await status();
     state = status_html(now);
   }

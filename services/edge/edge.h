@@ -1,4 +1,4 @@
-// The routes of the edge, and what holds for all of them: keys, request ids, CORS, health.
+// The routes of the edge, and what holds for all of them: request ids, CORS, health.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@
 
 #include "common/base/json.h"
 #include "common/config/sections.h"
-#include "services/edge/api_keys.h"
 #include "services/edge/asio.h"
 #include "services/edge/calls.h"
+#include "services/edge/door.h"
 #include "services/edge/generation.h"
 #include "services/edge/http_server.h"
 #include "services/edge/router_request.h"
@@ -86,7 +86,6 @@ class Edge {
   HttpHeaders headers_for(const HttpRequest& request) const;
   Result<Json> body_of(const HttpRequest& request) const;
   Result<OrderedJson> ordered_body_of(const HttpRequest& request) const;
-  std::string tenant_of(const HttpRequest& request) const;
   boost::asio::awaitable<Result<wire::ClientAnswer>> ask(wire::ClientRequest request);
   boost::asio::awaitable<Result<wire::StatusReply>> status();
   // A request whose answer counts tokens or is their text; nothing if the client is gone.
@@ -99,13 +98,10 @@ class Edge {
   boost::asio::io_context& context_;
   Calls& calls_;
   const EdgeOptions options_;
-  const ApiKeys keys_;
+  const Door door_;
   const std::int64_t started_;  // seconds since 1970
   bool warm_ = false;
   bool draining_ = false;
 };
-
-// Whether only this machine can reach an address of edge.host.
-bool is_loopback(const std::string& host);
 
 }  // namespace foretoken::edge

@@ -198,6 +198,10 @@ TEST_F(ConfigTest, ChecksWhatNoSingleKeyKnows) {
         << rest;
   EXPECT_THAT(load("[bus]\ncurve_secret = \"x\"\n").errors,
               ElementsAre(HasSubstr("bus.curve_peers")));
+  EXPECT_THAT(load("[edge]\nallowed_hosts = [\"models.example\", \"*\"]\n").errors, IsEmpty());
+  for (const char* host : {"http://models.example", "models.example:443", "a b", ""})
+    EXPECT_THAT(load(std::string("[edge]\nallowed_hosts = [\"") + host + "\"]\n").errors,
+                ElementsAre(HasSubstr("edge.allowed_hosts has \"" + std::string(host) + "\"")));
 }
 
 TEST_F(ConfigTest, RecordsPassesOfOneRankOnly) {

@@ -21,7 +21,7 @@ MOST_FOR_SLOW_ONES = 32 << 20
 
 def post(path, body):
     body = json.dumps(body).encode()
-    return b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (path.encode(), len(body)) + body
+    return b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % (path.encode(), len(body)) + body
 
 
 def text_of(stream):

@@ -32,7 +32,7 @@ class Overload(unittest.TestCase):
         body = json.dumps({**LONG, **TO_THE_END, "stream": True}).encode()
         connection = socket.create_connection(("127.0.0.1", self.system.port), timeout=60)
         self.addCleanup(connection.close)
-        connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
         self.assertIn(b"200 OK", connection.recv(100))
         return connection
 

@@ -34,7 +34,7 @@ class Raw(unittest.TestCase):
         body = json.dumps({**PROMPT, "stream": True, **more}).encode()
         connection = socket.create_connection(("127.0.0.1", self.system.port), timeout=60)
         self.addCleanup(connection.close)
-        connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
         return connection
 
     def test_before_the_models_are_there_health_says_loading(self):
@@ -87,6 +87,13 @@ class Raw(unittest.TestCase):
             answer = system.http("POST", "/v1/completions", asked, {"Origin": origin, "Content-Type": "text/plain"})
             self.assertEqual(status, answer[0], (origin, answer))
         self.assertEqual("origin_not_allowed", json.loads(system.http("GET", "/v1/models", headers={"Origin": "null"})[2])["error"]["code"])
+
+    def test_a_name_that_is_none_of_this_machine_is_refused(self):
+        system = self.start()
+        for path in ("/props", "/metrics", "/", "/health"):
+            status, _, text = system.http("GET", path, headers={"Host": "evil.example:8000"})
+            self.assertEqual((403, "host_not_allowed"), (status, json.loads(text)["error"]["code"]), path)
+        self.assertEqual(200, system.http("GET", "/props", headers={"Host": f"localhost:{system.port}"})[0])
 
     def test_with_a_key_file_only_keys_open(self):
         system = EdgeSystem().__enter__()

@@ -1,0 +1,136 @@
+#include "services/edge/door.h"
+
+#include <algorithm>
+#include <cctype>
+#include <utility>
+
+#include "common/base/result.h"
+#include "services/edge/asio.h"
+
+namespace foretoken::edge {
+namespace {
+
+std::string_view bearer_of(const HttpRequest& request) {
+  constexpr std::string_view kBearer = "Bearer ";
+  const std::string_view authorization = request.header("authorization");
+  if (authorization.starts_with(kBearer)) return authorization.substr(kBearer.size());
+  return request.header("x-api-key");
+}
+
+bool is_digits(std::string_view text) {
+  return std::all_of(text.begin(), text.end(),
+                     [](unsigned char c) { return std::isdigit(c) != 0; });
+}
+
+std::optional<boost::asio::ip::address> address_in(const std::string& host) {
+  boost::system::error_code error;
+  auto address = boost::asio::ip::make_address(host, error);
+  if (error) return std::nullopt;
+  return address;
+}
+
+// Whether only this machine can reach an address of edge.host.
+bool is_loopback(const std::string& host) {
+  const auto address = address_in(host);
+  return host == "localhost" || (address && address->is_loopback());
+}
+
+// Of "NAME", "NAME:PORT" or "[ADDRESS]:PORT": small letters, without the dot of a full name.
+std::string host_in(std::string_view header) {
+  std::string host(header);
+  if (const std::size_t colon = host.rfind(':');
+      colon != std::string::npos && is_digits(std::string_view(host).substr(colon + 1)) &&
+      (host.find(':') == colon || host[colon - 1] == ']'))
+    host.resize(colon);
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']')
+    host = host.substr(1, host.size() - 2);
+  if (host.ends_with('.')) host.pop_back();
+  std::transform(host.begin(), host.end(), host.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return host;
+}
+
+HttpError wrong_key(bool has_one) {
+  HttpError error =
+      http_error(401, has_one ? "this key is not one of edge.key_file"
+                              : "a key is needed: Authorization: Bearer KEY, or x-api-key");
+  error.code = "invalid_api_key";
+  return error;
+}
+
+HttpError origin_refused(std::string_view origin) {
+  HttpError error =
+      http_error(403, "web pages of " + header_list({std::string(origin)}) +
+                          " may not ask here; edge.cors_origins names those that may");
+  error.code = "origin_not_allowed";
+  return error;
+}
+
+HttpError host_refused(std::string_view host) {
+  HttpError error = http_error(
+      403, "the request was sent to " + header_list({std::string(host)}) +
+               ", which is no name of this machine; without edge.key_file it must be localhost, a "
+               "numeric address or one of edge.allowed_hosts");
+  error.code = "host_not_allowed";
+  return error;
+}
+
+}  // namespace
+
+Door::Door(const EdgeSection& section)
+    : section_(section),
+      keys_(section.key_file.empty() ? ApiKeys()
+                                     : value_or_throw(ApiKeys::read(section.key_file))) {
+  if (keys_.empty() && !is_loopback(section.host))
+    throw FatalError(
+        ErrorCode::kConfig,
+        "edge.host " + section.host +
+            " is reachable from other machines and there are no keys: set edge.key_file");
+}
+
+std::optional<HttpError> Door::refusal(const HttpRequest& request, bool is_open) const {
+  if (!keys_.empty()) {
+    if (is_open || knows(request)) return std::nullopt;
+    return wrong_key(!bearer_of(request).empty());
+  }
+  if (const std::string_view host = request.header("host"); !takes_host(host))
+    return host_refused(host);
+  // A browser sends a plain POST of any page without asking first.
+  const std::string_view origin = request.header("origin");
+  if (!is_open && !origin.empty() && !takes_origin(origin)) return origin_refused(origin);
+  return std::nullopt;
+}
+
+bool Door::knows(const HttpRequest& request) const {
+  return keys_.empty() || keys_.name_of(bearer_of(request));
+}
+
+std::string Door::tenant_of(const HttpRequest& request) const {
+  return keys_.name_of(bearer_of(request)).value_or("");
+}
+
+// "http://localhost:*" takes every port of it; "*" takes all.
+bool Door::takes_origin(std::string_view origin) const {
+  const auto& allowed = section_.cors_origins;
+  return std::any_of(allowed.begin(), allowed.end(), [&](std::string_view each) {
+    if (each == "*" || each == origin) return true;
+    if (!each.ends_with(":*")) return false;
+    each.remove_suffix(2);
+    if (!origin.starts_with(each)) return false;
+    const std::string_view rest = origin.substr(each.size());
+    return rest.empty() || (rest.front() == ':' && is_digits(rest.substr(1)));
+  });
+}
+
+// A numeric address is no name that a stranger could have lead elsewhere, and a browser names a
+// host always.
+bool Door::takes_host(std::string_view header) const {
+  const std::string host = host_in(header);
+  if (host.empty() || host == "localhost" || host.ends_with(".localhost") || address_in(host))
+    return true;
+  const auto& allowed = section_.allowed_hosts;
+  return std::any_of(allowed.begin(), allowed.end(),
+                     [&](const std::string& each) { return each == "*" || host_in(each) == host; });
+}
+
+}  // namespace foretoken::edge
