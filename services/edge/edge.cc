@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <set>
 #include <utility>
 
 #include "common/base/log.h"
@@ -22,7 +21,8 @@ namespace {
 namespace asio = boost::asio;
 
 constexpr auto kStatusTime = std::chrono::seconds(2);
-constexpr auto kWarmUpPause = std::chrono::milliseconds(250);
+constexpr Duration kWarmUpPause = std::chrono::milliseconds(250);
+constexpr Duration kLatePause = std::chrono::seconds(5);  // once a model has answered
 constexpr const char* kLockedState =
     "<p>The state of the services takes a key: <code>curl -H 'Authorization: Bearer "
     "KEY'</code>.</p>";
@@ -170,13 +170,11 @@ HttpError loading(const Result<wire::StatusReply>& status) {
   return error;
 }
 
-// A model that could answer and has not yet.
-std::optional<std::string> cold_model(const Result<wire::StatusReply>& status,
-                                      const std::set<std::string>& warm) {
-  if (!status.ok()) return std::nullopt;
-  for (const auto& model : status->model_states)
-    if (model.ready && !warm.contains(model.name)) return model.name;
-  return std::nullopt;
+// Names the models that cannot answer beside those that can.
+Json healthy(const std::vector<std::string>& not_ready) {
+  Json body = {{"status", "ok"}};
+  if (!not_ready.empty()) body["not_ready"] = not_ready;
+  return body;
 }
 
 wire::ClientRequest one_token_of(const std::string& model) {
@@ -557,30 +555,31 @@ Edge::Reply Edge::model(HttpExchange& exchange) {
 asio::awaitable<void> Edge::warm_up() {
   asio::steady_timer pause(context_);
   boost::system::error_code error;
-  std::set<std::string> warm;
-  while (!warm_ && !draining_) {
+  while (!draining_) {
     const auto now = co_await status();
-    const auto next = cold_model(now, warm);
-    if (next) {
-      const auto call = calls_.start(one_token_of(*next));
-      const auto arrival = co_await call->next(TimePoint::max());
-      if (arrival && std::holds_alternative<wire::ClientReply>(arrival->answer)) {
-        log_info("a token has gone through all services", {{"model", *next}});
-        warm.insert(*next);
-        continue;
-      }
-    } else {
-      warm_ = now.ok() && !warm.empty();
+    if (now.ok()) {
+      for (const std::string& model : models_.to_ask(*now))
+        asio::co_spawn(context_, warm_up(model), asio::detached);
     }
-    pause.expires_after(kWarmUpPause);
+    pause.expires_after(now.ok() && models_.is_ready(*now) ? kLatePause : kWarmUpPause);
     co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, error));
   }
 }
 
+asio::awaitable<void> Edge::warm_up(std::string model) {
+  const auto call = calls_.start(one_token_of(model));
+  const auto arrival = co_await call->next(TimePoint::max());
+  const bool has_answered = arrival && std::holds_alternative<wire::ClientReply>(arrival->answer);
+  models_.note(model, has_answered);
+  if (has_answered) log_info("a token has gone through all services", {{"model", model}});
+}
+
 Edge::Reply Edge::health(HttpExchange& exchange) {
   const auto now = co_await status();
-  const bool is_ready = warm_ && !draining_ && now.ok() && now->ready;
-  if (is_ready) co_return co_await live(exchange);
+  if (!draining_ && now.ok() && models_.is_ready(*now)) {
+    const Json body = healthy(models_.not_ready(*now));
+    co_return co_await send(exchange, body);
+  }
   HttpError error = loading(now);
   if (draining_) error.message = "the edge is about to stop", error.code = "draining";
   Json body = Json::parse(openai_error_body(error));

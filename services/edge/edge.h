@@ -17,6 +17,7 @@
 #include "services/edge/router_request.h"
 #include "services/edge/tracer.h"
 #include "services/edge/triton.h"
+#include "services/edge/warm_models.h"
 
 namespace foretoken::edge {
 
@@ -40,8 +41,8 @@ class Edge {
   Edge(boost::asio::io_context& context, Calls& calls, EdgeOptions options);
 
   boost::asio::awaitable<void> handle(HttpExchange& exchange);
-  // Until one token of each model that is ready has gone through all services: /health says
-  // "loading" before.
+  // Sends one token of each model through all services: /health says "loading" before the first has
+  // come back. Ends when the edge drains.
   boost::asio::awaitable<void> warm_up();
   void drain() { draining_ = true; }
 
@@ -50,6 +51,7 @@ class Edge {
   struct Route;
   static const std::vector<Route>& routes();
 
+  boost::asio::awaitable<void> warm_up(std::string model);
   Reply dispatch(HttpExchange& exchange);
   Reply chat(HttpExchange& exchange);
   Reply completions(HttpExchange& exchange);
@@ -100,7 +102,7 @@ class Edge {
   const EdgeOptions options_;
   const Door door_;
   const std::int64_t started_;  // seconds since 1970
-  bool warm_ = false;
+  WarmModels models_;
   bool draining_ = false;
 };
 

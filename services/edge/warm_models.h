@@ -1,0 +1,31 @@
+// Which models have answered one token through all services: what /health says. A model that cannot
+// answer is named and keeps no other one back. Knows neither the router nor a clock.
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "common/messages/client.h"
+
+namespace foretoken::edge {
+
+class WarmModels {
+ public:
+  // Models to be asked for a token now: those that could answer, have not, and are not being asked.
+  std::vector<std::string> to_ask(const wire::StatusReply& status);
+  // What came of it.
+  void note(const std::string& model, bool has_answered);
+
+  // Requests can be served: a model that could answer has answered.
+  bool is_ready(const wire::StatusReply& status) const;
+  // Models with a target that cannot answer, or have not yet.
+  std::vector<std::string> not_ready(const wire::StatusReply& status) const;
+
+ private:
+  bool is_warm(const wire::ModelStatus& model) const;
+
+  std::set<std::string> asked_, warm_;
+};
+
+}  // namespace foretoken::edge
