@@ -17,15 +17,19 @@ constexpr BodyField kShowFields[] = {
     {"verbose", kIgnored},
 };
 
-// The target that runs a model; of an alias any.
-const wire::ServiceStatus* target_of(const wire::StatusReply& status, const std::string& model) {
-  const wire::ServiceStatus* any = nullptr;
-  for (const auto& service : status.services) {
-    if (service.role != "target" || service.state != "ready") continue;
-    if (service.model == model) return &service;
-    if (any == nullptr) any = &service;
-  }
-  return any;
+// The target that runs the model of a name or an alias.
+const wire::ServiceStatus* target_of(const wire::StatusReply& status, const std::string& name) {
+  const auto& models = status.model_states;
+  const auto meant = std::find_if(models.begin(), models.end(), [&](const auto& model) {
+    return model.name == name ||
+           std::find(model.aliases.begin(), model.aliases.end(), name) != model.aliases.end();
+  });
+  const std::string& model = meant == models.end() ? name : meant->name;
+  const auto& services = status.services;
+  const auto target = std::find_if(services.begin(), services.end(), [&](const auto& service) {
+    return service.role == "target" && service.state == "ready" && service.model == model;
+  });
+  return target == services.end() ? nullptr : &*target;
 }
 
 // How many parameters it has is not known here.
