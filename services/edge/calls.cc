@@ -4,6 +4,8 @@
 #include <iterator>
 #include <utility>
 
+#include "common/client/client.h"
+
 namespace foretoken::edge {
 namespace {
 
@@ -13,14 +15,29 @@ bool is_last(const wire::ClientAnswer& answer) {
   return !std::holds_alternative<wire::ClientPiece>(answer);
 }
 
+// With texts and bytes of the likeliest tokens, which are most of it.
+std::size_t bytes_of(const wire::LogprobEntry& entry) {
+  std::size_t bytes = sizeof entry + entry.token.size() + entry.bytes.size() +
+                      entry.top_ids.size() * sizeof(TokenId) +
+                      entry.top_logprobs.size() * sizeof(double);
+  for (const auto& token : entry.top_tokens) bytes += sizeof token + token.size();
+  for (const auto& token : entry.top_bytes) bytes += sizeof token + token.size();
+  return bytes;
+}
+
 std::size_t bytes_of(const wire::ClientAnswer& answer) {
   const auto* piece = std::get_if<wire::ClientPiece>(&answer);
   if (piece == nullptr) return 0;  // a last answer always fits
-  std::size_t bytes =
-      sizeof *piece + piece->text.size() + piece->token_ids.size() * sizeof(TokenId);
-  for (const auto& entry : piece->logprobs)
-    bytes += sizeof entry + entry.top_ids.size() * (sizeof(TokenId) + sizeof(double));
+  std::size_t bytes = sizeof *piece + piece->text.size() +
+                      piece->token_ids.size() * sizeof(TokenId) +
+                      piece->token_ends.size() * sizeof(std::uint32_t);
+  for (const auto& entry : piece->logprobs) bytes += bytes_of(entry);
   return bytes;
+}
+
+bool has_no_room(const wire::ClientAnswer& answer) {
+  const auto* error = std::get_if<wire::ClientError>(&answer);
+  return error != nullptr && error_from(*error).code == ErrorCode::kQueueFull;
 }
 
 template <class T>
@@ -43,11 +60,11 @@ Call::~Call() { give_up(); }
 
 void Call::give_up() {
   for (std::size_t i = 0; i < ids_.size(); ++i) {
-    if (over_[i]) continue;
-    over_[i] = true;
+    if (std::exchange(states_[i], State::kOver) != State::kAtWork) continue;
     calls_.open_.erase(wire::hex_of(ids_[i]));
     calls_.router_.cancel(ids_[i]);
   }
+  unsent_.clear();
 }
 
 asio::awaitable<std::optional<Call::Arrival>> Call::next(TimePoint deadline) {
@@ -91,6 +108,18 @@ void Call::take(std::size_t request, wire::ClientAnswer answer) {
   signal_.cancel();
 }
 
+// False: it is sent again when one of those at work makes room.
+bool Call::end(std::size_t request, bool had_no_room) {
+  --n_at_work_;
+  const bool comes_again = had_no_room && n_at_work_ > 0;
+  states_[request] = comes_again ? State::kUnsent : State::kOver;
+  if (comes_again)
+    unsent_.push_back(request);
+  else
+    requests_[request] = {};
+  return !comes_again;
+}
+
 bool Call::joins_waiting(std::size_t request, wire::ClientAnswer& answer) {
   auto* piece = std::get_if<wire::ClientPiece>(&answer);
   if (piece == nullptr || waiting_[request] == nullptr) return false;
@@ -99,21 +128,35 @@ bool Call::joins_waiting(std::size_t request, wire::ClientAnswer& answer) {
   return true;
 }
 
-Calls::Calls(asio::io_context& context, const BusSection& bus)
-    : context_(context), router_(bus, [this](std::vector<wire::ClientAnswer> answers) {
+Calls::Calls(asio::io_context& context, const BusSection& bus, std::size_t most_of_a_call)
+    : context_(context),
+      most_of_a_call_(most_of_a_call),
+      router_(bus, [this](std::vector<wire::ClientAnswer> answers) {
         asio::post(context_,
                    [this, answers = std::move(answers)]() mutable { take(std::move(answers)); });
       }) {}
 
 std::shared_ptr<Call> Calls::start(std::vector<wire::ClientRequest> requests) {
-  const std::shared_ptr<Call> call(new Call(context_, *this, requests.size()));
-  for (std::size_t i = 0; i < requests.size(); ++i) {
-    call->ids_[i] = new_request_id();
-    requests[i].request_id = call->ids_[i];
-    open_[wire::hex_of(call->ids_[i])] = {call.get(), i};
-    router_.post(std::move(requests[i]));
-  }
+  std::shared_ptr<Call> call(new Call(context_, *this, std::move(requests)));
+  send(*call, most_of_a_call_);
   return call;
+}
+
+void Calls::send(Call& call, std::size_t most) {
+  for (; most > 0 && !call.unsent_.empty() && call.n_at_work_ < most_of_a_call_; --most) {
+    const std::size_t i = call.unsent_.front();
+    call.unsent_.pop_front();
+    wire::ClientRequest request;
+    if (call.requests_.size() == 1)
+      request = std::move(call.requests_[i]);
+    else  // it may come again
+      request = call.requests_[i];
+    request.request_id = call.ids_[i] = new_request_id();
+    open_[wire::hex_of(call.ids_[i])] = {&call, i};
+    call.states_[i] = Call::State::kAtWork;
+    ++call.n_at_work_;
+    router_.post(std::move(request));
+  }
 }
 
 std::shared_ptr<Call> Calls::start(wire::ClientRequest request) {
@@ -128,10 +171,13 @@ void Calls::take(std::vector<wire::ClientAnswer> answers) {
     if (found == open_.end()) continue;
     const Place place = found->second;
     if (is_last(answer)) {
-      place.call->over_[place.request] = true;
       open_.erase(found);
+      if (!place.call->end(place.request, has_no_room(answer))) continue;
     }
+    const bool makes_room = is_last(answer) && !std::holds_alternative<wire::ClientError>(answer);
     place.call->take(place.request, std::move(answer));
+    // Two for one, so that a queue that was full a moment ago is filled again.
+    if (makes_room) send(*place.call, 2);
   }
 }
 

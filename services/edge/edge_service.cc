@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "common/base/log.h"
@@ -24,6 +25,11 @@ wire::Hello hello_of(const std::string& name) {
           .name = name,
           .build = build_text(),
           .pid = static_cast<std::uint64_t>(::getpid())};
+}
+
+// Half of what the router holds: a request for many answers leaves room for others.
+std::size_t most_of_a_call(const LimitsSection& limits) {
+  return std::max<std::size_t>(1, (std::size_t{limits.max_running} + limits.max_waiting) / 2);
 }
 
 // Of a request that no route has seen.
@@ -58,6 +64,7 @@ EdgeService::EdgeService(const Config& config,
       options_{.section = config.edge, .build = build_text()},
       traces_(traces_of(config.edge)),
       bus_(config.bus),
+      most_of_a_call_(most_of_a_call(config.limits)),
       context_(std::make_unique<boost::asio::io_context>(1)) {}
 
 EdgeService::~EdgeService() { on_end(); }
@@ -72,7 +79,7 @@ void EdgeService::open(Bus& /*bus*/, wire::Hello& hello) {
         traces_, [this](std::vector<Span> spans) { exporter_->give(std::move(spans)); });
     log_info("sends traces", {{"to", traces_.collector->host + ":" + traces_.collector->port}});
   }
-  calls_.emplace(*context_, bus_);
+  calls_.emplace(*context_, bus_, most_of_a_call_);
   edge_.emplace(*context_, *calls_, options_);
   HttpLimits limits;
   limits.max_connections = options_.section.max_connections;

@@ -78,6 +78,19 @@ class Overload(unittest.TestCase):
         self.assertGreaterEqual(int(error.response.headers["retry-after"]), 1)
         self.assertEqual(2, answers[0].usage.completion_tokens)
 
+    def test_a_request_for_more_answers_than_there_is_room_for_is_answered(self):
+        self.start("limits.max_running=2", "limits.max_waiting=2")
+        prompts = [f"the cat {i}" for i in range(9)]
+        client = self.client(0)
+        ask = {"model": "tiny", "max_tokens": 3, "temperature": 0, "extra_body": {"ignore_eos": True}}
+        texts = [client.completions.create(prompt=prompt, **ask).choices[0].text for prompt in prompts]
+        answer = client.completions.create(prompt=prompts, n=2, **ask)
+        self.assertEqual([text for text in texts for _ in range(2)], [choice.text for choice in answer.choices])
+        streamed = [""] * len(prompts)
+        for chunk in client.completions.create(prompt=prompts, stream=True, **ask):
+            streamed[chunk.choices[0].index] += chunk.choices[0].text
+        self.assertEqual(texts, streamed)
+
     def test_one_that_runs_out_of_time_is_504_and_is_not_sent_again(self):
         self.start("limits.request_timeout_s=1")
         target = self.system.processes["target"]
