@@ -5,6 +5,8 @@
 #include <boost/beast/http.hpp>
 #include <charconv>
 
+#include "services/edge/name_lookup.h"
+
 namespace foretoken::edge {
 namespace {
 
@@ -18,9 +20,12 @@ auto into_error(boost::system::error_code& error) {
 
 constexpr std::size_t kMaxAnswerBytes = std::size_t{64} << 10;
 
-Error broken(const HttpUrl& url, const boost::system::error_code& error) {
-  const std::string why = error == beast::error::timeout ? "no answer in time" : error.message();
+Error broken(const HttpUrl& url, const std::string& why) {
   return {ErrorCode::kUnavailable, url.host + ":" + url.port + ": " + why};
+}
+
+Error broken(const HttpUrl& url, const boost::system::error_code& error) {
+  return broken(url, error == beast::error::timeout ? "no answer in time" : error.message());
 }
 
 std::optional<Duration> seconds_in(std::string_view text) {
@@ -87,13 +92,14 @@ asio::awaitable<Result<HttpAnswer>> http_post(asio::io_context& context,
                                               std::string body,
                                               Duration limit) {
   boost::system::error_code error;
-  asio::ip::tcp::resolver resolver(context);
-  const auto places = co_await resolver.async_resolve(url.host, url.port, into_error(error));
-  if (error) co_return broken(url, error);
+  const TimePoint deadline = steady_now() + limit;
+  const NameLookup lookup = look_up;
+  const auto places = co_await endpoints_of(context, url.host, url.port, deadline, lookup);
+  if (!places.ok()) co_return broken(url, places.error().message);
 
   beast::tcp_stream stream(context);
-  stream.expires_after(limit);
-  co_await stream.async_connect(places, into_error(error));
+  stream.expires_at(deadline);
+  co_await stream.async_connect(*places, into_error(error));
   if (error) co_return broken(url, error);
 
   http::request<http::string_body> request{http::verb::post, url.target, 11};

@@ -28,7 +28,7 @@ struct HttpAnswer {
   std::optional<Duration> retry_after;
 };
 
-// An Error: no connection, or no answer within the time limit.
+// An Error: no connection, or no answer within the time limit, the look-up of the name included.
 boost::asio::awaitable<Result<HttpAnswer>> http_post(boost::asio::io_context& context,
                                                      const HttpUrl& url,
                                                      const HttpHeaders& headers,

@@ -5,9 +5,11 @@
 
 #include <condition_variable>
 #include <deque>
+#include <future>
 
 #include "common/base/json.h"
 #include "services/edge/http_server.h"
+#include "services/edge/name_lookup.h"
 
 namespace foretoken::edge {
 namespace {
@@ -28,6 +30,7 @@ class Collector : public ::testing::Test {
     options.headers = {{"Content-Type", "application/json"}, {"x-key", "secret"}};
     options.interval = 10ms;
     options.first_pause = 1ms;
+    options.limit = options.last_moment = 1h;  // whatever else the machine does
     thread = std::thread([this] { context.run(); });
   }
   void TearDown() override {
@@ -175,10 +178,54 @@ TEST(SpanExporters, WithoutACollectorCountWhatIsRefused) {
   options.interval = 1ms;
   options.first_pause = 1ms;
   options.most_tries = 3;
+  options.last_moment = 1h;
   SpanExporter exporter(options);
   exporter.give(std::vector<Span>(2));
   exporter.stop();
   EXPECT_EQ(2u, exporter.counts().refused);
+}
+
+// What a look-up in a coroutine comes to.
+Result<Endpoints> found_for(const std::string& host, Duration limit, const NameLookup& lookup) {
+  asio::io_context context{1};
+  const std::string port = "80";
+  Result<Endpoints> found = Endpoints();
+  const auto search = [&]() -> asio::awaitable<void> {
+    found = co_await endpoints_of(context, host, port, steady_now() + limit, lookup);
+  };
+  asio::co_spawn(context, search, asio::detached);
+  context.run();
+  return found;
+}
+
+TEST(NameLookups, GiveTheAddressesOfAName) {
+  const asio::ip::tcp::endpoint place(asio::ip::make_address("192.0.2.1"), 80);
+  const auto found = found_for("collector", 1h, [&](const std::string& host, const std::string&) {
+    return host == "collector" ? Result<Endpoints>(Endpoints{place}) : Endpoints();
+  });
+  ASSERT_TRUE(found.ok());
+  EXPECT_THAT(*found, ElementsAre(place));
+  const auto numeric = found_for("::1", 1h, [](const std::string&, const std::string&) {
+    return Error{ErrorCode::kInternal, "a numeric address needs no look-up"};
+  });
+  ASSERT_TRUE(numeric.ok());
+  EXPECT_EQ(numeric->front().address(), asio::ip::make_address("::1"));
+}
+
+TEST(NameLookups, ThatTakeTooLongAreLeftToThemselves) {
+  // The look-up's own, too.
+  const auto end = std::make_shared<std::promise<void>>();
+  const auto ended = std::make_shared<std::promise<void>>();
+  const auto found =
+      found_for("collector", 1ms, [end, ended](const std::string&, const std::string&) {
+        end->get_future().wait();
+        ended->set_value();
+        return Endpoints();
+      });
+  EXPECT_FALSE(found.ok());
+  EXPECT_THAT(found.ok() ? "" : found.error().message, HasSubstr("in time"));
+  end->set_value();  // the context and the coroutine are gone by now
+  ended->get_future().wait();
 }
 
 TEST(HttpUrls, AreReadOrRefused) {
