@@ -377,6 +377,8 @@ struct ClientPiece {
   std::optional<AnswerForm> form;
   std::uint32_t prompt_tokens = 0;
   std::vector<TokenId> prompt_token_ids;
+  std::string model;
+  std::string system_fingerprint;
   bool operator==(const ClientPiece&) const = default;
 
   template <class Self, class Visitor>
@@ -399,6 +401,8 @@ struct ClientPiece {
     v("prompt_tokens", m.prompt_tokens, "tokens of the prompt");
     v("prompt_token_ids", m.prompt_token_ids,
       "in the first piece: the prompt's tokens if asked for, else empty");
+    v("model", m.model, "in the first piece: the model that answers, else empty");
+    v("system_fingerprint", m.system_fingerprint, "in the first piece, else empty");
   }
 };
 

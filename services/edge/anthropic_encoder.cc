@@ -97,12 +97,12 @@ class MessageEncoder final : public Encoder {
   }
 
   std::string on_piece(std::size_t /*choice*/, const wire::ClientPiece& piece) override {
-    std::string events = begin({.prompt_tokens = piece.prompt_tokens});
+    std::string events = begin(piece.model, {.prompt_tokens = piece.prompt_tokens});
     return events + write(reader_.on_piece(piece));
   }
   std::string on_reply(std::size_t /*choice*/, const wire::ClientReply& reply) override {
-    std::string events = begin(
-        {.prompt_tokens = reply.usage.prompt_tokens, .cached_tokens = reply.usage.cached_tokens});
+    std::string events = begin(reply.model, {.prompt_tokens = reply.usage.prompt_tokens,
+                                             .cached_tokens = reply.usage.cached_tokens});
     events += write(reader_.on_reply(reply));
     if (n_blocks_ == 0) events += open(TextEvent{});
     events += close();
@@ -126,9 +126,9 @@ class MessageEncoder final : public Encoder {
             {"stop_sequence", nullptr}};
   }
   // Before the first block. What of the prompt was cached is known at the end.
-  std::string begin(const wire::Usage& usage) {
+  std::string begin(const std::string& model, const wire::Usage& usage) {
     if (std::exchange(has_begun_, true)) return {};
-    OrderedJson start = message(model_);
+    OrderedJson start = message(model.empty() ? model_ : model);
     start["usage"] = message_usage_json(usage);
     return message_event("message_start", {{"message", std::move(start)}});
   }

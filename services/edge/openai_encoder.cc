@@ -177,9 +177,14 @@ class OpenAiEncoder : public Encoder {
       body["usage"] = nullptr;
     return event(body);
   }
+  // What all chunks of a stream say alike: its first answers say it first.
+  template <class PieceOrReply>
+  void note_model(const PieceOrReply& of) {
+    if (model_.empty()) model_ = of.model;
+    if (fingerprint_.empty()) fingerprint_ = of.system_fingerprint;
+  }
   void note(std::size_t choice, const wire::ClientReply& reply) {
-    model_ = reply.model;
-    fingerprint_ = reply.system_fingerprint;
+    note_model(reply);
     usage_.add(reply, choice % ask_.n == 0);
     if (choice == 0) metrics_ = metrics_json(reply);
   }
@@ -287,10 +292,12 @@ class ChatEncoder final : public OpenAiEncoder {
   }
 
   std::string on_piece(std::size_t choice, const wire::ClientPiece& piece) override {
+    note_model(piece);
     std::string events = role(choice, piece.prompt_token_ids);
     return events += deltas(choice, readers_[choice].on_piece(piece), piece, piece.accepted);
   }
   std::string on_reply(std::size_t choice, const wire::ClientReply& reply) override {
+    note_model(reply);
     std::string events = role(choice, reply.prompt_token_ids);
     events += deltas(choice, readers_[choice].on_reply(reply), reply, 0);
     note(choice, reply);
@@ -373,6 +380,7 @@ class CompletionEncoder final : public OpenAiEncoder {
   }
 
   std::string on_piece(std::size_t choice, const wire::ClientPiece& piece) override {
+    note_model(piece);
     const std::string text = echo(choice, piece.prompt_logprobs) + piece.text;
     return part(choice, text, logprobs(choice, piece.prompt_logprobs, piece.logprobs), piece);
   }

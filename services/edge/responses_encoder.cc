@@ -80,11 +80,11 @@ class ResponsesEncoder final : public Encoder {
     return to_text(ended(replies.front()));
   }
   std::string on_piece(std::size_t /*choice*/, const wire::ClientPiece& piece) override {
-    std::string events = begin();  // one by one: events are numbered
+    std::string events = begin(piece.model);  // one by one: events are numbered
     return events += write(reader_.on_piece(piece), piece.logprobs);
   }
   std::string on_reply(std::size_t /*choice*/, const wire::ClientReply& reply) override {
-    std::string events = begin();
+    std::string events = begin(reply.model);
     events += finish(reply);
     const OrderedJson response = ended(reply);
     const std::string type = "response." + response["status"].get<std::string>();
@@ -108,9 +108,9 @@ class ResponsesEncoder final : public Encoder {
     return event(type, body);
   }
 
-  std::string begin() {
+  std::string begin(const std::string& model) {
     if (std::exchange(has_begun_, true)) return {};
-    const OrderedJson response = object(ask_.model, "in_progress");
+    const OrderedJson response = object(model.empty() ? ask_.model : model, "in_progress");
     std::string events = event("response.created", {{"response", response}});
     return events += event("response.in_progress", {{"response", response}});
   }

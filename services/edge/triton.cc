@@ -182,6 +182,7 @@ class TritonEncoder final : public Encoder {
   std::string on_piece(std::size_t choice, const wire::ClientPiece& piece) override {
     const std::string text = std::exchange(answers_[choice].prompt, {}) + piece.text;
     note(choice, piece.logprobs);
+    if (!piece.model.empty()) model_ = piece.model;
     if (text.empty()) return {};
     return event(choice, body(model_, text));
   }

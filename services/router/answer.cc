@@ -191,6 +191,10 @@ FinishReason Answer::reason_of(const Ending& ending) const {
   return stop_string_ || !done_ ? FinishReason::kStop : done_->reason;
 }
 
+std::string system_fingerprint_of(const wire::Fingerprints& prints) {
+  return wire::hex_of(mix64(prints.model ^ mix64(prints.numerics)));
+}
+
 wire::ClientReply Answer::whole_reply(RequestId id, const Ending& ending) {
   if (ending.cut_short) {  // tokens whose text is not known were never delivered
     tokens_.resize(std::max(n_detokenized_, n_delivered_));
@@ -215,9 +219,8 @@ wire::ClientReply Answer::whole_reply(RequestId id, const Ending& ending) {
   reply.form = form_;
   reply.prompt_token_ids = shown_prompt_;
   if (ending.target != nullptr) {
-    const wire::Fingerprints& prints = ending.target->fingerprints;
     reply.model = ending.target->model_name;
-    reply.system_fingerprint = wire::hex_of(mix64(prints.model ^ mix64(prints.numerics)));
+    reply.system_fingerprint = system_fingerprint_of(ending.target->fingerprints);
   }
   reply.metrics = metrics(ending);
   return reply;

@@ -18,6 +18,9 @@
 
 namespace foretoken {
 
+// Equal = same model, numerics and build.
+std::string system_fingerprint_of(const wire::Fingerprints& prints);
+
 class Answer {
  public:
   explicit Answer(TimePoint arrived) : arrived_(arrived) {}

@@ -114,6 +114,10 @@ void Request::deliver(Actions& out) {
   if (!asked_.stream) return;
   if (auto piece = answer_.next_piece(id_)) {
     piece->index = asked_.params.choice;
+    if (piece->position == 0 && placing_.first) {
+      piece->model = placing_.first->model_name;
+      piece->system_fingerprint = system_fingerprint_of(placing_.first->fingerprints);
+    }
     send_client(std::move(*piece), out);
   }
 }

@@ -4,6 +4,7 @@
 #include "services/edge/anthropic.h"
 #include "services/edge/openai.h"
 #include "services/edge/responses.h"
+#include "services/edge/triton.h"
 
 namespace foretoken::edge {
 namespace {
@@ -82,6 +83,59 @@ TEST(ChatEncoder, AStreamBeginsWithTheRoleAndEndsWithUsageAndDone) {
   EXPECT_EQ(events[4]["choices"], Json::array());
   EXPECT_EQ(events[4]["usage"]["completion_tokens"], 2);
   EXPECT_EQ(events[5], "[DONE]");
+}
+
+// The names of the model in a stream's events.
+std::vector<Json> models_in(const std::string& stream) {
+  std::vector<Json> models;
+  for (std::size_t at = 0; (at = stream.find("data: {", at)) != std::string::npos; ++at) {
+    const Json event = Json::parse(stream.substr(at + 6, stream.find('\n', at) - at - 6));
+    for (const char* place : {"/model", "/model_name", "/message/model", "/response/model"})
+      if (const Json::json_pointer where(place); event.contains(where))
+        models.push_back(event.at(where));
+  }
+  return models;
+}
+
+TEST(Encoders, SayOneModelAndFingerprintInAllEventsOfAStream) {
+  OpenAiAsk ask = ask_for(2, true);
+  ask.model = "an-alias";
+  ask.prompts = {"Once"};
+  AnthropicAsk messages;
+  messages.model = "an-alias";
+  TritonAsk triton;
+  triton.model = "an-alias";
+  triton.generation.choices.resize(1);
+  auto responses =
+      read_responses(OrderedJson::parse(R"({"model": "an-alias", "input": "hi"})"), true);
+  ASSERT_TRUE(responses.ok());
+  wire::ClientPiece piece{.text = "he"};
+  piece.model = "demo";
+  piece.system_fingerprint = "f00";
+  std::vector<std::unique_ptr<Encoder>> openai;
+  openai.push_back(chat_encoder(ask, "1", 7));
+  openai.push_back(completion_encoder(ask, "1", 7));
+  for (const auto& encoder : openai) {
+    std::string stream = encoder->on_piece(0, piece);
+    stream += encoder->on_piece(1, piece);
+    stream += encoder->on_reply(0, reply("y"));
+    stream += encoder->on_reply(1, reply("y")) + encoder->end();
+    EXPECT_THAT(models_in(stream), testing::Each("demo"));
+    for (const auto& event : events_in(stream))
+      EXPECT_TRUE(event == "[DONE]" || event["system_fingerprint"] == "f00") << event;
+  }
+  std::vector<std::unique_ptr<Encoder>> others;
+  others.push_back(message_encoder(messages, "1", "req-1"));
+  others.push_back(responses_encoder(*responses, "1", 7));
+  others.push_back(triton_encoder(triton, 7));
+  for (const auto& encoder : others) {
+    std::string stream = encoder->on_piece(0, piece);
+    stream += encoder->on_reply(0, reply("y"));
+    EXPECT_THAT(models_in(stream), testing::Each("demo"));
+    EXPECT_FALSE(models_in(stream).empty());
+  }
+  // An answer of one part alone says it from the beginning, too.
+  EXPECT_THAT(models_in(chat_encoder(ask, "1", 7)->on_reply(0, reply("y"))), testing::Each("demo"));
 }
 
 TEST(ChatEncoder, AReportSaysWhichTokensAChunkIsAndHowManyWereGuessed) {

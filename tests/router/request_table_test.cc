@@ -677,6 +677,26 @@ TEST_F(RequestTableTest, AnswersSayWhichChoiceTheyAre) {
   EXPECT_EQ(5u, answers<wire::ClientReply>().at(0).index);
 }
 
+TEST_F(RequestTableTest, TheFirstPieceNamesTheModelAsTheReplyDoes) {
+  auto request = ask();
+  request.stream = true;
+  run_to_target(request);
+  tokens(3, {20, 21});
+  text(5, "ab", 0);
+  tokens(5, {22});
+  text(6, "c", 2);
+  hear(kTarget, wire::Done{.reason = FinishReason::kLength, .n_generated = 3});
+  text(6, "", 3, true);
+  const auto pieces = answers<wire::ClientPiece>();
+  const auto replies = answers<wire::ClientReply>();
+  ASSERT_EQ(2u, pieces.size());
+  ASSERT_EQ(1u, replies.size());
+  EXPECT_FALSE(replies[0].model.empty() || replies[0].system_fingerprint.empty());
+  EXPECT_EQ(replies[0].model, pieces[0].model);
+  EXPECT_EQ(replies[0].system_fingerprint, pieces[0].system_fingerprint);
+  EXPECT_TRUE(pieces[1].model.empty() && pieces[1].system_fingerprint.empty());
+}
+
 TEST_F(RequestTableTest, AFinishedRequestIsAnsweredAgainForAMinute) {
   run_to_target();
   tokens(3, {20});
