@@ -20,7 +20,7 @@ COUNT = int(os.environ.get("FORETOKEN_TEST_REQUESTS", "200"))
 SIDE_BY_SIDE = 6
 WORDS = ["the cat sat on the mat", "in the winter, when snow", "0123456789", "ß ü é 漢字 🎉", "def f(x):\n    return x", "th", " "]
 ENDPOINTS = {"/v1/chat/completions": "POST /v1/chat/completions", "/v1/completions": "POST /v1/completions", "/v1/messages": "POST /v1/messages",
-             "/v2/models/tiny/generate": "POST /v2/models/NAME/generate, generate_stream"}
+             "/v1/responses": "POST /v1/responses", "/v2/models/tiny/generate": "POST /v2/models/NAME/generate, generate_stream"}
 
 
 def honoured(section):
@@ -79,6 +79,10 @@ DRAWS = {
     # Anthropic's
     "output_config": chance({"effort": "low"}),
     "system": lambda dice: dice.choice([words, pieces])(dice), "stop_sequences": stops, "thinking": chance({"type": "disabled"}),
+    # OpenAI's responses
+    "input": lambda dice: dice.choice([words, conversation])(dice), "instructions": words, "max_output_tokens": chance(1, 2, 17, 40),
+    "include": chance(["message.output_text.logprobs"], []), "text": chance({"format": {"type": "text"}}), "reasoning": chance({"effort": "low"}),
+    "truncation": chance("disabled"), "store": chance(True, False), "metadata": chance({"a": "b"}),
     # Triton's
     "text_input": words, "request_output_len": chance(5, 20), "stop_words": stops, "end_id": chance(-1, 30), "min_length": chance(0, 4),
     "random_seed": lambda dice: dice.getrandbits(62), "return_log_probs": chance(True, False), "return_perf_metrics": chance(True, False),
@@ -87,7 +91,8 @@ DRAWS = {
 }
 GUESSING = {"speculation", "prediction", "num_draft_tokens"}
 ALWAYS = {"/v1/chat/completions": {"model", "messages", "max_tokens", "seed"}, "/v1/completions": {"model", "prompt", "max_tokens", "seed"},
-          "/v1/messages": {"model", "messages", "max_tokens", "seed"}, "/v2/models/tiny/generate": {"text_input", "max_tokens", "random_seed"}}
+          "/v1/messages": {"model", "messages", "max_tokens", "seed"}, "/v1/responses": {"model", "input", "max_output_tokens", "seed"},
+          "/v2/models/tiny/generate": {"text_input", "max_tokens", "random_seed"}}
 
 
 def draw(dice):
@@ -122,6 +127,9 @@ def fit(path, body, dice):
             del body["tool_choice"]
         if body.get("temperature", 0) > 1:
             body["temperature"] = 1
+    elif path == "/v1/responses":
+        if "tools" in body:
+            body["tools"] = [{"type": "function", "name": "look", "parameters": {"type": "object"}}]
     else:
         body.pop("request_output_len", None)
         body.pop("model", None)
@@ -146,7 +154,7 @@ def guessed_by(path, body, how, text):
         body["speculation"] = {"enabled": False}
     elif isinstance(how, int):
         body["speculation"] = {"proposer": "draft", "draft_len": how, "adaptive": False}
-    elif how == "prediction" and path != "/v1/messages":
+    elif how == "prediction" and path not in ("/v1/messages", "/v1/responses"):
         body["prediction"] = {"type": "content", "content": text or "the"}
         body["speculation"] = {"adaptive": False}
     else:
@@ -161,7 +169,7 @@ class Answer:
         self.status = status
         if text.startswith(("data:", "event:")):
             events = [json.loads(line[6:]) for line in text.split("\n") if line.startswith("data: {")]
-            self.value = joined([without(each) for each in events])
+            self.value = response(events) if events and "response" in events[-1] else joined([without(each) for each in events])
         else:
             self.value = without(json.loads(text))
 
@@ -180,7 +188,8 @@ class Answer:
         return "".join(found)
 
 
-VARYING = {"id", "request_id", "created", "metrics", "prompt_tokens_details", "completion_tokens_details", "acceptance_rate",
+VARYING = {"id", "request_id", "created", "created_at", "completed_at", "metrics", "input_tokens_details", "prompt_tokens_details",
+           "completion_tokens_details", "acceptance_rate",
            "total_accepted_draft_tokens", "total_draft_tokens", "cached_tokens", "arrival_time_ns", "first_scheduled_time_ns",
            "first_token_time_ns", "last_token_time_ns"}
 
@@ -192,6 +201,20 @@ def without(value):
             kept["input_tokens"] = kept.get("input_tokens", 0) + kept.pop("cache_read_input_tokens")
         return kept
     return [without(each) for each in value] if isinstance(value, list) else value
+
+
+def response(events):
+    """A stream of /v1/responses: the object at its end, which must be what its deltas add up to."""
+    deltas = {}
+    for event in events:
+        if "delta" in event:
+            at = event["output_index"]
+            deltas[at] = deltas.get(at, "") + event["delta"]
+    whole = events[-1]["response"]
+    for at, item in enumerate(whole["output"]):
+        said = item["arguments"] if item["type"] == "function_call" else item["content"][0]["text"]
+        assert said == deltas.get(at, ""), (said, deltas)
+    return without(whole)
 
 
 def joined(events):
