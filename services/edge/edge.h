@@ -1,10 +1,12 @@
-// The routes of the edge, and what holds for all of them: request ids, CORS, health.
+// The routes of the edge, and what holds for all of them: request ids, CORS. The work of the routes
+// stands in edge_answers.cc, edge_tokens.cc, edge_models.cc and edge_state.cc.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/base/json.h"
@@ -105,5 +107,9 @@ class Edge {
   WarmModels models_;
   bool draining_ = false;
 };
+
+// What the files of Edge share.
+bool is_anthropic(std::string_view path);
+void add_ignored(const std::vector<std::string>& fields, HttpHeaders& headers);
 
 }  // namespace foretoken::edge

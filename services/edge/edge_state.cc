@@ -1,0 +1,185 @@
+// The routes that say how the edge and the services are: health, properties, metrics, the page.
+#include "services/edge/edge.h"
+
+#include <chrono>
+#include <utility>
+
+#include "common/base/log.h"
+#include "common/client/answer_json.h"
+#include "common/client/client.h"
+#include "services/edge/openai.h"
+#include "services/edge/web_page.h"
+
+namespace foretoken::edge {
+namespace {
+
+namespace asio = boost::asio;
+
+constexpr Duration kWarmUpPause = std::chrono::milliseconds(250);
+constexpr Duration kLatePause = std::chrono::seconds(5);  // once a model has answered
+constexpr const char* kLockedState =
+    "<p>The state of the services takes a key: <code>curl -H 'Authorization: Bearer "
+    "KEY'</code>.</p>";
+
+Json default_model_of(const wire::StatusReply& status) {
+  for (const auto& model : status.model_states)
+    if (model.is_default) return model.name;
+  return nullptr;
+}
+
+Json props_json(const wire::StatusReply& status, const std::string& build) {
+  return {{"models", status.models},
+          {"default_model", default_model_of(status)},
+          {"model_states", Json(value_json(status.model_states))},
+          {"build", build},
+          {"same_text_with_speculation", true},
+          {"ready", status.ready},
+          {"requests_active", status.requests_active},
+          {"services", Json(value_json(status.services))}};
+}
+
+// What follows stands in functions of its own and not in the coroutines: g++ 12 evaluates both
+// sides of a conditional there if they make temporaries.
+
+// A browser says so; programs that look for Ollama do not.
+bool wants_html(const HttpRequest& request) {
+  return request.header("accept").find("text/html") != std::string_view::npos;
+}
+
+Result<std::string> metrics_in(const Result<wire::ClientAnswer>& answer) {
+  if (!answer.ok()) return answer.error();
+  if (const auto* text = std::get_if<wire::MetricsText>(&*answer)) return text->metrics_text;
+  return Error{ErrorCode::kInternal, "the router answered with no metrics"};
+}
+
+HttpError loading(const Result<wire::StatusReply>& status) {
+  HttpError error =
+      http_error(Error{ErrorCode::kUnavailable,
+                       status.ok() ? "the models are being loaded" : status.error().message});
+  error.code = "model_loading";
+  return error;
+}
+
+// Names the models that cannot answer beside those that can.
+Json healthy(const std::vector<std::string>& not_ready) {
+  Json body = {{"status", "ok"}};
+  if (!not_ready.empty()) body["not_ready"] = not_ready;
+  return body;
+}
+
+wire::ClientRequest one_token_of(const std::string& model) {
+  wire::ClientRequest request;
+  request.model = model;
+  request.prompt_kind = wire::PromptKind::kText;
+  request.prompt = "1";
+  request.params.max_tokens = 1;
+  request.given = {"prompt", "model", "max_tokens"};
+  return request;
+}
+
+}  // namespace
+
+asio::awaitable<void> Edge::warm_up() {
+  asio::steady_timer pause(context_);
+  boost::system::error_code error;
+  while (!draining_) {
+    const auto now = co_await status();
+    if (now.ok()) {
+      for (const std::string& model : models_.to_ask(*now))
+        asio::co_spawn(context_, warm_up(model), asio::detached);
+    }
+    pause.expires_after(now.ok() && models_.is_ready(*now) ? kLatePause : kWarmUpPause);
+    co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, error));
+  }
+}
+
+asio::awaitable<void> Edge::warm_up(std::string model) {
+  const auto call = calls_.start(one_token_of(model));
+  const auto arrival = co_await call->next(TimePoint::max());
+  const bool has_answered = arrival && std::holds_alternative<wire::ClientReply>(arrival->answer);
+  models_.note(model, has_answered);
+  if (has_answered) log_info("a token has gone through all services", {{"model", model}});
+}
+
+Edge::Reply Edge::health(HttpExchange& exchange) {
+  const auto now = co_await status();
+  if (!draining_ && now.ok() && models_.is_ready(*now)) {
+    const Json body = healthy(models_.not_ready(*now));
+    co_return co_await send(exchange, body);
+  }
+  HttpError error = loading(now);
+  if (draining_) error.message = "the edge is about to stop", error.code = "draining";
+  Json body = Json::parse(openai_error_body(error));
+  body["status"] = draining_ ? "draining" : "loading";
+  HttpReply reply{.status = 503, .body = to_text(body), .headers = headers_for(exchange.request())};
+  for (auto& header : retry_headers(error)) reply.headers.push_back(std::move(header));
+  co_await exchange.reply(std::move(reply));
+}
+
+Edge::Reply Edge::triton_ready(HttpExchange& exchange) { co_await health(exchange); }
+
+// 200 with nothing in it: what Triton's clients and load balancers look at.
+Edge::Reply Edge::alive(HttpExchange& exchange) {
+  HttpReply reply{.status = 200, .body = {}, .headers = headers_for(exchange.request())};
+  co_await exchange.reply(std::move(reply));
+}
+
+Edge::Reply Edge::live(HttpExchange& exchange) {
+  const Json body = {{"status", "ok"}};
+  co_await send(exchange, body);
+}
+
+Edge::Reply Edge::version(HttpExchange& exchange) {
+  const Json body = {{"version", options_.build}};
+  co_await send(exchange, body);
+}
+
+Edge::Reply Edge::props(HttpExchange& exchange) {
+  const auto now = co_await status();
+  if (!now.ok()) {
+    const HttpError error = http_error(now.error());
+    co_return co_await fail(exchange, error);
+  }
+  const Json body = props_json(*now, options_.build);
+  co_await send(exchange, body);
+}
+
+Edge::Reply Edge::metrics(HttpExchange& exchange) {
+  wire::ClientRequest question;
+  question.op = wire::ClientOp::kMetrics;
+  const auto answer = co_await ask(std::move(question));
+  const auto text = metrics_in(answer);
+  if (!text.ok()) {
+    const HttpError error = http_error(text.error());
+    co_return co_await fail(exchange, error);
+  }
+  HttpReply reply{.body = *text,
+                  .content_type = "text/plain; version=0.0.4; charset=utf-8",
+                  .headers = headers_for(exchange.request())};
+  co_await exchange.reply(std::move(reply));
+}
+
+Edge::Reply Edge::page(HttpExchange& exchange) {
+  if (options_.section.ollama && !wants_html(exchange.request())) {
+    HttpReply words{.body = "Ollama is running",
+                    .content_type = "text/plain; charset=utf-8",
+                    .headers = headers_for(exchange.request())};
+    co_return co_await exchange.reply(std::move(words));
+  }
+  static const std::string policy = page_policy(page_html());
+  // The state of the services is for those who may ask for it: the page itself is open.
+  std::string state = kLockedState;
+  if (door_.knows(exchange.request())) {
+    const auto now = co_await status();
+    state = status_html(now);
+  }
+  HttpReply reply{.body = page_with(page_html(), state),
+                  .content_type = "text/html; charset=utf-8",
+                  .headers = headers_for(exchange.request())};
+  reply.headers.emplace_back("Content-Security-Policy", policy);
+  reply.headers.emplace_back("X-Content-Type-Options", "nosniff");
+  reply.headers.emplace_back("Referrer-Policy", "no-referrer");
+  co_await exchange.reply(std::move(reply));
+}
+
+}  // namespace foretoken::edge
