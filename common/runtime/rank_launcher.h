@@ -1,8 +1,8 @@
 // A service of several MPI ranks, seen from outside as one process. The launcher is the process
-// that systemd started: it starts mpirun, passes on what rank 0 says of readiness and life, passes
-// SIGTERM to rank 0 as a wish to drain, and sees to it that ranks live and die as one: when one is
-// gone, or rank 0 falls silent, or they do not find each other, all are ended at once and nothing
-// of them is left. It uses no model and no MPI. One thread.
+// that systemd started: it starts mpirun, passes on readiness and the watchdog's signals of rank 0,
+// passes SIGTERM to rank 0 so that it drains, and ends all ranks when one has ended, rank 0 is
+// silent, or they do not find each other; nothing of them is left. It uses no model and no MPI. One
+// thread.
 #pragma once
 
 #include <string>

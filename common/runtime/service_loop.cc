@@ -94,7 +94,7 @@ class Loop {
     }
     notifier_.stopping();
     notifier_.status("draining: " + service_.status());
-    log_info("draining", {{"at_most_s", std::chrono::duration<double>(options_.drain_time).count()},
+    log_info("draining", {{"limit_s", std::chrono::duration<double>(options_.drain_time).count()},
                           {"status", service_.status()}});
     drain_until_ = now + options_.drain_time;
     service_.drain(*drain_until_);

@@ -190,7 +190,7 @@ void start_log(const LogSection& section, const std::string& name) {
 }
 
 int internal_error(const std::exception& error) {
-  log_error("internal error", {{"what", error.what()}});
+  log_error("internal error", {{"reason", error.what()}});
   return kExitInternal;
 }
 

@@ -50,7 +50,7 @@ class WorkerService : public Service {
   virtual void open(Bus& /*bus*/, wire::Hello& /*hello*/) {}
   // A message of the router; false: not one for this kind of worker.
   virtual bool on_router_message(const wire::Header& header, wire::Message& message) = 0;
-  // Another life of the router: what the former one asked for is not wanted any more.
+  // Another incarnation of the router: what the former one asked for is not wanted any more.
   virtual void on_new_router() {}
   // What comes over its own sockets, and the tickets of what was lost there.
   virtual void on_peer_message(const Delivery& /*from*/, const wire::Header&, wire::Message&) {}

@@ -417,7 +417,7 @@ class ClientRelay::Loop {
       ++counters_.cut_slow;
       log_warning("a client is disconnected: it takes nothing of what waits for it",
                   {{"endpoint", text_},
-                   {"for_s", std::chrono::duration<double>(limits_.patience).count()},
+                   {"patience_s", std::chrono::duration<double>(limits_.patience).count()},
                    {"bytes", connection.client.unsent.size()}});
       drop_client(connection);
       turn(number, connection);

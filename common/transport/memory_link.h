@@ -1,8 +1,8 @@
 // One link through shared memory, as one side sees it: connected, then open once both have greeted,
 // then over. Its two regions carry the rings, each written by its owner alone; its Unix socket is
 // the bell that wakes a sleeping peer, and the end of that is the peer's end. What the peer may do
-// wrong (greet in another way, tear a ring, ring without a word, stay silent, not read) ends the
-// link with a sentence, and nothing else. It uses no other link and never waits; options and
+// wrong (greet in another way, tear a ring, signal without a message, stay silent, not read) ends
+// the link with a sentence, and nothing else. It uses no other link and never waits; options and
 // counters are borrowed. One thread.
 #pragma once
 

@@ -1,5 +1,5 @@
-// What generate, chat and run share: is there a router, how long to wait, and what an answer says
-// of itself to a person.
+// What generate, chat and run share: the check for a router, timeouts, and the summary line of an
+// answer.
 #pragma once
 
 #include <string>

@@ -98,7 +98,7 @@ void PassRecord::add(const std::vector<wire::ServicePasses>& answer, std::uint64
     service.name = each.name;
     service.model = each.model;
     const std::size_t n = n_passes(each);
-    if (each.first + n < service.next) service.next = 0;  // another life of it: it counts anew
+    if (each.first + n < service.next) service.next = 0;  // another incarnation: it counts anew
     if (service.next > 0 && each.first > service.next) service.n_lost += each.first - service.next;
     for (std::size_t i = 0; i < n; ++i) {
       if (each.first + i < service.next) continue;

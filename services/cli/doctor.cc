@@ -25,8 +25,8 @@
 #include "services/cli/host.h"
 #include "services/cli/supervisor.h"
 #include "services/cli/verbs.h"
+#include "services/edge/access_policy.h"
 #include "services/edge/api_keys.h"
-#include "services/edge/edge.h"
 
 namespace foretoken::cli {
 namespace {

@@ -89,13 +89,13 @@ Edge::Edge(asio::io_context& context, Calls& calls, EdgeOptions options)
     : context_(context),
       calls_(calls),
       options_(std::move(options)),
-      door_(options_.section),
+      access_(options_.section),
       started_(std::time(nullptr)) {}
 
 HttpHeaders Edge::headers_for(const HttpRequest& request) const {
   HttpHeaders headers{{"x-request-id", request.id}};
   const std::string_view origin = request.header("origin");
-  if (!origin.empty() && door_.takes_origin(origin)) {
+  if (!origin.empty() && access_.takes_origin(origin)) {
     headers.emplace_back("Access-Control-Allow-Origin", std::string(origin));
     headers.emplace_back("Vary", "Origin");
     headers.emplace_back("Access-Control-Expose-Headers",
@@ -120,7 +120,7 @@ Edge::Reply Edge::handle(HttpExchange& exchange) {
   try {
     co_await dispatch(exchange);
   } catch (const Json::exception& error) {
-    log_error("a request could not be handled", {{"path", request.path}, {"what", error.what()}});
+    log_error("a request could not be handled", {{"path", request.path}, {"reason", error.what()}});
     failed = true;
   }
   if (failed) {
@@ -147,7 +147,7 @@ Edge::Reply Edge::dispatch(HttpExchange& exchange) {
       allowed = route.method;
       continue;
     }
-    if (const auto refused = door_.refusal(request, route.is_open))
+    if (const auto refused = access_.refusal(request, route.is_open))
       co_return co_await fail(exchange, *refused);
     co_return co_await (this->*route.handler)(exchange);
   }

@@ -11,9 +11,9 @@
 
 #include "common/base/json.h"
 #include "common/config/sections.h"
+#include "services/edge/access_policy.h"
 #include "services/edge/asio.h"
 #include "services/edge/calls.h"
-#include "services/edge/door.h"
 #include "services/edge/generation.h"
 #include "services/edge/http_server.h"
 #include "services/edge/router_request.h"
@@ -102,7 +102,7 @@ class Edge {
   boost::asio::io_context& context_;
   Calls& calls_;
   const EdgeOptions options_;
-  const Door door_;
+  const AccessPolicy access_;
   const std::int64_t started_;  // seconds since 1970
   WarmModels models_;
   bool draining_ = false;

@@ -149,7 +149,7 @@ Edge::Reply Edge::answer(HttpExchange& exchange, Result<HttpAsk> ask, RequestTra
   HttpHeaders headers = headers_for(request);
   if (is_anthropic(request.path)) headers.emplace_back("request-id", request.id);
   add_ignored(ask->ignored, headers);
-  const std::string tenant = door_.tenant_of(request);
+  const std::string tenant = access_.tenant_of(request);
   for (auto& choice : ask->generation.choices) choice.tenant = tenant;
   if (trace != nullptr) trace->ask(ask->generation);
   const GenerationRules rules = rules_of(options_.section, trace);
@@ -210,7 +210,7 @@ Edge::Reply Edge::triton_generate(HttpExchange& exchange) {
 
 asio::awaitable<std::optional<Result<TokenLists>>> Edge::tokens_of_words(HttpExchange& exchange,
                                                                          const TritonAsk& ask) {
-  auto questions = questions_of(ask, door_.tenant_of(exchange.request()));
+  auto questions = questions_of(ask, access_.tenant_of(exchange.request()));
   std::optional<Result<TokenLists>> lists = TokenLists(questions.size());
   const auto call = calls_.start(std::move(questions));
   exchange.on_gone([&call = *call] { call.interrupt(); });

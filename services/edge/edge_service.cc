@@ -46,7 +46,7 @@ TraceOptions traces_of(const EdgeSection& section) {
   if (options.ok()) return std::move(*options);
   if (options.error().message.starts_with("edge."))
     throw FatalError(ErrorCode::kConfig, options.error().message);
-  log_warning("no traces are sent", {{"why", options.error().message}});
+  log_warning("no traces are sent", {{"reason", options.error().message}});
   return {};
 }
 
@@ -77,7 +77,8 @@ void EdgeService::open(Bus& /*bus*/, wire::Hello& hello) {
                                       .version = options_.build});
     options_.tracer = std::make_shared<const Tracer>(
         traces_, [this](std::vector<Span> spans) { exporter_->give(std::move(spans)); });
-    log_info("sends traces", {{"to", traces_.collector->host + ":" + traces_.collector->port}});
+    log_info("traces enabled",
+             {{"endpoint", traces_.collector->host + ":" + traces_.collector->port}});
   }
   calls_.emplace(*context_, bus_, most_of_a_call_);
   edge_.emplace(*context_, *calls_, options_);
@@ -90,7 +91,7 @@ void EdgeService::open(Bus& /*bus*/, wire::Hello& hello) {
   const std::uint16_t port =
       server_->listen(options_.section.host, static_cast<std::uint16_t>(options_.section.port));
   hello.endpoint = "http://" + options_.section.host + ":" + std::to_string(port);
-  log_info("takes HTTP", {{"address", hello.endpoint}});
+  log_info("listening for HTTP", {{"address", hello.endpoint}});
   boost::asio::co_spawn(*context_, edge_->warm_up(), boost::asio::detached);
 }
 

@@ -169,7 +169,7 @@ Edge::Reply Edge::page(HttpExchange& exchange) {
   static const std::string policy = page_policy(page_html());
   // The state of the services is for those who may ask for it: the page itself is open.
   std::string state = kLockedState;
-  if (door_.knows(exchange.request())) {
+  if (access_.knows(exchange.request())) {
     const auto now = co_await status();
     state = status_html(now);
   }

@@ -37,7 +37,7 @@ asio::awaitable<std::optional<Result<wire::TokensReply>>> Edge::ask_tokens(HttpE
                                                                            Result<TokensAsk> ask) {
   using Outcome = std::optional<Result<wire::TokensReply>>;
   if (!ask.ok()) co_return Outcome(ask.error());
-  ask->request.tenant = door_.tenant_of(exchange.request());
+  ask->request.tenant = access_.tenant_of(exchange.request());
   const auto call = calls_.start(std::move(ask->request));
   exchange.on_gone([&call = *call] { call.interrupt(); });
   const auto arrival = co_await call->next(TimePoint::max());

@@ -387,7 +387,7 @@ asio::awaitable<void> HttpServer::accept(std::shared_ptr<tcp::acceptor> acceptor
     tcp::socket socket = co_await acceptor->async_accept(into(error));
     if (error == asio::error::operation_aborted) co_return;
     if (error) {  // no descriptors left, most likely: others may end
-      log_warning("a connection could not be taken", {{"why", error.message()}});
+      log_warning("a connection could not be taken", {{"reason", error.message()}});
       pause.expires_after(kAcceptPause);
       co_await pause.async_wait(into(error));
       continue;

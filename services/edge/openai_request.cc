@@ -233,7 +233,7 @@ Result<OpenAiAsk> read_chat(const OrderedJson& in_order, bool strict) {
   if (const auto done = read_chat_logprobs(body, *request, ask); !done.ok()) return done.error();
   const char* limit =
       given(body, "max_completion_tokens") != nullptr ? "max_completion_tokens" : "max_tokens";
-  const auto max_tokens = number(body, limit, 1, 0x7fffffff, kToEndOfContext);
+  const auto max_tokens = number(body, limit, 1, kToEndOfContext, kToEndOfContext);
   if (!max_tokens.ok()) return max_tokens.error();
   (*request)["max_tokens"] = *max_tokens;
   auto rules = read_chat_prompt(in_order, strict, *request, ask.ignored);
@@ -265,7 +265,7 @@ Result<OpenAiAsk> read_completion(const Json& body, bool strict) {
   ask.echo = *echo;
   // Without an answer the prompt is only looked at.
   const auto max_tokens =
-      number(body, "max_tokens", ask.echo ? 0 : 1, 0x7fffffff, kDefaultCompletionTokens);
+      number(body, "max_tokens", ask.echo ? 0 : 1, kToEndOfContext, kDefaultCompletionTokens);
   if (!max_tokens.ok()) return max_tokens.error();
   (*request)["max_tokens"] = *max_tokens;
   const auto prompts = read_prompts(body);

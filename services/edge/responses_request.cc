@@ -104,7 +104,7 @@ class ItemReader {
   }
   Json take() {
     flush();
-    // Some clients ask with nothing to see whether anybody is there.
+    // Some clients probe the server with an empty input.
     if (turns_.empty()) add_text("user", "");
     return std::move(turns_);
   }
@@ -328,7 +328,7 @@ Result<ResponsesAsk> read_responses(const OrderedJson& in_order, bool strict) {
   if (!store.ok()) return store.error();
   if (const Json* metadata = given(body, "metadata"); metadata != nullptr && !metadata->is_object())
     return invalid_value("metadata must be an object", "metadata");
-  const auto max_tokens = number(body, "max_output_tokens", 1, 0x7fffffff, kToEndOfContext);
+  const auto max_tokens = number(body, "max_output_tokens", 1, kToEndOfContext, kToEndOfContext);
   if (!max_tokens.ok()) return max_tokens.error();
   request["max_tokens"] = *max_tokens;
   if (const auto done = read_response_logprobs(body, request, ask); !done.ok()) return done.error();

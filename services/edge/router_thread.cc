@@ -68,7 +68,7 @@ void RouterThread::take_answers(std::vector<wire::ClientAnswer>& answers) {
     if (answer->ok())
       answers.push_back(std::move(**answer));
     else
-      log_warning("an answer of the router cannot be read", {{"why", answer->error().message}});
+      log_warning("an answer of the router cannot be read", {{"reason", answer->error().message}});
   }
 }
 

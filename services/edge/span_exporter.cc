@@ -151,7 +151,7 @@ void SpanExporter::note_outcome(std::size_t n_spans, const Result<HttpAnswer>& a
   refused_ += n_spans;
   if (!std::exchange(was_refused_, true))
     log_warning("the collector takes no spans; they are dropped and counted",
-                {{"why", reason_of(answer)}});
+                {{"reason", reason_of(answer)}});
 }
 
 }  // namespace foretoken::edge

@@ -127,7 +127,7 @@ std::optional<WorkerId> place_tokenizer(std::span<const Worker* const> tokenizer
     if (tokenizer->id == not_this) continue;
     if (best == nullptr || rank(*tokenizer) < rank(*best)) best = tokenizer;
   }
-  // The only one is better than none, even if it failed us a moment ago.
+  // The only one is better than none, even if it failed a moment ago.
   if (best == nullptr && not_this) return place_tokenizer(tokenizers, wanted, std::nullopt);
   return best == nullptr ? std::nullopt : std::optional(best->id);
 }

@@ -115,7 +115,8 @@ bool Pool::holds_names(const Worker& worker, TimePoint now) const {
 std::string Pool::why_names_are_taken(WorkerId id, const wire::Hello& hello, TimePoint now) const {
   if (hello.role != wire::Role::kTarget) return {};
   for (const auto& [other_id, other] : workers_) {
-    if (other_id == id || !holds_names(other, now)) continue;  // a new life replaces its former one
+    if (other_id == id || !holds_names(other, now))
+      continue;  // a new incarnation replaces its former one
     if (auto why = why_not_one_model(hello, other.hello); !why.empty()) return why;
   }
   return {};
@@ -149,19 +150,21 @@ std::vector<const wire::Hello*> Pool::models(TimePoint now) const {
   return list;
 }
 
-bool Pool::is_among(const Lives& lives, WorkerId id, Incarnation incarnation) {
-  const auto it = lives.find(id);
-  return it != lives.end() &&
+bool Pool::is_among(const Incarnations& incarnations, WorkerId id, Incarnation incarnation) {
+  const auto it = incarnations.find(id);
+  return it != incarnations.end() &&
          std::find(it->second.begin(), it->second.end(), incarnation) != it->second.end();
 }
 
-void Pool::remember(Lives& lives, WorkerId id, Incarnation incarnation) {
-  auto& remembered = lives[id];
+void Pool::remember(Incarnations& incarnations, WorkerId id, Incarnation incarnation) {
+  auto& remembered = incarnations[id];
   std::erase(remembered, incarnation);
   remembered.push_back(incarnation);
-  if (remembered.size() > kRememberedLives) remembered.pop_front();
-  if (lives.size() > kMaxWorkers)  // names come and go: forgetting one may revive it for a lease
-    lives.erase(lives.begin()->first == id ? std::next(lives.begin()) : lives.begin());
+  if (remembered.size() > kRememberedIncarnations) remembered.pop_front();
+  if (incarnations.size() >
+      kMaxWorkers)  // names come and go: forgetting one may revive it for a lease
+    incarnations.erase(incarnations.begin()->first == id ? std::next(incarnations.begin())
+                                                         : incarnations.begin());
 }
 
 Pool::Arrival Pool::hello(const wire::Header& header,
@@ -181,9 +184,8 @@ Pool::Arrival Pool::hello(const wire::Header& header,
     mark_seen(it->second, now);
     return {.accepted = true};
   }
-  // A life that was thought lost but speaks may come back; one that said goodbye may not. One that
-  // was replaced may when the other was silent for the patience, and not as soon as the other's
-  // connection breaks: two that live would take turns.
+  // A lost incarnation may return; one that sent GOODBYE may not. A replaced one may return only
+  // after its replacement was silent for the patience: else two running processes would alternate.
   if (is_among(left_, header.sender, header.incarnation))
     return {.code = ErrorCode::kInvalidRequest, .message = hello.name + " has said goodbye"};
   const bool other_is_here = it != workers_.end() && it->second.incarnation != header.incarnation &&

@@ -1,6 +1,5 @@
-// Who is there: every worker that said hello, which life of it, what it runs, how it fares, when it
-// was last heard. Pure: time comes in, facts go out; the router service does the talking and the
-// logging. One thread.
+// The registry of workers: the incarnation, model, load and last message of each. Pure: time is an
+// argument; the router service sends and logs. One thread.
 #pragma once
 
 #include <algorithm>
@@ -69,8 +68,8 @@ class Pool {
     bool accepted = false;
     ErrorCode code = ErrorCode::kIncompatible;
     std::string message;    // of a refusal
-    bool is_new = false;    // not a repeated hello of a life we know
-    bool replaced = false;  // an earlier life of the same worker has ended with it
+    bool is_new = false;    // not a repeated HELLO of a known incarnation
+    bool replaced = false;  // an earlier incarnation of the same worker has ended with it
   };
   Arrival hello(const wire::Header& header,
                 const Peer& peer,
@@ -81,11 +80,12 @@ class Pool {
                  const Peer& peer,
                  const wire::Heartbeat& beat,
                  TimePoint now);
-  // Any other message of a worker is a sign of life, too. Null: unknown, a dead life, or lost.
+  // Any other message of a worker counts as seen, too. Null: unknown, an ended incarnation, or
+  // lost.
   Worker* find_sender(const wire::Header& header, TimePoint now);
-  // Ends a life: it said goodbye, or its connection is gone. False if there was nothing to end.
+  // Ends an incarnation: it sent GOODBYE. False if there was nothing to end.
   bool end(WorkerId id, Incarnation incarnation);
-  // Its connection is gone; the same life may say hello again.
+  // Its connection is gone; the same incarnation may send HELLO again.
   void lose(WorkerId id);
   // The router has received everything that arrived before `received_until`. Silence is counted
   // only while it listens: a router that was stopped, or has a queue to read, has missed nothing
@@ -124,13 +124,13 @@ class Pool {
  private:
   std::vector<const Worker*> in_state(wire::Role role, WorkerState state) const;
 
-  static constexpr std::size_t kRememberedLives = 16;
+  static constexpr std::size_t kRememberedIncarnations = 16;
   static constexpr std::size_t kMaxWorkers = 1024;
   // A target that was lost holds its names for so many patiences: it may be back in a moment.
   static constexpr int kPatiencesHeld = 15;
-  using Lives = std::map<WorkerId, std::deque<Incarnation>>;
-  static bool is_among(const Lives& lives, WorkerId id, Incarnation incarnation);
-  static void remember(Lives& lives, WorkerId id, Incarnation incarnation);
+  using Incarnations = std::map<WorkerId, std::deque<Incarnation>>;
+  static bool is_among(const Incarnations& incarnations, WorkerId id, Incarnation incarnation);
+  static void remember(Incarnations& incarnations, WorkerId id, Incarnation incarnation);
 
   static void mark_seen(Worker& worker, TimePoint now);
   Duration probe_after() const { return heartbeat_ * 3 / 2; }
@@ -149,9 +149,9 @@ class Pool {
   TimePoint counted_until_{};
   TimePoint all_here_by_{};  // or later, if the router is kept from listening
   std::map<WorkerId, Worker> workers_;
-  std::map<std::string, FormerModel> former_models_;  // of lives that ended, by name
-  Lives left_;      // said goodbye: a hello of theirs that comes late revives none
-  Lives replaced_;  // may return once their replacement is gone
+  std::map<std::string, FormerModel> former_models_;  // of incarnations that ended, by name
+  Incarnations left_;      // said goodbye: a hello of theirs that comes late revives none
+  Incarnations replaced_;  // may return once their replacement is gone
 };
 
 }  // namespace foretoken

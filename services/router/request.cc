@@ -338,7 +338,7 @@ void Request::on_tokenizer(wire::Message message, TimePoint now, Actions& out) {
   if (state_ == State::kEncoding) {
     if (const auto* opened = std::get_if<wire::Opened>(&message))
       return on_prompt_taken(silence_behind(opened->n_waiting, rules.silence.first), now);
-    if (const auto* busy = std::get_if<wire::Busy>(&message))  // it lives, and has no room yet
+    if (const auto* busy = std::get_if<wire::Busy>(&message))  // it answered, and has no room yet
       return on_prompt_taken(
           std::max(rules.silence.first, Duration(std::chrono::milliseconds(busy->retry_after_ms))),
           now);
@@ -459,7 +459,7 @@ void Request::start_at(WorkerId target, TimePoint now, Actions& out) {
   open(now, out);
 }
 
-// Opens, moves and heals: the target answers from the position it is given.
+// Opens, migrates and resends: the target answers from the position it is given.
 void Request::open(TimePoint now, Actions& out) {
   const std::vector<TokenId>& prompt = prompt_.encoded.tokens;
   wire::Open message{.tokens = prompt,
@@ -493,7 +493,7 @@ void Request::migrate(TimePoint now, Actions& out) {
 }
 
 void Request::on_target(wire::Message message, TimePoint now, Actions& out) {
-  if (!target_retry_.loss_suspected())  // it lives: the next silence begins now
+  if (!target_retry_.loss_suspected())  // it answered: the next silence begins now
     target_retry_.ask(now, context_.rules.silence);
   if (const auto* tokens = std::get_if<wire::Tokens>(&message)) return on_tokens(*tokens, now, out);
   if (auto* done = std::get_if<wire::Done>(&message)) return on_done(std::move(*done), now, out);

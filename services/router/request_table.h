@@ -54,8 +54,8 @@ class RequestTable {
 
   // Whatever a registered worker sends about a request.
   void on_message(WorkerId from, RequestId id, wire::Message message, TimePoint now, Actions& out);
-  // A life ended or was lost: its requests move. The pool must still have the worker, in its new
-  // state.
+  // An incarnation ended or was lost: its requests move. The pool must still have the worker, in
+  // its new state.
   void worker_lost(WorkerId id, TimePoint now, Actions& out);
   // A worker came or changed: requests may have waited for it.
   void workers_changed(TimePoint now, Actions& out);

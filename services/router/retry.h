@@ -28,7 +28,7 @@ class Retry {
   // When it is asked again; TimePoint::max() while none is open.
   TimePoint due() const { return open_ ? again_ : TimePoint::max(); }
 
-  // A new question, or a sign of life: the silence begins now.
+  // A new question, or the worker answered: the silence begins now.
   void ask(TimePoint now, const Silence& silence) {
     *this = {};
     open_ = true;

@@ -182,7 +182,7 @@ void RouterService::on_undelivered(const Peer& peer, Ticket) {
     token_questions_.client_gone(peer, now, actions);
     return act(actions);
   }
-  // That connection is gone. If the worker lives it is back, and says hello, within a heartbeat.
+  // That connection is gone. A running worker reconnects and sends HELLO within one heartbeat.
   if (const Worker* found = pool_.find(peer)) {
     const Worker worker = *found;
     pool_.lose(worker.id);
@@ -588,7 +588,7 @@ void RouterService::on_hello(const Delivery& delivery,
   act(actions);
 }
 
-// A process that was killed is noticed by what is sent to it, long before its silence says so.
+// Sending to a killed process fails at once; its silence is noticed much later.
 void RouterService::probe_silent() {
   for (const Peer& peer : pool_.to_probe()) reply_to(peer, wire::HeartbeatReply{.needed = true});
 }
@@ -793,7 +793,7 @@ void RouterService::leave_if_drained(TimePoint now) {
       reply_to(worker->peer, wire::Goodbye{.reason = "drained"});
 }
 
-// One client that does not read holds it up for a moment, and no longer.
+// A client that does not read delays the exit by at most kClientsRead.
 bool RouterService::drained() const {
   return finished_at_ && has_finished() &&
          (bus_->n_waiting(client_socket_) == 0 || bus_->now() >= *finished_at_ + kClientsRead);

@@ -205,7 +205,7 @@ void TokenQuestions::on_message(RequestId own,
     question.interval = {};
     question.again = now + silence_behind(opened->n_waiting, rules_.silence.first);
   } else if (const auto* busy = std::get_if<wire::Busy>(&message)) {
-    question.acknowledged = true;  // it lives, and has no room
+    question.acknowledged = true;  // it answered, and has no room
     question.interval = {};
     question.again = now + std::max(rules_.silence.first,
                                     Duration(std::chrono::milliseconds(busy->retry_after_ms)));

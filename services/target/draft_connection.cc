@@ -99,8 +99,8 @@ TimePoint DraftConnection::poll(TimePoint now) {
   return link_.due();
 }
 
-// The first word before the timers: a step of ours that took longer than their patience is not the
-// draft's silence.
+// Sends the greeting before it looks at the timers: a long step of this service is not the draft's
+// silence.
 void DraftConnection::poll_link(TimePoint now) {
   say_first_word(now);
   switch (link_.tick(now)) {

@@ -314,8 +314,8 @@ void TargetService::leave() {
   engine_.begin_drain();
 }
 
-// As long as the engine says, and not a moment longer than until the last proposal that matters has
-// come. Returns how long that was.
+// Waits as long as the engine says, at most until the last relevant proposal has arrived. Returns
+// how long that was.
 Duration TargetService::wait_for_proposals() {
   const TimePoint begin = bus().now();
   const TimePoint until = begin + engine_.wait_hint(begin);

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "services/edge/openai.h"
+#include "services/edge/responses.h"
 
 namespace foretoken::edge {
 namespace {
@@ -47,6 +48,21 @@ TEST(OpenAiChat, SaysToTheRouterWhatTheBodySays) {
 TEST(OpenAiChat, GoesToTheEndOfTheContextUnlessItSaysOtherwise) {
   EXPECT_EQ(read(read_chat(chat(), false)).generation.choices[0].params.max_tokens,
             kToEndOfContext);
+}
+
+TEST(OpenAi, TakesTheNumberThatMeansToTheEndOfTheContext) {
+  const auto max_tokens = [](const auto& ask) {
+    return ask.ok() ? ask->generation.choices[0].params.max_tokens : 0U;
+  };
+  EXPECT_EQ(max_tokens(read_chat(chat(R"(, "max_tokens": 4294967295)"), false)), kToEndOfContext);
+  EXPECT_EQ(max_tokens(read_completion(text(R"(, "max_tokens": 4294967295)"), false)),
+            kToEndOfContext);
+  const auto responses =
+      OrderedJson::parse(R"({"model": "demo", "input": "hi", "max_output_tokens": 4294967295})");
+  EXPECT_EQ(max_tokens(read_responses(responses, false)), kToEndOfContext);
+  const auto beyond = read_chat(chat(R"(, "max_tokens": 4294967296)"), false);
+  ASSERT_FALSE(beyond.ok());
+  EXPECT_EQ(beyond.error().param, "max_tokens");
 }
 
 TEST(OpenAiChat, NullsCountAsNotGiven) {

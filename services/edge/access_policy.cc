@@ -1,4 +1,4 @@
-#include "services/edge/door.h"
+#include "services/edge/access_policy.h"
 
 #include <algorithm>
 #include <cctype>
@@ -27,12 +27,6 @@ std::optional<boost::asio::ip::address> address_in(const std::string& host) {
   auto address = boost::asio::ip::make_address(host, error);
   if (error) return std::nullopt;
   return address;
-}
-
-// Whether only this machine can reach an address of edge.host.
-bool is_loopback(const std::string& host) {
-  const auto address = address_in(host);
-  return host == "localhost" || (address && address->is_loopback());
 }
 
 // Of "NAME", "NAME:PORT" or "[ADDRESS]:PORT": small letters, without the dot of a full name.
@@ -77,7 +71,12 @@ HttpError host_refused(std::string_view host) {
 
 }  // namespace
 
-Door::Door(const EdgeSection& section)
+bool is_loopback(const std::string& host) {
+  const auto address = address_in(host);
+  return host == "localhost" || (address && address->is_loopback());
+}
+
+AccessPolicy::AccessPolicy(const EdgeSection& section)
     : section_(section),
       keys_(section.key_file.empty() ? ApiKeys()
                                      : value_or_throw(ApiKeys::read(section.key_file))) {
@@ -88,7 +87,7 @@ Door::Door(const EdgeSection& section)
             " is reachable from other machines and there are no keys: set edge.key_file");
 }
 
-std::optional<HttpError> Door::refusal(const HttpRequest& request, bool is_open) const {
+std::optional<HttpError> AccessPolicy::refusal(const HttpRequest& request, bool is_open) const {
   if (!keys_.empty()) {
     if (is_open || knows(request)) return std::nullopt;
     return wrong_key(!bearer_of(request).empty());
@@ -101,16 +100,16 @@ std::optional<HttpError> Door::refusal(const HttpRequest& request, bool is_open)
   return std::nullopt;
 }
 
-bool Door::knows(const HttpRequest& request) const {
+bool AccessPolicy::knows(const HttpRequest& request) const {
   return keys_.empty() || keys_.name_of(bearer_of(request));
 }
 
-std::string Door::tenant_of(const HttpRequest& request) const {
+std::string AccessPolicy::tenant_of(const HttpRequest& request) const {
   return keys_.name_of(bearer_of(request)).value_or("");
 }
 
 // "http://localhost:*" takes every port of it; "*" takes all.
-bool Door::takes_origin(std::string_view origin) const {
+bool AccessPolicy::takes_origin(std::string_view origin) const {
   const auto& allowed = section_.cors_origins;
   return std::any_of(allowed.begin(), allowed.end(), [&](std::string_view each) {
     if (each == "*" || each == origin) return true;
@@ -124,7 +123,7 @@ bool Door::takes_origin(std::string_view origin) const {
 
 // A numeric address is no name that a stranger could have lead elsewhere, and a browser names a
 // host always.
-bool Door::takes_host(std::string_view header) const {
+bool AccessPolicy::takes_host(std::string_view header) const {
   const std::string host = host_in(header);
   if (host.empty() || host == "localhost" || host.ends_with(".localhost") || address_in(host))
     return true;

@@ -15,11 +15,14 @@
 
 namespace foretoken::edge {
 
-class Door {
+// Whether only this machine can reach an address of edge.host.
+bool is_loopback(const std::string& host);
+
+class AccessPolicy {
  public:
   // Throws FatalError for keys that cannot be read, and for an address beyond this machine without
   // any.
-  explicit Door(const EdgeSection& section);
+  explicit AccessPolicy(const EdgeSection& section);
 
   // Why a request is refused. `is_open`: what it asks for needs no key.
   std::optional<HttpError> refusal(const HttpRequest& request, bool is_open) const;

@@ -1,6 +1,6 @@
 // Who may ask: by key, and without keys by the name that a request was sent to and by the page that
 // sends it.
-#include "services/edge/door.h"
+#include "services/edge/access_policy.h"
 
 #include <gmock/gmock.h>
 
@@ -22,18 +22,18 @@ HttpRequest sent_to(const std::string& host, HttpHeaders more = {}) {
 
 std::string code_of(const std::optional<HttpError>& error) { return error ? error->code : "taken"; }
 
-TEST(Door, WithoutKeysARequestWasSentToANameOfThisMachine) {
-  const Door door(EdgeSection{});
+TEST(AccessPolicy, WithoutKeysARequestWasSentToANameOfThisMachine) {
+  const AccessPolicy policy(EdgeSection{});
   for (const char* host :
        {"localhost", "LocalHost:8000", "localhost.", "foretoken.localhost:1", "127.0.0.1:8000",
         "127.0.0.1", "[::1]:8000", "[::1]", "192.168.1.7:80", ""})
-    EXPECT_EQ(code_of(door.refusal(sent_to(host), false)), "taken") << host;
-  EXPECT_EQ(code_of(door.refusal(HttpRequest{}, false)), "taken") << "HTTP/1.0 without a host";
+    EXPECT_EQ(code_of(policy.refusal(sent_to(host), false)), "taken") << host;
+  EXPECT_EQ(code_of(policy.refusal(HttpRequest{}, false)), "taken") << "HTTP/1.0 without a host";
   for (const char* host :
        {"evil.example:8000", "evil.example", "localhost.evil.example", "xlocalhost",
         "127.0.0.1.nip.io", "127.0.0.1x", "[::1", "a:b:8000", ":8000:"}) {
     for (const bool is_open : {false, true}) {
-      const auto error = door.refusal(sent_to(host), is_open);
+      const auto error = policy.refusal(sent_to(host), is_open);
       ASSERT_EQ(code_of(error), "host_not_allowed") << host;
       EXPECT_EQ(error->status, 403U);
       EXPECT_THAT(error->message, HasSubstr("edge.allowed_hosts"));
@@ -41,28 +41,28 @@ TEST(Door, WithoutKeysARequestWasSentToANameOfThisMachine) {
   }
 }
 
-TEST(Door, TakesNamesThatTheConfigurationAllows) {
+TEST(AccessPolicy, TakesNamesThatTheConfigurationAllows) {
   EdgeSection section;
   section.allowed_hosts = {"Models.example"};
-  const Door door(section);
-  EXPECT_EQ(code_of(door.refusal(sent_to("models.example:443"), false)), "taken");
-  EXPECT_EQ(code_of(door.refusal(sent_to("localhost"), false)), "taken");
-  EXPECT_EQ(code_of(door.refusal(sent_to("a.models.example"), false)), "host_not_allowed");
+  const AccessPolicy policy(section);
+  EXPECT_EQ(code_of(policy.refusal(sent_to("models.example:443"), false)), "taken");
+  EXPECT_EQ(code_of(policy.refusal(sent_to("localhost"), false)), "taken");
+  EXPECT_EQ(code_of(policy.refusal(sent_to("a.models.example"), false)), "host_not_allowed");
   section.allowed_hosts = {"*"};
-  EXPECT_EQ(code_of(Door(section).refusal(sent_to("evil.example"), false)), "taken");
+  EXPECT_EQ(code_of(AccessPolicy(section).refusal(sent_to("evil.example"), false)), "taken");
 }
 
-TEST(Door, WithoutKeysAPageOfAStrangerIsRefused) {
-  const Door door(EdgeSection{});
+TEST(AccessPolicy, WithoutKeysAPageOfAStrangerIsRefused) {
+  const AccessPolicy policy(EdgeSection{});
   const auto asks = [&](const char* origin, bool is_open) {
-    return code_of(door.refusal(sent_to("localhost", {{"Origin", origin}}), is_open));
+    return code_of(policy.refusal(sent_to("localhost", {{"Origin", origin}}), is_open));
   };
   EXPECT_EQ(asks("http://localhost:3000", false), "taken");
   EXPECT_EQ(asks("https://evil.example", false), "origin_not_allowed");
   EXPECT_EQ(asks("https://evil.example", true), "taken");
 }
 
-TEST(Door, WithKeysTheKeyAloneCounts) {
+TEST(AccessPolicy, WithKeysTheKeyAloneCounts) {
   const test::TempFolder folder;
   EdgeSection section;
   section.host = "0.0.0.0";
@@ -70,19 +70,19 @@ TEST(Door, WithKeysTheKeyAloneCounts) {
   // printf %s secret | sha256sum
   std::ofstream(section.key_file)
       << "alice 2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b\n";
-  const Door door(section);
+  const AccessPolicy policy(section);
   const HttpRequest with_key = sent_to(
       "any.example", {{"Authorization", "Bearer secret"}, {"Origin", "https://any.example"}});
-  EXPECT_EQ(code_of(door.refusal(with_key, false)), "taken");
-  EXPECT_EQ(door.tenant_of(with_key), "alice");
-  EXPECT_EQ(code_of(door.refusal(sent_to("localhost"), false)), "invalid_api_key");
-  EXPECT_EQ(code_of(door.refusal(sent_to("any.example"), true)), "taken");
+  EXPECT_EQ(code_of(policy.refusal(with_key, false)), "taken");
+  EXPECT_EQ(policy.tenant_of(with_key), "alice");
+  EXPECT_EQ(code_of(policy.refusal(sent_to("localhost"), false)), "invalid_api_key");
+  EXPECT_EQ(code_of(policy.refusal(sent_to("any.example"), true)), "taken");
 }
 
-TEST(Door, IsNotOpenToOtherMachinesWithoutKeys) {
+TEST(AccessPolicy, IsNotOpenToOtherMachinesWithoutKeys) {
   EdgeSection section;
   section.host = "0.0.0.0";
-  EXPECT_THROW(Door{section}, FatalError);
+  EXPECT_THROW(AccessPolicy{section}, FatalError);
 }
 
 }  // namespace
