@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <type_traits>
 
 #include "common/base/result.h"
 
@@ -43,6 +44,10 @@ ResumedAnswer::Placed ResumedAnswer::take(Part& part) {
   has_prompt_logprobs_ = has_prompt_logprobs_ || !part.prompt_logprobs.empty();
   if (has_form_) part.form.reset();
   has_form_ = has_form_ || part.form;
+  if constexpr (std::is_same_v<Part, wire::ClientPiece>) {
+    if (has_model_) part.model.clear(), part.system_fingerprint.clear();
+    has_model_ = has_model_ || !part.model.empty();
+  }
   if (has_prompt_token_ids_) part.prompt_token_ids.clear();
   has_prompt_token_ids_ = has_prompt_token_ids_ || !part.prompt_token_ids.empty();
   text_ += part.text;

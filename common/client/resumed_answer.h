@@ -33,6 +33,7 @@ class ResumedAnswer {
   std::size_t n_logprobs_ = 0;
   bool has_prompt_logprobs_ = false;
   bool has_form_ = false;
+  bool has_model_ = false;
   bool has_prompt_token_ids_ = false;
   std::size_t text_at_ = 0, tokens_at_ = 0, logprobs_at_ = 0;  // how much of it was told again
 };

@@ -63,8 +63,8 @@ HttpError origin_refused(std::string_view origin) {
 HttpError host_refused(std::string_view host) {
   HttpError error = http_error(
       403, "the request was sent to " + header_list({std::string(host)}) +
-               ", which is no name of this machine; without edge.key_file it must be localhost, a "
-               "numeric address or one of edge.allowed_hosts");
+               ", which is neither localhost, nor a numeric address, nor in edge.allowed_hosts; "
+               "without edge.key_file it must be one of these");
   error.code = "host_not_allowed";
   return error;
 }

@@ -11,6 +11,9 @@ namespace {
 
 namespace asio = boost::asio;
 
+// Between two tries of a call that has answers already and finds no room for the next.
+constexpr Duration kRetryEvery = std::chrono::milliseconds(100);
+
 bool is_last(const wire::ClientAnswer& answer) {
   return !std::holds_alternative<wire::ClientPiece>(answer);
 }
@@ -108,16 +111,64 @@ void Call::take(std::size_t request, wire::ClientAnswer answer) {
   signal_.cancel();
 }
 
-// False: it is sent again when one of those at work makes room.
-bool Call::end(std::size_t request, bool had_no_room) {
+// False: it is sent again when one of those at work makes room, or a moment later.
+bool Call::end(std::size_t request, const wire::ClientAnswer& answer) {
   --n_at_work_;
-  const bool comes_again = had_no_room && n_at_work_ > 0;
+  const bool comes_again = has_no_room(answer) && (n_at_work_ > 0 || has_answers_);
   states_[request] = comes_again ? State::kUnsent : State::kOver;
-  if (comes_again)
+  if (comes_again) {
     unsent_.push_back(request);
-  else
+    if (n_at_work_ == 0) send_later();
+  } else {
     requests_[request] = {};
+    has_answers_ = has_answers_ || !std::holds_alternative<wire::ClientError>(answer);
+  }
   return !comes_again;
+}
+
+void Call::send_later() {
+  retry_.expires_after(kRetryEvery);
+  retry_.async_wait([self = weak_from_this()](const boost::system::error_code& error) {
+    if (const auto call = self.lock(); call && !error) call->send(1);
+  });
+}
+
+std::optional<std::uint32_t> Call::time_left_ms(const wire::ClientRequest& request) const {
+  const Duration allowed = request.timeout_ms == 0 ? calls_.limits_.timeout
+                                                   : std::chrono::milliseconds(request.timeout_ms);
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(began_ + allowed - steady_now());
+  if (left.count() <= 0) return std::nullopt;
+  return static_cast<std::uint32_t>(left.count());
+}
+
+void Call::send(std::size_t most) {
+  for (; most > 0 && !unsent_.empty() && n_at_work_ < calls_.limits_.most_at_a_time; --most) {
+    const std::size_t i = unsent_.front();
+    unsent_.pop_front();
+    const auto left = time_left_ms(requests_[i]);
+    if (!left) {
+      states_[i] = State::kOver;
+      take(i, wire::client_error(ids_[i],
+                                 {ErrorCode::kDeadlineExceeded,
+                                  "the time of the request (timeout_ms, "
+                                  "limits.request_timeout_s) was over before the last of its " +
+                                      std::to_string(ids_.size()) + " answers began"},
+                                 0));
+      return;
+    }
+    wire::ClientRequest request;
+    if (requests_.size() == 1) {
+      request = std::move(requests_[i]);
+    } else {  // it may come again
+      request = requests_[i];
+      request.timeout_ms = *left;
+    }
+    request.request_id = ids_[i] = new_request_id();
+    calls_.open_[wire::hex_of(ids_[i])] = {this, i};
+    states_[i] = State::kAtWork;
+    ++n_at_work_;
+    calls_.router_.post(std::move(request));
+  }
 }
 
 bool Call::joins_waiting(std::size_t request, wire::ClientAnswer& answer) {
@@ -128,9 +179,9 @@ bool Call::joins_waiting(std::size_t request, wire::ClientAnswer& answer) {
   return true;
 }
 
-Calls::Calls(asio::io_context& context, const BusSection& bus, std::size_t most_of_a_call)
+Calls::Calls(asio::io_context& context, const BusSection& bus, CallLimits limits)
     : context_(context),
-      most_of_a_call_(most_of_a_call),
+      limits_(limits),
       router_(bus, [this](std::vector<wire::ClientAnswer> answers) {
         asio::post(context_,
                    [this, answers = std::move(answers)]() mutable { take(std::move(answers)); });
@@ -138,25 +189,8 @@ Calls::Calls(asio::io_context& context, const BusSection& bus, std::size_t most_
 
 std::shared_ptr<Call> Calls::start(std::vector<wire::ClientRequest> requests) {
   std::shared_ptr<Call> call(new Call(context_, *this, std::move(requests)));
-  send(*call, most_of_a_call_);
+  call->send(limits_.most_at_a_time);
   return call;
-}
-
-void Calls::send(Call& call, std::size_t most) {
-  for (; most > 0 && !call.unsent_.empty() && call.n_at_work_ < most_of_a_call_; --most) {
-    const std::size_t i = call.unsent_.front();
-    call.unsent_.pop_front();
-    wire::ClientRequest request;
-    if (call.requests_.size() == 1)
-      request = std::move(call.requests_[i]);
-    else  // it may come again
-      request = call.requests_[i];
-    request.request_id = call.ids_[i] = new_request_id();
-    open_[wire::hex_of(call.ids_[i])] = {&call, i};
-    call.states_[i] = Call::State::kAtWork;
-    ++call.n_at_work_;
-    router_.post(std::move(request));
-  }
 }
 
 std::shared_ptr<Call> Calls::start(wire::ClientRequest request) {
@@ -172,12 +206,12 @@ void Calls::take(std::vector<wire::ClientAnswer> answers) {
     const Place place = found->second;
     if (is_last(answer)) {
       open_.erase(found);
-      if (!place.call->end(place.request, has_no_room(answer))) continue;
+      if (!place.call->end(place.request, answer)) continue;
     }
     const bool makes_room = is_last(answer) && !std::holds_alternative<wire::ClientError>(answer);
     place.call->take(place.request, std::move(answer));
     // Two for one, so that a queue that was full a moment ago is filled again.
-    if (makes_room) send(*place.call, 2);
+    if (makes_room) place.call->send(2);
   }
 }
 

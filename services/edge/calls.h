@@ -1,6 +1,6 @@
 // Requests to the router as coroutines see them: a call is one or several requests, whose answers
 // are awaited one by one. A call of more requests than the router has room for sends them as those
-// before them end. HTTP thread only.
+// before them end, all within the time of one request. HTTP thread only.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +19,13 @@
 
 namespace foretoken::edge {
 
+struct CallLimits {
+  std::size_t most_at_a_time = 1;  // requests of one call that are at the router
+  Duration timeout{};              // of a request that says none: limits.request_timeout_s
+};
+
 // What is unfinished of it is cancelled when its last holder lets it go.
-class Call {
+class Call : public std::enable_shared_from_this<Call> {
  public:
   // What waits here unread beyond this ends the call: its reader takes too little.
   static constexpr std::size_t kMaxWaitingBytes = std::size_t{1} << 20;
@@ -53,10 +58,16 @@ class Call {
         states_(requests_.size()),
         unsent_(requests_.size()),
         waiting_(requests_.size()),
+        began_(steady_now()),
+        retry_(context),
         signal_(context) {
     std::iota(unsent_.begin(), unsent_.end(), std::size_t{0});
   }
-  bool end(std::size_t request, bool had_no_room);
+  bool end(std::size_t request, const wire::ClientAnswer& answer);
+  void send(std::size_t most);
+  void send_later();
+  // What is left of the time of a request: the router counts it from where it is sent.
+  std::optional<std::uint32_t> time_left_ms(const wire::ClientRequest& request) const;
   void take(std::size_t request, wire::ClientAnswer answer);
   void give_up();
   bool joins_waiting(std::size_t request, wire::ClientAnswer& answer);
@@ -67,7 +78,10 @@ class Call {
   std::vector<State> states_;
   std::deque<std::size_t> unsent_;
   std::size_t n_at_work_ = 0;
+  bool has_answers_ = false;  // one is whole: it is not lost because another finds no room
   std::vector<wire::ClientPiece*> waiting_;  // in arrivals_, where the last of a request is a piece
+  const TimePoint began_;
+  boost::asio::steady_timer retry_;
   boost::asio::steady_timer signal_;
   std::deque<Arrival> arrivals_;
   std::size_t waiting_bytes_ = 0;
@@ -76,14 +90,12 @@ class Call {
 
 class Calls {
  public:
-  // `most_of_a_call`: requests of one call that are at the router at a time.
-  Calls(boost::asio::io_context& context, const BusSection& bus, std::size_t most_of_a_call);
+  Calls(boost::asio::io_context& context, const BusSection& bus, CallLimits limits);
 
-  // Sends requests, each with a fresh id. One that finds no room is sent again while others of its
-  // call are at work.
+  // Sends requests, each with a fresh id. One that finds no room is sent again where others of its
+  // call are at work or have ended.
   std::shared_ptr<Call> start(std::vector<wire::ClientRequest> requests);
   std::shared_ptr<Call> start(wire::ClientRequest request);
-  std::size_t n_open() const { return open_.size(); }
   // Before the context ends: nothing is posted to it afterwards.
   void stop() { router_.stop(); }
 
@@ -94,10 +106,9 @@ class Calls {
     std::size_t request = 0;
   };
   void take(std::vector<wire::ClientAnswer> answers);
-  void send(Call& call, std::size_t most);
 
   boost::asio::io_context& context_;
-  const std::size_t most_of_a_call_;
+  const CallLimits limits_;
   std::unordered_map<std::string, Place> open_;  // by request id: those without a last answer
   RouterThread router_;                          // last: its thread uses the others
 };

@@ -28,8 +28,10 @@ wire::Hello hello_of(const std::string& name) {
 }
 
 // Half of what the router holds: a request for many answers leaves room for others.
-std::size_t most_of_a_call(const LimitsSection& limits) {
-  return std::max<std::size_t>(1, (std::size_t{limits.max_running} + limits.max_waiting) / 2);
+CallLimits call_limits(const LimitsSection& limits) {
+  return {.most_at_a_time =
+              std::max<std::size_t>(1, (std::size_t{limits.max_running} + limits.max_waiting) / 2),
+          .timeout = std::chrono::seconds(limits.request_timeout_s)};
 }
 
 // Of a request that no route has seen.
@@ -64,7 +66,7 @@ EdgeService::EdgeService(const Config& config,
       options_{.section = config.edge, .build = build_text()},
       traces_(traces_of(config.edge)),
       bus_(config.bus),
-      most_of_a_call_(most_of_a_call(config.limits)),
+      call_limits_(call_limits(config.limits)),
       context_(std::make_unique<boost::asio::io_context>(1)) {}
 
 EdgeService::~EdgeService() { on_end(); }
@@ -80,7 +82,7 @@ void EdgeService::open(Bus& /*bus*/, wire::Hello& hello) {
     log_info("traces enabled",
              {{"endpoint", traces_.collector->host + ":" + traces_.collector->port}});
   }
-  calls_.emplace(*context_, bus_, most_of_a_call_);
+  calls_.emplace(*context_, bus_, call_limits_);
   edge_.emplace(*context_, *calls_, options_);
   HttpLimits limits;
   limits.max_connections = options_.section.max_connections;

@@ -41,7 +41,7 @@ class EdgeService final : public WorkerService {
   EdgeOptions options_;
   const TraceOptions traces_;
   const BusSection bus_;
-  const std::size_t most_of_a_call_;
+  const CallLimits call_limits_;
   // What a coroutine uses outlives the context, which ends the coroutines.
   std::optional<SpanExporter> exporter_;
   std::optional<Calls> calls_;

@@ -35,8 +35,9 @@ std::string header_list(const std::vector<std::string>& words) {
   constexpr std::size_t kMost = 1024;
   std::string text;
   for (const auto& word : words) {
-    if (text.size() + word.size() > kMost) return text + (text.empty() ? "..." : ", ...");
-    text += (text.empty() ? "" : ", ") + word;
+    const bool fits = text.size() + word.size() <= kMost;
+    text += (text.empty() ? "" : ", ") + (fits ? word : "...");
+    if (!fits) break;
   }
   std::replace_if(
       text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c >= 0x7f; }, '?');

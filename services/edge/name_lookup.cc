@@ -64,7 +64,11 @@ bool begin(const std::shared_ptr<Search>& search,
            const NameLookup& lookup) {
   try {
     std::thread([search, host, port, lookup] {
-      search->finish(lookup(host, port), search);
+      try {
+        search->finish(lookup(host, port), search);
+      } catch (const std::exception& error) {  // out of memory, for instance
+        search->finish(Error{ErrorCode::kUnavailable, error.what()}, search);
+      }
     }).detach();
   } catch (const std::system_error&) {
     return false;

@@ -14,7 +14,7 @@ class WarmModels {
  public:
   // Models to be asked for a token now: those that could answer, have not, and are not being asked.
   std::vector<std::string> to_ask(const wire::StatusReply& status);
-  // What came of it.
+  // The result of asking it.
   void note(const std::string& model, bool has_answered);
 
   // Requests can be served: a model that could answer has answered.

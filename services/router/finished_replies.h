@@ -32,9 +32,9 @@ class FinishedReplies {
   // Keeps a reply under an id that has none yet, unless it alone is over the limit; older ones may
   // go for it. `content` is a hash of what was asked.
   void keep(RequestId id, std::uint64_t content, const wire::ClientReply& reply, TimePoint now);
-  // The request of this id is over; its client was sent its end in this series.
+  // The request of this id is over. `series`: that of the last message that its client was sent.
   void end(RequestId id, std::uint64_t content, std::uint32_t series, TimePoint now);
-  // Its reply was sent once more, as this series.
+  // Its reply was sent once more; `series` is that of this message.
   void sent_again(RequestId id, std::uint32_t series);
   void forget_old(TimePoint now);
   bool has(RequestId id) const { return replies_.contains(id); }

@@ -74,8 +74,8 @@ class RequestTable {
   bool contains(RequestId id) const { return requests_.contains(id); }
   // Of a request that runs, and whose answer goes to this connection: which answer that is.
   std::optional<std::uint32_t> series_at(RequestId id, const Peer& peer) const;
-  // The request is over, and its client was sent its end after this answer was lost: in another
-  // one, which has reports of its own.
+  // True if the request has ended and its end was sent in a later series than `series`: a report
+  // about `series` then needs no answer.
   bool has_ended_since(RequestId id, std::uint32_t series) const;
   // Running, or answered a short while ago.
   bool knows(RequestId id) const { return contains(id) || finished_.has(id); }

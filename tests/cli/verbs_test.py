@@ -21,6 +21,10 @@ import unittest
 
 BIN = pathlib.Path(sys.argv.pop(1))
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/support"))
+
+from ports import free_port  # noqa: E402
+
 VERBS = ["up", "down", "ps", "top", "trace", "generate", "chat", "run", "demo", "tokenize", "detokenize", "doctor", "version",
          "bench serve", "bench compare", "bench micro", "plot", "model info", "model check", "model pair", "model init-random", "model quantize",
          "config show", "config check", "config init", "config new-key", "import-triton", "completion"]
@@ -482,8 +486,8 @@ class Verbs(unittest.TestCase):
         return {f["subject"]: (f["level"], f["sentence"]) for f in json.loads(done.stdout)["findings"]}, done.returncode
 
     def test_doctor_looks_at_both_ports(self):
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            port = taken.getsockname()[1]
+        port = free_port()
+        with socket.create_server(("127.0.0.1", port)):
             for subject, setting, address in (("client port", f"bus.client=tcp://127.0.0.1:{port}", f"tcp://127.0.0.1:{port}"),
                                               ("HTTP port", f"edge.port={port}", f"http://127.0.0.1:{port}")):
                 found, code = self.findings(setting)

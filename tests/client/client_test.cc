@@ -372,10 +372,11 @@ TEST_F(SameConnection, WhatOnlyTheFirstPieceHasComesOnceIfItIsToldTwice) {
     first.prompt_logprobs = {{.token_id = 7}, {.token_id = 8, .logprob = -1.5}};
     first.prompt_token_ids = {7, 8};
     first.form = wire::AnswerForm{.begun = "<think>"};
+    first.model = "demo";
     door.answer(first);
   }
   door.answer(placed(reply(*id, " a time", {5}), 2, 5));
-  std::size_t n_logprobs = 0, n_ids = 0, n_forms = 0;
+  std::size_t n_logprobs = 0, n_ids = 0, n_forms = 0, n_models = 0;
   while (true) {
     const auto part = client.receive(soon());
     ASSERT_TRUE(part && part->ok());
@@ -384,10 +385,12 @@ TEST_F(SameConnection, WhatOnlyTheFirstPieceHasComesOnceIfItIsToldTwice) {
     n_logprobs += some->prompt_logprobs.size();
     n_ids += some->prompt_token_ids.size();
     n_forms += some->form ? 1 : 0;
+    n_models += some->model.empty() ? 0 : 1;
   }
   EXPECT_EQ(n_logprobs, 2U);
   EXPECT_EQ(n_ids, 2U);
   EXPECT_EQ(n_forms, 1U);
+  EXPECT_EQ(n_models, 1U);
 }
 
 // Of a whole answer with log-probabilities; a message between services has at most 4 MiB.

@@ -91,6 +91,32 @@ class Overload(unittest.TestCase):
             streamed[chunk.choices[0].index] += chunk.choices[0].text
         self.assertEqual(texts, streamed)
 
+    def test_answers_that_a_request_has_are_not_lost_when_another_client_takes_its_place(self):
+        self.start("limits.max_running=1", "limits.max_waiting=0")
+        ask = {"model": "tiny", "prompt": "the cat", "max_tokens": 3, "temperature": 0, "extra_body": {"ignore_eos": True}}
+        text = self.client(0).completions.create(**ask).choices[0].text
+        over = threading.Event()
+
+        def others():
+            while not over.is_set():
+                self.system.http("POST", "/v1/completions", {"model": "tiny", "prompt": "the", "max_tokens": 8})
+        beside = threading.Thread(target=others)
+        beside.start()
+        try:
+            answer = self.client(1000).completions.create(n=8, **ask)  # the first of them may find no room; then none is lost
+            refused = self.n_refused()
+        finally:
+            over.set()
+            beside.join(120)
+        self.assertEqual([text] * 8, [choice.text for choice in answer.choices])
+        self.assertGreater(refused, 0, "places were taken meanwhile")
+
+    def test_all_answers_of_a_request_share_its_time(self):
+        self.start("limits.request_timeout_s=2", "limits.max_running=2", "limits.max_waiting=2")
+        with self.assertRaises(openai.InternalServerError) as caught:  # two million tokens
+            self.client(0).completions.create(model="tiny", prompt=["the cat"] * 128, n=8, max_tokens=1900, extra_body=TO_THE_END)
+        self.assertEqual((504, "deadline_exceeded"), (caught.exception.status_code, caught.exception.code))
+
     def test_one_that_runs_out_of_time_is_504_and_is_not_sent_again(self):
         self.start("limits.request_timeout_s=1")
         target = self.system.processes["target"]

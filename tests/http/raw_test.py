@@ -67,6 +67,9 @@ class Raw(unittest.TestCase):
         status, headers, _ = system.http("POST", "/v1/completions", {**PROMPT, "max_tokens": 1, "a\r\nx-injected: 1": 1, "é": 2})
         self.assertEqual((200, "a??x-injected: 1, ??"), (status, headers["x-foretoken-ignored"]))
         self.assertNotIn("x-injected", headers)
+        status, headers, _ = system.http("POST", "/v1/completions", {**PROMPT, "max_tokens": 1, "a\r\nx-injected: 1": 1, "b" * 1100: 2})
+        self.assertEqual((200, "a??x-injected: 1, ..."), (status, headers["x-foretoken-ignored"]))
+        self.assertNotIn("x-injected", headers)
         many = {f"field{i:05}": 1 for i in range(5000)}
         self.assertLess(len(system.http("POST", "/v1/completions", {**PROMPT, "max_tokens": 1, **many})[1]["x-foretoken-ignored"]), 1100)
         tokens = system.post("/tokenize", {"model": "tiny", "prompt": "the cat"})[1]

@@ -61,7 +61,7 @@ class PythonClient(unittest.TestCase):
                     met.append("the request")
             stopped, killer = threading.Event(), threading.Thread(target=kill)
             killer.start()
-            stopped.wait()
+            self.assertTrue(stopped.wait(PATIENCE), "the target is stopped")
             again = client.generate("the thing", **parameters)
             killer.join()
             self.assertEqual(["the request"], met)

@@ -48,12 +48,13 @@ class Faults(unittest.TestCase):
         ids = [client.send(request(i, max_tokens=TOKENS, stream=True)) for i in range(STREAMS)]
         wait_for(lambda: list(client.pump()), "the first piece")
         kills = []  # how many streams ran at each
-        for _ in range(3):
-            end = time.monotonic() + chance.uniform(0.01, 0.2)
+        for turn in range(3):
+            end = time.monotonic() + turn * chance.uniform(0.01, 0.2)
             while time.monotonic() < end:
                 list(client.pump(0.005))
-            kills.append(self.unfinished(client, ids))
-            system.kill("draft")
+            with system.stopped("target"):  # what runs now still runs when the draft is killed
+                kills.append(self.unfinished(client, ids))
+                system.kill("draft")
             end = time.monotonic() + chance.uniform(0.05, 0.2)
             while time.monotonic() < end:
                 list(client.pump(0.005))
@@ -66,24 +67,22 @@ class Faults(unittest.TestCase):
         client.close()
 
     def test_killing_one_of_two_drafts_and_one_of_two_targets_changes_nothing(self):
-        chance = random.Random(SEED + 1)
         system = self.system_of(["router", "tokenizer", "draft-0", "draft-1", "target-0", "target-1"], targets=2, drafts=2)
         client = Client(system)
         truth = plain_answers(client, STREAMS // 4, max_tokens=512)
         ids = [client.send(request(i, max_tokens=512, stream=True)) for i in range(STREAMS // 4)]
         wait_for(lambda: list(client.pump()), "the first piece")
-        end = time.monotonic() + chance.uniform(0.0, 0.1)
-        while time.monotonic() < end:
-            list(client.pump(0.005))
-        unfinished = self.unfinished(client, ids)
-        system.kill("draft-0")
-        system.kill("target-0")
+        with system.stopped("target-1"):
+            os.killpg(system.processes["target-0"].pid, signal.SIGSTOP)  # what runs now still runs when it is killed
+            unfinished = self.unfinished(client, ids)
+            system.kill("draft-0")
+            system.kill("target-0")
         self.compare(truth, client, ids)
         moved = [float(line.split()[-1]) for line in client.ask(op="metrics")["metrics_text"].split("\n")
                  if line.startswith("foretoken_request_migrations_total")]
         self.assertGreater(unfinished, 0, "the kills must meet running streams")
         self.assertGreater(sum(moved), 0, "streams of the target that died go on at the other")
-        print(f"seed {SEED + 1}: kills met {unfinished} running streams, {sum(moved):.0f} moved")
+        print(f"kills met {unfinished} running streams, {sum(moved):.0f} moved")
         client.close()
 
     def test_the_only_target_dies_and_comes_back_and_the_text_goes_on(self):

@@ -144,7 +144,11 @@ class LyingDraft(unittest.TestCase):
         self.system.start("draft")
         wait_for(lambda: self.drafted(2) > 0, "a draft that does not lie is used")
         self.assertIn("foretoken_drafts_aside", self.client.ask(op="metrics")["metrics_text"])
-        wait_for(lambda: "set aside" in self.note() or self.drafted(4) < 0, "the liar is still, or again, set aside")
+
+        def is_set_aside():
+            self.drafted(4)
+            return "set aside" in self.note()
+        wait_for(is_set_aside, "the liar is still, or again, set aside")
 
     def test_guesses_that_are_never_right(self):
         # Plain decoding ends no text, so the end token is wrong each time.

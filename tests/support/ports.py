@@ -1,4 +1,5 @@
-"""Ports for tests that run at once: none is given to two of them, and the kernel gives none away for outgoing connections."""
+"""Ports for tests that run at once: none is given to two of them, and with its default settings the kernel gives none away for
+outgoing connections."""
 import random
 import socket
 
