@@ -118,7 +118,7 @@ struct HttpAsked {
   HttpAsked(HttpSocket own, std::size_t number)
       : socket(std::move(own)), request(number), parser(std::make_unique<ReplyParser>()) {
     parser->eager(true);
-    // Not boost::none: Boost 1.74 then refuses each body whose length is told.
+    // Not boost::none, with which Boost 1.74 refuses each body with a Content-Length.
     parser->body_limit(std::numeric_limits<std::uint64_t>::max());
   }
 
