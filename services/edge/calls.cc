@@ -23,8 +23,9 @@ std::size_t bytes_of(const wire::LogprobEntry& entry) {
   std::size_t bytes = sizeof entry + entry.token.size() + entry.bytes.size() +
                       entry.top_ids.size() * sizeof(TokenId) +
                       entry.top_logprobs.size() * sizeof(double);
-  for (const auto& token : entry.top_tokens) bytes += sizeof token + token.size();
-  for (const auto& token : entry.top_bytes) bytes += sizeof token + token.size();
+  for (const auto& token : entry.top_tokens) bytes += sizeof(std::string) + token.size();
+  for (const auto& token : entry.top_bytes)
+    bytes += sizeof(std::vector<std::uint8_t>) + token.size();
   return bytes;
 }
 
