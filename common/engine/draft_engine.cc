@@ -268,10 +268,10 @@ void DraftEngine::extend(LeasedSequence& sequence, std::size_t slice) {
   const PlanSlice& plan = step_.plan().slices[slice];
   if (plan.n_choices == 0) {
     sequence.is_stuck = false;
-    return step_.commit(slice, plan.n_known);
+    return step_.commit(slice, plan.n_known, sequence.tokens);
   }
   const std::uint32_t n_fed = append_choices(sequence, slice, plan.n_known);
-  step_.commit(slice, std::span<const TokenId>(sequence.tokens).subspan(plan.start, n_fed));
+  step_.commit(slice, n_fed, sequence.tokens);
 }
 
 // The choices after the n_fed tokens that its rows were given. Returns how many it was given then.

@@ -135,14 +135,8 @@ const Choice& Step::chained(std::size_t slice, std::uint32_t k) const {
   return k == 0 ? choices(slice).back() : runner_.ahead()[(k - 1) * n_slices() + slice];
 }
 
-void Step::commit(std::size_t slice, std::span<const TokenId> tokens) {
-  reservations_[slice].commit(tokens);
-}
-
-void Step::commit(std::size_t slice, std::uint32_t n) {
-  const PlanSlice& s = plan_.slices[slice];
-  FORETOKEN_CHECK(n <= s.n_known + s.n_proposed);
-  reservations_[slice].commit(std::span<const TokenId>(plan_.tokens).subspan(s.first_row, n));
+void Step::commit(std::size_t slice, std::uint32_t n, std::span<const TokenId> text) {
+  reservations_[slice].commit(n, text);
 }
 
 }  // namespace foretoken

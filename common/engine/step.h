@@ -64,10 +64,9 @@ class Step {
   // after an end token.
   const Choice& chained(std::size_t slice, std::uint32_t k) const;
 
-  // Keeps the first n positions of the slice.
-  void commit(std::size_t slice, std::uint32_t n);
-  // Keeps these positions, whose tokens may be choices of a chain.
-  void commit(std::size_t slice, std::span<const TokenId> tokens);
+  // Keeps the first n positions of the slice. `text`: the tokens of its sequence from the first one
+  // on, those positions included.
+  void commit(std::size_t slice, std::uint32_t n, std::span<const TokenId> text);
 
   const RecordingStats& recordings() const { return runner_.recordings(); }
 

@@ -413,7 +413,7 @@ void TargetEngine::commit_slice(std::size_t slice, Sequence& sequence, TimePoint
   if (!sequence.is_decoding) totals_.n_prompt_rows += plan.n_known;
   if (plan.n_forced > 0) deliver_prompt(slice, sequence);
   if (plan.n_choices == 0) {
-    step_.commit(slice, plan.n_known);
+    step_.commit(slice, plan.n_known, sequence.text().tokens());
     if (const auto reason = sequence.end()) finish(sequence, *reason);
     return;
   }
@@ -423,7 +423,8 @@ void TargetEngine::commit_slice(std::size_t slice, Sequence& sequence, TimePoint
   ++sequence.stats.n_steps;
   deliver(slice, sequence, verdict.committed, verdict.n_accepted);
   const std::uint32_t n_delivered = sequence.n_tokens() - n_before;
-  step_.commit(slice, plan.n_known + std::min(verdict.n_accepted, n_delivered));
+  step_.commit(slice, plan.n_known + std::min(verdict.n_accepted, n_delivered),
+               sequence.text().tokens());
   note_round(sequence, verdict.n_accepted, n_delivered, now);
   sequence.is_decoding = true;
   output_.n_committed += n_delivered;

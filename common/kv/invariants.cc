@@ -11,7 +11,8 @@ namespace {
 // One pass over a snapshot; each method is one family of rules.
 class Validator {
  public:
-  explicit Validator(const KvSnapshot& snapshot) : snapshot_(snapshot) {}
+  Validator(const KvSnapshot& snapshot, const KvTexts& texts)
+      : snapshot_(snapshot), texts_(texts) {}
 
   std::vector<std::string> run() {
     if (snapshot_.block_tokens <= 0) {
@@ -38,6 +39,10 @@ class Validator {
   }
   const KvSnapshot::BlockState& state(std::int32_t block) const {
     return snapshot_.blocks[static_cast<std::size_t>(block)];
+  }
+  std::span<const TokenId> text(const KvSnapshot::SequenceState& sequence) const {
+    const auto found = texts_.find(sequence.seq);
+    return found == texts_.end() ? std::span<const TokenId>{} : found->second;
   }
   std::size_t block_tokens() const { return static_cast<std::size_t>(snapshot_.block_tokens); }
 
@@ -74,9 +79,9 @@ class Validator {
     std::set<SeqId> seen;
     for (const auto& sequence : snapshot_.sequences) {
       if (!seen.insert(sequence.seq).second) say(name(sequence) + " is listed twice");
-      if (sequence.tokens.size() != sequence.length)
+      if (texts_.contains(sequence.seq) && text(sequence).size() != sequence.length)
         say(name(sequence) + " has length " + std::to_string(sequence.length) + " and " +
-            std::to_string(sequence.tokens.size()) + " tokens");
+            std::to_string(text(sequence).size()) + " tokens");
       const std::size_t positions = std::size_t{sequence.length} + sequence.reserved;
       const std::size_t expected = (positions + block_tokens() - 1) / block_tokens();
       if (sequence.blocks.size() != expected)
@@ -120,11 +125,9 @@ class Validator {
         if (is_first || use->second.sequence == &sequence) continue;
         const auto& other = *use->second.sequence;
         const std::size_t n =
-            std::min({(at + 1) * block_tokens(), sequence.tokens.size(), other.tokens.size()});
+            std::min({(at + 1) * block_tokens(), text(sequence).size(), text(other).size()});
         if (use->second.at != at ||
-            !std::equal(sequence.tokens.begin(),
-                        sequence.tokens.begin() + static_cast<std::ptrdiff_t>(n),
-                        other.tokens.begin()))
+            !std::ranges::equal(text(sequence).first(n), text(other).first(n)))
           say(name(sequence.blocks[at]) + " is shared by " + name(other) + " and " +
               name(sequence) + " after different tokens");
       }
@@ -171,24 +174,25 @@ class Validator {
     for (std::size_t at = 0; at < sequence.blocks.size(); ++at) {
       const auto entry = by_block.find(sequence.blocks[at]);
       const std::size_t begin = at * block_tokens();
-      if (entry == by_block.end() || begin >= sequence.tokens.size()) continue;
-      const auto n = static_cast<std::ptrdiff_t>(
-          std::min({block_tokens(), sequence.tokens.size() - begin, entry->second->tokens.size()}));
-      if (!std::equal(entry->second->tokens.begin(), entry->second->tokens.begin() + n,
-                      sequence.tokens.begin() + static_cast<std::ptrdiff_t>(begin)))
+      if (entry == by_block.end() || begin >= text(sequence).size()) continue;
+      const std::span<const TokenId> published = entry->second->tokens;
+      const std::size_t n =
+          std::min({block_tokens(), text(sequence).size() - begin, published.size()});
+      if (!std::ranges::equal(published.first(n), text(sequence).subspan(begin, n)))
         say(name(sequence.blocks[at]) + " is published with other tokens than " + name(sequence) +
             " has there");
     }
   }
 
   const KvSnapshot& snapshot_;
+  const KvTexts& texts_;
   std::vector<std::string> found_;
 };
 
 }  // namespace
 
-std::vector<std::string> kv_violations(const KvSnapshot& snapshot) {
-  return Validator(snapshot).run();
+std::vector<std::string> kv_violations(const KvSnapshot& snapshot, const KvTexts& texts) {
+  return Validator(snapshot, texts).run();
 }
 
 }  // namespace foretoken

@@ -2,6 +2,7 @@
 // each. Tests run it after every simulated step.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,10 @@
 
 namespace foretoken {
 
-std::vector<std::string> kv_violations(const KvSnapshot& snapshot);
+// What sequences hold: [length] tokens each. The cache does not have them; the rules about contents
+// are checked for the sequences that are named here.
+using KvTexts = std::map<SeqId, std::vector<TokenId>>;
+
+std::vector<std::string> kv_violations(const KvSnapshot& snapshot, const KvTexts& texts = {});
 
 }  // namespace foretoken

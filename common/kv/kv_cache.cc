@@ -22,13 +22,14 @@ double KvStats::usage() const {
 }
 
 Reservation::~Reservation() {
-  if (cache_ != nullptr) cache_->finish(*this, {});
+  if (cache_ != nullptr) cache_->finish(*this, 0, {});
 }
 
-void Reservation::commit(std::span<const TokenId> tokens) {
+void Reservation::commit(std::uint32_t n, std::span<const TokenId> text) {
   FORETOKEN_CHECK(cache_ != nullptr, "a reservation is committed once");
-  FORETOKEN_CHECK(tokens.size() <= slots_.size(), "more tokens than were reserved");
-  cache_->finish(*this, tokens);
+  FORETOKEN_CHECK(n <= slots_.size(), "more tokens than were reserved");
+  FORETOKEN_CHECK(text.size() >= std::size_t{first_} + n, "tokens are kept that the text lacks");
+  cache_->finish(*this, n, text);
 }
 
 void Reservation::swap(Reservation& other) noexcept {
@@ -82,7 +83,7 @@ Result<std::uint32_t> KvCache::open(SeqId seq,
     sequence.links.push_back(parent = entry->link);
     n_found += block_tokens;
   }
-  sequence.tokens.assign(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(n_found));
+  sequence.length = static_cast<Position>(n_found);
   totals_.n_hit_tokens += n_found;
   return static_cast<std::uint32_t>(n_found);
 }
@@ -90,14 +91,14 @@ Result<std::uint32_t> KvCache::open(SeqId seq,
 // A block that is partly ours and partly about to be written must have no other holder.
 bool KvCache::last_block_needs_copy(const CachedSequence& sequence) const {
   const bool is_partly_filled =
-      sequence.tokens.size() % static_cast<std::size_t>(config_.block_tokens) != 0;
+      sequence.length % static_cast<std::uint32_t>(config_.block_tokens) != 0;
   return is_partly_filled && sequence.blocks.back().is_shared();
 }
 
 std::int32_t KvCache::blocks_needed(SeqId seq, std::uint32_t n) const {
   const CachedSequence& sequence = find(seq);
   if (n == 0) return 0;
-  return blocks_for(sequence.tokens.size() + n) -
+  return blocks_for(std::uint64_t{sequence.length} + n) -
          static_cast<std::int32_t>(sequence.blocks.size()) +
          (last_block_needs_copy(sequence) ? 1 : 0);
 }
@@ -130,7 +131,7 @@ Result<Reservation> KvCache::reserve(SeqId seq, std::uint32_t n) {
                                               std::to_string(config_.n_blocks) + " are free"};
   }
   Reservation reservation;
-  const std::size_t length = sequence.tokens.size();
+  const std::size_t length = sequence.length;
   const auto block_tokens = static_cast<std::size_t>(config_.block_tokens);
   if (last_block_needs_copy(sequence)) {
     Block copy = take_block();
@@ -148,7 +149,7 @@ Result<Reservation> KvCache::reserve(SeqId seq, std::uint32_t n) {
   }
   reservation.cache_ = this;
   reservation.seq_ = seq;
-  reservation.first_ = static_cast<Position>(length);
+  reservation.first_ = sequence.length;
   reservation.slots_.reserve(n);
   for (std::size_t at = length; at < length + n; ++at)
     reservation.slots_.push_back(sequence.table[at / block_tokens] * config_.block_tokens +
@@ -157,30 +158,29 @@ Result<Reservation> KvCache::reserve(SeqId seq, std::uint32_t n) {
   return reservation;
 }
 
-void KvCache::finish(Reservation& reservation, std::span<const TokenId> committed) {
+void KvCache::finish(Reservation& reservation, std::uint32_t n, std::span<const TokenId> text) {
   CachedSequence& sequence = find(reservation.seq_);
-  sequence.tokens.insert(sequence.tokens.end(), committed.begin(), committed.end());
+  sequence.length += n;
   sequence.n_reserved = 0;
   sequence.copy_source = -1;
-  drop_blocks_above(sequence, static_cast<std::size_t>(blocks_for(sequence.tokens.size())));
+  drop_blocks_above(sequence, static_cast<std::size_t>(blocks_for(sequence.length)));
   // Nothing kept: it is not known that the copy was made, so the block goes back to the one that
   // surely holds the head.
-  if (committed.empty() && reservation.before_copy_) {
+  if (n == 0 && reservation.before_copy_) {
     sequence.blocks.back() = std::move(reservation.before_copy_);
     sequence.table.back() = sequence.blocks.back().index();
   }
   reservation.before_copy_ = Block();
   reservation.cache_ = nullptr;
-  if (config_.prefix_cache == PrefixCaching::kOn) publish_full_blocks(sequence);
+  if (config_.prefix_cache == PrefixCaching::kOn) publish_full_blocks(sequence, text);
 }
 
-void KvCache::publish_full_blocks(CachedSequence& sequence) {
+void KvCache::publish_full_blocks(CachedSequence& sequence, std::span<const TokenId> text) {
   const auto block_tokens = static_cast<std::size_t>(config_.block_tokens);
-  while ((sequence.links.size() + 1) * block_tokens <= sequence.tokens.size()) {
+  while ((sequence.links.size() + 1) * block_tokens <= sequence.length) {
     const std::size_t at = sequence.links.size();
     const PrefixLink parent = at == 0 ? PrefixIndex::root(sequence.salt) : sequence.links.back();
-    const auto tokens =
-        std::span<const TokenId>(sequence.tokens).subspan(at * block_tokens, block_tokens);
+    const auto tokens = text.subspan(at * block_tokens, block_tokens);
     const auto published = index_.publish(parent, sequence.salt, tokens, sequence.table[at]);
     if (published.is_new) pool_.keep(sequence.blocks[at]);
     sequence.links.push_back(published.link);
@@ -198,8 +198,8 @@ void KvCache::drop_blocks_above(CachedSequence& sequence, std::size_t n_blocks) 
 void KvCache::truncate(SeqId seq, Position length) {
   CachedSequence& sequence = find(seq);
   FORETOKEN_CHECK(sequence.n_reserved == 0, "a reserved sequence is not truncated");
-  FORETOKEN_CHECK(length <= sequence.tokens.size());
-  sequence.tokens.resize(length);
+  FORETOKEN_CHECK(length <= sequence.length);
+  sequence.length = length;
   drop_blocks_above(sequence, static_cast<std::size_t>(blocks_for(length)));
   sequence.links.resize(
       std::min(sequence.links.size(), length / static_cast<std::size_t>(config_.block_tokens)));
@@ -216,7 +216,7 @@ Result<void> KvCache::fork(SeqId parent, SeqId child) {
     const CachedSequence& source = find(parent);
     FORETOKEN_CHECK(source.n_reserved == 0, "a reserved sequence is not forked");
     copy.salt = source.salt;
-    copy.tokens = source.tokens;
+    copy.length = source.length;
     copy.table = source.table;
     copy.links = source.links;
     for (const Block& block : source.blocks) copy.blocks.push_back(block.share());
@@ -232,7 +232,7 @@ void KvCache::close(SeqId seq) {
   sequences_.erase(seq);
 }
 
-Position KvCache::length(SeqId seq) const { return static_cast<Position>(find(seq).tokens.size()); }
+Position KvCache::length(SeqId seq) const { return find(seq).length; }
 
 std::span<const std::int32_t> KvCache::block_table(SeqId seq) const { return find(seq).table; }
 
@@ -254,10 +254,9 @@ KvSnapshot KvCache::snapshot() const {
   for (const auto& [seq, sequence] : sequences_) {
     KvSnapshot::SequenceState& out = snapshot.sequences.emplace_back();
     out.seq = seq;
-    out.length = static_cast<Position>(sequence.tokens.size());
+    out.length = sequence.length;
     out.reserved = sequence.n_reserved;
     out.copy_source = sequence.copy_source;
-    out.tokens = sequence.tokens;
     out.blocks = sequence.table;
   }
   std::sort(snapshot.sequences.begin(), snapshot.sequences.end(),

@@ -1,9 +1,9 @@
 // The ledger of a paged KV cache: which block holds which positions of which sequence. Integers
-// only; the memory behind the blocks belongs to the engine. Must not know why tokens exist or what
-// a step is. One thread.
+// only; the memory behind the blocks and the tokens of a sequence belong to the engine. Must not
+// know why tokens exist or what a step is. One thread.
 //
 // A step is a transaction: reserve(seq, n) takes the blocks for n more positions, the engine copies
-// what copies() lists and runs the forward, commit(tokens) keeps the first m <= n positions; the
+// what copies() lists and runs the forward, commit(m, text) keeps the first m <= n positions; the
 // rest goes home, all of it if the reservation dies uncommitted. `length` counts positions whose
 // keys and values are valid.
 #pragma once
@@ -61,9 +61,9 @@ class Reservation {
   Reservation& operator=(const Reservation&) = delete;
   ~Reservation();  // gives everything back unless committed
 
-  // Keeps the first tokens.size() <= size() positions, which now hold these tokens. Ends the
-  // reservation.
-  void commit(std::span<const TokenId> tokens);
+  // Keeps the first n <= size() positions. `text`: all tokens of the sequence, at least
+  // first_position() + n; of them only blocks that are full now are read. Ends the reservation.
+  void commit(std::uint32_t n, std::span<const TokenId> text);
 
   SeqId seq() const { return seq_; }
   Position first_position() const { return first_; }
@@ -97,7 +97,6 @@ struct KvSnapshot {
     Position length = 0;
     Position reserved = 0;             // positions beyond length
     std::int32_t copy_source = -1;     // the block its reservation copies from, and holds
-    std::vector<TokenId> tokens;       // [length]
     std::vector<std::int32_t> blocks;  // the block table
   };
   std::int32_t block_tokens = 0;
@@ -143,7 +142,7 @@ class KvCache {
   friend class Reservation;
   struct CachedSequence {
     std::uint64_t salt = 0;
-    std::vector<TokenId> tokens;  // [length]
+    Position length = 0;
     std::vector<Block> blocks;
     std::vector<std::int32_t> table;  // the numbers of blocks
     std::vector<PrefixLink> links;    // of the full blocks published so far, in order
@@ -155,8 +154,8 @@ class KvCache {
   Block take_block();
   bool last_block_needs_copy(const CachedSequence& sequence) const;
   void drop_blocks_above(CachedSequence& sequence, std::size_t n_blocks);
-  void publish_full_blocks(CachedSequence& sequence);
-  void finish(Reservation& reservation, std::span<const TokenId> committed);
+  void publish_full_blocks(CachedSequence& sequence, std::span<const TokenId> text);
+  void finish(Reservation& reservation, std::uint32_t n, std::span<const TokenId> text);
 
   KvCacheConfig config_;
   BlockPool pool_;

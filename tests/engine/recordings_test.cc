@@ -146,11 +146,11 @@ class Verifier {
         ++expected;
       EXPECT_EQ(n, expected);
       n_accepted += n;
-      step_.commit(i, step_.plan().slices[i].n_known + n);
       for (std::uint32_t k = 0; k <= n; ++k) {
         s.tokens.push_back(step_.chosen(i)[k]);
         s.rules->commit(s.tokens.back());
       }
+      step_.commit(i, slice.n_known + n, s.tokens);
     }
     return all;
   }

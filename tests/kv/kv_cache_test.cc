@@ -22,10 +22,17 @@ std::vector<TokenId> tokens(std::size_t n, TokenId first = 100) {
 
 KvCacheConfig small(std::int32_t n_blocks) { return {.n_blocks = n_blocks, .block_tokens = 4}; }
 
+std::vector<TokenId> joined(std::vector<TokenId> head, const std::vector<TokenId>& tail) {
+  head.insert(head.end(), tail.begin(), tail.end());
+  return head;
+}
+
+// What of its text the cache lacks.
 void feed(KvCache& cache, SeqId seq, std::span<const TokenId> text) {
-  auto reservation = cache.reserve(seq, static_cast<std::uint32_t>(text.size()));
+  const auto n = static_cast<std::uint32_t>(text.size()) - cache.length(seq);
+  auto reservation = cache.reserve(seq, n);
   ASSERT_TRUE(reservation.ok()) << reservation.error().message;
-  reservation->commit(text);
+  reservation->commit(n, text);
   EXPECT_THAT(kv_violations(cache.snapshot()), IsEmpty());
 }
 
@@ -47,7 +54,7 @@ TEST(KvCache, CommittingFewerTokensSendsTheRestHome) {
   ASSERT_TRUE(cache.open(kA, {}, 0).ok());
   auto reservation = cache.reserve(kA, 9);
   EXPECT_EQ(cache.free_blocks(), 1);
-  reservation->commit(tokens(2));
+  reservation->commit(2, tokens(2));
   EXPECT_EQ(cache.length(kA), 2u);
   EXPECT_EQ(cache.block_table(kA).size(), 1u);
   EXPECT_EQ(cache.free_blocks(), 3);
@@ -95,7 +102,7 @@ TEST(KvCache, ARunningSequenceSharesItsFullBlocks) {
   EXPECT_EQ(cache.open(kB, tokens(9), 0).value(), 8u);
   EXPECT_EQ(cache.block_table(kA)[0], cache.block_table(kB)[0]);
   EXPECT_EQ(cache.stats().n_used, 3);
-  feed(cache, kB, tokens(1, 108));
+  feed(cache, kB, tokens(9));
   EXPECT_NE(cache.block_table(kA)[2], cache.block_table(kB)[2]);
 }
 
@@ -141,7 +148,7 @@ TEST(KvCache, AForkCopiesTheSharedTailWhenItWrites) {
   EXPECT_NE(cache.block_table(kB)[1], shared);
   // The source stays untouchable until the copy was surely made.
   EXPECT_EQ(cache.blocks_needed(kA, 1), 1);
-  child->commit(tokens(1, 900));
+  child->commit(1, joined(tokens(6), tokens(1, 900)));
   EXPECT_EQ(cache.blocks_needed(kA, 1), 0);
   EXPECT_THAT(kv_violations(cache.snapshot()), IsEmpty());
 }
@@ -164,12 +171,10 @@ TEST(KvCache, TruncatesToAnyPositionAndRewritesFromThere) {
   cache.truncate(kA, 6);
   EXPECT_EQ(cache.block_table(kA).size(), 2u);
   EXPECT_THAT(kv_violations(cache.snapshot()), IsEmpty());
-  feed(cache, kA, tokens(2, 700));
+  feed(cache, kA, joined(tokens(6), tokens(2, 700)));
   // The rewritten block is found with its new contents, and no longer with the old.
   EXPECT_EQ(cache.open(kB, tokens(11), 0).value(), 4u);
-  auto rewritten = tokens(6);
-  rewritten.insert(rewritten.end(), {700, 701, 702});
-  EXPECT_EQ(cache.open(kC, rewritten, 0).value(), 8u);
+  EXPECT_EQ(cache.open(kC, joined(tokens(6), tokens(3, 700)), 0).value(), 8u);
   EXPECT_THAT(kv_violations(cache.snapshot()), IsEmpty());
 }
 
@@ -179,7 +184,7 @@ TEST(KvCache, TruncatingOneOfTwoSharersLeavesTheOtherAlone) {
   feed(cache, kA, tokens(8));
   ASSERT_TRUE(cache.fork(kA, kB).ok());
   cache.truncate(kB, 5);
-  feed(cache, kB, tokens(3, 700));
+  feed(cache, kB, joined(tokens(5), tokens(3, 700)));
   EXPECT_NE(cache.block_table(kA)[1], cache.block_table(kB)[1]);
   EXPECT_EQ(cache.open(kC, tokens(9), 0).value(), 8u);
 }

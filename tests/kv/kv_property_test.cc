@@ -128,9 +128,9 @@ class Life {
       return;
     }
     const std::size_t kept = below(static_cast<std::uint32_t>(fed.size()) + 1);
-    reservation.commit(std::span<const TokenId>(fed).first(kept));
     text.tokens.insert(text.tokens.end(), fed.begin(),
                        fed.begin() + static_cast<std::ptrdiff_t>(kept));
+    reservation.commit(static_cast<std::uint32_t>(kept), text.tokens);
   }
 
   bool reserve(SeqId seq, std::vector<TokenId>& fed, Reservation& reservation) {
@@ -200,12 +200,14 @@ class Life {
 
   void check() {
     const KvSnapshot snapshot = cache_.snapshot();
-    ASSERT_THAT(kv_violations(snapshot), IsEmpty());
+    KvTexts texts;
+    for (const auto& [seq, text] : texts_) texts[seq] = text.tokens;
+    ASSERT_THAT(kv_violations(snapshot, texts), IsEmpty());
     ASSERT_EQ(snapshot.sequences.size(), texts_.size());
     const auto n = static_cast<std::size_t>(config_.block_tokens);
     for (const auto& sequence : snapshot.sequences) {
       const Text& text = texts_.at(sequence.seq);
-      ASSERT_EQ(sequence.tokens, text.tokens);
+      ASSERT_EQ(sequence.length, text.tokens.size());
       const auto values = hashes(text.salt, text.tokens);
       for (std::size_t at = 0; at < values.size(); ++at) {
         // While a copy is owed, its source is what holds the tokens.
