@@ -102,7 +102,7 @@ class Seeing(unittest.TestCase):
             terminal.type(" d")
             terminal.wait_until(lambda t: "PAUSED" not in t.text() and "accepted by position" in t.text(), "rounds again")
             terminal.resize(80, 16)
-            terminal.wait_until(lambda t: t.lines()[1].startswith(tuple("0123456789")) and any(line.startswith("q quit") for line in t.lines()), "a smaller page")
+            terminal.wait_until(lambda t: "".join(t.lines()[1:2]).startswith(tuple("0123456789")) and any(line.startswith("q quit") for line in t.lines()), "a smaller page")
             terminal.resize(60, 10)
             terminal.wait_until(lambda t: "service" not in t.text() and t.text().startswith("tiny <- demo-draft"), "a line")
             terminal.type("q")
