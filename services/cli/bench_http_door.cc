@@ -20,9 +20,9 @@
 #include <utility>
 #include <vector>
 
+#include "common/transport/endpoint.h"
 #include "services/cli/bench_door.h"
 #include "services/cli/chat_stream.h"
-#include "services/cli/host.h"
 
 namespace foretoken::cli {
 namespace {

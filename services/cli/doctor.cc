@@ -22,7 +22,6 @@
 #include "common/transport/endpoint.h"
 #include "kernels/include/backend.h"
 #include "kernels/include/device_identity.h"
-#include "services/cli/host.h"
 #include "services/cli/supervisor.h"
 #include "services/cli/verbs.h"
 #include "services/edge/access_policy.h"

@@ -78,9 +78,4 @@ Result<std::string> endpoint_of_host(const std::string& host, Names names) {
   return text;
 }
 
-std::string host_and_port(const std::string& host, const std::string& port) {
-  const bool is_v6 = host.find(':') != std::string::npos;
-  return (is_v6 ? "[" + host + "]" : host) + ":" + port;
-}
-
 }  // namespace foretoken::cli

@@ -14,7 +14,4 @@ enum class Names { kLookUp, kRefuse };
 // blames --host.
 Result<std::string> endpoint_of_host(const std::string& host, Names names = Names::kLookUp);
 
-// "127.0.0.1:8000", "[::1]:8000": as in a URL.
-std::string host_and_port(const std::string& host, const std::string& port);
-
 }  // namespace foretoken::cli

@@ -23,7 +23,7 @@
 #include "common/config/resolve.h"
 #include "common/model/pair.h"
 #include "common/tokenizer/tokenizer.h"
-#include "services/cli/host.h"
+#include "common/transport/endpoint.h"
 #include "services/cli/supervisor.h"
 #include "services/cli/up_keys.h"
 #include "services/cli/verbs.h"

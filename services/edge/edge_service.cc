@@ -10,6 +10,7 @@
 #include "common/config/resolve.h"
 #include "common/runtime/process.h"
 #include "common/runtime/service_main.h"
+#include "common/transport/endpoint.h"
 #include "services/edge/openai.h"
 
 namespace foretoken::edge {
@@ -92,7 +93,7 @@ void EdgeService::open(Bus& /*bus*/, wire::Hello& hello) {
       error_reply);
   const std::uint16_t port =
       server_->listen(options_.section.host, static_cast<std::uint16_t>(options_.section.port));
-  hello.endpoint = "http://" + options_.section.host + ":" + std::to_string(port);
+  hello.endpoint = "http://" + host_and_port(options_.section.host, std::to_string(port));
   log_info("listening for HTTP", {{"address", hello.endpoint}});
   boost::asio::co_spawn(*context_, edge_->warm_up(), boost::asio::detached);
 }

@@ -162,7 +162,7 @@ class Ranks(unittest.TestCase):
         system = self.system_of(names, targets=2, drafts=0, settings=["target.tensor_parallel=2", *settings])
         client = Client(system)
         truth = plain_answers(client, 8, max_tokens=1024)
-        took = []
+        took, n_cut = [], 0
         for turn in range(times):
             ids = [client.send(request(i, max_tokens=1024, stream=True)) for i in range(8)]
             wait_for(lambda: list(client.pump()), "the first piece")
@@ -172,10 +172,12 @@ class Ranks(unittest.TestCase):
             rank = 0 if turn % 4 == 1 else 1  # mostly a follower, now and then rank 0
             pids = family(system.processes["target-0"].pid)
             os.kill(ranks_of(system.processes["target-0"].pid)[rank], which)
+            n_cut += sum(not (client.inbox[one] and client.inbox[one][-1]["done"]) for one in ids)
             took.append((rank, round(self.ended(system, "target-0", pids, client), 2)))
             self.compare(truth, client, ids)
             self.start_again(system, "target-0", "registered with the router")
             system.wait_ready(targets=2, drafts=0)
+        self.assertGreater(n_cut, 0, "no answer was under way when a rank met its fate")
         print(f"seed {SEED}, {signal.Signals(which).name}: (rank, seconds) {took}; "
               f"{8 * times} of {8 * times} texts identical")
         client.close()
