@@ -9,16 +9,19 @@
 
 namespace foretoken {
 
-enum class DraftState : std::uint8_t {
+// Whether proposals of a sequence's draft may be waited for now. Not the state of its attachment,
+// which only messages and misses change: an active one is unready while its draft has asked for a
+// pause, and the engine has no use for the difference between a detached and a closed one.
+enum class DraftReadiness : std::uint8_t {
   kDetached,  // no draft
   kUnasked,   // there is one, and nothing was asked of it yet
   kOpening,   // a draft is catching up; never waited for
-  kActive,    // answers in time
-  kLagging,   // overdue; never waited for
+  kReady,     // answers in time
+  kUnready,   // overdue, or it asked for a pause; never waited for
 };
 
 struct DraftOutlook {
-  DraftState state = DraftState::kDetached;
+  DraftReadiness readiness = DraftReadiness::kDetached;
   // The last ask with a budget has no answer yet; an empty answer is one.
   bool is_under_way = false;
   Duration arrives_in{};  // when the answer is expected, from now

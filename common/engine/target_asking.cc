@@ -20,7 +20,7 @@ void TargetEngine::ask_all(TimePoint now) {
     if (is_asked) add_ask(sequence->proposer, *sequence, budget);
     if (sequence->proposer == ProposerKind::kDraft && sequence->fallback == LocalFallback::kNgram &&
         proposer_of(ProposerKind::kNgram) != nullptr &&
-        (!is_asked || outlook(*sequence, now).state != DraftState::kActive))
+        (!is_asked || outlook(*sequence, now).readiness != DraftReadiness::kReady))
       add_ask(ProposerKind::kNgram, *sequence, budget);
   }
   for (std::size_t kind = 0; kind < kProposerKinds; ++kind)
@@ -71,8 +71,8 @@ void TargetEngine::note_yield(Duration took) {
     if (!is_gated(*sequence)) continue;
     const DraftOutlook draft = outlook(*sequence, ended);
     ++n_gated;
-    if (draft.state == DraftState::kOpening) ++n_opening;
-    if (draft.state != DraftState::kDetached) ++n_served;
+    if (draft.readiness == DraftReadiness::kOpening) ++n_opening;
+    if (draft.readiness != DraftReadiness::kDetached) ++n_served;
     is_owed = is_owed || draft.is_under_way;
     most_proposals = std::max(most_proposals, sequence->draft_len);
   }
@@ -94,9 +94,10 @@ FallbackReason TargetEngine::why_plain(const Sequence& sequence, TimePoint now) 
   if (sequence.had_path) return FallbackReason::kNotWorth;
   if (proposer_of(sequence.proposer) == nullptr) return FallbackReason::kNoProposer;
   if (sequence.proposer != ProposerKind::kDraft) return FallbackReason::kNoProposal;
-  const DraftState state = outlook(sequence, now).state;
-  const bool is_attached = state == DraftState::kActive || state == DraftState::kLagging;
-  if (state == DraftState::kUnasked || (is_attached && !may_ask(sequence)))
+  const DraftReadiness readiness = outlook(sequence, now).readiness;
+  const bool is_attached =
+      readiness == DraftReadiness::kReady || readiness == DraftReadiness::kUnready;
+  if (readiness == DraftReadiness::kUnasked || (is_attached && !may_ask(sequence)))
     return FallbackReason::kNotWorth;
   return is_attached ? FallbackReason::kNoProposal : FallbackReason::kNoProposer;
 }

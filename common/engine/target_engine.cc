@@ -104,16 +104,16 @@ bool TargetEngine::has_work() const {
 
 DraftOutlook TargetEngine::outlook(const Sequence& sequence, TimePoint now) const {
   if (proposer_of(ProposerKind::kDraft) == nullptr) return {};
-  if (watch_ == nullptr) return {.state = DraftState::kActive};
+  if (watch_ == nullptr) return {.readiness = DraftReadiness::kReady};
   return watch_->outlook(sequence.id, now);
 }
 
-// An active draft owes the sequence an answer, and what is at hand already does not do without it.
+// A ready draft owes the sequence an answer, and what is at hand already does not do without it.
 std::optional<DraftOutlook> TargetEngine::owed(const Sequence& sequence, TimePoint now) const {
   const std::uint32_t cap = std::min(sequence.proposal_cap(), most_proposals(sequence));
   if (sequence.proposer != ProposerKind::kDraft || !sequence.is_decoding || cap == 0) return {};
   const DraftOutlook draft = outlook(sequence, now);
-  if (draft.state != DraftState::kActive || !draft.is_under_way) return {};
+  if (draft.readiness != DraftReadiness::kReady || !draft.is_under_way) return {};
   const std::uint32_t wanted =
       sequence.length == LengthMode::kFixed ? cap : std::min(cap, length_.budget(cap));
   if (store_.best_path(sequence.id, wanted, length_.calibration()).size() >= wanted) return {};

@@ -24,19 +24,19 @@ constexpr int kPrefillMargin = 2;
 // Of fewer tokens the time says little: most of it the draft was busy with others.
 constexpr std::size_t kLeastMeasured = 64;
 
-DraftState state_of(const Attachment& attachment, TimePoint now) {
+DraftReadiness readiness_of(const Attachment& attachment, TimePoint now) {
   switch (attachment.state()) {
     case AttachmentState::kOpening:
-      return DraftState::kOpening;
+      return DraftReadiness::kOpening;
     case AttachmentState::kActive:
-      return attachment.may_wait(now) ? DraftState::kActive : DraftState::kLagging;
+      return attachment.may_wait(now) ? DraftReadiness::kReady : DraftReadiness::kUnready;
     case AttachmentState::kLagging:
-      return DraftState::kLagging;
+      return DraftReadiness::kUnready;
     case AttachmentState::kDetached:
     case AttachmentState::kClosed:
-      return DraftState::kDetached;
+      return DraftReadiness::kDetached;
   }
-  return DraftState::kDetached;
+  return DraftReadiness::kDetached;
 }
 
 Proposal proposal_of(const wire::ProposalRecord& record) {
@@ -442,8 +442,8 @@ DraftOutlook DraftProposer::outlook(SeqId seq, TimePoint now) const {
   if (it == sequences_.end()) return {};
   const Attachment& attachment = it->second.attachment;
   DraftOutlook outlook;
-  outlook.state = state_of(attachment, now);
-  if (!it->second.is_wanted && drafts_.has_room(now)) outlook.state = DraftState::kUnasked;
+  outlook.readiness = readiness_of(attachment, now);
+  if (!it->second.is_wanted && drafts_.has_room(now)) outlook.readiness = DraftReadiness::kUnasked;
   // What lies in the inbox is here, although it is not processed yet: waiting on would bring
   // nothing.
   const bool is_here = std::any_of(arrived_.begin(), arrived_.end(), [&](const Arrived& arrived) {

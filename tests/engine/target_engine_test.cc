@@ -66,7 +66,7 @@ class PuppetDraft final : public Proposer, public DraftWatch {
 
   std::vector<TokenId> script;  // prompt and answer as this draft foresees them
   std::map<std::uint64_t, std::vector<TokenId>> script_of;  // of single sequences instead
-  DraftOutlook says{.state = DraftState::kActive};
+  DraftOutlook says{.readiness = DraftReadiness::kReady};
   std::map<SeqId, const CommittedTokens*> texts;
   std::map<std::uint64_t, DraftOutlook> says_of;  // of single sequences instead
   std::vector<SeqId> opened, closed;
@@ -454,7 +454,7 @@ TEST_F(SharedTarget, ProposalsOfALoneSequenceAreWaitedForBesideMany) {
     open(1, flow, 200, 1, 4);
     for (int i = 0; i < 60; ++i) step();
     draft_.says = {
-        .state = DraftState::kActive, .is_under_way = true, .arrives_in = milliseconds(1)};
+        .readiness = DraftReadiness::kReady, .is_under_way = true, .arrives_in = milliseconds(1)};
     (void)engine_->wait_hint(now_);  // a trial, which brings nothing
     step();
     if (flow == 8) {
@@ -462,7 +462,7 @@ TEST_F(SharedTarget, ProposalsOfALoneSequenceAreWaitedForBesideMany) {
     } else {
       EXPECT_GE(engine_->wait_hint(now_), milliseconds(1));
     }
-    draft_.says = {.state = DraftState::kActive};
+    draft_.says = {.readiness = DraftReadiness::kReady};
   }
 }
 
@@ -654,15 +654,15 @@ TEST_F(TargetEngineTest, SaysWhyARoundWasPlain) {
     return done_.at(0).stats.spec.fallbacks[static_cast<std::size_t>(reason)];
   };
   EXPECT_EQ(fallbacks(1, FallbackReason::kNoProposal), 8u);
-  draft_.says.state = DraftState::kOpening;
+  draft_.says.readiness = DraftReadiness::kOpening;
   EXPECT_EQ(fallbacks(2, FallbackReason::kNoProposer), 8u);
-  draft_.says.state = DraftState::kDetached;
+  draft_.says.readiness = DraftReadiness::kDetached;
   EXPECT_EQ(fallbacks(3, FallbackReason::kNoProposer), 8u);
 }
 
 TEST_F(TargetEngineTest, FallsBackToNgramsOnlyWhereTheRequestSaysSo) {
   start();
-  draft_.says.state = DraftState::kDetached;
+  draft_.says.readiness = DraftReadiness::kDetached;
   std::vector<TokenId> repeating;
   for (int i = 0; i < 40; ++i) repeating.push_back(static_cast<TokenId>(i % 4 + 1));
   OpenRequest r = request(1, repeating, 40);
@@ -925,7 +925,7 @@ TEST_F(TargetEngineTest, WaitsOnlyForAnActiveDraftThatOwesAnAnswer) {
   EXPECT_EQ(engine_->wait_hint(now_), Duration{});
   open(request(1, std::vector<TokenId>(20, 1), 50));
   draft_.says = {
-      .state = DraftState::kActive, .is_under_way = true, .arrives_in = microseconds(50)};
+      .readiness = DraftReadiness::kReady, .is_under_way = true, .arrives_in = microseconds(50)};
   EXPECT_EQ(engine_->wait_hint(now_), Duration{}) << "the first token waits for no draft";
   engine_->step(now_);
   EXPECT_EQ(engine_->wait_hint(now_), Duration{}) << "nor does a prompt";
@@ -935,14 +935,14 @@ TEST_F(TargetEngineTest, WaitsOnlyForAnActiveDraftThatOwesAnAnswer) {
   draft_.says.is_under_way = false;
   EXPECT_EQ(engine_->wait_hint(now_), Duration{});
   EXPECT_TRUE(engine_->proposals_complete(now_));
-  for (const DraftState state :
-       {DraftState::kDetached, DraftState::kOpening, DraftState::kLagging}) {
-    draft_.says = {.state = state, .is_under_way = true, .arrives_in = microseconds(50)};
+  for (const DraftReadiness readiness :
+       {DraftReadiness::kDetached, DraftReadiness::kOpening, DraftReadiness::kUnready}) {
+    draft_.says = {.readiness = readiness, .is_under_way = true, .arrives_in = microseconds(50)};
     EXPECT_EQ(engine_->wait_hint(now_), Duration{});
     EXPECT_TRUE(engine_->proposals_complete(now_));
   }
   draft_.says = {
-      .state = DraftState::kActive, .is_under_way = true, .arrives_in = microseconds(50)};
+      .readiness = DraftReadiness::kReady, .is_under_way = true, .arrives_in = microseconds(50)};
   open(request(2, {1, 2, 3}, 5));
   EXPECT_EQ(engine_->wait_hint(now_), Duration{}) << "a newcomer's first token comes first";
 }
@@ -958,7 +958,7 @@ TEST_F(TargetEngineTest, WaitsForAdaptiveRequestsOnlyAsLongAsItPays) {
   };
   for (int i = 0; i < 20; ++i) step();
   draft_.says = {
-      .state = DraftState::kActive, .is_under_way = true, .arrives_in = microseconds(500)};
+      .readiness = DraftReadiness::kReady, .is_under_way = true, .arrives_in = microseconds(500)};
   EXPECT_GE(engine_->wait_hint(now_), microseconds(500));
   EXPECT_LE(engine_->wait_hint(now_), milliseconds(4)) << "a step";
 
@@ -977,7 +977,7 @@ TEST_F(TargetEngineTest, WaitsForAdaptiveRequestsOnlyAsLongAsItPays) {
 class ProbedDraft : public TargetEngineTest {
  protected:
   static constexpr DraftOutlook kOwes{
-      .state = DraftState::kActive, .is_under_way = true, .arrives_in = microseconds(500)};
+      .readiness = DraftReadiness::kReady, .is_under_way = true, .arrives_in = microseconds(500)};
 
   void start_with(std::vector<LengthMode> lengths) {
     auto options = default_options();
@@ -1009,7 +1009,7 @@ TEST_F(ProbedDraft, IsNotWaitedForByAnAdaptiveRequest) {
   for (int i = 0; i < 5; ++i) pass();
   draft_.says = kOwes;
   EXPECT_GE(engine_->wait_hint(now_), microseconds(500)) << "before drafts were silenced";
-  draft_.says = {.state = DraftState::kActive};
+  draft_.says = {.readiness = DraftReadiness::kReady};
   run_into_probe();
   draft_.says = kOwes;
   EXPECT_EQ(engine_->wait_hint(now_), Duration{});
@@ -1052,7 +1052,7 @@ TEST_F(TargetEngineTest, StopsWaitingWhenTheAnswerIsThere) {
   open(r);
   engine_->step(now_);
   draft_.says = {
-      .state = DraftState::kActive, .is_under_way = true, .arrives_in = microseconds(50)};
+      .readiness = DraftReadiness::kReady, .is_under_way = true, .arrives_in = microseconds(50)};
   EXPECT_FALSE(engine_->proposals_complete(now_));
   // The answer is with the proposer, but it is not collected yet.
   ASSERT_FALSE(draft_.budgets.empty());

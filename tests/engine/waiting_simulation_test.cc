@@ -119,10 +119,11 @@ class SimulatedDraft final : public Proposer, public DraftWatch {
     const bool under_way = sequence.asked > sequence.answered;
     const Duration patience =
         std::max<Duration>({milliseconds(20), 4 * sequence.usual, 2 * scene_.step});
-    DraftOutlook outlook{.state = DraftState::kActive, .is_under_way = under_way};
-    if (!sequence.has_answered && !scene_.is_dead) outlook.state = DraftState::kOpening;
-    if (sequence.unsent) outlook.state = DraftState::kUnasked;
-    if (under_way && now - sequence.waiting_since > patience) outlook.state = DraftState::kLagging;
+    DraftOutlook outlook{.readiness = DraftReadiness::kReady, .is_under_way = under_way};
+    if (!sequence.has_answered && !scene_.is_dead) outlook.readiness = DraftReadiness::kOpening;
+    if (sequence.unsent) outlook.readiness = DraftReadiness::kUnasked;
+    if (under_way && now - sequence.waiting_since > patience)
+      outlook.readiness = DraftReadiness::kUnready;
     outlook.arrives_in = std::max(Duration{}, sequence.asked_at + sequence.usual - now);
     return outlook;
   }

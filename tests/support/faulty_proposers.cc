@@ -152,7 +152,7 @@ DraftOutlook LinkedDraft::outlook(SeqId seq, TimePoint) const {
   if (at == sequences_.end()) return {};
   const auto answered = answered_.find(seq);
   const bool is_answered = answered != answered_.end() && answered->second >= at->second.epoch;
-  return {.state = DraftState::kActive,
+  return {.readiness = DraftReadiness::kReady,
           .is_under_way = at->second.budget > 0 && !is_answered,
           .arrives_in = std::chrono::microseconds(100)};
 }

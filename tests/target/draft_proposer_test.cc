@@ -139,7 +139,9 @@ class DraftProposerTest : public testing::Test {
     for (const auto& [socket, where] : bus.sockets)
       if (where == endpoint(draft)) return drafts.on_message(socket, header, std::move(message));
   }
-  DraftState state(std::uint64_t seq = 1) { return drafts.outlook(SeqId{seq}, bus.now()).state; }
+  DraftReadiness readiness(std::uint64_t seq = 1) {
+    return drafts.outlook(SeqId{seq}, bus.now()).readiness;
+  }
 
   RecordingBus bus;
   wire::Speaker speaker{WorkerId{9}, Incarnation{9}};
@@ -162,14 +164,14 @@ TEST_F(DraftProposerTest, AttachesAtOnceWithEverythingTheDraftNeeds) {
   EXPECT_EQ(kRoot, attaches[0].root);
   EXPECT_EQ(77u, attaches[0].tenant_salt) << "or tenants share the draft's prefix cache";
   EXPECT_EQ(3u, attaches[0].n_prompt);
-  EXPECT_EQ(DraftState::kOpening, state());
+  EXPECT_EQ(DraftReadiness::kOpening, readiness());
 }
 
 TEST_F(DraftProposerTest, ASequenceWithoutADraftIsDetachedUntilOneIsAssigned) {
   open(1);
-  EXPECT_EQ(DraftState::kDetached, state());
+  EXPECT_EQ(DraftReadiness::kDetached, readiness());
   assign(1);
-  EXPECT_EQ(DraftState::kOpening, state());
+  EXPECT_EQ(DraftReadiness::kOpening, readiness());
   EXPECT_EQ(1u, bus.take<wire::Attach>(endpoint(1)).size());
 }
 
@@ -177,16 +179,16 @@ TEST_F(DraftProposerTest, WhatIsNotAskedSoonIsAttachedByTheFirstAsk) {
   Opening later = opening(1);
   later.is_asked_soon = false;
   drafts.open(later);
-  EXPECT_EQ(DraftState::kDetached, state()) << "there is no draft";
+  EXPECT_EQ(DraftReadiness::kDetached, readiness()) << "there is no draft";
   assign(1);
   drafts.turn(bus.now());
-  EXPECT_EQ(DraftState::kUnasked, state());
+  EXPECT_EQ(DraftReadiness::kUnasked, readiness());
   EXPECT_EQ(0u, bus.take<wire::Attach>(endpoint(1)).size());
   ask(1, {8, 9});
   const auto attaches = bus.take<wire::Attach>(endpoint(1));
   ASSERT_EQ(1u, attaches.size());
   EXPECT_EQ((std::vector<TokenId>{5, 6, 7, 8, 9}), attaches[0].tokens);
-  EXPECT_EQ(DraftState::kOpening, state());
+  EXPECT_EQ(DraftReadiness::kOpening, readiness());
 }
 
 TEST_F(DraftProposerTest, AUsableRecordFillsTheStoreAndActivates) {
@@ -195,7 +197,7 @@ TEST_F(DraftProposerTest, AUsableRecordFillsTheStoreAndActivates) {
   propose(1, 1, 0, {8, 9});
   drafts.collect(bus.now(), store);
   EXPECT_EQ(2u, store.n_edges(SeqId{1}));
-  EXPECT_EQ(DraftState::kActive, state());
+  EXPECT_EQ(DraftReadiness::kReady, readiness());
 }
 
 // A target that reads a long prompt asks nothing, and a draft frees what it has not heard of for
@@ -226,17 +228,17 @@ TEST_F(DraftProposerTest, WaitsForThePrefillOfAllThatOpenAsLongAsItWasMeasuredTo
   bus.clock.advance(milliseconds(64 * 20));
   propose(1, 1, 0, {8});
   drafts.collect(bus.now(), store);
-  ASSERT_EQ(DraftState::kActive, state());
+  ASSERT_EQ(DraftReadiness::kReady, readiness());
   prompt.assign(40, 5);
   for (std::uint64_t seq = 2; seq < 10; ++seq) open(seq);
   ask(9, {8});
   bus.clock.advance(milliseconds(320 * 20 + 2000));
   ask(9, {8});
-  EXPECT_EQ(DraftState::kOpening, state(9));
+  EXPECT_EQ(DraftReadiness::kOpening, readiness(9));
   EXPECT_TRUE(drafts.take_lost().empty());
   bus.clock.advance(milliseconds(320 * 20));
   ask(9, {8});
-  EXPECT_EQ(DraftState::kDetached, state(9)) << "twice that and the grace are over";
+  EXPECT_EQ(DraftReadiness::kDetached, readiness(9)) << "twice that and the grace are over";
 }
 
 TEST_F(DraftProposerTest, ATargetOfLongStepsWaitsLongerForAnAnswer) {
@@ -249,11 +251,11 @@ TEST_F(DraftProposerTest, ATargetOfLongStepsWaitsLongerForAnAnswer) {
   for (int i = 0; i < 2; ++i) {
     bus.clock.advance(seconds(1));
     ask(1, {8});
-    EXPECT_EQ(DraftState::kActive, state()) << i;
+    EXPECT_EQ(DraftReadiness::kReady, readiness()) << i;
   }
   bus.clock.advance(seconds(1));
   ask(1, {8});
-  EXPECT_EQ(DraftState::kLagging, state());
+  EXPECT_EQ(DraftReadiness::kUnready, readiness());
 }
 
 TEST_F(DraftProposerTest, TransportIsWhatIsLeftOfTheWayToAnAnswer) {
@@ -299,7 +301,7 @@ TEST_F(DraftProposerTest, NothingFromOtherLeasesLivesOrVocabulariesIsUsed) {
   propose(1, 1, 0, {8}, 3, 99);
   drafts.collect(bus.now(), store);
   EXPECT_EQ(0u, store.n_edges(SeqId{1}));
-  EXPECT_EQ(DraftState::kOpening, state());
+  EXPECT_EQ(DraftReadiness::kOpening, readiness());
   EXPECT_EQ(3u, drafts.counters().stale);
 }
 
@@ -330,11 +332,11 @@ TEST_F(DraftProposerTest, AFullDraftGetsNoMore) {
   open(1);
   open(2);
   EXPECT_EQ(1u, bus.take<wire::Attach>(endpoint(1)).size());
-  EXPECT_EQ(DraftState::kDetached, state(2));
+  EXPECT_EQ(DraftReadiness::kDetached, readiness(2));
   drafts.close(SeqId{1});
   EXPECT_EQ(1u, bus.take<wire::CloseSequence>(endpoint(1)).size());
   drafts.turn(bus.now());
-  EXPECT_EQ(DraftState::kOpening, state(2));
+  EXPECT_EQ(DraftReadiness::kOpening, readiness(2));
 }
 
 TEST_F(DraftProposerTest, TheSequencesOfALostDraftMoveToAnotherUnderANewLease) {
@@ -347,14 +349,14 @@ TEST_F(DraftProposerTest, TheSequencesOfALostDraftMoveToAnotherUnderANewLease) {
   const auto attaches = bus.take<wire::Attach>(endpoint(2));
   ASSERT_EQ(1u, attaches.size());
   EXPECT_EQ(Lease{2}, attaches[0].lease);
-  EXPECT_EQ(DraftState::kOpening, state());
+  EXPECT_EQ(DraftReadiness::kOpening, readiness());
 }
 
 TEST_F(DraftProposerTest, ADraftThatComesBackIsAttachedAgain) {
   assign(1, 1);
   open(1);
   drafts.unassign(WorkerId{1}, Incarnation{1});
-  EXPECT_EQ(DraftState::kDetached, state());
+  EXPECT_EQ(DraftReadiness::kDetached, readiness());
   bus.sent.clear();
   assign(1, 2);
   const auto attaches = bus.take<wire::Attach>(endpoint(1));
@@ -371,7 +373,7 @@ TEST_F(DraftProposerTest, ADraftThatStopsAnsweringIsLetGoAndReported) {
     ask(1, {8});
     bus.clock.advance(milliseconds(25));
   }
-  EXPECT_EQ(DraftState::kDetached, state());
+  EXPECT_EQ(DraftReadiness::kDetached, readiness());
   const auto lost = drafts.take_lost();
   ASSERT_EQ(1u, lost.size());
   EXPECT_EQ(WorkerId{1}, lost[0].draft);
@@ -391,7 +393,7 @@ TEST_F(DraftProposerTest, ALaggingDraftIsLeftForOneThatAnswers) {
     ask(1, {8});
     bus.clock.advance(milliseconds(25));
   }
-  EXPECT_EQ(DraftState::kOpening, state());
+  EXPECT_EQ(DraftReadiness::kOpening, readiness());
 }
 
 TEST_F(DraftProposerTest, NeedGapIsAnsweredFromWhatTheDraftKnows) {
@@ -478,7 +480,7 @@ TEST_F(DraftProposerTest, ADraftThatRefusesIsLeftAlone) {
   assign(1);
   open(1);
   tell(1, wire::Need{.seq = SeqId{1}, .lease = Lease{1}, .reason = NeedReason::kRefused});
-  EXPECT_EQ(DraftState::kDetached, state());
+  EXPECT_EQ(DraftReadiness::kDetached, readiness());
   bus.sent.clear();
   for (int i = 0; i < 100; ++i) {
     ask(1, {});
@@ -517,7 +519,7 @@ TEST_F(DraftProposerTest, ALyingDraftIsReleasedAfterSixteenMalformedRecords) {
   open(1);
   for (int i = 0; i < 16; ++i) propose(1, 1, 0, {1000});  // beyond the vocabulary
   drafts.collect(bus.now(), store);
-  EXPECT_EQ(DraftState::kDetached, state());
+  EXPECT_EQ(DraftReadiness::kDetached, readiness());
   EXPECT_EQ(0u, store.n_edges(SeqId{1}));
 }
 
@@ -638,7 +640,7 @@ class LinkedDraftTest : public DraftProposerTest {
   void make_active() {
     propose(1, 1, 0, {8, 9});
     drafts.collect(bus.now(), store);
-    ASSERT_EQ(DraftState::kActive, state());
+    ASSERT_EQ(DraftReadiness::kReady, readiness());
   }
   SocketId beside() {
     for (const auto& [socket, where] : bus.sockets)
@@ -681,7 +683,7 @@ TEST_F(LinkedDraftTest, AnswersOnTheLinkCountAsThoseOnTheConnection) {
   say_beside(1, proposal);
   drafts.collect(bus.now(), store);
   EXPECT_EQ(1u, store.n_edges(SeqId{1}));
-  EXPECT_EQ(DraftState::kActive, state());
+  EXPECT_EQ(DraftReadiness::kReady, readiness());
 }
 
 TEST_F(LinkedDraftTest, WhatTheLinkDoesNotTakeGoesOverTheConnection) {
@@ -706,7 +708,7 @@ TEST_F(LinkedDraftTest, ALinkThatIsOverIsReplacedByTheConnectionAndTriedAgain) {
   bus.close(former);
   drafts.on_closed(former, "its ring is torn");
   EXPECT_EQ("zeromq", tier());
-  EXPECT_EQ(DraftState::kActive, state()) << "it costs the sequence nothing";
+  EXPECT_EQ(DraftReadiness::kReady, readiness()) << "it costs the sequence nothing";
   ask(1, {8});
   EXPECT_EQ(1u, bus.take<wire::Propose>(endpoint(1)).size());
   bus.clock.advance(DraftLink::kFirstPause);
@@ -789,7 +791,7 @@ TEST_F(LinkedDraftTest, APinnedTierKeepsSequencesAwayFromADraftWithoutIt) {
   tell(1, wire::LinkOffer{.reason = "it runs on another machine"});
   drafts.turn(bus.now());
   EXPECT_TRUE(bus.take<wire::Attach>(endpoint(1)).empty());
-  EXPECT_EQ(DraftState::kDetached, state());
+  EXPECT_EQ(DraftReadiness::kDetached, readiness());
 }
 
 TEST_F(LinkedDraftTest, APinnedTierAttachesWhenTheLinkIsUpAndLetsGoWhenItIsOver) {
@@ -803,7 +805,7 @@ TEST_F(LinkedDraftTest, APinnedTierAttachesWhenTheLinkIsUpAndLetsGoWhenItIsOver)
   const SocketId former = beside();
   bus.close(former);
   drafts.on_closed(former, "it died");
-  EXPECT_EQ(DraftState::kDetached, state());
+  EXPECT_EQ(DraftReadiness::kDetached, readiness());
   bus.clock.advance(DraftLink::kFirstPause);
   link();
   drafts.turn(bus.now());
