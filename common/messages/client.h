@@ -20,6 +20,7 @@
 #include "common/base/result.h"
 #include "common/base/sampling_params.h"
 #include "common/messages/limits.h"
+#include "common/messages/passes.h"
 #include "common/messages/types.h"
 
 namespace foretoken::wire {
@@ -575,22 +576,11 @@ struct TokensReply {
   }
 };
 
-// The last passes of one service: entry i of each list is of pass first + i.
 struct ServicePasses {
   std::string role;
   std::string name;
   std::string model;
-  std::uint64_t now_us = 0;
-  std::uint64_t first = 0;
-  std::vector<std::uint32_t> ago_us;
-  std::vector<std::uint32_t> wait_us;
-  std::vector<std::uint32_t> compute_us;
-  std::vector<std::uint32_t> commit_us;
-  std::vector<std::uint32_t> sequences;
-  std::vector<std::uint32_t> rows;
-  std::vector<std::uint32_t> drafted;
-  std::vector<std::uint32_t> accepted;
-  std::vector<std::uint32_t> tokens;
+  Passes passes;  // its fields stand beside the others, not in a map of their own
   bool operator==(const ServicePasses&) const = default;
 
   template <class Self, class Visitor>
@@ -598,17 +588,9 @@ struct ServicePasses {
     v("role", m.role, "draft or target");
     v("name", m.name, "such as draft-0");
     v("model", m.model, "the model it runs");
-    v("now_us", m.now_us, "its wall clock when it answered, microseconds since 1970");
-    v("first", m.first, "number of the first pass, counted since it started");
-    v("ago_us", m.ago_us, "how long before now_us each pass began to compute");
-    v("wait_us", m.wait_us, "target: for how long it was held back before that, for guesses");
-    v("compute_us", m.compute_us, "target: planning and running it; draft: all of it");
-    v("commit_us", m.commit_us, "target: from there until its tokens were sent");
-    v("sequences", m.sequences, "target: sequences that had rows in it");
-    v("rows", m.rows, "token rows, those of prompts included");
-    v("drafted", m.drafted, "target: guesses verified; draft: guesses made");
-    v("accepted", m.accepted, "target: of those, accepted");
-    v("tokens", m.tokens, "target: tokens committed");
+    Passes::fields(m.passes, [&](int, const char* key, auto& member, const char* sentence) {
+      v(key, member, sentence);
+    });
   }
 };
 

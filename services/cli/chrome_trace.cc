@@ -8,7 +8,7 @@ namespace foretoken::cli {
 namespace {
 
 // Of an answer whose lists differ in length, what all of them have.
-std::size_t n_passes(const wire::ServicePasses& p) {
+std::size_t n_passes(const wire::Passes& p) {
   std::size_t n = p.ago_us.size();
   for (const auto* list : {&p.wait_us, &p.compute_us, &p.commit_us, &p.sequences, &p.rows,
                            &p.drafted, &p.accepted, &p.tokens})
@@ -16,7 +16,7 @@ std::size_t n_passes(const wire::ServicePasses& p) {
   return n;
 }
 
-TracedPass pass_of(const wire::ServicePasses& p, std::size_t i) {
+TracedPass pass_of(const wire::Passes& p, std::size_t i) {
   return {.began_us = p.now_us - std::min<std::uint64_t>(p.now_us, p.ago_us[i]),
           .wait_us = p.wait_us[i],
           .compute_us = p.compute_us[i],
@@ -92,20 +92,23 @@ void add_draft(Events& events, int process, const TracedPass& pass) {
 void PassRecord::add(const std::vector<wire::ServicePasses>& answer, std::uint64_t back_us) {
   for (const auto& each : answer) {
     // A service that comes later began to be recorded when all did.
-    const auto from = from_us_.try_emplace(each.name, each.now_us - std::min(each.now_us, back_us));
-    Service& service = services_[each.name];
+    const wire::Passes& passes = each.passes;
+    const auto from =
+        from_us_.try_emplace(each.name, passes.now_us - std::min(passes.now_us, back_us));
+    TracedService& service = services_[each.name];
     service.role = each.role;
     service.name = each.name;
     service.model = each.model;
-    const std::size_t n = n_passes(each);
-    if (each.first + n < service.next) service.next = 0;  // another incarnation: it counts anew
-    if (service.next > 0 && each.first > service.next) service.n_lost += each.first - service.next;
+    const std::size_t n = n_passes(passes);
+    if (passes.first + n < service.next) service.next = 0;  // another incarnation: it counts anew
+    if (service.next > 0 && passes.first > service.next)
+      service.n_lost += passes.first - service.next;
     for (std::size_t i = 0; i < n; ++i) {
-      if (each.first + i < service.next) continue;
-      const TracedPass pass = pass_of(each, i);
+      if (passes.first + i < service.next) continue;
+      const TracedPass pass = pass_of(passes, i);
       if (pass.began_us >= from.first->second) service.passes.push_back(pass);
     }
-    service.next = std::max(service.next, each.first + n);
+    service.next = std::max(service.next, passes.first + n);
   }
 }
 

@@ -21,7 +21,7 @@ struct TracedPass {
 // What several answers to the same question said, each pass once.
 class PassRecord {
  public:
-  struct Service {
+  struct TracedService {
     std::string role, name, model;
     std::uint64_t next = 0;    // number of the first pass that has not been seen
     std::uint64_t n_lost = 0;  // passes that were forgotten before they were asked for
@@ -31,11 +31,11 @@ class PassRecord {
   // `back_us`: how long ago the record begins, at the time of this answer. The first answer that
   // has a service says when that was by its own clock; its passes from before are left out.
   void add(const std::vector<wire::ServicePasses>& answer, std::uint64_t back_us);
-  const std::map<std::string, Service>& services() const { return services_; }
+  const std::map<std::string, TracedService>& services() const { return services_; }
 
  private:
-  std::map<std::string, Service> services_;       // by name
-  std::map<std::string, std::uint64_t> from_us_;  // by name
+  std::map<std::string, TracedService> services_;  // by name
+  std::map<std::string, std::uint64_t> from_us_;   // by name
 };
 
 std::string chrome_trace(const PassRecord& record);

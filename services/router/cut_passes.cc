@@ -19,11 +19,11 @@ std::size_t size_of(std::vector<wire::ServicePasses>& passes) {
 
 std::size_t most_of_one(const std::vector<wire::ServicePasses>& passes) {
   std::size_t most = 0;
-  for (const wire::ServicePasses& each : passes) most = std::max(most, each.ago_us.size());
+  for (const wire::ServicePasses& each : passes) most = std::max(most, each.passes.ago_us.size());
   return most;
 }
 
-void keep_newest(wire::ServicePasses& of, std::size_t n) {
+void keep_newest(wire::Passes& of, std::size_t n) {
   const std::size_t n_cut = of.ago_us.size() - std::min(n, of.ago_us.size());
   for (auto* list : {&of.ago_us, &of.wait_us, &of.compute_us, &of.commit_us, &of.sequences,
                      &of.rows, &of.drafted, &of.accepted, &of.tokens})
@@ -39,7 +39,7 @@ std::size_t cut_passes(std::vector<wire::ServicePasses>& passes, std::size_t mos
   for (std::size_t n = most_of_one(passes); n_bytes > most && n > 0; n_bytes = size_of(passes)) {
     // All but some hundred bytes a service are passes, of about the same size.
     n = std::min(n - 1, n * most / n_bytes);
-    for (wire::ServicePasses& each : passes) keep_newest(each, n);
+    for (wire::ServicePasses& each : passes) keep_newest(each.passes, n);
   }
   return n_bytes;
 }

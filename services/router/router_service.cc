@@ -95,17 +95,7 @@ wire::ServicePasses passes_of(const wire::Hello& hello, wire::Passes all) {
   return {.role = std::string(name_of(hello.role)),
           .name = hello.name,
           .model = hello.model_name,
-          .now_us = all.now_us,
-          .first = all.first,
-          .ago_us = std::move(all.ago_us),
-          .wait_us = std::move(all.wait_us),
-          .compute_us = std::move(all.compute_us),
-          .commit_us = std::move(all.commit_us),
-          .sequences = std::move(all.sequences),
-          .rows = std::move(all.rows),
-          .drafted = std::move(all.drafted),
-          .accepted = std::move(all.accepted),
-          .tokens = std::move(all.tokens)};
+          .passes = std::move(all)};
 }
 
 std::string_view state_name(const Worker& worker) {

@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include <utility>
+
 #include "common/base/json.h"
 
 namespace foretoken::cli {
@@ -13,8 +15,7 @@ wire::ServicePasses passes(const std::string& role,
                            std::uint64_t now_us,
                            std::uint64_t first,
                            std::uint32_t n) {
-  wire::ServicePasses all{
-      .role = role, .name = role + "-0", .model = "m", .now_us = now_us, .first = first};
+  wire::Passes all{.now_us = now_us, .first = first};
   for (std::uint32_t i = 0; i < n; ++i) {
     all.ago_us.push_back((n - i) * 100);
     all.wait_us.push_back(i % 2 == 0 ? 0 : 20);
@@ -26,7 +27,7 @@ wire::ServicePasses passes(const std::string& role,
     all.accepted.push_back(0);
     all.tokens.push_back(static_cast<std::uint32_t>(first) + i);
   }
-  return all;
+  return {.role = role, .name = role + "-0", .model = "m", .passes = std::move(all)};
 }
 
 constexpr std::uint64_t kAll = 60'000'000;  // of the record: longer ago than any pass
@@ -80,7 +81,7 @@ TEST(PassRecords, GoOnWithAServiceThatWasStartedAgain) {
 TEST(PassRecords, TakeOfUnequalListsWhatAllHave) {
   PassRecord record;
   auto broken = passes("target", 1'000'000, 0, 3);
-  broken.rows.pop_back();
+  broken.passes.rows.pop_back();
   record.add({broken}, kAll);
   EXPECT_EQ(2u, numbers(record).size());
 }

@@ -18,16 +18,16 @@ wire::ServicePasses passes_of(const std::string& name, std::size_t n, std::uint3
   return {.role = "target",
           .name = name,
           .model = "m",
-          .first = 100,
-          .ago_us = list,
-          .wait_us = list,
-          .compute_us = list,
-          .commit_us = list,
-          .sequences = list,
-          .rows = list,
-          .drafted = list,
-          .accepted = list,
-          .tokens = list};
+          .passes = {.first = 100,
+                     .ago_us = list,
+                     .wait_us = list,
+                     .compute_us = list,
+                     .commit_us = list,
+                     .sequences = list,
+                     .rows = list,
+                     .drafted = list,
+                     .accepted = list,
+                     .tokens = list}};
 }
 
 TEST(CutPasses, WhatFitsStaysAsItIs) {
@@ -48,21 +48,21 @@ TEST(CutPasses, OfManyServicesEachKeepsItsNewest) {
   EXPECT_GT(n_bytes, most - most / 50) << "no more than needed";
   const wire::PassesReply reply{.id = std::string(32, '0'), .passes = passes};
   EXPECT_LE(wire::write_client_answer(reply).size(), wire::kMaxInternalPartBytes);
-  const std::size_t n = passes[0].ago_us.size();
+  const std::size_t n = passes[0].passes.ago_us.size();
   for (const wire::ServicePasses& each : passes) {
     const bool is_young = each.name == "young";
-    EXPECT_EQ(is_young ? 3 : n, each.ago_us.size());
-    EXPECT_EQ(is_young ? 100 : 100 + 2048 - n, each.first);
-    EXPECT_EQ(70'000U + (is_young ? 2 : 2047), each.ago_us.back());
-    EXPECT_EQ(each.ago_us, each.tokens);
-    EXPECT_EQ(each.ago_us, each.wait_us);
+    EXPECT_EQ(is_young ? 3 : n, each.passes.ago_us.size());
+    EXPECT_EQ(is_young ? 100 : 100 + 2048 - n, each.passes.first);
+    EXPECT_EQ(70'000U + (is_young ? 2 : 2047), each.passes.ago_us.back());
+    EXPECT_EQ(each.passes.ago_us, each.passes.tokens);
+    EXPECT_EQ(each.passes.ago_us, each.passes.wait_us);
   }
 }
 
 TEST(CutPasses, SaysThatThereAreTooManyServices) {
   std::vector<wire::ServicePasses> passes(100, passes_of("a", 20, 1));
   EXPECT_GT(cut_passes(passes, 1000), 1000U);
-  EXPECT_TRUE(passes[0].ago_us.empty());
+  EXPECT_TRUE(passes[0].passes.ago_us.empty());
 }
 
 }  // namespace

@@ -237,11 +237,11 @@ TEST_F(RouterServiceTest, PassesAreAskedOfTargetsAndDraftsAlone) {
   const auto replies = answers<wire::PassesReply>();
   ASSERT_EQ(1u, replies.size());
   ASSERT_EQ(1u, replies[0].passes.size());
-  const wire::ServicePasses& passes = replies[0].passes[0];
-  EXPECT_EQ("target target-0 m", passes.role + " " + passes.name + " " + passes.model);
-  EXPECT_EQ(2u, passes.first);
-  EXPECT_EQ((std::vector<std::uint32_t>{5}), passes.ago_us);
-  EXPECT_EQ((std::vector<std::uint32_t>{3}), passes.tokens);
+  const wire::ServicePasses& of = replies[0].passes[0];
+  EXPECT_EQ("target target-0 m", of.role + " " + of.name + " " + of.model);
+  EXPECT_EQ(2u, of.passes.first);
+  EXPECT_EQ((std::vector<std::uint32_t>{5}), of.passes.ago_us);
+  EXPECT_EQ((std::vector<std::uint32_t>{3}), of.passes.tokens);
 }
 
 // Beyond a few within a moment the answer is that of a moment ago, under the id that was asked.

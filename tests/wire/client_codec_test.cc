@@ -532,10 +532,11 @@ TEST(ClientCodec, RoundTripsAnswers) {
   expect_round_trip(status);
   expect_round_trip(MetricsText{"id", true, "# metrics"});
   expect_round_trip(MetricsText{"id", true, std::string(std::size_t{4'000'000}, 'm')});
-  expect_round_trip(PassesReply{
-      "id",
-      true,
-      {{.role = "target", .name = "target-0", .first = 5, .ago_us = {9, 4}, .tokens = {1, 2}}}});
+  expect_round_trip(PassesReply{"id",
+                                true,
+                                {{.role = "target",
+                                  .name = "target-0",
+                                  .passes = {.first = 5, .ago_us = {9, 4}, .tokens = {1, 2}}}}});
   expect_round_trip(TokensReply{"id", true, "text", {4, 5}, 2});
 }
 
