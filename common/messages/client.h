@@ -471,7 +471,7 @@ struct ServiceStatus {
   static void fields(Self& m, Visitor&& v) {
     v("role", m.role, "router, tokenizer, draft, target or edge");
     v("name", m.name, "such as draft-0");
-    v("state", m.state, "ready, loading, draining, refused or gone");
+    v("state", m.state, "ready, draining, refused or gone");
     v("endpoint", m.endpoint, "where it takes connections, if it does");
     v("model", m.model, "the model it runs, if any");
     v("build", m.build, "version, commit, instruction set");

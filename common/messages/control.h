@@ -183,7 +183,7 @@ struct Heartbeat {
     v(12, "dropped_total", m.dropped_total, "frames dropped: stale, malformed or without room");
     v(13, "rss_bytes", m.rss_bytes, "resident memory");
     v(14, "uptime_s", m.uptime_s, "seconds since start");
-    v(15, "state", m.state, "one word for people: ready, loading, draining");
+    v(15, "state", m.state, "one word for people: ready or draining");
     v(16, "links", m.links,
       "target: its drafts and how it reaches each, for people: draft-0 shared_memory");
     v(17, "turn", m.turn, "turns of work since start: how far it has come", 1);

@@ -56,14 +56,25 @@ enum class PromptKind : std::uint8_t { kTokens, kText, kMessages };
 // a step of its model.
 enum class Activity : std::uint8_t { kWaiting, kMessages, kStep };
 
+// What lists of services say of a worker: it takes work, takes nothing new, is silent, or was not
+// taken into the pool.
+enum class WorkerState : std::uint8_t { kReady, kDraining, kGone, kRefused };
+
 inline constexpr std::array<std::string_view, 6> kRoleNames{"router", "tokenizer", "draft",
                                                             "target", "edge",      "tool"};
 inline constexpr std::array<std::string_view, 3> kPromptNames{"tokens", "text", "messages"};
 inline constexpr std::array<std::string_view, 3> kActivityNames{"waiting", "messages", "step"};
+inline constexpr std::array<std::string_view, 4> kWorkerStateNames{"ready", "draining", "gone",
+                                                                   "refused"};
+
+// Those that are services: a tool is a client.
+inline constexpr std::array<Role, 5> kServiceRoles{Role::kRouter, Role::kTokenizer, Role::kDraft,
+                                                   Role::kTarget, Role::kEdge};
 
 constexpr const auto& names_of(Role) { return kRoleNames; }
 constexpr const auto& names_of(PromptKind) { return kPromptNames; }
 constexpr const auto& names_of(Activity) { return kActivityNames; }
+constexpr const auto& names_of(WorkerState) { return kWorkerStateNames; }
 using foretoken::enum_count;
 using foretoken::name_of;
 using foretoken::value_named;

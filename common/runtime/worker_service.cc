@@ -78,7 +78,7 @@ bool WorkerService::drained() const {
 wire::Heartbeat WorkerService::load() const {
   wire::Heartbeat load = own_load();
   load.draining = drain_until_.has_value();
-  load.state = load.draining ? "draining" : "ready";
+  load.state = name_of(load.draining ? wire::WorkerState::kDraining : wire::WorkerState::kReady);
   load.dropped_total += n_malformed_ + router_.n_dropped();
   return load;
 }

@@ -128,8 +128,8 @@ std::string chrome_trace(const PassRecord& record) {
     events.name_of("process_name", process, name + " (" + service.model + ")");
     events.name_of("thread_name", process, "passes");
     for (const TracedPass& pass : service.passes)
-      service.role == "target" ? add_target(events, process, pass)
-                               : add_draft(events, process, pass);
+      service.role == name_of(wire::Role::kTarget) ? add_target(events, process, pass)
+                                                   : add_draft(events, process, pass);
   }
   return to_text(document);
 }

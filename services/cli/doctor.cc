@@ -18,6 +18,7 @@
 #include "common/base/json.h"
 #include "common/config/models.h"
 #include "common/config/resolve.h"
+#include "common/messages/types.h"
 #include "common/runtime/service_main.h"
 #include "common/transport/endpoint.h"
 #include "kernels/include/backend.h"
@@ -144,10 +145,11 @@ Finding http_keys_finding(const EdgeSection& edge) {
 }
 
 Finding programs_finding() {
-  for (const char* role : {"router", "tokenizer", "draft", "target", "edge"})
-    if (!std::filesystem::exists(program_folder() + "/foretoken-" + role))
-      return {Finding::Level::kBad, "programs",
-              "foretoken-" + std::string(role) + " is not beside this command"};
+  for (const wire::Role role : wire::kServiceRoles) {
+    const std::string program = "foretoken-" + std::string(name_of(role));
+    if (!std::filesystem::exists(program_folder() + "/" + program))
+      return {Finding::Level::kBad, "programs", program + " is not beside this command"};
+  }
   return {Finding::Level::kOk, "programs", "all five services are beside this command"};
 }
 

@@ -12,6 +12,7 @@
 
 #include "common/base/nearest.h"
 #include "common/config/describe.h"
+#include "common/messages/types.h"
 #include "common/runtime/manual.h"
 #include "services/cli/verbs.h"
 
@@ -52,8 +53,8 @@ std::vector<std::string> services_beside() {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(program_folder(), error)) {
     const std::string name = entry.path().filename().string();
-    for (const char* role : {"draft", "edge", "router", "target", "tokenizer"})
-      if (name == std::string("foretoken-") + role) names.push_back(name);
+    for (const wire::Role role : wire::kServiceRoles)
+      if (name == "foretoken-" + std::string(name_of(role))) names.push_back(name);
   }
   return names;
 }

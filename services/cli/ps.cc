@@ -48,7 +48,7 @@ void add_supervised(wire::StatusReply& status, const std::vector<ServiceState>& 
     const auto same = std::find_if(status.services.begin(), status.services.end(),
                                    [&](const auto& s) { return s.name == known.name; });
     if (same == status.services.end()) {
-      if (known.state == "ready")
+      if (known.state == name_of(ProcessState::kReady))
         continue;  // between the two clocks: the router will show it in a moment
       wire::ServiceStatus missing;
       missing.role = known.role;
@@ -58,7 +58,7 @@ void add_supervised(wire::StatusReply& status, const std::vector<ServiceState>& 
       status.services.push_back(std::move(missing));
     } else if (!known.note.empty()) {
       same->note += (same->note.empty() ? "" : "; ") + known.note;
-      if (known.state != "ready") same->state = known.state;
+      if (known.state != name_of(ProcessState::kReady)) same->state = known.state;
     }
   }
 }

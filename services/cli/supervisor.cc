@@ -23,6 +23,7 @@
 
 #include "common/base/json.h"
 #include "common/base/result.h"
+#include "common/messages/types.h"
 
 extern char** environ;
 
@@ -164,9 +165,15 @@ struct Supervisor::Child {
     patience = time;
     deadline = steady_now() + time;
   }
+  ProcessState state() const {
+    if (given_up) return ProcessState::kGivenUp;
+    if (pid == 0) return ProcessState::kWaiting;
+    return ready() ? ProcessState::kReady : ProcessState::kStarting;
+  }
   Duty duty() const {
-    if (spec.role == "router" || spec.role == "edge") return Duty::kDoor;
-    return spec.role == "draft" ? Duty::kSpeed : Duty::kWork;
+    if (spec.role == name_of(wire::Role::kRouter) || spec.role == name_of(wire::Role::kEdge))
+      return Duty::kDoor;
+    return spec.role == name_of(wire::Role::kDraft) ? Duty::kSpeed : Duty::kWork;
   }
 };
 
@@ -308,7 +315,7 @@ void Supervisor::take(Child& child, const std::string& line, const Progress& pro
     child.ready_since = child.last_sign = steady_now();
     child.was_ever_ready = true;
     write_state();
-    progress(child.spec.name, "ready");
+    progress(child.spec.name, std::string(name_of(ProcessState::kReady)));
   } else if (line == "WATCHDOG=1") {
     child.last_sign = steady_now();
   } else if (line == "STOPPING=1") {
@@ -434,7 +441,7 @@ void Supervisor::restart_due(const Progress& progress) {
       continue;
     }
     write_state();
-    progress(child.spec.name, "starting");
+    progress(child.spec.name, std::string(name_of(ProcessState::kStarting)));
   }
 }
 
@@ -442,10 +449,7 @@ void Supervisor::restart_due(const Progress& progress) {
 void Supervisor::write_state() const {
   OrderedJson services = OrderedJson::array();
   for (const auto& child : children_) {
-    const char* state = child.given_up   ? "given up"
-                        : child.pid == 0 ? "waiting"
-                        : child.ready()  ? "ready"
-                                         : "starting";
+    const std::string state(name_of(child.state()));
     const std::size_t n = child.backoff.n_restarts();
     std::string note;
     if (!child.last_end.empty())

@@ -2,16 +2,20 @@
 // restarts those that fail, later and later, and ends them by duty: first the router, which waits
 // for its requests, then what they needed. Watches them as systemd does: one whose watchdog pings
 // stay away is ended and started again. A service that only adds speed never ends the others.
-// Single-threaded; knows programs and exit codes, not messages.
+// Single-threaded; knows programs, roles and exit codes, not messages.
 #pragma once
 
+#include <array>
 #include <chrono>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "common/base/vocabulary.h"
 #include "services/cli/restart_backoff.h"
 
 namespace foretoken::cli {
@@ -22,6 +26,19 @@ struct ServiceSpec {
   std::string role = {};          // "target"
   bool optional = false;          // the others serve on without it, however often it fails
 };
+
+// A process as its supervisor knows it. The router's states of a worker are others: it knows no
+// process that does not register.
+enum class ProcessState : std::uint8_t {
+  kStarting,
+  kReady,
+  kWaiting,  // to be started again
+  kGivenUp
+};
+inline constexpr std::array<std::string_view, 4> kProcessStateNames{"starting", "ready", "waiting",
+                                                                    "given up"};
+constexpr const auto& names_of(ProcessState) { return kProcessStateNames; }
+using foretoken::name_of;  // beside those of other types in this namespace
 
 struct SupervisorOptions {
   std::filesystem::path runtime_folder;        // pid file, notify socket; created 0700
@@ -105,7 +122,7 @@ int supervisor_pid(const std::filesystem::path& runtime_folder);
 // What the supervisor of `runtime_folder` last knew of each service; empty if it left no word.
 struct ServiceState {
   std::string name, role;
-  std::string state;  // starting, ready, waiting (to be started again), given up
+  std::string state;  // the name of a ProcessState
   std::string note;   // how often it was restarted and how it ended last; empty if it never did
 };
 std::vector<ServiceState> supervisor_state(const std::filesystem::path& runtime_folder);

@@ -22,9 +22,10 @@ std::optional<double> part_of(double part, double whole) {
 
 // What a service's own latency is, where it counts one.
 std::pair<std::string, Choice> timing_of(const std::string& role) {
-  if (role == "target") return {"verify", phase_of("verify")};
-  if (role == "draft") return {"propose", phase_of("propose")};
-  if (role == "router") return {"token gap", {"inter_token_latency_seconds", {}}};
+  if (role == name_of(wire::Role::kTarget)) return {"verify", phase_of("verify")};
+  if (role == name_of(wire::Role::kDraft)) return {"propose", phase_of("propose")};
+  if (role == name_of(wire::Role::kRouter))
+    return {"token gap", {"inter_token_latency_seconds", {}}};
   return {"", {}};
 }
 
@@ -48,10 +49,11 @@ TopService service_of(const wire::ServiceStatus& now,
   });
   if (is_counted) {
     service.cpu = part_of(growth.of({"process_cpu_seconds_total", own}), seconds);
-    const char* tokens = now.role == "target"      ? "generation_tokens_total"
-                         : now.role == "draft"     ? "draft_tokens_total"
-                         : now.role == "tokenizer" ? "tokenizer_decoded_tokens_total"
-                                                   : nullptr;
+    const char* tokens = now.role == name_of(wire::Role::kTarget)  ? "generation_tokens_total"
+                         : now.role == name_of(wire::Role::kDraft) ? "draft_tokens_total"
+                         : now.role == name_of(wire::Role::kTokenizer)
+                             ? "tokenizer_decoded_tokens_total"
+                             : nullptr;
     if (tokens != nullptr) service.tokens_per_second = part_of(growth.of({tokens, own}), seconds);
   }
   auto [what, histogram] = timing_of(now.role);
@@ -157,13 +159,13 @@ TopFigures top_figures(const Look& before, const Look& now) {
   figures.ready = now.status.ready;
   double n_used = 0, n_blocks = 0;
   for (const auto& service : now.status.services) {
-    if (service.role == "router") figures.uptime_s = service.uptime_s;
-    if (service.role == "target") {
+    if (service.role == name_of(wire::Role::kRouter)) figures.uptime_s = service.uptime_s;
+    if (service.role == name_of(wire::Role::kTarget)) {
       add_once(figures.models, service.model);
       n_blocks += service.kv_blocks_total;
       n_used += service.kv_blocks_total - std::min(service.kv_blocks_total, service.kv_blocks_free);
     }
-    if (service.role == "draft") {
+    if (service.role == name_of(wire::Role::kDraft)) {
       add_once(figures.draft_models, service.model);
       figures.drafts.push_back(draft_of(service, growth, now.samples, figures.seconds));
     }

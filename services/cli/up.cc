@@ -39,23 +39,24 @@ std::vector<ServiceSpec> service_specs(const CliOptions& options, const LoadedCo
   if (!options.config.file.empty()) shared.insert(shared.end(), {"--config", options.config.file});
   for (const auto& setting : options.config.sets) shared.insert(shared.end(), {"--set", setting});
   std::vector<ServiceSpec> specs;
-  const auto add = [&](const std::string& role, const std::string& id) {
+  const auto add = [&](wire::Role of, const std::string& id) {
+    const std::string role(name_of(of));
     ServiceSpec spec{.name = role + "-" + id,
                      .argv = {program_folder() + "/foretoken-" + role, "--id", id},
                      .role = role,
-                     .optional = role == "draft"};
+                     .optional = of == wire::Role::kDraft};
     spec.argv.insert(spec.argv.end(), shared.begin(), shared.end());
     specs.push_back(std::move(spec));
   };
-  add("router", "0");
+  add(wire::Role::kRouter, "0");
   for (const ModelInstances& model : models_of(loaded)) {
     const ModelSection& section = model.config.model;
-    add("tokenizer", model.id(0));
-    for (std::uint32_t i = 0; i < section.targets; ++i) add("target", model.id(i));
+    add(wire::Role::kTokenizer, model.id(0));
+    for (std::uint32_t i = 0; i < section.targets; ++i) add(wire::Role::kTarget, model.id(i));
     for (std::uint32_t i = 0; i < section.drafts && !section.draft.empty(); ++i)
-      add("draft", model.id(i));
+      add(wire::Role::kDraft, model.id(i));
   }
-  add("edge", "0");
+  add(wire::Role::kEdge, "0");
   return specs;
 }
 
@@ -161,11 +162,12 @@ std::vector<std::string> not_listed(const std::filesystem::path& folder,
                                     const wire::StatusReply& status) {
   std::vector<std::string> missing;
   for (const ServiceState& service : supervisor_state(folder))
-    if (service.state == "ready" && std::none_of(status.services.begin(), status.services.end(),
-                                                 [&](const wire::ServiceStatus& listed) {
-                                                   return listed.name == service.name &&
-                                                          listed.state != "gone";
-                                                 }))
+    if (service.state == name_of(ProcessState::kReady) &&
+        std::none_of(status.services.begin(), status.services.end(),
+                     [&](const wire::ServiceStatus& listed) {
+                       return listed.name == service.name &&
+                              listed.state != name_of(wire::WorkerState::kGone);
+                     }))
       missing.push_back(service.name);
   return missing;
 }

@@ -27,7 +27,8 @@ const wire::ServiceStatus* target_of(const wire::StatusReply& status, const std:
   const std::string& model = meant == models.end() ? name : meant->name;
   const auto& services = status.services;
   const auto target = std::find_if(services.begin(), services.end(), [&](const auto& service) {
-    return service.role == "target" && service.state == "ready" && service.model == model;
+    return service.role == name_of(wire::Role::kTarget) &&
+           service.state == name_of(wire::WorkerState::kReady) && service.model == model;
   });
   return target == services.end() ? nullptr : &*target;
 }

@@ -21,7 +21,7 @@ std::vector<wire::ModelStatus> model_states(const Pool& pool,
     for (const std::string& alias : target->hello.aliases)
       if (std::find(model.aliases.begin(), model.aliases.end(), alias) == model.aliases.end())
         model.aliases.push_back(alias);
-    if (target->state != WorkerState::kReady) continue;
+    if (target->state != wire::WorkerState::kReady) continue;
     ++model.n_targets;
     model.ready = model.ready ||
                   std::any_of(tokenizers.begin(), tokenizers.end(), [&](const Worker* tokenizer) {

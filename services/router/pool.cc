@@ -108,7 +108,7 @@ std::string why_not_one_model(const wire::Hello& target, const wire::Hello& othe
 
 bool Pool::holds_names(const Worker& worker, TimePoint now) const {
   return worker.hello.role == wire::Role::kTarget &&
-         (worker.state != WorkerState::kLost ||
+         (worker.state != wire::WorkerState::kGone ||
           now - worker.last_seen <= kPatiencesHeld * patience_);
 }
 
@@ -132,13 +132,14 @@ std::vector<const wire::Hello*> Pool::models(TimePoint now) const {
   std::vector<const wire::Hello*> list;
   std::set<std::string_view> names;
   for (const auto& [id, worker] : workers_) {
-    if (worker.hello.role != wire::Role::kTarget || worker.state == WorkerState::kLost) continue;
+    if (worker.hello.role != wire::Role::kTarget || worker.state == wire::WorkerState::kGone)
+      continue;
     list.push_back(&worker.hello);
     names.insert(worker.hello.model_name);
   }
   // A name that passed on means the new model alone.
   for (const auto& [id, worker] : workers_)
-    if (worker.hello.role == wire::Role::kTarget && worker.state == WorkerState::kLost &&
+    if (worker.hello.role == wire::Role::kTarget && worker.state == wire::WorkerState::kGone &&
         !names.contains(worker.hello.model_name))
       list.push_back(&worker.hello);
   for (const auto& [name, former] : former_models_)
@@ -177,7 +178,7 @@ Pool::Arrival Pool::hello(const wire::Header& header,
     return {.code = ErrorCode::kInvalidRequest,
             .message = "a " + std::string(name_of(hello.role)) + " cannot register as a worker"};
   auto it = workers_.find(header.sender);
-  if (it != workers_.end() && it->second.state != WorkerState::kLost &&
+  if (it != workers_.end() && it->second.state != wire::WorkerState::kGone &&
       it->second.incarnation == header.incarnation) {
     it->second.peer = peer;
     it->second.hello = hello;
@@ -203,7 +204,7 @@ Pool::Arrival Pool::hello(const wire::Header& header,
 
   Arrival arrival{.accepted = true, .is_new = true};
   if (it != workers_.end() && it->second.incarnation != header.incarnation) {
-    arrival.replaced = it->second.state != WorkerState::kLost;
+    arrival.replaced = it->second.state != wire::WorkerState::kGone;
     remember_model(it->second);
     remember(replaced_, header.sender, it->second.incarnation);
   }
@@ -225,9 +226,9 @@ bool Pool::heartbeat(const wire::Header& header,
   worker->peer = peer;
   worker->load = beat;
   worker->placed_tokens = 0;
-  if (beat.draining && worker->state != WorkerState::kDraining) worker->draining_since = now;
+  if (beat.draining && worker->state != wire::WorkerState::kDraining) worker->draining_since = now;
   worker->n_started = 0;
-  worker->state = beat.draining ? WorkerState::kDraining : WorkerState::kReady;
+  worker->state = beat.draining ? wire::WorkerState::kDraining : wire::WorkerState::kReady;
   return true;
 }
 
@@ -239,7 +240,7 @@ void Pool::mark_seen(Worker& worker, TimePoint now) {
 Worker* Pool::find_sender(const wire::Header& header, TimePoint now) {
   Worker* worker = find(header.sender);
   if (worker == nullptr || worker->incarnation != header.incarnation ||
-      worker->state == WorkerState::kLost)
+      worker->state == wire::WorkerState::kGone)
     return nullptr;
   mark_seen(*worker, now);
   return worker;
@@ -257,7 +258,7 @@ bool Pool::end(WorkerId id, Incarnation incarnation) {
 void Pool::lose(WorkerId id) {
   Worker* worker = find(id);
   if (worker == nullptr) return;
-  worker->state = WorkerState::kLost;
+  worker->state = wire::WorkerState::kGone;
   worker->n_placed = 0;
 }
 
@@ -275,7 +276,7 @@ void Pool::count_silence(TimePoint received_until) {
   const Duration more = std::clamp(received_until - counted_until_, Duration{}, patience_ / 4);
   counted_until_ = std::max(counted_until_, received_until);
   for (auto& [id, worker] : workers_)
-    if (worker.state != WorkerState::kLost && worker.last_seen < received_until)
+    if (worker.state != wire::WorkerState::kGone && worker.last_seen < received_until)
       worker.silent += std::min(more, received_until - worker.last_seen);
 }
 
@@ -286,7 +287,7 @@ std::vector<Pool::Loss> Pool::expire(TimePoint now) {
   });
   for (auto it = workers_.begin(); it != workers_.end();) {
     Worker& worker = it->second;
-    if (worker.state == WorkerState::kLost) {
+    if (worker.state == wire::WorkerState::kGone) {
       // Shown to people for a while, then forgotten.
       it = now - worker.last_seen > kRemembered * patience_ ? workers_.erase(it) : std::next(it);
       continue;
@@ -297,7 +298,7 @@ std::vector<Pool::Loss> Pool::expire(TimePoint now) {
                                                     : "";
     if (!why.empty()) {
       lost.push_back({worker, why});
-      worker.state = WorkerState::kLost;
+      worker.state = wire::WorkerState::kGone;
       worker.n_placed = 0;
     }
     ++it;
@@ -309,7 +310,7 @@ std::vector<Peer> Pool::to_probe() {
   std::vector<Peer> peers;
   for (auto& [id, worker] : workers_) {
     const Duration due = std::max(worker.next_probe, probe_after());
-    if (worker.state == WorkerState::kLost || worker.silent < due) continue;
+    if (worker.state == wire::WorkerState::kGone || worker.silent < due) continue;
     worker.next_probe = worker.silent + heartbeat_ / 2;
     peers.push_back(worker.peer);
   }
@@ -319,7 +320,7 @@ std::vector<Peer> Pool::to_probe() {
 Duration Pool::until_next_check() const {
   Duration least = patience_;
   for (const auto& [id, worker] : workers_) {
-    if (worker.state == WorkerState::kLost) continue;
+    if (worker.state == wire::WorkerState::kGone) continue;
     const Duration probe = std::max(worker.next_probe, probe_after());
     least = std::min(least, std::min(probe, patience_) - worker.silent);
   }
@@ -338,7 +339,7 @@ const Worker* Pool::find(WorkerId id) const {
 
 const Worker* Pool::find(const Peer& peer) const {
   for (const auto& [id, worker] : workers_)
-    if (worker.state != WorkerState::kLost && worker.peer == peer) return &worker;
+    if (worker.state != wire::WorkerState::kGone && worker.peer == peer) return &worker;
   return nullptr;
 }
 
@@ -354,20 +355,20 @@ std::vector<const Worker*> Pool::all() const {
 std::vector<const Worker*> Pool::alive(wire::Role role) const {
   auto list = all();
   std::erase_if(list, [&](const Worker* w) {
-    return w->hello.role != role || w->state == WorkerState::kLost;
+    return w->hello.role != role || w->state == wire::WorkerState::kGone;
   });
   return list;
 }
 
 std::vector<const Worker*> Pool::ready(wire::Role role) const {
-  return in_state(role, WorkerState::kReady);
+  return in_state(role, wire::WorkerState::kReady);
 }
 
 std::vector<const Worker*> Pool::draining(wire::Role role) const {
-  return in_state(role, WorkerState::kDraining);
+  return in_state(role, wire::WorkerState::kDraining);
 }
 
-std::vector<const Worker*> Pool::in_state(wire::Role role, WorkerState state) const {
+std::vector<const Worker*> Pool::in_state(wire::Role role, wire::WorkerState state) const {
   auto list = all();
   std::erase_if(list, [&](const Worker* w) { return w->hello.role != role || w->state != state; });
   return list;

@@ -18,8 +18,6 @@
 
 namespace foretoken {
 
-enum class WorkerState : std::uint8_t { kReady, kDraining, kLost };
-
 struct Worker {
   WorkerId id;
   Incarnation incarnation;
@@ -27,7 +25,7 @@ struct Worker {
   wire::Hello hello;
   wire::Heartbeat load;  // the latest; zeros before the first
   std::string user;      // role:name of its key; empty where connections have none
-  WorkerState state = WorkerState::kReady;
+  wire::WorkerState state = wire::WorkerState::kReady;
   std::string note;  // why it is not (fully) used, for people
   TimePoint joined{};
   TimePoint last_seen{};
@@ -51,7 +49,7 @@ std::string why_not_one_model(const wire::Hello& target, const wire::Hello& othe
 
 class Pool {
  public:
-  // A worker that is silent for so many heartbeats is lost. A thread of a busy machine may be late
+  // A worker that is silent for so many heartbeats is gone. A thread of a busy machine may be late
   // by most of a second; that a process has ended is noticed long before, by probes.
   static constexpr int kMissed = 8;
   explicit Pool(Duration heartbeat) : heartbeat_(heartbeat), patience_(kMissed * heartbeat) {}
@@ -75,7 +73,7 @@ class Pool {
                 const Peer& peer,
                 const wire::Hello& hello,
                 TimePoint now);
-  // False: never seen, ended or lost; it should say hello again.
+  // False: never seen, ended or gone; it should say hello again.
   bool heartbeat(const wire::Header& header,
                  const Peer& peer,
                  const wire::Heartbeat& beat,
@@ -108,7 +106,7 @@ class Pool {
   Worker* find(WorkerId id);
   const Worker* find(WorkerId id) const;
   const Worker* find(const Peer& peer) const;
-  // All, lost ones included until they are forgotten; by role, then name.
+  // All, those gone included until they are forgotten; by role, then name.
   std::vector<const Worker*> all() const;
   std::vector<const Worker*> alive(wire::Role role) const;
   // Ready ones: alive and taking new work.
@@ -122,7 +120,7 @@ class Pool {
   std::vector<const wire::Hello*> models(TimePoint now) const;
 
  private:
-  std::vector<const Worker*> in_state(wire::Role role, WorkerState state) const;
+  std::vector<const Worker*> in_state(wire::Role role, wire::WorkerState state) const;
 
   static constexpr std::size_t kRememberedIncarnations = 16;
   static constexpr std::size_t kMaxWorkers = 1024;

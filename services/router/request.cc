@@ -282,7 +282,7 @@ void Request::encode(TimePoint now, Actions& out) {
   // One that has said that it has the prompt keeps it: asked again it does not encode again.
   const Worker* taker = prompt_.is_taken && tokenizer_ ? pool.find(*tokenizer_) : nullptr;
   const bool stays =
-      taker != nullptr && taker->state != WorkerState::kLost &&
+      taker != nullptr && taker->state != wire::WorkerState::kGone &&
       place_tokenizer(std::span(&taker, 1), prompt_.encoding, std::nullopt).has_value();
   encode_at(stays ? tokenizer_ : place_tokenizer(pool, prompt_.encoding, not_this), out);
 }
@@ -692,7 +692,7 @@ bool Request::may_return() const {
   const bool waits_for_target = state_ == State::kPlacing || !has_target_of_model();
   const auto all = context_.pool.all();
   return std::any_of(all.begin(), all.end(), [&](const Worker* worker) {
-    if (worker->state != WorkerState::kLost) return false;
+    if (worker->state != wire::WorkerState::kGone) return false;
     if (waits_for_target)
       return worker->hello.role == wire::Role::kTarget && answers_to(worker->hello, asked_.model);
     return worker->hello.role == wire::Role::kTokenizer &&

@@ -98,18 +98,6 @@ wire::ServicePasses passes_of(const wire::Hello& hello, wire::Passes all) {
           .passes = std::move(all)};
 }
 
-std::string_view state_name(const Worker& worker) {
-  switch (worker.state) {
-    case WorkerState::kReady:
-      return "ready";
-    case WorkerState::kDraining:
-      return "draining";
-    case WorkerState::kLost:
-      return "gone";
-  }
-  return "gone";
-}
-
 }  // namespace
 
 // The time in which every running service registers: it connects again, the reply to its next
@@ -297,9 +285,10 @@ wire::StatusReply RouterService::status_reply(RequestId id, TimePoint now) const
   reply.requests_active = static_cast<std::uint32_t>(table_.size());
   reply.requests_total = table_.counters().accepted;
   reply.services.push_back(
-      {.role = "router",
+      {.role = std::string(name_of(wire::Role::kRouter)),
        .name = options_.name,
-       .state = draining_ ? "draining" : "ready",
+       .state = std::string(
+           name_of(draining_ ? wire::WorkerState::kDraining : wire::WorkerState::kReady)),
        .endpoint = client_endpoint_,
        .build = options_.build,
        .pid = static_cast<std::uint64_t>(getpid()),
@@ -317,7 +306,7 @@ wire::StatusReply RouterService::status_reply(RequestId id, TimePoint now) const
     reply.services.push_back(
         {.role = std::string(name_of(hello.role)),
          .name = hello.name,
-         .state = std::string(state_name(*worker)),
+         .state = std::string(name_of(worker->state)),
          .endpoint = hello.endpoint,
          .model = hello.model_name,
          .build = hello.build,
@@ -332,7 +321,7 @@ wire::StatusReply RouterService::status_reply(RequestId id, TimePoint now) const
          .drafted_total = load.drafted_total,
          .accepted_total = load.accepted_total,
          .note = complaints_about(*worker),
-         .links = worker->state == WorkerState::kLost ? std::string() : load.links,
+         .links = worker->state == wire::WorkerState::kGone ? std::string() : load.links,
          .device = hello.device,
          .dtype = hello.dtype,
          .proposer = proposer_of(hello),
@@ -344,7 +333,7 @@ wire::StatusReply RouterService::status_reply(RequestId id, TimePoint now) const
   for (const auto& entry : refused_) {
     const Refused& what = entry.second;
     const auto has_its_name = [&](const Worker* worker) {
-      return worker->hello.name == what.hello.name && worker->state != WorkerState::kLost;
+      return worker->hello.name == what.hello.name && worker->state != wire::WorkerState::kGone;
     };
     const auto all = pool_.all();
     if (now - what.at > kRefusedShown || std::any_of(all.begin(), all.end(), has_its_name))
@@ -353,7 +342,7 @@ wire::StatusReply RouterService::status_reply(RequestId id, TimePoint now) const
                   [&](const wire::ServiceStatus& s) { return s.name == what.hello.name; });
     reply.services.push_back({.role = std::string(name_of(what.hello.role)),
                               .name = what.hello.name,
-                              .state = "refused",
+                              .state = std::string(name_of(wire::WorkerState::kRefused)),
                               .endpoint = what.hello.endpoint,
                               .model = what.hello.model_name,
                               .build = what.hello.build,
@@ -440,7 +429,7 @@ std::string RouterService::own_metrics() {
   for (const auto role : kWorkerRoles)
     for (const Worker* worker : pool_.all())
       if (worker->hello.role == role)
-        metrics_.gauge("peer_up", worker->state == WorkerState::kLost ? 0 : 1,
+        metrics_.gauge("peer_up", worker->state == wire::WorkerState::kGone ? 0 : 1,
                        {{"role", std::string(name_of(role))}, {"peer", worker->hello.name}});
   return metrics_.text();
 }
@@ -484,14 +473,15 @@ void RouterService::on_worker(const Delivery& delivery, TimePoint now) {
   if (const auto* hello = std::get_if<wire::Hello>(&message))
     return on_hello(delivery, header, *hello, now);
   // Where connections have keys, a worker speaks with the key it said hello with.
-  if (const Worker* named = pool_.find(header.sender);
-      named != nullptr && named->state != WorkerState::kLost && named->user != delivery.user) {
+  if (const Worker* named = pool_.find(header.sender); named != nullptr &&
+                                                       named->state != wire::WorkerState::kGone &&
+                                                       named->user != delivery.user) {
     ++stale_;
     return;
   }
   if (const auto* beat = std::get_if<wire::Heartbeat>(&message)) {
     const Worker* worker = pool_.find(header.sender);
-    const bool was_ready = worker != nullptr && worker->state == WorkerState::kReady;
+    const bool was_ready = worker != nullptr && worker->state == wire::WorkerState::kReady;
     const bool known = pool_.heartbeat(header, peer, *beat, now);
     const bool needed = known && is_needed(*pool_.find(header.sender), now);
     reply_to(peer,
@@ -547,7 +537,7 @@ void RouterService::on_hello(const Delivery& delivery,
   const bool is_itself =
       delivery.user.empty() || delivery.user == std::string(name_of(hello.role)) + ":" + hello.name;
   const bool is_anothers =
-      former && former->state != WorkerState::kLost && former->user != delivery.user;
+      former && former->state != wire::WorkerState::kGone && former->user != delivery.user;
   const Pool::Arrival arrival =
       is_itself && !is_anothers
           ? pool_.hello(header, peer, hello, now)
@@ -638,7 +628,7 @@ void RouterService::pair_all() {
         send_worker(target->id, {},
                     wire::Unassign{.draft = draft->id,
                                    .incarnation = draft->incarnation,
-                                   .reason = draft->state == WorkerState::kDraining
+                                   .reason = draft->state == wire::WorkerState::kDraining
                                                  ? "draining"
                                                  : "there is one of its own model"});
       else if (const auto reason = why_not_together(target->hello, draft->hello, targets);
@@ -653,7 +643,7 @@ void RouterService::pair_all() {
 
 // One that drains may end as soon as this is false.
 bool RouterService::is_needed(const Worker& worker, TimePoint now) const {
-  if (worker.state != WorkerState::kDraining) return true;
+  if (worker.state != wire::WorkerState::kDraining) return true;
   switch (worker.hello.role) {
     case wire::Role::kTokenizer:
       return table_.needs(worker) || token_questions_.needs(worker.id);
@@ -673,7 +663,7 @@ std::string RouterService::complaints_about(const Worker& worker) const {
     if (!sentence.empty() && sentences.size() < 1024)
       sentences += (sentences.empty() ? "" : "; ") + sentence;
   };
-  if (worker.state != WorkerState::kLost && worker.load.busy_us >= kLongTurnUs)
+  if (worker.state != wire::WorkerState::kGone && worker.load.busy_us >= kLongTurnUs)
     add("in one turn (" + std::string(name_of(worker.load.activity)) + ") for " +
         std::to_string(worker.load.busy_us / 1'000'000) + " s");
   const auto tokenizers = pool_.alive(wire::Role::kTokenizer);
@@ -682,7 +672,7 @@ std::string RouterService::complaints_about(const Worker& worker) const {
     add("no tokenizer has its vocabulary and chat template");
   const auto targets = pool_.alive(wire::Role::kTarget);
   for (const Worker* other : pool_.all()) {
-    if (other->state == WorkerState::kLost) continue;
+    if (other->state == wire::WorkerState::kGone) continue;
     const wire::Role mine = worker.hello.role, theirs = other->hello.role;
     const bool is_helper = theirs == wire::Role::kDraft || theirs == wire::Role::kTokenizer;
     if (mine == wire::Role::kTarget && is_helper)
@@ -700,7 +690,7 @@ std::string RouterService::complaints_about(const Worker& worker) const {
 
 void RouterService::send_worker(WorkerId id, RequestId request, const wire::Message& message) {
   const Worker* worker = pool_.find(id);
-  if (worker == nullptr || worker->state == WorkerState::kLost) return;
+  if (worker == nullptr || worker->state == wire::WorkerState::kGone) return;
   auto frames = wire::try_encode(speaker_, request, message);
   if (!frames.ok()) {  // asked again it would be as large
     ++dropped_;
@@ -779,7 +769,7 @@ void RouterService::leave_if_drained(TimePoint now) {
   if (!draining_ || finished_at_ || !has_finished()) return;
   finished_at_ = now;
   for (const Worker* worker : pool_.all())
-    if (worker->state != WorkerState::kLost)
+    if (worker->state != wire::WorkerState::kGone)
       reply_to(worker->peer, wire::Goodbye{.reason = "drained"});
 }
 

@@ -63,7 +63,7 @@ std::optional<WorkerId> TargetPlaces::target_for(const std::vector<const Worker*
   // Where none is ready, one that drains finishes what was accepted before.
   const auto last = place_target(pool_, need);
   const Worker* draining = last ? pool_.find(*last) : nullptr;
-  if (draining == nullptr || draining->state != WorkerState::kDraining ||
+  if (draining == nullptr || draining->state != wire::WorkerState::kDraining ||
       !has_room_for(*draining, flow))
     return std::nullopt;
   return last;

@@ -133,7 +133,8 @@ void TokenQuestions::ask(Entry& entry, TimePoint now, Actions& out) {
   question.interval = longer_silence(question.interval, rules_.silence);
   question.again = now + question.interval;
   const Worker* same = question.tokenizer ? pool_.find(*question.tokenizer) : nullptr;
-  const bool stays = question.acknowledged && same != nullptr && same->state != WorkerState::kLost;
+  const bool stays =
+      question.acknowledged && same != nullptr && same->state != wire::WorkerState::kGone;
   if (question.acknowledged) question.patience = now + rules_.patience;
   auto chosen = stays ? Result<std::optional<WorkerId>>(question.tokenizer) : choose(question, now);
   if (!chosen.ok()) return answer(own, wire::client_error(question.id, chosen.error(), 0), out);

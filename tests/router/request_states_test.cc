@@ -78,7 +78,7 @@ class Scene {
     pool.hello(header, {.socket = 1, .routing = name}, hello, now);
   }
   void lose(WorkerId id) {
-    pool.find(id)->state = WorkerState::kLost;
+    pool.find(id)->state = wire::WorkerState::kGone;
     table.worker_lost(id, now, out);
   }
   void submit(std::uint64_t content) {

@@ -112,7 +112,7 @@ class RequestTableTest : public testing::Test {
   }
   void drains(WorkerId id) {
     Worker& worker = *pool.find(id);
-    worker.state = WorkerState::kDraining;
+    worker.state = wire::WorkerState::kDraining;
     worker.draining_since = now;
   }
   bool needs(WorkerId id) { return table.needs(*pool.find(id)); }

@@ -239,7 +239,7 @@ class ServiceStatus(TypedDict):
     # such as draft-0
     name: str
 
-    # ready, loading, draining, refused or gone
+    # ready, draining, refused or gone
     state: str
 
     # where it takes connections, if it does
