@@ -1,6 +1,9 @@
+#include <cmath>
 #include <cstdio>
+#include <utility>
 
 #include "bench/micro.h"
+#include "common/base/json.h"
 
 namespace foretoken::bench {
 namespace {
@@ -12,41 +15,46 @@ std::string print(const char* format, Values... values) {
   return line;
 }
 
-// Processor names and the like hold no control characters; quotes and backslashes are escaped all
-// the same.
-std::string quoted(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    if (static_cast<unsigned char>(c) >= 0x20) out += c;
-  }
-  return out + "\"";
+// As many digits as the measurement is worth.
+double rounded(double x, int decimals) {
+  const double scale = std::pow(10, decimals);
+  return std::round(x * scale) / scale;
+}
+
+OrderedJson json_of(const DtypeReport& d) {
+  OrderedJson rows = OrderedJson::array();
+  for (const RowsCost& r : d.rows)
+    rows.push_back(
+        {{"n_rows", r.n_rows}, {"ms", rounded(r.milliseconds, 2)}, {"ratio", rounded(r.ratio, 3)}});
+  return {{"dtype", d.dtype},
+          {"n_layers", d.n_layers},
+          {"weight_gb", rounded(d.weight_gb, 3)},
+          {"read_gb_s", rounded(d.read_gb_s, 2)},
+          {"decode_gb_s", rounded(d.decode_gb_s, 2)},
+          {"decode_of_read", rounded(d.decode_of_read, 3)},
+          {"rows", std::move(rows)},
+          {"peak_gop_s", rounded(d.peak_gop_s, 0)},
+          {"prefill_gop_s", rounded(d.prefill_gop_s, 0)},
+          {"prefill_of_peak", rounded(d.prefill_of_peak, 3)}};
 }
 
 }  // namespace
 
 std::string MicroReport::to_json() const {
-  std::string out = "{\"machine\": " + quoted(machine) + ", \"backend\": " + quoted(backend) +
-                    ", \"numerics\": " + quoted(numerics);
-  out += print(", \"load_average\": %.2f, \"read_1_gb_s\": %.2f, \"read_all_gb_s\": %.2f",
-               load_average, read_1_gb_s, read_all_gb_s);
-  out += print(", \"choose_greedy_us\": %.1f, \"choose_sampled_us\": %.1f, \"seconds\": %.1f",
-               choose_greedy_us, choose_sampled_us, seconds);
-  out += processor_time ? ", \"clock\": \"processor\"" : ", \"clock\": \"wall\"";
-  out += ", \"weights\": \"random\", \"dtypes\": [";
-  for (std::size_t i = 0; i < dtypes.size(); ++i) {
-    const DtypeReport& d = dtypes[i];
-    out += print("%s{\"dtype\": \"%s\", \"n_layers\": %d, \"weight_gb\": %.3f, \"read_gb_s\": %.2f",
-                 i > 0 ? ", " : "", d.dtype.c_str(), d.n_layers, d.weight_gb, d.read_gb_s);
-    out += print(", \"decode_gb_s\": %.2f, \"decode_of_read\": %.3f, \"rows\": [", d.decode_gb_s,
-                 d.decode_of_read);
-    for (std::size_t r = 0; r < d.rows.size(); ++r)
-      out += print("%s{\"n_rows\": %d, \"ms\": %.2f, \"ratio\": %.3f}", r > 0 ? ", " : "",
-                   d.rows[r].n_rows, d.rows[r].milliseconds, d.rows[r].ratio);
-    out += print("], \"peak_gop_s\": %.0f, \"prefill_gop_s\": %.0f, \"prefill_of_peak\": %.3f}",
-                 d.peak_gop_s, d.prefill_gop_s, d.prefill_of_peak);
-  }
-  return out + "]}";
+  OrderedJson out = {{"machine", machine},
+                     {"backend", backend},
+                     {"numerics", numerics},
+                     {"load_average", rounded(load_average, 2)},
+                     {"read_1_gb_s", rounded(read_1_gb_s, 2)},
+                     {"read_all_gb_s", rounded(read_all_gb_s, 2)},
+                     {"choose_greedy_us", rounded(choose_greedy_us, 1)},
+                     {"choose_sampled_us", rounded(choose_sampled_us, 1)},
+                     {"seconds", rounded(seconds, 1)},
+                     {"clock", processor_time ? "processor" : "wall"},
+                     {"weights", "random"},
+                     {"dtypes", OrderedJson::array()}};
+  for (const DtypeReport& d : dtypes) out["dtypes"].push_back(json_of(d));
+  return to_text(out);
 }
 
 std::string MicroReport::to_table() const {

@@ -17,6 +17,8 @@
 #include <cstring>
 #include <vector>
 
+#include "common/base/json_writer.h"
+
 namespace {
 
 constexpr int kRounds = 400;
@@ -27,9 +29,16 @@ double now_us() {
       .count();
 }
 
+void print_line(foretoken::JsonWriter& object) {
+  std::printf("%s\n", object.end_object().text().c_str());
+}
+
 bool failed(cudaError_t status, const char* what) {
   if (status == cudaSuccess) return false;
-  std::printf("{\"what\": \"%s\", \"not_there\": \"%s\"}\n", what, cudaGetErrorName(status));
+  print_line(foretoken::JsonWriter()
+                 .begin_object()
+                 .field("what", what)
+                 .field("not_there", cudaGetErrorName(status)));
   return true;
 }
 
@@ -39,8 +48,12 @@ __global__ void touch(int* at) {
 
 void print(const char* what, std::vector<double> times) {
   std::sort(times.begin(), times.end());
-  std::printf("{\"what\": \"%s\", \"n\": %zu, \"us_median\": %.2f, \"us_p99\": %.2f}\n", what,
-              times.size(), times[times.size() / 2], times[times.size() * 99 / 100]);
+  print_line(foretoken::JsonWriter()
+                 .begin_object()
+                 .field("what", what)
+                 .field("n", times.size())
+                 .field("us_median", times[times.size() / 2], 2)
+                 .field("us_p99", times[times.size() * 99 / 100], 2));
 }
 
 // Host time of a launch and device time of a node, of a graph as long as a draft of ten steps.
@@ -185,8 +198,10 @@ int main(int argc, char** argv) {
   }
   cudaSetDevice(device);
   cudaDeviceGetAttribute(&ipc, cudaDevAttrIpcEventSupport, device);
-  std::printf("{\"what\": \"interprocess events\", \"supported\": %s}\n",
-              ipc != 0 ? "true" : "false");
+  print_line(foretoken::JsonWriter()
+                 .begin_object()
+                 .field("what", "interprocess events")
+                 .field("supported", ipc != 0));
   graph_launch();
   status = side(*shared, 0, device);
   std::fflush(stdout);

@@ -1,6 +1,5 @@
-#include <utility>
-
 #include "bench/gpu/report.h"
+#include "common/base/json_writer.h"
 
 namespace foretoken::bench {
 
@@ -22,21 +21,23 @@ std::span<const std::int32_t> contexts(bool small) {
 }
 
 std::string shapes_json(bool small) {
-  std::string out = "{\"contexts\": [";
-  for (const std::int32_t n : contexts(small))
-    out += (out.back() == '[' ? "" : ", ") + std::to_string(n);
-  out += "], \"rope_theta\": 500000, \"norm_eps\": 1e-5, \"models\": [";
-  for (const Model& m : models(small)) {
-    const std::pair<const char*, int> fields[] = {
-        {"n_layers", m.n_layers}, {"n_hidden", m.n_hidden},     {"n_ffn", m.n_ffn},
-        {"n_heads", m.n_heads},   {"n_kv_heads", m.n_kv_heads}, {"head_dim", m.head_dim},
-        {"vocab", m.vocab}};
-    out += (out.back() == '[' ? "{" : ", {") + ("\"name\": \"" + std::string(m.name)) + "\"";
-    for (const auto& [name, value] : fields)
-      out += ", \"" + std::string(name) + "\": " + std::to_string(value);
-    out += "}";
-  }
-  return out + "]}\n";
+  JsonWriter out;
+  out.begin_object().key("contexts").begin_array();
+  for (const std::int32_t n : contexts(small)) out.value(n);
+  out.end_array().field("rope_theta", 500000).field("norm_eps", 1e-5, 5);
+  out.key("models").begin_array();
+  for (const Model& m : models(small))
+    out.begin_object()
+        .field("name", m.name)
+        .field("n_layers", m.n_layers)
+        .field("n_hidden", m.n_hidden)
+        .field("n_ffn", m.n_ffn)
+        .field("n_heads", m.n_heads)
+        .field("n_kv_heads", m.n_kv_heads)
+        .field("head_dim", m.head_dim)
+        .field("vocab", m.vocab)
+        .end_object();
+  return out.end_array().end_object().text() + "\n";
 }
 
 std::vector<Matrix> matrices_of(const Model& m) {

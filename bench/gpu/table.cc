@@ -4,18 +4,10 @@
 #include <tuple>
 
 #include "bench/gpu/report.h"
+#include "common/base/json_writer.h"
 
 namespace foretoken::bench {
 namespace {
-
-std::string quoted(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    out += c < ' ' ? ' ' : c;
-  }
-  return out + "\"";
-}
 
 std::string number(double x, int digits) {
   char buffer[64];
@@ -30,45 +22,50 @@ bool Report::failed() const {
 }
 
 std::string Report::to_json() const {
-  std::string out = "{\"device\": " + quoted(device) + ", \"weights\": \"synthetic\"" +
-                    ",\n \"copy_gigabytes_per_second\": " + number(copy_gigabytes_per_second, 1) +
-                    ",\n \"checks\": [";
-  for (std::size_t i = 0; i < checks.size(); ++i)
-    out += (i == 0 ? "" : ",") + ("\n  {\"what\": " + quoted(checks[i].what)) +
-           ", \"passed\": " + (checks[i].passed ? "true" : "false") + "}";
-  out += "],\n \"rows\": [";
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    const Row& r = rows[i];
-    out += (i == 0 ? "" : ",") + ("\n  {\"what\": " + quoted(r.what)) +
-           ", \"dtype\": " + quoted(r.dtype) + ", \"path\": " + quoted(r.path) +
-           ", \"rows\": " + std::to_string(r.n_rows) +
-           ", \"context\": " + std::to_string(r.context) +
-           ", \"microseconds\": " + number(r.microseconds, 3) +
-           ", \"spread\": " + number(r.spread, 4) +
-           ", \"gigabytes_per_second\": " + number(r.gigabytes_per_second, 1) +
-           ", \"share_of_copy\": " + number(r.share_of_copy, 4) + "}";
-  }
-  out += "],\n \"rounds\": [";
-  for (std::size_t i = 0; i < iterations.size(); ++i) {
-    const Iteration& r = iterations[i];
-    out += (i == 0 ? "" : ",") + ("\n  {\"pair\": " + quoted(r.pair)) +
-           ", \"path\": " + quoted(r.path) +
-           ", \"acceptance\": \"synthetic\", \"a\": " + number(r.acceptance, 2) +
-           ", \"k\": " + std::to_string(r.n_drafted) +
-           ", \"n_rounds\": " + std::to_string(r.n_rounds) +
-           ", \"ms\": " + number(r.milliseconds, 4) + ", \"draft_ms\": " + number(r.draft, 4) +
-           ", \"handoff_ms\": " + number(r.handoff, 4) + ", \"verify_ms\": " + number(r.verify, 4) +
-           ", \"accept_ms\": " + number(r.accept, 4) + ", \"host_ms\": " + number(r.host, 4) +
-           ", \"tokens_per_round\": " + number(r.tokens_per_round, 3) +
-           ", \"tokens_per_second\": " + number(r.tokens_per_second(), 1) + "}";
-  }
-  out += "],\n \"sections\": [";
-  for (std::size_t i = 0; i < sections.size(); ++i)
-    out += (i == 0 ? "" : ", ") + ("{\"what\": " + quoted(sections[i].what)) +
-           ", \"seconds\": " + number(sections[i].seconds, 1) + "}";
-  out += "],\n \"not_run\": [";
-  for (std::size_t i = 0; i < not_run.size(); ++i) out += (i == 0 ? "" : ", ") + quoted(not_run[i]);
-  return out + "]}\n";
+  constexpr auto kLineEach = JsonWriter::Layout::kLineEach;
+  JsonWriter out;
+  out.begin_object(kLineEach).field("device", device).field("weights", "synthetic");
+  out.field("copy_gigabytes_per_second", copy_gigabytes_per_second, 1);
+  out.key("checks").begin_array(kLineEach);
+  for (const Check& c : checks)
+    out.begin_object().field("what", c.what).field("passed", c.passed).end_object();
+  out.end_array().key("rows").begin_array(kLineEach);
+  for (const Row& r : rows)
+    out.begin_object()
+        .field("what", r.what)
+        .field("dtype", r.dtype)
+        .field("path", r.path)
+        .field("rows", r.n_rows)
+        .field("context", r.context)
+        .field("microseconds", r.microseconds, 3)
+        .field("spread", r.spread, 4)
+        .field("gigabytes_per_second", r.gigabytes_per_second, 1)
+        .field("share_of_copy", r.share_of_copy, 4)
+        .end_object();
+  out.end_array().key("rounds").begin_array(kLineEach);
+  for (const Iteration& r : iterations)
+    out.begin_object()
+        .field("pair", r.pair)
+        .field("path", r.path)
+        .field("acceptance", "synthetic")
+        .field("a", r.acceptance, 2)
+        .field("k", r.n_drafted)
+        .field("n_rounds", r.n_rounds)
+        .field("ms", r.milliseconds, 4)
+        .field("draft_ms", r.draft, 4)
+        .field("handoff_ms", r.handoff, 4)
+        .field("verify_ms", r.verify, 4)
+        .field("accept_ms", r.accept, 4)
+        .field("host_ms", r.host, 4)
+        .field("tokens_per_round", r.tokens_per_round, 3)
+        .field("tokens_per_second", r.tokens_per_second(), 1)
+        .end_object();
+  out.end_array().key("sections").begin_array();
+  for (const Section& s : sections)
+    out.begin_object().field("what", s.what).field("seconds", s.seconds, 1).end_object();
+  out.end_array().key("not_run").begin_array();
+  for (const std::string& what : not_run) out.value(what);
+  return out.end_array().end_object().text() + "\n";
 }
 
 namespace {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -13,8 +14,10 @@
 #include <fstream>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "common/base/json.h"
 #include "common/runtime/threaded_bus.h"
 #include "common/transport/zmq_transport.h"
 #include "common/wire/codec.h"
@@ -117,6 +120,12 @@ double quantile(std::vector<double> values, double q) {
   return values.at(static_cast<std::size_t>(q * static_cast<double>(values.size() - 1)));
 }
 
+// As many digits as the measurement is worth.
+double rounded(double x, int decimals) {
+  const double scale = std::pow(10, decimals);
+  return std::round(x * scale) / scale;
+}
+
 // What a target does between rounds, as far as the other side is concerned: something else.
 void work_for(int us) {
   const auto until = Clock::now() + std::chrono::microseconds(us);
@@ -155,25 +164,27 @@ void print(const std::vector<Tier>& tiers, int gap_us, const std::string& json) 
   const double base = quantile(tiers.front().us, 0.5);
   std::printf("%-28s %8s %8s %8s %8s %10s\n", "tier", "p10 us", "p50 us", "p90 us", "p99 us",
               "p50 ratio");
-  std::string rows;
+  OrderedJson rows = OrderedJson::array();
   for (const Tier& tier : tiers) {
     const double p50 = quantile(tier.us, 0.5);
     std::printf("%-28s %8.1f %8.1f %8.1f %8.1f %9.2fx  (%zu round trips)\n", tier.name,
                 quantile(tier.us, 0.1), p50, quantile(tier.us, 0.9), quantile(tier.us, 0.99),
                 base / p50, tier.us.size());
-    std::array<char, 256> row{};
-    std::snprintf(row.data(), row.size(),
-                  "%s\n    {\"tier\": \"%s\", \"n\": %zu, \"p10_us\": %.1f, \"p50_us\": %.1f, "
-                  "\"p90_us\": %.1f, \"p99_us\": %.1f, \"times_faster_than_first\": %.2f}",
-                  rows.empty() ? "" : ",", tier.name, tier.us.size(), quantile(tier.us, 0.1), p50,
-                  quantile(tier.us, 0.9), quantile(tier.us, 0.99), base / p50);
-    rows += row.data();
+    rows.push_back({{"tier", tier.name},
+                    {"n", tier.us.size()},
+                    {"p10_us", rounded(quantile(tier.us, 0.1), 1)},
+                    {"p50_us", rounded(p50, 1)},
+                    {"p90_us", rounded(quantile(tier.us, 0.9), 1)},
+                    {"p99_us", rounded(quantile(tier.us, 0.99), 1)},
+                    {"times_faster_than_first", rounded(base / p50, 2)}});
   }
   if (json.empty()) return;
-  std::ofstream(json) << "{\n  \"schema\": \"foretoken.handoff/1\",\n  \"tokens\": " << kTokens
-                      << ",\n  \"gap_us\": " << gap_us
-                      << ",\n  \"cores\": " << ::sysconf(_SC_NPROCESSORS_ONLN)
-                      << ",\n  \"tiers\": [" << rows << "\n  ]\n}\n";
+  const OrderedJson document = {{"schema", "foretoken.handoff/1"},
+                                {"tokens", kTokens},
+                                {"gap_us", gap_us},
+                                {"cores", ::sysconf(_SC_NPROCESSORS_ONLN)},
+                                {"tiers", std::move(rows)}};
+  std::ofstream(json) << to_text(document, 2) << "\n";
 }
 
 int run(int n_blocks, int block, int gap_us, const std::string& json) {

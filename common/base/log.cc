@@ -3,11 +3,12 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <memory>
 #include <mutex>
+
+#include "common/base/json.h"
 
 namespace foretoken {
 namespace {
@@ -48,50 +49,6 @@ spdlog::level::level_enum level_of(LogLevel level) {
   return spdlog::level::err;
 }
 
-// Bytes of the UTF-8 character at the beginning of this text (RFC 3629); 0: there is none.
-std::size_t character_at(std::string_view text) {
-  const auto byte = [&](std::size_t i) {
-    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
-  };
-  const unsigned first = byte(0), second = byte(1);
-  if (first < 0x80) return 1;
-  const std::size_t n = first >= 0xc2 && first <= 0xdf   ? 2
-                        : (first & 0xf0) == 0xe0         ? 3
-                        : first >= 0xf0 && first <= 0xf4 ? 4
-                                                         : 0;
-  for (std::size_t i = 1; i < n; ++i)
-    if ((byte(i) & 0xc0) != 0x80) return 0;
-  const bool too_long = (first == 0xe0 && second < 0xa0) || (first == 0xf0 && second < 0x90);
-  const bool no_character = (first == 0xed && second > 0x9f) || (first == 0xf4 && second > 0x8f);
-  return too_long || no_character ? 0 : n;
-}
-
-// Names come from outside: what is not UTF-8 is replaced, or the line would be no JSON.
-void append_quoted(std::string& out, std::string_view text) {
-  out += '"';
-  for (std::size_t i = 0, n = 0; i < text.size(); i += n) {
-    n = character_at(text.substr(i));
-    if (n != 1) {
-      out.append(n == 0 ? std::string_view("\xef\xbf\xbd") : text.substr(i, n));
-      n = std::max<std::size_t>(n, 1);
-      continue;
-    }
-    const char c = text[i];
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (c == '\n') {
-      out += "\\n";
-    } else if (byte < 0x20 || byte == 0x7f) {
-      out += fmt::format("\\u{:04x}", byte);
-    } else {
-      out += c;
-    }
-  }
-  out += '"';
-}
-
 bool is_bare(std::string_view text) {
   if (text.empty()) return false;
   for (const char c : text)
@@ -109,7 +66,7 @@ std::string text_line(std::string_view name, std::string_view sentence, LogField
     if (is_bare(field.value))
       line += field.value;
     else
-      append_quoted(line, field.value);
+      line += to_text(Json(field.value));
   }
   return line;
 }
@@ -121,22 +78,14 @@ std::string json_line(std::string_view name,
   static constexpr std::string_view kNames[] = {"debug", "info", "warning", "error"};
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   const auto us = std::chrono::duration_cast<std::chrono::microseconds>(now).count();
-  std::string line =
-      fmt::format("{{\"time\":{}.{:06d},\"level\":\"{}\",\"service\":", us / 1'000'000,
-                  us % 1'000'000, kNames[static_cast<std::size_t>(level)]);
-  append_quoted(line, name);
-  line += ",\"event\":";
-  append_quoted(line, sentence);
-  for (const LogField& field : fields) {
-    line += ',';
-    append_quoted(line, field.key);
-    line += ':';
-    if (field.quoted)
-      append_quoted(line, field.value);
-    else
-      line += field.value;
-  }
-  return line + "}";
+  OrderedJson line = {{"time", static_cast<double>(us) / 1e6},
+                      {"level", kNames[static_cast<std::size_t>(level)]},
+                      {"service", name},
+                      {"event", sentence}};
+  for (const LogField& field : fields)
+    line[std::string(field.key)] =
+        field.quoted ? OrderedJson(field.value) : OrderedJson::parse(field.value);
+  return to_text(line);  // names come from outside: what is not UTF-8 is replaced
 }
 
 // Counts this line against its second. Approximate when threads race across a second: a line more
