@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "common/transport/accept_guard.h"
+
 namespace foretoken {
 namespace {
 
@@ -31,6 +33,7 @@ void publish_transport(Metrics& metrics, std::shared_ptr<const TransportCounters
       metrics.counter("transport_handshakes_refused_total", counts.handshakes_refused.load(),
                       {{"link", name}});
     }
+    metrics.counter("transport_turned_away_total", connections_turned_away());
   });
 }
 

@@ -150,6 +150,7 @@ TEST(TransportMetrics, AreCountedPerLinkAndOutcomeFromTheTotals) {
   EXPECT_THAT(text, HasSubstr(family + "{link=\"internal\",outcome=\"malformed\"} 0\n"));
   EXPECT_THAT(text,
               HasSubstr("foretoken_transport_handshakes_refused_total{link=\"internal\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("foretoken_transport_turned_away_total 0\n"));
 }
 
 }  // namespace
