@@ -185,10 +185,6 @@ constexpr MetricInfo kTable[] = {
      "Links through shared memory and their messages, by event."},
 };
 
-std::string_view name_of(MetricType type) {
-  return type == kCounter ? "counter" : type == kGauge ? "gauge" : "histogram";
-}
-
 }  // namespace
 
 std::span<const MetricInfo> metric_table() { return kTable; }
@@ -197,27 +193,6 @@ const MetricInfo* find_metric(std::span<const MetricInfo> table, std::string_vie
   const auto at =
       std::find_if(table.begin(), table.end(), [&](const auto& info) { return info.name == name; });
   return at == table.end() ? nullptr : &*at;
-}
-
-std::string metrics_reference() {
-  std::string page =
-      "<!-- Generated from common/runtime/metric_table.cc; a test compares. Rewrite with "
-      "FORETOKEN_UPDATE_GOLDEN=1. -->\n"
-      "# Metrics\n\n"
-      "Prometheus text of all services: `foretoken metrics`, or `{\"op\": \"metrics\"}` at the "
-      "client door. Every name begins with `foretoken_`, every sample has the label `service`. "
-      "Samples of tokenizer, draft and target have `model_name`, and so have those of the router "
-      "that are of one model. Counters and histograms count since the start of their service. "
-      "With `metrics.compat = [\"vllm\"]` those marked `vllm` are there a second time under "
-      "`vllm:`.\n\n"
-      "| metric | type | labels | service | means |\n|---|---|---|---|---|\n";
-  for (const MetricInfo& info : metric_table()) {
-    page += "| `" + std::string(info.name) + "`" + (info.is_in_vllm ? ", `vllm`" : "") + " | " +
-            std::string(name_of(info.type)) + " | " +
-            (info.labels.empty() ? "" : "`" + std::string(info.labels) + "`") + " | " +
-            std::string(info.services) + " | " + std::string(info.help) + " |\n";
-  }
-  return page;
 }
 
 }  // namespace foretoken

@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <span>
-#include <string>
 #include <string_view>
 
 namespace foretoken {
@@ -25,8 +24,5 @@ struct MetricInfo {
 std::span<const MetricInfo> metric_table();
 // Null: there is none of that name.
 const MetricInfo* find_metric(std::span<const MetricInfo> table, std::string_view name);
-
-// docs/reference/metrics.md.
-std::string metrics_reference();
 
 }  // namespace foretoken

@@ -130,6 +130,33 @@ TEST(MetricTable, NamesAreOnceAndSayWhatTheyAre) {
   }
 }
 
+std::string_view type_name(MetricType type) {
+  return type == MetricType::kCounter ? "counter"
+         : type == MetricType::kGauge ? "gauge"
+                                      : "histogram";
+}
+
+std::string metrics_reference() {
+  std::string page =
+      "<!-- Generated from common/runtime/metric_table.cc; a test compares. Rewrite with "
+      "FORETOKEN_UPDATE_GOLDEN=1. -->\n"
+      "# Metrics\n\n"
+      "Prometheus text of all services: `foretoken metrics`, or `{\"op\": \"metrics\"}` at the "
+      "client door. Every name begins with `foretoken_`, every sample has the label `service`. "
+      "Samples of tokenizer, draft and target have `model_name`, and so have those of the router "
+      "that are of one model. Counters and histograms count since the start of their service. "
+      "With `metrics.compat = [\"vllm\"]` those marked `vllm` are there a second time under "
+      "`vllm:`.\n\n"
+      "| metric | type | labels | service | means |\n|---|---|---|---|---|\n";
+  for (const MetricInfo& info : metric_table()) {
+    page += "| `" + std::string(info.name) + "`" + (info.is_in_vllm ? ", `vllm`" : "") + " | " +
+            std::string(type_name(info.type)) + " | " +
+            (info.labels.empty() ? "" : "`" + std::string(info.labels) + "`") + " | " +
+            std::string(info.services) + " | " + std::string(info.help) + " |\n";
+  }
+  return page;
+}
+
 TEST(MetricTable, IsTheReferencePage) {
   test::expect_page("docs/reference/metrics.md", metrics_reference());
 }
