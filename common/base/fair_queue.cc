@@ -91,9 +91,4 @@ std::optional<FairQueue::Item> FairQueue::take(const std::function<bool(const It
   return std::nullopt;
 }
 
-std::size_t FairQueue::n_of(FlowId flow) const {
-  const auto it = flows_.find(flow);
-  return it == flows_.end() ? 0 : it->second.waiting.size();
-}
-
 }  // namespace foretoken

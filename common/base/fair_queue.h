@@ -46,7 +46,6 @@ class FairQueue {
   bool contains(RequestId id) const { return items_.contains(id); }
   std::size_t size() const { return items_.size(); }
   bool empty() const { return items_.empty(); }
-  std::size_t n_of(FlowId flow) const;
   // Flows that do not wait and have had more than their share: what each had is kept until the
   // others have had as much. Of more than kMaxRemembered those with the least are forgotten.
   std::size_t n_remembered() const { return finished_.size(); }
