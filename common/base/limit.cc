@@ -23,11 +23,23 @@ std::string number_text(double value) {
 
 std::string range_text(const Limit& limit) {
   if (!std::isfinite(limit.low) && !std::isfinite(limit.high)) return "";
+  if (limit.low >= limit.high) return number_text(limit.low);
   return (limit.is_low_out ? "above " : "from ") + number_text(limit.low) +
          (limit.is_high_out  ? " and below "
           : limit.is_low_out ? " and at most "
                              : " to ") +
          number_text(limit.high) + (limit.off ? ", or " + number_text(*limit.off) : "");
+}
+
+std::string limit_text(const Limit& limit) {
+  std::string text = range_text(limit);
+  const std::string each = limit.most_each == 0 ? "" : std::to_string(limit.most_each) + " bytes";
+  if (limit.most != 0)
+    text += (text.empty() ? "" : "; ") + std::string("at most ") + std::to_string(limit.most) +
+            (each.empty() ? "" : " of " + each);
+  else if (!each.empty())
+    text = "at most " + each;
+  return text;
 }
 
 }  // namespace foretoken

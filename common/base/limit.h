@@ -79,9 +79,12 @@ constexpr Limit entries(std::size_t most, std::size_t each = 0) {
 }
 constexpr Limit bytes(std::size_t most) { return {.most_each = most}; }
 
-// "from 0 to 100", "above 0 and at most 1", "from 0 and below 1", "from 0 to 9, or -1"; "" without
-// a range.
+// "from 0 to 100", "above 0 and at most 1", "from 0 and below 1", "from 0 to 9, or -1", "1"; ""
+// without a range.
 std::string range_text(const Limit& limit);
+// The range, and how many entries and bytes there may be: "from -100 to 100; at most 300", "at most
+// 16 of 256 bytes"; "" without a limit.
+std::string limit_text(const Limit& limit);
 // A number as people write it: 0.5, 100, 1e+10.
 std::string number_text(double value);
 

@@ -135,7 +135,9 @@ struct ClientRequest {
       "texts that end the answer");
     v("include_stop_str_in_output", m.include_stop_str_in_output, any_value(), kSampling,
       "the stop text belongs to the answer");
-    v("n", m.n, from_to(1, 128), kSampling, "number of answers: 1 in this release");
+    v("n", m.n, from_to(1, kMaxAnswersPerRequest), kSampling,
+      "number of answers to one request; for several, send requests with one seed and choice 0, 1, "
+      "2 ...");
     v("stream", m.stream, any_value(), kRequest, "answer in pieces; needs a DEALER socket");
     v("num_draft_tokens", m.num_draft_tokens,
       from_to(0, kMaxDraftTokens).unless_given(-1, "as configured"), kSpeculation,

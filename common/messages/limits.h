@@ -52,6 +52,7 @@ constexpr std::size_t max_prompt_with_logprobs(std::size_t n_likeliest) {
   return (std::size_t{4} << 20) / (128 + 32 * n_likeliest);
 }
 inline constexpr std::uint32_t kMaxTimeoutMs = 3'600'000;  // an hour: longer is a leak with a date
-inline constexpr std::uint32_t kMaxChoices = 1;  // parallel answers; more come with a later release
+// Several answers to a prompt are several requests: each has a choice of its own, and its own id.
+inline constexpr std::uint32_t kMaxAnswersPerRequest = 1;
 
 }  // namespace foretoken::wire

@@ -63,17 +63,11 @@ bool is_model_default(std::string_view key) {
 // "from 0 to 100", "at most 16, of 256 bytes each", "default, draft or none"
 template <class T>
 std::string allowed_text(const T&, const Limit& limit) {
-  std::string text = range_text(limit);
+  std::string text = limit_text(limit);
   if constexpr (std::is_enum_v<T>) {
     for (const auto name : names_of(T{})) text += (text.empty() ? "" : ", ") + std::string(name);
     return text;
   }
-  const std::string each = limit.most_each == 0 ? "" : std::to_string(limit.most_each) + " bytes";
-  if (limit.most != 0)
-    text += (text.empty() ? "" : "; ") + std::string("at most ") + std::to_string(limit.most) +
-            (each.empty() ? "" : " of " + each);
-  else if (!each.empty())
-    text = "at most " + each;
   return text.empty() ? "–" : text;
 }
 

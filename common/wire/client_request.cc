@@ -328,9 +328,6 @@ std::optional<Error> check_for_messages(const ClientRequest& r) {
 
 // What the listing knows and this release does not do.
 std::optional<Error> check_supported(const ClientRequest& r) {
-  if (r.n > kMaxChoices)
-    return bad(ErrorCode::kUnsupportedParameter,
-               "n is " + std::to_string(r.n) + "; this release gives 1 answer per request", "n");
   if (r.acceptance != AcceptanceRule::kCoupled)
     return bad(
         ErrorCode::kUnsupportedParameter,

@@ -23,14 +23,21 @@ constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
 };
 
 // What a flag does that its key alone does not.
-constexpr std::pair<std::string_view, std::string_view> kOtherHelp[] = {
-    {"n", "number of answers, all of one seed; answer i is the same for every n"},
+struct OtherFlag {
+  std::string_view key;
+  Limit limit;
+  const char* sentence;
+};
+constexpr OtherFlag kOtherFlags[] = {
+    // As many requests as answers.
+    {"n", from_to(1, kMaxChoice + 1),
+     "number of answers, all of one seed; answer i is the same for every n"},
 };
 
-const char* help_of(std::string_view key, const char* sentence) {
-  for (const auto& [name, other] : kOtherHelp)
-    if (name == key) return other.data();
-  return sentence;
+OtherFlag flag_for(std::string_view key, const Limit& limit, const char* sentence) {
+  for (const OtherFlag& other : kOtherFlags)
+    if (other.key == key) return other;
+  return {key, limit, sentence};
 }
 
 // max_tokens -> "-n,--max-tokens"; a switch that is on by default: "--no-adaptive".
@@ -189,7 +196,8 @@ void add_request_flags(CLI::App* sub,
     wire::ClientRequest::fields(request, [&](const char* key, auto& member, const Limit& limit,
                                              wire::Topic of, const char* sentence) {
       if (of != topic || kNoFlags.contains(key) || without.contains(key)) return;
-      const FlagMaker flag(sub, request, key, limit, help_of(key, sentence));
+      const OtherFlag own = flag_for(key, limit, sentence);
+      const FlagMaker flag(sub, request, own.key, own.limit, own.sentence);
       if constexpr (requires { flag.make(member); }) flag.make(member)->group(group_of(topic));
     });
 }

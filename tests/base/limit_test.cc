@@ -23,7 +23,16 @@ TEST(Limit, IsSaidAsASentenceGoesOn) {
   EXPECT_EQ(range_text(above_to(0, 1)), "above 0 and at most 1");
   EXPECT_EQ(range_text(from_below(0, 1)), "from 0 and below 1");
   EXPECT_EQ(range_text(from_to(0, 9).or_off(-1)), "from 0 to 9, or -1");
+  EXPECT_EQ(range_text(from_to(1, 1)), "1");
   EXPECT_EQ(range_text(entries(16, 256)), "");
+}
+
+TEST(Limit, HasARangeEntriesAndBytes) {
+  EXPECT_EQ(limit_text(from_to(-100, 100).at_most(300)), "from -100 to 100; at most 300");
+  EXPECT_EQ(limit_text(entries(16, 256)), "at most 16 of 256 bytes");
+  EXPECT_EQ(limit_text(entries(64)), "at most 64");
+  EXPECT_EQ(limit_text(bytes(128)), "at most 128 bytes");
+  EXPECT_EQ(limit_text(any_value()), "");
 }
 
 TEST(Limit, NumbersAreSaidWithTheDigitsThatTheyHave) {

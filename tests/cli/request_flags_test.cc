@@ -103,6 +103,13 @@ TEST_F(RequestFlags, ATopKOfMinusOneIsOff) {
   EXPECT_THROW(with({"--choice", "128"}), CLI::ParseError);
 }
 
+// A request over ZeroMQ has one answer: the command sends as many requests as it wants answers.
+TEST_F(RequestFlags, SeveralAnswersAreAsManyAsThereAreChoices) {
+  EXPECT_EQ(with({"--n", "128"}).n, kMaxChoice + 1);
+  EXPECT_THROW(with({"--n", "0"}), CLI::ParseError);
+  EXPECT_THROW(with({"--n", "129"}), CLI::ParseError);
+}
+
 TEST_F(RequestFlags, OtherNamesMeanTheSame) {
   EXPECT_EQ(with({"--draft-len", "4", "-n", "9", "--fixed"}).num_draft_tokens, 4);
   EXPECT_EQ(request.params.max_tokens, 9u);

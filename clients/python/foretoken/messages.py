@@ -69,7 +69,7 @@ class Parameters(TypedDict, total=False):
     # the stop text belongs to the answer
     include_stop_str_in_output: Optional[bool]
 
-    # number of answers: 1 in this release (from 1 to 128)
+    # number of answers to one request; for several, send requests with one seed and choice 0, 1, 2 ... (1)
     n: Optional[int]
 
     # most guessed tokens per round; 0 = plain decoding (from 0 to 32)
