@@ -25,6 +25,7 @@ inline constexpr std::size_t kMaxBadWords = 64;  // as a client gives them
 inline constexpr std::size_t kMaxBadWordForms =
     2 * kMaxBadWords;  // each as it is and behind a space
 inline constexpr std::size_t kMaxBadWordTokens = 16;
+inline constexpr std::uint32_t kMaxLogprobs = 20;  // likeliest tokens beside each
 inline constexpr std::uint32_t kDefaultMaxTokens = 128;
 inline constexpr std::uint32_t kMaxChoice = 127;  // OpenAI's n is at most 128
 // As max_tokens: as many as the model's context has room for.
@@ -77,7 +78,7 @@ struct SamplingParams {
     v(11, "choice", m.choice, from_to(0, kMaxChoice),
       "which of several answers to one prompt with one seed; each is as reproducible as the first, "
       "0");
-    v(12, "max_tokens", m.max_tokens, from_to(0, 0xffffffff),
+    v(12, "max_tokens", m.max_tokens, from_to(0, kToEndOfContext),
       "longest answer in tokens; 0, no answer, only with prompt_logprobs; 4294967295 = to the end "
       "of "
       "the context");
@@ -86,9 +87,10 @@ struct SamplingParams {
     v(14, "stop_token_ids", m.stop_token_ids, entries(kMaxStopTokens),
       "token ids that end the answer, besides the model's own");
     v(15, "ignore_eos", m.ignore_eos, any_value(), "the model's end tokens do not end the answer");
-    v(16, "logprobs", m.n_logprobs, from_to(0, 20).or_bool().unless_given(-1, "none"),
+    v(16, "logprobs", m.n_logprobs, from_to(0, kMaxLogprobs).or_bool().unless_given(-1, "none"),
       "log-probability of each token, and of so many likeliest ones");
-    v(17, "prompt_logprobs", m.n_prompt_logprobs, from_to(0, 20).or_bool().unless_given(-1, "none"),
+    v(17, "prompt_logprobs", m.n_prompt_logprobs,
+      from_to(0, kMaxLogprobs).or_bool().unless_given(-1, "none"),
       "log-probability of each token of the prompt but the first, and of so many likeliest ones",
       2);
   }

@@ -8,6 +8,8 @@
 namespace foretoken {
 namespace {
 
+// What a request may ask for, an op can give.
+static_assert(std::int64_t{kMaxLogprobs} <= kMaxTopLogprobs);
 constexpr float kMasked = -std::numeric_limits<float>::infinity();
 
 bool is_nothing(const Adjustment& adjustment) {

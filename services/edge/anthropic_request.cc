@@ -21,7 +21,8 @@ constexpr BodyField kPromptFields[] = {
     {"system", kHonoured, "",
      "a text, or blocks of type text; lines of x-anthropic-billing-header are left out"},
     {"tools", kHonoured, "",
-     "at most 128 with input_schema; those of a server are left out, and strict has no effect"},
+     "with input_schema; those of a server are left out, and strict has no effect", "",
+     kToolsLimit},
     {"tool_choice", kHonoured, "",
      "auto, none; any, tool: the answer begins with a call, without reasoning; "
      "disable_parallel_tool_use"},
@@ -42,12 +43,12 @@ constexpr BodyField kPromptFields[] = {
 
 constexpr BodyField kAnswerFields[] = {
     {"max_tokens", kHonoured, "max_tokens", "required"},
-    {"stop_sequences", kHonoured, "stop", "at most 16 of 256 bytes"},
+    {"stop_sequences", kHonoured, "stop"},
     {"temperature", kHonoured, "temperature"},
     {"top_p", kHonoured, "top_p"},
     {"top_k", kHonoured, "top_k"},
     {"stream", kHonoured, "", "server-sent events"},
-    {"speculation", kHonoured, "", "of Foretoken: enabled, draft_len, proposer, adaptive"},
+    {"speculation", kHonoured, "", kSpeculationNote},
     {"seed", kHonoured, "seed", "of Foretoken: same answer with or without speculation"},
 };
 

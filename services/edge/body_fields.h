@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/base/json.h"
+#include "common/base/limit.h"
 #include "common/base/result.h"
 
 namespace foretoken::edge {
@@ -25,7 +26,12 @@ struct BodyField {
   // kHonoured: the key of a request to the router that takes the value as it is; "" = the endpoint
   // reads it itself.
   std::string_view key = {};
-  std::string_view note = {};  // for the page; of a refused one, the error says it too
+  // For the page, in place of the key's sentence; of a refused one, the error says it too.
+  std::string_view note = {};
+  // For the page, of one that the endpoint reads itself: the key that has its limit, or a limit of
+  // the endpoint's own.
+  std::string_view limit_key = {};
+  Limit limit = {};
 };
 
 // The fields of a body, sorted by their use.

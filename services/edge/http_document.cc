@@ -3,10 +3,10 @@
 #include <span>
 
 #include "common/base/limit.h"
-#include "common/messages/client.h"
 #include "services/edge/anthropic.h"
 #include "services/edge/ollama.h"
 #include "services/edge/openai.h"
+#include "services/edge/request_keys.h"
 #include "services/edge/responses.h"
 #include "services/edge/triton.h"
 
@@ -19,25 +19,28 @@ std::string_view words_for(FieldUse use) {
                                      : "refused";
 }
 
-// What the router's own listing says about a key: its sentence and its range.
-std::string sentence_of(std::string_view key) {
-  std::string sentence;
-  wire::ClientRequest none;
-  wire::ClientRequest::fields(none, [&](std::string_view each, const auto&, const Limit& limit,
-                                        wire::Topic, const char* words) {
-    if (each != key) return;
-    sentence = words;
-    if (const std::string range = range_text(limit); !range.empty()) sentence += " (" + range + ")";
-  });
-  return sentence;
+// What the router's own listing says about a key.
+std::string sentence_of(std::string_view name) {
+  const RequestKey* key = listed_key(name);
+  if (key == nullptr) return {};
+  return std::string(key->sentence) +
+         (key->is_of_model ? "; absent = the model's generation_config" : "");
+}
+
+// A limit of the field's own, else that of its key.
+std::string limit_of_field(const BodyField& field) {
+  const RequestKey* key = listed_key(field.limit_key.empty() ? field.key : field.limit_key);
+  std::string limit = limit_text(field.limit);
+  return limit.empty() && key != nullptr ? limit_text(key->limit) : limit;
 }
 
 std::string section(const std::string& endpoint, std::span<const BodyField> fields) {
   std::string text = "\n## " + endpoint + "\n\n| field | use | |\n|---|---|---|\n";
   for (const BodyField& field : fields) {
-    const std::string note = field.note.empty() ? sentence_of(field.key) : std::string(field.note);
+    const std::string limit = limit_of_field(field);
     text += "| `" + std::string(field.name) + "` | " + std::string(words_for(field.use)) + " | " +
-            note + " |\n";
+            (field.note.empty() ? sentence_of(field.key) : std::string(field.note)) +
+            (limit.empty() ? "" : " (" + limit + ")") + " |\n";
   }
   return text;
 }

@@ -16,6 +16,8 @@
 
 namespace foretoken::edge {
 
+inline constexpr Limit kPromptsLimit = entries(128);  // of one body of /v1/completions
+
 std::span<const BodyField> chat_fields();
 std::span<const BodyField> completion_fields();
 

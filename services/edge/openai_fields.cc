@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "services/edge/openai.h"
+#include "services/edge/tools.h"
 
 namespace foretoken::edge {
 namespace {
@@ -11,20 +12,20 @@ using enum FieldUse;
 // Of both endpoints.
 constexpr BodyField kCommon[] = {
     {"model", kHonoured, "model", "a served name; another is 404"},
-    {"temperature", kHonoured, "temperature", "0 = greedy; absent = the model's generation_config"},
+    {"temperature", kHonoured, "temperature"},
     {"top_p", kHonoured, "top_p"},
-    {"n", kHonoured, "", "1 to 8 answers; answer i is the same for every n"},
-    {"stop", kHonoured, "stop", "a text or at most 16 of 256 bytes"},
-    {"seed", kHonoured, "seed", "same answer with or without speculation"},
-    {"logit_bias", kHonoured, "logit_bias", "token id -> -100 to 100, at most 300"},
+    {"n", kHonoured, "", "answers; answer i is the same for every n", "", kAnswersLimit},
+    {"stop", kHonoured, "stop"},
+    {"seed", kHonoured, "seed"},
+    {"logit_bias", kHonoured, "logit_bias"},
     {"presence_penalty", kHonoured, "presence_penalty"},
     {"frequency_penalty", kHonoured, "frequency_penalty"},
     {"stream", kHonoured, "", "server-sent events"},
     {"stream_options", kHonoured, "", "include_usage, and vLLM's continuous_usage_stats"},
     {"prediction", kHonoured, "", "text that the answer may resemble: used as guesses"},
     {"speculation", kHonoured, "",
-     "of Foretoken: enabled, draft_len, proposer, adaptive; report: chunks of chat have "
-     "accepted_tokens and token_ids"},
+     "of Foretoken: enabled, draft_len, proposer, adaptive, acceptance; report: chunks of chat "
+     "have accepted_tokens and token_ids"},
     // vLLM's extensions
     {"top_k", kHonoured, "top_k"},
     {"min_p", kHonoured, "min_p"},
@@ -34,12 +35,12 @@ constexpr BodyField kCommon[] = {
     {"stop_token_ids", kHonoured, "stop_token_ids"},
     {"bad_words", kHonoured, "bad_words"},
     {"prompt_logprobs", kHonoured, "",
-     "0 to 20 likeliest tokens beside each of the prompt; not with stream"},
+     "likeliest tokens beside each of the prompt; not with stream", "prompt_logprobs"},
     {"return_token_ids", kHonoured, "return_prompt_token_ids",
      "prompt_token_ids of the prompt, token_ids of each choice"},
     {"skip_special_tokens", kHonoured, "skip_special_tokens"},
     {"include_stop_str_in_output", kHonoured, "include_stop_str_in_output"},
-    {"priority", kHonoured, "priority", "0 to 255; a higher one goes first within its tenant"},
+    {"priority", kHonoured, "priority"},
     // accepted, without an effect
     {"length_penalty", kIgnored, "", "of beam search alone"},
     {"early_stopping", kIgnored, "", "of beam search alone"},
@@ -72,14 +73,15 @@ constexpr BodyField kCommon[] = {
 constexpr BodyField kChatOnly[] = {
     {"messages", kHonoured, "",
      "content: a string, or parts of type text; tool_calls, tool_call_id, reasoning_content"},
-    {"max_completion_tokens", kHonoured, "", "absent = to the end of the context"},
-    {"max_tokens", kHonoured, "", "the same, older; max_completion_tokens wins"},
+    {"max_completion_tokens", kHonoured, "", "absent = to the end of the context", "",
+     kAnswerTokens},
+    {"max_tokens", kHonoured, "", "the same, older; max_completion_tokens wins", "", kAnswerTokens},
     {"logprobs", kHonoured, "", "true or false"},
-    {"top_logprobs", kHonoured, "", "0 to 20, with logprobs"},
+    {"top_logprobs", kHonoured, "", "with logprobs: likeliest tokens beside each", "logprobs"},
     {"add_generation_prompt", kHonoured, "add_generation_prompt"},
     {"response_format", kHonoured, "", "{\"type\": \"text\"}; others are refused"},
     {"tools", kHonoured, "",
-     "at most 128 of type function; strict has no effect: arguments are the model's own"},
+     "of type function; strict has no effect: arguments are the model's own", "", kToolsLimit},
     {"tool_choice", kHonoured, "",
      "auto, none; required or a function: the answer begins with a call, without reasoning"},
     {"parallel_tool_calls", kHonoured, "", "false: what follows the first call is left out"},
@@ -102,12 +104,12 @@ constexpr BodyField kChatOnly[] = {
 };
 
 constexpr BodyField kCompletionOnly[] = {
-    {"prompt", kHonoured, "",
-     "a text, texts, token ids or lists of token ids; at most 128 prompts"},
-    {"max_tokens", kHonoured, "", "absent = 16"},
-    {"logprobs", kHonoured, "", "0 to 20 likeliest tokens beside each"},
+    {"prompt", kHonoured, "", "one prompt or several, each a text or a list of token ids", "",
+     kPromptsLimit},
+    {"max_tokens", kHonoured, "", "absent = 16; 0 only with echo", "max_tokens"},
+    {"logprobs", kHonoured, "", "likeliest tokens beside each", "logprobs"},
     {"echo", kHonoured, "", "the prompt comes before the answer"},
-    {"best_of", kHonoured, "", "equal to n; others are refused"},
+    {"best_of", kHonoured, "", "equal to n; others are refused", "", kAnswersLimit},
     {"add_special_tokens", kHonoured, "add_special_tokens"},
     {"response_format", kHonoured, "", "{\"type\": \"text\"}; others are refused"},
     {"prompt_embeds", kRefused, "", "a prompt is a text or token ids"},
@@ -126,7 +128,7 @@ constexpr BodyField kTokenize[] = {
 
 constexpr BodyField kDetokenize[] = {
     {"model", kHonoured, "model", "a served name; another is 404"},
-    {"tokens", kHonoured, "token_ids"},
+    {"tokens", kHonoured, "token_ids", "token ids", "", entries(wire::kMaxDetokenizeIds)},
     {"skip_special_tokens", kHonoured, "skip_special_tokens"},
 };
 

@@ -14,7 +14,6 @@ namespace foretoken::edge {
 namespace {
 
 constexpr std::uint32_t kDefaultCompletionTokens = 16;  // OpenAI's
-constexpr std::size_t kMaxPrompts = 128;                // of one request
 
 Result<void> read_stream(const Json& body, OpenAiAsk& ask) {
   const auto stream = flag(body, "stream");
@@ -79,7 +78,7 @@ Result<void> add_choices(const std::vector<Json>& prompts,
 
 // vLLM's fields about tokens.
 Result<void> read_token_reports(const Json& body, Json& request, OpenAiAsk& ask) {
-  const auto likeliest = number(body, "prompt_logprobs", 0, 20, -1);
+  const auto likeliest = number(body, "prompt_logprobs", limit_of("prompt_logprobs"), -1);
   const auto ids = flag(body, "return_token_ids");
   if (!likeliest.ok()) return likeliest.error();
   if (!ids.ok()) return ids.error();
@@ -123,15 +122,13 @@ Result<Json> read_common(const Json& body,
       return invalid_value("speculation.report must be true or false", "speculation.report");
     ask.reports_guesses = *report;
   }
-  const auto n = number(body, "n", 1, kMaxAnswers, 1);
+  const auto n = number(body, "n", kAnswersLimit, 1);
   if (!n.ok()) return n.error();
   ask.n = static_cast<std::size_t>(*n);
   // "" or [] is how some clients say "none".
   if (const auto stop = request.find("stop");
       stop != request.end() && (*stop == "" || (stop->is_array() && stop->empty())))
     request.erase(stop);
-  // -1 is "off" for vLLM's clients.
-  if (request.value("top_k", Json()) == -1) request["top_k"] = 0;
   if (const auto done = read_stream(body, ask); !done.ok()) return done.error();
   if (const auto done = read_token_reports(body, request, ask); !done.ok()) return done.error();
   if (const auto done = read_prediction(body, request); !done.ok()) return done.error();
@@ -154,7 +151,7 @@ Result<void> check_chat_options(const Json& body) {
 Result<void> read_chat_logprobs(const Json& body, Json& request, OpenAiAsk& ask) {
   const auto wanted = flag(body, "logprobs");
   if (!wanted.ok()) return wanted.error();
-  const auto top = number(body, "top_logprobs", 0, 20, 0);
+  const auto top = number(body, "top_logprobs", limit_of("logprobs"), 0);
   if (!top.ok()) return top.error();
   if (!*wanted && given(body, "top_logprobs") != nullptr && *top > 0)
     return invalid_value("top_logprobs needs logprobs: true", "top_logprobs");
@@ -207,9 +204,9 @@ Result<std::vector<Json>> read_prompts(const Json& body) {
         "empty",
         "prompt");
   if (prompt->front().is_number()) return std::vector<Json>{one(*prompt)};
-  if (prompt->size() > kMaxPrompts)
+  if (prompt->size() > kPromptsLimit.most)
     return invalid_value("prompt has " + std::to_string(prompt->size()) +
-                             " entries; the limit is " + std::to_string(kMaxPrompts),
+                             " entries; the limit is " + std::to_string(kPromptsLimit.most),
                          "prompt");
   std::vector<Json> prompts;
   for (const Json& each : *prompt) {
@@ -233,7 +230,7 @@ Result<OpenAiAsk> read_chat(const OrderedJson& in_order, bool strict) {
   if (const auto done = read_chat_logprobs(body, *request, ask); !done.ok()) return done.error();
   const char* limit =
       given(body, "max_completion_tokens") != nullptr ? "max_completion_tokens" : "max_tokens";
-  const auto max_tokens = number(body, limit, 1, kToEndOfContext, kToEndOfContext);
+  const auto max_tokens = number(body, limit, kAnswerTokens, kToEndOfContext);
   if (!max_tokens.ok()) return max_tokens.error();
   (*request)["max_tokens"] = *max_tokens;
   auto rules = read_chat_prompt(in_order, strict, *request, ask.ignored);
@@ -248,13 +245,13 @@ Result<OpenAiAsk> read_completion(const Json& body, bool strict) {
   OpenAiAsk ask;
   auto request = read_common(body, completion_fields(), strict, ask);
   if (!request.ok()) return request.error();
-  const auto best_of = number(body, "best_of", 1, 20, static_cast<std::int64_t>(ask.n));
+  const auto best_of = number(body, "best_of", kAnswersLimit, static_cast<std::int64_t>(ask.n));
   if (!best_of.ok()) return best_of.error();
   if (static_cast<std::size_t>(*best_of) != ask.n)
     return Error{ErrorCode::kUnsupportedParameter,
                  "best_of is " + std::to_string(*best_of) + "; it must be equal to n", "best_of"};
   if (const Json* logprobs = given(body, "logprobs"); logprobs != nullptr && *logprobs != false) {
-    const auto top = number(body, "logprobs", 0, 20, 0);
+    const auto top = number(body, "logprobs", limit_of("logprobs"), 0);
     if (!top.ok()) return top.error();
     ask.wants_logprobs = true;
     ask.n_top_logprobs = static_cast<std::uint32_t>(*top);
@@ -265,7 +262,8 @@ Result<OpenAiAsk> read_completion(const Json& body, bool strict) {
   ask.echo = *echo;
   // Without an answer the prompt is only looked at.
   const auto max_tokens =
-      number(body, "max_tokens", ask.echo ? 0 : 1, kToEndOfContext, kDefaultCompletionTokens);
+      number(body, "max_tokens", ask.echo ? limit_of("max_tokens") : kAnswerTokens,
+             kDefaultCompletionTokens);
   if (!max_tokens.ok()) return max_tokens.error();
   (*request)["max_tokens"] = *max_tokens;
   const auto prompts = read_prompts(body);

@@ -17,17 +17,17 @@ constexpr BodyField kResponseFields[] = {
     {"input", kHonoured, "",
      "a text, or items: message of text parts, reasoning, function_call, function_call_output"},
     {"instructions", kHonoured, "", "the first message, of the system"},
-    {"max_output_tokens", kHonoured, "", "absent = to the end of the context"},
-    {"temperature", kHonoured, "temperature", "0 = greedy; absent = the model's generation_config"},
+    {"max_output_tokens", kHonoured, "", "absent = to the end of the context", "", kAnswerTokens},
+    {"temperature", kHonoured, "temperature"},
     {"top_p", kHonoured, "top_p"},
     {"presence_penalty", kHonoured, "presence_penalty"},
     {"frequency_penalty", kHonoured, "frequency_penalty"},
-    {"top_logprobs", kHonoured, "", "0 to 20, with include message.output_text.logprobs"},
+    {"top_logprobs", kHonoured, "", "with include message.output_text.logprobs", "logprobs"},
     {"include", kHonoured, "", "message.output_text.logprobs; others have no effect"},
     {"stream", kHonoured, "", "server-sent events"},
     {"text", kHonoured, "", "format {\"type\": \"text\"}; others are refused"},
-    {"tools", kHonoured, "",
-     "functions, at most 128; others are skipped and named, and strict has no effect"},
+    {"tools", kHonoured, "", "functions; others are skipped and named, and strict has no effect",
+     "", kToolsLimit},
     {"tool_choice", kHonoured, "",
      "auto, none; required, or a function's name: the answer begins with a call"},
     {"parallel_tool_calls", kHonoured, "", "false: what follows the first call is left out"},
@@ -35,7 +35,7 @@ constexpr BodyField kResponseFields[] = {
     {"truncation", kHonoured, "", "\"disabled\"; others are refused"},
     {"store", kHonoured, "", "taken; nothing is kept, and the answer says false"},
     {"metadata", kHonoured, "", "repeated in the answer"},
-    {"speculation", kHonoured, "", "of Foretoken: enabled, draft_len, proposer, adaptive"},
+    {"speculation", kHonoured, "", kSpeculationNote},
     {"seed", kHonoured, "seed", "of Foretoken: same answer with or without speculation"},
     {"previous_response_id", kRefused, "", "nothing is kept: send the whole history"},
     {"conversation", kRefused, "", "nothing is kept: send the whole history"},
@@ -251,7 +251,7 @@ Result<void> check_response_options(const Json& body) {
 }
 
 Result<void> read_response_logprobs(const Json& body, Json& request, ResponsesAsk& ask) {
-  const auto top = number(body, "top_logprobs", 0, 20, 0);
+  const auto top = number(body, "top_logprobs", limit_of("logprobs"), 0);
   if (!top.ok()) return top.error();
   const Json include = body.value("include", Json());
   if (!include.is_null() && !include.is_array())
@@ -328,7 +328,7 @@ Result<ResponsesAsk> read_responses(const OrderedJson& in_order, bool strict) {
   if (!store.ok()) return store.error();
   if (const Json* metadata = given(body, "metadata"); metadata != nullptr && !metadata->is_object())
     return invalid_value("metadata must be an object", "metadata");
-  const auto max_tokens = number(body, "max_output_tokens", 1, kToEndOfContext, kToEndOfContext);
+  const auto max_tokens = number(body, "max_output_tokens", kAnswerTokens, kToEndOfContext);
   if (!max_tokens.ok()) return max_tokens.error();
   request["max_tokens"] = *max_tokens;
   if (const auto done = read_response_logprobs(body, request, ask); !done.ok()) return done.error();

@@ -31,27 +31,24 @@ Result<bool> flag(const Json& body, const char* name, bool otherwise) {
   return found->get<bool>();
 }
 
-Result<std::int64_t> number(const Json& body,
-                            const char* name,
-                            std::int64_t low,
-                            std::int64_t high,
-                            std::int64_t otherwise) {
-  const auto found = body.find(name);
-  if (found == body.end() || found->is_null()) return otherwise;
-  const std::string range =
-      "it must be an integer from " + std::to_string(low) + " to " + std::to_string(high);
-  if (!found->is_number_integer())
-    return invalid_value(std::string(name) + " is " + to_text(*found) + "; " + range, name);
-  const bool is_huge =
-      found->is_number_unsigned() && found->get<std::uint64_t>() > static_cast<std::uint64_t>(high);
-  if (is_huge || found->get<std::int64_t>() < low || found->get<std::int64_t>() > high)
-    return invalid_value(std::string(name) + " is " + to_text(*found) + "; " + range, name);
-  return found->get<std::int64_t>();
-}
-
 const Json* given(const Json& body, const char* name) {
   const auto found = body.find(name);
   return found == body.end() || found->is_null() ? nullptr : &*found;
+}
+
+Result<std::int64_t> number(const Json& body,
+                            const char* name,
+                            const Limit& limit,
+                            std::int64_t otherwise) {
+  const Json* value = given(body, name);
+  if (value == nullptr) return otherwise;
+  if (value->is_number_integer()) {
+    if (limit.is_off(value->get<double>())) return static_cast<std::int64_t>(limit.low);
+    if (limit.contains(value->get<double>())) return value->get<std::int64_t>();
+  }
+  return invalid_value(std::string(name) + " is " + to_text(*value) + "; it must be " +
+                           (limit.low < limit.high ? "an integer " : "") + range_text(limit),
+                       name);
 }
 
 const OrderedJson& member(const OrderedJson& object, const char* name) {

@@ -5,12 +5,16 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/base/json.h"
+#include "common/base/limit.h"
 #include "common/base/result.h"
+#include "common/base/sampling_params.h"
 #include "common/messages/client.h"
 #include "services/edge/body_fields.h"
+#include "services/edge/request_keys.h"
 
 namespace foretoken::edge {
 
@@ -24,13 +28,18 @@ const OrderedJson& member(const OrderedJson& object, const char* name);
 std::string text_or_empty(const OrderedJson& value);  // "" of what is no text
 // true or false; the default where it is absent.
 Result<bool> flag(const Json& body, const char* name, bool otherwise = false);
-// An integer of this range.
+// An integer within this limit; the value that means off is the lowest.
 Result<std::int64_t> number(const Json& body,
                             const char* name,
-                            std::int64_t low,
-                            std::int64_t high,
+                            const Limit& limit,
                             std::int64_t otherwise);
 
+// Of an answer in tokens, where a protocol has no answer of none.
+inline constexpr Limit kAnswerTokens = from_to(1, kToEndOfContext);
+
+// What the page says of "speculation".
+inline constexpr std::string_view kSpeculationNote =
+    "of Foretoken: enabled, draft_len, proposer, adaptive, acceptance";
 // {"enabled", "draft_len", "proposer", "adaptive", "acceptance"} of "speculation" -> keys of the
 // request.
 Result<void> read_speculation(const Json& body, Json& request);
@@ -47,6 +56,8 @@ Result<wire::ClientRequest> router_request(const Json& request, std::span<const 
 // Several answers to one request, as reproducible as one: they share a seed and differ by their
 // number.
 inline constexpr std::size_t kMaxAnswers = 8;
+static_assert(kMaxAnswers <= kMaxChoice + 1);
+inline constexpr Limit kAnswersLimit = from_to(1, kMaxAnswers);
 Result<std::vector<wire::ClientRequest>> router_requests(Json request,
                                                          std::size_t n,
                                                          std::span<const BodyField> fields);

@@ -10,7 +10,6 @@
 namespace foretoken::edge {
 namespace {
 
-constexpr std::size_t kMaxTools = 128;
 constexpr std::size_t kMaxToolNameBytes = 64;
 
 bool is_name(const std::string& name) {
@@ -48,9 +47,9 @@ Result<std::string> read_wanted_name(const OrderedJson& name, const std::string&
 }
 
 Result<void> check_tools(const ToolUse& use, const std::string& where) {
-  if (use.tools.size() > kMaxTools)
+  if (use.tools.size() > kToolsLimit.most)
     return invalid_value(where + " has " + std::to_string(use.tools.size()) +
-                             " entries; the limit is " + std::to_string(kMaxTools),
+                             " entries; the limit is " + std::to_string(kToolsLimit.most),
                          where);
   std::set<std::string> names;
   for (std::size_t i = 0; i < use.tools.size(); ++i) {

@@ -9,11 +9,14 @@
 #include <vector>
 
 #include "common/base/json.h"
+#include "common/base/limit.h"
 #include "common/base/result.h"
 #include "common/base/vocabulary.h"
 #include "services/edge/answer_events.h"
 
 namespace foretoken::edge {
+
+inline constexpr Limit kToolsLimit = entries(128);  // of one body
 
 struct Tool {
   std::string name;

@@ -1,5 +1,6 @@
 #include "services/edge/triton.h"
 
+#include <limits>
 #include <map>
 #include <utility>
 
@@ -10,17 +11,22 @@ namespace {
 
 using enum FieldUse;
 
+constexpr Limit kEndIdLimit = from_to(-1, std::numeric_limits<TokenId>::max());
+constexpr Limit kBeamsLimit = from_to(1, 1);
+
 constexpr BodyField kTritonFields[] = {
     {"text_input", kHonoured, "", "the prompt; required"},
     {"max_tokens", kHonoured, "max_tokens", "required; also as request_output_len"},
     {"request_output_len", kHonoured, "max_tokens"},
-    {"bad_words", kHonoured, "", "a text or texts"},
-    {"stop_words", kHonoured, "", "a text or texts; the one that ends the answer belongs to it"},
+    {"bad_words", kHonoured, "", "a text or texts", "bad_words"},
+    {"stop_words", kHonoured, "", "a text or texts; the one that ends the answer belongs to it",
+     "stop"},
     {"end_id", kHonoured, "",
-     "the token id that ends the answer in place of the model's; -1 = none"},
+     "the token id that ends the answer in place of the model's; -1 = none", "", kEndIdLimit},
     {"temperature", kHonoured, "temperature"},
-    {"top_k", kHonoured, "", "with top_p 0 or absent too: greedy, as TensorRT-LLM has it"},
-    {"top_p", kHonoured, "", "0 = off"},
+    {"top_k", kHonoured, "", "off, and top_p too: greedy, as TensorRT-LLM has it", "top_k"},
+    {"top_p", kHonoured, "",
+     "0 = off; else only the likeliest tokens that together have this probability", "top_p"},
     {"repetition_penalty", kHonoured, "repetition_penalty"},
     {"presence_penalty", kHonoured, "presence_penalty"},
     {"frequency_penalty", kHonoured, "frequency_penalty"},
@@ -31,20 +37,22 @@ constexpr BodyField kTritonFields[] = {
      "acceptance_rate, the counts of draft tokens, and times in ns since 1970; no counts of "
      "blocks"},
     {"stream", kHonoured, "", "true belongs to generate_stream"},
-    {"num_draft_tokens", kHonoured, "num_draft_tokens", "0 = no guesses; absent = as configured"},
+    {"num_draft_tokens", kHonoured, "num_draft_tokens",
+     "most guessed tokens per round; 0 = no guesses; absent = as configured"},
     {"exclude_input_in_output", kHonoured, "",
      "false: text_output begins with the prompt; absent = edge.triton_exclude_input"},
     {"num_return_sequences", kHonoured, "",
-     "1 to 8; of several, text_output is a list, and events of a stream have sequence_index"},
+     "of several, text_output is a list, and events of a stream have sequence_index", "",
+     kAnswersLimit},
     {"embedding_bias_words", kHonoured, "",
-     "a text or texts, at most 64, whose tokens get the weight beside them"},
+     "a text or texts, whose tokens get the weight beside them", "bad_words"},
     {"embedding_bias_weights", kHonoured, "", "a number or numbers, one for each word"},
     {"pad_id", kIgnored, "", "nothing is padded"},
     {"len_penalty", kIgnored, "", "of beam search alone"},
     {"length_penalty", kIgnored, "", "of beam search alone"},
     {"early_stopping", kIgnored, "", "of beam search alone"},
     {"beam_search_diversity_rate", kIgnored, "", "of beam search alone"},
-    {"beam_width", kHonoured, "", "1; others are refused"},
+    {"beam_width", kHonoured, "", "no beam search", "", kBeamsLimit},
     {"use_draft_logits", kRefused, "",
      "guesses are judged by the target's own token, so that the text is that without them"},
     {"draft_acceptance_threshold", kRefused, "",
@@ -99,7 +107,7 @@ void move_words(const Json& body, const char* name, const char* key, Json& reque
 
 // TensorRT-LLM's rule: without top_k and top_p the likeliest token is taken.
 Result<void> read_sampling(const Json& body, Json& request) {
-  const auto top_k = number(body, "top_k", 0, 0x7fffffff, 0);
+  const auto top_k = number(body, "top_k", limit_of("top_k"), 0);
   if (!top_k.ok()) return top_k.error();
   const Json top_p = body.value("top_p", Json(0));
   if (!top_p.is_null() && !top_p.is_number())
@@ -115,7 +123,7 @@ Result<void> read_sampling(const Json& body, Json& request) {
 
 Result<void> read_end_id(const Json& body, Json& request) {
   if (given(body, "end_id") == nullptr) return {};
-  const auto end_id = number(body, "end_id", -1, 0x7fffffff, -1);
+  const auto end_id = number(body, "end_id", kEndIdLimit, -1);
   if (!end_id.ok()) return end_id.error();
   request["ignore_eos"] = true;
   if (*end_id >= 0) request["stop_token_ids"] = Json::array({*end_id});
@@ -136,16 +144,17 @@ Result<std::vector<BiasedWord>> read_biases(const Json& body) {
                              " entries and embedding_bias_weights " +
                              std::to_string(weights.size()) + "; each word needs one weight",
                          "embedding_bias_words");
-  if (words.size() > kMaxBadWords)
+  const Limit& limit = limit_of("bad_words");
+  if (words.size() > limit.most)
     return invalid_value("embedding_bias_words has " + std::to_string(words.size()) +
-                             " entries; the limit is " + std::to_string(kMaxBadWords),
+                             " entries; the limit is " + std::to_string(limit.most),
                          "embedding_bias_words");
   std::vector<BiasedWord> biased;
   for (std::size_t i = 0; i < words.size(); ++i) {
     if (!words[i].is_string() || words[i] == "" ||
-        words[i].get_ref<const std::string&>().size() > kMaxStopStringBytes)
+        words[i].get_ref<const std::string&>().size() > limit.most_each)
       return invalid_value("embedding_bias_words must be texts of 1 to " +
-                               std::to_string(kMaxStopStringBytes) + " bytes",
+                               std::to_string(limit.most_each) + " bytes",
                            "embedding_bias_words");
     if (!weights[i].is_number())
       return invalid_value("embedding_bias_weights must be numbers", "embedding_bias_weights");
@@ -265,7 +274,7 @@ Result<TritonAsk> read_triton(const Json& outer, const std::string& model, Trito
                          "text_input");
   if (!request.contains("max_tokens"))
     return Error{ErrorCode::kInvalidRequest, "max_tokens is required", "max_tokens"};
-  const auto beams = number(*body, "beam_width", 1, 1, 1);
+  const auto beams = number(*body, "beam_width", kBeamsLimit, 1);
   if (!beams.ok()) return beams.error();
   const auto in_stream = flag(*body, "stream", rules.stream);
   const auto without_input = flag(*body, "exclude_input_in_output", rules.excludes_input);
@@ -283,7 +292,7 @@ Result<TritonAsk> read_triton(const Json& outer, const std::string& model, Trito
   if (*log_probs) request["logprobs"] = 0;
   request["prompt"] = *text;
   if (!model.empty()) request["model"] = model;
-  const auto n = number(*body, "num_return_sequences", 1, kMaxAnswers, 1);
+  const auto n = number(*body, "num_return_sequences", kAnswersLimit, 1);
   if (!n.ok()) return n.error();
   auto biased = read_biases(*body);
   if (!biased.ok()) return biased.error();

@@ -1,8 +1,13 @@
 // OpenAI's bodies: what reaches the router, what is refused and under which name.
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <string>
+
 #include "services/edge/openai.h"
+#include "services/edge/request_keys.h"
 #include "services/edge/responses.h"
+#include "services/edge/triton.h"
 
 namespace foretoken::edge {
 namespace {
@@ -284,6 +289,35 @@ TEST(OpenAiCompletion, EchoAndBestOf) {
   EXPECT_THAT(read(read_completion(text(R"(, "echo": true)"), false)).prompts, ElementsAre("hi"));
   EXPECT_TRUE(read_completion(text(R"(, "best_of": 2, "n": 2)"), false).ok());
   EXPECT_EQ(read_completion(text(R"(, "best_of": 2)"), false).error().param, "best_of");
+}
+
+TEST(OpenAiFields, LogprobsHaveTheLimitOfTheListing) {
+  const auto beyond = [](const char* key) {
+    return ": " + std::to_string(static_cast<int>(limit_of(key).high) + 1);
+  };
+  const std::string range = range_text(limit_of("logprobs"));
+  const auto of_chat =
+      read_chat(chat(R"(, "logprobs": true, "top_logprobs")" + beyond("logprobs")), false);
+  const auto of_text = read_completion(text(R"(, "logprobs")" + beyond("logprobs")), false);
+  const auto of_prompt =
+      read_completion(text(R"(, "prompt_logprobs")" + beyond("prompt_logprobs")), false);
+  const auto of_response = read_responses(
+      OrderedJson::parse(R"({"input": "hi", "top_logprobs")" + beyond("logprobs") + "}"), false);
+  EXPECT_THAT(of_chat.error().message, HasSubstr("an integer " + range));
+  EXPECT_THAT(of_text.error().message, HasSubstr("an integer " + range));
+  EXPECT_THAT(of_prompt.error().message, HasSubstr("an integer " + range));
+  EXPECT_THAT(of_response.error().message, HasSubstr("an integer " + range));
+}
+
+TEST(Triton, ATopKHasTheLimitOfTheListing) {
+  const auto ask = [](const char* top_k) {
+    return read_triton(
+        Json::parse(std::string(R"({"text_input": "hi", "max_tokens": 3, "top_k": )") + top_k +
+                    "}"),
+        "demo", {});
+  };
+  EXPECT_TRUE(ask("-1").ok());
+  EXPECT_THAT(ask("-2").error().message, HasSubstr(range_text(limit_of("top_k"))));
 }
 
 // A field that no reader knows would be honoured in words only.
