@@ -124,7 +124,7 @@ Result<RequestId> Client::send(wire::ClientRequest request, TimePoint deadline) 
       if (const auto open = asked_.find(id); open != asked_.end() && open->second.bytes == bytes)
         open->second.again = false;
       else if (request.op != wire::ClientOp::kCancel)
-        asked_[id] = Question{.bytes = bytes, .resumed = {}};
+        asked_[id] = AskedRequest{.bytes = bytes, .resumed = {}};
       return *request.request_id;
     }
     if (const auto refusal = refused()) return *refusal;
@@ -173,7 +173,7 @@ Result<RequestId> Client::post(wire::ClientRequest request) {
       transport_->send(Peer{.socket = socket_}, Frames{*bytes}) == SendResult::kSent;
   if (!is_sent && !lost_since_) lost_since_ = steady_now();
   asked_[wire::hex_of(*request.request_id)] =
-      Question{.bytes = std::move(*bytes), .again = !is_sent, .n_again = is_sent ? 0 : -1};
+      AskedRequest{.bytes = std::move(*bytes), .again = !is_sent, .n_again = is_sent ? 0 : -1};
   return *request.request_id;
 }
 
@@ -223,7 +223,7 @@ void Client::look_after_connection() {
   if (connection.losses != losses_) {
     losses_ = connection.losses;
     if (!lost_since_) lost_since_ = steady_now();
-    for (auto& [id, question] : asked_) question.again = !question.cancelled;
+    for (auto& [id, asked] : asked_) asked.again = !asked.cancelled;
   }
   if (!lost_since_) return;
   if (connection.up) return ask_again();
@@ -250,19 +250,18 @@ void Client::ask_again() {
   if (!connection.up || connection.losses != losses_) return;
   for (auto it = asked_.begin(); it != asked_.end();) {
     const auto here = it++;
-    Question& question = here->second;
-    if (!question.again) continue;
-    if (question.n_again == kMostTimesAskedAgain) {
+    AskedRequest& asked = here->second;
+    if (!asked.again) continue;
+    if (asked.n_again == kMostTimesAskedAgain) {
       end(std::string(here->first), ErrorCode::kUnavailable,
           "the connection to the router at " + endpoint_ + " was lost " +
-              std::to_string(question.n_again + 1) + " times before the answer was whole");
+              std::to_string(asked.n_again + 1) + " times before the answer was whole");
       continue;
     }
-    if (transport_->send(Peer{.socket = socket_}, Frames{question.bytes}) != SendResult::kSent)
-      return;
-    question.resumed.begin_again();
-    question.again = false;
-    ++question.n_again;
+    if (transport_->send(Peer{.socket = socket_}, Frames{asked.bytes}) != SendResult::kSent) return;
+    asked.resumed.begin_again();
+    asked.again = false;
+    ++asked.n_again;
     ++n_asked_again_;
   }
   lost_since_.reset();
@@ -277,8 +276,8 @@ void Client::end(const std::string& id, ErrorCode code, const std::string& why) 
 
 void Client::end_waiting(ErrorCode code, const std::string& why) {
   std::vector<std::string> waiting;
-  for (const auto& [id, question] : asked_)
-    if (question.again || question.cancelled) waiting.push_back(id);
+  for (const auto& [id, asked] : asked_)
+    if (asked.again || asked.cancelled) waiting.push_back(id);
   for (const auto& id : waiting) end(id, code, why);
 }
 

@@ -90,7 +90,7 @@ class Client {
   Error unreachable(const Error& error) const;
 
  private:
-  struct Question {
+  struct AskedRequest {
     Bytes bytes;
     ResumedAnswer resumed;
     bool again = false;      // to be sent: its connection is lost, or there was none yet
@@ -112,7 +112,7 @@ class Client {
   Patience patience_;
   std::unique_ptr<ZmqTransport> transport_;
   SocketId socket_ = 0;
-  std::map<std::string, Question> asked_;           // by id: those without a last answer
+  std::map<std::string, AskedRequest> asked_;       // by id: those without a last answer
   std::deque<Result<wire::ClientAnswer>> answers_;  // read, not yet handed out
   std::uint64_t losses_ = 0;
   std::optional<TimePoint> lost_since_;

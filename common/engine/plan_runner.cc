@@ -68,7 +68,7 @@ float* PlanRunner::logits_room(const StepPlan& plan) {
 void PlanRunner::run_recorded(const StepPlan& plan, const StagedBatch& batch) {
   put_inputs(plan);
   lay_out_results(plan);
-  const Pass pass = make_pass(plan, batch);
+  const PassAddresses pass = make_pass(plan, batch);
   forget_recordings_of_moved_memory();
   float* logits = logits_.room<float>(backend_, 0);
   PassShape shape{.n_rows = batch.n_rows,
@@ -149,11 +149,11 @@ void PlanRunner::lay_out_results(const StepPlan& plan) {
   out_.end = out_.ahead + ahead_.size() * sizeof(Choice);
 }
 
-PlanRunner::Pass PlanRunner::make_pass(const StepPlan& plan, const StagedBatch& batch) {
+PlanRunner::PassAddresses PlanRunner::make_pass(const StepPlan& plan, const StagedBatch& batch) {
   const std::byte* inputs = device_inputs_.fill(backend_, inputs_.bytes());
   auto* results = device_results_.room<std::byte>(backend_, out_.end);
   const auto n_choices = static_cast<std::int32_t>(choices_.size());
-  Pass pass{.batch = batch, .n_ahead = static_cast<std::int32_t>(plan.n_ahead)};
+  PassAddresses pass{.batch = batch, .n_ahead = static_cast<std::int32_t>(plan.n_ahead)};
   pass.choose = {.logits = logits_room(plan),
                  .n_rows = n_choices,
                  .vocab = slice_.n_ids,
@@ -175,7 +175,7 @@ PlanRunner::Pass PlanRunner::make_pass(const StepPlan& plan, const StagedBatch& 
 void PlanRunner::add_chain(const StepPlan& plan,
                            const std::byte* inputs,
                            std::byte* results,
-                           Pass& pass) {
+                           PassAddresses& pass) {
   const auto ints = [&](std::size_t at) {
     return const_cast<std::int32_t*>(reinterpret_cast<const std::int32_t*>(inputs + at));
   };
@@ -214,7 +214,7 @@ void PlanRunner::forget_recordings_of_moved_memory() {
   addresses_ = addresses;
 }
 
-void PlanRunner::run_chain(const Pass& pass) {
+void PlanRunner::run_chain(const PassAddresses& pass) {
   float* logits = logits_.room<float>(backend_, 0);
   AdvanceArgs advance = pass.advance;
   ChooseArgs choose = pass.choose;

@@ -54,7 +54,7 @@ class PlanRunner {
   struct ResultLayout {
     std::size_t choices, verdicts, top, ahead, end;
   };
-  struct Pass {               // device addresses
+  struct PassAddresses {      // device addresses
     StagedBatch batch, next;  // next: of a chain's steps, a row a sequence
     ChooseArgs choose;
     AcceptArgs accept;
@@ -71,10 +71,13 @@ class PlanRunner {
   void put_inputs(const StepPlan& plan);
   void put_chain(const StepPlan& plan);
   void lay_out_results(const StepPlan& plan);
-  Pass make_pass(const StepPlan& plan, const StagedBatch& batch);
-  void add_chain(const StepPlan& plan, const std::byte* inputs, std::byte* results, Pass& pass);
+  PassAddresses make_pass(const StepPlan& plan, const StagedBatch& batch);
+  void add_chain(const StepPlan& plan,
+                 const std::byte* inputs,
+                 std::byte* results,
+                 PassAddresses& pass);
   void forget_recordings_of_moved_memory();
-  void run_chain(const Pass& pass);
+  void run_chain(const PassAddresses& pass);
   void fetch();
   void judge(const StepPlan& plan);
 

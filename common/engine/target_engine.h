@@ -108,7 +108,7 @@ class TargetEngine {
     std::uint32_t most_proposals = kMaxDraftTokens;  // for each sequence
     double token_value = 1;
   };
-  struct Held {
+  struct ProposalLimit {
     std::uint32_t most_proposals = 0;
     std::uint64_t until = 0;  // number of a pass
   };
@@ -209,7 +209,7 @@ class TargetEngine {
   std::vector<FlowOfPass> flows_;                                // by SequenceView::flow
   std::unordered_map<std::uint64_t, std::uint32_t> flow_index_;  // id -> place in flows_
   std::vector<std::uint32_t> flow_rows_;                         // empty: no bound
-  std::unordered_map<std::uint64_t, Held> held_;                 // by id of a flow
+  std::unordered_map<std::uint64_t, ProposalLimit> proposal_limits_;  // by id of a flow
   std::vector<Candidate> candidates_;
   std::vector<TokenId> drafted_;
   Kinds asks_;

@@ -10,7 +10,7 @@ namespace {
 // Passes for which a flow whose rows were cut keeps to the proposals that its rows left room for,
 // while there are other flows. With fewer proposals it wants fewer rows, so the next pass alone
 // would not cut it.
-constexpr std::uint64_t kHeldPasses = 16;
+constexpr std::uint64_t kLimitedPasses = 16;
 
 }  // namespace
 
@@ -34,8 +34,9 @@ void TargetEngine::share_flows() {
     const bool fits = n_places-- > 0 && (n_free >= 0 || running_.empty());
     add_to_flow(*sequence, fits ? 0 : sequence->n_tokens());
   }
-  if (flows_.size() < 2) return held_.clear();
-  std::erase_if(held_, [&](const auto& held) { return !flow_index_.contains(held.first); });
+  if (flows_.size() < 2) return proposal_limits_.clear();
+  std::erase_if(proposal_limits_,
+                [&](const auto& limit) { return !flow_index_.contains(limit.first); });
   divide_rows();
   set_token_values();
 }
@@ -75,11 +76,11 @@ void TargetEngine::divide_rows() {
     FlowOfPass& flow = flows_[i];
     if (!flow_rows_.empty() && flow_rows_[i] < demands[i].rows && flow.n_decoding > 0) {
       const std::uint32_t spare = flow_rows_[i] - std::min(flow_rows_[i], flow.n_decoding);
-      held_[flow.id] = {spare / flow.n_decoding, totals_.n_steps + kHeldPasses};
+      proposal_limits_[flow.id] = {spare / flow.n_decoding, totals_.n_steps + kLimitedPasses};
     }
-    const auto held = held_.find(flow.id);
-    if (held != held_.end() && held->second.until > totals_.n_steps)
-      flow.most_proposals = held->second.most_proposals;
+    const auto limit = proposal_limits_.find(flow.id);
+    if (limit != proposal_limits_.end() && limit->second.until > totals_.n_steps)
+      flow.most_proposals = limit->second.most_proposals;
   }
 }
 

@@ -102,17 +102,20 @@ class WeightLoader {
   Buffer kv_scales();
 
   // A source of pack() and the memory its pointers lead to.
-  struct Held {
+  struct OwnedSource {
     LinearSource source;
     std::vector<std::byte> columns;
     std::vector<std::byte> narrowed;
     QuantisedMatrix quantised;
     std::vector<float> bias;
   };
-  void convert(const std::string& name, Split split, Held& held);
+  void convert(const std::string& name, Split split, OwnedSource& held);
   std::vector<float> own_rows(std::vector<float> values, Split split) const;
   Linear pack(std::span<const LinearSource> sources, Stacking stacking);
-  void round_to(DType to, std::span<const float> values, const std::string& name, Held& held);
+  void round_to(DType to,
+                std::span<const float> values,
+                const std::string& name,
+                OwnedSource& held);
 
   const ModelConfig& config_;
   const Checkpoint& checkpoint_;
@@ -202,7 +205,7 @@ std::vector<float> WeightLoader::read_scales(const std::string& name) {
 
 // Points held.source at this rank's elements of the tensor in the type they are to be held in: in
 // the map itself if they are stored so.
-void WeightLoader::convert(const std::string& name, Split split, Held& held) {
+void WeightLoader::convert(const std::string& name, Split split, OwnedSource& held) {
   const auto [all_out, all_in] = std::pair(shapes_.at(name)[0], shapes_.at(name)[1]);
   const StoredTensor source = stored_as(checkpoint_, name);
   const DType stored = source.dtype, to = held_dtype(stored, options_.dtype, float_dtype_);
@@ -236,7 +239,7 @@ void WeightLoader::convert(const std::string& name, Split split, Held& held) {
 void WeightLoader::round_to(DType to,
                             std::span<const float> values,
                             const std::string& name,
-                            Held& held) {
+                            OwnedSource& held) {
   if (is_quantised(to)) {
     // Where it was another rank's turn to read the tensor, this one has not looked.
     if (!quantise_rows(DType::kF32, std::as_bytes(values), held.source.n_out, held.source.n_in, to,
@@ -264,7 +267,7 @@ std::string WeightLoader::weight_types() const {
 }
 
 Linear WeightLoader::linear(std::span<const std::string> names, bool bias, Stacking stacking) {
-  std::vector<Held> held(names.size());
+  std::vector<OwnedSource> held(names.size());
   std::vector<LinearSource> sources;
   for (std::size_t i = 0; i < names.size(); ++i) {
     convert(names[i] + ".weight", split_of(names[i] + ".weight"), held[i]);
@@ -280,7 +283,7 @@ Linear WeightLoader::linear(std::span<const std::string> names, bool bias, Stack
 // Where ranks share the vocabulary, each has a slice of the head, also where the head is the
 // embedding: of that every rank needs all, as any token may come.
 Linear WeightLoader::head() {
-  Held held;
+  OwnedSource held;
   convert(std::string(config_.tie_word_embeddings ? names::kEmbedding : names::kHead),
           Split::kVocabulary, held);
   return pack(std::span(&held.source, 1), Stacking::kRows);

@@ -10,23 +10,23 @@
 namespace foretoken {
 namespace {
 
-using Edge = ProposalStore::Edge;
+using TreeEdge = ProposalStore::TreeEdge;
 
-bool by_content(const Edge& a, const Edge& b) {
+bool by_content(const TreeEdge& a, const TreeEdge& b) {
   return std::tie(a.prefix, a.token, a.position) < std::tie(b.prefix, b.token, b.position);
 }
 
 // Makes room in steps, so that a flood costs little per edge: the least confident eighth goes.
-void drop_least_confident(std::vector<Edge>& edges) {
-  const auto goes_before = [](const Edge& a, const Edge& b) {
+void drop_least_confident(std::vector<TreeEdge>& edges) {
+  const auto goes_before = [](const TreeEdge& a, const TreeEdge& b) {
     return std::tie(a.confidence, b.position, a.prefix, a.token) <
            std::tie(b.confidence, a.position, b.prefix, b.token);
   };
-  std::vector<Edge> ranked = edges;
+  std::vector<TreeEdge> ranked = edges;
   const auto bar = ranked.begin() + static_cast<std::ptrdiff_t>(ranked.size() / 8);
   std::nth_element(ranked.begin(), bar, ranked.end(), goes_before);
-  const Edge least_kept = *bar;
-  std::erase_if(edges, [&](const Edge& edge) { return goes_before(edge, least_kept); });
+  const TreeEdge least_kept = *bar;
+  std::erase_if(edges, [&](const TreeEdge& edge) { return goes_before(edge, least_kept); });
 }
 
 }  // namespace
@@ -47,7 +47,8 @@ void ProposalStore::open(SeqId seq, const CommittedTokens& text) {
 
 void ProposalStore::drop_committed(SeqId seq) {
   Continuations& known = find(seq);
-  std::erase_if(known.edges, [&](const Edge& edge) { return edge.position < known.text->size(); });
+  std::erase_if(known.edges,
+                [&](const TreeEdge& edge) { return edge.position < known.text->size(); });
 }
 
 void ProposalStore::close(SeqId seq) { sequences_.erase(seq); }
@@ -63,7 +64,7 @@ bool ProposalStore::well_formed(const Proposal& proposal) const {
   return true;
 }
 
-void ProposalStore::add_edge(Continuations& known, const Edge& edge) {
+void ProposalStore::add_edge(Continuations& known, const TreeEdge& edge) {
   auto at = std::lower_bound(known.edges.begin(), known.edges.end(), edge, by_content);
   if (at != known.edges.end() && !by_content(edge, *at)) {
     if (std::tie(at->confidence, at->source) < std::tie(edge.confidence, edge.source))
@@ -117,7 +118,7 @@ struct ProposalStore::Walk {
     reversed.clear();
     if (n == 0) return 0;
     double best_value = 0;
-    const Edge first{prefix, 0, -1, 0, ProposerKind::kNone};
+    const TreeEdge first{prefix, 0, -1, 0, ProposerKind::kNone};
     auto edge = std::lower_bound(known.edges.begin(), known.edges.end(), first, by_content);
     std::vector<PathToken> below;
     for (; edge != known.edges.end() && edge->prefix == prefix; ++edge) {
@@ -148,7 +149,7 @@ std::vector<PathToken> ProposalStore::best_path(SeqId seq,
 }
 
 std::size_t ProposalStore::n_edges(SeqId seq) const { return find(seq).edges.size(); }
-std::span<const ProposalStore::Edge> ProposalStore::edges(SeqId seq) const {
+std::span<const ProposalStore::TreeEdge> ProposalStore::edges(SeqId seq) const {
   return find(seq).edges;
 }
 

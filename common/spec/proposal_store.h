@@ -45,26 +45,27 @@ class ProposalStore {
 
   std::size_t n_edges(SeqId seq) const;
 
-  struct Edge {
+  struct TreeEdge {
     PrefixHash prefix = 0;  // of the tokens before
     Position position = 0;  // of the token
     TokenId token = -1;
     std::uint8_t confidence = 0;
     ProposerKind source = ProposerKind::kNone;
-    bool operator==(const Edge&) const = default;
+    bool operator==(const TreeEdge&) const = default;
   };
-  std::span<const Edge> edges(SeqId seq) const;  // by (prefix, token): equal sets are equal spans
+  // By (prefix, token): equal sets are equal spans.
+  std::span<const TreeEdge> edges(SeqId seq) const;
 
  private:
   struct Continuations {
     const CommittedTokens* text = nullptr;
-    std::vector<Edge> edges;
+    std::vector<TreeEdge> edges;
   };
   struct Walk;
   const Continuations& find(SeqId seq) const;
   Continuations& find(SeqId seq);
   bool well_formed(const Proposal& proposal) const;
-  static void add_edge(Continuations& known, const Edge& edge);
+  static void add_edge(Continuations& known, const TreeEdge& edge);
 
   std::int32_t vocab_size_;
   std::unordered_map<SeqId, Continuations> sequences_;

@@ -117,7 +117,7 @@ class BatchRun {
     std::size_t n_left = 0;
     TimePoint deadline = {};
   };
-  struct Question {
+  struct AskedChoice {
     std::shared_ptr<Open> open;
     std::size_t choice;
   };
@@ -130,7 +130,7 @@ class BatchRun {
 
   void fill();
   void start(std::size_t index);
-  void post(Question question);
+  void post(AskedChoice asked);
   void take(const Result<wire::ClientAnswer>& answer);
   void on_error(const wire::ClientError& error);
   void on_reply(const wire::ClientReply& reply);
@@ -150,9 +150,9 @@ class BatchRun {
   Client client_;
   const BatchAnswers how_;
   std::size_t next_ = 0;
-  std::unordered_map<std::string, Question> asked_;  // by request id
-  std::multimap<TimePoint, Question> again_;         // refused for now: when to ask again
-  std::optional<Error> stopped_;                     // what ends the run before its end
+  std::unordered_map<std::string, AskedChoice> asked_;  // by request id
+  std::multimap<TimePoint, AskedChoice> again_;         // refused for now: when to ask again
+  std::optional<Error> stopped_;                        // what ends the run before its end
   bool interrupted_ = false;
   TimePoint started_ = steady_now();
   std::uint64_t n_answered_ = 0, n_tokens_ = 0, n_rounds_ = 0, n_accepted_ = 0;
@@ -180,13 +180,13 @@ void BatchRun::start(std::size_t index) {
   for (std::size_t choice = 0; choice < requests->size(); ++choice) post({open, choice});
 }
 
-void BatchRun::post(Question question) {
-  wire::ClientRequest request = (*question.open->line.requests())[question.choice];
+void BatchRun::post(AskedChoice asked) {
+  wire::ClientRequest request = (*asked.open->line.requests())[asked.choice];
   request.request_id =
-      request_id_of(output_.run(), input_.ids[question.open->index], question.choice, request);
+      request_id_of(output_.run(), input_.ids[asked.open->index], asked.choice, request);
   const auto sent = client_.post(std::move(request));
-  if (!sent.ok()) return fail(question.open, sent.error());
-  asked_.emplace(wire::hex_of(*sent), std::move(question));
+  if (!sent.ok()) return fail(asked.open, sent.error());
+  asked_.emplace(wire::hex_of(*sent), std::move(asked));
 }
 
 void BatchRun::take(const Result<wire::ClientAnswer>& answer) {
@@ -201,41 +201,41 @@ void BatchRun::take(const Result<wire::ClientAnswer>& answer) {
 void BatchRun::on_error(const wire::ClientError& error) {
   const auto found = asked_.find(error.id);
   if (found == asked_.end()) return;
-  Question question = std::move(found->second);
+  AskedChoice asked = std::move(found->second);
   asked_.erase(found);
   const Error why = error_from(error);
   if (interrupted_) return;
   const Duration pause =
       std::max<Duration>(kShortestPause, std::chrono::milliseconds(error.error.retry_after_ms));
-  if (error.error.retry_after_ms > 0 && steady_now() + pause < question.open->deadline) {
-    again_.emplace(steady_now() + pause, std::move(question));
+  if (error.error.retry_after_ms > 0 && steady_now() + pause < asked.open->deadline) {
+    again_.emplace(steady_now() + pause, std::move(asked));
   } else if (why.code == ErrorCode::kUnavailable || why.code == ErrorCode::kDraining ||
              why.code == ErrorCode::kConfig) {
     stopped_ = why;  // no line would fare better
   } else {
-    fail(question.open, why);
+    fail(asked.open, why);
   }
 }
 
 void BatchRun::on_reply(const wire::ClientReply& reply) {
   const auto found = asked_.find(reply.id);
   if (found == asked_.end()) return;
-  const Question question = std::move(found->second);
+  const AskedChoice asked = std::move(found->second);
   asked_.erase(found);
-  Open& open = *question.open;
+  Open& open = *asked.open;
   if (reply.finish_reason == "deadline")
-    return fail(question.open,
+    return fail(asked.open,
                 Error{ErrorCode::kDeadlineExceeded,
                       "the time was up after " + std::to_string(reply.usage.completion_tokens) +
                           " tokens (timeout_ms)"});
   if (reply.finish_reason == "cancelled") {
     if (interrupted_) return;
-    return fail(question.open, Error{ErrorCode::kCancelled, "another client cancelled it"});
+    return fail(asked.open, Error{ErrorCode::kCancelled, "another client cancelled it"});
   }
   n_tokens_ += reply.usage.completion_tokens;
   n_rounds_ += reply.metrics.speculative_decoding.num_spec_steps;
   n_accepted_ += reply.metrics.speculative_decoding.num_accepted_draft_tokens;
-  open.replies[question.choice] = reply;
+  open.replies[asked.choice] = reply;
   if (--open.n_left > 0) return;
   ++n_answered_;
   write(open, open.line.answer(open.replies, how_), false);
@@ -276,9 +276,9 @@ void BatchRun::end_late() {
 
 void BatchRun::ask_again() {
   while (!again_.empty() && again_.begin()->first <= steady_now()) {
-    Question question = std::move(again_.begin()->second);
+    AskedChoice asked = std::move(again_.begin()->second);
     again_.erase(again_.begin());
-    post(std::move(question));
+    post(std::move(asked));
   }
 }
 
@@ -290,7 +290,7 @@ bool BatchRun::heed_signals() {
     } else if (*signal == SIGINT || *signal == SIGTERM || *signal == SIGHUP) {
       if (std::exchange(interrupted_, true)) return false;
       again_.clear();
-      for (const auto& [id, question] : asked_)
+      for (const auto& [id, asked] : asked_)
         if (const auto known = wire::request_id_from_hex(id)) client_.cancel(*known);
     }
   }

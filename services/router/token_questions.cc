@@ -46,7 +46,7 @@ void TokenQuestions::submit(const Peer& peer,
                             TimePoint now,
                             Actions& out) {
   const std::size_t bytes = size_of(request);
-  const Held held = held_.contains(flow) ? held_.at(flow) : Held{};
+  const FlowQuestions held = held_.contains(flow) ? held_.at(flow) : FlowQuestions{};
   if (held.open + 1 > rules_.max_open - open_.size() ||
       held.bytes + bytes > rules_.max_bytes - bytes_) {
     out.push_back(ToClient{
@@ -73,7 +73,7 @@ void TokenQuestions::submit(const Peer& peer,
                  .priority = question.request.priority,
                  .cost = kLeastCost + static_cast<double>(bytes)});
   open_.emplace(own, std::move(question));
-  Held& now_held = held_[flow];
+  FlowQuestions& now_held = held_[flow];
   ++now_held.open;
   now_held.bytes += bytes;
   bytes_ += bytes;
@@ -83,14 +83,14 @@ void TokenQuestions::submit(const Peer& peer,
 // As many as each client may have at a tokenizer; clients take turns.
 void TokenQuestions::ask_next(TimePoint now, Actions& out) {
   const auto fits = [&](const FairQueue::Item& item) {
-    const Held& held = held_.at(item.flow);
+    const FlowQuestions& held = held_.at(item.flow);
     return held.asked == 0 ||
            (held.asked < rules_.max_asked &&
             held.asked_bytes + open_.at(item.id).bytes <= rules_.max_asked_bytes);
   };
   while (const auto next = waiting_.take(fits)) {
     Entry& entry = *open_.find(next->id);
-    Held& held = held_.at(next->flow);
+    FlowQuestions& held = held_.at(next->flow);
     ++held.asked;
     held.asked_bytes += entry.second.bytes;
     entry.second.asked = true;
@@ -163,7 +163,7 @@ void TokenQuestions::answer(RequestId own, wire::ClientAnswer answer, Actions& o
 
 void TokenQuestions::erase(std::map<RequestId, Question>::iterator it) {
   const Question& question = it->second;
-  Held& held = held_.at(question.flow);
+  FlowQuestions& held = held_.at(question.flow);
   bytes_ -= question.bytes;
   held.bytes -= question.bytes;
   if (question.asked) {

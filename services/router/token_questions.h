@@ -85,7 +85,7 @@ class TokenQuestions {
     bool acknowledged = false;
     std::optional<WorkerId> tokenizer;
   };
-  struct Held {
+  struct FlowQuestions {
     std::size_t open = 0, bytes = 0;
     std::size_t asked = 0, asked_bytes = 0;
   };
@@ -102,7 +102,7 @@ class TokenQuestions {
   TokenQuestionRules rules_;
   Pool& pool_;
   std::map<RequestId, Question> open_;
-  std::map<FlowId, Held> held_;
+  std::map<FlowId, FlowQuestions> held_;
   FairQueue waiting_;
   std::size_t bytes_ = 0;  // of all of them
 };

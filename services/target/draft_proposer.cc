@@ -229,8 +229,8 @@ bool DraftProposer::send_due_attach(AttachedSequence& sequence, TimePoint now) {
 void DraftProposer::add_record(AttachedSequence& sequence, TimePoint now) {
   Attachment& attachment = sequence.attachment;
   wire::ProposeRecord record = sequence.told.propose(
-      attachment.lease(), attachment.may_ask(now) ? DraftedSequence::Asking::kBudget
-                                                  : DraftedSequence::Asking::kNothing);
+      attachment.lease(), attachment.may_ask(now) ? DraftedSequence::AskFor::kGuesses
+                                                  : DraftedSequence::AskFor::kNothing);
   sequence.tail_due = false;
   attachment.asked(record.epoch, record.budget, now);
   // The ATTACH of one that is opening may still be under way.

@@ -25,7 +25,7 @@ wire::Attach DraftedSequence::attach(Lease lease) {
           .root = text_->prefix(0)};
 }
 
-wire::ProposeRecord DraftedSequence::propose(Lease lease, Asking asking) {
+wire::ProposeRecord DraftedSequence::propose(Lease lease, AskFor what) {
   const Position from = std::min(known_, text_->size());
   const auto tail = text_->from(from);
   ++epoch_.value;
@@ -35,7 +35,7 @@ wire::ProposeRecord DraftedSequence::propose(Lease lease, Asking asking) {
           .from = from,
           .tail = {tail.begin(), tail.end()},
           .prefix = text_->prefix(),
-          .budget = asking == Asking::kBudget ? budget_ : 0};
+          .budget = what == AskFor::kGuesses ? budget_ : 0};
 }
 
 bool DraftedSequence::begins_with(Position n_known, PrefixHash prefix) const {

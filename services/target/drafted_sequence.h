@@ -26,8 +26,8 @@ class DraftedSequence {
   // to add.
   wire::Attach attach(Lease lease);
   // What the draft may lack, under an epoch of its own. A paused draft is asked for nothing.
-  enum class Asking : std::uint8_t { kBudget, kNothing };
-  wire::ProposeRecord propose(Lease lease, Asking asking);
+  enum class AskFor : std::uint8_t { kGuesses, kNothing };
+  wire::ProposeRecord propose(Lease lease, AskFor what);
 
   // The draft has so many tokens, and they are these.
   bool begins_with(Position n_known, PrefixHash prefix) const;

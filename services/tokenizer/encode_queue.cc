@@ -41,35 +41,34 @@ Result<EncodeQueue::Added> EncodeQueue::add(RequestId id,
     if (it->second.content == content) return Added::kKnown;
     drop(id);
   }
-  const std::size_t bytes = Encoder::size_of(encode);
-  const Held held = held_.contains(encode.flow) ? held_.at(encode.flow) : Held{};
-  if (held.questions + 1 > limits_.max_questions - waiting_.size() ||
+  const std::size_t bytes = PromptEncoder::size_of(encode);
+  const FlowPrompts held = held_.contains(encode.flow) ? held_.at(encode.flow) : FlowPrompts{};
+  if (held.prompts + 1 > limits_.max_prompts - waiting_.size() ||
       held.bytes + bytes > limits_.max_bytes - bytes_)
     return Error{ErrorCode::kQueueFull,
                  "the tokenizer holds " + std::to_string(waiting_.size()) + " prompts with " +
                      std::to_string(bytes_) + " bytes, of this tenant or connection " +
-                     std::to_string(held.questions) + " with " + std::to_string(held.bytes) +
-                     "; one may hold as much as is free of " +
-                     std::to_string(limits_.max_questions) + " with " +
-                     std::to_string(limits_.max_bytes) + " bytes"};
+                     std::to_string(held.prompts) + " with " + std::to_string(held.bytes) +
+                     "; one may hold as much as is free of " + std::to_string(limits_.max_prompts) +
+                     " with " + std::to_string(limits_.max_bytes) + " bytes"};
   const FlowId flow = encode.flow;
-  held_[flow] = {held.questions + 1, held.bytes + bytes};
+  held_[flow] = {held.prompts + 1, held.bytes + bytes};
   bytes_ += bytes;
   order_.push({.id = id, .flow = flow, .cost = kLeastCost + static_cast<double>(bytes)});
   waiting_.emplace(
-      id, Question{.id = id, .content = content, .encode = std::move(encode), .bytes = bytes});
+      id, WaitingPrompt{.id = id, .content = content, .encode = std::move(encode), .bytes = bytes});
   return Added::kNew;
 }
 
-void EncodeQueue::forget(const Question& question) {
-  bytes_ -= question.bytes;
-  Held& held = held_.at(question.encode.flow);
-  held.bytes -= question.bytes;
-  if (--held.questions == 0) held_.erase(question.encode.flow);
+void EncodeQueue::forget(const WaitingPrompt& prompt) {
+  bytes_ -= prompt.bytes;
+  FlowPrompts& held = held_.at(prompt.encode.flow);
+  held.bytes -= prompt.bytes;
+  if (--held.prompts == 0) held_.erase(prompt.encode.flow);
 }
 
-std::optional<EncodeQueue::Question> EncodeQueue::take(
-    const std::function<bool(const Question&)>& fits) {
+std::optional<EncodeQueue::WaitingPrompt> EncodeQueue::take(
+    const std::function<bool(const WaitingPrompt&)>& fits) {
   const auto next =
       order_.take([&](const FairQueue::Item& item) { return fits(waiting_.at(item.id)); });
   if (!next) return std::nullopt;

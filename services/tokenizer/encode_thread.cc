@@ -15,7 +15,7 @@ constexpr int kNice = 10;
 
 }  // namespace
 
-EncodeThread::EncodeThread(const Encoder& encoder, std::function<void()> finished)
+EncodeThread::EncodeThread(const PromptEncoder& encoder, std::function<void()> finished)
     : encoder_(encoder), finished_(std::move(finished)), thread_([this] { run(); }) {}
 
 EncodeThread::~EncodeThread() {

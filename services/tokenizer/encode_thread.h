@@ -18,7 +18,7 @@ namespace foretoken {
 class EncodeThread {
  public:
   // `finished` is called on the thread after each answer. The encoder must outlive this.
-  EncodeThread(const Encoder& encoder, std::function<void()> finished);
+  EncodeThread(const PromptEncoder& encoder, std::function<void()> finished);
   ~EncodeThread();  // waits for the encoding that runs
 
   // Nothing may be running or unclaimed.
@@ -29,7 +29,7 @@ class EncodeThread {
  private:
   void run();
 
-  const Encoder& encoder_;
+  const PromptEncoder& encoder_;
   std::function<void()> finished_;
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -100,7 +100,7 @@ Result<void> cut_at_mark(std::string& text, const std::string& mark) {
 
 }  // namespace
 
-Result<wire::Encoded> Encoder::operator()(const wire::Encode& encode) const {
+Result<wire::Encoded> PromptEncoder::operator()(const wire::Encode& encode) const {
   try {
     return encoded(encode);
   } catch (const std::bad_alloc&) {  // what the trial had is given back by now
@@ -111,7 +111,7 @@ Result<wire::Encoded> Encoder::operator()(const wire::Encode& encode) const {
   }
 }
 
-Result<wire::Encoded> Encoder::encoded(const wire::Encode& encode) const {
+Result<wire::Encoded> PromptEncoder::encoded(const wire::Encode& encode) const {
   wire::Encoded result;
   if (const auto done = add_prompt(encode, result); !done.ok()) return done.error();
   n_unassigned_ += count_unassigned(encode.text);
@@ -151,7 +151,7 @@ Result<wire::Encoded> Encoder::encoded(const wire::Encode& encode) const {
   return result;
 }
 
-Result<void> Encoder::add_prompt(const wire::Encode& encode, wire::Encoded& result) const {
+Result<void> PromptEncoder::add_prompt(const wire::Encode& encode, wire::Encoded& result) const {
   switch (encode.kind) {
     case wire::PromptKind::kTokens:
       for (std::size_t i = 0; i < encode.tokens.size(); ++i)
@@ -177,7 +177,7 @@ Result<void> Encoder::add_prompt(const wire::Encode& encode, wire::Encoded& resu
   return Error{ErrorCode::kInvalidRequest, "unknown kind of prompt", "prompt"};
 }
 
-Result<void> Encoder::add_messages(const wire::Encode& encode, wire::Encoded& result) const {
+Result<void> PromptEncoder::add_messages(const wire::Encode& encode, wire::Encoded& result) const {
   if (!render_)
     return Error{ErrorCode::kUnsupportedParameter, "this model has no chat template; send a prompt",
                  "messages"};
@@ -217,7 +217,7 @@ Result<void> Encoder::add_messages(const wire::Encode& encode, wire::Encoded& re
   return {};
 }
 
-std::size_t Encoder::size_of(const wire::Encode& encode) {
+std::size_t PromptEncoder::size_of(const wire::Encode& encode) {
   std::size_t bytes = encode.text.size() + encode.variables.size() + encode.prediction.size() +
                       encode.tokens.size() * sizeof(TokenId);
   for (const std::string& word : encode.bad_words) bytes += word.size();

@@ -21,9 +21,9 @@ namespace foretoken {
 using ChatRenderer = std::function<Result<std::string>(
     const std::string& messages, bool add_generation_prompt, const std::string& variables)>;
 
-class Encoder {
+class PromptEncoder {
  public:
-  Encoder(const Tokenizer& tokenizer, ChatRenderer render, ModelForm form)
+  PromptEncoder(const Tokenizer& tokenizer, ChatRenderer render, ModelForm form)
       : tokenizer_(tokenizer), render_(std::move(render)), form_(std::move(form)) {}
 
   // One that takes more memory than there is fails by itself: kOutOfMemory.

@@ -73,7 +73,7 @@ TokenizerService::TokenizerService(const TokenizerServiceOptions& options,
       options_(options),
       tokenizer_(tokenizer),
       encoder_(tokenizer, std::move(render), options.form),
-      questions_(options.encode_queue) {}
+      prompts_(options.encode_queue) {}
 
 void TokenizerService::open(Bus& bus, wire::Hello&) {
   if (options_.long_encodings == LongEncodings::kOnThread)
@@ -90,7 +90,7 @@ bool TokenizerService::on_router_message(const wire::Header& header, wire::Messa
     on_stream_open(header.request, *open, now);
   } else if (std::holds_alternative<wire::StreamClose>(message)) {
     streams_.erase(header.request);
-    forget_question(header.request);
+    forget_prompt(header.request);
   } else {
     return false;
   }
@@ -99,7 +99,7 @@ bool TokenizerService::on_router_message(const wire::Header& header, wire::Messa
 
 void TokenizerService::on_new_router() {
   streams_.clear();
-  forget_questions();
+  forget_prompts();
 }
 
 // ---- prompts
@@ -124,7 +124,7 @@ void TokenizerService::on_encode(RequestId id, wire::Encode encode, TimePoint no
     answered_bytes_ -= before->bytes;
     answered_.erase(before);
   }
-  const auto added = questions_.add(id, content, std::move(encode));
+  const auto added = prompts_.add(id, content, std::move(encode));
   if (!added.ok())
     return router().send(id, wire::Busy{.code = added.error().code,
                                         .message = added.error().message,
@@ -148,36 +148,36 @@ void TokenizerService::encode_some(TimePoint now) {
   encode_short(now);
   encode_long(now);
   for (const RequestId id : std::exchange(unacknowledged_, {}))
-    if (questions_.contains(id) || (running_ && running_->id == id))
-      router().send(id, wire::Opened{.n_waiting = static_cast<std::uint32_t>(questions_.size())});
+    if (prompts_.contains(id) || (running_ && running_->id == id))
+      router().send(id, wire::Opened{.n_waiting = static_cast<std::uint32_t>(prompts_.size())});
 }
 
-bool TokenizerService::is_short(const EncodeQueue::Question& question) const {
+bool TokenizerService::is_short(const EncodeQueue::WaitingPrompt& prompt) const {
   // One template renders at a time: this thread does not wait for the other's.
-  return question.bytes <= kShortBytes && !(running_ && running_->holds_template &&
-                                            question.encode.kind == wire::PromptKind::kMessages);
+  return prompt.bytes <= kShortBytes && !(running_ && running_->holds_template &&
+                                          prompt.encode.kind == wire::PromptKind::kMessages);
 }
 
 void TokenizerService::encode_short(TimePoint now) {
   for (std::size_t bytes = 0, n = 0; bytes < kBytesPerTurn && n < kQuestionsPerTurn; ++n) {
-    const auto question = questions_.take([&](const auto& waiting) { return is_short(waiting); });
-    if (!question) return;
-    answer(question->id, question->content, encoder_(question->encode), now);
-    bytes += question->bytes;
+    const auto prompt = prompts_.take([&](const auto& waiting) { return is_short(waiting); });
+    if (!prompt) return;
+    answer(prompt->id, prompt->content, encoder_(prompt->encode), now);
+    bytes += prompt->bytes;
   }
   more_short_ = true;
 }
 
 void TokenizerService::encode_long(TimePoint now) {
   if (running_ || (now < rest_until_ && !streams_.empty())) return;
-  auto question = questions_.take([](const auto& waiting) { return waiting.bytes > kShortBytes; });
-  if (!question) return;
-  if (!thread_) return answer(question->id, question->content, encoder_(question->encode), now);
-  running_ = {.id = question->id,
-              .content = question->content,
-              .holds_template = question->encode.kind == wire::PromptKind::kMessages,
+  auto prompt = prompts_.take([](const auto& waiting) { return waiting.bytes > kShortBytes; });
+  if (!prompt) return;
+  if (!thread_) return answer(prompt->id, prompt->content, encoder_(prompt->encode), now);
+  running_ = {.id = prompt->id,
+              .content = prompt->content,
+              .holds_template = prompt->encode.kind == wire::PromptKind::kMessages,
               .since = now};
-  thread_->start(std::move(question->encode));
+  thread_->start(std::move(prompt->encode));
 }
 
 void TokenizerService::answer(RequestId id,
@@ -205,8 +205,8 @@ void TokenizerService::answer(RequestId id,
 }
 
 // The request is over, or another tokenizer has it.
-void TokenizerService::forget_question(RequestId id) {
-  if (questions_.drop(id)) ++n_unwanted_;
+void TokenizerService::forget_prompt(RequestId id) {
+  if (prompts_.drop(id)) ++n_unwanted_;
   if (running_ && running_->id == id) running_->wanted = false;
   const auto it = std::find_if(answered_.begin(), answered_.end(),
                                [&](const Answered& answered) { return answered.id == id; });
@@ -215,8 +215,8 @@ void TokenizerService::forget_question(RequestId id) {
   answered_.erase(it);
 }
 
-void TokenizerService::forget_questions() {
-  n_unwanted_ += questions_.drop_all();
+void TokenizerService::forget_prompts() {
+  n_unwanted_ += prompts_.drop_all();
   if (running_) running_->wanted = false;
   answered_.clear();
   answered_bytes_ = 0;
@@ -315,14 +315,14 @@ TimePoint TokenizerService::work(TimePoint now) {
     next_sweep_ = now + kSweep;
     forget_old(now);
   }
-  if (more_short_ || (!thread_ && questions_.size() > 0)) return now;
-  return questions_.size() > 0 && !running_ ? std::min(next_sweep_, std::max(now, rest_until_))
-                                            : next_sweep_;
+  if (more_short_ || (!thread_ && prompts_.size() > 0)) return now;
+  return prompts_.size() > 0 && !running_ ? std::min(next_sweep_, std::max(now, rest_until_))
+                                          : next_sweep_;
 }
 
 wire::Heartbeat TokenizerService::own_load() const {
   return {.active = static_cast<std::uint32_t>(streams_.size()),
-          .queued = static_cast<std::uint32_t>(questions_.size() + (running_ ? 1 : 0)),
+          .queued = static_cast<std::uint32_t>(prompts_.size() + (running_ ? 1 : 0)),
           .tokens_total = n_decoded_,
           .dropped_total = n_lost_};
 }
@@ -330,7 +330,7 @@ wire::Heartbeat TokenizerService::own_load() const {
 void TokenizerService::list_metrics(Metrics& metrics) {
   metrics.gauge("tokenizer_streams", streams_.size());
   metrics.counter("tokenizer_prompts_total", n_encoded_);
-  metrics.gauge("tokenizer_prompts_waiting", questions_.size() + (running_ ? 1 : 0));
+  metrics.gauge("tokenizer_prompts_waiting", prompts_.size() + (running_ ? 1 : 0));
   metrics.counter("tokenizer_prompts_repeated_total", n_repeated_);
   metrics.counter("tokenizer_prompts_unwanted_total", n_unwanted_);
   metrics.counter("tokenizer_prompt_tokens_total", n_prompt_tokens_);
@@ -341,8 +341,7 @@ void TokenizerService::list_metrics(Metrics& metrics) {
 
 std::string TokenizerService::status() const {
   return std::to_string(streams_.size()) + " streams" +
-         (questions_.size() == 0 ? ""
-                                 : ", " + std::to_string(questions_.size()) + " prompts waiting");
+         (prompts_.size() == 0 ? "" : ", " + std::to_string(prompts_.size()) + " prompts waiting");
 }
 
 }  // namespace foretoken

@@ -96,21 +96,21 @@ class TokenizerService final : public WorkerService {
 
   void on_encode(RequestId id, wire::Encode encode, TimePoint now);
   void encode_some(TimePoint now);
-  bool is_short(const EncodeQueue::Question& question) const;
+  bool is_short(const EncodeQueue::WaitingPrompt& prompt) const;
   void encode_short(TimePoint now);
   void encode_long(TimePoint now);
   void answer(RequestId id, std::uint64_t content, Result<wire::Encoded> result, TimePoint now);
-  void forget_question(RequestId id);
-  void forget_questions();
+  void forget_prompt(RequestId id);
+  void forget_prompts();
   void on_stream_open(RequestId id, const wire::StreamOpen& open, TimePoint now);
   void on_decode(RequestId id, const wire::Decode& decode, TimePoint now);
   void forget_old(TimePoint now);
 
   TokenizerServiceOptions options_;
   const Tokenizer& tokenizer_;
-  Encoder encoder_;
+  PromptEncoder encoder_;
   std::unordered_map<RequestId, Stream> streams_;
-  EncodeQueue questions_;
+  EncodeQueue prompts_;
   std::vector<RequestId> unacknowledged_;  // of this turn, perhaps waiting
   std::deque<Answered> answered_;
   std::size_t answered_bytes_ = 0;

@@ -9,7 +9,7 @@
 namespace foretoken {
 namespace {
 
-using Asking = DraftedSequence::Asking;
+using AskFor = DraftedSequence::AskFor;
 
 constexpr PrefixHash kPrefixRoot = 12345;
 
@@ -19,7 +19,7 @@ class DraftedSequenceTest : public testing::Test {
     for (const TokenId token : tail) text.append(token);
     sequence.want(4);
   }
-  std::vector<TokenId> next_tail() { return sequence.propose(Lease{1}, Asking::kBudget).tail; }
+  std::vector<TokenId> next_tail() { return sequence.propose(Lease{1}, AskFor::kGuesses).tail; }
 
   CommittedTokens text{kPrefixRoot, {5, 6, 7}};
   SamplingParams params;
@@ -55,8 +55,8 @@ TEST_F(DraftedSequenceTest, ATailBeginsWhereTheDraftConfirmedAndNotWhereTheLastO
 TEST_F(DraftedSequenceTest, EachRecordHasAnEpochAndAPausedDraftIsAskedForNothing) {
   sequence.attach(Lease{1});
   commit({8});
-  const wire::ProposeRecord first = sequence.propose(Lease{1}, Asking::kBudget);
-  const wire::ProposeRecord second = sequence.propose(Lease{1}, Asking::kNothing);
+  const wire::ProposeRecord first = sequence.propose(Lease{1}, AskFor::kGuesses);
+  const wire::ProposeRecord second = sequence.propose(Lease{1}, AskFor::kNothing);
   EXPECT_EQ(first.epoch, Epoch{1});
   EXPECT_EQ(first.budget, 4u);
   EXPECT_EQ(second.epoch, Epoch{2});

@@ -253,7 +253,7 @@ TEST_F(EncodingTurns, FlowsTakeTurnsAndTheSmallGoFirst) {
 
 TEST_F(EncodingTurns, AFullQueueSaysWhenToAskAgain) {
   TokenizerServiceOptions options;
-  options.encode_queue = {.max_questions = 4, .max_bytes = 1'000'000};
+  options.encode_queue = {.max_prompts = 4, .max_bytes = 1'000'000};
   make(options, {});
   for (std::uint64_t i = 0; i < 3; ++i)
     arrive(wire::Encode{.text = words(20'000), .flow = 1}, {1, i});
