@@ -10,8 +10,8 @@
 #include "services/edge/answer_events.h"
 #include "services/edge/body_fields.h"
 #include "services/edge/generation.h"
+#include "services/edge/listed_model.h"
 #include "services/edge/router_request.h"
-#include "services/edge/served_model.h"
 
 namespace foretoken::edge {
 
@@ -34,7 +34,7 @@ Result<TokensAsk> read_count(const OrderedJson& body, bool strict);
 std::unique_ptr<Encoder> message_encoder(const AnthropicAsk& ask,
                                          std::string id,
                                          std::string request_id);
-Json anthropic_models(const std::vector<ServedModel>& models);
+Json anthropic_models(const std::vector<ListedModel>& models);
 std::string anthropic_error_body(const HttpError& error, const std::string& request_id);
 // The status that Anthropic's clients know: 529 where a later try may succeed.
 unsigned anthropic_status(const HttpError& error);

@@ -226,7 +226,7 @@ std::unique_ptr<Encoder> message_encoder(const AnthropicAsk& ask,
   return std::make_unique<MessageEncoder>(ask, std::move(id), std::move(request_id));
 }
 
-Json anthropic_models(const std::vector<ServedModel>& models) {
+Json anthropic_models(const std::vector<ListedModel>& models) {
   Json data = Json::array();
   for (const auto& model : models)
     data.push_back({{"type", "model"},

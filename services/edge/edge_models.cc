@@ -45,7 +45,7 @@ Json triton_model_json(const std::string& name) {
 // Anthropic's clients say which version of its protocol they speak.
 Json models_json(const HttpRequest& request, const wire::StatusReply& now, std::int64_t since) {
   if (request.header("anthropic-version").empty()) return openai_models(now.model_states, since);
-  std::vector<ServedModel> models;
+  std::vector<ListedModel> models;
   for (const auto& model : now.model_states) {
     if (model.n_targets == 0) continue;
     models.push_back({model.name, model.max_model_len, since});

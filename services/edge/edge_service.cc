@@ -44,8 +44,8 @@ HttpReply error_reply(unsigned status, const std::string& why) {
 
 // What the configuration says and cannot be ends the start; what the environment says, which is
 // often that of a whole machine, is named in the log.
-TraceOptions traces_of(const EdgeSection& section) {
-  auto options = trace_options(section.traces_endpoint, process_environment());
+TracerOptions traces_of(const EdgeSection& section) {
+  auto options = tracer_options(section.traces_endpoint, process_environment());
   if (options.ok()) return std::move(*options);
   if (options.error().message.starts_with("edge."))
     throw FatalError(ErrorCode::kConfig, options.error().message);

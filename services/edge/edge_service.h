@@ -39,7 +39,7 @@ class EdgeService final : public WorkerService {
   void list_metrics(Metrics& metrics) override;
 
   EdgeOptions options_;
-  const TraceOptions traces_;
+  const TracerOptions traces_;
   const BusSection bus_;
   const CallLimits call_limits_;
   // What a coroutine uses outlives the context, which ends the coroutines.

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "services/edge/listed_model.h"
 #include "services/edge/router_request.h"
-#include "services/edge/served_model.h"
 
 namespace foretoken::edge {
 namespace {

@@ -86,9 +86,9 @@ Result<ResourceAttributes> resource_of(const Environment& environment) {
 
 }  // namespace
 
-Result<TraceOptions> trace_options(const std::string& endpoint,
-                                   const std::map<std::string, std::string>& environment) {
-  TraceOptions options;
+Result<TracerOptions> tracer_options(const std::string& endpoint,
+                                     const std::map<std::string, std::string>& environment) {
+  TracerOptions options;
   const Endpoint to = endpoint_of(endpoint, environment);
   if (to.url.empty()) return options;
   auto url = read_url(to.url);

@@ -17,7 +17,7 @@
 
 namespace foretoken::edge {
 
-struct TraceOptions {
+struct TracerOptions {
   std::optional<HttpUrl> collector;  // nothing: no traces
   HttpHeaders headers;
   Sampler sampler;
@@ -27,13 +27,13 @@ struct TraceOptions {
 
 // From the key edge.traces_endpoint and the environment, by OpenTelemetry's names. An Error: what
 // cannot be, with the name that says it.
-Result<TraceOptions> trace_options(const std::string& endpoint,
-                                   const std::map<std::string, std::string>& environment);
+Result<TracerOptions> tracer_options(const std::string& endpoint,
+                                     const std::map<std::string, std::string>& environment);
 
 class Tracer {
  public:
   using Sink = std::function<void(std::vector<Span>)>;
-  Tracer(const TraceOptions& options, Sink sink)
+  Tracer(const TracerOptions& options, Sink sink)
       : sampler_(options.sampler), captures_text_(options.captures_text), sink_(std::move(sink)) {}
 
   // Null: this one is not recorded.

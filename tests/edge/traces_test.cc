@@ -84,10 +84,10 @@ TEST(Samplers, AreRefusedByName) {
         << ratio;
 }
 
-TEST(TraceOptions, ComeFromTheKeyOrTheEnvironment) {
+TEST(TracerOptions, ComeFromTheKeyOrTheEnvironment) {
   const auto of = [](const std::string& key,
                      const std::map<std::string, std::string>& environment) {
-    const auto options = value_or_throw(trace_options(key, environment));
+    const auto options = value_or_throw(tracer_options(key, environment));
     if (!options.collector) return std::string("none");
     return options.collector->host + " " + options.collector->port + " " +
            options.collector->target;
@@ -104,27 +104,27 @@ TEST(TraceOptions, ComeFromTheKeyOrTheEnvironment) {
                             {"OTEL_TRACES_EXPORTER", "none"}}));
 }
 
-TEST(TraceOptions, SayHeadersResourceAndText) {
+TEST(TracerOptions, SayHeadersResourceAndText) {
   const auto options = value_or_throw(
-      trace_options("http://h", {{"OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20x, a=b"},
-                                 {"OTEL_SERVICE_NAME", "door"},
-                                 {"OTEL_RESOURCE_ATTRIBUTES", "service.name=other,host.name=n1"},
-                                 {"OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "true"}}));
+      tracer_options("http://h", {{"OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20x, a=b"},
+                                  {"OTEL_SERVICE_NAME", "door"},
+                                  {"OTEL_RESOURCE_ATTRIBUTES", "service.name=other,host.name=n1"},
+                                  {"OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "true"}}));
   EXPECT_THAT(options.headers,
               ElementsAre(std::pair("Content-Type", "application/json"),
                           std::pair("authorization", "Bearer x"), std::pair("a", "b")));
   EXPECT_THAT(options.resource,
               ElementsAre(std::pair("host.name", "n1"), std::pair("service.name", "door")));
   EXPECT_TRUE(options.captures_text);
-  const auto usual = value_or_throw(trace_options("http://h", {}));
+  const auto usual = value_or_throw(tracer_options("http://h", {}));
   EXPECT_THAT(usual.resource, ElementsAre(std::pair("service.name", "foretoken-edge")));
   EXPECT_FALSE(usual.captures_text);
 }
 
-TEST(TraceOptions, AreRefusedWithWhatSaysThem) {
+TEST(TracerOptions, AreRefusedWithWhatSaysThem) {
   const auto why = [](const std::string& key,
                       const std::map<std::string, std::string>& environment) {
-    const auto options = trace_options(key, environment);
+    const auto options = tracer_options(key, environment);
     return options.ok() ? "nothing" : options.error().message;
   };
   EXPECT_THAT(why("https://h", {}), HasSubstr("edge.traces_endpoint"));
@@ -322,7 +322,7 @@ TEST(RequestTraces, ARouteHasNoModelInItsName) {
 }
 
 TEST(Tracers, RecordWhatTheSamplerTakes) {
-  TraceOptions options;
+  TracerOptions options;
   options.sampler = sampler("parentbased_always_off");
   const Tracer tracer(options, [](std::vector<Span>) {});
   HttpRequest http{.method = "POST", .path = "/v1/completions"};

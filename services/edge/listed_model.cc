@@ -1,4 +1,4 @@
-#include "services/edge/served_model.h"
+#include "services/edge/listed_model.h"
 
 #include <ctime>
 

@@ -6,7 +6,7 @@
 
 namespace foretoken::edge {
 
-struct ServedModel {
+struct ListedModel {
   std::string name;
   std::uint32_t max_len = 0;  // longest prompt and answer in tokens
   std::int64_t since = 0;     // seconds since 1970
