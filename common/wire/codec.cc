@@ -1,7 +1,8 @@
 #include "common/wire/codec.h"
 
-#include <iterator>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "common/base/check.h"
@@ -37,19 +38,11 @@ Result<Message> read_by_type(MessageType type, std::string_view body, std::index
   return malformed("message type " + std::to_string(static_cast<unsigned>(type)) + " is not known");
 }
 
-}  // namespace
-
-Bytes pack_body(const Message& message) {
-  Bytes body;
-  MsgpackWriter out(body);
-  Packer packer(out);
-  std::visit([&](const auto& m) { packer.value(m); }, message);
-  return body;
-}
-
 Result<Message> read_body(MessageType type, std::string_view body) {
   return read_by_type(type, body, std::make_index_sequence<std::variant_size_v<Message>>{});
 }
+
+}  // namespace
 
 Result<Frames> try_encode(Header header, const Message& message) {
   Frames frames(2);
@@ -87,8 +80,7 @@ Result<Incoming> decode(const Frames& frames) {
                      std::to_string(header->body_bytes));
   auto message = read_body(header->type, frames[1]);
   if (!message.ok()) return std::move(message).error();
-  return Incoming{*header, std::move(message).value(),
-                  Frames(std::next(frames.begin(), 2), frames.end())};
+  return Incoming{*header, std::move(message).value()};
 }
 
 }  // namespace foretoken::wire

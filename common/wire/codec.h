@@ -9,8 +9,6 @@
 //   std::get_if<Tokens>(&in->message)) ...
 #pragma once
 
-#include <string_view>
-
 #include "common/base/bytes.h"
 #include "common/base/result.h"
 #include "common/messages/messages.h"
@@ -21,7 +19,6 @@ namespace foretoken::wire {
 struct Incoming {
   Header header;
   Message message;
-  Frames blobs;  // raw tensors after the body; no message of 1.0 has any
 };
 
 // Fills in type and body size. What the receiver's decode would refuse for its size is an Error
@@ -36,10 +33,8 @@ inline Frames encode(Speaker& speaker, RequestId request, const Message& message
   return encode(speaker.next(request), message);
 }
 
-// Parts: header, body, at most kMaxParts - 2 blobs.
+// Parts: header, body, at most kMaxParts - 2 blobs. No message of 1.x has any: those of a newer
+// minor version are passed over, as its fields are.
 Result<Incoming> decode(const Frames& frames);
-// The body alone, for tests and golden bytes.
-Bytes pack_body(const Message& message);
-Result<Message> read_body(MessageType type, std::string_view body);
 
 }  // namespace foretoken::wire

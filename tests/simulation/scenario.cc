@@ -8,8 +8,8 @@
 #include <set>
 
 #include "common/base/hash.h"
-#include "common/wire/describe.h"
 #include "common/wire/envelope.h"
+#include "tests/message_text/describe.h"
 #include "tests/simulation/customer.h"
 #include "tests/simulation/history.h"
 #include "tests/simulation/world.h"

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "common/wire/client_codec.h"
-#include "common/wire/describe.h"
+#include "tests/message_text/describe.h"
 #include "tests/support/generated_page.h"
 
 namespace foretoken::wire {

@@ -6,7 +6,7 @@
 
 #include "common/wire/client_codec.h"
 #include "common/wire/codec.h"
-#include "common/wire/describe.h"
+#include "tests/message_text/describe.h"
 #include "tests/wire/fill.h"
 
 namespace foretoken::wire {

@@ -1,4 +1,4 @@
-#include "common/wire/describe.h"
+#include "tests/message_text/describe.h"
 
 #include <algorithm>
 #include <concepts>
