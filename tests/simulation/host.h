@@ -17,7 +17,7 @@
 #include "common/base/clock.h"
 #include "common/runtime/outbox.h"
 #include "common/runtime/service.h"
-#include "common/transport/loopback_transport.h"
+#include "tests/loopback/loopback_transport.h"
 #include "tests/simulation/fiber.h"
 
 namespace foretoken::test {

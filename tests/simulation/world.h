@@ -14,9 +14,9 @@
 
 #include "common/base/clock.h"
 #include "common/tokenizer/tokenizer.h"
-#include "common/transport/loopback_transport.h"
 #include "common/wire/client_codec.h"
 #include "kernels/include/backend.h"
+#include "tests/loopback/loopback_transport.h"
 #include "tests/simulation/host.h"
 #include "tests/simulation/programs.h"
 #include "tests/support/temp_folder.h"

@@ -1,6 +1,6 @@
 // Every transport, held to the contract.
-#include "common/transport/loopback_transport.h"
 #include "common/transport/zmq_transport.h"
+#include "tests/loopback/loopback_transport.h"
 #include "tests/transport/folder.h"
 #include "tests/transport/later.h"
 #include "tests/transport/transport_contract.h"

@@ -1,4 +1,4 @@
-#include "common/transport/loopback_transport.h"
+#include "tests/loopback/loopback_transport.h"
 
 #include <algorithm>
 #include <charconv>
