@@ -148,7 +148,6 @@ std::vector<PathToken> ProposalStore::best_path(SeqId seq,
   return path;
 }
 
-std::size_t ProposalStore::n_edges(SeqId seq) const { return find(seq).edges.size(); }
 std::span<const ProposalStore::TreeEdge> ProposalStore::edges(SeqId seq) const {
   return find(seq).edges;
 }

@@ -43,8 +43,6 @@ class ProposalStore {
                                    std::uint32_t n,
                                    const Calibration& calibration) const;
 
-  std::size_t n_edges(SeqId seq) const;
-
   struct TreeEdge {
     PrefixHash prefix = 0;  // of the tokens before
     Position position = 0;  // of the token

@@ -1,4 +1,4 @@
-// What speculation did for one request, or for many added up. Plain counters; rates are never NaN.
+// What speculation did for one request, or for many added up. Plain counters.
 #pragma once
 
 #include <algorithm>
@@ -68,15 +68,10 @@ struct SpecStats {
       accepted_histogram[i] += other.accepted_histogram[i];
   }
 
-  double acceptance_rate() const { return n_drafted == 0 ? 0.0 : ratio(n_accepted, n_drafted); }
-
  private:
   static void add(Tally& into, const Tally& other) {
     into.n_drafted += other.n_drafted;
     into.n_accepted += other.n_accepted;
-  }
-  static double ratio(std::uint64_t part, std::uint64_t whole) {
-    return static_cast<double>(part) / static_cast<double>(whole);
   }
 };
 

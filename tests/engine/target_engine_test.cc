@@ -13,6 +13,7 @@
 #include "common/spec/ngram_proposer.h"
 #include "common/spec/prefix_hash.h"
 #include "kernels/include/backend.h"
+#include "tests/support/acceptance_rate.h"
 #include "tests/support/plain_decode.h"
 #include "tests/support/scripted_model.h"
 
@@ -171,7 +172,7 @@ TEST_F(TargetEngineTest, WritesThePlainTextInFewerStepsWithAGoodDraft) {
   EXPECT_EQ(done_[0].reason, FinishReason::kLength);
   EXPECT_EQ(done_[0].stats.n_steps, 1u + 4u);  // the first token, then 5 + 5 + 5 + 4
   EXPECT_EQ(done_[0].stats.spec.n_accepted, 15u);
-  EXPECT_EQ(done_[0].stats.spec.acceptance_rate(), 1.0);
+  EXPECT_EQ(test::acceptance_rate(done_[0].stats.spec), 1.0);
   EXPECT_EQ(draft_.opened, std::vector<SeqId>{SeqId{1}});
   EXPECT_EQ(draft_.closed, std::vector<SeqId>{SeqId{1}});
 }

@@ -15,6 +15,7 @@
 #include "common/engine/target_engine.h"
 #include "common/spec/prefix_hash.h"
 #include "kernels/include/backend.h"
+#include "tests/support/acceptance_rate.h"
 #include "tests/support/scripted_model.h"
 
 namespace foretoken {
@@ -260,7 +261,7 @@ Outcome play(const Scene& scene) {
               static_cast<double>((now - kStart - disturbed).count()) / scene.n_sequences,
           .per_round = static_cast<double>(n_tokens) / static_cast<double>(snapshot.n_steps) /
                        scene.n_sequences,
-          .acceptance = snapshot.spec.acceptance_rate()};
+          .acceptance = test::acceptance_rate(snapshot.spec)};
 }
 
 // Tokens per plain step of a draft that is waited for and answers with K tokens every time.

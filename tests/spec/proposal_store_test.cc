@@ -66,10 +66,10 @@ TEST(ProposalStore, FollowsTheCommittedTokensAndForgetsWhatLiesBehind) {
   store.insert(kSeq, chain({1, 2}, {3, 4, 5}));
   opened.commit({3});
   EXPECT_THAT(path_tokens(store, 8), ElementsAre(4, 5));
-  EXPECT_EQ(store.n_edges(kSeq), 2u);
+  EXPECT_EQ(store.edges(kSeq).size(), 2u);
   opened.commit({9});
   EXPECT_THAT(path_tokens(store, 8), IsEmpty());
-  EXPECT_EQ(store.n_edges(kSeq), 1u);
+  EXPECT_EQ(store.edges(kSeq).size(), 1u);
 }
 
 TEST(ProposalStore, ALateProposalStillServesFromWhereTheTextIsNow) {
@@ -88,7 +88,7 @@ TEST(ProposalStore, RefusesWhatItCannotPlace) {
   EXPECT_EQ(store.insert(SeqId{7}, chain({1, 2}, {3})), Insertion::kUnknownSequence);
   EXPECT_EQ(store.insert(kSeq, chain({1, 2, 3}, {4})), Insertion::kAhead);
   EXPECT_EQ(store.insert(kSeq, chain({2, 1}, {3})), Insertion::kDivergent);
-  EXPECT_EQ(store.n_edges(kSeq), 0u);
+  EXPECT_EQ(store.edges(kSeq).size(), 0u);
 }
 
 TEST(ProposalStore, RefusesMalformedRecordsWhole) {
@@ -104,7 +104,7 @@ TEST(ProposalStore, RefusesMalformedRecordsWhole) {
        {short_confidences, forward_parent, short_parents, chain({1, 2}, {3, kVocab}),
         chain({1, 2}, {3, -1}), chain({1, 2}, std::vector<TokenId>(5000, 3))})
     EXPECT_EQ(store.insert(kSeq, bad), Insertion::kMalformed);
-  EXPECT_EQ(store.n_edges(kSeq), 0u);
+  EXPECT_EQ(store.edges(kSeq).size(), 0u);
 }
 
 TEST(ProposalStore, AnEmptyProposalIsHarmless) {
@@ -134,7 +134,7 @@ TEST(ProposalStore, TheSameEdgeTwiceKeepsTheLargerConfidence) {
   store.insert(kSeq, chain({1}, {5}, 100, ProposerKind::kNgram));
   store.insert(kSeq, chain({1}, {5}, 200, ProposerKind::kDraft));
   store.insert(kSeq, chain({1}, {5}, 50, ProposerKind::kPrediction));
-  ASSERT_EQ(store.n_edges(kSeq), 1u);
+  ASSERT_EQ(store.edges(kSeq).size(), 1u);
   EXPECT_EQ(store.best_path(kSeq, 1, kUncalibrated)[0], (PathToken{5, 200, ProposerKind::kDraft}));
 }
 
@@ -194,7 +194,7 @@ TEST(ProposalStore, AFloodStaysWithinTheBoundAndKeepsTheConfident) {
     std::vector<TokenId> noise(8);
     for (TokenId& token : noise) token = static_cast<TokenId>(random() % (1 << 20));
     store.insert(kSeq, chain({1}, noise, static_cast<std::uint8_t>(random() % 200)));
-    ASSERT_LE(store.n_edges(kSeq), ProposalStore::kMaxEdges);
+    ASSERT_LE(store.edges(kSeq).size(), ProposalStore::kMaxEdges);
   }
   EXPECT_THAT(path_tokens(store, 8), ElementsAre(5, 6, 7));
 }
@@ -210,7 +210,7 @@ TEST(ProposalStore, AWalkOverAFullStoreEnds) {
     tree.confidences.push_back(255);
   }
   ASSERT_EQ(store.insert(kSeq, tree), Insertion::kInserted);
-  EXPECT_EQ(store.n_edges(kSeq), ProposalStore::kMaxEdges);
+  EXPECT_EQ(store.edges(kSeq).size(), ProposalStore::kMaxEdges);
   EXPECT_EQ(path_tokens(store, 32).size(),
             8u);  // 3 + 9 + ... + 3^7 = 3279 edges, the rest begins an eighth level
 }
@@ -220,7 +220,7 @@ TEST(ProposalStore, SequencesAreApart) {
   ProposalStore& store = opened.store;
   store.open(SeqId{2}, opened.text);
   store.insert(kSeq, chain({1}, {5}));
-  EXPECT_EQ(store.n_edges(SeqId{2}), 0u);
+  EXPECT_EQ(store.edges(SeqId{2}).size(), 0u);
   store.close(kSeq);
   EXPECT_FALSE(store.contains(kSeq));
   EXPECT_TRUE(store.contains(SeqId{2}));

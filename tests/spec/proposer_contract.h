@@ -93,7 +93,7 @@ TEST_P(ProposerContract, WhatItSaysContinuesTheCommittedTextWithinTheBudget) {
         EXPECT_GE(edge.token, 0);
         EXPECT_LT(edge.token, kVocab);
       }
-      if (store.n_edges(SeqId{1}) > 0) {
+      if (store.edges(SeqId{1}).size() > 0) {
         EXPECT_FALSE(store.best_path(SeqId{1}, budget, calibration_).empty());
       }
     }
@@ -109,7 +109,7 @@ TEST_P(ProposerContract, ABudgetOfNothingKeepsItQuietAndCurrent) {
     open(*proposer, store, SeqId{1}, part(all, 0, 20), part(all, 20, 44));
     ask(*proposer, store, SeqId{1}, all, 20, 5, early_budget);
     if (early_budget == 0) {
-      EXPECT_EQ(store.n_edges(SeqId{1}), 0u);
+      EXPECT_EQ(store.edges(SeqId{1}).size(), 0u);
     }
     store.open(SeqId{1}, texts_.at(SeqId{1}));  // without what was proposed
     ask(*proposer, store, SeqId{1}, all, 25, 5, 4);
@@ -162,7 +162,7 @@ TEST_P(ProposerContract, SaysNothingOfSequencesThatAreClosedOrUnknown) {
   proposer->close(SeqId{1});
   proposer->close(SeqId{9});
   ask(*proposer, store, SeqId{1}, all, 20, 3, 4);
-  EXPECT_EQ(store.n_edges(SeqId{1}), 0u);
+  EXPECT_EQ(store.edges(SeqId{1}).size(), 0u);
 }
 
 TEST_P(ProposerContract, AnswersOfASequenceClosedMeanwhileAreDropped) {
@@ -175,7 +175,7 @@ TEST_P(ProposerContract, AnswersOfASequenceClosedMeanwhileAreDropped) {
   proposer->close(SeqId{1});
   GetParam().pump();
   proposer->collect(TimePoint{}, store);
-  EXPECT_EQ(store.n_edges(SeqId{1}), 0u);
+  EXPECT_EQ(store.edges(SeqId{1}).size(), 0u);
 }
 
 }  // namespace foretoken

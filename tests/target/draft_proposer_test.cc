@@ -196,7 +196,7 @@ TEST_F(DraftProposerTest, AUsableRecordFillsTheStoreAndActivates) {
   open(1);
   propose(1, 1, 0, {8, 9});
   drafts.collect(bus.now(), store);
-  EXPECT_EQ(2u, store.n_edges(SeqId{1}));
+  EXPECT_EQ(2u, store.edges(SeqId{1}).size());
   EXPECT_EQ(DraftReadiness::kReady, readiness());
 }
 
@@ -300,7 +300,7 @@ TEST_F(DraftProposerTest, NothingFromOtherLeasesLivesOrVocabulariesIsUsed) {
   propose(1, 0, 0, {8});
   propose(1, 1, 0, {8}, 3, 99);
   drafts.collect(bus.now(), store);
-  EXPECT_EQ(0u, store.n_edges(SeqId{1}));
+  EXPECT_EQ(0u, store.edges(SeqId{1}).size());
   EXPECT_EQ(DraftReadiness::kOpening, readiness());
   EXPECT_EQ(3u, drafts.counters().stale);
 }
@@ -520,7 +520,7 @@ TEST_F(DraftProposerTest, ALyingDraftIsReleasedAfterSixteenMalformedRecords) {
   for (int i = 0; i < 16; ++i) propose(1, 1, 0, {1000});  // beyond the vocabulary
   drafts.collect(bus.now(), store);
   EXPECT_EQ(DraftReadiness::kDetached, readiness());
-  EXPECT_EQ(0u, store.n_edges(SeqId{1}));
+  EXPECT_EQ(0u, store.edges(SeqId{1}).size());
 }
 
 TEST_F(DraftProposerTest, ADraftWhoseGuessesAreNeverRightIsSetAsideAndTriedAgainLater) {
@@ -682,7 +682,7 @@ TEST_F(LinkedDraftTest, AnswersOnTheLinkCountAsThoseOnTheConnection) {
                               .known = 3});
   say_beside(1, proposal);
   drafts.collect(bus.now(), store);
-  EXPECT_EQ(1u, store.n_edges(SeqId{1}));
+  EXPECT_EQ(1u, store.edges(SeqId{1}).size());
   EXPECT_EQ(DraftReadiness::kReady, readiness());
 }
 
