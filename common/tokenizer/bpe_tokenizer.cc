@@ -215,13 +215,4 @@ Result<std::vector<TokenId>> BpeTokenizer::encode(std::string_view text,
   return std::move(work.ids);
 }
 
-Result<std::vector<TokenId>> BpeTokenizer::encode_counted(std::string_view text,
-                                                          std::uint64_t& n_operations) const {
-  if (Result<void> fit = check_text(text); !fit.ok()) return fit.error();
-  Work work;
-  if (Result<void> done = encode_into(text, work); !done.ok()) return done.error();
-  n_operations = work.bpe.n_operations;
-  return std::move(work.ids);
-}
-
 }  // namespace foretoken

@@ -30,10 +30,6 @@ class BpeTokenizer final : public Tokenizer {
   std::unique_ptr<DecodePipeline> make_decode_pipeline() const override;
   std::optional<TokenId> token_to_id(std::string_view text) const override;
 
-  // As encode without special tokens, and reports what BPE did: the measure of work in tests.
-  Result<std::vector<TokenId>> encode_counted(std::string_view text,
-                                              std::uint64_t& n_operations) const;
-
  private:
   BpeTokenizer(const std::vector<std::pair<std::string, TokenId>>& vocab, TokenizerSpec spec)
       : vocabulary_(vocab), spec_(std::move(spec)) {}

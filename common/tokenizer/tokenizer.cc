@@ -106,10 +106,6 @@ std::string_view Tokenizer::token_bytes(TokenId id) const {
                       : std::string_view();
 }
 
-bool Tokenizer::is_special(TokenId id) const {
-  return is_token(id) && tokens_[static_cast<std::size_t>(id)].special;
-}
-
 bool Tokenizer::is_skipped(TokenId id) const {
   return is_token(id) && tokens_[static_cast<std::size_t>(id)].skipped;
 }

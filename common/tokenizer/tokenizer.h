@@ -60,7 +60,6 @@ class Tokenizer {
       TokenId id) const;  // what a decode pipeline takes; id must be a token
   std::string_view token_bytes(TokenId id) const;  // what the token adds to the text, as raw bytes
   bool is_token(TokenId id) const;                 // false for ids outside and for padding ids
-  bool is_special(TokenId id) const;
   bool is_skipped(TokenId id)
       const;  // leaves no text under SkipSpecialTokens::kYes: special, in all but odd cases
   virtual std::optional<TokenId> token_to_id(std::string_view text) const = 0;

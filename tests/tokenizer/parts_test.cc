@@ -256,8 +256,6 @@ TEST(Tokens, ShowTheirBytes) {
   EXPECT_EQ(gpt2->token_bytes(*gpt2->token_to_id("Ġthe")), " the");
   EXPECT_EQ(gpt2->token_bytes(*gpt2->token_to_id("Ã")), "\xC3");
   EXPECT_EQ(gpt2->token_text(*gpt2->token_to_id("Ġthe")), "Ġthe");
-  EXPECT_TRUE(gpt2->is_special(0));
-  EXPECT_FALSE(gpt2->is_special(5));
   EXPECT_FALSE(gpt2->is_token(-1));
   EXPECT_FALSE(gpt2->is_token(static_cast<TokenId>(gpt2->vocab_size())));
   EXPECT_EQ(gpt2->token_bytes(-5), "");
