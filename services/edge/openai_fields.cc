@@ -1,7 +1,9 @@
 // OpenAI's bodies: what happens to each field.
+#include <algorithm>
 #include <vector>
 
 #include "services/edge/openai.h"
+#include "services/edge/request_keys.h"
 #include "services/edge/tools.h"
 
 namespace foretoken::edge {
@@ -9,17 +11,10 @@ namespace {
 
 using enum FieldUse;
 
-// Of both endpoints.
+// Of both endpoints, besides the keys of sampling.
 constexpr BodyField kCommon[] = {
     {"model", kHonoured, "model", "a served name; another is 404"},
-    {"temperature", kHonoured, "temperature"},
-    {"top_p", kHonoured, "top_p"},
     {"n", kHonoured, "", "answers; answer i is the same for every n", "", kAnswersLimit},
-    {"stop", kHonoured, "stop"},
-    {"seed", kHonoured, "seed"},
-    {"logit_bias", kHonoured, "logit_bias"},
-    {"presence_penalty", kHonoured, "presence_penalty"},
-    {"frequency_penalty", kHonoured, "frequency_penalty"},
     {"stream", kHonoured, "", "server-sent events"},
     {"stream_options", kHonoured, "", "include_usage, and vLLM's continuous_usage_stats"},
     {"prediction", kHonoured, "", "text that the answer may resemble: used as guesses"},
@@ -27,21 +22,14 @@ constexpr BodyField kCommon[] = {
      "of Foretoken: enabled, draft_len, proposer, adaptive, acceptance; report: chunks of chat "
      "have accepted_tokens and token_ids"},
     // vLLM's extensions
-    {"top_k", kHonoured, "top_k"},
-    {"min_p", kHonoured, "min_p"},
-    {"repetition_penalty", kHonoured, "repetition_penalty"},
-    {"min_tokens", kHonoured, "min_tokens"},
-    {"ignore_eos", kHonoured, "ignore_eos"},
-    {"stop_token_ids", kHonoured, "stop_token_ids"},
-    {"bad_words", kHonoured, "bad_words"},
     {"prompt_logprobs", kHonoured, "",
      "likeliest tokens beside each of the prompt; not with stream", "prompt_logprobs"},
     {"return_token_ids", kHonoured, "return_prompt_token_ids",
      "prompt_token_ids of the prompt, token_ids of each choice"},
     {"skip_special_tokens", kHonoured, "skip_special_tokens"},
-    {"include_stop_str_in_output", kHonoured, "include_stop_str_in_output"},
     {"priority", kHonoured, "priority"},
     // accepted, without an effect
+    {"choice", kIgnored, "", "n gives several answers"},
     {"length_penalty", kIgnored, "", "of beam search alone"},
     {"early_stopping", kIgnored, "", "of beam search alone"},
     {"spaces_between_special_tokens", kIgnored},
@@ -132,15 +120,28 @@ constexpr BodyField kDetokenize[] = {
     {"skip_special_tokens", kHonoured, "skip_special_tokens"},
 };
 
+// The fields of an endpoint, then every key of sampling under its own name that no line has, then
+// those of both endpoints: a new parameter needs no line here.
+std::vector<BodyField> with_sampling(std::span<const BodyField> own) {
+  const std::vector<BodyField> named = joined_fields(own, kCommon);
+  std::vector<BodyField> sampling;
+  for (const RequestKey& key : listed_keys())
+    if (key.topic == wire::Topic::kSampling &&
+        std::none_of(named.begin(), named.end(),
+                     [&](const BodyField& field) { return field.name == key.name; }))
+      sampling.push_back({key.name, kHonoured, key.name});
+  return joined_fields(joined_fields(own, sampling), kCommon);
+}
+
 }  // namespace
 
 std::span<const BodyField> chat_fields() {
-  static const std::vector<BodyField> fields = joined_fields(kChatOnly, kCommon);
+  static const std::vector<BodyField> fields = with_sampling(kChatOnly);
   return fields;
 }
 
 std::span<const BodyField> completion_fields() {
-  static const std::vector<BodyField> fields = joined_fields(kCompletionOnly, kCommon);
+  static const std::vector<BodyField> fields = with_sampling(kCompletionOnly);
   return fields;
 }
 

@@ -309,6 +309,18 @@ TEST(OpenAiFields, LogprobsHaveTheLimitOfTheListing) {
   EXPECT_THAT(of_response.error().message, HasSubstr("an integer " + range));
 }
 
+// A new parameter of sampling is one without a line of its own.
+TEST(OpenAiFields, EveryKeyOfSamplingIsOne) {
+  for (const auto fields : {chat_fields(), completion_fields()})
+    for (const RequestKey& key : listed_keys()) {
+      if (key.topic != wire::Topic::kSampling) continue;
+      EXPECT_EQ(std::count_if(fields.begin(), fields.end(),
+                              [&](const BodyField& field) { return field.name == key.name; }),
+                1)
+          << key.name;
+    }
+}
+
 TEST(Triton, ATopKHasTheLimitOfTheListing) {
   const auto ask = [](const char* top_k) {
     return read_triton(
