@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "common/messages/speculation_object.h"
 #include "common/wire/client_codec.h"
 
 namespace foretoken::cli {
@@ -44,16 +45,12 @@ wire::SpeculativeDecoding speculation_of(const Json& metrics) {
 Json chat_body(const wire::ClientRequest& request) {
   Json body = Json::from_msgpack(wire::write_client_request(request));
   Json speculation = Json::object();
-  const auto move = [&](const char* key, const char* name) {
-    if (const auto found = body.find(key); found != body.end()) {
-      speculation[name] = std::move(*found);
-      body.erase(found);
-    }
-  };
-  move("num_draft_tokens", "draft_len");
-  move("proposer", "proposer");
-  move("adaptive", "adaptive");
-  move("acceptance", "acceptance");
+  for (const auto& [name, key] : wire::kSpeculationMembers) {
+    const auto found = body.find(std::string(key));
+    if (found == body.end()) continue;
+    speculation[std::string(name)] = std::move(*found);
+    body.erase(found);
+  }
   if (speculation.value("draft_len", Json()) == 0) speculation = {{"enabled", false}};
   if (!speculation.empty()) body["speculation"] = std::move(speculation);
   if (const auto found = body.find("prediction"); found != body.end())

@@ -1,18 +1,30 @@
 #include "services/edge/router_request.h"
 
+#include <algorithm>
+#include <iterator>
 #include <string>
 #include <utility>
 
 #include "common/client/client.h"
+#include "common/messages/speculation_object.h"
 #include "common/wire/client_codec.h"
 
 namespace foretoken::edge {
 namespace {
 
+// "enabled, draft_len, proposer, adaptive, acceptance"
+std::string members_text() {
+  std::string text = "enabled";
+  for (const auto& member : wire::kSpeculationMembers) text += ", " + std::string(member.name);
+  return text;
+}
+
 // The router names its own keys; a client reads about its fields.
 std::string param_of(const std::string& key, std::span<const BodyField> fields) {
-  if (key == "num_draft_tokens") return "speculation.draft_len";
-  if (key == "proposer" || key == "acceptance" || key == "adaptive") return "speculation." + key;
+  const bool has_field = std::any_of(fields.begin(), fields.end(),
+                                     [&](const BodyField& field) { return field.key == key; });
+  for (const auto& member : wire::kSpeculationMembers)
+    if (member.key == key && !has_field) return "speculation." + std::string(member.name);
   const std::string field = field_of(key, fields);
   return field == "token_ids" ? "prompt" : field;
 }
@@ -67,22 +79,21 @@ Result<void> read_speculation(const Json& body, Json& request) {
   if (!speculation->is_object())
     return invalid_value("speculation must be an object", "speculation");
   for (const auto& [name, value] : speculation->items()) {
-    if (value.is_null() || name == "report") continue;
-    if (name == "enabled") {
-      if (!value.is_boolean())
-        return invalid_value("speculation.enabled must be true or false", "speculation.enabled");
-      if (!value.get<bool>()) request["num_draft_tokens"] = 0;
-    } else if (name == "draft_len") {
-      if (request.value("num_draft_tokens", Json()) != 0) request["num_draft_tokens"] = value;
-    } else if (name == "proposer" || name == "acceptance" || name == "adaptive") {
-      request[name] = value;
-    } else {
+    if (value.is_null() || name == "report" || name == "enabled") continue;
+    const auto member =
+        std::find_if(std::begin(wire::kSpeculationMembers), std::end(wire::kSpeculationMembers),
+                     [&, &name = name](const auto& each) { return each.name == name; });
+    if (member == std::end(wire::kSpeculationMembers))
       return Error{ErrorCode::kUnsupportedParameter,
-                   "speculation has no field " + name +
-                       "; it has enabled, draft_len, proposer, adaptive and acceptance",
+                   "speculation has no field " + name + "; it has " + members_text(),
                    "speculation." + name};
-    }
+    request[std::string(member->key)] = value;
   }
+  const Json* enabled = given(*speculation, "enabled");
+  if (enabled == nullptr) return {};
+  if (!enabled->is_boolean())
+    return invalid_value("speculation.enabled must be true or false", "speculation.enabled");
+  if (!enabled->get<bool>()) request["num_draft_tokens"] = 0;
   return {};
 }
 

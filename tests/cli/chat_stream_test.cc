@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "common/messages/speculation_object.h"
+
 namespace foretoken::cli {
 namespace {
 
@@ -76,6 +78,12 @@ TEST(ChatStream, ABodyHasTheFieldsOfHttp) {
   EXPECT_TRUE(body["stream_options"]["include_usage"].get<bool>());
   EXPECT_FALSE(body.contains("timeout_ms"));
   EXPECT_FALSE(body.contains("num_draft_tokens"));
+  request.adaptive = false;
+  for (const auto& member : wire::kSpeculationMembers) request.given.insert(member.key);
+  for (const auto& member : wire::kSpeculationMembers) {
+    EXPECT_TRUE(chat_body(request)["speculation"].contains(std::string(member.name)));
+    EXPECT_FALSE(chat_body(request).contains(std::string(member.key))) << member.key;
+  }
   request.num_draft_tokens = 0;
   EXPECT_EQ(Json::parse("{\"enabled\":false}"), chat_body(request)["speculation"]);
 }

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "common/messages/speculation_object.h"
 #include "services/edge/anthropic.h"
 #include "services/edge/openai.h"
 #include "services/edge/request_keys.h"
@@ -56,6 +57,16 @@ TEST(HttpDocument, HasTheLimitsThatAreTheEdgesOwn) {
   EXPECT_EQ(line_of("POST /v1/completions", "prompt"),
             "| `prompt` | honoured | one prompt or several, each a text or a list of token ids (at "
             "most 128) |");
+}
+
+TEST(HttpDocument, NamesEveryMemberOfSpeculation) {
+  for (const auto fields :
+       {chat_fields(), completion_fields(), response_fields(), message_fields()})
+    for (const BodyField& field : fields) {
+      if (field.name != "speculation") continue;
+      for (const auto& member : wire::kSpeculationMembers)
+        EXPECT_NE(field.note.find(member.name), std::string_view::npos) << member.name;
+    }
 }
 
 }  // namespace

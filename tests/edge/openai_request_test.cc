@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string>
 
+#include "common/messages/speculation_object.h"
 #include "services/edge/openai.h"
 #include "services/edge/request_keys.h"
 #include "services/edge/responses.h"
@@ -319,6 +320,23 @@ TEST(OpenAiFields, EveryKeyOfSamplingIsOne) {
                 1)
           << key.name;
     }
+}
+
+TEST(OpenAiChat, TakesEachMemberOfSpeculation) {
+  for (const auto& member : wire::kSpeculationMembers) {
+    const auto bad =
+        read_chat(chat(R"(, "speculation": {")" + std::string(member.name) + R"(": []})"), false);
+    ASSERT_FALSE(bad.ok()) << member.name;
+    EXPECT_EQ(bad.error().param, "speculation." + std::string(member.name));
+    EXPECT_THAT(bad.error().message, HasSubstr("speculation." + std::string(member.name)));
+  }
+}
+
+TEST(Triton, NamesItsOwnFieldForTheGuesses) {
+  const auto ask = read_triton(
+      Json::parse(R"({"text_input": "hi", "max_tokens": 3, "num_draft_tokens": 99})"), "demo", {});
+  ASSERT_FALSE(ask.ok());
+  EXPECT_EQ(ask.error().param, "num_draft_tokens") << ask.error().message;
 }
 
 TEST(Triton, ATopKHasTheLimitOfTheListing) {
