@@ -69,11 +69,6 @@ Result<Endpoint> parse_endpoint(const std::string& text) {
   return bad_endpoint(text, "is not tcp://ADDRESS:PORT, ipc://PATH or inproc://NAME");
 }
 
-std::string host_and_port(const std::string& host, const std::string& port) {
-  const bool is_v6 = host.find(':') != std::string::npos;
-  return (is_v6 ? "[" + host + "]" : host) + ":" + port;
-}
-
 Duration back_within(const Endpoint& endpoint) {
   return kLongestConnectPause + kConnectPause + (endpoint.loopback ? Duration{} : kConnectTry);
 }

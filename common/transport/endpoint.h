@@ -22,9 +22,6 @@ struct Endpoint {
 
 Result<Endpoint> parse_endpoint(const std::string& text);
 
-// "127.0.0.1:8000", "[::1]:8000": as in a URL.
-std::string host_and_port(const std::string& host, const std::string& port);
-
 // A try to connect that is not answered ends after this time. On one host each is answered at once.
 inline constexpr Duration kConnectTry = std::chrono::seconds(2);
 // The pause before the next try grows from kConnectPause to kLongestConnectPause; libzmq adds up to

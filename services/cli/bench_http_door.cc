@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/transport/endpoint.h"
+#include "common/base/host_and_port.h"
 #include "services/cli/bench_door.h"
 #include "services/cli/chat_stream.h"
 

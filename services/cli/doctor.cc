@@ -15,6 +15,7 @@
 #include <sstream>
 
 #include "common/base/fd.h"
+#include "common/base/host_and_port.h"
 #include "common/base/json.h"
 #include "common/config/models.h"
 #include "common/config/resolve.h"

@@ -18,12 +18,12 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/host_and_port.h"
 #include "common/client/client.h"
 #include "common/config/models.h"
 #include "common/config/resolve.h"
 #include "common/model/pair.h"
 #include "common/tokenizer/tokenizer.h"
-#include "common/transport/endpoint.h"
 #include "services/cli/supervisor.h"
 #include "services/cli/up_keys.h"
 #include "services/cli/verbs.h"

@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/base/host_and_port.h"
 #include "common/base/log.h"
 #include "common/config/load.h"
 #include "common/config/resolve.h"
 #include "common/runtime/process.h"
 #include "common/runtime/service_main.h"
-#include "common/transport/endpoint.h"
 #include "services/edge/openai.h"
 
 namespace foretoken::edge {

@@ -425,11 +425,6 @@ TEST(ZmqTransport, WakesFromAnotherThread) {
   waker.join();
 }
 
-TEST(Endpoint, OfIPv6StandsInBracketsBeforeItsPort) {
-  EXPECT_EQ(host_and_port("127.0.0.1", "8000"), "127.0.0.1:8000");
-  EXPECT_EQ(host_and_port("::1", "8000"), "[::1]:8000");
-}
-
 TEST(Endpoint, TakesOnlyWhatIsNumericAndKnown) {
   for (const char* good :
        {"tcp://127.0.0.1:5555", "tcp://10.0.0.7:*", "tcp://[::1]:80", "ipc:///run/a", "inproc://x"})
