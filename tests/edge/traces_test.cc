@@ -324,7 +324,7 @@ TEST(RequestTraces, ARouteHasNoModelInItsName) {
 TEST(Tracers, RecordWhatTheSamplerTakes) {
   TracerOptions options;
   options.sampler = sampler("parentbased_always_off");
-  const Tracer tracer(options, [](std::vector<Span>) {});
+  const Tracer tracer(options, [](const std::vector<Span>&) {});
   HttpRequest http{.method = "POST", .path = "/v1/completions"};
   EXPECT_EQ(nullptr, tracer.begin(http));
   http.headers = {{"traceparent", kParent}, {"tracestate", "a=b"}};
