@@ -4,18 +4,6 @@
 #include <iterator>
 
 namespace foretoken {
-namespace {
-
-// What a message takes beside its bytes, so that empty ones have a bound, too.
-constexpr std::size_t kMessageBytes = 128;
-
-std::size_t size_of(const Frames& frames) {
-  std::size_t bytes = kMessageBytes;
-  for (const Bytes& part : frames) bytes += part.size();
-  return bytes;
-}
-
-}  // namespace
 
 Door Outbox::door_of(SocketId socket) const {
   const auto found = doors_.find(socket);
@@ -64,7 +52,7 @@ void Outbox::lose(const Peer& to, const Posting& posting) {
 
 bool Outbox::keep(Message message, TimePoint now) {
   const Door door = door_of(message.to.socket);
-  const std::size_t n_bytes = size_of(message.frames);
+  const std::size_t n_bytes = waiting_bytes(message.frames);
   const auto [at, is_new] = queues_.try_emplace(connection_of(message.to));
   Queue& queue = at->second;
   const WaitingLimits& limits = limits_[static_cast<std::size_t>(door)];
@@ -137,7 +125,7 @@ bool Outbox::send_some(Queues::iterator at, TimePoint now) {
       peer_is_gone(message.to, message.posting.ticket);
       return true;
     }
-    n_bytes -= size_of(message.frames);
+    n_bytes -= waiting_bytes(message.frames);
     queue.took_last = now;
     queue.messages.pop_front();
   }
@@ -165,7 +153,7 @@ void Outbox::lose_if(Queues::iterator at, const std::function<bool(const Message
       left.push_back(std::move(message));
       continue;
     }
-    n_bytes -= size_of(message.frames);
+    n_bytes -= waiting_bytes(message.frames);
     if (is_behind_hole) continue;
     if (posting.ticket == Ticket{}) {
       report(DeliveryKind::kDropped, message.to, posting.ticket);

@@ -1,18 +1,10 @@
 #include "common/runtime/pass_log.h"
 
 #include <algorithm>
-#include <limits>
+
+#include "common/base/micros.h"
 
 namespace foretoken {
-namespace {
-
-std::uint32_t micros(Duration time) {
-  const auto us = std::chrono::duration_cast<std::chrono::microseconds>(time).count();
-  return static_cast<std::uint32_t>(
-      std::clamp<std::int64_t>(us, 0, std::numeric_limits<std::uint32_t>::max()));
-}
-
-}  // namespace
 
 void PassLog::add(const Pass& pass) {
   if (ring_.size() < kMost)
@@ -29,10 +21,10 @@ wire::Passes PassLog::passes(TimePoint now, std::uint64_t wall_us) const {
     const Pass& pass = ring_[i % kMost];
     if (now - pass.began > std::chrono::hours(1)) continue;
     all.first = std::min(all.first, i);
-    all.ago_us.push_back(micros(now - pass.began));
-    all.wait_us.push_back(micros(pass.waited));
-    all.compute_us.push_back(micros(pass.computed));
-    all.commit_us.push_back(micros(pass.committed));
+    all.ago_us.push_back(short_micros(now - pass.began));
+    all.wait_us.push_back(short_micros(pass.waited));
+    all.compute_us.push_back(short_micros(pass.computed));
+    all.commit_us.push_back(short_micros(pass.committed));
     all.sequences.push_back(pass.n_sequences);
     all.rows.push_back(pass.n_rows);
     all.drafted.push_back(pass.n_drafted);

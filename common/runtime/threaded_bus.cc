@@ -20,7 +20,6 @@ constexpr auto kLongWait = std::chrono::seconds(1);
 constexpr auto kBehindWait = std::chrono::milliseconds(1);  // for room on the way to the sockets
 // At the end: for what the sockets refused until now. As long as libzmq waits for what it has.
 constexpr auto kLinger = std::chrono::milliseconds(500);
-constexpr std::size_t kMessageBytes = 128;  // what a message takes beside its frames
 
 int new_eventfd() {
   const int fd = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -36,12 +35,6 @@ void signal(int fd) {
 void clear(int fd) {
   std::uint64_t count = 0;
   (void)!::read(fd, &count, sizeof count);
-}
-
-std::size_t size_of(const Frames& frames) {
-  std::size_t bytes = kMessageBytes;
-  for (const Bytes& part : frames) bytes += part.size();
-  return bytes;
 }
 
 }  // namespace
@@ -331,7 +324,7 @@ std::size_t ThreadedBus::n_waiting(SocketId socket) {
 void ThreadedBus::pass_on(Outgoing outgoing) {
   pass_on_behind();
   if (behind_.empty() && to_sockets_.push(outgoing)) return wake_socket_thread();
-  std::size_t n_bytes = size_of(outgoing.frames);
+  std::size_t n_bytes = waiting_bytes(outgoing.frames);
   if (outgoing.what == Outgoing::What::kMessage && behind_bytes_ + n_bytes > kMaxBehindBytes) {
     outgoing.what = Outgoing::What::kLost;
     outgoing.frames.clear();
@@ -344,7 +337,7 @@ void ThreadedBus::pass_on(Outgoing outgoing) {
 void ThreadedBus::pass_on_behind() {
   bool has_moved = false;
   while (!behind_.empty()) {
-    const std::size_t n_bytes = size_of(behind_.front().frames);
+    const std::size_t n_bytes = waiting_bytes(behind_.front().frames);
     if (!to_sockets_.push(behind_.front())) break;
     behind_bytes_ -= n_bytes;
     behind_.pop_front();
