@@ -3,7 +3,7 @@
 namespace foretoken::test {
 namespace {
 
-constexpr float kEps = 1e-6f;
+constexpr float kNormEps = 1e-6f;
 
 class LmHead : public OpTest {
  protected:
@@ -20,7 +20,7 @@ class LmHead : public OpTest {
                      .rows = rows.get(),
                      .n_rows = static_cast<std::int32_t>(wanted.size()),
                      .norm = scale.get(),
-                     .norm_eps = kEps,
+                     .norm_eps = kNormEps,
                      .head = &head,
                      .logits = logits.get()});
     return logits.host();
@@ -42,7 +42,7 @@ TEST_P(LmHead, MatchesReferenceOnEveryCase) {
                                       .rows = rows.data(),
                                       .n_rows = static_cast<std::int32_t>(rows.size()),
                                       .norm = norm.data(),
-                                      .norm_eps = kEps},
+                                      .norm_eps = kNormEps},
                                      ref::Matrix({&source, 1}), rounding(dtype));
       ASSERT_TRUE(close(run(backend(), backend().pack({&source, 1}), hidden, rows, norm), want));
     }
@@ -60,7 +60,7 @@ TEST_P(LmHead, TheEmptyBatchWritesNothing) {
                      .rows = rows.get(),
                      .n_rows = 0,
                      .norm = input.get(),
-                     .norm_eps = kEps,
+                     .norm_eps = kNormEps,
                      .head = &head,
                      .logits = logits.get()});
   EXPECT_TRUE(logits.intact());
