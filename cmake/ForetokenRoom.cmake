@@ -40,7 +40,7 @@ if(FORETOKEN_SANITIZE)  # a list with commas, which a generator expression would
   target_compile_options(foretoken_options INTERFACE -fsanitize=${FORETOKEN_SANITIZE} -fno-omit-frame-pointer
     -fno-sanitize-recover=all)
   target_link_options(foretoken_options INTERFACE -fsanitize=${FORETOKEN_SANITIZE})
-  find_program(FORETOKEN_LLD ld.lld)  # links the large programs of sanitizers four times as fast
+  find_program(FORETOKEN_LLD ld.lld)  # programs of sanitizers are large: it links edge_test in a third of the time
   if(FORETOKEN_LLD)
     target_link_options(foretoken_options INTERFACE -fuse-ld=lld)
   endif()
@@ -49,13 +49,13 @@ endif()
 # How the code of tests themselves is compiled: the same in the release build and under ASan and UBSan, so that one finds
 # the objects of the other in the compiler cache; what they test is instrumented there, but for templates and inline
 # functions of which the linker takes a test's copy. ThreadSanitizer must see all code.
-function(foretoken_test_options target is_quick)
+function(foretoken_test_options target is_optimised)
   if(FORETOKEN_SANITIZE MATCHES "thread" OR TEST_HEADERS_ONLY)
     target_link_libraries(${target} PRIVATE foretoken_options)
   else()
     target_link_libraries(${target} PRIVATE foretoken_warnings)
     target_link_options(${target} PRIVATE $<TARGET_PROPERTY:foretoken_options,INTERFACE_LINK_OPTIONS>)
-    set_target_properties(${target} PROPERTIES COMPILE_OPTIONS $<IF:$<BOOL:${is_quick}>,-O0,-O2>)
+    set_target_properties(${target} PROPERTIES COMPILE_OPTIONS $<IF:$<BOOL:${is_optimised}>,-O2,-O0>)
   endif()
 endfunction()
 
@@ -70,13 +70,13 @@ function(foretoken_add_folders)
   endforeach()
 endfunction()
 
-# foretoken_room(NAME kv DEPENDS base kernels [LIBRARIES pkg...] [EXCLUDE file.cc...] [HOT])
+# foretoken_room(NAME kv DEPENDS base kernels [LIBRARIES pkg...] [EXCLUDE file.cc...] [HOT] [CASTS])
 # A static library foretoken::<name> of all .cc files in the folder. DEPENDS are rooms, LIBRARIES outside targets. HOT:
-# tests spend their time in its loops, so it is optimised a little under sanitizers too, and each access of a pointer is
-# checked for null and alignment. What is not HOT does not cast pointers, ASan meets a null where it is used, and it
-# compiles in a third of the time.
+# tests spend their time in its loops, so it is optimised a little under sanitizers too. In rooms that are HOT or have CASTS
+# of pointers each access is checked there for null and alignment; the others compile in two thirds of the time without, and
+# ASan meets a null where it is used.
 function(foretoken_room)
-  cmake_parse_arguments(ROOM "HOT" "NAME" "DEPENDS;LIBRARIES;EXCLUDE" ${ARGN})
+  cmake_parse_arguments(ROOM "HOT;CASTS" "NAME" "DEPENDS;LIBRARIES;EXCLUDE" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/*.cc")
   foreach(excluded IN LISTS ROOM_EXCLUDE)
     list(REMOVE_ITEM sources "${CMAKE_CURRENT_SOURCE_DIR}/${excluded}")
@@ -89,7 +89,7 @@ function(foretoken_room)
       PUBLIC ${ROOM_DEPENDS} Threads::Threads PRIVATE ${ROOM_LIBRARIES})
     if(ROOM_HOT)
       target_compile_options(foretoken_${ROOM_NAME} PRIVATE $<$<CONFIG:Debug>:-O1>)
-    elseif(FORETOKEN_SANITIZE MATCHES "undefined")
+    elseif(FORETOKEN_SANITIZE MATCHES "undefined" AND NOT ROOM_CASTS)
       target_compile_options(foretoken_${ROOM_NAME} PRIVATE -fno-sanitize=null,alignment)
     endif()
   else()
@@ -115,14 +115,19 @@ function(foretoken_service)
   install(TARGETS ${SERVICE_EXECUTABLE} RUNTIME COMPONENT foretoken)
 endfunction()
 
-# What ./check builds and runs under ASan and UBSan: tests of rooms and services in one process. The command's own (label
-# command) are a seventh of all code to compile for a few tests of tables and flags: they run there with --long.
+# What ./check --quick builds: tests of rooms and services in one process, but for those of CUDA and the command's own (label
+# command), which are a seventh of all code to compile for a few tests of tables and flags.
+add_custom_target(foretoken_room_tests)
+# What every ./check builds under ASan and UBSan, the label sanitized: code that reads what comes from outside, and the
+# ledgers. --long takes all others there, too.
 add_custom_target(foretoken_sanitized_tests)
 
-# foretoken_test(NAME kv_test SOURCES a_test.cc ... DEPENDS kv [LIBRARIES ...] [LABELS unit] [TIMEOUT 60] [HEADERS_ONLY])
+# foretoken_test(NAME kv_test SOURCES a_test.cc ... DEPENDS kv [LIBRARIES ...] [LABELS unit] [TIMEOUT 60] [OPTIMISED] [SANITIZED] [HEADERS_ONLY])
+# OPTIMISED: the code of the test itself takes most of its time, and what it saves is more than its compilation takes longer.
+# SANITIZED: under ASan and UBSan in every ./check, not with --long alone.
 # HEADERS_ONLY: what is tested is in headers, so that sanitizers see it nowhere else.
 function(foretoken_test)
-  cmake_parse_arguments(TEST "HEADERS_ONLY" "NAME;TIMEOUT" "SOURCES;DEPENDS;LIBRARIES;LABELS;ENVIRONMENT" ${ARGN})
+  cmake_parse_arguments(TEST "HEADERS_ONLY;OPTIMISED;SANITIZED" "NAME;TIMEOUT" "SOURCES;DEPENDS;LIBRARIES;LABELS;ENVIRONMENT" ${ARGN})
   if(FORETOKEN_KERNELS_ONLY)
     find_package(GTest QUIET)  # a GPU machine may lack it; bench/gpu/run.sh then says that nothing was checked
     if(NOT GTest_FOUND)
@@ -136,12 +141,10 @@ function(foretoken_test)
     set(TEST_LABELS unit)
   endif()
   add_executable(${TEST_NAME} ${TEST_SOURCES})
-  if(TEST_TIMEOUT)  # a test that takes long says so
-    foretoken_test_options(${TEST_NAME} OFF)
-  else()
+  if(NOT TEST_TIMEOUT)
     set(TEST_TIMEOUT 120)
-    foretoken_test_options(${TEST_NAME} ON)
   endif()
+  foretoken_test_options(${TEST_NAME} "${TEST_OPTIMISED}")
   set_target_properties(${TEST_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
   target_compile_definitions(${TEST_NAME} PRIVATE FORETOKEN_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   target_link_libraries(${TEST_NAME} PRIVATE ${TEST_DEPENDS} ${TEST_LIBRARIES} GTest::gmock_main)
@@ -153,7 +156,12 @@ function(foretoken_test)
     ENVIRONMENT "${TEST_ENVIRONMENT}")
   if("process" IN_LIST TEST_LABELS)  # real services need the cores to themselves
     set_tests_properties(${TEST_NAME} PROPERTIES RUN_SERIAL ON)
-  elseif(NOT "long" IN_LIST TEST_LABELS AND NOT "command" IN_LIST TEST_LABELS)
+  elseif(NOT TEST_LABELS MATCHES "long|command|cuda")
+    add_dependencies(foretoken_room_tests ${TEST_NAME})
+  endif()
+  if(TEST_SANITIZED)
+    list(APPEND TEST_LABELS sanitized)
+    set_tests_properties(${TEST_NAME} PROPERTIES LABELS "${TEST_LABELS}")
     add_dependencies(foretoken_sanitized_tests ${TEST_NAME})
   endif()
 endfunction()

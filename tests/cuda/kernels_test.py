@@ -4,6 +4,7 @@ no local memory, no double precision or float atomics where they do not belong, 
 no memory touched before the wait for earlier kernels.
 
 usage: kernels_test.py REPORTS BUDGET [--update]     REPORTS: a folder per .cu with ptxas.log, *.ptx, *.cubin
+       kernels_test.py --ptx FOLDER                  only the PTX: a file per .cu
 """
 import collections
 import pathlib
@@ -82,7 +83,35 @@ def opcodes(cubin):
     return found
 
 
+def judge_ptx(ptx, kernel, names):
+    """What is wrong with a file of PTX of the source `kernel`; names: mangled -> demangled."""
+    wrong, text = [], ptx.read_text()
+    for pattern, what in FORBIDDEN_PTX:
+        if m := pattern.search(text):
+            wrong.append(f"{ptx.name}: {what}: {m[0].strip()}")
+    for mangled, what in ptx_waits.complaints(text):
+        label = short(names[mangled]) if mangled in names else mangled
+        wrong.append(f"{ptx.name}: {label}: before it has waited for earlier kernels: {what}")
+    if kernel not in DOUBLES_ALLOWED and (m := DOUBLE.search(text)):
+        wrong.append(f"{ptx.name}: double precision: {m[0]}")
+    return wrong
+
+
+def judge_ptx_alone(folder):
+    wrong, n_kernels = [], 0
+    for ptx in sorted(folder.glob("*.ptx")):
+        mangled = sorted(set(re.findall(r"\.entry (\w+)", ptx.read_text())))
+        wrong += judge_ptx(ptx, ptx.stem, demangle(mangled) if mangled else {})
+        n_kernels += len(mangled)
+    for sentence in wrong:
+        print(sentence)
+    print(f"{n_kernels} kernels")
+    sys.exit(1 if wrong or n_kernels == 0 else 0)
+
+
 def main():
+    if sys.argv[1] == "--ptx":
+        judge_ptx_alone(pathlib.Path(sys.argv[2]))
     reports, budget_path = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
     wrong, table = [], {}
     folders = sorted(p for p in reports.iterdir() if (p / "ptxas.log").is_file()) if reports.is_dir() else []
@@ -102,15 +131,7 @@ def main():
             if kernel.spills or kernel.stack:
                 wrong.append(f"{label}: {kernel.spills} bytes of spills, {kernel.stack} bytes of stack")
         for ptx in sorted(folder.glob("*.ptx")):
-            text = ptx.read_text()
-            for pattern, what in FORBIDDEN_PTX:
-                if m := pattern.search(text):
-                    wrong.append(f"{ptx.name}: {what}: {m[0].strip()}")
-            for mangled, what in ptx_waits.complaints(text):
-                label = short(names[mangled]) if mangled in names else mangled
-                wrong.append(f"{ptx.name}: {label}: before it has waited for earlier kernels: {what}")
-            if folder.name not in DOUBLES_ALLOWED and (m := DOUBLE.search(text)):
-                wrong.append(f"{ptx.name}: double precision: {m[0]}")
+            wrong += judge_ptx(ptx, folder.name, names)
         cubins = sorted(folder.glob("*.cubin"))
         if kernels and len(cubins) != len({a for _, a in kernels}):
             wrong.append(f"{folder.name}: {len(cubins)} cubins for {len({a for _, a in kernels})} architectures")
