@@ -180,7 +180,7 @@ constexpr MetricInfo kTable[] = {
     {"transport_handshakes_refused_total", kCounter, "all", "link",
      "Connections without a key that is listed."},
     {"transport_turned_away_total", kCounter, "all", "",
-     "Connections closed at once, as there was no file descriptor for them."},
+     "Connections over ZeroMQ closed at once, as there was no file descriptor for them."},
     {"memory_links_total", kCounter, "all", "event",
      "Links through shared memory and their messages, by event."},
 };

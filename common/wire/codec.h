@@ -33,8 +33,8 @@ inline Frames encode(Speaker& speaker, RequestId request, const Message& message
   return encode(speaker.next(request), message);
 }
 
-// Parts: header, body, at most kMaxParts - 2 blobs. No message of 1.x has any: those of a newer
-// minor version are passed over, as its fields are.
+// Parts: header, body, at most kMaxParts - 2 blobs. No message of this version has any: those of a
+// newer minor version are passed over, as its fields are.
 Result<Incoming> decode(const Frames& frames);
 
 }  // namespace foretoken::wire

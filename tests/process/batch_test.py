@@ -142,17 +142,19 @@ class Batch(unittest.TestCase):
 
     def test_openais_batch_form_is_answered_in_it(self):
         body = {"model": "tiny", "messages": [{"role": "user", "content": "the thing"}], "max_completion_tokens": 6, "temperature": 0}
-        self.write([{"custom_id": "chat", "method": "POST", "url": "/v1/chat/completions", "body": {**body, "logprobs": True}},
+        self.write([{"custom_id": "chat", "method": "POST", "url": "/v1/chat/completions", "body": {**body, "logprobs": True, "user": "u", "colour": 1}},
                     {"custom_id": "two", "method": "POST", "url": "/v1/chat/completions", "body": {**body, "n": 2, "temperature": 1}},
                     {"custom_id": "text", "method": "POST", "url": "/v1/completions",
                      "body": {"model": "tiny", "prompt": ["the thing", "in the winter"], "max_tokens": 4, "temperature": 0}},
-                    {"custom_id": "bad", "method": "POST", "url": "/v1/chat/completions", "body": {**body, "model": "none"}}])
+                    {"custom_id": "bad", "method": "POST", "url": "/v1/chat/completions", "body": {**body, "model": "none", "store": True}}])
         done = self.run_batch()
         self.assertEqual(1, done.returncode, done.stderr)
         answers = self.answers()
         self.assertEqual(["chat", "two", "text", "bad"], [each["custom_id"] for each in answers])
         self.assertEqual([200, 200, 200, 404], [each["response"]["status_code"] for each in answers])
         self.assertEqual([None] * 4, [each["error"] for each in answers])
+        self.assertEqual([["colour", "user"], None, None, ["store"]],
+                         [each.get("ignored") and sorted(each["ignored"]) for each in answers])
         bodies = [each["response"]["body"] for each in answers]
         self.assertEqual(["chat.completion", "chat.completion", "text_completion"], [each["object"] for each in bodies[:3]])
         self.assertEqual([1, 2, 2], [len(each["choices"]) for each in bodies[:3]])
@@ -172,7 +174,10 @@ class Batch(unittest.TestCase):
         n_bytes, moments = whole.stat().st_size, random.Random(7)
 
         def written():
-            return self.part.stat().st_size if self.part.exists() else 0
+            try:
+                return self.part.stat().st_size
+            except FileNotFoundError:  # not yet, or renamed at the end
+                return 0
 
         def killed_until_it_ended():
             """How often it was killed, each time when it had written so many bytes more, and then how it ended."""

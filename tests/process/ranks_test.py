@@ -156,7 +156,7 @@ class Ranks(unittest.TestCase):
         client.close()
 
     def fault(self, which, times, settings=()):
-        """A rank of one of two targets meets its fate while streams run; the other target finishes every text."""
+        """A rank of one of two targets is killed or stopped while streams run; the other target finishes every text."""
         chance = random.Random(SEED + which)
         names = ["router", "tokenizer", "target-0", "target-1"]
         system = self.system_of(names, targets=2, drafts=0, settings=["target.tensor_parallel=2", *settings])
@@ -177,7 +177,7 @@ class Ranks(unittest.TestCase):
             self.compare(truth, client, ids)
             self.start_again(system, "target-0", "registered with the router")
             system.wait_ready(targets=2, drafts=0)
-        self.assertGreater(n_cut, 0, "no answer was under way when a rank met its fate")
+        self.assertGreater(n_cut, 0, "no answer was under way when a rank was killed or stopped")
         print(f"seed {SEED}, {signal.Signals(which).name}: (rank, seconds) {took}; "
               f"{8 * times} of {8 * times} texts identical")
         client.close()

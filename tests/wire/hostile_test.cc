@@ -32,12 +32,12 @@ Bytes deep(std::size_t levels) { return Bytes(levels, '\x91'); }
 
 const std::vector<Bytes>& attacks() {
   static const std::vector<Bytes> all{
-      Bytes("\xdf\x08\x00\x00\x00", 5),                     // a map of 2^27
-      Bytes("\xdd\xff\xff\xff\xff", 5),                     // an array of 2^32 - 1
-      Bytes("\x92\xdb\xff\xff\xff\xff", 6),                 // a string of 4 GiB
-      Bytes("\x92\xc6\xff\xff\xff\xff", 6),                 // binary data of 4 GiB
-      Bytes("\x91\xc9\xff\xff\xff\xff\x01", 7),             // an ext of 4 GiB
-      deep(4'000'000),                                      // as many levels as a part has bytes
+      Bytes("\xdf\x08\x00\x00\x00", 5),          // a map of 2^27
+      Bytes("\xdd\xff\xff\xff\xff", 5),          // an array of 2^32 - 1
+      Bytes("\x92\xdb\xff\xff\xff\xff", 6),      // a string of 4 GiB
+      Bytes("\x92\xc6\xff\xff\xff\xff", 6),      // binary data of 4 GiB
+      Bytes("\x91\xc9\xff\xff\xff\xff\x01", 7),  // an ext of 4 GiB
+      deep(4'000'000),                           // nearly as many levels as a part may have bytes
       Bytes("\xdc\xff\xff", 3) + Bytes(70000, '\xdd'),      // arrays of arrays without end
       Bytes("\x91\xdc\xff\xff", 4) + Bytes(65535, '\xdc'),  //
       Bytes("\xc1", 1),                                     // the byte msgpack never uses
