@@ -10,6 +10,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "common/base/model_name.h"
 #include "common/base/nearest.h"
 #include "common/config/resolve.h"
 
@@ -103,12 +104,14 @@ void check_names(const std::map<std::string, Config>& models,
   for (const auto& [model, config] : models) {
     const auto clients_names = names_clients_use(config);
     for (const auto& name : std::set(clients_names.begin(), clients_names.end())) {
-      const auto [other, is_new] = owner.try_emplace(name, model);
-      if (is_new)
-        known.push_back(name);
-      else
+      const auto other = std::find_if(owner.begin(), owner.end(), [&](const auto& one) {
+        return one.second != model && overlap(one.first, name);
+      });
+      if (other != owner.end())
         errors.push_back("the name \"" + name + "\" means two models, [model." + other->second +
                          "] and [model." + model + "]: give one of them another name or alias");
+      else if (owner.try_emplace(name, model).second)
+        known.push_back(name);
     }
     if (const auto parts = numbered(model); parts && models.contains(parts->first))
       errors.push_back("[model." + model + "] has the name of service number " +
@@ -116,13 +119,16 @@ void check_names(const std::map<std::string, Config>& models,
                        "]: give one of them another");
   }
   if (models.empty() || default_model.empty()) return;
-  if (!owner.contains(default_model)) {
+  const auto of_default = std::find_if(owner.begin(), owner.end(), [&](const auto& one) {
+    return stands_for(one.first, default_model);
+  });
+  if (of_default == owner.end()) {
     const auto near = nearest(default_model, known);
     errors.push_back("router.default_model is \"" + default_model +
                      "\", which is no model's name or alias; there is " + joined(known) +
                      (near ? " (did you mean \"" + *near + "\"?)" : ""));
   } else if (const auto said = owner.find("default");
-             said != owner.end() && said->second != owner.at(default_model)) {
+             said != owner.end() && said->second != of_default->second) {
     errors.push_back("router.default_model is \"" + default_model + "\", and [model." +
                      said->second +
                      "] is called \"default\": a request for \"default\" would mean " +

@@ -31,7 +31,8 @@ struct ModelSection {
     v("draft", s.draft, anything(),
       "the model that guesses ahead: \"demo\", a folder, or \"\" for none");
     v("name", s.name, anything(), "name of the target in requests; \"\" = the name of its folder");
-    v("alias", s.alias, anything(), "other names clients may use");
+    v("alias", s.alias, anything(),
+      "other names clients may use; one that ends in * stands for all that begin so");
     v("max_model_len", s.max_model_len, in_range(0, 1'048'576),
       "longest prompt and answer in tokens; 0 = what the model allows");
     v("dtype", s.dtype, one_of({"auto", "float32", "bfloat16", "float16", "int8"}),

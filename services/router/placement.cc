@@ -4,6 +4,8 @@
 #include <set>
 #include <tuple>
 
+#include "common/base/model_name.h"
+
 namespace foretoken {
 namespace {
 
@@ -23,7 +25,8 @@ auto target_rank(const Worker& worker) {
 
 bool answers_to(const wire::Hello& hello, std::string_view model) {
   return model == hello.model_name ||
-         std::find(hello.aliases.begin(), hello.aliases.end(), model) != hello.aliases.end();
+         std::any_of(hello.aliases.begin(), hello.aliases.end(),
+                     [&](const std::string& alias) { return stands_for(alias, model); });
 }
 
 Result<std::optional<std::string>> model_of_request_without(

@@ -4,6 +4,7 @@
 #include <set>
 #include <string_view>
 
+#include "common/base/model_name.h"
 #include "common/wire/client_codec.h"
 
 namespace foretoken {
@@ -82,7 +83,9 @@ std::string why_not_one_model(const wire::Hello& target, const wire::Hello& othe
   const auto theirs = names_of(other);
   std::string shared;
   for (const std::string& name : names_of(target))
-    if (shared.empty() && std::find(theirs.begin(), theirs.end(), name) != theirs.end())
+    if (shared.empty() && std::any_of(theirs.begin(), theirs.end(), [&](const std::string& their) {
+          return overlap(name, their);
+        }))
       shared = name;
   if (shared.empty()) return {};
   const auto shown = [](const wire::Hello& hello) {

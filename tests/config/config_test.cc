@@ -332,11 +332,16 @@ TEST_F(ModelsTest, ANameThatMeansTwoModelsIsRefused) {
   EXPECT_THAT(clash("alias = [\"x\", \"y\"]", "alias = [\"y\"]"), means_two("y"));
   EXPECT_THAT(clash("alias = [\"b\"]", ""), means_two("b"));
   EXPECT_THAT(clash("alias = [\"a\", \"x\", \"x\"]", "alias = [\"y\"]"), IsEmpty());
+  EXPECT_THAT(clash("alias = [\"claude-*\"]", "alias = [\"claude-sonnet\"]"),
+              means_two("claude-sonnet"));
+  EXPECT_THAT(clash("alias = [\"claude-*\"]", "alias = [\"gpt-*\"]"), IsEmpty());
 }
 
 TEST_F(ModelsTest, TheDefaultIsOneOfThem) {
   for (const char* good : {"chat", "gpt", "org/code-7b", ""})
     EXPECT_THAT(load(kTwo, {}, {std::string("router.default_model=") + good}).errors, IsEmpty());
+  EXPECT_THAT(load(kTwo, {}, {"model.chat.alias=claude-*", "router.default_model=claude-x"}).errors,
+              IsEmpty());
   EXPECT_THAT(load(kTwo, {}, {"router.default_model=code-7b"}).errors,
               ElementsAre(AllOf(HasSubstr("is \"code-7b\", which is no model's name or alias"),
                                 HasSubstr("there is chat, gpt, org/code-7b"))));

@@ -14,7 +14,7 @@ Worker target(std::uint64_t id,
   worker.hello = {.role = wire::Role::kTarget,
                   .fingerprints = {1, 1, 1, 1},
                   .model_name = "m",
-                  .aliases = {"alias"},
+                  .aliases = {"alias", "claude-*"},
                   .max_sequences = 8};
   worker.load = {.active = active, .queued_tokens = queued_tokens, .kv_blocks_free = free_blocks};
   return worker;
@@ -47,6 +47,7 @@ TEST(Placement, OnlyTargetsOfTheModel) {
   EXPECT_EQ(std::nullopt, place({target(1, 0)}, {.model = "other"}));
   EXPECT_EQ(WorkerId{1}, place({target(1, 0)}, {.model = "m"}));
   EXPECT_EQ(WorkerId{1}, place({target(1, 0)}, {.model = "alias"}));
+  EXPECT_EQ(WorkerId{1}, place({target(1, 0)}, {.model = "claude-sonnet-4"}));
   EXPECT_EQ(std::nullopt, place({target(1, 0)}, {.model = ""})) << "never just any";
 }
 

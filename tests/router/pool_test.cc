@@ -306,6 +306,8 @@ TEST(Pool, AnAliasIsANameToo) {
   third.model_name = "o";
   third.aliases = {"x"};
   EXPECT_FALSE(pool.hello(header(3, 1), peer("c"), third, kStart).accepted);
+  third.aliases = {"*"};
+  EXPECT_FALSE(pool.hello(header(3, 1), peer("c"), third, kStart).accepted);
 }
 
 TEST(Pool, ANameIsFreeAgainWhenItsTargetLeftAtOnceOrWasLostForAWhile) {
