@@ -41,8 +41,9 @@ class ChatTemplate {
   ~ChatTemplate();
 
   // `messages_json` is an array of objects. `extra_variables_json` is an object, or empty for none;
-  // what it names (tools, documents, date_string, …) the template sees as variables. A template
-  // that raises, or goes over a limit, is a kInvalidValue with its message.
+  // what it names (tools, documents, date_string, …) the template sees as variables. The time that
+  // strftime_now() tells is that of the process's first compile(): equal requests give equal
+  // prompts. A template that raises, or goes over a limit, is a kInvalidValue with its message.
   Result<std::string> render(std::string_view messages_json,
                              bool add_generation_prompt,
                              std::string_view extra_variables_json = {}) const;

@@ -160,9 +160,13 @@ def raise_exception(message):
     raise jinja2.exceptions.TemplateError(message)
 
 
+STARTED = datetime.datetime.now()
+
+
 def strftime_now(format):
+    """The time of the start: a later date would give the same request another prompt, which is not cached."""
     check_width(format)
-    return datetime.datetime.now().strftime(format)
+    return STARTED.strftime(format)
 
 
 def tojson(x, ensure_ascii=False, indent=None, separators=None, sort_keys=False):

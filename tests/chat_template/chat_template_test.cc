@@ -216,6 +216,29 @@ TEST(ChatTemplate, RendersTheSameAgainAndFromManyThreads) {
   EXPECT_THAT(wrong, ::testing::Each(0));
 }
 
+TEST(ChatTemplate, TellsTheSameTimeAsLongAsTheProcessLives) {
+  // Two readings of a clock differ in the microseconds.
+  constexpr std::string_view kTime = "{{ strftime_now('%Y-%m-%d %H:%M:%S.%f') }}";
+  const auto compiled = compile(kTime);
+  const auto another = compile(kTime);
+  ASSERT_TRUE(compiled && another);
+  const auto first = compiled->render(kHello, true);
+  ASSERT_TRUE(first.ok()) << first.error().message;
+  EXPECT_THAT(*first, ::testing::MatchesRegex("20..-..-.. ..:..:..[.]......"));
+  for (const auto& each : {compiled->render(kHello, true), another->render(kHello, true)}) {
+    ASSERT_TRUE(each.ok()) << each.error().message;
+    EXPECT_EQ(*each, *first);
+  }
+}
+
+TEST(ChatTemplate, ADateThatTheRequestGivesWins) {
+  const auto compiled = compile(read("templates/llama3.jinja"));
+  ASSERT_NE(compiled, nullptr);
+  const auto text = compiled->render(kHello, true, R"({"date_string":"26 Jul 2024"})");
+  ASSERT_TRUE(text.ok()) << text.error().message;
+  EXPECT_THAT(*text, HasSubstr("Today Date: 26 Jul 2024\n"));
+}
+
 TEST(ChatTemplate, AfterARefusalTheNextRenderIsUntouched) {
   ChatTemplateLimits limits;
   limits.max_steps = 100'000;
