@@ -248,6 +248,22 @@ class SameConnection(unittest.TestCase):
         self.assertEqual([prompt, []], [each.prompt_logprobs for each in pieces[:2]])
         self.assertEqual(prompt, reply.prompt_logprobs)
 
+    def test_ends_of_tokens_that_are_told_twice_are_kept_once(self):
+        form = {"tool_format": "hermes", "marker_tokens": ["<think>"], "reasons": True, "begun": ""}
+        first = {"prompt_token_ids": [7, 8], "form": form}
+
+        def script(double):
+            peer, _, request = double.hear()
+            double.say(peer, **placed({**piece(request, "On", [1]), **first, "token_ends": [2]}, 0, 0))
+            double.say(peer, **placed({**piece(request, "Once", [1, 2]), **first, "token_ends": [2, 4]}, 0, 0))
+            double.say(peer, **placed({**final(request, ".", [3]), "token_ends": [5], "form": None}, 2, 4))
+
+        pieces, reply = self.read(script)
+        self.assertEqual([[2], [4], [5]], [each.token_ends for each in pieces])
+        self.assertEqual([[7, 8], [], []], [each.prompt_token_ids for each in pieces])
+        self.assertEqual([form, None, None], [each.form for each in pieces])
+        self.assertEqual(([2, 4, 5], [7, 8], form), (reply.token_ends, reply.prompt_token_ids, reply.form))
+
     def test_pieces_of_a_telling_whose_beginning_went_elsewhere_are_not_taken(self):
         def script(double):
             peer, _, request = double.hear()
@@ -355,10 +371,10 @@ class SeveralAtOnce(unittest.TestCase):
             heard = []
             for _ in range(2):  # a stream asks when it is first read
                 heard.append(double.hear())
-                double.say(heard[-1][0], **piece(heard[-1][2], heard[-1][2]["prompt"] + "0", [0]))
+                double.say(heard[-1][0], **piece(heard[-1][2], heard[-1][2]["prompt"] + "0", [0]), token_ends=[2])
             for i in range(1, n):
                 for peer, _, request in heard:
-                    double.say(peer, **piece(request, request["prompt"] + str(i), [i]))
+                    double.say(peer, **piece(request, request["prompt"] + str(i), [i]), token_ends=[2 * i + 2])
             for peer, _, request in heard:
                 double.say(peer, **final(request, "."))
 
@@ -375,6 +391,7 @@ class SeveralAtOnce(unittest.TestCase):
             self.assertEqual("".join(f"b{i}" for i in range(n)) + ".", text_two)
             self.assertEqual((text_one, list(range(n))), (reply.text, reply.token_ids))
             self.assertEqual(list(range(n)), [entry["token_id"] for entry in reply.logprobs])
+            self.assertEqual([2 * i + 2 for i in range(n)], reply.token_ends)
             self.assertLessEqual(len(rest), limit + 1)
 
     def test_an_id_under_way_is_refused(self):
@@ -394,6 +411,20 @@ class SeveralAtOnce(unittest.TestCase):
 
 
 class Answers(unittest.TestCase):
+    def test_a_whole_answer_has_what_was_asked_for(self):
+        form = {"tool_format": "none", "marker_tokens": [], "reasons": False, "begun": ""}
+
+        def script(double):
+            for extra in ({"token_ends": [2, 4], "form": form, "prompt_token_ids": [7, 8]}, {"token_ends": [], "form": None}):
+                peer, _, request = double.hear()
+                self.assertEqual((True, True), (request["token_ends"], request["return_prompt_token_ids"]))
+                double.say(peer, **{**final(request, "Once", [1, 2]), **extra})
+
+        with played(script) as double, foretoken.Client(double.endpoint, timeout_s=PATIENCE) as client:
+            replies = [client.generate("x", token_ends=True, return_prompt_token_ids=True) for _ in range(2)]
+        self.assertEqual([([2, 4], form, [7, 8]), ([], None, [])],
+                         [(reply.token_ends, reply.form, reply.prompt_token_ids) for reply in replies])
+
     error = {"code": "malformed", "message": "m", "param": "temperature", "retry_after_ms": 0}
 
     def test_an_error_without_the_id_belongs_to_the_only_request(self):

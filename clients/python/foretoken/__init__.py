@@ -12,7 +12,7 @@ request_id, which gives the same text: it only takes longer. timeout_s is the bo
 The keywords of a request and the maps in answers are the classes of foretoken.messages, with a comment for each key.
 """
 
-from ._answers import ForetokenError, ForetokenTimeout, Piece, Reply
+from ._answers import AnswerForm, ForetokenError, ForetokenTimeout, Piece, Reply
 from ._clients import AsyncClient, Client
 from ._connection import DEFAULT_ENDPOINT, DEFAULT_TIMEOUT_S, CurveKeys
 from ._requests import MAX_REQUEST_BYTES, Messages, Prompt
@@ -21,8 +21,7 @@ from .messages import LogprobEntry, ModelStatus, Parameters, ReplyMetrics, Servi
 __version__ = "0.1.0"
 
 __all__ = [
-    "AsyncClient", "Client", "CurveKeys", "DEFAULT_ENDPOINT", "DEFAULT_TIMEOUT_S", "ForetokenError", "ForetokenTimeout", "LogprobEntry",
-    "MAX_REQUEST_BYTES", "Messages", "ModelStatus", "Parameters", "Piece", "Prompt", "Reply", "ReplyMetrics", "ServiceStatus",
-    "SpeculativeDecoding", "StatusReply",
-    "Usage", "__version__",
+    "AnswerForm", "AsyncClient", "Client", "CurveKeys", "DEFAULT_ENDPOINT", "DEFAULT_TIMEOUT_S", "ForetokenError", "ForetokenTimeout",
+    "LogprobEntry", "MAX_REQUEST_BYTES", "Messages", "ModelStatus", "Parameters", "Piece", "Prompt", "Reply", "ReplyMetrics",
+    "ServiceStatus", "SpeculativeDecoding", "StatusReply", "Usage", "__version__",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Optional, Sequence, Union
+from typing import Any, Optional, TypedDict, Union
 
 import msgpack
 
@@ -25,11 +25,27 @@ class ForetokenTimeout(ForetokenError):
     """No answer in time; whether the request was done is unknown, and a retry under its id is harmless."""
 
 
+class AnswerForm(TypedDict):
+    """How an answer is to be read, where `token_ends` was asked for."""
+
+    # how the model writes calls of tools: none, hermes, llama or mistral
+    tool_format: str
+
+    # the texts that mark calls and thoughts, of those that are one token: spelled in several they are text
+    marker_tokens: list[str]
+
+    # the model writes what it thinks, between <think> and </think>
+    reasons: bool
+
+    # what the end of the prompt has of the answer, before its first token
+    begun: str
+
+
 @dataclass
 class Piece:
     """A part of a streamed answer. `accepted` of its tokens had been guessed ahead; `position` tokens came before it.
 
-    `prompt_logprobs` are in the first one, if they were asked for.
+    `prompt_logprobs`, `prompt_token_ids` and `form` are in the first one, if they were asked for.
     """
 
     text: str
@@ -38,6 +54,9 @@ class Piece:
     logprobs: list[LogprobEntry] = field(default_factory=list)
     position: int = 0
     prompt_logprobs: list[LogprobEntry] = field(default_factory=list)
+    token_ends: list[int] = field(default_factory=list)  # bytes of the whole answer up to the end of each token
+    form: Optional[AnswerForm] = None
+    prompt_token_ids: list[int] = field(default_factory=list)
 
 
 @dataclass
@@ -55,6 +74,9 @@ class Reply:
     logprobs: list[LogprobEntry] = field(default_factory=list)
     system_fingerprint: str = ""
     prompt_logprobs: list[LogprobEntry] = field(default_factory=list)
+    token_ends: list[int] = field(default_factory=list)  # bytes of the answer up to the end of each token
+    form: Optional[AnswerForm] = None
+    prompt_token_ids: list[int] = field(default_factory=list)
 
     @property
     def speculative_decoding(self) -> SpeculativeDecoding:
@@ -83,14 +105,17 @@ def checked(answer: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
-def reply_of(answer: dict[str, Any], text: str = "", token_ids: Sequence[int] = (), logprobs: Sequence[LogprobEntry] = (),
-             prompt_logprobs: Sequence[LogprobEntry] = ()) -> Reply:
+def reply_of(answer: dict[str, Any], before: Optional[Stream] = None) -> Reply:
+    """The last map of an answer, and what pieces carried before it."""
+    before = before or Stream()
     return Reply(
-        id=answer["id"], text=text + answer["text"], token_ids=[*token_ids, *answer["token_ids"]],
+        id=answer["id"], text=before.text + answer["text"], token_ids=[*before.token_ids, *answer["token_ids"]],
         finish_reason=answer["finish_reason"], stop_reason=answer.get("stop_reason"), usage=answer["usage"],
         metrics=answer["metrics"], model=answer.get("model", ""),
-        logprobs=[*logprobs, *answer.get("logprobs", [])], system_fingerprint=answer.get("system_fingerprint", ""),
-        prompt_logprobs=[*(prompt_logprobs or answer.get("prompt_logprobs", []))])
+        logprobs=[*before.logprobs, *answer.get("logprobs", [])], system_fingerprint=answer.get("system_fingerprint", ""),
+        prompt_logprobs=[*(before.prompt_logprobs or answer.get("prompt_logprobs", []))],
+        token_ends=[*before.token_ends, *answer.get("token_ends", [])], form=before.form or answer.get("form"),
+        prompt_token_ids=[*(before.prompt_token_ids or answer.get("prompt_token_ids", []))])
 
 
 def is_last(answer: dict[str, Any]) -> bool:
@@ -105,7 +130,8 @@ def answers_a_cancel(answer: dict[str, Any]) -> bool:
 
 def piece_of(answer: dict[str, Any]) -> Piece:
     return Piece(answer["text"], list(answer["token_ids"]), answer.get("accepted", 0), answer.get("logprobs", []),
-                 answer.get("position") or 0, answer.get("prompt_logprobs", []))
+                 answer.get("position") or 0, answer.get("prompt_logprobs", []), answer.get("token_ends", []), answer.get("form"),
+                 answer.get("prompt_token_ids", []))
 
 
 class Stream:
@@ -116,15 +142,21 @@ class Stream:
         self.token_ids: list[int] = []
         self.logprobs: list[LogprobEntry] = []
         self.prompt_logprobs: list[LogprobEntry] = []
+        self.token_ends: list[int] = []
+        self.form: Optional[AnswerForm] = None
+        self.prompt_token_ids: list[int] = []
         self.reply: Optional[Reply] = None
 
     def take(self, answer: dict[str, Any]) -> Optional[Piece]:
         last = is_last(answer)
         piece = piece_of(answer)
         if last:
-            self.reply = reply_of(answer, self.text, self.token_ids, self.logprobs, self.prompt_logprobs)
+            self.reply = reply_of(answer, self)
         self.text += piece.text
         self.token_ids += piece.token_ids
         self.logprobs += piece.logprobs
         self.prompt_logprobs = self.prompt_logprobs or piece.prompt_logprobs
+        self.token_ends += piece.token_ends
+        self.form = self.form or piece.form
+        self.prompt_token_ids = self.prompt_token_ids or piece.prompt_token_ids
         return piece if piece.text or piece.token_ids or not last else None

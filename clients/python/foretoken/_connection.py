@@ -55,7 +55,7 @@ class Exchange:
             self.answers.append(answer)
         else:
             last.update({key: last.get(key, type(answer[key])()) + answer[key]
-                         for key in ("text", "token_ids", "accepted", "logprobs") if key in answer})
+                         for key in ("text", "token_ids", "accepted", "logprobs", "token_ends") if key in answer})
         self.wake()
 
     def _cut(self, answer: dict[str, Any]) -> bool:
@@ -79,9 +79,11 @@ class Exchange:
         if not n_bytes and not n_tokens:
             return True
         answer.update(text=text[n_bytes:].decode(), token_ids=tokens[n_tokens:], position=position + n_tokens)
-        if "logprobs" in answer:
-            answer["logprobs"] = answer["logprobs"][n_tokens:]
-        answer.pop("prompt_logprobs", None)  # came with what was cut
+        for key in ("logprobs", "token_ends"):
+            if key in answer:
+                answer[key] = answer[key][n_tokens:]
+        for key in ("prompt_logprobs", "form", "prompt_token_ids"):  # came with what was cut
+            answer.pop(key, None)
         if "accepted" in answer:
             answer["accepted"] = min(answer["accepted"], len(tokens) - n_tokens)
         return self.done or bool(answer["text"] or answer["token_ids"])
