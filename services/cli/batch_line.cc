@@ -120,13 +120,15 @@ Result<std::vector<wire::ClientRequest>> BatchLine::read_openai(const OrderedJso
 }
 
 OrderedJson BatchLine::openai_line(unsigned status, const std::string& body) const {
-  return {{"id", std::string(kOpenAiId) + wire::hex_of(id_)},
-          {"custom_id", custom_id_},
-          {"response",
-           {{"status_code", status},
-            {"request_id", wire::hex_of(id_)},
-            {"body", OrderedJson::parse(body)}}},
-          {"error", nullptr}};
+  OrderedJson line = {{"id", std::string(kOpenAiId) + wire::hex_of(id_)},
+                      {"custom_id", custom_id_},
+                      {"response",
+                       {{"status_code", status},
+                        {"request_id", wire::hex_of(id_)},
+                        {"body", OrderedJson::parse(body)}}},
+                      {"error", nullptr}};
+  if (!ask_.ignored.empty()) line["ignored"] = ask_.ignored;
+  return line;
 }
 
 std::string BatchLine::answer(const std::vector<wire::ClientReply>& replies,

@@ -218,10 +218,9 @@ class HttpDoor final : public BenchDoor {
     HttpAsked& exchange = node.mapped();
     auto& reply = exchange.parser->get();
     if (!exchange.stream.is_over()) {
-      std::string why = "the answer broke off";
-      if (is_whole)
-        why = "HTTP " + std::to_string(reply.result_int()) + ": " + error_message(reply.body());
-      news_.push_back({request, wire::client_error({}, {ErrorCode::kInternal, why}, 0)});
+      const Error why = is_whole ? http_failure(reply.result_int(), reply.body())
+                                 : Error{ErrorCode::kInternal, "the answer broke off"};
+      news_.push_back({request, wire::client_error({}, why, 0)});
     }
     if (is_whole && reply.keep_alive()) idle_.push_back(std::move(exchange.socket));
   }

@@ -26,6 +26,32 @@ std::string json_text(const Json& object, const char* name) {
   return value.is_string() ? value.get<std::string>() : std::string();
 }
 
+// Names and arguments. The ids of equal calls may differ from run to run.
+std::string text_of_calls(const Json& calls) {
+  std::string text;
+  if (!calls.is_array()) return text;
+  for (const Json& call : calls) {
+    const Json& function = json_member(call, "function");
+    text += json_text(function, "name") + json_text(function, "arguments");
+  }
+  return text;
+}
+
+// All that the model wrote: thoughts, which some servers send under two names, text and calls.
+std::string text_of_delta(const Json& delta) {
+  std::string text = json_text(delta, "reasoning_content");
+  if (text.empty()) text = json_text(delta, "reasoning");
+  return text + json_text(delta, "content") + text_of_calls(json_member(delta, "tool_calls"));
+}
+
+// Of an error's body, or of an event.
+ErrorCode error_code_in(std::string_view body) {
+  const auto parsed = parse_json(body);
+  const bool is_late = parsed.ok() && json_text(json_member(*parsed, "error"), "code") ==
+                                          error_code_name(ErrorCode::kDeadlineExceeded);
+  return is_late ? ErrorCode::kDeadlineExceeded : ErrorCode::kInternal;
+}
+
 // vLLM's keys, where a server has them.
 wire::SpeculativeDecoding speculation_of(const Json& metrics) {
   const Json& said = json_member(metrics, "speculative_decoding");
@@ -86,8 +112,7 @@ void ChatStream::read_event(std::string_view data, std::vector<wire::ClientAnswe
   const auto event = parse_json(data);
   if (!event.ok() || !json_member(*event, "error").is_null()) {
     is_over_ = true;
-    return answers.push_back(
-        wire::client_error({}, {ErrorCode::kInternal, error_message(data)}, 0));
+    return answers.push_back(wire::client_error({}, {error_code_in(data), error_message(data)}, 0));
   }
   if (const Json& usage = json_member(*event, "usage"); usage.is_object()) {
     reply_.usage.prompt_tokens = json_count(usage, "prompt_tokens");
@@ -100,8 +125,7 @@ void ChatStream::read_event(std::string_view data, std::vector<wire::ClientAnswe
   if (std::string reason = json_text(choices.front(), "finish_reason"); !reason.empty())
     reply_.finish_reason = std::move(reason);
   // The first event of a choice has a role and no text: it is no token.
-  if (std::string piece = json_text(json_member(choices.front(), "delta"), "content");
-      !piece.empty()) {
+  if (std::string piece = text_of_delta(json_member(choices.front(), "delta")); !piece.empty()) {
     ++n_pieces_;
     answers.push_back(wire::ClientPiece{.id = {}, .text = std::move(piece), .token_ids = {}});
   }
@@ -119,6 +143,12 @@ std::string error_message(std::string_view body) {
     if (std::string message = json_text(json_member(*parsed, "error"), "message"); !message.empty())
       return message;
   return std::string(body.substr(0, 200));
+}
+
+Error http_failure(unsigned status, std::string_view body) {
+  constexpr unsigned kGatewayTimeout = 504;
+  return {status == kGatewayTimeout ? ErrorCode::kDeadlineExceeded : error_code_in(body),
+          "HTTP " + std::to_string(status) + ": " + error_message(body)};
 }
 
 }  // namespace foretoken::cli

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/base/json.h"
+#include "common/base/result.h"
 #include "common/messages/client.h"
 
 namespace foretoken::cli {
@@ -34,5 +35,8 @@ class ChatStream {
 
 // What a body with "error" says, or the body.
 std::string error_message(std::string_view body);
+
+// What a reply that is no stream means: kDeadlineExceeded if the time was up, else kInternal.
+Error http_failure(unsigned status, std::string_view body);
 
 }  // namespace foretoken::cli

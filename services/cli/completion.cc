@@ -54,7 +54,8 @@ Place place_of(CLI::App& app, const std::vector<std::string>& words) {
     if (value.empty()) continue;
     if (option->check_lname("config")) place.config.file = value;
     if (option->check_lname("set")) place.config.sets.push_back(value);
-    if (!option->check_lname("host")) continue;
+    // Of `up` it is the address of HTTP.
+    if (!option->check_lname("host") || place.app->get_name() == "up") continue;
     // A name would have to be looked up, which may take longer than Tab waits.
     if (const auto endpoint = endpoint_of_host(value, Names::kRefuse); endpoint.ok())
       place.config.sets.push_back("bus.client=" + *endpoint);

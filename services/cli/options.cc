@@ -40,7 +40,11 @@ constexpr KeyFlag kKeyFlags[] = {
     {"--dtype", "model.dtype", "weights in memory: auto, float32, bfloat16, float16, int8"},
     {"--targets", "model.targets", "how many target services, of each model"},
     {"--drafts", "model.drafts", "how many draft services, of each model that has a draft"},
+    {"--tensor-parallel-size,--tp", "target.tensor_parallel",
+     "ranks that the target is spread over"},
     {"--client", "bus.client", "where ZeroMQ clients connect, e.g. tcp://127.0.0.1:5555"},
+    {"--host", "edge.host", "address where HTTP clients connect, numeric or localhost"},
+    {"--port", "edge.port", "port of HTTP; 0 = any free one, which the log names"},
 };
 
 std::vector<std::string> choices_of_key(std::string_view key) {
@@ -189,7 +193,7 @@ class Parser {
              "start router, tokenizer, draft, target and edge on this machine: ZeroMQ at "
              "bus.client, HTTP at edge.host and edge.port",
              "  foretoken up --detach\n  foretoken up --target models/big --draft models/small "
-             "--draft-len 6\n  foretoken up --detach --set edge.port=8080\n");
+             "--draft-len 6\n  foretoken up --detach --port 8080\n");
     up->add_flag("-d,--detach", options_.up.detach, "return when everything is ready");
     up->add_flag("--supervise", options_.up.supervise)->group("");
     up->add_option("--ready-fd", options_.up.ready_fd)->group("");

@@ -61,6 +61,55 @@ TEST(ChatStream, EndsWithAnErrorInTheStream) {
   }
 }
 
+// The texts of the pieces of a stream with these deltas.
+std::vector<std::string> pieces_of(const std::vector<std::string>& deltas) {
+  std::string stream;
+  for (const auto& delta : deltas) stream += "data: {\"choices\":[{\"delta\":" + delta + "}]}\n\n";
+  std::vector<std::string> texts;
+  for (const auto& answer : read_in_pieces(stream + "data: [DONE]\n\n", 50))
+    if (const auto* piece = std::get_if<wire::ClientPiece>(&answer)) texts.push_back(piece->text);
+  return texts;
+}
+
+TEST(ChatStream, ThoughtsAreTextOnceWhicheverNameTheyHave) {
+  EXPECT_EQ((std::vector<std::string>{"a", "b", "c", "de"}),
+            pieces_of({R"({"role":"assistant","content":""})",
+                       R"({"reasoning_content":"a","reasoning":"a"})", R"({"reasoning":"b"})",
+                       R"({"reasoning_content":"c","content":null})",
+                       R"({"reasoning":"d","content":"e"})", R"({"reasoning":null})"}));
+}
+
+TEST(ChatStream, CallsAreTextWithoutTheirIds) {
+  const auto call = [](const std::string& id) {
+    return pieces_of(
+        {R"({"tool_calls":[{"index":0,"id":")" + id +
+             R"(","type":"function","function":{"name":"weather","arguments":""}}]})",
+         R"({"tool_calls":[{"index":0,"function":{"arguments":"{\"city\":"}}]})",
+         R"({"tool_calls":[{"index":0,"function":{"arguments":"1}"}},{"function":5}]})",
+         R"({"tool_calls":{}})"});
+  };
+  EXPECT_EQ((std::vector<std::string>{"weather", "{\"city\":", "1}"}), call("call_1"));
+  EXPECT_EQ(call("call_1"), call("call_2"));
+}
+
+TEST(ChatStream, KnowsThatTheTimeWasUp) {
+  const std::string late = R"({"error":{"message":"out of time","code":"deadline_exceeded"}})";
+  const std::string other = R"({"error":{"message":"no","code":"no_target"}})";
+  const auto code_in_stream = [](const std::string& event) {
+    const auto answers = read_in_pieces("data: " + event + "\n\n", 100);
+    return std::get<wire::ClientError>(answers.back()).error.code;
+  };
+  EXPECT_EQ("deadline_exceeded", code_in_stream(late));
+  EXPECT_EQ("internal", code_in_stream(other));
+  EXPECT_EQ("internal", code_in_stream(R"({"error":{"message":"no","code":400}})"));
+
+  EXPECT_EQ(ErrorCode::kDeadlineExceeded, http_failure(500, late).code);
+  EXPECT_EQ(ErrorCode::kDeadlineExceeded, http_failure(504, "<html>").code);
+  EXPECT_EQ("HTTP 504: <html>", http_failure(504, "<html>").message);
+  EXPECT_EQ(ErrorCode::kInternal, http_failure(503, other).code);
+  EXPECT_EQ("HTTP 503: no", http_failure(503, other).message);
+}
+
 TEST(ChatStream, ABodyHasTheFieldsOfHttp) {
   wire::ClientRequest request;
   request.prompt_kind = wire::PromptKind::kMessages;

@@ -113,6 +113,7 @@ class Completion(unittest.TestCase):
 
     def test_flags(self):
         self.assertEqual(["--detach"], complete("up", "--det"))
+        self.assertEqual(["--port"], complete("up", "--host", "127.0.0.1", "--po"))
         self.assertNotIn("--ready-fd", complete("up", "--"))  # internal
         self.assertEqual(["--timeout"], complete("generate", "--seed", "7", "--timeo"))
         self.assertEqual(["--timeout"], complete("generate", "--seed=7", "--timeo"))

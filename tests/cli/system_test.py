@@ -151,6 +151,10 @@ class System(unittest.TestCase):
 
     def test_up_again_with_other_settings_is_refused_by_their_names(self):
         for words, name, values in ((["--targets", "2"], "model.targets", "1, not 2"),
+                                    (["--tensor-parallel-size", "2"], "target.tensor_parallel", "1, not 2"),
+                                    (["--tp", "2"], "target.tensor_parallel", "1, not 2"),
+                                    (["--port", "8001"], "edge.port", "0, not 8001"),
+                                    (["--host", "127.0.0.2"], "edge.host", '"127.0.0.1", not "127.0.0.2"'),
                                     (["--set", "speculation.draft_len=3"], "speculation.draft_len", ", not 3")):
             done = self.run_verb("up", "--detach", *words)
             self.assertEqual(6, done.returncode, done.stderr)

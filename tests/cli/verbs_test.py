@@ -215,6 +215,9 @@ class Verbs(unittest.TestCase):
                 (["bench", "serve", "--url", "https://x"], "--url", "http://HOST:PORT"),
                 (["demo", "-n", "0"], "--max-tokens", "from 1 to"),
                 (["up", "--drafts", "17"], "--drafts", "from 0 to 16"),
+                (["up", "--port", "65536"], "--port", "from 0 to 65535"),
+                (["up", "--tensor-parallel-size", "0"], "--tensor-parallel-size", "from 1 to 64"),
+                (["up", "--tp", "65"], "--tensor-parallel-size", "from 1 to 64"),
                 (["detokenize", "--", "-3"], "ids", "from 0 to")):
             done = run(*words)
             self.assertEqual((2, ""), (done.returncode, done.stdout), words)
@@ -549,6 +552,38 @@ class Verbs(unittest.TestCase):
                 self.assertIn(f"at {host}:{port}: GET /v1/models is 404", done.stderr)
                 self.assertEqual([(f"{host}:{port}", sent)], asked)
                 asked.clear()
+
+    def test_an_http_server_whose_time_is_up_is_told_from_one_that_fails(self):
+        class Server(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                self.reply(200, {"data": [{"id": "m"}]})
+
+            def do_POST(self):
+                self.rfile.read(int(self.headers["Content-Length"]))
+                self.reply(*self.server.failure)
+
+            def reply(self, status, body):
+                data = json.dumps(body).encode()
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, *_):
+                pass
+
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        self.addCleanup(server.server_close)
+        self.addCleanup(server.shutdown)
+        late = {"error": {"message": "out of time", "code": "deadline_exceeded"}}
+        for status, body, code, n_cut_off in ((504, {}, 5, 2), (500, late, 5, 2), (500, {"error": {"message": "no"}}, 1, 0)):
+            server.failure = (status, body)
+            done = run("bench", "serve", "--url", f"http://127.0.0.1:{server.server_port}", "--num-prompts", "2")
+            self.assertEqual(code, done.returncode, done.stderr)
+            self.assertIn(f"error: 2 requests failed, {n_cut_off} of them cut off; the first: ", done.stderr)
+            self.assertIn(f"HTTP {status}: ", done.stderr)
 
     def test_an_http_server_that_takes_no_connection_is_not_waited_for(self):
         with socket.create_server(("127.0.0.1", 0), backlog=0) as silent:
