@@ -20,6 +20,7 @@ EXPOSURE = {"router": 1.2, "tokenizer": 0.5, "draft": 0.5, "target": 0.5}
 if (BUILD / "bin/foretoken-edge").exists():
     EXPOSURE["edge"] = 1.2
 ROLES = tuple(EXPOSURE)
+PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs/operations.md"
 
 
 def unit_of(role):
@@ -135,6 +136,27 @@ class Units(unittest.TestCase):
             self.assertRegex(done.stdout, f"{'✗' if drop_in else '✓'} PrivateDevices=")
         self.assertLess(exposures[0], exposures[1])
         self.assertLessEqual(exposures[1], 1.3)
+
+    def test_the_command_of_the_page_enables_a_unit_of_each_service(self):
+        section = PAGE.read_text().split("\n## Under systemd\n")[1].split("\n## ")[0]
+        enabled = re.search(r"^\$ systemctl enable --now (.*)$", section, re.MULTILINE).group(1).split()
+        self.assertLessEqual({instance_of(role).removesuffix(".service") for role in ROLES} | {"foretoken.target"}, set(enabled))
+
+    def test_drop_ins_of_the_page_hand_over_keys(self):
+        drop_ins = [text for text in re.findall(r"```ini\n(.*?)```", PAGE.read_text(), re.DOTALL) if "LoadCredential=" in text]
+        self.assertEqual(2, len(drop_ins))
+        handed_over = set()
+        for text in drop_ins:
+            credential = re.search(r"^LoadCredential=(\w+):/etc/foretoken/", text, re.MULTILINE).group(1)
+            variable = re.search(rf"^Environment=(\w+)=%d/{credential}$", text, re.MULTILINE).group(1)
+            handed_over.add(variable)
+            role = "edge" if variable.startswith("FORETOKEN_EDGE_") else "draft"
+            if role in ROLES:
+                folder = self.folder / f"{unit_of(role)}.d"
+                folder.mkdir(exist_ok=True)
+                (folder / "90-site.conf").write_text(text)
+                self.assertEqual((0, []), self.verify(instance_of(role)), text)
+        self.assertEqual({"FORETOKEN_EDGE_KEY_FILE", "FORETOKEN_BUS_CURVE_SECRET"}, handed_over)
 
     def test_every_service_promises_the_same_contract(self):
         for role in ROLES:
