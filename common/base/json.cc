@@ -1,6 +1,8 @@
 #include "common/base/json.h"
 
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -33,6 +35,8 @@ class StrictBuilder : public nlohmann::json_sax<Json> {
     Level& level = open_.back();
     if (level.value->contains(name))
       return refuse("key \"" + shortened(name) + "\" appears twice in one object");
+    if (level.value->size() >= limits_.max_keys)
+      return refuse("an object of more than " + std::to_string(limits_.max_keys) + " keys");
     level.key = name;
     return true;
   }
@@ -131,6 +135,15 @@ std::string to_text(const Json& value, int indent) {
 
 std::string to_text(const OrderedJson& value, int indent) {
   return value.dump(indent, ' ', false, OrderedJson::error_handler_t::replace);
+}
+
+double shortest(float value) {
+  for (int digits = 1; digits <= 9; ++digits) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.*g", digits, static_cast<double>(value));
+    if (std::strtof(text, nullptr) == value) return std::strtod(text, nullptr);
+  }
+  return static_cast<double>(value);
 }
 
 }  // namespace foretoken

@@ -30,6 +30,8 @@ OrderedJson value_json(const T& value) {
     return value ? OrderedJson(*value) : OrderedJson(nullptr);
   } else if constexpr (std::is_same_v<T, std::optional<wire::AnswerForm>>) {
     return value ? struct_json(*value) : OrderedJson(nullptr);
+  } else if constexpr (std::is_same_v<T, float>) {
+    return shortest(value);
   } else if constexpr (HasFields<T>) {
     return struct_json(value);
   } else {

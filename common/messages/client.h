@@ -90,6 +90,7 @@ struct ClientRequest {
   bool include_stop_str_in_output = false;
   std::uint32_t n = 1;
   bool stream = false;
+  bool fit_max_tokens = false;
   std::int32_t num_draft_tokens = -1;
   ProposerKind proposer = ProposerKind::kDefault;
   bool adaptive = true;
@@ -139,6 +140,8 @@ struct ClientRequest {
       "number of answers to one request; for several, send requests with one seed and choice 0, 1, "
       "2 ...");
     v("stream", m.stream, any_value(), kRequest, "answer in pieces; needs a DEALER socket");
+    v("fit_max_tokens", m.fit_max_tokens, any_value(), kRequest,
+      "max_tokens beyond what the context has room for is cut to that, not refused");
     v("num_draft_tokens", m.num_draft_tokens,
       from_to(0, kMaxDraftTokens).unless_given(-1, "as configured"), kSpeculation,
       "most guessed tokens per round; 0 = plain decoding");
@@ -508,6 +511,7 @@ struct ModelStatus {
   std::uint32_t n_targets = 0;
   bool ready = false;
   bool is_default = false;
+  SamplingDefaults sampling;
   bool operator==(const ModelStatus&) const = default;
 
   template <class Self, class Visitor>
@@ -518,6 +522,11 @@ struct ModelStatus {
     v("n_targets", m.n_targets, "targets that take requests for it now");
     v("ready", m.ready, "one of them has a tokenizer, too");
     v("is_default", m.is_default, "requests that name no model, or \"default\", mean this one");
+    v("temperature", m.sampling.temperature, "of a request that gives none; 0 = greedy");
+    v("top_k", m.sampling.top_k, "of a request that gives none; 0 = off");
+    v("top_p", m.sampling.top_p, "of a request that gives none; 1 = off");
+    v("min_p", m.sampling.min_p, "of a request that gives none; 0 = off");
+    v("repetition_penalty", m.sampling.repetition_penalty, "of a request that gives none; 1 = off");
   }
 };
 

@@ -81,16 +81,6 @@ OrderedJson rope_json(const RopeSpec& rope) {
   return json;
 }
 
-// A float as the shortest text that reads back as the same float.
-double shortest(float value) {
-  for (int digits = 1; digits <= 9; ++digits) {
-    char text[32];
-    std::snprintf(text, sizeof text, "%.*g", digits, static_cast<double>(value));
-    if (std::strtof(text, nullptr) == value) return std::strtod(text, nullptr);
-  }
-  return static_cast<double>(value);
-}
-
 std::string config_json(const ModelConfig& c, DType dtype) {
   const FamilyRow& row = family_row(c.family);
   OrderedJson json = {{"architectures", {row.architecture}},

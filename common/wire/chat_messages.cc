@@ -31,14 +31,14 @@ ToolChoice tool_choice_of(const ClientRequest& request) {
 }
 
 std::optional<std::string> problem_of(const JsonList& list) {
-  const auto value = parse_json(list.text);
+  const auto value = parse_json(list.text, {.max_keys = kMaxOrderedKeys});
   if (!value.ok()) return "is no JSON: " + value.error().message;
   if (!value->is_array()) return "must be a JSON list";
   return std::nullopt;
 }
 
 std::optional<std::string> problem_of(const JsonObject& object) {
-  const auto value = parse_json(object.text);
+  const auto value = parse_json(object.text, {.max_keys = kMaxOrderedKeys});
   if (!value.ok()) return "is no JSON: " + value.error().message;
   if (!value->is_object()) return "must be a JSON object";
   return std::nullopt;

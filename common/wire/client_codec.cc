@@ -139,7 +139,10 @@ class MapReader {
       v = static_cast<T>(wide);
       return true;
     } else if constexpr (std::floating_point<T>) {
-      return in_.number(v);
+      double wide = 0;
+      if (!in_.number(wide)) return false;
+      v = static_cast<T>(wide);
+      return true;
     } else if constexpr (std::same_as<T, std::string>) {
       std::string_view text;
       if (!in_.str(text, kMostBytes)) return false;

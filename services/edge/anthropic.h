@@ -24,6 +24,7 @@ struct AnthropicAsk {
   std::string model;
   AnswerRules rules;
   bool hides_thoughts = false;  // thinking blocks without their text
+  std::uint32_t max_tokens = 0;
 };
 
 // In the order of its keys, which a chat template shows to the model.

@@ -33,11 +33,16 @@ struct Stop {
   const char* reason;
   OrderedJson sequence;  // the text that was matched, or null
 };
-Stop stop_of(const wire::ClientReply& reply, const std::string& finish_reason) {
+// `max_tokens` of the request: an answer that is cut with fewer has reached the end of the context.
+Stop stop_of(const wire::ClientReply& reply,
+             const std::string& finish_reason,
+             std::uint32_t max_tokens) {
   if (finish_reason == "tool_calls") return {"tool_use", nullptr};
   if (const auto* text = std::get_if<std::string>(&reply.stop_reason))
     return {"stop_sequence", *text};
-  return {finish_reason == "length" ? "max_tokens" : "end_turn", nullptr};
+  if (finish_reason != "length") return {"end_turn", nullptr};
+  const bool has_room = reply.usage.completion_tokens < max_tokens;
+  return {has_room ? "model_context_window_exceeded" : "max_tokens", nullptr};
 }
 
 OrderedJson message_usage_json(const wire::Usage& usage) {
@@ -73,6 +78,7 @@ class MessageEncoder final : public Encoder {
         id_("msg_" + std::move(id)),
         request_id_(std::move(request_id)),
         hides_thoughts_(ask.hides_thoughts),
+        max_tokens_(ask.max_tokens),
         reader_(ask.rules) {}
 
   std::string error_body(const HttpError& error) const override {
@@ -87,7 +93,7 @@ class MessageEncoder final : public Encoder {
   std::string whole(const std::vector<wire::ClientReply>& replies) override {
     const wire::ClientReply& reply = replies.front();
     const AnswerEvents events = reader_.on_reply(reply);
-    const Stop stop = stop_of(reply, reader_.finish_reason(reply));
+    const Stop stop = stop_of(reply, reader_.finish_reason(reply), max_tokens_);
     OrderedJson body = message(reply.model);
     body["content"] = blocks_of(events);
     body["stop_reason"] = stop.reason;
@@ -106,7 +112,7 @@ class MessageEncoder final : public Encoder {
     events += write(reader_.on_reply(reply));
     if (n_blocks_ == 0) events += open(TextEvent{});
     events += close();
-    const Stop stop = stop_of(reply, reader_.finish_reason(reply));
+    const Stop stop = stop_of(reply, reader_.finish_reason(reply), max_tokens_);
     events +=
         message_event("message_delta",
                       {{"delta", {{"stop_reason", stop.reason}, {"stop_sequence", stop.sequence}}},
@@ -211,6 +217,7 @@ class MessageEncoder final : public Encoder {
 
   const std::string model_, id_, request_id_;
   const bool hides_thoughts_;
+  const std::uint32_t max_tokens_;
   AnswerReader reader_;
   bool has_begun_ = false;
   std::size_t n_blocks_ = 0;

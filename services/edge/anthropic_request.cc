@@ -42,7 +42,8 @@ constexpr BodyField kPromptFields[] = {
 };
 
 constexpr BodyField kAnswerFields[] = {
-    {"max_tokens", kHonoured, "max_tokens", "required"},
+    {"max_tokens", kHonoured, "max_tokens",
+     "required; at least 1; beyond the context = to its end"},
     {"stop_sequences", kHonoured, "stop"},
     {"temperature", kHonoured, "temperature"},
     {"top_p", kHonoured, "top_p"},
@@ -319,6 +320,9 @@ Result<AnthropicAsk> read_messages(const OrderedJson& in_order, bool strict) {
   auto whole = router_request(request, message_fields());
   if (!whole.ok()) return whole.error();
   ask.model = whole->model;
+  // Clients name the most that any model of Anthropic writes.
+  whole->fit_max_tokens = true;
+  ask.max_tokens = whole->params.max_tokens;
   ask.rules.key = answer_key(*whole);
   ask.generation.choices.push_back(std::move(*whole));
   return ask;

@@ -17,8 +17,10 @@ namespace {
 namespace asio = boost::asio;
 
 constexpr auto kStatusTime = std::chrono::seconds(2);
-constexpr JsonLimits kBodyLimits{
-    .max_bytes = std::size_t{1} << 20, .max_depth = 32, .max_nodes = 1'000'000};
+constexpr JsonLimits kBodyLimits{.max_bytes = std::size_t{1} << 20,
+                                 .max_depth = 32,
+                                 .max_nodes = 1'000'000,
+                                 .max_keys = kMaxOrderedKeys};
 
 // What follows stands in functions of its own and not in the coroutines: g++ 12 evaluates both
 // sides of a conditional there if they make temporaries.
@@ -41,7 +43,10 @@ bool is_anthropic(std::string_view path) {
 }
 
 void add_ignored(const std::vector<std::string>& fields, HttpHeaders& headers) {
-  if (!fields.empty()) headers.emplace_back("x-foretoken-ignored", header_list(fields));
+  if (fields.empty()) return;
+  const std::string list = header_list(fields);
+  log(LogLevel::kDebug, "a request has fields that are ignored", {{"fields", list}});
+  headers.emplace_back("x-foretoken-ignored", list);
 }
 
 struct Edge::Route {
@@ -72,6 +77,7 @@ const std::vector<Edge::Route>& Edge::routes() {
       {"GET", "/v2/health/ready", &Edge::triton_ready, true},
       {"GET", "/health", &Edge::health, true},
       {"GET", "/live", &Edge::live, true},
+      {"GET", "/api/hello", &Edge::alive, true},  // Claude's clients try it first
       {"GET", "/", &Edge::page, true},
       {"GET", "/version", &Edge::version},
       {"GET", "/props", &Edge::props},
@@ -99,7 +105,8 @@ HttpHeaders Edge::headers_for(const HttpRequest& request) const {
     headers.emplace_back("Access-Control-Allow-Origin", std::string(origin));
     headers.emplace_back("Vary", "Origin");
     headers.emplace_back("Access-Control-Expose-Headers",
-                         "x-request-id, x-foretoken-ignored, traceparent");
+                         "x-request-id, x-foretoken-ignored, traceparent, request-id, retry-after, "
+                         "retry-after-ms, x-should-retry");
   }
   return headers;
 }

@@ -6,6 +6,7 @@
 
 #include "common/client/client.h"
 #include "services/edge/anthropic.h"
+#include "services/edge/model_named.h"
 #include "services/edge/openai.h"
 #include "services/edge/responses.h"
 
@@ -75,9 +76,19 @@ Result<HttpAsk> message_ask(const Result<OrderedJson>& body,
   return HttpAsk{std::move(ask->generation), std::move(ask->ignored), std::move(encoder)};
 }
 
-Result<HttpAsk> responses_ask(const Result<OrderedJson>& body, bool strict) {
+Result<ResponsesAsk> responses_ask(const Result<OrderedJson>& body, bool strict) {
   if (!body.ok()) return body.error();
-  auto ask = read_responses(*body, strict);
+  return read_responses(*body, strict);
+}
+
+bool lacks_sampling(const ResponsesAsk& ask) {
+  const auto& given = ask.generation.choices.front().given;
+  return !given.contains("temperature") || !given.contains("top_p");
+}
+
+std::string name_or_default(const std::string& model) { return model.empty() ? "default" : model; }
+
+Result<HttpAsk> http_ask(Result<ResponsesAsk> ask) {
   if (!ask.ok()) return ask.error();
   auto encoder = responses_encoder(*ask, wire::hex_of(new_request_id()), seconds_since_1970());
   return HttpAsk{std::move(ask->generation), std::move(ask->ignored), std::move(encoder)};
@@ -173,7 +184,13 @@ Edge::Reply Edge::responses(HttpExchange& exchange) {
   const auto body = ordered_body_of(exchange.request());
   if (const auto error = memory_error(body)) co_return co_await fail(exchange, *error);
   auto ask = responses_ask(body, options_.section.strict);
-  co_await answer(exchange, std::move(ask));
+  if (ask.ok() && lacks_sampling(*ask)) {
+    const auto now = co_await status();
+    const std::string name = name_or_default(ask->model);
+    if (const auto* model = model_named(now, name)) repeat_defaults(model->sampling, *ask);
+  }
+  auto whole = http_ask(std::move(ask));
+  co_await answer(exchange, std::move(whole));
 }
 
 Edge::Reply Edge::responses_compact(HttpExchange& exchange) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "services/edge/anthropic.h"
+#include "services/edge/model_named.h"
 #include "services/edge/ollama.h"
 #include "services/edge/openai.h"
 
@@ -15,20 +16,6 @@ std::string joined(const std::vector<std::string>& words) {
   std::string text;
   for (const auto& word : words) text += (text.empty() ? "" : ", ") + word;
   return text;
-}
-
-// The model that a name means; null: none that takes requests now.
-const wire::ModelStatus* model_named(const Result<wire::StatusReply>& status,
-                                     const std::string& name) {
-  if (!status.ok()) return nullptr;
-  const auto is_meant = [&](const wire::ModelStatus& model) {
-    return model.n_targets > 0 &&
-           (model.name == name || (model.is_default && name == "default") ||
-            std::find(model.aliases.begin(), model.aliases.end(), name) != model.aliases.end());
-  };
-  const auto& models = status->model_states;
-  const auto found = std::find_if(models.begin(), models.end(), is_meant);
-  return found == models.end() ? nullptr : &*found;
 }
 
 // What follows stands in functions of its own and not in the coroutines: g++ 12 evaluates both

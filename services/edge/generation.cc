@@ -100,6 +100,7 @@ asio::awaitable<void> generate(HttpExchange& exchange,
                                Encoder& encoder,
                                GenerationRules rules,
                                HttpHeaders headers) {
+  if (exchange.is_gone()) co_return;  // while its route waited for something else
   for (auto& choice : generation.choices) choice.stream = generation.stream;
   const std::shared_ptr<Call> call = calls.start(std::move(generation.choices));
   exchange.on_gone([&call = *call] { call.interrupt(); });

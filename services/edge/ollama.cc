@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/base/tool_formats.h"
 #include "services/edge/listed_model.h"
 #include "services/edge/router_request.h"
 
@@ -17,8 +18,10 @@ constexpr BodyField kShowFields[] = {
     {"verbose", kIgnored},
 };
 
-// The target that runs the model of a name or an alias.
-const wire::ServiceStatus* target_of(const wire::StatusReply& status, const std::string& name) {
+// A ready service of the model of a name or an alias.
+const wire::ServiceStatus* service_of(const wire::StatusReply& status,
+                                      const std::string& name,
+                                      wire::Role role) {
   const auto& models = status.model_states;
   const auto meant = std::find_if(models.begin(), models.end(), [&](const auto& model) {
     return model.name == name ||
@@ -26,11 +29,24 @@ const wire::ServiceStatus* target_of(const wire::StatusReply& status, const std:
   });
   const std::string& model = meant == models.end() ? name : meant->name;
   const auto& services = status.services;
-  const auto target = std::find_if(services.begin(), services.end(), [&](const auto& service) {
-    return service.role == name_of(wire::Role::kTarget) &&
-           service.state == name_of(wire::WorkerState::kReady) && service.model == model;
+  const auto found = std::find_if(services.begin(), services.end(), [&](const auto& service) {
+    return service.role == name_of(role) && service.state == name_of(wire::WorkerState::kReady) &&
+           service.model == model;
   });
-  return target == services.end() ? nullptr : &*target;
+  return found == services.end() ? nullptr : &*found;
+}
+
+const wire::ServiceStatus* target_of(const wire::StatusReply& status, const std::string& name) {
+  return service_of(status, name, wire::Role::kTarget);
+}
+
+// Calls of tools are read in the format that the tokenizer found.
+Json capabilities(const wire::StatusReply& status, const std::string& name) {
+  Json all = Json::array({"completion"});
+  const wire::ServiceStatus* tokenizer = service_of(status, name, wire::Role::kTokenizer);
+  const std::string format = tokenizer == nullptr ? std::string() : tokenizer->tool_format;
+  if (!format.empty() && format != name_of(ToolFormat::kNone)) all.push_back("tools");
+  return all;
 }
 
 // How many parameters it has is not known here.
@@ -96,7 +112,7 @@ Result<Json> ollama_show(const wire::StatusReply& status,
               {"model_info",
                {{"general.architecture", "foretoken"},
                 {"foretoken.context_length", target == nullptr ? 0 : target->max_model_len}}},
-              {"capabilities", {"completion"}},
+              {"capabilities", capabilities(status, model)},
               {"modified_at", rfc3339(since)}};
 }
 

@@ -1,5 +1,6 @@
 // Answers of the router -> OpenAI's bodies and events.
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "services/edge/openai.h"
@@ -27,29 +28,50 @@ OrderedJson stop_reason_json(const wire::StopReason& reason) {
   return nullptr;
 }
 
-// Of all answers to one request: each prompt counts once, whatever n is.
-struct UsageSum {
-  std::uint64_t prompt = 0, completion = 0, cached = 0, accepted = 0, rejected = 0, reasoning = 0;
+// Of all answers to one request, up to what was delivered: each prompt counts once, whatever n is.
+// The details are those of the answers that have ended.
+class UsageSum {
+ public:
+  UsageSum(std::size_t n_choices, std::size_t n_per_prompt)
+      : n_per_prompt_(n_per_prompt), prompts_(n_choices), completions_(n_choices) {}
 
-  void add(const wire::ClientReply& reply, bool is_first_of_prompt) {
-    if (is_first_of_prompt)
-      prompt += reply.usage.prompt_tokens, cached += reply.usage.cached_tokens;
-    completion += reply.usage.completion_tokens;
+  void add(std::size_t choice, const wire::ClientPiece& piece) {
+    if (piece.prompt_tokens > 0) prompts_[choice / n_per_prompt_] = piece.prompt_tokens;
+    completions_[choice] += piece.token_ids.size();
+  }
+  // The counts of a reply are those of the whole answer.
+  void add(std::size_t choice, const wire::ClientReply& reply) {
+    prompts_[choice / n_per_prompt_] = reply.usage.prompt_tokens;
+    completions_[choice] = reply.usage.completion_tokens;
+    if (choice % n_per_prompt_ == 0) cached_ += reply.usage.cached_tokens;
     const auto& speculation = reply.metrics.speculative_decoding;
     if (speculation.proposer != "prediction") return;
-    accepted += speculation.num_accepted_draft_tokens;
-    rejected += speculation.num_draft_tokens - speculation.num_accepted_draft_tokens;
+    accepted_ += speculation.num_accepted_draft_tokens;
+    rejected_ += speculation.num_draft_tokens - speculation.num_accepted_draft_tokens;
   }
+  void add_reasoning(std::uint32_t n_tokens) { reasoning_ += n_tokens; }
+
   OrderedJson json() const {
+    const std::uint64_t prompt = sum(prompts_), completion = sum(completions_);
     return {{"prompt_tokens", prompt},
             {"completion_tokens", completion},
             {"total_tokens", prompt + completion},
-            {"prompt_tokens_details", {{"cached_tokens", cached}}},
+            {"prompt_tokens_details", {{"cached_tokens", cached_}}},
             {"completion_tokens_details",
-             {{"accepted_prediction_tokens", accepted},
-              {"rejected_prediction_tokens", rejected},
-              {"reasoning_tokens", reasoning}}}};
+             {{"accepted_prediction_tokens", accepted_},
+              {"rejected_prediction_tokens", rejected_},
+              {"reasoning_tokens", reasoning_}}}};
   }
+
+ private:
+  static std::uint64_t sum(const std::vector<std::uint64_t>& counts) {
+    return std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
+  }
+
+  std::size_t n_per_prompt_;
+  std::vector<std::uint64_t> prompts_;      // by prompt; 0 = not known yet
+  std::vector<std::uint64_t> completions_;  // by choice
+  std::uint64_t cached_ = 0, accepted_ = 0, rejected_ = 0, reasoning_ = 0;
 };
 
 OrderedJson logprob_json(const wire::LogprobEntry& entry) {
@@ -76,6 +98,7 @@ OrderedJson metrics_json(const wire::ClientReply& reply) {
            {{"mean_acceptance_length", s.mean_acceptance_length},
             {"draft_acceptance_rate", s.draft_acceptance_rate},
             {"acceptance_histogram", s.acceptance_histogram},
+            {"acceptance_histogram_by_draft_length", s.acceptance_histogram_by_draft_length},
             {"num_spec_steps", s.num_spec_steps},
             {"num_accepted_draft_tokens", s.num_accepted_draft_tokens},
             {"num_draft_tokens", s.num_draft_tokens},
@@ -129,7 +152,10 @@ OrderedJson prompt_logprobs_json(const std::vector<wire::LogprobEntry>& prompt, 
 class OpenAiEncoder : public Encoder {
  public:
   OpenAiEncoder(const OpenAiAsk& ask, std::string id, std::int64_t created)
-      : ask_(ask), id_(std::move(id)), created_(created) {}
+      : ask_(ask),
+        id_(std::move(id)),
+        created_(created),
+        usage_(ask.generation.choices.size(), ask.n) {}
 
   std::string error_body(const HttpError& error) const override { return openai_error_body(error); }
   std::string error_event(const HttpError& error) const override {
@@ -183,13 +209,18 @@ class OpenAiEncoder : public Encoder {
     if (model_.empty()) model_ = of.model;
     if (fingerprint_.empty()) fingerprint_ = of.system_fingerprint;
   }
+  // Before the chunks of a piece or a reply are written: they say the counts up to it.
+  void note(std::size_t choice, const wire::ClientPiece& piece) {
+    note_model(piece);
+    usage_.add(choice, piece);
+  }
   void note(std::size_t choice, const wire::ClientReply& reply) {
     note_model(reply);
-    usage_.add(reply, choice % ask_.n == 0);
+    usage_.add(choice, reply);
     if (choice == 0) metrics_ = metrics_json(reply);
   }
 
-  void note_reasoning(std::uint32_t n_tokens) { usage_.reasoning += n_tokens; }
+  void note_reasoning(std::uint32_t n_tokens) { usage_.add_reasoning(n_tokens); }
 
   // vLLM's fields of the prompt, beside those of a whole answer.
   void add_prompt(OrderedJson& body, const wire::ClientReply& reply) const {
@@ -292,15 +323,14 @@ class ChatEncoder final : public OpenAiEncoder {
   }
 
   std::string on_piece(std::size_t choice, const wire::ClientPiece& piece) override {
-    note_model(piece);
+    note(choice, piece);
     std::string events = role(choice, piece.prompt_token_ids);
     return events += deltas(choice, readers_[choice].on_piece(piece), piece, piece.accepted);
   }
   std::string on_reply(std::size_t choice, const wire::ClientReply& reply) override {
-    note_model(reply);
+    note(choice, reply);
     std::string events = role(choice, reply.prompt_token_ids);
     events += deltas(choice, readers_[choice].on_reply(reply), reply, 0);
-    note(choice, reply);
     note_reasoning(readers_[choice].n_reasoning_tokens());
     return events + chunk({{"index", choice},
                            {"delta", OrderedJson::object()},
@@ -380,7 +410,7 @@ class CompletionEncoder final : public OpenAiEncoder {
   }
 
   std::string on_piece(std::size_t choice, const wire::ClientPiece& piece) override {
-    note_model(piece);
+    note(choice, piece);
     const std::string text = echo(choice, piece.prompt_logprobs) + piece.text;
     return part(choice, text, logprobs(choice, piece.prompt_logprobs, piece.logprobs), piece);
   }

@@ -60,7 +60,8 @@ constexpr BodyField kCommon[] = {
 
 constexpr BodyField kChatOnly[] = {
     {"messages", kHonoured, "",
-     "content: a string, or parts of type text; tool_calls, tool_call_id, reasoning_content"},
+     "content: a string, or parts of type text; tool_calls, tool_call_id, reasoning_content; other "
+     "keys are ignored and named"},
     {"max_completion_tokens", kHonoured, "", "absent = to the end of the context", "",
      kAnswerTokens},
     {"max_tokens", kHonoured, "", "the same, older; max_completion_tokens wins", "", kAnswerTokens},
@@ -73,7 +74,8 @@ constexpr BodyField kChatOnly[] = {
     {"tool_choice", kHonoured, "",
      "auto, none; required or a function: the answer begins with a call, without reasoning"},
     {"parallel_tool_calls", kHonoured, "", "false: what follows the first call is left out"},
-    {"reasoning_effort", kIgnored},
+    {"reasoning_effort", kHonoured, "",
+     "the template's reasoning_effort, unless chat_template_kwargs has it"},
     {"verbosity", kIgnored},
     {"chat_template_kwargs", kHonoured, "", "variables of the template, such as enable_thinking"},
     {"continue_final_message", kHonoured, "continue_final_message",
@@ -106,9 +108,11 @@ constexpr BodyField kCompletionOnly[] = {
 constexpr BodyField kTokenize[] = {
     {"model", kHonoured, "model", "a served name; another is 404"},
     {"prompt", kHonoured, "prompt", "a text; or messages"},
-    {"messages", kHonoured, "", "as for chat, with tools, tool_choice and chat_template_kwargs"},
+    {"messages", kHonoured, "",
+     "as for chat, with tools, tool_choice, reasoning_effort and chat_template_kwargs"},
     {"tools", kHonoured},
     {"tool_choice", kHonoured},
+    {"reasoning_effort", kHonoured},
     {"chat_template_kwargs", kHonoured},
     {"add_special_tokens", kHonoured, "add_special_tokens"},
     {"add_generation_prompt", kHonoured, "add_generation_prompt"},

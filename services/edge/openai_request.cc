@@ -161,28 +161,60 @@ Result<void> read_chat_logprobs(const Json& body, Json& request, OpenAiAsk& ask)
   return {};
 }
 
-// Messages, tools, and the variables of the chat template.
-Result<AnswerRules> read_chat_prompt(const OrderedJson& body,
-                                     bool strict,
-                                     Json& request,
-                                     std::vector<std::string>& ignored) {
+Result<ToolUse> read_chat_tools(const OrderedJson& body,
+                                bool strict,
+                                std::vector<std::string>& ignored) {
   std::vector<std::string> without_effect;
-  const auto use = read_tool_use(body, without_effect);
-  if (!use.ok()) return use.error();
+  auto use = read_tool_use(body, without_effect);
+  if (!use.ok()) return use;
   if (strict && !without_effect.empty())
     return Error{ErrorCode::kUnsupportedParameter,
                  without_effect.front() + " is not supported: arguments are the model's own",
                  without_effect.front()};
   ignored.insert(ignored.end(), without_effect.begin(), without_effect.end());
-  auto messages = read_conversation(body);
+  return use;
+}
+
+Result<void> read_chat_messages(const OrderedJson& body,
+                                bool strict,
+                                Json& request,
+                                std::vector<std::string>& ignored) {
+  std::vector<std::string> unknown;
+  auto messages = read_conversation(body, unknown);
   if (!messages.ok()) return messages.error();
+  if (strict && !unknown.empty())
+    return Error{ErrorCode::kUnsupportedParameter, "unknown field " + unknown.front(),
+                 unknown.front()};
+  ignored.insert(ignored.end(), unknown.begin(), unknown.end());
   request["messages"] = std::move(*messages);
-  if (const auto found = body.find("chat_template_kwargs");
-      found != body.end() && !found->is_null()) {
-    if (!found->is_object())
-      return invalid_value("chat_template_kwargs must be an object", "chat_template_kwargs");
-    request["chat_template_kwargs"] = to_text(*found);
-  }
+  return {};
+}
+
+// Variables of the chat template.
+Result<void> read_variables(const OrderedJson& body, Json& request) {
+  const OrderedJson& effort = member(body, "reasoning_effort");
+  if (!effort.is_null() && !effort.is_string())
+    return invalid_value("reasoning_effort must be a text", "reasoning_effort");
+  OrderedJson variables = member(body, "chat_template_kwargs");
+  if (variables.is_null()) variables = OrderedJson::object();
+  if (!variables.is_object())
+    return invalid_value("chat_template_kwargs must be an object", "chat_template_kwargs");
+  if (effort.is_string() && !variables.contains("reasoning_effort"))
+    variables["reasoning_effort"] = effort;
+  if (!variables.empty()) request["chat_template_kwargs"] = to_text(variables);
+  return {};
+}
+
+// Messages, tools, and the variables of the chat template.
+Result<AnswerRules> read_chat_prompt(const OrderedJson& body,
+                                     bool strict,
+                                     Json& request,
+                                     std::vector<std::string>& ignored) {
+  const auto use = read_chat_tools(body, strict, ignored);
+  if (!use.ok()) return use.error();
+  if (const auto done = read_chat_messages(body, strict, request, ignored); !done.ok())
+    return done.error();
+  if (const auto done = read_variables(body, request); !done.ok()) return done.error();
   if (use->choice == ToolChoice::kRequired &&
       request.value("continue_final_message", Json()) == true)
     return invalid_value("a call cannot be asked for where the answer continues a message",

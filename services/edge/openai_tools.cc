@@ -36,29 +36,37 @@ Result<PastCall> read_call(const OrderedJson& call, const std::string& where) {
   return past;
 }
 
+constexpr std::string_view kReadOfMessage[] = {
+    "role", "content", "name", "tool_calls", "reasoning", "reasoning_content", "tool_call_id"};
+
 // Of assistants' messages, as clients send them back; none changes the prompt.
 constexpr std::string_view kUnread[] = {"refusal",       "annotations", "audio",
                                         "function_call", "id",          "index"};
 
-Result<void> check_keys(const OrderedJson& message, const std::string& where) {
-  const std::set<std::string_view> known{
-      "role", "content", "name", "tool_calls", "reasoning", "reasoning_content", "tool_call_id"};
+// The header that names them has room for fewer.
+constexpr std::size_t kMostNamedKeys = 128;
+
+// A key without a value says nothing.
+void name_unknown_keys(const OrderedJson& message,
+                       const std::string& where,
+                       std::vector<std::string>& ignored) {
+  const auto is_among = [](const auto& names, const std::string& name) {
+    return std::find(std::begin(names), std::end(names), name) != std::end(names);
+  };
   for (const auto& [name, value] : message.items()) {
+    if (ignored.size() >= kMostNamedKeys) return;
     const bool is_empty = value.is_null() || value.empty();
-    if (known.contains(name) || is_empty ||
-        std::find(std::begin(kUnread), std::end(kUnread), name) != std::end(kUnread))
-      continue;
-    return Error{ErrorCode::kUnsupportedParameter,
-                 where + " has the key " + name + ", which is not supported", where + "." + name};
+    if (!is_empty && !is_among(kReadOfMessage, name) && !is_among(kUnread, name))
+      ignored.push_back(where + "." + name);
   }
-  return {};
 }
 
 Result<Turn> read_turn(const OrderedJson& message,
                        const std::string& where,
-                       std::set<std::string>& call_ids) {
+                       std::set<std::string>& call_ids,
+                       std::vector<std::string>& ignored) {
   if (!message.is_object()) return invalid_value(where + " is no message", where);
-  if (const auto good = check_keys(message, where); !good.ok()) return good.error();
+  name_unknown_keys(message, where, ignored);
   Turn turn{.role = text_or_empty(member(message, "role")),
             .content = Json(member(message, "content"))};
   turn.name = text_or_empty(member(message, "name"));
@@ -131,7 +139,7 @@ Result<void> read_tool_choice(const OrderedJson& choice, ToolUse& use) {
 
 }  // namespace
 
-Result<Json> read_conversation(const OrderedJson& body) {
+Result<Json> read_conversation(const OrderedJson& body, std::vector<std::string>& ignored) {
   const OrderedJson& messages = member(body, "messages");
   if (messages.is_null())
     return Error{ErrorCode::kInvalidRequest, "messages is required", "messages"};
@@ -139,7 +147,8 @@ Result<Json> read_conversation(const OrderedJson& body) {
   std::set<std::string> call_ids;
   Json turns = Json::array();
   for (std::size_t i = 0; i < messages.size(); ++i) {
-    const auto turn = read_turn(messages[i], "messages[" + std::to_string(i) + "]", call_ids);
+    const std::string where = "messages[" + std::to_string(i) + "]";
+    const auto turn = read_turn(messages[i], where, call_ids, ignored);
     if (!turn.ok()) return turn.error();
     turns.push_back(turn_json(*turn));
   }

@@ -45,19 +45,18 @@ void add_count(Span& span, TraceKey key, std::uint64_t n) { add_count(span.attri
 void add_request(Span& span, const wire::ClientRequest& request) {
   const SamplingParams& p = request.params;
   const auto is_given = [&](std::string_view key) { return request.given.contains(key); };
-  const auto number = [](float value) { return static_cast<double>(value); };
   if (!request.model.empty()) add(span, TraceKey::kRequestModel, request.model);
   if (is_given("max_tokens") && p.max_tokens != ~std::uint32_t{0})
     add_count(span, TraceKey::kMaxTokens, p.max_tokens);
-  if (is_given("temperature")) add(span, TraceKey::kTemperature, number(p.temperature));
-  if (is_given("top_p")) add(span, TraceKey::kTopP, number(p.top_p));
+  if (is_given("temperature")) add(span, TraceKey::kTemperature, shortest(p.temperature));
+  if (is_given("top_p")) add(span, TraceKey::kTopP, shortest(p.top_p));
   if (is_given("top_k")) add_count(span, TraceKey::kTopK, p.top_k);
   if (is_given("seed")) add(span, TraceKey::kSeed, static_cast<std::int64_t>(p.seed));
   if (!request.stop.empty()) add(span, TraceKey::kStopSequences, request.stop);
   if (is_given("frequency_penalty"))
-    add(span, TraceKey::kFrequencyPenalty, number(p.frequency_penalty));
+    add(span, TraceKey::kFrequencyPenalty, shortest(p.frequency_penalty));
   if (is_given("presence_penalty"))
-    add(span, TraceKey::kPresencePenalty, number(p.presence_penalty));
+    add(span, TraceKey::kPresencePenalty, shortest(p.presence_penalty));
 }
 
 OrderedJson message_json(const std::string& role, const std::string& text) {

@@ -30,6 +30,8 @@ struct ResponsesAsk {
 
 // In the order of its keys, which a chat template shows to the model.
 Result<ResponsesAsk> read_responses(const OrderedJson& body, bool strict);
+// The answer repeats how it was sampled: where the request does not say, by the model's defaults.
+void repeat_defaults(const SamplingDefaults& model, ResponsesAsk& ask);
 // What would need an answer from before; nothing if the body has no such field.
 std::optional<HttpError> needs_memory(const OrderedJson& body);
 

@@ -313,6 +313,12 @@ std::optional<HttpError> needs_memory(const OrderedJson& body) {
   return error;
 }
 
+void repeat_defaults(const SamplingDefaults& model, ResponsesAsk& ask) {
+  const auto& given = ask.generation.choices.front().given;
+  if (!given.contains("temperature")) ask.echo["temperature"] = shortest(model.temperature);
+  if (!given.contains("top_p")) ask.echo["top_p"] = shortest(model.top_p);
+}
+
 Result<ResponsesAsk> read_responses(const OrderedJson& in_order, bool strict) {
   const Json body(in_order);
   if (const auto good = check_response_options(body); !good.ok()) return good.error();

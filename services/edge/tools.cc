@@ -104,7 +104,7 @@ Json turn_json(const Turn& turn) {
 
 Result<OrderedJson> arguments_object(const std::string& text, const std::string& where) {
   if (text.empty()) return OrderedJson(OrderedJson::object());
-  const auto value = parse_json(text);
+  const auto value = parse_json(text, {.max_keys = kMaxOrderedKeys});
   if (!value.ok()) return invalid_value(where + " is no JSON: " + value.error().message, where);
   if (!value->is_object()) return invalid_value(where + " must be a JSON object", where);
   return OrderedJson::parse(text);

@@ -16,7 +16,7 @@ constexpr Limit kBeamsLimit = from_to(1, 1);
 
 constexpr BodyField kTritonFields[] = {
     {"text_input", kHonoured, "", "the prompt; required"},
-    {"max_tokens", kHonoured, "max_tokens", "required; also as request_output_len"},
+    {"max_tokens", kHonoured, "max_tokens", "required; at least 1; also as request_output_len"},
     {"request_output_len", kHonoured, "max_tokens"},
     {"bad_words", kHonoured, "", "a text or texts", "bad_words"},
     {"stop_words", kHonoured, "", "a text or texts; the one that ends the answer belongs to it",

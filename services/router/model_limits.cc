@@ -62,8 +62,8 @@ Result<SamplingParams> params_at(const wire::Hello& target,
   if (!request.given.contains("max_tokens"))
     params.max_tokens =
         limit == 0 ? kDefaultMaxTokens : std::min(kDefaultMaxTokens, limit - n_prompt);
-  else if (params.max_tokens == kToEndOfContext && limit != 0)
-    params.max_tokens = limit - n_prompt;
+  else if (limit != 0 && (params.max_tokens == kToEndOfContext || request.fit_max_tokens))
+    params.max_tokens = std::min(params.max_tokens, limit - n_prompt);
   if (limit != 0 && params.max_tokens > limit - n_prompt)
     return Error{ErrorCode::kContextLengthExceeded,
                  "prompt has " + std::to_string(n_prompt) + " tokens and max_tokens is " +

@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "common/base/model_name.h"
 #include "services/router/placement.h"
 
 namespace foretoken {
@@ -18,6 +19,7 @@ std::vector<wire::ModelStatus> model_states(const Pool& pool,
     wire::ModelStatus& model = models[target->hello.model_name];
     model.name = target->hello.model_name;
     model.max_model_len = target->hello.max_model_len;
+    model.sampling = target->hello.sampling;
     for (const std::string& alias : target->hello.aliases)
       if (std::find(model.aliases.begin(), model.aliases.end(), alias) == model.aliases.end())
         model.aliases.push_back(alias);
@@ -33,8 +35,9 @@ std::vector<wire::ModelStatus> model_states(const Pool& pool,
   std::vector<wire::ModelStatus> list;
   for (auto& [name, model] : models) {
     model.is_default = meant.ok() && *meant &&
-                       (name == **meant || std::find(model.aliases.begin(), model.aliases.end(),
-                                                     **meant) != model.aliases.end());
+                       (name == **meant ||
+                        std::any_of(model.aliases.begin(), model.aliases.end(),
+                                    [&](const auto& alias) { return stands_for(alias, **meant); }));
     list.push_back(std::move(model));
   }
   return list;

@@ -81,5 +81,19 @@ TEST(Json, SurvivesMutations) {
   }
 }
 
+TEST(Json, AnObjectHasSoManyKeysAtMost) {
+  EXPECT_TRUE(parse_json(R"({"a": 1, "b": {"c": 1, "d": 2}})", {.max_keys = 2}).ok());
+  const auto three = parse_json(R"([{"a": 1, "b": 2, "c": 3}])", {.max_keys = 2});
+  ASSERT_FALSE(three.ok());
+  EXPECT_NE(std::string::npos, three.error().message.find("an object of more than 2 keys"));
+}
+
+TEST(Json, AFloatHasTheShortestTextThatReadsBack) {
+  EXPECT_EQ("[0.6,0.95,1.0,0.0,1e-10,0.3333333432674408]",
+            to_text(Json{shortest(0.6f), shortest(0.95f), shortest(1.0f), shortest(0.0f),
+                         shortest(1e-10f), static_cast<double>(1.0f / 3.0f)}));
+  EXPECT_EQ(0.33333334, shortest(1.0f / 3.0f));
+}
+
 }  // namespace
 }  // namespace foretoken

@@ -46,6 +46,21 @@ TEST(AnthropicMessages, ResultsOfToolsAreTurnsBeforeTheText) {
   EXPECT_FALSE(ask.generation.choices[0].continue_final_message);
 }
 
+TEST(AnthropicMessages, AnAnswerThatEndsWithTheContextSaysSo) {
+  const auto ask = asked(body_with(kUser));
+  ASSERT_EQ(ask.generation.choices.size(), 1U);
+  EXPECT_TRUE(ask.generation.choices[0].fit_max_tokens);
+  const auto reason = [&](const char* finish_reason, std::uint32_t n_tokens) {
+    wire::ClientReply reply;
+    reply.finish_reason = finish_reason;
+    reply.usage.completion_tokens = n_tokens;
+    return parse_json(message_encoder(ask, "1", "2")->whole({reply}))->at("stop_reason");
+  };
+  EXPECT_EQ("max_tokens", reason("length", 5));
+  EXPECT_EQ("model_context_window_exceeded", reason("length", 4));
+  EXPECT_EQ("end_turn", reason("stop", 4));
+}
+
 TEST(AnthropicMessages, ALastMessageOfTheAssistantIsContinued) {
   const auto ask =
       asked(body_with(std::string(kUser) + R"(, {"role": "assistant", "content": "Well"})"));

@@ -30,5 +30,27 @@ TEST(Ollama, AnAliasShowsTheFactsOfItsOwnModel) {
   EXPECT_EQ(ollama_ps(status, 0)["models"][2]["context_length"], 0);
 }
 
+TEST(Ollama, AModelWhoseCallsAreReadHasTools) {
+  wire::StatusReply status;
+  status.models = {"a", "b", "small"};
+  status.model_states = {{.name = "a"}, {.name = "b", .aliases = {"small"}}};
+  wire::ServiceStatus tokenizer = target_of_model("b", "", 0);
+  tokenizer.role = "tokenizer";
+  tokenizer.tool_format = "hermes";
+  status.services = {target_of_model("a", "float32", 100), tokenizer};
+  const auto capabilities = [&](const char* model) {
+    const auto shown = ollama_show(status, model, 0);
+    return shown.ok() ? shown->at("capabilities") : Json();
+  };
+  EXPECT_EQ(capabilities("b"), Json::array({"completion", "tools"}));
+  EXPECT_EQ(capabilities("small"), Json::array({"completion", "tools"}));
+  EXPECT_EQ(capabilities("a"), Json::array({"completion"}));
+  status.services[1].tool_format = "none";
+  EXPECT_EQ(capabilities("b"), Json::array({"completion"}));
+  status.services[1].tool_format = "hermes";
+  status.services[1].state = "gone";
+  EXPECT_EQ(capabilities("b"), Json::array({"completion"}));
+}
+
 }  // namespace
 }  // namespace foretoken::edge

@@ -157,6 +157,68 @@ TEST(ChatEncoder, WithoutIncludeUsageNoChunkHasTheKey) {
     EXPECT_FALSE(event.is_object() && event.contains("usage"));
 }
 
+struct Counts {
+  std::vector<int> prompt, completion;
+};
+// What each event of a stream counts so far.
+Counts counts_in(const std::string& stream) {
+  Counts counts;
+  for (const auto& event : events_in(stream)) {
+    if (!event.is_object()) continue;
+    const Json& usage = event.at("usage");
+    counts.prompt.push_back(usage.at("prompt_tokens").get<int>());
+    counts.completion.push_back(usage.at("completion_tokens").get<int>());
+    EXPECT_EQ(usage.at("total_tokens"), counts.prompt.back() + counts.completion.back());
+  }
+  return counts;
+}
+
+TEST(ChatEncoder, ContinuousUsageCountsWhatWasDelivered) {
+  OpenAiAsk ask = ask_for(2, true);
+  ask.continuous_usage = true;
+  const auto encoder = chat_encoder(ask, "1", 7);
+  std::string stream = encoder->on_piece(1, {.text = "a", .token_ids = {5}, .prompt_tokens = 3});
+  stream += encoder->on_piece(0, {.text = "h", .token_ids = {6}, .prompt_tokens = 3});
+  stream += encoder->on_reply(0, reply("i"));
+  stream += encoder->on_reply(1, reply("b"));
+  stream += encoder->end();
+  const Counts counts = counts_in(stream);
+  // The role and the text of a first piece, the rest and the end of a reply, the usage.
+  EXPECT_THAT(counts.completion, testing::ElementsAre(1, 1, 2, 2, 3, 3, 4, 4, 4));
+  EXPECT_THAT(counts.prompt, testing::Each(3));
+}
+
+TEST(CompletionEncoder, ContinuousUsageCountsEveryPrompt) {
+  OpenAiAsk ask = ask_for(2, true);
+  ask.n = 1;
+  ask.prompts = {"a", "b"};
+  ask.continuous_usage = true;
+  const auto encoder = completion_encoder(ask, "1", 7);
+  std::string stream = encoder->on_piece(1, {.text = "x", .token_ids = {5}, .prompt_tokens = 3});
+  stream += encoder->on_piece(0, {.text = "y", .token_ids = {6}, .prompt_tokens = 3});
+  stream += encoder->on_reply(0, reply("z"));
+  stream += encoder->on_reply(1, reply("z"));
+  stream += encoder->end();
+  const Counts counts = counts_in(stream);
+  EXPECT_THAT(counts.completion, testing::ElementsAre(1, 2, 3, 4, 4));
+  EXPECT_THAT(counts.prompt, testing::ElementsAre(3, 6, 6, 6, 6));
+}
+
+TEST(ChatEncoder, MetricsDivideTheRoundsByTheirGuesses) {
+  wire::ClientReply guessed = reply("hi");
+  auto& speculation = guessed.metrics.speculative_decoding;
+  speculation.acceptance_histogram = {3, 5, 1};
+  speculation.acceptance_histogram_by_draft_length = {{"1", {2, 5}}, {"2", {1, 0, 1}}};
+  const auto said = [](const wire::ClientReply& of) {
+    const Json body = Json::parse(chat_encoder(ask_for(1), "1", 7)->whole({of}));
+    return body.at("metrics").at("speculative_decoding");
+  };
+  EXPECT_EQ(said(guessed).at("acceptance_histogram"), Json({3, 5, 1}));
+  EXPECT_EQ(said(guessed).at("acceptance_histogram_by_draft_length"),
+            Json::parse(R"({"1": [2, 5], "2": [1, 0, 1]})"));
+  EXPECT_EQ(said(reply("hi")).at("acceptance_histogram_by_draft_length"), Json::object());
+}
+
 TEST(ChatEncoder, APromptCountsOnceForSeveralAnswers) {
   const auto encoder = chat_encoder(ask_for(2), "1", 7);
   const Json body = Json::parse(encoder->whole({reply("a"), reply("b")}));

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "common/messages/speculation_object.h"
+#include "services/edge/http_types.h"
 #include "services/edge/openai.h"
 #include "services/edge/request_keys.h"
 #include "services/edge/responses.h"
@@ -158,6 +159,8 @@ TEST(OpenAiChat, RefusesByTheNameOfTheField) {
               "tool_choice"},
           std::pair{R"(, "parallel_tool_calls": 1)", "parallel_tool_calls"},
           std::pair{R"(, "chat_template_kwargs": [])", "chat_template_kwargs"},
+          std::pair{R"(, "reasoning_effort": 3)", "reasoning_effort"},
+          std::pair{R"(, "reasoning_effort": {})", "reasoning_effort"},
           std::pair{R"(, "response_format": {"type": "json_object"})", "response_format"},
           std::pair{R"(, "modalities": ["audio"])", "modalities"},
           std::pair{R"(, "prediction": {"type": "content", "content": 5})", "prediction"},
@@ -246,13 +249,60 @@ TEST(OpenAiChat, RefusesAConversationThatDoesNotHoldTogether) {
            std::pair{std::string(R"({"role": "user", "content": "a", "tool_calls": [{}]})"),
                      "messages[0].tool_calls"},
            std::pair{std::string(R"({"role": "user"})"), "messages[0].content"},
-           std::pair{std::string(R"({"role": "user", "content": "a", "mood": "good"})"),
-                     "messages[0].mood"},
        }) {
     const auto ask = read_chat(conversation(messages), false);
     ASSERT_FALSE(ask.ok()) << messages;
     EXPECT_EQ(ask.error().param, param) << ask.error().message;
   }
+}
+
+TEST(OpenAiChat, UnknownKeysOfMessagesAreNamedAndWithStrictRefused) {
+  const OrderedJson body = conversation(
+      R"({"role": "user", "content": "a", "mood": null},
+         {"role": "assistant", "content": "b", "refusal": "no", "cache_control": {"type": "x"}})");
+  EXPECT_THAT(read(read_chat(body, false)).ignored, ElementsAre("messages[1].cache_control"));
+  const auto tokens = read_tokens(body, "tokenize", false);
+  ASSERT_TRUE(tokens.ok());
+  EXPECT_THAT(tokens->ignored, ElementsAre("messages[1].cache_control"));
+  const auto strict = read_chat(body, true);
+  ASSERT_FALSE(strict.ok());
+  EXPECT_EQ(strict.error().param, "messages[1].cache_control");
+  EXPECT_EQ(strict.error().code, ErrorCode::kUnsupportedParameter);
+}
+
+TEST(OpenAiChat, ManyUnknownKeysOfMessagesMakeAShortHeader) {
+  OrderedJson body = chat();
+  body["messages"] = OrderedJson::array();
+  for (int i = 0; i < 100; ++i) {
+    OrderedJson message = {{"role", "user"}, {"content", "a"}};
+    for (int key = 0; key < 100; ++key) message["key" + std::to_string(key)] = 1;
+    body["messages"].push_back(std::move(message));
+  }
+  const auto ask = read(read_chat(body, false));
+  EXPECT_LT(ask.ignored.size(), 1000U);
+  const std::string header = header_list(ask.ignored);
+  EXPECT_TRUE(header.starts_with("messages[0].key0, messages[0].key1, ")) << header;
+  EXPECT_TRUE(header.ends_with(", ...")) << header;
+  EXPECT_LT(header.size(), 1100U);
+}
+
+TEST(OpenAiChat, TheEffortIsAVariableOfTheTemplate) {
+  const auto variables = [](const std::string& more) {
+    const auto ask = read(read_chat(chat(more), true));
+    EXPECT_THAT(ask.ignored, ::testing::IsEmpty());
+    return ask.generation.choices.at(0).chat_template_kwargs.text;
+  };
+  EXPECT_EQ(variables(R"(, "reasoning_effort": "low")"), R"({"reasoning_effort":"low"})");
+  EXPECT_EQ(variables(R"(, "reasoning_effort": "low", "chat_template_kwargs": {"b": 1, "a": 2})"),
+            R"({"b":1,"a":2,"reasoning_effort":"low"})");
+  EXPECT_EQ(
+      variables(
+          R"(, "reasoning_effort": "low", "chat_template_kwargs": {"reasoning_effort": "high"})"),
+      R"({"reasoning_effort":"high"})");
+  EXPECT_EQ(variables(R"(, "reasoning_effort": null)"), "");
+  const auto tokens = read_tokens(chat(R"(, "reasoning_effort": "low")"), "tokenize", true);
+  ASSERT_TRUE(tokens.ok());
+  EXPECT_EQ(tokens->request.chat_template_kwargs.text, R"({"reasoning_effort":"low"})");
 }
 
 TEST(OpenAiCompletion, TakesEveryFormOfAPrompt) {

@@ -79,6 +79,13 @@ class Anthropic(unittest.TestCase):
             {"type": "text", "text": "x-anthropic-billing-header: cc_version=1; cch=123"}, {"type": "text", "text": "be brief"}])
         self.assertEqual(plain, billed.input_tokens)
 
+    def test_more_tokens_than_the_context_has_are_as_many_as_it_has(self):
+        answer = self.create(max_tokens=32000, timeout=300)
+        if answer.stop_reason == "model_context_window_exceeded":
+            self.assertEqual(2048, answer.usage.input_tokens + answer.usage.cache_read_input_tokens + answer.usage.output_tokens)
+        else:
+            self.assertEqual("end_turn", answer.stop_reason)
+
     def test_errors_have_their_class(self):
         with self.assertRaises(anthropic.NotFoundError) as caught:
             self.create(model="other")

@@ -104,6 +104,20 @@ class OpenAi(unittest.TestCase):
         self.assertEqual(self.chat().usage.prompt_tokens, answer.usage.prompt_tokens)
         self.assertEqual("length", answer.choices[0].finish_reason)
 
+    def test_continuous_usage_runs_along_with_the_stream(self):
+        options = {"include_usage": True, "continuous_usage_stats": True}
+        for call in (self.chat, self.text):
+            for how in SPECULATION:
+                with self.subTest(call=call.__name__, how=how):
+                    counts = [part.usage for part in call(how, n=2, stream=True, stream_options=options)]
+                    completion = [count.completion_tokens for count in counts]
+                    self.assertEqual(sorted(completion), completion)
+                    self.assertGreater(completion[0], 0)
+                    self.assertLess(completion[0], completion[-1])
+                    self.assertEqual(completion[-1], completion[-2], "the last chunk of a choice has all of it")
+                    self.assertEqual({counts[-1].prompt_tokens}, {count.prompt_tokens for count in counts})
+                    self.assertEqual([count.prompt_tokens + count.completion_tokens for count in counts], [count.total_tokens for count in counts])
+
     def test_models_are_listed_and_looked_up(self):
         self.assertIn("tiny", [model.id for model in self.client.models.list()])
         self.assertEqual(("tiny", 2048), (self.client.models.retrieve("tiny").id, self.client.models.retrieve("tiny").max_model_len))

@@ -73,6 +73,7 @@ DRAWS = {
     "add_generation_prompt": chance(True, False), "response_format": chance({"type": "text"}), "tool_choice": chance("none", "auto"),
     "tools": chance([{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]),
     "parallel_tool_calls": chance(True, False), "chat_template_kwargs": chance({"enable_thinking": False}, {"note": "so"}),
+    "reasoning_effort": chance("low", "high", None),
     "continue_final_message": chance(True, False),
     "modalities": chance(["text"]), "prompt": prompt, "echo": chance(True, False), "best_of": chance(1),
     "prompt_logprobs": chance(0, 1, 3), "return_token_ids": chance(True, False),

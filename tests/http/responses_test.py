@@ -3,6 +3,7 @@ and its events. Cases of that suite which are not here need what a server withou
 
 import json
 import os
+import pathlib
 import sys
 import tempfile
 import unittest
@@ -220,6 +221,8 @@ class Tools(unittest.TestCase):
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
         model = spelling_model.write(os.path.join(cls.folder.name, "m"), tools_test.HERMES, tools_test.TEMPLATE + "{#<tool_call>#}")
+        generation = pathlib.Path(model) / "generation_config.json"
+        generation.write_text(json.dumps({**json.loads(generation.read_text()), "temperature": 0.6, "top_p": 0.95}))
         cls.system = EdgeSystem(target_model=model, settings=(f"model.draft={model}", "kv_cache.memory=256MiB", "draft.memory=128MiB",
                                                              "target.threads=1", "draft.threads=1")).__enter__()
         cls.addClassCleanup(lambda: cls.system.__exit__(None, None, None))
@@ -235,6 +238,14 @@ class Tools(unittest.TestCase):
     def create(self, speculation=SPECULATION[0], **more):
         return self.client.responses.create(**{"model": "random", "input": "weather", "tools": self.TOOLS, "max_output_tokens": 64,
                                                "temperature": 0, "extra_body": {"speculation": speculation}, **more})
+
+    def test_an_answer_repeats_what_the_model_says_of_sampling(self):
+        for given, repeated in (({}, (0.6, 0.95)), ({"temperature": None}, (0.6, 0.95)), ({"temperature": 0}, (0, 0.95)),
+                                ({"top_p": 0.5}, (0.6, 0.5))):
+            for model in ({}, {"model": "random"}, {"model": "default"}):
+                with self.subTest(given=given, model=model):
+                    status, answer = self.system.post("/v1/responses", {"input": "weather", "max_output_tokens": 1, **given, **model})
+                    self.assertEqual((200, repeated), (status, (answer.get("temperature"), answer.get("top_p"))))
 
     def test_6_tool_calling(self):
         answers = [self.create(speculation) for speculation in SPECULATION]

@@ -24,7 +24,8 @@ TEMPLATE = ("{%- if tools %}{{ tools | tojson }}{% endif %}{% for m in messages 
             "{% if m.reasoning_content %}({{ m.reasoning_content }}){% endif %}"
             "{% for c in m.tool_calls or [] %}CALL{{ c.function | tojson }}{% endfor %}{% endfor %}"
             "{% if add_generation_prompt %}{% if messages[-1].role == 'tool' %}<|after|>"
-            "{% elif enable_thinking is defined and not enable_thinking %}<|quiet|>{% else %}<|{{ messages[-1].content }}|>{% endif %}{% endif %}")
+            "{% elif enable_thinking is defined and not enable_thinking %}<|quiet|>"
+            "{% elif reasoning_effort is defined and reasoning_effort == 'none' %}<|quiet|>{% else %}<|{{ messages[-1].content }}|>{% endif %}{% endif %}")
 HERMES = {
     "weather": ["<think>", "\nI need", " the weather", ".\n", "</think>", "\n\n", "One", " moment", "!\n", "<tool_call>", "\n{\"name\": \"",
                 "get_weather", "\", \"arguments\":", " {\"city\": \"Kö", "ln {\\\"}", "\", \"days\": [1,", " 2]}", "}\n", "</tool_call>"],
@@ -246,6 +247,9 @@ class Hermes(Format):
         answer = self.chat(extra_body={"chat_template_kwargs": {"enable_thinking": False}})
         self.assertEqual("No thought!", answer.choices[0].message.content)
         self.assertEqual("No thought!", self.message(thinking={"type": "disabled"}).content[0].text)
+        self.assertEqual("No thought!", self.chat(reasoning_effort="none").choices[0].message.content)
+        own = self.chat(reasoning_effort="none", extra_body={"chat_template_kwargs": {"reasoning_effort": "high"}})
+        self.assertEqual(self.text, own.choices[0].message.content)
 
     def test_thoughts_that_are_cut_are_no_content(self):
         answer = self.chat(max_completion_tokens=3)

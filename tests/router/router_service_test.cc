@@ -326,7 +326,8 @@ TEST_F(RouterServiceTest, TheStatusSaysOfEachModelWhatClientsNeed) {
                      .fingerprints = {fingerprint, 1, fingerprint, 1},
                      .model_name = model,
                      .aliases = aliases,
-                     .max_model_len = 100});
+                     .max_model_len = 100,
+                     .sampling = {.temperature = 0.6f, .top_k = 20}});
   };
   join(target, "target-a-0", "a", {"x"}, 7);
   join(second, "target-a-1", "a", {"x", "y"}, 7);
@@ -343,15 +344,19 @@ TEST_F(RouterServiceTest, TheStatusSaysOfEachModelWhatClientsNeed) {
   const auto statuses = answers<wire::StatusReply>();
   ASSERT_EQ(1u, statuses.size());
   EXPECT_EQ((std::vector<std::string>{"a", "b", "default", "x", "y"}), statuses[0].models);
-  EXPECT_EQ(
-      (std::vector<wire::ModelStatus>{
-          {.name = "a", .aliases = {"x", "y"}, .max_model_len = 100, .n_targets = 2, .ready = true},
-          {.name = "b",
-           .aliases = {"default"},
-           .max_model_len = 100,
-           .n_targets = 1,
-           .is_default = true}}),
-      statuses[0].model_states);
+  EXPECT_EQ((std::vector<wire::ModelStatus>{{.name = "a",
+                                             .aliases = {"x", "y"},
+                                             .max_model_len = 100,
+                                             .n_targets = 2,
+                                             .ready = true,
+                                             .sampling = {.temperature = 0.6f, .top_k = 20}},
+                                            {.name = "b",
+                                             .aliases = {"default"},
+                                             .max_model_len = 100,
+                                             .n_targets = 1,
+                                             .is_default = true,
+                                             .sampling = {.temperature = 0.6f, .top_k = 20}}}),
+            statuses[0].model_states);
   for (const auto& each : statuses[0].services)
     EXPECT_EQ(each.name == "target-b-0" ? "no tokenizer has its vocabulary and chat template" : "",
               each.note)

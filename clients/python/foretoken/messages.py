@@ -72,6 +72,9 @@ class Parameters(TypedDict, total=False):
     # number of answers to one request; for several, send requests with one seed and choice 0, 1, 2 ... (1)
     n: Optional[int]
 
+    # max_tokens beyond what the context has room for is cut to that, not refused
+    fit_max_tokens: Optional[bool]
+
     # most guessed tokens per round; 0 = plain decoding (from 0 to 32)
     num_draft_tokens: Optional[int]
 
@@ -329,6 +332,21 @@ class ModelStatus(TypedDict):
 
     # requests that name no model, or "default", mean this one
     is_default: bool
+
+    # of a request that gives none; 0 = greedy
+    temperature: float
+
+    # of a request that gives none; 0 = off
+    top_k: int
+
+    # of a request that gives none; 1 = off
+    top_p: float
+
+    # of a request that gives none; 0 = off
+    min_p: float
+
+    # of a request that gives none; 1 = off
+    repetition_penalty: float
 
 
 class StatusReply(TypedDict):
