@@ -40,6 +40,9 @@ if(FORETOKEN_SANITIZE)  # a list with commas, which a generator expression would
   target_compile_options(foretoken_options INTERFACE -fsanitize=${FORETOKEN_SANITIZE} -fno-omit-frame-pointer
     -fno-sanitize-recover=all)
   target_link_options(foretoken_options INTERFACE -fsanitize=${FORETOKEN_SANITIZE})
+  # Linked after foretoken_options: of two such flags the later one counts, and options of a target come first.
+  add_library(foretoken_unchecked_pointers INTERFACE)
+  target_compile_options(foretoken_unchecked_pointers INTERFACE -fno-sanitize=null,alignment)
   find_program(FORETOKEN_LLD ld.lld)  # programs of sanitizers are large: it links edge_test in a third of the time
   if(FORETOKEN_LLD)
     target_link_options(foretoken_options INTERFACE -fuse-ld=lld)
@@ -90,7 +93,7 @@ function(foretoken_room)
     if(ROOM_HOT)
       target_compile_options(foretoken_${ROOM_NAME} PRIVATE $<$<CONFIG:Debug>:-O1>)
     elseif(FORETOKEN_SANITIZE MATCHES "undefined" AND NOT ROOM_CASTS)
-      target_compile_options(foretoken_${ROOM_NAME} PRIVATE -fno-sanitize=null,alignment)
+      target_link_libraries(foretoken_${ROOM_NAME} PRIVATE foretoken_unchecked_pointers)
     endif()
   else()
     add_library(foretoken_${ROOM_NAME} INTERFACE)

@@ -70,24 +70,24 @@ build() { cmake --build build/gpu -j "$jobs" --target "$@" >>"$out/build.log" 2>
 build foretoken_cuda foretoken-bench-gpu foretoken-gpu-handoff || { tail -n 30 "$out/build.log"; fail "the build failed; $out/build.log"; }
 
 step "conformance on the device"
-ops='matmul_residual embed qkv_rope_append attn_paged gate_up_swiglu lm_head choose accept advance cuda_paths'
+suites='products attention choose accept cuda_paths'
 if grep -q 'GTest_DIR:PATH=.*NOTFOUND' build/gpu/CMakeCache.txt; then
   note_failure "conformance was not run: no GoogleTest here (give --bundle)"
 else
   targets=''
-  for op in $ops; do targets="$targets conformance_${op}_test"; done
+  for suite in $suites; do targets="$targets conformance_${suite}_test"; done
   # shellcheck disable=SC2086
   build $targets || { tail -n 30 "$out/build.log"; fail "the tests could not be built; $out/build.log"; }
-  for op in $ops; do
-    if [ "$(left)" -lt 120 ]; then note_failure "conformance of $op: no time left"; continue; fi
-    log="$out/conformance_$op.log"
-    if ! timeout 120 "build/gpu/tests/conformance_${op}_test" --gtest_filter='Cuda/*' >"$log" 2>&1; then
-      note_failure "conformance of $op ($log)"
+  for suite in $suites; do
+    if [ "$(left)" -lt 300 ]; then note_failure "conformance of $suite: no time left"; continue; fi
+    log="$out/conformance_$suite.log"
+    if ! timeout 300 "build/gpu/tests/conformance_${suite}_test" --gtest_filter='Cuda/*' >"$log" 2>&1; then
+      note_failure "conformance of $suite ($log)"
       grep -E '^\[  FAILED' "$log" | head -n 5 || true
     elif grep -q 'SKIPPED' "$log"; then
-      note_failure "conformance of $op skipped cases ($log)"
+      note_failure "conformance of $suite skipped cases ($log)"
     else
-      grep 'PASSED' "$log" | sed "s/^/$op: /"
+      grep 'PASSED' "$log" | sed "s/^/$suite: /"
     fi
   done
 fi
@@ -100,7 +100,7 @@ elif [ "$(left)" -lt 240 ]; then
   echo "not run: no time left"
 else
   for tool in memcheck racecheck synccheck; do
-    for small in 'cuda_paths Cuda/*ARecording*:Cuda/*Largest*:Cuda/*Squares*' 'advance Cuda/*' 'accept Cuda/*'; do
+    for small in 'cuda_paths Cuda/*ARecording*:Cuda/*Largest*:Cuda/*Squares*' 'choose Cuda/Advance*' 'accept Cuda/*'; do
       log="$out/sanitizer_${tool}_${small%% *}.log"
       if timeout 60 "$sanitizer" --tool "$tool" --error-exitcode 9 "build/gpu/tests/conformance_${small%% *}_test" \
         --gtest_filter="${small#* }" >"$log" 2>&1; then
