@@ -25,7 +25,7 @@ struct JsonLimits {
 
 // For what is read a second time as OrderedJson, whose objects compare a new key with all before
 // it.
-inline constexpr std::size_t kMaxOrderedKeys = 4096;
+inline constexpr std::size_t kMaxOrderedKeys = 512;
 
 // Whole text is one JSON value in valid UTF-8 (no byte order mark), numbers finite. The error is
 // kMalformed and says what is wrong and at which byte; the caller adds which file.

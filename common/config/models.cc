@@ -127,7 +127,9 @@ void check_names(const std::map<std::string, Config>& models,
     errors.push_back("router.default_model is \"" + default_model +
                      "\", which is no model's name or alias; there is " + joined(known) +
                      (near ? " (did you mean \"" + *near + "\"?)" : ""));
-  } else if (const auto said = owner.find("default");
+  } else if (const auto said =
+                 std::find_if(owner.begin(), owner.end(),
+                              [](const auto& one) { return stands_for(one.first, "default"); });
              said != owner.end() && said->second != of_default->second) {
     errors.push_back("router.default_model is \"" + default_model + "\", and [model." +
                      said->second +

@@ -35,8 +35,8 @@ Json models_json(const HttpRequest& request, const wire::StatusReply& now, std::
   std::vector<ListedModel> models;
   for (const auto& model : now.model_states) {
     if (model.n_targets == 0) continue;
-    models.push_back({model.name, model.max_model_len, since});
-    for (const auto& alias : model.aliases) models.push_back({alias, model.max_model_len, since});
+    for (const auto& name : listed_names(model))
+      models.push_back({name, model.max_model_len, since});
   }
   return anthropic_models(models);
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "common/base/result.h"
 #include "common/messages/client.h"
@@ -9,7 +10,10 @@
 namespace foretoken::edge {
 
 // "default" is the default model's, too. Null: none that takes requests now.
+const wire::ModelStatus* model_named(const wire::StatusReply& status, const std::string& name);
 const wire::ModelStatus* model_named(const Result<wire::StatusReply>& status,
                                      const std::string& name);
+// Its name and the aliases that are names of their own, without those that stand for many.
+std::vector<std::string> listed_names(const wire::ModelStatus& model);
 
 }  // namespace foretoken::edge

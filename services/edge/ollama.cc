@@ -5,6 +5,7 @@
 
 #include "common/base/tool_formats.h"
 #include "services/edge/listed_model.h"
+#include "services/edge/model_named.h"
 #include "services/edge/router_request.h"
 
 namespace foretoken::edge {
@@ -22,12 +23,8 @@ constexpr BodyField kShowFields[] = {
 const wire::ServiceStatus* service_of(const wire::StatusReply& status,
                                       const std::string& name,
                                       wire::Role role) {
-  const auto& models = status.model_states;
-  const auto meant = std::find_if(models.begin(), models.end(), [&](const auto& model) {
-    return model.name == name ||
-           std::find(model.aliases.begin(), model.aliases.end(), name) != model.aliases.end();
-  });
-  const std::string& model = meant == models.end() ? name : meant->name;
+  const wire::ModelStatus* meant = model_named(status, name);
+  const std::string& model = meant == nullptr ? name : meant->name;
   const auto& services = status.services;
   const auto found = std::find_if(services.begin(), services.end(), [&](const auto& service) {
     return service.role == name_of(role) && service.state == name_of(wire::WorkerState::kReady) &&
@@ -102,7 +99,7 @@ Json ollama_ps(const wire::StatusReply& status, std::int64_t since) {
 Result<Json> ollama_show(const wire::StatusReply& status,
                          const std::string& model,
                          std::int64_t since) {
-  if (std::find(status.models.begin(), status.models.end(), model) == status.models.end())
+  if (model_named(status, model) == nullptr)
     return Error{ErrorCode::kModelNotFound, "model \"" + model + "\" not found", "model"};
   const wire::ServiceStatus* target = target_of(status, model);
   return Json{{"modelfile", ""},

@@ -3,6 +3,7 @@
 #include <numeric>
 #include <utility>
 
+#include "services/edge/model_named.h"
 #include "services/edge/openai.h"
 
 namespace foretoken::edge {
@@ -528,8 +529,7 @@ Json openai_models(const std::vector<wire::ModelStatus>& models, std::int64_t cr
   Json data = Json::array();
   for (const auto& model : models) {
     if (model.n_targets == 0) continue;
-    data.push_back(openai_model(model.name, model, created));
-    for (const auto& alias : model.aliases) data.push_back(openai_model(alias, model, created));
+    for (const auto& name : listed_names(model)) data.push_back(openai_model(name, model, created));
   }
   return {{"object", "list"}, {"data", std::move(data)}};
 }

@@ -29,12 +29,23 @@ bool answers_to(const wire::Hello& hello, std::string_view model) {
                      [&](const std::string& alias) { return stands_for(alias, model); });
 }
 
+namespace {
+
+// By its name or an alias without a star: one that stands for many names makes no model the
+// default.
+bool is_called(const wire::Hello& hello, std::string_view name) {
+  return name == hello.model_name ||
+         std::find(hello.aliases.begin(), hello.aliases.end(), name) != hello.aliases.end();
+}
+
+}  // namespace
+
 Result<std::optional<std::string>> model_of_request_without(
     std::span<const wire::Hello* const> models, const std::string& configured) {
   if (!configured.empty()) return std::optional(configured);
   if (models.empty()) return std::optional<std::string>();
   for (const wire::Hello* model : models)
-    if (answers_to(*model, kDefaultModel)) return std::optional(model->model_name);
+    if (is_called(*model, kDefaultModel)) return std::optional(model->model_name);
   const bool is_one = std::all_of(models.begin(), models.end(), [&](const wire::Hello* model) {
     return can_continue(*models.front(), *model) &&
            models.front()->fingerprints.text == model->fingerprints.text;

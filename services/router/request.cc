@@ -1,6 +1,7 @@
 #include "services/router/request.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <utility>
 
 #include "common/base/hash.h"
@@ -401,11 +402,16 @@ void Request::place(TimePoint now, Actions& out) {
   assign_target(std::nullopt);
   if (placing_.first || !placing_.refused_by.empty()) return place_at_once(now, out);
   // What a model does not allow is said at once, whatever is before it.
-  if (const auto first = place_target(context_.pool, need()))
-    if (!is_for(context_.pool.find(*first)->hello, now, out)) return;
-  const std::size_t n_tokens =
+  std::size_t most = SIZE_MAX;  // tokens of its prompt and answer that a target has room for
+  if (const auto first = place_target(context_.pool, need())) {
+    const wire::Hello& hello = context_.pool.find(*first)->hello;
+    if (!is_for(hello, now, out)) return;
+    if (hello.max_model_len != 0) most = hello.max_model_len;
+  }
+  const std::size_t n_asked =
       prompt_.encoded.tokens.size() +
       (asked_.given.contains("max_tokens") ? asked_.params.max_tokens : kDefaultMaxTokens);
+  const std::size_t n_tokens = std::min(n_asked, most);
   context_.places.wait({.id = id_,
                         .flow = flow_,
                         .weight = context_.rules.weight_of(asked_.tenant),

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <utility>
 
 #include "common/base/hash.h"
@@ -353,7 +354,8 @@ wire::StatusReply RouterService::status_reply(RequestId id, TimePoint now) const
   for (const wire::ModelStatus& model : reply.model_states) {
     if (model.n_targets == 0) continue;
     reply.models.push_back(model.name);
-    reply.models.insert(reply.models.end(), model.aliases.begin(), model.aliases.end());
+    std::copy_if(model.aliases.begin(), model.aliases.end(), std::back_inserter(reply.models),
+                 [](const std::string& alias) { return !alias.ends_with('*'); });
     reply.ready = reply.ready || model.ready;
   }
   std::sort(reply.models.begin(), reply.models.end());

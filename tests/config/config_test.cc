@@ -348,6 +348,8 @@ TEST_F(ModelsTest, TheDefaultIsOneOfThem) {
   EXPECT_THAT(load(kTwo, {}, {"model.code.alias=default"}).errors,
               ElementsAre(HasSubstr("[model.code] is called \"default\"")));
   EXPECT_THAT(load(kTwo, {}, {"model.chat.alias=default"}).errors, IsEmpty());
+  EXPECT_THAT(load(kTwo, {}, {"model.code.alias=def*"}).errors,
+              ElementsAre(HasSubstr("[model.code] is called \"default\"")));
 }
 
 TEST_F(ModelsTest, SaysWhatCannotStandInATableOfAModel) {

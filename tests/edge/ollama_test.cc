@@ -20,11 +20,14 @@ TEST(Ollama, AnAliasShowsTheFactsOfItsOwnModel) {
   wire::StatusReply status;
   status.models = {"a", "b", "small"};
   status.services = {target_of_model("a", "float32", 100), target_of_model("b", "int8", 200)};
-  status.model_states = {{.name = "a"}, {.name = "b", .aliases = {"small"}}};
+  status.model_states = {{.name = "a", .n_targets = 1},
+                         {.name = "b", .aliases = {"small", "claude-*"}, .n_targets = 1}};
   const auto shown = ollama_show(status, "small", 0);
   ASSERT_TRUE(shown.ok());
   EXPECT_EQ((*shown)["details"]["quantization_level"], "int8");
   EXPECT_EQ((*shown)["model_info"]["foretoken.context_length"], 200);
+  EXPECT_TRUE(ollama_show(status, "claude-x", 0).ok());
+  EXPECT_FALSE(ollama_show(status, "other", 0).ok());
   EXPECT_EQ(ollama_ps(status, 0)["models"][2]["context_length"], 200);
   status.services.pop_back();  // b's target: another one's facts are not shown for it
   EXPECT_EQ(ollama_ps(status, 0)["models"][2]["context_length"], 0);
@@ -33,7 +36,8 @@ TEST(Ollama, AnAliasShowsTheFactsOfItsOwnModel) {
 TEST(Ollama, AModelWhoseCallsAreReadHasTools) {
   wire::StatusReply status;
   status.models = {"a", "b", "small"};
-  status.model_states = {{.name = "a"}, {.name = "b", .aliases = {"small"}}};
+  status.model_states = {{.name = "a", .n_targets = 1},
+                         {.name = "b", .aliases = {"small", "claude-*"}, .n_targets = 1}};
   wire::ServiceStatus tokenizer = target_of_model("b", "", 0);
   tokenizer.role = "tokenizer";
   tokenizer.tool_format = "hermes";

@@ -151,6 +151,14 @@ TEST(ChatEncoder, AReportSaysWhichTokensAChunkIsAndHowManyWereGuessed) {
   EXPECT_FALSE(events[3]["choices"][0].contains("token_ids"));
 }
 
+TEST(OpenAiModels, AnAliasThatStandsForManyNamesIsNotListed) {
+  const Json list =
+      openai_models({{.name = "demo", .aliases = {"small", "claude-*"}, .n_targets = 1}}, 7);
+  ASSERT_EQ(2U, list["data"].size());
+  EXPECT_EQ("demo", list["data"][0]["id"]);
+  EXPECT_EQ("small", list["data"][1]["id"]);
+}
+
 TEST(ChatEncoder, WithoutIncludeUsageNoChunkHasTheKey) {
   const auto encoder = chat_encoder(ask_for(1), "1", 7);
   for (const auto& event : events_in(encoder->on_reply(0, reply("y")) + encoder->end()))

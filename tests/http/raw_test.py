@@ -71,12 +71,12 @@ class Raw(unittest.TestCase):
         status, headers, _ = system.http("POST", "/v1/completions", {**PROMPT, "max_tokens": 1, "a\r\nx-injected: 1": 1, "b" * 1100: 2})
         self.assertEqual((200, "a??x-injected: 1, ..."), (status, headers["x-foretoken-ignored"]))
         self.assertNotIn("x-injected", headers)
-        many = {f"field{i:05}": 1 for i in range(4000)}
+        many = {f"field{i:05}": 1 for i in range(500)}
         self.assertLess(len(system.http("POST", "/v1/completions", {**PROMPT, "max_tokens": 1, **many})[1]["x-foretoken-ignored"]), 1100)
         for body in ({f"field{i:05}": 1 for i in range(5000)}, {**PROMPT, "metadata": {f"{i}": 1 for i in range(50000)}}):
             status, answer = system.post("/v1/chat/completions", body)
             self.assertEqual(400, status)
-            self.assertIn("an object of more than 4096 keys", answer["error"]["message"])
+            self.assertIn("an object of more than 512 keys", answer["error"]["message"])
         tokens = system.post("/tokenize", {"model": "tiny", "prompt": "the cat"})[1]
         self.assertEqual(tokens["count"], len(tokens["tokens"]))
         self.assertIn("the cat", system.post("/detokenize", {"model": "tiny", "tokens": tokens["tokens"]})[1]["prompt"])

@@ -187,6 +187,8 @@ TEST(ModelOfARequestWithout, IsTheOneThatIsCalledDefault) {
   const auto meant = model_of_request_without(pointers({a, b}), "");
   ASSERT_TRUE(meant.ok());
   EXPECT_EQ("big", *meant);
+  b.aliases = {"def*"};
+  EXPECT_FALSE(model_of_request_without(pointers({a, b}), "").ok());
   EXPECT_EQ("m", *model_of_request_without(pointers({a, b}), "m"));
 }
 

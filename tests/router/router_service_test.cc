@@ -330,7 +330,7 @@ TEST_F(RouterServiceTest, TheStatusSaysOfEachModelWhatClientsNeed) {
                      .sampling = {.temperature = 0.6f, .top_k = 20}});
   };
   join(target, "target-a-0", "a", {"x"}, 7);
-  join(second, "target-a-1", "a", {"x", "y"}, 7);
+  join(second, "target-a-1", "a", {"x", "y", "z*"}, 7);
   join(third, "target-b-0", "b", {"default"}, 8);
   hear(tokenizer, "tokenizer:tokenizer-a-0",
        wire::Hello{.role = wire::Role::kTokenizer,
@@ -345,7 +345,7 @@ TEST_F(RouterServiceTest, TheStatusSaysOfEachModelWhatClientsNeed) {
   ASSERT_EQ(1u, statuses.size());
   EXPECT_EQ((std::vector<std::string>{"a", "b", "default", "x", "y"}), statuses[0].models);
   EXPECT_EQ((std::vector<wire::ModelStatus>{{.name = "a",
-                                             .aliases = {"x", "y"},
+                                             .aliases = {"x", "y", "z*"},
                                              .max_model_len = 100,
                                              .n_targets = 2,
                                              .ready = true,
