@@ -52,7 +52,8 @@ constexpr MetricInfo kTable[] = {
     {"router_requests", kGauge, "router", "", "Requests under way."},
     {"num_requests_running", kGauge, "target", "", "Sequences in the batch.", kAlsoVllm},
     {"num_requests_waiting", kGauge, "router, target", "",
-     "Requests that wait: in the router for a target, in a target for a place in its batch.",
+     "Requests that wait: in the router for a target, in a target for a place in its batch. "
+     "The router counts those whose model is not known yet under an empty model_name.",
      kAlsoVllm},
     {"requests_total", kCounter, "router", "", "Requests accepted."},
     {"request_success_total", kCounter, "router", "finished_reason",

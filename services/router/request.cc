@@ -96,6 +96,15 @@ std::string Request::not_served(const std::vector<const wire::Hello*>& models) c
          " is not served; there is " + names_of(models);
 }
 
+std::string Request::model_among(std::span<const wire::Hello* const> served) const {
+  if (placing_.first) return placing_.first->model_name;
+  if (asked_.model.empty()) return {};  // an alias "*" would stand for it
+  const auto it = std::find_if(served.begin(), served.end(), [&](const wire::Hello* model) {
+    return answers_to(*model, asked_.model);
+  });
+  return it == served.end() ? std::string() : (*it)->model_name;
+}
+
 bool Request::has_target_of_model() const {
   const auto targets = context_.pool.alive(wire::Role::kTarget);
   return std::any_of(targets.begin(), targets.end(),

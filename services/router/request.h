@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
@@ -120,6 +121,9 @@ class Request {
   RequestId id() const { return id_; }
   State state() const { return state_; }
   bool waits_for_target() const { return state_ == State::kEncoding || state_ == State::kPlacing; }
+  // The name of its model, of those served; empty: it is none of them, or not settled yet. Never
+  // the word of a client, for there are any number of those.
+  std::string model_among(std::span<const wire::Hello* const> served) const;
   const Peer& peer() const { return peer_; }
   std::uint32_t series() const { return series_; }
   FlowId flow() const { return flow_; }

@@ -304,4 +304,16 @@ std::size_t RequestTable::n_waiting() const {
                     [](const auto& entry) { return entry.second.request.waits_for_target(); }));
 }
 
+std::map<std::string, std::size_t> RequestTable::n_waiting_by_model(TimePoint now) const {
+  // Those that are there before those that were: an alias may have passed on.
+  std::vector<const wire::Hello*> served;
+  for (const Worker* target : context_.pool.alive(wire::Role::kTarget))
+    served.push_back(&target->hello);
+  for (const wire::Hello* model : context_.pool.models(now)) served.push_back(model);
+  std::map<std::string, std::size_t> counts;
+  for (const auto& [id, entry] : requests_)
+    if (entry.request.waits_for_target()) ++counts[entry.request.model_among(served)];
+  return counts;
+}
+
 }  // namespace foretoken

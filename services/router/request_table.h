@@ -10,6 +10,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -71,6 +72,9 @@ class RequestTable {
 
   std::size_t size() const { return requests_.size(); }
   std::size_t n_waiting() const;  // without a target yet
+  // The same by the name of the model that is served; "" of those whose model is not known yet.
+  // Only models that some wait for are in it.
+  std::map<std::string, std::size_t> n_waiting_by_model(TimePoint now) const;
   bool contains(RequestId id) const { return requests_.contains(id); }
   // Of a request that runs, and whose answer goes to this connection: which answer that is.
   std::optional<std::uint32_t> series_at(RequestId id, const Peer& peer) const;

@@ -416,7 +416,6 @@ void RouterService::finish_metrics(RequestId id) {
 std::string RouterService::own_metrics() {
   const RequestTable::Counters& now = table_.counters();
   metrics_.gauge("router_requests", table_.size());
-  metrics_.gauge("num_requests_waiting", table_.n_waiting());
   metrics_.counter("requests_total", now.accepted);
   metrics_.counter("request_errors_total", now.failed);
   metrics_.counter("request_refused_total", now.refused);
@@ -436,12 +435,18 @@ std::string RouterService::own_metrics() {
   return metrics_.text();
 }
 
-// A model that has a target is there with zeros before its first request.
+// A model that has a target is there with zeros before its first request. Those that some wait for
+// are there from then on: a gauge that is listed no more would keep its last value.
 void RouterService::list_models() {
   for (const Worker* target : pool_.alive(wire::Role::kTarget))
     table_.expect_model(target->hello.model_name);
+  auto n_waiting = table_.n_waiting_by_model(bus_->now());
+  for (const auto& [name, n] : n_waiting)
+    if (!name.empty()) table_.expect_model(name);
+  metrics_.gauge("num_requests_waiting", n_waiting[""], {{"model_name", ""}});
   for (const auto& [name, tally] : table_.tallies()) {
     const Labels model{{"model_name", name}};
+    metrics_.gauge("num_requests_waiting", n_waiting[name], model);
     metrics_.histogram("time_to_first_token_seconds", tally.first_token, model);
     metrics_.histogram("inter_token_latency_seconds", tally.inter_token, model);
     metrics_.histogram("e2e_request_latency_seconds", tally.whole_answer, model);

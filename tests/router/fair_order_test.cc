@@ -199,6 +199,22 @@ TEST_F(FairOrderTest, ManyTokensCostMoreTurns) {
   EXPECT_NEAR(3, n_large, 1);
 }
 
+// Coding agents often set no bound: such a request pays for the most that it can get.
+TEST_F(FairOrderTest, MoreThanTheContextHasRoomForCostsNoMoreThanTheContext) {
+  for (int i = 0; i < 40; ++i) {
+    ask("unbounded", kToEndOfContext);
+    ask("bounded", 3996);  // the context of 4000 with its prompt
+  }
+  ASSERT_TRUE(errors.empty());
+  const std::size_t before = opened.size();
+  for (std::size_t i = 0; i < 20; ++i) finish(opened[i]);
+  ASSERT_EQ(before + 20, opened.size());
+  int n_unbounded = 0;
+  for (std::size_t i = before; i < opened.size(); ++i)
+    n_unbounded += opened[i].low % 2 == 1 ? 1 : 0;
+  EXPECT_NEAR(10, n_unbounded, 1);
+}
+
 // The target's cache may be full while places are free: then it says so, and newcomers wait here.
 TEST_F(FairOrderTest, NothingIsAddedToATargetWhoseQueueIsLong) {
   for (int i = 0; i < 8; ++i) ask("a");

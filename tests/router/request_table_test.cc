@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -834,6 +835,26 @@ TEST_F(TwoModels, ARequestThatNamesNoneIsRefusedWithTheNamesOfBoth) {
   EXPECT_EQ("model", errors[0].error.param);
   EXPECT_NE(std::string::npos, errors[0].error.message.find("m, n")) << errors[0].error.message;
   EXPECT_EQ(0u, table.size());
+}
+
+TEST_F(TwoModels, WhatWaitsIsCountedForTheModelThatItIsFor) {
+  using Counts = std::map<std::string, std::size_t>;
+  join_other();
+  EXPECT_EQ(Counts{}, table.n_waiting_by_model(now));
+  std::uint64_t n_asked = 0;
+  for (const char* model : {"m", "n", "m"}) {
+    auto request = ask();
+    request.model = model;
+    submit(std::move(request), {1, ++n_asked});
+  }
+  EXPECT_EQ((Counts{{"m", 2}, {"n", 1}}), table.n_waiting_by_model(now));
+  EXPECT_EQ(3u, table.n_waiting());
+  hear(kTokenizer, wire::Encoded{.tokens = {10}}, {1, 1});
+  ASSERT_EQ(1u, sent<wire::Open>().size());
+  EXPECT_EQ((Counts{{"m", 1}, {"n", 1}}), table.n_waiting_by_model(now)) << "one has a place";
+  pool.lose(kTarget);
+  table.worker_lost(kTarget, now, out);
+  EXPECT_EQ((Counts{{"m", 2}, {"n", 1}}), table.n_waiting_by_model(now)) << "it waits again";
 }
 
 TEST_F(TwoModels, OneThatWasLostIsNotReplacedByTheOther) {

@@ -171,6 +171,58 @@ TEST_F(RouterServiceTest, TwoClientsMayAskForMetricsUnderOneId) {
   EXPECT_EQ((std::vector<std::string>{"a", "b"}), answered);
 }
 
+// Names that clients write are no labels: there are any number of them.
+TEST_F(RouterServiceTest, TheQueueIsListedByModelAndAModelWithoutOneShowsZero) {
+  wire::Speaker other{WorkerId{2}, Incarnation{1}};
+  RouterService starting{{.client = "inproc://c",
+                          .router = "inproc://r",
+                          .rules = {.registration = seconds(3)}},  // an unknown model may yet come
+                         router,
+                         metrics};
+  starting.start(bus);
+  const auto deliver = [&](SocketId socket, Frames frames) {
+    starting.on_message({.peer = {.socket = socket, .routing = "a"}, .frames = std::move(frames)});
+  };
+  const auto ask = [&](const wire::ClientRequest& request) {
+    deliver(kClients, {wire::write_client_request(request)});
+  };
+  const auto expect_waiting = [&](const std::map<std::string, int>& expected) {
+    wire::ClientRequest question{.op = wire::ClientOp::kMetrics};
+    question.request_id = RequestId{0, 99};
+    ask(question);
+    const std::string text = metrics.text();
+    for (const auto& [model, n] : expected)
+      EXPECT_NE(std::string::npos, text.find("foretoken_num_requests_waiting{model_name=\"" +
+                                             model + "\"} " + std::to_string(n) + "\n"))
+          << text;
+    EXPECT_EQ(std::string::npos, text.find("nowhere"));
+  };
+  expect_waiting({{"", 0}});
+  deliver(kWorkers, wire::encode(target, {},
+                                 wire::Hello{.role = wire::Role::kTarget,
+                                             .name = "target-0",
+                                             .model_name = "m",
+                                             .aliases = {"short"}}));
+  deliver(kWorkers,
+          wire::encode(
+              other, {},
+              wire::Hello{.role = wire::Role::kTarget, .name = "target-1", .model_name = "n"}));
+  std::uint64_t n_asked = 0;
+  for (const char* model : {"m", "short", "nowhere"}) {
+    auto request = generate({0, ++n_asked});
+    request.model = model;
+    ask(request);
+  }
+  EXPECT_EQ(3u, starting.table().n_waiting());
+  expect_waiting({{"", 1}, {"m", 2}, {"n", 0}});
+  for (std::uint64_t i = 1; i <= n_asked; ++i) {
+    wire::ClientRequest cancel{.op = wire::ClientOp::kCancel};
+    cancel.request_id = RequestId{0, i};
+    ask(cancel);
+  }
+  expect_waiting({{"", 0}, {"m", 0}, {"n", 0}});
+}
+
 // The metrics of dozens of services are more than a string of a request may be.
 TEST_F(RouterServiceTest, MetricsOfManyServicesAreOneAnswerUpToItsLimit) {
   const auto ask_all = [&](std::uint64_t n_workers) {
