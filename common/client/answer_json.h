@@ -55,10 +55,4 @@ OrderedJson struct_json(const T& value) {
   return object;
 }
 
-inline OrderedJson reply_json(const wire::ClientReply& reply) {
-  OrderedJson document = {{"schema", "foretoken.generate/1"}};
-  document.update(struct_json(reply));
-  return document;
-}
-
 }  // namespace foretoken

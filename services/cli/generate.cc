@@ -6,10 +6,10 @@
 #include <utility>
 
 #include "common/base/json.h"
-#include "common/client/answer_json.h"
 #include "common/client/client.h"
 #include "common/wire/msgpack_reader.h"
 #include "services/cli/ask.h"
+#include "services/cli/generate_json.h"
 #include "services/cli/request_json.h"
 #include "services/cli/verbs.h"
 
@@ -116,13 +116,6 @@ int end_of(const std::vector<wire::ClientReply>& replies, const CliOptions& opti
   return kExitDeadline;
 }
 
-OrderedJson as_json(const std::vector<wire::ClientReply>& replies) {
-  if (replies.size() == 1) return reply_json(replies.front());
-  OrderedJson document = {{"schema", "foretoken.generate/1"}, {"answers", OrderedJson::array()}};
-  for (const auto& reply : replies) document["answers"].push_back(struct_json(reply));
-  return document;
-}
-
 // Of a stream, the last part: pieces are printed, and their log-probabilities kept here.
 Result<wire::ClientReply> stream_one(Client& client,
                                      wire::ClientRequest request,
@@ -170,7 +163,7 @@ int run_generate(const CliOptions& options) {
     replies = std::move(*all);
   }
   if (options.output.json) {
-    std::cout << to_text(as_json(replies), 2) << "\n";
+    std::cout << to_text(generate_json(replies), 2) << "\n";
     return end_of(replies, options);
   }
   for (std::size_t i = 0; i < replies.size(); ++i) {
