@@ -60,7 +60,8 @@ class AnswerEvents {
 // What the request says of its answer.
 struct AnswerRules {
   bool may_call = false;                     // it gave tools, and they may be called
-  std::vector<std::string> tool_names = {};  // of those tools
+  std::vector<std::string> tool_names = {};  // of those that may be called
+  bool checks_names = false;                 // a call of another name is text, in every format
   bool one_call = false;                     // what follows the first whole call is left out
   std::uint64_t key = 0;                     // of the request and choice: ids of calls come from it
 };

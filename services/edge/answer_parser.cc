@@ -264,7 +264,7 @@ void AnswerParser::on_arguments(char byte) {
     raw_ += byte;
     if (is_json_space(byte)) return;
     name_.erase(name_.find_last_not_of(" \t") + 1);
-    if (byte != '{' || name_.empty()) return give_up_call();
+    if (byte != '{' || !is_tool(name_)) return give_up_call();
     begin_call(name_);
   }
   const auto says = arguments_.feed(byte);
@@ -315,12 +315,13 @@ void AnswerParser::give_up_call() {
   text(std::exchange(raw_, {}));
 }
 
-// Where a marker says that it is a call, the name is the model's own.
+// Where a marker says that it is a call, the name is the model's own, unless the request lists what
+// may be called.
 bool AnswerParser::is_tool(std::string_view name) const {
   if (name.empty()) return false;
-  return format_ != ToolFormat::kLlama ||
-         std::find(rules_.tool_names.begin(), rules_.tool_names.end(), name) !=
-             rules_.tool_names.end();
+  if (format_ != ToolFormat::kLlama && !rules_.checks_names) return true;
+  return std::find(rules_.tool_names.begin(), rules_.tool_names.end(), name) !=
+         rules_.tool_names.end();
 }
 
 void AnswerParser::text(std::string_view text) {

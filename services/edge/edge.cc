@@ -42,6 +42,19 @@ bool is_anthropic(std::string_view path) {
   return path.ends_with("/messages") || path.ends_with("/messages/count_tokens");
 }
 
+HttpReply error_reply_to(const HttpRequest& request, const HttpError& error, HttpHeaders headers) {
+  HttpReply reply{.status = error.status, .body = {}, .headers = std::move(headers)};
+  if (is_anthropic(request.path)) {
+    reply.status = anthropic_status(error);
+    reply.body = anthropic_error_body(error, request.id);
+    reply.headers.emplace_back("request-id", request.id);
+  } else {
+    reply.body = error_body_of(request.path, error);
+  }
+  for (auto& header : retry_headers(error)) reply.headers.push_back(std::move(header));
+  return reply;
+}
+
 void add_ignored(const std::vector<std::string>& fields, HttpHeaders& headers) {
   if (fields.empty()) return;
   const std::string list = header_list(fields);
@@ -162,17 +175,12 @@ Edge::Reply Edge::dispatch(HttpExchange& exchange) {
   co_await fail(exchange, error);
 }
 
+HttpReply Edge::error_reply(const HttpRequest& request, const HttpError& error) const {
+  return error_reply_to(request, error, headers_for(request));
+}
+
 Edge::Reply Edge::fail(HttpExchange& exchange, const HttpError& error) {
-  HttpReply reply{.status = error.status, .body = {}, .headers = headers_for(exchange.request())};
-  const std::string& path = exchange.request().path;
-  if (is_anthropic(path)) {
-    reply.status = anthropic_status(error);
-    reply.body = anthropic_error_body(error, exchange.request().id);
-    reply.headers.emplace_back("request-id", exchange.request().id);
-  } else {
-    reply.body = error_body_of(path, error);
-  }
-  for (auto& header : retry_headers(error)) reply.headers.push_back(std::move(header));
+  HttpReply reply = error_reply(exchange.request(), error);
   co_await exchange.reply(std::move(reply));
 }
 

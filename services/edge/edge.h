@@ -15,6 +15,7 @@
 #include "services/edge/asio.h"
 #include "services/edge/calls.h"
 #include "services/edge/generation.h"
+#include "services/edge/http_error.h"
 #include "services/edge/http_server.h"
 #include "services/edge/router_request.h"
 #include "services/edge/tracer.h"
@@ -43,6 +44,8 @@ class Edge {
   Edge(boost::asio::io_context& context, Calls& calls, EdgeOptions options);
 
   boost::asio::awaitable<void> handle(HttpExchange& exchange);
+  // An error with the headers that every reply has. The request may have been read in part.
+  HttpReply error_reply(const HttpRequest& request, const HttpError& error) const;
   // Sends one token of each model through all services: /health says "loading" before the first has
   // come back. Ends when the edge drains.
   boost::asio::awaitable<void> warm_up();
@@ -110,6 +113,9 @@ class Edge {
 
 // What the files of Edge share.
 bool is_anthropic(std::string_view path);
+// An error as the protocol of the request's path says it, which is OpenAI's where the path names no
+// other or is "". `headers` go with it.
+HttpReply error_reply_to(const HttpRequest& request, const HttpError& error, HttpHeaders headers);
 void add_ignored(const std::vector<std::string>& fields, HttpHeaders& headers);
 
 }  // namespace foretoken::edge

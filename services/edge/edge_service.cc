@@ -11,7 +11,7 @@
 #include "common/config/resolve.h"
 #include "common/runtime/process.h"
 #include "common/runtime/service_main.h"
-#include "services/edge/openai.h"
+#include "services/edge/http_error.h"
 
 namespace foretoken::edge {
 namespace {
@@ -36,10 +36,10 @@ CallLimits call_limits(const LimitsSection& limits) {
 }
 
 // Of a request that no route has seen.
-HttpReply error_reply(unsigned status, const std::string& why) {
+HttpError early_error(unsigned status, const std::string& why) {
   HttpError error = http_error(status, why);
   if (status == 503) error.code = "overloaded", error.retry_after_ms = kOverloadedMs;
-  return {.status = status, .body = openai_error_body(error), .headers = retry_headers(error)};
+  return error;
 }
 
 // What the configuration says and cannot be ends the start; what the environment says, which is
@@ -90,7 +90,9 @@ void EdgeService::open(Bus& /*bus*/, wire::Hello& hello) {
   limits.max_held_bytes = std::size_t{options_.section.max_bodies_mib} << 20;
   server_.emplace(
       *context_, limits, [this](HttpExchange& exchange) { return edge_->handle(exchange); },
-      error_reply);
+      [this](const HttpRequest& request, unsigned status, const std::string& why) {
+        return edge_->error_reply(request, early_error(status, why));
+      });
   const std::uint16_t port =
       server_->listen(options_.section.host, static_cast<std::uint16_t>(options_.section.port));
   hello.endpoint = "http://" + host_and_port(options_.section.host, std::to_string(port));

@@ -182,6 +182,7 @@ class HttpServer::Connection final : public HttpExchange,
     co_await http::async_read_header(stream_, buffer_, parser, into(error));
     auto& message = parser.get();
     is_head_ = message.method() == http::verb::head;  // of one with a broken header too
+    take_head(message);
     if (error) co_return co_await refuse(error);
     version_ = message.version();
     keep_alive_ = message.keep_alive();
@@ -202,7 +203,8 @@ class HttpServer::Connection final : public HttpExchange,
         co_return co_await refuse(503);
       }
     }
-    co_return co_await take(parser.release());
+    request_.body = std::move(message.body());
+    co_return true;
   }
 
   // False: more bodies are held than max_held_bytes, this one among them.
@@ -220,6 +222,7 @@ class HttpServer::Connection final : public HttpExchange,
         static_cast<std::ptrdiff_t>(server_.limits_.max_fields))
       return 431;
     if (message.version() != 10 && message.version() != 11) return 505;
+    if (request_.path.empty()) return 400;
     // Where two parties may count a body differently, one request can hide in another.
     if (message.count(http::field::content_length) > 1 ||
         message.count(http::field::transfer_encoding) > 1 ||
@@ -232,20 +235,19 @@ class HttpServer::Connection final : public HttpExchange,
     return encoding.empty() || beast::iequals(encoding, "identity") ? 0 : 415;
   }
 
-  asio::awaitable<bool> take(http::request<http::string_body> message) {
+  // As far as it was read: a request that is refused has a path and an id, too. A target that is no
+  // path leaves "".
+  void take_head(const http::request<http::string_body>& message) {
     request_ = {};
     request_.method = std::string(message.method_string());
     const std::string target(message.target());
     const std::size_t mark = target.find('?');
     auto path = decoded_path(std::string_view(target).substr(0, mark));
-    if (!path || path->empty() || path->front() != '/') co_return co_await refuse(400);
-    request_.path = std::move(*path);
+    if (path && path->starts_with('/')) request_.path = std::move(*path);
     if (mark != std::string::npos) request_.query = target.substr(mark + 1);
     for (const auto& field : message)
       request_.headers.emplace_back(std::string(field.name_string()), std::string(field.value()));
-    request_.body = std::move(message.body());
     request_.id = request_id_of(request_);
-    co_return true;
   }
 
   asio::awaitable<bool> refuse(error_code error) {
@@ -263,7 +265,7 @@ class HttpServer::Connection final : public HttpExchange,
     ++server_.counters_.malformed;
     keep_alive_ = false;
     if (why_.empty()) why_ = std::string(http::obsolete_reason(static_cast<http::status>(status)));
-    HttpReply error = server_.error_reply_(status, why_);
+    HttpReply error = server_.error_reply_(request_, status, why_);
     co_await reply(std::move(error));
     co_return false;
   }

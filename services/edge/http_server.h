@@ -61,8 +61,10 @@ class HttpExchange {
 };
 
 using HttpHandler = std::function<boost::asio::awaitable<void>(HttpExchange&)>;
-// What an error that the server itself finds is answered with.
-using HttpErrorReply = std::function<HttpReply(unsigned status, const std::string& why)>;
+// What an error that the server itself finds is answered with. The request has what was read of it:
+// its path is "" where there was none, its id is always there, and its body never.
+using HttpErrorReply =
+    std::function<HttpReply(const HttpRequest& request, unsigned status, const std::string& why)>;
 
 // It outlives the context, whose end ends the connections.
 class HttpServer {

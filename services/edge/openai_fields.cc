@@ -72,7 +72,8 @@ constexpr BodyField kChatOnly[] = {
     {"tools", kHonoured, "",
      "of type function; strict has no effect: arguments are the model's own", "", kToolsLimit},
     {"tool_choice", kHonoured, "",
-     "auto, none; required or a function: the answer begins with a call, without reasoning"},
+     "auto, none; required or a function: the answer begins with a call, without reasoning; "
+     "allowed_tools: only those are called"},
     {"parallel_tool_calls", kHonoured, "", "false: what follows the first call is left out"},
     {"reasoning_effort", kHonoured, "",
      "the template's reasoning_effort, unless chat_template_kwargs has it"},

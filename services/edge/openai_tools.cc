@@ -115,6 +115,29 @@ Result<Tool> read_tool(const OrderedJson& tool,
               .parameters = parameters};
 }
 
+// {"type": "allowed_tools", "allowed_tools": {"mode": ..., "tools": [...]}}
+Result<void> read_allowed_tools(const OrderedJson& choice, ToolUse& use) {
+  const std::string where = "tool_choice.allowed_tools";
+  const OrderedJson& allowed = member(choice, "allowed_tools");
+  if (const auto done = read_allowed_mode(allowed, where, use); !done.ok()) return done.error();
+  const OrderedJson& entries = member(allowed, "tools");
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    const std::string place = where + ".tools[" + std::to_string(i) + "]";
+    const OrderedJson& type = member(entries[i], "type");
+    if (type != "function")
+      return Error{
+          ErrorCode::kUnsupportedParameter,
+          place + " is of type " + to_text(type) +
+              "; only {\"type\": \"function\", \"function\": {\"name\": ...}} is supported",
+          "tool_choice"};
+    auto name =
+        read_wanted_name(member(member(entries[i], "function"), "name"), place + ".function.name");
+    if (!name.ok()) return name.error();
+    use.allowed->push_back(std::move(*name));
+  }
+  return {};
+}
+
 Result<void> read_tool_choice(const OrderedJson& choice, ToolUse& use) {
   if (choice.is_null()) return {};
   const std::string word = text_or_empty(choice);
@@ -130,10 +153,12 @@ Result<void> read_tool_choice(const OrderedJson& choice, ToolUse& use) {
     use.name = std::move(*name);
     return {};
   }
+  if (member(choice, "type") == "allowed_tools") return read_allowed_tools(choice, use);
   return Error{ErrorCode::kUnsupportedParameter,
                "tool_choice " + to_text(choice) +
-                   " is not supported; it may be \"auto\", \"none\", \"required\" or {\"type\": "
-                   "\"function\", \"function\": {\"name\": ...}}",
+                   " is not supported; it may be \"auto\", \"none\", \"required\", {\"type\": "
+                   "\"function\", \"function\": {\"name\": ...}} or {\"type\": \"allowed_tools\", "
+                   "\"allowed_tools\": {\"mode\": ..., \"tools\": [...]}}",
                "tool_choice"};
 }
 

@@ -29,7 +29,8 @@ constexpr BodyField kResponseFields[] = {
     {"tools", kHonoured, "", "functions; others are skipped and named, and strict has no effect",
      "", kToolsLimit},
     {"tool_choice", kHonoured, "",
-     "auto, none; required, or a function's name: the answer begins with a call"},
+     "auto, none; required, or a function's name: the answer begins with a call; allowed_tools: "
+     "only those are called"},
     {"parallel_tool_calls", kHonoured, "", "false: what follows the first call is left out"},
     {"reasoning", kHonoured, "", "effort: the template's reasoning_effort; summary has no effect"},
     {"truncation", kHonoured, "", "\"disabled\"; others are refused"},
@@ -188,7 +189,30 @@ Result<Json> input_messages(const OrderedJson& body) {
   return reader.take();
 }
 
-Result<void> read_response_choice(const OrderedJson& choice, ToolUse& use) {
+// {"type": "allowed_tools", "mode": ..., "tools": [...]}. Entries that are no functions are skipped
+// and named, as such tools are.
+Result<void> read_response_allowed(const OrderedJson& choice,
+                                   ToolUse& use,
+                                   std::vector<std::string>& ignored) {
+  if (const auto done = read_allowed_mode(choice, "tool_choice", use); !done.ok())
+    return done.error();
+  const OrderedJson& entries = member(choice, "tools");
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    const std::string place = "tool_choice.tools." + std::to_string(i);
+    if (member(entries[i], "type") != "function") {
+      ignored.push_back(place);
+      continue;
+    }
+    auto name = read_wanted_name(member(entries[i], "name"), place + ".name");
+    if (!name.ok()) return name.error();
+    use.allowed->push_back(std::move(*name));
+  }
+  return {};
+}
+
+Result<void> read_response_choice(const OrderedJson& choice,
+                                  ToolUse& use,
+                                  std::vector<std::string>& ignored) {
   if (choice.is_null()) return {};
   if (const auto named = value_named<ToolChoice>(text_or_empty(choice))) {
     use.choice = *named;
@@ -201,9 +225,11 @@ Result<void> read_response_choice(const OrderedJson& choice, ToolUse& use) {
     use.name = std::move(*name);
     return {};
   }
+  if (member(choice, "type") == "allowed_tools") return read_response_allowed(choice, use, ignored);
   return not_supported("tool_choice " + to_text(choice) +
-                           " is not supported; it may be \"auto\", \"none\", \"required\" or "
-                           "{\"type\": \"function\", \"name\": ...}",
+                           " is not supported; it may be \"auto\", \"none\", \"required\", "
+                           "{\"type\": \"function\", \"name\": ...} or {\"type\": "
+                           "\"allowed_tools\", \"mode\": ..., \"tools\": [...]}",
                        "tool_choice");
 }
 
@@ -226,7 +252,7 @@ Result<ToolUse> read_response_tools(const OrderedJson& body, std::vector<std::st
                          .description = text_or_empty(member(tools[i], "description")),
                          .parameters = parameters});
   }
-  if (const auto done = read_response_choice(member(body, "tool_choice"), use); !done.ok())
+  if (const auto done = read_response_choice(member(body, "tool_choice"), use, ignored); !done.ok())
     return done.error();
   if (const auto done = read_parallel_calls(body, use); !done.ok()) return done.error();
   if (const auto good = check_tools(use, "tools"); !good.ok()) return good.error();

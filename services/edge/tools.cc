@@ -41,9 +41,25 @@ Result<void> read_parallel_calls(const OrderedJson& body, ToolUse& use) {
 Result<std::string> read_wanted_name(const OrderedJson& name, const std::string& where) {
   std::string text = text_or_empty(name);
   if (text.empty())
-    return invalid_value("tool_choice asks for one tool and has no name in " + where,
-                         "tool_choice");
+    return invalid_value("tool_choice needs the name of a tool in " + where, "tool_choice");
   return text;
+}
+
+Result<void> read_allowed_mode(const OrderedJson& allowed, const std::string& where, ToolUse& use) {
+  const OrderedJson& mode = member(allowed, "mode");
+  if (mode != "auto" && mode != "required")
+    return invalid_value(where + ".mode is " + to_text(mode) + "; it must be auto or required",
+                         "tool_choice");
+  const OrderedJson& entries = member(allowed, "tools");
+  if (!entries.is_array() || entries.empty())
+    return invalid_value(where + ".tools must be a list that is not empty", "tool_choice");
+  if (entries.size() > kToolsLimit.most)
+    return invalid_value(where + ".tools has " + std::to_string(entries.size()) +
+                             " entries; the limit is " + std::to_string(kToolsLimit.most),
+                         "tool_choice");
+  use.choice = mode == "required" ? ToolChoice::kRequired : ToolChoice::kAuto;
+  use.allowed.emplace();
+  return {};
 }
 
 Result<void> check_tools(const ToolUse& use, const std::string& where) {
@@ -62,10 +78,16 @@ Result<void> check_tools(const ToolUse& use, const std::string& where) {
     if (!names.insert(name).second)
       return invalid_value(place + " has the name " + name + ", as one before it", place);
   }
-  if (use.choice == ToolChoice::kRequired && use.tools.empty())
-    return invalid_value("tool_choice asks for a call, and there are no tools", "tool_choice");
-  if (!use.name.empty() && !names.contains(use.name))
-    return invalid_value("tool_choice names " + use.name + ", which is not among the tools",
+  std::vector<std::string> wanted;
+  if (use.allowed) wanted = *use.allowed;
+  if (!use.name.empty()) wanted.push_back(use.name);
+  for (const std::string& name : wanted)
+    if (!names.contains(name))
+      return invalid_value("tool_choice names " + name + ", which is not among the tools",
+                           "tool_choice");
+  const bool has_callable = use.allowed ? !use.allowed->empty() : !use.tools.empty();
+  if (use.choice == ToolChoice::kRequired && !has_callable)
+    return invalid_value("tool_choice asks for a call, and there is no tool that may be called",
                          "tool_choice");
   return {};
 }
@@ -79,9 +101,14 @@ AnswerRules use_tools(const ToolUse& use, Json& request) {
     tools.push_back(tool_json(tool));
     rules.tool_names.push_back(tool.name);
   }
+  if (use.allowed) rules.tool_names = *use.allowed;
+  rules.checks_names = use.allowed.has_value();
   request["tools"] = to_text(tools);
   request["tool_choice"] = name_of(use.choice);
-  if (!use.name.empty()) request["tool_name"] = use.name;
+  const bool leaves_one =
+      use.choice == ToolChoice::kRequired && use.allowed && use.allowed->size() == 1;
+  const std::string& name = leaves_one ? use.allowed->front() : use.name;
+  if (!name.empty()) request["tool_name"] = name;
   rules.may_call = use.choice != ToolChoice::kNone;
   rules.one_call = !use.parallel;
   return rules;

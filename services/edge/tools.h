@@ -27,15 +27,21 @@ struct Tool {
 struct ToolUse {
   std::vector<Tool> tools;
   ToolChoice choice = ToolChoice::kAuto;
-  std::string name;      // with kRequired: this one; "" = any
+  std::string name;  // with kRequired: this one; "" = any
+  // Names of those that may be called; none = all. The prompt has all of them.
+  std::optional<std::vector<std::string>> allowed;
   bool parallel = true;  // several calls in one answer
 };
 
 // "parallel_tool_calls" of OpenAI's bodies: true unless given.
 Result<void> read_parallel_calls(const OrderedJson& body, ToolUse& use);
-// The name of the one tool that tool_choice asks for.
+// A name of a tool in tool_choice. `where` names its place in errors.
 Result<std::string> read_wanted_name(const OrderedJson& name, const std::string& where);
-// Names of letters, digits, _ and -, each once. `where` names the list in errors.
+// Of a tool_choice of type allowed_tools: the mode, and that there is a list of tools, not empty.
+// `where` names the object that has both. The names are for the protocol's reader to add.
+Result<void> read_allowed_mode(const OrderedJson& allowed, const std::string& where, ToolUse& use);
+// Names of letters, digits, _ and -, each once; those of tool_choice among them. `where` names the
+// list in errors.
 Result<void> check_tools(const ToolUse& use, const std::string& where);
 // Puts them into a request to the router, and says how its answer is read.
 AnswerRules use_tools(const ToolUse& use, Json& request);

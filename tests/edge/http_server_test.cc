@@ -11,6 +11,9 @@
 #include <atomic>
 #include <string>
 #include <thread>
+#include <tuple>
+
+#include "services/edge/edge.h"
 
 namespace foretoken::edge {
 namespace {
@@ -33,8 +36,10 @@ struct Served : ::testing::Test {
     limits.small_body_bytes = 1000;
     server.emplace(
         context, limits, [this](HttpExchange& exchange) { return handle(exchange); },
-        [](unsigned status, const std::string& why) {
-          return HttpReply{.status = status, .body = std::to_string(status) + " " + why};
+        [](const HttpRequest& request, unsigned status, const std::string& why) {
+          return HttpReply{.status = status,
+                           .body = std::to_string(status) + " " + why + " for " + request.path,
+                           .headers = {{"x-request-id", request.id}}};
         });
     port = server->listen("127.0.0.1", 0);
     thread = std::thread([this] { context.run(); });
@@ -195,6 +200,66 @@ TEST_F(Served, WhatIsNoRequestIsRefusedWithItsStatus) {
     EXPECT_TRUE(status == "200" || answer.find("Connection: close") != std::string::npos)
         << bytes.substr(0, 120);
   }
+}
+
+TEST_F(Served, ARefusalHasThePathAndTheIdThatWereRead) {
+  const std::string head = " HTTP/1.1\r\nHost: x\r\nX-Request-Id: mine-1\r\n";
+  const std::string long_line(20'000, 'a');
+  for (const auto& [bytes, path, id] : {
+           std::tuple<std::string, std::string, std::string>{
+               "POST /v1/messages?beta=true" + head + "Content-Length: 2000000\r\n\r\n",
+               "/v1/messages", "mine-1"},
+           {"POST /a%2Fb" + head + "Content-Encoding: gzip\r\nContent-Length: 1\r\n\r\nx", "/a/b",
+            "mine-1"},
+           {"POST /a" + head + "Transfer-Encoding: chunked\r\n\r\nzz\r\n\r\n", "/a", "mine-1"},
+           {"GET /a" + head + "X: " + long_line + "\r\n\r\n", "/a", "mine-1"},
+           {"GET /a" + head + "no field\r\n\r\n", "/a", "mine-1"},
+           {"GET /a HTTP/1.1\r\n\r\n", "/a", "req-"},  // no host
+           {"GET /a HTTP/1.1\r\nX-Request-Id: " + long_line.substr(0, 200) + "\r\n\r\n", "/a",
+            "req-"},
+           {"GET /%zz" + head + "\r\n", "", "mine-1"},
+           {"GET /a HTTP/3.0\r\nHost: x\r\n\r\n", "", "req-"},
+           {"nonsense\r\n\r\n", "", "req-"},
+           // of its own request and not of the one before it
+           {"GET /a" + head + "\r\nnonsense\r\n\r\n", "", "req-"},
+       }) {
+    const std::string answer = ask(bytes);
+    EXPECT_THAT(answer, HasSubstr("\r\nx-request-id: " + id)) << bytes.substr(0, 120);
+    EXPECT_THAT(answer, EndsWith(" for " + path)) << bytes.substr(0, 120);
+  }
+}
+
+TEST(ErrorReply, IsOfTheProtocolOfThePath) {
+  HttpError overloaded = http_error(503, "full");
+  overloaded.retry_after_ms = 1000;
+  const auto reply_at = [&](const char* path) {
+    HttpRequest request;
+    request.path = path;
+    request.id = "mine-1";
+    return error_reply_to(request, overloaded, {{"x-request-id", request.id}});
+  };
+  const HttpHeaders headers{
+      {"x-request-id", "mine-1"}, {"Retry-After", "1"}, {"retry-after-ms", "1000"}};
+  for (const char* path : {"/v1/chat/completions", "/nowhere", ""}) {
+    const HttpReply reply = reply_at(path);
+    EXPECT_EQ(reply.status, 503U) << path;
+    EXPECT_EQ(Json::parse(reply.body)["error"]["message"], "full") << path;
+    EXPECT_EQ(reply.headers, headers) << path;
+  }
+  for (const char* path : {"/v2/models/tiny/generate", "/api/show"}) {
+    const HttpReply reply = reply_at(path);
+    EXPECT_EQ(reply.status, 503U) << path;
+    EXPECT_EQ(reply.body, R"({"error":"full"})") << path;
+    EXPECT_EQ(reply.headers, headers) << path;
+  }
+  const HttpReply reply = reply_at("/v1/messages");
+  EXPECT_EQ(reply.status, 529U);
+  EXPECT_EQ(Json::parse(reply.body)["type"], "error");
+  EXPECT_EQ(Json::parse(reply.body)["request_id"], "mine-1");
+  EXPECT_EQ(reply.headers, (HttpHeaders{{"x-request-id", "mine-1"},
+                                        {"request-id", "mine-1"},
+                                        {"Retry-After", "1"},
+                                        {"retry-after-ms", "1000"}}));
 }
 
 struct ServedWithShortHeaders : Served {

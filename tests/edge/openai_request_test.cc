@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <string>
+#include <tuple>
 
 #include "common/messages/speculation_object.h"
 #include "services/edge/http_types.h"
@@ -146,8 +147,6 @@ TEST(OpenAiChat, RefusesByTheNameOfTheField) {
               "tools[0].function.parameters"},
           std::pair{R"(, "tool_choice": "required")", "tool_choice"},
           std::pair{R"(, "tool_choice": "sometimes")", "tool_choice"},
-          std::pair{R"(, "tool_choice": {"type": "allowed_tools", "allowed_tools": {}})",
-                    "tool_choice"},
           std::pair{
               R"(, "tool_choice": {"type": "function", "function": {"name": "g"}}, "tools": [{"type": "function", "function": {"name": "f"}}])",
               "tool_choice"},
@@ -216,6 +215,118 @@ TEST(OpenAiChat, ACallIsAskedForByItsName) {
   EXPECT_EQ(ask.generation.choices[0].tool_choice, ToolChoice::kRequired);
   EXPECT_EQ(ask.generation.choices[0].tool_name, "f");
   EXPECT_TRUE(ask.rules.one_call);
+}
+
+constexpr const char* kTwoTools =
+    R"(, "tools": [{"type": "function", "function": {"name": "f"}}, {"type": "function", "function": {"name": "g"}}])";
+constexpr const char* kAllowedG = R"([{"type": "function", "function": {"name": "g"}}])";
+
+OrderedJson chat_allowing(const std::string& mode, const std::string& entries) {
+  return chat(std::string(kTwoTools) +
+              R"(, "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": )" + mode +
+              R"(, "tools": )" + entries + "}}");
+}
+
+TEST(OpenAiChat, ToolsThatAreNotAllowedStayInThePrompt) {
+  const auto all = read(read_chat(chat(kTwoTools), false));
+  EXPECT_THAT(all.rules.tool_names, ElementsAre("f", "g"));
+  EXPECT_FALSE(all.rules.checks_names);
+  const auto ask = read(read_chat(chat_allowing(R"("auto")", kAllowedG), true));
+  EXPECT_EQ(answer_key(ask.generation.choices[0]), answer_key(all.generation.choices[0]));
+  EXPECT_THAT(ask.rules.tool_names, ElementsAre("g"));
+  EXPECT_TRUE(ask.rules.may_call && ask.rules.checks_names);
+}
+
+TEST(OpenAiChat, OneOfTheAllowedToolsIsAskedFor) {
+  const auto both = read(read_chat(
+      chat_allowing(
+          R"("required")",
+          R"([{"type": "function", "function": {"name": "g"}}, {"type": "function", "function": {"name": "f"}}])"),
+      true));
+  const auto any =
+      read(read_chat(chat(std::string(kTwoTools) + R"(, "tool_choice": "required")"), false));
+  EXPECT_EQ(answer_key(both.generation.choices[0]), answer_key(any.generation.choices[0]));
+  EXPECT_THAT(both.rules.tool_names, ElementsAre("g", "f"));
+  EXPECT_TRUE(both.rules.may_call && both.rules.checks_names);
+  const auto one = read(read_chat(chat_allowing(R"("required")", kAllowedG), true));
+  EXPECT_EQ(one.generation.choices[0].tool_choice, ToolChoice::kRequired);
+  EXPECT_EQ(one.generation.choices[0].tool_name, "g") << "there is no other";
+}
+
+TEST(OpenAiChat, RefusesAllowedToolsOfABadShape) {
+  std::string many = "[";
+  for (int i = 0; i < 129; ++i)
+    many += std::string(i > 0 ? "," : "") + R"({"type": "function", "function": {"name": "g"}})";
+  many += "]";
+  for (const auto& [mode, entries, said] : {
+           std::tuple<std::string, std::string, std::string>{R"("none")", kAllowedG,
+                                                             R"(mode is "none")"},
+           {"null", kAllowedG, "mode is null"},
+           {R"("auto")", "null", "tools must be a list"},
+           {R"("auto")", "{}", "tools must be a list"},
+           {R"("auto")", "[]", "tools must be a list that is not empty"},
+           {R"("auto")", many, "129 entries; the limit is 128"},
+           {R"("auto")", "[3]", "tools[0] is of type null"},
+           {R"("auto")", R"([{"type": "custom", "custom": {"name": "g"}}])",
+            R"(tools[0] is of type "custom")"},
+           {R"("auto")", R"([{"type": "function", "name": "g"}])", "tools[0].function.name"},
+           {R"("auto")", R"([{"type": "function", "function": {"name": "h"}}])", "names h,"},
+       }) {
+    SCOPED_TRACE(said);
+    const auto ask = read_chat(chat_allowing(mode, entries), false);
+    ASSERT_FALSE(ask.ok());
+    EXPECT_EQ(ask.error().param, "tool_choice");
+    EXPECT_THAT(ask.error().message, HasSubstr(said));
+  }
+  // The form of /v1/responses.
+  const auto flat = read_chat(
+      chat(
+          std::string(kTwoTools) +
+          R"(, "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "g"}]})"),
+      false);
+  ASSERT_FALSE(flat.ok());
+  EXPECT_EQ(flat.error().param, "tool_choice");
+}
+
+OrderedJson response_allowing(const std::string& mode, const std::string& entries) {
+  return OrderedJson::parse(
+      R"({"input": "hi", "tools": [{"type": "web_search"}, {"type": "function", "name": "f"}, {"type": "function", "name": "g"}],
+          "tool_choice": {"type": "allowed_tools", "mode": ")" +
+      mode + R"(", "tools": )" + entries + "}}");
+}
+
+TEST(OpenAiResponses, AllowedToolsAreFunctionsAndOthersAreSkipped) {
+  const auto ask = read_responses(
+      response_allowing("required",
+                        R"([{"type": "web_search"}, {"type": "function", "name": "g"}])"),
+      false);
+  ASSERT_TRUE(ask.ok());
+  EXPECT_EQ(ask->generation.choices[0].tool_choice, ToolChoice::kRequired);
+  EXPECT_EQ(ask->generation.choices[0].tool_name, "g");
+  EXPECT_THAT(ask->generation.choices[0].tools.text, HasSubstr(R"("name":"f")"));
+  EXPECT_THAT(ask->rules.tool_names, ElementsAre("g"));
+  EXPECT_TRUE(ask->rules.may_call && ask->rules.checks_names);
+  EXPECT_THAT(ask->ignored, ElementsAre("tools.0", "tool_choice.tools.0"));
+  EXPECT_EQ(member(ask->echo["tool_choice"], "mode"), "required");
+  const auto none = read_responses(response_allowing("auto", R"([{"type": "web_search"}])"), false);
+  ASSERT_TRUE(none.ok());
+  EXPECT_THAT(none->rules.tool_names, ::testing::IsEmpty());
+  EXPECT_TRUE(none->rules.checks_names);
+}
+
+TEST(OpenAiResponses, RefusesAllowedToolsOfABadShape) {
+  for (const auto& [mode, entries] : {
+           std::pair{"none", R"([{"type": "function", "name": "g"}])"},
+           std::pair{"auto", "[]"},
+           std::pair{"auto", R"([{"type": "function", "name": "h"}])"},
+           std::pair{"auto", R"([{"type": "function", "function": {"name": "g"}}])"},
+           std::pair{"required", R"([{"type": "web_search"}])"},
+       }) {
+    SCOPED_TRACE(entries);
+    const auto ask = read_responses(response_allowing(mode, entries), false);
+    ASSERT_FALSE(ask.ok());
+    EXPECT_EQ(ask.error().param, "tool_choice");
+  }
 }
 
 // A template gets the arguments of a call as an object: as a text it would quote them twice.

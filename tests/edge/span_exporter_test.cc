@@ -25,7 +25,7 @@ class Collector : public ::testing::Test {
   void SetUp() override {
     server.emplace(
         context, HttpLimits{}, [this](HttpExchange& exchange) { return handle(exchange); },
-        [](unsigned, const std::string&) { return HttpReply(); });
+        [](const HttpRequest&, unsigned, const std::string&) { return HttpReply(); });
     options.collector = {"127.0.0.1", std::to_string(server->listen("127.0.0.1", 0)), "/v1/traces"};
     options.headers = {{"Content-Type", "application/json"}, {"x-key", "secret"}};
     options.interval = 10ms;

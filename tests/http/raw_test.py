@@ -81,6 +81,32 @@ class Raw(unittest.TestCase):
         self.assertEqual(tokens["count"], len(tokens["tokens"]))
         self.assertIn("the cat", system.post("/detokenize", {"model": "tiny", "tokens": tokens["tokens"]})[1]["prompt"])
 
+    def test_a_refusal_before_any_route_has_the_form_of_its_protocol(self):
+        self.system = EdgeSystem().__enter__()
+        self.addCleanup(lambda: self.system.__exit__(None, None, None))
+        self.system.start("edge")
+        wait_for(lambda: self.system.http("GET", "/live")[0] == 200, "the edge takes connections")
+        too_large = {"Content-Length": str(2 << 20), "X-Request-Id": "mine-1", "Origin": "http://localhost:3000"}
+        said = {}
+        for path in ("/v1/messages", "/v2/models/tiny/generate", "/api/show", "/v1/completions"):
+            status, headers, text = self.system.http("POST", path, headers=too_large)
+            self.assertEqual((413, "mine-1"), (status, headers["x-request-id"]), path)
+            self.assertEqual("http://localhost:3000", headers["Access-Control-Allow-Origin"], path)
+            said[path] = json.loads(text)
+        self.assertEqual(("error", "mine-1"), (said["/v1/messages"]["type"], said["/v1/messages"]["request_id"]))
+        for path in ("/v2/models/tiny/generate", "/api/show"):
+            self.assertEqual(["error"], list(said[path]), path)
+            self.assertIsInstance(said[path]["error"], str, path)
+        self.assertEqual("invalid_request_error", said["/v1/completions"]["error"]["type"])
+        with socket.create_connection(("127.0.0.1", self.system.port), timeout=60) as connection:
+            connection.sendall(b"nonsense\r\n\r\n")
+            answer = b""
+            while more := connection.recv(65536):
+                answer += more
+        self.assertTrue(answer.startswith(b"HTTP/1.1 400"), answer)
+        self.assertIn(b"\r\nx-request-id: req-", answer)
+        self.assertEqual("invalid_request_error", json.loads(answer.split(b"\r\n\r\n")[1])["error"]["type"])
+
     def test_web_pages_of_this_machine_may_ask_and_others_not(self):
         system = self.start()
         _, headers, _ = system.http("OPTIONS", "/v1/completions", headers={

@@ -290,6 +290,10 @@ class Tools(unittest.TestCase):
         with self.assertRaises(openai.BadRequestError) as caught:
             self.create(tool_choice={"type": "function", "name": "no_such"})
         self.assertEqual("tool_choice", caught.exception.param)
+        allowed = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": self.TOOLS[0]["name"]}]}
+        answer = self.create(tool_choice=allowed)
+        self.assertEqual(allowed, answer.to_dict()["tool_choice"])
+        jsonschema.validate(answer.to_dict(), RESPONSE)
 
 
 if __name__ == "__main__":

@@ -160,6 +160,23 @@ class Format(unittest.TestCase):
                 call = answer.message.tool_calls[0].function
                 self.assertEqual(("get_weather", ARGUMENTS), (call.name, json.loads(call.arguments)))
 
+    def test_only_allowed_tools_are_called_and_all_stay_in_the_prompt(self):
+        def ask(name, mode="auto", **more):
+            entries = [{"type": "function", "function": {"name": name}}]
+            return self.chat(tool_choice={"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": entries}}, **more)
+        n_prompt = self.chat().usage.prompt_tokens
+        for speculation in SPECULATION:
+            answer = ask("get_weather", speculation=speculation)
+            self.assertEqual(["get_weather"], [call.function.name for call in answer.choices[0].message.tool_calls])
+            self.assertEqual(n_prompt, answer.usage.prompt_tokens)
+            answer = ask("get_time", speculation=speculation)
+            self.assertEqual((None, "stop"), (answer.choices[0].message.tool_calls, answer.choices[0].finish_reason))
+            self.assertIn("get_weather", answer.choices[0].message.content)
+            self.assertEqual(n_prompt, answer.usage.prompt_tokens)
+        streamed = "".join(chunk.choices[0].delta.content or "" for chunk in ask("get_time", stream=True))
+        self.assertEqual(answer.choices[0].message.content, streamed)
+        self.assertEqual("get_weather", ask("get_weather", "required").choices[0].message.tool_calls[0].function.name)
+
     def test_one_call_where_one_is_wanted(self):
         self.assertEqual(1, len(self.chat(parallel_tool_calls=False).choices[0].message.tool_calls))
 
