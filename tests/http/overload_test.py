@@ -103,13 +103,16 @@ class Overload(unittest.TestCase):
         beside = threading.Thread(target=others)
         beside.start()
         try:
-            answer = self.client(1000).completions.create(n=8, **ask)  # the first of them may find no room; then none is lost
-            refused = self.n_refused()
+            for _ in range(100):  # until a place was taken meanwhile
+                answer = self.client(1000).completions.create(n=8, **ask)  # the first of them may find no room; then none is lost
+                self.assertEqual([text] * 8, [choice.text for choice in answer.choices])
+                if self.n_refused() > 0:
+                    break
+            else:
+                self.fail("no place was ever taken meanwhile")
         finally:
             over.set()
             beside.join(120)
-        self.assertEqual([text] * 8, [choice.text for choice in answer.choices])
-        self.assertGreater(refused, 0, "places were taken meanwhile")
 
     def test_all_answers_of_a_request_share_its_time(self):
         self.start("limits.request_timeout_s=2", "limits.max_running=2", "limits.max_waiting=2")
