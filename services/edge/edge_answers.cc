@@ -2,6 +2,7 @@
 #include "services/edge/edge.h"
 
 #include <chrono>
+#include <memory>
 #include <utility>
 
 #include "common/client/client.h"
@@ -49,7 +50,8 @@ GenerationRules rules_of(const EdgeSection& section, RequestTrace* trace) {
   return rules;
 }
 
-// A body, read by its protocol, beside what writes the answer.
+// A body, read by its protocol, beside what writes the answer. The JSON is gone when that begins:
+// it takes several times the memory of its text, and an answer takes its time.
 Result<HttpAsk> chat_ask(const Result<OrderedJson>& body, bool strict) {
   if (!body.ok()) return body.error();
   auto ask = read_chat(*body, strict);
@@ -169,21 +171,20 @@ Edge::Reply Edge::answer(HttpExchange& exchange, Result<HttpAsk> ask, RequestTra
 }
 
 Edge::Reply Edge::chat(HttpExchange& exchange) {
-  const auto body = ordered_body_of(exchange.request());
-  auto ask = chat_ask(body, options_.section.strict);
+  auto ask = chat_ask(ordered_body_of(exchange.request()), options_.section.strict);
   co_await answer(exchange, std::move(ask));
 }
 
 Edge::Reply Edge::completions(HttpExchange& exchange) {
-  const auto body = body_of(exchange.request());
-  auto ask = completion_ask(body, options_.section.strict);
+  auto ask = completion_ask(body_of(exchange.request()), options_.section.strict);
   co_await answer(exchange, std::move(ask));
 }
 
 Edge::Reply Edge::responses(HttpExchange& exchange) {
-  const auto body = ordered_body_of(exchange.request());
-  if (const auto error = memory_error(body)) co_return co_await fail(exchange, *error);
-  auto ask = responses_ask(body, options_.section.strict);
+  auto body = std::make_unique<const Result<OrderedJson>>(ordered_body_of(exchange.request()));
+  if (const auto error = memory_error(*body)) co_return co_await fail(exchange, *error);
+  auto ask = responses_ask(*body, options_.section.strict);
+  body.reset();
   if (ask.ok() && lacks_sampling(*ask)) {
     const auto now = co_await status();
     const std::string name = name_or_default(ask->model);
@@ -205,8 +206,8 @@ Edge::Reply Edge::responses_stored(HttpExchange& exchange) {
 }
 
 Edge::Reply Edge::messages(HttpExchange& exchange) {
-  const auto body = ordered_body_of(exchange.request());
-  auto ask = message_ask(body, options_.section.strict, exchange.request().id);
+  auto ask = message_ask(ordered_body_of(exchange.request()), options_.section.strict,
+                         exchange.request().id);
   co_await answer(exchange, std::move(ask));
 }
 
@@ -216,8 +217,7 @@ Edge::Reply Edge::triton_generate(HttpExchange& exchange) {
     const HttpError error = no_triton_verb(path, exchange.request().path);
     co_return co_await fail(exchange, error);
   }
-  const auto body = body_of(exchange.request());
-  auto ask = triton_ask(body, path, options_.section);
+  auto ask = triton_ask(body_of(exchange.request()), path, options_.section);
   std::optional<Result<TokenLists>> tokens = TokenLists();
   if (ask.ok() && !ask->biased_words.empty()) tokens = co_await tokens_of_words(exchange, *ask);
   if (!tokens) co_return;

@@ -9,7 +9,7 @@ namespace {
 
 // A router that is being restarted is back within this; who waits longer is better told.
 constexpr auto kPatience = std::chrono::seconds(10);
-constexpr std::size_t kMostAtOnce = 1024;  // answers; then what is to be sent has its turn
+constexpr std::size_t kMostAtOnce = 128;  // answers; then what is to be sent has its turn
 constexpr auto kLongestSleep = std::chrono::seconds(1);
 
 }  // namespace
