@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "common/model/convert.h"
@@ -14,6 +15,7 @@
 #include "common/model/pair.h"
 #include "common/model/quantization.h"
 #include "common/model/rope.h"
+#include "common/model/row_converter.h"
 #include "common/model/safetensors.h"
 #include "common/model/shard.h"
 #include "common/model/tensor_set.h"
@@ -40,28 +42,6 @@ void add_config(const ModelConfig& c, Digest& digest) {
 
 RankOf rank_of(const Collective* ranks) {
   return ranks == nullptr ? RankOf{} : RankOf{ranks->rank(), ranks->size()};
-}
-
-// Rows begin..end and columns begin..end of a matrix with n_in columns: a piece of `bytes` if all
-// columns are wanted, else gathered into `space`.
-std::span<const std::byte> cut(std::span<const std::byte> bytes,
-                               std::size_t element,
-                               std::int64_t n_in,
-                               const Range& rows,
-                               const Range& columns,
-                               std::vector<std::byte>& space) {
-  const std::size_t row_bytes = element * static_cast<std::size_t>(n_in);
-  bytes = bytes.subspan(row_bytes * static_cast<std::size_t>(rows.begin),
-                        row_bytes * static_cast<std::size_t>(rows.n()));
-  if (columns.n() == n_in) return bytes;
-  const std::size_t begin = element * static_cast<std::size_t>(columns.begin);
-  const std::size_t n = element * static_cast<std::size_t>(columns.n());
-  space.resize(n * static_cast<std::size_t>(rows.n()));
-  for (std::size_t row = 0; row < static_cast<std::size_t>(rows.n()); ++row) {
-    const auto from = bytes.subspan(row * row_bytes + begin, n);
-    std::copy(from.begin(), from.end(), space.begin() + static_cast<std::ptrdiff_t>(row * n));
-  }
-  return space;
 }
 
 // Reads tensors, notes the digest of each, and hands this rank's slices of them to the backend in
@@ -101,21 +81,18 @@ class WeightLoader {
   LayerWeights layer(std::int32_t number);
   Buffer kv_scales();
 
-  // A source of pack() and the memory its pointers lead to.
+  // A source of pack() and what its pointers lead to.
   struct OwnedSource {
+    StoredTensor stored;
     LinearSource source;
-    std::vector<std::byte> columns;
-    std::vector<std::byte> narrowed;
-    QuantisedMatrix quantised;
+    std::optional<RowConverter> rows;
+    std::vector<float> scales;
     std::vector<float> bias;
   };
-  void convert(const std::string& name, Split split, OwnedSource& held);
+  void find_rows(const std::string& name, Split split, OwnedSource& held);
   std::vector<float> own_rows(std::vector<float> values, Split split) const;
-  Linear pack(std::span<const LinearSource> sources, Stacking stacking);
-  void round_to(DType to,
-                std::span<const float> values,
-                const std::string& name,
-                OwnedSource& held);
+  Linear pack(std::span<const OwnedSource> held, Stacking stacking);
+  void check_converted(const OwnedSource& held) const;
 
   const ModelConfig& config_;
   const Checkpoint& checkpoint_;
@@ -203,60 +180,38 @@ std::vector<float> WeightLoader::read_scales(const std::string& name) {
   return scales_of(checkpoint_, name, shape[0]);
 }
 
-// Points held.source at this rank's elements of the tensor in the type they are to be held in: in
-// the map itself if they are stored so.
-void WeightLoader::convert(const std::string& name, Split split, OwnedSource& held) {
+// Points held.source at this rank's rows in the type that they are to be held in: in the map itself
+// if they are stored so and whole, else made while they are packed.
+void WeightLoader::find_rows(const std::string& name, Split split, OwnedSource& held) {
   const auto [all_out, all_in] = std::pair(shapes_.at(name)[0], shapes_.at(name)[1]);
-  const StoredTensor source = stored_as(checkpoint_, name);
-  const DType stored = source.dtype, to = held_dtype(stored, options_.dtype, float_dtype_);
-  std::span<const std::byte> bytes = read(source.tensor.info->name).bytes;
+  held.stored = stored_as(checkpoint_, name);
+  const DType stored = held.stored.dtype, to = held_dtype(stored, options_.dtype, float_dtype_);
+  const std::span<const std::byte> bytes = read(held.stored.tensor.info->name).bytes;
   if (!backend_.holds(to)) {
     throw FatalError(ErrorCode::kUnsupportedModel,
-                     source.tensor.file->path().string() + ": tensor " + name + " is " +
+                     held.stored.tensor.file->path().string() + ": tensor " + name + " is " +
                          dtype_name(to) + ", which " + backend_.description() +
                          " does not multiply; model.dtype = \"bfloat16\" widens it");
   }
   const bool is_second_use = split == Split::kVocabulary && config_.tie_word_embeddings;
   if (!is_second_use) ++n_matrices_[dtype_name(to)];
-  if (is_quantised(stored)) held.quantised.scales = own_rows(read_scales(name), split);
-  if (source.packed) bytes = held.quantised.codes = unpack_int8(bytes, all_out, all_in);
+  if (is_quantised(stored)) held.scales = own_rows(read_scales(name), split);
   const Range rows = rows_of(split, all_out, config_, who_),
               columns = columns_of(split, all_in, config_, who_);
-  bytes = cut(bytes, size_bytes(stored), all_in, rows, columns, held.columns);
-  const std::int64_t n_out = rows.n(), n_in = columns.n();
-  held.source = {.dtype = to, .data = bytes.data(), .n_out = n_out, .n_in = n_in};
-  if (stored != to) {
-    std::vector<float> values(bytes.size() / size_bytes(stored));
-    if (is_quantised(stored))
-      dequantise_rows(stored, bytes, held.quantised.scales, n_in, values);
-    else
-      widen(stored, bytes, values);
-    round_to(to, values, name, held);
-  }
-  if (is_quantised(to)) held.source.scales = held.quantised.scales.data();
-}
-
-void WeightLoader::round_to(DType to,
-                            std::span<const float> values,
-                            const std::string& name,
-                            OwnedSource& held) {
-  if (is_quantised(to)) {
-    // Where it was another rank's turn to read the tensor, this one has not looked.
-    if (!quantise_rows(DType::kF32, std::as_bytes(values), held.source.n_out, held.source.n_in, to,
-                       held.quantised))
-      throw FatalError(ErrorCode::kMalformed,
-                       what_is_not_finite(stored_as(checkpoint_, name).tensor).value());
-    held.source.data = held.quantised.codes.data();
+  held.source = {.dtype = to, .n_out = rows.n(), .n_in = columns.n()};
+  if (stored == to && !held.stored.packed && columns.n() == all_in) {
+    held.source.data =
+        bytes.data() + static_cast<std::size_t>(rows.begin * all_in) * size_bytes(stored);
+    if (is_quantised(to)) held.source.scales = held.scales.data();
     return;
   }
-  held.narrowed.resize(values.size() * size_bytes(to));
-  if (!narrow(values, to, held.narrowed)) {
-    throw FatalError(ErrorCode::kUnsupportedModel,
-                     stored_as(checkpoint_, name).tensor.file->path().string() + ": tensor " +
-                         name + " has values beyond the range of " + dtype_name(to) +
-                         "; use bfloat16 or float32");
-  }
-  held.source.data = held.narrowed.data();
+  held.rows.emplace(StoredMatrix{.dtype = stored,
+                                 .packed = held.stored.packed,
+                                 .bytes = bytes,
+                                 .n_in = all_in,
+                                 .scales = held.scales},
+                    to, rows, columns);
+  held.source.rows = &*held.rows;
 }
 
 std::string WeightLoader::weight_types() const {
@@ -268,25 +223,22 @@ std::string WeightLoader::weight_types() const {
 
 Linear WeightLoader::linear(std::span<const std::string> names, bool bias, Stacking stacking) {
   std::vector<OwnedSource> held(names.size());
-  std::vector<LinearSource> sources;
   for (std::size_t i = 0; i < names.size(); ++i) {
-    convert(names[i] + ".weight", split_of(names[i] + ".weight"), held[i]);
-    if (bias) {
-      held[i].bias = own_rows(read_floats(names[i] + ".bias"), split_of(names[i] + ".bias"));
-      held[i].source.bias = held[i].bias.data();
-    }
-    sources.push_back(held[i].source);
+    find_rows(names[i] + ".weight", split_of(names[i] + ".weight"), held[i]);
+    if (!bias) continue;
+    held[i].bias = own_rows(read_floats(names[i] + ".bias"), split_of(names[i] + ".bias"));
+    held[i].source.bias = held[i].bias.data();
   }
-  return pack(sources, stacking);
+  return pack(held, stacking);
 }
 
 // Where ranks share the vocabulary, each has a slice of the head, also where the head is the
 // embedding: of that every rank needs all, as any token may come.
 Linear WeightLoader::head() {
   OwnedSource held;
-  convert(std::string(config_.tie_word_embeddings ? names::kEmbedding : names::kHead),
-          Split::kVocabulary, held);
-  return pack(std::span(&held.source, 1), Stacking::kRows);
+  find_rows(std::string(config_.tie_word_embeddings ? names::kEmbedding : names::kHead),
+            Split::kVocabulary, held);
+  return pack(std::span(&held, 1), Stacking::kRows);
 }
 
 // Of one value per row. Zeros stand for a bias that rank 0 adds.
@@ -296,11 +248,31 @@ std::vector<float> WeightLoader::own_rows(std::vector<float> values, Split split
   return {values.begin() + rows.begin, values.begin() + rows.end};
 }
 
-Linear WeightLoader::pack(std::span<const LinearSource> sources, Stacking stacking) {
+// The pages of the checkpoint that were read are given back: they would count as ours beside the
+// packed matrix.
+Linear WeightLoader::pack(std::span<const OwnedSource> held, Stacking stacking) {
+  std::vector<LinearSource> sources;
+  for (const OwnedSource& one : held) sources.push_back(one.source);
   Linear packed = backend_.pack(sources, stacking);
+  for (const OwnedSource& one : held) {
+    check_converted(one);
+    one.stored.tensor.file->release(*one.stored.tensor.info);
+  }
   device_bytes_ +=
       packed.weights.size_bytes() + packed.scales.size_bytes() + packed.bias.size_bytes();
   return packed;
+}
+
+void WeightLoader::check_converted(const OwnedSource& held) const {
+  if (!held.rows) return;
+  // Where it was another rank's turn to read the tensor, this one has not looked.
+  if (held.rows->met_not_finite())
+    throw FatalError(ErrorCode::kMalformed, what_is_not_finite(held.stored.tensor).value());
+  if (held.rows->went_beyond_range())
+    throw FatalError(ErrorCode::kUnsupportedModel,
+                     held.stored.tensor.file->path().string() + ": tensor " +
+                         held.stored.tensor.info->name + " has values beyond the range of " +
+                         dtype_name(held.source.dtype) + "; use bfloat16 or float32");
 }
 
 LayerWeights WeightLoader::layer(std::int32_t number) {

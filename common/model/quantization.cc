@@ -35,14 +35,28 @@ bool is_activation_scale(std::string_view name) {
   return std::ranges::any_of(kEnds, [&](std::string_view end) { return name.ends_with(end); });
 }
 
+std::optional<float> quantise_row(std::span<const float> row, DType to, std::byte* codes) {
+  FORETOKEN_CHECK(to == DType::kI8 || to == DType::kF8E4M3);
+  float largest = 0;
+  bool finite = true;
+  for (float value : row) {
+    finite = finite && std::isfinite(value);
+    largest = std::max(largest, std::fabs(value));
+  }
+  if (!finite) return std::nullopt;
+  const float most = to == DType::kI8 ? kLargestInt8 : kLargestE4m3;
+  // A row of zeros, or of numbers so small that their share is zero, stays zero under any scale.
+  const float scale = largest >= 1e-35f ? largest / most : 1.0f;
+  for (std::size_t i = 0; i < row.size(); ++i) codes[i] = code_of(row[i] / scale, to);
+  return scale;
+}
+
 bool quantise_rows(DType stored,
                    std::span<const std::byte> bytes,
                    std::int64_t n_out,
                    std::int64_t n_in,
                    DType to,
                    QuantisedMatrix& out) {
-  FORETOKEN_CHECK(to == DType::kI8 || to == DType::kF8E4M3);
-  const float most = to == DType::kI8 ? kLargestInt8 : kLargestE4m3;
   const auto rows = static_cast<std::size_t>(n_out), columns = static_cast<std::size_t>(n_in);
   const std::size_t row_bytes = columns * size_bytes(stored);
   out.codes.resize(rows * columns);
@@ -50,18 +64,9 @@ bool quantise_rows(DType stored,
   std::vector<float> row(columns);
   for (std::size_t r = 0; r < rows; ++r) {
     widen(stored, bytes.subspan(r * row_bytes, row_bytes), row);
-    float largest = 0;
-    bool finite = true;
-    for (float value : row) {
-      finite = finite && std::isfinite(value);
-      largest = std::max(largest, std::fabs(value));
-    }
-    if (!finite) return false;
-    // A row of zeros, or of numbers so small that their share is zero, stays zero under any scale.
-    const float scale = largest >= 1e-35f ? largest / most : 1.0f;
-    out.scales[r] = scale;
-    for (std::size_t c = 0; c < columns; ++c)
-      out.codes[r * columns + c] = code_of(row[c] / scale, to);
+    const auto scale = quantise_row(row, to, out.codes.data() + r * columns);
+    if (!scale) return false;
+    out.scales[r] = *scale;
   }
   return true;
 }
@@ -75,8 +80,7 @@ std::vector<std::byte> unpack_int8(std::span<const std::byte> words,
   std::vector<std::byte> codes(rows * columns);
   for (std::size_t r = 0; r < rows; ++r)
     for (std::size_t c = 0; c < columns; ++c)
-      codes[r * columns + c] =
-          words[r * stride + c] ^ std::byte{0x80};  // minus 128, in two's complement
+      codes[r * columns + c] = unpacked_int8(words[r * stride + c]);
   return codes;
 }
 

@@ -30,14 +30,23 @@ struct QuantisedMatrix {
   std::vector<float> scales;     // [n_out]: w = code * scale
 };
 
-// The largest magnitude of a row becomes the largest code: 127 or 448. Rounds to nearest even.
-// `bytes` hold [n_out, n_in] of a float type. False if any value is not finite.
+// The largest magnitude of the row becomes the largest code: 127 or 448. Rounds to nearest even.
+// Returns the scale; nothing if a value is not finite. codes: [row.size()].
+[[nodiscard]] std::optional<float> quantise_row(std::span<const float> row,
+                                                DType to,
+                                                std::byte* codes);
+
+// Every row of a matrix. `bytes` hold [n_out, n_in] of a float type. False if any value is not
+// finite.
 [[nodiscard]] bool quantise_rows(DType stored,
                                  std::span<const std::byte> bytes,
                                  std::int64_t n_out,
                                  std::int64_t n_in,
                                  DType to,
                                  QuantisedMatrix& out);
+
+// A code as words have it, plus 128.
+constexpr std::byte unpacked_int8(std::byte code) { return code ^ std::byte{0x80}; }
 
 // Codes out of 32-bit words: see StoredTensor. [n_out, n_in] from [n_out, ceil(n_in / 4)] words.
 std::vector<std::byte> unpack_int8(std::span<const std::byte> words,

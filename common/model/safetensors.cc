@@ -138,6 +138,13 @@ std::span<const std::byte> SafetensorsFile::bytes(const TensorInfo& tensor) cons
   return {map_ + data_begin_ + tensor.begin, static_cast<std::size_t>(tensor.end - tensor.begin)};
 }
 
+void SafetensorsFile::release(const TensorInfo& tensor) const noexcept {
+  static const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  const std::uint64_t begin = (data_begin_ + tensor.begin + page - 1) / page * page;
+  const std::uint64_t end = (data_begin_ + tensor.end) / page * page;
+  if (begin < end) (void)::madvise(map_ + begin, end - begin, MADV_DONTNEED);
+}
+
 void SafetensorsFile::check_unchanged() const {
   struct stat now {};
   if (::fstat(fd_, &now) != 0) fail_errno(path_, "cannot stat");

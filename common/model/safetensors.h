@@ -85,6 +85,9 @@ class SafetensorsFile {
   const std::filesystem::path& path() const { return path_; }
   const std::vector<TensorInfo>& tensors() const { return tensors_; }
   std::span<const std::byte> bytes(const TensorInfo& tensor) const;
+  // Gives back the memory of its pages, but for those that neighbours share. Bytes may be read
+  // again.
+  void release(const TensorInfo& tensor) const noexcept;
   // Throws if the file is no longer the one that was opened: what was read from it may be a
   // mixture.
   void check_unchanged() const;

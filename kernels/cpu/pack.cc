@@ -1,6 +1,8 @@
 // Weights from a checkpoint's rows into panels. Done once at load, by the whole team; the member
 // that packs a panel is the one that will read it, so its memory is near.
+#include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "common/base/result.h"
 #include "kernels/cpu/backend.h"
@@ -29,61 +31,81 @@ Origin origin_of(std::span<const LinearSource> sources, Stacking stacking, std::
   return {};
 }
 
-// Byte of value (output column, k) inside a panel.
-std::int64_t place_of(DType dtype, std::int64_t column, std::int64_t k) {
-  switch (dtype) {
-    case DType::kF32:
-      return k * kStepBytes + column * 4;
-    case DType::kBf16:
-      return k / 2 * kStepBytes + column * 4 + k % 2 * 2;
-    case DType::kF16:
-      return k / 2 * kStepBytes + column / 16 * 64 + k % 2 * 32 + column % 16 * 2;
-    default:
-      return k / 4 * kStepBytes + column * 4 + k % 4;
+constexpr std::int64_t kColumnBytes = kStepBytes / kPanel;  // of one output in a step
+// Steps that are packed together: of each output a line of memory.
+constexpr std::int64_t kLineSteps = 16;
+using Lines = std::uint32_t[kPanel][kLineSteps];
+
+// Bytes [begin, begin + n) of a row, zeros behind its end and where there is no row.
+void read_line(const std::byte* row,
+               std::int64_t row_bytes,
+               std::int64_t begin,
+               std::int64_t n,
+               std::uint32_t* line) {
+  const std::int64_t there = row == nullptr ? 0 : std::clamp<std::int64_t>(row_bytes - begin, 0, n);
+  if (there > 0) std::memcpy(line, row + begin, static_cast<std::size_t>(there));
+  if (there < n)
+    std::memset(reinterpret_cast<std::byte*>(line) + there, 0, static_cast<std::size_t>(n - there));
+}
+
+// A step of one, two or four values of k beside each other, 64 outputs.
+void write_steps(const Lines& lines, std::int64_t n_steps, std::uint32_t flip, std::byte* to) {
+  for (std::int64_t step = 0; step < n_steps; ++step, to += kStepBytes) {
+    std::uint32_t words[kPanel];
+    for (int column = 0; column < kPanel; ++column) words[column] = lines[column][step] ^ flip;
+    std::memcpy(to, words, sizeof words);
   }
 }
 
-template <class Element>
-void pack_column(
-    DType dtype, const std::byte* from, std::int64_t n_in, std::int64_t column, std::byte* panel) {
-  for (std::int64_t k = 0; k < n_in; ++k) {
-    Element value;
-    std::memcpy(&value, from + k * static_cast<std::int64_t>(sizeof value),
-                sizeof value);  // may be unaligned
-    if constexpr (sizeof(Element) == 1) value = static_cast<Element>(value ^ 0x80);  // w + 128
-    std::memcpy(panel + place_of(dtype, column, k), &value, sizeof value);
+// float16: sixteen outputs of the step's first k, then the same of its second.
+void write_f16_steps(const Lines& lines, std::int64_t n_steps, std::byte* to) {
+  for (std::int64_t step = 0; step < n_steps; ++step, to += kStepBytes) {
+    std::uint16_t halves[kPanel / 16][2][16];
+    for (int column = 0; column < kPanel; ++column) {
+      const std::uint32_t pair = lines[column][step];
+      halves[column / 16][0][column % 16] = static_cast<std::uint16_t>(pair);
+      halves[column / 16][1][column % 16] = static_cast<std::uint16_t>(pair >> 16);
+    }
+    std::memcpy(to, halves, sizeof halves);
   }
 }
 
+// `space`: room for the rows of a panel that no memory holds.
 void pack_panel(std::span<const LinearSource> sources,
                 const Linear& linear,
                 std::int64_t panel,
-                std::int64_t bytes) {
-  std::byte* to = linear.weights.as<std::byte>() + panel * bytes;
-  if (linear.dtype == DType::kI8)
-    std::memset(to, 0x80, static_cast<std::size_t>(bytes));  // padding is zero
+                std::int64_t n_steps,
+                std::vector<std::byte>& space) {
+  const std::int64_t row_bytes = linear.n_in * static_cast<std::int64_t>(size_bytes(linear.dtype));
+  const std::byte* rows[kPanel] = {};
   for (std::int64_t column = 0; column < kPanel; ++column) {
     const std::int64_t i = panel * kPanel + column;
     const Origin origin = origin_of(sources, linear.stacking, i);
     if (origin.source == nullptr) continue;
     const LinearSource& source = *origin.source;
-    const std::int64_t element = static_cast<std::int64_t>(size_bytes(source.dtype));
-    const std::byte* from =
-        static_cast<const std::byte*>(source.data) + origin.row * source.n_in * element;
-    switch (source.dtype) {
-      case DType::kF32:
-        pack_column<std::uint32_t>(source.dtype, from, source.n_in, column, to);
-        break;
-      case DType::kBf16:
-      case DType::kF16:
-        pack_column<std::uint16_t>(source.dtype, from, source.n_in, column, to);
-        break;
-      default:
-        pack_column<std::uint8_t>(source.dtype, from, source.n_in, column, to);
-        break;
+    float scale = source.scales == nullptr ? 1.0f : source.scales[origin.row];
+    if (source.rows != nullptr) {
+      space.resize(static_cast<std::size_t>(kPanel * row_bytes));
+      std::byte* row = space.data() + column * row_bytes;
+      scale = source.rows->read(origin.row, row);
+      rows[column] = row;
+    } else {
+      rows[column] = static_cast<const std::byte*>(source.data) + origin.row * row_bytes;
     }
-    if (linear.scales) linear.scales.as<float>()[i] = source.scales[origin.row];
+    if (linear.scales) linear.scales.as<float>()[i] = scale;
     if (linear.bias && source.bias != nullptr) linear.bias.as<float>()[i] = source.bias[origin.row];
+  }
+  const std::uint32_t flip = linear.dtype == DType::kI8 ? 0x80808080u : 0u;  // w + 128
+  std::byte* to = linear.weights.as<std::byte>() + panel * n_steps * kStepBytes;
+  alignas(64) Lines lines;
+  for (std::int64_t begin = 0; begin < n_steps; begin += kLineSteps) {
+    const std::int64_t n = std::min(kLineSteps, n_steps - begin);
+    for (int column = 0; column < kPanel; ++column)
+      read_line(rows[column], row_bytes, begin * kColumnBytes, n * kColumnBytes, lines[column]);
+    if (linear.dtype == DType::kF16)
+      write_f16_steps(lines, n, to + begin * kStepBytes);
+    else
+      write_steps(lines, n, flip, to + begin * kStepBytes);
   }
 }
 
@@ -104,8 +126,9 @@ Linear CpuBackend::do_pack(std::span<const LinearSource> sources, Stacking stack
   const std::int64_t group = stacking == Stacking::kGateUp ? 2 : 1;
   team_.run([&](int member) {
     const Share share = share_of(shape.n_panels / group, member, team_.size());
+    std::vector<std::byte> space;
     for (std::int64_t panel = share.begin * group; panel < share.end * group; ++panel)
-      pack_panel(sources, linear, panel, panel_bytes);
+      pack_panel(sources, linear, panel, shape.n_steps, space);
   });
   return linear;
 }

@@ -40,14 +40,29 @@ std::int64_t packed_rows(const Linear& linear) {
   return fragment::blocks_of(linear.n_out / 2, 8) * 16;
 }
 
-const std::byte* row_of(const Origin& origin) {
-  return static_cast<const std::byte*>(origin.source->data) +
-         origin.row * origin.source->n_in *
-             static_cast<std::int64_t>(size_bytes(origin.source->dtype));
+struct Row {
+  const std::byte* bytes = nullptr;
+  float scale = 1;
+};
+
+// `space`: room for a row that no memory holds.
+Row row_of(const Origin& origin, std::vector<std::byte>& space) {
+  const LinearSource& source = *origin.source;
+  const std::int64_t bytes = source.n_in * static_cast<std::int64_t>(size_bytes(source.dtype));
+  if (source.rows != nullptr) {
+    space.resize(static_cast<std::size_t>(bytes));
+    const float scale = source.rows->read(origin.row, space.data());
+    return {space.data(), scale};
+  }
+  return {static_cast<const std::byte*>(source.data) + origin.row * bytes,
+          source.scales == nullptr ? 1.0f : source.scales[origin.row]};
 }
 
-void refuse_nan(const LinearSource& source, const std::byte* row) {
-  if (source.dtype != DType::kF8E4M3) return;
+// Of a matrix in memory. A reader writes numbers alone.
+void refuse_nan(const Origin& origin) {
+  const LinearSource& source = *origin.source;
+  if (source.dtype != DType::kF8E4M3 || source.data == nullptr) return;
+  const std::byte* row = static_cast<const std::byte*>(source.data) + origin.row * source.n_in;
   for (std::int64_t k = 0; k < source.n_in; ++k)
     if (e4m3_is_nan(static_cast<std::uint8_t>(row[k])))
       throw FatalError(ErrorCode::kUnsupportedModel,
@@ -94,6 +109,8 @@ Linear CudaBackend::do_pack(std::span<const LinearSource> sources, Stacking stac
   const std::int64_t block_row_bytes = rows_only ? fragment::kBlockRows * linear.n_in * element
                                                  : n_k_blocks * fragment::block_bytes(element);
   linear.weights = allocate(static_cast<std::size_t>(n_blocks * block_row_bytes));
+  const auto n_padded = static_cast<std::size_t>(n_blocks * fragment::kBlockRows);
+  std::vector<float> scales(is_quantised(linear.dtype) ? n_padded : 0, 0.0f);
   const std::int64_t blocks_per_slab =
       std::clamp<std::int64_t>(kSlabBytes / block_row_bytes, 1, n_blocks);
   std::vector<std::byte> slab(static_cast<std::size_t>(blocks_per_slab * block_row_bytes));
@@ -102,37 +119,40 @@ Linear CudaBackend::do_pack(std::span<const LinearSource> sources, Stacking stac
     std::fill(slab.begin(), slab.end(), std::byte{0});  // padding multiplies as zero in every dtype
     for (std::int64_t i = 0; i < n_here * fragment::kBlockRows; ++i) {
       const Origin origin = origin_of(sources, stacking, block * fragment::kBlockRows + i);
-      if (origin.source != nullptr) refuse_nan(*origin.source, row_of(origin));
+      if (origin.source != nullptr) refuse_nan(origin);
     }
     in_parallel(n_here * fragment::kBlockRows, [&](std::int64_t begin, std::int64_t end) {
+      std::vector<std::byte> space;
       for (std::int64_t i = begin; i < end; ++i) {
-        const Origin origin = origin_of(sources, stacking, block * fragment::kBlockRows + i);
+        const std::int64_t packed = block * fragment::kBlockRows + i;
+        const Origin origin = origin_of(sources, stacking, packed);
         if (origin.source == nullptr) continue;
+        const Row row = row_of(origin, space);
+        if (!scales.empty()) scales[static_cast<std::size_t>(packed)] = row.scale;
         if (rows_only)
-          std::memcpy(slab.data() + i * linear.n_in * element, row_of(origin),
+          std::memcpy(slab.data() + i * linear.n_in * element, row.bytes,
                       static_cast<std::size_t>(linear.n_in * element));
         else
-          pack_row(slab.data(), i, row_of(origin), linear.n_in, n_k_blocks, element);
+          pack_row(slab.data(), i, row.bytes, linear.n_in, n_k_blocks, element);
       }
     });
     upload(linear.weights.as<std::byte>() + block * block_row_bytes, slab.data(),
            static_cast<std::size_t>(n_here * block_row_bytes));
     synchronize();  // the slab is filled again
   }
-  const std::int64_t n_padded = n_blocks * fragment::kBlockRows;
-  const auto fill = [&](const float* LinearSource::*values) {
-    std::vector<float> host(static_cast<std::size_t>(n_padded), 0.0f);
-    for (std::int64_t i = 0; i < n_rows; ++i) {
-      const Origin origin = origin_of(sources, stacking, i);
-      if (origin.source != nullptr && origin.source->*values != nullptr)
-        host[static_cast<std::size_t>(i)] = (origin.source->*values)[origin.row];
-    }
+  const auto vector = [&](const std::vector<float>& host) {
     Buffer buffer = allocate(host.size() * sizeof(float));
     upload(buffer.as<float>(), host.data(), host.size() * sizeof(float));
     return buffer;
   };
-  if (sources.front().scales != nullptr) linear.scales = fill(&LinearSource::scales);
-  if (any_bias(sources)) linear.bias = fill(&LinearSource::bias);
+  std::vector<float> bias(any_bias(sources) ? n_padded : 0, 0.0f);
+  for (std::size_t i = 0; i < bias.size(); ++i) {
+    const Origin origin = origin_of(sources, stacking, static_cast<std::int64_t>(i));
+    if (origin.source != nullptr && origin.source->bias != nullptr)
+      bias[i] = origin.source->bias[origin.row];
+  }
+  if (!scales.empty()) linear.scales = vector(scales);
+  if (!bias.empty()) linear.bias = vector(bias);
   synchronize();
   return linear;
 }

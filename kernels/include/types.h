@@ -84,14 +84,23 @@ class Buffer {
   std::size_t size_bytes_ = 0;
 };
 
+// Rows of a weight matrix that are made while it is packed. Several threads ask at once.
+class RowReader {
+ public:
+  virtual ~RowReader() = default;
+  // Writes a row, [n_in] in the matrix's dtype, and returns its scale: of types without, 1.
+  virtual float read(std::int64_t row, std::byte* to) const = 0;
+};
+
 // A weight matrix in *host* memory as a checkpoint holds it, row-major: y = x Wᵀ + bias.
 struct LinearSource {
   DType dtype = DType::kF32;
   const void* data = nullptr;  // [n_out, n_in]
   std::int64_t n_out = 0;
   std::int64_t n_in = 0;
-  const float* scales = nullptr;  // [n_out], only for kI8 and kF8E4M3: w = data * scale
-  const float* bias = nullptr;    // [n_out] or null
+  const float* scales = nullptr;    // [n_out], only for kI8 and kF8E4M3: w = data * scale
+  const float* bias = nullptr;      // [n_out] or null
+  const RowReader* rows = nullptr;  // instead of data and scales
 };
 
 // How several matrices that share their input become one.

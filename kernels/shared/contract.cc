@@ -29,11 +29,13 @@ void check(std::span<const LinearSource> sources, Stacking stacking) {
   FORETOKEN_CHECK(!sources.empty());
   const LinearSource& first = sources.front();
   for (const LinearSource& source : sources) {
-    FORETOKEN_CHECK(source.data != nullptr);
+    FORETOKEN_CHECK((source.data == nullptr) != (source.rows == nullptr),
+                    "a matrix is there or is read row by row");
     FORETOKEN_CHECK(source.n_out > 0 && source.n_in > 0);
     FORETOKEN_CHECK(source.n_in == first.n_in, "stacked matrices share their input");
     FORETOKEN_CHECK(source.dtype == first.dtype, "stacked matrices share their dtype");
-    FORETOKEN_CHECK(is_quantised(source.dtype) == (source.scales != nullptr),
+    const bool needs_scales = is_quantised(source.dtype) && source.rows == nullptr;
+    FORETOKEN_CHECK(needs_scales == (source.scales != nullptr),
                     "scales go with quantised dtypes, and only with them");
     FORETOKEN_CHECK(source.dtype != DType::kI8 || source.n_in <= kMaxInInt8);
   }

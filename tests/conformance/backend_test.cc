@@ -134,6 +134,54 @@ TEST(Memory, KvOffsetsFollowTheGeometry) {
             kv_offset(g, 5, 15, 2, KvHalf::kValues, 1));
 }
 
+// A matrix of which each row is made when it is asked for.
+class Rows final : public RowReader {
+ public:
+  Rows(const std::byte* data, std::int64_t row_bytes, const float* scales)
+      : data_(data), row_bytes_(row_bytes), scales_(scales) {}
+  float read(std::int64_t row, std::byte* to) const override {
+    std::memcpy(to, data_ + row * row_bytes_, static_cast<std::size_t>(row_bytes_));
+    return scales_ == nullptr ? 1.0f : scales_[row];
+  }
+
+ private:
+  const std::byte* data_;
+  std::int64_t row_bytes_;
+  const float* scales_;
+};
+
+std::vector<std::byte> host_copy(Backend& backend, const Buffer& buffer) {
+  std::vector<std::byte> bytes(buffer.size_bytes());
+  if (!bytes.empty()) backend.download(bytes.data(), buffer.as<std::byte>(), bytes.size());
+  return bytes;
+}
+
+TEST(Pack, RowsThatAreReadBecomeWhatRowsInMemoryDo) {
+  const auto backend = make_backend({.n_threads = 2});
+  constexpr std::int64_t kOut = 70, kIn = 139;  // no multiple of a panel, a step or a line
+  for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF16, DType::kI8}) {
+    SCOPED_TRACE(dtype_name(dtype));
+    const auto row_bytes = static_cast<std::int64_t>(size_bytes(dtype)) * kIn;
+    std::vector<std::byte> data(static_cast<std::size_t>(kOut * row_bytes));
+    for (std::size_t i = 0; i < data.size(); ++i) data[i] = static_cast<std::byte>(i * 37 % 251);
+    std::vector<float> scales(kOut);
+    for (std::size_t i = 0; i < scales.size(); ++i) scales[i] = 0.5f + static_cast<float>(i);
+    LinearSource there{.dtype = dtype, .data = data.data(), .n_out = kOut, .n_in = kIn};
+    if (is_quantised(dtype)) there.scales = scales.data();
+    const Rows rows(data.data(), row_bytes, there.scales);
+    LinearSource read = there;
+    read.data = nullptr;
+    read.scales = nullptr;
+    read.rows = &rows;
+    for (const Stacking stacking : {Stacking::kRows, Stacking::kGateUp}) {
+      const Linear from_memory = backend->pack(std::array{there, there}, stacking);
+      const Linear from_rows = backend->pack(std::array{read, there}, stacking);
+      EXPECT_EQ(host_copy(*backend, from_rows.weights), host_copy(*backend, from_memory.weights));
+      EXPECT_EQ(host_copy(*backend, from_rows.scales), host_copy(*backend, from_memory.scales));
+    }
+  }
+}
+
 TEST(Recording, ReplaysWithTheMemoryOfThatMoment) {
   const auto backend = make_backend({.n_threads = 2});
   const float weights[] = {1, 2, 3, 4, 5, 6};  // [3, 2]

@@ -3,8 +3,11 @@
 #include <gmock/gmock.h>
 
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
+#include <fstream>
 #include <random>
 
 #include "tests/support/temp_folder.h"
@@ -67,6 +70,39 @@ TEST(Safetensors, ReadsBackWhatItWrites) {
   EXPECT_EQ(last, 6);
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(a.bytes.data()) % 4, 0u);
   EXPECT_EQ(static_cast<int>(checkpoint.at("b").bytes[4]), 0xfb);
+}
+
+// Pages of files that this process has in memory.
+std::int64_t n_file_pages() {
+  std::ifstream statm("/proc/self/statm");
+  std::int64_t size = 0, resident = 0, of_files = 0;
+  statm >> size >> resident >> of_files;
+  return of_files;
+}
+
+TEST(Safetensors, ATensorThatWasReleasedTakesNoMemoryAndIsReadAgain) {
+  TempFolder folder;
+  constexpr std::int32_t kBytes = 4 << 20;
+  const auto path =
+      folder.write("model.safetensors",
+                   file_of(R"({"a":{"dtype":"I8","shape":[100],"data_offsets":[0,100]},)"
+                           R"("b":{"dtype":"I8","shape":[4194304],"data_offsets":[100,4194404]},)"
+                           R"("c":{"dtype":"I8","shape":[100],"data_offsets":[4194404,4194504]}})",
+                           kBytes + 200));
+  const SafetensorsFile file(path);
+  const auto all_ones = [&] {
+    return std::ranges::all_of(file.tensors(), [&](const TensorInfo& tensor) {
+      return std::ranges::all_of(file.bytes(tensor), [](std::byte b) { return b == std::byte{1}; });
+    });
+  };
+  EXPECT_TRUE(all_ones());
+  const std::int64_t n_before = n_file_pages();
+  file.release(file.tensors()[1]);
+  // The kernel counts per processor, and adds up now and then.
+  const std::int64_t n_pages = std::int64_t{kBytes} / ::getpagesize();
+  EXPECT_LE(n_file_pages(), n_before - n_pages / 2);
+  for (const TensorInfo& tensor : file.tensors()) file.release(tensor);  // no page of their own
+  EXPECT_TRUE(all_ones());
 }
 
 TEST(Safetensors, GetNamesFileTensorExpectationAndFinding) {

@@ -1,0 +1,48 @@
+#include "common/model/row_converter.h"
+
+#include <algorithm>
+
+#include "common/model/convert.h"
+#include "common/model/quantization.h"
+
+namespace foretoken {
+
+std::span<const std::byte> RowConverter::elements(std::int64_t row, std::byte* codes) const {
+  const std::size_t element = size_bytes(stored_.dtype);
+  const std::int64_t n_stored = stored_.packed ? (stored_.n_in + 3) / 4 * 4 : stored_.n_in;
+  const auto begin =
+      static_cast<std::size_t>((rows_.begin + row) * n_stored + columns_.begin) * element;
+  const auto bytes = stored_.bytes.subspan(begin, static_cast<std::size_t>(columns_.n()) * element);
+  if (!stored_.packed) return bytes;
+  std::ranges::transform(bytes, codes, [](std::byte code) { return unpacked_int8(code); });
+  return {codes, bytes.size()};
+}
+
+float RowConverter::read(std::int64_t row, std::byte* to) const {
+  const auto n = static_cast<std::size_t>(columns_.n());
+  const float scale = stored_.scales.empty() ? 1.0f : stored_.scales[static_cast<std::size_t>(row)];
+  std::vector<std::byte> codes(stored_.packed ? n : 0);
+  const auto bytes = elements(row, codes.data());
+  if (stored_.dtype == to_) {
+    std::ranges::copy(bytes, to);
+    return scale;
+  }
+  std::vector<float> values(n);
+  if (is_quantised(stored_.dtype))
+    dequantise_rows(stored_.dtype, bytes, std::span(&scale, 1), columns_.n(), values);
+  else
+    widen(stored_.dtype, bytes, values);
+  return convert(values, to);
+}
+
+float RowConverter::convert(std::span<const float> values, std::byte* to) const {
+  if (!is_quantised(to_)) {
+    if (!narrow(values, to_, {to, values.size() * size_bytes(to_)})) beyond_range_ = true;
+    return 1;
+  }
+  const auto scale = quantise_row(values, to_, to);
+  if (!scale) not_finite_ = true;
+  return scale.value_or(0.0f);
+}
+
+}  // namespace foretoken

@@ -1,0 +1,148 @@
+#include "common/model/row_converter.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "common/model/convert.h"
+#include "common/model/quantization.h"
+
+namespace foretoken {
+namespace {
+
+constexpr std::int64_t kRows = 7, kColumns = 21;
+constexpr Range kWantedRows{2, 6}, kWantedColumns{3, 16};
+
+std::vector<float> some_values() {
+  constexpr unsigned kSeed = 11;
+  std::mt19937 random(kSeed);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(kRows * kColumns);
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+std::vector<std::byte> stored_in(DType dtype, const std::vector<float>& values) {
+  std::vector<std::byte> bytes(values.size() * size_bytes(dtype));
+  EXPECT_TRUE(narrow(values, dtype, bytes));
+  return bytes;
+}
+
+// The wanted part of a matrix of floats, cut element by element.
+std::vector<float> wanted(const std::vector<float>& values) {
+  std::vector<float> part;
+  for (std::int64_t r = kWantedRows.begin; r < kWantedRows.end; ++r)
+    for (std::int64_t c = kWantedColumns.begin; c < kWantedColumns.end; ++c)
+      part.push_back(values[static_cast<std::size_t>(r * kColumns + c)]);
+  return part;
+}
+
+struct Read {
+  std::vector<std::byte> bytes;
+  std::vector<float> scales;
+};
+
+Read read_all(const RowConverter& rows, DType to) {
+  const auto row_bytes = static_cast<std::size_t>(kWantedColumns.n()) * size_bytes(to);
+  Read all{std::vector<std::byte>(row_bytes * static_cast<std::size_t>(kWantedRows.n())), {}};
+  for (std::int64_t r = 0; r < kWantedRows.n(); ++r)
+    all.scales.push_back(rows.read(r, all.bytes.data() + static_cast<std::size_t>(r) * row_bytes));
+  return all;
+}
+
+std::vector<float> widened(DType dtype, const std::vector<std::byte>& bytes) {
+  std::vector<float> values(bytes.size() / size_bytes(dtype));
+  widen(dtype, bytes, values);
+  return values;
+}
+
+TEST(RowConverter, FloatsAreThoseOfTheWholeMatrix) {
+  for (DType from : {DType::kF32, DType::kBf16, DType::kF16})
+    for (DType to : {DType::kF32, DType::kBf16, DType::kF16}) {
+      SCOPED_TRACE(std::string(dtype_name(from)) + " to " + dtype_name(to));
+      const auto bytes = stored_in(from, some_values());
+      const RowConverter rows({.dtype = from, .bytes = bytes, .n_in = kColumns}, to, kWantedRows,
+                              kWantedColumns);
+      const Read all = read_all(rows, to);
+      EXPECT_EQ(all.bytes, stored_in(to, wanted(widened(from, bytes))));
+      EXPECT_EQ(all.scales, std::vector<float>(4, 1.0f));
+      EXPECT_FALSE(rows.went_beyond_range() || rows.met_not_finite());
+    }
+}
+
+// A rank's scale is that of its own columns.
+TEST(RowConverter, CodesAreThoseOfTheMatrixThatWasCut) {
+  for (DType to : {DType::kI8, DType::kF8E4M3}) {
+    const auto bytes = stored_in(DType::kBf16, some_values());
+    const RowConverter rows({.dtype = DType::kBf16, .bytes = bytes, .n_in = kColumns}, to,
+                            kWantedRows, kWantedColumns);
+    const std::vector<float> part = wanted(widened(DType::kBf16, bytes));
+    QuantisedMatrix expected;
+    ASSERT_TRUE(quantise_rows(DType::kF32, std::as_bytes(std::span(part)), kWantedRows.n(),
+                              kWantedColumns.n(), to, expected));
+    const Read all = read_all(rows, to);
+    EXPECT_EQ(all.bytes, expected.codes);
+    EXPECT_EQ(all.scales, expected.scales);
+  }
+}
+
+TEST(RowConverter, StoredCodesKeepTheirScalesPackedOrNot) {
+  const auto values = some_values();
+  QuantisedMatrix matrix;
+  ASSERT_TRUE(quantise_rows(DType::kF32, std::as_bytes(std::span(values)), kRows, kColumns,
+                            DType::kI8, matrix));
+  constexpr std::int64_t kStored = 24;  // 21 in words of four
+  std::vector<std::byte> words(kRows * kStored, std::byte{0x80});
+  std::vector<std::byte> codes;
+  for (std::int64_t r = 0; r < kRows; ++r)
+    for (std::int64_t c = 0; c < kColumns; ++c) {
+      const auto code =
+          static_cast<std::int8_t>(matrix.codes[static_cast<std::size_t>(r * kColumns + c)]);
+      words[static_cast<std::size_t>(r * kStored + c)] = static_cast<std::byte>(code + 128);
+      if (r >= kWantedRows.begin && r < kWantedRows.end && c >= kWantedColumns.begin &&
+          c < kWantedColumns.end)
+        codes.push_back(static_cast<std::byte>(code));
+    }
+  const std::vector<float> scales(matrix.scales.begin() + kWantedRows.begin,
+                                  matrix.scales.begin() + kWantedRows.end);
+  std::vector<float> floats;
+  for (std::size_t i = 0; i < codes.size(); ++i)
+    floats.push_back(static_cast<float>(static_cast<std::int8_t>(codes[i])) *
+                     scales[i / static_cast<std::size_t>(kWantedColumns.n())]);
+  for (const bool packed : {false, true}) {
+    const StoredMatrix stored{.dtype = DType::kI8,
+                              .packed = packed,
+                              .bytes = packed ? words : matrix.codes,
+                              .n_in = kColumns,
+                              .scales = scales};
+    const RowConverter same(stored, DType::kI8, kWantedRows, kWantedColumns);
+    const Read all = read_all(same, DType::kI8);
+    EXPECT_EQ(all.bytes, codes);
+    EXPECT_EQ(all.scales, scales);
+    const RowConverter wider(stored, DType::kBf16, kWantedRows, kWantedColumns);
+    EXPECT_EQ(read_all(wider, DType::kBf16).bytes, stored_in(DType::kBf16, floats));
+  }
+}
+
+TEST(RowConverter, RemembersWhatItCouldNotConvert) {
+  const auto read_with = [](float bad, DType to) {
+    auto values = some_values();
+    values[static_cast<std::size_t>(kWantedRows.begin * kColumns + kWantedColumns.begin)] = bad;
+    const auto bytes = stored_in(DType::kF32, values);
+    const RowConverter rows({.dtype = DType::kF32, .bytes = bytes, .n_in = kColumns}, to,
+                            kWantedRows, kWantedColumns);
+    read_all(rows, to);
+    return std::pair(rows.went_beyond_range(), rows.met_not_finite());
+  };
+  EXPECT_EQ(read_with(65504.0f, DType::kF16), std::pair(false, false));
+  EXPECT_EQ(read_with(70000.0f, DType::kF16), std::pair(true, false));
+  EXPECT_EQ(read_with(70000.0f, DType::kI8), std::pair(false, false));
+  EXPECT_EQ(read_with(std::nanf(""), DType::kI8), std::pair(false, true));
+}
+
+}  // namespace
+}  // namespace foretoken
