@@ -351,12 +351,12 @@ TEST(OpenAiChat, AConversationWithCallsReachesTheTemplate) {
 
 TEST(OpenAiChat, RefusesAConversationThatDoesNotHoldTogether) {
   const std::string call =
-      R"({"role": "assistant", "content": null, "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "f", "arguments": ")";
+      R"json({"role": "assistant", "content": null, "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "f", "arguments": ")json";
   for (const auto& [messages, param] : {
            std::pair{std::string(R"({"role": "tool", "tool_call_id": "c1", "content": "3"})"),
                      "messages[0].tool_call_id"},
-           std::pair{call + R"(["}}]})", "messages[0].tool_calls[0].function.arguments"},
-           std::pair{call + R"([]"}}]})", "messages[0].tool_calls[0].function.arguments"},
+           std::pair{call + R"json(["}}]})json", "messages[0].tool_calls[0].function.arguments"},
+           std::pair{call + R"json([]"}}]})json", "messages[0].tool_calls[0].function.arguments"},
            std::pair{std::string(R"({"role": "user", "content": "a", "tool_calls": [{}]})"),
                      "messages[0].tool_calls"},
            std::pair{std::string(R"({"role": "user"})"), "messages[0].content"},
