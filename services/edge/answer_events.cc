@@ -71,12 +71,13 @@ void AnswerReader::take(const std::string& text,
 void AnswerReader::read_tokens(AnswerEvents& events) {
   const std::string_view text = text_;
   std::size_t at = 0;
-  while (!ends_.empty() && ends_.front() <= n_read_ + text.size()) {
-    const std::size_t end = std::max<std::size_t>(n_read_ + at, ends_.front()) - n_read_;
-    ends_.pop_front();
+  auto next = ends_.begin();
+  for (; next != ends_.end() && *next <= n_read_ + text.size(); ++next) {
+    const std::size_t end = std::max<std::size_t>(n_read_ + at, *next) - n_read_;
     parser_->token(text.substr(at, end - at), events);
     at = end;
   }
+  ends_.erase(ends_.begin(), next);
   text_.erase(0, at);
   n_read_ += at;
 }

@@ -7,7 +7,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -98,7 +97,7 @@ class AnswerReader {
   std::unique_ptr<AnswerParser> parser_;  // none: all is text
   std::string text_;                      // not read yet
   std::size_t n_read_ = 0;                // bytes before it
-  std::deque<std::uint32_t> ends_;        // of the tokens that are not read yet
+  std::vector<std::uint32_t> ends_;       // of the tokens that are not read yet
   std::size_t n_calls_ = 0;
 };
 

@@ -5,7 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
+#include <list>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -76,14 +76,15 @@ class Call : public std::enable_shared_from_this<Call> {
   std::vector<wire::ClientRequest> requests_;  // empty where the last answer is here
   std::vector<RequestId> ids_;
   std::vector<State> states_;
-  std::deque<std::size_t> unsent_;
+  // Lists, since an empty deque takes 0.6 KB, for each of thousands of streams.
+  std::list<std::size_t> unsent_;
   std::size_t n_at_work_ = 0;
   bool has_answers_ = false;  // one is whole: it is not lost because another finds no room
   std::vector<wire::ClientPiece*> waiting_;  // in arrivals_, where the last of a request is a piece
   const TimePoint began_;
   boost::asio::steady_timer retry_;
   boost::asio::steady_timer signal_;
-  std::deque<Arrival> arrivals_;
+  std::list<Arrival> arrivals_;
   std::size_t waiting_bytes_ = 0;
   bool interrupted_ = false;
 };

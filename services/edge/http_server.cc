@@ -204,6 +204,7 @@ class HttpServer::Connection final : public HttpExchange,
       }
     }
     request_.body = std::move(message.body());
+    buffer_.shrink_to_fit();  // an answer takes its time
     co_return true;
   }
 
