@@ -104,9 +104,10 @@ void check_names(const std::map<std::string, Config>& models,
   for (const auto& [model, config] : models) {
     const auto clients_names = names_clients_use(config);
     for (const auto& name : std::set(clients_names.begin(), clients_names.end())) {
-      const auto other = std::find_if(owner.begin(), owner.end(), [&](const auto& one) {
-        return one.second != model && overlap(one.first, name);
-      });
+      const auto other =
+          std::find_if(owner.begin(), owner.end(), [&, &model = model](const auto& one) {
+            return one.second != model && overlap(one.first, name);
+          });
       if (other != owner.end())
         errors.push_back("the name \"" + name + "\" means two models, [model." + other->second +
                          "] and [model." + model + "]: give one of them another name or alias");
