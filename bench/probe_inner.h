@@ -17,6 +17,22 @@ float read_all(const std::byte* p, std::size_t bytes) {
   return Simd::lane_sum(sum[0]);
 }
 
+template <class Dot>
+FT_INLINE typename Dot::Acc sums_from(const float* sums) {
+  if constexpr (is_integer(Dot::kActivation))
+    return Dot::begin(static_cast<std::int32_t>(sums[0]));
+  else
+    return Dot::start(sums);
+}
+
+template <class Dot>
+FT_INLINE void keep(const typename Dot::Acc& acc, float* sums) {
+  if constexpr (is_integer(Dot::kActivation))
+    Dot::add_to(sums, acc, 1.0f, false);
+  else
+    Dot::finish(sums, acc);
+}
+
 // Operands come from memory the compiler cannot see into and may have changed in every round, each
 // chain has its own activation and its own start, and every output is kept: else the compiler works
 // out once what is equal, and drops the half of a sum that is not read.
@@ -35,7 +51,7 @@ double peak(std::int64_t n, double operations) {
   for (int part = 0; part < Dot::kParts; ++part) w[part] = Dot::weights(weights, part);
   typename Dot::Acc acc[kChains];
 #pragma GCC unroll 24
-  for (int i = 0; i < kChains; ++i) acc[i] = Dot::start(sums[i]);
+  for (int i = 0; i < kChains; ++i) acc[i] = sums_from<Dot>(sums[i]);
   for (std::int64_t round = 0; round < n; ++round) {
     asm volatile("" : : "r"(activations) : "memory");
 #pragma GCC unroll 2
@@ -45,7 +61,7 @@ double peak(std::int64_t n, double operations) {
         acc[i] = Dot::mac(acc[i], w[part], Dot::activation(activations[i], part));
   }
 #pragma GCC unroll 24
-  for (int i = 0; i < kChains; ++i) Dot::finish(sums[i], acc[i]);
+  for (int i = 0; i < kChains; ++i) keep<Dot>(acc[i], sums[i]);
   asm volatile("" : : "r"(sums) : "memory");
   return static_cast<double>(n) * kChains * operations;
 }

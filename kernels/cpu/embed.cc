@@ -1,3 +1,5 @@
+#include <cstring>
+
 #include "kernels/cpu/backend.h"
 #include "kernels/include/numerics.h"
 #include "kernels/shared/contract.h"
@@ -5,25 +7,33 @@
 namespace foretoken::cpu {
 namespace {
 
+// Where value k of a panel's column is stored, in bytes.
+std::int64_t offset_of(const Product& product, std::int64_t column, std::int64_t k) {
+  const std::int64_t step = k / product.k_per_step * kStepBytes;
+  const std::int64_t in_step = k % product.k_per_step * (kStepBytes / kPanel / product.k_per_step);
+  const std::int64_t n = product.halves_of;
+  if (n == 0) return step + column * (kStepBytes / kPanel) + in_step;
+  return step + column / n * 4 * n + in_step / 2 * 2 * n + column % n * 2 + in_step % 2;
+}
+
+float stored(DType dtype, const std::byte* at) {
+  std::uint16_t half = 0;
+  float full = 0;
+  if (dtype == DType::kI8) return static_cast<float>(static_cast<int>(*at) - 128);
+  if (dtype == DType::kF32) {
+    std::memcpy(&full, at, sizeof full);
+    return full;
+  }
+  std::memcpy(&half, at, sizeof half);
+  return dtype == DType::kBf16 ? bf16_to_f32(half) : f16_to_f32(half);
+}
+
 // One column of a panel, widened and scaled.
 void gather_row(const PackedView& view, DType dtype, std::int64_t id, float scale, float* out) {
   const std::byte* panel = view.weights + id / kPanel * view.n_steps * kStepBytes;
-  const std::int64_t column = id % kPanel;
-  const float weight_scale = view.scales != nullptr ? view.scales[id] : 1.0f;
   for (std::int64_t k = 0; k < view.n_in; ++k) {
-    float value = 0;
-    if (dtype == DType::kF32) {
-      value = reinterpret_cast<const float*>(panel + k * kStepBytes)[column];
-    } else if (dtype == DType::kBf16) {
-      value = bf16_to_f32(
-          reinterpret_cast<const std::uint16_t*>(panel + k / 2 * kStepBytes)[2 * column + k % 2]);
-    } else if (dtype == DType::kF16) {
-      const std::byte* sixteen = panel + k / 2 * kStepBytes + column / 16 * 64 + k % 2 * 32;
-      value = f16_to_f32(reinterpret_cast<const std::uint16_t*>(sixteen)[column % 16]);
-    } else {
-      const auto biased = static_cast<int>(panel[k / 4 * kStepBytes + column * 4 + k % 4]);
-      value = static_cast<float>(biased - 128) * weight_scale;
-    }
+    float value = stored(dtype, panel + offset_of(*view.product, id % kPanel, k));
+    if (view.scales != nullptr) value *= view.scales[id];
     out[k] = value * scale;
   }
 }

@@ -1,14 +1,19 @@
 // Tiles of the matrix product: up to six rows against one panel of 64 outputs. Every output is one
-// chain of additions along k; the chain is cut into chunks by passing accumulators through c, which
-// changes no bit. Included by isa_*.cc.
+// chain of additions along k: of products, or of integer sums of groups, which are exact, times the
+// group's scale. The chain is cut into chunks by passing it through c, which changes no bit.
+// Included by isa_*.cc.
 #pragma once
 
 // A Dot multiplies one column, kOutputs outputs side by side, by one step of k. Where kParts is 2,
-// by one of the step's two values of k at a time, so that only that one's weights are unpacked.
-// columns_for(rows): how many columns' sums a tile keeps in registers.
+// by one half of the step's values of k at a time, so that only its weights are unpacked; with
+// kHalves, the first halves of the column's outputs are stored before their second halves.
+// columns_for(rows): how many columns' sums a tile keeps in registers. Sums of a chain begin with
+// start() and go back with finish(); those of a group begin with begin() and are added to the chain
+// with add_to(), after the first group.
 struct DotF32 {
   static constexpr Activation kActivation = Activation::kF32;
   static constexpr int kOutputs = 16, kParts = 1;
+  static constexpr bool kHalves = false;
   static constexpr int columns_for(int rows) { return Simd::columns_for(rows); }
   using Acc = Simd::V;
   using W = Simd::V;
@@ -28,6 +33,7 @@ struct DotF32 {
 // Two values of k per 64 bytes: sixteen outputs of the first, then of the second.
 struct DotF16 : DotF32 {
   static constexpr int kParts = 2;
+  static constexpr bool kHalves = true;
   FT_INLINE W weights(const std::byte* p, int part) {
     return Simd::load_f16(reinterpret_cast<const std::uint16_t*>(p) + 16 * part);
   }
@@ -46,10 +52,25 @@ inline constexpr int kStreamSteps = 32;
 template <class Dot, int kRows>
 inline constexpr int kTurns = kPanel / (Dot::columns_for(kRows) * Dot::kOutputs);
 
+// Where a turn of a tile is: it reads steps at w and a, and asks for what is ahead.
+struct Turn {
+  const std::byte* w;
+  const std::byte* a;
+  const std::byte* ahead;
+};
+template <class Dot, int kRows>
+using Sums = typename Dot::Acc[kRows][Dot::columns_for(kRows)];
+
+template <class Dot>
+inline constexpr std::int64_t kColumnBytes = Dot::kOutputs* std::int64_t{kStepBytes} / kPanel;
+
+// Adds n_steps steps of products to the sums.
 template <class Dot, int kRows, Prefetch kPrefetch, int kKPerStep>
-void tile(const TileArgs& args) {
+FT_INLINE void add_steps(Turn& turn,
+                         std::int64_t a_stride,
+                         std::int64_t n_steps,
+                         Sums<Dot, kRows>& acc) {
   constexpr int kColumns = Dot::columns_for(kRows);
-  constexpr std::int64_t kColumnBytes = Dot::kOutputs * std::int64_t{kStepBytes} / kPanel;
   constexpr std::int64_t kActivationStep = kKPerStep * activation_bytes(Dot::kActivation);
   constexpr bool kStreamNear = kPrefetch == Prefetch::kStream && kTurns<Dot, kRows> == 1;
   constexpr bool kNextChunk = kPrefetch == Prefetch::kStream && !kStreamNear;
@@ -59,49 +80,56 @@ void tile(const TileArgs& args) {
                               : kPrefetch == Prefetch::kTwoLines ? 2
                               : kNextChunk                       ? kStepBytes / kLine
                                                                  : 0;
-  const std::byte* ahead = args.ahead;
+  for (std::int64_t step = 0; step < n_steps;
+       ++step, turn.w += kStepBytes, turn.a += kActivationStep) {
+    if constexpr (kStreamNear) {
+#pragma GCC unroll 4
+      for (int i = 0; i < kStepBytes / kLine; ++i)
+        Simd::prefetch_near(turn.w + i * kLine + kStreamAhead);
+    }
+    if constexpr (kLinesAhead > 0) {
+      if (step % kTurns<Dot, kRows> == 0) {  // each turn asks for its share
+#pragma GCC unroll 4
+        for (int i = 0; i < kLinesAhead; ++i) {
+          if constexpr (kNextChunk)
+            Simd::prefetch_near(turn.ahead + i * kLine);
+          else
+            Simd::prefetch_far(turn.ahead + i * kLine);
+        }
+        turn.ahead += kLinesAhead * kLine;
+      }
+    }
+#pragma GCC unroll 2
+    for (int part = 0; part < Dot::kParts; ++part) {
+      typename Dot::W weights[kColumns];
+#pragma GCC unroll 8
+      for (int b = 0; b < kColumns; ++b)
+        weights[b] = Dot::weights(turn.w + b * kColumnBytes<Dot>, part);
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) {
+        const typename Dot::A x = Dot::activation(turn.a + r * a_stride, part);
+#pragma GCC unroll 8
+        for (int b = 0; b < kColumns; ++b) acc[r][b] = Dot::mac(acc[r][b], weights[b], x);
+      }
+    }
+  }
+}
+
+template <class Dot, int kRows, Prefetch kPrefetch, int kKPerStep>
+void tile(const TileArgs& args) {
+  constexpr int kColumns = Dot::columns_for(kRows);
+  Turn turn{args.w, args.a, args.ahead};
   for (int column = 0; column < kPanel / Dot::kOutputs; column += kColumns) {
-    typename Dot::Acc acc[kRows][kColumns];
+    Sums<Dot, kRows> acc;
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 8
       for (int b = 0; b < kColumns; ++b)
         acc[r][b] = args.first ? Dot::zero()
                                : Dot::start(args.c + r * kPanel + (column + b) * Dot::kOutputs);
-    const std::byte* w = args.w + column * kColumnBytes;
-    const std::byte* a = args.a;
-    for (std::int64_t step = 0; step < args.n_steps;
-         ++step, w += kStepBytes, a += kActivationStep) {
-      if constexpr (kStreamNear) {
-#pragma GCC unroll 4
-        for (int i = 0; i < kStepBytes / kLine; ++i)
-          Simd::prefetch_near(w + i * kLine + kStreamAhead);
-      }
-      if constexpr (kLinesAhead > 0) {
-        if (step % kTurns<Dot, kRows> == 0) {  // each turn asks for its share
-#pragma GCC unroll 4
-          for (int i = 0; i < kLinesAhead; ++i) {
-            if constexpr (kNextChunk)
-              Simd::prefetch_near(ahead + i * kLine);
-            else
-              Simd::prefetch_far(ahead + i * kLine);
-          }
-          ahead += kLinesAhead * kLine;
-        }
-      }
-#pragma GCC unroll 2
-      for (int part = 0; part < Dot::kParts; ++part) {
-        typename Dot::W weights[kColumns];
-#pragma GCC unroll 8
-        for (int b = 0; b < kColumns; ++b) weights[b] = Dot::weights(w + b * kColumnBytes, part);
-#pragma GCC unroll 8
-        for (int r = 0; r < kRows; ++r) {
-          const typename Dot::A x = Dot::activation(a + r * args.a_stride, part);
-#pragma GCC unroll 8
-          for (int b = 0; b < kColumns; ++b) acc[r][b] = Dot::mac(acc[r][b], weights[b], x);
-        }
-      }
-    }
+    turn.w = args.w + column * kColumnBytes<Dot>;
+    turn.a = args.a;
+    add_steps<Dot, kRows, kPrefetch, kKPerStep>(turn, args.a_stride, args.n_steps, acc);
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 8
@@ -110,13 +138,53 @@ void tile(const TileArgs& args) {
   }
 }
 
+template <class Dot, int kRows, Prefetch kPrefetch, int kKPerStep>
+void grouped_tile(const TileArgs& given) {
+  const TileArgs args = given;  // what is written to c cannot change it
+  constexpr int kColumns = Dot::columns_for(kRows);
+  constexpr int kGroupSteps = kGroup / kKPerStep;
+  Turn turn{args.w, args.a, args.ahead};
+  for (int column = 0; column < kPanel / Dot::kOutputs; column += kColumns) {
+    turn.w = args.w + column * kColumnBytes<Dot>;
+    turn.a = args.a;
+    const std::byte* groups = reinterpret_cast<const std::byte*>(args.groups);
+    bool first = args.first;
+    for (std::int64_t step = 0; step < args.n_steps;
+         step += kGroupSteps, groups += sizeof(RowGroup), first = false) {
+      RowGroup group[kRows];
+      Sums<Dot, kRows> acc;
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) {
+        group[r] = *reinterpret_cast<const RowGroup*>(groups + r * args.a_stride);
+#pragma GCC unroll 8
+        for (int b = 0; b < kColumns; ++b) acc[r][b] = Dot::begin(group[r].start);
+      }
+      add_steps<Dot, kRows, kPrefetch, kKPerStep>(turn, args.a_stride, kGroupSteps, acc);
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 8
+        for (int b = 0; b < kColumns; ++b)
+          Dot::add_to(args.c + r * kPanel + (column + b) * Dot::kOutputs, acc[r][b], group[r].scale,
+                      first);
+    }
+  }
+}
+
+template <class Dot, int kRows, Prefetch kPrefetch, int kKPerStep>
+constexpr TileFunction tile_of() {
+  if constexpr (is_integer(Dot::kActivation))
+    return grouped_tile<Dot, kRows, kPrefetch, kKPerStep>;
+  else
+    return tile<Dot, kRows, kPrefetch, kKPerStep>;
+}
+
 template <class Dot, int kKPerStep, int kRows>
 void add_tiles(Product& product) {
   product.stream_steps[kRows - 1] = kTurns<Dot, kRows> == 1 ? 0 : kStreamSteps;
-  product.tile[kRows - 1][0] = tile<Dot, kRows, Prefetch::kNone, kKPerStep>;
-  product.tile[kRows - 1][1] = tile<Dot, kRows, Prefetch::kStream, kKPerStep>;
-  product.tile[kRows - 1][2] = tile<Dot, kRows, Prefetch::kOneLine, kKPerStep>;
-  product.tile[kRows - 1][3] = tile<Dot, kRows, Prefetch::kTwoLines, kKPerStep>;
+  product.tile[kRows - 1][0] = tile_of<Dot, kRows, Prefetch::kNone, kKPerStep>();
+  product.tile[kRows - 1][1] = tile_of<Dot, kRows, Prefetch::kStream, kKPerStep>();
+  product.tile[kRows - 1][2] = tile_of<Dot, kRows, Prefetch::kOneLine, kKPerStep>();
+  product.tile[kRows - 1][3] = tile_of<Dot, kRows, Prefetch::kTwoLines, kKPerStep>();
   if constexpr (kRows > 1) add_tiles<Dot, kKPerStep, kRows - 1>(product);
 }
 
@@ -125,6 +193,8 @@ Product make_product() {
   Product product;
   product.activation = Dot::kActivation;
   product.k_per_step = kKPerStep;
+  product.halves_of = Dot::kHalves ? Dot::kOutputs : 0;
+  if (is_integer(Dot::kActivation)) product.k_multiple = kGroup;
   product.chunk_steps = Simd::kChunkSteps;
   add_tiles<Dot, kKPerStep, kTileRows>(product);
   return product;

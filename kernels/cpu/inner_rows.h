@@ -64,41 +64,36 @@ float max_of(const float* x, std::int64_t n) {
   return best;
 }
 
-// A row with an infinity or a NaN has no scale: its products become NaN, as they would in floating
-// point.
-float to_i8(const float* x, std::int64_t n, std::int8_t* out, std::int32_t* sum) {
-  Simd::V m = Simd::zero();
-  std::int64_t i = 0;
-  for (; i + 16 <= n; i += 16) {
-    const Simd::V v = Simd::load(x + i);
-    m = Simd::max(Simd::max(Simd::sub(Simd::zero(), v), v), m);
-  }
-  float largest = Simd::lane_max(m);
-  for (; i < n; ++i) {
-    const float magnitude = x[i] < 0 ? -x[i] : x[i];
-    largest = magnitude > largest ? magnitude : largest;
-  }
+// A group with an infinity or a NaN has no scale: its products become NaN, as they would in
+// floating point.
+RowGroup group_to_i8(const float* x, std::int64_t n, std::int8_t* out) {
   // Bits of magnitudes order like the magnitudes, infinities and NaNs last.
   std::uint32_t highest = 0;
-  for (i = 0; i < n; ++i) {
+  for (std::int64_t i = 0; i < n; ++i) {
     const std::uint32_t magnitude = bits_as<std::uint32_t>(x[i]) & 0x7fffffffu;
     highest = magnitude > highest ? magnitude : highest;
   }
+  const float largest = bits_as<float>(highest);
   const bool finite = highest < 0x7f800000u;
   const float inverse = largest > 0 ? 127.0f / largest : 0.0f;
-  std::int32_t total = 0;
-  if (finite && inverse < __builtin_inff()) {
-    for (i = 0; i < n; ++i) {
-      const float rounded = (x[i] * inverse + 0x1.8p23f) - 0x1.8p23f;
-      const std::int32_t q = static_cast<std::int32_t>(rounded);
-      out[i] = static_cast<std::int8_t>(q);
-      total += q;
-    }
-  } else {
-    for (i = 0; i < n; ++i) out[i] = 0;
+  if (!finite || !(inverse < __builtin_inff())) {
+    for (std::int64_t i = 0; i < n; ++i) out[i] = 0;
+    return {finite ? largest / 127.0f : __builtin_nanf(""), 0};
   }
-  *sum = total;
-  return finite ? largest / 127.0f : __builtin_nanf("");
+  std::int32_t sum = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float rounded = (x[i] * inverse + 0x1.8p23f) - 0x1.8p23f;
+    const std::int32_t code = static_cast<std::int32_t>(rounded);
+    out[i] = static_cast<std::int8_t>(code);
+    sum += code;
+  }
+  return {largest / 127.0f, -128 * sum};
+}
+
+void to_i8(const float* x, std::int64_t n, std::int8_t* out, RowGroup* groups) {
+  std::int64_t i = 0;
+  for (; i + kGroup <= n; i += kGroup) *groups++ = group_to_i8(x + i, kGroup, out + i);
+  if (i < n) *groups = group_to_i8(x + i, n - i, out + i);
 }
 
 void swiglu(const float* gate, const float* up, std::int64_t n, float* out) {

@@ -25,11 +25,20 @@ inline constexpr int kMostTileRows = 32;  // and in a matrix unit
 enum class Prefetch : std::uint8_t { kNone, kStream, kOneLine, kTwoLines };
 inline constexpr int kPrefetches = 4;
 
-// One tile: rows x one panel over n_steps steps. Accumulators come from and go to c, [rows][kPanel]
-// f32 or i32 bits.
+// Consecutive values of a row that are rounded to 8 bits with one scale. Smaller ones round less
+// and cost more: each is one more sum in floating point of every output.
+inline constexpr int kGroup = 64;
+struct RowGroup {
+  float scale = 0;         // a value is its code times it
+  std::int32_t start = 0;  // -128 times the sum of the codes: weights are stored as w + 128
+};
+
+// One tile: rows x one panel over n_steps steps, whole groups of them where there are some. Sums
+// come from and go to c, [rows][kPanel].
 struct TileArgs {
   const std::byte* a = nullptr;  // row 0 at the first step's k, in the kernel's activation format
-  std::int64_t a_stride = 0;     // bytes between rows
+  const RowGroup* groups = nullptr;  // of it; integers only
+  std::int64_t a_stride = 0;         // bytes between rows, and between their groups
   const std::byte* w = nullptr;
   std::int64_t n_steps = 0;
   const std::byte* ahead = nullptr;  // where to prefetch from: the next chunk, or this tile's share
@@ -52,7 +61,10 @@ constexpr bool is_integer(Activation activation) {
 struct Product {
   Activation activation = Activation::kF32;
   int k_per_step = 1;
-  int k_multiple = 4;         // n_in is padded to it
+  int k_multiple = 4;  // n_in is padded to it
+  // Outputs whose first halves of a step stand before their second halves, for a kernel that takes
+  // one half at a time; 0: those of an output stand together.
+  int halves_of = 0;
   int tile_rows = kTileRows;  // most rows of one tile
   int chunk_steps = 0;        // of k, where several tiles share a panel
   // [rows - 1]: of k, where one tile has the panel to itself; 0: all at once.
@@ -113,8 +125,8 @@ struct Isa {
   void (*rms_norm)(const float* x, const float* norm, float eps, std::int64_t n, float* out) =
       nullptr;
   void (*to_bf16)(const float* x, std::int64_t n, std::uint16_t* out) = nullptr;
-  // out = round(x / scale) with scale = max|x| / 127; returns scale and, in *sum, the sum of out.
-  float (*to_i8)(const float* x, std::int64_t n, std::int8_t* out, std::int32_t* sum) = nullptr;
+  // out = round(x / scale) with scale = max|x| / 127 of each kGroup values; the last are fewer.
+  void (*to_i8)(const float* x, std::int64_t n, std::int8_t* out, RowGroup* groups) = nullptr;
   void (*swiglu)(const float* gate, const float* up, std::int64_t n, float* out) = nullptr;
   void (*attention[5])(const AttentionItem&) = {};  // by KV dtype: kF32, kBf16, kF16, none, kF8E4M3
 

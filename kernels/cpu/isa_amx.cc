@@ -76,7 +76,7 @@ constexpr std::int64_t kBlock = kStepsPerTile * kStepBytes;  // sixteen steps of
 }
 
 // Up to sixteen rows against the 64 outputs of a panel.
-template <bool kI8, Prefetch kPrefetch>
+template <Prefetch kPrefetch>
 void narrow_tile(const TileArgs& args) {
   begin_sums(args.first, args.c, args.c + 16, args.c + 32, args.c + 48);
   constexpr int kStreamAhead = 2 * kBlock;
@@ -89,29 +89,17 @@ void narrow_tile(const TileArgs& args) {
     if constexpr (kPrefetch == Prefetch::kStream) ask<kPrefetch>(w + kStreamAhead);
     if constexpr (kPrefetch == Prefetch::kOneLine || kPrefetch == Prefetch::kTwoLines)
       ask<kPrefetch>(ahead);
-    if constexpr (kI8)
-      _tile_dpbsud(0, 4, 5);
-    else
-      _tile_dpbf16ps(0, 4, 5);
+    _tile_dpbf16ps(0, 4, 5);
     _tile_loadd(6, w + 64, kStepBytes);
     if constexpr (kPrefetch == Prefetch::kStream) ask<kPrefetch>(w + kStreamAhead + kBlock / 4);
     if constexpr (kPrefetch == Prefetch::kTwoLines) ask<kPrefetch>(ahead + kBlock / 4);
-    if constexpr (kI8)
-      _tile_dpbsud(1, 4, 6);
-    else
-      _tile_dpbf16ps(1, 4, 6);
+    _tile_dpbf16ps(1, 4, 6);
     _tile_loadd(7, w + 128, kStepBytes);
     if constexpr (kPrefetch == Prefetch::kStream) ask<kPrefetch>(w + kStreamAhead + kBlock / 2);
-    if constexpr (kI8)
-      _tile_dpbsud(2, 4, 7);
-    else
-      _tile_dpbf16ps(2, 4, 7);
+    _tile_dpbf16ps(2, 4, 7);
     _tile_loadd(5, w + 192, kStepBytes);
     if constexpr (kPrefetch == Prefetch::kStream) ask<kPrefetch>(w + kStreamAhead + kBlock / 4 * 3);
-    if constexpr (kI8)
-      _tile_dpbsud(3, 4, 5);
-    else
-      _tile_dpbf16ps(3, 4, 5);
+    _tile_dpbf16ps(3, 4, 5);
     if constexpr (kPrefetch == Prefetch::kOneLine) ahead += kBlock / 4;
     if constexpr (kPrefetch == Prefetch::kTwoLines) ahead += kBlock / 2;
   }
@@ -123,7 +111,7 @@ void narrow_tile(const TileArgs& args) {
 
 // More than sixteen rows: each weight tile serves two row tiles. Two passes over the panel, 32
 // outputs each.
-template <bool kI8, Prefetch kPrefetch>
+template <Prefetch kPrefetch>
 void wide_tile(const TileArgs& args) {
   const std::int64_t second = (args.n_rows + 1) / 2;
   const std::byte* ahead = args.ahead;
@@ -136,10 +124,7 @@ void wide_tile(const TileArgs& args) {
     for (std::int64_t step = 0; step < args.n_steps; step += kStepsPerTile, w += kBlock, a += 64) {
       _tile_loadd(6, w, kStepBytes);
       _tile_loadd(4, a, args.a_stride);
-      if constexpr (kI8)
-        _tile_dpbsud(0, 4, 6);
-      else
-        _tile_dpbf16ps(0, 4, 6);
+      _tile_dpbf16ps(0, 4, 6);
       _tile_loadd(7, w + 64, kStepBytes);
       if constexpr (kPrefetch == Prefetch::kTwoLines) {
         ask<kPrefetch>(ahead);
@@ -157,18 +142,10 @@ void wide_tile(const TileArgs& args) {
           ask<kPrefetch>(w + 2 * kBlock + kBlock / 4 * 3);
         }
       }
-      if constexpr (kI8)
-        _tile_dpbsud(1, 4, 7);
-      else
-        _tile_dpbf16ps(1, 4, 7);
+      _tile_dpbf16ps(1, 4, 7);
       _tile_loadd(5, a + second * args.a_stride, args.a_stride);
-      if constexpr (kI8) {
-        _tile_dpbsud(2, 5, 6);
-        _tile_dpbsud(3, 5, 7);
-      } else {
-        _tile_dpbf16ps(2, 5, 6);
-        _tile_dpbf16ps(3, 5, 7);
-      }
+      _tile_dpbf16ps(2, 5, 6);
+      _tile_dpbf16ps(3, 5, 7);
     }
     _tile_stored(0, c0, kPanelStride);
     _tile_stored(1, c0 + 16, kPanelStride);
@@ -177,30 +154,108 @@ void wide_tile(const TileArgs& args) {
   }
 }
 
-template <bool kI8, Prefetch kPrefetch>
+template <Prefetch kPrefetch>
 void tile(const TileArgs& args) {
   configure(args.n_rows);
   if (args.n_rows > kTileRow)
-    wide_tile<kI8, kPrefetch>(args);
+    wide_tile<kPrefetch>(args);
   else
-    narrow_tile<kI8, kPrefetch>(args);
+    narrow_tile<kPrefetch>(args);
 }
 
-template <bool kI8>
+// A tile's sixteen steps are one group of int8.
+static_assert(kGroup == 4 * kStepsPerTile);
+
+// Integer sums of a group, [n_rows][kPanel], times its scale, to the chains in c.
+void add_group(const TileArgs& args,
+               const std::byte* groups,
+               bool first,
+               const std::int32_t* sums) {
+  float* c = args.c;
+  for (int r = 0; r < args.n_rows; ++r, groups += args.a_stride, sums += kPanel, c += kPanel) {
+    const RowGroup group = *reinterpret_cast<const RowGroup*>(groups);
+    const __m512 scale = _mm512_set1_ps(group.scale);
+    const __m512i start = _mm512_set1_epi32(group.start);
+#pragma GCC unroll 4
+    for (int i = 0; i < kPanel; i += 16) {
+      const __m512i sum = _mm512_add_epi32(_mm512_load_si512(sums + i), start);
+      const __m512 chain = first ? _mm512_setzero_ps() : _mm512_loadu_ps(c + i);
+      _mm512_storeu_ps(c + i, _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), scale, chain));
+    }
+  }
+}
+
+// Up to sixteen rows of int8 against the 64 outputs of a panel.
+template <Prefetch kPrefetch>
+void i8_tile(const TileArgs& args) {
+  configure(args.n_rows);
+  alignas(64) std::int32_t sums[kTileRow * kPanel];
+  constexpr int kStreamAhead = 2 * kBlock;
+  constexpr int kLines = kPrefetch == Prefetch::kOneLine    ? 1
+                         : kPrefetch == Prefetch::kTwoLines ? 2
+                                                            : 0;
+  const std::byte* w = args.w;
+  const std::byte* a = args.a;
+  const std::byte* ahead = args.ahead;
+  const std::byte* groups = reinterpret_cast<const std::byte*>(args.groups);
+  for (std::int64_t step = 0; step < args.n_steps; step += kStepsPerTile) {
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    _tile_loadd(4, a, args.a_stride);
+    _tile_loadd(5, w, kStepBytes);
+    _tile_dpbsud(0, 4, 5);
+    _tile_loadd(6, w + 64, kStepBytes);
+    _tile_dpbsud(1, 4, 6);
+    _tile_loadd(7, w + 128, kStepBytes);
+    _tile_dpbsud(2, 4, 7);
+    _tile_loadd(5, w + 192, kStepBytes);
+    _tile_dpbsud(3, 4, 5);
+    if constexpr (kPrefetch == Prefetch::kStream)
+      for (int quarter = 0; quarter < 4; ++quarter)
+        ask<kPrefetch>(w + kStreamAhead + quarter * (kBlock / 4));
+    for (int i = 0; i < kLines; ++i, ahead += kBlock / 4) ask<kPrefetch>(ahead);
+    _tile_stored(0, sums, kPanelStride);
+    _tile_stored(1, sums + 16, kPanelStride);
+    _tile_stored(2, sums + 32, kPanelStride);
+    _tile_stored(3, sums + 48, kPanelStride);
+    add_group(args, groups, args.first && step == 0, sums);
+    w += kBlock;
+    a += kGroup;
+    groups += sizeof(RowGroup);
+  }
+}
+
 Product tiled_product() {
   Product product;
-  product.activation = kI8 ? Activation::kI8 : Activation::kBf16;
-  product.k_per_step = kI8 ? 4 : 2;
+  product.activation = Activation::kBf16;
+  product.k_per_step = 2;
   product.k_multiple = kStepsPerTile * product.k_per_step;
   product.tile_rows = kMostTileRows;
   product.chunk_steps = 256;  // 64 KiB: the second cache feeds a matrix unit well enough
   for (auto& row : product.tile) {
-    row[0] = tile<kI8, Prefetch::kNone>;
-    row[1] = tile<kI8, Prefetch::kStream>;
-    row[2] = tile<kI8, Prefetch::kOneLine>;
-    row[3] = tile<kI8, Prefetch::kTwoLines>;
+    row[0] = tile<Prefetch::kNone>;
+    row[1] = tile<Prefetch::kStream>;
+    row[2] = tile<Prefetch::kOneLine>;
+    row[3] = tile<Prefetch::kTwoLines>;
   }
   product.leave = leave_tiles;
+  return product;
+}
+
+Product tiled_i8_product() {
+  Product product = tiled_product();
+  product.activation = Activation::kI8;
+  product.k_per_step = 4;
+  product.k_multiple = kGroup;
+  product.tile_rows = kTileRow;
+  for (auto& row : product.tile) {
+    row[0] = i8_tile<Prefetch::kNone>;
+    row[1] = i8_tile<Prefetch::kStream>;
+    row[2] = i8_tile<Prefetch::kOneLine>;
+    row[3] = i8_tile<Prefetch::kTwoLines>;
+  }
   return product;
 }
 
@@ -209,8 +264,8 @@ Isa make_table() {
   table.isa = CpuIsa::kAmx;
   table.name = "amx";
   table.numerics = "amx";
-  table.bf16 = tiled_product<false>();
-  table.i8 = tiled_product<true>();
+  table.bf16 = tiled_product();
+  table.i8 = tiled_i8_product();
   return table;
 }
 

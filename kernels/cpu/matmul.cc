@@ -16,14 +16,14 @@ std::int64_t row_bytes(const PackedView& view) {
 void run_tiles(const PackedView& view,
                const std::byte* panels,
                int n_panels,
-               const std::byte* a,
-               std::int64_t a_stride,
+               const PreparedRows& rows,
+               std::int32_t first_row,
                std::int32_t n_rows,
                float* c) {
   const std::int32_t n_tiles = (n_rows + view.product->tile_rows - 1) / view.product->tile_rows;
   if (n_tiles == 1 && n_panels > 1) {
     for (int panel = 0; panel < n_panels; ++panel)
-      run_tiles(view, panels + panel * view.n_steps * kStepBytes, 1, a, a_stride, n_rows,
+      run_tiles(view, panels + panel * view.n_steps * kStepBytes, 1, rows, first_row, n_rows,
                 c + std::int64_t{panel} * n_rows * kPanel);
     return;
   }
@@ -35,12 +35,15 @@ void run_tiles(const PackedView& view,
   for (std::int64_t begin = 0; begin < view.n_steps; begin += chunk) {
     TileArgs args;
     args.n_steps = std::min(chunk, view.n_steps - begin);
-    args.a_stride = a_stride;
+    args.a_stride = rows.stride;
     args.first = begin == 0;
+    const std::int64_t first_group = begin * view.product->k_per_step / kGroup;
     std::int32_t row = 0;
     for (std::int32_t t = 0; t < n_tiles; ++t) {
       args.n_rows = n_rows / n_tiles + (t < n_rows % n_tiles ? 1 : 0);
-      args.a = a + row * a_stride + begin * step_bytes;
+      args.a = rows.row(first_row + row) + begin * step_bytes;
+      if (is_integer(view.product->activation))
+        args.groups = rows.groups(first_row + row) + first_group;
       Prefetch prefetch = Prefetch::kNone;
       if (n_tiles == 1)
         prefetch = Prefetch::kStream;
@@ -59,35 +62,23 @@ void run_tiles(const PackedView& view,
   }
 }
 
-// Integer sums to floats: w + 128 was multiplied, so 128 times the sum of the row goes away again.
-void scale_sums(const PreparedRows& rows,
-                std::int32_t first_row,
-                std::int32_t n_rows,
-                const float* scales,
-                float* c) {
-  for (std::int32_t r = 0; r < n_rows; ++r, c += kPanel) {
-    const float row_scale = rows.scales[first_row + r];
-    const std::int32_t correction = 128 * rows.sums[first_row + r];
-    for (int i = 0; i < kPanel; ++i) {
-      std::int32_t sum;
-      std::memcpy(&sum, c + i, sizeof sum);
-      c[i] = static_cast<float>(sum - correction) * (scales[i] * row_scale);
-    }
-  }
+void scale_outputs(const float* scales, std::int32_t n_rows, float* c) {
+  for (std::int32_t r = 0; r < n_rows; ++r, c += kPanel)
+    for (int i = 0; i < kPanel; ++i) c[i] *= scales[i];
 }
 
 }  // namespace
 
 PreparedRows MatmulSpace::prepare(const PackedView& view, std::int32_t n_rows) {
   PreparedRows prepared;
-  prepared.stride = (row_bytes(view) + 63) / 64 * 64 + 64;
-  if (prepared.stride % 4096 == 0) prepared.stride += 64;
-  const auto n = static_cast<std::size_t>(n_rows);
-  prepared.data = rows.at_least<std::byte>(n * static_cast<std::size_t>(prepared.stride));
+  std::int64_t bytes = row_bytes(view);
   if (is_integer(view.product->activation)) {
-    prepared.scales = scales.at_least<float>(n);
-    prepared.sums = sums.at_least<std::int32_t>(n);
+    prepared.groups_offset = bytes;  // a multiple of kGroup
+    bytes += view.n_padded / kGroup * static_cast<std::int64_t>(sizeof(RowGroup));
   }
+  prepared.stride = (bytes + 63) / 64 * 64 + 64;
+  if (prepared.stride % 4096 == 0) prepared.stride += 64;
+  prepared.data = rows.at_least<std::byte>(static_cast<std::size_t>(n_rows * prepared.stride));
   return prepared;
 }
 
@@ -101,7 +92,7 @@ void prepare_row(const Isa& isa,
                  const float* x,
                  std::int32_t row,
                  const PreparedRows& rows) {
-  std::byte* to = rows.data + row * rows.stride;
+  std::byte* to = rows.row(row);
   const std::int64_t padded = view.n_padded;
   switch (view.product->activation) {
     case Activation::kF32: {
@@ -119,7 +110,7 @@ void prepare_row(const Isa& isa,
     case Activation::kI8:
     case Activation::kI16: {
       std::int8_t* out = reinterpret_cast<std::int8_t*>(to);
-      rows.scales[row] = isa.to_i8(x, view.n_in, out, &rows.sums[row]);
+      isa.to_i8(x, view.n_in, out, rows.groups(row));
       std::fill(out + view.n_in, out + padded, std::int8_t{0});
       if (view.product->activation == Activation::kI8) break;
       for (std::int64_t i = padded; i-- > 0;) {  // in place, so from the end
@@ -138,12 +129,11 @@ void multiply_panels(const PackedView& view,
                      std::int32_t first_row,
                      std::int32_t n_rows,
                      float* c) {
-  run_tiles(view, view.weights + first_panel * view.n_steps * kStepBytes, n_panels,
-            rows.data + first_row * rows.stride, rows.stride, n_rows, c);
+  run_tiles(view, view.weights + first_panel * view.n_steps * kStepBytes, n_panels, rows, first_row,
+            n_rows, c);
   for (int i = 0; i < n_panels; ++i, c += std::int64_t{n_rows} * kPanel) {
     const std::int64_t column = (first_panel + i) * kPanel;
-    if (is_integer(view.product->activation))
-      scale_sums(rows, first_row, n_rows, view.scales + column, c);
+    if (view.scales != nullptr) scale_outputs(view.scales + column, n_rows, c);
     if (view.bias == nullptr) continue;
     for (std::int32_t r = 0; r < n_rows; ++r)
       for (int k = 0; k < kPanel; ++k) c[r * kPanel + k] += view.bias[column + k];

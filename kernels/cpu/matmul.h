@@ -1,7 +1,7 @@
 // The matrix product inside four ops: rows are prepared (normed, converted) once, then every member
 // of the team walks its own contiguous run of panels. Packed weights: [panel][step][256 bytes], 64
 // outputs side by side, k outermost, n_out padded to 64 and n_in to what the kernel likes with
-// zeros; int8 is stored as w + 128, the correction is applied at the end.
+// zeros; int8 is stored as w + 128, and its sums begin with what that takes away again.
 #pragma once
 
 #include <algorithm>
@@ -45,14 +45,18 @@ struct PackedView {
 // fight for cache sets.
 struct PreparedRows {
   std::byte* data = nullptr;
-  std::int64_t stride = 0;       // bytes
-  float* scales = nullptr;       // [n_rows], int8 only
-  std::int32_t* sums = nullptr;  // [n_rows], int8 only
+  std::int64_t stride = 0;         // bytes
+  std::int64_t groups_offset = 0;  // from a row to its RowGroups; integers only
+
+  std::byte* row(std::int64_t r) const { return data + r * stride; }
+  RowGroup* groups(std::int64_t r) const {
+    return reinterpret_cast<RowGroup*>(row(r) + groups_offset);
+  }
 };
 
 // Working space of the products of one backend.
 struct MatmulSpace {
-  Scratch rows, scales, sums, members;
+  Scratch rows, members;
   // Room for n_rows prepared rows of this matrix.
   PreparedRows prepare(const PackedView& view, std::int32_t n_rows);
   // Each member's own floats, `n` of them; call before the team runs.
@@ -100,7 +104,7 @@ constexpr std::int64_t member_floats(std::int32_t n_rows, int group) {
   return std::int64_t{panels_at_once(n_rows, group)} * kPanel * std::min(n_rows, kMaxBlockRows);
 }
 
-// c[i][row][kPanel] = rows x panel first_panel + i, bias added, int8 scaled.
+// c[i][row][kPanel] = rows x panel first_panel + i, times the outputs' scales, bias added.
 void multiply_panels(const PackedView& view,
                      std::int64_t first_panel,
                      int n_panels,

@@ -57,14 +57,16 @@ void write_steps(const Lines& lines, std::int64_t n_steps, std::uint32_t flip, s
   }
 }
 
-// float16: sixteen outputs of the step's first k, then the same of its second.
-void write_f16_steps(const Lines& lines, std::int64_t n_steps, std::byte* to) {
+// Of `n` outputs the first halves of their steps, then the second halves.
+void write_halves(
+    const Lines& lines, std::int64_t n_steps, std::uint32_t flip, int n, std::byte* to) {
   for (std::int64_t step = 0; step < n_steps; ++step, to += kStepBytes) {
-    std::uint16_t halves[kPanel / 16][2][16];
+    std::uint16_t halves[2 * kPanel];
     for (int column = 0; column < kPanel; ++column) {
-      const std::uint32_t pair = lines[column][step];
-      halves[column / 16][0][column % 16] = static_cast<std::uint16_t>(pair);
-      halves[column / 16][1][column % 16] = static_cast<std::uint16_t>(pair >> 16);
+      const std::uint32_t word = lines[column][step] ^ flip;
+      std::uint16_t* of_column = halves + column / n * 2 * n + column % n;
+      of_column[0] = static_cast<std::uint16_t>(word);
+      of_column[n] = static_cast<std::uint16_t>(word >> 16);
     }
     std::memcpy(to, halves, sizeof halves);
   }
@@ -73,8 +75,8 @@ void write_f16_steps(const Lines& lines, std::int64_t n_steps, std::byte* to) {
 // `space`: room for the rows of a panel that no memory holds.
 void pack_panel(std::span<const LinearSource> sources,
                 const Linear& linear,
+                const PackedView& shape,
                 std::int64_t panel,
-                std::int64_t n_steps,
                 std::vector<std::byte>& space) {
   const std::int64_t row_bytes = linear.n_in * static_cast<std::int64_t>(size_bytes(linear.dtype));
   const std::byte* rows[kPanel] = {};
@@ -96,14 +98,15 @@ void pack_panel(std::span<const LinearSource> sources,
     if (linear.bias && source.bias != nullptr) linear.bias.as<float>()[i] = source.bias[origin.row];
   }
   const std::uint32_t flip = linear.dtype == DType::kI8 ? 0x80808080u : 0u;  // w + 128
+  const std::int64_t n_steps = shape.n_steps;
   std::byte* to = linear.weights.as<std::byte>() + panel * n_steps * kStepBytes;
   alignas(64) Lines lines;
   for (std::int64_t begin = 0; begin < n_steps; begin += kLineSteps) {
     const std::int64_t n = std::min(kLineSteps, n_steps - begin);
     for (int column = 0; column < kPanel; ++column)
       read_line(rows[column], row_bytes, begin * kColumnBytes, n * kColumnBytes, lines[column]);
-    if (linear.dtype == DType::kF16)
-      write_f16_steps(lines, n, to + begin * kStepBytes);
+    if (const int halves_of = shape.product->halves_of; halves_of > 0)
+      write_halves(lines, n, flip, halves_of, to + begin * kStepBytes);
     else
       write_steps(lines, n, flip, to + begin * kStepBytes);
   }
@@ -128,7 +131,7 @@ Linear CpuBackend::do_pack(std::span<const LinearSource> sources, Stacking stack
     const Share share = share_of(shape.n_panels / group, member, team_.size());
     std::vector<std::byte> space;
     for (std::int64_t panel = share.begin * group; panel < share.end * group; ++panel)
-      pack_panel(sources, linear, panel, shape.n_steps, space);
+      pack_panel(sources, linear, shape, panel, space);
   });
   return linear;
 }

@@ -134,6 +134,7 @@ struct Simd {
 struct DotBf16 {
   static constexpr Activation kActivation = Activation::kF32;
   static constexpr int kOutputs = 16, kParts = 2;
+  static constexpr bool kHalves = false;
   static constexpr int columns_for(int rows) { return Simd::columns_for(rows); }
   using Acc = Simd::V;
   using W = Simd::V;
@@ -154,39 +155,34 @@ struct DotBf16 {
   FT_INLINE Acc zero() { return Simd::zero(); }
 };
 
-// Integer sums are exact in any order: pairs of products per lane, added up at the end. A column is
-// eight outputs, so that six rows' sums stay in registers.
+// Integer sums are exact in any order. A column is eight outputs, so that the sums of six rows and
+// two columns stay in registers.
 struct DotI8 {
   static constexpr Activation kActivation = Activation::kI16;
-  static constexpr int kOutputs = 8, kParts = 1;
-  // One row gets all sixteen registers for its sums: a plain stream is worth two spills.
-  static constexpr int columns_for(int rows) { return rows == 1 ? 8 : rows == 2 ? 2 : 1; }
-  struct Acc {
-    __m256i lo, hi;
-  };  // outputs 0..3 and 4..7, two sums each
-  using W = Acc;
+  static constexpr int kOutputs = 8, kParts = 2;
+  static constexpr bool kHalves = true;
+  static constexpr int columns_for(int rows) { return rows == 1 ? 8 : 2; }
+  using Acc = __m256i;
+  using W = __m256i;
   using A = __m256i;
-  FT_INLINE __m256i four_outputs(const std::byte* p) {
-    return _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  FT_INLINE W weights(const std::byte* p, int part) {
+    return _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 16 * part)));
   }
-  FT_INLINE W weights(const std::byte* p, int) { return {four_outputs(p), four_outputs(p + 16)}; }
-  FT_INLINE A activation(const std::byte* p, int) {
-    long long four;
-    __builtin_memcpy(&four, p, sizeof four);
-    return _mm256_set1_epi64x(four);
+  FT_INLINE A activation(const std::byte* p, int part) {
+    std::int32_t two;
+    __builtin_memcpy(&two, p + 4 * part, sizeof two);
+    return _mm256_set1_epi32(two);
   }
+  // The compiler may not see that sums are equal in any order: it would add the products of several
+  // steps first, keep the sums in memory meanwhile, and lose a quarter of the speed.
   FT_INLINE Acc mac(const Acc& c, const W& w, const A& a) {
-    return {_mm256_add_epi32(c.lo, _mm256_madd_epi16(w.lo, a)),
-            _mm256_add_epi32(c.hi, _mm256_madd_epi16(w.hi, a))};
+    Acc sum = _mm256_add_epi32(c, _mm256_madd_epi16(w, a));
+    asm("" : "+x"(sum));
+    return sum;
   }
-  FT_INLINE Acc start(const float* c) {
-    const __m256i sums = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(c));
-    return {_mm256_cvtepu32_epi64(_mm256_castsi256_si128(sums)),
-            _mm256_cvtepu32_epi64(_mm256_extracti128_si256(sums, 1))};
+  FT_INLINE Acc begin(std::int32_t start) { return _mm256_set1_epi32(start); }
+  FT_INLINE void add_to(float* c, const Acc& acc, float scale, bool first) {
+    const __m256 chain = first ? _mm256_setzero_ps() : _mm256_loadu_ps(c);
+    _mm256_storeu_ps(c, _mm256_fmadd_ps(_mm256_cvtepi32_ps(acc), _mm256_set1_ps(scale), chain));
   }
-  FT_INLINE void finish(float* c, const Acc& acc) {  // hadd: outputs 0 1 4 5, 2 3 6 7
-    const __m256i sums = _mm256_permute4x64_epi64(_mm256_hadd_epi32(acc.lo, acc.hi), 0xd8);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(c), sums);
-  }
-  FT_INLINE Acc zero() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
 };

@@ -130,6 +130,7 @@ struct Simd {
 struct DotBf16 {
   static constexpr Activation kActivation = Activation::kBf16;
   static constexpr int kOutputs = 16, kParts = 1;
+  static constexpr bool kHalves = false;
   static constexpr int columns_for(int rows) { return Simd::columns_for(rows); }
   using Acc = __m512;
   using W = __m512bh;
@@ -149,6 +150,7 @@ struct DotBf16 {
 struct DotI8 {
   static constexpr Activation kActivation = Activation::kI8;
   static constexpr int kOutputs = 16, kParts = 1;
+  static constexpr bool kHalves = false;
   static constexpr int columns_for(int rows) { return Simd::columns_for(rows); }
   using Acc = __m512i;
   using W = __m512i;
@@ -160,9 +162,11 @@ struct DotI8 {
     return _mm512_set1_epi32(four);
   }
   FT_INLINE Acc mac(Acc c, W w, A a) { return _mm512_dpbusd_epi32(c, w, a); }
-  FT_INLINE Acc start(const float* c) { return _mm512_loadu_si512(c); }
-  FT_INLINE void finish(float* c, Acc acc) { _mm512_storeu_si512(c, acc); }
-  FT_INLINE Acc zero() { return _mm512_setzero_si512(); }
+  FT_INLINE Acc begin(std::int32_t start) { return _mm512_set1_epi32(start); }
+  FT_INLINE void add_to(float* c, Acc acc, float scale, bool first) {
+    const __m512 chain = first ? _mm512_setzero_ps() : _mm512_loadu_ps(c);
+    _mm512_storeu_ps(c, _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc), _mm512_set1_ps(scale), chain));
+  }
 };
 
 #else
@@ -170,6 +174,7 @@ struct DotI8 {
 struct DotBf16 {
   static constexpr Activation kActivation = Activation::kF32;
   static constexpr int kOutputs = 16, kParts = 1;
+  static constexpr bool kHalves = false;
   static constexpr int columns_for(int rows) { return Simd::columns_for(rows); }
   using Acc = __m512;
   struct W {
@@ -197,44 +202,30 @@ struct DotBf16 {
   FT_INLINE Acc zero() { return _mm512_setzero_ps(); }
 };
 
-// Integer sums are exact in any order: pairs of products per lane, added up at the end.
+// Integer sums are exact in any order.
 struct DotI8 {
-  static constexpr Activation kActivation = Activation::kI8;
-  static constexpr int kOutputs = 16, kParts = 1;
+  static constexpr Activation kActivation = Activation::kI16;
+  static constexpr int kOutputs = 16, kParts = 2;
+  static constexpr bool kHalves = true;
   static constexpr int columns_for(int rows) { return Simd::columns_for(rows); }
-  struct Acc {
-    __m512i lo, hi;
-  };  // outputs 0..7 and 8..15, two sums each
-  struct W {
-    __m512i lo, hi;
-  };
+  using Acc = __m512i;
+  using W = __m512i;
   using A = __m512i;
-  FT_INLINE W weights(const std::byte* p, int) {
-    return {_mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))),
-            _mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 32)))};
+  FT_INLINE W weights(const std::byte* p, int part) {
+    return _mm512_cvtepu8_epi16(
+        _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 32 * part)));
   }
-  FT_INLINE A activation(const std::byte* p, int) {
-    std::int32_t four;
-    __builtin_memcpy(&four, p, sizeof four);
-    return _mm512_broadcastq_epi64(_mm_cvtepi8_epi16(_mm_cvtsi32_si128(four)));
+  FT_INLINE A activation(const std::byte* p, int part) {
+    std::int32_t two;
+    __builtin_memcpy(&two, p + 4 * part, sizeof two);
+    return _mm512_set1_epi32(two);
   }
-  FT_INLINE Acc mac(Acc c, const W& w, const A& a) {
-    return {_mm512_add_epi32(c.lo, _mm512_madd_epi16(w.lo, a)),
-            _mm512_add_epi32(c.hi, _mm512_madd_epi16(w.hi, a))};
+  FT_INLINE Acc mac(Acc c, W w, A a) { return _mm512_add_epi32(c, _mm512_madd_epi16(w, a)); }
+  FT_INLINE Acc begin(std::int32_t start) { return _mm512_set1_epi32(start); }
+  FT_INLINE void add_to(float* c, Acc acc, float scale, bool first) {
+    const __m512 chain = first ? _mm512_setzero_ps() : _mm512_loadu_ps(c);
+    _mm512_storeu_ps(c, _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc), _mm512_set1_ps(scale), chain));
   }
-  FT_INLINE Acc start(const float* c) {
-    const __m512i v = _mm512_loadu_si512(c);
-    return {_mm512_cvtepu32_epi64(_mm512_castsi512_si256(v)),
-            _mm512_cvtepu32_epi64(_mm512_extracti64x4_epi64(v, 1))};
-  }
-  FT_INLINE __m256i add_pairs(__m512i v) {
-    return _mm512_cvtepi64_epi32(_mm512_add_epi32(v, _mm512_srli_epi64(v, 32)));
-  }
-  FT_INLINE void finish(float* c, const Acc& acc) {
-    _mm512_storeu_si512(
-        c, _mm512_inserti64x4(_mm512_castsi256_si512(add_pairs(acc.lo)), add_pairs(acc.hi), 1));
-  }
-  FT_INLINE Acc zero() { return {_mm512_setzero_si512(), _mm512_setzero_si512()}; }
 };
 
 #endif

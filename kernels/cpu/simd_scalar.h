@@ -88,6 +88,7 @@ struct Simd {
 struct DotBf16 {
   static constexpr Activation kActivation = Activation::kF32;
   static constexpr int kOutputs = 16, kParts = 1;
+  static constexpr bool kHalves = false;
   static constexpr int columns_for(int rows) { return Simd::columns_for(rows); }
   using Acc = Simd::V;
   struct W {
@@ -117,6 +118,7 @@ struct DotBf16 {
 struct DotI8 {
   static constexpr Activation kActivation = Activation::kI8;
   static constexpr int kOutputs = 16, kParts = 1;
+  static constexpr bool kHalves = false;
   static constexpr int columns_for(int rows) { return Simd::columns_for(rows); }
   using Acc = Simd::I;
   struct W {
@@ -141,11 +143,9 @@ struct DotI8 {
               w.w[4 * i + 3] * a.a[3];
     return c;
   }
-  FT_INLINE Acc start(const float* c) {
-    Acc acc;
-    __builtin_memcpy(&acc, c, sizeof acc);
-    return acc;
+  FT_INLINE Acc begin(std::int32_t start) { return Acc{} + start; }
+  FT_INLINE void add_to(float* c, const Acc& acc, float scale, bool first) {
+    const Simd::V chain = first ? Simd::zero() : Simd::load(c);
+    Simd::store(c, Simd::fma(__builtin_convertvector(acc, Simd::V), Simd::set1(scale), chain));
   }
-  FT_INLINE void finish(float* c, const Acc& acc) { __builtin_memcpy(c, &acc, sizeof acc); }
-  FT_INLINE Acc zero() { return Acc{}; }
 };

@@ -9,6 +9,9 @@
 namespace foretoken::ref {
 namespace {
 
+// Values of a row that the CPU kernels round with one scale.
+constexpr std::size_t kI8Group = 64;
+
 double element(const LinearSource& source, std::int64_t row, std::int64_t k) {
   const auto i = static_cast<std::size_t>(row * source.n_in + k);
   const std::byte* at = static_cast<const std::byte*>(source.data) + i * size_bytes(source.dtype);
@@ -53,18 +56,18 @@ Real round_to_half(const Real& a, double (*to_half)(double)) {
   return {value, std::max({high - value, value - low, std::fabs(value) < kTiny ? kTiny : 0.0})};
 }
 
-// To a multiple of the row's scale, largest / 127. The scale is known to a few roundings, and near
-// the border between two multiples a device may land on either.
-void round_to_i8(std::vector<Real>& row) {
+// To a multiple of the group's scale, largest / 127. The scale is known to a few roundings, and
+// near the border between two multiples a device may land on either.
+void round_to_i8(std::span<Real> group) {
   double largest = 0, slack = 0;
-  for (const Real& a : row) {
+  for (const Real& a : group) {
     largest = std::max(largest, std::fabs(a.value));
     slack = std::max(slack, a.slack);
   }
   if (largest == 0) return;
   const double scale = largest / 127;
   const double doubt = slack / largest + 4 * kF32Unit;  // relative, of the scale
-  for (Real& a : row) {
+  for (Real& a : group) {
     const double margin = a.slack / scale + doubt * std::fabs(a.value) / scale;
     const double low = std::nearbyint(a.value / scale - margin);
     const double high = std::nearbyint(a.value / scale + margin);
@@ -80,7 +83,9 @@ std::vector<Real> round_input(std::span<const Real> x, InputRounding rounding) {
     for (Real& a : y) a = round_to_half(a, to_bf16);
   if (rounding == InputRounding::kF16)
     for (Real& a : y) a = round_to_half(a, to_f16);
-  if (rounding == InputRounding::kI8) round_to_i8(y);
+  if (rounding == InputRounding::kI8)
+    for (std::size_t i = 0; i < y.size(); i += kI8Group)
+      round_to_i8(std::span(y).subspan(i, std::min(kI8Group, y.size() - i)));
   return y;
 }
 
