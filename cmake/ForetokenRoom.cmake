@@ -118,8 +118,8 @@ function(foretoken_service)
   install(TARGETS ${SERVICE_EXECUTABLE} RUNTIME COMPONENT foretoken)
 endfunction()
 
-# What ./check --quick builds: tests of rooms and services in one process, but for those of CUDA and the command's own (label
-# command), which are a seventh of all code to compile for a few tests of tables and flags.
+# What ./check --quick builds: tests of rooms and services in one process, but for those of CUDA, of the edge (a sixth of all code
+# to compile) and the command's own (a seventh).
 add_custom_target(foretoken_room_tests)
 # What every ./check builds under ASan and UBSan, the label sanitized: code that reads what comes from outside, and the
 # ledgers. --long takes all others there, too.
@@ -159,7 +159,7 @@ function(foretoken_test)
     ENVIRONMENT "${TEST_ENVIRONMENT}")
   if("process" IN_LIST TEST_LABELS)  # real services need the cores to themselves
     set_tests_properties(${TEST_NAME} PROPERTIES RUN_SERIAL ON)
-  elseif(NOT TEST_LABELS MATCHES "long|command|cuda")
+  elseif(NOT TEST_LABELS MATCHES "long|command|cuda|edge")
     add_dependencies(foretoken_room_tests ${TEST_NAME})
   endif()
   if(TEST_SANITIZED)
