@@ -21,7 +21,7 @@ struct Setting {
   std::string where;  // "foretoken.toml:12"
 };
 
-// [section.model], with or without keys.
+// [section.model], with or without keys, or a [section] without any: then model is "".
 struct ModelTable {
   std::string section;
   std::string model;

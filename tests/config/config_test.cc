@@ -160,6 +160,12 @@ TEST_F(ConfigTest, PointsToTheSectionAKeyBelongsTo) {
               ElementsAre(HasSubstr("did you mean limits.max_running?")));
 }
 
+TEST_F(ConfigTest, AnUnknownSectionNeedsNoKeyToBeOne) {
+  EXPECT_THAT(load("[log]\n\n[speculatoin]\n# draft_len = 3\n").errors,
+              ElementsAre(AllOf(HasSubstr(":3: unknown section [speculatoin]"),
+                                HasSubstr("did you mean speculation?"))));
+}
+
 TEST_F(ConfigTest, SaysWhereAFileIsNotToml) {
   EXPECT_THAT(load("[log]\nlevel = \"info\"\nformat = = 3\n").errors,
               ElementsAre(HasSubstr("f.toml:3: not TOML")));
