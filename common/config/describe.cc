@@ -195,7 +195,8 @@ std::string configuration_page() {
          "`FORETOKEN_SPECULATION_DRAFT_LEN=6`; flag beats variable beats file beats default. An "
          "unknown key is an error, and all "
          "errors are reported at once. `--check-config` checks, `--print-config` shows each value "
-         "with its origin.\n";
+         "with its origin. `foretoken config schema` prints all this as a JSON Schema, for "
+         "editors.\n";
   const Config defaults;
   Config::sections(defaults, [&](const char* section, const auto& s, const char* sentence) {
     out << "\n## [" << section << "]\n\n"

@@ -1,9 +1,10 @@
-// config show, check, init.
+// config show, check, init, schema, new-key.
 #include <algorithm>
 #include <iostream>
 
 #include "common/config/describe.h"
 #include "common/config/resolve.h"
+#include "common/config/schema.h"
 #include "common/transport/zmq_auth.h"
 #include "services/cli/verbs.h"
 
@@ -74,17 +75,29 @@ int run_config_new_key(const CliOptions& options) {
   return kExitOk;
 }
 
-int run_config_init(const CliOptions& options) {
-  const std::string text = default_config_toml();
+namespace {
+
+// On standard output, or into --out.
+int put_out(const std::string& text, const CliOptions& options, Existing existing) {
   if (options.config_out.empty()) {
     std::cout << text;
     return kExitOk;
   }
-  if (const auto written = write_whole_file(options.config_out, text, Existing::kKeep);
-      !written.ok())
+  if (const auto written = write_whole_file(options.config_out, text, existing); !written.ok())
     return report_error(written.error());
   std::cerr << "wrote " << options.config_out << "\n";
   return kExitOk;
+}
+
+}  // namespace
+
+int run_config_init(const CliOptions& options) {
+  return put_out(default_config_toml(), options, Existing::kKeep);
+}
+
+// Nobody edits one: that of a newer version takes its place.
+int run_config_schema(const CliOptions& options) {
+  return put_out(configuration_schema(), options, Existing::kReplace);
 }
 
 }  // namespace foretoken::cli

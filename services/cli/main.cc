@@ -38,6 +38,7 @@ constexpr std::pair<std::string_view, int (*)(const CliOptions&)> kVerbs[] = {
     {"config show", run_config_show},
     {"config check", run_config_check},
     {"config init", run_config_init},
+    {"config schema", run_config_schema},
     {"config new-key", run_config_new_key},
     {"import-triton", run_import_triton},
     {"doctor", run_doctor},

@@ -504,7 +504,7 @@ class Parser {
 
   void others() {
     CLI::App* config =
-        app_.add_subcommand("config", "the configuration: show, check, init, new-key");
+        app_.add_subcommand("config", "the configuration: show, check, init, schema, new-key");
     config->footer(
         "Examples:\n  foretoken config show --origin\n  foretoken config init -o foretoken.toml");
     config->require_subcommand(1);
@@ -522,6 +522,11 @@ class Parser {
     CLI::App* init = verb(config, "init", "print a file with every key and its default",
                           "  foretoken config init -o foretoken.toml\n");
     init->add_option("-o,--out", options_.config_out, "write it here; must not exist");
+    CLI::App* schema = verb(
+        config, "schema", "print a JSON Schema of the file, for editors of TOML",
+        "  foretoken config schema -o foretoken.schema.json\n"
+        "  sed -i '1i #:schema ./foretoken.schema.json' foretoken.toml   # Taplo finds it so\n");
+    schema->add_option("-o,--out", options_.config_out, "write it here, in place of an older one");
     verb(
         &app_, "import-triton",
         "print the configuration that Triton's config.pbtxt files come to, and what they leave out",

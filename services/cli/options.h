@@ -155,7 +155,7 @@ struct CliOptions {
   BenchMicroOptions bench_micro;
   TokenizeOptions tokenize;
   ModelOptions model;
-  std::string config_out;  // config init, config new-key
+  std::string config_out;  // config init, schema, new-key
   bool config_origin = false;
   std::vector<std::string> files;  // import-triton
   std::string shell;               // completion: "bash", "zsh" or "fish"

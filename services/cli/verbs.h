@@ -38,6 +38,7 @@ int run_config_show(const CliOptions& options);
 int run_config_check(const CliOptions& options);
 int run_config_new_key(const CliOptions& options);
 int run_config_init(const CliOptions& options);
+int run_config_schema(const CliOptions& options);
 int run_import_triton(const CliOptions& options);
 int run_doctor(const CliOptions& options);
 int run_version(const CliOptions& options);

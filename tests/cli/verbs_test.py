@@ -27,7 +27,7 @@ from ports import free_port  # noqa: E402
 
 VERBS = ["up", "down", "ps", "top", "trace", "generate", "chat", "run", "demo", "tokenize", "detokenize", "doctor", "version",
          "bench serve", "bench compare", "bench micro", "plot", "model info", "model check", "model pair", "model init-random", "model quantize",
-         "config show", "config check", "config init", "config new-key", "import-triton", "completion"]
+         "config show", "config check", "config init", "config schema", "config new-key", "import-triton", "completion"]
 
 
 def run(*words, stdin=""):
@@ -464,7 +464,7 @@ class Verbs(unittest.TestCase):
             resource.setrlimit(resource.RLIMIT_FSIZE, (16, 16))
 
         path = self.folder / "out"
-        for words in (["config", "new-key"], ["config", "init"], ["bench", "micro", "--rounds", "1"]):
+        for words in (["config", "new-key"], ["config", "init"], ["config", "schema"], ["bench", "micro", "--rounds", "1"]):
             done = subprocess.run([str(BIN / "foretoken"), *words, "--out", str(path)], capture_output=True, text=True, timeout=120,
                                   preexec_fn=full_disk)
             self.assertEqual(1, done.returncode, (words, done.stderr))

@@ -12,6 +12,7 @@
 #include "common/config/load.h"
 #include "common/config/models.h"
 #include "common/config/resolve.h"
+#include "common/config/schema.h"
 #include "tests/support/generated_page.h"
 
 namespace foretoken {
@@ -495,6 +496,9 @@ TEST(ConfigPages, DefaultFileIsTheListing) {
 }
 TEST(ConfigPages, ReferenceIsTheListing) {
   test::expect_page("docs/reference/configuration.md", configuration_page());
+}
+TEST(ConfigPages, SchemaIsTheListing) {
+  test::expect_page("configs/foretoken.schema.json", configuration_schema());
 }
 
 TEST_F(ConfigTest, NamesWhatIsWrongWithAListOfDevices) {

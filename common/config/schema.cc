@@ -1,0 +1,118 @@
+#include "common/config/schema.h"
+
+#include <concepts>
+#include <limits>
+#include <type_traits>
+#include <utility>
+
+#include "common/base/json.h"
+#include "common/config/models.h"
+#include "common/config/sections.h"
+
+namespace foretoken {
+namespace {
+
+// ECMA-262 without look-around, which some editors lack. nullptr: no text is wrong by its form.
+const char* pattern_of(Constraint::Kind kind) {
+  switch (kind) {
+    case Constraint::Kind::kMemory:
+      return R"(^([0-9]+ tokens|([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?(%|B|KiB|MiB|GiB|TiB))$)";
+    case Constraint::Kind::kDevice:
+      return R"(^(cpu|cuda|cuda:0*[0-9]{1,3}(,0*[0-9]{1,3})*)$)";
+    case Constraint::Kind::kEndpoint:
+    case Constraint::Kind::kEndpointList:
+      return R"(^(ipc://[^@]|tcp://.+:.|inproc://.))";
+    case Constraint::Kind::kWeights:
+      return R"(^.+=[-+.0-9eE]+$)";
+    case Constraint::Kind::kAny:
+    case Constraint::Kind::kRange:
+    case Constraint::Kind::kOneOf:
+      break;
+  }
+  return nullptr;
+}
+
+OrderedJson text_schema(const Constraint& constraint) {
+  OrderedJson schema = {{"type", "string"}};
+  for (const auto choice : constraint.choices) schema["enum"].push_back(std::string(choice));
+  if (const char* pattern = pattern_of(constraint.kind)) schema["pattern"] = pattern;
+  return schema;
+}
+
+template <std::integral T>
+OrderedJson number_schema(const Constraint& constraint) {
+  const bool is_range = constraint.kind == Constraint::Kind::kRange;
+  return {{"type", "integer"},
+          {"minimum", is_range ? static_cast<std::int64_t>(constraint.low)
+                               : std::int64_t{std::numeric_limits<T>::min()}},
+          {"maximum", is_range ? static_cast<std::int64_t>(constraint.high)
+                               : std::int64_t{std::numeric_limits<T>::max()}}};
+}
+
+template <class T>
+OrderedJson value_schema(const Constraint& constraint) {
+  if constexpr (std::same_as<T, bool>) {
+    return {{"type", "boolean"}};
+  } else if constexpr (std::integral<T>) {
+    return number_schema<T>(constraint);
+  } else if constexpr (std::same_as<T, std::string>) {
+    return text_schema(constraint);
+  } else {
+    OrderedJson schema = {{"type", "array"}, {"items", text_schema(constraint)}};
+    if (constraint.kind == Constraint::Kind::kEndpointList) schema["minItems"] = 1;
+    return schema;
+  }
+}
+
+OrderedJson table_schema(const std::string& sentence, OrderedJson keys) {
+  return {{"type", "object"},
+          {"description", sentence},
+          {"properties", std::move(keys)},
+          {"additionalProperties", false}};
+}
+
+// Tables of models stand among the keys: what is no key is one. A number alone is no name.
+void add_model_tables(OrderedJson& schema, const std::string& section, OrderedJson keys) {
+  schema["additionalProperties"] =
+      table_schema(section == "model" ? "a model: its name, and what it has for itself"
+                                      : "what holds for the services of this model alone",
+                   std::move(keys));
+  schema["propertyNames"] = {{"pattern", "^[A-Za-z0-9_][-A-Za-z0-9_]{0,23}$"},
+                             {"not", {{"pattern", "^[0-9]{1,4}$"}}}};
+}
+
+template <class Section>
+OrderedJson section_schema(const std::string& section, const Section& s, const char* sentence) {
+  OrderedJson keys = OrderedJson::object(), keys_of_model = OrderedJson::object();
+  Section::fields(
+      s, [&](const char* key, const auto& value, const Constraint& constraint, const char* says) {
+        OrderedJson schema = value_schema<std::decay_t<decltype(value)>>(constraint);
+        schema["description"] = says;
+        // In the table of a model the section's value stands for a key that is left out.
+        if (may_differ_by_model(section, key)) keys_of_model[key] = schema;
+        schema["default"] = value;
+        keys[key] = std::move(schema);
+      });
+  OrderedJson schema = table_schema(sentence, std::move(keys));
+  if (!keys_of_model.empty()) add_model_tables(schema, section, std::move(keys_of_model));
+  return schema;
+}
+
+}  // namespace
+
+std::string configuration_schema() {
+  OrderedJson sections = OrderedJson::object();
+  const Config defaults;
+  Config::sections(defaults, [&](const char* section, const auto& s, const char* sentence) {
+    sections[section] = section_schema(section, s, sentence);
+  });
+  OrderedJson schema = {{"$schema", "https://json-schema.org/draft/2020-12/schema"},
+                        {"title", "foretoken.toml"}};
+  schema.update(table_schema(
+      "Configuration of Foretoken. Generated from common/config/sections.h; `foretoken config "
+      "check` finds what a schema cannot, such as keys that do not go together.",
+      std::move(sections)));
+  return to_text(schema, 2) + "\n";
+}
+
+}  // namespace foretoken
