@@ -1,4 +1,4 @@
-// bench compare: what a second run of bench serve gained over a first one, and whether both gave
+// bench compare: what a second run of bench gained over a first one, and whether both gave
 // the same answers.
 #include <cstdio>
 #include <iostream>
@@ -122,8 +122,8 @@ int run_bench_compare(const CliOptions& options) {
   if (!runs.ok()) return report_error(runs.error());
   if (runs->size() != 2)
     return report_error({ErrorCode::kInvalidValue,
-                         "two runs are compared: two files of bench serve, or one of bench serve "
-                         "--compare; these have " +
+                         "two runs are compared: two files of bench --out, or one of bench "
+                         "--compare --out; these have " +
                              std::to_string(runs->size()),
                          "FILE"});
   const BenchRun& a = runs->front();

@@ -1,4 +1,4 @@
-// How bench serve asks a running system: over ZeroMQ as the command does, or over HTTP as any
+// How bench asks a running system: over ZeroMQ as the command does, or over HTTP as any
 // client does. Requests are told apart by their number; what comes back is in the words of the
 // client door.
 #pragma once

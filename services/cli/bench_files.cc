@@ -1,9 +1,12 @@
 #include "services/cli/bench_files.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <utility>
+
+#include "services/cli/bench_result.h"
 
 namespace foretoken::cli {
 namespace {
@@ -18,7 +21,7 @@ const Json& field_or_null(const Json& object, const char* name) {
 double number_or_zero(const Json& value) { return value.is_number() ? value.get<double>() : 0; }
 
 Error not_of_bench(const std::string& file, const std::string& why) {
-  return {ErrorCode::kConfig, file + " is no document of bench serve: " + why};
+  return {ErrorCode::kConfig, file + " is no document of bench: " + why};
 }
 
 }  // namespace
@@ -51,7 +54,9 @@ Result<std::vector<BenchRun>> read_bench_runs(const std::vector<std::string>& fi
     if (!parsed.ok()) return not_of_bench(file, parsed.error().message);
     const Json& schema = field_or_null(*parsed, "schema");
     const std::string label = std::filesystem::path(file).stem().string();
-    if (schema == "foretoken.bench_serve/1") {
+    const bool is_run =
+        std::find(kRunSchemas.begin(), kRunSchemas.end(), schema) != kRunSchemas.end();
+    if (is_run) {
       runs.push_back({label, std::move(*parsed)});
     } else if (schema == "foretoken.bench_compare/1" &&
                field_or_null(*parsed, "plain").is_object() &&
@@ -60,8 +65,8 @@ Result<std::vector<BenchRun>> read_bench_runs(const std::vector<std::string>& fi
         runs.push_back({label + ", " + which, std::move((*parsed)[which])});
     } else {
       return not_of_bench(file, "its schema is " + to_text(schema) +
-                                    " and not \"foretoken.bench_serve/1\" or "
-                                    "\"foretoken.bench_compare/1\"");
+                                    " and none of \"foretoken.bench_serve/1\", _latency, "
+                                    "_acceptance and _compare");
     }
   }
   return runs;

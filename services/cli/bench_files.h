@@ -1,4 +1,5 @@
-// Files that bench serve wrote, read again: each holds one run, or with --compare two.
+// Files that serve, latency and acceptance of bench wrote, read again: each holds one run, or with
+// --compare two.
 #pragma once
 
 #include <string>

@@ -125,12 +125,18 @@ class LoadRun {
       record.tpot_ms = milliseconds_between(*request.first, request.last) /
                        static_cast<double>(record.output_tokens - 1);
     count_rounds(record, reply.metrics.speculative_decoding);
+    ended(record);
+  }
+
+  void ended(const BenchRecord& record) const {
+    if (load_.on_end) load_.on_end(record);
   }
 
   void count_rounds(BenchRecord& record, const wire::SpeculativeDecoding& s) {
     record.rounds = s.num_spec_steps;
     record.drafted = s.num_draft_tokens;
     record.accepted = s.num_accepted_draft_tokens;
+    record.by_position = tally_positions(s);
     auto& histogram = samples_.histogram;
     histogram.resize(std::max(histogram.size(), s.acceptance_histogram.size()));
     for (std::size_t i = 0; i < s.acceptance_histogram.size(); ++i)
@@ -157,6 +163,7 @@ class LoadRun {
     samples_.records[index].answer.clear();
     samples_.records[index].token_ids.clear();
     note_error(why, cut_off);
+    ended(samples_.records[index]);
   }
   void note_error(const std::string& why, CutOff cut_off) {
     const bool only_cut_off = samples_.n_failed == samples_.n_cut_off;

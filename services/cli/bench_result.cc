@@ -1,8 +1,9 @@
 #include "services/cli/bench_result.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
-#include <map>
+#include <system_error>
 #include <utility>
 
 #include "common/base/hash.h"
@@ -16,26 +17,22 @@ namespace {
 
 constexpr int kQuantiles = 100;
 constexpr std::size_t kMostRecords = 2000;  // in the document
+constexpr std::size_t kMostGuesses = 4096;  // of a round, of any server
 
 double share_of(std::uint64_t part, std::uint64_t whole) {
   return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0;
 }
 
 double acceptance_length(std::uint64_t accepted, std::uint64_t rounds) {
-  return rounds > 0 ? 1 + share_of(accepted, rounds) : 1;
+  return 1 + share_of(accepted, rounds);
 }
 
-std::vector<double> all_gaps(const BenchSamples& samples) {
-  std::vector<double> all;
-  for (const auto& record : samples.records)
-    if (record.is_done) all.insert(all.end(), record.itl_ms.begin(), record.itl_ms.end());
-  return all;
-}
-
-std::vector<double> token_times(const BenchSamples& samples) {
-  std::vector<double> times = samples.values(&BenchRecord::tpot_ms);
-  std::erase(times, 0.0);  // one token has none
-  return times;
+// "4", the key of a map; 0 for anything else.
+std::size_t parsed_length(std::string_view text) {
+  std::size_t length = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), length);
+  const bool is_number = error == std::errc{} && end == text.data() + text.size();
+  return is_number && length <= kMostGuesses ? length : 0;
 }
 
 // The quantiles are for plots: 0, 1 ... 100 % of the values are at most so large.
@@ -50,29 +47,22 @@ OrderedJson times_json(std::vector<double> values) {
           {"quantiles", std::move(quantiles)}};
 }
 
+OrderedJson positions_json(const std::vector<PositionTally>& positions) {
+  OrderedJson list = OrderedJson::array();
+  for (const PositionTally& at : positions)
+    list.push_back({{"guessed", at.guessed}, {"accepted", at.accepted}});
+  return list;
+}
+
 OrderedJson kinds_json(const BenchSamples& samples) {
-  struct Kind {
-    std::uint64_t n_done = 0, tokens = 0, rounds = 0, drafted = 0, accepted = 0;
-    std::vector<double> tpot_ms;
-  };
-  std::map<std::string, Kind> kinds;
-  for (const auto& record : samples.records) {
-    if (!record.is_done) continue;
-    Kind& kind = kinds[record.kind];
-    ++kind.n_done;
-    kind.tokens += record.output_tokens;
-    kind.rounds += record.rounds;
-    kind.drafted += record.drafted;
-    kind.accepted += record.accepted;
-    if (record.tpot_ms > 0) kind.tpot_ms.push_back(record.tpot_ms);
-  }
   OrderedJson document = OrderedJson::object();
-  for (auto& [name, kind] : kinds)
+  for (const auto& [name, kind] : tally_kinds(samples))
     document[name] = {{"completed", kind.n_done},
                       {"output_tokens", kind.tokens},
                       {"median_tpot_ms", percentile(kind.tpot_ms, 0.5)},
-                      {"acceptance_rate", share_of(kind.accepted, kind.drafted)},
-                      {"acceptance_length", acceptance_length(kind.accepted, kind.rounds)}};
+                      {"acceptance_rate", kind.acceptance_rate()},
+                      {"acceptance_length", kind.acceptance_length()},
+                      {"acceptance_by_position", positions_json(kind.by_position)}};
   return document;
 }
 
@@ -100,7 +90,67 @@ OrderedJson answers_json(const BenchSamples& samples) {
   return wire::hex_of(fnv1a(all));
 }
 
+void add(std::vector<PositionTally>& sum, const std::vector<PositionTally>& more) {
+  sum.resize(std::max(sum.size(), more.size()));
+  for (std::size_t i = 0; i < more.size(); ++i) {
+    sum[i].guessed += more[i].guessed;
+    sum[i].accepted += more[i].accepted;
+  }
+}
+
 }  // namespace
+
+std::vector<PositionTally> tally_positions(const wire::SpeculativeDecoding& speculation) {
+  std::vector<PositionTally> positions;
+  // Rounds with so many guesses, of which so many stood: each guess up to the first wrong one.
+  const auto count = [&](std::size_t n_guessed, std::size_t n_accepted, std::uint64_t n_rounds) {
+    positions.resize(std::max({positions.size(), n_guessed, n_accepted}));
+    for (std::size_t i = 0; i < n_guessed; ++i) positions[i].guessed += n_rounds;
+    for (std::size_t i = 0; i < n_accepted; ++i) positions[i].accepted += n_rounds;
+  };
+  const auto count_all = [&](std::size_t n_guessed, const std::vector<std::uint32_t>& histogram) {
+    for (std::size_t i = 0; i < std::min(histogram.size(), kMostGuesses); ++i)
+      if (histogram[i] > 0) count(n_guessed, i, histogram[i]);
+  };
+  for (const auto& [length, histogram] : speculation.acceptance_histogram_by_draft_length)
+    count_all(parsed_length(length), histogram);
+  // Of a server that does not say it by length: there each round has as many.
+  const auto& all = speculation.acceptance_histogram;
+  if (speculation.acceptance_histogram_by_draft_length.empty() && !all.empty())
+    count_all(std::min(all.size() - 1, kMostGuesses), all);
+  return positions;
+}
+
+double KindTally::acceptance_rate() const { return share_of(accepted, drafted); }
+double KindTally::acceptance_length() const {
+  return foretoken::cli::acceptance_length(accepted, rounds);
+}
+
+void add(KindTally& sum, const KindTally& more) {
+  for (auto member : {&KindTally::n_done, &KindTally::tokens, &KindTally::rounds,
+                      &KindTally::drafted, &KindTally::accepted})
+    sum.*member += more.*member;
+  for (auto member : {&KindTally::ttft_ms, &KindTally::tpot_ms})
+    (sum.*member).insert((sum.*member).end(), (more.*member).begin(), (more.*member).end());
+  add(sum.by_position, more.by_position);
+}
+
+std::map<std::string, KindTally> tally_kinds(const BenchSamples& samples) {
+  std::map<std::string, KindTally> kinds;
+  for (const auto& record : samples.records) {
+    if (!record.is_done) continue;
+    KindTally one{.n_done = 1,
+                  .tokens = record.output_tokens,
+                  .rounds = record.rounds,
+                  .drafted = record.drafted,
+                  .accepted = record.accepted,
+                  .ttft_ms = {record.ttft_ms},
+                  .by_position = record.by_position};
+    if (record.tpot_ms > 0) one.tpot_ms.push_back(record.tpot_ms);
+    add(kinds[record.kind], one);
+  }
+  return kinds;
+}
 
 std::uint64_t BenchSamples::n_done() const {
   return static_cast<std::uint64_t>(std::count_if(
@@ -143,6 +193,19 @@ void add(BenchSamples& sum, const BenchSamples& more) {
   sum.seconds += more.seconds;
 }
 
+std::vector<double> all_gaps(const BenchSamples& samples) {
+  std::vector<double> all;
+  for (const auto& record : samples.records)
+    if (record.is_done) all.insert(all.end(), record.itl_ms.begin(), record.itl_ms.end());
+  return all;
+}
+
+std::vector<double> token_times(const BenchSamples& samples) {
+  std::vector<double> times = samples.values(&BenchRecord::tpot_ms);
+  std::erase(times, 0.0);  // one token has none
+  return times;
+}
+
 double percentile(std::vector<double> values, double p) {
   if (values.empty()) return 0;
   std::sort(values.begin(), values.end());
@@ -163,7 +226,7 @@ OrderedJson bench_json(const BenchSamples& s, const BenchDescription& load) {
   const std::uint64_t drafted = s.sum(&BenchRecord::drafted);
   const std::uint64_t accepted = s.sum(&BenchRecord::accepted);
   OrderedJson document = {
-      {"schema", "foretoken.bench_serve/1"},
+      {"schema", load.schema},
       {"machine", machine_description()},
       {"build", build_text()},
       {"door", load.door},

@@ -1,18 +1,28 @@
-// What bench serve measured, request by request, and what follows from it: sums, percentiles, the
-// document and the block. Definitions: TTFT = sending to first piece; TPOT = (last piece - first
-// piece) / (tokens - 1); ITL = gaps between pieces, and a piece may carry several tokens, which is
-// why TPOT is the one to compare; E2EL = sending to the end.
+// What bench measured of a system, request by request, and what follows from it: sums, percentiles,
+// the document and the block. Definitions: TTFT = sending to first piece; TPOT = (last piece -
+// first piece) / (tokens - 1); ITL = gaps between pieces, and a piece may carry several tokens,
+// which is why TPOT is the one to compare; E2EL = sending to the end.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/base/json.h"
 #include "common/messages/client.h"
 
 namespace foretoken::cli {
+
+// Of the guesses at one place of their rounds: how many there were, and how many stood.
+struct PositionTally {
+  std::uint64_t guessed = 0, accepted = 0;
+  bool operator==(const PositionTally&) const = default;
+};
+std::vector<PositionTally> tally_positions(const wire::SpeculativeDecoding& speculation);
 
 struct BenchRecord {
   std::string kind;  // of its prompt
@@ -22,6 +32,7 @@ struct BenchRecord {
   std::vector<double> itl_ms;
   std::uint32_t prompt_tokens = 0, output_tokens = 0;
   std::uint64_t rounds = 0, drafted = 0, accepted = 0;
+  std::vector<PositionTally> by_position;
   // To be compared; empty where it failed. Over HTTP there are no token ids.
   std::string answer;
   std::vector<TokenId> token_ids;
@@ -44,8 +55,26 @@ struct BenchSamples {
   std::vector<double> values(double BenchRecord::*member) const;  // of those that are done
 };
 
+// Sums over the requests of one kind of text that are done.
+struct KindTally {
+  std::uint64_t n_done = 0, tokens = 0, rounds = 0, drafted = 0, accepted = 0;
+  std::vector<double> ttft_ms, tpot_ms;
+  std::vector<PositionTally> by_position;
+
+  double acceptance_rate() const;
+  double acceptance_length() const;  // tokens per round
+};
+std::map<std::string, KindTally> tally_kinds(const BenchSamples& samples);
+void add(KindTally& sum, const KindTally& more);
+
+enum class BenchKind : std::uint8_t { kServe, kLatency, kAcceptance };
+// Of one run of each kind: bench compare and plot take all.
+inline constexpr std::array<std::string_view, 3> kRunSchemas{
+    "foretoken.bench_serve/1", "foretoken.bench_latency/1", "foretoken.bench_acceptance/1"};
+
 // What the load was, for the document.
 struct BenchDescription {
+  std::string schema;
   std::string door, model, dataset, proposer;
   int n_requests = 0, concurrency = 0;
   std::uint32_t output_len = 0;
@@ -57,6 +86,8 @@ struct BenchDescription {
 // Two passes of the same requests as one.
 void add(BenchSamples& sum, const BenchSamples& more);
 
+std::vector<double> token_times(const BenchSamples& samples);  // TPOT of those that have one
+std::vector<double> all_gaps(const BenchSamples& samples);     // ITL
 double percentile(std::vector<double> values, double p);
 double mean(const std::vector<double>& values);
 

@@ -52,6 +52,14 @@ ErrorCode error_code_in(std::string_view body) {
   return is_late ? ErrorCode::kDeadlineExceeded : ErrorCode::kInternal;
 }
 
+std::vector<std::uint32_t> histogram_of(const Json& list) {
+  std::vector<std::uint32_t> histogram;
+  if (!list.is_array()) return histogram;
+  for (const Json& each : list)
+    histogram.push_back(each.is_number_unsigned() ? each.get<std::uint32_t>() : 0);
+  return histogram;
+}
+
 // vLLM's keys, where a server has them.
 wire::SpeculativeDecoding speculation_of(const Json& metrics) {
   const Json& said = json_member(metrics, "speculative_decoding");
@@ -59,10 +67,10 @@ wire::SpeculativeDecoding speculation_of(const Json& metrics) {
   speculation.num_spec_steps = json_count(said, "num_spec_steps");
   speculation.num_draft_tokens = json_count(said, "num_draft_tokens");
   speculation.num_accepted_draft_tokens = json_count(said, "num_accepted_draft_tokens");
-  if (const Json& histogram = json_member(said, "acceptance_histogram"); histogram.is_array())
-    for (const Json& each : histogram)
-      speculation.acceptance_histogram.push_back(
-          each.is_number_unsigned() ? each.get<std::uint32_t>() : 0);
+  speculation.acceptance_histogram = histogram_of(json_member(said, "acceptance_histogram"));
+  if (const Json& all = json_member(said, "acceptance_histogram_by_draft_length"); all.is_object())
+    for (const auto& [length, histogram] : all.items())
+      speculation.acceptance_histogram_by_draft_length[length] = histogram_of(histogram);
   return speculation;
 }
 

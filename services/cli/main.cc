@@ -25,6 +25,8 @@ constexpr std::pair<std::string_view, int (*)(const CliOptions&)> kVerbs[] = {
     {"run", run_run},
     {"demo", run_demo},
     {"bench serve", run_bench_serve},
+    {"bench latency", run_bench_latency},
+    {"bench acceptance", run_bench_acceptance},
     {"bench compare", run_bench_compare},
     {"bench micro", run_bench_micro},
     {"plot", run_plot},

@@ -183,7 +183,8 @@ class Parser {
   }
 
   void bench_files(CLI::App* sub) {
-    sub->add_option("files", options_.bench_files.files, "files that bench serve --out wrote")
+    sub->add_option("files", options_.bench_files.files,
+                    "files that serve, latency or acceptance of bench wrote with --out")
         ->required();
   }
 
@@ -341,6 +342,69 @@ class Parser {
     quiet(run);
   }
 
+  // What is asked, of whom, and where the result goes: of all that put load on a system.
+  void bench_load(CLI::App* sub) {
+    BenchLoadOptions& load = options_.bench_load;
+    sub->add_option("--num-prompts", load.n_prompts, "requests")
+        ->check(whole(1, 100'000))
+        ->capture_default_str();
+    sub->add_option("-n,--output-len,--max-tokens", load.output_len, "tokens per answer")
+        ->check(whole(1, kMostTokens))
+        ->capture_default_str();
+    sub->add_option("--dataset", load.dataset,
+                    "prompts.json, ShareGPT's JSON or OpenAI's JSONL; default: the demo prompts");
+    sub->add_flag("--http", load.http,
+                  "over HTTP, at edge.host and edge.port, and not over ZeroMQ; "
+                  "$FORETOKEN_API_KEY is its key");
+    sub->add_option("--url", load.url,
+                    "over HTTP, at http://HOST:PORT: any server of OpenAI's chat completions; "
+                    "$OPENAI_API_KEY is its key");
+    sub->add_option("--out", load.out, "also write the JSON here");
+    request(sub, {"max_tokens", "ignore_eos", "logprobs", "prompt_logprobs", "request_id",
+                  "add_special_tokens", "add_generation_prompt", "n"});
+    json(sub);
+    quiet(sub);
+  }
+  void compare_both_ways(CLI::App* sub) {
+    sub->add_flag("--compare", options_.bench_load.compare,
+                  "the same load plain, speculative, speculative, plain; the ratio, and whether "
+                  "the texts are equal");
+  }
+
+  void bench_serve(CLI::App* bench) {
+    CLI::App* serve =
+        verb(bench, "serve", "load on a running system: throughput, latencies, acceptance",
+             "  foretoken bench serve --concurrency 4 --num-prompts 32\n"
+             "  foretoken bench serve --compare --concurrency 1\n"
+             "  foretoken bench serve --http --request-rate 2 --dataset sharegpt.json\n");
+    compare_both_ways(serve);
+    serve
+        ->add_option("--concurrency", options_.bench_load.concurrency,
+                     "requests at a time; default: 4, or no bound with --request-rate")
+        ->check(whole(1, 4096));
+    serve
+        ->add_option("--request-rate", options_.bench_load.request_rate,
+                     "open loop: requests arrive so many a second (Poisson); 0 = the next one "
+                     "when one ends")
+        ->check(number(from_to(0, 10000)));
+    bench_load(serve);
+  }
+
+  void bench_alone(CLI::App* bench) {
+    CLI::App* latency =
+        verb(bench, "latency", "one request at a time: each of its times, and by kind of text",
+             "  foretoken bench latency\n"
+             "  foretoken bench latency --compare --http -n 64\n");
+    compare_both_ways(latency);
+    bench_load(latency);
+    CLI::App* acceptance =
+        verb(bench, "acceptance",
+             "one request at a time: accepted guesses by kind of text and by position",
+             "  foretoken bench acceptance\n"
+             "  foretoken bench acceptance --fixed --draft-len 8 --num-prompts 100 -t 0.8\n");
+    bench_load(acceptance);
+  }
+
   void measuring() {
     CLI::App* demo =
         verb(&app_, "demo", "the same text twice, plain and speculative, timed and compared",
@@ -360,56 +424,22 @@ class Parser {
     host(demo);
     json(demo);
     quiet(demo);
-    CLI::App* bench = app_.add_subcommand("bench", "measure: serve, compare, micro");
+    CLI::App* bench =
+        app_.add_subcommand("bench", "measure: serve, latency, acceptance, compare, micro");
     bench->footer(
-        "Examples:\n  foretoken bench serve --compare --concurrency 1\n  foretoken bench micro");
+        "Examples:\n  foretoken bench serve --compare --concurrency 1\n  foretoken bench "
+        "acceptance");
     bench->require_subcommand(1);
-    CLI::App* serve =
-        verb(bench, "serve", "load on a running system: throughput, latencies, acceptance",
-             "  foretoken bench serve --concurrency 4 --num-prompts 32\n"
-             "  foretoken bench serve --compare --concurrency 1\n"
-             "  foretoken bench serve --http --request-rate 2 --dataset sharegpt.json\n");
-    serve->add_flag("--compare", options_.bench_serve.compare,
-                    "the same load plain, speculative, speculative, plain; the ratio, and whether "
-                    "the texts are equal");
-    serve
-        ->add_option("--concurrency", options_.bench_serve.concurrency,
-                     "requests at a time; default: 4, or no bound with --request-rate")
-        ->check(whole(1, 4096));
-    serve->add_option("--num-prompts", options_.bench_serve.n_prompts, "requests")
-        ->check(whole(1, 100'000))
-        ->capture_default_str();
-    serve
-        ->add_option("-n,--output-len,--max-tokens", options_.bench_serve.output_len,
-                     "tokens per answer")
-        ->check(whole(1, kMostTokens))
-        ->capture_default_str();
-    serve
-        ->add_option("--request-rate", options_.bench_serve.request_rate,
-                     "open loop: requests arrive so many a second (Poisson); 0 = the next one "
-                     "when one ends")
-        ->check(number(from_to(0, 10000)));
-    serve->add_option("--dataset", options_.bench_serve.dataset,
-                      "prompts.json, ShareGPT's JSON or OpenAI's JSONL; default: the demo prompts");
-    serve->add_flag("--http", options_.bench_serve.http,
-                    "over HTTP, at edge.host and edge.port, and not over ZeroMQ; "
-                    "$FORETOKEN_API_KEY is its key");
-    serve->add_option("--url", options_.bench_serve.url,
-                      "over HTTP, at http://HOST:PORT: any server of OpenAI's chat completions; "
-                      "$OPENAI_API_KEY is its key");
-    serve->add_option("--out", options_.bench_serve.out, "also write the JSON here");
-    request(serve, {"max_tokens", "ignore_eos", "logprobs", "prompt_logprobs", "request_id",
-                    "add_special_tokens", "add_generation_prompt", "n"});
-    json(serve);
-    quiet(serve);
-    CLI::App* compare = verb(
-        bench, "compare", "two runs of bench serve: what the second gained, same answers or not",
-        "  foretoken bench compare plain.json speculative.json\n"
-        "  foretoken bench compare both.json      # of bench serve --compare --out\n");
+    bench_serve(bench);
+    bench_alone(bench);
+    CLI::App* compare =
+        verb(bench, "compare", "two runs of bench: what the second gained, same answers or not",
+             "  foretoken bench compare plain.json speculative.json\n"
+             "  foretoken bench compare both.json      # of bench serve --compare --out\n");
     bench_files(compare);
     json(compare);
     CLI::App* plot =
-        verb(&app_, "plot", "pictures of runs of bench serve, drawn by gnuplot",
+        verb(&app_, "plot", "pictures of runs of bench, drawn by gnuplot",
              "  foretoken plot --kind latency plain.json speculative.json\n"
              "  foretoken plot --kind speedup -o speedup.svg k0.json k2.json k4.json\n");
     bench_files(plot);

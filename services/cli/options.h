@@ -73,7 +73,8 @@ struct DemoOptions {
   std::optional<std::uint32_t> num_draft_tokens;
 };
 
-struct BenchServeOptions {
+// bench serve, latency and acceptance.
+struct BenchLoadOptions {
   int concurrency = 0;  // 0 = not said: some, or with a rate as many as arrive
   int n_prompts = 32;
   std::uint32_t output_len = 128;
@@ -150,7 +151,7 @@ struct CliOptions {
   bool no_history = false;  // chat
   RunOptions run;
   DemoOptions demo;
-  BenchServeOptions bench_serve;
+  BenchLoadOptions bench_load;
   BenchFilesOptions bench_files;
   BenchMicroOptions bench_micro;
   TokenizeOptions tokenize;

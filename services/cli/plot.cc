@@ -1,4 +1,4 @@
-// plot: pictures of what bench serve measured, drawn by gnuplot.
+// plot: pictures of what bench measured, drawn by gnuplot.
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// Runs of bench serve as a picture, in the words of gnuplot: data and commands in one text, equal
+// Runs of bench as a picture, in the words of gnuplot: data and commands in one text, equal
 // for equal runs.
 #pragma once
 

@@ -134,6 +134,17 @@ std::vector<DemoPrompt> load_prompts(const std::string& path) {
   return prompts;
 }
 
+std::vector<DemoPrompt> kinds_in_turn(const std::vector<DemoPrompt>& prompts) {
+  std::map<std::string, std::size_t> n_of_kind;
+  std::vector<std::pair<std::size_t, const DemoPrompt*>> by_turn;
+  for (const auto& prompt : prompts) by_turn.emplace_back(n_of_kind[prompt.kind]++, &prompt);
+  std::stable_sort(by_turn.begin(), by_turn.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<DemoPrompt> turned;
+  for (const auto& [turn, prompt] : by_turn) turned.push_back(*prompt);
+  return turned;
+}
+
 std::vector<DemoPrompt> take_per_kind(const std::vector<DemoPrompt>& prompts,
                                       std::size_t per_kind) {
   std::map<std::string, std::size_t> taken;

@@ -19,6 +19,10 @@ struct DemoPrompt {
 // wrong.
 std::vector<DemoPrompt> load_prompts(const std::string& path);
 
+// In file order within each kind, and a prompt of each kind in turn: any number of the first ones
+// has all kinds alike.
+std::vector<DemoPrompt> kinds_in_turn(const std::vector<DemoPrompt>& prompts);
+
 // At most `per_kind` of every kind, in file order.
 std::vector<DemoPrompt> take_per_kind(const std::vector<DemoPrompt>& prompts, std::size_t per_kind);
 

@@ -24,6 +24,8 @@ int run_chat(const CliOptions& options);
 int run_run(const CliOptions& options);
 int run_demo(const CliOptions& options);
 int run_bench_serve(const CliOptions& options);
+int run_bench_latency(const CliOptions& options);
+int run_bench_acceptance(const CliOptions& options);
 int run_bench_compare(const CliOptions& options);
 int run_plot(const CliOptions& options);
 int run_bench_micro(const CliOptions& options);

@@ -18,7 +18,8 @@ const std::string kStream =
     "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"length\"}]}\n\n"
     "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":5},\"metrics\":"
     "{\"speculative_decoding\":{\"num_spec_steps\":2,\"num_draft_tokens\":6,"
-    "\"num_accepted_draft_tokens\":3,\"acceptance_histogram\":[0,1,1,0]}}}\n\n"
+    "\"num_accepted_draft_tokens\":3,\"acceptance_histogram\":[0,1,1,0],"
+    "\"acceptance_histogram_by_draft_length\":{\"3\":[0,1,1,0]}}}}\n\n"
     "data: [DONE]\n\n";
 
 std::vector<wire::ClientAnswer> read_in_pieces(const std::string& stream, std::size_t size) {
@@ -44,6 +45,7 @@ TEST(ChatStream, SaysTheSameWhereverTheBytesAreCut) {
     const auto& guesses = reply.metrics.speculative_decoding;
     EXPECT_EQ(3u, guesses.num_accepted_draft_tokens);
     EXPECT_EQ((std::vector<std::uint32_t>{0, 1, 1, 0}), guesses.acceptance_histogram);
+    EXPECT_EQ(guesses.acceptance_histogram, guesses.acceptance_histogram_by_draft_length.at("3"));
   }
 }
 

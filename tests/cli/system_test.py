@@ -338,6 +338,45 @@ class System(unittest.TestCase):
         self.until(guessed)
         self.assertEqual(2, self.run_verb("bench", "serve", "--compare", "--no-spec").returncode)
 
+    def test_bench_latency_asks_one_at_a_time_and_all_kinds_alike(self):
+        out = self.folder / "latency.json"
+        done = self.run_verb("bench", "latency", "--num-prompts", "5", "--output-len", "12", "--out", str(out))
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertRegex(done.stdout, r"(?m)^whole answer( +[\d.]+){5}$")
+        self.assertRegex(done.stdout, r"(?m)^all +5 ")
+        report = json.loads(out.read_text())
+        self.assertEqual(("foretoken.bench_latency/1", 1, 5, 60),
+                         tuple(report[key] for key in ("schema", "concurrency", "completed", "total_output_tokens")))
+        self.assertEqual({"code": 1, "json": 1, "qa": 1, "steps": 1, "story": 1},
+                         {kind: tally["completed"] for kind, tally in report["by_kind"].items()})
+        ends = [(request["at_ms"], request["at_ms"] + request["e2el_ms"]) for request in report["requests"]]
+        self.assertTrue(all(end <= begin for (_, end), (begin, _) in zip(ends, ends[1:])), ends)
+        done = self.run_verb("bench", "latency", "--compare", "--json", "--num-prompts", "2", "--output-len", "12")
+        self.assertEqual((0, True), (done.returncode, json.loads(done.stdout)["identical"]), done.stderr)
+
+    def test_bench_acceptance_counts_every_guess_at_its_position(self):
+        services = json.loads(self.run_verb("ps", "--json").stdout)["services"]
+        [url] = [service["endpoint"] for service in services if service["role"] == "edge"]
+        for words in ((), ("--url", url + "/v1")):
+            out = self.folder / "acceptance.json"
+
+            def guessed():
+                done = self.run_verb("bench", "acceptance", "--fixed", "--num-prompts", "5", "--output-len", "48", "--out", str(out), *words)
+                self.assertEqual(0, done.returncode, done.stderr)
+                report = json.loads(out.read_text())
+                self.assertEqual("foretoken.bench_acceptance/1", report["schema"])
+                said = report["speculative_decoding"]
+                positions = [at for kind in report["by_kind"].values() for at in kind["acceptance_by_position"]]
+                self.assertEqual((said["draft_tokens"], said["accepted_tokens"]),
+                                 (sum(at["guessed"] for at in positions), sum(at["accepted"] for at in positions)))
+                if said["draft_tokens"] > 0:
+                    self.assertRegex(done.stdout, r"(?m)^accepted at +code +json +qa +steps +story +all$")
+                    self.assertRegex(done.stdout, r"(?m)^position 1( +(\d+ %|-)){6}$")
+                return said["draft_tokens"] > 0
+            self.until(guessed)
+            self.assertIn("Acceptance rate", self.run_verb("bench", "compare", str(out), str(out)).stdout)
+        self.assertEqual(2, self.run_verb("bench", "acceptance", "--no-spec").returncode)
+
     def test_bench_serve_measures_over_http_what_it_measures_over_zeromq(self):
         services = json.loads(self.run_verb("ps", "--json").stdout)["services"]
         [url] = [service["endpoint"] for service in services if service["role"] == "edge"]

@@ -26,7 +26,7 @@ sys.path.insert(0, str(ROOT / "tests/support"))
 from ports import free_port  # noqa: E402
 
 VERBS = ["up", "down", "ps", "top", "trace", "generate", "chat", "run", "demo", "tokenize", "detokenize", "doctor", "version",
-         "bench serve", "bench compare", "bench micro", "plot", "model info", "model check", "model pair", "model init-random", "model quantize",
+         "bench serve", "bench latency", "bench acceptance", "bench compare", "bench micro", "plot", "model info", "model check", "model pair", "model init-random", "model quantize",
          "config show", "config check", "config init", "config schema", "config new-key", "import-triton", "completion"]
 
 
@@ -63,7 +63,7 @@ class Verbs(unittest.TestCase):
     def test_a_mistyped_second_word_names_the_nearest(self):
         for words, hint in ((["model", "inf"], "did you mean `foretoken model info`?"),
                             (["bench", "server"], "did you mean `foretoken bench serve`?"),
-                            (["bench", "foo"], "it has: serve, compare, micro"),
+                            (["bench", "foo"], "it has: serve, latency, acceptance, compare, micro"),
                             (["config", "chekc", "--json"], "did you mean `foretoken config check`?")):
             done = run(*words)
             self.assertEqual((2, ""), (done.returncode, done.stdout), words)
@@ -339,7 +339,7 @@ class Verbs(unittest.TestCase):
         self.assertIn("draft_len", done.stderr)
 
     def test_no_router_exits_3_and_says_what_to_do(self):
-        for words in (["ps"], ["generate", "hello"], ["chat"], ["demo"], ["bench", "serve"]):
+        for words in (["ps"], ["generate", "hello"], ["chat"], ["demo"], ["bench", "serve"], ["bench", "latency"], ["bench", "acceptance"]):
             done = run(*words, *self.quiet_port)
             self.assertEqual(3, done.returncode, f"{words}: {done.stderr}")
             self.assertIn("foretoken up", done.stderr)

@@ -1,0 +1,136 @@
+// What bench says of runs: guesses by position, sums by kind of text, and the tables.
+#include "services/cli/bench_tables.h"
+
+#include <gmock/gmock.h>
+
+#include "services/cli/prompts.h"
+
+namespace foretoken::cli {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+// Three rounds of two guesses, of which 0, 1 and 2 stood; one of four, of which 3 did.
+wire::SpeculativeDecoding four_rounds() {
+  wire::SpeculativeDecoding s;
+  s.acceptance_histogram = {1, 1, 1, 1, 0};
+  s.acceptance_histogram_by_draft_length = {{"2", {1, 1, 1}}, {"4", {0, 0, 0, 1, 0}}};
+  s.num_spec_steps = 4;
+  s.num_draft_tokens = 10;
+  s.num_accepted_draft_tokens = 6;
+  return s;
+}
+
+BenchRecord record_of(const std::string& kind, double tpot_ms) {
+  const auto s = four_rounds();
+  return {.kind = kind,
+          .is_done = true,
+          .ttft_ms = 10,
+          .e2el_ms = 10 + 10 * tpot_ms,
+          .tpot_ms = tpot_ms,
+          .itl_ms = {tpot_ms},
+          .output_tokens = 11,
+          .rounds = s.num_spec_steps,
+          .drafted = s.num_draft_tokens,
+          .accepted = s.num_accepted_draft_tokens,
+          .by_position = tally_positions(s)};
+}
+
+TEST(TallyPositions, CountsAtEachPositionTheRoundsThatGuessedSoFar) {
+  const auto positions = tally_positions(four_rounds());
+  EXPECT_THAT(positions, ElementsAre(PositionTally{4, 3}, PositionTally{4, 2}, PositionTally{1, 1},
+                                     PositionTally{1, 0}));
+  std::uint64_t guessed = 0, accepted = 0;
+  for (const auto& at : positions) guessed += at.guessed, accepted += at.accepted;
+  EXPECT_EQ(four_rounds().num_draft_tokens, guessed);
+  EXPECT_EQ(four_rounds().num_accepted_draft_tokens, accepted);
+}
+
+TEST(TallyPositions, TakesRoundsForEquallyLongWhereAServerDoesNotSay) {
+  auto s = four_rounds();
+  s.acceptance_histogram_by_draft_length.clear();
+  EXPECT_THAT(tally_positions(s), ElementsAre(PositionTally{4, 3}, PositionTally{4, 2},
+                                              PositionTally{4, 1}, PositionTally{4, 0}));
+  EXPECT_THAT(tally_positions({}), IsEmpty());
+}
+
+// The histogram is a server's, and any server's.
+TEST(TallyPositions, TakesAnyNumberForALength) {
+  wire::SpeculativeDecoding s;
+  s.acceptance_histogram_by_draft_length = {
+      {"99999999999999999999", {1}}, {"1000000000", {1, 1}}, {"-1", {1}}, {"x", {2}}};
+  EXPECT_THAT(tally_positions(s), ElementsAre(PositionTally{0, 1}));
+}
+
+TEST(TallyKinds, AddsWhatIsDoneByKind) {
+  BenchSamples samples;
+  samples.records = {record_of("code", 2), record_of("story", 4), record_of("code", 3)};
+  samples.records.push_back({.kind = "qa"});  // not answered
+  const auto kinds = tally_kinds(samples);
+  ASSERT_EQ(2u, kinds.size());
+  const KindTally& code = kinds.at("code");
+  EXPECT_EQ(2u, code.n_done);
+  EXPECT_EQ(22u, code.tokens);
+  EXPECT_DOUBLE_EQ(0.6, code.acceptance_rate());
+  EXPECT_DOUBLE_EQ(2.5, code.acceptance_length());
+  EXPECT_THAT(code.tpot_ms, ElementsAre(2, 3));
+  EXPECT_EQ((PositionTally{8, 6}), code.by_position.front());
+}
+
+TEST(BenchTables, AcceptanceStandsBesideTheTimeOfATokenAndThenByPosition) {
+  BenchSamples samples;
+  samples.records = {record_of("code", 2), record_of("story", 4)};
+  EXPECT_EQ(
+      "by kind of text    requests   guesses  accepted  tokens/round  first, ms  per token, ms\n"
+      "code                      1        10      60 %          2.50      10.00           2.00\n"
+      "story                     1        10      60 %          2.50      10.00           4.00\n"
+      "all                       2        20      60 %          2.50      10.00           4.00\n"
+      "\n"
+      "accepted at        code     story       all\n"
+      "position 1         75 %      75 %      75 %\n"
+      "position 2         50 %      50 %      50 %\n"
+      "position 3        100 %     100 %     100 %\n"
+      "position 4          0 %       0 %       0 %\n"
+      "2 requests answered, 0 failed; times by kind are medians\n",
+      acceptance_table(samples));
+}
+
+TEST(BenchTables, OneKindIsNotShownTwice) {
+  BenchSamples samples;
+  samples.records = {record_of("text", 2)};
+  EXPECT_THAT(acceptance_table(samples), Not(HasSubstr("all")));
+}
+
+TEST(BenchTables, LatenciesHaveTheirPercentiles) {
+  BenchSamples samples;
+  for (int i = 1; i <= 100; ++i) samples.records.push_back(record_of("code", i));
+  const std::string table = latency_table(samples);
+  EXPECT_THAT(table, HasSubstr("one at a time, in ms"));
+  EXPECT_THAT(table, HasSubstr("time per output token       50.50     51.00     91.00    100.00"
+                               "    100.00\n"));
+  EXPECT_THAT(table, HasSubstr("whole answer"));
+}
+
+TEST(BenchTables, NothingAnsweredIsNoNumber) {
+  BenchSamples samples;
+  samples.records.resize(2);
+  samples.n_failed = 2;
+  EXPECT_THAT(acceptance_table(samples), HasSubstr("no round had a guess\n0 requests answered, 2"));
+  EXPECT_THAT(latency_table(samples), HasSubstr("whole answer                    -"));
+}
+
+TEST(KindsInTurn, AnyNumberOfTheFirstHasAllKindsAlike) {
+  std::vector<DemoPrompt> prompts;
+  for (const char* kind : {"a", "a", "a", "b", "c", "c"})
+    prompts.push_back({kind, {{"user", std::to_string(prompts.size())}}});
+  std::string order;
+  for (const auto& prompt : kinds_in_turn(prompts))
+    order += prompt.kind + prompt.messages.front().content + " ";
+  EXPECT_EQ("a0 b3 c4 a1 c5 a2 ", order);
+}
+
+}  // namespace
+}  // namespace foretoken::cli
