@@ -7,8 +7,10 @@
 
 #include "common/base/json.h"
 #include "common/base/utf8.h"
+#include "services/cli/service_table.h"
 #include "services/cli/text_width.h"
 #include "services/cli/verbs.h"
+#include "services/cli/voice.h"
 
 namespace foretoken::cli {
 namespace {
@@ -46,9 +48,22 @@ TimePoint deadline_for(const wire::ClientRequest& request) {
 }
 
 Result<void> find_router(Client& client) {
-  const auto status = client.status(steady_now() + std::chrono::seconds(5));
-  if (status.ok()) return {};
-  return client.unreachable(status.error());
+  const TimePoint asked = steady_now();
+  const auto status = client.status(asked + std::chrono::seconds(5));
+  if (!status.ok()) return client.unreachable(status.error());
+  const double ms = std::chrono::duration<double, std::milli>(steady_now() - asked).count();
+  say_detail("the router at " + client.endpoint() + " answered in " + fixed(ms, 1) +
+             " ms: " + summary_of(*status));
+  return {};
+}
+
+void say_times(const wire::ClientReply& reply) {
+  const auto& m = reply.metrics;
+  say_detail("request " + reply.id + " of model " + reply.model + ", " + reply.system_fingerprint +
+             ": tokens of the prompt after " + fixed(m.tokenize_time_ms, 2) + " ms, " +
+             fixed(m.queue_time_ms, 2) + " ms in queues, first token after " +
+             fixed(m.time_to_first_token_ms, 1) + " ms, the rest in " +
+             fixed(m.generation_time_ms, 1) + " ms");
 }
 
 std::string plain_number(double value) { return fixed(value, value < 99.95 ? 1 : 0); }

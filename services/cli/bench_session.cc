@@ -10,6 +10,7 @@
 #include "services/cli/chat_stream.h"
 #include "services/cli/progress_line.h"
 #include "services/cli/verbs.h"
+#include "services/cli/voice.h"
 
 namespace foretoken::cli {
 namespace {
@@ -18,17 +19,34 @@ using namespace std::chrono_literals;
 
 constexpr std::size_t kUsualConcurrency = 4;
 
+// "story: 128 tokens, the first after 12.3 ms, then 1.90 ms each; 110 of 131 guesses right"
+std::string detail_of(const BenchRecord& record) {
+  if (!record.is_done) return record.kind + ": no answer";
+  char text[160];
+  std::snprintf(
+      text, sizeof text,
+      ": %u tokens, the first after %.1f ms, then %.2f ms each; %llu of %llu guesses right",
+      record.output_tokens, record.ttft_ms, record.tpot_ms,
+      static_cast<unsigned long long>(record.accepted),
+      static_cast<unsigned long long>(record.drafted));
+  return record.kind + text;
+}
+
 // How far all passes are; its line is gone when it is.
 class BenchProgress {
  public:
   BenchProgress(const BenchSession& session, std::size_t n_passes)
       : door_(session.door),
-        line_(ProgressLine::kind_here(session.options.output.quiet),
+        line_(is_verbose() ? ProgressLine::Kind::kNone  // a line a request tells more
+                           : ProgressLine::kind_here(session.options.output.quiet),
               n_passes * session.load.n_requests,
               0) {}
 
   BenchSamples run(BenchLoad load) {
-    load.on_end = [this](const BenchRecord&) { line_.show(++n_done_, "requests", steady_now()); };
+    load.on_end = [this](const BenchRecord& record) {
+      line_.show(++n_done_, "requests", steady_now());
+      say_detail(detail_of(record));
+    };
     return run_load(door_, load);
   }
 

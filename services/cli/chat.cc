@@ -11,6 +11,7 @@
 #include "services/cli/chat_input.h"
 #include "services/cli/conversation.h"
 #include "services/cli/verbs.h"
+#include "services/cli/voice.h"
 
 namespace foretoken::cli {
 namespace {
@@ -223,7 +224,8 @@ void Chat::ask(const std::string& entry) {
     std::cerr << "note: the time was up (--timeout, /set timeout_ms): the answer ends before its "
                  "end\n";
   if (!options_.output.quiet && input_.at_terminal())
-    std::cerr << "[" << summary_of(*answer.reply) << "]\n";
+    std::cerr << painted_err("[" + summary_of(*answer.reply) + "]", Paint::kFaint) << "\n";
+  say_times(*answer.reply);
 }
 
 void Chat::on_interrupt() {

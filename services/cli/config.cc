@@ -7,6 +7,7 @@
 #include "common/config/schema.h"
 #include "common/transport/zmq_auth.h"
 #include "services/cli/verbs.h"
+#include "services/cli/voice.h"
 
 namespace foretoken::cli {
 
@@ -56,7 +57,8 @@ int run_config_check(const CliOptions& options) {
     return origin.second == "flag" || origin.second == "environment";
   };
   const auto n_set = std::ranges::count_if(loaded->origin, is_set);
-  std::cout << "ok: " << (loaded->file.empty() ? "no file" : loaded->file)
+  std::cout << painted_out("ok:", Paint::kGood) << " "
+            << (loaded->file.empty() ? "no file" : loaded->file)
             << (n_set > 0 ? ", " + std::to_string(n_set) + " set by flag or environment"
                           : std::string(loaded->file.empty() ? ", all defaults" : ""))
             << "\n";

@@ -12,6 +12,7 @@
 #include "common/config/resolve.h"
 #include "services/cli/prompts.h"
 #include "services/cli/verbs.h"
+#include "services/cli/voice.h"
 
 namespace foretoken::cli {
 namespace {
@@ -130,12 +131,13 @@ double median(std::vector<double> values) {
   return values.empty() ? 0 : values[values.size() / 2];
 }
 
-void bar(const char* label, double rate, double largest, const std::string& note) {
+void bar(const char* label, double rate, double largest, const std::string& note, Paint paint) {
   constexpr double kWidth = 28;
   const int n = largest > 0 ? static_cast<int>(std::lround(kWidth * rate / largest)) : 0;
   std::string blocks;
   for (int i = 0; i < n; ++i) blocks += "█";
-  std::printf("      %-14s %6.0f tok/s  %s  %s\n", label, rate, blocks.c_str(), note.c_str());
+  std::printf("      %-14s %6.0f tok/s  %s  %s\n", label, rate, painted_out(blocks, paint).c_str(),
+              note.c_str());
 }
 
 void print_result(const DemoResult& result) {
@@ -143,13 +145,14 @@ void print_result(const DemoResult& result) {
   const double largest = std::max(all.plain_rate(), all.spec_rate());
   char note[64];
   std::snprintf(note, sizeof(note), "%.2f×", median(result.pass_speedups));
-  bar("plain", all.plain_rate(), largest, "");
-  bar("speculative", all.spec_rate(), largest, note);
+  bar("plain", all.plain_rate(), largest, "", Paint::kFaint);
+  bar("speculative", all.spec_rate(), largest, note, Paint::kGood);
   if (all.n_differing == 0)
     std::printf("      same text      yes, all %llu tokens, byte for byte (greedy and seeded)\n",
                 static_cast<unsigned long long>(all.n_tokens));
   else
-    std::printf("      same text      NO: %llu requests differ\n",
+    std::printf("      same text      %s %llu requests differ\n",
+                painted_out("NO:", Paint::kBad).c_str(),
                 static_cast<unsigned long long>(all.n_differing));
   std::printf("      accepted       %.0f %% of %llu proposed   (%.2f tokens per round)\n",
               100 * all.acceptance(), static_cast<unsigned long long>(all.drafted),

@@ -25,7 +25,9 @@
 #include "kernels/include/backend.h"
 #include "kernels/include/device_identity.h"
 #include "services/cli/supervisor.h"
+#include "services/cli/text_width.h"
 #include "services/cli/verbs.h"
+#include "services/cli/voice.h"
 #include "services/edge/access_policy.h"
 #include "services/edge/api_keys.h"
 
@@ -47,6 +49,11 @@ Finding cpu_finding() {
       fast ? Finding::Level::kOk : Finding::Level::kWarn, "cpu",
       machine_description() + "; kernels: " + backend->numerics() +
           (fast ? "" : "; without avx512_bf16 a 16-bit model decodes slower than memory allows")};
+}
+
+Paint paint_of(Finding::Level level) {
+  if (level == Finding::Level::kOk) return Paint::kGood;
+  return level == Finding::Level::kWarn ? Paint::kWarning : Paint::kBad;
 }
 
 std::uint64_t meminfo_kib(const std::string& key) {
@@ -233,7 +240,9 @@ int run_doctor(const CliOptions& options) {
     document["findings"].push_back(
         {{"subject", finding.subject}, {"level", level}, {"sentence", finding.sentence}});
     if (!options.output.json)
-      std::printf("%-8s %-12s %s\n", level, finding.subject.c_str(), finding.sentence.c_str());
+      std::printf("%s %-12s %s\n",
+                  painted_out(filled_to(level, 8), paint_of(finding.level)).c_str(),
+                  finding.subject.c_str(), finding.sentence.c_str());
   }
   document["fit"] = fit;
   if (options.output.json) std::cout << to_text(document, 2) << "\n";

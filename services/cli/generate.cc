@@ -12,6 +12,7 @@
 #include "services/cli/generate_json.h"
 #include "services/cli/request_json.h"
 #include "services/cli/verbs.h"
+#include "services/cli/voice.h"
 
 namespace foretoken::cli {
 namespace {
@@ -162,6 +163,7 @@ int run_generate(const CliOptions& options) {
     if (!all.ok()) return report_error(all.error());
     replies = std::move(*all);
   }
+  for (const auto& reply : replies) say_times(reply);
   if (options.output.json) {
     std::cout << to_text(generate_json(replies), 2) << "\n";
     return end_of(replies, options);
@@ -172,8 +174,8 @@ int run_generate(const CliOptions& options) {
     if (!is_stream) std::cout << for_stdout(replies[i].text) << "\n";
     print_logprobs(replies[i]);
     std::cout << std::flush;
-    if (!options.output.quiet && stderr_is_terminal())
-      std::cerr << "[" << summary_of(replies[i]) << "]\n";
+    if (!options.output.quiet && (stderr_is_terminal() || is_verbose()))
+      std::cerr << painted_err("[" + summary_of(replies[i]) + "]", Paint::kFaint) << "\n";
   }
   return end_of(replies, options);
 }

@@ -8,6 +8,7 @@
 
 #include "services/cli/options.h"
 #include "services/cli/verbs.h"
+#include "services/cli/voice.h"
 
 namespace {
 
@@ -64,6 +65,7 @@ int checked_output(int exit_code) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  const PaintedErrors painted(std::cerr);
   std::string verb;
   try {
     int exit_code = kExitOk;

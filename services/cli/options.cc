@@ -17,6 +17,7 @@
 #include "services/cli/request_flags.h"
 #include "services/cli/suggestions.h"
 #include "services/cli/verbs.h"
+#include "services/cli/voice.h"
 
 namespace foretoken::cli {
 namespace {
@@ -89,6 +90,7 @@ class Parser {
                       "section.key=value, stronger than file and environment")
           ->group("Configuration")
           ->allow_extra_args(false);
+      messages(sub);
     }
   }
 
@@ -101,6 +103,7 @@ class Parser {
     }
     std::vector<std::string> words(argv + 1, argv + argc);
     if (words.front() == "--version") words.front() = "version";
+    set_colors(color_said_in(words));
     // Tab: what the shell's script asks, with "--" before the words of the line.
     if (words.front() == "complete") {
       words.erase(words.begin(), words.begin() + (words.size() > 1 && words[1] == "--" ? 2 : 1));
@@ -137,6 +140,8 @@ class Parser {
       return std::nullopt;
     }
     options_.verb = verb_of(&app_);
+    // The detached half of `up` repeats nothing that the other has said.
+    if (options_.output.verbose && !options_.up.supervise) set_verbosity(Verbosity::kVerbose);
     if (!options_.config.host.empty()) {
       const auto endpoint = endpoint_of_host(options_.config.host);
       if (!endpoint.ok()) {
@@ -180,6 +185,22 @@ class Parser {
   }
   void quiet(CLI::App* sub) {
     sub->add_flag("-q,--quiet", options_.output.quiet, "no progress on stderr");
+  }
+
+  // How it speaks. What --color says is known before this parser reads the line (color_said_in).
+  void messages(CLI::App* sub) {
+    CLI::Option* verbose =
+        sub->add_flag("-v,--verbose", options_.output.verbose,
+                      "say on stderr what it does: configuration, addresses, times")
+            ->group("Messages");
+    if (CLI::Option* quiet = sub->get_option_no_throw("--quiet")) verbose->excludes(quiet);
+    sub->add_option_function<std::string>(
+           "--color", [](const std::string&) {},
+           "auto: at a terminal, unless NO_COLOR is set; always, never")
+        ->check(one_of({std::begin(kColorWhenNames), std::end(kColorWhenNames)}))
+        ->default_str(std::string(kColorWhenNames[0]))
+        ->type_name("WHEN")
+        ->group("Messages");
   }
 
   void bench_files(CLI::App* sub) {

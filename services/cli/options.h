@@ -38,6 +38,7 @@ struct ConfigOptions {
 struct OutputOptions {
   bool json = false;
   bool quiet = false;
+  bool verbose = false;
 };
 
 struct UpOptions {

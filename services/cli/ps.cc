@@ -11,6 +11,7 @@
 #include "services/cli/terminal_size.h"
 #include "services/cli/text_width.h"
 #include "services/cli/verbs.h"
+#include "services/cli/voice.h"
 
 namespace foretoken::cli {
 namespace {
@@ -79,20 +80,38 @@ Result<wire::StatusReply> ask_status(Client& client, const std::filesystem::path
   return error;
 }
 
+Paint paint_of(const std::string& state) {
+  if (state == name_of(ProcessState::kReady)) return Paint::kGood;
+  return state == name_of(ProcessState::kGivenUp) ? Paint::kBad : Paint::kWarning;
+}
+
+// Of the lines of service_table(), already cut: headings, and the state of each service.
+void paint_table(std::vector<std::string>& lines, const wire::StatusReply& status) {
+  const std::size_t column = lines.front().find("STATE");
+  lines.front() = painted_out(lines.front(), Paint::kTitle);
+  for (std::size_t i = 0; i < status.services.size() && i + 1 < lines.size(); ++i) {
+    const std::string& state = status.services[i].state;
+    if (column < lines[i + 1].size() && lines[i + 1].compare(column, state.size(), state) == 0)
+      lines[i + 1].replace(column, state.size(), painted_out(state, paint_of(state)));
+  }
+}
+
 // On a terminal each look takes the place of the one before, cut to the screen; elsewhere one
 // follows the other.
-void show(std::vector<std::string> lines) {
+void show(std::vector<std::string> lines, const wire::StatusReply& status) {
   const TerminalSize screen = terminal_size();
   if (screen.columns == 0) {
+    paint_table(lines, status);
     for (const auto& line : lines) std::cout << line << "\n";
     std::cout << std::endl;
     return;
   }
   if (lines.size() > static_cast<std::size_t>(std::max(2, screen.rows - 1)))
     lines.resize(static_cast<std::size_t>(std::max(2, screen.rows - 1)));
+  for (auto& line : lines) line = cut_to(line, static_cast<std::size_t>(screen.columns));
+  paint_table(lines, status);
   std::cout << "\x1b[H";
-  for (const auto& line : lines)
-    std::cout << cut_to(line, static_cast<std::size_t>(screen.columns)) << "\x1b[K\n";
+  for (const auto& line : lines) std::cout << line << "\x1b[K\n";
   std::cout << "\x1b[J" << std::flush;
 }
 
@@ -110,7 +129,7 @@ int watch(Client& client,
     } else {
       auto lines = service_table(status, rates, Rates::kShown);
       lines.push_back(summary_of(status));
-      show(std::move(lines));
+      show(std::move(lines), status);
     }
     std::this_thread::sleep_until(seen + interval);
     auto next = ask_status(client, folder);
@@ -147,7 +166,9 @@ int run_ps(const CliOptions& options) {
     std::cout << to_text(as_json(*status), 2) << "\n";
     return kExitOk;
   }
-  for (const auto& line : service_table(*status, {}, Rates::kLeftOut)) std::cout << line << "\n";
+  auto lines = service_table(*status, {}, Rates::kLeftOut);
+  paint_table(lines, *status);
+  for (const auto& line : lines) std::cout << line << "\n";
   std::cout << summary_of(*status) << "\n";
   return kExitOk;
 }

@@ -23,6 +23,7 @@
 #include "services/cli/request_json.h"
 #include "services/cli/terminal_signals.h"
 #include "services/cli/verbs.h"
+#include "services/cli/voice.h"
 
 namespace foretoken::cli {
 namespace {

@@ -6,10 +6,13 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <sstream>
 #include <thread>
 
 #include "common/base/json.h"
+#include "common/config/describe.h"
 #include "services/cli/verbs.h"
+#include "services/cli/voice.h"
 
 namespace foretoken::cli {
 
@@ -27,6 +30,22 @@ std::string in_words_of_flags(std::string sentence, const ConfigOptions& options
   return sentence;
 }
 
+// The file, and each value that is not the default, with where it comes from.
+void say_configuration(const LoadedConfig& loaded) {
+  say_detail("configuration: " + (loaded.file.empty() ? "no file" : loaded.file));
+  std::istringstream lines(print_config(loaded));
+  std::string section;
+  for (std::string line; std::getline(lines, line);) {
+    const auto comment = line.rfind("# ");
+    if (line.starts_with('['))
+      section = line.substr(1, line.size() - 2);
+    else if (comment != std::string::npos && comment > 0 && !line.ends_with("# default"))
+      say_detail("  " + section + "." +
+                 line.substr(0, line.find_last_not_of(' ', comment - 1) + 1) + "  (" +
+                 line.substr(comment + 2) + ")");
+  }
+}
+
 }  // namespace
 
 std::optional<LoadedConfig> load_configuration(const ConfigOptions& options) {
@@ -41,6 +60,7 @@ std::optional<LoadedConfig> load_configuration(const ConfigOptions& options) {
     std::cerr << "  try: foretoken config init, which shows every key with its default\n";
     return std::nullopt;
   }
+  if (is_verbose()) say_configuration(loaded);
   return loaded;
 }
 
@@ -79,8 +99,6 @@ int report_error(const Error& error) {
     std::cerr << "  try: foretoken up --detach, then foretoken ps\n";
   return exit_code_of(error.code);
 }
-
-void say_note(const std::string& sentence) { std::cerr << "note: " << sentence << std::endl; }
 
 Result<wire::ClientRequest> request_from(const RequestOptions& options) {
   wire::ClientRequest request = options.request;

@@ -9,6 +9,7 @@
 #include "services/cli/top_figures.h"
 #include "services/cli/top_page.h"
 #include "services/cli/verbs.h"
+#include "services/cli/voice.h"
 
 namespace foretoken::cli {
 namespace {

@@ -27,15 +27,24 @@
 #include "services/cli/supervisor.h"
 #include "services/cli/up_keys.h"
 #include "services/cli/verbs.h"
+#include "services/cli/voice.h"
 
 namespace foretoken::cli {
 namespace {
 
 using namespace std::chrono_literals;
 
+// A command as one would type it, but for blanks in its words.
+std::string in_words(const std::vector<std::string>& argv) {
+  std::string line;
+  for (const auto& word : argv) line += (line.empty() ? "" : " ") + word;
+  return line;
+}
+
 std::vector<ServiceSpec> service_specs(const CliOptions& options, const LoadedConfig& loaded) {
   // For people who read the log; a setting of their own comes later and wins.
   std::vector<std::string> shared = {"--set", "log.format=text"};
+  if (options.output.verbose) shared.insert(shared.end(), {"--set", "log.level=debug"});
   if (!options.config.file.empty()) shared.insert(shared.end(), {"--config", options.config.file});
   for (const auto& setting : options.config.sets) shared.insert(shared.end(), {"--set", setting});
   std::vector<ServiceSpec> specs;
@@ -312,6 +321,7 @@ int detach(const CliOptions& options) {
   std::vector<std::string> words = {program_folder() + "/foretoken", "up", "--supervise",
                                     "--ready-fd", std::to_string(fds[1])};
   if (options.output.quiet) words.push_back("--quiet");
+  if (options.output.verbose) words.push_back("--verbose");
   if (!options.config.file.empty()) words.insert(words.end(), {"--config", options.config.file});
   for (const auto& setting : options.config.sets) words.insert(words.end(), {"--set", setting});
   std::vector<char*> argv;
@@ -432,6 +442,8 @@ int run_up(const CliOptions& options) {
   }
   if (const auto trouble = key_trouble(config.bus)) return report_error(*trouble);
   if (const int code = refuse_unreadable_models(*loaded); code != kExitOk) return code;
+  for (const auto& spec : service_specs(options, *loaded))
+    say_detail("starts " + in_words(spec.argv));
   if (!options.up.detach) return supervise(options, *loaded, printer(options.output.quiet), -1);
   return detach(options);
 }

@@ -59,8 +59,6 @@ std::string config_without_origins(const LoadedConfig& loaded);
 // error.
 int report_error(const Error& error);
 int exit_code_of(ErrorCode code);
-// A line to stderr about what is going on, for people.
-void say_note(const std::string& sentence);
 
 // A request as the flags say; the prompt is left to the verb. Refuses contradictions.
 Result<wire::ClientRequest> request_from(const RequestOptions& options);

@@ -83,8 +83,9 @@ class Several(unittest.TestCase):
                                   timeout=200)
         self.addCleanup(lambda: run_verb("down"))
         for _ in range(2):
-            done = run_verb("up", "--detach", "--targets", "2", "--drafts", "2")
+            done = run_verb("up", "--detach", "-v", "--targets", "2", "--drafts", "2")
             self.assertEqual(0, done.returncode, done.stderr)
+            self.assertEqual((1, 7), tuple(done.stderr.count(f"detail: {word} ") for word in ("configuration:", "starts")), done.stderr)
             services = json.loads(run_verb("ps", "--json").stdout)["services"]
             self.assertEqual(["draft-0", "draft-1", "edge-0", "router-0", "target-0", "target-1", "tokenizer-0"],
                              sorted(service["name"] for service in services))
@@ -206,6 +207,23 @@ class System(unittest.TestCase):
             other = client.generate([{"role": "user", "content": "Tell me a story."}], max_tokens=8, temperature=0, logprobs=2)
         self.assertEqual([bytes(entry["bytes"]) for entry in reply["logprobs"]], [entry["bytes"] for entry in other.logprobs])
         self.assertEqual([entry["top_tokens"] for entry in reply["logprobs"]], [entry["top_tokens"] for entry in other.logprobs])
+
+    def test_verbose_says_whom_it_asks_and_what_took_how_long(self):
+        flags = ["generate", "-n", "8", "-t", "0", "Tell me a story."]
+        done, usual = self.run_verb(*flags, "-v"), self.run_verb(*flags)
+        self.assertEqual((usual.stdout, ""), (done.stdout, usual.stderr))
+        self.assertRegex(done.stderr, rf"detail: the router at {self.endpoint} answered in [\d.]+ ms: ready, ")
+        self.assertRegex(done.stderr, r"detail: request [0-9a-f]{32} of model demo, .*: tokens of the prompt after [\d.]+ ms, [\d.]+ ms in queues, "
+                                      r"first token after [\d.]+ ms, the rest in [\d.]+ ms\n")
+        self.assertRegex(done.stderr, r"\n\[8 tokens, .*\]\n")
+        done = self.run_verb("bench", "serve", "-v", "--num-prompts", "2", "--output-len", "4")
+        self.assertEqual(2, len(re.findall(r"(?m)^detail: \w+: 4 tokens, the first after [\d.]+ ms, then [\d.]+ ms each; \d+ of \d+ guesses right$",
+                                           done.stderr)), done.stderr)
+
+    def test_ps_has_the_state_of_each_service_in_its_color(self):
+        shown = self.run_verb("ps", "--color", "always").stdout
+        self.assertEqual(5, shown.count("\033[32mready\033[0m"))
+        self.assertEqual(re.sub(r"\s+\d.*", "", self.run_verb("ps").stdout), re.sub(r"\s+\d.*", "", re.sub(r"\033\[\d+m", "", shown)))
 
     def test_generate_reads_stdin_and_streams(self):
         whole = self.run_verb("generate", "--raw", "-n", "16", "-t", "0", "--no-stream", stdin="Once upon a time")

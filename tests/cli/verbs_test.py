@@ -8,6 +8,7 @@ import http.server
 import json
 import os
 import pathlib
+import pty
 import re
 import resource
 import shutil
@@ -602,6 +603,49 @@ class Verbs(unittest.TestCase):
             done = run("bench", "serve", "--url", url)
             self.assertEqual(2, done.returncode, done.stderr)
             self.assertIn("it must be http://HOST:PORT", done.stderr)
+
+    def at_terminal(self, *words, **environment):
+        """What a person sees on standard error at a terminal."""
+        reader, writer = pty.openpty()
+        try:
+            subprocess.run([str(BIN / "foretoken"), *words], stderr=writer, stdout=subprocess.DEVNULL, timeout=60,
+                           env={**os.environ, "TERM": "xterm", "NO_COLOR": "", **environment})
+            os.close(writer)
+            return os.read(reader, 65536).decode()
+        finally:
+            os.close(reader)
+
+    def test_colors_are_for_terminals_and_repeat_what_words_say(self):
+        red = "\033[1;31merror:\033[0m foretoken has no verb `generat`"
+        self.assertTrue(self.at_terminal("generat").startswith(red))
+        for words, environment in ((["generat"], {"NO_COLOR": "1"}), (["generat"], {"TERM": "dumb"}), (["generat", "--color", "never"], {})):
+            self.assertTrue(self.at_terminal(*words, **environment).startswith("error: foretoken has no verb"), (words, environment))
+        self.assertTrue(self.at_terminal("generat", "--color=always", NO_COLOR="1").startswith(red))
+        self.assertNotIn("\033", run("generat").stderr)
+        done = run("config", "check", "--color", "always")
+        self.assertEqual((0, "\033[32mok:\033[0m no file, all defaults\n"), (done.returncode, done.stdout))
+        self.assertIn("\033[1;31merror:\033[0m no router", run("ps", "--color", "always", *self.quiet_port).stderr)
+        self.assertRegex(run("doctor", "--color", "always", *self.quiet_port).stdout, r"(?m)^\033\[3[23]mok {6}\033\[0m memory ")
+        done = run("ps", "--color", "green")
+        self.assertEqual((2, ""), (done.returncode, done.stdout))
+        self.assertIn('"green" is not auto, always or never', done.stderr)
+
+    def test_verbose_says_what_is_in_force(self):
+        path = self.folder / "foretoken.toml"
+        path.write_text("[log]\nlevel = \"debug\"\n[model.chat]\ntarget = \"demo\"\n[target.chat]\nthreads = 2\n")
+        words = ["config", "check", "--config", str(path), "--set", "speculation.draft_len=3"]
+        quiet = run(*words)
+        done = run(*words, "-v")
+        self.assertEqual((quiet.stdout, ""), (done.stdout, quiet.stderr))
+        self.assertEqual([f"detail: configuration: {path}", "detail:   speculation.draft_len = 3  (flag)",
+                          f'detail:   log.level = "debug"  ({path}:2)', f'detail:   model.chat.target = "demo"  ({path}:4)',
+                          f"detail:   target.chat.threads = 2  ({path}:6)"], done.stderr.splitlines())
+        done = run("ps", "--verbose", *self.quiet_port)
+        self.assertEqual(3, done.returncode)
+        self.assertIn("detail:   bus.client = \"tcp://127.0.0.1:1\"  (flag)\n", done.stderr)
+        done = run("generate", "-v", "-q", "x")
+        self.assertEqual((2, ""), (done.returncode, done.stdout))
+        self.assertIn("excludes", done.stderr)
 
     def test_json_documents_name_their_schema(self):
         for words in (["version", "--json"], ["doctor", "--json"],
