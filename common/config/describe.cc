@@ -74,6 +74,9 @@ std::string allowed(const Constraint& constraint) {
     case Constraint::Kind::kEndpointList:
       out << "`ipc://NAME`, `tcp://ADDRESS:PORT`";
       break;
+    case Constraint::Kind::kListen:
+      out << "`ADDRESS:PORT`";
+      break;
   }
   return out.str();
 }

@@ -20,6 +20,7 @@ struct Constraint {
     kDevice,
     kEndpoint,
     kEndpointList,
+    kListen,
     kWeights
   };
   Kind kind = Kind::kAny;
@@ -44,6 +45,8 @@ inline Constraint device_list() {
 // ipc://name, ipc:///path, tcp://numeric-address:port, inproc://name; "{id}" stands for the
 // instance.
 inline Constraint endpoint() { return {Constraint::Kind::kEndpoint, 0, 0, {}}; }
+// "ADDRESS:PORT" with a numeric address or localhost, or "".
+inline Constraint listen_address() { return {Constraint::Kind::kListen, 0, 0, {}}; }
 inline Constraint weights() { return {Constraint::Kind::kWeights, 0, 0, {}}; }  // "name=2.5"
 inline Constraint endpoint_list() { return {Constraint::Kind::kEndpointList, 0, 0, {}}; }
 

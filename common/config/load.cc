@@ -13,6 +13,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "common/base/host_and_port.h"
 #include "common/config/check.h"
 #include "common/config/models.h"
 #include "common/config/resolve.h"
@@ -153,6 +154,17 @@ std::optional<std::string> endpoint_problem(const std::string& text) {
   return is + "it must be ipc://NAME, tcp://ADDRESS:PORT or inproc://NAME";
 }
 
+// Names are not looked up, but for localhost, which is two addresses.
+std::optional<std::string> listen_problem(const std::string& text) {
+  if (text.empty()) return std::nullopt;
+  const auto address = host_and_port_in(text);
+  if (address && (address->host == "localhost" || is_numeric_address(address->host)))
+    return std::nullopt;
+  return "is \"" + text +
+         "\"; it must be ADDRESS:PORT with a numeric address or localhost and a port from 1 to "
+         "65535, such as 127.0.0.1:8002, or \"\"";
+}
+
 std::optional<std::string> not_one_of(const std::string& value, const Constraint& constraint) {
   if (std::find(constraint.choices.begin(), constraint.choices.end(), value) !=
       constraint.choices.end())
@@ -189,6 +201,7 @@ std::optional<std::string> problem(const T& value, const Constraint& constraint)
       if (auto devices = device_list_of(value); !devices.ok()) return devices.error().message;
     }
     if (constraint.kind == Constraint::Kind::kEndpoint) return endpoint_problem(value);
+    if (constraint.kind == Constraint::Kind::kListen) return listen_problem(value);
   } else if constexpr (std::same_as<T, std::vector<std::string>>) {
     if (constraint.kind == Constraint::Kind::kEndpointList) {
       if (value.empty()) return "is an empty list";

@@ -325,10 +325,14 @@ struct LogSection {
 };
 
 struct MetricsSection {
+  std::string listen;
   std::vector<std::string> compat;
 
   template <class Self, class Visitor>
   static void fields(Self& s, Visitor&& v) {
+    v("listen", s.listen, listen_address(),
+      "a second address of the edge, for /metrics alone: on this machine it asks for no key; one "
+      "that other machines reach needs edge.key_file and asks for a key; \"\" = none");
     v("compat", s.compat, one_of({"vllm"}),
       "whose names metrics have beside their own: vllm = those that vLLM has too, as vllm:NAME");
   }

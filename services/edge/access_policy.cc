@@ -64,9 +64,17 @@ HttpError host_refused(std::string_view host) {
   HttpError error = http_error(
       403, "the request was sent to " + header_list({std::string(host)}) +
                ", which is neither localhost, nor a numeric address, nor in edge.allowed_hosts; "
-               "without edge.key_file it must be one of these");
+               "where no key is asked for it must be one of these");
   error.code = "host_not_allowed";
   return error;
+}
+
+void check_reach(const std::string& key, const std::string& host, const ApiKeys& keys) {
+  if (keys.empty() && !is_loopback(host))
+    throw FatalError(ErrorCode::kConfig,
+                     key + " " + host +
+                         " is reachable from other machines and there are no keys: set "
+                         "edge.key_file");
 }
 
 }  // namespace
@@ -76,15 +84,12 @@ bool is_loopback(const std::string& host) {
   return host == "localhost" || (address && address->is_loopback());
 }
 
-AccessPolicy::AccessPolicy(const EdgeSection& section)
+AccessPolicy::AccessPolicy(const EdgeSection& section, const std::string& metrics_host)
     : section_(section),
-      keys_(section.key_file.empty() ? ApiKeys()
-                                     : value_or_throw(ApiKeys::read(section.key_file))) {
-  if (keys_.empty() && !is_loopback(section.host))
-    throw FatalError(
-        ErrorCode::kConfig,
-        "edge.host " + section.host +
-            " is reachable from other machines and there are no keys: set edge.key_file");
+      keys_(section.key_file.empty() ? ApiKeys() : value_or_throw(ApiKeys::read(section.key_file))),
+      metrics_need_a_key_(!is_loopback(metrics_host)) {
+  check_reach("edge.host", section.host, keys_);
+  if (!metrics_host.empty()) check_reach("metrics.listen", metrics_host, keys_);
 }
 
 std::optional<HttpError> AccessPolicy::refusal(const HttpRequest& request, bool is_open) const {
@@ -92,6 +97,15 @@ std::optional<HttpError> AccessPolicy::refusal(const HttpRequest& request, bool 
     if (is_open || knows(request)) return std::nullopt;
     return wrong_key(!bearer_of(request).empty());
   }
+  return refusal_of_page(request, is_open);
+}
+
+std::optional<HttpError> AccessPolicy::metrics_refusal(const HttpRequest& request) const {
+  return metrics_need_a_key_ ? refusal(request, false) : refusal_of_page(request, false);
+}
+
+std::optional<HttpError> AccessPolicy::refusal_of_page(const HttpRequest& request,
+                                                       bool is_open) const {
   if (const std::string_view host = request.header("host"); !takes_host(host))
     return host_refused(host);
   // A browser sends a plain POST of any page without asking first.

@@ -15,17 +15,20 @@
 
 namespace foretoken::edge {
 
-// Whether only this machine can reach an address of edge.host.
+// Whether only this machine can reach an address of edge.host or metrics.listen.
 bool is_loopback(const std::string& host);
 
 class AccessPolicy {
  public:
-  // Throws FatalError for keys that cannot be read, and for an address beyond this machine without
-  // any.
-  explicit AccessPolicy(const EdgeSection& section);
+  // `metrics_host`: of metrics.listen; "" = none. Throws FatalError for keys that cannot be read,
+  // and for an address beyond this machine without any.
+  explicit AccessPolicy(const EdgeSection& section, const std::string& metrics_host = "");
 
   // Why a request is refused. `is_open`: what it asks for needs no key.
   std::optional<HttpError> refusal(const HttpRequest& request, bool is_open) const;
+  // The same of a request at metrics.listen: only where other machines reach it, a key is asked
+  // for.
+  std::optional<HttpError> metrics_refusal(const HttpRequest& request) const;
   // May see what needs a key.
   bool knows(const HttpRequest& request) const;
   std::string tenant_of(const HttpRequest& request) const;
@@ -33,10 +36,13 @@ class AccessPolicy {
   bool takes_origin(std::string_view origin) const;
 
  private:
+  // Where no key is asked for.
+  std::optional<HttpError> refusal_of_page(const HttpRequest& request, bool is_open) const;
   bool takes_host(std::string_view host) const;
 
   const EdgeSection section_;
   const ApiKeys keys_;
+  const bool metrics_need_a_key_;
 };
 
 }  // namespace foretoken::edge

@@ -36,6 +36,13 @@ HttpError no_route(const HttpRequest& request, const std::string& allowed) {
              : http_error(405, request.path + " takes " + allowed + ", not " + request.method);
 }
 
+// Of a request at metrics.listen that asks for something else.
+std::optional<HttpError> no_scrape(const HttpRequest& request) {
+  const bool is_read = request.method == "GET" || request.method == "HEAD";
+  if (request.path == "/metrics" && is_read) return std::nullopt;
+  return no_route(request, request.path == "/metrics" ? "GET" : "");
+}
+
 }  // namespace
 
 bool is_anthropic(std::string_view path) {
@@ -108,7 +115,7 @@ Edge::Edge(asio::io_context& context, Calls& calls, EdgeOptions options)
     : context_(context),
       calls_(calls),
       options_(std::move(options)),
-      access_(options_.section),
+      access_(options_.section, options_.metrics_host),
       started_(std::time(nullptr)) {}
 
 HttpHeaders Edge::headers_for(const HttpRequest& request) const {
@@ -173,6 +180,14 @@ Edge::Reply Edge::dispatch(HttpExchange& exchange) {
   }
   const HttpError error = no_route(request, allowed);
   co_await fail(exchange, error);
+}
+
+Edge::Reply Edge::handle_metrics(HttpExchange& exchange) {
+  const HttpRequest& request = exchange.request();
+  if (const auto error = no_scrape(request)) co_return co_await fail(exchange, *error);
+  if (const auto refused = access_.metrics_refusal(request))
+    co_return co_await fail(exchange, *refused);
+  co_await metrics(exchange);
 }
 
 HttpReply Edge::error_reply(const HttpRequest& request, const HttpError& error) const {

@@ -33,6 +33,7 @@ struct HttpAsk {
 
 struct EdgeOptions {
   EdgeSection section;
+  std::string metrics_host = {};  // of metrics.listen; "" = none
   std::string build;
   std::shared_ptr<const Tracer> tracer = {};  // null: no traces
 };
@@ -44,6 +45,8 @@ class Edge {
   Edge(boost::asio::io_context& context, Calls& calls, EdgeOptions options);
 
   boost::asio::awaitable<void> handle(HttpExchange& exchange);
+  // At metrics.listen.
+  boost::asio::awaitable<void> handle_metrics(HttpExchange& exchange);
   // An error with the headers that every reply has. The request may have been read in part.
   HttpReply error_reply(const HttpRequest& request, const HttpError& error) const;
   // Sends one token of each model through all services: /health says "loading" before the first has

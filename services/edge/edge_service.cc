@@ -18,7 +18,6 @@ namespace {
 
 // How long one turn runs the loop: signals, heartbeats and the drain are looked at in between.
 constexpr auto kTurn = std::chrono::milliseconds(50);
-constexpr std::uint32_t kOverloadedMs = 1000;  // until a large request is worth sending again
 constexpr auto kLastWords = std::chrono::milliseconds(250);
 
 wire::Hello hello_of(const std::string& name) {
@@ -37,9 +36,19 @@ CallLimits call_limits(const LimitsSection& limits) {
 
 // Of a request that no route has seen.
 HttpError early_error(unsigned status, const std::string& why) {
-  HttpError error = http_error(status, why);
-  if (status == 503) error.code = "overloaded", error.retry_after_ms = kOverloadedMs;
-  return error;
+  return status == 503 ? overloaded_error() : http_error(status, why);
+}
+
+std::string host_of(const std::optional<HostAndPort>& address) {
+  return address ? address->host : "";
+}
+
+// Who scrapes has no body, and clients at edge.max_connections do not keep it out.
+HttpLimits metrics_limits() {
+  HttpLimits limits;
+  limits.max_connections = 64;
+  limits.max_body_bytes = 1024;
+  return limits;
 }
 
 // What the configuration says and cannot be ends the start; what the environment says, which is
@@ -64,7 +73,10 @@ EdgeService::EdgeService(const Config& config,
                     hello_of(name),
                     speaker,
                     metrics),
-      options_{.section = config.edge, .build = build_text()},
+      options_{.section = config.edge,
+               .metrics_host = host_of(host_and_port_in(config.metrics.listen)),
+               .build = build_text()},
+      metrics_address_(host_and_port_in(config.metrics.listen)),
       traces_(traces_of(config.edge)),
       bus_(config.bus),
       call_limits_(call_limits(config.limits)),
@@ -97,19 +109,48 @@ void EdgeService::open(Bus& /*bus*/, wire::Hello& hello) {
       server_->listen(options_.section.host, static_cast<std::uint16_t>(options_.section.port));
   hello.endpoint = "http://" + host_and_port(options_.section.host, std::to_string(port));
   log_info("listening for HTTP", {{"address", hello.endpoint}});
+  if (metrics_address_) listen_for_metrics(*metrics_address_);
   boost::asio::co_spawn(*context_, edge_->warm_up(), boost::asio::detached);
+}
+
+void EdgeService::listen_for_metrics(const HostAndPort& address) {
+  metrics_server_.emplace(
+      *context_, metrics_limits(),
+      [this](HttpExchange& exchange) { return edge_->handle_metrics(exchange); },
+      [this](const HttpRequest& request, unsigned status, const std::string& why) {
+        return edge_->error_reply(request, early_error(status, why));
+      });
+  metrics_server_->listen(address.host, address.port);
+  log_info("listening for scrapes of metrics",
+           {{"address",
+             "http://" + host_and_port(address.host, std::to_string(address.port)) + "/metrics"}});
 }
 
 TimePoint EdgeService::work(TimePoint now) {
   if (is_draining()) {
     edge_->drain();
     server_->drain();
+    if (metrics_server_) metrics_server_->drain();
   }
   context_->run_until(now + kTurn);
   return now;
 }
 
-bool EdgeService::has_to_stay() const { return server_->n_exchanges() > 0; }
+bool EdgeService::has_to_stay() const { return n_exchanges() > 0; }
+
+HttpCounters EdgeService::http_counters() const {
+  HttpCounters all = server_->counters();
+  if (metrics_server_) all += metrics_server_->counters();
+  return all;
+}
+
+std::size_t EdgeService::n_connections() const {
+  return server_->n_connections() + (metrics_server_ ? metrics_server_->n_connections() : 0);
+}
+
+std::size_t EdgeService::n_exchanges() const {
+  return server_->n_exchanges() + (metrics_server_ ? metrics_server_->n_exchanges() : 0);
+}
 
 void EdgeService::on_end() {
   if (calls_) calls_->stop();
@@ -118,14 +159,13 @@ void EdgeService::on_end() {
 }
 
 wire::Heartbeat EdgeService::own_load() const {
-  return {.active = static_cast<std::uint32_t>(server_->n_exchanges()),
-          .rss_bytes = resident_bytes()};
+  return {.active = static_cast<std::uint32_t>(n_exchanges()), .rss_bytes = resident_bytes()};
 }
 
 void EdgeService::list_metrics(Metrics& metrics) {
-  const HttpCounters& now = server_->counters();
-  metrics.gauge("http_connections", server_->n_connections());
-  metrics.gauge("http_requests_running", server_->n_exchanges());
+  const HttpCounters now = http_counters();
+  metrics.gauge("http_connections", n_connections());
+  metrics.gauge("http_requests_running", n_exchanges());
   metrics.counter("http_connections_total", now.accepted);
   metrics.counter("http_connections_refused_total", now.turned_away);
   metrics.counter("http_requests_total", now.requests);
@@ -142,8 +182,8 @@ void EdgeService::list_metrics(Metrics& metrics) {
 
 std::string EdgeService::status() const {
   if (!server_) return "starting";
-  return std::to_string(server_->n_connections()) + " connections, " +
-         std::to_string(server_->n_exchanges()) + " requests";
+  return std::to_string(n_connections()) + " connections, " + std::to_string(n_exchanges()) +
+         " requests";
 }
 
 }  // namespace foretoken::edge

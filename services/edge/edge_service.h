@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "common/base/host_and_port.h"
 #include "common/config/sections.h"
 #include "common/runtime/metrics.h"
 #include "common/runtime/worker_service.h"
@@ -37,8 +38,14 @@ class EdgeService final : public WorkerService {
   bool has_to_stay() const override;
   wire::Heartbeat own_load() const override;
   void list_metrics(Metrics& metrics) override;
+  void listen_for_metrics(const HostAndPort& address);
+  // Of both addresses.
+  HttpCounters http_counters() const;
+  std::size_t n_connections() const;
+  std::size_t n_exchanges() const;
 
   EdgeOptions options_;
+  const std::optional<HostAndPort> metrics_address_;
   const TracerOptions traces_;
   const BusSection bus_;
   const CallLimits call_limits_;
@@ -46,7 +53,7 @@ class EdgeService final : public WorkerService {
   std::optional<SpanExporter> exporter_;
   std::optional<Calls> calls_;
   std::optional<Edge> edge_;
-  std::optional<HttpServer> server_;
+  std::optional<HttpServer> server_, metrics_server_;
   std::unique_ptr<boost::asio::io_context> context_;
 };
 

@@ -9,6 +9,7 @@ namespace {
 
 constexpr const char* kInvalid = "invalid_request_error";
 constexpr const char* kServer = "server_error";
+constexpr std::uint32_t kOverloadedMs = 1000;  // until a large request is worth sending again
 
 struct Mapping {
   ErrorCode from;
@@ -57,6 +58,14 @@ HttpError http_error(unsigned status, const std::string& message) {
           .code = {},
           .message = message,
           .param = {}};
+}
+
+HttpError overloaded_error() {
+  HttpError error =
+      http_error(503, "too many large requests at a time; this one has room again in a moment");
+  error.code = "overloaded";
+  error.retry_after_ms = kOverloadedMs;
+  return error;
 }
 
 HttpHeaders retry_headers(const HttpError& error) {

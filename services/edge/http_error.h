@@ -24,6 +24,9 @@ HttpError http_error(const wire::ClientError& error);
 // Of a request that no route took, or that is no HTTP.
 HttpError http_error(unsigned status, const std::string& message);
 
+// Of one that finds no room beside those that are held (edge.max_bodies_mib).
+HttpError overloaded_error();
+
 // Retry-After, retry-after-ms and x-should-retry, which client libraries obey: without them each
 // request that fails is sent three times.
 HttpHeaders retry_headers(const HttpError& error);

@@ -40,6 +40,17 @@ unsigned status_of(const error_code& error) {
 
 }  // namespace
 
+HttpCounters& HttpCounters::operator+=(const HttpCounters& more) {
+  accepted += more.accepted;
+  turned_away += more.turned_away;
+  requests += more.requests;
+  malformed += more.malformed;
+  timed_out += more.timed_out;
+  abandoned += more.abandoned;
+  overloaded += more.overloaded;
+  return *this;
+}
+
 class HttpServer::Connection final : public HttpExchange,
                                      public std::enable_shared_from_this<Connection> {
  public:
@@ -199,7 +210,6 @@ class HttpServer::Connection final : public HttpExchange,
       if (error) co_return co_await refuse(error);
       if (!hold(parser.get().body().size())) {
         ++server_.counters_.overloaded;
-        why_ = "too many large requests at a time; this one has room again in a moment";
         co_return co_await refuse(503);
       }
     }

@@ -38,6 +38,8 @@ struct HttpCounters {
   std::uint64_t accepted = 0, turned_away = 0;  // connections; the latter at max_connections
   std::uint64_t requests = 0, malformed = 0, timed_out = 0, abandoned = 0;
   std::uint64_t overloaded = 0;  // at max_held_bytes
+
+  HttpCounters& operator+=(const HttpCounters& more);
 };
 
 // One request and the way to its answer: either one reply, or a stream of events.

@@ -211,6 +211,17 @@ TEST_F(ConfigTest, ChecksWhatNoSingleKeyKnows) {
                 ElementsAre(HasSubstr("edge.allowed_hosts has \"" + std::string(host) + "\"")));
 }
 
+TEST_F(ConfigTest, TakesMetricsAtANumericAddressOrAtLocalhost) {
+  for (const char* good : {"", "127.0.0.1:8002", "localhost:8002", "[::1]:8002", "0.0.0.0:1"})
+    EXPECT_THAT(load("", {}, {std::string("metrics.listen=") + good}).errors, IsEmpty()) << good;
+  for (const char* bad : {"8002", ":8002", "127.0.0.1", "127.0.0.1:0", "models.example:8002",
+                          "::1:8002", "http://127.0.0.1:8002"})
+    EXPECT_THAT(load("", {}, {std::string("metrics.listen=") + bad}).errors,
+                ElementsAre(AllOf(HasSubstr(std::string("metrics.listen is \"") + bad),
+                                  HasSubstr("127.0.0.1:8002"))))
+        << bad;
+}
+
 TEST_F(ConfigTest, RecordsPassesOfOneRankOnly) {
   for (const char* name : {"target", "draft"}) {
     const std::string section = name;

@@ -22,6 +22,16 @@ HttpRequest sent_to(const std::string& host, HttpHeaders more = {}) {
 
 std::string code_of(const std::optional<HttpError>& error) { return error ? error->code : "taken"; }
 
+// Where alice has the key "secret".
+EdgeSection with_keys(const test::TempFolder& folder) {
+  EdgeSection section;
+  section.key_file = (folder.path() / "keys").string();
+  // printf %s secret | sha256sum
+  std::ofstream(section.key_file)
+      << "alice 2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b\n";
+  return section;
+}
+
 TEST(AccessPolicy, WithoutKeysARequestWasSentToANameOfThisMachine) {
   const AccessPolicy policy(EdgeSection{});
   for (const char* host :
@@ -64,12 +74,8 @@ TEST(AccessPolicy, WithoutKeysAPageOfAStrangerIsRefused) {
 
 TEST(AccessPolicy, WithKeysTheKeyAloneCounts) {
   const test::TempFolder folder;
-  EdgeSection section;
+  EdgeSection section = with_keys(folder);
   section.host = "0.0.0.0";
-  section.key_file = (folder.path() / "keys").string();
-  // printf %s secret | sha256sum
-  std::ofstream(section.key_file)
-      << "alice 2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b\n";
   const AccessPolicy policy(section);
   const HttpRequest with_key = sent_to(
       "any.example", {{"Authorization", "Bearer secret"}, {"Origin", "https://any.example"}});
@@ -79,8 +85,31 @@ TEST(AccessPolicy, WithKeysTheKeyAloneCounts) {
   EXPECT_EQ(code_of(policy.refusal(sent_to("any.example"), true)), "taken");
 }
 
+TEST(AccessPolicy, MetricsOnThisMachineNeedNoKey) {
+  const test::TempFolder folder;
+  const EdgeSection section = with_keys(folder);
+  const HttpRequest local = sent_to("127.0.0.1:8002");
+  for (const char* host : {"127.0.0.1", "localhost", "::1"}) {
+    const AccessPolicy policy(section, host);
+    EXPECT_EQ(code_of(policy.metrics_refusal(local)), "taken") << host;
+    EXPECT_EQ(code_of(policy.refusal(local, false)), "invalid_api_key") << host;
+    // A page of a stranger has no more rights there than it has without keys.
+    EXPECT_EQ(code_of(policy.metrics_refusal(sent_to("evil.example:8002"))), "host_not_allowed");
+    EXPECT_EQ(
+        code_of(policy.metrics_refusal(sent_to("localhost", {{"Origin", "https://evil.example"}}))),
+        "origin_not_allowed");
+  }
+  const AccessPolicy reachable(section, "0.0.0.0");
+  EXPECT_EQ(code_of(reachable.metrics_refusal(local)), "invalid_api_key");
+  EXPECT_EQ(code_of(reachable.metrics_refusal(
+                sent_to("any.example", {{"Authorization", "Bearer secret"}}))),
+            "taken");
+}
+
 TEST(AccessPolicy, IsNotOpenToOtherMachinesWithoutKeys) {
   EdgeSection section;
+  EXPECT_THROW(AccessPolicy(section, "0.0.0.0"), FatalError);
+  EXPECT_NO_THROW(AccessPolicy(section, "127.0.0.1"));
   section.host = "0.0.0.0";
   EXPECT_THROW(AccessPolicy{section}, FatalError);
 }

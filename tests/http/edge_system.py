@@ -33,9 +33,9 @@ class EdgeSystem(System):
         wait_for(lambda: self.http("GET", "/health")[0] == 200, "the edge is healthy")
         return self
 
-    def http(self, method, path, body=None, headers=None):
+    def http(self, method, path, body=None, headers=None, port=None):
         """Status, headers and body of one request; (0, {}, "") where the edge takes no connection."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+        connection = http.client.HTTPConnection("127.0.0.1", port or self.port, timeout=120)
         try:
             payload = json.dumps(body) if isinstance(body, (dict, list)) else body
             connection.request(method, path, payload, {"Content-Type": "application/json", **(headers or {})})
