@@ -272,6 +272,7 @@ struct EdgeSection {
   std::uint32_t ping_s = 15;
   std::uint32_t max_connections = 4096;
   std::uint32_t max_bodies_mib = 64;
+  bool web_ui = true;
   bool triton_exclude_input = false;
   bool ollama = false;
   std::string traces_endpoint;
@@ -301,6 +302,7 @@ struct EdgeSection {
       "connections at a time; more are closed at once");
     v("max_bodies_mib", s.max_bodies_mib, in_range(1, 65'536),
       "bodies of requests in work, together; beyond it one of more than 16 KiB is 503");
+    v("web_ui", s.web_ui, anything(), "the page for browsers at /; without it a line of text");
     v("triton_exclude_input", s.triton_exclude_input, anything(),
       "generate answers without the prompt, unless a request says otherwise");
     v("ollama", s.ollama, anything(),

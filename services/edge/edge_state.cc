@@ -41,9 +41,12 @@ Json props_json(const wire::StatusReply& status, const std::string& build) {
 // What follows stands in functions of its own and not in the coroutines: g++ 12 evaluates both
 // sides of a conditional there if they make temporaries.
 
-// A browser says so; programs that look for Ollama do not.
-bool wants_html(const HttpRequest& request) {
-  return request.header("accept").find("text/html") != std::string_view::npos;
+// What stands at "/" in place of the page; "" = the page. A browser says what it wants; programs
+// that look for Ollama do not.
+std::string words_for_page(const EdgeSection& section, const HttpRequest& request) {
+  const bool wants_html = request.header("accept").find("text/html") != std::string_view::npos;
+  if (section.ollama && !(section.web_ui && wants_html)) return "Ollama is running";
+  return section.web_ui ? "" : "Foretoken is running";
 }
 
 Result<std::string> metrics_in(const Result<wire::ClientAnswer>& answer) {
@@ -160,11 +163,12 @@ Edge::Reply Edge::metrics(HttpExchange& exchange) {
 }
 
 Edge::Reply Edge::page(HttpExchange& exchange) {
-  if (options_.section.ollama && !wants_html(exchange.request())) {
-    HttpReply words{.body = "Ollama is running",
+  std::string words = words_for_page(options_.section, exchange.request());
+  if (!words.empty()) {
+    HttpReply reply{.body = std::move(words),
                     .content_type = "text/plain; charset=utf-8",
                     .headers = headers_for(exchange.request())};
-    co_return co_await exchange.reply(std::move(words));
+    co_return co_await exchange.reply(std::move(reply));
   }
   static const std::string policy = page_policy(page_html());
   // The state of the services is for those who may ask for it: the page itself is open.
