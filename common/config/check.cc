@@ -58,6 +58,13 @@ void check_hosts(const std::vector<std::string>& hosts, std::vector<std::string>
                        "\"; it must be the name of a host, without scheme and port, or *");
 }
 
+void check_bodies(const EdgeSection& edge, std::vector<std::string>& errors) {
+  if (edge.max_body_mib > edge.max_bodies_mib)
+    errors.push_back("edge.max_body_mib is " + std::to_string(edge.max_body_mib) +
+                     ", above edge.max_bodies_mib, " + std::to_string(edge.max_bodies_mib) +
+                     ": such a body would never find room");
+}
+
 }  // namespace
 
 void check_together(const LoadedConfig& loaded, std::vector<std::string>& errors) {
@@ -68,6 +75,7 @@ void check_together(const LoadedConfig& loaded, std::vector<std::string>& errors
     errors.push_back(
         "bus.curve_secret is set and bus.curve_peers is not: every peer would be refused");
   check_hosts(loaded.config.edge.allowed_hosts, errors);
+  check_bodies(loaded.config.edge, errors);
 }
 
 }  // namespace foretoken

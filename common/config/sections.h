@@ -271,7 +271,9 @@ struct EdgeSection {
   bool strict = false;
   std::uint32_t ping_s = 15;
   std::uint32_t max_connections = 4096;
+  std::uint32_t max_body_mib = 1;
   std::uint32_t max_bodies_mib = 64;
+  std::uint32_t max_choices = 8;
   bool web_ui = true;
   bool triton_exclude_input = false;
   bool ollama = false;
@@ -300,8 +302,12 @@ struct EdgeSection {
       "a stream that has nothing to say sends a comment this often");
     v("max_connections", s.max_connections, in_range(1, 65'536),
       "connections at a time; more are closed at once");
+    v("max_body_mib", s.max_body_mib, in_range(1, 8),
+      "largest body of a request; of one prompt or conversation the router takes 1 MiB");
     v("max_bodies_mib", s.max_bodies_mib, in_range(1, 65'536),
       "bodies of requests in work, together; beyond it one of more than 16 KiB is 503");
+    v("max_choices", s.max_choices, in_range(1, 16),
+      "most answers to one prompt that a request may ask for: n, num_return_sequences");
     v("web_ui", s.web_ui, anything(), "the page for browsers at /; without it a line of text");
     v("triton_exclude_input", s.triton_exclude_input, anything(),
       "generate answers without the prompt, unless a request says otherwise");

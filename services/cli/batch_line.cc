@@ -110,7 +110,7 @@ Result<std::vector<wire::ClientRequest>> BatchLine::read_openai(const OrderedJso
     return invalid("stream has no place in a batch", "stream");
   if (body.value("seed", OrderedJson()).is_null())
     body["seed"] = flags.value("seed", Json(id_.low));
-  auto ask = is_chat_ ? edge::read_chat(body, false) : edge::read_completion(body, false);
+  auto ask = is_chat_ ? edge::read_chat(body, {}) : edge::read_completion(body, {});
   if (!ask.ok()) return ask.error();
   ask_ = std::move(*ask);
   std::vector<wire::ClientRequest> requests = ask_.generation.choices;

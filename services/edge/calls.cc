@@ -121,7 +121,8 @@ bool Call::end(std::size_t request, const wire::ClientAnswer& answer) {
     unsent_.push_back(request);
     if (n_at_work_ == 0) send_later();
   } else {
-    requests_[request] = {};
+    // Moved out: an empty one in its place would keep the memory of its texts.
+    { const wire::ClientRequest over = std::move(requests_[request]); }
     has_answers_ = has_answers_ || !std::holds_alternative<wire::ClientError>(answer);
   }
   return !comes_again;

@@ -17,10 +17,13 @@ namespace {
 namespace asio = boost::asio;
 
 constexpr auto kStatusTime = std::chrono::seconds(2);
-constexpr JsonLimits kBodyLimits{.max_bytes = std::size_t{1} << 20,
-                                 .max_depth = 32,
-                                 .max_nodes = 1'000'000,
-                                 .max_keys = kMaxOrderedKeys};
+
+JsonLimits body_limits(const EdgeSection& section) {
+  return {.max_bytes = std::size_t{section.max_body_mib} << 20,
+          .max_depth = 32,
+          .max_nodes = 1'000'000,
+          .max_keys = kMaxOrderedKeys};
+}
 
 // What follows stands in functions of its own and not in the coroutines: g++ 12 evaluates both
 // sides of a conditional there if they make temporaries.
@@ -213,7 +216,7 @@ Edge::Reply Edge::send(HttpExchange& exchange,
 }
 
 Result<Json> Edge::body_of(const HttpRequest& request) const {
-  auto body = parse_json(request.body, kBodyLimits);
+  auto body = parse_json(request.body, body_limits(options_.section));
   if (!body.ok())
     return Error{ErrorCode::kMalformed, "the body is no JSON: " + body.error().message};
   if (!body->is_object())

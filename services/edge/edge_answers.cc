@@ -50,19 +50,25 @@ GenerationRules rules_of(const EdgeSection& section, RequestTrace* trace) {
   return rules;
 }
 
+BodyRules body_rules(const EdgeSection& section) {
+  return {.strict = section.strict,
+          .max_choices = section.max_choices,
+          .max_request_bytes = std::size_t{section.max_bodies_mib} << 20};
+}
+
 // A body, read by its protocol, beside what writes the answer. The JSON is gone when that begins:
 // it takes several times the memory of its text, and an answer takes its time.
-Result<HttpAsk> chat_ask(const Result<OrderedJson>& body, bool strict) {
+Result<HttpAsk> chat_ask(const Result<OrderedJson>& body, const BodyRules& rules) {
   if (!body.ok()) return body.error();
-  auto ask = read_chat(*body, strict);
+  auto ask = read_chat(*body, rules);
   if (!ask.ok()) return ask.error();
   auto encoder = chat_encoder(*ask, wire::hex_of(new_request_id()), seconds_since_1970());
   return HttpAsk{std::move(ask->generation), std::move(ask->ignored), std::move(encoder)};
 }
 
-Result<HttpAsk> completion_ask(const Result<Json>& body, bool strict) {
+Result<HttpAsk> completion_ask(const Result<Json>& body, const BodyRules& rules) {
   if (!body.ok()) return body.error();
-  auto ask = read_completion(*body, strict);
+  auto ask = read_completion(*body, rules);
   if (!ask.ok()) return ask.error();
   auto encoder = completion_encoder(*ask, wire::hex_of(new_request_id()), seconds_since_1970());
   return HttpAsk{std::move(ask->generation), std::move(ask->ignored), std::move(encoder)};
@@ -109,8 +115,8 @@ Result<TritonAsk> triton_ask(const Result<Json>& body,
   const bool is_pipeline = path.model == "ensemble" || path.model == "tensorrt_llm_bls";
   return read_triton(*body, is_pipeline ? "" : path.model,
                      {.stream = path.verb == "generate_stream",
-                      .strict = section.strict,
-                      .excludes_input = section.triton_exclude_input});
+                      .excludes_input = section.triton_exclude_input,
+                      .body = body_rules(section)});
 }
 
 Result<HttpAsk> complete(Result<TritonAsk> ask, const Result<TokenLists>& tokens) {
@@ -158,6 +164,10 @@ Edge::Reply Edge::answer(HttpExchange& exchange, Result<HttpAsk> ask, RequestTra
     const HttpError error = http_error(ask.error());
     co_return co_await fail(exchange, error);
   }
+  if (!exchange.replace_body(bytes_of(ask->generation.choices))) {
+    const HttpError error = overloaded_error();
+    co_return co_await fail(exchange, error);
+  }
   const HttpRequest& request = exchange.request();
   HttpHeaders headers = headers_for(request);
   if (is_anthropic(request.path)) headers.emplace_back("request-id", request.id);
@@ -171,12 +181,12 @@ Edge::Reply Edge::answer(HttpExchange& exchange, Result<HttpAsk> ask, RequestTra
 }
 
 Edge::Reply Edge::chat(HttpExchange& exchange) {
-  auto ask = chat_ask(ordered_body_of(exchange.request()), options_.section.strict);
+  auto ask = chat_ask(ordered_body_of(exchange.request()), body_rules(options_.section));
   co_await answer(exchange, std::move(ask));
 }
 
 Edge::Reply Edge::completions(HttpExchange& exchange) {
-  auto ask = completion_ask(body_of(exchange.request()), options_.section.strict);
+  auto ask = completion_ask(body_of(exchange.request()), body_rules(options_.section));
   co_await answer(exchange, std::move(ask));
 }
 

@@ -99,6 +99,7 @@ void EdgeService::open(Bus& /*bus*/, wire::Hello& hello) {
   edge_.emplace(*context_, *calls_, options_);
   HttpLimits limits;
   limits.max_connections = options_.section.max_connections;
+  limits.max_body_bytes = std::size_t{options_.section.max_body_mib} << 20;
   limits.max_held_bytes = std::size_t{options_.section.max_bodies_mib} << 20;
   server_.emplace(
       *context_, limits, [this](HttpExchange& exchange) { return edge_->handle(exchange); },

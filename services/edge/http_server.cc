@@ -77,10 +77,12 @@ class HttpServer::Connection final : public HttpExchange,
       end_watch();
       is_open_ = false;
       on_gone_ = {};
+      drop_body();
       hold(0);
       more_headers_.clear();
       if (gone_) break;
     }
+    hold(0);  // of a body that was refused
     co_await linger();
   }
 
@@ -90,6 +92,12 @@ class HttpServer::Connection final : public HttpExchange,
   }
 
   const HttpRequest& request() const override { return request_; }
+  bool replace_body(std::size_t n_bytes) override {
+    drop_body();
+    const bool has_room = hold(std::max(held_, n_bytes));
+    if (!has_room) ++server_.counters_.overloaded;
+    return has_room;
+  }
   bool is_gone() const override { return gone_; }
   unsigned status() const override { return status_; }
   void add_header(std::string name, std::string value) override {
@@ -217,6 +225,9 @@ class HttpServer::Connection final : public HttpExchange,
     buffer_.shrink_to_fit();  // an answer takes its time
     co_return true;
   }
+
+  // An empty text in its place would keep its memory.
+  void drop_body() { std::string().swap(request_.body); }
 
   // False: more bodies are held than max_held_bytes, this one among them.
   bool hold(std::size_t n_bytes) {

@@ -20,8 +20,8 @@ namespace foretoken::edge {
 struct HttpLimits {
   std::size_t max_connections = 4096;
   std::size_t max_body_bytes = std::size_t{1} << 20;
-  // Bodies that are held at a time, of all connections together; those of small_body_bytes or less
-  // are free, so that large ones cannot keep them out.
+  // Bodies that are held at a time, or what was made of them, of all connections together; those of
+  // small_body_bytes or less are free, so that large ones cannot keep them out.
   std::size_t max_held_bytes = std::size_t{64} << 20;
   std::size_t small_body_bytes = std::size_t{16} << 10;
   std::size_t max_header_bytes = std::size_t{16} << 10;
@@ -47,6 +47,9 @@ class HttpExchange {
  public:
   virtual ~HttpExchange() = default;
   virtual const HttpRequest& request() const = 0;
+  // The body has become requests of so many bytes and is not needed any more: it is let go, and
+  // they count in its place if they are more. False: they have no room beside what is held.
+  virtual bool replace_body(std::size_t n_bytes) = 0;
   virtual boost::asio::awaitable<void> reply(HttpReply reply) = 0;
   // A header that its reply will have, whichever that is.
   virtual void add_header(std::string name, std::string value) = 0;

@@ -22,10 +22,8 @@ std::span<const BodyField> chat_fields();
 std::span<const BodyField> completion_fields();
 
 // What of a request its answer needs.
-struct OpenAiAsk {
-  Generation generation;
-  std::vector<std::string> ignored;  // unknown fields
-  std::string model;                 // as asked for
+struct OpenAiOptions {
+  std::string model;  // as asked for
   std::string tenant;
   bool include_usage = false;
   bool continuous_usage = false;
@@ -36,13 +34,18 @@ struct OpenAiAsk {
   bool returns_token_ids = false;
   std::size_t n = 1;                 // answers for each prompt
   bool echo = false;                 // completions: the prompt comes before the answer
-  std::vector<std::string> prompts;  // and each as text; "" of one given as token ids
+  std::vector<std::string> prompts;  // with echo each as text; "" of one given as token ids
   AnswerRules rules;                 // chat: how an answer is read; its key is each choice's own
 };
 
+struct OpenAiAsk : OpenAiOptions {
+  Generation generation;
+  std::vector<std::string> ignored;  // unknown fields
+};
+
 // In the order of its keys, which a chat template shows to the model.
-Result<OpenAiAsk> read_chat(const OrderedJson& body, bool strict);
-Result<OpenAiAsk> read_completion(const Json& body, bool strict);
+Result<OpenAiAsk> read_chat(const OrderedJson& body, const BodyRules& rules);
+Result<OpenAiAsk> read_completion(const Json& body, const BodyRules& rules);
 
 // vLLM's /tokenize and /detokenize.
 std::span<const BodyField> tokenize_fields();

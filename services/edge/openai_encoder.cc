@@ -231,7 +231,7 @@ class OpenAiEncoder : public Encoder {
           reply.prompt_logprobs, static_cast<std::size_t>(ask_.n_prompt_logprobs));
   }
 
-  const OpenAiAsk ask_;
+  const OpenAiOptions ask_;  // without the requests, which are at the router
 
  private:
   std::string id_;

@@ -14,7 +14,8 @@ using enum FieldUse;
 // Of both endpoints, besides the keys of sampling.
 constexpr BodyField kCommon[] = {
     {"model", kHonoured, "model", "a served name; another is 404"},
-    {"n", kHonoured, "", "answers; answer i is the same for every n", "", kAnswersLimit},
+    {"n", kHonoured, "", "answers, at most edge.max_choices; answer i is the same for every n", "",
+     kChoicesLimit},
     {"stream", kHonoured, "", "server-sent events"},
     {"stream_options", kHonoured, "", "include_usage, and vLLM's continuous_usage_stats"},
     {"prediction", kHonoured, "", "text that the answer may resemble: used as guesses"},
@@ -100,7 +101,7 @@ constexpr BodyField kCompletionOnly[] = {
     {"max_tokens", kHonoured, "", "absent = 16; 0 only with echo", "max_tokens"},
     {"logprobs", kHonoured, "", "likeliest tokens beside each", "logprobs"},
     {"echo", kHonoured, "", "the prompt comes before the answer"},
-    {"best_of", kHonoured, "", "equal to n; others are refused", "", kAnswersLimit},
+    {"best_of", kHonoured, "", "equal to n; others are refused", "", kChoicesLimit},
     {"add_special_tokens", kHonoured, "add_special_tokens"},
     {"response_format", kHonoured, "", "{\"type\": \"text\"}; others are refused"},
     {"prompt_embeds", kRefused, "", "a prompt is a text or token ids"},

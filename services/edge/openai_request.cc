@@ -61,21 +61,6 @@ Result<void> read_prediction(const Json& body, Json& request) {
   return {};
 }
 
-// Each prompt n times.
-Result<void> add_choices(const std::vector<Json>& prompts,
-                         const Json& request,
-                         std::span<const BodyField> fields,
-                         OpenAiAsk& ask) {
-  for (const Json& prompt : prompts) {
-    Json one = request;
-    one.update(prompt);
-    auto answers = router_requests(std::move(one), ask.n, fields);
-    if (!answers.ok()) return answers.error();
-    for (auto& answer : *answers) ask.generation.choices.push_back(std::move(answer));
-  }
-  return {};
-}
-
 // vLLM's fields about tokens.
 Result<void> read_token_reports(const Json& body, Json& request, OpenAiAsk& ask) {
   const auto likeliest = number(body, "prompt_logprobs", limit_of("prompt_logprobs"), -1);
@@ -106,9 +91,9 @@ Result<void> check_format(const Json& body) {
 // What both endpoints read alike.
 Result<Json> read_common(const Json& body,
                          std::span<const BodyField> fields,
-                         bool strict,
+                         const BodyRules& rules,
                          OpenAiAsk& ask) {
-  auto sorted = sort_fields(body, fields, strict);
+  auto sorted = sort_fields(body, fields, rules.strict);
   if (!sorted.ok()) return sorted.error();
   ask.ignored = std::move(sorted->ignored);
   Json request = std::move(sorted->request);
@@ -122,9 +107,9 @@ Result<Json> read_common(const Json& body,
       return invalid_value("speculation.report must be true or false", "speculation.report");
     ask.reports_guesses = *report;
   }
-  const auto n = number(body, "n", kAnswersLimit, 1);
+  const auto n = n_choices(body, "n", rules);
   if (!n.ok()) return n.error();
-  ask.n = static_cast<std::size_t>(*n);
+  ask.n = *n;
   // "" or [] is how some clients say "none".
   if (const auto stop = request.find("stop");
       stop != request.end() && (*stop == "" || (stop->is_array() && stop->empty())))
@@ -253,11 +238,11 @@ Result<std::vector<Json>> read_prompts(const Json& body) {
 
 }  // namespace
 
-Result<OpenAiAsk> read_chat(const OrderedJson& in_order, bool strict) {
+Result<OpenAiAsk> read_chat(const OrderedJson& in_order, const BodyRules& rules) {
   const Json body(in_order);
   OpenAiAsk ask;
   if (const auto good = check_chat_options(body); !good.ok()) return good.error();
-  auto request = read_common(body, chat_fields(), strict, ask);
+  auto request = read_common(body, chat_fields(), rules, ask);
   if (!request.ok()) return request.error();
   if (const auto done = read_chat_logprobs(body, *request, ask); !done.ok()) return done.error();
   const char* limit =
@@ -265,19 +250,21 @@ Result<OpenAiAsk> read_chat(const OrderedJson& in_order, bool strict) {
   const auto max_tokens = number(body, limit, kAnswerTokens, kToEndOfContext);
   if (!max_tokens.ok()) return max_tokens.error();
   (*request)["max_tokens"] = *max_tokens;
-  auto rules = read_chat_prompt(in_order, strict, *request, ask.ignored);
-  if (!rules.ok()) return rules.error();
-  ask.rules = std::move(*rules);
-  if (const auto done = add_choices({Json::object()}, *request, chat_fields(), ask); !done.ok())
-    return done.error();
+  auto answer_rules = read_chat_prompt(in_order, rules.strict, *request, ask.ignored);
+  if (!answer_rules.ok()) return answer_rules.error();
+  ask.rules = std::move(*answer_rules);
+  auto requests =
+      router_requests({std::move(*request), {Json::object()}, ask.n}, chat_fields(), rules);
+  if (!requests.ok()) return requests.error();
+  ask.generation.choices = std::move(*requests);
   return ask;
 }
 
-Result<OpenAiAsk> read_completion(const Json& body, bool strict) {
+Result<OpenAiAsk> read_completion(const Json& body, const BodyRules& rules) {
   OpenAiAsk ask;
-  auto request = read_common(body, completion_fields(), strict, ask);
+  auto request = read_common(body, completion_fields(), rules, ask);
   if (!request.ok()) return request.error();
-  const auto best_of = number(body, "best_of", kAnswersLimit, static_cast<std::int64_t>(ask.n));
+  const auto best_of = number(body, "best_of", kChoicesLimit, static_cast<std::int64_t>(ask.n));
   if (!best_of.ok()) return best_of.error();
   if (static_cast<std::size_t>(*best_of) != ask.n)
     return Error{ErrorCode::kUnsupportedParameter,
@@ -298,15 +285,19 @@ Result<OpenAiAsk> read_completion(const Json& body, bool strict) {
              kDefaultCompletionTokens);
   if (!max_tokens.ok()) return max_tokens.error();
   (*request)["max_tokens"] = *max_tokens;
-  const auto prompts = read_prompts(body);
+  auto prompts = read_prompts(body);
   if (!prompts.ok()) return prompts.error();
-  for (const Json& prompt : *prompts) ask.prompts.push_back(prompt.value("prompt", std::string()));
+  if (ask.echo)
+    for (const Json& prompt : *prompts)
+      ask.prompts.push_back(prompt.value("prompt", std::string()));
   const bool has_ids = std::count(ask.prompts.begin(), ask.prompts.end(), std::string()) > 0;
   if (ask.echo && (ask.wants_logprobs || has_ids || *max_tokens == 0))
     (*request)["prompt_logprobs"] =
         std::max(ask.n_prompt_logprobs, static_cast<std::int32_t>(ask.n_top_logprobs));
-  if (const auto done = add_choices(*prompts, *request, completion_fields(), ask); !done.ok())
-    return done.error();
+  auto requests = router_requests({std::move(*request), std::move(*prompts), ask.n},
+                                  completion_fields(), rules);
+  if (!requests.ok()) return requests.error();
+  ask.generation.choices = std::move(*requests);
   return ask;
 }
 

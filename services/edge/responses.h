@@ -18,14 +18,18 @@ namespace foretoken::edge {
 
 std::span<const BodyField> response_fields();
 
-struct ResponsesAsk {
-  Generation generation;
-  std::vector<std::string> ignored;
+// What of a request its answer needs.
+struct ResponsesOptions {
   std::string model;
   AnswerRules rules;
   bool wants_logprobs = false;
   std::uint32_t n_top_logprobs = 0;
   OrderedJson echo;  // the fields of the request that the answer repeats, each with its default
+};
+
+struct ResponsesAsk : ResponsesOptions {
+  Generation generation;
+  std::vector<std::string> ignored;
 };
 
 // In the order of its keys, which a chat template shows to the model.

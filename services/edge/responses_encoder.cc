@@ -224,7 +224,7 @@ class ResponsesEncoder final : public Encoder {
     return body;
   }
 
-  const ResponsesAsk ask_;
+  const ResponsesOptions ask_;  // without the requests, which are at the router
   const std::string id_;
   const std::int64_t created_;
   AnswerReader reader_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "common/client/client.h"
@@ -27,6 +28,39 @@ std::string param_of(const std::string& key, std::span<const BodyField> fields) 
     if (member.key == key && !has_field) return "speculation." + std::string(member.name);
   const std::string field = field_of(key, fields);
   return field == "token_ids" ? "prompt" : field;
+}
+
+// What a member of a request takes beside its own size.
+std::size_t bytes_in(const std::string& text) { return text.size(); }
+std::size_t bytes_in(const wire::JsonList& list) { return list.text.size(); }
+std::size_t bytes_in(const wire::JsonObject& object) { return object.text.size(); }
+std::size_t bytes_in(const wire::ChatMessage& message) {
+  return message.role.size() + message.content.size() + message.extra.text.size();
+}
+template <class T>
+std::size_t bytes_in(const std::vector<T>& list);
+template <class T>
+std::size_t bytes_in(const T&) {
+  return 0;
+}
+template <class T>
+std::size_t bytes_in(const std::vector<T>& list) {
+  std::size_t bytes = list.size() * sizeof(T);
+  if constexpr (!std::is_trivially_copyable_v<T>)
+    for (const T& each : list) bytes += bytes_in(each);
+  return bytes;
+}
+
+Error too_much(const WantedAnswers& wanted, const BodyRules& rules) {
+  const std::size_t n = wanted.prompts.size();
+  return {ErrorCode::kInvalidValue,
+          std::to_string(n) + (n == 1 ? " prompt with " : " prompts with ") +
+              std::to_string(wanted.n) + (wanted.n == 1 ? " answer" : " answers") +
+              (n == 1 ? "" : " each") + " would be more than " +
+              std::to_string(rules.max_request_bytes >> 20) +
+              " MiB of requests (edge.max_bodies_mib): each has all that they share; send them in "
+              "several bodies",
+          n > 1 ? "prompt" : "n"};
 }
 
 }  // namespace
@@ -111,16 +145,42 @@ Result<wire::ClientRequest> router_request(const Json& request, std::span<const 
   return error;
 }
 
-Result<std::vector<wire::ClientRequest>> router_requests(Json request,
-                                                         std::size_t n,
-                                                         std::span<const BodyField> fields) {
-  if (n > 1 && !request.contains("seed")) request["seed"] = new_request_id().low;
+Result<std::size_t> n_choices(const Json& body, const char* name, const BodyRules& rules) {
+  const auto n = number(body, name, from_to(1, static_cast<double>(rules.max_choices)), 1);
+  if (n.ok()) return static_cast<std::size_t>(*n);
+  Error error = n.error();
+  error.message += " (edge.max_choices)";
+  return error;
+}
+
+std::size_t bytes_of(std::span<const wire::ClientRequest> requests) {
+  std::size_t bytes = 0;
+  for (const wire::ClientRequest& request : requests) {
+    bytes += sizeof request;
+    wire::ClientRequest::fields(request, [&](const char*, const auto& member, const auto&...) {
+      bytes += bytes_in(member);
+    });
+  }
+  return bytes;
+}
+
+Result<std::vector<wire::ClientRequest>> router_requests(const WantedAnswers& wanted,
+                                                         std::span<const BodyField> fields,
+                                                         const BodyRules& rules) {
   std::vector<wire::ClientRequest> requests;
-  for (std::size_t choice = 0; choice < n; ++choice) {
-    if (choice > 0) request["choice"] = choice;
-    auto whole = router_request(request, fields);
-    if (!whole.ok()) return whole.error();
-    requests.push_back(std::move(*whole));
+  std::size_t n_bytes = 0;
+  for (const Json& prompt : wanted.prompts) {
+    Json request = wanted.shared;
+    request.update(prompt);
+    if (wanted.n > 1 && !request.contains("seed")) request["seed"] = new_request_id().low;
+    for (std::size_t choice = 0; choice < wanted.n; ++choice) {
+      if (choice > 0) request["choice"] = choice;
+      auto whole = router_request(request, fields);
+      if (!whole.ok()) return whole.error();
+      n_bytes += bytes_of({&*whole, 1});
+      if (n_bytes > rules.max_request_bytes) return too_much(wanted, rules);
+      requests.push_back(std::move(*whole));
+    }
   }
   return requests;
 }

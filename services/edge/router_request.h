@@ -53,13 +53,33 @@ struct TokensAsk {
 // Checked as the router checks it. An error names the field that gave the key.
 Result<wire::ClientRequest> router_request(const Json& request, std::span<const BodyField> fields);
 
-// Several answers to one request, as reproducible as one: they share a seed and differ by their
+// What of the configuration holds for a body.
+struct BodyRules {
+  bool strict = false;          // edge.strict
+  std::size_t max_choices = 8;  // edge.max_choices
+  // Of the requests that one body becomes, together: edge.max_bodies_mib.
+  std::size_t max_request_bytes = std::size_t{64} << 20;
+};
+
+inline constexpr std::size_t kMostChoices = 16;  // that edge.max_choices may be
+static_assert(kMostChoices <= kMaxChoice + 1);
+inline constexpr Limit kChoicesLimit = from_to(1, kMostChoices);
+// The number of answers that a field asks for.
+Result<std::size_t> n_choices(const Json& body, const char* name, const BodyRules& rules);
+
+// Several answers, as reproducible as one: those to one prompt share a seed and differ by their
 // number.
-inline constexpr std::size_t kMaxAnswers = 8;
-static_assert(kMaxAnswers <= kMaxChoice + 1);
-inline constexpr Limit kAnswersLimit = from_to(1, kMaxAnswers);
-Result<std::vector<wire::ClientRequest>> router_requests(Json request,
-                                                         std::size_t n,
-                                                         std::span<const BodyField> fields);
+struct WantedAnswers {
+  Json shared;                // keys of every request
+  std::vector<Json> prompts;  // and those that each prompt has beside them
+  std::size_t n = 1;          // answers to each
+};
+// The answers to one prompt stand beside one another. An error: together they are larger than
+// rules.max_request_bytes, for each has all that they share.
+Result<std::vector<wire::ClientRequest>> router_requests(const WantedAnswers& wanted,
+                                                         std::span<const BodyField> fields,
+                                                         const BodyRules& rules);
+// What requests take of the memory: their texts and lists.
+std::size_t bytes_of(std::span<const wire::ClientRequest> requests);
 
 }  // namespace foretoken::edge

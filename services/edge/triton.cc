@@ -4,8 +4,6 @@
 #include <map>
 #include <utility>
 
-#include "services/edge/router_request.h"
-
 namespace foretoken::edge {
 namespace {
 
@@ -42,8 +40,9 @@ constexpr BodyField kTritonFields[] = {
     {"exclude_input_in_output", kHonoured, "",
      "false: text_output begins with the prompt; absent = edge.triton_exclude_input"},
     {"num_return_sequences", kHonoured, "",
-     "of several, text_output is a list, and events of a stream have sequence_index", "",
-     kAnswersLimit},
+     "answers, at most edge.max_choices; of several, text_output is a list, and events of a stream "
+     "have sequence_index",
+     "", kChoicesLimit},
     {"embedding_bias_words", kHonoured, "",
      "a text or texts, whose tokens get the weight beside them", "bad_words"},
     {"embedding_bias_weights", kHonoured, "", "a number or numbers, one for each word"},
@@ -171,7 +170,8 @@ class TritonEncoder final : public Encoder {
         arrived_(arrived),
         wants_log_probs_(ask.wants_log_probs),
         wants_metrics_(ask.wants_metrics),
-        answers_(ask.generation.choices.size(), {ask.includes_input ? ask.prompt : "", {}, 0}) {}
+        prompt_(ask.includes_input ? ask.prompt : ""),
+        answers_(ask.generation.choices.size()) {}
 
   std::string error_body(const HttpError& error) const override { return triton_error_body(error); }
   std::string error_event(const HttpError& error) const override {
@@ -189,7 +189,7 @@ class TritonEncoder final : public Encoder {
     return to_text(all);
   }
   std::string on_piece(std::size_t choice, const wire::ClientPiece& piece) override {
-    const std::string text = std::exchange(answers_[choice].prompt, {}) + piece.text;
+    const std::string text = prompt_once(choice) + piece.text;
     note(choice, piece.logprobs);
     if (!piece.model.empty()) model_ = piece.model;
     if (text.empty()) return {};
@@ -202,10 +202,14 @@ class TritonEncoder final : public Encoder {
 
  private:
   struct Answer {
-    std::string prompt;  // until its first event has it
+    bool has_prompt = false;  // its first event or its reply has it
     std::vector<double> log_probs;
     double sum = 0;
   };
+
+  std::string prompt_once(std::size_t choice) {
+    return std::exchange(answers_[choice].has_prompt, true) ? "" : prompt_;
+  }
 
   static OrderedJson body(const std::string& model, OrderedJson text) {
     return {{"model_name", model},           {"model_version", "1"},  {"sequence_id", 0},
@@ -229,7 +233,7 @@ class TritonEncoder final : public Encoder {
   OrderedJson last(std::size_t choice, const wire::ClientReply& reply) {
     note(choice, reply.logprobs);
     Answer& answer = answers_[choice];
-    OrderedJson whole = body(reply.model, std::exchange(answer.prompt, {}) + reply.text);
+    OrderedJson whole = body(reply.model, prompt_once(choice) + reply.text);
     if (wants_log_probs_) {
       whole["output_log_probs"] = answer.log_probs;
       whole["cum_log_probs"] = answer.sum;
@@ -251,6 +255,7 @@ class TritonEncoder final : public Encoder {
   std::string model_;
   std::int64_t arrived_;
   bool wants_log_probs_, wants_metrics_;
+  const std::string prompt_;
   std::vector<Answer> answers_;
 };
 
@@ -261,7 +266,7 @@ std::span<const BodyField> triton_fields() { return kTritonFields; }
 Result<TritonAsk> read_triton(const Json& outer, const std::string& model, TritonRules rules) {
   const auto body = flattened(outer);
   if (!body.ok()) return body.error();
-  auto sorted = sort_fields(*body, kTritonFields, rules.strict);
+  auto sorted = sort_fields(*body, kTritonFields, rules.body.strict);
   if (!sorted.ok()) return sorted.error();
   TritonAsk ask;
   ask.ignored = std::move(sorted->ignored);
@@ -292,12 +297,13 @@ Result<TritonAsk> read_triton(const Json& outer, const std::string& model, Trito
   if (*log_probs) request["logprobs"] = 0;
   request["prompt"] = *text;
   if (!model.empty()) request["model"] = model;
-  const auto n = number(*body, "num_return_sequences", kAnswersLimit, 1);
+  const auto n = n_choices(*body, "num_return_sequences", rules.body);
   if (!n.ok()) return n.error();
   auto biased = read_biases(*body);
   if (!biased.ok()) return biased.error();
   ask.biased_words = std::move(*biased);
-  auto answers = router_requests(std::move(request), static_cast<std::size_t>(*n), kTritonFields);
+  auto answers =
+      router_requests({std::move(request), {Json::object()}, *n}, kTritonFields, rules.body);
   if (!answers.ok()) return answers.error();
   ask.model = model;
   ask.prompt = text->get<std::string>();

@@ -12,6 +12,7 @@
 #include "common/base/json.h"
 #include "services/edge/body_fields.h"
 #include "services/edge/generation.h"
+#include "services/edge/router_request.h"
 
 namespace foretoken::edge {
 
@@ -38,9 +39,9 @@ struct TritonAsk {
 
 struct TritonRules {
   bool stream = false;  // asked at generate_stream
-  bool strict = false;  // an unknown field is an error
-  bool excludes_input =
-      false;  // text_output is the answer alone, unless the request says otherwise
+  // text_output is the answer alone, unless the request says otherwise
+  bool excludes_input = false;
+  BodyRules body = {};
 };
 // `model` "" = the default one. Fields may stand in "parameters" too.
 Result<TritonAsk> read_triton(const Json& body, const std::string& model, TritonRules rules);

@@ -211,6 +211,13 @@ TEST_F(ConfigTest, ChecksWhatNoSingleKeyKnows) {
                 ElementsAre(HasSubstr("edge.allowed_hosts has \"" + std::string(host) + "\"")));
 }
 
+TEST_F(ConfigTest, TakesALargeBodyWhereThereIsRoomForIt) {
+  EXPECT_THAT(load("[edge]\nmax_body_mib = 8\nmax_bodies_mib = 8\n").errors, IsEmpty());
+  EXPECT_THAT(
+      load("[edge]\nmax_body_mib = 8\nmax_bodies_mib = 4\n").errors,
+      ElementsAre(AllOf(HasSubstr("edge.max_body_mib is 8"), HasSubstr("edge.max_bodies_mib, 4"))));
+}
+
 TEST_F(ConfigTest, TakesMetricsAtANumericAddressOrAtLocalhost) {
   for (const char* good : {"", "127.0.0.1:8002", "localhost:8002", "[::1]:8002", "0.0.0.0:1"})
     EXPECT_THAT(load("", {}, {std::string("metrics.listen=") + good}).errors, IsEmpty()) << good;

@@ -52,8 +52,10 @@ TEST(HttpDocument, ALimitStandsBesideANote) {
 }
 
 TEST(HttpDocument, HasTheLimitsThatAreTheEdgesOwn) {
-  EXPECT_EQ(line_of("POST /v1/chat/completions", "n"),
-            "| `n` | honoured | answers; answer i is the same for every n (from 1 to 8) |");
+  EXPECT_EQ(
+      line_of("POST /v1/chat/completions", "n"),
+      "| `n` | honoured | answers, at most edge.max_choices; answer i is the same for every n "
+      "(from 1 to 16) |");
   EXPECT_EQ(line_of("POST /v1/completions", "prompt"),
             "| `prompt` | honoured | one prompt or several, each a text or a list of token ids (at "
             "most 128) |");

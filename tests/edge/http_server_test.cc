@@ -24,7 +24,8 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 namespace asio = boost::asio;
 
-// Answers with what it got; /stream with three events; /wait when the client is gone.
+// Answers with what it got; /stream with three events; /wait when the client is gone; /grow/N says
+// whether there is room for N bytes in place of the body, and answers when the client is gone.
 struct Served : ::testing::Test {
   void SetUp() override {
     HttpLimits limits;
@@ -60,7 +61,15 @@ struct Served : ::testing::Test {
       }
       co_return co_await exchange.end_stream(true);
     }
-    if (request.path == "/wait") {
+    if (request.path.starts_with("/grow/")) {
+      const bool has_room = exchange.replace_body(std::stoul(request.path.substr(6)));
+      if (!has_room) {
+        HttpReply full{.status = 503};
+        co_return co_await exchange.reply(std::move(full));
+      }
+      ++n_grown;
+    }
+    if (request.path == "/wait" || request.path.starts_with("/grow/")) {
       asio::steady_timer timer(context, 30s);
       exchange.on_gone([&] {
         ++n_gone;
@@ -114,7 +123,7 @@ struct Served : ::testing::Test {
   asio::io_context context{1};
   std::uint16_t port = 0;
   std::thread thread;
-  std::atomic<int> n_gone{0}, n_waiting{0};
+  std::atomic<int> n_gone{0}, n_waiting{0}, n_grown{0};
 };
 
 const std::string kClose = "Host: x\r\nConnection: close\r\n";
@@ -322,6 +331,25 @@ TEST_F(Served, BodiesTogetherHaveALimitThatSmallOnesPass) {
   ::close(holder);
   while (n_gone == 0) std::this_thread::yield();
   EXPECT_THAT(ask(request("/", 60'000)), StartsWith("HTTP/1.1 200"));
+}
+
+TEST_F(Served, WhatABodyBecomesIsHeldInItsPlace) {
+  const auto request = [](const std::string& path, std::size_t n_bytes) {
+    return "POST " + path + " HTTP/1.1\r\n" + kClose +
+           "Content-Length: " + std::to_string(n_bytes) + "\r\n\r\n" + std::string(n_bytes, 'x');
+  };
+  const int small = open(), large = open();
+  write(small, request("/grow/60000", 10));
+  while (n_grown == 0) std::this_thread::yield();
+  EXPECT_THAT(ask(request("/grow/60000", 10)), StartsWith("HTTP/1.1 503"));
+  EXPECT_THAT(ask(request("/grow/1", 60'000)), StartsWith("HTTP/1.1 503"));
+  write(large, request("/grow/1", 30'000));  // it is not counted as less than its body
+  while (n_grown == 1) std::this_thread::yield();
+  EXPECT_THAT(ask(request("/", 20'000)), StartsWith("HTTP/1.1 503"));
+  ::close(small);
+  ::close(large);
+  while (n_gone < 2) std::this_thread::yield();
+  EXPECT_THAT(ask(request("/", 90'000)), StartsWith("HTTP/1.1 200"));
 }
 
 TEST_F(Served, BeyondTheLimitConnectionsAreClosedAtOnce) {

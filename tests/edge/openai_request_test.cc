@@ -17,6 +17,8 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
 
 OrderedJson chat(const std::string& more = "") {
   return OrderedJson::parse(R"({"model": "demo", "messages": [{"role": "user", "content": "hi"}])" +
@@ -38,7 +40,7 @@ TEST(OpenAiChat, SaysToTheRouterWhatTheBodySays) {
   const auto ask = read(read_chat(
       chat(R"(, "temperature": 0.5, "seed": -3, "stop": ["a", "b"], "logit_bias": {"5": -100},
                "max_completion_tokens": 7, "max_tokens": 9, "top_k": -1, "user": "u", "stop_token_ids": [4])"),
-      false));
+      {}));
   ASSERT_EQ(ask.generation.choices.size(), 1U);
   const auto& request = ask.generation.choices[0];
   EXPECT_EQ(request.model, "demo");
@@ -54,21 +56,20 @@ TEST(OpenAiChat, SaysToTheRouterWhatTheBodySays) {
 }
 
 TEST(OpenAiChat, GoesToTheEndOfTheContextUnlessItSaysOtherwise) {
-  EXPECT_EQ(read(read_chat(chat(), false)).generation.choices[0].params.max_tokens,
-            kToEndOfContext);
+  EXPECT_EQ(read(read_chat(chat(), {})).generation.choices[0].params.max_tokens, kToEndOfContext);
 }
 
 TEST(OpenAi, TakesTheNumberThatMeansToTheEndOfTheContext) {
   const auto max_tokens = [](const auto& ask) {
     return ask.ok() ? ask->generation.choices[0].params.max_tokens : 0U;
   };
-  EXPECT_EQ(max_tokens(read_chat(chat(R"(, "max_tokens": 4294967295)"), false)), kToEndOfContext);
-  EXPECT_EQ(max_tokens(read_completion(text(R"(, "max_tokens": 4294967295)"), false)),
+  EXPECT_EQ(max_tokens(read_chat(chat(R"(, "max_tokens": 4294967295)"), {})), kToEndOfContext);
+  EXPECT_EQ(max_tokens(read_completion(text(R"(, "max_tokens": 4294967295)"), {})),
             kToEndOfContext);
   const auto responses =
       OrderedJson::parse(R"({"model": "demo", "input": "hi", "max_output_tokens": 4294967295})");
   EXPECT_EQ(max_tokens(read_responses(responses, false)), kToEndOfContext);
-  const auto beyond = read_chat(chat(R"(, "max_tokens": 4294967296)"), false);
+  const auto beyond = read_chat(chat(R"(, "max_tokens": 4294967296)"), {});
   ASSERT_FALSE(beyond.ok());
   EXPECT_EQ(beyond.error().param, "max_tokens");
 }
@@ -78,12 +79,12 @@ TEST(OpenAiChat, NullsCountAsNotGiven) {
       chat(
           R"(, "temperature": null, "stop": null, "n": null, "stream": null, "tools": null, "prediction": null,
                "stream_options": null, "max_tokens": null, "logprobs": null, "response_format": null)"),
-      true));
+      {.strict = true}));
   EXPECT_FALSE(ask.generation.choices[0].given.contains("temperature"));
 }
 
 TEST(OpenAiChat, AnswersOfOneRequestShareASeedAndDifferByTheirNumber) {
-  const auto ask = read(read_chat(chat(R"(, "n": 3)"), false));
+  const auto ask = read(read_chat(chat(R"(, "n": 3)"), {}));
   ASSERT_EQ(ask.generation.choices.size(), 3U);
   for (std::uint32_t i = 0; i < 3; ++i) {
     EXPECT_EQ(ask.generation.choices[i].params.choice, i);
@@ -96,21 +97,20 @@ TEST(OpenAiChat, SpeculationAndPredictionReachTheRouter) {
   const auto ask = read(
       read_chat(chat(R"(, "speculation": {"draft_len": 3, "proposer": "ngram", "adaptive": false},
                "prediction": {"type": "content", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]})"),
-                false));
+                {}));
   const auto& request = ask.generation.choices[0];
   EXPECT_EQ(request.num_draft_tokens, 3);
   EXPECT_EQ(request.proposer, ProposerKind::kNgram);
   EXPECT_FALSE(request.adaptive);
   EXPECT_EQ(request.prediction, "ab");
   const auto off =
-      read(read_chat(chat(R"(, "speculation": {"enabled": false, "draft_len": 3})"), false));
+      read(read_chat(chat(R"(, "speculation": {"enabled": false, "draft_len": 3})"), {}));
   EXPECT_EQ(off.generation.choices[0].num_draft_tokens, 0);
 }
 
 TEST(OpenAiChat, UnknownFieldsAreNamedAndWithStrictRefused) {
-  EXPECT_THAT(read(read_chat(chat(R"(, "frobnicate": 1)"), false)).ignored,
-              ElementsAre("frobnicate"));
-  const auto strict = read_chat(chat(R"(, "frobnicate": 1)"), true);
+  EXPECT_THAT(read(read_chat(chat(R"(, "frobnicate": 1)"), {})).ignored, ElementsAre("frobnicate"));
+  const auto strict = read_chat(chat(R"(, "frobnicate": 1)"), {.strict = true});
   ASSERT_FALSE(strict.ok());
   EXPECT_EQ(strict.error().param, "frobnicate");
 }
@@ -175,7 +175,7 @@ TEST(OpenAiChat, RefusesByTheNameOfTheField) {
     OrderedJson body;
     if (std::string(more).find("1e400") != std::string::npos) continue;  // JSON itself refuses it
     body = chat(more);
-    const auto ask = read_chat(body, false);
+    const auto ask = read_chat(body, {});
     ASSERT_FALSE(ask.ok());
     EXPECT_EQ(ask.error().param, param) << ask.error().message;
     EXPECT_THAT(ask.error().message,
@@ -188,7 +188,7 @@ constexpr const char* kTool =
        "parameters": {"type": "object", "properties": {"b": {}, "a": {}}}}}])";
 
 TEST(OpenAiChat, ToolsReachTheTemplateInTheirOrder) {
-  const auto ask = read(read_chat(chat(kTool), false));
+  const auto ask = read(read_chat(chat(kTool), {}));
   EXPECT_EQ(
       ask.generation.choices[0].tools.text,
       R"([{"type":"function","function":{"name":"f","description":"d","parameters":{"type":"object","properties":{"b":{},"a":{}}}}}])");
@@ -196,11 +196,11 @@ TEST(OpenAiChat, ToolsReachTheTemplateInTheirOrder) {
   EXPECT_TRUE(ask.rules.may_call && !ask.rules.one_call);
   EXPECT_THAT(ask.rules.tool_names, ElementsAre("f"));
   EXPECT_THAT(ask.ignored, ElementsAre("tools[0].function.strict"));
-  EXPECT_EQ(read_chat(chat(kTool), true).error().param, "tools[0].function.strict");
+  EXPECT_EQ(read_chat(chat(kTool), {.strict = true}).error().param, "tools[0].function.strict");
 }
 
 TEST(OpenAiChat, ToolsThatMayNotBeCalledStayInThePrompt) {
-  const auto ask = read(read_chat(chat(std::string(kTool) + R"(, "tool_choice": "none")"), false));
+  const auto ask = read(read_chat(chat(std::string(kTool) + R"(, "tool_choice": "none")"), {}));
   EXPECT_NE(ask.generation.choices[0].tools.text, "");
   EXPECT_EQ(ask.generation.choices[0].tool_choice, ToolChoice::kNone);
   EXPECT_FALSE(ask.rules.may_call);
@@ -211,7 +211,7 @@ TEST(OpenAiChat, ACallIsAskedForByItsName) {
       chat(
           std::string(kTool) +
           R"(, "parallel_tool_calls": false, "tool_choice": {"type": "function", "function": {"name": "f"}})"),
-      false));
+      {}));
   EXPECT_EQ(ask.generation.choices[0].tool_choice, ToolChoice::kRequired);
   EXPECT_EQ(ask.generation.choices[0].tool_name, "f");
   EXPECT_TRUE(ask.rules.one_call);
@@ -228,10 +228,10 @@ OrderedJson chat_allowing(const std::string& mode, const std::string& entries) {
 }
 
 TEST(OpenAiChat, ToolsThatAreNotAllowedStayInThePrompt) {
-  const auto all = read(read_chat(chat(kTwoTools), false));
+  const auto all = read(read_chat(chat(kTwoTools), {}));
   EXPECT_THAT(all.rules.tool_names, ElementsAre("f", "g"));
   EXPECT_FALSE(all.rules.checks_names);
-  const auto ask = read(read_chat(chat_allowing(R"("auto")", kAllowedG), true));
+  const auto ask = read(read_chat(chat_allowing(R"("auto")", kAllowedG), {.strict = true}));
   EXPECT_EQ(answer_key(ask.generation.choices[0]), answer_key(all.generation.choices[0]));
   EXPECT_THAT(ask.rules.tool_names, ElementsAre("g"));
   EXPECT_TRUE(ask.rules.may_call && ask.rules.checks_names);
@@ -242,13 +242,13 @@ TEST(OpenAiChat, OneOfTheAllowedToolsIsAskedFor) {
       chat_allowing(
           R"("required")",
           R"([{"type": "function", "function": {"name": "g"}}, {"type": "function", "function": {"name": "f"}}])"),
-      true));
+      {.strict = true}));
   const auto any =
-      read(read_chat(chat(std::string(kTwoTools) + R"(, "tool_choice": "required")"), false));
+      read(read_chat(chat(std::string(kTwoTools) + R"(, "tool_choice": "required")"), {}));
   EXPECT_EQ(answer_key(both.generation.choices[0]), answer_key(any.generation.choices[0]));
   EXPECT_THAT(both.rules.tool_names, ElementsAre("g", "f"));
   EXPECT_TRUE(both.rules.may_call && both.rules.checks_names);
-  const auto one = read(read_chat(chat_allowing(R"("required")", kAllowedG), true));
+  const auto one = read(read_chat(chat_allowing(R"("required")", kAllowedG), {.strict = true}));
   EXPECT_EQ(one.generation.choices[0].tool_choice, ToolChoice::kRequired);
   EXPECT_EQ(one.generation.choices[0].tool_name, "g") << "there is no other";
 }
@@ -273,7 +273,7 @@ TEST(OpenAiChat, RefusesAllowedToolsOfABadShape) {
            {R"("auto")", R"([{"type": "function", "function": {"name": "h"}}])", "names h,"},
        }) {
     SCOPED_TRACE(said);
-    const auto ask = read_chat(chat_allowing(mode, entries), false);
+    const auto ask = read_chat(chat_allowing(mode, entries), {});
     ASSERT_FALSE(ask.ok());
     EXPECT_EQ(ask.error().param, "tool_choice");
     EXPECT_THAT(ask.error().message, HasSubstr(said));
@@ -283,7 +283,7 @@ TEST(OpenAiChat, RefusesAllowedToolsOfABadShape) {
       chat(
           std::string(kTwoTools) +
           R"(, "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "g"}]})"),
-      false);
+      {});
   ASSERT_FALSE(flat.ok());
   EXPECT_EQ(flat.error().param, "tool_choice");
 }
@@ -337,7 +337,7 @@ TEST(OpenAiChat, AConversationWithCallsReachesTheTemplate) {
                {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{\"b\": 1, \"a\": 2}"}},
                {"id": "c2", "type": "function", "function": {"name": "g", "arguments": ""}}]},
              {"role": "tool", "tool_call_id": "c1", "content": "3"})"),
-                                  false));
+                                  {}));
   const auto& messages = ask.generation.choices[0].messages;
   ASSERT_EQ(messages.size(), 3U);
   EXPECT_EQ(
@@ -361,7 +361,7 @@ TEST(OpenAiChat, RefusesAConversationThatDoesNotHoldTogether) {
                      "messages[0].tool_calls"},
            std::pair{std::string(R"({"role": "user"})"), "messages[0].content"},
        }) {
-    const auto ask = read_chat(conversation(messages), false);
+    const auto ask = read_chat(conversation(messages), {});
     ASSERT_FALSE(ask.ok()) << messages;
     EXPECT_EQ(ask.error().param, param) << ask.error().message;
   }
@@ -371,11 +371,11 @@ TEST(OpenAiChat, UnknownKeysOfMessagesAreNamedAndWithStrictRefused) {
   const OrderedJson body = conversation(
       R"({"role": "user", "content": "a", "mood": null},
          {"role": "assistant", "content": "b", "refusal": "no", "cache_control": {"type": "x"}})");
-  EXPECT_THAT(read(read_chat(body, false)).ignored, ElementsAre("messages[1].cache_control"));
+  EXPECT_THAT(read(read_chat(body, {})).ignored, ElementsAre("messages[1].cache_control"));
   const auto tokens = read_tokens(body, "tokenize", false);
   ASSERT_TRUE(tokens.ok());
   EXPECT_THAT(tokens->ignored, ElementsAre("messages[1].cache_control"));
-  const auto strict = read_chat(body, true);
+  const auto strict = read_chat(body, {.strict = true});
   ASSERT_FALSE(strict.ok());
   EXPECT_EQ(strict.error().param, "messages[1].cache_control");
   EXPECT_EQ(strict.error().code, ErrorCode::kUnsupportedParameter);
@@ -389,7 +389,7 @@ TEST(OpenAiChat, ManyUnknownKeysOfMessagesMakeAShortHeader) {
     for (int key = 0; key < 100; ++key) message["key" + std::to_string(key)] = 1;
     body["messages"].push_back(std::move(message));
   }
-  const auto ask = read(read_chat(body, false));
+  const auto ask = read(read_chat(body, {}));
   EXPECT_LT(ask.ignored.size(), 1000U);
   const std::string header = header_list(ask.ignored);
   EXPECT_TRUE(header.starts_with("messages[0].key0, messages[0].key1, ")) << header;
@@ -399,7 +399,7 @@ TEST(OpenAiChat, ManyUnknownKeysOfMessagesMakeAShortHeader) {
 
 TEST(OpenAiChat, TheEffortIsAVariableOfTheTemplate) {
   const auto variables = [](const std::string& more) {
-    const auto ask = read(read_chat(chat(more), true));
+    const auto ask = read(read_chat(chat(more), {.strict = true}));
     EXPECT_THAT(ask.ignored, ::testing::IsEmpty());
     return ask.generation.choices.at(0).chat_template_kwargs.text;
   };
@@ -417,21 +417,20 @@ TEST(OpenAiChat, TheEffortIsAVariableOfTheTemplate) {
 }
 
 TEST(OpenAiCompletion, TakesEveryFormOfAPrompt) {
-  EXPECT_EQ(read(read_completion(text(), false)).generation.choices[0].prompt, "hi");
-  EXPECT_EQ(read(read_completion(text(), false)).generation.choices[0].params.max_tokens, 16U);
-  const auto texts = read(
-      read_completion(Json::parse(R"({"model": "demo", "prompt": ["a", "b"], "n": 2})"), false));
+  EXPECT_EQ(read(read_completion(text(), {})).generation.choices[0].prompt, "hi");
+  EXPECT_EQ(read(read_completion(text(), {})).generation.choices[0].params.max_tokens, 16U);
+  const auto texts =
+      read(read_completion(Json::parse(R"({"model": "demo", "prompt": ["a", "b"], "n": 2})"), {}));
   ASSERT_EQ(texts.generation.choices.size(), 4U);
   EXPECT_EQ(texts.generation.choices[1].prompt, "a");
   EXPECT_EQ(texts.generation.choices[1].params.choice, 1U);
   EXPECT_EQ(texts.generation.choices[2].prompt, "b");
   EXPECT_EQ(texts.generation.choices[2].params.choice, 0U);
-  const auto ids =
-      read(read_completion(Json::parse(R"({"model": "demo", "prompt": [5, 6]})"), false));
+  const auto ids = read(read_completion(Json::parse(R"({"model": "demo", "prompt": [5, 6]})"), {}));
   ASSERT_EQ(ids.generation.choices.size(), 1U);
   EXPECT_THAT(ids.generation.choices[0].token_ids, ElementsAre(5, 6));
   const auto lists =
-      read(read_completion(Json::parse(R"({"model": "demo", "prompt": [[5], [6, 7]]})"), false));
+      read(read_completion(Json::parse(R"({"model": "demo", "prompt": [[5], [6, 7]]})"), {}));
   ASSERT_EQ(lists.generation.choices.size(), 2U);
   EXPECT_THAT(lists.generation.choices[1].token_ids, ElementsAre(6, 7));
 }
@@ -440,17 +439,92 @@ TEST(OpenAiCompletion, RefusesWhatIsNoPrompt) {
   for (const char* prompt :
        {"[]", "5", "{}", R"([5, "a"])", "[[]]", "[-1]", "[1.5]", "[[1], null]"}) {
     const auto ask = read_completion(
-        Json::parse(std::string(R"({"model": "demo", "prompt": )") + prompt + "}"), false);
+        Json::parse(std::string(R"({"model": "demo", "prompt": )") + prompt + "}"), {});
     ASSERT_FALSE(ask.ok()) << prompt;
     EXPECT_EQ(ask.error().param, "prompt") << prompt << ": " << ask.error().message;
   }
-  EXPECT_FALSE(read_completion(Json::parse(R"({"model": "demo"})"), false).ok());
+  EXPECT_FALSE(read_completion(Json::parse(R"({"model": "demo"})"), {}).ok());
 }
 
 TEST(OpenAiCompletion, EchoAndBestOf) {
-  EXPECT_THAT(read(read_completion(text(R"(, "echo": true)"), false)).prompts, ElementsAre("hi"));
-  EXPECT_TRUE(read_completion(text(R"(, "best_of": 2, "n": 2)"), false).ok());
-  EXPECT_EQ(read_completion(text(R"(, "best_of": 2)"), false).error().param, "best_of");
+  EXPECT_THAT(read(read_completion(text(R"(, "echo": true)"), {})).prompts, ElementsAre("hi"));
+  EXPECT_TRUE(read_completion(text(R"(, "best_of": 2, "n": 2)"), {}).ok());
+  EXPECT_EQ(read_completion(text(R"(, "best_of": 2)"), {}).error().param, "best_of");
+}
+
+TEST(OpenAiFields, AsManyAnswersAsTheConfigurationAllows) {
+  const BodyRules few{.max_choices = 3}, many{.max_choices = 16};
+  const auto errors = [](const BodyRules& rules, int n) {
+    const std::string number = std::to_string(n);
+    const auto of_chat = read_chat(chat(R"(, "n": )" + number), rules);
+    const auto of_text = read_completion(text(R"(, "n": )" + number), rules);
+    const auto of_triton = read_triton(
+        Json::parse(R"({"text_input": "hi", "max_tokens": 3, "num_return_sequences": )" + number +
+                    "}"),
+        "demo", {.body = rules});
+    std::vector<std::string> said;
+    for (const auto* error :
+         {of_chat.ok() ? nullptr : &of_chat.error(), of_text.ok() ? nullptr : &of_text.error(),
+          of_triton.ok() ? nullptr : &of_triton.error()})
+      if (error != nullptr) said.push_back(error->message);
+    return said;
+  };
+  EXPECT_THAT(errors(few, 3), IsEmpty());
+  EXPECT_THAT(errors(few, 4), ElementsAre("n is 4; it must be an integer from 1 to 3 "
+                                          "(edge.max_choices)",
+                                          "n is 4; it must be an integer from 1 to 3 "
+                                          "(edge.max_choices)",
+                                          "num_return_sequences is 4; it must be an integer from 1 "
+                                          "to 3 (edge.max_choices)"));
+  EXPECT_THAT(errors(many, 16), IsEmpty());
+  EXPECT_THAT(errors(many, 17), SizeIs(3));
+  EXPECT_THAT(errors({}, 8), IsEmpty());
+  EXPECT_THAT(errors({}, 9), SizeIs(3));
+}
+
+// Each request has all that they share: a body of a megabyte may come to a gigabyte of them.
+TEST(OpenAiCompletion, RequestsOfOneBodyHaveALimitTogether) {
+  const BodyRules rules{.max_request_bytes = std::size_t{1} << 20};
+  Json body = text();
+  body["prediction"] = {{"type", "content"}, {"content", std::string(100'000, 'x')}};
+  body["prompt"] = std::vector<std::string>(6, "hi");
+  body["n"] = 2;
+  EXPECT_TRUE(read_completion(body, {}).ok());
+  const auto many = read_completion(body, rules);
+  ASSERT_FALSE(many.ok());
+  EXPECT_EQ(many.error().param, "prompt");
+  EXPECT_THAT(many.error().message, HasSubstr("6 prompts with 2 answers each would be more than 1 "
+                                              "MiB of requests (edge.max_bodies_mib)"));
+  body["n"] = 1;
+  EXPECT_TRUE(read_completion(body, rules).ok());
+  body["prompt"] = std::string(200'000, 'x');
+  body["n"] = 4;
+  const auto answers = read_completion(body, rules);
+  ASSERT_FALSE(answers.ok());
+  EXPECT_EQ(answers.error().param, "n");
+  EXPECT_THAT(answers.error().message, HasSubstr("1 prompt with 4 answers would be more"));
+}
+
+TEST(RouterRequests, AreCountedWithTheirTextsAndLists) {
+  wire::ClientRequest request;
+  const auto more = [&](auto change) {
+    wire::ClientRequest changed = request;
+    change(changed);
+    return bytes_of({&changed, 1}) - bytes_of({&request, 1});
+  };
+  EXPECT_GE(bytes_of({&request, 1}), sizeof request);
+  EXPECT_EQ(more([](auto& r) { r.prompt = "12345"; }), 5U);
+  EXPECT_EQ(more([](auto& r) { r.prediction = "12345"; }), 5U);
+  EXPECT_EQ(more([](auto& r) { r.tools.text = "[]"; }), 2U);
+  EXPECT_EQ(more([](auto& r) { r.token_ids = {1, 2, 3}; }), 12U);
+  EXPECT_EQ(more([](auto& r) { r.stop = {"ab", "c"}; }), 3 + 2 * sizeof(std::string));
+  EXPECT_EQ(more([](auto& r) {
+              r.messages = {{"user", "abc", {"{}"}}};
+            }),
+            9 + sizeof(wire::ChatMessage));
+  EXPECT_GE(more([](auto& r) { r.params.logit_bias = {{1, 2.0F}}; }), 8U);
+  const std::vector<wire::ClientRequest> two(2);
+  EXPECT_EQ(bytes_of(two), 2 * bytes_of({two.data(), 1}));
 }
 
 TEST(OpenAiFields, LogprobsHaveTheLimitOfTheListing) {
@@ -459,10 +533,10 @@ TEST(OpenAiFields, LogprobsHaveTheLimitOfTheListing) {
   };
   const std::string range = range_text(limit_of("logprobs"));
   const auto of_chat =
-      read_chat(chat(R"(, "logprobs": true, "top_logprobs")" + beyond("logprobs")), false);
-  const auto of_text = read_completion(text(R"(, "logprobs")" + beyond("logprobs")), false);
+      read_chat(chat(R"(, "logprobs": true, "top_logprobs")" + beyond("logprobs")), {});
+  const auto of_text = read_completion(text(R"(, "logprobs")" + beyond("logprobs")), {});
   const auto of_prompt =
-      read_completion(text(R"(, "prompt_logprobs")" + beyond("prompt_logprobs")), false);
+      read_completion(text(R"(, "prompt_logprobs")" + beyond("prompt_logprobs")), {});
   const auto of_response = read_responses(
       OrderedJson::parse(R"({"input": "hi", "top_logprobs")" + beyond("logprobs") + "}"), false);
   EXPECT_THAT(of_chat.error().message, HasSubstr("an integer " + range));
@@ -486,7 +560,7 @@ TEST(OpenAiFields, EveryKeyOfSamplingIsOne) {
 TEST(OpenAiChat, TakesEachMemberOfSpeculation) {
   for (const auto& member : wire::kSpeculationMembers) {
     const auto bad =
-        read_chat(chat(R"(, "speculation": {")" + std::string(member.name) + R"(": []})"), false);
+        read_chat(chat(R"(, "speculation": {")" + std::string(member.name) + R"(": []})"), {});
     ASSERT_FALSE(bad.ok()) << member.name;
     EXPECT_EQ(bad.error().param, "speculation." + std::string(member.name));
     EXPECT_THAT(bad.error().message, HasSubstr("speculation." + std::string(member.name)));

@@ -9,8 +9,8 @@ import threading
 import time
 import unittest
 
-from edge_system import EdgeSystem
-from harness import wait_for
+from edge_system import EdgeSystem, gauge
+from harness import free_port, wait_for
 
 PROMPT = {"model": "tiny", "prompt": "the cat sat on the mat", "temperature": 0}
 STREAMS = int(os.environ.get("FORETOKEN_TEST_STREAMS", "64"))
@@ -129,15 +129,17 @@ class Raw(unittest.TestCase):
             self.assertEqual((403, "host_not_allowed"), (status, json.loads(text)["error"]["code"]), path)
         self.assertEqual(200, system.http("GET", "/props", headers={"Host": f"localhost:{system.port}"})[0])
 
-    def test_with_a_key_file_only_keys_open(self):
-        system = EdgeSystem().__enter__()
-        self.system = system
-        self.addCleanup(lambda: system.__exit__(None, None, None))
-        keys = os.path.join(system.folder, "keys")
+    def start_with_keys(self, *settings):
+        self.system = EdgeSystem(settings).__enter__()
+        self.addCleanup(lambda: self.system.__exit__(None, None, None))
+        keys = os.path.join(self.system.folder, "keys")
         with open(keys, "w", encoding="utf-8") as file:
             file.write(f"alice {hashlib.sha256(b'secret').hexdigest()}\n")
-        system.settings.append(f"edge.key_file={keys}")
-        system.start_all()
+        self.system.settings.append(f"edge.key_file={keys}")
+        return self.system.start_all()
+
+    def test_with_a_key_file_only_keys_open(self):
+        system = self.start_with_keys()
         self.assertEqual(401, system.http("GET", "/v1/models")[0])
         for headers in ({"Authorization": "Bearer wrong"}, {"Authorization": "Bearer"}, {"x-api-key": ""}):
             self.assertEqual(401, system.http("GET", "/v1/models", headers=headers)[0])
@@ -146,13 +148,51 @@ class Raw(unittest.TestCase):
             self.assertEqual(200, system.http("POST", "/v1/completions", {**PROMPT, "max_tokens": 1}, headers)[0])
         self.assertEqual(200, system.http("GET", "/health")[0])
 
+    def test_metrics_have_an_address_of_their_own_that_asks_for_no_key(self):
+        port = free_port()
+        system = self.start_with_keys(f"metrics.listen=127.0.0.1:{port}")
+        self.assertEqual(401, system.http("GET", "/metrics")[0])
+        status, headers, text = system.http("GET", "/metrics", port=port)
+        self.assertEqual((200, True), (status, headers["Content-Type"].startswith("text/plain; version=0.0.4")))
+        self.assertEqual(1, gauge(text, "peer_up", role="target"))
+        self.assertEqual((200, ""), system.http("HEAD", "/metrics", port=port)[::2])
+        for method, path, refused in (("POST", "/metrics", 405), ("GET", "/", 404), ("GET", "/v1/models", 404),
+                                      ("POST", "/v1/completions", 404), ("GET", "/props", 404)):
+            self.assertEqual(refused, system.http(method, path, port=port)[0], (method, path))
+        self.assertEqual(403, system.http("GET", "/metrics", headers={"Host": "evil.example:8002"}, port=port)[0])
+
     def test_an_address_for_others_needs_keys(self):
-        system = EdgeSystem(("edge.host=0.0.0.0",)).__enter__()
-        self.addCleanup(lambda: system.__exit__(None, None, None))
-        system.start("edge")
-        self.assertEqual(78, system.processes.pop("edge").wait(60))
-        with open(os.path.join(system.folder, "edge.log"), encoding="utf-8") as log:
-            self.assertIn("edge.key_file", log.read())
+        for setting in ("edge.host=0.0.0.0", f"metrics.listen=0.0.0.0:{free_port()}"):
+            system = EdgeSystem((setting,)).__enter__()
+            self.addCleanup(lambda system=system: system.__exit__(None, None, None))
+            system.start("edge")
+            self.assertEqual(78, system.processes.pop("edge").wait(60))
+            with open(os.path.join(system.folder, "edge.log"), encoding="utf-8") as log:
+                said = log.read()
+            self.assertIn(setting.split("=")[0], said)
+            self.assertIn("edge.key_file", said)
+
+    def test_a_body_has_the_limits_of_the_configuration(self):
+        system = self.start("edge.max_body_mib=2", "edge.max_bodies_mib=2", "edge.max_choices=2")
+        status, answer = system.post("/v1/completions", {**PROMPT, "n": 3})
+        self.assertEqual((400, "n"), (status, answer["error"]["param"]))
+        self.assertIn("edge.max_choices", answer["error"]["message"])
+        self.assertEqual(2, len(system.post("/v1/completions", {**PROMPT, "n": 2, "max_tokens": 1})[1]["choices"]))
+        long = "the cat " * 90_000
+        for prompt, refused in (([long, long], 400), (long * 2, 400), ([long] * 3, 413)):
+            self.assertEqual(refused, system.post("/v1/completions", {**PROMPT, "prompt": prompt})[0])
+        shared = {"prediction": {"type": "content", "content": "the cat " * 10_000}}
+        self.assertEqual(200, system.post("/v1/completions", {**PROMPT, **shared, "max_tokens": 1})[0])
+        status, answer = system.post("/v1/completions", {**PROMPT, **shared, "prompt": ["the cat"] * 128, "max_tokens": 1})
+        self.assertEqual((400, "prompt"), (status, answer["error"]["param"]))
+        self.assertIn("edge.max_bodies_mib", answer["error"]["message"])
+
+    def test_without_the_page_a_line_says_that_it_runs(self):
+        system = self.start("edge.web_ui=false")
+        status, headers, text = system.http("GET", "/", headers={"Accept": "text/html"})
+        self.assertEqual((200, "Foretoken is running"), (status, text))
+        self.assertTrue(headers["Content-Type"].startswith("text/plain"))
+        self.assertEqual((200, ""), system.http("HEAD", "/")[::2])
 
     def test_clients_that_vanish_leave_nothing_behind(self):
         system = self.start("limits.max_running=64", "limits.max_waiting=256")
