@@ -85,7 +85,7 @@ class MessageEncoder final : public Encoder {
     return anthropic_error_body(error, request_id_);
   }
   unsigned error_status(const HttpError& error) const override { return anthropic_status(error); }
-  std::string error_event(const HttpError& error) const override {
+  std::string error_event(const HttpError& error) override {
     return "event: error\ndata: " + to_text(message_error_json(error, request_id_)) + "\n\n";
   }
   std::string ping() const override { return message_event("ping", OrderedJson::object()); }

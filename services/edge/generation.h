@@ -36,7 +36,7 @@ class Encoder {
   virtual std::string on_reply(std::size_t choice, const wire::ClientReply& reply) = 0;
   virtual std::string end() = 0;  // after the last reply
   // In place of the rest; the connection is closed behind it.
-  virtual std::string error_event(const HttpError& error) const = 0;
+  virtual std::string error_event(const HttpError& error) = 0;
   virtual std::string ping() const { return ": ping\n\n"; }
 };
 

@@ -159,9 +159,7 @@ class OpenAiEncoder : public Encoder {
         usage_(ask.generation.choices.size(), ask.n) {}
 
   std::string error_body(const HttpError& error) const override { return openai_error_body(error); }
-  std::string error_event(const HttpError& error) const override {
-    return event(error_json(error));
-  }
+  std::string error_event(const HttpError& error) override { return event(error_json(error)); }
 
   std::string end() override {
     std::string events;

@@ -19,6 +19,13 @@ OrderedJson response_usage_json(const wire::Usage& usage, std::uint32_t n_reason
       {"total_tokens", usage.total_tokens}};
 }
 
+// Of OpenAI's closed list.
+const char* failure_code(const HttpError& error) {
+  return error.status == 429  ? "rate_limit_exceeded"
+         : error.status < 500 ? "invalid_prompt"
+                              : "server_error";
+}
+
 // An item of the output while it grows: a message, thoughts or a call.
 struct OutputItem {
   enum class Kind : std::uint8_t { kMessage, kReasoning, kCall };
@@ -65,13 +72,14 @@ class ResponsesEncoder final : public Encoder {
       : ask_(ask), id_(std::move(id)), created_(created), reader_(ask.rules) {}
 
   std::string error_body(const HttpError& error) const override { return openai_error_body(error); }
-  // OpenAI's flat form and the nested one, which its own client raises.
-  std::string error_event(const HttpError& error) const override {
+  // OpenAI's flat form and the nested one, which its own client raises; then the answer as far as
+  // it came, for clients that look at that alone.
+  std::string error_event(const HttpError& error) override {
     OrderedJson body = OrderedJson::parse(openai_error_body(error));
-    body["type"] = "error";
-    body["sequence_number"] = n_events_;
     for (const char* key : {"code", "message", "param"}) body[key] = body["error"][key];
-    return "event: error\ndata: " + to_text(body) + "\n\n";
+    std::string events = begin({});
+    events += event("error", body);
+    return events += event("response.failed", {{"response", failed(error)}});
   }
 
   // Written as a stream is, of which the last object is the answer.
@@ -110,7 +118,8 @@ class ResponsesEncoder final : public Encoder {
 
   std::string begin(const std::string& model) {
     if (std::exchange(has_begun_, true)) return {};
-    const OrderedJson response = object(model.empty() ? ask_.model : model, "in_progress");
+    model_ = model.empty() ? ask_.model : model;
+    const OrderedJson response = object(model_, "in_progress");
     std::string events = event("response.created", {{"response", response}});
     return events += event("response.in_progress", {{"response", response}});
   }
@@ -213,6 +222,12 @@ class ResponsesEncoder final : public Encoder {
     body.update(ask_.echo);
     return body;
   }
+  OrderedJson failed(const HttpError& error) const {
+    OrderedJson body = object(model_, "failed");
+    if (item_) body["output"].push_back(item_->json("incomplete"));
+    body["error"] = {{"code", failure_code(error)}, {"message", error.message}};
+    return body;
+  }
   OrderedJson ended(const wire::ClientReply& reply) const {
     const bool is_cut = reader_.finish_reason(reply) == "length";
     OrderedJson body = object(reply.model, is_cut ? "incomplete" : "completed");
@@ -228,6 +243,7 @@ class ResponsesEncoder final : public Encoder {
   const std::string id_;
   const std::int64_t created_;
   AnswerReader reader_;
+  std::string model_;                            // that the events name
   OrderedJson output_ = OrderedJson::array();    // items that are whole
   std::optional<OutputItem> item_;               // the one that grows
   OrderedJson logprobs_ = OrderedJson::array();  // of tokens whose text has not come yet

@@ -174,7 +174,7 @@ class TritonEncoder final : public Encoder {
         answers_(ask.generation.choices.size()) {}
 
   std::string error_body(const HttpError& error) const override { return triton_error_body(error); }
-  std::string error_event(const HttpError& error) const override {
+  std::string error_event(const HttpError& error) override {
     return "data: " + triton_error_body(error) + "\n\n";
   }
 

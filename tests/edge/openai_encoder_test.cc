@@ -421,14 +421,23 @@ ResponsesAsk responses_ask() {
   return ask.ok() ? *ask : ResponsesAsk{};
 }
 
+// Each with its name, which is its type.
+std::vector<Json> named_events_in(const std::string& stream) {
+  std::vector<Json> events;
+  for (std::size_t at = stream.find("data: "); at != std::string::npos;
+       at = stream.find("data: ", at + 1)) {
+    events.push_back(Json::parse(stream.substr(at + 6, stream.find('\n', at) - at - 6)));
+    const std::string name = "event: " + events.back()["type"].get<std::string>() + "\n";
+    EXPECT_EQ(stream.compare(at - name.size(), name.size(), name), 0) << stream;
+  }
+  return events;
+}
+
 TEST(ResponsesEncoder, EventsAreNumberedAndEndWithTheWholeObject) {
   const auto encoder = responses_encoder(responses_ask(), "1", 7);
   std::string stream = encoder->on_piece(0, {.text = "he"});
   stream += encoder->on_reply(0, reply("y"));
-  std::vector<Json> events;
-  for (std::size_t at = stream.find("data: "); at != std::string::npos;
-       at = stream.find("data: ", at + 1))
-    events.push_back(Json::parse(stream.substr(at + 6, stream.find('\n', at) - at - 6)));
+  const std::vector<Json> events = named_events_in(stream);
   ASSERT_EQ(events.size(), 10U);
   for (std::size_t i = 0; i < events.size(); ++i) EXPECT_EQ(events[i]["sequence_number"], i);
   EXPECT_EQ(events[0]["type"], "response.created");
@@ -445,15 +454,49 @@ TEST(ResponsesEncoder, EventsAreNumberedAndEndWithTheWholeObject) {
 TEST(ResponsesEncoder, AnErrorEventHasBothForms) {
   const auto encoder = responses_encoder(responses_ask(), "1", 7);
   encoder->on_piece(0, {.text = "he"});
-  const std::string event =
-      encoder->error_event(http_error(Error{ErrorCode::kDeadlineExceeded, "too late"}));
-  EXPECT_EQ(event.rfind("event: error\ndata: ", 0), 0U);
-  const Json body = Json::parse(event.substr(event.find("data: ") + 6));
+  const auto events = named_events_in(
+      encoder->error_event(http_error(Error{ErrorCode::kDeadlineExceeded, "too late"})));
+  ASSERT_EQ(events.size(), 2U);
+  const Json& body = events[0];
+  EXPECT_EQ(body["type"], "error");
   EXPECT_EQ(body["sequence_number"], 5);
   EXPECT_EQ(body["message"], "too late");
   EXPECT_EQ(body["error"]["message"], "too late");
   EXPECT_EQ(body["code"], "deadline_exceeded");
   EXPECT_EQ(body["error"]["code"], "deadline_exceeded");
+}
+
+TEST(ResponsesEncoder, AFailedStreamEndsWithTheAnswerAsFarAsItCame) {
+  const auto encoder = responses_encoder(responses_ask(), "1", 7);
+  encoder->on_piece(0, {.text = "he", .model = "demo-7"});
+  const auto events = named_events_in(
+      encoder->error_event(http_error(Error{ErrorCode::kDeadlineExceeded, "too late"})));
+  ASSERT_EQ(events.size(), 2U);
+  EXPECT_EQ(events[1]["type"], "response.failed");
+  EXPECT_EQ(events[1]["sequence_number"], 6);
+  const Json& response = events[1]["response"];
+  EXPECT_EQ(response["id"], "resp_1");
+  EXPECT_EQ(response["model"], "demo-7");
+  EXPECT_EQ(response["status"], "failed");
+  EXPECT_EQ(response["error"], Json::parse(R"({"code": "server_error", "message": "too late"})"));
+  EXPECT_TRUE(response["completed_at"].is_null() && response["usage"].is_null());
+  ASSERT_EQ(response["output"].size(), 1U);
+  EXPECT_EQ(response["output"][0]["status"], "incomplete");
+  EXPECT_EQ(response["output"][0]["content"][0]["text"], "he");
+}
+
+// A ping may be all that came before.
+TEST(ResponsesEncoder, AStreamThatFailsBeforeItsFirstWordHasABeginning) {
+  const auto encoder = responses_encoder(responses_ask(), "1", 7);
+  const auto events =
+      named_events_in(encoder->error_event(http_error(Error{ErrorCode::kQueueFull, "full"})));
+  ASSERT_EQ(events.size(), 4U);
+  for (std::size_t i = 0; i < events.size(); ++i) EXPECT_EQ(events[i]["sequence_number"], i);
+  EXPECT_EQ(events[0]["type"], "response.created");
+  EXPECT_EQ(events[3]["type"], "response.failed");
+  EXPECT_EQ(events[3]["response"]["model"], "demo");
+  EXPECT_EQ(events[3]["response"]["error"]["code"], "rate_limit_exceeded");
+  EXPECT_TRUE(events[3]["response"]["output"].empty());
 }
 
 // The body says overloaded_error, and a client asks again by the status alone.

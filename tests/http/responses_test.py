@@ -1,15 +1,19 @@
 """/v1/responses with OpenAI's own client, and the requests of the Open Responses suite that need HTTP alone, against schemas of the object
 and its events. Cases of that suite which are not here need what a server without a memory has not: images, compaction, WebSockets."""
 
+import http.client
 import json
 import os
 import pathlib
+import signal
 import sys
 import tempfile
 import unittest
 
 import jsonschema
 import openai
+import openai.types.responses
+import pydantic
 
 from edge_system import EdgeSystem, without_times
 import spelling_model  # behind edge_system, which finds the harness
@@ -56,7 +60,7 @@ EVENTS = {
     "response.output_text.delta": shape(delta=TEXT, logprobs=LIST, **PLACE),
     "response.output_text.done": shape(text=TEXT, logprobs=LIST, **PLACE), "response.content_part.done": shape(part=PART, **PLACE),
     "response.output_item.done": shape(output_index=WHOLE, item=ITEM), "response.completed": shape(response=RESPONSE),
-    "response.incomplete": shape(response=RESPONSE),
+    "response.incomplete": shape(response=RESPONSE), "response.failed": shape(response=RESPONSE),
     "response.reasoning_text.delta": shape(delta=TEXT, **PLACE), "response.reasoning_text.done": shape(text=TEXT, **PLACE),
     "response.function_call_arguments.delta": shape(delta=TEXT, **CALL_PLACE),
     "response.function_call_arguments.done": shape(name=TEXT, arguments=TEXT, **CALL_PLACE),
@@ -210,6 +214,48 @@ class Responses(unittest.TestCase):
     def test_an_empty_input_is_a_question_whether_anybody_is_there(self):
         for nothing in ("", []):
             self.assertEqual(200, self.post(input=nothing, max_output_tokens=1)[0])
+
+
+class Failures(unittest.TestCase):
+    """Streams that begin, with a comment, and then run out of time: the target is stopped."""
+
+    REQUEST = {"model": "tiny", "input": "the cat sat on the mat", "stream": True}
+
+    @classmethod
+    def setUpClass(cls):
+        cls.system = EdgeSystem(("limits.request_timeout_s=2", "edge.ping_s=1")).__enter__()
+        cls.addClassCleanup(lambda: cls.system.__exit__(None, None, None))
+        cls.system.start_all()
+        target = cls.system.processes["target"]
+        target.send_signal(signal.SIGSTOP)
+        cls.addClassCleanup(target.send_signal, signal.SIGCONT)
+
+    def test_the_stream_ends_in_the_failed_answer(self):
+        connection = http.client.HTTPConnection("127.0.0.1", self.system.port, timeout=60)
+        self.addCleanup(connection.close)
+        connection.request("POST", "/v1/responses", json.dumps(self.REQUEST))
+        reply = connection.getresponse()
+        self.assertEqual(200, reply.status)
+        with self.assertRaises(http.client.IncompleteRead) as cut:
+            reply.read()
+        ping, *blocks, nothing = cut.exception.partial.decode().split("\n\n")
+        self.assertEqual((": ping", ""), (ping, nothing))
+        events = [json.loads(block.split("\ndata: ")[1]) for block in blocks if block != ping]
+        self.assertEqual(["response.created", "response.in_progress", "error", "response.failed"], [event["type"] for event in events])
+        self.assertEqual([0, 1, 2, 3], [event["sequence_number"] for event in events])
+        jsonschema.validate(events[-1], EVENTS["response.failed"])
+        of_openai = pydantic.TypeAdapter(openai.types.responses.ResponseStreamEvent)
+        parsed = [of_openai.validate_python(event) for event in events]
+        self.assertIsInstance(parsed[-1], openai.types.responses.ResponseFailedEvent)
+        response = parsed[-1].response
+        self.assertEqual(("failed", "server_error", []), (response.status, response.error.code, response.output))
+        self.assertEqual(events[2]["message"], response.error.message)
+
+    def test_the_official_client_raises(self):
+        with openai.OpenAI(base_url=self.system.base, api_key="any", max_retries=0) as client:
+            with self.assertRaises(openai.APIError) as caught:
+                list(client.responses.create(**self.REQUEST))
+        self.assertTrue(caught.exception.message)
 
 
 class Tools(unittest.TestCase):
