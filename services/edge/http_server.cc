@@ -200,7 +200,7 @@ class HttpServer::Connection final : public HttpExchange,
     stream_.expires_after(limits.header);
     co_await http::async_read_header(stream_, buffer_, parser, into(error));
     auto& message = parser.get();
-    is_head_ = message.method() == http::verb::head;  // of one with a broken header too
+    is_head_ = is_head(message.method(), error);
     take_head(message);
     if (error) co_return co_await refuse(error);
     version_ = message.version();
@@ -228,6 +228,14 @@ class HttpServer::Connection final : public HttpExchange,
 
   // An empty text in its place would keep its memory.
   void drop_body() { std::string().swap(request_.body); }
+
+  // Of one with a broken header too, and of one whose first line is beyond the limit: of that
+  // nothing was parsed. Its reply has no body either.
+  bool is_head(http::verb method, const error_code& error) const {
+    const auto unread = buffer_.data();
+    const std::string_view line(static_cast<const char*>(unread.data()), unread.size());
+    return method == http::verb::head || (error && line.starts_with("HEAD "));
+  }
 
   // False: more bodies are held than max_held_bytes, this one among them.
   bool hold(std::size_t n_bytes) {

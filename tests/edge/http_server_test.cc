@@ -154,6 +154,17 @@ TEST_F(Served, HeadHasTheHeaderAlone) {
   EXPECT_THAT(answer, EndsWith("\r\n\r\n"));
 }
 
+// Of a first line that is beyond the limit nothing is parsed.
+TEST_F(Served, HeadThatIsRefusedHasTheHeaderAlone) {
+  for (const std::string& rest : {"/" + std::string(20'000, 'a') + " HTTP/1.1\r\n\r\n",
+                                  std::string("/ HTTP/1.1\r\nno field\r\n\r\n")}) {
+    const std::string answer = ask("HEAD " + rest);
+    EXPECT_THAT(answer, StartsWith("HTTP/1.1 4"));
+    EXPECT_THAT(answer, HasSubstr("Content-Length: "));
+    EXPECT_THAT(answer, EndsWith("\r\n\r\n"));
+  }
+}
+
 TEST_F(Served, AStreamHasItsEventsInChunksAndAnEnd) {
   const std::string answer = ask("GET /stream HTTP/1.1\r\n" + kClose + "\r\n");
   EXPECT_THAT(answer, HasSubstr("Content-Type: text/event-stream"));
