@@ -386,12 +386,10 @@ void collect_file(const std::string& file, const Names& names, Collected& all, L
     return keys != names.end() &&
            std::find(keys->second.begin(), keys->second.end(), word) != keys->second.end();
   };
+  for (const EmptySection& empty : toml.empty_sections)
+    if (!names.contains(empty.section))
+      out.errors.push_back(empty.where + ": " + *unknown(names, empty.section, ""));
   for (const ModelTable& table : toml.tables) {  // one may be empty
-    if (table.model.empty()) {
-      if (!names.contains(table.section))
-        out.errors.push_back(table.where + ": " + *unknown(names, table.section, ""));
-      continue;
-    }
     if (is_key(table.section, table.model))
       out.errors.push_back(table.where + ": " + table.section + "." + table.model +
                            " must be a boolean, a number, a string or a list of strings");

@@ -22,6 +22,8 @@ const char* pattern_of(Constraint::Kind kind) {
     case Constraint::Kind::kEndpoint:
     case Constraint::Kind::kEndpointList:
       return R"(^(ipc://[^@]|tcp://.+:.|inproc://.))";
+    case Constraint::Kind::kListen:
+      return R"(^(.+:[0-9]{1,5})?$)";
     case Constraint::Kind::kWeights:
       return R"(^.+=[-+.0-9eE]+$)";
     case Constraint::Kind::kAny:

@@ -109,7 +109,7 @@ TomlFile read_toml(const std::string& file) {
         out.errors.push_back(at(file, table) + ": " + section + " stands outside a [section]");
         continue;
       }
-      if (table.as_table().empty()) out.tables.push_back({section, "", at(file, table)});
+      if (table.as_table().empty()) out.empty_sections.push_back({section, at(file, table)});
       read_table(file, section, "", table, out);
     }
   } catch (const std::exception& error) {

@@ -21,16 +21,23 @@ struct Setting {
   std::string where;  // "foretoken.toml:12"
 };
 
-// [section.model], with or without keys, or a [section] without any: then model is "".
+// [section.model], with or without keys.
 struct ModelTable {
   std::string section;
   std::string model;
   std::string where;
 };
 
+// [section] without keys.
+struct EmptySection {
+  std::string section;
+  std::string where;
+};
+
 struct TomlFile {
   std::vector<Setting> settings;
   std::vector<ModelTable> tables;
+  std::vector<EmptySection> empty_sections;
   std::vector<std::string> errors;  // "foretoken.toml:12: ..."
 };
 
