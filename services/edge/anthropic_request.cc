@@ -3,11 +3,8 @@
 #include <set>
 #include <utility>
 
-#include "common/base/log.h"
 #include "services/edge/anthropic.h"
-#include "services/edge/http_types.h"
 #include "services/edge/router_request.h"
-#include "services/edge/thought_signature.h"
 #include "services/edge/tools.h"
 
 namespace foretoken::edge {
@@ -20,8 +17,7 @@ constexpr BodyField kPromptFields[] = {
     {"model", kHonoured, "model", "a served name; another is 404"},
     {"messages", kHonoured, "",
      "roles user, assistant, system; content: a text, or blocks of type text, tool_use, "
-     "tool_result, thinking, whatever its signature; the answer continues a last message of the "
-     "assistant"},
+     "tool_result, thinking; the answer continues a last message of the assistant"},
     {"system", kHonoured, "",
      "a text, or blocks of type text; lines of x-anthropic-billing-header are left out"},
     {"tools", kHonoured, "",
@@ -140,8 +136,6 @@ class Conversation {
     turns_.push_back(turn_json({.role = "system", .content = text}));
   }
   bool ends_with_assistant() const { return ends_with_assistant_; }
-  // The places of thoughts that this process did not sign.
-  const std::vector<std::string>& foreign_thoughts() const { return foreign_; }
   Json take() { return std::move(turns_); }
 
  private:
@@ -155,9 +149,7 @@ class Conversation {
       text += text_or_empty(member(block, "text"));
     } else if (type == "redacted_thinking") {  // encrypted by another server: dropped
     } else if (type == "thinking" && is_assistant) {
-      const std::string thought = text_or_empty(member(block, "thinking"));
-      if (member(block, "signature") != thought_signature(thought)) foreign_.push_back(place);
-      turn.reasoning += thought;
+      turn.reasoning += text_or_empty(member(block, "thinking"));
     } else if (type == "tool_use" && is_assistant) {
       PastCall call{.id = text_or_empty(member(block, "id")),
                     .name = text_or_empty(member(block, "name")),
@@ -192,7 +184,6 @@ class Conversation {
   }
 
   Json turns_ = Json::array();
-  std::vector<std::string> foreign_;
   std::set<std::string> call_ids_;
   bool has_result_ = false;  // of the message that is being read
   bool ends_with_assistant_ = false;
@@ -213,9 +204,6 @@ Result<void> add_messages(const OrderedJson& body, Json& request) {
   for (std::size_t i = 0; i < given.size(); ++i)
     if (const auto done = conversation.add(given[i], "messages." + std::to_string(i)); !done.ok())
       return done.error();
-  if (const auto& foreign = conversation.foreign_thoughts(); !foreign.empty())
-    log(LogLevel::kDebug, "thoughts of another signer are read as they are",
-        {{"blocks", header_list(foreign)}});
   if (conversation.ends_with_assistant()) request["continue_final_message"] = true;
   request["messages"] = conversation.take();
   return {};

@@ -1,7 +1,6 @@
 // The signature of a thinking block, as Anthropic's clients expect one: HMAC-SHA-256 of its text
-// under a key that this process made. One that comes back and is not ours (of another server, of a
-// process before this one, of a thought that was hidden or changed) is named in the log and no
-// error: thoughts are the client's to change, as every other text of a conversation is.
+// under a key that this process made. What comes back is not checked: thoughts are the client's to
+// change, as every other text of a conversation is.
 #pragma once
 
 #include <string>

@@ -1,15 +1,12 @@
 // Anthropic's bodies: what reaches the router's chat template.
 #include <gmock/gmock.h>
 
-#include "common/base/log.h"
 #include "services/edge/anthropic.h"
-#include "services/edge/thought_signature.h"
 
 namespace foretoken::edge {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 OrderedJson body_with(const std::string& messages, const std::string& more = "") {
   return OrderedJson::parse(R"({"model": "demo", "max_tokens": 5, "messages": [)" + messages + "]" +
@@ -87,28 +84,6 @@ TEST(AnthropicMessages, ToolsThinkingAndChoiceReachTheTemplate) {
   EXPECT_EQ(request.chat_template_kwargs.text,
             R"({"enable_thinking":true,"reasoning_effort":"low"})");
   EXPECT_THAT(ask.ignored, ElementsAre("tools.0.strict", "tools.1", "thinking.budget_tokens"));
-}
-
-TEST(AnthropicMessages, ThoughtsOfAnotherSignerAreKeptAndNamedInTheLog) {
-  const auto said_of = [](const OrderedJson& block) {
-    OrderedJson body = body_with(std::string(kUser) + ", {}, " + kUser);
-    body["messages"][1] = {{"role", "assistant"}, {"content", OrderedJson::array({block})}};
-    ::testing::internal::CaptureStderr();
-    const auto ask = asked(body);
-    const std::string log = ::testing::internal::GetCapturedStderr();
-    EXPECT_EQ(ask.generation.choices[0].messages[1].extra.text, R"({"reasoning_content":"hm"})");
-    return log;
-  };
-  configure_log(LogLevel::kDebug, LogFormat::kText, "edge");
-  const OrderedJson unsigned_one = {{"type", "thinking"}, {"thinking", "hm"}};
-  OrderedJson ours = unsigned_one, foreign = unsigned_one;
-  ours["signature"] = thought_signature("hm");
-  foreign["signature"] = "EqoBCkgIARABGAIiQL2UoU0b1OHYi";
-  EXPECT_EQ(said_of(ours), "");
-  EXPECT_THAT(said_of(foreign), HasSubstr("messages.1.content.0"));
-  EXPECT_THAT(said_of(unsigned_one), HasSubstr("messages.1.content.0"));
-  configure_log(LogLevel::kInfo, LogFormat::kText, "edge");
-  EXPECT_EQ(said_of(foreign), "");
 }
 
 TEST(AnthropicMessages, RefusesByPlace) {
