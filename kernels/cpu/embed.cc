@@ -7,16 +7,7 @@
 namespace foretoken::cpu {
 namespace {
 
-// Where value k of a panel's column is stored, in bytes.
-std::int64_t offset_of(const Product& product, std::int64_t column, std::int64_t k) {
-  const std::int64_t step = k / product.k_per_step * kStepBytes;
-  const std::int64_t in_step = k % product.k_per_step * (kStepBytes / kPanel / product.k_per_step);
-  const std::int64_t n = product.halves_of;
-  if (n == 0) return step + column * (kStepBytes / kPanel) + in_step;
-  return step + column / n * 4 * n + in_step / 2 * 2 * n + column % n * 2 + in_step % 2;
-}
-
-float stored(DType dtype, const std::byte* at) {
+float widened(DType dtype, const std::byte* at) {
   std::uint16_t half = 0;
   float full = 0;
   if (dtype == DType::kI8) return static_cast<float>(static_cast<int>(*at) - 128);
@@ -28,14 +19,22 @@ float stored(DType dtype, const std::byte* at) {
   return dtype == DType::kBf16 ? bf16_to_f32(half) : f16_to_f32(half);
 }
 
+constexpr std::int64_t kHalfBytes = kOutputBytes / 2;
+
 // One column of a panel, widened and scaled.
 void gather_row(const PackedView& view, DType dtype, std::int64_t id, float scale, float* out) {
-  const std::byte* panel = view.weights + id / kPanel * view.n_steps * kStepBytes;
-  for (std::int64_t k = 0; k < view.n_in; ++k) {
-    float value = stored(dtype, panel + offset_of(*view.product, id % kPanel, k));
-    if (view.scales != nullptr) value *= view.scales[id];
-    out[k] = value * scale;
-  }
+  const std::int64_t column = id % kPanel, n = view.product->halves_of;
+  const std::int64_t first =
+      n == 0 ? column * kOutputBytes : column / n * n * kOutputBytes + column % n * kHalfBytes;
+  const std::int64_t second = n == 0 ? first + kHalfBytes : first + n * kHalfBytes;
+  const float weight_scale = view.scales != nullptr ? view.scales[id] : 1.0f;
+  const auto size = static_cast<std::int64_t>(size_bytes(dtype));
+  const std::byte* step = view.weights + id / kPanel * view.n_steps * kStepBytes;
+  for (std::int64_t k = 0; k < view.n_in; step += kStepBytes)
+    for (std::int64_t i = 0; i < kOutputBytes && k < view.n_in; i += size) {
+      const std::byte* at = step + (i < kHalfBytes ? first + i : second + i - kHalfBytes);
+      out[k++] = widened(dtype, at) * weight_scale * scale;
+    }
 }
 
 }  // namespace

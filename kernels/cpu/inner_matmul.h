@@ -142,7 +142,7 @@ template <class Dot, int kRows, Prefetch kPrefetch, int kKPerStep>
 void grouped_tile(const TileArgs& given) {
   const TileArgs args = given;  // what is written to c cannot change it
   constexpr int kColumns = Dot::columns_for(kRows);
-  constexpr int kGroupSteps = kGroup / kKPerStep;
+  constexpr int kGroupSteps = kGroupValues / kKPerStep;
   Turn turn{args.w, args.a, args.ahead};
   for (int column = 0; column < kPanel / Dot::kOutputs; column += kColumns) {
     turn.w = args.w + column * kColumnBytes<Dot>;
@@ -194,7 +194,12 @@ Product make_product() {
   product.activation = Dot::kActivation;
   product.k_per_step = kKPerStep;
   product.halves_of = Dot::kHalves ? Dot::kOutputs : 0;
-  if (is_integer(Dot::kActivation)) product.k_multiple = kGroup;
+  if constexpr (is_integer(Dot::kActivation)) {
+    constexpr int kGroupSteps = kGroupValues / kKPerStep;
+    static_assert(Simd::kChunkSteps % kGroupSteps == 0 && kStreamSteps % kGroupSteps == 0,
+                  "chunks are whole groups");
+    product.k_multiple = kGroupValues;
+  }
   product.chunk_steps = Simd::kChunkSteps;
   add_tiles<Dot, kKPerStep, kTileRows>(product);
   return product;

@@ -92,7 +92,8 @@ RowGroup group_to_i8(const float* x, std::int64_t n, std::int8_t* out) {
 
 void to_i8(const float* x, std::int64_t n, std::int8_t* out, RowGroup* groups) {
   std::int64_t i = 0;
-  for (; i + kGroup <= n; i += kGroup) *groups++ = group_to_i8(x + i, kGroup, out + i);
+  for (; i + kGroupValues <= n; i += kGroupValues)
+    *groups++ = group_to_i8(x + i, kGroupValues, out + i);
   if (i < n) *groups = group_to_i8(x + i, n - i, out + i);
 }
 

@@ -16,6 +16,7 @@ namespace foretoken::cpu {
 inline constexpr int kPanel = 64;  // outputs side by side in packed weights
 // What a panel reads in one step: 1, 2 or 4 values of k for 64 outputs.
 inline constexpr int kStepBytes = 256;
+inline constexpr std::int64_t kOutputBytes = kStepBytes / kPanel;  // of one output in a step
 inline constexpr int kTileRows = 6;  // rows that share a weight while it is in vector registers
 inline constexpr int kMostTileRows = 32;  // and in a matrix unit
 
@@ -27,7 +28,7 @@ inline constexpr int kPrefetches = 4;
 
 // Consecutive values of a row that are rounded to 8 bits with one scale. Smaller ones round less
 // and cost more: each is one more sum in floating point of every output.
-inline constexpr int kGroup = 64;
+inline constexpr int kGroupValues = 64;
 struct RowGroup {
   float scale = 0;         // a value is its code times it
   std::int32_t start = 0;  // -128 times the sum of the codes: weights are stored as w + 128
@@ -125,7 +126,8 @@ struct Isa {
   void (*rms_norm)(const float* x, const float* norm, float eps, std::int64_t n, float* out) =
       nullptr;
   void (*to_bf16)(const float* x, std::int64_t n, std::uint16_t* out) = nullptr;
-  // out = round(x / scale) with scale = max|x| / 127 of each kGroup values; the last are fewer.
+  // out = round(x / scale) with scale = max|x| / 127 of each kGroupValues values; the last are
+  // fewer.
   void (*to_i8)(const float* x, std::int64_t n, std::int8_t* out, RowGroup* groups) = nullptr;
   void (*swiglu)(const float* gate, const float* up, std::int64_t n, float* out) = nullptr;
   void (*attention[5])(const AttentionItem&) = {};  // by KV dtype: kF32, kBf16, kF16, none, kF8E4M3

@@ -164,7 +164,7 @@ void tile(const TileArgs& args) {
 }
 
 // A tile's sixteen steps are one group of int8.
-static_assert(kGroup == 4 * kStepsPerTile);
+static_assert(kGroupValues == 4 * kStepsPerTile);
 
 // Integer sums of a group, [n_rows][kPanel], times its scale, to the chains in c.
 void add_group(const TileArgs& args,
@@ -222,7 +222,7 @@ void i8_tile(const TileArgs& args) {
     _tile_stored(3, sums + 48, kPanelStride);
     add_group(args, groups, args.first && step == 0, sums);
     w += kBlock;
-    a += kGroup;
+    a += kGroupValues;
     groups += sizeof(RowGroup);
   }
 }
@@ -248,7 +248,7 @@ Product tiled_i8_product() {
   Product product = tiled_product();
   product.activation = Activation::kI8;
   product.k_per_step = 4;
-  product.k_multiple = kGroup;
+  product.k_multiple = kGroupValues;
   product.tile_rows = kTileRow;
   for (auto& row : product.tile) {
     row[0] = i8_tile<Prefetch::kNone>;

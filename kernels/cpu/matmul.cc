@@ -37,7 +37,7 @@ void run_tiles(const PackedView& view,
     args.n_steps = std::min(chunk, view.n_steps - begin);
     args.a_stride = rows.stride;
     args.first = begin == 0;
-    const std::int64_t first_group = begin * view.product->k_per_step / kGroup;
+    const std::int64_t first_group = begin * view.product->k_per_step / kGroupValues;
     std::int32_t row = 0;
     for (std::int32_t t = 0; t < n_tiles; ++t) {
       args.n_rows = n_rows / n_tiles + (t < n_rows % n_tiles ? 1 : 0);
@@ -73,8 +73,8 @@ PreparedRows MatmulSpace::prepare(const PackedView& view, std::int32_t n_rows) {
   PreparedRows prepared;
   std::int64_t bytes = row_bytes(view);
   if (is_integer(view.product->activation)) {
-    prepared.groups_offset = bytes;  // a multiple of kGroup
-    bytes += view.n_padded / kGroup * static_cast<std::int64_t>(sizeof(RowGroup));
+    prepared.groups_offset = bytes;  // a multiple of kGroupValues
+    bytes += view.n_padded / kGroupValues * static_cast<std::int64_t>(sizeof(RowGroup));
   }
   prepared.stride = (bytes + 63) / 64 * 64 + 64;
   if (prepared.stride % 4096 == 0) prepared.stride += 64;

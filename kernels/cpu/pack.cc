@@ -31,7 +31,6 @@ Origin origin_of(std::span<const LinearSource> sources, Stacking stacking, std::
   return {};
 }
 
-constexpr std::int64_t kColumnBytes = kStepBytes / kPanel;  // of one output in a step
 // Steps that are packed together: of each output a line of memory.
 constexpr std::int64_t kLineSteps = 16;
 using Lines = std::uint32_t[kPanel][kLineSteps];
@@ -104,7 +103,7 @@ void pack_panel(std::span<const LinearSource> sources,
   for (std::int64_t begin = 0; begin < n_steps; begin += kLineSteps) {
     const std::int64_t n = std::min(kLineSteps, n_steps - begin);
     for (int column = 0; column < kPanel; ++column)
-      read_line(rows[column], row_bytes, begin * kColumnBytes, n * kColumnBytes, lines[column]);
+      read_line(rows[column], row_bytes, begin * kOutputBytes, n * kOutputBytes, lines[column]);
     if (const int halves_of = shape.product->halves_of; halves_of > 0)
       write_halves(lines, n, flip, halves_of, to + begin * kStepBytes);
     else

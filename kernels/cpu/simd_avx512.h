@@ -123,6 +123,16 @@ struct Simd {
   }
 };
 
+// Integer sums of sixteen outputs over a group.
+struct GroupSums {
+  using Acc = __m512i;
+  FT_INLINE Acc begin(std::int32_t start) { return _mm512_set1_epi32(start); }
+  FT_INLINE void add_to(float* c, Acc acc, float scale, bool first) {
+    const __m512 chain = first ? _mm512_setzero_ps() : _mm512_loadu_ps(c);
+    _mm512_storeu_ps(c, _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc), _mm512_set1_ps(scale), chain));
+  }
+};
+
 #if defined(__AVX512BF16__)
 
 // Products of bf16 pairs: the processor's own rounding, the same on every machine that has the
@@ -147,12 +157,11 @@ struct DotBf16 {
   FT_INLINE Acc zero() { return _mm512_setzero_ps(); }
 };
 
-struct DotI8 {
+struct DotI8 : GroupSums {
   static constexpr Activation kActivation = Activation::kI8;
   static constexpr int kOutputs = 16, kParts = 1;
   static constexpr bool kHalves = false;
   static constexpr int columns_for(int rows) { return Simd::columns_for(rows); }
-  using Acc = __m512i;
   using W = __m512i;
   using A = __m512i;
   FT_INLINE W weights(const std::byte* p, int) { return _mm512_loadu_si512(p); }
@@ -162,11 +171,6 @@ struct DotI8 {
     return _mm512_set1_epi32(four);
   }
   FT_INLINE Acc mac(Acc c, W w, A a) { return _mm512_dpbusd_epi32(c, w, a); }
-  FT_INLINE Acc begin(std::int32_t start) { return _mm512_set1_epi32(start); }
-  FT_INLINE void add_to(float* c, Acc acc, float scale, bool first) {
-    const __m512 chain = first ? _mm512_setzero_ps() : _mm512_loadu_ps(c);
-    _mm512_storeu_ps(c, _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc), _mm512_set1_ps(scale), chain));
-  }
 };
 
 #else
@@ -203,12 +207,11 @@ struct DotBf16 {
 };
 
 // Integer sums are exact in any order.
-struct DotI8 {
+struct DotI8 : GroupSums {
   static constexpr Activation kActivation = Activation::kI16;
   static constexpr int kOutputs = 16, kParts = 2;
   static constexpr bool kHalves = true;
   static constexpr int columns_for(int rows) { return Simd::columns_for(rows); }
-  using Acc = __m512i;
   using W = __m512i;
   using A = __m512i;
   FT_INLINE W weights(const std::byte* p, int part) {
@@ -221,11 +224,6 @@ struct DotI8 {
     return _mm512_set1_epi32(two);
   }
   FT_INLINE Acc mac(Acc c, W w, A a) { return _mm512_add_epi32(c, _mm512_madd_epi16(w, a)); }
-  FT_INLINE Acc begin(std::int32_t start) { return _mm512_set1_epi32(start); }
-  FT_INLINE void add_to(float* c, Acc acc, float scale, bool first) {
-    const __m512 chain = first ? _mm512_setzero_ps() : _mm512_loadu_ps(c);
-    _mm512_storeu_ps(c, _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc), _mm512_set1_ps(scale), chain));
-  }
 };
 
 #endif

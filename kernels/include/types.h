@@ -45,7 +45,7 @@ constexpr const char* dtype_name(DType dtype) {
 // Eight bits an element, with scales beside them.
 constexpr bool is_quantised(DType dtype) { return dtype == DType::kI8 || dtype == DType::kF8E4M3; }
 
-// The longest row of a kI8 matrix: beyond it 32-bit sums of products could overflow.
+// The longest row of a kI8 matrix that backends take.
 inline constexpr std::int64_t kMaxInInt8 = 65536;
 
 class Backend;
