@@ -1,4 +1,5 @@
 #include "common/config/check.h"
+#include "common/base/host_and_port.h"
 
 #include "common/config/models.h"
 #include "common/config/resolve.h"
@@ -65,6 +66,13 @@ void check_bodies(const EdgeSection& edge, std::vector<std::string>& errors) {
                      ": such a body would never find room");
 }
 
+void check_metrics_address(const Config& config, std::vector<std::string>& errors) {
+  const auto address = host_and_port_in(config.metrics.listen);
+  if (address && address->port == config.edge.port && address->host == config.edge.host)
+    errors.push_back("metrics.listen is " + config.metrics.listen +
+                     ", the address of edge.host and edge.port: the metrics are there already");
+}
+
 }  // namespace
 
 void check_together(const LoadedConfig& loaded, std::vector<std::string>& errors) {
@@ -76,6 +84,7 @@ void check_together(const LoadedConfig& loaded, std::vector<std::string>& errors
         "bus.curve_secret is set and bus.curve_peers is not: every peer would be refused");
   check_hosts(loaded.config.edge.allowed_hosts, errors);
   check_bodies(loaded.config.edge, errors);
+  check_metrics_address(loaded.config, errors);
 }
 
 }  // namespace foretoken

@@ -395,6 +395,8 @@ void collect_file(const std::string& file, const Names& names, Collected& all, L
                            " must be a boolean, a number, a string or a list of strings");
     else if (names.contains(table.section))
       all.mention(table.section, table.model, table.where);
+    else if (table.is_empty)
+      out.errors.push_back(table.where + ": " + *unknown(names, table.section, ""));
   }
   for (auto& setting : toml.settings)
     if (!is_key(setting.section, setting.model))

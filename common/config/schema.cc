@@ -23,7 +23,7 @@ const char* pattern_of(Constraint::Kind kind) {
     case Constraint::Kind::kEndpointList:
       return R"(^(ipc://[^@]|tcp://.+:.|inproc://.))";
     case Constraint::Kind::kListen:
-      return R"(^(.+:[0-9]{1,5})?$)";
+      return R"(^(.+:0*[0-9]{1,5})?$)";
     case Constraint::Kind::kWeights:
       return R"(^.+=[-+.0-9eE]+$)";
     case Constraint::Kind::kAny:

@@ -63,7 +63,7 @@ void read_table(const std::string& file,
   const std::string name = section + "." + (model.empty() ? "" : model + ".");
   for (const auto& [key, value] : table.as_table()) {
     if (model.empty() && value.is_table()) {
-      out.tables.push_back({section, key, at(file, value)});
+      out.tables.push_back({section, key, at(file, value), value.as_table().empty()});
       read_table(file, section, key, value, out);
     } else if (auto setting = plain(value)) {
       out.settings.push_back({section, model, key, std::move(*setting), at(file, value)});

@@ -26,6 +26,7 @@ struct ModelTable {
   std::string section;
   std::string model;
   std::string where;
+  bool is_empty = false;
 };
 
 // [section] without keys.

@@ -123,6 +123,22 @@ Finding client_port_finding(const Config& config) {
       why_not_free(is_v6 ? place.substr(1, place.size() - 2) : place, parsed->port));
 }
 
+Finding metrics_port_finding(const Config& config) {
+  constexpr const char* kSubject = "metrics port";
+  const auto address = host_and_port_in(config.metrics.listen);
+  if (!address) return {Finding::Level::kOk, kSubject, "none: metrics.listen is \"\""};
+  const std::string url = "http://" + config.metrics.listen + "/metrics";
+  if (!edge::is_loopback(address->host) && config.edge.key_file.empty())
+    return {Finding::Level::kBad, kSubject,
+            "metrics.listen " + config.metrics.listen +
+                " is reachable from other machines and there are no keys: set edge.key_file"};
+  if (supervisor_pid(runtime_directory(config.bus)) != 0)
+    return {Finding::Level::kOk, kSubject, url + " is served by this installation"};
+  const std::string host = address->host == "localhost" ? "127.0.0.1" : address->host;
+  return port_finding(kSubject, url, "metrics.listen",
+                      why_not_free(host, std::to_string(address->port)));
+}
+
 Finding http_port_finding(const Config& config) {
   constexpr const char* kSubject = "HTTP port";
   const EdgeSection& edge = config.edge;
@@ -226,6 +242,7 @@ int run_doctor(const CliOptions& options) {
                                          client_port_finding(config),
                                          http_port_finding(config),
                                          http_keys_finding(config.edge),
+                                         metrics_port_finding(config),
                                          programs_finding(),
                                          models_finding(*loaded),
                                          devices_finding(*loaded),

@@ -26,12 +26,15 @@ FORMS = {
                    ["", "router", "ipc://", "ipc://@x", "tcp://", "tcp://127.0.0.1", "tcp://127.0.0.1:", "http://x:1"]),
     "bus.draft": ([["ipc://draft-{id}"], ["tcp://127.0.0.1:5{id}", "ipc://a"]], [[], [""], ["ipc://a", "b"]]),
     "limits.tenant_weights": ([[], ["gold=4", "a=b=0.5", "x=1e1"]], [["gold"], ["gold="], ["=2"], ["gold=2x"], ["gold=nan"]]),
+    "metrics.listen": (["", "127.0.0.1:8002", "localhost:8002", "[::1]:8002", "127.0.0.1:0008002"],
+                       ["8002", ":8002", "127.0.0.1:", "127.0.0.1:80x"]),
     "metrics.compat": ([[], ["vllm"]], [["vlm"], ["vllm", ""]]),
 }
 WHOLE = {  # files that are good, and files that are not, by what is wrong with them
     "nothing": ("", True),
     "models": ("[model.chat]\ntarget = \"/m\"\n[model.code-7b]\n[draft.chat]\nthreads = 2\n[limits.chat]\nmax_running = 3\n", True),
     "an unknown section": ("[speculate]\n", False),
+    "an unknown section of one model": ("[speculate.chat]\n", False),
     "an unknown key": ("[speculation]\ndraft_lenght = 3\n", False),
     "a key outside a section": ("draft_len = 3\n", False),
     "a table for a key": ("[model.chat]\n[speculation.draft_len]\nx = 1\n", False),
