@@ -110,7 +110,9 @@ Result<std::vector<wire::ClientRequest>> BatchLine::read_openai(const OrderedJso
     return invalid("stream has no place in a batch", "stream");
   if (body.value("seed", OrderedJson()).is_null())
     body["seed"] = flags.value("seed", Json(id_.low));
-  auto ask = is_chat_ ? edge::read_chat(body, {}) : edge::read_completion(body, {});
+  // The configuration of an edge, whose default the limits are, has no part in a batch.
+  const edge::BodyRules rules{.max_choices = edge::kMostChoices};
+  auto ask = is_chat_ ? edge::read_chat(body, rules) : edge::read_completion(body, rules);
   if (!ask.ok()) return ask.error();
   ask_ = std::move(*ask);
   std::vector<wire::ClientRequest> requests = ask_.generation.choices;

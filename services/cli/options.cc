@@ -274,7 +274,8 @@ class Parser {
 
   // Of a client of the router.
   void host(CLI::App* sub) {
-    sub->add_option("--host", options_.config.host,
+    // --client as for `up`, whose --host is the address of HTTP.
+    sub->add_option("--host,--client", options_.config.host,
                     "the system to ask, as ADDRESS, NAME, either with :PORT, or ipc://PATH "
                     "(bus.client); beyond this machine with the keys of bus.curve_secret and "
                     "bus.curve_peers, or bus.insecure")

@@ -164,7 +164,13 @@ Edge::Reply Edge::answer(HttpExchange& exchange, Result<HttpAsk> ask, RequestTra
     const HttpError error = http_error(ask.error());
     co_return co_await fail(exchange, error);
   }
-  if (!exchange.replace_body(bytes_of(ask->generation.choices))) {
+  const std::size_t n_bytes = bytes_of(ask->generation.choices);
+  const std::size_t max_bytes = body_rules(options_.section).max_request_bytes;
+  if (n_bytes > max_bytes) {
+    const HttpError error = http_error(too_large(max_bytes));
+    co_return co_await fail(exchange, error);
+  }
+  if (!exchange.replace_body(n_bytes)) {
     const HttpError error = overloaded_error();
     co_return co_await fail(exchange, error);
   }

@@ -200,7 +200,7 @@ class HttpServer::Connection final : public HttpExchange,
     stream_.expires_after(limits.header);
     co_await http::async_read_header(stream_, buffer_, parser, into(error));
     auto& message = parser.get();
-    is_head_ = is_head(message.method(), error);
+    is_head_ = is_head(message, error);
     take_head(message);
     if (error) co_return co_await refuse(error);
     version_ = message.version();
@@ -230,11 +230,12 @@ class HttpServer::Connection final : public HttpExchange,
   void drop_body() { std::string().swap(request_.body); }
 
   // Of one with a broken header too, and of one whose first line is beyond the limit: of that
-  // nothing was parsed. Its reply has no body either.
-  bool is_head(http::verb method, const error_code& error) const {
+  // nothing was parsed, and it lies in the buffer. Its reply has no body either.
+  bool is_head(const http::request<http::string_body>& message, const error_code& error) const {
+    if (!error || !message.method_string().empty()) return message.method() == http::verb::head;
     const auto unread = buffer_.data();
     const std::string_view line(static_cast<const char*>(unread.data()), unread.size());
-    return method == http::verb::head || (error && line.starts_with("HEAD "));
+    return line.starts_with("HEAD ");
   }
 
   // False: more bodies are held than max_held_bytes, this one among them.

@@ -51,18 +51,6 @@ std::size_t bytes_in(const std::vector<T>& list) {
   return bytes;
 }
 
-Error too_much(const WantedAnswers& wanted, const BodyRules& rules) {
-  const std::size_t n = wanted.prompts.size();
-  return {ErrorCode::kInvalidValue,
-          std::to_string(n) + (n == 1 ? " prompt with " : " prompts with ") +
-              std::to_string(wanted.n) + (wanted.n == 1 ? " answer" : " answers") +
-              (n == 1 ? "" : " each") + " would be more than " +
-              std::to_string(rules.max_request_bytes >> 20) +
-              " MiB of requests (edge.max_bodies_mib): each has all that they share; send them in "
-              "several bodies",
-          n > 1 ? "prompt" : "n"};
-}
-
 }  // namespace
 
 Error invalid_value(std::string message, std::string param) {
@@ -153,6 +141,14 @@ Result<std::size_t> n_choices(const Json& body, const char* name, const BodyRule
   return error;
 }
 
+Error too_large(std::size_t max_request_bytes) {
+  return {
+      ErrorCode::kInvalidValue,
+      "this body becomes more than " + std::to_string(max_request_bytes >> 20) +
+          " MiB of requests (edge.max_bodies_mib): each answer to each prompt has a copy of all "
+          "that they share; ask for less in one body"};
+}
+
 std::size_t bytes_of(std::span<const wire::ClientRequest> requests) {
   std::size_t bytes = 0;
   for (const wire::ClientRequest& request : requests) {
@@ -178,7 +174,7 @@ Result<std::vector<wire::ClientRequest>> router_requests(const WantedAnswers& wa
       auto whole = router_request(request, fields);
       if (!whole.ok()) return whole.error();
       n_bytes += bytes_of({&*whole, 1});
-      if (n_bytes > rules.max_request_bytes) return too_much(wanted, rules);
+      if (n_bytes > rules.max_request_bytes) return too_large(rules.max_request_bytes);
       requests.push_back(std::move(*whole));
     }
   }

@@ -79,6 +79,8 @@ struct WantedAnswers {
 Result<std::vector<wire::ClientRequest>> router_requests(const WantedAnswers& wanted,
                                                          std::span<const BodyField> fields,
                                                          const BodyRules& rules);
+// For a body that becomes more than it may.
+Error too_large(std::size_t max_request_bytes);
 // What requests take of the memory: their texts and lists.
 std::size_t bytes_of(std::span<const wire::ClientRequest> requests);
 

@@ -163,6 +163,7 @@ TEST_F(Served, HeadThatIsRefusedHasTheHeaderAlone) {
     EXPECT_THAT(answer, HasSubstr("Content-Length: "));
     EXPECT_THAT(answer, EndsWith("\r\n\r\n"));
   }
+  EXPECT_THAT(ask("GET / HTTP/1.1\r\nHEAD x: no field\r\n\r\n"), Not(EndsWith("\r\n\r\n")));
 }
 
 TEST_F(Served, AStreamHasItsEventsInChunksAndAnEnd) {

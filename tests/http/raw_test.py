@@ -184,7 +184,7 @@ class Raw(unittest.TestCase):
         shared = {"prediction": {"type": "content", "content": "the cat " * 10_000}}
         self.assertEqual(200, system.post("/v1/completions", {**PROMPT, **shared, "max_tokens": 1})[0])
         status, answer = system.post("/v1/completions", {**PROMPT, **shared, "prompt": ["the cat"] * 128, "max_tokens": 1})
-        self.assertEqual((400, "prompt"), (status, answer["error"]["param"]))
+        self.assertEqual(400, status)
         self.assertIn("edge.max_bodies_mib", answer["error"]["message"])
 
     def test_without_the_page_a_line_says_that_it_runs(self):
