@@ -163,7 +163,11 @@ class Ranks(unittest.TestCase):
         client = Client(system)
         truth = plain_answers(client, 8, max_tokens=1024)
         took, n_cut = [], 0
-        for turn in range(times):
+        turns = iter(range(5 * times))
+        # On a machine that is slow to run this client, all answers of a turn may be whole before the signal.
+        while len(took) < times or n_cut == 0:
+            turn = next(turns, None)
+            self.assertIsNotNone(turn, "no answer was under way when a rank was killed or stopped")
             ids = [client.send(request(i, max_tokens=1024, stream=True)) for i in range(8)]
             wait_for(lambda: list(client.pump()), "the first piece")
             end = time.monotonic() + chance.uniform(0.0, 0.2)
@@ -177,9 +181,8 @@ class Ranks(unittest.TestCase):
             self.compare(truth, client, ids)
             self.start_again(system, "target-0", "registered with the router")
             system.wait_ready(targets=2, drafts=0)
-        self.assertGreater(n_cut, 0, "no answer was under way when a rank was killed or stopped")
         print(f"seed {SEED}, {signal.Signals(which).name}: (rank, seconds) {took}; "
-              f"{8 * times} of {8 * times} texts identical")
+              f"{8 * len(took)} of {8 * len(took)} texts identical")
         client.close()
 
     def test_a_killed_rank_ends_the_group_and_another_target_goes_on(self):
