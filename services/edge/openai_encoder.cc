@@ -153,7 +153,7 @@ OrderedJson prompt_logprobs_json(const std::vector<wire::LogprobEntry>& prompt, 
 class OpenAiEncoder : public Encoder {
  public:
   OpenAiEncoder(const OpenAiAsk& ask, std::string id, std::int64_t created)
-      : ask_(ask),
+      : ask_(static_cast<const OpenAiOptions&>(ask)),
         id_(std::move(id)),
         created_(created),
         usage_(ask.generation.choices.size(), ask.n) {}

@@ -68,7 +68,7 @@ struct OutputItem {
 
 class ResponsesEncoder final : public Encoder {
  public:
-  ResponsesEncoder(const ResponsesAsk& ask, std::string id, std::int64_t created)
+  ResponsesEncoder(const ResponsesOptions& ask, std::string id, std::int64_t created)
       : ask_(ask), id_(std::move(id)), created_(created), reader_(ask.rules) {}
 
   std::string error_body(const HttpError& error) const override { return openai_error_body(error); }

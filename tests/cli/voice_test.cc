@@ -35,11 +35,13 @@ TEST(Colors, AreSaidByTheLineBeforeItIsRead) {
 }
 
 class PaintedErrorsTest : public ::testing::Test {
- protected:
+ public:
   ~PaintedErrorsTest() override {
     set_colors(ColorWhen::kAuto);
     set_verbosity(Verbosity::kUsual);
   }
+
+ protected:
   std::string said(ColorWhen when, const std::vector<std::string>& pieces) {
     set_colors(when);
     std::ostringstream stream;
