@@ -97,7 +97,7 @@ int run_config_init(const CliOptions& options) {
   return put_out(default_config_toml(), options, Existing::kKeep);
 }
 
-// Nobody edits one: that of a newer version takes its place.
+// Overwrites the file: a schema is generated, and has no changes of a user to lose.
 int run_config_schema(const CliOptions& options) {
   return put_out(configuration_schema(), options, Existing::kReplace);
 }
