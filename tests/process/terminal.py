@@ -61,11 +61,14 @@ class Terminal:
         return bool(data)
 
     def lines(self):
-        """The screen from its first line that was used to its last, and what has left it above."""
+        """The screen from its first line that was used to its last, and what has left it above.
+
+        Not by pyte's `display`: it fails on a cell whose wide character is half overwritten, as between two reads of one redraw.
+        """
         def text(row):
             return "".join(row[x].data for x in range(self.screen.columns)).rstrip()
-        above = [text(row) for row in self.screen.history.top]
-        shown = above + [line.rstrip() for line in self.screen.display]
+        rows = [*self.screen.history.top, *(self.screen.buffer[y] for y in range(self.screen.lines))]
+        shown = [text(row) for row in rows]
         while shown and not shown[-1]:
             shown.pop()
         return shown
