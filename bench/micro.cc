@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <fstream>
 #include <memory>
 #include <random>
+#include <span>
 #include <vector>
 
 #include "bench/probe.h"
@@ -48,10 +50,31 @@ struct Layer {
   Linear qkv, out, gate_up, down;
 };
 
+// Rows of four-bit weights: codes from a pool of random bytes, all scales alike.
+class Int4Rows final : public RowReader {
+ public:
+  Int4Rows(std::span<const std::byte> pool, std::int64_t n_in, std::int64_t group)
+      : pool_(pool), n_in_(n_in), group_(group) {}
+  float read(std::int64_t row, std::byte* to) const override {
+    const std::int64_t n = int4_code_bytes(n_in_, group_);
+    const auto room = static_cast<std::int64_t>(pool_.size()) - n;
+    std::copy_n(pool_.data() + row * 4096 % room, n, to);
+    const std::uint16_t scale = f32_to_f16(0.0025f);
+    for (std::int64_t g = 0; g < int4_groups_of(n_in_, group_); ++g)
+      std::memcpy(to + n + g * 2, &scale, sizeof scale);
+    return 1;
+  }
+
+ private:
+  std::span<const std::byte> pool_;
+  std::int64_t n_in_, group_;
+};
+
 class Stack {
  public:
-  Stack(Backend& backend, DType dtype, std::size_t weight_bytes)
-      : backend_(backend), dtype_(dtype) {
+  // int4_group: of int4.
+  Stack(Backend& backend, DType dtype, std::int64_t int4_group, std::size_t weight_bytes)
+      : backend_(backend), dtype_(dtype), group_(int4_group) {
     fill_random_rows();
     do {
       layers_.push_back({pack({(kHeads + 2 * kKvHeads) * kHeadDim}, kHidden),
@@ -124,7 +147,7 @@ class Stack {
  private:
   // One pool of random numbers serves all matrices: contents do not matter, sizes do.
   void fill_random_rows() {
-    raw_.resize(static_cast<std::size_t>(kFfn) * kHidden * size_bytes(dtype_));
+    raw_.resize(static_cast<std::size_t>(kFfn * row_bytes(dtype_, kHidden, group_)));
     std::mt19937 rng(1);
     std::uniform_real_distribution<float> uniform(-0.02f, 0.02f);
     std::vector<std::uint16_t> some(65536);
@@ -137,15 +160,25 @@ class Stack {
   Linear pack(const std::vector<std::int64_t>& outs,
               std::int64_t n_in,
               Stacking stacking = Stacking::kRows) {
+    const Int4Rows rows(raw_, n_in, group_);
     std::vector<LinearSource> sources;
-    for (const std::int64_t n : outs)
-      sources.push_back(
-          {dtype_, raw_.data(), n, n_in, dtype_ == DType::kI8 ? scales_.data() : nullptr, nullptr});
+    for (const std::int64_t n : outs) {
+      sources.push_back({.dtype = dtype_, .n_out = n, .n_in = n_in});
+      LinearSource& source = sources.back();
+      if (dtype_ == DType::kI4) {
+        source.rows = &rows;
+        source.group = group_;
+        continue;
+      }
+      source.data = raw_.data();
+      if (is_quantised(dtype_)) source.scales = scales_.data();
+    }
     return backend_.pack(sources, stacking);
   }
 
   Backend& backend_;
   DType dtype_;
+  std::int64_t group_;
   std::vector<std::byte> raw_;
   std::vector<float> scales_;
   std::vector<Layer> layers_;
@@ -184,15 +217,17 @@ double peak_gop_s(double (*peak)(std::int64_t), cpu::Team& team) {
 
 DtypeReport measure(Backend& backend,
                     DType dtype,
+                    std::int64_t int4_group,
                     const MicroOptions& options,
                     const Probe& probe,
                     cpu::Team& team,
                     cpu::Team& one,
                     std::vector<double>& read_1,
                     std::vector<double>& read_all) {
-  Stack stack(backend, dtype, options.weight_bytes);
+  Stack stack(backend, dtype, int4_group, options.weight_bytes);
   DtypeReport report;
   report.dtype = dtype_name(dtype);
+  if (int4_group > 0) report.dtype += " in groups of " + std::to_string(int4_group);
   report.n_layers = stack.n_layers();
   report.weight_gb = static_cast<double>(stack.bytes()) / 1e9;
   const std::int32_t many[] = {2, 5, 9, 16};
@@ -217,7 +252,7 @@ DtypeReport measure(Backend& backend,
       times[i].push_back(several * 1e3);
       ratios[i].push_back(several / ((first + second) / 2));
     }
-    const auto peak_of = dtype == DType::kI8     ? probe.peak_i8
+    const auto peak_of = is_quantised(dtype)     ? probe.peak_i8
                          : dtype == DType::kBf16 ? probe.peak_bf16
                                                  : probe.peak_f32;
     const double peak_before = peak_gop_s(peak_of, team);
@@ -291,9 +326,13 @@ MicroReport run_micro(const MicroOptions& options) {
     // "cpu, N threads, ...": the probes use as many.
     const int n_threads = std::max(1, std::atoi(report.backend.c_str() + 5));
     cpu::Team team(n_threads, false), one(1, false);
-    for (const DType dtype : {DType::kBf16, DType::kI8})
+    const auto add = [&](DType dtype, std::int64_t group) {
       report.dtypes.push_back(
-          measure(*backend, dtype, options, probe, team, one, read_1, read_all));
+          measure(*backend, dtype, group, options, probe, team, one, read_1, read_all));
+    };
+    add(DType::kBf16, 0);
+    add(DType::kI8, 0);
+    for (const std::int64_t group : kInt4Groups) add(DType::kI4, group);
     report.choose_greedy_us = choose_us(*backend, 0, options.n_rounds);
     report.choose_sampled_us = choose_us(*backend, 0.8f, options.n_rounds);
   });

@@ -35,7 +35,7 @@ struct ModelSection {
       "other names clients may use; one that ends in * stands for all that begin so");
     v("max_model_len", s.max_model_len, in_range(0, 1'048'576),
       "longest prompt and answer in tokens; 0 = what the model allows");
-    v("dtype", s.dtype, one_of({"auto", "float32", "bfloat16", "float16", "int8"}),
+    v("dtype", s.dtype, one_of({"auto", "float32", "bfloat16", "float16", "int8", "int4"}),
       "type of the weights in memory; auto = as stored");
     v("generation_config", s.generation_config, one_of({"auto", "none"}),
       "auto = a request that does not say samples as the model's generation_config.json does");

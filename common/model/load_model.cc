@@ -11,6 +11,7 @@
 #include "common/model/digest.h"
 #include "common/model/families.h"
 #include "common/model/hf_folder.h"
+#include "common/model/int4.h"
 #include "common/model/kv_scales.h"
 #include "common/model/pair.h"
 #include "common/model/quantization.h"
@@ -110,7 +111,7 @@ class WeightLoader {
 
 DType WeightLoader::dtype() const {
   const StoredTensor first = stored_as(checkpoint_, names::layer(0, "self_attn.q_proj.weight"));
-  return held_dtype(first.dtype, options_.dtype, float_dtype_);
+  return held_dtype("self_attn.q_proj.weight", first.dtype, options_.dtype, float_dtype_);
 }
 
 Fingerprint WeightLoader::fingerprint() const {
@@ -185,7 +186,9 @@ std::vector<float> WeightLoader::read_scales(const std::string& name) {
 void WeightLoader::find_rows(const std::string& name, Split split, OwnedSource& held) {
   const auto [all_out, all_in] = std::pair(shapes_.at(name)[0], shapes_.at(name)[1]);
   held.stored = stored_as(checkpoint_, name);
-  const DType stored = held.stored.dtype, to = held_dtype(stored, options_.dtype, float_dtype_);
+  const DType stored = held.stored.dtype,
+              to = held_dtype(name, stored, options_.dtype, float_dtype_);
+  const std::int64_t group = to == DType::kI4 ? int4_group(config_) : 0;
   const std::span<const std::byte> bytes = read(held.stored.tensor.info->name).bytes;
   if (!backend_.holds(to)) {
     throw FatalError(ErrorCode::kUnsupportedModel,
@@ -194,11 +197,12 @@ void WeightLoader::find_rows(const std::string& name, Split split, OwnedSource& 
                          " does not multiply; model.dtype = \"bfloat16\" widens it");
   }
   const bool is_second_use = split == Split::kVocabulary && config_.tie_word_embeddings;
-  if (!is_second_use) ++n_matrices_[dtype_name(to)];
+  if (!is_second_use)
+    ++n_matrices_[dtype_name(to) + (group == 0 ? std::string() : "/" + std::to_string(group))];
   if (is_quantised(stored)) held.scales = own_rows(read_scales(name), split);
   const Range rows = rows_of(split, all_out, config_, who_),
               columns = columns_of(split, all_in, config_, who_);
-  held.source = {.dtype = to, .n_out = rows.n(), .n_in = columns.n()};
+  held.source = {.dtype = to, .n_out = rows.n(), .n_in = columns.n(), .group = group};
   if (stored == to && !held.stored.packed && columns.n() == all_in) {
     held.source.data =
         bytes.data() + static_cast<std::size_t>(rows.begin * all_in) * size_bytes(stored);
@@ -210,7 +214,7 @@ void WeightLoader::find_rows(const std::string& name, Split split, OwnedSource& 
                                  .bytes = bytes,
                                  .n_in = all_in,
                                  .scales = held.scales},
-                    to, rows, columns);
+                    to, rows, columns, group);
   held.source.rows = &*held.rows;
 }
 
@@ -353,11 +357,9 @@ void check_options(const ModelConfig& config,
 
 std::optional<WeightDType> weight_dtype_from_name(std::string_view name) {
   static constexpr std::pair<std::string_view, WeightDType> kNames[] = {
-      {"auto", WeightDType::kAuto},
-      {"float32", WeightDType::kF32},
-      {"bfloat16", WeightDType::kBf16},
-      {"float16", WeightDType::kF16},
-      {"int8", WeightDType::kI8}};
+      {"auto", WeightDType::kAuto},     {"float32", WeightDType::kF32},
+      {"bfloat16", WeightDType::kBf16}, {"float16", WeightDType::kF16},
+      {"int8", WeightDType::kI8},       {"int4", WeightDType::kI4}};
   for (const auto& [known, dtype] : kNames)
     if (known == name) return dtype;
   return std::nullopt;

@@ -19,11 +19,12 @@
 namespace foretoken {
 
 // kAuto keeps the checkpoint's own dtype. kI8: every linear, embedding and head included, is
-// quantised per output channel (symmetric) while loading. float32 <-> 16 bit conversions round to
-// nearest even.
-enum class WeightDType : std::uint8_t { kAuto, kF32, kBf16, kF16, kI8 };
+// quantised per output channel (symmetric) while loading. kI4: linears are quantised to four bits
+// in groups (int4.h), the down projection, embedding and head as with kI8. float32 <-> 16 bit
+// conversions round to nearest even.
+enum class WeightDType : std::uint8_t { kAuto, kF32, kBf16, kF16, kI8, kI4 };
 
-// "auto", "float32", "bfloat16", "float16", "int8"; nothing for any other word.
+// "auto", "float32", "bfloat16", "float16", "int8", "int4"; nothing for any other word.
 std::optional<WeightDType> weight_dtype_from_name(std::string_view name);
 
 // "float32", "bfloat16", "float16", "float8_e4m3"; nothing, the default, for any other word.

@@ -6,6 +6,7 @@
 #include "common/model/decoder.h"
 #include "common/model/families.h"
 #include "common/model/hf_folder.h"
+#include "common/model/int4.h"
 #include "common/model/kv_scales.h"
 #include "common/model/safetensors.h"
 #include "common/model/tensor_set.h"
@@ -19,13 +20,13 @@ std::uint64_t n_elements(const ExpectedTensor& tensor) {
   return n;
 }
 
-// Bytes of a tensor once loaded: matrices in `dtype` (eight bits with a scale per row), vectors in
-// float32.
-std::uint64_t loaded_bytes(const ExpectedTensor& tensor, DType dtype) {
+// Bytes of a tensor once loaded: matrices in `dtype` (quantised ones with a scale per row), vectors
+// in float32. group: of int4.
+std::uint64_t loaded_bytes(const ExpectedTensor& tensor, DType dtype, std::int64_t group) {
   if (tensor.shape.size() == 1) return sizeof(float) * n_elements(tensor);
-  const std::uint64_t scales =
-      is_quantised(dtype) ? sizeof(float) * static_cast<std::uint64_t>(tensor.shape[0]) : 0;
-  return size_bytes(dtype) * n_elements(tensor) + scales;
+  const std::uint64_t row = static_cast<std::uint64_t>(row_bytes(dtype, tensor.shape[1], group)) +
+                            (is_quantised(dtype) ? sizeof(float) : 0);
+  return row * static_cast<std::uint64_t>(tensor.shape[0]);
 }
 
 std::string in_mib(std::uint64_t n_bytes) {
@@ -82,8 +83,9 @@ MemoryEstimate estimate_memory(const ModelInfo& info, const LoadOptions& options
   const auto tensors = expected_tensors(c);
   FORETOKEN_CHECK(info.stored.size() == tensors.size());
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const DType held = held_dtype(info.stored[i], options.dtype, info.checkpoint_dtype);
-    estimate.weight_bytes += loaded_bytes(tensors[i], held);
+    const DType held =
+        held_dtype(tensors[i].name, info.stored[i], options.dtype, info.checkpoint_dtype);
+    estimate.weight_bytes += loaded_bytes(tensors[i], held, int4_group(c));
     if (tensors[i].name == names::layer(0, "self_attn.q_proj.weight")) first = held;
   }
   const std::int64_t n_positions = served_positions(c, options);
@@ -106,7 +108,7 @@ Result<void> fits(const MemoryEstimate& estimate,
                std::string(folder_name) + " needs " + in_mib(estimate.weight_bytes) +
                    " for its weights and " + in_mib(estimate.scratch_bytes) + " to work in, and " +
                    in_mib(free_bytes) +
-                   " are free: a smaller model.dtype (int8), model.max_model_len or "
+                   " are free: a smaller model.dtype (int8, int4), model.max_model_len or "
                    "limits.max_batch_rows needs less",
                "model.dtype"};
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/model/convert.h"
+#include "common/model/int4.h"
 #include "common/model/quantization.h"
 
 namespace foretoken {
@@ -40,7 +41,8 @@ float RowConverter::convert(std::span<const float> values, std::byte* to) const 
     if (!narrow(values, to_, {to, values.size() * size_bytes(to_)})) beyond_range_ = true;
     return 1;
   }
-  const auto scale = quantise_row(values, to_, to);
+  const auto scale =
+      to_ == DType::kI4 ? quantise_row_to_int4(values, group_, to) : quantise_row(values, to_, to);
   if (!scale) not_finite_ = true;
   return scale.value_or(0.0f);
 }

@@ -25,9 +25,13 @@ struct StoredMatrix {
 
 class RowConverter final : public RowReader {
  public:
-  // Rows and columns are those wanted, of the stored ones.
-  RowConverter(const StoredMatrix& stored, DType to, const Range& rows, const Range& columns)
-      : stored_(stored), to_(to), rows_(rows), columns_(columns) {}
+  // Rows and columns are those wanted, of the stored ones. group: of int4.
+  RowConverter(const StoredMatrix& stored,
+               DType to,
+               const Range& rows,
+               const Range& columns,
+               std::int64_t group = 0)
+      : stored_(stored), to_(to), rows_(rows), columns_(columns), group_(group) {}
 
   float read(std::int64_t row, std::byte* to) const override;
 
@@ -44,6 +48,7 @@ class RowConverter final : public RowReader {
   const StoredMatrix stored_;
   const DType to_;
   const Range rows_, columns_;
+  const std::int64_t group_;
   mutable std::atomic<bool> beyond_range_ = false, not_finite_ = false;
 };
 

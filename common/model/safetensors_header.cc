@@ -185,8 +185,10 @@ TensorType tensor_type(DType dtype) {
       return TensorType::kI8;
     case DType::kF8E4M3:
       return TensorType::kF8E4M3;
+    case DType::kI4:
+      break;  // no type of safetensors
   }
-  FORETOKEN_CHECK(false, "unknown dtype");
+  FORETOKEN_CHECK(false, "no type of safetensors");
 }
 
 std::optional<DType> dtype_of(TensorType type) {

@@ -10,6 +10,7 @@
 #include "common/base/check.h"
 #include "common/model/convert.h"
 #include "common/model/families.h"
+#include "common/model/int4.h"
 #include "common/model/kv_scales.h"
 #include "common/model/quantization.h"
 
@@ -219,7 +220,8 @@ std::optional<std::string> why_not_held(const ModelConfig& config,
   const DType floats = float_dtype(checkpoint);
   for (const ExpectedTensor& tensor : expected_tensors(config)) {
     if (tensor.shape.size() != 2) continue;
-    const DType held = held_dtype(stored_as(checkpoint, tensor.name).dtype, asked, floats);
+    const DType held =
+        held_dtype(tensor.name, stored_as(checkpoint, tensor.name).dtype, asked, floats);
     if (auto sentence =
             rows_too_long(file_of(checkpoint, tensor.name), tensor.name, held, tensor.shape[1]))
       return sentence;
@@ -232,7 +234,7 @@ DType float_dtype(const Checkpoint& checkpoint) {
   return is_quantised(first) ? stored_as(checkpoint, std::string(names::kEmbedding)).dtype : first;
 }
 
-DType held_dtype(DType stored, WeightDType asked, DType float_dtype) {
+DType held_dtype(std::string_view name, DType stored, WeightDType asked, DType float_dtype) {
   switch (asked) {
     case WeightDType::kAuto:
       return is_quantised(stored) ? stored : float_dtype;
@@ -244,6 +246,8 @@ DType held_dtype(DType stored, WeightDType asked, DType float_dtype) {
       return DType::kF16;
     case WeightDType::kI8:
       return DType::kI8;
+    case WeightDType::kI4:
+      return is_held_in_int4(name) ? DType::kI4 : DType::kI8;
   }
   FORETOKEN_CHECK(false, "unknown dtype");
 }

@@ -66,9 +66,9 @@ std::optional<std::string> why_not_held(const ModelConfig& config,
 // quantised checkpoint the embedding's.
 DType float_dtype(const Checkpoint& checkpoint);
 
-// The dtype a matrix is held in that is stored as `stored`: the one asked for, or with kAuto its
-// own if it is quantised and else the checkpoint's float_dtype.
-DType held_dtype(DType stored, WeightDType asked, DType float_dtype);
+// The dtype the matrix `name` is held in that is stored as `stored`: the one asked for, or with
+// kAuto its own if it is quantised and else the checkpoint's float_dtype.
+DType held_dtype(std::string_view name, DType stored, WeightDType asked, DType float_dtype);
 
 // K and V are kept as the weights are; beside weights in eight bits as bf16.
 DType default_kv_dtype(DType weights);

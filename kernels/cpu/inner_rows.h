@@ -90,10 +90,9 @@ RowGroup group_to_i8(const float* x, std::int64_t n, std::int8_t* out) {
   return {largest / 127.0f, -128 * sum};
 }
 
-void to_i8(const float* x, std::int64_t n, std::int8_t* out, RowGroup* groups) {
+void to_i8(const float* x, std::int64_t n, int group, std::int8_t* out, RowGroup* groups) {
   std::int64_t i = 0;
-  for (; i + kGroupValues <= n; i += kGroupValues)
-    *groups++ = group_to_i8(x + i, kGroupValues, out + i);
+  for (; i + group <= n; i += group) *groups++ = group_to_i8(x + i, group, out + i);
   if (i < n) *groups = group_to_i8(x + i, n - i, out + i);
 }
 

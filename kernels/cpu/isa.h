@@ -26,13 +26,21 @@ inline constexpr int kMostTileRows = 32;  // and in a matrix unit
 enum class Prefetch : std::uint8_t { kNone, kStream, kOneLine, kTwoLines };
 inline constexpr int kPrefetches = 4;
 
-// Consecutive values of a row that are rounded to 8 bits with one scale. Smaller ones round less
-// and cost more: each is one more sum in floating point of every output.
+// Weights of four bits: a step is eight values of k, and before the steps of each group of weights
+// are its scales, float16, of the panel's 64 outputs.
+inline constexpr int kInt4StepValues = 8;
+inline constexpr int kInt4ScaleBytes = kPanel * 2;
+
+// Consecutive values of a row that are rounded to 8 bits with one scale; 32 beside weights of four
+// bits in groups of 32. Smaller ones round less and cost more: each is one more sum in floating
+// point of every output.
 inline constexpr int kGroupValues = 64;
 struct RowGroup {
   float scale = 0;         // a value is its code times it
   std::int32_t start = 0;  // -128 times the sum of the codes: weights are stored as w + 128
 };
+// Weights of four bits are stored as w + 8.
+inline constexpr std::int32_t kStartOverInt4 = 16;
 
 // One tile: rows x one panel over n_steps steps, whole groups of them where there are some. Sums
 // come from and go to c, [rows][kPanel].
@@ -62,7 +70,9 @@ constexpr bool is_integer(Activation activation) {
 struct Product {
   Activation activation = Activation::kF32;
   int k_per_step = 1;
-  int k_multiple = 4;  // n_in is padded to it
+  int k_multiple = 4;            // n_in is padded to it
+  int row_group = kGroupValues;  // values of a row that share a scale; integers only
+  int weight_group = 0;          // of four bits: weights that share a scale
   // Outputs whose first halves of a step stand before their second halves, for a kernel that takes
   // one half at a time; 0: those of an output stand together.
   int halves_of = 0;
@@ -122,13 +132,14 @@ struct Isa {
   const char* name = "";
   const char* numerics = "";  // equal where bits are equal
   Product f32, bf16, f16, i8;
+  Product i4[3];  // by kInt4Groups
 
   void (*rms_norm)(const float* x, const float* norm, float eps, std::int64_t n, float* out) =
       nullptr;
   void (*to_bf16)(const float* x, std::int64_t n, std::uint16_t* out) = nullptr;
-  // out = round(x / scale) with scale = max|x| / 127 of each kGroupValues values; the last are
-  // fewer.
-  void (*to_i8)(const float* x, std::int64_t n, std::int8_t* out, RowGroup* groups) = nullptr;
+  // out = round(x / scale) with scale = max|x| / 127 of each `group` values; the last are fewer.
+  void (*to_i8)(const float* x, std::int64_t n, int group, std::int8_t* out, RowGroup* groups) =
+      nullptr;
   void (*swiglu)(const float* gate, const float* up, std::int64_t n, float* out) = nullptr;
   void (*attention[5])(const AttentionItem&) = {};  // by KV dtype: kF32, kBf16, kF16, none, kF8E4M3
 
@@ -146,8 +157,12 @@ struct Isa {
   void (*exp_weights)(const float* x, std::int64_t n, double factor, double shift, double* out) =
       nullptr;
 
-  const Product& product(DType dtype) const {
-    return dtype == DType::kF32    ? f32
+  // group: of kI4.
+  const Product& product(DType dtype, std::int64_t group) const {
+    return dtype == DType::kI4     ? i4[group == 32   ? 0
+                                        : group == 64 ? 1
+                                                      : 2]
+           : dtype == DType::kF32  ? f32
            : dtype == DType::kBf16 ? bf16
            : dtype == DType::kF16  ? f16
                                    : i8;

@@ -13,6 +13,7 @@ namespace {
 // clang-format off
 #include "kernels/cpu/simd_avx2.h"
 #include "kernels/cpu/inner_matmul.h"
+#include "kernels/cpu/inner_int4.h"
 #include "kernels/cpu/inner_rows.h"
 #include "kernels/cpu/inner_attention.h"
 #include "kernels/cpu/inner_table.h"

@@ -21,6 +21,7 @@ void plain_noise_words(std::uint32_t first_id, const NoiseKey& key, std::uint32_
 // clang-format off
 #include "kernels/cpu/simd_scalar.h"
 #include "kernels/cpu/inner_matmul.h"
+#include "kernels/cpu/inner_int4.h"
 #include "kernels/cpu/inner_rows.h"
 #include "kernels/cpu/inner_attention.h"
 #include "kernels/cpu/inner_table.h"

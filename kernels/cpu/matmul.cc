@@ -5,7 +5,7 @@
 namespace foretoken::cpu {
 namespace {
 
-std::int64_t row_bytes(const PackedView& view) {
+std::int64_t prepared_bytes(const PackedView& view) {
   return view.n_padded * activation_bytes(view.product->activation);
 }
 
@@ -23,21 +23,20 @@ void run_tiles(const PackedView& view,
   const std::int32_t n_tiles = (n_rows + view.product->tile_rows - 1) / view.product->tile_rows;
   if (n_tiles == 1 && n_panels > 1) {
     for (int panel = 0; panel < n_panels; ++panel)
-      run_tiles(view, panels + panel * view.n_steps * kStepBytes, 1, rows, first_row, n_rows,
+      run_tiles(view, panels + panel * view.panel_bytes(), 1, rows, first_row, n_rows,
                 c + std::int64_t{panel} * n_rows * kPanel);
     return;
   }
   const int steps =
       n_tiles > 1 ? view.product->chunk_steps : view.product->stream_steps[n_rows - 1];
   const std::int64_t chunk = steps == 0 ? view.n_steps : steps;
-  const std::int64_t step_bytes = row_bytes(view) / view.n_steps;
-  const std::int64_t panel_bytes = view.n_steps * kStepBytes;
+  const std::int64_t step_bytes = prepared_bytes(view) / view.n_steps;
   for (std::int64_t begin = 0; begin < view.n_steps; begin += chunk) {
     TileArgs args;
     args.n_steps = std::min(chunk, view.n_steps - begin);
     args.a_stride = rows.stride;
     args.first = begin == 0;
-    const std::int64_t first_group = begin * view.product->k_per_step / kGroupValues;
+    const std::int64_t first_group = begin * view.product->k_per_step / view.product->row_group;
     std::int32_t row = 0;
     for (std::int32_t t = 0; t < n_tiles; ++t) {
       args.n_rows = n_rows / n_tiles + (t < n_rows % n_tiles ? 1 : 0);
@@ -52,8 +51,9 @@ void run_tiles(const PackedView& view,
       else if (t < 4)
         prefetch = Prefetch::kOneLine;
       for (int panel = 0; panel < n_panels; ++panel) {
-        args.w = panels + panel * panel_bytes + begin * kStepBytes;
-        args.ahead = args.w + args.n_steps * (kStepBytes + t * (n_tiles < 4 ? 128 : 64));
+        args.w = panels + panel * view.panel_bytes() + view.bytes_of(begin);
+        args.ahead =
+            args.w + view.bytes_of(args.n_steps) + args.n_steps * t * (n_tiles < 4 ? 128 : 64);
         args.c = c + (std::int64_t{panel} * n_rows + row) * kPanel;
         view.product->tile[args.n_rows - 1][static_cast<int>(prefetch)](args);
       }
@@ -71,10 +71,10 @@ void scale_outputs(const float* scales, std::int32_t n_rows, float* c) {
 
 PreparedRows MatmulSpace::prepare(const PackedView& view, std::int32_t n_rows) {
   PreparedRows prepared;
-  std::int64_t bytes = row_bytes(view);
+  std::int64_t bytes = prepared_bytes(view);
   if (is_integer(view.product->activation)) {
-    prepared.groups_offset = bytes;  // a multiple of kGroupValues
-    bytes += view.n_padded / kGroupValues * static_cast<std::int64_t>(sizeof(RowGroup));
+    prepared.groups_offset = bytes;  // a multiple of 32
+    bytes += view.n_padded / view.product->row_group * static_cast<std::int64_t>(sizeof(RowGroup));
   }
   prepared.stride = (bytes + 63) / 64 * 64 + 64;
   if (prepared.stride % 4096 == 0) prepared.stride += 64;
@@ -110,8 +110,11 @@ void prepare_row(const Isa& isa,
     case Activation::kI8:
     case Activation::kI16: {
       std::int8_t* out = reinterpret_cast<std::int8_t*>(to);
-      isa.to_i8(x, view.n_in, out, rows.groups(row));
+      const int group = view.product->row_group;
+      isa.to_i8(x, view.n_in, group, out, rows.groups(row));
       std::fill(out + view.n_in, out + padded, std::int8_t{0});
+      std::fill(rows.groups(row) + (view.n_in + group - 1) / group,
+                rows.groups(row) + padded / group, RowGroup{});
       if (view.product->activation == Activation::kI8) break;
       for (std::int64_t i = padded; i-- > 0;) {  // in place, so from the end
         const std::int16_t wide = out[i];  // NOLINT(bugprone-signed-char-misuse): codes have signs
@@ -129,7 +132,7 @@ void multiply_panels(const PackedView& view,
                      std::int32_t first_row,
                      std::int32_t n_rows,
                      float* c) {
-  run_tiles(view, view.weights + first_panel * view.n_steps * kStepBytes, n_panels, rows, first_row,
+  run_tiles(view, view.weights + first_panel * view.panel_bytes(), n_panels, rows, first_row,
             n_rows, c);
   for (int i = 0; i < n_panels; ++i, c += std::int64_t{n_rows} * kPanel) {
     const std::int64_t column = (first_panel + i) * kPanel;

@@ -71,13 +71,23 @@ void write_halves(
   }
 }
 
+// Of every output the scale of a group of four-bit weights; zeros where there is no row.
+void write_int4_scales(const std::byte* const (&rows)[kPanel], std::int64_t at, std::byte* to) {
+  std::uint16_t scales[kPanel] = {};
+  for (int column = 0; column < kPanel; ++column)
+    if (rows[column] != nullptr)
+      std::memcpy(&scales[column], rows[column] + at, sizeof scales[column]);
+  std::memcpy(to, scales, sizeof scales);
+}
+
 // `space`: room for the rows of a panel that no memory holds.
 void pack_panel(std::span<const LinearSource> sources,
                 const Linear& linear,
                 const PackedView& shape,
                 std::int64_t panel,
                 std::vector<std::byte>& space) {
-  const std::int64_t row_bytes = linear.n_in * static_cast<std::int64_t>(size_bytes(linear.dtype));
+  const bool is_int4 = linear.dtype == DType::kI4;
+  const std::int64_t bytes = row_bytes(linear.dtype, linear.n_in, linear.group);
   const std::byte* rows[kPanel] = {};
   for (std::int64_t column = 0; column < kPanel; ++column) {
     const std::int64_t i = panel * kPanel + column;
@@ -86,28 +96,36 @@ void pack_panel(std::span<const LinearSource> sources,
     const LinearSource& source = *origin.source;
     float scale = source.scales == nullptr ? 1.0f : source.scales[origin.row];
     if (source.rows != nullptr) {
-      space.resize(static_cast<std::size_t>(kPanel * row_bytes));
-      std::byte* row = space.data() + column * row_bytes;
+      space.resize(static_cast<std::size_t>(kPanel * bytes));
+      std::byte* row = space.data() + column * bytes;
       scale = source.rows->read(origin.row, row);
       rows[column] = row;
     } else {
-      rows[column] = static_cast<const std::byte*>(source.data) + origin.row * row_bytes;
+      rows[column] = static_cast<const std::byte*>(source.data) + origin.row * bytes;
     }
     if (linear.scales) linear.scales.as<float>()[i] = scale;
     if (linear.bias && source.bias != nullptr) linear.bias.as<float>()[i] = source.bias[origin.row];
   }
   const std::uint32_t flip = linear.dtype == DType::kI8 ? 0x80808080u : 0u;  // w + 128
   const std::int64_t n_steps = shape.n_steps;
-  std::byte* to = linear.weights.as<std::byte>() + panel * n_steps * kStepBytes;
+  const std::int64_t group_steps = is_int4 ? linear.group / kInt4StepValues : 0;
+  const std::int64_t at_once = is_int4 ? std::min(kLineSteps, group_steps) : kLineSteps;
+  const std::int64_t code_bytes = is_int4 ? int4_code_bytes(linear.n_in, linear.group) : bytes;
+  std::byte* to = linear.weights.as<std::byte>() + panel * shape.panel_bytes();
   alignas(64) Lines lines;
-  for (std::int64_t begin = 0; begin < n_steps; begin += kLineSteps) {
-    const std::int64_t n = std::min(kLineSteps, n_steps - begin);
+  for (std::int64_t begin = 0; begin < n_steps; begin += at_once) {
+    const std::int64_t n = std::min(at_once, n_steps - begin);
+    if (is_int4 && begin % group_steps == 0) {
+      write_int4_scales(rows, code_bytes + begin / group_steps * 2, to);
+      to += kInt4ScaleBytes;
+    }
     for (int column = 0; column < kPanel; ++column)
-      read_line(rows[column], row_bytes, begin * kOutputBytes, n * kOutputBytes, lines[column]);
+      read_line(rows[column], code_bytes, begin * kOutputBytes, n * kOutputBytes, lines[column]);
     if (const int halves_of = shape.product->halves_of; halves_of > 0)
-      write_halves(lines, n, flip, halves_of, to + begin * kStepBytes);
+      write_halves(lines, n, flip, halves_of, to);
     else
-      write_steps(lines, n, flip, to + begin * kStepBytes);
+      write_steps(lines, n, flip, to);
+    to += n * kStepBytes;
   }
 }
 
@@ -120,10 +138,9 @@ Linear CpuBackend::do_pack(std::span<const LinearSource> sources, Stacking stack
                      "the CPU backend has no float8_e4m3 weights; use bfloat16 or int8");
   Linear linear = unpacked(sources, stacking);
   const PackedView shape(linear, isa_);  // sizes only; its pointers are still null
-  const std::int64_t panel_bytes = shape.n_steps * kStepBytes;
   const auto n_padded = static_cast<std::size_t>(shape.n_panels * kPanel);
-  linear.weights = allocate(static_cast<std::size_t>(shape.n_panels * panel_bytes));
-  if (linear.dtype == DType::kI8) linear.scales = allocate(n_padded * sizeof(float));
+  linear.weights = allocate(static_cast<std::size_t>(shape.n_panels * shape.panel_bytes()));
+  if (is_quantised(linear.dtype)) linear.scales = allocate(n_padded * sizeof(float));
   if (any_bias(sources)) linear.bias = allocate(n_padded * sizeof(float));
   const std::int64_t group = stacking == Stacking::kGateUp ? 2 : 1;
   team_.run([&](int member) {

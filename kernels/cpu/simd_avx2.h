@@ -186,3 +186,42 @@ struct DotI8 {
     _mm256_storeu_ps(c, _mm256_fmadd_ps(_mm256_cvtepi32_ps(acc), _mm256_set1_ps(scale), chain));
   }
 };
+
+// Weights of four bits. A step of eight outputs is 32 bytes: k to k + 3 in the low halves, k + 4 to
+// k + 7 in the high ones. Products are at most 15 * 127; eight of them fit 16 bits.
+struct DotI4 {
+  static constexpr int kOutputs = 8, kSteps = 2;
+  using Acc = __m256i;
+  using Scales = __m256;
+  struct W {
+    __m256i quarter[4];
+  };
+  FT_INLINE W weights(const std::byte* p) {
+    const __m256i low = _mm256_set1_epi8(15);
+    const __m256i one = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    const __m256i two = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + kStepBytes));
+    return {{_mm256_and_si256(one, low), _mm256_and_si256(_mm256_srli_epi16(one, 4), low),
+             _mm256_and_si256(two, low), _mm256_and_si256(_mm256_srli_epi16(two, 4), low)}};
+  }
+  FT_INLINE __m256i product(const __m256i& w, const std::byte* a) {
+    std::int32_t four;
+    __builtin_memcpy(&four, a, sizeof four);
+    return _mm256_maddubs_epi16(w, _mm256_set1_epi32(four));
+  }
+  FT_INLINE Acc mac(const Acc& c, const W& w, const std::byte* a) {
+    const __m256i x = _mm256_add_epi16(product(w.quarter[0], a), product(w.quarter[1], a + 4));
+    const __m256i y = _mm256_add_epi16(product(w.quarter[2], a + 8), product(w.quarter[3], a + 12));
+    Acc sum = _mm256_add_epi32(c, _mm256_madd_epi16(_mm256_add_epi16(x, y), _mm256_set1_epi16(1)));
+    asm("" : "+x"(sum));  // as in DotI8
+    return sum;
+  }
+  FT_INLINE Acc begin(std::int32_t start) { return _mm256_set1_epi32(start); }
+  FT_INLINE Scales scales(const std::byte* p) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  FT_INLINE void add_to(float* c, const Acc& acc, const Scales& s, float t, bool first) {
+    const __m256 chain = first ? _mm256_setzero_ps() : _mm256_loadu_ps(c);
+    const __m256 scale = _mm256_mul_ps(s, _mm256_set1_ps(t));
+    _mm256_storeu_ps(c, _mm256_fmadd_ps(_mm256_cvtepi32_ps(acc), scale, chain));
+  }
+};

@@ -227,3 +227,51 @@ struct DotI8 : GroupSums {
 };
 
 #endif
+
+// Weights of four bits. A step of sixteen outputs is a line: k to k + 3 in the low halves, k + 4 to
+// k + 7 in the high ones.
+struct DotI4 {
+  static constexpr int kOutputs = 16, kSteps = 2;
+  using Acc = __m512i;
+  using Scales = __m512;
+  struct W {
+    __m512i quarter[4];
+  };
+  FT_INLINE W weights(const std::byte* p) {
+    const __m512i low = _mm512_set1_epi8(15);
+    const __m512i one = _mm512_loadu_si512(p), two = _mm512_loadu_si512(p + kStepBytes);
+    return {{_mm512_and_si512(one, low), _mm512_and_si512(_mm512_srli_epi16(one, 4), low),
+             _mm512_and_si512(two, low), _mm512_and_si512(_mm512_srli_epi16(two, 4), low)}};
+  }
+  FT_INLINE __m512i four(const std::byte* a) {
+    std::int32_t codes;
+    __builtin_memcpy(&codes, a, sizeof codes);
+    return _mm512_set1_epi32(codes);
+  }
+#if defined(__AVX512VNNI__)
+  FT_INLINE Acc mac(Acc c, const W& w, const std::byte* a) {
+    c = _mm512_dpbusd_epi32(c, w.quarter[0], four(a));
+    c = _mm512_dpbusd_epi32(c, w.quarter[1], four(a + 4));
+    c = _mm512_dpbusd_epi32(c, w.quarter[2], four(a + 8));
+    return _mm512_dpbusd_epi32(c, w.quarter[3], four(a + 12));
+  }
+#else
+  // Products are at most 15 * 127; eight of them fit 16 bits.
+  FT_INLINE Acc mac(Acc c, const W& w, const std::byte* a) {
+    const __m512i x = _mm512_add_epi16(_mm512_maddubs_epi16(w.quarter[0], four(a)),
+                                       _mm512_maddubs_epi16(w.quarter[1], four(a + 4)));
+    const __m512i y = _mm512_add_epi16(_mm512_maddubs_epi16(w.quarter[2], four(a + 8)),
+                                       _mm512_maddubs_epi16(w.quarter[3], four(a + 12)));
+    return _mm512_add_epi32(c, _mm512_madd_epi16(_mm512_add_epi16(x, y), _mm512_set1_epi16(1)));
+  }
+#endif
+  FT_INLINE Acc begin(std::int32_t start) { return _mm512_set1_epi32(start); }
+  FT_INLINE Scales scales(const std::byte* p) {
+    return Simd::load_f16(reinterpret_cast<const std::uint16_t*>(p));
+  }
+  FT_INLINE void add_to(float* c, Acc acc, Scales s, float t, bool first) {
+    const __m512 chain = first ? _mm512_setzero_ps() : _mm512_loadu_ps(c);
+    const __m512 scale = _mm512_mul_ps(s, _mm512_set1_ps(t));
+    _mm512_storeu_ps(c, _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc), scale, chain));
+  }
+};

@@ -149,3 +149,37 @@ struct DotI8 {
     Simd::store(c, Simd::fma(__builtin_convertvector(acc, Simd::V), Simd::set1(scale), chain));
   }
 };
+
+// Weights of four bits: of a step, k to k + 3 in the low halves, k + 4 to k + 7 in the high ones.
+struct DotI4 {
+  static constexpr int kOutputs = 16, kSteps = 1;
+  using Acc = Simd::I;
+  using Scales = Simd::V;
+  struct W {
+    std::uint8_t w[64];
+  };
+  FT_INLINE W weights(const std::byte* p) {
+    W w;
+    __builtin_memcpy(&w, p, sizeof w);
+    return w;
+  }
+  FT_INLINE Acc mac(Acc c, const W& w, const std::byte* a) {
+    std::int8_t codes[8];
+    __builtin_memcpy(codes, a, sizeof codes);
+    for (int i = 0; i < 16; ++i)
+      for (int j = 0; j < 4; ++j)
+        c[i] += (w.w[4 * i + j] & 15) * codes[j] + (w.w[4 * i + j] >> 4) * codes[4 + j];
+    return c;
+  }
+  FT_INLINE Acc begin(std::int32_t start) { return Acc{} + start; }
+  FT_INLINE Scales scales(const std::byte* p) {
+    std::uint16_t halves[16];
+    __builtin_memcpy(halves, p, sizeof halves);
+    return Simd::load_f16(halves);
+  }
+  FT_INLINE void add_to(float* c, const Acc& acc, const Scales& s, float t, bool first) {
+    const Simd::V chain = first ? Simd::zero() : Simd::load(c);
+    const Simd::V scale = Simd::mul(s, Simd::set1(t));
+    Simd::store(c, Simd::fma(__builtin_convertvector(acc, Simd::V), scale, chain));
+  }
+};

@@ -43,7 +43,7 @@ class CudaBackend final : public Backend {
   ~CudaBackend() override;
 
   std::string numerics() const override;
-  bool holds(DType) const override { return true; }
+  bool holds(DType weights) const override { return weights != DType::kI4; }
   std::string description() const override;
   std::size_t free_bytes() const override;
   bool gains_by_recording() const override { return record_ != Record::kOff; }

@@ -10,8 +10,9 @@
 
 namespace foretoken {
 
-enum class DType : std::uint8_t { kF32, kBf16, kF16, kI8, kF8E4M3 };
+enum class DType : std::uint8_t { kF32, kBf16, kF16, kI8, kF8E4M3, kI4 };
 
+// Of one element; of kI4, which has half a byte, 0: see row_bytes().
 constexpr std::size_t size_bytes(DType dtype) {
   switch (dtype) {
     case DType::kF32:
@@ -22,6 +23,8 @@ constexpr std::size_t size_bytes(DType dtype) {
     case DType::kI8:
     case DType::kF8E4M3:
       return 1;
+    case DType::kI4:
+      return 0;
   }
   return 0;
 }
@@ -38,12 +41,38 @@ constexpr const char* dtype_name(DType dtype) {
       return "int8";
     case DType::kF8E4M3:
       return "float8_e4m3";
+    case DType::kI4:
+      return "int4";
   }
   return "?";
 }
 
-// Eight bits an element, with scales beside them.
-constexpr bool is_quantised(DType dtype) { return dtype == DType::kI8 || dtype == DType::kF8E4M3; }
+// Eight bits an element or four, with scales beside them.
+constexpr bool is_quantised(DType dtype) {
+  return dtype == DType::kI8 || dtype == DType::kF8E4M3 || dtype == DType::kI4;
+}
+
+// A row of kI4: codes 0 to 15, each 8 more than its weight, and behind them a float16 for each
+// group of 32, 64 or 128 weights. A weight is (code - 8) * the group's * the row's scale. Eight
+// codes are four bytes: byte j has code j in its low half and code j + 4 in its high half, as the
+// CPU's tiles read them. The last group is filled up with codes of 8.
+inline constexpr std::int64_t kInt4Groups[] = {32, 64, 128};
+constexpr bool is_int4_group(std::int64_t group) {
+  return group == 32 || group == 64 || group == 128;
+}
+constexpr std::int64_t int4_groups_of(std::int64_t n_in, std::int64_t group) {
+  return (n_in + group - 1) / group;
+}
+constexpr std::int64_t int4_code_bytes(std::int64_t n_in, std::int64_t group) {
+  return int4_groups_of(n_in, group) * group / 2;
+}
+
+// Of a row in host memory. group: of kI4.
+constexpr std::int64_t row_bytes(DType dtype, std::int64_t n_in, std::int64_t group) {
+  if (dtype == DType::kI4)
+    return int4_code_bytes(n_in, group) + int4_groups_of(n_in, group) * std::int64_t{2};
+  return n_in * static_cast<std::int64_t>(size_bytes(dtype));
+}
 
 // The longest row of a kI8 matrix that backends take.
 inline constexpr std::int64_t kMaxInInt8 = 65536;
@@ -88,7 +117,7 @@ class Buffer {
 class RowReader {
  public:
   virtual ~RowReader() = default;
-  // Writes a row, [n_in] in the matrix's dtype, and returns its scale: of types without, 1.
+  // Writes a row of row_bytes() and returns its scale: of types without, 1.
   virtual float read(std::int64_t row, std::byte* to) const = 0;
 };
 
@@ -98,9 +127,10 @@ struct LinearSource {
   const void* data = nullptr;  // [n_out, n_in]
   std::int64_t n_out = 0;
   std::int64_t n_in = 0;
-  const float* scales = nullptr;    // [n_out], only for kI8 and kF8E4M3: w = data * scale
+  const float* scales = nullptr;    // [n_out], quantised types only: w = data * scale
   const float* bias = nullptr;      // [n_out] or null
   const RowReader* rows = nullptr;  // instead of data and scales
+  std::int64_t group = 0;           // of kI4
 };
 
 // How several matrices that share their input become one.
@@ -115,9 +145,10 @@ struct Linear {
   Stacking stacking = Stacking::kRows;
   std::int64_t n_out = 0;  // of all stacked matrices together
   std::int64_t n_in = 0;
-  Buffer weights;  // packed; the layout is the backend's
-  Buffer scales;   // [n_out padded] f32, quantised dtypes only
-  Buffer bias;     // [n_out padded] f32, if any source has one
+  std::int64_t group = 0;  // weights that share a scale, of kI4
+  Buffer weights;          // packed; the layout is the backend's
+  Buffer scales;           // [n_out padded] f32, quantised dtypes only
+  Buffer bias;             // [n_out padded] f32, if any source has one
 };
 
 // Geometry of a KV cache. One block is contiguous over all layers, so that copying a block is one
@@ -139,7 +170,7 @@ struct KvGeometry {
 };
 
 // Whether a KV cache can hold elements of this type.
-constexpr bool is_kv_dtype(DType dtype) { return dtype != DType::kI8; }
+constexpr bool is_kv_dtype(DType dtype) { return dtype != DType::kI8 && dtype != DType::kI4; }
 
 // The paged KV cache as every kernel sees it. Borrowed; the owner of `blocks` outlives the call.
 struct PagedKv {

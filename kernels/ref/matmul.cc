@@ -9,11 +9,19 @@
 namespace foretoken::ref {
 namespace {
 
-// Values of a row that the CPU kernels round with one scale.
-constexpr std::size_t kI8Group = 64;
+double int4_element(const LinearSource& source, std::int64_t row, std::int64_t k) {
+  const std::byte* codes = static_cast<const std::byte*>(source.data) +
+                           row * row_bytes(DType::kI4, source.n_in, source.group);
+  const auto two = std::to_integer<int>(codes[k / 8 * 4 + k % 4]);
+  const int code = k % 8 < 4 ? two & 15 : two >> 4;
+  std::uint16_t scale = 0;
+  std::memcpy(&scale, codes + int4_code_bytes(source.n_in, source.group) + k / source.group * 2, 2);
+  return (code - 8) * static_cast<double>(f16_to_f32(scale)) *
+         static_cast<double>(source.scales[row]);
+}
 
 double element(const LinearSource& source, std::int64_t row, std::int64_t k) {
-  const auto i = static_cast<std::size_t>(row * source.n_in + k);
+  const auto i = static_cast<std::size_t>(row * source.n_in + k);  // kI4 has its own
   const std::byte* at = static_cast<const std::byte*>(source.data) + i * size_bytes(source.dtype);
   std::uint16_t half = 0;
   float full = 0;
@@ -30,6 +38,8 @@ double element(const LinearSource& source, std::int64_t row, std::int64_t k) {
     case DType::kI8:
       return static_cast<double>(static_cast<std::int8_t>(*at)) *
              static_cast<double>(source.scales[row]);
+    case DType::kI4:
+      return int4_element(source, row, k);
     case DType::kF8E4M3:
       return static_cast<double>(e4m3_to_f32(static_cast<std::uint8_t>(*at))) *
              static_cast<double>(source.scales[row]);
@@ -83,9 +93,12 @@ std::vector<Real> round_input(std::span<const Real> x, InputRounding rounding) {
     for (Real& a : y) a = round_to_half(a, to_bf16);
   if (rounding == InputRounding::kF16)
     for (Real& a : y) a = round_to_half(a, to_f16);
-  if (rounding == InputRounding::kI8)
-    for (std::size_t i = 0; i < y.size(); i += kI8Group)
-      round_to_i8(std::span(y).subspan(i, std::min(kI8Group, y.size() - i)));
+  const std::size_t group = rounding == InputRounding::kI8       ? 64
+                            : rounding == InputRounding::kI8By32 ? 32
+                                                                 : 0;
+  if (group > 0)
+    for (std::size_t i = 0; i < y.size(); i += group)
+      round_to_i8(std::span(y).subspan(i, std::min(group, y.size() - i)));
   return y;
 }
 

@@ -16,7 +16,8 @@
 namespace foretoken::ref {
 
 // What a device does to the rows it multiplies with weights of some dtype.
-enum class InputRounding : std::uint8_t { kNone, kBf16, kF16, kI8 };
+// kI8, kI8By32: to 8 bits with a scale for each 64 or 32 values.
+enum class InputRounding : std::uint8_t { kNone, kBf16, kF16, kI8, kI8By32 };
 
 // Stacked sources as one dense matrix; for gate and up, gate first.
 struct Matrix {

@@ -38,6 +38,9 @@ void check(std::span<const LinearSource> sources, Stacking stacking) {
     FORETOKEN_CHECK(needs_scales == (source.scales != nullptr),
                     "scales go with quantised dtypes, and only with them");
     FORETOKEN_CHECK(source.dtype != DType::kI8 || source.n_in <= kMaxInInt8);
+    FORETOKEN_CHECK(source.group == first.group, "stacked matrices share their groups");
+    FORETOKEN_CHECK(source.dtype == DType::kI4 ? is_int4_group(source.group) : source.group == 0,
+                    "groups of 32, 64 or 128 go with int4, and only with it");
   }
   if (stacking == Stacking::kGateUp) {
     FORETOKEN_CHECK(sources.size() == 2, "gate and up");
@@ -49,6 +52,7 @@ void check(const EmbedArgs& args) {
   FORETOKEN_CHECK(args.n_rows >= 0);
   if (args.n_rows == 0) return;
   check_linear(args.table, Stacking::kRows);
+  FORETOKEN_CHECK(args.table->dtype != DType::kI4, "rows of int4 are multiplied, not looked up");
   FORETOKEN_CHECK(args.tokens != nullptr && args.hidden != nullptr);
 }
 

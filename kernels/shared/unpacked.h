@@ -15,6 +15,7 @@ inline Linear unpacked(std::span<const LinearSource> sources, Stacking stacking)
   linear.dtype = sources.front().dtype;
   linear.stacking = stacking;
   linear.n_in = sources.front().n_in;
+  linear.group = sources.front().group;
   for (const LinearSource& source : sources) linear.n_out += source.n_out;
   return linear;
 }

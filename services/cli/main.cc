@@ -38,6 +38,7 @@ constexpr std::pair<std::string_view, int (*)(const CliOptions&)> kVerbs[] = {
     {"model pair", run_model_pair},
     {"model init-random", run_model_init_random},
     {"model quantize", run_model_quantize},
+    {"model compare", run_model_compare},
     {"config show", run_config_show},
     {"config check", run_config_check},
     {"config init", run_config_init},

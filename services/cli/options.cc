@@ -38,7 +38,7 @@ constexpr KeyFlag kKeyFlags[] = {
     {"--ctx-size,--max-model-len", "model.max_model_len",
      "longest prompt + answer in tokens; 0 = what the model allows"},
     {"--threads", "target.threads", "threads of the target; 0 = physical cores"},
-    {"--dtype", "model.dtype", "weights in memory: auto, float32, bfloat16, float16, int8"},
+    {"--dtype", "model.dtype", "weights in memory: auto, float32, bfloat16, float16, int8, int4"},
     {"--targets", "model.targets", "how many target services, of each model"},
     {"--drafts", "model.drafts", "how many draft services, of each model that has a draft"},
     {"--tensor-parallel-size,--tp", "target.tensor_parallel",
@@ -488,8 +488,8 @@ class Parser {
   }
 
   void models() {
-    CLI::App* model =
-        app_.add_subcommand("model", "model folders: info, check, pair, init-random, quantize");
+    CLI::App* model = app_.add_subcommand(
+        "model", "model folders: info, check, pair, init-random, quantize, compare");
     model->footer(
         "Examples:\n  foretoken model check models/demo-target\n  foretoken model pair "
         "models/demo-draft models/demo-target");
@@ -552,6 +552,16 @@ class Parser {
         "do not load both folders to compare their logits");
     json(quantize);
     quiet(quantize);
+    CLI::App* compare = verb(
+        model, "compare", "what another type of weights in memory does to the logits of a folder",
+        "  foretoken model compare models/demo-target --dtype int4\n");
+    compare->add_option("folder", m.folder, "Hugging Face folder")->required();
+    compare->add_option("--dtype", m.dtype, "float32, bfloat16, float16, int8 or int4")
+        ->required()
+        ->check(one_of({"float32", "bfloat16", "float16", "int8", "int4"}));
+    compare->add_option("--text", m.text,
+                        "text file to compare the logits on; default: a built-in page");
+    json(compare);
   }
 
   void others() {

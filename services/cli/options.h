@@ -119,7 +119,7 @@ struct ModelOptions {
   std::string to;         // quantize: "int8" or "fp8"
   bool lm_head = false;   // quantize: the head too
   bool compare = true;    // quantize: both folders' logits
-  std::string text;       // quantize: file whose text they read
+  std::string text;       // quantize, compare: file whose text they read
 };
 
 // Looks at a system that are repeated.

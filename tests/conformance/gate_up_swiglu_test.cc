@@ -26,18 +26,18 @@ class GateUpSwiglu : public OpTest {
 };
 
 TEST_P(GateUpSwiglu, MatchesReferenceOnEveryCase) {
-  for (const DType dtype : weight_dtypes())
+  for (const WeightType& type : weight_types())
     for (const cases::Product& c : cases::products()) {
       SCOPED_TRACE(testing::Message()
-                   << dtype_name(dtype) << " " << c.n_rows << "x" << c.n_out << "x" << c.n_in);
-      const Weights gate(rng, dtype, c.n_out, c.n_in, c.n_in % 2 == 1),
-          up(rng, dtype, c.n_out, c.n_in);
+                   << name_of(type) << " " << c.n_rows << "x" << c.n_out << "x" << c.n_in);
+      const Weights gate(rng, type, c.n_out, c.n_in, c.n_in % 2 == 1),
+          up(rng, type, c.n_out, c.n_in);
       const LinearSource sources[] = {gate.source(), up.source()};
       const std::vector<float> hidden = random_floats(rng, std::int64_t{c.n_rows} * c.n_in, 3);
       const std::vector<float> norm = random_floats(rng, c.n_in, 0.3f);
       const auto want = ref::gate_up_swiglu(
           {.hidden = hidden.data(), .n_rows = c.n_rows, .norm = norm.data(), .norm_eps = kEps},
-          ref::Matrix(sources), rounding(dtype));
+          ref::Matrix(sources), rounding(type));
       ASSERT_TRUE(
           close(run(backend(), backend().pack(sources, Stacking::kGateUp), hidden, norm), want));
     }
@@ -85,9 +85,9 @@ TEST_P(GateUpSwiglu, GivesTheSameBitsTwice) {
 }
 
 TEST_P(GateUpSwiglu, RowDoesNotDependOnItsNeighbours) {
-  for (const DType dtype : weight_dtypes()) {
+  for (const WeightType& type : weight_types()) {
     const std::int32_t n_rows = 64, n_in = 290;
-    const Weights gate(rng, dtype, 90, n_in), up(rng, dtype, 90, n_in);
+    const Weights gate(rng, type, 90, n_in), up(rng, type, 90, n_in);
     const LinearSource sources[] = {gate.source(), up.source()};
     const std::vector<float> hidden = random_floats(rng, n_rows * n_in),
                              norm = random_floats(rng, n_in);

@@ -28,11 +28,11 @@ class LmHead : public OpTest {
 };
 
 TEST_P(LmHead, MatchesReferenceOnEveryCase) {
-  for (const DType dtype : weight_dtypes())
+  for (const WeightType& type : weight_types())
     for (const cases::Product& c : cases::products()) {
       SCOPED_TRACE(testing::Message()
-                   << dtype_name(dtype) << " " << c.n_rows << "x" << c.n_out << "x" << c.n_in);
-      const Weights head(rng, dtype, c.n_out, c.n_in);
+                   << name_of(type) << " " << c.n_rows << "x" << c.n_out << "x" << c.n_in);
+      const Weights head(rng, type, c.n_out, c.n_in);
       const LinearSource source = head.source();
       const std::vector<float> hidden = random_floats(rng, std::int64_t{c.n_rows} * c.n_in, 0.01f);
       const std::vector<float> norm = random_floats(rng, c.n_in);
@@ -43,7 +43,7 @@ TEST_P(LmHead, MatchesReferenceOnEveryCase) {
                                       .n_rows = static_cast<std::int32_t>(rows.size()),
                                       .norm = norm.data(),
                                       .norm_eps = kNormEps},
-                                     ref::Matrix({&source, 1}), rounding(dtype));
+                                     ref::Matrix({&source, 1}), rounding(type));
       ASSERT_TRUE(close(run(backend(), backend().pack({&source, 1}), hidden, rows, norm), want));
     }
 }
@@ -76,9 +76,9 @@ TEST_P(LmHead, GivesTheSameBitsTwice) {
 }
 
 TEST_P(LmHead, RowDoesNotDependOnItsNeighbours) {
-  for (const DType dtype : weight_dtypes()) {
+  for (const WeightType& type : weight_types()) {
     const std::int32_t n_rows = 64, n_in = 260;
-    const Weights head(rng, dtype, 150, n_in);
+    const Weights head(rng, type, 150, n_in);
     const LinearSource source = head.source();
     const std::vector<float> hidden = random_floats(rng, n_rows * n_in),
                              norm = random_floats(rng, n_in);

@@ -25,12 +25,12 @@ class MatmulResidual : public OpTest {
 };
 
 TEST_P(MatmulResidual, MatchesReferenceOnEveryCase) {
-  for (const DType dtype : weight_dtypes())
+  for (const WeightType& type : weight_types())
     for (const cases::Product& c : cases::products()) {
       SCOPED_TRACE(testing::Message()
-                   << dtype_name(dtype) << " " << c.n_rows << "x" << c.n_out << "x" << c.n_in);
+                   << name_of(type) << " " << c.n_rows << "x" << c.n_out << "x" << c.n_in);
       const bool with_bias = c.n_in % 2 == 1, partial = c.n_rows % 3 == 0;
-      const Weights weights(rng, dtype, c.n_out, c.n_in, with_bias);
+      const Weights weights(rng, type, c.n_out, c.n_in, with_bias);
       const LinearSource source = weights.source();
       const std::vector<float> x = random_floats(rng, std::int64_t{c.n_rows} * c.n_in);
       const std::vector<float> before = random_floats(rng, std::int64_t{c.n_rows} * c.n_out);
@@ -38,7 +38,7 @@ TEST_P(MatmulResidual, MatchesReferenceOnEveryCase) {
       float unused = 0;
       const auto want = ref::matmul_residual(
           {.x = x.data(), .n_rows = c.n_rows, .partial = partial ? &unused : nullptr},
-          ref::Matrix({&source, 1}), before.data(), rounding(dtype));
+          ref::Matrix({&source, 1}), before.data(), rounding(type));
       ASSERT_TRUE(close(run(backend(), packed, x, before, partial), want));
     }
 }
@@ -58,19 +58,19 @@ TEST_P(MatmulResidual, TheEmptyBatchWritesNothing) {
 }
 
 TEST_P(MatmulResidual, StacksMatricesOneBelowTheOther) {
-  for (const DType dtype : weight_dtypes()) {
-    const Weights a(rng, dtype, 70, 45, true), b(rng, dtype, 3, 45), c(rng, dtype, 61, 45, true);
+  for (const WeightType& type : weight_types()) {
+    const Weights a(rng, type, 70, 45, true), b(rng, type, 3, 45), c(rng, type, 61, 45, true);
     const LinearSource sources[] = {a.source(), b.source(), c.source()};
     const std::vector<float> x = random_floats(rng, 2 * 45), before = random_floats(rng, 2 * 134);
     const auto want = ref::matmul_residual({.x = x.data(), .n_rows = 2}, ref::Matrix(sources),
-                                           before.data(), rounding(dtype));
+                                           before.data(), rounding(type));
     EXPECT_TRUE(close(run(backend(), backend().pack(sources), x, before, false), want));
   }
 }
 
 TEST_P(MatmulResidual, GivesTheSameBitsTwice) {
-  for (const DType dtype : weight_dtypes()) {
-    const Weights weights(rng, dtype, 321, 700);
+  for (const WeightType& type : weight_types()) {
+    const Weights weights(rng, type, 321, 700);
     const LinearSource source = weights.source();
     const std::vector<float> x = random_floats(rng, 20 * 700),
                              before = random_floats(rng, 20 * 321);
@@ -83,10 +83,10 @@ TEST_P(MatmulResidual, GivesTheSameBitsTwice) {
 }
 
 TEST_P(MatmulResidual, RowDoesNotDependOnItsNeighbours) {
-  for (const DType dtype : weight_dtypes()) {
-    SCOPED_TRACE(dtype_name(dtype));
+  for (const WeightType& type : weight_types()) {
+    SCOPED_TRACE(name_of(type));
     const std::int32_t n_rows = 64, n_in = 530, n_out = 200;
-    const Weights weights(rng, dtype, n_out, n_in);
+    const Weights weights(rng, type, n_out, n_in);
     const LinearSource source = weights.source();
     const std::vector<float> x = random_floats(rng, n_rows * n_in),
                              before = random_floats(rng, n_rows * n_out);
@@ -121,9 +121,9 @@ TEST_P(MatmulResidual, LongPromptsAreCutWithoutATrace) {
 
 // An infinity or a NaN in a row must come out as NaN or infinity, never as a number.
 TEST_P(MatmulResidual, BrokenRowsStayBrokenAndAlone) {
-  for (const DType dtype : weight_dtypes()) {
-    SCOPED_TRACE(dtype_name(dtype));
-    const Weights weights(rng, dtype, 64, 64);
+  for (const WeightType& type : weight_types()) {
+    SCOPED_TRACE(name_of(type));
+    const Weights weights(rng, type, 64, 64);
     const LinearSource source = weights.source();
     const Linear packed = backend().pack({&source, 1});
     std::vector<float> x = random_floats(rng, 3 * 64);
@@ -180,8 +180,8 @@ TEST(Numerics, PathsOfOneNameAgreeInEveryBit) {
   const auto narrow = make_backend({.n_threads = 1, .isa = CpuIsa::kAvx2});
   const auto wide = make_backend({.n_threads = 1, .isa = CpuIsa::kAvx512});
   ASSERT_EQ(narrow->numerics(), wide->numerics());
-  for (const DType dtype : cases::weight_dtypes()) {
-    const Weights weights(rng, dtype, 200, 531, true);
+  for (const WeightType& type : types_on_cpu()) {
+    const Weights weights(rng, type, 200, 531, true);
     const LinearSource source = weights.source();
     const std::vector<float> x = random_floats(rng, 9 * 531);
     std::vector<float> a(9 * 200), b(9 * 200);
@@ -189,7 +189,7 @@ TEST(Numerics, PathsOfOneNameAgreeInEveryBit) {
     narrow->matmul_residual(
         {.x = x.data(), .n_rows = 9, .weight = &packed_a, .residual = a.data()});
     wide->matmul_residual({.x = x.data(), .n_rows = 9, .weight = &packed_b, .residual = b.data()});
-    EXPECT_TRUE(same_bits(a, b)) << dtype_name(dtype);
+    EXPECT_TRUE(same_bits(a, b)) << name_of(type);
   }
 }
 

@@ -60,6 +60,23 @@ inline const Device kEmulatedDevices[] = {
 
 inline void PrintTo(const Device& device, std::ostream* to) { *to << device.name; }
 
+// A weight matrix's dtype; of int4, the weights that share a scale too.
+struct WeightType {
+  WeightType(DType dtype_in, std::int64_t group_in = 0) : dtype(dtype_in), group(group_in) {}
+  DType dtype;
+  std::int64_t group;
+};
+
+inline std::string name_of(const WeightType& type) {
+  return dtype_name(type.dtype) + (type.group == 0 ? "" : "/" + std::to_string(type.group));
+}
+
+inline std::vector<WeightType> types_on_cpu() {
+  std::vector<WeightType> types(cases::weight_dtypes().begin(), cases::weight_dtypes().end());
+  for (const std::int64_t group : kInt4Groups) types.emplace_back(DType::kI4, group);
+  return types;
+}
+
 // Why a device is not here; empty if it is. Asked once: opening a GPU takes a while.
 inline const std::string& cuda_absence(CudaPath path) {
   static std::map<CudaPath, std::string> known;
@@ -104,12 +121,21 @@ class OpTest : public ::testing::TestWithParam<Device> {
     if (!on_cpu()) dtypes.push_back(DType::kF8E4M3);
     return dtypes;
   }
-  static ref::InputRounding rounding(DType dtype) {
+  // Those that are multiplied.
+  static std::vector<WeightType> weight_types() {
+    if (on_cpu()) return types_on_cpu();
+    std::vector<WeightType> types;
+    for (const DType dtype : weight_dtypes()) types.emplace_back(dtype);
+    return types;
+  }
+  static ref::InputRounding rounding(const WeightType& type) {
+    const DType dtype = type.dtype;
     if (!on_cpu())
       return dtype == DType::kF32    ? ref::InputRounding::kNone
              : dtype == DType::kBf16 ? ref::InputRounding::kBf16
                                      : ref::InputRounding::kF16;
-    if (dtype == DType::kI8) return ref::InputRounding::kI8;
+    if (type.group == 32) return ref::InputRounding::kI8By32;
+    if (dtype == DType::kI8 || dtype == DType::kI4) return ref::InputRounding::kI8;
     if (dtype == DType::kBf16 && GetParam().isa >= CpuIsa::kAvx512Bf16)
       return ref::InputRounding::kBf16;
     return ref::InputRounding::kNone;
@@ -187,11 +213,55 @@ class Untouched {
 // A random matrix as a checkpoint would hold it. Starts one element off alignment, as a file may.
 struct Weights {
   Weights(std::mt19937& rng,
-          DType dtype_in,
+          const WeightType& type,
           std::int64_t n_out_in,
           std::int64_t n_in_in,
           bool with_bias = false)
-      : dtype(dtype_in), n_out(n_out_in), n_in(n_in_in) {
+      : dtype(type.dtype), group(type.group), n_out(n_out_in), n_in(n_in_in) {
+    if (dtype == DType::kI4)
+      fill_int4(rng);
+    else
+      fill(rng);
+    if (is_quantised(dtype)) {
+      std::uniform_real_distribution<float> scale(0.005f, 0.02f);
+      for (std::int64_t i = 0; i < n_out; ++i) scales.push_back(scale(rng));
+    }
+    if (with_bias) bias = random_floats(rng, n_out);
+  }
+  LinearSource source() const {
+    return {.dtype = dtype,
+            .data = raw.data() + 1,
+            .n_out = n_out,
+            .n_in = n_in,
+            .scales = scales.empty() ? nullptr : scales.data(),
+            .bias = bias.empty() ? nullptr : bias.data(),
+            .group = group};
+  }
+  DType dtype;
+  std::int64_t group;
+  std::int64_t n_out, n_in;
+  std::vector<std::byte> raw;
+  std::vector<float> scales, bias;
+
+ private:
+  // Every code, and scales of both signs, zero, subnormal and large.
+  void fill_int4(std::mt19937& rng) {
+    const std::int64_t bytes = row_bytes(dtype, n_in, group), codes = int4_code_bytes(n_in, group);
+    raw.resize(static_cast<std::size_t>(n_out * bytes) + 1);
+    std::uniform_int_distribution<int> byte(0, 255), kind(0, 9);
+    std::uniform_real_distribution<float> usual(-8, 8);
+    for (std::int64_t row = 0; row < n_out; ++row) {
+      std::byte* at = raw.data() + 1 + row * bytes;
+      for (std::int64_t i = 0; i < codes; ++i) at[i] = static_cast<std::byte>(byte(rng));
+      for (std::int64_t i = codes; i < bytes; i += 2) {
+        const int which = kind(rng);
+        const float scale = which == 0 ? 0.0f : which == 1 ? 3e-7f : usual(rng);
+        const std::uint16_t half = f32_to_f16(scale);
+        std::memcpy(at + i, &half, sizeof half);
+      }
+    }
+  }
+  void fill(std::mt19937& rng) {
     const auto n = static_cast<std::size_t>(n_out * n_in);
     raw.resize(n * size_bytes(dtype) + 1);
     std::normal_distribution<float> normal(0, 1);
@@ -209,24 +279,7 @@ struct Weights {
         *at = static_cast<std::byte>(code);
       }
     }
-    if (dtype == DType::kI8 || dtype == DType::kF8E4M3) {
-      std::uniform_real_distribution<float> scale(0.005f, 0.02f);
-      for (std::int64_t i = 0; i < n_out; ++i) scales.push_back(scale(rng));
-    }
-    if (with_bias) bias = random_floats(rng, n_out);
   }
-  LinearSource source() const {
-    return {dtype,
-            raw.data() + 1,
-            n_out,
-            n_in,
-            scales.empty() ? nullptr : scales.data(),
-            bias.empty() ? nullptr : bias.data()};
-  }
-  DType dtype;
-  std::int64_t n_out, n_in;
-  std::vector<std::byte> raw;
-  std::vector<float> scales, bias;
 };
 
 // Runs some of a prepared set of rows in the given order and returns their results, one vector per

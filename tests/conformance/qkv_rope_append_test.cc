@@ -10,7 +10,7 @@ constexpr std::int32_t kPositions = 200;
 // One layer's worth of data for any number of rows.
 struct Layer {
   Layer(std::mt19937& rng,
-        DType dtype,
+        WeightType type,
         std::int32_t heads,
         KvGeometry geometry_in,
         std::int32_t n_rows,
@@ -19,7 +19,7 @@ struct Layer {
       : n_heads(heads),
         geometry(geometry_in),
         weights(rng,
-                dtype,
+                type,
                 std::int64_t{heads + 2 * geometry_in.n_kv_heads} * geometry_in.head_dim,
                 n_in,
                 n_in % 2 == 1),
@@ -138,13 +138,13 @@ constexpr Shape kShapes[] = {
 };
 
 TEST_P(QkvRopeAppend, MatchesReferenceOnEveryCase) {
-  for (const DType dtype : weight_dtypes())
+  for (const WeightType& type : weight_types())
     for (const DType kv_dtype : cases::kv_dtypes())
       for (const Shape& s : kShapes) {
         SCOPED_TRACE(testing::Message()
-                     << dtype_name(dtype) << " " << dtype_name(kv_dtype) << " rows " << s.n_rows);
+                     << name_of(type) << " " << dtype_name(kv_dtype) << " rows " << s.n_rows);
         const KvGeometry geometry{kv_dtype, 2, s.n_kv_heads, s.head_dim, s.block_tokens};
-        const Layer layer(rng, dtype, s.n_heads, geometry, s.n_rows, s.n_in, s.qk_norm);
+        const Layer layer(rng, type, s.n_heads, geometry, s.n_rows, s.n_in, s.qk_norm);
         const LinearSource source = layer.weights.source();
         const ref::Qkv want =
             ref::qkv_rope_append({.hidden = layer.hidden.data(),
@@ -159,7 +159,7 @@ TEST_P(QkvRopeAppend, MatchesReferenceOnEveryCase) {
                                   .positions = layer.positions.data(),
                                   .kv = {geometry, nullptr, 0, layer.host_scales()},
                                   .layer = 1},
-                                 ref::Matrix({&source, 1}), rounding(dtype));
+                                 ref::Matrix({&source, 1}), rounding(type));
         std::vector<std::int32_t> rows(static_cast<std::size_t>(s.n_rows));
         std::iota(rows.begin(), rows.end(), 0);
         const Result got = run(backend(), backend().pack({&source, 1}), layer, rows);
@@ -199,8 +199,8 @@ TEST_P(QkvRopeAppend, TheEmptyBatchWritesNothing) {
 }
 
 TEST_P(QkvRopeAppend, RowDoesNotDependOnItsNeighbours) {
-  for (const DType dtype : weight_dtypes()) {
-    const Layer layer(rng, dtype, 4, {DType::kBf16, 2, 2, 16, 16}, 64, 260, true);
+  for (const WeightType& type : weight_types()) {
+    const Layer layer(rng, type, 4, {DType::kBf16, 2, 2, 16, 16}, 64, 260, true);
     const LinearSource source = layer.weights.source();
     std::vector<Linear> packed;
     for (int t = 1; t <= 3; ++t) packed.push_back(backend(t).pack({&source, 1}));

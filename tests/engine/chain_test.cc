@@ -173,7 +173,8 @@ TEST(Chain, OfAScriptedModelIsWhatItsStepsAre) {
 // The replayed and the called, in every combination of family and weights.
 TEST(Chain, OfARandomDecoderIsWhatItsStepsAre) {
   std::uint64_t n_chained = 0, seed = 100;
-  for (const WeightDType dtype : {WeightDType::kF32, WeightDType::kBf16, WeightDType::kI8})
+  for (const WeightDType dtype :
+       {WeightDType::kF32, WeightDType::kBf16, WeightDType::kI8, WeightDType::kI4})
     for (const Family family : {Family::kLlama, Family::kQwen3})
       for (const Record record : {Record::kOff, Record::kOn}) {
         SCOPED_TRACE(::testing::Message() << "seed " << seed);

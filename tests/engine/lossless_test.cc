@@ -494,7 +494,8 @@ TEST(Lossless, EveryProposerGivesThePlainTextOfAScriptedModel) {
 TEST(Lossless, EveryProposerGivesThePlainTextOfARandomDecoder) {
   Coverage coverage;
   std::uint64_t seed = 1000;
-  for (const WeightDType dtype : {WeightDType::kF32, WeightDType::kBf16, WeightDType::kI8}) {
+  for (const WeightDType dtype :
+       {WeightDType::kF32, WeightDType::kBf16, WeightDType::kI8, WeightDType::kI4}) {
     for (const Family family : {Family::kLlama, Family::kQwen3}) {
       const test::TempFolder folder;
       RandomModelRecipe recipe{.config = tiny_config(family), .seed = ++seed};

@@ -257,6 +257,7 @@ std::vector<Case> all_cases() {
     for (const int n_ranks : {1, 2, 4}) cases.push_back({family, WeightDType::kF32, n_ranks});
   for (const int n_ranks : {2, 4}) cases.push_back({Family::kLlama, WeightDType::kBf16, n_ranks});
   cases.push_back({Family::kQwen3, WeightDType::kI8, 2});
+  cases.push_back({Family::kLlama, WeightDType::kI4, 2});
   cases.push_back({Family::kQwen3, WeightDType::kF32, 4, 2});  // ranks that share a KV head
   cases.push_back({Family::kLlama, WeightDType::kF32, 4, 1});
   return cases;
@@ -265,7 +266,8 @@ std::vector<Case> all_cases() {
 std::string name_of(const testing::TestParamInfo<Case>& one) {
   const char* dtype = one.param.dtype == WeightDType::kF32    ? "f32"
                       : one.param.dtype == WeightDType::kBf16 ? "bf16"
-                                                              : "int8";
+                      : one.param.dtype == WeightDType::kI8   ? "int8"
+                                                              : "int4";
   return std::string(family_name(one.param.family)) + "_" + dtype + "_" +
          std::to_string(one.param.n_ranks) + "_" + std::to_string(one.param.n_kv_heads);
 }

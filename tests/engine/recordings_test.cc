@@ -223,7 +223,8 @@ void expect_equal_bits(BackendMaker make,
 }
 
 TEST(Recordings, TwoHundredVerifyStepsHaveTheBitsOfCallsOnTheCpu) {
-  for (const WeightDType dtype : {WeightDType::kF32, WeightDType::kBf16, WeightDType::kI8})
+  for (const WeightDType dtype :
+       {WeightDType::kF32, WeightDType::kBf16, WeightDType::kI8, WeightDType::kI4})
     for (const Family family : {Family::kLlama, Family::kQwen3})
       expect_equal_bits(cpu, family, dtype, 200, 3, 5);
 }

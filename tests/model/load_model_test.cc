@@ -234,7 +234,8 @@ TEST_F(LoadModel, EstimateIsCloseToWhatIsLoaded) {
   recipe_.config.head_dim = 32;
   recipe_.config.n_ffn = 512;
   const auto path = write("a");
-  for (WeightDType dtype : {WeightDType::kF32, WeightDType::kBf16, WeightDType::kI8}) {
+  for (WeightDType dtype :
+       {WeightDType::kF32, WeightDType::kBf16, WeightDType::kI8, WeightDType::kI4}) {
     const LoadOptions options{.dtype = dtype};
     const auto estimate =
         static_cast<double>(estimate_memory(inspect_model(path), options).weight_bytes);
@@ -247,6 +248,7 @@ TEST_F(LoadModel, EstimateIsCloseToWhatIsLoaded) {
 TEST_F(LoadModel, DTypeNames) {
   EXPECT_EQ(weight_dtype_from_name("auto"), WeightDType::kAuto);
   EXPECT_EQ(weight_dtype_from_name("int8"), WeightDType::kI8);
+  EXPECT_EQ(weight_dtype_from_name("int4"), WeightDType::kI4);
   EXPECT_EQ(weight_dtype_from_name("fp4"), std::nullopt);
 }
 

@@ -2,19 +2,26 @@
 // (tests/fixtures/quantized, make_quantized.py), and our own.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <iterator>
 
 #include "common/base/result.h"
+#include "common/model/convert.h"
 #include "common/model/init_random.h"
+#include "common/model/int4.h"
 #include "common/model/load_model.h"
 #include "common/model/pair.h"
+#include "common/model/quantization.h"
 #include "common/model/quantize.h"
 #include "common/model/safetensors.h"
 #include "tests/model/cpu_backend.h"
+#include "tests/model/edit_tensors.h"
 #include "tests/model/golden.h"
+#include "tests/model/int4_rows.h"
 #include "tests/model/runner.h"
 #include "tests/support/temp_folder.h"
 
@@ -141,6 +148,65 @@ TEST_F(Quantize, WritesWhatLoadingWithInt8Computes) {
     EXPECT_EQ(d.n_positions, tokens.size());
     EXPECT_EQ(d.largest, 0) << "the same codes and scales, the same bits";
     EXPECT_NE(written->fingerprint(), loaded->fingerprint()) << "files of another content";
+  }
+}
+
+// A weight as a model loaded with dtype int4 has it.
+std::vector<float> held_with_int4(const std::string& name, const std::vector<float>& row) {
+  const auto n = static_cast<std::int64_t>(row.size());
+  std::vector<float> held(row.size());
+  if (is_held_in_int4(name)) {
+    std::vector<std::byte> packed(static_cast<std::size_t>(row_bytes(DType::kI4, n, 32)));
+    const float scale = quantise_row_to_int4(row, 32, packed.data()).value();
+    const auto values = test::decoded(packed, n, 32, scale).values;
+    std::ranges::transform(values, held.begin(), [](double x) { return static_cast<float>(x); });
+  } else {
+    std::vector<std::byte> codes(row.size());
+    const float scale = quantise_row(row, DType::kI8, codes.data()).value();
+    dequantise_rows(DType::kI8, codes, std::span(&scale, 1), n, held);
+  }
+  return held;
+}
+
+// Every matrix replaced by what its codes and scales stand for, in float32.
+void round_weights(const std::filesystem::path& folder) {
+  for (const auto& file : std::filesystem::directory_iterator(folder)) {
+    if (file.path().extension() != ".safetensors") continue;
+    test::edit(file.path(), [](test::Tensors& tensors) {
+      for (auto& [name, tensor] : tensors) {
+        if (tensor.shape.size() != 2) continue;
+        std::vector<float> values(static_cast<std::size_t>(tensor.shape[0] * tensor.shape[1]));
+        widen(*dtype_of(tensor.type), tensor.bytes, values);
+        std::vector<float> rounded;
+        const auto n = static_cast<std::ptrdiff_t>(tensor.shape[1]);
+        for (auto at = values.begin(); at != values.end(); at += n)
+          std::ranges::copy(held_with_int4(name, {at, at + n}), std::back_inserter(rounded));
+        tensor = {TensorType::kF32, tensor.shape, test::as_bytes(rounded)};
+      }
+    });
+  }
+}
+
+// Against the same weights in float32, whose logits the reference confirms (golden_test.cc): what
+// is left is the rounding of the products' inputs.
+TEST_F(Quantize, FourBitsComputeWhatTheirCodesStandFor) {
+  for (const char* name : {"llama3", "qwen2", "qwen3", "mistral", "llama_biased"}) {
+    const auto rounded = folder_ / name;
+    std::filesystem::copy(source(name), rounded);
+    round_weights(rounded);
+    for (const CpuIsa isa : test::kVectorPaths) {
+      const auto backend = test::backend_for(isa);
+      if (backend == nullptr) continue;
+      SCOPED_TRACE(std::string(name) + " " + backend->description());
+      auto loaded = load_model(source(name), *backend, {.dtype = WeightDType::kI4});
+      auto expected = load_model(rounded, *backend, {.dtype = WeightDType::kF32});
+      const std::vector<TokenId> tokens{5, 9, 17, 33, 4, 8, 12, 99, 100, 7};
+      const LogitDifference d = compare_logits(*expected, *loaded, *backend, tokens);
+      EXPECT_LE(d.largest, bound(loaded->config(), Error{.rms_logit = d.rms_reference}, 3.5 / 254));
+      EXPECT_GT(d.largest, 0) << "inputs are rounded";
+      EXPECT_THAT(loaded->config().weight_types, HasSubstr("int4/32 "));
+      EXPECT_THAT(loaded->config().weight_types, HasSubstr("int8 "));
+    }
   }
 }
 

@@ -30,7 +30,8 @@ struct Case {
 
 std::string name_of(const Case& c) {
   static constexpr const char* kIsa[] = {"auto", "scalar", "avx2", "avx512", "avx512_bf16"};
-  static constexpr const char* kDType[] = {"auto", "float32", "bfloat16", "float16", "int8"};
+  static constexpr const char* kDType[] = {"auto",    "float32", "bfloat16",
+                                           "float16", "int8",    "int4"};
   return std::string(kIsa[static_cast<int>(c.isa)]) + "_" + kDType[static_cast<int>(c.dtype)] +
          "_" + std::string(family_name(c.family)) +
          (c.kv ? std::string("_kv_") + dtype_name(*c.kv) : "");
@@ -165,14 +166,13 @@ std::vector<Case> cases() {
   const Family kinds[] = {Family::kLlama, Family::kQwen3, Family::kQwen2, Family::kMistral};
   std::size_t next = 0;
   for (CpuIsa isa : {CpuIsa::kScalar, CpuIsa::kAvx2, CpuIsa::kAvx512, CpuIsa::kAvx512Bf16}) {
-    for (WeightDType dtype :
-         {WeightDType::kF32, WeightDType::kBf16, WeightDType::kF16, WeightDType::kI8}) {
+    for (WeightDType dtype : {WeightDType::kF32, WeightDType::kBf16, WeightDType::kF16,
+                              WeightDType::kI8, WeightDType::kI4}) {
       // Two families each, so that biases, head norms and a tied head all meet every path.
       all.push_back({isa, dtype, kinds[next % 2]});
       all.push_back({isa, dtype, kinds[2 + next % 2]});
       ++next;
     }
-    ++next;
   }
   all.push_back({CpuIsa::kAuto, WeightDType::kF32, Family::kLlama, DType::kF8E4M3});
   all.push_back({CpuIsa::kScalar, WeightDType::kBf16, Family::kQwen3, DType::kF8E4M3});

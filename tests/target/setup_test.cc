@@ -31,6 +31,7 @@ TEST_F(Numerics, NameTheTypeInMemoryNotTheWordThatWasConfigured) {
   EXPECT_NE(of(WeightDType::kAuto), of(WeightDType::kF32));
   EXPECT_NE(of(WeightDType::kAuto), of(WeightDType::kI8));
   EXPECT_NE(of(WeightDType::kI8), of(WeightDType::kF32));
+  EXPECT_NE(of(WeightDType::kI8), of(WeightDType::kI4));
 }
 
 TEST_F(Numerics, NameTheKernelsThatWereChosenNotHowManyThreadsRunThem) {

@@ -1,0 +1,140 @@
+#include "common/model/int4.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include "kernels/include/types.h"
+#include "tests/model/int4_rows.h"
+
+namespace foretoken {
+namespace {
+
+using test::decoded;
+using test::Int4Row;
+
+struct Written {
+  float scale = 0;
+  std::vector<std::byte> row;
+};
+
+Written written(const std::vector<float>& values, std::int64_t group) {
+  const auto n = static_cast<std::int64_t>(values.size());
+  Written w;
+  w.row.assign(static_cast<std::size_t>(row_bytes(DType::kI4, n, group)), std::byte{0xee});
+  w.scale = quantise_row_to_int4(values, group, w.row.data()).value();
+  return w;
+}
+
+double squared(double x) { return x * x; }
+
+// What the nearest codes of a scale leave over.
+double error_with(const std::vector<float>& values, std::size_t begin, std::size_t n, double s) {
+  double error = 0;
+  for (std::size_t i = begin; i < begin + n; ++i) {
+    const double x = static_cast<double>(values[i]);
+    error += squared(x - std::clamp(std::nearbyint(x / s), -8.0, 7.0) * s);
+  }
+  return error;
+}
+
+TEST(Int4, TheErrorIsTheLeastOfEightScales) {
+  std::mt19937 random(5);
+  for (const std::int64_t group : kInt4Groups)
+    for (const float size : {1.0f, 0.02f, 1e-6f, 1e-30f, 1e30f})
+      for (const std::size_t n : {1u, 31u, 128u, 300u}) {
+        SCOPED_TRACE(testing::Message() << group << " " << size << " " << n);
+        std::normal_distribution<float> normal(0, size);
+        std::vector<float> values(n);
+        for (float& x : values) x = normal(random);
+        const Written w = written(values, group);
+        int exponent = 0;
+        EXPECT_EQ(std::frexp(w.scale, &exponent), 0.5f) << "a power of two";
+        const Int4Row d = decoded(w.row, static_cast<std::int64_t>(n), group, w.scale);
+        for (std::size_t g = 0; g < d.scales.size(); ++g) {
+          const std::size_t begin = g * static_cast<std::size_t>(group),
+                            some = std::min(static_cast<std::size_t>(group), n - begin);
+          double got = 0, extreme = 0;
+          for (std::size_t i = begin; i < begin + some; ++i) {
+            got += squared(static_cast<double>(values[i]) - d.values[i]);
+            if (std::fabs(values[i]) > std::fabs(extreme)) extreme = static_cast<double>(values[i]);
+          }
+          // Codes are chosen in float32, scales are float16: 2^-11 of a scale moves an error by
+          // no more than that share of what a code can be off by.
+          double least = 1e300;
+          for (const double factor : {1.06, 1.01, 0.96, 0.91, 0.86, 0.81, 0.76, 0.71})
+            least = std::min(least, error_with(values, begin, some, extreme / -8 * factor));
+          const double doubt = squared(extreme) * 0x1p-9 * static_cast<double>(some) / 16;
+          EXPECT_LE(got, least + doubt);
+          EXPECT_LE(got, error_with(values, begin, some, d.scales[g]) + doubt);
+        }
+      }
+}
+
+TEST(Int4, TheLastGroupIsFilledUpWithZeros) {
+  const Written w = written(std::vector<float>(33, 1.0f), 32);
+  const Int4Row d = decoded(w.row, 33, 32, w.scale);
+  EXPECT_THAT(std::vector<int>(d.codes.begin() + 33, d.codes.end()), testing::Each(8));
+  EXPECT_EQ(d.scales.size(), 2u);
+}
+
+TEST(Int4, MultiplesOfAScaleKeepTheirCodes) {
+  std::vector<float> values;
+  for (int i = 0; i < 32; ++i) values.push_back(0.25f * static_cast<float>(i % 16 - 8));
+  const Written w = written(values, 32);
+  // 1.01 times and 0.96 times an eighth of the largest are candidates, an eighth is none: near it.
+  const Int4Row d = decoded(w.row, 32, 32, w.scale);
+  for (std::size_t i = 0; i < values.size(); ++i) EXPECT_EQ(d.codes[i], static_cast<int>(i % 16));
+}
+
+TEST(Int4, RowsOfZerosAndOfTheSmallestNumbersStayFinite) {
+  for (const float value : {0.0f, -0.0f, 1e-45f, 1.2e-38f, 3.4e38f, -3.4e38f}) {
+    SCOPED_TRACE(value);
+    const Written w = written(std::vector<float>(40, value), 32);
+    for (const double x : decoded(w.row, 40, 32, w.scale).values) {
+      EXPECT_TRUE(std::isfinite(x));
+      EXPECT_NEAR(x, static_cast<double>(value), std::fabs(static_cast<double>(value)) / 8 + 1e-38);
+    }
+  }
+}
+
+TEST(Int4, WhatIsNoNumberHasNoCode) {
+  std::vector<std::byte> room(static_cast<std::size_t>(row_bytes(DType::kI4, 40, 32)));
+  for (const float bad : {std::nanf(""), HUGE_VALF, -HUGE_VALF}) {
+    std::vector<float> row(40, 1.0f);
+    row[39] = bad;
+    EXPECT_FALSE(quantise_row_to_int4(row, 32, room.data()));
+  }
+}
+
+TEST(Int4, DownProjectionEmbeddingAndHeadAreHeldInEightBits) {
+  EXPECT_TRUE(is_held_in_int4("model.layers.3.self_attn.o_proj.weight"));
+  EXPECT_TRUE(is_held_in_int4("model.layers.0.mlp.gate_proj.weight"));
+  EXPECT_FALSE(is_held_in_int4("model.layers.0.mlp.down_proj.weight"));
+  EXPECT_FALSE(is_held_in_int4("model.embed_tokens.weight"));
+  EXPECT_FALSE(is_held_in_int4("lm_head.weight"));
+}
+
+TEST(Int4, LargeModelsHaveLargerGroupsWhereTheirRowsAreWholeOnes) {
+  ModelConfig config{.n_layers = 2,
+                     .n_hidden = 256,
+                     .n_heads = 4,
+                     .n_kv_heads = 2,
+                     .head_dim = 64,
+                     .n_ffn = 512,
+                     .vocab_size = 1000};
+  EXPECT_EQ(int4_group(config), 32);
+  config.vocab_size = 4000000;  // 256 times that is more than 1e9
+  EXPECT_EQ(int4_group(config), 128);
+  config.n_hidden = 320;
+  EXPECT_EQ(int4_group(config), 64);
+  config.n_hidden = 328;
+  EXPECT_EQ(int4_group(config), 32);
+}
+
+}  // namespace
+}  // namespace foretoken
