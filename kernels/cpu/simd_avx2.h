@@ -188,30 +188,36 @@ struct DotI8 {
 };
 
 // Weights of four bits. A step of eight outputs is 32 bytes: k to k + 3 in the low halves, k + 4 to
-// k + 7 in the high ones. Products are at most 15 * 127; eight of them fit 16 bits.
+// k + 7 in the high ones. Products are at most 15 * 127; the sixteen of four steps fit 16 bits.
 struct DotI4 {
-  static constexpr int kOutputs = 8, kSteps = 2;
+  static constexpr int kOutputs = 8, kSteps = 4;
   using Acc = __m256i;
   using Scales = __m256;
   struct W {
-    __m256i quarter[4];
+    __m256i part[8];
   };
   FT_INLINE W weights(const std::byte* p) {
     const __m256i low = _mm256_set1_epi8(15);
-    const __m256i one = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
-    const __m256i two = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + kStepBytes));
-    return {{_mm256_and_si256(one, low), _mm256_and_si256(_mm256_srli_epi16(one, 4), low),
-             _mm256_and_si256(two, low), _mm256_and_si256(_mm256_srli_epi16(two, 4), low)}};
-  }
-  FT_INLINE __m256i product(const __m256i& w, const std::byte* a) {
-    std::int32_t four;
-    __builtin_memcpy(&four, a, sizeof four);
-    return _mm256_maddubs_epi16(w, _mm256_set1_epi32(four));
+    W w;
+#pragma GCC unroll 4
+    for (int step = 0; step < kSteps; ++step) {
+      const __m256i both =
+          _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + step * kStepBytes));
+      w.part[2 * step] = _mm256_and_si256(both, low);
+      w.part[2 * step + 1] = _mm256_and_si256(_mm256_srli_epi16(both, 4), low);
+    }
+    return w;
   }
   FT_INLINE Acc mac(const Acc& c, const W& w, const std::byte* a) {
-    const __m256i x = _mm256_add_epi16(product(w.quarter[0], a), product(w.quarter[1], a + 4));
-    const __m256i y = _mm256_add_epi16(product(w.quarter[2], a + 8), product(w.quarter[3], a + 12));
-    Acc sum = _mm256_add_epi32(c, _mm256_madd_epi16(_mm256_add_epi16(x, y), _mm256_set1_epi16(1)));
+    __m256i products = _mm256_setzero_si256();
+#pragma GCC unroll 8
+    for (int i = 0; i < 2 * kSteps; ++i) {
+      std::int32_t four;
+      __builtin_memcpy(&four, a + 4 * i, sizeof four);
+      products =
+          _mm256_add_epi16(products, _mm256_maddubs_epi16(w.part[i], _mm256_set1_epi32(four)));
+    }
+    Acc sum = _mm256_add_epi32(c, _mm256_madd_epi16(products, _mm256_set1_epi16(1)));
     asm("" : "+x"(sum));  // as in DotI8
     return sum;
   }
