@@ -227,7 +227,7 @@ DtypeReport measure(Backend& backend,
   Stack stack(backend, dtype, int4_group, options.weight_bytes);
   DtypeReport report;
   report.dtype = dtype_name(dtype);
-  if (int4_group > 0) report.dtype += " in groups of " + std::to_string(int4_group);
+  if (int4_group > 0) report.dtype += "/" + std::to_string(int4_group);
   report.n_layers = stack.n_layers();
   report.weight_gb = static_cast<double>(stack.bytes()) / 1e9;
   const std::int32_t many[] = {2, 5, 9, 16};

@@ -27,7 +27,8 @@ sys.path.insert(0, str(ROOT / "tests/support"))
 from ports import free_port  # noqa: E402
 
 VERBS = ["up", "down", "ps", "top", "trace", "generate", "chat", "run", "demo", "tokenize", "detokenize", "doctor", "version",
-         "bench serve", "bench latency", "bench acceptance", "bench compare", "bench micro", "plot", "model info", "model check", "model pair", "model init-random", "model quantize",
+         "bench serve", "bench latency", "bench acceptance", "bench compare", "bench micro", "plot", "model info", "model check", "model pair",
+         "model init-random", "model quantize", "model compare",
          "config show", "config check", "config init", "config schema", "config new-key", "import-triton", "completion"]
 
 
@@ -120,6 +121,31 @@ class Verbs(unittest.TestCase):
         self.assertIn("is quantised already", again.stderr)
         self.assertNotEqual(0, again.returncode)
         self.assertEqual(2, run("model", "quantize", str(out), str(self.folder / "x"), "--to", "int4").returncode)
+
+    def test_compare_says_what_a_type_in_memory_does_to_the_logits(self):
+        model = str(ROOT / "models/demo-target")
+        errors = {}
+        for dtype in ("float32", "int8", "int4"):
+            done = run("model", "compare", model, "--dtype", dtype, "--json")
+            self.assertEqual(0, done.returncode, done.stderr)
+            report = json.loads(done.stdout)
+            self.assertEqual(("foretoken.model_compare/1", dtype), (report["schema"], report["dtype"]))
+            errors[dtype] = report["logits"]["mean_kl_nats"]
+        self.assertIn("int4/32 60", report["logits"]["computed_in"])
+        self.assertLess(errors["float32"], errors["int8"])
+        self.assertLess(errors["int8"], errors["int4"])
+        self.assertLess(errors["int4"], 0.1)
+        words = run("model", "compare", model, "--dtype", "int8")
+        self.assertRegex(words.stdout, r"in int8: logits over \d+ positions, computed in int8 71: same likeliest token \d+ \(")
+        empty = self.folder / "empty.txt"
+        empty.touch()
+        for flags, code, sentence in ((["--dtype", "int2"], 2, "int4"), ([], 2, "--dtype"),
+                                      (["--dtype", "int8", "--text", str(empty)], 2, "is empty"),
+                                      (["--dtype", "int8", "--text", str(self.folder / "none")], 2, "--text: ")):
+            done = run("model", "compare", model, *flags)
+            self.assertEqual(code, done.returncode, done.stderr)
+            self.assertIn(sentence, done.stderr)
+        self.assertNotEqual(0, run("model", "compare", str(self.folder / "none"), "--dtype", "int8").returncode)
 
     def test_tritons_files_become_a_configuration(self):
         fixtures = ROOT / "tests/fixtures/triton"
