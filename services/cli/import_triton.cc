@@ -16,7 +16,8 @@ int run_import_triton(const CliOptions& options) {
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
   ::execv(arguments.front(), arguments.data());
-  std::cerr << "error: " << words.front() << " cannot be run: " << std::strerror(errno) << "\n";
+  const int cause = errno;  // writing may change it
+  std::cerr << "error: " << words.front() << " cannot be run: " << std::strerror(cause) << "\n";
   return kExitFailed;
 }
 

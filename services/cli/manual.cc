@@ -62,7 +62,8 @@ std::vector<std::string> services_beside() {
 int print_page_of_service(const std::string& name) {
   const std::string file = program_folder() + "/" + name;
   ::execl(file.c_str(), name.c_str(), "--man", static_cast<char*>(nullptr));
-  std::cerr << "error: " << file << " cannot be run: " << std::strerror(errno) << "\n";
+  const int cause = errno;  // writing may change it
+  std::cerr << "error: " << file << " cannot be run: " << std::strerror(cause) << "\n";
   return kExitFailed;
 }
 
