@@ -57,9 +57,11 @@ A small model guesses, a large model checks, and the text of the large model is
 there sooner. The same prompt, parameters and seed give the same text with or
 without the guesses.
 .
-Router, tokenizer, draft and target are services joined by ZeroMQ, on one
-machine or several, with systemd units. None is enabled or started when the
-package is installed; the command foretoken starts them for one user.")
+Router, tokenizer, draft, target and an HTTP edge are services joined by
+ZeroMQ, on one machine or several, with systemd units. The edge speaks to
+clients of OpenAI, Anthropic and Triton, and to browsers. No unit is enabled
+or started when the package is installed; the command foretoken starts the
+services for one user.")
 set(CPACK_DEBIAN_FORETOKEN_PACKAGE_CONTROL_EXTRA "${CMAKE_CURRENT_LIST_DIR}/foretoken/postinst"
   "${CMAKE_CURRENT_LIST_DIR}/foretoken/prerm" "${CMAKE_CURRENT_LIST_DIR}/foretoken/postrm" "${CMAKE_CURRENT_LIST_DIR}/foretoken/conffiles")
 
