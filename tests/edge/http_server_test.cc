@@ -24,14 +24,19 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 namespace asio = boost::asio;
 
-// Answers with what it got; /stream with three events; /wait when the client is gone; /grow/N says
-// whether there is room for N bytes in place of the body, and answers when the client is gone.
+// More than the kernel holds of a connection.
+constexpr std::size_t kLargeBytes = std::size_t{64} << 20;
+
+// Answers with what it got; /stream with three events; /large and /large-event with kLargeBytes, as
+// a body and as an event; /wait when the client is gone; /grow/N says whether there is room for N
+// bytes in place of the body, and answers when the client is gone.
 struct Served : ::testing::Test {
   void SetUp() override {
     HttpLimits limits;
     limits.header = hold_headers_for;
     limits.body = hold_bodies_for;
-    limits.idle = limits.write_stall = 1h;
+    limits.idle = 1h;
+    limits.write_stall = wait_for_readers;
     limits.max_connections = 8;
     limits.max_held_bytes = 100'000;
     limits.small_body_bytes = 1000;
@@ -59,6 +64,18 @@ struct Served : ::testing::Test {
         std::string event = each;
         (void)co_await exchange.write(std::move(event));
       }
+      co_return co_await exchange.end_stream(true);
+    }
+    if (request.path.starts_with("/large")) {
+      exchange.on_gone([&] { ++n_gone; });
+      std::string large(kLargeBytes, 'x');
+      if (request.path == "/large") {
+        HttpReply reply;
+        reply.body = std::move(large);
+        co_return co_await exchange.reply(std::move(reply));
+      }
+      (void)co_await exchange.begin_stream({});
+      (void)co_await exchange.write(std::move(large));
       co_return co_await exchange.end_stream(true);
     }
     if (request.path.starts_with("/grow/")) {
@@ -118,8 +135,9 @@ struct Served : ::testing::Test {
     return read_all(fd);
   }
 
-  Duration hold_headers_for = 1h, hold_bodies_for = 1h;  // no machine is that slow
-  std::optional<HttpServer> server;                      // outlives the context
+  // No machine is that slow.
+  Duration hold_headers_for = 1h, hold_bodies_for = 1h, wait_for_readers = 1h;
+  std::optional<HttpServer> server;  // outlives the context
   asio::io_context context{1};
   std::uint16_t port = 0;
   std::thread thread;
@@ -290,6 +308,49 @@ struct ServedWithShortHeaders : Served {
 struct ServedWithShortBodies : Served {
   ServedWithShortBodies() { hold_bodies_for = 1ms; }
 };
+
+struct ServedToTheFast : Served {
+  ServedToTheFast() { wait_for_readers = 1ms; }
+};
+
+struct ServedToTheSlow : Served {
+  ServedToTheSlow() { wait_for_readers = 3s; }
+};
+
+TEST_F(ServedToTheFast, AClientThatTakesNothingOfAnAnswerIsCut) {
+  for (const std::string path : {"/large", "/large-event"}) {
+    const int fd = open(), n_before = n_gone;
+    write(fd, "GET " + path + " HTTP/1.1\r\nHost: x\r\n\r\n");
+    while (n_gone == n_before) std::this_thread::yield();
+    EXPECT_LT(read_all(fd).size(), kLargeBytes) << path;
+  }
+}
+
+// It reads for longer than a client may take nothing.
+TEST_F(ServedToTheSlow, AClientThatIsSlowWithAnAnswerGetsAllOfIt) {
+  std::vector<int> clients;
+  for (const std::string path : {"/large", "/large-event"}) {
+    clients.push_back(open());
+    write(clients.back(), "GET " + path + " HTTP/1.1\r\n" + kClose + "\r\n");
+  }
+  std::vector<std::string> answers(clients.size());
+  std::string some(kLargeBytes / 64, '\0');
+  for (const auto end = steady_now() + wait_for_readers + 1s; steady_now() < end;) {
+    for (std::size_t i = 0; i < clients.size(); ++i) {
+      const auto n = ::recv(clients[i], some.data(), some.size(), MSG_DONTWAIT);
+      if (n > 0) answers[i].append(some, 0, static_cast<std::size_t>(n));
+    }
+    std::this_thread::sleep_for(100ms);
+  }
+  for (std::size_t i = 0; i < clients.size(); ++i) {
+    EXPECT_LT(answers[i].size(), kLargeBytes) << "it was not slow";
+    answers[i] += read_all(clients[i]);
+    EXPECT_GE(answers[i].size(), kLargeBytes);
+  }
+  EXPECT_THAT(answers.front(), EndsWith("x"));
+  EXPECT_THAT(answers.back(), EndsWith("x\r\n0\r\n\r\n"));
+  EXPECT_EQ(n_gone, 0);
+}
 
 TEST_F(ServedWithShortHeaders, AClientThatIsSlowWithItsHeaderIsClosed) {
   const int fd = open();
