@@ -236,10 +236,7 @@ class HttpServer::Connection final : public HttpExchange,
     while (!parser.is_done()) {
       co_await http::async_read_some(stream_, buffer_, parser, into(error));
       if (error) co_return co_await refuse(error);
-      if (!hold(parser.get().body().size())) {
-        ++server_.counters_.overloaded;
-        co_return co_await refuse(503);
-      }
+      if (!hold(parser.get().body().size())) co_return co_await refuse(503);
     }
     request_.body = std::move(message.body());
     buffer_.shrink_to_fit();  // an answer takes its time
@@ -313,7 +310,8 @@ class HttpServer::Connection final : public HttpExchange,
   }
 
   asio::awaitable<bool> refuse(unsigned status) {
-    ++server_.counters_.malformed;
+    // A request that finds no room is as good as any other.
+    ++(status == 503 ? server_.counters_.overloaded : server_.counters_.malformed);
     keep_alive_ = false;
     if (why_.empty()) why_ = std::string(http::obsolete_reason(static_cast<http::status>(status)));
     HttpReply error = server_.error_reply_(request_, status, why_);

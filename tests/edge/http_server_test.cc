@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <boost/asio/use_future.hpp>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -133,6 +134,10 @@ struct Served : ::testing::Test {
     const int fd = open();
     write(fd, bytes);
     return read_all(fd);
+  }
+
+  HttpCounters counters() {
+    return asio::post(context, asio::use_future([this] { return server->counters(); })).get();
   }
 
   // No machine is that slow.
@@ -404,6 +409,11 @@ TEST_F(Served, BodiesTogetherHaveALimitThatSmallOnesPass) {
   ::close(holder);
   while (n_gone == 0) std::this_thread::yield();
   EXPECT_THAT(ask(request("/", 60'000)), StartsWith("HTTP/1.1 200"));
+  EXPECT_EQ(counters().overloaded, 1U);
+  EXPECT_EQ(counters().malformed, 0U);
+  EXPECT_THAT(ask("nonsense\r\n\r\n"), StartsWith("HTTP/1.1 400"));
+  EXPECT_EQ(counters().overloaded, 1U);
+  EXPECT_EQ(counters().malformed, 1U);
 }
 
 TEST_F(Served, WhatABodyBecomesIsHeldInItsPlace) {
@@ -423,6 +433,8 @@ TEST_F(Served, WhatABodyBecomesIsHeldInItsPlace) {
   ::close(large);
   while (n_gone < 2) std::this_thread::yield();
   EXPECT_THAT(ask(request("/", 90'000)), StartsWith("HTTP/1.1 200"));
+  EXPECT_EQ(counters().overloaded, 3U);
+  EXPECT_EQ(counters().malformed, 0U);
 }
 
 TEST_F(Served, BeyondTheLimitConnectionsAreClosedAtOnce) {
