@@ -111,9 +111,7 @@ Result<TritonAsk> triton_ask(const Result<Json>& body,
                              const TritonPath& path,
                              const EdgeSection& section) {
   if (!body.ok()) return body.error();
-  // Names of the pipeline that clients of TensorRT-LLM ask for.
-  const bool is_pipeline = path.model == "ensemble" || path.model == "tensorrt_llm_bls";
-  return read_triton(*body, is_pipeline ? "" : path.model,
+  return read_triton(*body, model_meant_by(path),
                      {.stream = path.verb == "generate_stream",
                       .excludes_input = section.triton_exclude_input,
                       .body = body_rules(section)});

@@ -93,7 +93,7 @@ Edge::Reply Edge::model(HttpExchange& exchange) {
 Edge::Reply Edge::triton_model(HttpExchange& exchange) {
   const TritonPath path = triton_path(exchange.request().path);
   const auto now = co_await status();
-  const wire::ModelStatus* model = model_named(now, path.model);
+  const wire::ModelStatus* model = model_named(now, model_meant_by(path));
   HttpError error;
   if (!now.ok()) {
     error = http_error(now.error());

@@ -330,6 +330,11 @@ TritonPath triton_path(std::string_view path) {
   return parts;
 }
 
+std::string model_meant_by(const TritonPath& path) {
+  const bool is_pipeline = path.model == "ensemble" || path.model == "tensorrt_llm_bls";
+  return is_pipeline ? "default" : path.model;
+}
+
 wire::ClientRequest tokens_of_word(const BiasedWord& word, const std::string& model) {
   wire::ClientRequest request;
   request.op = wire::ClientOp::kTokenize;

@@ -51,6 +51,9 @@ struct TritonPath {
   std::string model, verb;
 };
 TritonPath triton_path(std::string_view path);
+// The model that is meant: the names of the pipeline that clients of TensorRT-LLM ask for are the
+// default one's.
+std::string model_meant_by(const TritonPath& path);
 
 // What asks for the tokens of one of them.
 wire::ClientRequest tokens_of_word(const BiasedWord& word, const std::string& model);

@@ -33,7 +33,10 @@ class Triton(unittest.TestCase):
         self.assertTrue(self.client.is_server_ready())
         self.assertTrue(self.client.is_model_ready("tiny"))
         self.assertFalse(self.client.is_model_ready("other"))
-        self.assertEqual("tiny", self.client.get_model_metadata("tiny")["name"])
+        for name in ("tiny", "ensemble", "tensorrt_llm_bls"):
+            self.assertTrue(self.client.is_model_ready(name), name)
+            self.assertTrue(self.client.is_model_ready(name, "1"), name)
+            self.assertEqual(name, self.client.get_model_metadata(name)["name"])
         self.assertEqual("foretoken", self.client.get_server_metadata()["name"])
         tensor = tritonclient.http.InferInput("text_input", [1], "BYTES")
         with self.assertRaises(tritonclient.utils.InferenceServerException) as caught:
