@@ -360,8 +360,9 @@ class ChatEncoder final : public OpenAiEncoder {
     std::vector<OrderedJson> all;
     for (const AnswerEvent& event : events.list())
       if (OrderedJson delta = chat_delta(event); !delta.is_null()) all.push_back(std::move(delta));
-    const bool has_ids = ask_.returns_token_ids && !said.token_ids.empty();
-    if (all.empty() && (has_ids || (!said.logprobs.empty() && ask_.wants_logprobs)))
+    const bool says_ids = ask_.reports_guesses || ask_.returns_token_ids;
+    if (all.empty() &&
+        ((says_ids && !said.token_ids.empty()) || (ask_.wants_logprobs && !said.logprobs.empty())))
       all.push_back({{"content", ""}});
     std::string chunks;
     for (std::size_t i = 0; i < all.size(); ++i) {
@@ -370,8 +371,7 @@ class ChatEncoder final : public OpenAiEncoder {
                           {"logprobs", i == 0 ? logprobs(said.logprobs) : OrderedJson(nullptr)},
                           {"finish_reason", nullptr}};
       if (ask_.reports_guesses) part["accepted_tokens"] = i == 0 ? accepted : 0;
-      if (ask_.reports_guesses || ask_.returns_token_ids)
-        part["token_ids"] = i == 0 ? OrderedJson(said.token_ids) : OrderedJson::array();
+      if (says_ids) part["token_ids"] = i == 0 ? OrderedJson(said.token_ids) : OrderedJson::array();
       chunks += chunk(std::move(part));
     }
     return chunks;

@@ -151,6 +151,25 @@ TEST(ChatEncoder, AReportSaysWhichTokensAChunkIsAndHowManyWereGuessed) {
   EXPECT_FALSE(events[3]["choices"][0].contains("token_ids"));
 }
 
+// Half a character, the mark of a call: a piece may have tokens and no text.
+TEST(ChatEncoder, AReportHasTheTokensOfAPieceWithoutText) {
+  OpenAiAsk ask = ask_for(1);
+  ask.reports_guesses = true;
+  const auto encoder = chat_encoder(ask, "1", 7);
+  std::string stream = encoder->on_piece(0, {.token_ids = {5, 6}, .accepted = 1});
+  wire::ClientReply rest = reply("hi");
+  rest.token_ids = {7};
+  stream += encoder->on_reply(0, rest);
+  const auto events = events_in(stream);
+  ASSERT_EQ(events.size(), 4U);
+  EXPECT_EQ(events[1]["choices"][0]["delta"], Json::parse(R"({"content": ""})"));
+  EXPECT_EQ(events[1]["choices"][0]["token_ids"], Json({5, 6}));
+  EXPECT_EQ(events[1]["choices"][0]["accepted_tokens"], 1);
+  EXPECT_EQ(events[2]["choices"][0]["token_ids"], Json({7}));
+  EXPECT_EQ(events_in(chat_encoder(ask_for(1), "1", 7)->on_piece(0, {.token_ids = {5}})).size(),
+            1U);
+}
+
 TEST(OpenAiModels, AnAliasThatStandsForManyNamesIsNotListed) {
   const Json list =
       openai_models({{.name = "demo", .aliases = {"small", "claude-*"}, .n_targets = 1}}, 7);
