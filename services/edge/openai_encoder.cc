@@ -479,9 +479,11 @@ class CompletionEncoder final : public OpenAiEncoder {
     OrderedJson top = nullptr;
     if (entry.logprob) {
       top = {{entry.token, *entry.logprob}};
-      // Two ids may have one text: the likelier one, which comes first, stays.
-      for (std::size_t i = 0; i < n_top_of(entry, ask_.n_top_logprobs); ++i)
-        if (!top.contains(entry.top_tokens[i])) top[entry.top_tokens[i]] = entry.top_logprobs[i];
+      // Two ids may have one text, as those of half a character have: the likelier one stays.
+      for (std::size_t i = 0; i < n_top_of(entry, ask_.n_top_logprobs); ++i) {
+        OrderedJson& known = top[entry.top_tokens[i]];
+        if (known.is_null() || known < entry.top_logprobs[i]) known = entry.top_logprobs[i];
+      }
     }
     lists["top_logprobs"].push_back(std::move(top));
   }

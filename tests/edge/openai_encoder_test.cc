@@ -411,6 +411,27 @@ TEST(CompletionEncoder, ListsThePromptsTokensWithItsEchoAlone) {
   EXPECT_EQ(tokens(), Json({"Once", "t8"}));
 }
 
+// A reader finds out by the map whether the token was the likeliest.
+TEST(CompletionEncoder, OfTokensWithOneTextTheLikeliestIsListed) {
+  OpenAiAsk ask = ask_for(1);
+  ask.prompts = {"Once"};
+  ask.wants_logprobs = true;
+  ask.n_top_logprobs = 3;
+  wire::LogprobEntry entry{.token_id = 8,
+                           .top_ids = {7, 9, 8},
+                           .top_logprobs = {-0.5, -1.0, -1.5},
+                           .token = "\uFFFD",
+                           .top_tokens = {"\uFFFD", "a", "\uFFFD"},
+                           .top_bytes = {{0xF0}, {'a'}, {0x9F}}};
+  entry.logprob = -1.5;
+  wire::ClientReply whole = reply("");
+  whole.logprobs = {entry};
+  const Json body = Json::parse(completion_encoder(ask, "1", 7)->whole({whole}));
+  const Json& lists = body["choices"][0]["logprobs"];
+  EXPECT_EQ(lists["token_logprobs"], Json({-1.5}));
+  EXPECT_EQ(lists["top_logprobs"], Json::array({{{"\uFFFD", -0.5}, {"a", -1.0}}}));
+}
+
 // Its form is vLLM's: ids as keys, the prompt's own token first, with a rank where it is known.
 TEST(ChatEncoder, APromptHasItsProbabilitiesAndIdsIfAskedFor) {
   OpenAiAsk ask = ask_for(1);
