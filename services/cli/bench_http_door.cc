@@ -126,6 +126,7 @@ struct HttpAsked {
   bool take(std::string_view bytes) {
     boost::system::error_code error;
     if (bytes.empty()) {
+      if (!parser->got_some()) return false;  // Beast asserts it
       parser->put_eof(error);
       return !error;
     }
@@ -269,7 +270,10 @@ Result<std::string> first_model(const HttpAddress& address) {
   while (!exchange.parser->is_done()) {
     const ssize_t n = ::recv(exchange.socket.fd(), bytes.data(), bytes.size(), 0);
     if (n < 0) return no_server(address, std::strerror(errno));
-    if (!exchange.take(std::string_view(bytes).substr(0, static_cast<std::size_t>(n))) || n == 0)
+    // The end of the connection is that of a reply without a length, too.
+    const bool is_http =
+        exchange.take(std::string_view(bytes).substr(0, static_cast<std::size_t>(n)));
+    if (!is_http || (n == 0 && !exchange.parser->is_done()))
       return no_server(address, "its answer is no HTTP");
   }
   const auto& reply = exchange.parser->get();

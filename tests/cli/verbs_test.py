@@ -612,6 +612,56 @@ class Verbs(unittest.TestCase):
             self.assertIn(f"error: 2 requests failed, {n_cut_off} of them cut off; the first: ", done.stderr)
             self.assertIn(f"HTTP {status}: ", done.stderr)
 
+    def test_a_reply_may_end_with_its_connection(self):
+        class Server(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                self.reply(200, {"data": [{"id": "m"}]})
+
+            def do_POST(self):
+                self.rfile.read(int(self.headers["Content-Length"]))
+                self.reply(500, {"error": {"message": "it is tired"}})
+
+            def reply(self, status, body):
+                self.send_response(status)
+                self.end_headers()
+                self.wfile.write(json.dumps(body).encode())
+
+            def log_message(self, *_):
+                pass
+
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        self.addCleanup(server.server_close)
+        self.addCleanup(server.shutdown)
+        done = run("bench", "serve", "--url", f"http://127.0.0.1:{server.server_port}", "--num-prompts", "1")
+        self.assertEqual(1, done.returncode, done.stderr)
+        self.assertIn("HTTP 500: it is tired", done.stderr)
+
+    def test_a_connection_may_end_without_a_reply(self):
+        class Server(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                if self.server.lists_models:
+                    data = json.dumps({"data": [{"id": "m"}]}).encode()
+                    self.send_response(200)
+                    self.send_header("Content-Length", str(len(data)))
+                    self.end_headers()
+                    self.wfile.write(data)
+
+            def do_POST(self):
+                self.rfile.read(int(self.headers["Content-Length"]))
+
+            def log_message(self, *_):
+                pass
+
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        self.addCleanup(server.server_close)
+        self.addCleanup(server.shutdown)
+        for server.lists_models, code, words in ((False, 3, "its answer is no HTTP"), (True, 1, "the answer broke off")):
+            done = run("bench", "serve", "--url", f"http://127.0.0.1:{server.server_port}", "--num-prompts", "1")
+            self.assertEqual(code, done.returncode, done.stderr)
+            self.assertIn(words, done.stderr)
+
     def test_an_http_server_that_takes_no_connection_is_not_waited_for(self):
         with socket.create_server(("127.0.0.1", 0), backlog=0) as silent:
             # The kernel answers no further ones: its queue is full.
