@@ -2,15 +2,17 @@
 a root made by debootstrap, once with `foretoken up` and once with the units under a systemd that boots there. Needs root, a
 Debian mirror and some minutes.
 
-usage: packages_test.py SOURCE_FOLDER
+usage: packages_test.py SOURCE_FOLDER, with a Python that has OpenAI's client
 FORETOKEN_TEST_ROOT names a root that debootstrap has made, to be copied instead of making one.
 """
 
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import unittest
 
@@ -23,6 +25,8 @@ running() { systemctl list-units --plain --no-legend --state=running 'foretoken*
 pids() { for unit in $units; do systemctl show -P MainPID $unit; done | sort; }
 # Until a fact, at most two minutes; then the states, which say why not.
 wait_until_ready() { for i in $(seq 240); do foretoken ps 2>/dev/null | grep -q '^ready' && return; sleep 0.5; done; foretoken ps; }
+echo '== verified'
+systemd-analyze verify --man=no $units foretoken.target
 echo '== enabled by the package'
 systemctl list-unit-files --no-legend --state=enabled 'foretoken*'
 systemctl enable -q --now $units foretoken.target
@@ -48,6 +52,17 @@ echo '== purged'
 dpkg --purge foretoken foretoken-demo-models >/dev/null
 find /etc /usr /var /run -name '*foretoken*' ! -path '/var/lib/dpkg/*' ! -path '/var/log/*'
 echo '== end'
+"""
+# A question to the server of README's commands, streamed and whole.
+CLIENT_SCRIPT = """
+import openai
+
+client = openai.OpenAI(base_url="http://localhost:8000/v1", api_key="any")
+question = {"model": "demo", "messages": [{"role": "user", "content": "Tell me a story."}], "max_tokens": 64, "seed": 7}
+pieces = [chunk.choices[0].delta.content or "" for chunk in client.chat.completions.create(stream=True, **question)]
+whole = client.chat.completions.create(**question).choices[0].message.content
+assert "".join(pieces) == whole, (pieces, whole)
+print(f"{sum(piece != '' for piece in pieces)} pieces, {len(whole)} characters")
 """
 MIRROR = "http://deb.debian.org/debian"
 SKIPPED = 77
@@ -124,6 +139,7 @@ class Packages(unittest.TestCase):
         else:
             must("debootstrap", "--variant=minbase", "bookworm", str(self.root), MIRROR)
         shutil.copy("/etc/resolv.conf", self.root / "etc/resolv.conf")
+        (self.root / "etc/hosts").write_text("127.0.0.1 localhost\n")
         for revision, packages in (("1", self.first), ("2", self.newer)):
             folder = self.root / "packages" / revision
             folder.mkdir(parents=True)
@@ -148,6 +164,7 @@ class Packages(unittest.TestCase):
         text = (self.root / "said").read_text()
         said = {part.split("\n")[0]: part.split("\n")[1:-1] for part in text.split("== ")[1:]}
         self.assertIn("end", said, text)
+        self.assertEqual([], [line for line in said["verified"] if "foretoken" in line])
         self.assertEqual([], said["enabled by the package"])
         self.assertEqual(sorted(services), said["running"], text)
         self.assertGreater(len("".join(said["text"])), 50)
@@ -167,6 +184,7 @@ class Packages(unittest.TestCase):
         self.inside("apt-get install -y -qq --no-install-recommends /packages/1/*.deb")
         self.assertEqual([], [path for path in self.files() if path.startswith("/etc/systemd") and "foretoken" in path])
         self.configuration_is_all_default()
+        self.a_newcomer_gets_a_streamed_answer()
         file = self.root / "etc/foretoken/foretoken.toml"
         file.write_text(file.read_text().replace("#level = \"info\"", "level = \"warning\""))
 
@@ -204,6 +222,19 @@ with Client("ipc://" + glob.glob("/tmp/foretoken*/client")[0]) as client:
         self.assertEqual(["/srv/models/foretoken-kept"], [path for path in self.files() if "foretoken" in path])
         self.assertEqual([], [path for path in self.files("/etc/systemd") if path not in before])
 
+    def a_newcomer_gets_a_streamed_answer(self):
+        (self.root / "packages/ask.py").write_text(CLIENT_SCRIPT)
+        (self.root / "packages/client").mkdir()
+        said = self.inside("""
+            foretoken up --detach
+            PYTHONPATH=/packages/client python3 -B /packages/ask.py
+            foretoken down
+        """, "--net", folders={sysconfig.get_paths()["purelib"]: "packages/client"})
+        counts = re.search(r"(\d+) pieces, (\d+) characters", said)
+        self.assertIsNotNone(counts, said)
+        self.assertGreater(int(counts[1]), 1, said)
+        self.assertGreater(int(counts[2]), 50, said)
+
     def configuration_is_all_default(self):
         shown = self.inside("foretoken config check && foretoken config show --origin")
         self.assertIn("# configuration file: /etc/foretoken/foretoken.toml", shown)
@@ -211,11 +242,13 @@ with Client("ipc://" + glob.glob("/tmp/foretoken*/client")[0]) as client:
         self.assertGreater(len(values), 30)
         self.assertEqual([], [line for line in values if not line.endswith("# default")])
 
-    def inside(self, script, *namespaces):
-        """The shell in the root, with processes of its own: whatever it leaves running ends with it."""
-        loopback = "ip link set lo up\n" if "--net" in namespaces else ""
+    def inside(self, script, *namespaces, folders=None):
+        """The shell in the root, with processes of its own: whatever it leaves running ends with it. `folders` of this machine are
+        seen where they are said to be."""
+        before = "ip link set lo up\n" if "--net" in namespaces else ""
+        before += "".join(f"mount --bind '{ours}' '{self.root}/{theirs}'\n" for ours, theirs in (folders or {}).items())
         return must("unshare", "--mount", "--pid", *namespaces, "--fork", "--kill-child", "/bin/sh", "-euc",
-                    loopback + 'exec chroot "$0" /bin/sh -euc "$1"', str(self.root), "mount -t proc proc /proc\n" + script, timeout=900,
+                    before + 'exec chroot "$0" /bin/sh -euc "$1"', str(self.root), "mount -t proc proc /proc\n" + script, timeout=900,
                     env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"})
 
     def files(self, below="/"):
