@@ -24,7 +24,11 @@ struct ResponsesOptions {
   AnswerRules rules;
   bool wants_logprobs = false;
   std::uint32_t n_top_logprobs = 0;
-  OrderedJson echo;  // the fields of the request that the answer repeats, each with its default
+  // The fields of the request that the answer repeats, each with its default. Most of them are the
+  // members of an object as its text has them, without the braces: a tree of the tools takes
+  // several times the memory of the body, which is what counts until the answer is whole.
+  std::string echo;
+  OrderedJson temperature, top_p;
 };
 
 struct ResponsesAsk : ResponsesOptions {

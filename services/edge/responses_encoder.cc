@@ -1,6 +1,8 @@
 // Answers of the router -> OpenAI's response objects and their events.
 #include <cmath>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 
@@ -24,6 +26,13 @@ const char* failure_code(const HttpError& error) {
   return error.status == 429  ? "rate_limit_exceeded"
          : error.status < 500 ? "invalid_prompt"
                               : "server_error";
+}
+
+// The object with these members behind its own, which it has.
+std::string text_with(const OrderedJson& object, std::string_view members) {
+  std::string text = to_text(object);
+  text.back() = ',';
+  return text.append(members) += '}';
 }
 
 // An item of the output while it grows: a message, thoughts or a call.
@@ -79,13 +88,13 @@ class ResponsesEncoder final : public Encoder {
     for (const char* key : {"code", "message", "param"}) body[key] = body["error"][key];
     std::string events = begin({});
     events += event("error", body);
-    return events += event("response.failed", {{"response", failed(error)}});
+    return events += response_event("response.failed", failed(error));
   }
 
   // Written as a stream is, of which the last object is the answer.
   std::string whole(const std::vector<wire::ClientReply>& replies) override {
     finish(replies.front());
-    return to_text(ended(replies.front()));
+    return text_with(ended(replies.front()), ask_.echo);
   }
   std::string on_piece(std::size_t /*choice*/, const wire::ClientPiece& piece) override {
     std::string events = begin(piece.model);  // one by one: events are numbered
@@ -96,7 +105,7 @@ class ResponsesEncoder final : public Encoder {
     events += finish(reply);
     const OrderedJson response = ended(reply);
     const std::string type = "response." + response["status"].get<std::string>();
-    return events += event(type.c_str(), {{"response", response}});
+    return events += response_event(type.c_str(), response);
   }
   std::string end() override { return "data: [DONE]\n\n"; }
 
@@ -106,7 +115,14 @@ class ResponsesEncoder final : public Encoder {
   std::string event(const char* type, const OrderedJson& more) {
     OrderedJson body = {{"type", type}, {"sequence_number", n_events_++}};
     body.update(more);
-    return std::string("event: ") + type + "\ndata: " + to_text(body) + "\n\n";
+    return event_of(type, to_text(body));
+  }
+  static std::string event_of(const char* type, const std::string& body) {
+    return std::string("event: ") + type + "\ndata: " + body + "\n\n";
+  }
+  std::string response_event(const char* type, const OrderedJson& response) {
+    const OrderedJson body = {{"type", type}, {"sequence_number", n_events_++}};
+    return event_of(type, text_with(body, "\"response\":" + text_with(response, ask_.echo)));
   }
   // Of the item that is open.
   std::string item_event(const char* type, const OrderedJson& more) {
@@ -120,8 +136,8 @@ class ResponsesEncoder final : public Encoder {
     if (std::exchange(has_begun_, true)) return {};
     model_ = model.empty() ? ask_.model : model;
     const OrderedJson response = object(model_, "in_progress");
-    std::string events = event("response.created", {{"response", response}});
-    return events += event("response.in_progress", {{"response", response}});
+    std::string events = response_event("response.created", response);
+    return events += response_event("response.in_progress", response);
   }
   // All that is left of an answer. One without any item has an empty message.
   std::string finish(const wire::ClientReply& reply) {
@@ -212,15 +228,15 @@ class ResponsesEncoder final : public Encoder {
     return events;
   }
 
+  // But for what it repeats of the request as text.
   OrderedJson object(const std::string& model, const char* status) const {
-    OrderedJson body = {{"id", "resp_" + id_},    {"object", "response"},
-                        {"created_at", created_}, {"completed_at", nullptr},
-                        {"status", status},       {"incomplete_details", nullptr},
-                        {"model", model},         {"previous_response_id", nullptr},
-                        {"output", output_},      {"error", nullptr},
-                        {"usage", nullptr}};
-    body.update(ask_.echo);
-    return body;
+    return {{"id", "resp_" + id_},    {"object", "response"},
+            {"created_at", created_}, {"completed_at", nullptr},
+            {"status", status},       {"incomplete_details", nullptr},
+            {"model", model},         {"previous_response_id", nullptr},
+            {"output", output_},      {"error", nullptr},
+            {"usage", nullptr},       {"temperature", ask_.temperature},
+            {"top_p", ask_.top_p}};
   }
   OrderedJson failed(const HttpError& error) const {
     OrderedJson body = object(model_, "failed");

@@ -300,31 +300,34 @@ OrderedJson echoed_tools(const ToolUse& use) {
   return tools;
 }
 
-OrderedJson echo_of(const Json& body, const ToolUse& use) {
+void read_echo(const Json& body, const ToolUse& use, ResponsesOptions& options) {
   const auto said = [&](const char* name, const Json& otherwise) -> OrderedJson {
     const Json* value = given(body, name);
     return OrderedJson(value == nullptr ? otherwise : *value);
   };
-  return {{"instructions", said("instructions", nullptr)},
-          {"tools", echoed_tools(use)},
-          {"tool_choice", said("tool_choice", "auto")},
-          {"truncation", "disabled"},
-          {"parallel_tool_calls", use.parallel},
-          {"text", {{"format", {{"type", "text"}}}}},
-          {"top_p", said("top_p", 1.0)},
-          {"presence_penalty", said("presence_penalty", 0.0)},
-          {"frequency_penalty", said("frequency_penalty", 0.0)},
-          {"top_logprobs", said("top_logprobs", 0)},
-          {"temperature", said("temperature", 1.0)},
-          {"reasoning", said("reasoning", {{"effort", nullptr}, {"summary", nullptr}})},
-          {"max_output_tokens", said("max_output_tokens", nullptr)},
-          {"max_tool_calls", nullptr},
-          {"store", false},
-          {"background", false},
-          {"service_tier", "default"},
-          {"metadata", said("metadata", Json::object())},
-          {"safety_identifier", nullptr},
-          {"prompt_cache_key", nullptr}};
+  options.temperature = said("temperature", 1.0);
+  options.top_p = said("top_p", 1.0);
+  const OrderedJson echo = {
+      {"instructions", said("instructions", nullptr)},
+      {"tools", echoed_tools(use)},
+      {"tool_choice", said("tool_choice", "auto")},
+      {"truncation", "disabled"},
+      {"parallel_tool_calls", use.parallel},
+      {"text", {{"format", {{"type", "text"}}}}},
+      {"presence_penalty", said("presence_penalty", 0.0)},
+      {"frequency_penalty", said("frequency_penalty", 0.0)},
+      {"top_logprobs", said("top_logprobs", 0)},
+      {"reasoning", said("reasoning", {{"effort", nullptr}, {"summary", nullptr}})},
+      {"max_output_tokens", said("max_output_tokens", nullptr)},
+      {"max_tool_calls", nullptr},
+      {"store", false},
+      {"background", false},
+      {"service_tier", "default"},
+      {"metadata", said("metadata", Json::object())},
+      {"safety_identifier", nullptr},
+      {"prompt_cache_key", nullptr}};
+  const std::string text = to_text(echo);
+  options.echo = text.substr(1, text.size() - 2);
 }
 
 }  // namespace
@@ -341,8 +344,8 @@ std::optional<HttpError> needs_memory(const OrderedJson& body) {
 
 void repeat_defaults(const SamplingDefaults& model, ResponsesAsk& ask) {
   const auto& given = ask.generation.choices.front().given;
-  if (!given.contains("temperature")) ask.echo["temperature"] = shortest(model.temperature);
-  if (!given.contains("top_p")) ask.echo["top_p"] = shortest(model.top_p);
+  if (!given.contains("temperature")) ask.temperature = shortest(model.temperature);
+  if (!given.contains("top_p")) ask.top_p = shortest(model.top_p);
 }
 
 Result<ResponsesAsk> read_responses(const OrderedJson& in_order, bool strict) {
@@ -379,7 +382,7 @@ Result<ResponsesAsk> read_responses(const OrderedJson& in_order, bool strict) {
   ask.model = whole->model;
   ask.rules.key = answer_key(*whole);
   ask.generation.choices.push_back(std::move(*whole));
-  ask.echo = echo_of(body, *use);
+  read_echo(body, *use, ask);
   return ask;
 }
 

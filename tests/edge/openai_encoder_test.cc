@@ -490,6 +490,37 @@ TEST(ResponsesEncoder, EventsAreNumberedAndEndWithTheWholeObject) {
   EXPECT_EQ(encoder->end(), "data: [DONE]\n\n");
 }
 
+// Of whatever characters: it is kept as text.
+TEST(ResponsesEncoder, AnAnswerRepeatsItsRequest) {
+  const Json body = Json::parse(R"({
+      "model": "demo", "input": "hi", "instructions": "say \"é\"\n}", "metadata": {"a": "{\\"},
+      "temperature": 0.5, "tools": [{"type": "function", "name": "f", "description": "d",
+                                     "parameters": {"type": "object", "properties": {}}}]})");
+  const auto ask = read_responses(OrderedJson(body), true);
+  ASSERT_TRUE(ask.ok());
+  const Json whole = Json::parse(responses_encoder(*ask, "1", 7)->whole({reply("hey")}));
+  const auto encoder = responses_encoder(*ask, "1", 7);
+  std::string stream = encoder->on_piece(0, {.text = "he"});
+  stream += encoder->on_reply(0, reply("y"));
+  const std::vector<Json> events = named_events_in(stream);
+  for (const Json& response : {whole, events.front()["response"], events.back()["response"]}) {
+    for (const char* key : {"instructions", "metadata", "temperature"})
+      EXPECT_EQ(response[key], body[key]) << response;
+    EXPECT_EQ(response["tools"][0]["parameters"], body["tools"][0]["parameters"]);
+    EXPECT_EQ(response["top_p"], 1.0);
+    EXPECT_EQ(response["tool_choice"], "auto");
+  }
+  EXPECT_EQ(whole["usage"]["total_tokens"], 5);
+}
+
+TEST(ResponsesEncoder, AnAnswerRepeatsTheModelsDefaults) {
+  ResponsesAsk ask = responses_ask();
+  repeat_defaults({.temperature = 0.6F, .top_p = 0.9F}, ask);
+  const Json whole = Json::parse(responses_encoder(ask, "1", 7)->whole({reply("hey")}));
+  EXPECT_EQ(whole["temperature"], 0.6);
+  EXPECT_EQ(whole["top_p"], 0.9);
+}
+
 // OpenAI's client raises the nested form alone; others read the flat one.
 TEST(ResponsesEncoder, AnErrorEventHasBothForms) {
   const auto encoder = responses_encoder(responses_ask(), "1", 7);
