@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
+#include <exception>
+#include <new>
 #include <optional>
 #include <utility>
 
@@ -40,6 +42,15 @@ unsigned status_of(const error_code& error) {
   if (error == http::error::end_of_stream || error == http::error::partial_message) return 0;
   if (error.category() == http::make_error_code(http::error::bad_method).category()) return 400;
   return 0;
+}
+
+// One that has no memory ends alone.
+void end_of_connection(const std::exception_ptr& failure) {
+  try {
+    if (failure) std::rethrow_exception(failure);
+  } catch (const std::bad_alloc&) {
+    log_error("a connection has no memory");
+  }
 }
 
 }  // namespace
@@ -79,7 +90,7 @@ class HttpServer::Connection final : public HttpExchange,
       is_open_ = true;
       status_ = 0;
       begin_watch();
-      co_await server_.handler_(*this);
+      co_await handle();
       end_watch();
       is_open_ = false;
       on_gone_ = {};
@@ -298,6 +309,23 @@ class HttpServer::Connection final : public HttpExchange,
     request_.id = request_id_of(request_);
   }
 
+  // What one request has no memory for is an error of that request alone.
+  asio::awaitable<void> handle() {
+    bool has_no_memory = false;
+    try {
+      co_await server_.handler_(*this);
+    } catch (const std::bad_alloc&) {
+      has_no_memory = true;
+    }
+    if (!has_no_memory) co_return;
+    on_gone_ = {};  // what it would call ended with the handler
+    log_error("a request has no memory", {{"path", request_.path}, {"id", request_.id}});
+    keep_alive_ = false;
+    if (status_ != 0) co_return;  // its reply was begun: the end of the connection cuts it
+    HttpReply error = server_.error_reply_(request_, 503, "no memory");
+    co_await reply(std::move(error));
+  }
+
   asio::awaitable<bool> refuse(error_code error) {
     if (error == beast::error::timeout) ++server_.counters_.timed_out;
     const unsigned status = status_of(error);
@@ -451,9 +479,7 @@ asio::awaitable<void> HttpServer::accept(std::shared_ptr<tcp::acceptor> acceptor
     auto connection = std::make_shared<Connection>(*this, std::move(socket));
     asio::co_spawn(
         context_, [connection]() -> asio::awaitable<void> { co_await connection->run(); },
-        [connection](const std::exception_ptr& failure) {
-          if (failure) std::rethrow_exception(failure);
-        });
+        [connection](const std::exception_ptr& failure) { end_of_connection(failure); });
   }
 }
 

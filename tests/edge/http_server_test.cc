@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <boost/asio/use_future.hpp>
+#include <new>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -30,7 +31,8 @@ constexpr std::size_t kLargeBytes = std::size_t{64} << 20;
 
 // Answers with what it got; /stream with three events; /large and /large-event with kLargeBytes, as
 // a body and as an event; /wait when the client is gone; /grow/N says whether there is room for N
-// bytes in place of the body, and answers when the client is gone.
+// bytes in place of the body, and answers when the client is gone; /starve has no memory, with a
+// stream begun in /starve/late.
 struct Served : ::testing::Test {
   void SetUp() override {
     HttpLimits limits;
@@ -87,6 +89,8 @@ struct Served : ::testing::Test {
       }
       ++n_grown;
     }
+    if (request.path == "/starve/late") (void)co_await exchange.begin_stream({});
+    if (request.path.starts_with("/starve")) throw std::bad_alloc();
     if (request.path == "/wait" || request.path.starts_with("/grow/")) {
       asio::steady_timer timer(context, 30s);
       exchange.on_gone([&] {
@@ -435,6 +439,14 @@ TEST_F(Served, WhatABodyBecomesIsHeldInItsPlace) {
   EXPECT_THAT(ask(request("/", 90'000)), StartsWith("HTTP/1.1 200"));
   EXPECT_EQ(counters().overloaded, 3U);
   EXPECT_EQ(counters().malformed, 0U);
+}
+
+TEST_F(Served, ARequestWithoutMemoryEndsAlone) {
+  EXPECT_THAT(ask("GET /starve HTTP/1.1\r\nHost: x\r\n\r\n"),
+              AllOf(StartsWith("HTTP/1.1 503"), HasSubstr("Connection: close")));
+  const std::string cut = ask("GET /starve/late HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_THAT(cut, AllOf(StartsWith("HTTP/1.1 200"), Not(EndsWith("0\r\n\r\n"))));
+  EXPECT_THAT(ask("GET / HTTP/1.1\r\n" + kClose + "\r\n"), StartsWith("HTTP/1.1 200"));
 }
 
 TEST_F(Served, BeyondTheLimitConnectionsAreClosedAtOnce) {
