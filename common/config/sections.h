@@ -305,8 +305,8 @@ struct EdgeSection {
     v("max_body_mib", s.max_body_mib, in_range(1, 8),
       "largest body of a request; of one prompt or conversation the router takes 1 MiB");
     v("max_bodies_mib", s.max_bodies_mib, in_range(1, 65'536),
-      "bodies of requests in work, or the requests made of them, together; beyond it one of more "
-      "than 16 KiB is 503");
+      "bodies of requests in work, or the requests made of them, and answers until they are sent, "
+      "together; beyond it one of more than 16 KiB is 503");
     v("max_choices", s.max_choices, in_range(1, 16),
       "most answers to one prompt that a request may ask for: n, num_return_sequences");
     v("web_ui", s.web_ui, anything(), "the page for browsers at /; without it a line of text");

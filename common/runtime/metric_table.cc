@@ -139,7 +139,7 @@ constexpr MetricInfo kTable[] = {
     {"http_overloaded_total", kCounter, "edge", "",
      "Requests refused with 503, at edge.max_bodies_mib."},
     {"http_body_bytes", kGauge, "edge", "",
-     "Bodies of more than 16 KiB of requests in work, in bytes."},
+     "Bodies and answers of more than 16 KiB of requests in work, in bytes."},
     {"trace_spans_total", kCounter, "edge", "outcome",
      "Spans of traces: sent to the collector, dropped as there was no room for them, or refused: "
      "the collector did not take them."},

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/client/client.h"
+#include "services/edge/answer_bytes.h"
 
 namespace foretoken::edge {
 namespace {
@@ -18,25 +19,17 @@ bool is_last(const wire::ClientAnswer& answer) {
   return !std::holds_alternative<wire::ClientPiece>(answer);
 }
 
-// With texts and bytes of the likeliest tokens, which are most of it.
-std::size_t bytes_of(const wire::LogprobEntry& entry) {
-  std::size_t bytes = sizeof entry + entry.token.size() + entry.bytes.size() +
-                      entry.top_ids.size() * sizeof(TokenId) +
-                      entry.top_logprobs.size() * sizeof(double);
-  for (const auto& token : entry.top_tokens) bytes += sizeof(std::string) + token.size();
-  for (const auto& token : entry.top_bytes)
-    bytes += sizeof(std::vector<std::uint8_t>) + token.size();
-  return bytes;
+// That a reader is behind by. A last answer comes once, however slow its reader is.
+std::size_t waiting_bytes_of(const wire::ClientAnswer& answer) {
+  const auto* piece = std::get_if<wire::ClientPiece>(&answer);
+  return piece == nullptr ? 0 : bytes_of(*piece);
 }
 
-std::size_t bytes_of(const wire::ClientAnswer& answer) {
-  const auto* piece = std::get_if<wire::ClientPiece>(&answer);
-  if (piece == nullptr) return 0;  // a last answer always fits
-  std::size_t bytes = sizeof *piece + piece->text.size() +
-                      piece->token_ids.size() * sizeof(TokenId) +
-                      piece->token_ends.size() * sizeof(std::uint32_t);
-  for (const auto& entry : piece->logprobs) bytes += bytes_of(entry);
-  return bytes;
+// What comes at once, to a reader in time too, and so has room beside all that is held.
+std::size_t held_bytes_of(const wire::ClientAnswer& answer) {
+  if (const auto* piece = std::get_if<wire::ClientPiece>(&answer)) return bytes_of_prompt(*piece);
+  const auto* reply = std::get_if<wire::ClientReply>(&answer);
+  return reply == nullptr ? 0 : bytes_of(*reply);
 }
 
 bool has_no_room(const wire::ClientAnswer& answer) {
@@ -82,8 +75,14 @@ asio::awaitable<std::optional<Call::Arrival>> Call::next(TimePoint deadline) {
   if (waiting == std::get_if<wire::ClientPiece>(&arrivals_.front().answer)) waiting = nullptr;
   std::optional<Arrival> arrival = std::move(arrivals_.front());
   arrivals_.pop_front();
-  waiting_bytes_ -= bytes_of(arrival->answer);
+  waiting_bytes_ -= waiting_bytes_of(arrival->answer);
   co_return arrival;
+}
+
+void Call::let_go(const Arrival& arrival) {
+  if (arrival.held_bytes == 0) return;
+  held_bytes_ -= arrival.held_bytes;
+  if (hold_) hold_(held_bytes_);
 }
 
 void Call::interrupt() {
@@ -92,24 +91,30 @@ void Call::interrupt() {
 }
 
 void Call::take(std::size_t request, wire::ClientAnswer answer) {
-  waiting_bytes_ += bytes_of(answer);
-  if (!joins_waiting(request, answer)) {
-    arrivals_.push_back({request, std::move(answer)});
+  const std::size_t n_held = held_bytes_of(answer);
+  held_bytes_ += n_held;
+  waiting_bytes_ += waiting_bytes_of(answer);
+  if (n_held > 0 || !joins_waiting(request, answer)) {
+    arrivals_.push_back({request, std::move(answer), n_held});
     waiting_[request] = std::get_if<wire::ClientPiece>(&arrivals_.back().answer);
   }
-  if (waiting_bytes_ > kMaxWaitingBytes) {
-    give_up();
-    arrivals_.clear();
-    std::fill(waiting_.begin(), waiting_.end(), nullptr);
-    waiting_bytes_ = 0;
-    arrivals_.push_back({request, wire::client_error(ids_[request],
-                                                     {ErrorCode::kCancelled,
-                                                      "the client reads too slowly: more than " +
-                                                          std::to_string(kMaxWaitingBytes) +
-                                                          " bytes waited for it"},
-                                                     0)});
-  }
+  if (waiting_bytes_ > kMaxWaitingBytes)
+    end_with(request, {ErrorCode::kCancelled, "the client reads too slowly: more than " +
+                                                  std::to_string(kMaxWaitingBytes) +
+                                                  " bytes waited for it"});
+  else if (n_held > 0 && hold_ && !hold_(held_bytes_))
+    end_with(request, {ErrorCode::kOutOfMemory, "there is no room for the answer"});
   signal_.cancel();
+}
+
+// In place of all that waits.
+void Call::end_with(std::size_t request, const Error& error) {
+  give_up();
+  for (const Arrival& each : arrivals_) held_bytes_ -= each.held_bytes;
+  arrivals_.clear();
+  std::fill(waiting_.begin(), waiting_.end(), nullptr);
+  waiting_bytes_ = 0;
+  arrivals_.push_back({request, wire::client_error(ids_[request], error, 0)});
 }
 
 // False: it is sent again when one of those at work makes room, or a moment later.

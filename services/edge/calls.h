@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <memory>
 #include <numeric>
@@ -37,7 +38,14 @@ class Call : public std::enable_shared_from_this<Call> {
   struct Arrival {
     std::size_t request = 0;  // which of them
     wire::ClientAnswer answer;
+    std::size_t held_bytes = 0;  // that count until let_go()
   };
+  // Asked for room for so many bytes in place of those before: last answers, and what pieces say of
+  // the prompt, from when they come until they are let go. False ends the call: next() has an
+  // error.
+  using Hold = std::function<bool(std::size_t n_bytes)>;
+  void hold_with(Hold hold) { hold_ = std::move(hold); }
+  void let_go(const Arrival& arrival);
   // The next answer of any; nothing by the deadline, or after interrupt(). The last answer of a
   // request is no piece. Pieces of a request that wait are one: a reader that is behind writes
   // fewer and larger events, and so catches up.
@@ -70,6 +78,7 @@ class Call : public std::enable_shared_from_this<Call> {
   std::optional<std::uint32_t> time_left_ms(const wire::ClientRequest& request) const;
   void take(std::size_t request, wire::ClientAnswer answer);
   void give_up();
+  void end_with(std::size_t request, const Error& error);
   bool joins_waiting(std::size_t request, wire::ClientAnswer& answer);
 
   class Calls& calls_;
@@ -85,7 +94,9 @@ class Call : public std::enable_shared_from_this<Call> {
   boost::asio::steady_timer retry_;
   boost::asio::steady_timer signal_;
   std::list<Arrival> arrivals_;
-  std::size_t waiting_bytes_ = 0;
+  std::size_t waiting_bytes_ = 0;  // of the answers in pieces
+  std::size_t held_bytes_ = 0;
+  Hold hold_;
   bool interrupted_ = false;
 };
 

@@ -42,7 +42,8 @@ std::unique_ptr<RequestTrace> begin_trace(HttpExchange& exchange, const Tracer* 
 }
 
 GenerationRules rules_of(const EdgeSection& section, RequestTrace* trace) {
-  GenerationRules rules{.ping_every = std::chrono::seconds(section.ping_s)};
+  GenerationRules rules{.ping_every = std::chrono::seconds(section.ping_s),
+                        .max_held_bytes = std::size_t{section.max_bodies_mib} << 20};
   if (trace != nullptr)
     rules.watch = [trace](std::size_t choice, const wire::ClientAnswer& answer) {
       trace->on_answer(choice, answer);

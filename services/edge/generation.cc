@@ -4,6 +4,8 @@
 #include <utility>
 #include <variant>
 
+#include "services/edge/answer_room.h"
+
 namespace foretoken::edge {
 namespace {
 
@@ -14,8 +16,10 @@ HttpHeaders joined(HttpHeaders a, HttpHeaders b) {
   return a;
 }
 
-// An answer that ran out of time is no answer for a client that cannot see it.
-std::optional<HttpError> error_in(const wire::ClientAnswer& answer) {
+// An answer that ran out of time is no answer for a client that cannot see it. Where the room is
+// too small, the call says only that it ended.
+std::optional<HttpError> error_in(const wire::ClientAnswer& answer, const AnswerRoom& room) {
+  if (room.refusal()) return room.refusal();
   if (const auto* error = std::get_if<wire::ClientError>(&answer)) return http_error(*error);
   const auto* reply = std::get_if<wire::ClientReply>(&answer);
   if (reply != nullptr && reply->finish_reason == "deadline")
@@ -29,6 +33,7 @@ std::optional<HttpError> error_in(const wire::ClientAnswer& answer) {
 
 asio::awaitable<void> send_whole(HttpExchange& exchange,
                                  Call& call,
+                                 const AnswerRoom& room,
                                  Encoder& encoder,
                                  const GenerationRules& rules,
                                  HttpHeaders headers) {
@@ -37,7 +42,8 @@ asio::awaitable<void> send_whole(HttpExchange& exchange,
     auto arrival = co_await call.next(TimePoint::max());
     if (!arrival) co_return;
     if (rules.watch) rules.watch(arrival->request, arrival->answer);
-    if (const auto error = error_in(arrival->answer)) {
+    if (const auto error = error_in(arrival->answer, room)) {
+      std::vector<wire::ClientReply>().swap(replies);
       HttpReply reply{.status = encoder.error_status(*error),
                       .body = encoder.error_body(*error),
                       .headers = joined(headers, retry_headers(*error))};
@@ -49,11 +55,13 @@ asio::awaitable<void> send_whole(HttpExchange& exchange,
     }
   }
   HttpReply reply{.body = encoder.whole(replies), .headers = std::move(headers)};
+  std::vector<wire::ClientReply>().swap(replies);  // a client takes its time
   co_await exchange.reply(std::move(reply));
 }
 
 asio::awaitable<void> send_stream(HttpExchange& exchange,
                                   Call& call,
+                                  const AnswerRoom& room,
                                   Encoder& encoder,
                                   const GenerationRules& rules,
                                   HttpHeaders headers) {
@@ -63,7 +71,7 @@ asio::awaitable<void> send_stream(HttpExchange& exchange,
     if (!arrival && exchange.is_gone()) co_return;
     std::optional<HttpError> error;
     if (arrival && rules.watch) rules.watch(arrival->request, arrival->answer);
-    if (arrival) error = error_in(arrival->answer);
+    if (arrival) error = error_in(arrival->answer, room);
     if (error && !has_begun) {
       HttpReply reply{.status = encoder.error_status(*error),
                       .body = encoder.error_body(*error),
@@ -87,6 +95,7 @@ asio::awaitable<void> send_stream(HttpExchange& exchange,
       if (++n_whole == call.ids().size()) events += encoder.end();
     }
     if (!events.empty() && !co_await exchange.write(std::move(events))) co_return;
+    if (arrival) call.let_go(*arrival);
     if (error) co_return co_await exchange.end_stream(false);
   }
   co_await exchange.end_stream(true);
@@ -102,12 +111,14 @@ asio::awaitable<void> generate(HttpExchange& exchange,
                                HttpHeaders headers) {
   if (exchange.is_gone()) co_return;  // while its route waited for something else
   for (auto& choice : generation.choices) choice.stream = generation.stream;
+  AnswerRoom room(exchange, rules.max_held_bytes);
   const std::shared_ptr<Call> call = calls.start(std::move(generation.choices));
+  call->hold_with([&room](std::size_t n_bytes) { return room.hold(n_bytes); });
   exchange.on_gone([&call = *call] { call.interrupt(); });
   if (generation.stream)
-    co_await send_stream(exchange, *call, encoder, rules, std::move(headers));
+    co_await send_stream(exchange, *call, room, encoder, rules, std::move(headers));
   else
-    co_await send_whole(exchange, *call, encoder, rules, std::move(headers));
+    co_await send_whole(exchange, *call, room, encoder, rules, std::move(headers));
   exchange.on_gone({});
 }
 

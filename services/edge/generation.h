@@ -42,6 +42,7 @@ class Encoder {
 
 struct GenerationRules {
   Duration ping_every = std::chrono::seconds(15);
+  std::size_t max_held_bytes = 0;  // edge.max_bodies_mib, which an error says
   // Sees each answer before the encoder does.
   std::function<void(std::size_t choice, const wire::ClientAnswer& answer)> watch = {};
 };

@@ -74,7 +74,7 @@ class HttpServer::Connection final : public HttpExchange,
     place_ = server_.connections_.insert(server_.connections_.end(), this);
   }
   ~Connection() override {
-    hold(0);
+    let_go();
     server_.connections_.erase(place_);
   }
 
@@ -95,11 +95,11 @@ class HttpServer::Connection final : public HttpExchange,
       is_open_ = false;
       on_gone_ = {};
       drop_body();
-      hold(0);
+      let_go();
       more_headers_.clear();
       if (gone_) break;
     }
-    hold(0);  // of a body that was refused
+    let_go();  // of a body that was refused
     co_await linger();
   }
 
@@ -111,9 +111,16 @@ class HttpServer::Connection final : public HttpExchange,
   const HttpRequest& request() const override { return request_; }
   bool replace_body(std::size_t n_bytes) override {
     drop_body();
-    const bool has_room = hold(std::max(held_, n_bytes));
+    const bool has_room = hold(body_bytes_, std::max(body_bytes_, n_bytes));
     if (!has_room) ++server_.counters_.overloaded;
     return has_room;
+  }
+  HeldRoom hold_answer(std::size_t n_bytes) override {
+    const std::size_t before = answer_bytes_;
+    if (hold(answer_bytes_, n_bytes) || answer_bytes_ <= before) return HeldRoom::kFree;
+    if (body_bytes_ + answer_bytes_ > server_.limits_.max_held_bytes) return HeldRoom::kNever;
+    ++server_.counters_.overloaded;
+    return HeldRoom::kTaken;
   }
   bool is_gone() const override { return gone_; }
   unsigned status() const override { return status_; }
@@ -125,6 +132,7 @@ class HttpServer::Connection final : public HttpExchange,
   asio::awaitable<void> reply(HttpReply reply) override {
     http::response<http::string_body> response{static_cast<http::status>(reply.status), version_};
     status_ = reply.status;
+    (void)hold(answer_bytes_, reply.body.size());  // it is sent all the same: that makes room
     set_headers(response, reply.headers);
     if (!reply.body.empty()) response.set(http::field::content_type, reply.content_type);
     response.body() = std::move(reply.body);
@@ -247,7 +255,7 @@ class HttpServer::Connection final : public HttpExchange,
     while (!parser.is_done()) {
       co_await http::async_read_some(stream_, buffer_, parser, into(error));
       if (error) co_return co_await refuse(error);
-      if (!hold(parser.get().body().size())) co_return co_await refuse(503);
+      if (!hold(body_bytes_, parser.get().body().size())) co_return co_await refuse(503);
     }
     request_.body = std::move(message.body());
     buffer_.shrink_to_fit();  // an answer takes its time
@@ -266,12 +274,16 @@ class HttpServer::Connection final : public HttpExchange,
     return line.starts_with("HEAD ");
   }
 
-  // False: more bodies are held than max_held_bytes, this one among them.
-  bool hold(std::size_t n_bytes) {
+  // `part`: of the body or of the answer. False: more is held than max_held_bytes, this among it.
+  bool hold(std::size_t& part, std::size_t n_bytes) {
     const std::size_t counted = n_bytes > server_.limits_.small_body_bytes ? n_bytes : 0;
-    server_.held_bytes_ = server_.held_bytes_ - held_ + counted;
-    held_ = counted;
+    server_.held_bytes_ = server_.held_bytes_ - part + counted;
+    part = counted;
     return counted == 0 || server_.held_bytes_ <= server_.limits_.max_held_bytes;
+  }
+  void let_go() {
+    (void)hold(body_bytes_, 0);
+    (void)hold(answer_bytes_, 0);
   }
 
   // What the parser lets pass and we do not. 0: nothing.
@@ -416,7 +428,7 @@ class HttpServer::Connection final : public HttpExchange,
   bool is_chunked_ = false;
   bool is_open_ = false;  // a request is being answered
   bool gone_ = false;
-  std::size_t held_ = 0;
+  std::size_t body_bytes_ = 0, answer_bytes_ = 0;  // that count as held
   std::string why_;
   std::function<void()> on_gone_;
 };

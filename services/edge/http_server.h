@@ -20,8 +20,8 @@ namespace foretoken::edge {
 struct HttpLimits {
   std::size_t max_connections = 4096;
   std::size_t max_body_bytes = std::size_t{1} << 20;
-  // Bodies that are held at a time, or what was made of them, of all connections together; those of
-  // small_body_bytes or less are free, so that large ones cannot keep them out.
+  // Bodies that are held at a time, or what was made of them, and answers, of all connections
+  // together; those of small_body_bytes or less are free, so that large ones cannot keep them out.
   std::size_t max_held_bytes = std::size_t{64} << 20;
   std::size_t small_body_bytes = std::size_t{16} << 10;
   std::size_t max_header_bytes = std::size_t{16} << 10;
@@ -42,6 +42,13 @@ struct HttpCounters {
   HttpCounters& operator+=(const HttpCounters& more);
 };
 
+// Whether what an exchange keeps has room beside what the others keep.
+enum class HeldRoom : std::uint8_t {
+  kFree,
+  kTaken,  // as much of it as is missing is free again when others end
+  kNever,  // it is more than max_held_bytes by itself
+};
+
 // One request and the way to its answer: either one reply, or a stream of events.
 class HttpExchange {
  public:
@@ -50,6 +57,9 @@ class HttpExchange {
   // The body has become requests of so many bytes and is not needed any more: it is let go, and
   // they count in its place if they are more. False: they have no room beside what is held.
   virtual bool replace_body(std::size_t n_bytes) = 0;
+  // So much is kept of the answer from now on, beside the body. The text of a reply counts in its
+  // place. What is less than before has room.
+  virtual HeldRoom hold_answer(std::size_t n_bytes) = 0;
   virtual boost::asio::awaitable<void> reply(HttpReply reply) = 0;
   // A header that its reply will have, whichever that is.
   virtual void add_header(std::string name, std::string value) = 0;
@@ -102,7 +112,7 @@ class HttpServer {
   // The coroutines own them, and end with the context.
   std::vector<std::weak_ptr<boost::asio::ip::tcp::acceptor>> acceptors_;
   std::list<Connection*> connections_;
-  std::size_t held_bytes_ = 0;  // of bodies
+  std::size_t held_bytes_ = 0;  // of bodies and answers
   bool draining_ = false;
 };
 

@@ -31,8 +31,8 @@ constexpr std::size_t kLargeBytes = std::size_t{64} << 20;
 
 // Answers with what it got; /stream with three events; /large and /large-event with kLargeBytes, as
 // a body and as an event; /wait when the client is gone; /grow/N says whether there is room for N
-// bytes in place of the body, and answers when the client is gone; /starve has no memory, with a
-// stream begun in /starve/late.
+// bytes in place of the body, and answers when the client is gone; /answer/N the same of an answer
+// of N bytes; /starve has no memory, with a stream begun in /starve/late.
 struct Served : ::testing::Test {
   void SetUp() override {
     HttpLimits limits;
@@ -89,9 +89,18 @@ struct Served : ::testing::Test {
       }
       ++n_grown;
     }
+    if (request.path.starts_with("/answer/")) {
+      const HeldRoom room = exchange.hold_answer(std::stoul(request.path.substr(8)));
+      if (room != HeldRoom::kFree) {
+        HttpReply refusal{.status = room == HeldRoom::kNever ? 400U : 503U};
+        co_return co_await exchange.reply(std::move(refusal));
+      }
+      ++n_grown;
+    }
     if (request.path == "/starve/late") (void)co_await exchange.begin_stream({});
     if (request.path.starts_with("/starve")) throw std::bad_alloc();
-    if (request.path == "/wait" || request.path.starts_with("/grow/")) {
+    if (request.path == "/wait" || request.path.starts_with("/grow/") ||
+        request.path.starts_with("/answer/")) {
       asio::steady_timer timer(context, 30s);
       exchange.on_gone([&] {
         ++n_gone;
@@ -439,6 +448,27 @@ TEST_F(Served, WhatABodyBecomesIsHeldInItsPlace) {
   EXPECT_THAT(ask(request("/", 90'000)), StartsWith("HTTP/1.1 200"));
   EXPECT_EQ(counters().overloaded, 3U);
   EXPECT_EQ(counters().malformed, 0U);
+}
+
+TEST_F(Served, AnswersAreHeldBesideBodies) {
+  const auto request = [](const std::string& path, std::size_t n_bytes) {
+    return "POST " + path + " HTTP/1.1\r\n" + kClose +
+           "Content-Length: " + std::to_string(n_bytes) + "\r\n\r\n" + std::string(n_bytes, 'x');
+  };
+  EXPECT_THAT(ask(request("/answer/100001", 10)), StartsWith("HTTP/1.1 400"));
+  EXPECT_THAT(ask(request("/answer/60000", 50'000)), StartsWith("HTTP/1.1 400"));
+  const int holder = open();
+  write(holder, request("/answer/60000", 10));
+  while (n_grown == 0) std::this_thread::yield();
+  EXPECT_THAT(ask(request("/answer/60000", 10)), StartsWith("HTTP/1.1 503"));
+  EXPECT_THAT(ask(request("/", 60'000)), StartsWith("HTTP/1.1 503"));
+  const int small = open();
+  write(small, request("/answer/1000", 10));  // large ones do not keep it out
+  while (n_grown == 1) std::this_thread::yield();
+  ::close(holder);
+  ::close(small);
+  while (n_gone < 2) std::this_thread::yield();
+  EXPECT_THAT(ask(request("/", 90'000)), StartsWith("HTTP/1.1 200"));
 }
 
 TEST_F(Served, ARequestWithoutMemoryEndsAlone) {
