@@ -619,7 +619,7 @@ class Verbs(unittest.TestCase):
 
             def do_POST(self):
                 self.rfile.read(int(self.headers["Content-Length"]))
-                self.reply(500, {"error": {"message": "it is tired"}})
+                self.reply(500, {"error": {"message": "out of paper"}})
 
             def reply(self, status, body):
                 self.send_response(status)
@@ -635,7 +635,7 @@ class Verbs(unittest.TestCase):
         self.addCleanup(server.shutdown)
         done = run("bench", "serve", "--url", f"http://127.0.0.1:{server.server_port}", "--num-prompts", "1")
         self.assertEqual(1, done.returncode, done.stderr)
-        self.assertIn("HTTP 500: it is tired", done.stderr)
+        self.assertIn("HTTP 500: out of paper", done.stderr)
 
     def test_a_connection_may_end_without_a_reply(self):
         class Server(http.server.BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-// What an answer without room is told.
+// The error of an answer for which there is no room.
 #include "services/edge/answer_room.h"
 
 #include <gmock/gmock.h>

@@ -358,7 +358,7 @@ TEST_F(ServedToTheSlow, AClientThatIsSlowWithAnAnswerGetsAllOfIt) {
       const auto n = ::recv(clients[i], some.data(), some.size(), MSG_DONTWAIT);
       if (n > 0) answers[i].append(some, 0, static_cast<std::size_t>(n));
     }
-    std::this_thread::sleep_for(100ms);
+    std::this_thread::sleep_for(100ms);  // the slowness of this client: it is what the test is of
   }
   for (std::size_t i = 0; i < clients.size(); ++i) {
     EXPECT_LT(answers[i].size(), kLargeBytes) << "it was not slow";
