@@ -14,6 +14,7 @@ from edge_system import SPECULATION, EdgeSystem, use_demo_pair
 from harness import wait_for
 
 N_REQUESTS, N_TOKENS = 6, 96
+HAVE_IGNORE_EOS = ("chat", "completions")  # and what is said of guesses in each answer
 PROMPTS = [f"Tell me a story about {i + 2} foxes." for i in range(N_REQUESTS)]
 
 
@@ -32,7 +33,7 @@ class AiPerf(unittest.TestCase):
     def profile(self, kind, how):
         """Runs it; returns the folder of its results and what it printed."""
         out = self.folder / f"{kind}-{how}"
-        fields = {"seed": 5, "temperature": 0.8, "speculation": SPECULATION[how], **({} if kind == "messages" else {"ignore_eos": True})}
+        fields = {"seed": 5, "temperature": 0.8, "speculation": SPECULATION[how], **({"ignore_eos": True} if kind in HAVE_IGNORE_EOS else {})}
         done = subprocess.run(
             [str(pathlib.Path(sys.executable).parent / "aiperf"), "profile", "--model", "tiny", "--url", f"http://127.0.0.1:{self.system.port}",
              "--endpoint-type", kind, "--streaming", "--tokenizer", self.system.target_model, "--concurrency", "2", "--request-count",
@@ -66,13 +67,13 @@ class AiPerf(unittest.TestCase):
             summary = json.loads((out / "profile_export_aiperf.json").read_text())
             self.assertEqual(N_REQUESTS, summary["request_count"]["avg"], said)
             self.assertNotIn("error_request_count", summary, said)
-            if kind != "messages":  # which has no ignore_eos
+            if kind in HAVE_IGNORE_EOS:
                 self.assertEqual(N_TOKENS, summary["output_sequence_length"]["avg"], said)
             self.assertNotRegex(said, "(?i)malformed")
             texts[how] = self.texts(out)
             self.assertEqual(N_REQUESTS, len(texts[how]))
             self.assertTrue(all(texts[how].values()))
-            if kind != "messages":
+            if kind in HAVE_IGNORE_EOS:
                 self.assertEqual(N_REQUESTS, len(self.counts(out)))
                 guessed = sum(each["num_draft_tokens"] for each in self.counts(out))
                 self.assertEqual(how == "off", guessed == 0)
@@ -88,6 +89,9 @@ class AiPerf(unittest.TestCase):
 
     def test_anthropic_messages(self):
         self.check_equal_texts("messages")
+
+    def test_responses(self):
+        self.check_equal_texts("responses")
 
 
 if __name__ == "__main__":

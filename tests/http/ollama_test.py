@@ -7,6 +7,7 @@ import unittest
 import ollama
 
 from edge_system import EdgeSystem
+from harness import wait_for  # behind edge_system, which finds it
 
 
 class Ollama(unittest.TestCase):
@@ -18,9 +19,10 @@ class Ollama(unittest.TestCase):
     def test_the_official_client_finds_the_models(self):
         system = self.start("edge.ollama=true", "model.alias=little")
         client = ollama.Client(host=f"http://127.0.0.1:{system.port}")
+        # A target says how much memory it has with its first heartbeat.
+        wait_for(lambda: client.list().models[1].size > 0, "the target's size is known")
         listed = client.list().models
         self.assertEqual(["little", "tiny"], [model.model for model in listed])
-        self.assertGreater(listed[1].size, 0)
         self.assertEqual(("safetensors", listed[0].digest), (listed[1].details.format, listed[1].digest))
         running = client.ps().models
         self.assertEqual(["little", "tiny"], [model.model for model in running])

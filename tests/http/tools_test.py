@@ -18,6 +18,7 @@ SPECULATION = (PLAIN, {"proposer": "draft", "draft_len": 4, "adaptive": False}, 
 PARAMETERS = {"type": "object", "properties": {"unit": {"type": "string"}, "city": {"type": "string"}}, "required": ["city"]}
 TOOLS = [{"type": "function", "function": {"name": name, "description": "d", "parameters": PARAMETERS}} for name in ("get_weather", "get_time")]
 ARGUMENTS = {"city": "Köln {\"}", "days": [1, 2]}
+INSTRUCTIONS = " ".join(f"Rule {i}: read a file before you change it." for i in range(20))
 
 # The last user's text names the script; a result is followed by the script "after".
 TEMPLATE = ("{%- if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}[{{ m.role }}]{{ m.content }}"
@@ -229,6 +230,44 @@ class Format(unittest.TestCase):
         usage = self.message(messages=history).usage
         counted = self.anthropic.messages.count_tokens(model="random", messages=history, tools=tools)
         self.assertEqual(usage.input_tokens + usage.cache_read_input_tokens, counted.input_tokens)
+
+    def test_a_coding_agent_s_second_turn_finds_the_first_in_the_cache(self):
+        """The two requests as a coding agent sends them: beta route and header, a line of its own that changes, marks for the cache,
+        more tokens than the context has, a stream; then the same conversation with the result of the call."""
+        tools = [{"name": each["function"]["name"], "description": "d" * 80, "input_schema": {
+            "$schema": "https://json-schema.org/draft/2020-12/schema", "additionalProperties": False, **PARAMETERS}} for each in TOOLS]
+        mark = {"cache_control": {"type": "ephemeral"}}
+
+        def system(n_request):
+            return [{"type": "text", "text": f"x-anthropic-billing-header: cc_version=2; cch={n_request}"},
+                    {"type": "text", "text": "You help with code.", **mark}, {"type": "text", "text": INSTRUCTIONS, **mark}]
+
+        def turn(n_request, messages, speculation):
+            with self.anthropic.beta.messages.stream(
+                    model="random", max_tokens=32000, system=system(n_request), messages=messages, tools=tools,
+                    metadata={"user_id": "user_1_account__session_1"}, betas=["interleaved-thinking-2025-05-14"],
+                    thinking={"type": "enabled", "budget_tokens": 31999},
+                    extra_body={"speculation": speculation, "temperature": 0}) as stream:
+                for _ in stream:
+                    pass
+                return stream.get_final_message()
+
+        second = set()
+        for n_request, speculation in enumerate(SPECULATION):
+            asked = [{"role": "user", "content": [{"type": "text", "text": "weather", **mark}]}]
+            first = turn(2 * n_request, asked, speculation)
+            self.assertEqual("tool_use", first.stop_reason)
+            results = [{"type": "tool_result", "tool_use_id": block.id, "content": "21"} for block in first.content if block.type == "tool_use"]
+            results[-1].update(mark)
+            history = [*asked, {"role": "assistant", "content": [block.to_dict() for block in first.content]},
+                       {"role": "user", "content": results}]
+            answer = turn(2 * n_request + 1, history, speculation)
+            second.add(answer.content[0].text)
+            usage = answer.usage
+            n_prompt = usage.input_tokens + usage.cache_read_input_tokens
+            self.assertGreater(n_prompt, 1000)
+            self.assertGreater(usage.cache_read_input_tokens, 0.9 * n_prompt)
+        self.assertEqual({"It is 21 ° there."}, second)
 
     def test_anthropic_asks_for_calls_too(self):
         for choice in ({"type": "any"}, {"type": "tool", "name": "get_weather", "disable_parallel_tool_use": True}):
