@@ -45,6 +45,12 @@ struct HttpAddress {
   std::string key = {};  // what its server wants of clients; "" = nothing is sent
 };
 Result<HttpAddress> read_url(const std::string& url);
+// What a server answers, whatever its status. An Error: no server answers there.
+struct HttpText {
+  unsigned status = 0;
+  std::string body;
+};
+Result<HttpText> http_get(const HttpAddress& address, const std::string& path);
 // The first model that /v1/models lists. An Error: no server answers there.
 Result<std::string> first_model(const HttpAddress& address);
 std::unique_ptr<BenchDoor> http_door(HttpAddress address);

@@ -259,11 +259,11 @@ Result<HttpAddress> read_url(const std::string& url) {
   return address;
 }
 
-Result<std::string> first_model(const HttpAddress& address) {
+Result<HttpText> http_get(const HttpAddress& address, const std::string& path) {
   auto socket = connect_to(address);
   if (!socket.ok()) return socket.error();
   ::setsockopt(socket->fd(), SOL_SOCKET, SO_RCVTIMEO, &kHttpPatience, sizeof kHttpPatience);
-  if (!socket->send(request_text(address, "GET /v1/models", "")))
+  if (!socket->send(request_text(address, "GET " + path, "")))
     return no_server(address, "it takes no request");
   HttpAsked exchange(std::move(*socket), 0);
   std::string bytes(kReadBytes, '\0');
@@ -276,11 +276,17 @@ Result<std::string> first_model(const HttpAddress& address) {
     if (!is_http || (n == 0 && !exchange.parser->is_done()))
       return no_server(address, "its answer is no HTTP");
   }
-  const auto& reply = exchange.parser->get();
-  if (reply.result_int() != 200)
-    return no_server(address, "GET /v1/models is " + std::to_string(reply.result_int()) + ": " +
-                                  error_message(reply.body()));
-  const auto list = parse_json(reply.body());
+  auto& reply = exchange.parser->get();
+  return HttpText{reply.result_int(), std::move(reply.body())};
+}
+
+Result<std::string> first_model(const HttpAddress& address) {
+  const auto reply = http_get(address, "/v1/models");
+  if (!reply.ok()) return reply.error();
+  if (reply->status != 200)
+    return no_server(address, "GET /v1/models is " + std::to_string(reply->status) + ": " +
+                                  error_message(reply->body));
+  const auto list = parse_json(reply->body);
   if (list.ok() && list->is_object() && list->contains("data") && (*list)["data"].is_array())
     for (const Json& each : (*list)["data"])
       if (each.is_object() && each.contains("id") && each["id"].is_string())

@@ -24,6 +24,7 @@
 #include "common/config/resolve.h"
 #include "common/model/pair.h"
 #include "common/tokenizer/tokenizer.h"
+#include "services/cli/bench_door.h"
 #include "services/cli/supervisor.h"
 #include "services/cli/up_keys.h"
 #include "services/cli/verbs.h"
@@ -198,6 +199,26 @@ std::optional<std::vector<std::string>> wait_until_serving(Client& client,
   return missing;
 }
 
+// Whether the edge says that it can serve: it has asked a model for a token itself, which may be a
+// moment after the router could serve one. True where there is no edge, or none at a known port.
+bool wait_for_edge(const EdgeSection& edge,
+                   const std::filesystem::path& folder,
+                   TimePoint deadline) {
+  constexpr unsigned kNotYet = 503;
+  const auto services = supervisor_state(folder);
+  if (edge.port == 0 || std::ranges::none_of(services, [](const ServiceState& service) {
+        return service.role == "edge" && service.state == name_of(ProcessState::kReady);
+      }))
+    return true;
+  const HttpAddress address{.host = edge.host, .port = std::to_string(edge.port)};
+  while (steady_now() < deadline) {
+    if (const auto reply = http_get(address, "/health"); reply.ok() && reply->status != kNotYet)
+      return true;
+    ::usleep(20'000);
+  }
+  return false;
+}
+
 // The folders as far as they can be judged without loading weights, or also their tokenizers.
 // Throws FatalError.
 enum class Depth { kFiles, kTokenizers };
@@ -290,6 +311,8 @@ int supervise(const CliOptions& options,
                 kExitFailed);
   for (const std::string& name : *missing)
     progress(name, "is not listed by the router after 30 s (foretoken ps)");
+  if (!wait_for_edge(config.edge, folder, steady_now() + 30s))
+    progress("edge", "cannot serve after 30 s (GET /health says why)");
   progress("", "serving at " + client_endpoint(config.bus) + http_address(config.edge));
   if (ready_fd >= 0) {
     const int ok = kExitOk;

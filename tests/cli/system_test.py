@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 import unittest
+import urllib.request
 
 BIN = pathlib.Path(sys.argv.pop(1))
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -75,7 +76,8 @@ class Several(unittest.TestCase):
         folder = pathlib.Path(tempfile.mkdtemp(prefix="foretoken-several-"))
         self.addCleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
         environment = {name: value for name, value in os.environ.items() if not name.startswith("FORETOKEN_")}
-        settings = ["--set", f"edge.port={free_port()}", "--set", f"bus.client=tcp://127.0.0.1:{free_port()}",
+        port = free_port()
+        settings = ["--set", f"edge.port={port}", "--set", f"bus.client=tcp://127.0.0.1:{free_port()}",
                     "--set", f"bus.runtime_dir={folder}"]
 
         def run_verb(*words):
@@ -85,6 +87,8 @@ class Several(unittest.TestCase):
         for _ in range(2):
             done = run_verb("up", "--detach", "-v", "--targets", "2", "--drafts", "2")
             self.assertEqual(0, done.returncode, done.stderr)
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=60) as health:  # raises for a 503
+                self.assertEqual("ok", json.loads(health.read())["status"])
             self.assertEqual((1, 7), tuple(done.stderr.count(f"detail: {word} ") for word in ("configuration:", "starts")), done.stderr)
             services = json.loads(run_verb("ps", "--json").stdout)["services"]
             self.assertEqual(["draft-0", "draft-1", "edge-0", "router-0", "target-0", "target-1", "tokenizer-0"],
