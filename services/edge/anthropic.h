@@ -35,6 +35,7 @@ Result<TokensAsk> read_count(const OrderedJson& body, bool strict);
 std::unique_ptr<Encoder> message_encoder(const AnthropicAsk& ask,
                                          std::string id,
                                          std::string request_id);
+Json anthropic_model(const ListedModel& model);
 Json anthropic_models(const std::vector<ListedModel>& models);
 std::string anthropic_error_body(const HttpError& error, const std::string& request_id);
 // The status that Anthropic's clients know: 529 where a later try may succeed.

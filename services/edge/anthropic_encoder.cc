@@ -233,16 +233,19 @@ std::unique_ptr<Encoder> message_encoder(const AnthropicAsk& ask,
   return std::make_unique<MessageEncoder>(ask, std::move(id), std::move(request_id));
 }
 
+Json anthropic_model(const ListedModel& model) {
+  return {{"type", "model"},
+          {"id", model.name},
+          {"display_name", model.name},
+          {"created_at", rfc3339(model.since)},
+          {"lifecycle", "active"},
+          {"max_input_tokens", model.max_len},
+          {"max_tokens", model.max_len}};
+}
+
 Json anthropic_models(const std::vector<ListedModel>& models) {
   Json data = Json::array();
-  for (const auto& model : models)
-    data.push_back({{"type", "model"},
-                    {"id", model.name},
-                    {"display_name", model.name},
-                    {"created_at", rfc3339(model.since)},
-                    {"lifecycle", "active"},
-                    {"max_input_tokens", model.max_len},
-                    {"max_tokens", model.max_len}});
+  for (const auto& model : models) data.push_back(anthropic_model(model));
   return {{"first_id", data.empty() ? Json() : data.front()["id"]},
           {"last_id", data.empty() ? Json() : data.back()["id"]},
           {"has_more", false},

@@ -211,6 +211,7 @@ Result<void> add_messages(const OrderedJson& body, Json& request) {
 
 Result<void> read_wanted_call(const OrderedJson& choice, ToolUse& use) {
   if (choice.is_null()) return {};
+  if (const auto good = check_object(choice, "tool_choice"); !good.ok()) return good.error();
   const std::string type = text_or_empty(member(choice, "type"));
   if (type == "none") {
     use.choice = ToolChoice::kNone;
@@ -266,6 +267,9 @@ Result<bool> add_variables(const OrderedJson& body,
                            std::vector<std::string>& ignored) {
   OrderedJson variables = OrderedJson::object();
   const OrderedJson& thinking = member(body, "thinking");
+  const OrderedJson& output = member(body, "output_config");
+  for (const char* name : {"thinking", "output_config"})
+    if (const auto good = check_object(member(body, name), name); !good.ok()) return good.error();
   if (!thinking.is_null()) {
     const std::string type = text_or_empty(member(thinking, "type"));
     if (type != "enabled" && type != "adaptive" && type != "between_tools" && type != "disabled")
@@ -275,12 +279,13 @@ Result<bool> add_variables(const OrderedJson& body,
     variables["enable_thinking"] = type != "disabled";
     if (!member(thinking, "budget_tokens").is_null()) ignored.push_back("thinking.budget_tokens");
   }
-  const OrderedJson& output = member(body, "output_config");
   if (!member(output, "format").is_null())
     return Error{ErrorCode::kUnsupportedParameter, "output_config.format is not supported",
                  "output_config.format"};
-  if (const OrderedJson& effort = member(output, "effort"); effort.is_string())
-    variables["reasoning_effort"] = effort;
+  const OrderedJson& effort = member(output, "effort");
+  if (!effort.is_null() && !effort.is_string())
+    return invalid_value("output_config.effort must be a text", "output_config.effort");
+  if (effort.is_string()) variables["reasoning_effort"] = effort;
   if (!variables.empty()) request["chat_template_kwargs"] = to_text(variables);
   return member(thinking, "display") == "omitted";
 }
@@ -306,6 +311,8 @@ Result<AnthropicAsk> read_messages(const OrderedJson& in_order, bool strict) {
   Json request = std::move(sorted->request);
   if (!request.contains("max_tokens"))
     return Error{ErrorCode::kInvalidRequest, "max_tokens is required", "max_tokens"};
+  const auto max_tokens = number(body, "max_tokens", kAnswerTokens, 1);
+  if (!max_tokens.ok()) return max_tokens.error();
   const auto stream = flag(body, "stream");
   if (!stream.ok()) return stream.error();
   ask.generation.stream = *stream;

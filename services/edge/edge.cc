@@ -48,13 +48,17 @@ std::optional<HttpError> no_scrape(const HttpRequest& request) {
 
 }  // namespace
 
-bool is_anthropic(std::string_view path) {
-  return path.ends_with("/messages") || path.ends_with("/messages/count_tokens");
+bool is_anthropic(const HttpRequest& request) {
+  const std::string_view path = request.path;
+  if (path.ends_with("/messages") || path.ends_with("/messages/count_tokens")) return true;
+  const bool has_models = path == "/v1/models" || path == "/models" ||
+                          path.starts_with("/v1/models/") || path.starts_with("/models/");
+  return has_models && !request.header("anthropic-version").empty();
 }
 
 HttpReply error_reply_to(const HttpRequest& request, const HttpError& error, HttpHeaders headers) {
   HttpReply reply{.status = error.status, .body = {}, .headers = std::move(headers)};
-  if (is_anthropic(request.path)) {
+  if (is_anthropic(request)) {
     reply.status = anthropic_status(error);
     reply.body = anthropic_error_body(error, request.id);
     reply.headers.emplace_back("request-id", request.id);

@@ -115,9 +115,11 @@ class Edge {
 };
 
 // What the files of Edge share.
-bool is_anthropic(std::string_view path);
-// An error as the protocol of the request's path says it, which is OpenAI's where the path names no
-// other or is "". `headers` go with it.
+// Whether a request speaks Anthropic's protocol: by its path, or where both protocols have the path
+// by the version that its clients say.
+bool is_anthropic(const HttpRequest& request);
+// An error as the protocol of the request says it, which is OpenAI's where the path names no other
+// or is "". `headers` go with it.
 HttpReply error_reply_to(const HttpRequest& request, const HttpError& error, HttpHeaders headers);
 void add_ignored(const std::vector<std::string>& fields, HttpHeaders& headers);
 

@@ -175,7 +175,7 @@ Edge::Reply Edge::answer(HttpExchange& exchange, Result<HttpAsk> ask, RequestTra
   }
   const HttpRequest& request = exchange.request();
   HttpHeaders headers = headers_for(request);
-  if (is_anthropic(request.path)) headers.emplace_back("request-id", request.id);
+  if (is_anthropic(request)) headers.emplace_back("request-id", request.id);
   add_ignored(ask->ignored, headers);
   const std::string tenant = access_.tenant_of(request);
   for (auto& choice : ask->generation.choices) choice.tenant = tenant;

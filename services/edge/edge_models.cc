@@ -29,9 +29,8 @@ Json triton_model_json(const std::string& name) {
           {"outputs", {{{"name", "text_output"}, {"datatype", "BYTES"}, {"shape", {1}}}}}};
 }
 
-// Anthropic's clients say which version of its protocol they speak.
 Json models_json(const HttpRequest& request, const wire::StatusReply& now, std::int64_t since) {
-  if (request.header("anthropic-version").empty()) return openai_models(now.model_states, since);
+  if (!is_anthropic(request)) return openai_models(now.model_states, since);
   std::vector<ListedModel> models;
   for (const auto& model : now.model_states) {
     if (model.n_targets == 0) continue;
@@ -39,6 +38,14 @@ Json models_json(const HttpRequest& request, const wire::StatusReply& now, std::
       models.push_back({name, model.max_model_len, since});
   }
   return anthropic_models(models);
+}
+
+Json one_model_json(const HttpRequest& request,
+                    const std::string& name,
+                    const wire::ModelStatus& model,
+                    std::int64_t since) {
+  if (!is_anthropic(request)) return openai_model(name, model, since);
+  return anthropic_model({name, model.max_model_len, since});
 }
 
 Result<ShowAsk> show_ask(const Result<Json>& body, bool strict) {
@@ -80,7 +87,7 @@ Edge::Reply Edge::model(HttpExchange& exchange) {
   if (!now.ok()) {
     error = http_error(now.error());
   } else if (const auto* model = model_named(now, name); model != nullptr) {
-    const Json body = openai_model(name, *model, started_);
+    const Json body = one_model_json(exchange.request(), name, *model, started_);
     co_return co_await send(exchange, body);
   } else {
     error =

@@ -95,6 +95,11 @@ std::string text_or_empty(const OrderedJson& value) {
   return value.is_string() ? value.get<std::string>() : std::string();
 }
 
+Result<void> check_object(const OrderedJson& value, const std::string& name) {
+  if (value.is_null() || value.is_object()) return {};
+  return invalid_value(name + " is " + to_text(value) + "; it must be an object", name);
+}
+
 Result<void> read_speculation(const Json& body, Json& request) {
   const Json* speculation = given(body, "speculation");
   if (speculation == nullptr) return {};

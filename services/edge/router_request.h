@@ -26,6 +26,8 @@ const Json* given(const Json& body, const char* name);
 // The same of a body in the order of its keys; null where it is absent.
 const OrderedJson& member(const OrderedJson& object, const char* name);
 std::string text_or_empty(const OrderedJson& value);  // "" of what is no text
+// An error for what must be an object, or null, and is not. `name` is its path.
+Result<void> check_object(const OrderedJson& value, const std::string& name);
 // true or false; the default where it is absent.
 Result<bool> flag(const Json& body, const char* name, bool otherwise = false);
 // An integer within this limit; the value that means off is the lowest.

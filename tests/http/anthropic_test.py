@@ -1,5 +1,6 @@
 """Anthropic's own Python client against real services: messages, streams, counts and typed errors, with every proposer."""
 
+import json
 import sys
 import unittest
 
@@ -72,6 +73,28 @@ class Anthropic(unittest.TestCase):
         self.assertEqual([("tiny", "model", 2048, False)],
                          [(model.id, model.type, model.max_input_tokens, listed.has_more) for model in listed.data])
         self.assertLess(2000, listed.data[0].created_at.year)
+
+    def test_one_model_is_said_as_in_the_list(self):
+        self.assertEqual(self.client.models.list().data[0], self.client.models.retrieve("tiny"))
+        with self.assertRaises(anthropic.NotFoundError) as caught:
+            self.client.models.retrieve("other")
+        self.assertEqual(("error", "not_found_error"), (caught.exception.body["type"], caught.exception.body["error"]["type"]))
+        # Who says no version of Anthropic's protocol speaks OpenAI's.
+        self.assertEqual("model", json.loads(self.system.http("GET", "/v1/models/tiny")[2])["object"])
+        self.assertEqual("model_not_found", json.loads(self.system.http("GET", "/v1/models/other")[2])["error"]["code"])
+
+    def test_what_is_of_the_wrong_type_is_told(self):
+        body = {"model": "tiny", "messages": PROMPT, "max_tokens": 4}
+        for more, words in (({"output_config": 5}, "output_config is 5; it must be an object"), ({"thinking": 5}, "thinking is 5; it must be an object"),
+                            ({"output_config": {"effort": 5}}, "output_config.effort must be a text"),
+                            ({"tool_choice": 5}, "tool_choice is 5; it must be an object"),
+                            ({"max_tokens": 0}, "max_tokens is 0; it must be an integer from 1 to")):
+            with self.subTest(more=more):
+                status, answer = self.system.post("/v1/messages", {**body, **more})
+                self.assertEqual((400, "invalid_request_error"), (status, answer["error"]["type"]))
+                self.assertIn(words, answer["error"]["message"])
+                self.assertNotIn("prompt_logprobs", answer["error"]["message"])
+        self.assertEqual(200, self.system.post("/v1/messages", {**body, "output_config": None, "thinking": None})[0])
 
     def test_a_line_that_changes_with_every_request_is_left_out(self):
         plain = self.client.messages.count_tokens(model="tiny", messages=PROMPT, system="be brief").input_tokens
