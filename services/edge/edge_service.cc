@@ -34,9 +34,11 @@ CallLimits call_limits(const LimitsSection& limits) {
           .timeout = std::chrono::seconds(limits.request_timeout_s)};
 }
 
-// Of a request that no route has seen.
-HttpError early_error(unsigned status, const std::string& why) {
-  return status == 503 ? overloaded_error() : http_error(status, why);
+// Of a request that no route has seen. `body_key`: what sets the limit of its body; "" = nothing.
+HttpError early_error(unsigned status, const std::string& why, const char* body_key) {
+  if (status == 503) return overloaded_error();
+  const bool has_key = status == 413 && *body_key != '\0';
+  return http_error(status, has_key ? why + " (" + body_key + ")" : why);
 }
 
 std::string host_of(const std::optional<HostAndPort>& address) {
@@ -104,7 +106,7 @@ void EdgeService::open(Bus& /*bus*/, wire::Hello& hello) {
   server_.emplace(
       *context_, limits, [this](HttpExchange& exchange) { return edge_->handle(exchange); },
       [this](const HttpRequest& request, unsigned status, const std::string& why) {
-        return edge_->error_reply(request, early_error(status, why));
+        return edge_->error_reply(request, early_error(status, why, "edge.max_body_mib"));
       });
   const std::uint16_t port =
       server_->listen(options_.section.host, static_cast<std::uint16_t>(options_.section.port));
@@ -119,7 +121,7 @@ void EdgeService::listen_for_metrics(const HostAndPort& address) {
       *context_, metrics_limits(),
       [this](HttpExchange& exchange) { return edge_->handle_metrics(exchange); },
       [this](const HttpRequest& request, unsigned status, const std::string& why) {
-        return edge_->error_reply(request, early_error(status, why));
+        return edge_->error_reply(request, early_error(status, why, ""));
       });
   metrics_server_->listen(address.host, address.port);
   log_info("listening for scrapes of metrics",

@@ -44,6 +44,11 @@ unsigned status_of(const error_code& error) {
   return 0;
 }
 
+std::string size_text(std::size_t n_bytes) {
+  const bool is_whole = n_bytes > 0 && n_bytes % (std::size_t{1} << 20) == 0;
+  return is_whole ? std::to_string(n_bytes >> 20) + " MiB" : std::to_string(n_bytes) + " bytes";
+}
+
 // One that has no memory ends alone.
 void end_of_connection(const std::exception_ptr& failure) {
   try {
@@ -244,8 +249,10 @@ class HttpServer::Connection final : public HttpExchange,
     if (error) co_return co_await refuse(error);
     version_ = message.version();
     keep_alive_ = message.keep_alive();
-    if (const unsigned status = problem_with(message); status != 0)
-      co_return co_await refuse(status);
+    if (auto refusal = problem_with(message)) {
+      why_ = std::move(refusal->why);
+      co_return co_await refuse(refusal->status);
+    }
     if (beast::iequals(message[http::field::expect], "100-continue")) {
       http::response<http::empty_body> go_on{http::status::continue_, version_};
       co_await http::async_write(stream_, go_on, into(error));
@@ -286,24 +293,51 @@ class HttpServer::Connection final : public HttpExchange,
     (void)hold(answer_bytes_, 0);
   }
 
-  // What the parser lets pass and we do not. 0: nothing.
-  unsigned problem_with(const http::request<http::string_body>& message) const {
-    if (message.target().size() > server_.limits_.max_target_bytes) return 414;
-    if (std::distance(message.begin(), message.end()) >
-        static_cast<std::ptrdiff_t>(server_.limits_.max_fields))
-      return 431;
-    if (message.version() != 10 && message.version() != 11) return 505;
-    if (request_.path.empty()) return 400;
+  struct Refusal {
+    unsigned status = 0;
+    std::string why;
+  };
+  // What the parser lets pass and we do not.
+  std::optional<Refusal> problem_with(const http::request<http::string_body>& message) const {
+    const HttpLimits& limits = server_.limits_;
+    if (message.target().size() > limits.max_target_bytes)
+      return Refusal{414, "the request's target has " + size_text(message.target().size()) +
+                              "; the limit is " + size_text(limits.max_target_bytes)};
+    const auto n_fields = std::distance(message.begin(), message.end());
+    if (n_fields > static_cast<std::ptrdiff_t>(limits.max_fields))
+      return Refusal{431, "the request has " + std::to_string(n_fields) +
+                              " header fields; the limit is " + std::to_string(limits.max_fields)};
+    if (message.version() != 10 && message.version() != 11)
+      return Refusal{505, "HTTP/1.0 and HTTP/1.1 are spoken here"};
+    if (request_.path.empty()) return Refusal{400, "the request's target is no path"};
     // Where two parties may count a body differently, one request can hide in another.
     if (message.count(http::field::content_length) > 1 ||
         message.count(http::field::transfer_encoding) > 1 ||
         (message.count(http::field::transfer_encoding) > 0 &&
          (message.count(http::field::content_length) > 0 ||
-          !beast::iequals(message[http::field::transfer_encoding], "chunked"))) ||
-        (message.version() == 11 && message.count(http::field::host) != 1))
-      return 400;
+          !beast::iequals(message[http::field::transfer_encoding], "chunked"))))
+      return Refusal{400,
+                     "the body's length must be said once: by Content-Length, or by "
+                     "Transfer-Encoding: chunked"};
+    const auto n_hosts = message.count(http::field::host);
+    if (message.version() == 11 && n_hosts != 1)
+      return Refusal{
+          400, "the request has " + std::to_string(n_hosts) + " Host headers; HTTP/1.1 needs one"};
     const auto encoding = message[http::field::content_encoding];
-    return encoding.empty() || beast::iequals(encoding, "identity") ? 0 : 415;
+    if (encoding.empty() || beast::iequals(encoding, "identity")) return std::nullopt;
+    return Refusal{415, "Content-Encoding " + std::string(encoding) +
+                            " is not read here: send the body without one"};
+  }
+
+  // Of what the parser refuses.
+  std::string why_of(const error_code& error) const {
+    if (error == http::error::body_limit)
+      return "the body is larger than the limit, which is " +
+             size_text(server_.limits_.max_body_bytes);
+    if (error == http::error::header_limit)
+      return "the header is larger than the limit, which is " +
+             size_text(server_.limits_.max_header_bytes);
+    return error.message();
   }
 
   // As far as it was read: a request that is refused has a path and an id, too. A target that is no
@@ -345,7 +379,7 @@ class HttpServer::Connection final : public HttpExchange,
       gone_ = true;
       co_return false;
     }
-    why_ = error.message();
+    why_ = why_of(error);
     co_return co_await refuse(status);
   }
 

@@ -107,6 +107,34 @@ class Raw(unittest.TestCase):
         self.assertIn(b"\r\nx-request-id: req-", answer)
         self.assertEqual("invalid_request_error", json.loads(answer.split(b"\r\n\r\n")[1])["error"]["type"])
 
+    def refusal(self, head):
+        """Status and sentence of what is answered to these bytes."""
+        with socket.create_connection(("127.0.0.1", self.system.port), timeout=60) as connection:
+            connection.sendall(head)
+            answer = b""
+            while more := connection.recv(65536):
+                answer += more
+        return int(answer.split(b" ", 2)[1]), json.loads(answer.split(b"\r\n\r\n", 1)[1])["error"]["message"]
+
+    def test_what_is_too_large_or_unread_is_told_with_its_limit(self):
+        self.system = EdgeSystem(("edge.max_body_mib=2",)).__enter__()
+        self.addCleanup(lambda: self.system.__exit__(None, None, None))
+        self.system.start("edge")
+        wait_for(lambda: self.system.http("GET", "/live")[0] == 200, "the edge takes connections")
+        post = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+        for head, status, words in (
+                (post + b"Content-Length: 3000000\r\n\r\n", 413, ("2 MiB", "edge.max_body_mib")),
+                (post + b"X: " + b"x" * 20000 + b"\r\n\r\n", 431, ("header", "16384 bytes")),
+                (post + b"".join(b"X-%d: 1\r\n" % i for i in range(70)) + b"\r\n", 431, ("71 header fields", "64")),
+                (b"GET /" + b"x" * 9000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", 414, ("9001 bytes", "8192 bytes")),
+                (post + b"Content-Encoding: gzip\r\nContent-Length: 1\r\n\r\nx", 415, ("Content-Encoding gzip",)),
+                (b"GET /live HTTP/1.1\r\n\r\n", 400, ("0 Host headers", "needs one"))):
+            with self.subTest(status=status, words=words):
+                found = self.refusal(head)
+                self.assertEqual(status, found[0], found)
+                for word in words:
+                    self.assertIn(word, found[1])
+
     def test_web_pages_of_this_machine_may_ask_and_others_not(self):
         system = self.start()
         _, headers, _ = system.http("OPTIONS", "/v1/completions", headers={
