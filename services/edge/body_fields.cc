@@ -45,8 +45,11 @@ std::vector<BodyField> joined_fields(std::span<const BodyField> own,
 }
 
 std::string field_of(std::string_view key, std::span<const BodyField> fields) {
-  const auto field = std::find_if(fields.begin(), fields.end(),
-                                  [&](const BodyField& each) { return each.key == key; });
+  auto field = std::find_if(fields.begin(), fields.end(),
+                            [&](const BodyField& each) { return each.key == key; });
+  if (field == fields.end())  // one that the endpoint reads itself
+    field = std::find_if(fields.begin(), fields.end(),
+                         [&](const BodyField& each) { return each.limit_key == key; });
   return std::string(field == fields.end() ? key : field->name);
 }
 

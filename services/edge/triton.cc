@@ -21,7 +21,9 @@ constexpr BodyField kTritonFields[] = {
      "stop"},
     {"end_id", kHonoured, "",
      "the token id that ends the answer in place of the model's; -1 = none", "", kEndIdLimit},
-    {"temperature", kHonoured, "temperature"},
+    {"temperature", kHonoured, "temperature",
+     "randomness of the choice; 0 = greedy; without top_k and top_p no effect, and named as "
+     "ignored"},
     {"top_k", kHonoured, "", "off, and top_p too: greedy, as TensorRT-LLM has it", "top_k"},
     {"top_p", kHonoured, "",
      "0 = off; else only the likeliest tokens that together have this probability", "top_p"},
@@ -104,18 +106,30 @@ void move_words(const Json& body, const char* name, const char* key, Json& reque
   request[key] = *words;
 }
 
+// Of a temperature that goes no further: the router would have refused it.
+Result<void> check_temperature(const Json& temperature) {
+  const auto asked = router_request({{"prompt", "x"}, {"temperature", temperature}}, kTritonFields);
+  if (!asked.ok()) return asked.error();
+  return {};
+}
+
 // TensorRT-LLM's rule: without top_k and top_p the likeliest token is taken.
-Result<void> read_sampling(const Json& body, Json& request) {
+Result<void> read_sampling(const Json& body, Json& request, std::vector<std::string>& ignored) {
   const auto top_k = number(body, "top_k", limit_of("top_k"), 0);
   if (!top_k.ok()) return top_k.error();
   const Json top_p = body.value("top_p", Json(0));
   if (!top_p.is_null() && !top_p.is_number())
     return invalid_value("top_p must be a number", "top_p");
   const bool has_top_p = top_p.is_number() && top_p != 0;
-  if (*top_k == 0 && !has_top_p)
+  if (*top_k == 0 && !has_top_p) {
+    if (const Json* temperature = given(body, "temperature"); temperature != nullptr) {
+      if (const auto good = check_temperature(*temperature); !good.ok()) return good.error();
+      if (*temperature != 0) ignored.emplace_back("temperature");
+    }
     request["temperature"] = 0;
-  else
+  } else {
     request["top_k"] = *top_k;
+  }
   request["top_p"] = has_top_p ? top_p : Json(1);
   return {};
 }
@@ -279,6 +293,9 @@ Result<TritonAsk> read_triton(const Json& outer, const std::string& model, Trito
                          "text_input");
   if (!request.contains("max_tokens"))
     return Error{ErrorCode::kInvalidRequest, "max_tokens is required", "max_tokens"};
+  for (const char* name : {"max_tokens", "request_output_len"})
+    if (const auto length = number(*body, name, kAnswerTokens, 1); !length.ok())
+      return length.error();
   const auto beams = number(*body, "beam_width", kBeamsLimit, 1);
   if (!beams.ok()) return beams.error();
   const auto in_stream = flag(*body, "stream", rules.stream);
@@ -289,7 +306,7 @@ Result<TritonAsk> read_triton(const Json& outer, const std::string& model, Trito
     if (!each->ok()) return each->error();
   if (*in_stream && !rules.stream)
     return invalid_value("stream is true: use generate_stream", "stream");
-  if (const auto done = read_sampling(*body, request); !done.ok()) return done.error();
+  if (const auto done = read_sampling(*body, request, ask.ignored); !done.ok()) return done.error();
   if (const auto done = read_end_id(*body, request); !done.ok()) return done.error();
   move_words(*body, "bad_words", "bad_words", request);
   move_words(*body, "stop_words", "stop", request);

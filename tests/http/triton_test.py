@@ -77,6 +77,25 @@ class Triton(unittest.TestCase):
         self.assertEqual(whole["text_output"], self.generate(exclude_input_in_output=True, stop_words="", bad_words="")[1]["text_output"])
         self.assertEqual(200, self.generate(end_id=[-1])[0])
 
+    def test_a_temperature_without_effect_is_checked_and_named(self):
+        for value in ("x", -1, 5000, True):
+            status, answer = self.generate(temperature=value)
+            self.assertEqual(400, status, value)
+            self.assertTrue(answer["error"].startswith("temperature "), answer)
+        for body, named in (({"temperature": 0.7}, "temperature"), ({"temperature": 0}, None), ({"temperature": 0.7, "top_k": 5}, None),
+                            ({"temperature": 0.7, "top_p": 0.9}, None)):
+            status, headers, text = self.system.http("POST", "/v2/models/tiny/generate", {"text_input": PROMPT, "max_tokens": 2, **body})
+            self.assertEqual((200, named), (status, headers.get("x-foretoken-ignored")), text)
+
+    def test_errors_name_the_field_of_the_body(self):
+        for body, words in (({"stop_words": 5}, "stop_words "), ({"stop_words": [1, 2]}, "stop_words "), ({"bad_words": 5}, "bad_words "),
+                            ({"max_tokens": 0}, "max_tokens is 0; it must be an integer from 1 to"),
+                            ({"max_tokens": None, "request_output_len": 0}, "request_output_len is 0; it must be an integer from 1 to"),
+                            ({"random_seed": 1 << 64}, "random_seed is 1.8446744e+19; it must be an integer from -9223372036854775808 to 18446744073709551615")):
+            status, answer = self.generate(**body)
+            self.assertEqual(400, status, body)
+            self.assertTrue(answer["error"].startswith(words), answer)
+
     def test_what_is_not_done_names_the_field_and_its_substitute(self):
         for body, words in (({"beam_width": 2}, "beam_width"), ({"text_input": ["a", "b"]}, "/v1/completions"),
                             ({"draft_logits": [[1]]}, "draft_logits"), ({"stream": True}, "generate_stream"),
