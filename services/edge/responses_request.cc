@@ -22,17 +22,20 @@ constexpr BodyField kResponseFields[] = {
     {"top_p", kHonoured, "top_p"},
     {"presence_penalty", kHonoured, "presence_penalty"},
     {"frequency_penalty", kHonoured, "frequency_penalty"},
-    {"top_logprobs", kHonoured, "", "with include message.output_text.logprobs", "logprobs"},
-    {"include", kHonoured, "", "message.output_text.logprobs; others have no effect"},
+    {"top_logprobs", kHonoured, "",
+     "with include message.output_text.logprobs, else named as ignored", "logprobs"},
+    {"include", kHonoured, "", "message.output_text.logprobs; others are named as ignored"},
     {"stream", kHonoured, "", "server-sent events"},
-    {"text", kHonoured, "", "format {\"type\": \"text\"}; others are refused"},
+    {"text", kHonoured, "",
+     "format {\"type\": \"text\"}; others are refused; verbosity is named as ignored"},
     {"tools", kHonoured, "", "functions; others are skipped and named, and strict has no effect",
      "", kToolsLimit},
     {"tool_choice", kHonoured, "",
      "auto, none; required, or a function's name: the answer begins with a call; allowed_tools: "
      "only those are called"},
     {"parallel_tool_calls", kHonoured, "", "false: what follows the first call is left out"},
-    {"reasoning", kHonoured, "", "effort: the template's reasoning_effort; summary has no effect"},
+    {"reasoning", kHonoured, "",
+     "effort: the template's reasoning_effort; summary is named as ignored"},
     {"truncation", kHonoured, "", "\"disabled\"; others are refused"},
     {"store", kHonoured, "", "taken; nothing is kept, and the answer says false"},
     {"metadata", kHonoured, "", "repeated in the answer"},
@@ -259,9 +262,30 @@ Result<ToolUse> read_response_tools(const OrderedJson& body, std::vector<std::st
   return use;
 }
 
+// The members of an object that are not among `read` and say something.
+void name_unread(const Json& body,
+                 const std::string& object,
+                 std::string_view read,
+                 std::vector<std::string>& ignored) {
+  const Json* members = given(body, object.c_str());
+  if (members == nullptr) return;
+  for (const auto& [name, value] : members->items())
+    if (name != read && !value.is_null()) ignored.push_back(object + "." + name);
+}
+
 Result<void> check_response_options(const Json& body) {
+  for (const char* object : {"text", "reasoning"})
+    if (const Json* value = given(body, object); value != nullptr && !value->is_object())
+      return check_object(OrderedJson(*value), object);
+  if (const Json* reasoning = given(body, "reasoning"); reasoning != nullptr) {
+    const Json* effort = given(*reasoning, "effort");
+    if (effort != nullptr && !effort->is_string())
+      return invalid_value("reasoning.effort must be a text", "reasoning.effort");
+  }
   if (const Json* text = given(body, "text"); text != nullptr) {
-    const Json format = text->is_object() ? text->value("format", Json()) : *text;
+    const Json format = text->value("format", Json());
+    const auto good = check_object(OrderedJson(format), "text.format");
+    if (!good.ok()) return good.error();
     const Json type = format.is_object() ? format.value("type", Json()) : format;
     if (!type.is_null() && type != "text")
       return not_supported(
@@ -282,9 +306,16 @@ Result<void> read_response_logprobs(const Json& body, Json& request, ResponsesAs
   const Json include = body.value("include", Json());
   if (!include.is_null() && !include.is_array())
     return invalid_value("include must be a list", "include");
+  constexpr const char* kLogprobs = "message.output_text.logprobs";
+  for (std::size_t i = 0; i < include.size(); ++i) {
+    const std::string place = "include." + std::to_string(i);
+    if (!include[i].is_string())
+      return invalid_value(place + " is " + to_text(include[i]) + "; it must be a text", place);
+    if (include[i] != kLogprobs) ask.ignored.push_back("include." + include[i].get<std::string>());
+  }
   ask.n_top_logprobs = static_cast<std::uint32_t>(*top);
-  ask.wants_logprobs =
-      std::find(include.begin(), include.end(), "message.output_text.logprobs") != include.end();
+  ask.wants_logprobs = std::find(include.begin(), include.end(), kLogprobs) != include.end();
+  if (!ask.wants_logprobs && *top > 0) ask.ignored.emplace_back("top_logprobs");
   if (ask.wants_logprobs) request["logprobs"] = *top;
   return {};
 }
@@ -355,6 +386,8 @@ Result<ResponsesAsk> read_responses(const OrderedJson& in_order, bool strict) {
   if (!sorted.ok()) return sorted.error();
   ResponsesAsk ask;
   ask.ignored = std::move(sorted->ignored);
+  name_unread(body, "reasoning", "effort", ask.ignored);
+  name_unread(body, "text", "format", ask.ignored);
   Json request = std::move(sorted->request);
   const auto stream = flag(body, "stream");
   if (!stream.ok()) return stream.error();

@@ -164,6 +164,22 @@ class Responses(unittest.TestCase):
             tools=[{"type": "web_search"}, {"type": "custom", "name": "x"}, {"type": "namespace", "name": "y"}])
         self.assertEqual(200, status, answer)
 
+    def test_what_is_of_the_wrong_type_is_refused(self):
+        for body, param in (({"reasoning": 5}, "reasoning"), ({"reasoning": {"effort": 5}}, "reasoning.effort"), ({"include": [5]}, "include.0"),
+                            ({"include": 5}, "include"), ({"text": 5}, "text"), ({"text": {"format": 5}}, "text.format")):
+            status, answer = self.post(input="hi", **body)
+            self.assertEqual((400, param), (status, answer["error"]["param"]), answer)
+            self.assertIn("must be a", answer["error"]["message"])
+
+    def test_what_has_no_effect_is_named(self):
+        logprobs = "message.output_text.logprobs"
+        for body, named in (({"include": ["reasoning.encrypted_content", logprobs]}, "include.reasoning.encrypted_content"),
+                            ({"reasoning": {"effort": "low", "summary": "auto"}}, "reasoning.summary"), ({"text": {"verbosity": "low"}}, "text.verbosity"),
+                            ({"top_logprobs": 2}, "top_logprobs"), ({"top_logprobs": 2, "include": [logprobs]}, None), ({"top_logprobs": 0}, None),
+                            ({"reasoning": {"summary": None}, "text": {"format": {"type": "text"}}}, None)):
+            status, headers, text = self.system.http("POST", "/v1/responses", {"model": "tiny", "input": "hi", "max_output_tokens": 2, **body})
+            self.assertEqual((200, named), (status, headers.get("x-foretoken-ignored")), text)
+
     # ---- the Open Responses suite
 
     def test_1_basic_response(self):
