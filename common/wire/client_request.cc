@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <concepts>
 #include <limits>
 #include <set>
@@ -37,8 +38,23 @@ bool read(In& in, std::string& value, const Limit& limit) {
 
 bool read(In& in, bool& value, const Limit&) { return in.boolean(value); }
 
+// JSON text may have an integer of any length; its readers make a float of one beyond 64 bits.
+bool is_beyond_64_bits(In ahead) {
+  double wide = 0;
+  return ahead.peek() == MsgpackKind::kFloat && ahead.number(wide) && std::abs(wide) >= 0x1p63;
+}
+
+bool beyond_64_bits(In& in, const std::string& range) {
+  double wide = 0;
+  return in.number(wide) && in.fail("is " + number_text(wide) + "; it must be an integer " + range);
+}
+
 // A signed seed counts as its 64 bits.
 bool read(In& in, std::uint64_t& value, const Limit&) {
+  if (is_beyond_64_bits(in))
+    return beyond_64_bits(in, "from " + std::to_string(std::numeric_limits<std::int64_t>::min()) +
+                                  " to " +
+                                  std::to_string(std::numeric_limits<std::uint64_t>::max()));
   MsgpackInteger wide;
   if (!in.integer(wide)) return false;
   if (wide.negative && wide.magnitude > (std::uint64_t{1} << 63))
@@ -55,6 +71,7 @@ bool read(In& in, T& value, const Limit& limit) {
     value = static_cast<T>(wanted ? limit.low : limit.none.value_or(limit.low));
     return true;
   }
+  if (is_beyond_64_bits(in)) return beyond_64_bits(in, range_text(limit));
   MsgpackInteger wide;
   if (!in.integer(wide)) return false;
   const double number = (wide.negative ? -1 : 1) * static_cast<double>(wide.magnitude);
@@ -311,8 +328,10 @@ std::optional<Error> check_prompt(const ClientRequest& r) {
                "token_ids");
   if (n_prompts != 1)
     return bad(ErrorCode::kInvalidRequest,
-               n_prompts == 0 ? "one of prompt, messages and token_ids is required"
-                              : "only one of prompt, messages and token_ids may be given",
+               (n_prompts == 0 ? "one of " : "only one of ") +
+                   std::string(r.op == ClientOp::kTokenize ? "prompt and messages"
+                                                           : "prompt, messages and token_ids") +
+                   (n_prompts == 0 ? " is required" : " may be given"),
                "prompt");
   return {};
 }

@@ -26,6 +26,12 @@ Result<TokensAsk> tokens_ask(const Result<OrderedJson>& body, const std::string&
   return read_tokens(*body, op, strict);
 }
 
+// The tokenizer names the router's keys.
+HttpError tokens_error(const Error& error, std::string_view op) {
+  const HttpError http = http_error(error);
+  return op == "detokenize" ? about_field(http, "token_ids", "tokens") : http;
+}
+
 Result<TokensAsk> count_ask(const Result<OrderedJson>& body, bool strict) {
   if (!body.ok()) return body.error();
   return read_count(*body, strict);
@@ -66,7 +72,7 @@ Edge::Reply Edge::tokens(HttpExchange& exchange, const char* op) {
     const Json answer = tokens_json(**reply, op);
     co_return co_await send(exchange, answer, ignored);
   }
-  const HttpError error = http_error(reply->error());
+  const HttpError error = tokens_error(reply->error(), op);
   co_await fail(exchange, error);
 }
 

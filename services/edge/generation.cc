@@ -1,6 +1,8 @@
 #include "services/edge/generation.h"
 
+#include <algorithm>
 #include <optional>
+#include <string>
 #include <utility>
 #include <variant>
 
@@ -20,7 +22,8 @@ HttpHeaders joined(HttpHeaders a, HttpHeaders b) {
 // too small, the call says only that it ended.
 std::optional<HttpError> error_in(const wire::ClientAnswer& answer, const AnswerRoom& room) {
   if (room.refusal()) return room.refusal();
-  if (const auto* error = std::get_if<wire::ClientError>(&answer)) return http_error(*error);
+  if (const auto* error = std::get_if<wire::ClientError>(&answer))
+    return about_field(http_error(*error), "token_ids", "prompt");
   const auto* reply = std::get_if<wire::ClientReply>(&answer);
   if (reply != nullptr && reply->finish_reason == "deadline")
     return http_error(Error{ErrorCode::kDeadlineExceeded,
@@ -31,9 +34,23 @@ std::optional<HttpError> error_in(const wire::ClientAnswer& answer, const Answer
   return std::nullopt;
 }
 
+// The router knows of one prompt each; where a body has several, its sentence says which.
+std::optional<HttpError> error_in(const Call::Arrival& arrival,
+                                  const Call& call,
+                                  const AnswerRoom& room,
+                                  std::size_t n_prompts) {
+  auto error = error_in(arrival.answer, room);
+  if (!error || n_prompts < 2 || error->status != 400) return error;
+  const std::size_t n_each = std::max<std::size_t>(1, call.ids().size() / n_prompts);
+  error->message =
+      "prompt entry " + std::to_string(arrival.request / n_each) + ": " + error->message;
+  return error;
+}
+
 asio::awaitable<void> send_whole(HttpExchange& exchange,
                                  Call& call,
                                  const AnswerRoom& room,
+                                 std::size_t n_prompts,
                                  Encoder& encoder,
                                  const GenerationRules& rules,
                                  HttpHeaders headers) {
@@ -42,7 +59,7 @@ asio::awaitable<void> send_whole(HttpExchange& exchange,
     auto arrival = co_await call.next(TimePoint::max());
     if (!arrival) co_return;
     if (rules.watch) rules.watch(arrival->request, arrival->answer);
-    if (const auto error = error_in(arrival->answer, room)) {
+    if (const auto error = error_in(*arrival, call, room, n_prompts)) {
       std::vector<wire::ClientReply>().swap(replies);
       HttpReply reply{.status = encoder.error_status(*error),
                       .body = encoder.error_body(*error),
@@ -62,6 +79,7 @@ asio::awaitable<void> send_whole(HttpExchange& exchange,
 asio::awaitable<void> send_stream(HttpExchange& exchange,
                                   Call& call,
                                   const AnswerRoom& room,
+                                  std::size_t n_prompts,
                                   Encoder& encoder,
                                   const GenerationRules& rules,
                                   HttpHeaders headers) {
@@ -71,7 +89,7 @@ asio::awaitable<void> send_stream(HttpExchange& exchange,
     if (!arrival && exchange.is_gone()) co_return;
     std::optional<HttpError> error;
     if (arrival && rules.watch) rules.watch(arrival->request, arrival->answer);
-    if (arrival) error = error_in(arrival->answer, room);
+    if (arrival) error = error_in(*arrival, call, room, n_prompts);
     if (error && !has_begun) {
       HttpReply reply{.status = encoder.error_status(*error),
                       .body = encoder.error_body(*error),
@@ -116,9 +134,11 @@ asio::awaitable<void> generate(HttpExchange& exchange,
   call->hold_with([&room](std::size_t n_bytes) { return room.hold(n_bytes); });
   exchange.on_gone([&call = *call] { call.interrupt(); });
   if (generation.stream)
-    co_await send_stream(exchange, *call, room, encoder, rules, std::move(headers));
+    co_await send_stream(exchange, *call, room, generation.n_prompts, encoder, rules,
+                         std::move(headers));
   else
-    co_await send_whole(exchange, *call, room, encoder, rules, std::move(headers));
+    co_await send_whole(exchange, *call, room, generation.n_prompts, encoder, rules,
+                        std::move(headers));
   exchange.on_gone({});
 }
 

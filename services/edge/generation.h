@@ -18,6 +18,7 @@ namespace foretoken::edge {
 struct Generation {
   std::vector<wire::ClientRequest> choices;  // answers that are wanted, one request each
   bool stream = false;
+  std::size_t n_prompts = 1;  // of one body; each has as many of the choices, one behind the other
 };
 
 // How one protocol writes the answer to one generation. Its texts are bodies and event streams.

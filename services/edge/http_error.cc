@@ -60,6 +60,13 @@ HttpError http_error(unsigned status, const std::string& message) {
           .param = {}};
 }
 
+HttpError about_field(HttpError error, std::string_view key, std::string_view field) {
+  if (error.param != key) return error;
+  if (error.message.starts_with(key)) error.message.replace(0, key.size(), field);
+  error.param = field;
+  return error;
+}
+
 HttpError overloaded_error() {
   HttpError error =
       http_error(503, "too many large requests at a time; this one has room again in a moment");

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "common/base/result.h"
 #include "common/messages/client.h"
@@ -23,6 +24,9 @@ HttpError http_error(const Error& error, std::uint32_t retry_after_ms = 0);
 HttpError http_error(const wire::ClientError& error);
 // Of a request that no route took, or that is no HTTP.
 HttpError http_error(unsigned status, const std::string& message);
+
+// An error about a key of the request to the router, as one about the field that gave it.
+HttpError about_field(HttpError error, std::string_view key, std::string_view field);
 
 // Of one that finds no room beside those that are held (edge.max_bodies_mib).
 HttpError overloaded_error();

@@ -17,7 +17,8 @@ constexpr BodyField kCommon[] = {
     {"n", kHonoured, "", "answers, at most edge.max_choices; answer i is the same for every n", "",
      kChoicesLimit},
     {"stream", kHonoured, "", "server-sent events"},
-    {"stream_options", kHonoured, "", "include_usage, and vLLM's continuous_usage_stats"},
+    {"stream_options", kHonoured, "",
+     "include_usage, and vLLM's continuous_usage_stats; others are named as ignored"},
     {"prediction", kHonoured, "", "text that the answer may resemble: used as guesses"},
     {"speculation", kHonoured, "",
      "of Foretoken: enabled, draft_len, proposer, adaptive, acceptance; report: chunks of chat "

@@ -15,7 +15,26 @@ namespace {
 
 constexpr std::uint32_t kDefaultCompletionTokens = 16;  // OpenAI's
 
-Result<void> read_stream(const Json& body, OpenAiAsk& ask) {
+// Of the members of stream_options one that is true or false.
+Result<bool> stream_option(const Json& options, const char* name) {
+  auto wanted = flag(options, name);
+  if (wanted.ok()) return wanted;
+  const std::string path = std::string("stream_options.") + name;
+  return invalid_value(path + " must be true or false", path);
+}
+
+Result<void> name_unknown_options(const Json& options, bool strict, OpenAiAsk& ask) {
+  for (const auto& [name, value] : options.items()) {
+    const bool says_nothing = value.is_null() || value == false;
+    if (says_nothing || name == "include_usage" || name == "continuous_usage_stats") continue;
+    const std::string path = "stream_options." + name;
+    if (strict) return Error{ErrorCode::kUnsupportedParameter, "unknown field " + path, path};
+    ask.ignored.push_back(path);
+  }
+  return {};
+}
+
+Result<void> read_stream(const Json& body, bool strict, OpenAiAsk& ask) {
   const auto stream = flag(body, "stream");
   if (!stream.ok()) return stream.error();
   ask.generation.stream = *stream;
@@ -24,13 +43,13 @@ Result<void> read_stream(const Json& body, OpenAiAsk& ask) {
   if (!options->is_object())
     return invalid_value("stream_options must be an object", "stream_options");
   if (!*stream) return invalid_value("stream_options needs stream: true", "stream_options");
-  const auto usage = flag(*options, "include_usage");
-  const auto continuous = flag(*options, "continuous_usage_stats");
+  const auto usage = stream_option(*options, "include_usage");
+  const auto continuous = stream_option(*options, "continuous_usage_stats");
   if (!usage.ok()) return usage.error();
   if (!continuous.ok()) return continuous.error();
   ask.include_usage = *usage;
   ask.continuous_usage = *usage && *continuous;
-  return {};
+  return name_unknown_options(*options, strict, ask);
 }
 
 // {"type": "content", "content": a string or parts}: under one key of ours.
@@ -80,7 +99,9 @@ Result<void> read_token_reports(const Json& body, Json& request, OpenAiAsk& ask)
 Result<void> check_format(const Json& body) {
   const Json* format = given(body, "response_format");
   if (format == nullptr) return {};
-  const Json type = format->is_object() ? format->value("type", Json()) : Json();
+  if (const auto good = check_object(OrderedJson(*format), "response_format"); !good.ok())
+    return good.error();
+  const Json type = format->value("type", Json());
   if (type == "text") return {};
   return Error{
       ErrorCode::kUnsupportedParameter,
@@ -114,7 +135,7 @@ Result<Json> read_common(const Json& body,
   if (const auto stop = request.find("stop");
       stop != request.end() && (*stop == "" || (stop->is_array() && stop->empty())))
     request.erase(stop);
-  if (const auto done = read_stream(body, ask); !done.ok()) return done.error();
+  if (const auto done = read_stream(body, rules.strict, ask); !done.ok()) return done.error();
   if (const auto done = read_token_reports(body, request, ask); !done.ok()) return done.error();
   if (const auto done = read_prediction(body, request); !done.ok()) return done.error();
   if (const auto done = read_speculation(body, request); !done.ok()) return done.error();
@@ -227,10 +248,11 @@ Result<std::vector<Json>> read_prompts(const Json& body) {
                          "prompt");
   std::vector<Json> prompts;
   for (const Json& each : *prompt) {
+    const std::string where = "prompt entry " + std::to_string(prompts.size());
     if (!each.is_string() && !each.is_array())
-      return invalid_value("prompt entry " + std::to_string(prompts.size()) +
-                               " is neither a text nor a list of token ids",
-                           "prompt");
+      return invalid_value(where + " is neither a text nor a list of token ids", "prompt");
+    if (each.is_array() && each.empty())
+      return invalid_value(where + " is an empty list", "prompt");
     prompts.push_back(one(each));
   }
   return prompts;
@@ -294,6 +316,7 @@ Result<OpenAiAsk> read_completion(const Json& body, const BodyRules& rules) {
   if (ask.echo && (ask.wants_logprobs || has_ids || *max_tokens == 0))
     (*request)["prompt_logprobs"] =
         std::max(ask.n_prompt_logprobs, static_cast<std::int32_t>(ask.n_top_logprobs));
+  ask.generation.n_prompts = prompts->size();
   auto requests = router_requests({std::move(*request), std::move(*prompts), ask.n},
                                   completion_fields(), rules);
   if (!requests.ok()) return requests.error();
@@ -307,6 +330,8 @@ Result<TokensAsk> read_tokens(const OrderedJson& in_order, const std::string& op
   auto sorted = sort_fields(body, fields, strict);
   if (!sorted.ok()) return sorted.error();
   sorted->request["op"] = op;
+  if (op == "detokenize" && given(body, "tokens") == nullptr)
+    return Error{ErrorCode::kInvalidRequest, "tokens is required", "tokens"};
   if (given(body, "messages") != nullptr) {
     const auto rules = read_chat_prompt(in_order, strict, sorted->request, sorted->ignored);
     if (!rules.ok()) return rules.error();

@@ -1,11 +1,13 @@
 #include "services/edge/openai_tools.h"
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <set>
 #include <string_view>
 #include <utility>
 
+#include "common/base/nearest.h"
 #include "services/edge/router_request.h"
 
 namespace foretoken::edge {
@@ -61,12 +63,50 @@ void name_unknown_keys(const OrderedJson& message,
   }
 }
 
+// A text, or parts of type text, of which there is one at least.
+Result<void> check_content(const OrderedJson& content, const std::string& where) {
+  if (content.is_string()) return {};
+  if (!content.is_array() || content.empty())
+    return invalid_value(where + " is " + (content.is_array() ? "empty" : to_text(content)) +
+                             "; it must be a text or a list of parts of type text, not empty",
+                         where);
+  for (std::size_t i = 0; i < content.size(); ++i) {
+    const std::string place = where + "[" + std::to_string(i) + "]";
+    const OrderedJson& type = member(content[i], "type");
+    if (!content[i].is_object())
+      return invalid_value(place + " is no part: it must be {\"type\": \"text\", \"text\": ...}",
+                           place);
+    if (type != "text")
+      return invalid_value(place + " is a part of type " + to_text(type) + "; only text is read",
+                           place);
+    if (!member(content[i], "text").is_string())
+      return invalid_value(
+          place + ".text is " + to_text(member(content[i], "text")) + "; it must be a text",
+          place + ".text");
+  }
+  return {};
+}
+
+// What a user says, there is; others may have said nothing: an assistant that called a tool, a tool
+// that has no answer.
+bool may_be_empty(const OrderedJson& content, const std::string& role) {
+  return role != "user" && (content.is_null() || (content.is_array() && content.empty()));
+}
+
+constexpr std::array<std::string_view, 5> kRoles{"system", "developer", "user", "assistant",
+                                                 "tool"};
+
 Result<Turn> read_turn(const OrderedJson& message,
                        const std::string& where,
                        std::set<std::string>& call_ids,
                        std::vector<std::string>& ignored) {
   if (!message.is_object()) return invalid_value(where + " is no message", where);
   name_unknown_keys(message, where, ignored);
+  const OrderedJson& role = member(message, "role");
+  if (std::find(std::begin(kRoles), std::end(kRoles), text_or_empty(role)) == std::end(kRoles))
+    return invalid_value(
+        where + ".role is " + to_text(role) + "; it must be " + alternatives(kRoles),
+        where + ".role");
   Turn turn{.role = text_or_empty(member(message, "role")),
             .content = Json(member(message, "content"))};
   turn.name = text_or_empty(member(message, "name"));
@@ -92,6 +132,10 @@ Result<Turn> read_turn(const OrderedJson& message,
   }
   if (!message.contains("content") && turn.calls.empty())
     return invalid_value(where + " has no content", where + ".content");
+  const OrderedJson& content = member(message, "content");
+  if (!may_be_empty(content, turn.role))
+    if (const auto good = check_content(content, where + ".content"); !good.ok())
+      return good.error();
   return turn;
 }
 

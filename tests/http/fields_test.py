@@ -311,6 +311,71 @@ class Fields(unittest.TestCase):
             "skip_special_tokens": lambda ask: [ask(skip_special_tokens=skip).json["prompt"] for skip in (True, False)] == ["ab", f"a{END_TEXT}b"],
         })
 
+    def refusal(self, endpoint, body):
+        """(param, message) of a refusal of OpenAI's protocol."""
+        status, _, text = self.system.http("POST", endpoint, body)
+        self.assertEqual(400, status, text)
+        error = json.loads(text)["error"]
+        return error["param"], error["message"]
+
+    def test_an_error_about_messages_names_the_message_and_the_part(self):
+        picture = {"type": "image_url", "image_url": {"url": "x"}}
+        for message, param, words in (
+                ({"role": "user", "content": 5}, "messages[1].content", "messages[1].content is 5; it must be a text or a list of parts"),
+                ({"role": "user", "content": None}, "messages[1].content", "messages[1].content is null; it must be"),
+                ({"role": "user", "content": []}, "messages[1].content", "messages[1].content is empty; it must be"),
+                ({"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text"}]}, "messages[1].content[1].text",
+                 "messages[1].content[1].text is null; it must be a text"),
+                ({"role": "user", "content": [{"type": "text", "text": "a"}, picture]}, "messages[1].content[1]",
+                 'messages[1].content[1] is a part of type "image_url"; only text is read'),
+                ({"role": "user", "content": ["a"]}, "messages[1].content[0]", "messages[1].content[0] is no part"),
+                ({"role": "assistant", "content": 5}, "messages[1].content", "messages[1].content is 5;"),
+                ({"role": "robot", "content": "a"}, "messages[1].role", 'messages[1].role is "robot"; it must be system, developer, user, assistant or tool')):
+            with self.subTest(message=message):
+                found = self.refusal("/v1/chat/completions", {"model": "tiny", "messages": [*MESSAGES, message], "max_tokens": 1})
+                self.assertEqual(param, found[0])
+                self.assertIn(words, found[1])
+        call = {"role": "assistant", "content": None, "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]}
+        answered = [*MESSAGES, call, {"role": "tool", "tool_call_id": "c", "content": []}]
+        self.assertEqual(200, self.system.http("POST", "/v1/chat/completions", {"model": "tiny", "messages": answered, "max_tokens": 1})[0])
+
+    def test_an_error_about_one_of_several_prompts_names_it(self):
+        for prompt, words in ((["a", "b", ""], "prompt entry 2: "), (["a", []], "prompt entry 1 is an empty list"),
+                              ([[97], [99999]], "prompt entry 1: ")):
+            for n in (1, 2):
+                param, message = self.refusal("/v1/completions", {"model": "tiny", "prompt": prompt, "n": n, "max_tokens": 1, "add_special_tokens": False})
+                self.assertTrue(message.startswith(words), message)
+        self.assertNotIn("entry", self.refusal("/v1/completions", {"model": "tiny", "prompt": "", "add_special_tokens": False})[1])
+
+    def test_an_error_names_the_field_and_what_it_may_be(self):
+        chat, seeds = {"model": "tiny", "messages": MESSAGES, "max_tokens": 1}, "it must be an integer from -9223372036854775808 to 18446744073709551615"
+        for endpoint, body, param, words in (
+                ("/v1/chat/completions", {**chat, "seed": 1 << 64}, "seed", "seed is 1.8446744e+19; " + seeds),
+                ("/v1/chat/completions", {**chat, "seed": -(1 << 64)}, "seed", "seed is -1.8446744e+19; " + seeds),
+                ("/v1/chat/completions", {**chat, "seed": 1.5}, "seed", "expected an integer, found a float"),
+                ("/v1/chat/completions", {**chat, "top_k": 1 << 70}, "top_k", "it must be an integer from"),
+                ("/v1/chat/completions", {**chat, "stream": True, "stream_options": {"include_usage": "x"}}, "stream_options.include_usage",
+                 "stream_options.include_usage must be true or false"),
+                ("/v1/chat/completions", {**chat, "response_format": 5}, "response_format", "response_format is 5; it must be an object"),
+                ("/detokenize", {"model": "tiny", "tokens": [97, 99999]}, "tokens", "tokens[1] is 99999"),
+                ("/detokenize", {"model": "tiny"}, "tokens", "tokens is required"),
+                ("/detokenize", {"model": "tiny", "tokens": []}, "tokens", "tokens is an empty list"),
+                ("/tokenize", {"model": "tiny"}, "prompt", "one of prompt and messages is required"),
+                ("/tokenize", {"model": "tiny", "prompt": "a", "messages": MESSAGES}, "prompt", "only one of prompt and messages may be given"),
+                ("/v1/completions", {"model": "tiny", "prompt": [97, 99999]}, "prompt", "prompt[1] is 99999")):
+            with self.subTest(endpoint=endpoint, body=body):
+                found = self.refusal(endpoint, body)
+                self.assertEqual(param, found[0], found)
+                self.assertIn(words, found[1])
+                self.assertNotIn("token_ids", found[1])
+
+    def test_unknown_members_of_stream_options_are_named(self):
+        body = {"model": "tiny", "messages": MESSAGES, "max_tokens": 1, "stream": True}
+        for options, named in (({"include_usage": True, "nothing_like_it": 1}, "stream_options.nothing_like_it"), ({"include_usage": True}, None),
+                               ({"include_obfuscation": False}, None), ({"include_obfuscation": True}, "stream_options.include_obfuscation")):
+            status, headers, _ = self.system.http("POST", "/v1/chat/completions", {**body, "stream_options": options})
+            self.assertEqual((200, named), (status, headers.get("x-foretoken-ignored")))
+
     def test_every_endpoint_of_the_page_is_tested(self):
         tested = "\n".join(pathlib.Path(__file__).read_text("utf-8").split("self.check(")[1:])
         for endpoint in TABLES:

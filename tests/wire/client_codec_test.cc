@@ -256,6 +256,8 @@ std::vector<HostileCase> hostile_cases() {
       {"BadWordsInvalidUtf8", with("bad_words", str("\xf5")), kValue, "bad_words",
        "not valid UTF-8"},
       {"SeedFloat", with("seed", real(1)), kValue, "seed", "expected an integer"},
+      {"SeedBeyond64Bits", with("seed", real(0x1p64)), kValue, "seed",
+       "it must be an integer from -9223372036854775808 to 18446744073709551615"},
       {"LogprobsTooMany", with("logprobs", num(21)), kValue, "logprobs", "from 0 to 20"},
       {"LogprobsNegative", with("logprobs", num(-1)), kValue, "logprobs", "is -1"},
       {"StreamNumber", with("stream", num(1)), kValue, "stream", "expected a boolean"},
