@@ -51,6 +51,19 @@ struct KvScheme {
   bool operator==(const KvScheme&) const = default;
 };
 
+// A scale for each row, where a number of weights that share one is asked for: more than any row
+// has.
+inline constexpr std::int64_t kWholeRow = std::int64_t{1} << 40;
+
+// What a folder's quantization_config says that linears are stored in. Tensors decide which are.
+struct QuantisedTypes {
+  std::optional<DType> in_8_bits = {};  // kI8 or kF8E4M3
+  std::int64_t int4_group = 0;          // of four bits: weights that share a scale; 0: none are
+
+  bool any() const { return in_8_bits.has_value() || int4_group != 0; }
+  bool operator==(const QuantisedTypes&) const = default;
+};
+
 struct ModelConfig {
   Family family = Family::kLlama;
   std::string architecture;  // as config.json names it: "LlamaForCausalLM"
@@ -83,8 +96,7 @@ struct ModelConfig {
 
   // Longest sequence this load serves; load_model may lower it. See context_length().
   std::int64_t max_model_len = 0;
-  // What quantization_config says the linears are stored in: kI8 or kF8E4M3. Tensors decide which.
-  std::optional<DType> quantized = {};
+  QuantisedTypes quantized = {};
   KvScheme kv_scheme = {};
 
   // How many matrices of a loaded model are held in which type, "bfloat16 1, int8 14"; load_model

@@ -388,7 +388,7 @@ ModelConfig parse_model_config(std::string_view config,
   c.checkpoint_dtype = read_dtype(fields);
   // The second spelling is that of older compressed-tensors.
   for (const char* field : {"quantization_config", "compression_config"})
-    if (const Json* value = fields.find(field); value != nullptr && !c.quantized) {
+    if (const Json* value = fields.find(field); value != nullptr && !c.quantized.any()) {
       const Quantization quantization = parse_quantization(*value, file);
       c.quantized = quantization.linears;
       if (!c.kv_scheme.is_given) c.kv_scheme = quantization.kv;

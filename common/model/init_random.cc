@@ -265,7 +265,7 @@ void write_perturbed_model(const std::filesystem::path& source,
   ModelConfig config = read_model_config(source);
   const Checkpoint checkpoint(source);
   check_tensor_set(config, checkpoint, source);
-  if (config.quantized)
+  if (config.quantized.any())
     throw FatalError(ErrorCode::kUnsupportedModel,
                      source.string() + " is quantised: only float models can be perturbed");
   std::error_code same;

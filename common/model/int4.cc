@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <vector>
 
 #include "common/base/check.h"
 #include "common/model/families.h"
@@ -47,42 +48,37 @@ float extreme_of(std::span<const float> values) {
   return extreme;
 }
 
-// In units of the row's scale, as float16 holds it.
-std::uint16_t best_scale(std::span<const float> values) {
+// A scale in units of a row's, a power of two, as a type holds it beside that of the row.
+float held_scale(float scale, float unit, DType type) {
+  if (type == DType::kBf16) scale = bf16_to_f32(f32_to_bf16(scale));
+  if (type == DType::kF16) return f16_to_f32(f32_to_f16(scale * unit)) / unit;
+  return f16_to_f32(f32_to_f16(scale));
+}
+
+// Of values and in units of the row's scale.
+float best_scale(std::span<const float> values, float unit, DType type) {
   const float extreme = extreme_of(values);
-  std::uint16_t best = 0;
-  float least = -1;
+  float best = 0, least = -1;
   for (const float factor : kFactors) {
-    const std::uint16_t half = f32_to_f16(extreme / -8.0f * factor);
-    const float scale = f16_to_f32(half), inverse = 1.0f / scale;
+    const float scale = held_scale(extreme / -8.0f * factor, unit, type), inverse = 1.0f / scale;
     if (scale == 0 || !std::isfinite(inverse)) continue;
     const float error = squared_error(values, scale, inverse);
     if (least >= 0 && !(error < least)) continue;
     least = error;
-    best = half;
+    best = scale;
   }
   return best;
 }
 
-void write_codes(std::span<const float> values, float scale, std::int64_t group, std::byte* to) {
-  const float inverse = scale == 0 ? 0.0f : 1.0f / scale;
-  const auto n = static_cast<std::int64_t>(values.size());
-  const auto code = [&](std::int64_t i) {
-    const float c = i < n ? code_of(values[static_cast<std::size_t>(i)], inverse) : 0.0f;
-    return static_cast<unsigned>(static_cast<int>(c) + 8);
-  };
-  for (std::int64_t i = 0; i < group; i += 8)
-    for (std::int64_t j = 0; j < 4; ++j)
-      to[i / 2 + j] = static_cast<std::byte>(code(i + j) | code(i + j + 4) << 4u);
-}
-
 // The largest magnitude becomes 2^13 to 2^14: a group's scale is then at most 2^11, and down to
 // 2^-25 of that it has all bits of a float16.
-float row_scale(float largest) {
+float unit_for(float largest) {
   if (largest == 0) return 1;
   const int exponent = std::clamp(std::ilogb(largest) - 13, -126, 127);
   return std::ldexp(1.0f, exponent);
 }
+
+std::size_t size(std::int64_t n) { return static_cast<std::size_t>(n); }
 
 }  // namespace
 
@@ -104,25 +100,85 @@ std::int64_t int4_group(const ModelConfig& config) {
   return group;
 }
 
+bool quantise_groups(std::span<const float> row,
+                     std::int64_t group,
+                     DType scale_type,
+                     std::span<std::uint8_t> codes,
+                     std::span<float> scales) {
+  FORETOKEN_CHECK(is_int4_group(group) && codes.size() == row.size());
+  if (!std::ranges::all_of(row, [](float x) { return std::isfinite(x); })) return false;
+  // Tiny values in units of their own: squares of them would vanish.
+  const float unit = unit_for(std::fabs(extreme_of(row))), inverse_unit = 1.0f / unit;
+  std::array<float, kMostGroup> values{};
+  for (std::size_t begin = 0, g = 0; begin < row.size(); begin += size(group), ++g) {
+    const auto some = row.subspan(begin, std::min(size(group), row.size() - begin));
+    std::ranges::transform(some, values.begin(), [&](float x) { return x * inverse_unit; });
+    const std::span<const float> scaled(values.data(), some.size());
+    const float scale = best_scale(scaled, unit, scale_type);
+    const float inverse = scale == 0 ? 0.0f : 1.0f / scale;
+    std::ranges::transform(
+        scaled, codes.begin() + static_cast<std::ptrdiff_t>(begin), [&](float x) {
+          return static_cast<std::uint8_t>(static_cast<int>(code_of(x, inverse)) + 8);
+        });
+    scales[g] = scale * unit;
+  }
+  return true;
+}
+
+float write_int4_row(std::span<const std::uint8_t> codes,
+                     std::span<const float> scales,
+                     std::int64_t group,
+                     std::byte* to) {
+  FORETOKEN_CHECK(is_int4_group(group));
+  const auto n = static_cast<std::int64_t>(codes.size());
+  FORETOKEN_CHECK(size(int4_groups_of(n, group)) <= scales.size());
+  const auto code = [&](std::int64_t i) { return i < n ? unsigned{codes[size(i)]} : 8u; };
+  const std::int64_t n_codes = int4_groups_of(n, group) * group;
+  for (std::int64_t i = 0; i < n_codes; i += 8)
+    for (std::int64_t j = 0; j < 4; ++j)
+      to[i / 2 + j] = static_cast<std::byte>(code(i + j) | code(i + j + 4) << 4u);
+  const auto used = scales.first(size(int4_groups_of(n, group)));
+  const float unit = unit_for(8 * std::fabs(extreme_of(used))), inverse_unit = 1.0f / unit;
+  std::byte* halves = to + int4_code_bytes(n, group);
+  for (const float scale : used) {
+    const std::uint16_t half = f32_to_f16(scale * inverse_unit);
+    std::memcpy(halves, &half, sizeof half);
+    halves += sizeof half;
+  }
+  return unit;
+}
+
 std::optional<float> quantise_row_to_int4(std::span<const float> row,
                                           std::int64_t group,
                                           std::byte* to) {
-  FORETOKEN_CHECK(is_int4_group(group));
-  if (!std::ranges::all_of(row, [](float x) { return std::isfinite(x); })) return std::nullopt;
-  const float scale = row_scale(std::fabs(extreme_of(row))), inverse = 1.0f / scale;
-  const auto n = static_cast<std::int64_t>(row.size());
-  std::byte* scales = to + int4_code_bytes(n, group);
-  std::array<float, kMostGroup> values{};
-  for (std::int64_t begin = 0; begin < n; begin += group, scales += sizeof(std::uint16_t)) {
-    const auto some = row.subspan(static_cast<std::size_t>(begin),
-                                  static_cast<std::size_t>(std::min(group, n - begin)));
-    std::ranges::transform(some, values.begin(), [&](float x) { return x * inverse; });
-    const std::span<const float> scaled(values.data(), some.size());
-    const std::uint16_t best = best_scale(scaled);
-    write_codes(scaled, f16_to_f32(best), group, to + begin / 2);
-    std::memcpy(scales, &best, sizeof best);
-  }
-  return scale;
+  std::vector<std::uint8_t> codes(row.size());
+  std::vector<float> scales(size(int4_groups_of(static_cast<std::int64_t>(row.size()), group)));
+  if (!quantise_groups(row, group, DType::kF32, codes, scales)) return std::nullopt;
+  return write_int4_row(codes, scales, group, to);
+}
+
+void pack_int4_words(std::span<const std::uint8_t> codes, std::span<std::byte> words) {
+  FORETOKEN_CHECK(words.size() == (codes.size() + 7) / 8 * 4);
+  std::ranges::fill(words, std::byte{0});
+  for (std::size_t i = 0; i < codes.size(); ++i)
+    words[i / 2] |= static_cast<std::byte>(unsigned{codes[i]} << (i % 2 * 4));
+}
+
+void unpack_int4_words(std::span<const std::byte> words, std::span<std::uint8_t> codes) {
+  FORETOKEN_CHECK(words.size() * 2 >= codes.size());
+  for (std::size_t i = 0; i < codes.size(); ++i)
+    codes[i] =
+        static_cast<std::uint8_t>(std::to_integer<unsigned>(words[i / 2]) >> (i % 2 * 4) & 15u);
+}
+
+void dequantise_int4(std::span<const std::uint8_t> codes,
+                     std::int64_t begin,
+                     std::int64_t group,
+                     std::span<const float> scales,
+                     std::span<float> weights) {
+  for (std::size_t i = 0; i < codes.size(); ++i)
+    weights[i] = static_cast<float>(codes[i] - 8) *
+                 scales[size((begin + static_cast<std::int64_t>(i)) / group)];
 }
 
 }  // namespace foretoken

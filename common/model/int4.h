@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "common/model/config.h"
+#include "kernels/include/types.h"
 
 namespace foretoken {
 
@@ -20,12 +21,48 @@ bool is_held_in_int4(std::string_view tensor);
 // while a row of a matrix is not whole groups.
 std::int64_t int4_group(const ModelConfig& config);
 
+// Whether weights that are stored in groups of so many can be held as they are stored.
+constexpr bool is_stored_int4_group(std::int64_t group) {
+  return group == 32 || group == 64 || (group > 0 && group % 128 == 0);
+}
+// The groups that such weights are held in: those of a larger one share a scale.
+constexpr std::int64_t held_int4_group(std::int64_t stored) { return stored < 128 ? stored : 128; }
+
 // Of each group the scale, of eight about (value of largest magnitude) / -8, that has the least
-// squared error; of equal ones the first. Returns the row's scale, a power of two that puts the
-// groups' into the range of float16; nothing if a value is not finite.
-// to: [row_bytes(DType::kI4, row.size(), group)].
+// squared error; of equal ones the first. False if a value is not finite.
+// scale_type: float32 has scales of eleven bits, as rows in memory have; kBf16 and kF16 have those
+// that the type can hold. codes: [row.size()], each 8 more than its weight. scales: one for each
+// group.
+[[nodiscard]] bool quantise_groups(std::span<const float> row,
+                                   std::int64_t group,
+                                   DType scale_type,
+                                   std::span<std::uint8_t> codes,
+                                   std::span<float> scales);
+
+// A row as the kernels take it. Returns the row's scale, a power of two that puts the groups' into
+// the range of float16, to which they are rounded (those of eleven bits or fewer are not changed,
+// if they are not 2^24 times smaller than the largest). to: [row_bytes(DType::kI4, codes.size(),
+// group)].
+float write_int4_row(std::span<const std::uint8_t> codes,
+                     std::span<const float> scales,
+                     std::int64_t group,
+                     std::byte* to);
+
+// The two in turn. Nothing if a value is not finite.
 [[nodiscard]] std::optional<float> quantise_row_to_int4(std::span<const float> row,
                                                         std::int64_t group,
                                                         std::byte* to);
+
+// Codes as compressed-tensors packs them: eight to a 32-bit word, the first in its lowest bits. The
+// last word of a row is filled up with zeros. words: [ceil(codes.size() / 8)], little-endian.
+void pack_int4_words(std::span<const std::uint8_t> codes, std::span<std::byte> words);
+void unpack_int4_words(std::span<const std::byte> words, std::span<std::uint8_t> codes);
+
+// weights[i] = (codes[i] - 8) * scales[(begin + i) / group].
+void dequantise_int4(std::span<const std::uint8_t> codes,
+                     std::int64_t begin,
+                     std::int64_t group,
+                     std::span<const float> scales,
+                     std::span<float> weights);
 
 }  // namespace foretoken

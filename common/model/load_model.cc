@@ -11,7 +11,6 @@
 #include "common/model/digest.h"
 #include "common/model/families.h"
 #include "common/model/hf_folder.h"
-#include "common/model/int4.h"
 #include "common/model/kv_scales.h"
 #include "common/model/pair.h"
 #include "common/model/quantization.h"
@@ -59,10 +58,10 @@ class WeightLoader {
         options_(options),
         who_(rank_of(options.ranks)) {
     for (ExpectedTensor& tensor : expected_tensors(config)) {
-      bytes_total_ += stored_as(checkpoint, tensor.name).tensor.bytes.size();
+      bytes_total_ += stored_as(checkpoint, tensor).tensor.bytes.size();
       shapes_[tensor.name] = std::move(tensor.shape);
     }
-    float_dtype_ = float_dtype(checkpoint);
+    float_dtype_ = float_dtype(config, checkpoint);
   }
 
   // Of the first layer's linears: what the KV cache takes after.
@@ -91,7 +90,7 @@ class WeightLoader {
     std::vector<float> bias;
   };
   void find_rows(const std::string& name, Split split, OwnedSource& held);
-  std::vector<float> own_rows(std::vector<float> values, Split split) const;
+  std::vector<float> own_rows(std::vector<float> values, std::int64_t n_rows, Split split) const;
   Linear pack(std::span<const OwnedSource> held, Stacking stacking);
   void check_converted(const OwnedSource& held) const;
 
@@ -110,8 +109,8 @@ class WeightLoader {
 };
 
 DType WeightLoader::dtype() const {
-  const StoredTensor first = stored_as(checkpoint_, names::layer(0, "self_attn.q_proj.weight"));
-  return held_dtype("self_attn.q_proj.weight", first.dtype, options_.dtype, float_dtype_);
+  return held_dtype("self_attn.q_proj.weight", first_stored_dtype(config_, checkpoint_),
+                    options_.dtype, float_dtype_);
 }
 
 Fingerprint WeightLoader::fingerprint() const {
@@ -172,11 +171,11 @@ Buffer WeightLoader::vector(const std::string& name) {
   return buffer;
 }
 
-// The scales beside `name`, one per row however the checkpoint has them.
+// The scales beside `name`: scales_of().
 std::vector<float> WeightLoader::read_scales(const std::string& name) {
   read(scale_name(name));
   const auto& shape = shapes_.at(name);
-  if (const auto sentence = what_is_wrong_with_scales(checkpoint_, name, shape))
+  if (const auto sentence = what_is_wrong_with_scales(checkpoint_, {name, shape}))
     throw FatalError(ErrorCode::kMalformed, *sentence);
   return scales_of(checkpoint_, name, shape[0]);
 }
@@ -185,10 +184,10 @@ std::vector<float> WeightLoader::read_scales(const std::string& name) {
 // if they are stored so and whole, else made while they are packed.
 void WeightLoader::find_rows(const std::string& name, Split split, OwnedSource& held) {
   const auto [all_out, all_in] = std::pair(shapes_.at(name)[0], shapes_.at(name)[1]);
-  held.stored = stored_as(checkpoint_, name);
+  held.stored = stored_as(checkpoint_, name, all_in);
   const DType stored = held.stored.dtype,
               to = held_dtype(name, stored, options_.dtype, float_dtype_);
-  const std::int64_t group = to == DType::kI4 ? int4_group(config_) : 0;
+  const std::int64_t group = to == DType::kI4 ? held_group(config_) : 0;
   const std::span<const std::byte> bytes = read(held.stored.tensor.info->name).bytes;
   if (!backend_.holds(to)) {
     throw FatalError(ErrorCode::kUnsupportedModel,
@@ -199,7 +198,7 @@ void WeightLoader::find_rows(const std::string& name, Split split, OwnedSource& 
   const bool is_second_use = split == Split::kVocabulary && config_.tie_word_embeddings;
   if (!is_second_use)
     ++n_matrices_[dtype_name(to) + (group == 0 ? std::string() : "/" + std::to_string(group))];
-  if (is_quantised(stored)) held.scales = own_rows(read_scales(name), split);
+  if (is_quantised(stored)) held.scales = own_rows(read_scales(name), all_out, split);
   const Range rows = rows_of(split, all_out, config_, who_),
               columns = columns_of(split, all_in, config_, who_);
   held.source = {.dtype = to, .n_out = rows.n(), .n_in = columns.n(), .group = group};
@@ -209,12 +208,14 @@ void WeightLoader::find_rows(const std::string& name, Split split, OwnedSource& 
     if (is_quantised(to)) held.source.scales = held.scales.data();
     return;
   }
-  held.rows.emplace(StoredMatrix{.dtype = stored,
-                                 .packed = held.stored.packed,
-                                 .bytes = bytes,
-                                 .n_in = all_in,
-                                 .scales = held.scales},
-                    to, rows, columns, group);
+  held.rows.emplace(
+      StoredMatrix{.dtype = stored,
+                   .packed = held.stored.packed,
+                   .bytes = bytes,
+                   .n_in = all_in,
+                   .scales = held.scales,
+                   .group = stored == DType::kI4 ? config_.quantized.int4_group : kWholeRow},
+      to, rows, columns, group);
   held.source.rows = &*held.rows;
 }
 
@@ -230,7 +231,9 @@ Linear WeightLoader::linear(std::span<const std::string> names, bool bias, Stack
   for (std::size_t i = 0; i < names.size(); ++i) {
     find_rows(names[i] + ".weight", split_of(names[i] + ".weight"), held[i]);
     if (!bias) continue;
-    held[i].bias = own_rows(read_floats(names[i] + ".bias"), split_of(names[i] + ".bias"));
+    std::vector<float> all = read_floats(names[i] + ".bias");
+    const auto n_rows = static_cast<std::int64_t>(all.size());
+    held[i].bias = own_rows(std::move(all), n_rows, split_of(names[i] + ".bias"));
     held[i].source.bias = held[i].bias.data();
   }
   return pack(held, stacking);
@@ -245,11 +248,14 @@ Linear WeightLoader::head() {
   return pack(std::span(&held, 1), Stacking::kRows);
 }
 
-// Of one value per row. Zeros stand for a bias that rank 0 adds.
-std::vector<float> WeightLoader::own_rows(std::vector<float> values, Split split) const {
+// Of as many values for each row. Zeros stand for a bias that rank 0 adds.
+std::vector<float> WeightLoader::own_rows(std::vector<float> values,
+                                          std::int64_t n_rows,
+                                          Split split) const {
   if (split == Split::kFirstRank && who_.rank != 0) return std::vector<float>(values.size(), 0.0f);
-  const Range rows = rows_of(split, static_cast<std::int64_t>(values.size()), config_, who_);
-  return {values.begin() + rows.begin, values.begin() + rows.end};
+  const Range rows = rows_of(split, n_rows, config_, who_);
+  const std::int64_t n_in_row = static_cast<std::int64_t>(values.size()) / n_rows;
+  return {values.begin() + rows.begin * n_in_row, values.begin() + rows.end * n_in_row};
 }
 
 // The pages of the checkpoint that were read are given back: they would count as ours beside the
@@ -390,7 +396,7 @@ std::unique_ptr<Model> load_model(const std::filesystem::path& folder,
   check_tensor_set(config, checkpoint, folder);
   ModelInfo info = describe(config, checkpoint);
   info.config = share_of(config, who);
-  if (const auto sentence = why_not_held(info.config, checkpoint, options.dtype))
+  if (const auto sentence = why_not_held(config, checkpoint, options.dtype, who))
     throw FatalError(ErrorCode::kUnsupportedModel, *sentence);
   const auto estimate = estimate_memory(info, options);
   if (auto fitting =

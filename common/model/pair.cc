@@ -6,7 +6,6 @@
 #include "common/model/decoder.h"
 #include "common/model/families.h"
 #include "common/model/hf_folder.h"
-#include "common/model/int4.h"
 #include "common/model/kv_scales.h"
 #include "common/model/safetensors.h"
 #include "common/model/tensor_set.h"
@@ -40,9 +39,9 @@ ModelInfo describe(const ModelConfig& config, const Checkpoint& checkpoint) {
   info.config = config;
   for (const ExpectedTensor& tensor : expected_tensors(config)) {
     info.n_parameters += n_elements(tensor);
-    info.stored.push_back(stored_as(checkpoint, tensor.name).dtype);
+    info.stored.push_back(stored_as(checkpoint, tensor).dtype);
   }
-  info.checkpoint_dtype = float_dtype(checkpoint);
+  info.checkpoint_dtype = float_dtype(config, checkpoint);
   info.not_as_stored = why_not_held(config, checkpoint, WeightDType::kAuto);
   info.kv_scale_problems = read_kv_scales(config, checkpoint).problems;
   info.file_bytes = checkpoint.total_bytes();
@@ -66,10 +65,10 @@ std::vector<std::string> weights_not_finite(const std::filesystem::path& folder,
   std::vector<std::string> sentences;
   for (const ExpectedTensor& tensor : expected_tensors(config)) {
     if (sentences.size() == n_most) break;
-    const StoredTensor stored = stored_as(checkpoint, tensor.name);
+    const StoredTensor stored = stored_as(checkpoint, tensor);
     auto sentence = what_is_not_finite(stored.tensor);
     if (!sentence && is_quantised(stored.dtype))
-      sentence = what_is_wrong_with_scales(checkpoint, tensor.name, tensor.shape);
+      sentence = what_is_wrong_with_scales(checkpoint, tensor);
     if (sentence) sentences.push_back(std::move(*sentence));
   }
   checkpoint.check_unchanged();
@@ -85,7 +84,7 @@ MemoryEstimate estimate_memory(const ModelInfo& info, const LoadOptions& options
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const DType held =
         held_dtype(tensors[i].name, info.stored[i], options.dtype, info.checkpoint_dtype);
-    estimate.weight_bytes += loaded_bytes(tensors[i], held, int4_group(c));
+    estimate.weight_bytes += loaded_bytes(tensors[i], held, held_group(c));
     if (tensors[i].name == names::layer(0, "self_attn.q_proj.weight")) first = held;
   }
   const std::int64_t n_positions = served_positions(c, options);

@@ -7,6 +7,7 @@
 
 #include "common/base/check.h"
 #include "common/model/convert.h"
+#include "common/model/int4.h"
 #include "kernels/include/numerics.h"
 
 namespace foretoken {
@@ -28,6 +29,7 @@ std::byte code_of(float x, DType to) {
 }  // namespace
 
 std::string scale_name(std::string_view weight) { return std::string(weight) + "_scale"; }
+std::string packed_name(std::string_view weight) { return std::string(weight) + "_packed"; }
 
 bool is_activation_scale(std::string_view name) {
   static constexpr std::array<std::string_view, 5> kEnds{".input_scale", ".output_scale",
@@ -69,6 +71,42 @@ bool quantise_rows(DType stored,
     out.scales[r] = *scale;
   }
   return true;
+}
+
+bool quantise_to_int4_words(DType stored,
+                            std::span<const std::byte> bytes,
+                            std::int64_t n_out,
+                            std::int64_t n_in,
+                            std::int64_t group,
+                            QuantisedMatrix& out) {
+  const auto rows = static_cast<std::size_t>(n_out), columns = static_cast<std::size_t>(n_in);
+  const std::size_t row_bytes = columns * size_bytes(stored), word_bytes = (columns + 7) / 8 * 4,
+                    n_groups = static_cast<std::size_t>(int4_groups_of(n_in, group));
+  out.codes.resize(rows * word_bytes);
+  out.scales.resize(rows * n_groups);
+  std::vector<float> row(columns);
+  std::vector<std::uint8_t> codes(columns);
+  for (std::size_t r = 0; r < rows; ++r) {
+    widen(stored, bytes.subspan(r * row_bytes, row_bytes), row);
+    if (!quantise_groups(row, group, stored, codes,
+                         std::span(out.scales).subspan(r * n_groups, n_groups)))
+      return false;
+    pack_int4_words(codes, std::span(out.codes).subspan(r * word_bytes, word_bytes));
+  }
+  return true;
+}
+
+std::vector<std::byte> pack_int8(std::span<const std::byte> codes,
+                                 std::int64_t n_out,
+                                 std::int64_t n_in) {
+  const auto rows = static_cast<std::size_t>(n_out), columns = static_cast<std::size_t>(n_in);
+  const std::size_t stride = (columns + 3) / 4 * 4;
+  FORETOKEN_CHECK(codes.size() == rows * columns);
+  std::vector<std::byte> words(rows * stride);
+  for (std::size_t r = 0; r < rows; ++r)
+    for (std::size_t c = 0; c < columns; ++c)
+      words[r * stride + c] = unpacked_int8(codes[r * columns + c]);  // its own inverse
+  return words;
 }
 
 std::vector<std::byte> unpack_int8(std::span<const std::byte> words,

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/base/result.h"
+#include "common/model/int4.h"
 
 namespace foretoken {
 namespace {
@@ -43,44 +44,89 @@ class Reader {
 
 std::string shown(const Json& value) { return to_text(value).substr(0, 60); }
 
+struct Scheme {
+  DType dtype = DType::kI8;
+  std::int64_t group = 0;  // of kI4
+};
+
+// Of four bits: {"strategy": "group", "group_size": 128, "actorder": null, …}. An order of columns
+// that is already in the weights ("weight", "static") needs nothing; another one has a tensor
+// beside.
+std::int64_t int4_group_of(const Json& weights,
+                           const std::string& dot,
+                           const std::string& strategy,
+                           const Reader& reader) {
+  if (const Json* order = Reader::find(weights, "actorder");
+      order && *order != "weight" && *order != "static" && *order != false)
+    reader.refuse(dot + "actorder", "is " + shown(*order) + "; supported: null, \"weight\"");
+  if (strategy == "channel") return kWholeRow;
+  if (strategy != "group")
+    reader.refuse(dot + "strategy",
+                  "is \"" + strategy.substr(0, 40) + "\"; supported for 4 bits: group, channel");
+  const Json* size = Reader::find(weights, "group_size");
+  if (size == nullptr || !size->is_number_integer())
+    reader.malformed(dot + "group_size", "must be a whole number with strategy \"group\"");
+  // A number beyond int64 is none of the supported ones either.
+  const auto group = size->is_number_unsigned() && size->get<std::uint64_t>() > kWholeRow
+                         ? 0
+                         : size->get<std::int64_t>();
+  if (!is_stored_int4_group(group))
+    reader.refuse(dot + "group_size",
+                  "is " + shown(*size) + "; supported: 32, 64 and multiples of 128");
+  return group;
+}
+
 // {"num_bits": 8, "type": "int", "symmetric": true, "strategy": "channel", "dynamic": false, …}
-DType weights_of(const Json& weights, const std::string& prefix, const Reader& reader) {
+Scheme scheme_of(const Json& weights, const std::string& prefix, const Reader& reader) {
   if (!weights.is_object()) reader.malformed(prefix, "must be an object");
   const std::string dot = prefix + ".";
   const Json* bits = Reader::find(weights, "num_bits");
-  if (bits == nullptr || !bits->is_number_integer() || *bits != 8)
-    reader.refuse(dot + "num_bits", "is " + (bits ? shown(*bits) : "missing") + "; supported: 8");
-  const std::string strategy = reader.text(weights, dot, "strategy", "tensor");
-  if (strategy != "channel" && strategy != "tensor")
-    reader.refuse(dot + "strategy",
-                  "is \"" + strategy.substr(0, 40) + "\"; supported: channel, tensor");
+  if (bits == nullptr || !bits->is_number_integer() || (*bits != 8 && *bits != 4))
+    reader.refuse(dot + "num_bits",
+                  "is " + (bits ? shown(*bits) : "missing") + "; supported: 4, 8");
   if (const Json* symmetric = Reader::find(weights, "symmetric"); symmetric && *symmetric != true)
     reader.refuse(dot + "symmetric", "is " + shown(*symmetric) + "; supported: true");
   if (const Json* dynamic = Reader::find(weights, "dynamic"); dynamic && *dynamic != false)
     reader.refuse(dot + "dynamic", "is " + shown(*dynamic) + "; supported: false");
-  const std::string type = reader.text(weights, dot, "type", "int");
-  if (type == "int") return DType::kI8;
-  if (type == "float") return DType::kF8E4M3;
+  const std::string type = reader.text(weights, dot, "type", "int"),
+                    strategy = reader.text(weights, dot, "strategy", "tensor");
+  if (*bits == 4) {
+    if (type != "int")
+      reader.refuse(dot + "type", "is \"" + type.substr(0, 40) + "\"; supported for 4 bits: int");
+    return {DType::kI4, int4_group_of(weights, dot, strategy, reader)};
+  }
+  if (strategy != "channel" && strategy != "tensor")
+    reader.refuse(dot + "strategy",
+                  "is \"" + strategy.substr(0, 40) + "\"; supported for 8 bits: channel, tensor");
+  if (type == "int") return {DType::kI8};
+  if (type == "float") return {DType::kF8E4M3};
   reader.refuse(dot + "type", "is \"" + type.substr(0, 40) + "\"; supported: int, float");
 }
 
-std::optional<DType> groups_of(const Json& value, const Reader& reader) {
+QuantisedTypes groups_of(const Json& value, const Reader& reader) {
+  QuantisedTypes types;
   const Json* groups = Reader::find(value, "config_groups");
-  if (groups == nullptr) return std::nullopt;
+  if (groups == nullptr) return types;
   if (!groups->is_object()) reader.malformed("config_groups", "must be an object");
-  std::optional<DType> dtype;
   for (const auto& [name, group] : groups->items()) {
     const std::string prefix = "config_groups." + name.substr(0, 40);
     if (!group.is_object()) reader.malformed(prefix, "must be an object");
     const Json* weights = Reader::find(group, "weights");
     if (weights == nullptr) continue;
-    const DType found = weights_of(*weights, prefix + ".weights", reader);
-    if (dtype && *dtype != found)
-      reader.refuse(prefix + ".weights.type",
-                    "differs from another group's; supported: one type for all");
-    dtype = found;
+    const Scheme found = scheme_of(*weights, prefix + ".weights", reader);
+    if (found.dtype == DType::kI4) {
+      if (types.int4_group != 0 && types.int4_group != found.group)
+        reader.refuse(prefix + ".weights.group_size",
+                      "differs from another group's; supported: one for all of 4 bits");
+      types.int4_group = found.group;
+    } else {
+      if (types.in_8_bits && *types.in_8_bits != found.dtype)
+        reader.refuse(prefix + ".weights.type",
+                      "differs from another group's; supported: one type for all of 8 bits");
+      types.in_8_bits = found.dtype;
+    }
   }
-  return dtype;
+  return types;
 }
 
 // {"num_bits": 8, "type": "float", "symmetric": true, "strategy": "tensor", "dynamic": false, …}
@@ -115,16 +161,17 @@ Quantization parse_quantization(const Json& value, const std::string& file) {
   if (method != "compressed-tensors") {
     reader.refuse("quant_method",
                   "is \"" + method.substr(0, 40) +
-                      "\"; supported: compressed-tensors with 8-bit weights, or the "
-                      "float checkpoint with model.dtype int8");
+                      "\"; supported: compressed-tensors with weights of 8 or 4 bits, or the "
+                      "float checkpoint with model.dtype int8 or int4");
   }
-  static constexpr std::array<std::string_view, 5> kFormats{
-      "int-quantized", "float-quantized", "naive-quantized", "pack-quantized", "dense"};
+  static constexpr std::array<std::string_view, 6> kFormats{"int-quantized",   "float-quantized",
+                                                            "naive-quantized", "pack-quantized",
+                                                            "mixed-precision", "dense"};
   const std::string format = reader.text(value, "", "format", "dense");
   if (std::ranges::find(kFormats, format) == kFormats.end())
     reader.refuse("format", "is \"" + format.substr(0, 40) +
                                 "\"; supported: int-quantized, float-quantized, naive-quantized, "
-                                "pack-quantized, dense");
+                                "pack-quantized, mixed-precision, dense");
   if (const Json* transform = Reader::find(value, "transform_config");
       transform && !transform->empty())
     reader.refuse("transform_config",
@@ -139,24 +186,34 @@ Quantization parse_quantization(const Json& value, const std::string& file) {
   return {.linears = groups_of(value, reader), .kv = kv_scheme_of(value, reader)};
 }
 
-Json quantization_json(DType dtype, std::span<const std::string> ignore) {
-  const bool is_int = dtype == DType::kI8;
+Json quantization_json(std::span<const QuantisedModules> modules,
+                       std::span<const std::string> ignore) {
+  const bool is_packed =
+      std::ranges::any_of(modules, [](const auto& m) { return m.dtype == DType::kI4; });
+  const auto format_of = [&](DType dtype) {
+    if (dtype == DType::kF8E4M3) return "float-quantized";
+    return is_packed ? "pack-quantized" : "int-quantized";
+  };
+  Json groups = Json::object();
+  for (const QuantisedModules& m : modules) {
+    Json weights{{"num_bits", m.dtype == DType::kI4 ? 4 : 8},
+                 {"type", m.dtype == DType::kF8E4M3 ? "float" : "int"},
+                 {"symmetric", true},
+                 {"strategy", m.dtype == DType::kI4 ? "group" : "channel"},
+                 {"dynamic", false}};
+    if (m.dtype == DType::kI4) weights["group_size"] = m.group;
+    groups["group_" + std::to_string(groups.size())] = {{"targets", m.targets},
+                                                        {"format", format_of(m.dtype)},
+                                                        {"input_activations", nullptr},
+                                                        {"output_activations", nullptr},
+                                                        {"weights", std::move(weights)}};
+  }
   return {{"quant_method", "compressed-tensors"},
-          {"format", is_int ? "int-quantized" : "float-quantized"},
+          {"format", format_of(modules.front().dtype)},
           {"quantization_status", "compressed"},
           {"ignore", std::vector<std::string>(ignore.begin(), ignore.end())},
           {"kv_cache_scheme", nullptr},
-          {"config_groups",
-           {{"group_0",
-             {{"targets", {"Linear"}},
-              {"input_activations", nullptr},
-              {"output_activations", nullptr},
-              {"weights",
-               {{"num_bits", 8},
-                {"type", is_int ? "int" : "float"},
-                {"symmetric", true},
-                {"strategy", "channel"},
-                {"dynamic", false}}}}}}}};
+          {"config_groups", std::move(groups)}};
 }
 
 }  // namespace foretoken

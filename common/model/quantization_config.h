@@ -1,9 +1,10 @@
 // The quantization_config of a config.json, read and written in the form of compressed-tensors.
 #pragma once
 
-#include <optional>
+#include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "common/base/json.h"
 #include "common/model/config.h"
@@ -12,18 +13,28 @@
 namespace foretoken {
 
 struct Quantization {
-  std::optional<DType> linears = {};  // kI8 or kF8E4M3; nothing: they are not quantised
+  QuantisedTypes linears = {};
   KvScheme kv = {};
 };
 
 // What `quantization_config` says. Throws FatalError(kUnsupportedModel | kMalformed) naming `file`,
 // key and finding. Quantisation of activations is read and not followed: products here take 16-bit
 // inputs (fp8) or round them per row (int8), which is as close or closer to the float model. How K
-// and V are kept is the operator's choice: a scheme only says what the scales are for.
+// and V are kept is the operator's choice: a scheme only says what the scales are for. Which
+// linears a group means is not read: the tensors say in what they are stored.
 Quantization parse_quantization(const Json& value, const std::string& file);
 
-// The same as a value for config.json; what `foretoken model quantize` writes. `ignore` names the
-// modules left as they are: "lm_head".
-Json quantization_json(DType dtype, std::span<const std::string> ignore);
+// Modules that are stored alike, as quantization_json takes them.
+struct QuantisedModules {
+  DType dtype = DType::kI8;          // kI8, kF8E4M3 or kI4
+  std::int64_t group = 0;            // of kI4
+  std::vector<std::string> targets;  // "Linear", "lm_head", "re:.*[.]mlp[.]down_proj$"
+};
+
+// The same as a value for config.json; what `foretoken model quantize` writes. Beside modules in
+// four bits those in eight are packed into words too. `ignore` names the modules left as they are:
+// "lm_head".
+Json quantization_json(std::span<const QuantisedModules> modules,
+                       std::span<const std::string> ignore);
 
 }  // namespace foretoken

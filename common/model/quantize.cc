@@ -1,6 +1,7 @@
 #include "common/model/quantize.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <fstream>
 #include <map>
@@ -15,8 +16,10 @@
 #include "common/base/result.h"
 #include "common/model/batch_stage.h"
 #include "common/model/config.h"
+#include "common/model/convert.h"
 #include "common/model/families.h"
 #include "common/model/hf_folder.h"
+#include "common/model/int4.h"
 #include "common/model/quantization.h"
 #include "common/model/quantization_config.h"
 #include "common/model/safetensors.h"
@@ -38,6 +41,10 @@ bool is_weights(const fs::path& file) {
          file.filename() == "config.json";
 }
 
+std::int64_t group_of(const ModelConfig& config, const QuantizeOptions& options) {
+  return options.group != 0 ? options.group : int4_group(config);
+}
+
 void copy_the_rest(const fs::path& source, const fs::path& folder) {
   for (const fs::directory_entry& entry : fs::directory_iterator(source)) {
     if (!entry.is_regular_file() || is_weights(entry.path())) continue;
@@ -47,12 +54,26 @@ void copy_the_rest(const fs::path& source, const fs::path& folder) {
   }
 }
 
-void write_config(const fs::path& source, const fs::path& folder, const QuantizeOptions& options) {
-  const std::string text = value_or_throw(read_text_file(source / "config.json", kMaxConfigBytes));
-  Json config = value_or_throw(parse_json(text));
+Json quantization_of(const ModelConfig& config, const QuantizeOptions& options) {
   std::vector<std::string> ignore;
   if (!options.with_lm_head) ignore.emplace_back("lm_head");
-  Json quantization = quantization_json(options.to, ignore);
+  if (options.to != DType::kI4)
+    return quantization_json(std::array{QuantisedModules{options.to, 0, {"Linear"}}}, ignore);
+  std::vector<std::string> in_8_bits{"re:.*[.]mlp[.]down_proj$"};
+  if (options.with_lm_head) in_8_bits.emplace_back("lm_head");
+  return quantization_json(
+      std::array{QuantisedModules{DType::kI4, group_of(config, options), {"Linear"}},
+                 QuantisedModules{DType::kI8, 0, in_8_bits}},
+      ignore);
+}
+
+void write_config(const fs::path& source,
+                  const fs::path& folder,
+                  const ModelConfig& model,
+                  const QuantizeOptions& options) {
+  const std::string text = value_or_throw(read_text_file(source / "config.json", kMaxConfigBytes));
+  Json config = value_or_throw(parse_json(text));
+  Json quantization = quantization_of(model, options);
   // A float model may have scales for its cache: they stay, and what they are for.
   for (const char* key : {"compression_config", "quantization_config"}) {
     const auto old = config.find(key);
@@ -107,28 +128,25 @@ class Unfinished {
 
 class Writer {
  public:
-  Writer(const fs::path& source, const fs::path& folder, const QuantizeOptions& options)
-      : folder_(folder),
-        options_(options),
-        config_(read_model_config(source)),
-        checkpoint_(source) {
-    if (config_.quantized)
-      throw FatalError(ErrorCode::kUnsupportedModel, source.string() + " is quantised already");
-    check_tensor_set(config_, checkpoint_, source);
-    for (const ExpectedTensor& tensor : expected_tensors(config_)) {
-      if (tensor.shape.size() != 2 || tensor.name == names::kEmbedding ||
-          (!options.with_lm_head && tensor.name == names::kHead))
-        continue;
-      const std::string file = checkpoint_.at(tensor.name).file->path().string();
-      if (const auto why = rows_too_long(file, tensor.name, options.to, tensor.shape[1]))
-        throw FatalError(ErrorCode::kUnsupportedModel, *why);
-      linears_.insert({tensor.name, tensor.shape});
-    }
-  }
+  Writer(const fs::path& source, const fs::path& folder, const QuantizeOptions& options);
 
+  const ModelConfig& config() const { return config_; }
   QuantizeResult write();
 
  private:
+  // A tensor of the folder, and what it is made from.
+  struct Part {
+    SafetensorsWriter::Plan plan;
+    std::string source;
+    enum class Content : std::uint8_t { kSource, kCodes, kSmall } content = Content::kSource;
+  };
+  // What is small is wanted before the codes it belongs to are, so it is kept; codes are made
+  // twice, so that memory holds one matrix.
+  using Small = std::map<std::string, std::vector<std::byte>>;
+
+  DType stored_in(std::string_view linear) const;
+  void quantise(const std::string& name);
+  void add_linear(const std::string& name, std::vector<Part>& parts, Small& small);
   void write_file(const std::string& file, const std::vector<std::string>& tensors);
 
   const fs::path folder_;
@@ -139,7 +157,37 @@ class Writer {
   std::map<std::string, std::string> weight_map_;
   QuantizeResult result_;
   std::uint64_t done_ = 0;
+  QuantisedMatrix matrix_;  // what quantise() made
 };
+
+Writer::Writer(const fs::path& source, const fs::path& folder, const QuantizeOptions& options)
+    : folder_(folder), options_(options), config_(read_model_config(source)), checkpoint_(source) {
+  if (config_.quantized.any())
+    throw FatalError(ErrorCode::kUnsupportedModel, source.string() + " is quantised already");
+  check_tensor_set(config_, checkpoint_, source);
+  for (const ExpectedTensor& tensor : expected_tensors(config_)) {
+    if (tensor.shape.size() != 2 || tensor.name == names::kEmbedding ||
+        (!options.with_lm_head && tensor.name == names::kHead))
+      continue;
+    const std::string file = checkpoint_.at(tensor.name).file->path().string();
+    const DType to = stored_in(tensor.name);
+    if (const auto why = rows_too_long(file, tensor.name, to, tensor.shape[1]))
+      throw FatalError(ErrorCode::kUnsupportedModel, *why);
+    // Others' loaders refuse a group that is not whole.
+    if (const std::int64_t group = group_of(config_, options);
+        to == DType::kI4 && tensor.shape[1] % group != 0)
+      throw FatalError(ErrorCode::kUnsupportedModel,
+                       file + ": tensor " + tensor.name + " has rows of " +
+                           std::to_string(tensor.shape[1]) +
+                           " elements, which are no whole groups of " + std::to_string(group) +
+                           ": use smaller groups, or int8");
+    linears_.insert({tensor.name, tensor.shape});
+  }
+}
+
+DType Writer::stored_in(std::string_view linear) const {
+  return options_.to != DType::kI4 || is_held_in_int4(linear) ? options_.to : DType::kI8;
+}
 
 QuantizeResult Writer::write() {
   result_.bytes_before = checkpoint_.total_bytes();
@@ -154,50 +202,84 @@ QuantizeResult Writer::write() {
   return result_;
 }
 
-// Scales are small and wanted before the codes they belong to are: all codes of a file are made
-// twice rather than kept, so that memory holds one tensor.
-void Writer::write_file(const std::string& file, const std::vector<std::string>& tensors) {
-  std::vector<SafetensorsWriter::Plan> plan;
-  std::map<std::string, std::vector<float>> scales;
-  QuantisedMatrix matrix;
-  const auto quantise = [&](const std::string& name) {
-    const Checkpoint::Tensor tensor = checkpoint_.at(name);
-    const auto& shape = linears_.at(name);
-    if (!quantise_rows(*dtype_of(tensor.info->type), tensor.bytes, shape[0], shape[1], options_.to,
-                       matrix))
-      throw FatalError(ErrorCode::kMalformed, *what_is_not_finite(tensor));
+void Writer::quantise(const std::string& name) {
+  const Checkpoint::Tensor tensor = checkpoint_.at(name);
+  const auto& shape = linears_.at(name);
+  const DType from = *dtype_of(tensor.info->type), to = stored_in(name);
+  const bool is_finite = to == DType::kI4
+                             ? quantise_to_int4_words(from, tensor.bytes, shape[0], shape[1],
+                                                      group_of(config_, options_), matrix_)
+                             : quantise_rows(from, tensor.bytes, shape[0], shape[1], to, matrix_);
+  if (!is_finite) throw FatalError(ErrorCode::kMalformed, *what_is_not_finite(tensor));
+  if (options_.to == DType::kI4 && to == DType::kI8)
+    matrix_.codes = pack_int8(matrix_.codes, shape[0], shape[1]);
+}
+
+// Codes under the tensor's own name; beside matrices of four bits all as words, and the shape
+// beside.
+void Writer::add_linear(const std::string& name, std::vector<Part>& parts, Small& small) {
+  const auto& shape = linears_.at(name);
+  const std::int64_t n_out = shape[0], n_in = shape[1];
+  const bool is_int4 = stored_in(name) == DType::kI4;
+  quantise(name);
+  const auto add_small = [&](const std::string& part, TensorType type,
+                             std::vector<std::int64_t> part_shape,
+                             std::span<const std::byte> bytes) {
+    parts.push_back({{part, type, std::move(part_shape)}, name, Part::Content::kSmall});
+    small[part] = {bytes.begin(), bytes.end()};
   };
+  if (options_.to == DType::kI4) {
+    parts.push_back(
+        {{packed_name(name), TensorType::kI32, {n_out, is_int4 ? (n_in + 7) / 8 : (n_in + 3) / 4}},
+         name,
+         Part::Content::kCodes});
+    add_small(name + "_shape", TensorType::kI64, {2}, std::as_bytes(std::span(shape)));
+  } else {
+    parts.push_back({{name, tensor_type(options_.to), shape}, name, Part::Content::kCodes});
+  }
+  if (is_int4) {
+    const DType type = *dtype_of(checkpoint_.at(name).info->type);
+    std::vector<std::byte> scales(matrix_.scales.size() * size_bytes(type));
+    // The scales were chosen among those that the type has.
+    FORETOKEN_CHECK(narrow(matrix_.scales, type, scales));
+    add_small(scale_name(name), tensor_type(type), {n_out, n_in / group_of(config_, options_)},
+              scales);
+  } else {
+    add_small(scale_name(name), TensorType::kF32, {n_out, 1},
+              std::as_bytes(std::span(matrix_.scales)));
+  }
+  ++result_.n_quantised;
+  result_.n_in_8_bits += !is_int4;
+}
+
+void Writer::write_file(const std::string& file, const std::vector<std::string>& tensors) {
+  std::vector<Part> parts;
+  Small small;
   for (const std::string& name : tensors) {
     const TensorInfo& info = *checkpoint_.at(name).info;
-    const auto linear = linears_.find(name);
-    weight_map_[name] = file;
-    if (linear == linears_.end()) {
-      plan.push_back({name, info.type, info.shape});
-      continue;
-    }
-    quantise(name);
-    plan.push_back({name, tensor_type(options_.to), info.shape});
-    plan.push_back({scale_name(name), TensorType::kF32, {linear->second[0], 1}});
-    weight_map_[scale_name(name)] = file;
-    scales[scale_name(name)] = matrix.scales;
-    ++result_.n_quantised;
+    if (linears_.contains(name))
+      add_linear(name, parts, small);
+    else
+      parts.push_back({{name, info.type, info.shape}, name});
   }
-  std::ranges::stable_sort(plan, std::ranges::greater{},
-                           [](const auto& p) { return size_bytes(p.type); });
+  std::ranges::stable_sort(parts, std::ranges::greater{},
+                           [](const Part& part) { return size_bytes(part.plan.type); });
+  std::vector<SafetensorsWriter::Plan> plan;
+  for (const Part& part : parts) {
+    plan.push_back(part.plan);
+    weight_map_[part.plan.name] = file;
+  }
   SafetensorsWriter writer(folder_ / file, plan);
-  for (const SafetensorsWriter::Plan& tensor : plan) {
-    std::span<const std::byte> bytes;
-    if (const auto scale = scales.find(tensor.name); scale != scales.end()) {
-      bytes = std::as_bytes(std::span(scale->second));
-    } else if (linears_.contains(tensor.name)) {
-      quantise(tensor.name);
-      bytes = matrix.codes;
-    } else {
-      bytes = checkpoint_.at(tensor.name).bytes;
+  for (const Part& part : parts) {
+    std::span<const std::byte> bytes = checkpoint_.at(part.source).bytes;
+    if (part.content != Part::Content::kSmall) done_ += bytes.size();
+    if (part.content == Part::Content::kSmall) bytes = small.at(part.plan.name);
+    if (part.content == Part::Content::kCodes) {
+      quantise(part.source);
+      bytes = matrix_.codes;
     }
     writer.append(bytes);
     result_.bytes_after += bytes.size();
-    if (checkpoint_.contains(tensor.name)) done_ += checkpoint_.at(tensor.name).bytes.size();
     if (options_.on_progress) options_.on_progress(done_, result_.bytes_before);
   }
   writer.finish();
@@ -281,7 +363,7 @@ QuantizeResult quantize_model(const fs::path& source,
   folder.create();
   copy_the_rest(source, folder.path());
   const QuantizeResult result = writer.write();
-  write_config(source, folder.path(), options);
+  write_config(source, folder.path(), writer.config(), options);
   folder.finish();
   return result;
 }

@@ -19,7 +19,31 @@ std::span<const std::byte> RowConverter::elements(std::int64_t row, std::byte* c
   return {codes, bytes.size()};
 }
 
+float RowConverter::read_int4(std::int64_t row, std::byte* to) const {
+  const std::int64_t n_words = (stored_.n_in + 7) / 8;
+  const auto words =
+      stored_.bytes.subspan(static_cast<std::size_t>((rows_.begin + row) * n_words * 4),
+                            static_cast<std::size_t>(n_words * 4));
+  std::vector<std::uint8_t> whole(static_cast<std::size_t>(stored_.n_in));
+  unpack_int4_words(words, whole);
+  const auto codes = std::span(whole).subspan(static_cast<std::size_t>(columns_.begin),
+                                              static_cast<std::size_t>(columns_.n()));
+  const auto n_scales =
+      static_cast<std::size_t>((stored_.n_in + stored_.group - 1) / stored_.group);
+  const auto scales = stored_.scales.subspan(static_cast<std::size_t>(row) * n_scales, n_scales);
+  if (to_ == DType::kI4) {
+    std::vector<float> own;
+    for (std::int64_t column = columns_.begin; column < columns_.end; column += group_)
+      own.push_back(scales[static_cast<std::size_t>(column / stored_.group)]);
+    return write_int4_row(codes, own, group_, to);
+  }
+  std::vector<float> values(codes.size());
+  dequantise_int4(codes, columns_.begin, stored_.group, scales, values);
+  return convert(values, to);
+}
+
 float RowConverter::read(std::int64_t row, std::byte* to) const {
+  if (stored_.dtype == DType::kI4) return read_int4(row, to);
   const auto n = static_cast<std::size_t>(columns_.n());
   const float scale = stored_.scales.empty() ? 1.0f : stored_.scales[static_cast<std::size_t>(row)];
   std::vector<std::byte> codes(stored_.packed ? n : 0);

@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "common/model/config.h"
 #include "common/model/shard.h"
 #include "kernels/include/types.h"
 
@@ -17,15 +18,17 @@ namespace foretoken {
 // A matrix as a checkpoint has it, in memory that outlives what reads it.
 struct StoredMatrix {
   DType dtype = DType::kF32;
-  bool packed = false;  // int8 four to a word, each plus 128: StoredTensor
+  bool packed = false;  // in 32-bit words: StoredTensor
   std::span<const std::byte> bytes;
-  std::int64_t n_in = 0;          // columns in the checkpoint
-  std::span<const float> scales;  // of the wanted rows; quantised types only
+  std::int64_t n_in = 0;           // columns in the checkpoint
+  std::span<const float> scales;   // of the wanted rows, whole ones; quantised types only
+  std::int64_t group = kWholeRow;  // columns that share one
 };
 
 class RowConverter final : public RowReader {
  public:
-  // Rows and columns are those wanted, of the stored ones. group: of int4.
+  // Rows and columns are those wanted, of the stored ones. group: of int4, a part of the stored
+  // one's where that is int4 too, and the columns begin with one.
   RowConverter(const StoredMatrix& stored,
                DType to,
                const Range& rows,
@@ -43,6 +46,7 @@ class RowConverter final : public RowReader {
  private:
   // The wanted elements as they are stored; of packed ones the codes, written to `codes`.
   std::span<const std::byte> elements(std::int64_t row, std::byte* codes) const;
+  float read_int4(std::int64_t row, std::byte* to) const;
   float convert(std::span<const float> values, std::byte* to) const;
 
   const StoredMatrix stored_;

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <set>
 #include <vector>
 
 #include "common/base/check.h"
 #include "common/model/convert.h"
-#include "common/model/families.h"
 #include "common/model/int4.h"
 #include "common/model/kv_scales.h"
 #include "common/model/quantization.h"
@@ -20,17 +20,18 @@ namespace {
 
 constexpr std::array kFloats{TensorType::kF32, TensorType::kBf16, TensorType::kF16};
 
-std::string packed_name(std::string_view weight) { return std::string(weight) + "_packed"; }
-
 // The embedding is looked up, not multiplied: it is never stored in eight bits.
 bool is_stored_quantised(const ModelConfig& config,
                          const Checkpoint& checkpoint,
                          const ExpectedTensor& tensor) {
-  if (!config.quantized || tensor.shape.size() != 2 || tensor.name == names::kEmbedding)
-    return false;
+  const QuantisedTypes& types = config.quantized;
+  if (tensor.shape.size() != 2 || tensor.name == names::kEmbedding) return false;
   if (checkpoint.contains(tensor.name))
-    return checkpoint.at(tensor.name).info->type == tensor_type(*config.quantized);
-  return config.quantized == DType::kI8 && checkpoint.contains(packed_name(tensor.name));
+    return types.in_8_bits &&
+           checkpoint.at(tensor.name).info->type == tensor_type(*types.in_8_bits);
+  if (!checkpoint.contains(packed_name(tensor.name))) return false;
+  return stored_as(checkpoint, tensor).dtype == DType::kI4 ? types.int4_group != 0
+                                                           : types.in_8_bits == DType::kI8;
 }
 
 // Packed codes hide how many columns there are: where the two numbers are written beside them, they
@@ -54,23 +55,30 @@ void check_shape_beside(const Checkpoint& checkpoint, const ExpectedTensor& tens
                                               "; the config implies " + shape_text(tensor.shape));
 }
 
-// Codes of the shape expected, and their scales: one, or one per row. Notes the names that are
-// used.
-void check_quantised(const Checkpoint& checkpoint,
+// Codes of the shape expected, and their scales: one, one per row, or of int4 one per group. Notes
+// the names that are used.
+void check_quantised(const ModelConfig& config,
+                     const Checkpoint& checkpoint,
                      const ExpectedTensor& tensor,
                      std::set<std::string, std::less<>>& expected) {
   const std::int64_t n_out = tensor.shape[0], n_in = tensor.shape[1];
+  const bool is_int4 = stored_as(checkpoint, tensor).dtype == DType::kI4;
   if (checkpoint.contains(tensor.name)) {
     checkpoint.get(tensor.name, std::array{checkpoint.at(tensor.name).info->type}, tensor.shape);
     expected.insert(tensor.name);
   } else {
     const std::string name = packed_name(tensor.name);
-    checkpoint.get(name, std::array{TensorType::kI32}, std::array{n_out, (n_in + 3) / 4});
+    checkpoint.get(name, std::array{TensorType::kI32},
+                   std::array{n_out, is_int4 ? (n_in + 7) / 8 : (n_in + 3) / 4});
     check_shape_beside(checkpoint, tensor);
     expected.insert({name, tensor.name + "_shape"});
   }
   const std::string name = scale_name(tensor.name);
   expected.insert(name);
+  if (is_int4) {
+    const std::int64_t group = config.quantized.int4_group;
+    return void(checkpoint.get(name, kFloats, std::array{n_out, (n_in + group - 1) / group}));
+  }
   if (checkpoint.contains(name)) {
     const std::vector<std::int64_t>& shape = checkpoint.at(name).info->shape;
     for (const std::vector<std::int64_t>& one : {std::vector<std::int64_t>{}, {1}, {n_out}})
@@ -79,9 +87,7 @@ void check_quantised(const Checkpoint& checkpoint,
   checkpoint.get(name, kFloats, std::array{n_out, std::int64_t{1}});
 }
 
-std::string file_of(const Checkpoint& checkpoint, const std::string& name) {
-  return stored_as(checkpoint, name).tensor.file->path().string();
-}
+std::string file_of(const StoredTensor& stored) { return stored.tensor.file->path().string(); }
 
 // Matrices that share their input are multiplied as one.
 std::optional<std::string> stack_not_alike(const ModelConfig& config,
@@ -93,16 +99,52 @@ std::optional<std::string> stack_not_alike(const ModelConfig& config,
   for (std::int32_t layer = 0; layer < config.n_layers; ++layer) {
     for (const auto& [first, second] : kNeighbours) {
       const std::string one = names::layer(layer, first), other = names::layer(layer, second);
-      const DType type = stored_as(checkpoint, one + ".weight").dtype;
-      const DType other_type = stored_as(checkpoint, other + ".weight").dtype;
-      if (is_quantised(type) == is_quantised(other_type)) continue;
-      return file_of(checkpoint, other + ".weight") + ": " + one + " is stored as " +
-             dtype_name(type) + " and " + other + " as " + dtype_name(other_type) +
+      const StoredTensor here = stored_as(checkpoint, one + ".weight", config.n_hidden),
+                         there = stored_as(checkpoint, other + ".weight", config.n_hidden);
+      const bool is_float = !is_quantised(here.dtype) && !is_quantised(there.dtype);
+      if (is_float || here.dtype == there.dtype) continue;
+      return file_of(there) + ": " + one + " is stored as " + dtype_name(here.dtype) + " and " +
+             other + " as " + dtype_name(there.dtype) +
              ": matrices that share their input must be quantised alike; model.dtype = " +
              "\"bfloat16\" or \"int8\" makes them so";
     }
   }
   return std::nullopt;
+}
+
+// A rank's columns of a matrix that is held in the groups it is stored in.
+std::optional<std::string> columns_within_group(const ModelConfig& config,
+                                                const StoredTensor& stored,
+                                                const ExpectedTensor& tensor,
+                                                int n_ranks) {
+  const std::int64_t group = held_group(config);
+  for (int rank = 0; rank < n_ranks; ++rank) {
+    const Range columns =
+        columns_of(split_of(tensor.name), tensor.shape[1], config, {rank, n_ranks});
+    if (columns.begin % group == 0) continue;
+    return file_of(stored) + ": tensor " + tensor.name + " is stored in groups of " +
+           std::to_string(group) + " columns, and rank " + std::to_string(rank) + " of " +
+           std::to_string(n_ranks) + " would begin at column " + std::to_string(columns.begin) +
+           ", within one: use fewer ranks, or model.dtype = \"bfloat16\" or \"int8\"";
+  }
+  return std::nullopt;
+}
+
+// Of either sign: a group's value of largest magnitude may be the code -8 or, the scale being
+// negative, as well a positive number.
+std::optional<std::string> scale_beyond_int4(const Checkpoint::Tensor& tensor,
+                                             std::span<const float> scales,
+                                             std::int64_t n_out) {
+  const auto magnitude = [](float s) { return std::fabs(s); };
+  const auto largest = std::ranges::max_element(scales, {}, magnitude);
+  if (magnitude(*largest) <= kSafeScale) return std::nullopt;
+  const auto at = static_cast<std::int64_t>(largest - scales.begin()),
+             n_groups = static_cast<std::int64_t>(scales.size()) / n_out;
+  char value[32];
+  std::snprintf(value, sizeof value, "%g", static_cast<double>(*largest));
+  return tensor.file->path().string() + ": tensor " + tensor.info->name + " has " + value +
+         " at [" + std::to_string(at / n_groups) + ", " + std::to_string(at % n_groups) +
+         "]: scales of 4-bit weights may be at most 1e35";
 }
 
 // Files made by older tools repeat the embedding as the head.
@@ -124,7 +166,7 @@ void check_tensor_set(ModelConfig& config,
   std::set<std::string, std::less<>> expected;
   for (ExpectedTensor& tensor : expected_tensors(config)) {
     if (is_stored_quantised(config, checkpoint, tensor)) {
-      check_quantised(checkpoint, tensor, expected);
+      check_quantised(config, checkpoint, tensor, expected);
       continue;
     }
     if (tensor.name == names::kHead && !checkpoint.contains(tensor.name)) {
@@ -140,17 +182,26 @@ void check_tensor_set(ModelConfig& config,
   // would.
   for (const std::string& name : checkpoint.names()) {
     if (expected.contains(name) || is_ignorable(name, config)) continue;
-    if (config.quantized && is_activation_scale(name)) continue;
+    if (config.quantized.any() && is_activation_scale(name)) continue;
     throw FatalError(ErrorCode::kUnsupportedModel,
                      checkpoint.at(name).file->path().string() + ": tensor " + name +
                          " has no place in a " + config.architecture + " with this config.json");
   }
 }
 
-StoredTensor stored_as(const Checkpoint& checkpoint, const std::string& name) {
-  if (!checkpoint.contains(name)) return {checkpoint.at(packed_name(name)), DType::kI8, true};
-  const Checkpoint::Tensor tensor = checkpoint.at(name);
-  return {tensor, *dtype_of(tensor.info->type), false};
+StoredTensor stored_as(const Checkpoint& checkpoint, const std::string& name, std::int64_t n_in) {
+  if (checkpoint.contains(name)) {
+    const Checkpoint::Tensor tensor = checkpoint.at(name);
+    return {tensor, *dtype_of(tensor.info->type), false};
+  }
+  const Checkpoint::Tensor words = checkpoint.at(packed_name(name));
+  // Of at most four elements a row is one word either way.
+  const bool is_int4 = n_in > 4 && words.info->shape.back() == (n_in + 7) / 8;
+  return {words, is_int4 ? DType::kI4 : DType::kI8, true};
+}
+
+StoredTensor stored_as(const Checkpoint& checkpoint, const ExpectedTensor& tensor) {
+  return stored_as(checkpoint, tensor.name, tensor.shape.back());
 }
 
 std::optional<std::string> what_is_not_finite(const Checkpoint::Tensor& tensor) {
@@ -182,12 +233,13 @@ std::vector<float> scales_of(const Checkpoint& checkpoint,
 }
 
 std::optional<std::string> what_is_wrong_with_scales(const Checkpoint& checkpoint,
-                                                     const std::string& name,
-                                                     std::span<const std::int64_t> shape) {
-  const StoredTensor stored = stored_as(checkpoint, name);
-  const Checkpoint::Tensor scale = checkpoint.at(scale_name(name));
+                                                     const ExpectedTensor& tensor) {
+  const std::int64_t n_out = tensor.shape[0], n_in = tensor.shape[1];
+  const StoredTensor stored = stored_as(checkpoint, tensor);
+  const Checkpoint::Tensor scale = checkpoint.at(scale_name(tensor.name));
   if (auto sentence = what_is_not_finite(scale)) return sentence;
-  const std::vector<float> scales = scales_of(checkpoint, name, shape[0]);
+  const std::vector<float> scales = scales_of(checkpoint, tensor.name, n_out);
+  if (stored.dtype == DType::kI4) return scale_beyond_int4(scale, scales, n_out);
   const auto negative = std::ranges::find_if(scales, [](float s) { return s < 0; });
   if (negative != scales.end()) {
     return scale.file->path().string() + ": tensor " + scale.info->name +
@@ -197,10 +249,10 @@ std::optional<std::string> what_is_wrong_with_scales(const Checkpoint& checkpoin
   if (std::ranges::max(scales) <= kSafeScale) return std::nullopt;
   std::vector<std::byte> unpacked;
   std::span<const std::byte> codes = stored.tensor.bytes;
-  if (stored.packed) codes = unpacked = unpack_int8(codes, shape[0], shape[1]);
-  const auto row = first_row_beyond_float(stored.dtype, codes, scales, shape[1]);
+  if (stored.packed) codes = unpacked = unpack_int8(codes, n_out, n_in);
+  const auto row = first_row_beyond_float(stored.dtype, codes, scales, n_in);
   if (!row) return std::nullopt;
-  return stored.tensor.file->path().string() + ": tensor " + name + " is infinite in row " +
+  return stored.tensor.file->path().string() + ": tensor " + tensor.name + " is infinite in row " +
          std::to_string(*row) + ": its codes times their scale are beyond the range of float32";
 }
 
@@ -216,22 +268,35 @@ std::optional<std::string> rows_too_long(const std::string& file,
 
 std::optional<std::string> why_not_held(const ModelConfig& config,
                                         const Checkpoint& checkpoint,
-                                        WeightDType asked) {
-  const DType floats = float_dtype(checkpoint);
+                                        WeightDType asked,
+                                        const RankOf& who) {
+  const DType floats = float_dtype(config, checkpoint);
   for (const ExpectedTensor& tensor : expected_tensors(config)) {
     if (tensor.shape.size() != 2) continue;
-    const DType held =
-        held_dtype(tensor.name, stored_as(checkpoint, tensor.name).dtype, asked, floats);
-    if (auto sentence =
-            rows_too_long(file_of(checkpoint, tensor.name), tensor.name, held, tensor.shape[1]))
+    const StoredTensor stored = stored_as(checkpoint, tensor);
+    const DType held = held_dtype(tensor.name, stored.dtype, asked, floats);
+    const Range columns = columns_of(split_of(tensor.name), tensor.shape[1], config, who);
+    if (auto sentence = rows_too_long(file_of(stored), tensor.name, held, columns.n()))
       return sentence;
+    if (held != DType::kI4 || stored.dtype != DType::kI4) continue;
+    if (auto sentence = columns_within_group(config, stored, tensor, who.n_ranks)) return sentence;
   }
   return asked == WeightDType::kAuto ? stack_not_alike(config, checkpoint) : std::nullopt;
 }
 
-DType float_dtype(const Checkpoint& checkpoint) {
-  const DType first = stored_as(checkpoint, names::layer(0, "self_attn.q_proj.weight")).dtype;
-  return is_quantised(first) ? stored_as(checkpoint, std::string(names::kEmbedding)).dtype : first;
+DType first_stored_dtype(const ModelConfig& config, const Checkpoint& checkpoint) {
+  return stored_as(checkpoint, names::layer(0, "self_attn.q_proj.weight"), config.n_hidden).dtype;
+}
+
+DType float_dtype(const ModelConfig& config, const Checkpoint& checkpoint) {
+  const DType first = first_stored_dtype(config, checkpoint);
+  if (!is_quantised(first)) return first;
+  return stored_as(checkpoint, std::string(names::kEmbedding), config.n_hidden).dtype;
+}
+
+std::int64_t held_group(const ModelConfig& config) {
+  const std::int64_t stored = config.quantized.int4_group;
+  return stored != 0 ? held_int4_group(stored) : int4_group(config);
 }
 
 DType held_dtype(std::string_view name, DType stored, WeightDType asked, DType float_dtype) {
@@ -247,7 +312,7 @@ DType held_dtype(std::string_view name, DType stored, WeightDType asked, DType f
     case WeightDType::kI8:
       return DType::kI8;
     case WeightDType::kI4:
-      return is_held_in_int4(name) ? DType::kI4 : DType::kI8;
+      return stored == DType::kI4 || is_held_in_int4(name) ? DType::kI4 : DType::kI8;
   }
   FORETOKEN_CHECK(false, "unknown dtype");
 }

@@ -10,8 +10,10 @@
 #include <vector>
 
 #include "common/model/config.h"
+#include "common/model/families.h"
 #include "common/model/load_model.h"
 #include "common/model/safetensors.h"
+#include "common/model/shard.h"
 
 namespace foretoken {
 
@@ -22,32 +24,34 @@ void check_tensor_set(ModelConfig& config,
                       const Checkpoint& checkpoint,
                       const std::filesystem::path& folder);
 
-// A tensor of a float checkpoint's name as this one has it: itself, or its int8 codes packed four
-// to a 32-bit word (row by row, the first in the lowest byte, each plus 128).
+// A tensor of a float checkpoint's name as this one has it: itself, or its codes packed into 32-bit
+// words row by row, the first in the lowest bits: four of int8, each plus 128, or eight of int4,
+// each plus 8.
 struct StoredTensor {
   Checkpoint::Tensor tensor;
   DType dtype = DType::kF32;
   bool packed = false;
 };
 
-// One of the two must be there: check_tensor_set has seen it.
-StoredTensor stored_as(const Checkpoint& checkpoint, const std::string& name);
+// One of the two must be there: check_tensor_set has seen it. n_in: elements of a row.
+StoredTensor stored_as(const Checkpoint& checkpoint, const std::string& name, std::int64_t n_in);
+StoredTensor stored_as(const Checkpoint& checkpoint, const ExpectedTensor& tensor);
 
 // A sentence naming file, tensor, index and value where an element is no finite number; else
 // nothing. Reads the contents.
 std::optional<std::string> what_is_not_finite(const Checkpoint::Tensor& tensor);
 
-// The scales of a quantised matrix, one per row however the checkpoint has them. [n_out]
+// The scales of a quantised matrix: one per row however the checkpoint has them, [n_out], or those
+// of a row's groups in turn, [n_out, groups].
 std::vector<float> scales_of(const Checkpoint& checkpoint,
                              const std::string& name,
                              std::int64_t n_out);
 
-// A sentence where a scale of the quantised matrix `name` is no finite number or negative (no
+// A sentence where a scale of a quantised matrix is no finite number, of eight bits negative (no
 // writer makes one: it would turn the row's sign), or so large that a weight becomes infinite. A
-// scale of zero is a row of zeros.
+// scale of zero is a row, or a group, of zeros.
 std::optional<std::string> what_is_wrong_with_scales(const Checkpoint& checkpoint,
-                                                     const std::string& name,
-                                                     std::span<const std::int64_t> shape);
+                                                     const ExpectedTensor& tensor);
 
 // A sentence naming file, tensor and limit if a matrix held so has rows longer than its products
 // take (kMaxInInt8).
@@ -56,19 +60,28 @@ std::optional<std::string> rows_too_long(const std::string& file,
                                          DType held,
                                          std::int64_t n_in);
 
-// Why no backend can hold this checkpoint with `dtype = asked`: rows too long, or stacked matrices
-// of which some are quantised. Nothing if one can. After check_tensor_set.
+// Why no backend can hold this checkpoint with `dtype = asked` over so many ranks: rows too long,
+// stacked matrices that are not stored alike, or a rank's columns that begin within a group.
+// Nothing if one can. After check_tensor_set.
 std::optional<std::string> why_not_held(const ModelConfig& config,
                                         const Checkpoint& checkpoint,
-                                        WeightDType asked);
+                                        WeightDType asked,
+                                        const RankOf& who = {});
+
+// The type of the first layer's linears.
+DType first_stored_dtype(const ModelConfig& config, const Checkpoint& checkpoint);
 
 // What `dtype = auto` makes of float matrices: the type the first layer is stored in, of a
 // quantised checkpoint the embedding's.
-DType float_dtype(const Checkpoint& checkpoint);
+DType float_dtype(const ModelConfig& config, const Checkpoint& checkpoint);
 
 // The dtype the matrix `name` is held in that is stored as `stored`: the one asked for, or with
 // kAuto its own if it is quantised and else the checkpoint's float_dtype.
 DType held_dtype(std::string_view name, DType stored, WeightDType asked, DType float_dtype);
+
+// The groups of matrices that are held in int4: those that the folder has them in, or
+// int4_group(config).
+std::int64_t held_group(const ModelConfig& config);
 
 // K and V are kept as the weights are; beside weights in eight bits as bf16.
 DType default_kv_dtype(DType weights);

@@ -81,7 +81,9 @@ LogitComparison compare_logits_of(const std::string& source,
   if (widened) loading.dtype = WeightDType::kF32;
   const auto other = load_model(folder, *backend, loading);
   return {difference_of(*reference, *other, *backend, tokens),
-          widened ? std::string("float32, widened from ") + dtype_name(to) : dtype_name(to)};
+          widened            ? std::string("float32, widened from ") + dtype_name(to)
+          : to == DType::kI4 ? other->config().weight_types
+                             : dtype_name(to)};
 }
 
 LogitComparison compare_logits_of(const std::string& folder,

@@ -1,4 +1,5 @@
-// model quantize: a folder with its linears in eight bits, and what that did to size and logits.
+// model quantize: a folder with its linears in eight or four bits, and what that did to size and
+// logits.
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -35,6 +36,19 @@ void refuse_output(const std::string& source, const std::string& out) {
   if (end == from.end()) refuse(out + " lies inside the folder it is made from, " + source);
 }
 
+QuantizeOptions quantize_options(const ModelOptions& m) {
+  QuantizeOptions quantize{.to = m.to == "int8"   ? DType::kI8
+                                 : m.to == "int4" ? DType::kI4
+                                                  : DType::kF8E4M3,
+                           .with_lm_head = m.lm_head};
+  if (m.group.empty()) return quantize;
+  if (quantize.to != DType::kI4)
+    throw FatalError(ErrorCode::kConfig,
+                     "--group is of int4; " + m.to + " has a scale for each row");
+  quantize.group = std::stoi(m.group);
+  return quantize;
+}
+
 }  // namespace
 
 int run_model_quantize(const CliOptions& options) {
@@ -50,11 +64,10 @@ int run_model_quantize(const CliOptions& options) {
   if (!m.compare && !m.text.empty())
     throw FatalError(ErrorCode::kConfig,
                      "--text is what is compared on, and --no-compare compares nothing");
+  QuantizeOptions quantize = quantize_options(m);
   const MemoryEstimate before = estimate_memory(info, {});
   std::vector<TokenId> sample;  // first: an hour of writing is no time to hear of a mistyped name
-  if (m.compare && !info.config.quantized) sample = sample_tokens(source, m.text);
-  QuantizeOptions quantize{.to = m.to == "int8" ? DType::kI8 : DType::kF8E4M3,
-                           .with_lm_head = m.lm_head};
+  if (m.compare && !info.config.quantized.any()) sample = sample_tokens(source, m.text);
   const bool shows = stderr_is_terminal() && !options.output.quiet;
   if (shows)
     quantize.on_progress = [](std::uint64_t done, std::uint64_t total) {
@@ -82,8 +95,10 @@ int run_model_quantize(const CliOptions& options) {
     std::cout << to_text(json, 2) << "\n";
     return kExitOk;
   }
-  std::cout << "wrote " << m.other << ": " << result.n_quantised << " matrices in " << m.to << "\n"
-            << "  files " << mib(result.bytes_before) << " -> " << mib(result.bytes_after)
+  std::cout << "wrote " << m.other << ": " << result.n_quantised << " matrices in " << m.to;
+  if (quantize.to == DType::kI4 && result.n_in_8_bits > 0)
+    std::cout << ", " << result.n_in_8_bits << " of them in int8";
+  std::cout << "\n  files " << mib(result.bytes_before) << " -> " << mib(result.bytes_after)
             << ", weights in memory " << mib(before.weight_bytes) << " -> "
             << mib(after.weight_bytes);
   std::printf(" (%.2f)\n", share);

@@ -535,14 +535,20 @@ class Parser {
         ->check(whole(0, std::numeric_limits<std::uint64_t>::max()));
     random->add_option("--tokenizer", m.tokenizer, "folder whose tokenizer files are copied");
     json(random);
-    CLI::App* quantize = verb(
-        model, "quantize", "write a folder with the linears in eight bits, and compare the logits",
-        "  foretoken model quantize models/demo-target target-int8 --to int8\n");
+    CLI::App* quantize =
+        verb(model, "quantize",
+             "write a folder with the linears in eight or four bits, and compare the logits",
+             "  foretoken model quantize models/demo-target target-int8 --to int8\n");
     quantize->add_option("folder", m.folder, "Hugging Face folder with float weights")->required();
     quantize->add_option("out", m.other, "where to write; must not exist")->required();
-    quantize->add_option("--to", m.to, "int8 (for CPUs) or fp8 (for GPUs)")
+    quantize->add_option("--to", m.to, "int8 or int4 (for CPUs), or fp8 (for GPUs)")
         ->required()
-        ->check(one_of({"int8", "fp8"}));
+        ->check(one_of({"int8", "int4", "fp8"}));
+    quantize
+        ->add_option("--group", m.group,
+                     "int4: weights that share a scale; default: 32, in models of more than 1e9 "
+                     "parameters 128")
+        ->check(one_of({"32", "64", "128"}));
     quantize->add_flag("--lm-head", m.lm_head,
                        "an untied head too; other engines expect it in 16 bits");
     quantize->add_option("--text", m.text,

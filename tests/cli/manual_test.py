@@ -123,7 +123,7 @@ class Completion(unittest.TestCase):
         self.assertEqual(["--dtype=bfloat16"], complete("up", "--dtype=b"))
         self.assertEqual(["bash", "zsh", "fish"], complete("completion", ""))
         self.assertEqual(["ngram"], complete("generate", "--proposer", "ng"))
-        self.assertEqual(["int8", "fp8"], complete("model", "quantize", "folder", "out", "--to", ""))
+        self.assertEqual(["int8", "int4", "fp8"], complete("model", "quantize", "folder", "out", "--to", ""))
         self.assertEqual([], complete("generate", "--seed", ""))
 
     def test_keys_of_the_configuration(self):

@@ -120,7 +120,27 @@ class Verbs(unittest.TestCase):
         again = run("model", "quantize", str(out), str(self.folder / "twice"), "--to", "fp8")
         self.assertIn("is quantised already", again.stderr)
         self.assertNotEqual(0, again.returncode)
-        self.assertEqual(2, run("model", "quantize", str(out), str(self.folder / "x"), "--to", "int4").returncode)
+        self.assertEqual(2, run("model", "quantize", str(out), str(self.folder / "x"), "--to", "int2").returncode)
+
+    def test_quantize_writes_four_bits_in_groups(self):
+        out, model = self.folder / "int4", ROOT / "models/demo-target"
+        done = run("model", "quantize", str(model), str(out), "--to", "int4")
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertIn("70 matrices in int4, 10 of them in int8", done.stdout)
+        self.assertRegex(done.stdout, r"computed in bfloat16 1, int4/32 60, int8 10: same likeliest token \d+ \(")
+        config = json.loads((out / "config.json").read_text())["quantization_config"]
+        first, second = (config["config_groups"][f"group_{i}"] for i in range(2))
+        self.assertEqual(("pack-quantized", ["Linear"], 4, 32),
+                         (config["format"], first["targets"], first["weights"]["num_bits"], first["weights"]["group_size"]))
+        self.assertEqual((["re:.*[.]mlp[.]down_proj$"], 8), (second["targets"], second["weights"]["num_bits"]))
+        self.assertLess(sum(f.stat().st_size for f in out.glob("*.safetensors")),
+                        0.45 * sum(f.stat().st_size for f in model.glob("*.safetensors")))
+        self.assertEqual(0, run("model", "check", str(out)).returncode)
+        for flags, code, sentence in ((["--to", "int4", "--group", "48"], 2, "128"), (["--to", "int8", "--group", "64"], 2, "--group is of int4")):
+            done = run("model", "quantize", str(model), str(self.folder / "x"), *flags)
+            self.assertEqual((code, ""), (done.returncode, done.stdout))
+            self.assertIn(sentence, done.stderr)
+            self.assertFalse((self.folder / "x").exists())
 
     def test_compare_says_what_a_type_in_memory_does_to_the_logits(self):
         model = str(ROOT / "models/demo-target")

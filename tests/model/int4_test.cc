@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <random>
 #include <vector>
 
+#include "kernels/include/numerics.h"
 #include "kernels/include/types.h"
 #include "tests/model/int4_rows.h"
 
@@ -109,6 +111,76 @@ TEST(Int4, WhatIsNoNumberHasNoCode) {
     row[39] = bad;
     EXPECT_FALSE(quantise_row_to_int4(row, 32, room.data()));
   }
+}
+
+// What a file can hold is chosen among, so that all who read it compute with the same weights.
+TEST(Int4, ScalesAreThoseOfTheTypeTheyAreStoredIn) {
+  std::mt19937 random(6);
+  for (const float size : {1.0f, 0.02f, 1e4f}) {
+    std::normal_distribution<float> normal(0, size);
+    std::vector<float> values(300);
+    for (float& x : values) x = normal(random);
+    for (const DType type : {DType::kBf16, DType::kF16, DType::kF32}) {
+      SCOPED_TRACE(testing::Message() << size << " " << dtype_name(type));
+      std::vector<std::uint8_t> codes(values.size());
+      std::vector<float> scales(10);
+      ASSERT_TRUE(quantise_groups(values, 32, type, codes, scales));
+      for (const float scale : scales) {
+        const float held = type == DType::kBf16  ? bf16_to_f32(f32_to_bf16(scale))
+                           : type == DType::kF16 ? f16_to_f32(f32_to_f16(scale))
+                                                 : scale;
+        EXPECT_EQ(scale, held);
+      }
+      for (std::size_t g = 0; g < scales.size(); ++g) {
+        const std::size_t begin = g * 32, some = std::min<std::size_t>(32, values.size() - begin);
+        double got = 0, extreme = 0, least = 1e300;
+        for (std::size_t i = begin; i < begin + some; ++i) {
+          got += squared(static_cast<double>(values[i]) -
+                         (codes[i] - 8) * static_cast<double>(scales[g]));
+          if (std::fabs(values[i]) > std::fabs(extreme)) extreme = static_cast<double>(values[i]);
+        }
+        for (const double factor : {1.06, 1.01, 0.96, 0.91, 0.86, 0.81, 0.76, 0.71})
+          least = std::min(least, error_with(values, begin, some, extreme / -8 * factor));
+        // bfloat16 moves a scale by 2^-9 of it.
+        EXPECT_LE(got, least + squared(extreme) * 0x1p-7 * static_cast<double>(some) / 16);
+      }
+    }
+  }
+}
+
+TEST(Int4, ARowOfAFileKeepsCodesAndScales) {
+  std::mt19937 random(7);
+  for (const std::int64_t group : kInt4Groups)
+    for (const std::size_t n : {8u, 64u, 136u, 300u}) {
+      const auto n_groups =
+          static_cast<std::size_t>(int4_groups_of(static_cast<std::int64_t>(n), group));
+      std::vector<std::uint8_t> codes(n);
+      for (auto& code : codes) code = static_cast<std::uint8_t>(random() % 16);
+      std::vector<float> scales(n_groups);
+      for (float& scale : scales)  // of bfloat16, 2^12 apart
+        scale = bf16_to_f32(f32_to_bf16(std::ldexp(1.0f + static_cast<float>(random() % 128) / 128,
+                                                   -static_cast<int>(random() % 12) - 20)));
+      std::vector<std::byte> row(
+          static_cast<std::size_t>(row_bytes(DType::kI4, static_cast<std::int64_t>(n), group)));
+      const float unit = write_int4_row(codes, scales, group, row.data());
+      const Int4Row d = decoded(row, static_cast<std::int64_t>(n), group, unit);
+      for (std::size_t i = 0; i < n; ++i) EXPECT_EQ(d.codes[i], codes[i]);
+      for (std::size_t g = 0; g < n_groups; ++g)
+        EXPECT_EQ(d.scales[g], static_cast<double>(scales[g]));
+    }
+}
+
+TEST(Int4, WordsHaveEightCodesTheFirstInTheLowestBits) {
+  const std::vector<std::uint8_t> codes{1, 2, 3, 4, 5, 6, 7, 8, 15, 0, 9};
+  std::vector<std::byte> words(8);
+  pack_int4_words(codes, words);
+  std::uint32_t numbers[2];
+  std::memcpy(numbers, words.data(), sizeof numbers);
+  EXPECT_EQ(numbers[0], 0x87654321u);
+  EXPECT_EQ(numbers[1], 0x90fu);
+  std::vector<std::uint8_t> back(codes.size());
+  unpack_int4_words(words, back);
+  EXPECT_EQ(back, codes);
 }
 
 TEST(Int4, DownProjectionEmbeddingAndHeadAreHeldInEightBits) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/fixtures/quantized/: fixtures of make_goldens.py in eight bits, with logits of the reference.
+"""Writes tests/fixtures/quantized/: fixtures of make_goldens.py in eight and four bits, with logits of the reference.
 
 The layout and the rounding are those of the compressed-tensors library, which llm-compressor saves with; the logits are
 Hugging Face Transformers' in float32 on the stored codes times their scales. Needs `pip install torch transformers
@@ -31,6 +31,8 @@ FOLDERS = {
     "fp8_channel": ("qwen3", dict(num_bits=8, type="float", strategy="channel"), dict(DYNAMIC, type="float"), ["lm_head"]),
     "fp8_tensor": ("mistral", dict(num_bits=8, type="float", strategy="tensor"), None,
                    ["re:.*lm_head", "re:.*layers.0.mlp.*"]),
+    "int4_group": ("llama3", dict(num_bits=4, type="int", strategy="group", group_size=32), None, ["lm_head"]),
+    "int4_channel": ("qwen3", dict(num_bits=4, type="int", strategy="channel"), None, ["lm_head"]),
 }
 
 
@@ -39,8 +41,10 @@ def set_scales(model, args):
         if getattr(module, "quantization_scheme", None) is None:
             continue
         weight = module.weight.data.float()
-        low, high = (weight.amin(1, keepdim=True), weight.amax(1, keepdim=True)) if args.strategy == "channel" else (
-            weight.amin().reshape(1), weight.amax().reshape(1))
+        if args.strategy == "group":
+            weight = weight.unflatten(1, (-1, args.group_size))
+        low, high = (weight.amin().reshape(1), weight.amax().reshape(1)) if args.strategy == "tensor" else (
+            weight.amin(-1, keepdim=args.strategy == "channel"), weight.amax(-1, keepdim=args.strategy == "channel"))
         scale, _ = calculate_qparams(low, high, args)
         module.weight_scale.data = scale.to(module.weight_scale.dtype).reshape(module.weight_scale.shape)
 
@@ -53,8 +57,14 @@ def dequantised(folder):
             continue
         if name.endswith("_packed"):
             name = name.removesuffix("_packed")
-            tensor = unpack_from_int32(tensor, 8, torch.Size(stored[name + "_shape"].tolist()))
-        floats[name] = tensor.float() * stored[name + "_scale"].float() if name + "_scale" in stored else tensor.float()
+            n_out, n_in = stored[name + "_shape"].tolist()
+            tensor = unpack_from_int32(tensor, 4 if tensor.shape[1] == -(-n_in // 8) else 8, torch.Size((n_out, n_in)))
+        floats[name] = tensor.float()
+        if name + "_scale" in stored:
+            scale = stored[name + "_scale"].float()
+            if scale.ndim == 2:
+                scale = scale.repeat_interleave(tensor.shape[1] // scale.shape[1], 1)
+            floats[name] *= scale
     return floats
 
 

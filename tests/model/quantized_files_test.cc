@@ -1,4 +1,4 @@
-// Eight-bit folders as they should not be, and layouts that our own writer never makes: what is
+// Quantised folders as they should not be, and layouts that our own writer never makes: what is
 // wrong is refused by a sentence, whatever is asked of it.
 #include <gmock/gmock.h>
 
@@ -226,6 +226,93 @@ TEST_F(QuantisedFiles, ScalesThatMakeNoWeightsAreRefusedAndFoundByTheCheck) {
   }
 }
 
+constexpr char kQuery[] = "model.layers.0.self_attn.q_proj.weight";
+
+TEST_F(QuantisedFiles, ScalesOfFourBitsAreOnePerGroupAndNumbers) {
+  const auto path = quantised("a", DType::kI4);
+  const std::string scale = std::string(kQuery) + "_scale";
+  const auto file = path / "model.safetensors";
+  const auto groups = [&](std::int64_t n, TensorType type) {
+    edit(file, [&](Tensors& tensors) {
+      const std::int64_t n_out = tensors.at(scale).shape[0];
+      tensors.at(scale) = {
+          type,
+          {n_out, n},
+          std::vector<std::byte>(static_cast<std::size_t>(n_out * n) * size_bytes(type))};
+    });
+    return load(path);
+  };
+  EXPECT_THAT(groups(1, TensorType::kBf16),
+              AllOf(HasSubstr(scale + " has shape"), HasSubstr(", 2]")));
+  EXPECT_THAT(groups(2, TensorType::kI32), HasSubstr(scale + " has dtype I32"));
+  EXPECT_EQ(groups(2, TensorType::kF16), "accepted");
+  EXPECT_EQ(groups(2, TensorType::kF32), "accepted") << "groups of zeros";
+  const auto at_5_1 = [&](float value) {
+    edit(file, [&](Tensors& tensors) {
+      std::memcpy(tensors.at(scale).bytes.data() + (5 * 2 + 1) * sizeof value, &value,
+                  sizeof value);
+    });
+  };
+  const auto expect = [&](const std::string& sentence) {
+    for (WeightDType dtype :
+         {WeightDType::kAuto, WeightDType::kF32, WeightDType::kI8, WeightDType::kI4})
+      EXPECT_THAT(load(path, dtype), HasSubstr(sentence));
+    EXPECT_THAT(weights_not_finite(path), testing::ElementsAre(HasSubstr(sentence)));
+  };
+  at_5_1(std::nanf(""));
+  expect(scale + " has a NaN at [5, 1]");
+  at_5_1(-1e36f);
+  expect("has -1e+36 at [5, 1]: scales of 4-bit weights may be at most 1e35");
+  at_5_1(-0.01f);
+  EXPECT_EQ(load(path), "accepted") << "the largest of a group may be -8 times it";
+}
+
+TEST_F(QuantisedFiles, WhatFourBitsHaveBeyondOursIsRefusedByName) {
+  const auto path = quantised("a", DType::kI4);
+  const Json config = Json::parse(text_of(path / "config.json"));
+  const auto with = [&](const char* key, const Json& value) {
+    Json other = config;
+    other["quantization_config"]["config_groups"]["group_0"]["weights"][key] = value;
+    write_text(path / "config.json", to_text(other));
+    return load(path);
+  };
+  EXPECT_THAT(with("group_size", 48), HasSubstr("weights.group_size is 48; supported: 32, 64 and"));
+  EXPECT_THAT(with("group_size", -1), HasSubstr("weights.group_size is -1"));
+  EXPECT_THAT(with("group_size", nullptr), HasSubstr("weights.group_size must be a whole number"));
+  EXPECT_THAT(with("group_size", 64), HasSubstr("has shape"));
+  EXPECT_THAT(with("symmetric", false), HasSubstr("weights.symmetric is false"));
+  EXPECT_THAT(with("actorder", "group"), HasSubstr("weights.actorder is \"group\""));
+  EXPECT_THAT(with("type", "float"), HasSubstr("weights.type is \"float\"; supported for 4 bits"));
+  EXPECT_THAT(with("strategy", "tensor_group"), HasSubstr("weights.strategy is \"tensor_group\""));
+  EXPECT_THAT(with("num_bits", 3), HasSubstr("weights.num_bits is 3; supported: 4, 8"));
+  EXPECT_EQ(with("actorder", "weight"), "accepted");
+  write_text(path / "config.json", to_text(config));
+  // What an order of columns would need: a place for each column.
+  edit(path / "model.safetensors", [](Tensors& tensors) {
+    tensors[std::string("model.layers.0.self_attn.q_proj.weight_g_idx")] = {
+        TensorType::kI32, {64}, std::vector<std::byte>(256)};
+  });
+  EXPECT_THAT(load(path), AllOf(HasSubstr("weight_g_idx"), HasSubstr("has no place")));
+}
+
+TEST_F(QuantisedFiles, AStackOfFourAndEightBitsLoadsInOneType) {
+  const auto path = quantised("a", DType::kI4);
+  const auto other = quantised("b", DType::kI8);
+  Tensors eight;
+  edit(other / "model.safetensors", [&](Tensors& tensors) { eight = tensors; });
+  edit(path / "model.safetensors", [&](Tensors& tensors) {
+    tensors.erase(std::string(kGate) + "_packed");
+    tensors.erase(std::string(kGate) + "_shape");
+    for (const std::string& name : {std::string(kGate), std::string(kGate) + "_scale"})
+      tensors[name] = eight.at(name);
+  });
+  EXPECT_THAT(load(path), AllOf(HasSubstr("mlp.gate_proj is stored as int8"),
+                                HasSubstr("mlp.up_proj as int4"), HasSubstr("model.dtype")));
+  for (WeightDType dtype :
+       {WeightDType::kF32, WeightDType::kBf16, WeightDType::kI8, WeightDType::kI4})
+    EXPECT_EQ(load(path, dtype), "accepted");
+}
+
 TEST_F(QuantisedFiles, ALargeScaleOfPackedCodesIsJudgedByTheCodesNotByThePadding) {
   recipe_.config.n_ffn = 66;
   const auto path = quantised("a", DType::kI8);
@@ -424,12 +511,13 @@ std::string mutated(const std::string& text, std::mt19937& random) {
 // Anything may be wrong with a folder from outside; nothing of it may end the process.
 TEST_F(QuantisedFiles, MutatedHeadersAndConfigsLoadOrAreRefused) {
   constexpr unsigned kSeed = 20;
-  constexpr int kMutations = 130;  // of each of six folders
+  constexpr int kMutations = 130;  // of each of eight folders
   std::mt19937 random(kSeed);
   int n_loaded = 0, n_refused = 0;
   const fs::path fixtures = fs::path(FORETOKEN_SOURCE_DIR) / "tests/fixtures";
   for (const char* name : {"quantized/int8_channel", "quantized/int8_w8a8", "quantized/fp8_channel",
-                           "quantized/fp8_tensor", "kv_scales/by_layer", "kv_scales/by_head"}) {
+                           "quantized/fp8_tensor", "quantized/int4_group", "quantized/int4_channel",
+                           "kv_scales/by_layer", "kv_scales/by_head"}) {
     const auto path = folder_ / fs::path(name).filename().string();
     fs::copy(fixtures / name, path);
     const std::string config = text_of(path / "config.json");
@@ -451,9 +539,9 @@ TEST_F(QuantisedFiles, MutatedHeadersAndConfigsLoadOrAreRefused) {
         write_text(path / "model.safetensors", file + header + weights.substr(8 + n_header));
       }
       const WeightDType asked[] = {WeightDType::kAuto, WeightDType::kF32, WeightDType::kBf16,
-                                   WeightDType::kF16, WeightDType::kI8};
+                                   WeightDType::kF16,  WeightDType::kI8,  WeightDType::kI4};
       const std::optional<DType> kv[] = {std::nullopt, DType::kF8E4M3};
-      const LoadOptions options{.dtype = asked[random() % 5],
+      const LoadOptions options{.dtype = asked[random() % 6],
                                 .kv_dtype = kv[random() % 2],
                                 .max_rows = 8,
                                 .most_model_len = 64,

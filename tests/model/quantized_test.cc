@@ -1,4 +1,4 @@
-// Folders in eight bits: those of compressed-tensors against the reference's logits
+// Folders in eight and four bits: those of compressed-tensors against the reference's logits
 // (tests/fixtures/quantized, make_quantized.py), and our own.
 #include <gmock/gmock.h>
 
@@ -105,7 +105,10 @@ TEST_P(QuantisedFolder, AsItIsStaysWithinWhatRoundedInputsAllow) {
       continue;
     }
     auto model = load_model(folder, *backend);
-    EXPECT_EQ(model->config().weight_types, "bfloat16 2, int8 14");
+    const std::string_view name = GetParam();
+    EXPECT_EQ(model->config().weight_types, name == "int4_group"     ? "bfloat16 2, int4/32 14"
+                                            : name == "int4_channel" ? "bfloat16 1, int4/128 14"
+                                                                     : "bfloat16 2, int8 14");
     const Error e = against(golden, *model, *backend);
     EXPECT_LE(e.largest, bound(model->config(), e, 3.5 / 254));
     EXPECT_GE(e.n_same_top, 0.8 * static_cast<double>(golden.tokens.size()));
@@ -114,7 +117,12 @@ TEST_P(QuantisedFolder, AsItIsStaysWithinWhatRoundedInputsAllow) {
 
 INSTANTIATE_TEST_SUITE_P(Folders,
                          QuantisedFolder,
-                         testing::Values("int8_channel", "int8_w8a8", "fp8_channel", "fp8_tensor"),
+                         testing::Values("int8_channel",
+                                         "int8_w8a8",
+                                         "fp8_channel",
+                                         "fp8_tensor",
+                                         "int4_group",
+                                         "int4_channel"),
                          [](const auto& folder) { return std::string(folder.param); });
 
 class Quantize : public testing::Test {
@@ -210,6 +218,48 @@ TEST_F(Quantize, FourBitsComputeWhatTheirCodesStandFor) {
   }
 }
 
+// A folder in four bits computes what its codes stand for, and is as near to its source as one that
+// is quantised while loading.
+TEST_F(Quantize, WritesFourBitsAsItHoldsThem) {
+  auto backend = make_backend({.n_threads = 1});
+  for (const char* name : {"llama2", "llama3", "qwen3", "mistral"}) {
+    SCOPED_TRACE(name);
+    const auto out = folder_ / name;
+    const auto result = quantize_model(source(name), out, {.to = DType::kI4});
+    EXPECT_EQ(result.n_in_8_bits, 2u);  // the down projections
+    EXPECT_GE(result.n_quantised, 14u);
+    auto held = load_model(out, *backend),
+         widened = load_model(out, *backend, {.dtype = WeightDType::kF32}),
+         loaded = load_model(source(name), *backend, {.dtype = WeightDType::kI4}),
+         exact = load_model(source(name), *backend, {.dtype = WeightDType::kF32});
+    EXPECT_THAT(held->config().weight_types, HasSubstr("int4/32 12, int8 2"));
+    const std::vector<TokenId> tokens{5, 9, 17, 33, 4, 8, 12, 99, 100, 7};
+    const LogitDifference d = compare_logits(*widened, *held, *backend, tokens);
+    EXPECT_LE(d.largest, bound(held->config(), Error{.rms_logit = d.rms_reference}, 3.5 / 254));
+    EXPECT_GT(d.largest, 0) << "inputs are rounded";
+    const double written = compare_logits(*exact, *held, *backend, tokens).rms,
+                 in_memory = compare_logits(*exact, *loaded, *backend, tokens).rms;
+    EXPECT_LT(written, 1.5 * in_memory);
+    EXPECT_GT(written, 0);
+    // Asked for int4, what is stored so stays as it is, and the rest is held in int8.
+    EXPECT_THAT(load_model(out, *backend, {.dtype = WeightDType::kI4})->config().weight_types,
+                HasSubstr("int4/32 12, int8 "));
+  }
+}
+
+TEST_F(Quantize, WritesTheGroupsThatAreAskedForIfRowsAreWholeOnes) {
+  auto backend = make_backend({.n_threads = 1});
+  quantize_model(source("qwen3"), folder_ / "64", {.to = DType::kI4, .group = 64});
+  EXPECT_THAT(load_model(folder_ / "64", *backend)->config().weight_types, HasSubstr("int4/64 12"));
+  try {
+    quantize_model(source("qwen3"), folder_ / "128", {.to = DType::kI4, .group = 128});
+    ADD_FAILURE() << "rows of 64 are no groups of 128";
+  } catch (const FatalError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("no whole groups of 128"));
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "128"));
+}
+
 TEST_F(Quantize, LeavesTheHeadAloneUnlessAsked) {
   auto backend = make_backend({.n_threads = 1});
   quantize_model(source("llama3"), folder_ / "a", {});
@@ -217,7 +267,7 @@ TEST_F(Quantize, LeavesTheHeadAloneUnlessAsked) {
   EXPECT_EQ(load_model(folder_ / "a", *backend)->config().weight_types, "bfloat16 2, int8 14");
   EXPECT_EQ(load_model(folder_ / "b", *backend)->config().weight_types, "bfloat16 1, int8 15");
   const auto estimate = estimate_memory(inspect_model(folder_ / "b"), {});
-  EXPECT_EQ(load_model(folder_ / "b", *backend)->config().quantized, DType::kI8);
+  EXPECT_EQ(load_model(folder_ / "b", *backend)->config().quantized.in_8_bits, DType::kI8);
   EXPECT_GE(estimate.weight_bytes, inspect_model(folder_ / "b").file_bytes);
 }
 

@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "common/model/convert.h"
+#include "common/model/int4.h"
 #include "common/model/quantization.h"
+#include "tests/model/int4_rows.h"
 
 namespace foretoken {
 namespace {
@@ -142,6 +144,42 @@ TEST(RowConverter, RemembersWhatItCouldNotConvert) {
   EXPECT_EQ(read_with(70000.0f, DType::kF16), std::pair(true, false));
   EXPECT_EQ(read_with(70000.0f, DType::kI8), std::pair(false, false));
   EXPECT_EQ(read_with(std::nanf(""), DType::kI8), std::pair(false, true));
+}
+
+// Codes and scales of a file in groups of 256, held in groups of 128 or widened: a rank's columns.
+TEST(RowConverter, FourBitCodesAreThoseOfTheFile) {
+  constexpr std::int64_t kAll = 600, kGroup = 256;
+  constexpr Range kSomeRows{1, 3}, kSomeColumns{128, 530};
+  std::mt19937 random(3);
+  std::vector<std::uint8_t> codes(3 * kAll);
+  for (auto& code : codes) code = static_cast<std::uint8_t>(random() % 16);
+  const std::vector<float> scales{0.5f, 0.25f, 3.0f, 1.0f, 0.125f, 2.0f};  // of the wanted rows
+  std::vector<std::byte> words(3 * kAll / 2);
+  pack_int4_words(codes, words);
+  const StoredMatrix stored{.dtype = DType::kI4,
+                            .packed = true,
+                            .bytes = words,
+                            .n_in = kAll,
+                            .scales = scales,
+                            .group = kGroup};
+  const RowConverter held(stored, DType::kI4, kSomeRows, kSomeColumns, 128);
+  const RowConverter floats(stored, DType::kF32, kSomeRows, kSomeColumns);
+  for (std::int64_t r = 0; r < kSomeRows.n(); ++r) {
+    std::vector<std::byte> row(
+        static_cast<std::size_t>(row_bytes(DType::kI4, kSomeColumns.n(), 128)));
+    const float unit = held.read(r, row.data());
+    const auto values = test::decoded(row, kSomeColumns.n(), 128, unit).values;
+    std::vector<float> widened(values.size());
+    EXPECT_EQ(floats.read(r, reinterpret_cast<std::byte*>(widened.data())), 1.0f);
+    for (std::int64_t i = 0; i < kSomeColumns.n(); ++i) {
+      const std::int64_t column = kSomeColumns.begin + i;
+      const int code = codes[static_cast<std::size_t>((kSomeRows.begin + r) * kAll + column)] - 8;
+      const float expected =
+          static_cast<float>(code) * scales[static_cast<std::size_t>(r * 3 + column / kGroup)];
+      EXPECT_EQ(values[static_cast<std::size_t>(i)], static_cast<double>(expected));
+      EXPECT_EQ(widened[static_cast<std::size_t>(i)], expected);
+    }
+  }
 }
 
 }  // namespace
