@@ -22,6 +22,12 @@ void check_model(const std::string& name, const Config& c, std::vector<std::stri
   if (c.model.max_model_len == 1)
     wrong("model.max_model_len is 1: there is no room for an answer; 0 is what the model allows");
   if (c.model.target.empty()) wrong("model.target is empty: there is nothing to serve");
+  if (c.model.draft.starts_with("self:") && c.model.draft != kSelfDraft)
+    wrong("model.draft is \"" + c.model.draft + "\"; of the target itself there is \"" +
+          kSelfDraft + "\"");
+  if (c.model.draft == kSelfDraft && (c.model.dtype == "int8" || c.model.dtype == "int4"))
+    wrong("model.draft is \"" + c.model.draft + "\", and model.dtype is \"" + c.model.dtype +
+          "\": a draft in four bits is no faster than that; it is for weights of 16 bits and more");
   // A list serves the ranks of each host; how many those are is known when they are started, by
   // hostfile or by Slurm.
   const auto each_its_device = [&](const std::string& section, const auto& s) {

@@ -143,6 +143,11 @@ std::string model_folder(const std::string& configured, const std::string& role)
                                            " with a config.json; looked at " + tried);
 }
 
+DraftSource draft_source(const ModelSection& model) {
+  if (model.draft == kSelfDraft) return {model_folder(model.target, "target"), "int4"};
+  return {model_folder(model.draft, "draft"), model.dtype};
+}
+
 std::string served_model_name(const ModelSection& model) {
   if (!model.name.empty()) return model.name;
   if (model.target == "demo") return "demo";

@@ -28,6 +28,14 @@ std::string memory_endpoint(const BusSection& bus, const std::string& id);
 // anything else as it is. role: "target" or "draft". Throws FatalError if the demo folder is
 // nowhere.
 std::string model_folder(const std::string& configured, const std::string& role);
+// model.draft of a target that guesses for itself, its weights in four bits.
+inline constexpr const char* kSelfDraft = "self:int4";
+// What a draft is loaded from, and as which dtype: model.dtype, or int4 of the target's own folder.
+struct DraftSource {
+  std::string folder;
+  std::string dtype;
+};
+DraftSource draft_source(const ModelSection& model);  // throws as model_folder does
 // What clients call the target: model.name, else the last part of the folder's name.
 std::string served_model_name(const ModelSection& model);
 

@@ -29,7 +29,9 @@ struct ModelSection {
   static void fields(Self& s, Visitor&& v) {
     v("target", s.target, anything(), "the model that writes: \"demo\" or a Hugging Face folder");
     v("draft", s.draft, anything(),
-      "the model that guesses ahead: \"demo\", a folder, or \"\" for none");
+      "the model that guesses ahead: \"demo\", a folder, \"self:int4\" (the target in four bits), "
+      "or "
+      "\"\" for none");
     v("name", s.name, anything(), "name of the target in requests; \"\" = the name of its folder");
     v("alias", s.alias, anything(),
       "other names clients may use; one that ends in * stands for all that begin so");

@@ -112,6 +112,13 @@ Result<void> fits(const MemoryEstimate& estimate,
                "model.dtype"};
 }
 
+std::optional<std::string> why_no_self_draft(const ModelConfig& target) {
+  if (!target.quantized.any()) return std::nullopt;
+  return "a draft of the target's weights in four bits is for weights of 16 bits and more; these "
+         "are "
+         "stored in four or eight, and it would hardly be faster";
+}
+
 std::vector<PairFinding> check_pair(const ModelInfo& draft, const ModelInfo& target) {
   std::vector<PairFinding> findings;
   const auto add = [&](PairFinding::Level level, std::string sentence) {

@@ -63,6 +63,9 @@ struct PairFinding {
   std::string sentence;
 };
 
+// Why a target cannot guess for itself with its weights in four bits; nothing if it can.
+std::optional<std::string> why_no_self_draft(const ModelConfig& target);
+
 // Shapes, context lengths, relative cost. Empty: nothing to say against it.
 std::vector<PairFinding> check_pair(const ModelInfo& draft, const ModelInfo& target);
 

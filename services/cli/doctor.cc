@@ -196,7 +196,9 @@ Finding models_finding(const LoadedConfig& loaded) {
     for (const auto& [configured, role] :
          {std::pair{section.target, "target"}, std::pair{section.draft, "draft"}}) {
       if (configured.empty()) continue;
-      const std::filesystem::path folder = model_folder(configured, role);
+      const bool is_draft = std::string_view(role) == "draft";
+      const std::filesystem::path folder =
+          is_draft ? draft_source(section).folder : model_folder(configured, role);
       if (!std::filesystem::exists(folder / "config.json"))
         return {Finding::Level::kBad, "models",
                 std::string("the ") + role + (model.name.empty() ? "" : " of model " + model.name) +

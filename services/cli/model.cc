@@ -10,6 +10,7 @@
 #include "common/model/pair.h"
 #include "common/tokenizer/tokenizer.h"
 #include "kernels/include/backend.h"
+#include "services/cli/model_logits.h"
 #include "services/cli/verbs.h"
 
 namespace foretoken::cli {
@@ -168,7 +169,74 @@ PairReport report_on_pair(const std::string& draft_folder, const std::string& ta
   return report;
 }
 
+namespace {
+
+// Tokens a round writes, and what it takes in steps of plain decoding, where a pass of a few rows
+// takes as long as one: each guess is right with the same chance, whatever the ones before were.
+struct Round {
+  int n_guesses = 0;
+  double gain = 0;
+};
+Round best_round(double acceptance, double cost) {
+  constexpr int kMostGuesses = 8;
+  Round best;
+  double tokens = 1, chance = 1;
+  for (int k = 1; k <= kMostGuesses; ++k) {
+    chance *= acceptance;
+    tokens += chance;
+    const double gain = tokens / (k * cost + 1);
+    if (gain > best.gain) best = {k, gain};
+  }
+  return best;
+}
+
+// What a target's own weights in four bits are as its draft.
+int run_self_pair(const CliOptions& options) {
+  const std::string folder = model_folder(options.model.other, "target");
+  LogitComparison comparison;
+  double cost = 0;
+  try {
+    const ModelInfo info = inspect_model(folder);
+    if (const auto why = why_no_self_draft(info.config))
+      throw FatalError(ErrorCode::kUnsupportedModel, folder + ": " + *why);
+    cost = static_cast<double>(estimate_memory(info, {.dtype = WeightDType::kI4}).weight_bytes) /
+           static_cast<double>(estimate_memory(info, {}).weight_bytes);
+    comparison = compare_logits_of(folder, WeightDType::kI4, sample_tokens(folder, ""));
+  } catch (const FatalError& error) {
+    return report_error({error.code(), error.what()}), kExitModel;
+  }
+  const double acceptance = static_cast<double>(comparison.logits.n_same_top) /
+                            std::max(1u, comparison.logits.n_positions);
+  const Round best = best_round(acceptance, cost);
+  if (options.output.json) {
+    std::cout << to_text(OrderedJson{{"schema", "foretoken.model_pair/1"},
+                                     {"compatible", true},
+                                     {"refusals", Json::array()},
+                                     {"warnings", Json::array()},
+                                     {"draft_to_target_bytes", cost},
+                                     {"logits", as_json(comparison)},
+                                     {"predicted",
+                                      {{"draft_len", best.n_guesses}, {"gain", best.gain}}}},
+                         2)
+              << "\n";
+    return kExitOk;
+  }
+  std::cout << folder << " in four bits: " << sentence_of(comparison) << "\n";
+  std::printf("a draft step reads %.1f %% of a target step's bytes\n", 100 * cost);
+  if (best.gain > 1)
+    std::printf(
+        "predicted: %.2f x plain decoding, greedy, with %d guesses a round, if a pass of %d rows "
+        "takes as long as one\n",
+        best.gain, best.n_guesses, best.n_guesses + 1);
+  else
+    std::printf("predicted: no gain over plain decoding\n");
+  return kExitOk;
+}
+
+}  // namespace
+
 int run_model_pair(const CliOptions& options) {
+  if (options.model.folder == kSelfDraft) return run_self_pair(options);
   const std::string draft_folder = model_folder(options.model.folder, "draft");
   const std::string target_folder = model_folder(options.model.other, "target");
   const auto [refusals, warnings, cost] = report_on_pair(draft_folder, target_folder);

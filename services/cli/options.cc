@@ -30,7 +30,8 @@ struct KeyFlag {
 };
 constexpr KeyFlag kKeyFlags[] = {
     {"--target,-m,--model", "model.target", "target: a Hugging Face folder, or demo"},
-    {"--draft,--md,--model-draft", "model.draft", "draft: a folder, demo, or \"\" for none"},
+    {"--draft,--md,--model-draft", "model.draft",
+     "draft: a folder, demo, self:int4 (the target in four bits), or \"\" for none"},
     {"--alias,--served-model-name", "model.alias", "name that clients use for the model"},
     {"--proposer", "speculation.proposer", "source of proposals: draft, ngram, none"},
     {"--draft-len,-k,--num-speculative-tokens", "speculation.draft_len",
@@ -505,7 +506,8 @@ class Parser {
     json(check);
     CLI::App* pair = verb(model, "pair", "do a draft and a target belong together",
                           "  foretoken model pair models/demo-draft models/demo-target\n");
-    pair->add_option("draft", m.folder, "draft folder")->required();
+    pair->add_option("draft", m.folder, "draft folder, or self:int4: the target in four bits")
+        ->required();
     pair->add_option("target", m.other, "target folder")->required();
     json(pair);
     CLI::App* random =

@@ -225,7 +225,7 @@ enum class Depth { kFiles, kTokenizers };
 void inspect_folders(const ModelSection& model, Depth depth) {
   for (const auto& [configured, role] :
        {std::pair{model.target, "target"}, std::pair{model.draft, "draft"}}) {
-    if (configured.empty()) continue;
+    if (configured.empty() || configured == kSelfDraft) continue;
     const std::string folder = model_folder(configured, role);
     (void)inspect_model(folder);
     if (depth == Depth::kTokenizers)
@@ -399,6 +399,12 @@ int refuse_unreadable(const ModelInstances& model) {
   try {
     if (section.draft.empty() || section.target.empty()) {
       inspect_folders(section, Depth::kFiles);
+      return kExitOk;
+    }
+    if (section.draft == kSelfDraft) {
+      const std::string folder = model_folder(section.target, "target");
+      if (const auto why = why_no_self_draft(inspect_model(folder).config))
+        throw FatalError(ErrorCode::kUnsupportedModel, folder + ": " + *why);
       return kExitOk;
     }
     const auto report = report_on_pair(model_folder(section.draft, "draft"),

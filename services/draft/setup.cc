@@ -4,6 +4,8 @@
 
 #include "common/config/resolve.h"
 #include "common/model/config.h"
+#include "common/model/hf_folder.h"
+#include "common/model/pair.h"
 #include "common/runtime/process.h"
 
 namespace foretoken {
@@ -25,11 +27,16 @@ constexpr std::uint64_t kBytesPerThread = std::uint64_t{16} << 20;
 ModelPlan draft_plan(const Config& config) {
   if (config.model.draft.empty())
     throw FatalError(ErrorCode::kConfig, "model.draft is \"\": the model has no draft to run");
+  const DraftSource source = draft_source(config.model);
+  if (config.model.draft == kSelfDraft)
+    if (const auto why = why_no_self_draft(read_model_config(source.folder)))
+      throw FatalError(ErrorCode::kUnsupportedModel, source.folder + ": " + *why);
   ModelPlan plan{.role = "draft",
-                 .folder = model_folder(config.model.draft, "draft"),
+                 .folder = source.folder,
                  .compute = static_cast<const ComputeSection&>(config.draft),
                  .loading = load_options(config, config.draft),
                  .bytes_per_thread = kBytesPerThread};
+  plan.loading.dtype = weight_dtype_from_name(source.dtype).value();
   plan.loading.most_model_len = config.model.max_model_len;
   return plan;
 }

@@ -1,5 +1,6 @@
 """What a client sees when nothing goes wrong: REQ and DEALER, plain and speculative, streams, stops, bad input, retries."""
 import os
+import pathlib
 import unittest
 
 import msgpack
@@ -276,6 +277,26 @@ class Happy(unittest.TestCase):
         status = self.system.status()
         return status and status["requests_active"] == 0 and all(
             s["active"] == 0 and s["queued"] == 0 for s in status["services"] if s["role"] == "target")
+
+
+class SelfDraft(unittest.TestCase):
+    def test_a_target_guesses_for_itself_with_its_weights_in_four_bits(self):
+        """Beside a target of the demo's kind, that has what four bits keep."""
+        target = str(pathlib.Path(__file__).resolve().parents[2] / "models/demo-target")
+        with System(target_model=target, settings=["model.draft=self:int4", "kv_cache.memory=256MiB", "draft.memory=256MiB",
+                                                   "target.threads=1", "draft.threads=1"]) as system:
+            system.start("router", "tokenizer", "draft", "target")
+            system.wait_ready()
+            self.assertIn("int4", system.services("draft")[0]["dtype"])
+            self.assertNotIn("int4", system.services("target")[0]["dtype"])
+            client = Client(system)
+            self.addCleanup(client.close)
+            asked = {"prompt": "Once upon a time", "max_tokens": 64, "temperature": 0.7, "seed": 3, "ignore_eos": True}
+            plain = client.ask(**asked, num_draft_tokens=0)
+            guessed = client.ask(**asked, num_draft_tokens=3)
+            self.assertEqual(plain["token_ids"], guessed["token_ids"])
+            self.assertGreater(guessed["metrics"]["speculative_decoding"]["num_accepted_draft_tokens"], 20)
+            system.assert_alive()
 
 
 if __name__ == "__main__":
