@@ -293,9 +293,19 @@ class SelfDraft(unittest.TestCase):
             self.addCleanup(client.close)
             asked = {"prompt": "Once upon a time", "max_tokens": 64, "temperature": 0.7, "seed": 3, "ignore_eos": True}
             plain = client.ask(**asked, num_draft_tokens=0)
-            guessed = client.ask(**asked, num_draft_tokens=3)
-            self.assertEqual(plain["token_ids"], guessed["token_ids"])
-            self.assertGreater(guessed["metrics"]["speculative_decoding"]["num_accepted_draft_tokens"], 20)
+            guesses = accepted = 0
+
+            def enough_guesses():
+                """One answer may have few: a draft that is slow to follow its prompt guesses late."""
+                nonlocal guesses, accepted
+                reply = client.ask(**asked, num_draft_tokens=3)
+                self.assertEqual(plain["token_ids"], reply["token_ids"])
+                spec = reply["metrics"]["speculative_decoding"]
+                guesses += spec["num_draft_tokens"]
+                accepted += spec["num_accepted_draft_tokens"]
+                return guesses >= 60
+            wait_for(enough_guesses, "60 tokens that the draft guessed")
+            self.assertGreater(accepted, guesses / 2)
             system.assert_alive()
 
 
