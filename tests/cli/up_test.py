@@ -71,7 +71,8 @@ class Up(unittest.TestCase):
 
     def begin(self, count=STREAMS):
         streams = [Stream(self.endpoint, index) for index in range(count)]
-        streams[0].begun.wait(120)
+        for stream in streams:
+            stream.begun.wait(120)
         return streams
 
     def compare(self, truth, streams):
