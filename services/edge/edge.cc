@@ -150,17 +150,7 @@ Edge::Reply Edge::handle(HttpExchange& exchange) {
     reply.headers.emplace_back("Access-Control-Max-Age", "600");
     co_return co_await exchange.reply(std::move(reply));
   }
-  bool failed = false;
-  try {
-    co_await dispatch(exchange);
-  } catch (const Json::exception& error) {
-    log_error("a request could not be handled", {{"path", request.path}, {"reason", error.what()}});
-    failed = true;
-  }
-  if (failed) {
-    const HttpError error = http_error(500, "internal error");
-    co_await fail(exchange, error);
-  }
+  co_await dispatch(exchange);
 }
 
 Edge::Reply Edge::dispatch(HttpExchange& exchange) {

@@ -355,20 +355,26 @@ class HttpServer::Connection final : public HttpExchange,
     request_.id = request_id_of(request_);
   }
 
-  // What one request has no memory for is an error of that request alone.
+  // A request whose handler throws fails alone.
   asio::awaitable<void> handle() {
-    bool has_no_memory = false;
+    unsigned status = 0;
+    std::string reason;
     try {
-      co_await server_.handler_(*this);
+      co_return co_await server_.handler_(*this);
     } catch (const std::bad_alloc&) {
-      has_no_memory = true;
+      status = 503;
+    } catch (const std::exception& error) {
+      status = 500;
+      reason = error.what();
     }
-    if (!has_no_memory) co_return;
     on_gone_ = {};  // what it would call ended with the handler
-    log_error("a request has no memory", {{"path", request_.path}, {"id", request_.id}});
+    const char* why = status == 503 ? "no memory" : "internal error";
+    if (reason.empty()) reason = why;
+    log_error("a request could not be handled",
+              {{"path", request_.path}, {"id", request_.id}, {"reason", reason}});
     keep_alive_ = false;
     if (status_ != 0) co_return;  // its reply was begun: the end of the connection cuts it
-    HttpReply error = server_.error_reply_(request_, 503, "no memory");
+    HttpReply error = server_.error_reply_(request_, status, why);
     co_await reply(std::move(error));
   }
 

@@ -18,7 +18,7 @@ constexpr BodyField kCommon[] = {
      kChoicesLimit},
     {"stream", kHonoured, "", "server-sent events"},
     {"stream_options", kHonoured, "",
-     "include_usage, and vLLM's continuous_usage_stats; others are named as ignored"},
+     "include_usage, and with it vLLM's continuous_usage_stats; others are named as ignored"},
     {"prediction", kHonoured, "", "text that the answer may resemble: used as guesses"},
     {"speculation", kHonoured, "",
      "of Foretoken: enabled, draft_len, proposer, adaptive, acceptance; report: chunks of chat "

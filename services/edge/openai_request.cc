@@ -49,6 +49,7 @@ Result<void> read_stream(const Json& body, bool strict, OpenAiAsk& ask) {
   if (!continuous.ok()) return continuous.error();
   ask.include_usage = *usage;
   ask.continuous_usage = *usage && *continuous;
+  if (*continuous && !*usage) ask.ignored.emplace_back("stream_options.continuous_usage_stats");
   return name_unknown_options(*options, strict, ask);
 }
 

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <boost/asio/use_future.hpp>
 #include <new>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -32,7 +33,8 @@ constexpr std::size_t kLargeBytes = std::size_t{64} << 20;
 // Answers with what it got; /stream with three events; /large and /large-event with kLargeBytes, as
 // a body and as an event; /wait when the client is gone; /grow/N says whether there is room for N
 // bytes in place of the body, and answers when the client is gone; /answer/N the same of an answer
-// of N bytes; /starve has no memory, with a stream begun in /starve/late.
+// of N bytes; /starve has no memory, /err throws, with a stream begun in /starve/late and
+// /err/late.
 struct Served : ::testing::Test {
   void SetUp() override {
     HttpLimits limits;
@@ -97,8 +99,9 @@ struct Served : ::testing::Test {
       }
       ++n_grown;
     }
-    if (request.path == "/starve/late") (void)co_await exchange.begin_stream({});
+    if (request.path.ends_with("/late")) (void)co_await exchange.begin_stream({});
     if (request.path.starts_with("/starve")) throw std::bad_alloc();
+    if (request.path.starts_with("/err")) throw std::runtime_error("a fault");
     if (request.path == "/wait" || request.path.starts_with("/grow/") ||
         request.path.starts_with("/answer/")) {
       asio::steady_timer timer(context, 30s);
@@ -471,11 +474,15 @@ TEST_F(Served, AnswersAreHeldBesideBodies) {
   EXPECT_THAT(ask(request("/", 90'000)), StartsWith("HTTP/1.1 200"));
 }
 
-TEST_F(Served, ARequestWithoutMemoryEndsAlone) {
+TEST_F(Served, ARequestWhoseHandlerThrowsFailsAlone) {
   EXPECT_THAT(ask("GET /starve HTTP/1.1\r\nHost: x\r\n\r\n"),
               AllOf(StartsWith("HTTP/1.1 503"), HasSubstr("Connection: close")));
-  const std::string cut = ask("GET /starve/late HTTP/1.1\r\nHost: x\r\n\r\n");
-  EXPECT_THAT(cut, AllOf(StartsWith("HTTP/1.1 200"), Not(EndsWith("0\r\n\r\n"))));
+  EXPECT_THAT(ask("GET /err HTTP/1.1\r\nHost: x\r\n\r\n"),
+              AllOf(StartsWith("HTTP/1.1 500"), HasSubstr("internal error"),
+                    HasSubstr("Connection: close"), Not(HasSubstr("a fault"))));
+  for (const std::string path : {"/starve/late", "/err/late"})
+    EXPECT_THAT(ask("GET " + path + " HTTP/1.1\r\nHost: x\r\n\r\n"),
+                AllOf(StartsWith("HTTP/1.1 200"), Not(EndsWith("0\r\n\r\n"))));
   EXPECT_THAT(ask("GET / HTTP/1.1\r\n" + kClose + "\r\n"), StartsWith("HTTP/1.1 200"));
 }
 

@@ -115,6 +115,18 @@ TEST(OpenAiChat, UnknownFieldsAreNamedAndWithStrictRefused) {
   EXPECT_EQ(strict.error().param, "frobnicate");
 }
 
+TEST(OpenAiChat, UsageInEachChunkWithoutUsageIsNamedAsIgnored) {
+  const auto ignored = [](const char* options) {
+    return read(read_chat(chat(std::string(R"(, "stream": true, "stream_options": )") + options),
+                          {}))
+        .ignored;
+  };
+  EXPECT_THAT(ignored(R"({"continuous_usage_stats": true})"),
+              ElementsAre("stream_options.continuous_usage_stats"));
+  EXPECT_THAT(ignored(R"({"continuous_usage_stats": true, "include_usage": true})"),
+              ::testing::IsEmpty());
+}
+
 // Each with the field that the client knows, and never the router's name for it.
 TEST(OpenAiChat, RefusesByTheNameOfTheField) {
   for (
