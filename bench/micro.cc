@@ -1,7 +1,5 @@
 #include "bench/micro.h"
 
-#include <time.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -11,7 +9,9 @@
 #include <span>
 #include <vector>
 
+#include "bench/micro_attention.h"
 #include "bench/probe.h"
+#include "bench/timing.h"
 #include "common/base/result.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/parallel.h"
@@ -20,30 +20,6 @@
 namespace foretoken::bench {
 namespace {
 
-// Wall time, or on request the processor time of the calling thread.
-thread_local clockid_t clock_of_choice = CLOCK_MONOTONIC;
-
-double now_seconds() {
-  timespec t{};
-  clock_gettime(clock_of_choice, &t);
-  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-}
-
-double seconds_of(const auto& work) {
-  const double start = now_seconds();
-  work();
-  return now_seconds() - start;
-}
-
-double median(std::vector<double> x) {
-  if (x.empty()) return 0;
-  std::sort(x.begin(), x.end());
-  const std::size_t middle = x.size() / 2;
-  return x.size() % 2 == 1 ? x[middle] : (x[middle - 1] + x[middle]) / 2;
-}
-
-// The layers of a 1B-sized Llama; as many as fill the wanted bytes.
-constexpr std::int32_t kHidden = 2048, kHeads = 32, kKvHeads = 8, kHeadDim = 64, kFfn = 8192;
 constexpr std::int32_t kMostRows = 512;
 
 struct Layer {
@@ -73,26 +49,31 @@ class Int4Rows final : public RowReader {
 class Stack {
  public:
   // int4_group: of int4.
-  Stack(Backend& backend, DType dtype, std::int64_t int4_group, std::size_t weight_bytes)
-      : backend_(backend), dtype_(dtype), group_(int4_group) {
+  Stack(Backend& backend,
+        const LayerShape& shape,
+        DType dtype,
+        std::int64_t int4_group,
+        std::size_t weight_bytes)
+      : backend_(backend), shape_(shape), dtype_(dtype), group_(int4_group) {
     fill_random_rows();
+    const std::int64_t n_hidden = shape.n_hidden, n_ffn = shape.n_ffn;
     do {
-      layers_.push_back({pack({(kHeads + 2 * kKvHeads) * kHeadDim}, kHidden),
-                         pack({kHidden}, kHeads * kHeadDim),
-                         pack({kFfn, kFfn}, kHidden, Stacking::kGateUp), pack({kHidden}, kFfn)});
+      layers_.push_back({pack({n_qkv()}, n_hidden), pack({n_hidden}, n_query()),
+                         pack({n_ffn, n_ffn}, n_hidden, Stacking::kGateUp),
+                         pack({n_hidden}, n_ffn)});
       for (const Linear* linear : linears(layers_.back())) bytes_ += linear->weights.size_bytes();
-    } while (bytes_ < weight_bytes);
+    } while (bytes_ < weight_bytes && (shape.n_layers == 0 || n_layers() < shape.n_layers));
     raw_ = {};
     const auto floats = [&](std::int64_t n) {
       return backend.allocate(static_cast<std::size_t>(n) * sizeof(float));
     };
-    hidden_ = floats(std::int64_t{kMostRows} * kHidden);
-    q_ = floats(std::int64_t{kMostRows} * kHeads * kHeadDim);
-    ffn_ = floats(std::int64_t{kMostRows} * kFfn);
-    ones_ = floats(std::max(kHidden, kMostRows * kHeadDim / 2));
+    hidden_ = floats(kMostRows * n_hidden);
+    q_ = floats(kMostRows * n_query());
+    ffn_ = floats(kMostRows * n_ffn);
+    ones_ = floats(std::max<std::int64_t>(n_hidden, kMostRows * shape.head_dim / 2));
     std::fill_n(ones_.as<float>(), ones_.size_bytes() / sizeof(float), 1.0f);
     positions_ = floats(kMostRows);
-    kv_ = {{DType::kBf16, 1, kKvHeads, kHeadDim, 16}, nullptr, kMostRows / 16};
+    kv_ = {{DType::kBf16, 1, shape.n_kv_heads, shape.head_dim, 16}, nullptr, kMostRows / 16};
     blocks_ = backend.allocate(kv_.geometry.block_bytes() * static_cast<std::size_t>(kv_.n_blocks));
     kv_.blocks = blocks_.as<std::byte>();
     for (std::int32_t i = 0; i < kMostRows; ++i) positions_.as<std::int32_t>()[i] = i;
@@ -107,7 +88,7 @@ class Stack {
 
   // Every matrix of the first n_layers, attention left out.
   void pass(std::int32_t n_rows, std::int32_t n_layers) {
-    std::fill_n(hidden_.as<float>(), std::int64_t{n_rows} * kHidden, 0.5f);
+    std::fill_n(hidden_.as<float>(), std::int64_t{n_rows} * shape_.n_hidden, 0.5f);
     for (std::int32_t i = 0; i < n_layers; ++i) {
       const Layer& layer = layers_[static_cast<std::size_t>(i)];
       backend_.qkv_rope_append({.hidden = hidden_.as<float>(),
@@ -115,7 +96,7 @@ class Stack {
                                 .norm = ones_.as<float>(),
                                 .norm_eps = 1e-5f,
                                 .qkv = &layer.qkv,
-                                .n_heads = kHeads,
+                                .n_heads = shape_.n_heads,
                                 .rope_cos = ones_.as<float>(),
                                 .rope_sin = ones_.as<float>(),
                                 .n_positions = kMostRows,
@@ -140,14 +121,27 @@ class Stack {
                                 .residual = hidden_.as<float>()});
     }
   }
-  static double operations_per_row() {
-    return 2.0 * kHidden * ((kHeads + 2.0 * kKvHeads) * kHeadDim + kHeads * kHeadDim + 3.0 * kFfn);
+  double operations_per_row() const {
+    return 2.0 * shape_.n_hidden * static_cast<double>(n_qkv() + n_query() + 3 * shape_.n_ffn);
   }
 
  private:
+  std::int64_t n_query() const { return std::int64_t{shape_.n_heads} * shape_.head_dim; }
+  std::int64_t n_qkv() const {
+    return n_query() + std::int64_t{2} * shape_.n_kv_heads * shape_.head_dim;
+  }
   // One pool of random numbers serves all matrices: contents do not matter, sizes do.
   void fill_random_rows() {
-    raw_.resize(static_cast<std::size_t>(kFfn * row_bytes(dtype_, kHidden, group_)));
+    std::int64_t most_bytes = 0, most_outs = 0;
+    for (const auto& [n_out, n_in] :
+         {std::pair{n_qkv(), std::int64_t{shape_.n_hidden}},
+          {std::int64_t{shape_.n_hidden}, n_query()},
+          {std::int64_t{shape_.n_ffn}, std::int64_t{shape_.n_hidden}},
+          {std::int64_t{shape_.n_hidden}, std::int64_t{shape_.n_ffn}}}) {
+      most_bytes = std::max(most_bytes, n_out * row_bytes(dtype_, n_in, group_));
+      most_outs = std::max(most_outs, n_out);
+    }
+    raw_.resize(static_cast<std::size_t>(most_bytes));
     std::mt19937 rng(1);
     std::uniform_real_distribution<float> uniform(-0.02f, 0.02f);
     std::vector<std::uint16_t> some(65536);
@@ -155,7 +149,7 @@ class Stack {
       x = dtype_ == DType::kBf16 ? f32_to_bf16(uniform(rng)) : static_cast<std::uint16_t>(rng());
     for (std::size_t i = 0; i < raw_.size(); ++i)
       raw_[i] = reinterpret_cast<const std::byte*>(some.data())[i % (some.size() * 2)];
-    scales_.assign(static_cast<std::size_t>(kFfn), 1e-4f);
+    scales_.assign(static_cast<std::size_t>(most_outs), 1e-4f);
   }
   Linear pack(const std::vector<std::int64_t>& outs,
               std::int64_t n_in,
@@ -177,6 +171,7 @@ class Stack {
   }
 
   Backend& backend_;
+  LayerShape shape_;
   DType dtype_;
   std::int64_t group_;
   std::vector<std::byte> raw_;
@@ -205,16 +200,6 @@ double read_gb_s(const Stack& stack, const Probe& probe, cpu::Team& team) {
   return static_cast<double>(stack.bytes()) / seconds / 1e9;
 }
 
-double peak_gop_s(double (*peak)(std::int64_t), cpu::Team& team) {
-  std::vector<double> done(static_cast<std::size_t>(team.size()));
-  const std::int64_t n = 2000000;
-  const double seconds = seconds_of(
-      [&] { team.run([&](int member) { done[static_cast<std::size_t>(member)] = peak(n); }); });
-  double total = 0;
-  for (const double d : done) total += d;
-  return total / seconds / 1e9;
-}
-
 DtypeReport measure(Backend& backend,
                     DType dtype,
                     std::int64_t int4_group,
@@ -224,7 +209,7 @@ DtypeReport measure(Backend& backend,
                     cpu::Team& one,
                     std::vector<double>& read_1,
                     std::vector<double>& read_all) {
-  Stack stack(backend, dtype, int4_group, options.weight_bytes);
+  Stack stack(backend, options.shape, dtype, int4_group, options.weight_bytes);
   DtypeReport report;
   report.dtype = dtype_name(dtype);
   if (int4_group > 0) report.dtype += "/" + std::to_string(int4_group);
@@ -256,7 +241,7 @@ DtypeReport measure(Backend& backend,
                          : dtype == DType::kBf16 ? probe.peak_bf16
                                                  : probe.peak_f32;
     const double peak_before = peak_gop_s(peak_of, team);
-    const double prefill = Stack::operations_per_row() * kMostRows /
+    const double prefill = stack.operations_per_row() * kMostRows /
                            seconds_of([&] { stack.pass(kMostRows, 1); }) / 1e9;
     const double peak = (peak_before + peak_gop_s(peak_of, team)) / 2;
     peaks.push_back(peak);
@@ -319,6 +304,7 @@ MicroReport run_micro(const MicroOptions& options) {
     const auto backend = make_backend(
         {.device = "cpu", .n_threads = options.n_threads, .pin = false, .isa = options.isa});
     report.machine = processor_name();
+    report.shape = options.shape.name;
     report.backend = backend->description();
     report.numerics = backend->numerics();
     std::ifstream("/proc/loadavg") >> report.load_average;
@@ -333,6 +319,7 @@ MicroReport run_micro(const MicroOptions& options) {
     add(DType::kBf16, 0);
     add(DType::kI8, 0);
     for (const std::int64_t group : kInt4Groups) add(DType::kI4, group);
+    report.attention = measure_attention(*backend, options, probe, team);
     report.choose_greedy_us = choose_us(*backend, 0, options.n_rounds);
     report.choose_sampled_us = choose_us(*backend, 0.8f, options.n_rounds);
   });

@@ -8,12 +8,22 @@
 #include <string>
 #include <vector>
 
+#include "common/base/json.h"
 #include "kernels/include/backend.h"
 
 namespace foretoken::bench {
 
+// Of the layers that are measured. The default is a 1B-sized Llama.
+struct LayerShape {
+  std::string name = "layers of a 1B Llama";
+  std::int32_t n_hidden = 2048, n_heads = 32, n_kv_heads = 8, head_dim = 64, n_ffn = 8192;
+  std::int32_t n_layers = 0;  // at most; 0 = as many as fill weight_bytes
+};
+
 struct MicroOptions {
-  int n_threads = 0;  // 0 = physical cores
+  LayerShape shape = {};
+  std::vector<std::int32_t> contexts = {512, 4096};  // of attention; each >= 1
+  int n_threads = 0;                                 // 0 = physical cores
   CpuIsa isa = CpuIsa::kAuto;
   std::size_t weight_bytes = std::size_t{560}
                              << 20;  // per dtype; must be far larger than the caches
@@ -42,8 +52,18 @@ struct DtypeReport {
   double prefill_of_peak = 0;
 };
 
+struct AttentionCost {
+  std::int32_t n_sequences = 0;
+  std::int32_t n_rows = 0;   // of each sequence
+  std::int32_t context = 0;  // positions that the last row of each sees
+  double milliseconds = 0;   // of one layer
+  double gop_s = 0;          // multiplications and additions with keys and values
+  double of_peak = 0;        // of all threads, from registers, beside it
+};
+
 struct MicroReport {
   std::string machine;
+  std::string shape;
   std::string backend;
   std::string numerics;
   double load_average = 0;
@@ -53,8 +73,9 @@ struct MicroReport {
   double choose_greedy_us = 0, choose_sampled_us = 0;  // one row of 128256
   double seconds = 0;
   std::vector<DtypeReport> dtypes;
+  std::vector<AttentionCost> attention;
 
-  std::string to_json() const;
+  OrderedJson to_json() const;
   std::string to_table() const;
 };
 

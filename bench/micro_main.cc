@@ -35,7 +35,7 @@ int main(int argc, char** argv) {
   }
   try {
     const bench::MicroReport report = bench::run_micro(options);
-    std::fputs((json ? report.to_json() + "\n" : report.to_table()).c_str(), stdout);
+    std::fputs((json ? to_text(report.to_json()) + "\n" : report.to_table()).c_str(), stdout);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "foretoken-bench-micro: %s\n", error.what());
     return 1;

@@ -38,10 +38,17 @@ OrderedJson json_of(const DtypeReport& d) {
           {"prefill_of_peak", rounded(d.prefill_of_peak, 3)}};
 }
 
+OrderedJson json_of(const AttentionCost& a) {
+  return {{"n_sequences", a.n_sequences}, {"n_rows", a.n_rows},
+          {"context", a.context},         {"ms", rounded(a.milliseconds, 3)},
+          {"gop_s", rounded(a.gop_s, 1)}, {"of_peak", rounded(a.of_peak, 3)}};
+}
+
 }  // namespace
 
-std::string MicroReport::to_json() const {
+OrderedJson MicroReport::to_json() const {
   OrderedJson out = {{"machine", machine},
+                     {"shape", shape},
                      {"backend", backend},
                      {"numerics", numerics},
                      {"load_average", rounded(load_average, 2)},
@@ -54,13 +61,16 @@ std::string MicroReport::to_json() const {
                      {"weights", "random"},
                      {"dtypes", OrderedJson::array()}};
   for (const DtypeReport& d : dtypes) out["dtypes"].push_back(json_of(d));
-  return to_text(out);
+  out["attention"] = OrderedJson::array();
+  for (const AttentionCost& a : attention) out["attention"].push_back(json_of(a));
+  return out;
 }
 
 std::string MicroReport::to_table() const {
-  std::string out = print("%s\n%s (%s), load average %.1f at the start; random weights, medians\n",
-                          machine.c_str(), backend.c_str(), numerics.c_str(), load_average,
-                          processor_time ? " of processor time" : "");
+  std::string out =
+      print("%s\n%s (%s), load average %.1f at the start\n%s, random weights; medians%s\n",
+            machine.c_str(), backend.c_str(), numerics.c_str(), load_average, shape.c_str(),
+            processor_time ? " of processor time" : "");
   out += print("read bandwidth          %7.1f GB/s one thread, %.1f GB/s all threads\n",
                read_1_gb_s, read_all_gb_s);
   for (const DtypeReport& d : dtypes) {
@@ -75,6 +85,10 @@ std::string MicroReport::to_table() const {
     out += print("%-8s prefill, 512    %7.0f Gop/s of %.0f from registers = %.0f %%\n",
                  d.dtype.c_str(), d.prefill_gop_s, d.peak_gop_s, 100 * d.prefill_of_peak);
   }
+  for (const AttentionCost& a : attention)
+    out +=
+        print("attention, %d x %3d rows of %4d  %7.3f ms a layer, %5.1f Gop/s = %.0f %% of f32\n",
+              a.n_sequences, a.n_rows, a.context, a.milliseconds, a.gop_s, 100 * a.of_peak);
   out += print("choose, 128256 ids      %7.0f us greedy, %.0f us sampled\n", choose_greedy_us,
                choose_sampled_us);
   return out + print("took %.1f s\n", seconds);

@@ -23,33 +23,54 @@ FT_INLINE Simd::V load_kv(const std::byte* p, std::int64_t n, float scale) {
   }
 }
 
+// Where the keys of a span are; a value is item.values_offset behind its key.
+struct SpanKeys {
+  const std::byte* key[kSpan];
+  std::int32_t n_valid = 0;
+};
+
+FT_INLINE SpanKeys keys_of_span(const AttentionItem& item,
+                                std::int32_t begin,
+                                std::int32_t end,
+                                std::int64_t head_bytes) {
+  SpanKeys span;
+  span.n_valid = end - begin < kSpan ? end - begin : kSpan;
+  std::int32_t block = begin / item.block_tokens, in_block = begin % item.block_tokens;
+  for (std::int32_t t = 0; t < span.n_valid; ++t) {
+    span.key[t] = item.keys + item.block_table[block] * item.block_stride + in_block * head_bytes;
+    if (++in_block == item.block_tokens) in_block = 0, ++block;
+  }
+  return span;
+}
+
 // Keys as [head_dim][kSpan], values as [kSpan][padded], both f32. Positions from n_valid on are
-// zero.
+// zero. Asks for those of the next span: a block has too few of one head for the processor to
+// foresee them.
 template <DType kType>
 FT_INLINE void load_span(const AttentionItem& item,
-                         std::int32_t begin,
-                         std::int32_t n_valid,
+                         const SpanKeys& span,
+                         const SpanKeys& next,
                          std::int64_t padded,
                          float* keys,
                          float* values) {
   constexpr auto kElement = static_cast<std::int64_t>(size_bytes(kType));
-  const std::int64_t head_bytes = item.head_dim * kElement;
-  const std::byte* key[kSpan];
-  for (std::int32_t t = 0; t < n_valid; ++t) {
-    const std::int32_t position = begin + t;
-    key[t] = item.keys + item.block_table[position / item.block_tokens] * item.block_stride +
-             position % item.block_tokens * head_bytes;
-  }
   for (std::int64_t d = 0; d < item.head_dim; d += 16) {
     const std::int64_t at = d * kElement;
     const std::int64_t n = item.head_dim - d;
+    const bool begins_line = at % 64 == 0;
     Simd::V rows[16];
     for (std::int32_t t = 0; t < kSpan; ++t) {
-      rows[t] = t < n_valid ? load_kv<kType>(key[t] + at, n, item.key_scale) : Simd::zero();
-      const Simd::V value =
-          t < n_valid ? load_kv<kType>(key[t] + item.values_offset + at, n, item.value_scale)
-                      : Simd::zero();
+      rows[t] = Simd::zero();
+      Simd::V value = Simd::zero();
+      if (t < span.n_valid) {
+        rows[t] = load_kv<kType>(span.key[t] + at, n, item.key_scale);
+        value = load_kv<kType>(span.key[t] + item.values_offset + at, n, item.value_scale);
+      }
       Simd::store(values + t * padded + d, value);
+      if (begins_line && t < next.n_valid) {
+        Simd::prefetch_near(next.key[t] + at);
+        Simd::prefetch_near(next.key[t] + item.values_offset + at);
+      }
     }
     Simd::transpose(rows);
     for (int i = 0; i < 16; ++i) Simd::store(keys + (d + i) * kSpan, rows[i]);
@@ -65,7 +86,9 @@ FT_INLINE void span_scores(
   for (int i = 0; i < kQueries; ++i) even[i] = odd[i] = Simd::zero();
   std::int32_t d = 0;
   for (; d + 2 <= head_dim; d += 2) {
-    const Simd::V k0 = Simd::load(keys + d * kSpan), k1 = Simd::load(keys + (d + 1) * kSpan);
+    Simd::V k0 = Simd::load(keys + d * kSpan), k1 = Simd::load(keys + (d + 1) * kSpan);
+    Simd::keep(k0);
+    Simd::keep(k1);
 #pragma GCC unroll 4
     for (int i = 0; i < kQueries; ++i) {
       even[i] = Simd::fma(k0, Simd::set1(q[i][d]), even[i]);
@@ -83,12 +106,9 @@ FT_INLINE void span_scores(
 }
 
 // One step of the online softmax: state = {max, sum}, acc = sum of weights times values so far.
-FT_INLINE void absorb_span(const float* scores,
-                           std::int32_t n_valid,
-                           const float* values,
-                           std::int64_t padded,
-                           float* state,
-                           float* acc) {
+// Scores become weights; of positions from n_valid on they are zero.
+FT_INLINE void span_weights(
+    float* scores, std::int32_t n_valid, std::int64_t padded, float* state, float* acc) {
   const float least = -__builtin_inff();
   Simd::V s = Simd::load(scores);
   if (n_valid < kSpan) {
@@ -107,10 +127,16 @@ FT_INLINE void absorb_span(const float* scores,
       Simd::store(acc + d, Simd::mul(Simd::load(acc + d), f));
     state[0] = max;
   }
-  float weights[kSpan];
   const Simd::V w = exp_lanes(Simd::sub(s, Simd::set1(max)));
-  Simd::store(weights, w);
+  Simd::store(scores, w);
   state[1] = state[1] + Simd::lane_sum(w);
+}
+
+FT_INLINE void add_values(const float* weights,
+                          std::int32_t n_valid,
+                          const float* values,
+                          std::int64_t padded,
+                          float* acc) {
   std::int64_t d = 0;
   for (; d + 64 <= padded; d += 64) {
     Simd::V a0 = Simd::load(acc + d), a1 = Simd::load(acc + d + 16);
@@ -136,6 +162,8 @@ FT_INLINE void absorb_span(const float* scores,
   }
 }
 
+constexpr int kAtOnce = 4;  // queries that take a span together
+
 template <DType kType>
 void attention(const AttentionItem& item) {
   const std::int64_t padded = (item.head_dim + 15) / 16 * 16;
@@ -153,22 +181,29 @@ void attention(const AttentionItem& item) {
     state[2 * i] = -__builtin_inff();
     state[2 * i + 1] = 0;
   }
+  const std::int64_t head_bytes = item.head_dim * static_cast<std::int64_t>(size_bytes(kType));
+  SpanKeys next = keys_of_span(item, 0, last + 1, head_bytes);
   for (std::int32_t begin = 0; begin <= last; begin += kSpan) {
-    const std::int32_t in_span = last + 1 - begin < kSpan ? last + 1 - begin : kSpan;
-    load_span<kType>(item, begin, in_span, padded, keys, values);
-    const float* waiting[4];
-    std::int32_t query[4];
-    std::int32_t valid[4];
+    const SpanKeys span = next;
+    next = keys_of_span(item, begin + kSpan, last + 1, head_bytes);
+    load_span<kType>(item, span, next, padded, keys, values);
+    const float* waiting[kAtOnce];
+    std::int32_t query[kAtOnce];
+    std::int32_t valid[kAtOnce];
     int n_waiting = 0;
+    // Step by step for all of them: what one query waits for, another fills.
     const auto flush = [&] {
-      if (n_waiting == 4)
-        span_scores<4>(waiting, keys, item.head_dim, item.scale, scores);
-      else
-        for (int i = 0; i < n_waiting; ++i)
-          span_scores<1>(waiting + i, keys, item.head_dim, item.scale, scores + i * kSpan);
-      for (int i = 0; i < n_waiting; ++i)
-        absorb_span(scores + i * kSpan, valid[i], values, padded, state + 2 * query[i],
-                    acc + query[i] * padded);
+      int i = 0;
+      for (; i + Simd::kScoreQueries <= n_waiting; i += Simd::kScoreQueries)
+        span_scores<Simd::kScoreQueries>(waiting + i, keys, item.head_dim, item.scale,
+                                         scores + i * kSpan);
+      for (; i < n_waiting; ++i)
+        span_scores<1>(waiting + i, keys, item.head_dim, item.scale, scores + i * kSpan);
+      for (i = 0; i < n_waiting; ++i)
+        span_weights(scores + i * kSpan, valid[i], padded, state + 2 * query[i],
+                     acc + query[i] * padded);
+      for (i = 0; i < n_waiting; ++i)
+        add_values(scores + i * kSpan, valid[i], values, padded, acc + query[i] * padded);
       n_waiting = 0;
     };
     for (std::int32_t r = 0; r < item.n_rows; ++r) {
@@ -178,7 +213,7 @@ void attention(const AttentionItem& item) {
         waiting[n_waiting] = item.q + r * item.q_stride + h * item.head_dim;
         query[n_waiting] = r * item.group + h;
         valid[n_waiting] = n_valid < kSpan ? n_valid : kSpan;
-        if (++n_waiting == 4) flush();
+        if (++n_waiting == kAtOnce) flush();
       }
     }
     flush();

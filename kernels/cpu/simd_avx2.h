@@ -12,6 +12,8 @@ struct Simd {
   static constexpr int columns_for(int rows) { return rows == 1 ? 4 : rows == 2 ? 2 : 1; }
   static constexpr int kChunkSteps = 64;  // 16 KiB: taken four or eight times from the first cache
 
+  static constexpr int kScoreQueries = 2;  // at once: each has four registers of sums
+
   FT_INLINE V zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
   FT_INLINE V set1(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
   FT_INLINE V load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
@@ -86,13 +88,44 @@ struct Simd {
     return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
             _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8)))};
   }
-  FT_INLINE void transpose(V (&rows)[16]) {
-    float in[16][16], out[16][16];
-    for (int i = 0; i < 16; ++i) store(in[i], rows[i]);
-    for (int i = 0; i < 16; ++i)
-      for (int j = 0; j < 16; ++j) out[i][j] = in[j][i];
-    for (int i = 0; i < 16; ++i) rows[i] = load(out[i]);
+  FT_INLINE void transpose8(__m256 (&r)[8]) {
+    __m256 pairs[8], quads[8];  // columns of two and of four rows, within each half of a register
+    for (int i = 0; i < 8; i += 2) {
+      pairs[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
+      pairs[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
+    }
+    for (int i = 0; i < 8; i += 4)
+      for (int j = 0; j < 2; ++j) {
+        quads[i + 2 * j] =
+            _mm256_shuffle_ps(pairs[i + j], pairs[i + j + 2], _MM_SHUFFLE(1, 0, 1, 0));
+        quads[i + 2 * j + 1] =
+            _mm256_shuffle_ps(pairs[i + j], pairs[i + j + 2], _MM_SHUFFLE(3, 2, 3, 2));
+      }
+    for (int i = 0; i < 4; ++i) {
+      r[i] = _mm256_permute2f128_ps(quads[i], quads[i + 4], 0x20);
+      r[i + 4] = _mm256_permute2f128_ps(quads[i], quads[i + 4], 0x31);
+    }
   }
+  // By quarters: those off the diagonal change places.
+  FT_INLINE void transpose(V (&rows)[16]) {
+    __m256 a[8], b[8], c[8], d[8];
+    for (int i = 0; i < 8; ++i) {
+      a[i] = rows[i].lo;
+      b[i] = rows[i].hi;
+      c[i] = rows[i + 8].lo;
+      d[i] = rows[i + 8].hi;
+    }
+    transpose8(a);
+    transpose8(b);
+    transpose8(c);
+    transpose8(d);
+    for (int i = 0; i < 8; ++i) {
+      rows[i] = {a[i], c[i]};
+      rows[i + 8] = {b[i], d[i]};
+    }
+  }
+  // In registers from here on: the compiler may not read it again for each use.
+  FT_INLINE void keep(V& v) { asm("" : "+x"(v.lo), "+x"(v.hi)); }
   FT_INLINE void prefetch_near(const std::byte* p) {
     _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0);
   }

@@ -8,6 +8,7 @@ struct Simd {
   using V = __m512;
   static constexpr int columns_for(int) { return 4; }  // of a panel, in registers: all
   static constexpr int kChunkSteps = 128;              // 32 KiB, taken once
+  static constexpr int kScoreQueries = 4;              // at once: each has two registers of sums
 
   FT_INLINE __mmask16 first(std::int64_t n) { return static_cast<__mmask16>((1u << n) - 1u); }
   FT_INLINE V zero() { return _mm512_setzero_ps(); }
@@ -85,6 +86,8 @@ struct Simd {
       r[12 + i] = _mm512_shuffle_f32x4(t[4 + i], t[12 + i], 0xdd);
     }
   }
+  // In registers from here on: the compiler may not read it again for each use.
+  FT_INLINE void keep(V& v) { asm("" : "+v"(v)); }
   FT_INLINE void prefetch_near(const std::byte* p) {
     _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0);
   }

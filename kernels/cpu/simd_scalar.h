@@ -11,6 +11,7 @@ struct Simd {
   using U = std::uint32_t __attribute__((vector_size(64)));
   static constexpr int columns_for(int) { return 1; }  // of a panel, at a time
   static constexpr int kChunkSteps = 64;               // 16 KiB
+  static constexpr int kScoreQueries = 4;              // at once: each has two registers of sums
 
   FT_INLINE V zero() { return V{}; }
   FT_INLINE V set1(float x) { return V{} + x; }
@@ -78,6 +79,7 @@ struct Simd {
         rows[j][i] = t;
       }
   }
+  FT_INLINE void keep(V&) {}
   FT_INLINE void prefetch_near(const std::byte* p) { __builtin_prefetch(p, 0, 3); }
   FT_INLINE void prefetch_far(const std::byte* p) { __builtin_prefetch(p, 0, 2); }
   FT_INLINE void noise_words(std::uint32_t first_id, const NoiseKey& key, std::uint32_t* words) {

@@ -476,13 +476,30 @@ class Parser {
         "-o,--out", options_.bench_files.out,
         "NAME: NAME.svg and NAME.png; or one of them by its ending; default: the kind");
     CLI::App* micro =
-        verb(bench, "micro", "kernels against the machine: bandwidth, decode, verify, prefill",
-             "  foretoken bench micro\n");
+        verb(bench, "micro",
+             "kernels against the machine: bandwidth, decode, verify, prefill, attention",
+             "  foretoken bench micro\n"
+             "  foretoken bench micro --model FOLDER --threads 1,2\n");
     micro->add_option("--rounds", options_.bench_micro.rounds, "repeats; medians are reported")
         ->check(whole(1, 100))
         ->capture_default_str();
-    micro->add_option("--threads", options_.bench_micro.threads, "0 = physical cores")
-        ->check(whole(0, 256));
+    micro->add_option(
+        "--model", options_.bench_micro.model,
+        "a folder: layers of its shape, at most as many as it has; default: a 1B Llama's");
+    micro
+        ->add_option("--threads", options_.bench_micro.threads,
+                     "numbers of threads, by commas: everything with each; 0 = physical cores")
+        ->delimiter(',')
+        ->allow_extra_args(false)
+        ->check(whole(0, 256))
+        ->capture_default_str();
+    micro
+        ->add_option("--contexts", options_.bench_micro.contexts,
+                     "positions that attention sees, by commas")
+        ->delimiter(',')
+        ->allow_extra_args(false)
+        ->check(whole(1, 131072))
+        ->capture_default_str();
     micro->add_option("--out", options_.bench_micro.out, "also write the JSON here");
     json(micro);
     quiet(micro);

@@ -96,7 +96,9 @@ struct BenchFilesOptions {
 
 struct BenchMicroOptions {
   int rounds = 7;
-  int threads = 0;
+  std::string model;
+  std::vector<int> threads = {0};
+  std::vector<int> contexts = {512, 4096};
   std::string out;
 };
 

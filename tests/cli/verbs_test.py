@@ -71,6 +71,22 @@ class Verbs(unittest.TestCase):
             self.assertEqual((2, ""), (done.returncode, done.stdout), words)
             self.assertIn(hint, done.stderr, words)
 
+    def test_bench_micro_takes_the_shape_of_a_model_and_several_numbers_of_threads(self):
+        words = ["bench", "micro", "--model", str(ROOT / "models/demo-draft"), "--rounds", "1", "--json"]
+        done = run(*words, "--threads", "1,2", "--contexts", "16,40")
+        self.assertEqual(0, done.returncode, done.stderr)
+        for n_threads, report in enumerate(json.loads(done.stdout), start=1):
+            self.assertIn(f"cpu, {n_threads} thread", report["backend"])
+            self.assertIn("demo-draft", report["shape"])
+            rows = [(each["n_sequences"], each["n_rows"], each["context"]) for each in report["attention"]]
+            self.assertEqual([(1, 1, 16), (1, 5, 16), (8, 1, 16), (1, 16, 16), (1, 1, 40), (1, 5, 40), (8, 1, 40), (1, 40, 40)], rows)
+        done = run(*words, "--contexts", "0")
+        self.assertEqual(2, done.returncode)
+        self.assertIn("--contexts", done.stderr)
+        done = run("bench", "micro", "--model", str(self.folder / "nothing"))
+        self.assertEqual("", done.stdout)
+        self.assertIn(str(self.folder / "nothing"), done.stderr)
+
     def test_a_mistyped_option_names_the_nearest_of_its_verb(self):
         for words, name, hint in ((["generate", "--temprature", "0.5", "x"], "--temprature", "--temperature"),
                                   (["generate", "--max-token=5", "x"], "--max-token", "--max-tokens"),
