@@ -17,6 +17,9 @@ TimePoint deadline_for(const wire::ClientRequest& request);
 // first whether there is one.
 Result<void> find_router(Client& client);
 
+// The Prometheus text of all services.
+Result<std::string> metrics_of(Client& client);
+
 // With --verbose, what took how long of an answer.
 void say_times(const wire::ClientReply& reply);
 // "24 tokens, 412 tok/s, stop; draft: 18 of 21 guesses right, 6.7 tokens a round"

@@ -5,9 +5,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "common/base/clock.h"
 #include "common/base/result.h"
@@ -31,6 +33,12 @@ class BenchDoor {
   virtual std::optional<Result<BenchNews>> next(TimePoint deadline) = 0;
   // It is not waited for any more.
   virtual void forget(std::size_t request) = 0;
+  // The ids of a text, as the model's tokenizer makes them; an Error where a server does not tell.
+  virtual Result<std::vector<TokenId>> tokenize(const std::string& text,
+                                                const std::string& model) = 0;
+  // Processor time of each service since it began, by its name; nothing of a server that does not
+  // say it.
+  virtual std::map<std::string, double> processor_seconds() { return {}; }
   // Requests sent again after a lost connection.
   virtual std::uint64_t n_asked_again() const { return 0; }
 };

@@ -23,6 +23,7 @@
 #include "common/base/host_and_port.h"
 #include "services/cli/bench_door.h"
 #include "services/cli/chat_stream.h"
+#include "services/cli/metric_samples.h"
 
 namespace foretoken::cli {
 namespace {
@@ -150,6 +151,17 @@ class HttpDoor final : public BenchDoor {
   explicit HttpDoor(HttpAddress address) : address_(std::move(address)) {}
 
   std::string name() const override { return "http"; }
+
+  // Chat takes no token ids, so nothing asks for them.
+  Result<std::vector<TokenId>> tokenize(const std::string&, const std::string&) override {
+    return Error{ErrorCode::kUnsupportedParameter, "a server of chat completions has no tokens"};
+  }
+
+  std::map<std::string, double> processor_seconds() override {
+    const auto reply = http_get(address_, "/metrics");
+    return reply.ok() && reply->status == 200 ? cli::processor_seconds(read_samples(reply->body))
+                                              : std::map<std::string, double>();
+  }
 
   Result<void> send(std::size_t request, wire::ClientRequest asked, TimePoint) override {
     // Of an earlier load: the end of its stream may come after the answer that ended it.

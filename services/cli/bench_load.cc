@@ -62,6 +62,8 @@ class LoadRun {
       const DemoPrompt& prompt = load_.prompts[index % load_.prompts.size()];
       wire::ClientRequest request = load_.base;
       request.messages = prompt.messages;
+      request.token_ids = prompt.token_ids;
+      if (!prompt.token_ids.empty()) request.prompt_kind = wire::PromptKind::kTokens;
       request.params.seed = load_.base.params.seed + index;
       request.given.insert("seed");
       if (load_.request_rate > 0)

@@ -90,6 +90,18 @@ OrderedJson answers_json(const BenchSamples& samples) {
   return wire::hex_of(fnv1a(all));
 }
 
+OrderedJson goodput_json(const BenchSamples& samples, const LatencyGoals& goals) {
+  const std::uint64_t n = n_good(samples, goals);
+  const auto most = [](const std::optional<double>& ms) {
+    return ms ? OrderedJson(*ms) : OrderedJson();
+  };
+  return {{"most_ttft_ms", most(goals.ttft_ms)},
+          {"most_tpot_ms", most(goals.tpot_ms)},
+          {"most_e2el_ms", most(goals.e2el_ms)},
+          {"good_requests", n},
+          {"request_goodput", static_cast<double>(n) / samples.seconds}};
+}
+
 void add(std::vector<PositionTally>& sum, const std::vector<PositionTally>& more) {
   sum.resize(std::max(sum.size(), more.size()));
   for (std::size_t i = 0; i < more.size(); ++i) {
@@ -99,6 +111,20 @@ void add(std::vector<PositionTally>& sum, const std::vector<PositionTally>& more
 }
 
 }  // namespace
+
+bool LatencyGoals::met_by(const BenchRecord& record) const {
+  const auto holds = [](const std::optional<double>& most, double value) {
+    return !most || value <= *most;
+  };
+  return record.is_done && holds(ttft_ms, record.ttft_ms) && holds(tpot_ms, record.tpot_ms) &&
+         holds(e2el_ms, record.e2el_ms);
+}
+
+std::uint64_t n_good(const BenchSamples& samples, const LatencyGoals& goals) {
+  return static_cast<std::uint64_t>(
+      std::count_if(samples.records.begin(), samples.records.end(),
+                    [&](const BenchRecord& record) { return goals.met_by(record); }));
+}
 
 std::vector<PositionTally> tally_positions(const wire::SpeculativeDecoding& speculation) {
   std::vector<PositionTally> positions;
@@ -191,6 +217,8 @@ void add(BenchSamples& sum, const BenchSamples& more) {
   sum.histogram.resize(std::max(sum.histogram.size(), more.histogram.size()));
   for (std::size_t i = 0; i < more.histogram.size(); ++i) sum.histogram[i] += more.histogram[i];
   sum.seconds += more.seconds;
+  for (const auto& [service, seconds] : more.processor_seconds)
+    sum.processor_seconds[service] += seconds;
 }
 
 std::vector<double> all_gaps(const BenchSamples& samples) {
@@ -260,13 +288,17 @@ OrderedJson bench_json(const BenchSamples& s, const BenchDescription& load) {
                                       {"draft_tokens", drafted},
                                       {"accepted_tokens", accepted},
                                       {"acceptance_histogram", s.histogram}};
+  document["processor_seconds"] = OrderedJson::object();
+  for (const auto& [service, seconds] : s.processor_seconds)
+    document["processor_seconds"][service] = seconds;
+  if (load.goals.any()) document["goodput"] = goodput_json(s, load.goals);
   document["by_kind"] = kinds_json(s);
   document["answers"] = answers_json(s);
   document["requests"] = records_json(s);
   return document;
 }
 
-void print_block(const BenchSamples& s) {
+void print_block(const BenchSamples& s, const LatencyGoals& goals) {
   const auto line = [](const std::string& label, double value) {
     std::printf("%-40s %-10.2f\n", label.c_str(), value);
   };
@@ -284,6 +316,8 @@ void print_block(const BenchSamples& s) {
   count("Total generated tokens:", s.output_tokens());
   line("Request throughput (req/s):", static_cast<double>(s.n_done()) / s.seconds);
   line("Output token throughput (tok/s):", s.output_throughput());
+  if (goals.any())
+    line("Request goodput (req/s):", static_cast<double>(n_good(s, goals)) / s.seconds);
   const std::pair<std::string, std::vector<double>> groups[] = {
       {"TTFT", s.values(&BenchRecord::ttft_ms)}, {"TPOT", token_times(s)}, {"ITL", all_gaps(s)}};
   for (const auto& [name, values] : groups) {
@@ -308,6 +342,10 @@ void print_block(const BenchSamples& s) {
     if (reached == 0) break;
     line("Position " + std::to_string(i) + " (%):", 100 * share_of(reached, rounds));
   }
+  if (!s.processor_seconds.empty())
+    std::printf("------------------- Processors -------------------\n");
+  for (const auto& [service, seconds] : s.processor_seconds)
+    line(service + " (s a second):", seconds / s.seconds);
   std::printf("==================================================\n");
 }
 

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,6 +39,14 @@ struct BenchRecord {
   std::vector<TokenId> token_ids;
 };
 
+// What a request must keep to count as good: goodput counts those alone.
+struct LatencyGoals {
+  std::optional<double> ttft_ms, tpot_ms, e2el_ms;  // at most
+
+  bool any() const { return ttft_ms || tpot_ms || e2el_ms; }
+  bool met_by(const BenchRecord& record) const;
+};
+
 struct BenchSamples {
   std::vector<BenchRecord> records;
   std::uint64_t n_failed = 0;
@@ -47,6 +56,7 @@ struct BenchSamples {
   std::string first_error;
   double seconds = 0;
   int n_passes = 1;
+  std::map<std::string, double> processor_seconds;  // by service, in the passes
 
   std::uint64_t n_done() const;
   std::uint64_t sum(std::uint64_t BenchRecord::*member) const;
@@ -81,17 +91,19 @@ struct BenchDescription {
   double request_rate = 0;
   std::int32_t num_draft_tokens = -1;
   Json request;  // what else was asked: sampling
+  LatencyGoals goals;
 };
 
 // Two passes of the same requests as one.
 void add(BenchSamples& sum, const BenchSamples& more);
 
+std::uint64_t n_good(const BenchSamples& samples, const LatencyGoals& goals);
 std::vector<double> token_times(const BenchSamples& samples);  // TPOT of those that have one
 std::vector<double> all_gaps(const BenchSamples& samples);     // ITL
 double percentile(std::vector<double> values, double p);
 double mean(const std::vector<double>& values);
 
 OrderedJson bench_json(const BenchSamples& samples, const BenchDescription& load);
-void print_block(const BenchSamples& samples);
+void print_block(const BenchSamples& samples, const LatencyGoals& goals);
 
 }  // namespace foretoken::cli

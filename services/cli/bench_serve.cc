@@ -1,5 +1,6 @@
-// bench serve: load on a running system, seen from outside, and the same load plain and
-// speculative. The block has the lines and the order of `vllm bench serve`.
+// bench serve: load on a running system, seen from outside, the same load plain and speculative, or
+// with several numbers of requests at a time. The block has the lines and the order of `vllm bench
+// serve`.
 #include "services/cli/bench_session.h"
 #include "services/cli/verbs.h"
 
@@ -7,8 +8,12 @@ namespace foretoken::cli {
 
 int run_bench_serve(const CliOptions& options) {
   return with_bench_session(BenchKind::kServe, options, [&](const BenchSession& session) {
-    return options.bench_load.compare ? run_both_ways(session, print_block)
-                                      : run_once(session, print_block);
+    const auto print = [&](const BenchSamples& samples) {
+      print_block(samples, session.description.goals);
+    };
+    const auto& bench = options.bench_load;
+    if (bench.concurrency.size() > 1) return run_sweep(session, bench.concurrency);
+    return bench.compare ? run_both_ways(session, print) : run_once(session, print);
   });
 }
 

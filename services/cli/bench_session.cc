@@ -7,7 +7,9 @@
 #include <utility>
 
 #include "common/client/client.h"
+#include "services/cli/bench_tables.h"
 #include "services/cli/chat_stream.h"
+#include "services/cli/latency_goals.h"
 #include "services/cli/progress_line.h"
 #include "services/cli/verbs.h"
 #include "services/cli/voice.h"
@@ -47,7 +49,12 @@ class BenchProgress {
       line_.show(++n_done_, "requests", steady_now());
       say_detail(detail_of(record));
     };
-    return run_load(door_, load);
+    const auto before = door_.processor_seconds();
+    BenchSamples samples = run_load(door_, load);
+    for (const auto& [service, seconds] : door_.processor_seconds())
+      if (const auto then = before.find(service); then != before.end() && seconds >= then->second)
+        samples.processor_seconds[service] = seconds - then->second;
+    return samples;
   }
 
  private:
@@ -184,7 +191,7 @@ bool is_alone(BenchKind kind) { return kind != BenchKind::kServe; }
 // What is not said: a few at a time, or with a rate as many as arrive.
 std::size_t concurrency_of(BenchKind kind, const BenchLoadOptions& bench) {
   if (is_alone(kind)) return 1;
-  if (bench.concurrency > 0) return static_cast<std::size_t>(bench.concurrency);
+  if (!bench.concurrency.empty()) return static_cast<std::size_t>(bench.concurrency.front());
   return bench.request_rate > 0 ? 0 : kUsualConcurrency;
 }
 
@@ -193,16 +200,52 @@ struct BenchPlan {
   BenchKind kind;
   const CliOptions& options;
   wire::ClientRequest base;  // of all requests
+  LatencyGoals goals;
   const std::function<int(BenchSession&)>& measure;
 };
+
+constexpr std::string_view kRandom = "random";
+
+// Words of the demo prompts; the tokens are cut where there are enough.
+Result<std::vector<DemoPrompt>> random_prompts(BenchDoor& door,
+                                               const BenchPlan& plan,
+                                               std::size_t run) {
+  const auto& bench = plan.options.bench_load;
+  const auto words = load_prompts("");
+  std::vector<DemoPrompt> prompts;
+  for (int i = 0; i < bench.n_prompts; ++i) {
+    const auto seed = run * static_cast<std::size_t>(bench.n_prompts) + static_cast<std::size_t>(i);
+    auto ids = door.tokenize(random_words(words, bench.input_len, seed), plan.base.model);
+    if (!ids.ok()) return ids.error();
+    ids->resize(std::min<std::size_t>(ids->size(), bench.input_len));
+    prompts.push_back({.kind = std::string(kRandom), .messages = {}, .token_ids = std::move(*ids)});
+  }
+  return prompts;
+}
+
+Result<std::vector<DemoPrompt>> prompts_for(BenchDoor& door,
+                                            const BenchPlan& plan,
+                                            std::size_t run) {
+  const auto& bench = plan.options.bench_load;
+  if (bench.dataset == kRandom) return random_prompts(door, plan, run);
+  auto prompts = load_prompts(bench.dataset);
+  if (is_alone(plan.kind)) prompts = kinds_in_turn(prompts);
+  if (!bench.unique_prompts) return prompts;
+  const auto n = static_cast<std::size_t>(bench.n_prompts);
+  std::vector<DemoPrompt> unique;
+  for (std::size_t i = 0; i < n; ++i)
+    unique.push_back(numbered(prompts[i % prompts.size()], run * n + i));
+  return unique;
+}
 
 // `model`: the one that a request without a name means.
 int measure_through(BenchDoor& door, const BenchPlan& plan, const std::string& model) {
   const auto& bench = plan.options.bench_load;
-  auto prompts = load_prompts(bench.dataset);
-  if (is_alone(plan.kind)) prompts = kinds_in_turn(prompts);
+  const auto prompts_of_run = [&](std::size_t run) { return prompts_for(door, plan, run); };
+  auto prompts = prompts_of_run(0);
+  if (!prompts.ok()) return report_error(prompts.error());
   BenchLoad load{.base = plan.base,
-                 .prompts = std::move(prompts),
+                 .prompts = std::move(*prompts),
                  .n_requests = static_cast<std::size_t>(bench.n_prompts),
                  .concurrency = concurrency_of(plan.kind, bench),
                  .request_rate = bench.request_rate};
@@ -217,8 +260,10 @@ int measure_through(BenchDoor& door, const BenchPlan& plan, const std::string& m
       .output_len = bench.output_len,
       .request_rate = bench.request_rate,
       .num_draft_tokens = load.base.num_draft_tokens,
-      .request = sampling_of(load.base)};
-  BenchSession session{plan.kind, door, plan.options, std::move(load), std::move(description)};
+      .request = sampling_of(load.base),
+      .goals = plan.goals};
+  BenchSession session{plan.kind,     door, plan.options, std::move(load), std::move(description),
+                       prompts_of_run};
   return plan.measure(session);
 }
 
@@ -265,6 +310,22 @@ int over_zeromq(const BenchPlan& plan, const BusSection& bus) {
   return measure_through(*door, plan, status->models.size() == 1 ? status->models.front() : "");
 }
 
+Result<void> check_load(const BenchLoadOptions& bench) {
+  if (bench.dataset == kRandom && (bench.http || !bench.url.empty()))
+    return Error{ErrorCode::kInvalidValue,
+                 "random prompts are token ids and go over ZeroMQ: chat over HTTP takes none",
+                 "--dataset"};
+  if (bench.compare && bench.concurrency.size() > 1)
+    return Error{ErrorCode::kInvalidValue, "--compare takes one number of requests at a time",
+                 "--concurrency"};
+  if (bench.compare && bench.unique_prompts)
+    return Error{ErrorCode::kInvalidValue,
+                 "--compare asks each prompt again, to compare the answers; --unique-prompts does "
+                 "not go with it",
+                 "--unique-prompts"};
+  return {};
+}
+
 // The request that all others are made from.
 Result<wire::ClientRequest> base_request(BenchKind kind, const CliOptions& options) {
   auto base = request_from(options.request);
@@ -295,7 +356,11 @@ int with_bench_session(BenchKind kind,
   if (!loaded) return kExitUsage;
   auto base = base_request(kind, options);
   if (!base.ok()) return report_error(base.error());
-  const BenchPlan plan{kind, options, std::move(*base), measure};
+  const auto goals = read_goals(options.bench_load.goodput);
+  if (!goals.ok()) return report_error(goals.error());
+  if (const auto fits = check_load(options.bench_load); !fits.ok())
+    return report_error(fits.error());
+  const BenchPlan plan{kind, options, std::move(*base), *goals, measure};
   const bool is_http = options.bench_load.http || !options.bench_load.url.empty();
   return is_http ? over_http(plan, loaded->config.edge) : over_zeromq(plan, loaded->config.bus);
 }
@@ -306,6 +371,33 @@ int run_once(const BenchSession& session, const PrintRun& print) {
   const int written =
       put_out(bench_json(samples, session.description), session.options, [&] { print(samples); });
   const int failed = report_failures(samples);
+  return failed != kExitOk ? failed : written;
+}
+
+int run_sweep(const BenchSession& session, const std::vector<int>& concurrency) {
+  BenchProgress progress(session, concurrency.size());
+  OrderedJson document = {{"schema", "foretoken.bench_sweep/1"},
+                          {"machine", machine_description()},
+                          {"runs", OrderedJson::array()}};
+  std::vector<SweepRow> rows;
+  BenchSamples all;
+  for (std::size_t run = 0; run < concurrency.size(); ++run) {
+    auto prompts = session.prompts_of_run(run);
+    if (!prompts.ok()) return report_error(prompts.error());
+    BenchLoad load = session.load;
+    load.prompts = std::move(*prompts);
+    load.concurrency = static_cast<std::size_t>(concurrency[run]);
+    BenchDescription description = session.description;
+    description.concurrency = concurrency[run];
+    BenchSamples samples = progress.run(std::move(load));
+    document["runs"].push_back(bench_json(samples, description));
+    add(all, samples);
+    rows.push_back({concurrency[run], std::move(samples)});
+  }
+  const int written = put_out(document, session.options, [&] {
+    std::cout << sweep_table(rows, session.description.goals) << std::flush;
+  });
+  const int failed = report_failures(all);
   return failed != kExitOk ? failed : written;
 }
 

@@ -3,7 +3,9 @@
 // said of requests that failed. How a run is printed is the verb's.
 #pragma once
 
+#include <cstddef>
 #include <functional>
+#include <vector>
 
 #include "services/cli/bench_load.h"
 #include "services/cli/bench_result.h"
@@ -18,6 +20,8 @@ struct BenchSession {
   const CliOptions& options;
   BenchLoad load;
   BenchDescription description;
+  // Of run 0, which `load` has, and of further ones: others, where they are made up.
+  std::function<Result<std::vector<DemoPrompt>>(std::size_t run)> prompts_of_run;
 };
 
 // Finds the system that the options name, and gives it to `measure`; the exit code is that one's.
@@ -27,6 +31,8 @@ int with_bench_session(BenchKind kind,
 
 using PrintRun = std::function<void(const BenchSamples&)>;
 int run_once(const BenchSession& session, const PrintRun& print);
+// A run with each number of requests at a time, and all as one table.
+int run_sweep(const BenchSession& session, const std::vector<int>& concurrency);
 // The same load plain, speculative, speculative, plain.
 int run_both_ways(const BenchSession& session, const PrintRun& print);
 

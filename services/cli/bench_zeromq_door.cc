@@ -1,10 +1,14 @@
 #include <unordered_map>
 #include <utility>
 
+#include "services/cli/ask.h"
 #include "services/cli/bench_door.h"
+#include "services/cli/metric_samples.h"
 
 namespace foretoken::cli {
 namespace {
+
+constexpr auto kPatience = std::chrono::seconds(60);  // until a text has its tokens
 
 class ZeromqDoor final : public BenchDoor {
  public:
@@ -39,6 +43,25 @@ class ZeromqDoor final : public BenchDoor {
       numbers_.erase(it);
       return;
     }
+  }
+
+  Result<std::vector<TokenId>> tokenize(const std::string& text,
+                                        const std::string& model) override {
+    wire::ClientRequest request;
+    request.op = wire::ClientOp::kTokenize;
+    request.prompt = text;
+    request.model = model;
+    auto answer = client_.ask(std::move(request), steady_now() + kPatience);
+    if (!answer.ok()) return answer.error();
+    if (auto* tokens = std::get_if<wire::TokensReply>(&*answer))
+      return std::move(tokens->token_ids);
+    return Error{ErrorCode::kMalformed, "the router answered with something that is not tokens"};
+  }
+
+  std::map<std::string, double> processor_seconds() override {
+    const auto text = metrics_of(client_);
+    return text.ok() ? cli::processor_seconds(read_samples(*text))
+                     : std::map<std::string, double>();
   }
 
   std::uint64_t n_asked_again() const override { return client_.n_asked_again(); }

@@ -2,11 +2,11 @@
 #include <iostream>
 
 #include "common/client/client.h"
+#include "services/cli/ask.h"
 #include "services/cli/metrics_pages.h"
 #include "services/cli/verbs.h"
 
 namespace foretoken::cli {
-namespace {
 
 using namespace std::chrono_literals;
 
@@ -20,8 +20,6 @@ Result<std::string> metrics_of(Client& client) {
   if (auto* text = std::get_if<wire::MetricsText>(&*answer)) return std::move(text->metrics_text);
   return Error{ErrorCode::kMalformed, "the router answered with something that is not metrics"};
 }
-
-}  // namespace
 
 int run_metrics(const CliOptions& options) {
   if (options.metrics.grafana || options.metrics.alerts) {

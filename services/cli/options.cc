@@ -375,7 +375,19 @@ class Parser {
         ->check(whole(1, kMostTokens))
         ->capture_default_str();
     sub->add_option("--dataset", load.dataset,
-                    "prompts.json, ShareGPT's JSON or OpenAI's JSONL; default: the demo prompts");
+                    "prompts.json, ShareGPT's JSON, OpenAI's JSONL, or random: words of the demo "
+                    "prompts in any order (over ZeroMQ); default: the demo prompts");
+    sub->add_option("--input-len", load.input_len, "tokens of each random prompt")
+        ->check(whole(1, kMostTokens))
+        ->capture_default_str();
+    sub->add_flag("--unique-prompts", load.unique_prompts,
+                  "begin each prompt with a number of its own, so that none finds the beginning of "
+                  "another in the cache");
+    sub->add_option(
+           "--goodput", load.goodput,
+           "also count requests that keep these limits, in milliseconds: ttft:500,tpot:50; "
+           "ttft, tpot, e2el")
+        ->type_name("NAME:MS,...");
     sub->add_flag("--http", load.http,
                   "over HTTP, at edge.host and edge.port, and not over ZeroMQ; "
                   "$FORETOKEN_API_KEY is its key");
@@ -399,12 +411,17 @@ class Parser {
         verb(bench, "serve", "load on a running system: throughput, latencies, acceptance",
              "  foretoken bench serve --concurrency 4 --num-prompts 32\n"
              "  foretoken bench serve --compare --concurrency 1\n"
+             "  foretoken bench serve --concurrency 1,2,4,8 --goodput ttft:500,tpot:50\n"
              "  foretoken bench serve --http --request-rate 2 --dataset sharegpt.json\n");
     compare_both_ways(serve);
     serve
         ->add_option("--concurrency", options_.bench_load.concurrency,
-                     "requests at a time; default: 4, or no bound with --request-rate")
-        ->check(whole(1, 4096));
+                     "requests at a time; default: 4, or no bound with --request-rate; several "
+                     "numbers, by commas: a run with each")
+        ->delimiter(',')
+        ->allow_extra_args(false)
+        ->check(whole(1, 4096))
+        ->type_name("INT,INT,...");
     serve
         ->add_option("--request-rate", options_.bench_load.request_rate,
                      "open loop: requests arrive so many a second (Poisson); 0 = the next one "

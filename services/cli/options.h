@@ -76,11 +76,15 @@ struct DemoOptions {
 
 // bench serve, latency and acceptance.
 struct BenchLoadOptions {
-  int concurrency = 0;  // 0 = not said: some, or with a rate as many as arrive
+  // Several: one run with each. None: some, or with a rate as many as arrive.
+  std::vector<int> concurrency;
   int n_prompts = 32;
   std::uint32_t output_len = 128;
-  double request_rate = 0;  // 0 = as fast as concurrency allows
-  std::string dataset;      // empty = the demo prompts
+  double request_rate = 0;        // 0 = as fast as concurrency allows
+  std::string dataset;            // empty = the demo prompts; "random"
+  std::uint32_t input_len = 512;  // tokens, of random prompts
+  bool unique_prompts = false;
+  std::string goodput;  // "ttft:500,tpot:50"
   std::string out;
   bool http = false;
   std::string url;       // empty = edge.host and edge.port

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <map>
 #include <optional>
+#include <random>
 #include <sstream>
 #include <utility>
 
@@ -132,6 +133,27 @@ std::vector<DemoPrompt> load_prompts(const std::string& path) {
   }
   if (prompts.empty()) throw FatalError(ErrorCode::kMalformed, file.string() + ": no prompts");
   return prompts;
+}
+
+std::string random_words(const std::vector<DemoPrompt>& prompts,
+                         std::size_t n_words,
+                         std::uint64_t seed) {
+  std::vector<std::string> words;
+  for (const auto& prompt : prompts)
+    for (const auto& message : prompt.messages) {
+      std::istringstream text(message.content);
+      words.insert(words.end(), std::istream_iterator<std::string>(text), {});
+    }
+  std::mt19937_64 random(seed);
+  std::string text;
+  for (std::size_t i = 0; i < n_words && !words.empty(); ++i)
+    text += (i > 0 ? " " : "") + words[random() % words.size()];
+  return text;
+}
+
+DemoPrompt numbered(DemoPrompt prompt, std::size_t number) {
+  prompt.messages.front().content.insert(0, std::to_string(number) + ". ");
+  return prompt;
 }
 
 std::vector<DemoPrompt> kinds_in_turn(const std::vector<DemoPrompt>& prompts) {

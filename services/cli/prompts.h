@@ -2,6 +2,7 @@
 // ShareGPT, or lines of OpenAI's requests.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -13,11 +14,20 @@ namespace foretoken::cli {
 struct DemoPrompt {
   std::string kind;
   std::vector<wire::ChatMessage> messages;
+  std::vector<TokenId> token_ids = {};  // instead of messages, where there are some
 };
 
 // "" = the demo prompts beside the demo models. Throws FatalError naming the file and what is
 // wrong.
 std::vector<DemoPrompt> load_prompts(const std::string& path);
+
+// Words of the prompts in an order that the seed decides; at least so many.
+std::string random_words(const std::vector<DemoPrompt>& prompts,
+                         std::size_t n_words,
+                         std::uint64_t seed);
+
+// Its first message begins with the number.
+DemoPrompt numbered(DemoPrompt prompt, std::size_t number);
 
 // In file order within each kind, and a prompt of each kind in turn: any number of the first ones
 // has all kinds alike.

@@ -3,6 +3,9 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+
+#include "services/cli/latency_goals.h"
 #include "services/cli/prompts.h"
 
 namespace foretoken::cli {
@@ -120,6 +123,46 @@ TEST(BenchTables, NothingAnsweredIsNoNumber) {
   samples.n_failed = 2;
   EXPECT_THAT(acceptance_table(samples), HasSubstr("no round had a guess\n0 requests answered, 2"));
   EXPECT_THAT(latency_table(samples), HasSubstr("whole answer                    -"));
+}
+
+TEST(LatencyGoals, AreNamesAndMillisecondsEachOnce) {
+  const auto goals = read_goals("tpot:50,ttft:0.5");
+  ASSERT_TRUE(goals.ok());
+  EXPECT_EQ(goals->ttft_ms, 0.5);
+  EXPECT_EQ(goals->tpot_ms, 50);
+  EXPECT_FALSE(goals->e2el_ms.has_value());
+  EXPECT_FALSE(read_goals("")->any());
+  for (const char* wrong : {"ttft", "ttft:", "ttft:0", "ttft:-1", "ttft:inf", "ttft:1,ttft:2", ",",
+                            "itl:5", "ttft:5 "}) {
+    const auto refused = read_goals(wrong);
+    ASSERT_FALSE(refused.ok()) << wrong;
+    EXPECT_THAT(refused.error().message, HasSubstr("ttft:MS"));
+  }
+}
+
+TEST(LatencyGoals, CountOnlyWhatKeepsThemAll) {
+  BenchSamples samples;
+  samples.seconds = 2;
+  for (const double tpot : {1.0, 5.0, 9.0}) samples.records.push_back(record_of("a", tpot));
+  samples.records.push_back({.kind = "a"});  // not answered
+  EXPECT_EQ(n_good(samples, {.tpot_ms = 5.0}), 2U);
+  EXPECT_EQ(n_good(samples, {.ttft_ms = 9.9, .tpot_ms = 5.0}), 0U);
+  EXPECT_EQ(n_good(samples, {.e2el_ms = 60.0}), 2U);
+  samples.processor_seconds = {{"router", 0.5}, {"target-0", 2.5}};
+  const std::string table = sweep_table({{.concurrency = 8, .samples = samples}}, {.tpot_ms = 5.0});
+  EXPECT_THAT(table, HasSubstr("at a time"));
+  EXPECT_THAT(table, HasSubstr("8 "));
+  EXPECT_THAT(table, HasSubstr("      1.50        1.00\n"));  // processors, good requests a second
+}
+
+TEST(RandomPrompts, AreWordsThatTheSeedOrders) {
+  const std::vector<DemoPrompt> prompts{{"a", {{"user", "one two  three"}}},
+                                        {"b", {{"user", "four"}}}};
+  const std::string words = random_words(prompts, 50, 1);
+  EXPECT_EQ(std::count(words.begin(), words.end(), ' '), 49);
+  EXPECT_EQ(words, random_words(prompts, 50, 1));
+  EXPECT_NE(words, random_words(prompts, 50, 2));
+  EXPECT_EQ(numbered(prompts[1], 7).messages.front().content, "7. four");
 }
 
 TEST(KindsInTurn, AnyNumberOfTheFirstHasAllKindsAlike) {
