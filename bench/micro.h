@@ -25,8 +25,8 @@ struct MicroOptions {
   std::vector<std::int32_t> contexts = {512, 4096};  // of attention; each >= 1
   int n_threads = 0;                                 // 0 = physical cores
   CpuIsa isa = CpuIsa::kAuto;
-  std::size_t weight_bytes = std::size_t{560}
-                             << 20;  // per dtype; must be far larger than the caches
+  std::size_t weight_bytes = std::size_t{560} << 20;  // per dtype; fewer, where the shape has fewer
+                                                      // layers, may lie in caches
   // Processor time of the one thread instead of wall time: for machines that others keep busy.
   // Needs n_threads = 1.
   bool processor_time = false;

@@ -12,7 +12,9 @@
 namespace foretoken::bench {
 namespace {
 
-constexpr std::int32_t kLayers = 16;  // by turns, so that a long context comes from memory
+// By turns, so that a long context comes from memory; a prompt reads its keys again and again.
+constexpr std::size_t kMostLayers = 16, kPromptLayers = 2;
+constexpr std::size_t kMostCacheBytes = std::size_t{1} << 30;
 constexpr std::int32_t kBlockTokens = 16;
 constexpr std::int32_t kPromptRows = 512;
 
@@ -23,9 +25,14 @@ class Contexts {
       : backend_(backend), n_heads_(layer.n_heads), head_dim_(layer.head_dim), shape_(shape) {
     const std::int32_t n_blocks_each = (shape.context + kBlockTokens - 1) / kBlockTokens;
     const std::int32_t n_rows = shape.n_sequences * shape.n_rows;
-    kv_ = {{DType::kBf16, kLayers, layer.n_kv_heads, head_dim_, kBlockTokens},
+    kv_ = {{DType::kBf16, 1, layer.n_kv_heads, head_dim_, kBlockTokens},
            nullptr,
            shape.n_sequences * n_blocks_each};
+    const std::size_t layer_bytes =
+        kv_.geometry.block_bytes() * static_cast<std::size_t>(kv_.n_blocks);
+    const bool is_prompt = shape.n_rows >= kPromptRows;
+    kv_.geometry.n_layers = static_cast<std::int32_t>(std::clamp<std::size_t>(
+        kMostCacheBytes / layer_bytes, 1, is_prompt ? kPromptLayers : kMostLayers));
     blocks_ = backend.allocate(kv_.geometry.block_bytes() * static_cast<std::size_t>(kv_.n_blocks));
     kv_.blocks = blocks_.as<std::byte>();
     std::mt19937 rng(3);
@@ -63,6 +70,7 @@ class Contexts {
                          .scale = 0.125f,
                          .out = out_.as<float>()});
   }
+  std::int32_t n_layers() const { return kv_.geometry.n_layers; }
   double operations() const {
     double n_pairs = 0;  // of a row and a position that it sees
     for (const std::int32_t position : positions_) n_pairs += position + 1;
@@ -100,7 +108,7 @@ std::vector<AttentionCost> measure_attention(Backend& backend,
       AttentionCost cost{.n_sequences = n_sequences, .n_rows = n_rows, .context = context};
       Contexts contexts(backend, options.shape, cost);
       contexts.layer(0);
-      const std::int32_t n_layers = n_rows < 16 ? kLayers : 2;
+      const std::int32_t n_layers = contexts.n_layers();
       std::vector<double> times, rates, shares;
       for (int round = 0; round < options.n_rounds; ++round) {
         const double peak_before = peak_gop_s(probe.peak_f32, team);

@@ -12,10 +12,11 @@
 
 namespace foretoken::bench {
 
-// The best of operations a second from registers, by all of the team.
+// 10^9 operations a second that the team reaches with operands in registers, measured once.
 double peak_gop_s(double (*peak)(std::int64_t), cpu::Team& team);
 
-// Few rows over each of the contexts, rows of several sequences, and 512 rows that end each.
+// Few rows over each of the contexts, rows of several sequences, and a prompt chunk of 512 rows
+// that ends at each.
 std::vector<AttentionCost> measure_attention(Backend& backend,
                                              const MicroOptions& options,
                                              const Probe& probe,

@@ -44,8 +44,8 @@ FT_INLINE SpanKeys keys_of_span(const AttentionItem& item,
 }
 
 // Keys as [head_dim][kSpan], values as [kSpan][padded], both f32. Positions from n_valid on are
-// zero. Asks for those of the next span: a block has too few of one head for the processor to
-// foresee them.
+// zero. Prefetches the next span: a block holds too few bytes of one head for the hardware
+// prefetcher to help.
 template <DType kType>
 FT_INLINE void load_span(const AttentionItem& item,
                          const SpanKeys& span,
@@ -87,8 +87,8 @@ FT_INLINE void span_scores(
   std::int32_t d = 0;
   for (; d + 2 <= head_dim; d += 2) {
     Simd::V k0 = Simd::load(keys + d * kSpan), k1 = Simd::load(keys + (d + 1) * kSpan);
-    Simd::keep(k0);
-    Simd::keep(k1);
+    Simd::keep_in_register(k0);
+    Simd::keep_in_register(k1);
 #pragma GCC unroll 4
     for (int i = 0; i < kQueries; ++i) {
       even[i] = Simd::fma(k0, Simd::set1(q[i][d]), even[i]);
@@ -162,7 +162,7 @@ FT_INLINE void add_values(const float* weights,
   }
 }
 
-constexpr int kAtOnce = 4;  // queries that take a span together
+constexpr int kQueryTile = 4;  // queries that take a span together
 
 template <DType kType>
 void attention(const AttentionItem& item) {
@@ -187,11 +187,12 @@ void attention(const AttentionItem& item) {
     const SpanKeys span = next;
     next = keys_of_span(item, begin + kSpan, last + 1, head_bytes);
     load_span<kType>(item, span, next, padded, keys, values);
-    const float* waiting[kAtOnce];
-    std::int32_t query[kAtOnce];
-    std::int32_t valid[kAtOnce];
+    const float* waiting[kQueryTile];
+    std::int32_t query[kQueryTile];
+    std::int32_t valid[kQueryTile];
     int n_waiting = 0;
-    // Step by step for all of them: what one query waits for, another fills.
+    // All scores, then all weights, then all values: the instructions of different queries are
+    // independent and overlap.
     const auto flush = [&] {
       int i = 0;
       for (; i + Simd::kScoreQueries <= n_waiting; i += Simd::kScoreQueries)
@@ -213,7 +214,7 @@ void attention(const AttentionItem& item) {
         waiting[n_waiting] = item.q + r * item.q_stride + h * item.head_dim;
         query[n_waiting] = r * item.group + h;
         valid[n_waiting] = n_valid < kSpan ? n_valid : kSpan;
-        if (++n_waiting == kAtOnce) flush();
+        if (++n_waiting == kQueryTile) flush();
       }
     }
     flush();

@@ -124,8 +124,8 @@ struct Simd {
       rows[i + 8] = {b[i], d[i]};
     }
   }
-  // In registers from here on: the compiler may not read it again for each use.
-  FT_INLINE void keep(V& v) { asm("" : "+x"(v.lo), "+x"(v.hi)); }
+  // Stops the compiler from folding the load into each use.
+  FT_INLINE void keep_in_register(V& v) { asm("" : "+x"(v.lo), "+x"(v.hi)); }
   FT_INLINE void prefetch_near(const std::byte* p) {
     _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0);
   }

@@ -86,8 +86,8 @@ struct Simd {
       r[12 + i] = _mm512_shuffle_f32x4(t[4 + i], t[12 + i], 0xdd);
     }
   }
-  // In registers from here on: the compiler may not read it again for each use.
-  FT_INLINE void keep(V& v) { asm("" : "+v"(v)); }
+  // Stops the compiler from folding the load into each use.
+  FT_INLINE void keep_in_register(V& v) { asm("" : "+v"(v)); }
   FT_INLINE void prefetch_near(const std::byte* p) {
     _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0);
   }

@@ -79,7 +79,7 @@ struct Simd {
         rows[j][i] = t;
       }
   }
-  FT_INLINE void keep(V&) {}
+  FT_INLINE void keep_in_register(V&) {}
   FT_INLINE void prefetch_near(const std::byte* p) { __builtin_prefetch(p, 0, 3); }
   FT_INLINE void prefetch_far(const std::byte* p) { __builtin_prefetch(p, 0, 2); }
   FT_INLINE void noise_words(std::uint32_t first_id, const NoiseKey& key, std::uint32_t* words) {

@@ -15,6 +15,8 @@
 namespace foretoken::cli {
 namespace {
 
+using namespace std::chrono_literals;
+
 // In C0, DEL and C1, which terminals obey.
 bool is_control(char32_t point) {
   return (point < 0x20 && point != '\n' && point != '\t') || (point >= 0x7f && point < 0xa0);
@@ -45,6 +47,30 @@ std::string likeliest_of(const wire::LogprobEntry& entry) {
 TimePoint deadline_for(const wire::ClientRequest& request) {
   return steady_now() + std::chrono::milliseconds(request.timeout_ms) +
          std::chrono::milliseconds(1000);
+}
+
+Result<std::string> metrics_of(Client& client) {
+  // Fails at once where no router listens.
+  if (const auto status = client.status(steady_now() + 3s); !status.ok()) return status.error();
+  wire::ClientRequest request;
+  request.op = wire::ClientOp::kMetrics;
+  auto answer = client.ask(std::move(request), steady_now() + 3s);
+  if (!answer.ok()) return answer.error();
+  if (auto* text = std::get_if<wire::MetricsText>(&*answer)) return std::move(text->metrics_text);
+  return Error{ErrorCode::kMalformed, "the router answered with something that is not metrics"};
+}
+
+Result<std::vector<TokenId>> tokens_of(Client& client,
+                                       const std::string& text,
+                                       const std::string& model) {
+  wire::ClientRequest request;
+  request.op = wire::ClientOp::kTokenize;
+  request.prompt = text;
+  request.model = model;
+  auto answer = client.ask(std::move(request), steady_now() + 60s);
+  if (!answer.ok()) return answer.error();
+  if (auto* tokens = std::get_if<wire::TokensReply>(&*answer)) return std::move(tokens->token_ids);
+  return Error{ErrorCode::kMalformed, "the router answered with something that is not tokens"};
 }
 
 Result<void> find_router(Client& client) {

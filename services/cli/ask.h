@@ -20,6 +20,11 @@ Result<void> find_router(Client& client);
 // The Prometheus text of all services.
 Result<std::string> metrics_of(Client& client);
 
+// The ids of a text, as the tokenizer of the model makes them.
+Result<std::vector<TokenId>> tokens_of(Client& client,
+                                       const std::string& text,
+                                       const std::string& model);
+
 // With --verbose, what took how long of an answer.
 void say_times(const wire::ClientReply& reply);
 // "24 tokens, 412 tok/s, stop; draft: 18 of 21 guesses right, 6.7 tokens a round"

@@ -33,9 +33,6 @@ class BenchDoor {
   virtual std::optional<Result<BenchNews>> next(TimePoint deadline) = 0;
   // It is not waited for any more.
   virtual void forget(std::size_t request) = 0;
-  // The ids of a text, as the model's tokenizer makes them; an Error where a server does not tell.
-  virtual Result<std::vector<TokenId>> tokenize(const std::string& text,
-                                                const std::string& model) = 0;
   // Processor time of each service since it began, by its name; nothing of a server that does not
   // say it.
   virtual std::map<std::string, double> processor_seconds() { return {}; }

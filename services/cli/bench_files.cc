@@ -63,10 +63,15 @@ Result<std::vector<BenchRun>> read_bench_runs(const std::vector<std::string>& fi
                field_or_null(*parsed, "speculative").is_object()) {
       for (const char* which : {"plain", "speculative"})
         runs.push_back({label + ", " + which, std::move((*parsed)[which])});
+    } else if (schema == kSweepSchema && field_or_null(*parsed, "runs").is_array()) {
+      for (Json& run : (*parsed)["runs"]) {
+        const std::string concurrency = to_text(field_or_null(run, "concurrency"));
+        runs.push_back({label + ", " + concurrency, std::move(run)});
+      }
     } else {
       return not_of_bench(file, "its schema is " + to_text(schema) +
                                     " and none of \"foretoken.bench_serve/1\", _latency, "
-                                    "_acceptance and _compare");
+                                    "_acceptance, _compare and _sweep");
     }
   }
   return runs;

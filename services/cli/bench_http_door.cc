@@ -152,11 +152,6 @@ class HttpDoor final : public BenchDoor {
 
   std::string name() const override { return "http"; }
 
-  // Chat takes no token ids, so nothing asks for them.
-  Result<std::vector<TokenId>> tokenize(const std::string&, const std::string&) override {
-    return Error{ErrorCode::kUnsupportedParameter, "a server of chat completions has no tokens"};
-  }
-
   std::map<std::string, double> processor_seconds() override {
     const auto reply = http_get(address_, "/metrics");
     return reply.ok() && reply->status == 200 ? cli::processor_seconds(read_samples(reply->body))

@@ -95,9 +95,9 @@ OrderedJson goodput_json(const BenchSamples& samples, const LatencyGoals& goals)
   const auto most = [](const std::optional<double>& ms) {
     return ms ? OrderedJson(*ms) : OrderedJson();
   };
-  return {{"most_ttft_ms", most(goals.ttft_ms)},
-          {"most_tpot_ms", most(goals.tpot_ms)},
-          {"most_e2el_ms", most(goals.e2el_ms)},
+  return {{"max_ttft_ms", most(goals.ttft_ms)},
+          {"max_tpot_ms", most(goals.tpot_ms)},
+          {"max_e2el_ms", most(goals.e2el_ms)},
           {"good_requests", n},
           {"request_goodput", static_cast<double>(n) / samples.seconds}};
 }
@@ -260,6 +260,8 @@ OrderedJson bench_json(const BenchSamples& s, const BenchDescription& load) {
       {"door", load.door},
       {"model", load.model},
       {"dataset", load.dataset},
+      {"input_len", load.input_len == 0 ? OrderedJson() : OrderedJson(load.input_len)},
+      {"unique_prompts", load.unique_prompts},
       {"num_prompts", load.n_requests},
       {"output_len", load.output_len},
       {"concurrency", load.concurrency},
@@ -345,7 +347,7 @@ void print_block(const BenchSamples& s, const LatencyGoals& goals) {
   if (!s.processor_seconds.empty())
     std::printf("------------------- Processors -------------------\n");
   for (const auto& [service, seconds] : s.processor_seconds)
-    line(service + " (s a second):", seconds / s.seconds);
+    line(service + " (processors):", seconds / s.seconds);
   std::printf("==================================================\n");
 }
 

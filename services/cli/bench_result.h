@@ -81,11 +81,15 @@ enum class BenchKind : std::uint8_t { kServe, kLatency, kAcceptance };
 // Of one run of each kind: bench compare and plot take all.
 inline constexpr std::array<std::string_view, 3> kRunSchemas{
     "foretoken.bench_serve/1", "foretoken.bench_latency/1", "foretoken.bench_acceptance/1"};
+inline constexpr std::string_view kSweepSchema = "foretoken.bench_sweep/1";  // runs of bench serve
 
 // What the load was, for the document.
 struct BenchDescription {
   std::string schema;
-  std::string door, model, dataset, proposer;
+  std::string door, model, dataset;
+  std::uint32_t input_len = 0;  // of random prompts; 0: others
+  bool unique_prompts = false;
+  std::string proposer;
   int n_requests = 0, concurrency = 0;
   std::uint32_t output_len = 0;
   double request_rate = 0;

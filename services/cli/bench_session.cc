@@ -4,9 +4,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
+#include <map>
+#include <optional>
 #include <utility>
 
 #include "common/client/client.h"
+#include "services/cli/ask.h"
 #include "services/cli/bench_tables.h"
 #include "services/cli/chat_stream.h"
 #include "services/cli/latency_goals.h"
@@ -34,6 +37,19 @@ std::string detail_of(const BenchRecord& record) {
   return record.kind + text;
 }
 
+// Of all services, or of none: one that did not answer in time, or began anew, has no figure, and a
+// sum without it would be taken for the whole.
+std::map<std::string, double> growth(const std::map<std::string, double>& before,
+                                     const std::map<std::string, double>& after) {
+  std::map<std::string, double> grown;
+  for (const auto& [service, seconds] : before) {
+    const auto now = after.find(service);
+    if (now == after.end() || now->second < seconds) return {};
+    grown[service] = now->second - seconds;
+  }
+  return after.size() == before.size() ? grown : std::map<std::string, double>();
+}
+
 // How far all passes are; its line is gone when it is.
 class BenchProgress {
  public:
@@ -51,9 +67,7 @@ class BenchProgress {
     };
     const auto before = door_.processor_seconds();
     BenchSamples samples = run_load(door_, load);
-    for (const auto& [service, seconds] : door_.processor_seconds())
-      if (const auto then = before.find(service); then != before.end() && seconds >= then->second)
-        samples.processor_seconds[service] = seconds - then->second;
+    samples.processor_seconds = growth(before, door_.processor_seconds());
     return samples;
   }
 
@@ -83,14 +97,17 @@ struct BothWays {
   }
 };
 
+// Uncounted: every prompt once, so that no run is the one that fills the prefix cache.
+void ask_each_once(const BenchSession& session) {
+  BenchLoad once = session.load;
+  once.n_requests = std::min(once.n_requests, once.prompts.size());
+  once.base.params.max_tokens = std::min<std::uint32_t>(8, once.base.params.max_tokens);
+  (void)run_load(session.door, once);
+}
+
 BothWays measure_both_ways(const BenchSession& session) {
   const BenchLoad& load = session.load;
-  // Uncounted: every prompt once, so that no pass is the one that fills the prefix cache.
-  BenchLoad once = load;
-  once.n_requests = std::min(load.n_requests, load.prompts.size());
-  once.base.params.max_tokens = std::min<std::uint32_t>(8, load.base.params.max_tokens);
-  (void)run_load(session.door, once);
-
+  ask_each_once(session);
   BenchLoad plain = load;
   plain.base.num_draft_tokens = 0;
   BothWays result;
@@ -204,46 +221,16 @@ struct BenchPlan {
   const std::function<int(BenchSession&)>& measure;
 };
 
-constexpr std::string_view kRandom = "random";
-
-// Words of the demo prompts; the tokens are cut where there are enough.
-Result<std::vector<DemoPrompt>> random_prompts(BenchDoor& door,
-                                               const BenchPlan& plan,
-                                               std::size_t run) {
-  const auto& bench = plan.options.bench_load;
-  const auto words = load_prompts("");
-  std::vector<DemoPrompt> prompts;
-  for (int i = 0; i < bench.n_prompts; ++i) {
-    const auto seed = run * static_cast<std::size_t>(bench.n_prompts) + static_cast<std::size_t>(i);
-    auto ids = door.tokenize(random_words(words, bench.input_len, seed), plan.base.model);
-    if (!ids.ok()) return ids.error();
-    ids->resize(std::min<std::size_t>(ids->size(), bench.input_len));
-    prompts.push_back({.kind = std::string(kRandom), .messages = {}, .token_ids = std::move(*ids)});
-  }
-  return prompts;
-}
-
-Result<std::vector<DemoPrompt>> prompts_for(BenchDoor& door,
-                                            const BenchPlan& plan,
-                                            std::size_t run) {
-  const auto& bench = plan.options.bench_load;
-  if (bench.dataset == kRandom) return random_prompts(door, plan, run);
-  auto prompts = load_prompts(bench.dataset);
-  if (is_alone(plan.kind)) prompts = kinds_in_turn(prompts);
-  if (!bench.unique_prompts) return prompts;
-  const auto n = static_cast<std::size_t>(bench.n_prompts);
-  std::vector<DemoPrompt> unique;
-  for (std::size_t i = 0; i < n; ++i)
-    unique.push_back(numbered(prompts[i % prompts.size()], run * n + i));
-  return unique;
-}
-
 // `model`: the one that a request without a name means.
-int measure_through(BenchDoor& door, const BenchPlan& plan, const std::string& model) {
+int measure_through(BenchDoor& door,
+                    const BenchPlan& plan,
+                    const std::string& model,
+                    BenchPrompts::Tokenize tokenize = {}) {
   const auto& bench = plan.options.bench_load;
-  const auto prompts_of_run = [&](std::size_t run) { return prompts_for(door, plan, run); };
-  auto prompts = prompts_of_run(0);
+  const BenchPrompts source(bench, plan.base.params.seed, std::move(tokenize));
+  auto prompts = source.of_run(0);
   if (!prompts.ok()) return report_error(prompts.error());
+  if (is_alone(plan.kind)) *prompts = kinds_in_turn(*prompts);
   BenchLoad load{.base = plan.base,
                  .prompts = std::move(*prompts),
                  .n_requests = static_cast<std::size_t>(bench.n_prompts),
@@ -254,6 +241,8 @@ int measure_through(BenchDoor& door, const BenchPlan& plan, const std::string& m
       .door = door.name(),
       .model = load.base.model.empty() ? model : load.base.model,
       .dataset = bench.dataset,
+      .input_len = bench.dataset == kRandomPrompts ? bench.input_len.value_or(kUsualInputLen) : 0,
+      .unique_prompts = source.are_made_up(),
       .proposer = std::string(wire::name_of(load.base.proposer)),
       .n_requests = bench.n_prompts,
       .concurrency = static_cast<int>(load.concurrency),
@@ -262,8 +251,8 @@ int measure_through(BenchDoor& door, const BenchPlan& plan, const std::string& m
       .num_draft_tokens = load.base.num_draft_tokens,
       .request = sampling_of(load.base),
       .goals = plan.goals};
-  BenchSession session{plan.kind,     door, plan.options, std::move(load), std::move(description),
-                       prompts_of_run};
+  BenchSession session{plan.kind, door, plan.options, std::move(load), std::move(description),
+                       source};
   return plan.measure(session);
 }
 
@@ -307,11 +296,19 @@ int over_zeromq(const BenchPlan& plan, const BusSection& bus) {
     return report_error({ErrorCode::kUnavailable,
                          "the services at " + client.endpoint() + " are not ready to serve"});
   const auto door = zeromq_door(client);
-  return measure_through(*door, plan, status->models.size() == 1 ? status->models.front() : "");
+  return measure_through(
+      *door, plan, status->models.size() == 1 ? status->models.front() : "",
+      [&](const std::string& text) { return tokens_of(client, text, plan.base.model); });
 }
 
 Result<void> check_load(const BenchLoadOptions& bench) {
-  if (bench.dataset == kRandom && (bench.http || !bench.url.empty()))
+  const bool is_random = bench.dataset == kRandomPrompts;
+  if (bench.input_len && !is_random)
+    return Error{ErrorCode::kInvalidValue, "--input-len goes with --dataset random", "--input-len"};
+  if (bench.unique_prompts && is_random)
+    return Error{ErrorCode::kInvalidValue, "random prompts share no beginning anyway",
+                 "--unique-prompts"};
+  if (is_random && (bench.http || !bench.url.empty()))
     return Error{ErrorCode::kInvalidValue,
                  "random prompts are token ids and go over ZeroMQ: chat over HTTP takes none",
                  "--dataset"};
@@ -375,17 +372,24 @@ int run_once(const BenchSession& session, const PrintRun& print) {
 }
 
 int run_sweep(const BenchSession& session, const std::vector<int>& concurrency) {
+  if (session.prompts.are_made_up())
+    warm_up(session);
+  else
+    ask_each_once(session);
   BenchProgress progress(session, concurrency.size());
-  OrderedJson document = {{"schema", "foretoken.bench_sweep/1"},
-                          {"machine", machine_description()},
-                          {"runs", OrderedJson::array()}};
+  OrderedJson document = {
+      {"schema", kSweepSchema}, {"machine", machine_description()}, {"runs", OrderedJson::array()}};
   std::vector<SweepRow> rows;
   BenchSamples all;
+  std::optional<Error> broken;
   for (std::size_t run = 0; run < concurrency.size(); ++run) {
-    auto prompts = session.prompts_of_run(run);
-    if (!prompts.ok()) return report_error(prompts.error());
     BenchLoad load = session.load;
-    load.prompts = std::move(*prompts);
+    if (run > 0 && session.prompts.are_made_up()) {
+      auto prompts = session.prompts.of_run(run);
+      if (!prompts.ok()) broken = prompts.error();
+      if (broken) break;
+      load.prompts = std::move(*prompts);
+    }
     load.concurrency = static_cast<std::size_t>(concurrency[run]);
     BenchDescription description = session.description;
     description.concurrency = concurrency[run];
@@ -397,6 +401,7 @@ int run_sweep(const BenchSession& session, const std::vector<int>& concurrency) 
   const int written = put_out(document, session.options, [&] {
     std::cout << sweep_table(rows, session.description.goals) << std::flush;
   });
+  if (broken) return report_error(*broken);
   const int failed = report_failures(all);
   return failed != kExitOk ? failed : written;
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "services/cli/bench_load.h"
+#include "services/cli/bench_prompts.h"
 #include "services/cli/bench_result.h"
 #include "services/cli/options.h"
 
@@ -20,8 +21,7 @@ struct BenchSession {
   const CliOptions& options;
   BenchLoad load;
   BenchDescription description;
-  // Of run 0, which `load` has, and of further ones: others, where they are made up.
-  std::function<Result<std::vector<DemoPrompt>>(std::size_t run)> prompts_of_run;
+  const BenchPrompts& prompts;  // `load` has those of run 0
 };
 
 // Finds the system that the options name, and gives it to `measure`; the exit code is that one's.

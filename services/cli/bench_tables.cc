@@ -121,7 +121,8 @@ std::string sweep_table(const std::vector<SweepRow>& rows, const LatencyGoals& g
   std::vector<Cells> cells{{"at a time", "req/s", "tok/s", "TTFT ms", "p99", "TPOT ms", "p99",
                             "ITL p99", "accepted", "processors"}};
   if (goals.any()) cells.front().emplace_back("good req/s");
-  for (const auto& [concurrency, samples] : rows) {
+  for (const SweepRow& row : rows) {
+    const BenchSamples& samples = row.samples;
     const auto a_second = [&](double value) {
       return samples.seconds > 0 ? printed("%.2f", value / samples.seconds) : "-";
     };
@@ -130,7 +131,7 @@ std::string sweep_table(const std::vector<SweepRow>& rows, const LatencyGoals& g
     double processor_seconds = 0;
     for (const auto& [service, seconds] : samples.processor_seconds) processor_seconds += seconds;
     cells.push_back(
-        {std::to_string(concurrency), a_second(static_cast<double>(samples.n_done())),
+        {std::to_string(row.concurrency), a_second(static_cast<double>(samples.n_done())),
          printed("%.1f", samples.output_throughput()), in_ms(ttft, 0.5), in_ms(ttft, 0.99),
          in_ms(tpot, 0.5), in_ms(tpot, 0.99), in_ms(all_gaps(samples), 0.99),
          in_percent(samples.sum(&BenchRecord::accepted), samples.sum(&BenchRecord::drafted)),

@@ -8,8 +8,6 @@
 namespace foretoken::cli {
 namespace {
 
-constexpr auto kPatience = std::chrono::seconds(60);  // until a text has its tokens
-
 class ZeromqDoor final : public BenchDoor {
  public:
   explicit ZeromqDoor(Client& client) : client_(client) {}
@@ -43,19 +41,6 @@ class ZeromqDoor final : public BenchDoor {
       numbers_.erase(it);
       return;
     }
-  }
-
-  Result<std::vector<TokenId>> tokenize(const std::string& text,
-                                        const std::string& model) override {
-    wire::ClientRequest request;
-    request.op = wire::ClientOp::kTokenize;
-    request.prompt = text;
-    request.model = model;
-    auto answer = client_.ask(std::move(request), steady_now() + kPatience);
-    if (!answer.ok()) return answer.error();
-    if (auto* tokens = std::get_if<wire::TokensReply>(&*answer))
-      return std::move(tokens->token_ids);
-    return Error{ErrorCode::kMalformed, "the router answered with something that is not tokens"};
   }
 
   std::map<std::string, double> processor_seconds() override {

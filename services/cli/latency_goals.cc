@@ -10,8 +10,10 @@ namespace foretoken::cli {
 
 Result<LatencyGoals> read_goals(std::string_view text) {
   LatencyGoals goals;
-  while (!text.empty()) {
+  bool has_more = !text.empty();
+  while (has_more) {
     const std::string_view goal = text.substr(0, text.find(','));
+    has_more = goal.size() < text.size();
     text.remove_prefix(std::min(text.size(), goal.size() + 1));
     const auto colon = goal.find(':');
     const std::string_view name = goal.substr(0, colon);

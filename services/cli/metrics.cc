@@ -8,19 +8,6 @@
 
 namespace foretoken::cli {
 
-using namespace std::chrono_literals;
-
-Result<std::string> metrics_of(Client& client) {
-  // Fails at once where no router listens.
-  if (const auto status = client.status(steady_now() + 3s); !status.ok()) return status.error();
-  wire::ClientRequest request;
-  request.op = wire::ClientOp::kMetrics;
-  auto answer = client.ask(std::move(request), steady_now() + 3s);
-  if (!answer.ok()) return answer.error();
-  if (auto* text = std::get_if<wire::MetricsText>(&*answer)) return std::move(text->metrics_text);
-  return Error{ErrorCode::kMalformed, "the router answered with something that is not metrics"};
-}
-
 int run_metrics(const CliOptions& options) {
   if (options.metrics.grafana || options.metrics.alerts) {
     std::cout << (options.metrics.grafana ? grafana_dashboard() : alert_rules());

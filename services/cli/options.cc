@@ -377,17 +377,11 @@ class Parser {
     sub->add_option("--dataset", load.dataset,
                     "prompts.json, ShareGPT's JSON, OpenAI's JSONL, or random: words of the demo "
                     "prompts in any order (over ZeroMQ); default: the demo prompts");
-    sub->add_option("--input-len", load.input_len, "tokens of each random prompt")
-        ->check(whole(1, kMostTokens))
-        ->capture_default_str();
+    sub->add_option("--input-len", load.input_len, "tokens of each random prompt; default: 512")
+        ->check(whole(1, kMostTokens));
     sub->add_flag("--unique-prompts", load.unique_prompts,
-                  "begin each prompt with a number of its own, so that none finds the beginning of "
-                  "another in the cache");
-    sub->add_option(
-           "--goodput", load.goodput,
-           "also count requests that keep these limits, in milliseconds: ttft:500,tpot:50; "
-           "ttft, tpot, e2el")
-        ->type_name("NAME:MS,...");
+                  "begin each prompt with the seed and a number of its own, so that none finds the "
+                  "beginning of another in the cache");
     sub->add_flag("--http", load.http,
                   "over HTTP, at edge.host and edge.port, and not over ZeroMQ; "
                   "$FORETOKEN_API_KEY is its key");
@@ -427,6 +421,11 @@ class Parser {
                      "open loop: requests arrive so many a second (Poisson); 0 = the next one "
                      "when one ends")
         ->check(number(from_to(0, 10000)));
+    serve
+        ->add_option("--goodput", options_.bench_load.goodput,
+                     "also count requests that keep these limits, in milliseconds: "
+                     "ttft:500,tpot:50; ttft, tpot, e2el")
+        ->type_name("NAME:MS,...");
     bench_load(serve);
   }
 

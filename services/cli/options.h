@@ -74,15 +74,17 @@ struct DemoOptions {
   std::optional<std::uint32_t> num_draft_tokens;
 };
 
+inline constexpr std::uint32_t kUsualInputLen = 512;
+
 // bench serve, latency and acceptance.
 struct BenchLoadOptions {
   // Several: one run with each. None: some, or with a rate as many as arrive.
   std::vector<int> concurrency;
   int n_prompts = 32;
   std::uint32_t output_len = 128;
-  double request_rate = 0;        // 0 = as fast as concurrency allows
-  std::string dataset;            // empty = the demo prompts; "random"
-  std::uint32_t input_len = 512;  // tokens, of random prompts
+  double request_rate = 0;                 // 0 = as fast as concurrency allows
+  std::string dataset;                     // empty = the demo prompts; "random"
+  std::optional<std::uint32_t> input_len;  // tokens, of random prompts; none: kUsualInputLen
   bool unique_prompts = false;
   std::string goodput;  // "ttft:500,tpot:50"
   std::string out;

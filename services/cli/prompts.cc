@@ -151,8 +151,9 @@ std::string random_words(const std::vector<DemoPrompt>& prompts,
   return text;
 }
 
-DemoPrompt numbered(DemoPrompt prompt, std::size_t number) {
-  prompt.messages.front().content.insert(0, std::to_string(number) + ". ");
+DemoPrompt numbered(DemoPrompt prompt, std::uint64_t seed, std::size_t number) {
+  prompt.messages.front().content.insert(
+      0, std::to_string(number) + "." + std::to_string(seed) + ". ");
   return prompt;
 }
 

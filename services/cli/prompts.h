@@ -26,8 +26,8 @@ std::string random_words(const std::vector<DemoPrompt>& prompts,
                          std::size_t n_words,
                          std::uint64_t seed);
 
-// Its first message begins with the number.
-DemoPrompt numbered(DemoPrompt prompt, std::size_t number);
+// Its first message begins with both numbers.
+DemoPrompt numbered(DemoPrompt prompt, std::uint64_t seed, std::size_t number);
 
 // In file order within each kind, and a prompt of each kind in turn: any number of the first ones
 // has all kinds alike.

@@ -55,6 +55,8 @@ void end_of_connection(const std::exception_ptr& failure) {
     if (failure) std::rethrow_exception(failure);
   } catch (const std::bad_alloc&) {
     log_error("a connection has no memory");
+  } catch (const std::exception& error) {
+    log_error("a connection failed", {{"reason", error.what()}});
   }
 }
 

@@ -72,7 +72,7 @@ class Up(unittest.TestCase):
     def begin(self, count=STREAMS):
         streams = [Stream(self.endpoint, index) for index in range(count)]
         for stream in streams:
-            stream.begun.wait(120)
+            self.assertTrue(stream.begun.wait(120), stream.index)
         return streams
 
     def compare(self, truth, streams):

@@ -75,7 +75,9 @@ class Verbs(unittest.TestCase):
         words = ["bench", "micro", "--model", str(ROOT / "models/demo-draft"), "--rounds", "1", "--json"]
         done = run(*words, "--threads", "1,2", "--contexts", "16,40")
         self.assertEqual(0, done.returncode, done.stderr)
-        for n_threads, report in enumerate(json.loads(done.stdout), start=1):
+        reports = json.loads(done.stdout)
+        self.assertEqual(2, len(reports))
+        for n_threads, report in enumerate(reports, start=1):
             self.assertIn(f"cpu, {n_threads} thread", report["backend"])
             self.assertIn("demo-draft", report["shape"])
             rows = [(each["n_sequences"], each["n_rows"], each["context"]) for each in report["attention"]]
