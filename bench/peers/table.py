@@ -1,0 +1,111 @@
+"""The table of a results file of compare.py, as Markdown on stdout.
+
+usage: table.py RESULTS.json
+
+A ratio is the median over prompts of what was read beside each other, with the least and the largest in brackets; above 1 is always
+better for Foretoken: faster, sooner, smaller.
+"""
+
+import json
+import statistics
+import sys
+from collections import defaultdict
+
+LOWER_IS_BETTER = {"s", "ms", "MiB"}
+NOTES = {
+    "prefill": "to the first token of an answer", "rows": "one pass, in single rows", "load": "from the command to the first token",
+    "memory": "peak of all processes", "load memory": "peak after the load, of what holds the target", "plain": "decoding alone",
+    "draft": "best K of those tried", "lookup": "prompt lookup on prompts that copy, best K"}
+
+
+class Table:
+    def __init__(self, result):
+        self.result = result
+        self.peers = [name for name in result["peers"] if name != "foretoken"]
+        self.cells = defaultdict(list)  # model, weights, cell, what it is of -> peer -> figures
+        for figure in result["cells"]:
+            detail = figure.get("length") or figure.get("rows") or 0
+            self.cells[figure["model"], figure["weights"], figure["cell"], detail].append(figure)
+
+    def print(self):
+        result = self.result
+        machine = result["machine"]
+        print(f"Foretoken {result['commit']}, {result['date']}, `{result['command']}`\n")
+        print(f"{machine['processor']}; {machine['cores']} cores, {', '.join(machine['instructions'])}; {machine['memory_gib']} GiB; "
+              f"{result['threads']} threads each; load average {machine['load_average']:.1f} before, "
+              f"{result['load_average_after']:.1f} after.\n")
+        for about in result["peers"].values():
+            print(f"- {about['title']}: {about['missing'] or about['version']}")
+        print(f"\n| model, weights | what | {' | '.join(about['title'] for about in result['peers'].values())} | "
+              f"{' | '.join('× ' + result['peers'][name]['title'] for name in self.peers)} |")
+        print("|" + "---|" * (3 + 2 * len(self.peers)))
+        for (model, weights, cell, detail), figures in self.cells.items():
+            self.line(model, weights, cell, detail, figures)
+        for failure in result["failures"]:
+            print(f"\nNot measured: {failure['peer']}, {failure['model']} {failure['weights']}, {failure['what']}: {failure['reason']}")
+        print(FOOT)
+
+    def line(self, model, weights, cell, detail, figures):
+        unit = figures[0]["unit"]
+        by_peer = defaultdict(lambda: defaultdict(dict))  # peer -> K -> index -> figure
+        for figure in figures:
+            by_peer[figure["peer"]][figure.get("k", 0)][figure["index"]] = figure
+        best = {peer: self.best(runs, cell, unit) for peer, runs in by_peer.items()}
+        texts = [self.reading(peer, cell, detail, unit, by_peer.get(peer), best.get(peer), model, weights)
+                 for peer in self.result["peers"]]
+        ratios = [self.ratio(unit, by_peer, best, peer) if cell != "rows" else "" for peer in self.peers]
+        what = f"{cell}{f' {detail}' if detail else ''}, {NOTES[cell]}"
+        print(f"| {model} {weights} | {what} | {' | '.join(texts)} | {' | '.join(ratios)} |")
+
+    def best(self, runs, cell, unit):
+        """The K whose median is best; 0 counts as one where guesses are only asked for."""
+        guessed = [k for k in runs if k > 0] if cell in ("draft", "lookup") else list(runs)
+        pick = min if unit in LOWER_IS_BETTER else max
+        return pick(guessed, key=lambda k: median(runs[k])) if guessed else None
+
+    def reading(self, peer, cell, detail, unit, runs, best, model, weights):
+        if runs is None or best is None:
+            return "–"
+        value = median(runs[best])
+        if cell == "rows":
+            single = [f["value"] for f in self.cells[model, weights, "rows", 1] if f["peer"] == peer]
+            return f"{value:.1f} ms" if detail == 1 else f"{value / statistics.median(single):.2f}"
+        text = f"{value:.2f} {unit}" if value < 10 else f"{value:.0f} {unit}"
+        if cell in ("draft", "lookup"):
+            figures = [figure for k, run in runs.items() if k > 0 for figure in run.values()]
+            same = sum(figure["same_text"] for figure in figures)
+            gain = statistics.median(runs[best][i]["value"] / runs[0][i]["value"] for i in runs[best] if i in runs[0])
+            text += f" (K {best}, {gain:.2f} of its plain; same text {same}/{len(figures)})"
+        return text
+
+    def ratio(self, unit, by_peer, best, peer):
+        if best.get(peer) is None or best.get("foretoken") is None:
+            return "–"
+        ours, theirs = by_peer["foretoken"][best["foretoken"]], by_peer[peer][best[peer]]
+        read = [ours[i]["value"] / theirs[i]["value"] for i in ours if i in theirs]
+        if unit in LOWER_IS_BETTER:
+            read = [1 / each for each in read]
+        if not read:
+            return "–"
+        spread = f" ({min(read):.2f}–{max(read):.2f})" if len(read) > 1 else ""
+        return f"**{statistics.median(read):.2f}**{spread}"
+
+
+def median(run):
+    return statistics.median(figure["value"] for figure in run.values())
+
+
+FOOT = """
+A ratio is a median over prompts or repeats of figures that were read beside each other, least and largest in brackets; above 1 is better
+for Foretoken. Foretoken is asked over ZeroMQ, through router and tokenizer, by default guessing less where it does not pay; the others
+are loops in a process of their own. "Same text": guessed answers that equal the peer's own plain ones, of all K. Rows are times of one
+pass in single rows of the same peer: Foretoken's without attention (`foretoken bench micro`, products of as many layers as the model has, or
+more so that no cache holds them), the others' whole passes behind 64 tokens. 8 bits are int8 and Q8_0, 4 bits int4 and Q4_0: different
+roundings, so that texts of two peers may differ. Weights of 1b are random."""
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    with open(sys.argv[1], encoding="utf-8") as file:
+        Table(json.load(file)).print()
