@@ -158,7 +158,7 @@ class Comparison:
         for length in PREFILL_TOKENS:
             if length >= self.model.context:
                 continue
-            for index in range(REPEATS):
+            for index in range(REPEATS if length < 2048 else 1):
                 ids = self.prompts.random(length, index)
                 for peer in self.in_turn(running):
                     try:

@@ -109,7 +109,8 @@ class Foretoken:
         report = json.loads(done.stdout)
         for one in report["dtypes"]:
             if one["dtype"].split("/")[0] == weights:
-                return {row["n_rows"]: row["ms"] for row in one["rows"]}
+                single_ms = one["rows"][0]["ms"] / one["rows"][0]["ratio"]
+                return {1: single_ms} | {row["n_rows"]: row["ms"] for row in one["rows"]}
         raise PeerError(f"foretoken bench micro has no {weights}")
 
     def peak_mib(self):
@@ -148,7 +149,7 @@ class Process:
         self.log = tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen([str(word) for word in self.command], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=self.log, text=True, env=environment)
-        kind = self.types[weights]
+        kind = self.types.get(weights)
         self.ask(do="load", folder=str(model.folder), draft_folder=str(model.draft or ""), weights=weights, threads=self.threads,
                  model=str(model.gguf / f"target.{kind}.gguf"), draft=str(model.gguf / f"draft.{kind}.gguf") if model.draft else "",
                  context=model.context)

@@ -1,12 +1,13 @@
-"""The table of a results file of compare.py, as Markdown on stdout.
+"""The table of what compare.py wrote, as Markdown on stdout.
 
-usage: table.py RESULTS.json
+usage: table.py RESULTS.json...      several: parts of one comparison, of the same machine and peers
 
 A ratio is the median over prompts of what was read beside each other, with the least and the largest in brackets; above 1 is always
 better for Foretoken: faster, sooner, smaller.
 """
 
 import json
+import pathlib
 import statistics
 import sys
 from collections import defaultdict
@@ -19,6 +20,8 @@ NOTES = {
 
 
 class Table:
+    """The lines of one results file."""
+
     def __init__(self, result):
         self.result = result
         self.all = [name for name, about in result["peers"].items() if not about["missing"]]
@@ -31,18 +34,21 @@ class Table:
     def print(self):
         result = self.result
         machine = result["machine"]
-        print(f"Foretoken {result['commit']}, {result['date']}, `{result['command']}`\n")
         print(f"{machine['processor']}; {machine['cores']} cores, {', '.join(machine['instructions'])}; {machine['memory_gib']} GiB; "
-              f"{result['threads']} threads each; load average {machine['load_average']:.1f} before, "
-              f"{result['load_average_after']:.1f} after.\n")
+              f"{result['threads']} threads each.\n")
+        for part in result["parts"]:
+            print(f"- {part['date']}, commit {part['commit']}, {part['seconds']} s, load average {part['machine']['load_average']:.1f} "
+                  f"before and {part['load_average_after']:.1f} after: `{part['command']}`")
         for about in result["peers"].values():
             print(f"- {about['title']}: {about['missing'] or about['version']}")
         titles = [result["peers"][name]["title"] for name in self.all]
         titles += [f"× {result['peers'][name]['title']}" for name in self.peers]
         print(f"\n| model, weights | what | {' | '.join(titles)} |")
         print("|" + "---|" * (2 + len(titles)))
-        for (model, weights, cell, detail), figures in self.cells.items():
-            self.line(model, weights, cell, detail, figures)
+        seen = list(self.cells)
+        groups = list(dict.fromkeys(key[:3] for key in seen))  # as they were read, and sizes in their order
+        for model, weights, cell, detail in sorted(seen, key=lambda key: (groups.index(key[:3]), key[3])):
+            self.line(model, weights, cell, detail, self.cells[model, weights, cell, detail])
         for failure in result["failures"]:
             print(f"\nNot measured: {failure['peer']}, {failure['model']} {failure['weights']}, {failure['what']}: {failure['reason']}")
         print(FOOT)
@@ -106,8 +112,16 @@ whole passes behind 64 tokens. 8 bits are int8 and Q8_0, 4 bits int4 and Q4_0: d
 roundings, so that texts of two peers may differ. Weights of 1b are random."""
 
 
+def joined(paths):
+    parts = [json.loads(pathlib.Path(path).read_text(encoding="utf-8")) for path in paths]
+    if any((part["machine"]["processor"], part["threads"]) != (parts[0]["machine"]["processor"], parts[0]["threads"]) for part in parts):
+        sys.exit("error: these files are of different machines or numbers of threads")
+    every = {key: sum((part[key] for part in parts), []) for key in ("cells", "failures")}
+    peers = {name: about for part in parts for name, about in part["peers"].items()}
+    return {**parts[0], **every, "peers": peers, "parts": parts}
+
+
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
+    if len(sys.argv) < 2:
         sys.exit(__doc__)
-    with open(sys.argv[1], encoding="utf-8") as file:
-        Table(json.load(file)).print()
+    Table(joined(sys.argv[1:])).print()
