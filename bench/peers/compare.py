@@ -111,11 +111,12 @@ class Comparison:
                 continue
             try:
                 peer.start(model, weights)
-                running.append(peer)
                 peer.generate(prompts.plain[0], 8)
+                running.append(peer)
             except PeerError as error:
                 self.fail(running, peer, "start", error)
                 peer.stop()
+        started = list(running)
         try:
             for name in cells:
                 if running and name in CELLS:
@@ -125,7 +126,7 @@ class Comparison:
             for peer in self.peers:
                 peer.stop()
         if "load" in cells:
-            self.load([peer for peer in self.peers if weights in peer.weights])
+            self.load(started)
 
     def answers(self, running, cell, prompts, settings, sources):
         """Every prompt with every setting by every peer in turn; each guessed text is held against the peer's own plain one."""

@@ -78,8 +78,8 @@ class Foretoken:
         # A prompt that was there before must cost what it costs, and others may use the memory, too.
         keys = {"bus.client": endpoint, "bus.runtime_dir": self.folder, "edge.port": 0, "model.target": model.folder,
                 "model.draft": model.draft or "", "model.dtype": weights, "model.max_model_len": model.context,
-                "target.threads": self.threads, "kv_cache.prefix_cache": "false", "kv_cache.memory": f"{2 * model.context} tokens",
-                "draft.memory": f"{2 * model.context} tokens", "model.generation_config": "none"}
+                "target.threads": self.threads, "kv_cache.prefix_cache": "false", "kv_cache.memory": f"{model.context + 256} tokens",
+                "draft.memory": f"{model.context + 256} tokens", "model.generation_config": "none"}
         self.settings = [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
         done = self.verb("up", "--detach", "--quiet", *self.settings)
         if done.returncode != 0:
@@ -91,9 +91,12 @@ class Foretoken:
         proposer = "none" if k == 0 else {"draft": "draft", "lookup": "ngram"}[source]
         begin = time.monotonic()
         first_s, n_first = 0.0, 0
-        for piece in self.client.stream(ids, max_tokens=n, temperature=0, ignore_eos=True, proposer=proposer, num_draft_tokens=k):
-            if not n_first and piece.token_ids:
-                first_s, n_first = time.monotonic() - begin, len(piece.token_ids)
+        try:
+            for piece in self.client.stream(ids, max_tokens=n, temperature=0, ignore_eos=True, proposer=proposer, num_draft_tokens=k):
+                if not n_first and piece.token_ids:
+                    first_s, n_first = time.monotonic() - begin, len(piece.token_ids)
+        except foretoken.ForetokenError as error:
+            raise PeerError(f"{self.title}: {error}") from error
         seconds = time.monotonic() - begin
         reply = self.client.last_reply
         if n_first == 0:
