@@ -19,7 +19,7 @@ import sys
 import time
 from dataclasses import dataclass
 
-from peers import HERE, ROOT, Model, PeerError, every_peer
+from peers import ROOT, Model, PeerError, every_peer
 
 SCHEMA = "foretoken.bench.peers/1"
 GUESSES = (2, 4, 8, 12)
@@ -27,7 +27,9 @@ PREFILL_TOKENS = (512, 1024, 4096)
 ROWS = (1, 2, 5, 9, 16)
 ROW_CONTEXT = 64
 REPEATS = 3  # of what no prompt repeats: prefill, rows, load
-PAUSE_S = 0.1  # threads that wait for work spin for a while
+SPIN_S = 0.05  # threads that wait for work spin for a while
+LOOK_S = 0.1  # so long it is looked whether other work runs
+QUIET = 0.15  # share of the cores that others may take
 COPY_FRAME = "Copy this text, word for word:\n\n{}"
 
 
@@ -78,23 +80,44 @@ class Prompts:
         return [draw.randrange(64, self.vocabulary) for _ in range(length)]
 
 
+def others_share():
+    """Of the cores that the peers may use: the share that other work takes now, while no peer computes."""
+    def read():
+        lines = pathlib.Path("/proc/stat").read_text().splitlines()
+        cores = {f"cpu{core}" for core in os.sched_getaffinity(0)}
+        times = [[int(word) for word in line.split()[1:9]] for line in lines if line.split()[0] in cores]
+        return sum(map(sum, times)), sum(idle + waiting for _, _, _, idle, waiting, *_ in times)
+
+    begin = read()
+    time.sleep(LOOK_S)
+    passed, idle = (after - before for before, after in zip(begin, read()))
+    return round(1 - idle / passed, 2) if passed else 0.0
+
+
 class Comparison:
-    def __init__(self, options, peers):
-        self.options, self.peers = options, peers
+    """Every figure that is read, of all models, with the share of the cores that others had just before."""
+
+    def __init__(self, options, peers, save):
+        self.options, self.peers, self.save = options, peers, save
         self.cells, self.failures = [], []
-        self.turn = 0
+        self.turn, self.others = 0, 0.0
 
     def in_turn(self, running):
-        """The peers, beginning with another one each time."""
+        """The peers, beginning with another one each time, each when the cores are free or --wait is over."""
         self.turn += 1
         start = self.turn % max(1, len(running))
         for peer in running[start:] + running[:start]:
-            time.sleep(PAUSE_S)
+            time.sleep(SPIN_S)
+            until = time.monotonic() + self.options.wait
+            self.others = others_share()
+            while self.others > QUIET and time.monotonic() < until:
+                self.others = others_share()
             yield peer
 
     def note(self, cell, peer, value, **detail):
         """One figure. Figures of equal `index` were read beside each other."""
-        self.cells.append({"model": self.model.name, "weights": self.weights, "cell": cell, "peer": peer.name, **detail, "value": value})
+        self.cells.append({"model": self.model.name, "weights": self.weights, "cell": cell, "peer": peer.name, **detail, "value": value,
+                           "others": self.others})
 
     def fail(self, running, peer, what, error):
         print(f"  {peer.title}: {what}: {error}", file=sys.stderr)
@@ -122,11 +145,13 @@ class Comparison:
                 if running and name in CELLS:
                     print(f"{model.name}, {weights}: {name}", file=sys.stderr, flush=True)
                     CELLS[name](self, running)
+                    self.save(self)
         finally:
             for peer in self.peers:
                 peer.stop()
         if "load" in cells:
             self.load(started)
+            self.save(self)
 
     def answers(self, running, cell, prompts, settings, sources):
         """Every prompt with every setting by every peer in turn; each guessed text is held against the peer's own plain one."""
@@ -143,7 +168,7 @@ class Comparison:
                         plain[peer.name] = answer.ids
                     same = plain.get(peer.name) == answer.ids
                     self.note(cell, peer, answer.tokens_per_s(), unit="tok/s", index=index, k=k, same_text=same, text=digest(answer.ids),
-                              about=answer.about)
+                              about=answer.about, tokens=len(answer.ids), processor_s=answer.processor_s)
 
     def plain(self, running):
         self.answers(running, "plain", self.prompts.plain, (0,), "none")
@@ -163,8 +188,9 @@ class Comparison:
                 ids = self.prompts.random(length, index)
                 for peer in self.in_turn(running):
                     try:
-                        first_s = peer.generate(ids, 1).first_s
-                        self.note("prefill", peer, length / first_s, unit="tok/s", index=index, length=length)
+                        answer = peer.generate(ids, 1)
+                        self.note("prefill", peer, length / answer.first_s, unit="tok/s", index=index, length=length, tokens=length,
+                                  processor_s=answer.processor_s)
                     except PeerError as error:
                         self.fail(running, peer, f"prefill of {length}", error)
 
@@ -249,6 +275,7 @@ def arguments():
         parser.add_argument(name, type=lambda text: text.split(","), required=True)
     parser.add_argument("--prompts", type=int, required=True)
     parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--wait", type=float, default=0, help="seconds, before each figure, for other work to end")
     parser.add_argument("--missing", action="append", default=[], metavar="PEER:REASON", help="a peer that is not installed, and why")
     parser.add_argument("--command", default="", help="what was typed, for the file")
     return parser.parse_args()
@@ -261,23 +288,26 @@ def main():
     os.sched_setaffinity(0, cores[:options.threads])  # of all that is started here
     known = every_peer(options.work, options.programs, options.threads)
     missing = dict(each.split(":", 1) for each in options.missing)
-    comparison = Comparison(options, [known[name] for name in options.peers if name not in missing])
     result = {"schema": SCHEMA, "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), "commit": commit(),
               "command": options.command, "machine": machine(), "threads": options.threads,
               "peers": {name: {"title": known[name].title, "version": known[name].version(), "missing": missing.get(name)}
                         for name in options.peers}}
     begin = time.monotonic()
+
+    def save(comparison):
+        """After each cell, so that an interrupted run leaves what it has."""
+        write(options.out, {**result, "seconds": round(time.monotonic() - begin), "load_average_after": os.getloadavg()[0],
+                            "failures": comparison.failures, "cells": comparison.cells})
+
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    comparison = Comparison(options, [known[name] for name in options.peers if name not in missing], save)
     for name in options.models:
         shape, folder = SHAPES[name], options.work / "models" / name
         model = Model(name, folder / "target", folder, folder / "draft" if shape.draft else None, context_of(folder / "target"))
         prompts = Prompts(options.programs, model.folder, shape, options.prompts)
         for weights in options.weights:
             comparison.measure(model, shape, weights, prompts)
-            result |= {"seconds": round(time.monotonic() - begin), "load_average_after": os.getloadavg()[0],
-                       "failures": comparison.failures, "cells": comparison.cells}
-            options.out.parent.mkdir(parents=True, exist_ok=True)
-            write(options.out, result)  # after each, so that an interrupted run leaves what it has
-    print(f"{options.out}: {len(comparison.cells)} figures in {result['seconds']} s", file=sys.stderr)
+    print(f"{options.out}: {len(comparison.cells)} figures in {time.monotonic() - begin:.0f} s", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -51,6 +51,8 @@ class Answer:
     n_first: int  # tokens that came with the first
     about: dict = field(default_factory=dict)  # what the peer says beside
 
+    processor_s: float = 0.0  # of all threads of all its processes, the prompt included
+
     def tokens_per_s(self):
         return (len(self.ids) - self.n_first) / (self.seconds - self.first_s)
 
@@ -86,10 +88,11 @@ class Foretoken:
             self.stop()
             raise PeerError(f"foretoken up: {done.stderr.strip()}")
         self.client = foretoken.Client(endpoint, timeout_s=ANSWER_S)
+        self.pids = {service["role"]: service["pid"] for service in self.client.status()["services"]}
 
     def generate(self, ids, n, k=0, source="draft"):
         proposer = "none" if k == 0 else {"draft": "draft", "lookup": "ngram"}[source]
-        begin = time.monotonic()
+        begin, worked_s = time.monotonic(), processor_s(self.pids.values())
         first_s, n_first = 0.0, 0
         try:
             for piece in self.client.stream(ids, max_tokens=n, temperature=0, ignore_eos=True, proposer=proposer, num_draft_tokens=k):
@@ -101,7 +104,8 @@ class Foretoken:
         reply = self.client.last_reply
         if n_first == 0:
             first_s, n_first = seconds, len(reply.token_ids)
-        return Answer(reply.token_ids, first_s, seconds, n_first, dict(reply.speculative_decoding))
+        return Answer(reply.token_ids, first_s, seconds, n_first, dict(reply.speculative_decoding),
+                      processor_s(self.pids.values()) - worked_s)
 
     def rows(self, model, weights, ids, counts):
         """Of the products alone: a service has no door for a pass of its own."""
@@ -118,7 +122,7 @@ class Foretoken:
 
     def peak_mib(self):
         """Of all services together; and of the target alone."""
-        every = {service["role"]: peak_of(service["pid"]) for service in self.client.status()["services"]}
+        every = {role: peak_of(pid) for role, pid in self.pids.items()}
         return {"all": sum(every.values()), "target": every["target"]}
 
     def stop(self):
@@ -134,6 +138,12 @@ class Foretoken:
 
 def peak_of(pid):
     return int(re.search(r"VmHWM:\s+(\d+)", pathlib.Path(f"/proc/{pid}/status").read_text()).group(1)) / 1024
+
+
+def processor_s(pids):
+    """What all threads of these processes have computed so far."""
+    threads = [path for pid in pids for path in pathlib.Path(f"/proc/{pid}/task").glob("*/schedstat")]
+    return sum(int(path.read_text().split()[0]) for path in threads) / 1e9
 
 
 class Process:
@@ -178,9 +188,11 @@ class Process:
         return answer
 
     def generate(self, ids, n, k=0, source="draft"):
+        worked_s = processor_s([self.process.pid])
         answer = self.ask(do="generate", ids=ids, n=n, k=k, source=source)
+        worked_s = processor_s([self.process.pid]) - worked_s
         about = {key: answer[key] for key in ("guesses", "accepted", "rounds") if key in answer}
-        return Answer(answer["ids"], answer["first_s"], answer["seconds"], answer["n_first"], about)
+        return Answer(answer["ids"], answer["first_s"], answer["seconds"], answer["n_first"], about, worked_s)
 
     def rows(self, model, weights, ids, counts):
         answer = self.ask(do="rows", ids=ids, rows=counts, repeats=5)
@@ -198,6 +210,8 @@ class Process:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+        self.process.stdout.close()
+        self.log.close()
         self.process = None
 
 

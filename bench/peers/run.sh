@@ -11,6 +11,7 @@ Usage: bench/peers/run.sh [OPTION VALUE]...
   --cells LIST      of plain,draft,lookup,prefill,rows,memory,load (default: all)
   --prompts N       prompts of each cell (default: 5)
   --threads N       threads of every peer, and cores that they may use (default: all cores)
+  --wait SECONDS    before each figure, at most so long for other work on these cores to end (default: 0); what others had is in the file
   --programs DIR    Foretoken's programs (default: build/release/bin)
   --out FILE        the figures, as JSON; the table comes beside it as .md (default: WORK/results.json)
   --work DIR        what is installed and converted; used again when it is there (default: build/peers)
@@ -25,12 +26,12 @@ TXT
 command="bench/peers/run.sh $*"
 cd "$(dirname "$0")/../.."
 peers=foretoken,llama.cpp,ik_llama.cpp,transformers,openvino,vllm models=demo,smollm2,1b weights=bfloat16,int8,int4
-cells=plain,draft,lookup,prefill,rows,memory,load prompts=5 threads=$(nproc) programs=build/release/bin work=build/peers out='' measure=1
+cells=plain,draft,lookup,prefill,rows,memory,load prompts=5 wait=0 threads=$(nproc) programs=build/release/bin work=build/peers out='' measure=1
 while [ $# -gt 0 ]; do
   case "$1" in
     -h|--help) usage; exit 0 ;;
     --install-only) measure=0; shift; continue ;;
-    --peers|--models|--weights|--cells|--prompts|--threads|--programs|--out|--work)
+    --peers|--models|--weights|--cells|--prompts|--threads|--wait|--programs|--out|--work)
       [ $# -gt 1 ] || { echo "error: $1 needs a value" >&2; exit 2; } ;;
     *) echo "error: unknown option $1" >&2; usage >&2; exit 2 ;;
   esac
@@ -41,6 +42,7 @@ while [ $# -gt 0 ]; do
     --cells) cells=$2 ;;
     --prompts) prompts=$2 ;;
     --threads) threads=$2 ;;
+    --wait) wait=$2 ;;
     --programs) programs=$2 ;;
     --out) out=$2 ;;
     --work) work=$2 ;;
@@ -62,7 +64,7 @@ only "$peers" foretoken,llama.cpp,ik_llama.cpp,transformers,openvino,vllm --peer
 only "$models" demo,smollm2,1b --models
 only "$weights" bfloat16,int8,int4 --weights
 only "$cells" plain,draft,lookup,prefill,rows,memory,load --cells
-case "$prompts$threads" in *[!0-9]*) fail "--prompts and --threads are whole numbers" 2 ;; esac
+case "$prompts$threads$wait" in *[!0-9]*) fail "--prompts, --threads and --wait are whole numbers" 2 ;; esac
 [ -x "$programs/foretoken" ] || fail "no program foretoken in $programs: build it first (cmake --workflow --preset release)" 6
 programs=$(cd "$programs" && pwd)
 mkdir -p "$work/src" "$work/models"
@@ -158,6 +160,6 @@ done
 
 step "measure"
 "$work/env/bin/python" "$here/compare.py" --work "$work" --programs "$programs" --out "$out" --peers "$peers" --models "$models" \
-  --weights "$weights" --cells "$cells" --prompts "$prompts" --threads "$threads" --command "$command" "$@"
+  --weights "$weights" --cells "$cells" --prompts "$prompts" --threads "$threads" --wait "$wait" --command "$command" "$@"
 "$work/env/bin/python" "$here/table.py" "$out" >"${out%.json}.md"
 cat "${out%.json}.md"

@@ -1,6 +1,8 @@
 """The table of what compare.py wrote, as Markdown on stdout.
 
-usage: table.py RESULTS.json...      several: parts of one comparison, of the same machine and peers
+usage: table.py [--processor-time] RESULTS.json...      several: parts of one comparison, of the same machine and peers
+--processor-time: tokens for a second of a core's time, the prompt's share included, instead of tokens a second: what is left to compare
+where other work takes the cores. Threads that wait for each other spin, so it is fair with one thread alone.
 
 A ratio is the median over prompts of what was read beside each other, with the least and the largest in brackets; above 1 is always
 better for Foretoken: faster, sooner, smaller.
@@ -43,6 +45,9 @@ class Table:
             print(f"- {about['title']}: {about['missing'] or about['version']}")
         titles = [result["peers"][name]["title"] for name in self.all]
         titles += [f"× {result['peers'][name]['title']}" for name in self.peers]
+        others = [figure["others"] for figure in result["cells"]]
+        print(f"\nBeside them, just before a figure, other work took {statistics.median(others):.0%} of the cores at the median, "
+              f"{statistics.quantiles(others, n=10)[-1]:.0%} before a tenth of the figures.")
         print(f"\n| model, weights | what | {' | '.join(titles)} |")
         print("|" + "---|" * (2 + len(titles)))
         seen = list(self.cells)
@@ -121,7 +126,16 @@ def joined(paths):
     return {**parts[0], **every, "peers": peers, "parts": parts}
 
 
+def by_processor_time(result):
+    for figure in result["cells"]:
+        if "processor_s" in figure:
+            figure["value"], figure["unit"] = figure["tokens"] / figure["processor_s"], "tok/core s"
+    return result
+
+
 if __name__ == "__main__":
-    if len(sys.argv) < 2:
+    words = [word for word in sys.argv[1:] if word != "--processor-time"]
+    if not words:
         sys.exit(__doc__)
-    Table(joined(sys.argv[1:])).print()
+    results = joined(words)
+    Table(by_processor_time(results) if len(words) < len(sys.argv) - 1 else results).print()
