@@ -284,12 +284,12 @@ def arguments():
 def main():
     options = arguments()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the peers end, too
-    cores = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, cores[:options.threads])  # of all that is started here
+    computer = machine()
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:options.threads])  # of all that is started here
     known = every_peer(options.work, options.programs, options.threads)
     missing = dict(each.split(":", 1) for each in options.missing)
     result = {"schema": SCHEMA, "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), "commit": commit(),
-              "command": options.command, "machine": machine(), "threads": options.threads,
+              "command": options.command, "machine": computer, "threads": options.threads,
               "peers": {name: {"title": known[name].title, "version": known[name].version(), "missing": missing.get(name)}
                         for name in options.peers}}
     begin = time.monotonic()

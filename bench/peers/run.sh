@@ -11,7 +11,7 @@ Usage: bench/peers/run.sh [OPTION VALUE]...
   --cells LIST      of plain,draft,lookup,prefill,rows,memory,load (default: all)
   --prompts N       prompts of each cell (default: 5)
   --threads N       threads of every peer, and cores that they may use (default: all cores)
-  --wait SECONDS    before each figure, at most so long for other work on these cores to end (default: 0); what others had is in the file
+  --wait SECONDS    before each figure, at most so long for other work on these cores to end (default: 0)
   --programs DIR    Foretoken's programs (default: build/release/bin)
   --out FILE        the figures, as JSON; the table comes beside it as .md (default: WORK/results.json)
   --work DIR        what is installed and converted; used again when it is there (default: build/peers)

@@ -37,7 +37,7 @@ class Table:
         result = self.result
         machine = result["machine"]
         print(f"{machine['processor']}; {machine['cores']} cores, {', '.join(machine['instructions'])}; {machine['memory_gib']} GiB; "
-              f"{result['threads']} threads each.\n")
+              f"threads of each peer, on as many cores: {result['threads']}.\n")
         for part in result["parts"]:
             print(f"- {part['date']}, commit {part['commit']}, {part['seconds']} s, load average {part['machine']['load_average']:.1f} "
                   f"before and {part['load_average_after']:.1f} after: `{part['command']}`")
@@ -82,6 +82,8 @@ class Table:
         value = median(runs[best])
         if cell == "rows":
             single = [f["value"] for f in self.cells[model, weights, "rows", 1] if f["peer"] == peer]
+            if not single:
+                return "–"
             return f"{value:.1f} ms" if detail == 1 else f"{value / statistics.median(single):.2f}"
         text = f"{value:.2f} {unit}" if value < 10 else f"{value:.0f} {unit}"
         if cell in ("draft", "lookup"):
