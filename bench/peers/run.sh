@@ -16,6 +16,7 @@ Usage: bench/peers/run.sh [OPTION VALUE]...
   --out FILE        the figures, as JSON; the table comes beside it as .md (default: WORK/results.json)
   --work DIR        what is installed and converted; used again when it is there (default: build/peers)
   --install-only    install and convert, measure nothing
+Folders and files are those of the repository, if they are not absolute.
 
 Takes the peers from PyPI in the versions that bench/peers/pins names, and builds llama.cpp and ik_llama.cpp for this processor: on two
 cores an hour at first, and an hour for all figures; 15 GB of disk. A peer that cannot be installed is named above the table with the
@@ -26,7 +27,8 @@ TXT
 command="bench/peers/run.sh $*"
 cd "$(dirname "$0")/../.."
 peers=foretoken,llama.cpp,ik_llama.cpp,transformers,openvino,vllm models=demo,smollm2,1b weights=bfloat16,int8,int4
-cells=plain,draft,lookup,prefill,rows,memory,load prompts=5 wait=0 threads=$(nproc) programs=build/release/bin work=build/peers out='' measure=1
+cells=plain,draft,lookup,prefill,rows,memory,load prompts=5 wait=0 threads=$(nproc)
+programs=build/release/bin work=build/peers out='' measure=1
 while [ $# -gt 0 ]; do
   case "$1" in
     -h|--help) usage; exit 0 ;;
@@ -84,11 +86,12 @@ environment() {
 
 # build NAME: llama_peer on the library of that release. Ninja goes on where an interrupted build ended.
 build() {
-  case "$1" in llama.cpp) archive=llama_cpp_python ;; *) archive=ik_llama_cpp_python ;; esac
+  case "$1" in llama.cpp) package=llama-cpp-python ;; *) package=ik-llama-cpp-python ;; esac
+  archive=$(echo "$package" | tr - _)
   if ! cmp -s "$here/pins/$1.txt" "$work/src/$1.txt"; then
     step "fetch $1"
     rm -rf "$work/src/$archive"-*
-    "$work/env/bin/python" -m pip --disable-pip-version-check download --quiet --no-deps --no-binary :all: --require-hashes \
+    "$work/env/bin/python" -m pip --disable-pip-version-check download --quiet --no-deps --no-binary "$package" --require-hashes \
       --dest "$work/src" -r "$here/pins/$1.txt" >"$work/$1.log" 2>&1 || return 1
     tar -xzf "$work/src/$archive"-*.tar.gz -C "$work/src" >>"$work/$1.log" 2>&1 || return 1
     cp "$here/pins/$1.txt" "$work/src/$1.txt"
@@ -102,6 +105,12 @@ step "packages of the comparison itself"
 environment env || fail "PyPI does not give the packages of bench/peers/pins/env.txt: $(tail -n 1 "$work/env.log")"
 set --
 quantizer=''
+case ",$peers," in
+  *,llama.cpp,*|*,ik_llama.cpp,*) ;;
+  *,openvino,*)
+    build llama.cpp || fail "OpenVINO reads what llama.cpp's quantiser writes, which was not built: $(tail -n 1 "$work/llama.cpp.log")"
+    quantizer=$work/llama.cpp/llama_peer ;;
+esac
 for peer in $(each "$peers"); do
   case "$peer" in
     foretoken) continue ;;
