@@ -31,6 +31,7 @@ SPIN_S = 0.05  # threads that wait for work spin for a while
 LOOK_S = 0.1  # so long it is looked whether other work runs
 QUIET = 0.15  # share of the cores that others may take
 COPY_FRAME = "Copy this text, word for word:\n\n{}"
+COPY_BEGUN = 200  # characters
 
 
 @dataclass
@@ -62,15 +63,15 @@ class Prompts:
         stories = [question.split("\n\n", 1)[1].rsplit("\n\n1. ", 1)[0] for question in questions]
         if shape.speaks:
             self.plain = [self.ids(prompt["prompt"], prompt.get("system")) for prompt in mixed]
-            # What a model copies is its business: the demo's repeats questions, a language model copies a text.
-            copies = questions if shape.draft else [COPY_FRAME.format(story) for story in stories]
-            self.copies = [self.ids(prompt) for prompt in copies]
+            # What a model copies is its business: the demo's repeats questions, a language model goes on with a copy that has begun.
+            self.copies = ([self.ids(question) for question in questions] if shape.draft else
+                           [self.ids(COPY_FRAME.format(story), begun=story[:COPY_BEGUN]) for story in stories])
         else:
             self.plain, self.copies = [self.random(32, seed) for seed in range(shape.n_plain_prompts or count)], []
 
-    def ids(self, text, system=None):
+    def ids(self, text, system=None, begun=""):
         system = f"<|im_start|>system\n{system}<|im_end|>\n" if system else ""
-        text = f"{system}<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n"
+        text = f"{system}<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n{begun}"
         done = subprocess.run([str(self.programs / "foretoken"), "tokenize", "--model", str(self.folder), "--json", text],
                               capture_output=True, text=True, check=True)
         return json.loads(done.stdout)["ids"]
@@ -275,6 +276,7 @@ def arguments():
         parser.add_argument(name, type=lambda text: text.split(","), required=True)
     parser.add_argument("--prompts", type=int, required=True)
     parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--fixed", action="store_true", help="Foretoken guesses K whether it pays or not, as the others do")
     parser.add_argument("--wait", type=float, default=0, help="seconds, before each figure, for other work to end")
     parser.add_argument("--missing", action="append", default=[], metavar="PEER:REASON", help="a peer that is not installed, and why")
     parser.add_argument("--command", default="", help="what was typed, for the file")
@@ -286,7 +288,7 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the peers end, too
     computer = machine()
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:options.threads])  # of all that is started here
-    known = every_peer(options.work, options.programs, options.threads)
+    known = every_peer(options.work, options.programs, options.threads, not options.fixed)
     missing = dict(each.split(":", 1) for each in options.missing)
     result = {"schema": SCHEMA, "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), "commit": commit(),
               "command": options.command, "machine": computer, "threads": options.threads,

@@ -63,8 +63,8 @@ class Foretoken:
     sources = ("draft", "lookup")
     has_rows = True  # of the products alone, see rows()
 
-    def __init__(self, programs, threads):
-        self.programs, self.threads = pathlib.Path(programs), threads
+    def __init__(self, programs, threads, adaptive):
+        self.programs, self.threads, self.adaptive = pathlib.Path(programs), threads, adaptive
         self.folder = None
 
     def version(self):
@@ -95,7 +95,8 @@ class Foretoken:
         begin, worked_s = time.monotonic(), processor_s(self.pids.values())
         first_s, n_first = 0.0, 0
         try:
-            for piece in self.client.stream(ids, max_tokens=n, temperature=0, ignore_eos=True, proposer=proposer, num_draft_tokens=k):
+            for piece in self.client.stream(ids, max_tokens=n, temperature=0, ignore_eos=True, proposer=proposer, num_draft_tokens=k,
+                                            adaptive=self.adaptive):
                 if not n_first and piece.token_ids:
                     first_s, n_first = time.monotonic() - begin, len(piece.token_ids)
         except foretoken.ForetokenError as error:
@@ -215,13 +216,13 @@ class Process:
         self.process = None
 
 
-def every_peer(work, programs, threads):
+def every_peer(work, programs, threads, adaptive=True):
     """Name -> the peer, of all that there are; whether each is installed is for run.sh to say."""
     def python(name):
         return [work / name / "bin/python", HERE / f"{name}_peer.py"]
 
     peers = (
-        Foretoken(programs, threads),
+        Foretoken(programs, threads, adaptive),
         Process("llama.cpp", "llama.cpp", [work / "llama.cpp/llama_peer"], "llama-cpp-python 0.3.36 (the source in it)", threads,
                 GGUF_TYPES),
         Process("ik_llama.cpp", "ik_llama.cpp", [work / "ik_llama.cpp/llama_peer"], "ik-llama-cpp-python 0.1.5 (the source in it)", threads,

@@ -15,6 +15,7 @@ Usage: bench/peers/run.sh [OPTION VALUE]...
   --programs DIR    Foretoken's programs (default: build/release/bin)
   --out FILE        the figures, as JSON; the table comes beside it as .md (default: WORK/results.json)
   --work DIR        what is installed and converted; used again when it is there (default: build/peers)
+  --fixed           Foretoken guesses K tokens whether it pays or not, as the others do
   --install-only    install and convert, measure nothing
 Folders and files are those of the repository, if they are not absolute.
 
@@ -28,11 +29,12 @@ command="bench/peers/run.sh $*"
 cd "$(dirname "$0")/../.."
 peers=foretoken,llama.cpp,ik_llama.cpp,transformers,openvino,vllm models=demo,smollm2,1b weights=bfloat16,int8,int4
 cells=plain,draft,lookup,prefill,rows,memory,load prompts=5 wait=0 threads=$(nproc)
-programs=build/release/bin work=build/peers out='' measure=1
+programs=build/release/bin work=build/peers out='' measure=1 fixed=''
 while [ $# -gt 0 ]; do
   case "$1" in
     -h|--help) usage; exit 0 ;;
     --install-only) measure=0; shift; continue ;;
+    --fixed) fixed=--fixed; shift; continue ;;
     --peers|--models|--weights|--cells|--prompts|--threads|--wait|--programs|--out|--work)
       [ $# -gt 1 ] || { echo "error: $1 needs a value" >&2; exit 2; } ;;
     *) echo "error: unknown option $1" >&2; usage >&2; exit 2 ;;
@@ -169,6 +171,6 @@ done
 
 step "measure"
 "$work/env/bin/python" "$here/compare.py" --work "$work" --programs "$programs" --out "$out" --peers "$peers" --models "$models" \
-  --weights "$weights" --cells "$cells" --prompts "$prompts" --threads "$threads" --wait "$wait" --command "$command" "$@"
+  --weights "$weights" --cells "$cells" --prompts "$prompts" --threads "$threads" --wait "$wait" --command "$command" ${fixed:+"$fixed"} "$@"
 "$work/env/bin/python" "$here/table.py" "$out" >"${out%.json}.md"
 cat "${out%.json}.md"

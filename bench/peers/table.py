@@ -112,7 +112,7 @@ def median(run):
 
 FOOT = """
 A ratio is a median over prompts or repeats of figures that were read beside each other, least and largest in brackets; above 1 is better
-for Foretoken. Foretoken is asked over ZeroMQ, through router and tokenizer, by default guessing less where it does not pay; the others
+for Foretoken. Foretoken is asked over ZeroMQ, through router and tokenizer, and guesses less where it does not pay, without --fixed; the others
 are loops in a process of their own. "Same text": guessed answers that equal the peer's own plain ones, of all K. Rows are times of one
 pass in single rows of the same peer: Foretoken's without attention (`foretoken bench micro`, layers of the model's shape), the others'
 whole passes behind 64 tokens. 8 bits are int8 and Q8_0, 4 bits int4 and Q4_0: different
