@@ -119,10 +119,12 @@ class Comparison:
         """One figure. Figures of equal `index` were read beside each other."""
         self.cells.append({"model": self.model.name, "weights": self.weights, "cell": cell, "peer": peer.name, **detail, "value": value,
                            "others": self.others})
+        self.save(self)
 
     def fail(self, running, peer, what, error):
         print(f"  {peer.title}: {what}: {error}", file=sys.stderr)
         self.failures.append({"model": self.model.name, "weights": self.weights, "peer": peer.name, "what": what, "reason": str(error)})
+        self.save(self)
         if getattr(peer, "process", True) is None and peer in running:  # it has ended
             running.remove(peer)
 
@@ -146,13 +148,11 @@ class Comparison:
                 if running and name in CELLS:
                     print(f"{model.name}, {weights}: {name}", file=sys.stderr, flush=True)
                     CELLS[name](self, running)
-                    self.save(self)
         finally:
             for peer in self.peers:
                 peer.stop()
         if "load" in cells:
             self.load(started)
-            self.save(self)
 
     def answers(self, running, cell, prompts, settings, sources):
         """Every prompt with every setting by every peer in turn; each guessed text is held against the peer's own plain one."""
@@ -297,7 +297,7 @@ def main():
     begin = time.monotonic()
 
     def save(comparison):
-        """After each cell, so that an interrupted run leaves what it has."""
+        """After each figure, so that an interrupted run leaves what it has."""
         write(options.out, {**result, "seconds": round(time.monotonic() - begin), "load_average_after": os.getloadavg()[0],
                             "failures": comparison.failures, "cells": comparison.cells})
 
