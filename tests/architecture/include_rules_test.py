@@ -42,6 +42,7 @@ ALLOWED = {
     # that services use.
     "bench": {"common/base", "kernels/include", "kernels/cpu"},
     "bench/gpu": {"common/base", "kernels/include"},
+    "bench/peers/llama": {"common/base"},
     "bench/handoff": {"common/base", "common/wire", "common/transport", "common/runtime"},
     "services/chat_template": {"common/base"},
     "services/router": {"common/base", "common/config", "common/messages", "common/wire", "common/transport", "common/runtime"},

@@ -18,17 +18,17 @@
 #include <fstream>
 #include <iostream>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "common/base/json.h"
 #include "llama.h"
 
 namespace {
 
-using Json = nlohmann::json;
+using foretoken::Json;
 using Tokens = std::vector<llama_token>;
 
 constexpr int kBatchTokens = 2048;
