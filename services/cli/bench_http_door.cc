@@ -23,7 +23,6 @@
 #include "common/base/host_and_port.h"
 #include "services/cli/bench_door.h"
 #include "services/cli/chat_stream.h"
-#include "services/cli/metric_samples.h"
 
 namespace foretoken::cli {
 namespace {
@@ -152,10 +151,10 @@ class HttpDoor final : public BenchDoor {
 
   std::string name() const override { return "http"; }
 
-  std::map<std::string, double> processor_seconds() override {
+  std::vector<MetricSample> metrics() override {
     const auto reply = http_get(address_, "/metrics");
-    return reply.ok() && reply->status == 200 ? cli::processor_seconds(read_samples(reply->body))
-                                              : std::map<std::string, double>();
+    return reply.ok() && reply->status == 200 ? read_samples(reply->body)
+                                              : std::vector<MetricSample>();
   }
 
   Result<void> send(std::size_t request, wire::ClientRequest asked, TimePoint) override {

@@ -347,7 +347,7 @@ void print_block(const BenchSamples& s, const LatencyGoals& goals) {
   if (!s.processor_seconds.empty())
     std::printf("------------------- Processors -------------------\n");
   for (const auto& [service, seconds] : s.processor_seconds)
-    line(service + " (processors):", seconds / s.seconds);
+    line(service + ":", seconds / s.seconds);
   std::printf("==================================================\n");
 }
 

@@ -37,17 +37,18 @@ std::string detail_of(const BenchRecord& record) {
   return record.kind + text;
 }
 
-// Of all services, or of none: one that did not answer in time, or began anew, has no figure, and a
-// sum without it would be taken for the whole.
-std::map<std::string, double> growth(const std::map<std::string, double>& before,
-                                     const std::map<std::string, double>& after) {
-  std::map<std::string, double> grown;
-  for (const auto& [service, seconds] : before) {
-    const auto now = after.find(service);
-    if (now == after.end() || now->second < seconds) return {};
-    grown[service] = now->second - seconds;
-  }
-  return after.size() == before.size() ? grown : std::map<std::string, double>();
+// Of all services, or of none: a sum without one that did not answer in time would be taken for the
+// whole.
+std::map<std::string, double> processor_seconds(const std::vector<MetricSample>& before,
+                                                const std::vector<MetricSample>& now) {
+  const auto by_service = [](const auto& from, const auto& to) {
+    return Growth(from, to).by("service", {"process_cpu_seconds_total"});
+  };
+  const auto grown = by_service(before, now);
+  const bool all_said_it = grown.size() == by_service(before, before).size() &&
+                           grown.size() == by_service(now, now).size();
+  return all_said_it ? std::map<std::string, double>(grown.begin(), grown.end())
+                     : std::map<std::string, double>();
 }
 
 // How far all passes are; its line is gone when it is.
@@ -65,9 +66,9 @@ class BenchProgress {
       line_.show(++n_done_, "requests", steady_now());
       say_detail(detail_of(record));
     };
-    const auto before = door_.processor_seconds();
+    const auto before = door_.metrics();
     BenchSamples samples = run_load(door_, load);
-    samples.processor_seconds = growth(before, door_.processor_seconds());
+    samples.processor_seconds = processor_seconds(before, door_.metrics());
     return samples;
   }
 

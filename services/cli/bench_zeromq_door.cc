@@ -3,7 +3,6 @@
 
 #include "services/cli/ask.h"
 #include "services/cli/bench_door.h"
-#include "services/cli/metric_samples.h"
 
 namespace foretoken::cli {
 namespace {
@@ -43,10 +42,9 @@ class ZeromqDoor final : public BenchDoor {
     }
   }
 
-  std::map<std::string, double> processor_seconds() override {
+  std::vector<MetricSample> metrics() override {
     const auto text = metrics_of(client_);
-    return text.ok() ? cli::processor_seconds(read_samples(*text))
-                     : std::map<std::string, double>();
+    return text.ok() ? read_samples(*text) : std::vector<MetricSample>();
   }
 
   std::uint64_t n_asked_again() const override { return client_.n_asked_again(); }

@@ -165,14 +165,4 @@ std::optional<double> Growth::quantile(double share, const Choice& histogram) co
   return lower;
 }
 
-std::map<std::string, double> processor_seconds(const std::vector<MetricSample>& samples) {
-  std::map<std::string, double> seconds;
-  for (const MetricSample& sample : samples) {
-    const auto service = sample.labels.find("service");
-    if (sample.name == "foretoken_process_cpu_seconds_total" && service != sample.labels.end())
-      seconds[service->second] += sample.value;
-  }
-  return seconds;
-}
-
 }  // namespace foretoken::cli

@@ -21,9 +21,6 @@ struct MetricSample {
 // Lines that are no samples are left out.
 std::vector<MetricSample> read_samples(std::string_view text);
 
-// Of each service, by its name.
-std::map<std::string, double> processor_seconds(const std::vector<MetricSample>& samples);
-
 // Samples to be added: those of this name that have all these labels.
 struct Choice {
   std::string_view name;  // without "foretoken_"

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "common/client/client.h"
+#include "services/cli/ask.h"
 #include "services/cli/terminal_screen.h"
 #include "services/cli/text_width.h"
 #include "services/cli/top_figures.h"
@@ -21,13 +22,8 @@ constexpr auto kPatience = 3s;
 Result<Look> look(Client& client) {
   auto status = client.status(steady_now() + kPatience);
   if (!status.ok()) return status.error();
-  wire::ClientRequest request;
-  request.op = wire::ClientOp::kMetrics;
-  auto answer = client.ask(std::move(request), steady_now() + kPatience);
-  if (!answer.ok()) return answer.error();
-  const auto* text = std::get_if<wire::MetricsText>(&*answer);
-  if (text == nullptr)
-    return Error{ErrorCode::kMalformed, "the router answered with something that is not metrics"};
+  const auto text = ask_for<wire::MetricsText>(client, {.op = wire::ClientOp::kMetrics}, kPatience);
+  if (!text.ok()) return text.error();
   return Look{steady_now(), std::move(*status), read_samples(text->metrics_text)};
 }
 

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "common/client/client.h"
+#include "services/cli/ask.h"
 #include "services/cli/chrome_trace.h"
 #include "services/cli/verbs.h"
 
@@ -16,12 +17,9 @@ using namespace std::chrono_literals;
 constexpr auto kAskAgain = 500ms;
 
 Result<std::vector<wire::ServicePasses>> ask_passes(Client& client) {
-  wire::ClientRequest request;
-  request.op = wire::ClientOp::kPasses;
-  auto answer = client.ask(std::move(request), steady_now() + 3s);
-  if (!answer.ok()) return answer.error();
-  if (auto* reply = std::get_if<wire::PassesReply>(&*answer)) return std::move(reply->passes);
-  return Error{ErrorCode::kMalformed, "the router answered with something that is not passes"};
+  auto reply = ask_for<wire::PassesReply>(client, {.op = wire::ClientOp::kPasses}, 3s);
+  if (!reply.ok()) return reply.error();
+  return std::move(reply->passes);
 }
 
 Result<PassRecord> record_of(Client& client, const TraceOptions& options) {
