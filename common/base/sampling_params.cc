@@ -25,6 +25,11 @@ struct Checker {
     if (limit.contains(number) || limit.is_none(number)) return {};
     return out_of_range(key, number_text(number), range_text(limit));
   }
+  std::optional<Error> check(const std::string& text) const {
+    if (text.size() <= limit.most_each) return {};
+    return out_of_range(key, std::to_string(text.size()) + " bytes",
+                        "at most " + std::to_string(limit.most_each) + " bytes");
+  }
   template <class T>
   std::optional<Error> check(const std::vector<T>& list) const {
     if (list.size() > limit.most)
@@ -58,6 +63,26 @@ struct Checker {
   }
 };
 
+// A text can be held to one of them: the error names the second.
+std::optional<Error> check_constraints(const SamplingParams& params) {
+  const char* first = nullptr;
+  std::optional<Error> error;
+  SamplingParams::fields(
+      params, [&](int, const char* key, const auto& value, const Limit&, const char*, int = 0) {
+        if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::string>) {
+          if (value.empty()) return;
+          if (first != nullptr && !error)
+            error = Error{
+                ErrorCode::kInvalidValue,
+                std::string(first) + " and " + key +
+                    " are both given; an answer is held to one of json_schema, regex and gbnf",
+                key};
+          if (first == nullptr) first = key;
+        }
+      });
+  return error;
+}
+
 }  // namespace
 
 Result<void> validate(const SamplingParams& params, std::int64_t vocab_size) {
@@ -66,6 +91,7 @@ Result<void> validate(const SamplingParams& params, std::int64_t vocab_size) {
                                      const char*, int = 0) {
     if (!error) error = Checker{key, limit, vocab_size}.check(value);
   });
+  if (!error) error = check_constraints(params);
   if (error) return *error;
   if (params.max_tokens == 0 && params.n_prompt_logprobs < 0)
     return out_of_range("max_tokens", "0", "at least 1 without prompt_logprobs");

@@ -25,7 +25,8 @@ inline constexpr std::size_t kMaxBadWords = 64;  // as a client gives them
 inline constexpr std::size_t kMaxBadWordForms =
     2 * kMaxBadWords;  // each as it is and behind a space
 inline constexpr std::size_t kMaxBadWordTokens = 16;
-inline constexpr std::uint32_t kMaxLogprobs = 20;  // likeliest tokens beside each
+inline constexpr std::size_t kMaxConstraintBytes = 65536;  // of a schema, expression or grammar
+inline constexpr std::uint32_t kMaxLogprobs = 20;          // likeliest tokens beside each
 inline constexpr std::uint32_t kDefaultMaxTokens = 128;
 inline constexpr std::uint32_t kMaxChoice = 127;  // OpenAI's n is at most 128
 // As max_tokens: as many as the model's context has room for.
@@ -50,6 +51,9 @@ struct SamplingParams {
   bool ignore_eos = false;
   std::int32_t n_logprobs = -1;
   std::int32_t n_prompt_logprobs = -1;
+  std::string json_schema;  // at most one of these three
+  std::string regex;
+  std::string gbnf;
   bool operator==(const SamplingParams&) const = default;
 
   // v(number on the wire, key, member, Limit, sentence); of one that was added, then the minor
@@ -93,6 +97,14 @@ struct SamplingParams {
       from_to(0, kMaxLogprobs).or_bool().unless_given(-1, "none"),
       "log-probability of each token of the prompt but the first, and of so many likeliest ones",
       2);
+    v(18, "json_schema", m.json_schema, bytes(kMaxConstraintBytes),
+      "JSON Schema that the answer's text must satisfy, as JSON text; at most one of json_schema, "
+      "regex and gbnf",
+      4);
+    v(19, "regex", m.regex, bytes(kMaxConstraintBytes),
+      "regular expression that the whole answer must match", 4);
+    v(20, "gbnf", m.gbnf, bytes(kMaxConstraintBytes),
+      "grammar in llama.cpp's GBNF that the answer must follow", 4);
   }
 };
 

@@ -285,16 +285,28 @@ bool read_key(In& in, ClientRequest& request, std::string_view name) {
   return good;
 }
 
-constexpr std::array<std::string_view, 6> kRefused{"echo",   "functions",       "best_of",
-                                                   "suffix", "response_format", "guided_json"};
+// Of other protocols; and what to use in their place.
+constexpr std::string_view kAnotherConstraint = "; use json_schema, regex or gbnf";
+constexpr std::pair<std::string_view, std::string_view> kRefused[] = {
+    {"echo", ""},
+    {"functions", "; use tools"},
+    {"best_of", ""},
+    {"suffix", ""},
+    {"response_format", kAnotherConstraint},
+    {"structured_outputs", kAnotherConstraint},
+    {"guided_json", kAnotherConstraint},
+    {"grammar", kAnotherConstraint},
+};
 
 Error bad(ErrorCode code, std::string sentence, std::string param = {}) {
   return {code, std::move(sentence), std::move(param)};
 }
 
 Error unknown_key(const std::string& key) {
-  if (std::find(kRefused.begin(), kRefused.end(), key) != kRefused.end())
-    return bad(ErrorCode::kUnsupportedParameter, key + " is not supported by this release", key);
+  for (const auto& [refused, instead] : kRefused)
+    if (key == refused)
+      return bad(ErrorCode::kUnsupportedParameter,
+                 key + " is not supported by this release" + std::string(instead), key);
   if (key.empty())
     return bad(ErrorCode::kInvalidRequest, "unknown key \"\": a key of the request is empty");
   const auto near = nearest(key, request_keys());
@@ -363,6 +375,19 @@ std::optional<Error> check_prediction(const ClientRequest& r) {
              "prediction");
 }
 
+// An empty one would leave the answer free without a word.
+std::optional<Error> check_constraint(const ClientRequest& r) {
+  std::optional<Error> error;
+  SamplingParams::fields(
+      r.params, [&](int, const char* key, const auto& value, const auto&, const char*, int = 0) {
+        if constexpr (std::same_as<std::decay_t<decltype(value)>, std::string>)
+          if (!error && value.empty() && r.given.contains(key))
+            error = bad(ErrorCode::kInvalidValue,
+                        std::string(key) + " is empty; leave it out for a free answer", key);
+      });
+  return error;
+}
+
 Result<ClientRequest> checked(ClientRequest r) {
   if (auto error = check_supported(r)) return *error;
   if (r.op == ClientOp::kCancel && !r.request_id)
@@ -373,6 +398,7 @@ Result<ClientRequest> checked(ClientRequest r) {
   if (auto error = check_prompt(r)) return *error;
   if (auto error = check_prediction(r)) return *error;
   if (auto error = check_for_messages(r)) return *error;
+  if (auto error = check_constraint(r)) return *error;
   r.prompt_kind = r.given.contains("prompt")     ? PromptKind::kText
                   : r.given.contains("messages") ? PromptKind::kMessages
                                                  : PromptKind::kTokens;

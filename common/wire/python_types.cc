@@ -99,6 +99,9 @@ struct KeywordType {
   }
 };
 
+// The client writes the JSON text of a mapping.
+constexpr std::string_view kTypeOfSchema = "Union[str, Mapping[str, object], None]";
+
 // Keys that the client sets by itself: of its methods and of their first argument.
 bool is_set_by_client(std::string_view key) {
   static const std::set<std::string_view> keys{"op", "prompt", "messages", "token_ids", "stream"};
@@ -112,7 +115,8 @@ void write_keyword(std::ostringstream& out,
                    std::string_view sentence) {
   const std::string range = range_text(limit);
   out << "\n    # " << sentence << (range.empty() ? "" : " (" + range + ")") << "\n    " << key
-      << ": " << KeywordType::of(value, limit) << "\n";
+      << ": " << (key == "json_schema" ? std::string(kTypeOfSchema) : KeywordType::of(value, limit))
+      << "\n";
 }
 
 void write_keywords(std::ostringstream& out) {

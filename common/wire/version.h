@@ -8,6 +8,6 @@
 namespace foretoken::wire {
 
 inline constexpr std::uint8_t kVersionMajor = 1;
-inline constexpr std::uint8_t kVersionMinor = 3;
+inline constexpr std::uint8_t kVersionMinor = 4;
 
 }  // namespace foretoken::wire

@@ -77,5 +77,34 @@ TEST(SamplingParams, AnAnswerHasRoomForItsLeast) {
   EXPECT_TRUE(validate({.max_tokens = 0, .n_prompt_logprobs = 0}, 0).ok());
 }
 
+TEST(SamplingParams, AConstraintHasALimitInBytes) {
+  SamplingParams params;
+  params.regex = std::string(kMaxConstraintBytes, 'a');
+  EXPECT_TRUE(validate(params, 0).ok());
+  params.regex += 'a';
+  const auto checked = validate(params, 0);
+  ASSERT_FALSE(checked.ok());
+  EXPECT_EQ(checked.error().param, "regex");
+  EXPECT_EQ(checked.error().message, "regex is 65537 bytes; it must be at most 65536 bytes");
+}
+
+TEST(SamplingParams, AnAnswerIsHeldToOneConstraint) {
+  for (const auto& [first, second] :
+       {std::pair{&SamplingParams::json_schema, &SamplingParams::regex},
+        std::pair{&SamplingParams::regex, &SamplingParams::gbnf},
+        std::pair{&SamplingParams::json_schema, &SamplingParams::gbnf}}) {
+    SamplingParams params;
+    params.*first = "{}";
+    EXPECT_TRUE(validate(params, 0).ok());
+    params.*second = "x";
+    const auto checked = validate(params, 0);
+    ASSERT_FALSE(checked.ok());
+    EXPECT_EQ(checked.error().param, second == &SamplingParams::regex ? "regex" : "gbnf");
+    EXPECT_THAT(checked.error().message, HasSubstr("one of json_schema, regex and gbnf"));
+    EXPECT_THAT(checked.error().message,
+                HasSubstr(first == &SamplingParams::regex ? "regex" : "json_schema"));
+  }
+}
+
 }  // namespace
 }  // namespace foretoken

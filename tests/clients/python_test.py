@@ -586,6 +586,16 @@ class Arguments(unittest.TestCase):
             client.generate((types.MappingProxyType({"role": "user", "content": "x"}),), stop_token_ids=range(1, 3), stop=("a",),
                             logit_bias=types.MappingProxyType({7: 0.5}))
 
+    def test_a_schema_may_be_a_mapping_whose_keys_keep_their_order(self):
+        schema = types.MappingProxyType({"type": "object", "properties": {"b": {"const": "é"}, "a": {}}})
+        sent = foretoken._requests.request_map("x", {"json_schema": schema})["json_schema"]
+        self.assertEqual('{"type": "object", "properties": {"b": {"const": "é"}, "a": {}}}', sent)
+        self.assertEqual("{}", foretoken._requests.request_map("x", {"json_schema": "{}"})["json_schema"])
+        with self.assertRaisesRegex(TypeError, "^json_schema cannot be sent"):
+            self.client.generate("x", json_schema={"enum": {1, 2}})
+        with self.assertRaisesRegex(ValueError, "^json_schema cannot be sent"):
+            self.client.generate("x", json_schema={"const": float("nan")})
+
     def test_the_endpoint_is_that_of_the_environment(self):
         def script(double):
             peer, _, request = double.hear()

@@ -1,4 +1,4 @@
-"""Golden bytes of every message of protocol 1.3, by an independent packer and an independent listing of the fields.
+"""Golden bytes of every message of protocol 1.4, by an independent packer and an independent listing of the fields.
 
 usage: make_golden.py FOLDER     writes <message>.hex: header and body, one line each, and client_request.hex
 
@@ -17,7 +17,7 @@ LIMITS = {"u8": 0xFF, "u16": 0xFFFF, "u32": 0xFFFFFFFF, "u64": 0xFFFFFFFFFFFFFFF
 RECORDS = {
     "Fingerprints": "u64 u64 u64 u64",
     "SamplingDefaults": "f32 u32 f32 f32 f32",
-    "SamplingParams": "f32 u32 f32 f32 f32 f32 f32 pairs idlists u64 u32 u32 u32 ids bool i32 i32",
+    "SamplingParams": "f32 u32 f32 f32 f32 f32 f32 pairs idlists u64 u32 u32 u32 ids bool i32 i32 text text text",
     "TokenLogprobs": "f32 ids f32s",
     "ProposerStats": "enum5 u32 u32 u32",
     "RoundsOfLength": "u32 u32s",
@@ -100,7 +100,7 @@ def pack(item):
 
 
 def header(number, body):
-    return struct.pack("<4sBBHIIQQQQQ", b"FTKN", 1, 3, number, 0, len(body), 0x1122334455667788, 0x99AABBCCDDEEFF00,
+    return struct.pack("<4sBBHIIQQQQQ", b"FTKN", 1, 4, number, 0, len(body), 0x1122334455667788, 0x99AABBCCDDEEFF00,
                        0x0102030405060708, 0xF1F2F3F4F5F6F7F8, 42)
 
 
@@ -110,7 +110,7 @@ CLIENT_REQUEST = {
     "model": "demo", "max_tokens": 64, "min_tokens": 2, "temperature": 0.75, "top_k": 40, "top_p": 0.5, "min_p": 0.25,
     "repetition_penalty": 1.5, "presence_penalty": -0.5, "frequency_penalty": 0.5, "logit_bias": {7: -100, "9": 2.5},
     "bad_words": ["damn"], "stop": "\n\n", "stop_token_ids": [3, 5], "ignore_eos": True, "seed": -1, "n": 1, "logprobs": True,
-    "prompt_logprobs": 4,
+    "prompt_logprobs": 4, "json_schema": "{\"type\": \"object\"}",
     "stream": True, "num_draft_tokens": 0, "proposer": "ngram", "adaptive": False, "prediction": "yes", "choice": 7, "timeout_ms": 5000,
     "request_id": bytes(range(16)), "skip_special_tokens": False, "include_stop_str_in_output": True,
     "add_generation_prompt": False, "add_special_tokens": False, "tenant": "acme", "priority": 9, "acceptance": "coupled",

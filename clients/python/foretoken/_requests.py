@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections.abc
+import json
 import os
 from typing import Any, Mapping, Sequence, Union
 
@@ -30,9 +31,20 @@ def prompt_entry(prompt: Prompt) -> tuple[str, Any]:
     return ("token_ids" if kind is int else "messages"), items
 
 
+def schema_text(schema: Mapping[str, Any]) -> str:
+    """Its keys in their order: an answer has them so."""
+    try:
+        return json.dumps(schema, ensure_ascii=False, allow_nan=False, default=plain)
+    except (TypeError, ValueError, RecursionError) as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"json_schema cannot be sent: {error}") from error
+
+
 def request_map(prompt: Prompt, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """The map that travels, the id first: the router names it in an error even if it cannot read the rest."""
     given = {key: value for key, value in parameters.items() if value is not None}
+    if isinstance(given.get("json_schema"), collections.abc.Mapping):
+        given["json_schema"] = schema_text(given["json_schema"])
     key, value = prompt_entry(prompt)
     request = {"request_id": given.pop("request_id") if "request_id" in given else os.urandom(16), key: value, **given}
     if request.get("proposer") == "prediction" and not request.get("prediction"):

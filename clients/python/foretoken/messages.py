@@ -60,6 +60,15 @@ class Parameters(TypedDict, total=False):
     # log-probability of each token of the prompt but the first, and of so many likeliest ones (from 0 to 20)
     prompt_logprobs: Union[bool, int, None]
 
+    # JSON Schema that the answer's text must satisfy, as JSON text; at most one of json_schema, regex and gbnf
+    json_schema: Union[str, Mapping[str, object], None]
+
+    # regular expression that the whole answer must match
+    regex: Optional[str]
+
+    # grammar in llama.cpp's GBNF that the answer must follow
+    gbnf: Optional[str]
+
     # texts that must not appear
     bad_words: Union[str, Sequence[str], None]
 
