@@ -63,27 +63,39 @@ struct Checker {
   }
 };
 
-// A text can be held to one of them: the error names the second.
-std::optional<Error> check_constraints(const SamplingParams& params) {
-  const char* first = nullptr;
-  std::optional<Error> error;
+// Calls `use` with the key of each that is given.
+template <class Use>
+void each_constraint(const SamplingParams& params, Use&& use) {
   SamplingParams::fields(
       params, [&](int, const char* key, const auto& value, const Limit&, const char*, int = 0) {
-        if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::string>) {
-          if (value.empty()) return;
-          if (first != nullptr && !error)
-            error = Error{
-                ErrorCode::kInvalidValue,
-                std::string(first) + " and " + key +
-                    " are both given; an answer is held to one of json_schema, regex and gbnf",
-                key};
-          if (first == nullptr) first = key;
-        }
+        if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::string>)
+          if (!value.empty()) use(key);
       });
+}
+
+// A text can be held to one of them: the error names the second.
+std::optional<Error> check_constraints(const SamplingParams& params) {
+  const std::string first(constraint_key(params));
+  std::optional<Error> error;
+  each_constraint(params, [&](const char* key) {
+    if (key != first && !error)
+      error = Error{ErrorCode::kInvalidValue,
+                    first + " and " + key +
+                        " are both given; an answer is held to one of json_schema, regex and gbnf",
+                    key};
+  });
   return error;
 }
 
 }  // namespace
+
+std::string_view constraint_key(const SamplingParams& params) {
+  std::string_view first;
+  each_constraint(params, [&](const char* key) {
+    if (first.empty()) first = key;
+  });
+  return first;
+}
 
 Result<void> validate(const SamplingParams& params, std::int64_t vocab_size) {
   std::optional<Error> error;

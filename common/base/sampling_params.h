@@ -108,6 +108,9 @@ struct SamplingParams {
   }
 };
 
+// The key of what constrains the answer's text; "": nothing does.
+std::string_view constraint_key(const SamplingParams& params);
+
 // What holds for a request that does not say: of the model's generation_config.json.
 struct SamplingDefaults {
   static constexpr std::string_view kName = "SamplingDefaults";

@@ -33,6 +33,7 @@ struct Encode {
   ToolChoice tool_choice = ToolChoice::kNone;
   std::string tool_name;
   bool continue_final_message = false;
+  bool without_thinking = false;
   bool operator==(const Encode&) const = default;
 
   template <class Self, class Visitor>
@@ -58,6 +59,10 @@ struct Encode {
     v(11, "tool_name", m.tool_name, "with required: the tool that is called; empty = any", 3);
     v(12, "continue_final_message", m.continue_final_message,
       "messages only: the prompt ends with the text of the last one", 3);
+    v(13, "without_thinking", m.without_thinking,
+      "messages only: the answer begins without a thought, as with required: its text is "
+      "constrained",
+      4);
   }
 };
 

@@ -385,7 +385,15 @@ std::optional<Error> check_constraint(const ClientRequest& r) {
             error = bad(ErrorCode::kInvalidValue,
                         std::string(key) + " is empty; leave it out for a free answer", key);
       });
-  return error;
+  if (error || constraint_key(r.params).empty()) return error;
+  // A call has a form of its own, which no constraint of ours describes.
+  if (const ToolChoice choice = tool_choice_of(r); choice != ToolChoice::kNone)
+    return bad(ErrorCode::kUnsupportedParameter,
+               "tool_choice is \"" + std::string(name_of(choice)) +
+                   "\" and the answer is constrained: calls of tools and a constraint do not go "
+                   "together; tool_choice may be \"none\"",
+               "tool_choice");
+  return {};
 }
 
 Result<ClientRequest> checked(ClientRequest r) {

@@ -185,6 +185,7 @@ Pool::Arrival Pool::hello(const wire::Header& header,
       it->second.incarnation == header.incarnation) {
     it->second.peer = peer;
     it->second.hello = hello;
+    it->second.minor = header.minor;
     mark_seen(it->second, now);
     return {.accepted = true};
   }
@@ -215,6 +216,7 @@ Pool::Arrival Pool::hello(const wire::Header& header,
                                    .incarnation = header.incarnation,
                                    .peer = peer,
                                    .hello = hello,
+                                   .minor = header.minor,
                                    .joined = now,
                                    .last_seen = now};
   return arrival;

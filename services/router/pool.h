@@ -23,8 +23,9 @@ struct Worker {
   Incarnation incarnation;
   Peer peer;
   wire::Hello hello;
-  wire::Heartbeat load;  // the latest; zeros before the first
-  std::string user;      // role:name of its key; empty where connections have none
+  std::uint8_t minor = 0;  // of the protocol that it speaks
+  wire::Heartbeat load;    // the latest; zeros before the first
+  std::string user;        // role:name of its key; empty where connections have none
   wire::WorkerState state = wire::WorkerState::kReady;
   std::string note;  // why it is not (fully) used, for people
   TimePoint joined{};

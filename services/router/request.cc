@@ -5,13 +5,15 @@
 #include <utility>
 
 #include "common/base/hash.h"
+#include "common/base/tool_formats.h"
 #include "common/wire/client_codec.h"
 #include "services/router/model_limits.h"
 
 namespace foretoken {
 namespace {
 
-constexpr std::size_t kLeastTokens = 32;  // what a turn costs at least
+constexpr std::size_t kLeastTokens = 32;       // what a turn costs at least
+constexpr std::uint8_t kConstraintsSince = 4;  // minor version of the protocol
 
 std::uint64_t salt_of(const std::string& tenant) {
   if (tenant.empty()) return 0;
@@ -317,7 +319,8 @@ void Request::encode_at(std::optional<WorkerId> chosen, Actions& out) {
                                       .variables = wire::variables_json(asked_),
                                       .tool_choice = wire::tool_choice_of(asked_),
                                       .tool_name = asked_.tool_name,
-                                      .continue_final_message = asked_.continue_final_message}});
+                                      .continue_final_message = asked_.continue_final_message,
+                                      .without_thinking = !constraint_key(asked_.params).empty()}});
 }
 
 // It waits at a tokenizer that has said so.
@@ -383,6 +386,13 @@ void Request::on_encoded(wire::Encoded encoded, TimePoint now, Actions& out) {
     return fail(Error{ErrorCode::kInvalidValue, "the prompt has no tokens; it needs at least one",
                       prompt_key(asked_)},
                 0, out);
+  if (const auto constraint = constraint_key(asked_.params);
+      !constraint.empty() && prompt_.encoded.begun == markers::kThink)
+    return fail(Error{ErrorCode::kInvalidValue,
+                      "the prompt ends within a thought; an answer that is constrained begins "
+                      "without one",
+                      std::string(constraint)},
+                0, out);
   asked_.params.bad_words = prompt_.encoded.bad_word_tokens;
   answer_.begin(prompt_.encoded.tokens, asked_.params);
   if (asked_.token_ends)
@@ -413,9 +423,9 @@ void Request::place(TimePoint now, Actions& out) {
   // What a model does not allow is said at once, whatever is before it.
   std::size_t most = SIZE_MAX;  // tokens of its prompt and answer that a target has room for
   if (const auto first = place_target(context_.pool, need())) {
-    const wire::Hello& hello = context_.pool.find(*first)->hello;
-    if (!is_for(hello, now, out)) return;
-    if (hello.max_model_len != 0) most = hello.max_model_len;
+    const Worker& worker = *context_.pool.find(*first);
+    if (!is_for(worker, now, out)) return;
+    if (worker.hello.max_model_len != 0) most = worker.hello.max_model_len;
   }
   const std::size_t n_asked =
       prompt_.encoded.tokens.size() +
@@ -440,12 +450,21 @@ void Request::place_at_once(TimePoint now, Actions& out) {
 }
 
 // False: it is not, and has been encoded anew or ended.
-bool Request::is_for(const wire::Hello& target, TimePoint now, Actions& out) {
+bool Request::is_for(const Worker& worker, TimePoint now, Actions& out) {
+  const wire::Hello& target = worker.hello;
   if (target.fingerprints.vocabulary != prompt_.encoding.vocabulary ||
       (!placing_.first && target.fingerprints.text != prompt_.encoding.text)) {
     // Another model behind the same name has come.
     state_ = State::kEncoding;
     encode(now, out);
+    return false;
+  }
+  const std::string_view constraint = constraint_key(asked_.params);
+  if (!constraint.empty() && worker.minor < kConstraintsSince) {  // it would answer freely
+    fail(Error{ErrorCode::kUnsupportedParameter,
+               "target " + target.name + " constrains no answers: it is older than the router",
+               std::string(constraint)},
+         0, out);
     return false;
   }
   if (placing_.first) return true;
@@ -459,8 +478,9 @@ bool Request::is_for(const wire::Hello& target, TimePoint now, Actions& out) {
 // The parameters are those of the request as it came until a target begins, for the first that was
 // looked at need not be that one.
 void Request::start_at(WorkerId target, TimePoint now, Actions& out) {
-  const wire::Hello& hello = context_.pool.find(target)->hello;
-  if (!is_for(hello, now, out)) return;
+  const Worker& worker = *context_.pool.find(target);
+  if (!is_for(worker, now, out)) return;
+  const wire::Hello& hello = worker.hello;
   if (!placing_.first) {
     asked_.params = value_or_throw(params_at(hello, asked_, prompt_.encoded.tokens.size()));
     placing_.first = hello;

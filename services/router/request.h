@@ -141,7 +141,7 @@ class Request {
   void encode_at(std::optional<WorkerId> tokenizer, Actions& out);
   void place(TimePoint now, Actions& out);
   void place_at_once(TimePoint now, Actions& out);
-  bool is_for(const wire::Hello& target, TimePoint now, Actions& out);
+  bool is_for(const Worker& target, TimePoint now, Actions& out);
   void open(TimePoint now, Actions& out);
   void migrate(TimePoint now, Actions& out);
   void decode(TimePoint now, Actions& out);

@@ -23,7 +23,8 @@ wire::Encode encode_of(const wire::ClientRequest& request, FlowId flow) {
           .variables = wire::variables_json(request),
           .tool_choice = wire::tool_choice_of(request),
           .tool_name = request.tool_name,
-          .continue_final_message = request.continue_final_message};
+          .continue_final_message = request.continue_final_message,
+          .without_thinking = !constraint_key(request.params).empty()};
 }
 
 constexpr double kLeastCost = 256;  // bytes: a message costs something, too

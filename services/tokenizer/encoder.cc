@@ -30,8 +30,8 @@ bool ends_with_marker(std::string_view text, std::string_view marker) {
   return last != std::string_view::npos && text.substr(0, last + 1).ends_with(marker);
 }
 
-// A call that is begun for the model has no thought before it. What is no object the template's
-// renderer refuses.
+// A call that is begun for the model has no thought before it, nor has a text that is constrained
+// from its first token. What is no object the template's renderer refuses.
 std::string without_thinking(const std::string& variables) {
   OrderedJson all =
       variables.empty() ? OrderedJson::object() : OrderedJson::parse(variables, nullptr, false);
@@ -188,6 +188,7 @@ Result<void> PromptEncoder::add_messages(const wire::Encode& encode, wire::Encod
                  "\"none\"",
                  "tools"};
   const bool is_forced = encode.tool_choice == ToolChoice::kRequired;
+  const bool has_no_thought = is_forced || encode.without_thinking;
   MarkedMessages messages{encode.text, {}};
   if (encode.continue_final_message) {
     auto marked = mark_end_of_final(encode.text);
@@ -195,13 +196,14 @@ Result<void> PromptEncoder::add_messages(const wire::Encode& encode, wire::Encod
     messages = std::move(*marked);
   }
   auto text = render_(messages.json, encode.add_generation_prompt && !encode.continue_final_message,
-                      is_forced ? without_thinking(encode.variables) : encode.variables);
+                      has_no_thought ? without_thinking(encode.variables) : encode.variables);
   if (!text.ok()) return blame(text.error(), "messages");
   if (encode.continue_final_message) {
     if (const auto done = cut_at_mark(*text, messages.mark); !done.ok()) return done.error();
-  } else if (is_forced) {
-    if (ends_with_marker(*text, markers::kThink))
-      *text += "\n" + std::string(markers::kEndThink) + "\n\n";
+  } else if (has_no_thought && ends_with_marker(*text, markers::kThink)) {
+    *text += "\n" + std::string(markers::kEndThink) + "\n\n";
+  }
+  if (is_forced && !encode.continue_final_message) {
     result.begun = form_.before_name;
     if (!encode.tool_name.empty()) result.begun += encode.tool_name + form_.after_name;
     *text += result.begun;

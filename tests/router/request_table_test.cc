@@ -1,6 +1,6 @@
 #include "services/router/request_table.h"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include <algorithm>
 #include <array>
@@ -34,8 +34,10 @@ class RequestTableTest : public testing::Test {
             std::uint64_t incarnation = 1,
             Fingerprint numerics = 4,
             const SamplingDefaults& sampling = {},
-            std::uint32_t max_model_len = 100) {
+            std::uint32_t max_model_len = 100,
+            std::uint8_t minor = wire::kVersionMinor) {
     wire::Header header;
+    header.minor = minor;
     header.sender = id;
     header.incarnation = Incarnation{incarnation};
     wire::Hello hello{.role = role,
@@ -1046,6 +1048,48 @@ TEST_F(NewRouter, ARequestWaitsForItsModelNoLongerThanItsDeadline) {
   now += seconds(1);
   fresh.tick(now, out);
   EXPECT_EQ("deadline_exceeded", answers<wire::ClientError>().at(0).error.code);
+}
+
+wire::ClientRequest ask_with_constraint() {
+  wire::ClientRequest request;
+  request.prompt = "hello";
+  request.params.regex = "a+";
+  return request;
+}
+
+TEST_F(RequestTableTest, AConstraintGoesToTheTargetAndTellsTheTokenizerToBeginWithoutAThought) {
+  submit(ask_with_constraint());
+  EXPECT_TRUE(sent<wire::Encode>().at(0).second.without_thinking);
+  hear(kTokenizer, wire::Encoded{.tokens = {10, 11, 12}});
+  EXPECT_EQ(sent<wire::Open>().at(0).second.params.regex, "a+");
+  submit(ask(), RequestId{1, 2});
+  EXPECT_FALSE(sent<wire::Encode>().at(0).second.without_thinking);
+}
+
+TEST_F(RequestTableTest, AConstrainedAnswerThatBeginsWithinAThoughtIsRefused) {
+  submit(ask_with_constraint());
+  hear(kTokenizer, wire::Encoded{.tokens = {10, 11, 12}, .begun = "<think>"});
+  const auto errors = answers<wire::ClientError>();
+  ASSERT_EQ(errors.size(), 1u);
+  EXPECT_EQ(errors[0].error.code, "invalid_value");
+  EXPECT_EQ(errors[0].error.param, "regex");
+  EXPECT_THAT(errors[0].error.message, testing::HasSubstr("ends within a thought"));
+  EXPECT_EQ(table.size(), 0u);
+}
+
+TEST_F(RequestTableTest, ATargetThatKnowsNoConstraintsGetsNoConstrainedRequest) {
+  join(kTarget, wire::Role::kTarget, "t", 2, 4, {}, 100, 3);
+  submit(ask_with_constraint());
+  hear(kTokenizer, wire::Encoded{.tokens = {10, 11, 12}});
+  EXPECT_TRUE(sent<wire::Open>().empty());
+  const auto errors = answers<wire::ClientError>();
+  ASSERT_EQ(errors.size(), 1u);
+  EXPECT_EQ(errors[0].error.code, "unsupported_parameter");
+  EXPECT_EQ(errors[0].error.param, "regex");
+  EXPECT_EQ(errors[0].error.message, "target t constrains no answers: it is older than the router");
+  submit(ask(), RequestId{1, 2});
+  hear(kTokenizer, wire::Encoded{.tokens = {10, 11, 12}}, RequestId{1, 2});
+  EXPECT_EQ(sent<wire::Open>().size(), 1u) << "one without a constraint is for it, too";
 }
 
 TEST_F(RequestTableTest, CancelEndsItWithWhatThereIs) {

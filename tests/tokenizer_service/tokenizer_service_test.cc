@@ -505,6 +505,20 @@ TEST_F(TokenizerServiceTest, APromptEndsWithTheCallThatIsAskedFor) {
                                  named.begun));
 }
 
+TEST_F(TokenizerServiceTest, AConstrainedAnswerBeginsWithoutAThought) {
+  make({.form = hermes()}, [](const std::string&, bool, const std::string& variables) {
+    return variables + "<think>\n";
+  });
+  wire::Encode encode{.kind = wire::PromptKind::kMessages, .text = "[]", .without_thinking = true};
+  const auto closed = ask<wire::Encoded>(encode);
+  EXPECT_EQ(closed.tokens, ids_of("{\"enable_thinking\":false}<think>\n\n</think>\n\n"));
+  EXPECT_EQ(closed.begun, "");
+  encode.kind = wire::PromptKind::kText;
+  encode.text = "<think>";
+  EXPECT_EQ(ask<wire::Encoded>(encode, RequestId{3, 3}).tokens, ids_of("<think>"))
+      << "a prompt is the client's own";
+}
+
 // Frames may come mutated: what is in them ends no service.
 TEST_F(TokenizerServiceTest, VariablesThatAreNoObjectAreTheRenderersToRefuse) {
   make({.form = hermes()}, [](const std::string&, bool, const std::string& variables) {
