@@ -3,6 +3,7 @@
 #include <set>
 #include <utility>
 
+#include "services/edge/answer_constraint.h"
 #include "services/edge/anthropic.h"
 #include "services/edge/router_request.h"
 #include "services/edge/tools.h"
@@ -28,7 +29,10 @@ constexpr BodyField kPromptFields[] = {
      "disable_parallel_tool_use"},
     {"thinking", kHonoured, "",
      "enabled, adaptive or disabled: the template's enable_thinking; budget_tokens has no effect"},
-    {"output_config", kHonoured, "", "effort: the template's reasoning_effort; format is refused"},
+    {"output_config", kHonoured, "",
+     "effort: the template's reasoning_effort; format json_schema: the answer is what the schema "
+     "allows, without thinking"},
+    {"output_format", kHonoured, "", "of older clients: as output_config.format"},
     {"metadata", kIgnored},
     {"cache_control", kIgnored, "", "prefixes are found by their tokens"},
     {"context_management", kIgnored},
@@ -279,15 +283,29 @@ Result<bool> add_variables(const OrderedJson& body,
     variables["enable_thinking"] = type != "disabled";
     if (!member(thinking, "budget_tokens").is_null()) ignored.push_back("thinking.budget_tokens");
   }
-  if (!member(output, "format").is_null())
-    return Error{ErrorCode::kUnsupportedParameter, "output_config.format is not supported",
-                 "output_config.format"};
   const OrderedJson& effort = member(output, "effort");
   if (!effort.is_null() && !effort.is_string())
     return invalid_value("output_config.effort must be a text", "output_config.effort");
   if (effort.is_string()) variables["reasoning_effort"] = effort;
   if (!variables.empty()) request["chat_template_kwargs"] = to_text(variables);
   return member(thinking, "display") == "omitted";
+}
+
+// The field that constrains the answer; "" = none does. It begins without a thought then.
+Result<std::string> add_format(const OrderedJson& body,
+                               Json& request,
+                               std::vector<std::string>& ignored) {
+  const OrderedJson& newer = member(member(body, "output_config"), "format");
+  const OrderedJson& older = member(body, "output_format");
+  if (!newer.is_null() && !older.is_null())
+    return invalid_value("output_config.format and output_format are both given; one of them may",
+                         "output_format");
+  auto constraint = older.is_null() ? read_format(newer, "output_config.format")
+                                    : read_format(older, "output_format");
+  if (!constraint.ok()) return constraint.error();
+  const OrderedJson& thinking = member(member(body, "thinking"), "type");
+  if (*constraint && !thinking.is_null() && thinking != "disabled") ignored.push_back("thinking");
+  return use_constraint(std::move(*constraint), request);
 }
 
 }  // namespace
@@ -324,6 +342,9 @@ Result<AnthropicAsk> read_messages(const OrderedJson& in_order, bool strict) {
   const auto hides = add_variables(in_order, request, ask.ignored);
   if (!hides.ok()) return hides.error();
   ask.hides_thoughts = *hides;
+  auto format = add_format(in_order, request, ask.ignored);
+  if (!format.ok()) return format.error();
+  ask.generation.constraint_field = std::move(*format);
   auto whole = router_request(request, message_fields());
   if (!whole.ok()) return whole.error();
   ask.model = whole->model;
@@ -345,6 +366,8 @@ Result<TokensAsk> read_count(const OrderedJson& in_order, bool strict) {
   if (const auto rules = add_tools(in_order, request, ignored); !rules.ok()) return rules.error();
   if (const auto hides = add_variables(in_order, request, ignored); !hides.ok())
     return hides.error();
+  if (const auto format = add_format(in_order, request, ignored); !format.ok())
+    return format.error();
   auto whole = router_request(request, count_fields());
   if (!whole.ok()) return whole.error();
   return TokensAsk{std::move(*whole), std::move(ignored)};

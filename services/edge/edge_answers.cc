@@ -67,7 +67,7 @@ Result<HttpAsk> chat_ask(const Result<OrderedJson>& body, const BodyRules& rules
   return HttpAsk{std::move(ask->generation), std::move(ask->ignored), std::move(encoder)};
 }
 
-Result<HttpAsk> completion_ask(const Result<Json>& body, const BodyRules& rules) {
+Result<HttpAsk> completion_ask(const Result<OrderedJson>& body, const BodyRules& rules) {
   if (!body.ok()) return body.error();
   auto ask = read_completion(*body, rules);
   if (!ask.ok()) return ask.error();
@@ -191,7 +191,7 @@ Edge::Reply Edge::chat(HttpExchange& exchange) {
 }
 
 Edge::Reply Edge::completions(HttpExchange& exchange) {
-  auto ask = completion_ask(body_of(exchange.request()), body_rules(options_.section));
+  auto ask = completion_ask(ordered_body_of(exchange.request()), body_rules(options_.section));
   co_await answer(exchange, std::move(ask));
 }
 

@@ -18,12 +18,22 @@ HttpHeaders joined(HttpHeaders a, HttpHeaders b) {
   return a;
 }
 
+// The router names its own keys; a client reads about its fields.
+HttpError about_fields(HttpError error, const std::string& constraint_field) {
+  if (!constraint_field.empty())
+    for (const char* key : {"json_schema", "regex", "gbnf"})
+      if (error.param == key) return about_field(std::move(error), key, constraint_field);
+  return about_field(std::move(error), "token_ids", "prompt");
+}
+
 // An answer that ran out of time is no answer for a client that cannot see it. Where the room is
 // too small, the call says only that it ended.
-std::optional<HttpError> error_in(const wire::ClientAnswer& answer, const AnswerRoom& room) {
+std::optional<HttpError> error_in(const wire::ClientAnswer& answer,
+                                  const AnswerRoom& room,
+                                  const std::string& constraint_field) {
   if (room.refusal()) return room.refusal();
   if (const auto* error = std::get_if<wire::ClientError>(&answer))
-    return about_field(http_error(*error), "token_ids", "prompt");
+    return about_fields(http_error(*error), constraint_field);
   const auto* reply = std::get_if<wire::ClientReply>(&answer);
   if (reply != nullptr && reply->finish_reason == "deadline")
     return http_error(Error{ErrorCode::kDeadlineExceeded,
@@ -38,8 +48,9 @@ std::optional<HttpError> error_in(const wire::ClientAnswer& answer, const Answer
 std::optional<HttpError> error_in(const Call::Arrival& arrival,
                                   const Call& call,
                                   const AnswerRoom& room,
-                                  std::size_t n_prompts) {
-  auto error = error_in(arrival.answer, room);
+                                  std::size_t n_prompts,
+                                  const std::string& constraint_field) {
+  auto error = error_in(arrival.answer, room, constraint_field);
   if (!error || n_prompts < 2 || error->status != 400) return error;
   const std::size_t n_each = std::max<std::size_t>(1, call.ids().size() / n_prompts);
   error->message =
@@ -59,7 +70,7 @@ asio::awaitable<void> send_whole(HttpExchange& exchange,
     auto arrival = co_await call.next(TimePoint::max());
     if (!arrival) co_return;
     if (rules.watch) rules.watch(arrival->request, arrival->answer);
-    if (const auto error = error_in(*arrival, call, room, n_prompts)) {
+    if (const auto error = error_in(*arrival, call, room, n_prompts, rules.constraint_field)) {
       std::vector<wire::ClientReply>().swap(replies);
       HttpReply reply{.status = encoder.error_status(*error),
                       .body = encoder.error_body(*error),
@@ -89,7 +100,7 @@ asio::awaitable<void> send_stream(HttpExchange& exchange,
     if (!arrival && exchange.is_gone()) co_return;
     std::optional<HttpError> error;
     if (arrival && rules.watch) rules.watch(arrival->request, arrival->answer);
-    if (arrival) error = error_in(*arrival, call, room, n_prompts);
+    if (arrival) error = error_in(*arrival, call, room, n_prompts, rules.constraint_field);
     if (error && !has_begun) {
       HttpReply reply{.status = encoder.error_status(*error),
                       .body = encoder.error_body(*error),
@@ -129,6 +140,7 @@ asio::awaitable<void> generate(HttpExchange& exchange,
                                HttpHeaders headers) {
   if (exchange.is_gone()) co_return;  // while its route waited for something else
   for (auto& choice : generation.choices) choice.stream = generation.stream;
+  rules.constraint_field = std::move(generation.constraint_field);
   AnswerRoom room(exchange, rules.max_held_bytes);
   const std::shared_ptr<Call> call = calls.start(std::move(generation.choices));
   call->hold_with([&room](std::size_t n_bytes) { return room.hold(n_bytes); });

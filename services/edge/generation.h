@@ -19,6 +19,7 @@ struct Generation {
   std::vector<wire::ClientRequest> choices;  // answers that are wanted, one request each
   bool stream = false;
   std::size_t n_prompts = 1;  // of one body; each has as many of the choices, one behind the other
+  std::string constraint_field;  // of the body: what constrains the answers; "" = nothing
 };
 
 // How one protocol writes the answer to one generation. Its texts are bodies and event streams.
@@ -43,7 +44,8 @@ class Encoder {
 
 struct GenerationRules {
   Duration ping_every = std::chrono::seconds(15);
-  std::size_t max_held_bytes = 0;  // edge.max_bodies_mib, which an error says
+  std::size_t max_held_bytes = 0;     // edge.max_bodies_mib, which an error says
+  std::string constraint_field = {};  // errors about the constraint are about this field
   // Sees each answer before the encoder does.
   std::function<void(std::size_t choice, const wire::ClientAnswer& answer)> watch = {};
 };

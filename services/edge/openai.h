@@ -43,9 +43,10 @@ struct OpenAiAsk : OpenAiOptions {
   std::vector<std::string> ignored;  // unknown fields
 };
 
-// In the order of its keys, which a chat template shows to the model.
+// In the order of its keys, which a chat template shows to the model, and an answer to a schema
+// has.
 Result<OpenAiAsk> read_chat(const OrderedJson& body, const BodyRules& rules);
-Result<OpenAiAsk> read_completion(const Json& body, const BodyRules& rules);
+Result<OpenAiAsk> read_completion(const OrderedJson& body, const BodyRules& rules);
 
 // vLLM's /tokenize and /detokenize.
 std::span<const BodyField> tokenize_fields();

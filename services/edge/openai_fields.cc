@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "services/edge/answer_constraint.h"
 #include "services/edge/openai.h"
 #include "services/edge/request_keys.h"
 #include "services/edge/tools.h"
@@ -30,6 +31,22 @@ constexpr BodyField kCommon[] = {
      "prompt_token_ids of the prompt, token_ids of each choice"},
     {"skip_special_tokens", kHonoured, "skip_special_tokens"},
     {"priority", kHonoured, "priority"},
+    // what constrains the answer's text: at most one of these
+    {"response_format", kHonoured, "",
+     "text; json_object: any JSON object; json_schema: what its schema allows. With one of these "
+     "and the next ones the answer begins without reasoning, and tool_choice is \"none\"",
+     "json_schema"},
+    {"structured_outputs", kHonoured, "",
+     "of vLLM, one of json (a schema), regex, choice (texts), grammar (GBNF) and "
+     "json_object",
+     "json_schema"},
+    {"guided_json", kHonoured, "", "as structured_outputs.json", "json_schema"},
+    {"guided_regex", kHonoured, "", "as structured_outputs.regex", "regex"},
+    {"guided_choice", kHonoured, "", "as structured_outputs.choice", "", kChoicesOfTextLimit},
+    {"guided_grammar", kHonoured, "", "as structured_outputs.grammar", "gbnf"},
+    {"json_schema", kHonoured, "", "JSON Schema that the answer's text must satisfy, or its text",
+     "json_schema"},
+    {"grammar", kHonoured, "", "of llama.cpp: as gbnf; an empty one is none", "gbnf"},
     // accepted, without an effect
     {"choice", kIgnored, "", "n gives several answers"},
     {"length_penalty", kIgnored, "", "of beam search alone"},
@@ -46,11 +63,6 @@ constexpr BodyField kCommon[] = {
     {"prompt_cache_retention", kIgnored},
     {"suffix", kRefused, "", "these models continue a text"},
     {"cache_salt", kRefused, "", "a key of its own separates prefix caches"},
-    {"guided_json", kRefused},
-    {"guided_regex", kRefused},
-    {"guided_choice", kRefused},
-    {"guided_grammar", kRefused},
-    {"structured_outputs", kRefused},
     {"use_beam_search", kRefused},
     {"allowed_token_ids", kRefused, "", "use logit_bias"},
     {"truncate_prompt_tokens", kRefused, "", "a prompt is read whole or refused"},
@@ -70,7 +82,6 @@ constexpr BodyField kChatOnly[] = {
     {"logprobs", kHonoured, "", "true or false"},
     {"top_logprobs", kHonoured, "", "with logprobs: likeliest tokens beside each", "logprobs"},
     {"add_generation_prompt", kHonoured, "add_generation_prompt"},
-    {"response_format", kHonoured, "", "{\"type\": \"text\"}; others are refused"},
     {"tools", kHonoured, "",
      "of type function; strict has no effect: arguments are the model's own", "", kToolsLimit},
     {"tool_choice", kHonoured, "",
@@ -104,7 +115,6 @@ constexpr BodyField kCompletionOnly[] = {
     {"echo", kHonoured, "", "the prompt comes before the answer"},
     {"best_of", kHonoured, "", "equal to n; others are refused", "", kChoicesLimit},
     {"add_special_tokens", kHonoured, "add_special_tokens"},
-    {"response_format", kHonoured, "", "{\"type\": \"text\"}; others are refused"},
     {"prompt_embeds", kRefused, "", "a prompt is a text or token ids"},
 };
 

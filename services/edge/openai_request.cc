@@ -6,6 +6,7 @@
 
 #include "common/base/limit.h"
 #include "common/client/client.h"
+#include "services/edge/answer_constraint.h"
 #include "services/edge/openai.h"
 #include "services/edge/openai_tools.h"
 #include "services/edge/router_request.h"
@@ -97,21 +98,25 @@ Result<void> read_token_reports(const Json& body, Json& request, OpenAiAsk& ask)
   return {};
 }
 
-Result<void> check_format(const Json& body) {
-  const Json* format = given(body, "response_format");
-  if (format == nullptr) return {};
-  if (const auto good = check_object(OrderedJson(*format), "response_format"); !good.ok())
-    return good.error();
-  const Json type = format->value("type", Json());
-  if (type == "text") return {};
-  return Error{
-      ErrorCode::kUnsupportedParameter,
-      "response_format " + to_text(type) + " is not supported; it may be {\"type\": \"text\"}",
-      "response_format"};
+// Members without an effect are named, or refused.
+Result<void> read_answer_constraint(const OrderedJson& body,
+                                    bool strict,
+                                    Json& request,
+                                    OpenAiAsk& ask) {
+  std::vector<std::string> without_effect;
+  auto constraint = read_constraint(body, without_effect);
+  if (!constraint.ok()) return constraint.error();
+  if (strict && !without_effect.empty())
+    return Error{ErrorCode::kUnsupportedParameter, "unknown field " + without_effect.front(),
+                 without_effect.front()};
+  ask.ignored.insert(ask.ignored.end(), without_effect.begin(), without_effect.end());
+  ask.generation.constraint_field = use_constraint(std::move(*constraint), request);
+  return {};
 }
 
 // What both endpoints read alike.
-Result<Json> read_common(const Json& body,
+Result<Json> read_common(const OrderedJson& in_order,
+                         const Json& body,
                          std::span<const BodyField> fields,
                          const BodyRules& rules,
                          OpenAiAsk& ask) {
@@ -119,7 +124,8 @@ Result<Json> read_common(const Json& body,
   if (!sorted.ok()) return sorted.error();
   ask.ignored = std::move(sorted->ignored);
   Json request = std::move(sorted->request);
-  if (const auto good = check_format(body); !good.ok()) return good.error();
+  if (const auto done = read_answer_constraint(in_order, rules.strict, request, ask); !done.ok())
+    return done.error();
   if (const Json* model = given(body, "model"); model != nullptr && model->is_string())
     ask.model = model->get<std::string>();
   if (const Json* speculation = given(body, "speculation");
@@ -265,7 +271,7 @@ Result<OpenAiAsk> read_chat(const OrderedJson& in_order, const BodyRules& rules)
   const Json body(in_order);
   OpenAiAsk ask;
   if (const auto good = check_chat_options(body); !good.ok()) return good.error();
-  auto request = read_common(body, chat_fields(), rules, ask);
+  auto request = read_common(in_order, body, chat_fields(), rules, ask);
   if (!request.ok()) return request.error();
   if (const auto done = read_chat_logprobs(body, *request, ask); !done.ok()) return done.error();
   const char* limit =
@@ -283,9 +289,10 @@ Result<OpenAiAsk> read_chat(const OrderedJson& in_order, const BodyRules& rules)
   return ask;
 }
 
-Result<OpenAiAsk> read_completion(const Json& body, const BodyRules& rules) {
+Result<OpenAiAsk> read_completion(const OrderedJson& in_order, const BodyRules& rules) {
+  const Json body(in_order);
   OpenAiAsk ask;
-  auto request = read_common(body, completion_fields(), rules, ask);
+  auto request = read_common(in_order, body, completion_fields(), rules, ask);
   if (!request.ok()) return request.error();
   const auto best_of = number(body, "best_of", kChoicesLimit, static_cast<std::int64_t>(ask.n));
   if (!best_of.ok()) return best_of.error();

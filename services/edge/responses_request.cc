@@ -3,6 +3,7 @@
 #include <set>
 #include <utility>
 
+#include "services/edge/answer_constraint.h"
 #include "services/edge/responses.h"
 #include "services/edge/router_request.h"
 #include "services/edge/tools.h"
@@ -27,7 +28,8 @@ constexpr BodyField kResponseFields[] = {
     {"include", kHonoured, "", "message.output_text.logprobs; others are named as ignored"},
     {"stream", kHonoured, "", "server-sent events"},
     {"text", kHonoured, "",
-     "format {\"type\": \"text\"}; others are refused; verbosity is named as ignored"},
+     "format: text, json_object or json_schema, which constrain the answer as response_format of "
+     "chat; verbosity is named as ignored"},
     {"tools", kHonoured, "", "functions; others are skipped and named, and strict has no effect",
      "", kToolsLimit},
     {"tool_choice", kHonoured, "",
@@ -282,16 +284,6 @@ Result<void> check_response_options(const Json& body) {
     if (effort != nullptr && !effort->is_string())
       return invalid_value("reasoning.effort must be a text", "reasoning.effort");
   }
-  if (const Json* text = given(body, "text"); text != nullptr) {
-    const Json format = text->value("format", Json());
-    const auto good = check_object(OrderedJson(format), "text.format");
-    if (!good.ok()) return good.error();
-    const Json type = format.is_object() ? format.value("type", Json()) : format;
-    if (!type.is_null() && type != "text")
-      return not_supported(
-          "text.format " + to_text(type) + " is not supported; it may be {\"type\": \"text\"}",
-          "text");
-  }
   const Json* truncation = given(body, "truncation");
   if (truncation != nullptr && *truncation != "disabled")
     return not_supported("truncation " + to_text(*truncation) +
@@ -331,11 +323,12 @@ OrderedJson echoed_tools(const ToolUse& use) {
   return tools;
 }
 
-void read_echo(const Json& body, const ToolUse& use, ResponsesOptions& options) {
-  const auto said = [&](const char* name, const Json& otherwise) -> OrderedJson {
-    const Json* value = given(body, name);
-    return OrderedJson(value == nullptr ? otherwise : *value);
+void read_echo(const OrderedJson& body, const ToolUse& use, ResponsesOptions& options) {
+  const auto said = [&](const char* name, OrderedJson otherwise) -> OrderedJson {
+    const OrderedJson& value = member(body, name);
+    return value.is_null() ? std::move(otherwise) : value;
   };
+  const OrderedJson& format = member(member(body, "text"), "format");
   options.temperature = said("temperature", 1.0);
   options.top_p = said("top_p", 1.0);
   const OrderedJson echo = {
@@ -344,7 +337,7 @@ void read_echo(const Json& body, const ToolUse& use, ResponsesOptions& options) 
       {"tool_choice", said("tool_choice", "auto")},
       {"truncation", "disabled"},
       {"parallel_tool_calls", use.parallel},
-      {"text", {{"format", {{"type", "text"}}}}},
+      {"text", {{"format", format.is_null() ? OrderedJson{{"type", "text"}} : format}}},
       {"presence_penalty", said("presence_penalty", 0.0)},
       {"frequency_penalty", said("frequency_penalty", 0.0)},
       {"top_logprobs", said("top_logprobs", 0)},
@@ -354,7 +347,7 @@ void read_echo(const Json& body, const ToolUse& use, ResponsesOptions& options) 
       {"store", false},
       {"background", false},
       {"service_tier", "default"},
-      {"metadata", said("metadata", Json::object())},
+      {"metadata", said("metadata", OrderedJson::object())},
       {"safety_identifier", nullptr},
       {"prompt_cache_key", nullptr}};
   const std::string text = to_text(echo);
@@ -410,12 +403,15 @@ Result<ResponsesAsk> read_responses(const OrderedJson& in_order, bool strict) {
   if (const OrderedJson& effort = member(member(in_order, "reasoning"), "effort");
       effort.is_string())
     request["chat_template_kwargs"] = to_text(OrderedJson{{"reasoning_effort", effort}});
+  auto constraint = read_format(member(member(in_order, "text"), "format"), "text.format");
+  if (!constraint.ok()) return constraint.error();
+  ask.generation.constraint_field = use_constraint(std::move(*constraint), request);
   auto whole = router_request(request, kResponseFields);
   if (!whole.ok()) return whole.error();
   ask.model = whole->model;
   ask.rules.key = answer_key(*whole);
   ask.generation.choices.push_back(std::move(*whole));
-  read_echo(body, *use, ask);
+  read_echo(in_order, *use, ask);
   return ask;
 }
 

@@ -110,7 +110,14 @@ TEST(AnthropicMessages, RefusesByPlace) {
               "tool_choice"},
           std::pair{body_with(kUser, R"(, "thinking": {"type": "no"})"), "thinking"},
           std::pair{body_with(kUser, R"(, "output_config": {"format": {"type": "json_schema"}})"),
-                    "output_config.format"},
+                    "output_config.format.schema"},
+          std::pair{body_with(kUser, R"(, "output_config": {"format": {"type": "yaml"}})"),
+                    "output_config.format.type"},
+          std::pair{
+              body_with(
+                  kUser,
+                  R"(, "output_format": {"type": "text"}, "output_config": {"format": {"type": "text"}})"),
+              "output_format"},
       }) {
     const auto ask = read_messages(body, false);
     ASSERT_FALSE(ask.ok()) << body;

@@ -27,8 +27,8 @@ OrderedJson chat(const std::string& more = "") {
 OrderedJson conversation(const std::string& messages) {
   return OrderedJson::parse(R"({"model": "demo", "messages": [)" + messages + "]}");
 }
-Json text(const std::string& more = "") {
-  return Json::parse(R"({"model": "demo", "prompt": "hi")" + more + "}");
+OrderedJson text(const std::string& more = "") {
+  return OrderedJson::parse(R"({"model": "demo", "prompt": "hi")" + more + "}");
 }
 
 OpenAiAsk read(const Result<OpenAiAsk>& ask) {
@@ -172,7 +172,7 @@ TEST(OpenAiChat, RefusesByTheNameOfTheField) {
           std::pair{R"(, "chat_template_kwargs": [])", "chat_template_kwargs"},
           std::pair{R"(, "reasoning_effort": 3)", "reasoning_effort"},
           std::pair{R"(, "reasoning_effort": {})", "reasoning_effort"},
-          std::pair{R"(, "response_format": {"type": "json_object"})", "response_format"},
+          std::pair{R"(, "response_format": {"type": "yaml"})", "response_format.type"},
           std::pair{R"(, "modalities": ["audio"])", "modalities"},
           std::pair{R"(, "prediction": {"type": "content", "content": 5})", "prediction"},
           std::pair{R"(, "speculation": {"draft_len": 33})", "speculation.draft_len"},
@@ -440,18 +440,19 @@ TEST(OpenAiChat, TheEffortIsAVariableOfTheTemplate) {
 TEST(OpenAiCompletion, TakesEveryFormOfAPrompt) {
   EXPECT_EQ(read(read_completion(text(), {})).generation.choices[0].prompt, "hi");
   EXPECT_EQ(read(read_completion(text(), {})).generation.choices[0].params.max_tokens, 16U);
-  const auto texts =
-      read(read_completion(Json::parse(R"({"model": "demo", "prompt": ["a", "b"], "n": 2})"), {}));
+  const auto texts = read(read_completion(
+      OrderedJson::parse(R"({"model": "demo", "prompt": ["a", "b"], "n": 2})"), {}));
   ASSERT_EQ(texts.generation.choices.size(), 4U);
   EXPECT_EQ(texts.generation.choices[1].prompt, "a");
   EXPECT_EQ(texts.generation.choices[1].params.choice, 1U);
   EXPECT_EQ(texts.generation.choices[2].prompt, "b");
   EXPECT_EQ(texts.generation.choices[2].params.choice, 0U);
-  const auto ids = read(read_completion(Json::parse(R"({"model": "demo", "prompt": [5, 6]})"), {}));
+  const auto ids =
+      read(read_completion(OrderedJson::parse(R"({"model": "demo", "prompt": [5, 6]})"), {}));
   ASSERT_EQ(ids.generation.choices.size(), 1U);
   EXPECT_THAT(ids.generation.choices[0].token_ids, ElementsAre(5, 6));
-  const auto lists =
-      read(read_completion(Json::parse(R"({"model": "demo", "prompt": [[5], [6, 7]]})"), {}));
+  const auto lists = read(
+      read_completion(OrderedJson::parse(R"({"model": "demo", "prompt": [[5], [6, 7]]})"), {}));
   ASSERT_EQ(lists.generation.choices.size(), 2U);
   EXPECT_THAT(lists.generation.choices[1].token_ids, ElementsAre(6, 7));
 }
@@ -464,7 +465,7 @@ TEST(OpenAiCompletion, RefusesWhatIsNoPrompt) {
     ASSERT_FALSE(ask.ok()) << prompt;
     EXPECT_EQ(ask.error().param, "prompt") << prompt << ": " << ask.error().message;
   }
-  EXPECT_FALSE(read_completion(Json::parse(R"({"model": "demo"})"), {}).ok());
+  EXPECT_FALSE(read_completion(OrderedJson::parse(R"({"model": "demo"})"), {}).ok());
 }
 
 TEST(OpenAiCompletion, EchoAndBestOf) {
