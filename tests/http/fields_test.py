@@ -19,6 +19,8 @@ MESSAGES = [{"role": "user", "content": "the cat sat on the mat"}]
 LETTERS = {str(ord(letter)): 30 for letter in "abcdefghijklmnopqrstuvwxyz"}  # a token of the tiny model is a byte: its answers are words
 END = {"260": 100}
 END_TEXT = "<|end|>"
+ENUM = {"enum": ["12", "34"]}
+GBNF = 'root ::= "<" [0-9] ">"'
 
 
 def tables():
@@ -33,6 +35,12 @@ def tables():
 
 
 TABLES = tables()
+
+
+def is_held(ask, pattern, **constraint):
+    """Whether the answer fits as a whole, and ends because it does: it is shorter than one that is free, and has other characters."""
+    answer = ask(**constraint)
+    return re.fullmatch(pattern, answer.text) and answer.choice["finish_reason"] == "stop"
 
 
 class Fields(unittest.TestCase):
@@ -105,7 +113,22 @@ class Fields(unittest.TestCase):
             "include_stop_str_in_output": lambda ask: ask(temperature=0, stop=word(ask), include_stop_str_in_output=True).text.endswith(word(ask)),
             "priority": lambda ask: ask(priority=255).status == 200 and ask(priority=256).blames("priority"),
             "response_format": lambda ask: ask(response_format={"type": "text"}).text == ask().text
-            and ask(response_format={"type": "json_object"}).blames("response_format"),
+            and ask(response_format={"type": "json_object"}, logit_bias={str(ord("}")): 100}).text == "{}"
+            and is_held(ask, r'"(12|34)"', response_format={"type": "json_schema", "json_schema": {"name": "n", "schema": ENUM}})
+            and ask(response_format={"type": "yaml"}).blames("response_format.type"),
+            "structured_outputs": lambda ask: is_held(ask, "[0-9]{4}", structured_outputs={"regex": r"\d{4}"})
+            and is_held(ask, r'"(12|34)"', structured_outputs={"json": ENUM}) and is_held(ask, r"1\.2|345", structured_outputs={"choice": ["1.2", "345"]})
+            and is_held(ask, "<[0-9]>", structured_outputs={"grammar": GBNF}) and ask(structured_outputs={"regex": "("}).blames("structured_outputs.regex")
+            and ask(structured_outputs={"regex": "a"}, regex="a").blames("structured_outputs.regex"),
+            "guided_json": lambda ask: is_held(ask, r'"(12|34)"', guided_json=ENUM) and ask(guided_json={"not": {}}).blames("guided_json"),
+            "guided_regex": lambda ask: is_held(ask, "[0-9]{4}", guided_regex=r"\d{4}") and ask(guided_regex="(").blames("guided_regex"),
+            "guided_choice": lambda ask: is_held(ask, r"1\.2|345", guided_choice=["1.2", "345"]) and ask(guided_choice=[]).blames("guided_choice"),
+            "guided_grammar": lambda ask: is_held(ask, "<[0-9]>", guided_grammar=GBNF) and ask(guided_grammar="root ::=").blames("guided_grammar"),
+            "json_schema": lambda ask: is_held(ask, r'"(12|34)"', json_schema=ENUM) and is_held(ask, r'"(12|34)"', json_schema=json.dumps(ENUM))
+            and ask(json_schema={"not": {}}).blames("json_schema"),
+            "regex": lambda ask: is_held(ask, "[0-9]{4}", regex=r"\d{4}") and ask(regex="(").blames("regex"),
+            "gbnf": lambda ask: is_held(ask, "<[0-9]>", gbnf=GBNF) and ask(gbnf="root ::=").blames("gbnf"),
+            "grammar": lambda ask: is_held(ask, "<[0-9]>", grammar=GBNF) and ask(grammar="root ::=").blames("grammar") and ask(grammar="").text == ask().text,
         }
 
     @staticmethod
@@ -184,7 +207,8 @@ class Fields(unittest.TestCase):
             "include": lambda ask: (len(entries(ask(include=logprobs))), entries(ask(include=["reasoning.encrypted_content"]))) == (24, []),
             "stream": lambda ask: ask(stream=True).events[-1] == "[DONE]",
             "text": lambda ask: ask(text={"format": {"type": "text"}}).text == ask().text
-            and ask(text={"format": {"type": "json_object"}}).blames("text"),
+            and ask(text={"format": {"type": "json_schema", "name": "n", "schema": ENUM}}).text in ('"12"', '"34"')
+            and ask(text={"format": {"type": "yaml"}}).blames("text.format.type"),
             "tools": lambda ask: ask(tools=[{"type": "web_search"}]).headers["x-foretoken-ignored"] == "tools.0" and ask(tools=function).blames("tools"),
             "parallel_tool_calls": lambda ask: ask(parallel_tool_calls=False).text == ask().text and ask(parallel_tool_calls=1).blames("parallel_tool_calls"),
             "reasoning": lambda ask: ask(reasoning={"effort": "low"}).json["reasoning"] == {"effort": "low"},
@@ -206,6 +230,8 @@ class Fields(unittest.TestCase):
         def letter(ask):
             return next(each for each in ask(temperature=0).text[2:] if each.isascii())
 
+        format = {"type": "json_schema", "schema": ENUM}
+
         def n_prompt(answer):
             return answer.json["usage"]["input_tokens"] + answer.json["usage"]["cache_read_input_tokens"]
         tools = [{"name": "f", "input_schema": {"type": "object"}}]
@@ -225,7 +251,9 @@ class Fields(unittest.TestCase):
             "tool_choice": lambda ask: ask(tool_choice={"type": "none"}).text == ask().text and ask(tool_choice={"type": "any"}).blames("tool_choice"),
             "thinking": lambda ask: ask(thinking={"type": "disabled"}).text == ask().text and ask(thinking={"type": "often"}).blames("thinking"),
             "output_config": lambda ask: ask(output_config={"effort": "low"}).text == ask().text
-            and ask(output_config={"format": {"type": "json_schema"}}).blames("output_config.format"),
+            and ask(output_config={"format": format}).text in ('"12"', '"34"')
+            and ask(output_config={"format": {"type": "json_schema"}}).blames("output_config.format.schema"),
+            "output_format": lambda ask: ask(output_format=format).text in ('"12"', '"34"') and ask(output_format=5).blames("output_format"),
         })
 
     def test_count_tokens(self):
@@ -237,8 +265,10 @@ class Fields(unittest.TestCase):
             "tools": lambda ask: ask(tools=tools).blames("tools") and ask(tools=tools, tool_choice={"type": "none"}).json == ask().json,
             "tool_choice": lambda ask: ask(tool_choice={"type": "none"}).json == ask().json and ask(tool_choice={"type": "any"}).blames("tool_choice"),
             "thinking": lambda ask: ask(thinking={"type": "disabled"}).json == ask().json and ask(thinking={"type": "often"}).blames("thinking"),
-            "output_config": lambda ask: ask(output_config={"effort": "low"}).json == ask().json
-            and ask(output_config={"format": {"type": "json_schema"}}).blames("output_config.format"),
+            "output_config": lambda ask: ask(output_config={"effort": "low", "format": {"type": "json_schema", "schema": ENUM}}).json == ask().json
+            and ask(output_config={"format": {"type": "json_schema"}}).blames("output_config.format.schema"),
+            "output_format": lambda ask: ask(output_format={"type": "json_schema", "schema": ENUM}).json == ask().json
+            and ask(output_format=5).blames("output_format"),
         })
 
     def test_triton(self):

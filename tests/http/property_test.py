@@ -59,6 +59,15 @@ def chance(*values):
     return lambda dice: dice.choice(values)
 
 
+SCHEMA = {"type": "object", "properties": {"b": {"type": "array", "items": {"enum": ["x", "éé"]}, "maxItems": 4}, "a": {"type": "string"}},
+          "required": ["b", "a"], "additionalProperties": False}
+REGEX = "([a-z]{2,6} ?){1,9}|[0-9é]+"
+GBNF = 'root ::= "[" item ("," item)* "]"\nitem ::= [0-9]+ | root'
+# Each constrains the answer, and one of them may.
+CONSTRAINTS = ("response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar", "json_schema", "regex",
+               "gbnf", "grammar", "output_config", "output_format")
+
+
 # How each field is drawn. None of what decides who guesses: that is VARIANTS.
 DRAWS = {
     "model": chance("tiny"), "temperature": chance(0, 0, 0.4, 1, 1, 1.9), "top_p": chance(1, 0.9, 0.5, 0.05), "n": chance(1, 1, 2, 3),
@@ -70,7 +79,11 @@ DRAWS = {
     "bad_words": stops, "skip_special_tokens": chance(True, False), "include_stop_str_in_output": chance(True, False),
     "add_special_tokens": chance(True, False), "priority": chance(0, 3, 255), "messages": conversation,
     "max_completion_tokens": chance(1, 2, 17, 40), "max_tokens": chance(1, 2, 17, 40, 64), "logprobs": chance(0, 1, 3, 20), "top_logprobs": chance(0, 1, 20),
-    "add_generation_prompt": chance(True, False), "response_format": chance({"type": "text"}), "tool_choice": chance("none", "auto"),
+    "add_generation_prompt": chance(True, False), "response_format": chance({"type": "text"}, {"type": "json_object"}, {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA}}),
+    "structured_outputs": chance({"json": SCHEMA}, {"regex": REGEX}, {"choice": ["so", "the cat", "ß"]}, {"grammar": GBNF}),
+    "guided_json": chance(SCHEMA), "guided_regex": chance(REGEX), "guided_choice": chance(["so", "the cat"]), "guided_grammar": chance(GBNF),
+    "json_schema": chance(SCHEMA), "regex": chance(REGEX), "gbnf": chance(GBNF), "grammar": chance(GBNF, ""),
+    "tool_choice": chance("none", "auto"),
     "tools": chance([{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]),
     "parallel_tool_calls": chance(True, False), "chat_template_kwargs": chance({"enable_thinking": False}, {"note": "so"}),
     "reasoning_effort": chance("low", "high", None),
@@ -78,11 +91,13 @@ DRAWS = {
     "modalities": chance(["text"]), "prompt": prompt, "echo": chance(True, False), "best_of": chance(1),
     "prompt_logprobs": chance(0, 1, 3), "return_token_ids": chance(True, False),
     # Anthropic's
-    "output_config": chance({"effort": "low"}),
+    "output_config": chance({"effort": "low"}, {"format": {"type": "json_schema", "schema": SCHEMA}}),
+    "output_format": chance({"type": "json_schema", "schema": SCHEMA}),
     "system": lambda dice: dice.choice([words, pieces])(dice), "stop_sequences": stops, "thinking": chance({"type": "disabled"}),
     # OpenAI's responses
     "input": lambda dice: dice.choice([words, conversation])(dice), "instructions": words, "max_output_tokens": chance(1, 2, 17, 40),
-    "include": chance(["message.output_text.logprobs"], []), "text": chance({"format": {"type": "text"}}), "reasoning": chance({"effort": "low"}),
+    "include": chance(["message.output_text.logprobs"], []), "reasoning": chance({"effort": "low"}),
+    "text": chance({"format": {"type": "text"}}, {"format": {"type": "json_schema", "name": "n", "schema": SCHEMA}}),
     "truncation": chance("disabled"), "store": chance(True, False), "metadata": chance({"a": "b"}),
     # Triton's
     "text_input": words, "request_output_len": chance(5, 20), "stop_words": stops, "end_id": chance(-1, 30), "min_length": chance(0, 4),
@@ -108,8 +123,21 @@ def draw(dice):
     return path, body
 
 
+def fit_constraint(body, dice):
+    """One of those that were drawn, or none; beside it no calls."""
+    drawn = [name for name in CONSTRAINTS if name in body]
+    kept = dice.choice(drawn) if drawn and dice.random() < 0.5 else None
+    for name in drawn:
+        if name != kept:
+            del body[name]
+    if kept or "text" in body:
+        body.pop("tools", None)
+        body.pop("tool_choice", None)
+
+
 def fit(path, body, dice):
     """What fields ask of one another."""
+    fit_constraint(body, dice)
     if path == "/v1/chat/completions":
         if "top_logprobs" in body or "logprobs" in body:
             body["logprobs"] = True
