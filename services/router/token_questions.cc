@@ -32,6 +32,7 @@ constexpr double kLeastCost = 256;  // bytes: a message costs something, too
 std::size_t size_of(const wire::ClientRequest& request) {
   std::size_t n = request.prompt.size() + request.token_ids.size() * sizeof(TokenId);
   n += request.tools.text.size() + request.chat_template_kwargs.text.size();
+  n += request.params.json_schema.size() + request.params.regex.size() + request.params.gbnf.size();
   for (const auto& message : request.messages)
     n += message.role.size() + message.content.size() + message.extra.text.size();
   return n;
