@@ -20,6 +20,7 @@ void each_part(Plan& plan, Visitor&& visit) {
   visit(plan.logit_rows);
   visit(plan.rules);
   visit(plan.adjustments);
+  visit(plan.masks);
 }
 
 template <class T>

@@ -25,6 +25,7 @@ PlanRunner::PlanRunner(Model& model, Backend& backend, const CacheShape& shape)
 }
 
 void PlanRunner::run(const StepPlan& plan) {
+  check_masks(plan);
   copy_blocks(plan);
   const StagedBatch batch = stage(plan);
   if (slices_) {
@@ -35,6 +36,16 @@ void PlanRunner::run(const StepPlan& plan) {
     run_recorded(plan, batch);
   }
   judge(plan);
+}
+
+// A chain's rules go up before its tokens are known, and a mask depends on these.
+void PlanRunner::check_masks(const StepPlan& plan) const {
+  const std::int64_t n_words = mask_words(n_valid_), n_all = std::ssize(plan.masks);
+  for (const RowRule& rule : plan.rules)
+    FORETOKEN_CHECK(rule.mask_begin < 0 || rule.mask_begin + n_words <= n_all,
+                    "a mask is shorter than the vocabulary");
+  for (const RowRule& rule : plan.rules_ahead)
+    FORETOKEN_CHECK(rule.mask_begin < 0, "a mask depends on tokens that a chain has yet to choose");
 }
 
 void PlanRunner::copy_blocks(const StepPlan& plan) {
@@ -160,6 +171,7 @@ PlanRunner::PassAddresses PlanRunner::make_pass(const StepPlan& plan, const Stag
                  .n_valid = n_valid_,
                  .rules = reinterpret_cast<const RowRule*>(inputs + in_.rules),
                  .adjustments = adjustments_.fill(backend_, plan.adjustments),
+                 .masks = masks_.fill(backend_, plan.masks),
                  .choices = reinterpret_cast<Choice*>(results + out_.choices),
                  .top = top_.empty() ? nullptr : reinterpret_cast<TopLogprob*>(results + out_.top)};
   pass.accept = {.choices = pass.choose.choices,
@@ -208,7 +220,8 @@ void PlanRunner::add_chain(const StepPlan& plan,
 void PlanRunner::forget_recordings_of_moved_memory() {
   const std::vector<const void*> addresses{stage_.address(),         logits_.address(),
                                            device_inputs_.address(), device_results_.address(),
-                                           adjustments_.address(),   endings_.address()};
+                                           adjustments_.address(),   masks_.address(),
+                                           endings_.address()};
   if (addresses == addresses_) return;
   recordings_.clear();
   addresses_ = addresses;

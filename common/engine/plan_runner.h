@@ -64,6 +64,7 @@ class PlanRunner {
     Choice* ahead = nullptr;               // [n_ahead, sequences]
   };
 
+  void check_masks(const StepPlan& plan) const;
   void copy_blocks(const StepPlan& plan);
   StagedBatch stage(const StepPlan& plan);
   float* logits_room(const StepPlan& plan);
@@ -96,7 +97,7 @@ class PlanRunner {
   InputLayout in_{};
   ResultLayout out_{};
   std::vector<std::byte> results_;
-  Staging logits_, device_inputs_, device_results_, adjustments_, endings_;
+  Staging logits_, device_inputs_, device_results_, adjustments_, masks_, endings_;
   std::vector<Choice> choices_, ahead_;
   std::vector<TokenId> chosen_;
   // Of the slices' forced choices and their others, where they have any, in order; without ranks.

@@ -80,6 +80,7 @@ void SliceChooser::describe(const StepPlan& plan,
                   .n_valid = n_valid,
                   .rules = rules_.fill(backend_, plan.rules),
                   .adjustments = adjustments_.fill(backend_, plan.adjustments),
+                  .masks = masks_.fill(backend_, plan.masks),
                   .slices = device_slices_.room<SliceChoice>(backend_, n),
                   .first_id = slice_.first_id,
                   .n_candidates = n_candidates};

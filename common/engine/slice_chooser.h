@@ -44,7 +44,7 @@ class SliceChooser {
   Collective& ranks_;
   VocabularySlice slice_;
   std::int32_t n_valid_;
-  Staging rules_, adjustments_;
+  Staging rules_, adjustments_, masks_;
   Staging device_slices_, device_candidates_, device_likeliest_;
   std::vector<SliceChoice> own_slices_;
   std::vector<SliceCandidate> own_candidates_, own_likeliest_;

@@ -37,11 +37,12 @@ struct StepPlan {
   std::vector<std::int32_t> logit_rows;    // [forced and other choices], ascending
   std::vector<RowRule> rules;              // beside logit_rows
   std::vector<Adjustment> adjustments;
+  std::vector<std::uint32_t> masks;  // of rules that have one, one after another
 
   // A chain, without ranks only: each slice, which chooses one token, is fed its choice, and the
   // choice after that, n_ahead times or until one of its end tokens.
   std::uint32_t n_ahead = 0;
-  std::vector<RowRule> rules_ahead;      // [slices, n_ahead]
+  std::vector<RowRule> rules_ahead;      // [slices, n_ahead], without masks
   std::vector<std::uint32_t> n_endings;  // [slices]
   std::vector<TokenId> endings;          // one after another
 
@@ -53,6 +54,7 @@ struct StepPlan {
     logit_rows.clear();
     rules.clear();
     adjustments.clear();
+    masks.clear();
     n_ahead = 0;
     rules_ahead.clear();
     n_endings.clear();

@@ -6,9 +6,10 @@
 namespace foretoken::cpu {
 namespace {
 
-std::span<const Adjustment> adjustments_of(const ChooseArgs& args, const RowRule& rule) {
-  return {args.adjustments + rule.adjust_begin,
-          static_cast<std::size_t>(rule.adjust_end - rule.adjust_begin)};
+RowChanges changes_of(const ChooseArgs& args, const RowRule& rule) {
+  return {.adjustments = {args.adjustments + rule.adjust_begin,
+                          static_cast<std::size_t>(rule.adjust_end - rule.adjust_begin)},
+          .mask = mask_of(args, rule)};
 }
 
 void finish_row(const Isa& isa,
@@ -40,7 +41,7 @@ void CpuBackend::choose_now(const ChooseArgs& args) {
     const RowRule& rule = args.rules[row];
     ChooseSpace& space = space_of(member);
     const float* raw = args.logits + std::int64_t{row} * args.vocab;
-    const float* logits = adjusted_row(raw, args.n_valid, adjustments_of(args, rule), space);
+    const float* logits = adjusted_row(isa_, raw, args.n_valid, changes_of(args, rule), space);
     const Best best = truncates(rule, args.n_valid)
                           ? choose_truncated(isa_, logits, args.n_valid, rule, space)
                           : choose_slice(isa_, logits, 0, args.n_valid, rule);
@@ -61,7 +62,8 @@ void CpuBackend::choose_now(const ChooseArgs& args) {
       continue;
     }
     const float* raw = args.logits + std::int64_t{row} * args.vocab;
-    const float* logits = adjusted_row(raw, args.n_valid, adjustments_of(args, rule), space_of(0));
+    const float* logits =
+        adjusted_row(isa_, raw, args.n_valid, changes_of(args, rule), space_of(0));
     std::vector<Best> bests(static_cast<std::size_t>(team_.size()));
     team_.run([&](int member) {
       const Share share = share_of((args.n_valid + 63) / 64, member, team_.size());

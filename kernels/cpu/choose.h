@@ -1,5 +1,5 @@
-// Choosing the token of one row: adjustments, truncation, noise. Pure functions of a row and its
-// rule, for one member of the team; choose.cc shares rows, or slices of one row, among members.
+// Choosing the token of one row: adjustments, mask, truncation, noise. Pure functions of a row and
+// its rule, for one member of the team; choose.cc shares rows, or slices of one row, among members.
 #pragma once
 
 #include <cstdint>
@@ -33,11 +33,23 @@ struct ChooseSpace {
   std::vector<Candidate> best;
 };
 
-// The row with its adjustments applied: `logits` itself if there are none, else a copy in
-// space.adjusted.
-const float* adjusted_row(const float* logits,
+// What changes a row's logits before they are ranked.
+struct RowChanges {
+  std::span<const Adjustment> adjustments;  // by column
+  const std::uint32_t* mask = nullptr;      // by id; null: none
+  std::int32_t first_id = 0;                // of column 0
+};
+
+inline const std::uint32_t* mask_of(const ChooseArgs& args, const RowRule& rule) {
+  return rule.mask_begin < 0 ? nullptr : args.masks + rule.mask_begin;
+}
+
+// The row with its adjustments and its mask applied: `logits` itself if there are none, else a copy
+// in space.adjusted.
+const float* adjusted_row(const Isa& isa,
+                          const float* logits,
                           std::int32_t n,
-                          std::span<const Adjustment> adjustments,
+                          const RowChanges& changes,
                           ChooseSpace& space);
 
 bool truncates(const RowRule& rule, std::int32_t n);

@@ -13,6 +13,23 @@ constexpr double kNoFloor = -std::numeric_limits<double>::infinity();
 NoiseKey key_of(const RowRule& rule) { return {rule.seed, rule.choice, rule.position}; }
 double inverse_of(float temperature) { return 1.0 / static_cast<double>(temperature); }
 
+constexpr std::int32_t kWordIds = 32;
+
+// Whole words in one go; a slice may begin or end inside one.
+void copy_masked(
+    const Isa& isa, const float* in, std::int32_t n, const RowChanges& changes, float* out) {
+  const auto id_of = [&](std::int32_t column) { return changes.first_id + column; };
+  const auto one = [&](std::int32_t column) {
+    const std::uint32_t word = changes.mask[id_of(column) / kWordIds];
+    out[column] = (word >> id_of(column) % kWordIds & 1) != 0 ? in[column] : kLeast;
+  };
+  std::int32_t column = 0;
+  while (column < n && id_of(column) % kWordIds != 0) one(column++);
+  const std::int32_t n_words = (n - column) / kWordIds;
+  isa.keep_bits(in + column, changes.mask + id_of(column) / kWordIds, n_words, out + column);
+  for (column += n_words * kWordIds; column < n; ++column) one(column);
+}
+
 // Every id above -infinity, in id order.
 void all_candidates(const float* logits, std::int32_t n, std::vector<Candidate>& out) {
   out.clear();
@@ -76,15 +93,20 @@ Best best_with_noise(const std::vector<Candidate>& candidates,
 
 }  // namespace
 
-const float* adjusted_row(const float* logits,
+const float* adjusted_row(const Isa& isa,
+                          const float* logits,
                           std::int32_t n,
-                          std::span<const Adjustment> adjustments,
+                          const RowChanges& changes,
                           ChooseSpace& space) {
-  if (adjustments.empty()) return logits;
+  if (changes.adjustments.empty() && changes.mask == nullptr) return logits;
   space.adjusted.resize(std::max(space.adjusted.size(), static_cast<std::size_t>(n)));
-  std::copy(logits, logits + n, space.adjusted.begin());
-  for (const Adjustment& a : adjustments) {
+  if (changes.mask == nullptr)
+    std::copy(logits, logits + n, space.adjusted.begin());
+  else
+    copy_masked(isa, logits, n, changes, space.adjusted.data());
+  for (const Adjustment& a : changes.adjustments) {
     float& l = space.adjusted[static_cast<std::size_t>(a.id)];
+    if (changes.mask != nullptr && !(l > kLeast)) continue;  // no bias lifts what is masked
     l = (l > 0 ? l / a.repetition : l * a.repetition) + a.add;
   }
   return space.adjusted.data();

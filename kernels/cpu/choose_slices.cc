@@ -57,7 +57,10 @@ void describe_slice(const Isa& isa, const ChooseArgs& args, std::int32_t row, Ch
   const RowRule& rule = args.rules[row];
   const float* raw = args.logits + std::int64_t{row} * args.vocab;
   const std::int32_t n = args.n_valid;
-  const float* adjusted = adjusted_row(raw, n, own_adjustments(args, rule), space);
+  const std::vector<Adjustment> adjustments = own_adjustments(args, rule);
+  const RowChanges changes{
+      .adjustments = adjustments, .mask = mask_of(args, rule), .first_id = args.first_id};
+  const float* adjusted = adjusted_row(isa, raw, n, changes, space);
   SliceChoice& slice = args.slices[row];
   slice = {};
   const Best best = choose_slice(isa, adjusted, 0, n, rule, args.first_id);

@@ -105,6 +105,21 @@ void swiglu(const float* gate, const float* up, std::int64_t n, float* out) {
   }
 }
 
+// Bits that are constants and a choice without a branch: vectors of any width can do that.
+void keep_bits(const float* __restrict x,
+               const std::uint32_t* words,
+               std::int64_t n_words,
+               float* __restrict out) {
+  constexpr int kIds = 32;
+  std::uint32_t bits[kIds];
+  for (int i = 0; i < kIds; ++i) bits[i] = std::uint32_t{1} << i;
+  for (std::int64_t w = 0; w < n_words; ++w)
+    for (int i = 0; i < kIds; ++i) {
+      const float value = x[kIds * w + i];
+      out[kIds * w + i] = (words[w] & bits[i]) != 0 ? value : -__builtin_inff();
+    }
+}
+
 Best argmax(const float* x, std::int64_t n) {
   const float largest = max_of(x, n);
   if (!(largest > -__builtin_inff())) return {};

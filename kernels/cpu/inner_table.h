@@ -21,6 +21,7 @@ Isa make_table(CpuIsa isa, const char* name, const char* numerics) {
   table.attention[1] = attention<DType::kBf16>;
   table.attention[2] = attention<DType::kF16>;
   table.attention[4] = attention<DType::kF8E4M3>;
+  table.keep_bits = keep_bits;
   table.max = max_of;
   table.argmax = argmax;
   table.noisy_argmax = noisy_argmax;

@@ -143,6 +143,11 @@ struct Isa {
   void (*swiglu)(const float* gate, const float* up, std::int64_t n, float* out) = nullptr;
   void (*attention[5])(const AttentionItem&) = {};  // by KV dtype: kF32, kBf16, kF16, none, kF8E4M3
 
+  // 32 values a word: those whose bit is 1, -infinity in the place of the others.
+  void (*keep_bits)(const float* x,
+                    const std::uint32_t* words,
+                    std::int64_t n_words,
+                    float* out) = nullptr;
   float (*max)(const float* x, std::int64_t n) = nullptr;  // -infinity for none; NaN is passed over
   Best (*argmax)(const float* x, std::int64_t n) = nullptr;  // first of the largest
   // Maximum of (noisy score, -id) over ids [begin, end), skipping what cannot beat `floor`, a score

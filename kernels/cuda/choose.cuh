@@ -49,6 +49,7 @@ struct ChooseKernelArgs {
   const float* logits;
   const RowRule* rules;
   const Adjustment* adjustments;
+  const std::uint32_t* masks;
   Choice* choices;
   TopLogprob* top;
   Best* bests;      // [n_rows][n_slices]
@@ -76,6 +77,8 @@ __device__ __forceinline__ float adjusted_logit(const ChooseKernelArgs& p,
                                                 std::int32_t column) {
   const float l = row[column];
   const std::int32_t id = p.first_id + column;
+  if (rule.mask_begin >= 0 && (p.masks[rule.mask_begin + id / 32] >> id % 32 & 1u) == 0)
+    return kLeast;
   std::int32_t begin = rule.adjust_begin, end = rule.adjust_end;
   while (begin < end) {
     const std::int32_t middle = begin + (end - begin) / 2;
@@ -231,6 +234,7 @@ inline ChooseKernelArgs shared_by_rows(const ChooseArgs& args, void* space) {
   const std::int64_t most_rows = std::min(args.n_rows, kChooseRows), n = args.n_valid;
   ChooseKernelArgs p{};
   p.adjustments = args.adjustments;
+  p.masks = args.masks;
   p.vocab = args.vocab;
   p.n_valid = args.n_valid;
   p.n_slices = slices_of(args);

@@ -112,8 +112,8 @@ struct LmHeadArgs {
 };
 
 // How one row's token is chosen; kernels/ref/choose.cc is the arithmetic to read. Order:
-// adjustments, temperature, top-k, top-p, min-p, then argmax of logit / temperature + Gumbel noise
-// keyed by (seed, choice, position, id).
+// adjustments, mask, temperature, top-k, top-p, min-p, then argmax of logit / temperature + Gumbel
+// noise keyed by (seed, choice, position, id).
 struct RowRule {
   float temperature = 0;   // 0 = greedy
   std::int32_t top_k = 0;  // 0 = off
@@ -124,17 +124,24 @@ struct RowRule {
   std::uint32_t position = 0;     // absolute position of the token being chosen
   std::int32_t adjust_begin = 0;  // this row's range in ChooseArgs::adjustments
   std::int32_t adjust_end = 0;
+  // First word of this row's mask in ChooseArgs::masks; -1: every id may be chosen.
+  std::int32_t mask_begin = -1;
   // -1: no log probabilities; 0: of the chosen token; n: and the n likeliest.
   std::int32_t n_top_logprobs = -1;
 };
 
-// l' = (l > 0 ? l / repetition : l * repetition) + add. A mask is add = -infinity. At most one per
-// (row, id), by id.
+// l' = (l > 0 ? l / repetition : l * repetition) + add. With add = -infinity the id is not chosen.
+// At most one per (row, id), by id.
 struct Adjustment {
   std::int32_t id = 0;
   float repetition = 1;
   float add = 0;
 };
+
+// A row's mask: bit (id % 32) of word (id / 32) says whether the id may be chosen. An id whose bit
+// is 0 is as one with an adjustment of -infinity, whatever else adjusts it. Words that a mask of
+// n_ids ids has; bits beyond these are never looked at.
+constexpr std::int64_t mask_words(std::int64_t n_ids) { return (n_ids + 31) / 32; }
 
 // What was chosen. Log probabilities are the log-softmax of the row's raw logits, before any rule.
 struct Choice {
@@ -178,11 +185,14 @@ struct ChooseArgs {
   std::int32_t n_valid = 0;  // ids >= n_valid are padding: never chosen, no share of probability
   const RowRule* rules = nullptr;           // [n_rows]
   const Adjustment* adjustments = nullptr;  // all rows' adjustments
-  Choice* choices = nullptr;                // [n_rows]
-  TopLogprob* top = nullptr;                // [n_rows, kMaxTopLogprobs] or null if no row wants any
+  // All rows' masks, each of mask_words(n) words for the n ids of the whole vocabulary that may be
+  // chosen (n_valid, or first_id + n_valid of the last slice); null if no row has one.
+  const std::uint32_t* masks = nullptr;
+  Choice* choices = nullptr;  // [n_rows]
+  TopLogprob* top = nullptr;  // [n_rows, kMaxTopLogprobs] or null if no row wants any
   // A slice of the vocabulary: columns are ids first_id .. first_id + vocab - 1, of which n_valid
-  // count; adjustments still name ids. choices and top stay as they are: merge_choices
-  // (common/spec) makes them of all slices.
+  // count; adjustments and masks still go by ids, so a slice may begin inside a word. choices and
+  // top stay as they are: merge_choices (common/spec) makes them of all slices.
   SliceChoice* slices = nullptr;  // [n_rows], or null: the whole vocabulary
   std::int32_t first_id = 0;      // a multiple of 4
   std::int32_t n_candidates = 0;  // of each row with top-k, top-p or min-p

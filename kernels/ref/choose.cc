@@ -1,5 +1,5 @@
-// The rule of choosing, read top to bottom: adjustments, temperature, top-k, top-p, min-p, noise,
-// maximum.
+// The rule of choosing, read top to bottom: adjustments, mask, temperature, top-k, top-p, min-p,
+// noise, maximum.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -19,6 +19,11 @@ struct Id {
 
 bool ranks_before(const Id& a, const Id& b) {
   return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
+}
+
+void apply_mask(const std::uint32_t* mask, std::vector<float>& logits) {
+  for (std::size_t id = 0; id < logits.size(); ++id)
+    if ((mask[id / 32] >> id % 32 & 1) == 0) logits[id] = kLeast;
 }
 
 // Every id that may be chosen, in rank order.
@@ -89,6 +94,7 @@ void choose(const ChooseArgs& args) {
       float& l = logits[static_cast<std::size_t>(a.id)];
       l = (l > 0 ? l / a.repetition : l * a.repetition) + a.add;
     }
+    if (rule.mask_begin >= 0) apply_mask(args.masks + rule.mask_begin, logits);
     Choice& choice = args.choices[r];
     choice = choose_row(logits, rule);
     if (rule.n_top_logprobs < 0) continue;

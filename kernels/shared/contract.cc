@@ -182,6 +182,8 @@ void check_contents(const ChooseArgs& args) {
     FORETOKEN_CHECK(rule.n_top_logprobs <= 0 || args.top != nullptr || args.likeliest != nullptr);
     FORETOKEN_CHECK(rule.adjust_begin >= 0 && rule.adjust_begin <= rule.adjust_end);
     FORETOKEN_CHECK(rule.adjust_begin == rule.adjust_end || args.adjustments != nullptr);
+    FORETOKEN_CHECK(rule.mask_begin >= -1);
+    FORETOKEN_CHECK(rule.mask_begin < 0 || args.masks != nullptr);
     for (std::int32_t i = rule.adjust_begin; i < rule.adjust_end; ++i) {
       const Adjustment& a = args.adjustments[i];
       FORETOKEN_CHECK(a.id >= 0 && (args.slices != nullptr || a.id < args.n_valid),

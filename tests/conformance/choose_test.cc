@@ -1,128 +1,7 @@
-#include <limits>
-
-#include "common/spec/merge_choices.h"
-#include "tests/conformance/op_test.h"
+#include "tests/conformance/choose_rows.h"
 
 namespace foretoken::test {
 namespace {
-
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-struct Rows {
-  std::vector<float> logits;
-  std::int32_t n_columns = 0;
-  std::int32_t n_valid = 0;
-  std::vector<RowRule> rules;
-  std::vector<Adjustment> adjustments;
-
-  ChooseArgs args(
-      const float* l, const RowRule* r, const Adjustment* a, Choice* c, TopLogprob* t) const {
-    return {.logits = l,
-            .n_rows = static_cast<std::int32_t>(rules.size()),
-            .vocab = n_columns,
-            .n_valid = n_valid,
-            .rules = r,
-            .adjustments = a,
-            .choices = c,
-            .top = t};
-  }
-};
-
-struct Outcome {
-  std::vector<Choice> choices;
-  std::vector<TopLogprob> top;
-};
-
-Outcome by_reference(const Rows& rows) {
-  Outcome out{std::vector<Choice>(rows.rules.size()),
-              std::vector<TopLogprob>(rows.rules.size() * kMaxTopLogprobs)};
-  ref::choose(rows.args(rows.logits.data(), rows.rules.data(), rows.adjustments.data(),
-                        out.choices.data(), out.top.data()));
-  return out;
-}
-
-Outcome by_backend(Backend& backend, const Rows& rows) {
-  const OnDevice<float> logits(backend, rows.logits);
-  const OnDevice<RowRule> rules(backend, rows.rules);
-  const OnDevice<Adjustment> adjustments(backend, rows.adjustments);
-  const OnDevice<Choice> choices(backend, std::vector<Choice>(rows.rules.size()));
-  const OnDevice<TopLogprob> top(backend,
-                                 std::vector<TopLogprob>(rows.rules.size() * kMaxTopLogprobs));
-  backend.choose(rows.args(logits.get(), rules.get(), adjustments.get(), choices.get(), top.get()));
-  return {choices.host(), top.host()};
-}
-
-// Log probabilities come from sums of 1 to n terms in double precision, then one rounding to float.
-void expect_log_probability(float got, float want) {
-  if (want == -kInfinity)
-    EXPECT_EQ(got, want);
-  else
-    EXPECT_NEAR(got, want, 2e-7 * std::fabs(want) + 1e-9);
-}
-
-void expect_same(const Rows& rows, const Outcome& got, const Outcome& want) {
-  for (std::size_t r = 0; r < rows.rules.size(); ++r) {
-    const RowRule& rule = rows.rules[r];
-    SCOPED_TRACE(testing::Message()
-                 << "row " << r << " temperature " << rule.temperature << " top_k " << rule.top_k
-                 << " top_p " << rule.top_p << " min_p " << rule.min_p);
-    EXPECT_EQ(got.choices[r].token, want.choices[r].token);
-    EXPECT_EQ(got.choices[r].score, want.choices[r].score);
-    if (rule.n_top_logprobs < 0) continue;
-    expect_log_probability(got.choices[r].logprob, want.choices[r].logprob);
-    for (int i = 0; i < rule.n_top_logprobs; ++i) {
-      const std::size_t at = r * kMaxTopLogprobs + static_cast<std::size_t>(i);
-      EXPECT_EQ(got.top[at].token, want.top[at].token);
-      expect_log_probability(got.top[at].logprob, want.top[at].logprob);
-    }
-  }
-}
-
-RowRule random_rule(std::mt19937& rng) {
-  const float temperatures[] = {0, 0, 0.05f, 0.7f, 1, 1.5f, 100};
-  RowRule rule;
-  rule.temperature = temperatures[rng() % 7];
-  if (rng() % 3 == 0) rule.top_k = static_cast<std::int32_t>(1 + rng() % 60);
-  if (rng() % 3 == 0) rule.top_p = 0.01f * static_cast<float>(1 + rng() % 99);
-  if (rng() % 3 == 0) rule.min_p = 0.01f * static_cast<float>(rng() % 40);
-  rule.seed = (std::uint64_t{rng()} << 32) | (rng() & 0xffffffffu);
-  rule.choice = static_cast<std::uint32_t>(rng() % 3);
-  rule.position = static_cast<std::uint32_t>(rng() % 5000);
-  rule.n_top_logprobs = static_cast<std::int32_t>(rng() % 22) - 1;
-  return rule;
-}
-
-// Logits of many kinds: smooth, flat, full of ties, spiked.
-std::vector<float> random_logits(std::mt19937& rng, std::int64_t n) {
-  const auto kind = rng() % 4;
-  std::vector<float> l = random_floats(rng, n, kind == 1 ? 1e-3f : 3.0f);
-  if (kind == 2)
-    for (float& x : l) x = std::round(x);
-  if (kind == 3) l[rng() % l.size()] = 40;
-  return l;
-}
-
-Rows random_rows(std::mt19937& rng, const cases::Vocabulary& c) {
-  Rows rows;
-  rows.n_columns = c.n_columns;
-  rows.n_valid = c.n_valid;
-  for (std::int32_t r = 0; r < c.n_rows; ++r) {
-    std::vector<float> l = random_logits(rng, c.n_columns);
-    for (std::int32_t i = c.n_valid; i < c.n_columns; ++i)
-      l[static_cast<std::size_t>(i)] = 1e6f;  // padding shouts
-    rows.logits.insert(rows.logits.end(), l.begin(), l.end());
-    RowRule rule = random_rule(rng);
-    rule.adjust_begin = static_cast<std::int32_t>(rows.adjustments.size());
-    if (rng() % 2 == 0)
-      for (std::int32_t id = 0; id < c.n_valid; id += static_cast<std::int32_t>(1 + rng() % 50)) {
-        const float adds[] = {0, -kInfinity, 5, -3};
-        rows.adjustments.push_back({id, rng() % 2 == 0 ? 1.0f : 1.3f, adds[rng() % 4]});
-      }
-    rule.adjust_end = static_cast<std::int32_t>(rows.adjustments.size());
-    rows.rules.push_back(rule);
-  }
-  return rows;
-}
 
 class Choose : public OpTest {};
 
@@ -142,12 +21,12 @@ TEST_P(Choose, TheEmptyBatchWritesNothing) {
   Rows rows = random_rows(rng, {1, 90, 90});
   rows.rules[0].n_top_logprobs = 3;
   const OnDevice<float> logits(backend(), rows.logits);
-  const OnDevice<RowRule> rules(backend(), rows.rules);
-  const OnDevice<Adjustment> adjustments(backend(), rows.adjustments);
+  const RowsOnDevice device(backend(), rows);
   const OnDevice<Choice> choices(backend(), {Choice{-7, -7, -7}});
   const OnDevice<TopLogprob> top(backend(), {kMaxTopLogprobs, TopLogprob{-7, -7}});
-  ChooseArgs args =
-      rows.args(logits.get(), rules.get(), adjustments.get(), choices.get(), top.get());
+  ChooseArgs args = device.args(logits);
+  args.choices = choices.get();
+  args.top = top.get();
   args.n_rows = 0;
   backend().choose({});
   backend().choose(args);
@@ -190,64 +69,6 @@ TEST_P(Choose, RowDoesNotDependOnItsNeighbours) {
       runner, 64, [&](int t) -> Backend& { return backend(t); }, rng);
 }
 
-// What ranks do: each describes its slice of every row, all merge the descriptions, and ask for
-// more candidates where these do not decide. n_first: how many they begin with.
-Outcome by_slices(Backend& backend,
-                  const Rows& rows,
-                  const std::vector<std::int32_t>& begins,
-                  std::int32_t n_first,
-                  int& n_exchanges) {
-  const std::size_t n_rows = rows.rules.size();
-  Outcome out{std::vector<Choice>(n_rows), std::vector<TopLogprob>(n_rows * kMaxTopLogprobs)};
-  std::vector<bool> decided(n_rows, false);
-  n_exchanges = 0;
-  for (std::int32_t n = n_first;; n = std::min(4 * n, rows.n_valid + 1)) {
-    ++n_exchanges;
-    GatheredSlices all{.n_ranks = static_cast<std::int32_t>(begins.size()) - 1,
-                       .n_rows = static_cast<std::int32_t>(n_rows),
-                       .n_candidates = n};
-    for (std::size_t r = 0; r + 1 < begins.size(); ++r) {
-      const std::int32_t width = begins[r + 1] - begins[r];
-      std::vector<float> own;
-      for (std::size_t row = 0; row < n_rows; ++row) {
-        const auto from = rows.logits.begin() + static_cast<std::ptrdiff_t>(row) * rows.n_columns;
-        own.insert(own.end(), from + begins[r], from + begins[r + 1]);
-      }
-      const OnDevice<float> logits(backend, own);
-      const OnDevice<RowRule> rules(backend, rows.rules);
-      const OnDevice<Adjustment> adjustments(backend, rows.adjustments);
-      const OnDevice<SliceChoice> slices(backend, std::vector<SliceChoice>(n_rows));
-      const auto n_all = n_rows * static_cast<std::size_t>(n);
-      const OnDevice<SliceCandidate> candidates(backend, std::vector<SliceCandidate>(n_all));
-      const OnDevice<SliceCandidate> likeliest(
-          backend, std::vector<SliceCandidate>(n_rows * kMaxTopLogprobs));
-      ChooseArgs args = rows.args(logits.get(), rules.get(), adjustments.get(), nullptr, nullptr);
-      args.vocab = width;
-      args.n_valid = std::min(width, rows.n_valid - begins[r]);
-      args.slices = slices.get();
-      args.first_id = begins[r];
-      args.n_candidates = n;
-      args.candidates = candidates.get();
-      args.likeliest = likeliest.get();
-      backend.choose(args);
-      const auto append = [](auto& to, const auto& from) {
-        to.insert(to.end(), from.begin(), from.end());
-      };
-      append(all.slices, slices.host());
-      append(all.candidates, candidates.host());
-      append(all.likeliest, likeliest.host());
-    }
-    bool done = true;
-    for (std::size_t row = 0; row < n_rows; ++row) {
-      if (!decided[row])
-        decided[row] = merge_row(all, static_cast<std::int32_t>(row), rows.rules[row], rows.n_valid,
-                                 out.choices[row], out.top.data() + row * kMaxTopLogprobs);
-      done = done && decided[row];
-    }
-    if (done || n > rows.n_valid) return out;
-  }
-}
-
 TEST_P(Choose, SlicesOfTheVocabularyGiveTheChoiceOfTheWholeRow) {
   const int n_rounds = on_cpu() ? 30 : 1;  // emulated threads are slow
   int n_asked_again = 0;
@@ -275,7 +96,7 @@ TEST_P(Choose, SlicesOfTheVocabularyGiveTheChoiceOfTheWholeRow) {
 TEST_P(Choose, FindsTheWinnerInALargeVocabulary) {
   const std::int32_t n = 128256;
   for (const float spread : {0.001f, 1.0f, 6.0f}) {
-    Rows rows{random_floats(rng, n, spread), n, n, {}, {}};
+    Rows rows{random_floats(rng, n, spread), n, n, {}, {}, {}};
     for (const float temperature : {0.0f, 0.3f, 1.0f, 2.0f}) {
       RowRule rule;
       rule.temperature = temperature;
@@ -312,7 +133,7 @@ TEST_P(Choose, ABiasBeyondAllLogitsForcesATokenAndLeavesItsLogProbability) {
 }
 
 TEST_P(Choose, TiesGoToTheSmallerId) {
-  Rows rows{std::vector<float>(20000, 1.5f), 20000, 20000, {RowRule{}}, {}};
+  Rows rows{std::vector<float>(20000, 1.5f), 20000, 20000, {RowRule{}}, {}, {}};
   rows.logits[0] = rows.logits[1] = 1;
   EXPECT_EQ(by_backend(backend(3), rows).choices[0].token, 2);
   rows.rules[0].temperature = 1;
@@ -325,7 +146,7 @@ TEST_P(Choose, TiesGoToTheSmallerId) {
 }
 
 TEST_P(Choose, SaysSoWhenEveryTokenIsMasked) {
-  Rows rows{std::vector<float>(40, -kInfinity), 40, 40, {RowRule{}, RowRule{}}, {}};
+  Rows rows{std::vector<float>(40, -kInfinity), 40, 40, {RowRule{}, RowRule{}}, {}, {}};
   rows.logits.insert(rows.logits.end(), 40, 1.0f);
   for (std::int32_t id = 0; id < 40; ++id) rows.adjustments.push_back({id, 1, -kInfinity});
   rows.rules[1].adjust_end = 40;
@@ -339,7 +160,7 @@ TEST_P(Choose, SaysSoWhenEveryTokenIsMasked) {
 }
 
 TEST_P(Choose, NeverChoosesANan) {
-  Rows rows{std::vector<float>(100, std::nanf("")), 100, 100, {RowRule{}}, {}};
+  Rows rows{std::vector<float>(100, std::nanf("")), 100, 100, {RowRule{}}, {}, {}};
   rows.logits[37] = -2;
   for (const float temperature : {0.0f, 0.5f})
     for (const std::int32_t top_k : {0, 3}) {
@@ -366,7 +187,7 @@ using ChooseDeathTest = Choose;
 
 TEST_P(ChooseDeathTest, RejectsWhatTheContractForbids) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  Rows rows{std::vector<float>(8), 8, 8, {RowRule{}}, {}};
+  Rows rows{std::vector<float>(8), 8, 8, {RowRule{}}, {}, {}};
   const auto run = [&](const RowRule& rule) {
     rows.rules = {rule};
     by_backend(backend(), rows);
@@ -396,6 +217,9 @@ TEST_P(ChooseDeathTest, RejectsWhatTheContractForbids) {
   EXPECT_DEATH(run(rule), "not in the vocabulary");
   rows.adjustments = {{1, 0, 0}, {2, 1, 0}};
   EXPECT_DEATH(run(rule), "repetition");
+  rule = {};
+  rule.mask_begin = -2;
+  EXPECT_DEATH(run(rule), "mask_begin");
   rows.n_valid = 9;
   EXPECT_DEATH(run({}), "n_valid");
 }

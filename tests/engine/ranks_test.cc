@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <random>
+#include <set>
 #include <thread>
 
 #include "common/base/result.h"
@@ -341,6 +343,55 @@ TEST(Followers, CopyBlocksAsThePlanSays) {
   EXPECT_NE(score_after_seven(folder.path(), 2, false), in_place) << "the cache must matter";
 }
 
+// One row whose choice is wanted.
+StepPlan one_row(const RowRule& rule) {
+  StepPlan plan;
+  plan.tokens = {6};
+  plan.slices = {{.seq = SeqId{1}, .n_known = 1, .n_choices = 1, .n_blocks = 1}};
+  plan.block_tables = {0};
+  plan.logit_rows = {0};
+  plan.rules = {rule};
+  return plan;
+}
+
+// What was chosen is masked, again and again: the next choice is the one that adjustments by
+// -infinity leave, on any number of ranks.
+TEST(Followers, ChooseAmongTheIdsOfAMask) {
+  const test::TempFolder folder;
+  write_random_model(folder.path(), {.config = config_of(Family::kLlama), .seed = 11});
+  for (const int n_ranks : {1, 2, 4})
+    for (const float top_p : {1.0f, 0.8f}) {
+      Team team(folder.path(), n_ranks, WeightDType::kF32, follow_to_the_end);
+      const CacheShape shape{.n_blocks = 4, .block_tokens = 8, .n_valid_ids = kValidIds};
+      Leader leader(team.model().ranks(), shape);
+      PlanRunner runner(team.model(), team.backend(), shape);
+      const auto choice_of = [&](const StepPlan& plan) {
+        leader.send(plan);
+        runner.run(plan);
+        return runner.choices().front();
+      };
+      StepPlan masked = one_row({.temperature = 1, .top_p = top_p, .seed = 3, .mask_begin = 2});
+      masked.masks.assign(2 + mask_words(kValidIds), ~std::uint32_t{0});
+      masked.masks[0] = masked.masks[1] = 0;  // of another row
+      std::set<TokenId> chosen;
+      for (int i = 0; i < 12; ++i) {
+        StepPlan adjusted = one_row({.temperature = 1, .top_p = top_p, .seed = 3});
+        for (const TokenId id : chosen)
+          adjusted.adjustments.push_back(
+              {.id = id, .add = -std::numeric_limits<float>::infinity()});
+        adjusted.rules[0].adjust_end = i;
+        const Choice by_mask = choice_of(masked), by_adjustments = choice_of(adjusted);
+        EXPECT_EQ(by_mask.token, by_adjustments.token);
+        EXPECT_EQ(by_mask.score, by_adjustments.score);
+        ASSERT_GE(by_mask.token, 0);
+        EXPECT_TRUE(chosen.insert(by_mask.token).second);
+        masked.masks[static_cast<std::size_t>(2 + by_mask.token / 32)] &=
+            ~(std::uint32_t{1} << by_mask.token % 32);
+      }
+      leader.end();
+    }
+}
+
 TEST(Plans, ArriveAsTheyWereSent) {
   StepPlan plan;
   plan.tokens = {1, 2, 3};
@@ -349,6 +400,7 @@ TEST(Plans, ArriveAsTheyWereSent) {
   plan.copies = {{.src_block = 1, .dst_block = 2}};
   plan.logit_rows = {2};
   plan.rules = {{.temperature = 0.5f, .seed = 77}};
+  plan.masks = {0xffff0000u, 5};
   StepPlan got;
   got.adjustments = {{.id = 3}};
   const auto bytes = pack_plan(plan);
@@ -363,6 +415,7 @@ TEST(Plans, ArriveAsTheyWereSent) {
   ASSERT_EQ(got.rules.size(), 1u);
   EXPECT_EQ(got.rules[0].seed, 77u);
   EXPECT_TRUE(got.adjustments.empty());
+  EXPECT_EQ(got.masks, plan.masks);
 }
 
 TEST(Plans, NothingElseIsTakenForOne) {

@@ -229,7 +229,88 @@ TEST(Recordings, TwoHundredVerifyStepsHaveTheBitsOfCallsOnTheCpu) {
       expect_equal_bits(cpu, family, dtype, 200, 3, 5);
 }
 
+// A plan of one row for each rule.
+StepPlan plan_of(const std::vector<RowRule>& rules) {
+  StepPlan plan;
+  for (std::size_t i = 0; i < rules.size(); ++i) {
+    const auto row = static_cast<std::uint32_t>(i);
+    plan.tokens.push_back(6);
+    plan.slices.push_back({.seq = SeqId{i + 1},
+                           .first_row = row,
+                           .n_known = 1,
+                           .first_choice = row,
+                           .n_choices = 1,
+                           .first_block = row,
+                           .n_blocks = 1});
+    plan.block_tables.push_back(static_cast<std::int32_t>(i));
+    plan.logit_rows.push_back(static_cast<std::int32_t>(i));
+  }
+  plan.rules = rules;
+  return plan;
+}
+
+// Masks come and go, and their memory moves as it grows.
+void expect_masks_to_be_kept(std::unique_ptr<Backend> backend) {
+  const test::TempFolder folder;
+  ModelConfig config = tiny_config(Family::kLlama);
+  config.n_layers = 1;
+  write_random_model(folder / "model", {.config = config, .seed = 5});
+  const auto model = load_model(folder / "model", *backend, {.max_rows = 128});
+  PlanRunner runner(*model, *backend, {.n_blocks = 8, .block_tokens = 4, .n_valid_ids = 250});
+  const auto n_words = static_cast<std::size_t>(mask_words(250));
+  std::mt19937_64 dice(20260301);
+  TokenId unmasked = -1;
+  for (int i = 0; i < 24; ++i) {
+    std::vector<RowRule> rules(2);
+    std::vector<std::uint32_t> masks;
+    std::vector<TokenId> only(rules.size(), -1);
+    for (std::size_t r = 0; r < rules.size(); ++r) {
+      rules[r] = {.temperature = 1, .seed = 9};
+      if (i < 4 || dice() % 3 == 0) continue;  // recorded before any mask is there
+      masks.resize(masks.size() + dice() % 2 * n_words * 50);
+      rules[r].mask_begin = static_cast<std::int32_t>(masks.size());
+      masks.resize(masks.size() + n_words);
+      only[r] = static_cast<TokenId>(dice() % 250);
+      masks[static_cast<std::size_t>(rules[r].mask_begin + only[r] / 32)] |= 1u << only[r] % 32;
+    }
+    StepPlan plan = plan_of(rules);
+    plan.masks = masks;
+    runner.run(plan);
+    if (i == 0) unmasked = runner.chosen()[0];
+    for (std::size_t r = 0; r < rules.size(); ++r)
+      EXPECT_EQ(runner.chosen()[r], only[r] >= 0 ? only[r] : unmasked)
+          << "pass " << i << " row " << r;
+  }
+  EXPECT_GT(runner.recordings().n_recorded, 1u);
+  EXPECT_GT(runner.recordings().n_replayed, 10u);
+}
+
+TEST(Recordings, PassesThatAreReplayedHaveTheMasksOfTheirPlan) {
+  expect_masks_to_be_kept(cpu(Record::kOn));
+}
+
+TEST(RecordingsDeathTest, MasksAreAsLongAsTheVocabularyAndNotOfAChain) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const test::TempFolder folder;
+  write_random_model(folder / "model", {.config = tiny_config(Family::kLlama), .seed = 5});
+  const auto backend = cpu(Record::kOff);
+  const auto model = load_model(folder / "model", *backend, {.max_rows = 128});
+  PlanRunner runner(*model, *backend, {.n_blocks = 8, .block_tokens = 4, .n_valid_ids = 250});
+  StepPlan plan = plan_of({{.mask_begin = 1}});
+  plan.masks.assign(8, 0);
+  EXPECT_DEATH(runner.run(plan), "shorter than the vocabulary");
+  plan.rules[0].mask_begin = 0;
+  plan.n_ahead = 1;
+  plan.n_endings = {0};
+  plan.rules_ahead = plan.rules;
+  EXPECT_DEATH(runner.run(plan), "a chain");
+}
+
 #if defined(FORETOKEN_EMU)
+TEST(Recordings, PassesThatAreReplayedHaveTheMasksOfTheirPlanOnAnEmulatedDevice) {
+  expect_masks_to_be_kept(emu::make_backend(9, CudaPath::kSimple, Record::kOn));
+}
+
 TEST(Recordings, TwoHundredVerifyStepsHaveTheBitsOfCallsOnAnEmulatedDevice) {
   const auto simple = [](Record record) { return emu::make_backend(9, CudaPath::kSimple, record); };
   expect_equal_bits(simple, Family::kLlama, WeightDType::kBf16, 200, 2, 2, 1);
