@@ -48,33 +48,32 @@ std::string type_of(const T&) {
     return "list of strings";
 }
 
-std::string allowed(const Constraint& constraint) {
+std::string allowed(const KeyLimit& limit) {
   std::ostringstream out;
-  switch (constraint.kind) {
-    case Constraint::Kind::kAny:
+  switch (limit.kind) {
+    case KeyLimit::Kind::kAny:
       break;
-    case Constraint::Kind::kRange:
-      out << static_cast<std::int64_t>(constraint.low) << " … "
-          << static_cast<std::int64_t>(constraint.high);
+    case KeyLimit::Kind::kRange:
+      out << static_cast<std::int64_t>(limit.low) << " … " << static_cast<std::int64_t>(limit.high);
       break;
-    case Constraint::Kind::kOneOf:
-      for (const auto choice : constraint.choices)
+    case KeyLimit::Kind::kOneOf:
+      for (const auto choice : limit.choices)
         out << (out.tellp() > 0 ? ", " : "") << "`" << choice << "`";
       break;
-    case Constraint::Kind::kMemory:
+    case KeyLimit::Kind::kMemory:
       out << "`60%` of free memory, an amount such as `8GiB`, or `56000 tokens`";
       break;
-    case Constraint::Kind::kDevice:
+    case KeyLimit::Kind::kDevice:
       out << "`cpu`, `cuda`, `cuda:1`, `cuda:0,1`";
       break;
-    case Constraint::Kind::kWeights:
+    case KeyLimit::Kind::kWeights:
       out << "`NAME=WEIGHT`, each name once, weights from 0.01 to 100";
       break;
-    case Constraint::Kind::kEndpoint:
-    case Constraint::Kind::kEndpointList:
+    case KeyLimit::Kind::kEndpoint:
+    case KeyLimit::Kind::kEndpointList:
       out << "`ipc://NAME`, `tcp://ADDRESS:PORT`";
       break;
-    case Constraint::Kind::kListen:
+    case KeyLimit::Kind::kListen:
       out << "`ADDRESS:PORT`";
       break;
   }
@@ -106,7 +105,7 @@ std::string several_models_page() {
     std::vector<std::string> own;
     std::size_t n = 0;
     std::decay_t<decltype(s)>::fields(
-        s, [&](const char* key, const auto&, const Constraint&, const char*) {
+        s, [&](const char* key, const auto&, const KeyLimit&, const char*) {
           ++n;
           if (may_differ_by_model(section, key))
             own.push_back("`" + std::string(section) + "." + key + "`");
@@ -167,15 +166,15 @@ std::string default_config_toml() {
   Config::sections(defaults, [&](const char* section, const auto& s, const char* sentence) {
     out << "\n[" << section << "]  # " << sentence << "\n";
     std::decay_t<decltype(s)>::fields(
-        s, [&](const char* key, const auto& value, const Constraint& constraint, const char* says) {
+        s, [&](const char* key, const auto& value, const KeyLimit& limit, const char* says) {
           out << "# " << says;
-          if (constraint.kind == Constraint::Kind::kOneOf) {
+          if (limit.kind == KeyLimit::Kind::kOneOf) {
             out << " (";
-            for (std::size_t i = 0; i < constraint.choices.size(); ++i)
-              out << (i > 0 ? ", " : "") << constraint.choices[i];
+            for (std::size_t i = 0; i < limit.choices.size(); ++i)
+              out << (i > 0 ? ", " : "") << limit.choices[i];
             out << ")";
-          } else if (constraint.kind == Constraint::Kind::kRange) {
-            out << " (" << allowed(constraint) << ")";
+          } else if (limit.kind == KeyLimit::Kind::kRange) {
+            out << " (" << allowed(limit) << ")";
           }
           out << "\n" << key << " = " << toml_of(value) << "\n";
         });
@@ -206,9 +205,9 @@ std::string configuration_page() {
         << capitalised(sentence)
         << ".\n\n| key | type | default | allowed | meaning |\n|---|---|---|---|---|\n";
     std::decay_t<decltype(s)>::fields(
-        s, [&](const char* key, const auto& value, const Constraint& constraint, const char* says) {
+        s, [&](const char* key, const auto& value, const KeyLimit& limit, const char* says) {
           out << "| `" << key << "` | " << type_of(value) << " | `" << toml_of(value) << "` | "
-              << allowed(constraint) << " | " << says << " |\n";
+              << allowed(limit) << " | " << says << " |\n";
         });
   });
   out << several_models_page();
@@ -231,10 +230,10 @@ std::string configuration_manual(std::string_view release) {
   Config::sections(defaults, [&](const char* section, const auto& s, const char* says) {
     page.section("[" + std::string(section) + "]");
     page.paragraph(capitalised(says) + ".");
-    std::decay_t<decltype(s)>::fields(s, [&](const char* key, const auto& value,
-                                             const Constraint& constraint, const char* meaning) {
-      page.item(key, "", manual_of(meaning, type_of(value), toml_of(value), allowed(constraint)));
-    });
+    std::decay_t<decltype(s)>::fields(
+        s, [&](const char* key, const auto& value, const KeyLimit& limit, const char* meaning) {
+          page.item(key, "", manual_of(meaning, type_of(value), toml_of(value), allowed(limit)));
+        });
   });
   page.section("Examples");
   page.example(
@@ -264,12 +263,11 @@ std::vector<KeyChoices> keys_with_choices() {
   const Config defaults;
   Config::sections(defaults, [&](const char* section, const auto& s, const char*) {
     std::decay_t<decltype(s)>::fields(
-        s, [&](const char* key, const auto& value, const Constraint& constraint, const char*) {
+        s, [&](const char* key, const auto& value, const KeyLimit& limit, const char*) {
           KeyChoices found{std::string(section) + "." + key, {}};
           if constexpr (std::same_as<std::decay_t<decltype(value)>, bool>)
             found.choices = {"true", "false"};
-          found.choices.insert(found.choices.end(), constraint.choices.begin(),
-                               constraint.choices.end());
+          found.choices.insert(found.choices.end(), limit.choices.begin(), limit.choices.end());
           keys.push_back(std::move(found));
         });
   });
@@ -299,7 +297,7 @@ void print_model(std::ostream& out, const LoadedConfig& loaded, const std::strin
     const std::string head = "\n[" + std::string(section) + "." + name + "]\n";
     if (has_head) out << head;
     std::decay_t<decltype(s)>::fields(
-        s, [&](const char* key, const auto& value, const Constraint&, const char*) {
+        s, [&](const char* key, const auto& value, const KeyLimit&, const char*) {
           const auto own = loaded.origin.find(std::string(section) + "." + name + "." + key);
           const bool is_own = own != loaded.origin.end();
           const bool is_always_there =
@@ -322,7 +320,7 @@ std::string print_config(const LoadedConfig& loaded) {
   Config::sections(loaded.config, [&](const char* section, const auto& s, const char*) {
     out << "\n[" << section << "]\n";
     std::decay_t<decltype(s)>::fields(
-        s, [&](const char* key, const auto& value, const Constraint&, const char*) {
+        s, [&](const char* key, const auto& value, const KeyLimit&, const char*) {
           if (!loaded.models.empty() && is_each_models_own(section, key)) return;
           const auto origin = loaded.origin.find(std::string(section) + "." + key);
           print_value(out, section, key, value,

@@ -11,7 +11,7 @@
 
 namespace foretoken {
 
-struct Constraint {
+struct KeyLimit {
   enum class Kind : std::uint8_t {
     kAny,
     kRange,
@@ -29,25 +29,25 @@ struct Constraint {
   std::vector<std::string_view> choices = {};
 };
 
-inline Constraint anything() { return {}; }
-inline Constraint in_range(double low, double high) {
-  return {Constraint::Kind::kRange, low, high, {}};
+inline KeyLimit anything() { return {}; }
+inline KeyLimit in_range(double low, double high) {
+  return {KeyLimit::Kind::kRange, low, high, {}};
 }
-inline Constraint one_of(std::initializer_list<std::string_view> choices) {
-  return {Constraint::Kind::kOneOf, 0, 0, choices};
+inline KeyLimit one_of(std::initializer_list<std::string_view> choices) {
+  return {KeyLimit::Kind::kOneOf, 0, 0, choices};
 }
-inline Constraint memory_amount() {
-  return {Constraint::Kind::kMemory, 0, 0, {}};
+inline KeyLimit memory_amount() {
+  return {KeyLimit::Kind::kMemory, 0, 0, {}};
 }  // "60%" of free memory, "8GiB" or "56000 tokens"
-inline Constraint device_list() {
-  return {Constraint::Kind::kDevice, 0, 0, {}};
+inline KeyLimit device_list() {
+  return {KeyLimit::Kind::kDevice, 0, 0, {}};
 }  // "cpu", "cuda", "cuda:1", "cuda:0,1"
 // ipc://name, ipc:///path, tcp://numeric-address:port, inproc://name; "{id}" stands for the
 // instance.
-inline Constraint endpoint() { return {Constraint::Kind::kEndpoint, 0, 0, {}}; }
+inline KeyLimit endpoint() { return {KeyLimit::Kind::kEndpoint, 0, 0, {}}; }
 // "ADDRESS:PORT" with a numeric address or localhost, or "".
-inline Constraint listen_address() { return {Constraint::Kind::kListen, 0, 0, {}}; }
-inline Constraint weights() { return {Constraint::Kind::kWeights, 0, 0, {}}; }  // "name=2.5"
-inline Constraint endpoint_list() { return {Constraint::Kind::kEndpointList, 0, 0, {}}; }
+inline KeyLimit listen_address() { return {KeyLimit::Kind::kListen, 0, 0, {}}; }
+inline KeyLimit weights() { return {KeyLimit::Kind::kWeights, 0, 0, {}}; }  // "name=2.5"
+inline KeyLimit endpoint_list() { return {KeyLimit::Kind::kEndpointList, 0, 0, {}}; }
 
 }  // namespace foretoken

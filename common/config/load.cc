@@ -165,13 +165,12 @@ std::optional<std::string> listen_problem(const std::string& text) {
          "65535, such as 127.0.0.1:8002, or \"\"";
 }
 
-std::optional<std::string> not_one_of(const std::string& value, const Constraint& constraint) {
-  if (std::find(constraint.choices.begin(), constraint.choices.end(), value) !=
-      constraint.choices.end())
+std::optional<std::string> not_one_of(const std::string& value, const KeyLimit& limit) {
+  if (std::find(limit.choices.begin(), limit.choices.end(), value) != limit.choices.end())
     return std::nullopt;
   std::string list;
   std::vector<std::string> known;
-  for (const auto choice : constraint.choices) {
+  for (const auto choice : limit.choices) {
     list += (list.empty() ? "" : ", ") + std::string(choice);
     known.emplace_back(choice);
   }
@@ -182,36 +181,35 @@ std::optional<std::string> not_one_of(const std::string& value, const Constraint
 
 // The sentence that says what is wrong, or nothing.
 template <class T>
-std::optional<std::string> problem(const T& value, const Constraint& constraint) {
+std::optional<std::string> problem(const T& value, const KeyLimit& limit) {
   if constexpr (std::is_arithmetic_v<T> && !std::same_as<T, bool>) {
     const auto number = static_cast<double>(value);
-    if (constraint.kind == Constraint::Kind::kRange &&
-        !(number >= constraint.low && number <= constraint.high))
-      return "is " + plain_number(number) + "; it must be from " + plain_number(constraint.low) +
-             " to " + plain_number(constraint.high);
+    if (limit.kind == KeyLimit::Kind::kRange && !(number >= limit.low && number <= limit.high))
+      return "is " + plain_number(number) + "; it must be from " + plain_number(limit.low) +
+             " to " + plain_number(limit.high);
   } else if constexpr (std::same_as<T, std::string>) {
-    if (constraint.kind == Constraint::Kind::kOneOf)
-      if (const auto wrong = not_one_of(value, constraint)) return "is " + *wrong;
-    if (constraint.kind == Constraint::Kind::kMemory) {
+    if (limit.kind == KeyLimit::Kind::kOneOf)
+      if (const auto wrong = not_one_of(value, limit)) return "is " + *wrong;
+    if (limit.kind == KeyLimit::Kind::kMemory) {
       if (is_token_count(value)) return std::nullopt;
       if (auto bytes = memory_bytes(value, std::uint64_t{1} << 40); !bytes.ok())
         return bytes.error().message;
     }
-    if (constraint.kind == Constraint::Kind::kDevice) {
+    if (limit.kind == KeyLimit::Kind::kDevice) {
       if (auto devices = device_list_of(value); !devices.ok()) return devices.error().message;
     }
-    if (constraint.kind == Constraint::Kind::kEndpoint) return endpoint_problem(value);
-    if (constraint.kind == Constraint::Kind::kListen) return listen_problem(value);
+    if (limit.kind == KeyLimit::Kind::kEndpoint) return endpoint_problem(value);
+    if (limit.kind == KeyLimit::Kind::kListen) return listen_problem(value);
   } else if constexpr (std::same_as<T, std::vector<std::string>>) {
-    if (constraint.kind == Constraint::Kind::kEndpointList) {
+    if (limit.kind == KeyLimit::Kind::kEndpointList) {
       if (value.empty()) return "is an empty list";
       for (const auto& text : value)
         if (auto wrong = endpoint_problem(text)) return wrong;
     }
-    if (constraint.kind == Constraint::Kind::kOneOf)
+    if (limit.kind == KeyLimit::Kind::kOneOf)
       for (const auto& text : value)
-        if (const auto wrong = not_one_of(text, constraint)) return "has " + *wrong;
-    if (constraint.kind == Constraint::Kind::kWeights)
+        if (const auto wrong = not_one_of(text, limit)) return "has " + *wrong;
+    if (limit.kind == KeyLimit::Kind::kWeights)
       if (auto weights = weights_of(value); !weights.ok()) return weights.error().message;
   }
   return std::nullopt;
@@ -242,22 +240,21 @@ class Applier {
 
   template <class Section>
   void operator()(const char* section, Section& s, const char*) {
-    Section::fields(s,
-                    [&](const char* key, auto& member, const Constraint& constraint, const char*) {
-                      const std::string name = std::string(section) + "." + key;
-                      const Candidate* for_all = find(name);
-                      if (model_.empty()) {
-                        out_.origin[name] = "default";
-                        if (for_all != nullptr) assign(name, *for_all, member, constraint);
-                        return;
-                      }
-                      const std::string own_name = std::string(section) + "." + model_ + "." + key;
-                      const Candidate* own = find(own_name);
-                      if (own != nullptr && (for_all == nullptr || own->source >= for_all->source))
-                        assign(own_name, *own, member, constraint);
-                      else if (for_all != nullptr)
-                        copy(*for_all, member, constraint);
-                    });
+    Section::fields(s, [&](const char* key, auto& member, const KeyLimit& limit, const char*) {
+      const std::string name = std::string(section) + "." + key;
+      const Candidate* for_all = find(name);
+      if (model_.empty()) {
+        out_.origin[name] = "default";
+        if (for_all != nullptr) assign(name, *for_all, member, limit);
+        return;
+      }
+      const std::string own_name = std::string(section) + "." + model_ + "." + key;
+      const Candidate* own = find(own_name);
+      if (own != nullptr && (for_all == nullptr || own->source >= for_all->source))
+        assign(own_name, *own, member, limit);
+      else if (for_all != nullptr)
+        copy(*for_all, member, limit);
+    });
   }
 
  private:
@@ -275,17 +272,17 @@ class Applier {
 
   // What holds for all has been checked, and its errors were said, before.
   template <class T>
-  static void copy(const Candidate& candidate, T& member, const Constraint& constraint) {
+  static void copy(const Candidate& candidate, T& member, const KeyLimit& limit) {
     const auto value = value_of(candidate, member);
     std::optional<T> typed = value ? convert<T>(*value) : std::nullopt;
-    if (typed && !problem(*typed, constraint)) member = std::move(*typed);
+    if (typed && !problem(*typed, limit)) member = std::move(*typed);
   }
 
   template <class T>
   void assign(const std::string& name,
               const Candidate& candidate,
               T& member,
-              const Constraint& constraint) {
+              const KeyLimit& limit) {
     const std::optional<SettingValue> value = value_of(candidate, member);
     const std::string start = candidate.where + ": " + name + " ";
     std::optional<T> typed = value ? convert<T>(*value) : std::nullopt;
@@ -294,14 +291,13 @@ class Applier {
       if (value && !typed && std::holds_alternative<std::int64_t>(*value)) {
         const auto wide = std::get<std::int64_t>(*value);
         out_.errors.push_back(
-            start +
-            problem(wide, constraint).value_or("is " + std::to_string(wide) + ", out of range"));
+            start + problem(wide, limit).value_or("is " + std::to_string(wide) + ", out of range"));
         return;
       }
     }
     if (!typed) {
       out_.errors.push_back(start + "must be " + type_words<T>());
-    } else if (auto wrong = problem(*typed, constraint)) {
+    } else if (auto wrong = problem(*typed, limit)) {
       out_.errors.push_back(start + *wrong);
     } else {
       member = std::move(*typed);
@@ -322,7 +318,7 @@ Names known_names() {
   Config::sections(example, [&](const char* section, auto& s, const char*) {
     auto& keys = names[section];
     std::decay_t<decltype(s)>::fields(
-        s, [&](const char* key, auto&, const Constraint&, const char*) { keys.emplace_back(key); });
+        s, [&](const char* key, auto&, const KeyLimit&, const char*) { keys.emplace_back(key); });
   });
   return names;
 }

@@ -53,7 +53,7 @@ bool is_a_key(const std::string& name) {
   Config example;
   Config::sections(example, [&](const char*, auto& s, const char*) {
     std::decay_t<decltype(s)>::fields(
-        s, [&](const char* key, auto&, const Constraint&, const char*) { found |= name == key; });
+        s, [&](const char* key, auto&, const KeyLimit&, const char*) { found |= name == key; });
   });
   return found;
 }

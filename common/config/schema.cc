@@ -13,55 +13,55 @@ namespace foretoken {
 namespace {
 
 // ECMA-262 without look-around, which some editors lack. nullptr: no text is wrong by its form.
-const char* pattern_of(Constraint::Kind kind) {
+const char* pattern_of(KeyLimit::Kind kind) {
   switch (kind) {
-    case Constraint::Kind::kMemory:
+    case KeyLimit::Kind::kMemory:
       return R"(^([0-9]+ tokens|([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?(%|B|KiB|MiB|GiB|TiB))$)";
-    case Constraint::Kind::kDevice:
+    case KeyLimit::Kind::kDevice:
       return R"(^(cpu|cuda|cuda:0*[0-9]{1,3}(,0*[0-9]{1,3})*)$)";
-    case Constraint::Kind::kEndpoint:
-    case Constraint::Kind::kEndpointList:
+    case KeyLimit::Kind::kEndpoint:
+    case KeyLimit::Kind::kEndpointList:
       return R"(^(ipc://[^@]|tcp://.+:.|inproc://.))";
-    case Constraint::Kind::kListen:
+    case KeyLimit::Kind::kListen:
       return R"(^(.+:0*[0-9]{1,5})?$)";
-    case Constraint::Kind::kWeights:
+    case KeyLimit::Kind::kWeights:
       return R"(^.+=[-+.0-9eE]+$)";
-    case Constraint::Kind::kAny:
-    case Constraint::Kind::kRange:
-    case Constraint::Kind::kOneOf:
+    case KeyLimit::Kind::kAny:
+    case KeyLimit::Kind::kRange:
+    case KeyLimit::Kind::kOneOf:
       break;
   }
   return nullptr;
 }
 
-OrderedJson text_schema(const Constraint& constraint) {
+OrderedJson text_schema(const KeyLimit& limit) {
   OrderedJson schema = {{"type", "string"}};
-  for (const auto choice : constraint.choices) schema["enum"].push_back(std::string(choice));
-  if (const char* pattern = pattern_of(constraint.kind)) schema["pattern"] = pattern;
+  for (const auto choice : limit.choices) schema["enum"].push_back(std::string(choice));
+  if (const char* pattern = pattern_of(limit.kind)) schema["pattern"] = pattern;
   return schema;
 }
 
 template <std::integral T>
-OrderedJson number_schema(const Constraint& constraint) {
-  const bool is_range = constraint.kind == Constraint::Kind::kRange;
+OrderedJson number_schema(const KeyLimit& limit) {
+  const bool is_range = limit.kind == KeyLimit::Kind::kRange;
   return {{"type", "integer"},
-          {"minimum", is_range ? static_cast<std::int64_t>(constraint.low)
+          {"minimum", is_range ? static_cast<std::int64_t>(limit.low)
                                : std::int64_t{std::numeric_limits<T>::min()}},
-          {"maximum", is_range ? static_cast<std::int64_t>(constraint.high)
+          {"maximum", is_range ? static_cast<std::int64_t>(limit.high)
                                : std::int64_t{std::numeric_limits<T>::max()}}};
 }
 
 template <class T>
-OrderedJson value_schema(const Constraint& constraint) {
+OrderedJson value_schema(const KeyLimit& limit) {
   if constexpr (std::same_as<T, bool>) {
     return {{"type", "boolean"}};
   } else if constexpr (std::integral<T>) {
-    return number_schema<T>(constraint);
+    return number_schema<T>(limit);
   } else if constexpr (std::same_as<T, std::string>) {
-    return text_schema(constraint);
+    return text_schema(limit);
   } else {
-    OrderedJson schema = {{"type", "array"}, {"items", text_schema(constraint)}};
-    if (constraint.kind == Constraint::Kind::kEndpointList) schema["minItems"] = 1;
+    OrderedJson schema = {{"type", "array"}, {"items", text_schema(limit)}};
+    if (limit.kind == KeyLimit::Kind::kEndpointList) schema["minItems"] = 1;
     return schema;
   }
 }
@@ -86,15 +86,16 @@ void add_model_tables(OrderedJson& schema, const std::string& section, OrderedJs
 template <class Section>
 OrderedJson section_schema(const std::string& section, const Section& s, const char* sentence) {
   OrderedJson keys = OrderedJson::object(), keys_of_model = OrderedJson::object();
-  Section::fields(
-      s, [&](const char* key, const auto& value, const Constraint& constraint, const char* says) {
-        OrderedJson schema = value_schema<std::decay_t<decltype(value)>>(constraint);
-        schema["description"] = says;
-        // In the table of a model the section's value stands for a key that is left out.
-        if (may_differ_by_model(section, key)) keys_of_model[key] = schema;
-        schema["default"] = value;
-        keys[key] = std::move(schema);
-      });
+  Section::fields(s,
+                  [&](const char* key, const auto& value, const KeyLimit& limit, const char* says) {
+                    OrderedJson schema = value_schema<std::decay_t<decltype(value)>>(limit);
+                    schema["description"] = says;
+                    // In the table of a model the section's value stands for a key that is left
+                    // out.
+                    if (may_differ_by_model(section, key)) keys_of_model[key] = schema;
+                    schema["default"] = value;
+                    keys[key] = std::move(schema);
+                  });
   OrderedJson schema = table_schema(sentence, std::move(keys));
   if (!keys_of_model.empty()) add_model_tables(schema, section, std::move(keys_of_model));
   return schema;
